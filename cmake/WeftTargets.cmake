@@ -1,0 +1,76 @@
+# One target per folder: weft_folder(base SOURCES ... DEPENDS ...). Folders are static libraries; src/CMakeLists.txt
+# gathers them into the libraries that are installed.
+
+if(WEFT_SANITIZE)
+  add_compile_options(-fsanitize=${WEFT_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${WEFT_SANITIZE})
+  if(WEFT_SANITIZE MATCHES undefined)
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()
+
+# weft_folder(NAME SOURCES file... [DEPENDS folder...] [LIBRARIES target...])
+function(weft_folder name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  add_library(weft_${name} STATIC ${ARG_SOURCES})
+  target_include_directories(weft_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+  list(TRANSFORM ARG_DEPENDS PREPEND weft_)
+  target_link_libraries(weft_${name} PUBLIC fmt::fmt Threads::Threads ${ARG_DEPENDS} ${ARG_LIBRARIES})
+endfunction()
+
+# weft_library(NAME FOLDERS folder... [LIBRARIES target...]): an installed static library, alias weft::NAME.
+function(weft_library name)
+  cmake_parse_arguments(ARG "" "" "FOLDERS;LIBRARIES" ${ARGN})
+  set(objects)
+  foreach(folder ${ARG_FOLDERS})
+    list(APPEND objects $<TARGET_OBJECTS:weft_${folder}>)
+  endforeach()
+  add_library(${name} STATIC ${objects})
+  add_library(weft::${name} ALIAS ${name})
+  set_target_properties(${name} PROPERTIES OUTPUT_NAME weft_${name})
+  target_compile_features(${name} PUBLIC cxx_std_20)
+  target_include_directories(${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+  target_link_libraries(${name} PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS} ${ARG_LIBRARIES})
+endfunction()
+
+# Flags of an instruction set, the same list as src/device/cpu/cpuid.cpp.
+set(WEFT_ISAS plain avx2 avx512 avx512_bf16)
+set(WEFT_FLAGS_plain "")
+set(WEFT_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
+set(WEFT_FLAGS_avx512 ${WEFT_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512)
+set(WEFT_FLAGS_avx512_bf16 ${WEFT_FLAGS_avx512} -mavx512bf16)
+
+# weft_isa_sources(OUT file.cpp): the same source once per ISA, with WEFT_ISA_NAME=<isa> defined and its flags.
+# Such a source must not define inline functions of std headers: it includes none but the tile vocabulary.
+function(weft_isa_sources out file)
+  set(result)
+  get_filename_component(stem ${file} NAME_WE)
+  foreach(isa ${WEFT_ISAS})
+    set(copy ${CMAKE_CURRENT_BINARY_DIR}/${stem}_${isa}.cpp)
+    file(WRITE ${copy}.in "#include \"${CMAKE_CURRENT_SOURCE_DIR}/${file}\"\n")
+    configure_file(${copy}.in ${copy} COPYONLY)
+    set_source_files_properties(${copy} PROPERTIES
+      COMPILE_OPTIONS "${WEFT_FLAGS_${isa}};-O3;-fno-trapping-math;-fno-math-errno;-ffp-contract=fast"
+      COMPILE_DEFINITIONS "WEFT_ISA_NAME=${isa};WEFT_ISA_${isa}=1")
+    list(APPEND result ${copy})
+  endforeach()
+  set(${out} ${result} PARENT_SCOPE)
+endfunction()
+
+# weft_test(NAME SOURCES file... DEPENDS folder... [LABELS label...]): a GoogleTest program, one CTest entry a case.
+function(weft_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  list(TRANSFORM ARG_DEPENDS PREPEND weft_)
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${name} PRIVATE WEFT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS})
+  set(labels fast)
+  if(ARG_LABELS)
+    set(labels ${ARG_LABELS})
+  endif()
+  gtest_discover_tests(${name} PROPERTIES LABELS "${labels}" DISCOVERY_TIMEOUT 60)
+endfunction()

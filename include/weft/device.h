@@ -1,0 +1,98 @@
+// Where work runs: a team of worker threads (CPU), a stream, a workspace.
+//
+//   weft::WorkerTeam team(4);
+//   weft::Stream stream = weft::Stream::cpu(team);
+//   weft::Workspace ws(weft::Device::cpu(), plan.workspace_bytes());
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <cstdint>
+#include <string_view>
+
+#include "weft/tensor.h"
+
+namespace weft {
+
+// Instruction sets that the CPU core is built for, lowest first.
+//   plain        baseline of the architecture, portable C++
+//   avx2         AVX2 + FMA + F16C
+//   avx512       AVX-512 F/BW/DQ/VL + VNNI
+//   avx512_bf16  the above + BF16 dot products
+enum class Isa : uint8_t { plain, avx2, avx512, avx512_bf16 };
+std::string_view to_string(Isa isa);
+// The best one that this machine runs, or the lower one that WEFT_ISA names.
+// Throws Error(unsupported) when WEFT_ISA names one that the machine lacks.
+Isa current_isa();
+
+// A fixed set of threads that run one job at a time together with the calling thread.
+// A worker that waits spins briefly and then sleeps, so an idle team costs nothing and a busy
+// neighbour is given way to. The team keeps to the process's CPU affinity and cgroup quota, and
+// is made anew in a forked child on first use. Thread-safe: jobs of several callers queue.
+class WorkerTeam {
+ public:
+  // num_workers = 0: as many as affinity and quota allow. Throws Error(invalid_argument) outside [0, 1024].
+  explicit WorkerTeam(int num_workers = 0);
+  ~WorkerTeam();
+  WorkerTeam(const WorkerTeam&) = delete;
+  WorkerTeam& operator=(const WorkerTeam&) = delete;
+
+  int num_workers() const;
+
+  // Calls job(worker) once for every worker in [0, num_workers()), the caller being worker 0, and
+  // returns when all are done. The first exception thrown by a job is rethrown here, after all ended.
+  // A call from inside a job runs the inner job's workers one after another on this thread.
+  template <class Job>
+  void run(const Job& job) {
+    run_erased([](const void* j, int worker) { (*static_cast<const Job*>(j))(worker); }, &job);
+  }
+
+  // All workers of the running job wait here for each other. Valid only inside run, by every worker.
+  void barrier();
+
+  // The team that calls without a stream use: WEFT_NUM_THREADS workers, or what affinity and quota allow.
+  static WorkerTeam& shared();
+
+ private:
+  void run_erased(void (*call)(const void*, int), const void* job);
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Work of one stream runs in order. A CPU stream is a worker team, and calls on it return when done.
+class Stream {
+ public:
+  Stream() = default;                        // the shared team
+  static Stream cpu(WorkerTeam& team) { return Stream(Device::cpu(), &team); }
+  Device device() const { return device_; }
+  WorkerTeam& team() const { return team_ ? *team_ : WorkerTeam::shared(); }
+
+ private:
+  Stream(Device device, WorkerTeam* team) : device_(device), team_(team) {}
+  Device device_;
+  WorkerTeam* team_ = nullptr;
+};
+
+// Device memory, 64-byte aligned, in huge pages where it is large enough and the system has them.
+// Fresh memory is zero. Throws Error(out_of_memory).
+class Workspace {
+ public:
+  Workspace() = default;
+  Workspace(Device device, size_t bytes);
+  ~Workspace();
+  Workspace(Workspace&& other) noexcept;
+  Workspace& operator=(Workspace&& other) noexcept;
+
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  size_t mapped_bytes_ = 0;
+  Device device_;
+};
+
+}  // namespace weft

@@ -1,0 +1,193 @@
+// A model file and its forward pass: load, tokenize, forward.
+//
+//   weft::ModelFile file("model.gguf");                                   // weights stay in the file
+//   weft::Tokenizer tokenizer(file);
+//   weft::ForwardPass forward(file, {.precision = Precision::standard, .max_tokens = 2048});
+//   auto seq = forward.add_sequence();
+//   std::vector<int32_t> ids = tokenizer.encode("Once upon a time");
+//   TensorView logits = forward.run({{.sequence = seq, .tokens = ids}});  // [1, vocab]: of the last token
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "weft/attention.h"
+#include "weft/device.h"
+#include "weft/error.h"
+#include "weft/ops.h"
+#include "weft/tensor.h"
+
+namespace weft {
+
+// exact     fp32 activations and KV: mean log-probability error at most 0.001 against fp64
+// standard  ("default") 16-bit activations and KV: at most 0.015
+// fast      8-bit activations, 8-bit KV allowed: at most 0.07
+enum class Precision : uint8_t { exact, standard, fast };
+std::string_view to_string(Precision precision);          // "exact", "default", "fast"
+Precision precision_from_string(std::string_view name);   // throws Error(invalid_argument)
+
+// ---------------------------------------------------------------- file
+
+// Element types of weights in GGUF files that Weft reads. Blocks of 32 along the innermost axis.
+enum class WeightType : uint8_t { f32, bf16, q8_0, q4_0, q4_1 };
+std::string_view to_string(WeightType type);
+
+// A weight as it lies in the file: rows x cols (cols innermost), row-major.
+struct WeightInfo {
+  std::string name;
+  WeightType type = WeightType::f32;
+  int64_t rows = 1, cols = 0;
+  uint64_t offset = 0, bytes = 0;                         // within the file
+};
+
+// Shape and constants of a Llama-family model.
+struct ModelConfig {
+  std::string architecture, name;                         // "llama", ...
+  int num_layers = 0, hidden_size = 0, intermediate_size = 0;
+  int num_qo_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int vocab_size = 0, context_length = 0;
+  float norm_eps = 1e-5f;
+  RopeParams rope;
+  bool tied_embeddings = false;                           // no output.weight: token_embd.weight is the head
+  bool qkv_bias = false;                                  // qwen2
+  bool qk_norm = false;                                   // qwen3
+};
+
+// A GGUF file (v2, v3), fully validated when opened; read, not mapped. Throws Error(io_error | invalid_file),
+// Error(unsupported) for an architecture or a weight type that is not there, naming those that are.
+// Thread-safe after construction.
+class ModelFile {
+ public:
+  explicit ModelFile(const std::string& path);
+  ~ModelFile();
+  ModelFile(ModelFile&&) noexcept;
+  ModelFile& operator=(ModelFile&&) noexcept;
+
+  const std::string& path() const;
+  uint64_t file_bytes() const;
+  const ModelConfig& config() const;                      // throws Error(unsupported | invalid_file) when it has none
+  std::span<const WeightInfo> weights() const;
+  const WeightInfo* find_weight(std::string_view name) const;
+  const WeightInfo& weight(std::string_view name) const;  // throws Error(invalid_file) when missing
+  // Reads rows [row_begin, row_end) as they are. Throws Error(io_error | invalid_file) when the file changed.
+  void read(const WeightInfo& weight, int64_t row_begin, int64_t row_end, void* to) const;
+
+  // Metadata. Throws Error(invalid_file) for a wrong type; `get` for a missing key too.
+  bool has(std::string_view key) const;
+  int64_t get_int(std::string_view key) const;
+  double get_float(std::string_view key) const;
+  bool get_bool(std::string_view key) const;
+  std::string get_string(std::string_view key) const;
+  std::vector<std::string> get_strings(std::string_view key) const;
+  std::vector<float> get_floats(std::string_view key) const;
+  std::vector<int32_t> get_ints(std::string_view key) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// ---------------------------------------------------------------- tokenizer and chat template
+
+struct EncodeOptions {
+  bool add_special = true;        // BOS/EOS as the file asks
+  bool parse_special = false;     // texts of control tokens become those tokens
+};
+
+// Byte-level BPE ("gpt2": pre-tokenizers smollm, gpt-2, llama-bpe, qwen2, ...) or SentencePiece style ("llama").
+// Throws Error(invalid_file | unsupported). Thread-safe.
+class Tokenizer {
+ public:
+  explicit Tokenizer(const ModelFile& file);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
+  // Bytes may end within a UTF-8 character; skip_special leaves control tokens out. Throws Error(invalid_token).
+  std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
+  std::string piece(int32_t id, bool skip_special = true) const;   // the bytes of one token
+  int32_t token(std::string_view text) const;                      // exact text of a token; -1 when there is none
+  int vocab_size() const;
+  int32_t bos() const, eos() const;                                // -1: none
+  bool is_end(int32_t id) const;                                   // ends a generation (eos, eot, ...)
+  bool adds_bos() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// A chat template in Jinja (the subset that models use; docs/glossary.md). Values are JSON text.
+// Throws Error(invalid_template) with the line of what it does not support.
+class ChatTemplate {
+ public:
+  explicit ChatTemplate(std::string_view source);
+  ~ChatTemplate();
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  // context_json: an object with messages, add_generation_prompt, bos_token, eos_token, tools, ...
+  std::string render(std::string_view context_json) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// ---------------------------------------------------------------- forward pass
+
+struct ForwardOptions {
+  Precision precision = Precision::standard;
+  int64_t max_tokens = 2048;               // of all sequences together: the size of the page pool
+  int max_sequences = 1;
+  int page_size = 16;
+  std::optional<DType> kv_dtype = {};      // default: fp32 for exact, else bf16
+  PlanMode plan_mode = PlanMode::balanced;
+  int fixed_split_size = 0;                // with PlanMode::fixed_split
+  WorkerTeam* team = nullptr;              // default: the shared team
+  std::function<void(double fraction)> on_load = {};
+};
+
+// The layers of a model over a paged KV cache: any number of sequences, any number of new tokens each.
+// Not thread-safe. Throws Error(invalid_file | unsupported | out_of_memory).
+class ForwardPass {
+ public:
+  using SequenceId = int64_t;
+  ForwardPass(const ModelFile& file, const ForwardOptions& options);
+  ~ForwardPass();
+  ForwardPass(ForwardPass&&) noexcept;
+  ForwardPass& operator=(ForwardPass&&) noexcept;
+
+  const ModelConfig& config() const;
+  SequenceId add_sequence();
+  SequenceId fork(SequenceId sequence, int64_t tokens);     // shares the first `tokens` tokens
+  void truncate(SequenceId sequence, int64_t tokens);
+  void release(SequenceId sequence);
+  int64_t length(SequenceId sequence) const;
+
+  struct Input {
+    SequenceId sequence;
+    std::span<const int32_t> tokens;
+    bool all_logits = false;               // else of the last token only
+  };
+  // Appends the tokens and returns fp32 logits [rows, vocab], rows in the order of the inputs; valid until the
+  // next call. Throws Error(context_full | invalid_token) and changes nothing then.
+  TensorView run(std::span<const Input> inputs);
+  TensorView run(std::initializer_list<Input> inputs);
+
+  size_t weight_bytes() const;             // read once for a token
+  size_t kv_bytes_per_token() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft

@@ -1,0 +1,61 @@
+// The operators around attention: page append, RoPE, norms, gates, sampling.
+// All run on the stream's team, check their arguments first, and accept fp32 unless stated.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "weft/attention.h"
+#include "weft/device.h"
+#include "weft/tensor.h"
+
+namespace weft {
+
+// Writes new keys and values into their pages: k, v [nnz, num_kv_heads, dim] hold, request by request
+// (append_indptr [batch + 1]), the last append_indptr[r + 1] - append_indptr[r] tokens of request r's table.
+// Converts to the cache's dtype (fp32, fp16, bf16). Indices are checked before anything is written.
+void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const int32_t> append_indptr,
+                     const PageTableView& pages, Layout layout, const KvCache& cache, Stream stream = {});
+
+// Rotary position embedding. adjacent: pairs (2i, 2i + 1); halves: pairs (i, i + rotary_dim / 2).
+enum class RopePairs : uint8_t { adjacent, halves };
+struct RopeParams {
+  RopePairs pairs = RopePairs::adjacent;
+  int rotary_dim = 0;                       // 0: the whole head
+  float theta = 10000.f;
+  float linear_scale = 1.f;                 // positions are divided by it
+  // Llama 3 frequency scaling when factor != 1 (Llama 3.1 report, section 5; values as in its config).
+  float factor = 1.f, low_freq_factor = 1.f, high_freq_factor = 4.f;
+  int original_context = 0;
+};
+// In place on x [rows, heads, dim]; positions [rows].
+void apply_rope(const TensorView& x, std::span<const int32_t> positions, const RopeParams& params, Stream stream = {});
+
+// y = x / sqrt(mean(x^2) + eps) * weight. x, y [rows, dim], weight [dim]. y may be x.
+void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y, Stream stream = {});
+// residual += x; y = rms_norm(residual).
+void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
+                  const TensorView& y, Stream stream = {});
+// y = silu(gate) * up, silu(x) = x / (1 + exp(-x)). All [rows, dim].
+void silu_and_mul(const TensorView& gate, const TensorView& up, const TensorView& y, Stream stream = {});
+
+// How the next token is drawn. temperature 0 is greedy. Filters apply in the order top_k, top_p, min_p, to the
+// softmax of logits / temperature; the least of equal ids wins a tie.
+struct SamplingParams {
+  float temperature = 1.f;
+  int top_k = 0;                            // 0: off
+  float top_p = 1.f;
+  float min_p = 0.f;
+};
+// Draws from one row of logits [vocab]. The same params, logits and generator state give the same id everywhere.
+// Throws Error(invalid_argument) for params out of range, and for logits without a finite number.
+int32_t sample(std::span<const float> logits, const SamplingParams& params, std::mt19937_64& generator);
+// Natural log-softmax of one token, in double.
+double log_probability(std::span<const float> logits, int32_t token);
+// The k most probable tokens, most probable first, with their log-probabilities.
+std::vector<std::pair<int32_t, double>> top_log_probabilities(std::span<const float> logits, int k);
+
+}  // namespace weft

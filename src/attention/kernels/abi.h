@@ -1,0 +1,118 @@
+// What planner, host code and kernels of attention share: the plan as it lies in the workspace.
+// Plain structs, 32-bit fields, sections at byte offsets from the header; the same for CPU and CUDA.
+//
+// A plan is a list of units: (rows, KV heads, pages). Work items are parts of units along the keys, one worker
+// each. An item that covers its unit alone writes the output; otherwise it writes a partial state, and the item
+// that arrives last at a merge group merges the group's partials in plan order.
+#pragma once
+
+#include "tile/abi/leaf.h"
+
+namespace weft::attention {
+
+inline constexpr unsigned long long kPlanMagic = 0x314e414c50544657ull;  // "WFTPLAN1"
+inline constexpr int kOpenEnd = 0x7fffffff;  // kv_end of a last chunk: ends where the page list ends at run time
+inline constexpr int kMaxTileClasses = 3;
+
+// One query token. `pos` is its position among the keys: kv_len - qo_len + index (bottom-right).
+struct PlanRow {
+  int q_row;      // row of q and o
+  int request;
+  int idx;        // index within its request
+  int pos;
+};
+
+// The keys a unit attends: consecutive tokens, the first at position first_pos. Token t (from 0) lies
+//   paged:      in page page_indices[first + t / page_size], slot t % page_size
+//   otherwise:  in row first + t of the token axis
+// len < 0: the list goes on to the end of `request`, kv_len[request] - first_pos tokens.
+struct PageList {
+  long long first;
+  int first_pos;
+  int len;
+  int request;
+  int reserved;
+};
+
+struct Unit {
+  int row_begin, row_end;              // into rows
+  int kv_head_begin, kv_head_end;
+  int page_list;
+  int level;
+  int tile_class;
+  int merge_begin, merge_end;          // merge groups that its partials belong to; empty: written directly
+};
+
+struct WorkItem {
+  int unit;
+  int kv_begin, kv_end;                // tokens of the unit's page list; kv_end may be kOpenEnd
+  int partial;                         // -1: writes the output itself, else its partial's index
+};
+
+// Partial p holds, for each of its unit's rows x query heads (row-major: row, then query head from
+// kv_head_begin * group), head_dim_vo fp32 of o and one of lse; `offset` counts floats from the partials section:
+// first rows * heads * head_dim_vo of o (normalised when softmax is used), then rows * heads of lse.
+struct Partial {
+  long long offset;
+  int unit;
+  int reserved;
+};
+
+// The rows [row_begin, row_end) x KV heads whose partials are merged together once `expected` items have arrived.
+struct MergeGroup {
+  int row_begin, row_end;
+  int kv_head_begin, kv_head_end;
+  int source_begin, source_end;        // into merge sources, in plan order
+  int expected;
+  int counter;                         // index into counters
+};
+struct MergeSource {
+  int partial;
+  int row_offset;                      // the group's first row within the partial's unit
+};
+
+// Interval bounds, resolved: position = (q_pos ? row pos : 0) + (kv_len ? kv_len : 0) + constant.
+struct BoundTerm {
+  int q_pos, kv_len, constant;
+};
+inline constexpr int kMaxTerms = 6;
+struct ResolvedInterval {
+  int num_lower, num_upper;
+  BoundTerm lower[kMaxTerms], upper[kMaxTerms];
+};
+
+struct Section {
+  long long offset;                    // bytes from the header
+  long long count;                     // elements in use
+};
+
+struct PlanHeader {
+  unsigned long long magic;
+  unsigned long long signature;        // kernels with this signature may run the plan
+  long long total_bytes;
+  int num_workers, num_requests, num_qo_heads, num_kv_heads;
+  int head_dim_vo, page_size;          // page_size 0: ragged or padded
+  int num_intervals;                   // 0: every key
+  int fixed_split_size;
+  long long num_rows_q;                // rows of q
+  long long num_pool_pages;            // paged: extent of the pool; else of the token axis
+  ResolvedInterval intervals[2];
+  // Written by the planner, copied by upload:
+  Section worker_indptr;               // int [workers + 1] into items
+  Section items;                       // WorkItem
+  Section units;                       // Unit
+  Section rows;                        // PlanRow
+  Section page_lists;                  // PageList
+  Section partials;                    // Partial
+  Section merge_groups;                // MergeGroup
+  Section merge_sources;               // MergeSource
+  Section qo_len;                      // int [requests]
+  Section kv_len;                      // int [requests], current lengths
+  Section page_indices;                // int
+  // Owned by the kernel: zero after upload and after every run.
+  Section counters;                    // int, one per merge group
+  // Owned by the kernel: never initialised.
+  Section partial_data;                // float
+};
+
+}  // namespace weft::attention

@@ -1,0 +1,61 @@
+// `weft bench NAME`: one function a benchmark, each in bench_<name>.cpp. Every row is reported beside a ceiling
+// measured in the same run, or a peer's figure of the same run.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace weft::cli {
+
+struct BenchOptions {
+  bool quick = false;              // fewer cases and repetitions
+  bool numerics = false;           // attention: errors against fp64 instead of speeds
+  int threads = 0;                 // 0: as many as affinity and quota allow
+  std::string model;               // a GGUF file, for bench model
+  std::string precision = "default";
+};
+
+struct BenchRow {
+  std::string bench, name, metric; // "attention", "decode 32q/8kv hd128 kv8192 page16 bf16", "bandwidth"
+  double value = 0;
+  std::string unit;                // "GB/s", "tok/s", "us", ...
+  double ceiling = 0;              // 0: none; share = value / ceiling
+};
+
+// Prints rows as they come: a table, or JSON lines {bench, case, metric, value, unit, ceiling, share}.
+class BenchReport {
+ public:
+  explicit BenchReport(bool json) : json_(json) {}
+  void add(const BenchRow& row);
+  void note(const std::string& line);  // machine, threads, what is compared
+
+ private:
+  bool json_;
+  std::string last_bench_;
+};
+
+// Medians of repeated runs: calls work until min_seconds have passed and at least min_runs are done.
+struct Timing {
+  double median_s = 0, best_s = 0;
+  int runs = 0;
+};
+template <class Work>
+Timing time_runs(Work&& work, int min_runs = 5, double min_seconds = 0.2);
+
+// Ceilings of this machine now, measured on `threads` workers.
+double measure_read_bandwidth(int threads, size_t bytes);   // bytes/s, huge pages where available
+double measure_fp32_flops(int threads);                     // FLOP/s of fused multiply-add at the current ISA
+double measure_bf16_flops(int threads);                     // 0 where the ISA has no bf16 dot
+double measure_int8_ops(int threads);                       // 0 where the ISA has no int8 dot
+
+void bench_ceilings(const BenchOptions& options, BenchReport& report);
+void bench_threads(const BenchOptions& options, BenchReport& report);
+void bench_jit(const BenchOptions& options, BenchReport& report);
+void bench_plan(const BenchOptions& options, BenchReport& report);
+void bench_attention(const BenchOptions& options, BenchReport& report);
+void bench_gemm(const BenchOptions& options, BenchReport& report);
+void bench_model(const BenchOptions& options, BenchReport& report);
+
+}  // namespace weft::cli
+
+#include "cli/bench_timing.h"

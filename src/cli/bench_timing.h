@@ -1,0 +1,26 @@
+// time_runs of cli/bench.h.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace weft::cli {
+
+template <class Work>
+Timing time_runs(Work&& work, int min_runs, double min_seconds) {
+  using Clock = std::chrono::steady_clock;
+  work();  // warm up
+  std::vector<double> seconds;
+  const auto begin = Clock::now();
+  while (static_cast<int>(seconds.size()) < min_runs ||
+         std::chrono::duration<double>(Clock::now() - begin).count() < min_seconds) {
+    const auto start = Clock::now();
+    work();
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return {seconds[seconds.size() / 2], seconds.front(), static_cast<int>(seconds.size())};
+}
+
+}  // namespace weft::cli

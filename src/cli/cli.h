@@ -1,0 +1,40 @@
+// The verbs of `weft`. Each lives in a file of its name, adds its options to the app, and sets what runs.
+//
+// Results go to stdout (one JSON object a line with --json), progress and logs to stderr.
+// Exit codes: 0 done, 1 internal error, 2 wrong usage, 3 bad input, 4 the machine lacks something.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <atomic>
+#include <string>
+
+#include "weft/error.h"
+
+namespace weft::cli {
+
+enum ExitCode : int { kDone = 0, kInternal = 1, kUsage = 2, kBadInput = 3, kMachineLacks = 4 };
+
+struct Context {
+  bool json = false;        // --json, on every verb
+  int exit_code = kDone;    // set by the verb that ran
+};
+
+// One function a verb: creates the subcommand, its options and its callback.
+void add_run(CLI::App& app, Context& context);
+void add_eval(CLI::App& app, Context& context);
+void add_tokenize(CLI::App& app, Context& context);
+void add_plan(CLI::App& app, Context& context);
+void add_jit(CLI::App& app, Context& context);
+void add_bench(CLI::App& app, Context& context);
+void add_doctor(CLI::App& app, Context& context);
+
+// 3 for bad input, 4 for what the machine lacks.
+ExitCode exit_code_of(const Error& error);
+// One JSON object on a line of stdout.
+void print_json(const nlohmann::json& object);
+// Set by Ctrl-C; long work looks at it between steps and ends cleanly.
+extern std::atomic<bool> interrupted;
+
+}  // namespace weft::cli

@@ -1,0 +1,53 @@
+// y = x W^T with weights packed once: one family from one row (GEMV) to hundreds, in three precisions.
+//
+//   PackedLinear w = pack_linear(source, Precision::standard, team);
+//   linear(w, x, rows, y, scratch, team);
+//
+// Weights keep their bits: quantised blocks stay integers with their scales, F32 and BF16 stay floats.
+// Activations: exact fp32; standard int16 a row (or hi + lo int8 where the machine has VNNI) against quantised
+// weights, bf16 or fp32 against float ones; fast int8 a block of 32.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "weft/device.h"
+#include "weft/model.h"
+
+namespace weft::gemm {
+
+struct WeightSource {
+  WeightType type = WeightType::f32;
+  int64_t rows = 0, cols = 0;                     // outputs, inputs; cols a multiple of 32 when quantised
+  // Reads rows [begin, end) in file layout into `to`. Called from several threads.
+  std::function<void(int64_t begin, int64_t end, void* to)> read;
+};
+
+class PackedLinear {
+ public:
+  PackedLinear();
+  ~PackedLinear();
+  PackedLinear(PackedLinear&&) noexcept;
+  PackedLinear& operator=(PackedLinear&&) noexcept;
+  int64_t rows() const;
+  int64_t cols() const;
+  size_t bytes() const;
+  struct Impl;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  friend PackedLinear pack_linear(std::span<const WeightSource>, Precision, Isa, WorkerTeam&);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Several sources with the same cols become one matrix, their rows one after another (fused q, k, v; gate and up).
+PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precision, Isa isa, WorkerTeam& team);
+
+// x [m, cols] fp32 with row stride ldx, y [m, rows] fp32 with row stride ldy.
+void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx, float* y, int64_t ldy, WorkerTeam& team);
+// Copies row `row` as fp32: embedding look-up from a matrix that is also the output head.
+void read_row(const PackedLinear& weights, int64_t row, float* to);
+
+}  // namespace weft::gemm

@@ -1,0 +1,52 @@
+#include "weft/tensor.h"
+
+#include <gtest/gtest.h>
+
+#include "weft/error.h"
+
+namespace weft {
+namespace {
+
+ErrorCode code_of(auto&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return ErrorCode::invalid_argument;
+}
+
+TEST(TensorView, IsRowMajorByDefault) {
+  float data[24] = {};
+  const TensorView view(data, DType::fp32, {2, 3, 4});
+  EXPECT_EQ(view.stride(0), 12);
+  EXPECT_EQ(view.stride(2), 1);
+  EXPECT_EQ(view.size(), 24);
+  EXPECT_TRUE(view.is_contiguous());
+  EXPECT_EQ(shape_string(view), "[2, 3, 4]");
+}
+
+TEST(TensorView, SlicesSelectsAndPermutesWithoutCopying) {
+  float data[24] = {};
+  const TensorView view(data, DType::fp32, {2, 3, 4});
+  EXPECT_EQ(view.slice(1, 1, 3).as<float>(), data + 4);
+  EXPECT_EQ(view.select(0, 1).as<float>(), data + 12);
+  EXPECT_EQ(view.select(0, 1).rank(), 2);
+  const TensorView turned = view.permute({1, 0, 2});
+  EXPECT_EQ(turned.shape(0), 3);
+  EXPECT_EQ(turned.stride(0), 4);
+  EXPECT_FALSE(turned.is_contiguous());
+}
+
+TEST(TensorView, RefusesWhatCannotBe) {
+  float data[4] = {};
+  EXPECT_EQ(code_of([&] { TensorView(data, DType::fp32, {-1}); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([&] { TensorView(data, DType::fp32, {int64_t{1} << 40, int64_t{1} << 40}); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([&] { TensorView(data, DType::fp32, {4}).slice(0, 3, 5); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([&] { TensorView(data, DType::fp32, {2, 2}).permute({0, 0}); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([] { dtype_from_string("float"); }), ErrorCode::invalid_dtype);
+}
+
+}  // namespace
+}  // namespace weft
