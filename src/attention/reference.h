@@ -1,0 +1,25 @@
+// The oracle: attention in fp64, written to be read, sharing no code with kernels or planner. It takes the very
+// arguments of plan and run. A variant's functors run in it as scalar double code (compiled from the same text).
+#pragma once
+
+#include <vector>
+
+#include "weft/attention.h"
+
+namespace weft {
+
+struct ReferenceResult {
+  std::vector<double> o;      // [nnz_qo, num_qo_heads, head_dim_vo]
+  std::vector<double> lse;    // [nnz_qo, num_qo_heads]; empty without softmax
+  std::vector<double> scale;  // like o: sum over keys of p * |v|, what rounding errors are measured against
+};
+
+// plan_input gives lengths and pages, tensors the data (CPU, any dtype a spec allows).
+ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& plan_input,
+                                    const AttentionTensors& tensors);
+
+// |o - o*| <= u |o*| + C * scale: u the unit roundoff of o's type, C of the compute type and kv_len
+// (docs/numerics.md).
+double error_bound(const AttentionSpec& spec, DType compute, int64_t kv_len, double o_reference, double scale);
+
+}  // namespace weft
