@@ -269,7 +269,7 @@ class Plan {
 struct KvCache {
   TensorView k, v;
   KvCache() = default;
-  KvCache(TensorView k, TensorView v) : k(k), v(v) {}
+  KvCache(TensorView keys, TensorView values) : k(keys), v(values) {}
   explicit KvCache(TensorView pages_5d);              // Throws Error(invalid_shape).
 };
 
