@@ -71,8 +71,8 @@ void Plan::update(const PlanInput& input) {
 void Plan::upload(Workspace& workspace, Stream stream) const {
   check(impl_ != nullptr, ErrorCode::plan_mismatch, "plan: is empty; make one with AttentionKernel::plan");
   check(workspace.device() == Device::cpu() && stream.device() == Device::cpu(), ErrorCode::invalid_device,
-        "workspace on {}, stream of {}: this plan is for cpu; make both there", to_string(workspace.device()),
-        to_string(stream.device()));
+        "workspace on {}, stream of {}: this plan is for cpu; make both there", weft::to_string(workspace.device()),
+        weft::to_string(stream.device()));
   check(workspace.bytes() >= workspace_bytes(), ErrorCode::workspace_too_small,
         "workspace: has {} bytes, the plan needs {}; ask Plan::workspace_bytes, or kernel.workspace_bytes(bounds)",
         workspace.bytes(), workspace_bytes());
