@@ -52,11 +52,15 @@ void dot_block(const char* const* rows, const char* const* next, long long offse
           for (int j = 0; j < kTokens; ++j) acc[j][m] = Load::step(acc[j][m], k[j], x);
         }
       }
-      if (u < units)
-        for (int j = 0; j < kTokens; ++j) {
-          const F32 k = load_rest<Load>(key[j] + u * Load::kBytes, units - u);
+      // Head dims are multiples of 8.
+      if constexpr (kLanes * Load::kElements > 8)
+        if (u < units) {
+#pragma GCC unroll 4
+          for (int j = 0; j < kTokens; ++j) {
+            const F32 k = load_rest<Load>(key[j] + u * Load::kBytes, units - u);
 #pragma GCC unroll 8
-          for (int m = 0; m < M; ++m) acc[j][m] = Load::step(acc[j][m], k, load(query + m * kLanes));
+            for (int m = 0; m < M; ++m) acc[j][m] = Load::step(acc[j][m], k, load(query + m * kLanes));
+          }
         }
 #pragma GCC unroll 4
       for (int j = 0; j < kTokens; ++j)
@@ -111,19 +115,38 @@ void accumulate_rest(const char* const* rows, long long offset, int n, int count
   for (int m = 0; m < M; ++m) store(o + m * ld, acc[m]);
 }
 
+// All strips of some tokens before the next ones: the tokens stay in the first-level cache meanwhile, even where they
+// lie a power of two apart and share its sets.
+constexpr int kBlockBytes = 4096;
+
 template <class Type, int M>
 void accumulate_block(const char* const* rows, const char* const* next, long long offset, long long next_offset, int n,
                       const float* p, const float* alpha, int dim, float* o, long long ld) {
   constexpr int kVectors = kRegisters == 32 ? (M <= 6 ? 4 : 2) : (M <= 2 ? 4 : 2);
   constexpr int kStrip = kVectors * kLanes;
-  int d = 0;
-  for (; d + kStrip <= dim; d += kStrip)
-    accumulate_strip<Type, M, kVectors>(rows, d * Type::kBytes % 64 == 0 ? next : nullptr, offset + d * Type::kBytes,
-                                        next_offset + d * Type::kBytes, n, p, alpha, o + d, ld);
-  for (; d + kLanes <= dim; d += kLanes)
-    accumulate_strip<Type, M, 1>(rows, d * Type::kBytes % 64 == 0 ? next : nullptr, offset + d * Type::kBytes,
-                                 next_offset + d * Type::kBytes, n, p, alpha, o + d, ld);
-  if (d < dim) accumulate_rest<Type, M>(rows, offset + d * Type::kBytes, n, dim - d, p, alpha, o + d, ld);
+  const int step = max_of(kBlockBytes / (dim * Type::kBytes), 4);
+  float ones[M];
+  for (int m = 0; m < M; ++m) ones[m] = 1;
+  for (int t = 0; t < n; t += step) {
+    const char* const* block = rows + t;
+    const char* const* next_block = next ? next + t : nullptr;
+    const int count = min_of(step, n - t);
+    const float* factor = t == 0 ? alpha : ones;
+    int d = 0;
+    for (; d + kStrip <= dim; d += kStrip) {
+      const long long at = d * Type::kBytes;
+      accumulate_strip<Type, M, kVectors>(block, at % 64 == 0 ? next_block : nullptr, offset + at, next_offset + at, count,
+                                          p + t, factor, o + d, ld);
+    }
+    for (; d + kLanes <= dim; d += kLanes) {
+      const long long at = d * Type::kBytes;
+      accumulate_strip<Type, M, 1>(block, at % 64 == 0 ? next_block : nullptr, offset + at, next_offset + at, count, p + t,
+                                   factor, o + d, ld);
+    }
+    if constexpr (kLanes > 8)
+      if (d < dim)
+        accumulate_rest<Type, M>(block, offset + d * Type::kBytes, count, dim - d, p + t, factor, o + d, ld);
+  }
 }
 
 // Calls work.template operator()<M>(row) for each block of rows.
