@@ -56,7 +56,8 @@ WEFT_INLINE F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
 WEFT_INLINE F32 as_f32(U32 v) { return reinterpret_cast<F32>(v); }
 WEFT_INLINE U32 as_u32(F32 v) { return reinterpret_cast<U32>(v); }
 
-WEFT_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+// Into the second-level cache: what is fetched ahead is larger than the first.
+WEFT_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 // ---------------------------------------------------------------- lanes
 
