@@ -203,7 +203,8 @@ std::vector<int32_t> ModelFile::get_ints(std::string_view key) const {
   for (uint64_t i = 0; i < found.count; ++i) {
     int64_t value = 0;
     const bool fits = load_integer(found.type, from, i, value) && std::in_range<int32_t>(value);
-    check(fits, ErrorCode::invalid_file, "{}: metadata {}: element {} does not fit into 32 bits", path(), quoted(key), i);
+    check(fits, ErrorCode::invalid_file, "{}: metadata {}: element {} does not fit into 32 bits", path(), quoted(key),
+          i);
     result[i] = static_cast<int32_t>(value);
   }
   return result;

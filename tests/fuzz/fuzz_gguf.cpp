@@ -21,18 +21,26 @@ void allow_error(const Call& call) {
   }
 }
 
+// By the getter of the value's own type. It may refuse: bools in an array are no integers.
+void read_value(const weft::ModelFile& file, const std::string& key, const weft::GgufValue& value) {
+  using weft::GgufType;
+  if (value.is_array) file.count(key);
+  allow_error([&] {
+    switch (value.type) {
+      case GgufType::string:
+        value.is_array ? static_cast<void>(file.get_strings(key)) : static_cast<void>(file.get_string(key));
+        break;
+      case GgufType::f32:
+      case GgufType::f64:
+        value.is_array ? static_cast<void>(file.get_floats(key)) : static_cast<void>(file.get_float(key));
+        break;
+      default: value.is_array ? static_cast<void>(file.get_ints(key)) : static_cast<void>(file.get_int(key));
+    }
+  });
+}
+
 void read_all(const weft::ModelFile& file, const weft::Gguf& header) {
-  for (const weft::GgufValue& value : header.metadata) {
-    const std::string key(header.text(value.key));
-    allow_error([&] { file.get_int(key); });
-    allow_error([&] { file.get_float(key); });
-    allow_error([&] { file.get_bool(key); });
-    allow_error([&] { file.get_string(key); });
-    allow_error([&] { file.get_strings(key); });
-    allow_error([&] { file.get_floats(key); });
-    allow_error([&] { file.get_ints(key); });
-    allow_error([&] { file.count(key); });
-  }
+  for (const weft::GgufValue& value : header.metadata) read_value(file, std::string(header.text(value.key)), value);
   for (const weft::WeightInfo& weight : file.weights()) {
     std::vector<char> row(weight.bytes / static_cast<uint64_t>(weight.rows));
     file.read(weight, 0, 1, row.data());

@@ -53,7 +53,9 @@ int main(int argc, char** argv) {
     values.version = 2;
     values.alignment = 64;
     values.add("general.alignment", 64u).add("a.texts", std::vector<std::string>{"x", "", "yz"}).add("a.flag", true);
-    values.add("a.ints", std::vector<int32_t>{1, 2}).add("a.floats", std::vector<float>{0.5f}).add("a.i64", int64_t{-1});
+    values.add("a.ints", std::vector<int32_t>{1, 2})
+        .add("a.floats", std::vector<float>{0.5f})
+        .add("a.i64", int64_t{-1});
     values.add_tensor({.name = "t", .extents = {2, 2, 2, 1}, .data = std::string(32, '\1')});
     values.write(folder + "/values.gguf");
   } catch (const std::exception& error) {

@@ -66,7 +66,8 @@ TEST(Config, families_differ_in_rotation_bias_norm_and_head) {
 
 TEST(Config, defaults_stand_in_for_optional_keys) {
   GgufWriter gguf = random_model({.num_qo_heads = 6, .num_kv_heads = 6});
-  for (const char* key : {"llama.attention.head_count_kv", "llama.attention.key_length", "llama.rope.freq_base", "llama.rope.dimension_count"})
+  for (const char* key : {"llama.attention.head_count_kv", "llama.attention.key_length", "llama.rope.freq_base",
+                          "llama.rope.dimension_count"})
     gguf.remove(key);
   const ModelConfig config = config_of(gguf);
   EXPECT_EQ(config.num_kv_heads, 6);
@@ -124,7 +125,8 @@ TEST(Layers, names_cover_every_tensor_of_a_model_once) {
     const std::string bytes = gguf.bytes();
     const ModelFile file = open_model(open_memory("memory", bytes));
     std::set<std::string> expected;
-    for (const ExpectedWeight& weight : expected_weights(file.config())) EXPECT_TRUE(expected.insert(weight.name).second);
+    for (const ExpectedWeight& weight : expected_weights(file.config()))
+      EXPECT_TRUE(expected.insert(weight.name).second);
     std::set<std::string> present;
     for (const WeightInfo& weight : file.weights()) present.insert(weight.name);
     EXPECT_EQ(expected, present);

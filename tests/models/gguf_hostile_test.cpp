@@ -33,7 +33,12 @@ struct HostileFile {
 void PrintTo(const HostileFile& file, std::ostream* out) { *out << file.name; }
 
 GgufWriter good_model() {
-  return testing::random_model({.num_layers = 1, .hidden_size = 32, .intermediate_size = 32, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 8});
+  return testing::random_model({.num_layers = 1,
+                                .hidden_size = 32,
+                                .intermediate_size = 32,
+                                .num_qo_heads = 4,
+                                .num_kv_heads = 2,
+                                .head_dim = 8});
 }
 
 std::function<void(GgufWriter&)> set(std::string key, uint32_t number) {
@@ -195,7 +200,8 @@ TEST_P(HostileGguf, is_refused_and_the_field_is_named) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fields, HostileGguf, ::testing::ValuesIn(kFiles), [](const auto& param) { return std::string(param.param.name); });
+INSTANTIATE_TEST_SUITE_P(Fields, HostileGguf, ::testing::ValuesIn(kFiles),
+                         [](const auto& param) { return std::string(param.param.name); });
 
 TEST(HostileGgufFiles, the_unspoilt_model_is_accepted) {
   const std::string bytes = good_model().bytes();
@@ -226,7 +232,9 @@ TEST(HostileGgufFiles, truncation_at_every_byte_is_refused) {
 // Any byte of the header may have any value: the file is accepted or refused, nothing else.
 TEST(HostileGgufFiles, any_changed_byte_is_accepted_or_refused_with_an_error) {
   GgufWriter gguf;
-  gguf.add("general.architecture", "llama").add("a.texts", std::vector<std::string>{"x", "", "yz"}).add("general.alignment", 64u);
+  gguf.add("general.architecture", "llama")
+      .add("a.texts", std::vector<std::string>{"x", "", "yz"})
+      .add("general.alignment", 64u);
   gguf.alignment = 64;
   gguf.add_tensor({.name = "a", .extents = {4, 2}, .data = std::string(32, '\1')});
   const std::string bytes = gguf.bytes();

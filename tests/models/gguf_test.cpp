@@ -68,7 +68,8 @@ TEST(Gguf, arrays_are_read_back) {
   gguf.add("texts", std::vector<std::string>{"a", "", "ccc", std::string("\0x", 2)});
   gguf.add("floats", std::vector<float>{1.f, -2.5f}).add("ints", std::vector<int32_t>{-1, 2, 3});
   gguf.add_raw("bytes", GgufWriter::kArray, encode_array(GgufWriter::kU8, 3, "\x01\x80\xff"));
-  gguf.add_raw("doubles", GgufWriter::kArray, encode_array(GgufWriter::kDouble, 1, encode(uint64_t{0x3ff8000000000000})));
+  gguf.add_raw("doubles", GgufWriter::kArray,
+               encode_array(GgufWriter::kDouble, 1, encode(uint64_t{0x3ff8000000000000})));
   gguf.add("none", std::vector<std::string>{});
   const std::string bytes = gguf.bytes();
   const ModelFile file = open_model(open_memory("memory", bytes));
@@ -155,7 +156,8 @@ TEST(Gguf, rows_of_every_weight_type_are_read_as_they_are) {
 }
 
 TEST(Gguf, reading_rows_outside_a_weight_is_refused) {
-  const std::string bytes = testing::random_model({}).bytes(), other_bytes = testing::random_model({.num_layers = 1}).bytes();
+  const std::string bytes = testing::random_model({}).bytes(),
+                    other_bytes = testing::random_model({.num_layers = 1}).bytes();
   const ModelFile file = open_model(open_memory("memory", bytes));
   const ModelFile other = open_model(open_memory("other", other_bytes));
   const WeightInfo& weight = file.weight("output_norm.weight");
@@ -206,7 +208,8 @@ TEST(Gguf, paths_that_are_no_readable_file_are_io_errors) {
   const std::string missing = folder.path("absent.gguf");
   auto error = error_of([&] { ModelFile file(missing); });
   EXPECT_EQ(error.first, ErrorCode::io_error);
-  EXPECT_NE(error.second.find(missing + ": cannot open the model file: No such file"), std::string::npos) << error.second;
+  EXPECT_NE(error.second.find(missing + ": cannot open the model file: No such file"), std::string::npos)
+      << error.second;
 
   error = error_of([&] { ModelFile file(folder.path(".")); });
   EXPECT_EQ(error.first, ErrorCode::io_error);
@@ -269,7 +272,8 @@ TEST(Gguf, a_file_that_shrinks_or_changes_while_open_is_an_error_and_no_signal) 
   testing::random_model({}).write(path);
   const ModelFile again(path);
   std::filesystem::resize_file(path, again.file_bytes() + 1);
-  EXPECT_EQ(error_of([&] { again.read(again.weight("output.weight"), 0, 1, data.data()); }).first, ErrorCode::invalid_file);
+  EXPECT_EQ(error_of([&] { again.read(again.weight("output.weight"), 0, 1, data.data()); }).first,
+            ErrorCode::invalid_file);
 }
 
 TEST(Gguf, a_file_replaced_while_open_is_read_on_as_it_was) {

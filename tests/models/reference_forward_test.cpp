@@ -30,7 +30,8 @@ TEST(ReferenceForward, the_199_greedy_tokens_of_stories260K_follow_from_their_pr
   const auto ids = golden()["greedy_tokens"].get<std::vector<int32_t>>();
   ASSERT_EQ(ids.size(), 200u);
   const std::vector<double> log_probs = reference_log_probabilities(kStories, ids);
-  for (size_t at = 0; at + 1 < ids.size(); ++at) ASSERT_EQ(argmax(&log_probs[at * 512], 512), ids[at + 1]) << "after " << at;
+  for (size_t at = 0; at + 1 < ids.size(); ++at)
+    ASSERT_EQ(argmax(&log_probs[at * 512], 512), ids[at + 1]) << "after " << at;
 }
 
 TEST(ReferenceForward, logits_of_stories260K_differ_as_the_golden_ones_do) {
@@ -40,7 +41,7 @@ TEST(ReferenceForward, logits_of_stories260K_differ_as_the_golden_ones_do) {
   for (size_t at = 0; at < 16; ++at) {
     const auto& top = file["top5_logits_first_16_positions"][at];
     const auto log_prob = [&](size_t rank) { return log_probs[at * 512 + top[rank][0].get<size_t>()]; };
-    for (size_t rank = 1; rank < 5; ++rank)                // golden logits have four decimals
+    for (size_t rank = 1; rank < 5; ++rank)  // golden logits have four decimals
       EXPECT_NEAR(log_prob(0) - log_prob(rank), top[0][1].get<double>() - top[rank][1].get<double>(), 2e-4);
   }
 }
@@ -138,7 +139,7 @@ TEST(ReferenceForward, equal_divisors_are_linear_scaling) {
 TEST(ReferenceForward, probabilities_sum_to_one_and_do_not_depend_on_threads) {
   TempFolder folder;
   random_model({.architecture = "qwen2", .weights = GgufWriter::kQ4_1, .tied = true}).write(folder.path("model.gguf"));
-  const std::vector<int32_t> ids = some_ids(70);          // more than one block of positions
+  const std::vector<int32_t> ids = some_ids(70);  // more than one block of positions
   const std::vector<double> one = reference_log_probabilities(folder.path("model.gguf"), ids, 1);
   EXPECT_EQ(one, reference_log_probabilities(folder.path("model.gguf"), ids, 5));
   for (size_t at = 0; at < ids.size(); ++at) {
