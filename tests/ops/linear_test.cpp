@@ -74,7 +74,7 @@ double bound(const Weights& w, const float* x, int64_t row, Precision precision,
 
 class LinearOnIsa : public testing::TestWithParam<Isa> {};
 INSTANTIATE_TEST_SUITE_P(, LinearOnIsa, testing::ValuesIn(supported_isas().begin(), supported_isas().end()),
-                         [](const auto& info) { return std::string(to_string(info.param)); });
+                         [](const auto& isa) { return std::string(to_string(isa.param)); });
 
 TEST_P(LinearOnIsa, AgreesWithFp64WithinTheStatedBound) {
   WorkerTeam team(2);
@@ -141,7 +141,7 @@ TEST_P(LinearOnIsa, GivesARowTheSameBitsAloneAndInAnyBatch) {
 TEST_P(LinearOnIsa, HoldsTheLargestIntegersWithoutOverflow) {
   WorkerTeam team(1);
   for (WeightType type : {WeightType::q8_0, WeightType::q4_0, WeightType::q4_1})
-    for (uint8_t byte : {0x80, 0x7f, 0xff, 0x00}) {
+    for (const uint8_t byte : std::initializer_list<uint8_t>{0x80, 0x7f, 0xff, 0x00}) {
       Weights w = random_weights(type, 40, 128, 1, 0.5f);
       const size_t scales = type == WeightType::q4_1 ? 4 : 2, block = scales + (type == WeightType::q8_0 ? 32 : 16);
       for (size_t i = 0; i < w.bytes.size(); ++i)
