@@ -47,7 +47,7 @@ struct Pair16 {
     }
   }
   static Acc zero() { return set(0); }
-  static Acc dot(Acc acc, Ints w, const char* x) { return pair_dot(acc, w, broadcast(x)); }
+  static Acc dot(Acc acc, Ints w, const char* x) { return settled(pair_dot(acc, w, broadcast(x))); }
   static Ints total(Acc acc) { return acc; }
 };
 #else
@@ -71,7 +71,7 @@ struct Quad8x2 : Quad {
   struct Acc { Ints high, low; };
   static Acc zero() { return {set(0), set(0)}; }
   static Acc dot(Acc acc, Ints w, const char* x) {
-    return {quad_dot(acc.high, w, broadcast(x)), quad_dot(acc.low, w, broadcast(x + 32))};
+    return {settled(quad_dot(acc.high, w, broadcast(x))), settled(quad_dot(acc.low, w, broadcast(x + 32)))};
   }
   static Ints total(Acc acc) { return add(shift_left<8>(acc.high), acc.low); }
 };
@@ -95,7 +95,7 @@ struct Quad8 {
     return bit_and(u == 0 ? raw : shift_right_zero16<4>(raw), set(0x0f0f0f0f));
   }
   static Acc zero() { return set(0); }
-  static Acc dot(Acc acc, Ints w, const char* x) { return quad_dot16(acc, w, broadcast(x)); }
+  static Acc dot(Acc acc, Ints w, const char* x) { return settled(quad_dot16(acc, w, broadcast(x))); }
   static Ints total(Acc acc) { return widen_pairs(acc); }
 };
 #elif !defined(WEFT_ISA_plain)
@@ -104,7 +104,7 @@ struct Quad8 : Quad {
   static constexpr int kXBytes = 32;
   typedef Ints Acc;
   static Acc zero() { return set(0); }
-  static Acc dot(Acc acc, Ints w, const char* x) { return quad_dot(acc, w, broadcast(x)); }
+  static Acc dot(Acc acc, Ints w, const char* x) { return settled(quad_dot(acc, w, broadcast(x))); }
   static Ints total(Acc acc) { return acc; }
 };
 #endif

@@ -18,14 +18,20 @@ constexpr long long kAccBytes = static_cast<long long>(kRowBlock) * kPanel * 4;
 constexpr long long kChunkBytes = kChunkBlocks * (kPanel * 64 + kPanel * 8);
 static_assert(kFloatChunk * kPanel * 4 <= kChunkBytes);
 
-// Rows [row_begin, row_end) in tiles of at most kMost: tile(Index<rows>, first row).
+// Rows [row_begin, row_end) in tiles of kMost, then of 4, 2 and 1: tile(Index<rows>, first row).
 template <int kMost, class Tile>
 inline void for_tiles(long long row_begin, long long row_end, const Tile& tile) {
   long long row = row_begin;
   for (; row + kMost <= row_end; row += kMost) tile(Index<kMost>{}, row);
-  unroll<kMost - 1>([&](auto r) {
-    if (row_end - row == r.value + 1) tile(Index<r.value + 1>{}, row);
-  });
+  if (kMost > 4 && row + 4 <= row_end) {
+    tile(Index<4>{}, row);
+    row += 4;
+  }
+  if (row + 2 <= row_end) {
+    tile(Index<2>{}, row);
+    row += 2;
+  }
+  if (row < row_end) tile(Index<1>{}, row);
 }
 
 // The rows' sums in acc, scaled, to y.

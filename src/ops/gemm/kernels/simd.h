@@ -122,6 +122,17 @@ inline Floats bf16_dot(Floats acc, Ints w, Ints x) { return _mm512_dpbf16_ps(acc
 inline constexpr int kPanel = kLanes * kVecs;
 inline constexpr int kVecBytes = kLanes * 4;
 
+// A value that the compiler must have here: without it gcc gathers a chain of sums at its end and spills the products.
+template <class T>
+inline T settled(T value) {
+#if defined(WEFT_ISA_avx2)
+  asm("" : "+x"(value));
+#elif !defined(WEFT_ISA_plain)
+  asm("" : "+v"(value));
+#endif
+  return value;
+}
+
 inline Ints broadcast(const char* p) {
   int word;
   __builtin_memcpy(&word, p, sizeof word);
