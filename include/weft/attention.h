@@ -55,7 +55,7 @@ struct Bound {
   bool q_pos = false;
   bool kv_len = false;
   int32_t constant = 0;
-  std::string scalar;       // a named integer scalar, given to plan
+  std::string scalar;       // a named integer scalar, given to plan; the value -1 switches this bound off
   int scalar_sign = +1;     // +1 or -1
   friend bool operator==(const Bound&, const Bound&) = default;
 };
@@ -269,7 +269,7 @@ class Plan {
 struct KvCache {
   TensorView k, v;
   KvCache() = default;
-  KvCache(TensorView k, TensorView v) : k(k), v(v) {}
+  KvCache(TensorView keys, TensorView values) : k(keys), v(values) {}
   explicit KvCache(TensorView pages_5d);              // Throws Error(invalid_shape).
 };
 

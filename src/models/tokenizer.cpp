@@ -1,0 +1,106 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "models/pretokenizer.h"
+#include "models/tokenizer_core.h"
+#include "weft/model.h"
+
+namespace weft {
+namespace {
+
+// Texts by which the families name the tokens that end a turn, a message or a document.
+constexpr std::string_view kEndTexts[] = {
+    "<|im_end|>",    "<|eot_id|>",     "<|eom_id|>",        "<|end|>",      "<|end_of_text|>",
+    "<end_of_turn>", "<|end_of_turn|>", "<|endoftext|>",     "<|return|>",   "<｜end▁of▁sentence｜>",
+};
+
+int32_t read_id(const ModelFile& file, std::string_view key, int32_t count) {
+  if (!file.has(key)) return -1;
+  const int64_t id = file.get_int(key);
+  // Some writers store "none" as the largest unsigned number.
+  if (id == -1 || id == 0xffffffffll) return -1;
+  check(id >= 0 && id < count, ErrorCode::invalid_file, "{} = {}; allowed are 0 to {}", key, id, count - 1);
+  return static_cast<int32_t>(id);
+}
+
+bool read_flag(const ModelFile& file, std::string_view key, bool otherwise) {
+  return file.has(key) ? file.get_bool(key) : otherwise;
+}
+
+}  // namespace
+
+Vocabulary read_vocabulary(const ModelFile& file) {
+  Vocabulary vocabulary;
+  vocabulary.model = file.get_string("tokenizer.ggml.model");
+  const bool byte_level = vocabulary.model == "gpt2";
+  check(byte_level || vocabulary.model == "llama", ErrorCode::unsupported,
+        "tokenizer.ggml.model = '{}': required is a tokenizer of that kind, supported are gpt2 (byte-level BPE) and llama "
+        "(SentencePiece); missing is '{}'",
+        vocabulary.model, vocabulary.model);
+
+  vocabulary.texts = TokenTexts(file.get_strings("tokenizer.ggml.tokens"));
+  const int32_t count = vocabulary.size();
+  vocabulary.types.assign(static_cast<size_t>(count), TokenType::normal);
+  if (file.has("tokenizer.ggml.token_type")) {
+    const std::vector<int32_t> types = file.get_ints("tokenizer.ggml.token_type");
+    check(types.size() == vocabulary.types.size(), ErrorCode::invalid_file,
+          "tokenizer.ggml.token_type has {} entries for {} tokens", types.size(), count);
+    for (size_t i = 0; i < types.size(); ++i) {
+      check(types[i] >= 1 && types[i] <= 6, ErrorCode::invalid_file, "tokenizer.ggml.token_type[{}] = {}; allowed are 1 to 6",
+            i, types[i]);
+      vocabulary.types[i] = static_cast<TokenType>(types[i]);
+    }
+  }
+  if (byte_level) {
+    vocabulary.merges = file.get_strings("tokenizer.ggml.merges");
+    vocabulary.pre = file.has("tokenizer.ggml.pre") ? file.get_string("tokenizer.ggml.pre") : "default";
+  } else {
+    vocabulary.scores = file.get_floats("tokenizer.ggml.scores");
+    check(!read_flag(file, "tokenizer.ggml.remove_extra_whitespaces", false), ErrorCode::unsupported,
+          "tokenizer.ggml.remove_extra_whitespaces = true: required is a normaliser that removes white space, supported are "
+          "tokenizers that keep it; missing is that normaliser");
+  }
+
+  vocabulary.bos = read_id(file, "tokenizer.ggml.bos_token_id", count);
+  vocabulary.eos = read_id(file, "tokenizer.ggml.eos_token_id", count);
+  vocabulary.unknown = read_id(file, "tokenizer.ggml.unknown_token_id", count);
+  for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
+    if (const int32_t id = read_id(file, key, count); id >= 0) vocabulary.ends.push_back(id);
+  for (int32_t id = 0; id < count; ++id)
+    if (vocabulary.type(id) == TokenType::control &&
+        std::find(std::begin(kEndTexts), std::end(kEndTexts), vocabulary.texts[id]) != std::end(kEndTexts))
+      vocabulary.ends.push_back(id);
+
+  vocabulary.add_bos = read_flag(file, "tokenizer.ggml.add_bos_token", !byte_level || pretokenizer_adds_bos(vocabulary.pre));
+  vocabulary.add_eos = read_flag(file, "tokenizer.ggml.add_eos_token", false);
+  vocabulary.add_space_prefix = !byte_level && read_flag(file, "tokenizer.ggml.add_space_prefix", true);
+  // A default asks for nothing that the file does not have.
+  if (!file.has("tokenizer.ggml.add_bos_token") && vocabulary.bos < 0) vocabulary.add_bos = false;
+  check_vocabulary(vocabulary);
+  return vocabulary;
+}
+
+struct Tokenizer::Impl {
+  TokenizerCore core;
+};
+
+Tokenizer::Tokenizer(const ModelFile& file) : impl_(new Impl{TokenizerCore(read_vocabulary(file))}) {}
+Tokenizer::~Tokenizer() = default;
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  return impl_->core.encode(text, options);
+}
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
+  return impl_->core.decode(ids, skip_special);
+}
+std::string Tokenizer::piece(int32_t id, bool skip_special) const { return impl_->core.piece(id, skip_special); }
+int32_t Tokenizer::token(std::string_view text) const { return impl_->core.token(text); }
+int Tokenizer::vocab_size() const { return impl_->core.vocabulary().size(); }
+int32_t Tokenizer::bos() const { return impl_->core.vocabulary().bos; }
+int32_t Tokenizer::eos() const { return impl_->core.vocabulary().eos; }
+bool Tokenizer::is_end(int32_t id) const { return impl_->core.is_end(id); }
+bool Tokenizer::adds_bos() const { return impl_->core.vocabulary().add_bos; }
+
+}  // namespace weft

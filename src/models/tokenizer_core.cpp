@@ -1,0 +1,120 @@
+#include "models/tokenizer_core.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace weft {
+namespace {
+
+std::vector<int32_t> ids_of(const Vocabulary& vocabulary, std::initializer_list<TokenType> types) {
+  std::vector<int32_t> ids;
+  for (int32_t id = 0; id < vocabulary.size(); ++id)
+    if (std::find(types.begin(), types.end(), vocabulary.type(id)) != types.end()) ids.push_back(id);
+  return ids;
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return -1;
+}
+
+// "<0x41>" -> 0x41; -1 for anything else.
+int byte_of_token(std::string_view text) {
+  if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
+  const int high = hex_digit(text[3]), low = hex_digit(text[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+}  // namespace
+
+TokenizerCore::TokenizerCore(Vocabulary vocabulary)
+    : vocabulary_(std::move(vocabulary)),
+      index_(vocabulary_.texts),
+      user_defined_(vocabulary_.texts, ids_of(vocabulary_, {TokenType::user_defined})),
+      all_special_(vocabulary_.texts,
+                   ids_of(vocabulary_, {TokenType::user_defined, TokenType::control, TokenType::unknown})),
+      ends_(static_cast<size_t>(vocabulary_.size())) {
+  if (vocabulary_.model == "gpt2") {
+    pretokenizer_.emplace(vocabulary_.pre);
+    byte_pairs_.emplace(vocabulary_, index_);
+    vocabulary_.merges = {};
+  } else {
+    pieces_.emplace(vocabulary_, index_);
+  }
+  if (vocabulary_.eos >= 0) ends_[static_cast<size_t>(vocabulary_.eos)] = true;
+  for (const int32_t id : vocabulary_.ends) ends_[static_cast<size_t>(id)] = true;
+}
+
+bool TokenizerCore::is_special(int32_t id) const {
+  const TokenType type = vocabulary_.type(id);
+  return type == TokenType::control || type == TokenType::unknown;
+}
+
+bool TokenizerCore::is_end(int32_t id) const {
+  return id >= 0 && id < vocabulary_.size() && ends_[static_cast<size_t>(id)];
+}
+
+std::vector<int32_t> TokenizerCore::encode(std::string_view text, EncodeOptions options) const {
+  std::vector<int32_t> ids;
+  ids.reserve(text.size() / 3 + 2);
+  if (options.add_special && vocabulary_.add_bos) ids.push_back(vocabulary_.bos);
+  const SpecialTokens& special = options.parse_special ? all_special_ : user_defined_;
+  // SentencePiece puts its space in front of the text, and again after a control token.
+  bool space_prefix = vocabulary_.add_space_prefix;
+  std::vector<std::string_view> words;
+  for (size_t done = 0; done < text.size();) {
+    const SpecialTokens::Match match = special.find(text, done);
+    const std::string_view raw = text.substr(done, (match.id < 0 ? text.size() : match.begin) - done);
+    if (!raw.empty()) {
+      if (pieces_) {
+        pieces_->encode(raw, space_prefix, ids);
+      } else {
+        words.clear();
+        pretokenizer_->split(raw, words);
+        for (const std::string_view word : words) byte_pairs_->encode(word, pretokenizer_->takes_whole_words(), ids);
+      }
+    }
+    if (match.id < 0) break;
+    ids.push_back(match.id);
+    space_prefix = vocabulary_.add_space_prefix && is_special(match.id);
+    done = match.begin + match.length;
+  }
+  if (options.add_special && vocabulary_.add_eos) ids.push_back(vocabulary_.eos);
+  return ids;
+}
+
+std::string TokenizerCore::piece(int32_t id, bool skip_special) const {
+  check(id >= 0 && id < vocabulary_.size(), ErrorCode::invalid_token, "id {}; allowed are 0 to {}", id,
+        vocabulary_.size() - 1);
+  const std::string_view text = vocabulary_.texts[id];
+  if (is_special(id)) return skip_special ? std::string() : std::string(text);
+  const TokenType type = vocabulary_.type(id);
+  if (type == TokenType::byte)
+    if (const int byte = byte_of_token(text); byte >= 0) return std::string(1, static_cast<char>(byte));
+  if (byte_pairs_) return type == TokenType::user_defined ? std::string(text) : byte_level_bytes(text);
+  std::string spaced;
+  spaced.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const bool mark = text.substr(at).starts_with(kSpaceMark);
+    spaced += mark ? ' ' : text[at];
+    at += mark ? kSpaceMark.size() : 1;
+  }
+  return spaced;
+}
+
+std::string TokenizerCore::decode(std::span<const int32_t> ids, bool skip_special) const {
+  std::string text;
+  bool first = vocabulary_.add_space_prefix;   // no text yet: the space that encoding put in front goes again
+  for (const int32_t id : ids) {
+    const std::string piece_text = piece(id, skip_special);
+    const bool strip = first && !is_special(id) && piece_text.starts_with(' ');
+    text.append(piece_text, strip ? 1 : 0);
+    if (!is_special(id)) first = false;
+  }
+  return text;
+}
+
+}  // namespace weft

@@ -1,0 +1,78 @@
+#include "models/tokenizer_vocabulary.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace weft {
+namespace {
+
+uint64_t hash_text(std::string_view text) {
+  constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15ull;
+  uint64_t state = text.size() * kMultiplier;
+  const char* at = text.data();
+  size_t left = text.size();
+  for (; left >= 8; at += 8, left -= 8) {
+    uint64_t word;
+    std::memcpy(&word, at, 8);
+    state = (state ^ word) * kMultiplier;
+    state ^= state >> 32;
+  }
+  uint64_t tail = 0;
+  std::memcpy(&tail, at, left);
+  state = (state ^ tail) * kMultiplier;
+  return state ^ state >> 29;
+}
+
+}  // namespace
+
+TokenTexts::TokenTexts(const std::vector<std::string>& texts) {
+  size_t bytes = 0;
+  for (const std::string& text : texts) bytes += text.size();
+  check(bytes < (size_t{1} << 31) && texts.size() < (size_t{1} << 24), ErrorCode::invalid_file,
+        "tokenizer.ggml.tokens holds {} tokens of {} bytes; allowed are 16777215 tokens and 2 GiB", texts.size(), bytes);
+  blob_.reserve(bytes);
+  ends_.reserve(texts.size());
+  for (const std::string& text : texts) {
+    blob_ += text;
+    ends_.push_back(static_cast<uint32_t>(blob_.size()));
+  }
+}
+
+TokenIndex::TokenIndex(const TokenTexts& texts) : texts_(texts) {
+  size_t capacity = 16;
+  while (capacity < static_cast<size_t>(texts.size()) * 2) capacity *= 2;
+  slots_.assign(capacity, -1);
+  mask_ = capacity - 1;
+  for (int32_t id = 0; id < texts.size(); ++id) {
+    const std::string_view text = texts[id];
+    uint64_t slot = hash_text(text) & mask_;
+    while (slots_[slot] >= 0 && texts[slots_[slot]] != text) slot = (slot + 1) & mask_;
+    if (slots_[slot] < 0) slots_[slot] = id;
+  }
+}
+
+int32_t TokenIndex::find(std::string_view text) const {
+  for (uint64_t slot = hash_text(text) & mask_; slots_[slot] >= 0; slot = (slot + 1) & mask_)
+    if (texts_[slots_[slot]] == text) return slots_[slot];
+  return -1;
+}
+
+void check_vocabulary(const Vocabulary& vocabulary) {
+  const int32_t count = vocabulary.size();
+  check(count > 0, ErrorCode::invalid_file, "tokenizer.ggml.tokens is empty; a tokenizer needs tokens");
+  if (vocabulary.model == "llama") {
+    check(vocabulary.scores.size() == static_cast<size_t>(count), ErrorCode::invalid_file,
+          "tokenizer.ggml.scores has {} entries for {} tokens", vocabulary.scores.size(), count);
+    for (size_t i = 0; i < vocabulary.scores.size(); ++i)
+      check(std::isfinite(vocabulary.scores[i]), ErrorCode::invalid_file,
+            "tokenizer.ggml.scores[{}] = {}; allowed are finite numbers", i, vocabulary.scores[i]);
+  }
+  check(!vocabulary.add_bos || vocabulary.bos >= 0, ErrorCode::invalid_file,
+        "tokenizer.ggml.add_bos_token = true, but there is no tokenizer.ggml.bos_token_id");
+  check(!vocabulary.add_eos || vocabulary.eos >= 0, ErrorCode::invalid_file,
+        "tokenizer.ggml.add_eos_token = true, but there is no tokenizer.ggml.eos_token_id");
+}
+
+}  // namespace weft

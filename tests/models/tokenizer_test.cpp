@@ -1,0 +1,291 @@
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <chrono>
+#include <climits>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "models/pretokenizer.h"
+#include "models/tokenizer_core.h"
+#include "tests/models/packed_vocabulary.h"
+#include "weft/error.h"
+
+namespace weft {
+namespace {
+
+using test::make_vocabulary;
+using test::VocabularyParts;
+
+constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
+constexpr EncodeOptions kSpecial{.add_special = false, .parse_special = true};
+
+std::unique_ptr<TokenizerCore> make_packed(const std::string& name) {
+  return std::make_unique<TokenizerCore>(make_vocabulary(test::read_packed_vocabulary(name)));
+}
+std::unique_ptr<TokenizerCore> make_tok512() {
+  return std::make_unique<TokenizerCore>(make_vocabulary(test::read_tok512()));
+}
+
+// A byte-level tokenizer of the 256 bytes and whatever else a test adds.
+VocabularyParts byte_parts(std::vector<std::pair<std::string, int>> more = {}, std::vector<std::string> merges = {}) {
+  VocabularyParts parts;
+  parts.model = "gpt2";
+  parts.pre = "gpt-2";
+  for (int byte = 0; byte < 256; ++byte) {
+    parts.tokens.push_back(byte_level_text(std::string(1, static_cast<char>(byte))));
+    parts.types.push_back(1);
+  }
+  for (auto& [text, type] : more) {
+    parts.tokens.push_back(text);
+    parts.types.push_back(type);
+  }
+  parts.merges = std::move(merges);
+  return parts;
+}
+
+template <class Work>
+ErrorCode code_of(Work&& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  throw std::runtime_error("nothing was thrown");
+}
+
+void expect_vectors(const TokenizerCore& tokenizer, const std::string& name, bool round_trip) {
+  int count = 0;
+  for (const auto& vector : test::read_vectors(name)) {
+    const std::vector<int32_t> ids = tokenizer.encode(vector.text, kSpecial);
+    EXPECT_EQ(ids, vector.ids) << name << ": " << nlohmann::json(vector.text).dump();
+    if (round_trip) {
+      EXPECT_EQ(tokenizer.decode(ids, false), vector.text) << name;
+    }
+    ++count;
+  }
+  EXPECT_GE(count, 130);
+}
+
+TEST(Tokenizer, GivesTheIdsOfGpt2) { expect_vectors(*make_packed("gpt-2"), "gpt-2", true); }
+TEST(Tokenizer, GivesTheIdsOfQwen2) { expect_vectors(*make_packed("qwen2"), "qwen2", true); }
+// SmolLM2 has no tokens for some bytes, so a text with them does not come back whole.
+TEST(Tokenizer, GivesTheIdsOfSmollm) { expect_vectors(*make_packed("smollm"), "smollm", false); }
+TEST(Tokenizer, GivesTheIdsOfSentencePiece) { expect_vectors(*make_tok512(), "spm", true); }
+TEST(Tokenizer, GivesTheIdsOfTheLlama3PatternWithWholeWords) {
+  VocabularyParts parts = test::read_packed_vocabulary("qwen2");
+  parts.pre = "llama-bpe";
+  expect_vectors(TokenizerCore(make_vocabulary(parts)), "llama-bpe", true);
+}
+
+TEST(Tokenizer, MatchesControlTokensOnlyOnRequest) {
+  const TokenizerCore tokenizer(make_vocabulary(byte_parts({{"<|end|>", 3}, {"<tool>", 4}})));
+  EXPECT_EQ(tokenizer.encode("a<|end|>", kSpecial), (std::vector<int32_t>{'a', 256}));
+  EXPECT_EQ(tokenizer.encode("a<|end|>", kPlain).size(), 8u);
+  EXPECT_EQ(tokenizer.encode("a<tool>", kPlain), (std::vector<int32_t>{'a', 257}));
+}
+
+TEST(Tokenizer, TakesTheLongestOfTheTokensThatBeginAtTheSamePlace) {
+  const TokenizerCore tokenizer(make_vocabulary(byte_parts({{"<x", 4}, {"<x>", 4}, {"<x>y", 4}, {"<xz", 4}})));
+  EXPECT_EQ(tokenizer.encode("<x>y<x><x<xz<", kPlain), (std::vector<int32_t>{258, 257, 256, 259, '<'}));
+}
+
+TEST(Tokenizer, MergesByRankAndThenFromTheLeft) {
+  const auto parts = byte_parts({{"aa", 1}, {"ab", 1}, {"aaa", 1}}, {"a a", "a b", "aa a"});
+  const TokenizerCore tokenizer(make_vocabulary(parts));
+  EXPECT_EQ(tokenizer.encode("aaab", kPlain), (std::vector<int32_t>{256, 257}));
+  EXPECT_EQ(tokenizer.encode("aaa", kPlain), (std::vector<int32_t>{258}));
+}
+
+// Words beyond 48 bytes take the heap instead of the scan; a text of merges that overlap must not show it.
+TEST(Tokenizer, MergesLongWordsAsItMergesShortOnes) {
+  const auto tokenizer = make_packed("gpt-2");
+  rc::check("a word of n letters, one merge at a time", [&](uint32_t seed) {
+    std::mt19937 random(seed);
+    std::string word;
+    const size_t length = 49 + random() % 80;
+    for (size_t i = 0; i < length; ++i) word += "etaoinshr"[random() % 9];
+    // The reference: merge the best pair everywhere, from the definition.
+    const auto parts_ids = [&] {
+      static const VocabularyParts parts = test::read_packed_vocabulary("gpt-2");
+      static const std::map<std::string, int> ranks = [] {
+        std::map<std::string, int> table;
+        for (const std::string& merge : parts.merges) table.emplace(merge, static_cast<int>(table.size()));
+        return table;
+      }();
+      std::vector<std::string> symbols;
+      for (const char c : word) symbols.emplace_back(1, c);
+      for (;;) {
+        int best = INT_MAX;
+        size_t where = 0;
+        for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+          const auto found = ranks.find(symbols[i] + " " + symbols[i + 1]);
+          if (found != ranks.end() && found->second < best) best = found->second, where = i;
+        }
+        if (best == INT_MAX) break;
+        symbols[where] += symbols[where + 1];
+        symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(where) + 1);
+      }
+      std::vector<int32_t> ids;
+      for (const std::string& symbol : symbols) ids.push_back(tokenizer->token(symbol));
+      return ids;
+    }();
+    RC_ASSERT(tokenizer->encode(word, kPlain) == parts_ids);
+  });
+}
+
+TEST(Tokenizer, EncodesAnyBytesAndDecodesThemBack) {
+  const auto gpt2 = make_packed("gpt-2");
+  const auto spm = make_tok512();
+  rc::check("decode(encode(bytes)) == bytes", [&](const std::vector<uint8_t>& bytes) {
+    const std::string text(bytes.begin(), bytes.end());
+    RC_ASSERT(gpt2->decode(gpt2->encode(text, kPlain), true) == text);
+    RC_ASSERT(spm->decode(spm->encode(text, kPlain), true) == text);
+  });
+}
+
+TEST(Tokenizer, CutsAtBytesThatAreNotUtf8) {
+  std::vector<std::string_view> words;
+  Pretokenizer("gpt-2").split("ab\xff\xfe cd\xe2\x82", words);
+  EXPECT_EQ(words, (std::vector<std::string_view>{"ab", "\xff\xfe", " cd", "\xe2\x82"}));
+}
+
+TEST(Tokenizer, TakesAMegabyteOfOneWordWithoutQuadraticWork) {
+  const auto gpt2 = make_packed("gpt-2");
+  const auto spm = make_tok512();
+  for (const std::string& unit : {std::string("a"), std::string("ab"), std::string(" "), std::string("\n"), std::string("!?")}) {
+    std::string text;
+    while (text.size() < (size_t{1} << 20)) text += unit;
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(gpt2->decode(gpt2->encode(text, kPlain), true), text);
+    EXPECT_EQ(spm->decode(spm->encode(text, kPlain), true), text);
+    // A quadratic merge of 2^20 symbols would take hours.
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << unit;
+  }
+}
+
+TEST(Tokenizer, DecodesOneTokenAtATimeToTheSameBytes) {
+  const auto tokenizer = make_packed("qwen2");
+  const std::string text = "Größe: 日本語 🙂 x";
+  std::string joined;
+  for (const int32_t id : tokenizer->encode(text, kPlain)) joined += tokenizer->piece(id, true);
+  EXPECT_EQ(joined, text);
+}
+
+TEST(Tokenizer, LeavesControlTokensOutOfTextOnRequest) {
+  const auto tokenizer = make_packed("smollm");
+  const std::vector<int32_t> ids = tokenizer->encode("<|im_start|>user<|im_end|>", kSpecial);
+  EXPECT_EQ(tokenizer->decode(ids, true), "user");
+  EXPECT_EQ(tokenizer->decode(ids, false), "<|im_start|>user<|im_end|>");
+}
+
+TEST(Tokenizer, PutsBosInFrontAndTakesTheLeadingSpaceAwayAgain) {
+  const auto tokenizer = make_tok512();
+  const std::vector<int32_t> ids = tokenizer->encode("Once upon", {});
+  EXPECT_EQ(ids.front(), 1);
+  EXPECT_EQ(ids[1], tokenizer->token("\u2581Once"));
+  EXPECT_EQ(tokenizer->decode(ids, true), "Once upon");
+  EXPECT_EQ(tokenizer->decode(ids, false), "<s>Once upon");
+  EXPECT_EQ(tokenizer->piece(ids[1], true), " Once");
+  EXPECT_EQ(tokenizer->encode("", {}), (std::vector<int32_t>{1}));
+}
+
+TEST(Tokenizer, PutsASpaceInFrontAgainAfterAControlToken) {
+  const auto tokenizer = make_tok512();
+  EXPECT_EQ(tokenizer->encode("a</s>a", kSpecial),
+            (std::vector<int32_t>{tokenizer->token("\u2581a"), 2, tokenizer->token("\u2581a")}));
+}
+
+TEST(Tokenizer, KnowsWhatEndsAGeneration) {
+  auto parts = byte_parts({{"<|eot|>", 3}, {"<|other|>", 3}});
+  parts.eos = 256;
+  const TokenizerCore tokenizer(make_vocabulary(parts));
+  EXPECT_TRUE(tokenizer.is_end(256));
+  EXPECT_FALSE(tokenizer.is_end(257));
+  EXPECT_FALSE(tokenizer.is_end(-1));
+  EXPECT_FALSE(tokenizer.is_end(1 << 20));
+}
+
+TEST(Tokenizer, TakesTheUnknownTokenForAByteWithoutOne) {
+  auto parts = byte_parts({{"<unk>", 2}});
+  parts.tokens['!'] = "<gone>";   // "!" has no token
+  parts.unknown = 256;
+  EXPECT_EQ(TokenizerCore(make_vocabulary(parts)).encode("a!b", kPlain), (std::vector<int32_t>{'a', 256, 'b'}));
+  parts.unknown = -1;
+  EXPECT_EQ(TokenizerCore(make_vocabulary(parts)).encode("a!b", kPlain), (std::vector<int32_t>{'a', 'b'}));
+}
+
+TEST(Tokenizer, CutsWhiteSpaceAsUnicodeDefinesIt) {
+  std::vector<std::string_view> words;
+  Pretokenizer("gpt-2").split("a\u3000b\u180ec", words);   // U+180E is no white space
+  EXPECT_EQ(words, (std::vector<std::string_view>{"a", "\u3000", "b", "\u180e", "c"}));
+}
+
+TEST(Tokenizer, FallsBackToTheOldPatternsOfFilesWithoutAName) {
+  std::vector<std::string_view> words;
+  Pretokenizer("default").split("a==b 12345 c!", words);
+  EXPECT_EQ(words, (std::vector<std::string_view>{"a", "==", "b", " ", "123", "45", " c", "!"}));
+}
+
+TEST(Tokenizer, RefusesAnUnknownPretokenizerAndNamesTheKnown) {
+  try {
+    Pretokenizer("tekken");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    for (const char* name : {"tekken", "smollm", "gpt-2", "llama-bpe", "qwen2", "default"})
+      EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << name;
+  }
+}
+
+TEST(Tokenizer, RefusesMergesThatNameNoTokens) {
+  for (const char* merge : {"a", "", " ", "a ", "a zz", "zz a", "a b"})
+    EXPECT_EQ(code_of([&] { TokenizerCore(make_vocabulary(byte_parts({}, {merge}))); }), ErrorCode::invalid_file) << merge;
+}
+
+TEST(Tokenizer, RefusesScoresThatAreNotOneFiniteNumberAToken) {
+  auto parts = test::read_tok512();
+  parts.scores[7] = NAN;
+  EXPECT_EQ(code_of([&] { make_vocabulary(parts); }), ErrorCode::invalid_file);
+  parts.scores.pop_back();
+  EXPECT_EQ(code_of([&] { make_vocabulary(parts); }), ErrorCode::invalid_file);
+}
+
+TEST(Tokenizer, RefusesIdsThatAreNotTokens) {
+  const auto tokenizer = make_tok512();
+  for (const int32_t id : {-1, 512, INT_MAX, INT_MIN})
+    EXPECT_EQ(code_of([&] { (void)tokenizer->piece(id, true); }), ErrorCode::invalid_token) << id;
+  const std::vector<int32_t> ids = {1, 512};
+  EXPECT_EQ(code_of([&] { (void)tokenizer->decode(ids, true); }), ErrorCode::invalid_token);
+}
+
+TEST(Tokenizer, RefusesACharacterThatNothingStandsFor) {
+  VocabularyParts parts;
+  parts.model = "llama";
+  parts.tokens = {"a"};
+  parts.types = {1};
+  parts.scores = {0};
+  const TokenizerCore tokenizer(make_vocabulary(parts));
+  EXPECT_EQ(tokenizer.encode("aa", kPlain), (std::vector<int32_t>{0, 0}));
+  EXPECT_EQ(code_of([&] { (void)tokenizer.encode("ab", kPlain); }), ErrorCode::invalid_token);
+}
+
+// A start-up of the program must not wait for its tokenizer.
+TEST(Tokenizer, IsReadyWithinMilliseconds) {
+  const Vocabulary vocabulary = make_vocabulary(test::read_packed_vocabulary("smollm"));
+  double best = 1e9;
+  for (int run = 0; run < 5; ++run) {
+    Vocabulary copy = vocabulary;
+    const auto begin = std::chrono::steady_clock::now();
+    const TokenizerCore tokenizer(std::move(copy));
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  RecordProperty("best_ms", std::to_string(best * 1e3));
+  EXPECT_LT(best, 1.0) << "seconds; about 0.005 on an idle machine, more in sanitizer builds";
+}
+
+}  // namespace
+}  // namespace weft
