@@ -88,9 +88,12 @@ class ModelFile {
   std::vector<std::string> get_strings(std::string_view key) const;
   std::vector<float> get_floats(std::string_view key) const;
   std::vector<int32_t> get_ints(std::string_view key) const;
+  size_t count(std::string_view key) const;               // elements of an array
 
  private:
   struct Impl;
+  explicit ModelFile(std::unique_ptr<Impl> impl);
+  friend ModelFile open_model(std::unique_ptr<class ByteSource> source);   // models/byte_source.h
   std::unique_ptr<Impl> impl_;
 };
 

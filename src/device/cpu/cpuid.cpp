@@ -1,18 +1,85 @@
 #include "device/cpu/cpuid.h"
 
-#include <thread>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <vector>
 
 #include "base/check.h"
 #include "base/env.h"
+#include "device/cpu/cgroup.h"
 
 namespace weft {
 namespace {
 constexpr Isa kIsas[] = {Isa::plain, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
 constexpr const char* kAvx2[] = {"-mavx2", "-mfma", "-mf16c", "-mbmi2"};
-constexpr const char* kAvx512[] = {"-mavx2", "-mfma", "-mf16c", "-mbmi2", "-mavx512f", "-mavx512bw", "-mavx512dq",
-                                   "-mavx512vl", "-mavx512vnni", "-mprefer-vector-width=512"};
-constexpr const char* kAvx512Bf16[] = {"-mavx2", "-mfma", "-mf16c", "-mbmi2", "-mavx512f", "-mavx512bw", "-mavx512dq",
-                                       "-mavx512vl", "-mavx512vnni", "-mprefer-vector-width=512", "-mavx512bf16"};
+constexpr const char* kAvx512[] = {
+    "-mavx2",     "-mfma",      "-mf16c",     "-mbmi2",       "-mavx512f",
+    "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mprefer-vector-width=512"};
+constexpr const char* kAvx512Bf16[] = {
+    "-mavx2",      "-mfma",      "-mf16c",     "-mbmi2",       "-mavx512f",
+    "-mavx512bw",  "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mprefer-vector-width=512",
+    "-mavx512bf16"};
+
+#if defined(__x86_64__)
+// Not among the names that every compiler's __builtin_cpu_supports knows.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
+std::string first_line(const std::string& path) {
+  std::string line;
+  std::ifstream in(path);
+  std::getline(in, line);
+  return line;
+}
+
+std::string model_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with("model name")) continue;
+    const size_t begin = line.find_first_not_of(": \t", line.find(':'));
+    if (begin != std::string::npos) return line.substr(begin);
+  }
+  return "unknown CPU";
+}
+
+int cpus_in_affinity() {
+  // The kernel's mask may be wider than cpu_set_t: EINVAL until the set is large enough.
+  for (size_t sets = 1; sets <= 64; sets *= 2) {
+    std::vector<cpu_set_t> mask(sets);
+    if (sched_getaffinity(0, sets * sizeof(cpu_set_t), mask.data()) == 0)
+      return std::max(1, CPU_COUNT_S(sets * sizeof(cpu_set_t), mask.data()));
+  }
+  return static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+// Of the first CPU's data or unified cache of this level; 0 when the system does not say.
+size_t cache_bytes(int level) {
+  for (int index = 0; index < 8; ++index) {
+    const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
+    const std::string size = first_line(folder + "size");
+    if (first_line(folder + "level") != fmt::format("{}", level) || first_line(folder + "type") == "Instruction")
+      continue;
+    size_t number = 0;
+    for (char c : size) {
+      if (c >= '0' && c <= '9') number = 10 * number + static_cast<size_t>(c - '0');
+      if (c == 'K') return number << 10;
+      if (c == 'M') return number << 20;
+    }
+    return number;
+  }
+  const int name = level == 1 ? _SC_LEVEL1_DCACHE_SIZE : level == 2 ? _SC_LEVEL2_CACHE_SIZE : _SC_LEVEL3_CACHE_SIZE;
+  return static_cast<size_t>(std::max(0L, sysconf(name)));
+}
+
 }  // namespace
 
 std::string_view to_string(Isa isa) {
@@ -31,14 +98,19 @@ Isa isa_from_string(std::string_view name) {
   fail(ErrorCode::invalid_argument, "isa '{}' is not known; known are plain, avx2, avx512, avx512_bf16", name);
 }
 
+// __builtin_cpu_supports asks the operating system too: without saved AVX state there is no AVX.
 Isa detected_isa() {
-  if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+#if defined(__x86_64__)
+  if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
         __builtin_cpu_supports("bmi2")))
     return Isa::plain;
   if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni")))
     return Isa::avx2;
   return __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512;
+#else
+  return Isa::plain;
+#endif
 }
 
 std::span<const Isa> supported_isas() { return {kIsas, static_cast<size_t>(detected_isa()) + 1}; }
@@ -69,7 +141,12 @@ std::span<const char* const> compiler_flags(Isa isa) {
 const CpuInfo& cpu_info() {
   static const CpuInfo info = [] {
     CpuInfo i;
-    i.num_cpus = static_cast<int>(std::thread::hardware_concurrency());
+    i.model = model_name();
+    i.num_cpus = cpus_in_affinity();
+    i.quota = cgroup_quota();
+    i.l1d_bytes = cache_bytes(1);
+    i.l2_bytes = cache_bytes(2);
+    i.l3_bytes = cache_bytes(3);
     return i;
   }();
   return info;

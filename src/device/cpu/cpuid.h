@@ -8,16 +8,16 @@
 
 namespace weft {
 
-Isa detected_isa();                            // ignores WEFT_ISA
-std::span<const Isa> supported_isas();         // those this machine runs, lowest first
-Isa isa_from_string(std::string_view name);    // throws Error(invalid_argument)
+Isa detected_isa();                          // ignores WEFT_ISA
+std::span<const Isa> supported_isas();       // those this machine runs, lowest first
+Isa isa_from_string(std::string_view name);  // throws Error(invalid_argument)
 // The compiler flags of an ISA, e.g. "-mavx2 -mfma -mf16c"; never -march=native.
 std::span<const char* const> compiler_flags(Isa isa);
 struct CpuInfo {
-  std::string model;                           // as the processor names itself
-  int num_cpus = 0;                            // in the process's affinity mask
-  double quota = 0;                            // CPUs that the cgroup allows; 0: no limit
-  size_t l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;   // of one core; l3 shared
+  std::string model;                                 // as the processor names itself
+  int num_cpus = 0;                                  // in the process's affinity mask
+  double quota = 0;                                  // CPUs that the cgroup allows; 0: no limit
+  size_t l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // of one core; l3 shared
 };
 const CpuInfo& cpu_info();
 

@@ -1,0 +1,60 @@
+#include "device/cpu/cpuid.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "weft/error.h"
+
+namespace weft {
+namespace {
+
+TEST(Isa, NamesAndValuesAgree) {
+  for (Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::avx512_bf16})
+    EXPECT_EQ(isa_from_string(to_string(isa)), isa);
+  EXPECT_THROW(isa_from_string("sse9"), Error);
+}
+
+TEST(Isa, SupportedOnesReachFromPlainToTheDetectedOne) {
+  const auto isas = supported_isas();
+  ASSERT_FALSE(isas.empty());
+  EXPECT_EQ(isas.front(), Isa::plain);
+  EXPECT_EQ(isas.back(), detected_isa());
+  EXPECT_LE(current_isa(), detected_isa());
+}
+
+TEST(Isa, AgreesWithWhatTheSystemLists) {
+  std::ifstream in("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(in, line) && !line.starts_with("flags")) {
+  }
+  line += ' ';
+  const auto has = [&](const std::string& flag) { return line.find(" " + flag + " ") != std::string::npos; };
+  EXPECT_EQ(detected_isa() >= Isa::avx2, has("avx2") && has("fma") && has("f16c") && has("bmi2"));
+  EXPECT_EQ(detected_isa() >= Isa::avx512, has("avx512f") && has("avx512bw") && has("avx512_vnni"));
+  EXPECT_EQ(detected_isa() >= Isa::avx512_bf16, has("avx512_bf16"));
+}
+
+TEST(Isa, HigherOnesAddToTheFlagsOfLowerOnes) {
+  EXPECT_TRUE(compiler_flags(Isa::plain).empty());
+  EXPECT_LT(compiler_flags(Isa::avx2).size(), compiler_flags(Isa::avx512).size());
+  EXPECT_LT(compiler_flags(Isa::avx512).size(), compiler_flags(Isa::avx512_bf16).size());
+}
+
+TEST(CpuInfo, DescribesThisMachine) {
+  const CpuInfo& info = cpu_info();
+  EXPECT_FALSE(info.model.empty());
+  cpu_set_t mask;
+  ASSERT_EQ(sched_getaffinity(0, sizeof mask, &mask), 0);
+  EXPECT_EQ(info.num_cpus, CPU_COUNT(&mask));
+  EXPECT_LE(info.num_cpus, static_cast<int>(std::thread::hardware_concurrency()));
+  if (info.l2_bytes > 0) {
+    EXPECT_GE(info.l2_bytes, info.l1d_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace weft

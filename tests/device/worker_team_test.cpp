@@ -1,0 +1,243 @@
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/cpu/cpuid.h"
+#include "weft/device.h"
+#include "weft/error.h"
+
+namespace weft {
+namespace {
+
+using namespace std::chrono_literals;
+
+class WorkerTeamOf : public testing::TestWithParam<int> {};
+
+TEST_P(WorkerTeamOf, RunsEveryWorkerOnceAJob) {
+  WorkerTeam team(GetParam());
+  ASSERT_EQ(team.num_workers(), GetParam());
+  std::vector<int> calls(
+      static_cast<size_t>(GetParam()));  // no atomics: each worker has its own, join makes it visible
+  for (int run = 1; run <= 500; ++run) {
+    team.run([&](int worker) { ++calls[static_cast<size_t>(worker)]; });
+    for (int count : calls) ASSERT_EQ(count, run);
+  }
+}
+
+TEST_P(WorkerTeamOf, SeesAfterABarrierWhatAllWroteBefore) {
+  const int n = GetParam();
+  WorkerTeam team(n);
+  std::vector<int> written(static_cast<size_t>(n));
+  std::atomic<int> wrong{0};
+  team.run([&](int worker) {
+    for (int round = 1; round <= 200; ++round) {
+      written[static_cast<size_t>(worker)] = round;
+      team.barrier();
+      for (int value : written) wrong += value != round;
+      team.barrier();
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_P(WorkerTeamOf, RethrowsTheFirstExceptionAfterAllEnded) {
+  const int n = GetParam();
+  WorkerTeam team(n);
+  for (int thrower = 0; thrower < n; ++thrower) {
+    std::atomic<int> ended{0};
+    try {
+      team.run([&](int worker) {
+        if (worker == thrower) throw std::runtime_error("worker " + std::to_string(worker));
+        std::this_thread::sleep_for(200us);
+        ++ended;
+      });
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(error.what(), "worker " + std::to_string(thrower));
+    }
+    EXPECT_EQ(ended, n - 1);
+  }
+  std::atomic<int> calls{0};
+  team.run([&](int) { ++calls; });
+  EXPECT_EQ(calls, n);
+}
+
+TEST_P(WorkerTeamOf, DoesNotHangAtABarrierThatAFailedJobWillNotReach) {
+  const int n = GetParam();
+  WorkerTeam team(n);
+  for (int round = 0; round < 20; ++round) {
+    const int thrower = round % n;
+    try {
+      team.run([&](int worker) {
+        for (int i = 0; i < round; ++i) team.barrier();
+        if (worker == thrower) {
+          if (round % 3 == 0) std::this_thread::sleep_for(300us);  // the others sleep at the barrier by then
+          throw std::runtime_error("failed");
+        }
+        team.barrier();
+        team.barrier();
+      });
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "failed");
+    }
+    team.run([&](int) { team.barrier(); });  // works again
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, WorkerTeamOf, testing::Values(1, 2, 3, 7));  // more than this machine's CPUs, too
+
+TEST(WorkerTeam, CallerIsWorkerZero) {
+  WorkerTeam team(2);
+  std::thread::id zero, one;
+  team.run([&](int worker) { (worker == 0 ? zero : one) = std::this_thread::get_id(); });
+  EXPECT_EQ(zero, std::this_thread::get_id());
+  EXPECT_NE(one, zero);
+}
+
+TEST(WorkerTeam, KeepsItsThreadsBetweenJobs) {
+  WorkerTeam team(3);
+  std::vector<std::thread::id> first(3), second(3);
+  team.run([&](int worker) { first[static_cast<size_t>(worker)] = std::this_thread::get_id(); });
+  std::this_thread::sleep_for(2ms);  // asleep by now
+  team.run([&](int worker) { second[static_cast<size_t>(worker)] = std::this_thread::get_id(); });
+  EXPECT_EQ(first, second);
+}
+
+TEST(WorkerTeam, QueuesJobsOfSeveralCallers) {
+  WorkerTeam team(3);
+  std::atomic<int> inside{0}, overlaps{0};
+  std::vector<int> counts(3);
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 4; ++c) {
+    callers.emplace_back([&] {
+      for (int i = 0; i < 100; ++i)
+        team.run([&](int worker) {
+          if (inside.fetch_add(1) >= 3) ++overlaps;
+          ++counts[static_cast<size_t>(worker)];
+          team.barrier();
+          --inside;
+        });
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(overlaps, 0);
+  EXPECT_EQ(counts, std::vector<int>({400, 400, 400}));
+}
+
+TEST(WorkerTeam, RunsNestedJobsOneWorkerAfterAnother) {
+  WorkerTeam outer(2), inner(3);
+  std::vector<std::vector<int>> order(2);
+  outer.run([&](int worker) {
+    const auto thread = std::this_thread::get_id();
+    for (WorkerTeam* team : {&inner, &outer})
+      team->run([&](int w) {
+        EXPECT_EQ(std::this_thread::get_id(), thread);
+        order[static_cast<size_t>(worker)].push_back(w);
+      });
+  });
+  for (const auto& seen : order) EXPECT_EQ(seen, std::vector<int>({0, 1, 2, 0, 1}));
+}
+
+TEST(WorkerTeam, NestedJobsEndBeforeTheirExceptionIsRethrown) {
+  WorkerTeam team(2);
+  std::atomic<int> calls{0}, caught{0};
+  team.run([&](int) {
+    try {
+      team.run([&](int) {
+        ++calls;
+        throw std::runtime_error("inner");
+      });
+    } catch (const std::runtime_error&) {
+      ++caught;
+    }
+  });
+  EXPECT_EQ(calls, 4);
+  EXPECT_EQ(caught, 2);
+}
+
+TEST(WorkerTeam, RefusesABarrierWhereItWouldHang) {
+  WorkerTeam team(2), other(2);
+  EXPECT_THROW(team.barrier(), InternalError);  // outside
+  EXPECT_THROW(team.run([&](int) { team.run([&](int) { team.barrier(); }); }), InternalError);
+  EXPECT_THROW(team.run([&](int) { other.run([&](int) { other.barrier(); }); }), InternalError);
+  EXPECT_THROW(team.run([&](int) { other.barrier(); }), InternalError);
+  team.run([&](int) {
+    team.run([](int) {});
+    team.barrier();  // after a nested run it is allowed again
+  });
+}
+
+TEST(WorkerTeam, RefusesANumberOfWorkersOutOfRange) {
+  EXPECT_THROW(WorkerTeam(-1), Error);
+  EXPECT_THROW(WorkerTeam(1025), Error);
+}
+
+TEST(WorkerTeam, DefaultsToWhatAffinityAndQuotaAllow) {
+  const int n = WorkerTeam().num_workers();
+  EXPECT_GE(n, 1);
+  EXPECT_LE(n, cpu_info().num_cpus);
+}
+
+TEST(WorkerTeam, LeavesSignalsToTheProgramsThreads) {
+  WorkerTeam team(2);
+  std::atomic<int> blocked{0};
+  team.run([&](int worker) {
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    if (worker == 1) blocked = sigismember(&mask, SIGINT);
+  });
+  EXPECT_EQ(blocked, 1);
+}
+
+TEST(WorkerTeam, SleepsWhenItHasNothingToDo) {
+  WorkerTeam team(4);
+  team.run([](int) {});
+  std::this_thread::sleep_for(5ms);
+  timespec before, after;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+  std::this_thread::sleep_for(100ms);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+  const double used = double(after.tv_sec - before.tv_sec) + 1e-9 * double(after.tv_nsec - before.tv_nsec);
+  EXPECT_LT(used, 0.02);  // three spinning workers would use 0.1 s a CPU
+}
+
+TEST(WorkerTeam, ManyTeamsComeAndGo) {
+  for (int i = 0; i < 30; ++i) {
+    WorkerTeam used(3), unused(3);
+    int sum = 0;
+    std::vector<int> values(3);
+    used.run([&](int worker) { values[static_cast<size_t>(worker)] = worker; });
+    sum = std::accumulate(values.begin(), values.end(), 0);
+    ASSERT_EQ(sum, 3);
+  }
+}
+
+// Three times the time of a quiet machine is the design's limit; one in which waiters spin against those they
+// wait for takes a hundred times as long. Generous, for machines that are busy with other things.
+TEST(WorkerTeam, FarMoreWorkersThanCpusStillFinish) {
+  WorkerTeam team(8 * std::max(2, cpu_info().num_cpus));
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 50; ++i) team.run([&](int) { team.barrier(); });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+}
+
+TEST(WorkerTeam, SharedTeamIsOne) {
+  EXPECT_EQ(&WorkerTeam::shared(), &WorkerTeam::shared());
+  EXPECT_EQ(&Stream().team(), &WorkerTeam::shared());
+  WorkerTeam own(2);
+  EXPECT_EQ(&Stream::cpu(own).team(), &own);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,69 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "weft/device.h"
+#include "weft/error.h"
+
+namespace weft {
+namespace {
+
+class WorkspaceOf : public testing::TestWithParam<size_t> {};
+
+TEST_P(WorkspaceOf, IsZeroAlignedAndWritable) {
+  const size_t bytes = GetParam();
+  const Workspace workspace(Device::cpu(), bytes);
+  ASSERT_EQ(workspace.bytes(), bytes);
+  const size_t alignment = bytes >= (size_t{2} << 20) ? size_t{2} << 20 : 64;
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(workspace.data()) % alignment, 0);
+  auto* data = static_cast<unsigned char*>(workspace.data());
+  EXPECT_TRUE(std::all_of(data, data + bytes, [](unsigned char c) { return c == 0; }));
+  std::memset(data, 0xab, bytes);
+  EXPECT_EQ(data[bytes - 1], 0xab);
+}
+INSTANTIATE_TEST_SUITE_P(Sizes, WorkspaceOf,
+                         testing::Values(size_t{1}, size_t{63}, size_t{4096}, (size_t{2} << 20) - 1, size_t{2} << 20,
+                                         (size_t{5} << 20) + 12345));
+
+TEST(Workspace, OfNothingHasNoData) {
+  EXPECT_EQ(Workspace().data(), nullptr);
+  EXPECT_EQ(Workspace(Device::cpu(), 0).data(), nullptr);
+}
+
+TEST(Workspace, MovesItsMemory) {
+  for (size_t bytes : {size_t{100}, size_t{3} << 20}) {
+    Workspace a(Device::cpu(), bytes);
+    void* data = a.data();
+    static_cast<char*>(data)[bytes - 1] = 7;
+    Workspace b(std::move(a));
+    EXPECT_EQ(b.data(), data);
+    Workspace c(Device::cpu(), 64);
+    c = std::move(b);
+    EXPECT_EQ(c.data(), data);
+    EXPECT_EQ(c.bytes(), bytes);
+    EXPECT_EQ(static_cast<char*>(c.data())[bytes - 1], 7);
+  }
+}
+
+ErrorCode code_of(Device device, size_t bytes) {
+  try {
+    Workspace workspace(device, bytes);
+  } catch (const Error& error) {
+    return error.code();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return ErrorCode::invalid_argument;
+}
+
+TEST(Workspace, SaysThatMemoryIsOut) {
+  EXPECT_EQ(code_of(Device::cpu(), size_t{1} << 60), ErrorCode::out_of_memory);
+  EXPECT_EQ(code_of(Device::cpu(), SIZE_MAX), ErrorCode::out_of_memory);
+}
+
+TEST(Workspace, RefusesADeviceThatIsNotBuiltIn) { EXPECT_EQ(code_of(Device::cuda(0), 64), ErrorCode::unsupported); }
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,33 @@
+// Llama-family models with random weights: small, complete (they have a tokenizer), the same bytes for the same
+// options on every machine.
+//
+//   random_model({.weights = GgufWriter::kQ4_1, .tied = true, .seed = 7}).write(path);
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tests/support/gguf_writer.h"
+
+namespace weft::testing {
+
+struct RandomModelOptions {
+  std::string architecture = "llama";   // llama, qwen2 (biases), qwen3 (norms of q and k)
+  uint32_t weights = GgufWriter::kF32;  // of matrices: F32, BF16, Q8_0, Q4_0 or Q4_1; vectors are F32
+  bool tied = false;
+  uint32_t num_layers = 2;
+  uint32_t hidden_size = 96;  // widths are multiples of 32 for the block types
+  uint32_t intermediate_size = 160;
+  uint32_t num_qo_heads = 6, num_kv_heads = 2;
+  uint32_t head_dim = 16;
+  uint32_t context_length = 4096;
+  float theta = 10000.f;
+  uint64_t seed = 1;
+};
+
+// The tokens: <unk>, <s>, </s>, the 256 bytes, a space, a to z, a full stop and a comma.
+inline constexpr uint32_t kRandomModelVocab = 3 + 256 + 1 + 26 + 2;
+
+GgufWriter random_model(const RandomModelOptions& options);
+
+}  // namespace weft::testing
