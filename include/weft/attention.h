@@ -138,6 +138,7 @@ struct PageTableView {
   std::span<const int32_t> kv_page_indptr;      // [batch + 1]
   std::span<const int32_t> kv_page_indices;     // [kv_page_indptr[batch]]
   std::span<const int32_t> kv_last_page_len;    // [batch], 1..page_size; 0 for a request without pages
+  bool ids_checked = false;                     // set by PageTable::view: plan need not look at every page id
 };
 
 // Host side owner of a pool's pages: hands them out, shares prefixes, takes them back, and checks each id once.
@@ -214,9 +215,13 @@ struct PlanInput {
   int fixed_split_size = 0;                    // fixed_split: tokens of a chunk
   std::span<const Level> levels = {};
   std::vector<ScalarArg> scalars = {};         // integer scalars that intervals name, e.g. window_left
+  // Given: sections lie in the workspace at the offsets of these bounds, and a plan beyond them is refused.
+  const struct PlanBounds* bounds = nullptr;
+  // true: page ids are not copied into the plan; `pages` must live, unchanged, until the plan was uploaded.
+  bool borrow_page_ids = false;
 };
 
-// The largest plans that a workspace is made for; every plan within them has the same section offsets.
+// The largest plans that a workspace is made for; every plan made with them has the same section offsets.
 struct PlanBounds {
   int max_requests = 0;
   int64_t max_rows = 0;                        // query tokens of a step
