@@ -66,30 +66,45 @@ const Form kForms[] = {
      "return s; }"},
 };
 
-// The line of the loop over the scores of a block, which every functor is inlined into.
-int score_loop_line() {
+// Vector functors: what else the tensors hold is of no interest here.
+const char* const kVectorForms[][2] = {
+    {"norm", "return x[i] * weft::rsqrt(weft::dot(x, x) / real(x.size()) + p.a);"},
+    {"centre", "return x[i] - weft::sum(x) / real(x.size());"},
+    {"rotate_pairs", "return x[i] * p.bias(r.pos, i) + weft::pair(x, i) * p.bias(r.pos + p.n, i);"},
+    {"rotate_halves", "return x[i] * p.bias(r.pos, i) + weft::pair_halves(x, i) * p.bias(r.pos + p.n, i);"},
+    {"rotate_by_sincos",
+     "return x[i] * weft::cos(real(r.pos) * p.bias(0, i)) + weft::pair(x, i) * weft::sin(real(r.pos) * p.bias(0, i));"},
+};
+
+// The line of a loop of the driver, which every functor is inlined into.
+int driver_line(std::string_view loop) {
   std::istringstream driver(text::k_cpu_leaf_driver);
   std::string line;
   for (int number = 1; std::getline(driver, line); ++number)
-    if (line.find("for (int u = 0; u < n; ++u) {") != line.npos) return number;
+    if (line.find(loop) != line.npos) return number;
+  ADD_FAILURE() << "the driver has no loop " << loop;
   return -1;
+}
+
+LeafParts parts_of(const std::string& member) {
+  LeafParts parts;
+  parts.variant = {.name = "Form",
+                   .text = fmt::format("struct Form {{\n{}\n}};\n", member),
+                   .scalars = {{.name = "a"}, {.name = "b"}, {"n", ScalarKind::integer}},
+                   .tensors = {{.name = "bias", .rank = 2},
+                               {"ids", DType::int32, 2},
+                               {"parent", DType::int32, 1},
+                               {"mask", DType::uint8, 1},
+                               {"start", DType::int64, 1}}};
+  return parts;
 }
 
 // One text with every form, and the report of what was vectorised: form and kind of tile -> loops.
 std::map<std::string, int> vectorised(Isa isa) {
   std::string text = leaf_head(false);
   for (const Form& form : kForms) {
-    LeafParts parts;
-    parts.variant = {.name = "Form",
-                     .text = fmt::format("struct Form {{\n{}\n}};\n", form.member),
-                     .scalars = {{.name = "a"}, {.name = "b"}, {"n", ScalarKind::integer}},
-                     .tensors = {{.name = "bias", .rank = 2},
-                                 {"ids", DType::int32, 2},
-                                 {"parent", DType::int32, 1},
-                                 {"mask", DType::uint8, 1},
-                                 {"start", DType::int64, 1}}};
     const std::string name = fmt::format("form_{}", form.name);
-    text += leaf_body(parts, name);
+    text += leaf_body(parts_of(form.member), name);
     // Only the pass that calls the functor, for full and for boundary tiles.
     for (const bool boundary : {false, true})
       text += fmt::format(
@@ -98,6 +113,14 @@ std::map<std::string, int> vectorised(Isa isa) {
           "  const auto p = {0}::P::weft_load(t.params);\n  L::State state;\n  state.enter(p, r.batch);\n"
           "  return L::logits<{2}>(t, r, p, state, s, 0.f);\n}}\n",
           name, boundary ? "boundary" : "full", boundary);
+  }
+  for (const auto& [form, body] : kVectorForms) {
+    const std::string name = fmt::format("form_{}", form);
+    text += leaf_body(parts_of(fmt::format("real key_transform(P p, Vec x, int i, Row r) {{ {} }}", body)), name);
+    text += fmt::format(
+        "extern \"C\" __attribute__((flatten)) void {0}_vector(const weft::abi::VectorTile* t) {{\n"
+        "  weft::detail::Leaf<{0}::P, {0}::variant::Form, weft::detail::NoHooks, false>::key(t);\n}}\n",
+        name);
   }
   const auto folder =
       std::filesystem::temp_directory_path() / fmt::format("weft-forms-{}-{}", ::getpid(), to_string(isa));
@@ -114,7 +137,9 @@ std::map<std::string, int> vectorised(Isa isa) {
   std::map<std::string, int> loops;
   std::ifstream report(folder / "report");
   std::string line, form;
-  const std::string loop = fmt::format("leaf_driver.h:{}:", score_loop_line());
+  const auto place = [](std::string_view loop) { return fmt::format("leaf_driver.h:{}:", driver_line(loop)); };
+  const std::string scores = place("for (int u = 0; u < n; ++u) {");
+  const std::string elements = place("x[i] = static_cast<float>(f(state.variant");
   while (std::getline(report, line)) {
     constexpr std::string_view kFunction = ";; Function form_";
     if (line.compare(0, 12, kFunction.substr(0, 12)) == 0) {
@@ -122,7 +147,9 @@ std::map<std::string, int> vectorised(Isa isa) {
       form = line.compare(0, kFunction.size(), kFunction) == 0 ? line.substr(kFunction.size(), end - kFunction.size())
                                                                : "";
     }
-    if (line.find(loop) != line.npos && line.find("loop vectorized") != line.npos) ++loops[form];
+    if ((line.find(scores) != line.npos || line.find(elements) != line.npos) &&
+        line.find("loop vectorized") != line.npos)
+      ++loops[form];
   }
   std::filesystem::remove_all(folder);
   return loops;
@@ -136,6 +163,7 @@ void check_forms(Isa isa) {
     for (const char* tile : {"_full", "_boundary"})
       EXPECT_EQ(loops.contains(form.name + std::string(tile)), expected) << form.name << tile;
   }
+  for (const auto& [form, body] : kVectorForms) EXPECT_TRUE(loops.contains(form + std::string("_vector"))) << form;
 }
 
 TEST(Forms, VectoriseOnPlainAsTheTableSays) { check_forms(Isa::plain); }
