@@ -25,29 +25,20 @@ constexpr double kSnap = 1.0 / 256;
 constexpr double kCapTolerance = 1.0 / 512;
 // A cap this near to the lower bound needs no bisection: each step is another pass over the line.
 constexpr double kNearEnough = 1.0 / 64;
-// Above this share of it, other orders of the line are tried.
+// Above this share of it, the line is tried from the other end as well.
 constexpr double kWorthAnotherOrder = 1.05;
-constexpr int kOrders = 4;
 
 class Line {
  public:
   Line(const Problem& problem, Draft& draft)
       : draft_(draft), granule_(problem.traits->granule), num_workers_(problem.num_workers) {
     draft.line_cost.resize(draft.on_line.size());
-    gather_costs();
+    for (size_t i = 0; i < draft.on_line.size(); ++i) draft.line_cost[i] = draft.units[draft.on_line[i]].cost;
   }
 
-  // 0: as the units came; 1: from the other end; 2, 3: the same beginning in the middle.
-  void arrange(int order) {
-    if (order == order_) return;
-    std::vector<int>& line = draft_.on_line;
-    const auto middle = line.begin() + static_cast<std::ptrdiff_t>(line.size() / 2);
-    if (order_ & 1) std::reverse(line.begin(), line.end());
-    if ((order_ ^ order) & 2)
-      std::rotate(line.begin(), order & 2 ? middle : line.end() - (middle - line.begin()), line.end());
-    if (order & 1) std::reverse(line.begin(), line.end());
-    order_ = order;
-    gather_costs();
+  void reverse() {
+    std::reverse(draft_.on_line.begin(), draft_.on_line.end());
+    std::reverse(draft_.line_cost.begin(), draft_.line_cost.end());
   }
   // Whether the line's units fit on all workers under the cap, beside what they carry already.
   bool fits(double cap) {
@@ -60,9 +51,6 @@ class Line {
   }
 
  private:
-  void gather_costs() {
-    for (size_t i = 0; i < draft_.on_line.size(); ++i) draft_.line_cost[i] = draft_.units[draft_.on_line[i]].cost;
-  }
   template <class Emit>
   bool fill(double cap, bool rest_to_last, const Emit& emit);
   // Where a part of the unit from `begin` on ends that costs at most `room`; -1 when none is worth it.
@@ -71,7 +59,6 @@ class Line {
   Draft& draft_;
   const Granule granule_;
   const int num_workers_;
-  int order_ = 0;
 };
 
 int Line::part_end(const DraftUnit& unit, const Hull& hull, int begin, double room) const {
@@ -189,17 +176,13 @@ void cut_balanced(const Problem& p, Draft& draft) {
   if (!draft.on_line.empty()) {
     Line line(p, draft);
     double cap = smallest_cap(p, draft, line);
-    // Few granules a worker: where cuts fall decides, and in another order they fall elsewhere.
-    int best = 0;
-    for (int order = 1; order < kOrders && cap > kWorthAnotherOrder * draft.lower_bound; ++order) {
-      line.arrange(order);
+    if (cap > kWorthAnotherOrder * draft.lower_bound) {
+      // Few granules a worker: where cuts fall decides, and from the other end they fall elsewhere.
+      line.reverse();
       const double other = smallest_cap(p, draft, line);
-      if (other < cap) {
-        cap = other;
-        best = order;
-      }
+      if (other >= cap) line.reverse();
+      cap = std::min(cap, other);
     }
-    line.arrange(best);
     line.cut(cap, [&](int worker, int unit, int begin, int end, int part) {
       draft.pieces[count] = {unit, begin, end, part};
       draft.piece_worker[count++] = worker;
