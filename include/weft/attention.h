@@ -55,14 +55,14 @@ struct Bound {
   bool q_pos = false;
   bool kv_len = false;
   int32_t constant = 0;
-  std::string scalar;       // a named integer scalar, given to plan; the value -1 switches this bound off
+  std::string scalar = {};  // a named integer scalar, given to plan; the value -1 switches this bound off
   int scalar_sign = +1;     // +1 or -1
   friend bool operator==(const Bound&, const Bound&) = default;
 };
 
 // Keys at positions [max(lower), min(upper)); 0 <= position < kv_len always holds besides.
 struct Interval {
-  std::vector<Bound> lower, upper;
+  std::vector<Bound> lower = {}, upper = {};
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
@@ -92,11 +92,11 @@ struct TensorDecl {
 //   real output_transform(P p, Vec x, int i, Row r);            // once a row, after its last merge
 // `name` is the class's name in the text. The same text runs on every backend, and in double in the reference.
 struct Variant {
-  std::string name;                   // empty: plain attention
-  std::string text;
-  std::vector<ScalarDecl> scalars;
-  std::vector<TensorDecl> tensors;
-  std::vector<Interval> intervals;    // none (every key), one, or two whose union is seen
+  std::string name = {};              // empty: plain attention
+  std::string text = {};
+  std::vector<ScalarDecl> scalars = {};
+  std::vector<TensorDecl> tensors = {};
+  std::vector<Interval> intervals = {};  // none (every key), one, or two whose union is seen
   bool use_softmax = true;            // must agree with the text
   friend bool operator==(const Variant&, const Variant&) = default;
 };
