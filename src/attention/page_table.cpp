@@ -107,6 +107,12 @@ void PageTable::append(RequestId id, int64_t tokens) {
   Impl& impl = *impl_;
   Impl::Request& request = impl.at(id, "append");
   check(tokens >= 0, ErrorCode::invalid_argument, "append: {} tokens; allowed are 0 and more", tokens);
+  check(tokens == 0 || request.tokens % impl.page_size == 0 ||
+            impl.references[static_cast<size_t>(request.pages.back())] == 1,
+        ErrorCode::invalid_argument,
+        "append: request {} was truncated to {} tokens, inside a page that another request reads; fork(request, {}) "
+        "makes one with a page of its own, append to that one",
+        id, request.tokens, request.tokens);
   const int64_t slots = num_pages() * impl.page_size;
   const bool beyond = tokens > slots - std::min(slots, request.tokens);  // a request never outgrows the whole pool
   const int64_t needed =
