@@ -20,6 +20,7 @@ uint16_t fp16_bits(double value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const double x = std::abs(value);
   if (x >= 65520) return sign | 0x7c00;
+  if (x == 0) return sign;
   int exponent = 0;
   std::frexp(x, &exponent);
   const int shift = std::max(exponent - 11, -24);  // ulp is 2^shift

@@ -43,7 +43,6 @@ void expect_merged(States& s, DType out_dtype, bool by_indptr) {
     // State i of row r stands at r * n + i: the same numbers in another order.
     std::vector<int32_t> indptr;
     for (int r = 0; r <= s.rows; ++r) indptr.push_back(r * s.n);
-    const TensorView o = s.o_view().permute({1, 0, 2, 3}), lse = s.lse_view().permute({1, 0, 2});
     std::vector<char> o_list(s.o.size());
     std::vector<float> lse_list;
     int64_t at = 0;

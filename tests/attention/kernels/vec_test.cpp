@@ -42,7 +42,7 @@ class Vec : public ::testing::TestWithParam<Isa> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Isas, Vec, ::testing::ValuesIn(supported_isas().begin(), supported_isas().end()),
-                         [](const auto& info) { return std::string(to_string(info.param)); });
+                         [](const auto& param_info) { return std::string(to_string(param_info.param)); });
 
 float from_bits(uint32_t bits) {
   float x;
