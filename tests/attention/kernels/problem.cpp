@@ -87,10 +87,11 @@ std::string to_string(const Case& c) {
   std::string lengths;
   for (const auto& [qo, kv] : c.lengths) lengths += fmt::format("({},{})", qo, kv);
   return fmt::format(
-      "q {} kv {} o {} form {} {} page {} group {} kv_heads {} dims {}/{} mask {} window {} strided {} 5d {} {}",
+      "q {} kv {} o {} form {} {} page {} group {} kv_heads {} dims {}/{} mask {} window {} sinks {} strided {} 5d {} "
+      "{}",
       weft::to_string(c.q_dtype), weft::to_string(c.kv_dtype), weft::to_string(c.o_dtype), static_cast<int>(c.form),
       c.layout == Layout::nhd ? "nhd" : "hnd", c.page_size, c.group, c.kv_heads, c.head_dim_qk, c.head_dim_vo,
-      static_cast<int>(c.mask), c.window, c.strided, c.five_d, lengths);
+      static_cast<int>(c.mask), c.window, c.sinks, c.strided, c.five_d, lengths);
 }
 
 Problem::Problem(const Case& c) : case_(c), random_(c.seed) {
@@ -104,6 +105,10 @@ Problem::Problem(const Case& c) : case_(c), random_(c.seed) {
   spec_.mask = c.mask;
   spec_.sliding_window = c.window >= -1;
   spec_.variant = c.variant;
+  if (c.sinks > 0)
+    spec_.variant.intervals = {
+        {.upper = {{.constant = c.sinks}, {.q_pos = true, .constant = 1}}},
+        {.lower = {{.q_pos = true, .constant = -10}}, .upper = {{.q_pos = true, .constant = 1}}}};
   for (const auto& [qo, kv] : c.lengths) {
     qo_indptr_.push_back(qo_indptr_.back() + qo);
     kv_indptr_.push_back(kv_indptr_.back() + kv);
@@ -147,7 +152,10 @@ bool Problem::hidden(size_t request, int token) const {
   const auto [qo_len, kv_len] = case_.lengths[request];
   for (int i = 0; i < qo_len; ++i) {
     const int pos = kv_len - qo_len + i;
-    if ((case_.mask != Mask::causal || token <= pos) && (case_.window < 0 || token >= pos - case_.window)) return false;
+    const bool causal = case_.mask == Mask::causal || case_.sinks > 0;
+    if ((!causal || token <= pos) && (case_.window < 0 || token >= pos - case_.window) &&
+        (case_.sinks == 0 || token < case_.sinks || token >= pos - 10))
+      return false;
   }
   return true;
 }

@@ -22,6 +22,7 @@ struct Case {
   int head_dim_qk = 64, head_dim_vo = 64;
   Mask mask = Mask::none;
   int window = -2;  // -2: no sliding window in the spec
+  int sinks = 0;    // > 0: the first keys and the last 11, as two intervals
   Variant variant = {};
   std::vector<std::pair<int, int>> lengths = {};  // (qo_len, kv_len) of each request
   bool strided = false;                           // gaps between tokens, heads and rows
