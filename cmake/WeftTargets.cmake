@@ -9,6 +9,11 @@ if(WEFT_SANITIZE)
   endif()
 endif()
 
+# What a fuzzer is to find its way through tells it which branches it took.
+if(WEFT_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
 # weft_folder(NAME SOURCES file... [DEPENDS folder...] [LIBRARIES target...])
 function(weft_folder name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
