@@ -14,7 +14,6 @@ void add_missing(CLI::App& app, const char* name) {
 
 
 [[gnu::weak]] void add_plan(CLI::App& app, Context&) { add_missing(app, "plan"); }
-[[gnu::weak]] void add_jit(CLI::App& app, Context&) { add_missing(app, "jit"); }
 
 
 
