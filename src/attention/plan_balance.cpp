@@ -20,9 +20,13 @@ namespace {
 // Dealing alone is good enough when no worker carries more than this over the lower bound: nothing is cut at all.
 constexpr double kLevelEnough = 1.02;
 // A unit that exceeds the room by less than this share of the cap is not cut: a sliver costs more than it levels.
-constexpr double kSnap = 1.0 / 128;
+constexpr double kSnap = 1.0 / 256;
 // The bisection stops when the cap is known to this share of the lower bound.
-constexpr double kCapTolerance = 1.0 / 256;
+constexpr double kCapTolerance = 1.0 / 512;
+// A cap this near to the lower bound needs no bisection: each step is another pass over the line.
+constexpr double kNearEnough = 1.0 / 64;
+// Above this share of it, the line is tried from the other end as well.
+constexpr double kWorthAnotherOrder = 1.05;
 
 class Line {
  public:
@@ -32,6 +36,10 @@ class Line {
     for (size_t i = 0; i < draft.on_line.size(); ++i) draft.line_cost[i] = draft.units[draft.on_line[i]].cost;
   }
 
+  void reverse() {
+    std::reverse(draft_.on_line.begin(), draft_.on_line.end());
+    std::reverse(draft_.line_cost.begin(), draft_.line_cost.end());
+  }
   // Whether the line's units fit on all workers under the cap, beside what they carry already.
   bool fits(double cap) {
     return fill(cap, false, [](int, int, int, int, int) {});
@@ -131,8 +139,8 @@ double smallest_cap(const Problem& p, const Draft& draft, Line& line) {
     high += width;
     width *= 2;
   }
-  const double tolerance = draft.lower_bound * kCapTolerance;
-  while (high - low > 2 * tolerance) {
+  if (high - low <= kNearEnough * draft.lower_bound) return high;
+  while (high - low > kCapTolerance * draft.lower_bound) {
     const double middle = low + (high - low) / 2;
     (line.fits(middle) ? high : low) = middle;
   }
@@ -167,7 +175,15 @@ void cut_balanced(const Problem& p, Draft& draft) {
   size_t count = num_dealt;
   if (!draft.on_line.empty()) {
     Line line(p, draft);
-    line.cut(smallest_cap(p, draft, line), [&](int worker, int unit, int begin, int end, int part) {
+    double cap = smallest_cap(p, draft, line);
+    if (cap > kWorthAnotherOrder * draft.lower_bound) {
+      // Few granules a worker: where cuts fall decides, and from the other end they fall elsewhere.
+      line.reverse();
+      const double other = smallest_cap(p, draft, line);
+      if (other >= cap) line.reverse();
+      cap = std::min(cap, other);
+    }
+    line.cut(cap, [&](int worker, int unit, int begin, int end, int part) {
       draft.pieces[count] = {unit, begin, end, part};
       draft.piece_worker[count++] = worker;
       draft.units[unit].parts = part + 1;
