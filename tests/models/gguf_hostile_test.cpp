@@ -89,7 +89,7 @@ constexpr HostileFile kFiles[] = {
     {"metadata_count_one_too_many",
      [](GgufWriter& g) { g.num_values = g.values.size() + 1; },
      kInvalid,
-     {"metadata entry 21"}},
+     {"tensor 0", "name"}},
     {"metadata_count_0", [](GgufWriter& g) { g.num_values = 0; }, kInvalid, {"tensor 0"}},
     // keys
     {"key_empty", [](GgufWriter& g) { g.add("", 1u); }, kInvalid, {"key", "0 bytes"}},
