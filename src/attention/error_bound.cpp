@@ -18,11 +18,11 @@ double error_bound(const AttentionSpec& spec, DType compute, int64_t kv_len, dou
   if (vectors) logit += kReferenceLogit * (compute == DType::bf16 ? 8 * u16 / std::sqrt(d) : 16 * u32);
   // Sums of p and of p v over the keys, the exponential, merging.
   double c = 2 * logit + (std::min(n, 4 * std::sqrt(n)) + 24) * u32;
-  if (compute == DType::bf16) c += u16;                                           // p
+  if (compute == DType::bf16) c += u16;  // p
   if (mentions(spec.variant.text, "value_transform")) c += compute == DType::bf16 ? u16 : 16 * u32;
 
   const double unit = spec.o_dtype == DType::fp32 ? u32 : spec.o_dtype == DType::fp16 ? 0x1p-11 : u16;
-  const double smallest = spec.o_dtype == DType::fp16 ? 0x1p-25 : 0x1p-126;       // below the normal numbers
+  const double smallest = spec.o_dtype == DType::fp16 ? 0x1p-25 : 0x1p-126;  // below the normal numbers
   return unit * std::abs(o_reference) + c * scale + smallest;
 }
 

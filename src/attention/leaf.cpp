@@ -104,8 +104,8 @@ LeafHandle find_leaf(const AttentionSpec& spec, DType compute, Isa isa) {
                                   .isa = isa,
                                   .flags = leaf_flags()});
   const auto* leaf = static_cast<const abi::Leaf*>(module->symbol("weft_leaf"));
-  ensure(leaf != nullptr && leaf->version == abi::kLeafVersion, "the module of variant '{}' has no leaf of version {}", name,
-         abi::kLeafVersion);
+  ensure(leaf != nullptr && leaf->version == abi::kLeafVersion, "the module of variant '{}' has no leaf of version {}",
+         name, abi::kLeafVersion);
   const LeafHandle made{leaf, module, std::string(origin_name(jit::last_origin()))};
   std::unique_lock lock(memory.mutex);
   if (memory.find(hash, parts, compute, isa) == nullptr)

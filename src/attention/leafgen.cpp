@@ -23,8 +23,8 @@ std::string builtin_leaves(const std::string& isa) {
     }
   text += "namespace weft::builtin {\n";
   const auto table = [&](const std::string& compute, const std::string& leaves) {
-    text += fmt::format("extern const abi::Leaf {0}_{1}[{2}];\nconst abi::Leaf {0}_{1}[{2}] = {{\n{3}}};\n", isa, compute,
-                        weft::kNumBuiltins, leaves);
+    text += fmt::format("extern const abi::Leaf {0}_{1}[{2}];\nconst abi::Leaf {0}_{1}[{2}] = {{\n{3}}};\n", isa,
+                        compute, weft::kNumBuiltins, leaves);
   };
   table("fp32", fp32);
   if (isa == "avx512_bf16") table("bf16", bf16);

@@ -56,8 +56,9 @@ abi::Slot scalar_slot(const ScalarDecl& declared, double value) {
     slot.real = value;
     return slot;
   }
-  check(value == std::trunc(value) && std::abs(value) <= std::numeric_limits<int32_t>::max(), ErrorCode::invalid_argument,
-        "scalar '{}' = {}: it is an integer; give a whole number of 32 bits", declared.name, value);
+  check(value == std::trunc(value) && std::abs(value) <= std::numeric_limits<int32_t>::max(),
+        ErrorCode::invalid_argument, "scalar '{}' = {}: it is an integer; give a whole number of 32 bits",
+        declared.name, value);
   slot.integer = static_cast<long long>(value);
   return slot;
 }
@@ -66,8 +67,8 @@ void check_tensor(const TensorDecl& declared, const TensorView& tensor) {
   check(tensor.dtype() == declared.dtype, ErrorCode::invalid_dtype, "tensor '{}' is {}; the variant declares {}",
         declared.name, to_string(tensor.dtype()), to_string(declared.dtype));
   check(tensor.rank() == declared.rank, ErrorCode::invalid_shape,
-        "tensor '{}' is {}, of rank {}; the variant declares rank {}", declared.name, shape_string(tensor), tensor.rank(),
-        declared.rank);
+        "tensor '{}' is {}, of rank {}; the variant declares rank {}", declared.name, shape_string(tensor),
+        tensor.rank(), declared.rank);
   check(tensor.device() == Device::cpu(), ErrorCode::invalid_device, "tensor '{}' lies on {}; the kernel runs on {}",
         declared.name, to_string(tensor.device()), to_string(Device::cpu()));
   const int last = declared.rank - 1;

@@ -113,7 +113,8 @@ RowState attend_row(const Hooks& hooks, const Vector& q, const std::vector<Vecto
     top = std::max(top, logits[j]);
     stretch = std::max(stretch, size);
     weights[j] = std::abs(logits[j]);  // without softmax: p itself, and how it moves with s
-    if (!hooks.use_softmax && hooks.logits) weights[j] += std::abs(hooks.logits(c, s + 1e-4) - hooks.logits(c, s - 1e-4)) / 2e-4 * size;
+    if (!hooks.use_softmax && hooks.logits)
+      weights[j] += std::abs(hooks.logits(c, s + 1e-4) - hooks.logits(c, s - 1e-4)) / 2e-4 * size;
     if (!hooks.use_softmax && !hooks.logits) weights[j] += size;
   }
   double sum = 0;
@@ -158,12 +159,14 @@ ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& 
         for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
           const abi::VectorRow row{r, i, kv_len - qo_len + i, head};
           const Vector q = transformed(hooks.query, row, vector_at(tensors.q, first + i, head, 0));
-          RowState state = attend_row(hooks, q, keys, values, {r, i, 0, head, kv_head, row.pos, 0, qo_len, kv_len},
-                                      sm_scale, dim);
+          RowState state =
+              attend_row(hooks, q, keys, values, {r, i, 0, head, kv_head, row.pos, 0, qo_len, kv_len}, sm_scale, dim);
           transform_output(hooks, row, state.o, state.scale);
-          const size_t at = static_cast<size_t>(first + i) * static_cast<size_t>(in.num_qo_heads) + static_cast<size_t>(head);
+          const size_t at =
+              static_cast<size_t>(first + i) * static_cast<size_t>(in.num_qo_heads) + static_cast<size_t>(head);
           std::copy(state.o.begin(), state.o.end(), result.o.begin() + static_cast<std::ptrdiff_t>(at * dim));
-          std::copy(state.scale.begin(), state.scale.end(), result.scale.begin() + static_cast<std::ptrdiff_t>(at * dim));
+          std::copy(state.scale.begin(), state.scale.end(),
+                    result.scale.begin() + static_cast<std::ptrdiff_t>(at * dim));
           if (hooks.use_softmax) result.lse[at] = state.lse;
         }
     }

@@ -68,8 +68,7 @@ Hooks hooks(const AttentionSpec& spec, const PlanInput& plan, const AttentionTen
   const abi::ReferenceLeaf* leaf = compile(h, spec);
   const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
   const auto slots = pack_params(spec, sm_scale, tensors.scalars, tensors.tensors);
-  if (leaf->logits != nullptr)
-    h.logits = [=](const Score& c, double s) { return leaf->logits(slots.data(), &c, s); };
+  if (leaf->logits != nullptr) h.logits = [=](const Score& c, double s) { return leaf->logits(slots.data(), &c, s); };
   if (leaf->mask != nullptr) h.visible.push_back([=](const Score& c) { return leaf->mask(slots.data(), &c) != 0; });
   const auto vector_hook = [&](auto f) -> VectorHook {
     if (f == nullptr) return {};

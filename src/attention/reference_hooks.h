@@ -19,9 +19,9 @@ using VectorHook = std::function<void(const abi::VectorRow& row, const double* x
 struct Hooks {
   bool use_softmax = true;
   std::function<double(const Score&, double s)> logits;
-  std::vector<std::function<bool(const Score&)>> visible;   // all must agree
+  std::vector<std::function<bool(const Score&)>> visible;  // all must agree
   VectorHook query, key, value, output;
-  std::shared_ptr<const Module> module;                     // holds the code of compiled hooks
+  std::shared_ptr<const Module> module;  // holds the code of compiled hooks
 };
 
 // Throws like pack_params and jit::build.

@@ -10,19 +10,21 @@
 namespace weft {
 namespace {
 
-constexpr std::string_view kHooks[] = {"init",          "query_transform",  "key_transform", "value_transform",
-                                       "logits_transform", "logits_mask",   "output_transform"};
+constexpr std::string_view kHooks[] = {
+    "init",        "query_transform", "key_transform", "value_transform", "logits_transform",
+    "logits_mask", "output_transform"};
 
 // Words that a parameter cannot be called, as the text already means something by them.
 constexpr std::string_view kReserved[] = {
-    "sm_scale", "real",     "P",      "Vec",      "Row",      "Score",    "Request",  "alignas",  "alignof", "and",
-    "asm",      "auto",     "bool",   "break",    "case",     "catch",    "char",     "class",    "concept", "const",
-    "constexpr", "continue", "default", "delete", "do",       "double",   "else",     "enum",     "explicit", "export",
-    "extern",   "false",    "float",  "for",      "friend",   "goto",     "if",       "inline",   "int",     "long",
-    "mutable",  "namespace", "new",   "noexcept", "not",      "nullptr",  "operator", "or",       "private", "protected",
-    "public",   "register", "requires", "return", "short",    "signed",   "sizeof",   "static",   "struct",  "switch",
-    "template", "this",     "throw",  "true",     "try",      "typedef",  "typename", "union",    "unsigned", "using",
-    "virtual",  "void",     "volatile", "while",  "xor"};
+    "sm_scale", "real",     "P",         "Vec",      "Row",       "Score",     "Request",  "alignas",  "alignof",
+    "and",      "asm",      "auto",      "bool",     "break",     "case",      "catch",    "char",     "class",
+    "concept",  "const",    "constexpr", "continue", "default",   "delete",    "do",       "double",   "else",
+    "enum",     "explicit", "export",    "extern",   "false",     "float",     "for",      "friend",   "goto",
+    "if",       "inline",   "int",       "long",     "mutable",   "namespace", "new",      "noexcept", "not",
+    "nullptr",  "operator", "or",        "private",  "protected", "public",    "register", "requires", "return",
+    "short",    "signed",   "sizeof",    "static",   "struct",    "switch",    "template", "this",     "throw",
+    "true",     "try",      "typedef",   "typename", "union",     "unsigned",  "using",    "virtual",  "void",
+    "volatile", "while",    "xor"};
 
 bool is_identifier(std::string_view name) {
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
@@ -67,12 +69,12 @@ void check_declarations(const Variant& v) {
   for (const TensorDecl& tensor : v.tensors) {
     check_name("tensor", tensor.name);
     unique(tensor.name);
-    check(tensor.rank >= 1 && tensor.rank <= 4, ErrorCode::invalid_argument, "tensor '{}' has rank {}; allowed are 1 to 4",
-          tensor.name, tensor.rank);
+    check(tensor.rank >= 1 && tensor.rank <= 4, ErrorCode::invalid_argument,
+          "tensor '{}' has rank {}; allowed are 1 to 4", tensor.name, tensor.rank);
     check(tensor.dtype == DType::fp32 || tensor.dtype == DType::int32 || tensor.dtype == DType::int64 ||
               tensor.dtype == DType::uint8,
-          ErrorCode::invalid_dtype, "tensor '{}' is declared {}; a variant reads fp32, int32, int64 and uint8", tensor.name,
-          to_string(tensor.dtype));
+          ErrorCode::invalid_dtype, "tensor '{}' is declared {}; a variant reads fp32, int32, int64 and uint8",
+          tensor.name, to_string(tensor.dtype));
   }
 }
 
@@ -118,31 +120,35 @@ void check_hook_names(const Variant& v) {
 
 void check_variant(const Variant& v) {
   check(v.name.empty() == v.text.empty(), ErrorCode::invalid_argument,
-        "variant has name '{}' and a text of {} bytes; give both, the name being the class's name in the text, or neither",
+        "variant has name '{}' and a text of {} bytes; give both, the name being the class's name in the text, or "
+        "neither",
         v.name, v.text.size());
   check_declarations(v);
-  check(v.intervals.size() <= 2, ErrorCode::unsupported, "variant '{}' has {} intervals; supported are at most 2", v.name,
-        v.intervals.size());
+  check(v.intervals.size() <= 2, ErrorCode::unsupported, "variant '{}' has {} intervals; supported are at most 2",
+        v.name, v.intervals.size());
   for (const Interval& interval : v.intervals) {
     check_bounds(v, interval.lower);
     check_bounds(v, interval.upper);
   }
   if (v.text.empty()) {
     check(v.use_softmax, ErrorCode::invalid_argument,
-          "use_softmax is false, but the variant has no text; give a class with static constexpr bool use_softmax = false");
+          "use_softmax is false, but the variant has no text; give a class with static constexpr bool use_softmax = "
+          "false");
     return;
   }
   check_name("variant", v.name);
-  check(v.text.find('\0') == v.text.npos, ErrorCode::invalid_argument, "the text of variant '{}' holds a zero byte", v.name);
+  check(v.text.find('\0') == v.text.npos, ErrorCode::invalid_argument, "the text of variant '{}' holds a zero byte",
+        v.name);
   check(v.text.find("#include") == v.text.npos && !mentions(v.text, "import"), ErrorCode::invalid_argument,
-        "the text of variant '{}' includes a file; kernels include nothing: use the functions of weft:: (docs/variants.md)",
+        "the text of variant '{}' includes a file; kernels include nothing: use the functions of weft:: "
+        "(docs/variants.md)",
         v.name);
   const auto all = words(v.text);
   bool defined = false;
   for (size_t i = 1; i < all.size(); ++i)
     defined = defined || (all[i].word == v.name && (all[i - 1].word == "struct" || all[i - 1].word == "class"));
-  check(defined, ErrorCode::invalid_argument, "the text of variant '{}' has no class of this name; begin it with struct {} {{",
-        v.name, v.name);
+  check(defined, ErrorCode::invalid_argument,
+        "the text of variant '{}' has no class of this name; begin it with struct {} {{", v.name, v.name);
   check_hook_names(v);
 }
 
@@ -173,7 +179,8 @@ void validate(const AttentionSpec& spec) {
   check_dim("head_dim_qk", spec.head_dim_qk);
   check_dim("head_dim_vo", spec.head_dim_vo);
   check(spec.kv_form == KvForm::padded || spec.kv_form == KvForm::ragged || spec.kv_form == KvForm::paged,
-        ErrorCode::unsupported, "kv_form = {}: supported are padded, ragged and paged; missing are block_sparse and latent",
+        ErrorCode::unsupported,
+        "kv_form = {}: supported are padded, ragged and paged; missing are block_sparse and latent",
         spec.kv_form == KvForm::latent ? "latent" : "block_sparse");
   check(spec.layout == Layout::nhd || spec.layout == Layout::hnd, ErrorCode::invalid_argument,
         "layout = {}: allowed are Layout::nhd and Layout::hnd", static_cast<int>(spec.layout));
@@ -188,8 +195,9 @@ void validate(const AttentionSpec& spec) {
       const auto same = [&](const auto& declared) { return declared.name == name; };
       check(std::none_of(parts.variant.tensors.begin(), parts.variant.tensors.end(), same) &&
                 std::none_of(parts.variant.scalars.begin(), parts.variant.scalars.end(), same),
-            ErrorCode::invalid_argument, "variant '{}' declares '{}', which the spec's custom mask declares too; rename it",
-            spec.variant.name, name);
+            ErrorCode::invalid_argument,
+            "variant '{}' declares '{}', which the spec's custom mask declares too; rename it", spec.variant.name,
+            name);
     }
     check(spec.mask == Mask::none || spec.mask == parts.mask || spec.mask == Mask::causal, ErrorCode::invalid_argument,
           "the spec's mask and the variant '{}' are two custom masks; AND them into one", spec.variant.name);

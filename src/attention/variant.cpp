@@ -95,7 +95,8 @@ LeafParts leaf_parts(const AttentionSpec& spec) {
     parts = {{}, Mask::custom_packed};
   }
   // Where the planner looks for keys is not the leaf's business, nor are numbers that only say where.
-  std::erase_if(parts.variant.scalars, [&](const ScalarDecl& scalar) { return only_in_intervals(parts.variant, scalar); });
+  std::erase_if(parts.variant.scalars,
+                [&](const ScalarDecl& scalar) { return only_in_intervals(parts.variant, scalar); });
   parts.variant.intervals.clear();
   return parts;
 }
@@ -110,7 +111,8 @@ Declarations declarations(const LeafParts& parts) {
 Declarations declarations(const AttentionSpec& spec) { return declarations(leaf_parts(spec)); }
 
 std::string leaf_head(bool reference) {
-  std::string text = reference ? "namespace weft { using real = double; }\n" : "namespace weft { using real = float; }\n";
+  std::string text =
+      reference ? "namespace weft { using real = double; }\n" : "namespace weft { using real = float; }\n";
   text += part("tile/abi/leaf.h", text::k_abi_leaf);
   if (reference) text += part("tile/abi/reference_leaf.h", text::k_abi_reference_leaf);
   text += part("tile/cpu/leaf_prelude.h", text::k_cpu_leaf_prelude);

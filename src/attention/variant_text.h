@@ -16,7 +16,7 @@ namespace weft {
 // spec that names this mask are the same leaf.
 struct LeafParts {
   Variant variant;
-  Mask mask = Mask::none;      // none, custom or custom_packed: what is a predicate
+  Mask mask = Mask::none;  // none, custom or custom_packed: what is a predicate
   friend bool operator==(const LeafParts&, const LeafParts&) = default;
 };
 LeafParts leaf_parts(const AttentionSpec& spec);
@@ -48,7 +48,7 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 
 // Built-in leaves, by index into these lists.
 struct BuiltinVariant {
-  const char* name;            // of the file and the symbol: "soft_cap"
+  const char* name;  // of the file and the symbol: "soft_cap"
   Variant (*make)();
 };
 inline constexpr BuiltinVariant kBuiltinVariants[] = {{"plain", variants::plain},
@@ -61,7 +61,7 @@ struct BuiltinMask {
 };
 inline constexpr BuiltinMask kBuiltinMasks[] = {
     {"interval", Mask::none}, {"custom", Mask::custom}, {"custom_packed", Mask::custom_packed}};
-inline constexpr int kNumBuiltins = 12;   // variant-major
+inline constexpr int kNumBuiltins = 12;  // variant-major
 
 }  // namespace weft
 

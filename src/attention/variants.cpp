@@ -35,9 +35,7 @@ Variant sigmoid() {
 }
 
 Variant causal() {
-  return {.name = "Causal",
-          .text = "struct Causal {};\n",
-          .intervals = {{.upper = {{.q_pos = true, .constant = 1}}}}};
+  return {.name = "Causal", .text = "struct Causal {};\n", .intervals = {{.upper = {{.q_pos = true, .constant = 1}}}}};
 }
 
 Variant sliding_window() {

@@ -104,7 +104,7 @@ struct Leaf {
         for (int u = 0; u < kBlock; ++u) block[u] = kHidden;
       const int first = tile.kv_begin + b;
       for (int u = 0; u < n; ++u) {
-        const Score c{row.batch, row.qo_idx, first + u,  row.qo_head, row.kv_head,
+        const Score c{row.batch, row.qo_idx,   first + u,  row.qo_head, row.kv_head,
                       row.q_pos, positions[u], row.qo_len, row.kv_len,  first};
         float s = scores[b + u] * p.sm_scale;
         if constexpr (HV::logits_transform) s = static_cast<float>(state.variant.logits_transform(p, c, s));
@@ -230,24 +230,24 @@ struct Leaf {
   }
 
   static void query(const abi::VectorTile* tile) {
-    vectors(tile, [](V& v, const P& p, const Vec& x, int i, const Row& r) __attribute__((always_inline)) {
-      return v.query_transform(p, x, i, r);
-    });
+    vectors(
+        tile, [](V & v, const P& p, const Vec& x, int i, const Row& r)
+                  __attribute__((always_inline)) { return v.query_transform(p, x, i, r); });
   }
   static void key(const abi::VectorTile* tile) {
-    vectors(tile, [](V& v, const P& p, const Vec& x, int i, const Row& r) __attribute__((always_inline)) {
-      return v.key_transform(p, x, i, r);
-    });
+    vectors(
+        tile, [](V & v, const P& p, const Vec& x, int i, const Row& r)
+                  __attribute__((always_inline)) { return v.key_transform(p, x, i, r); });
   }
   static void value(const abi::VectorTile* tile) {
-    vectors(tile, [](V& v, const P& p, const Vec& x, int i, const Row& r) __attribute__((always_inline)) {
-      return v.value_transform(p, x, i, r);
-    });
+    vectors(
+        tile, [](V & v, const P& p, const Vec& x, int i, const Row& r)
+                  __attribute__((always_inline)) { return v.value_transform(p, x, i, r); });
   }
   static void output(const abi::VectorTile* tile) {
-    vectors(tile, [](V& v, const P& p, const Vec& x, int i, const Row& r) __attribute__((always_inline)) {
-      return v.output_transform(p, x, i, r);
-    });
+    vectors(
+        tile, [](V & v, const P& p, const Vec& x, int i, const Row& r)
+                  __attribute__((always_inline)) { return v.output_transform(p, x, i, r); });
   }
 
   static constexpr abi::Leaf make() {

@@ -25,12 +25,12 @@ concept BoolLike = __is_same(T, bool);
 
 template <class V, class P>
 struct Hooks {
-#define WEFT_HOOK(hook, call, returns, signature)                                                            \
-  static constexpr bool named_##hook = !requires { &Named<V>::hook; };                                       \
-  static constexpr bool hook = requires(V v, const P p, const Score c, const Vec x, const Row r, const Request q, \
-                                        real s) {                                                            \
-    { v.call } -> returns;                                                                                   \
-  };                                                                                                         \
+#define WEFT_HOOK(hook, call, returns, signature)                                                  \
+  static constexpr bool named_##hook = !requires { &Named<V>::hook; };                             \
+  static constexpr bool hook =                                                                     \
+      requires(V v, const P p, const Score c, const Vec x, const Row r, const Request q, real s) { \
+    { v.call } -> returns;                                                                         \
+  };                                                                                               \
   static_assert(hook || !named_##hook, "the variant's member " #hook " must be public and callable as `" signature)
 
   WEFT_HOOK(init, init(p, q), VoidLike, "void init(P p, Request r)");
@@ -39,7 +39,8 @@ struct Hooks {
   WEFT_HOOK(value_transform, value_transform(p, x, 0, r), RealLike, "real value_transform(P p, Vec x, int i, Row r)");
   WEFT_HOOK(logits_transform, logits_transform(p, c, s), RealLike, "real logits_transform(P p, Score c, real s)");
   WEFT_HOOK(logits_mask, logits_mask(p, c), BoolLike, "bool logits_mask(P p, Score c)");
-  WEFT_HOOK(output_transform, output_transform(p, x, 0, r), RealLike, "real output_transform(P p, Vec x, int i, Row r)");
+  WEFT_HOOK(output_transform, output_transform(p, x, 0, r), RealLike,
+            "real output_transform(P p, Vec x, int i, Row r)");
 #undef WEFT_HOOK
 
   static constexpr bool use_softmax = [] {

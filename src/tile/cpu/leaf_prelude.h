@@ -124,13 +124,15 @@ template <class A, class B>
 WEFT_INLINE auto min(A a, B b) {
   using T = decltype(a + b);
   const T x = T(a), y = T(b);
-  return ((y < x) | (y != y)) ? y : x;
+  const T low = y < x ? y : x;
+  return y != y ? y : low;
 }
 template <class A, class B>
 WEFT_INLINE auto max(A a, B b) {
   using T = decltype(a + b);
   const T x = T(a), y = T(b);
-  return ((y > x) | (y != y)) ? y : x;
+  const T high = y > x ? y : x;
+  return y != y ? y : high;
 }
 template <class T>
 WEFT_INLINE T clamp(T x, T low, T high) {

@@ -18,7 +18,8 @@ struct Reference {
     return v;
   }
   static Score score(const abi::ReferenceScore* c) {
-    return {c->batch, c->qo_idx, c->kv_idx, c->qo_head, c->kv_head, c->q_pos, c->kv_pos, c->qo_len, c->kv_len, c->kv_idx};
+    return {c->batch, c->qo_idx, c->kv_idx, c->qo_head, c->kv_head,
+            c->q_pos, c->kv_pos, c->qo_len, c->kv_len,  c->kv_idx};
   }
   static double logits(const abi::Slot* slots, const abi::ReferenceScore* c, double s) {
     const P p = P::weft_load(slots);
@@ -45,9 +46,9 @@ struct Reference {
     const Vec vec{x, pairs, halves, dim, total, squares};
     for (int i = 0; i < dim; ++i) y[i] = f(v, p, vec, i, Row{row->batch, row->idx, row->pos, row->head});
   }
-#define WEFT_VECTOR_HOOK(name)                                                                                    \
-  static void name(const abi::Slot* slots, const abi::VectorRow* row, const double* x, double* y, int dim) {      \
-    vector(slots, row, x, y, dim,                                                                                 \
+#define WEFT_VECTOR_HOOK(name)                                                                                     \
+  static void name(const abi::Slot* slots, const abi::VectorRow* row, const double* x, double* y, int dim) {       \
+    vector(slots, row, x, y, dim,                                                                                  \
            [](V& v, const P& p, const Vec& u, int i, Row r) -> double { return v.name##_transform(p, u, i, r); }); \
   }
   WEFT_VECTOR_HOOK(query)
