@@ -43,13 +43,11 @@ void check_indptr(const char* name, std::span<const int32_t> indptr) {
 }
 
 void check_page_ids(std::span<const int32_t> ids, int64_t num_pages) {
-  // As unsigned numbers negative ids are the largest, so one maximum finds both kinds of mistake.
-  uint32_t largest = 0;
-  for (const int32_t id : ids) {
-    const auto u = static_cast<uint32_t>(id);
-    largest = u > largest ? u : largest;
-  }
-  if (ids.empty() || static_cast<int64_t>(largest) < num_pages) [[likely]]
+  // The sign of an id, or of what it lacks to the largest one, shows either mistake: three operations an id.
+  const auto largest = static_cast<uint32_t>(num_pages - 1);
+  uint32_t wrong = 0;
+  for (const int32_t id : ids) wrong |= static_cast<uint32_t>(id) | (largest - static_cast<uint32_t>(id));
+  if (ids.empty() || (num_pages > 0 && (wrong >> 31) == 0)) [[likely]]
     return;
   for (size_t i = 0; i < ids.size(); ++i)
     check(ids[i] >= 0 && ids[i] < num_pages, ErrorCode::invalid_page,

@@ -78,7 +78,7 @@ void write_units(const Problem& p, const Draft& draft, Plan::Impl& impl, char* b
       const bool open = item.kv_end == tile.hull.end && ends_open(tile.hull, draft.kv_len[tile.request]);
       const int partial = unit.parts > 1 ? groups[written.merge_begin].source_begin + item.part : -1;
       items[i] = {item.unit, item.kv_begin, open ? kOpenEnd : item.kv_end, partial};
-      load += item_cost(tile, unit, item.kv_begin, item.kv_end);
+      load += unit.parts == 1 ? unit.cost : item_cost(tile, unit, item.kv_begin, item.kv_end);
       // Shorter lengths must not end before the last part begins.
       if (item.part == unit.parts - 1) {
         Plan::Impl::Reach& reach = impl.reach[tile.request];
@@ -120,10 +120,6 @@ void write_reach(const Problem& p, const Draft& draft, std::vector<Plan::Impl::R
 }
 
 }  // namespace
-
-int64_t partial_floats(int64_t rows, int64_t qo_heads, int head_dim_vo) {
-  return ceil_div(rows * qo_heads * (head_dim_vo + 1), 16) * 16;
-}
 
 std::span<const CopiedSection> copied_sections() {
   static constexpr CopiedSection kSections[] = {

@@ -67,9 +67,9 @@ int JitTest::num_compiles() const {
   return static_cast<int>(std::count(lines.begin(), lines.end(), '\n'));
 }
 
-std::string JitTest::text_of(int answer) {
-  return "extern \"C\" __attribute__((visibility(\"default\"))) int answer() { return " + std::to_string(answer) +
-         "; }\n";
+std::string JitTest::text_of(int answer) const {
+  return "// " + folder_ + "\nextern \"C\" __attribute__((visibility(\"default\"))) int answer() { return " +
+         std::to_string(answer) + "; }\n";
 }
 
 int JitTest::answer_of(const std::shared_ptr<const Module>& module) {

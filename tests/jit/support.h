@@ -36,9 +36,9 @@ class JitTest : public testing::Test {
   // identity costs nothing. `before` runs in the script ahead of each compile.
   std::string make_compiler(const std::string& name, const std::string& before = "");
   int num_compiles() const;
-  // A text whose answer() returns `answer`.
-  static std::string text_of(int answer);
-  static Request request_of(int answer) {
+  // A text whose answer() returns `answer`; each test has its own, so that none finds another's in memory.
+  std::string text_of(int answer) const;
+  Request request_of(int answer) const {
     return {.name = "answer " + std::to_string(answer), .text = text_of(answer), .isa = Isa::plain, .flags = {}};
   }
   static int answer_of(const std::shared_ptr<const Module>& module);

@@ -29,6 +29,7 @@ constexpr uint32_t kOne = 2;
 constexpr uint32_t kPhase = 1u << 12;
 constexpr uint32_t phase_of(uint32_t word) { return word & ~(kPhase - 1); }
 constexpr int kMaxWorkers = 1024;
+constexpr size_t kLinePair = 128;  // some CPUs fetch cache lines in pairs
 
 // Thrown out of barrier() where it would wait for a worker whose job has failed. Never the error that run reports:
 // that one was recorded before.
@@ -54,13 +55,13 @@ class Team {
   void barrier();
 
  private:
-  struct alignas(64) Post {
+  struct alignas(kLinePair) Post {
     std::atomic<uint32_t> generation{0};
     Call call = nullptr;  // null: the team ends
     const void* job = nullptr;
     uint32_t finish_at = 0;
   };
-  struct alignas(64) Line {
+  struct alignas(kLinePair) Line {
     std::atomic<uint32_t> word{0};
   };
   // What a fork may catch in the middle of something; made anew in the child.
@@ -73,7 +74,7 @@ class Team {
     Line finished;  // kOne for every job that a worker other than 0 has ended
     Line barrier;
   };
-  struct alignas(64) Worker {
+  struct alignas(kLinePair) Worker {
     Team* team = nullptr;
     int index = 0;
     uint32_t seen = 0;  // the generation when it started
