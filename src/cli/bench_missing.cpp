@@ -12,6 +12,5 @@ namespace {
 
 [[gnu::weak]] void bench_gemm(const BenchOptions&, BenchReport&) { missing("gemm"); }
 [[gnu::weak]] void bench_model(const BenchOptions&, BenchReport&) { missing("model"); }
-[[gnu::weak]] void bench_plan(const BenchOptions&, BenchReport&) { missing("plan"); }
 
 }  // namespace weft::cli
