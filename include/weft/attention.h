@@ -55,14 +55,14 @@ struct Bound {
   bool q_pos = false;
   bool kv_len = false;
   int32_t constant = 0;
-  std::string scalar;       // a named integer scalar, given to plan; the value -1 switches this bound off
+  std::string scalar = {};  // a named integer scalar, given to plan; the value -1 switches this bound off
   int scalar_sign = +1;     // +1 or -1
   friend bool operator==(const Bound&, const Bound&) = default;
 };
 
 // Keys at positions [max(lower), min(upper)); 0 <= position < kv_len always holds besides.
 struct Interval {
-  std::vector<Bound> lower, upper;
+  std::vector<Bound> lower = {}, upper = {};
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
@@ -92,11 +92,11 @@ struct TensorDecl {
 //   real output_transform(P p, Vec x, int i, Row r);            // once a row, after its last merge
 // `name` is the class's name in the text. The same text runs on every backend, and in double in the reference.
 struct Variant {
-  std::string name;                   // empty: plain attention
-  std::string text;
-  std::vector<ScalarDecl> scalars;
-  std::vector<TensorDecl> tensors;
-  std::vector<Interval> intervals;    // none (every key), one, or two whose union is seen
+  std::string name = {};              // empty: plain attention
+  std::string text = {};
+  std::vector<ScalarDecl> scalars = {};
+  std::vector<TensorDecl> tensors = {};
+  std::vector<Interval> intervals = {};  // none (every key), one, or two whose union is seen
   bool use_softmax = true;            // must agree with the text
   friend bool operator==(const Variant&, const Variant&) = default;
 };
@@ -138,6 +138,7 @@ struct PageTableView {
   std::span<const int32_t> kv_page_indptr;      // [batch + 1]
   std::span<const int32_t> kv_page_indices;     // [kv_page_indptr[batch]]
   std::span<const int32_t> kv_last_page_len;    // [batch], 1..page_size; 0 for a request without pages
+  bool ids_checked = false;                     // set by PageTable::view: plan need not look at every page id
 };
 
 // Host side owner of a pool's pages: hands them out, shares prefixes, takes them back, and checks each id once.
@@ -214,9 +215,13 @@ struct PlanInput {
   int fixed_split_size = 0;                    // fixed_split: tokens of a chunk
   std::span<const Level> levels = {};
   std::vector<ScalarArg> scalars = {};         // integer scalars that intervals name, e.g. window_left
+  // Given: sections lie in the workspace at the offsets of these bounds, and a plan beyond them is refused.
+  const struct PlanBounds* bounds = nullptr;
+  // true: page ids are not copied into the plan; `pages` must live, unchanged, until the plan was uploaded.
+  bool borrow_page_ids = false;
 };
 
-// The largest plans that a workspace is made for; every plan within them has the same section offsets.
+// The largest plans that a workspace is made for; every plan made with them has the same section offsets.
 struct PlanBounds {
   int max_requests = 0;
   int64_t max_rows = 0;                        // query tokens of a step

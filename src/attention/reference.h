@@ -8,10 +8,17 @@
 
 namespace weft {
 
+// Logits of this size are what the bound's constant is made for: sm_scale * sum |q_i k_i| of a key. Rows with larger
+// ones get a larger `scale` instead.
+inline constexpr double kReferenceLogit = 16;
+
 struct ReferenceResult {
-  std::vector<double> o;      // [nnz_qo, num_qo_heads, head_dim_vo]
-  std::vector<double> lse;    // [nnz_qo, num_qo_heads]; empty without softmax
-  std::vector<double> scale;  // like o: sum over keys of p * |v|, what rounding errors are measured against
+  std::vector<double> o;    // [nnz_qo, num_qo_heads, head_dim_vo]
+  std::vector<double> lse;  // [nnz_qo, num_qo_heads]; empty without softmax
+  // Like o: sum over keys of p * |v|, what rounding errors are measured against; times the largest
+  // sm_scale * sum |q_i k_i| of the row over kReferenceLogit where that is above 1; through the derivative of the
+  // output transform. Without softmax, p is |p| and how much rounding of the logit moves it.
+  std::vector<double> scale;
 };
 
 // plan_input gives lengths and pages, tensors the data (CPU, any dtype a spec allows).

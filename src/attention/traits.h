@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "attention/kernels/abi.h"
@@ -13,8 +16,11 @@ namespace weft {
 // Rows are fused rows: query tokens x group size.
 struct TileClass {
   int rows = 0;                 // fused rows of a tile, at most
-  bool all_kv_heads = false;    // an item carries every KV head (whole-token reads), else one
+  // An item carries every KV head (whole-token reads), else one. `balanced` may halve and quarter the heads of an
+  // item where whole tokens are too coarse for the workers; the unit's KV-head range says what it carries.
+  bool all_kv_heads = false;
   // Cost of an item over one KV head: row * rows + token * visible tokens + row_token * rows * visible + item.
+  // A query token whose group has more rows than the largest class is one tile that the kernel walks in several.
   double row = 0, token = 0, row_token = 0, item = 0;
 };
 
@@ -35,10 +41,37 @@ class Planner {
   static size_t workspace_bytes(const KernelTraits& traits, const PlanBounds& bounds);
 };
 
+// Bytes that are not zeroed on allocation: the planner writes each of them once.
+template <class T>
+struct UninitializedAllocator : std::allocator<T> {
+  template <class U>
+  struct rebind {
+    using other = UninitializedAllocator<U>;
+  };
+  template <class U, class... Args>
+  void construct(U* p, Args&&... args) {
+    if constexpr (sizeof...(Args) == 0)
+      ::new (static_cast<void*>(p)) U;
+    else
+      ::new (static_cast<void*>(p)) U(std::forward<Args>(args)...);
+  }
+};
+
 struct Plan::Impl {
-  std::vector<char> bytes;          // header and the sections that upload copies, at their offsets
+  // Lengths of a request's KV for which the plan stays right.
+  struct Reach {
+    int min_kv_len = 0, max_kv_len = 0;
+  };
+  std::vector<char, UninitializedAllocator<char>> bytes;  // header and the sections that upload copies, tightly
+  attention::PlanHeader placed = {};                      // the header with the offsets of the workspace
+  std::span<const int32_t> borrowed_page_ids;             // page ids that are not in bytes (borrow_page_ids)
+  int64_t page_capacity = 0;                              // entries that the workspace's page_indices has room for
+  int max_kv_len = 0;                                     // of the bounds
+  std::vector<Reach> reach;                               // [requests]
   KernelTraits traits;
+  PlanMode mode = PlanMode::balanced;
   double makespan = 0, lower_bound = 0;
+  // Offsets into bytes; a workspace's are in its own header.
   const attention::PlanHeader& header() const {
     return *reinterpret_cast<const attention::PlanHeader*>(bytes.data());
   }

@@ -70,4 +70,17 @@ int log_level() {
   refuse("WEFT_LOG", *value);
 }
 
+std::optional<std::string> user_cache_dir() {
+  if (auto folder = get("XDG_CACHE_HOME"); folder && folder->front() == '/') return folder;
+  if (const auto home = get("HOME"); home && home->front() == '/') return *home + "/.cache";
+  return std::nullopt;
+}
+
+std::string temp_dir() {
+  const auto folder = get("TMPDIR");
+  return folder && folder->front() == '/' ? *folder : "/tmp";
+}
+
+std::string search_path() { return get("PATH").value_or("/usr/local/bin:/usr/bin:/bin"); }
+
 }  // namespace weft::env

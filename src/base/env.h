@@ -23,4 +23,9 @@ std::optional<std::string> compiler();      // WEFT_CXX: the C++ compiler of var
 bool check_masks();                         // WEFT_CHECK=1: every mask is evaluated everywhere
 int log_level();                            // WEFT_LOG=error|warn|info|debug: 0..3, default warn
 
+// Variables that belong to the system. A relative folder is ignored, as the XDG specification asks.
+std::optional<std::string> user_cache_dir();  // XDG_CACHE_HOME, or .cache in HOME
+std::string temp_dir();                       // TMPDIR, or /tmp
+std::string search_path();                    // PATH, or /usr/local/bin:/usr/bin:/bin
+
 }  // namespace weft::env

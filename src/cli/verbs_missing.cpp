@@ -11,11 +11,10 @@ void add_missing(CLI::App& app, const char* name) {
 }
 }  // namespace
 
-[[gnu::weak]] void add_run(CLI::App& app, Context&) { add_missing(app, "run"); }
-[[gnu::weak]] void add_eval(CLI::App& app, Context&) { add_missing(app, "eval"); }
+
+
 [[gnu::weak]] void add_plan(CLI::App& app, Context&) { add_missing(app, "plan"); }
-[[gnu::weak]] void add_jit(CLI::App& app, Context&) { add_missing(app, "jit"); }
-[[gnu::weak]] void add_bench(CLI::App& app, Context&) { add_missing(app, "bench"); }
-[[gnu::weak]] void add_doctor(CLI::App& app, Context&) { add_missing(app, "doctor"); }
+
+
 
 }  // namespace weft::cli

@@ -1,0 +1,158 @@
+// build: spec -> leaf, core and traits -> kernel, remembered by spec.
+#include "attention/kernel.h"
+
+#include <functional>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "base/check.h"
+#include "base/env.h"
+#include "device/cpu/cpuid.h"
+
+namespace weft {
+namespace {
+
+// Kernels of this process. They are small and stay.
+class KernelCache {
+ public:
+  using Kernel = std::shared_ptr<const AttentionKernel::Impl>;
+
+  static KernelCache& instance() {
+    static KernelCache cache;
+    return cache;
+  }
+  Kernel find(size_t hash, const AttentionSpec& spec, Isa isa, bool check_masks) const {
+    std::shared_lock lock(mutex_);
+    return find_locked(hash, spec, isa, check_masks);
+  }
+  // The kernel that stays: this one, or one that another thread has put there meanwhile.
+  Kernel put(size_t hash, Kernel kernel) {
+    std::unique_lock lock(mutex_);
+    if (Kernel other = find_locked(hash, kernel->spec, kernel->isa, kernel->check_masks)) return other;
+    kernels_.emplace(hash, kernel);
+    return kernel;
+  }
+
+ private:
+  Kernel find_locked(size_t hash, const AttentionSpec& spec, Isa isa, bool check_masks) const {
+    const auto [begin, end] = kernels_.equal_range(hash);
+    for (auto it = begin; it != end; ++it) {
+      const AttentionKernel::Impl& k = *it->second;
+      if (k.isa == isa && k.check_masks == check_masks && k.spec == spec) return it->second;
+    }
+    return nullptr;
+  }
+
+  mutable std::shared_mutex mutex_;
+  std::unordered_multimap<size_t, Kernel> kernels_;
+};
+
+// Cheap, not perfect: equal specs have equal hashes, and few others share them.
+size_t hash_of(const AttentionSpec& spec, Isa isa) {
+  size_t hash = std::hash<std::string_view>()(spec.variant.name) ^ spec.variant.text.size() * 0x9e3779b97f4a7c15ull;
+  for (const int field :
+       {static_cast<int>(spec.q_dtype), static_cast<int>(spec.kv_dtype), static_cast<int>(spec.o_dtype),
+        spec.head_dim_qk, spec.head_dim_vo, static_cast<int>(spec.kv_form), static_cast<int>(spec.layout),
+        static_cast<int>(spec.mask), static_cast<int>(spec.sliding_window), static_cast<int>(isa)})
+    hash = (hash ^ static_cast<size_t>(field)) * 0x100000001b3ull;
+  return hash;
+}
+
+int lanes_of(Isa isa) {
+  switch (isa) {
+    case Isa::plain: return 4;
+    case Isa::avx2: return 8;
+    case Isa::avx512:
+    case Isa::avx512_bf16: return 16;
+  }
+  return 4;
+}
+
+}  // namespace
+
+KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
+  KernelTraits traits;
+  const int dims = spec.head_dim_qk + spec.head_dim_vo;
+  // Costs in nanoseconds of a core at 3 GHz: two multiply-adds of `lanes` a cycle (bf16 pairs: one of twice as many),
+  // 12 bytes of cache a nanosecond, and one exponential a score.
+  const double product = dims / (2. * lanes_of(isa) * 3.);
+  const double softmax = 6. / lanes_of(isa);
+  const double pack = dims * 1.2 / lanes_of(isa);
+  const double stream = dims * (bits_of(spec.kv_dtype) / 8) / 12.;
+  const double row = dims * 0.2;
+  traits.classes = {
+      {.rows = attention::cpu::kDirectRows,
+       .all_kv_heads = true,
+       .row = row,
+       .token = stream,
+       .row_token = product * 1.1 + softmax,
+       .item = 400},
+      {.rows = 24, .row = row, .token = pack + stream, .row_token = product * 1.05 + softmax, .item = 400},
+  };
+  // The rows of queries and outputs and a tile of keys and values fit the second-level cache.
+  traits.classes.push_back({.rows = dims > 512 ? 48 : 96,
+                            .row = row,
+                            .token = pack + stream,
+                            .row_token = product * 1.05 + softmax,
+                            .item = 400});
+  traits.granule = 64;
+  traits.head_dim_vo = spec.head_dim_vo;
+  traits.use_softmax = spec.variant.use_softmax;
+  traits.kv_form = spec.kv_form;
+  traits.intervals = combined_intervals(spec);
+  return traits;
+}
+
+AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptions& options) {
+  check(device == Device::cpu(), ErrorCode::unsupported, "device: required {}, supported cpu, missing {}",
+        to_string(device), to_string(device));
+  const Isa isa = options.isa.value_or(current_isa());
+  check(isa <= detected_isa(), ErrorCode::unsupported, "isa: required {}, supported {} and lower, missing {}",
+        to_string(isa), to_string(detected_isa()), to_string(isa));
+  const bool check_masks = env::check_masks();
+  const size_t hash = hash_of(spec, isa);
+  AttentionKernel kernel;
+  kernel.impl_ = KernelCache::instance().find(hash, spec, isa, check_masks);
+  if (kernel.impl_) return kernel;
+
+  validate(spec);
+  auto impl = std::make_shared<AttentionKernel::Impl>();
+  impl->spec = spec;
+  impl->isa = isa;
+  impl->compute = compute_type(spec, isa);
+  impl->leaf = find_leaf(spec, impl->compute, isa);
+  impl->core = &attention::cpu::core_for(static_cast<int>(isa));
+  impl->traits = cpu_traits(spec, isa);
+  impl->signature = impl->traits.signature();
+  impl->check_masks = check_masks;
+  check((impl->leaf.leaf->use_softmax != 0) == spec.variant.use_softmax, ErrorCode::invalid_argument,
+        "variant '{}': use_softmax is {} in its text and {} in the spec; make them agree", spec.variant.name,
+        impl->leaf.leaf->use_softmax != 0, spec.variant.use_softmax);
+  kernel.impl_ = KernelCache::instance().put(hash, std::move(impl));
+  return kernel;
+}
+
+namespace {
+const AttentionKernel::Impl& checked(const std::shared_ptr<const AttentionKernel::Impl>& impl) {
+  check(impl != nullptr, ErrorCode::invalid_argument, "kernel: is empty; make one with build");
+  return *impl;
+}
+}  // namespace
+
+const AttentionSpec& AttentionKernel::spec() const { return checked(impl_).spec; }
+
+Plan AttentionKernel::plan(const PlanInput& input) const { return Planner::plan(checked(impl_).traits, input); }
+
+size_t AttentionKernel::workspace_bytes(const PlanBounds& bounds) const {
+  return Planner::workspace_bytes(checked(impl_).traits, bounds);
+}
+
+void AttentionKernel::run(const Plan& plan, const AttentionTensors& tensors, Workspace& workspace,
+                          Stream stream) const {
+  plan.upload(workspace, stream);
+  run(workspace, tensors, stream);
+}
+
+}  // namespace weft

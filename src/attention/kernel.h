@@ -1,0 +1,28 @@
+// What a built kernel is made of.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/kernels/cpu/core.h"
+#include "attention/leaf.h"
+#include "attention/traits.h"
+#include "weft/attention.h"
+
+namespace weft {
+
+struct AttentionKernel::Impl {
+  AttentionSpec spec;
+  Isa isa = Isa::plain;
+  DType compute = DType::fp32;
+  LeafHandle leaf;
+  const attention::cpu::CoreTable* core = nullptr;
+  KernelTraits traits;
+  uint64_t signature = 0;    // of traits
+  bool check_masks = false;  // WEFT_CHECK=1 when it was built
+};
+
+// Tile classes, granule and cost constants of the CPU core for a spec. Class 0 is the direct one
+// (attention::cpu::kDirectClass).
+KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa);
+
+}  // namespace weft

@@ -1,0 +1,381 @@
+// One work item: its rows against its keys, tile by tile, one pass over K and V for the whole head group.
+#include "attention/kernels/cpu/dense.h"
+#include "attention/kernels/cpu/item.h"
+#include "attention/kernels/cpu/output.h"
+
+namespace weft::attention::cpu::WEFT_ISA_NAME {
+namespace {
+
+using abi::kColumnStep;
+
+constexpr int kMinTokens = 32, kMaxTokens = kDirectTokens;
+constexpr long long kTileBytes = 128 << 10;  // keys and values of a tile: they stay in the second-level cache
+
+int tile_tokens(long long bytes_per_token) {
+  int tokens = kMaxTokens;
+  while (tokens > kMinTokens && tokens * bytes_per_token > kTileBytes) tokens /= 2;
+  return tokens;
+}
+
+// Everything an item needs, in scratch. `states` fused rows are worked on together: those of every KV head of the
+// unit (direct), or of one (packed); in order [KV head][query token][query head of the group].
+struct Buffers {
+  Seen* seen;                     // [query tokens]
+  abi::ScoreRow* rows;            // [states]
+  abi::VectorRow* query_vectors;  // [states]
+  float *m, *l, *alpha;           // [states]
+  float* o;                       // [states][ld_o]
+  float* query;                   // [fused rows of one head][head_dim_qk], rounded in place when computing in bf16
+  float* direct_query;            // of every head, as Loader::dot wants it
+  float* scores;                  // [states][ld_scores]
+  unsigned short* probs;          // the same, bf16 compute only
+  float *keys, *values;           // packed
+  const char** key_rows[2];       // this tile's and the next one's, of the unit's first head
+  const char** value_rows[2];
+  const char** shown_rows;  // one side of a boundary tile; what no row sees lies among zeros
+  unsigned char* marks;     // [tokens] which of a boundary tile's columns some row sees
+  float* changed;           // [tokens][larger head dim] keys or values after their hook
+  unsigned short* changed_bf16;
+  const char** changed_rows;
+  abi::VectorRow* key_vectors;  // [tokens]
+  float* vector_scratch;        // [larger head dim]
+
+  bool direct;
+  int group_rows;  // fused rows of one head
+  int states, tokens;
+  long long ld_o, ld_scores;
+  long long bytes;
+};
+
+Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
+  Buffers b = {};
+  const int query_tokens = unit.row_end - unit.row_begin, heads = unit.kv_head_end - unit.kv_head_begin;
+  const int dqk = args.head_dim_qk, dvo = args.head_dim_vo, larger = max_of(dqk, dvo);
+  b.direct = unit.tile_class == kDirectClass;
+  b.group_rows = query_tokens * args.group_size;
+  b.states = b.group_rows * (b.direct ? heads : 1);
+  const bool narrow = b.direct ? args.kv_element != Element::fp32 : args.compute_bf16 != 0;
+  b.tokens = tile_tokens(static_cast<long long>(dqk + dvo) * (narrow ? 2 : 4) * (b.direct ? heads : 1));
+  b.ld_o = round_up(dvo, kPanel);
+  b.ld_scores = b.direct ? kDirectLd : b.tokens;
+
+  const long long tokens = b.tokens, states = b.states;
+  const long long packed = b.direct ? 0 : tokens, changed = args.leaf->key || args.leaf->value ? tokens : 0;
+  Carver carver(base);
+  b.seen = carver.take<Seen>(query_tokens);
+  b.rows = carver.take<abi::ScoreRow>(states);
+  b.query_vectors = carver.take<abi::VectorRow>(states);
+  b.m = carver.take<float>(states);
+  b.l = carver.take<float>(states);
+  b.alpha = carver.take<float>(states);
+  b.o = carver.take<float>(states * b.ld_o);
+  b.query = carver.take<float>(static_cast<long long>(b.group_rows) * dqk);
+  b.direct_query = carver.take<float>(b.direct ? states * direct_query_size(dqk) : 0);
+  b.scores = carver.take<float>(states * b.ld_scores);
+  b.probs = carver.take<unsigned short>(args.compute_bf16 ? states * b.ld_scores : 0);
+  b.keys = carver.take<float>(packed / kPanel * panel_stride(dqk));
+  b.values = carver.take<float>(b.ld_o / kPanel * panel_stride(b.direct ? 0 : b.tokens));
+  for (int i = 0; i < 2; ++i) {
+    b.key_rows[i] = carver.take<const char*>(tokens);
+    b.value_rows[i] = carver.take<const char*>(tokens);
+  }
+  b.shown_rows = carver.take<const char*>(tokens);
+  b.marks = carver.take<unsigned char>(tokens);
+  b.changed = carver.take<float>(changed * larger);
+  b.changed_bf16 = carver.take<unsigned short>(args.compute_bf16 ? changed * larger : 0);
+  b.changed_rows = carver.take<const char*>(changed);
+  b.key_vectors = carver.take<abi::VectorRow>(changed);
+  b.vector_scratch = carver.take<float>(larger);
+  b.bytes = carver.bytes();
+  return b;
+}
+
+class Item {
+ public:
+  Item(const AttendArgs& args, const WorkItem& item, char* scratch)
+      : args_(args),
+        plan_(*args.plan),
+        item_(item),
+        unit_(plan_section<Unit>(args.plan, plan_.units)[item.unit]),
+        list_(plan_section<PageList>(args.plan, plan_.page_lists)[unit_.page_list]),
+        rows_(plan_section<PlanRow>(args.plan, plan_.rows) + unit_.row_begin),
+        num_rows_(unit_.row_end - unit_.row_begin),
+        b_(lay_out(args, unit_, scratch)),
+        stored_(loader_for(args.kv_element, args.compute_bf16)),
+        changed_(loader_for(Element::fp32, false)) {
+    const int* kv_len = plan_section<int>(args.plan, plan_.kv_len);
+    end_ = min_of(item.kv_end, list_.len >= 0 ? list_.len : kv_len[list_.request] - list_.first_pos);
+    for (int r = 0; r < num_rows_; ++r) b_.seen[r] = seen_by(plan_, rows_[r].pos, kv_len[rows_[r].request]);
+  }
+
+  void run() {
+    if (b_.direct) {
+      attend_direct();
+      return;
+    }
+    for (int head = unit_.kv_head_begin; head < unit_.kv_head_end; ++head) attend_packed(head);
+  }
+
+ private:
+  // Tokens as the products take them: token t lies at rows[t] + offset.
+  struct Side {
+    const char* const* rows;
+    long long offset;
+    const Loader* loader;
+  };
+
+  void attend_direct();
+  void attend_packed(int head);
+  void start(int first_head, int heads);
+  void load_query(int head, const abi::VectorRow* vectors);
+  void locate(const KvTile& tile, int head, int which);
+  Side side(const KvTile& tile, const char* const* rows, long long offset, int head, int dim, abi::VectorFn hook);
+  void score(const KvTile& tile);
+  void finish(int first_head, int heads);
+
+  TileCursor tiles() const { return {args_, b_.seen, num_rows_, list_.first_pos, item_.kv_begin, end_, b_.tokens}; }
+
+  const AttendArgs& args_;
+  const PlanHeader& plan_;
+  const WorkItem& item_;
+  const Unit& unit_;
+  const PageList& list_;
+  const PlanRow* rows_;
+  int num_rows_, end_ = 0;
+  Buffers b_;
+  const Loader& stored_;   // reads the cache
+  const Loader& changed_;  // reads what a hook made, in fp32
+};
+
+// Rows and empty states of these KV heads.
+void Item::start(int first_head, int heads) {
+  const int* qo_len = plan_section<int>(args_.plan, plan_.qo_len);
+  const int* kv_len = plan_section<int>(args_.plan, plan_.kv_len);
+  int state = 0;
+  for (int head = first_head; head < first_head + heads; ++head)
+    for (int r = 0; r < num_rows_; ++r)
+      for (int g = 0; g < args_.group_size; ++g, ++state) {
+        const PlanRow& row = rows_[r];
+        const Seen& seen = b_.seen[r];
+        const int qo_head = head * args_.group_size + g;
+        b_.rows[state] = {row.request,
+                          row.idx,
+                          qo_head,
+                          head,
+                          qo_len[row.request],
+                          kv_len[row.request],
+                          row.pos,
+                          {seen.lower[0], seen.lower[1]},
+                          {seen.upper[0], seen.upper[1]}};
+        b_.query_vectors[state] = {row.request, row.idx, row.pos, qo_head};
+        b_.m[state] = -__builtin_inff();
+        b_.l[state] = 0;
+      }
+  __builtin_memset(b_.o, 0, static_cast<unsigned long>(b_.states * b_.ld_o) * sizeof(float));
+}
+
+// The query rows of one KV head, changed by their hook and rounded to the compute type.
+void Item::load_query(int head, const abi::VectorRow* vectors) {
+  const int dim = args_.head_dim_qk, group = args_.group_size;
+  for (int r = 0; r < num_rows_; ++r)
+    for (int g = 0; g < group; ++g)
+      convert_to_f32(args_.q.data + rows_[r].q_row * args_.q.row_stride + (head * group + g) * args_.q.head_stride,
+                     args_.q.element, dim, b_.query + static_cast<long long>(r * group + g) * dim);
+  if (args_.leaf->query) {
+    const abi::VectorTile tile = {args_.params, vectors, b_.group_rows, dim, b_.query, dim, b_.vector_scratch};
+    args_.leaf->query(&tile);
+  }
+  if (args_.compute_bf16)  // in place: a narrow row ends before the next wide one begins
+    for (long long r = 0; r < b_.group_rows; ++r)
+      convert_from_f32(b_.query + r * dim, dim, reinterpret_cast<char*>(b_.query + r * dim / 2), Element::bf16);
+}
+
+// Finds the tile's tokens, and for a boundary tile which of them any row sees.
+void Item::locate(const KvTile& tile, int head, int which) {
+  locate_tokens(args_, list_, args_.k, head, tile.begin, tile.n, b_.key_rows[which]);
+  locate_tokens(args_, list_, args_.v, head, tile.begin, tile.n, b_.value_rows[which]);
+}
+
+Item::Side Item::side(const KvTile& tile, const char* const* rows, long long offset, int head, int dim,
+                      abi::VectorFn hook) {
+  const int padded = round_up(tile.n, kColumnStep);
+  Side result = {rows, offset, &stored_};
+  if (tile.boundary) {
+    for (int i = 0; i < padded; ++i) b_.shown_rows[i] = i < tile.n && b_.marks[i] ? rows[i] + offset : kZeros;
+    result = {b_.shown_rows, 0, &stored_};
+  }
+  if (!hook) return result;
+
+  stored_.widen_rows(result.rows, result.offset, padded, dim, b_.changed, dim);
+  for (int i = 0; i < tile.n; ++i) {
+    const int position = list_.first_pos + tile.begin + i;
+    b_.key_vectors[i] = {list_.request, position, position, head};
+  }
+  const abi::VectorTile vectors = {args_.params, b_.key_vectors, tile.n, dim, b_.changed, dim, b_.vector_scratch};
+  hook(&vectors);
+  for (int i = 0; i < padded; ++i) {
+    const float* row = b_.changed + static_cast<long long>(i) * dim;
+    b_.changed_rows[i] = reinterpret_cast<const char*>(row);
+    if (args_.compute_bf16) {
+      unsigned short* narrow = b_.changed_bf16 + static_cast<long long>(i) * dim;
+      convert_from_f32(row, dim, reinterpret_cast<char*>(narrow), Element::bf16);
+      b_.changed_rows[i] = reinterpret_cast<const char*>(narrow);
+    }
+    if (tile.boundary && !(i < tile.n && b_.marks[i])) b_.changed_rows[i] = kZeros;
+  }
+  return {b_.changed_rows, 0, args_.compute_bf16 ? &stored_ : &changed_};
+}
+
+// Scores become probabilities; m, l and alpha move on.
+void Item::score(const KvTile& tile) {
+  const int begin = list_.first_pos + tile.begin;
+  const abi::ScoreTile x = {args_.params, b_.rows,  b_.states,    tile.n,        round_up(tile.n, kColumnStep),
+                            begin,        begin,    nullptr,      tile.boundary, b_.scores,
+                            b_.ld_scores, b_.probs, b_.ld_scores, b_.m,          b_.l,
+                            b_.alpha};
+  args_.leaf->score(&x);
+}
+
+// Few rows: every KV head of a tile before the next tile, so that a token's heads, which lie side by side in NHD, are
+// read together; while one tile is worked on, the next one is on its way.
+void Item::attend_direct() {
+  const int first = unit_.kv_head_begin, heads = unit_.kv_head_end - first, rows = b_.group_rows;
+  const int dqk = args_.head_dim_qk, dvo = args_.head_dim_vo;
+  start(first, heads);
+  for (int h = 0; h < heads; ++h) {
+    load_query(first + h, b_.query_vectors + h * rows);
+    pack_direct_query(b_.query, args_.compute_bf16 ? dqk / 2 : dqk, rows, dqk, args_.compute_bf16,
+                      b_.direct_query + static_cast<long long>(h) * rows * direct_query_size(dqk));
+  }
+  TileCursor cursor = tiles();
+  KvTile tile, next;
+  int which = 0;
+  bool more = cursor.next(tile);
+  if (more) locate(tile, first, which);
+  while (more) {
+    more = cursor.next(next);
+    const char* const* next_keys = nullptr;
+    const char* const* next_values = nullptr;
+    if (more) {
+      const int other = 1 - which;
+      locate(next, first, other);
+      for (int i = next.n; i < b_.tokens; ++i) {
+        b_.key_rows[other][i] = b_.key_rows[other][next.n - 1];
+        b_.value_rows[other][i] = b_.value_rows[other][next.n - 1];
+      }
+      next_keys = b_.key_rows[other];
+      next_values = b_.value_rows[other];
+    }
+    if (tile.boundary) mark_seen(b_.seen, num_rows_, list_.first_pos + tile.begin, tile.n, b_.marks);
+    const int padded = round_up(tile.n, kColumnStep);
+    for (int h = 0; h < heads; ++h) {
+      const Side keys = side(tile, b_.key_rows[which], h * args_.k.head_stride, first + h, dqk, args_.leaf->key);
+      keys.loader->dot(keys.rows, next_keys, keys.offset, h * args_.k.head_stride, padded,
+                       b_.direct_query + static_cast<long long>(h) * rows * direct_query_size(dqk), rows, dqk,
+                       b_.scores + static_cast<long long>(h) * rows * b_.ld_scores);
+    }
+    score(tile);
+    if (args_.compute_bf16)
+      for (int s = 0; s < b_.states; ++s)
+        convert_to_f32(reinterpret_cast<const char*>(b_.probs + s * b_.ld_scores), Element::bf16, padded,
+                       b_.scores + s * b_.ld_scores);
+    for (int h = 0; h < heads; ++h) {
+      const Side values = side(tile, b_.value_rows[which], h * args_.v.head_stride, first + h, dvo, args_.leaf->value);
+      values.loader->accumulate(values.rows, next_values, values.offset, h * args_.v.head_stride, tile.n,
+                                b_.scores + static_cast<long long>(h) * rows * b_.ld_scores, b_.alpha + h * rows, rows,
+                                dvo, b_.o + static_cast<long long>(h) * rows * b_.ld_o, b_.ld_o);
+    }
+    tile = next;
+    which = 1 - which;
+  }
+  finish(first, heads);
+}
+
+// Many rows: keys and values are packed once a tile, and both products run at the machine's arithmetic rate.
+void Item::attend_packed(int head) {
+  const int dqk = args_.head_dim_qk, dvo = args_.head_dim_vo, rows = b_.group_rows;
+  const int per_unit = args_.compute_bf16 ? 2 : 1;
+  start(head, 1);
+  load_query(head, b_.query_vectors);
+  TileCursor cursor = tiles();
+  for (KvTile tile; cursor.next(tile);) {
+    locate(tile, head, 0);
+    if (tile.boundary) mark_seen(b_.seen, num_rows_, list_.first_pos + tile.begin, tile.n, b_.marks);
+    const int padded = round_up(tile.n, kColumnStep);
+    const Side keys = side(tile, b_.key_rows[0], 0, head, dqk, args_.leaf->key);
+    keys.loader->pack_keys(keys.rows, keys.offset, padded, dqk, b_.keys);
+    multiply({.a = b_.query,
+              .lda = dqk / per_unit,
+              .b = b_.keys,
+              .stride = panel_stride(dqk / per_unit),
+              .units = dqk / per_unit,
+              .c = b_.scores,
+              .ldc = b_.ld_scores,
+              .alpha = nullptr,
+              .rows = rows,
+              .panels = padded / kPanel},
+             args_.compute_bf16);
+    score(tile);
+    const Side values = side(tile, b_.value_rows[0], 0, head, dvo, args_.leaf->value);
+    values.loader->pack_values(values.rows, values.offset, padded, dvo, b_.values);
+    multiply({.a = args_.compute_bf16 ? reinterpret_cast<const float*>(b_.probs) : b_.scores,
+              .lda = b_.ld_scores / per_unit,
+              .b = b_.values,
+              .stride = panel_stride(padded / per_unit),
+              .units = (tile.n + per_unit - 1) / per_unit,
+              .c = b_.o,
+              .ldc = b_.ld_o,
+              .alpha = b_.alpha,
+              .rows = rows,
+              .panels = static_cast<int>(b_.ld_o / kPanel)},
+             args_.compute_bf16);
+  }
+  finish(head, 1);
+}
+
+// States leave for the output, or for the item's partial.
+void Item::finish(int first_head, int heads) {
+  const int dim = args_.head_dim_vo, group = args_.group_size;
+  float* lse = b_.l;
+  if (args_.leaf->use_softmax)
+    for (int s = 0; s < b_.states; ++s) {
+      float* o = b_.o + s * b_.ld_o;
+      const float sum = b_.l[s];
+      lse[s] = sum == 0 ? -__builtin_inff() : b_.m[s] + __builtin_logf(sum);
+      const F32 factor = broadcast(sum == 0 ? 0.f : 1.f / sum);
+      for (int d = 0; d < b_.ld_o; d += kLanes) store(o + d, load(o + d) * factor);
+    }
+  if (item_.partial < 0) {
+    write_output(args_, {rows_, num_rows_, first_head, heads, b_.o, b_.ld_o, lse, b_.query_vectors, b_.vector_scratch});
+    return;
+  }
+  const Partial& partial = plan_section<Partial>(args_.plan, plan_.partials)[item_.partial];
+  const long long unit_heads = static_cast<long long>(unit_.kv_head_end - unit_.kv_head_begin) * group;
+  float* data = const_cast<float*>(plan_section<float>(args_.plan, plan_.partial_data)) + partial.offset;
+  float* data_lse = data + num_rows_ * unit_heads * dim;
+  int state = 0;
+  for (int head = first_head; head < first_head + heads; ++head)
+    for (int r = 0; r < num_rows_; ++r)
+      for (int g = 0; g < group; ++g, ++state) {
+        const long long index = r * unit_heads + (head - unit_.kv_head_begin) * group + g;
+        convert_from_f32(b_.o + state * b_.ld_o, dim, reinterpret_cast<char*>(data + index * dim), Element::fp32);
+        data_lse[index] = lse[state];
+      }
+}
+
+}  // namespace
+
+// Of merge.cpp.
+long long merge_scratch(const AttendArgs& args, int kv_heads);
+void merge(const AttendArgs& args, const MergeGroup& group, char* scratch);
+void merge_states(const MergeStatesArgs& args, long long begin, long long end);
+
+namespace {
+long long attend_scratch(const AttendArgs& args, const Unit& unit) { return lay_out(args, unit, nullptr).bytes; }
+void attend(const AttendArgs& args, const WorkItem& item, char* scratch) { Item(args, item, scratch).run(); }
+}  // namespace
+
+extern const CoreTable kCore;
+const CoreTable kCore = {attend_scratch, merge_scratch, attend, merge, merge_states};
+
+}  // namespace weft::attention::cpu::WEFT_ISA_NAME

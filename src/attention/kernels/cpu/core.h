@@ -1,0 +1,82 @@
+// The CPU core of attention as the host sees it: one table of functions per instruction set.
+//
+//   const CoreTable& core = core_for(isa);
+//   core.attend(args, item, scratch);              // one work item of a plan
+//   core.merge(args, group, scratch);              // one merge group, all of whose items are done
+//
+// Plain structs and no standard header: the sources of the core are compiled once per instruction set.
+#pragma once
+
+#include "attention/kernels/abi.h"
+
+namespace weft::attention::cpu {
+
+enum class Element : int { fp32, fp16, bf16 };
+
+// Rows x heads of a tensor; strides in bytes.
+struct RowsView {
+  char* data;
+  long long row_stride, head_stride;
+  Element element;
+};
+
+// Keys or values. Row t of the token axis lies at data + (t / page_size) * page_stride
+// + (t % page_size) * token_stride; ragged: page_size 0, data + t * token_stride.
+struct TokensView {
+  const char* data;
+  long long page_stride, token_stride, head_stride;
+};
+
+struct AttendArgs {
+  const PlanHeader* plan;
+  const abi::Leaf* leaf;
+  const abi::Slot* params;
+  RowsView q, o;
+  TokensView k, v;
+  Element kv_element;
+  int paged;            // page lists go through page_indices, else they name rows of the token axis
+  int token_page_size;  // paged: page size; padded: extent of the token axis; ragged: 0
+  float* lse;           // null: not wanted
+  long long lse_row_stride, lse_head_stride;  // in elements
+  int head_dim_qk, head_dim_vo, group_size;
+  int compute_bf16;
+  int check_masks;  // treat every tile as a boundary and compare its class with its intervals
+  int* mask_error;  // set to 1 when they disagree
+};
+
+// Vectors of dim elements, a multiple of 8 up to kMaxHeadDim; n states a row (indptr null), or states
+// [indptr[row], indptr[row + 1]) of one list. Strides: o in bytes, lse in elements.
+struct MergeStatesArgs {
+  const char* o;
+  const float* lse;
+  const int* indptr;
+  long long num_states;
+  long long o_state_stride, o_row_stride, o_head_stride;
+  long long lse_state_stride, lse_row_stride, lse_head_stride;
+  Element element;
+  RowsView o_out;
+  float* lse_out;
+  long long lse_out_row_stride, lse_out_head_stride;
+  int num_heads, dim;
+};
+
+struct CoreTable {
+  // Bytes of scratch, 64-byte aligned, that the items of a unit need, and the merge groups of `kv_heads` heads.
+  long long (*attend_scratch)(const AttendArgs& args, const Unit& unit);
+  long long (*merge_scratch)(const AttendArgs& args, int kv_heads);
+  void (*attend)(const AttendArgs& args, const WorkItem& item, char* scratch);
+  void (*merge)(const AttendArgs& args, const MergeGroup& group, char* scratch);
+  // Rows [begin, end).
+  void (*merge_states)(const MergeStatesArgs& args, long long begin, long long end);
+};
+
+// By Isa's order. Runs only where the machine has the instruction set.
+const CoreTable& core_for(int isa);
+
+// Units of tile class 0 use keys and values as they are stored (decode), the others pack them first (prefill).
+inline constexpr int kDirectClass = 0;
+inline constexpr int kDirectRows = 8;  // fused rows of that class
+
+inline constexpr int kMaxHeadDim = 576;
+
+}  // namespace weft::attention::cpu

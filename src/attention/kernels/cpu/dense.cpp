@@ -1,0 +1,226 @@
+// Products of packed tiles (prefill) and packing; products with stored keys and values are in direct.cpp.
+#include "attention/kernels/cpu/dense.h"
+
+#include "attention/kernels/cpu/loaders.h"
+
+namespace weft::attention::cpu::WEFT_ISA_NAME {
+
+alignas(64) const char kZeros[kMaxHeadDim * 4] = {};
+
+namespace {
+
+// ---------------------------------------------------------------- packing
+
+// The first n of kLanes units.
+template <class Load>
+WEFT_INLINE F32 load_part(const char* p, int n) {
+  alignas(64) char buffer[kLanes * 4] = {};
+  __builtin_memcpy(buffer, p, static_cast<unsigned long>(n * Load::kBytes));
+  return Load::load(buffer);
+}
+
+template <class Load>
+void pack_keys(const char* const* rows, long long offset, int n, int units, float* out) {
+  for (int t = 0; t < n; t += kLanes) {
+    float* column = out + t / kPanel * panel_stride(units) + t % kPanel;
+    F32 block[kLanes];
+    int u = 0;
+    for (; u + kLanes <= units; u += kLanes) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) block[i] = Load::load(rows[t + i] + offset + u * Load::kBytes);
+      transpose(block);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) store(column + (u + i) * kPanel, block[i]);
+    }
+    if (u < units) {
+      for (int i = 0; i < kLanes; ++i) block[i] = load_part<Load>(rows[t + i] + offset + u * Load::kBytes, units - u);
+      transpose(block);
+      for (int i = 0; u + i < units; ++i) store(column + (u + i) * kPanel, block[i]);
+    }
+  }
+}
+
+template <class Load>
+void pack_keys_of(const char* const* rows, long long offset, int n, int dim, float* out) {
+  pack_keys<Load>(rows, offset, n, dim / Load::kElements, out);
+}
+
+// Calls full(first), part(first, count) or zero(first) for each vector of columns of the panels that cover dim.
+template <class Full, class Part, class Zero>
+WEFT_INLINE void for_columns(int dim, const Full& full, const Part& part, const Zero& zero) {
+  const int end = round_up(dim, kPanel);
+  int d = 0;
+  for (; d + kLanes <= dim; d += kLanes) full(d);
+  if (d < dim) {
+    part(d, dim - d);
+    d += kLanes;
+  }
+  for (; d < end; d += kLanes) zero(d);
+}
+
+template <class Load>
+void pack_values(const char* const* rows, long long offset, int n, int dim, float* out) {
+  const long long panel = panel_stride(n);
+  for (int t = 0; t < n; ++t) {
+    const char* row = rows[t] + offset;
+    float* line = out + t * kPanel;
+    const auto at = [&](int d) { return line + d / kPanel * panel + d % kPanel; };
+    for_columns(
+        dim, [&](int d) { store(at(d), Load::load(row + d * Load::kBytes)); },
+        [&](int d, int count) { store(at(d), load_part<Load>(row + d * Load::kBytes, count)); },
+        [&](int d) { store(at(d), F32{}); });
+  }
+}
+
+#if defined(WEFT_HAS_BF16_DOT)
+void pack_value_pairs(const char* const* rows, long long offset, int n, int dim, float* out) {
+  const long long panel = panel_stride(n / 2);
+  for (int t = 0; t < n; t += 2) {
+    const char* even = rows[t] + offset;
+    const char* odd = rows[t + 1] + offset;
+    float* line = out + t / 2 * kPanel;
+    const auto at = [&](int d) { return line + d / kPanel * panel + d % kPanel; };
+    const auto pair = [](F32 low, F32 high) {
+      return as_u32(low) >> 16 | as_u32(high);
+    };  // a widened bf16 is its high half
+    for_columns(
+        dim, [&](int d) { store_u32(at(d), pair(Bf16::load(even + d * 2), Bf16::load(odd + d * 2))); },
+        [&](int d, int n_left) {
+          store_u32(at(d),
+                    pair(load_part<Widen<Bf16>>(even + d * 2, n_left), load_part<Widen<Bf16>>(odd + d * 2, n_left)));
+        },
+        [&](int d) { store(at(d), F32{}); });
+  }
+}
+#endif
+
+template <class Element>
+void widen_rows(const char* const* rows, long long offset, int n, int dim, float* out, long long ld) {
+  for (int t = 0; t < n; ++t) widen<Element>(rows[t] + offset, dim, out + t * ld);
+}
+
+template <class Type>
+constexpr Loader kLoader = {pack_keys_of<Widen<Type>>, pack_values<Widen<Type>>, direct_dot<Widen<Type>>,
+                            direct_accumulate<Type>, widen_rows<Type>};
+#if defined(WEFT_HAS_BF16_DOT)
+constexpr Loader kPairLoader = {pack_keys_of<Pairs>, pack_value_pairs, direct_dot<Pairs>, direct_accumulate<Bf16>,
+                                widen_rows<Bf16>};
+#endif
+
+// ---------------------------------------------------------------- products
+
+struct MultiplyF32 {
+  static WEFT_INLINE F32 spread(const float* p) { return broadcast(*p); }
+  static WEFT_INLINE F32 step(F32 acc, F32 a, F32 b) { return fma(a, b, acc); }
+};
+#if defined(WEFT_HAS_BF16_DOT)
+struct MultiplyPairs {
+  static WEFT_INLINE F32 spread(const float* p) {
+    unsigned bits;
+    __builtin_memcpy(&bits, p, 4);
+    return as_f32(broadcast(bits));
+  }
+  static WEFT_INLINE F32 step(F32 acc, F32 a, F32 b) { return dot_bf16(acc, as_u32(a), as_u32(b)); }
+};
+#endif
+
+// Rows x two vectors of sums stay in registers: 12 of 16, or 16 of 32.
+constexpr int kBlockRows = kRegisters == 32 ? 8 : 6;
+
+template <class Multiply, int M, bool kScale>
+void multiply_block(const float* a, long long lda, const float* b, int units, float* c, long long ldc,
+                    const float* alpha) {
+  F32 sum[M][2];
+#pragma GCC unroll 8
+  for (int i = 0; i < M; ++i) {
+    if constexpr (kScale) {
+      const F32 factor = broadcast(alpha[i]);
+      sum[i][0] = load(c + i * ldc) * factor;
+      sum[i][1] = load(c + i * ldc + kLanes) * factor;
+    } else {
+      sum[i][0] = sum[i][1] = F32{};
+    }
+  }
+  for (int u = 0; u < units; ++u, b += kPanel) {
+    const F32 b0 = load(b), b1 = load(b + kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < M; ++i) {
+      const F32 x = Multiply::spread(a + i * lda + u);
+      sum[i][0] = Multiply::step(sum[i][0], x, b0);
+      sum[i][1] = Multiply::step(sum[i][1], x, b1);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < M; ++i) {
+    store(c + i * ldc, sum[i][0]);
+    store(c + i * ldc + kLanes, sum[i][1]);
+  }
+}
+
+using BlockFn = void (*)(const float*, long long, const float*, int, float*, long long, const float*);
+template <class Multiply, bool kScale>
+constexpr BlockFn kBlocks[] = {
+    multiply_block<Multiply, 1, kScale>, multiply_block<Multiply, 2, kScale>, multiply_block<Multiply, 3, kScale>,
+    multiply_block<Multiply, 4, kScale>, multiply_block<Multiply, 5, kScale>, multiply_block<Multiply, 6, kScale>,
+#if WEFT_REGISTERS == 32
+    multiply_block<Multiply, 7, kScale>, multiply_block<Multiply, 8, kScale>,
+#endif
+};
+static_assert(sizeof kBlocks<MultiplyF32, true> / sizeof(BlockFn) == kBlockRows);
+
+// One panel of b stays in the first-level cache while all rows pass by.
+void multiply_panels(const Product& x, const BlockFn* blocks) {
+  for (int panel = 0; panel < x.panels; ++panel) {
+    const float* b = x.b + panel * x.stride;
+    for (int row = 0; row < x.rows;) {
+      const int left = x.rows - row;
+      const int parts = (left + kBlockRows - 1) / kBlockRows;
+      const int count = (left + parts - 1) / parts;
+      blocks[count - 1](x.a + row * x.lda, x.lda, b, x.units, x.c + row * x.ldc + panel * kPanel, x.ldc,
+                        x.alpha ? x.alpha + row : nullptr);
+      row += count;
+    }
+  }
+}
+
+}  // namespace
+
+const Loader& loader_for(Element element, [[maybe_unused]] bool compute_bf16) {
+#if defined(WEFT_HAS_BF16_DOT)
+  if (compute_bf16) return kPairLoader;
+#endif
+  switch (element) {
+    case Element::fp32: return kLoader<Fp32>;
+    case Element::fp16: return kLoader<Fp16>;
+    case Element::bf16: break;
+  }
+  return kLoader<Bf16>;
+}
+
+void multiply(const Product& product, [[maybe_unused]] bool bf16) {
+#if defined(WEFT_HAS_BF16_DOT)
+  if (bf16) {
+    multiply_panels(product, product.alpha ? kBlocks<MultiplyPairs, true> : kBlocks<MultiplyPairs, false>);
+    return;
+  }
+#endif
+  multiply_panels(product, product.alpha ? kBlocks<MultiplyF32, true> : kBlocks<MultiplyF32, false>);
+}
+
+void convert_to_f32(const char* from, Element element, int n, float* to) {
+  switch (element) {
+    case Element::fp32: return widen<Fp32>(from, n, to);
+    case Element::fp16: return widen<Fp16>(from, n, to);
+    case Element::bf16: return widen<Bf16>(from, n, to);
+  }
+}
+
+void convert_from_f32(const float* from, int n, char* to, Element element) {
+  switch (element) {
+    case Element::fp32: return narrow<Fp32>(from, n, to);
+    case Element::fp16: return narrow<Fp16>(from, n, to);
+    case Element::bf16: return narrow<Bf16>(from, n, to);
+  }
+}
+
+}  // namespace weft::attention::cpu::WEFT_ISA_NAME

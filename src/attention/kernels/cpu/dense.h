@@ -1,0 +1,82 @@
+// The dense kernels of one instruction set: packing, products of tiles, and products with keys and values as stored.
+// Everything is fp32, or pairs of bf16 where the machine multiplies them; a pair counts as one 4-byte unit.
+#pragma once
+
+#include "attention/kernels/cpu/core.h"
+#include "tile/cpu/convert.h"
+
+namespace weft::attention::cpu::WEFT_ISA_NAME {
+
+using namespace weft::tile::WEFT_ISA_NAME;
+
+// A panel: kPanel columns side by side, two vectors a line. kColumnStep is a multiple.
+inline constexpr int kPanel = 2 * kLanes;
+static_assert(abi::kColumnStep % kPanel == 0);
+// Floats from one panel of `units` lines to the next. The 16 keep lines of neighbouring panels in different cache
+// sets, as one token's values are written to all panels at once.
+constexpr long long panel_stride(int units) { return static_cast<long long>(units) * kPanel + 16; }
+
+// Rows that one call of the direct kernels works on at once.
+inline constexpr int kDirectBlock = kRegisters == 32 ? 8 : 6;
+// Row stride of scores beside the direct kernels, fixed so that they address all rows from one pointer; the 16
+// spread rows over cache sets.
+inline constexpr int kDirectTokens = 256;
+inline constexpr int kDirectLd = kDirectTokens + 16;
+
+// What unread tokens point to.
+extern const char kZeros[kMaxHeadDim * 4];
+
+constexpr int round_up(int n, int step) { return (n + step - 1) / step * step; }
+constexpr int min_of(int a, int b) { return a < b ? a : b; }
+constexpr int max_of(int a, int b) { return a > b ? a : b; }
+
+// Kernels that read keys and values as they are stored. `rows[t] + offset` is token t. n is a multiple of kPanel
+// unless said otherwise.
+struct Loader {
+  // out: panels of kPanel tokens, each [units of dim][kPanel].
+  void (*pack_keys)(const char* const* rows, long long offset, int n, int dim, float* out);
+  // out: panels of kPanel dims, each [units of n][kPanel]; columns from dim on are zero.
+  void (*pack_values)(const char* const* rows, long long offset, int n, int dim, float* out);
+  // scores[m * kDirectLd + t] = q[m] . row t, for n tokens (a multiple of kLanes); q as pack_direct_query lays it.
+  // Prefetches next[t] + next_offset.
+  void (*dot)(const char* const* rows, const char* const* next, long long offset, long long next_offset, int n,
+              const float* q, int num_rows, int dim, float* scores);
+  // o[m * ld + d] = alpha[m] * o[m * ld + d] + sum over any n tokens of p[m * kDirectLd + t] * value. Prefetches likewise.
+  void (*accumulate)(const char* const* rows, const char* const* next, long long offset, long long next_offset, int n,
+                     const float* p, const float* alpha, int num_rows, int dim, float* o, long long ld);
+  // out[t * ld ...] = token t in fp32, any n.
+  void (*widen_rows)(const char* const* rows, long long offset, int n, int dim, float* out, long long ld);
+};
+// of_dot_bf16: keys and queries are multiplied as pairs of bf16.
+const Loader& loader_for(Element element, bool compute_bf16);
+
+// c[rows][columns] = a . b, or alpha[row] * c + a . b where alpha is given. a is row-major with `units` in use,
+// b is panels of [units][kPanel], `stride` floats apart.
+struct Product {
+  const float* a;
+  long long lda;
+  const float* b;
+  long long stride;
+  int units;
+  float* c;
+  long long ldc;
+  const float* alpha;
+  int rows, panels;
+};
+void multiply(const Product& product, bool bf16);
+
+// Query rows for `dot`: blocks of rows as direct_rows cuts them, each [dim / kLanes][rows][kLanes] in fp32, or in
+// pairs of bf16 [dim / 2 / kLanes][rows][kLanes]. Lanes past dim are zero.
+void pack_direct_query(const float* q, long long ld, int num_rows, int dim, bool bf16, float* out);
+// Rows of the next block when `left` rows are left.
+constexpr int direct_rows(int left) {
+  const int blocks = (left + kDirectBlock - 1) / kDirectBlock;
+  return (left + blocks - 1) / blocks;
+}
+// Floats of one packed row.
+constexpr int direct_query_size(int dim) { return round_up(dim, 2 * kLanes); }
+
+void convert_to_f32(const char* from, Element element, int n, float* to);    // n a multiple of 8
+void convert_from_f32(const float* from, int n, char* to, Element element);  // n a multiple of 8
+
+}  // namespace weft::attention::cpu::WEFT_ISA_NAME

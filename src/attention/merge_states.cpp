@@ -1,0 +1,150 @@
+// Public merging of attention states: checks, and rows dealt to the workers.
+#include "attention/kernels/cpu/core.h"
+#include "base/check.h"
+#include "weft/attention.h"
+#include "weft/device.h"
+
+namespace weft {
+namespace {
+
+using attention::cpu::Element;
+using attention::cpu::MergeStatesArgs;
+
+constexpr int64_t kMinFloatsPerWorker = 1 << 14;  // less is not worth waking a worker for
+
+Element checked_element(const char* name, const TensorView& t) {
+  switch (t.dtype()) {
+    case DType::fp32: return Element::fp32;
+    case DType::fp16: return Element::fp16;
+    case DType::bf16: return Element::bf16;
+    default: fail(ErrorCode::invalid_dtype, "{}: is {}; allowed are fp32, fp16 and bf16", name, to_string(t.dtype()));
+  }
+}
+
+void check_tensor(const char* name, const TensorView& t, int rank, const char* form) {
+  check(static_cast<bool>(t), ErrorCode::invalid_argument, "{}: is missing; give {}", name, form);
+  check(t.device() == Device::cpu(), ErrorCode::invalid_device, "{}: lies on {}; supported is cpu", name,
+        to_string(t.device()));
+  check(t.rank() == rank, ErrorCode::invalid_shape, "{}: {} has rank {}; required is {}", name, shape_string(t),
+        t.rank(), form);
+  check(t.data() != nullptr || t.size() == 0, ErrorCode::invalid_argument, "{}: {} has no data", name, shape_string(t));
+  check(reinterpret_cast<uintptr_t>(t.data()) % static_cast<uintptr_t>(bits_of(t.dtype()) / 8) == 0,
+        ErrorCode::invalid_stride, "{}: its data is not aligned to its elements", name);
+}
+
+void check_lse(const char* name, const TensorView& t, int rank, const char* form) {
+  check_tensor(name, t, rank, form);
+  check(t.dtype() == DType::fp32, ErrorCode::invalid_dtype, "{}: is {}; required is fp32", name, to_string(t.dtype()));
+}
+
+void check_vectors(const char* name, const TensorView& t, int rank, const char* form) {
+  checked_element(name, t);
+  check_tensor(name, t, rank, form);
+  const int64_t dim = t.shape(rank - 1);
+  check(dim >= 8 && dim <= attention::cpu::kMaxHeadDim && dim % 8 == 0, ErrorCode::unsupported,
+        "{}: {} has vectors of {}; supported are 8 to {} in steps of 8", name, shape_string(t), dim,
+        attention::cpu::kMaxHeadDim);
+  check(t.stride(rank - 1) == 1, ErrorCode::invalid_stride,
+        "{}: has stride {} along its last axis; it must be 1: copy the tensor", name, t.stride(rank - 1));
+}
+
+void check_same(const char* name, const TensorView& t, int axis, const char* other_name, const TensorView& other,
+                int other_axis) {
+  check(t.shape(axis) == other.shape(other_axis), ErrorCode::invalid_shape,
+        "{}: {} has {} along axis {}, {} {} has {} along axis {}; they must agree", name, shape_string(t),
+        t.shape(axis), axis, other_name, shape_string(other), other.shape(other_axis), other_axis);
+}
+
+void check_written(const char* name, const TensorView& t) {
+  for (int axis = 0; axis < t.rank(); ++axis)
+    check(t.shape(axis) <= 1 || t.stride(axis) != 0, ErrorCode::invalid_stride,
+          "{}: has stride 0 along axis {} of {} elements; what is written may not overlap", name, axis, t.shape(axis));
+}
+
+void check_outputs(const TensorView& o_out, const TensorView& lse_out) {
+  check_vectors("o_out", o_out, 3, "[rows, heads, dim]");
+  check_lse("lse_out", lse_out, 2, "[rows, heads]");
+  check_same("lse_out", lse_out, 0, "o_out", o_out, 0);
+  check_same("lse_out", lse_out, 1, "o_out", o_out, 1);
+  check_written("o_out", o_out);
+  check_written("lse_out", lse_out);
+}
+
+int64_t bytes_of(const TensorView& t) { return bits_of(t.dtype()) / 8; }
+
+// Strides of axes `row` and `row + 1`, and of the states.
+MergeStatesArgs make_args(const TensorView& o, const TensorView& lse, int row, const TensorView& o_out,
+                          const TensorView& lse_out) {
+  MergeStatesArgs args = {};
+  args.o = static_cast<const char*>(o.data());
+  args.lse = static_cast<const float*>(lse.data());
+  args.o_state_stride = o.stride(0) * bytes_of(o);
+  args.lse_state_stride = lse.stride(0);
+  args.o_row_stride = row == 0 ? 0 : o.stride(row) * bytes_of(o);
+  args.lse_row_stride = row == 0 ? 0 : lse.stride(row);
+  args.o_head_stride = o.stride(row + 1) * bytes_of(o);
+  args.lse_head_stride = lse.stride(row + 1);
+  args.element = checked_element("o", o);
+  args.o_out = {static_cast<char*>(o_out.data()), o_out.stride(0) * bytes_of(o_out), o_out.stride(1) * bytes_of(o_out),
+                checked_element("o_out", o_out)};
+  args.lse_out = lse_out.as<float>();
+  args.lse_out_row_stride = lse_out.stride(0);
+  args.lse_out_head_stride = lse_out.stride(1);
+  args.num_heads = static_cast<int>(o_out.shape(1));
+  args.dim = static_cast<int>(o_out.shape(2));
+  return args;
+}
+
+void run(const MergeStatesArgs& args, int64_t rows, int64_t floats, Stream stream) {
+  check(stream.device() == Device::cpu(), ErrorCode::invalid_device, "stream: belongs to {}; supported is cpu",
+        to_string(stream.device()));
+  const auto& core = attention::cpu::core_for(static_cast<int>(current_isa()));
+  WorkerTeam& team = stream.team();
+  const int64_t parts = std::min<int64_t>(team.num_workers(), floats / kMinFloatsPerWorker);
+  if (parts <= 1) {
+    core.merge_states(args, 0, rows);
+    return;
+  }
+  team.run([&](int worker) {
+    if (worker < parts) core.merge_states(args, rows * worker / parts, rows * (worker + 1) / parts);
+  });
+}
+
+}  // namespace
+
+void merge_states(const TensorView& o, const TensorView& lse, const TensorView& o_out, const TensorView& lse_out,
+                  Stream stream) {
+  check_vectors("o", o, 4, "[n, rows, heads, dim]");
+  check_lse("lse", lse, 3, "[n, rows, heads]");
+  check_outputs(o_out, lse_out);
+  for (int axis = 0; axis < 3; ++axis) check_same("lse", lse, axis, "o", o, axis);
+  for (int axis = 0; axis < 3; ++axis) check_same("o_out", o_out, axis, "o", o, axis + 1);
+  MergeStatesArgs args = make_args(o, lse, 1, o_out, lse_out);
+  args.num_states = o.shape(0);
+  run(args, o_out.shape(0), o.size(), stream);
+}
+
+void merge_states(const TensorView& o, const TensorView& lse, std::span<const int32_t> indptr, const TensorView& o_out,
+                  const TensorView& lse_out, Stream stream) {
+  check_vectors("o", o, 3, "[nnz, heads, dim]");
+  check_lse("lse", lse, 2, "[nnz, heads]");
+  check_outputs(o_out, lse_out);
+  check_same("lse", lse, 0, "o", o, 0);
+  check_same("lse", lse, 1, "o", o, 1);
+  check_same("o_out", o_out, 1, "o", o, 1);
+  check_same("o_out", o_out, 2, "o", o, 2);
+  const auto rows = static_cast<size_t>(o_out.shape(0));
+  check(indptr.size() == rows + 1, ErrorCode::invalid_indptr,
+        "indptr: has {} entries; o_out has {} rows, so {} are needed", indptr.size(), rows, rows + 1);
+  check(indptr[0] == 0, ErrorCode::invalid_indptr, "indptr[0] = {}; an indptr starts at 0", indptr[0]);
+  for (size_t i = 1; i <= rows; ++i)
+    check(indptr[i] >= indptr[i - 1], ErrorCode::invalid_indptr, "indptr[{}] = {} after {}; an indptr never decreases",
+          i, indptr[i], indptr[i - 1]);
+  check(indptr[rows] == o.shape(0), ErrorCode::invalid_indptr, "indptr[{}] = {}; o has {} states", rows, indptr[rows],
+        o.shape(0));
+  MergeStatesArgs args = make_args(o, lse, 0, o_out, lse_out);
+  args.indptr = indptr.data();
+  run(args, o_out.shape(0), o.size(), stream);
+}
+
+}  // namespace weft

@@ -1,0 +1,207 @@
+// balanced: every unit on one line, and the line cut where each worker's share ends.
+//
+// A worker's share is what fits under a cap of cost: whole units first, then a part of the next one that ends on a
+// granule. The cap is the smallest for which the last worker's share reaches the end of the line, found by bisection
+// between the lower bound and a cap that always suffices. Each worker starts where the one before it stopped, so it
+// shares at most two units with others.
+//
+// Requests with several query tiles are dealt first, tile by tile in unit order to the least loaded worker: tiles that
+// read the same K and V then run at the same time on different workers. What no longer fits under the average load
+// stays on the line and levels the workers' loads.
+#include <algorithm>
+#include <utility>
+
+#include "attention/plan_draft.h"
+#include "attention/worker_heap.h"
+
+namespace weft::planner {
+namespace {
+
+// Dealing alone is good enough when no worker carries more than this over the lower bound: nothing is cut at all.
+constexpr double kLevelEnough = 1.02;
+// A unit that exceeds the room by less than this share of the cap is not cut: a sliver costs more than it levels.
+constexpr double kSnap = 1.0 / 256;
+// The bisection stops when the cap is known to this share of the lower bound.
+constexpr double kCapTolerance = 1.0 / 512;
+// A cap this near to the lower bound needs no bisection: each step is another pass over the line.
+constexpr double kNearEnough = 1.0 / 64;
+// Above this share of it, the line is tried from the other end as well.
+constexpr double kWorthAnotherOrder = 1.05;
+
+class Line {
+ public:
+  Line(const Problem& problem, Draft& draft)
+      : draft_(draft), granule_(problem.traits->granule), num_workers_(problem.num_workers) {
+    draft.line_cost.resize(draft.on_line.size());
+    for (size_t i = 0; i < draft.on_line.size(); ++i) draft.line_cost[i] = draft.units[draft.on_line[i]].cost;
+  }
+
+  void reverse() {
+    std::reverse(draft_.on_line.begin(), draft_.on_line.end());
+    std::reverse(draft_.line_cost.begin(), draft_.line_cost.end());
+  }
+  // Whether the line's units fit on all workers under the cap, beside what they carry already.
+  bool fits(double cap) {
+    return fill(cap, false, [](int, int, int, int, int) {});
+  }
+  // Hands out (worker, unit, first key, end, part); the last worker takes what remains.
+  template <class Emit>
+  void cut(double cap, const Emit& emit) {
+    fill(cap, true, emit);
+  }
+
+ private:
+  template <class Emit>
+  bool fill(double cap, bool rest_to_last, const Emit& emit);
+  // Where a part of the unit from `begin` on ends that costs at most `room`; -1 when none is worth it.
+  int part_end(const DraftUnit& unit, const Hull& hull, int begin, double room) const;
+
+  Draft& draft_;
+  const Granule granule_;
+  const int num_workers_;
+};
+
+int Line::part_end(const DraftUnit& unit, const Hull& hull, int begin, double room) const {
+  const double tokens = (room - unit.overhead) / unit.per_token;
+  if (tokens < 1) return -1;
+  int to = begin + static_cast<int>(tokens);
+  if (to > hull.gap_begin && hull.gap_end > hull.gap_begin)
+    to += hull.gap_end - std::clamp(begin, hull.gap_begin, hull.gap_end);
+  to = granule_.floor(to) * granule_.size();
+  return to > begin && to < hull.end && 2 * hull.visible(begin, to) >= granule_.size() ? to : -1;
+}
+
+template <class Emit>
+bool Line::fill(double cap, bool rest_to_last, const Emit& emit) {
+  const int* line = draft_.on_line.data();
+  const double* whole = draft_.line_cost.data();
+  const DraftUnit* units = draft_.units.data();
+  const Tile* tiles = draft_.tiles.data();
+  const size_t n = draft_.on_line.size();
+  const double snap = cap * kSnap;
+  size_t i = 0;
+  int from = 0, part = 0;    // of the current unit, once some of it is given away
+  double rest = whole[0];    // cost of what is left of it
+  for (int worker = 0; worker < num_workers_; ++worker) {
+    const bool all = rest_to_last && worker == num_workers_ - 1;
+    double room = cap - draft_.load[worker];
+    while (rest <= room + snap || all) {
+      const Hull& hull = tiles[units[line[i]].tile].hull;
+      emit(worker, line[i], part == 0 ? hull.begin : from, hull.end, part);
+      room -= rest;
+      part = 0;
+      if (++i == n) return true;
+      rest = whole[i];
+    }
+    const DraftUnit& unit = units[line[i]];
+    const Hull& hull = tiles[unit.tile].hull;
+    const int begin = part == 0 ? hull.begin : from, end = part_end(unit, hull, begin, room);
+    if (end < 0) continue;
+    emit(worker, line[i], begin, end, part);
+    from = end;
+    ++part;
+    rest = unit.overhead + unit.per_token * hull.visible(from, hull.end);
+  }
+  return false;
+}
+
+// Deals the units of requests with several tiles; the others, and what is above the cap, go on the line.
+void deal_tiles(const Problem& p, double cap, Draft& draft) {
+  draft.load.assign(static_cast<size_t>(p.num_workers), 0.0);
+  draft.pieces.clear();
+  draft.piece_worker.clear();
+  draft.on_line.clear();
+  WorkerHeap heap(draft.load);
+  const int num_units = static_cast<int>(draft.units.size());
+  for (int u = 0; u < num_units; ++u) {
+    DraftUnit& unit = draft.units[u];
+    const Tile& tile = draft.tiles[unit.tile];
+    const bool shares_kv = draft.tile_indptr[tile.request + 1] - draft.tile_indptr[tile.request] > 1;
+    unit.parts = 0;
+    if (!shares_kv || heap.least_load() + unit.cost > cap) {
+      draft.on_line.push_back(u);
+      continue;
+    }
+    unit.parts = 1;
+    draft.pieces.push_back({u, tile.hull.begin, tile.hull.end, 0});
+    draft.piece_worker.push_back(heap.give(unit.cost));
+  }
+}
+
+double smallest_cap(const Problem& p, const Draft& draft, Line& line) {
+  double low = draft.lower_bound;
+  for (const double load : draft.load) low = std::max(low, load);
+  // What a worker is likely to lose at its end: a part's overhead and half a granule. Near enough, that is the cap.
+  const DraftUnit& typical = draft.units[draft.on_line[draft.on_line.size() / 2]];
+  double high = low + typical.overhead + 0.5 * typical.per_token * p.traits->granule, width = high - low;
+  while (!line.fits(high)) {
+    low = high;
+    high += width;
+    width *= 2;
+  }
+  if (high - low <= kNearEnough * draft.lower_bound) return high;
+  while (high - low > kCapTolerance * draft.lower_bound) {
+    const double middle = low + (high - low) / 2;
+    (line.fits(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+}  // namespace
+
+void cut_balanced(const Problem& p, Draft& draft) {
+  const int num_units = static_cast<int>(draft.units.size());
+  bool has_shared_kv = false;
+  for (int r = 0; r < p.num_requests; ++r)
+    has_shared_kv = has_shared_kv || draft.tile_indptr[r + 1] - draft.tile_indptr[r] > 1;
+  if (has_shared_kv) {
+    deal_tiles(p, kLevelEnough * draft.lower_bound, draft);
+    if (!draft.on_line.empty()) {
+      double total = 0;
+      for (const DraftUnit& unit : draft.units) total += unit.cost;
+      deal_tiles(p, total / p.num_workers, draft);
+    }
+  } else {
+    draft.load.assign(static_cast<size_t>(p.num_workers), 0.0);
+    draft.pieces.clear();
+    draft.piece_worker.clear();
+    draft.on_line.resize(static_cast<size_t>(num_units));
+    for (int u = 0; u < num_units; ++u) draft.on_line[u] = u;
+  }
+  // The line's parts come in the order of workers: without dealt tiles before them they are the items.
+  const size_t num_dealt = draft.pieces.size(), most = num_dealt + draft.on_line.size() + p.num_workers;
+  draft.pieces.resize(most);
+  draft.piece_worker.resize(most);
+  size_t count = num_dealt;
+  if (!draft.on_line.empty()) {
+    Line line(p, draft);
+    double cap = smallest_cap(p, draft, line);
+    if (cap > kWorthAnotherOrder * draft.lower_bound) {
+      // Few granules a worker: where cuts fall decides, and from the other end they fall elsewhere.
+      line.reverse();
+      const double other = smallest_cap(p, draft, line);
+      if (other >= cap) line.reverse();
+      cap = std::min(cap, other);
+    }
+    line.cut(cap, [&](int worker, int unit, int begin, int end, int part) {
+      draft.pieces[count] = {unit, begin, end, part};
+      draft.piece_worker[count++] = worker;
+      draft.units[unit].parts = part + 1;
+    });
+  }
+  draft.pieces.resize(count);
+  draft.piece_worker.resize(count);
+  if (num_dealt > 0) {
+    gather_items(p.num_workers, draft);
+    return;
+  }
+  draft.items.swap(draft.pieces);
+  draft.worker_indptr.resize(static_cast<size_t>(p.num_workers) + 1);
+  size_t i = 0;
+  for (int w = 0; w <= p.num_workers; ++w) {
+    while (i < count && draft.piece_worker[i] < w) ++i;
+    draft.worker_indptr[w] = static_cast<int>(i);
+  }
+}
+
+}  // namespace weft::planner

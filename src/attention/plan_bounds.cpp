@@ -1,0 +1,152 @@
+// Where the sections of a workspace lie, and the most that any plan within bounds needs of them.
+#include <algorithm>
+#include <limits>
+
+#include "attention/plan_draft.h"
+#include "base/check.h"
+
+namespace weft {
+namespace planner {
+namespace {
+
+using namespace attention;
+
+constexpr int64_t kAlignment = 64;  // a cache line
+constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+
+// Query tiles of at most `requests` requests that have `rows` query tokens together, `tokens` to a tile: every request
+// begins a tile, and each further tile takes as many tokens as it holds.
+int64_t max_tiles(int64_t requests, int64_t rows, int64_t tokens) {
+  const int64_t begun = std::min(requests, rows);
+  return begun == 0 ? 0 : begun + (rows - begun) / tokens;
+}
+
+void check_bounds(const KernelTraits& traits, const PlanBounds& b) {
+  const auto at_least = [](const char* name, int64_t value, int64_t least, int64_t most) {
+    check(value >= least && value <= most, ErrorCode::invalid_argument, "bounds.{} = {}; allowed are {} to {}", name,
+          value, least, most);
+  };
+  at_least("max_requests", b.max_requests, 0, kMaxInt);
+  at_least("max_rows", b.max_rows, 0, kMaxInt);
+  at_least("max_pages", b.max_pages, 0, kMaxInt);
+  at_least("max_kv_len", b.max_kv_len, 0, int64_t{1} << 30);
+  at_least("num_qo_heads", b.num_qo_heads, 1, 65536);
+  at_least("num_kv_heads", b.num_kv_heads, 1, b.num_qo_heads);
+  check(b.num_qo_heads % b.num_kv_heads == 0, ErrorCode::invalid_argument,
+        "bounds.num_qo_heads = {}: is not a multiple of num_kv_heads = {}", b.num_qo_heads, b.num_kv_heads);
+  at_least("workers", b.workers, 1, kMaxWorkers);
+  check(b.max_levels >= 0 && b.max_levels <= 1, ErrorCode::unsupported,
+        "bounds.max_levels: required {}; supported 0 or 1; missing: several levels in one plan", b.max_levels);
+  if (traits.kv_form == KvForm::paged) {
+    at_least("page_size", b.page_size, 1, kMaxInt);
+  } else {
+    check(b.page_size == 0 && b.max_pages == 0, ErrorCode::invalid_argument,
+          "bounds.page_size = {}, max_pages = {}: this kernel's cache has no pages; leave both 0", b.page_size,
+          b.max_pages);
+  }
+  if (b.mode == PlanMode::fixed_split)
+    check(b.fixed_split_size > 0 && b.fixed_split_size % traits.granule == 0, ErrorCode::invalid_argument,
+          "bounds.fixed_split_size = {}; allowed are positive multiples of this kernel's granule {}",
+          b.fixed_split_size, traits.granule);
+  else
+    check(b.fixed_split_size == 0, ErrorCode::invalid_argument,
+          "bounds.fixed_split_size = {} with mode {}; leave it 0, or use PlanMode::fixed_split", b.fixed_split_size,
+          to_string(b.mode));
+}
+
+}  // namespace
+
+void place_sections(const SectionCounts& room, PlanHeader& header) {
+  int64_t offset = ceil_div(sizeof(PlanHeader), kAlignment) * kAlignment;
+  const auto place = [&](Section PlanHeader::* section, int64_t count, int64_t element_bytes) {
+    (header.*section).offset = offset;
+    offset = ceil_div(offset + count * element_bytes, kAlignment) * kAlignment;
+  };
+  const int64_t counts[] = {room.worker_indptr, room.items,        room.units,         room.rows,     room.page_lists, room.partials,
+                            room.merge_groups,  room.merge_sources, room.requests, room.requests,   room.page_indices};
+  const std::span<const CopiedSection> copied = copied_sections();
+  for (size_t i = 0; i < copied.size(); ++i) place(copied[i].section, counts[i], copied[i].element_bytes);
+  place(&PlanHeader::counters, room.merge_groups, sizeof(int));
+  place(&PlanHeader::partial_data, room.partial_floats, sizeof(float));
+  header.total_bytes = offset;
+}
+
+SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
+  check_bounds(traits, b);
+  const int group = b.num_qo_heads / b.num_kv_heads;
+  const int64_t largest_tile = tile_tokens(traits.classes.back(), group);
+  SectionCounts room;
+  room.worker_indptr = b.workers + 1;
+  room.rows = b.max_rows;
+  room.page_lists = room.requests = b.max_requests;
+  room.page_indices = b.max_pages;
+
+  // A unit holds all KV heads only where every class says so and nobody narrows it.
+  bool whole_tokens = b.mode != PlanMode::balanced || b.workers == 1;
+  for (const TileClass& tile_class : traits.classes) whole_tokens = whole_tokens && tile_class.all_kv_heads;
+  const int64_t tiles = max_tiles(b.max_requests, b.max_rows, largest_tile);
+  room.units = tiles * (whole_tokens ? 1 : b.num_kv_heads);
+
+  // Each cut makes one piece more, so k cuts leave at most 2k pieces of units that were cut.
+  int64_t cuts = 0;
+  if (b.mode == PlanMode::balanced || b.mode == PlanMode::paper) {
+    cuts = b.workers - 1;
+    if (b.max_kv_len <= traits.granule) cuts = 0;
+  } else if (b.mode == PlanMode::fixed_split) {
+    cuts = room.units * (std::max<int64_t>(1, ceil_div(b.max_kv_len, b.fixed_split_size)) - 1);
+  }
+  room.items = room.units + cuts;
+  room.merge_groups = std::min(room.units, cuts);
+  room.partials = room.merge_sources = std::min(2 * cuts, room.units + cuts);
+  int64_t largest_partial = 0;
+  for (const TileClass& tile_class : traits.classes) {
+    const int64_t tokens = std::min<int64_t>(b.max_rows, tile_tokens(tile_class, group));
+    const int64_t heads = tile_class.all_kv_heads ? b.num_qo_heads : group;
+    largest_partial = std::max(largest_partial, partial_floats(tokens, heads, traits.head_dim_vo));
+  }
+  room.partial_floats = room.partials * largest_partial;
+  if (b.mode == PlanMode::fixed_split && cuts > 0) {
+    // Every row and head has at most one partial a chunk; a partial is rounded up by less than 16 floats.
+    const int64_t chunks = ceil_div(b.max_kv_len, b.fixed_split_size);
+    room.partial_floats = std::min(room.partial_floats, chunks * b.max_rows * b.num_qo_heads * (traits.head_dim_vo + 1) +
+                                                            room.partials * 15);
+    room.partial_floats = ceil_div(room.partial_floats, 16) * 16;
+  }
+  check(room.items <= kMaxInt && room.partials <= kMaxInt, ErrorCode::invalid_argument,
+        "bounds: plans of {} items and {} partials would be allowed; lower max_rows or max_kv_len", room.items,
+        room.partials);
+  return room;
+}
+
+void check_within(const Problem& p, const Draft& draft) {
+  const PlanBounds& b = *p.bounds;
+  const auto at_most = [](const char* what, int64_t value, const char* bound, int64_t most) {
+    check(value <= most, ErrorCode::invalid_argument, "{} = {}: beyond bounds.{} = {}; plan less, or raise the bound",
+          what, value, bound, most);
+  };
+  const auto equal = [](const char* what, int64_t value, int64_t bound) {
+    check(value == bound, ErrorCode::invalid_argument, "{} = {}: the bounds are made for {}; make others", what, value,
+          bound);
+  };
+  at_most("requests", p.num_requests, "max_requests", b.max_requests);
+  at_most("query tokens", p.num_rows, "max_rows", b.max_rows);
+  at_most("page ids", static_cast<int64_t>(p.pages.kv_page_indices.size()), "max_pages", b.max_pages);
+  at_most("num_workers", p.num_workers, "workers", b.workers);
+  for (int r = 0; r < p.num_requests; ++r) at_most("kv_len", draft.kv_len[r], "max_kv_len", b.max_kv_len);
+  equal("num_qo_heads", p.num_qo_heads, b.num_qo_heads);
+  equal("num_kv_heads", p.num_kv_heads, b.num_kv_heads);
+  equal("page_size", p.page_size, b.page_size);
+  equal("fixed_split_size", p.fixed_split_size, b.fixed_split_size);
+  check(p.mode == b.mode, ErrorCode::invalid_argument, "mode {}: the bounds are made for {}; make others",
+        to_string(p.mode), to_string(b.mode));
+}
+
+}  // namespace planner
+
+size_t Planner::workspace_bytes(const KernelTraits& traits, const PlanBounds& bounds) {
+  attention::PlanHeader header{};
+  planner::place_sections(planner::room_of(traits, bounds), header);
+  return static_cast<size_t>(header.total_bytes);
+}
+
+}  // namespace weft

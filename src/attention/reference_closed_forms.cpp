@@ -1,0 +1,79 @@
+// Built-in variants and masks as formulas, from their definitions and not from their texts.
+#include <cmath>
+
+#include "attention/reference_hooks.h"
+#include "base/check.h"
+
+namespace weft::reference {
+namespace {
+
+double scalar(const std::vector<ScalarArg>& given, std::string_view name, std::optional<double> otherwise = {}) {
+  for (const ScalarArg& s : given)
+    if (s.name == name) return s.value;
+  check(otherwise.has_value(), ErrorCode::invalid_argument, "scalar '{}' is missing; the reference needs it", name);
+  return *otherwise;
+}
+
+TensorView tensor(const std::vector<TensorArg>& given, std::string_view name) {
+  for (const TensorArg& t : given)
+    if (t.name == name) return t.value;
+  fail(ErrorCode::invalid_argument, "tensor '{}' is missing; the reference needs it", name);
+}
+
+void add_causal(Hooks& hooks) {
+  hooks.visible.push_back([](const Score& c) { return c.kv_idx <= c.qo_idx + c.kv_len - c.qo_len; });
+}
+
+void add_window(Hooks& hooks, const PlanInput& plan) {
+  const double left = scalar(plan.scalars, "window_left");
+  if (left == -1) return;
+  hooks.visible.push_back([left](const Score& c) { return c.kv_idx >= c.qo_idx + c.kv_len - c.qo_len - left; });
+}
+
+void add_mask(Hooks& hooks, bool packed, const AttentionTensors& tensors) {
+  const auto* mask = tensor(tensors.tensors, "mask").as<const uint8_t>();
+  const auto* indptr = tensor(tensors.tensors, "mask_indptr").as<const int64_t>();
+  hooks.visible.push_back([=](const Score& c) {
+    const int64_t element = int64_t{c.qo_idx} * c.kv_len + c.kv_idx;
+    if (packed) return ((mask[indptr[c.batch] + element / 8] >> (element % 8)) & 1) == 1;
+    return mask[indptr[c.batch] + element] != 0;
+  });
+}
+
+}  // namespace
+
+bool add_closed_forms(Hooks& hooks, const AttentionSpec& spec, const PlanInput& plan, const AttentionTensors& tensors) {
+  if (spec.mask == Mask::causal) add_causal(hooks);
+  if (spec.sliding_window) add_window(hooks, plan);
+  if (spec.mask == Mask::custom || spec.mask == Mask::custom_packed)
+    add_mask(hooks, spec.mask == Mask::custom_packed, tensors);
+
+  const Variant& v = spec.variant;
+  if (v == variants::plain()) return true;
+  if (v == variants::causal()) {
+    add_causal(hooks);
+  } else if (v == variants::sliding_window()) {
+    add_window(hooks, plan);
+  } else if (v == variants::custom_mask() || v == variants::custom_mask_packed()) {
+    add_mask(hooks, v == variants::custom_mask_packed(), tensors);
+  } else if (v == variants::logits_soft_cap()) {
+    const double cap = scalar(tensors.scalars, "cap");
+    hooks.logits = [cap](const Score&, double s) { return cap * std::tanh(s / cap); };
+  } else if (v == variants::alibi()) {
+    const TensorView slopes = tensor(tensors.tensors, "slopes");
+    // The distance back to the key, bottom-right.
+    hooks.logits = [slopes](const Score& c, double s) {
+      const double distance = c.qo_idx + c.kv_len - c.qo_len - c.kv_idx;
+      return s - static_cast<double>(slopes.as<const float>()[c.qo_head * slopes.stride(0)]) * distance;
+    };
+  } else if (v == variants::sigmoid()) {
+    const double bias = scalar(tensors.scalars, "bias", 0.0);
+    hooks.use_softmax = false;
+    hooks.logits = [bias](const Score&, double s) { return 0.5 + 0.5 * std::tanh((s + bias) / 2); };
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace weft::reference

@@ -1,0 +1,84 @@
+// A variant's own text in double, for the reference.
+#include "attention/reference_hooks.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "attention/leaf.h"
+#include "attention/variant_text.h"
+#include "base/check.h"
+#include "jit/build.h"
+
+namespace weft::reference {
+namespace {
+
+// The interval of keys, from its definition. A scalar of -1 switches its bound off.
+std::optional<int64_t> value_of(const Bound& bound, const PlanInput& plan, const Score& c) {
+  int64_t value = bound.constant;
+  if (bound.q_pos) value += c.q_pos;
+  if (bound.kv_len) value += c.kv_len;
+  if (bound.scalar.empty()) return value;
+  for (const ScalarArg& s : plan.scalars)
+    if (s.name == bound.scalar) {
+      if (s.value == -1) return {};
+      return value + bound.scalar_sign * static_cast<int64_t>(s.value);
+    }
+  fail(ErrorCode::invalid_argument, "scalar '{}' is missing; an interval names it: add it to PlanInput::scalars",
+       bound.scalar);
+}
+
+bool inside(const std::vector<Interval>& intervals, const PlanInput& plan, const Score& c) {
+  if (intervals.empty()) return true;
+  for (const Interval& interval : intervals) {
+    bool in = true;
+    for (const Bound& b : interval.lower) in = in && c.kv_pos >= value_of(b, plan, c).value_or(c.kv_pos);
+    for (const Bound& b : interval.upper) in = in && c.kv_pos < value_of(b, plan, c).value_or(c.kv_pos + int64_t{1});
+    if (in) return true;
+  }
+  return false;
+}
+
+// -O1: nothing here is worth vectorising, and the compiler is waited for.
+const abi::ReferenceLeaf* compile(Hooks& hooks, const AttentionSpec& spec) {
+  std::vector<std::string> flags = leaf_flags();
+  flags.push_back("-O1");
+  hooks.module = jit::build({.name = fmt::format("reference {}", spec.variant.name),
+                             .text = reference_text(spec),
+                             .isa = Isa::plain,
+                             .flags = std::move(flags)});
+  const auto* leaf = static_cast<const abi::ReferenceLeaf*>(hooks.module->symbol("weft_reference_leaf"));
+  ensure(leaf != nullptr && leaf->version == abi::kLeafVersion, "the reference of '{}' has another version",
+         spec.variant.name);
+  static const abi::ReferenceMath math{std::exp, std::exp2, std::log, std::tanh, std::sin, std::cos};
+  leaf->set_math(&math);
+  return leaf;
+}
+
+}  // namespace
+
+Hooks hooks(const AttentionSpec& spec, const PlanInput& plan, const AttentionTensors& tensors) {
+  Hooks h;
+  if (add_closed_forms(h, spec, plan, tensors)) return h;
+  if (const auto& intervals = spec.variant.intervals; !intervals.empty())
+    h.visible.push_back([intervals, plan](const Score& c) { return inside(intervals, plan, c); });
+  h.use_softmax = spec.variant.use_softmax;
+  if (spec.variant.text.empty()) return h;
+
+  const abi::ReferenceLeaf* leaf = compile(h, spec);
+  const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
+  const auto slots = pack_params(spec, sm_scale, tensors.scalars, tensors.tensors);
+  if (leaf->logits != nullptr) h.logits = [=](const Score& c, double s) { return leaf->logits(slots.data(), &c, s); };
+  if (leaf->mask != nullptr) h.visible.push_back([=](const Score& c) { return leaf->mask(slots.data(), &c) != 0; });
+  const auto vector_hook = [&](auto f) -> VectorHook {
+    if (f == nullptr) return {};
+    return [=](const abi::VectorRow& row, const double* x, double* y, int dim) { f(slots.data(), &row, x, y, dim); };
+  };
+  h.query = vector_hook(leaf->query);
+  h.key = vector_hook(leaf->key);
+  h.value = vector_hook(leaf->value);
+  h.output = vector_hook(leaf->output);
+  return h;
+}
+
+}  // namespace weft::reference

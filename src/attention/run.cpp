@@ -1,0 +1,255 @@
+// run: every check of tensors against the plan in the workspace, then the plan's items on the workers.
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "attention/kernel.h"
+#include "base/check.h"
+
+namespace weft {
+namespace {
+
+using namespace attention;
+using attention::cpu::AttendArgs;
+using attention::cpu::Element;
+
+// Scratch of one thread. It grows to the largest item that the thread has met and stays: runs after the first of
+// their size allocate nothing.
+class Scratch {
+ public:
+  char* reserve(long long bytes) {
+    const auto wanted = static_cast<size_t>(bytes);
+    if (wanted > bytes_) {
+      memory_.reset(static_cast<char*>(::operator new(wanted, kAlignment)));
+      bytes_ = wanted;
+    }
+    return memory_.get();
+  }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  struct Free {
+    void operator()(char* p) const { ::operator delete(p, kAlignment); }
+  };
+  std::unique_ptr<char, Free> memory_;
+  size_t bytes_ = 0;
+};
+thread_local Scratch scratch;
+
+Element element_of(DType dtype) {
+  switch (dtype) {
+    case DType::fp16: return Element::fp16;
+    case DType::bf16: return Element::bf16;
+    default: return Element::fp32;
+  }
+}
+
+// ---------------------------------------------------------------- checks
+
+void check_tensor(const char* name, const TensorView& t, DType dtype, int rank, const char* form) {
+  check(static_cast<bool>(t), ErrorCode::invalid_argument, "{}: is missing; give {}", name, form);
+  check(t.device() == Device::cpu(), ErrorCode::invalid_device, "{}: lies on {}; the kernel runs on cpu", name,
+        to_string(t.device()));
+  check(t.dtype() == dtype, ErrorCode::invalid_dtype, "{}: is {}; the kernel was built for {}", name,
+        to_string(t.dtype()), to_string(dtype));
+  check(t.rank() == rank, ErrorCode::invalid_shape, "{}: {} has rank {}; required is {}", name, shape_string(t),
+        t.rank(), form);
+  check(t.data() != nullptr || t.size() == 0, ErrorCode::invalid_argument, "{}: {} has no data", name, shape_string(t));
+  const auto bytes = static_cast<uintptr_t>(bits_of(dtype) / 8);
+  check(reinterpret_cast<uintptr_t>(t.data()) % bytes == 0, ErrorCode::invalid_stride,
+        "{}: its data is not aligned to its elements of {} bytes", name, bytes);
+}
+
+void check_extent(const char* name, const TensorView& t, int axis, int64_t required, const char* what) {
+  check(t.shape(axis) == required, ErrorCode::invalid_shape, "{}: {} has {} along axis {}; {} is {}", name,
+        shape_string(t), t.shape(axis), axis, what, required);
+}
+
+void check_last_stride(const char* name, const TensorView& t) {
+  const int last = t.rank() - 1;
+  check(t.shape(last) <= 1 || t.stride(last) == 1, ErrorCode::invalid_stride,
+        "{}: has stride {} along its last axis; it must be 1: copy the tensor", name, t.stride(last));
+}
+
+void check_written(const char* name, const TensorView& t) {
+  for (int axis = 0; axis < t.rank(); ++axis)
+    check(t.shape(axis) <= 1 || t.stride(axis) != 0, ErrorCode::invalid_stride,
+          "{}: has stride 0 along axis {} of {} elements; what is written may not overlap", name, axis, t.shape(axis));
+}
+
+void check_rows(const char* name, const TensorView& t, DType dtype, const PlanHeader& plan, int head_dim,
+                const char* form) {
+  check_tensor(name, t, dtype, 3, form);
+  check(t.shape(0) == plan.num_rows_q, ErrorCode::invalid_shape, "{}: {} has {} rows; the plan has {} query tokens",
+        name, shape_string(t), t.shape(0), plan.num_rows_q);
+  check_extent(name, t, 1, plan.num_qo_heads, "num_qo_heads of the plan");
+  check_extent(name, t, 2, head_dim, "the head dim of the kernel");
+  check_last_stride(name, t);
+}
+
+void check_plan(const AttentionKernel::Impl& kernel, const Workspace& workspace) {
+  check(workspace.device() == Device::cpu(), ErrorCode::invalid_device, "workspace: lies on {}; the kernel runs on cpu",
+        to_string(workspace.device()));
+  check(workspace.bytes() >= sizeof(PlanHeader), ErrorCode::plan_mismatch,
+        "workspace: has {} bytes and holds no plan; make it of plan.workspace_bytes() and call plan.upload",
+        workspace.bytes());
+  const auto& plan = *static_cast<const PlanHeader*>(workspace.data());
+  check(plan.magic == kPlanMagic, ErrorCode::plan_mismatch,
+        "workspace: holds no plan; call plan.upload(workspace) first");
+  check(plan.signature == kernel.signature, ErrorCode::plan_mismatch,
+        "workspace: its plan has signature {:016x}, this kernel {:016x}; plan with a kernel of the same tile classes, "
+        "head_dim_vo, KV form and mask intervals",
+        plan.signature, kernel.signature);
+  check(plan.total_bytes <= static_cast<long long>(workspace.bytes()), ErrorCode::plan_mismatch,
+        "workspace: its plan needs {} bytes, it has {}; upload the plan again", plan.total_bytes, workspace.bytes());
+}
+
+// K or V. Fills in where its tokens lie.
+cpu::TokensView check_cache(const char* name, const TensorView& t, const AttentionSpec& spec, const PlanHeader& plan,
+                            int head_dim) {
+  const bool nhd = spec.layout == Layout::nhd;
+  const bool ragged = spec.kv_form == KvForm::ragged;
+  const char* form = spec.kv_form == KvForm::paged
+                         ? (nhd ? "[pages, page_size, num_kv_heads, dim]" : "[pages, num_kv_heads, page_size, dim]")
+                     : ragged ? (nhd ? "[nnz_kv, num_kv_heads, dim]" : "[num_kv_heads, nnz_kv, dim]")
+                              : (nhd ? "[batch, max_len, num_kv_heads, dim]" : "[batch, num_kv_heads, max_len, dim]");
+  check_tensor(name, t, spec.kv_dtype, ragged ? 3 : 4, form);
+  const int first = ragged ? 0 : 1;
+  const int token_axis = nhd ? first : first + 1, head_axis = nhd ? first + 1 : first, dim_axis = first + 2;
+  check_extent(name, t, head_axis, plan.num_kv_heads, "num_kv_heads of the plan");
+  check_extent(name, t, dim_axis, head_dim, "the head dim of the kernel");
+  check_last_stride(name, t);
+  switch (spec.kv_form) {
+    case KvForm::paged:
+      check(t.shape(0) >= plan.num_pool_pages, ErrorCode::invalid_shape, "{}: {} has {} pages; the plan's pool has {}",
+            name, shape_string(t), t.shape(0), plan.num_pool_pages);
+      check_extent(name, t, token_axis, plan.page_size, "page_size of the plan");
+      break;
+    case KvForm::ragged:
+      check(t.shape(token_axis) >= plan.num_pool_pages, ErrorCode::invalid_shape,
+            "{}: {} has {} tokens; the plan's kv_indptr ends at {}", name, shape_string(t), t.shape(token_axis),
+            plan.num_pool_pages);
+      break;
+    default:
+      check(t.shape(0) >= plan.num_requests, ErrorCode::invalid_shape, "{}: {} has {} requests; the plan has {}", name,
+            shape_string(t), t.shape(0), plan.num_requests);
+      check_extent(name, t, token_axis,
+                   plan.num_requests > 0 ? plan.num_pool_pages / plan.num_requests : t.shape(token_axis),
+                   "max_kv_len of the plan");
+      break;
+  }
+  const int64_t bytes = bits_of(t.dtype()) / 8;
+  return {static_cast<const char*>(t.data()), ragged ? 0 : t.stride(0) * bytes, t.stride(token_axis) * bytes,
+          t.stride(head_axis) * bytes};
+}
+
+cpu::RowsView rows_view(const TensorView& t) {
+  const int64_t bytes = bits_of(t.dtype()) / 8;
+  return {static_cast<char*>(t.data()), t.stride(0) * bytes, t.stride(1) * bytes, element_of(t.dtype())};
+}
+
+// ---------------------------------------------------------------- work
+
+// One worker's queue: every item, and every merge group whose last item it finished.
+void run_queue(const AttendArgs& args, const cpu::CoreTable& core, const WorkItem* items, int begin, int end) {
+  const void* base = args.plan;
+  const Unit* units = section<Unit>(base, args.plan->units);
+  const MergeGroup* groups = section<MergeGroup>(base, args.plan->merge_groups);
+  int* counters = section<int>(base, args.plan->counters);
+  for (int i = begin; i < end; ++i) {
+    const WorkItem& item = items[i];
+    const Unit& unit = units[item.unit];
+    core.attend(args, item, scratch.reserve(core.attend_scratch(args, unit)));
+    if (item.partial < 0) continue;
+    for (int g = unit.merge_begin; g < unit.merge_end; ++g) {
+      const MergeGroup& group = groups[g];
+      int& counter = counters[group.counter];
+      // Release: this item's partial is seen by whoever merges. Acquire: the last one sees all of them.
+      if (__atomic_add_fetch(&counter, 1, __ATOMIC_ACQ_REL) != group.expected) continue;
+      core.merge(args, group, scratch.reserve(core.merge_scratch(args, group.kv_head_end - group.kv_head_begin)));
+      __atomic_store_n(&counter, 0, __ATOMIC_RELAXED);
+    }
+  }
+}
+
+}  // namespace
+
+KvCache::KvCache(TensorView pages_5d) {
+  check(pages_5d.rank() == 5 && pages_5d.shape(1) == 2, ErrorCode::invalid_shape,
+        "kv: {} is no 5-D cache; required is [pages, 2, page_size, num_kv_heads, dim] or "
+        "[pages, 2, num_kv_heads, page_size, dim]",
+        shape_string(pages_5d));
+  k = pages_5d.select(1, 0);
+  v = pages_5d.select(1, 1);
+}
+
+void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors, Stream stream) const {
+  check(impl_ != nullptr, ErrorCode::invalid_argument, "kernel: is empty; make one with build");
+  const AttentionSpec& spec = impl_->spec;
+  check(stream.device() == Device::cpu(), ErrorCode::invalid_device, "stream: belongs to {}; the kernel runs on cpu",
+        to_string(stream.device()));
+  check_plan(*impl_, workspace);
+  const auto& plan = *static_cast<const PlanHeader*>(workspace.data());
+  check_rows("q", tensors.q, spec.q_dtype, plan, spec.head_dim_qk, "[nnz_qo, num_qo_heads, head_dim_qk]");
+  check_rows("o", tensors.o, spec.o_dtype, plan, spec.head_dim_vo, "[nnz_qo, num_qo_heads, head_dim_vo]");
+  check_written("o", tensors.o);
+  const cpu::TokensView k = check_cache("k", tensors.kv.k, spec, plan, spec.head_dim_qk);
+  const cpu::TokensView v = check_cache("v", tensors.kv.v, spec, plan, spec.head_dim_vo);
+  if (tensors.lse) {
+    check(spec.variant.use_softmax, ErrorCode::invalid_argument,
+          "lse: variant '{}' has no softmax and so no lse; leave it empty", spec.variant.name);
+    check_tensor("lse", tensors.lse, DType::fp32, 2, "[nnz_qo, num_qo_heads]");
+    check_extent("lse", tensors.lse, 0, plan.num_rows_q, "the plan's number of query tokens");
+    check_extent("lse", tensors.lse, 1, plan.num_qo_heads, "num_qo_heads of the plan");
+    check_written("lse", tensors.lse);
+  }
+  const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
+  const std::vector<abi::Slot> params = pack_params(spec, sm_scale, tensors.scalars, tensors.tensors);
+
+  int mask_error = 0;
+  AttendArgs args = {};
+  args.plan = &plan;
+  args.leaf = impl_->leaf.leaf;
+  args.params = params.data();
+  args.q = rows_view(tensors.q);
+  args.o = rows_view(tensors.o);
+  args.k = k;
+  args.v = v;
+  args.kv_element = element_of(spec.kv_dtype);
+  args.paged = spec.kv_form == KvForm::paged;
+  args.token_page_size = args.paged ? plan.page_size
+                         : spec.kv_form == KvForm::ragged
+                             ? 0
+                             : static_cast<int>(tensors.kv.k.shape(spec.layout == Layout::nhd ? 1 : 2));
+  args.lse = tensors.lse ? tensors.lse.as<float>() : nullptr;
+  if (args.lse) {
+    args.lse_row_stride = tensors.lse.stride(0);
+    args.lse_head_stride = tensors.lse.stride(1);
+  }
+  args.head_dim_qk = spec.head_dim_qk;
+  args.head_dim_vo = spec.head_dim_vo;
+  args.group_size = plan.num_qo_heads / plan.num_kv_heads;
+  args.compute_bf16 = impl_->compute == DType::bf16;
+  args.check_masks = impl_->check_masks;
+  args.mask_error = &mask_error;
+
+  const cpu::CoreTable& core = *impl_->core;
+  const int* indptr = section<int>(&plan, plan.worker_indptr);
+  const WorkItem* items = section<WorkItem>(&plan, plan.items);
+  WorkerTeam& team = stream.team();
+  const int num_threads = team.num_workers();
+  try {
+    team.run([&](int thread) {
+      for (int w = thread; w < plan.num_workers; w += num_threads)
+        run_queue(args, core, items, indptr[w], indptr[w + 1]);
+    });
+  } catch (...) {
+    // Out of memory: the workspace must still be fit for the next run.
+    std::memset(section<int>(&plan, plan.counters), 0, static_cast<size_t>(plan.counters.count) * sizeof(int));
+    throw;
+  }
+  ensure(mask_error == 0, "WEFT_CHECK: a tile's class disagrees with its rows' intervals");
+}
+
+}  // namespace weft

@@ -1,0 +1,231 @@
+// What a spec may say, and what follows from it before any text is made.
+#include <algorithm>
+#include <set>
+
+#include "attention/kernels/abi.h"
+#include "attention/leaf.h"
+#include "attention/variant_text.h"
+#include "base/check.h"
+
+namespace weft {
+namespace {
+
+constexpr std::string_view kHooks[] = {
+    "init",        "query_transform", "key_transform", "value_transform", "logits_transform",
+    "logits_mask", "output_transform"};
+
+// Words that a parameter cannot be called, as the text already means something by them.
+constexpr std::string_view kReserved[] = {
+    "sm_scale", "real",     "P",         "Vec",      "Row",       "Score",     "Request",  "alignas",  "alignof",
+    "and",      "asm",      "auto",      "bool",     "break",     "case",      "catch",    "char",     "class",
+    "concept",  "const",    "constexpr", "continue", "default",   "delete",    "do",       "double",   "else",
+    "enum",     "explicit", "export",    "extern",   "false",     "float",     "for",      "friend",   "goto",
+    "if",       "inline",   "int",       "long",     "mutable",   "namespace", "new",      "noexcept", "not",
+    "nullptr",  "operator", "or",        "private",  "protected", "public",    "register", "requires", "return",
+    "short",    "signed",   "sizeof",    "static",   "struct",    "switch",    "template", "this",     "throw",
+    "true",     "try",      "typedef",   "typename", "union",     "unsigned",  "using",    "virtual",  "void",
+    "volatile", "while",    "xor"};
+
+bool is_identifier(std::string_view name) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  return !name.empty() && letter(name[0]) &&
+         std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '_'; });
+}
+
+void check_name(std::string_view what, std::string_view name) {
+  check(is_identifier(name), ErrorCode::invalid_argument,
+        "{} '{}' is not a name: use letters, digits and _, and begin with a letter", what, name);
+  check(std::find(std::begin(kReserved), std::end(kReserved), name) == std::end(kReserved) &&
+            name.substr(0, 4) != "weft" && name.find("__") == name.npos,
+        ErrorCode::invalid_argument, "{} '{}' is reserved in a variant's text; choose another name", what, name);
+}
+
+void check_float_type(std::string_view field, DType dtype) {
+  check(dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16, ErrorCode::unsupported,
+        "{} = {}: required {}, supported fp32, fp16, bf16, missing {}", field, to_string(dtype), to_string(dtype),
+        to_string(dtype));
+}
+
+void check_dim(std::string_view field, int dim) {
+  check(dim >= 8 && dim <= 576 && dim % 8 == 0, ErrorCode::unsupported,
+        "{} = {}: supported are 8 to 576 in steps of 8; pad the head with zeros to {}", field, dim,
+        std::clamp((dim + 7) / 8 * 8, 8, 576));
+}
+
+void check_declarations(const Variant& v) {
+  std::set<std::string> names;
+  const auto unique = [&](const std::string& name) {
+    check(names.insert(name).second, ErrorCode::invalid_argument,
+          "variant '{}' declares '{}' twice; give each scalar and tensor its own name", v.name, name);
+  };
+  for (const ScalarDecl& scalar : v.scalars) {
+    check_name("scalar", scalar.name);
+    unique(scalar.name);
+    check(scalar.kind != ScalarKind::integer || !scalar.default_value ||
+              *scalar.default_value == static_cast<double>(static_cast<int64_t>(*scalar.default_value)),
+          ErrorCode::invalid_argument, "integer scalar '{}' has default {}; give an integer", scalar.name,
+          scalar.default_value.value_or(0));
+  }
+  for (const TensorDecl& tensor : v.tensors) {
+    check_name("tensor", tensor.name);
+    unique(tensor.name);
+    check(tensor.rank >= 1 && tensor.rank <= 4, ErrorCode::invalid_argument,
+          "tensor '{}' has rank {}; allowed are 1 to 4", tensor.name, tensor.rank);
+    check(tensor.dtype == DType::fp32 || tensor.dtype == DType::int32 || tensor.dtype == DType::int64 ||
+              tensor.dtype == DType::uint8,
+          ErrorCode::invalid_dtype, "tensor '{}' is declared {}; a variant reads fp32, int32, int64 and uint8",
+          tensor.name, to_string(tensor.dtype));
+  }
+}
+
+void check_bounds(const Variant& v, const std::vector<Bound>& bounds) {
+  for (const Bound& bound : bounds) {
+    check(bound.scalar_sign == 1 || bound.scalar_sign == -1, ErrorCode::invalid_argument,
+          "bound of variant '{}' has scalar_sign {}; allowed are 1 and -1", v.name, bound.scalar_sign);
+    if (bound.scalar.empty()) continue;
+    const auto scalar =
+        std::find_if(v.scalars.begin(), v.scalars.end(), [&](const ScalarDecl& s) { return s.name == bound.scalar; });
+    std::vector<std::string> known;
+    for (const ScalarDecl& s : v.scalars) known.push_back(s.name);
+    check(scalar != v.scalars.end(), ErrorCode::invalid_argument,
+          "a bound of variant '{}' names the scalar '{}', which the variant does not declare{}", v.name, bound.scalar,
+          did_you_mean(bound.scalar, known));
+    check(scalar->kind == ScalarKind::integer, ErrorCode::invalid_argument,
+          "a bound of variant '{}' names the scalar '{}', which is real; declare it ScalarKind::integer", v.name,
+          bound.scalar);
+  }
+}
+
+// A misspelt hook would be ignored in silence: a member function whose name is nearly a hook's is refused.
+void check_hook_names(const Variant& v) {
+  const std::vector<std::string> hooks(std::begin(kHooks), std::end(kHooks));
+  const auto all = words(v.text);
+  for (size_t i = 1; i < all.size(); ++i) {
+    const std::string_view type = all[i - 1].word;
+    if (type != "real" && type != "bool" && type != "void" && type != "float" && type != "auto") continue;
+    const size_t after = v.text.find_first_not_of(" \t\n", all[i].begin + all[i].word.size());
+    if (after == v.text.npos || v.text[after] != '(') continue;
+    if (all[i].word.find("transform") == std::string_view::npos && all[i].word.find("mask") == std::string_view::npos)
+      continue;
+    if (std::find(hooks.begin(), hooks.end(), all[i].word) != hooks.end()) continue;
+    // Helpers may extend a hook's name (logits_mask_2); what is short of one or has other letters is a slip.
+    const bool helper = std::any_of(hooks.begin(), hooks.end(), [&](const std::string& hook) {
+      return all[i].word.size() > hook.size() && all[i].word.find(hook) != std::string_view::npos;
+    });
+    const std::string hint = helper ? "" : did_you_mean(all[i].word, hooks);
+    check(hint.empty(), ErrorCode::invalid_argument, "variant '{}' has a member '{}', which no kernel calls{}", v.name,
+          all[i].word, hint);
+  }
+}
+
+void check_variant(const Variant& v) {
+  check(v.name.empty() == v.text.empty(), ErrorCode::invalid_argument,
+        "variant has name '{}' and a text of {} bytes; give both, the name being the class's name in the text, or "
+        "neither",
+        v.name, v.text.size());
+  check_declarations(v);
+  check(v.intervals.size() <= 2, ErrorCode::unsupported, "variant '{}' has {} intervals; supported are at most 2",
+        v.name, v.intervals.size());
+  for (const Interval& interval : v.intervals) {
+    check_bounds(v, interval.lower);
+    check_bounds(v, interval.upper);
+  }
+  if (v.text.empty()) {
+    check(v.use_softmax, ErrorCode::invalid_argument,
+          "use_softmax is false, but the variant has no text; give a class with static constexpr bool use_softmax = "
+          "false");
+    return;
+  }
+  check_name("variant", v.name);
+  check(v.text.find('\0') == v.text.npos, ErrorCode::invalid_argument, "the text of variant '{}' holds a zero byte",
+        v.name);
+  check(v.text.find("#include") == v.text.npos && !mentions(v.text, "import"), ErrorCode::invalid_argument,
+        "the text of variant '{}' includes a file; kernels include nothing: use the functions of weft:: "
+        "(docs/variants.md)",
+        v.name);
+  const auto all = words(v.text);
+  bool defined = false;
+  for (size_t i = 1; i < all.size(); ++i)
+    defined = defined || (all[i].word == v.name && (all[i - 1].word == "struct" || all[i - 1].word == "class"));
+  check(defined, ErrorCode::invalid_argument,
+        "the text of variant '{}' has no class of this name; begin it with struct {} {{", v.name, v.name);
+  check_hook_names(v);
+}
+
+std::vector<Interval> intersect(const std::vector<Interval>& a, const std::vector<Interval>& b) {
+  if (a.empty()) return b;
+  if (b.empty()) return a;
+  std::vector<Interval> both;
+  for (const Interval& x : a)
+    for (const Interval& y : b) {
+      Interval i = x;
+      const auto add = [](std::vector<Bound>& to, const std::vector<Bound>& from) {
+        for (const Bound& bound : from)
+          if (std::find(to.begin(), to.end(), bound) == to.end()) to.push_back(bound);
+      };
+      add(i.lower, y.lower);
+      add(i.upper, y.upper);
+      both.push_back(std::move(i));
+    }
+  return both;
+}
+
+}  // namespace
+
+void validate(const AttentionSpec& spec) {
+  check_float_type("q_dtype", spec.q_dtype);
+  check_float_type("kv_dtype", spec.kv_dtype);
+  check_float_type("o_dtype", spec.o_dtype);
+  check_dim("head_dim_qk", spec.head_dim_qk);
+  check_dim("head_dim_vo", spec.head_dim_vo);
+  check(spec.kv_form == KvForm::padded || spec.kv_form == KvForm::ragged || spec.kv_form == KvForm::paged,
+        ErrorCode::unsupported,
+        "kv_form = {}: supported are padded, ragged and paged; missing are block_sparse and latent",
+        spec.kv_form == KvForm::latent ? "latent" : "block_sparse");
+  check(spec.layout == Layout::nhd || spec.layout == Layout::hnd, ErrorCode::invalid_argument,
+        "layout = {}: allowed are Layout::nhd and Layout::hnd", static_cast<int>(spec.layout));
+  check(spec.mask <= Mask::custom_packed, ErrorCode::invalid_argument,
+        "mask = {}: allowed are Mask::none, causal, custom, custom_packed", static_cast<int>(spec.mask));
+  check_variant(spec.variant);
+
+  // What the spec's mask declares must not meet the variant's names.
+  const LeafParts parts = leaf_parts(spec);
+  if (parts.mask != Mask::none) {
+    for (const char* name : {"mask", "mask_indptr"}) {
+      const auto same = [&](const auto& declared) { return declared.name == name; };
+      check(std::none_of(parts.variant.tensors.begin(), parts.variant.tensors.end(), same) &&
+                std::none_of(parts.variant.scalars.begin(), parts.variant.scalars.end(), same),
+            ErrorCode::invalid_argument,
+            "variant '{}' declares '{}', which the spec's custom mask declares too; rename it", spec.variant.name,
+            name);
+    }
+    check(spec.mask == Mask::none || spec.mask == parts.mask || spec.mask == Mask::causal, ErrorCode::invalid_argument,
+          "the spec's mask and the variant '{}' are two custom masks; AND them into one", spec.variant.name);
+  }
+  if (spec.sliding_window)
+    for (const ScalarDecl& scalar : spec.variant.scalars)
+      check(scalar.name != "window_left" || scalar.kind == ScalarKind::integer, ErrorCode::invalid_argument,
+            "variant '{}' declares window_left as a real; with sliding_window it is an integer", spec.variant.name);
+  for (const TensorDecl& tensor : spec.variant.tensors)
+    check(!spec.sliding_window || tensor.name != "window_left", ErrorCode::invalid_argument,
+          "variant '{}' declares a tensor window_left, which is sliding_window's integer scalar; rename it",
+          spec.variant.name);
+  for (const Interval& interval : combined_intervals(spec))
+    check(std::max(interval.lower.size(), interval.upper.size()) <= attention::kMaxTerms, ErrorCode::unsupported,
+          "an interval of mask and variant together has {} bounds on one side; supported are {}",
+          std::max(interval.lower.size(), interval.upper.size()), attention::kMaxTerms);
+}
+
+DType compute_type(const AttentionSpec& spec, Isa isa) {
+  const bool bf16 = spec.q_dtype == DType::bf16 && spec.kv_dtype == DType::bf16;
+  return bf16 && isa == Isa::avx512_bf16 ? DType::bf16 : DType::fp32;
+}
+
+std::vector<Interval> combined_intervals(const AttentionSpec& spec) {
+  std::vector<Interval> all;
+  if (spec.mask == Mask::causal) all = variants::causal().intervals;
+  if (spec.sliding_window) all = intersect(all, variants::sliding_window().intervals);
+  return intersect(all, spec.variant.intervals);
+}
+
+}  // namespace weft

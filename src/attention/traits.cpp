@@ -1,0 +1,34 @@
+#include "attention/traits.h"
+
+#include "base/hash.h"
+
+namespace weft {
+namespace {
+
+void add(Hash64& hash, const std::vector<Bound>& bounds) {
+  hash.add(bounds.size());
+  for (const Bound& bound : bounds) {
+    hash.add(static_cast<int>(bound.q_pos)).add(static_cast<int>(bound.kv_len)).add(bound.constant);
+    hash.add(bound.scalar_sign).add(bound.scalar.size()).add_bytes(bound.scalar);
+  }
+}
+
+}  // namespace
+
+uint64_t KernelTraits::signature() const {
+  Hash64 hash;
+  hash.add(classes.size());
+  for (const TileClass& c : classes) {
+    hash.add(c.rows).add(static_cast<int>(c.all_kv_heads));
+    hash.add(c.row).add(c.token).add(c.row_token).add(c.item);
+  }
+  hash.add(granule).add(head_dim_vo).add(static_cast<int>(use_softmax)).add(static_cast<int>(kv_form));
+  hash.add(intervals.size());
+  for (const Interval& interval : intervals) {
+    add(hash, interval.lower);
+    add(hash, interval.upper);
+  }
+  return hash.value();
+}
+
+}  // namespace weft

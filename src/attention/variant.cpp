@@ -1,0 +1,170 @@
+// Spec and variant -> the complete text of a leaf.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "attention/leaf.h"
+#include "attention/variant_text.h"
+#include "base/check.h"
+
+namespace weft {
+namespace {
+
+std::string part(std::string_view file, std::string_view text) {
+  return fmt::format("#line 1 \"weft/{}\"\n{}\n", file, text);
+}
+
+std::string_view element_type(DType dtype) {
+  switch (dtype) {
+    case DType::fp32: return "float";
+    case DType::int32: return "int";
+    case DType::int64: return "long long";
+    case DType::uint8: return "unsigned char";
+    default: break;
+  }
+  throw InternalError("tensor of a variant has a type that validate refuses");
+}
+
+// struct P and the function that fills it from the host's slots.
+std::string parameters(const Declarations& d) {
+  std::string members = "  real sm_scale;\n";
+  std::string loads = "    p.sm_scale = static_cast<real>(s[0].real);\n";
+  int slot = 1;
+  for (const ScalarDecl& scalar : d.scalars) {
+    const bool integer = scalar.kind == ScalarKind::integer;
+    members += fmt::format("  {} {};\n", integer ? "int" : "real", scalar.name);
+    loads += integer ? fmt::format("    p.{} = static_cast<int>(s[{}].integer);\n", scalar.name, slot)
+                     : fmt::format("    p.{} = static_cast<real>(s[{}].real);\n", scalar.name, slot);
+    ++slot;
+  }
+  for (const TensorDecl& tensor : d.tensors) {
+    const auto type = element_type(tensor.dtype);
+    members += fmt::format("  weft::Tensor<{}, {}> {};\n", type, tensor.rank, tensor.name);
+    std::string strides;
+    for (int axis = 0; axis < tensor.rank; ++axis)
+      strides += fmt::format("{}s[{}].integer", axis == 0 ? "" : ", ", slot + 1 + axis);
+    loads += fmt::format("    p.{} = {{static_cast<const {}*>(s[{}].pointer), {{{}}}}};\n", tensor.name, type, slot,
+                         strides);
+    slot += 1 + tensor.rank;
+  }
+  return fmt::format(
+      "struct P {{\n{}  WEFT_INLINE static P weft_load(const weft::abi::Slot* s) {{\n    P p{{}};\n{}    return p;\n  "
+      "}}\n}};\n",
+      members, loads);
+}
+
+Variant mask_variant(Mask mask) {
+  switch (mask) {
+    case Mask::custom: return variants::custom_mask();
+    case Mask::custom_packed: return variants::custom_mask_packed();
+    default: return {};
+  }
+}
+
+// True for a scalar that an interval names and the text does not.
+bool only_in_intervals(const Variant& variant, const ScalarDecl& scalar) {
+  const auto names = [&](const std::vector<Bound>& bounds) {
+    return std::any_of(bounds.begin(), bounds.end(), [&](const Bound& b) { return b.scalar == scalar.name; });
+  };
+  const auto& all = variant.intervals;
+  return std::any_of(all.begin(), all.end(), [&](const Interval& i) { return names(i.lower) || names(i.upper); }) &&
+         !mentions(variant.text, scalar.name);
+}
+
+std::string class_text(std::string_view name_space, const Variant& variant) {
+  if (variant.text.empty()) return {};
+  return fmt::format("namespace {} {{\n#line 1 \"variant {}\"\n{}\n#line 1 \"weft/leaf\"\n}}\n", name_space,
+                     variant.name, variant.text);
+}
+
+std::string class_name(std::string_view name_space, std::string_view part_name, const Variant& variant) {
+  if (variant.text.empty()) return "weft::detail::NoHooks";
+  return fmt::format("{}::{}::{}", name_space, part_name, variant.name);
+}
+
+}  // namespace
+
+LeafParts leaf_parts(const AttentionSpec& spec) {
+  LeafParts parts{spec.variant, Mask::none};
+  if (spec.mask == Mask::custom || spec.mask == Mask::custom_packed) parts.mask = spec.mask;
+  if (parts.variant == variants::causal() || parts.variant == variants::sliding_window()) {
+    parts.variant = {};
+  } else if (parts.variant == variants::custom_mask()) {
+    parts = {{}, Mask::custom};
+  } else if (parts.variant == variants::custom_mask_packed()) {
+    parts = {{}, Mask::custom_packed};
+  }
+  // Where the planner looks for keys is not the leaf's business, nor are numbers that only say where.
+  std::erase_if(parts.variant.scalars,
+                [&](const ScalarDecl& scalar) { return only_in_intervals(parts.variant, scalar); });
+  parts.variant.intervals.clear();
+  return parts;
+}
+
+Declarations declarations(const LeafParts& parts) {
+  Declarations all{parts.variant.scalars, parts.variant.tensors};
+  const Variant mask = mask_variant(parts.mask);
+  all.tensors.insert(all.tensors.end(), mask.tensors.begin(), mask.tensors.end());
+  return all;
+}
+
+Declarations declarations(const AttentionSpec& spec) { return declarations(leaf_parts(spec)); }
+
+std::string leaf_head(bool reference) {
+  std::string text =
+      reference ? "namespace weft { using real = double; }\n" : "namespace weft { using real = float; }\n";
+  text += part("tile/abi/leaf.h", text::k_abi_leaf);
+  if (reference) text += part("tile/abi/reference_leaf.h", text::k_abi_reference_leaf);
+  text += part("tile/cpu/leaf_prelude.h", text::k_cpu_leaf_prelude);
+  text += reference ? part("tile/cpu/reference_math.h", text::k_cpu_reference_math)
+                    : part("tile/cpu/leaf_math.h", text::k_cpu_leaf_math);
+  text += part("tile/cpu/leaf_hooks.h", text::k_cpu_leaf_hooks);
+  text += reference ? part("tile/cpu/reference_driver.h", text::k_cpu_reference_driver)
+                    : part("tile/cpu/leaf_driver.h", text::k_cpu_leaf_driver);
+  return text + "#line 1 \"weft/leaf\"\n";
+}
+
+std::string leaf_body(const LeafParts& parts, std::string_view name_space) {
+  const Variant mask = mask_variant(parts.mask);
+  std::string text = fmt::format("namespace {} {{\n", name_space);
+  text += "using weft::real;\nusing weft::Score;\nusing weft::Row;\nusing weft::Vec;\nusing weft::Request;\n";
+  text += parameters(declarations(parts));
+  text += class_text("variant", parts.variant);
+  text += class_text("mask", mask);
+  text += "}\n";
+  text += fmt::format(
+      "static_assert(weft::detail::Hooks<{0}, {1}::P>::use_softmax == {2},\n"
+      "              \"Variant::use_softmax is {2}, but the text of the variant says otherwise\");\n",
+      class_name(name_space, "variant", parts.variant), name_space, parts.variant.use_softmax);
+  return text;
+}
+
+std::string leaf_instance(const LeafParts& parts, std::string_view name_space, bool bf16) {
+  return fmt::format("weft::detail::Leaf<{}::P, {}, {}, {}>::make()", name_space,
+                     class_name(name_space, "variant", parts.variant),
+                     class_name(name_space, "mask", mask_variant(parts.mask)), bf16);
+}
+
+std::string leaf_text(const AttentionSpec& spec, DType compute, Isa isa) {
+  const LeafParts parts = leaf_parts(spec);
+  // The flags choose the ISA; its name makes the text say what it is for.
+  return fmt::format("// Leaf of {}, {}, {}.\n", parts.variant.name.empty() ? "plain attention" : parts.variant.name,
+                     to_string(compute), to_string(isa)) +
+         leaf_head(false) + leaf_body(parts, "leaf") +
+         "extern \"C\" {\nextern const weft::abi::Leaf weft_leaf __attribute__((visibility(\"default\")));\n"
+         "const weft::abi::Leaf weft_leaf = " +
+         leaf_instance(parts, "leaf", compute == DType::bf16) + ";\n}\n";
+}
+
+std::string reference_text(const AttentionSpec& spec) {
+  const LeafParts parts = leaf_parts(spec);
+  return fmt::format("// Reference of {}.\n", parts.variant.name) + leaf_head(true) + leaf_body(parts, "leaf") +
+         "extern \"C\" {\n"
+         "extern const weft::abi::ReferenceLeaf weft_reference_leaf __attribute__((visibility(\"default\")));\n"
+         "const weft::abi::ReferenceLeaf weft_reference_leaf = weft::detail::Reference<leaf::P, " +
+         class_name("leaf", "variant", parts.variant) + ">::make();\n}\n";
+}
+
+std::vector<std::string> leaf_flags() { return {"-fno-tree-loop-distribute-patterns"}; }
+
+}  // namespace weft

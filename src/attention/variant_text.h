@@ -1,0 +1,78 @@
+// The generated text of a leaf: a head (contract, vocabulary, loops) that is the same for every leaf, and a body
+// (parameters, the variant's own text, one instance of the loops). Several bodies behind one head make the built-in
+// leaves; one body makes what the JIT compiles.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attention/leaf.h"
+#include "weft/attention.h"
+
+namespace weft {
+
+// What a leaf depends on: intervals, types and dims are not in it. A variant that is a mask's built-in form and a
+// spec that names this mask are the same leaf.
+struct LeafParts {
+  Variant variant;
+  Mask mask = Mask::none;  // none, custom or custom_packed: what is a predicate
+  friend bool operator==(const LeafParts&, const LeafParts&) = default;
+};
+LeafParts leaf_parts(const AttentionSpec& spec);
+Declarations declarations(const LeafParts& parts);
+
+// Definitions up to and including the loops. `reference`: in double, for the fp64 reference.
+std::string leaf_head(bool reference);
+// Everything of one leaf inside `name_space`; after it weft::detail::Leaf<name_space::P, ...> can be named.
+std::string leaf_body(const LeafParts& parts, std::string_view name_space);
+// The initialiser of the abi::Leaf of that body.
+std::string leaf_instance(const LeafParts& parts, std::string_view name_space, bool bf16);
+// What is compiled for the reference: exports weft_reference_leaf.
+std::string reference_text(const AttentionSpec& spec);
+
+// Flags beside those of every build: no loop becomes a call of memcpy or memset, which a leaf cannot link.
+std::vector<std::string> leaf_flags();
+
+// True when the text has this word outside comments and strings.
+bool mentions(std::string_view text, std::string_view word);
+// Words of C++ text outside comments and strings, with their places.
+struct Word {
+  std::string_view word;
+  size_t begin = 0;
+};
+std::vector<Word> words(std::string_view text);
+
+// "; did you mean 'cap'?" for the nearest of `known`, or nothing when none is near.
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
+
+// Built-in leaves, by index into these lists.
+struct BuiltinVariant {
+  const char* name;  // of the file and the symbol: "soft_cap"
+  Variant (*make)();
+};
+inline constexpr BuiltinVariant kBuiltinVariants[] = {{"plain", variants::plain},
+                                                      {"soft_cap", variants::logits_soft_cap},
+                                                      {"alibi", variants::alibi},
+                                                      {"sigmoid", variants::sigmoid}};
+struct BuiltinMask {
+  const char* name;
+  Mask mask;
+};
+inline constexpr BuiltinMask kBuiltinMasks[] = {
+    {"interval", Mask::none}, {"custom", Mask::custom}, {"custom_packed", Mask::custom_packed}};
+inline constexpr int kNumBuiltins = 12;  // variant-major
+
+}  // namespace weft
+
+namespace weft::text {
+// Embedded at build time from src/tile, without their #pragma once.
+extern const char* const k_abi_leaf;
+extern const char* const k_abi_reference_leaf;
+extern const char* const k_cpu_leaf_prelude;
+extern const char* const k_cpu_leaf_math;
+extern const char* const k_cpu_leaf_hooks;
+extern const char* const k_cpu_leaf_driver;
+extern const char* const k_cpu_reference_math;
+extern const char* const k_cpu_reference_driver;
+}  // namespace weft::text

@@ -1,0 +1,34 @@
+// What names a module: SHA-256 of its text, flags, target, compiler and the cache's format.
+//
+//   const RequestId id = request_id(request);
+//   const std::string key = entry_key(id, compiler.identity);
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "jit/build.h"
+
+namespace weft::jit {
+
+// Change when the files of the cache change form or meaning.
+inline constexpr int kFormatVersion = 1;
+
+// Everything of a request that decides its machine code, without the compiler.
+struct RequestId {
+  std::string target;              // "x86_64-linux avx2"
+  std::vector<std::string> flags;  // of every build, of the ISA, of the request
+  std::string digest;              // SHA-256 of both and the text
+};
+RequestId request_id(const Request& request);
+
+// 64 hex digits.
+std::string entry_key(const RequestId& id, std::string_view compiler_identity);
+bool is_key(std::string_view name);  // has the form of one
+
+// A quick signature for the look-up in memory, of all but the name; equal requests have equal ones.
+uint64_t memory_hash(const Request& request);
+
+}  // namespace weft::jit

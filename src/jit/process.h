@@ -1,0 +1,32 @@
+// Runs another program and collects what it prints. No shell in between.
+//
+//   ProcessResult result = run_process({.path = "/usr/bin/g++", .arguments = {"--version"}});
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace weft::jit {
+
+struct ProcessRequest {
+  std::string path;                    // absolute
+  std::vector<std::string> arguments;  // after argv[0], which is `path`
+  int input = -1;                      // becomes stdin; -1: /dev/null
+  std::string temp_dir;                // TMPDIR of the program; empty: inherited
+  std::chrono::milliseconds timeout{120'000};
+};
+
+struct ProcessResult {
+  enum class End { exited, signalled, timed_out, not_started };
+  End end = End::not_started;
+  int code = 0;                // exit status, signal, or errno of what could not be started
+  std::string output, errors;  // stdout and stderr, the first MiB of each
+  bool ok() const { return end == End::exited && code == 0; }
+};
+
+// The program starts in "/", with messages in English, in a process group of its own that is killed when the time
+// is over, and is killed when this thread's process dies. It gets no descriptor but 0, 1 and 2.
+ProcessResult run_process(const ProcessRequest& request);
+
+}  // namespace weft::jit

@@ -1,0 +1,155 @@
+// Element types in memory, as vectors of fp32: load, store (round to nearest, ties to even) and the bf16 dot.
+#pragma once
+
+#include "tile/cpu/vec.h"
+
+namespace weft::tile::WEFT_ISA_NAME {
+
+// ---------------------------------------------------------------- bits to numbers
+
+// Compilers take three times the instructions for __builtin_convertvector.
+#if WEFT_LANES == 16
+typedef short I16x16 __attribute__((vector_size(32)));
+WEFT_INLINE U32 widen_u16(U16 v) {
+  return reinterpret_cast<U32>(__builtin_ia32_pmovzxwd512_mask(reinterpret_cast<I16x16>(v), I32{}, -1));
+}
+#elif WEFT_LANES == 8
+typedef short I16x8 __attribute__((vector_size(16)));
+WEFT_INLINE U32 widen_u16(U16 v) {
+  return reinterpret_cast<U32>(__builtin_ia32_pmovzxwd256(reinterpret_cast<I16x8>(v)));
+}
+#else
+WEFT_INLINE U32 widen_u16(U16 v) { return __builtin_convertvector(v, U32); }
+#endif
+
+WEFT_INLINE F32 bf16_to_f32(U16 bits) { return as_f32(widen_u16(bits) << 16); }
+
+WEFT_INLINE U16 f32_to_bf16(F32 v) {
+  const U32 bits = as_u32(v);
+  const U32 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  const U32 quiet = bits >> 16 | 0x40u;
+  return __builtin_convertvector((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded, U16);
+}
+
+#if WEFT_LANES == 16
+WEFT_INLINE F32 fp16_to_f32(U16 bits) {
+  return __builtin_ia32_vcvtph2ps512_mask(reinterpret_cast<I16x16>(bits), F32{}, -1, 4);
+}
+WEFT_INLINE U16 f32_to_fp16(F32 v) {
+  return reinterpret_cast<U16>(__builtin_ia32_vcvtps2ph512_mask(v, 0, I16x16{}, -1));
+}
+#elif WEFT_LANES == 8
+WEFT_INLINE F32 fp16_to_f32(U16 bits) { return __builtin_ia32_vcvtph2ps256(reinterpret_cast<I16x8>(bits)); }
+WEFT_INLINE U16 f32_to_fp16(F32 v) { return reinterpret_cast<U16>(__builtin_ia32_vcvtps2ph256(v, 0)); }
+#else
+WEFT_INLINE F32 fp16_to_f32(U16 bits) {
+  const U32 h = __builtin_convertvector(bits, U32);
+  // The exponent is 112 too low: a multiplication mends it, for denormals too.
+  const F32 finite = as_f32((h & 0x7fffu) << 13) * 0x1p112f;
+  const U32 special = ((h & 0x7fffu) << 13) | 0x7f800000u;
+  const U32 magnitude = (h & 0x7c00u) == 0x7c00u ? special : as_u32(finite);
+  return as_f32(magnitude | (h & 0x8000u) << 16);
+}
+WEFT_INLINE U16 f32_to_fp16(F32 v) {
+  const U32 bits = as_u32(v);
+  const U32 magnitude = bits & 0x7fffffffu;
+  const U32 normal = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+  const U32 denormal = as_u32(as_f32(magnitude) + 0.5f) - 0x3f000000u;  // 0.5 has an ulp of 2^-24
+  const U32 inf_nan = magnitude > 0x7f800000u ? broadcast(0x7e00u) : broadcast(0x7c00u);
+  U32 h = magnitude < 0x38800000u ? denormal : normal;
+  h = magnitude >= 0x47800000u ? inf_nan : h;
+  return __builtin_convertvector(h | (bits >> 16 & 0x8000u), U16);
+}
+#endif
+
+// ---------------------------------------------------------------- elements in memory
+
+// load and store take kLanes elements, load_half and store_half 8 of them (kLanes is 16: head dims are multiples
+// of 8), the other lanes being zero. Narrower machines have no halves.
+#if WEFT_LANES == 16
+typedef float F32x8 __attribute__((vector_size(32)));
+typedef float F32x8Memory __attribute__((vector_size(32), aligned(4), may_alias));
+typedef unsigned short U16x8 __attribute__((vector_size(16)));
+typedef unsigned short U16x8Memory __attribute__((vector_size(16), aligned(2), may_alias));
+WEFT_INLINE U16 load_half_u16(const void* p) {
+  const U16x8 low = *static_cast<const U16x8Memory*>(p);
+  return __builtin_shufflevector(low, U16x8{}, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+WEFT_INLINE void store_half_u16(void* p, U16 v) {
+  *static_cast<U16x8Memory*>(p) = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
+}
+#endif
+
+struct Fp32 {
+  static constexpr int kBytes = 4;
+  static WEFT_INLINE F32 load(const void* p) { return *static_cast<const F32Memory*>(p); }
+  static WEFT_INLINE void store(void* p, F32 v) { *static_cast<F32Memory*>(p) = v; }
+#if WEFT_LANES == 16
+  static WEFT_INLINE F32 load_half(const void* p) {
+    const F32x8 low = *static_cast<const F32x8Memory*>(p);
+    return __builtin_shufflevector(low, F32x8{}, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  }
+  static WEFT_INLINE void store_half(void* p, F32 v) {
+    *static_cast<F32x8Memory*>(p) = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
+  }
+#endif
+};
+
+struct Fp16 {
+  static constexpr int kBytes = 2;
+  static WEFT_INLINE F32 load(const void* p) { return fp16_to_f32(load_u16(p)); }
+  static WEFT_INLINE void store(void* p, F32 v) { store_u16(p, f32_to_fp16(v)); }
+#if WEFT_LANES == 16
+  static WEFT_INLINE F32 load_half(const void* p) { return fp16_to_f32(load_half_u16(p)); }
+  static WEFT_INLINE void store_half(void* p, F32 v) { store_half_u16(p, f32_to_fp16(v)); }
+#endif
+};
+
+struct Bf16 {
+  static constexpr int kBytes = 2;
+  static WEFT_INLINE F32 load(const void* p) { return bf16_to_f32(load_u16(p)); }
+  static WEFT_INLINE void store(void* p, F32 v) { store_u16(p, f32_to_bf16(v)); }
+#if WEFT_LANES == 16
+  static WEFT_INLINE F32 load_half(const void* p) { return bf16_to_f32(load_half_u16(p)); }
+  static WEFT_INLINE void store_half(void* p, F32 v) { store_half_u16(p, f32_to_bf16(v)); }
+#endif
+};
+
+// Calls full(offset) for each kLanes elements of [0, n), then half(offset) for 8 that are left.
+template <class Full, class Half>
+WEFT_INLINE void for_lanes(int n, const Full& full, [[maybe_unused]] const Half& half) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) full(i);
+#if WEFT_LANES == 16
+  if (i < n) half(i);
+#endif
+}
+
+// n elements (a multiple of 8) to fp32 and back.
+template <class Element>
+WEFT_INLINE void widen(const char* from, int n, float* to) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(to + i, Element::load(from + i * Element::kBytes));
+#if WEFT_LANES == 16
+  if (i < n) Fp32::store_half(to + i, Element::load_half(from + i * Element::kBytes));
+#endif
+}
+template <class Element>
+WEFT_INLINE void narrow(const float* from, int n, char* to) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) Element::store(to + i * Element::kBytes, load(from + i));
+#if WEFT_LANES == 16
+  if (i < n) Element::store_half(to + i * Element::kBytes, Fp32::load_half(from + i));
+#endif
+}
+
+#if defined(WEFT_ISA_avx512_bf16)
+#define WEFT_HAS_BF16_DOT 1
+// acc[i] + a[2i] * b[2i] + a[2i+1] * b[2i+1]; denormals count as zero.
+WEFT_INLINE F32 dot_bf16(F32 acc, U32 a, U32 b) {
+  asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+  return acc;
+}
+#endif
+
+}  // namespace weft::tile::WEFT_ISA_NAME

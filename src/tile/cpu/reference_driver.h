@@ -1,0 +1,73 @@
+// The reference's side of a variant: its hooks, in double, one score or one vector a call.
+// Part of the generated text, so it includes nothing.
+#pragma once
+
+namespace weft::detail {
+
+inline constexpr int kMaxDim = 576;
+
+template <class P, class V>
+struct Reference {
+  using H = Hooks<V, P>;
+
+  static void set_math(const abi::ReferenceMath* functions) { math = functions; }
+
+  static V enter(const P& p, int batch) {
+    V v{};
+    if constexpr (H::init) v.init(p, Request{batch});
+    return v;
+  }
+  static Score score(const abi::ReferenceScore* c) {
+    return {c->batch, c->qo_idx, c->kv_idx, c->qo_head, c->kv_head,
+            c->q_pos, c->kv_pos, c->qo_len, c->kv_len,  c->kv_idx};
+  }
+  static double logits(const abi::Slot* slots, const abi::ReferenceScore* c, double s) {
+    const P p = P::weft_load(slots);
+    V v = enter(p, c->batch);
+    return v.logits_transform(p, score(c), s);
+  }
+  static int mask(const abi::Slot* slots, const abi::ReferenceScore* c) {
+    const P p = P::weft_load(slots);
+    V v = enter(p, c->batch);
+    return v.logits_mask(p, score(c));
+  }
+
+  template <class F>
+  static void vector(const abi::Slot* slots, const abi::VectorRow* row, const double* x, double* y, int dim, F f) {
+    const P p = P::weft_load(slots);
+    V v = enter(p, row->batch);
+    double pairs[kMaxDim], halves[kMaxDim], total = 0, squares = 0;
+    for (int i = 0; i < dim; ++i) {
+      pairs[i] = i % 2 == 0 ? -x[i + 1] : x[i - 1];
+      halves[i] = i < dim / 2 ? -x[i + dim / 2] : x[i - dim / 2];
+      total += x[i];
+      squares += x[i] * x[i];
+    }
+    const Vec vec{x, pairs, halves, dim, total, squares};
+    for (int i = 0; i < dim; ++i) y[i] = f(v, p, vec, i, Row{row->batch, row->idx, row->pos, row->head});
+  }
+#define WEFT_VECTOR_HOOK(name)                                                                                     \
+  static void name(const abi::Slot* slots, const abi::VectorRow* row, const double* x, double* y, int dim) {       \
+    vector(slots, row, x, y, dim,                                                                                  \
+           [](V& v, const P& p, const Vec& u, int i, Row r) -> double { return v.name##_transform(p, u, i, r); }); \
+  }
+  WEFT_VECTOR_HOOK(query)
+  WEFT_VECTOR_HOOK(key)
+  WEFT_VECTOR_HOOK(value)
+  WEFT_VECTOR_HOOK(output)
+#undef WEFT_VECTOR_HOOK
+
+  static constexpr abi::ReferenceLeaf make() {
+    abi::ReferenceLeaf leaf{abi::kLeafVersion, H::use_softmax, &set_math, nullptr, nullptr,
+                            nullptr,           nullptr,        nullptr,   nullptr};
+    if constexpr (H::logits_transform) leaf.logits = &logits;
+    if constexpr (H::logits_mask) leaf.mask = &mask;
+    if constexpr (H::query_transform) leaf.query = &query;
+    if constexpr (H::key_transform) leaf.key = &key;
+    if constexpr (H::value_transform) leaf.value = &value;
+    if constexpr (H::output_transform) leaf.output = &output;
+    return leaf;
+  }
+};
+
+}  // namespace weft::detail

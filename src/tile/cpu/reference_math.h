@@ -1,0 +1,29 @@
+// leaf_math.h in double, through the C library: what a variant's text uses in the reference.
+// Part of the generated text, so it includes nothing.
+#pragma once
+
+namespace weft {
+
+namespace detail {
+static const abi::ReferenceMath* math = nullptr;
+}  // namespace detail
+
+inline double infinity() { return __builtin_inf(); }
+inline double exp(double x) { return detail::math->exp(x); }
+inline double exp2(double x) { return detail::math->exp2(x); }
+inline double log(double x) { return detail::math->log(x); }
+inline double tanh(double x) { return detail::math->tanh(x); }
+inline double sigmoid(double x) { return 1. / (1. + exp(-x)); }
+inline double sin(double x) { return detail::math->sin(x); }
+inline double cos(double x) { return detail::math->cos(x); }
+inline double sqrt(double x) { return __builtin_sqrt(x); }
+inline double rsqrt(double x) { return 1. / __builtin_sqrt(x); }
+
+inline double dot(const Vec& x, const Vec&) { return x.squares; }
+inline double dot(const Vec& x, TensorRow<float> y) {
+  double sum = 0;
+  for (int i = 0; i < x.dim; ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+}  // namespace weft

@@ -1,0 +1,159 @@
+// The vector vocabulary: the few operations that CPU kernels are written in, once for every instruction set.
+// The macro WEFT_ISA_<name> picks the width; everything lives in a namespace of that name, so that copies of one
+// kernel for several instruction sets stay apart when they are linked together. Includes nothing: texts that are
+// compiled at run time may include it.
+//
+//   namespace vec = weft::tile::WEFT_ISA_NAME;
+//   vec::F32 sum = vec::broadcast(0.f);
+//   for (int i = 0; i < n; i += vec::kLanes) sum = vec::fma(vec::load(a + i), vec::load(b + i), sum);
+//   float dot = vec::sum_lanes(sum);
+#pragma once
+
+#if !defined(WEFT_ISA_NAME)
+#error "define WEFT_ISA_NAME and WEFT_ISA_<name>: see weft_isa_sources in cmake/WeftTargets.cmake"
+#endif
+
+#if defined(WEFT_ISA_avx512) || defined(WEFT_ISA_avx512_bf16)
+#define WEFT_LANES 16
+#define WEFT_REGISTERS 32
+#elif defined(WEFT_ISA_avx2)
+#define WEFT_LANES 8
+#define WEFT_REGISTERS 16
+#else
+#define WEFT_LANES 4
+#define WEFT_REGISTERS 16
+#endif
+#define WEFT_INLINE inline __attribute__((always_inline))
+
+namespace weft::tile::WEFT_ISA_NAME {
+
+inline constexpr int kLanes = WEFT_LANES;  // of 32 bits
+inline constexpr int kRegisters = WEFT_REGISTERS;
+
+typedef float F32 __attribute__((vector_size(4 * WEFT_LANES)));
+typedef int I32 __attribute__((vector_size(4 * WEFT_LANES)));
+typedef unsigned U32 __attribute__((vector_size(4 * WEFT_LANES)));
+typedef unsigned short U16 __attribute__((vector_size(2 * WEFT_LANES)));
+
+// How memory is seen: any alignment of the element, any declared type.
+typedef float F32Memory __attribute__((vector_size(4 * WEFT_LANES), aligned(4), may_alias));
+typedef unsigned U32Memory __attribute__((vector_size(4 * WEFT_LANES), aligned(2), may_alias));
+typedef unsigned short U16Memory __attribute__((vector_size(2 * WEFT_LANES), aligned(2), may_alias));
+
+WEFT_INLINE F32 load(const float* p) { return *reinterpret_cast<const F32Memory*>(p); }
+WEFT_INLINE void store(float* p, F32 v) { *reinterpret_cast<F32Memory*>(p) = v; }
+WEFT_INLINE U32 load_u32(const void* p) { return *static_cast<const U32Memory*>(p); }
+WEFT_INLINE void store_u32(void* p, U32 v) { *static_cast<U32Memory*>(p) = v; }
+WEFT_INLINE U16 load_u16(const void* p) { return *static_cast<const U16Memory*>(p); }
+WEFT_INLINE void store_u16(void* p, U16 v) { *static_cast<U16Memory*>(p) = v; }
+
+// x - 0 is x, and compilers know it (-0 + 0 is not -0).
+WEFT_INLINE F32 broadcast(float x) { return x - F32{}; }
+WEFT_INLINE U32 broadcast(unsigned x) { return U32{} + x; }
+// The compiler contracts it where the machine has it (-ffp-contract=fast).
+WEFT_INLINE F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
+
+WEFT_INLINE F32 as_f32(U32 v) { return reinterpret_cast<F32>(v); }
+WEFT_INLINE U32 as_u32(F32 v) { return reinterpret_cast<U32>(v); }
+
+// Into the second-level cache: what is fetched ahead is larger than the first.
+WEFT_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
+
+// ---------------------------------------------------------------- lanes
+
+template <int... I>
+struct Lanes {};
+template <int N, int... I>
+struct MakeLanes : MakeLanes<N - 1, N - 1, I...> {};
+template <int... I>
+struct MakeLanes<0, I...> {
+  using Type = Lanes<I...>;
+};
+using AllLanes = typename MakeLanes<WEFT_LANES>::Type;
+
+namespace detail {
+
+// One step of a transpose: exchanges the blocks of S lanes that lie off the diagonal.
+template <int S, int... I>
+WEFT_INLINE void exchange(F32& a, F32& b, Lanes<I...>) {
+  const F32 low = __builtin_shufflevector(a, b, ((I & S) ? kLanes + I - S : I)...);
+  const F32 high = __builtin_shufflevector(a, b, ((I & S) ? kLanes + I : I + S)...);
+  a = low;
+  b = high;
+}
+
+// Sums of neighbours within each 4 lanes: (a0+a1, a2+a3, b0+b1, b2+b3).
+template <int... I>
+WEFT_INLINE F32 add_pairs(F32 a, F32 b, Lanes<I...>) {
+  const F32 even = __builtin_shufflevector(a, b, (((I & 3) < 2 ? 0 : kLanes) + (I & ~3) + (I & 1) * 2)...);
+  const F32 odd = __builtin_shufflevector(a, b, (((I & 3) < 2 ? 0 : kLanes) + (I & ~3) + (I & 1) * 2 + 1)...);
+  return even + odd;
+}
+
+// Sums of neighbouring fours.
+template <int... I>
+WEFT_INLINE F32 add_fours(F32 a, F32 b, Lanes<I...>) {
+  const F32 even = __builtin_shufflevector(a, b, ((I & ~3) * 2 + (I & 3))...);
+  const F32 odd = __builtin_shufflevector(a, b, ((I & ~3) * 2 + 4 + (I & 3))...);
+  return even + odd;
+}
+
+}  // namespace detail
+
+// rows[i][j] <-> rows[j][i].
+WEFT_INLINE void transpose(F32 (&rows)[kLanes]) {
+  const AllLanes all;
+#define WEFT_EXCHANGE(S) \
+  _Pragma("GCC unroll 16") for (int i = 0; i < kLanes; ++i) if (!(i & S)) detail::exchange<S>(rows[i], rows[i + S], all)
+  WEFT_EXCHANGE(1);
+  WEFT_EXCHANGE(2);
+#if WEFT_LANES >= 8
+  WEFT_EXCHANGE(4);
+#endif
+#if WEFT_LANES >= 16
+  WEFT_EXCHANGE(8);
+#endif
+#undef WEFT_EXCHANGE
+}
+
+// Lane i of the result is the sum of the lanes of v[i].
+WEFT_INLINE F32 sum_each(const F32 (&v)[kLanes]) {
+  const AllLanes all;
+  F32 fours[kLanes / 4];
+#pragma GCC unroll 4
+  for (int i = 0; i < kLanes / 4; ++i)
+    fours[i] = detail::add_pairs(detail::add_pairs(v[4 * i], v[4 * i + 1], all),
+                                 detail::add_pairs(v[4 * i + 2], v[4 * i + 3], all), all);
+#if WEFT_LANES == 4
+  return fours[0];
+#elif WEFT_LANES == 8
+  return detail::add_fours(fours[0], fours[1], all);
+#else
+  return detail::add_fours(detail::add_fours(fours[0], fours[1], all), detail::add_fours(fours[2], fours[3], all), all);
+#endif
+}
+
+// ---------------------------------------------------------------- functions
+
+// e^x to about 1 ulp: 0 below -104, +inf above 88.8, exactly 1 at 0, NaN for every NaN.
+WEFT_INLINE F32 exp(F32 x) {
+  x = x < broadcast(-104.f) ? broadcast(-104.f) : x;  // a NaN compares false and stays
+  x = x > broadcast(89.f) ? broadcast(89.f) : x;
+  const F32 shifted = fma(x, broadcast(1.44269504f), broadcast(12582912.f));  // integer in the low bits
+  const F32 n = shifted - 12582912.f;
+  F32 r = fma(n, broadcast(-0.693145752f), x);
+  r = fma(n, broadcast(-1.42860677e-6f), r);
+  F32 p = broadcast(1.9875691e-4f);
+  p = fma(p, r, broadcast(1.3981999e-3f));
+  p = fma(p, r, broadcast(8.3334519e-3f));
+  p = fma(p, r, broadcast(4.1665796e-2f));
+  p = fma(p, r, broadcast(1.6666665e-1f));
+  p = fma(p, r, broadcast(5.0000001e-1f));
+  p = fma(p, r * r, r) + 1.f;
+  // 2^n in two factors: n reaches from -150 to 128. Multiplied, not added to the exponent: a NaN stays one.
+  const I32 e = reinterpret_cast<I32>(shifted) - 0x4b400000;
+  const I32 half = e >> 1;
+  return p * reinterpret_cast<F32>((half + 127) << 23) * reinterpret_cast<F32>((e - half + 127) << 23);
+}
+
+}  // namespace weft::tile::WEFT_ISA_NAME

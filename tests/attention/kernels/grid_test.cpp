@@ -1,0 +1,81 @@
+// Every pair of {types, form, layout, page size, group, heads, dims, mask, lengths, workers, mode, strides} against
+// the fp64 reference, on each instruction set of this machine.
+#include <gtest/gtest.h>
+
+#include "attention/leaf.h"
+#include "device/cpu/cpuid.h"
+#include "problem.h"
+
+namespace weft {
+namespace {
+
+using testing::Case;
+using testing::Problem;
+
+constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
+constexpr KvForm kForms[] = {KvForm::padded, KvForm::ragged, KvForm::paged, KvForm::paged, KvForm::paged, KvForm::paged};
+constexpr int kPageSizes[] = {1, 1, 1, 3, 16, 64};   // beside kForms
+constexpr int kGroups[] = {1, 3, 5, 7, 8};
+constexpr int kDims[][2] = {{64, 64}, {128, 128}, {8, 8}, {80, 80}, {192, 128}, {72, 264}, {576, 512}, {24, 576}};
+struct MaskChoice {
+  Mask mask;
+  int window;
+};
+constexpr MaskChoice kMasks[] = {{Mask::none, -2}, {Mask::causal, -2}, {Mask::causal, 20}, {Mask::none, 5},
+                                 {Mask::custom, -2}, {Mask::custom_packed, -2}, {Mask::causal, -1}};
+const std::vector<std::pair<int, int>> kLengths[] = {
+    {{1, 37}}, {{1, 0}, {1, 9}}, {{5, 3}, {1, 1}}, {{1, 130}, {1, 64}, {1, 65}}, {{40, 40}}, {{7, 90}, {0, 20}, {1, 300}},
+    {{33, 100}}, {{2, 70}, {100, 3}}};
+struct ModeChoice {
+  int workers;
+  PlanMode mode;
+  int split;
+};
+constexpr ModeChoice kModes[] = {{1, PlanMode::balanced, 0}, {2, PlanMode::balanced, 0}, {5, PlanMode::balanced, 0},
+                                 {3, PlanMode::fixed_split, 64}, {2, PlanMode::no_split, 0}, {4, PlanMode::paper, 0}};
+
+Case make_case(const std::vector<int>& row) {
+  Case c;
+  c.q_dtype = kTypes[row[0] / 9];
+  c.kv_dtype = kTypes[row[0] / 3 % 3];
+  c.o_dtype = kTypes[row[0] % 3];
+  c.form = kForms[row[1]];
+  c.page_size = kPageSizes[row[1]];
+  c.layout = row[2] == 0 ? Layout::nhd : Layout::hnd;
+  c.group = kGroups[row[3]];
+  c.kv_heads = row[4] + 1;
+  c.head_dim_qk = kDims[row[5]][0];
+  c.head_dim_vo = kDims[row[5]][1];
+  c.mask = kMasks[row[6]].mask;
+  c.window = kMasks[row[6]].window;
+  c.lengths = kLengths[row[7]];
+  c.strided = row[9] == 1;
+  c.five_d = row[9] == 2;
+  return c;
+}
+
+TEST(AttentionGrid, AgreesWithTheReferenceWithinItsBound) {
+  const auto rows = testing::pairwise({27, 6, 2, 5, 2, 8, 7, 8, 6, 3}, 7);
+  unsigned index = 0;
+  for (const std::vector<int>& row : rows) {
+    Case c = make_case(row);
+    c.seed = ++index;
+    const ModeChoice& mode = kModes[row[8]];
+    Problem problem(c);
+    problem.reference();
+    for (const Isa isa : supported_isas()) {
+      SCOPED_TRACE("case " + std::to_string(index) + " " + std::string(to_string(isa)) + " workers " +
+                   std::to_string(mode.workers) + " mode " + std::string(to_string(mode.mode)) + ": " + to_string(c));
+      const AttentionKernel kernel = build(problem.spec(), Device::cpu(), {.isa = isa});
+      const Plan plan = kernel.plan(problem.input(mode.workers, mode.mode, mode.split));
+      Workspace workspace(Device::cpu(), plan.workspace_bytes());
+      WorkerTeam team(2);
+      problem.poison_outputs();
+      kernel.run(plan, problem.tensors(), workspace, Stream::cpu(team));
+      ASSERT_EQ(problem.compare(compute_type(problem.spec(), isa)), "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft

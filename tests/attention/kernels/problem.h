@@ -1,0 +1,84 @@
+// A whole attention problem for tests: tensors of every form, layout and type, with NaN wherever a kernel must not
+// look and outputs that show what was written.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/reference.h"
+#include "weft/attention.h"
+
+namespace weft::testing {
+
+struct Case {
+  DType q_dtype = DType::fp32, kv_dtype = DType::fp32, o_dtype = DType::fp32;
+  KvForm form = KvForm::paged;
+  Layout layout = Layout::nhd;
+  int page_size = 16;
+  int group = 1, kv_heads = 1;
+  int head_dim_qk = 64, head_dim_vo = 64;
+  Mask mask = Mask::none;
+  int window = -2;                                // -2: no sliding window in the spec
+  Variant variant = {};
+  std::vector<std::pair<int, int>> lengths = {};  // (qo_len, kv_len) of each request
+  bool strided = false;                           // gaps between tokens, heads and rows
+  bool five_d = false;                            // paged: one tensor for K and V
+  double query_scale = 1;
+  std::vector<ScalarArg> scalars = {};            // of the variant
+  std::vector<TensorArg> tensors = {};
+  unsigned seed = 1;
+};
+std::string to_string(const Case& c);
+
+// Numbers to and from the bits of an element type.
+void put(void* to, DType dtype, int64_t index, double value);
+double get(const void* from, DType dtype, int64_t index);
+
+class Problem {
+ public:
+  explicit Problem(const Case& c);
+
+  AttentionSpec spec() const { return spec_; }
+  PlanInput input(int workers, PlanMode mode = PlanMode::balanced, int split = 0) const;
+  AttentionTensors tensors();
+  // Everything that a kernel may write becomes NaN.
+  void poison_outputs();
+  // One line for each thing that is wrong; empty when all is right.
+  std::string compare(DType compute) const;
+  std::string outputs() const { return std::string(o_.begin(), o_.end()) + std::string(lse_bytes(), lse_bytes_size()); }
+  const ReferenceResult& reference();
+
+  // Token t of request r is hidden from every row by the declared intervals.
+  bool hidden(size_t request, int token) const;
+
+ private:
+  const char* lse_bytes() const { return reinterpret_cast<const char*>(lse_.data()); }
+  size_t lse_bytes_size() const { return lse_.size() * sizeof(float); }
+  void make_pages();
+  void make_cache();
+  void make_masks();
+  int64_t tokens_of_axis() const;
+
+  Case case_;
+  AttentionSpec spec_;
+  std::mt19937 random_;
+  std::vector<int32_t> qo_indptr_{0}, kv_indptr_{0}, kv_len_, page_indptr_{0}, page_indices_, last_page_len_;
+  int64_t num_pages_ = 0;
+  int max_kv_len_ = 0;
+  std::vector<char> q_, k_, v_, o_;
+  std::vector<float> lse_;
+  std::vector<uint8_t> mask_, packed_mask_;
+  std::vector<int64_t> mask_indptr_{0}, packed_mask_indptr_;
+  TensorView q_view_, o_view_, lse_view_;
+  KvCache cache_;
+  ReferenceResult reference_;
+  bool has_reference_ = false;
+};
+
+// Combinations of factor levels such that every two levels of two factors meet at least once.
+std::vector<std::vector<int>> pairwise(const std::vector<int>& levels, unsigned seed);
+
+}  // namespace weft::testing

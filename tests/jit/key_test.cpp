@@ -1,0 +1,88 @@
+#include "jit/key.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace weft::jit {
+namespace {
+
+Request sample() { return {.name = "leaf", .text = "int x;", .isa = Isa::avx2, .flags = {"-DA"}}; }
+
+std::string key_of(const Request& request, std::string_view identity = "gcc") {
+  return entry_key(request_id(request), identity);
+}
+
+TEST(Key, HasTheFormOfASha256) {
+  EXPECT_TRUE(is_key(key_of(sample())));
+  EXPECT_FALSE(is_key("publish-" + key_of(sample())));
+  EXPECT_FALSE(is_key(std::string(64, 'G')));
+}
+
+TEST(Key, DependsOnNothingButTheRequestAndTheCompiler) { EXPECT_EQ(key_of(sample()), key_of(sample())); }
+
+TEST(Key, DoesNotDependOnTheNameForPeople) {
+  Request renamed = sample();
+  renamed.name = "another";
+  EXPECT_EQ(key_of(renamed), key_of(sample()));
+  EXPECT_EQ(memory_hash(renamed), memory_hash(sample()));
+}
+
+TEST(Key, ChangesWithWhateverChangesTheCode) {
+  std::set<std::string> keys = {key_of(sample()), key_of(sample(), "clang")};
+  std::set<uint64_t> hashes = {memory_hash(sample())};
+  auto add = [&](auto&& change) {
+    Request request = sample();
+    change(request);
+    keys.insert(key_of(request));
+    hashes.insert(memory_hash(request));
+  };
+  add([](Request& r) { r.text += " "; });
+  add([](Request& r) { r.isa = Isa::plain; });
+  add([](Request& r) { r.isa = Isa::avx512; });
+  add([](Request& r) { r.flags = {}; });
+  add([](Request& r) { r.flags = {"-DB"}; });
+  add([](Request& r) { r.flags = {"-DA", "-DB"}; });
+  add([](Request& r) { r.flags = {"-DB", "-DA"}; });
+  EXPECT_EQ(keys.size(), 9u);
+  EXPECT_EQ(hashes.size(), 8u);
+}
+
+TEST(Key, DoesNotLetOneFieldRunIntoTheNext) {
+  Request joined = sample(), apart = sample();
+  joined.flags = {"-DAB"};
+  apart.flags = {"-DA", "B"};
+  EXPECT_NE(key_of(joined), key_of(apart));
+  joined.flags = {"-D", "1:A"};
+  apart.flags = {"-D1:A"};
+  EXPECT_NE(key_of(joined), key_of(apart));
+}
+
+TEST(Key, SeesEveryByteOfALongText) {
+  Request request = sample();
+  request.text.assign(300, 'x');
+  std::set<uint64_t> hashes = {memory_hash(request)};
+  for (size_t i = 0; i < request.text.size(); ++i) {
+    Request changed = request;
+    changed.text[i] = 'y';
+    hashes.insert(memory_hash(changed));
+  }
+  EXPECT_EQ(hashes.size(), 301u);
+}
+
+TEST(Flags, AreExplicitAndKeepTheMathExact) {
+  for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
+    Request request = sample();
+    request.isa = isa;
+    const RequestId id = request_id(request);
+    const std::set<std::string> flags(id.flags.begin(), id.flags.end());
+    for (const char* wanted : {"-O3", "-nostdlib", "-fno-trapping-math", "-fvisibility=hidden", "-DA"})
+      EXPECT_TRUE(flags.contains(wanted)) << wanted;
+    for (const char* never : {"-march=native", "-ffast-math", "-Ofast"}) EXPECT_FALSE(flags.contains(never)) << never;
+    EXPECT_EQ(flags.contains("-mavx2"), isa != Isa::plain);
+    EXPECT_EQ(flags.contains("-fsanitize=" WEFT_SANITIZE), WEFT_SANITIZE[0] != '\0');
+  }
+}
+
+}  // namespace
+}  // namespace weft::jit
