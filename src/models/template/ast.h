@@ -72,6 +72,7 @@ struct Statement {
   std::vector<ExpressionPtr> expressions;
   std::vector<Block> blocks;
   std::unique_ptr<Macro> definition;
+  bool uses_state = false;   // of a loop: its body names `loop`
 };
 
 }  // namespace weft::jinja

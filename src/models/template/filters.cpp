@@ -296,8 +296,11 @@ Value round(const Value& value, CallArguments& arguments) {
   const std::string method = arguments.text("method", "common");
   if (!value.is_number()) fail(fmt::format("round needs a number, not {}", type_name(value)));
   if (digits < 0 || digits > 15) fail("round: precision must be 0 to 15");
+  if (method == "common") {
+    if (value.real() == nullptr) return value.boolean() != nullptr ? int64_t{*value.boolean()} : *value.integer();
+    return std::strtod(fmt::format("{:.{}f}", *value.real(), digits).c_str(), nullptr);   // halves to even, of the exact value
+  }
   const double scale = std::pow(10.0, static_cast<double>(digits)), scaled = value.as_double() * scale;
-  if (method == "common") return std::nearbyint(scaled) / scale;
   if (method == "ceil") return std::ceil(scaled) / scale;
   if (method == "floor") return std::floor(scaled) / scale;
   fail("round: method must be 'common', 'ceil' or 'floor'");
@@ -406,7 +409,7 @@ const std::map<std::string_view, FilterFunction>& filter_table() {
       {"sort", sort},
       {"string", [](const Value& v, CallArguments&) -> Value { return to_text(v); }},
       {"sum", sum},
-      {"title", [](const Value& v, CallArguments&) -> Value { return to_title(to_text(v)); }},
+      {"title", [](const Value& v, CallArguments&) -> Value { return capitalize_words(to_text(v)); }},
       {"tojson", json},
       {"trim",
        [](const Value& v, CallArguments& a) -> Value { 

@@ -102,6 +102,7 @@ class Interpreter {
       case Statement::text: append(statement.line, out, statement.content); break;
       case Statement::print: {
         const Value value = evaluate(*statement.expressions[0]);
+        charge(statement.line, value.weight());
         append(statement.line, out, at_line(statement.line, [&] { return to_text(value); }));
         break;
       }
@@ -158,7 +159,7 @@ class Interpreter {
     const auto count = static_cast<int64_t>(items.size());
     for (int64_t i = 0; i < count; ++i) {
       scopes_.emplace_back();
-      scopes_.back()["loop"] = at_line(statement.line, [&] { return loop_state(items, i, count); });
+      if (statement.uses_state) scopes_.back()["loop"] = at_line(statement.line, [&] { return loop_state(items, i, count); });
       assign(statement.line, statement.targets, items[static_cast<size_t>(i)]);
       const Flow flow = execute(statement.blocks[0], out);
       scopes_.pop_back();
@@ -315,6 +316,7 @@ class Interpreter {
       if (text == "<=") return compare(left, right) <= 0;
       if (text == ">") return compare(left, right) > 0;
       if (text == ">=") return compare(left, right) >= 0;
+      if (text == "~") charge(expression.line, left.weight() + right.weight());
       if (text == "~") return concatenate(expression.line, to_text(left), to_text(right));
       return arithmetic(expression.line, text, left, right);
     });

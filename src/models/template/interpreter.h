@@ -12,7 +12,7 @@ namespace weft::jinja {
 
 struct RenderOptions {
   std::optional<std::time_t> now = {};   // what strftime_now tells; default: the clock
-  int64_t max_steps = 10'000'000;
+  int64_t max_steps = 3'000'000;
 };
 
 // Throws Error(invalid_template) with the line; raise_exception's message included.

@@ -300,8 +300,9 @@ std::vector<Token> tokenize(std::string_view source) {
         kMaxSource);
   for (size_t at = 0; at < source.size();) {
     const size_t length = utf8::character_length(source, at);
-    check(length != 0, ErrorCode::invalid_template, "line {}: byte {} is not UTF-8",
-          1 + std::count(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(at), '\n'), at);
+    if (length == 0)
+      fail(ErrorCode::invalid_template, "line {}: byte {} is not UTF-8",
+           1 + std::count(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(at), '\n'), at);
     at += length;
   }
   return Lexer(normalise(source)).run();

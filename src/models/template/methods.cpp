@@ -38,9 +38,8 @@ List split_white_space(std::string_view text, int64_t most) {
       ++i;
       continue;
     }
-    if (most-- == 0) {   // the rest as it is, less the white space at its end
-      const std::string_view rest(all[i].data(), static_cast<size_t>(text.data() + text.size() - all[i].data()));
-      parts.items.emplace_back(strip(rest, kWhiteSpace, false, true));
+    if (most-- == 0) {   // the rest as it is
+      parts.items.emplace_back(std::string(all[i].data(), text.data() + text.size()));
       break;
     }
     const char* begin = all[i].data();

@@ -160,7 +160,9 @@ class Parser {
     if (is_name("recursive")) fail_here("a recursive loop is not supported; use a macro");
     close();
     ++loop_depth_;
+    const int names_before = loop_names_;
     statement->blocks.push_back(statements({"else", "endfor"}));
+    statement->uses_state = loop_names_ > names_before;
     --loop_depth_;
     statement->blocks.emplace_back();
     if (take_name("else")) {
@@ -410,6 +412,7 @@ class Parser {
           if (text == word) fail_here("an expression is expected before '{}'", text);
         auto result = node(Kind::name);
         result->text = text;
+        if (text == "loop") ++loop_names_;
         ++at_;
         return result;
       }
@@ -573,7 +576,7 @@ class Parser {
 
   std::vector<Token> tokens_;
   size_t at_ = 0;
-  int nesting_ = 0, block_depth_ = 0, loop_depth_ = 0;
+  int nesting_ = 0, block_depth_ = 0, loop_depth_ = 0, loop_names_ = 0;
 };
 
 }  // namespace

@@ -94,6 +94,15 @@ std::string to_title(std::string_view text) {
   });
 }
 
+std::string capitalize_words(std::string_view text) {
+  bool in_word = false;
+  return map_characters(text, [&](uint32_t code) {
+    const uint32_t mapped = map_case(code, in_word ? LetterCase::lower : LetterCase::upper);
+    in_word = code >= 0x80 || std::string_view("- \t\n\r\f\v({[<").find(static_cast<char>(code)) == std::string_view::npos;
+    return mapped;
+  });
+}
+
 std::string capitalize(std::string_view text) {
   bool first = true;
   return map_characters(text, [&](uint32_t code) {
