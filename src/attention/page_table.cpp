@@ -15,10 +15,10 @@ struct PageTable::Impl {
   };
 
   int page_size;
-  std::vector<int32_t> references;   // [num_pages]
-  std::vector<int32_t> free;         // the last one is handed out next
+  std::vector<int32_t> references;  // [num_pages]
+  std::vector<int32_t> free;        // the last one is handed out next
   std::unordered_map<RequestId, Request> requests;
-  RequestId next_id = 0;             // handles are never used twice
+  RequestId next_id = 0;  // handles are never used twice
   // What view() points to.
   std::vector<int32_t> indptr, indices, last_page_len;
 
@@ -160,8 +160,7 @@ PageTableView PageTable::view(std::span<const RequestId> requests) {
     const Impl::Request& request = impl.at(requests[r], "view");
     out = std::copy(request.pages.begin(), request.pages.end(), out);
     impl.indptr[r + 1] = static_cast<int32_t>(out - impl.indices.data());
-    impl.last_page_len[r] =
-        request.tokens == 0 ? 0 : static_cast<int32_t>((request.tokens - 1) % impl.page_size + 1);
+    impl.last_page_len[r] = request.tokens == 0 ? 0 : static_cast<int32_t>((request.tokens - 1) % impl.page_size + 1);
   }
   return {impl.page_size, num_pages(), impl.indptr, impl.indices, impl.last_page_len, true};
 }

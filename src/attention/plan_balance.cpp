@@ -80,8 +80,8 @@ bool Line::fill(double cap, bool rest_to_last, const Emit& emit) {
   const size_t n = draft_.on_line.size();
   const double snap = cap * kSnap;
   size_t i = 0;
-  int from = 0, part = 0;    // of the current unit, once some of it is given away
-  double rest = whole[0];    // cost of what is left of it
+  int from = 0, part = 0;  // of the current unit, once some of it is given away
+  double rest = whole[0];  // cost of what is left of it
   for (int worker = 0; worker < num_workers_; ++worker) {
     const bool all = rest_to_last && worker == num_workers_ - 1;
     double room = cap - draft_.load[worker];

@@ -25,11 +25,11 @@ struct Problem {
   int fixed_split_size = 0;
   int page_size = 0;
   int64_t num_rows = 0;
-  int64_t num_pool_pages = 0;                 // pages of the pool, or rows of the token axis
+  int64_t num_pool_pages = 0;  // pages of the pool, or rows of the token axis
   std::span<const int32_t> qo_indptr;
   PageTableView pages;
   std::span<const int32_t> kv_indptr;
-  int64_t max_kv_len = 0;                     // padded
+  int64_t max_kv_len = 0;  // padded
   const PlanBounds* bounds = nullptr;
   bool borrow_page_ids = false;
   int num_intervals = 0;
@@ -74,40 +74,40 @@ class Granule {
 // A query tile of a request, before its KV heads are dealt to units.
 struct Tile {
   int request, tile_class;
-  int row_begin, row_end;                     // query tokens
+  int row_begin, row_end;  // query tokens
   Hull hull;
-  double overhead, per_token;                 // of an item over one KV head
+  double overhead, per_token;  // of an item over one KV head
 };
 
 struct DraftUnit {
   int tile;
   int head_begin, head_end;
-  int parts;                                  // items that it was cut into
-  double overhead, per_token, cost;           // of the unit; cost is that of the unit in one item
+  int parts;                         // items that it was cut into
+  double overhead, per_token, cost;  // of the unit; cost is that of the unit in one item
 };
 
 // A part of a unit; its worker is implied by Draft::worker_indptr once the draft is complete.
 struct DraftItem {
   int unit;
   int kv_begin, kv_end;
-  int part;                                   // the how manieth of its unit, along the keys
+  int part;  // the how manieth of its unit, along the keys
 };
 
 struct Draft {
-  std::vector<int> kv_len;                    // [requests]
-  std::vector<Tile> tiles;                    // a request's last tile first: the heaviest under a causal mask
-  std::vector<int> tile_indptr;               // [requests + 1]
-  std::vector<DraftUnit> units;               // by request, KV heads, tile: neighbours share K and V
-  std::vector<DraftItem> items;               // by worker, in the order of execution
-  std::vector<int> worker_indptr;             // [workers + 1]
+  std::vector<int> kv_len;         // [requests]
+  std::vector<Tile> tiles;         // a request's last tile first: the heaviest under a causal mask
+  std::vector<int> tile_indptr;    // [requests + 1]
+  std::vector<DraftUnit> units;    // by request, KV heads, tile: neighbours share K and V
+  std::vector<DraftItem> items;    // by worker, in the order of execution
+  std::vector<int> worker_indptr;  // [workers + 1]
   double lower_bound = 0, makespan = 0;
 
   // Scratch of the stages.
   std::vector<DraftItem> pieces;
   std::vector<int> piece_worker, order;
   std::vector<double> piece_cost, load;
-  std::vector<int> on_line;                   // units
-  std::vector<double> line_cost;              // theirs
+  std::vector<int> on_line;       // units
+  std::vector<double> line_cost;  // theirs
 };
 
 // ---------------------------------------------------------------- stages, in order
@@ -166,7 +166,7 @@ inline int64_t partial_floats(int64_t rows, int64_t qo_heads, int head_dim_vo) {
 
 // The sections that upload copies, in the order in which they lie.
 struct CopiedSection {
-  attention::Section PlanHeader::* section;
+  attention::Section PlanHeader::*section;
   int64_t element_bytes;
 };
 std::span<const CopiedSection> copied_sections();

@@ -94,8 +94,8 @@ void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, Dr
   const bool padded = traits.kv_form == KvForm::padded;
   check(paged || ragged || padded, ErrorCode::unsupported,
         "kv_form: required block_sparse or latent; supported padded, ragged, paged; missing: units of their own");
-  const bool has_pages = !p.pages.kv_page_indptr.empty() || !p.pages.kv_page_indices.empty() ||
-                         !p.pages.kv_last_page_len.empty();
+  const bool has_pages =
+      !p.pages.kv_page_indptr.empty() || !p.pages.kv_page_indices.empty() || !p.pages.kv_last_page_len.empty();
   check(paged || !has_pages, ErrorCode::invalid_argument, "pages: this kernel reads a {} cache; leave pages empty",
         ragged ? "ragged" : "padded");
   check(ragged || input.kv_indptr.empty(), ErrorCode::invalid_argument,
@@ -194,7 +194,9 @@ void resolve_intervals(const KernelTraits& traits, const PlanInput& input, Probl
   }
 }
 
-bool same(std::span<const int32_t> a, std::span<const int32_t> b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
+bool same(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
 
 // One level is the plain plan; what it says replaces the input's own fields.
 void take_level(const PlanInput& input, Problem& p) {

@@ -73,8 +73,13 @@ void lay_tiles(const Problem& p, Draft& draft) {
       const int rows = (end - begin) * p.group;
       // A single token with more rows than the tile makes the kernel walk the keys several times.
       const int walks = rows <= tile_class.rows ? 1 : static_cast<int>(ceil_div(rows, tile_class.rows));
-      *out++ = {r, c, p.qo_indptr[r] + begin, p.qo_indptr[r] + end, hull_of(intervals, first_pos, last_pos, kv_len),
-                tile_class.row * rows + tile_class.item, tile_class.token * walks + tile_class.row_token * rows};
+      *out++ = {r,
+                c,
+                p.qo_indptr[r] + begin,
+                p.qo_indptr[r] + end,
+                hull_of(intervals, first_pos, last_pos, kv_len),
+                tile_class.row * rows + tile_class.item,
+                tile_class.token * walks + tile_class.row_token * rows};
     }
   }
 }
@@ -133,10 +138,19 @@ double bound_makespan(const Problem& p, const Draft& draft, const HeadsOfClass& 
     const double h = heads.heads[tile.tile_class];
     const double cost = tile.overhead + tile.per_token * visible;
     total += cost * p.num_kv_heads;
-    largest = std::max(largest, h * (visible <= atom ? cost : tile.overhead + tile.per_token * static_cast<double>(atom)));
     int64_t full = granule.floor(hull.end) - granule.ceil(hull.begin);
-    if (hull.gap_end > hull.gap_begin)
-      full -= granule.ceil(hull.gap_end) - granule.floor(hull.gap_begin);
+    const bool has_gap = hull.gap_end > hull.gap_begin;
+    if (has_gap) full -= granule.ceil(hull.gap_end) - granule.floor(hull.gap_begin);
+    double piece = 0;  // tokens of the largest piece when everything is cut everywhere
+    if (full > 0)
+      piece = static_cast<double>(atom);
+    else if (granule.floor(hull.begin) == granule.ceil(hull.end) - 1)
+      piece = visible;
+    else if (!has_gap) {
+      const int border = granule.floor(hull.end) * granule.size();
+      piece = std::max(border - hull.begin, hull.end - border);
+    }
+    largest = std::max(largest, h * (tile.overhead + tile.per_token * piece));
     if (full <= 0) continue;
     Pieces& of_class = pieces[tile.tile_class];
     of_class.count += full * units_of_tile[tile.tile_class];

@@ -22,8 +22,9 @@ Cuts count_cuts(const Problem& p, const Draft& draft) {
     const Tile& tile = draft.tiles[unit.tile];
     cuts.partials += unit.parts;
     ++cuts.groups;
-    cuts.floats += unit.parts * partial_floats(tile.row_end - tile.row_begin,
-                                               int64_t{unit.head_end - unit.head_begin} * p.group, p.traits->head_dim_vo);
+    cuts.floats +=
+        unit.parts * partial_floats(tile.row_end - tile.row_begin, int64_t{unit.head_end - unit.head_begin} * p.group,
+                                    p.traits->head_dim_vo);
   }
   check(cuts.partials <= std::numeric_limits<int32_t>::max(), ErrorCode::invalid_argument,
         "fixed_split_size = {}: {} partials; use larger chunks or fewer requests", p.fixed_split_size, cuts.partials);
@@ -51,11 +52,11 @@ void write_units(const Problem& p, const Draft& draft, Plan::Impl& impl, char* b
     const DraftUnit& unit = draft.units[u];
     const Tile& tile = draft.tiles[unit.tile];
     const bool cut = unit.parts > 1;
-    units[u] = {tile.row_begin, tile.row_end,    unit.head_begin, unit.head_end,   tile.request,
-                0,              tile.tile_class, num_groups,      num_groups + cut};
+    units[u] = {tile.row_begin,  tile.row_end, unit.head_begin, unit.head_end, tile.request, 0,
+                tile.tile_class, num_groups,   num_groups + cut};
     if (!cut) continue;
-    groups[num_groups] = {tile.row_begin, tile.row_end,  unit.head_begin,
-                          unit.head_end,  num_partials,  num_partials + unit.parts,
+    groups[num_groups] = {tile.row_begin, tile.row_end, unit.head_begin,
+                          unit.head_end,  num_partials, num_partials + unit.parts,
                           unit.parts,     num_groups};
     ++num_groups;
     const int64_t size = partial_floats(tile.row_end - tile.row_begin,

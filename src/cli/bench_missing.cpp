@@ -11,7 +11,6 @@ namespace {
 
 
 [[gnu::weak]] void bench_gemm(const BenchOptions&, BenchReport&) { missing("gemm"); }
-[[gnu::weak]] void bench_jit(const BenchOptions&, BenchReport&) { missing("jit"); }
 [[gnu::weak]] void bench_model(const BenchOptions&, BenchReport&) { missing("model"); }
 
 }  // namespace weft::cli

@@ -89,8 +89,8 @@ void time_planning(const BenchOptions& options, BenchReport& report) {
     const Plan plan = Planner::plan(traits, step.input);
     Workspace workspace(Device::cpu(), plan.workspace_bytes());
     std::vector<char> copy(plan.impl().bytes.size());
-    const double floor = time_runs([&] { std::memcpy(copy.data(), plan.impl().bytes.data(), copy.size()); }, 100,
-                                   seconds).median_s;
+    const double floor =
+        time_runs([&] { std::memcpy(copy.data(), plan.impl().bytes.data(), copy.size()); }, 100, seconds).median_s;
     const double upload = time_runs([&] { plan.upload(workspace); }, 100, seconds).median_s;
     report.add({"plan", name, "upload", static_cast<double>(copy.size()) / upload / 1e9, "GB/s",
                 static_cast<double>(copy.size()) / floor / 1e9});

@@ -53,13 +53,13 @@ void plan(const PlanOptions& options, const Context& context) {
   int64_t rows = 0, pages = 0;
   for (size_t r = 0; r < options.qo.size(); ++r) {
     const int qo = options.qo[r], kv = options.kv[r];
-    check(qo >= 0 && kv >= 0, ErrorCode::invalid_argument, "request {}: {} query and {} KV tokens; allowed are 0 and more",
-          r, qo, kv);
+    check(qo >= 0 && kv >= 0, ErrorCode::invalid_argument,
+          "request {}: {} query and {} KV tokens; allowed are 0 and more", r, qo, kv);
     rows += qo;
     pages += (int64_t{kv} + options.page_size - 1) / options.page_size;
     check(rows <= 1 << 28 && pages <= 1 << 28, ErrorCode::invalid_argument,
-          "request {}: {} query tokens and {} pages up to here; at most {} of either are planned at once", r, rows, pages,
-          1 << 28);
+          "request {}: {} query tokens and {} pages up to here; at most {} of either are planned at once", r, rows,
+          pages, 1 << 28);
     qo_indptr.push_back(static_cast<int32_t>(rows));
     page_indptr.push_back(static_cast<int32_t>(pages));
     last_page_len.push_back(kv == 0 ? 0 : (kv - 1) % options.page_size + 1);
@@ -112,17 +112,27 @@ void plan(const PlanOptions& options, const Context& context) {
 void add_plan(CLI::App& app, Context& context) {
   CLI::App* verb = app.add_subcommand("plan", "Show who computes what in an attention call of these lengths");
   auto options = std::make_shared<PlanOptions>();
-  verb->add_option("--qo", options->qo, "Query tokens of each request")->delimiter(',')->type_name("N,N,...")->capture_default_str();
-  verb->add_option("--kv", options->kv, "KV tokens of each request")->delimiter(',')->type_name("N,N,...")->capture_default_str();
+  verb->add_option("--qo", options->qo, "Query tokens of each request")
+      ->delimiter(',')
+      ->type_name("N,N,...")
+      ->capture_default_str();
+  verb->add_option("--kv", options->kv, "KV tokens of each request")
+      ->delimiter(',')
+      ->type_name("N,N,...")
+      ->capture_default_str();
   verb->add_option("--num-qo-heads", options->num_qo_heads, "Query heads")->capture_default_str();
-  verb->add_option("--num-kv-heads", options->num_kv_heads, "KV heads, a divisor of the query heads")->capture_default_str();
+  verb->add_option("--num-kv-heads", options->num_kv_heads, "KV heads, a divisor of the query heads")
+      ->capture_default_str();
   verb->add_option("--head-dim", options->head_dim, "Elements of a head")->capture_default_str();
   verb->add_option("--page-size", options->page_size, "Tokens of a page")->capture_default_str();
-  verb->add_option("--num-workers", options->num_workers, "Workers; 0: the threads of this machine")->capture_default_str();
+  verb->add_option("--num-workers", options->num_workers, "Workers; 0: the threads of this machine")
+      ->capture_default_str();
   verb->add_flag("--causal", options->causal, "A query sees no key after it");
-  verb->add_option("--window-left", options->window_left, "A query sees this many keys before it; -1: all")->capture_default_str();
+  verb->add_option("--window-left", options->window_left, "A query sees this many keys before it; -1: all")
+      ->capture_default_str();
   verb->add_option("--mode", options->mode, "balanced, paper, fixed_split or no_split")->capture_default_str();
-  verb->add_option("--fixed-split-size", options->fixed_split_size, "fixed_split: tokens of a chunk")->capture_default_str();
+  verb->add_option("--fixed-split-size", options->fixed_split_size, "fixed_split: tokens of a chunk")
+      ->capture_default_str();
   verb->add_option("--svg", options->svg, "Draw workers over cost into this file")->type_name("FILE");
   verb->footer(help_footer("weft plan --qo 1,1,512 --kv 4096,100,512 --num-workers 4 --causal --svg plan.svg"));
   verb->callback([options, &context] { plan(*options, context); });

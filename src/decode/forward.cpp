@@ -18,7 +18,7 @@ namespace {
 using decode::LayerWeights;
 using decode::Sequences;
 
-constexpr int64_t kChunkRows = 512;   // activations of a chunk stay in the caches, weights are unpacked seldom
+constexpr int64_t kChunkRows = 512;  // activations of a chunk stay in the caches, weights are unpacked seldom
 
 DType kv_dtype_of(const ForwardOptions& options) {
   const bool exact = options.precision == Precision::exact;
@@ -26,7 +26,8 @@ DType kv_dtype_of(const ForwardOptions& options) {
   check(dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16, ErrorCode::unsupported,
         "kv_dtype: required {}; supported fp32, fp16, bf16; missing: caches of less than 16 bits", to_string(dtype));
   check(!exact || dtype == DType::fp32, ErrorCode::invalid_argument,
-        "kv_dtype = {} with precision exact; exact keeps fp32: leave kv_dtype out, or use precision default, which allows {}",
+        "kv_dtype = {} with precision exact; exact keeps fp32: leave kv_dtype out, or use precision default, which "
+        "allows {}",
         to_string(dtype), to_string(dtype));
   return dtype;
 }
@@ -34,7 +35,8 @@ DType kv_dtype_of(const ForwardOptions& options) {
 AttentionSpec spec_of(const ModelConfig& config, const ForwardOptions& options, DType kv_dtype) {
   AttentionSpec spec;
   // A bf16 query lets the core multiply bf16 where the machine can; elsewhere it would only be rounded in vain.
-  const bool bf16 = current_isa() == Isa::avx512_bf16 && options.precision != Precision::exact && kv_dtype == DType::bf16;
+  const bool bf16 =
+      current_isa() == Isa::avx512_bf16 && options.precision != Precision::exact && kv_dtype == DType::bf16;
   spec.q_dtype = bf16 ? DType::bf16 : DType::fp32;
   spec.kv_dtype = kv_dtype;
   spec.o_dtype = DType::fp32;
@@ -54,8 +56,8 @@ struct ForwardPass::Impl {
   struct Piece {
     const Input* input;
     int64_t begin, count;
-    int64_t length;                      // of the sequence before the piece
-    int64_t first_wanted;                // rows of the piece from here on give logits
+    int64_t length;        // of the sequence before the piece
+    int64_t first_wanted;  // rows of the piece from here on give logits
   };
 
   ModelConfig config;
@@ -70,13 +72,14 @@ struct ForwardPass::Impl {
   // Of a chunk, all fp32 but query: [rows, ...]
   Workspace buffers, logits, attention_workspace;
   int64_t buffer_rows = 0;
-  float *residual = nullptr, *normed = nullptr, *qkv = nullptr, *attended = nullptr, *projected = nullptr, *gate_up = nullptr;
-  char* query = nullptr;                 // bf16 queries, when the kernel takes them
+  float *residual = nullptr, *normed = nullptr, *qkv = nullptr, *attended = nullptr, *projected = nullptr,
+        *gate_up = nullptr;
+  char* query = nullptr;  // bf16 queries, when the kernel takes them
   gemm::Scratch scratch;
   ops::RopeTable rope;
   Sequences::View view;
   std::vector<int32_t> qo_indptr, positions;
-  std::vector<int64_t> wanted;           // rows of the chunk that give logits
+  std::vector<int64_t> wanted;  // rows of the chunk that give logits
 
   Impl(const ModelFile& file, const ForwardOptions& o)
       : config(file.config()),
@@ -123,7 +126,9 @@ struct ForwardPass::Impl {
     query = reinterpret_cast<char*>(take(q_cols()));
   }
 
-  static TensorView rows_view(const float* data, int64_t rows, int64_t cols) { return TensorView(data, DType::fp32, {rows, cols}); }
+  static TensorView rows_view(const float* data, int64_t rows, int64_t cols) {
+    return TensorView(data, DType::fp32, {rows, cols});
+  }
   // Heads [first, first + heads) of the fused projection.
   TensorView heads_view(int64_t rows, int64_t first, int64_t heads) const {
     const std::array<int64_t, 3> shape{rows, heads, config.head_dim}, strides{qkv_cols(), config.head_dim, 1};
@@ -154,7 +159,7 @@ void ForwardPass::Impl::check_inputs(std::span<const Input> inputs) const {
     for (size_t t = 0; t < input.tokens.size(); ++t)
       check(input.tokens[t] >= 0 && input.tokens[t] < config.vocab_size, ErrorCode::invalid_token,
             "run: inputs[{}].tokens[{}] = {}; allowed are 0 to {}", i, t, input.tokens[t], config.vocab_size - 1);
-    sequences.length(input.sequence);   // throws for one that does not exist
+    sequences.length(input.sequence);  // throws for one that does not exist
   }
 }
 
@@ -171,7 +176,8 @@ TensorView ForwardPass::Impl::run(std::span<const Input> inputs) {
     bool done = false;
     ~Rollback() {
       if (!done)
-        for (const Input* input : appended) impl.sequences.take_back(input->sequence, static_cast<int64_t>(input->tokens.size()));
+        for (const Input* input : appended)
+          impl.sequences.take_back(input->sequence, static_cast<int64_t>(input->tokens.size()));
     }
   } rollback{*this};
   rollback.appended.reserve(inputs.size());
@@ -239,7 +245,8 @@ TensorView ForwardPass::Impl::query_view(int64_t rows) {
   auto* to = reinterpret_cast<unsigned short*>(query);
   const int64_t cols = q_cols();
   ops::for_rows(team, rows, cols, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) ops::elementwise().to_bf16(qkv + row * qkv_cols(), cols, to + row * cols);
+    for (int64_t row = begin; row < end; ++row)
+      ops::elementwise().to_bf16(qkv + row * qkv_cols(), cols, to + row * cols);
   });
   return TensorView(query, DType::bf16, {rows, config.num_qo_heads, config.head_dim});
 }
@@ -249,7 +256,8 @@ void ForwardPass::Impl::attend(const LayerWeights& layer, int index, const Plan&
   multiply(layer.qkv, normed, rows, config.hidden_size, qkv);
   if (!layer.qkv_bias.empty())
     ops::for_rows(team, rows, qkv_cols(), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) ops::elementwise().add(layer.qkv_bias.data(), qkv_cols(), qkv + row * qkv_cols());
+      for (int64_t row = begin; row < end; ++row)
+        ops::elementwise().add(layer.qkv_bias.data(), qkv_cols(), qkv + row * qkv_cols());
     });
   const TensorView q = heads_view(rows, 0, config.num_qo_heads);
   const TensorView k = heads_view(rows, config.num_qo_heads, config.num_kv_heads);
@@ -276,7 +284,8 @@ int64_t ForwardPass::Impl::keep_wanted(int64_t rows) {
   if (count == rows) return rows;
   const auto move = [&](float* data, int64_t cols) {
     for (int64_t i = 0; i < count; ++i)
-      std::memmove(data + i * cols, data + wanted[static_cast<size_t>(i)] * cols, static_cast<size_t>(cols) * sizeof(float));
+      std::memmove(data + i * cols, data + wanted[static_cast<size_t>(i)] * cols,
+                   static_cast<size_t>(cols) * sizeof(float));
   };
   move(residual, config.hidden_size);
   move(attended, q_cols());
@@ -321,20 +330,24 @@ void ForwardPass::Impl::run_chunk(std::span<const Piece> pieces, float* logits_t
     const TensorView gate = both.slice(1, 0, intermediate), up = both.slice(1, intermediate, 2 * intermediate);
     silu_and_mul(gate, up, gate, stream);
     multiply(layer.down, gate_up, rows, 2 * intermediate, projected);
-    const std::vector<float>& next = last ? weights.output_norm : weights.layers[static_cast<size_t>(index) + 1].attn_norm;
+    const std::vector<float>& next =
+        last ? weights.output_norm : weights.layers[static_cast<size_t>(index) + 1].attn_norm;
     add_rms_norm(part, sum, vector_view(next), config.norm_eps, norm, stream);
   }
   multiply(weights.head(), normed, rows, hidden, logits_to);
 }
 
-ForwardPass::ForwardPass(const ModelFile& file, const ForwardOptions& options) : impl_(std::make_unique<Impl>(file, options)) {}
+ForwardPass::ForwardPass(const ModelFile& file, const ForwardOptions& options)
+    : impl_(std::make_unique<Impl>(file, options)) {}
 ForwardPass::~ForwardPass() = default;
 ForwardPass::ForwardPass(ForwardPass&&) noexcept = default;
 ForwardPass& ForwardPass::operator=(ForwardPass&&) noexcept = default;
 
 const ModelConfig& ForwardPass::config() const { return impl_->config; }
 ForwardPass::SequenceId ForwardPass::add_sequence() { return impl_->sequences.add(); }
-ForwardPass::SequenceId ForwardPass::fork(SequenceId sequence, int64_t tokens) { return impl_->sequences.fork(sequence, tokens); }
+ForwardPass::SequenceId ForwardPass::fork(SequenceId sequence, int64_t tokens) {
+  return impl_->sequences.fork(sequence, tokens);
+}
 void ForwardPass::truncate(SequenceId sequence, int64_t tokens) { impl_->sequences.truncate(sequence, tokens); }
 void ForwardPass::release(SequenceId sequence) { impl_->sequences.release(sequence); }
 int64_t ForwardPass::length(SequenceId sequence) const { return impl_->sequences.length(sequence); }

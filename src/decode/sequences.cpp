@@ -83,7 +83,8 @@ void Sequences::release(Id sequence) {
 void Sequences::append(Id sequence, int64_t tokens) {
   const int64_t old = length(sequence);
   check(old + tokens <= context_length_, ErrorCode::context_full,
-        "sequence {} holds {} tokens and {} more are given; the model's context is {}: give fewer, or start a new sequence",
+        "sequence {} holds {} tokens and {} more are given; the model's context is {}: give fewer, or start a new "
+        "sequence",
         sequence, old, tokens, context_length_);
   table_.append(request(sequence), tokens);
 }

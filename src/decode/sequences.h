@@ -38,8 +38,8 @@ class Sequences {
     std::vector<int32_t> indptr_{0}, indices_, last_page_len_;
   };
 
-  KvCache layer(int index) const;        // [pages, page_size, kv heads, dim]
-  size_t bytes_per_token() const;        // of all layers
+  KvCache layer(int index) const;  // [pages, page_size, kv heads, dim]
+  size_t bytes_per_token() const;  // of all layers
 
  private:
   PageTable::RequestId request(Id sequence) const;

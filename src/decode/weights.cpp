@@ -14,9 +14,10 @@ using gemm::WeightSource;
 
 WeightSource source_of(const ModelFile& file, std::string_view name) {
   const WeightInfo& info = file.weight(name);
-  return {.type = info.type, .rows = info.rows, .cols = info.cols, .read = [&file, &info](int64_t begin, int64_t end, void* to) {
-            file.read(info, begin, end, to);
-          }};
+  return {.type = info.type,
+          .rows = info.rows,
+          .cols = info.cols,
+          .read = [&file, &info](int64_t begin, int64_t end, void* to) { file.read(info, begin, end, to); }};
 }
 
 // Matrices in the order in which they are packed, each with its place.
@@ -48,8 +49,8 @@ std::vector<Planned> plan_matrices(const ModelFile& file, ModelWeights& weights)
 void read_vector(const ModelFile& file, std::string_view name, std::vector<float>& to) {
   if (name.empty()) return;
   const WeightInfo& info = file.weight(name);
-  check(info.type == WeightType::f32, ErrorCode::unsupported, "{}: tensor '{}': required type {}, supported F32 for vectors",
-        file.path(), name, to_string(info.type));
+  check(info.type == WeightType::f32, ErrorCode::unsupported,
+        "{}: tensor '{}': required type {}, supported F32 for vectors", file.path(), name, to_string(info.type));
   const size_t old = to.size();
   to.resize(old + static_cast<size_t>(info.rows * info.cols));
   file.read(info, 0, info.rows, to.data() + old);
@@ -61,7 +62,8 @@ size_t ModelWeights::bytes_per_token() const {
   size_t bytes = head().bytes() + output_norm.size() * sizeof(float);
   for (const LayerWeights& layer : layers) {
     bytes += layer.qkv.bytes() + layer.output.bytes() + layer.gate_up.bytes() + layer.down.bytes();
-    bytes += (layer.attn_norm.size() + layer.ffn_norm.size() + layer.q_norm.size() + layer.k_norm.size() + layer.qkv_bias.size()) *
+    bytes += (layer.attn_norm.size() + layer.ffn_norm.size() + layer.q_norm.size() + layer.k_norm.size() +
+              layer.qkv_bias.size()) *
              sizeof(float);
   }
   return bytes;
@@ -77,7 +79,8 @@ ModelWeights load_weights(const ModelFile& file, Precision precision, Isa isa, W
   for (const Planned& matrix : planned) total += gemm::packed_bytes(matrix.sources, isa);
   weights.memory = Workspace(Device::cpu(), total);
   for (const Planned& matrix : planned) {
-    *matrix.to = gemm::pack_linear(matrix.sources, precision, isa, team, static_cast<char*>(weights.memory.data()) + done);
+    *matrix.to =
+        gemm::pack_linear(matrix.sources, precision, isa, team, static_cast<char*>(weights.memory.data()) + done);
     done += matrix.to->bytes();
     if (on_load) on_load(static_cast<double>(done) / static_cast<double>(total));
   }
@@ -89,7 +92,8 @@ ModelWeights load_weights(const ModelFile& file, Precision precision, Isa isa, W
     read_vector(file, names.ffn_norm, layer.ffn_norm);
     read_vector(file, names.attn_q_norm, layer.q_norm);
     read_vector(file, names.attn_k_norm, layer.k_norm);
-    for (const std::string& name : {names.attn_q_bias, names.attn_k_bias, names.attn_v_bias}) read_vector(file, name, layer.qkv_bias);
+    for (const std::string& name : {names.attn_q_bias, names.attn_k_bias, names.attn_v_bias})
+      read_vector(file, name, layer.qkv_bias);
   }
   return weights;
 }

@@ -12,23 +12,23 @@ namespace weft::decode {
 
 struct LayerWeights {
   std::vector<float> attn_norm, ffn_norm;
-  std::vector<float> q_norm, k_norm;     // empty unless the model has them
-  std::vector<float> qkv_bias;           // empty unless the model has it
-  gemm::PackedLinear qkv;                // rows of q, then k, then v
+  std::vector<float> q_norm, k_norm;  // empty unless the model has them
+  std::vector<float> qkv_bias;        // empty unless the model has it
+  gemm::PackedLinear qkv;             // rows of q, then k, then v
   gemm::PackedLinear output;
-  gemm::PackedLinear gate_up;            // rows of gate, then up
+  gemm::PackedLinear gate_up;  // rows of gate, then up
   gemm::PackedLinear down;
 };
 
 struct ModelWeights {
-  Workspace memory;                      // what the matrices below lie in
+  Workspace memory;  // what the matrices below lie in
   gemm::PackedLinear embedding;
-  gemm::PackedLinear own_head;           // empty when the embedding is the head
+  gemm::PackedLinear own_head;  // empty when the embedding is the head
   std::vector<float> output_norm;
   std::vector<LayerWeights> layers;
 
   const gemm::PackedLinear& head() const { return own_head.rows() > 0 ? own_head : embedding; }
-  size_t bytes_per_token() const;        // of the matrices and vectors that one token multiplies
+  size_t bytes_per_token() const;  // of the matrices and vectors that one token multiplies
 };
 
 // Reads and packs with the whole team; `on_load` is told the share that is done.

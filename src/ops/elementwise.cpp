@@ -38,8 +38,8 @@ void check_norm(std::string_view op, const TensorView& x, const TensorView& weig
   check_fp32(op, "y", y, 2, 3);
   check_same_shape(op, "y", y, "x", x);
   const int64_t dim = x.shape(x.rank() - 1);
-  check(weight.shape(0) == dim && dim > 0, ErrorCode::invalid_shape, "{}: weight has {} elements, rows of x {}; they must be equal and 1 or more",
-        op, weight.shape(0), dim);
+  check(weight.shape(0) == dim && dim > 0, ErrorCode::invalid_shape,
+        "{}: weight has {} elements, rows of x {}; they must be equal and 1 or more", op, weight.shape(0), dim);
   check(eps >= 0.f, ErrorCode::invalid_argument, "{}: eps = {}; 0 or more is needed", op, eps);
 }
 

@@ -9,9 +9,9 @@
 namespace weft::ops {
 
 struct RopeTable {
-  int pairs = 0;                     // rotary_dim / 2
+  int pairs = 0;  // rotary_dim / 2
   RopePairs order = RopePairs::adjacent;
-  std::vector<float> cos, sin;       // [rows][pairs]
+  std::vector<float> cos, sin;  // [rows][pairs]
 };
 // Throws Error(invalid_argument) for params that do not fit head_dim.
 void make_rope_table(std::span<const int32_t> positions, const RopeParams& params, int64_t head_dim, RopeTable& table);

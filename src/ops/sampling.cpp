@@ -15,12 +15,12 @@ namespace {
 // machine agrees.
 inline double exp_of_negative(double x) {
   const double held = x < -700. ? -700. : x;
-  constexpr double kMagic = 6755399441055744.;   // 1.5 * 2^52: adding it rounds to an integer
+  constexpr double kMagic = 6755399441055744.;  // 1.5 * 2^52: adding it rounds to an integer
   const double shifted = held * 1.4426950408889634 + kMagic, n = shifted - kMagic;
   const double r = (held - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
   double p = 1. / 6227020800.;
-  for (double c : {1. / 479001600., 1. / 39916800., 1. / 3628800., 1. / 362880., 1. / 40320., 1. / 5040., 1. / 720., 1. / 120.,
-                   1. / 24., 1. / 6., 0.5, 1., 1.})
+  for (double c : {1. / 479001600., 1. / 39916800., 1. / 3628800., 1. / 362880., 1. / 40320., 1. / 5040., 1. / 720.,
+                   1. / 120., 1. / 24., 1. / 6., 0.5, 1., 1.})
     p = p * r + c;
   const auto power = (std::bit_cast<uint64_t>(shifted) - std::bit_cast<uint64_t>(kMagic) + 1023) << 52;
   return x < -700. ? 0. : p * std::bit_cast<double>(power);
@@ -30,9 +30,10 @@ inline double exp_of_negative(double x) {
 int32_t largest_finite(std::string_view op, std::span<const float> logits) {
   int32_t best = -1;
   for (size_t i = 0; i < logits.size(); ++i)
-    if (std::isfinite(logits[i]) && (best < 0 || logits[i] > logits[static_cast<size_t>(best)])) best = static_cast<int32_t>(i);
-  check(best >= 0, ErrorCode::invalid_argument, "{}: none of the {} logits is a finite number; the model or its input is broken", op,
-        logits.size());
+    if (std::isfinite(logits[i]) && (best < 0 || logits[i] > logits[static_cast<size_t>(best)]))
+      best = static_cast<int32_t>(i);
+  check(best >= 0, ErrorCode::invalid_argument,
+        "{}: none of the {} logits is a finite number; the model or its input is broken", op, logits.size());
   return best;
 }
 
@@ -73,14 +74,16 @@ void keep_first(std::vector<int32_t>& ids, size_t count, MoreProbable order) {
 }
 
 // The shortest run of the most probable ids whose weights reach `mass`. Sorts no more than it needs, doubling.
-void keep_mass(std::vector<int32_t>& ids, const std::vector<double>& weights, double mass, MoreProbable order, bool sorted) {
+void keep_mass(std::vector<int32_t>& ids, const std::vector<double>& weights, double mass, MoreProbable order,
+               bool sorted) {
   double sum = 0;
   size_t done = 0, chunk = sorted ? ids.size() : 64;
   while (done < ids.size()) {
     const size_t end = std::min(ids.size(), done + chunk);
     if (!sorted) {
       if (end < ids.size())
-        std::nth_element(ids.begin() + static_cast<int64_t>(done), ids.begin() + static_cast<int64_t>(end), ids.end(), order);
+        std::nth_element(ids.begin() + static_cast<int64_t>(done), ids.begin() + static_cast<int64_t>(end), ids.end(),
+                         order);
       std::sort(ids.begin() + static_cast<int64_t>(done), ids.begin() + static_cast<int64_t>(end), order);
     }
     for (; done < end; ++done) {
@@ -95,16 +98,18 @@ void keep_mass(std::vector<int32_t>& ids, const std::vector<double>& weights, do
 }
 
 double sum_of(const std::vector<int32_t>& ids, const std::vector<double>& weights) {
-  return std::accumulate(ids.begin(), ids.end(), 0., [&](double sum, int32_t id) { return sum + weights[static_cast<size_t>(id)]; });
+  return std::accumulate(ids.begin(), ids.end(), 0.,
+                         [&](double sum, int32_t id) { return sum + weights[static_cast<size_t>(id)]; });
 }
 
 void check_params(const SamplingParams& params) {
   check(params.temperature >= 0.f && std::isfinite(params.temperature), ErrorCode::invalid_argument,
         "sample: temperature = {}; 0 (greedy) or a positive number is needed", params.temperature);
   check(params.top_k >= 0, ErrorCode::invalid_argument, "sample: top_k = {}; 0 (off) or more is needed", params.top_k);
-  check(params.top_p > 0.f && params.top_p <= 1.f, ErrorCode::invalid_argument, "sample: top_p = {}; above 0 and at most 1 (off) is needed",
-        params.top_p);
-  check(params.min_p >= 0.f && params.min_p <= 1.f, ErrorCode::invalid_argument, "sample: min_p = {}; 0 (off) to 1 is needed", params.min_p);
+  check(params.top_p > 0.f && params.top_p <= 1.f, ErrorCode::invalid_argument,
+        "sample: top_p = {}; above 0 and at most 1 (off) is needed", params.top_p);
+  check(params.min_p >= 0.f && params.min_p <= 1.f, ErrorCode::invalid_argument,
+        "sample: min_p = {}; 0 (off) to 1 is needed", params.min_p);
 }
 
 // log of the sum of exp, less the largest logit.
@@ -124,9 +129,11 @@ int32_t sample(std::span<const float> logits, const SamplingParams& params, std:
   const std::vector<double> weights = weights_of(logits, logits[static_cast<size_t>(best)], inverse);
   std::vector<int32_t> ids = finite_ids(logits);
   if (params.top_k > 0) keep_first(ids, static_cast<size_t>(params.top_k), order);
-  if (params.top_p < 1.f) keep_mass(ids, weights, static_cast<double>(params.top_p) * sum_of(ids, weights), order, params.top_k > 0);
-  if (params.min_p > 0.f)   // the largest weight is 1
-    std::erase_if(ids, [&](int32_t id) { return weights[static_cast<size_t>(id)] < static_cast<double>(params.min_p); });
+  if (params.top_p < 1.f)
+    keep_mass(ids, weights, static_cast<double>(params.top_p) * sum_of(ids, weights), order, params.top_k > 0);
+  if (params.min_p > 0.f)  // the largest weight is 1
+    std::erase_if(ids,
+                  [&](int32_t id) { return weights[static_cast<size_t>(id)] < static_cast<double>(params.min_p); });
   const double drawn = static_cast<double>(generator() >> 11) * 0x1p-53 * sum_of(ids, weights);
   double sum = 0;
   int32_t last = best;

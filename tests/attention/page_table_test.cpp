@@ -38,12 +38,14 @@ class Model {
     const std::vector<int32_t> pages_before(table_.pages(id).begin(), table_.pages(id).end());
     std::vector<int>& expected = requests_[id];
     const int64_t ps = table_.page_size();
-    const int64_t needed = (static_cast<int64_t>(expected.size()) + tokens + ps - 1) / ps -
-                           static_cast<int64_t>(pages_before.size());
+    const int64_t needed =
+        (static_cast<int64_t>(expected.size()) + tokens + ps - 1) / ps - static_cast<int64_t>(pages_before.size());
     bool into_shared_page = false;
     if (tokens > 0 && static_cast<int64_t>(expected.size()) % ps != 0)
       for (const auto& [other, unused] : requests_)
-        into_shared_page = into_shared_page || (other != id && std::count(table_.pages(other).begin(), table_.pages(other).end(), pages_before.back()) > 0);
+        into_shared_page =
+            into_shared_page || (other != id && std::count(table_.pages(other).begin(), table_.pages(other).end(),
+                                                           pages_before.back()) > 0);
     try {
       table_.append(id, tokens);
     } catch (const Error& error) {
@@ -102,13 +104,12 @@ class Model {
     RC_ASSERT(view.ids_checked);
     for (size_t r = 0; r < ids.size(); ++r) {
       const auto pages = table_.pages(ids[r]);
-      const auto listed = view.kv_page_indices.subspan(
-          static_cast<size_t>(view.kv_page_indptr[r]),
-          static_cast<size_t>(view.kv_page_indptr[r + 1] - view.kv_page_indptr[r]));
+      const auto listed =
+          view.kv_page_indices.subspan(static_cast<size_t>(view.kv_page_indptr[r]),
+                                       static_cast<size_t>(view.kv_page_indptr[r + 1] - view.kv_page_indptr[r]));
       RC_ASSERT(std::equal(pages.begin(), pages.end(), listed.begin(), listed.end()));
-      const int64_t length = pages.empty() ? 0
-                                           : (static_cast<int64_t>(pages.size()) - 1) * table_.page_size() +
-                                                 view.kv_last_page_len[r];
+      const int64_t length =
+          pages.empty() ? 0 : (static_cast<int64_t>(pages.size()) - 1) * table_.page_size() + view.kv_last_page_len[r];
       RC_ASSERT(length == table_.length(ids[r]));
     }
   }

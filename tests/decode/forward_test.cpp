@@ -91,9 +91,11 @@ TEST_F(RandomModel, AgreesWithTheReferenceInEveryWeightTypeAndPrecision) {
 
 TEST_F(RandomModel, AgreesWithTheReferenceInEveryArchitecture) {
   for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
-    const std::string path = write({.architecture = architecture, .num_qo_heads = 4, .num_kv_heads = 1, .head_dim = 32, .theta = 500.f});
+    const std::string path =
+        write({.architecture = architecture, .num_qo_heads = 4, .num_kv_heads = 1, .head_dim = 32, .theta = 500.f});
     for (DType dtype : {DType::fp32, DType::fp16, DType::bf16})
-      EXPECT_LE(mean_error(path, random_ids(50, 3), {.kv_dtype = dtype}), allowed_error(Precision::standard)) << architecture;
+      EXPECT_LE(mean_error(path, random_ids(50, 3), {.kv_dtype = dtype}), allowed_error(Precision::standard))
+          << architecture;
     EXPECT_LE(mean_error(path, random_ids(50, 4), {.precision = Precision::exact}), 1e-4) << architecture;
   }
 }
@@ -102,11 +104,16 @@ TEST_F(RandomModel, GivesARequestTheSameBitsAloneAndInABatchUnderFixedSplits) {
   const ModelFile file(write({.weights = GgufWriter::kQ4_1}));
   for (Precision precision : {Precision::exact, Precision::standard, Precision::fast}) {
     WorkerTeam two(2), five(5);
-    ForwardOptions options{.precision = precision, .max_sequences = 3, .plan_mode = PlanMode::fixed_split, .fixed_split_size = 64, .team = &five};
+    ForwardOptions options{.precision = precision,
+                           .max_sequences = 3,
+                           .plan_mode = PlanMode::fixed_split,
+                           .fixed_split_size = 64,
+                           .team = &five};
     const Ids a = random_ids(150, 1), b = random_ids(1, 2), c = random_ids(40, 3);
     ForwardPass batch(file, options);
     const auto sa = batch.add_sequence(), sb = batch.add_sequence(), sc = batch.add_sequence();
-    const TensorView logits = batch.run({{.sequence = sa, .tokens = a}, {.sequence = sb, .tokens = b}, {.sequence = sc, .tokens = c}});
+    const TensorView logits =
+        batch.run({{.sequence = sa, .tokens = a}, {.sequence = sb, .tokens = b}, {.sequence = sc, .tokens = c}});
     ASSERT_EQ(logits.shape(0), 3);
     options.team = &two;
     const Ids* ids[] = {&a, &b, &c};
@@ -114,7 +121,8 @@ TEST_F(RandomModel, GivesARequestTheSameBitsAloneAndInABatchUnderFixedSplits) {
       ForwardPass alone(file, options);
       const Row expected = row_of(alone.run({{.sequence = alone.add_sequence(), .tokens = *ids[i]}}));
       const Row got = row_of(logits, i);
-      EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0) << i << " " << to_string(precision);
+      EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0)
+          << i << " " << to_string(precision);
     }
   }
 }
@@ -122,7 +130,7 @@ TEST_F(RandomModel, GivesARequestTheSameBitsAloneAndInABatchUnderFixedSplits) {
 TEST_F(RandomModel, AgreesWhetherTokensComeAtOnceInChunksOrOneByOne) {
   const ModelFile file(write({.hidden_size = 64, .intermediate_size = 64, .num_qo_heads = 4, .head_dim = 16}));
   ForwardPass forward(file, {.precision = Precision::exact, .max_tokens = 4096, .max_sequences = 3, .page_size = 5});
-  const Ids ids = random_ids(1100, 9);   // three chunks of rows
+  const Ids ids = random_ids(1100, 9);  // three chunks of rows
   const auto at_once = forward.add_sequence(), parts = forward.add_sequence();
   const Row expected = row_of(forward.run({{.sequence = at_once, .tokens = ids}}));
   Row got;
@@ -140,10 +148,12 @@ TEST_F(RandomModel, GivesAllLogitsOrTheLastOfEachInput) {
   const ModelFile file(write({}));
   ForwardPass forward(file, {.precision = Precision::exact, .max_sequences = 4});
   const Ids a = random_ids(30, 1), b = random_ids(20, 2);
-  const auto s0 = forward.add_sequence(), s1 = forward.add_sequence(), s2 = forward.add_sequence(), s3 = forward.add_sequence();
+  const auto s0 = forward.add_sequence(), s1 = forward.add_sequence(), s2 = forward.add_sequence(),
+             s3 = forward.add_sequence();
   const TensorView last = forward.run({{.sequence = s0, .tokens = a}, {.sequence = s1, .tokens = b}});
   const Row last_a = row_of(last, 0), last_b = row_of(last, 1);
-  const TensorView mixed = forward.run({{.sequence = s2, .tokens = a, .all_logits = true}, {.sequence = s3, .tokens = b}});
+  const TensorView mixed =
+      forward.run({{.sequence = s2, .tokens = a, .all_logits = true}, {.sequence = s3, .tokens = b}});
   ASSERT_EQ(mixed.shape(0), 31);
   EXPECT_LE(largest_difference(row_of(mixed, 29), last_a), 1e-4);
   EXPECT_LE(largest_difference(row_of(mixed, 30), last_b), 1e-4);
@@ -181,7 +191,7 @@ TEST_F(RandomModel, TruncatesWithinASharedPageWithoutTouchingItsOtherOwner) {
   const Ids ids = random_ids(32, 1), other = random_ids(6, 2), next = random_ids(1, 3);
   const auto first = forward.add_sequence();
   forward.run({{.sequence = first, .tokens = ids}});
-  const auto second = forward.fork(first, 32);      // both pages are full and shared
+  const auto second = forward.fork(first, 32);  // both pages are full and shared
   forward.truncate(second, 27);
   EXPECT_EQ(forward.length(second), 27);
   forward.run({{.sequence = second, .tokens = other}});
@@ -201,12 +211,18 @@ TEST_F(RandomModel, ChangesNothingWhenItRefuses) {
   // Beyond the model's context, beyond the pool, ids outside the vocabulary, sequences that are not there or twice.
   EXPECT_EQ(code_of([&] { forward.run({{.sequence = a, .tokens = random_ids(41, 2)}}); }), ErrorCode::context_full);
   const Ids much = random_ids(36, 2);
-  EXPECT_EQ(code_of([&] { forward.run({{.sequence = a, .tokens = much}, {.sequence = b, .tokens = much}}); }), ErrorCode::context_full);
+  EXPECT_EQ(code_of([&] {
+              forward.run({{.sequence = a, .tokens = much}, {.sequence = b, .tokens = much}});
+            }),
+            ErrorCode::context_full);
   const Ids bad = {1, 2, static_cast<int32_t>(testing::kRandomModelVocab)}, negative = {-1};
   EXPECT_EQ(code_of([&] { forward.run({{.sequence = a, .tokens = bad}}); }), ErrorCode::invalid_token);
   EXPECT_EQ(code_of([&] { forward.run({{.sequence = a, .tokens = negative}}); }), ErrorCode::invalid_token);
   EXPECT_EQ(code_of([&] { forward.run({{.sequence = 99, .tokens = ids}}); }), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of([&] { forward.run({{.sequence = a, .tokens = Ids{1}}, {.sequence = a, .tokens = Ids{1}}}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] {
+              forward.run({{.sequence = a, .tokens = Ids{1}}, {.sequence = a, .tokens = Ids{1}}});
+            }),
+            ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { forward.run({{.sequence = a, .tokens = {}}}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { forward.run({}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { forward.add_sequence(); }), ErrorCode::context_full);
@@ -223,12 +239,15 @@ TEST_F(RandomModel, ChangesNothingWhenItRefuses) {
 
 TEST_F(RandomModel, RefusesOptionsThatDoNotHold) {
   const ModelFile file(write({}));
-  EXPECT_EQ(code_of([&] { ForwardPass(file, {.precision = Precision::exact, .kv_dtype = DType::bf16}); }), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of([&] { ForwardPass(file, {.precision = Precision::fast, .kv_dtype = DType::int8}); }), ErrorCode::unsupported);
+  EXPECT_EQ(code_of([&] { ForwardPass(file, {.precision = Precision::exact, .kv_dtype = DType::bf16}); }),
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { ForwardPass(file, {.precision = Precision::fast, .kv_dtype = DType::int8}); }),
+            ErrorCode::unsupported);
   EXPECT_EQ(code_of([&] { ForwardPass(file, {.page_size = 0}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { ForwardPass(file, {.max_tokens = 0}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { ForwardPass(file, {.max_sequences = 0}); }), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of([&] { ForwardPass(file, {.plan_mode = PlanMode::fixed_split, .fixed_split_size = 1}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { ForwardPass(file, {.plan_mode = PlanMode::fixed_split, .fixed_split_size = 1}); }),
+            ErrorCode::invalid_argument);
 }
 
 TEST(Forward, WritesTheGoldenStoryWithAnyNumberOfWorkersAndForcedSplits) {

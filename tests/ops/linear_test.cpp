@@ -94,8 +94,8 @@ TEST_P(LinearOnIsa, AgreesWithFp64WithinTheStatedBound) {
               for (int64_t k = 0; k < cols; ++k) expected += w.values[n * cols + k] * x[r * cols + k];
               const double limit = bound(w, x.data() + r * cols, n, precision, GetParam());
               ASSERT_LE(std::abs(y[r * rows + n] - expected), limit)
-                  << name_of(type) << " precision " << static_cast<int>(precision) << " " << rows << "x" << cols << " m " << m
-                  << " row " << r << " output " << n;
+                  << name_of(type) << " precision " << static_cast<int>(precision) << " " << rows << "x" << cols
+                  << " m " << m << " row " << r << " output " << n;
             }
         }
       }
@@ -124,7 +124,7 @@ TEST_P(LinearOnIsa, TakesFloatWeightsOfAnyWidth) {
 TEST_P(LinearOnIsa, GivesARowTheSameBitsAloneAndInAnyBatch) {
   for (WeightType type : kWeightTypes) {
     const Weights w = random_weights(type, 53, 1120, 11);
-    const std::vector<float> x = random_activations(401, 1120, 12);   // crosses row blocks, tiles and chunks of k
+    const std::vector<float> x = random_activations(401, 1120, 12);  // crosses row blocks, tiles and chunks of k
     for (Precision precision : kPrecisions) {
       WorkerTeam two(2), seven(7);
       const PackedLinear packed = pack(w, precision, GetParam(), two);
@@ -146,7 +146,7 @@ TEST_P(LinearOnIsa, HoldsTheLargestIntegersWithoutOverflow) {
       const size_t scales = type == WeightType::q4_1 ? 4 : 2, block = scales + (type == WeightType::q8_0 ? 32 : 16);
       for (size_t i = 0; i < w.bytes.size(); ++i)
         if (i % block >= scales) w.bytes[i] = byte;
-      double value[2];   // of the low and the high nibble
+      double value[2];  // of the low and the high nibble
       if (type == WeightType::q8_0) {
         value[0] = value[1] = 0.5 * static_cast<int8_t>(byte);
       } else {
@@ -183,7 +183,7 @@ TEST_P(LinearOnIsa, TakesZeroTinyHugeAndNonFiniteActivations) {
         EXPECT_TRUE(std::isfinite(y[2 * 35 + n]));
         EXPECT_TRUE(std::isnan(y[3 * 35 + n]));
         EXPECT_FALSE(std::isfinite(y[4 * 35 + n]));
-        EXPECT_TRUE(std::isfinite(y[5 * 35 + n]));   // other rows do not feel it
+        EXPECT_TRUE(std::isfinite(y[5 * 35 + n]));  // other rows do not feel it
         EXPECT_EQ(y[9 * 35 + n], 0.f);
       }
     }

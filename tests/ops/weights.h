@@ -12,7 +12,7 @@
 
 namespace weft::test {
 
-inline uint16_t to_half(float x) {   // normal numbers only
+inline uint16_t to_half(float x) {  // normal numbers only
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const int exponent = static_cast<int>(bits >> 23 & 255) - 112;
   if (exponent <= 0) return static_cast<uint16_t>(bits >> 16 & 0x8000);
@@ -28,8 +28,8 @@ inline double from_half(uint16_t h) {
 struct Weights {
   WeightType type;
   int64_t rows, cols;
-  std::vector<uint8_t> bytes;   // as in the file
-  std::vector<double> values;   // [rows, cols]
+  std::vector<uint8_t> bytes;  // as in the file
+  std::vector<double> values;  // [rows, cols]
 
   gemm::WeightSource source() const {
     const int64_t row_bytes = static_cast<int64_t>(bytes.size()) / rows;

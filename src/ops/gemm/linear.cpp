@@ -20,7 +20,7 @@ struct Scratch::Impl {
 
 namespace {
 
-constexpr int64_t kSerialPrepare = 16384;   // elements that one thread prepares faster than several would start
+constexpr int64_t kSerialPrepare = 16384;  // elements that one thread prepares faster than several would start
 
 template <class T>
 T* at_least(Workspace& workspace, int64_t count) {
@@ -35,8 +35,13 @@ T* at_least(Workspace& workspace, int64_t count) {
 Rows prepare_rows(const KernelTable& kernels, Scheme scheme, const float* x, int64_t m, int64_t ldx, int64_t cols,
                   Scratch::Impl& scratch, WorkerTeam& team) {
   if (scheme == Scheme::fp32)
-    return {.data = reinterpret_cast<char*>(const_cast<float*>(x)), .row_bytes = ldx * 4, .scales = nullptr,
-            .sums = nullptr, .real_sums = nullptr, .scale_stride = 0, .sum_stride = 0};
+    return {.data = reinterpret_cast<char*>(const_cast<float*>(x)),
+            .row_bytes = ldx * 4,
+            .scales = nullptr,
+            .sums = nullptr,
+            .real_sums = nullptr,
+            .scale_stride = 0,
+            .sum_stride = 0};
   Scratch::Impl::Activations& activations = scratch.activations[static_cast<int>(scheme)];
   const int64_t blocks = cols / kBlock, scales = scheme == Scheme::quad8 ? blocks : 1;
   const int64_t row_bytes = (activation_bytes(scheme, cols) + 63) / 64 * 64;
@@ -84,8 +89,8 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
             Scratch& scratch, WorkerTeam& team) {
   const PackedLinear::Impl& w = weights.impl();
   check(m >= 0 && ldx >= w.cols && ldy >= w.rows, ErrorCode::invalid_shape,
-        "linear: m = {}, ldx = {}, ldy = {} for weights {} x {}; ldx must be at least cols, ldy at least rows", m, ldx, ldy,
-        w.rows, w.cols);
+        "linear: m = {}, ldx = {}, ldy = {} for weights {} x {}; ldx must be at least cols, ldy at least rows", m, ldx,
+        ldy, w.rows, w.cols);
   if (m == 0) return;
   const KernelTable& kernels = *w.kernels;
   Rows prepared[kNumSchemes];

@@ -21,7 +21,7 @@ namespace weft::gemm {
 
 struct WeightSource {
   WeightType type = WeightType::f32;
-  int64_t rows = 0, cols = 0;                     // outputs, inputs; cols a multiple of 32 when quantised
+  int64_t rows = 0, cols = 0;  // outputs, inputs; cols a multiple of 32 when quantised
   // Reads rows [begin, end) in file layout into `to`. Called from several threads.
   std::function<void(int64_t begin, int64_t end, void* to)> read;
 };
@@ -48,7 +48,7 @@ class PackedLinear {
 // Throws Error(invalid_shape), and what `read` throws.
 PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precision, Isa isa, WorkerTeam& team,
                          void* memory = nullptr);
-size_t packed_bytes(std::span<const WeightSource> sources, Isa isa);   // a multiple of 64
+size_t packed_bytes(std::span<const WeightSource> sources, Isa isa);  // a multiple of 64
 
 // Memory that linear works in; it grows to what the largest call needs. One call at a time may use it.
 class Scratch {

@@ -10,7 +10,7 @@
 namespace weft::gemm {
 namespace {
 
-constexpr int64_t kReadBytes = 256 << 10;   // of file rows a worker reads at a time, about
+constexpr int64_t kReadBytes = 256 << 10;  // of file rows a worker reads at a time, about
 
 Format format_of(WeightType type) {
   switch (type) {
@@ -63,7 +63,8 @@ void pack_floats(const char* from, int64_t count, int64_t cols, int panel, char*
   for (int64_t k = 0; k < (cols + kGroup - 1) / kGroup * kGroup; ++k)
     for (int64_t c = 0; c < panel; ++c) {
       Element value{};
-      if (c < count && k < cols) std::memcpy(&value, from + (c * cols + k) * static_cast<int64_t>(sizeof value), sizeof value);
+      if (c < count && k < cols)
+        std::memcpy(&value, from + (c * cols + k) * static_cast<int64_t>(sizeof value), sizeof value);
       out[(k / kGroup * panel + c) * kGroup + k % kGroup] = value;
     }
 }
@@ -82,12 +83,13 @@ void pack_panel(Format format, const char* from, int64_t count, int64_t cols, ch
 void pack_part(const WeightSource& source, const PackedPart& part, int panel, WorkerTeam& team) {
   const Format format = part.panels.format;
   const int64_t row_bytes = file_row_bytes(format, source.cols);
-  const int64_t step = std::max<int64_t>(1, kReadBytes / std::max<int64_t>(1, row_bytes * panel));   // panels
+  const int64_t step = std::max<int64_t>(1, kReadBytes / std::max<int64_t>(1, row_bytes * panel));  // panels
   const int workers = team.num_workers();
   team.run([&](int worker) {
     const int64_t begin = part.num_panels * worker / workers, end = part.num_panels * (worker + 1) / workers;
     if (begin == end) return;
-    const auto rows = std::make_unique_for_overwrite<char[]>(static_cast<size_t>(std::min(step, end - begin) * panel * row_bytes));
+    const auto rows =
+        std::make_unique_for_overwrite<char[]>(static_cast<size_t>(std::min(step, end - begin) * panel * row_bytes));
     for (int64_t p = begin; p < end; p += step) {
       const int64_t p_end = std::min(end, p + step);
       source.read(p * panel, std::min(source.rows, p_end * panel), rows.get());
@@ -195,7 +197,8 @@ PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precis
 
 void read_row(const PackedLinear& weights, int64_t row, float* to) {
   const PackedLinear::Impl& w = weights.impl();
-  check(row >= 0 && row < w.rows, ErrorCode::invalid_argument, "read_row: row = {}; allowed are 0 to {}", row, w.rows - 1);
+  check(row >= 0 && row < w.rows, ErrorCode::invalid_argument, "read_row: row = {}; allowed are 0 to {}", row,
+        w.rows - 1);
   const auto part = std::find_if(w.parts.begin(), w.parts.end(),
                                  [&](const PackedPart& p) { return row < p.first_row + p.panels.rows; });
   const int64_t panel = w.kernels->panel, column = (row - part->first_row) % panel;
@@ -207,7 +210,8 @@ void read_row(const PackedLinear& weights, int64_t row, float* to) {
   }
   if (panels.format == Format::bf16) {
     for (int64_t k = 0; k < w.cols; ++k)
-      to[k] = std::bit_cast<float>(static_cast<uint32_t>(get<uint16_t>(from, (k / 2 * panel + column) * 2 + k % 2)) << 16);
+      to[k] =
+          std::bit_cast<float>(static_cast<uint32_t>(get<uint16_t>(from, (k / 2 * panel + column) * 2 + k % 2)) << 16);
     return;
   }
   const int64_t words = words_of(panels.format);

@@ -12,7 +12,7 @@ const KernelTable& kernel_table(Isa isa);
 
 struct PackedPart {
   Panels panels;
-  int64_t first_row = 0;                 // of the whole matrix
+  int64_t first_row = 0;  // of the whole matrix
   int64_t num_panels = 0;
 };
 
@@ -20,9 +20,9 @@ struct PackedLinear::Impl {
   const KernelTable* kernels = nullptr;
   std::vector<PackedPart> parts;
   int64_t rows = 0, cols = 0;
-  int64_t num_panels = 0;                // of all parts
+  int64_t num_panels = 0;  // of all parts
   size_t bytes = 0;
-  Workspace own;                         // empty when the caller gave the memory
+  Workspace own;  // empty when the caller gave the memory
 };
 
 }  // namespace weft::gemm

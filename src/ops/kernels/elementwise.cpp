@@ -4,7 +4,7 @@
 namespace weft::ops::WEFT_ISA_NAME {
 namespace {
 
-constexpr int kSums = 16;   // partial sums of a reduction, the same number on every instruction set
+constexpr int kSums = 16;  // partial sums of a reduction, the same number on every instruction set
 
 float sum_of_squares(const float* x, long long n) {
   float sums[kSums] = {};

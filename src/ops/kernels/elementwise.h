@@ -6,7 +6,7 @@ namespace weft::ops {
 struct ElementwiseTable {
   // y = x * weight / sqrt(mean(x^2) + eps).
   void (*rms_norm)(const float* x, const float* weight, long long dim, float eps, float* y);
-  void (*add)(const float* x, long long n, float* to);                  // to += x
+  void (*add)(const float* x, long long n, float* to);  // to += x
   void (*silu_and_mul)(const float* gate, const float* up, long long n, float* y);
   // x[0..2 * pairs) turned by cos, sin [pairs].
   void (*rotate_adjacent)(float* x, const float* cos, const float* sin, long long pairs);
@@ -16,9 +16,17 @@ struct ElementwiseTable {
   void (*to_fp16)(const float* from, long long n, unsigned short* to);
 };
 
-namespace plain { extern const ElementwiseTable elementwise; }
-namespace avx2 { extern const ElementwiseTable elementwise; }
-namespace avx512 { extern const ElementwiseTable elementwise; }
-namespace avx512_bf16 { extern const ElementwiseTable elementwise; }
+namespace plain {
+extern const ElementwiseTable elementwise;
+}
+namespace avx2 {
+extern const ElementwiseTable elementwise;
+}
+namespace avx512 {
+extern const ElementwiseTable elementwise;
+}
+namespace avx512_bf16 {
+extern const ElementwiseTable elementwise;
+}
 
 }  // namespace weft::ops

@@ -16,8 +16,14 @@ struct Given {
   Batch batch;
   PlanInput input;
   std::vector<int32_t> own, other;
-  PlanBounds bounds{.max_requests = 4, .max_rows = 8, .max_pages = 40, .max_kv_len = 200, .page_size = 16,
-                    .num_qo_heads = 32, .num_kv_heads = 8, .workers = 4};
+  PlanBounds bounds{.max_requests = 4,
+                    .max_rows = 8,
+                    .max_pages = 40,
+                    .max_kv_len = 200,
+                    .page_size = 16,
+                    .num_qo_heads = 32,
+                    .num_kv_heads = 8,
+                    .workers = 4};
   std::vector<Level> levels;
 };
 
@@ -63,8 +69,7 @@ const Mistake kMistakes[] = {
      [](Given& g) { g.input.pages.kv_page_indices = g.input.pages.kv_page_indices.first(3); }},
     {"NegativePage", ErrorCode::invalid_page, "kv_page_indices[1] = -1", [](Given& g) { g.batch.page_ids[1] = -1; }},
     {"PageBeyondPool", ErrorCode::invalid_page, "allowed are 0 to 9", [](Given& g) { g.batch.page_ids[2] = 10; }},
-    {"PageOfAnEmptyPool", ErrorCode::invalid_page, "kv_page_indices[0]",
-     [](Given& g) { g.input.pages.num_pages = 0; }},
+    {"PageOfAnEmptyPool", ErrorCode::invalid_page, "kv_page_indices[0]", [](Given& g) { g.input.pages.num_pages = 0; }},
     {"LastPageEmpty", ErrorCode::invalid_page, "kv_last_page_len[0] = 0",
      [](Given& g) { g.batch.last_page_len[0] = 0; }},
     {"LastPageTooFull", ErrorCode::invalid_page, "kv_last_page_len[1] = 17",
@@ -86,8 +91,7 @@ const Mistake kMistakes[] = {
        g.traits = cpu_like_traits(Keys::window, KvForm::ragged);
        g.input.pages = pages;
      }},
-    {"NoKvIndptr", ErrorCode::invalid_indptr, "kv_indptr",
-     [](Given& g) { as_ragged(g), g.input.kv_indptr = {}; }},
+    {"NoKvIndptr", ErrorCode::invalid_indptr, "kv_indptr", [](Given& g) { as_ragged(g), g.input.kv_indptr = {}; }},
     {"KvIndptrLength", ErrorCode::invalid_indptr, "kv_indptr",
      [](Given& g) { as_ragged(g), g.input.kv_indptr = g.input.kv_indptr.first(2); }},
     {"KvIndptrFalls", ErrorCode::invalid_indptr, "kv_indptr[2]",
@@ -120,15 +124,25 @@ const Mistake kMistakes[] = {
      }},
     {"NoWindow", ErrorCode::invalid_argument, "window_left: is missing", [](Given& g) { g.input.scalars = {}; }},
     {"HalfAWindow", ErrorCode::invalid_argument, "window_left = 1.5",
-     [](Given& g) { g.input.scalars = {{"window_left", 1.5}}; }},
+     [](Given& g) {
+       g.input.scalars = {{"window_left", 1.5}};
+     }},
     {"WindowNaN", ErrorCode::invalid_argument, "window_left",
-     [](Given& g) { g.input.scalars = {{"window_left", std::nan("")}}; }},
+     [](Given& g) {
+       g.input.scalars = {{"window_left", std::nan("")}};
+     }},
     {"WindowInfinite", ErrorCode::invalid_argument, "window_left",
-     [](Given& g) { g.input.scalars = {{"window_left", std::numeric_limits<double>::infinity()}}; }},
+     [](Given& g) {
+       g.input.scalars = {{"window_left", std::numeric_limits<double>::infinity()}};
+     }},
     {"WindowTwice", ErrorCode::invalid_argument, "twice",
-     [](Given& g) { g.input.scalars = {{"window_left", 1}, {"window_left", 2}}; }},
+     [](Given& g) {
+       g.input.scalars = {{"window_left", 1}, {"window_left", 2}};
+     }},
     {"UnknownScalar", ErrorCode::invalid_argument, "scalar cap",
-     [](Given& g) { g.input.scalars.push_back({"cap", 3}); }},
+     [](Given& g) {
+       g.input.scalars.push_back({"cap", 3});
+     }},
     {"TooManyBounds", ErrorCode::unsupported, "interval",
      [](Given& g) { g.traits.intervals[0].upper.assign(7, {.q_pos = true}); }},
     {"SplitSizeZero", ErrorCode::invalid_argument, "fixed_split_size = 0",
@@ -177,12 +191,19 @@ TEST_P(Refusal, NamesWhatIsWrong) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Plan, Refusal, testing::ValuesIn(kMistakes), [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(Plan, Refusal, testing::ValuesIn(kMistakes),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 TEST(RefusalOfBounds, NamesTheField) {
   const auto refused = [](ErrorCode code, const char* mentions, auto change) {
-    PlanBounds b{.max_requests = 4, .max_rows = 8, .max_pages = 40, .max_kv_len = 200, .page_size = 16,
-                 .num_qo_heads = 32, .num_kv_heads = 8, .workers = 4};
+    PlanBounds b{.max_requests = 4,
+                 .max_rows = 8,
+                 .max_pages = 40,
+                 .max_kv_len = 200,
+                 .page_size = 16,
+                 .num_qo_heads = 32,
+                 .num_kv_heads = 8,
+                 .workers = 4};
     KernelTraits traits = cpu_like_traits();
     (void)Planner::workspace_bytes(traits, b);
     change(b, traits);

@@ -34,15 +34,16 @@ Bounded draw_bounds() {
   b.traits = *rc::gen::arbitrary<bool>() ? cpu_like_traits(b.keys) : per_head_traits(b.keys);
   if (*rc::gen::arbitrary<bool>())
     for (TileClass& c : b.traits.classes) c.all_kv_heads = true;
-  b.bounds = {.max_requests = *rc::gen::inRange(0, 9),
-              .max_rows = *rc::gen::inRange(0, 200),
-              .max_pages = *rc::gen::inRange(0, 500),
-              .max_kv_len = *rc::gen::inRange(0, 2000),
-              .page_size = *rc::gen::element(1, 16),
-              .num_qo_heads = *rc::gen::element(4, 8, 28),
-              .num_kv_heads = *rc::gen::element(1, 2, 4),
-              .workers = *rc::gen::element(1, 2, 5, 40),
-              .mode = *rc::gen::element(PlanMode::balanced, PlanMode::paper, PlanMode::fixed_split, PlanMode::no_split)};
+  b.bounds = {
+      .max_requests = *rc::gen::inRange(0, 9),
+      .max_rows = *rc::gen::inRange(0, 200),
+      .max_pages = *rc::gen::inRange(0, 500),
+      .max_kv_len = *rc::gen::inRange(0, 2000),
+      .page_size = *rc::gen::element(1, 16),
+      .num_qo_heads = *rc::gen::element(4, 8, 28),
+      .num_kv_heads = *rc::gen::element(1, 2, 4),
+      .workers = *rc::gen::element(1, 2, 5, 40),
+      .mode = *rc::gen::element(PlanMode::balanced, PlanMode::paper, PlanMode::fixed_split, PlanMode::no_split)};
   if (b.bounds.mode == PlanMode::fixed_split) b.bounds.fixed_split_size = *rc::gen::element(64, 128, 640);
   return b;
 }
@@ -63,7 +64,8 @@ Batch draw_within(const Bounded& bounded) {
     const int qo = *rc::gen::oneOf(rc::gen::just(static_cast<int>(std::min<int64_t>(rows, 1))),
                                    rc::gen::inRange(0, static_cast<int>(rows) + 1));
     const int64_t most = std::min(bounds.max_kv_len, pages * bounds.page_size);
-    const int kv = *rc::gen::oneOf(rc::gen::just(static_cast<int>(most)), rc::gen::inRange(0, static_cast<int>(most) + 1));
+    const int kv =
+        *rc::gen::oneOf(rc::gen::just(static_cast<int>(most)), rc::gen::inRange(0, static_cast<int>(most) + 1));
     rows -= qo;
     pages -= (kv + bounds.page_size - 1) / bounds.page_size;
     b.qo.push_back(qo);
@@ -92,11 +94,10 @@ RC_GTEST_PROP(Bounds, plans_made_with_them_share_their_offsets_and_fit, ()) {
     verify(plan);  // sections disjoint, counts within
     RC_ASSERT(plan.workspace_bytes() == most);
     const PlanHeader& h = plan.impl().placed;
-    const std::vector<long long> now = {h.worker_indptr.offset, h.items.offset,         h.units.offset,
-                                        h.rows.offset,          h.page_lists.offset,    h.partials.offset,
-                                        h.merge_groups.offset,  h.merge_sources.offset, h.qo_len.offset,
-                                        h.kv_len.offset,        h.page_indices.offset,  h.counters.offset,
-                                        h.partial_data.offset};
+    const std::vector<long long> now = {
+        h.worker_indptr.offset, h.items.offset,        h.units.offset,         h.rows.offset,   h.page_lists.offset,
+        h.partials.offset,      h.merge_groups.offset, h.merge_sources.offset, h.qo_len.offset, h.kv_len.offset,
+        h.page_indices.offset,  h.counters.offset,     h.partial_data.offset};
     if (offsets.empty()) offsets = now;
     RC_ASSERT(now == offsets);
   }
@@ -127,8 +128,14 @@ std::string uploaded(const Workspace& workspace) {
 
 TEST(Upload, OneWorkspaceReplays1000OtherPlansAsIfItWereFresh) {
   const KernelTraits traits = cpu_like_traits(Keys::causal);
-  const PlanBounds bounds{.max_requests = 12, .max_rows = 300, .max_pages = 4000, .max_kv_len = 6000, .page_size = 16,
-                          .num_qo_heads = 32, .num_kv_heads = 8, .workers = 16};
+  const PlanBounds bounds{.max_requests = 12,
+                          .max_rows = 300,
+                          .max_pages = 4000,
+                          .max_kv_len = 6000,
+                          .page_size = 16,
+                          .num_qo_heads = 32,
+                          .num_kv_heads = 8,
+                          .workers = 16};
   const size_t bytes = Planner::workspace_bytes(traits, bounds);
   Workspace workspace(Device::cpu(), bytes);
   std::memset(workspace.data(), 0x5a, bytes);
@@ -201,14 +208,20 @@ TEST(Covers, ALongerDecodeKeepsThePlanUntilItNeedsAnotherPage) {
   b.kv = {113, 48};
   EXPECT_FALSE(plan.covers(b.input()));  // an eighth page, for which the plan has no room
   b.kv = {113, 16};
-  EXPECT_TRUE(plan.covers(b.input()));   // the other request gave its pages
+  EXPECT_TRUE(plan.covers(b.input()));  // the other request gave its pages
   b.kv = {113, 49};
   EXPECT_EQ(code_of([&] { plan.update(b.input()); }), ErrorCode::plan_mismatch);
 }
 
 TEST(Covers, BoundsLeaveRoomForPages) {
-  const PlanBounds bounds{.max_requests = 4, .max_rows = 8, .max_pages = 20, .max_kv_len = 200, .page_size = 16,
-                          .num_qo_heads = 32, .num_kv_heads = 8, .workers = 4};
+  const PlanBounds bounds{.max_requests = 4,
+                          .max_rows = 8,
+                          .max_pages = 20,
+                          .max_kv_len = 200,
+                          .page_size = 16,
+                          .num_qo_heads = 32,
+                          .num_kv_heads = 8,
+                          .workers = 4};
   Batch b;
   b.bounds = &bounds;
   b.qo = {1, 1};
@@ -236,7 +249,10 @@ TEST(Covers, NotOtherRequestsModesWorkersOrScalars) {
     EXPECT_FALSE(plan.covers(other.input()));
   };
   refuses([](Batch& o) { o.qo = {1, 2}; });
-  refuses([](Batch& o) { o.qo = {1}; o.kv = {100}; });
+  refuses([](Batch& o) {
+    o.qo = {1};
+    o.kv = {100};
+  });
   refuses([](Batch& o) { o.workers = 5; });
   refuses([](Batch& o) { o.mode = PlanMode::paper; });
   refuses([](Batch& o) { o.page_size = 8; });
@@ -286,17 +302,23 @@ RC_GTEST_PROP(Covers, an_updated_plan_attends_what_a_fresh_one_attends, ()) {
     b.qo.push_back(*rc::gen::element(1, 1, 2, 40));
     b.kv.push_back(*rc::gen::inRange(0, 300));
   }
-  const PlanBounds bounds{.max_requests = 8, .max_rows = 200, .max_pages = form == KvForm::paged ? 400 : 0,
-                          .max_kv_len = 600, .page_size = form == KvForm::paged ? 16 : 0, .num_qo_heads = 8,
-                          .num_kv_heads = 2, .workers = 9, .mode = b.mode, .fixed_split_size = b.fixed_split_size};
+  const PlanBounds bounds{.max_requests = 8,
+                          .max_rows = 200,
+                          .max_pages = form == KvForm::paged ? 400 : 0,
+                          .max_kv_len = 600,
+                          .page_size = form == KvForm::paged ? 16 : 0,
+                          .num_qo_heads = 8,
+                          .num_kv_heads = 2,
+                          .workers = 9,
+                          .mode = b.mode,
+                          .fixed_split_size = b.fixed_split_size};
   b.bounds = &bounds;
   Plan plan = Planner::plan(traits, b.input());
   RC_ASSERT(plan.covers(b.input()));
   int updates = 0;
   for (int step = 0; step < 6; ++step) {
     const std::vector<int> before = b.kv;
-    for (int& kv : b.kv)
-      kv = std::max(0, kv + *rc::gen::element(0, 0, 1, 1, 2, 17, -1, -20));
+    for (int& kv : b.kv) kv = std::max(0, kv + *rc::gen::element(0, 0, 1, 1, 2, 17, -1, -20));
     if (!plan.covers(b.input())) {
       b.kv = before;
       continue;
@@ -315,7 +337,8 @@ RC_GTEST_PROP(Covers, an_updated_plan_attends_what_a_fresh_one_attends, ()) {
     const Plan fresh = Planner::plan(traits, b.input());
     const auto rows = [](const Plan& p) {
       const auto& h = p.impl().header();
-      return std::string(section<char>(p.impl().bytes.data(), h.rows), static_cast<size_t>(h.rows.count) * sizeof(PlanRow));
+      return std::string(section<char>(p.impl().bytes.data(), h.rows),
+                         static_cast<size_t>(h.rows.count) * sizeof(PlanRow));
     };
     RC_ASSERT(rows(plan) == rows(fresh));
     Workspace workspace(Device::cpu(), plan.workspace_bytes());

@@ -24,15 +24,15 @@ inline constexpr int kNumPrecisions = 3;
 enum class Scheme : int { fp32, bf16_dot, pair16, quad8x2, quad8 };
 inline constexpr int kNumSchemes = 5;
 
-inline constexpr int kBlock = 32;            // inputs that share a scale
-inline constexpr int kActivationMax = 32512; // of int16 activations: 127 * 256, so that both int8 planes fit
-inline constexpr int kFusedRows = 7;         // up to here weights are unpacked in registers, once
-inline constexpr int kRowBlock = 192;        // rows of x that pass over one unpacked panel, at most
+inline constexpr int kBlock = 32;             // inputs that share a scale
+inline constexpr int kActivationMax = 32512;  // of int16 activations: 127 * 256, so that both int8 planes fit
+inline constexpr int kFusedRows = 7;          // up to here weights are unpacked in registers, once
+inline constexpr int kRowBlock = 192;         // rows of x that pass over one unpacked panel, at most
 
 struct Panels {
   const char* data;
   long long panel_bytes;
-  long long rows, cols;                      // outputs, inputs
+  long long rows, cols;  // outputs, inputs
   Format format;
   Scheme scheme;
 };
@@ -41,9 +41,9 @@ struct Panels {
 struct Rows {
   char* data;
   long long row_bytes;
-  float* scales;                             // [rows][scale_stride]: element 0, or one a block for quad8
-  int* sums;                                 // [rows][sum_stride]: sum of a block's integers
-  float* real_sums;                          // the same, times the block's scale for quad8
+  float* scales;     // [rows][scale_stride]: element 0, or one a block for quad8
+  int* sums;         // [rows][sum_stride]: sum of a block's integers
+  float* real_sums;  // the same, times the block's scale for quad8
   long long scale_stride, sum_stride;
 };
 
@@ -51,10 +51,10 @@ struct Rows {
 struct Job {
   Panels w;
   Rows x;
-  float* y;                                  // y's column 0 is the panels' row 0
+  float* y;  // y's column 0 is the panels' row 0
   long long ldy;
   long long panel_begin, panel_end, row_begin, row_end;
-  char* scratch;                             // KernelTable::scratch_bytes, 64-byte aligned
+  char* scratch;  // KernelTable::scratch_bytes, 64-byte aligned
 };
 
 struct KernelTable {
@@ -88,9 +88,17 @@ constexpr long long panel_bytes(Format format, long long cols, int panel) {
   return 0;
 }
 
-namespace plain { extern const KernelTable kernels; }
-namespace avx2 { extern const KernelTable kernels; }
-namespace avx512 { extern const KernelTable kernels; }
-namespace avx512_bf16 { extern const KernelTable kernels; }
+namespace plain {
+extern const KernelTable kernels;
+}
+namespace avx2 {
+extern const KernelTable kernels;
+}
+namespace avx512 {
+extern const KernelTable kernels;
+}
+namespace avx512_bf16 {
+extern const KernelTable kernels;
+}
 
 }  // namespace weft::gemm

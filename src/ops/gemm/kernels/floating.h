@@ -68,7 +68,8 @@ void float_tile(const char* w, long long steps, const char* x, long long ldx, fl
   for (long long k = 0; k < steps; ++k, w += kPanel * 4, x += 4)
     unroll<kRows>([&](auto r) {
       const Ints at = broadcast(x + r.value * ldx);
-      unroll<kVecs>([&](auto v) { sums[r.value][v.value] = S::step(sums[r.value][v.value], w + v.value * kVecBytes, at); });
+      unroll<kVecs>(
+          [&](auto v) { sums[r.value][v.value] = S::step(sums[r.value][v.value], w + v.value * kVecBytes, at); });
     });
   unroll<kRows>([&](auto r) {
     unroll<kVecs>([&](auto v) { store(acc + r.value * kPanel + v.value * kLanes, sums[r.value][v.value]); });

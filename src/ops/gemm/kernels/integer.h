@@ -13,23 +13,23 @@ namespace weft::gemm::WEFT_ISA_NAME {
 namespace {
 
 template <Format format>
-inline constexpr int kWordsOf = format == Format::q8_0 ? 8 : 4;    // a column and block
+inline constexpr int kWordsOf = format == Format::q8_0 ? 8 : 4;  // a column and block
 template <Format format>
 inline constexpr bool kHasMin = format == Format::q4_1;
 template <Format format>
-inline constexpr long long kBlockBytesOf = kPanel * (kWordsOf<format> * 4 + (kHasMin<format> ? 4 : 2));
+inline constexpr long long kBlockBytesOf = kPanel*(kWordsOf<format> * 4 + (kHasMin<format> ? 4 : 2));
 
 #if defined(WEFT_ISA_plain) || defined(WEFT_ISA_avx2)
 // A vector of weights holds two inputs of each output as int16. The inputs of a pair are elements e and e + 2 of a
 // group of four, so prepare() swaps the middle two of each four activations.
 struct Pair16 {
   static constexpr bool kRowScale = true;
-  static constexpr int kXBytes = 64;                               // activations of a block
+  static constexpr int kXBytes = 64;  // activations of a block
   typedef Ints Acc;
   template <Format format>
   static constexpr int kUnpacked = format == Format::q8_0 ? 2 : 4;  // vectors from one packed vector
   template <Format format>
-  static constexpr int kOffset = format == Format::q4_0 ? 8 : 0;    // what integers are above the weights
+  static constexpr int kOffset = format == Format::q4_0 ? 8 : 0;  // what integers are above the weights
   // Byte offset within a block's activations of what vector u of word j multiplies.
   template <Format format>
   static constexpr int x_offset(int j, int u) {
@@ -56,9 +56,13 @@ struct Quad {
   template <Format format>
   static constexpr int kUnpacked = format == Format::q8_0 ? 1 : 2;
   template <Format format>
-  static constexpr int kOffset = format == Format::q8_0 ? 128 : format == Format::q4_0 ? 8 : 0;
+  static constexpr int kOffset = format == Format::q8_0   ? 128
+                                 : format == Format::q4_0 ? 8
+                                                          : 0;
   template <Format format>
-  static constexpr int x_offset(int j, int u) { return (j + 4 * u) * 4; }
+  static constexpr int x_offset(int j, int u) {
+    return (j + 4 * u) * 4;
+  }
   template <Format format, int u>
   static Ints unpack(Ints raw) {
     if constexpr (format == Format::q8_0) return bit_xor(raw, set(static_cast<int>(0x80808080u)));
@@ -67,8 +71,10 @@ struct Quad {
 };
 struct Quad8x2 : Quad {
   static constexpr bool kRowScale = true;
-  static constexpr int kXBytes = 64;                               // 32 high bytes, 32 low bytes
-  struct Acc { Ints high, low; };
+  static constexpr int kXBytes = 64;  // 32 high bytes, 32 low bytes
+  struct Acc {
+    Ints high, low;
+  };
   static Acc zero() { return {set(0), set(0)}; }
   static Acc dot(Acc acc, Ints w, const char* x) {
     return {settled(quad_dot(acc.high, w, broadcast(x))), settled(quad_dot(acc.low, w, broadcast(x + 32)))};
@@ -88,7 +94,9 @@ struct Quad8 {
   template <Format format>
   static constexpr int kOffset = format == Format::q4_0 ? 8 : 0;
   template <Format format>
-  static constexpr int x_offset(int j, int u) { return (j + 4 * u) * 4; }
+  static constexpr int x_offset(int j, int u) {
+    return (j + 4 * u) * 4;
+  }
   template <Format format, int u>
   static Ints unpack(Ints raw) {
     static_assert(format != Format::q8_0);
@@ -111,12 +119,14 @@ struct Quad8 : Quad {
 
 // An unpacked block: vectors in the order (word, vector of it, column vector), then d and m as fp32.
 template <class S, Format format>
-inline constexpr int kUnpackedVectors = kWordsOf<format> * S::template kUnpacked<format> * kVecs;
+inline constexpr int kUnpackedVectors = kWordsOf<format>* S::template kUnpacked<format>* kVecs;
 template <class S, Format format>
-inline constexpr long long kUnpackedBytes = kUnpackedVectors<S, format> * kVecBytes + 2 * kPanel * 4;
+inline constexpr long long kUnpackedBytes = kUnpackedVectors<S, format>* kVecBytes + 2 * kPanel * 4;
 
 template <int n>
-struct Index { static constexpr int value = n; };
+struct Index {
+  static constexpr int value = n;
+};
 // Calls body(Index<0>), ..., body(Index<n - 1>).
 template <int n, class Body>
 inline __attribute__((always_inline)) void unroll(const Body& body) {
@@ -183,7 +193,8 @@ void integer_tile(const char* w, long long first, long long blocks, const Rows& 
         if constexpr (kHasMin<format>) m[v.value] = load_halves(scales + (kPanel + v.value * kLanes) * 2);
       } else {
         d[v.value] = load(reinterpret_cast<const float*>(scales) + v.value * kLanes);
-        if constexpr (kHasMin<format>) m[v.value] = load(reinterpret_cast<const float*>(scales) + kPanel + v.value * kLanes);
+        if constexpr (kHasMin<format>)
+          m[v.value] = load(reinterpret_cast<const float*>(scales) + kPanel + v.value * kLanes);
       }
     });
     unroll<kRows>([&](auto r) {

@@ -69,8 +69,8 @@ void integer_panel(const Job& job, const char* w, long long row_begin, long long
 }
 
 template <class S>
-void float_rows(const Job& job, const char* w, long long first, long long steps, long long row_begin,
-                long long row_end, float* acc) {
+void float_rows(const Job& job, const char* w, long long first, long long steps, long long row_begin, long long row_end,
+                float* acc) {
   for_tiles<kTileRows>(row_begin, row_end, [&](auto rows, long long row) {
     float_tile<S, rows.value>(w, steps, job.x.data + row * job.x.row_bytes + first * 4, job.x.row_bytes,
                               acc + (row - row_begin) * kPanel);
@@ -128,9 +128,15 @@ void multiply(const Job& job) {
       switch (job.w.scheme) {
         case Scheme::fp32: fp32_panel(job, w, row, end, acc, chunk); break;
 #if defined(WEFT_ISA_plain) || defined(WEFT_ISA_avx2)
-        case Scheme::pair16: quantised_panel<Pair16>(job, w, row, end, acc, chunk); row_scale = true; break;
+        case Scheme::pair16:
+          quantised_panel<Pair16>(job, w, row, end, acc, chunk);
+          row_scale = true;
+          break;
 #else
-        case Scheme::quad8x2: quantised_panel<Quad8x2>(job, w, row, end, acc, chunk); row_scale = true; break;
+        case Scheme::quad8x2:
+          quantised_panel<Quad8x2>(job, w, row, end, acc, chunk);
+          row_scale = true;
+          break;
 #endif
 #if !defined(WEFT_ISA_plain)
         case Scheme::quad8: quantised_panel<Quad8>(job, w, row, end, acc, chunk); break;

@@ -23,8 +23,16 @@ typedef unsigned short UShorts __attribute__((vector_size(16)));
 
 inline Floats set(float x) { return Floats{x, x, x, x}; }
 inline Ints set(int x) { return Ints{x, x, x, x}; }
-inline Floats load(const float* p) { Floats v; __builtin_memcpy(&v, p, sizeof v); return v; }
-inline Ints load_ints(const void* p) { Ints v; __builtin_memcpy(&v, p, sizeof v); return v; }
+inline Floats load(const float* p) {
+  Floats v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+inline Ints load_ints(const void* p) {
+  Ints v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
 inline void store(float* p, Floats v) { __builtin_memcpy(p, &v, sizeof v); }
 inline void store_ints(void* p, Ints v) { __builtin_memcpy(p, &v, sizeof v); }
 inline Floats mul(Floats a, Floats b) { return a * b; }
@@ -34,12 +42,30 @@ inline Floats as_floats(Ints v) { return (Floats)v; }
 inline Ints add(Ints a, Ints b) { return a + b; }
 inline Ints sub(Ints a, Ints b) { return a - b; }
 inline Ints bit_and(Ints a, Ints b) { return a & b; }
-template <int n> Ints shift_left(Ints v) { return (Ints)((Words)v << n); }
-template <int n> Ints shift_right(Ints v) { return v >> n; }
-template <int n> Ints shift_right_zero(Ints v) { return (Ints)((Words)v >> n); }
-template <int n> Ints shift_left16(Ints v) { return (Ints)((UShorts)v << n); }
-template <int n> Ints shift_right16(Ints v) { return (Ints)((Shorts)v >> n); }
-template <int n> Ints shift_right_zero16(Ints v) { return (Ints)((UShorts)v >> n); }
+template <int n>
+Ints shift_left(Ints v) {
+  return (Ints)((Words)v << n);
+}
+template <int n>
+Ints shift_right(Ints v) {
+  return v >> n;
+}
+template <int n>
+Ints shift_right_zero(Ints v) {
+  return (Ints)((Words)v >> n);
+}
+template <int n>
+Ints shift_left16(Ints v) {
+  return (Ints)((UShorts)v << n);
+}
+template <int n>
+Ints shift_right16(Ints v) {
+  return (Ints)((Shorts)v >> n);
+}
+template <int n>
+Ints shift_right_zero16(Ints v) {
+  return (Ints)((UShorts)v >> n);
+}
 inline Floats load_halves(const void* p) {
   unsigned short h[4];
   __builtin_memcpy(h, p, sizeof h);
@@ -72,12 +98,30 @@ inline Floats as_floats(Ints v) { return _mm256_castsi256_ps(v); }
 inline Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
 inline Ints sub(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
 inline Ints bit_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }
-template <int n> Ints shift_left(Ints v) { return _mm256_slli_epi32(v, n); }
-template <int n> Ints shift_right(Ints v) { return _mm256_srai_epi32(v, n); }
-template <int n> Ints shift_right_zero(Ints v) { return _mm256_srli_epi32(v, n); }
-template <int n> Ints shift_left16(Ints v) { return _mm256_slli_epi16(v, n); }
-template <int n> Ints shift_right16(Ints v) { return _mm256_srai_epi16(v, n); }
-template <int n> Ints shift_right_zero16(Ints v) { return _mm256_srli_epi16(v, n); }
+template <int n>
+Ints shift_left(Ints v) {
+  return _mm256_slli_epi32(v, n);
+}
+template <int n>
+Ints shift_right(Ints v) {
+  return _mm256_srai_epi32(v, n);
+}
+template <int n>
+Ints shift_right_zero(Ints v) {
+  return _mm256_srli_epi32(v, n);
+}
+template <int n>
+Ints shift_left16(Ints v) {
+  return _mm256_slli_epi16(v, n);
+}
+template <int n>
+Ints shift_right16(Ints v) {
+  return _mm256_srai_epi16(v, n);
+}
+template <int n>
+Ints shift_right_zero16(Ints v) {
+  return _mm256_srli_epi16(v, n);
+}
 inline Floats load_halves(const void* p) { return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
 inline Ints pair_dot(Ints acc, Ints w, Ints x) { return _mm256_add_epi32(acc, _mm256_madd_epi16(w, x)); }
 // int16 sums of pairs of products, unsigned times signed: 8 of them hold 4-bit weights times int8 exactly.
@@ -107,10 +151,21 @@ inline Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
 inline Ints sub(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
 inline Ints bit_and(Ints a, Ints b) { return _mm512_and_si512(a, b); }
 inline Ints bit_xor(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
-template <int n> Ints shift_left(Ints v) { return (Ints)((WordLanes)v << n); }
-template <int n> Ints shift_right(Ints v) { return (Ints)((IntLanes)v >> n); }
-template <int n> Ints shift_right_zero(Ints v) { return (Ints)((WordLanes)v >> n); }
-inline Floats load_halves(const void* p) { return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(static_cast<const __m256i*>(p))); }
+template <int n>
+Ints shift_left(Ints v) {
+  return (Ints)((WordLanes)v << n);
+}
+template <int n>
+Ints shift_right(Ints v) {
+  return (Ints)((IntLanes)v >> n);
+}
+template <int n>
+Ints shift_right_zero(Ints v) {
+  return (Ints)((WordLanes)v >> n);
+}
+inline Floats load_halves(const void* p) {
+  return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
 // Four unsigned times signed bytes a lane.
 inline Ints quad_dot(Ints acc, Ints w, Ints x) { return _mm512_dpbusd_epi32(acc, w, x); }
 #if defined(WEFT_ISA_avx512_bf16)
