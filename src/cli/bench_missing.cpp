@@ -10,9 +10,7 @@ namespace {
 }  // namespace
 
 
-[[gnu::weak]] void bench_gemm(const BenchOptions&, BenchReport&) { missing("gemm"); }
 [[gnu::weak]] void bench_jit(const BenchOptions&, BenchReport&) { missing("jit"); }
-[[gnu::weak]] void bench_model(const BenchOptions&, BenchReport&) { missing("model"); }
 [[gnu::weak]] void bench_plan(const BenchOptions&, BenchReport&) { missing("plan"); }
 
 }  // namespace weft::cli
