@@ -29,12 +29,13 @@ void check_traits(const KernelTraits& traits) {
 void check_indptr(const char* name, std::span<const int32_t> indptr) {
   check(!indptr.empty(), ErrorCode::invalid_indptr, "{}: is empty; give [batch + 1] entries, the first one 0", name);
   check(indptr[0] == 0, ErrorCode::invalid_indptr, "{}[0] = {}; an indptr starts at 0", name, indptr[0]);
-  int32_t smallest_step = 0;
+  // The sign of an entry, or of its step from the one before, shows a fall; steps of entries without sign do not wrap.
+  uint32_t wrong = 0;
   for (size_t i = 1; i < indptr.size(); ++i) {
-    const auto step = static_cast<int32_t>(static_cast<uint32_t>(indptr[i]) - static_cast<uint32_t>(indptr[i - 1]));
-    smallest_step = step < smallest_step ? step : smallest_step;
+    const auto entry = static_cast<uint32_t>(indptr[i]);
+    wrong |= entry | (entry - static_cast<uint32_t>(indptr[i - 1]));
   }
-  if (smallest_step >= 0) [[likely]]
+  if ((wrong >> 31) == 0) [[likely]]
     return;
   for (size_t i = 1; i < indptr.size(); ++i)
     check(indptr[i] >= indptr[i - 1], ErrorCode::invalid_indptr,

@@ -173,7 +173,7 @@ TEST(Coverage, AWindowCostsTheWindow) {
   b.workers = 1;
   b.scalars = {{"window_left", 127}};
   const Plan plan = Planner::plan(per_head_traits(Keys::window), b.input());
-  const TileClass& c = per_head_traits().classes[0];
+  const TileClass c = per_head_traits().classes[0];
   EXPECT_DOUBLE_EQ(plan.makespan(), 8 * (4 * c.row + c.item + 128 * (c.token + 4 * c.row_token)));
 }
 
@@ -193,6 +193,7 @@ TEST(Verify, FindsAShiftedBorder) {
   Batch b;
   b.qo = {1};
   b.kv = {100000};
+  b.workers = 3;
   Plan plan = Planner::plan(per_head_traits(), b.input());
   verify(plan);
   ASSERT_GT(plan.num_partials(), 0);
