@@ -1,12 +1,19 @@
 # One target per folder: weft_folder(base SOURCES ... DEPENDS ...). Folders are static libraries; src/CMakeLists.txt
 # gathers them into the libraries that are installed.
 
+include(GNUInstallDirs)
+
 if(WEFT_SANITIZE)
   add_compile_options(-fsanitize=${WEFT_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${WEFT_SANITIZE})
   if(WEFT_SANITIZE MATCHES undefined)
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
+endif()
+
+# What a fuzzer is to find its way through tells it which branches it took.
+if(WEFT_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
 # weft_folder(NAME SOURCES file... [DEPENDS folder...] [LIBRARIES target...])
@@ -19,20 +26,22 @@ function(weft_folder name)
   target_link_libraries(weft_${name} PUBLIC fmt::fmt Threads::Threads ${ARG_DEPENDS} ${ARG_LIBRARIES})
 endfunction()
 
-# weft_library(NAME FOLDERS folder... [LIBRARIES target...]): an installed static library, alias weft::NAME.
+# weft_library(core FOLDERS folder... [LIBRARIES target...]): the installed static library libweft_core.a, made of the
+# folders' objects; its target is weft_core here and weft::core in both build and installed trees.
 function(weft_library name)
   cmake_parse_arguments(ARG "" "" "FOLDERS;LIBRARIES" ${ARGN})
   set(objects)
   foreach(folder ${ARG_FOLDERS})
     list(APPEND objects $<TARGET_OBJECTS:weft_${folder}>)
   endforeach()
-  add_library(${name} STATIC ${objects})
-  add_library(weft::${name} ALIAS ${name})
-  set_target_properties(${name} PROPERTIES OUTPUT_NAME weft_${name})
-  target_compile_features(${name} PUBLIC cxx_std_20)
-  target_include_directories(${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
-  target_link_libraries(${name} PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS} ${ARG_LIBRARIES})
+  add_library(weft_${name} STATIC ${objects})
+  add_library(weft::${name} ALIAS weft_${name})
+  set_target_properties(weft_${name} PROPERTIES EXPORT_NAME ${name} LINKER_LANGUAGE CXX)
+  target_compile_features(weft_${name} PUBLIC cxx_std_20)
+  target_include_directories(weft_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(weft_${name} PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS} ${ARG_LIBRARIES})
+  install(TARGETS weft_${name} EXPORT weft ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()
 
 # Flags of an instruction set, the same list as src/device/cpu/cpuid.cpp.

@@ -158,7 +158,8 @@ class PageTable {
   // from `source_page` to `target_page` (-1 when nothing is to be copied).
   struct Fork { RequestId request; int32_t source_page = -1, target_page = -1; int copied_slots = 0; };
   Fork fork(RequestId other, int64_t tokens);
-  // Makes room for `tokens` more. Throws Error(context_full) and changes nothing when the pool is too small.
+  // Makes room for `tokens` more. Throws Error(context_full) and changes nothing when the pool is too small, and
+  // Error(invalid_argument) when the request was truncated inside a page that another one reads: fork it first.
   void append(RequestId request, int64_t tokens);
   void truncate(RequestId request, int64_t tokens);    // keeps the first `tokens` tokens
   void release(RequestId request);

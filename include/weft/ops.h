@@ -34,7 +34,7 @@ struct RopeParams {
 // In place on x [rows, heads, dim]; positions [rows].
 void apply_rope(const TensorView& x, std::span<const int32_t> positions, const RopeParams& params, Stream stream = {});
 
-// y = x / sqrt(mean(x^2) + eps) * weight. x, y [rows, dim], weight [dim]. y may be x.
+// y = x / sqrt(mean(x^2) + eps) * weight. x, y [rows, dim] or [rows, heads, dim], weight [dim]. y may be x.
 void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y, Stream stream = {});
 // residual += x; y = rms_norm(residual).
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,

@@ -15,7 +15,7 @@ std::string builtin_leaves(const std::string& isa) {
   for (const weft::BuiltinVariant& variant : weft::kBuiltinVariants)
     for (const weft::BuiltinMask& mask : weft::kBuiltinMasks) {
       const weft::LeafParts parts = weft::leaf_parts({.mask = mask.mask, .variant = variant.make()});
-      // The ISA is part of the name: instances of one template in several sources would be merged into one.
+      // Named for the ISA too: equal names would be merged into one instruction set when linked.
       const std::string name = fmt::format("leaf_{}_{}_{}", isa, variant.name, mask.name);
       text += weft::leaf_body(parts, name);
       fp32 += "    " + weft::leaf_instance(parts, name, false) + ",\n";

@@ -15,10 +15,10 @@ struct PageTable::Impl {
   };
 
   int page_size;
-  std::vector<int32_t> references;   // [num_pages]
-  std::vector<int32_t> free;         // the last one is handed out next
+  std::vector<int32_t> references;  // [num_pages]
+  std::vector<int32_t> free;        // the last one is handed out next
   std::unordered_map<RequestId, Request> requests;
-  RequestId next_id = 0;             // handles are never used twice
+  RequestId next_id = 0;  // handles are never used twice
   // What view() points to.
   std::vector<int32_t> indptr, indices, last_page_len;
 
@@ -107,6 +107,12 @@ void PageTable::append(RequestId id, int64_t tokens) {
   Impl& impl = *impl_;
   Impl::Request& request = impl.at(id, "append");
   check(tokens >= 0, ErrorCode::invalid_argument, "append: {} tokens; allowed are 0 and more", tokens);
+  check(tokens == 0 || request.tokens % impl.page_size == 0 ||
+            impl.references[static_cast<size_t>(request.pages.back())] == 1,
+        ErrorCode::invalid_argument,
+        "append: request {} was truncated to {} tokens, inside a page that another request reads; fork(request, {}) "
+        "makes one with a page of its own, append to that one",
+        id, request.tokens, request.tokens);
   const int64_t slots = num_pages() * impl.page_size;
   const bool beyond = tokens > slots - std::min(slots, request.tokens);  // a request never outgrows the whole pool
   const int64_t needed =
@@ -154,8 +160,7 @@ PageTableView PageTable::view(std::span<const RequestId> requests) {
     const Impl::Request& request = impl.at(requests[r], "view");
     out = std::copy(request.pages.begin(), request.pages.end(), out);
     impl.indptr[r + 1] = static_cast<int32_t>(out - impl.indices.data());
-    impl.last_page_len[r] =
-        request.tokens == 0 ? 0 : static_cast<int32_t>((request.tokens - 1) % impl.page_size + 1);
+    impl.last_page_len[r] = request.tokens == 0 ? 0 : static_cast<int32_t>((request.tokens - 1) % impl.page_size + 1);
   }
   return {impl.page_size, num_pages(), impl.indptr, impl.indices, impl.last_page_len, true};
 }

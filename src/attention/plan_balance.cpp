@@ -20,75 +20,89 @@ namespace {
 // Dealing alone is good enough when no worker carries more than this over the lower bound: nothing is cut at all.
 constexpr double kLevelEnough = 1.02;
 // A unit that exceeds the room by less than this share of the cap is not cut: a sliver costs more than it levels.
-constexpr double kSnap = 1.0 / 128;
+constexpr double kSnap = 1.0 / 256;
 // The bisection stops when the cap is known to this share of the lower bound.
-constexpr double kCapTolerance = 1.0 / 256;
+constexpr double kCapTolerance = 1.0 / 512;
+// A cap this near to the lower bound needs no bisection: each step is another pass over the line.
+constexpr double kNearEnough = 1.0 / 64;
+// Above this share of it, the line is tried from the other end as well.
+constexpr double kWorthAnotherOrder = 1.05;
 
 class Line {
  public:
   Line(const Problem& problem, Draft& draft)
-      : draft_(draft), granule_(problem.traits->granule), num_workers_(problem.num_workers) {}
-
-  // Whether the line's units fit on all workers under the cap, beside what they carry already.
-  bool fits(double cap) { return fill<false>(cap); }
-  // Writes the items; the last worker takes what remains.
-  void cut(double cap) { fill<true>(cap); }
-
- private:
-  template <bool kEmit>
-  bool fill(double cap);
-  void emit(int worker, int unit, int begin, int end, int part) {
-    draft_.pieces.push_back({unit, begin, end, part});
-    draft_.piece_worker.push_back(worker);
-    draft_.units[unit].parts = part + 1;
+      : draft_(draft), granule_(problem.traits->granule), num_workers_(problem.num_workers) {
+    draft.line_cost.resize(draft.on_line.size());
+    for (size_t i = 0; i < draft.on_line.size(); ++i) draft.line_cost[i] = draft.units[draft.on_line[i]].cost;
   }
 
+  void reverse() {
+    std::reverse(draft_.on_line.begin(), draft_.on_line.end());
+    std::reverse(draft_.line_cost.begin(), draft_.line_cost.end());
+  }
+  // Whether the line's units fit on all workers under the cap, beside what they carry already.
+  bool fits(double cap) {
+    return fill(cap, false, [](int, int, int, int, int) {});
+  }
+  // Hands out (worker, unit, first key, end, part); the last worker takes what remains.
+  template <class Emit>
+  void cut(double cap, const Emit& emit) {
+    fill(cap, true, emit);
+  }
+
+ private:
+  template <class Emit>
+  bool fill(double cap, bool rest_to_last, const Emit& emit);
+  // Where a part of the unit from `begin` on ends that costs at most `room`; -1 when none is worth it.
+  int part_end(const DraftUnit& unit, const Hull& hull, int begin, double room) const;
+
   Draft& draft_;
-  const int granule_;
+  const Granule granule_;
   const int num_workers_;
 };
 
-template <bool kEmit>
-bool Line::fill(double cap) {
-  const std::vector<int>& line = draft_.on_line;
+int Line::part_end(const DraftUnit& unit, const Hull& hull, int begin, double room) const {
+  const double tokens = (room - unit.overhead) / unit.per_token;
+  if (tokens < 1) return -1;
+  int to = begin + static_cast<int>(tokens);
+  if (to > hull.gap_begin && hull.gap_end > hull.gap_begin)
+    to += hull.gap_end - std::clamp(begin, hull.gap_begin, hull.gap_end);
+  to = granule_.floor(to) * granule_.size();
+  return to > begin && to < hull.end && 2 * hull.visible(begin, to) >= granule_.size() ? to : -1;
+}
+
+template <class Emit>
+bool Line::fill(double cap, bool rest_to_last, const Emit& emit) {
+  const int* line = draft_.on_line.data();
+  const double* whole = draft_.line_cost.data();
   const DraftUnit* units = draft_.units.data();
   const Tile* tiles = draft_.tiles.data();
-  const size_t n = line.size();
+  const size_t n = draft_.on_line.size();
   const double snap = cap * kSnap;
   size_t i = 0;
-  int from = -1, part = 0;  // where the current unit goes on; -1: at its begin
-  for (int worker = 0; worker < num_workers_ && i < n; ++worker) {
-    const bool last = worker == num_workers_ - 1;
+  int from = 0, part = 0;  // of the current unit, once some of it is given away
+  double rest = whole[0];  // cost of what is left of it
+  for (int worker = 0; worker < num_workers_; ++worker) {
+    const bool all = rest_to_last && worker == num_workers_ - 1;
     double room = cap - draft_.load[worker];
-    while (i < n) {
-      const int u = line[i];
-      const DraftUnit& unit = units[u];
-      const Hull& hull = tiles[unit.tile].hull;
-      const double rest = from < 0 ? unit.cost : unit.overhead + unit.per_token * hull.visible(from, hull.end);
-      if (rest <= room + snap || (kEmit && last)) {
-        if constexpr (kEmit) emit(worker, u, from < 0 ? hull.begin : from, hull.end, part);
-        room -= rest;
-        ++i;
-        from = -1;
-        part = 0;
-        continue;
-      }
-      // The most tokens that fit, to a granule's border.
-      const int begin = from < 0 ? hull.begin : from;
-      const double tokens = (room - unit.overhead) / unit.per_token;
-      if (tokens < 1) break;
-      int64_t to = begin + static_cast<int64_t>(tokens);
-      if (to > hull.gap_begin && hull.gap_end > hull.gap_begin)
-        to += hull.gap_end - std::clamp(begin, hull.gap_begin, hull.gap_end);
-      to -= to % granule_;
-      if (to <= begin || to >= hull.end || 2 * hull.visible(begin, static_cast<int>(to)) < granule_) break;
-      if constexpr (kEmit) emit(worker, u, begin, static_cast<int>(to), part);
-      from = static_cast<int>(to);
-      ++part;
-      break;
+    while (rest <= room + snap || all) {
+      const Hull& hull = tiles[units[line[i]].tile].hull;
+      emit(worker, line[i], part == 0 ? hull.begin : from, hull.end, part);
+      room -= rest;
+      part = 0;
+      if (++i == n) return true;
+      rest = whole[i];
     }
+    const DraftUnit& unit = units[line[i]];
+    const Hull& hull = tiles[unit.tile].hull;
+    const int begin = part == 0 ? hull.begin : from, end = part_end(unit, hull, begin, room);
+    if (end < 0) continue;
+    emit(worker, line[i], begin, end, part);
+    from = end;
+    ++part;
+    rest = unit.overhead + unit.per_token * hull.visible(from, hull.end);
   }
-  return i == n;
+  return false;
 }
 
 // Deals the units of requests with several tiles; the others, and what is above the cap, go on the line.
@@ -114,17 +128,19 @@ void deal_tiles(const Problem& p, double cap, Draft& draft) {
   }
 }
 
-double smallest_cap(const Draft& draft, Line& line) {
+double smallest_cap(const Problem& p, const Draft& draft, Line& line) {
   double low = draft.lower_bound;
   for (const double load : draft.load) low = std::max(low, load);
-  // In growing steps: with many granules a worker the first ones fit.
-  double width = low * kCapTolerance, high = low;
+  // What a worker is likely to lose at its end: a part's overhead and half a granule. Near enough, that is the cap.
+  const DraftUnit& typical = draft.units[draft.on_line[draft.on_line.size() / 2]];
+  double high = low + typical.overhead + 0.5 * typical.per_token * p.traits->granule, width = high - low;
   while (!line.fits(high)) {
     low = high;
     high += width;
     width *= 2;
   }
-  while (high - low > 1.5 * draft.lower_bound * kCapTolerance) {
+  if (high - low <= kNearEnough * draft.lower_bound) return high;
+  while (high - low > kCapTolerance * draft.lower_bound) {
     const double middle = low + (high - low) / 2;
     (line.fits(middle) ? high : low) = middle;
   }
@@ -134,13 +150,12 @@ double smallest_cap(const Draft& draft, Line& line) {
 }  // namespace
 
 void cut_balanced(const Problem& p, Draft& draft) {
-  const size_t num_units = draft.units.size();
-  const bool has_shared_kv = static_cast<int>(draft.tiles.size()) > p.num_requests ||
-                             std::adjacent_find(draft.tile_indptr.begin(), draft.tile_indptr.end(),
-                                                [](int a, int b) { return b - a > 1; }) != draft.tile_indptr.end();
+  const int num_units = static_cast<int>(draft.units.size());
+  bool has_shared_kv = false;
+  for (int r = 0; r < p.num_requests; ++r)
+    has_shared_kv = has_shared_kv || draft.tile_indptr[r + 1] - draft.tile_indptr[r] > 1;
   if (has_shared_kv) {
-    const double enough = kLevelEnough * draft.lower_bound;
-    deal_tiles(p, enough, draft);
+    deal_tiles(p, kLevelEnough * draft.lower_bound, draft);
     if (!draft.on_line.empty()) {
       double total = 0;
       for (const DraftUnit& unit : draft.units) total += unit.cost;
@@ -150,14 +165,43 @@ void cut_balanced(const Problem& p, Draft& draft) {
     draft.load.assign(static_cast<size_t>(p.num_workers), 0.0);
     draft.pieces.clear();
     draft.piece_worker.clear();
-    draft.on_line.resize(num_units);
-    for (size_t u = 0; u < num_units; ++u) draft.on_line[u] = static_cast<int>(u);
+    draft.on_line.resize(static_cast<size_t>(num_units));
+    for (int u = 0; u < num_units; ++u) draft.on_line[u] = u;
   }
+  // The line's parts come in the order of workers: without dealt tiles before them they are the items.
+  const size_t num_dealt = draft.pieces.size(), most = num_dealt + draft.on_line.size() + p.num_workers;
+  draft.pieces.resize(most);
+  draft.piece_worker.resize(most);
+  size_t count = num_dealt;
   if (!draft.on_line.empty()) {
     Line line(p, draft);
-    line.cut(smallest_cap(draft, line));
+    double cap = smallest_cap(p, draft, line);
+    if (cap > kWorthAnotherOrder * draft.lower_bound) {
+      // Few granules a worker: where cuts fall decides, and from the other end they fall elsewhere.
+      line.reverse();
+      const double other = smallest_cap(p, draft, line);
+      if (other >= cap) line.reverse();
+      cap = std::min(cap, other);
+    }
+    line.cut(cap, [&](int worker, int unit, int begin, int end, int part) {
+      draft.pieces[count] = {unit, begin, end, part};
+      draft.piece_worker[count++] = worker;
+      draft.units[unit].parts = part + 1;
+    });
   }
-  gather_items(p.num_workers, draft);
+  draft.pieces.resize(count);
+  draft.piece_worker.resize(count);
+  if (num_dealt > 0) {
+    gather_items(p.num_workers, draft);
+    return;
+  }
+  draft.items.swap(draft.pieces);
+  draft.worker_indptr.resize(static_cast<size_t>(p.num_workers) + 1);
+  size_t i = 0;
+  for (int w = 0; w <= p.num_workers; ++w) {
+    while (i < count && draft.piece_worker[i] < w) ++i;
+    draft.worker_indptr[w] = static_cast<int>(i);
+  }
 }
 
 }  // namespace weft::planner

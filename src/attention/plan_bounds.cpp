@@ -58,12 +58,13 @@ void check_bounds(const KernelTraits& traits, const PlanBounds& b) {
 
 void place_sections(const SectionCounts& room, PlanHeader& header) {
   int64_t offset = ceil_div(sizeof(PlanHeader), kAlignment) * kAlignment;
-  const auto place = [&](Section PlanHeader::* section, int64_t count, int64_t element_bytes) {
+  const auto place = [&](Section PlanHeader::*section, int64_t count, int64_t element_bytes) {
     (header.*section).offset = offset;
     offset = ceil_div(offset + count * element_bytes, kAlignment) * kAlignment;
   };
-  const int64_t counts[] = {room.worker_indptr, room.items,        room.units,         room.rows,     room.page_lists, room.partials,
-                            room.merge_groups,  room.merge_sources, room.requests, room.requests,   room.page_indices};
+  const int64_t counts[] = {room.worker_indptr, room.items,    room.units,        room.rows,
+                            room.page_lists,    room.partials, room.merge_groups, room.merge_sources,
+                            room.requests,      room.requests, room.page_indices};
   const std::span<const CopiedSection> copied = copied_sections();
   for (size_t i = 0; i < copied.size(); ++i) place(copied[i].section, counts[i], copied[i].element_bytes);
   place(&PlanHeader::counters, room.merge_groups, sizeof(int));
@@ -108,8 +109,8 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
   if (b.mode == PlanMode::fixed_split && cuts > 0) {
     // Every row and head has at most one partial a chunk; a partial is rounded up by less than 16 floats.
     const int64_t chunks = ceil_div(b.max_kv_len, b.fixed_split_size);
-    room.partial_floats = std::min(room.partial_floats, chunks * b.max_rows * b.num_qo_heads * (traits.head_dim_vo + 1) +
-                                                            room.partials * 15);
+    room.partial_floats = std::min(
+        room.partial_floats, chunks * b.max_rows * b.num_qo_heads * (traits.head_dim_vo + 1) + room.partials * 15);
     room.partial_floats = ceil_div(room.partial_floats, 16) * 16;
   }
   check(room.items <= kMaxInt && room.partials <= kMaxInt, ErrorCode::invalid_argument,

@@ -25,11 +25,11 @@ struct Problem {
   int fixed_split_size = 0;
   int page_size = 0;
   int64_t num_rows = 0;
-  int64_t num_pool_pages = 0;                 // pages of the pool, or rows of the token axis
+  int64_t num_pool_pages = 0;  // pages of the pool, or rows of the token axis
   std::span<const int32_t> qo_indptr;
   PageTableView pages;
   std::span<const int32_t> kv_indptr;
-  int64_t max_kv_len = 0;                     // padded
+  int64_t max_kv_len = 0;  // padded
   const PlanBounds* bounds = nullptr;
   bool borrow_page_ids = false;
   int num_intervals = 0;
@@ -50,42 +50,64 @@ struct Hull {
   }
 };
 
+// Division by the granule, a shift where it is a power of two.
+class Granule {
+ public:
+  explicit Granule(int64_t size) : size_(static_cast<uint32_t>(size)) {
+    if ((size_ & (size_ - 1)) == 0)
+      while ((uint32_t{1} << shift_) < size_) ++shift_;
+    else
+      shift_ = -1;
+  }
+  int floor(int x) const {
+    const auto u = static_cast<uint32_t>(x);
+    return static_cast<int>(shift_ >= 0 ? u >> shift_ : u / size_);
+  }
+  int ceil(int x) const { return x == 0 ? 0 : floor(x - 1) + 1; }
+  int size() const { return static_cast<int>(size_); }
+
+ private:
+  uint32_t size_;
+  int shift_ = 0;
+};
+
 // A query tile of a request, before its KV heads are dealt to units.
 struct Tile {
   int request, tile_class;
-  int row_begin, row_end;                     // query tokens
+  int row_begin, row_end;  // query tokens
   Hull hull;
-  double overhead, per_token;                 // of an item over one KV head
+  double overhead, per_token;  // of an item over one KV head
 };
 
 struct DraftUnit {
   int tile;
   int head_begin, head_end;
-  int parts;                                  // items that it was cut into
-  double overhead, per_token, cost;           // of the unit; cost is that of the unit in one item
+  int parts;                         // items that it was cut into
+  double overhead, per_token, cost;  // of the unit; cost is that of the unit in one item
 };
 
 // A part of a unit; its worker is implied by Draft::worker_indptr once the draft is complete.
 struct DraftItem {
   int unit;
   int kv_begin, kv_end;
-  int part;                                   // the how manieth of its unit, along the keys
+  int part;  // the how manieth of its unit, along the keys
 };
 
 struct Draft {
-  std::vector<int> kv_len;                    // [requests]
-  std::vector<Tile> tiles;                    // a request's last tile first: the heaviest under a causal mask
-  std::vector<int> tile_indptr;               // [requests + 1]
-  std::vector<DraftUnit> units;               // by request, KV heads, tile: neighbours share K and V
-  std::vector<DraftItem> items;               // by worker, in the order of execution
-  std::vector<int> worker_indptr;             // [workers + 1]
+  std::vector<int> kv_len;         // [requests]
+  std::vector<Tile> tiles;         // a request's last tile first: the heaviest under a causal mask
+  std::vector<int> tile_indptr;    // [requests + 1]
+  std::vector<DraftUnit> units;    // by request, KV heads, tile: neighbours share K and V
+  std::vector<DraftItem> items;    // by worker, in the order of execution
+  std::vector<int> worker_indptr;  // [workers + 1]
   double lower_bound = 0, makespan = 0;
 
   // Scratch of the stages.
   std::vector<DraftItem> pieces;
   std::vector<int> piece_worker, order;
   std::vector<double> piece_cost, load;
-  std::vector<int> on_line;
+  std::vector<int> on_line;       // units
+  std::vector<double> line_cost;  // theirs
 };
 
 // ---------------------------------------------------------------- stages, in order
@@ -108,13 +130,16 @@ void write_lengths(const Problem& problem, const Draft& draft, Plan::Impl& impl)
 
 // ---------------------------------------------------------------- parts of stages
 
-int64_t ceil_div(int64_t a, int64_t b);
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 Hull hull_of(std::span<const ResolvedInterval> intervals, int first_pos, int last_pos, int kv_len);
-// The smallest class whose tile holds all fused rows of a request, else the largest.
-int class_of(const KernelTraits& traits, int64_t fused_rows);
 // Query tokens of a tile of a class.
-int tile_tokens(const TileClass& tile_class, int group);
-double item_cost(const Tile& tile, const DraftUnit& unit, int kv_begin, int kv_end);
+inline int tile_tokens(const TileClass& tile_class, int group) {
+  const int tokens = tile_class.rows / group;
+  return tokens > 0 ? tokens : 1;
+}
+inline double item_cost(const Tile& tile, const DraftUnit& unit, int kv_begin, int kv_end) {
+  return unit.overhead + unit.per_token * tile.hull.visible(kv_begin, kv_end);
+}
 
 // Deals the pieces (in draft.order's order) to the least loaded worker each, and gathers items by worker.
 void deal_pieces(int num_workers, Draft& draft);
@@ -135,11 +160,13 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& bounds);
 // Throws Error(invalid_argument) naming what exceeds the bounds.
 void check_within(const Problem& problem, const Draft& draft);
 // Floats of a partial's o and lse, rounded up to whole cache lines.
-int64_t partial_floats(int64_t rows, int64_t qo_heads, int head_dim_vo);
+inline int64_t partial_floats(int64_t rows, int64_t qo_heads, int head_dim_vo) {
+  return (rows * qo_heads * (head_dim_vo + 1) + 15) & ~int64_t{15};
+}
 
 // The sections that upload copies, in the order in which they lie.
 struct CopiedSection {
-  attention::Section PlanHeader::* section;
+  attention::Section PlanHeader::*section;
   int64_t element_bytes;
 };
 std::span<const CopiedSection> copied_sections();

@@ -43,13 +43,11 @@ void check_indptr(const char* name, std::span<const int32_t> indptr) {
 }
 
 void check_page_ids(std::span<const int32_t> ids, int64_t num_pages) {
-  // As unsigned numbers negative ids are the largest, so one maximum finds both kinds of mistake.
-  uint32_t largest = 0;
-  for (const int32_t id : ids) {
-    const auto u = static_cast<uint32_t>(id);
-    largest = u > largest ? u : largest;
-  }
-  if (ids.empty() || static_cast<int64_t>(largest) < num_pages) [[likely]]
+  // The sign of an id, or of what it lacks to the largest one, shows either mistake: three operations an id.
+  const auto largest = static_cast<uint32_t>(num_pages - 1);
+  uint32_t wrong = 0;
+  for (const int32_t id : ids) wrong |= static_cast<uint32_t>(id) | (largest - static_cast<uint32_t>(id));
+  if (ids.empty() || (num_pages > 0 && (wrong >> 31) == 0)) [[likely]]
     return;
   for (size_t i = 0; i < ids.size(); ++i)
     check(ids[i] >= 0 && ids[i] < num_pages, ErrorCode::invalid_page,
@@ -96,8 +94,8 @@ void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, Dr
   const bool padded = traits.kv_form == KvForm::padded;
   check(paged || ragged || padded, ErrorCode::unsupported,
         "kv_form: required block_sparse or latent; supported padded, ragged, paged; missing: units of their own");
-  const bool has_pages = !p.pages.kv_page_indptr.empty() || !p.pages.kv_page_indices.empty() ||
-                         !p.pages.kv_last_page_len.empty();
+  const bool has_pages =
+      !p.pages.kv_page_indptr.empty() || !p.pages.kv_page_indices.empty() || !p.pages.kv_last_page_len.empty();
   check(paged || !has_pages, ErrorCode::invalid_argument, "pages: this kernel reads a {} cache; leave pages empty",
         ragged ? "ragged" : "padded");
   check(ragged || input.kv_indptr.empty(), ErrorCode::invalid_argument,
@@ -196,7 +194,9 @@ void resolve_intervals(const KernelTraits& traits, const PlanInput& input, Probl
   }
 }
 
-bool same(std::span<const int32_t> a, std::span<const int32_t> b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
+bool same(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
 
 // One level is the plain plan; what it says replaces the input's own fields.
 void take_level(const PlanInput& input, Problem& p) {

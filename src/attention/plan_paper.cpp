@@ -35,9 +35,8 @@ void add_chunks(Draft& draft, int u, int64_t origin, int64_t size) {
 void deal_largest_first(const Problem& p, Draft& draft) {
   draft.order.resize(draft.pieces.size());
   std::iota(draft.order.begin(), draft.order.end(), 0);
-  std::stable_sort(draft.order.begin(), draft.order.end(), [&](int a, int b) {
-    return draft.piece_cost[a] > draft.piece_cost[b];
-  });
+  std::stable_sort(draft.order.begin(), draft.order.end(),
+                   [&](int a, int b) { return draft.piece_cost[a] > draft.piece_cost[b]; });
   deal_pieces(p.num_workers, draft);
 }
 
@@ -101,8 +100,7 @@ void gather_items(int num_workers, Draft& draft) {
   for (int w = 0; w < num_workers; ++w) indptr[w + 1] += indptr[w];
   draft.items.resize(draft.pieces.size());
   // indptr[w] runs to the end of w's items, which is where those of w + 1 begin; then it is set back.
-  for (size_t i = 0; i < draft.pieces.size(); ++i)
-    draft.items[indptr[draft.piece_worker[i]]++] = draft.pieces[i];
+  for (size_t i = 0; i < draft.pieces.size(); ++i) draft.items[indptr[draft.piece_worker[i]]++] = draft.pieces[i];
   for (int w = num_workers; w > 0; --w) indptr[w] = indptr[w - 1];
   indptr[0] = 0;
 }

@@ -54,14 +54,15 @@ class Reader {
     const int end = item.kv_end == kOpenEnd ? kv_len : std::min(item.kv_end, kv_len);
     const planner::Hull hull =
         planner::hull_of({header_.intervals, static_cast<size_t>(header_.num_intervals)}, first.pos, last.pos, kv_len);
-    const int from = std::clamp(item.kv_begin, hull.begin, hull.end), to = std::clamp(end, from, std::max(from, hull.end));
+    const int from = std::clamp(item.kv_begin, hull.begin, hull.end),
+              to = std::clamp(end, from, std::max(from, hull.end));
     const TileClass& c = impl_.traits.classes[unit.tile_class];
     const int fused = (unit.row_end - unit.row_begin) * (header_.num_qo_heads / header_.num_kv_heads);
     const double walks = static_cast<double>(planner::ceil_div(fused, c.rows));
     const double cost = (unit.kv_head_end - unit.kv_head_begin) *
                         (c.row * fused + c.item + (c.token * walks + c.row_token * fused) * hull.visible(from, to));
-    return {first.request,    first.idx,          last.idx + 1, unit.kv_head_begin, unit.kv_head_end,
-            item.kv_begin, end, unit.tile_class, item.partial,       cost};
+    return {first.request, first.idx, last.idx + 1,    unit.kv_head_begin, unit.kv_head_end,
+            item.kv_begin, end,       unit.tile_class, item.partial,       cost};
   }
 
   double load(int worker) const {
@@ -112,9 +113,9 @@ std::string Plan::to_string() const {
       const Part p = reader.part(i);
       fmt::format_to(out, "{:>6}  {:>6}  {:>7}  {:>13}  {:>8}  {:>15}  {:>5}  {:>7}\n",
                      i == reader.begin(w) ? std::to_string(w) : "",
-                     i == reader.begin(w) ? fmt::format("{:.1f}%", share) : "", p.request, range(p.row_begin, p.row_end),
-                     range(p.kv_head_begin, p.kv_head_end), range(p.kv_begin, p.kv_end), p.tile_class,
-                     p.partial < 0 ? "-" : std::to_string(p.partial));
+                     i == reader.begin(w) ? fmt::format("{:.1f}%", share) : "", p.request,
+                     range(p.row_begin, p.row_end), range(p.kv_head_begin, p.kv_head_end), range(p.kv_begin, p.kv_end),
+                     p.tile_class, p.partial < 0 ? "-" : std::to_string(p.partial));
     }
   }
   return text;
@@ -169,11 +170,12 @@ std::string Plan::to_svg() const {
     }
   }
   const double bottom = top + row * h.num_workers + 4, bound = left + impl_->lower_bound * scale;
-  fmt::format_to(out,
-                 "<line x1=\"{0:.2f}\" y1=\"{1}\" x2=\"{0:.2f}\" y2=\"{2:.1f}\" stroke=\"#c00\" "
-                 "stroke-dasharray=\"4 3\"/>\n<text x=\"{0:.2f}\" y=\"{3:.1f}\" text-anchor=\"end\" fill=\"#c00\">lower "
-                 "bound</text>\n",
-                 bound, top - 6, bottom, bottom + 12);
+  fmt::format_to(
+      out,
+      "<line x1=\"{0:.2f}\" y1=\"{1}\" x2=\"{0:.2f}\" y2=\"{2:.1f}\" stroke=\"#c00\" "
+      "stroke-dasharray=\"4 3\"/>\n<text x=\"{0:.2f}\" y=\"{3:.1f}\" text-anchor=\"end\" fill=\"#c00\">lower "
+      "bound</text>\n",
+      bound, top - 6, bottom, bottom + 12);
   for (int tick = 0; tick <= 5; ++tick)
     fmt::format_to(out, "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\" fill=\"#555\">{:.3g}</text>\n",
                    left + width * tick / 5, bottom + 28, impl_->makespan * tick / 5);

@@ -92,7 +92,8 @@ void Plan::upload(Workspace& workspace, Stream stream) const {
     }
   }
   if (!impl_->borrowed_page_ids.empty())
-    std::memcpy(target + to.page_indices.offset, impl_->borrowed_page_ids.data(), impl_->borrowed_page_ids.size_bytes());
+    std::memcpy(target + to.page_indices.offset, impl_->borrowed_page_ids.data(),
+                impl_->borrowed_page_ids.size_bytes());
   std::memset(target + to.counters.offset, 0, static_cast<size_t>(to.counters.count) * sizeof(int));
 }
 

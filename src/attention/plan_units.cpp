@@ -29,37 +29,58 @@ int upper_of(const ResolvedInterval& interval, int pos, int kv_len) {
   return static_cast<int>(std::max<int64_t>(bound, 0));
 }
 
+// Query tokens of a class's tile.
+struct TokensOfClass {
+  int tokens[attention::kMaxTileClasses];
+  int num_classes;
+  // Requests whose lengths lie between the tiles of two classes are a group, and so is their mean: the smallest class
+  // at or above it is the one that holds each of them. So the choice for a request does not depend on the batch.
+  int class_of(int qo_len) const {
+    int c = 0;
+    while (c < num_classes - 1 && tokens[c] < qo_len) ++c;
+    return c;
+  }
+};
+
 void lay_tiles(const Problem& p, Draft& draft) {
   const std::vector<TileClass>& classes = p.traits->classes;
   const std::span<const ResolvedInterval> intervals(p.intervals, static_cast<size_t>(p.num_intervals));
-  draft.tiles.clear();
+  TokensOfClass of_class{{}, static_cast<int>(classes.size())};
+  for (int c = 0; c < of_class.num_classes; ++c) {
+    // A class that holds no whole token serves only where it is the last one.
+    const bool holds = classes[c].rows >= p.group || c == of_class.num_classes - 1;
+    of_class.tokens[c] = holds ? tile_tokens(classes[c], p.group) : 0;
+  }
   draft.tile_indptr.resize(static_cast<size_t>(p.num_requests) + 1);
   draft.tile_indptr[0] = 0;
   int64_t num_tiles = 0;
   for (int r = 0; r < p.num_requests; ++r) {
-    const int qo_len = p.qo_len(r);
-    if (qo_len > 0) {
-      const int kv_len = draft.kv_len[r];
-      const int c = class_of(*p.traits, int64_t{qo_len} * p.group);
-      const TileClass& tile_class = classes[c];
-      const int tokens = tile_tokens(tile_class, p.group);
-      const int n = static_cast<int>(ceil_div(qo_len, tokens));
-      num_tiles += n;
-      check(num_tiles * p.num_kv_heads <= std::numeric_limits<int32_t>::max(), ErrorCode::invalid_argument,
-            "qo_indptr: {} query tokens make too many work units; plan fewer at once", p.num_rows);
-      for (int t = n - 1; t >= 0; --t) {
-        const int begin = t * tokens, end = std::min(qo_len, begin + tokens);
-        const int first_pos = kv_len - qo_len + begin, last_pos = kv_len - qo_len + end - 1;
-        const double rows = static_cast<double>(end - begin) * p.group;
-        // A single token with more rows than the tile makes the kernel walk the keys several times.
-        const double walks = static_cast<double>(ceil_div(int64_t{end - begin} * p.group, tile_class.rows));
-        draft.tiles.push_back({r, c, p.qo_indptr[r] + begin, p.qo_indptr[r] + end,
-                               hull_of(intervals, first_pos, last_pos, kv_len),
-                               tile_class.row * rows + tile_class.item,
-                               tile_class.token * walks + tile_class.row_token * rows});
-      }
+    const int qo_len = p.qo_len(r), tokens = of_class.tokens[of_class.class_of(qo_len)];
+    num_tiles += qo_len <= tokens ? qo_len > 0 : ceil_div(qo_len, tokens);
+    draft.tile_indptr[r + 1] = static_cast<int>(std::min<int64_t>(num_tiles, std::numeric_limits<int32_t>::max()));
+  }
+  check(num_tiles * p.num_kv_heads <= std::numeric_limits<int32_t>::max(), ErrorCode::invalid_argument,
+        "qo_indptr: {} query tokens make too many work units; plan fewer at once", p.num_rows);
+  draft.tiles.resize(static_cast<size_t>(num_tiles));
+  Tile* out = draft.tiles.data();
+  for (int r = 0; r < p.num_requests; ++r) {
+    const int qo_len = p.qo_len(r), kv_len = draft.kv_len[r];
+    const int c = of_class.class_of(qo_len), tokens = of_class.tokens[c];
+    const TileClass& tile_class = classes[c];
+    for (int t = draft.tile_indptr[r + 1] - draft.tile_indptr[r] - 1; t >= 0; --t) {
+      const int begin = t * tokens, end = std::min(qo_len, begin + tokens);
+      const int first_pos = kv_len - qo_len + begin, last_pos = kv_len - qo_len + end - 1;
+      const int rows = (end - begin) * p.group;
+      // A single token with more rows than the tile makes the kernel walk the keys several times.
+      const int walks = rows <= tile_class.rows ? 1 : static_cast<int>(ceil_div(rows, tile_class.rows));
+      *out++ = {r,
+                c,
+                p.qo_indptr[r] + begin,
+                p.qo_indptr[r] + end,
+                hull_of(intervals, first_pos, last_pos, kv_len),
+                tile_class.row * rows + tile_class.item,
+                tile_class.token * walks + tile_class.row_token * rows};
     }
-    draft.tile_indptr[r + 1] = static_cast<int>(draft.tiles.size());
   }
 }
 
@@ -78,10 +99,11 @@ HeadsOfClass choose_heads(const Problem& p, const Draft& draft) {
   }
   if (!any || p.mode != PlanMode::balanced || p.num_workers == 1) return result;
   // Granules of the whole batch, each as wide as its unit.
-  const int64_t granule = p.traits->granule, enough = kMinPiecesPerWorker * p.num_workers;
+  const Granule granule(p.traits->granule);
+  const int64_t enough = kMinPiecesPerWorker * p.num_workers;
   int64_t whole = 0, single = 0;
   for (const Tile& tile : draft.tiles) {
-    const int64_t pieces = std::max<int64_t>(1, (tile.hull.visible() + granule - 1) / granule);
+    const int64_t pieces = std::max(1, granule.ceil(tile.hull.visible()));
     (classes[tile.tile_class].all_kv_heads ? whole : single) += pieces;
   }
   single *= p.num_kv_heads;
@@ -102,24 +124,36 @@ double bound_makespan(const Problem& p, const Draft& draft, const HeadsOfClass& 
   const int64_t atom = p.mode == PlanMode::no_split      ? std::numeric_limits<int32_t>::max()
                        : p.mode == PlanMode::fixed_split ? p.fixed_split_size
                                                          : p.traits->granule;
+  const Granule granule(atom);
   struct Pieces {
     int64_t count = 0;
     double cost = std::numeric_limits<double>::infinity(), overhead = cost;
   } pieces[attention::kMaxTileClasses];
   double total = 0, largest = 0;
+  int units_of_tile[attention::kMaxTileClasses] = {};
+  for (size_t c = 0; c < p.traits->classes.size(); ++c) units_of_tile[c] = p.num_kv_heads / heads.heads[c];
   for (const Tile& tile : draft.tiles) {
     const Hull& hull = tile.hull;
     const int visible = hull.visible();
     const double h = heads.heads[tile.tile_class];
     const double cost = tile.overhead + tile.per_token * visible;
     total += cost * p.num_kv_heads;
-    largest = std::max(largest, h * (visible <= atom ? cost : tile.overhead + tile.per_token * static_cast<double>(atom)));
-    int64_t full = hull.end / atom - (hull.begin + atom - 1) / atom;
-    if (hull.gap_end > hull.gap_begin)
-      full -= (hull.gap_end + atom - 1) / atom - hull.gap_begin / atom;
+    int64_t full = granule.floor(hull.end) - granule.ceil(hull.begin);
+    const bool has_gap = hull.gap_end > hull.gap_begin;
+    if (has_gap) full -= granule.ceil(hull.gap_end) - granule.floor(hull.gap_begin);
+    double piece = 0;  // tokens of the largest piece when everything is cut everywhere
+    if (full > 0)
+      piece = static_cast<double>(atom);
+    else if (granule.floor(hull.begin) == granule.ceil(hull.end) - 1)
+      piece = visible;
+    else if (!has_gap) {
+      const int border = granule.floor(hull.end) * granule.size();
+      piece = std::max(border - hull.begin, hull.end - border);
+    }
+    largest = std::max(largest, h * (tile.overhead + tile.per_token * piece));
     if (full <= 0) continue;
     Pieces& of_class = pieces[tile.tile_class];
-    of_class.count += full * (p.num_kv_heads / heads.heads[tile.tile_class]);
+    of_class.count += full * units_of_tile[tile.tile_class];
     of_class.cost = std::min(of_class.cost, h * tile.per_token * static_cast<double>(atom));
     of_class.overhead = std::min(of_class.overhead, h * tile.overhead);
   }
@@ -137,8 +171,6 @@ double bound_makespan(const Problem& p, const Draft& draft, const HeadsOfClass& 
 }
 
 }  // namespace
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 Hull hull_of(std::span<const ResolvedInterval> intervals, int first_pos, int last_pos, int kv_len) {
   if (intervals.empty()) return {0, kv_len, 0, 0};
@@ -164,26 +196,16 @@ Hull hull_of(std::span<const ResolvedInterval> intervals, int first_pos, int las
   return hull;
 }
 
-int class_of(const KernelTraits& traits, int64_t fused_rows) {
-  // Requests whose fused lengths lie between the same two classes are a group, and so is their mean: the smallest
-  // class at or above it is the one that holds each of them. The choice does not depend on the batch.
-  const int n = static_cast<int>(traits.classes.size());
-  for (int c = 0; c < n; ++c)
-    if (traits.classes[static_cast<size_t>(c)].rows >= fused_rows) return c;
-  return n - 1;
-}
-
-int tile_tokens(const TileClass& tile_class, int group) { return std::max(1, tile_class.rows / group); }
-
-double item_cost(const Tile& tile, const DraftUnit& unit, int kv_begin, int kv_end) {
-  return unit.overhead + unit.per_token * tile.hull.visible(kv_begin, kv_end);
-}
-
 void lay_units(const Problem& p, Draft& draft) {
   lay_tiles(p, draft);
   const HeadsOfClass heads = choose_heads(p, draft);
   draft.lower_bound = bound_makespan(p, draft, heads);
-  draft.units.clear();
+  size_t num_units = 0;
+  int units_of_tile[attention::kMaxTileClasses] = {};
+  for (size_t c = 0; c < p.traits->classes.size(); ++c) units_of_tile[c] = p.num_kv_heads / heads.heads[c];
+  for (const Tile& tile : draft.tiles) num_units += static_cast<size_t>(units_of_tile[tile.tile_class]);
+  draft.units.resize(num_units);
+  DraftUnit* out = draft.units.data();
   for (int r = 0; r < p.num_requests; ++r) {
     const int begin = draft.tile_indptr[r], end = draft.tile_indptr[r + 1];
     if (begin == end) continue;
@@ -192,7 +214,7 @@ void lay_units(const Problem& p, Draft& draft) {
       for (int t = begin; t < end; ++t) {
         const Tile& tile = draft.tiles[t];
         const double overhead = h * tile.overhead, per_token = h * tile.per_token;
-        draft.units.push_back({t, head, head + h, 0, overhead, per_token, overhead + per_token * tile.hull.visible()});
+        *out++ = {t, head, head + h, 0, overhead, per_token, overhead + per_token * tile.hull.visible()};
       }
   }
 }

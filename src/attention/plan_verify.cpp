@@ -44,7 +44,9 @@ View view_of(const Plan::Impl& impl) {
           impl.borrowed_page_ids.empty() ? span_of<int>(impl, h.page_indices) : impl.borrowed_page_ids};
 }
 
-bool within(int64_t begin, int64_t end, size_t size) { return begin >= 0 && begin <= end && end <= static_cast<int64_t>(size); }
+bool within(int64_t begin, int64_t end, size_t size) {
+  return begin >= 0 && begin <= end && end <= static_cast<int64_t>(size);
+}
 
 // Sections of the workspace do not overlap and end within it; the plan's own bytes hold what upload copies.
 void verify_sections(const Plan::Impl& impl) {
@@ -52,17 +54,22 @@ void verify_sections(const Plan::Impl& impl) {
   ensure(own.magic == kPlanMagic && impl.placed.magic == kPlanMagic, "plan: no magic number");
   ensure(own.signature == impl.traits.signature(), "plan: another kernel's signature");
   struct Member {
-    Section PlanHeader::* section;
+    Section PlanHeader::*section;
     int64_t bytes;
   };
-  constexpr Member kMembers[] = {
-      {&PlanHeader::worker_indptr, sizeof(int)},    {&PlanHeader::items, sizeof(WorkItem)},
-      {&PlanHeader::units, sizeof(Unit)},           {&PlanHeader::rows, sizeof(PlanRow)},
-      {&PlanHeader::page_lists, sizeof(PageList)},  {&PlanHeader::partials, sizeof(Partial)},
-      {&PlanHeader::merge_groups, sizeof(MergeGroup)}, {&PlanHeader::merge_sources, sizeof(MergeSource)},
-      {&PlanHeader::qo_len, sizeof(int)},           {&PlanHeader::kv_len, sizeof(int)},
-      {&PlanHeader::page_indices, sizeof(int)},     {&PlanHeader::counters, sizeof(int)},
-      {&PlanHeader::partial_data, sizeof(float)}};
+  constexpr Member kMembers[] = {{&PlanHeader::worker_indptr, sizeof(int)},
+                                 {&PlanHeader::items, sizeof(WorkItem)},
+                                 {&PlanHeader::units, sizeof(Unit)},
+                                 {&PlanHeader::rows, sizeof(PlanRow)},
+                                 {&PlanHeader::page_lists, sizeof(PageList)},
+                                 {&PlanHeader::partials, sizeof(Partial)},
+                                 {&PlanHeader::merge_groups, sizeof(MergeGroup)},
+                                 {&PlanHeader::merge_sources, sizeof(MergeSource)},
+                                 {&PlanHeader::qo_len, sizeof(int)},
+                                 {&PlanHeader::kv_len, sizeof(int)},
+                                 {&PlanHeader::page_indices, sizeof(int)},
+                                 {&PlanHeader::counters, sizeof(int)},
+                                 {&PlanHeader::partial_data, sizeof(float)}};
   int64_t own_end = sizeof(PlanHeader), placed_end = own_end;
   for (const Member& member : kMembers) {
     const Section &a = own.*member.section, &b = impl.placed.*member.section;
@@ -87,7 +94,8 @@ void verify_requests(const View& v) {
   ensure(v.rows.size() == static_cast<size_t>(h.num_rows_q), "rows: {} of {}", v.rows.size(), h.num_rows_q);
   std::vector<char> seen(v.rows.size(), 0);
   for (const PlanRow& row : v.rows) {
-    ensure(row.q_row >= 0 && row.q_row < h.num_rows_q && !seen[row.q_row], "rows: q row {} twice or outside", row.q_row);
+    ensure(row.q_row >= 0 && row.q_row < h.num_rows_q && !seen[row.q_row], "rows: q row {} twice or outside",
+           row.q_row);
     seen[row.q_row] = 1;
     ensure(row.request >= 0 && row.request < h.num_requests, "rows: request {}", row.request);
     ensure(row.idx >= 0 && row.idx < v.qo_len[row.request], "rows: index {} of request {}", row.idx, row.request);
@@ -108,13 +116,16 @@ void verify_requests(const View& v) {
 // The keys [begin, end) of one interval that a row at `pos` sees.
 std::pair<int64_t, int64_t> seen_keys(const ResolvedInterval& interval, int pos, int kv_len) {
   int64_t begin = 0, end = kv_len;
-  const auto at = [&](const BoundTerm& t) { return int64_t{t.constant} + t.q_pos * int64_t{pos} + t.kv_len * int64_t{kv_len}; };
+  const auto at = [&](const BoundTerm& t) {
+    return int64_t{t.constant} + t.q_pos * int64_t{pos} + t.kv_len * int64_t{kv_len};
+  };
   for (int i = 0; i < interval.num_lower; ++i) begin = std::max(begin, at(interval.lower[i]));
   for (int i = 0; i < interval.num_upper; ++i) end = std::min(end, at(interval.upper[i]));
   return {begin, end};
 }
 
-void verify_units(const Plan::Impl& impl, const View& v, std::span<const int> items_of, std::span<const int> first_item) {
+void verify_units(const Plan::Impl& impl, const View& v, std::span<const int> items_of,
+                  std::span<const int> first_item) {
   const PlanHeader& h = v.header;
   const int group = h.num_qo_heads / h.num_kv_heads;
   std::vector<char> written(v.rows.size() * static_cast<size_t>(h.num_kv_heads), 0);
@@ -124,7 +135,8 @@ void verify_units(const Plan::Impl& impl, const View& v, std::span<const int> it
     const Unit& unit = v.units[u];
     ensure(within(unit.row_begin, unit.row_end, v.rows.size()) && unit.row_begin < unit.row_end, "unit {}: rows", u);
     ensure(within(unit.kv_head_begin, unit.kv_head_end, static_cast<size_t>(h.num_kv_heads)) &&
-               unit.kv_head_begin < unit.kv_head_end, "unit {}: KV heads", u);
+               unit.kv_head_begin < unit.kv_head_end,
+           "unit {}: KV heads", u);
     ensure(unit.tile_class >= 0 && unit.tile_class < static_cast<int>(impl.traits.classes.size()), "unit {}: class", u);
     const int fused = (unit.row_end - unit.row_begin) * group;
     ensure(fused <= std::max(group, impl.traits.classes[unit.tile_class].rows), "unit {}: {} fused rows in class {}", u,
@@ -166,7 +178,8 @@ void verify_units(const Plan::Impl& impl, const View& v, std::span<const int> it
     }
     // Sole items write the output; the others' partials meet in one group that covers the unit.
     if (n == 1) {
-      ensure(v.items[items_of[first]].partial == -1 && unit.merge_begin == unit.merge_end, "unit {}: writes no output", u);
+      ensure(v.items[items_of[first]].partial == -1 && unit.merge_begin == unit.merge_end, "unit {}: writes no output",
+             u);
       continue;
     }
     ensure(unit.merge_end == unit.merge_begin + 1 && within(unit.merge_begin, unit.merge_end, v.groups.size()),
@@ -185,8 +198,9 @@ void verify_units(const Plan::Impl& impl, const View& v, std::span<const int> it
       const MergeSource& source = v.sources[merge.source_begin + i];
       ensure(source.partial == v.items[items_of[first + i]].partial && source.row_offset == 0,
              "unit {}: partials are not merged in the order of keys", u);
-      ensure(source.partial >= 0 && source.partial < static_cast<int>(v.partials.size()) && !partial_used[source.partial],
-             "unit {}: partial {} twice or outside", u, source.partial);
+      ensure(
+          source.partial >= 0 && source.partial < static_cast<int>(v.partials.size()) && !partial_used[source.partial],
+          "unit {}: partial {} twice or outside", u, source.partial);
       partial_used[source.partial] = 1;
       const Partial& partial = v.partials[source.partial];
       const int64_t floats = int64_t{fused} * (unit.kv_head_end - unit.kv_head_begin) * (h.head_dim_vo + 1);

@@ -22,8 +22,9 @@ Cuts count_cuts(const Problem& p, const Draft& draft) {
     const Tile& tile = draft.tiles[unit.tile];
     cuts.partials += unit.parts;
     ++cuts.groups;
-    cuts.floats += unit.parts * partial_floats(tile.row_end - tile.row_begin,
-                                               int64_t{unit.head_end - unit.head_begin} * p.group, p.traits->head_dim_vo);
+    cuts.floats +=
+        unit.parts * partial_floats(tile.row_end - tile.row_begin, int64_t{unit.head_end - unit.head_begin} * p.group,
+                                    p.traits->head_dim_vo);
   }
   check(cuts.partials <= std::numeric_limits<int32_t>::max(), ErrorCode::invalid_argument,
         "fixed_split_size = {}: {} partials; use larger chunks or fewer requests", p.fixed_split_size, cuts.partials);
@@ -51,11 +52,11 @@ void write_units(const Problem& p, const Draft& draft, Plan::Impl& impl, char* b
     const DraftUnit& unit = draft.units[u];
     const Tile& tile = draft.tiles[unit.tile];
     const bool cut = unit.parts > 1;
-    units[u] = {tile.row_begin, tile.row_end,    unit.head_begin, unit.head_end,   tile.request,
-                0,              tile.tile_class, num_groups,      num_groups + cut};
+    units[u] = {tile.row_begin,  tile.row_end, unit.head_begin, unit.head_end, tile.request, 0,
+                tile.tile_class, num_groups,   num_groups + cut};
     if (!cut) continue;
-    groups[num_groups] = {tile.row_begin, tile.row_end,  unit.head_begin,
-                          unit.head_end,  num_partials,  num_partials + unit.parts,
+    groups[num_groups] = {tile.row_begin, tile.row_end, unit.head_begin,
+                          unit.head_end,  num_partials, num_partials + unit.parts,
                           unit.parts,     num_groups};
     ++num_groups;
     const int64_t size = partial_floats(tile.row_end - tile.row_begin,
@@ -78,7 +79,7 @@ void write_units(const Problem& p, const Draft& draft, Plan::Impl& impl, char* b
       const bool open = item.kv_end == tile.hull.end && ends_open(tile.hull, draft.kv_len[tile.request]);
       const int partial = unit.parts > 1 ? groups[written.merge_begin].source_begin + item.part : -1;
       items[i] = {item.unit, item.kv_begin, open ? kOpenEnd : item.kv_end, partial};
-      load += item_cost(tile, unit, item.kv_begin, item.kv_end);
+      load += unit.parts == 1 ? unit.cost : item_cost(tile, unit, item.kv_begin, item.kv_end);
       // Shorter lengths must not end before the last part begins.
       if (item.part == unit.parts - 1) {
         Plan::Impl::Reach& reach = impl.reach[tile.request];
@@ -120,10 +121,6 @@ void write_reach(const Problem& p, const Draft& draft, std::vector<Plan::Impl::R
 }
 
 }  // namespace
-
-int64_t partial_floats(int64_t rows, int64_t qo_heads, int head_dim_vo) {
-  return ceil_div(rows * qo_heads * (head_dim_vo + 1), 16) * 16;
-}
 
 std::span<const CopiedSection> copied_sections() {
   static constexpr CopiedSection kSections[] = {

@@ -34,7 +34,9 @@ class WorkerHeap {
     double load;
     int worker;
   };
-  static bool less(const Entry& a, const Entry& b) { return a.load < b.load || (a.load == b.load && a.worker < b.worker); }
+  static bool less(const Entry& a, const Entry& b) {
+    return a.load < b.load || (a.load == b.load && a.worker < b.worker);
+  }
   std::vector<double>& load_;
   std::vector<Entry> heap_;
 };

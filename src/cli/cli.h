@@ -1,7 +1,7 @@
 // The verbs of `weft`. Each lives in a file of its name, adds its options to the app, and sets what runs.
 //
 // Results go to stdout (one JSON object a line with --json), progress and logs to stderr.
-// Exit codes: 0 done, 1 internal error, 2 wrong usage, 3 bad input, 4 the machine lacks something.
+// Exit codes: 0 done, 1 internal error, 2 wrong usage, 3 bad input, 4 the machine lacks something, 130 Ctrl-C.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,7 +14,7 @@
 
 namespace weft::cli {
 
-enum ExitCode : int { kDone = 0, kInternal = 1, kUsage = 2, kBadInput = 3, kMachineLacks = 4 };
+enum ExitCode : int { kDone = 0, kInternal = 1, kUsage = 2, kBadInput = 3, kMachineLacks = 4, kInterrupted = 130 };
 
 struct Context {
   bool json = false;        // --json, on every verb
@@ -36,5 +36,7 @@ ExitCode exit_code_of(const Error& error);
 void print_json(const nlohmann::json& object);
 // Set by Ctrl-C; long work looks at it between steps and ends cleanly.
 extern std::atomic<bool> interrupted;
+// Clears it and listens for the next Ctrl-C; after one that nobody cleared, the next ends the process at once.
+void listen_for_interrupt();
 
 }  // namespace weft::cli

@@ -71,6 +71,11 @@ std::string source(std::string_view key) {
   return read_sound(*cache, find_key(cache, key)).text;
 }
 
+std::string object(std::string_view key) {
+  const auto cache = open_cache(false);
+  return read_sound(*cache, find_key(cache, key)).module;
+}
+
 std::vector<Entry> verify() {
   const auto cache = open_cache(false);
   std::vector<Entry> removed = describe_all(cache);

@@ -74,30 +74,47 @@ BytePairEncoder::BytePairEncoder(const Vocabulary& vocabulary, const TokenIndex&
   while (capacity < vocabulary.merges.size() * 2) capacity *= 2;
   merges_.resize(capacity);
   mask_ = capacity - 1;
-  for (size_t rank = 0; rank < vocabulary.merges.size(); ++rank)
-    add_merge(vocabulary.merges[rank], static_cast<int32_t>(rank), index);
+
+  // Start-up is mostly these look-ups. A batch is hashed first and then looked up, so that cache misses overlap; and the
+  // results usually are the tokens that follow each other, which saves their look-up.
+  constexpr size_t kBatch = 32;
+  struct Lookup {
+    std::string_view left, right;
+    uint64_t left_hash, right_hash;
+  };
+  std::array<Lookup, kBatch> batch;
+  std::string joined;
+  int32_t expected = 0;   // the token after the result before
+  for (size_t begin = 0; begin < vocabulary.merges.size(); begin += kBatch) {
+    const size_t count = std::min(kBatch, vocabulary.merges.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      const std::string_view text = vocabulary.merges[begin + i];
+      const size_t space = text.find(' ', 1);
+      check(space != std::string_view::npos && space + 1 < text.size(), ErrorCode::invalid_file,
+            "tokenizer.ggml.merges[{}] = '{}'; allowed are two tokens with a space between them", begin + i, text);
+      Lookup& lookup = batch[i];
+      lookup = {text.substr(0, space), text.substr(space + 1), 0, 0};
+      lookup.left_hash = TokenIndex::hash(lookup.left);
+      lookup.right_hash = TokenIndex::hash(lookup.right);
+      index.prefetch(lookup.left_hash);
+      index.prefetch(lookup.right_hash);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const Lookup& lookup = batch[i];
+      joined.assign(lookup.left).append(lookup.right);
+      if (expected >= vocabulary.size() || vocabulary.texts[expected] != joined) expected = index.find(joined);
+      const Merge merge{index.find(lookup.left, lookup.left_hash), index.find(lookup.right, lookup.right_hash),
+                        static_cast<int32_t>(begin + i), expected};
+      check(merge.left >= 0 && merge.right >= 0 && merge.result >= 0, ErrorCode::invalid_file,
+            "tokenizer.ggml.merges[{}] = '{}': '{}' is not among tokenizer.ggml.tokens", begin + i,
+            vocabulary.merges[begin + i], merge.left < 0 ? lookup.left : merge.right < 0 ? lookup.right : joined);
+      add_merge(merge);
+      ++expected;
+    }
+  }
 }
 
-void BytePairEncoder::add_merge(std::string_view text, int32_t rank, const TokenIndex& index) {
-  const size_t space = text.find(' ', 1);
-  check(space != std::string_view::npos && space + 1 < text.size(), ErrorCode::invalid_file,
-        "tokenizer.ggml.merges[{}] = '{}'; allowed are two tokens with a space between them", rank, text);
-  const std::string_view left = text.substr(0, space), right = text.substr(space + 1);
-  char joined[256];
-  std::string long_joined;
-  std::string_view whole;
-  if (text.size() <= sizeof joined) {
-    char* end = std::copy(left.begin(), left.end(), joined);
-    end = std::copy(right.begin(), right.end(), end);
-    whole = {joined, static_cast<size_t>(end - joined)};
-  } else {
-    long_joined.append(left).append(right);
-    whole = long_joined;
-  }
-  Merge merge{index.find(left), index.find(right), rank, index.find(whole)};
-  check(merge.left >= 0 && merge.right >= 0 && merge.result >= 0, ErrorCode::invalid_file,
-        "tokenizer.ggml.merges[{}] = '{}': '{}' is not among tokenizer.ggml.tokens", rank, text,
-        merge.left < 0 ? left : merge.right < 0 ? right : whole);
+void BytePairEncoder::add_merge(const Merge& merge) {
   uint64_t slot = hash_pair(merge.left, merge.right) & mask_;
   for (; merges_[slot].left >= 0; slot = (slot + 1) & mask_)
     if (merges_[slot].left == merge.left && merges_[slot].right == merge.right) return;  // the better rank stays

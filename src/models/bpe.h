@@ -31,7 +31,7 @@ class BytePairEncoder {
     int32_t id, previous, next;
   };
 
-  void add_merge(std::string_view text, int32_t rank, const TokenIndex& index);
+  void add_merge(const Merge& merge);
   const Merge* find(int32_t left, int32_t right) const;
   void merge_short(std::vector<int32_t>& ids, size_t begin) const;
   void merge_long(std::vector<int32_t>& ids, size_t begin) const;

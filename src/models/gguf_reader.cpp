@@ -249,7 +249,18 @@ class HeaderReader {
     if (count > left() / sizeof(uint64_t))
       invalid("{}: array length is {} strings; the file has {} bytes left", here(), count, left());
     const uint64_t begin = at_;
-    for (uint64_t i = 0; i < count; ++i) string("array element");
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t ready = loaded_ - at_;  // a vocabulary's strings mostly lie in memory by now
+      uint64_t size = 0;
+      if (ready >= sizeof size) {
+        std::memcpy(&size, header_.get() + at_, sizeof size);
+        if (size <= ready - sizeof size) {
+          at_ += sizeof size + size;
+          continue;
+        }
+      }
+      string("array element");
+    }
     return {static_cast<uint32_t>(begin), static_cast<uint32_t>(at_ - begin)};
   }
 

@@ -150,9 +150,9 @@ bool ModelFile::has(std::string_view key) const { return impl_->gguf.find(key) !
 int64_t ModelFile::get_int(std::string_view key) const {
   const GgufValue& found = impl_->integers(key, false);
   int64_t value = 0;
-  check(load_integer(found.type, impl_->gguf.text(found.data).data(), 0, value), ErrorCode::invalid_file,
-        "{}: metadata {} is {}; allowed are integers up to {}", path(), quoted(key), static_cast<uint64_t>(value),
-        std::numeric_limits<int64_t>::max());
+  const bool fits = load_integer(found.type, impl_->gguf.text(found.data).data(), 0, value);
+  check(fits, ErrorCode::invalid_file, "{}: metadata {} is {}; allowed are integers up to {}", path(), quoted(key),
+        static_cast<uint64_t>(value), std::numeric_limits<int64_t>::max());
   return value;
 }
 
@@ -202,8 +202,9 @@ std::vector<int32_t> ModelFile::get_ints(std::string_view key) const {
   std::vector<int32_t> result(found.count);
   for (uint64_t i = 0; i < found.count; ++i) {
     int64_t value = 0;
-    check(load_integer(found.type, from, i, value) && std::in_range<int32_t>(value), ErrorCode::invalid_file,
-          "{}: metadata {}: element {} does not fit into 32 bits", path(), quoted(key), i);
+    const bool fits = load_integer(found.type, from, i, value) && std::in_range<int32_t>(value);
+    check(fits, ErrorCode::invalid_file, "{}: metadata {}: element {} does not fit into 32 bits", path(), quoted(key),
+          i);
     result[i] = static_cast<int32_t>(value);
   }
   return result;

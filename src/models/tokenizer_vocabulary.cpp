@@ -6,27 +6,6 @@
 #include "base/check.h"
 
 namespace weft {
-namespace {
-
-uint64_t hash_text(std::string_view text) {
-  constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15ull;
-  uint64_t state = text.size() * kMultiplier;
-  const char* at = text.data();
-  size_t left = text.size();
-  for (; left >= 8; at += 8, left -= 8) {
-    uint64_t word;
-    std::memcpy(&word, at, 8);
-    state = (state ^ word) * kMultiplier;
-    state ^= state >> 32;
-  }
-  uint64_t tail = 0;
-  std::memcpy(&tail, at, left);
-  state = (state ^ tail) * kMultiplier;
-  return state ^ state >> 29;
-}
-
-}  // namespace
-
 TokenTexts::TokenTexts(const std::vector<std::string>& texts) {
   size_t bytes = 0;
   for (const std::string& text : texts) bytes += text.size();
@@ -40,22 +19,41 @@ TokenTexts::TokenTexts(const std::vector<std::string>& texts) {
   }
 }
 
+uint64_t TokenIndex::hash(std::string_view text) {
+  constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15ull;
+  uint64_t state = text.size() * kMultiplier;
+  const char* at = text.data();
+  size_t left = text.size();
+  for (; left >= 8; at += 8, left -= 8) {
+    uint64_t word;
+    std::memcpy(&word, at, 8);
+    state = (state ^ word) * kMultiplier;
+    state ^= state >> 32;
+  }
+  uint64_t tail = 0;
+  for (size_t i = 0; i < left; ++i) tail |= uint64_t{static_cast<uint8_t>(at[i])} << (8 * i);
+  state = (state ^ tail) * kMultiplier;
+  return state ^ state >> 29;
+}
+
 TokenIndex::TokenIndex(const TokenTexts& texts) : texts_(texts) {
   size_t capacity = 16;
   while (capacity < static_cast<size_t>(texts.size()) * 2) capacity *= 2;
-  slots_.assign(capacity, -1);
+  slots_.resize(capacity);
   mask_ = capacity - 1;
   for (int32_t id = 0; id < texts.size(); ++id) {
-    const std::string_view text = texts[id];
-    uint64_t slot = hash_text(text) & mask_;
-    while (slots_[slot] >= 0 && texts[slots_[slot]] != text) slot = (slot + 1) & mask_;
-    if (slots_[slot] < 0) slots_[slot] = id;
+    const uint64_t text_hash = hash(texts[id]);
+    if (find(texts[id], text_hash) >= 0) continue;
+    uint64_t slot = text_hash & mask_;
+    while (slots_[slot].id >= 0) slot = (slot + 1) & mask_;
+    slots_[slot] = {id, static_cast<uint32_t>(text_hash >> 32)};
   }
 }
 
-int32_t TokenIndex::find(std::string_view text) const {
-  for (uint64_t slot = hash_text(text) & mask_; slots_[slot] >= 0; slot = (slot + 1) & mask_)
-    if (texts_[slots_[slot]] == text) return slots_[slot];
+int32_t TokenIndex::find(std::string_view text, uint64_t text_hash) const {
+  const auto tag = static_cast<uint32_t>(text_hash >> 32);
+  for (uint64_t slot = text_hash & mask_; slots_[slot].id >= 0; slot = (slot + 1) & mask_)
+    if (slots_[slot].tag == tag && texts_[slots_[slot].id] == text) return slots_[slot].id;
   return -1;
 }
 

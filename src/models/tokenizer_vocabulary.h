@@ -53,11 +53,21 @@ void check_vocabulary(const Vocabulary& vocabulary);
 class TokenIndex {
  public:
   explicit TokenIndex(const TokenTexts& texts);
-  int32_t find(std::string_view text) const;   // -1: none
+  int32_t find(std::string_view text) const { return find(text, hash(text)); }   // -1: none
+
+  // For many look-ups: hash them all, prefetch, then find, so that the misses overlap.
+  static uint64_t hash(std::string_view text);
+  void prefetch(uint64_t text_hash) const { __builtin_prefetch(&slots_[text_hash & mask_]); }
+  int32_t find(std::string_view text, uint64_t text_hash) const;
 
  private:
+  // The upper half of the hash tells most other texts apart without reading them.
+  struct Slot {
+    int32_t id = -1;
+    uint32_t tag = 0;
+  };
   const TokenTexts& texts_;
-  std::vector<int32_t> slots_;
+  std::vector<Slot> slots_;
   uint64_t mask_ = 0;
 };
 

@@ -137,6 +137,17 @@ TEST_F(BuildTest, HidesWhatAModuleDoesNotExport) {
   EXPECT_EQ(build(request)->symbol("inner"), nullptr);
 }
 
+TEST_F(BuildTest, CompilesWithTheSanitizersOfThisBuild) {
+  Request request = request_of(0);
+  request.text += "extern \"C\" __attribute__((visibility(\"default\"))) void put(int* p, int x) { *p = 2 * x; }\n";
+  build(request);
+  const std::string module = object(list().at(0).key);
+  constexpr std::string_view kSanitizers = WEFT_SANITIZE;
+  EXPECT_EQ(contains(module, "__asan_report_store4"), contains(kSanitizers, "address"));
+  EXPECT_EQ(contains(module, "__ubsan_handle_mul_overflow"), contains(kSanitizers, "undefined"));
+  EXPECT_EQ(contains(module, "__tsan_write4"), contains(kSanitizers, "thread"));
+}
+
 TEST_F(BuildTest, KnowsTheRealCompilerByItsContentAndRemembersIt) {
   const ScopedEnv real("WEFT_CXX", WEFT_TEST_CXX);
   const Compiler first = compiler();

@@ -48,6 +48,7 @@ TEST_F(InspectTest, ShowsTheTextUnderAUniquePrefix) {
   const auto keys = build_days(2);
   EXPECT_EQ(source(keys[0]), text_of(1));
   EXPECT_EQ(source(keys[1].substr(0, 12)), text_of(2));
+  EXPECT_EQ(answer_of(Module::load(object(keys[1].substr(0, 12)), "again")), 2);
   for (const std::string& wrong : {std::string("abc"), std::string(), std::string(12, 'x'), keys[0] + "0"}) {
     const Error error = error_of([&] { source(wrong); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << wrong;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <stdexcept>
@@ -33,9 +32,11 @@ T load(const unsigned char* from) {
 class FileImage {
  public:
   explicit FileImage(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
+    std::ifstream in(path, std::ios::binary | std::ios::ate);
     if (!in) throw std::runtime_error("reference: cannot open " + path);
-    bytes_.assign(std::istreambuf_iterator<char>(in), {});
+    bytes_.resize(static_cast<size_t>(in.tellg()));
+    in.seekg(0).read(bytes_.data(), static_cast<std::streamsize>(bytes_.size()));
+    if (!in) throw std::runtime_error("reference: cannot read " + path);
     at_ = reinterpret_cast<const unsigned char*>(bytes_.data());
     const unsigned char* begin = at_;
     at_ += 8;  // magic and version

@@ -16,23 +16,40 @@ namespace weft {
 
 inline constexpr uint32_t kSleepers = 1;
 
-// How long one waiter spins before it sleeps. A spin that ends with what was waited for has paid; one that does not
-// has only kept a CPU from a neighbour, or from the very worker that is waited for. So the budget halves with every
-// spin in vain and doubles with every one that paid; now and then a full spin tries whether the neighbour is gone.
-class SpinBudget {
+// How long the waiting workers of a team spin before they sleep. A spin that ends with what was waited for has paid;
+// one that does not has only kept a CPU from a neighbour, or from the very worker that is waited for. So the team is
+// patient as long as two of three long spins pay. Impatient, it sleeps soon; but then every wait lasts as long as
+// waking does, and looks as if spinning were in vain: so after a while patience is tried again.
+class SpinPolicy {
  public:
-  static constexpr int64_t kMinNs = 2'000;
-  static constexpr int64_t kMaxNs = 50'000;
-  static constexpr int kProbe = 64;
+  static constexpr int64_t kPatientNs = 50'000;
+  static constexpr int64_t kImpatientNs = 2'000;
 
-  explicit SpinBudget(int64_t max_ns = kMaxNs) : max_ns_(max_ns), ns_(max_ns) {}
-  int64_t next_ns() { return ++waits_ % kProbe == 0 ? max_ns_ : ns_; }
-  void paid() { ns_ = std::min(max_ns_, 2 * ns_); }
-  void in_vain() { ns_ = std::max(std::min(kMinNs, max_ns_), ns_ / 2); }
+  // crowded: there are more workers than CPUs, and patience never pays.
+  SpinPolicy(int num_workers, bool crowded)
+      : most_(16 * num_workers),
+        least_(crowded ? INT_MIN / 2 : -32 * num_workers),
+        patience_(crowded ? least_ : most_) {}
+
+  bool patient() const { return patience_.load(std::memory_order_relaxed) > 0; }
+  // Of a long spin. Workers may overwrite each other's count: it is a tendency.
+  void paid() { set(std::min(get() + 1, most_)); }
+  void in_vain(bool was_patient) {
+    const int patience = get();
+    if (was_patient) {
+      set(patience > 2 ? patience - 2 : least_);
+    } else {
+      set(patience == -1 ? kTrial : patience + 1);
+    }
+  }
 
  private:
-  int64_t max_ns_, ns_;
-  int waits_ = 0;
+  static constexpr int kTrial = 6;  // three spins in vain end it
+  int get() const { return patience_.load(std::memory_order_relaxed); }
+  void set(int patience) { patience_.store(patience, std::memory_order_relaxed); }
+
+  const int most_, least_;
+  std::atomic<int> patience_;  // above 0: patient; below: how many more impatient waits in vain until a trial
 };
 
 inline void relax_cpu() {
@@ -45,9 +62,9 @@ inline void relax_cpu() {
 
 // Returns once done(word) holds; everything written before the word was changed is then visible.
 template <class Done>
-void wait_until(std::atomic<uint32_t>& word, SpinBudget& budget, Done done) {
-  constexpr int kChecksPerClock = 32;
+void wait_until(std::atomic<uint32_t>& word, SpinPolicy& policy, Done done) {
   auto spin = [&] {
+    constexpr int kChecksPerClock = 32;
     for (int i = 0; i < kChecksPerClock; ++i) {
       if (done(word.load(std::memory_order_acquire))) return true;
       relax_cpu();
@@ -56,11 +73,15 @@ void wait_until(std::atomic<uint32_t>& word, SpinBudget& budget, Done done) {
   };
   if (spin()) return;
   using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + std::chrono::nanoseconds(budget.next_ns());
+  const bool patient = policy.patient();
+  const auto end = Clock::now() + std::chrono::nanoseconds(patient ? SpinPolicy::kPatientNs : SpinPolicy::kImpatientNs);
   do {
-    if (spin()) return budget.paid();
+    if (spin()) {
+      if (patient) policy.paid();
+      return;
+    }
   } while (Clock::now() < end);
-  budget.in_vain();
+  policy.in_vain(patient);
   for (uint32_t value = word.load(std::memory_order_acquire); !done(value);
        value = word.load(std::memory_order_acquire)) {
     if (!(value & kSleepers) && !word.compare_exchange_weak(value, value | kSleepers, std::memory_order_acq_rel))

@@ -29,6 +29,7 @@ constexpr uint32_t kOne = 2;
 constexpr uint32_t kPhase = 1u << 12;
 constexpr uint32_t phase_of(uint32_t word) { return word & ~(kPhase - 1); }
 constexpr int kMaxWorkers = 1024;
+constexpr size_t kLinePair = 128;  // some CPUs fetch cache lines in pairs
 
 // Thrown out of barrier() where it would wait for a worker whose job has failed. Never the error that run reports:
 // that one was recorded before.
@@ -54,13 +55,13 @@ class Team {
   void barrier();
 
  private:
-  struct alignas(64) Post {
+  struct alignas(kLinePair) Post {
     std::atomic<uint32_t> generation{0};
     Call call = nullptr;  // null: the team ends
     const void* job = nullptr;
     uint32_t finish_at = 0;
   };
-  struct alignas(64) Line {
+  struct alignas(kLinePair) Line {
     std::atomic<uint32_t> word{0};
   };
   // What a fork may catch in the middle of something; made anew in the child.
@@ -73,11 +74,10 @@ class Team {
     Line finished;  // kOne for every job that a worker other than 0 has ended
     Line barrier;
   };
-  struct alignas(64) Worker {
+  struct Worker {
     Team* team = nullptr;
     int index = 0;
     uint32_t seen = 0;  // the generation when it started
-    SpinBudget for_job, for_others;
   };
 
   void start_threads();
@@ -98,6 +98,7 @@ class Team {
   static Registry& registry();
 
   const int num_workers_;
+  alignas(kLinePair) SpinPolicy spin_policy_;
   State state_;
   uint32_t finish_at_ = 0;
   std::vector<Worker> workers_;
@@ -119,14 +120,13 @@ Team::Registry::Registry() {
                  });
 }
 
-Team::Team(int num_workers) : num_workers_(num_workers), workers_(static_cast<size_t>(num_workers)) {
-  // With more workers than CPUs, whoever spins keeps another from running.
-  const bool crowded = num_workers > cpu_info().num_cpus;
+Team::Team(int num_workers)
+    : num_workers_(num_workers),
+      spin_policy_(num_workers, num_workers > cpu_info().num_cpus),
+      workers_(static_cast<size_t>(num_workers)) {
   for (int i = 0; i < num_workers; ++i) {
-    Worker& worker = workers_[static_cast<size_t>(i)];
-    worker.team = this;
-    worker.index = i;
-    if (crowded) worker.for_job = worker.for_others = SpinBudget(SpinBudget::kMinNs);
+    workers_[static_cast<size_t>(i)].team = this;
+    workers_[static_cast<size_t>(i)].index = i;
   }
   threads_.reserve(workers_.size());
   std::scoped_lock lock(registry().mutex);
@@ -177,7 +177,7 @@ void* Team::thread_main(void* argument) {
   Post& post = team.state_.post;
   uint32_t seen = worker.seen;
   for (;;) {
-    wait_until(post.generation, worker.for_job, [&](uint32_t value) { return (value & ~kSleepers) != seen; });
+    wait_until(post.generation, team.spin_policy_, [&](uint32_t value) { return (value & ~kSleepers) != seen; });
     seen += kOne;
     if (post.call == nullptr) return nullptr;
     const uint32_t finish_at = post.finish_at;
@@ -216,7 +216,7 @@ void Team::run(Call call, const void* job) {
          "a job forked and returned in the child, where the team's other workers are not");
   std::atomic<uint32_t>& finished = state_.finished.word;
   const uint32_t finish_at = finish_at_;
-  wait_until(finished, workers_[0].for_others, [&](uint32_t value) { return (value & ~kSleepers) == finish_at; });
+  wait_until(finished, spin_policy_, [&](uint32_t value) { return (value & ~kSleepers) == finish_at; });
   if (finished.load(std::memory_order_relaxed) & kSleepers) finished.fetch_and(~kSleepers, std::memory_order_relaxed);
   if (state_.failed.load(std::memory_order_relaxed)) {
     state_.failed.store(false, std::memory_order_relaxed);
@@ -274,8 +274,7 @@ void Team::barrier() {
     wake_sleepers(word, word.exchange(phase + kPhase, std::memory_order_acq_rel));
     return;
   }
-  wait_until(word, workers_[static_cast<size_t>(t_current.worker)].for_others,
-             [&](uint32_t value) { return phase_of(value) != phase; });
+  wait_until(word, spin_policy_, [&](uint32_t value) { return phase_of(value) != phase; });
   if (state_.failed.load(std::memory_order_acquire)) throw BarrierBroken();
 }
 

@@ -1,11 +1,12 @@
 // y = x W^T with weights packed once: one family from one row (GEMV) to hundreds, in three precisions.
 //
-//   PackedLinear w = pack_linear(source, Precision::standard, team);
-//   linear(w, x, rows, y, scratch, team);
+//   PackedLinear w = pack_linear(sources, Precision::standard, current_isa(), team);
+//   linear(w, x, rows, w.cols(), y, w.rows(), scratch, team);
 //
 // Weights keep their bits: quantised blocks stay integers with their scales, F32 and BF16 stay floats.
 // Activations: exact fp32; standard int16 a row (or hi + lo int8 where the machine has VNNI) against quantised
-// weights, bf16 or fp32 against float ones; fast int8 a block of 32.
+// weights, bf16 or fp32 against float ones; fast int8 a block of 32 (docs/precision.md).
+// A row of y does not depend on how many rows are computed with it, nor on the number of workers.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ namespace weft::gemm {
 
 struct WeightSource {
   WeightType type = WeightType::f32;
-  int64_t rows = 0, cols = 0;                     // outputs, inputs; cols a multiple of 32 when quantised
+  int64_t rows = 0, cols = 0;  // outputs, inputs; cols a multiple of 32 when quantised
   // Reads rows [begin, end) in file layout into `to`. Called from several threads.
   std::function<void(int64_t begin, int64_t end, void* to)> read;
 };
@@ -38,15 +39,34 @@ class PackedLinear {
   Impl& impl() const { return *impl_; }
 
  private:
-  friend PackedLinear pack_linear(std::span<const WeightSource>, Precision, Isa, WorkerTeam&);
+  friend PackedLinear pack_linear(std::span<const WeightSource>, Precision, Isa, WorkerTeam&, void*);
   std::unique_ptr<Impl> impl_;
 };
 
 // Several sources with the same cols become one matrix, their rows one after another (fused q, k, v; gate and up).
-PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precision, Isa isa, WorkerTeam& team);
+// The weights go to `memory` (packed_bytes, 64-byte aligned, outlives the result), or else to memory of their own.
+// Throws Error(invalid_shape), and what `read` throws.
+PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precision, Isa isa, WorkerTeam& team,
+                         void* memory = nullptr);
+size_t packed_bytes(std::span<const WeightSource> sources, Isa isa);  // a multiple of 64
+
+// Memory that linear works in; it grows to what the largest call needs. One call at a time may use it.
+class Scratch {
+ public:
+  Scratch();
+  ~Scratch();
+  Scratch(Scratch&&) noexcept;
+  Scratch& operator=(Scratch&&) noexcept;
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
 
 // x [m, cols] fp32 with row stride ldx, y [m, rows] fp32 with row stride ldy.
-void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx, float* y, int64_t ldy, WorkerTeam& team);
+void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx, float* y, int64_t ldy,
+            Scratch& scratch, WorkerTeam& team);
 // Copies row `row` as fp32: embedding look-up from a matrix that is also the output head.
 void read_row(const PackedLinear& weights, int64_t row, float* to);
 

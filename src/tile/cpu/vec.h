@@ -47,7 +47,8 @@ WEFT_INLINE void store_u32(void* p, U32 v) { *static_cast<U32Memory*>(p) = v; }
 WEFT_INLINE U16 load_u16(const void* p) { return *static_cast<const U16Memory*>(p); }
 WEFT_INLINE void store_u16(void* p, U16 v) { *static_cast<U16Memory*>(p) = v; }
 
-WEFT_INLINE F32 broadcast(float x) { return F32{} + x; }
+// x - 0 is x, and compilers know it (-0 + 0 is not -0).
+WEFT_INLINE F32 broadcast(float x) { return x - F32{}; }
 WEFT_INLINE U32 broadcast(unsigned x) { return U32{} + x; }
 // The compiler contracts it where the machine has it (-ffp-contract=fast).
 WEFT_INLINE F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
@@ -55,7 +56,8 @@ WEFT_INLINE F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
 WEFT_INLINE F32 as_f32(U32 v) { return reinterpret_cast<F32>(v); }
 WEFT_INLINE U32 as_u32(F32 v) { return reinterpret_cast<U32>(v); }
 
-WEFT_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+// Into the second-level cache: what is fetched ahead is larger than the first.
+WEFT_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 // ---------------------------------------------------------------- lanes
 

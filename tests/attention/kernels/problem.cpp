@@ -20,9 +20,10 @@ uint16_t fp16_bits(double value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const double x = std::abs(value);
   if (x >= 65520) return sign | 0x7c00;
+  if (x == 0) return sign;
   int exponent = 0;
   std::frexp(x, &exponent);
-  const int shift = std::max(exponent - 11, -24);   // ulp is 2^shift
+  const int shift = std::max(exponent - 11, -24);  // ulp is 2^shift
   const double units = std::nearbyint(std::ldexp(x, -shift));
   if (shift == -24) return static_cast<uint16_t>(sign | static_cast<int>(units));
   return static_cast<uint16_t>(sign | (((shift + 24) << 10) + static_cast<int>(units)));
@@ -45,7 +46,7 @@ TensorView make_tensor(std::vector<char>& storage, DType dtype, const std::vecto
     strides[a] = extent;
     extent *= shape[a];
   }
-  storage.assign(static_cast<size_t>(std::max<int64_t>(extent, 1) * bytes_of(dtype)), '\xff');   // NaN in every type
+  storage.assign(static_cast<size_t>(std::max<int64_t>(extent, 1) * bytes_of(dtype)), '\xff');  // NaN in every type
   return {storage.data(), dtype, shape, strides};
 }
 
@@ -85,10 +86,12 @@ double get(const void* from, DType dtype, int64_t index) {
 std::string to_string(const Case& c) {
   std::string lengths;
   for (const auto& [qo, kv] : c.lengths) lengths += fmt::format("({},{})", qo, kv);
-  return fmt::format("q {} kv {} o {} form {} {} page {} group {} kv_heads {} dims {}/{} mask {} window {} strided {} 5d {} {}",
-                     weft::to_string(c.q_dtype), weft::to_string(c.kv_dtype), weft::to_string(c.o_dtype),
-                     static_cast<int>(c.form), c.layout == Layout::nhd ? "nhd" : "hnd", c.page_size, c.group, c.kv_heads,
-                     c.head_dim_qk, c.head_dim_vo, static_cast<int>(c.mask), c.window, c.strided, c.five_d, lengths);
+  return fmt::format(
+      "q {} kv {} o {} form {} {} page {} group {} kv_heads {} dims {}/{} mask {} window {} sinks {} strided {} 5d {} "
+      "{}",
+      weft::to_string(c.q_dtype), weft::to_string(c.kv_dtype), weft::to_string(c.o_dtype), static_cast<int>(c.form),
+      c.layout == Layout::nhd ? "nhd" : "hnd", c.page_size, c.group, c.kv_heads, c.head_dim_qk, c.head_dim_vo,
+      static_cast<int>(c.mask), c.window, c.sinks, c.strided, c.five_d, lengths);
 }
 
 Problem::Problem(const Case& c) : case_(c), random_(c.seed) {
@@ -102,6 +105,10 @@ Problem::Problem(const Case& c) : case_(c), random_(c.seed) {
   spec_.mask = c.mask;
   spec_.sliding_window = c.window >= -1;
   spec_.variant = c.variant;
+  if (c.sinks > 0)
+    spec_.variant.intervals = {
+        {.upper = {{.constant = c.sinks}, {.q_pos = true, .constant = 1}}},
+        {.lower = {{.q_pos = true, .constant = -10}}, .upper = {{.q_pos = true, .constant = 1}}}};
   for (const auto& [qo, kv] : c.lengths) {
     qo_indptr_.push_back(qo_indptr_.back() + qo);
     kv_indptr_.push_back(kv_indptr_.back() + kv);
@@ -119,7 +126,8 @@ Problem::Problem(const Case& c) : case_(c), random_(c.seed) {
   o_view_ = make_tensor(o_, c.o_dtype, {rows, heads, c.head_dim_vo}, c.strided);
   const int64_t lse_stride = heads + (c.strided ? 3 : 0);
   lse_.resize(static_cast<size_t>(std::max<int64_t>(rows * lse_stride, 1)));
-  lse_view_ = TensorView(lse_.data(), DType::fp32, std::vector<int64_t>{rows, heads}, std::vector<int64_t>{lse_stride, 1});
+  lse_view_ =
+      TensorView(lse_.data(), DType::fp32, std::vector<int64_t>{rows, heads}, std::vector<int64_t>{lse_stride, 1});
   poison_outputs();
   if (c.form == KvForm::paged) make_pages();
   make_cache();
@@ -133,7 +141,7 @@ void Problem::make_pages() {
     page_indptr_.push_back(page_indptr_.back() + pages);
     last_page_len_.push_back(pages == 0 ? 0 : len - (pages - 1) * page_size);
   }
-  num_pages_ = page_indptr_.back() + 4;   // the rest is dead
+  num_pages_ = page_indptr_.back() + 4;  // the rest is dead
   std::vector<int32_t> ids(static_cast<size_t>(num_pages_));
   std::iota(ids.begin(), ids.end(), 0);
   std::shuffle(ids.begin(), ids.end(), random_);
@@ -144,7 +152,10 @@ bool Problem::hidden(size_t request, int token) const {
   const auto [qo_len, kv_len] = case_.lengths[request];
   for (int i = 0; i < qo_len; ++i) {
     const int pos = kv_len - qo_len + i;
-    if ((case_.mask != Mask::causal || token <= pos) && (case_.window < 0 || token >= pos - case_.window)) return false;
+    const bool causal = case_.mask == Mask::causal || case_.sinks > 0;
+    if ((!causal || token <= pos) && (case_.window < 0 || token >= pos - case_.window) &&
+        (case_.sinks == 0 || token < case_.sinks || token >= pos - 10))
+      return false;
   }
   return true;
 }
@@ -154,8 +165,11 @@ void Problem::make_cache() {
   const bool nhd = c.layout == Layout::nhd;
   const auto batch = static_cast<int64_t>(c.lengths.size());
   const auto shape = [&](int64_t dim) -> std::vector<int64_t> {
-    const int64_t tokens = c.form == KvForm::paged ? c.page_size : c.form == KvForm::padded ? max_kv_len_ : kv_indptr_.back() + 3;
-    std::vector<int64_t> s = nhd ? std::vector<int64_t>{tokens, c.kv_heads, dim} : std::vector<int64_t>{c.kv_heads, tokens, dim};
+    const int64_t tokens = c.form == KvForm::paged    ? c.page_size
+                           : c.form == KvForm::padded ? max_kv_len_
+                                                      : kv_indptr_.back() + 3;
+    std::vector<int64_t> s =
+        nhd ? std::vector<int64_t>{tokens, c.kv_heads, dim} : std::vector<int64_t>{c.kv_heads, tokens, dim};
     if (c.form != KvForm::ragged) s.insert(s.begin(), c.form == KvForm::paged ? num_pages_ : batch);
     return s;
   };
@@ -184,7 +198,8 @@ void Problem::make_cache() {
         }
         for (int64_t h = 0; h < c.kv_heads; ++h)
           for (int64_t d = 0; d < view.shape(2); ++d)
-            put(view.data(), c.kv_dtype, nhd ? offset(view, {token, h, d}) : offset(view, {h, token, d}), normal(random_));
+            put(view.data(), c.kv_dtype, nhd ? offset(view, {token, h, d}) : offset(view, {h, token, d}),
+                normal(random_));
       }
     }
 }
@@ -236,7 +251,8 @@ AttentionTensors Problem::tensors() {
     t.tensors.push_back({"mask_indptr", TensorView(mask_indptr_.data(), DType::int64, {size(mask_indptr_)})});
   } else if (case_.mask == Mask::custom_packed) {
     t.tensors.push_back({"mask", TensorView(packed_mask_.data(), DType::uint8, {size(packed_mask_)})});
-    t.tensors.push_back({"mask_indptr", TensorView(packed_mask_indptr_.data(), DType::int64, {size(packed_mask_indptr_)})});
+    t.tensors.push_back(
+        {"mask_indptr", TensorView(packed_mask_indptr_.data(), DType::int64, {size(packed_mask_indptr_)})});
   }
   return t;
 }
@@ -285,7 +301,8 @@ std::string Problem::compare(DType compute) const {
       complain(fmt::format("element {} between the rows of o was written", i));
   for (int64_t i = 0; i < static_cast<int64_t>(lse_.size()); ++i) {
     const bool inside = rows > 0 && i % lse_view_.stride(0) < heads;
-    if (!inside && !std::isnan(lse_[static_cast<size_t>(i)])) complain(fmt::format("element {} between the rows of lse was written", i));
+    if (!inside && !std::isnan(lse_[static_cast<size_t>(i)]))
+      complain(fmt::format("element {} between the rows of lse was written", i));
   }
   if (wrong > 4) report += fmt::format("and {} more\n", wrong - 4);
   return report;
@@ -303,7 +320,8 @@ std::vector<std::vector<int>> pairwise(const std::vector<int>& levels, unsigned 
       left += open[a][b].size();
     }
   const auto at = [&](size_t a, size_t b, int la, int lb) -> char& {
-    return a < b ? open[a][b][static_cast<size_t>(la * levels[b] + lb)] : open[b][a][static_cast<size_t>(lb * levels[a] + la)];
+    return a < b ? open[a][b][static_cast<size_t>(la * levels[b] + lb)]
+                 : open[b][a][static_cast<size_t>(lb * levels[a] + la)];
   };
   std::vector<std::vector<int>> rows;
   while (left > 0) {

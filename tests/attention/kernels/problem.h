@@ -21,13 +21,14 @@ struct Case {
   int group = 1, kv_heads = 1;
   int head_dim_qk = 64, head_dim_vo = 64;
   Mask mask = Mask::none;
-  int window = -2;                                // -2: no sliding window in the spec
+  int window = -2;  // -2: no sliding window in the spec
+  int sinks = 0;    // > 0: the first keys and the last 11, as two intervals
   Variant variant = {};
   std::vector<std::pair<int, int>> lengths = {};  // (qo_len, kv_len) of each request
   bool strided = false;                           // gaps between tokens, heads and rows
   bool five_d = false;                            // paged: one tensor for K and V
   double query_scale = 1;
-  std::vector<ScalarArg> scalars = {};            // of the variant
+  std::vector<ScalarArg> scalars = {};  // of the variant
   std::vector<TensorArg> tensors = {};
   unsigned seed = 1;
 };

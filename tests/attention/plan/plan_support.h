@@ -21,11 +21,11 @@ struct Batch {
   std::vector<ScalarArg> scalars;
   const PlanBounds* bounds = nullptr;
   bool borrow_page_ids = false;
-  int64_t max_kv_len = 0;                 // padded; 0: the largest
+  int64_t max_kv_len = 0;  // padded; 0: the largest
 
-  PlanInput input();                      // valid until the batch changes
+  PlanInput input();  // valid until the batch changes
   std::vector<int32_t> qo_indptr, kv_indptr, page_ids, last_page_len, kv_len;
-  int64_t num_pages = 0;                  // of the pool; 0: as many as are listed
+  int64_t num_pages = 0;  // of the pool; 0: as many as are listed
 };
 
 enum class Keys { all, causal, window, sink_and_window, prefix };

@@ -73,8 +73,8 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.direct_query = carver.take<float>(b.direct ? states * direct_query_size(dqk) : 0);
   b.scores = carver.take<float>(states * b.ld_scores);
   b.probs = carver.take<unsigned short>(args.compute_bf16 ? states * b.ld_scores : 0);
-  b.keys = carver.take<float>(packed * dqk);
-  b.values = carver.take<float>(packed * b.ld_o);
+  b.keys = carver.take<float>(packed / kPanel * panel_stride(dqk));
+  b.values = carver.take<float>(b.ld_o / kPanel * panel_stride(b.direct ? 0 : b.tokens));
   for (int i = 0; i < 2; ++i) {
     b.key_rows[i] = carver.take<const char*>(tokens);
     b.value_rows[i] = carver.take<const char*>(tokens);
@@ -307,7 +307,7 @@ void Item::attend_packed(int head) {
     multiply({.a = b_.query,
               .lda = dqk / per_unit,
               .b = b_.keys,
-              .panel_stride = static_cast<long long>(dqk / per_unit) * kPanel,
+              .stride = panel_stride(dqk / per_unit),
               .units = dqk / per_unit,
               .c = b_.scores,
               .ldc = b_.ld_scores,
@@ -321,7 +321,7 @@ void Item::attend_packed(int head) {
     multiply({.a = args_.compute_bf16 ? reinterpret_cast<const float*>(b_.probs) : b_.scores,
               .lda = b_.ld_scores / per_unit,
               .b = b_.values,
-              .panel_stride = static_cast<long long>(padded / per_unit) * kPanel,
+              .stride = panel_stride(padded / per_unit),
               .units = (tile.n + per_unit - 1) / per_unit,
               .c = b_.o,
               .ldc = b_.ld_o,

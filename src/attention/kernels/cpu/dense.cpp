@@ -22,7 +22,7 @@ WEFT_INLINE F32 load_part(const char* p, int n) {
 template <class Load>
 void pack_keys(const char* const* rows, long long offset, int n, int units, float* out) {
   for (int t = 0; t < n; t += kLanes) {
-    float* column = out + static_cast<long long>(t / kPanel) * units * kPanel + t % kPanel;
+    float* column = out + t / kPanel * panel_stride(units) + t % kPanel;
     F32 block[kLanes];
     int u = 0;
     for (; u + kLanes <= units; u += kLanes) {
@@ -60,7 +60,7 @@ WEFT_INLINE void for_columns(int dim, const Full& full, const Part& part, const 
 
 template <class Load>
 void pack_values(const char* const* rows, long long offset, int n, int dim, float* out) {
-  const long long panel = static_cast<long long>(n) * kPanel;
+  const long long panel = panel_stride(n);
   for (int t = 0; t < n; ++t) {
     const char* row = rows[t] + offset;
     float* line = out + t * kPanel;
@@ -74,7 +74,7 @@ void pack_values(const char* const* rows, long long offset, int n, int dim, floa
 
 #if defined(WEFT_HAS_BF16_DOT)
 void pack_value_pairs(const char* const* rows, long long offset, int n, int dim, float* out) {
-  const long long panel = static_cast<long long>(n / 2) * kPanel;
+  const long long panel = panel_stride(n / 2);
   for (int t = 0; t < n; t += 2) {
     const char* even = rows[t] + offset;
     const char* odd = rows[t + 1] + offset;
@@ -171,7 +171,7 @@ static_assert(sizeof kBlocks<MultiplyF32, true> / sizeof(BlockFn) == kBlockRows)
 // One panel of b stays in the first-level cache while all rows pass by.
 void multiply_panels(const Product& x, const BlockFn* blocks) {
   for (int panel = 0; panel < x.panels; ++panel) {
-    const float* b = x.b + panel * x.panel_stride;
+    const float* b = x.b + panel * x.stride;
     for (int row = 0; row < x.rows;) {
       const int left = x.rows - row;
       const int parts = (left + kBlockRows - 1) / kBlockRows;

@@ -12,6 +12,9 @@ using namespace weft::tile::WEFT_ISA_NAME;
 // A panel: kPanel columns side by side, two vectors a line. kColumnStep is a multiple.
 inline constexpr int kPanel = 2 * kLanes;
 static_assert(abi::kColumnStep % kPanel == 0);
+// Floats from one panel of `units` lines to the next. The 16 keep lines of neighbouring panels in different cache
+// sets, as one token's values are written to all panels at once.
+constexpr long long panel_stride(int units) { return static_cast<long long>(units) * kPanel + 16; }
 
 // Rows that one call of the direct kernels works on at once.
 inline constexpr int kDirectBlock = kRegisters == 32 ? 8 : 6;
@@ -48,12 +51,12 @@ struct Loader {
 const Loader& loader_for(Element element, bool compute_bf16);
 
 // c[rows][columns] = a . b, or alpha[row] * c + a . b where alpha is given. a is row-major with `units` in use,
-// b is panels of [units][kPanel] that lie panel_stride floats apart.
+// b is panels of [units][kPanel], `stride` floats apart.
 struct Product {
   const float* a;
   long long lda;
   const float* b;
-  long long panel_stride;
+  long long stride;
   int units;
   float* c;
   long long ldc;

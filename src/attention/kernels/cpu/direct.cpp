@@ -17,85 +17,94 @@ WEFT_INLINE void prefetch_row(const char* row, int bytes) {
   for (int b = 0; b < bytes; b += 64) prefetch(row + b);
 }
 
-// Tokens whose sums are in registers together: sums, loaded keys and one query vector fit.
+// Registers hold M rows x this many sums, as many keys or values, and one more operand.
 template <int M>
-constexpr int kTokensAtOnce = kRegisters == 32 ? (M <= 4 ? 4 : 2) : (M <= 2 ? 4 : 2);
+constexpr int kSumsOfRow = min_of((kRegisters - 1) / (M + 1), 8);
+
+// sums[m * kLanes + j]: lanes of q[m] . token j, for N tokens.
+template <class Load, int M, int N>
+WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const float* q, int units, F32* sums) {
+  const char* key[N];
+  F32 acc[N][M];
+#pragma GCC unroll 8
+  for (int j = 0; j < N; ++j) {
+    key[j] = rows[j] + offset;
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) acc[j][m] = F32{};
+  }
+  int u = 0;
+  for (; u + kLanes <= units; u += kLanes, q += M * kLanes) {
+    F32 k[N];
+#pragma GCC unroll 8
+    for (int j = 0; j < N; ++j) k[j] = Load::load(key[j] + u * Load::kBytes);
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) {
+      const F32 x = load(q + m * kLanes);
+#pragma GCC unroll 8
+      for (int j = 0; j < N; ++j) acc[j][m] = Load::step(acc[j][m], k[j], x);
+    }
+  }
+  // Head dims are multiples of 8.
+  if constexpr (kLanes * Load::kElements > 8)
+    if (u < units) {
+#pragma GCC unroll 8
+      for (int j = 0; j < N; ++j) {
+        const F32 k = load_rest<Load>(key[j] + u * Load::kBytes, units - u);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; ++m) acc[j][m] = Load::step(acc[j][m], k, load(q + m * kLanes));
+      }
+    }
+#pragma GCC unroll 8
+  for (int j = 0; j < N; ++j)
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) sums[m * kLanes + j] = acc[j][m];
+}
 
 template <class Load, int M>
 void dot_block(const char* const* rows, const char* const* next, long long offset, long long next_offset, int n,
                const float* q, int dim, float* scores) {
-  constexpr int kTokens = kTokensAtOnce<M>;
+  constexpr int kTokens = min_of(kSumsOfRow<M>, kLanes), kRest = kLanes % kTokens;
   const int units = dim / Load::kElements;
   const int bytes = units * Load::kBytes;
   for (int t = 0; t < n; t += kLanes) {
+    if (next)
+      for (int j = 0; j < kLanes; ++j) prefetch_row(next[t + j] + next_offset, bytes);
     F32 sums[M][kLanes];
-    for (int s = 0; s < kLanes; s += kTokens) {
-      const char* key[kTokens];
-      F32 acc[kTokens][M];
-#pragma GCC unroll 4
-      for (int j = 0; j < kTokens; ++j) {
-        key[j] = rows[t + s + j] + offset;
-        if (next) prefetch_row(next[t + s + j] + next_offset, bytes);
-#pragma GCC unroll 8
-        for (int m = 0; m < M; ++m) acc[j][m] = F32{};
-      }
-      const float* query = q;
-      int u = 0;
-      for (; u + kLanes <= units; u += kLanes, query += M * kLanes) {
-        F32 k[kTokens];
-#pragma GCC unroll 4
-        for (int j = 0; j < kTokens; ++j) k[j] = Load::load(key[j] + u * Load::kBytes);
-#pragma GCC unroll 8
-        for (int m = 0; m < M; ++m) {
-          const F32 x = load(query + m * kLanes);
-#pragma GCC unroll 4
-          for (int j = 0; j < kTokens; ++j) acc[j][m] = Load::step(acc[j][m], k[j], x);
-        }
-      }
-      if (u < units)
-        for (int j = 0; j < kTokens; ++j) {
-          const F32 k = load_rest<Load>(key[j] + u * Load::kBytes, units - u);
-#pragma GCC unroll 8
-          for (int m = 0; m < M; ++m) acc[j][m] = Load::step(acc[j][m], k, load(query + m * kLanes));
-        }
-#pragma GCC unroll 4
-      for (int j = 0; j < kTokens; ++j)
-#pragma GCC unroll 8
-        for (int m = 0; m < M; ++m) sums[m][s + j] = acc[j][m];
-    }
+    for (int j = 0; j + kTokens <= kLanes; j += kTokens)
+      dot_tokens<Load, M, kTokens>(rows + t + j, offset, q, units, &sums[0][j]);
+    if constexpr (kRest > 0)
+      dot_tokens<Load, M, kRest>(rows + t + kLanes - kRest, offset, q, units, &sums[0][kLanes - kRest]);
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) store(scores + m * kDirectLd + t, sum_each(sums[m]));
   }
 }
 
-// M rows x N vectors of the output stay in registers while all tokens pass by.
+// M rows x N vectors of the output stay in registers while n tokens pass by.
 template <class Type, int M, int N>
-WEFT_INLINE void accumulate_strip(const char* const* rows, const char* const* next, long long offset,
-                                  long long next_offset, int n, const float* p, const float* alpha, float* o,
-                                  long long ld) {
+void accumulate_strip(const char* const* rows, long long offset, int n, const float* p, const float* alpha, float* o,
+                      long long ld) {
   F32 acc[M][N];
 #pragma GCC unroll 8
   for (int m = 0; m < M; ++m) {
     const F32 factor = broadcast(alpha[m]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int j = 0; j < N; ++j) acc[m][j] = load(o + m * ld + j * kLanes) * factor;
   }
   for (int t = 0; t < n; ++t) {
     const char* row = rows[t] + offset;
-    if (next) prefetch(next[t] + next_offset);
     F32 v[N];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int j = 0; j < N; ++j) v[j] = Type::load(row + j * kLanes * Type::kBytes);
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
       const F32 x = broadcast(p[m * kDirectLd + t]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int j = 0; j < N; ++j) acc[m][j] = fma(x, v[j], acc[m][j]);
     }
   }
 #pragma GCC unroll 8
   for (int m = 0; m < M; ++m)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int j = 0; j < N; ++j) store(o + m * ld + j * kLanes, acc[m][j]);
 }
 
@@ -111,19 +120,47 @@ void accumulate_rest(const char* const* rows, long long offset, int n, int count
   for (int m = 0; m < M; ++m) store(o + m * ld, acc[m]);
 }
 
+// All strips of some tokens before the next ones: the tokens stay in the first-level cache meanwhile, even where they
+// lie a power of two apart and share its sets.
+constexpr int kBlockBytes = 4096;
+
+using StripFn = void (*)(const char* const*, long long, int, const float*, const float*, float*, long long);
+// By number of vectors.
+template <class Type, int M>
+constexpr StripFn kStrips[] = {
+    accumulate_strip<Type, M, 1>,
+    accumulate_strip<Type, M, min_of(2, kSumsOfRow<M>)>,
+    accumulate_strip<Type, M, min_of(3, kSumsOfRow<M>)>,
+    accumulate_strip<Type, M, min_of(4, kSumsOfRow<M>)>,
+    accumulate_strip<Type, M, min_of(5, kSumsOfRow<M>)>,
+    accumulate_strip<Type, M, min_of(6, kSumsOfRow<M>)>,
+    accumulate_strip<Type, M, min_of(7, kSumsOfRow<M>)>,
+    accumulate_strip<Type, M, min_of(8, kSumsOfRow<M>)>,
+};
+
 template <class Type, int M>
 void accumulate_block(const char* const* rows, const char* const* next, long long offset, long long next_offset, int n,
                       const float* p, const float* alpha, int dim, float* o, long long ld) {
-  constexpr int kVectors = kRegisters == 32 ? (M <= 6 ? 4 : 2) : (M <= 2 ? 4 : 2);
-  constexpr int kStrip = kVectors * kLanes;
-  int d = 0;
-  for (; d + kStrip <= dim; d += kStrip)
-    accumulate_strip<Type, M, kVectors>(rows, d * Type::kBytes % 64 == 0 ? next : nullptr, offset + d * Type::kBytes,
-                                        next_offset + d * Type::kBytes, n, p, alpha, o + d, ld);
-  for (; d + kLanes <= dim; d += kLanes)
-    accumulate_strip<Type, M, 1>(rows, d * Type::kBytes % 64 == 0 ? next : nullptr, offset + d * Type::kBytes,
-                                 next_offset + d * Type::kBytes, n, p, alpha, o + d, ld);
-  if (d < dim) accumulate_rest<Type, M>(rows, offset + d * Type::kBytes, n, dim - d, p, alpha, o + d, ld);
+  const int step = max_of(kBlockBytes / (dim * Type::kBytes), 4);
+  float ones[M];
+  for (int m = 0; m < M; ++m) ones[m] = 1;
+  for (int t = 0; t < n; t += step) {
+    const char* const* block = rows + t;
+    const int count = min_of(step, n - t);
+    const float* factor = t == 0 ? alpha : ones;
+    if (next)
+      for (int i = t; i < t + count; ++i) prefetch_row(next[i] + next_offset, dim * Type::kBytes);
+    for (int d = 0, left = dim / kLanes; left > 0;) {
+      const int strips = (left + kSumsOfRow<M> - 1) / kSumsOfRow<M>, vectors = (left + strips - 1) / strips;
+      kStrips<Type, M>[vectors - 1](block, offset + d * Type::kBytes, count, p + t, factor, o + d, ld);
+      d += vectors * kLanes;
+      left -= vectors;
+    }
+    if constexpr (kLanes > 8) {
+      const int d = dim / kLanes * kLanes;
+      if (d < dim) accumulate_rest<Type, M>(block, offset + d * Type::kBytes, count, dim - d, p + t, factor, o + d, ld);
+    }
+  }
 }
 
 // Calls work.template operator()<M>(row) for each block of rows.

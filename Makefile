@@ -1,0 +1,44 @@
+# make             build/release/bin/weft
+# make demo        fetches a small model and lets it answer: MODEL=path.gguf and PROMPT="..." choose others
+# make test        everything that needs no model: release suite, sanitizers, fuzzing, checks of the sources
+# make test-model  the tests that need the model
+# make fuzz        fuzzing, FUZZ_SECONDS (600) for each fuzzer
+# make format      formats the sources
+# make install     PREFIX=/usr/local
+# Each installs the Debian packages it lacks first (as root or with sudo) and says which.
+
+PREFIX ?= /usr/local
+PROMPT ?= Why is the sky blue? Answer in two sentences.
+FUZZ_SECONDS ?= 600
+MODEL ?=
+
+.PHONY: all demo test test-model fuzz format install
+all:
+	@tools/bootstrap.sh build
+	@tools/build_cli.sh
+
+demo:
+	@tools/bootstrap.sh build $(if $(MODEL),,fetch)
+	@tools/build_cli.sh
+	@model="$(MODEL)"; model="$${model:-$$(tools/fetch_model.sh)}" && build/release/bin/weft run "$$model" -p "$(PROMPT)"
+
+test:
+	@tools/bootstrap.sh build test
+	@tools/run_tests.sh
+
+test-model:
+	@tools/bootstrap.sh build test fetch
+	@tools/run_model_tests.sh
+
+fuzz:
+	@tools/bootstrap.sh build test
+	@tools/run_fuzzers.sh $(FUZZ_SECONDS)
+
+format:
+	@tools/bootstrap.sh format
+	@tools/check_format.sh --fix
+
+install:
+	@tools/bootstrap.sh build
+	@tools/build_cli.sh --all
+	cmake --install build/release --prefix "$(PREFIX)"

@@ -1,0 +1,180 @@
+// `weft doctor`: what this machine has, what it lacks, and what to do about it.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <thread>
+
+#include "base/check.h"
+#include "base/env.h"
+#include "cli/cli.h"
+#include "cli/help.h"
+#include "device/cpu/cpuid.h"
+#include "jit/build.h"
+#include "weft/device.h"
+#include "weft/jit.h"
+
+namespace weft::cli {
+namespace {
+
+struct Finding {
+  std::string name = {};
+  bool ok = false;
+  std::string detail = {}, fix = {};   // fix: empty where all is well
+  bool required = false;       // the main job, answering on the CPU, cannot run without it
+};
+
+constexpr double kLeastMemory = 512e6;   // a 135M model in 4 bits with 2,048 tokens of context
+
+Finding check_processor() {
+  Finding finding{.name = "processor", .required = true};
+  const CpuInfo& cpu = cpu_info();
+  try {
+    finding.detail = fmt::format("{}, {}", cpu.model, to_string(current_isa()));
+    finding.ok = true;
+    if (current_isa() != detected_isa())
+      finding.detail += fmt::format(" (WEFT_ISA; the machine has {})", to_string(detected_isa()));
+    if (current_isa() == Isa::plain) finding.detail += ", without AVX2: slow";
+  } catch (const Error& error) {
+    finding.detail = error.what();
+    finding.fix = fmt::format("unset WEFT_ISA, or set it to {} or lower", to_string(detected_isa()));
+  }
+  return finding;
+}
+
+Finding check_environment() {
+  Finding finding{.name = "environment", .ok = true, .required = true};
+  const std::function<void()> readers[] = {[] { env::num_threads(); }, [] { env::cache_dir(); }, [] { env::check_masks(); },
+                                           [] { env::log_level(); }};
+  for (const auto& read : readers) {
+    try {
+      read();
+    } catch (const Error& error) {
+      finding.ok = false;
+      finding.detail += (finding.detail.empty() ? "" : "; ") + std::string(error.what());
+    }
+  }
+  if (finding.ok) finding.detail = "every WEFT_* variable that is set has an allowed value";
+  if (!finding.ok) finding.fix = "unset the variable or give it one of its values";
+  return finding;
+}
+
+Finding check_workers() {
+  const CpuInfo& cpu = cpu_info();
+  Finding finding{.name = "workers", .ok = true, .required = true};
+  finding.detail = fmt::format("{} CPUs by affinity", cpu.num_cpus);
+  if (cpu.quota > 0) finding.detail += fmt::format(", a quota of {:.1f}", cpu.quota);
+  const unsigned all = std::thread::hardware_concurrency();
+  if (static_cast<int>(all) > cpu.num_cpus) finding.detail += fmt::format(", {} in the machine", all);
+  return finding;
+}
+
+// Bytes that this process may still take: what the system has to give, within what the control group leaves.
+double available_memory() {
+  double available = -1;
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("MemAvailable:")) available = std::stod(line.substr(13)) * 1024;
+  double limit = 0, used = 0;
+  if ((std::ifstream("/sys/fs/cgroup/memory.max") >> limit) && (std::ifstream("/sys/fs/cgroup/memory.current") >> used))
+    available = available < 0 ? limit - used : std::min(available, limit - used);
+  return available;
+}
+
+Finding check_memory() {
+  Finding finding{.name = "memory", .required = true};
+  const double available = available_memory();
+  finding.ok = available < 0 || available >= kLeastMemory;
+  finding.detail = available < 0 ? "not known" : fmt::format("{:.1f} GB available", available / 1e9);
+  if (!finding.ok) finding.fix = fmt::format("free some: at least {:.1f} GB are needed for a small model", kLeastMemory / 1e9);
+  return finding;
+}
+
+Finding check_huge_pages() {
+  Finding finding{.name = "huge pages"};
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string modes;
+  std::getline(file, modes);
+  finding.ok = modes.find("[always]") != std::string::npos || modes.find("[madvise]") != std::string::npos;
+  finding.detail = modes.empty() ? "not offered by this kernel" : "transparent huge pages: " + modes;
+  if (!finding.ok) finding.fix = "faster with them: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)";
+  return finding;
+}
+
+Finding check_compiler() {
+  Finding finding{.name = "compiler"};
+  const jit::Compiler& compiler = jit::compiler();
+  finding.ok = !compiler.path.empty();
+  finding.detail = finding.ok ? fmt::format("{} ({})", compiler.path, compiler.version)
+                              : "none found; built-in variants need none, your own do";
+  if (!finding.ok) finding.fix = "apt-get install g++, or name one with WEFT_CXX";
+  return finding;
+}
+
+Finding check_cache() {
+  Finding finding{.name = "kernel cache"};
+  try {
+    const std::string folder = jit::cache_dir();
+    const std::vector<jit::Entry> entries = jit::list();
+    uint64_t bytes = 0;
+    for (const jit::Entry& entry : entries) bytes += entry.bytes;
+    const std::filesystem::path path(folder);
+    std::filesystem::path there = path;
+    while (!there.empty() && !std::filesystem::exists(there) && there != there.parent_path()) there = there.parent_path();
+    finding.ok = access(there.c_str(), W_OK) == 0;
+    finding.detail = fmt::format("{}: {} kernels, {:.1f} MB{}", folder, entries.size(), static_cast<double>(bytes) / 1e6,
+                                 finding.ok ? "" : ", not writable");
+    if (!finding.ok) finding.fix = "make the folder writable, or set WEFT_CACHE_DIR to one that is";
+  } catch (const std::exception& error) {
+    finding.detail = error.what();
+    finding.fix = "set WEFT_CACHE_DIR to a folder of your own with mode 0700";
+  }
+  return finding;
+}
+
+Finding check_downloader() {
+  Finding finding{.name = "model download"};
+  std::istringstream folders(env::search_path());
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (access((folder + "/python3").c_str(), X_OK) == 0) {
+      finding.ok = true;
+      finding.detail = folder + "/python3";
+    }
+  if (!finding.ok) finding.detail = "no python3 on PATH; make demo fetches its model with it";
+  if (!finding.ok) finding.fix = "apt-get install python3-pip, or give a model of your own: make demo MODEL=path";
+  return finding;
+}
+
+void doctor(Context& context) {
+  const Finding findings[] = {check_processor(), check_environment(), check_workers(), check_memory(), check_huge_pages(),
+                              check_compiler(),  check_cache(),       check_downloader()};
+  bool can_run = true;
+  nlohmann::json checks = nlohmann::json::array();
+  for (const Finding& finding : findings) {
+    can_run = can_run && (finding.ok || !finding.required);
+    checks.push_back({{"name", finding.name}, {"ok", finding.ok}, {"detail", finding.detail}, {"fix", finding.fix}});
+    if (context.json) continue;
+    fmt::print("{:<8}{:<16}{}\n", finding.ok ? "ok" : finding.required ? "FAILS" : "lacks", finding.name, finding.detail);
+    if (!finding.fix.empty()) fmt::print("{:<24}-> {}\n", "", finding.fix);
+  }
+  if (context.json) {
+    print_json({{"checks", checks}});
+  } else {
+    fmt::print("{}\n", can_run ? "This machine can run models." : "This machine cannot run models yet: see FAILS above.");
+  }
+  if (!can_run) context.exit_code = kMachineLacks;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Context& context) {
+  CLI::App* verb = app.add_subcommand("doctor", "What this machine has, lacks, and what to do");
+  verb->footer(help_footer("weft doctor"));
+  verb->callback([&context] { doctor(context); });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,134 @@
+// `weft eval`: the log-probability of every next token of a text.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "base/check.h"
+#include "cli/cli.h"
+#include "cli/help.h"
+#include "cli/model_options.h"
+#include "cli/progress.h"
+#include "cli/text_input.h"
+#include "weft/model.h"
+#include "weft/ops.h"
+
+namespace weft::cli {
+namespace {
+
+// Rows of logits at once: 128 rows of 49,152 are 25 MB.
+constexpr size_t kRowsPerStep = 128;
+
+struct EvalOptions {
+  ModelOptions model;
+  TextInput input;
+  int top = 0;
+  int64_t stride = 0, num_tokens = 0;
+};
+
+// One run over tokens [begin, end) from an empty sequence; predictions of tokens before `first` are context only.
+struct Window {
+  int64_t begin, end, first;
+};
+
+// Without a stride one window holds all. With one, each window ends `stride` tokens after the one before, is at most
+// `context` long, and scores only its new tokens.
+std::vector<Window> make_windows(int64_t tokens, int64_t context, int64_t stride) {
+  std::vector<Window> windows = {{0, std::min(tokens, context), 1}};
+  while (windows.back().end < tokens) {
+    const int64_t first = windows.back().end, end = std::min(tokens, first + stride);
+    windows.push_back({std::max<int64_t>(0, end - context), end, first});
+  }
+  return windows;
+}
+
+void print_row(const Context& context, int64_t position, int32_t id, const Tokenizer& tokenizer,
+               std::span<const float> logits, double logprob, int top_count) {
+  const auto top = top_log_probabilities(logits, top_count);
+  if (context.json) {
+    nlohmann::json row = {{"position", position}, {"id", id}, {"token", tokenizer.piece(id, false)}, {"logprob", logprob}};
+    row["top"] = nlohmann::json::array();
+    for (const auto& [other, log_p] : top) row["top"].push_back({other, log_p});
+    return print_json(row);
+  }
+  if (top_count == 0) return;
+  const auto quoted = [&](int32_t token) {
+    return nlohmann::json(tokenizer.piece(token, false)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  std::string line = fmt::format("{:>6} {:>7} {:>9.4f} {}", position, id, logprob, quoted(id));
+  for (const auto& [other, log_p] : top) line += fmt::format("  {} {:.3f}", quoted(other), log_p);
+  fmt::print("{}\n", line);
+}
+
+void eval(const EvalOptions& options, Context& context) {
+  check_model_options(options.model);
+  check(options.top >= 0, ErrorCode::invalid_argument, "--top = {}; allowed are 0 and more", options.top);
+  check(options.num_tokens >= 0, ErrorCode::invalid_argument, "-n = {}; allowed are 0 (all) and more", options.num_tokens);
+  check(options.stride >= 0, ErrorCode::invalid_argument, "--stride = {}; allowed are 0 (off) and more", options.stride);
+  const ModelFile file = from_file([&] { return ModelFile(options.model.model); });
+  const Tokenizer tokenizer = from_file([&] { return Tokenizer(file); });
+  std::vector<int32_t> ids = tokenizer.encode(read_text(options.input));
+  if (options.num_tokens > 0 && static_cast<size_t>(options.num_tokens) < ids.size())
+    ids.resize(static_cast<size_t>(options.num_tokens));
+  const auto count = static_cast<int64_t>(ids.size());
+  check(count >= 2, ErrorCode::invalid_argument, "the text has {} tokens; at least 2 are needed to predict one", count);
+
+  const int64_t room = choose_context(file.config(), options.model, count);
+  check(count <= room || options.stride > 0, ErrorCode::context_full,
+        "the text has {} tokens, the context holds {}; give --stride N (windows that move on by N tokens), -n N (only the "
+        "first N tokens) or a larger --ctx (the model's own is {})",
+        count, room, file.config().context_length);
+  check(options.stride <= room - 1, ErrorCode::invalid_argument, "--stride = {}; allowed are 0 to {}, one less than the context",
+        options.stride, room - 1);
+  const Engine engine = load_engine(file, options.model, std::min(room, count));
+
+  double sum = 0;
+  int64_t predicted = 0;
+  Progress progress("evaluating");
+  const auto sequence = engine.forward->add_sequence();
+  const auto vocabulary = static_cast<size_t>(file.config().vocab_size);
+  for (const Window& window : make_windows(count, room, options.stride)) {
+    engine.forward->truncate(sequence, 0);
+    // The row of token t predicts token t + 1; the last token of a window predicts nothing in it.
+    for (int64_t begin = window.begin; begin < window.end - 1 && !interrupted;) {
+      const int64_t end = std::min(window.end - 1, begin + static_cast<int64_t>(kRowsPerStep));
+      const std::span<const int32_t> tokens(ids.data() + begin, static_cast<size_t>(end - begin));
+      const TensorView logits = engine.forward->run({{.sequence = sequence, .tokens = tokens, .all_logits = true}});
+      for (int64_t t = std::max(begin, window.first - 1); t < end; ++t) {
+        const std::span<const float> row(logits.as<const float>() + static_cast<size_t>(t - begin) * vocabulary, vocabulary);
+        const int32_t id = ids[static_cast<size_t>(t + 1)];
+        const double logprob = log_probability(row, id);
+        sum += logprob;
+        ++predicted;
+        print_row(context, t + 1, id, tokenizer, row, logprob, options.top);
+      }
+      begin = end;
+      progress.set(static_cast<double>(end) / static_cast<double>(count));
+    }
+  }
+  progress.done();
+  const double perplexity = predicted == 0 ? 0 : std::exp(-sum / static_cast<double>(predicted));
+  if (context.json) {
+    print_json({{"event", "done"}, {"tokens", predicted}, {"perplexity", perplexity}});
+  } else {
+    fmt::print("tokens {}  perplexity {:.4f}\n", predicted, perplexity);
+  }
+  if (interrupted) context.exit_code = kInterrupted;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Context& context) {
+  CLI::App* verb = app.add_subcommand("eval", "Log-probability of every next token of a text, and perplexity");
+  auto options = std::make_shared<EvalOptions>();
+  add_model_options(*verb, options->model);
+  add_text_options(*verb, options->input, "The text; default: stdin");
+  verb->add_option("--top", options->top, "Also the K most probable tokens at each position")->capture_default_str();
+  verb->add_option("--stride", options->stride,
+                   "For a text longer than the context: windows that move on by N tokens; 0: refuse it")
+      ->capture_default_str();
+  verb->add_option("-n,--num-tokens", options->num_tokens, "Only the first N tokens; 0: all")->capture_default_str();
+  verb->footer(help_footer("weft eval model.gguf -f text.txt --json"));
+  verb->callback([options, &context] { eval(*options, context); });
+}
+
+}  // namespace weft::cli

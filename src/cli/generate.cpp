@@ -1,0 +1,75 @@
+#include "cli/generate.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/check.h"
+#include "cli/cli.h"
+#include "cli/model_options.h"
+#include "cli/text_stream.h"
+
+namespace weft::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+}  // namespace
+
+Answer Generator::answer(ForwardPass::SequenceId sequence, std::span<const int32_t> prompt, int64_t max_tokens,
+                         int64_t context, const std::function<void(int32_t id, std::string_view text)>& on_token) {
+  const int64_t before = forward_.length(sequence);
+  check(before + static_cast<int64_t>(prompt.size()) <= context, ErrorCode::context_full,
+        "the prompt has {} tokens and {} are there already; the context holds {}: shorten it or raise --ctx",
+        prompt.size(), before, context);
+  ensure(!prompt.empty(), "a prompt without tokens");
+
+  Answer answer;
+  const auto start = Clock::now();
+  TensorView logits;
+  for (size_t done = 0; done < prompt.size();) {
+    const size_t count = std::min(kTokensPerStep, prompt.size() - done);
+    logits = forward_.run({{.sequence = sequence, .tokens = prompt.subspan(done, count)}});
+    done += count;
+    if (interrupted && done < prompt.size()) {
+      answer.finish = "interrupted";
+      return answer;
+    }
+  }
+
+  TextStream stream;
+  // Right after BOS or the like, a SentencePiece token's leading space is not part of the text.
+  bool at_start = tokenizer_.piece(prompt.back(), true).empty();
+  auto first_token = Clock::now();
+  answer.prefill_s = std::chrono::duration<double>(first_token - start).count();
+  for (;;) {
+    if (interrupted) answer.finish = "interrupted";
+    if (static_cast<int64_t>(answer.ids.size()) >= max_tokens) answer.finish = "length";
+    if (!answer.finish.empty()) break;
+    const int32_t id = sample({logits.as<const float>(), static_cast<size_t>(tokenizer_.vocab_size())}, sampling_, random_);
+    if (answer.ids.empty()) first_token = Clock::now();
+    if (tokenizer_.is_end(id)) {
+      answer.finish = "end";
+      break;
+    }
+    answer.ids.push_back(id);
+    const std::string text = stream.push(at_start ? tokenizer_.decode({&id, 1}) : tokenizer_.piece(id));
+    at_start = false;
+    answer.text += text;
+    on_token(id, text);
+    if (forward_.length(sequence) >= context) {
+      answer.finish = "context";
+      break;
+    }
+    if (static_cast<int64_t>(answer.ids.size()) < max_tokens)
+      logits = forward_.run({{.sequence = sequence, .tokens = {&id, 1}}});
+  }
+  answer.decode_s = seconds_since(first_token);
+  if (const std::string rest = stream.finish(); !rest.empty()) {
+    answer.text += rest;
+    on_token(-1, rest);
+  }
+  return answer;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,162 @@
+// `weft jit`: what is in the kernel cache, and what to do with it.
+#include "weft/jit.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <memory>
+
+#include "base/check.h"
+#include "cli/cli.h"
+#include "cli/help.h"
+
+namespace weft::cli {
+namespace {
+
+nlohmann::json to_json(const jit::Entry& entry) {
+  return {{"key", entry.key},
+          {"name", entry.name},
+          {"compiler", entry.compiler},
+          {"bytes", entry.bytes},
+          {"modified_s", entry.modified_s},
+          {"intact", entry.intact}};
+}
+
+void print_entries(const std::vector<jit::Entry>& entries, const Context& context) {
+  constexpr const char* kColumns = "{:<16}  {:>8}  {:<16}  {:<32}  {}\n";
+  if (!context.json && !entries.empty()) fmt::print(fmt::runtime(kColumns), "key", "bytes", "made", "name", "compiler");
+  for (const jit::Entry& entry : entries) {
+    if (context.json) {
+      print_json(to_json(entry));
+      continue;
+    }
+    const std::string made = fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(std::time_t{entry.modified_s}));
+    fmt::print(fmt::runtime(kColumns), entry.key.substr(0, 16), entry.bytes, made,
+               entry.intact ? entry.name : "(damaged)", entry.compiler);
+  }
+}
+
+void print_removed(const std::vector<jit::Entry>& entries, const Context& context) {
+  print_entries(entries, context);
+  uint64_t bytes = 0;
+  for (const jit::Entry& entry : entries) bytes += entry.bytes;
+  if (context.json)
+    print_json({{"event", "done"}, {"removed", entries.size()}, {"bytes", bytes}});
+  else
+    fmt::print("{} removed, {} bytes\n", entries.size(), bytes);
+}
+
+void write_object(const std::string& key, const std::string& path) {
+  const std::string object = jit::object(key);
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(object.data(), static_cast<std::streamsize>(object.size()));
+  file.close();
+  check(file.good(), ErrorCode::io_error, "--object: '{}' cannot be written", path);
+}
+
+void add_list(CLI::App& jit, Context& context) {
+  CLI::App* verb = jit.add_subcommand("list", "Compiled modules, newest first");
+  verb->callback([&context] {
+    const std::vector<jit::Entry> entries = jit::list();
+    print_entries(entries, context);
+    if (!context.json && entries.empty()) fmt::print("nothing in {}\n", jit::cache_dir());
+  });
+}
+
+void add_show(CLI::App& jit, Context& context) {
+  struct Options {
+    std::string key, object;
+  };
+  CLI::App* verb = jit.add_subcommand("show", "The text a module was made from");
+  auto options = std::make_shared<Options>();
+  verb->add_option("key", options->key, "A key, or at least its first 4 digits")->required()->type_name("KEY");
+  verb->add_option("--object", options->object, "Also write the module, for objdump -d")->type_name("FILE");
+  verb->footer(help_footer("weft jit show 3fa94c --object leaf.so && objdump -dl leaf.so"));
+  verb->callback([options, &context] {
+    const std::string text = jit::source(options->key);
+    if (!options->object.empty()) write_object(options->key, options->object);
+    if (context.json) return print_json({{"key", options->key}, {"text", text}});
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  });
+}
+
+void add_verify(CLI::App& jit, Context& context) {
+  CLI::App* verb = jit.add_subcommand("verify", "Check every module's checksum and remove the damaged ones");
+  verb->callback([&context] { print_removed(jit::verify(), context); });
+}
+
+void add_prune(CLI::App& jit, Context& context) {
+  struct Options {
+    uint64_t max_bytes = 0;
+    int64_t max_age_s = 0;
+    bool all = false;
+  };
+  CLI::App* verb = jit.add_subcommand("prune", "Remove old modules; they are compiled again when needed");
+  auto options = std::make_shared<Options>();
+  CLI::Option* bytes =
+      verb->add_option("--max-bytes", options->max_bytes, "Oldest first, until the rest fits (64MB, 1GB)")
+          ->transform(CLI::AsSizeValue(false))
+          ->type_name("SIZE");
+  const std::map<std::string, int64_t> units = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+  CLI::Option* age = verb->add_option("--max-age", options->max_age_s, "Those older than this (90m, 12h, 30d)")
+                         ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::DEFAULT, "TIME"));
+  CLI::Option* all = verb->add_flag("--all", options->all, "Every one");
+  all->excludes(bytes)->excludes(age);
+  verb->require_option(1, 0);
+  verb->footer(help_footer("weft jit prune --max-bytes 64MB --max-age 30d"));
+  verb->callback([options, bytes, age, &context] {
+    jit::PruneOptions prune;
+    if (options->all) prune.max_bytes = 0;
+    if (bytes->count() > 0) {
+      check(options->max_bytes <= uint64_t{std::numeric_limits<int64_t>::max()}, ErrorCode::invalid_argument,
+            "--max-bytes {}: allowed are sizes below 8 EiB", options->max_bytes);
+      prune.max_bytes = static_cast<int64_t>(options->max_bytes);
+    }
+    if (age->count() > 0) {
+      check(options->max_age_s >= 0, ErrorCode::invalid_argument, "--max-age {}: allowed are 0 and up",
+            options->max_age_s);
+      prune.max_age_s = options->max_age_s;
+    }
+    print_removed(jit::prune(prune), context);
+  });
+}
+
+void add_export(CLI::App& jit, Context& context) {
+  struct Options {
+    std::string folder;
+    std::vector<std::string> keys;
+  };
+  CLI::App* verb = jit.add_subcommand("export", "Copy modules to a folder that serves where no compiler is");
+  auto options = std::make_shared<Options>();
+  verb->add_option("folder", options->folder, "WEFT_CACHE_DIR of the other machine; made when it is not there")
+      ->required()
+      ->type_name("FOLDER");
+  verb->add_option("keys", options->keys, "Keys or their first digits; default: all")->type_name("KEY");
+  verb->footer(help_footer("weft jit export /srv/weft-kernels"));
+  verb->callback([options, &context] {
+    jit::export_to(options->folder, options->keys);
+    if (context.json)
+      print_json({{"event", "done"}, {"folder", options->folder}});
+    else
+      fmt::print("exported to {}\n", options->folder);
+  });
+}
+
+}  // namespace
+
+void add_jit(CLI::App& app, Context& context) {
+  CLI::App* verb = app.add_subcommand("jit", "The cache of kernels compiled at run time");
+  verb->require_subcommand(1);
+  verb->footer(help_footer("weft jit list"));
+  add_list(*verb, context);
+  add_show(*verb, context);
+  add_verify(*verb, context);
+  add_prune(*verb, context);
+  add_export(*verb, context);
+}
+
+}  // namespace weft::cli

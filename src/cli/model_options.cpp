@@ -1,0 +1,72 @@
+#include "cli/model_options.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "cli/progress.h"
+
+namespace weft::cli {
+
+void add_model_options(CLI::App& verb, ModelOptions& options) {
+  verb.add_option("model", options.model, "The model, a GGUF file")->required()->type_name("MODEL");
+  verb.add_option("--threads", options.threads, "Worker threads; 0: WEFT_NUM_THREADS, or what affinity and quota allow")
+      ->capture_default_str();
+  verb.add_option("--ctx", options.ctx, "Tokens of context; 0: 2048 or what the text needs, within the model's own")
+      ->capture_default_str();
+  verb.add_option("--kv-dtype", options.kv_dtype, "Type of the KV cache; auto: fp32 for exact, else bf16")
+      ->check(CLI::IsMember({"auto", "fp32", "fp16", "bf16"}))
+      ->capture_default_str();
+  verb.add_option("--device", options.device, "Where it runs: cpu, cuda:0, ...")->capture_default_str();
+  verb.add_option("--precision", options.precision, "Precision of activations and KV")
+      ->check(CLI::IsMember({"exact", "default", "fast"}))
+      ->capture_default_str();
+  verb.add_flag("--invariant", options.invariant,
+                "The same tokens whatever else is in the batch and however many workers there are (slower)");
+}
+
+void check_model_options(const ModelOptions& options) {
+  check(options.device == "cpu" || options.device.starts_with("cuda"), ErrorCode::invalid_argument,
+        "--device = {}; allowed are cpu and cuda:N", options.device);
+  check(options.device == "cpu", ErrorCode::unsupported,
+        "--device {}: required is a CUDA device, supported is cpu; missing is the CUDA backend: use --device cpu",
+        options.device);
+  check(options.threads >= 0 && options.threads <= 1024, ErrorCode::invalid_argument,
+        "--threads = {}; allowed are 0 to 1024", options.threads);
+  check(options.ctx >= 0, ErrorCode::invalid_argument, "--ctx = {}; allowed are 0 (automatic) and more", options.ctx);
+}
+
+int64_t choose_context(const ModelConfig& config, const ModelOptions& options, int64_t wanted) {
+  check(options.ctx <= config.context_length, ErrorCode::invalid_argument,
+        "--ctx = {}; allowed are 0 to {}, the model's own context", options.ctx, config.context_length);
+  if (options.ctx > 0) return options.ctx;
+  return std::min<int64_t>(config.context_length, std::max<int64_t>(wanted, 2048));
+}
+
+Engine load_engine(const ModelFile& file, const ModelOptions& options, int64_t tokens) {
+  Engine engine;
+  if (options.threads > 0) engine.team = std::make_unique<WorkerTeam>(options.threads);
+  Progress progress("loading " + file.path());
+  ForwardOptions forward;
+  forward.precision = precision_from_string(options.precision);
+  forward.max_tokens = tokens;
+  if (options.kv_dtype != "auto") forward.kv_dtype = dtype_from_string(options.kv_dtype);
+  if (options.invariant) {
+    forward.plan_mode = PlanMode::fixed_split;
+    forward.fixed_split_size = 256;
+  }
+  forward.team = engine.team.get();
+  forward.on_load = [&](double fraction) { progress.set(fraction); };
+  engine.forward = std::make_unique<ForwardPass>(file, forward);
+  progress.done();
+  return engine;
+}
+
+uint64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+}  // namespace weft::cli

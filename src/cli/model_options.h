@@ -1,0 +1,41 @@
+// Options of the verbs that run a model, and the engine that they run it with.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <memory>
+#include <string>
+
+#include "weft/device.h"
+#include "weft/model.h"
+
+namespace weft::cli {
+
+struct ModelOptions {
+  std::string model;
+  int threads = 0;
+  int64_t ctx = 0;
+  std::string kv_dtype = "auto", device = "cpu", precision = "default";
+  bool invariant = false;
+};
+void add_model_options(CLI::App& verb, ModelOptions& options);
+// Throws Error(unsupported) for a device that is not there. Before anything is loaded.
+void check_model_options(const ModelOptions& options);
+
+// A forward pass and the team it runs on. `tokens` is the context it is made for; progress goes to stderr.
+struct Engine {
+  std::unique_ptr<WorkerTeam> team;     // null: the shared team
+  std::unique_ptr<ForwardPass> forward;
+};
+Engine load_engine(const ModelFile& file, const ModelOptions& options, int64_t tokens);
+
+// Tokens of a forward call: long inputs go in parts, so that activations stay small and Ctrl-C is heard.
+inline constexpr size_t kTokensPerStep = 512;
+
+// The context to use: --ctx, else `wanted` or 2048, whichever is more, but never more than the model's own.
+// Throws Error(invalid_argument) for a --ctx out of range.
+int64_t choose_context(const ModelConfig& config, const ModelOptions& options, int64_t wanted);
+
+uint64_t peak_rss_bytes();
+
+}  // namespace weft::cli

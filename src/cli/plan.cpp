@@ -1,0 +1,141 @@
+// `weft plan`: who computes what, for lengths given on the command line. No tensor is needed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "attention/kernel.h"
+#include "base/check.h"
+#include "cli/cli.h"
+#include "cli/help.h"
+
+namespace weft::cli {
+namespace {
+
+struct PlanOptions {
+  std::vector<int> qo{1}, kv{4096};
+  int num_qo_heads = 32, num_kv_heads = 8, head_dim = 128, page_size = 16, num_workers = 0;
+  int window_left = -1, fixed_split_size = 0;
+  bool causal = false;
+  std::string mode = "balanced", svg;
+};
+
+PlanMode mode_of(const std::string& name) {
+  for (const PlanMode mode : {PlanMode::balanced, PlanMode::paper, PlanMode::fixed_split, PlanMode::no_split})
+    if (to_string(mode) == name) return mode;
+  fail(ErrorCode::invalid_argument, "mode {}: names no mode; allowed are balanced, paper, fixed_split, no_split", name);
+}
+
+// The kernel whose classes and costs the plan is for: bf16 on this machine.
+KernelTraits traits_of(const PlanOptions& options) {
+  AttentionSpec spec{.q_dtype = DType::bf16,
+                     .kv_dtype = DType::bf16,
+                     .o_dtype = DType::bf16,
+                     .head_dim_qk = options.head_dim,
+                     .head_dim_vo = options.head_dim,
+                     .mask = options.causal ? Mask::causal : Mask::none,
+                     .sliding_window = options.window_left != -1};
+  validate(spec);
+  return cpu_traits(spec, current_isa());
+}
+
+void plan(const PlanOptions& options, const Context& context) {
+  check(options.qo.size() == options.kv.size(), ErrorCode::invalid_argument,
+        "--qo has {} lengths, --kv has {}; give one of each for every request", options.qo.size(), options.kv.size());
+  check(options.page_size >= 1, ErrorCode::invalid_argument, "--page-size {}: allowed are 1 and more",
+        options.page_size);
+  std::vector<int32_t> qo_indptr{0}, page_indptr{0}, last_page_len;
+  int64_t rows = 0, pages = 0;
+  for (size_t r = 0; r < options.qo.size(); ++r) {
+    const int qo = options.qo[r], kv = options.kv[r];
+    check(qo >= 0 && kv >= 0, ErrorCode::invalid_argument,
+          "request {}: {} query and {} KV tokens; allowed are 0 and more", r, qo, kv);
+    rows += qo;
+    pages += (int64_t{kv} + options.page_size - 1) / options.page_size;
+    check(rows <= 1 << 28 && pages <= 1 << 28, ErrorCode::invalid_argument,
+          "request {}: {} query tokens and {} pages up to here; at most {} of either are planned at once", r, rows,
+          pages, 1 << 28);
+    qo_indptr.push_back(static_cast<int32_t>(rows));
+    page_indptr.push_back(static_cast<int32_t>(pages));
+    last_page_len.push_back(kv == 0 ? 0 : (kv - 1) % options.page_size + 1);
+  }
+  std::vector<int32_t> page_ids(static_cast<size_t>(pages));
+  std::iota(page_ids.begin(), page_ids.end(), 0);
+  PlanInput input;
+  input.num_qo_heads = options.num_qo_heads;
+  input.num_kv_heads = options.num_kv_heads;
+  input.qo_indptr = qo_indptr;
+  input.pages = {options.page_size, pages, page_indptr, page_ids, last_page_len};
+  input.num_workers = options.num_workers;
+  input.mode = mode_of(options.mode);
+  input.fixed_split_size = options.fixed_split_size;
+  if (options.window_left != -1) input.scalars = {{"window_left", static_cast<double>(options.window_left)}};
+
+  const KernelTraits traits = traits_of(options);
+  const Plan result = Planner::plan(traits, input);
+  verify(result);
+  // The median of a few more: the first one allocates what the others use again.
+  std::vector<double> us;
+  for (int i = 0; i < 11; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const Plan again = Planner::plan(traits, input);
+    us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::nth_element(us.begin(), us.begin() + us.size() / 2, us.end());
+  const double plan_us = us[us.size() / 2];
+
+  if (!options.svg.empty()) {
+    std::ofstream out(options.svg, std::ios::binary);
+    out << result.to_svg();
+    out.flush();
+    check(out.good(), ErrorCode::io_error, "--svg {}: cannot be written; check the folder and its permissions",
+          options.svg);
+  }
+  if (context.json)
+    return print_json({{"workers", result.num_workers()},
+                       {"items", result.num_items()},
+                       {"partials", result.num_partials()},
+                       {"makespan", result.makespan()},
+                       {"lower_bound", result.lower_bound()},
+                       {"workspace_bytes", result.workspace_bytes()},
+                       {"plan_us", plan_us}});
+  fmt::print("{}\nplanned in {:.1f} us, page ids checked and copied\n", result.to_string(), plan_us);
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Context& context) {
+  CLI::App* verb = app.add_subcommand("plan", "Show who computes what in an attention call of these lengths");
+  auto options = std::make_shared<PlanOptions>();
+  verb->add_option("--qo", options->qo, "Query tokens of each request")
+      ->delimiter(',')
+      ->type_name("N,N,...")
+      ->capture_default_str();
+  verb->add_option("--kv", options->kv, "KV tokens of each request")
+      ->delimiter(',')
+      ->type_name("N,N,...")
+      ->capture_default_str();
+  verb->add_option("--num-qo-heads", options->num_qo_heads, "Query heads")->capture_default_str();
+  verb->add_option("--num-kv-heads", options->num_kv_heads, "KV heads, a divisor of the query heads")
+      ->capture_default_str();
+  verb->add_option("--head-dim", options->head_dim, "Elements of a head")->capture_default_str();
+  verb->add_option("--page-size", options->page_size, "Tokens of a page")->capture_default_str();
+  verb->add_option("--num-workers", options->num_workers, "Workers; 0: the threads of this machine")
+      ->capture_default_str();
+  verb->add_flag("--causal", options->causal, "A query sees no key after it");
+  verb->add_option("--window-left", options->window_left, "A query sees this many keys before it; -1: all")
+      ->capture_default_str();
+  verb->add_option("--mode", options->mode, "balanced, paper, fixed_split or no_split")->capture_default_str();
+  verb->add_option("--fixed-split-size", options->fixed_split_size, "fixed_split: tokens of a chunk")
+      ->capture_default_str();
+  verb->add_option("--svg", options->svg, "Draw workers over cost into this file")->type_name("FILE");
+  verb->footer(help_footer("weft plan --qo 1,1,512 --kv 4096,100,512 --num-workers 4 --causal --svg plan.svg"));
+  verb->callback([options, &context] { plan(*options, context); });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,221 @@
+// `weft run`: answers a prompt, or chats.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+
+#include "base/check.h"
+#include "cli/cli.h"
+#include "cli/generate.h"
+#include "cli/help.h"
+#include "cli/model_options.h"
+#include "cli/text_input.h"
+#include "weft/model.h"
+
+namespace weft::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct RunOptions {
+  ModelOptions model;
+  TextInput input;
+  int64_t num_tokens = 512;
+  bool raw = false;
+  SamplingParams sampling{.temperature = 0.f, .top_k = 0, .top_p = 1.f, .min_p = 0.f};
+  uint64_t seed = 0;
+};
+
+void check_options(const RunOptions& options) {
+  check_model_options(options.model);
+  const SamplingParams& s = options.sampling;
+  check(options.num_tokens >= 1 || options.num_tokens == -1, ErrorCode::invalid_argument,
+        "-n = {}; allowed are 1 and more, or -1 for no limit", options.num_tokens);
+  check(s.temperature >= 0 && s.temperature <= 100, ErrorCode::invalid_argument, "--temp = {}; allowed are 0 to 100",
+        s.temperature);
+  check(s.top_k >= 0, ErrorCode::invalid_argument, "--top-k = {}; allowed are 0 (off) and more", s.top_k);
+  check(s.top_p > 0 && s.top_p <= 1, ErrorCode::invalid_argument, "--top-p = {}; allowed are above 0 to 1 (off)", s.top_p);
+  check(s.min_p >= 0 && s.min_p <= 1, ErrorCode::invalid_argument, "--min-p = {}; allowed are 0 (off) to 1", s.min_p);
+}
+
+// The model's template around a conversation; none for --raw and for a model without one.
+std::optional<ChatTemplate> read_template(const ModelFile& file, bool raw) {
+  if (raw) return std::nullopt;
+  if (!file.has("tokenizer.chat_template")) {
+    std::fputs("weft: the model has no chat template; the prompt goes in as it is, as with --raw\n", stderr);
+    return std::nullopt;
+  }
+  return from_file([&] { return ChatTemplate(file.get_string("tokenizer.chat_template")); });
+}
+
+struct Conversation {
+  const Tokenizer& tokenizer;
+  const std::optional<ChatTemplate>& chat_template;
+  nlohmann::json messages = nlohmann::json::array();
+
+  // The tokens of the whole conversation up to where the model goes on.
+  std::vector<int32_t> tokens() const {
+    const auto text_of = [&](int32_t id) { return id < 0 ? std::string() : tokenizer.piece(id, false); };
+    const nlohmann::json context = {{"messages", messages},
+                                    {"add_generation_prompt", true},
+                                    {"bos_token", text_of(tokenizer.bos())},
+                                    {"eos_token", text_of(tokenizer.eos())}};
+    const std::string text = chat_template->render(context.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    std::vector<int32_t> ids = tokenizer.encode(text, {.add_special = false, .parse_special = true});
+    // Some templates write BOS themselves.
+    if (tokenizer.adds_bos() && (ids.empty() || ids.front() != tokenizer.bos())) ids.insert(ids.begin(), tokenizer.bos());
+    return ids;
+  }
+};
+
+std::vector<int32_t> prompt_tokens(const RunOptions& options, const Tokenizer& tokenizer,
+                                   const std::optional<ChatTemplate>& chat_template) {
+  const std::string text = read_text(options.input);
+  if (chat_template) {
+    Conversation conversation{tokenizer, chat_template};
+    conversation.messages.push_back({{"role", "user"}, {"content", text}});
+    return conversation.tokens();
+  }
+  std::vector<int32_t> ids = tokenizer.encode(text, {.add_special = true, .parse_special = true});
+  // A model can only go on from something: an empty prompt is BOS.
+  if (ids.empty() && tokenizer.bos() >= 0) ids.push_back(tokenizer.bos());
+  check(!ids.empty(), ErrorCode::invalid_argument, "the prompt is empty and the model has no BOS token; give it a text");
+  return ids;
+}
+
+void print_text(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+int64_t token_limit(const RunOptions& options, int64_t context) {
+  return options.num_tokens < 0 ? context : options.num_tokens;
+}
+
+void answer_once(const RunOptions& options, const ModelFile& file, const Tokenizer& tokenizer,
+                 const std::optional<ChatTemplate>& chat_template, Clock::time_point start, Context& context) {
+  const std::vector<int32_t> prompt = prompt_tokens(options, tokenizer, chat_template);
+  const auto prompt_count = static_cast<int64_t>(prompt.size());
+  const int64_t room = choose_context(file.config(), options.model, prompt_count + std::max<int64_t>(options.num_tokens, 0));
+  check(prompt_count <= room, ErrorCode::context_full,
+        "the prompt has {} tokens, the context holds {}; shorten it or raise --ctx (the model's own is {})", prompt_count, room,
+        file.config().context_length);
+  const Engine engine = load_engine(file, options.model, room);
+  const double load_s = std::chrono::duration<double>(Clock::now() - start).count();
+
+  Generator generator(*engine.forward, tokenizer, options.sampling, options.seed);
+  const Answer answer =
+      generator.answer(engine.forward->add_sequence(), prompt, token_limit(options, room), room,
+                       [&](int32_t id, std::string_view text) {
+                         if (context.json) {
+                           print_json({{"event", "token"}, {"id", id}, {"text", text}});
+                         } else {
+                           print_text(text);
+                         }
+                       });
+  const double prefill_tok_s = answer.prefill_s > 0 ? static_cast<double>(prompt_count) / answer.prefill_s : 0;
+  if (context.json) {
+    print_json({{"event", "done"},
+                {"prompt_tokens", prompt_count},
+                {"output_tokens", answer.ids.size()},
+                {"ids", answer.ids},
+                {"text", answer.text},
+                {"finish", answer.finish},
+                {"load_s", load_s},
+                {"prefill_s", answer.prefill_s},
+                {"prefill_tok_s", prefill_tok_s},
+                {"decode_tok_s", answer.decode_tok_s()},
+                {"peak_rss_bytes", peak_rss_bytes()},
+                {"device", "cpu"}});
+  } else {
+    print_text("\n");
+    std::fputs(fmt::format("weft: loaded in {:.2f} s, {} prompt tokens at {:.0f}/s, {} answer tokens at {:.0f}/s ({}), "
+                           "{:.0f} MB\n",
+                           load_s, prompt_count, prefill_tok_s, answer.ids.size(), answer.decode_tok_s(), answer.finish,
+                           static_cast<double>(peak_rss_bytes()) / 1e6)
+                   .c_str(),
+               stderr);
+  }
+  if (answer.finish == "interrupted") context.exit_code = kInterrupted;
+}
+
+// Reads a line; false at the end of input or on Ctrl-C.
+bool read_line(std::string& line) {
+  std::fputs("> ", stderr);
+  std::fflush(stderr);
+  if (!std::getline(std::cin, line)) {
+    std::fputs("\n", stderr);
+    return false;
+  }
+  return true;
+}
+
+void chat(const RunOptions& options, const ModelFile& file, const Tokenizer& tokenizer,
+          const std::optional<ChatTemplate>& chat_template) {
+  check(chat_template.has_value(), ErrorCode::invalid_argument,
+        "a chat needs a chat template, and there is none (--raw, or a model without one); give a prompt with -p");
+  const int64_t room = choose_context(file.config(), options.model, 4096);
+  const Engine engine = load_engine(file, options.model, room);
+  Generator generator(*engine.forward, tokenizer, options.sampling, options.seed);
+  const auto sequence = engine.forward->add_sequence();
+  Conversation conversation{tokenizer, chat_template};
+  std::vector<int32_t> held;   // the tokens whose keys and values the sequence holds
+  std::fputs("Type a message; Ctrl-C stops an answer, Ctrl-D ends the chat.\n", stderr);
+  for (std::string line; read_line(line);) {
+    if (line.empty()) continue;
+    conversation.messages.push_back({{"role", "user"}, {"content", line}});
+    const std::vector<int32_t> ids = conversation.tokens();
+    // What the conversation shares with what is there stays; at least one token must run for its logits.
+    size_t shared = 0;
+    while (shared < held.size() && shared + 1 < ids.size() && held[shared] == ids[shared]) ++shared;
+    if (static_cast<int64_t>(ids.size()) >= room) {
+      std::fputs("weft: the conversation fills the context; start a new one or raise --ctx\n", stderr);
+      conversation.messages.erase(conversation.messages.size() - 1);
+      continue;
+    }
+    engine.forward->truncate(sequence, static_cast<int64_t>(shared));
+    const Answer answer = generator.answer(sequence, std::span(ids).subspan(shared), token_limit(options, room), room,
+                                           [](int32_t, std::string_view text) { print_text(text); });
+    print_text("\n");
+    held = ids;
+    held.insert(held.end(), answer.ids.begin(), answer.ids.end());
+    held.resize(static_cast<size_t>(std::min<int64_t>(engine.forward->length(sequence), static_cast<int64_t>(held.size()))));
+    conversation.messages.push_back({{"role", "assistant"}, {"content", answer.text}});
+    if (interrupted) listen_for_interrupt();   // it stopped the answer, not the chat
+  }
+}
+
+void run(const RunOptions& options, Context& context) {
+  const auto start = Clock::now();
+  check_options(options);
+  const ModelFile file = from_file([&] { return ModelFile(options.model.model); });
+  const Tokenizer tokenizer = from_file([&] { return Tokenizer(file); });
+  const std::optional<ChatTemplate> chat_template = read_template(file, options.raw);
+  if (!options.input.given() && isatty(STDIN_FILENO) == 1) return chat(options, file, tokenizer, chat_template);
+  answer_once(options, file, tokenizer, chat_template, start, context);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Context& context) {
+  CLI::App* verb = app.add_subcommand("run", "Answer a prompt; without one, on a terminal, chat");
+  auto options = std::make_shared<RunOptions>();
+  add_model_options(*verb, options->model);
+  add_text_options(*verb, options->input, "The prompt; default: stdin, and on a terminal a chat");
+  verb->add_option("-n,--num-tokens", options->num_tokens, "Most tokens of the answer; -1: as many as the context holds")
+      ->capture_default_str();
+  verb->add_flag("--raw", options->raw, "No chat template: the model continues the text");
+  verb->add_option("--temp", options->sampling.temperature, "Temperature; 0: always the most probable token")
+      ->capture_default_str();
+  verb->add_option("--top-k", options->sampling.top_k, "Only the K most probable tokens; 0: all")->capture_default_str();
+  verb->add_option("--top-p", options->sampling.top_p, "Only the most probable tokens that sum up to P; 1: all")
+      ->capture_default_str();
+  verb->add_option("--min-p", options->sampling.min_p, "Only tokens with P times the best one's probability; 0: all")
+      ->capture_default_str();
+  verb->add_option("--seed", options->seed, "Seed of the random draws")->capture_default_str();
+  verb->footer(help_footer("weft run model.gguf -p \"Why is the sky blue?\" -n 100"));
+  verb->callback([options, &context] { run(*options, context); });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,43 @@
+#include "cli/text_input.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "base/check.h"
+
+namespace weft::cli {
+namespace {
+
+std::string read_stream(std::FILE* stream, const std::string& name) {
+  std::string text;
+  char buffer[1 << 16];
+  for (;;) {
+    const size_t count = std::fread(buffer, 1, sizeof buffer, stream);
+    text.append(buffer, count);
+    if (count < sizeof buffer) break;
+  }
+  check(std::ferror(stream) == 0, ErrorCode::io_error, "{}: {}", name, std::strerror(errno));
+  return text;
+}
+
+}  // namespace
+
+void add_text_options(CLI::App& verb, TextInput& input, const std::string& what) {
+  input.text_option = verb.add_option("-p,--prompt", input.text, what);
+  verb.add_option("-f,--file", input.file, "The same from a file; - is stdin")->excludes(input.text_option);
+}
+
+std::string read_text(const TextInput& input) {
+  if (input.text_option->count() > 0) return input.text;
+  if (input.file.empty() || input.file == "-") return read_stream(stdin, "stdin");
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  const std::unique_ptr<std::FILE, Close> file(std::fopen(input.file.c_str(), "rb"));
+  check(file != nullptr, ErrorCode::io_error, "-f {}: {}; name a file that can be read", input.file, std::strerror(errno));
+  return read_stream(file.get(), input.file);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,137 @@
+#include "decode/sequences.h"
+
+#include <array>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace weft::decode {
+namespace {
+
+// Every sequence may leave a page partly used, so each gets one beyond the tokens.
+int64_t pages_of(const ForwardOptions& options) {
+  check(options.page_size >= 1 && options.page_size <= 1 << 20, ErrorCode::invalid_argument,
+        "page_size = {}; allowed are 1 to {}", options.page_size, 1 << 20);
+  check(options.max_tokens >= 1 && options.max_tokens <= int64_t{1} << 31, ErrorCode::invalid_argument,
+        "max_tokens = {}; allowed are 1 to {}", options.max_tokens, int64_t{1} << 31);
+  check(options.max_sequences >= 1 && options.max_sequences <= 1 << 20, ErrorCode::invalid_argument,
+        "max_sequences = {}; allowed are 1 to {}", options.max_sequences, 1 << 20);
+  return (options.max_tokens + options.page_size - 1) / options.page_size + options.max_sequences;
+}
+
+}  // namespace
+
+Sequences::Sequences(const ModelConfig& config, const ForwardOptions& options, DType kv_dtype)
+    : table_(options.page_size, pages_of(options)),
+      max_sequences_(options.max_sequences),
+      context_length_(config.context_length),
+      num_layers_(config.num_layers),
+      num_kv_heads_(config.num_kv_heads),
+      head_dim_(config.head_dim),
+      dtype_(kv_dtype) {
+  pool_ = Workspace(Device::cpu(), bytes_per_token() * static_cast<size_t>(table_.num_pages() * table_.page_size()));
+}
+
+size_t Sequences::bytes_per_token() const {
+  return static_cast<size_t>(num_layers_) * 2 * static_cast<size_t>(num_kv_heads_ * head_dim_) *
+         static_cast<size_t>(bits_of(dtype_) / 8);
+}
+
+PageTable::RequestId Sequences::request(Id sequence) const {
+  const auto found = requests_.find(sequence);
+  check(found != requests_.end(), ErrorCode::invalid_argument,
+        "sequence {} does not exist; use what add_sequence or fork returned and release did not end", sequence);
+  return found->second;
+}
+
+Sequences::Id Sequences::add() {
+  check(requests_.size() < static_cast<size_t>(max_sequences_), ErrorCode::context_full,
+        "all {} sequences are in use; release one, or raise max_sequences", max_sequences_);
+  requests_.emplace(next_id_, table_.add());
+  return next_id_++;
+}
+
+Sequences::Id Sequences::fork(Id sequence, int64_t tokens) {
+  check(requests_.size() < static_cast<size_t>(max_sequences_), ErrorCode::context_full,
+        "all {} sequences are in use; release one, or raise max_sequences", max_sequences_);
+  const PageTable::Fork forked = table_.fork(request(sequence), tokens);
+  copy_slots(forked);
+  pages_may_be_shared_ = true;
+  requests_.emplace(next_id_, forked.request);
+  return next_id_++;
+}
+
+// A last page that is cut may belong to another sequence too: what is appended next must not be written there, so
+// the sequence goes on with a copy.
+void Sequences::truncate(Id sequence, int64_t tokens) {
+  const PageTable::RequestId old = request(sequence);
+  if (!pages_may_be_shared_ || tokens % table_.page_size() == 0 || tokens >= table_.length(old)) {
+    table_.truncate(old, tokens);
+    return;
+  }
+  const PageTable::Fork forked = table_.fork(old, tokens);
+  copy_slots(forked);
+  table_.release(old);
+  requests_[sequence] = forked.request;
+}
+
+void Sequences::release(Id sequence) {
+  table_.release(request(sequence));
+  requests_.erase(sequence);
+}
+
+void Sequences::append(Id sequence, int64_t tokens) {
+  const int64_t old = length(sequence);
+  check(old + tokens <= context_length_, ErrorCode::context_full,
+        "sequence {} holds {} tokens and {} more are given; the model's context is {}: give fewer, or start a new "
+        "sequence",
+        sequence, old, tokens, context_length_);
+  table_.append(request(sequence), tokens);
+}
+
+void Sequences::copy_slots(const PageTable::Fork& fork) {
+  if (fork.copied_slots == 0) return;
+  for (int index = 0; index < num_layers_; ++index) {
+    const KvCache cache = layer(index);
+    for (const TensorView* side : {&cache.k, &cache.v}) {
+      const TensorView from = side->select(0, fork.source_page), to = side->select(0, fork.target_page);
+      std::memcpy(to.data(), from.data(),
+                  static_cast<size_t>(fork.copied_slots * from.stride(0)) * static_cast<size_t>(bits_of(dtype_) / 8));
+    }
+  }
+}
+
+KvCache Sequences::layer(int index) const {
+  const std::array<int64_t, 4> shape{table_.num_pages(), table_.page_size(), num_kv_heads_, head_dim_};
+  const int64_t elements = shape[0] * shape[1] * shape[2] * shape[3];
+  char* base = static_cast<char*>(pool_.data()) + 2 * index * elements * bits_of(dtype_) / 8;
+  return {TensorView(base, dtype_, shape), TensorView(base + elements * bits_of(dtype_) / 8, dtype_, shape)};
+}
+
+void Sequences::View::clear() {
+  indptr_.assign(1, 0);
+  indices_.clear();
+  last_page_len_.clear();
+}
+
+void Sequences::View::add(const Sequences& sequences, Id sequence, int64_t length) {
+  page_size_ = sequences.table_.page_size();
+  num_pages_ = sequences.table_.num_pages();
+  const std::span<const int32_t> pages = sequences.table_.pages(sequences.request(sequence));
+  const int64_t count = (length + page_size_ - 1) / page_size_;
+  ensure(count <= static_cast<int64_t>(pages.size()), "a view of {} tokens over {} pages", length, pages.size());
+  indices_.insert(indices_.end(), pages.begin(), pages.begin() + count);
+  indptr_.push_back(static_cast<int32_t>(indices_.size()));
+  last_page_len_.push_back(static_cast<int32_t>(length - (count > 0 ? count - 1 : 0) * page_size_));
+}
+
+PageTableView Sequences::View::get() const {
+  return {.page_size = page_size_,
+          .num_pages = num_pages_,
+          .kv_page_indptr = indptr_,
+          .kv_page_indices = indices_,
+          .kv_last_page_len = last_page_len_,
+          .ids_checked = true};  // PageTable handed them out
+}
+
+}  // namespace weft::decode

@@ -1,0 +1,57 @@
+// The sequences of a forward pass: their pages, and the pool of keys and values of every layer.
+#pragma once
+
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "weft/attention.h"
+#include "weft/model.h"
+
+namespace weft::decode {
+
+class Sequences {
+ public:
+  using Id = ForwardPass::SequenceId;
+  Sequences(const ModelConfig& config, const ForwardOptions& options, DType kv_dtype);
+
+  Id add();
+  Id fork(Id sequence, int64_t tokens);
+  void truncate(Id sequence, int64_t tokens);
+  void release(Id sequence);
+  int64_t length(Id sequence) const { return table_.length(request(sequence)); }
+  // Room for `tokens` more. Throws Error(context_full) and changes nothing.
+  void append(Id sequence, int64_t tokens);
+  // Gives back what append added last.
+  void take_back(Id sequence, int64_t tokens) { table_.truncate(request(sequence), length(sequence) - tokens); }
+
+  // The tables of sequences as if they held `lengths` tokens, no more than they do.
+  class View {
+   public:
+    void clear();
+    void add(const Sequences& sequences, Id sequence, int64_t length);
+    PageTableView get() const;
+
+   private:
+    int page_size_ = 0;
+    int64_t num_pages_ = 0;
+    std::vector<int32_t> indptr_{0}, indices_, last_page_len_;
+  };
+
+  KvCache layer(int index) const;  // [pages, page_size, kv heads, dim]
+  size_t bytes_per_token() const;  // of all layers
+
+ private:
+  PageTable::RequestId request(Id sequence) const;
+  void copy_slots(const PageTable::Fork& fork);
+
+  PageTable table_;
+  Workspace pool_;
+  std::unordered_map<Id, PageTable::RequestId> requests_;
+  Id next_id_ = 0;
+  bool pages_may_be_shared_ = false;
+  int max_sequences_, context_length_, num_layers_, num_kv_heads_, head_dim_;
+  DType dtype_;
+};
+
+}  // namespace weft::decode

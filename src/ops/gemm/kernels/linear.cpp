@@ -1,0 +1,193 @@
+// The kernels of one instruction set: loops over panels, row blocks and chunks of k around the tile kernels.
+// Compiled once per ISA (weft_isa_sources).
+#include "ops/gemm/kernels/floating.h"
+#include "ops/gemm/kernels/integer.h"
+#include "ops/gemm/kernels/prepare.h"
+
+namespace weft::gemm::WEFT_ISA_NAME {
+namespace {
+
+// 6 x 2 vectors of sums, 2 of weights, an activation and a product: all 16 registers of AVX2.
+constexpr int kTileRows = 6;
+constexpr int kPackedTileRows = 4;
+// Chunks of k: an unpacked chunk of a panel and a tile's activations fit the first-level cache.
+constexpr long long kChunkBlocks = 16;
+constexpr long long kFloatChunk = 256;
+
+constexpr long long kAccBytes = static_cast<long long>(kRowBlock) * kPanel * 4;
+constexpr long long kChunkBytes = kChunkBlocks * (kPanel * 64 + kPanel * 8);
+static_assert(kFloatChunk * kPanel * 4 <= kChunkBytes);
+
+// Rows [row_begin, row_end) in tiles of kMost, then of 4, 2 and 1: tile(Index<rows>, first row).
+template <int kMost, class Tile>
+inline void for_tiles(long long row_begin, long long row_end, const Tile& tile) {
+  long long row = row_begin;
+  for (; row + kMost <= row_end; row += kMost) tile(Index<kMost>{}, row);
+  if (kMost > 4 && row + 4 <= row_end) {
+    tile(Index<4>{}, row);
+    row += 4;
+  }
+  if (row + 2 <= row_end) {
+    tile(Index<2>{}, row);
+    row += 2;
+  }
+  if (row < row_end) tile(Index<1>{}, row);
+}
+
+// The rows' sums in acc, scaled, to y.
+inline void write_rows(const Job& job, long long panel, long long row_begin, long long row_end, const float* acc,
+                       bool row_scale) {
+  const long long left = job.w.rows - panel * kPanel;
+  for (long long row = row_begin; row < row_end; ++row, acc += kPanel) {
+    float* y = job.y + row * job.ldy + panel * kPanel;
+    const float scale = row_scale ? job.x.scales[row * job.x.scale_stride] : 1.f;
+    if (left >= kPanel) {
+      unroll<kVecs>([&](auto v) { store(y + v.value * kLanes, mul(load(acc + v.value * kLanes), set(scale))); });
+    } else {
+      for (long long i = 0; i < left; ++i) y[i] = acc[i] * scale;
+    }
+  }
+}
+
+// One panel times a block of rows, whose sums start at zero in acc.
+template <class S, Format format>
+void integer_panel(const Job& job, const char* w, long long row_begin, long long row_end, float* acc, char* chunk) {
+  const long long blocks = job.w.cols / kBlock;
+  if (row_end - row_begin <= kFusedRows) {
+    for_tiles<kPackedTileRows>(row_begin, row_end, [&](auto rows, long long row) {
+      integer_tile<S, format, rows.value, true>(w, 0, blocks, job.x, row, acc + (row - row_begin) * kPanel);
+    });
+    return;
+  }
+  for (long long first = 0; first < blocks; first += kChunkBlocks) {
+    const long long count = blocks - first < kChunkBlocks ? blocks - first : kChunkBlocks;
+    unpack_blocks<S, format>(w + first * kBlockBytesOf<format>, count, chunk);
+    for_tiles<kTileRows>(row_begin, row_end, [&](auto rows, long long row) {
+      integer_tile<S, format, rows.value, false>(chunk, first, count, job.x, row, acc + (row - row_begin) * kPanel);
+    });
+  }
+}
+
+template <class S>
+void float_rows(const Job& job, const char* w, long long first, long long steps, long long row_begin, long long row_end,
+                float* acc) {
+  for_tiles<kTileRows>(row_begin, row_end, [&](auto rows, long long row) {
+    float_tile<S, rows.value>(w, steps, job.x.data + row * job.x.row_bytes + first * 4, job.x.row_bytes,
+                              acc + (row - row_begin) * kPanel);
+  });
+}
+
+void fp32_panel(const Job& job, const char* w, long long row_begin, long long row_end, float* acc, char* chunk) {
+  for (long long first = 0; first < job.w.cols; first += kFloatChunk) {
+    const long long count = job.w.cols - first < kFloatChunk ? job.w.cols - first : kFloatChunk;
+    float* expanded = reinterpret_cast<float*>(chunk);
+    const char* from = chunk;
+    switch (job.w.format) {
+      case Format::f32: from = w + first * kPanel * 4; break;
+      case Format::bf16: expand_bf16(w + first * kPanel * 2, (count + 1) / 2, expanded); break;
+      case Format::q8_0:
+        expand_blocks<Format::q8_0>(w + first / kBlock * kBlockBytesOf<Format::q8_0>, count / kBlock, expanded);
+        break;
+      case Format::q4_0:
+        expand_blocks<Format::q4_0>(w + first / kBlock * kBlockBytesOf<Format::q4_0>, count / kBlock, expanded);
+        break;
+      case Format::q4_1:
+        expand_blocks<Format::q4_1>(w + first / kBlock * kBlockBytesOf<Format::q4_1>, count / kBlock, expanded);
+        break;
+    }
+    float_rows<Fp32Step>(job, from, first, count, row_begin, row_end, acc);
+  }
+}
+
+template <class S>
+void quantised_panel(const Job& job, const char* w, long long row_begin, long long row_end, float* acc, char* chunk) {
+  switch (job.w.format) {
+#if defined(WEFT_ISA_avx2)
+    case Format::q8_0:
+      if constexpr (S::kRowScale) integer_panel<S, Format::q8_0>(job, w, row_begin, row_end, acc, chunk);
+      break;
+#else
+    case Format::q8_0: integer_panel<S, Format::q8_0>(job, w, row_begin, row_end, acc, chunk); break;
+#endif
+    case Format::q4_0: integer_panel<S, Format::q4_0>(job, w, row_begin, row_end, acc, chunk); break;
+    case Format::q4_1: integer_panel<S, Format::q4_1>(job, w, row_begin, row_end, acc, chunk); break;
+    case Format::f32:
+    case Format::bf16: break;  // never with an integer scheme
+  }
+}
+
+void multiply(const Job& job) {
+  float* acc = reinterpret_cast<float*>(job.scratch);
+  char* chunk = job.scratch + kAccBytes;
+  for (long long row = job.row_begin; row < job.row_end; row += kRowBlock) {
+    const long long end = row + kRowBlock < job.row_end ? row + kRowBlock : job.row_end;
+    for (long long panel = job.panel_begin; panel < job.panel_end; ++panel) {
+      const char* w = job.w.data + panel * job.w.panel_bytes;
+      for (long long i = 0; i < (end - row) * kVecs; ++i) store(acc + i * kLanes, set(0.f));
+      bool row_scale = false;
+      switch (job.w.scheme) {
+        case Scheme::fp32: fp32_panel(job, w, row, end, acc, chunk); break;
+#if defined(WEFT_ISA_plain) || defined(WEFT_ISA_avx2)
+        case Scheme::pair16:
+          quantised_panel<Pair16>(job, w, row, end, acc, chunk);
+          row_scale = true;
+          break;
+#else
+        case Scheme::quad8x2:
+          quantised_panel<Quad8x2>(job, w, row, end, acc, chunk);
+          row_scale = true;
+          break;
+#endif
+#if !defined(WEFT_ISA_plain)
+        case Scheme::quad8: quantised_panel<Quad8>(job, w, row, end, acc, chunk); break;
+#endif
+#if defined(WEFT_ISA_avx512_bf16)
+        case Scheme::bf16_dot: float_rows<Bf16Step>(job, w, 0, (job.w.cols + 1) / 2, row, end, acc); break;
+#endif
+        default: break;  // not in this table's schemes
+      }
+      write_rows(job, panel, row, end, acc, row_scale);
+    }
+  }
+}
+
+}  // namespace
+
+#if defined(WEFT_ISA_plain)
+#define WEFT_INT16 Scheme::pair16
+#define WEFT_INT8 Scheme::pair16
+#define WEFT_INT4 Scheme::pair16
+#elif defined(WEFT_ISA_avx2)
+#define WEFT_INT16 Scheme::pair16
+#define WEFT_INT8 Scheme::pair16  // signed bytes overflow the int16 sums of vpmaddubsw; pair16 costs no more
+#define WEFT_INT4 Scheme::quad8
+#else
+#define WEFT_INT16 Scheme::quad8x2
+#define WEFT_INT8 Scheme::quad8
+#define WEFT_INT4 Scheme::quad8
+#endif
+#if defined(WEFT_ISA_avx512_bf16)
+#define WEFT_BF16 Scheme::bf16_dot
+#else
+#define WEFT_BF16 Scheme::fp32
+#endif
+
+// Rows: f32, bf16, q8_0, q4_0, q4_1; columns: exact, standard, fast.
+extern const KernelTable kernels = {
+    .panel = kPanel,
+    .scratch_bytes = kAccBytes + kChunkBytes,
+    .schemes = {{Scheme::fp32, Scheme::fp32, Scheme::fp32},
+                {Scheme::fp32, WEFT_BF16, WEFT_BF16},
+                {Scheme::fp32, WEFT_INT16, WEFT_INT8},
+                {Scheme::fp32, WEFT_INT16, WEFT_INT4},
+                {Scheme::fp32, WEFT_INT16, WEFT_INT4}},
+    .prepare = prepare,
+    .multiply = multiply,
+};
+
+#undef WEFT_INT16
+#undef WEFT_INT8
+#undef WEFT_INT4
+#undef WEFT_BF16
+
+}  // namespace weft::gemm::WEFT_ISA_NAME

@@ -1,0 +1,117 @@
+// Activations from fp32 to what a scheme multiplies. Rounding is to nearest even through the magic number 1.5 * 2^23;
+// the integers are the same on every instruction set.
+#pragma once
+
+#include "ops/gemm/kernels/abi.h"
+#include "ops/gemm/kernels/simd.h"
+
+namespace weft::gemm::WEFT_ISA_NAME {
+namespace {
+
+typedef short Shorts8 __attribute__((vector_size(16)));
+
+// Rows and blocks whose largest magnitude is below this count as zero: its reciprocal would overflow.
+inline constexpr float kSmallest = 1e-30f;
+
+inline int bits_of(float x) { return __builtin_bit_cast(int, x); }
+
+// The largest magnitude of n floats; NaN when one of them is NaN, Inf when one is.
+inline float largest(const float* x, long long n) {
+  int most = 0;
+  for (long long i = 0; i < n; ++i) {
+    const int magnitude = bits_of(x[i]) & 0x7fffffff;
+    most = magnitude > most ? magnitude : most;
+  }
+  return __builtin_bit_cast(float, most);
+}
+inline bool is_finite(float magnitude) { return bits_of(magnitude) < 0x7f800000; }
+
+inline int round_scaled(float x, float inverse) {
+  constexpr float kMagic = 12582912.f;
+  return bits_of(x * inverse + kMagic) - bits_of(kMagic);
+}
+
+// 32 values to integers; returns their sum.
+inline int quantise_block(const float* x, float inverse, int* q) {
+  int sum = 0;
+  for (int i = 0; i < kBlock; ++i) {
+    q[i] = round_scaled(x[i], inverse);
+    sum += q[i];
+  }
+  return sum;
+}
+
+// pair16 and quad8x2: one scale a row. A row that is not finite gets the scale NaN.
+inline void prepare_int16(Scheme scheme, const float* from, long long cols, const Rows& x, long long row) {
+  const float most = largest(from, cols);
+  const bool usable = is_finite(most) && most >= kSmallest;
+  const float inverse = usable ? static_cast<float>(kActivationMax) / most : 0.f;
+  x.scales[row * x.scale_stride] = usable            ? most / static_cast<float>(kActivationMax)
+                                   : is_finite(most) ? 0.f
+                                                     : __builtin_nanf("");
+  for (long long b = 0; b < cols / kBlock; ++b) {
+    char* to = x.data + row * x.row_bytes + b * kBlock * 2;
+    int q[kBlock] = {};
+    const int sum = usable ? quantise_block(from + b * kBlock, inverse, q) : 0;
+    x.sums[row * x.sum_stride + b] = sum;
+    x.real_sums[row * x.sum_stride + b] = static_cast<float>(sum);
+    if (scheme == Scheme::pair16) {
+      short narrow[kBlock];
+      for (int i = 0; i < kBlock; ++i) narrow[i] = static_cast<short>(q[i]);
+      for (int i = 0; i < kBlock; i += 8) {
+        Shorts8 eight;
+        __builtin_memcpy(&eight, narrow + i, sizeof eight);
+        eight = __builtin_shuffle(eight, Shorts8{0, 2, 1, 3, 4, 6, 5, 7});
+        __builtin_memcpy(to + i * 2, &eight, sizeof eight);
+      }
+    } else {
+      for (int i = 0; i < kBlock; ++i) {
+        const int low = static_cast<signed char>(q[i]);
+        to[i] = static_cast<char>((q[i] - low) >> 8);
+        to[kBlock + i] = static_cast<char>(low);
+      }
+    }
+  }
+}
+
+// quad8: one scale a block. A block that is not finite gets the scale NaN.
+inline void prepare_int8(const float* from, long long cols, const Rows& x, long long row) {
+  for (long long b = 0; b < cols / kBlock; ++b) {
+    const float most = largest(from + b * kBlock, kBlock);
+    const bool usable = is_finite(most) && most >= kSmallest;
+    const float scale = usable ? most / 127.f : is_finite(most) ? 0.f : __builtin_nanf("");
+    int q[kBlock] = {};
+    const int sum = usable ? quantise_block(from + b * kBlock, 127.f / most, q) : 0;
+    char* to = x.data + row * x.row_bytes + b * kBlock;
+    for (int i = 0; i < kBlock; ++i) to[i] = static_cast<char>(q[i]);
+    x.scales[row * x.scale_stride + b] = scale;
+    x.sums[row * x.sum_stride + b] = sum;
+    x.real_sums[row * x.sum_stride + b] = scale * static_cast<float>(sum);
+  }
+}
+
+// bf16_dot: round to nearest even; an odd row ends with a zero.
+inline void prepare_bf16(const float* from, long long cols, const Rows& x, long long row) {
+  char* to = x.data + row * x.row_bytes;
+  for (long long i = 0; i < (cols + 1) / 2 * 2; ++i) {
+    const float value = i < cols ? from[i] : 0.f;
+    const unsigned bits = __builtin_bit_cast(unsigned, value);
+    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    const unsigned short half =
+        static_cast<unsigned short>(nan ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+    __builtin_memcpy(to + i * 2, &half, sizeof half);
+  }
+}
+
+inline void prepare(Scheme scheme, const float* from, long long cols, const Rows& x, long long row) {
+  switch (scheme) {
+    case Scheme::fp32: break;  // read where they lie
+    case Scheme::bf16_dot: prepare_bf16(from, cols, x, row); break;
+    case Scheme::pair16:
+    case Scheme::quad8x2: prepare_int16(scheme, from, cols, x, row); break;
+    case Scheme::quad8: prepare_int8(from, cols, x, row); break;
+  }
+}
+
+}  // namespace
+}  // namespace weft::gemm::WEFT_ISA_NAME

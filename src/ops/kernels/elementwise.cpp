@@ -1,0 +1,100 @@
+// The loops of kernels/elementwise.h. Compiled once per ISA (weft_isa_sources): no standard header.
+#include "ops/kernels/elementwise.h"
+
+namespace weft::ops::WEFT_ISA_NAME {
+namespace {
+
+constexpr int kSums = 16;  // partial sums of a reduction, the same number on every instruction set
+
+float sum_of_squares(const float* x, long long n) {
+  float sums[kSums] = {};
+  long long i = 0;
+  for (; i + kSums <= n; i += kSums)
+    for (int lane = 0; lane < kSums; ++lane) sums[lane] += x[i + lane] * x[i + lane];
+  for (; i < n; ++i) sums[i % kSums] += x[i] * x[i];
+  for (int half = kSums / 2; half > 0; half /= 2)
+    for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+  return sums[0];
+}
+
+void rms_norm(const float* x, const float* weight, long long dim, float eps, float* y) {
+  const float scale = 1.f / __builtin_sqrtf(sum_of_squares(x, dim) / static_cast<float>(dim) + eps);
+  for (long long i = 0; i < dim; ++i) y[i] = x[i] * scale * weight[i];
+}
+
+void add(const float* x, long long n, float* to) {
+  for (long long i = 0; i < n; ++i) to[i] += x[i];
+}
+
+// exp within 2 ulp: 2^n times a polynomial on [-ln2 / 2, ln2 / 2]. Arguments are held to [-87, 88]: silu does not
+// need the rest.
+inline float exp_held(float x) {
+  x = x < -87.f ? -87.f : x > 88.f ? 88.f : x;
+  constexpr float kMagic = 12582912.f;
+  const float shifted = x * 1.44269504f + kMagic, n = shifted - kMagic;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.f / 5040.f;
+  p = p * r + 1.f / 720.f;
+  p = p * r + 1.f / 120.f;
+  p = p * r + 1.f / 24.f;
+  p = p * r + 1.f / 6.f;
+  p = p * r + 0.5f;
+  p = p * r + 1.f;
+  p = p * r + 1.f;
+  const int power = (__builtin_bit_cast(int, shifted) - __builtin_bit_cast(int, kMagic) + 127) << 23;
+  return p * __builtin_bit_cast(float, power);
+}
+
+void silu_and_mul(const float* gate, const float* up, long long n, float* y) {
+  for (long long i = 0; i < n; ++i) y[i] = gate[i] / (1.f + exp_held(-gate[i])) * up[i];
+}
+
+void rotate_adjacent(float* x, const float* cos, const float* sin, long long pairs) {
+  for (long long i = 0; i < pairs; ++i) {
+    const float a = x[2 * i], b = x[2 * i + 1];
+    x[2 * i] = a * cos[i] - b * sin[i];
+    x[2 * i + 1] = b * cos[i] + a * sin[i];
+  }
+}
+
+void rotate_halves(float* x, const float* cos, const float* sin, long long pairs) {
+  for (long long i = 0; i < pairs; ++i) {
+    const float a = x[i], b = x[i + pairs];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + pairs] = b * cos[i] + a * sin[i];
+  }
+}
+
+void to_bf16(const float* from, long long n, unsigned short* to) {
+  for (long long i = 0; i < n; ++i) {
+    const unsigned bits = __builtin_bit_cast(unsigned, from[i]);
+    const unsigned rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16, nan = bits >> 16 | 0x40u;
+    to[i] = static_cast<unsigned short>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+  }
+}
+
+void to_fp16(const float* from, long long n, unsigned short* to) {
+  for (long long i = 0; i < n; ++i) {
+    const unsigned bits = __builtin_bit_cast(unsigned, from[i]), magnitude = bits & 0x7fffffffu;
+    const unsigned normal = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+    // Adding 0.5 rounds to multiples of 2^-24, the smallest fp16.
+    const unsigned small = __builtin_bit_cast(unsigned, __builtin_bit_cast(float, magnitude) + 0.5f) - 0x3f000000u;
+    const unsigned large = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    const unsigned half = magnitude < 0x38800000u ? small : magnitude >= 0x47800000u ? large : normal;
+    to[i] = static_cast<unsigned short>(half | (bits >> 16 & 0x8000u));
+  }
+}
+
+}  // namespace
+
+extern const ElementwiseTable elementwise = {
+    .rms_norm = rms_norm,
+    .add = add,
+    .silu_and_mul = silu_and_mul,
+    .rotate_adjacent = rotate_adjacent,
+    .rotate_halves = rotate_halves,
+    .to_bf16 = to_bf16,
+    .to_fp16 = to_fp16,
+};
+
+}  // namespace weft::ops::WEFT_ISA_NAME

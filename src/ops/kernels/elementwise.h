@@ -1,0 +1,32 @@
+// Loops over one row, compiled once per instruction set from plain scalar code that the compiler vectorises.
+#pragma once
+
+namespace weft::ops {
+
+struct ElementwiseTable {
+  // y = x * weight / sqrt(mean(x^2) + eps).
+  void (*rms_norm)(const float* x, const float* weight, long long dim, float eps, float* y);
+  void (*add)(const float* x, long long n, float* to);  // to += x
+  void (*silu_and_mul)(const float* gate, const float* up, long long n, float* y);
+  // x[0..2 * pairs) turned by cos, sin [pairs].
+  void (*rotate_adjacent)(float* x, const float* cos, const float* sin, long long pairs);
+  void (*rotate_halves)(float* x, const float* cos, const float* sin, long long pairs);
+  // Nearest, ties to even; too large is Inf, NaN stays NaN.
+  void (*to_bf16)(const float* from, long long n, unsigned short* to);
+  void (*to_fp16)(const float* from, long long n, unsigned short* to);
+};
+
+namespace plain {
+extern const ElementwiseTable elementwise;
+}
+namespace avx2 {
+extern const ElementwiseTable elementwise;
+}
+namespace avx512 {
+extern const ElementwiseTable elementwise;
+}
+namespace avx512_bf16 {
+extern const ElementwiseTable elementwise;
+}
+
+}  // namespace weft::ops

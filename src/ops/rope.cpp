@@ -1,0 +1,78 @@
+#include "ops/rope.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "ops/elementwise.h"
+
+namespace weft {
+namespace ops {
+namespace {
+
+// Radians a position turns pair i by (RoFormer, equation 15), with the scaling of Llama 3.1 where params ask for it.
+double frequency(const RopeParams& params, int rotary_dim, int i) {
+  const double plain = std::pow(static_cast<double>(params.theta), -2.0 * i / rotary_dim);
+  if (params.factor == 1.f || params.original_context == 0) return plain;
+  const double wavelength = 2 * std::numbers::pi / plain, context = params.original_context;
+  if (wavelength < context / params.high_freq_factor) return plain;
+  if (wavelength > context / params.low_freq_factor) return plain / params.factor;
+  const double smooth =
+      (context / wavelength - params.low_freq_factor) / (params.high_freq_factor - params.low_freq_factor);
+  return (1 - smooth) * plain / params.factor + smooth * plain;
+}
+
+}  // namespace
+
+void make_rope_table(std::span<const int32_t> positions, const RopeParams& params, int64_t head_dim, RopeTable& table) {
+  const int64_t rotary_dim = params.rotary_dim == 0 ? head_dim : params.rotary_dim;
+  check(rotary_dim >= 0 && rotary_dim <= head_dim && rotary_dim % 2 == 0, ErrorCode::invalid_argument,
+        "apply_rope: rotary_dim = {} with heads of {}; an even number up to the head's size is needed", rotary_dim,
+        head_dim);
+  check(params.theta > 0.f && params.linear_scale > 0.f && params.factor > 0.f, ErrorCode::invalid_argument,
+        "apply_rope: theta = {}, linear_scale = {}, factor = {}; all must be above 0", params.theta,
+        params.linear_scale, params.factor);
+  check(params.factor == 1.f || (params.low_freq_factor > 0.f && params.high_freq_factor > params.low_freq_factor),
+        ErrorCode::invalid_argument,
+        "apply_rope: low_freq_factor = {}, high_freq_factor = {}; 0 < low < high is needed", params.low_freq_factor,
+        params.high_freq_factor);
+  table.pairs = static_cast<int>(rotary_dim / 2);
+  table.order = params.pairs;
+  const auto pairs = static_cast<size_t>(table.pairs);
+  table.cos.resize(positions.size() * pairs);
+  table.sin.resize(positions.size() * pairs);
+  std::vector<double> frequencies(pairs);
+  for (size_t i = 0; i < pairs; ++i)
+    frequencies[i] = frequency(params, static_cast<int>(rotary_dim), static_cast<int>(i));
+  for (size_t r = 0; r < positions.size(); ++r) {
+    const double position = static_cast<double>(positions[r]) / static_cast<double>(params.linear_scale);
+    for (size_t i = 0; i < pairs; ++i) {
+      table.cos[r * pairs + i] = static_cast<float>(std::cos(position * frequencies[i]));
+      table.sin[r * pairs + i] = static_cast<float>(std::sin(position * frequencies[i]));
+    }
+  }
+}
+
+void apply_rope_table(const TensorView& x, const RopeTable& table, Stream stream) {
+  const ElementwiseTable& loops = elementwise();
+  const auto rotate = table.order == RopePairs::adjacent ? loops.rotate_adjacent : loops.rotate_halves;
+  const int64_t pairs = table.pairs;
+  for_rows(stream.team(), x.shape(0), 2 * x.shape(1) * pairs, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      for (int64_t head = 0; head < x.shape(1); ++head)
+        rotate(x.as<float>() + r * x.stride(0) + head * x.stride(1), table.cos.data() + r * pairs,
+               table.sin.data() + r * pairs, pairs);
+  });
+}
+
+}  // namespace ops
+
+void apply_rope(const TensorView& x, std::span<const int32_t> positions, const RopeParams& params, Stream stream) {
+  ops::check_fp32("apply_rope", "x", x, 3, 3);
+  check(static_cast<int64_t>(positions.size()) == x.shape(0), ErrorCode::invalid_shape,
+        "apply_rope: {} positions for {} rows of x; one a row is needed", positions.size(), x.shape(0));
+  ops::RopeTable table;
+  ops::make_rope_table(positions, params, x.shape(2), table);
+  ops::apply_rope_table(x, table, stream);
+}
+
+}  // namespace weft

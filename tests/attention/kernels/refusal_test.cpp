@@ -1,0 +1,206 @@
+// Each check of run, merge_states, attend and pack_mask refuses with its code and names the argument.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "problem.h"
+#include "weft/attention.h"
+
+namespace weft {
+namespace {
+
+using testing::Case;
+using testing::Problem;
+
+void expect_refusal(ErrorCode code, const std::string& word, const std::function<void()>& call) {
+  try {
+    call();
+    ADD_FAILURE() << "nothing refused; expected " << to_string(code) << " about " << word;
+  } catch (const Error& error) {
+    EXPECT_EQ(to_string(error.code()), to_string(code)) << error.what();
+    EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+  }
+}
+
+class RunRefusal : public ::testing::Test {
+ protected:
+  static Case make_case() {
+    Case c;
+    c.group = 2;
+    c.lengths = {{2, 20}, {1, 9}};
+    return c;
+  }
+  RunRefusal()
+      : problem_(make_case()),
+        kernel_(build(problem_.spec(), Device::cpu())),
+        plan_(kernel_.plan(problem_.input(2))),
+        workspace_(Device::cpu(), plan_.workspace_bytes()),
+        good_(problem_.tensors()) {
+    plan_.upload(workspace_);
+  }
+  void refuses(ErrorCode code, const std::string& word, const std::function<void(AttentionTensors&)>& spoil) {
+    AttentionTensors t = good_;
+    spoil(t);
+    const std::string before = problem_.outputs();
+    expect_refusal(code, word, [&] { kernel_.run(workspace_, t); });
+    EXPECT_EQ(problem_.outputs(), before) << "memory was touched";
+  }
+  // The same memory under another type or shape.
+  static TensorView as(const TensorView& t, DType dtype) {
+    return {t.data(), dtype, t.shape(), t.strides(), t.device()};
+  }
+  static TensorView on(const TensorView& t, Device device) {
+    return {t.data(), t.dtype(), t.shape(), t.strides(), device};
+  }
+  static TensorView spread(const TensorView& t, int axis, int64_t stride) {
+    std::vector<int64_t> strides(t.strides().begin(), t.strides().end());
+    strides[static_cast<size_t>(axis)] = stride;
+    return {t.data(), t.dtype(), t.shape(), strides, t.device()};
+  }
+  static TensorView at(const TensorView& t, const void* data) {
+    return {data, t.dtype(), t.shape(), t.strides(), t.device()};
+  }
+
+  Problem problem_;
+  AttentionKernel kernel_;
+  Plan plan_;
+  Workspace workspace_;
+  AttentionTensors good_;
+};
+
+TEST_F(RunRefusal, MissingTensors) {
+  refuses(ErrorCode::invalid_argument, "q:", [](auto& t) { t.q = {}; });
+  refuses(ErrorCode::invalid_argument, "o:", [](auto& t) { t.o = {}; });
+  refuses(ErrorCode::invalid_argument, "k:", [](auto& t) { t.kv.k = {}; });
+  refuses(ErrorCode::invalid_argument, "v:", [](auto& t) { t.kv.v = {}; });
+  refuses(ErrorCode::invalid_argument, "no data", [](auto& t) { t.q = at(t.q, nullptr); });
+}
+
+TEST_F(RunRefusal, WrongTypes) {
+  refuses(ErrorCode::invalid_dtype, "q:", [](auto& t) { t.q = as(t.q, DType::bf16); });
+  refuses(ErrorCode::invalid_dtype, "o:", [](auto& t) { t.o = as(t.o, DType::fp16); });
+  refuses(ErrorCode::invalid_dtype, "k:", [](auto& t) { t.kv.k = as(t.kv.k, DType::int8); });
+  refuses(ErrorCode::invalid_dtype, "v:", [](auto& t) { t.kv.v = as(t.kv.v, DType::bf16); });
+  refuses(ErrorCode::invalid_dtype, "lse:", [](auto& t) { t.lse = as(t.lse, DType::int32); });
+}
+
+TEST_F(RunRefusal, WrongDevices) {
+  refuses(ErrorCode::invalid_device, "q:", [](auto& t) { t.q = on(t.q, Device::cuda()); });
+  refuses(ErrorCode::invalid_device, "v:", [](auto& t) { t.kv.v = on(t.kv.v, Device::cuda(1)); });
+  refuses(ErrorCode::invalid_device, "lse:", [](auto& t) { t.lse = on(t.lse, Device::cuda()); });
+}
+
+TEST_F(RunRefusal, WrongShapes) {
+  refuses(ErrorCode::invalid_shape, "q:", [](auto& t) { t.q = t.q.slice(0, 0, 2); });
+  refuses(ErrorCode::invalid_shape, "num_qo_heads", [](auto& t) { t.q = t.q.slice(1, 0, 1); });
+  refuses(ErrorCode::invalid_shape, "head dim", [](auto& t) { t.q = t.q.slice(2, 0, 32); });
+  refuses(ErrorCode::invalid_shape, "rank", [](auto& t) { t.q = t.q.select(0, 0); });
+  refuses(ErrorCode::invalid_shape, "o:", [](auto& t) { t.o = t.o.slice(0, 0, 1); });
+  refuses(ErrorCode::invalid_shape, "pages", [](auto& t) { t.kv.k = t.kv.k.slice(0, 0, 2); });
+  refuses(ErrorCode::invalid_shape, "page_size", [](auto& t) { t.kv.v = t.kv.v.slice(1, 0, 8); });
+  refuses(ErrorCode::invalid_shape, "num_kv_heads", [](auto& t) { t.kv.v = t.kv.v.slice(2, 0, 0); });
+  refuses(ErrorCode::invalid_shape, "lse:", [](auto& t) { t.lse = t.lse.slice(0, 0, 1); });
+  refuses(ErrorCode::invalid_shape, "lse:", [](auto& t) { t.lse = t.lse.slice(1, 0, 1); });
+}
+
+TEST_F(RunRefusal, WrongStrides) {
+  refuses(ErrorCode::invalid_stride, "q:", [](auto& t) { t.q = spread(t.q, 2, 2); });
+  refuses(ErrorCode::invalid_stride, "k:", [](auto& t) { t.kv.k = spread(t.kv.k, 3, 2); });
+  refuses(ErrorCode::invalid_stride, "o:", [](auto& t) { t.o = spread(t.o, 2, 2); });
+  refuses(ErrorCode::invalid_stride, "overlap", [](auto& t) { t.o = spread(t.o, 0, 0); });
+  refuses(ErrorCode::invalid_stride, "overlap", [](auto& t) { t.lse = spread(t.lse, 1, 0); });
+  refuses(ErrorCode::invalid_stride, "aligned",
+          [](auto& t) { t.kv.k = at(t.kv.k, static_cast<char*>(t.kv.k.data()) + 1); });
+}
+
+TEST_F(RunRefusal, WrongParameters) {
+  refuses(ErrorCode::invalid_argument, "sm_scale", [](auto& t) { t.sm_scale = __builtin_inff(); });
+  refuses(ErrorCode::invalid_argument, "cap", [](auto& t) { t.scalars = {{"cap", 1}}; });
+  refuses(ErrorCode::invalid_argument, "bias", [](auto& t) { t.tensors = {{"bias", t.q}}; });
+}
+
+TEST_F(RunRefusal, WorkspaceWithoutThisKernelsPlan) {
+  Workspace none, fresh(Device::cpu(), plan_.workspace_bytes()), small(Device::cpu(), 16);
+  expect_refusal(ErrorCode::plan_mismatch, "upload", [&] { kernel_.run(none, good_); });
+  expect_refusal(ErrorCode::plan_mismatch, "upload", [&] { kernel_.run(fresh, good_); });
+  expect_refusal(ErrorCode::plan_mismatch, "upload", [&] { kernel_.run(small, good_); });
+  AttentionSpec other = problem_.spec();
+  other.mask = Mask::causal;
+  expect_refusal(ErrorCode::plan_mismatch, "signature", [&] { build(other, Device::cpu()).run(workspace_, good_); });
+  expect_refusal(ErrorCode::invalid_argument, "build", [&] { AttentionKernel().run(workspace_, good_); });
+  expect_refusal(ErrorCode::invalid_argument, "build", [&] { AttentionKernel().plan({}); });
+}
+
+TEST_F(RunRefusal, LseWithoutSoftmax) {
+  Case c = make_case();
+  c.variant = variants::sigmoid();
+  Problem problem(c);
+  const AttentionKernel kernel = build(problem.spec(), Device::cpu());
+  const Plan plan = kernel.plan(problem.input(1));
+  Workspace workspace(Device::cpu(), plan.workspace_bytes());
+  AttentionTensors t = problem.tensors();
+  t.lse = good_.lse;
+  expect_refusal(ErrorCode::invalid_argument, "lse", [&] { kernel.run(plan, t, workspace); });
+}
+
+TEST(BuildRefusal, WhatIsNotThere) {
+  expect_refusal(ErrorCode::unsupported, "cuda:0", [] { build({}, Device::cuda()); });
+  expect_refusal(ErrorCode::unsupported, "head_dim_qk", [] { build({.head_dim_qk = 12}, Device::cpu()); });
+  expect_refusal(ErrorCode::unsupported, "kv_form", [] { build({.kv_form = KvForm::latent}, Device::cpu()); });
+}
+
+TEST(KvCacheRefusal, OtherThanFiveAxesWithTwoSides) {
+  float x[16] = {};
+  expect_refusal(ErrorCode::invalid_shape, "kv:", [&] { KvCache(TensorView(x, DType::fp32, {1, 1, 2, 8})); });
+  expect_refusal(ErrorCode::invalid_shape, "kv:", [&] { KvCache(TensorView(x, DType::fp32, {1, 1, 1, 2, 8})); });
+}
+
+TEST(AttendRefusal, OtherFormsAndRanks) {
+  float x[64] = {};
+  const TensorView v(x, DType::fp32, {1, 1, 64});
+  expect_refusal(ErrorCode::invalid_argument, "ragged", [&] { attend({}, v, v, v, v); });
+  const AttentionSpec spec{.kv_form = KvForm::ragged};
+  expect_refusal(ErrorCode::invalid_shape, "q:", [&] { attend(spec, v.select(0, 0), v, v, v); });
+  expect_refusal(ErrorCode::invalid_shape, "k:", [&] { attend(spec, v, v.select(0, 0), v, v); });
+}
+
+TEST(MergeStatesRefusal, ShapesTypesAndIndptr) {
+  std::vector<float> memory(512, 0.f);
+  const TensorView o(memory.data(), DType::fp32, {2, 3, 2, 8}), lse(memory.data(), DType::fp32, {2, 3, 2});
+  const TensorView out(memory.data() + 256, DType::fp32, {3, 2, 8}), lse_out(memory.data() + 400, DType::fp32, {3, 2});
+  merge_states(o, lse, out, lse_out);
+  expect_refusal(ErrorCode::invalid_shape, "o:", [&] { merge_states(out, lse, out, lse_out); });
+  expect_refusal(ErrorCode::invalid_shape, "lse", [&] { merge_states(o, lse.slice(1, 0, 2), out, lse_out); });
+  expect_refusal(ErrorCode::invalid_shape, "o_out",
+                 [&] { merge_states(o, lse, out.slice(0, 0, 2), lse_out.slice(0, 0, 2)); });
+  expect_refusal(ErrorCode::invalid_shape, "lse_out", [&] { merge_states(o, lse, out, lse_out.slice(0, 0, 2)); });
+  expect_refusal(ErrorCode::invalid_dtype, "lse", [&] {
+    merge_states(o, TensorView(memory.data(), DType::int32, {2, 3, 2}), out, lse_out);
+  });
+  expect_refusal(ErrorCode::invalid_dtype, "o:", [&] {
+    merge_states(TensorView(memory.data(), DType::int32, {2, 3, 2, 8}), lse, out, lse_out);
+  });
+  expect_refusal(ErrorCode::unsupported, "steps of 8",
+                 [&] { merge_states(o.slice(3, 0, 4), lse, out.slice(2, 0, 4), lse_out); });
+  const TensorView list(memory.data(), DType::fp32, {6, 2, 8}), list_lse(memory.data(), DType::fp32, {6, 2});
+  const auto with = [&](std::vector<int32_t> indptr) { merge_states(list, list_lse, indptr, out, lse_out); };
+  with({0, 2, 2, 6});
+  expect_refusal(ErrorCode::invalid_indptr, "entries", [&] { with({0, 6}); });
+  expect_refusal(ErrorCode::invalid_indptr, "starts at 0", [&] { with({1, 2, 2, 6}); });
+  expect_refusal(ErrorCode::invalid_indptr, "never decreases", [&] { with({0, 4, 2, 6}); });
+  expect_refusal(ErrorCode::invalid_indptr, "6 states", [&] { with({0, 2, 2, 5}); });
+}
+
+TEST(PackMaskRefusal, BadIndptr) {
+  const std::vector<uint8_t> mask(10, 1);
+  std::vector<int64_t> bytes;
+  expect_refusal(ErrorCode::invalid_indptr, "empty", [&] { pack_mask(mask, {}, bytes); });
+  const auto with = [&](std::vector<int64_t> indptr) { pack_mask(mask, indptr, bytes); };
+  expect_refusal(ErrorCode::invalid_indptr, "starts at 0", [&] { with({1, 10}); });
+  expect_refusal(ErrorCode::invalid_indptr, "never decreases", [&] { with({0, 11, 10}); });
+  expect_refusal(ErrorCode::invalid_indptr, "10 elements", [&] { with({0, 9}); });
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,40 @@
+#include "vec_probe.h"
+
+#include "tile/cpu/convert.h"
+
+namespace weft::testing::WEFT_ISA_NAME {
+namespace {
+
+using namespace weft::tile::WEFT_ISA_NAME;
+
+void probe_exp(const float* x, float* y) { store(y, exp(load(x))); }
+void probe_transpose(const float* x, float* y) {
+  F32 rows[kLanes];
+  for (int i = 0; i < kLanes; ++i) rows[i] = load(x + i * kLanes);
+  transpose(rows);
+  for (int i = 0; i < kLanes; ++i) store(y + i * kLanes, rows[i]);
+}
+void probe_sum_each(const float* x, float* y) {
+  F32 rows[kLanes];
+  for (int i = 0; i < kLanes; ++i) rows[i] = load(x + i * kLanes);
+  store(y, sum_each(rows));
+}
+void probe_widen(const void* x, int element, int n, float* y) {
+  const char* from = static_cast<const char*>(x);
+  if (element == 0) return widen<Fp32>(from, n, y);
+  if (element == 1) return widen<Fp16>(from, n, y);
+  widen<Bf16>(from, n, y);
+}
+void probe_narrow(const float* x, int n, void* y, int element) {
+  char* to = static_cast<char*>(y);
+  if (element == 0) return narrow<Fp32>(x, n, to);
+  if (element == 1) return narrow<Fp16>(x, n, to);
+  narrow<Bf16>(x, n, to);
+}
+
+}  // namespace
+
+extern const VecProbe kProbe;
+const VecProbe kProbe = {kLanes, probe_exp, probe_transpose, probe_sum_each, probe_widen, probe_narrow};
+
+}  // namespace weft::testing::WEFT_ISA_NAME

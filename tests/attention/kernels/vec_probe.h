@@ -1,0 +1,15 @@
+// The vector vocabulary as plain functions, one set an instruction set.
+#pragma once
+
+namespace weft::testing {
+
+struct VecProbe {
+  int lanes;
+  void (*exp)(const float* x, float* y);                       // `lanes` numbers
+  void (*transpose)(const float* x, float* y);                 // lanes x lanes
+  void (*sum_each)(const float* x, float* y);                  // lanes x lanes -> lanes
+  void (*widen)(const void* x, int element, int n, float* y);  // 0 fp32, 1 fp16, 2 bf16
+  void (*narrow)(const float* x, int n, void* y, int element);
+};
+
+}  // namespace weft::testing

@@ -1,0 +1,144 @@
+// The vector vocabulary, on each instruction set of this machine.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "device/cpu/cpuid.h"
+#include "problem.h"
+#include "vec_probe.h"
+
+namespace weft {
+namespace testing {
+namespace plain {
+extern const VecProbe kProbe;
+}
+namespace avx2 {
+extern const VecProbe kProbe;
+}
+namespace avx512 {
+extern const VecProbe kProbe;
+}
+namespace avx512_bf16 {
+extern const VecProbe kProbe;
+}
+}  // namespace testing
+
+namespace {
+
+class Vec : public ::testing::TestWithParam<Isa> {
+ protected:
+  const testing::VecProbe& probe() const {
+    static const testing::VecProbe* const all[] = {&testing::plain::kProbe, &testing::avx2::kProbe,
+                                                   &testing::avx512::kProbe, &testing::avx512_bf16::kProbe};
+    return *all[static_cast<int>(GetParam())];
+  }
+  float exp(float x) const {
+    std::vector<float> in(16, x), out(16);
+    probe().exp(in.data(), out.data());
+    return out[0];
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Isas, Vec, ::testing::ValuesIn(supported_isas().begin(), supported_isas().end()),
+                         [](const auto& param_info) { return std::string(to_string(param_info.param)); });
+
+float from_bits(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
+TEST_P(Vec, ExpIsWithinTwoUlps) {
+  for (float x = -87.f; x < 88.7f; x += 0.0137f) {
+    const double expected = std::exp(static_cast<double>(x));
+    EXPECT_NEAR(exp(x), expected, expected * 0x1p-22) << x;
+  }
+  for (float x = -103.f; x < -87.f; x += 0.37f) EXPECT_NEAR(exp(x), std::exp(static_cast<double>(x)), 0x1p-148) << x;
+}
+
+TEST_P(Vec, ExpAtItsEnds) {
+  EXPECT_EQ(exp(0.f), 1.f);
+  EXPECT_EQ(exp(-0.f), 1.f);
+  EXPECT_EQ(exp(-INFINITY), 0.f);
+  EXPECT_EQ(exp(-200.f), 0.f);
+  EXPECT_EQ(exp(INFINITY), INFINITY);
+  EXPECT_EQ(exp(89.f), INFINITY);
+}
+
+TEST_P(Vec, ExpOfEveryKindOfNanIsNan) {
+  for (int bit = 0; bit < 23; ++bit)
+    for (const uint32_t sign : {0u, 0x80000000u}) {
+      EXPECT_TRUE(std::isnan(exp(from_bits(sign | 0x7f800000u | 1u << bit)))) << bit;
+      EXPECT_TRUE(std::isnan(exp(from_bits(sign | 0x7fffffffu >> 0 | 1u << bit)))) << bit;
+    }
+}
+
+TEST_P(Vec, TransposeSwapsRowsAndColumns) {
+  const int n = probe().lanes;
+  std::vector<float> x(static_cast<size_t>(n * n)), y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+  probe().transpose(x.data(), y.data());
+  for (int i = 0; i < n; ++i)
+    for (int j = 0; j < n; ++j) EXPECT_EQ(y[static_cast<size_t>(i * n + j)], x[static_cast<size_t>(j * n + i)]);
+}
+
+TEST_P(Vec, SumEachSumsRows) {
+  const int n = probe().lanes;
+  std::vector<float> x(static_cast<size_t>(n * n)), y(static_cast<size_t>(n));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * i % 97);
+  probe().sum_each(x.data(), y.data());
+  for (int i = 0; i < n; ++i) {
+    float sum = 0;
+    for (int j = 0; j < n; ++j) sum += x[static_cast<size_t>(i * n + j)];
+    EXPECT_EQ(y[static_cast<size_t>(i)], sum) << i;  // small integers: exact in any order
+  }
+}
+
+TEST_P(Vec, EveryHalfWidensToItsNumberAndBack) {
+  for (const int element : {1, 2}) {
+    const DType dtype = element == 1 ? DType::fp16 : DType::bf16;
+    std::vector<uint16_t> x(65536), back(65536);
+    std::vector<float> y(65536);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint16_t>(i);
+    probe().widen(x.data(), element, 65536, y.data());
+    probe().narrow(y.data(), 65536, back.data(), element);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double expected = testing::get(x.data(), dtype, static_cast<int64_t>(i));
+      if (std::isnan(expected)) {
+        ASSERT_TRUE(std::isnan(y[i]) && std::isnan(testing::get(back.data(), dtype, static_cast<int64_t>(i)))) << i;
+      } else {
+        ASSERT_EQ(y[i], static_cast<float>(expected)) << i;
+        ASSERT_EQ(back[i], x[i]) << i;
+      }
+    }
+  }
+}
+
+TEST_P(Vec, NarrowingRoundsToTheNearestAndTiesToEven) {
+  std::mt19937 random(1);
+  std::vector<float> x(8192);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = from_bits(static_cast<uint32_t>(random()));
+    if (i % 3 == 0)
+      x[i] = static_cast<float>(std::ldexp(static_cast<double>(random() % 8192), -static_cast<int>(random() % 40)));
+    if (i % 7 == 0) x[i] = static_cast<float>(65472 + random() % 80);  // about the largest fp16
+  }
+  for (const int element : {1, 2}) {
+    const DType dtype = element == 1 ? DType::fp16 : DType::bf16;
+    std::vector<uint16_t> got(x.size());
+    probe().narrow(x.data(), static_cast<int>(x.size()), got.data(), element);
+    for (size_t i = 0; i < x.size(); ++i) {
+      uint16_t expected;
+      testing::put(&expected, dtype, 0, x[i]);
+      if (std::isnan(x[i]))
+        ASSERT_TRUE(std::isnan(testing::get(got.data(), dtype, static_cast<int64_t>(i))));
+      else
+        ASSERT_EQ(got[i], expected) << x[i] << " " << to_string(dtype);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft

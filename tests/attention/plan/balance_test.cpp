@@ -1,0 +1,255 @@
+// How evenly balanced deals, against the bound that no plan beats; the printed forms.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "tests/attention/plan/plan_support.h"
+
+namespace weft::test {
+namespace {
+
+using namespace attention;
+
+class Makespan : public testing::TestWithParam<std::tuple<Lengths, bool>> {};
+
+TEST_P(Makespan, IsWithinATenthOfTheLowerBoundOnOneTo264Workers) {
+  const auto [lengths, whole_tokens] = GetParam();
+  const KernelTraits traits = whole_tokens ? cpu_like_traits() : per_head_traits();
+  std::mt19937 random(20);
+  for (const int requests : {16, 23, 64, 256}) {
+    Batch b;
+    b.qo.assign(static_cast<size_t>(requests), 1);
+    b.kv = draw_lengths(lengths, requests, random);
+    double total = 0;
+    for (const int kv : b.kv)
+      total += 8 * (traits.classes[0].item + 4 * traits.classes[0].row +
+                    kv * (traits.classes[0].token + 4 * traits.classes[0].row_token));
+    for (int workers = 1; workers <= 264; workers += workers < 24 || workers > 256 ? 1 : 7) {
+      b.workers = workers;
+      const Plan plan = Planner::plan(traits, b.input());
+      ASSERT_LE(plan.makespan(), 1.10 * plan.lower_bound())
+          << name_of(lengths) << ", " << requests << " requests, " << workers << " workers";
+      ASSERT_GE(plan.lower_bound(), total / workers * (1 - 1e-12));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Lengths, Makespan,
+                         testing::Combine(testing::Values(Lengths::constant, Lengths::uniform, Lengths::zipf,
+                                                          Lengths::one_long),
+                                          testing::Bool()),
+                         [](const auto& test) {
+                           return name_of(std::get<0>(test.param)) +
+                                  (std::get<1>(test.param) ? "_whole_tokens" : "_one_head");
+                         });
+
+TEST(Balanced, NoWorkerSharesMoreThanTwoUnits) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 50; ++round) {
+    Batch b;
+    const int requests = 1 + static_cast<int>(random() % 20);
+    for (int r = 0; r < requests; ++r) {
+      b.qo.push_back(random() % 3 == 0 ? 1 + static_cast<int>(random() % 300) : 1);
+      b.kv.push_back(b.qo.back() + static_cast<int>(random() % 5000));
+    }
+    b.workers = 1 + static_cast<int>(random() % 100);
+    const Plan plan = Planner::plan(cpu_like_traits(Keys::causal), b.input());
+    verify(plan);
+    const PlanHeader& h = plan.impl().header();
+    const int* indptr = section<int>(plan.impl().bytes.data(), h.worker_indptr);
+    const WorkItem* items = section<WorkItem>(plan.impl().bytes.data(), h.items);
+    for (int w = 0; w < b.workers; ++w) {
+      int shared = 0;
+      for (int i = indptr[w]; i < indptr[w + 1]; ++i) shared += items[i].partial >= 0;
+      EXPECT_LE(shared, 2);
+    }
+    EXPECT_LE(plan.num_partials(), 2 * (b.workers - 1));
+  }
+}
+
+TEST(Balanced, PrefillTilesAreDealtWholeAndTheirNeighboursRunAtTheSameTime) {
+  Batch b;
+  b.qo = {8192};
+  b.kv = {8192};
+  b.workers = 16;
+  const Plan plan = Planner::plan(cpu_like_traits(Keys::causal), b.input());
+  verify(plan);
+  EXPECT_EQ(plan.num_partials(), 0);  // 2048 tiles level 16 workers without a cut
+  EXPECT_LE(plan.makespan(), 1.02 * plan.lower_bound());
+  const PlanHeader& h = plan.impl().header();
+  const char* base = plan.impl().bytes.data();
+  const int* indptr = section<int>(base, h.worker_indptr);
+  const WorkItem* items = section<WorkItem>(base, h.items);
+  const Unit* units = section<Unit>(base, h.units);
+  // A wave of 16 workers reads at most two KV heads.
+  for (int step = 0; step < 100; ++step) {
+    std::set<int> heads;
+    for (int w = 0; w < 16; ++w) heads.insert(units[items[indptr[w] + step].unit].kv_head_begin);
+    EXPECT_LE(heads.size(), 2u) << "step " << step;
+  }
+}
+
+TEST(Balanced, OnlyTheRemainderOfAPrefillIsCut) {
+  Batch b;
+  b.qo = {320};  // 10 tiles of 32 tokens, 8 heads: 80 units
+  b.kv = {4096};
+  b.workers = 24;
+  const Plan plan = Planner::plan(cpu_like_traits(), b.input());
+  verify(plan);
+  EXPECT_LE(plan.makespan(), 1.10 * plan.lower_bound());
+  EXPECT_GT(plan.num_partials(), 0);
+  EXPECT_LE(plan.num_partials(), 2 * 23);
+}
+
+TEST(Balanced, MixedPrefillAndDecodeIsLevel) {
+  Batch b;
+  b.qo.assign(65, 1);
+  b.kv.assign(65, 2000);
+  b.qo[30] = 4096;
+  b.kv[30] = 4096;
+  for (const int workers : {1, 2, 7, 32, 132}) {
+    b.workers = workers;
+    const Plan plan = Planner::plan(cpu_like_traits(Keys::causal), b.input());
+    verify(plan);
+    EXPECT_LE(plan.makespan(), 1.10 * plan.lower_bound()) << workers;
+  }
+}
+
+TEST(Balanced, NarrowsWholeTokensOnlyWhereWorkersAreMany) {
+  const auto widest = [](int workers) {
+    Batch b;
+    b.qo = {1, 1};
+    b.kv = {1024, 1024};
+    b.workers = workers;
+    const Plan plan = Planner::plan(cpu_like_traits(), b.input());
+    const Unit& unit = section<Unit>(plan.impl().bytes.data(), plan.impl().header().units)[0];
+    return unit.kv_head_end - unit.kv_head_begin;
+  };
+  EXPECT_EQ(widest(1), 8);
+  EXPECT_EQ(widest(2), 8);
+  EXPECT_EQ(widest(4), 4);
+  EXPECT_EQ(widest(64), 1);
+}
+
+TEST(Paper, ChunksHaveOneSizeAndTheLargestComeFirst) {
+  Batch b;
+  b.qo = {1, 1, 1};
+  b.kv = {5000, 300, 1000};
+  b.workers = 8;
+  b.mode = PlanMode::paper;
+  const Plan plan = Planner::plan(per_head_traits(), b.input());
+  verify(plan);
+  const int chunk = (6300 * 8 / 8 + 63) / 64 * 64;  // L = sum of lengths / workers, to the granule
+  const PlanHeader& h = plan.impl().header();
+  const int* indptr = section<int>(plan.impl().bytes.data(), h.worker_indptr);
+  const WorkItem* items = section<WorkItem>(plan.impl().bytes.data(), h.items);
+  const Unit* units = section<Unit>(plan.impl().bytes.data(), h.units);
+  for (int w = 0; w < b.workers; ++w) {
+    int previous = chunk;
+    for (int i = indptr[w]; i < indptr[w + 1]; ++i) {
+      const int length = std::min(items[i].kv_end, b.kv[units[items[i].unit].page_list]) - items[i].kv_begin;
+      EXPECT_LE(length, previous);
+      previous = length;
+    }
+  }
+}
+
+// The chunks of each request, in units: (rows, heads) -> borders.
+using Chunks = std::map<std::tuple<int, int, int, int>, std::set<std::pair<int, int>>>;
+Chunks chunks_of(const Plan& plan, int request) {
+  Chunks chunks;
+  const char* base = plan.impl().bytes.data();
+  const PlanHeader& h = plan.impl().header();
+  for (long long i = 0; i < h.items.count; ++i) {
+    const WorkItem& item = section<WorkItem>(base, h.items)[i];
+    const Unit& unit = section<Unit>(base, h.units)[item.unit];
+    const PlanRow* rows = section<PlanRow>(base, h.rows);
+    if (rows[unit.row_begin].request != request) continue;
+    chunks[{rows[unit.row_begin].idx, unit.row_end - unit.row_begin, unit.kv_head_begin, unit.tile_class}].insert(
+        {item.kv_begin, item.kv_end});
+  }
+  return chunks;
+}
+
+TEST(FixedSplit, ARequestHasTheSameChunksAloneAndInAnyBatchOnAnyWorkers) {
+  std::mt19937 random(5);
+  for (const Keys keys : {Keys::all, Keys::causal, Keys::window, Keys::sink_and_window})
+    for (int round = 0; round < 10; ++round) {
+      Batch b;
+      b.mode = PlanMode::fixed_split;
+      b.fixed_split_size = 256;
+      b.scalars = scalars_of(keys, 500);
+      for (int r = 0; r < 9; ++r) {
+        b.qo.push_back(1 + static_cast<int>(random() % 60));
+        b.kv.push_back(static_cast<int>(random() % 3000));
+      }
+      b.workers = 1 + static_cast<int>(random() % 60);
+      const Plan together = Planner::plan(cpu_like_traits(keys), b.input());
+      for (int r = 0; r < 9; ++r) {
+        Batch alone = b;
+        alone.qo = {b.qo[r]};
+        alone.kv = {b.kv[r]};
+        alone.workers = 3;
+        EXPECT_EQ(chunks_of(together, r), chunks_of(Planner::plan(cpu_like_traits(keys), alone.input()), 0));
+      }
+    }
+}
+
+TEST(Balanced, ARequestsChunksDoDependOnTheBatch) {
+  Batch b;
+  b.qo = {1, 1};
+  b.kv = {3000, 5000};
+  Batch alone = b;
+  alone.qo = {1};
+  alone.kv = {3000};
+  EXPECT_NE(chunks_of(Planner::plan(cpu_like_traits(), b.input()), 0),
+            chunks_of(Planner::plan(cpu_like_traits(), alone.input()), 0));
+}
+
+TEST(Print, TheTableNamesEveryItemAndTheDrawingIsComplete) {
+  Batch b;
+  b.qo = {1, 1, 64};
+  b.kv = {4096, 100, 512};
+  b.workers = 3;
+  const Plan plan = Planner::plan(cpu_like_traits(Keys::causal), b.input());
+  const std::string text = plan.to_string();
+  EXPECT_NE(text.find("balanced plan: 3 requests, 66 query tokens, 32/8 heads, 3 workers"), std::string::npos) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), plan.num_items() + 4);
+  const std::string svg = plan.to_svg();
+  EXPECT_EQ(svg.rfind("<svg", 0), 0u);
+  EXPECT_NE(svg.find("</svg>"), std::string::npos);
+  size_t titles = 0;
+  for (size_t at = svg.find("<title>"); at != std::string::npos; at = svg.find("<title>", at + 1)) ++titles;
+  EXPECT_EQ(titles, static_cast<size_t>(plan.num_items()));
+  size_t hatched = 0;
+  for (size_t at = svg.find("url(#cut)"); at != std::string::npos; at = svg.find("url(#cut)", at + 1)) ++hatched;
+  EXPECT_EQ(hatched, static_cast<size_t>(plan.num_partials()));
+}
+
+TEST(Signature, FollowsEveryTrait) {
+  const KernelTraits base = cpu_like_traits(Keys::window);
+  std::set<uint64_t> seen{base.signature()};
+  const auto differs = [&](auto change) {
+    KernelTraits t = base;
+    change(t);
+    EXPECT_TRUE(seen.insert(t.signature()).second);
+  };
+  differs([](KernelTraits& t) { t.granule = 32; });
+  differs([](KernelTraits& t) { t.head_dim_vo = 64; });
+  differs([](KernelTraits& t) { t.use_softmax = false; });
+  differs([](KernelTraits& t) { t.kv_form = KvForm::ragged; });
+  differs([](KernelTraits& t) { t.classes[1].rows = 63; });
+  differs([](KernelTraits& t) { t.classes[1].all_kv_heads = true; });
+  differs([](KernelTraits& t) { t.classes[2].item += 1; });
+  differs([](KernelTraits& t) { t.classes[2].token += 1; });
+  differs([](KernelTraits& t) { t.classes.pop_back(); });
+  differs([](KernelTraits& t) { t.intervals[0].lower[0].scalar_sign = 1; });
+  differs([](KernelTraits& t) { t.intervals[0].lower[0].scalar = "other"; });
+  differs([](KernelTraits& t) { t.intervals[0].upper[0].constant = 2; });
+  differs([](KernelTraits& t) { std::swap(t.intervals[0].lower, t.intervals[0].upper); });
+  EXPECT_EQ(base.signature(), cpu_like_traits(Keys::window).signature());
+}
+
+}  // namespace
+}  // namespace weft::test

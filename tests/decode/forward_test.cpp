@@ -1,0 +1,294 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/support/random_model.h"
+#include "tests/support/reference_forward.h"
+#include "weft/model.h"
+
+namespace weft {
+namespace {
+
+using testing::GgufWriter;
+using testing::random_model;
+using testing::RandomModelOptions;
+using testing::TempFolder;
+using Ids = std::vector<int32_t>;
+using Row = std::vector<float>;
+
+const std::string kStories = std::string(WEFT_TEST_DATA) + "/stories260K.gguf";
+
+ErrorCode code_of(auto&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return ErrorCode::io_error;
+}
+
+Ids random_ids(size_t count, uint64_t seed, int vocab = testing::kRandomModelVocab) {
+  std::mt19937_64 random(seed);
+  Ids ids(count);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab));
+  return ids;
+}
+
+Row row_of(const TensorView& logits, int64_t row = -1) {
+  const int64_t vocab = logits.shape(1), at = row < 0 ? logits.shape(0) + row : row;
+  const float* data = logits.as<float>() + at * vocab;
+  return Row(data, data + vocab);
+}
+
+double largest_difference(const Row& a, const Row& b) {
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(double{a[i]} - double{b[i]}));
+  return largest;
+}
+
+// Mean |log p - log p*| of the tokens that follow, over the whole text at once.
+double mean_error(const std::string& path, const Ids& ids, const ForwardOptions& options) {
+  const ModelFile file(path);
+  ForwardPass forward(file, options);
+  const TensorView logits = forward.run({{.sequence = forward.add_sequence(), .tokens = ids, .all_logits = true}});
+  const std::vector<double> expected = testing::reference_log_probabilities(path, ids);
+  const auto vocab = static_cast<size_t>(logits.shape(1));
+  double sum = 0;
+  for (size_t i = 0; i + 1 < ids.size(); ++i)
+    sum += std::abs(log_probability(row_of(logits, static_cast<int64_t>(i)), ids[i + 1]) -
+                    expected[i * vocab + static_cast<size_t>(ids[i + 1])]);
+  return sum / static_cast<double>(ids.size() - 1);
+}
+
+double allowed_error(Precision precision) {
+  return precision == Precision::exact ? 0.001 : precision == Precision::standard ? 0.015 : 0.07;
+}
+
+class RandomModel : public ::testing::Test {
+ protected:
+  std::string write(const RandomModelOptions& options) {
+    const std::string path = folder_.path("model" + std::to_string(count_++) + ".gguf");
+    random_model(options).write(path);
+    return path;
+  }
+  TempFolder folder_;
+  int count_ = 0;
+};
+
+TEST_F(RandomModel, AgreesWithTheReferenceInEveryWeightTypeAndPrecision) {
+  for (uint32_t type : {GgufWriter::kF32, GgufWriter::kBF16, GgufWriter::kQ8_0, GgufWriter::kQ4_0, GgufWriter::kQ4_1}) {
+    const std::string path = write({.weights = type, .tied = type % 2 == 0, .seed = type + 1});
+    for (Precision precision : {Precision::exact, Precision::standard, Precision::fast})
+      EXPECT_LE(mean_error(path, random_ids(70, type), {.precision = precision}), allowed_error(precision))
+          << "type " << type << " precision " << to_string(precision);
+  }
+}
+
+TEST_F(RandomModel, AgreesWithTheReferenceInEveryArchitecture) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
+    const std::string path =
+        write({.architecture = architecture, .num_qo_heads = 4, .num_kv_heads = 1, .head_dim = 32, .theta = 500.f});
+    for (DType dtype : {DType::fp32, DType::fp16, DType::bf16})
+      EXPECT_LE(mean_error(path, random_ids(50, 3), {.kv_dtype = dtype}), allowed_error(Precision::standard))
+          << architecture;
+    EXPECT_LE(mean_error(path, random_ids(50, 4), {.precision = Precision::exact}), 1e-4) << architecture;
+  }
+}
+
+TEST_F(RandomModel, GivesARequestTheSameBitsAloneAndInABatchUnderFixedSplits) {
+  const ModelFile file(write({.weights = GgufWriter::kQ4_1}));
+  for (Precision precision : {Precision::exact, Precision::standard, Precision::fast}) {
+    WorkerTeam two(2), five(5);
+    ForwardOptions options{.precision = precision,
+                           .max_sequences = 3,
+                           .plan_mode = PlanMode::fixed_split,
+                           .fixed_split_size = 64,
+                           .team = &five};
+    // The third goes through the layers in other chunks of rows than it does alone.
+    const Ids a = random_ids(150, 1), b = random_ids(1, 2), c = random_ids(700, 3);
+    ForwardPass batch(file, options);
+    const auto sa = batch.add_sequence(), sb = batch.add_sequence(), sc = batch.add_sequence();
+    const TensorView logits =
+        batch.run({{.sequence = sa, .tokens = a}, {.sequence = sb, .tokens = b}, {.sequence = sc, .tokens = c}});
+    ASSERT_EQ(logits.shape(0), 3);
+    options.team = &two;
+    const Ids* ids[] = {&a, &b, &c};
+    for (int i = 0; i < 3; ++i) {
+      ForwardPass alone(file, options);
+      const Row expected = row_of(alone.run({{.sequence = alone.add_sequence(), .tokens = *ids[i]}}));
+      const Row got = row_of(logits, i);
+      EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0)
+          << i << " " << to_string(precision);
+    }
+  }
+}
+
+TEST_F(RandomModel, AgreesWhetherTokensComeAtOnceInChunksOrOneByOne) {
+  const ModelFile file(write({.hidden_size = 64, .intermediate_size = 64, .num_qo_heads = 4, .head_dim = 16}));
+  ForwardPass forward(file, {.precision = Precision::exact, .max_tokens = 4096, .max_sequences = 3, .page_size = 5});
+  const Ids ids = random_ids(1100, 9);  // three chunks of rows
+  const auto at_once = forward.add_sequence(), parts = forward.add_sequence();
+  const Row expected = row_of(forward.run({{.sequence = at_once, .tokens = ids}}));
+  Row got;
+  size_t done = 0;
+  for (size_t count : {1, 1, 7, 500, 513, 1, 1, 76}) {
+    got = row_of(forward.run({{.sequence = parts, .tokens = std::span(ids).subspan(done, count)}}));
+    done += count;
+  }
+  ASSERT_EQ(done, ids.size());
+  EXPECT_LE(largest_difference(got, expected), 1e-4);
+  EXPECT_EQ(forward.length(parts), 1100);
+}
+
+TEST_F(RandomModel, GivesAllLogitsOrTheLastOfEachInput) {
+  const ModelFile file(write({}));
+  ForwardPass forward(file, {.precision = Precision::exact, .max_sequences = 4});
+  const Ids a = random_ids(30, 1), b = random_ids(20, 2);
+  const auto s0 = forward.add_sequence(), s1 = forward.add_sequence(), s2 = forward.add_sequence(),
+             s3 = forward.add_sequence();
+  const TensorView last = forward.run({{.sequence = s0, .tokens = a}, {.sequence = s1, .tokens = b}});
+  const Row last_a = row_of(last, 0), last_b = row_of(last, 1);
+  const TensorView mixed =
+      forward.run({{.sequence = s2, .tokens = a, .all_logits = true}, {.sequence = s3, .tokens = b}});
+  ASSERT_EQ(mixed.shape(0), 31);
+  EXPECT_LE(largest_difference(row_of(mixed, 29), last_a), 1e-4);
+  EXPECT_LE(largest_difference(row_of(mixed, 30), last_b), 1e-4);
+  EXPECT_GT(largest_difference(row_of(mixed, 3), last_a), 1e-2);
+}
+
+TEST_F(RandomModel, ForksShareTheirBeginningAndNothingElse) {
+  const ModelFile file(write({}));
+  ForwardPass forward(file, {.precision = Precision::exact, .max_tokens = 512, .max_sequences = 4, .page_size = 8});
+  const Ids prefix = random_ids(29, 1), x = random_ids(12, 2), y = random_ids(12, 3);
+  Ids prefix_x = prefix, prefix_y = prefix;
+  prefix_x.insert(prefix_x.end(), x.begin(), x.end());
+  prefix_y.insert(prefix_y.end(), y.begin(), y.end());
+  const auto alone = [&](const Ids& ids) {
+    const auto sequence = forward.add_sequence();
+    const Row row = row_of(forward.run({{.sequence = sequence, .tokens = ids}}));
+    forward.release(sequence);
+    return row;
+  };
+  const Row expected_x = alone(prefix_x), expected_y = alone(prefix_y);
+  const auto first = forward.add_sequence();
+  forward.run({{.sequence = first, .tokens = prefix}});
+  const auto second = forward.fork(first, 29);
+  EXPECT_EQ(forward.length(second), 29);
+  const Row got_x = row_of(forward.run({{.sequence = first, .tokens = x}}));
+  const Row got_y = row_of(forward.run({{.sequence = second, .tokens = y}}));
+  EXPECT_LE(largest_difference(got_x, expected_x), 1e-4);
+  EXPECT_LE(largest_difference(got_y, expected_y), 1e-4);
+  EXPECT_GT(largest_difference(expected_x, expected_y), 1e-2);
+}
+
+TEST_F(RandomModel, TruncatesWithinASharedPageWithoutTouchingItsOtherOwner) {
+  const ModelFile file(write({}));
+  ForwardPass forward(file, {.precision = Precision::exact, .max_tokens = 256, .max_sequences = 4, .page_size = 16});
+  const Ids ids = random_ids(32, 1), other = random_ids(6, 2), next = random_ids(1, 3);
+  const auto first = forward.add_sequence();
+  forward.run({{.sequence = first, .tokens = ids}});
+  const auto second = forward.fork(first, 32);  // both pages are full and shared
+  forward.truncate(second, 27);
+  EXPECT_EQ(forward.length(second), 27);
+  forward.run({{.sequence = second, .tokens = other}});
+  const Row got = row_of(forward.run({{.sequence = first, .tokens = next}}));
+  Ids whole = ids;
+  whole.push_back(next[0]);
+  const Row expected = row_of(forward.run({{.sequence = forward.add_sequence(), .tokens = whole}}));
+  EXPECT_LE(largest_difference(got, expected), 1e-4);
+}
+
+TEST_F(RandomModel, ChangesNothingWhenItRefuses) {
+  const ModelFile file(write({.context_length = 100}));
+  ForwardPass forward(file, {.precision = Precision::exact, .max_tokens = 128, .max_sequences = 2, .page_size = 16});
+  const auto a = forward.add_sequence(), b = forward.add_sequence();
+  const Ids ids = random_ids(60, 1);
+  forward.run({{.sequence = a, .tokens = ids}, {.sequence = b, .tokens = ids}});
+  // Beyond the model's context, beyond the pool, ids outside the vocabulary, sequences that are not there or twice.
+  EXPECT_EQ(code_of([&] { forward.run({{.sequence = a, .tokens = random_ids(41, 2)}}); }), ErrorCode::context_full);
+  const Ids much = random_ids(36, 2);
+  EXPECT_EQ(code_of([&] {
+              forward.run({{.sequence = a, .tokens = much}, {.sequence = b, .tokens = much}});
+            }),
+            ErrorCode::context_full);
+  const Ids bad = {1, 2, static_cast<int32_t>(testing::kRandomModelVocab)}, negative = {-1};
+  EXPECT_EQ(code_of([&] { forward.run({{.sequence = a, .tokens = bad}}); }), ErrorCode::invalid_token);
+  EXPECT_EQ(code_of([&] { forward.run({{.sequence = a, .tokens = negative}}); }), ErrorCode::invalid_token);
+  EXPECT_EQ(code_of([&] { forward.run({{.sequence = 99, .tokens = ids}}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] {
+              forward.run({{.sequence = a, .tokens = Ids{1}}, {.sequence = a, .tokens = Ids{1}}});
+            }),
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { forward.run({{.sequence = a, .tokens = {}}}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { forward.run({}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { forward.add_sequence(); }), ErrorCode::context_full);
+  EXPECT_EQ(forward.length(a), 60);
+  EXPECT_EQ(forward.length(b), 60);
+  const Row got = row_of(forward.run({{.sequence = a, .tokens = Ids{5}}}));
+  forward.release(b);
+  EXPECT_EQ(code_of([&] { forward.length(b); }), ErrorCode::invalid_argument);
+  Ids whole = ids;
+  whole.push_back(5);
+  ForwardPass fresh(file, {.precision = Precision::exact});
+  EXPECT_LE(largest_difference(got, row_of(fresh.run({{.sequence = fresh.add_sequence(), .tokens = whole}}))), 1e-4);
+}
+
+TEST_F(RandomModel, RefusesOptionsThatDoNotHold) {
+  const ModelFile file(write({}));
+  EXPECT_EQ(code_of([&] { ForwardPass(file, {.precision = Precision::exact, .kv_dtype = DType::bf16}); }),
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { ForwardPass(file, {.precision = Precision::fast, .kv_dtype = DType::int8}); }),
+            ErrorCode::unsupported);
+  EXPECT_EQ(code_of([&] { ForwardPass(file, {.page_size = 0}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { ForwardPass(file, {.max_tokens = 0}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { ForwardPass(file, {.max_sequences = 0}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { ForwardPass(file, {.plan_mode = PlanMode::fixed_split, .fixed_split_size = 1}); }),
+            ErrorCode::invalid_argument);
+}
+
+TEST(Forward, WritesTheGoldenStoryWithAnyNumberOfWorkersAndForcedSplits) {
+  const auto golden = nlohmann::json::parse(std::ifstream(std::string(WEFT_TEST_DATA) + "/stories260K_golden.json"));
+  const auto expected = golden.at("greedy_tokens").get<Ids>();
+  const ModelFile file(kStories);
+  for (int workers : {1, 2, 7})
+    for (PlanMode mode : {PlanMode::balanced, PlanMode::fixed_split}) {
+      WorkerTeam team(workers);
+      ForwardPass forward(file, {.precision = Precision::exact,
+                                 .max_tokens = 512,
+                                 .plan_mode = mode,
+                                 .fixed_split_size = mode == PlanMode::fixed_split ? 64 : 0,
+                                 .team = &team});
+      const auto sequence = forward.add_sequence();
+      std::mt19937_64 generator(1);
+      Ids ids = {expected[0]};
+      while (ids.size() < expected.size()) {
+        const Row row = row_of(forward.run({{.sequence = sequence, .tokens = std::span(ids).last(1)}}));
+        ids.push_back(sample(row, {.temperature = 0.f}, generator));
+      }
+      EXPECT_EQ(ids, expected) << workers << " workers, " << to_string(mode);
+    }
+}
+
+TEST(Forward, KeepsTheStatedErrorOnATrainedModel) {
+  const auto golden = nlohmann::json::parse(std::ifstream(std::string(WEFT_TEST_DATA) + "/stories260K_golden.json"));
+  const auto ids = golden.at("greedy_tokens").get<Ids>();
+  for (Precision precision : {Precision::exact, Precision::standard, Precision::fast})
+    EXPECT_LE(mean_error(kStories, ids, {.precision = precision}), allowed_error(precision)) << to_string(precision);
+}
+
+TEST(Forward, SaysWhatATokenCosts) {
+  const ModelFile file(kStories);
+  ForwardPass forward(file, {});
+  // 5 layers of 4 KV heads of 8, keys and values in bf16.
+  EXPECT_EQ(forward.kv_bytes_per_token(), 5u * 2 * 4 * 8 * 2);
+  EXPECT_GE(forward.weight_bytes(), 260000u * 4);
+  EXPECT_LE(forward.weight_bytes(), 300000u * 4);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,66 @@
+// Writes the files that fuzzing starts from: fuzz_seeds FOLDER.
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <string>
+
+#include "tests/support/gguf_writer.h"
+#include "tests/support/random_model.h"
+
+namespace {
+
+using weft::testing::GgufWriter;
+using weft::testing::random_model;
+
+// A whole model of a few hundred weights, without a tokenizer.
+GgufWriter tiny_model(const std::string& architecture, uint32_t weights) {
+  const uint32_t width = weights == GgufWriter::kF32 || weights == GgufWriter::kBF16 ? 8 : 32;
+  GgufWriter gguf = random_model({.architecture = architecture,
+                                  .weights = weights,
+                                  .tied = true,
+                                  .num_layers = 1,
+                                  .hidden_size = width,
+                                  .intermediate_size = width,
+                                  .num_qo_heads = width / 8,
+                                  .num_kv_heads = 1,
+                                  .head_dim = 8});
+  for (const char* key : {"tokens", "scores", "token_type"}) gguf.remove(std::string("tokenizer.ggml.") + key);
+  GgufWriter::Tensor& embedding = gguf.tensor("token_embd.weight");
+  embedding.data.resize(embedding.data.size() / embedding.extents[1]);
+  embedding.extents[1] = 1;
+  return gguf;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fputs("usage: fuzz_seeds FOLDER\n", stderr);
+    return 2;
+  }
+  try {
+    const std::string folder = argv[1];
+    std::filesystem::create_directories(folder);
+    tiny_model("llama", GgufWriter::kF32).write(folder + "/llama_f32.gguf");
+    tiny_model("qwen2", GgufWriter::kBF16).write(folder + "/qwen2_bf16.gguf");
+    tiny_model("qwen3", GgufWriter::kQ8_0).write(folder + "/qwen3_q8_0.gguf");
+    tiny_model("llama", GgufWriter::kQ4_0).write(folder + "/llama_q4_0.gguf");
+    tiny_model("llama", GgufWriter::kQ4_1)
+        .add("llama.rope.scaling.type", "linear")
+        .add("llama.rope.scaling.factor", 2.f)
+        .write(folder + "/llama_q4_1.gguf");
+    GgufWriter values;
+    values.version = 2;
+    values.alignment = 64;
+    values.add("general.alignment", 64u).add("a.texts", std::vector<std::string>{"x", "", "yz"}).add("a.flag", true);
+    values.add("a.ints", std::vector<int32_t>{1, 2})
+        .add("a.floats", std::vector<float>{0.5f})
+        .add("a.i64", int64_t{-1});
+    values.add_tensor({.name = "t", .extents = {2, 2, 2, 1}, .data = std::string(32, '\1')});
+    values.write(folder + "/values.gguf");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "fuzz_seeds: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,42 @@
+"""The closing summary counts every outcome, names what failed, and fails when anything did."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SUITE = """<?xml version="1.0"?><testsuite name="x" tests="4">
+<testcase name="A.Passes" status="run"/>
+{failing}
+<testcase name="C.Skipped" status="notrun"><skipped message="no such machine"/></testcase>
+<testcase name="D.Disabled" status="disabled"/>
+</testsuite>"""
+FAILING = '<testcase name="B.Fails" status="fail"><failure message="wrong"/></testcase>'
+
+
+def summary(files):
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.items():
+            (pathlib.Path(folder) / name).write_text(text)
+        done = subprocess.run([sys.executable, sys.argv[1], folder], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout.splitlines()
+
+
+steps = "layers\tpassed\t1\nrelease-build\tpassed\t9\nrelease-tests\t{}\t9\n"
+status, lines = summary({"release.xml": SUITE.format(failing=""), "steps.tsv": steps.format("passed"),
+                         "need-model.txt": "Model.Answers\n"})
+assert status == 0, lines
+assert lines[-1] == "3 passed, 0 failed, 3 skipped", lines  # one test, two steps without tests
+assert "1 tests need the model: make test-model" in lines and "skipped: Model.Answers" in lines, lines
+
+status, lines = summary({"release.xml": SUITE.format(failing=FAILING), "steps.tsv": steps.format("failed")})
+assert status == 1 and lines[-1] == "3 passed, 1 failed, 2 skipped", lines
+assert "failed: release: B.Fails" in lines, lines
+
+status, lines = summary({"steps.tsv": "asan-build\tfailed\t3\n"})
+assert status == 1 and lines[-1] == "0 passed, 1 failed, 0 skipped", lines
+
+status, lines = summary({"release.xml": SUITE.format(failing=""), "steps.tsv": "release-tests\tfailed\t3\n"})
+assert status == 1 and lines[-1] == "1 passed, 1 failed, 2 skipped", lines  # ended badly without a failed test
+
+status, lines = summary({})
+assert status == 1, lines  # nothing ran

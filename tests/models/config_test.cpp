@@ -1,0 +1,137 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "models/byte_source.h"
+#include "models/layers.h"
+#include "tests/support/gguf_writer.h"
+#include "tests/support/random_model.h"
+#include "weft/model.h"
+
+namespace weft {
+namespace {
+
+using testing::encode;
+using testing::GgufWriter;
+using testing::random_model;
+
+ModelConfig config_of(const GgufWriter& gguf) {
+  const std::string bytes = gguf.bytes();
+  const ModelFile file = open_model(open_memory("memory", bytes));
+  check_weights(file);
+  return file.config();
+}
+
+TEST(Config, of_stories260K) {
+  const ModelFile file(WEFT_TEST_DATA "/stories260K.gguf");
+  check_weights(file);
+  const ModelConfig& config = file.config();
+  EXPECT_EQ(config.architecture, "llama");
+  EXPECT_EQ(config.name, "stories260K");
+  EXPECT_EQ(config.num_layers, 5);
+  EXPECT_EQ(config.hidden_size, 64);
+  EXPECT_EQ(config.intermediate_size, 172);
+  EXPECT_EQ(config.num_qo_heads, 8);
+  EXPECT_EQ(config.num_kv_heads, 4);
+  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_EQ(config.vocab_size, 512);
+  EXPECT_EQ(config.context_length, 512);
+  EXPECT_FLOAT_EQ(config.norm_eps, 1e-5f);
+  EXPECT_EQ(config.rope.pairs, RopePairs::adjacent);
+  EXPECT_EQ(config.rope.rotary_dim, 8);
+  EXPECT_EQ(config.rope.theta, 10000.f);
+  EXPECT_EQ(config.rope.linear_scale, 1.f);
+  EXPECT_EQ(config.rope.factor, 1.f);
+  EXPECT_TRUE(config.tied_embeddings);
+  EXPECT_FALSE(config.qkv_bias);
+  EXPECT_FALSE(config.qk_norm);
+  EXPECT_EQ(file.weights().size(), 47u);
+}
+
+TEST(Config, families_differ_in_rotation_bias_norm_and_head) {
+  const ModelConfig llama = config_of(random_model({}));
+  EXPECT_FALSE(llama.tied_embeddings || llama.qkv_bias || llama.qk_norm);
+  EXPECT_EQ(llama.rope.pairs, RopePairs::adjacent);
+  const ModelConfig qwen2 = config_of(random_model({.architecture = "qwen2", .tied = true}));
+  EXPECT_TRUE(qwen2.tied_embeddings && qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.qk_norm);
+  EXPECT_EQ(qwen2.rope.pairs, RopePairs::halves);
+  const ModelConfig qwen3 = config_of(random_model({.architecture = "qwen3"}));
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.qkv_bias);
+  EXPECT_EQ(qwen3.rope.pairs, RopePairs::halves);
+}
+
+TEST(Config, defaults_stand_in_for_optional_keys) {
+  GgufWriter gguf = random_model({.num_qo_heads = 6, .num_kv_heads = 6});
+  for (const char* key : {"llama.attention.head_count_kv", "llama.attention.key_length", "llama.rope.freq_base",
+                          "llama.rope.dimension_count"})
+    gguf.remove(key);
+  const ModelConfig config = config_of(gguf);
+  EXPECT_EQ(config.num_kv_heads, 6);
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.rope.theta, 10000.f);
+  EXPECT_EQ(config.rope.rotary_dim, 16);
+}
+
+TEST(Config, vocabulary_comes_from_the_embedding_where_there_is_no_tokenizer) {
+  GgufWriter gguf = random_model({});
+  gguf.remove("tokenizer.ggml.tokens");
+  EXPECT_EQ(config_of(gguf).vocab_size, static_cast<int>(testing::kRandomModelVocab));
+}
+
+TEST(Config, linear_rope_scaling_is_read_in_both_spellings) {
+  GgufWriter now = random_model({});
+  now.add("llama.rope.scaling.type", "linear").add("llama.rope.scaling.factor", 4.f);
+  EXPECT_EQ(config_of(now).rope.linear_scale, 4.f);
+  GgufWriter before = random_model({});
+  before.add("llama.rope.scale_linear", 2.f);
+  EXPECT_EQ(config_of(before).rope.linear_scale, 2.f);
+  GgufWriter none = random_model({});
+  none.add("llama.rope.scaling.type", "none").add("llama.rope.scaling.factor", 4.f);
+  EXPECT_EQ(config_of(none).rope.linear_scale, 1.f);
+}
+
+// Divisors as converters of Llama 3.1 write them: 1 above 4 turns in 8192 tokens, 8 below one turn, a blend between.
+TEST(Config, llama_3_scaling_is_recognised_by_its_divisors) {
+  constexpr int kPairs = 32;
+  const double theta = 500000.0, factor = 8.0;
+  std::string divisors;
+  for (int i = 0; i < kPairs; ++i) {
+    const double wavelength = 2 * 3.14159265358979323846 * std::pow(theta, 2.0 * i / (2 * kPairs));
+    double divisor = 1.0;
+    if (wavelength > 8192.0) {
+      divisor = factor;
+    } else if (wavelength > 2048.0) {
+      const double smooth = (8192.0 / wavelength - 1.0) / 3.0;
+      divisor = 1.0 / ((1.0 - smooth) / factor + smooth);
+    }
+    divisors += encode(static_cast<float>(divisor));
+  }
+  GgufWriter gguf = random_model({.head_dim = 2 * kPairs, .theta = 500000.f});
+  gguf.add_tensor({.name = "rope_freqs.weight", .extents = {kPairs}, .data = divisors});
+  const RopeParams rope = config_of(gguf).rope;
+  EXPECT_EQ(rope.factor, 8.f);
+  EXPECT_EQ(rope.low_freq_factor, 1.f);
+  EXPECT_EQ(rope.high_freq_factor, 4.f);
+  EXPECT_EQ(rope.original_context, 8192);
+}
+
+TEST(Layers, names_cover_every_tensor_of_a_model_once) {
+  for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
+    const GgufWriter gguf = random_model({.architecture = architecture});
+    const std::string bytes = gguf.bytes();
+    const ModelFile file = open_model(open_memory("memory", bytes));
+    std::set<std::string> expected;
+    for (const ExpectedWeight& weight : expected_weights(file.config()))
+      EXPECT_TRUE(expected.insert(weight.name).second);
+    std::set<std::string> present;
+    for (const WeightInfo& weight : file.weights()) present.insert(weight.name);
+    EXPECT_EQ(expected, present);
+  }
+}
+
+}  // namespace
+}  // namespace weft

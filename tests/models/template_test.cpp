@@ -1,0 +1,171 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "models/template/interpreter.h"
+#include "models/template/parser.h"
+#include "weft/error.h"
+#include "weft/model.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json read_json(const std::string& name) {
+  std::ifstream file(WEFT_TEST_DATA "/chat_templates/" + name);
+  return Json::parse(file);
+}
+
+std::string render(std::string_view source, const std::string& context = "{}") { return ChatTemplate(source).render(context); }
+
+std::string error_of(std::string_view source, const std::string& context = "{}") {
+  try {
+    return "rendered: " + render(source, context);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_template);
+    return error.what();
+  }
+}
+
+TEST(ChatTemplate, RendersTheModelsOwnTemplatesByteForByte) {
+  const Json data = read_json("models.json");
+  int count = 0;
+  for (const Json& item : data.at("cases")) {
+    Json context = data.at("contexts").at(item.at("context").get<std::string>());
+    for (const char* key : {"add_generation_prompt", "bos_token", "eos_token"}) context[key] = item.at(key);
+    const std::string name = item.at("template_name");
+    EXPECT_EQ(render(data.at("templates").at(name).get<std::string>(), context.dump()), item.at("rendered").get<std::string>())
+        << name << " with " << item.at("context");
+    ++count;
+  }
+  EXPECT_EQ(count, 24);
+}
+
+// The same snippets as Jinja itself renders them.
+TEST(ChatTemplate, RendersSnippetsAsJinjaDoes) {
+  const Json data = read_json("snippets.json");
+  const jinja::Value context = jinja::from_json(data.at("context").dump());
+  const jinja::RenderOptions options{.now = 1721995200};   // 26 July 2024, noon in UTC
+  for (const Json& item : data.at("cases")) {
+    const std::string source = item.at("template");
+    try {
+      const std::string rendered = jinja::render(jinja::parse(source), context, options);
+      EXPECT_TRUE(item.contains("rendered")) << source << "\n renders " << rendered << "\n but Jinja says " << item.dump();
+      if (item.contains("rendered")) {
+        EXPECT_EQ(rendered, item.at("rendered").get<std::string>()) << source;
+      }
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_template);
+      EXPECT_TRUE(item.contains("error")) << source << "\n fails with " << error.what();
+    }
+  }
+}
+
+TEST(ChatTemplate, RefusesWhatItDoesNotSupportWithItsLine) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"a\n{% include 'x' %}", "line 2: {% include %} is not supported"},
+      {"{% call f() %}{% endcall %}", "line 1: {% call %} is not supported"},
+      {"\n\n{{ x | wordwrap }}", "line 3: filter 'wordwrap' is not supported"},
+      {"{{ x is sameas y }}", "line 1: test 'sameas' is not supported"},
+      {"{{ 'a'.format(1) }}", "method 'format' of a string is not supported"},
+      {"{{ f(*x) }}", "arguments with * are not supported"},
+      {"{% for x in y recursive %}{% endfor %}", "a recursive loop is not supported"},
+      {"{{ 1 < 2 < 3 }}", "a chain of comparisons is not supported"},
+      {"{{ '%s' % 1 }}", "formatting with % is not supported"},
+      {"{{ [1] | tojson(cls=1) }}", "not supported"},
+      {"{{ {1: 2} }}", "only strings are"},
+      {"{{ map }}{{ 'x' | map('nope') }}", "filter 'nope' is not supported"},
+  };
+  for (const auto& [source, message] : cases) EXPECT_NE(error_of(source).find(message), std::string::npos) << error_of(source);
+}
+
+TEST(ChatTemplate, NamesTheLineOfASyntaxError) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ 1 + }}", "line 1"},
+      {"x\n{% if a %}\n", "{% endif %} is expected"},
+      {"{% endif %}", "not supported"},
+      {"a\nb {{ 'open }}", "line 2: a string is not closed"},
+      {"\n{# never", "line 2: a comment is not closed"},
+      {"\n\n{{ a", "line 3: a tag is not closed"},
+      {"{% raw %} x", "{% raw %} is not closed"},
+      {"{{ a ] }}", "closes nothing"},
+      {"{{ a ? b }}", "'?' has no meaning"},
+      {"{% set = 1 %}", "a name is expected"},
+      {"{% break %}", "break outside a loop"},
+      {"{{ 99999999999999999999 }}", "too large"},
+      {"{{ '\\ud800' }}", "no character"},
+      {"{{ x is }}", "a name is expected"},
+      {"{{ f(a=1, 2) }}", "positional argument follows"},
+      {"{% macro f(a=1, b) %}{% endmacro %}", "without a default"},
+  };
+  for (const auto& [source, message] : cases) EXPECT_NE(error_of(source).find(message), std::string::npos) << error_of(source);
+}
+
+TEST(ChatTemplate, HandsOnTheMessageOfRaiseException) {
+  const std::string message = error_of("\n{{ raise_exception('roles must alternate') }}");
+  EXPECT_NE(message.find("line 2"), std::string::npos) << message;
+  EXPECT_NE(message.find("roles must alternate"), std::string::npos) << message;
+}
+
+TEST(ChatTemplate, EndsHostileTemplatesWithinBounds) {
+  const std::string deep_brackets = "{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}";
+  std::string deep_ifs, long_sum = "{{ 1", long_chain = "{{ x", long_not = "{{ ";
+  for (int i = 0; i < 5000; ++i) {
+    deep_ifs += "{% if true %}";
+    long_sum += " + 1";
+    long_chain += ".x";
+    long_not += "not ";
+  }
+  const std::string cases[] = {
+      "{% for a in range(100000) %}{% for b in range(100000) %}{{ 1 }}{% endfor %}{% endfor %}",
+      "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+      "{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l == ns.l }}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(100000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
+      "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns.x }}",
+      "{% set ns = namespace() %}{% set x = [ns] %}",
+      "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+      "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+      "{{ 'x' * 1000000000000 }}",
+      "{{ [1] * 1000000000000 }}",
+      "{{ range(1000000000) }}",
+      "{{ range(-9223372036854775807, 9223372036854775807) }}",
+      "{{ 9223372036854775807 + 1 }}",
+      "{{ 3 ** 1000000000 }}",
+      "{{ strftime_now('%Y' * 1000) }}",
+      deep_brackets, deep_ifs, long_sum + " }}", long_chain + " }}", long_not + "1 }}",
+  };
+  for (const std::string& source : cases) {
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string message = error_of(source, R"({"x": {}})");
+    EXPECT_TRUE(message.starts_with("invalid_template")) << source.substr(0, 120) << ": " << message.substr(0, 200);
+    const auto took = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(took, std::chrono::seconds(10)) << source.substr(0, 120);
+  }
+}
+
+TEST(ChatTemplate, RefusesAContextThatIsNoObject) {
+  std::string deep = R"({"a": )" + std::string(1000, '[') + std::string(1000, ']') + "}";
+  std::string many = "{";
+  for (int i = 0; i < 2000; ++i) many += (i > 0 ? ", \"" : "\"") + std::to_string(i) + "\": 1";
+  many += "}";
+  for (const std::string& context : {std::string(""), std::string("[]"), std::string("{"), std::string("1"), std::string("{\"a\": \"\xff\"}"), deep, many}) {
+    try {
+      render("x", context);
+      ADD_FAILURE() << context.substr(0, 40);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << context.substr(0, 40);
+    }
+  }
+}
+
+TEST(ChatTemplate, RefusesATemplateThatIsNotUtf8) { EXPECT_NE(error_of("a\n\xff").find("line 2"), std::string::npos); }
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,227 @@
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "weft/error.h"
+#include "weft/ops.h"
+
+namespace weft {
+namespace {
+
+constexpr uint8_t kPoison = 0xc5;
+
+// Nearest fp16 or bf16 of x by search over all of them, the even one of two equally near.
+double as_double(uint16_t bits, DType dtype) {
+  if (dtype == DType::bf16) return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const double magnitude = exponent == 31  ? (fraction != 0 ? NAN : INFINITY)
+                           : exponent == 0 ? std::ldexp(fraction, -24)
+                                           : std::ldexp(1024 + fraction, exponent - 25);
+  return bits & 0x8000 ? -magnitude : magnitude;
+}
+bool is_nearest(uint16_t bits, float x, DType dtype) {
+  if (std::isnan(x)) return std::isnan(as_double(bits, dtype));
+  if (std::signbit(x) != ((bits & 0x8000) != 0)) return false;
+  const double value = as_double(bits, dtype), limit = dtype == DType::fp16 ? 65520. : std::ldexp(511. / 256, 127);
+  if (std::isinf(value)) return std::abs(x) >= limit;
+  const double error = std::abs(value - x);
+  for (int step : {-1, 1}) {
+    const int neighbour = (bits & 0x7fff) + step;
+    if (neighbour < 0) continue;
+    const double other = as_double(static_cast<uint16_t>(neighbour | (bits & 0x8000)), dtype),
+                 other_error = std::abs(other - x);
+    if (other_error < error || (other_error == error && (bits & 1) != 0)) return false;
+  }
+  return true;
+}
+
+struct Case {
+  int page_size, heads, dim_k, dim_v, batch;
+  Layout layout;
+  DType dtype;
+  std::vector<int32_t> append_indptr{0}, page_indptr{0}, page_indices{}, last_page_len{};
+  int64_t num_pages = 0;
+  std::vector<float> k{}, v{};
+  std::vector<uint8_t> cache_k{}, cache_v{};
+
+  PageTableView table() const {
+    return {.page_size = page_size,
+            .num_pages = num_pages,
+            .kv_page_indptr = page_indptr,
+            .kv_page_indices = page_indices,
+            .kv_last_page_len = last_page_len};
+  }
+  TensorView cache(std::vector<uint8_t>& bytes, int dim) const {
+    if (layout == Layout::nhd) return TensorView(bytes.data(), dtype, {num_pages, page_size, heads, dim});
+    return TensorView(bytes.data(), dtype, {num_pages, heads, page_size, dim});
+  }
+  TensorView rows(const std::vector<float>& x, int dim) const {
+    return TensorView(x.data(), DType::fp32, {append_indptr.back(), heads, dim});
+  }
+  void run(WorkerTeam& team) {
+    append_paged_kv(rows(k, dim_k), rows(v, dim_v), append_indptr, table(), layout,
+                    {cache(cache_k, dim_k), cache(cache_v, dim_v)}, Stream::cpu(team));
+  }
+};
+
+Case make_case(int page_size, int heads, int dim_k, int dim_v, const std::vector<std::pair<int, int>>& lengths,
+               Layout layout, DType dtype, uint64_t seed) {
+  Case c{.page_size = page_size,
+         .heads = heads,
+         .dim_k = dim_k,
+         .dim_v = dim_v,
+         .batch = static_cast<int>(lengths.size()),
+         .layout = layout,
+         .dtype = dtype};
+  std::mt19937_64 random(seed);
+  int pages = 0;
+  for (auto [before, added] : lengths) {
+    const int total = before + added, count = (total + page_size - 1) / page_size;
+    c.append_indptr.push_back(c.append_indptr.back() + added);
+    c.page_indptr.push_back(pages += count);
+    c.last_page_len.push_back(total == 0 ? 0 : total - (count - 1) * page_size);
+  }
+  c.num_pages = pages + 3;
+  c.page_indices.resize(static_cast<size_t>(c.num_pages));
+  std::iota(c.page_indices.begin(), c.page_indices.end(), 0);
+  std::shuffle(c.page_indices.begin(), c.page_indices.end(), random);
+  c.page_indices.resize(static_cast<size_t>(pages));
+  std::normal_distribution<float> normal;
+  const auto fill = [&](std::vector<float>& x, int dim) {
+    x.resize(static_cast<size_t>(c.append_indptr.back() * heads * dim));
+    for (float& value : x)
+      value = random() % 50 == 0 ? std::ldexp(normal(random), static_cast<int>(random() % 60) - 30) : normal(random);
+  };
+  fill(c.k, dim_k);
+  fill(c.v, dim_v);
+  const size_t slots = static_cast<size_t>(c.num_pages * page_size * heads * bits_of(dtype) / 8);
+  c.cache_k.assign(slots * static_cast<size_t>(dim_k), kPoison);
+  c.cache_v.assign(slots * static_cast<size_t>(dim_v), kPoison);
+  return c;
+}
+
+// Every appended element stands at its place, and every other byte is as it was.
+bool holds(const Case& c, const std::vector<uint8_t>& cache, const std::vector<float>& rows, int dim) {
+  std::vector<bool> written(cache.size());
+  const auto size = static_cast<size_t>(bits_of(c.dtype) / 8);
+  for (int r = 0; r < c.batch; ++r) {
+    const int begin = c.append_indptr[static_cast<size_t>(r)], end = c.append_indptr[static_cast<size_t>(r) + 1];
+    const int first = c.page_indptr[static_cast<size_t>(r)], count = c.page_indptr[static_cast<size_t>(r) + 1] - first;
+    const int length = count == 0 ? 0 : (count - 1) * c.page_size + c.last_page_len[static_cast<size_t>(r)];
+    for (int row = begin; row < end; ++row) {
+      const int token = length - (end - row), page = c.page_indices[static_cast<size_t>(first + token / c.page_size)],
+                slot = token % c.page_size;
+      for (int h = 0; h < c.heads; ++h)
+        for (int i = 0; i < dim; ++i) {
+          const int64_t line = c.layout == Layout::nhd ? (int64_t{page} * c.page_size + slot) * c.heads + h
+                                                       : (int64_t{page} * c.heads + h) * c.page_size + slot;
+          const size_t at = static_cast<size_t>(line * dim + i) * size;
+          const float x = rows[static_cast<size_t>((row * c.heads + h) * dim + i)];
+          uint16_t half;
+          std::memcpy(&half, &cache[at], 2);
+          if (size == 4 ? std::memcmp(&cache[at], &x, 4) != 0 : !is_nearest(half, x, c.dtype)) return false;
+          std::fill_n(written.begin() + static_cast<int64_t>(at), size, true);
+        }
+    }
+  }
+  for (size_t i = 0; i < cache.size(); ++i)
+    if (!written[i] && cache[i] != kPoison) return false;
+  return true;
+}
+
+TEST(Append, PutsEveryTokenInItsSlotAndTouchesNothingElse) {
+  WorkerTeam team(3);
+  EXPECT_TRUE(rc::check("append_paged_kv", [&](uint64_t seed) {
+    const int page_size = *rc::gen::inRange(1, 20), heads = *rc::gen::inRange(1, 5), batch = *rc::gen::inRange(0, 6);
+    std::vector<std::pair<int, int>> lengths;
+    for (int i = 0; i < batch; ++i) lengths.emplace_back(*rc::gen::inRange(0, 50), *rc::gen::inRange(0, 60));
+    const auto layout = *rc::gen::element(Layout::nhd, Layout::hnd);
+    const auto dtype = *rc::gen::element(DType::fp32, DType::fp16, DType::bf16);
+    Case c = make_case(page_size, heads, *rc::gen::element(8, 24, 65), *rc::gen::element(8, 40), lengths, layout, dtype,
+                       seed);
+    c.run(team);
+    RC_ASSERT(holds(c, c.cache_k, c.k, c.dim_k));
+    RC_ASSERT(holds(c, c.cache_v, c.v, c.dim_v));
+  }));
+}
+
+TEST(Append, RoundsToNearestEvenOverTheWholeRangeOfFloats) {
+  WorkerTeam team(1);
+  for (DType dtype : {DType::fp16, DType::bf16}) {
+    Case c = make_case(64, 1, 512, 8, {{0, 64}}, Layout::nhd, dtype, 1);
+    std::mt19937_64 random(2);
+    for (size_t i = 0; i < c.k.size(); ++i) {
+      auto bits = static_cast<uint32_t>(random());
+      if (i % 3 == 0)
+        bits = (bits & 0x80000000u) | (0x33000000u + static_cast<uint32_t>(random() % 0x14900000u));  // fp16's range
+      if (i % 7 == 0) bits = (bits & ~0x1fffu) | 0x1000u;                                             // ties of fp16
+      if (i % 11 == 0) bits = (bits & ~0xffffu) | 0x8000u;                                            // ties of bf16
+      c.k[i] = std::bit_cast<float>(bits);
+    }
+    const float special[] = {0.f,     -0.f,    INFINITY, -INFINITY, NAN,      65504.f, 65519.9f,
+                             65520.f, 3.4e38f, 5.96e-8f, 2.98e-8f,  2.99e-8f, 6.1e-5f};
+    std::copy(std::begin(special), std::end(special), c.k.begin());
+    c.run(team);
+    EXPECT_TRUE(holds(c, c.cache_k, c.k, c.dim_k)) << to_string(dtype);
+  }
+}
+
+ErrorCode code_of(Case& c) {
+  WorkerTeam team(1);
+  try {
+    c.run(team);
+  } catch (const Error& error) {
+    EXPECT_EQ(std::count(c.cache_k.begin(), c.cache_k.end(), kPoison), static_cast<int64_t>(c.cache_k.size()))
+        << "written before it refused";
+    return error.code();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return ErrorCode::io_error;
+}
+
+TEST(Append, RefusesBrokenTablesBeforeItWrites) {
+  const auto fresh = [] { return make_case(4, 2, 8, 8, {{3, 6}, {0, 5}}, Layout::nhd, DType::fp32, 3); };
+  Case c = fresh();
+  c.page_indices.back() = static_cast<int32_t>(c.num_pages);
+  EXPECT_EQ(code_of(c), ErrorCode::invalid_page);
+  c = fresh();
+  c.page_indices[2] = -1;
+  EXPECT_EQ(code_of(c), ErrorCode::invalid_page);
+  c = fresh();
+  c.last_page_len[1] = 5;
+  EXPECT_EQ(code_of(c), ErrorCode::invalid_page);
+  c = fresh();
+  c.last_page_len[1] = 0;
+  EXPECT_EQ(code_of(c), ErrorCode::invalid_page);
+  c = fresh();
+  c.append_indptr[1] = 10;  // more than its pages hold
+  EXPECT_EQ(code_of(c), ErrorCode::invalid_indptr);
+  c = fresh();
+  c.append_indptr[0] = 1;
+  EXPECT_EQ(code_of(c), ErrorCode::invalid_indptr);
+  c = fresh();
+  c.page_indptr[1] = 20;
+  EXPECT_EQ(code_of(c), ErrorCode::invalid_indptr);
+  c = fresh();
+  c.last_page_len.pop_back();
+  EXPECT_EQ(code_of(c), ErrorCode::invalid_indptr);
+  c = fresh();
+  c.page_size = 0;
+  EXPECT_EQ(code_of(c), ErrorCode::invalid_argument);
+  c = fresh();
+  c.num_pages +=
+      1;  // the cache is smaller than the table says; built from the same bytes, so only the shape is looked at
+  c.cache_k.resize(c.cache_k.size() * 2, kPoison);
+  const TensorView small(c.cache_k.data(), DType::fp32, {c.num_pages - 1, 4, 2, 8});
+  EXPECT_THROW(append_paged_kv(c.rows(c.k, 8), c.rows(c.v, 8), c.append_indptr, c.table(), Layout::nhd, {small, small}),
+               Error);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,181 @@
+// Norms, gate and RoPE against fp64, written out plainly.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <random>
+#include <vector>
+
+#include "weft/error.h"
+#include "weft/ops.h"
+
+namespace weft {
+namespace {
+
+ErrorCode code_of(auto&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return ErrorCode::io_error;
+}
+
+std::vector<float> random_floats(int64_t n, uint64_t seed, float scale = 1.f) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal(0.f, scale);
+  std::vector<float> x(static_cast<size_t>(n));
+  for (float& value : x) value = normal(random);
+  return x;
+}
+
+TensorView view(const std::vector<float>& x, std::initializer_list<int64_t> shape) {
+  return TensorView(x.data(), DType::fp32, shape);
+}
+
+class Rows : public testing::TestWithParam<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(, Rows, testing::Values(1, 3, 129), testing::PrintToStringParamName());  // 129: over the team
+
+TEST_P(Rows, RmsNormAgreesWithFp64) {
+  const int64_t rows = GetParam();
+  for (int64_t dim : {1, 8, 33, 576}) {
+    const std::vector<float> x = random_floats(rows * dim, 1, 3.f), weight = random_floats(dim, 2);
+    std::vector<float> y(x.size(), std::nanf(""));
+    rms_norm(view(x, {rows, dim}), view(weight, {dim}), 1e-5f, view(y, {rows, dim}));
+    for (int64_t r = 0; r < rows; ++r) {
+      double squares = 0;
+      for (int64_t i = 0; i < dim; ++i) squares += double{x[r * dim + i]} * x[r * dim + i];
+      for (int64_t i = 0; i < dim; ++i) {
+        const double expected = x[r * dim + i] / std::sqrt(squares / static_cast<double>(dim) + 1e-5) * weight[i];
+        ASSERT_NEAR(y[r * dim + i], expected, 1e-6 * (1 + std::abs(expected))) << r << " " << i;
+      }
+    }
+  }
+}
+
+TEST_P(Rows, AddRmsNormAddsFirstAndNormalisesTheSum) {
+  const int64_t rows = GetParam(), dim = 300;
+  const std::vector<float> x = random_floats(rows * dim, 1), weight = random_floats(dim, 2),
+                           before = random_floats(rows * dim, 3);
+  std::vector<float> residual = before, y(x.size()), expected(x.size());
+  add_rms_norm(view(x, {rows, dim}), view(residual, {rows, dim}), view(weight, {dim}), 1e-6f, view(y, {rows, dim}));
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(residual[i], before[i] + x[i]);
+  rms_norm(view(residual, {rows, dim}), view(weight, {dim}), 1e-6f, view(expected, {rows, dim}));
+  EXPECT_EQ(y, expected);
+}
+
+TEST_P(Rows, NormsHeadsWithinWiderRowsInPlace) {
+  const int64_t rows = GetParam(), heads = 3, dim = 16, stride = 80;
+  std::vector<float> x = random_floats(rows * stride, 5);
+  const std::vector<float> before = x, weight = random_floats(dim, 6);
+  const std::array<int64_t, 3> shape{rows, heads, dim}, strides{stride, dim, 1};
+  const TensorView slice(x.data() + 8, DType::fp32, shape, strides);
+  rms_norm(slice, view(weight, {dim}), 1e-6f, slice);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < stride; ++c) {
+      const bool inside = c >= 8 && c < 8 + heads * dim;
+      if (!inside) {
+        ASSERT_EQ(x[r * stride + c], before[r * stride + c]);
+        continue;
+      }
+      const int64_t first = (c - 8) / dim * dim + 8;
+      double squares = 0;
+      for (int64_t i = 0; i < dim; ++i) squares += std::pow(double{before[r * stride + first + i]}, 2);
+      ASSERT_NEAR(x[r * stride + c], before[r * stride + c] / std::sqrt(squares / dim + 1e-6) * weight[c - first],
+                  1e-5);
+    }
+}
+
+TEST_P(Rows, SiluAndMulAgreesWithFp64FarFromZeroToo) {
+  const int64_t rows = GetParam(), dim = 1200;
+  std::vector<float> gate = random_floats(rows * dim, 1, 30.f), up = random_floats(rows * dim, 2), y(gate.size());
+  gate[0] = -1e30f, gate[1] = 1e30f, gate[2] = 0.f, gate[3] = -88.5f, gate[4] = std::nanf("");
+  up[0] = up[1] = 1.f;
+  silu_and_mul(view(gate, {rows, dim}), view(up, {rows, dim}), view(y, {rows, dim}));
+  EXPECT_TRUE(std::isnan(y[4]));
+  for (size_t i = 0; i < gate.size(); ++i) {
+    if (i == 0 || i == 4) continue;
+    const double expected = gate[i] / (1 + std::exp(-double{gate[i]})) * up[i];
+    ASSERT_NEAR(y[i], expected, 1e-6 * std::abs(expected) + 1e-30) << gate[i];
+  }
+  EXPECT_LE(std::abs(y[0]), 1e-7f);
+}
+
+double angle(const RopeParams& params, int rotary_dim, int pair, int position) {
+  double frequency = std::pow(double{params.theta}, -2.0 * pair / rotary_dim);
+  if (params.factor != 1.f) {
+    const double wavelength = 2 * std::numbers::pi / frequency, context = params.original_context,
+                 low = context / params.low_freq_factor, high = context / params.high_freq_factor;
+    const double smooth =
+        (context / wavelength - params.low_freq_factor) / (params.high_freq_factor - params.low_freq_factor);
+    if (wavelength > low)
+      frequency /= params.factor;
+    else if (wavelength >= high)
+      frequency *= (1 - smooth) / params.factor + smooth;
+  }
+  return position / double{params.linear_scale} * frequency;
+}
+
+TEST_P(Rows, RopeTurnsPairsByTheirAngles) {
+  const int64_t rows = GetParam(), heads = 5;
+  const RopeParams cases[] = {{},
+                              {.pairs = RopePairs::halves},
+                              {.pairs = RopePairs::adjacent, .rotary_dim = 20, .theta = 1e6f},
+                              {.pairs = RopePairs::halves, .rotary_dim = 12, .linear_scale = 4.f},
+                              {.pairs = RopePairs::halves, .theta = 5e5f, .factor = 8.f, .original_context = 256}};
+  for (const RopeParams& params : cases) {
+    const int dim = 64, rotary = params.rotary_dim == 0 ? dim : params.rotary_dim;
+    std::vector<float> x = random_floats(rows * heads * dim, 7);
+    const std::vector<float> before = x;
+    std::vector<int32_t> positions;
+    for (int64_t r = 0; r < rows; ++r) positions.push_back(static_cast<int32_t>((r * 997) % 3000));
+    apply_rope(view(x, {rows, heads, dim}), positions, params);
+    for (int64_t row = 0; row < rows * heads; ++row)
+      for (int i = 0; i < dim; ++i) {
+        double expected = before[row * dim + i];
+        if (i < rotary) {
+          const bool adjacent = params.pairs == RopePairs::adjacent;
+          const int pair = adjacent ? i / 2 : i % (rotary / 2);
+          const bool second = adjacent ? i % 2 == 1 : i >= rotary / 2;
+          const double turn = angle(params, rotary, pair, positions[row / heads]);
+          const double a = before[row * dim + (adjacent ? 2 * pair : pair)],
+                       b = before[row * dim + (adjacent ? 2 * pair + 1 : pair + rotary / 2)];
+          expected = second ? b * std::cos(turn) + a * std::sin(turn) : a * std::cos(turn) - b * std::sin(turn);
+        }
+        ASSERT_NEAR(x[row * dim + i], expected, 2e-6) << "row " << row << " element " << i;
+      }
+  }
+}
+
+TEST(Elementwise, RefusesTensorsThatDoNotFit) {
+  const std::vector<float> x(12), w(4);
+  const TensorView a = view(x, {3, 4}), weight = view(w, {4});
+  const std::array<int64_t, 2> shape{2, 4}, strides{1, 2};
+  EXPECT_EQ(code_of([&] { rms_norm(a, view(w, {3}), 0.f, a); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([&] { rms_norm(a, weight, -1.f, a); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { rms_norm(a, weight, 0.f, view(x, {4, 3})); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([&] { rms_norm({}, weight, 0.f, a); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] {
+              rms_norm(TensorView(x.data(), DType::bf16, {3, 4}), weight, 0.f, a);
+            }),
+            ErrorCode::invalid_dtype);
+  EXPECT_EQ(code_of([&] {
+              rms_norm(TensorView(x.data(), DType::fp32, {3, 4}, Device::cuda()), weight, 0.f, a);
+            }),
+            ErrorCode::invalid_device);
+  EXPECT_EQ(code_of([&] { rms_norm(TensorView(x.data(), DType::fp32, shape, strides), weight, 0.f, a); }),
+            ErrorCode::invalid_stride);
+  EXPECT_EQ(code_of([&] { add_rms_norm(a, view(x, {2, 4}), weight, 0.f, a); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([&] { silu_and_mul(a, view(x, {2, 4}), a); }), ErrorCode::invalid_shape);
+  const TensorView heads = view(x, {1, 3, 4});
+  const std::vector<int32_t> one = {0}, two = {0, 1};
+  EXPECT_EQ(code_of([&] { apply_rope(heads, two, {}); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([&] { apply_rope(heads, one, {.rotary_dim = 3}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { apply_rope(heads, one, {.rotary_dim = 6}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { apply_rope(heads, one, {.theta = 0.f}); }), ErrorCode::invalid_argument);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,256 @@
+#include "ops/gemm/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "device/cpu/cpuid.h"
+#include "tests/ops/weights.h"
+#include "weft/error.h"
+
+namespace weft {
+namespace {
+
+using gemm::PackedLinear;
+using test::kWeightTypes;
+using test::random_weights;
+using test::Weights;
+
+constexpr Precision kPrecisions[] = {Precision::exact, Precision::standard, Precision::fast};
+const char* name_of(WeightType type) {
+  constexpr const char* kNames[] = {"f32", "bf16", "q8_0", "q4_0", "q4_1"};
+  return kNames[static_cast<int>(type)];
+}
+
+std::vector<float> random_activations(int64_t m, int64_t cols, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(static_cast<size_t>(m * cols));
+  for (float& value : x) value = normal(random);
+  return x;
+}
+
+PackedLinear pack(const Weights& w, Precision precision, Isa isa, WorkerTeam& team) {
+  const gemm::WeightSource source = w.source();
+  return gemm::pack_linear({&source, 1}, precision, isa, team);
+}
+
+std::vector<float> multiply(const PackedLinear& packed, const std::vector<float>& x, int64_t m, WorkerTeam& team) {
+  gemm::Scratch scratch;
+  std::vector<float> y(static_cast<size_t>(m * packed.rows()), std::nanf(""));
+  gemm::linear(packed, x.data(), m, packed.cols(), y.data(), packed.rows(), scratch, team);
+  return y;
+}
+
+// The bounds of docs/precision.md, as shares of sum |w| |x| for the rounding of sums, and of the scale of the
+// activations for their rounding: a row's largest magnitude / 65,024 (standard), a block's / 254 (fast), 2^-9 |x|
+// where bf16 dots are used.
+double bound(const Weights& w, const float* x, int64_t row, Precision precision, Isa isa) {
+  const double* v = w.values.data() + row * w.cols;
+  double products = 0, largest = 0, rounding = 0;
+  for (int64_t k = 0; k < w.cols; ++k) {
+    products += std::abs(v[k] * x[k]);
+    largest = std::max<double>(largest, std::abs(x[k]));
+  }
+  const bool integer = w.type != WeightType::f32 && w.type != WeightType::bf16 && precision != Precision::exact;
+  if (integer) {
+    for (int64_t k = 0; k < w.cols; k += 32) {
+      double block = 0, weights = 0;
+      for (int64_t i = k; i < std::min(k + 32, w.cols); ++i) {
+        block = std::max<double>(block, std::abs(x[i]));
+        weights += std::abs(v[i]);
+      }
+      rounding += weights * (precision == Precision::fast ? block / 254 : largest / 65024);
+    }
+    // d and m of q4_1 cancel: their parts are rounded apart.
+    if (w.type == WeightType::q4_1) products *= 4;
+  } else if (w.type == WeightType::bf16 && precision != Precision::exact && isa == Isa::avx512_bf16) {
+    rounding = products * 0x1p-9;
+  }
+  return rounding * 1.001 + products * static_cast<double>(w.cols) * 0x1p-24 + 1e-30;
+}
+
+class LinearOnIsa : public testing::TestWithParam<Isa> {};
+INSTANTIATE_TEST_SUITE_P(, LinearOnIsa, testing::ValuesIn(supported_isas().begin(), supported_isas().end()),
+                         [](const auto& isa) { return std::string(to_string(isa.param)); });
+
+TEST_P(LinearOnIsa, AgreesWithFp64WithinTheStatedBound) {
+  WorkerTeam team(2);
+  for (WeightType type : kWeightTypes)
+    for (auto [rows, cols] : {std::pair<int64_t, int64_t>{1, 32}, {37, 96}, {48, 576}, {75, 1088}}) {
+      const Weights w = random_weights(type, rows, cols, 7);
+      for (Precision precision : kPrecisions) {
+        const PackedLinear packed = pack(w, precision, GetParam(), team);
+        ASSERT_EQ(packed.rows(), rows);
+        ASSERT_EQ(packed.cols(), cols);
+        for (int64_t m : {1, 2, 3, 7, 8, 16, 33}) {
+          const std::vector<float> x = random_activations(m, cols, static_cast<uint64_t>(m));
+          const std::vector<float> y = multiply(packed, x, m, team);
+          for (int64_t r = 0; r < m; ++r)
+            for (int64_t n = 0; n < rows; ++n) {
+              double expected = 0;
+              for (int64_t k = 0; k < cols; ++k) expected += w.values[n * cols + k] * x[r * cols + k];
+              const double limit = bound(w, x.data() + r * cols, n, precision, GetParam());
+              ASSERT_LE(std::abs(y[r * rows + n] - expected), limit)
+                  << name_of(type) << " precision " << static_cast<int>(precision) << " " << rows << "x" << cols
+                  << " m " << m << " row " << r << " output " << n;
+            }
+        }
+      }
+    }
+}
+
+TEST_P(LinearOnIsa, TakesFloatWeightsOfAnyWidth) {
+  WorkerTeam team(3);
+  for (WeightType type : {WeightType::f32, WeightType::bf16})
+    for (int64_t cols : {1, 7, 171, 257, 515}) {
+      const Weights w = random_weights(type, 19, cols, 3);
+      for (Precision precision : kPrecisions)
+        for (int64_t m : {1, 9}) {
+          const std::vector<float> x = random_activations(m, cols, 5);
+          const std::vector<float> y = multiply(pack(w, precision, GetParam(), team), x, m, team);
+          for (int64_t r = 0; r < m; ++r)
+            for (int64_t n = 0; n < 19; ++n) {
+              double expected = 0;
+              for (int64_t k = 0; k < cols; ++k) expected += w.values[n * cols + k] * x[r * cols + k];
+              ASSERT_LE(std::abs(y[r * 19 + n] - expected), bound(w, x.data() + r * cols, n, precision, GetParam()));
+            }
+        }
+    }
+}
+
+TEST_P(LinearOnIsa, GivesARowTheSameBitsAloneAndInAnyBatch) {
+  for (WeightType type : kWeightTypes) {
+    const Weights w = random_weights(type, 53, 1120, 11);
+    const std::vector<float> x = random_activations(401, 1120, 12);  // crosses row blocks, tiles and chunks of k
+    for (Precision precision : kPrecisions) {
+      WorkerTeam two(2), seven(7);
+      const PackedLinear packed = pack(w, precision, GetParam(), two);
+      const std::vector<float> all = multiply(packed, x, 401, seven);
+      for (int64_t m : {1, 3, 5, 7, 8, 13, 200}) {
+        const std::vector<float> some = multiply(packed, x, m, two);
+        ASSERT_EQ(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)), 0)
+            << name_of(type) << " precision " << static_cast<int>(precision) << " m " << m;
+      }
+    }
+  }
+}
+
+TEST_P(LinearOnIsa, HoldsTheLargestIntegersWithoutOverflow) {
+  WorkerTeam team(1);
+  for (WeightType type : {WeightType::q8_0, WeightType::q4_0, WeightType::q4_1})
+    for (const uint8_t byte : std::initializer_list<uint8_t>{0x80, 0x7f, 0xff, 0x00}) {
+      Weights w = random_weights(type, 40, 128, 1, 0.5f);
+      const size_t scales = type == WeightType::q4_1 ? 4 : 2, block = scales + (type == WeightType::q8_0 ? 32 : 16);
+      for (size_t i = 0; i < w.bytes.size(); ++i)
+        if (i % block >= scales) w.bytes[i] = byte;
+      double value[2];  // of the low and the high nibble
+      if (type == WeightType::q8_0) {
+        value[0] = value[1] = 0.5 * static_cast<int8_t>(byte);
+      } else {
+        value[0] = type == WeightType::q4_0 ? 0.5 * ((byte & 15) - 8) : 0.5 * (byte & 15) + 0.5;
+        value[1] = type == WeightType::q4_0 ? 0.5 * ((byte >> 4) - 8) : 0.5 * (byte >> 4) + 0.5;
+      }
+      for (Precision precision : kPrecisions)
+        for (float sign : {1.f, -1.f})
+          for (int64_t m : {1, 12}) {
+            const std::vector<float> x(static_cast<size_t>(m) * 128, sign * 3e5f);
+            const double expected = sign * 3e5 * 64 * (value[0] + value[1]);
+            for (float y : multiply(pack(w, precision, GetParam(), team), x, m, team))
+              ASSERT_NEAR(y, expected, 1e-4 * 3e5 * 128 * 64) << name_of(type) << " byte " << int{byte} << " m " << m;
+          }
+    }
+}
+
+TEST_P(LinearOnIsa, TakesZeroTinyHugeAndNonFiniteActivations) {
+  WorkerTeam team(2);
+  const float inf = std::numeric_limits<float>::infinity();
+  for (WeightType type : kWeightTypes)
+    for (Precision precision : kPrecisions) {
+      const Weights w = random_weights(type, 35, 64, 2);
+      const PackedLinear packed = pack(w, precision, GetParam(), team);
+      std::vector<float> x(10 * 64, 0.f);
+      for (int64_t k = 0; k < 64; ++k) x[1 * 64 + k] = 1e-44f, x[2 * 64 + k] = k % 2 ? 1e37f : -1e37f;
+      x[3 * 64 + 5] = std::nanf("");
+      x[4 * 64 + 9] = inf;
+      for (int64_t k = 0; k < 64; ++k) x[5 * 64 + k] = 1.f;
+      const std::vector<float> y = multiply(packed, x, 10, team);
+      for (int64_t n = 0; n < 35; ++n) {
+        EXPECT_EQ(y[n], 0.f);
+        EXPECT_LT(std::abs(y[35 + n]), 1e-30f);
+        EXPECT_TRUE(std::isfinite(y[2 * 35 + n]));
+        EXPECT_TRUE(std::isnan(y[3 * 35 + n]));
+        EXPECT_FALSE(std::isfinite(y[4 * 35 + n]));
+        EXPECT_TRUE(std::isfinite(y[5 * 35 + n]));  // other rows do not feel it
+        EXPECT_EQ(y[9 * 35 + n], 0.f);
+      }
+    }
+}
+
+TEST_P(LinearOnIsa, FusesSourcesOfDifferentTypes) {
+  WorkerTeam team(2);
+  const Weights a = random_weights(WeightType::q4_1, 20, 64, 1), b = random_weights(WeightType::q8_0, 33, 64, 2),
+                c = random_weights(WeightType::f32, 5, 64, 3);
+  const gemm::WeightSource sources[] = {a.source(), b.source(), c.source()};
+  for (Precision precision : kPrecisions) {
+    const PackedLinear fused = gemm::pack_linear(sources, precision, GetParam(), team);
+    ASSERT_EQ(fused.rows(), 58);
+    for (int64_t m : {1, 4, 20}) {
+      const std::vector<float> x = random_activations(m, 64, 9), y = multiply(fused, x, m, team);
+      int64_t first = 0;
+      for (const Weights* part : {&a, &b, &c}) {
+        const std::vector<float> alone = multiply(pack(*part, precision, GetParam(), team), x, m, team);
+        for (int64_t r = 0; r < m; ++r)
+          for (int64_t n = 0; n < part->rows; ++n) ASSERT_EQ(y[r * 58 + first + n], alone[r * part->rows + n]);
+        first += part->rows;
+      }
+    }
+  }
+}
+
+TEST_P(LinearOnIsa, ReadsRowsBackAndKeepsTheFilesBytes) {
+  WorkerTeam team(2);
+  for (WeightType type : kWeightTypes) {
+    const Weights w = random_weights(type, 64, 192, 21);
+    const PackedLinear packed = pack(w, Precision::standard, GetParam(), team);
+    EXPECT_EQ(packed.bytes(), w.bytes.size());
+    std::vector<float> row(192);
+    for (int64_t r : {0, 1, 17, 63}) {
+      gemm::read_row(packed, r, row.data());
+      for (int64_t k = 0; k < 192; ++k)
+        ASSERT_NEAR(row[k], w.values[r * 192 + k], 1e-7) << name_of(type) << " row " << r << " element " << k;
+    }
+    EXPECT_THROW(gemm::read_row(packed, 64, row.data()), Error);
+    EXPECT_THROW(gemm::read_row(packed, -1, row.data()), Error);
+  }
+}
+
+TEST_P(LinearOnIsa, LeavesWhatLiesBetweenTheRowsOfYAlone) {
+  WorkerTeam team(2);
+  gemm::Scratch scratch;
+  const Weights w = random_weights(WeightType::q4_0, 21, 32, 5);
+  const PackedLinear packed = pack(w, Precision::standard, GetParam(), team);
+  for (int64_t m : {2, 11}) {
+    const std::vector<float> x = random_activations(m, 40, 3);
+    std::vector<float> y(static_cast<size_t>(m) * 29, 77.f);
+    gemm::linear(packed, x.data(), m, 40, y.data(), 29, scratch, team);
+    for (int64_t r = 0; r < m; ++r)
+      for (int64_t n = 21; n < 29; ++n) ASSERT_EQ(y[r * 29 + n], 77.f);
+  }
+}
+
+TEST(Linear, RefusesShapesThatDoNotFit) {
+  WorkerTeam team(1);
+  const Weights a = random_weights(WeightType::f32, 4, 8, 1), b = random_weights(WeightType::f32, 4, 9, 1);
+  const gemm::WeightSource unequal[] = {a.source(), b.source()};
+  EXPECT_THROW(gemm::pack_linear(unequal, Precision::exact, Isa::plain, team), Error);
+  EXPECT_THROW(gemm::pack_linear({}, Precision::exact, Isa::plain, team), Error);
+  gemm::WeightSource ragged = a.source();
+  ragged.type = WeightType::q4_0;
+  EXPECT_THROW(gemm::pack_linear({&ragged, 1}, Precision::exact, Isa::plain, team), Error);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Everything that needs no model. One step fails, the others still run; the last line counts all tests.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+results=build/results
+rm -rf "$results"
+mkdir -p "$results"
+jobs=$(nproc)
+
+# step NAME COMMAND...: one line in steps.tsv, the output in NAME.log, shown when the step fails.
+step() {
+  local name=$1 begin=$SECONDS outcome=passed
+  shift
+  echo "== $name"
+  if ! "$@" >"$results/$name.log" 2>&1; then
+    outcome=failed
+    # What tests said, or the end of what a build said.
+    grep -aE '(FAILED|\*\*\*|error:|Failure|runtime error|Sanitizer)' "$results/$name.log" | head -50
+    tail -60 "$results/$name.log"
+  fi
+  printf '%s\t%s\t%s\n' "$name" "$outcome" "$((SECONDS - begin))" >>"$results/steps.tsv"
+  [[ $outcome == passed ]]
+}
+
+# suite PRESET CTEST-ARGUMENTS...
+suite() {
+  local preset=$1
+  shift
+  step "$preset-configure" cmake --preset "$preset" -DWEFT_BUILD_TESTS=ON || return
+  step "$preset-build" cmake --build "build/$preset" || return
+  step "$preset-tests" ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
+    --output-junit "$PWD/$results/$preset.xml" "$@"
+}
+
+step layers-self-test python3 tools/check_layers.py --self-test
+step layers python3 tools/check_layers.py
+step format tools/check_format.sh
+suite release -LE '^model$'
+suite asan -L '^fast$'
+suite tsan -L '^fast$'
+step fuzzing tools/run_fuzzers.sh 60 --total
+
+ctest --test-dir build/release -N -L '^model$' 2>/dev/null | sed -n 's/^ *Test *#[0-9]*: //p' >"$results/need-model.txt"
+python3 tools/summarise_tests.py "$results"

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Sums up a test run: summarise_tests.py FOLDER.
+
+FOLDER holds CTest's *.xml (JUnit), steps.tsv (name, passed or failed, seconds) and need-model.txt (names of tests
+that were not run for want of the model). Steps that ran tests are counted by their tests, all others as one.
+The last line is "N passed, N failed, N skipped"; the exit status is 1 when anything failed.
+"""
+import pathlib
+import sys
+import xml.etree.ElementTree as ElementTree
+
+
+def outcome(case):
+    if case.find("failure") is not None or case.find("error") is not None or case.get("status") == "fail":
+        return "failed"
+    if case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
+        return "skipped"
+    return "passed"
+
+
+def summarise(folder):
+    totals = {"passed": 0, "failed": 0, "skipped": 0}
+    lines, names = [], {"failed": [], "skipped": []}
+    suites = {}
+    for file in sorted(folder.glob("*.xml")):
+        counts = {"passed": 0, "failed": 0, "skipped": 0}
+        for case in ElementTree.parse(file).getroot().iter("testcase"):
+            result = outcome(case)
+            counts[result] += 1
+            if result in names:
+                names[result].append(f"{file.stem}: {case.get('name')}")
+        suites[file.stem] = counts
+        for key in totals:
+            totals[key] += counts[key]
+    steps = folder / "steps.tsv"
+    for line in steps.read_text().splitlines() if steps.exists() else []:
+        name, result, seconds = line.split("\t")
+        suite = {"fuzzing": "fuzz"}.get(name, name.removesuffix("-tests"))
+        detail = result
+        if suite in suites:
+            counts = suites[suite]
+            detail = ", ".join(f"{counts[key]} {key}" for key in counts)
+        if suite not in suites or (result == "failed" and suites[suite]["failed"] == 0):
+            totals[result] += 1
+            if result == "failed":
+                names["failed"].append(name)
+                detail = "failed" if suite not in suites else detail + ", and the step itself failed"
+        lines.append(f"{name:<20} {detail} ({seconds} s)")
+    need_model = folder / "need-model.txt"
+    waiting = need_model.read_text().split("\n") if need_model.exists() else []
+    waiting = [name for name in waiting if name]
+    totals["skipped"] += len(waiting)
+    return totals, lines, names, waiting
+
+
+def main():
+    totals, lines, names, waiting = summarise(pathlib.Path(sys.argv[1]))
+    print("\n".join(lines))
+    for key in ("failed", "skipped"):
+        for name in names[key]:
+            print(f"{key}: {name}")
+    if waiting:
+        print(f"{len(waiting)} tests need the model: make test-model")
+        for name in waiting:
+            print(f"skipped: {name}")
+    print(f"{totals['passed']} passed, {totals['failed']} failed, {totals['skipped']} skipped")
+    return 1 if totals["failed"] or not totals["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
