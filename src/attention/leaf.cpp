@@ -86,6 +86,11 @@ std::string_view origin_name(jit::Origin origin) {
 
 }  // namespace
 
+std::vector<std::string> leaf_flags() {
+  if (jit::compiler().version.find("clang") != std::string::npos) return {"-fno-builtin-memcpy", "-fno-builtin-memset"};
+  return {"-fno-tree-loop-distribute-patterns", "-fno-thread-jumps"};
+}
+
 LeafHandle find_leaf(const AttentionSpec& spec, DType compute, Isa isa) {
   ensure(compute == DType::fp32 || compute == DType::bf16, "a leaf computes in fp32 or bf16, not in {}",
          to_string(compute));

@@ -165,6 +165,4 @@ std::string reference_text(const AttentionSpec& spec) {
          class_name("leaf", "variant", parts.variant) + ">::make();\n}\n";
 }
 
-std::vector<std::string> leaf_flags() { return {"-fno-tree-loop-distribute-patterns"}; }
-
 }  // namespace weft

@@ -31,7 +31,8 @@ std::string leaf_instance(const LeafParts& parts, std::string_view name_space, b
 // What is compiled for the reference: exports weft_reference_leaf.
 std::string reference_text(const AttentionSpec& spec);
 
-// Flags beside those of every build: no loop becomes a call of memcpy or memset, which a leaf cannot link.
+// Flags beside those of every build: no loop becomes a call of memcpy or memset, which a leaf cannot link; and the two
+// outcomes of a clamp do not go separate ways, which would compute both and compare twice once vectorised.
 std::vector<std::string> leaf_flags();
 
 // True when the text has this word outside comments and strings.

@@ -23,12 +23,30 @@ typedef float LanesUnaligned __attribute__((vector_size(4 * kLanes), aligned(4),
 inline constexpr int kBlock = abi::kColumnStep;
 inline constexpr float kLog2E = 1.44269504f;
 inline constexpr int kMaxDim = 576;
+inline constexpr int kGroup = 8;  // rows that take the two passes together
 
-// Largest number of each lane, NaN left out: NaN reaches the result through the exponential.
-WEFT_INLINE float largest(const Lanes& lanes, float start) {
-  float m = start;
-  for (int i = 0; i < kLanes; ++i) m = lanes[i] > m ? lanes[i] : m;
-  return m;
+// Largest of the lanes and `start`, NaN left out: NaN reaches the result through the exponential.
+WEFT_INLINE float largest(Lanes lanes, float start) {
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+  return lanes[0] > start ? lanes[0] : start;
+}
+WEFT_INLINE float total(Lanes lanes) {
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  return lanes[0];
+}
+
+// weft::exp2 for arguments that are 0 or less, or NaN. Written with vectors, as the comparison of a loop over scalars
+// would become two instructions instead of a maximum.
+WEFT_INLINE Lanes exp2_lanes(Lanes x) {
+  typedef unsigned Bits __attribute__((vector_size(4 * kLanes)));
+  const Lanes low = Lanes{} - 126.f;
+  x = x < low ? low : x;
+  const Lanes t = x + (kRound + 126.f);
+  const Lanes f = x - (t - (kRound + 126.f));
+  const Bits scale = reinterpret_cast<Bits>(t) << 23;
+  return reinterpret_cast<Lanes>(scale) * exp2_fraction(f);
 }
 
 // Rounded to nearest even; a NaN stays one.
@@ -131,62 +149,72 @@ struct Leaf {
     Lanes sum0 = {}, sum1 = {};
     for (int b = 0; b < n; b += kBlock) {
       alignas(64) float block[kBlock];
-      for (int u = 0; u < kBlock; ++u) block[u] = weft::exp2(scores[b + u] * factor - base);
       for (int u = 0; u < kBlock; u += 2 * kLanes) {
-        const Lanes x = *reinterpret_cast<const LanesUnaligned*>(block + u);
-        const Lanes y = *reinterpret_cast<const LanesUnaligned*>(block + u + kLanes);
+        float* at = scores + b + u;
+        const Lanes x = exp2_lanes(*reinterpret_cast<const LanesUnaligned*>(at) * factor - base);
+        const Lanes y = exp2_lanes(*reinterpret_cast<const LanesUnaligned*>(at + kLanes) * factor - base);
         sum0 += x;
         sum1 += y;
-        if constexpr (!bf16) {
-          *reinterpret_cast<LanesUnaligned*>(scores + b + u) = x;
-          *reinterpret_cast<LanesUnaligned*>(scores + b + u + kLanes) = y;
-        }
+        float* to = bf16 ? block + u : at;
+        *reinterpret_cast<LanesUnaligned*>(to) = x;
+        *reinterpret_cast<LanesUnaligned*>(to + kLanes) = y;
       }
       if constexpr (bf16) store_bf16(halves + b, block);
     }
-    const Lanes sum = sum0 + sum1;
-    float total = 0.f;
-    for (int i = 0; i < kLanes; ++i) total += sum[i];
-    return total;
+    return total(sum0 + sum1);
   }
 
+  // Maximum of scaled scores that need nothing else: they stay as they are, and the second pass scales them.
+  WEFT_INLINE static float maximum(const float* __restrict scores, int n, float scale, float start) {
+    Lanes top0 = Lanes{} - __builtin_inff(), top1 = top0;
+    for (int b = 0; b < n; b += 2 * kLanes) {
+      const Lanes x = *reinterpret_cast<const LanesUnaligned*>(scores + b) * scale;
+      const Lanes y = *reinterpret_cast<const LanesUnaligned*>(scores + b + kLanes) * scale;
+      top0 = x > top0 ? x : top0;
+      top1 = y > top1 ? y : top1;
+    }
+    return largest(top1 > top0 ? top1 : top0, start);
+  }
+
+  // Both passes over groups of rows: a row's second pass need not wait for its own first.
   template <bool boundary>
   WEFT_INLINE static void rows(const abi::ScoreTile& tile, const P& p) {
-    // Nothing to compute but the maximum: the scores stay as they are, and the second pass scales them.
     constexpr bool untouched = kSoftmax && !boundary && !kPredicate && !HV::logits_transform;
+    const float factor = untouched ? p.sm_scale * kLog2E : kLog2E;
     State state;
-    for (int r = 0; r < tile.num_rows; ++r) {
-      const abi::ScoreRow& row = tile.rows[r];
-      float* __restrict scores = tile.scores + r * tile.ld;
-      unsigned short* __restrict halves = bf16 ? tile.probs_bf16 + r * tile.ld_bf16 : nullptr;
-      state.enter(p, row.batch);
-      const float before = tile.m[r];
-      float m, factor = kLog2E;
-      if constexpr (untouched) {
-        Lanes top0 = Lanes{} - __builtin_inff(), top1 = top0;
-        for (int b = 0; b < tile.num_kv_padded; b += 2 * kLanes) {
-          const Lanes x = *reinterpret_cast<const LanesUnaligned*>(scores + b) * p.sm_scale;
-          const Lanes y = *reinterpret_cast<const LanesUnaligned*>(scores + b + kLanes) * p.sm_scale;
-          top0 = x > top0 ? x : top0;
-          top1 = y > top1 ? y : top1;
-        }
-        top0 = top1 > top0 ? top1 : top0;
-        m = largest(top0, before);
-        factor = p.sm_scale * kLog2E;
-      } else {
-        m = logits<boundary>(tile, row, p, state, scores, before);
+    for (int first = 0; first < tile.num_rows; first += kGroup) {
+      const int count = tile.num_rows - first < kGroup ? tile.num_rows - first : kGroup;
+      float m[kGroup] = {}, before[kGroup] = {}, base[kGroup], alpha[kGroup];
+      for (int r = 0; r < count; ++r) {
+        const abi::ScoreRow& row = tile.rows[first + r];
+        float* __restrict scores = tile.scores + (first + r) * tile.ld;
+        state.enter(p, row.batch);
+        before[r] = tile.m[first + r];
+        if constexpr (untouched)
+          m[r] = maximum(scores, tile.num_kv_padded, p.sm_scale, before[r]);
+        else
+          m[r] = logits<boundary>(tile, row, p, state, scores, before[r]);
       }
       if constexpr (kSoftmax) {
-        // A row that has seen nothing yet: any finite base makes its probabilities 0.
-        const float base = m == -__builtin_inff() ? 0.f : m * kLog2E;
-        const float alpha = weft::exp2(before * kLog2E - base);
-        tile.l[r] = tile.l[r] * alpha + probabilities(scores, halves, tile.num_kv_padded, factor, base);
-        tile.m[r] = m;
-        tile.alpha[r] = alpha;
-      } else {
-        if constexpr (bf16)
-          for (int b = 0; b < tile.num_kv_padded; b += kBlock) store_bf16(halves + b, scores + b);
-        tile.alpha[r] = 1.f;
+        for (int r = 0; r < kGroup; ++r) {
+          // A row that has seen nothing yet: any finite base makes its probabilities 0.
+          base[r] = m[r] == -__builtin_inff() ? 0.f : m[r] * kLog2E;
+          alpha[r] = weft::exp2(before[r] * kLog2E - base[r]);
+        }
+      }
+      for (int r = 0; r < count; ++r) {
+        float* __restrict scores = tile.scores + (first + r) * tile.ld;
+        unsigned short* __restrict halves = bf16 ? tile.probs_bf16 + (first + r) * tile.ld_bf16 : nullptr;
+        if constexpr (kSoftmax) {
+          const float sum = probabilities(scores, halves, tile.num_kv_padded, factor, base[r]);
+          tile.l[first + r] = tile.l[first + r] * alpha[r] + sum;
+          tile.m[first + r] = m[r];
+          tile.alpha[first + r] = alpha[r];
+        } else {
+          if constexpr (bf16)
+            for (int b = 0; b < tile.num_kv_padded; b += kBlock) store_bf16(halves + b, scores + b);
+          tile.alpha[first + r] = 1.f;
+        }
       }
     }
   }

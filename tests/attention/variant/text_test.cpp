@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "attention/leaf.h"
 #include "attention/variant_text.h"
 #include "jit/build.h"
@@ -84,6 +86,14 @@ TEST(BuiltInLeaves, CoverEveryVariantAndMaskOnEveryInstructionSetWithoutACompile
         }
     }
   EXPECT_EQ(found, 5 * 16);
+}
+
+TEST(BuiltInLeaves, OfEachInstructionSetAreTheirOwnCode) {
+  std::set<abi::ScoreFn> functions;
+  for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::avx512_bf16})
+    for (const Mask mask : {Mask::none, Mask::custom, Mask::custom_packed})
+      functions.insert(find_leaf({.mask = mask}, DType::fp32, isa).leaf->score);
+  EXPECT_EQ(functions.size(), 12u);
 }
 
 TEST(Words, AreFoundOutsideCommentsAndStrings) {
