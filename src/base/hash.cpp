@@ -1,5 +1,10 @@
 #include "base/hash.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
 #include <bit>
 #include <cstring>
 
@@ -20,12 +25,50 @@ uint32_t load_be(const uint8_t* p) {
   return uint32_t{p[0]} << 24 | uint32_t{p[1]} << 16 | uint32_t{p[2]} << 8 | uint32_t{p[3]};
 }
 
+#if defined(__x86_64__)
+bool has_sha_instructions() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool has_leaf = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0;
+  return has_leaf && (b >> 29 & 1) != 0 && __builtin_cpu_supports("sse4.1") != 0;
+}
+
+// The instructions keep the state as (a b e f) and (c d g h), highest lane first, and do two rounds each.
+[[gnu::target("sha,sse4.1")]] void block_with_instructions(uint32_t* state, const uint8_t* data) {
+  const __m128i big_endian = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+  const auto load = [](const auto* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); };
+  const __m128i cdab = _mm_shuffle_epi32(load(state), 0xb1), efgh = _mm_shuffle_epi32(load(state + 4), 0x1b);
+  const __m128i abef_before = _mm_alignr_epi8(cdab, efgh, 8), cdgh_before = _mm_blend_epi16(efgh, cdab, 0xf0);
+  __m128i abef = abef_before, cdgh = cdgh_before, w[4];
+  for (size_t i = 0; i < 16; ++i) {
+    __m128i& next = w[i % 4];  // holds the words of 16 rounds ago
+    if (i < 4) {
+      next = _mm_shuffle_epi8(load(data + 16 * i), big_endian);
+    } else {
+      const __m128i last = w[(i + 3) % 4];
+      next = _mm_add_epi32(_mm_sha256msg1_epu32(next, w[(i + 1) % 4]), _mm_alignr_epi8(last, w[(i + 2) % 4], 4));
+      next = _mm_sha256msg2_epu32(next, last);
+    }
+    const __m128i sum = _mm_add_epi32(next, load(kRound.data() + 4 * i));
+    cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
+    abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0e));
+  }
+  const __m128i feba = _mm_shuffle_epi32(_mm_add_epi32(abef, abef_before), 0x1b);
+  const __m128i dchg = _mm_shuffle_epi32(_mm_add_epi32(cdgh, cdgh_before), 0xb1);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(state), _mm_blend_epi16(feba, dchg, 0xf0));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(state + 4), _mm_alignr_epi8(dchg, feba, 8));
+}
+#endif
+
 }  // namespace
 
 Sha256::Sha256()
     : state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {}
 
 void Sha256::block(const uint8_t* data) {
+#if defined(__x86_64__)
+  static const bool use_instructions = has_sha_instructions();
+  if (use_instructions) return block_with_instructions(state_.data(), data);
+#endif
   uint32_t w[64];
   for (size_t i = 0; i < 16; ++i) w[i] = load_be(data + 4 * i);
   for (size_t i = 16; i < 64; ++i) {
