@@ -1,0 +1,126 @@
+#include "tests/cli/program.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+extern char** environ;
+
+namespace weft::testing {
+namespace {
+
+struct Pipe {
+  int read_end = -1, write_end = -1;
+  Pipe() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
+    read_end = ends[0], write_end = ends[1];
+  }
+  ~Pipe() { close_read(), close_write(); }
+  void close_read() { close_one(read_end); }
+  void close_write() { close_one(write_end); }
+  static void close_one(int& fd) {
+    if (fd >= 0) close(fd);
+    fd = -1;
+  }
+};
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+}  // namespace
+
+std::vector<std::string> Result::lines() const {
+  std::vector<std::string> result;
+  std::istringstream stream(out);
+  for (std::string line; std::getline(stream, line);) result.push_back(line);
+  return result;
+}
+
+nlohmann::json Result::last() const {
+  const std::vector<std::string> all = lines();
+  if (all.empty()) throw std::runtime_error("the program printed nothing; on stderr: " + err);
+  return nlohmann::json::parse(all.back());
+}
+
+Result run_weft(const std::vector<std::string>& arguments, const RunOptions& options) {
+  Pipe in, out, err;
+  std::vector<std::string> argv = {WEFT_PROGRAM}, environment;
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    if (!std::string(*variable).starts_with("WEFT_")) environment.emplace_back(*variable);
+  environment.push_back("WEFT_CACHE_DIR=" + ::testing::TempDir() + "weft_cli_cache");
+  environment.insert(environment.end(), options.environment.begin(), options.environment.end());
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, in.read_end, 0);
+  posix_spawn_file_actions_adddup2(&actions, out.write_end, 1);
+  posix_spawn_file_actions_adddup2(&actions, err.write_end, 2);
+  pid_t child = 0;
+  const int failed = posix_spawn(&child, WEFT_PROGRAM, &actions, nullptr, pointers(argv).data(), pointers(environment).data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (failed != 0) throw std::runtime_error("posix_spawn");
+  in.close_read(), out.close_write(), err.close_write();
+
+  // What a test gives is less than a pipe holds, so writing it first cannot block.
+  if (options.input.size() > 60000) throw std::logic_error("input is too long for one write");
+  if (write(in.write_end, options.input.data(), options.input.size()) != static_cast<ssize_t>(options.input.size()))
+    throw std::runtime_error("write");
+  in.close_write();
+
+  Result result;
+  bool interrupted = false;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (out.read_end >= 0 || err.read_end >= 0) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      ADD_FAILURE() << "the program does not end; so far: " << result.out << result.err;
+      kill(child, SIGKILL);
+      break;
+    }
+    pollfd files[2] = {{out.read_end, POLLIN, 0}, {err.read_end, POLLIN, 0}};
+    poll(files, 2, 200);
+    const auto drain = [](const pollfd& file, int& fd, std::string& to) {
+      if (fd < 0 || (file.revents & (POLLIN | POLLHUP)) == 0) return;
+      char buffer[4096];
+      const ssize_t count = read(fd, buffer, sizeof buffer);
+      if (count <= 0) return Pipe::close_one(fd);
+      to.append(buffer, static_cast<size_t>(count));
+    };
+    drain(files[0], out.read_end, result.out);
+    drain(files[1], err.read_end, result.err);
+    const auto lines = std::count(result.out.begin(), result.out.end(), '\n');
+    if (!interrupted && options.interrupt_at_line >= 0 && lines >= options.interrupt_at_line) {
+      interrupted = true;
+      kill(child, SIGINT);
+    }
+    if (options.close_out_at_line >= 0 && lines >= options.close_out_at_line) out.close_read();
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
+  return result;
+}
+
+std::string temporary_file(const std::string& name, const std::string& content) {
+  const std::string path = ::testing::TempDir() + "weft_cli_" + std::to_string(getpid()) + "_" + name;
+  std::ofstream(path, std::ios::binary) << content;
+  return path;
+}
+
+}  // namespace weft::testing

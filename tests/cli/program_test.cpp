@@ -1,0 +1,300 @@
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <numeric>
+#include <regex>
+
+#include "tests/cli/program.h"
+#include "tests/support/random_model.h"
+
+namespace weft::testing {
+namespace {
+
+const std::string kStories = WEFT_TEST_DATA "/stories260K.gguf";
+
+// A failure is one line on stderr, "weft: code: message", and nothing on stdout.
+void expect_refusal(const Result& result, int exit_code, const std::string& code, const std::string& mentions) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_TRUE(result.err.starts_with("weft: " + code + ": ")) << result.err;
+  EXPECT_NE(result.err.find(mentions), std::string::npos) << result.err;
+}
+
+nlohmann::json golden() { return nlohmann::json::parse(std::ifstream(WEFT_TEST_DATA "/stories260K_golden.json")); }
+std::vector<int32_t> golden_answer() {
+  std::vector<int32_t> ids = golden().at("greedy_tokens");
+  ids.erase(ids.begin());   // BOS
+  return ids;
+}
+
+// ---- arguments
+
+TEST(Program, TellsItsVersionAndItsVerbs) {
+  EXPECT_TRUE(std::regex_match(run_weft({"--version"}).out, std::regex("weft \\d+\\.\\d+\\.\\d+\n")));
+  const Result help = run_weft({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* verb : {"run", "eval", "tokenize", "plan", "jit", "bench", "doctor"})
+    EXPECT_NE(help.out.find(verb), std::string::npos) << verb;
+}
+
+TEST(Program, ShowsDefaultsEnvironmentAndAnExampleInTheHelpOfEachVerb) {
+  for (const char* verb : {"run", "eval", "tokenize", "doctor"}) {
+    const Result help = run_weft({verb, "--help"});
+    EXPECT_EQ(help.exit_code, 0);
+    for (const std::string text : {std::string("Example:\n  weft ") + verb, std::string("WEFT_NUM_THREADS"), std::string("--json")})
+      EXPECT_NE(help.out.find(text), std::string::npos) << verb << ": " << text;
+  }
+  const std::string run = run_weft({"run", "--help"}).out;
+  for (const char* flag : {"--num-tokens INT=512", "--raw", "--temp FLOAT=0", "--top-k INT=0", "--top-p FLOAT=1", "--min-p FLOAT=0",
+                           "--seed UINT=0", "--threads INT=0", "--ctx INT=0", "--kv-dtype", "--device TEXT=cpu", "--precision", "--invariant"})
+    EXPECT_NE(std::regex_replace(run, std::regex("[ ]*\\[[^\\]]*\\]"), "").find(flag), std::string::npos) << flag << "\n" << run;
+}
+
+TEST(Program, NamesTheRightFlagForAWrongOne) {
+  expect_refusal(run_weft({"run", kStories, "--promt", "x"}), 2, "usage", "did you mean --prompt?");
+  expect_refusal(run_weft({"eval", kStories, "--strde=4"}), 2, "usage", "did you mean --stride?");
+  expect_refusal(run_weft({"run", kStories, "--tempp", "0"}), 2, "usage", "did you mean --temp?");
+  expect_refusal(run_weft({"rnu"}), 2, "usage", "did you mean 'run'?");
+  expect_refusal(run_weft({"nonsense"}), 2, "usage", "allowed are run, eval");
+  expect_refusal(run_weft({}), 2, "usage", "a verb is missing");
+}
+
+TEST(Program, CallsAMissingOrMalformedArgumentWrongUsage) {
+  expect_refusal(run_weft({"run"}), 2, "usage", "model is required");
+  expect_refusal(run_weft({"run", kStories, "-p", "x", "-n", "many"}), 2, "usage", "many");
+  expect_refusal(run_weft({"run", kStories, "-p", "x", "--precision", "double"}), 2, "usage", "exact");
+  expect_refusal(run_weft({"run", kStories, "-p", "x", "-f", "y"}), 2, "usage", "excludes");
+}
+
+TEST(Program, CallsANumberOutOfRangeBadInput) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"--temp", "-1"}, "0 to 100"}, {{"--top-p", "0"}, "above 0 to 1"}, {{"--min-p", "2"}, "0 (off) to 1"}, {{"--top-k", "-1"}, "0 (off)"},
+      {{"--threads", "-1"}, "0 to 1024"}, {{"--ctx", "-5"}, "0 (automatic)"}, {{"--ctx", "100000"}, "512"}, {{"-n", "0"}, "-1 for no limit"},
+      {{"--device", "tpu"}, "cpu and cuda"}};
+  for (const auto& [flags, mentions] : cases) {
+    std::vector<std::string> arguments = {"run", kStories, "-p", "x", "--raw"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    expect_refusal(run_weft(arguments), 3, "invalid_argument", mentions);
+  }
+}
+
+TEST(Program, SaysWhatTheMachineLacks) {
+  expect_refusal(run_weft({"run", kStories, "-p", "x", "--raw", "--device", "cuda:0"}), 4, "unsupported", "--device cpu");
+  expect_refusal(run_weft({"run", kStories, "-p", "x", "--raw"}, {.environment = {"WEFT_NUM_THREADS=many"}}), 3, "invalid_argument",
+                 "WEFT_NUM_THREADS");
+}
+
+TEST(Program, CallsAFileThatIsNoModelBadInput) {
+  expect_refusal(run_weft({"run", "/no/such/file", "-p", "x"}), 3, "io_error", "/no/such/file");
+  expect_refusal(run_weft({"tokenize", WEFT_TEST_DATA "/english.txt", "-p", "x"}), 3, "invalid_file", "GGUF");
+  expect_refusal(run_weft({"eval", kStories, "-f", "/no/such/text"}), 3, "io_error", "/no/such/text");
+  GgufWriter other = random_model({});
+  other.remove("tokenizer.ggml.model");
+  other.add("tokenizer.ggml.model", "bert");
+  // What the file asks for is not the machine's fault.
+  expect_refusal(run_weft({"tokenize", temporary_file("bert.gguf", other.bytes()), "-p", "x"}), 3, "unsupported", "bert");
+}
+
+// ---- tokenize
+
+TEST(Program, TurnsTextIntoIdsAndBack) {
+  const Result ids = run_weft({"tokenize", kStories, "-p", "Once upon a time"});
+  EXPECT_EQ(ids.out, "1 403 407 261 378\n");
+  EXPECT_EQ(run_weft({"tokenize", kStories, "--decode", "--no-special"}, {.input = ids.out}).out, "Once upon a time");
+  EXPECT_EQ(run_weft({"tokenize", kStories, "--decode", "--no-special", "-p", "[403, 407]"}).out, "Once upon");
+  EXPECT_EQ(run_weft({"tokenize", kStories, "-p", "a", "--no-special"}).out, "261\n");
+  EXPECT_EQ(run_weft({"tokenize", kStories, "-p", ""}).out, "1\n");
+  EXPECT_EQ(run_weft({"tokenize", kStories, "--json"}, {.input = "Once upon a time"}).last(),
+            (nlohmann::json{{"ids", {1, 403, 407, 261, 378}}}));
+  EXPECT_EQ(run_weft({"tokenize", kStories, "--pieces", "--json", "-p", "a b"}).last().at("pieces"),
+            (nlohmann::json{"<s>", " a", " b"}));
+  expect_refusal(run_weft({"tokenize", kStories, "--decode", "-p", "1 x"}), 3, "invalid_argument", "byte 2");
+  expect_refusal(run_weft({"tokenize", kStories, "--decode", "-p", "512"}), 3, "invalid_token", "0 to 511");
+}
+
+TEST(Program, TakesTextThatIsNotUtf8) {
+  const Result ids = run_weft({"tokenize", kStories, "--json", "--no-special"}, {.input = "a\xff\xfe"});
+  ASSERT_EQ(ids.exit_code, 0) << ids.err;
+  std::string list = ids.last().at("ids").dump();
+  EXPECT_EQ(run_weft({"tokenize", kStories, "--decode", "-p", list}).out, "a\xff\xfe");
+}
+
+// ---- run
+
+TEST(Program, AnswersWithTheGoldenTokens) {
+  const Result result = run_weft({"run", kStories, "-p", "", "-n", "199", "--temp", "0", "--raw", "--precision", "exact", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const nlohmann::json done = result.last();
+  EXPECT_EQ(done.at("ids").get<std::vector<int32_t>>(), golden_answer());
+  const std::string text = done.at("text");
+  EXPECT_TRUE(golden().at("greedy_text_200_steps").get<std::string>().starts_with(text)) << text;
+  EXPECT_EQ(done.at("event"), "done");
+  EXPECT_EQ(done.at("prompt_tokens"), 1);
+  EXPECT_EQ(done.at("output_tokens"), 199);
+  EXPECT_EQ(done.at("device"), "cpu");
+  for (const char* key : {"load_s", "prefill_s", "prefill_tok_s", "decode_tok_s", "peak_rss_bytes"})
+    EXPECT_GT(done.at(key).get<double>(), 0) << key;
+  // The pieces that streamed are the text.
+  std::string streamed;
+  for (const std::string& line : result.lines())
+    if (const auto event = nlohmann::json::parse(line); event.at("event") == "token") streamed += event.at("text");
+  EXPECT_EQ(streamed, text);
+}
+
+TEST(Program, GivesTheGoldenTokensWithAnyWorkersAndForcedSplits) {
+  for (const char* threads : {"1", "7"}) {
+    const Result result = run_weft({"run", kStories, "-p", "", "-n", "199", "--raw", "--precision", "exact", "--json", "--threads",
+                                    threads, "--invariant"});
+    EXPECT_EQ(result.last().at("ids").get<std::vector<int32_t>>(), golden_answer()) << threads;
+  }
+}
+
+TEST(Program, StreamsPlainTextAndKeepsFiguresOnStderr) {
+  const Result result = run_weft({"run", kStories, "-p", "Once upon", "-n", "20", "--raw"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_TRUE(result.out.starts_with(" a time")) << result.out;
+  EXPECT_TRUE(result.out.ends_with("\n"));
+  EXPECT_NE(result.err.find("answer tokens"), std::string::npos) << result.err;
+}
+
+TEST(Program, DrawsTheSameTokensForTheSameSeed) {
+  const auto draw = [](const char* seed) {
+    return run_weft({"run", kStories, "-p", "", "-n", "40", "--raw", "--temp", "1", "--top-k", "50", "--top-p", "0.95", "--min-p",
+                     "0.01", "--seed", seed, "--json"})
+        .last()
+        .at("ids");
+  };
+  EXPECT_EQ(draw("3"), draw("3"));
+  EXPECT_NE(draw("3"), draw("4"));
+}
+
+TEST(Program, TakesThePromptFromAFileAndFromStdin) {
+  const std::string file = temporary_file("prompt.txt", "Once upon a time");
+  const auto ids = [](const Result& result) { return result.last().at("ids"); };
+  const auto expected = ids(run_weft({"run", kStories, "-p", "Once upon a time", "-n", "5", "--raw", "--json"}));
+  EXPECT_EQ(ids(run_weft({"run", kStories, "-f", file, "-n", "5", "--raw", "--json"})), expected);
+  EXPECT_EQ(ids(run_weft({"run", kStories, "-n", "5", "--raw", "--json"}, {.input = "Once upon a time"})), expected);
+  EXPECT_EQ(ids(run_weft({"run", kStories, "-f", "-", "-n", "5", "--raw", "--json"}, {.input = "Once upon a time"})), expected);
+}
+
+TEST(Program, EndsAtTheContextsEndAndRefusesALongerPrompt) {
+  const Result full = run_weft({"run", kStories, "-p", "Once", "-n", "-1", "--ctx", "32", "--raw", "--json"});
+  EXPECT_EQ(full.last().at("finish"), "context");
+  EXPECT_EQ(full.last().at("output_tokens").get<int>() + full.last().at("prompt_tokens").get<int>(), 33);
+  std::string many;
+  for (int i = 0; i < 600; ++i) many += "one ";
+  expect_refusal(run_weft({"run", kStories, "-p", many, "--raw"}), 3, "context_full", "512");
+}
+
+TEST(Program, PutsThePromptIntoTheModelsTemplate) {
+  GgufWriter model = random_model({});
+  model.add("tokenizer.chat_template", "{{ bos_token }}{% for m in messages %}<{{ m.role }}> {{ m.content }}{% endfor %}");
+  const std::string path = temporary_file("chat.gguf", model.bytes());
+  const auto count = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"run", path, "-p", "hi", "-n", "1", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_weft(arguments).last().at("prompt_tokens").get<int>();
+  };
+  EXPECT_EQ(count({"--raw"}), 4);   // <s>, the mark of a space, h, i
+  EXPECT_EQ(count({}), 1 + 1 + 6 + 1 + 2);
+}
+
+TEST(Program, PointsAtTheLineOfATemplateItCannotRender) {
+  GgufWriter model = random_model({});
+  model.add("tokenizer.chat_template", "a\n{% include 'b' %}");
+  expect_refusal(run_weft({"run", temporary_file("include.gguf", model.bytes()), "-p", "hi"}), 3, "invalid_template", "line 2");
+}
+
+TEST(Program, EndsCleanlyOnCtrlC) {
+  const Result result = run_weft({"run", kStories, "-p", "", "-n", "-1", "--raw", "--json"}, {.interrupt_at_line = 3});
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_EQ(result.last().at("finish"), "interrupted");
+}
+
+TEST(Program, EndsQuietlyWhenItsReaderGoesAway) {
+  const Result result = run_weft({"run", kStories, "-p", "", "-n", "-1", "--raw", "--json"}, {.close_out_at_line = 3});
+  EXPECT_EQ(result.signal, SIGPIPE);
+  EXPECT_EQ(result.err.find("weft: internal"), std::string::npos) << result.err;
+}
+
+// ---- eval
+
+TEST(Program, ScoresEveryNextToken) {
+  const std::string text = "Once upon a time, there was a little girl named Lily.";
+  const Result result = run_weft({"eval", kStories, "-p", text, "--top", "3", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<int32_t> ids = run_weft({"tokenize", kStories, "-p", text, "--json"}).last().at("ids");
+  const std::vector<std::string> lines = result.lines();
+  ASSERT_EQ(lines.size(), ids.size());   // one a predicted token, and the summary
+  double sum = 0;
+  for (size_t i = 1; i < ids.size(); ++i) {
+    const auto row = nlohmann::json::parse(lines[i - 1]);
+    EXPECT_EQ(row.at("position"), i);
+    EXPECT_EQ(row.at("id"), ids[i]);
+    EXPECT_EQ(row.at("top").size(), 3u);
+    EXPECT_GE(row.at("top")[0][1], row.at("top")[1][1]);
+    EXPECT_LE(row.at("logprob"), 0);
+    EXPECT_TRUE(row.at("token").is_string());
+    sum += row.at("logprob").get<double>();
+  }
+  const nlohmann::json done = result.last();
+  EXPECT_EQ(done.at("event"), "done");
+  EXPECT_EQ(done.at("tokens"), ids.size() - 1);
+  EXPECT_NEAR(done.at("perplexity"), std::exp(-sum / static_cast<double>(ids.size() - 1)), 1e-6);
+  EXPECT_LT(done.at("perplexity"), 3);   // the model knows its stories
+}
+
+TEST(Program, ScoresATextLongerThanTheContextInWindowsOnly) {
+  const std::string text = WEFT_TEST_DATA "/english.txt";
+  expect_refusal(run_weft({"eval", kStories, "-f", text}), 3, "context_full", "--stride");
+  expect_refusal(run_weft({"eval", kStories, "-f", text, "--stride", "512"}), 3, "invalid_argument", "0 to 511");
+  const Result result = run_weft({"eval", kStories, "-f", text, "-n", "1500", "--stride", "300", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.last().at("tokens"), 1499);
+  // Every position once, in order.
+  const std::vector<std::string> lines = result.lines();
+  for (size_t i = 0; i + 1 < lines.size(); ++i) EXPECT_EQ(nlohmann::json::parse(lines[i]).at("position"), i + 1);
+}
+
+TEST(Program, ScoresTheSameWithinAWindowAsAlone) {
+  const std::string text = WEFT_TEST_DATA "/english.txt";
+  const auto rows = [&](std::vector<std::string> flags) {
+    std::vector<std::string> arguments = {"eval", kStories, "-f", text, "-n", "200", "--precision", "exact", "--json"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return run_weft(arguments).lines();
+  };
+  const auto whole = rows({}), windows = rows({"--ctx", "150", "--stride", "50"});
+  ASSERT_EQ(whole.size(), windows.size());
+  for (size_t i = 0; i < 149; ++i)   // the first window
+    EXPECT_NEAR(nlohmann::json::parse(whole[i]).at("logprob"), nlohmann::json::parse(windows[i]).at("logprob"), 1e-4);
+}
+
+// ---- doctor
+
+TEST(Program, ExaminesTheMachine) {
+  const Result result = run_weft({"doctor", "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  const nlohmann::json checks = result.last().at("checks");
+  EXPECT_GE(checks.size(), 7u);
+  for (const auto& check : checks) {
+    for (const char* key : {"name", "detail", "fix"}) EXPECT_TRUE(check.at(key).is_string()) << check;
+    EXPECT_TRUE(check.at("ok").is_boolean());
+    EXPECT_EQ(check.at("fix").get<std::string>().empty(), check.at("ok").get<bool>()) << check;
+  }
+  EXPECT_NE(run_weft({"doctor"}).out.find("This machine can run models."), std::string::npos);
+}
+
+TEST(Program, ExaminesAMachineWithABadSetting) {
+  const Result result = run_weft({"doctor", "--json"}, {.environment = {"WEFT_NUM_THREADS=zero"}});
+  EXPECT_EQ(result.exit_code, 4);
+  for (const auto& check : result.last().at("checks"))
+    if (check.at("name") == "environment") {
+      EXPECT_FALSE(check.at("ok").get<bool>());
+      EXPECT_NE(check.at("detail").get<std::string>().find("WEFT_NUM_THREADS"), std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace weft::testing
