@@ -15,6 +15,7 @@
 #include "attention/leaf.h"
 #include "attention/variant_text.h"
 #include "base/check.h"
+#include "base/env.h"
 #include "cli/bench.h"
 #include "jit/build.h"
 #include "jit/compiler.h"
@@ -45,7 +46,7 @@ class OwnCache {
     folder_ = std::filesystem::temp_directory_path() / "weft-bench-XXXXXX";
     check(mkdtemp(folder_.data()) != nullptr, ErrorCode::io_error,
           "bench jit: no folder can be made in '{}'; set TMPDIR", std::filesystem::temp_directory_path().string());
-    if (const char* before = std::getenv("WEFT_CACHE_DIR")) before_ = before;
+    before_ = env::cache_dir().value_or("");
     setenv("WEFT_CACHE_DIR", folder_.c_str(), 1);
   }
   ~OwnCache() {

@@ -43,6 +43,9 @@ const Form kForms[] = {
     {"bias_of_distance", plain_too,
      "real logits_transform(P p, Score c, real s) { return s + p.bias(c.qo_head, c.q_pos - c.kv_idx); }"},
     {"window_and_sinks", plain_too,
+     "bool logits_mask(P p, Score c) { return (c.kv_pos < 4) | ((c.kv_pos > c.q_pos - p.n) & (c.kv_pos <= c.q_pos)); "
+     "}"},
+    {"short_circuits", never,
      "bool logits_mask(P p, Score c) { return c.kv_pos < 4 || (c.kv_pos > c.q_pos - p.n && c.kv_pos <= c.q_pos); }"},
     {"same_segment", plain_too,
      "bool logits_mask(P p, Score c) { return p.ids(c.batch, c.kv_idx) == p.ids(c.batch, c.qo_idx); }"},
