@@ -52,12 +52,14 @@ void check_table(std::span<const int32_t> append_indptr, int64_t rows, const Pag
       pages.kv_page_indptr[0] == 0 && static_cast<size_t>(pages.kv_page_indptr[batch]) == pages.kv_page_indices.size(),
       ErrorCode::invalid_indptr, "{}: kv_page_indptr must start at 0 and end at the number of kv_page_indices, {}", kOp,
       pages.kv_page_indices.size());
+  // Both whole before an id is read: an indptr that rises too far and falls again would lead beyond the indices.
+  for (size_t r = 0; r < batch; ++r)
+    check(append_indptr[r + 1] >= append_indptr[r] && pages.kv_page_indptr[r + 1] >= pages.kv_page_indptr[r],
+          ErrorCode::invalid_indptr, "{}: append_indptr or kv_page_indptr decreases at request {}", kOp, r);
   for (size_t r = 0; r < batch; ++r) {
     const int64_t count = int64_t{append_indptr[r + 1]} - append_indptr[r];
     const int64_t table = int64_t{pages.kv_page_indptr[r + 1]} - pages.kv_page_indptr[r];
     const int last = pages.kv_last_page_len[r];
-    check(count >= 0 && table >= 0, ErrorCode::invalid_indptr,
-          "{}: append_indptr or kv_page_indptr decreases at request {}", kOp, r);
     check(table == 0 ? last == 0 : last >= 1 && last <= pages.page_size, ErrorCode::invalid_page,
           "{}: kv_last_page_len[{}] = {}; allowed are 1 to {}, or 0 without pages", kOp, r, last, pages.page_size);
     const int64_t length = table == 0 ? 0 : (table - 1) * pages.page_size + last;
