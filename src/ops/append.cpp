@@ -52,9 +52,9 @@ void check_table(std::span<const int32_t> append_indptr, int64_t rows, const Pag
       pages.kv_page_indptr[0] == 0 && static_cast<size_t>(pages.kv_page_indptr[batch]) == pages.kv_page_indices.size(),
       ErrorCode::invalid_indptr, "{}: kv_page_indptr must start at 0 and end at the number of kv_page_indices, {}", kOp,
       pages.kv_page_indices.size());
-  // Both indptrs whole before any entry is followed: what decreases later ends beyond the indices now.
+  // Both whole before an id is read: an indptr that rises too far and falls again would lead beyond the indices.
   for (size_t r = 0; r < batch; ++r)
-    check(append_indptr[r] <= append_indptr[r + 1] && pages.kv_page_indptr[r] <= pages.kv_page_indptr[r + 1],
+    check(append_indptr[r + 1] >= append_indptr[r] && pages.kv_page_indptr[r + 1] >= pages.kv_page_indptr[r],
           ErrorCode::invalid_indptr, "{}: append_indptr or kv_page_indptr decreases at request {}", kOp, r);
   for (size_t r = 0; r < batch; ++r) {
     const int64_t count = int64_t{append_indptr[r + 1]} - append_indptr[r];
