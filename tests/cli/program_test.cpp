@@ -43,7 +43,7 @@ TEST(Program, ShowsDefaultsEnvironmentAndAnExampleInTheHelpOfEachVerb) {
   for (const char* verb : {"run", "eval", "tokenize", "doctor"}) {
     const Result help = run_weft({verb, "--help"});
     EXPECT_EQ(help.exit_code, 0);
-    for (const std::string text : {std::string("Example:\n  weft ") + verb, std::string("WEFT_NUM_THREADS"), std::string("--json")})
+    for (const std::string& text : {std::string("Example:\n  weft ") + verb, std::string("WEFT_NUM_THREADS"), std::string("--json")})
       EXPECT_NE(help.out.find(text), std::string::npos) << verb << ": " << text;
   }
   const std::string run = run_weft({"run", "--help"}).out;
