@@ -51,6 +51,12 @@ set(WEFT_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(WEFT_FLAGS_avx512 ${WEFT_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512)
 set(WEFT_FLAGS_avx512_bf16 ${WEFT_FLAGS_avx512} -mavx512bf16)
 
+# Kernels are optimised in every build type; with sanitizers only lightly, since their compile time explodes.
+set(WEFT_KERNEL_FLAGS -O3 -fno-trapping-math -fno-math-errno -ffp-contract=fast)
+if(WEFT_SANITIZE)
+  list(REMOVE_ITEM WEFT_KERNEL_FLAGS -O3)
+endif()
+
 # weft_isa_sources(OUT file.cpp): the same source once per ISA, with WEFT_ISA_NAME=<isa> defined and its flags.
 # Such a source must not define inline functions of std headers: it includes none but the tile vocabulary.
 function(weft_isa_sources out file)
@@ -61,7 +67,7 @@ function(weft_isa_sources out file)
     file(WRITE ${copy}.in "#include \"${CMAKE_CURRENT_SOURCE_DIR}/${file}\"\n")
     configure_file(${copy}.in ${copy} COPYONLY)
     set_source_files_properties(${copy} PROPERTIES
-      COMPILE_OPTIONS "${WEFT_FLAGS_${isa}};-O3;-fno-trapping-math;-fno-math-errno;-ffp-contract=fast"
+      COMPILE_OPTIONS "${WEFT_FLAGS_${isa}};${WEFT_KERNEL_FLAGS}"
       COMPILE_DEFINITIONS "WEFT_ISA_NAME=${isa};WEFT_ISA_${isa}=1")
     list(APPEND result ${copy})
   endforeach()
