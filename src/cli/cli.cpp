@@ -28,7 +28,7 @@ void listen_for_interrupt() {
   interrupted = false;
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = true; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);   // and no SA_RESTART: a read from the terminal returns
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // and no SA_RESTART: a read from the terminal returns
   sigaction(SIGINT, &action, nullptr);
 }
 

@@ -5,9 +5,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
-
 #include <atomic>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "weft/error.h"
@@ -17,8 +16,8 @@ namespace weft::cli {
 enum ExitCode : int { kDone = 0, kInternal = 1, kUsage = 2, kBadInput = 3, kMachineLacks = 4, kInterrupted = 130 };
 
 struct Context {
-  bool json = false;        // --json, on every verb
-  int exit_code = kDone;    // set by the verb that ran
+  bool json = false;      // --json, on every verb
+  int exit_code = kDone;  // set by the verb that ran
 };
 
 // One function a verb: creates the subcommand, its options and its callback.

@@ -45,7 +45,8 @@ void print_row(const Context& context, int64_t position, int32_t id, const Token
                std::span<const float> logits, double logprob, int top_count) {
   const auto top = top_log_probabilities(logits, top_count);
   if (context.json) {
-    nlohmann::json row = {{"position", position}, {"id", id}, {"token", tokenizer.piece(id, false)}, {"logprob", logprob}};
+    nlohmann::json row = {
+        {"position", position}, {"id", id}, {"token", tokenizer.piece(id, false)}, {"logprob", logprob}};
     row["top"] = nlohmann::json::array();
     for (const auto& [other, log_p] : top) row["top"].push_back({other, log_p});
     return print_json(row);
@@ -62,8 +63,10 @@ void print_row(const Context& context, int64_t position, int32_t id, const Token
 void eval(const EvalOptions& options, Context& context) {
   check_model_options(options.model);
   check(options.top >= 0, ErrorCode::invalid_argument, "--top = {}; allowed are 0 and more", options.top);
-  check(options.num_tokens >= 0, ErrorCode::invalid_argument, "-n = {}; allowed are 0 (all) and more", options.num_tokens);
-  check(options.stride >= 0, ErrorCode::invalid_argument, "--stride = {}; allowed are 0 (off) and more", options.stride);
+  check(options.num_tokens >= 0, ErrorCode::invalid_argument, "-n = {}; allowed are 0 (all) and more",
+        options.num_tokens);
+  check(options.stride >= 0, ErrorCode::invalid_argument, "--stride = {}; allowed are 0 (off) and more",
+        options.stride);
   const ModelFile file = from_file([&] { return ModelFile(options.model.model); });
   const Tokenizer tokenizer = from_file([&] { return Tokenizer(file); });
   std::vector<int32_t> ids = tokenizer.encode(read_text(options.input));
@@ -74,11 +77,12 @@ void eval(const EvalOptions& options, Context& context) {
 
   const int64_t room = choose_context(file.config(), options.model, count);
   check(count <= room || options.stride > 0, ErrorCode::context_full,
-        "the text has {} tokens, the context holds {}; give --stride N (windows that move on by N tokens), -n N (only the "
+        "the text has {} tokens, the context holds {}; give --stride N (windows that move on by N tokens), -n N (only "
+        "the "
         "first N tokens) or a larger --ctx (the model's own is {})",
         count, room, file.config().context_length);
-  check(options.stride <= room - 1, ErrorCode::invalid_argument, "--stride = {}; allowed are 0 to {}, one less than the context",
-        options.stride, room - 1);
+  check(options.stride <= room - 1, ErrorCode::invalid_argument,
+        "--stride = {}; allowed are 0 to {}, one less than the context", options.stride, room - 1);
   const Engine engine = load_engine(file, options.model, std::min(room, count));
 
   double sum = 0;
@@ -94,7 +98,8 @@ void eval(const EvalOptions& options, Context& context) {
       const std::span<const int32_t> tokens(ids.data() + begin, static_cast<size_t>(end - begin));
       const TensorView logits = engine.forward->run({{.sequence = sequence, .tokens = tokens, .all_logits = true}});
       for (int64_t t = std::max(begin, window.first - 1); t < end; ++t) {
-        const std::span<const float> row(logits.as<const float>() + static_cast<size_t>(t - begin) * vocabulary, vocabulary);
+        const std::span<const float> row(logits.as<const float>() + static_cast<size_t>(t - begin) * vocabulary,
+                                         vocabulary);
         const int32_t id = ids[static_cast<size_t>(t + 1)];
         const double logprob = log_probability(row, id);
         sum += logprob;

@@ -15,9 +15,9 @@
 namespace weft::cli {
 
 struct Answer {
-  std::vector<int32_t> ids;      // without the token that ended it
-  std::string text;              // UTF-8
-  std::string finish;            // "end", "length", "context" or "interrupted"
+  std::vector<int32_t> ids;  // without the token that ended it
+  std::string text;          // UTF-8
+  std::string finish;        // "end", "length", "context" or "interrupted"
   double prefill_s = 0, decode_s = 0;
   double decode_tok_s() const {  // the first token belongs to prefill
     return ids.size() > 1 && decode_s > 0 ? static_cast<double>(ids.size() - 1) / decode_s : 0;

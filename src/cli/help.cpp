@@ -20,7 +20,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
     for (size_t j = 1; j <= b.size(); ++j) {
       const size_t replaced = at(i - 1, j - 1) + (a[i - 1] == b[j - 1] ? 0 : 1);
       at(i, j) = std::min({replaced, at(i - 1, j) + 1, at(i, j - 1) + 1});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) at(i, j) = std::min(at(i, j), at(i - 2, j - 2) + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        at(i, j) = std::min(at(i, j), at(i - 2, j - 2) + 1);
     }
   }
   return at(a.size(), b.size());
@@ -61,17 +62,20 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return best;
 }
 
-std::string usage_message(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error,
+                          const std::vector<std::string>& arguments) {
   const CLI::App& verb = chosen_verb(app, arguments);
   const bool has_verb = &verb != &app;
   if (!has_verb) {
     std::vector<std::string> verbs;
     for (const CLI::App* candidate : app.get_subcommands({})) verbs.push_back(candidate->get_name());
-    const auto word = std::find_if(arguments.begin(), arguments.end(), [](const auto& a) { return !a.starts_with('-'); });
+    const auto word =
+        std::find_if(arguments.begin(), arguments.end(), [](const auto& a) { return !a.starts_with('-'); });
     const std::string all = fmt::format("{}", fmt::join(verbs, ", "));
     if (word == arguments.end()) return fmt::format("a verb is missing; allowed are {}", all);
     const std::string near = nearest(*word, verbs);
-    return fmt::format("'{}' is no verb; {}", *word, near.empty() ? "allowed are " + all : "did you mean '" + near + "'?");
+    return fmt::format("'{}' is no verb; {}", *word,
+                       near.empty() ? "allowed are " + all : "did you mean '" + near + "'?");
   }
   // An option that nobody knows: the first that starts like one and is not among the verb's.
   const std::vector<std::string> names = option_names(verb);
@@ -81,8 +85,9 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error, con
       if (word.size() < 2 || word[0] != '-' || std::find(names.begin(), names.end(), word) != names.end()) continue;
       if (word[1] != '-' && std::find(names.begin(), names.end(), word.substr(0, 2)) != names.end()) continue;
       const std::string near = nearest(word, names);
-      return fmt::format("{}: unknown option {}; {}", verb.get_name(), word,
-                         near.empty() ? fmt::format("see weft {} --help", verb.get_name()) : "did you mean " + near + "?");
+      return fmt::format(
+          "{}: unknown option {}; {}", verb.get_name(), word,
+          near.empty() ? fmt::format("see weft {} --help", verb.get_name()) : "did you mean " + near + "?");
     }
   }
   std::string message = error.what();

@@ -36,11 +36,13 @@ void add_json_flags(CLI::App& app, Context& context) {
 }
 
 int run_program(int argc, char** argv) {
-  CLI::App app("Weft: an attention engine for LLM serving. Results go to stdout, progress and messages to stderr.", "weft");
+  CLI::App app("Weft: an attention engine for LLM serving. Results go to stdout, progress and messages to stderr.",
+               "weft");
   app.set_version_flag("--version", "weft " WEFT_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 done, 1 internal error, 2 wrong usage, 3 bad input, 4 the machine lacks something, 130 interrupted.\n"
+      "Exit codes: 0 done, 1 internal error, 2 wrong usage, 3 bad input, 4 the machine lacks something, 130 "
+      "interrupted.\n"
       "weft VERB --help shows a verb's options, their defaults and an example.");
   Context context;
   add_run(app, context);

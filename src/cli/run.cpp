@@ -35,7 +35,8 @@ void check_options(const RunOptions& options) {
   check(s.temperature >= 0 && s.temperature <= 100, ErrorCode::invalid_argument, "--temp = {}; allowed are 0 to 100",
         s.temperature);
   check(s.top_k >= 0, ErrorCode::invalid_argument, "--top-k = {}; allowed are 0 (off) and more", s.top_k);
-  check(s.top_p > 0 && s.top_p <= 1, ErrorCode::invalid_argument, "--top-p = {}; allowed are above 0 to 1 (off)", s.top_p);
+  check(s.top_p > 0 && s.top_p <= 1, ErrorCode::invalid_argument, "--top-p = {}; allowed are above 0 to 1 (off)",
+        s.top_p);
   check(s.min_p >= 0 && s.min_p <= 1, ErrorCode::invalid_argument, "--min-p = {}; allowed are 0 (off) to 1", s.min_p);
 }
 
@@ -61,10 +62,12 @@ struct Conversation {
                                     {"add_generation_prompt", true},
                                     {"bos_token", text_of(tokenizer.bos())},
                                     {"eos_token", text_of(tokenizer.eos())}};
-    const std::string text = chat_template->render(context.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    const std::string text =
+        chat_template->render(context.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     std::vector<int32_t> ids = tokenizer.encode(text, {.add_special = false, .parse_special = true});
     // Some templates write BOS themselves.
-    if (tokenizer.adds_bos() && (ids.empty() || ids.front() != tokenizer.bos())) ids.insert(ids.begin(), tokenizer.bos());
+    if (tokenizer.adds_bos() && (ids.empty() || ids.front() != tokenizer.bos()))
+      ids.insert(ids.begin(), tokenizer.bos());
     return ids;
   }
 };
@@ -80,7 +83,8 @@ std::vector<int32_t> prompt_tokens(const RunOptions& options, const Tokenizer& t
   std::vector<int32_t> ids = tokenizer.encode(text, {.add_special = true, .parse_special = true});
   // A model can only go on from something: an empty prompt is BOS.
   if (ids.empty() && tokenizer.bos() >= 0) ids.push_back(tokenizer.bos());
-  check(!ids.empty(), ErrorCode::invalid_argument, "the prompt is empty and the model has no BOS token; give it a text");
+  check(!ids.empty(), ErrorCode::invalid_argument,
+        "the prompt is empty and the model has no BOS token; give it a text");
   return ids;
 }
 
@@ -97,23 +101,23 @@ void answer_once(const RunOptions& options, const ModelFile& file, const Tokeniz
                  const std::optional<ChatTemplate>& chat_template, Clock::time_point start, Context& context) {
   const std::vector<int32_t> prompt = prompt_tokens(options, tokenizer, chat_template);
   const auto prompt_count = static_cast<int64_t>(prompt.size());
-  const int64_t room = choose_context(file.config(), options.model, prompt_count + std::max<int64_t>(options.num_tokens, 0));
+  const int64_t room =
+      choose_context(file.config(), options.model, prompt_count + std::max<int64_t>(options.num_tokens, 0));
   check(prompt_count <= room, ErrorCode::context_full,
-        "the prompt has {} tokens, the context holds {}; shorten it or raise --ctx (the model's own is {})", prompt_count, room,
-        file.config().context_length);
+        "the prompt has {} tokens, the context holds {}; shorten it or raise --ctx (the model's own is {})",
+        prompt_count, room, file.config().context_length);
   const Engine engine = load_engine(file, options.model, room);
   const double load_s = std::chrono::duration<double>(Clock::now() - start).count();
 
   Generator generator(*engine.forward, tokenizer, options.sampling, options.seed);
-  const Answer answer =
-      generator.answer(engine.forward->add_sequence(), prompt, token_limit(options, room), room,
-                       [&](int32_t id, std::string_view text) {
-                         if (context.json) {
-                           print_json({{"event", "token"}, {"id", id}, {"text", text}});
-                         } else {
-                           print_text(text);
-                         }
-                       });
+  const Answer answer = generator.answer(engine.forward->add_sequence(), prompt, token_limit(options, room), room,
+                                         [&](int32_t id, std::string_view text) {
+                                           if (context.json) {
+                                             print_json({{"event", "token"}, {"id", id}, {"text", text}});
+                                           } else {
+                                             print_text(text);
+                                           }
+                                         });
   const double prefill_tok_s = answer.prefill_s > 0 ? static_cast<double>(prompt_count) / answer.prefill_s : 0;
   if (context.json) {
     print_json({{"event", "done"},
@@ -160,7 +164,7 @@ void chat(const RunOptions& options, const ModelFile& file, const Tokenizer& tok
   Generator generator(*engine.forward, tokenizer, options.sampling, options.seed);
   const auto sequence = engine.forward->add_sequence();
   Conversation conversation{tokenizer, chat_template};
-  std::vector<int32_t> held;   // the tokens whose keys and values the sequence holds
+  std::vector<int32_t> held;  // the tokens whose keys and values the sequence holds
   std::fputs("Type a message; Ctrl-C stops an answer, Ctrl-D ends the chat.\n", stderr);
   for (std::string line; read_line(line);) {
     if (line.empty()) continue;
@@ -180,9 +184,10 @@ void chat(const RunOptions& options, const ModelFile& file, const Tokenizer& tok
     print_text("\n");
     held = ids;
     held.insert(held.end(), answer.ids.begin(), answer.ids.end());
-    held.resize(static_cast<size_t>(std::min<int64_t>(engine.forward->length(sequence), static_cast<int64_t>(held.size()))));
+    held.resize(
+        static_cast<size_t>(std::min<int64_t>(engine.forward->length(sequence), static_cast<int64_t>(held.size()))));
     conversation.messages.push_back({{"role", "assistant"}, {"content", answer.text}});
-    if (interrupted) listen_for_interrupt();   // it stopped the answer, not the chat
+    if (interrupted) listen_for_interrupt();  // it stopped the answer, not the chat
   }
 }
 
@@ -203,12 +208,14 @@ void add_run(CLI::App& app, Context& context) {
   auto options = std::make_shared<RunOptions>();
   add_model_options(*verb, options->model);
   add_text_options(*verb, options->input, "The prompt; default: stdin, and on a terminal a chat");
-  verb->add_option("-n,--num-tokens", options->num_tokens, "Most tokens of the answer; -1: as many as the context holds")
+  verb->add_option("-n,--num-tokens", options->num_tokens,
+                   "Most tokens of the answer; -1: as many as the context holds")
       ->capture_default_str();
   verb->add_flag("--raw", options->raw, "No chat template: the model continues the text");
   verb->add_option("--temp", options->sampling.temperature, "Temperature; 0: always the most probable token")
       ->capture_default_str();
-  verb->add_option("--top-k", options->sampling.top_k, "Only the K most probable tokens; 0: all")->capture_default_str();
+  verb->add_option("--top-k", options->sampling.top_k, "Only the K most probable tokens; 0: all")
+      ->capture_default_str();
   verb->add_option("--top-p", options->sampling.top_p, "Only the most probable tokens that sum up to P; 1: all")
       ->capture_default_str();
   verb->add_option("--min-p", options->sampling.min_p, "Only tokens with P times the best one's probability; 0: all")

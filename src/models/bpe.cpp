@@ -84,7 +84,7 @@ BytePairEncoder::BytePairEncoder(const Vocabulary& vocabulary, const TokenIndex&
   };
   std::array<Lookup, kBatch> batch;
   std::string joined;
-  int32_t expected = 0;   // the token after the result before
+  int32_t expected = 0;  // the token after the result before
   for (size_t begin = 0; begin < vocabulary.merges.size(); begin += kBatch) {
     const size_t count = std::min(kBatch, vocabulary.merges.size() - begin);
     for (size_t i = 0; i < count; ++i) {
@@ -107,7 +107,10 @@ BytePairEncoder::BytePairEncoder(const Vocabulary& vocabulary, const TokenIndex&
                         static_cast<int32_t>(begin + i), expected};
       check(merge.left >= 0 && merge.right >= 0 && merge.result >= 0, ErrorCode::invalid_file,
             "tokenizer.ggml.merges[{}] = '{}': '{}' is not among tokenizer.ggml.tokens", begin + i,
-            vocabulary.merges[begin + i], merge.left < 0 ? lookup.left : merge.right < 0 ? lookup.right : joined);
+            vocabulary.merges[begin + i],
+            merge.left < 0    ? lookup.left
+            : merge.right < 0 ? lookup.right
+                              : joined);
       add_merge(merge);
       ++expected;
     }
@@ -176,7 +179,7 @@ void BytePairEncoder::merge_short(std::vector<int32_t>& ids, size_t begin) const
 
 void BytePairEncoder::merge_long(std::vector<int32_t>& ids, size_t begin) const {
   struct Candidate {
-    int32_t rank, at;   // index of the left symbol
+    int32_t rank, at;  // index of the left symbol
     const Merge* merge;
   };
   const auto worse = [](const Candidate& a, const Candidate& b) {

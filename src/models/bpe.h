@@ -38,8 +38,8 @@ class BytePairEncoder {
 
   const Vocabulary& vocabulary_;
   const TokenIndex& index_;
-  std::array<int32_t, 256> byte_tokens_;   // kNoToken: none
-  std::vector<Merge> merges_;              // open addressing, at most half full
+  std::array<int32_t, 256> byte_tokens_;  // kNoToken: none
+  std::vector<Merge> merges_;             // open addressing, at most half full
   uint64_t mask_ = 0;
 };
 

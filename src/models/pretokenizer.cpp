@@ -17,13 +17,13 @@ namespace {
 #define WEFT_SPACE "[" WEFT_SPACES "]"
 #define WEFT_SYMBOL "[^" WEFT_SPACES R"(\p{L}\p{N}])"
 
-constexpr const char* kGpt2 =
-    R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?)" WEFT_SYMBOL "+|" WEFT_SPACE "+(?![^" WEFT_SPACES "])|" WEFT_SPACE "+";
+constexpr const char* kGpt2 = R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?)" WEFT_SYMBOL "+|" WEFT_SPACE
+                              "+(?![^" WEFT_SPACES "])|" WEFT_SPACE "+";
 // Digits are words of their own; the rest is as gpt-2 would cut the text between them, so that white space in front of a
 // digit stays whole.
-constexpr const char* kSingleDigits =
-    R"(\p{N}|'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?)" WEFT_SYMBOL "+|" WEFT_SPACE "+(?![^" WEFT_SPACES R"(\p{N}])|)" WEFT_SPACE "+";
-#define WEFT_CL100K(numbers)                                                                                  \
+constexpr const char* kSingleDigits = R"(\p{N}|'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?)" WEFT_SYMBOL "+|" WEFT_SPACE
+                                      "+(?![^" WEFT_SPACES R"(\p{N}])|)" WEFT_SPACE "+";
+#define WEFT_CL100K(numbers)                                                                                      \
   R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|)" numbers "| ?" WEFT_SYMBOL R"(+[\r\n]*|)" WEFT_SPACE \
   R"(*[\r\n]+|)" WEFT_SPACE "+(?![^" WEFT_SPACES "])|" WEFT_SPACE "+"
 constexpr const char* kLlama3 = WEFT_CL100K(R"(\p{N}{1,3})");
@@ -34,8 +34,8 @@ constexpr const char* kDefaultNumbers = R"(\p{N}+)";
 constexpr const char* kDefaultThrees = R"([0-9][0-9][0-9])";
 
 struct Description {
-  std::initializer_list<std::string_view> names;   // the first is the one that errors list
-  std::initializer_list<const char*> patterns;     // each cuts what the one before left
+  std::initializer_list<std::string_view> names;  // the first is the one that errors list
+  std::initializer_list<const char*> patterns;    // each cuts what the one before left
   bool takes_whole_words = false;
   bool adds_bos = false;
 };
@@ -76,7 +76,8 @@ struct Pretokenizer::Pattern {
   explicit Pattern(const char* text) {
     int error = 0;
     PCRE2_SIZE offset = 0;
-    code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text), PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error, &offset, nullptr));
+    code.reset(
+        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text), PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error, &offset, nullptr));
     ensure(code != nullptr, "pre-tokenizer pattern does not compile: error {} at {} of {}", error, offset, text);
     // Where the system forbids generated code, the interpreter takes over.
     pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
@@ -90,9 +91,11 @@ Pretokenizer::Pretokenizer(std::string_view name) {
   const Description* description = find_description(name);
   if (description == nullptr) {
     std::string known;
-    for (const Description& other : kDescriptions) known += (known.empty() ? "" : ", ") + std::string(*other.names.begin());
+    for (const Description& other : kDescriptions)
+      known += (known.empty() ? "" : ", ") + std::string(*other.names.begin());
     fail(ErrorCode::unsupported,
-         "tokenizer.ggml.pre = '{}': required is that pre-tokenizer, supported are {}; missing is '{}'", name, known, name);
+         "tokenizer.ggml.pre = '{}': required is that pre-tokenizer, supported are {}; missing is '{}'", name, known,
+         name);
   }
   for (const char* pattern : description->patterns) patterns_.emplace_back(pattern);
   takes_whole_words_ = description->takes_whole_words;
@@ -118,8 +121,8 @@ void Pretokenizer::split_by(size_t index, std::string_view text, std::vector<std
                                   PCRE2_NO_UTF_CHECK, match.get(), pattern.context.get());
     if (found == PCRE2_ERROR_NOMATCH) break;
     check(found >= 0, found == PCRE2_ERROR_NOMEMORY ? ErrorCode::out_of_memory : ErrorCode::invalid_argument,
-          "text: the pre-tokenizer gave up at byte {} (PCRE2 error {}); break up the longest run of equal characters", done,
-          found);
+          "text: the pre-tokenizer gave up at byte {} (PCRE2 error {}); break up the longest run of equal characters",
+          done, found);
     split_by(index + 1, text.substr(done, range[0] - done), words);
     split_by(index + 1, text.substr(range[0], range[1] - range[0]), words);
     done = range[1];

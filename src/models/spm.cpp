@@ -25,13 +25,15 @@ int32_t SentencePieceEncoder::find(std::string_view text) const {
 }
 
 void SentencePieceEncoder::append_bytes(std::string_view text, std::vector<int32_t>& ids) const {
-  const bool all = std::all_of(text.begin(), text.end(), [&](char c) { return byte_tokens_[static_cast<uint8_t>(c)] >= 0; });
+  const bool all =
+      std::all_of(text.begin(), text.end(), [&](char c) { return byte_tokens_[static_cast<uint8_t>(c)] >= 0; });
   if (all) {
     for (const char c : text) ids.push_back(byte_tokens_[static_cast<uint8_t>(c)]);
     return;
   }
   check(vocabulary_.unknown >= 0, ErrorCode::invalid_token,
-        "text: the tokenizer has no token for '{}', no byte tokens and no unknown token; leave that character out", text);
+        "text: the tokenizer has no token for '{}', no byte tokens and no unknown token; leave that character out",
+        text);
   ids.push_back(vocabulary_.unknown);
 }
 
@@ -55,7 +57,7 @@ void SentencePieceEncoder::encode(std::string_view text, bool space_prefix, std:
   };
   struct Candidate {
     float score;
-    int32_t at, length;   // index of the left symbol; bytes of both
+    int32_t at, length;  // index of the left symbol; bytes of both
     int32_t left_length;
   };
   const auto worse = [](const Candidate& a, const Candidate& b) {

@@ -10,8 +10,8 @@ namespace {
 
 // Texts by which the families name the tokens that end a turn, a message or a document.
 constexpr std::string_view kEndTexts[] = {
-    "<|im_end|>",    "<|eot_id|>",     "<|eom_id|>",        "<|end|>",      "<|end_of_text|>",
-    "<end_of_turn>", "<|end_of_turn|>", "<|endoftext|>",     "<|return|>",   "<｜end▁of▁sentence｜>",
+    "<|im_end|>",    "<|eot_id|>",      "<|eom_id|>",    "<|end|>",    "<|end_of_text|>",
+    "<end_of_turn>", "<|end_of_turn|>", "<|endoftext|>", "<|return|>", "<｜end▁of▁sentence｜>",
 };
 
 int32_t read_id(const ModelFile& file, std::string_view key, int32_t count) {
@@ -34,7 +34,8 @@ Vocabulary read_vocabulary(const ModelFile& file) {
   vocabulary.model = file.get_string("tokenizer.ggml.model");
   const bool byte_level = vocabulary.model == "gpt2";
   check(byte_level || vocabulary.model == "llama", ErrorCode::unsupported,
-        "tokenizer.ggml.model = '{}': required is a tokenizer of that kind, supported are gpt2 (byte-level BPE) and llama "
+        "tokenizer.ggml.model = '{}': required is a tokenizer of that kind, supported are gpt2 (byte-level BPE) and "
+        "llama "
         "(SentencePiece); missing is '{}'",
         vocabulary.model, vocabulary.model);
 
@@ -46,8 +47,8 @@ Vocabulary read_vocabulary(const ModelFile& file) {
     check(types.size() == vocabulary.types.size(), ErrorCode::invalid_file,
           "tokenizer.ggml.token_type has {} entries for {} tokens", types.size(), count);
     for (size_t i = 0; i < types.size(); ++i) {
-      check(types[i] >= 1 && types[i] <= 6, ErrorCode::invalid_file, "tokenizer.ggml.token_type[{}] = {}; allowed are 1 to 6",
-            i, types[i]);
+      check(types[i] >= 1 && types[i] <= 6, ErrorCode::invalid_file,
+            "tokenizer.ggml.token_type[{}] = {}; allowed are 1 to 6", i, types[i]);
       vocabulary.types[i] = static_cast<TokenType>(types[i]);
     }
   }
@@ -57,7 +58,8 @@ Vocabulary read_vocabulary(const ModelFile& file) {
   } else {
     vocabulary.scores = file.get_floats("tokenizer.ggml.scores");
     check(!read_flag(file, "tokenizer.ggml.remove_extra_whitespaces", false), ErrorCode::unsupported,
-          "tokenizer.ggml.remove_extra_whitespaces = true: required is a normaliser that removes white space, supported are "
+          "tokenizer.ggml.remove_extra_whitespaces = true: required is a normaliser that removes white space, "
+          "supported are "
           "tokenizers that keep it; missing is that normaliser");
   }
 
@@ -71,7 +73,8 @@ Vocabulary read_vocabulary(const ModelFile& file) {
         std::find(std::begin(kEndTexts), std::end(kEndTexts), vocabulary.texts[id]) != std::end(kEndTexts))
       vocabulary.ends.push_back(id);
 
-  vocabulary.add_bos = read_flag(file, "tokenizer.ggml.add_bos_token", !byte_level || pretokenizer_adds_bos(vocabulary.pre));
+  vocabulary.add_bos =
+      read_flag(file, "tokenizer.ggml.add_bos_token", !byte_level || pretokenizer_adds_bos(vocabulary.pre));
   vocabulary.add_eos = read_flag(file, "tokenizer.ggml.add_eos_token", false);
   vocabulary.add_space_prefix = !byte_level && read_flag(file, "tokenizer.ggml.add_space_prefix", true);
   // A default asks for nothing that the file does not have.

@@ -107,7 +107,7 @@ std::string TokenizerCore::piece(int32_t id, bool skip_special) const {
 
 std::string TokenizerCore::decode(std::span<const int32_t> ids, bool skip_special) const {
   std::string text;
-  bool first = vocabulary_.add_space_prefix;   // no text yet: the space that encoding put in front goes again
+  bool first = vocabulary_.add_space_prefix;  // no text yet: the space that encoding put in front goes again
   for (const int32_t id : ids) {
     const std::string piece_text = piece(id, skip_special);
     const bool strip = first && !is_special(id) && piece_text.starts_with(' ');

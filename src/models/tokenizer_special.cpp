@@ -4,7 +4,8 @@
 
 namespace weft {
 
-SpecialTokens::SpecialTokens(const TokenTexts& texts, std::vector<int32_t> ids) : texts_(texts), sorted_(std::move(ids)) {
+SpecialTokens::SpecialTokens(const TokenTexts& texts, std::vector<int32_t> ids)
+    : texts_(texts), sorted_(std::move(ids)) {
   std::erase_if(sorted_, [&](int32_t id) { return texts[id].empty(); });
   std::sort(sorted_.begin(), sorted_.end(),
             [&](int32_t a, int32_t b) { return texts[a] != texts[b] ? texts[a] < texts[b] : a < b; });

@@ -17,7 +17,7 @@ class SpecialTokens {
 
   struct Match {
     size_t begin = 0, length = 0;
-    int32_t id = -1;   // -1: none
+    int32_t id = -1;  // -1: none
   };
   // The first match at or after `from`, the longest of those that begin there.
   Match find(std::string_view text, size_t from) const;

@@ -10,7 +10,8 @@ TokenTexts::TokenTexts(const std::vector<std::string>& texts) {
   size_t bytes = 0;
   for (const std::string& text : texts) bytes += text.size();
   check(bytes < (size_t{1} << 31) && texts.size() < (size_t{1} << 24), ErrorCode::invalid_file,
-        "tokenizer.ggml.tokens holds {} tokens of {} bytes; allowed are 16777215 tokens and 2 GiB", texts.size(), bytes);
+        "tokenizer.ggml.tokens holds {} tokens of {} bytes; allowed are 16777215 tokens and 2 GiB", texts.size(),
+        bytes);
   blob_.reserve(bytes);
   ends_.reserve(texts.size());
   for (const std::string& text : texts) {

@@ -30,14 +30,14 @@ class TokenTexts {
 };
 
 struct Vocabulary {
-  std::string model;                      // "gpt2" or "llama"
-  std::string pre;                        // pre-tokenizer of a gpt2 model
+  std::string model;  // "gpt2" or "llama"
+  std::string pre;    // pre-tokenizer of a gpt2 model
   TokenTexts texts;
-  std::vector<TokenType> types;           // one a token
-  std::vector<float> scores;              // one a token for llama, else empty
-  std::vector<std::string> merges;        // "left right", best first; gpt2 only
+  std::vector<TokenType> types;     // one a token
+  std::vector<float> scores;        // one a token for llama, else empty
+  std::vector<std::string> merges;  // "left right", best first; gpt2 only
   int32_t bos = -1, eos = -1, unknown = -1;
-  std::vector<int32_t> ends;              // tokens besides eos that end a generation
+  std::vector<int32_t> ends;  // tokens besides eos that end a generation
   bool add_bos = false, add_eos = false, add_space_prefix = false;
 
   int32_t size() const { return texts.size(); }
@@ -53,7 +53,7 @@ void check_vocabulary(const Vocabulary& vocabulary);
 class TokenIndex {
  public:
   explicit TokenIndex(const TokenTexts& texts);
-  int32_t find(std::string_view text) const { return find(text, hash(text)); }   // -1: none
+  int32_t find(std::string_view text) const { return find(text, hash(text)); }  // -1: none
 
   // For many look-ups: hash them all, prefetch, then find, so that the misses overlap.
   static uint64_t hash(std::string_view text);

@@ -30,7 +30,8 @@ const Value& CallArguments::required(std::string_view name) {
 std::string CallArguments::text(std::string_view name, std::string_view otherwise) {
   const Value* value = next(name);
   if (value == nullptr || value->is_none()) return std::string(otherwise);
-  if (value->string() == nullptr) fail(fmt::format("{}: '{}' must be a string, not {}", function_, name, type_name(*value)));
+  if (value->string() == nullptr)
+    fail(fmt::format("{}: '{}' must be a string, not {}", function_, name, type_name(*value)));
   return *value->string();
 }
 
@@ -38,7 +39,8 @@ int64_t CallArguments::integer(std::string_view name, int64_t otherwise) {
   const Value* value = next(name);
   if (value == nullptr || value->is_none()) return otherwise;
   if (value->boolean() != nullptr) return *value->boolean() ? 1 : 0;
-  if (value->integer() == nullptr) fail(fmt::format("{}: '{}' must be an integer, not {}", function_, name, type_name(*value)));
+  if (value->integer() == nullptr)
+    fail(fmt::format("{}: '{}' must be an integer, not {}", function_, name, type_name(*value)));
   return *value->integer();
 }
 
@@ -104,14 +106,16 @@ Value json(const Value& value, CallArguments& arguments) {
   JsonStyle style;
   style.indent = -1;
   if (const Value* indent = arguments.next("indent"); indent != nullptr && !indent->is_none()) {
-    if (indent->integer() == nullptr || *indent->integer() < 0 || *indent->integer() > 64) fail("tojson: indent must be 0 to 64");
+    if (indent->integer() == nullptr || *indent->integer() < 0 || *indent->integer() > 64)
+      fail("tojson: indent must be 0 to 64");
     style.indent = static_cast<int>(*indent->integer());
   }
   style.ascii = arguments.boolean("ensure_ascii", false);
   style.sort_keys = arguments.boolean("sort_keys", false);
   if (const Value* separators = arguments.next("separators"); separators != nullptr && !separators->is_none()) {
     const std::vector<Value> both = items_of(*separators);
-    if (both.size() != 2 || both[0].string() == nullptr || both[1].string() == nullptr) fail("tojson: separators must be two strings");
+    if (both.size() != 2 || both[0].string() == nullptr || both[1].string() == nullptr)
+      fail("tojson: separators must be two strings");
     style.item_separator = *both[0].string();
     style.key_separator = *both[1].string();
     if (style.item_separator.empty() || style.key_separator.empty()) fail("tojson: separators must not be empty");
@@ -132,7 +136,8 @@ Value join(const Value& value, CallArguments& arguments) {
   std::string joined;
   bool first = true;
   for (const Value& item : items_of(value)) {
-    joined += (std::exchange(first, false) ? "" : separator) + to_text(attribute.empty() ? item : path_of(item, attribute));
+    joined +=
+        (std::exchange(first, false) ? "" : separator) + to_text(attribute.empty() ? item : path_of(item, attribute));
     if (joined.size() > kMaxString) fail("a text grows too long");
   }
   return joined;
@@ -240,7 +245,8 @@ Value unique(const Value& value, CallArguments&) {
   std::vector<Value> result;
   std::set<std::string> seen;
   for (const Value& item : items_of(value))
-    if (seen.insert(item.string() != nullptr ? to_repr(to_case(*item.string(), LetterCase::lower)) : to_repr(item)).second)
+    if (seen.insert(item.string() != nullptr ? to_repr(to_case(*item.string(), LetterCase::lower)) : to_repr(item))
+            .second)
       result.push_back(item);
   return make_list(std::move(result));
 }
@@ -256,7 +262,8 @@ Value reverse(const Value& value, CallArguments&) {
 
 Value to_integer(const Value& value, CallArguments& arguments) {
   const int64_t otherwise = arguments.integer("default", 0);
-  if (value.is_number() && value.real() == nullptr) return value.boolean() != nullptr ? int64_t{*value.boolean()} : *value.integer();
+  if (value.is_number() && value.real() == nullptr)
+    return value.boolean() != nullptr ? int64_t{*value.boolean()} : *value.integer();
   double number = 0;
   if (value.real() != nullptr) {
     number = *value.real();
@@ -281,7 +288,8 @@ Value to_real(const Value& value, CallArguments& arguments) {
   if (value.string() == nullptr) return otherwise;
   const std::string text = strip(*value.string(), kWhiteSpace, true, true);
   double number = 0;
-  const auto [end, error] = std::from_chars(text.data() + (text.starts_with('+') ? 1 : 0), text.data() + text.size(), number);
+  const auto [end, error] =
+      std::from_chars(text.data() + (text.starts_with('+') ? 1 : 0), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size() ? Value(number) : otherwise;
 }
 
@@ -298,7 +306,8 @@ Value round(const Value& value, CallArguments& arguments) {
   if (digits < 0 || digits > 15) fail("round: precision must be 0 to 15");
   if (method == "common") {
     if (value.real() == nullptr) return value.boolean() != nullptr ? int64_t{*value.boolean()} : *value.integer();
-    return std::strtod(fmt::format("{:.{}f}", *value.real(), digits).c_str(), nullptr);   // halves to even, of the exact value
+    return std::strtod(fmt::format("{:.{}f}", *value.real(), digits).c_str(),
+                       nullptr);  // halves to even, of the exact value
   }
   const double scale = std::pow(10.0, static_cast<double>(digits)), scaled = value.as_double() * scale;
   if (method == "ceil") return std::ceil(scaled) / scale;
@@ -412,7 +421,7 @@ const std::map<std::string_view, FilterFunction>& filter_table() {
       {"title", [](const Value& v, CallArguments&) -> Value { return capitalize_words(to_text(v)); }},
       {"tojson", json},
       {"trim",
-       [](const Value& v, CallArguments& a) -> Value { 
+       [](const Value& v, CallArguments& a) -> Value {
          const std::string set = a.text("chars", "");
          const Method method{to_text(v), "strip"};
          CallArguments inner("trim", set.empty() ? std::vector<Value>{} : std::vector<Value>{set}, {});
@@ -474,7 +483,8 @@ const std::map<std::string_view, TestFunction>& test_table() {
       {"none", [](const Value& v, CallArguments&) { return v.is_none(); }},
       {"number", [](const Value& v, CallArguments&) { return v.is_number(); }},
       {"odd", [](const Value& v, CallArguments&) { return whole(v) % 2 != 0; }},
-      {"sequence", [](const Value& v, CallArguments&) { return v.list() || v.dict() || v.string() || v.is_undefined(); }},
+      {"sequence",
+       [](const Value& v, CallArguments&) { return v.list() || v.dict() || v.string() || v.is_undefined(); }},
       {"string", [](const Value& v, CallArguments&) { return v.string() != nullptr; }},
       {"test", [](const Value& v, CallArguments&) { return v.string() != nullptr && is_test(*v.string()); }},
       {"true", [](const Value& v, CallArguments&) { return v.boolean() != nullptr && *v.boolean(); }},

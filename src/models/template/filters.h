@@ -61,8 +61,8 @@ std::string strip(std::string_view text, std::string_view characters, bool left,
 std::string replace_text(std::string_view text, std::string_view from, std::string_view to, int64_t count);
 enum class LetterCase { upper, lower };
 std::string to_case(std::string_view text, LetterCase letter_case);
-std::string to_title(std::string_view text);           // the method: a letter after none is upper case
-std::string capitalize_words(std::string_view text);   // the filter: words end at white space, "-" and brackets
+std::string to_title(std::string_view text);          // the method: a letter after none is upper case
+std::string capitalize_words(std::string_view text);  // the filter: words end at white space, "-" and brackets
 std::string capitalize(std::string_view text);
 
 }  // namespace weft::jinja

@@ -10,9 +10,9 @@
 namespace weft::jinja {
 namespace {
 
-constexpr int kMaxCallDepth = 800;          // of expressions, blocks and macros within each other
+constexpr int kMaxCallDepth = 800;  // of expressions, blocks and macros within each other
 constexpr size_t kMaxOutput = 16u << 20;
-constexpr int64_t kMaxRange = 100000;       // as Jinja's sandbox has it
+constexpr int64_t kMaxRange = 100000;  // as Jinja's sandbox has it
 constexpr const char* kFunctions[] = {"range", "namespace", "dict", "raise_exception", "strftime_now"};
 
 class Interpreter {
@@ -123,7 +123,9 @@ class Interpreter {
         scopes_.back()[statement.targets[0]] = value;
         break;
       }
-      case Statement::macro: scopes_.back()[statement.definition->name] = Value(static_cast<const Macro*>(statement.definition.get())); break;
+      case Statement::macro:
+        scopes_.back()[statement.definition->name] = Value(static_cast<const Macro*>(statement.definition.get()));
+        break;
       case Statement::leave: return Flow::leave;
       case Statement::next: return Flow::next;
       case Statement::group: return execute(statement.blocks[0], out);
@@ -136,7 +138,8 @@ class Interpreter {
     if (statement.attribute.empty()) return assign(statement.line, statement.targets, value);
     const Value* target = find_name(statement.targets[0]);
     Namespace* space = target != nullptr ? target->name_space() : nullptr;
-    if (space == nullptr) fail_at(statement.line, "'{}' is no namespace; only attributes of a namespace can be set", statement.targets[0]);
+    if (space == nullptr)
+      fail_at(statement.line, "'{}' is no namespace; only attributes of a namespace can be set", statement.targets[0]);
     if (value.name_space() != nullptr) fail_at(statement.line, "a namespace cannot be part of another value");
     charge(statement.line, space->attributes.items.size() / 8);
     set(space->attributes, statement.attribute, std::move(value));
@@ -159,7 +162,8 @@ class Interpreter {
     const auto count = static_cast<int64_t>(items.size());
     for (int64_t i = 0; i < count; ++i) {
       scopes_.emplace_back();
-      if (statement.uses_state) scopes_.back()["loop"] = at_line(statement.line, [&] { return loop_state(items, i, count); });
+      if (statement.uses_state)
+        scopes_.back()["loop"] = at_line(statement.line, [&] { return loop_state(items, i, count); });
       assign(statement.line, statement.targets, items[static_cast<size_t>(i)]);
       const Flow flow = execute(statement.blocks[0], out);
       scopes_.pop_back();
@@ -174,9 +178,11 @@ class Interpreter {
 
   static Value loop_state(const std::vector<Value>& items, int64_t i, int64_t count) {
     Dict loop;
-    loop.items = {{"index", i + 1},      {"index0", i},          {"revindex", count - i}, {"revindex0", count - i - 1},
-                  {"first", i == 0},     {"last", i == count - 1}, {"length", count},     {"depth", 1},
-                  {"depth0", 0},         {"cycle", Function{"loop.cycle"}}};
+    loop.items = {{"index", i + 1},        {"index0", i},
+                  {"revindex", count - i}, {"revindex0", count - i - 1},
+                  {"first", i == 0},       {"last", i == count - 1},
+                  {"length", count},       {"depth", 1},
+                  {"depth0", 0},           {"cycle", Function{"loop.cycle"}}};
     if (i > 0) loop.items.emplace_back("previtem", items[static_cast<size_t>(i - 1)]);
     if (i + 1 < count) loop.items.emplace_back("nextitem", items[static_cast<size_t>(i + 1)]);
     return loop;
@@ -203,7 +209,8 @@ class Interpreter {
         Dict dict;
         for (size_t i = 0; i < expression.parts.size(); i += 2) {
           const Value key = part(i);
-          if (key.string() == nullptr) fail_at(expression.line, "a key of type {} is not supported; only strings are", type_name(key));
+          if (key.string() == nullptr)
+            fail_at(expression.line, "a key of type {} is not supported; only strings are", type_name(key));
           set(dict, *key.string(), part(i + 1));
         }
         return at_line(expression.line, [&] { return Value(std::move(dict)); });
@@ -259,7 +266,8 @@ class Interpreter {
       if (bound.integer() == nullptr) fail_at(expression.line, "a slice needs integers, not {}", type_name(bound));
       bounds[i - 1] = *bound.integer();
     }
-    if (base.list() == nullptr && base.string() == nullptr) fail_at(expression.line, "{} cannot be sliced", type_name(base));
+    if (base.list() == nullptr && base.string() == nullptr)
+      fail_at(expression.line, "{} cannot be sliced", type_name(base));
     const std::vector<Value> items = items_of(base);
     charge(expression.line, items.size() / 8);
     const auto count = static_cast<int64_t>(items.size());
@@ -375,7 +383,9 @@ class Interpreter {
     return std::pow(a, b);
   }
 
-  static int64_t integer_of(const Value& value) { return value.integer() != nullptr ? *value.integer() : int64_t{*value.boolean()}; }
+  static int64_t integer_of(const Value& value) {
+    return value.integer() != nullptr ? *value.integer() : int64_t{*value.boolean()};
+  }
 
   static Value whole(const std::string& text, int64_t a, int64_t b) {
     int64_t result = 0;
@@ -392,7 +402,7 @@ class Interpreter {
       if (a == -1) return b % 2 == 0 ? int64_t{1} : int64_t{-1};
       result = 1;
       for (int64_t i = 0; i < b && !overflow; ++i) overflow = __builtin_mul_overflow(result, a, &result);
-    } else {   // "//" and "%" round down, as in Python
+    } else {  // "//" and "%" round down, as in Python
       if (b == 0) fail("a division by zero");
       if (a == INT64_MIN && b == -1) {
         overflow = text == "//";
@@ -421,7 +431,8 @@ class Interpreter {
       CallArguments arguments = call_arguments(expression, function->name);
       return at_line(expression.line, [&] { return call_function(expression.line, *function, arguments); });
     }
-    if (const auto* undefined = callee.get_if<Undefined>()) fail_at(expression.line, "'{}' is undefined and cannot be called", undefined->name);
+    if (const auto* undefined = callee.get_if<Undefined>())
+      fail_at(expression.line, "'{}' is undefined and cannot be called", undefined->name);
     fail_at(expression.line, "a value of type {} cannot be called", type_name(callee));
   }
 
@@ -433,7 +444,8 @@ class Interpreter {
       if (const Value* given = arguments.next(macro.parameters[i])) {
         own[macro.parameters[i]] = *given;
       } else {
-        own[macro.parameters[i]] = i >= first_default ? evaluate(*macro.defaults[i - first_default]) : Value::undefined(macro.parameters[i]);
+        own[macro.parameters[i]] =
+            i >= first_default ? evaluate(*macro.defaults[i - first_default]) : Value::undefined(macro.parameters[i]);
       }
     }
     at_line(expression.line, [&] { arguments.done(); });
@@ -458,7 +470,7 @@ class Interpreter {
     Dict dict;
     for (const auto& [name, value] : arguments.named()) set(dict, name, value);
     if (function.name == "dict") return dict;
-    const Value made(std::move(dict));   // with the checks of a value's parts
+    const Value made(std::move(dict));  // with the checks of a value's parts
     auto space = std::make_shared<Namespace>();
     space->attributes = *made.dict();
     if (const Value* from = arguments.next("")) {
@@ -501,7 +513,8 @@ class Interpreter {
     const std::vector<Value> values = arguments.rest();
     const Value* loop = find_name("loop");
     const Value* index = loop != nullptr && loop->dict() != nullptr ? find(*loop->dict(), "index0") : nullptr;
-    if (values.empty() || index == nullptr || index->integer() == nullptr) fail("loop.cycle needs values, within a loop");
+    if (values.empty() || index == nullptr || index->integer() == nullptr)
+      fail("loop.cycle needs values, within a loop");
     return values[static_cast<size_t>(*index->integer()) % values.size()];
   }
 

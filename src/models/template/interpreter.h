@@ -11,7 +11,7 @@
 namespace weft::jinja {
 
 struct RenderOptions {
-  std::optional<std::time_t> now = {};   // what strftime_now tells; default: the clock
+  std::optional<std::time_t> now = {};  // what strftime_now tells; default: the clock
   int64_t max_steps = 3'000'000;
 };
 

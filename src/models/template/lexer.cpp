@@ -59,13 +59,15 @@ class Lexer {
  private:
   template <class... Args>
   [[noreturn]] void fail_here(fmt::format_string<Args...> format, Args&&... args) {
-    weft::fail(ErrorCode::invalid_template, "line {}: {}", line_at(at_), fmt::format(format, std::forward<Args>(args)...));
+    weft::fail(ErrorCode::invalid_template, "line {}: {}", line_at(at_),
+               fmt::format(format, std::forward<Args>(args)...));
   }
 
   int line_at(size_t position) {
     // Positions only grow, so the lines are counted once.
-    line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(counted_),
-                                         source_.begin() + static_cast<std::ptrdiff_t>(std::max(position, counted_)), '\n'));
+    line_ +=
+        static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(counted_),
+                                    source_.begin() + static_cast<std::ptrdiff_t>(std::max(position, counted_)), '\n'));
     counted_ = std::max(position, counted_);
     return line_;
   }
@@ -169,8 +171,8 @@ class Lexer {
       if (at_ >= source_.size())
         weft::fail(ErrorCode::invalid_template, "line {}: a tag is not closed with {}", opened, close);
       if (brackets == 0) {
-        const bool signed_end = (next_is("-") || (next_is("+") && end == Token::block_end)) &&
-                                source_.compare(at_ + 1, 2, close) == 0;
+        const bool signed_end =
+            (next_is("-") || (next_is("+") && end == Token::block_end)) && source_.compare(at_ + 1, 2, close) == 0;
         if (signed_end || next_is(close)) {
           add(end, "");
           const char sign = signed_end ? source_[at_] : ' ';
@@ -201,7 +203,8 @@ class Lexer {
         return;
       }
     if (std::string_view("+-*/%~<>=.,:|()[]{}").find(c) == std::string_view::npos)
-      fail_here("character '{}' has no meaning within a tag", source_.substr(at_, std::max<size_t>(utf8::character_length(source_, at_), 1)));
+      fail_here("character '{}' has no meaning within a tag",
+                source_.substr(at_, std::max<size_t>(utf8::character_length(source_, at_), 1)));
     if (c == '(' || c == '[' || c == '{') ++brackets;
     if (c == ')' || c == ']' || c == '}') --brackets;
     if (brackets < 0) fail_here("'{}' closes nothing", c);
@@ -230,7 +233,8 @@ class Lexer {
         digits();
       }
     }
-    if (end < source_.size() && is_name_start(source_[end])) fail_here("'{}' is no number", source_.substr(at_, end + 1 - at_));
+    if (end < source_.size() && is_name_start(source_[end]))
+      fail_here("'{}' is no number", source_.substr(at_, end + 1 - at_));
     std::string text = source_.substr(at_, end - at_);
     std::erase(text, '_');
     add(real ? Token::real : Token::integer, std::move(text));
@@ -241,7 +245,10 @@ class Lexer {
     uint32_t code = 0;
     for (size_t i = begin; i < begin + count; ++i) {
       const char c = i < source_.size() ? source_[i] : ' ';
-      const int digit = is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+      const int digit = is_digit(c)            ? c - '0'
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                               : -1;
       if (digit < 0) fail_here("an escape needs {} hexadecimal digits", count);
       code = code * 16 + static_cast<uint32_t>(digit);
     }
@@ -272,7 +279,8 @@ class Lexer {
       } else if (c >= '0' && c <= '7') {
         uint32_t code = 0;
         size_t digits = 0;
-        for (; digits < 3 && i + digits < source_.size() && source_[i + digits] >= '0' && source_[i + digits] <= '7'; ++digits)
+        for (; digits < 3 && i + digits < source_.size() && source_[i + digits] >= '0' && source_[i + digits] <= '7';
+             ++digits)
           code = code * 8 + static_cast<uint32_t>(source_[i + digits] - '0');
         utf8::append(text, code);
         i += digits - 1;
@@ -290,14 +298,14 @@ class Lexer {
   std::vector<Token> tokens_;
   size_t at_ = 0, counted_ = 0;
   int line_ = 1;
-  bool line_starts_ = true;   // the text that follows begins a line
+  bool line_starts_ = true;  // the text that follows begins a line
 };
 
 }  // namespace
 
 std::vector<Token> tokenize(std::string_view source) {
-  check(source.size() <= kMaxSource, ErrorCode::invalid_template, "the template has {} bytes; allowed are {}", source.size(),
-        kMaxSource);
+  check(source.size() <= kMaxSource, ErrorCode::invalid_template, "the template has {} bytes; allowed are {}",
+        source.size(), kMaxSource);
   for (size_t at = 0; at < source.size();) {
     const size_t length = utf8::character_length(source, at);
     if (length == 0)

@@ -11,7 +11,7 @@ namespace weft::jinja {
 struct Token {
   enum Kind { text, print_begin, print_end, block_begin, block_end, name, integer, real, string, symbol, end };
   Kind kind = end;
-  std::string value;   // of a string: without quotes and escapes
+  std::string value;  // of a string: without quotes and escapes
   int line = 1;
 };
 

@@ -9,25 +9,29 @@ namespace weft::jinja {
 namespace {
 
 constexpr std::string_view kStringMethods[] = {
-    "strip", "lstrip",  "rstrip", "split", "rsplit", "splitlines", "startswith", "endswith", "replace",      "upper",       "lower",
-    "title", "capitalize", "find", "rfind", "count",  "join",       "isdigit",    "isspace", "removeprefix", "removesuffix"};
+    "strip",    "lstrip",  "rstrip", "split",   "rsplit",  "splitlines",   "startswith",
+    "endswith", "replace", "upper",  "lower",   "title",   "capitalize",   "find",
+    "rfind",    "count",   "join",   "isdigit", "isspace", "removeprefix", "removesuffix"};
 constexpr std::string_view kDictMethods[] = {"items", "keys", "values", "get"};
 constexpr std::string_view kListMethods[] = {"index", "count"};
 
 // What Python has and templates may not do, or what is not here: refused by name instead of being undefined.
-constexpr std::string_view kStringOthers[] = {"format", "encode",  "zfill",   "center",   "ljust",    "rjust",  "partition", "rpartition",
-                                              "casefold", "swapcase", "isalpha", "isalnum", "isupper", "islower", "isnumeric", "index",
-                                              "rindex", "translate", "expandtabs", "format_map", "istitle", "isdecimal"};
+constexpr std::string_view kStringOthers[] = {
+    "format",   "encode",    "zfill",      "center",     "ljust",   "rjust",    "partition", "rpartition",
+    "casefold", "swapcase",  "isalpha",    "isalnum",    "isupper", "islower",  "isnumeric", "index",
+    "rindex",   "translate", "expandtabs", "format_map", "istitle", "isdecimal"};
 constexpr std::string_view kDictOthers[] = {"update", "pop", "popitem", "clear", "setdefault", "copy", "fromkeys"};
-constexpr std::string_view kListOthers[] = {"append", "extend", "insert", "pop", "remove", "sort", "reverse", "clear", "copy"};
+constexpr std::string_view kListOthers[] = {"append", "extend",  "insert", "pop", "remove",
+                                            "sort",   "reverse", "clear",  "copy"};
 
 template <size_t N>
 bool among(const std::string_view (&names)[N], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-constexpr std::string_view kWhiteSpace = " \t\n\r\f\v\x1c\x1d\x1e\x1f\u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005"
-                                         "\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000";
+constexpr std::string_view kWhiteSpace =
+    " \t\n\r\f\v\x1c\x1d\x1e\x1f\u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005"
+    "\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000";
 
 List split_white_space(std::string_view text, int64_t most) {
   const std::vector<std::string_view> all = characters(text);
@@ -38,7 +42,7 @@ List split_white_space(std::string_view text, int64_t most) {
       ++i;
       continue;
     }
-    if (most-- == 0) {   // the rest as it is
+    if (most-- == 0) {  // the rest as it is
       parts.items.emplace_back(std::string(all[i].data(), text.data() + text.size()));
       break;
     }
@@ -87,7 +91,8 @@ List split_lines(std::string_view text) {
 
 bool starts_or_ends(std::string_view text, const Value& with, bool starts) {
   if (const std::string* one = with.string()) return starts ? text.starts_with(*one) : text.ends_with(*one);
-  if (with.list() == nullptr || !with.list()->tuple) fail(fmt::format("startswith: a string or a tuple is needed, not {}", type_name(with)));
+  if (with.list() == nullptr || !with.list()->tuple)
+    fail(fmt::format("startswith: a string or a tuple is needed, not {}", type_name(with)));
   return std::any_of(with.list()->items.begin(), with.list()->items.end(),
                      [&](const Value& one) { return one.string() != nullptr && starts_or_ends(text, one, starts); });
 }
@@ -107,13 +112,15 @@ Value string_method(const std::string& text, const std::string& name, CallArgume
   if (name == "split" || name == "rsplit") {
     const Value* separator = arguments.next("sep");
     const int64_t most = arguments.integer("maxsplit", -1);
-    if (separator != nullptr && separator->string() != nullptr) return split_text(text, *separator->string(), most, name == "rsplit");
+    if (separator != nullptr && separator->string() != nullptr)
+      return split_text(text, *separator->string(), most, name == "rsplit");
     if (separator != nullptr && !separator->is_none()) fail("split: the separator must be a string");
     if (name == "rsplit" && most >= 0) fail("rsplit with a limit needs a separator");
     return split_white_space(text, most);
   }
   if (name == "splitlines") return split_lines(text);
-  if (name == "startswith" || name == "endswith") return starts_or_ends(text, arguments.required("prefix"), name == "startswith");
+  if (name == "startswith" || name == "endswith")
+    return starts_or_ends(text, arguments.required("prefix"), name == "startswith");
   if (name == "replace") {
     const std::string from = arguments.text("old", ""), to = arguments.text("new", "");
     return replace_text(text, from, to, arguments.integer("count", -1));
@@ -125,7 +132,8 @@ Value string_method(const std::string& text, const std::string& name, CallArgume
   if (name == "find" || name == "rfind") {
     const std::string part = arguments.text("sub", "");
     const size_t found = name == "find" ? text.find(part) : text.rfind(part);
-    return found == std::string::npos ? int64_t{-1} : static_cast<int64_t>(length_of(std::string_view(text).substr(0, found)));
+    return found == std::string::npos ? int64_t{-1}
+                                      : static_cast<int64_t>(length_of(std::string_view(text).substr(0, found)));
   }
   if (name == "count") return count_text(text, arguments.text("sub", ""));
   if (name == "join") {
@@ -138,7 +146,8 @@ Value string_method(const std::string& text, const std::string& name, CallArgume
     }
     return joined;
   }
-  if (name == "isdigit") return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (name == "isdigit")
+    return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
   if (name == "isspace") return !text.empty() && strip(text, kWhiteSpace, true, false).empty();
   const std::string part = arguments.text("part", "");
   if (name == "removeprefix") return text.starts_with(part) ? text.substr(part.size()) : text;
@@ -169,7 +178,8 @@ Value dict_method(const Dict& dict, const std::string& name, CallArguments& argu
 Value list_method(const List& list, const std::string& name, CallArguments& arguments) {
   const Value& wanted = arguments.required("value");
   if (name == "count")
-    return static_cast<int64_t>(std::count_if(list.items.begin(), list.items.end(), [&](const Value& v) { return equal(v, wanted); }));
+    return static_cast<int64_t>(
+        std::count_if(list.items.begin(), list.items.end(), [&](const Value& v) { return equal(v, wanted); }));
   for (size_t i = 0; i < list.items.size(); ++i)
     if (equal(list.items[i], wanted)) return static_cast<int64_t>(i);
   fail("index: the value is not in the list");
@@ -193,7 +203,8 @@ std::vector<Value> items_of(const Value& value) {
 }
 
 Value attribute_of(const Value& value, const std::string& name) {
-  if (value.is_undefined()) fail(fmt::format("'{}' is undefined and has no '{}'", value.get_if<Undefined>()->name, name));
+  if (value.is_undefined())
+    fail(fmt::format("'{}' is undefined and has no '{}'", value.get_if<Undefined>()->name, name));
   const auto bind = [&](const auto& methods, const auto& others) -> Value {
     if (among(methods, name)) return Method{value, name};
     if (among(others, name)) fail(fmt::format("method '{}' of a {} is not supported", name, type_name(value)));
@@ -226,7 +237,8 @@ Value item_of(const Value& value, const Value& key) {
     const auto pick = [&](const auto& items) -> Value {
       const auto size = static_cast<int64_t>(items.size());
       const int64_t at = *index < 0 ? *index + size : *index;
-      return at < 0 || at >= size ? Value::undefined(fmt::format("[{}]", *index)) : Value(items[static_cast<size_t>(at)]);
+      return at < 0 || at >= size ? Value::undefined(fmt::format("[{}]", *index))
+                                  : Value(items[static_cast<size_t>(at)]);
     };
     if (const List* list = value.list()) return pick(list->items);
     if (const std::string* text = value.string()) return pick(characters(*text));

@@ -28,7 +28,8 @@ class Parser {
 
   template <class... Args>
   [[noreturn]] void fail_here(fmt::format_string<Args...> format, Args&&... args) {
-    weft::fail(ErrorCode::invalid_template, "line {}: {}", now().line, fmt::format(format, std::forward<Args>(args)...));
+    weft::fail(ErrorCode::invalid_template, "line {}: {}", now().line,
+               fmt::format(format, std::forward<Args>(args)...));
   }
 
   const Token& now() const { return tokens_[at_]; }
@@ -89,7 +90,7 @@ class Parser {
         expect_kind(Token::print_end, "}}");
         block.push_back(std::move(statement));
       } else {
-        ++at_;   // block_begin
+        ++at_;  // block_begin
         if (now().kind == Token::name && std::find(ends.begin(), ends.end(), now().value) != ends.end()) break;
         block.push_back(tag());
       }
@@ -127,7 +128,7 @@ class Parser {
   std::unique_ptr<Statement> branch() {
     auto statement = make(Statement::branch);
     do {
-      ++at_;   // if, elif
+      ++at_;  // if, elif
       statement->expressions.push_back(tuple_or_expression());
       close();
       statement->blocks.push_back(statements({"elif", "else", "endif"}));
@@ -190,7 +191,8 @@ class Parser {
       return statement;
     }
     // {% set x | filter %} ... {% endset %}: the filters are applied to a name that stands for the output.
-    if (statement->targets.size() != 1 || !statement->attribute.empty()) fail_here("'=' is expected before {}", shown(now()));
+    if (statement->targets.size() != 1 || !statement->attribute.empty())
+      fail_here("'=' is expected before {}", shown(now()));
     statement->kind = Statement::assign_block;
     auto output = node(Kind::name);
     output->text = kBlockOutput;
@@ -223,7 +225,7 @@ class Parser {
     definition->body = statements({"endmacro"});
     loop_depth_ = outer_loops;
     ++at_;
-    if (now().kind == Token::name) ++at_;   // {% endmacro name %}
+    if (now().kind == Token::name) ++at_;  // {% endmacro name %}
     close();
     statement->definition = std::move(definition);
     return statement;
@@ -487,9 +489,7 @@ class Parser {
     auto result = node(Kind::subscript);
     ++at_;
     add(*result, std::move(base));
-    const auto bound = [&]() -> ExpressionPtr {
-      return is_symbol(":") || is_symbol("]") ? nullptr : expression();
-    };
+    const auto bound = [&]() -> ExpressionPtr { return is_symbol(":") || is_symbol("]") ? nullptr : expression(); };
     add(*result, bound());
     if (is_symbol(":")) {
       result->kind = Kind::slice;
@@ -531,7 +531,8 @@ class Parser {
         ++at_;
         auto result = node(Kind::filter);
         result->text = expect_name();
-        if (!is_filter(result->text)) fail_here("filter '{}' is not supported; supported are {}", result->text, filter_names());
+        if (!is_filter(result->text))
+          fail_here("filter '{}' is not supported; supported are {}", result->text, filter_names());
         add(*result, std::move(base));
         if (is_symbol("(")) arguments(*result);
         base = std::move(result);
@@ -556,8 +557,8 @@ class Parser {
     if (!is_test(result->text)) fail_here("test '{}' is not supported; supported are {}", result->text, test_names());
     add(*result, std::move(base));
     const Token& token = now();
-    const bool begins_value = token.kind == Token::string || token.kind == Token::integer || token.kind == Token::real ||
-                              is_symbol("[") || is_symbol("{") ||
+    const bool begins_value = token.kind == Token::string || token.kind == Token::integer ||
+                              token.kind == Token::real || is_symbol("[") || is_symbol("{") ||
                               (token.kind == Token::name && !is_name("else") && !is_name("or") && !is_name("and") &&
                                !is_name("is") && !is_name("if") && !is_name("in") && !is_name("not"));
     if (is_symbol("(")) {

@@ -1,8 +1,7 @@
 // The string functions behind filters and methods.
+#include <algorithm>
 #include <clocale>
 #include <cwctype>
-
-#include <algorithm>
 
 #include "models/template/filters.h"
 #include "models/utf8.h"
@@ -63,7 +62,7 @@ std::string replace_text(std::string_view text, std::string_view from, std::stri
     out += part;
     if (out.size() > kMaxString) fail("a text grows too long");
   };
-  if (from.empty()) {   // between all characters
+  if (from.empty()) {  // between all characters
     for (const std::string_view c : characters(text)) {
       if (count-- != 0) grow(to);
       grow(c);
@@ -72,7 +71,8 @@ std::string replace_text(std::string_view text, std::string_view from, std::stri
     return out;
   }
   size_t at = 0;
-  for (size_t found = text.find(from); found != std::string_view::npos && count != 0; found = text.find(from, at), --count) {
+  for (size_t found = text.find(from); found != std::string_view::npos && count != 0;
+       found = text.find(from, at), --count) {
     grow(text.substr(at, found - at));
     grow(to);
     at = found + from.size();
@@ -98,7 +98,8 @@ std::string capitalize_words(std::string_view text) {
   bool in_word = false;
   return map_characters(text, [&](uint32_t code) {
     const uint32_t mapped = map_case(code, in_word ? LetterCase::lower : LetterCase::upper);
-    in_word = code >= 0x80 || std::string_view("- \t\n\r\f\v({[<").find(static_cast<char>(code)) == std::string_view::npos;
+    in_word =
+        code >= 0x80 || std::string_view("- \t\n\r\f\v({[<").find(static_cast<char>(code)) == std::string_view::npos;
     return mapped;
   });
 }

@@ -60,7 +60,8 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool value) override { return add(value); }
   bool number_integer(number_integer_t value) override { return add(int64_t{value}); }
   bool number_unsigned(number_unsigned_t value) override {
-    return value <= static_cast<uint64_t>(INT64_MAX) ? add(static_cast<int64_t>(value)) : add(static_cast<double>(value));
+    return value <= static_cast<uint64_t>(INT64_MAX) ? add(static_cast<int64_t>(value))
+                                                     : add(static_cast<double>(value));
   }
   bool number_float(number_float_t value, const string_t&) override { return add(value); }
   bool string(string_t& value) override { return add(std::move(value)); }
@@ -132,7 +133,8 @@ std::string json_string(std::string_view text, bool ascii) {
       if (code < 0x10000) {
         out += fmt::format("\\u{:04x}", code);
       } else {
-        out += fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((code - 0x10000) >> 10), 0xdc00 + ((code - 0x10000) & 0x3ff));
+        out +=
+            fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((code - 0x10000) >> 10), 0xdc00 + ((code - 0x10000) & 0x3ff));
       }
     } else {
       out += text.substr(at, length);
@@ -172,7 +174,8 @@ void write_json(const Value& value, const JsonStyle& style, int level, std::stri
     out += ']';
   } else if (const Dict* dict = value.dict()) {
     auto items = dict->items;
-    if (style.sort_keys) std::stable_sort(items.begin(), items.end(), [](auto& a, auto& b) { return a.first < b.first; });
+    if (style.sort_keys)
+      std::stable_sort(items.begin(), items.end(), [](auto& a, auto& b) { return a.first < b.first; });
     out += '{';
     for (size_t i = 0; i < items.size(); ++i) {
       if (i > 0) out += comma;
@@ -262,7 +265,8 @@ bool equal(const Value& a, const Value& b) {
   if (a.string() != nullptr && b.string() != nullptr) return *a.string() == *b.string();
   if (a.list() != nullptr && b.list() != nullptr) {
     const auto &x = a.list()->items, &y = b.list()->items;
-    return a.list()->tuple == b.list()->tuple && x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin(), equal);
+    return a.list()->tuple == b.list()->tuple && x.size() == y.size() &&
+           std::equal(x.begin(), x.end(), y.begin(), equal);
   }
   if (a.dict() != nullptr && b.dict() != nullptr) {
     if (a.dict()->items.size() != b.dict()->items.size()) return false;
@@ -283,7 +287,7 @@ int compare(const Value& a, const Value& b) {
     return x < y ? -1 : x > y ? 1 : 0;
   }
   if (a.string() != nullptr && b.string() != nullptr) {
-    const int order = a.string()->compare(*b.string());   // UTF-8 orders as its code points
+    const int order = a.string()->compare(*b.string());  // UTF-8 orders as its code points
     return order < 0 ? -1 : order > 0 ? 1 : 0;
   }
   if (a.list() != nullptr && b.list() != nullptr) {

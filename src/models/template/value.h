@@ -12,16 +12,16 @@
 namespace weft::jinja {
 
 class Value;
-struct Macro;   // of the interpreter
+struct Macro;  // of the interpreter
 
 struct List {
   std::vector<Value> items;
   bool tuple = false;
-  int depth = 1;       // of the nesting, bounded so that no walk over a value can exhaust the stack
-  size_t weight = 0;   // of everything in it, however often: what a walk over it costs
+  int depth = 1;      // of the nesting, bounded so that no walk over a value can exhaust the stack
+  size_t weight = 0;  // of everything in it, however often: what a walk over it costs
 };
 struct Dict {
-  std::vector<std::pair<std::string, Value>> items;   // in order of insertion, at most kMaxKeys
+  std::vector<std::pair<std::string, Value>> items;  // in order of insertion, at most kMaxKeys
   int depth = 1;
   size_t weight = 0;
 };
@@ -30,11 +30,11 @@ struct Namespace {
   Dict attributes;
 };
 struct Undefined {
-  std::string name;   // for messages
+  std::string name;  // for messages
 };
-struct Method;         // a function bound to the value it was taken from
+struct Method;  // a function bound to the value it was taken from
 struct Function {
-  std::string name;    // of a global function: range, namespace, ...
+  std::string name;  // of a global function: range, namespace, ...
 };
 
 class Value {
@@ -52,8 +52,8 @@ class Value {
   Value(std::string value) : data_(std::make_shared<const std::string>(std::move(value))) {}
   Value(std::string_view value) : Value(std::string(value)) {}
   Value(const char* value) : Value(std::string(value)) {}
-  Value(List list);    // fails when nested too deep
-  Value(Dict dict);    // fails when nested too deep
+  Value(List list);  // fails when nested too deep
+  Value(Dict dict);  // fails when nested too deep
   Value(std::shared_ptr<Namespace> value) : data_(std::move(value)) {}
   Value(Method method);
   Value(Function function) : data_(std::move(function)) {}
@@ -65,7 +65,9 @@ class Value {
   }
 
   template <class T>
-  const T* get_if() const { return std::get_if<T>(&data_); }
+  const T* get_if() const {
+    return std::get_if<T>(&data_);
+  }
   bool is_undefined() const { return get_if<Undefined>() != nullptr; }
   bool is_none() const { return get_if<std::nullptr_t>() != nullptr; }
   const bool* boolean() const { return get_if<bool>(); }
@@ -77,12 +79,15 @@ class Value {
   Namespace* name_space() const { return pointee<Namespace>(); }
   const Method* method() const { return pointee<const Method>(); }
   const Function* function() const { return get_if<Function>(); }
-  const Macro* macro() const { const auto* m = get_if<const Macro*>(); return m ? *m : nullptr; }
+  const Macro* macro() const {
+    const auto* m = get_if<const Macro*>();
+    return m ? *m : nullptr;
+  }
   bool is_number() const { return boolean() || integer() || real(); }
-  double as_double() const;   // of a number
+  double as_double() const;  // of a number
   bool truthy() const;
   int depth() const;
-  size_t weight() const;      // steps that reading all of it takes
+  size_t weight() const;  // steps that reading all of it takes
 
  private:
   template <class T>
@@ -104,26 +109,26 @@ struct Failure {
 };
 [[noreturn]] void fail(std::string message);
 
-inline constexpr int kMaxDepth = 100;              // of lists within lists
-inline constexpr size_t kMaxString = 16u << 20;    // bytes of one string
-inline constexpr size_t kMaxKeys = 1000;           // of one mapping, which is searched from its start
+inline constexpr int kMaxDepth = 100;            // of lists within lists
+inline constexpr size_t kMaxString = 16u << 20;  // bytes of one string
+inline constexpr size_t kMaxKeys = 1000;         // of one mapping, which is searched from its start
 inline constexpr size_t kMaxWeight = size_t{1} << 40;
 
 const Value* find(const Dict& dict, std::string_view key);
-void set(Dict& dict, std::string key, Value value);   // fails beyond kMaxKeys
+void set(Dict& dict, std::string key, Value value);  // fails beyond kMaxKeys
 bool equal(const Value& a, const Value& b);
-int compare(const Value& a, const Value& b);       // -1, 0, 1; fails where Python has no order
-std::string to_text(const Value& value);           // str()
-std::string to_repr(const Value& value);           // repr()
+int compare(const Value& a, const Value& b);  // -1, 0, 1; fails where Python has no order
+std::string to_text(const Value& value);      // str()
+std::string to_repr(const Value& value);      // repr()
 std::string type_name(const Value& value);
 
 struct JsonStyle {
-  int indent = -1;                                 // -1: on one line
+  int indent = -1;  // -1: on one line
   bool ascii = false, sort_keys = false;
-  std::string item_separator, key_separator;       // empty: as json.dumps chooses
+  std::string item_separator, key_separator;  // empty: as json.dumps chooses
 };
 std::string to_json(const Value& value, const JsonStyle& style);
-Value from_json(std::string_view text);            // fails for what is no JSON object
+Value from_json(std::string_view text);  // fails for what is no JSON object
 
 // Code points.
 size_t length_of(std::string_view text);
