@@ -92,39 +92,39 @@ struct TensorDecl {
 //   real output_transform(P p, Vec x, int i, Row r);            // once a row, after its last merge
 // `name` is the class's name in the text. The same text runs on every backend, and in double in the reference.
 struct Variant {
-  std::string name = {};              // empty: plain attention
+  std::string name = {};  // empty: plain attention
   std::string text = {};
   std::vector<ScalarDecl> scalars = {};
   std::vector<TensorDecl> tensors = {};
   std::vector<Interval> intervals = {};  // none (every key), one, or two whose union is seen
-  bool use_softmax = true;            // must agree with the text
+  bool use_softmax = true;               // must agree with the text
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
 namespace variants {
 Variant plain();
-Variant logits_soft_cap();            // cap * tanh(s / cap); scalar cap
-Variant alibi();                      // s + slope[head] * (kv_pos - q_pos); tensor slopes [num_qo_heads]
-Variant sigmoid();                    // sigmoid(s + bias), no softmax; scalar bias (0)
+Variant logits_soft_cap();  // cap * tanh(s / cap); scalar cap
+Variant alibi();            // s + slope[head] * (kv_pos - q_pos); tensor slopes [num_qo_heads]
+Variant sigmoid();          // sigmoid(s + bias), no softmax; scalar bias (0)
 // Masks in the same form; AttentionSpec::mask and ::sliding_window name them too.
 Variant causal();
-Variant sliding_window();             // kv_pos >= q_pos - window_left; integer scalar window_left
-Variant custom_mask();                // tensors mask uint8 [elements], mask_indptr int64 [batch + 1]
-Variant custom_mask_packed();         // tensors mask uint8 [bytes], mask_indptr int64 [batch + 1], in bytes
+Variant sliding_window();      // kv_pos >= q_pos - window_left; integer scalar window_left
+Variant custom_mask();         // tensors mask uint8 [elements], mask_indptr int64 [batch + 1]
+Variant custom_mask_packed();  // tensors mask uint8 [bytes], mask_indptr int64 [batch + 1], in bytes
 }  // namespace variants
 
 // What is fixed when a kernel is compiled.
 struct AttentionSpec {
-  DType q_dtype = DType::fp32;        // fp32, fp16, bf16
-  DType kv_dtype = DType::fp32;       // fp32, fp16, bf16
-  DType o_dtype = DType::fp32;        // fp32, fp16, bf16
-  int head_dim_qk = 64;               // 8 to 576 in steps of 8
+  DType q_dtype = DType::fp32;   // fp32, fp16, bf16
+  DType kv_dtype = DType::fp32;  // fp32, fp16, bf16
+  DType o_dtype = DType::fp32;   // fp32, fp16, bf16
+  int head_dim_qk = 64;          // 8 to 576 in steps of 8
   int head_dim_vo = 64;
   KvForm kv_form = KvForm::paged;
   Layout layout = Layout::nhd;
   Mask mask = Mask::none;
-  bool sliding_window = false;        // adds kv_pos >= q_pos - window_left; plan takes window_left
-  Variant variant = {};               // its mask is intersected with the two above
+  bool sliding_window = false;  // adds kv_pos >= q_pos - window_left; plan takes window_left
+  Variant variant = {};         // its mask is intersected with the two above
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
 };
 
@@ -134,11 +134,11 @@ struct AttentionSpec {
 // kv_page_indices[kv_page_indptr[r] + t / page_size], slot t % page_size.
 struct PageTableView {
   int page_size = 0;
-  int64_t num_pages = 0;                        // of the pool: every index is below it
-  std::span<const int32_t> kv_page_indptr;      // [batch + 1]
-  std::span<const int32_t> kv_page_indices;     // [kv_page_indptr[batch]]
-  std::span<const int32_t> kv_last_page_len;    // [batch], 1..page_size; 0 for a request without pages
-  bool ids_checked = false;                     // set by PageTable::view: plan need not look at every page id
+  int64_t num_pages = 0;                      // of the pool: every index is below it
+  std::span<const int32_t> kv_page_indptr;    // [batch + 1]
+  std::span<const int32_t> kv_page_indices;   // [kv_page_indptr[batch]]
+  std::span<const int32_t> kv_last_page_len;  // [batch], 1..page_size; 0 for a request without pages
+  bool ids_checked = false;                   // set by PageTable::view: plan need not look at every page id
 };
 
 // Host side owner of a pool's pages: hands them out, shares prefixes, takes them back, and checks each id once.
@@ -152,16 +152,20 @@ class PageTable {
   PageTable(PageTable&&) noexcept;
   PageTable& operator=(PageTable&&) noexcept;
 
-  RequestId add();                                     // an empty request
+  RequestId add();  // an empty request
   // A new request that begins with the first `tokens` tokens of `other`: full pages are shared. A last page
   // that is not full gets a page of its own, and its `copied_slots` first slots must be copied by the caller
   // from `source_page` to `target_page` (-1 when nothing is to be copied).
-  struct Fork { RequestId request; int32_t source_page = -1, target_page = -1; int copied_slots = 0; };
+  struct Fork {
+    RequestId request;
+    int32_t source_page = -1, target_page = -1;
+    int copied_slots = 0;
+  };
   Fork fork(RequestId other, int64_t tokens);
   // Makes room for `tokens` more. Throws Error(context_full) and changes nothing when the pool is too small, and
   // Error(invalid_argument) when the request was truncated inside a page that another one reads: fork it first.
   void append(RequestId request, int64_t tokens);
-  void truncate(RequestId request, int64_t tokens);    // keeps the first `tokens` tokens
+  void truncate(RequestId request, int64_t tokens);  // keeps the first `tokens` tokens
   void release(RequestId request);
   int64_t length(RequestId request) const;
   std::span<const int32_t> pages(RequestId request) const;
@@ -204,18 +208,18 @@ struct Level {
 
 struct PlanInput {
   int num_qo_heads = 0;
-  int num_kv_heads = 0;                        // divides num_qo_heads
-  std::span<const int32_t> qo_indptr;          // [batch + 1], starts at 0, never decreases
+  int num_kv_heads = 0;                // divides num_qo_heads
+  std::span<const int32_t> qo_indptr;  // [batch + 1], starts at 0, never decreases
   // One of the three, as the spec's kv_form says:
   PageTableView pages = {};
-  std::span<const int32_t> kv_indptr = {};     // ragged [batch + 1]
-  std::span<const int32_t> kv_len = {};        // padded [batch]
-  int64_t max_kv_len = 0;                      // padded: extent of the tensor's token axis
-  int num_workers = 0;                         // 0: as many as the shared team has
+  std::span<const int32_t> kv_indptr = {};  // ragged [batch + 1]
+  std::span<const int32_t> kv_len = {};     // padded [batch]
+  int64_t max_kv_len = 0;                   // padded: extent of the tensor's token axis
+  int num_workers = 0;                      // 0: as many as the shared team has
   PlanMode mode = PlanMode::balanced;
-  int fixed_split_size = 0;                    // fixed_split: tokens of a chunk
+  int fixed_split_size = 0;  // fixed_split: tokens of a chunk
   std::span<const Level> levels = {};
-  std::vector<ScalarArg> scalars = {};         // integer scalars that intervals name, e.g. window_left
+  std::vector<ScalarArg> scalars = {};  // integer scalars that intervals name, e.g. window_left
   // Given: sections lie in the workspace at the offsets of these bounds, and a plan beyond them is refused.
   const struct PlanBounds* bounds = nullptr;
   // true: page ids are not copied into the plan; `pages` must live, unchanged, until the plan was uploaded.
@@ -225,11 +229,11 @@ struct PlanInput {
 // The largest plans that a workspace is made for; every plan made with them has the same section offsets.
 struct PlanBounds {
   int max_requests = 0;
-  int64_t max_rows = 0;                        // query tokens of a step
-  int64_t max_pages = 0;                       // entries of kv_page_indices; 0 for ragged and padded
+  int64_t max_rows = 0;   // query tokens of a step
+  int64_t max_pages = 0;  // entries of kv_page_indices; 0 for ragged and padded
   int max_levels = 1;
   int64_t max_kv_len = 0;
-  int page_size = 0;                           // 0 for ragged and padded
+  int page_size = 0;  // 0 for ragged and padded
   int num_qo_heads = 0, num_kv_heads = 0;
   int workers = 0;
   PlanMode mode = PlanMode::balanced;
@@ -244,21 +248,21 @@ class Plan {
   Plan(Plan&&) noexcept;
   Plan& operator=(Plan&&) noexcept;
 
-  size_t workspace_bytes() const;                     // exact
+  size_t workspace_bytes() const;  // exact
   // Copies the plan into the workspace. Throws Error(workspace_too_small) and leaves it as it was.
   void upload(Workspace& workspace, Stream stream = {}) const;
   // True while the plan is right for these lengths too: same requests, same pages as far as they were
   // listed, every length within its last chunk. Then `update` brings lengths and page ids up to date.
   bool covers(const PlanInput& input) const;
-  void update(const PlanInput& input);                // Throws Error(plan_mismatch) unless covers(input).
+  void update(const PlanInput& input);  // Throws Error(plan_mismatch) unless covers(input).
 
   int num_workers() const;
   int num_items() const;
   int num_partials() const;
-  double makespan() const;                            // cost of the busiest worker
-  double lower_bound() const;                         // max(total / workers, largest uncuttable item)
+  double makespan() const;     // cost of the busiest worker
+  double lower_bound() const;  // max(total / workers, largest uncuttable item)
   uint64_t signature() const;
-  std::string to_string() const;                      // a table of workers and work items
+  std::string to_string() const;  // a table of workers and work items
   std::string to_svg() const;
 
   struct Impl;
@@ -276,21 +280,21 @@ struct KvCache {
   TensorView k, v;
   KvCache() = default;
   KvCache(TensorView keys, TensorView values) : k(keys), v(values) {}
-  explicit KvCache(TensorView pages_5d);              // Throws Error(invalid_shape).
+  explicit KvCache(TensorView pages_5d);  // Throws Error(invalid_shape).
 };
 
 struct AttentionTensors {
-  TensorView q;                                // [nnz_qo, num_qo_heads, head_dim_qk]
+  TensorView q;  // [nnz_qo, num_qo_heads, head_dim_qk]
   KvCache kv;
-  TensorView o;                                // [nnz_qo, num_qo_heads, head_dim_vo]
-  TensorView lse = {};                         // optional, fp32 [nnz_qo, num_qo_heads]
-  std::optional<float> sm_scale = {};          // default 1 / sqrt(head_dim_qk)
-  std::vector<ScalarArg> scalars = {};         // of the variant
+  TensorView o;                         // [nnz_qo, num_qo_heads, head_dim_vo]
+  TensorView lse = {};                  // optional, fp32 [nnz_qo, num_qo_heads]
+  std::optional<float> sm_scale = {};   // default 1 / sqrt(head_dim_qk)
+  std::vector<ScalarArg> scalars = {};  // of the variant
   std::vector<TensorArg> tensors = {};
 };
 
 struct BuildOptions {
-  std::optional<Isa> isa = {};                 // default: current_isa()
+  std::optional<Isa> isa = {};  // default: current_isa()
 };
 
 // A compiled kernel. Cheap to copy; safe to use from several threads on several workspaces.
@@ -331,8 +335,8 @@ void attend(const AttentionSpec& spec, const TensorView& q, const TensorView& k,
 void merge_states(const TensorView& o, const TensorView& lse, const TensorView& o_out, const TensorView& lse_out,
                   Stream stream = {});
 // A variable number a row: row r merges states [indptr[r], indptr[r + 1]) of o [nnz, heads, dim], lse [nnz, heads].
-void merge_states(const TensorView& o, const TensorView& lse, std::span<const int32_t> indptr,
-                  const TensorView& o_out, const TensorView& lse_out, Stream stream = {});
+void merge_states(const TensorView& o, const TensorView& lse, std::span<const int32_t> indptr, const TensorView& o_out,
+                  const TensorView& lse_out, Stream stream = {});
 
 // Packs a flat bool mask, request r at [mask_indptr[r], mask_indptr[r + 1]), into little-endian bits, each
 // request starting on a byte. Returns the bytes; `byte_indptr` [batch + 1] receives where each request starts.

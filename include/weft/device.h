@@ -6,9 +6,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
-#include <cstdint>
 #include <string_view>
 
 #include "weft/tensor.h"
@@ -63,7 +63,7 @@ class WorkerTeam {
 // Work of one stream runs in order. A CPU stream is a worker team, and calls on it return when done.
 class Stream {
  public:
-  Stream() = default;                        // the shared team
+  Stream() = default;  // the shared team
   static Stream cpu(WorkerTeam& team) { return Stream(Device::cpu(), &team); }
   Device device() const { return device_; }
   WorkerTeam& team() const { return team_ ? *team_ : WorkerTeam::shared(); }

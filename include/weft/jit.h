@@ -15,12 +15,12 @@
 namespace weft::jit {
 
 struct Entry {
-  std::string key;          // hex, 64 digits
-  std::string name;         // e.g. "leaf softcap fp32 avx2"
+  std::string key;   // hex, 64 digits
+  std::string name;  // e.g. "leaf softcap fp32 avx2"
   std::string compiler;
   uint64_t bytes = 0;
-  int64_t modified_s = 0;   // Unix time
-  bool intact = true;       // checksum agrees
+  int64_t modified_s = 0;  // Unix time
+  bool intact = true;      // checksum agrees
 };
 
 std::string cache_dir();
@@ -33,8 +33,8 @@ std::string object(std::string_view key);
 // Checks every entry's checksum and removes the broken ones; returns what it removed.
 std::vector<Entry> verify();
 struct PruneOptions {
-  int64_t max_bytes = -1;      // oldest first until what is left fits; -1: any size
-  int64_t max_age_s = -1;      // -1: any age
+  int64_t max_bytes = -1;  // oldest first until what is left fits; -1: any size
+  int64_t max_age_s = -1;  // -1: any age
 };
 std::vector<Entry> prune(const PruneOptions& options);
 // Copies the given entries (all when empty) to a folder that can serve as WEFT_CACHE_DIR elsewhere.

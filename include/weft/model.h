@@ -30,8 +30,8 @@ namespace weft {
 // standard  ("default") 16-bit activations and KV: at most 0.015
 // fast      8-bit activations, 8-bit KV allowed: at most 0.07
 enum class Precision : uint8_t { exact, standard, fast };
-std::string_view to_string(Precision precision);          // "exact", "default", "fast"
-Precision precision_from_string(std::string_view name);   // throws Error(invalid_argument)
+std::string_view to_string(Precision precision);         // "exact", "default", "fast"
+Precision precision_from_string(std::string_view name);  // throws Error(invalid_argument)
 
 // ---------------------------------------------------------------- file
 
@@ -44,20 +44,20 @@ struct WeightInfo {
   std::string name;
   WeightType type = WeightType::f32;
   int64_t rows = 1, cols = 0;
-  uint64_t offset = 0, bytes = 0;                         // within the file
+  uint64_t offset = 0, bytes = 0;  // within the file
 };
 
 // Shape and constants of a Llama-family model.
 struct ModelConfig {
-  std::string architecture, name;                         // "llama", ...
+  std::string architecture, name;  // "llama", ...
   int num_layers = 0, hidden_size = 0, intermediate_size = 0;
   int num_qo_heads = 0, num_kv_heads = 0, head_dim = 0;
   int vocab_size = 0, context_length = 0;
   float norm_eps = 1e-5f;
   RopeParams rope;
-  bool tied_embeddings = false;                           // no output.weight: token_embd.weight is the head
-  bool qkv_bias = false;                                  // qwen2
-  bool qk_norm = false;                                   // qwen3
+  bool tied_embeddings = false;  // no output.weight: token_embd.weight is the head
+  bool qkv_bias = false;         // qwen2
+  bool qk_norm = false;          // qwen3
 };
 
 // A GGUF file (v2, v3), fully validated when opened; read, not mapped. Throws Error(io_error | invalid_file),
@@ -72,7 +72,7 @@ class ModelFile {
 
   const std::string& path() const;
   uint64_t file_bytes() const;
-  const ModelConfig& config() const;                      // throws Error(unsupported | invalid_file) when it has none
+  const ModelConfig& config() const;  // throws Error(unsupported | invalid_file) when it has none
   std::span<const WeightInfo> weights() const;
   const WeightInfo* find_weight(std::string_view name) const;
   const WeightInfo& weight(std::string_view name) const;  // throws Error(invalid_file) when missing
@@ -88,20 +88,20 @@ class ModelFile {
   std::vector<std::string> get_strings(std::string_view key) const;
   std::vector<float> get_floats(std::string_view key) const;
   std::vector<int32_t> get_ints(std::string_view key) const;
-  size_t count(std::string_view key) const;               // elements of an array
+  size_t count(std::string_view key) const;  // elements of an array
 
  private:
   struct Impl;
   explicit ModelFile(std::unique_ptr<Impl> impl);
-  friend ModelFile open_model(std::unique_ptr<class ByteSource> source);   // models/byte_source.h
+  friend ModelFile open_model(std::unique_ptr<class ByteSource> source);  // models/byte_source.h
   std::unique_ptr<Impl> impl_;
 };
 
 // ---------------------------------------------------------------- tokenizer and chat template
 
 struct EncodeOptions {
-  bool add_special = true;        // BOS/EOS as the file asks
-  bool parse_special = false;     // texts of control tokens become those tokens
+  bool add_special = true;     // BOS/EOS as the file asks
+  bool parse_special = false;  // texts of control tokens become those tokens
 };
 
 // Byte-level BPE ("gpt2": pre-tokenizers smollm, gpt-2, llama-bpe, qwen2, ...) or SentencePiece style ("llama").
@@ -116,11 +116,11 @@ class Tokenizer {
   std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
   // Bytes may end within a UTF-8 character; skip_special leaves control tokens out. Throws Error(invalid_token).
   std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
-  std::string piece(int32_t id, bool skip_special = true) const;   // the bytes of one token
-  int32_t token(std::string_view text) const;                      // exact text of a token; -1 when there is none
+  std::string piece(int32_t id, bool skip_special = true) const;  // the bytes of one token
+  int32_t token(std::string_view text) const;                     // exact text of a token; -1 when there is none
   int vocab_size() const;
-  int32_t bos() const, eos() const;                                // -1: none
-  bool is_end(int32_t id) const;                                   // ends a generation (eos, eot, ...)
+  int32_t bos() const, eos() const;  // -1: none
+  bool is_end(int32_t id) const;     // ends a generation (eos, eot, ...)
   bool adds_bos() const;
 
  private:
@@ -148,13 +148,13 @@ class ChatTemplate {
 
 struct ForwardOptions {
   Precision precision = Precision::standard;
-  int64_t max_tokens = 2048;               // of all sequences together: the size of the page pool
+  int64_t max_tokens = 2048;  // of all sequences together: the size of the page pool
   int max_sequences = 1;
   int page_size = 16;
-  std::optional<DType> kv_dtype = {};      // default: fp32 for exact, else bf16
+  std::optional<DType> kv_dtype = {};  // default: fp32 for exact, else bf16
   PlanMode plan_mode = PlanMode::balanced;
-  int fixed_split_size = 0;                // with PlanMode::fixed_split
-  WorkerTeam* team = nullptr;              // default: the shared team
+  int fixed_split_size = 0;    // with PlanMode::fixed_split
+  WorkerTeam* team = nullptr;  // default: the shared team
   std::function<void(double fraction)> on_load = {};
 };
 
@@ -170,7 +170,7 @@ class ForwardPass {
 
   const ModelConfig& config() const;
   SequenceId add_sequence();
-  SequenceId fork(SequenceId sequence, int64_t tokens);     // shares the first `tokens` tokens
+  SequenceId fork(SequenceId sequence, int64_t tokens);  // shares the first `tokens` tokens
   void truncate(SequenceId sequence, int64_t tokens);
   void release(SequenceId sequence);
   int64_t length(SequenceId sequence) const;
@@ -178,14 +178,14 @@ class ForwardPass {
   struct Input {
     SequenceId sequence;
     std::span<const int32_t> tokens;
-    bool all_logits = false;               // else of the last token only
+    bool all_logits = false;  // else of the last token only
   };
   // Appends the tokens and returns fp32 logits [rows, vocab], rows in the order of the inputs; valid until the
   // next call. Throws Error(context_full | invalid_token) and changes nothing then.
   TensorView run(std::span<const Input> inputs);
   TensorView run(std::initializer_list<Input> inputs);
 
-  size_t weight_bytes() const;             // read once for a token
+  size_t weight_bytes() const;  // read once for a token
   size_t kv_bytes_per_token() const;
 
  private:

@@ -24,9 +24,9 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
 enum class RopePairs : uint8_t { adjacent, halves };
 struct RopeParams {
   RopePairs pairs = RopePairs::adjacent;
-  int rotary_dim = 0;                       // 0: the whole head
+  int rotary_dim = 0;  // 0: the whole head
   float theta = 10000.f;
-  float linear_scale = 1.f;                 // positions are divided by it
+  float linear_scale = 1.f;  // positions are divided by it
   // Llama 3 frequency scaling when factor != 1 (Llama 3.1 report, section 5; values as in its config).
   float factor = 1.f, low_freq_factor = 1.f, high_freq_factor = 4.f;
   int original_context = 0;
@@ -46,7 +46,7 @@ void silu_and_mul(const TensorView& gate, const TensorView& up, const TensorView
 // softmax of logits / temperature; the least of equal ids wins a tie.
 struct SamplingParams {
   float temperature = 1.f;
-  int top_k = 0;                            // 0: off
+  int top_k = 0;  // 0: off
   float top_p = 1.f;
   float min_p = 0.f;
 };

@@ -61,8 +61,8 @@ class TensorView {
   int64_t stride(int axis) const { return strides_[static_cast<size_t>(axis)]; }
   std::span<const int64_t> shape() const { return {shape_.data(), static_cast<size_t>(rank_)}; }
   std::span<const int64_t> strides() const { return {strides_.data(), static_cast<size_t>(rank_)}; }
-  int64_t size() const;          // number of elements
-  bool is_contiguous() const;    // row-major without gaps
+  int64_t size() const;        // number of elements
+  bool is_contiguous() const;  // row-major without gaps
   // Elements [begin, end) along one axis, same strides. Throws Error(invalid_shape).
   TensorView slice(int axis, int64_t begin, int64_t end) const;
   // Drops one axis at the given index.

@@ -33,8 +33,8 @@ std::string leaf_text(const AttentionSpec& spec, DType compute, Isa isa);
 
 struct LeafHandle {
   const abi::Leaf* leaf = nullptr;
-  std::shared_ptr<const Module> module;   // null for built-in leaves
-  std::string origin;                     // "built-in", "memory", "disk", "compiler"
+  std::shared_ptr<const Module> module;  // null for built-in leaves
+  std::string origin;                    // "built-in", "memory", "disk", "compiler"
 };
 // Built in, or compiled by jit::build. Throws Error(no_compiler | compile_failed).
 LeafHandle find_leaf(const AttentionSpec& spec, DType compute, Isa isa);

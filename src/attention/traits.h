@@ -15,7 +15,7 @@ namespace weft {
 
 // Rows are fused rows: query tokens x group size.
 struct TileClass {
-  int rows = 0;                 // fused rows of a tile, at most
+  int rows = 0;  // fused rows of a tile, at most
   // An item carries every KV head (whole-token reads), else one. `balanced` may halve and quarter the heads of an
   // item where whole tokens are too coarse for the workers; the unit's KV-head range says what it carries.
   bool all_kv_heads = false;
@@ -25,8 +25,8 @@ struct TileClass {
 };
 
 struct KernelTraits {
-  std::vector<TileClass> classes;   // by rows, ascending; 1 to kMaxTileClasses
-  int granule = 64;                 // chunk borders are multiples of this many tokens
+  std::vector<TileClass> classes;  // by rows, ascending; 1 to kMaxTileClasses
+  int granule = 64;                // chunk borders are multiples of this many tokens
   int head_dim_vo = 0;
   bool use_softmax = true;
   KvForm kv_form = KvForm::paged;
@@ -72,9 +72,7 @@ struct Plan::Impl {
   PlanMode mode = PlanMode::balanced;
   double makespan = 0, lower_bound = 0;
   // Offsets into bytes; a workspace's are in its own header.
-  const attention::PlanHeader& header() const {
-    return *reinterpret_cast<const attention::PlanHeader*>(bytes.data());
-  }
+  const attention::PlanHeader& header() const { return *reinterpret_cast<const attention::PlanHeader*>(bytes.data()); }
 };
 
 // Typed view of a section of a plan at `base` (a Plan's bytes or a workspace).

@@ -13,7 +13,7 @@ class Sha256 {
  public:
   Sha256();
   Sha256& update(std::string_view bytes);
-  std::array<uint8_t, 32> digest();           // ends the computation
+  std::array<uint8_t, 32> digest();  // ends the computation
   std::string hex_digest();
 
  private:

@@ -17,10 +17,10 @@ struct DTypeInfo {
 };
 
 constexpr DTypeInfo kDTypes[] = {
-    {DType::fp32, "fp32", 32},        {DType::fp16, "fp16", 16},  {DType::bf16, "bf16", 16},
-    {DType::fp8_e4m3, "fp8_e4m3", 8}, {DType::fp8_e5m2, "fp8_e5m2", 8},
-    {DType::int8, "int8", 8},         {DType::int4, "int4", 4},   {DType::uint8, "uint8", 8},
-    {DType::int32, "int32", 32},      {DType::int64, "int64", 64}, {DType::fp64, "fp64", 64},
+    {DType::fp32, "fp32", 32},        {DType::fp16, "fp16", 16},        {DType::bf16, "bf16", 16},
+    {DType::fp8_e4m3, "fp8_e4m3", 8}, {DType::fp8_e5m2, "fp8_e5m2", 8}, {DType::int8, "int8", 8},
+    {DType::int4, "int4", 4},         {DType::uint8, "uint8", 8},       {DType::int32, "int32", 32},
+    {DType::int64, "int64", 64},      {DType::fp64, "fp64", 64},
 };
 
 const DTypeInfo& info(DType dtype) {

@@ -24,11 +24,11 @@ namespace {
 struct Finding {
   std::string name = {};
   bool ok = false;
-  std::string detail = {}, fix = {};   // fix: empty where all is well
-  bool required = false;       // the main job, answering on the CPU, cannot run without it
+  std::string detail = {}, fix = {};  // fix: empty where all is well
+  bool required = false;              // the main job, answering on the CPU, cannot run without it
 };
 
-constexpr double kLeastMemory = 512e6;   // a 135M model in 4 bits with 2,048 tokens of context
+constexpr double kLeastMemory = 512e6;  // a 135M model in 4 bits with 2,048 tokens of context
 
 Finding check_processor() {
   Finding finding{.name = "processor", .required = true};
@@ -48,8 +48,8 @@ Finding check_processor() {
 
 Finding check_environment() {
   Finding finding{.name = "environment", .ok = true, .required = true};
-  const std::function<void()> readers[] = {[] { env::num_threads(); }, [] { env::cache_dir(); }, [] { env::check_masks(); },
-                                           [] { env::log_level(); }};
+  const std::function<void()> readers[] = {[] { env::num_threads(); }, [] { env::cache_dir(); },
+                                           [] { env::check_masks(); }, [] { env::log_level(); }};
   for (const auto& read : readers) {
     try {
       read();
@@ -90,7 +90,8 @@ Finding check_memory() {
   const double available = available_memory();
   finding.ok = available < 0 || available >= kLeastMemory;
   finding.detail = available < 0 ? "not known" : fmt::format("{:.1f} GB available", available / 1e9);
-  if (!finding.ok) finding.fix = fmt::format("free some: at least {:.1f} GB are needed for a small model", kLeastMemory / 1e9);
+  if (!finding.ok)
+    finding.fix = fmt::format("free some: at least {:.1f} GB are needed for a small model", kLeastMemory / 1e9);
   return finding;
 }
 
@@ -101,7 +102,8 @@ Finding check_huge_pages() {
   std::getline(file, modes);
   finding.ok = modes.find("[always]") != std::string::npos || modes.find("[madvise]") != std::string::npos;
   finding.detail = modes.empty() ? "not offered by this kernel" : "transparent huge pages: " + modes;
-  if (!finding.ok) finding.fix = "faster with them: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)";
+  if (!finding.ok)
+    finding.fix = "faster with them: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)";
   return finding;
 }
 
@@ -124,10 +126,11 @@ Finding check_cache() {
     for (const jit::Entry& entry : entries) bytes += entry.bytes;
     const std::filesystem::path path(folder);
     std::filesystem::path there = path;
-    while (!there.empty() && !std::filesystem::exists(there) && there != there.parent_path()) there = there.parent_path();
+    while (!there.empty() && !std::filesystem::exists(there) && there != there.parent_path())
+      there = there.parent_path();
     finding.ok = access(there.c_str(), W_OK) == 0;
-    finding.detail = fmt::format("{}: {} kernels, {:.1f} MB{}", folder, entries.size(), static_cast<double>(bytes) / 1e6,
-                                 finding.ok ? "" : ", not writable");
+    finding.detail = fmt::format("{}: {} kernels, {:.1f} MB{}", folder, entries.size(),
+                                 static_cast<double>(bytes) / 1e6, finding.ok ? "" : ", not writable");
     if (!finding.ok) finding.fix = "make the folder writable, or set WEFT_CACHE_DIR to one that is";
   } catch (const std::exception& error) {
     finding.detail = error.what();
@@ -150,21 +153,26 @@ Finding check_downloader() {
 }
 
 void doctor(Context& context) {
-  const Finding findings[] = {check_processor(), check_environment(), check_workers(), check_memory(), check_huge_pages(),
-                              check_compiler(),  check_cache(),       check_downloader()};
+  const Finding findings[] = {check_processor(),  check_environment(), check_workers(), check_memory(),
+                              check_huge_pages(), check_compiler(),    check_cache(),   check_downloader()};
   bool can_run = true;
   nlohmann::json checks = nlohmann::json::array();
   for (const Finding& finding : findings) {
     can_run = can_run && (finding.ok || !finding.required);
     checks.push_back({{"name", finding.name}, {"ok", finding.ok}, {"detail", finding.detail}, {"fix", finding.fix}});
     if (context.json) continue;
-    fmt::print("{:<8}{:<16}{}\n", finding.ok ? "ok" : finding.required ? "FAILS" : "lacks", finding.name, finding.detail);
+    fmt::print("{:<8}{:<16}{}\n",
+               finding.ok         ? "ok"
+               : finding.required ? "FAILS"
+                                  : "lacks",
+               finding.name, finding.detail);
     if (!finding.fix.empty()) fmt::print("{:<24}-> {}\n", "", finding.fix);
   }
   if (context.json) {
     print_json({{"checks", checks}});
   } else {
-    fmt::print("{}\n", can_run ? "This machine can run models." : "This machine cannot run models yet: see FAILS above.");
+    fmt::print("{}\n",
+               can_run ? "This machine can run models." : "This machine cannot run models yet: see FAILS above.");
   }
   if (!can_run) context.exit_code = kMachineLacks;
 }

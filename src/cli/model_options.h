@@ -2,7 +2,6 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-
 #include <memory>
 #include <string>
 
@@ -24,7 +23,7 @@ void check_model_options(const ModelOptions& options);
 
 // A forward pass and the team it runs on. `tokens` is the context it is made for; progress goes to stderr.
 struct Engine {
-  std::unique_ptr<WorkerTeam> team;     // null: the shared team
+  std::unique_ptr<WorkerTeam> team;  // null: the shared team
   std::unique_ptr<ForwardPass> forward;
 };
 Engine load_engine(const ModelFile& file, const ModelOptions& options, int64_t tokens);

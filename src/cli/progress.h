@@ -13,11 +13,11 @@ namespace weft::cli {
 class Progress {
  public:
   explicit Progress(std::string label);
-  ~Progress();   // clears the bar where done() was not reached
+  ~Progress();  // clears the bar where done() was not reached
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void set(double fraction);   // 0 to 1; from any thread, one at a time
+  void set(double fraction);  // 0 to 1; from any thread, one at a time
   void done();
 
  private:

@@ -36,7 +36,8 @@ std::string read_text(const TextInput& input) {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
   const std::unique_ptr<std::FILE, Close> file(std::fopen(input.file.c_str(), "rb"));
-  check(file != nullptr, ErrorCode::io_error, "-f {}: {}; name a file that can be read", input.file, std::strerror(errno));
+  check(file != nullptr, ErrorCode::io_error, "-f {}: {}; name a file that can be read", input.file,
+        std::strerror(errno));
   return read_stream(file.get(), input.file);
 }
 

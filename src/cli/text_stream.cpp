@@ -9,7 +9,7 @@ constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
 std::string replace_invalid(std::string_view bytes) {
   std::string text;
-  bool in_gap = false;   // one mark for a run of bad bytes
+  bool in_gap = false;  // one mark for a run of bad bytes
   for (size_t at = 0; at < bytes.size();) {
     const size_t length = utf8::character_length(bytes, at);
     if (length == 0) {

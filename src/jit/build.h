@@ -18,10 +18,10 @@
 namespace weft::jit {
 
 struct Request {
-  std::string name;                    // for people: shown by `weft jit list`
-  std::string text;                    // a complete C++20 translation unit without includes
+  std::string name;  // for people: shown by `weft jit list`
+  std::string text;  // a complete C++20 translation unit without includes
   Isa isa = Isa::plain;
-  std::vector<std::string> flags;      // beside those of every build (-O3 -fno-trapping-math ...)
+  std::vector<std::string> flags;  // beside those of every build (-O3 -fno-trapping-math ...)
 };
 
 // Throws Error(no_compiler) when the module is in neither cache and no compiler is found (says which names were
@@ -31,9 +31,9 @@ std::shared_ptr<const Module> build(const Request& request);
 
 // The compiler in use: path, kind and version; remembered under path, size, mtime and inode.
 struct Compiler {
-  std::string path;                    // empty: none
-  std::string version;                 // first line of --version
-  std::string identity;                // content hash
+  std::string path;      // empty: none
+  std::string version;   // first line of --version
+  std::string identity;  // content hash
 };
 const Compiler& compiler();
 

@@ -42,7 +42,10 @@ TEST(TensorView, SlicesSelectsAndPermutesWithoutCopying) {
 TEST(TensorView, RefusesWhatCannotBe) {
   float data[4] = {};
   EXPECT_EQ(code_of([&] { TensorView(data, DType::fp32, {-1}); }), ErrorCode::invalid_shape);
-  EXPECT_EQ(code_of([&] { TensorView(data, DType::fp32, {int64_t{1} << 40, int64_t{1} << 40}); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([&] {
+              TensorView(data, DType::fp32, {int64_t{1} << 40, int64_t{1} << 40});
+            }),
+            ErrorCode::invalid_shape);
   EXPECT_EQ(code_of([&] { TensorView(data, DType::fp32, {4}).slice(0, 3, 5); }), ErrorCode::invalid_shape);
   EXPECT_EQ(code_of([&] { TensorView(data, DType::fp32, {2, 2}).permute({0, 0}); }), ErrorCode::invalid_shape);
   EXPECT_EQ(code_of([] { dtype_from_string("float"); }), ErrorCode::invalid_dtype);

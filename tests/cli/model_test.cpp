@@ -1,11 +1,12 @@
 // The demo's model, whose path WEFT_TEST_MODEL holds: what only real weights and a real file can show.
+#include "weft/model.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
 #include "tests/cli/program.h"
 #include "tests/models/packed_vocabulary.h"
-#include "weft/model.h"
 
 namespace weft::testing {
 namespace {

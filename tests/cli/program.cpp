@@ -72,7 +72,8 @@ Result run_weft(const std::vector<std::string>& arguments, const RunOptions& opt
   posix_spawn_file_actions_adddup2(&actions, out.write_end, 1);
   posix_spawn_file_actions_adddup2(&actions, err.write_end, 2);
   pid_t child = 0;
-  const int failed = posix_spawn(&child, WEFT_PROGRAM, &actions, nullptr, pointers(argv).data(), pointers(environment).data());
+  const int failed =
+      posix_spawn(&child, WEFT_PROGRAM, &actions, nullptr, pointers(argv).data(), pointers(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) throw std::runtime_error("posix_spawn");
   in.close_read(), out.close_write(), err.close_write();

@@ -1,3 +1,5 @@
+#include "tests/cli/program.h"
+
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -5,7 +7,6 @@
 #include <numeric>
 #include <regex>
 
-#include "tests/cli/program.h"
 #include "tests/support/random_model.h"
 
 namespace weft::testing {
@@ -25,7 +26,7 @@ void expect_refusal(const Result& result, int exit_code, const std::string& code
 nlohmann::json golden() { return nlohmann::json::parse(std::ifstream(WEFT_TEST_DATA "/stories260K_golden.json")); }
 std::vector<int32_t> golden_answer() {
   std::vector<int32_t> ids = golden().at("greedy_tokens");
-  ids.erase(ids.begin());   // BOS
+  ids.erase(ids.begin());  // BOS
   return ids;
 }
 
@@ -43,13 +44,17 @@ TEST(Program, ShowsDefaultsEnvironmentAndAnExampleInTheHelpOfEachVerb) {
   for (const char* verb : {"run", "eval", "tokenize", "doctor"}) {
     const Result help = run_weft({verb, "--help"});
     EXPECT_EQ(help.exit_code, 0);
-    for (const std::string& text : {std::string("Example:\n  weft ") + verb, std::string("WEFT_NUM_THREADS"), std::string("--json")})
+    for (const std::string& text :
+         {std::string("Example:\n  weft ") + verb, std::string("WEFT_NUM_THREADS"), std::string("--json")})
       EXPECT_NE(help.out.find(text), std::string::npos) << verb << ": " << text;
   }
   const std::string run = run_weft({"run", "--help"}).out;
-  for (const char* flag : {"--num-tokens INT=512", "--raw", "--temp FLOAT=0", "--top-k INT=0", "--top-p FLOAT=1", "--min-p FLOAT=0",
-                           "--seed UINT=0", "--threads INT=0", "--ctx INT=0", "--kv-dtype", "--device TEXT=cpu", "--precision", "--invariant"})
-    EXPECT_NE(std::regex_replace(run, std::regex("[ ]*\\[[^\\]]*\\]"), "").find(flag), std::string::npos) << flag << "\n" << run;
+  for (const char* flag : {"--num-tokens INT=512", "--raw", "--temp FLOAT=0", "--top-k INT=0", "--top-p FLOAT=1",
+                           "--min-p FLOAT=0", "--seed UINT=0", "--threads INT=0", "--ctx INT=0", "--kv-dtype",
+                           "--device TEXT=cpu", "--precision", "--invariant"})
+    EXPECT_NE(std::regex_replace(run, std::regex("[ ]*\\[[^\\]]*\\]"), "").find(flag), std::string::npos)
+        << flag << "\n"
+        << run;
 }
 
 TEST(Program, NamesTheRightFlagForAWrongOne) {
@@ -70,9 +75,9 @@ TEST(Program, CallsAMissingOrMalformedArgumentWrongUsage) {
 
 TEST(Program, CallsANumberOutOfRangeBadInput) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
-      {{"--temp", "-1"}, "0 to 100"}, {{"--top-p", "0"}, "above 0 to 1"}, {{"--min-p", "2"}, "0 (off) to 1"}, {{"--top-k", "-1"}, "0 (off)"},
-      {{"--threads", "-1"}, "0 to 1024"}, {{"--ctx", "-5"}, "0 (automatic)"}, {{"--ctx", "100000"}, "512"}, {{"-n", "0"}, "-1 for no limit"},
-      {{"--device", "tpu"}, "cpu and cuda"}};
+      {{"--temp", "-1"}, "0 to 100"}, {{"--top-p", "0"}, "above 0 to 1"}, {{"--min-p", "2"}, "0 (off) to 1"},
+      {{"--top-k", "-1"}, "0 (off)"}, {{"--threads", "-1"}, "0 to 1024"}, {{"--ctx", "-5"}, "0 (automatic)"},
+      {{"--ctx", "100000"}, "512"},   {{"-n", "0"}, "-1 for no limit"},   {{"--device", "tpu"}, "cpu and cuda"}};
   for (const auto& [flags, mentions] : cases) {
     std::vector<std::string> arguments = {"run", kStories, "-p", "x", "--raw"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
@@ -81,9 +86,10 @@ TEST(Program, CallsANumberOutOfRangeBadInput) {
 }
 
 TEST(Program, SaysWhatTheMachineLacks) {
-  expect_refusal(run_weft({"run", kStories, "-p", "x", "--raw", "--device", "cuda:0"}), 4, "unsupported", "--device cpu");
-  expect_refusal(run_weft({"run", kStories, "-p", "x", "--raw"}, {.environment = {"WEFT_NUM_THREADS=many"}}), 3, "invalid_argument",
-                 "WEFT_NUM_THREADS");
+  expect_refusal(run_weft({"run", kStories, "-p", "x", "--raw", "--device", "cuda:0"}), 4, "unsupported",
+                 "--device cpu");
+  expect_refusal(run_weft({"run", kStories, "-p", "x", "--raw"}, {.environment = {"WEFT_NUM_THREADS=many"}}), 3,
+                 "invalid_argument", "WEFT_NUM_THREADS");
 }
 
 TEST(Program, CallsAFileThatIsNoModelBadInput) {
@@ -94,7 +100,8 @@ TEST(Program, CallsAFileThatIsNoModelBadInput) {
   other.remove("tokenizer.ggml.model");
   other.add("tokenizer.ggml.model", "bert");
   // What the file asks for is not the machine's fault.
-  expect_refusal(run_weft({"tokenize", temporary_file("bert.gguf", other.bytes()), "-p", "x"}), 3, "unsupported", "bert");
+  expect_refusal(run_weft({"tokenize", temporary_file("bert.gguf", other.bytes()), "-p", "x"}), 3, "unsupported",
+                 "bert");
 }
 
 // ---- tokenize
@@ -124,7 +131,8 @@ TEST(Program, TakesTextThatIsNotUtf8) {
 // ---- run
 
 TEST(Program, AnswersWithTheGoldenTokens) {
-  const Result result = run_weft({"run", kStories, "-p", "", "-n", "199", "--temp", "0", "--raw", "--precision", "exact", "--json"});
+  const Result result =
+      run_weft({"run", kStories, "-p", "", "-n", "199", "--temp", "0", "--raw", "--precision", "exact", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const nlohmann::json done = result.last();
   EXPECT_EQ(done.at("ids").get<std::vector<int32_t>>(), golden_answer());
@@ -145,8 +153,8 @@ TEST(Program, AnswersWithTheGoldenTokens) {
 
 TEST(Program, GivesTheGoldenTokensWithAnyWorkersAndForcedSplits) {
   for (const char* threads : {"1", "7"}) {
-    const Result result = run_weft({"run", kStories, "-p", "", "-n", "199", "--raw", "--precision", "exact", "--json", "--threads",
-                                    threads, "--invariant"});
+    const Result result = run_weft({"run", kStories, "-p", "", "-n", "199", "--raw", "--precision", "exact", "--json",
+                                    "--threads", threads, "--invariant"});
     EXPECT_EQ(result.last().at("ids").get<std::vector<int32_t>>(), golden_answer()) << threads;
   }
 }
@@ -161,8 +169,8 @@ TEST(Program, StreamsPlainTextAndKeepsFiguresOnStderr) {
 
 TEST(Program, DrawsTheSameTokensForTheSameSeed) {
   const auto draw = [](const char* seed) {
-    return run_weft({"run", kStories, "-p", "", "-n", "40", "--raw", "--temp", "1", "--top-k", "50", "--top-p", "0.95", "--min-p",
-                     "0.01", "--seed", seed, "--json"})
+    return run_weft({"run", kStories, "-p", "", "-n", "40", "--raw", "--temp", "1", "--top-k", "50", "--top-p", "0.95",
+                     "--min-p", "0.01", "--seed", seed, "--json"})
         .last()
         .at("ids");
   };
@@ -176,7 +184,8 @@ TEST(Program, TakesThePromptFromAFileAndFromStdin) {
   const auto expected = ids(run_weft({"run", kStories, "-p", "Once upon a time", "-n", "5", "--raw", "--json"}));
   EXPECT_EQ(ids(run_weft({"run", kStories, "-f", file, "-n", "5", "--raw", "--json"})), expected);
   EXPECT_EQ(ids(run_weft({"run", kStories, "-n", "5", "--raw", "--json"}, {.input = "Once upon a time"})), expected);
-  EXPECT_EQ(ids(run_weft({"run", kStories, "-f", "-", "-n", "5", "--raw", "--json"}, {.input = "Once upon a time"})), expected);
+  EXPECT_EQ(ids(run_weft({"run", kStories, "-f", "-", "-n", "5", "--raw", "--json"}, {.input = "Once upon a time"})),
+            expected);
 }
 
 TEST(Program, EndsAtTheContextsEndAndRefusesALongerPrompt) {
@@ -190,21 +199,23 @@ TEST(Program, EndsAtTheContextsEndAndRefusesALongerPrompt) {
 
 TEST(Program, PutsThePromptIntoTheModelsTemplate) {
   GgufWriter model = random_model({});
-  model.add("tokenizer.chat_template", "{{ bos_token }}{% for m in messages %}<{{ m.role }}> {{ m.content }}{% endfor %}");
+  model.add("tokenizer.chat_template",
+            "{{ bos_token }}{% for m in messages %}<{{ m.role }}> {{ m.content }}{% endfor %}");
   const std::string path = temporary_file("chat.gguf", model.bytes());
   const auto count = [&](std::vector<std::string> more) {
     std::vector<std::string> arguments = {"run", path, "-p", "hi", "-n", "1", "--json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run_weft(arguments).last().at("prompt_tokens").get<int>();
   };
-  EXPECT_EQ(count({"--raw"}), 4);   // <s>, the mark of a space, h, i
+  EXPECT_EQ(count({"--raw"}), 4);  // <s>, the mark of a space, h, i
   EXPECT_EQ(count({}), 1 + 1 + 6 + 1 + 2);
 }
 
 TEST(Program, PointsAtTheLineOfATemplateItCannotRender) {
   GgufWriter model = random_model({});
   model.add("tokenizer.chat_template", "a\n{% include 'b' %}");
-  expect_refusal(run_weft({"run", temporary_file("include.gguf", model.bytes()), "-p", "hi"}), 3, "invalid_template", "line 2");
+  expect_refusal(run_weft({"run", temporary_file("include.gguf", model.bytes()), "-p", "hi"}), 3, "invalid_template",
+                 "line 2");
 }
 
 TEST(Program, EndsCleanlyOnCtrlC) {
@@ -227,7 +238,7 @@ TEST(Program, ScoresEveryNextToken) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::vector<int32_t> ids = run_weft({"tokenize", kStories, "-p", text, "--json"}).last().at("ids");
   const std::vector<std::string> lines = result.lines();
-  ASSERT_EQ(lines.size(), ids.size());   // one a predicted token, and the summary
+  ASSERT_EQ(lines.size(), ids.size());  // one a predicted token, and the summary
   double sum = 0;
   for (size_t i = 1; i < ids.size(); ++i) {
     const auto row = nlohmann::json::parse(lines[i - 1]);
@@ -243,7 +254,7 @@ TEST(Program, ScoresEveryNextToken) {
   EXPECT_EQ(done.at("event"), "done");
   EXPECT_EQ(done.at("tokens"), ids.size() - 1);
   EXPECT_NEAR(done.at("perplexity"), std::exp(-sum / static_cast<double>(ids.size() - 1)), 1e-6);
-  EXPECT_LT(done.at("perplexity"), 3);   // the model knows its stories
+  EXPECT_LT(done.at("perplexity"), 3);  // the model knows its stories
 }
 
 TEST(Program, ScoresATextLongerThanTheContextInWindowsOnly) {
@@ -267,7 +278,7 @@ TEST(Program, ScoresTheSameWithinAWindowAsAlone) {
   };
   const auto whole = rows({}), windows = rows({"--ctx", "150", "--stride", "50"});
   ASSERT_EQ(whole.size(), windows.size());
-  for (size_t i = 0; i < 149; ++i)   // the first window
+  for (size_t i = 0; i < 149; ++i)  // the first window
     EXPECT_NEAR(nlohmann::json::parse(whole[i]).at("logprob"), nlohmann::json::parse(windows[i]).at("logprob"), 1e-4);
 }
 

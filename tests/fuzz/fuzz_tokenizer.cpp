@@ -20,9 +20,11 @@ using weft::Vocabulary;
 
 std::unique_ptr<TokenizerCore> byte_level(std::string pre) {
   std::vector<std::string> tokens;
-  for (int byte = 0; byte < 256; ++byte) tokens.push_back(weft::byte_level_text(std::string(1, static_cast<char>(byte))));
+  for (int byte = 0; byte < 256; ++byte)
+    tokens.push_back(weft::byte_level_text(std::string(1, static_cast<char>(byte))));
   Vocabulary vocabulary;
-  for (const char* pair : {"a a", "a b", "aa a", "aa aa", "t h", "th e", "\u0120 a", "\u0120 \u0120", "1 2", "\u00e2 \u0102"}) {
+  for (const char* pair :
+       {"a a", "a b", "aa a", "aa aa", "t h", "th e", "\u0120 a", "\u0120 \u0120", "1 2", "\u00e2 \u0102"}) {
     const std::string merge = pair;
     std::string joined = merge;
     joined.erase(joined.find(' '), 1);
@@ -81,7 +83,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   for (const bool special : {false, true}) {
     for (const auto& tokenizer : byte_tokenizers)
-      expect(tokenizer->decode(tokenizer->encode(text, {.add_special = true, .parse_special = special}), false) == text);
+      expect(tokenizer->decode(tokenizer->encode(text, {.add_special = true, .parse_special = special}), false) ==
+             text);
     const std::vector<int32_t> ids = piece_tokenizer->encode(text, {.add_special = false, .parse_special = special});
     const std::string decoded = piece_tokenizer->decode(ids, false);
     // The mark of a space in the text comes back as the space that it stands for.

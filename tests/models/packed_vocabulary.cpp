@@ -40,7 +40,7 @@ VocabularyParts read_packed_vocabulary(const std::string& name) {
   for (int byte = 0; byte < 256; ++byte)
     if (std::find(missing.begin(), missing.end(), byte) == missing.end())
       alphabet.push_back(byte_level_text(std::string(1, static_cast<char>(byte))));
-  std::sort(alphabet.begin(), alphabet.end());   // UTF-8 sorts as its code points
+  std::sort(alphabet.begin(), alphabet.end());  // UTF-8 sorts as its code points
   std::copy(alphabet.begin(), alphabet.end(), parts.tokens.begin() + header.at("first_byte").get<int>());
 
   const size_t width = header.at("width");
@@ -72,7 +72,8 @@ VocabularyParts read_tok512() {
     std::memcpy(&score, data.data() + at, 4);
     std::memcpy(&length, data.data() + at + 4, 4);
     std::string text;
-    for (const char c : data.substr(at + 8, static_cast<size_t>(length))) text += c == ' ' ? "\u2581" : std::string(1, c);
+    for (const char c : data.substr(at + 8, static_cast<size_t>(length)))
+      text += c == ' ' ? "\u2581" : std::string(1, c);
     at += 8 + static_cast<size_t>(length);
     const size_t id = parts.tokens.size();
     constexpr const char* kFirst[] = {"<unk>", "<s>", "</s>"};

@@ -18,8 +18,8 @@ struct VocabularyParts {
   bool add_bos = false, add_space_prefix = false;
 };
 
-VocabularyParts read_packed_vocabulary(const std::string& name);   // "gpt-2", "smollm", "qwen2"
-VocabularyParts read_tok512();                                     // SentencePiece, 512 tokens
+VocabularyParts read_packed_vocabulary(const std::string& name);  // "gpt-2", "smollm", "qwen2"
+VocabularyParts read_tok512();                                    // SentencePiece, 512 tokens
 Vocabulary make_vocabulary(const VocabularyParts& parts);
 
 struct TokenizerVector {

@@ -20,7 +20,9 @@ Json read_json(const std::string& name) {
   return Json::parse(file);
 }
 
-std::string render(std::string_view source, const std::string& context = "{}") { return ChatTemplate(source).render(context); }
+std::string render(std::string_view source, const std::string& context = "{}") {
+  return ChatTemplate(source).render(context);
+}
 
 std::string error_of(std::string_view source, const std::string& context = "{}") {
   try {
@@ -38,7 +40,8 @@ TEST(ChatTemplate, RendersTheModelsOwnTemplatesByteForByte) {
     Json context = data.at("contexts").at(item.at("context").get<std::string>());
     for (const char* key : {"add_generation_prompt", "bos_token", "eos_token"}) context[key] = item.at(key);
     const std::string name = item.at("template_name");
-    EXPECT_EQ(render(data.at("templates").at(name).get<std::string>(), context.dump()), item.at("rendered").get<std::string>())
+    EXPECT_EQ(render(data.at("templates").at(name).get<std::string>(), context.dump()),
+              item.at("rendered").get<std::string>())
         << name << " with " << item.at("context");
     ++count;
   }
@@ -49,12 +52,13 @@ TEST(ChatTemplate, RendersTheModelsOwnTemplatesByteForByte) {
 TEST(ChatTemplate, RendersSnippetsAsJinjaDoes) {
   const Json data = read_json("snippets.json");
   const jinja::Value context = jinja::from_json(data.at("context").dump());
-  const jinja::RenderOptions options{.now = 1721995200};   // 26 July 2024, noon in UTC
+  const jinja::RenderOptions options{.now = 1721995200};  // 26 July 2024, noon in UTC
   for (const Json& item : data.at("cases")) {
     const std::string source = item.at("template");
     try {
       const std::string rendered = jinja::render(jinja::parse(source), context, options);
-      EXPECT_TRUE(item.contains("rendered")) << source << "\n renders " << rendered << "\n but Jinja says " << item.dump();
+      EXPECT_TRUE(item.contains("rendered"))
+          << source << "\n renders " << rendered << "\n but Jinja says " << item.dump();
       if (item.contains("rendered")) {
         EXPECT_EQ(rendered, item.at("rendered").get<std::string>()) << source;
       }
@@ -80,7 +84,8 @@ TEST(ChatTemplate, RefusesWhatItDoesNotSupportWithItsLine) {
       {"{{ {1: 2} }}", "only strings are"},
       {"{{ map }}{{ 'x' | map('nope') }}", "filter 'nope' is not supported"},
   };
-  for (const auto& [source, message] : cases) EXPECT_NE(error_of(source).find(message), std::string::npos) << error_of(source);
+  for (const auto& [source, message] : cases)
+    EXPECT_NE(error_of(source).find(message), std::string::npos) << error_of(source);
 }
 
 TEST(ChatTemplate, NamesTheLineOfASyntaxError) {
@@ -102,7 +107,8 @@ TEST(ChatTemplate, NamesTheLineOfASyntaxError) {
       {"{{ f(a=1, 2) }}", "positional argument follows"},
       {"{% macro f(a=1, b) %}{% endmacro %}", "without a default"},
   };
-  for (const auto& [source, message] : cases) EXPECT_NE(error_of(source).find(message), std::string::npos) << error_of(source);
+  for (const auto& [source, message] : cases)
+    EXPECT_NE(error_of(source).find(message), std::string::npos) << error_of(source);
 }
 
 TEST(ChatTemplate, HandsOnTheMessageOfRaiseException) {
@@ -126,7 +132,8 @@ TEST(ChatTemplate, EndsHostileTemplatesWithinBounds) {
       "{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
       "{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
       "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
-      "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l == ns.l }}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l == ns.l "
+      "}}",
       "{% set ns = namespace(l=[1]) %}{% for i in range(100000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
       "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns.x }}",
       "{% set ns = namespace() %}{% set x = [ns] %}",
@@ -139,7 +146,11 @@ TEST(ChatTemplate, EndsHostileTemplatesWithinBounds) {
       "{{ 9223372036854775807 + 1 }}",
       "{{ 3 ** 1000000000 }}",
       "{{ strftime_now('%Y' * 1000) }}",
-      deep_brackets, deep_ifs, long_sum + " }}", long_chain + " }}", long_not + "1 }}",
+      deep_brackets,
+      deep_ifs,
+      long_sum + " }}",
+      long_chain + " }}",
+      long_not + "1 }}",
   };
   for (const std::string& source : cases) {
     const auto begin = std::chrono::steady_clock::now();
@@ -155,7 +166,8 @@ TEST(ChatTemplate, RefusesAContextThatIsNoObject) {
   std::string many = "{";
   for (int i = 0; i < 2000; ++i) many += (i > 0 ? ", \"" : "\"") + std::to_string(i) + "\": 1";
   many += "}";
-  for (const std::string& context : {std::string(""), std::string("[]"), std::string("{"), std::string("1"), std::string("{\"a\": \"\xff\"}"), deep, many}) {
+  for (const std::string& context : {std::string(""), std::string("[]"), std::string("{"), std::string("1"),
+                                     std::string("{\"a\": \"\xff\"}"), deep, many}) {
     try {
       render("x", context);
       ADD_FAILURE() << context.substr(0, 40);

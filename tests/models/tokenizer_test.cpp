@@ -156,7 +156,8 @@ TEST(Tokenizer, CutsAtBytesThatAreNotUtf8) {
 TEST(Tokenizer, TakesAMegabyteOfOneWordWithoutQuadraticWork) {
   const auto gpt2 = make_packed("gpt-2");
   const auto spm = make_tok512();
-  for (const std::string& unit : {std::string("a"), std::string("ab"), std::string(" "), std::string("\n"), std::string("!?")}) {
+  for (const std::string& unit :
+       {std::string("a"), std::string("ab"), std::string(" "), std::string("\n"), std::string("!?")}) {
     std::string text;
     while (text.size() < (size_t{1} << 20)) text += unit;
     const auto begin = std::chrono::steady_clock::now();
@@ -211,7 +212,7 @@ TEST(Tokenizer, KnowsWhatEndsAGeneration) {
 
 TEST(Tokenizer, TakesTheUnknownTokenForAByteWithoutOne) {
   auto parts = byte_parts({{"<unk>", 2}});
-  parts.tokens['!'] = "<gone>";   // "!" has no token
+  parts.tokens['!'] = "<gone>";  // "!" has no token
   parts.unknown = 256;
   EXPECT_EQ(TokenizerCore(make_vocabulary(parts)).encode("a!b", kPlain), (std::vector<int32_t>{'a', 256, 'b'}));
   parts.unknown = -1;
@@ -220,7 +221,7 @@ TEST(Tokenizer, TakesTheUnknownTokenForAByteWithoutOne) {
 
 TEST(Tokenizer, CutsWhiteSpaceAsUnicodeDefinesIt) {
   std::vector<std::string_view> words;
-  Pretokenizer("gpt-2").split("a\u3000b\u180ec", words);   // U+180E is no white space
+  Pretokenizer("gpt-2").split("a\u3000b\u180ec", words);  // U+180E is no white space
   EXPECT_EQ(words, (std::vector<std::string_view>{"a", "\u3000", "b", "\u180e", "c"}));
 }
 
@@ -243,7 +244,8 @@ TEST(Tokenizer, RefusesAnUnknownPretokenizerAndNamesTheKnown) {
 
 TEST(Tokenizer, RefusesMergesThatNameNoTokens) {
   for (const char* merge : {"a", "", " ", "a ", "a zz", "zz a", "a b"})
-    EXPECT_EQ(code_of([&] { TokenizerCore(make_vocabulary(byte_parts({}, {merge}))); }), ErrorCode::invalid_file) << merge;
+    EXPECT_EQ(code_of([&] { TokenizerCore(make_vocabulary(byte_parts({}, {merge}))); }), ErrorCode::invalid_file)
+        << merge;
 }
 
 TEST(Tokenizer, RefusesScoresThatAreNotOneFiniteNumberAToken) {

@@ -16,9 +16,9 @@ inline constexpr int kMaxTileClasses = 3;
 
 // One query token. `pos` is its position among the keys: kv_len - qo_len + index (bottom-right).
 struct PlanRow {
-  int q_row;      // row of q and o
+  int q_row;  // row of q and o
   int request;
-  int idx;        // index within its request
+  int idx;  // index within its request
   int pos;
 };
 
@@ -35,18 +35,18 @@ struct PageList {
 };
 
 struct Unit {
-  int row_begin, row_end;              // into rows
+  int row_begin, row_end;  // into rows
   int kv_head_begin, kv_head_end;
   int page_list;
   int level;
   int tile_class;
-  int merge_begin, merge_end;          // merge groups that its partials belong to; empty: written directly
+  int merge_begin, merge_end;  // merge groups that its partials belong to; empty: written directly
 };
 
 struct WorkItem {
   int unit;
-  int kv_begin, kv_end;                // tokens of the unit's page list; kv_end may be kOpenEnd
-  int partial;                         // -1: writes the output itself, else its partial's index
+  int kv_begin, kv_end;  // tokens of the unit's page list; kv_end may be kOpenEnd
+  int partial;           // -1: writes the output itself, else its partial's index
 };
 
 // Partial p holds, for each of its unit's rows x query heads (row-major: row, then query head from
@@ -62,13 +62,13 @@ struct Partial {
 struct MergeGroup {
   int row_begin, row_end;
   int kv_head_begin, kv_head_end;
-  int source_begin, source_end;        // into merge sources, in plan order
+  int source_begin, source_end;  // into merge sources, in plan order
   int expected;
-  int counter;                         // index into counters
+  int counter;  // index into counters
 };
 struct MergeSource {
   int partial;
-  int row_offset;                      // the group's first row within the partial's unit
+  int row_offset;  // the group's first row within the partial's unit
 };
 
 // Interval bounds, resolved: position = (q_pos ? row pos : 0) + (kv_len ? kv_len : 0) + constant.
@@ -82,37 +82,37 @@ struct ResolvedInterval {
 };
 
 struct Section {
-  long long offset;                    // bytes from the header
-  long long count;                     // elements in use
+  long long offset;  // bytes from the header
+  long long count;   // elements in use
 };
 
 struct PlanHeader {
   unsigned long long magic;
-  unsigned long long signature;        // kernels with this signature may run the plan
+  unsigned long long signature;  // kernels with this signature may run the plan
   long long total_bytes;
   int num_workers, num_requests, num_qo_heads, num_kv_heads;
-  int head_dim_vo, page_size;          // page_size 0: ragged or padded
-  int num_intervals;                   // 0: every key
+  int head_dim_vo, page_size;  // page_size 0: ragged or padded
+  int num_intervals;           // 0: every key
   int fixed_split_size;
-  long long num_rows_q;                // rows of q
-  long long num_pool_pages;            // paged: extent of the pool; else of the token axis
+  long long num_rows_q;      // rows of q
+  long long num_pool_pages;  // paged: extent of the pool; else of the token axis
   ResolvedInterval intervals[2];
   // Written by the planner, copied by upload:
-  Section worker_indptr;               // int [workers + 1] into items
-  Section items;                       // WorkItem
-  Section units;                       // Unit
-  Section rows;                        // PlanRow
-  Section page_lists;                  // PageList
-  Section partials;                    // Partial
-  Section merge_groups;                // MergeGroup
-  Section merge_sources;               // MergeSource
-  Section qo_len;                      // int [requests]
-  Section kv_len;                      // int [requests], current lengths
-  Section page_indices;                // int
+  Section worker_indptr;  // int [workers + 1] into items
+  Section items;          // WorkItem
+  Section units;          // Unit
+  Section rows;           // PlanRow
+  Section page_lists;     // PageList
+  Section partials;       // Partial
+  Section merge_groups;   // MergeGroup
+  Section merge_sources;  // MergeSource
+  Section qo_len;         // int [requests]
+  Section kv_len;         // int [requests], current lengths
+  Section page_indices;   // int
   // Owned by the kernel: zero after upload and after every run.
-  Section counters;                    // int, one per merge group
+  Section counters;  // int, one per merge group
   // Owned by the kernel: never initialised.
-  Section partial_data;                // float
+  Section partial_data;  // float
 };
 
 }  // namespace weft::attention

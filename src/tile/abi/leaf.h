@@ -41,9 +41,9 @@ struct ScoreTile {
   long long ld;                // row stride of scores, in elements
   unsigned short* probs_bf16;  // out (bf16 leaf): the same, rounded
   long long ld_bf16;
-  float* m;                    // [num_rows] running maximum of the logits, natural; -inf before the first tile
-  float* l;                    // [num_rows] running sum of exp(logit - m)
-  float* alpha;                // [num_rows] out: factor for what was accumulated before; 1 without softmax
+  float* m;      // [num_rows] running maximum of the logits, natural; -inf before the first tile
+  float* l;      // [num_rows] running sum of exp(logit - m)
+  float* alpha;  // [num_rows] out: factor for what was accumulated before; 1 without softmax
 };
 
 struct VectorRow {
@@ -68,8 +68,8 @@ using VectorFn = void (*)(const VectorTile*);
 struct Leaf {
   int version;
   int use_softmax;
-  int has_predicate;           // the variant or the mask hides keys inside its intervals
-  ScoreFn score;               // compute fp32: probabilities into scores; compute bf16: into probs_bf16
+  int has_predicate;  // the variant or the mask hides keys inside its intervals
+  ScoreFn score;      // compute fp32: probabilities into scores; compute bf16: into probs_bf16
   VectorFn query, key, value, output;
 };
 
