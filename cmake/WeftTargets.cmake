@@ -59,6 +59,24 @@ if(WEFT_SANITIZE)
   list(APPEND WEFT_KERNEL_FLAGS -fno-sanitize=undefined)
 endif()
 
+# What this machine cannot run, no sanitizer needs to watch.
+set(WEFT_UNWATCHED_ISAS)
+if(WEFT_SANITIZE)
+  file(STRINGS /proc/cpuinfo cpu_flags REGEX "^flags" LIMIT_COUNT 1)
+  if(NOT cpu_flags MATCHES "avx512_vnni")
+    list(APPEND WEFT_UNWATCHED_ISAS avx512)
+  endif()
+  if(NOT cpu_flags MATCHES "avx512_bf16")
+    list(APPEND WEFT_UNWATCHED_ISAS avx512_bf16)
+  endif()
+endif()
+foreach(isa ${WEFT_ISAS})
+  set(WEFT_KERNEL_FLAGS_${isa} ${WEFT_FLAGS_${isa}} ${WEFT_KERNEL_FLAGS})
+  if(isa IN_LIST WEFT_UNWATCHED_ISAS)
+    list(APPEND WEFT_KERNEL_FLAGS_${isa} -fno-sanitize=all)
+  endif()
+endforeach()
+
 # weft_isa_sources(OUT file.cpp): the same source once per ISA, with WEFT_ISA_NAME=<isa> defined and its flags.
 # Such a source must not define inline functions of std headers: it includes none but the tile vocabulary.
 function(weft_isa_sources out file)
@@ -69,7 +87,7 @@ function(weft_isa_sources out file)
     file(WRITE ${copy}.in "#include \"${CMAKE_CURRENT_SOURCE_DIR}/${file}\"\n")
     configure_file(${copy}.in ${copy} COPYONLY)
     set_source_files_properties(${copy} PROPERTIES
-      COMPILE_OPTIONS "${WEFT_FLAGS_${isa}};${WEFT_KERNEL_FLAGS}"
+      COMPILE_OPTIONS "${WEFT_KERNEL_FLAGS_${isa}}"
       COMPILE_DEFINITIONS "WEFT_ISA_NAME=${isa};WEFT_ISA_${isa}=1")
     list(APPEND result ${copy})
   endforeach()

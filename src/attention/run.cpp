@@ -1,8 +1,10 @@
 // run: every check of tensors against the plan in the workspace, then the plan's items on the workers.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
 #include <new>
+#include <string_view>
 
 #include "attention/kernel.h"
 #include "base/check.h"
@@ -149,6 +151,30 @@ cpu::RowsView rows_view(const TensorView& t) {
   return {static_cast<char*>(t.data()), t.stride(0) * bytes, t.stride(1) * bytes, element_of(t.dtype())};
 }
 
+// The kernel follows mask_indptr without looking: a custom mask must hold every row of every request of the plan.
+void check_custom_mask(const AttentionSpec& spec, const PlanHeader& plan, const std::vector<TensorArg>& tensors) {
+  if (spec.mask != Mask::custom && spec.mask != Mask::custom_packed) return;
+  const auto named = [&](std::string_view name) -> const TensorView& {
+    return std::find_if(tensors.begin(), tensors.end(), [&](const TensorArg& arg) { return arg.name == name; })->value;
+  };
+  const TensorView &mask = named("mask"), &indptr = named("mask_indptr");
+  check(indptr.shape(0) >= plan.num_requests, ErrorCode::invalid_shape,
+        "mask_indptr: has {} entries for {} requests; one a request is needed, and one behind", indptr.shape(0),
+        plan.num_requests);
+  const int* qo_len = section<int>(&plan, plan.qo_len);
+  const int* kv_len = section<int>(&plan, plan.kv_len);
+  for (int r = 0; r < plan.num_requests; ++r) {
+    const int64_t elements = int64_t{qo_len[r]} * kv_len[r];
+    if (elements == 0) continue;
+    const int64_t begin = indptr.as<int64_t>()[r];
+    const int64_t size = spec.mask == Mask::custom ? elements : (elements + 7) / 8 + 4;  // words are read
+    check(begin >= 0 && begin <= mask.shape(0) && size <= mask.shape(0) - begin, ErrorCode::invalid_shape,
+          "mask: request {} needs {} bytes from mask_indptr[{}] = {} on (qo_len {} x kv_len {}{}), but the mask has {}",
+          r, size, r, begin, qo_len[r], kv_len[r], spec.mask == Mask::custom ? "" : ", as bits, and 4 of padding",
+          mask.shape(0));
+  }
+}
+
 // ---------------------------------------------------------------- work
 
 // One worker's queue: every item, and every merge group whose last item it finished.
@@ -206,6 +232,7 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   }
   const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
   const std::vector<abi::Slot> params = pack_params(spec, sm_scale, tensors.scalars, tensors.tensors);
+  check_custom_mask(spec, plan, tensors.tensors);
 
   int mask_error = 0;
   AttendArgs args = {};

@@ -132,6 +132,23 @@ TEST_F(RunRefusal, WorkspaceWithoutThisKernelsPlan) {
   expect_refusal(ErrorCode::invalid_argument, "build", [&] { AttentionKernel().plan({}); });
 }
 
+TEST_F(RunRefusal, CustomMasksThatEndBeforeTheirRows) {
+  for (const Mask mask : {Mask::custom, Mask::custom_packed}) {
+    Case c = make_case();
+    c.mask = mask;
+    Problem problem(c);
+    const AttentionKernel kernel = build(problem.spec(), Device::cpu());
+    const Plan plan = kernel.plan(problem.input(1));
+    Workspace workspace(Device::cpu(), plan.workspace_bytes());
+    for (const std::string name : {"mask", "mask_indptr"}) {
+      AttentionTensors t = problem.tensors();
+      for (TensorArg& arg : t.tensors)
+        if (arg.name == name) arg.value = arg.value.slice(0, 0, name == "mask" ? arg.value.shape(0) - 1 : 1);
+      expect_refusal(ErrorCode::invalid_shape, name, [&] { kernel.run(plan, t, workspace); });
+    }
+  }
+}
+
 TEST_F(RunRefusal, LseWithoutSoftmax) {
   Case c = make_case();
   c.variant = variants::sigmoid();
