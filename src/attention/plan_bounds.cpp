@@ -99,6 +99,10 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
   room.items = room.units + cuts;
   room.merge_groups = std::min(room.units, cuts);
   room.partials = room.merge_sources = std::min(2 * cuts, room.units + cuts);
+  // Before the bytes of partials, which these limits keep within 64 bits.
+  check(room.items <= kMaxInt && room.partials <= kMaxInt, ErrorCode::invalid_argument,
+        "bounds: plans of {} items and {} partials would be allowed; lower max_rows or max_kv_len", room.items,
+        room.partials);
   int64_t largest_partial = 0;
   for (const TileClass& tile_class : traits.classes) {
     const int64_t tokens = std::min<int64_t>(b.max_rows, tile_tokens(tile_class, group));
@@ -113,9 +117,6 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
         room.partial_floats, chunks * b.max_rows * b.num_qo_heads * (traits.head_dim_vo + 1) + room.partials * 15);
     room.partial_floats = ceil_div(room.partial_floats, 16) * 16;
   }
-  check(room.items <= kMaxInt && room.partials <= kMaxInt, ErrorCode::invalid_argument,
-        "bounds: plans of {} items and {} partials would be allowed; lower max_rows or max_kv_len", room.items,
-        room.partials);
   return room;
 }
 

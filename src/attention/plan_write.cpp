@@ -80,10 +80,11 @@ void write_units(const Problem& p, const Draft& draft, Plan::Impl& impl, char* b
       const int partial = unit.parts > 1 ? groups[written.merge_begin].source_begin + item.part : -1;
       items[i] = {item.unit, item.kv_begin, open ? kOpenEnd : item.kv_end, partial};
       load += unit.parts == 1 ? unit.cost : item_cost(tile, unit, item.kv_begin, item.kv_end);
-      // Shorter lengths must not end before the last part begins.
+      // Shorter lengths must leave the last of several parts a key.
       if (item.part == unit.parts - 1) {
         Plan::Impl::Reach& reach = impl.reach[tile.request];
-        reach.min_kv_len = std::max(reach.min_kv_len, open ? item.kv_begin : item.kv_end);
+        const int least = open ? item.kv_begin + (unit.parts > 1 ? 1 : 0) : item.kv_end;
+        reach.min_kv_len = std::max(reach.min_kv_len, least);
       }
     }
     impl.makespan = std::max(impl.makespan, load);
