@@ -16,23 +16,11 @@ using reference::Hooks;
 using reference::Score;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-double number(const TensorView& t, int64_t offset) {
-  if (t.dtype() == DType::fp32) return static_cast<double>(t.as<const float>()[offset]);
-  const uint16_t bits = t.as<const uint16_t>()[offset];
-  if (t.dtype() == DType::bf16) return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
-  check(t.dtype() == DType::fp16, ErrorCode::invalid_dtype, "the reference reads fp32, fp16 and bf16, not {}",
-        to_string(t.dtype()));
-  const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
-  const double sign = (bits & 0x8000) != 0 ? -1 : 1;
-  if (exponent == 31) return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * kInfinity;
-  return exponent == 0 ? sign * std::ldexp(mantissa, -24) : sign * std::ldexp(1024 + mantissa, exponent - 25);
-}
-
 Vector vector_at(const TensorView& t, int64_t i, int64_t j, int64_t k) {  // rank 3: (i, j); rank 4: (i, j, k)
   const bool rank4 = t.rank() == 4;
   const int64_t start = i * t.stride(0) + j * t.stride(1) + (rank4 ? k * t.stride(2) : 0);
   Vector v(static_cast<size_t>(t.shape(t.rank() - 1)));
-  for (size_t d = 0; d < v.size(); ++d) v[d] = number(t, start + static_cast<int64_t>(d) * t.stride(t.rank() - 1));
+  for (size_t d = 0; d < v.size(); ++d) v[d] = element(t, start + static_cast<int64_t>(d) * t.stride(t.rank() - 1));
   return v;
 }
 
@@ -136,9 +124,24 @@ RowState attend_row(const Hooks& hooks, const Vector& q, const std::vector<Vecto
 
 }  // namespace
 
-ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& in, const AttentionTensors& tensors) {
+double element(const TensorView& t, int64_t offset) {
+  if (t.dtype() == DType::fp32) return static_cast<double>(t.as<const float>()[offset]);
+  const uint16_t bits = t.as<const uint16_t>()[offset];
+  if (t.dtype() == DType::bf16) return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
+  check(t.dtype() == DType::fp16, ErrorCode::invalid_dtype, "the reference reads fp32, fp16 and bf16, not {}",
+        to_string(t.dtype()));
+  const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
+  const double sign = (bits & 0x8000) != 0 ? -1 : 1;
+  if (exponent == 31) return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * kInfinity;
+  return exponent == 0 ? sign * std::ldexp(mantissa, -24) : sign * std::ldexp(1024 + mantissa, exponent - 25);
+}
+
+ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& in, const AttentionTensors& tensors,
+                                    const ReferencePart& part) {
   check(in.levels.empty(), ErrorCode::unsupported, "the reference takes one level");
-  const Hooks hooks = reference::hooks(spec, in, tensors);
+  Hooks hooks = reference::hooks(spec, in, tensors);
+  if (part.partial) hooks.output = {};
+  hooks.visible.push_back([&](const Score& c) { return c.kv_pos >= part.key_begin && c.kv_pos < part.key_end; });
   const size_t dim = static_cast<size_t>(spec.head_dim_vo);
   const double sm_scale = tensors.sm_scale ? static_cast<double>(*tensors.sm_scale) : 1 / std::sqrt(spec.head_dim_qk);
   const size_t rows = static_cast<size_t>(in.qo_indptr.back()) * static_cast<size_t>(in.num_qo_heads);
@@ -149,13 +152,15 @@ ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& 
     for (int kv_head = 0; kv_head < in.num_kv_heads; ++kv_head) {
       const int first = in.qo_indptr[static_cast<size_t>(r)], kv_len = length(spec, in, r);
       const int qo_len = in.qo_indptr[static_cast<size_t>(r) + 1] - first;
+      if (first >= part.row_end || first + qo_len <= part.row_begin) continue;
       std::vector<Vector> keys, values;
       for (int t = 0; t < kv_len; ++t) {
         const abi::VectorRow row{r, t, t, kv_head};
         keys.push_back(transformed(hooks.key, row, kv_vector(spec, in, tensors.kv.k, r, t, kv_head)));
         values.push_back(transformed(hooks.value, row, kv_vector(spec, in, tensors.kv.v, r, t, kv_head)));
       }
-      for (int i = 0; i < qo_len; ++i)
+      for (int i = 0; i < qo_len; ++i) {
+        if (first + i < part.row_begin || first + i >= part.row_end) continue;
         for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
           const abi::VectorRow row{r, i, kv_len - qo_len + i, head};
           const Vector q = transformed(hooks.query, row, vector_at(tensors.q, first + i, head, 0));
@@ -169,6 +174,7 @@ ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& 
                     result.scale.begin() + static_cast<std::ptrdiff_t>(at * dim));
           if (hooks.use_softmax) result.lse[at] = state.lse;
         }
+      }
     }
   return result;
 }

@@ -2,6 +2,8 @@
 // arguments of plan and run. A variant's functors run in it as scalar double code (compiled from the same text).
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "weft/attention.h"
@@ -21,9 +23,19 @@ struct ReferenceResult {
   std::vector<double> scale;
 };
 
+// What of a call is computed; by default all of it.
+struct ReferencePart {
+  int64_t row_begin = 0, row_end = std::numeric_limits<int64_t>::max();  // rows of q; the others stay 0
+  int key_begin = 0, key_end = std::numeric_limits<int>::max();          // positions
+  bool partial = false;                                                  // a state to be merged: no output transform
+};
+
 // plan_input gives lengths and pages, tensors the data (CPU, any dtype a spec allows).
 ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& plan_input,
-                                    const AttentionTensors& tensors);
+                                    const AttentionTensors& tensors, const ReferencePart& part = {});
+
+// The element `offset` elements from a tensor's first, of any type that a spec allows.
+double element(const TensorView& tensor, int64_t offset);
 
 // |o - o*| <= u |o*| + C * scale: u the unit roundoff of o's type, C of the compute type and kv_len
 // (docs/numerics.md).

@@ -7,6 +7,8 @@
 #include <string_view>
 
 #include "attention/kernel.h"
+#include "attention/record.h"
+#include "attention/trace.h"
 #include "base/check.h"
 
 namespace weft {
@@ -178,7 +180,8 @@ void check_custom_mask(const AttentionSpec& spec, const PlanHeader& plan, const 
 // ---------------------------------------------------------------- work
 
 // One worker's queue: every item, and every merge group whose last item it finished.
-void run_queue(const AttendArgs& args, const cpu::CoreTable& core, const WorkItem* items, int begin, int end) {
+void run_queue(const AttendArgs& args, const cpu::CoreTable& core, const WorkItem* items, int begin, int end,
+               Trace::Lane lane) {
   const void* base = args.plan;
   const Unit* units = section<Unit>(base, args.plan->units);
   const MergeGroup* groups = section<MergeGroup>(base, args.plan->merge_groups);
@@ -186,14 +189,18 @@ void run_queue(const AttendArgs& args, const cpu::CoreTable& core, const WorkIte
   for (int i = begin; i < end; ++i) {
     const WorkItem& item = items[i];
     const Unit& unit = units[item.unit];
+    lane.begin();
     core.attend(args, item, scratch.reserve(core.attend_scratch(args, unit)));
+    lane.end_item(i);
     if (item.partial < 0) continue;
     for (int g = unit.merge_begin; g < unit.merge_end; ++g) {
       const MergeGroup& group = groups[g];
       int& counter = counters[group.counter];
       // Release: this item's partial is seen by whoever merges. Acquire: the last one sees all of them.
       if (__atomic_add_fetch(&counter, 1, __ATOMIC_ACQ_REL) != group.expected) continue;
+      lane.begin();
       core.merge(args, group, scratch.reserve(core.merge_scratch(args, group.kv_head_end - group.kv_head_begin)));
+      lane.end_merge(g);
       __atomic_store_n(&counter, 0, __ATOMIC_RELAXED);
     }
   }
@@ -234,6 +241,8 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   const std::vector<abi::Slot> params = pack_params(spec, sm_scale, tensors.scalars, tensors.tensors);
   check_custom_mask(spec, plan, tensors.tensors);
 
+  const std::string recorded = record_call(*impl_, workspace, tensors, sm_scale);
+
   int mask_error = 0;
   AttendArgs args = {};
   args.plan = &plan;
@@ -266,16 +275,18 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   const WorkItem* items = section<WorkItem>(&plan, plan.items);
   WorkerTeam& team = stream.team();
   const int num_threads = team.num_workers();
+  Trace* trace = Trace::instance();
   try {
     team.run([&](int thread) {
       for (int w = thread; w < plan.num_workers; w += num_threads)
-        run_queue(args, core, items, indptr[w], indptr[w + 1]);
+        run_queue(args, core, items, indptr[w], indptr[w + 1], {trace, plan, w});
     });
   } catch (...) {
     // Out of memory: the workspace must still be fit for the next run.
     std::memset(section<int>(&plan, plan.counters), 0, static_cast<size_t>(plan.counters.count) * sizeof(int));
     throw;
   }
+  if (!recorded.empty()) record_result(recorded, tensors);
   ensure(mask_error == 0, "WEFT_CHECK: a tile's class disagrees with its rows' intervals");
 }
 

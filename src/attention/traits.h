@@ -39,6 +39,9 @@ class Planner {
  public:
   static Plan plan(const KernelTraits& traits, const PlanInput& input);
   static size_t workspace_bytes(const KernelTraits& traits, const PlanBounds& bounds);
+  // A plan from the bytes that a workspace held up to its counters. covers and update do not go on from it. Throws
+  // Error(invalid_file | plan_mismatch).
+  static Plan restore(const KernelTraits& traits, std::span<const char> bytes);
 };
 
 // Bytes that are not zeroed on allocation: the planner writes each of them once.

@@ -14,6 +14,8 @@ constexpr Variable kVariables[] = {
     {"WEFT_CACHE_DIR", "an absolute path", "folder of the kernel cache; default: weft/ in the user's cache folder"},
     {"WEFT_CXX", "a C++ compiler, or none", "compiles attention variants; default: g++, c++ or clang++ on PATH"},
     {"WEFT_CHECK", "0|1", "evaluates every mask everywhere, so that no tile skips one by accident"},
+    {"WEFT_RECORD", "a folder", "writes what every attention call is given and gives, for weft replay"},
+    {"WEFT_TRACE", "a file", "writes when each work item began and ended, for Perfetto or chrome://tracing"},
     {"WEFT_LOG", "error|warn|info|debug", "what is logged; default: warn"},
 };
 
@@ -60,6 +62,9 @@ bool check_masks() {
   if (*value == "1") return true;
   refuse("WEFT_CHECK", *value);
 }
+
+std::optional<std::string> record_dir() { return get("WEFT_RECORD"); }
+std::optional<std::string> trace_file() { return get("WEFT_TRACE"); }
 
 int log_level() {
   const auto value = get("WEFT_LOG");

@@ -16,12 +16,14 @@ struct Variable {
 };
 std::span<const Variable> variables();
 
-std::optional<std::string> isa();        // WEFT_ISA
-std::optional<int> num_threads();        // WEFT_NUM_THREADS, 1..1024
-std::optional<std::string> cache_dir();  // WEFT_CACHE_DIR, an absolute path
-std::optional<std::string> compiler();   // WEFT_CXX: the C++ compiler of variants; "none" switches it off
-bool check_masks();                      // WEFT_CHECK=1: every mask is evaluated everywhere
-int log_level();                         // WEFT_LOG=error|warn|info|debug: 0..3, default warn
+std::optional<std::string> isa();         // WEFT_ISA
+std::optional<int> num_threads();         // WEFT_NUM_THREADS, 1..1024
+std::optional<std::string> cache_dir();   // WEFT_CACHE_DIR, an absolute path
+std::optional<std::string> compiler();    // WEFT_CXX: the C++ compiler of variants; "none" switches it off
+bool check_masks();                       // WEFT_CHECK=1: every mask is evaluated everywhere
+std::optional<std::string> record_dir();  // WEFT_RECORD
+std::optional<std::string> trace_file();  // WEFT_TRACE
+int log_level();                          // WEFT_LOG=error|warn|info|debug: 0..3, default warn
 
 // Variables that belong to the system. A relative folder is ignored, as the XDG specification asks.
 std::optional<std::string> user_cache_dir();  // XDG_CACHE_HOME, or .cache in HOME

@@ -49,6 +49,7 @@ int run_program(int argc, char** argv) {
   add_eval(app, context);
   add_tokenize(app, context);
   add_plan(app, context);
+  add_replay(app, context);
   add_jit(app, context);
   add_bench(app, context);
   add_doctor(app, context);

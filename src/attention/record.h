@@ -1,0 +1,30 @@
+// WEFT_RECORD=DIR: every run leaves a folder with all that it was given and what it made of it.
+//
+//   DIR/PID-N/call.json    spec, scalars, and type and shape of every tensor
+//             plan.bin     the plan as it lay in the workspace
+//             q.bin k.bin v.bin tensor.NAME.bin    row-major, as numpy.fromfile reads them
+//             o.bin lse.bin                        once the run has ended
+//
+// The folder appears whole before the run starts, so that a run which ends the process is recorded too.
+// `weft replay` runs it again (src/cli/recorded_call.h reads it).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "attention/kernel.h"
+
+namespace weft {
+
+// Names in call.json, by enumerator.
+inline constexpr std::string_view kKvFormNames[] = {"padded", "ragged", "paged", "block_sparse", "latent"};
+inline constexpr std::string_view kLayoutNames[] = {"nhd", "hnd"};
+inline constexpr std::string_view kMaskNames[] = {"none", "causal", "custom", "custom_packed"};
+inline constexpr std::string_view kScalarKindNames[] = {"real", "integer"};
+
+// The new folder, or nothing where WEFT_RECORD is not set. Throws Error(io_error), and then leaves no folder.
+std::string record_call(const AttentionKernel::Impl& kernel, const Workspace& workspace,
+                        const AttentionTensors& tensors, float sm_scale);
+void record_result(const std::string& folder, const AttentionTensors& tensors);
+
+}  // namespace weft

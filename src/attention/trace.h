@@ -1,0 +1,65 @@
+// WEFT_TRACE=FILE: when each work item and merge began and ended, one lane a worker, in the format that Perfetto and
+// chrome://tracing read. The file is whole after every run.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "attention/kernels/abi.h"
+
+namespace weft::attention {
+
+class Trace {
+ public:
+  // Null unless WEFT_TRACE is set. Throws Error(io_error) when the file cannot be written.
+  static Trace* instance();
+  explicit Trace(const std::string& path);
+
+  // What one worker did in one run.
+  class Lane {
+   public:
+    Lane(Trace* trace, const PlanHeader& plan, int worker) : trace_(trace), plan_(plan), worker_(worker) {}
+    ~Lane();
+    Lane(const Lane&) = delete;
+    Lane& operator=(const Lane&) = delete;
+    void begin() {
+      if (trace_) begin_ = now();
+    }
+    void end_item(int item) { end({begin_, 0, item, -1}); }
+    void end_merge(int group) { end({begin_, 0, -1, group}); }
+
+   private:
+    friend class Trace;
+    struct Span {
+      int64_t begin, end;  // ns
+      int item, group;     // the other is -1
+    };
+    static int64_t now();
+    void end(Span span);
+
+    Trace* trace_;
+    const PlanHeader& plan_;
+    int worker_;
+    int64_t begin_ = 0;
+    std::vector<Span> spans_;
+  };
+
+ private:
+  void write(const Lane& lane) noexcept;
+
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::mutex mutex_;
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;
+  int64_t start_ = 0;
+  bool first_ = true, failed_ = false;
+};
+
+}  // namespace weft::attention

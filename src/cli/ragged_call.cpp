@@ -1,0 +1,116 @@
+#include "cli/ragged_call.h"
+
+#include <cstring>
+
+#include "base/check.h"
+
+namespace weft::cli {
+namespace {
+
+using namespace attention;
+
+// The tokens [first_pos, first_pos + len) of a page list.
+int length_of(const PageList& list, const int* kv_len) {
+  return list.len >= 0 ? list.len : kv_len[list.request] - list.first_pos;
+}
+
+// Copies one request's part of a page list to `to`, [tokens][heads][dim] from the request's first token on.
+class Gather {
+ public:
+  Gather(const AttentionSpec& spec, const PlanHeader& plan, const TensorView& cache)
+      : spec_(spec),
+        plan_(plan),
+        cache_(cache),
+        token_axis_((ragged() ? 0 : 1) + (nhd() ? 0 : 1)),
+        head_axis_((ragged() ? 0 : 1) + (nhd() ? 1 : 0)) {}
+
+  void operator()(const PageList& list, int len, char* to) const {
+    const int64_t row_bytes = cache_.shape(cache_.rank() - 1) * bits_of(cache_.dtype()) / 8;
+    for (int t = 0; t < len; ++t)
+      for (int64_t head = 0; head < plan_.num_kv_heads; ++head)
+        std::memcpy(to + ((list.first_pos + t) * plan_.num_kv_heads + head) * row_bytes, row(list, t, head),
+                    static_cast<size_t>(row_bytes));
+  }
+
+ private:
+  bool ragged() const { return spec_.kv_form == KvForm::ragged; }
+  bool nhd() const { return spec_.layout == Layout::nhd; }
+  const char* row(const PageList& list, int t, int64_t head) const {
+    int64_t outer = 0, slot = list.first + t;
+    if (spec_.kv_form == KvForm::paged) {
+      outer = section<int>(&plan_, plan_.page_indices)[list.first + t / plan_.page_size];
+      slot = t % plan_.page_size;
+    } else if (!ragged()) {
+      outer = slot / cache_.shape(token_axis_);
+      slot %= cache_.shape(token_axis_);
+    }
+    const int64_t element = (ragged() ? 0 : outer * cache_.stride(0)) + slot * cache_.stride(token_axis_) +
+                            head * cache_.stride(head_axis_);
+    return cache_.as<char>() + element * bits_of(cache_.dtype()) / 8;
+  }
+
+  const AttentionSpec& spec_;
+  const PlanHeader& plan_;
+  const TensorView cache_;
+  const int token_axis_, head_axis_;
+};
+
+std::vector<Bound> bounds_of(const BoundTerm* terms, int n) {
+  std::vector<Bound> bounds;
+  for (int i = 0; i < n; ++i)
+    bounds.push_back({.q_pos = terms[i].q_pos != 0, .kv_len = terms[i].kv_len != 0, .constant = terms[i].constant});
+  return bounds;
+}
+
+}  // namespace
+
+RaggedCall::RaggedCall(const RecordedCall& call, const PlanHeader& plan)
+    : spec_(call.spec), tensors_(call.tensors()), num_qo_heads_(plan.num_qo_heads), num_kv_heads_(plan.num_kv_heads) {
+  const int* qo_len = section<int>(&plan, plan.qo_len);
+  const int* kv_len = section<int>(&plan, plan.kv_len);
+  for (int r = 0; r < plan.num_requests; ++r) {
+    qo_indptr_.push_back(qo_indptr_.back() + qo_len[r]);
+    kv_indptr_.push_back(kv_indptr_.back() + kv_len[r]);
+  }
+  // The intervals as the plan resolved them: they hold the scalars that only plan was given.
+  spec_.kv_form = KvForm::ragged;
+  spec_.layout = Layout::nhd;
+  spec_.sliding_window = false;
+  if (spec_.mask == Mask::causal) spec_.mask = Mask::none;
+  spec_.variant.intervals.clear();
+  for (int i = 0; i < plan.num_intervals; ++i)
+    spec_.variant.intervals.push_back({bounds_of(plan.intervals[i].lower, plan.intervals[i].num_lower),
+                                       bounds_of(plan.intervals[i].upper, plan.intervals[i].num_upper)});
+
+  const int64_t tokens = kv_indptr_.back();
+  const auto gather = [&](TensorView& cache, int dim, std::vector<char>& to) {
+    const int64_t token_bytes = int64_t{plan.num_kv_heads} * dim * bits_of(cache.dtype()) / 8;
+    to.resize(static_cast<size_t>(tokens * token_bytes));
+    const Gather copy(call.spec, plan, cache);
+    const PlanRow* rows = section<PlanRow>(&plan, plan.rows);
+    const Unit* units = section<Unit>(&plan, plan.units);
+    const PageList* lists = section<PageList>(&plan, plan.page_lists);
+    for (int64_t u = 0; u < plan.units.count; ++u) {
+      const PageList& list = lists[units[u].page_list];
+      for (int row = units[u].row_begin; row < units[u].row_end; ++row) {
+        if (row > units[u].row_begin && rows[row].request == rows[row - 1].request) continue;
+        copy(list, length_of(list, kv_len),
+             to.data() + kv_indptr_[static_cast<size_t>(rows[row].request)] * token_bytes);
+      }
+    }
+    cache = TensorView(to.data(), cache.dtype(), {tokens, plan.num_kv_heads, dim});
+  };
+  gather(tensors_.kv.k, spec_.head_dim_qk, k_);
+  gather(tensors_.kv.v, spec_.head_dim_vo, v_);
+}
+
+ReferenceResult RaggedCall::reference(const ReferencePart& part) const {
+  PlanInput input;
+  input.num_qo_heads = num_qo_heads_;
+  input.num_kv_heads = num_kv_heads_;
+  input.qo_indptr = qo_indptr_;
+  input.kv_indptr = kv_indptr_;
+  return attention_reference(spec_, input, tensors_, part);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,28 @@
+// A recorded call in the terms of the reference: keys and values request by request, whatever form and page table the
+// plan had, and the plan's own intervals.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attention/reference.h"
+#include "attention/traits.h"
+#include "cli/recorded_call.h"
+
+namespace weft::cli {
+
+class RaggedCall {
+ public:
+  // `plan` lies in `workspace`-like memory and was verified. Throws Error(invalid_shape) when tensors do not fit it.
+  RaggedCall(const RecordedCall& call, const attention::PlanHeader& plan);
+  ReferenceResult reference(const ReferencePart& part) const;
+
+ private:
+  AttentionSpec spec_;
+  AttentionTensors tensors_;
+  std::vector<int32_t> qo_indptr_{0}, kv_indptr_{0};
+  std::vector<char> k_, v_;
+  int num_qo_heads_, num_kv_heads_;
+};
+
+}  // namespace weft::cli
