@@ -42,6 +42,29 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
 // y = silu(gate) * up, silu(x) = x / (1 + exp(-x)). All [rows, dim].
 void silu_and_mul(const TensorView& gate, const TensorView& up, const TensorView& y, Stream stream = {});
 
+// Logits processors: they change one row of logits [vocab] in place before a token is drawn, in whatever order they are
+// called. A token that is ruled out has the logit -inf.
+
+// Constrained decoding: token i stays allowed iff bit i % 32 of mask[i / 32] is set, as grammar engines give it;
+// ceil(vocab / 32) words. Throws Error(invalid_shape), and Error(invalid_argument) when no finite logit would be left;
+// then the logits are as they were.
+void apply_token_mask(std::span<float> logits, std::span<const uint32_t> mask);
+// logits[id] += bias of each pair; -inf rules a token out. Throws Error(invalid_token | invalid_argument) before the
+// first change.
+void apply_logit_bias(std::span<float> logits, std::span<const std::pair<int32_t, float>> bias);
+// Against saying the same again. repetition divides positive and multiplies negative logits of every token that prompt
+// or output holds (CTRL, section 4.1); presence is subtracted from those in the output, frequency once for each time.
+struct Penalties {
+  float repetition = 1.f;  // above 0; 1: off
+  float presence = 0.f, frequency = 0.f;
+};
+// Throws Error(invalid_token | invalid_argument) before the first change.
+void apply_penalties(std::span<float> logits, const Penalties& penalties, std::span<const int32_t> prompt,
+                     std::span<const int32_t> output);
+
+// Whether top_p is a share of what top_k left, or of all tokens.
+enum class FilterOrder : uint8_t { top_k_first, joint };
+
 // How the next token is drawn. temperature 0 is greedy. Filters apply in the order top_k, top_p, min_p, to the
 // softmax of logits / temperature; the least of equal ids wins a tie.
 struct SamplingParams {
@@ -49,10 +72,15 @@ struct SamplingParams {
   int top_k = 0;  // 0: off
   float top_p = 1.f;
   float min_p = 0.f;
+  FilterOrder filter_order = FilterOrder::top_k_first;
 };
 // Draws from one row of logits [vocab]. The same params, logits and generator state give the same id everywhere.
 // Throws Error(invalid_argument) for params out of range, and for logits without a finite number.
 int32_t sample(std::span<const float> logits, const SamplingParams& params, std::mt19937_64& generator);
+// One draw a row of logits [rows, vocab] fp32, rows over the team: row i by params[i] and generators[i], so that a row's
+// token depends on nothing else in the batch. Throws like sample, and then no generator has moved.
+std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const SamplingParams> params,
+                                 std::span<std::mt19937_64> generators, Stream stream = {});
 // Natural log-softmax of one token, in double.
 double log_probability(std::span<const float> logits, int32_t token);
 // The k most probable tokens, most probable first, with their log-probabilities.
