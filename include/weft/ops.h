@@ -1,4 +1,4 @@
-// The operators around attention: page append, RoPE, norms, gates, sampling.
+// The operators around attention: page append, RoPE, norms, gates, caps, sampling.
 // All run on the stream's team, check their arguments first, and accept fp32 unless stated.
 #pragma once
 
@@ -22,14 +22,20 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
 
 // Rotary position embedding. adjacent: pairs (2i, 2i + 1); halves: pairs (i, i + rotary_dim / 2).
 enum class RopePairs : uint8_t { adjacent, halves };
+// llama3: by a pair's wavelength (Llama 3.1 report, section 5). yarn: by a pair's index (YaRN, section 3.2).
+enum class RopeScaling : uint8_t { llama3, yarn };
 struct RopeParams {
   RopePairs pairs = RopePairs::adjacent;
   int rotary_dim = 0;  // 0: the whole head
   float theta = 10000.f;
   float linear_scale = 1.f;  // positions are divided by it
-  // Llama 3 frequency scaling when factor != 1 (Llama 3.1 report, section 5; values as in its config).
-  float factor = 1.f, low_freq_factor = 1.f, high_freq_factor = 4.f;
+  // How frequencies are lowered for contexts `factor` times as long as the original; nothing where factor is 1.
+  RopeScaling scaling = RopeScaling::llama3;
+  float factor = 1.f;
   int original_context = 0;
+  float low_freq_factor = 1.f, high_freq_factor = 4.f;  // llama3: turns within the original context
+  float beta_fast = 32.f, beta_slow = 1.f;              // yarn: the same
+  float attention_factor = 1.f;                         // cos and sin are multiplied by it
 };
 // In place on x [rows, heads, dim]; positions [rows].
 void apply_rope(const TensorView& x, std::span<const int32_t> positions, const RopeParams& params, Stream stream = {});
@@ -41,6 +47,10 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
                   const TensorView& y, Stream stream = {});
 // y = silu(gate) * up, silu(x) = x / (1 + exp(-x)). All [rows, dim].
 void silu_and_mul(const TensorView& gate, const TensorView& up, const TensorView& y, Stream stream = {});
+// y = gelu(gate) * up, gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))). All [rows, dim].
+void gelu_tanh_and_mul(const TensorView& gate, const TensorView& up, const TensorView& y, Stream stream = {});
+// x = cap * tanh(x / cap), in place on x [rows, dim]. Throws Error(invalid_argument) unless cap > 0.
+void soft_cap(const TensorView& x, float cap, Stream stream = {});
 
 // Logits processors: they change one row of logits [vocab] in place before a token is drawn, in whatever order they are
 // called. A token that is ruled out has the logit -inf.
