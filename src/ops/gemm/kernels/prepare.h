@@ -7,7 +7,10 @@
 namespace weft::gemm::WEFT_ISA_NAME {
 namespace {
 
-typedef short Shorts8 __attribute__((vector_size(16)));
+typedef short ShortHalf __attribute__((vector_size(kVecBytes / 2)));
+typedef signed char ByteQuarter __attribute__((vector_size(kVecBytes / 4)));
+
+inline constexpr int kBlockVecs = kBlock / kLanes;
 
 // Rows and blocks whose largest magnitude is below this count as zero: its reciprocal would overflow.
 inline constexpr float kSmallest = 1e-30f;
@@ -25,19 +28,16 @@ inline float largest(const float* x, long long n) {
 }
 inline bool is_finite(float magnitude) { return bits_of(magnitude) < 0x7f800000; }
 
-inline int round_scaled(float x, float inverse) {
-  constexpr float kMagic = 12582912.f;
-  return bits_of(x * inverse + kMagic) - bits_of(kMagic);
-}
-
 // 32 values to integers; returns their sum.
-inline int quantise_block(const float* x, float inverse, int* q) {
-  int sum = 0;
-  for (int i = 0; i < kBlock; ++i) {
-    q[i] = round_scaled(x[i], inverse);
-    sum += q[i];
-  }
-  return sum;
+inline int quantise_block(const float* x, float inverse, IntLanes (&q)[kBlockVecs]) {
+  constexpr float kMagic = 12582912.f;
+  IntLanes sum{};
+  unroll<kBlockVecs>([&](auto v) {
+    const Floats shifted = fma(load(x + v.value * kLanes), set(inverse), set(kMagic));
+    q[v.value] = (IntLanes)shifted - bits_of(kMagic);
+    sum += q[v.value];
+  });
+  return sum_lanes((Ints)sum);
 }
 
 // pair16: one scale a row. A row that is not finite gets the scale NaN.
@@ -48,19 +48,15 @@ inline void prepare_int16(const float* from, const Rows& x, long long row) {
   x.scales[row] = usable ? most / static_cast<float>(kActivationMax) : is_finite(most) ? 0.f : __builtin_nanf("");
   for (long long b = 0; b < x.blocks; ++b) {
     const long long place = place_of(x, row, b);
-    int q[kBlock] = {};
+    IntLanes q[kBlockVecs] = {};
     const int sum = usable ? quantise_block(from + b * kBlock, inverse, q) : 0;
     x.sums[place] = sum;
     x.real_sums[place] = static_cast<float>(sum);
-    short narrow[kBlock];
-    for (int i = 0; i < kBlock; ++i) narrow[i] = static_cast<short>(q[i]);
     char* to = x.data + place * kBlock * 2;
-    for (int i = 0; i < kBlock; i += 8) {
-      Shorts8 eight;
-      __builtin_memcpy(&eight, narrow + i, sizeof eight);
-      eight = __builtin_shuffle(eight, Shorts8{0, 2, 1, 3, 4, 6, 5, 7});
-      __builtin_memcpy(to + i * 2, &eight, sizeof eight);
-    }
+    unroll<kBlockVecs>([&](auto v) {
+      const ShortHalf narrow = __builtin_convertvector((IntLanes)swap_middle((Ints)q[v.value]), ShortHalf);
+      __builtin_memcpy(to + v.value * sizeof narrow, &narrow, sizeof narrow);
+    });
   }
 }
 
@@ -70,11 +66,14 @@ inline void prepare_int8(const float* from, const Rows& x, long long row) {
     const float most = largest(from + b * kBlock, kBlock);
     const bool usable = is_finite(most) && most >= kSmallest;
     const float scale = usable ? most / 127.f : is_finite(most) ? 0.f : __builtin_nanf("");
-    int q[kBlock] = {};
+    IntLanes q[kBlockVecs] = {};
     const int sum = usable ? quantise_block(from + b * kBlock, 127.f / most, q) : 0;
     const long long place = place_of(x, row, b);
     char* to = x.data + place * kBlock;
-    for (int i = 0; i < kBlock; ++i) to[i] = static_cast<char>(q[i]);
+    unroll<kBlockVecs>([&](auto v) {
+      const ByteQuarter narrow = __builtin_convertvector(q[v.value], ByteQuarter);
+      __builtin_memcpy(to + v.value * sizeof narrow, &narrow, sizeof narrow);
+    });
     x.scales[place] = scale;
     x.sums[place] = sum;
     x.real_sums[place] = scale * static_cast<float>(sum);

@@ -17,6 +17,7 @@ inline constexpr int kVecs = 2;
 inline constexpr int kLanes = 4;
 typedef float Floats __attribute__((vector_size(16)));
 typedef int Ints __attribute__((vector_size(16)));
+typedef Ints IntLanes;
 typedef unsigned Words __attribute__((vector_size(16)));
 typedef short Shorts __attribute__((vector_size(16)));
 typedef unsigned short UShorts __attribute__((vector_size(16)));
@@ -74,6 +75,8 @@ inline Floats load_halves(const void* p) {
   const Words special = (Words)((bits & 0x7c00u) == 0x7c00u) & 0x7f800000u;
   return (Floats)((Words)magnitude | special | (bits & 0x8000u) << 16);
 }
+inline Ints swap_middle(Ints v) { return __builtin_shuffle(v, Ints{0, 2, 1, 3}); }  // of each four lanes
+inline int sum_lanes(Ints v) { return v[0] + v[1] + v[2] + v[3]; }
 inline Ints pair_dot(Ints acc, Ints w, Ints x) {
   return acc + shift_right<16>(shift_left<16>(w)) * shift_right<16>(shift_left<16>(x)) +
          shift_right<16>(w) * shift_right<16>(x);
@@ -84,6 +87,7 @@ inline Ints pair_dot(Ints acc, Ints w, Ints x) {
 inline constexpr int kLanes = 8;
 typedef __m256 Floats;
 typedef __m256i Ints;
+typedef int IntLanes __attribute__((vector_size(32)));
 
 inline Floats set(float x) { return _mm256_set1_ps(x); }
 inline Ints set(int x) { return _mm256_set1_epi32(x); }
@@ -123,6 +127,12 @@ Ints shift_right_zero16(Ints v) {
   return _mm256_srli_epi16(v, n);
 }
 inline Floats load_halves(const void* p) { return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+inline Ints swap_middle(Ints v) { return _mm256_shuffle_epi32(v, 0xd8); }
+inline int sum_lanes(Ints v) {
+  __m128i half = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1)));
+}
 inline Ints pair_dot(Ints acc, Ints w, Ints x) { return _mm256_add_epi32(acc, _mm256_madd_epi16(w, x)); }
 // int16 sums of pairs of products, unsigned times signed: 8 of them hold 4-bit weights times int8 exactly.
 inline Ints quad_dot16(Ints acc, Ints w, Ints x) { return _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, x)); }
@@ -178,6 +188,14 @@ Ints shift_right_zero16(Ints v) {
 }
 inline Floats load_halves(const void* p) {
   return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
+inline Ints swap_middle(Ints v) {
+  return (Ints)__builtin_shuffle((IntLanes)v, IntLanes{0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15});
+}
+inline int sum_lanes(Ints v) {
+  const IntLanes halves = (IntLanes)v + (IntLanes)_mm512_shuffle_i64x2(v, v, 0x4e);
+  const IntLanes quarters = halves + (IntLanes)_mm512_shuffle_i64x2((Ints)halves, (Ints)halves, 0xb1);
+  return quarters[0] + quarters[1] + quarters[2] + quarters[3];
 }
 // Two int16 products a lane.
 inline Ints pair_dot(Ints acc, Ints w, Ints x) { return _mm512_dpwssd_epi32(acc, w, x); }
