@@ -85,7 +85,7 @@ struct ForwardPass::Impl {
   Workspace buffers, logits;
   int64_t buffer_rows = 0;
   float *residual = nullptr, *normed = nullptr, *qkv = nullptr, *attended = nullptr, *projected = nullptr,
-        *gate_up = nullptr;
+        *gated = nullptr;
   char* query = nullptr;  // bf16 queries, when the kernel takes them
   gemm::Scratch scratch;
   Sequences::View view;
@@ -134,7 +134,7 @@ struct ForwardPass::Impl {
   void make_buffers(int64_t rows) {
     if (rows <= buffer_rows) return;
     const int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
-    const int64_t row = 3 * hidden + qkv_cols() + 2 * q_cols() + 2 * intermediate;
+    const int64_t row = 3 * hidden + qkv_cols() + 2 * q_cols() + intermediate;
     buffers = Workspace();
     buffer_rows = 0;
     buffers = Workspace(Device::cpu(), static_cast<size_t>(rows * row) * sizeof(float));
@@ -146,7 +146,7 @@ struct ForwardPass::Impl {
     projected = take(hidden);
     qkv = take(qkv_cols());
     attended = take(q_cols());
-    gate_up = take(2 * intermediate);
+    gated = take(intermediate);
     query = reinterpret_cast<char*>(take(q_cols()));
   }
 
@@ -159,8 +159,10 @@ struct ForwardPass::Impl {
     return TensorView(qkv + first * config.head_dim, DType::fp32, shape, strides);
   }
 
-  void multiply(const gemm::PackedLinear& w, const float* x, int64_t rows, int64_t ldx, float* y) {
-    gemm::linear(w, x, rows, ldx, y, w.rows(), scratch, team);
+  void multiply(const gemm::PackedLinear& w, const float* x, int64_t rows, int64_t ldx, float* y,
+                const gemm::Around& around = {}) {
+    const int64_t cols = around.gate != nullptr ? w.rows() / 2 : w.rows();
+    gemm::linear(w, x, rows, ldx, y, cols, scratch, team, around);
   }
 
   TensorView run(std::span<const Input> inputs);
@@ -168,8 +170,8 @@ struct ForwardPass::Impl {
   void run_chunk(std::span<const Piece> pieces, float* logits_to);
   void embed(std::span<const Piece> pieces, int64_t rows);
   void plan_attention();
-  void attend(const LayerWeights& layer, int index, int64_t rows, bool only_append);
-  TensorView query_view(int64_t rows);
+  void attend(const LayerWeights& layer, int index, const gemm::Around& before, int64_t rows, bool only_append);
+  TensorView finish_qkv(const LayerWeights& layer, const ops::RopeTable& rope, int64_t rows);
   int64_t keep_wanted(int64_t rows);
 };
 
@@ -289,39 +291,41 @@ void ForwardPass::Impl::plan_attention() {
   }
 }
 
-TensorView ForwardPass::Impl::query_view(int64_t rows) {
-  const TensorView q = heads_view(rows, 0, config.num_qo_heads);
-  if (attentions[0].kernel.spec().q_dtype == DType::fp32) return q;
-  auto* to = reinterpret_cast<unsigned short*>(query);
-  const int64_t cols = q_cols();
-  ops::for_rows(team, rows, cols, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row)
-      ops::elementwise().to_bf16(qkv + row * qkv_cols(), cols, to + row * cols);
-  });
-  return TensorView(query, DType::bf16, {rows, config.num_qo_heads, config.head_dim});
-}
-
-// normed -> attended, new keys and values into the cache on the way; with only_append no more than those.
-void ForwardPass::Impl::attend(const LayerWeights& layer, int index, int64_t rows, bool only_append) {
-  Attention& attention = attention_of(index);
-  multiply(layer.qkv, normed, rows, config.hidden_size, qkv);
-  if (!layer.qkv_bias.empty())
-    ops::for_rows(team, rows, qkv_cols(), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row)
-        ops::elementwise().add(layer.qkv_bias.data(), qkv_cols(), qkv + row * qkv_cols());
-    });
+// From the product to queries, keys and values: bias, norms, rotation, row by row. Returns the queries.
+TensorView ForwardPass::Impl::finish_qkv(const LayerWeights& layer, const ops::RopeTable& rope, int64_t rows) {
+  const bool bf16 = attentions[0].kernel.spec().q_dtype == DType::bf16;
   const TensorView q = heads_view(rows, 0, config.num_qo_heads);
   const TensorView k = heads_view(rows, config.num_qo_heads, config.num_kv_heads);
-  const TensorView v = heads_view(rows, config.num_qo_heads + config.num_kv_heads, config.num_kv_heads);
-  if (!layer.q_norm.empty()) rms_norm(q, vector_view(layer.q_norm), config.norm_eps, q, stream);
-  if (!layer.k_norm.empty()) rms_norm(k, vector_view(layer.k_norm), config.norm_eps, k, stream);
-  ops::apply_rope_table(q, attention.rope, stream);
-  ops::apply_rope_table(k, attention.rope, stream);
-  append_paged_kv(k, v, qo_indptr, view.get(), Layout::nhd, sequences.layer(index), stream);
-  if (only_append) return;
+  auto* rounded = reinterpret_cast<unsigned short*>(query);
+  const int64_t cols = q_cols();
+  ops::for_rows(team, rows, 3 * qkv_cols(), [&](int64_t begin, int64_t end) {
+    const TensorView some_q = q.slice(0, begin, end), some_k = k.slice(0, begin, end);
+    if (!layer.qkv_bias.empty())
+      for (int64_t row = begin; row < end; ++row)
+        ops::elementwise().add(layer.qkv_bias.data(), qkv_cols(), qkv + row * qkv_cols());
+    if (!layer.q_norm.empty()) rms_norm(some_q, vector_view(layer.q_norm), config.norm_eps, some_q, stream);
+    if (!layer.k_norm.empty()) rms_norm(some_k, vector_view(layer.k_norm), config.norm_eps, some_k, stream);
+    ops::apply_rope_table(some_q, rope, begin, stream);
+    ops::apply_rope_table(some_k, rope, begin, stream);
+    for (int64_t row = begin; bf16 && row < end; ++row)
+      ops::elementwise().to_bf16(qkv + row * qkv_cols(), cols, rounded + row * cols);
+  });
+  return bf16 ? TensorView(query, DType::bf16, {rows, config.num_qo_heads, config.head_dim}) : q;
+}
+
+// The rows that `before` makes in normed -> attended, new keys and values into the cache on the way; with only_append no
+// more than those.
+void ForwardPass::Impl::attend(const LayerWeights& layer, int index, const gemm::Around& before, int64_t rows,
+                               bool only_append) {
+  Attention& attention = attention_of(index);
+  multiply(layer.qkv, normed, rows, config.hidden_size, qkv, before);
   AttentionTensors tensors;
-  tensors.q = query_view(rows);
+  tensors.q = finish_qkv(layer, attention.rope, rows);
   tensors.kv = sequences.layer(index);
+  const TensorView k = heads_view(rows, config.num_qo_heads, config.num_kv_heads);
+  const TensorView v = heads_view(rows, config.num_qo_heads + config.num_kv_heads, config.num_kv_heads);
+  append_paged_kv(k, v, qo_indptr, view.get(), Layout::nhd, tensors.kv, stream);
+  if (only_append) return;
   tensors.o = TensorView(attended, DType::fp32, {rows, config.num_qo_heads, config.head_dim});
   if (config.sm_scale > 0.f) tensors.sm_scale = config.sm_scale;
   if (config.attention_soft_cap > 0.f) tensors.scalars = {{"cap", config.attention_soft_cap}};
@@ -348,36 +352,43 @@ void ForwardPass::Impl::run_chunk(std::span<const Piece> pieces, float* logits_t
   make_buffers(rows);
   embed(pieces, rows);
   plan_attention();
-  const auto gated = config.gate == Gate::silu ? silu_and_mul : gelu_tanh_and_mul;
-  // A norm of its own for what is added to the residual, in models that have one.
-  const auto norm_part = [&](const std::vector<float>& weight, const TensorView& part) {
-    if (!weight.empty()) rms_norm(part, vector_view(weight), config.norm_eps, part, stream);
-  };
+  const ops::ElementwiseTable& loops = ops::elementwise();
+  const auto gate = config.gate == Gate::silu ? loops.silu_and_mul : loops.gelu_tanh_and_mul;
   const int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
-  rms_norm(rows_view(residual, rows, hidden), vector_view(weights.layers[0].attn_norm), config.norm_eps,
-           rows_view(normed, rows, hidden), stream);
+  const TensorView sum = rows_view(residual, rows, hidden), norm = rows_view(normed, rows, hidden),
+                   part = rows_view(projected, rows, hidden);
+  // Rows of the residual, normed for the next product.
+  const auto norm_rows = [&](const std::vector<float>& weight) -> gemm::Around {
+    return {.before = [&](int64_t begin, int64_t end) {
+      rms_norm(sum.slice(0, begin, end), vector_view(weight), config.norm_eps, norm.slice(0, begin, end), stream);
+    }};
+  };
+  // The same after adding the projection, itself normed in models that do so.
+  const auto add_and_norm_rows = [&](const std::vector<float>& part_weight,
+                                     const std::vector<float>& weight) -> gemm::Around {
+    return {.before = [&](int64_t begin, int64_t end) {
+      const TensorView some = part.slice(0, begin, end);
+      if (!part_weight.empty()) rms_norm(some, vector_view(part_weight), config.norm_eps, some, stream);
+      add_rms_norm(some, sum.slice(0, begin, end), vector_view(weight), config.norm_eps, norm.slice(0, begin, end),
+                   stream);
+    }};
+  };
+  gemm::Around before = norm_rows(weights.layers[0].attn_norm);
   for (int index = 0; index < config.num_layers; ++index) {
     const LayerWeights& layer = weights.layers[static_cast<size_t>(index)];
     const bool last = index + 1 == config.num_layers;
-    attend(layer, index, rows, last && wanted.empty());
+    attend(layer, index, before, rows, last && wanted.empty());
     if (last) rows = keep_wanted(rows);
     if (rows == 0) return;
-    const TensorView sum = rows_view(residual, rows, hidden), norm = rows_view(normed, rows, hidden),
-                     part = rows_view(projected, rows, hidden);
     multiply(layer.output, attended, rows, q_cols(), projected);
-    norm_part(layer.attn_post_norm, part);
-    add_rms_norm(part, sum, vector_view(layer.ffn_norm), config.norm_eps, norm, stream);
-    multiply(layer.gate_up, normed, rows, hidden, gate_up);
-    const TensorView both = rows_view(gate_up, rows, 2 * intermediate);
-    const TensorView gate = both.slice(1, 0, intermediate), up = both.slice(1, intermediate, 2 * intermediate);
-    gated(gate, up, gate, stream);
-    multiply(layer.down, gate_up, rows, 2 * intermediate, projected);
-    norm_part(layer.ffn_post_norm, part);
-    const std::vector<float>& next =
-        last ? weights.output_norm : weights.layers[static_cast<size_t>(index) + 1].attn_norm;
-    add_rms_norm(part, sum, vector_view(next), config.norm_eps, norm, stream);
+    gemm::Around feed_forward = add_and_norm_rows(layer.attn_post_norm, layer.ffn_norm);
+    feed_forward.gate = gate;
+    multiply(layer.gate_up, normed, rows, hidden, gated, feed_forward);
+    multiply(layer.down, gated, rows, intermediate, projected);
+    before = add_and_norm_rows(layer.ffn_post_norm,
+                               last ? weights.output_norm : weights.layers[static_cast<size_t>(index) + 1].attn_norm);
   }
-  multiply(weights.head(), normed, rows, hidden, logits_to);
+  multiply(weights.head(), normed, rows, hidden, logits_to, before);
   if (config.logits_soft_cap > 0.f)
     soft_cap(rows_view(logits_to, rows, config.vocab_size), config.logits_soft_cap, stream);
 }

@@ -80,15 +80,15 @@ void make_rope_table(std::span<const int32_t> positions, const RopeParams& param
   }
 }
 
-void apply_rope_table(const TensorView& x, const RopeTable& table, Stream stream) {
+void apply_rope_table(const TensorView& x, const RopeTable& table, int64_t first, Stream stream) {
   const ElementwiseTable& loops = elementwise();
   const auto rotate = table.order == RopePairs::adjacent ? loops.rotate_adjacent : loops.rotate_halves;
   const int64_t pairs = table.pairs;
   for_rows(stream.team(), x.shape(0), 2 * x.shape(1) * pairs, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
       for (int64_t head = 0; head < x.shape(1); ++head)
-        rotate(x.as<float>() + r * x.stride(0) + head * x.stride(1), table.cos.data() + r * pairs,
-               table.sin.data() + r * pairs, pairs);
+        rotate(x.as<float>() + r * x.stride(0) + head * x.stride(1), table.cos.data() + (first + r) * pairs,
+               table.sin.data() + (first + r) * pairs, pairs);
   });
 }
 
@@ -100,7 +100,7 @@ void apply_rope(const TensorView& x, std::span<const int32_t> positions, const R
         "apply_rope: {} positions for {} rows of x; one a row is needed", positions.size(), x.shape(0));
   ops::RopeTable table;
   ops::make_rope_table(positions, params, x.shape(2), table);
-  ops::apply_rope_table(x, table, stream);
+  ops::apply_rope_table(x, table, 0, stream);
 }
 
 }  // namespace weft

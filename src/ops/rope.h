@@ -15,7 +15,7 @@ struct RopeTable {
 };
 // Throws Error(invalid_argument) for params that do not fit head_dim.
 void make_rope_table(std::span<const int32_t> positions, const RopeParams& params, int64_t head_dim, RopeTable& table);
-// In place on x [rows, heads, dim], row r by the table's row r.
-void apply_rope_table(const TensorView& x, const RopeTable& table, Stream stream);
+// In place on x [rows, heads, dim], row r by the table's row first + r.
+void apply_rope_table(const TensorView& x, const RopeTable& table, int64_t first, Stream stream);
 
 }  // namespace weft::ops

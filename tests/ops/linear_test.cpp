@@ -210,6 +210,40 @@ TEST_P(LinearOnIsa, FusesSourcesOfDifferentTypes) {
   }
 }
 
+TEST_P(LinearOnIsa, MakesEachRowOnceAndAppliesTheGateToTheSameProducts) {
+  WorkerTeam team(3);
+  gemm::Scratch scratch;
+  const auto gate = [](const float* g, const float* up, long long n, float* y) {
+    for (long long i = 0; i < n; ++i) y[i] = g[i] * g[i] + up[i];
+  };
+  for (auto [first, second] : {std::pair{WeightType::q4_1, WeightType::q4_1}, {WeightType::f32, WeightType::q8_0}}) {
+    const Weights a = random_weights(first, 75, 96, 1), b = random_weights(second, 75, 96, 2);
+    const gemm::WeightSource sources[] = {a.source(), b.source()};
+    for (Precision precision : kPrecisions) {
+      const PackedLinear packed = gemm::pack_linear(sources, precision, GetParam(), team);
+      for (int64_t m : {1, 5, 40, 401}) {
+        const std::vector<float> x = random_activations(m, 96, 4), both = multiply(packed, x, m, team);
+        std::vector<float> made(x.size(), std::nanf("")), y(static_cast<size_t>(m) * 80, 77.f);
+        std::vector<int> times(static_cast<size_t>(m), 0);
+        const auto before = [&](int64_t begin, int64_t end) {
+          for (int64_t r = begin; r < end; ++r) ++times[static_cast<size_t>(r)];
+          std::copy(x.begin() + begin * 96, x.begin() + end * 96, made.begin() + begin * 96);
+        };
+        gemm::linear(packed, made.data(), m, 96, y.data(), 80, scratch, team, {.before = before, .gate = gate});
+        for (int64_t r = 0; r < m; ++r) {
+          ASSERT_EQ(times[static_cast<size_t>(r)], 1);
+          for (int64_t n = 0; n < 80; ++n) {
+            const float *g = both.data() + r * 150 + n, *up = g + 75;
+            float expected = 77.f;
+            if (n < 75) gate(g, up, 1, &expected);
+            ASSERT_EQ(y[r * 80 + n], expected) << name_of(first) << " m " << m << " row " << r << " output " << n;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(LinearOnIsa, ReadsRowsBackAndKeepsTheFilesBytes) {
   WorkerTeam team(2);
   for (WeightType type : kWeightTypes) {
@@ -247,6 +281,11 @@ TEST(Linear, RefusesShapesThatDoNotFit) {
   const gemm::WeightSource unequal[] = {a.source(), b.source()};
   EXPECT_THROW(gemm::pack_linear(unequal, Precision::exact, Isa::plain, team), Error);
   EXPECT_THROW(gemm::pack_linear({}, Precision::exact, Isa::plain, team), Error);
+  const PackedLinear alone = pack(a, Precision::exact, Isa::plain, team);
+  gemm::Scratch scratch;
+  float x[8] = {}, y[4];
+  const auto gate = [](const float*, const float*, long long, float*) {};
+  EXPECT_THROW(gemm::linear(alone, x, 1, 8, y, 4, scratch, team, {.before = {}, .gate = gate}), Error);
   gemm::WeightSource ragged = a.source();
   ragged.type = WeightType::q4_0;
   EXPECT_THROW(gemm::pack_linear({&ragged, 1}, Precision::exact, Isa::plain, team), Error);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "ops/gemm/packed.h"
@@ -22,6 +24,7 @@ struct Scratch::Impl {
 namespace {
 
 constexpr int64_t kSerialPrepare = 16384;  // elements that one thread prepares faster than several would start
+constexpr int64_t kMadeRows = 8;           // of x, made and prepared together: they stay in the first-level cache
 
 template <class T>
 T* at_least(Workspace& workspace, int64_t count) {
@@ -33,8 +36,9 @@ T* at_least(Workspace& workspace, int64_t count) {
   return static_cast<T*>(workspace.data());
 }
 
-Rows prepare_rows(const KernelTable& kernels, Scheme scheme, const float* x, int64_t m, int64_t ldx, int64_t cols,
-                  Scratch::Impl& scratch, WorkerTeam& team) {
+// Where activations of a scheme go.
+Rows rows_of(const KernelTable& kernels, Scheme scheme, const float* x, int64_t m, int64_t ldx, int64_t cols,
+             Scratch::Impl& scratch) {
   Rows rows{};
   if (scheme == Scheme::fp32) {
     rows.data = reinterpret_cast<char*>(const_cast<float*>(x));
@@ -51,16 +55,39 @@ Rows prepare_rows(const KernelTable& kernels, Scheme scheme, const float* x, int
     rows.sums = at_least<int>(activations.sums, padded * rows.blocks);
     rows.real_sums = at_least<float>(activations.real_sums, padded * rows.blocks);
   }
-  if (m * cols <= kSerialPrepare) {
-    for (int64_t row = 0; row < m; ++row) kernels.prepare(scheme, x + row * ldx, cols, rows, row);
-    return rows;
-  }
-  const int workers = team.num_workers();
-  team.run([&](int worker) {
-    for (int64_t row = m * worker / workers; row < m * (worker + 1) / workers; ++row)
-      kernels.prepare(scheme, x + row * ldx, cols, rows, row);
-  });
   return rows;
+}
+
+using Prepared = std::array<Rows, kNumSchemes>;
+
+// Makes the rows and writes them in every scheme that the parts multiply.
+Prepared prepare_rows(const PackedLinear::Impl& w, const float* x, int64_t m, int64_t ldx, Scratch::Impl& scratch,
+                      WorkerTeam& team, const Around& around) {
+  Prepared prepared{};
+  std::array<bool, kNumSchemes> used{};
+  bool copies = false;
+  for (const PackedPart& part : w.parts) {
+    const auto scheme = static_cast<size_t>(part.panels.scheme);
+    if (std::exchange(used[scheme], true)) continue;
+    prepared[scheme] = rows_of(*w.kernels, part.panels.scheme, x, m, ldx, w.cols, scratch);
+    copies |= part.panels.scheme != Scheme::fp32;
+  }
+  if (!copies && !around.before) return prepared;
+  const auto prepare = [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin; first < end; first += kMadeRows) {
+      const int64_t last = std::min(end, first + kMadeRows);
+      if (around.before) around.before(first, last);
+      for (size_t scheme = 0; scheme < used.size(); ++scheme)
+        for (int64_t row = first; used[scheme] && row < last; ++row)
+          w.kernels->prepare(static_cast<Scheme>(scheme), x + row * ldx, w.cols, prepared[scheme], row);
+    }
+  };
+  const int workers = team.num_workers();
+  if (m * w.cols <= kSerialPrepare)
+    prepare(0, m);
+  else
+    team.run([&](int worker) { prepare(m * worker / workers, m * (worker + 1) / workers); });
+  return prepared;
 }
 
 // The panels, counted over all parts, where worker `worker` begins: cut by bytes.
@@ -85,59 +112,88 @@ Scratch::Scratch(Scratch&&) noexcept = default;
 Scratch& Scratch::operator=(Scratch&&) noexcept = default;
 
 void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx, float* y, int64_t ldy,
-            Scratch& scratch, WorkerTeam& team) {
+            Scratch& scratch, WorkerTeam& team, const Around& around) {
   const PackedLinear::Impl& w = weights.impl();
-  check(m >= 0 && ldx >= w.cols && ldy >= w.rows, ErrorCode::invalid_shape,
-        "linear: m = {}, ldx = {}, ldy = {} for weights {} x {}; ldx must be at least cols, ldy at least rows", m, ldx,
-        ldy, w.rows, w.cols);
+  const bool gated = around.gate != nullptr;
+  check(!gated || (w.parts.size() == 2 && w.parts[0].panels.rows == w.parts[1].panels.rows), ErrorCode::invalid_shape,
+        "linear: a gate with weights of {} sources; two of as many rows are needed", w.parts.size());
+  const int64_t out_cols = gated ? w.rows / 2 : w.rows;
+  check(m >= 0 && ldx >= w.cols && ldy >= out_cols, ErrorCode::invalid_shape,
+        "linear: m = {}, ldx = {}, ldy = {} for weights {} x {}; ldx must be at least cols, ldy at least {}", m, ldx,
+        ldy, w.rows, w.cols, out_cols);
   if (m == 0) return;
   const KernelTable& kernels = *w.kernels;
-  Rows prepared[kNumSchemes];
-  bool is_prepared[kNumSchemes] = {};
-  for (const PackedPart& part : w.parts) {
-    const auto scheme = static_cast<size_t>(part.panels.scheme);
-    if (is_prepared[scheme]) continue;
-    prepared[scheme] = prepare_rows(kernels, part.panels.scheme, x, m, ldx, w.cols, scratch.impl(), team);
-    is_prepared[scheme] = true;
-  }
+  const Prepared prepared = prepare_rows(w, x, m, ldx, scratch.impl(), team, around);
   const int workers = team.num_workers();
-  const int64_t scratch_bytes = (kernels.scratch_bytes + 63) / 64 * 64;
+  const int64_t panel = kernels.panel, gate_bytes = gated ? m * panel * static_cast<int64_t>(sizeof(float)) : 0;
+  const int64_t scratch_bytes = (kernels.scratch_bytes + 2 * gate_bytes + 63) / 64 * 64;
   char* worker_scratch = at_least<char>(scratch.impl().workers, scratch_bytes * workers);
 
+  const auto multiply_part = [&](int worker, const PackedPart& part, int64_t begin, int64_t end, int64_t row_begin,
+                                 int64_t row_end, float* to, int64_t ld) {
+    kernels.multiply({.w = part.panels,
+                      .x = prepared[static_cast<size_t>(part.panels.scheme)],
+                      .y = to,
+                      .ldy = ld,
+                      .panel_begin = begin,
+                      .panel_end = end,
+                      .row_begin = row_begin,
+                      .row_end = row_end,
+                      .scratch = worker_scratch + scratch_bytes * worker});
+  };
   // Panels [begin, end), counted over all parts, times rows [row_begin, row_end).
   const auto multiply = [&](int worker, int64_t begin, int64_t end, int64_t row_begin, int64_t row_end) {
     int64_t first = 0;
     for (const PackedPart& part : w.parts) {
       const int64_t part_begin = std::max<int64_t>(begin - first, 0), part_end = std::min(end - first, part.num_panels);
       if (part_begin < part_end)
-        kernels.multiply({.w = part.panels,
-                          .x = prepared[static_cast<size_t>(part.panels.scheme)],
-                          .y = y + part.first_row,
-                          .ldy = ldy,
-                          .panel_begin = part_begin,
-                          .panel_end = part_end,
-                          .row_begin = row_begin,
-                          .row_end = row_end,
-                          .scratch = worker_scratch + scratch_bytes * worker});
+        multiply_part(worker, part, part_begin, part_end, row_begin, row_end, y + part.first_row, ldy);
       first += part.num_panels;
     }
   };
+  // Panels [begin, end) of the gate and of what it multiplies: one at a time through memory in the caches.
+  const auto multiply_gated = [&](int worker, int64_t begin, int64_t end, int64_t row_begin, int64_t row_end) {
+    auto* sides = reinterpret_cast<float*>(worker_scratch + scratch_bytes * worker + kernels.scratch_bytes);
+    for (int64_t p = begin; p < end; ++p) {
+      float* side = sides;
+      for (const PackedPart& part : w.parts) {
+        Panels one = part.panels;
+        one.data += p * one.panel_bytes;
+        one.rows -= p * panel;
+        multiply_part(worker, {.panels = one}, 0, 1, row_begin, row_end, side, panel);
+        side += m * panel;
+      }
+      float* rows = sides + row_begin * panel;
+      around.gate(rows, rows + m * panel, (row_end - row_begin) * panel, rows);
+      const auto bytes = static_cast<size_t>(std::min(panel, out_cols - p * panel)) * sizeof(float);
+      for (int64_t row = row_begin; row < row_end; ++row, rows += panel)
+        std::memcpy(y + row * ldy + p * panel, rows, bytes);
+    }
+  };
+  const int64_t num_panels = gated ? w.parts[0].num_panels : w.num_panels;
+  const auto border = [&](int worker) {
+    return gated ? num_panels * worker / workers : panel_border(w, worker, workers);
+  };
+  const auto multiply_panels = [&](int worker, int64_t begin, int64_t end, int64_t row_begin, int64_t row_end) {
+    if (gated)
+      multiply_gated(worker, begin, end, row_begin, row_end);
+    else
+      multiply(worker, begin, end, row_begin, row_end);
+  };
   if (m <= kFusedRows) {
-    team.run([&](int worker) {
-      multiply(worker, panel_border(w, worker, workers), panel_border(w, worker + 1, workers), 0, m);
-    });
+    team.run([&](int worker) { multiply_panels(worker, border(worker), border(worker + 1), 0, m); });
     return;
   }
-  const int64_t row_blocks = (m + kRowBlock - 1) / kRowBlock, items = row_blocks * w.num_panels;
+  const int64_t row_blocks = (m + kRowBlock - 1) / kRowBlock, items = row_blocks * num_panels;
   const int64_t tiles = (m + kernels.tile_rows - 1) / kernels.tile_rows;
   const auto row_border = [&](int64_t block) { return std::min(m, tiles * block / row_blocks * kernels.tile_rows); };
   team.run([&](int worker) {
     int64_t item = items * worker / workers;
     const int64_t end = items * (worker + 1) / workers;
     while (item < end) {
-      const int64_t block = item / w.num_panels, begin = item % w.num_panels;
-      const int64_t stop = std::min(w.num_panels, begin + end - item);
-      multiply(worker, begin, stop, row_border(block), row_border(block + 1));
+      const int64_t block = item / num_panels, begin = item % num_panels;
+      const int64_t stop = std::min(num_panels, begin + end - item);
+      multiply_panels(worker, begin, stop, row_border(block), row_border(block + 1));
       item += stop - begin;
     }
   });

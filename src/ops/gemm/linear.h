@@ -4,8 +4,8 @@
 //   linear(w, x, rows, w.cols(), y, w.rows(), scratch, team);
 //
 // Weights keep their bits: quantised blocks stay integers with their scales, F32 and BF16 stay floats.
-// Activations: exact fp32; standard int16 a row (or hi + lo int8 where the machine has VNNI) against quantised
-// weights, bf16 or fp32 against float ones; fast int8 a block of 32 (docs/precision.md).
+// Activations: exact fp32; standard int16 a row against quantised weights, bf16 or fp32 against float ones; fast int8 a
+// block of 32 (docs/precision.md).
 // A row of y does not depend on how many rows are computed with it, nor on the number of workers.
 #pragma once
 
@@ -64,9 +64,17 @@ class Scratch {
   std::unique_ptr<Impl> impl_;
 };
 
+// What a product does on the way, while rows are in the caches.
+struct Around {
+  // Makes rows [begin, end) of x. Each row is made once, by the worker that reads it next.
+  std::function<void(int64_t begin, int64_t end)> before = {};
+  // The weights are two sources of as many rows, the gate's first: y [m, rows / 2] = gate(y of the first, of the second).
+  void (*gate)(const float* gate, const float* up, long long n, float* y) = nullptr;
+};
+
 // x [m, cols] fp32 with row stride ldx, y [m, rows] fp32 with row stride ldy.
 void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx, float* y, int64_t ldy,
-            Scratch& scratch, WorkerTeam& team);
+            Scratch& scratch, WorkerTeam& team, const Around& around = {});
 // Copies row `row` as fp32: embedding look-up from a matrix that is also the output head.
 void read_row(const PackedLinear& weights, int64_t row, float* to);
 

@@ -193,8 +193,10 @@ inline Ints swap_middle(Ints v) {
   return (Ints)__builtin_shuffle((IntLanes)v, IntLanes{0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15});
 }
 inline int sum_lanes(Ints v) {
-  const IntLanes halves = (IntLanes)v + (IntLanes)_mm512_shuffle_i64x2(v, v, 0x4e);
-  const IntLanes quarters = halves + (IntLanes)_mm512_shuffle_i64x2((Ints)halves, (Ints)halves, 0xb1);
+  const IntLanes all = (IntLanes)v;
+  const IntLanes halves = all + __builtin_shuffle(all, IntLanes{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7});
+  const IntLanes quarters =
+      halves + __builtin_shuffle(halves, IntLanes{4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11});
   return quarters[0] + quarters[1] + quarters[2] + quarters[3];
 }
 // Two int16 products a lane.
