@@ -1,9 +1,10 @@
 // `weft bench gemm`: y = x W^T over shapes of real models. One row is bound by reading the weights: its ceiling is a
-// read of as many bytes. Many rows are bound by arithmetic: their ceiling is fp32 multiply-add, and int8 dots where
-// the machine has them and the precision uses them.
+// read of as many bytes. Many rows are bound by arithmetic: their ceiling is fp32 multiply-add, and int8 or int16 dots
+// where the machine has them and the precision uses them. A few rows are bound by the lower of the two.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <string>
@@ -69,7 +70,9 @@ std::vector<gemm::PackedLinear> make_copies(WeightType type, const Shape& shape,
 double arithmetic_ceiling(WeightType type, Precision precision, int threads) {
   const bool quantised = type != WeightType::f32 && type != WeightType::bf16;
   if (precision == Precision::exact || type == WeightType::f32) return measure_fp32_flops(threads);
-  const double special = quantised ? measure_int8_ops(threads) : measure_bf16_flops(threads);
+  const double special = !quantised                     ? measure_bf16_flops(threads)
+                         : precision == Precision::fast ? measure_int8_ops(threads)
+                                                        : measure_int16_ops(threads);
   return special > 0 ? special : measure_fp32_flops(threads);
 }
 
@@ -82,9 +85,9 @@ void bench_gemm(const BenchOptions& options, BenchReport& report) {
       fmt::format("{} threads; weights cycle over copies beyond the caches; ceilings of arithmetic: int8 or bf16 dots "
                   "where the machine has them, else fp32 multiply-add",
                   threads));
-  const std::vector<Shape> shapes = options.quick
-                                        ? std::vector<Shape>{{576, 1536}}
-                                        : std::vector<Shape>{{576, 1536}, {1536, 576}, {49152, 576}, {4096, 14336}};
+  const std::vector<Shape> shapes =
+      options.quick ? std::vector<Shape>{{576, 1536}}
+                    : std::vector<Shape>{{576, 1536}, {1536, 576}, {49152, 576}, {4096, 14336}, {14336, 4096}};
   const std::vector<WeightType> types =
       options.quick ? std::vector<WeightType>{WeightType::q4_1}
                     : std::vector<WeightType>{WeightType::f32, WeightType::bf16, WeightType::q8_0, WeightType::q4_0,
@@ -107,22 +110,25 @@ void bench_gemm(const BenchOptions& options, BenchReport& report) {
           const double seconds = time_runs(work, m == 1 ? 20 : 5, options.quick ? 0.05 : 0.2).median_s;
           const std::string name =
               fmt::format("{} {} {}x{} m{}", name_of(type), to_string(precision), shape.rows, shape.cols, m);
+          const double bandwidth =
+              m <= 8 ? measure_read_bandwidth(threads, copies.size() * copies[0].bytes()) : INFINITY;
           if (m == 1) {
-            const double ceiling = measure_read_bandwidth(threads, copies.size() * copies[0].bytes());
             report.add({.bench = "gemm",
                         .name = name,
                         .metric = "bandwidth",
                         .value = bytes / seconds / 1e9,
                         .unit = "GB/s",
-                        .ceiling = ceiling / 1e9});
+                        .ceiling = bandwidth / 1e9});
           } else {
-            const double ops = 2. * static_cast<double>(m * shape.rows * shape.cols) / seconds;
+            const double operations = 2. * static_cast<double>(m * shape.rows * shape.cols);
+            const double ceiling =
+                std::min(arithmetic_ceiling(type, precision, threads), bandwidth / bytes * operations);
             report.add({.bench = "gemm",
                         .name = name,
                         .metric = "rate",
-                        .value = ops / 1e9,
+                        .value = operations / seconds / 1e9,
                         .unit = "GOP/s",
-                        .ceiling = arithmetic_ceiling(type, precision, threads) / 1e9});
+                        .ceiling = ceiling / 1e9});
           }
         }
       }

@@ -67,8 +67,10 @@ WEFT_SUM_LOOP(fp32, Floats, WEFT_FP32)
 constexpr long long kFp32Ops = 2 * kSums * kVectorBytes / 4;
 
 #if defined(__x86_64__)
-// Without a dot product: multiply pairs of 16-bit integers and add them, then add to the sum.
-#if defined(WEFT_ISA_plain)
+// Without VNNI: multiply pairs of 16-bit integers and add them, then add to the sum.
+#if defined(WEFT_ISA_avx512) || defined(WEFT_ISA_avx512_bf16)
+#define WEFT_INT16(sum) asm volatile("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+#elif defined(WEFT_ISA_plain)
 #define WEFT_INT16(sum)                                                                 \
   {                                                                                     \
     Bits product = a;                                                                   \

@@ -1,5 +1,6 @@
-// `weft bench model`: a model file from process start to tokens. Decode's ceiling is reading every weight and the
-// keys and values once a token at the bandwidth of this run; prefill's is the arithmetic of its weights.
+// `weft bench model`: a model file from process start to tokens. Decode's ceiling is reading every weight once a step
+// and the keys and values of every request, at the bandwidth of this run; prefill's is the arithmetic of its weights,
+// which bounds many requests as well.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -8,6 +9,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,6 +66,52 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// Requests of `prompt` tokens each, then `steps` tokens more of all together, one of each a step.
+struct Decode {
+  int requests = 0, steps = 0;
+  int64_t prompt = 0;
+  double prefill_s = 0, step_s = 0;  // the median step
+  double mean_length() const { return static_cast<double>(prompt) + steps / 2.; }
+};
+Decode measure_decode(ForwardPass& forward, std::span<const int32_t> ids, int requests, int64_t prompt, int steps) {
+  std::vector<ForwardPass::Input> inputs;
+  for (int i = 0; i < requests; ++i)
+    inputs.push_back({.sequence = forward.add_sequence(), .tokens = ids.first(static_cast<size_t>(prompt))});
+  const auto prefill_start = Clock::now();
+  forward.run(inputs);
+  Decode result{.requests = requests, .steps = steps, .prompt = prompt, .prefill_s = seconds_since(prefill_start)};
+  std::vector<double> step_s;
+  for (int step = 0; step < steps; ++step) {
+    for (int i = 0; i < requests; ++i)
+      inputs[static_cast<size_t>(i)].tokens = ids.subspan(static_cast<size_t>(step + i) % ids.size(), 1);
+    const auto start = Clock::now();
+    forward.run(inputs);
+    step_s.push_back(seconds_since(start));
+  }
+  result.step_s = median(step_s);
+  for (const auto& input : inputs) forward.release(input.sequence);
+  return result;
+}
+
+// Sixteen requests that share nothing, with a short and a long prompt.
+std::vector<Decode> measure_many(const ModelFile& file, const BenchOptions& options, WorkerTeam& team,
+                                 std::span<const int32_t> ids) {
+  constexpr int kRequests = 16;
+  const int steps = static_cast<int>(std::min<int64_t>(options.quick ? 16 : 64, static_cast<int64_t>(ids.size()) / 4));
+  const int64_t longest = std::min<int64_t>(1024, static_cast<int64_t>(ids.size()) - steps - kRequests);
+  if (longest < 1) return {};  // a context too short to tell anything
+  ForwardPass forward(file, {.precision = precision_from_string(options.precision),
+                             .max_tokens = kRequests * (longest + steps),
+                             .max_sequences = kRequests,
+                             .team = &team});
+  std::vector<Decode> results;
+  for (const int64_t prompt : {std::min<int64_t>(128, longest), longest}) {
+    if (!results.empty() && (options.quick || longest <= 128)) break;
+    results.push_back(measure_decode(forward, ids, kRequests, prompt, steps));
+  }
+  return results;
+}
+
 }  // namespace
 
 void bench_model(const BenchOptions& options, BenchReport& report) {
@@ -80,45 +129,49 @@ void bench_model(const BenchOptions& options, BenchReport& report) {
   WorkerTeam team(options.threads);
   const int threads = team.num_workers();
   const auto load_start = Clock::now();
-  ForwardPass forward(file,
-                      {.precision = precision_from_string(options.precision), .max_tokens = context, .team = &team});
+  auto loaded = std::make_optional<ForwardPass>(
+      file,
+      ForwardOptions{.precision = precision_from_string(options.precision), .max_tokens = context, .team = &team});
+  ForwardPass& forward = *loaded;
   const double load_s = seconds_since(load_start);
-  const auto sequence = forward.add_sequence();
   std::vector<int32_t> ids(static_cast<size_t>(context));
   for (size_t i = 0; i < ids.size(); ++i)
     ids[i] = static_cast<int32_t>((i * 7919 + 13) % static_cast<size_t>(file.config().vocab_size));
 
   std::vector<double> prefill_s;
+  const auto sequence = forward.add_sequence();
   for (int i = 0; i <= repeats; ++i) {
     forward.truncate(sequence, 0);
     const auto start = Clock::now();
     forward.run({{.sequence = sequence, .tokens = std::span(ids).first(static_cast<size_t>(prompt))}});
     if (i > 0) prefill_s.push_back(seconds_since(start));  // the first run makes the buffers
   }
-  std::vector<double> decode_s;
-  for (int i = 0; i < decoded && forward.length(sequence) < context; ++i) {
-    const auto start = Clock::now();
-    forward.run({{.sequence = sequence, .tokens = std::span(ids).subspan(static_cast<size_t>(i), 1)}});
-    decode_s.push_back(seconds_since(start));
-  }
-  const double mean_length = static_cast<double>(prompt) + static_cast<double>(decode_s.size()) / 2;
-  const int64_t rest = context - forward.length(sequence);
-  if (rest > 0) forward.run({{.sequence = sequence, .tokens = std::span(ids).first(static_cast<size_t>(rest))}});
+  forward.release(sequence);
+  std::vector<Decode> decodes;
+  for (const int64_t length : {std::min<int64_t>(16, prompt), prompt})
+    decodes.push_back(measure_decode(forward, ids, 1, length, std::min(decoded, static_cast<int>(context - length))));
+  const auto full = forward.add_sequence();
+  forward.run({{.sequence = full, .tokens = ids}});
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
 
-  // Ceilings last: what they allocate is no part of the model's memory.
-  const double token_bytes =
-      static_cast<double>(forward.weight_bytes()) + mean_length * static_cast<double>(forward.kv_bytes_per_token());
-  const double bandwidth = measure_read_bandwidth(threads, std::max(forward.weight_bytes(), size_t{64} << 20));
-  const bool exact = options.precision == "exact";
-  const double int8 = exact ? 0 : measure_int8_ops(threads), flops = int8 > 0 ? int8 : measure_fp32_flops(threads);
+  // Many requests and ceilings last: what they allocate is no part of one request's memory.
+  const size_t weight_bytes = forward.weight_bytes(), kv_bytes = forward.kv_bytes_per_token();
+  loaded.reset();
+  for (const Decode& decode : measure_many(file, options, team, ids)) decodes.push_back(decode);
+  const double bandwidth = measure_read_bandwidth(threads, std::max(weight_bytes, size_t{64} << 20));
+  const bool fast = options.precision == "fast";
+  const double dots = options.precision == "exact" ? 0 : fast ? measure_int8_ops(threads) : measure_int16_ops(threads);
+  const double flops = dots > 0 ? dots : measure_fp32_flops(threads);
   const double prefill_ceiling = flops / (2 * layer_weights(file));
   report.note(fmt::format(
       "{}, precision {}, {} threads, {:.1f} MB of weights a token, {} bytes of keys and values a token of context; "
       "decode's ceiling: {:.1f} GB/s read in this run; prefill's: {:.0f} GOP/s of {}",
-      file.config().architecture, options.precision, threads, static_cast<double>(forward.weight_bytes()) / 1e6,
-      forward.kv_bytes_per_token(), bandwidth / 1e9, flops / 1e9, int8 > 0 ? "int8 dots" : "fp32 multiply-add"));
+      file.config().architecture, options.precision, threads, static_cast<double>(weight_bytes) / 1e6, kv_bytes,
+      bandwidth / 1e9, flops / 1e9,
+      dots <= 0 ? "fp32 multiply-add"
+      : fast    ? "int8 dots"
+                : "int16 dots"));
   const auto add = [&](std::string name, std::string metric, double value, std::string unit, double ceiling = 0) {
     report.add({.bench = "model",
                 .name = std::move(name),
@@ -129,8 +182,18 @@ void bench_model(const BenchOptions& options, BenchReport& report) {
   };
   add(fmt::format("prefill {}", prompt), "rate", static_cast<double>(prompt) / median(prefill_s), "tok/s",
       prefill_ceiling);
-  add(fmt::format("decode {} after {}", decode_s.size(), prompt), "rate", 1 / median(decode_s), "tok/s",
-      bandwidth / token_bytes);
+  for (const Decode& decode : decodes) {
+    const double read =
+        static_cast<double>(weight_bytes) + decode.requests * decode.mean_length() * static_cast<double>(kv_bytes);
+    const double ceiling = std::min(decode.requests * bandwidth / read, prefill_ceiling);
+    const auto name = decode.requests == 1
+                          ? fmt::format("decode {} after {}", decode.steps, decode.prompt)
+                          : fmt::format("{} requests, {} after {}", decode.requests, decode.steps, decode.prompt);
+    add(name, "rate", decode.requests / decode.step_s, "tok/s", ceiling);
+    if (decode.requests > 1)
+      add(name, "prefill", static_cast<double>(decode.requests * decode.prompt) / decode.prefill_s, "tok/s",
+          prefill_ceiling);
+  }
   add("load and pack", "time", load_s * 1e3, "ms");
   add("one token from process start", "time", median(start_s) * 1e3, "ms");
   add("one token from process start", "peak memory", static_cast<double>(starts[0].peak_bytes) / 1e6, "MB");
