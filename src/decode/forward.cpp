@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "decode/sequences.h"
 #include "decode/weights.h"
+#include "device/cpu/cpuid.h"
 #include "models/layers.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -35,9 +36,9 @@ DType kv_dtype_of(const ForwardOptions& options) {
 
 AttentionSpec spec_of(const ModelConfig& config, const ForwardOptions& options, DType kv_dtype, bool slides) {
   AttentionSpec spec;
-  // A bf16 query lets the core multiply bf16 where the machine can; elsewhere it would only be rounded in vain.
-  const bool bf16 =
-      current_isa() == Isa::avx512_bf16 && options.precision != Precision::exact && kv_dtype == DType::bf16;
+  // A bf16 query lets the core multiply bf16 where that is faster; elsewhere it would only be rounded in vain.
+  const bool bf16 = current_isa() == Isa::avx512_bf16 && cpu_info().bf16_dot_pays &&
+                    options.precision != Precision::exact && kv_dtype == DType::bf16;
   spec.q_dtype = bf16 ? DType::bf16 : DType::fp32;
   spec.kv_dtype = kv_dtype;
   spec.o_dtype = DType::fp32;

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/check.h"
+#include "device/cpu/cpuid.h"
 #include "ops/gemm/packed.h"
 
 namespace weft::gemm {
@@ -175,13 +176,15 @@ PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precis
   auto* at = static_cast<char*>(memory);
   for (const WeightSource& source : sources) {
     const Format format = format_of(source.type);
+    Scheme scheme = impl->kernels->schemes[static_cast<int>(format)][static_cast<int>(precision)];
+    if (scheme == Scheme::bf16_dot && !cpu_info().bf16_dot_pays) scheme = Scheme::fp32;
     PackedPart part;
     part.panels = {.data = at,
                    .panel_bytes = panel_bytes(format, source.cols, impl->kernels->panel),
                    .rows = source.rows,
                    .cols = source.cols,
                    .format = format,
-                   .scheme = impl->kernels->schemes[static_cast<int>(format)][static_cast<int>(precision)]};
+                   .scheme = scheme};
     part.first_row = impl->rows;
     part.num_panels = panels_of(source, impl->kernels->panel);
     pack_part(source, part, impl->kernels->panel, team);

@@ -11,6 +11,7 @@ namespace {
 template <Format format>
 void expand_blocks(const char* from, long long blocks, float* to) {
   for (long long b = 0; b < blocks; ++b, from += kBlockBytesOf<format>, to += kBlock * kPanel) {
+    prefetch<kBlockBytesOf<format>>(from);
     const char* scales = from + kWordsOf<format> * kPanel * 4;
     unroll<kVecs>([&](auto v) {
       const Floats d = load_halves(scales + v.value * kLanes * 2);
@@ -38,12 +39,14 @@ void expand_blocks(const char* from, long long blocks, float* to) {
 }
 
 inline void expand_bf16(const char* from, long long pairs, float* to) {
-  for (long long i = 0; i < pairs; ++i, from += kPanel * 4, to += 2 * kPanel)
+  for (long long i = 0; i < pairs; ++i, from += kPanel * 4, to += 2 * kPanel) {
+    prefetch<kPanel * 4>(from);
     unroll<kVecs>([&](auto v) {
       const Ints pair = load_ints(from + v.value * kVecBytes);
       store(to + v.value * kLanes, as_floats(shift_left<16>(pair)));
       store(to + kPanel + v.value * kLanes, as_floats(bit_and(pair, set(static_cast<int>(0xffff0000u)))));
     });
+  }
 }
 
 struct Fp32Step {

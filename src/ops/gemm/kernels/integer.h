@@ -101,10 +101,10 @@ inline long long place_of(const Rows& x, long long row, long long block) {
 }
 
 // Weights pass by once, and a core alone asks for too few of them ahead of time.
-template <Format format>
-inline void prefetch_block(const char* w) {
+template <long long bytes>
+inline void prefetch(const char* w) {
   constexpr long long kAhead = 6144;
-  for (long long line = 0; line < kBlockBytesOf<format>; line += 64) __builtin_prefetch(w + kAhead + line);
+  for (long long line = 0; line < bytes; line += 64) __builtin_prefetch(w + kAhead + line);
 }
 
 // An unpacked block: [slot][vector of outputs], then d and m as fp32.
@@ -126,7 +126,7 @@ inline void load_scales(const char* w, Floats (&d)[kVecs], Floats (&m)[kVecs]) {
 template <class S, Format format>
 void unpack_blocks(const char* from, long long blocks, char* to) {
   for (long long b = 0; b < blocks; ++b, from += kBlockBytesOf<format>, to += kUnpackedBytes<S>) {
-    prefetch_block<format>(from);
+    prefetch<kBlockBytesOf<format>>(from);
     for (int j = 0; j < kWordsOf<format>; ++j)
       unroll<kVecs>([&](auto v) {
         const Ints raw = load_ints(from + (j * kVecs + v.value) * kVecBytes);
@@ -201,7 +201,7 @@ template <class S, Format format, int kRows>
 void packed_tile(const char* w, const Rows& rows, long long row, float* acc) {
   long long place = place_of(rows, row, 0);
   for (long long b = 0; b < rows.blocks; ++b, place += kTileRows, w += kBlockBytesOf<format>) {
-    prefetch_block<format>(w);
+    prefetch<kBlockBytesOf<format>>(w);
     const char* x = rows.data + place * S::kSlots * 4;
     Ints sums[kRows][kVecs];
     unroll<kRows>([&](auto r) { unroll<kVecs>([&](auto v) { sums[r.value][v.value] = set(0); }); });

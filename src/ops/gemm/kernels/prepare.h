@@ -7,9 +7,6 @@
 namespace weft::gemm::WEFT_ISA_NAME {
 namespace {
 
-typedef short ShortHalf __attribute__((vector_size(kVecBytes / 2)));
-typedef signed char ByteQuarter __attribute__((vector_size(kVecBytes / 4)));
-
 inline constexpr int kBlockVecs = kBlock / kLanes;
 
 // Rows and blocks whose largest magnitude is below this count as zero: its reciprocal would overflow.
@@ -53,10 +50,7 @@ inline void prepare_int16(const float* from, const Rows& x, long long row) {
     x.sums[place] = sum;
     x.real_sums[place] = static_cast<float>(sum);
     char* to = x.data + place * kBlock * 2;
-    unroll<kBlockVecs>([&](auto v) {
-      const ShortHalf narrow = __builtin_convertvector((IntLanes)swap_middle((Ints)q[v.value]), ShortHalf);
-      __builtin_memcpy(to + v.value * sizeof narrow, &narrow, sizeof narrow);
-    });
+    unroll<kBlockVecs>([&](auto v) { store_shorts(to + v.value * kLanes * 2, swap_middle((Ints)q[v.value])); });
   }
 }
 
@@ -70,10 +64,7 @@ inline void prepare_int8(const float* from, const Rows& x, long long row) {
     const int sum = usable ? quantise_block(from + b * kBlock, 127.f / most, q) : 0;
     const long long place = place_of(x, row, b);
     char* to = x.data + place * kBlock;
-    unroll<kBlockVecs>([&](auto v) {
-      const ByteQuarter narrow = __builtin_convertvector(q[v.value], ByteQuarter);
-      __builtin_memcpy(to + v.value * sizeof narrow, &narrow, sizeof narrow);
-    });
+    unroll<kBlockVecs>([&](auto v) { store_bytes(to + v.value * kLanes, (Ints)q[v.value]); });
     x.scales[place] = scale;
     x.sums[place] = sum;
     x.real_sums[place] = scale * static_cast<float>(sum);

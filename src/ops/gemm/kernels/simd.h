@@ -77,6 +77,15 @@ inline Floats load_halves(const void* p) {
 }
 inline Ints swap_middle(Ints v) { return __builtin_shuffle(v, Ints{0, 2, 1, 3}); }  // of each four lanes
 inline int sum_lanes(Ints v) { return v[0] + v[1] + v[2] + v[3]; }
+inline void store_shorts(char* p, Ints v) {
+  for (int i = 0; i < kLanes; ++i) {
+    const auto narrow = static_cast<short>(v[i]);
+    __builtin_memcpy(p + 2 * i, &narrow, 2);
+  }
+}
+inline void store_bytes(char* p, Ints v) {
+  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<char>(v[i]);
+}
 inline Ints pair_dot(Ints acc, Ints w, Ints x) {
   return acc + shift_right<16>(shift_left<16>(w)) * shift_right<16>(shift_left<16>(x)) +
          shift_right<16>(w) * shift_right<16>(x);
@@ -128,6 +137,11 @@ Ints shift_right_zero16(Ints v) {
 }
 inline Floats load_halves(const void* p) { return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
 inline Ints swap_middle(Ints v) { return _mm256_shuffle_epi32(v, 0xd8); }
+inline __m128i narrow(Ints v) { return _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)); }
+inline void store_shorts(char* p, Ints v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(v)); }
+inline void store_bytes(char* p, Ints v) {
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(narrow(v), narrow(v)));
+}
 inline int sum_lanes(Ints v) {
   __m128i half = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
   half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
@@ -191,6 +205,14 @@ inline Floats load_halves(const void* p) {
 }
 inline Ints swap_middle(Ints v) {
   return (Ints)__builtin_shuffle((IntLanes)v, IntLanes{0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15});
+}
+inline void store_shorts(char* p, Ints v) {
+  const auto narrow = __builtin_convertvector((IntLanes)v, short __attribute__((vector_size(32))));
+  __builtin_memcpy(p, &narrow, sizeof narrow);
+}
+inline void store_bytes(char* p, Ints v) {
+  const auto narrow = __builtin_convertvector((IntLanes)v, signed char __attribute__((vector_size(16))));
+  __builtin_memcpy(p, &narrow, sizeof narrow);
 }
 inline int sum_lanes(Ints v) {
   const IntLanes all = (IntLanes)v;
