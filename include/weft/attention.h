@@ -200,16 +200,19 @@ struct TensorArg {
   TensorView value;
 };
 
-// Level 0 is the most shared. This version plans one level; more are refused.
+// Composable formats: a request's keys are those of its entries on every level, level after level. Entry g of a level
+// is query tokens [qo_indptr[g], qo_indptr[g + 1]), of one request or of several that share the entry's pages: those
+// pages are read once for all of them. Level 0 is the most shared; requests of one entry begin it at the same position.
 struct Level {
-  std::span<const int32_t> qo_indptr;
-  PageTableView pages;
+  std::span<const int32_t> qo_indptr;  // [entries + 1], ends at the number of query tokens
+  PageTableView pages;                 // of [entries]; an entry without pages adds no key
 };
+inline constexpr int kMaxLevels = 8;
 
 struct PlanInput {
   int num_qo_heads = 0;
-  int num_kv_heads = 0;                // divides num_qo_heads
-  std::span<const int32_t> qo_indptr;  // [batch + 1], starts at 0, never decreases
+  int num_kv_heads = 0;                     // divides num_qo_heads
+  std::span<const int32_t> qo_indptr = {};  // [batch + 1], starts at 0, never decreases; empty: the last level's
   // One of the three, as the spec's kv_form says:
   PageTableView pages = {};
   std::span<const int32_t> kv_indptr = {};  // ragged [batch + 1]
@@ -217,8 +220,11 @@ struct PlanInput {
   int64_t max_kv_len = 0;                   // padded: extent of the tensor's token axis
   int num_workers = 0;                      // 0: as many as the shared team has
   PlanMode mode = PlanMode::balanced;
-  int fixed_split_size = 0;  // fixed_split: tokens of a chunk
-  std::span<const Level> levels = {};
+  int fixed_split_size = 0;            // fixed_split: tokens of a chunk
+  std::span<const Level> levels = {};  // instead of pages
+  // With levels: [batch], the order of requests in which levels count query tokens; empty: as they are. So requests
+  // that share pages need not stand together in q.
+  std::span<const int32_t> request_order = {};
   std::vector<ScalarArg> scalars = {};  // integer scalars that intervals name, e.g. window_left
   // Given: sections lie in the workspace at the offsets of these bounds, and a plan beyond them is refused.
   const struct PlanBounds* bounds = nullptr;
@@ -230,7 +236,7 @@ struct PlanInput {
 struct PlanBounds {
   int max_requests = 0;
   int64_t max_rows = 0;   // query tokens of a step
-  int64_t max_pages = 0;  // entries of kv_page_indices; 0 for ragged and padded
+  int64_t max_pages = 0;  // entries of kv_page_indices, of all levels; 0 for ragged and padded
   int max_levels = 1;
   int64_t max_kv_len = 0;
   int page_size = 0;  // 0 for ragged and padded

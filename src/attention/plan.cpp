@@ -9,6 +9,8 @@ using namespace planner;
 Plan Planner::plan(const KernelTraits& traits, const PlanInput& input) {
   static thread_local Draft draft;
   const Problem problem = check_input(traits, input, draft);
+  lay_entries(problem, draft);
+  if (problem.bounds != nullptr) check_within(problem, draft);
   lay_units(problem, draft);
   switch (problem.mode) {
     case PlanMode::balanced: cut_balanced(problem, draft); break;

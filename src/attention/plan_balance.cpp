@@ -5,10 +5,11 @@
 // between the lower bound and a cap that always suffices. Each worker starts where the one before it stopped, so it
 // shares at most two units with others.
 //
-// Requests with several query tiles are dealt first, tile by tile in unit order to the least loaded worker: tiles that
+// Entries with several query tiles are dealt first, tile by tile in unit order to the least loaded worker: tiles that
 // read the same K and V then run at the same time on different workers. What no longer fits under the average load
 // stays on the line and levels the workers' loads.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "attention/plan_draft.h"
@@ -32,13 +33,12 @@ class Line {
  public:
   Line(const Problem& problem, Draft& draft)
       : draft_(draft), granule_(problem.traits->granule), num_workers_(problem.num_workers) {
-    draft.line_cost.resize(draft.on_line.size());
-    for (size_t i = 0; i < draft.on_line.size(); ++i) draft.line_cost[i] = draft.units[draft.on_line[i]].cost;
+    sum_costs();
   }
 
   void reverse() {
     std::reverse(draft_.on_line.begin(), draft_.on_line.end());
-    std::reverse(draft_.line_cost.begin(), draft_.line_cost.end());
+    sum_costs();
   }
   // Whether the line's units fit on all workers under the cap, beside what they carry already.
   bool fits(double cap) {
@@ -54,15 +54,26 @@ class Line {
   template <class Emit>
   bool fill(double cap, bool rest_to_last, const Emit& emit);
   // Where a part of the unit from `begin` on ends that costs at most `room`; -1 when none is worth it.
-  int part_end(const DraftUnit& unit, const Hull& hull, int begin, double room) const;
+  int part_end(const Tile& tile, int begin, double room) const;
+  void sum_costs() {
+    draft_.line_cost.resize(draft_.on_line.size() + 1);
+    double sum = 0;
+    for (size_t i = 0; i < draft_.on_line.size(); ++i) {
+      draft_.line_cost[i] = sum;
+      sum += tile_of(i).cost;
+    }
+    draft_.line_cost.back() = sum;
+  }
+  const Tile& tile_of(size_t place) const { return draft_.tiles[draft_.units[draft_.on_line[place]].tile]; }
 
   Draft& draft_;
   const Granule granule_;
   const int num_workers_;
 };
 
-int Line::part_end(const DraftUnit& unit, const Hull& hull, int begin, double room) const {
-  const double tokens = (room - unit.overhead) / unit.per_token;
+int Line::part_end(const Tile& tile, int begin, double room) const {
+  const Hull& hull = tile.hull;
+  const double tokens = (room - tile.overhead) / tile.per_token;
   if (tokens < 1) return -1;
   int to = begin + static_cast<int>(tokens);
   if (to > hull.gap_begin && hull.gap_end > hull.gap_begin)
@@ -74,38 +85,44 @@ int Line::part_end(const DraftUnit& unit, const Hull& hull, int begin, double ro
 template <class Emit>
 bool Line::fill(double cap, bool rest_to_last, const Emit& emit) {
   const int* line = draft_.on_line.data();
-  const double* whole = draft_.line_cost.data();
-  const DraftUnit* units = draft_.units.data();
-  const Tile* tiles = draft_.tiles.data();
+  const double* cost = draft_.line_cost.data();
   const size_t n = draft_.on_line.size();
   const double snap = cap * kSnap;
-  size_t i = 0;
-  int from = 0, part = 0;  // of the current unit, once some of it is given away
-  double rest = whole[0];  // cost of what is left of it
+  size_t i = 0, usual = 0;  // usual: how many whole units the worker before took
+  int from = 0, part = 0;   // of the current unit, once some of it is given away
+  double rest = 0;          // cost of what is left of it
   for (int worker = 0; worker < num_workers_; ++worker) {
     const bool all = rest_to_last && worker == num_workers_ - 1;
-    double room = cap - draft_.load[worker];
-    while (rest <= room + snap || all) {
-      const Hull& hull = tiles[units[line[i]].tile].hull;
-      emit(worker, line[i], part == 0 ? hull.begin : from, hull.end, part);
+    double room = all ? std::numeric_limits<double>::infinity() : cap - draft_.load[worker];
+    if (part > 0 && rest <= room + snap) {
+      emit(worker, line[i], from, tile_of(i).hull.end, part);
       room -= rest;
       part = 0;
       if (++i == n) return true;
-      rest = whole[i];
     }
-    const DraftUnit& unit = units[line[i]];
-    const Hull& hull = tiles[unit.tile].hull;
-    const int begin = part == 0 ? hull.begin : from, end = part_end(unit, hull, begin, room);
+    if (part == 0) {
+      // Whole units up to j; most likely about as many as before.
+      const double most = cost[i] + room + snap;
+      size_t j = std::min(n, i + usual);
+      while (j > i && cost[j] > most) --j;
+      while (j < n && cost[j + 1] <= most) ++j;
+      usual = j - i;
+      room -= cost[j] - cost[i];
+      for (; i < j; ++i) emit(worker, line[i], tile_of(i).hull.begin, tile_of(i).hull.end, 0);
+      if (i == n) return true;
+    }
+    const Tile& tile = tile_of(i);
+    const int begin = part == 0 ? tile.hull.begin : from, end = part_end(tile, begin, room);
     if (end < 0) continue;
     emit(worker, line[i], begin, end, part);
     from = end;
     ++part;
-    rest = unit.overhead + unit.per_token * hull.visible(from, hull.end);
+    rest = tile.overhead + tile.per_token * tile.hull.visible(from, tile.hull.end);
   }
   return false;
 }
 
-// Deals the units of requests with several tiles; the others, and what is above the cap, go on the line.
+// Deals the units of entries with several tiles; the others, and what is above the cap, go on the line.
 void deal_tiles(const Problem& p, double cap, Draft& draft) {
   draft.load.assign(static_cast<size_t>(p.num_workers), 0.0);
   draft.pieces.clear();
@@ -116,15 +133,15 @@ void deal_tiles(const Problem& p, double cap, Draft& draft) {
   for (int u = 0; u < num_units; ++u) {
     DraftUnit& unit = draft.units[u];
     const Tile& tile = draft.tiles[unit.tile];
-    const bool shares_kv = draft.tile_indptr[tile.request + 1] - draft.tile_indptr[tile.request] > 1;
+    const bool shares_kv = draft.tile_indptr[tile.run + 1] - draft.tile_indptr[tile.run] > 1;
     unit.parts = 0;
-    if (!shares_kv || heap.least_load() + unit.cost > cap) {
+    if (!shares_kv || heap.least_load() + tile.cost > cap) {
       draft.on_line.push_back(u);
       continue;
     }
     unit.parts = 1;
     draft.pieces.push_back({u, tile.hull.begin, tile.hull.end, 0});
-    draft.piece_worker.push_back(heap.give(unit.cost));
+    draft.piece_worker.push_back(heap.give(tile.cost));
   }
 }
 
@@ -132,7 +149,7 @@ double smallest_cap(const Problem& p, const Draft& draft, Line& line) {
   double low = draft.lower_bound;
   for (const double load : draft.load) low = std::max(low, load);
   // What a worker is likely to lose at its end: a part's overhead and half a granule. Near enough, that is the cap.
-  const DraftUnit& typical = draft.units[draft.on_line[draft.on_line.size() / 2]];
+  const Tile& typical = draft.tiles[draft.units[draft.on_line[draft.on_line.size() / 2]].tile];
   double high = low + typical.overhead + 0.5 * typical.per_token * p.traits->granule, width = high - low;
   while (!line.fits(high)) {
     low = high;
@@ -152,13 +169,13 @@ double smallest_cap(const Problem& p, const Draft& draft, Line& line) {
 void cut_balanced(const Problem& p, Draft& draft) {
   const int num_units = static_cast<int>(draft.units.size());
   bool has_shared_kv = false;
-  for (int r = 0; r < p.num_requests; ++r)
-    has_shared_kv = has_shared_kv || draft.tile_indptr[r + 1] - draft.tile_indptr[r] > 1;
+  for (size_t run = 0; run + 1 < draft.tile_indptr.size(); ++run)
+    has_shared_kv = has_shared_kv || draft.tile_indptr[run + 1] - draft.tile_indptr[run] > 1;
   if (has_shared_kv) {
     deal_tiles(p, kLevelEnough * draft.lower_bound, draft);
     if (!draft.on_line.empty()) {
       double total = 0;
-      for (const DraftUnit& unit : draft.units) total += unit.cost;
+      for (const DraftUnit& unit : draft.units) total += draft.tiles[unit.tile].cost;
       deal_tiles(p, total / p.num_workers, draft);
     }
   } else {

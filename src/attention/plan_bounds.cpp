@@ -35,8 +35,7 @@ void check_bounds(const KernelTraits& traits, const PlanBounds& b) {
   check(b.num_qo_heads % b.num_kv_heads == 0, ErrorCode::invalid_argument,
         "bounds.num_qo_heads = {}: is not a multiple of num_kv_heads = {}", b.num_qo_heads, b.num_kv_heads);
   at_least("workers", b.workers, 1, kMaxWorkers);
-  check(b.max_levels >= 0 && b.max_levels <= 1, ErrorCode::unsupported,
-        "bounds.max_levels: required {}; supported 0 or 1; missing: several levels in one plan", b.max_levels);
+  at_least("max_levels", b.max_levels, 0, traits.kv_form == KvForm::paged ? kMaxLevels : 1);
   if (traits.kv_form == KvForm::paged) {
     at_least("page_size", b.page_size, 1, kMaxInt);
   } else {
@@ -79,15 +78,22 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
   SectionCounts room;
   room.worker_indptr = b.workers + 1;
   room.rows = b.max_rows;
-  room.page_lists = room.requests = b.max_requests;
+  room.requests = b.max_requests;
   room.page_indices = b.max_pages;
 
   // A unit holds all KV heads only where every class says so and nobody narrows it.
   bool whole_tokens = b.mode != PlanMode::balanced || b.workers == 1;
   for (const TileClass& tile_class : traits.classes) whole_tokens = whole_tokens && tile_class.all_kv_heads;
-  const int64_t tiles = max_tiles(b.max_requests, b.max_rows, largest_tile);
+  const int64_t levels = std::max(1, b.max_levels);
+  const int64_t tiles = levels * max_tiles(b.max_requests, b.max_rows, largest_tile);
+  room.page_lists = levels * b.max_requests;
   room.units = tiles * (whole_tokens ? 1 : b.num_kv_heads);
 
+  const auto check_number = [](const char* of, int64_t number) {
+    check(number <= kMaxInt, ErrorCode::invalid_argument,
+          "bounds: plans of {} {} would be allowed; lower max_rows, max_levels or max_kv_len", number, of);
+  };
+  check_number("units", room.units);
   // Each cut makes one piece more, so k cuts leave at most 2k pieces of units that were cut.
   int64_t cuts = 0;
   if (b.mode == PlanMode::balanced || b.mode == PlanMode::paper) {
@@ -97,12 +103,20 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
     cuts = room.units * (std::max<int64_t>(1, ceil_div(b.max_kv_len, b.fixed_split_size)) - 1);
   }
   room.items = room.units + cuts;
+  check_number("items and partials", room.items);
   room.merge_groups = std::min(room.units, cuts);
   room.partials = room.merge_sources = std::min(2 * cuts, room.units + cuts);
+  // Rows that several levels share write partials, cut or not, and are merged in cells.
+  int64_t shared_rows = 0;
+  if (levels > 1) {
+    const int64_t tile_rows = std::min<int64_t>(b.max_rows, largest_tile);
+    shared_rows = levels * b.max_rows;
+    room.merge_groups = std::min(b.max_rows, tiles) * b.num_kv_heads;
+    room.partials = room.items;
+    room.merge_sources = levels * room.merge_groups + cuts * tile_rows * b.num_kv_heads;
+  }
   // Before the bytes of partials, which these limits keep within 64 bits.
-  check(room.items <= kMaxInt && room.partials <= kMaxInt, ErrorCode::invalid_argument,
-        "bounds: plans of {} items and {} partials would be allowed; lower max_rows or max_kv_len", room.items,
-        room.partials);
+  check_number("partials to merge", std::max(room.partials, room.merge_sources));
   int64_t largest_partial = 0;
   for (const TileClass& tile_class : traits.classes) {
     const int64_t tokens = std::min<int64_t>(b.max_rows, tile_tokens(tile_class, group));
@@ -110,13 +124,17 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
     largest_partial = std::max(largest_partial, partial_floats(tokens, heads, traits.head_dim_vo));
   }
   room.partial_floats = room.partials * largest_partial;
-  if (b.mode == PlanMode::fixed_split && cuts > 0) {
-    // Every row and head has at most one partial a chunk; a partial is rounded up by less than 16 floats.
-    const int64_t chunks = ceil_div(b.max_kv_len, b.fixed_split_size);
-    room.partial_floats = std::min(
-        room.partial_floats, chunks * b.max_rows * b.num_qo_heads * (traits.head_dim_vo + 1) + room.partials * 15);
-    room.partial_floats = ceil_div(room.partial_floats, 16) * 16;
+  // Every row and head has at most one partial a level, and one more a cut or a chunk; a partial is rounded up by less
+  // than 16 floats.
+  const int64_t row_floats = int64_t{b.num_qo_heads} * (traits.head_dim_vo + 1);
+  if (b.mode == PlanMode::fixed_split && cuts + shared_rows > 0) {
+    const int64_t chunks = ceil_div(b.max_kv_len, b.fixed_split_size) + (levels > 1 ? levels : 0);
+    room.partial_floats = std::min(room.partial_floats, chunks * b.max_rows * row_floats + room.partials * 15);
+  } else if (levels > 1) {
+    room.partial_floats =
+        std::min(room.partial_floats, shared_rows * row_floats + cuts * largest_partial + room.partials * 15);
   }
+  room.partial_floats = ceil_div(room.partial_floats, 16) * 16;
   return room;
 }
 
@@ -132,7 +150,8 @@ void check_within(const Problem& p, const Draft& draft) {
   };
   at_most("requests", p.num_requests, "max_requests", b.max_requests);
   at_most("query tokens", p.num_rows, "max_rows", b.max_rows);
-  at_most("page ids", static_cast<int64_t>(p.pages.kv_page_indices.size()), "max_pages", b.max_pages);
+  at_most("page ids", p.num_page_ids, "max_pages", b.max_pages);
+  at_most("levels", p.num_levels, "max_levels", std::max(1, b.max_levels));
   at_most("num_workers", p.num_workers, "workers", b.workers);
   for (int r = 0; r < p.num_requests; ++r) at_most("kv_len", draft.kv_len[r], "max_kv_len", b.max_kv_len);
   equal("num_qo_heads", p.num_qo_heads, b.num_qo_heads);

@@ -14,6 +14,17 @@ using attention::PlanHeader;
 using attention::ResolvedInterval;
 
 inline constexpr int kMaxWorkers = 65536;
+// Lengths stay clear of kOpenEnd and of int32 sums with constants of intervals.
+inline constexpr int64_t kMaxKvLen = int64_t{1} << 30;
+
+// Rows and pages of one level, as given; without pages for a ragged or padded cache.
+struct LevelInput {
+  std::span<const int32_t> qo_indptr;
+  PageTableView pages;
+  int64_t first_id = 0;    // where its page ids begin among those of all levels
+  size_t first_entry = 0;  // where its lengths begin in Draft::entry_len
+  size_t num_entries() const { return qo_indptr.size() - 1; }
+};
 
 // Input of a plan after every check.
 struct Problem {
@@ -27,7 +38,11 @@ struct Problem {
   int64_t num_rows = 0;
   int64_t num_pool_pages = 0;  // pages of the pool, or rows of the token axis
   std::span<const int32_t> qo_indptr;
-  PageTableView pages;
+  std::span<const int32_t> request_order;  // empty: as they are
+  LevelInput levels[kMaxLevels];
+  int num_levels = 1;
+  bool plain = true;         // one level, an entry a request, in the order of q
+  int64_t num_page_ids = 0;  // of all levels
   std::span<const int32_t> kv_indptr;
   int64_t max_kv_len = 0;  // padded
   const PlanBounds* bounds = nullptr;
@@ -36,9 +51,21 @@ struct Problem {
   ResolvedInterval intervals[2] = {};
 
   int qo_len(int request) const { return qo_indptr[request + 1] - qo_indptr[request]; }
+  // The request at this place of the plan's order of rows.
+  int request_at(int place) const { return request_order.empty() ? place : request_order[place]; }
 };
 
-// Keys that some row of a tile sees: [begin, end) without [gap_begin, gap_end). Empty: begin == end.
+// Rows that attend one page list: a request, or requests that share an entry of a level.
+struct Entry {
+  int level;
+  int row_begin, row_end;      // in the plan's order of rows
+  int place_begin, place_end;  // its requests, in the same order
+  int first_pos, len;          // tokens
+  int64_t first;               // as in PageList
+};
+
+// Keys that some row of a tile sees, counted from the first token of its page list: [begin, end) without
+// [gap_begin, gap_end). Empty: begin == end.
 struct Hull {
   int begin = 0, end = 0;
   int gap_begin = 0, gap_end = 0;
@@ -71,19 +98,20 @@ class Granule {
   int shift_ = 0;
 };
 
-// A query tile of a request, before its KV heads are dealt to units.
+// A query tile of an entry, before its KV heads are dealt to units.
 struct Tile {
-  int request, tile_class;
-  int row_begin, row_end;  // query tokens
+  int entry, run, tile_class;
+  int row_begin, row_end;  // in the plan's order of rows
+  bool skipped;            // no row sees a key of this level, and each has a unit on another one
   Hull hull;
-  double overhead, per_token;  // of an item over one KV head
+  // Of an item over the KV heads of one unit, and of a unit that is one item. Until units are laid: over one KV head.
+  double overhead, per_token, cost;
 };
 
 struct DraftUnit {
   int tile;
   int head_begin, head_end;
-  int parts;                         // items that it was cut into
-  double overhead, per_token, cost;  // of the unit; cost is that of the unit in one item
+  int parts;  // items that it was cut into
 };
 
 // A part of a unit; its worker is implied by Draft::worker_indptr once the draft is complete.
@@ -95,9 +123,11 @@ struct DraftItem {
 
 struct Draft {
   std::vector<int> kv_len;         // [requests]
-  std::vector<Tile> tiles;         // a request's last tile first: the heaviest under a causal mask
-  std::vector<int> tile_indptr;    // [requests + 1]
-  std::vector<DraftUnit> units;    // by request, KV heads, tile: neighbours share K and V
+  std::vector<int> row_indptr;     // [requests + 1], in the plan's order
+  std::vector<Entry> entries;      // by level, rows
+  std::vector<Tile> tiles;         // an entry's last tile first: the heaviest under a causal mask
+  std::vector<int> tile_indptr;    // [runs + 1]; a run is the tiles of one class of an entry
+  std::vector<DraftUnit> units;    // by run, KV heads, tile: neighbours share K and V
   std::vector<DraftItem> items;    // by worker, in the order of execution
   std::vector<int> worker_indptr;  // [workers + 1]
   double lower_bound = 0, makespan = 0;
@@ -107,13 +137,34 @@ struct Draft {
   std::vector<int> piece_worker, order;
   std::vector<double> piece_cost, load;
   std::vector<int> on_line;       // units
-  std::vector<double> line_cost;  // theirs
+  std::vector<double> line_cost;  // of the first n of them together
+  std::vector<int> entry_len;     // tokens of every level's entries; not of a plain plan
+};
+
+// Which partial states meet where. Units that share no row with another one merge their own parts, if they have
+// several. The others write partials always, and their rows and KV heads are cut into cells that no unit cuts.
+struct Merges {
+  enum Mark : char { kOutside, kInside, kBegins };
+  struct Range {
+    int begin, end;
+  };
+  std::vector<int> first_partial;  // [units] -1: written directly
+  std::vector<char> shares_rows;   // [tiles]
+  std::vector<Range> rows, heads;  // of cells: every range of rows with every range of KV heads
+  std::vector<int> row_cell;       // [rows] index into rows, of those that are shared
+  std::vector<int> head_cell;      // [KV heads] index into heads
+  std::vector<Mark> row_marks, head_marks;
+  int64_t partials = 0, groups = 0, sources = 0, floats = 0;
 };
 
 // ---------------------------------------------------------------- stages, in order
 
 // Throws Error(invalid_argument | invalid_indptr | invalid_page | unsupported) for a user's mistake.
 Problem check_input(const KernelTraits& traits, const PlanInput& input, Draft& draft);
+
+// Who attends which pages, and every request's length. Throws Error(invalid_argument | invalid_indptr) where levels
+// do not fit together.
+void lay_entries(const Problem& problem, Draft& draft);
 
 // Rows and hulls of every query tile; units over all KV heads; the lower bound of the makespan.
 void lay_units(const Problem& problem, Draft& draft);
@@ -124,21 +175,34 @@ void cut_paper(const Problem& problem, Draft& draft);
 void cut_fixed(const Problem& problem, Draft& draft);
 void cut_none(const Problem& problem, Draft& draft);
 
+// Partials, merge groups and their sources.
+void lay_merges(const Problem& problem, const Draft& draft, Merges& merges);
+
 // The plan's bytes, and again those that follow lengths: positions, page lists, page ids.
 void write_plan(const Problem& problem, const Draft& draft, Plan::Impl& impl);
+void write_merges(const Problem& problem, const Draft& draft, const Merges& merges, Plan::Impl& impl);
 void write_lengths(const Problem& problem, const Draft& draft, Plan::Impl& impl);
 
 // ---------------------------------------------------------------- parts of stages
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// Positions that the rows of one request from first_pos to last_pos see.
 Hull hull_of(std::span<const ResolvedInterval> intervals, int first_pos, int last_pos, int kv_len);
+// What either sees. Of several gaps the largest stays.
+Hull joined(const Hull& a, const Hull& b);
+// Of a hull of positions, what lies in a page list, counted from its first token.
+Hull within_list(const Hull& hull, int first_pos, int len);
+// The keys of `entry` that its rows [row_begin, row_end) see.
+Hull hull_of_rows(const Problem& problem, const Draft& draft, const Entry& entry, int row_begin, int row_end);
+// What the units of an entry cost over one KV head. Leaves its tiles in draft.
+double entry_cost(const Problem& problem, Draft& draft, const Entry& entry);
 // Query tokens of a tile of a class.
 inline int tile_tokens(const TileClass& tile_class, int group) {
   const int tokens = tile_class.rows / group;
   return tokens > 0 ? tokens : 1;
 }
-inline double item_cost(const Tile& tile, const DraftUnit& unit, int kv_begin, int kv_end) {
-  return unit.overhead + unit.per_token * tile.hull.visible(kv_begin, kv_end);
+inline double item_cost(const Tile& tile, int kv_begin, int kv_end) {
+  return tile.overhead + tile.per_token * tile.hull.visible(kv_begin, kv_end);
 }
 
 // Deals the pieces (in draft.order's order) to the least loaded worker each, and gathers items by worker.

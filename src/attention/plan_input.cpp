@@ -1,5 +1,6 @@
 // Every check of what the caller gave to plan, and the resolution of named scalars in intervals.
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "attention/plan_draft.h"
@@ -12,8 +13,6 @@ using attention::BoundTerm;
 using attention::kMaxTerms;
 
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
-// Lengths stay clear of kOpenEnd and of int32 sums with constants of intervals.
-constexpr int64_t kMaxKvLen = int64_t{1} << 30;
 
 void check_traits(const KernelTraits& traits) {
   const size_t n = traits.classes.size();
@@ -26,9 +25,10 @@ void check_traits(const KernelTraits& traits) {
 }
 
 // Starts at 0, never decreases.
-void check_indptr(const char* name, std::span<const int32_t> indptr) {
-  check(!indptr.empty(), ErrorCode::invalid_indptr, "{}: is empty; give [batch + 1] entries, the first one 0", name);
-  check(indptr[0] == 0, ErrorCode::invalid_indptr, "{}[0] = {}; an indptr starts at 0", name, indptr[0]);
+void check_indptr(const char* of, const char* name, std::span<const int32_t> indptr) {
+  check(!indptr.empty(), ErrorCode::invalid_indptr, "{}{}: is empty; give [batch + 1] entries, the first one 0", of,
+        name);
+  check(indptr[0] == 0, ErrorCode::invalid_indptr, "{}{}[0] = {}; an indptr starts at 0", of, name, indptr[0]);
   // The sign of an entry, or of its step from the one before, shows a fall; steps of entries without sign do not wrap.
   uint32_t wrong = 0;
   for (size_t i = 1; i < indptr.size(); ++i) {
@@ -39,53 +39,102 @@ void check_indptr(const char* name, std::span<const int32_t> indptr) {
     return;
   for (size_t i = 1; i < indptr.size(); ++i)
     check(indptr[i] >= indptr[i - 1], ErrorCode::invalid_indptr,
-          "{}[{}] = {} after {}; an indptr never decreases: give running sums of lengths", name, i, indptr[i],
+          "{}{}[{}] = {} after {}; an indptr never decreases: give running sums of lengths", of, name, i, indptr[i],
           indptr[i - 1]);
 }
 
-void check_page_ids(std::span<const int32_t> ids, int64_t num_pages) {
-  // The sign of an id, or of what it lacks to the largest one, shows either mistake: three operations an id.
-  const auto largest = static_cast<uint32_t>(num_pages - 1);
-  uint32_t wrong = 0;
-  for (const int32_t id : ids) wrong |= static_cast<uint32_t>(id) | (largest - static_cast<uint32_t>(id));
-  if (ids.empty() || (num_pages > 0 && (wrong >> 31) == 0)) [[likely]]
+// What names an argument of a level in messages; of the input's own pages: nothing.
+constexpr const char* kLevelName[] = {"",           "levels[0].", "levels[1].", "levels[2].", "levels[3].",
+                                      "levels[4].", "levels[5].", "levels[6].", "levels[7]."};
+static_assert(std::size(kLevelName) == kMaxLevels + 1);
+
+// A negative id counts as a large one.
+[[gnu::always_inline]] inline uint32_t largest(std::span<const int32_t> ids) {
+  uint32_t most = 0;
+  for (const int32_t id : ids) most = std::max(most, static_cast<uint32_t>(id));
+  return most;
+}
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] uint32_t largest_avx2(std::span<const int32_t> ids) { return largest(ids); }
+#endif
+uint32_t largest_id(std::span<const int32_t> ids) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return largest_avx2(ids);
+#endif
+  return largest(ids);
+}
+
+void check_page_ids(const char* of, std::span<const int32_t> ids, int64_t num_pages) {
+  if (ids.empty() || (num_pages > 0 && largest_id(ids) < static_cast<uint32_t>(num_pages))) [[likely]]
     return;
   for (size_t i = 0; i < ids.size(); ++i)
     check(ids[i] >= 0 && ids[i] < num_pages, ErrorCode::invalid_page,
-          "kv_page_indices[{}] = {}; allowed are 0 to {}, the pool has {} pages", i, ids[i], num_pages - 1, num_pages);
+          "{}kv_page_indices[{}] = {}; allowed are 0 to {}, the pool has {} pages", of, i, ids[i], num_pages - 1,
+          num_pages);
 }
 
-void check_pages(const PageTableView& pages, size_t batch, Draft& draft) {
+// Writes the tokens of each entry.
+void check_pages(const char* of, const PageTableView& pages, std::span<int> tokens) {
+  const size_t entries = tokens.size();
   check(!pages.kv_page_indptr.empty(), ErrorCode::invalid_argument,
-        "pages: is missing; this kernel reads a paged cache: give a PageTableView");
-  check(pages.page_size >= 1, ErrorCode::invalid_argument, "pages.page_size = {}; allowed are 1 and more",
+        "{}pages: is missing; this kernel reads a paged cache: give a PageTableView", of);
+  check(pages.page_size >= 1, ErrorCode::invalid_argument, "{}pages.page_size = {}; allowed are 1 and more", of,
         pages.page_size);
   check(pages.num_pages >= 0 && pages.num_pages <= kMaxInt, ErrorCode::invalid_argument,
-        "pages.num_pages = {}; allowed are 0 to {}", pages.num_pages, kMaxInt);
-  check_indptr("kv_page_indptr", pages.kv_page_indptr);
-  check(pages.kv_page_indptr.size() == batch + 1, ErrorCode::invalid_indptr,
-        "kv_page_indptr: has {} entries, qo_indptr has {}; both have [batch + 1]", pages.kv_page_indptr.size(),
-        batch + 1);
-  check(pages.kv_last_page_len.size() == batch, ErrorCode::invalid_argument,
-        "kv_last_page_len: has {} entries; it needs one for each of {} requests", pages.kv_last_page_len.size(), batch);
-  check(static_cast<size_t>(pages.kv_page_indptr[batch]) == pages.kv_page_indices.size(), ErrorCode::invalid_indptr,
-        "kv_page_indptr[{}] = {}, but kv_page_indices has {} entries; the last entry is their number", batch,
-        pages.kv_page_indptr[batch], pages.kv_page_indices.size());
-  for (size_t r = 0; r < batch; ++r) {
+        "{}pages.num_pages = {}; allowed are 0 to {}", of, pages.num_pages, kMaxInt);
+  check_indptr(of, "kv_page_indptr", pages.kv_page_indptr);
+  check(pages.kv_page_indptr.size() == entries + 1, ErrorCode::invalid_indptr,
+        "{}kv_page_indptr: has {} entries, qo_indptr has {}; both have [batch + 1]", of, pages.kv_page_indptr.size(),
+        entries + 1);
+  check(pages.kv_last_page_len.size() == entries, ErrorCode::invalid_argument,
+        "{}kv_last_page_len: has {} entries; it needs one for each of {} requests", of, pages.kv_last_page_len.size(),
+        entries);
+  check(static_cast<size_t>(pages.kv_page_indptr[entries]) == pages.kv_page_indices.size(), ErrorCode::invalid_indptr,
+        "{}kv_page_indptr[{}] = {}, but kv_page_indices has {} entries; the last entry is their number", of, entries,
+        pages.kv_page_indptr[entries], pages.kv_page_indices.size());
+  for (size_t r = 0; r < entries; ++r) {
     const int64_t n = pages.kv_page_indptr[r + 1] - pages.kv_page_indptr[r];
     const int last = pages.kv_last_page_len[r];
     if (n == 0)
-      check(last == 0, ErrorCode::invalid_page, "kv_last_page_len[{}] = {}; it is 0 for a request without pages", r,
-            last);
+      check(last == 0, ErrorCode::invalid_page, "{}kv_last_page_len[{}] = {}; it is 0 for a request without pages", of,
+            r, last);
     else
       check(last >= 1 && last <= pages.page_size, ErrorCode::invalid_page,
-            "kv_last_page_len[{}] = {}; allowed are 1 to the page size {}", r, last, pages.page_size);
+            "{}kv_last_page_len[{}] = {}; allowed are 1 to the page size {}", of, r, last, pages.page_size);
     const int64_t len = n == 0 ? 0 : (n - 1) * pages.page_size + last;
-    check(len <= kMaxKvLen, ErrorCode::invalid_argument, "request {}: {} tokens of KV; at most {} are allowed", r, len,
-          kMaxKvLen);
-    draft.kv_len[r] = static_cast<int>(len);
+    check(len <= kMaxKvLen, ErrorCode::invalid_argument, "{}request {}: {} tokens of KV; at most {} are allowed", of, r,
+          len, kMaxKvLen);
+    tokens[r] = static_cast<int>(len);
   }
-  if (!pages.ids_checked) check_page_ids(pages.kv_page_indices, pages.num_pages);
+  if (!pages.ids_checked) check_page_ids(of, pages.kv_page_indices, pages.num_pages);
+}
+
+// The pages of every level, over one cache.
+void check_levels(const PlanInput& input, Problem& p, Draft& draft) {
+  p.page_size = p.levels[0].pages.page_size;
+  p.num_pool_pages = p.levels[0].pages.num_pages;
+  p.num_page_ids = static_cast<int64_t>(p.levels[0].pages.kv_page_indices.size());
+  if (p.plain) return check_pages(kLevelName[input.levels.size()], p.levels[0].pages, draft.kv_len);
+  size_t num_entries = 0;
+  for (int l = 0; l < p.num_levels; ++l) num_entries += p.levels[l].num_entries();
+  draft.entry_len.resize(num_entries);
+  num_entries = 0;
+  p.num_page_ids = 0;
+  for (int l = 0; l < p.num_levels; ++l) {
+    LevelInput& level = p.levels[l];
+    level.first_entry = num_entries;
+    level.first_id = p.num_page_ids;
+    num_entries += level.num_entries();
+    p.num_page_ids += static_cast<int64_t>(level.pages.kv_page_indices.size());
+    check_pages(kLevelName[l + 1], level.pages,
+                std::span(draft.entry_len).subspan(level.first_entry, level.num_entries()));
+    check(level.pages.page_size == p.page_size && level.pages.num_pages == p.num_pool_pages,
+          ErrorCode::invalid_argument,
+          "levels[{}].pages: {} pages of {} tokens, and levels[0] has {} of {}; all levels lie in one cache", l,
+          level.pages.num_pages, level.pages.page_size, p.num_pool_pages, p.page_size);
+  }
+  check(p.num_page_ids <= kMaxInt, ErrorCode::invalid_argument, "levels: {} page ids in all; at most {} are allowed",
+        p.num_page_ids, kMaxInt);
 }
 
 void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, Draft& draft) {
@@ -95,8 +144,9 @@ void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, Dr
   const bool padded = traits.kv_form == KvForm::padded;
   check(paged || ragged || padded, ErrorCode::unsupported,
         "kv_form: required block_sparse or latent; supported padded, ragged, paged; missing: units of their own");
+  const PageTableView& pages = p.levels[0].pages;
   const bool has_pages =
-      !p.pages.kv_page_indptr.empty() || !p.pages.kv_page_indices.empty() || !p.pages.kv_last_page_len.empty();
+      !pages.kv_page_indptr.empty() || !pages.kv_page_indices.empty() || !pages.kv_last_page_len.empty();
   check(paged || !has_pages, ErrorCode::invalid_argument, "pages: this kernel reads a {} cache; leave pages empty",
         ragged ? "ragged" : "padded");
   check(ragged || input.kv_indptr.empty(), ErrorCode::invalid_argument,
@@ -107,11 +157,9 @@ void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, Dr
         "max_kv_len = {}: only a padded cache has it; leave it 0", input.max_kv_len);
   draft.kv_len.resize(batch);
   if (paged) {
-    check_pages(p.pages, batch, draft);
-    p.page_size = p.pages.page_size;
-    p.num_pool_pages = p.pages.num_pages;
+    check_levels(input, p, draft);
   } else if (ragged) {
-    check_indptr("kv_indptr", input.kv_indptr);
+    check_indptr("", "kv_indptr", input.kv_indptr);
     check(input.kv_indptr.size() == batch + 1, ErrorCode::invalid_indptr,
           "kv_indptr: has {} entries, qo_indptr has {}; both have [batch + 1]", input.kv_indptr.size(), batch + 1);
     p.kv_indptr = input.kv_indptr;
@@ -199,24 +247,51 @@ bool same(std::span<const int32_t> a, std::span<const int32_t> b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end());
 }
 
-// One level is the plain plan; what it says replaces the input's own fields.
-void take_level(const PlanInput& input, Problem& p) {
-  check(input.levels.size() <= 1, ErrorCode::unsupported,
-        "levels: required {}; supported 0 or 1; missing: several levels in one plan", input.levels.size());
+void check_order(std::span<const int32_t> order, int num_requests) {
+  check(static_cast<int>(order.size()) == num_requests, ErrorCode::invalid_argument,
+        "request_order: has {} entries for {} requests; it names each of them once", order.size(), num_requests);
+  std::vector<char> named(order.size(), 0);
+  for (size_t i = 0; i < order.size(); ++i) {
+    check(order[i] >= 0 && order[i] < num_requests && named[order[i]] == 0, ErrorCode::invalid_argument,
+          "request_order[{}] = {}; it names each of {} requests once", i, order[i], num_requests);
+    named[order[i]] = 1;
+  }
+}
+
+// Requests and levels. The input's own pages, or one level of the same rows, are the plain plan.
+void take_levels(const PlanInput& input, Problem& p) {
+  const std::span<const Level> levels = input.levels;
+  check(levels.size() <= kMaxLevels, ErrorCode::unsupported,
+        "levels: required {}; supported {}; missing: room for more, join the least shared ones", levels.size(),
+        kMaxLevels);
   p.qo_indptr = input.qo_indptr;
-  p.pages = input.pages;
-  if (input.levels.empty()) return;
-  const Level& level = input.levels[0];
-  check(input.qo_indptr.empty() || same(input.qo_indptr, level.qo_indptr), ErrorCode::invalid_argument,
-        "levels[0].qo_indptr: differs from qo_indptr; leave one of them empty, or make them equal");
-  const PageTableView& own = input.pages;
-  check(own.kv_page_indptr.empty() ||
-            (own.page_size == level.pages.page_size && same(own.kv_page_indptr, level.pages.kv_page_indptr) &&
-             same(own.kv_page_indices, level.pages.kv_page_indices) &&
-             same(own.kv_last_page_len, level.pages.kv_last_page_len)),
-        ErrorCode::invalid_argument, "levels[0].pages: differ from pages; leave one of them empty, or make them equal");
-  p.qo_indptr = level.qo_indptr;
-  p.pages = level.pages;
+  if (levels.empty()) {
+    check_indptr("", "qo_indptr", p.qo_indptr);
+    check(input.request_order.empty(), ErrorCode::invalid_argument,
+          "request_order: has {} entries and levels is empty; it orders the rows of levels",
+          input.request_order.size());
+    p.levels[0] = {p.qo_indptr, input.pages};
+  } else {
+    if (p.qo_indptr.empty()) p.qo_indptr = levels.back().qo_indptr;
+    check_indptr("", "qo_indptr", p.qo_indptr);
+    p.num_levels = static_cast<int>(levels.size());
+    for (int l = 0; l < p.num_levels; ++l) {
+      p.levels[l] = {levels[l].qo_indptr, levels[l].pages};
+      check_indptr(kLevelName[l + 1], "qo_indptr", levels[l].qo_indptr);
+      check(
+          levels[l].qo_indptr.back() == p.qo_indptr.back(), ErrorCode::invalid_indptr,
+          "levels[{}].qo_indptr: ends at {}, qo_indptr at {}; every level holds every query token, in entries without "
+          "pages where it adds no key",
+          l, levels[l].qo_indptr.back(), p.qo_indptr.back());
+    }
+    check(input.pages.kv_page_indptr.empty(), ErrorCode::invalid_argument,
+          "pages: are given beside levels; leave them empty, levels hold every page");
+    p.request_order = input.request_order;
+    p.plain = p.num_levels == 1 && p.request_order.empty() && same(p.qo_indptr, levels[0].qo_indptr);
+  }
+  p.num_requests = static_cast<int>(p.qo_indptr.size()) - 1;
+  p.num_rows = p.qo_indptr.back();
+  if (!p.request_order.empty()) check_order(p.request_order, p.num_requests);
 }
 
 void check_mode(const KernelTraits& traits, const PlanInput& input) {
@@ -255,13 +330,9 @@ Problem check_input(const KernelTraits& traits, const PlanInput& input, Draft& d
   p.fixed_split_size = input.fixed_split_size;
   p.bounds = input.bounds;
   p.borrow_page_ids = input.borrow_page_ids;
-  take_level(input, p);
-  check_indptr("qo_indptr", p.qo_indptr);
-  p.num_requests = static_cast<int>(p.qo_indptr.size()) - 1;
-  p.num_rows = p.qo_indptr.back();
+  take_levels(input, p);
   check_kv(traits, input, p, draft);
   resolve_intervals(traits, input, p);
-  if (p.bounds != nullptr) check_within(p, draft);
   return p;
 }
 

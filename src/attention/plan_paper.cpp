@@ -26,7 +26,7 @@ void add_chunks(Draft& draft, int u, int64_t origin, int64_t size) {
     if (border > hull.gap_begin && border < hull.gap_end) border = origin + (hull.gap_end - origin) / size * size;
     const int end = static_cast<int>(std::min<int64_t>(border, hull.end));
     draft.pieces.push_back({u, begin, end, part++});
-    draft.piece_cost.push_back(item_cost(tile, unit, begin, end));
+    draft.piece_cost.push_back(item_cost(tile, begin, end));
     begin = end;
   } while (begin < hull.end);
   unit.parts = part;

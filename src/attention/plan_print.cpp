@@ -24,7 +24,7 @@ std::string_view to_string(PlanMode mode) {
 namespace {
 
 struct Part {
-  int request, row_begin, row_end, kv_head_begin, kv_head_end;
+  int request, last_request, level, row_begin, row_end, kv_head_begin, kv_head_end;
   int kv_begin, kv_end;
   int tile_class, partial;
   double cost;
@@ -40,6 +40,7 @@ class Reader {
         items_(section<WorkItem>(impl.bytes.data(), header_.items)),
         units_(section<Unit>(impl.bytes.data(), header_.units)),
         rows_(section<PlanRow>(impl.bytes.data(), header_.rows)),
+        lists_(section<PageList>(impl.bytes.data(), header_.page_lists)),
         kv_len_(section<int>(impl.bytes.data(), header_.kv_len)) {}
 
   const PlanHeader& header() const { return header_; }
@@ -49,11 +50,12 @@ class Reader {
   Part part(int i) const {
     const WorkItem& item = items_[i];
     const Unit& unit = units_[item.unit];
+    const PageList& list = lists_[unit.page_list];
     const PlanRow &first = rows_[unit.row_begin], &last = rows_[unit.row_end - 1];
-    const int kv_len = kv_len_[first.request];
-    const int end = item.kv_end == kOpenEnd ? kv_len : std::min(item.kv_end, kv_len);
-    const planner::Hull hull =
-        planner::hull_of({header_.intervals, static_cast<size_t>(header_.num_intervals)}, first.pos, last.pos, kv_len);
+    const bool shared = first.request != last.request;  // then rows are counted over all requests
+    const int len = list.len >= 0 ? list.len : kv_len_[list.request] - list.first_pos;
+    const int end = item.kv_end == kOpenEnd ? len : std::min(item.kv_end, len);
+    const planner::Hull hull = hull_of(unit, list, len);
     const int from = std::clamp(item.kv_begin, hull.begin, hull.end),
               to = std::clamp(end, from, std::max(from, hull.end));
     const TileClass& c = impl_.traits.classes[unit.tile_class];
@@ -61,8 +63,18 @@ class Reader {
     const double walks = static_cast<double>(planner::ceil_div(fused, c.rows));
     const double cost = (unit.kv_head_end - unit.kv_head_begin) *
                         (c.row * fused + c.item + (c.token * walks + c.row_token * fused) * hull.visible(from, to));
-    return {first.request, first.idx, last.idx + 1,    unit.kv_head_begin, unit.kv_head_end,
-            item.kv_begin, end,       unit.tile_class, item.partial,       cost};
+    return {first.request,
+            last.request,
+            list.level,
+            shared ? unit.row_begin : first.idx,
+            shared ? unit.row_end : last.idx + 1,
+            unit.kv_head_begin,
+            unit.kv_head_end,
+            list.first_pos + item.kv_begin,
+            list.first_pos + end,
+            unit.tile_class,
+            item.partial,
+            cost};
   }
 
   double load(int worker) const {
@@ -72,16 +84,33 @@ class Reader {
   }
 
  private:
+  planner::Hull hull_of(const Unit& unit, const PageList& list, int len) const {
+    const std::span<const ResolvedInterval> intervals(header_.intervals, static_cast<size_t>(header_.num_intervals));
+    planner::Hull hull;
+    for (int begin = unit.row_begin, row = begin; row < unit.row_end; ++row) {
+      const PlanRow& at = rows_[row];
+      if (row + 1 < unit.row_end && rows_[row + 1].request == at.request) continue;
+      hull = planner::joined(hull, planner::hull_of(intervals, rows_[begin].pos, at.pos, kv_len_[at.request]));
+      begin = row + 1;
+    }
+    return planner::within_list(hull, list.first_pos, len);
+  }
+
   const Plan::Impl& impl_;
   const PlanHeader& header_;
   const int* worker_indptr_;
   const WorkItem* items_;
   const Unit* units_;
   const PlanRow* rows_;
+  const PageList* lists_;
   const int* kv_len_;
 };
 
 std::string range(int begin, int end) { return fmt::format("{}..{}", begin, end); }
+// Requests from the first to the last of a unit's rows.
+std::string requests(const Part& p) {
+  return p.request == p.last_request ? std::to_string(p.request) : fmt::format("{}-{}", p.request, p.last_request);
+}
 
 // Distinct hues for neighbouring requests.
 std::string colour(int request, int lightness) {
@@ -104,16 +133,16 @@ std::string Plan::to_string() const {
   fmt::format_to(out, "makespan {:.4g}, lower bound {:.4g} ({:.3f}), busy {:.1f} %, workspace {} bytes\n\n",
                  impl_->makespan, impl_->lower_bound, impl_->lower_bound > 0 ? impl_->makespan / impl_->lower_bound : 1,
                  impl_->makespan > 0 ? 100 * total / (impl_->makespan * h.num_workers) : 100, workspace_bytes());
-  fmt::format_to(out, "{:>6}  {:>6}  {:>7}  {:>13}  {:>8}  {:>15}  {:>5}  {:>7}\n", "worker", "share", "request",
-                 "rows", "kv heads", "keys", "class", "partial");
+  fmt::format_to(out, "{:>6}  {:>6}  {:>5}  {:>7}  {:>13}  {:>8}  {:>15}  {:>5}  {:>7}\n", "worker", "share", "level",
+                 "request", "rows", "kv heads", "keys", "class", "partial");
   for (int w = 0; w < h.num_workers; ++w) {
     const double share = impl_->makespan > 0 ? 100 * reader.load(w) / impl_->makespan : 0;
     if (reader.begin(w) == reader.end(w)) fmt::format_to(out, "{:>6}  {:>5.1f}%  idle\n", w, share);
     for (int i = reader.begin(w); i < reader.end(w); ++i) {
       const Part p = reader.part(i);
-      fmt::format_to(out, "{:>6}  {:>6}  {:>7}  {:>13}  {:>8}  {:>15}  {:>5}  {:>7}\n",
+      fmt::format_to(out, "{:>6}  {:>6}  {:>5}  {:>7}  {:>13}  {:>8}  {:>15}  {:>5}  {:>7}\n",
                      i == reader.begin(w) ? std::to_string(w) : "",
-                     i == reader.begin(w) ? fmt::format("{:.1f}%", share) : "", p.request,
+                     i == reader.begin(w) ? fmt::format("{:.1f}%", share) : "", p.level, requests(p),
                      range(p.row_begin, p.row_end), range(p.kv_head_begin, p.kv_head_end), range(p.kv_begin, p.kv_end),
                      p.tile_class, p.partial < 0 ? "-" : std::to_string(p.partial));
     }
@@ -159,13 +188,13 @@ std::string Plan::to_svg() const {
                        length, std::max(1.0, row - 2), fill, rest);
       };
       box(colour(p.request, 68), fmt::format(" stroke=\"{}\" stroke-width=\"0.6\">", colour(p.request, 38)));
-      fmt::format_to(out, "<title>request {}, rows {}, KV heads {}, keys {}, cost {:.4g}</title></rect>\n", p.request,
-                     range(p.row_begin, p.row_end), range(p.kv_head_begin, p.kv_head_end), range(p.kv_begin, p.kv_end),
-                     p.cost);
+      fmt::format_to(out, "<title>request {}, level {}, rows {}, KV heads {}, keys {}, cost {:.4g}</title></rect>\n",
+                     requests(p), p.level, range(p.row_begin, p.row_end), range(p.kv_head_begin, p.kv_head_end),
+                     range(p.kv_begin, p.kv_end), p.cost);
       if (p.partial >= 0) box("url(#cut)", " pointer-events=\"none\"/>\n");
       if (row >= 18 && length >= 26)
         fmt::format_to(out, "<text x=\"{:.2f}\" y=\"{:.2f}\" pointer-events=\"none\">r{}</text>\n", x + 4,
-                       y + row / 2 + 3, p.request);
+                       y + row / 2 + 3, requests(p));
       x += length;
     }
   }

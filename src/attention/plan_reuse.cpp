@@ -17,7 +17,29 @@ Problem same_terms(const Plan::Impl& impl, const PlanInput& input, Draft& draft)
   PlanInput relaxed = input;
   relaxed.bounds = nullptr;  // the plan's own room is what counts
   if (relaxed.num_workers == 0) relaxed.num_workers = impl.header().num_workers;
-  return check_input(impl.traits, relaxed, draft);
+  const Problem problem = check_input(impl.traits, relaxed, draft);
+  lay_entries(problem, draft);
+  return problem;
+}
+
+// The same rows at the same places of every level, and the same tokens of all but the last one.
+bool same_entries(const Plan::Impl& impl, const Problem& p, const Draft& draft) {
+  const PlanHeader& header = impl.header();
+  if (p.num_levels != header.num_levels || static_cast<int64_t>(draft.entries.size()) != header.page_lists.count)
+    return false;
+  if (p.plain) return true;  // requests and their rows are compared one by one
+  const PageList* list = section<PageList>(impl.bytes.data(), header.page_lists);
+  const PlanRow* rows = section<PlanRow>(impl.bytes.data(), header.rows);
+  for (int place = 0; place < p.num_requests; ++place)
+    for (int row = draft.row_indptr[place]; row < draft.row_indptr[place + 1]; ++row)
+      if (rows[row].request != p.request_at(place)) return false;
+  for (const Entry& entry : draft.entries) {
+    if (entry.level != list->level || entry.row_begin != list->row_begin || entry.row_end != list->row_end ||
+        entry.first_pos != list->first_pos || (list->len >= 0 && entry.len != list->len))
+      return false;
+    ++list;
+  }
+  return true;
 }
 
 bool same_intervals(const Problem& p, const PlanHeader& header) {
@@ -29,7 +51,8 @@ bool covered(const Plan::Impl& impl, const Problem& p, const Draft& draft) {
   const PlanHeader& header = impl.header();
   if (p.num_requests != header.num_requests || p.num_qo_heads != header.num_qo_heads ||
       p.num_kv_heads != header.num_kv_heads || p.num_workers != header.num_workers || p.mode != impl.mode ||
-      p.fixed_split_size != header.fixed_split_size || p.page_size != header.page_size || !same_intervals(p, header))
+      p.fixed_split_size != header.fixed_split_size || p.page_size != header.page_size ||
+      p.num_rows != header.num_rows_q || !same_intervals(p, header) || !same_entries(impl, p, draft))
     return false;
   const int* qo_len = section<int>(impl.bytes.data(), header.qo_len);
   for (int r = 0; r < p.num_requests; ++r) {
@@ -37,7 +60,7 @@ bool covered(const Plan::Impl& impl, const Problem& p, const Draft& draft) {
     const Plan::Impl::Reach& reach = impl.reach[r];
     if (draft.kv_len[r] < reach.min_kv_len || draft.kv_len[r] > reach.max_kv_len) return false;
   }
-  return static_cast<int64_t>(p.pages.kv_page_indices.size()) <= impl.page_capacity;
+  return p.num_page_ids <= impl.page_capacity;
 }
 
 Draft& scratch() {
@@ -62,8 +85,7 @@ void Plan::update(const PlanInput& input) {
         "update: the plan does not cover these lengths; ask covers(input) first, and plan again when it says no");
   // Page ids come last in bytes, and may grow into room that only the workspace had.
   auto& header = *reinterpret_cast<PlanHeader*>(impl_->bytes.data());
-  const int64_t ids = static_cast<int64_t>(problem.pages.kv_page_indices.size());
-  const int64_t ids_end = header.page_indices.offset + ids * static_cast<int64_t>(sizeof(int));
+  const int64_t ids_end = header.page_indices.offset + problem.num_page_ids * static_cast<int64_t>(sizeof(int));
   const int64_t shift = std::max<int64_t>(0, ceil_div(ids_end, 64) * 64 - header.counters.offset);
   header.counters.offset += shift;
   header.partial_data.offset += shift;
@@ -94,15 +116,17 @@ void Plan::upload(Workspace& workspace, Stream stream) const {
   } else {
     std::memcpy(target, &to, sizeof to);
     for (const CopiedSection& copied : copied_sections()) {
-      if (copied.section == &PlanHeader::page_indices && !impl_->borrowed_page_ids.empty()) continue;
+      if (copied.section == &PlanHeader::page_indices && impl_->borrows_page_ids) continue;
       const Section& s = from.*copied.section;
       std::memcpy(target + (to.*copied.section).offset, source + s.offset,
                   static_cast<size_t>(s.count * copied.element_bytes));
     }
   }
-  if (!impl_->borrowed_page_ids.empty())
-    std::memcpy(target + to.page_indices.offset, impl_->borrowed_page_ids.data(),
-                impl_->borrowed_page_ids.size_bytes());
+  char* ids = target + to.page_indices.offset;
+  for (const std::span<const int32_t> borrowed : impl_->borrowed_page_ids) {
+    if (!borrowed.empty()) std::memcpy(ids, borrowed.data(), borrowed.size_bytes());
+    ids += borrowed.size_bytes();
+  }
   std::memset(target + to.counters.offset, 0, static_cast<size_t>(to.counters.count) * sizeof(int));
 }
 

@@ -42,46 +42,80 @@ struct TokensOfClass {
   }
 };
 
-void lay_tiles(const Problem& p, Draft& draft) {
-  const std::vector<TileClass>& classes = p.traits->classes;
-  const std::span<const ResolvedInterval> intervals(p.intervals, static_cast<size_t>(p.num_intervals));
-  TokensOfClass of_class{{}, static_cast<int>(classes.size())};
-  for (int c = 0; c < of_class.num_classes; ++c) {
-    // A class that holds no whole token serves only where it is the last one.
-    const bool holds = classes[c].rows >= p.group || c == of_class.num_classes - 1;
-    of_class.tokens[c] = holds ? tile_tokens(classes[c], p.group) : 0;
-  }
-  draft.tile_indptr.resize(static_cast<size_t>(p.num_requests) + 1);
-  draft.tile_indptr[0] = 0;
-  int64_t num_tiles = 0;
-  for (int r = 0; r < p.num_requests; ++r) {
-    const int qo_len = p.qo_len(r), tokens = of_class.tokens[of_class.class_of(qo_len)];
-    num_tiles += qo_len <= tokens ? qo_len > 0 : ceil_div(qo_len, tokens);
-    draft.tile_indptr[r + 1] = static_cast<int>(std::min<int64_t>(num_tiles, std::numeric_limits<int32_t>::max()));
-  }
-  check(num_tiles * p.num_kv_heads <= std::numeric_limits<int32_t>::max(), ErrorCode::invalid_argument,
-        "qo_indptr: {} query tokens make too many work units; plan fewer at once", p.num_rows);
-  draft.tiles.resize(static_cast<size_t>(num_tiles));
-  Tile* out = draft.tiles.data();
-  for (int r = 0; r < p.num_requests; ++r) {
-    const int qo_len = p.qo_len(r), kv_len = draft.kv_len[r];
-    const int c = of_class.class_of(qo_len), tokens = of_class.tokens[c];
-    const TileClass& tile_class = classes[c];
-    for (int t = draft.tile_indptr[r + 1] - draft.tile_indptr[r] - 1; t >= 0; --t) {
-      const int begin = t * tokens, end = std::min(qo_len, begin + tokens);
-      const int first_pos = kv_len - qo_len + begin, last_pos = kv_len - qo_len + end - 1;
-      const int rows = (end - begin) * p.group;
-      // A single token with more rows than the tile makes the kernel walk the keys several times.
-      const int walks = rows <= tile_class.rows ? 1 : static_cast<int>(ceil_div(rows, tile_class.rows));
-      *out++ = {r,
-                c,
-                p.qo_indptr[r] + begin,
-                p.qo_indptr[r] + end,
-                hull_of(intervals, first_pos, last_pos, kv_len),
-                tile_class.row * rows + tile_class.item,
-                tile_class.token * walks + tile_class.row_token * rows};
+// Cuts entries into tiles.
+class TileCutter {
+ public:
+  TileCutter(const Problem& p, Draft& draft) : p_(p), draft_(draft) {
+    const std::vector<TileClass>& classes = p.traits->classes;
+    of_class_.num_classes = static_cast<int>(classes.size());
+    for (int c = 0; c < of_class_.num_classes; ++c) {
+      // A class that holds no whole token serves only where it is the last one.
+      const bool holds = classes[c].rows >= p.group || c == of_class_.num_classes - 1;
+      of_class_.tokens[c] = holds ? tile_tokens(classes[c], p.group) : 0;
     }
   }
+
+  // The tiles of one class over rows [row_begin, row_end) of an entry.
+  void add_run(int entry_index, int tile_class, int row_begin, int row_end) {
+    const Entry& entry = draft_.entries[entry_index];
+    const TileClass& c = p_.traits->classes[tile_class];
+    const int tokens = of_class_.tokens[tile_class], run = static_cast<int>(draft_.tile_indptr.size()) - 1;
+    const bool last_level = entry.level == p_.num_levels - 1;
+    for (int t = static_cast<int>(ceil_div(row_end - row_begin, tokens)) - 1; t >= 0; --t) {
+      const int begin = row_begin + t * tokens, end = std::min(row_end, begin + tokens);
+      const Hull hull = hull_of_rows(p_, draft_, entry, begin, end);
+      const int rows = (end - begin) * p_.group;
+      // A single token with more rows than the tile makes the kernel walk the keys several times.
+      const int walks = rows <= c.rows ? 1 : static_cast<int>(ceil_div(rows, c.rows));
+      const double overhead = c.row * rows + c.item, per_token = c.token * walks + c.row_token * rows;
+      draft_.tiles.push_back({entry_index, run, tile_class, begin, end, !last_level && hull.begin == hull.end, hull,
+                              overhead, per_token, overhead + per_token * hull.visible()});
+    }
+    draft_.tile_indptr.push_back(static_cast<int>(draft_.tiles.size()));
+  }
+
+  // An entry takes the class that holds all of its rows, so requests that share pages share tiles.
+  void add_entry(int entry_index) {
+    const Entry& entry = draft_.entries[entry_index];
+    const int tokens = entry.row_end - entry.row_begin;
+    if (entry.place_end - entry.place_begin == 1 || p_.mode != PlanMode::fixed_split)
+      return add_run(entry_index, of_class_.class_of(tokens), entry.row_begin, entry.row_end);
+    // Whatever shares a request's tiles, its class is its own, and so are its bits: neighbours of one class are a run.
+    int run_begin = entry.row_begin, run_class = -1;
+    for (int place = entry.place_begin; place < entry.place_end; ++place) {
+      const int begin = draft_.row_indptr[place], end = draft_.row_indptr[place + 1];
+      if (begin == end) continue;
+      const int own = of_class_.class_of(end - begin);
+      if (own == run_class) continue;
+      if (run_class >= 0) add_run(entry_index, run_class, run_begin, begin);
+      run_begin = begin;
+      run_class = own;
+    }
+    add_run(entry_index, run_class, run_begin, entry.row_end);
+  }
+
+  int64_t num_tiles_at_most(int tokens) const {
+    return ceil_div(tokens, std::max(1, of_class_.tokens[of_class_.class_of(tokens)]));
+  }
+
+ private:
+  const Problem& p_;
+  Draft& draft_;
+  TokensOfClass of_class_ = {};
+};
+
+void lay_tiles(const Problem& p, Draft& draft) {
+  TileCutter cutter(p, draft);
+  int64_t most = 0;
+  for (const Entry& entry : draft.entries)
+    most += p.mode == PlanMode::fixed_split ? entry.row_end - entry.row_begin
+                                            : cutter.num_tiles_at_most(entry.row_end - entry.row_begin);
+  check(most * p.num_kv_heads <= std::numeric_limits<int32_t>::max(), ErrorCode::invalid_argument,
+        "qo_indptr: {} query tokens make too many work units; plan fewer at once", p.num_rows);
+  draft.tiles.clear();
+  draft.tile_indptr.assign(1, 0);
+  for (int e = 0; e < static_cast<int>(draft.entries.size()); ++e)
+    if (draft.entries[e].row_begin < draft.entries[e].row_end) cutter.add_entry(e);
 }
 
 // Heads of a unit of each class.
@@ -103,6 +137,7 @@ HeadsOfClass choose_heads(const Problem& p, const Draft& draft) {
   const int64_t enough = kMinPiecesPerWorker * p.num_workers;
   int64_t whole = 0, single = 0;
   for (const Tile& tile : draft.tiles) {
+    if (tile.skipped) continue;
     const int64_t pieces = std::max(1, granule.ceil(tile.hull.visible()));
     (classes[tile.tile_class].all_kv_heads ? whole : single) += pieces;
   }
@@ -133,11 +168,11 @@ double bound_makespan(const Problem& p, const Draft& draft, const HeadsOfClass& 
   int units_of_tile[attention::kMaxTileClasses] = {};
   for (size_t c = 0; c < p.traits->classes.size(); ++c) units_of_tile[c] = p.num_kv_heads / heads.heads[c];
   for (const Tile& tile : draft.tiles) {
+    if (tile.skipped) continue;
     const Hull& hull = tile.hull;
     const int visible = hull.visible();
     const double h = heads.heads[tile.tile_class];
-    const double cost = tile.overhead + tile.per_token * visible;
-    total += cost * p.num_kv_heads;
+    total += tile.cost * p.num_kv_heads;
     int64_t full = granule.floor(hull.end) - granule.ceil(hull.begin);
     const bool has_gap = hull.gap_end > hull.gap_begin;
     if (has_gap) full -= granule.ceil(hull.gap_end) - granule.floor(hull.gap_begin);
@@ -196,6 +231,64 @@ Hull hull_of(std::span<const ResolvedInterval> intervals, int first_pos, int las
   return hull;
 }
 
+Hull joined(const Hull& a, const Hull& b) {
+  if (a.begin == a.end) return b;
+  if (b.begin == b.end) return a;
+  Hull hull{std::min(a.begin, b.begin), std::max(a.end, b.end), 0, 0};
+  // What one does not see on its left, in its gap and on its right, the other must not see either.
+  const int hidden_a[3][2] = {{hull.begin, a.begin}, {a.gap_begin, a.gap_end}, {a.end, hull.end}};
+  const int hidden_b[3][2] = {{hull.begin, b.begin}, {b.gap_begin, b.gap_end}, {b.end, hull.end}};
+  for (const auto& [a_begin, a_end] : hidden_a)
+    for (const auto& [b_begin, b_end] : hidden_b) {
+      const int begin = std::max(a_begin, b_begin), end = std::min(a_end, b_end);
+      if (end - begin > hull.gap_end - hull.gap_begin) hull.gap_begin = begin, hull.gap_end = end;
+    }
+  return hull;
+}
+
+Hull within_list(const Hull& hull, int first_pos, int len) {
+  const auto inside = [&](int pos) { return std::clamp(pos - first_pos, 0, len); };
+  Hull local{inside(hull.begin), inside(hull.end), inside(hull.gap_begin), inside(hull.gap_end)};
+  if (local.begin == local.end) return {};
+  // A gap at an end is none.
+  if (local.gap_begin == local.gap_end)
+    local.gap_begin = local.gap_end = 0;
+  else if (local.gap_begin <= local.begin)
+    local = {local.gap_end, local.end, 0, 0};
+  else if (local.gap_end >= local.end)
+    local = {local.begin, local.gap_begin, 0, 0};
+  return local.begin < local.end ? local : Hull{};
+}
+
+Hull hull_of_rows(const Problem& p, const Draft& draft, const Entry& entry, int row_begin, int row_end) {
+  const std::span<const ResolvedInterval> intervals(p.intervals, static_cast<size_t>(p.num_intervals));
+  if (intervals.empty()) return {0, entry.len, 0, 0};
+  if (p.plain) {
+    const int kv_len = draft.kv_len[entry.place_begin], first_pos = kv_len - (entry.row_end - entry.row_begin);
+    return hull_of(intervals, first_pos + row_begin - entry.row_begin, first_pos + row_end - 1 - entry.row_begin,
+                   kv_len);
+  }
+  Hull hull;
+  for (int place = entry.place_begin; place < entry.place_end; ++place) {
+    const int request_begin = draft.row_indptr[place], request_end = draft.row_indptr[place + 1];
+    const int begin = std::max(row_begin, request_begin), end = std::min(row_end, request_end);
+    if (begin >= end) continue;
+    const int kv_len = draft.kv_len[p.request_at(place)], shift = kv_len - request_end;
+    hull = joined(hull, hull_of(intervals, begin + shift, end - 1 + shift, kv_len));
+  }
+  return within_list(hull, entry.first_pos, entry.len);
+}
+
+double entry_cost(const Problem& p, Draft& draft, const Entry& entry) {
+  draft.entries.assign(1, entry);
+  draft.tiles.clear();
+  draft.tile_indptr.assign(1, 0);
+  TileCutter(p, draft).add_entry(0);
+  double cost = 0;
+  for (const Tile& tile : draft.tiles) cost += tile.cost;
+  return cost;
+}
+
 void lay_units(const Problem& p, Draft& draft) {
   lay_tiles(p, draft);
   const HeadsOfClass heads = choose_heads(p, draft);
@@ -203,19 +296,21 @@ void lay_units(const Problem& p, Draft& draft) {
   size_t num_units = 0;
   int units_of_tile[attention::kMaxTileClasses] = {};
   for (size_t c = 0; c < p.traits->classes.size(); ++c) units_of_tile[c] = p.num_kv_heads / heads.heads[c];
-  for (const Tile& tile : draft.tiles) num_units += static_cast<size_t>(units_of_tile[tile.tile_class]);
+  for (Tile& tile : draft.tiles) {
+    const double h = heads.heads[tile.tile_class];
+    tile.overhead *= h;
+    tile.per_token *= h;
+    tile.cost = tile.overhead + tile.per_token * tile.hull.visible();
+    if (!tile.skipped) num_units += static_cast<size_t>(units_of_tile[tile.tile_class]);
+  }
   draft.units.resize(num_units);
   DraftUnit* out = draft.units.data();
-  for (int r = 0; r < p.num_requests; ++r) {
-    const int begin = draft.tile_indptr[r], end = draft.tile_indptr[r + 1];
-    if (begin == end) continue;
+  for (size_t run = 0; run + 1 < draft.tile_indptr.size(); ++run) {
+    const int begin = draft.tile_indptr[run], end = draft.tile_indptr[run + 1];
     const int h = heads.heads[draft.tiles[begin].tile_class];
     for (int head = 0; head < p.num_kv_heads; head += h)
-      for (int t = begin; t < end; ++t) {
-        const Tile& tile = draft.tiles[t];
-        const double overhead = h * tile.overhead, per_token = h * tile.per_token;
-        *out++ = {t, head, head + h, 0, overhead, per_token, overhead + per_token * tile.hull.visible()};
-      }
+      for (int t = begin; t < end; ++t)
+        if (!draft.tiles[t].skipped) *out++ = {t, head, head + h, 0};
   }
 }
 

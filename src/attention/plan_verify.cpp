@@ -21,6 +21,11 @@ struct View {
   std::span<const MergeGroup> groups;
   std::span<const MergeSource> sources;
   std::span<const int> qo_len, kv_len, page_indices;
+
+  // Tokens of a page list at the current lengths.
+  int64_t length(const PageList& list) const {
+    return list.len < 0 ? int64_t{kv_len[list.request]} - list.first_pos : list.len;
+  }
 };
 
 template <class T>
@@ -28,7 +33,16 @@ std::span<const T> span_of(const Plan::Impl& impl, const Section& s) {
   return {section<const T>(impl.bytes.data(), s), static_cast<size_t>(s.count)};
 }
 
-View view_of(const Plan::Impl& impl) {
+// Borrowed page ids, level after level, come from the caller's arrays.
+std::vector<int> page_ids_of(const Plan::Impl& impl) {
+  const std::span<const int> own = span_of<int>(impl, impl.header().page_indices);
+  if (!impl.borrows_page_ids) return {own.begin(), own.end()};
+  std::vector<int> ids;
+  for (const std::span<const int32_t> level : impl.borrowed_page_ids) ids.insert(ids.end(), level.begin(), level.end());
+  return ids;
+}
+
+View view_of(const Plan::Impl& impl, std::span<const int> page_ids) {
   const PlanHeader& h = impl.header();
   return {h,
           span_of<int>(impl, h.worker_indptr),
@@ -41,7 +55,7 @@ View view_of(const Plan::Impl& impl) {
           span_of<MergeSource>(impl, h.merge_sources),
           span_of<int>(impl, h.qo_len),
           span_of<int>(impl, h.kv_len),
-          impl.borrowed_page_ids.empty() ? span_of<int>(impl, h.page_indices) : impl.borrowed_page_ids};
+          page_ids};
 }
 
 bool within(int64_t begin, int64_t end, size_t size) {
@@ -80,7 +94,7 @@ void verify_sections(const Plan::Impl& impl) {
     own_end = a.offset + a.count * member.bytes;
     placed_end = b.offset + b.count * member.bytes;
     const bool copied = member.section != &PlanHeader::counters && member.section != &PlanHeader::partial_data &&
-                        !(member.section == &PlanHeader::page_indices && !impl.borrowed_page_ids.empty());
+                        !(member.section == &PlanHeader::page_indices && impl.borrows_page_ids);
     ensure(!copied || own_end <= static_cast<int64_t>(impl.bytes.size()), "section: ends at {} of {} bytes", own_end,
            impl.bytes.size());
   }
@@ -102,14 +116,6 @@ void verify_requests(const View& v) {
     ensure(row.pos == v.kv_len[row.request] - v.qo_len[row.request] + row.idx, "rows: q row {} at position {}",
            row.q_row, row.pos);
   }
-  for (const PageList& list : v.page_lists) {
-    ensure(list.request >= 0 && list.request < h.num_requests && list.first >= 0, "page list of request {}",
-           list.request);
-    const int64_t len = list.len < 0 ? v.kv_len[list.request] - list.first_pos : list.len;
-    const int64_t last = h.page_size > 0 ? list.first + (len + h.page_size - 1) / h.page_size : list.first + len;
-    ensure(len >= 0 && (h.page_size > 0 ? within(list.first, last, v.page_indices.size()) : last <= h.num_pool_pages),
-           "page list of request {}: reaches beyond the cache", list.request);
-  }
   for (const int page : v.page_indices) ensure(page >= 0 && page < h.num_pool_pages, "page id {}", page);
 }
 
@@ -124,131 +130,253 @@ std::pair<int64_t, int64_t> seen_keys(const ResolvedInterval& interval, int pos,
   return {begin, end};
 }
 
-void verify_units(const Plan::Impl& impl, const View& v, std::span<const int> items_of,
-                  std::span<const int> first_item) {
+// Each row's lists, level after level, hold its request's keys once.
+void verify_lists(const View& v) {
   const PlanHeader& h = v.header;
-  const int group = h.num_qo_heads / h.num_kv_heads;
-  std::vector<char> written(v.rows.size() * static_cast<size_t>(h.num_kv_heads), 0);
-  std::vector<char> partial_used(v.partials.size(), 0), group_used(v.groups.size(), 0);
-  int64_t floats_end = 0;
-  for (size_t u = 0; u < v.units.size(); ++u) {
-    const Unit& unit = v.units[u];
-    ensure(within(unit.row_begin, unit.row_end, v.rows.size()) && unit.row_begin < unit.row_end, "unit {}: rows", u);
-    ensure(within(unit.kv_head_begin, unit.kv_head_end, static_cast<size_t>(h.num_kv_heads)) &&
-               unit.kv_head_begin < unit.kv_head_end,
-           "unit {}: KV heads", u);
-    ensure(unit.tile_class >= 0 && unit.tile_class < static_cast<int>(impl.traits.classes.size()), "unit {}: class", u);
-    const int fused = (unit.row_end - unit.row_begin) * group;
-    ensure(fused <= std::max(group, impl.traits.classes[unit.tile_class].rows), "unit {}: {} fused rows in class {}", u,
-           fused, unit.tile_class);
-    ensure(unit.page_list >= 0 && unit.page_list < static_cast<int>(v.page_lists.size()), "unit {}: page list", u);
-    ensure(unit.level == 0, "unit {}: level {}", u, unit.level);
-    const int request = v.page_lists[unit.page_list].request;
-    for (int row = unit.row_begin; row < unit.row_end; ++row) {
-      ensure(v.rows[row].request == request, "unit {}: row of another request", u);
-      for (int head = unit.kv_head_begin; head < unit.kv_head_end; ++head) {
-        char& cell = written[static_cast<size_t>(row) * h.num_kv_heads + head];
-        ensure(cell == 0, "unit {}: row {} KV head {} belongs to two units", u, row, head);
-        cell = 1;
-      }
-    }
-    // Its items follow each other without a gap or an overlap, borders on granules.
-    const int first = first_item[u], n = first_item[u + 1] - first;
-    ensure(n >= 1, "unit {}: no item", u);
-    const int kv_len = v.kv_len[request];
-    int end = v.items[items_of[first]].kv_begin;
-    const int begin = end;
-    for (int i = first; i < first + n; ++i) {
-      const WorkItem& item = v.items[items_of[i]];
-      ensure(item.kv_begin == end, "unit {}: an item begins at {} after {}", u, item.kv_begin, end);
-      ensure(i == first || item.kv_begin % impl.traits.granule == 0, "unit {}: a border at {}", u, item.kv_begin);
-      ensure(item.kv_end != kOpenEnd || i == first + n - 1, "unit {}: an open end before its last item", u);
-      end = item.kv_end == kOpenEnd ? kv_len : item.kv_end;
-      ensure(n > 1 ? item.kv_begin < end : item.kv_begin <= end, "unit {}: the item [{}, {})", u, item.kv_begin, end);
-    }
-    ensure(begin >= 0 && end <= kv_len, "unit {}: keys [{}, {}) of {}", u, begin, end, kv_len);
-    // What a row sees lies inside.
-    for (int row = unit.row_begin; row < unit.row_end; ++row) {
-      if (h.num_intervals == 0) ensure(begin == 0 && end == kv_len, "unit {}: not all keys", u);
-      for (int k = 0; k < h.num_intervals; ++k) {
-        const auto [from, to] = seen_keys(h.intervals[k], v.rows[row].pos, kv_len);
-        ensure(from >= to || (from >= begin && to <= end), "unit {}: row {} sees [{}, {}) outside of [{}, {})", u, row,
-               from, to, begin, end);
-      }
-    }
-    // Sole items write the output; the others' partials meet in one group that covers the unit.
-    if (n == 1) {
-      ensure(v.items[items_of[first]].partial == -1 && unit.merge_begin == unit.merge_end, "unit {}: writes no output",
-             u);
-      continue;
-    }
-    ensure(unit.merge_end == unit.merge_begin + 1 && within(unit.merge_begin, unit.merge_end, v.groups.size()),
-           "unit {}: merge groups [{}, {})", u, unit.merge_begin, unit.merge_end);
-    const MergeGroup& merge = v.groups[unit.merge_begin];
-    ensure(!group_used[unit.merge_begin], "unit {}: shares its merge group", u);
-    group_used[unit.merge_begin] = 1;
-    ensure(merge.row_begin == unit.row_begin && merge.row_end == unit.row_end &&
-               merge.kv_head_begin == unit.kv_head_begin && merge.kv_head_end == unit.kv_head_end,
-           "unit {}: merge group of other rows or heads", u);
-    ensure(within(merge.source_begin, merge.source_end, v.sources.size()) &&
-               merge.source_end - merge.source_begin == n && merge.expected == n,
-           "unit {}: {} items, {} merged, {} expected", u, n, merge.source_end - merge.source_begin, merge.expected);
-    ensure(merge.counter >= 0 && merge.counter < h.counters.count, "unit {}: counter {}", u, merge.counter);
-    for (int i = 0; i < n; ++i) {
-      const MergeSource& source = v.sources[merge.source_begin + i];
-      ensure(source.partial == v.items[items_of[first + i]].partial && source.row_offset == 0,
-             "unit {}: partials are not merged in the order of keys", u);
-      ensure(
-          source.partial >= 0 && source.partial < static_cast<int>(v.partials.size()) && !partial_used[source.partial],
-          "unit {}: partial {} twice or outside", u, source.partial);
-      partial_used[source.partial] = 1;
-      const Partial& partial = v.partials[source.partial];
-      const int64_t floats = int64_t{fused} * (unit.kv_head_end - unit.kv_head_begin) * (h.head_dim_vo + 1);
-      ensure(partial.unit == static_cast<int>(u) && partial.offset >= floats_end && partial.offset % 16 == 0,
-             "partial {}: overlaps another one", source.partial);
-      floats_end = partial.offset + floats;
-      ensure(floats_end <= h.partial_data.count, "partial {}: ends at {} of {} floats", source.partial, floats_end,
-             h.partial_data.count);
+  std::vector<int64_t> reached(v.rows.size(), 0);
+  int level = 0;
+  for (const PageList& list : v.page_lists) {
+    ensure(list.request >= 0 && list.request < h.num_requests && list.first >= 0, "page list of request {}",
+           list.request);
+    ensure(list.level >= level && list.level < h.num_levels, "page list: level {} after {}", list.level, level);
+    ensure(within(list.row_begin, list.row_end, v.rows.size()), "page list: rows [{}, {})", list.row_begin,
+           list.row_end);
+    level = list.level;
+    const int64_t len = v.length(list);
+    const int64_t last = h.page_size > 0 ? list.first + (len + h.page_size - 1) / h.page_size : list.first + len;
+    ensure(len >= 0 && (h.page_size > 0 ? within(list.first, last, v.page_indices.size()) : last <= h.num_pool_pages),
+           "page list of request {}: reaches beyond the cache", list.request);
+    for (int row = list.row_begin; row < list.row_end; ++row) {
+      ensure(len == 0 || list.first_pos == reached[row], "page list of request {}: begins at {}, its row {} at {}",
+             list.request, list.first_pos, row, reached[row]);
+      reached[row] += len;
     }
   }
-  ensure(std::count(written.begin(), written.end(), 0) == 0, "a row and KV head is in no unit");
-  ensure(std::count(partial_used.begin(), partial_used.end(), 0) == 0, "a partial is merged nowhere");
-  ensure(std::count(group_used.begin(), group_used.end(), 0) == 0, "a merge group has no unit");
-  std::vector<char> counter_used(v.groups.size(), 0);
-  for (const MergeGroup& merge : v.groups) {
-    ensure(!counter_used[merge.counter], "counter {} is used twice", merge.counter);
-    counter_used[merge.counter] = 1;
-  }
+  for (size_t row = 0; row < v.rows.size(); ++row)
+    ensure(reached[row] == v.kv_len[v.rows[row].request], "row {}: its page lists end at {} of {} keys", row,
+           reached[row], v.kv_len[v.rows[row].request]);
 }
+
+// Units, their items and where their partials go.
+class Units {
+ public:
+  Units(const Plan::Impl& impl, const View& v) : impl_(impl), v_(v), h_(v.header) {
+    // Items by unit, then by keys.
+    first_item_.assign(v.units.size() + 1, 0);
+    items_of_.resize(v.items.size());
+    for (const WorkItem& item : v.items) {
+      ensure(item.unit >= 0 && item.unit < static_cast<int>(v.units.size()), "item of unit {}", item.unit);
+      ++first_item_[item.unit + 1];
+    }
+    for (size_t u = 0; u < v.units.size(); ++u) first_item_[u + 1] += first_item_[u];
+    std::vector<int> next(first_item_.begin(), first_item_.end() - 1);
+    for (size_t i = 0; i < v.items.size(); ++i) items_of_[next[v.items[i].unit]++] = static_cast<int>(i);
+    for (size_t u = 0; u < v.units.size(); ++u)
+      std::sort(items_of_.begin() + first_item_[u], items_of_.begin() + first_item_[u + 1],
+                [&](int a, int b) { return v.items[a].kv_begin < v.items[b].kv_begin; });
+  }
+
+  void verify() {
+    unit_of_.assign(v_.rows.size() * num_heads() * static_cast<size_t>(h_.num_levels), -1);
+    num_units_.assign(v_.rows.size() * num_heads(), 0);
+    for (int u = 0; u < static_cast<int>(v_.units.size()); ++u) {
+      place(u);
+      verify_items(u);
+    }
+    verify_seen();
+    item_of_.assign(v_.partials.size(), -1);
+    arrivals_.assign(v_.groups.size(), 0);
+    int64_t floats_end = 0;
+    for (int u = 0; u < static_cast<int>(v_.units.size()); ++u) floats_end = verify_partials(u, floats_end);
+    ensure(std::count(item_of_.begin(), item_of_.end(), -1) == 0, "a partial is written by no item");
+    for (int g = 0; g < static_cast<int>(v_.groups.size()); ++g) verify_group(g);
+    std::vector<char> counter_used(v_.groups.size(), 0);
+    for (const MergeGroup& merge : v_.groups) {
+      ensure(merge.counter >= 0 && merge.counter < h_.counters.count && !counter_used[merge.counter],
+             "counter {} is used twice or outside", merge.counter);
+      counter_used[merge.counter] = 1;
+    }
+  }
+
+  int num_items(int unit) const { return first_item_[unit + 1] - first_item_[unit]; }
+
+ private:
+  size_t num_heads() const { return static_cast<size_t>(h_.num_kv_heads); }
+  int fused_rows(const Unit& unit) const {
+    return (unit.row_end - unit.row_begin) * (h_.num_qo_heads / h_.num_kv_heads);
+  }
+  const PageList& list_of(const Unit& unit) const { return v_.page_lists[unit.page_list]; }
+  const WorkItem& item(int unit, int part) const { return v_.items[items_of_[first_item_[unit] + part]]; }
+
+  // One unit a row, KV head and level, within its page list's rows.
+  void place(int u) {
+    const Unit& unit = v_.units[u];
+    ensure(unit.page_list >= 0 && unit.page_list < static_cast<int>(v_.page_lists.size()), "unit {}: page list", u);
+    const PageList& list = list_of(unit);
+    ensure(unit.row_begin < unit.row_end && unit.row_begin >= list.row_begin && unit.row_end <= list.row_end,
+           "unit {}: rows outside of its page list's", u);
+    ensure(within(unit.kv_head_begin, unit.kv_head_end, num_heads()) && unit.kv_head_begin < unit.kv_head_end,
+           "unit {}: KV heads", u);
+    ensure(unit.tile_class >= 0 && unit.tile_class < static_cast<int>(impl_.traits.classes.size()), "unit {}: class",
+           u);
+    const int group = h_.num_qo_heads / h_.num_kv_heads;
+    ensure(fused_rows(unit) <= std::max(group, impl_.traits.classes[unit.tile_class].rows),
+           "unit {}: {} fused rows in class {}", u, fused_rows(unit), unit.tile_class);
+    for (int row = unit.row_begin; row < unit.row_end; ++row)
+      for (int head = unit.kv_head_begin; head < unit.kv_head_end; ++head) {
+        const size_t cell = static_cast<size_t>(row) * num_heads() + static_cast<size_t>(head);
+        int& owner = unit_of_[cell * static_cast<size_t>(h_.num_levels) + static_cast<size_t>(list.level)];
+        ensure(owner == -1, "unit {}: row {} KV head {} belongs to two units of level {}", u, row, head, list.level);
+        owner = u;
+        ++num_units_[cell];
+      }
+  }
+
+  // Its items follow each other without a gap or an overlap, borders on granules.
+  void verify_items(int u) const {
+    const PageList& list = list_of(v_.units[u]);
+    const int n = num_items(u), len = static_cast<int>(v_.length(list));
+    ensure(n >= 1, "unit {}: no item", u);
+    int end = item(u, 0).kv_begin;
+    ensure(end >= 0, "unit {}: begins at {}", u, end);
+    for (int i = 0; i < n; ++i) {
+      const WorkItem& at = item(u, i);
+      ensure(at.kv_begin == end, "unit {}: an item begins at {} after {}", u, at.kv_begin, end);
+      ensure(i == 0 || at.kv_begin % impl_.traits.granule == 0, "unit {}: a border at {}", u, at.kv_begin);
+      ensure(at.kv_end != kOpenEnd || (i == n - 1 && list.len < 0), "unit {}: an open end before its last key", u);
+      end = at.kv_end == kOpenEnd ? len : at.kv_end;
+      ensure(n > 1 ? at.kv_begin < end : at.kv_begin <= end, "unit {}: the item [{}, {})", u, at.kv_begin, end);
+    }
+    ensure(end <= len, "unit {}: ends at {} of {} keys", u, end, len);
+  }
+
+  // Every key that a row sees lies in its unit of the key's level, and every row has a unit.
+  void verify_seen() const {
+    ensure(std::count(num_units_.begin(), num_units_.end(), 0) == 0, "a row and KV head is in no unit");
+    for (const PageList& list : v_.page_lists)
+      for (int row = list.row_begin; row < list.row_end; ++row)
+        for (size_t head = 0; head < num_heads(); ++head) {
+          const size_t cell = static_cast<size_t>(row) * num_heads() + head;
+          verify_row(list, row, unit_of_[cell * static_cast<size_t>(h_.num_levels) + static_cast<size_t>(list.level)]);
+        }
+  }
+  void verify_row(const PageList& list, int row, int u) const {
+    const PlanRow& at = v_.rows[row];
+    int64_t begin = 0, end = 0;  // what the unit holds, in positions
+    if (u >= 0) {
+      const WorkItem& last = item(u, num_items(u) - 1);
+      begin = list.first_pos + item(u, 0).kv_begin;
+      end = list.first_pos + std::min<int64_t>(last.kv_end, v_.length(list));
+    }
+    const auto holds = [&](int64_t from, int64_t to) {
+      from = std::max<int64_t>(from, list.first_pos);
+      to = std::min(to, list.first_pos + v_.length(list));
+      ensure(from >= to || (from >= begin && to <= end), "unit {}: row {} sees [{}, {}) outside of [{}, {})", u, row,
+             from, to, begin, end);
+    };
+    if (h_.num_intervals == 0) holds(0, v_.kv_len[at.request]);
+    for (int k = 0; k < h_.num_intervals; ++k) {
+      const auto [from, to] = seen_keys(h_.intervals[k], at.pos, v_.kv_len[at.request]);
+      holds(from, to);
+    }
+  }
+
+  // The sole item of its rows writes the output; every other one has a partial of its own, and counts in the merge
+  // groups that make up its unit.
+  int64_t verify_partials(int u, int64_t floats_end) {
+    const Unit& unit = v_.units[u];
+    bool sole = num_items(u) == 1;
+    for (int row = unit.row_begin; row < unit.row_end; ++row)
+      for (int head = unit.kv_head_begin; head < unit.kv_head_end; ++head)
+        sole = sole && num_units_[static_cast<size_t>(row) * num_heads() + static_cast<size_t>(head)] == 1;
+    if (sole) {
+      ensure(item(u, 0).partial == -1 && unit.merge_rows == 0 && unit.merge_heads == 0, "unit {}: writes no output", u);
+      return floats_end;
+    }
+    for (int i = 0; i < num_items(u); ++i) {
+      const int index = item(u, i).partial;
+      ensure(index >= 0 && index < static_cast<int>(v_.partials.size()) && item_of_[index] == -1,
+             "unit {}: partial {} twice or outside", u, index);
+      item_of_[index] = items_of_[first_item_[u] + i];
+      const Partial& partial = v_.partials[index];
+      ensure(partial.unit == u && partial.offset >= floats_end && partial.offset % 16 == 0,
+             "partial {}: overlaps another one", index);
+      floats_end =
+          partial.offset + int64_t{fused_rows(unit)} * (unit.kv_head_end - unit.kv_head_begin) * (h_.head_dim_vo + 1);
+      ensure(floats_end <= h_.partial_data.count, "partial {}: ends at {} of {} floats", index, floats_end,
+             h_.partial_data.count);
+    }
+    int64_t covered = 0;
+    for (int r = 0; r < unit.merge_rows; ++r)
+      for (int k = 0; k < unit.merge_heads; ++k) {
+        const int64_t g = unit.merge_begin + int64_t{r} * h_.merge_stride + k;
+        ensure(g >= 0 && g < h_.merge_groups.count, "unit {}: merge group {}", u, g);
+        const MergeGroup& merge = v_.groups[static_cast<size_t>(g)];
+        ensure(merge.row_begin >= unit.row_begin && merge.row_end <= unit.row_end &&
+                   merge.kv_head_begin >= unit.kv_head_begin && merge.kv_head_end <= unit.kv_head_end,
+               "unit {}: merge group of other rows or heads", u);
+        covered += int64_t{merge.row_end - merge.row_begin} * (merge.kv_head_end - merge.kv_head_begin);
+        arrivals_[static_cast<size_t>(g)] += num_items(u);
+      }
+    ensure(covered == int64_t{unit.row_end - unit.row_begin} * (unit.kv_head_end - unit.kv_head_begin),
+           "unit {}: its merge groups do not cover it", u);
+    return floats_end;
+  }
+
+  // A group sums the partials of every unit of its rows, by level, then along the keys.
+  void verify_group(int g) const {
+    const MergeGroup& merge = v_.groups[g];
+    ensure(merge.row_begin < merge.row_end && merge.kv_head_begin < merge.kv_head_end, "merge group {}: is empty", g);
+    const int n = merge.source_end - merge.source_begin;
+    ensure(within(merge.source_begin, merge.source_end, v_.sources.size()) && n == merge.expected &&
+               n == arrivals_[g] && n > 0,
+           "merge group {}: {} partials, {} expected, {} arrive", g, n, merge.expected, arrivals_[g]);
+    std::pair<int, int> before{-1, -1};
+    for (int s = merge.source_begin; s < merge.source_end; ++s) {
+      const MergeSource& source = v_.sources[s];
+      ensure(source.partial >= 0 && source.partial < static_cast<int>(v_.partials.size()), "merge group {}: partial {}",
+             g, source.partial);
+      const WorkItem& from = v_.items[item_of_[source.partial]];
+      const Unit& unit = v_.units[from.unit];
+      ensure(merge.row_begin >= unit.row_begin && merge.row_end <= unit.row_end &&
+                 merge.kv_head_begin >= unit.kv_head_begin && merge.kv_head_end <= unit.kv_head_end &&
+                 source.row_offset == merge.row_begin - unit.row_begin,
+             "merge group {}: partial {} is of other rows", g, source.partial);
+      const std::pair<int, int> now{list_of(unit).level, from.kv_begin};
+      ensure(before < now, "merge group {}: partials are not merged in the order of keys", g);
+      before = now;
+    }
+  }
+
+  const Plan::Impl& impl_;
+  const View& v_;
+  const PlanHeader& h_;
+  std::vector<int> first_item_, items_of_;  // items by unit, along the keys
+  std::vector<int> unit_of_;                // [rows][KV heads][levels]
+  std::vector<int> num_units_;              // [rows][KV heads]
+  std::vector<int> item_of_;                // [partials]
+  std::vector<int> arrivals_;               // [merge groups]
+};
 
 }  // namespace
 
 void verify(const Plan& plan) {
   const Plan::Impl& impl = plan.impl();
   verify_sections(impl);
-  const View v = view_of(impl);
+  const std::vector<int> page_ids = page_ids_of(impl);
+  const View v = view_of(impl, page_ids);
   ensure(v.worker_indptr.size() == static_cast<size_t>(v.header.num_workers) + 1 && v.worker_indptr.front() == 0 &&
              v.worker_indptr.back() == static_cast<int>(v.items.size()) &&
              std::is_sorted(v.worker_indptr.begin(), v.worker_indptr.end()),
          "worker_indptr: does not partition the items");
   verify_requests(v);
-  // Items by unit, then by keys.
-  std::vector<int> first_item(v.units.size() + 1, 0), items_of(v.items.size());
-  for (const WorkItem& item : v.items) {
-    ensure(item.unit >= 0 && item.unit < static_cast<int>(v.units.size()), "item of unit {}", item.unit);
-    ++first_item[item.unit + 1];
-  }
-  for (size_t u = 0; u < v.units.size(); ++u) first_item[u + 1] += first_item[u];
-  std::vector<int> next(first_item.begin(), first_item.end() - 1);
-  for (size_t i = 0; i < v.items.size(); ++i) items_of[next[v.items[i].unit]++] = static_cast<int>(i);
-  for (size_t u = 0; u < v.units.size(); ++u)
-    std::sort(items_of.begin() + first_item[u], items_of.begin() + first_item[u + 1],
-              [&](int a, int b) { return v.items[a].kv_begin < v.items[b].kv_begin; });
-  verify_units(impl, v, items_of, first_item);
+  verify_lists(v);
+  Units units(impl, v);
+  units.verify();
   if (impl.mode == PlanMode::balanced)
     for (int w = 0; w < v.header.num_workers; ++w) {
       int cut = 0;
-      for (int i = v.worker_indptr[w]; i < v.worker_indptr[w + 1]; ++i) cut += v.items[i].partial >= 0;
+      for (int i = v.worker_indptr[w]; i < v.worker_indptr[w + 1]; ++i) cut += units.num_items(v.items[i].unit) > 1;
       ensure(cut <= 2, "worker {} shares {} units with others", w, cut);
     }
 }

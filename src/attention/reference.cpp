@@ -24,29 +24,50 @@ Vector vector_at(const TensorView& t, int64_t i, int64_t j, int64_t k) {  // ran
   return v;
 }
 
-// Token t of request r, head h.
-Vector kv_vector(const AttentionSpec& spec, const PlanInput& in, const TensorView& kv, int r, int64_t t, int h) {
+// Where a token lies: in a slot of a page, or of a request, or in a row of the token axis.
+struct Place {
+  int64_t outer, inner;
+};
+
+Vector kv_vector(const AttentionSpec& spec, const TensorView& kv, const Place& at, int h) {
   const bool nhd = spec.layout == Layout::nhd;
-  const size_t request = static_cast<size_t>(r);
-  if (spec.kv_form == KvForm::ragged) {
-    const int64_t row = in.kv_indptr[request] + t;
-    return nhd ? vector_at(kv, row, h, 0) : vector_at(kv, h, row, 0);
-  }
-  int64_t outer = r, inner = t;
-  if (spec.kv_form == KvForm::paged) {
-    const int64_t size = in.pages.page_size;
-    outer = in.pages.kv_page_indices[static_cast<size_t>(in.pages.kv_page_indptr[request] + t / size)];
-    inner = t % size;
-  }
-  return nhd ? vector_at(kv, outer, inner, h) : vector_at(kv, outer, h, inner);
+  if (spec.kv_form == KvForm::ragged) return nhd ? vector_at(kv, at.inner, h, 0) : vector_at(kv, h, at.inner, 0);
+  return nhd ? vector_at(kv, at.outer, at.inner, h) : vector_at(kv, at.outer, h, at.inner);
 }
 
-int length(const AttentionSpec& spec, const PlanInput& in, int r) {
-  const size_t i = static_cast<size_t>(r);
-  if (spec.kv_form == KvForm::ragged) return in.kv_indptr[i + 1] - in.kv_indptr[i];
-  if (spec.kv_form == KvForm::padded) return in.kv_len[i];
-  const int pages = in.pages.kv_page_indptr[i + 1] - in.pages.kv_page_indptr[i];
-  return pages == 0 ? 0 : (pages - 1) * in.pages.page_size + in.pages.kv_last_page_len[i];
+void add_pages(const PageTableView& pages, size_t entry, std::vector<Place>& tokens) {
+  for (int page = pages.kv_page_indptr[entry]; page < pages.kv_page_indptr[entry + 1]; ++page) {
+    const bool last = page + 1 == pages.kv_page_indptr[entry + 1];
+    for (int slot = 0; slot < (last ? pages.kv_last_page_len[entry] : pages.page_size); ++slot)
+      tokens.push_back({pages.kv_page_indices[static_cast<size_t>(page)], slot});
+  }
+}
+
+// The tokens of each request, in the order of their positions.
+std::vector<std::vector<Place>> places(const AttentionSpec& spec, const PlanInput& in,
+                                       std::span<const int32_t> qo_indptr) {
+  const size_t batch = qo_indptr.size() - 1;
+  std::vector<std::vector<Place>> tokens(batch);
+  if (spec.kv_form != KvForm::paged) {
+    const bool ragged = spec.kv_form == KvForm::ragged;
+    for (size_t r = 0; r < batch; ++r)
+      for (int t = 0; t < (ragged ? in.kv_indptr[r + 1] - in.kv_indptr[r] : in.kv_len[r]); ++t)
+        tokens[r].push_back({static_cast<int64_t>(r), ragged ? in.kv_indptr[r] + t : t});
+    return tokens;
+  }
+  if (in.levels.empty())
+    for (size_t r = 0; r < batch; ++r) add_pages(in.pages, r, tokens[r]);
+  for (const Level& level : in.levels) {
+    int row = 0;
+    for (size_t place = 0; place < batch; ++place) {
+      const size_t r = in.request_order.empty() ? place : static_cast<size_t>(in.request_order[place]);
+      const int qo_len = qo_indptr[r + 1] - qo_indptr[r];
+      for (size_t entry = 0; qo_len > 0 && entry + 1 < level.qo_indptr.size(); ++entry)
+        if (level.qo_indptr[entry] <= row && row < level.qo_indptr[entry + 1]) add_pages(level.pages, entry, tokens[r]);
+      row += qo_len;
+    }
+  }
+  return tokens;
 }
 
 Vector transformed(const reference::VectorHook& hook, const abi::VectorRow& row, Vector x) {
@@ -138,26 +159,30 @@ double element(const TensorView& t, int64_t offset) {
 
 ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& in, const AttentionTensors& tensors,
                                     const ReferencePart& part) {
-  check(in.levels.empty(), ErrorCode::unsupported, "the reference takes one level");
+  const std::span<const int32_t> qo_indptr = in.qo_indptr.empty() ? in.levels.back().qo_indptr : in.qo_indptr;
+  const std::vector<std::vector<Place>> tokens = places(spec, in, qo_indptr);
   Hooks hooks = reference::hooks(spec, in, tensors);
   if (part.partial) hooks.output = {};
   hooks.visible.push_back([&](const Score& c) { return c.kv_pos >= part.key_begin && c.kv_pos < part.key_end; });
   const size_t dim = static_cast<size_t>(spec.head_dim_vo);
   const double sm_scale = tensors.sm_scale ? static_cast<double>(*tensors.sm_scale) : 1 / std::sqrt(spec.head_dim_qk);
-  const size_t rows = static_cast<size_t>(in.qo_indptr.back()) * static_cast<size_t>(in.num_qo_heads);
+  const size_t rows = static_cast<size_t>(qo_indptr.back()) * static_cast<size_t>(in.num_qo_heads);
   ReferenceResult result{Vector(rows * dim), Vector(hooks.use_softmax ? rows : 0), Vector(rows * dim)};
   const int group = in.num_qo_heads / in.num_kv_heads;
 
-  for (int r = 0; r + 1 < static_cast<int>(in.qo_indptr.size()); ++r)
+  for (int r = 0; r + 1 < static_cast<int>(qo_indptr.size()); ++r)
     for (int kv_head = 0; kv_head < in.num_kv_heads; ++kv_head) {
-      const int first = in.qo_indptr[static_cast<size_t>(r)], kv_len = length(spec, in, r);
-      const int qo_len = in.qo_indptr[static_cast<size_t>(r) + 1] - first;
+      const std::vector<Place>& own = tokens[static_cast<size_t>(r)];
+      const int first = qo_indptr[static_cast<size_t>(r)], kv_len = static_cast<int>(own.size());
+      const int qo_len = qo_indptr[static_cast<size_t>(r) + 1] - first;
       if (first >= part.row_end || first + qo_len <= part.row_begin) continue;
       std::vector<Vector> keys, values;
       for (int t = 0; t < kv_len; ++t) {
         const abi::VectorRow row{r, t, t, kv_head};
-        keys.push_back(transformed(hooks.key, row, kv_vector(spec, in, tensors.kv.k, r, t, kv_head)));
-        values.push_back(transformed(hooks.value, row, kv_vector(spec, in, tensors.kv.v, r, t, kv_head)));
+        keys.push_back(
+            transformed(hooks.key, row, kv_vector(spec, tensors.kv.k, own[static_cast<size_t>(t)], kv_head)));
+        values.push_back(
+            transformed(hooks.value, row, kv_vector(spec, tensors.kv.v, own[static_cast<size_t>(t)], kv_head)));
       }
       for (int i = 0; i < qo_len; ++i) {
         if (first + i < part.row_begin || first + i >= part.row_end) continue;

@@ -193,7 +193,9 @@ void run_queue(const AttendArgs& args, const cpu::CoreTable& core, const WorkIte
     core.attend(args, item, scratch.reserve(core.attend_scratch(args, unit)));
     lane.end_item(i);
     if (item.partial < 0) continue;
-    for (int g = unit.merge_begin; g < unit.merge_end; ++g) {
+    for (int k = 0; k < unit.merge_rows * unit.merge_heads; ++k) {
+      const int row = k / unit.merge_heads, head = k % unit.merge_heads;
+      const int g = unit.merge_begin + row * args.plan->merge_stride + head;
       const MergeGroup& group = groups[g];
       int& counter = counters[group.counter];
       // Release: this item's partial is seen by whoever merges. Acquire: the last one sees all of them.

@@ -29,7 +29,7 @@ std::string item_line(const PlanHeader& plan, int index) {
   return fmt::format(
       R"("name":"unit {}","cat":"attend","args":{{"item":{},"rows":[{},{}],"kv_heads":[{},{}],"level":{},)"
       R"("tile_class":{},"positions":[{},{}],"partial":{}}})",
-      item.unit, index, unit.row_begin, unit.row_end, unit.kv_head_begin, unit.kv_head_end, unit.level, unit.tile_class,
+      item.unit, index, unit.row_begin, unit.row_end, unit.kv_head_begin, unit.kv_head_end, list.level, unit.tile_class,
       list.first_pos + item.kv_begin, list.first_pos + end, item.partial);
 }
 

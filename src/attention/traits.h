@@ -10,6 +10,7 @@
 
 #include "attention/kernels/abi.h"
 #include "weft/attention.h"
+#include "weft/levels.h"
 
 namespace weft {
 
@@ -42,6 +43,7 @@ class Planner {
   // A plan from the bytes that a workspace held up to its counters. covers and update do not go on from it. Throws
   // Error(invalid_file | plan_mismatch).
   static Plan restore(const KernelTraits& traits, std::span<const char> bytes);
+  static SharedLevels shared_levels(const KernelTraits& traits, const PlanInput& input);
 };
 
 // Bytes that are not zeroed on allocation: the planner writes each of them once.
@@ -65,12 +67,13 @@ struct Plan::Impl {
   struct Reach {
     int min_kv_len = 0, max_kv_len = 0;
   };
-  std::vector<char, UninitializedAllocator<char>> bytes;  // header and the sections that upload copies, tightly
-  attention::PlanHeader placed = {};                      // the header with the offsets of the workspace
-  std::span<const int32_t> borrowed_page_ids;             // page ids that are not in bytes (borrow_page_ids)
-  int64_t page_capacity = 0;                              // entries that the workspace's page_indices has room for
-  int max_kv_len = 0;                                     // of the bounds
-  std::vector<Reach> reach;                               // [requests]
+  std::vector<char, UninitializedAllocator<char>> bytes;   // header and the sections that upload copies, tightly
+  attention::PlanHeader placed = {};                       // the header with the offsets of the workspace
+  std::span<const int32_t> borrowed_page_ids[kMaxLevels];  // page ids that are not in bytes (borrow_page_ids)
+  bool borrows_page_ids = false;
+  int64_t page_capacity = 0;  // entries that the workspace's page_indices has room for
+  int max_kv_len = 0;         // of the bounds
+  std::vector<Reach> reach;   // [requests]
   KernelTraits traits;
   PlanMode mode = PlanMode::balanced;
   double makespan = 0, lower_bound = 0;

@@ -20,7 +20,7 @@ namespace {
 struct PlanOptions {
   std::vector<int> qo{1}, kv{4096};
   int num_qo_heads = 32, num_kv_heads = 8, head_dim = 128, page_size = 16, num_workers = 0;
-  int window_left = -1, fixed_split_size = 0;
+  int window_left = -1, fixed_split_size = 0, prefix = 0;
   bool causal = false;
   std::string mode = "balanced", svg;
 };
@@ -66,6 +66,11 @@ void plan(const PlanOptions& options, const Context& context) {
   }
   std::vector<int32_t> page_ids(static_cast<size_t>(pages));
   std::iota(page_ids.begin(), page_ids.end(), 0);
+  const int prefix_pages = options.prefix / options.page_size;
+  for (size_t r = 1; r < options.kv.size(); ++r) {
+    const int shared = std::min(prefix_pages, page_indptr[r + 1] - page_indptr[r]);
+    std::iota(page_ids.begin() + page_indptr[r], page_ids.begin() + page_indptr[r] + shared, 0);
+  }
   PlanInput input;
   input.num_qo_heads = options.num_qo_heads;
   input.num_kv_heads = options.num_kv_heads;
@@ -77,6 +82,8 @@ void plan(const PlanOptions& options, const Context& context) {
   if (options.window_left != -1) input.scalars = {{"window_left", static_cast<double>(options.window_left)}};
 
   const KernelTraits traits = traits_of(options);
+  const SharedLevels shared = Planner::shared_levels(traits, input);
+  input = shared.apply(input);
   const Plan result = Planner::plan(traits, input);
   verify(result);
   // The median of a few more: the first one allocates what the others use again.
@@ -98,6 +105,7 @@ void plan(const PlanOptions& options, const Context& context) {
   }
   if (context.json)
     return print_json({{"workers", result.num_workers()},
+                       {"levels", std::max(1, shared.num_levels())},
                        {"items", result.num_items()},
                        {"partials", result.num_partials()},
                        {"makespan", result.makespan()},
@@ -129,6 +137,11 @@ void add_plan(CLI::App& app, Context& context) {
       ->capture_default_str();
   verb->add_flag("--causal", options->causal, "A query sees no key after it");
   verb->add_option("--window-left", options->window_left, "A query sees this many keys before it; -1: all")
+      ->capture_default_str();
+  verb->add_option("--prefix", options->prefix,
+                   "Leading KV tokens that all requests share, in whole pages; a level of "
+                   "their own where that pays")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   verb->add_option("--mode", options->mode, "balanced, paper, fixed_split or no_split")->capture_default_str();
   verb->add_option("--fixed-split-size", options->fixed_split_size, "fixed_split: tokens of a chunk")

@@ -26,21 +26,25 @@ struct PlanRow {
 //   paged:      in page page_indices[first + t / page_size], slot t % page_size
 //   otherwise:  in row first + t of the token axis
 // len < 0: the list goes on to the end of `request`, kv_len[request] - first_pos tokens.
+// The rows [row_begin, row_end) attend it; `request` is that of the first of them. Rows of several requests share a
+// list where they share a level: level 0 is the most shared, and a request's levels follow each other in position.
 struct PageList {
   long long first;
   int first_pos;
   int len;
   int request;
-  int reserved;
+  int level;
+  int row_begin, row_end;  // into rows
 };
 
 struct Unit {
   int row_begin, row_end;  // into rows
   int kv_head_begin, kv_head_end;
   int page_list;
-  int level;
   int tile_class;
-  int merge_begin, merge_end;  // merge groups that its partials belong to; empty: written directly
+  // The merge groups that its partials belong to: merge_begin + i * merge_stride + j (merge_stride of the header)
+  // for i < merge_rows, j < merge_heads. None: it is written directly.
+  int merge_begin, merge_rows, merge_heads;
 };
 
 struct WorkItem {
@@ -94,6 +98,8 @@ struct PlanHeader {
   int head_dim_vo, page_size;  // page_size 0: ragged or padded
   int num_intervals;           // 0: every key
   int fixed_split_size;
+  int num_levels;
+  int merge_stride;          // merge groups from one range of rows to the next, of units that share rows
   long long num_rows_q;      // rows of q
   long long num_pool_pages;  // paged: extent of the pool; else of the token axis
   ResolvedInterval intervals[2];

@@ -107,10 +107,11 @@ Reached reached_by(const Plan& plan) {
   reached.count.assign(static_cast<size_t>(h.num_rows_q) * reached.heads * reached.longest, 0);
   for (long long i = 0; i < h.items.count; ++i) {
     const Unit& unit = units[items[i].unit];
-    const int end = std::min(items[i].kv_end, kv_len[lists[unit.page_list].request]);
+    const PageList& list = lists[unit.page_list];
+    const int end = std::min(items[i].kv_end, list.len < 0 ? kv_len[list.request] - list.first_pos : list.len);
     for (int row = unit.row_begin; row < unit.row_end; ++row)
       for (int head = unit.kv_head_begin; head < unit.kv_head_end; ++head)
-        for (int t = items[i].kv_begin; t < end; ++t)
+        for (int t = list.first_pos + items[i].kv_begin; t < list.first_pos + end; ++t)
           ++reached.count[(static_cast<size_t>(rows[row].q_row) * reached.heads + head) * reached.longest + t];
   }
   return reached;

@@ -15,7 +15,7 @@ struct Given {
   KernelTraits traits = cpu_like_traits(Keys::window);
   Batch batch;
   PlanInput input;
-  std::vector<int32_t> own, other;
+  std::vector<int32_t> own, indptr, last, shared_rows, shared_id{9}, shared_indptr{0, 1}, shared_last{16};
   PlanBounds bounds{.max_requests = 4,
                     .max_rows = 8,
                     .max_pages = 40,
@@ -25,6 +25,15 @@ struct Given {
                     .num_kv_heads = 8,
                     .workers = 4};
   std::vector<Level> levels;
+
+  // Page 9 before both requests, as a level of its own.
+  void as_levels() {
+    shared_rows = {0, input.qo_indptr.back()};
+    const PageTableView first{16, input.pages.num_pages, shared_indptr, shared_id, shared_last};
+    levels = {{shared_rows, first}, {input.qo_indptr, input.pages}};
+    input.levels = levels;
+    input.pages = {};
+  }
 };
 
 struct Mistake {
@@ -105,22 +114,69 @@ const Mistake kMistakes[] = {
     {"NegativeMaxKvLen", ErrorCode::invalid_argument, "max_kv_len",
      [](Given& g) { as_padded(g), g.input.max_kv_len = -1; }},
     {"BlockSparse", ErrorCode::unsupported, "block_sparse", [](Given& g) { g.traits.kv_form = KvForm::block_sparse; }},
-    {"TwoLevels", ErrorCode::unsupported, "levels",
+    {"TooManyLevels", ErrorCode::unsupported, "levels: required 9",
      [](Given& g) {
-       g.levels.assign(2, {g.input.qo_indptr, g.input.pages});
+       g.levels.assign(9, {g.input.qo_indptr, g.input.pages});
        g.input.levels = g.levels;
      }},
-    {"LevelOfOtherRows", ErrorCode::invalid_argument, "levels[0].qo_indptr",
+    {"LevelOfOtherRows", ErrorCode::invalid_indptr, "levels[0].qo_indptr: ends at 9",
      [](Given& g) {
-       g.levels = {{g.own, g.input.pages}};
+       g.as_levels();
+       g.levels[0].qo_indptr = g.own;
+     }},
+    {"LevelsBesidePages", ErrorCode::invalid_argument, "pages: are given beside levels",
+     [](Given& g) {
+       const PageTableView pages = g.input.pages;
+       g.as_levels();
+       g.input.pages = pages;
+     }},
+    {"LevelWithoutPages", ErrorCode::invalid_argument, "levels[0].pages: is missing",
+     [](Given& g) {
+       g.as_levels();
+       g.levels[0].pages = {};
+     }},
+    {"LevelOfOtherPages", ErrorCode::invalid_argument, "levels[1].pages",
+     [](Given& g) {
+       g.as_levels();
+       g.levels[1].pages.page_size = 8;
+       g.batch.last_page_len = {4, 8};
+     }},
+    {"LevelPageBeyondPool", ErrorCode::invalid_page, "levels[1].kv_page_indices[2] = 10",
+     [](Given& g) {
+       g.as_levels();
+       g.batch.page_ids[2] = 10;
+     }},
+    {"LevelThatSplitsARequest", ErrorCode::invalid_indptr, "levels[0].qo_indptr[1] = 2: lies within request 1",
+     [](Given& g) {
+       g.as_levels();
+       g.own = {0, 2, 3};
+       g.levels[0].qo_indptr = g.own;
+       g.levels[0].pages.kv_page_indptr = g.indptr = {0, 1, 1};
+       g.levels[0].pages.kv_last_page_len = g.last = {16, 0};
+     }},
+    {"SharedAtTwoPositions", ErrorCode::invalid_argument, "share pages at one position only",
+     [](Given& g) {
+       g.as_levels();
+       g.levels.push_back(g.levels[0]);
        g.input.levels = g.levels;
      }},
-    {"LevelOfOtherPages", ErrorCode::invalid_argument, "levels[0].pages",
+    {"LevelOffTheSplit", ErrorCode::invalid_argument, "begins at position 16; under fixed_split",
      [](Given& g) {
-       g.levels = {{g.input.qo_indptr, g.input.pages}};
-       g.other.assign(g.batch.page_ids.rbegin(), g.batch.page_ids.rend());
-       g.levels[0].pages.kv_page_indices = g.other;
-       g.input.levels = g.levels;
+       g.as_levels();
+       g.input.mode = PlanMode::fixed_split;
+       g.input.fixed_split_size = 64;
+     }},
+    {"OrderWithoutLevels", ErrorCode::invalid_argument, "request_order",
+     [](Given& g) { g.input.request_order = g.own; }},
+    {"OrderOfOtherRequests", ErrorCode::invalid_argument, "request_order: has 3",
+     [](Given& g) {
+       g.as_levels();
+       g.input.request_order = g.own;
+     }},
+    {"OrderThatNamesOneTwice", ErrorCode::invalid_argument, "request_order[1] = 1",
+     [](Given& g) {
+       g.as_levels();
+       g.input.request_order = g.indptr = {1, 1};
      }},
     {"NoWindow", ErrorCode::invalid_argument, "window_left: is missing", [](Given& g) { g.input.scalars = {}; }},
     {"HalfAWindow", ErrorCode::invalid_argument, "window_left = 1.5",
@@ -167,6 +223,8 @@ const Mistake kMistakes[] = {
      [](Given& g) { g.bounds.num_kv_heads = 4, g.input.bounds = &g.bounds; }},
     {"BoundsOfOtherPageSize", ErrorCode::invalid_argument, "page_size",
      [](Given& g) { g.bounds.page_size = 8, g.input.bounds = &g.bounds; }},
+    {"BeyondMaxLevels", ErrorCode::invalid_argument, "max_levels",
+     [](Given& g) { g.as_levels(), g.input.bounds = &g.bounds; }},
     {"BoundsOfOtherMode", ErrorCode::invalid_argument, "mode",
      [](Given& g) { g.bounds.mode = PlanMode::paper, g.input.bounds = &g.bounds; }},
 };
@@ -230,8 +288,14 @@ TEST(RefusalOfBounds, NamesTheField) {
   refused(kArgument, "page_size", [](B&, T& t) { t.kv_form = KvForm::ragged; });
   refused(kArgument, "fixed_split_size", [](B& b, T&) { b.mode = PlanMode::fixed_split; });
   refused(kArgument, "fixed_split_size", [](B& b, T&) { b.fixed_split_size = 64; });
-  refused(ErrorCode::unsupported, "max_levels", [](B& b, T&) { b.max_levels = 2; });
-  refused(kArgument, "partials", [](B& b, T&) {
+  refused(kArgument, "max_levels", [](B& b, T&) { b.max_levels = 9; });
+  refused(kArgument, "max_levels", [](B& b, T& t) {
+    t.kv_form = KvForm::ragged;
+    b.page_size = 0;
+    b.max_pages = 0;
+    b.max_levels = 2;
+  });
+  refused(kArgument, "would be allowed", [](B& b, T&) {
     b.mode = PlanMode::fixed_split;
     b.fixed_split_size = 64;
     b.max_rows = 1 << 30;

@@ -1,0 +1,174 @@
+// Which items' partial states meet where, and in which order they are summed.
+//
+// A unit that shares no row with another one merges its own parts, if it has several. With levels a row has a unit on
+// each of them, of other rows and other KV heads: then all of them write partials, and rows and KV heads are cut into
+// cells at every border of a unit, so that each unit covers whole cells. A cell is a merge group: it sums its rows'
+// partials by level, then along the keys.
+#include <algorithm>
+#include <limits>
+
+#include "attention/plan_draft.h"
+#include "base/check.h"
+
+namespace weft::planner {
+namespace {
+
+using namespace attention;
+
+int64_t floats_of(const Problem& p, const Tile& tile, const DraftUnit& unit) {
+  return partial_floats(tile.row_end - tile.row_begin, int64_t{unit.head_end - unit.head_begin} * p.group,
+                        p.traits->head_dim_vo);
+}
+
+// Which tiles have a row in common with a tile of another level.
+void find_shared_rows(const Problem& p, const Draft& draft, Merges& m) {
+  m.shares_rows.assign(draft.tiles.size(), 0);
+  if (p.num_levels == 1) return;
+  // Every row has a tile of the last level; those with another one too are shared.
+  m.row_marks.assign(static_cast<size_t>(p.num_rows) + 1, Merges::kOutside);
+  for (size_t t = 0; t < draft.tiles.size(); ++t) {
+    const Tile& tile = draft.tiles[t];
+    if (tile.skipped || draft.entries[tile.entry].level == p.num_levels - 1) continue;
+    m.shares_rows[t] = 1;
+    std::fill(&m.row_marks[tile.row_begin], &m.row_marks[tile.row_end], Merges::kInside);
+  }
+  for (size_t t = 0; t < draft.tiles.size(); ++t) {
+    const Tile& tile = draft.tiles[t];
+    if (draft.entries[tile.entry].level < p.num_levels - 1) continue;
+    const auto begin = m.row_marks.begin() + tile.row_begin, end = m.row_marks.begin() + tile.row_end;
+    if (std::find(begin, end, Merges::kInside) == end) continue;
+    m.shares_rows[t] = 1;
+    std::fill(begin, end, Merges::kInside);
+  }
+}
+
+// Ranges of elements that are inside, cut where one begins; cell[i] is the range of element i.
+void number_ranges(const std::vector<Merges::Mark>& marks, std::vector<Merges::Range>& ranges, std::vector<int>& cell) {
+  ranges.clear();
+  cell.resize(marks.size());
+  for (int i = 0; i < static_cast<int>(marks.size()); ++i) {
+    if (marks[i] == Merges::kOutside) continue;
+    if (marks[i] == Merges::kBegins || i == 0 || marks[i - 1] == Merges::kOutside) ranges.push_back({i, i});
+    ranges.back().end = i + 1;
+    cell[i] = static_cast<int>(ranges.size()) - 1;
+  }
+}
+
+void cut_cells(const Problem& p, const Draft& draft, Merges& m) {
+  m.rows.clear();
+  m.heads.clear();
+  if (p.num_levels == 1) return;
+  const auto border = [](std::vector<Merges::Mark>& marks, int at) {
+    if (marks[at] == Merges::kInside) marks[at] = Merges::kBegins;
+  };
+  m.head_marks.assign(static_cast<size_t>(p.num_kv_heads) + 1, Merges::kInside);
+  m.head_marks.back() = Merges::kOutside;
+  for (const DraftUnit& unit : draft.units) {
+    if (m.shares_rows[unit.tile] == 0) continue;
+    const Tile& tile = draft.tiles[unit.tile];
+    border(m.row_marks, tile.row_begin);
+    border(m.row_marks, tile.row_end);
+    border(m.head_marks, unit.head_begin);
+    border(m.head_marks, unit.head_end);
+  }
+  number_ranges(m.row_marks, m.rows, m.row_cell);
+  number_ranges(m.head_marks, m.heads, m.head_cell);
+}
+
+// The cells that a unit covers: rows [row, row + num_rows) x heads [head, head + num_heads) of them.
+struct Cells {
+  int row, num_rows, head, num_heads;
+};
+Cells cells_of(const Draft& draft, const Merges& m, const DraftUnit& unit) {
+  const Tile& tile = draft.tiles[unit.tile];
+  const int row = m.row_cell[tile.row_begin], head = m.head_cell[unit.head_begin];
+  return {row, m.row_cell[tile.row_end - 1] + 1 - row, head, m.head_cell[unit.head_end - 1] + 1 - head};
+}
+
+}  // namespace
+
+void lay_merges(const Problem& p, const Draft& draft, Merges& m) {
+  find_shared_rows(p, draft, m);
+  cut_cells(p, draft, m);
+  m.partials = m.sources = m.floats = 0;
+  m.groups = static_cast<int64_t>(m.rows.size() * m.heads.size());
+  m.first_partial.resize(draft.units.size());
+  for (size_t u = 0; u < draft.units.size(); ++u) {
+    const DraftUnit& unit = draft.units[u];
+    const bool shared = m.shares_rows[unit.tile] != 0;
+    m.first_partial[u] = shared || unit.parts > 1 ? static_cast<int>(m.partials) : -1;
+    if (m.first_partial[u] < 0) continue;
+    m.partials += unit.parts;
+    m.floats += unit.parts * floats_of(p, draft.tiles[unit.tile], unit);
+    if (shared) {
+      const Cells cells = cells_of(draft, m, unit);
+      m.sources += int64_t{unit.parts} * cells.num_rows * cells.num_heads;
+    } else {
+      m.sources += unit.parts;
+      ++m.groups;
+    }
+  }
+  const int64_t most = std::max(m.groups, std::max(m.partials, m.sources));
+  check(most <= std::numeric_limits<int32_t>::max(), ErrorCode::invalid_argument,
+        "fixed_split_size = {}: {} partial states to merge; use larger chunks or fewer requests", p.fixed_split_size,
+        most);
+}
+
+void write_merges(const Problem& p, const Draft& draft, const Merges& m, Plan::Impl& impl) {
+  char* base = impl.bytes.data();
+  const PlanHeader& header = impl.header();
+  Unit* units = section<Unit>(base, header.units);
+  Partial* partials = section<Partial>(base, header.partials);
+  MergeGroup* groups = section<MergeGroup>(base, header.merge_groups);
+  MergeSource* sources = section<MergeSource>(base, header.merge_sources);
+  const int stride = static_cast<int>(m.heads.size());
+
+  // Room for the sources of every cell, in the order of cells; source_end counts up while they are filled in.
+  int num_groups = static_cast<int>(m.rows.size()) * stride, num_sources = 0;
+  for (int g = 0; g < num_groups; ++g) {
+    const Merges::Range rows = m.rows[g / stride], heads = m.heads[g % stride];
+    groups[g] = {rows.begin, rows.end, heads.begin, heads.end, 0, 0, 0, g};
+  }
+  const auto for_groups = [&](const DraftUnit& unit, auto f) {
+    const Cells cells = cells_of(draft, m, unit);
+    for (int r = cells.row; r < cells.row + cells.num_rows; ++r)
+      for (int h = cells.head; h < cells.head + cells.num_heads; ++h) f(groups[r * stride + h]);
+  };
+  if (num_groups > 0) {
+    for (const DraftUnit& unit : draft.units)
+      if (m.shares_rows[unit.tile] != 0) for_groups(unit, [&](MergeGroup& group) { group.expected += unit.parts; });
+    for (int g = 0; g < num_groups; ++g) {
+      groups[g].source_begin = groups[g].source_end = num_sources;
+      num_sources += groups[g].expected;
+    }
+  }
+  int64_t floats = 0;
+  for (int u = 0; u < static_cast<int>(draft.units.size()); ++u) {
+    const DraftUnit& unit = draft.units[u];
+    const Tile& tile = draft.tiles[unit.tile];
+    const int first = m.first_partial[u];
+    units[u] = {
+        tile.row_begin, tile.row_end, unit.head_begin, unit.head_end, tile.entry, tile.tile_class, num_groups, 0, 0};
+    if (first < 0) continue;
+    if (m.shares_rows[unit.tile] != 0) {
+      const Cells cells = cells_of(draft, m, unit);
+      units[u].merge_begin = cells.row * stride + cells.head;
+      units[u].merge_rows = cells.num_rows;
+      units[u].merge_heads = cells.num_heads;
+      for_groups(unit, [&](MergeGroup& group) {
+        for (int part = 0; part < unit.parts; ++part)
+          sources[group.source_end++] = {first + part, group.row_begin - tile.row_begin};
+      });
+    } else {
+      units[u].merge_rows = units[u].merge_heads = 1;
+      groups[num_groups] = {tile.row_begin,           tile.row_end, unit.head_begin, unit.head_end, num_sources,
+                            num_sources + unit.parts, unit.parts,   num_groups};
+      ++num_groups;
+      for (int part = 0; part < unit.parts; ++part) sources[num_sources++] = {first + part, 0};
+    }
+    const int64_t size = floats_of(p, tile, unit);
+    for (int part = 0; part < unit.parts; ++part, floats += size) partials[first + part] = {floats, u, 0};
+  }
+}
+
+}  // namespace weft::planner
