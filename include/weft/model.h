@@ -47,6 +47,9 @@ struct WeightInfo {
   uint64_t offset = 0, bytes = 0;  // within the file
 };
 
+// What the gate of a feed-forward layer goes through before it multiplies.
+enum class Gate : uint8_t { silu, gelu_tanh };
+
 // Shape and constants of a Llama-family model.
 struct ModelConfig {
   std::string architecture, name;  // "llama", ...
@@ -57,7 +60,16 @@ struct ModelConfig {
   RopeParams rope;
   bool tied_embeddings = false;  // no output.weight: token_embd.weight is the head
   bool qkv_bias = false;         // qwen2
-  bool qk_norm = false;          // qwen3
+  bool qk_norm = false;          // qwen3, gemma3
+  bool post_norms = false;       // gemma2, gemma3: what attention and feed-forward give is normed before it is added
+  Gate gate = Gate::silu;
+  float embedding_scale = 1.f;                            // embeddings are multiplied by it
+  float sm_scale = 0.f;                                   // of attention; 0: 1 / sqrt(head_dim)
+  float attention_soft_cap = 0.f, logits_soft_cap = 0.f;  // cap * tanh(x / cap); 0: none
+  // Layers that see a window only, each but the last of every sliding_period layers.
+  int sliding_window = 0;  // tokens they see, the query's own included; 0: every layer sees all
+  int sliding_period = 0;
+  RopeParams sliding_rope;  // theirs
 };
 
 // A GGUF file (v2, v3), fully validated when opened; read, not mapped. Throws Error(io_error | invalid_file),

@@ -1,4 +1,4 @@
-// The operators around attention: page append, RoPE, norms, gates, sampling.
+// The operators around attention: page append, RoPE, norms, gates, caps, sampling.
 // All run on the stream's team, check their arguments first, and accept fp32 unless stated.
 #pragma once
 
@@ -22,14 +22,20 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
 
 // Rotary position embedding. adjacent: pairs (2i, 2i + 1); halves: pairs (i, i + rotary_dim / 2).
 enum class RopePairs : uint8_t { adjacent, halves };
+// llama3: by a pair's wavelength (Llama 3.1 report, section 5). yarn: by a pair's index (YaRN, section 3.2).
+enum class RopeScaling : uint8_t { llama3, yarn };
 struct RopeParams {
   RopePairs pairs = RopePairs::adjacent;
   int rotary_dim = 0;  // 0: the whole head
   float theta = 10000.f;
   float linear_scale = 1.f;  // positions are divided by it
-  // Llama 3 frequency scaling when factor != 1 (Llama 3.1 report, section 5; values as in its config).
-  float factor = 1.f, low_freq_factor = 1.f, high_freq_factor = 4.f;
+  // How frequencies are lowered for contexts `factor` times as long as the original; nothing where factor is 1.
+  RopeScaling scaling = RopeScaling::llama3;
+  float factor = 1.f;
   int original_context = 0;
+  float low_freq_factor = 1.f, high_freq_factor = 4.f;  // llama3: turns within the original context
+  float beta_fast = 32.f, beta_slow = 1.f;              // yarn: the same
+  float attention_factor = 1.f;                         // cos and sin are multiplied by it
 };
 // In place on x [rows, heads, dim]; positions [rows].
 void apply_rope(const TensorView& x, std::span<const int32_t> positions, const RopeParams& params, Stream stream = {});
@@ -41,6 +47,33 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
                   const TensorView& y, Stream stream = {});
 // y = silu(gate) * up, silu(x) = x / (1 + exp(-x)). All [rows, dim].
 void silu_and_mul(const TensorView& gate, const TensorView& up, const TensorView& y, Stream stream = {});
+// y = gelu(gate) * up, gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))). All [rows, dim].
+void gelu_tanh_and_mul(const TensorView& gate, const TensorView& up, const TensorView& y, Stream stream = {});
+// x = cap * tanh(x / cap), in place on x [rows, dim]. Throws Error(invalid_argument) unless cap > 0.
+void soft_cap(const TensorView& x, float cap, Stream stream = {});
+
+// Logits processors: they change one row of logits [vocab] in place before a token is drawn, in whatever order they are
+// called. A token that is ruled out has the logit -inf.
+
+// Constrained decoding: token i stays allowed iff bit i % 32 of mask[i / 32] is set, as grammar engines give it;
+// ceil(vocab / 32) words. Throws Error(invalid_shape), and Error(invalid_argument) when no finite logit would be left;
+// then the logits are as they were.
+void apply_token_mask(std::span<float> logits, std::span<const uint32_t> mask);
+// logits[id] += bias of each pair; -inf rules a token out. Throws Error(invalid_token | invalid_argument) before the
+// first change.
+void apply_logit_bias(std::span<float> logits, std::span<const std::pair<int32_t, float>> bias);
+// Against saying the same again. repetition divides positive and multiplies negative logits of every token that prompt
+// or output holds (CTRL, section 4.1); presence is subtracted from those in the output, frequency once for each time.
+struct Penalties {
+  float repetition = 1.f;  // above 0; 1: off
+  float presence = 0.f, frequency = 0.f;
+};
+// Throws Error(invalid_token | invalid_argument) before the first change.
+void apply_penalties(std::span<float> logits, const Penalties& penalties, std::span<const int32_t> prompt,
+                     std::span<const int32_t> output);
+
+// Whether top_p is a share of what top_k left, or of all tokens.
+enum class FilterOrder : uint8_t { top_k_first, joint };
 
 // How the next token is drawn. temperature 0 is greedy. Filters apply in the order top_k, top_p, min_p, to the
 // softmax of logits / temperature; the least of equal ids wins a tie.
@@ -49,10 +82,15 @@ struct SamplingParams {
   int top_k = 0;  // 0: off
   float top_p = 1.f;
   float min_p = 0.f;
+  FilterOrder filter_order = FilterOrder::top_k_first;
 };
 // Draws from one row of logits [vocab]. The same params, logits and generator state give the same id everywhere.
 // Throws Error(invalid_argument) for params out of range, and for logits without a finite number.
 int32_t sample(std::span<const float> logits, const SamplingParams& params, std::mt19937_64& generator);
+// One draw a row of logits [rows, vocab] fp32, rows over the team: row i by params[i] and generators[i], so that a row's
+// token depends on nothing else in the batch. Throws like sample, and then no generator has moved.
+std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const SamplingParams> params,
+                                 std::span<std::mt19937_64> generators, Stream stream = {});
 // Natural log-softmax of one token, in double.
 double log_probability(std::span<const float> logits, int32_t token);
 // The k most probable tokens, most probable first, with their log-probabilities.

@@ -122,7 +122,7 @@ AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptio
   impl->spec = spec;
   impl->isa = isa;
   impl->compute = compute_type(spec, isa);
-  impl->leaf = find_leaf(spec, impl->compute, isa);
+  impl->leaf = find_leaf(spec, isa);
   impl->core = &attention::cpu::core_for(static_cast<int>(isa));
   impl->traits = cpu_traits(spec, isa);
   impl->signature = impl->traits.signature();

@@ -29,7 +29,7 @@ struct Declarations {
 Declarations declarations(const AttentionSpec& spec);
 
 // The complete text of the leaf. real = float in kernels.
-std::string leaf_text(const AttentionSpec& spec, DType compute, Isa isa);
+std::string leaf_text(const AttentionSpec& spec, Isa isa);
 
 struct LeafHandle {
   const abi::Leaf* leaf = nullptr;
@@ -37,7 +37,7 @@ struct LeafHandle {
   std::string origin;                    // "built-in", "memory", "disk", "compiler"
 };
 // Built in, or compiled by jit::build. Throws Error(no_compiler | compile_failed).
-LeafHandle find_leaf(const AttentionSpec& spec, DType compute, Isa isa);
+LeafHandle find_leaf(const AttentionSpec& spec, Isa isa);
 
 // Parameters of one call, checked against the declarations: every name known, none missing, dtype, rank and
 // last stride right. Throws Error(invalid_argument | invalid_dtype | invalid_shape | invalid_stride).

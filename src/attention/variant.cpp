@@ -139,21 +139,21 @@ std::string leaf_body(const LeafParts& parts, std::string_view name_space) {
   return text;
 }
 
-std::string leaf_instance(const LeafParts& parts, std::string_view name_space, bool bf16) {
-  return fmt::format("weft::detail::Leaf<{}::P, {}, {}, {}>::make()", name_space,
+std::string leaf_instance(const LeafParts& parts, std::string_view name_space) {
+  return fmt::format("weft::detail::Leaf<{}::P, {}, {}>::make()", name_space,
                      class_name(name_space, "variant", parts.variant),
-                     class_name(name_space, "mask", mask_variant(parts.mask)), bf16);
+                     class_name(name_space, "mask", mask_variant(parts.mask)));
 }
 
-std::string leaf_text(const AttentionSpec& spec, DType compute, Isa isa) {
+std::string leaf_text(const AttentionSpec& spec, Isa isa) {
   const LeafParts parts = leaf_parts(spec);
   // The flags choose the ISA; its name makes the text say what it is for.
-  return fmt::format("// Leaf of {}, {}, {}.\n", parts.variant.name.empty() ? "plain attention" : parts.variant.name,
-                     to_string(compute), to_string(isa)) +
+  return fmt::format("// Leaf of {}, {}.\n", parts.variant.name.empty() ? "plain attention" : parts.variant.name,
+                     to_string(isa)) +
          leaf_head(false) + leaf_body(parts, "leaf") +
          "extern \"C\" {\nextern const weft::abi::Leaf weft_leaf __attribute__((visibility(\"default\")));\n"
          "const weft::abi::Leaf weft_leaf = " +
-         leaf_instance(parts, "leaf", compute == DType::bf16) + ";\n}\n";
+         leaf_instance(parts, "leaf") + ";\n}\n";
 }
 
 std::string reference_text(const AttentionSpec& spec) {

@@ -27,7 +27,7 @@ std::string leaf_head(bool reference);
 // Everything of one leaf inside `name_space`; after it weft::detail::Leaf<name_space::P, ...> can be named.
 std::string leaf_body(const LeafParts& parts, std::string_view name_space);
 // The initialiser of the abi::Leaf of that body.
-std::string leaf_instance(const LeafParts& parts, std::string_view name_space, bool bf16);
+std::string leaf_instance(const LeafParts& parts, std::string_view name_space);
 // What is compiled for the reference: exports weft_reference_leaf.
 std::string reference_text(const AttentionSpec& spec);
 

@@ -46,8 +46,9 @@ Answer Generator::answer(ForwardPass::SequenceId sequence, std::span<const int32
     if (interrupted) answer.finish = "interrupted";
     if (static_cast<int64_t>(answer.ids.size()) >= max_tokens) answer.finish = "length";
     if (!answer.finish.empty()) break;
-    const int32_t id =
-        sample({logits.as<const float>(), static_cast<size_t>(tokenizer_.vocab_size())}, sampling_, random_);
+    const std::span<float> row(logits.as<float>(), static_cast<size_t>(tokenizer_.vocab_size()));
+    apply_penalties(row, penalties_, prompt, answer.ids);
+    const int32_t id = sample(row, sampling_, random_);
     if (answer.ids.empty()) first_token = Clock::now();
     if (tokenizer_.is_end(id)) {
       answer.finish = "end";

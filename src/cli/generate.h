@@ -26,8 +26,9 @@ struct Answer {
 
 class Generator {
  public:
-  Generator(ForwardPass& forward, const Tokenizer& tokenizer, const SamplingParams& sampling, uint64_t seed)
-      : forward_(forward), tokenizer_(tokenizer), sampling_(sampling), random_(seed) {}
+  Generator(ForwardPass& forward, const Tokenizer& tokenizer, const SamplingParams& sampling,
+            const Penalties& penalties, uint64_t seed)
+      : forward_(forward), tokenizer_(tokenizer), sampling_(sampling), penalties_(penalties), random_(seed) {}
 
   // Appends the prompt to the sequence and answers with at most max_tokens tokens while the sequence holds fewer than
   // `context`. on_token gets each id with the characters that it completed, which may be none.
@@ -39,6 +40,7 @@ class Generator {
   ForwardPass& forward_;
   const Tokenizer& tokenizer_;
   SamplingParams sampling_;
+  Penalties penalties_;
   std::mt19937_64 random_;
 };
 

@@ -24,6 +24,7 @@ struct RunOptions {
   int64_t num_tokens = 512;
   bool raw = false;
   SamplingParams sampling{.temperature = 0.f, .top_k = 0, .top_p = 1.f, .min_p = 0.f};
+  Penalties penalties;
   uint64_t seed = 0;
 };
 
@@ -37,6 +38,12 @@ void check_options(const RunOptions& options) {
   check(s.top_k >= 0, ErrorCode::invalid_argument, "--top-k = {}; allowed are 0 (off) and more", s.top_k);
   check(s.top_p > 0 && s.top_p <= 1, ErrorCode::invalid_argument, "--top-p = {}; allowed are above 0 to 1 (off)",
         s.top_p);
+  const Penalties& p = options.penalties;
+  check(p.repetition > 0 && p.repetition <= 100, ErrorCode::invalid_argument,
+        "--repetition-penalty = {}; allowed are above 0 to 100, 1 is off", p.repetition);
+  for (const auto& [name, value] : {std::pair("presence", p.presence), std::pair("frequency", p.frequency)})
+    check(value >= -100 && value <= 100, ErrorCode::invalid_argument,
+          "--{}-penalty = {}; allowed are -100 to 100, 0 is off", name, value);
   check(s.min_p >= 0 && s.min_p <= 1, ErrorCode::invalid_argument, "--min-p = {}; allowed are 0 (off) to 1", s.min_p);
 }
 
@@ -109,7 +116,7 @@ void answer_once(const RunOptions& options, const ModelFile& file, const Tokeniz
   const Engine engine = load_engine(file, options.model, room);
   const double load_s = std::chrono::duration<double>(Clock::now() - start).count();
 
-  Generator generator(*engine.forward, tokenizer, options.sampling, options.seed);
+  Generator generator(*engine.forward, tokenizer, options.sampling, options.penalties, options.seed);
   const Answer answer = generator.answer(engine.forward->add_sequence(), prompt, token_limit(options, room), room,
                                          [&](int32_t id, std::string_view text) {
                                            if (context.json) {
@@ -161,7 +168,7 @@ void chat(const RunOptions& options, const ModelFile& file, const Tokenizer& tok
         "a chat needs a chat template, and there is none (--raw, or a model without one); give a prompt with -p");
   const int64_t room = choose_context(file.config(), options.model, 4096);
   const Engine engine = load_engine(file, options.model, room);
-  Generator generator(*engine.forward, tokenizer, options.sampling, options.seed);
+  Generator generator(*engine.forward, tokenizer, options.sampling, options.penalties, options.seed);
   const auto sequence = engine.forward->add_sequence();
   Conversation conversation{tokenizer, chat_template};
   std::vector<int32_t> held;  // the tokens whose keys and values the sequence holds
@@ -219,6 +226,13 @@ void add_run(CLI::App& app, Context& context) {
   verb->add_option("--top-p", options->sampling.top_p, "Only the most probable tokens that sum up to P; 1: all")
       ->capture_default_str();
   verb->add_option("--min-p", options->sampling.min_p, "Only tokens with P times the best one's probability; 0: all")
+      ->capture_default_str();
+  verb->add_option("--repetition-penalty", options->penalties.repetition,
+                   "Divides the logits of tokens that prompt or answer holds; 1: off")
+      ->capture_default_str();
+  verb->add_option("--presence-penalty", options->penalties.presence, "Subtracted from tokens that the answer holds")
+      ->capture_default_str();
+  verb->add_option("--frequency-penalty", options->penalties.frequency, "The same, once for each time it holds them")
       ->capture_default_str();
   verb->add_option("--seed", options->seed, "Seed of the random draws")->capture_default_str();
   verb->footer(help_footer("weft run model.gguf -p \"Why is the sky blue?\" -n 100"));

@@ -1,5 +1,5 @@
 // The forward pass, layer by layer: operators and attention over one paged cache. A call is cut into chunks of rows;
-// a chunk is one plan, and every layer runs it.
+// a chunk is one plan, and every layer runs it (two plans where some layers see a window only).
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "decode/sequences.h"
 #include "decode/weights.h"
+#include "models/layers.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
 #include "weft/model.h"
@@ -32,7 +33,7 @@ DType kv_dtype_of(const ForwardOptions& options) {
   return dtype;
 }
 
-AttentionSpec spec_of(const ModelConfig& config, const ForwardOptions& options, DType kv_dtype) {
+AttentionSpec spec_of(const ModelConfig& config, const ForwardOptions& options, DType kv_dtype, bool slides) {
   AttentionSpec spec;
   // A bf16 query lets the core multiply bf16 where the machine can; elsewhere it would only be rounded in vain.
   const bool bf16 =
@@ -42,6 +43,8 @@ AttentionSpec spec_of(const ModelConfig& config, const ForwardOptions& options, 
   spec.o_dtype = DType::fp32;
   spec.head_dim_qk = spec.head_dim_vo = config.head_dim;
   spec.mask = Mask::causal;
+  spec.sliding_window = slides;
+  if (config.attention_soft_cap > 0.f) spec.variant = variants::logits_soft_cap();
   return spec;
 }
 
@@ -60,23 +63,31 @@ struct ForwardPass::Impl {
     int64_t first_wanted;  // rows of the piece from here on give logits
   };
 
+  // What the layers that see everything share, or those that see a window: a kernel, and a plan and angles of a chunk.
+  struct Attention {
+    AttentionKernel kernel;
+    RopeParams rope_params;
+    std::vector<ScalarArg> plan_scalars;
+    Workspace workspace;  // holds the plan
+    ops::RopeTable rope;
+  };
+
   ModelConfig config;
   ForwardOptions options;
   WorkerTeam& team;
   Stream stream;
   DType kv_dtype;
-  AttentionKernel kernel;
+  std::vector<Attention> attentions;  // of layers that see everything; where some slide, theirs besides
   Sequences sequences;
   decode::ModelWeights weights;
 
   // Of a chunk, all fp32 but query: [rows, ...]
-  Workspace buffers, logits, attention_workspace;
+  Workspace buffers, logits;
   int64_t buffer_rows = 0;
   float *residual = nullptr, *normed = nullptr, *qkv = nullptr, *attended = nullptr, *projected = nullptr,
         *gate_up = nullptr;
   char* query = nullptr;  // bf16 queries, when the kernel takes them
   gemm::Scratch scratch;
-  ops::RopeTable rope;
   Sequences::View view;
   std::vector<int32_t> qo_indptr, positions;
   std::vector<int64_t> wanted;  // rows of the chunk that give logits
@@ -87,21 +98,34 @@ struct ForwardPass::Impl {
         team(o.team != nullptr ? *o.team : WorkerTeam::shared()),
         stream(Stream::cpu(team)),
         kv_dtype(kv_dtype_of(o)),
-        kernel(build(spec_of(config, o, kv_dtype), Device::cpu())),
+        attentions(make_attentions()),
         sequences(config, o, kv_dtype),
         weights(decode::load_weights(file, o.precision, current_isa(), team, o.on_load)) {
     // Refuses plan options now, not in the first run.
-    kernel.workspace_bytes({.max_requests = options.max_sequences,
-                            .max_rows = 1,
-                            .max_pages = 1,
-                            .max_kv_len = options.page_size,
-                            .page_size = options.page_size,
-                            .num_qo_heads = config.num_qo_heads,
-                            .num_kv_heads = config.num_kv_heads,
-                            .workers = team.num_workers(),
-                            .mode = options.plan_mode,
-                            .fixed_split_size = options.fixed_split_size});
+    attentions[0].kernel.workspace_bytes({.max_requests = options.max_sequences,
+                                          .max_rows = 1,
+                                          .max_pages = 1,
+                                          .max_kv_len = options.page_size,
+                                          .page_size = options.page_size,
+                                          .num_qo_heads = config.num_qo_heads,
+                                          .num_kv_heads = config.num_kv_heads,
+                                          .workers = team.num_workers(),
+                                          .mode = options.plan_mode,
+                                          .fixed_split_size = options.fixed_split_size});
   }
+
+  std::vector<Attention> make_attentions() const {
+    std::vector<Attention> made;
+    const auto add = [&](bool slides, const RopeParams& rope, std::vector<ScalarArg> scalars) {
+      made.push_back(
+          {build(spec_of(config, options, kv_dtype, slides), Device::cpu()), rope, std::move(scalars), {}, {}});
+    };
+    add(false, config.rope, {});
+    if (config.sliding_window > 0)
+      add(true, config.sliding_rope, {{"window_left", static_cast<double>(config.sliding_window - 1)}});
+    return made;
+  }
+  Attention& attention_of(int layer) { return attentions[layer_slides(config, layer) ? 1 : 0]; }
 
   int64_t q_cols() const { return int64_t{config.num_qo_heads} * config.head_dim; }
   int64_t kv_cols() const { return int64_t{config.num_kv_heads} * config.head_dim; }
@@ -143,7 +167,8 @@ struct ForwardPass::Impl {
   void check_inputs(std::span<const Input> inputs) const;
   void run_chunk(std::span<const Piece> pieces, float* logits_to);
   void embed(std::span<const Piece> pieces, int64_t rows);
-  void attend(const LayerWeights& layer, int index, const Plan& plan, int64_t rows, bool only_append);
+  void plan_attention();
+  void attend(const LayerWeights& layer, int index, int64_t rows, bool only_append);
   TensorView query_view(int64_t rows);
   int64_t keep_wanted(int64_t rows);
 };
@@ -233,15 +258,40 @@ void ForwardPass::Impl::embed(std::span<const Piece> pieces, int64_t rows) {
   }
   const int64_t hidden = config.hidden_size;
   ops::for_rows(team, rows, 4 * hidden, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row)
+    for (int64_t row = begin; row < end; ++row) {
       gemm::read_row(weights.embedding, tokens[static_cast<size_t>(row)], residual + row * hidden);
+      if (config.embedding_scale != 1.f)
+        ops::elementwise().scale(residual + row * hidden, hidden, config.embedding_scale);
+    }
   });
-  ops::make_rope_table(positions, config.rope, config.head_dim, rope);
+}
+
+// Plans and angles for the rows that embed listed.
+void ForwardPass::Impl::plan_attention() {
+  PlanInput input;
+  input.num_qo_heads = config.num_qo_heads;
+  input.num_kv_heads = config.num_kv_heads;
+  input.qo_indptr = qo_indptr;
+  input.pages = view.get();
+  input.num_workers = team.num_workers();
+  input.mode = options.plan_mode;
+  input.fixed_split_size = options.fixed_split_size;
+  input.borrow_page_ids = true;
+  for (Attention& attention : attentions) {
+    input.scalars = attention.plan_scalars;
+    const Plan plan = attention.kernel.plan(input);
+    if (attention.workspace.bytes() < plan.workspace_bytes()) {
+      attention.workspace = Workspace();
+      attention.workspace = Workspace(Device::cpu(), plan.workspace_bytes());
+    }
+    plan.upload(attention.workspace, stream);
+    ops::make_rope_table(positions, attention.rope_params, config.head_dim, attention.rope);
+  }
 }
 
 TensorView ForwardPass::Impl::query_view(int64_t rows) {
   const TensorView q = heads_view(rows, 0, config.num_qo_heads);
-  if (kernel.spec().q_dtype == DType::fp32) return q;
+  if (attentions[0].kernel.spec().q_dtype == DType::fp32) return q;
   auto* to = reinterpret_cast<unsigned short*>(query);
   const int64_t cols = q_cols();
   ops::for_rows(team, rows, cols, [&](int64_t begin, int64_t end) {
@@ -252,7 +302,8 @@ TensorView ForwardPass::Impl::query_view(int64_t rows) {
 }
 
 // normed -> attended, new keys and values into the cache on the way; with only_append no more than those.
-void ForwardPass::Impl::attend(const LayerWeights& layer, int index, const Plan& plan, int64_t rows, bool only_append) {
+void ForwardPass::Impl::attend(const LayerWeights& layer, int index, int64_t rows, bool only_append) {
+  Attention& attention = attention_of(index);
   multiply(layer.qkv, normed, rows, config.hidden_size, qkv);
   if (!layer.qkv_bias.empty())
     ops::for_rows(team, rows, qkv_cols(), [&](int64_t begin, int64_t end) {
@@ -264,18 +315,17 @@ void ForwardPass::Impl::attend(const LayerWeights& layer, int index, const Plan&
   const TensorView v = heads_view(rows, config.num_qo_heads + config.num_kv_heads, config.num_kv_heads);
   if (!layer.q_norm.empty()) rms_norm(q, vector_view(layer.q_norm), config.norm_eps, q, stream);
   if (!layer.k_norm.empty()) rms_norm(k, vector_view(layer.k_norm), config.norm_eps, k, stream);
-  ops::apply_rope_table(q, rope, stream);
-  ops::apply_rope_table(k, rope, stream);
+  ops::apply_rope_table(q, attention.rope, stream);
+  ops::apply_rope_table(k, attention.rope, stream);
   append_paged_kv(k, v, qo_indptr, view.get(), Layout::nhd, sequences.layer(index), stream);
   if (only_append) return;
   AttentionTensors tensors;
   tensors.q = query_view(rows);
   tensors.kv = sequences.layer(index);
   tensors.o = TensorView(attended, DType::fp32, {rows, config.num_qo_heads, config.head_dim});
-  if (index == 0)
-    kernel.run(plan, tensors, attention_workspace, stream);
-  else
-    kernel.run(attention_workspace, tensors, stream);
+  if (config.sm_scale > 0.f) tensors.sm_scale = config.sm_scale;
+  if (config.attention_soft_cap > 0.f) tensors.scalars = {{"cap", config.attention_soft_cap}};
+  attention.kernel.run(attention.workspace, tensors, stream);
 }
 
 // Moves the rows that give logits to the front of what the last layer still needs.
@@ -297,44 +347,39 @@ void ForwardPass::Impl::run_chunk(std::span<const Piece> pieces, float* logits_t
   for (const Piece& piece : pieces) rows += piece.count;
   make_buffers(rows);
   embed(pieces, rows);
-  PlanInput input;
-  input.num_qo_heads = config.num_qo_heads;
-  input.num_kv_heads = config.num_kv_heads;
-  input.qo_indptr = qo_indptr;
-  input.pages = view.get();
-  input.num_workers = team.num_workers();
-  input.mode = options.plan_mode;
-  input.fixed_split_size = options.fixed_split_size;
-  input.borrow_page_ids = true;
-  const Plan plan = kernel.plan(input);
-  if (attention_workspace.bytes() < plan.workspace_bytes()) {
-    attention_workspace = Workspace();
-    attention_workspace = Workspace(Device::cpu(), plan.workspace_bytes());
-  }
-
+  plan_attention();
+  const auto gated = config.gate == Gate::silu ? silu_and_mul : gelu_tanh_and_mul;
+  // A norm of its own for what is added to the residual, in models that have one.
+  const auto norm_part = [&](const std::vector<float>& weight, const TensorView& part) {
+    if (!weight.empty()) rms_norm(part, vector_view(weight), config.norm_eps, part, stream);
+  };
   const int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
   rms_norm(rows_view(residual, rows, hidden), vector_view(weights.layers[0].attn_norm), config.norm_eps,
            rows_view(normed, rows, hidden), stream);
   for (int index = 0; index < config.num_layers; ++index) {
     const LayerWeights& layer = weights.layers[static_cast<size_t>(index)];
     const bool last = index + 1 == config.num_layers;
-    attend(layer, index, plan, rows, last && wanted.empty());
+    attend(layer, index, rows, last && wanted.empty());
     if (last) rows = keep_wanted(rows);
     if (rows == 0) return;
     const TensorView sum = rows_view(residual, rows, hidden), norm = rows_view(normed, rows, hidden),
                      part = rows_view(projected, rows, hidden);
     multiply(layer.output, attended, rows, q_cols(), projected);
+    norm_part(layer.attn_post_norm, part);
     add_rms_norm(part, sum, vector_view(layer.ffn_norm), config.norm_eps, norm, stream);
     multiply(layer.gate_up, normed, rows, hidden, gate_up);
     const TensorView both = rows_view(gate_up, rows, 2 * intermediate);
     const TensorView gate = both.slice(1, 0, intermediate), up = both.slice(1, intermediate, 2 * intermediate);
-    silu_and_mul(gate, up, gate, stream);
+    gated(gate, up, gate, stream);
     multiply(layer.down, gate_up, rows, 2 * intermediate, projected);
+    norm_part(layer.ffn_post_norm, part);
     const std::vector<float>& next =
         last ? weights.output_norm : weights.layers[static_cast<size_t>(index) + 1].attn_norm;
     add_rms_norm(part, sum, vector_view(next), config.norm_eps, norm, stream);
   }
   multiply(weights.head(), normed, rows, hidden, logits_to);
+  if (config.logits_soft_cap > 0.f)
+    soft_cap(rows_view(logits_to, rows, config.vocab_size), config.logits_soft_cap, stream);
 }
 
 ForwardPass::ForwardPass(const ModelFile& file, const ForwardOptions& options)

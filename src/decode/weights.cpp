@@ -62,9 +62,9 @@ size_t ModelWeights::bytes_per_token() const {
   size_t bytes = head().bytes() + output_norm.size() * sizeof(float);
   for (const LayerWeights& layer : layers) {
     bytes += layer.qkv.bytes() + layer.output.bytes() + layer.gate_up.bytes() + layer.down.bytes();
-    bytes += (layer.attn_norm.size() + layer.ffn_norm.size() + layer.q_norm.size() + layer.k_norm.size() +
-              layer.qkv_bias.size()) *
-             sizeof(float);
+    for (const std::vector<float>* vector : {&layer.attn_norm, &layer.ffn_norm, &layer.q_norm, &layer.k_norm,
+                                             &layer.attn_post_norm, &layer.ffn_post_norm, &layer.qkv_bias})
+      bytes += vector->size() * sizeof(float);
   }
   return bytes;
 }
@@ -92,6 +92,8 @@ ModelWeights load_weights(const ModelFile& file, Precision precision, Isa isa, W
     read_vector(file, names.ffn_norm, layer.ffn_norm);
     read_vector(file, names.attn_q_norm, layer.q_norm);
     read_vector(file, names.attn_k_norm, layer.k_norm);
+    read_vector(file, names.attn_post_norm, layer.attn_post_norm);
+    read_vector(file, names.ffn_post_norm, layer.ffn_post_norm);
     for (const std::string& name : {names.attn_q_bias, names.attn_k_bias, names.attn_v_bias})
       read_vector(file, name, layer.qkv_bias);
   }

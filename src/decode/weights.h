@@ -12,9 +12,9 @@ namespace weft::decode {
 
 struct LayerWeights {
   std::vector<float> attn_norm, ffn_norm;
-  std::vector<float> q_norm, k_norm;  // empty unless the model has them
-  std::vector<float> qkv_bias;        // empty unless the model has it
-  gemm::PackedLinear qkv;             // rows of q, then k, then v
+  // Empty unless the model has them.
+  std::vector<float> q_norm, k_norm, attn_post_norm, ffn_post_norm, qkv_bias;
+  gemm::PackedLinear qkv;  // rows of q, then k, then v
   gemm::PackedLinear output;
   gemm::PackedLinear gate_up;  // rows of gate, then up
   gemm::PackedLinear down;

@@ -13,15 +13,27 @@
 namespace weft {
 namespace {
 
-// The families that the forward pass computes, and how each rotates.
+// The families that the forward pass computes, and what their files do not say.
 struct Architecture {
   std::string_view name;
-  RopePairs pairs;
+  RopePairs pairs = RopePairs::halves;
+  bool qkv_bias = false, qk_norm = false;      // needed; the others have them where the file does
+  bool is_gemma = false;                       // scaled embeddings, norms after attention and feed-forward, GELU
+  int sliding_window = 0, sliding_period = 0;  // where the file does not say; a period of 0: no layer slides
+  float sliding_theta = 0.f;                   // the same; 0: that of the other layers
+  int wide_layers = 0;                         // the model of so many layers scales logits by 1 / sqrt(hidden / heads)
 };
 constexpr Architecture kArchitectures[] = {
-    {"llama", RopePairs::adjacent},
-    {"qwen2", RopePairs::halves},
-    {"qwen3", RopePairs::halves},
+    {.name = "llama", .pairs = RopePairs::adjacent},
+    {.name = "qwen2", .qkv_bias = true},
+    {.name = "qwen3", .qk_norm = true},
+    {.name = "gemma2", .is_gemma = true, .sliding_window = 4096, .sliding_period = 2, .wide_layers = 46},
+    {.name = "gemma3",
+     .qk_norm = true,
+     .is_gemma = true,
+     .sliding_period = 6,
+     .sliding_theta = 10000.f,
+     .wide_layers = 62},
 };
 
 constexpr int64_t kMaxLayers = 1024, kMaxHeads = 1024, kMaxHeadDim = 576, kHeadDimStep = 8;
@@ -44,11 +56,13 @@ class ConfigReader {
     config_.norm_eps = real("attention.layer_norm_rms_epsilon", 0.0, 1.0);
     read_heads();
     read_rope(architecture.pairs);
+    read_sliding(architecture);
+    read_scales(architecture);
     read_vocabulary();
-    refuse_features();
+    refuse_experts();
     config_.tied_embeddings = file_.find_weight(kOutput) == nullptr;
-    config_.qkv_bias = file_.find_weight("blk.0.attn_q.bias") != nullptr;
-    config_.qk_norm = file_.find_weight("blk.0.attn_q_norm.weight") != nullptr;
+    config_.qkv_bias = architecture.qkv_bias || file_.find_weight("blk.0.attn_q.bias") != nullptr;
+    config_.qk_norm = architecture.qk_norm || file_.find_weight("blk.0.attn_q_norm.weight") != nullptr;
     return config_;
   }
 
@@ -62,11 +76,17 @@ class ConfigReader {
           file_.path(), key(name), value, low, high);
     return static_cast<int>(value);
   }
+  int integer_or(int otherwise, std::string_view name, int64_t low, int64_t high) const {
+    return file_.has(key(name)) ? integer(name, low, high) : otherwise;
+  }
   float real(std::string_view name, double low, double high) const {
     const double value = file_.get_float(key(name));
     check(value > low && value <= high, ErrorCode::invalid_file,
           "{}: metadata '{}' is {}; allowed are numbers above {} up to {}", file_.path(), key(name), value, low, high);
     return static_cast<float>(value);
+  }
+  float real_or(float otherwise, std::string_view name, double low, double high) const {
+    return file_.has(key(name)) ? real(name, low, high) : otherwise;
   }
 
   const Architecture& read_architecture() const {
@@ -84,9 +104,7 @@ class ConfigReader {
 
   void read_heads() {
     config_.num_qo_heads = integer("attention.head_count", 1, kMaxHeads);
-    config_.num_kv_heads = config_.num_qo_heads;
-    if (file_.has(key("attention.head_count_kv")))
-      config_.num_kv_heads = integer("attention.head_count_kv", 1, kMaxHeads);
+    config_.num_kv_heads = integer_or(config_.num_qo_heads, "attention.head_count_kv", 1, kMaxHeads);
     check(config_.num_qo_heads % config_.num_kv_heads == 0, ErrorCode::invalid_file,
           "{}: metadata '{}' is {}; it must divide the {} heads of '{}'", file_.path(), key("attention.head_count_kv"),
           config_.num_kv_heads, config_.num_qo_heads, key("attention.head_count"));
@@ -111,12 +129,10 @@ class ConfigReader {
 
   void read_rope(RopePairs pairs) {
     config_.rope.pairs = pairs;
-    config_.rope.rotary_dim = config_.head_dim;
-    if (file_.has(key("rope.dimension_count")))
-      config_.rope.rotary_dim = integer("rope.dimension_count", 2, config_.head_dim);
+    config_.rope.rotary_dim = integer_or(config_.head_dim, "rope.dimension_count", 2, config_.head_dim);
     check(config_.rope.rotary_dim % 2 == 0, ErrorCode::invalid_file, "{}: metadata '{}' is {}; it must be even",
           file_.path(), key("rope.dimension_count"), config_.rope.rotary_dim);
-    if (file_.has(key("rope.freq_base"))) config_.rope.theta = real("rope.freq_base", 0.0, 1e12);
+    config_.rope.theta = real_or(config_.rope.theta, "rope.freq_base", 1.0, 1e12);
     read_rope_scaling();
     if (const WeightInfo* factors = file_.find_weight(kRopeFactors)) read_rope_factors(*factors);
   }
@@ -128,10 +144,29 @@ class ConfigReader {
       type = file_.get_string(key("rope.scaling.type"));
       factor = "rope.scaling.factor";
     }
-    check(type == "none" || type == "linear", ErrorCode::unsupported,
-          "{}: metadata '{}': required {}, supported 'none' and 'linear'", file_.path(), key("rope.scaling.type"),
-          quoted(type));
+    check(type == "none" || type == "linear" || type == "yarn", ErrorCode::unsupported,
+          "{}: metadata '{}': required {}, supported 'none', 'linear' and 'yarn'", file_.path(),
+          key("rope.scaling.type"), quoted(type));
     if (type == "linear") config_.rope.linear_scale = real(factor, 0.0, 1e6);
+    if (type == "yarn") read_yarn();
+  }
+
+  void read_yarn() {
+    RopeParams& rope = config_.rope;
+    rope.scaling = RopeScaling::yarn;
+    rope.factor = real("rope.scaling.factor", 0.0, 1e6);
+    rope.original_context = integer_or(config_.context_length, "rope.scaling.original_context_length", 1, kMaxContext);
+    rope.beta_slow = real_or(rope.beta_slow, "rope.scaling.yarn_beta_slow", 0.0, 1e6);
+    rope.beta_fast = real_or(rope.beta_fast, "rope.scaling.yarn_beta_fast", 0.0, 1e6);
+    check(rope.factor >= 1.f && rope.beta_fast > rope.beta_slow, ErrorCode::invalid_file,
+          "{}: metadata '{}' is {}, beta_fast {}, beta_slow {}; a factor of at least 1 and fast above slow are needed",
+          file_.path(), key("rope.scaling.factor"), rope.factor, rope.beta_fast, rope.beta_slow);
+    const float share = real_or(1.f, "rope.scaling.yarn_ext_factor", -1.0, 1e6);
+    check(share == 1.f, ErrorCode::unsupported, "{}: metadata '{}': required {}, supported 1", file_.path(),
+          key("rope.scaling.yarn_ext_factor"), share);
+    // YaRN, section 3.4: longer contexts need sharper logits.
+    rope.attention_factor = static_cast<float>(real_or(1.f, "rope.scaling.attn_factor", 0.0, 1e6) *
+                                               (1 + 0.1 * std::log(static_cast<double>(rope.factor))));
   }
 
   // Files keep the divisors that Llama 3 scaling gives, not the constants behind them: we find the constants and
@@ -141,13 +176,14 @@ class ConfigReader {
     check(info.type == WeightType::f32 && info.rows == 1 && info.cols == static_cast<int64_t>(pairs),
           ErrorCode::invalid_file, "{}: tensor '{}' is {} [{}, {}]; expected F32 [1, {}]", file_.path(), kRopeFactors,
           to_string(info.type), info.rows, info.cols, pairs);
+    check(config_.rope.factor == 1.f, ErrorCode::unsupported,
+          "{}: tensor '{}': required beside '{}', supported is one of the two", file_.path(), kRopeFactors,
+          key("rope.scaling.type"));
     std::vector<float> divisors(pairs);
     file_.read(info, 0, 1, divisors.data());
     RopeParams rope = config_.rope;
     rope.factor = divisors.back();
-    rope.original_context = 8192;
-    if (file_.has(key("rope.scaling.original_context_length")))
-      rope.original_context = integer("rope.scaling.original_context_length", 1, kMaxContext);
+    rope.original_context = integer_or(8192, "rope.scaling.original_context_length", 1, kMaxContext);
     bool same = std::isfinite(rope.factor) && rope.factor >= 1.f && rope.factor <= 1e6f;
     for (size_t i = 0; same && i < pairs; ++i) {
       const double expected = llama3_divisor(rope, i);
@@ -185,20 +221,42 @@ class ConfigReader {
           file_.path(), tokens, kTokenEmbedding, embedding.rows);
   }
 
-  // Keys that change what the layers compute, in a way that is not there.
-  void refuse_features() const {
+  // Which layers see a window only, and how they rotate.
+  void read_sliding(const Architecture& architecture) {
+    const int window = integer_or(architecture.sliding_window, "attention.sliding_window", 0, kMaxContext);
+    check(architecture.sliding_period > 0 || window == 0 || window >= config_.context_length, ErrorCode::unsupported,
+          "{}: metadata '{}': required {}, supported for {} 0 or at least the context of {} tokens", file_.path(),
+          key("attention.sliding_window"), window, architecture.name, config_.context_length);
+    if (architecture.sliding_period == 0 || window == 0) return;
+    config_.sliding_window = window;
+    config_.sliding_period = integer_or(architecture.sliding_period, "attention.sliding_window_pattern", 1, kMaxLayers);
+    config_.sliding_rope = config_.rope;
+    if (architecture.sliding_theta == 0.f) return;
+    // Scaling is for what the windows do not reach.
+    config_.sliding_rope = {.pairs = config_.rope.pairs, .rotary_dim = config_.rope.rotary_dim};
+    config_.sliding_rope.theta = real_or(architecture.sliding_theta, "rope.freq_base_swa", 1.0, 1e12);
+  }
+
+  void read_scales(const Architecture& architecture) {
+    if (architecture.is_gemma) {
+      config_.post_norms = true;
+      config_.gate = Gate::gelu_tanh;
+      config_.embedding_scale = std::sqrt(static_cast<float>(config_.hidden_size));
+    }
+    if (config_.num_layers == architecture.wide_layers)
+      config_.sm_scale = std::sqrt(static_cast<float>(config_.num_qo_heads) / static_cast<float>(config_.hidden_size));
+    config_.sm_scale = real_or(config_.sm_scale, "attention.scale", 0.0, 1e6);
+    config_.attention_soft_cap = real_or(0.f, "attn_logit_softcapping", 0.0, 1e6);
+    config_.logits_soft_cap = real_or(0.f, "final_logit_softcapping", 0.0, 1e6);
+  }
+
+  // Experts change what the layers compute, in a way that is not there.
+  void refuse_experts() const {
     const std::string experts = key("expert_count");
     if (file_.has(experts)) {
       const int64_t count = file_.get_int(experts);
       check(count == 0, ErrorCode::unsupported, "{}: metadata '{}': required {}, supported 0 (dense layers)",
             file_.path(), experts, count);
-    }
-    const std::string window = key("attention.sliding_window");
-    if (file_.has(window)) {
-      const int64_t length = file_.get_int(window);
-      check(length <= 0 || length >= config_.context_length, ErrorCode::unsupported,
-            "{}: metadata '{}': required {}, supported 0 or at least the context of {} tokens", file_.path(), window,
-            length, config_.context_length);
     }
   }
 

@@ -25,11 +25,19 @@ LayerNames layer_names(const ModelConfig& config, int layer) {
     names.attn_k_norm = name("attn_k_norm.weight");
   }
   names.attn_output = name("attn_output.weight");
+  if (config.post_norms) {
+    names.attn_post_norm = name("post_attention_norm.weight");
+    names.ffn_post_norm = name("post_ffw_norm.weight");
+  }
   names.ffn_norm = name("ffn_norm.weight");
   names.ffn_gate = name("ffn_gate.weight");
   names.ffn_up = name("ffn_up.weight");
   names.ffn_down = name("ffn_down.weight");
   return names;
+}
+
+bool layer_slides(const ModelConfig& config, int layer) {
+  return config.sliding_window > 0 && (layer + 1) % config.sliding_period != 0;
 }
 
 std::vector<ExpectedWeight> expected_weights(const ModelConfig& config) {
@@ -56,14 +64,17 @@ std::vector<ExpectedWeight> expected_weights(const ModelConfig& config) {
     vector(names.attn_q_norm, config.head_dim);
     vector(names.attn_k_norm, config.head_dim);
     matrix(names.attn_output, hidden, q_rows);
+    vector(names.attn_post_norm, hidden);
     vector(names.ffn_norm, hidden);
     matrix(names.ffn_gate, intermediate, hidden);
     matrix(names.ffn_up, intermediate, hidden);
     matrix(names.ffn_down, hidden, intermediate);
+    vector(names.ffn_post_norm, hidden);
   }
   vector(kOutputNorm, hidden);
   if (!config.tied_embeddings) matrix(kOutput, vocab, hidden);
-  if (config.rope.factor != 1.f) vector(kRopeFactors, config.rope.rotary_dim / 2);
+  if (config.rope.factor != 1.f && config.rope.scaling == RopeScaling::llama3)
+    vector(kRopeFactors, config.rope.rotary_dim / 2);
   return expected;
 }
 

@@ -1,4 +1,4 @@
-// Norms and gates: one row after another, rows over the team.
+// Norms, gates and caps: one row after another, rows over the team.
 #include "ops/elementwise.h"
 
 #include "weft/ops.h"
@@ -43,6 +43,21 @@ void check_norm(std::string_view op, const TensorView& x, const TensorView& weig
   check(eps >= 0.f, ErrorCode::invalid_argument, "{}: eps = {}; 0 or more is needed", op, eps);
 }
 
+// y = f(gate) * up, by the row loop that is given.
+void gate_and_mul(std::string_view op, decltype(ElementwiseTable::silu_and_mul) loop, const TensorView& gate,
+                  const TensorView& up, const TensorView& y, Stream stream) {
+  check_fp32(op, "gate", gate, 2, 2);
+  check_fp32(op, "up", up, 2, 2);
+  check_fp32(op, "y", y, 2, 2);
+  check_same_shape(op, "up", up, "gate", gate);
+  check_same_shape(op, "y", y, "gate", gate);
+  const RowsOf g(gate), u(up), to(y);
+  const int64_t dim = gate.shape(1);
+  for_rows(stream.team(), gate.shape(0), 4 * dim, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) loop(g.row(i), u.row(i), dim, to.row(i));
+  });
+}
+
 }  // namespace
 }  // namespace ops
 
@@ -77,16 +92,21 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
 }
 
 void silu_and_mul(const TensorView& gate, const TensorView& up, const TensorView& y, Stream stream) {
-  check_fp32("silu_and_mul", "gate", gate, 2, 2);
-  check_fp32("silu_and_mul", "up", up, 2, 2);
-  check_fp32("silu_and_mul", "y", y, 2, 2);
-  check_same_shape("silu_and_mul", "up", up, "gate", gate);
-  check_same_shape("silu_and_mul", "y", y, "gate", gate);
-  const RowsOf g(gate), u(up), to(y);
-  const int64_t dim = gate.shape(1);
+  gate_and_mul("silu_and_mul", elementwise().silu_and_mul, gate, up, y, stream);
+}
+
+void gelu_tanh_and_mul(const TensorView& gate, const TensorView& up, const TensorView& y, Stream stream) {
+  gate_and_mul("gelu_tanh_and_mul", elementwise().gelu_tanh_and_mul, gate, up, y, stream);
+}
+
+void soft_cap(const TensorView& x, float cap, Stream stream) {
+  check_fp32("soft_cap", "x", x, 2, 2);
+  check(cap > 0.f, ErrorCode::invalid_argument, "soft_cap: cap = {}; a number above 0 is needed", cap);
+  const RowsOf rows(x);
+  const int64_t dim = x.shape(1);
   const ElementwiseTable& loops = elementwise();
-  for_rows(stream.team(), gate.shape(0), 4 * dim, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) loops.silu_and_mul(g.row(i), u.row(i), dim, to.row(i));
+  for_rows(stream.team(), x.shape(0), 4 * dim, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) loops.soft_cap(rows.row(i), dim, cap);
   });
 }
 

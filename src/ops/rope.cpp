@@ -1,5 +1,6 @@
 #include "ops/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -9,16 +10,48 @@ namespace weft {
 namespace ops {
 namespace {
 
-// Radians a position turns pair i by (RoFormer, equation 15), with the scaling of Llama 3.1 where params ask for it.
+// The share of a pair's plain frequency that Llama 3 scaling keeps; the rest is divided by the factor.
+double llama3_kept(const RopeParams& params, double plain) {
+  const double turns = params.original_context * plain / (2 * std::numbers::pi);
+  return std::clamp((turns - params.low_freq_factor) / (params.high_freq_factor - params.low_freq_factor), 0.0, 1.0);
+}
+
+// The same for YaRN: all of it up to the pair that turns beta_fast times within the original context, nothing from the
+// pair that turns beta_slow times, both rounded outwards.
+double yarn_kept(const RopeParams& params, int rotary_dim, int i) {
+  const auto pair_of = [&](double turns) {
+    return rotary_dim * std::log(params.original_context / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(static_cast<double>(params.theta)));
+  };
+  const double first = std::max(std::floor(pair_of(params.beta_fast)), 0.0);
+  const double last = std::min(std::ceil(pair_of(params.beta_slow)), rotary_dim - 1.0);
+  return 1 - std::clamp((i - first) / std::max(last - first, 0.001), 0.0, 1.0);
+}
+
+// Radians a position turns pair i by (RoFormer, equation 15), scaled where params ask for it.
 double frequency(const RopeParams& params, int rotary_dim, int i) {
   const double plain = std::pow(static_cast<double>(params.theta), -2.0 * i / rotary_dim);
   if (params.factor == 1.f || params.original_context == 0) return plain;
-  const double wavelength = 2 * std::numbers::pi / plain, context = params.original_context;
-  if (wavelength < context / params.high_freq_factor) return plain;
-  if (wavelength > context / params.low_freq_factor) return plain / params.factor;
-  const double smooth =
-      (context / wavelength - params.low_freq_factor) / (params.high_freq_factor - params.low_freq_factor);
-  return (1 - smooth) * plain / params.factor + smooth * plain;
+  const double kept =
+      params.scaling == RopeScaling::llama3 ? llama3_kept(params, plain) : yarn_kept(params, rotary_dim, i);
+  return (1 - kept) * plain / params.factor + kept * plain;
+}
+
+void check_params(const RopeParams& params) {
+  check(params.theta > 0.f && params.linear_scale > 0.f && params.factor > 0.f, ErrorCode::invalid_argument,
+        "apply_rope: theta = {}, linear_scale = {}, factor = {}; all must be above 0", params.theta,
+        params.linear_scale, params.factor);
+  if (params.factor == 1.f) return;
+  if (params.scaling == RopeScaling::llama3) {
+    check(params.low_freq_factor > 0.f && params.high_freq_factor > params.low_freq_factor, ErrorCode::invalid_argument,
+          "apply_rope: low_freq_factor = {}, high_freq_factor = {}; 0 < low < high is needed", params.low_freq_factor,
+          params.high_freq_factor);
+    return;
+  }
+  check(params.beta_slow > 0.f && params.beta_fast > params.beta_slow && params.theta > 1.f,
+        ErrorCode::invalid_argument,
+        "apply_rope: beta_slow = {}, beta_fast = {}, theta = {}; 0 < slow < fast and a theta above 1 are needed",
+        params.beta_slow, params.beta_fast, params.theta);
 }
 
 }  // namespace
@@ -28,26 +61,21 @@ void make_rope_table(std::span<const int32_t> positions, const RopeParams& param
   check(rotary_dim >= 0 && rotary_dim <= head_dim && rotary_dim % 2 == 0, ErrorCode::invalid_argument,
         "apply_rope: rotary_dim = {} with heads of {}; an even number up to the head's size is needed", rotary_dim,
         head_dim);
-  check(params.theta > 0.f && params.linear_scale > 0.f && params.factor > 0.f, ErrorCode::invalid_argument,
-        "apply_rope: theta = {}, linear_scale = {}, factor = {}; all must be above 0", params.theta,
-        params.linear_scale, params.factor);
-  check(params.factor == 1.f || (params.low_freq_factor > 0.f && params.high_freq_factor > params.low_freq_factor),
-        ErrorCode::invalid_argument,
-        "apply_rope: low_freq_factor = {}, high_freq_factor = {}; 0 < low < high is needed", params.low_freq_factor,
-        params.high_freq_factor);
+  check_params(params);
   table.pairs = static_cast<int>(rotary_dim / 2);
   table.order = params.pairs;
   const auto pairs = static_cast<size_t>(table.pairs);
   table.cos.resize(positions.size() * pairs);
   table.sin.resize(positions.size() * pairs);
+  const double factor = params.attention_factor;
   std::vector<double> frequencies(pairs);
   for (size_t i = 0; i < pairs; ++i)
     frequencies[i] = frequency(params, static_cast<int>(rotary_dim), static_cast<int>(i));
   for (size_t r = 0; r < positions.size(); ++r) {
     const double position = static_cast<double>(positions[r]) / static_cast<double>(params.linear_scale);
     for (size_t i = 0; i < pairs; ++i) {
-      table.cos[r * pairs + i] = static_cast<float>(std::cos(position * frequencies[i]));
-      table.sin[r * pairs + i] = static_cast<float>(std::sin(position * frequencies[i]));
+      table.cos[r * pairs + i] = static_cast<float>(factor * std::cos(position * frequencies[i]));
+      table.sin[r * pairs + i] = static_cast<float>(factor * std::sin(position * frequencies[i]));
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "ops/elementwise.h"
 #include "weft/ops.h"
 
 namespace weft {
@@ -120,17 +121,21 @@ double log_sum(std::span<const float> logits, float largest) {
 
 }  // namespace
 
-int32_t sample(std::span<const float> logits, const SamplingParams& params, std::mt19937_64& generator) {
-  check_params(params);
-  const int32_t best = largest_finite("sample", logits);
+namespace {
+
+// A token for one number of the generator; params were checked, and `best` is the first of the largest logits.
+int32_t draw(std::span<const float> logits, const SamplingParams& params, int32_t best, std::mt19937_64& generator) {
   const double inverse = 1. / static_cast<double>(params.temperature);
   if (params.temperature == 0.f || !std::isfinite(inverse)) return best;
   const MoreProbable order{logits};
   const std::vector<double> weights = weights_of(logits, logits[static_cast<size_t>(best)], inverse);
   std::vector<int32_t> ids = finite_ids(logits);
   if (params.top_k > 0) keep_first(ids, static_cast<size_t>(params.top_k), order);
-  if (params.top_p < 1.f)
-    keep_mass(ids, weights, static_cast<double>(params.top_p) * sum_of(ids, weights), order, params.top_k > 0);
+  if (params.top_p < 1.f) {
+    const double all = params.filter_order == FilterOrder::joint ? std::accumulate(weights.begin(), weights.end(), 0.)
+                                                                 : sum_of(ids, weights);
+    keep_mass(ids, weights, static_cast<double>(params.top_p) * all, order, params.top_k > 0);
+  }
   if (params.min_p > 0.f)  // the largest weight is 1
     std::erase_if(ids,
                   [&](int32_t id) { return weights[static_cast<size_t>(id)] < static_cast<double>(params.min_p); });
@@ -145,6 +150,37 @@ int32_t sample(std::span<const float> logits, const SamplingParams& params, std:
     if (sum > drawn) break;
   }
   return last;
+}
+
+}  // namespace
+
+int32_t sample(std::span<const float> logits, const SamplingParams& params, std::mt19937_64& generator) {
+  check_params(params);
+  return draw(logits, params, largest_finite("sample", logits), generator);
+}
+
+std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const SamplingParams> params,
+                                 std::span<std::mt19937_64> generators, Stream stream) {
+  ops::check_fp32("sample_rows", "logits", logits, 2, 2);
+  const auto rows = static_cast<size_t>(logits.shape(0)), vocab = static_cast<size_t>(logits.shape(1));
+  check(params.size() == rows && generators.size() == rows, ErrorCode::invalid_shape,
+        "sample_rows: {} params and {} generators for {} rows of logits; one of each a row is needed", params.size(),
+        generators.size(), rows);
+  for (const SamplingParams& p : params) check_params(p);
+  const auto row_of = [&](size_t row) {
+    return std::span<const float>(logits.as<const float>() + static_cast<int64_t>(row) * logits.stride(0), vocab);
+  };
+  std::vector<int32_t> ids(rows);
+  const auto rows_over_team = [&](const auto& work) {
+    ops::for_rows(stream.team(), static_cast<int64_t>(rows), static_cast<int64_t>(vocab),
+                  [&](int64_t begin, int64_t end) {
+                    for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row)
+                      ids[row] = work(row);
+                  });
+  };
+  rows_over_team([&](size_t row) { return largest_finite("sample_rows", row_of(row)); });
+  rows_over_team([&](size_t row) { return draw(row_of(row), params[row], ids[row], generators[row]); });
+  return ids;
 }
 
 double log_probability(std::span<const float> logits, int32_t token) {

@@ -16,6 +16,7 @@ namespace {
 using testing::encode;
 using testing::GgufWriter;
 using testing::random_model;
+using testing::RandomModelOptions;
 
 ModelConfig config_of(const GgufWriter& gguf) {
   const std::string bytes = gguf.bytes();
@@ -119,8 +120,77 @@ TEST(Config, llama_3_scaling_is_recognised_by_its_divisors) {
   EXPECT_EQ(rope.original_context, 8192);
 }
 
+TEST(Config, yarn_is_read_with_its_bounds_and_sharpens_logits) {
+  GgufWriter gguf = random_model({.context_length = 1024});
+  gguf.add("llama.rope.scaling.type", "yarn").add("llama.rope.scaling.factor", 4.f);
+  const RopeParams plain = config_of(gguf).rope;
+  EXPECT_EQ(plain.scaling, RopeScaling::yarn);
+  EXPECT_EQ(plain.factor, 4.f);
+  EXPECT_EQ(plain.original_context, 1024);
+  EXPECT_EQ(plain.beta_fast, 32.f);
+  EXPECT_EQ(plain.beta_slow, 1.f);
+  EXPECT_NEAR(plain.attention_factor, 1.1386294, 1e-6);
+  EXPECT_EQ(plain.linear_scale, 1.f);
+  gguf.add("llama.rope.scaling.original_context_length", 256u).add("llama.rope.scaling.attn_factor", 0.5f);
+  gguf.add("llama.rope.scaling.yarn_beta_fast", 16.f);
+  const RopeParams given = config_of(gguf).rope;
+  EXPECT_EQ(given.original_context, 256);
+  EXPECT_EQ(given.beta_fast, 16.f);
+  EXPECT_NEAR(given.attention_factor, 0.5693147, 1e-6);
+}
+
+TEST(Config, gemma3_slides_in_five_layers_of_six_with_a_rotation_of_their_own) {
+  GgufWriter gguf = random_model({.architecture = "gemma3", .num_layers = 7, .theta = 1e6f});
+  gguf.add("gemma3.rope.scaling.type", "linear").add("gemma3.rope.scaling.factor", 8.f);
+  const ModelConfig config = config_of(gguf);
+  EXPECT_TRUE(config.post_norms && config.qk_norm);
+  EXPECT_EQ(config.gate, Gate::gelu_tanh);
+  EXPECT_FLOAT_EQ(config.embedding_scale, std::sqrt(96.f));
+  EXPECT_EQ(config.sm_scale, 0.f);
+  EXPECT_EQ(config.attention_soft_cap, 0.f);
+  EXPECT_EQ(config.logits_soft_cap, 0.f);
+  EXPECT_EQ(config.sliding_window, 19);
+  EXPECT_EQ(config.rope.pairs, RopePairs::halves);
+  EXPECT_EQ(config.rope.theta, 1e6f);
+  EXPECT_EQ(config.rope.linear_scale, 8.f);
+  EXPECT_EQ(config.sliding_rope.pairs, RopePairs::halves);
+  EXPECT_EQ(config.sliding_rope.theta, 10000.f);
+  EXPECT_EQ(config.sliding_rope.linear_scale, 1.f);
+  EXPECT_EQ(config.sliding_rope.rotary_dim, 16);
+  for (int layer = 0; layer < 7; ++layer) EXPECT_EQ(layer_slides(config, layer), layer != 5) << layer;
+
+  gguf.add("gemma3.attention.sliding_window_pattern", 2u).add("gemma3.rope.freq_base_swa", 500.f);
+  gguf.add("gemma3.attention.scale", 0.125f);
+  const ModelConfig given = config_of(gguf);
+  for (int layer = 0; layer < 7; ++layer) EXPECT_EQ(layer_slides(given, layer), layer % 2 == 0) << layer;
+  EXPECT_EQ(given.sliding_rope.theta, 500.f);
+  EXPECT_EQ(given.sm_scale, 0.125f);
+
+  gguf.remove("gemma3.attention.sliding_window");
+  EXPECT_EQ(config_of(gguf).sliding_window, 0);
+  EXPECT_FALSE(layer_slides(config_of(gguf), 0));
+}
+
+TEST(Config, gemma2_slides_in_every_other_layer_and_caps_its_logits) {
+  GgufWriter gguf = random_model({.architecture = "gemma2", .theta = 5000.f});
+  const ModelConfig config = config_of(gguf);
+  EXPECT_FALSE(config.qk_norm);
+  EXPECT_EQ(config.attention_soft_cap, 5.f);
+  EXPECT_EQ(config.logits_soft_cap, 3.f);
+  EXPECT_TRUE(layer_slides(config, 0));
+  EXPECT_FALSE(layer_slides(config, 1));
+  EXPECT_EQ(config.sliding_rope.theta, 5000.f);
+  gguf.remove("gemma2.attention.sliding_window");
+  EXPECT_EQ(config_of(gguf).sliding_window, 4096);
+}
+
+TEST(Config, the_largest_gemma_scales_logits_by_its_width) {
+  const RandomModelOptions options{.architecture = "gemma2", .num_layers = 46, .hidden_size = 96, .num_qo_heads = 6};
+  EXPECT_FLOAT_EQ(config_of(random_model(options)).sm_scale, 0.25f);
+}
+
 TEST(Layers, names_cover_every_tensor_of_a_model_once) {
-  for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
+  for (const std::string architecture : {"llama", "qwen2", "qwen3", "gemma2", "gemma3"}) {
     const GgufWriter gguf = random_model({.architecture = architecture});
     const std::string bytes = gguf.bytes();
     const ModelFile file = open_model(open_memory("memory", bytes));

@@ -56,6 +56,19 @@ void add_rope_divisors(GgufWriter& g, std::vector<float> divisors) {
   for (const float divisor : divisors) data += encode(divisor);
   g.add_tensor({.name = "rope_freqs.weight", .extents = {divisors.size()}, .data = data});
 }
+GgufWriter& add_yarn(GgufWriter& g, float factor) {
+  return g.add("llama.rope.scaling.type", "yarn").add("llama.rope.scaling.factor", factor);
+}
+// The model as a Gemma 3 of one layer.
+void make_gemma3(GgufWriter& g) {
+  g = testing::random_model({.architecture = "gemma3",
+                             .num_layers = 1,
+                             .hidden_size = 32,
+                             .intermediate_size = 32,
+                             .num_qo_heads = 4,
+                             .num_kv_heads = 2,
+                             .head_dim = 8});
+}
 void add_zeros(GgufWriter& g, const char* name) {
   g.add_tensor({.name = name, .extents = {32}, .data = std::string(128, '\0')});
 }
@@ -360,10 +373,35 @@ constexpr HostileFile kFiles[] = {
      [](GgufWriter& g) { set(g, "llama.rope.dimension_count", 10); },
      kInvalid,
      {"rope.dimension_count", "is 10"}},
-    {"rope_scaling_yarn",
-     [](GgufWriter& g) { g.add("llama.rope.scaling.type", "yarn"); },
+    {"rope_scaling_longrope",
+     [](GgufWriter& g) { g.add("llama.rope.scaling.type", "longrope"); },
      kUnsupported,
-     {"rope.scaling.type", "yarn"}},
+     {"rope.scaling.type", "longrope"}},
+    {"yarn_without_factor",
+     [](GgufWriter& g) { g.add("llama.rope.scaling.type", "yarn"); },
+     kInvalid,
+     {"rope.scaling.factor", "missing"}},
+    {"yarn_factor_below_1", [](GgufWriter& g) { add_yarn(g, 0.5f); }, kInvalid, {"rope.scaling.factor", "is 0.5"}},
+    {"yarn_factor_nan", [](GgufWriter& g) { add_yarn(g, std::nanf("")); }, kInvalid, {"rope.scaling.factor", "nan"}},
+    {"yarn_original_context_0",
+     [](GgufWriter& g) { add_yarn(g, 4.f).add("llama.rope.scaling.original_context_length", 0u); },
+     kInvalid,
+     {"original_context_length", "is 0"}},
+    {"yarn_bounds_of_the_ramp_swapped",
+     [](GgufWriter& g) { add_yarn(g, 4.f).add("llama.rope.scaling.yarn_beta_slow", 40.f); },
+     kInvalid,
+     {"beta_fast 32", "beta_slow 40"}},
+    {"yarn_in_part",
+     [](GgufWriter& g) { add_yarn(g, 4.f).add("llama.rope.scaling.yarn_ext_factor", 0.5f); },
+     kUnsupported,
+     {"yarn_ext_factor", "required 0.5"}},
+    {"yarn_beside_divisors",
+     [](GgufWriter& g) {
+       add_yarn(g, 4.f);
+       add_rope_divisors(g, {1, 1, 1, 1});
+     },
+     kUnsupported,
+     {"rope_freqs.weight", "rope.scaling.type"}},
     {"rope_scaling_without_factor",
      [](GgufWriter& g) { g.add("llama.rope.scaling.type", "linear"); },
      kInvalid,
@@ -396,6 +434,66 @@ constexpr HostileFile kFiles[] = {
      [](GgufWriter& g) { g.add("llama.attention.sliding_window", 128u); },
      kUnsupported,
      {"sliding_window", "required 128"}},
+    {"gemma_sliding_window_not_a_number",
+     [](GgufWriter& g) {
+       make_gemma3(g);
+       set_raw(g, "gemma3.attention.sliding_window", GgufWriter::kString, encode(std::string_view("x")));
+     },
+     kInvalid,
+     {"sliding_window", "string"}},
+    {"gemma_sliding_window_huge",
+     [](GgufWriter& g) {
+       make_gemma3(g);
+       set(g, "gemma3.attention.sliding_window", 0xffffffff);
+     },
+     kInvalid,
+     {"sliding_window", "is 4294967295"}},
+    {"gemma_sliding_pattern_0",
+     [](GgufWriter& g) {
+       make_gemma3(g);
+       g.add("gemma3.attention.sliding_window_pattern", 0u);
+     },
+     kInvalid,
+     {"sliding_window_pattern", "is 0"}},
+    {"gemma_sliding_rope_base_nan",
+     [](GgufWriter& g) {
+       make_gemma3(g);
+       g.add("gemma3.rope.freq_base_swa", std::nanf(""));
+     },
+     kInvalid,
+     {"freq_base_swa", "nan"}},
+    {"gemma_soft_cap_negative",
+     [](GgufWriter& g) {
+       make_gemma3(g);
+       g.add("gemma3.final_logit_softcapping", -30.f);
+     },
+     kInvalid,
+     {"final_logit_softcapping", "-30"}},
+    {"gemma_query_scale_0",
+     [](GgufWriter& g) {
+       make_gemma3(g);
+       g.add("gemma3.attention.scale", 0.f);
+     },
+     kInvalid,
+     {"attention.scale", "is 0"}},
+    {"gemma_without_post_norm",
+     [](GgufWriter& g) {
+       make_gemma3(g);
+       g.remove("blk.0.post_ffw_norm.weight");
+     },
+     kInvalid,
+     {"blk.0.post_ffw_norm.weight", "missing"}},
+    {"gemma_without_norm_of_k",
+     [](GgufWriter& g) {
+       make_gemma3(g);
+       g.remove("blk.0.attn_k_norm.weight");
+     },
+     kInvalid,
+     {"blk.0.attn_k_norm.weight", "missing"}},
+    {"llama_with_a_post_norm",
+     [](GgufWriter& g) { add_zeros(g, "blk.0.post_ffw_norm.weight"); },
+     kUnsupported,
+     {"blk.0.post_ffw_norm.weight"}},
     {"tokens_fewer_than_rows",
      [](GgufWriter& g) {
        set_raw(g, "tokenizer.ggml.tokens", GgufWriter::kArray,

@@ -103,9 +103,54 @@ TEST_P(Rows, SiluAndMulAgreesWithFp64FarFromZeroToo) {
   EXPECT_LE(std::abs(y[0]), 1e-7f);
 }
 
+TEST_P(Rows, GeluTanhAndMulAgreesWithFp64FarFromZeroToo) {
+  const int64_t rows = GetParam(), dim = 1200;
+  std::vector<float> gate = random_floats(rows * dim, 1, 3.f), up = random_floats(rows * dim, 2), y(gate.size());
+  gate[0] = -1e30f, gate[1] = 1e30f, gate[2] = 0.f, gate[3] = -88.5f, gate[4] = std::nanf("");
+  up[0] = up[1] = 1.f;
+  gelu_tanh_and_mul(view(gate, {rows, dim}), view(up, {rows, dim}), view(y, {rows, dim}));
+  EXPECT_TRUE(std::isnan(y[4]));
+  for (size_t i = 0; i < gate.size(); ++i) {
+    if (i == 0 || i == 4) continue;
+    const double x = gate[i], z = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+    const double expected = x / (1 + std::exp(-2 * z)) * up[i];
+    ASSERT_NEAR(y[i], expected, 2e-6 * std::abs(expected) + 1e-7) << gate[i];
+  }
+  EXPECT_LE(std::abs(y[0]), 1e-7f);
+}
+
+TEST_P(Rows, SoftCapAgreesWithFp64InPlace) {
+  const int64_t rows = GetParam(), dim = 300, stride = 310;
+  std::vector<float> x = random_floats(rows * stride, 1, 40.f);
+  x[0] = 1e30f, x[1] = -1e30f, x[2] = 0.f, x[3] = std::nanf(""), x[4] = 1e-20f;
+  const std::vector<float> before = x;
+  soft_cap(TensorView(x.data(), DType::fp32, std::array{rows, dim}, std::array{stride, int64_t{1}}), 30.f);
+  EXPECT_TRUE(std::isnan(x[3]));
+  for (int64_t i = 0; i < rows * stride; ++i) {
+    if (i == 3) continue;
+    const double expected = i % stride < dim ? 30 * std::tanh(before[i] / 30.0) : before[i];
+    ASSERT_NEAR(x[i], expected, 1e-5) << before[i];
+  }
+}
+
+// YaRN's ramp, by turns within the original context: written from the paper's figures, apart from the product.
+double yarn_frequency(const RopeParams& params, int rotary_dim, int pair) {
+  const double theta = params.theta, plain = std::pow(theta, -2.0 * pair / rotary_dim);
+  const auto pair_turning = [&](double turns) {
+    const double frequency = turns * 2 * std::numbers::pi / params.original_context;
+    return -std::log(frequency) / std::log(theta) * rotary_dim / 2;
+  };
+  const double first = std::max(0.0, std::floor(pair_turning(params.beta_fast)));
+  const double last = std::min(rotary_dim - 1.0, std::ceil(pair_turning(params.beta_slow)));
+  const double ramp = pair <= first ? 0 : pair >= last ? 1 : (pair - first) / (last - first);
+  return plain * (1 - ramp) + plain / params.factor * ramp;
+}
+
 double angle(const RopeParams& params, int rotary_dim, int pair, int position) {
   double frequency = std::pow(double{params.theta}, -2.0 * pair / rotary_dim);
-  if (params.factor != 1.f) {
+  if (params.scaling == RopeScaling::yarn) {
+    frequency = yarn_frequency(params, rotary_dim, pair);
+  } else if (params.factor != 1.f) {
     const double wavelength = 2 * std::numbers::pi / frequency, context = params.original_context,
                  low = context / params.low_freq_factor, high = context / params.high_freq_factor;
     const double smooth =
@@ -124,7 +169,12 @@ TEST_P(Rows, RopeTurnsPairsByTheirAngles) {
                               {.pairs = RopePairs::halves},
                               {.pairs = RopePairs::adjacent, .rotary_dim = 20, .theta = 1e6f},
                               {.pairs = RopePairs::halves, .rotary_dim = 12, .linear_scale = 4.f},
-                              {.pairs = RopePairs::halves, .theta = 5e5f, .factor = 8.f, .original_context = 256}};
+                              {.pairs = RopePairs::halves, .theta = 5e5f, .factor = 8.f, .original_context = 256},
+                              {.pairs = RopePairs::halves,
+                               .scaling = RopeScaling::yarn,
+                               .factor = 4.f,
+                               .original_context = 512,
+                               .attention_factor = 1.25f}};
   for (const RopeParams& params : cases) {
     const int dim = 64, rotary = params.rotary_dim == 0 ? dim : params.rotary_dim;
     std::vector<float> x = random_floats(rows * heads * dim, 7);
@@ -143,6 +193,7 @@ TEST_P(Rows, RopeTurnsPairsByTheirAngles) {
           const double a = before[row * dim + (adjacent ? 2 * pair : pair)],
                        b = before[row * dim + (adjacent ? 2 * pair + 1 : pair + rotary / 2)];
           expected = second ? b * std::cos(turn) + a * std::sin(turn) : a * std::cos(turn) - b * std::sin(turn);
+          expected *= params.attention_factor;
         }
         ASSERT_NEAR(x[row * dim + i], expected, 2e-6) << "row " << row << " element " << i;
       }
@@ -175,6 +226,10 @@ TEST(Elementwise, RefusesTensorsThatDoNotFit) {
   EXPECT_EQ(code_of([&] { apply_rope(heads, one, {.rotary_dim = 3}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { apply_rope(heads, one, {.rotary_dim = 6}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { apply_rope(heads, one, {.theta = 0.f}); }), ErrorCode::invalid_argument);
+  const RopeParams flat{.scaling = RopeScaling::yarn, .factor = 2.f, .original_context = 8, .beta_fast = 1.f};
+  EXPECT_EQ(code_of([&] { apply_rope(heads, one, flat); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { soft_cap(a, 0.f); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { gelu_tanh_and_mul(a, view(x, {2, 4}), a); }), ErrorCode::invalid_shape);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ std::vector<float> multiply(const PackedLinear& packed, const std::vector<float>
 }
 
 // The bounds of docs/precision.md, as shares of sum |w| |x| for the rounding of sums, and of the scale of the
-// activations for their rounding: a row's largest magnitude / 65,024 (standard), a block's / 254 (fast), 2^-9 |x|
+// activations for their rounding: a row's largest magnitude / 65,024 (standard), a block's / 254 (fast), 2^-8 |x|
 // where bf16 dots are used.
 double bound(const Weights& w, const float* x, int64_t row, Precision precision, Isa isa) {
   const double* v = w.values.data() + row * w.cols;
@@ -67,7 +67,7 @@ double bound(const Weights& w, const float* x, int64_t row, Precision precision,
     // d and m of q4_1 cancel: their parts are rounded apart.
     if (w.type == WeightType::q4_1) products *= 4;
   } else if (w.type == WeightType::bf16 && precision != Precision::exact && isa == Isa::avx512_bf16) {
-    rounding = products * 0x1p-9;
+    rounding = products * 0x1p-8;
   }
   return rounding * 1.001 + products * static_cast<double>(w.cols) * 0x1p-24 + 1e-30;
 }

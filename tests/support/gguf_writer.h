@@ -17,7 +17,18 @@ namespace weft::testing {
 class GgufWriter {
  public:
   // Numbers as they stand in files.
-  enum TensorType : uint32_t { kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 8, kQ4_K = 12, kBF16 = 30 };
+  enum TensorType : uint32_t {
+    kF32 = 0,
+    kF16 = 1,
+    kQ4_0 = 2,
+    kQ4_1 = 3,
+    kQ5_0 = 6,
+    kQ8_0 = 8,
+    kQ2_K = 10,
+    kQ4_K = 12,
+    kQ6_K = 14,
+    kBF16 = 30
+  };
   enum ValueType : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kFloat, kBool, kString, kArray, kU64, kI64, kDouble };
 
   struct Value {

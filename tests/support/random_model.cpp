@@ -37,22 +37,28 @@ void put(std::string& out, T value) {
   out.append(bytes, sizeof value);
 }
 
-// Numbers of the normal range of fp16, or 0.
+// Of numbers within fp16's range.
 uint16_t to_half(float value) {
   if (value == 0.f) return 0;
   int exponent = 0;
   const double fraction = std::frexp(std::abs(static_cast<double>(value)), &exponent);  // in [0.5, 1)
   const auto mantissa = static_cast<int>(std::nearbyint(std::ldexp(fraction, 11)));     // 1024 to 2048
-  if (exponent < -13 || exponent > 16) throw std::logic_error("random model: scale outside fp16");
+  if (exponent < -13) {                                                                 // a multiple of the smallest
+    const auto steps = static_cast<int>(std::nearbyint(std::ldexp(std::abs(static_cast<double>(value)), 24)));
+    return static_cast<uint16_t>((value < 0 ? 0x8000 : 0) | steps);
+  }
+  if (exponent > 16) throw std::logic_error("random model: scale outside fp16");
   return static_cast<uint16_t>((value < 0 ? 0x8000 : 0) | (((exponent + 14) << 10) + mantissa - 1024));
 }
 float from_half(uint16_t bits) {
   if ((bits & 0x7fff) == 0) return 0.f;
-  const double value = std::ldexp(1024 + (bits & 1023), (bits >> 10 & 31) - 25);
+  const int exponent = bits >> 10 & 31;
+  const double value = exponent == 0 ? std::ldexp(bits & 1023, -24) : std::ldexp(1024 + (bits & 1023), exponent - 25);
   return static_cast<float>(bits >> 15 ? -value : value);
 }
 
 using Block = std::array<float, 32>;
+constexpr size_t kSuperBlock = 256;
 
 uint8_t level(float value, float scale, int most) {
   const float steps = scale == 0.f ? 0.f : value / scale;
@@ -85,29 +91,111 @@ void put_q4_1(std::string& out, const Block& x) {
   put(out, offset);
   put_nibbles(out, x, from_half(scale), from_half(offset));
 }
+void put_q5_0(std::string& out, const Block& x) {
+  const float most = *std::max_element(x.begin(), x.end(), [](float a, float b) { return std::abs(a) < std::abs(b); });
+  const uint16_t scale = to_half(most / -16.f);
+  put(out, scale);
+  std::array<uint8_t, 32> levels;
+  uint32_t fifth = 0;
+  for (size_t i = 0; i < 32; ++i) {
+    levels[i] = level(x[i] + 16.f * from_half(scale), from_half(scale), 31);
+    fifth |= uint32_t{levels[i]} >> 4 << i;
+  }
+  put(out, fifth);
+  for (size_t i = 0; i < 16; ++i) put(out, static_cast<uint8_t>((levels[i] & 15) | (levels[i + 16] & 15) << 4));
+}
+
+// 8 blocks of 32, each with a scale and a minimum of 6 bits.
+void put_q4_k(std::string& out, const float* x) {
+  std::array<float, 8> scales, leasts;
+  for (size_t j = 0; j < 8; ++j) {
+    const auto [least, most] = std::minmax_element(x + 32 * j, x + 32 * j + 32);
+    leasts[j] = std::max(0.f, -*least);
+    scales[j] = (*most + leasts[j]) / 15.f;
+  }
+  const uint16_t d = to_half(*std::max_element(scales.begin(), scales.end()) / 63.f);
+  const uint16_t m = to_half(*std::max_element(leasts.begin(), leasts.end()) / 63.f);
+  put(out, d);
+  put(out, m);
+  std::array<uint8_t, 8> s, l;
+  for (size_t j = 0; j < 8; ++j) {
+    s[j] = level(scales[j], from_half(d), 63);
+    l[j] = level(leasts[j], from_half(m), 63);
+  }
+  for (size_t j = 0; j < 4; ++j) put(out, static_cast<uint8_t>(s[j] | s[j + 4] >> 4 << 6));
+  for (size_t j = 0; j < 4; ++j) put(out, static_cast<uint8_t>(l[j] | l[j + 4] >> 4 << 6));
+  for (size_t j = 4; j < 8; ++j) put(out, static_cast<uint8_t>((s[j] & 15) | (l[j] & 15) << 4));
+  const auto nibble = [&](size_t j, size_t i) {
+    return level(x[32 * j + i] + from_half(m) * l[j], from_half(d) * s[j], 15);
+  };
+  for (size_t j = 0; j < 8; j += 2)
+    for (size_t i = 0; i < 32; ++i) put(out, static_cast<uint8_t>(nibble(j, i) | nibble(j + 1, i) << 4));
+}
+
+// 16 blocks of 16, each with a signed scale of 8 bits.
+void put_q6_k(std::string& out, const float* x) {
+  std::array<float, 16> scales;
+  for (size_t j = 0; j < 16; ++j) {
+    const float most =
+        *std::max_element(x + 16 * j, x + 16 * j + 16, [](float a, float b) { return std::abs(a) < std::abs(b); });
+    scales[j] = most / -32.f;
+  }
+  const float widest =
+      *std::max_element(scales.begin(), scales.end(), [](float a, float b) { return std::abs(a) < std::abs(b); });
+  const uint16_t d = to_half(widest / -127.f);
+  std::array<int, 16> s;
+  std::array<uint8_t, kSuperBlock> levels;
+  for (size_t i = 0; i < kSuperBlock; ++i) {
+    if (i % 16 == 0) s[i / 16] = std::clamp(static_cast<int>(std::lround(scales[i / 16] / from_half(d))), -127, 127);
+    const float step = from_half(d) * static_cast<float>(s[i / 16]);
+    levels[i] = level(x[i] + 32.f * step, step, 63);
+  }
+  for (size_t part = 0; part < 256; part += 128)
+    for (size_t i = 0; i < 64; ++i)
+      put(out, static_cast<uint8_t>((levels[part + i] & 15) | (levels[part + 64 + i] & 15) << 4));
+  for (size_t part = 0; part < 256; part += 128)
+    for (size_t i = 0; i < 32; ++i) {
+      int bits = 0;
+      for (size_t quarter = 0; quarter < 4; ++quarter) bits |= levels[part + 32 * quarter + i] >> 4 << 2 * quarter;
+      put(out, static_cast<uint8_t>(bits));
+    }
+  for (const int scale : s) put(out, static_cast<int8_t>(scale));
+  put(out, d);
+}
+
 uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-std::string pack(const std::vector<float>& values, uint32_t type) {
+template <class Put>
+std::string put_each(const std::vector<float>& values, size_t step, const Put& put_part) {
+  if (values.size() % step != 0) throw std::logic_error("random model: a width that the type's blocks do not divide");
   std::string out;
-  if (type == GgufWriter::kF32 || type == GgufWriter::kBF16) {
-    for (const float value : values) type == GgufWriter::kF32 ? put(out, value) : put(out, to_bf16(value));
-    return out;
-  }
-  if (values.size() % 32 != 0) throw std::logic_error("random model: block types need multiples of 32");
-  for (size_t at = 0; at < values.size(); at += 32) {
-    Block block;
-    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(at), block.size(), block.begin());
-    switch (type) {
-      case GgufWriter::kQ8_0: put_q8_0(out, block); break;
-      case GgufWriter::kQ4_0: put_q4_0(out, block); break;
-      case GgufWriter::kQ4_1: put_q4_1(out, block); break;
-      default: throw std::logic_error("random model: weight type");
-    }
-  }
+  for (size_t at = 0; at < values.size(); at += step) put_part(out, values.data() + at);
   return out;
+}
+
+std::string pack(const std::vector<float>& values, uint32_t type) {
+  const auto blocks = [&](void (*put_block)(std::string&, const Block&)) {
+    return put_each(values, 32, [&](std::string& out, const float* x) {
+      Block block;
+      std::copy_n(x, block.size(), block.begin());
+      put_block(out, block);
+    });
+  };
+  switch (type) {
+    case GgufWriter::kF32: return put_each(values, 1, [](std::string& out, const float* x) { put(out, *x); });
+    case GgufWriter::kF16: return put_each(values, 1, [](std::string& out, const float* x) { put(out, to_half(*x)); });
+    case GgufWriter::kBF16: return put_each(values, 1, [](std::string& out, const float* x) { put(out, to_bf16(*x)); });
+    case GgufWriter::kQ8_0: return blocks(put_q8_0);
+    case GgufWriter::kQ4_0: return blocks(put_q4_0);
+    case GgufWriter::kQ4_1: return blocks(put_q4_1);
+    case GgufWriter::kQ5_0: return blocks(put_q5_0);
+    case GgufWriter::kQ4_K: return put_each(values, kSuperBlock, put_q4_k);
+    case GgufWriter::kQ6_K: return put_each(values, kSuperBlock, put_q6_k);
+    default: throw std::logic_error("random model: weight type");
+  }
 }
 
 void add_tokenizer(GgufWriter& gguf) {
@@ -149,6 +237,9 @@ GgufWriter random_model(const RandomModelOptions& options) {
   gguf.add(arch + ".attention.key_length", options.head_dim);
   gguf.add(arch + ".attention.layer_norm_rms_epsilon", 1e-5f);
   gguf.add(arch + ".rope.freq_base", options.theta).add(arch + ".rope.dimension_count", options.head_dim);
+  const bool gemma = arch == "gemma2" || arch == "gemma3";
+  if (gemma) gguf.add(arch + ".attention.sliding_window", options.sliding_window);
+  if (arch == "gemma2") gguf.add(arch + ".attn_logit_softcapping", 5.f).add(arch + ".final_logit_softcapping", 3.f);
   add_tokenizer(gguf);
 
   Random random(options.seed);
@@ -180,15 +271,17 @@ GgufWriter random_model(const RandomModelOptions& options) {
       vector(prefix + "attn_k.bias", kv_rows, 0.0);
       vector(prefix + "attn_v.bias", kv_rows, 0.0);
     }
-    if (arch == "qwen3") {
+    if (arch == "qwen3" || arch == "gemma3") {
       vector(prefix + "attn_q_norm.weight", options.head_dim, 1.0);
       vector(prefix + "attn_k_norm.weight", options.head_dim, 1.0);
     }
     matrix(prefix + "attn_output.weight", hidden, q_rows);
+    if (gemma) vector(prefix + "post_attention_norm.weight", hidden, 1.0);
     vector(prefix + "ffn_norm.weight", hidden, 1.0);
     matrix(prefix + "ffn_gate.weight", options.intermediate_size, hidden);
     matrix(prefix + "ffn_up.weight", options.intermediate_size, hidden);
     matrix(prefix + "ffn_down.weight", hidden, options.intermediate_size);
+    if (gemma) vector(prefix + "post_ffw_norm.weight", hidden, 1.0);
   }
   vector("output_norm.weight", hidden, 1.0);
   if (!options.tied) matrix("output.weight", kRandomModelVocab, hidden, 2.0);

@@ -1,4 +1,4 @@
-// Llama-family models with random weights: small, complete (they have a tokenizer), the same bytes for the same
+// Models of every family with random weights: small, complete (they have a tokenizer), the same bytes for the same
 // options on every machine.
 //
 //   random_model({.weights = GgufWriter::kQ4_1, .tied = true, .seed = 7}).write(path);
@@ -12,16 +12,18 @@
 namespace weft::testing {
 
 struct RandomModelOptions {
-  std::string architecture = "llama";   // llama, qwen2 (biases), qwen3 (norms of q and k)
-  uint32_t weights = GgufWriter::kF32;  // of matrices: F32, BF16, Q8_0, Q4_0 or Q4_1; vectors are F32
+  // llama, qwen2 (biases), qwen3 (norms of q and k), gemma2 (windows, more norms, caps), gemma3 (windows, more norms)
+  std::string architecture = "llama";
+  uint32_t weights = GgufWriter::kF32;  // of matrices, any but Q2_K; vectors are F32
   bool tied = false;
   uint32_t num_layers = 2;
-  uint32_t hidden_size = 96;  // widths are multiples of 32 for the block types
+  uint32_t hidden_size = 96;  // widths are multiples of 32 for the block types, of 256 for Q4_K and Q6_K
   uint32_t intermediate_size = 160;
   uint32_t num_qo_heads = 6, num_kv_heads = 2;
   uint32_t head_dim = 16;
   uint32_t context_length = 4096;
   float theta = 10000.f;
+  uint32_t sliding_window = 19;  // of gemma2 and gemma3
   uint64_t seed = 1;
 };
 

@@ -9,17 +9,21 @@
 #include <stdexcept>
 
 #include "tests/support/reference_matmul.h"
+#include "tests/support/reference_weights.h"
 
 namespace weft::testing {
 namespace {
-
-enum : uint32_t { kF32 = 0, kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 8, kBF16 = 30 };
 
 struct Tensor {
   uint32_t type = 0;
   int64_t rows = 1, cols = 1;
   const unsigned char* data = nullptr;
 };
+
+// Row `row` as numbers.
+void read_row(const Tensor& tensor, int64_t row, double* to) {
+  dequantise(tensor.type, tensor.data + row * file_bytes(tensor.type, tensor.cols), tensor.cols, to);
+}
 
 template <class T>
 T load(const unsigned char* from) {
@@ -115,53 +119,6 @@ class FileImage {
   std::map<std::string, std::string> texts_;
 };
 
-double half(const unsigned char* from) {
-  const auto bits = load<uint16_t>(from);
-  const int exponent = bits >> 10 & 31;
-  const double fraction = bits & 1023;
-  const double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024.0 + fraction, exponent - 25);
-  return bits >> 15 ? -magnitude : magnitude;
-}
-
-// Row `row` as numbers: what the formats say, exactly.
-void dequantise(const Tensor& tensor, int64_t row, double* to) {
-  constexpr int64_t kBlock = 32;
-  const int64_t cols = tensor.cols, blocks = cols / kBlock;
-  switch (tensor.type) {
-    case kF32:
-      for (int64_t i = 0; i < cols; ++i) to[i] = static_cast<double>(load<float>(tensor.data + 4 * (row * cols + i)));
-      return;
-    case kBF16:
-      for (int64_t i = 0; i < cols; ++i) {
-        const uint32_t bits = uint32_t{load<uint16_t>(tensor.data + 2 * (row * cols + i))} << 16;
-        float value;
-        std::memcpy(&value, &bits, sizeof value);
-        to[i] = static_cast<double>(value);
-      }
-      return;
-    case kQ8_0:
-      for (int64_t b = 0; b < blocks; ++b) {
-        const unsigned char* block = tensor.data + 34 * (row * blocks + b);
-        for (int64_t i = 0; i < kBlock; ++i) to[b * kBlock + i] = half(block) * static_cast<signed char>(block[2 + i]);
-      }
-      return;
-    case kQ4_0:
-    case kQ4_1:
-      for (int64_t b = 0; b < blocks; ++b) {
-        const bool has_min = tensor.type == kQ4_1;
-        const unsigned char* block = tensor.data + (has_min ? 20 : 18) * (row * blocks + b);
-        const double scale = half(block), least = has_min ? half(block + 2) : -8.0 * scale;
-        const unsigned char* nibbles = block + (has_min ? 4 : 2);
-        for (int64_t i = 0; i < kBlock / 2; ++i) {  // low nibbles are the first half, high ones the second
-          to[b * kBlock + i] = scale * (nibbles[i] & 15) + least;
-          to[b * kBlock + i + kBlock / 2] = scale * (nibbles[i] >> 4) + least;
-        }
-      }
-      return;
-    default: throw std::runtime_error("reference: tensor type " + std::to_string(tensor.type));
-  }
-}
-
 }  // namespace
 
 struct ReferenceModel::Impl {
@@ -172,11 +129,69 @@ struct ReferenceModel::Impl {
     const int64_t hidden = integer("embedding_length");
     head_dim = static_cast<int64_t>(file.number(key("attention.key_length"), static_cast<double>(hidden / num_heads)));
     rotary_dim = static_cast<int64_t>(file.number(key("rope.dimension_count"), static_cast<double>(head_dim)));
-    theta = file.number(key("rope.freq_base"), 10000.0);
     eps = file.number(key("attention.layer_norm_rms_epsilon"));
-    if (file.text(key("rope.scaling.type")) == "linear") position_scale = 1.0 / file.number(key("rope.scaling.factor"));
     adjacent_pairs = architecture == "llama";
-    if (has("rope_freqs.weight")) rope_divisors = vector("rope_freqs.weight");
+    theta = file.number(key("rope.freq_base"), 10000.0);
+    rope = scaled_rope();
+    if (architecture == "gemma2" || architecture == "gemma3") read_gemma();
+    logits_scale = file.number(key("attention.scale"), logits_scale);
+  }
+
+  // By the text of the models' reports (Gemma 2: section 2, Gemma 3: section 2).
+  void read_gemma() {
+    is_gemma = true;
+    const bool third = architecture == "gemma3";
+    window = static_cast<int64_t>(file.number(key("attention.sliding_window"), third ? 0 : 4096));
+    period = static_cast<int64_t>(file.number(key("attention.sliding_window_pattern"), third ? 6 : 2));
+    sliding_rope = third ? plain_rope(file.number(key("rope.freq_base_swa"), 10000.0)) : rope;
+    attention_cap = file.number(key("attn_logit_softcapping"), 0);
+    logits_cap = file.number(key("final_logit_softcapping"), 0);
+    if (num_layers == (third ? 62 : 46))
+      logits_scale = std::sqrt(static_cast<double>(num_heads) / static_cast<double>(integer("embedding_length")));
+  }
+
+  // Radians a position turns each pair by, and what cos and sin are multiplied by.
+  struct Rope {
+    std::vector<double> turns;
+    double scale = 1;
+  };
+  Rope plain_rope(double base) const {
+    Rope result;
+    for (int64_t pair = 0; pair < rotary_dim / 2; ++pair)
+      result.turns.push_back(std::pow(base, -2.0 * static_cast<double>(pair) / static_cast<double>(rotary_dim)));
+    return result;
+  }
+  Rope scaled_rope() const {
+    Rope result = plain_rope(theta);
+    const std::string type = file.text(key("rope.scaling.type"));
+    const double factor = file.number(key("rope.scaling.factor"), 1.0);
+    if (has("rope_freqs.weight")) {
+      const std::vector<double> divisors = vector("rope_freqs.weight");
+      for (size_t pair = 0; pair < result.turns.size(); ++pair) result.turns[pair] /= divisors[pair];
+    }
+    if (type == "linear")
+      for (double& turn : result.turns) turn /= factor;
+    if (type == "yarn") scale_by_yarn(result, factor);
+    return result;
+  }
+  // A pair that turns r times within the original context is interpolated where r is small and left alone where r is
+  // large; between, by its index, a linear ramp whose ends are rounded outwards.
+  void scale_by_yarn(Rope& result, double factor) const {
+    const double context =
+        file.number(key("rope.scaling.original_context_length"), static_cast<double>(integer("context_length")));
+    const double fast = file.number(key("rope.scaling.yarn_beta_fast"), 32.0);
+    const double slow = file.number(key("rope.scaling.yarn_beta_slow"), 1.0);
+    const auto pair_with_turns = [&](double r) {
+      return 0.5 * static_cast<double>(rotary_dim) * std::log(context / (2.0 * std::acos(-1.0) * r)) / std::log(theta);
+    };
+    const double low = std::max(0.0, std::floor(pair_with_turns(fast)));
+    const double high = std::min(static_cast<double>(rotary_dim - 1), std::ceil(pair_with_turns(slow)));
+    for (size_t pair = 0; pair < result.turns.size(); ++pair) {
+      const double at = static_cast<double>(pair);
+      const double interpolated = at <= low ? 0.0 : at >= high ? 1.0 : (at - low) / (high - low);
+      result.turns[pair] *= interpolated / factor + (1.0 - interpolated);
+    }
+    result.scale = (0.1 * std::log(factor) + 1.0) * file.number(key("rope.scaling.attn_factor"), 1.0);
   }
 
   std::string key(const std::string& name) const { return architecture + "." + name; }
@@ -185,13 +200,13 @@ struct ReferenceModel::Impl {
   const Tensor& tensor(const std::string& name) const { return file.tensors.at(name); }
   std::vector<double> vector(const std::string& name) const {
     std::vector<double> result(static_cast<size_t>(tensor(name).cols));
-    dequantise(tensor(name), 0, result.data());
+    read_row(tensor(name), 0, result.data());
     return result;
   }
   Matrix matrix(const Tensor& from, int threads) const {
     Matrix result(from.rows, from.cols);
     parallel_for(threads, from.rows, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) dequantise(from, row, result.row(row));
+      for (int64_t row = begin; row < end; ++row) read_row(from, row, result.row(row));
     });
     return result;
   }
@@ -227,16 +242,14 @@ struct ReferenceModel::Impl {
     return result;
   }
 
-  void rotate(Matrix& x) const {
+  void rotate(Matrix& x, const Rope& by) const {
     const int64_t half_dim = rotary_dim / 2;
     for (int64_t pair = 0; pair < half_dim; ++pair) {
-      double frequency = std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(rotary_dim));
-      if (!rope_divisors.empty()) frequency /= rope_divisors[static_cast<size_t>(pair)];
       const int64_t first = adjacent_pairs ? 2 * pair : pair;
       const int64_t second = adjacent_pairs ? 2 * pair + 1 : pair + half_dim;
       for (int64_t row = 0; row < x.rows(); ++row) {
-        const double angle = static_cast<double>(row) * position_scale * frequency;
-        const double c = std::cos(angle), s = std::sin(angle);
+        const double angle = static_cast<double>(row) * by.turns[static_cast<size_t>(pair)];
+        const double c = by.scale * std::cos(angle), s = by.scale * std::sin(angle);
         for (double* head = x.row(row); head < x.row(row) + x.cols(); head += head_dim) {
           const double a = head[first], b = head[second];
           head[first] = a * c - b * s;
@@ -246,9 +259,10 @@ struct ReferenceModel::Impl {
     }
   }
 
-  // Causal attention with the full matrix of scores, head by head.
-  Matrix attend(const Matrix& q, const Matrix& k, const Matrix& v, int threads) const {
+  // Causal attention with the full matrix of scores, head by head. A query sees `reach` tokens, itself included.
+  Matrix attend(const Matrix& q, const Matrix& k, const Matrix& v, int64_t reach, int threads) const {
     const int64_t n = q.rows(), group = num_heads / num_kv_heads;
+    const double scale = logits_scale > 0 ? logits_scale : 1.0 / std::sqrt(static_cast<double>(head_dim));
     Matrix out(n, num_heads * head_dim);
     parallel_for(threads, num_heads, [&](int64_t begin, int64_t end) {
       Matrix qh(n, head_dim), kh(n, head_dim), vt(head_dim, n), scores(n, n), oh(n, head_dim);
@@ -256,17 +270,21 @@ struct ReferenceModel::Impl {
         const int64_t kv_head = head / group;
         for (int64_t row = 0; row < n; ++row)
           for (int64_t i = 0; i < head_dim; ++i) {
-            qh.row(row)[i] = q.row(row)[head * head_dim + i] / std::sqrt(static_cast<double>(head_dim));
+            qh.row(row)[i] = q.row(row)[head * head_dim + i] * scale;
             kh.row(row)[i] = k.row(row)[kv_head * head_dim + i];
             vt.row(i)[row] = v.row(row)[kv_head * head_dim + i];
           }
         multiply(qh, 0, n, kh, scores);
         for (int64_t row = 0; row < n; ++row) {
           double* s = scores.row(row);
-          const double most = *std::max_element(s, s + row + 1);
+          const int64_t begin_seen = std::max<int64_t>(0, row + 1 - reach);
+          if (attention_cap > 0)
+            for (int64_t j = begin_seen; j <= row; ++j) s[j] = attention_cap * std::tanh(s[j] / attention_cap);
+          const double most = *std::max_element(s + begin_seen, s + row + 1);
           double sum = 0;
-          for (int64_t j = 0; j <= row; ++j) sum += s[j] = std::exp(s[j] - most);
-          for (int64_t j = 0; j <= row; ++j) s[j] /= sum;
+          for (int64_t j = begin_seen; j <= row; ++j) sum += s[j] = std::exp(s[j] - most);
+          for (int64_t j = begin_seen; j <= row; ++j) s[j] /= sum;
+          std::fill(s, s + begin_seen, 0.0);
           std::fill(s + row + 1, s + n, 0.0);
         }
         multiply(scores, 0, n, vt, oh);
@@ -281,7 +299,21 @@ struct ReferenceModel::Impl {
       for (int64_t i = 0; i < x.cols(); ++i) x.row(row)[i] += y.row(row)[i];
   }
 
-  void layer(Matrix& x, const std::string& prefix, int threads) const {
+  double gate(double g) const {
+    if (!is_gemma) return g / (1.0 + std::exp(-g));
+    return 0.5 * g * (1.0 + std::tanh(std::sqrt(2.0 / std::acos(-1.0)) * (g + 0.044715 * g * g * g)));
+  }
+
+  // x += y, which Gemma norms first.
+  void add_part(Matrix& x, Matrix y, const std::string& norm) const {
+    if (is_gemma) normalise(y, norm, y.cols());
+    add(x, y);
+  }
+
+  void layer(Matrix& x, int64_t index, int threads) const {
+    const std::string prefix = "blk." + std::to_string(index) + ".";
+    const bool slides = window > 0 && index % period != period - 1;
+    const Rope& turn = slides ? sliding_rope : rope;
     const Matrix a = normalised(x, prefix + "attn_norm.weight");
     Matrix q = linear(a, prefix + "attn_q", threads);
     Matrix k = linear(a, prefix + "attn_k", threads);
@@ -290,27 +322,27 @@ struct ReferenceModel::Impl {
       normalise(q, prefix + "attn_q_norm.weight", head_dim);
       normalise(k, prefix + "attn_k_norm.weight", head_dim);
     }
-    rotate(q);
-    rotate(k);
-    add(x, linear(attend(q, k, v, threads), prefix + "attn_output", threads));
+    rotate(q, turn);
+    rotate(k, turn);
+    add_part(x, linear(attend(q, k, v, slides ? window : x.rows(), threads), prefix + "attn_output", threads),
+             prefix + "post_attention_norm.weight");
 
     const Matrix b = normalised(x, prefix + "ffn_norm.weight");
-    Matrix gate = linear(b, prefix + "ffn_gate", threads);
+    Matrix wide = linear(b, prefix + "ffn_gate", threads);
     const Matrix up = linear(b, prefix + "ffn_up", threads);
-    for (int64_t row = 0; row < gate.rows(); ++row)
-      for (int64_t i = 0; i < gate.cols(); ++i) {
-        const double g = gate.row(row)[i];
-        gate.row(row)[i] = g / (1.0 + std::exp(-g)) * up.row(row)[i];
-      }
-    add(x, linear(gate, prefix + "ffn_down", threads));
+    for (int64_t row = 0; row < wide.rows(); ++row)
+      for (int64_t i = 0; i < wide.cols(); ++i) wide.row(row)[i] = gate(wide.row(row)[i]) * up.row(row)[i];
+    add_part(x, linear(wide, prefix + "ffn_down", threads), prefix + "post_ffw_norm.weight");
   }
 
   FileImage file;
   std::string architecture;
   int64_t num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0, rotary_dim = 0;
-  double theta = 0, eps = 0, position_scale = 1.0;
-  bool adjacent_pairs = true;
-  std::vector<double> rope_divisors;
+  double theta = 0, eps = 0;
+  double logits_scale = 0, attention_cap = 0, logits_cap = 0;  // 0: 1 / sqrt(head_dim), none, none
+  int64_t window = 0, period = 1;                              // layers slide but the last of each period
+  bool adjacent_pairs = true, is_gemma = false;
+  Rope rope, sliding_rope;
 };
 
 ReferenceModel::ReferenceModel(const std::string& path) : impl_(std::make_unique<Impl>(path)) {}
@@ -326,10 +358,11 @@ void ReferenceModel::log_probabilities(std::span<const int32_t> ids, int num_thr
   for (int64_t row = 0; row < n; ++row) {
     const int32_t id = ids[static_cast<size_t>(row)];
     if (id < 0 || id >= embedding.rows) throw std::runtime_error("reference: id " + std::to_string(id));
-    dequantise(embedding, id, x.row(row));
+    read_row(embedding, id, x.row(row));
+    if (impl_->is_gemma)
+      for (int64_t i = 0; i < x.cols(); ++i) x.row(row)[i] *= std::sqrt(static_cast<double>(x.cols()));
   }
-  for (int64_t layer = 0; layer < impl_->num_layers; ++layer)
-    impl_->layer(x, "blk." + std::to_string(layer) + ".", num_threads);
+  for (int64_t layer = 0; layer < impl_->num_layers; ++layer) impl_->layer(x, layer, num_threads);
   x = impl_->normalised(x, "output_norm.weight");
 
   const Matrix head =
@@ -342,6 +375,8 @@ void ReferenceModel::log_probabilities(std::span<const int32_t> ids, int num_thr
       multiply(rows, begin, end, head, logits);
       for (int64_t i = begin; i < end; ++i) {
         double* row = logits.row(i);
+        if (const double cap = impl_->logits_cap; cap > 0)
+          for (int64_t j = 0; j < logits.cols(); ++j) row[j] = cap * std::tanh(row[j] / cap);
         const double most = *std::max_element(row, row + logits.cols());
         double sum = 0;
         for (int64_t j = 0; j < logits.cols(); ++j) sum += std::exp(row[j] - most);

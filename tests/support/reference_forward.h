@@ -1,10 +1,10 @@
-// A Llama-family forward pass in double precision, straight from the bytes of a GGUF file: the oracle for the
-// product's forward pass. It shares no code with it: own reading, own dequantisation, full attention matrices.
+// The forward pass of Llama, Qwen and Gemma in double precision, straight from the bytes of a GGUF file: the oracle for
+// the product's forward pass. It shares no code with it: own reading, own dequantisation, full attention matrices.
 //
 //   const std::vector<double> log_probs = reference_log_probabilities("model.gguf", ids);
 //   log_probs[position * vocab + token];      // of `token` standing after ids[0..position]
 //
-// The file is trusted to be well-formed (ModelFile checks that), little endian, F32, BF16, Q8_0, Q4_0 or Q4_1.
+// The file is trusted to be well-formed (ModelFile checks that), little endian, of the types of reference_weights.h.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 #include "ops/gemm/linear.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 #include "ops/gemm/packed.h"
@@ -14,7 +15,7 @@ struct Scratch::Impl {
   struct Activations {
     Workspace data, scales, sums, real_sums;
   };
-  Activations activations[kNumSchemes];
+  std::array<Activations, kNumSchemes> activations;
   Workspace workers;
 };
 
@@ -34,24 +35,22 @@ T* at_least(Workspace& workspace, int64_t count) {
 
 Rows prepare_rows(const KernelTable& kernels, Scheme scheme, const float* x, int64_t m, int64_t ldx, int64_t cols,
                   Scratch::Impl& scratch, WorkerTeam& team) {
-  if (scheme == Scheme::fp32)
-    return {.data = reinterpret_cast<char*>(const_cast<float*>(x)),
-            .row_bytes = ldx * 4,
-            .scales = nullptr,
-            .sums = nullptr,
-            .real_sums = nullptr,
-            .scale_stride = 0,
-            .sum_stride = 0};
-  Scratch::Impl::Activations& activations = scratch.activations[static_cast<int>(scheme)];
-  const int64_t blocks = cols / kBlock, scales = scheme == Scheme::quad8 ? blocks : 1;
-  const int64_t row_bytes = (activation_bytes(scheme, cols) + 63) / 64 * 64;
-  const Rows rows{.data = at_least<char>(activations.data, m * row_bytes),
-                  .row_bytes = row_bytes,
-                  .scales = at_least<float>(activations.scales, m * scales),
-                  .sums = at_least<int>(activations.sums, m * blocks),
-                  .real_sums = at_least<float>(activations.real_sums, m * blocks),
-                  .scale_stride = scales,
-                  .sum_stride = blocks};
+  Rows rows{};
+  if (scheme == Scheme::fp32) {
+    rows.data = reinterpret_cast<char*>(const_cast<float*>(x));
+    rows.row_bytes = ldx * 4;
+    return rows;
+  }
+  Scratch::Impl::Activations& activations = scratch.activations[static_cast<size_t>(scheme)];
+  const int64_t padded = (m + kernels.tile_rows - 1) / kernels.tile_rows * kernels.tile_rows;
+  rows.row_bytes = activation_bytes(scheme, cols);
+  rows.data = at_least<char>(activations.data, padded * rows.row_bytes);
+  if (scheme != Scheme::bf16_dot) {
+    rows.blocks = cols / kBlock;
+    rows.scales = at_least<float>(activations.scales, padded * (scheme == Scheme::quad8 ? rows.blocks : 1));
+    rows.sums = at_least<int>(activations.sums, padded * rows.blocks);
+    rows.real_sums = at_least<float>(activations.real_sums, padded * rows.blocks);
+  }
   if (m * cols <= kSerialPrepare) {
     for (int64_t row = 0; row < m; ++row) kernels.prepare(scheme, x + row * ldx, cols, rows, row);
     return rows;
@@ -130,13 +129,15 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
     return;
   }
   const int64_t row_blocks = (m + kRowBlock - 1) / kRowBlock, items = row_blocks * w.num_panels;
+  const int64_t tiles = (m + kernels.tile_rows - 1) / kernels.tile_rows;
+  const auto row_border = [&](int64_t block) { return std::min(m, tiles * block / row_blocks * kernels.tile_rows); };
   team.run([&](int worker) {
     int64_t item = items * worker / workers;
     const int64_t end = items * (worker + 1) / workers;
     while (item < end) {
       const int64_t block = item / w.num_panels, begin = item % w.num_panels;
       const int64_t stop = std::min(w.num_panels, begin + end - item);
-      multiply(worker, begin, stop, m * block / row_blocks, m * (block + 1) / row_blocks);
+      multiply(worker, begin, stop, row_border(block), row_border(block + 1));
       item += stop - begin;
     }
   });

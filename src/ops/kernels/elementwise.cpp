@@ -26,8 +26,12 @@ void add(const float* x, long long n, float* to) {
   for (long long i = 0; i < n; ++i) to[i] += x[i];
 }
 
-// exp within 2 ulp: 2^n times a polynomial on [-ln2 / 2, ln2 / 2]. Arguments are held to [-87, 88]: silu does not
-// need the rest.
+void scale(float* x, long long n, float factor) {
+  for (long long i = 0; i < n; ++i) x[i] *= factor;
+}
+
+// exp within 2 ulp: 2^n times a polynomial on [-ln2 / 2, ln2 / 2]. Arguments are held to [-87, 88]: gates and caps do
+// not need the rest.
 inline float exp_held(float x) {
   x = x < -87.f ? -87.f : x > 88.f ? 88.f : x;
   constexpr float kMagic = 12582912.f;
@@ -47,6 +51,20 @@ inline float exp_held(float x) {
 
 void silu_and_mul(const float* gate, const float* up, long long n, float* y) {
   for (long long i = 0; i < n; ++i) y[i] = gate[i] / (1.f + exp_held(-gate[i])) * up[i];
+}
+
+// (1 + tanh(z)) / 2 = 1 / (1 + exp(-2z)).
+void gelu_tanh_and_mul(const float* gate, const float* up, long long n, float* y) {
+  constexpr float kTwice = 1.5957691216f;  // 2 * sqrt(2 / pi)
+  for (long long i = 0; i < n; ++i) {
+    const float x = gate[i], z = kTwice * (x + 0.044715f * x * x * x);
+    y[i] = x / (1.f + exp_held(-z)) * up[i];
+  }
+}
+
+void soft_cap(float* x, long long n, float cap) {
+  const float twice = 2.f / cap;
+  for (long long i = 0; i < n; ++i) x[i] = cap - 2.f * cap / (1.f + exp_held(twice * x[i]));
 }
 
 void rotate_adjacent(float* x, const float* cos, const float* sin, long long pairs) {
@@ -91,6 +109,9 @@ extern const ElementwiseTable elementwise = {
     .rms_norm = rms_norm,
     .add = add,
     .silu_and_mul = silu_and_mul,
+    .gelu_tanh_and_mul = gelu_tanh_and_mul,
+    .soft_cap = soft_cap,
+    .scale = scale,
     .rotate_adjacent = rotate_adjacent,
     .rotate_halves = rotate_halves,
     .to_bf16 = to_bf16,

@@ -8,6 +8,9 @@ struct ElementwiseTable {
   void (*rms_norm)(const float* x, const float* weight, long long dim, float eps, float* y);
   void (*add)(const float* x, long long n, float* to);  // to += x
   void (*silu_and_mul)(const float* gate, const float* up, long long n, float* y);
+  void (*gelu_tanh_and_mul)(const float* gate, const float* up, long long n, float* y);
+  void (*soft_cap)(float* x, long long n, float cap);
+  void (*scale)(float* x, long long n, float factor);
   // x[0..2 * pairs) turned by cos, sin [pairs].
   void (*rotate_adjacent)(float* x, const float* cos, const float* sin, long long pairs);
   void (*rotate_halves)(float* x, const float* cos, const float* sin, long long pairs);

@@ -1,12 +1,12 @@
-// The leaf: what an attention variant does to a tile of scores and to single vectors. Compiled at run time from
-// the variant's text (or built in), called by the CPU core for every score tile. This header is part of the
-// leaf's text, so it includes nothing.
+// The leaf: what an attention variant does to a tile of scores and to single vectors. Compiled at run time from the
+// variant's text (or built in), called by the CPU core for every score tile. What no variant changes (intervals,
+// softmax) is the core's. This header is part of the leaf's text, so it includes nothing.
 #pragma once
 
 namespace weft::abi {
 
 // Change when anything in this file changes meaning.
-inline constexpr int kLeafVersion = 1;
+inline constexpr int kLeafVersion = 2;
 
 // Parameters as the host lays them out: slot 0 is sm_scale, then each declared scalar (one slot), then each
 // declared tensor (its pointer, then `rank` strides in elements).
@@ -25,25 +25,17 @@ struct ScoreRow {
   int lower[2], upper[2];
 };
 
-// Rows x columns of scores. Column j is the key with logical index kv_begin + j and position
-// kv_positions ? kv_positions[j] : kv_pos_begin + j. Columns from num_kv to num_kv_padded (a multiple of
-// kColumnStep) hold anything on entry and probability 0 on return.
+// Rows x columns of scores. Column j is the key with logical index kv_begin + j and position kv_positions[j]; columns
+// from num_kv to the next multiple of kColumnStep hold anything.
 inline constexpr int kColumnStep = 32;
 struct ScoreTile {
   const Slot* params;
   const ScoreRow* rows;
-  int num_rows;
-  int num_kv, num_kv_padded;
-  int kv_begin, kv_pos_begin;
   const int* kv_positions;
-  int boundary;                // 0: every row sees every column, and num_kv == num_kv_padded
-  float* scores;               // in: q . k, unscaled. Out (fp32 leaf): probabilities, relative to the row's m
-  long long ld;                // row stride of scores, in elements
-  unsigned short* probs_bf16;  // out (bf16 leaf): the same, rounded
-  long long ld_bf16;
-  float* m;      // [num_rows] running maximum of the logits, natural; -inf before the first tile
-  float* l;      // [num_rows] running sum of exp(logit - m)
-  float* alpha;  // [num_rows] out: factor for what was accumulated before; 1 without softmax
+  int num_rows, num_kv;
+  int kv_begin;
+  float* scores;  // in: q . k, unscaled. Out: logits; where the predicate hides a key -inf, without softmax 0
+  long long ld;   // row stride of scores, in elements
 };
 
 struct VectorRow {
@@ -69,7 +61,7 @@ struct Leaf {
   int version;
   int use_softmax;
   int has_predicate;  // the variant or the mask hides keys inside its intervals
-  ScoreFn score;      // compute fp32: probabilities into scores; compute bf16: into probs_bf16
+  ScoreFn score;      // null: logits are the scores times sm_scale, and no key is hidden
   VectorFn query, key, value, output;
 };
 

@@ -150,6 +150,12 @@ WEFT_INLINE F32 dot_bf16(F32 acc, U32 a, U32 b) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
   return acc;
 }
+// Rounds kLanes numbers of each to 2 * kLanes bf16; denormals count as zero.
+WEFT_INLINE void store_bf16_pair(unsigned short* p, F32 first, F32 second) {
+  U32 both;
+  asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(both) : "v"(first), "v"(second));
+  store_u32(p, both);
+}
 #endif
 
 }  // namespace weft::tile::WEFT_ISA_NAME

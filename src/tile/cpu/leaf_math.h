@@ -20,24 +20,17 @@ WEFT_INLINE float infinity() { return __builtin_inff(); }
 // 2^x as 2^(r - 1) * (2 * 2^f), r an integer, |f| <= 1/2. The exponent field of 2^(r - 1) is r + 126: 0 for
 // r = -126, so results below 2^-125.5 are 0, and 254 for r = 128, so that the product overflows only when it should.
 // The factor is multiplied, not added to the exponent: a NaN's payload must not turn into a number.
-namespace detail {
-// 2 * 2^f; F is float or a vector of them.
-template <class F>
-WEFT_INLINE F exp2_fraction(F f) {
-  F g = f * 1.545316295e-04f + 1.339086336e-03f;
-  g = g * f + 9.618082557e-03f;
-  g = g * f + 5.550357114e-02f;
-  g = g * f + 2.402265076e-01f;
-  g = g * f + 6.931471880e-01f;
-  return 2.f * (g * f) + 2.f;
-}
-}  // namespace detail
 WEFT_INLINE float exp2(float x) {
   x = x < -126.f ? -126.f : x;
   x = x > 128.f ? 128.f : x;
   const float t = x + (detail::kRound + 126.f);
   const float f = x - (t - (detail::kRound + 126.f));
-  return detail::from_bits(detail::to_bits(t) << 23) * detail::exp2_fraction(f);
+  float g = f * 1.545316295e-04f + 1.339086336e-03f;
+  g = g * f + 9.618082557e-03f;
+  g = g * f + 5.550357114e-02f;
+  g = g * f + 2.402265076e-01f;
+  g = g * f + 6.931471880e-01f;
+  return detail::from_bits(detail::to_bits(t) << 23) * (2.f * (g * f) + 2.f);
 }
 
 // e^x with the argument reduced by ln 2 in two parts.

@@ -133,7 +133,46 @@ WEFT_INLINE F32 sum_each(const F32 (&v)[kLanes]) {
 #endif
 }
 
+namespace detail {
+
+// Lane i and the lane `distance` away.
+template <int distance, int... I>
+WEFT_INLINE F32 partners(F32 v, Lanes<I...>) {
+  return __builtin_shufflevector(v, v, (I ^ distance)...);
+}
+template <int distance, class Combine>
+WEFT_INLINE F32 fold(F32 v, const Combine& combine) {
+  if constexpr (distance < kLanes) v = fold<2 * distance>(combine(v, partners<distance>(v, AllLanes())), combine);
+  return v;
+}
+
+}  // namespace detail
+
+// The larger lane; b where either is NaN.
+WEFT_INLINE F32 max(F32 a, F32 b) { return a > b ? a : b; }
+
+WEFT_INLINE float sum_lanes(F32 v) {
+  return detail::fold<1>(v, [](F32 a, F32 b) { return a + b; })[0];
+}
+WEFT_INLINE float max_lanes(F32 v) {
+  return detail::fold<1>(v, [](F32 a, F32 b) { return max(a, b); })[0];
+}
+
 // ---------------------------------------------------------------- functions
+
+// 2^x to about 1 ulp for x of 0 or less: 0 below -125.5, exactly 1 at 0, NaN for every NaN.
+WEFT_INLINE F32 exp2(F32 x) {
+  x = max(broadcast(-126.f), x);
+  const F32 shifted = x + (12582912.f + 126.f);  // 2^(r - 1), for r = round(x), has the exponent field r + 126
+  const F32 f = x - (shifted - (12582912.f + 126.f));
+  F32 g = fma(f, broadcast(2 * 1.545316295e-04f), broadcast(2 * 1.339086336e-03f));
+  g = fma(g, f, broadcast(2 * 9.618082557e-03f));
+  g = fma(g, f, broadcast(2 * 5.550357114e-02f));
+  g = fma(g, f, broadcast(2 * 2.402265076e-01f));
+  g = fma(g, f, broadcast(2 * 6.931471880e-01f));
+  // Multiplied, not added to the exponent: a NaN's payload must not turn into a number.
+  return as_f32(as_u32(shifted) << 23) * fma(g, f, broadcast(2.f));
+}
 
 // e^x to about 1 ulp: 0 below -104, +inf above 88.8, exactly 1 at 0, NaN for every NaN.
 WEFT_INLINE F32 exp(F32 x) {

@@ -102,27 +102,23 @@ LeafParts parts_of(const std::string& member) {
   return parts;
 }
 
-// One text with every form, and the report of what was vectorised: form and kind of tile -> loops.
+// One text with every form, and the report of what was vectorised: form -> loops.
 std::map<std::string, int> vectorised(Isa isa) {
   std::string text = leaf_head(false);
   for (const Form& form : kForms) {
     const std::string name = fmt::format("form_{}", form.name);
     text += leaf_body(parts_of(form.member), name);
-    // Only the pass that calls the functor, for full and for boundary tiles.
-    for (const bool boundary : {false, true})
-      text += fmt::format(
-          "extern \"C\" float {0}_{1}(const weft::abi::ScoreTile& t, const weft::abi::ScoreRow& r, float* s) {{\n"
-          "  using L = weft::detail::Leaf<{0}::P, {0}::variant::Form, weft::detail::NoHooks, false>;\n"
-          "  const auto p = {0}::P::weft_load(t.params);\n  L::State state;\n  state.enter(p, r.batch);\n"
-          "  return L::logits<{2}>(t, r, p, state, s, 0.f);\n}}\n",
-          name, boundary ? "boundary" : "full", boundary);
+    text += fmt::format(
+        "extern \"C\" __attribute__((flatten)) void {0}_score(const weft::abi::ScoreTile* t) {{\n"
+        "  weft::detail::Leaf<{0}::P, {0}::variant::Form, weft::detail::NoHooks>::score(t);\n}}\n",
+        name);
   }
   for (const auto& [form, body] : kVectorForms) {
     const std::string name = fmt::format("form_{}", form);
     text += leaf_body(parts_of(fmt::format("real key_transform(P p, Vec x, int i, Row r) {{ {} }}", body)), name);
     text += fmt::format(
         "extern \"C\" __attribute__((flatten)) void {0}_vector(const weft::abi::VectorTile* t) {{\n"
-        "  weft::detail::Leaf<{0}::P, {0}::variant::Form, weft::detail::NoHooks, false>::key(t);\n}}\n",
+        "  weft::detail::Leaf<{0}::P, {0}::variant::Form, weft::detail::NoHooks>::key(t);\n}}\n",
         name);
   }
   const auto folder =
@@ -164,8 +160,7 @@ void check_forms(Isa isa) {
   for (const Form& form : kForms) {
     const bool expected = form.fast != never && (form.fast == plain_too || (form.fast == avx2_up && isa >= Isa::avx2) ||
                                                  (form.fast == avx512_up && isa >= Isa::avx512));
-    for (const char* tile : {"_full", "_boundary"})
-      EXPECT_EQ(loops.contains(form.name + std::string(tile)), expected) << form.name << tile;
+    EXPECT_EQ(loops.contains(form.name + std::string("_score")), expected) << form.name;
   }
   for (const auto& [form, body] : kVectorForms) EXPECT_TRUE(loops.contains(form + std::string("_vector"))) << form;
 }

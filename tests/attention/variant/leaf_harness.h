@@ -1,4 +1,5 @@
-// Drives a leaf with score tiles made here, and says in double what it should have done.
+// Drives a leaf, and the core's softmax behind it, with score tiles made here, and says in double what they should have
+// done.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include <random>
 #include <vector>
 
+#include "attention/kernels/cpu/core.h"
 #include "attention/leaf.h"
 #include "device/cpu/cpuid.h"
 
@@ -37,11 +39,21 @@ struct TileShape {
   std::vector<int> positions = {};  // empty: kv_begin + j
 };
 
+// An instruction set, and the type that probabilities leave in.
+struct Target {
+  Isa isa;
+  DType compute;
+};
+
 // The state of some rows, carried over tiles, beside the same in double.
 class LeafRun {
  public:
-  LeafRun(const abi::Leaf& leaf, DType compute, std::vector<abi::Slot> slots, std::vector<abi::ScoreRow> rows)
-      : leaf_(leaf), compute_(compute), slots_(std::move(slots)), rows_(std::move(rows)) {
+  LeafRun(const abi::Leaf& leaf, Target target, std::vector<abi::Slot> slots, std::vector<abi::ScoreRow> rows)
+      : leaf_(leaf),
+        core_(attention::cpu::core_for(static_cast<int>(target.isa))),
+        compute_(target.compute),
+        slots_(std::move(slots)),
+        rows_(std::move(rows)) {
     const size_t n = rows_.size();
     m_.assign(n, -std::numeric_limits<float>::infinity());
     l_.assign(n, 0.f);
@@ -70,23 +82,35 @@ class LeafRun {
       }
     std::vector<uint16_t> halves(scores.size(), 0x7fc0);
     const std::vector<float> m_before = m_, given = scores;
-    abi::ScoreTile t{.params = slots_.data(),
-                     .rows = rows_.data(),
-                     .num_rows = static_cast<int>(rows_.size()),
-                     .num_kv = shape.num_kv,
-                     .num_kv_padded = padded,
-                     .kv_begin = shape.kv_begin,
-                     .kv_pos_begin = shape.kv_begin,
-                     .kv_positions = shape.positions.empty() ? nullptr : shape.positions.data(),
-                     .boundary = shape.boundary ? 1 : 0,
-                     .scores = scores.data(),
-                     .ld = ld,
-                     .probs_bf16 = compute_ == DType::bf16 ? halves.data() : nullptr,
-                     .ld_bf16 = ld,
-                     .m = m_.data(),
-                     .l = l_.data(),
-                     .alpha = alpha_.data()};
-    leaf_.score(&t);
+    std::vector<int> positions(static_cast<size_t>(padded), -1);
+    for (int j = 0; j < shape.num_kv; ++j)
+      positions[static_cast<size_t>(j)] =
+          shape.positions.empty() ? shape.kv_begin + j : shape.positions[static_cast<size_t>(j)];
+    const int num_rows = static_cast<int>(rows_.size());
+    if (leaf_.score) {
+      const abi::ScoreTile t{.params = slots_.data(),
+                             .rows = rows_.data(),
+                             .kv_positions = positions.data(),
+                             .num_rows = num_rows,
+                             .num_kv = shape.num_kv,
+                             .kv_begin = shape.kv_begin,
+                             .scores = scores.data(),
+                             .ld = ld};
+      leaf_.score(&t);
+    }
+    core_.softmax({.rows = rows_.data(),
+                   .kv_positions = positions.data(),
+                   .num_rows = num_rows,
+                   .num_kv_padded = padded,
+                   .use_softmax = leaf_.use_softmax,
+                   .boundary = shape.boundary ? 1 : 0,
+                   .scale = leaf_.score ? 1.f : static_cast<float>(slots_[0].real),
+                   .scores = scores.data(),
+                   .ld = ld,
+                   .probs_bf16 = compute_ == DType::bf16 ? halves.data() : nullptr,
+                   .m = m_.data(),
+                   .l = l_.data(),
+                   .alpha = alpha_.data()});
     for (size_t r = 0; r < rows_.size(); ++r) {
       const size_t at = r * static_cast<size_t>(ld);
       const auto probability = [&](int j) {
@@ -145,6 +169,7 @@ class LeafRun {
   }
 
   const abi::Leaf& leaf_;
+  const attention::cpu::CoreTable& core_;
   DType compute_;
   std::vector<abi::Slot> slots_;
   std::vector<abi::ScoreRow> rows_;
@@ -168,16 +193,12 @@ inline std::vector<abi::ScoreRow> rows_of(int count, int qo_len, int kv_len, int
   return rows;
 }
 
-// Every instruction set this machine runs, with each compute type that the leaf can be made for.
-struct Target {
-  Isa isa;
-  DType compute;
-};
+// Every instruction set this machine runs, with each type that its core gives probabilities in.
 inline std::vector<Target> targets() {
   std::vector<Target> all;
   for (Isa isa : supported_isas()) {
     all.push_back({isa, DType::fp32});
-    if (isa == supported_isas().back()) all.push_back({isa, DType::bf16});
+    if (isa == Isa::avx512_bf16) all.push_back({isa, DType::bf16});
   }
   return all;
 }

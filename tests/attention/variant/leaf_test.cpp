@@ -1,3 +1,5 @@
+#include <numeric>
+
 #include "tests/attention/variant/leaf_harness.h"
 
 namespace weft::test {
@@ -6,9 +8,9 @@ namespace {
 constexpr float kScale = 0.125f;
 constexpr double kScaleD = 0.125;
 
-LeafRun make_run(const LeafHandle& handle, const AttentionSpec& spec, DType compute, std::vector<abi::ScoreRow> rows,
+LeafRun make_run(const LeafHandle& handle, const AttentionSpec& spec, Target target, std::vector<abi::ScoreRow> rows,
                  const std::vector<ScalarArg>& scalars = {}, const std::vector<TensorArg>& tensors = {}) {
-  return LeafRun(*handle.leaf, compute, pack_params(spec, kScale, scalars, tensors), std::move(rows));
+  return LeafRun(*handle.leaf, target, pack_params(spec, kScale, scalars, tensors), std::move(rows));
 }
 
 std::optional<double> plain(const Cell&, double raw) { return raw * kScaleD; }
@@ -23,8 +25,8 @@ TEST(Leaf, PlainSoftmaxCarriesItsStateOverFullAndPartialTiles) {
   for (const Target& target : targets()) {
     SCOPED_TRACE(to_string(target));
     const AttentionSpec spec;
-    const LeafHandle handle = find_leaf(spec, target.compute, target.isa);
-    LeafRun run = make_run(handle, spec, target.compute, rows_of(5, 5, 300));
+    const LeafHandle handle = find_leaf(spec, target.isa);
+    LeafRun run = make_run(handle, spec, target, rows_of(5, 5, 300));
     run.tile({.num_kv = 64}, plain, random);
     run.tile({.num_kv = 128, .kv_begin = 64}, plain, random);
     for (const int num_kv : {1, 31, 32, 33, 45})
@@ -37,11 +39,11 @@ TEST(Leaf, ABoundaryTileThatHidesNothingGivesTheBitsOfAFullOne) {
     SCOPED_TRACE(to_string(target));
     AttentionSpec spec;
     spec.variant = variants::logits_soft_cap();
-    const LeafHandle handle = find_leaf(spec, target.compute, target.isa);
+    const LeafHandle handle = find_leaf(spec, target.isa);
     std::vector<float> m[2], l[2];
     for (const bool boundary : {false, true}) {
       std::mt19937 random(7);
-      LeafRun run = make_run(handle, spec, target.compute, rows_of(4, 4, 128), {{"cap", 5.0}});
+      LeafRun run = make_run(handle, spec, target, rows_of(4, 4, 128), {{"cap", 5.0}});
       run.tile(
           {.num_kv = 128, .boundary = boundary},
           [](const Cell&, double raw) { return 5.0 * std::tanh(raw * kScaleD / 5.0); }, random);
@@ -58,8 +60,8 @@ TEST(Leaf, RowsSeeTheUnionOfTwoIntervalsAndNothingOutside) {
   for (const Target& target : targets()) {
     SCOPED_TRACE(to_string(target));
     const AttentionSpec spec;
-    const LeafHandle handle = find_leaf(spec, target.compute, target.isa);
-    LeafRun run = make_run(handle, spec, target.compute, rows_of(4, 4, 96));
+    const LeafHandle handle = find_leaf(spec, target.isa);
+    LeafRun run = make_run(handle, spec, target, rows_of(4, 4, 96));
     // Sinks and a window; a row that sees nothing; overlapping intervals; an empty second one.
     const int lower[4][2] = {{0, 40}, {96, 0}, {10, 20}, {5, 0}}, upper[4][2] = {{4, 60}, {96, 0}, {30, 25}, {6, 0}};
     for (size_t r = 0; r < 4; ++r)
@@ -81,8 +83,8 @@ TEST(Leaf, AFullyMaskedRowStaysEmptyAndLaterTilesStartIt) {
   for (const Target& target : targets()) {
     SCOPED_TRACE(to_string(target));
     const AttentionSpec spec;
-    const LeafHandle handle = find_leaf(spec, target.compute, target.isa);
-    LeafRun run = make_run(handle, spec, target.compute, rows_of(2, 2, 64));
+    const LeafHandle handle = find_leaf(spec, target.isa);
+    LeafRun run = make_run(handle, spec, target, rows_of(2, 2, 64));
     run.rows()[0].upper[0] = 0;
     const Expected inside = [](const Cell& c, double raw) {
       return in_row_interval(c) ? std::optional(raw * kScaleD) : std::nullopt;
@@ -104,14 +106,14 @@ TEST(Leaf, SoftCapAlibiAndSigmoidAgreeWithTheirFormulas) {
     for (const bool boundary : {false, true}) {
       const TileShape shape{.num_kv = boundary ? 77 : 96, .kv_begin = 32, .boundary = boundary};
       AttentionSpec spec{.variant = variants::logits_soft_cap()};
-      LeafHandle handle = find_leaf(spec, target.compute, target.isa);
-      LeafRun cap = make_run(handle, spec, target.compute, rows_of(6, 2, 128), {{"cap", 2.5}});
+      LeafHandle handle = find_leaf(spec, target.isa);
+      LeafRun cap = make_run(handle, spec, target, rows_of(6, 2, 128), {{"cap", 2.5}});
       cap.tile(
           shape, [](const Cell&, double raw) { return 2.5 * std::tanh(raw * kScaleD / 2.5); }, random);
 
       spec.variant = variants::alibi();
-      handle = find_leaf(spec, target.compute, target.isa);
-      LeafRun alibi = make_run(handle, spec, target.compute, rows_of(6, 2, 128), {},
+      handle = find_leaf(spec, target.isa);
+      LeafRun alibi = make_run(handle, spec, target, rows_of(6, 2, 128), {},
                                {{"slopes", TensorView(slopes.data(), DType::fp32, {3})}});
       const Expected biased = [&](const Cell& c, double raw) {
         return raw * kScaleD +
@@ -123,9 +125,9 @@ TEST(Leaf, SoftCapAlibiAndSigmoidAgreeWithTheirFormulas) {
       alibi.tile(scattered, biased, random);
 
       spec.variant = variants::sigmoid();
-      handle = find_leaf(spec, target.compute, target.isa);
+      handle = find_leaf(spec, target.isa);
       EXPECT_EQ(handle.leaf->use_softmax, 0);
-      LeafRun sigmoid = make_run(handle, spec, target.compute, rows_of(6, 2, 128), {{"bias", -1.0}});
+      LeafRun sigmoid = make_run(handle, spec, target, rows_of(6, 2, 128), {{"bias", -1.0}});
       sigmoid.tile(
           shape, [](const Cell&, double raw) { return 1 / (1 + std::exp(1 - raw * kScaleD)); }, random);
     }
@@ -168,7 +170,7 @@ TEST(Leaf, CustomMasksAsBoolAndAsBitsHideTheSameKeysWithEveryVariant) {
       for (const bool capped : {false, true}) {
         SCOPED_TRACE(to_string(target) + (mask == Mask::custom ? " bool" : " bits") + (capped ? " capped" : ""));
         const AttentionSpec spec{.mask = mask, .variant = capped ? variants::logits_soft_cap() : Variant{}};
-        const LeafHandle handle = find_leaf(spec, target.compute, target.isa);
+        const LeafHandle handle = find_leaf(spec, target.isa);
         EXPECT_EQ(handle.leaf->has_predicate, 1);
         const auto& flat = mask == Mask::custom ? masks.bools : masks.packed;
         const auto& starts = mask == Mask::custom ? masks.indptr : masks.byte_indptr;
@@ -178,8 +180,8 @@ TEST(Leaf, CustomMasksAsBoolAndAsBitsHideTheSameKeysWithEveryVariant) {
         std::vector<ScalarArg> scalars;
         if (capped) scalars.push_back({"cap", 4.0});
         for (int r = 0; r < 2; ++r) {
-          LeafRun run = make_run(handle, spec, target.compute, rows_of(Masks::kQo[r], Masks::kQo[r], Masks::kKv[r], r),
-                                 scalars, tensors);
+          LeafRun run =
+              make_run(handle, spec, target, rows_of(Masks::kQo[r], Masks::kQo[r], Masks::kKv[r], r), scalars, tensors);
           const Expected expected = [&](const Cell& c, double raw) {
             const double s = raw * kScaleD;
             return masks.see(c) ? std::optional(capped ? 4.0 * std::tanh(s / 4.0) : s) : std::nullopt;
@@ -196,8 +198,8 @@ TEST(Leaf, WithoutSoftmaxHiddenKeysHaveProbabilityZeroWhateverTheyHold) {
   for (const Target& target : targets()) {
     SCOPED_TRACE(to_string(target));
     const AttentionSpec spec{.variant = variants::sigmoid()};
-    const LeafHandle handle = find_leaf(spec, target.compute, target.isa);
-    LeafRun run = make_run(handle, spec, target.compute, rows_of(3, 3, 64), {});
+    const LeafHandle handle = find_leaf(spec, target.isa);
+    LeafRun run = make_run(handle, spec, target, rows_of(3, 3, 64), {});
     run.rows()[1].lower[0] = 20;
     run.tile(
         {.num_kv = 50, .boundary = true},
@@ -211,17 +213,26 @@ TEST(Leaf, WithoutSoftmaxHiddenKeysHaveProbabilityZeroWhateverTheyHold) {
 TEST(Leaf, NanInAnAttendedSlotMakesItsRowNanAndNoOther) {
   for (const Target& target : targets())
     for (const uint32_t payload : {0x7fc00000u, 0x7fc00001u, 0x7fffffffu, 0xffc00000u, 0x7fa00000u, 0xffffffffu}) {
-      const AttentionSpec spec;
-      const LeafHandle handle = find_leaf(spec, target.compute, target.isa);
       const auto rows = rows_of(2, 2, 32);
-      const auto slots = pack_params(spec, kScale, {}, {});
       std::vector<float> scores(64, 1.f), m(2, -std::numeric_limits<float>::infinity()), l(2), alpha(2);
       std::vector<uint16_t> halves(64);
+      std::vector<int> positions(32);
+      std::iota(positions.begin(), positions.end(), 0);
       scores[7] = std::bit_cast<float>(payload);
-      const abi::ScoreTile t{
-          slots.data(), rows.data(),   2,  32,       32,       0,           0, nullptr, 0, scores.data(),
-          32,           halves.data(), 32, m.data(), l.data(), alpha.data()};
-      handle.leaf->score(&t);
+      attention::cpu::core_for(static_cast<int>(target.isa))
+          .softmax({.rows = rows.data(),
+                    .kv_positions = positions.data(),
+                    .num_rows = 2,
+                    .num_kv_padded = 32,
+                    .use_softmax = 1,
+                    .boundary = 0,
+                    .scale = kScale,
+                    .scores = scores.data(),
+                    .ld = 32,
+                    .probs_bf16 = target.compute == DType::bf16 ? halves.data() : nullptr,
+                    .m = m.data(),
+                    .l = l.data(),
+                    .alpha = alpha.data()});
       EXPECT_TRUE(std::isnan(l[0])) << std::hex << payload;
       EXPECT_TRUE(std::isnan(target.compute == DType::bf16 ? from_bf16(halves[7]) : scores[7])) << std::hex << payload;
       EXPECT_EQ(l[1], 32.f);
@@ -232,9 +243,10 @@ TEST(Leaf, NegativeAndZeroScalesAreLikeAnyOther) {
   std::mt19937 random(9);
   for (const double scale : {-0.5, 0.0}) {
     const AttentionSpec spec;
-    const LeafHandle handle = find_leaf(spec, DType::fp32, supported_isas().back());
+    const Target target = targets().back();
+    const LeafHandle handle = find_leaf(spec, target.isa);
     for (const bool boundary : {false, true}) {
-      LeafRun run(*handle.leaf, DType::fp32, pack_params(spec, static_cast<float>(scale), {}, {}), rows_of(3, 3, 64));
+      LeafRun run(*handle.leaf, target, pack_params(spec, static_cast<float>(scale), {}, {}), rows_of(3, 3, 64));
       run.tile(
           {.num_kv = 64, .boundary = boundary}, [&](const Cell&, double raw) { return raw * scale; }, random);
     }

@@ -43,9 +43,9 @@ TEST(OwnVariant, TransformAndPredicateOverItsTensorsWorkOnEveryTarget) {
   std::mt19937 random(21);
   for (const Target& target : targets()) {
     SCOPED_TRACE(to_string(target));
-    const LeafHandle handle = find_leaf(spec, target.compute, target.isa);
+    const LeafHandle handle = find_leaf(spec, target.isa);
     EXPECT_EQ(handle.leaf->has_predicate, 1);
-    LeafRun run(*handle.leaf, target.compute, pack_params(spec, 0.125f, {{"cap", 3}}, in.args()), rows_of(6, 2, 75, 1));
+    LeafRun run(*handle.leaf, target, pack_params(spec, 0.125f, {{"cap", 3}}, in.args()), rows_of(6, 2, 75, 1));
     const Expected expected = [&](const Cell& c, double raw) { return in.logit(c, raw); };
     run.tile({.num_kv = 64}, expected, random);
     run.tile({.num_kv = 11, .kv_begin = 64, .boundary = true}, expected, random, kNan);
@@ -63,8 +63,9 @@ TEST(OwnVariant, ItsPredicateIsAndedWithTheSpecsMask) {
   tensors.push_back({"mask", TensorView(mask.data(), DType::uint8, {150})});
   tensors.push_back({"mask_indptr", TensorView(indptr.data(), DType::int64, {3})});
   std::mt19937 random(22);
-  const LeafHandle handle = find_leaf(spec, DType::fp32, supported_isas().back());
-  LeafRun run(*handle.leaf, DType::fp32, pack_params(spec, 0.125f, {{"cap", 3}}, tensors), rows_of(2, 2, 75, 1));
+  const LeafHandle handle = find_leaf(spec, supported_isas().back());
+  LeafRun run(*handle.leaf, {supported_isas().back(), DType::fp32}, pack_params(spec, 0.125f, {{"cap", 3}}, tensors),
+              rows_of(2, 2, 75, 1));
   run.tile(
       {.num_kv = 75, .boundary = true},
       [&](const Cell& c, double raw) -> std::optional<double> {
@@ -84,11 +85,11 @@ TEST(OwnVariant, InitGivesEachRequestItsOwnState) {
               "shift : 0); }\n};\n",
           .tensors = {{.name = "shifts"}}}};
   const std::vector<float> shifts = {1.f, -2.f};
-  const LeafHandle handle = find_leaf(spec, DType::fp32, supported_isas().back());
+  const LeafHandle handle = find_leaf(spec, supported_isas().back());
   auto rows = rows_of(2, 2, 64, 0);
   const auto second = rows_of(2, 2, 64, 1);
   rows.insert(rows.end(), second.begin(), second.end());
-  LeafRun run(*handle.leaf, DType::fp32,
+  LeafRun run(*handle.leaf, {supported_isas().back(), DType::fp32},
               pack_params(spec, 1.f, {}, {{"shifts", TensorView(shifts.data(), DType::fp32, {2})}}), rows);
   std::mt19937 random(23);
   run.tile(
@@ -105,8 +106,8 @@ TEST(OwnVariant, WithoutSoftmaxAndWithoutTransformTheScoreIsTheProbability) {
                                        .use_softmax = false}};
   std::mt19937 random(24);
   for (const Target& target : targets()) {
-    const LeafHandle handle = find_leaf(spec, target.compute, target.isa);
-    LeafRun run(*handle.leaf, target.compute, pack_params(spec, 0.5f, {}, {}), rows_of(3, 3, 64));
+    const LeafHandle handle = find_leaf(spec, target.isa);
+    LeafRun run(*handle.leaf, target, pack_params(spec, 0.5f, {}, {}), rows_of(3, 3, 64));
     run.tile(
         {.num_kv = 64}, [](const Cell&, double raw) { return raw * 0.5; }, random);
     run.tile(
@@ -118,8 +119,8 @@ TEST(OwnVariant, ASecondLookUpComesFromMemory) {
   const AttentionSpec spec{
       .variant = {.name = "Twice",
                   .text = "struct Twice { real logits_transform(P, Score, real s) { return s + s; } };"}};
-  const LeafHandle first = find_leaf(spec, DType::fp32, Isa::plain);
-  const LeafHandle second = find_leaf(spec, DType::fp32, Isa::plain);
+  const LeafHandle first = find_leaf(spec, Isa::plain);
+  const LeafHandle second = find_leaf(spec, Isa::plain);
   EXPECT_EQ(first.leaf, second.leaf);
   EXPECT_EQ(second.origin, "memory");
 }
@@ -128,7 +129,7 @@ std::string compile_error(const std::string& text, bool use_softmax = true) {
   const AttentionSpec spec{.variant = {.name = "Wrong", .text = text, .use_softmax = use_softmax}};
   validate(spec);
   try {
-    find_leaf(spec, DType::fp32, Isa::plain);
+    find_leaf(spec, Isa::plain);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::compile_failed);
     return e.what();

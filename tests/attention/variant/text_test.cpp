@@ -9,6 +9,8 @@
 namespace weft {
 namespace {
 
+constexpr Isa kIsas[] = {Isa::plain, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
+
 Variant own() {
   return {.name = "Own",
           .text =
@@ -19,8 +21,8 @@ Variant own() {
 
 TEST(LeafText, IsTheSameForTheSameSpecAndNothingButTheLeafChangesIt) {
   const AttentionSpec spec{.variant = own()};
-  const std::string text = leaf_text(spec, DType::fp32, Isa::avx2);
-  EXPECT_EQ(text, leaf_text(spec, DType::fp32, Isa::avx2));
+  const std::string text = leaf_text(spec, Isa::avx2);
+  EXPECT_EQ(text, leaf_text(spec, Isa::avx2));
   AttentionSpec other = spec;
   other.head_dim_qk = 128;
   other.q_dtype = DType::bf16;
@@ -28,17 +30,16 @@ TEST(LeafText, IsTheSameForTheSameSpecAndNothingButTheLeafChangesIt) {
   other.layout = Layout::hnd;
   other.mask = Mask::causal;
   other.sliding_window = true;
-  EXPECT_EQ(text, leaf_text(other, DType::fp32, Isa::avx2));
-  EXPECT_NE(text, leaf_text(spec, DType::bf16, Isa::avx2));
+  EXPECT_EQ(text, leaf_text(other, Isa::avx2));
   other.mask = Mask::custom;
-  EXPECT_NE(text, leaf_text(other, DType::fp32, Isa::avx2));
+  EXPECT_NE(text, leaf_text(other, Isa::avx2));
   other = spec;
   other.variant.tensors[0].rank = 3;
-  EXPECT_NE(text, leaf_text(other, DType::fp32, Isa::avx2));
+  EXPECT_NE(text, leaf_text(other, Isa::avx2));
 }
 
 TEST(LeafText, HoldsTheVariantVerbatimAndIncludesNothing) {
-  const std::string text = leaf_text({.mask = Mask::custom_packed, .variant = own()}, DType::fp32, Isa::avx512);
+  const std::string text = leaf_text({.mask = Mask::custom_packed, .variant = own()}, Isa::avx512);
   EXPECT_NE(text.find("#line 1 \"variant Own\"\n" + own().text), std::string::npos);
   EXPECT_NE(text.find(variants::custom_mask_packed().text), std::string::npos);
   EXPECT_EQ(text.find("#include"), std::string::npos);
@@ -46,54 +47,52 @@ TEST(LeafText, HoldsTheVariantVerbatimAndIncludesNothing) {
 }
 
 TEST(LeafText, AMaskAsVariantIsTheLeafOfASpecThatNamesIt) {
-  EXPECT_EQ(leaf_text({.variant = variants::custom_mask()}, DType::fp32, Isa::avx2),
-            leaf_text({.mask = Mask::custom}, DType::fp32, Isa::avx2));
-  EXPECT_EQ(leaf_text({.variant = variants::causal()}, DType::fp32, Isa::avx2), leaf_text({}, DType::fp32, Isa::avx2));
+  EXPECT_EQ(leaf_text({.variant = variants::custom_mask()}, Isa::avx2), leaf_text({.mask = Mask::custom}, Isa::avx2));
+  EXPECT_EQ(leaf_text({.variant = variants::causal()}, Isa::avx2), leaf_text({}, Isa::avx2));
 }
 
-TEST(LeafText, CompilesForEveryInstructionSetAndComputeType) {
-  for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::avx512_bf16})
-    for (const DType compute : {DType::fp32, DType::bf16}) {
-      if (compute == DType::bf16 && isa != Isa::avx512_bf16) continue;
-      const auto module = jit::build({.name = "leaf Own",
-                                      .text = leaf_text({.mask = Mask::custom_packed, .variant = own()}, compute, isa),
-                                      .isa = isa,
-                                      .flags = leaf_flags()});
-      const auto* leaf = static_cast<const abi::Leaf*>(module->symbol("weft_leaf"));
-      ASSERT_NE(leaf, nullptr);
-      EXPECT_EQ(leaf->version, abi::kLeafVersion);
-      EXPECT_EQ(leaf->has_predicate, 1);
-      EXPECT_EQ(leaf->key, nullptr);
-      EXPECT_NE(leaf->query, nullptr);
-    }
+TEST(LeafText, CompilesForEveryInstructionSet) {
+  for (const Isa isa : kIsas) {
+    const auto module = jit::build({.name = "leaf Own",
+                                    .text = leaf_text({.mask = Mask::custom_packed, .variant = own()}, isa),
+                                    .isa = isa,
+                                    .flags = leaf_flags()});
+    const auto* leaf = static_cast<const abi::Leaf*>(module->symbol("weft_leaf"));
+    ASSERT_NE(leaf, nullptr);
+    EXPECT_EQ(leaf->version, abi::kLeafVersion);
+    EXPECT_EQ(leaf->has_predicate, 1);
+    EXPECT_EQ(leaf->key, nullptr);
+    EXPECT_NE(leaf->query, nullptr);
+  }
 }
 
 TEST(BuiltInLeaves, CoverEveryVariantAndMaskOnEveryInstructionSetWithoutACompiler) {
   int found = 0;
-  for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::avx512_bf16})
-    for (const DType compute : {DType::fp32, DType::bf16}) {
-      if (compute == DType::bf16 && isa != Isa::avx512_bf16) continue;
-      for (const auto& make : {variants::plain, variants::logits_soft_cap, variants::alibi, variants::sigmoid})
-        for (const Mask mask : {Mask::none, Mask::causal, Mask::custom, Mask::custom_packed}) {
-          AttentionSpec spec{.mask = mask, .sliding_window = true, .variant = make()};
-          spec.variant.intervals = {{.upper = {{.kv_len = true, .constant = -1}}}};
-          const LeafHandle handle = find_leaf(spec, compute, isa);
-          EXPECT_EQ(handle.origin, "built-in");
-          EXPECT_EQ(handle.leaf->version, abi::kLeafVersion);
-          EXPECT_EQ(handle.leaf->use_softmax, spec.variant.use_softmax);
-          EXPECT_EQ(handle.leaf->has_predicate, mask == Mask::custom || mask == Mask::custom_packed);
-          ++found;
-        }
-    }
-  EXPECT_EQ(found, 5 * 16);
+  for (const Isa isa : kIsas)
+    for (const auto& make : {variants::plain, variants::logits_soft_cap, variants::alibi, variants::sigmoid})
+      for (const Mask mask : {Mask::none, Mask::causal, Mask::custom, Mask::custom_packed}) {
+        AttentionSpec spec{.mask = mask, .sliding_window = true, .variant = make()};
+        spec.variant.intervals = {{.upper = {{.kv_len = true, .constant = -1}}}};
+        const LeafHandle handle = find_leaf(spec, isa);
+        EXPECT_EQ(handle.origin, "built-in");
+        EXPECT_EQ(handle.leaf->version, abi::kLeafVersion);
+        EXPECT_EQ(handle.leaf->use_softmax, spec.variant.use_softmax);
+        EXPECT_EQ(handle.leaf->has_predicate, mask == Mask::custom || mask == Mask::custom_packed);
+        ++found;
+      }
+  EXPECT_EQ(found, 4 * 16);
 }
 
 TEST(BuiltInLeaves, OfEachInstructionSetAreTheirOwnCode) {
   std::set<abi::ScoreFn> functions;
-  for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::avx512_bf16})
+  for (const Isa isa : kIsas)
     for (const Mask mask : {Mask::none, Mask::custom, Mask::custom_packed})
-      functions.insert(find_leaf({.mask = mask}, DType::fp32, isa).leaf->score);
+      functions.insert(find_leaf({.mask = mask, .variant = variants::alibi()}, isa).leaf->score);
   EXPECT_EQ(functions.size(), 12u);
+}
+
+TEST(BuiltInLeaves, OfPlainAttentionLeaveScoresToTheCore) {
+  for (const Isa isa : kIsas) EXPECT_EQ(find_leaf({.mask = Mask::causal}, isa).leaf->score, nullptr);
 }
 
 TEST(Words, AreFoundOutsideCommentsAndStrings) {

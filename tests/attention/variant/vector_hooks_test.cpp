@@ -80,7 +80,7 @@ TEST(VectorHooks, NormsRotationsSumsAndProjectionsAgreeWithTheirFormulas) {
   const AttentionSpec spec{.variant = everything()};
   validate(spec);
   for (const Isa isa : supported_isas()) {
-    const LeafHandle handle = find_leaf(spec, DType::fp32, isa);
+    const LeafHandle handle = find_leaf(spec, isa);
     for (const int dim : {8, 24, 64, 128, 576}) {
       const Inputs in(dim);
       const auto slots = pack_params(spec, 1.f, {}, in.args());
@@ -113,7 +113,7 @@ TEST(VectorHooks, NormsRotationsSumsAndProjectionsAgreeWithTheirFormulas) {
 }
 
 TEST(VectorHooks, BuiltInLeavesHaveNone) {
-  const LeafHandle handle = find_leaf({}, DType::fp32, Isa::plain);
+  const LeafHandle handle = find_leaf({}, Isa::plain);
   EXPECT_EQ(handle.leaf->query, nullptr);
   EXPECT_EQ(handle.leaf->key, nullptr);
   EXPECT_EQ(handle.leaf->value, nullptr);

@@ -28,7 +28,8 @@ struct Buffers {
   float* query;                   // [fused rows of one head][head_dim_qk], rounded in place when computing in bf16
   float* direct_query;            // of every head, as Loader::dot wants it
   float* scores;                  // [states][ld_scores]
-  unsigned short* probs;          // the same, bf16 compute only
+  unsigned short* probs;          // the same, for products in bf16
+  int* positions;                 // [tokens] of a tile's columns
   float *keys, *values;           // packed
   const char** key_rows[2];       // this tile's and the next one's, of the unit's first head
   const char** value_rows[2];
@@ -72,7 +73,8 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.query = carver.take<float>(static_cast<long long>(b.group_rows) * dqk);
   b.direct_query = carver.take<float>(b.direct ? states * direct_query_size(dqk) : 0);
   b.scores = carver.take<float>(states * b.ld_scores);
-  b.probs = carver.take<unsigned short>(args.compute_bf16 ? states * b.ld_scores : 0);
+  if (args.compute_bf16 && !b.direct) b.probs = carver.take<unsigned short>(states * b.ld_scores);
+  b.positions = carver.take<int>(tokens);
   b.keys = carver.take<float>(packed / kPanel * panel_stride(dqk));
   b.values = carver.take<float>(b.ld_o / kPanel * panel_stride(b.direct ? 0 : b.tokens));
   for (int i = 0; i < 2; ++i) {
@@ -228,12 +230,34 @@ Item::Side Item::side(const KvTile& tile, const char* const* rows, long long off
 
 // Scores become probabilities; m, l and alpha move on.
 void Item::score(const KvTile& tile) {
-  const int begin = list_.first_pos + tile.begin;
-  const abi::ScoreTile x = {args_.params, b_.rows,  b_.states,    tile.n,        round_up(tile.n, kColumnStep),
-                            begin,        begin,    nullptr,      tile.boundary, b_.scores,
-                            b_.ld_scores, b_.probs, b_.ld_scores, b_.m,          b_.l,
-                            b_.alpha};
-  args_.leaf->score(&x);
+  const abi::Leaf& leaf = *args_.leaf;
+  const int padded = round_up(tile.n, kColumnStep), begin = list_.first_pos + tile.begin;
+  if (leaf.score || tile.boundary)
+    for (int j = 0; j < padded; ++j) b_.positions[j] = j < tile.n ? begin + j : -1;
+  if (leaf.score) {
+    const abi::ScoreTile scores = {.params = args_.params,
+                                   .rows = b_.rows,
+                                   .kv_positions = b_.positions,
+                                   .num_rows = b_.states,
+                                   .num_kv = tile.n,
+                                   .kv_begin = begin,
+                                   .scores = b_.scores,
+                                   .ld = b_.ld_scores};
+    leaf.score(&scores);
+  }
+  softmax({.rows = b_.rows,
+           .kv_positions = b_.positions,
+           .num_rows = b_.states,
+           .num_kv_padded = padded,
+           .use_softmax = leaf.use_softmax,
+           .boundary = tile.boundary,
+           .scale = leaf.score ? 1.f : static_cast<float>(args_.params[0].real),
+           .scores = b_.scores,
+           .ld = b_.ld_scores,
+           .probs_bf16 = b_.probs,
+           .m = b_.m,
+           .l = b_.l,
+           .alpha = b_.alpha});
 }
 
 // Few rows: every KV head of a tile before the next tile, so that a token's heads, which lie side by side in NHD, are
@@ -275,10 +299,6 @@ void Item::attend_direct() {
                        b_.scores + static_cast<long long>(h) * rows * b_.ld_scores);
     }
     score(tile);
-    if (args_.compute_bf16)
-      for (int s = 0; s < b_.states; ++s)
-        convert_to_f32(reinterpret_cast<const char*>(b_.probs + s * b_.ld_scores), Element::bf16, padded,
-                       b_.scores + s * b_.ld_scores);
     for (int h = 0; h < heads; ++h) {
       const Side values = side(tile, b_.value_rows[which], h * args_.v.head_stride, first + h, dvo, args_.leaf->value);
       values.loader->accumulate(values.rows, next_values, values.offset, h * args_.v.head_stride, tile.n,
@@ -376,6 +396,6 @@ void attend(const AttendArgs& args, const WorkItem& item, char* scratch) { Item(
 }  // namespace
 
 extern const CoreTable kCore;
-const CoreTable kCore = {attend_scratch, merge_scratch, attend, merge, merge_states};
+const CoreTable kCore = {attend_scratch, merge_scratch, attend, merge, softmax, merge_states};
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

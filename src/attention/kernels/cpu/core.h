@@ -60,12 +60,29 @@ struct MergeStatesArgs {
   int num_heads, dim;
 };
 
+// A tile of scores, as the leaf leaves them where the variant has one.
+struct SoftmaxTile {
+  const abi::ScoreRow* rows;
+  const int* kv_positions;      // [num_kv_padded]; -1 where there is no key, which makes it a boundary tile
+  int num_rows, num_kv_padded;  // a multiple of kColumnStep
+  int use_softmax;
+  int boundary;   // 0: every row sees every column
+  float scale;    // of the scores; 1 where the leaf has scaled them
+  float* scores;  // out: probabilities, relative to the row's m; without softmax the scaled scores; 0 where hidden
+  long long ld;   // row stride, in elements
+  unsigned short* probs_bf16;  // out, in place of scores: the same, rounded. Null: not wanted
+  float* m;                    // [num_rows] running maximum of the logits, natural; -inf before the first tile
+  float* l;                    // [num_rows] running sum of exp(logit - m)
+  float* alpha;                // [num_rows] out: factor for what was accumulated before; 1 without softmax
+};
+
 struct CoreTable {
   // Bytes of scratch, 64-byte aligned, that the items of a unit need, and the merge groups of `kv_heads` heads.
   long long (*attend_scratch)(const AttendArgs& args, const Unit& unit);
   long long (*merge_scratch)(const AttendArgs& args, int kv_heads);
   void (*attend)(const AttendArgs& args, const WorkItem& item, char* scratch);
   void (*merge)(const AttendArgs& args, const MergeGroup& group, char* scratch);
+  void (*softmax)(const SoftmaxTile& tile);
   // Rows [begin, end).
   void (*merge_states)(const MergeStatesArgs& args, long long begin, long long end);
 };

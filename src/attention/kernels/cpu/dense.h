@@ -65,6 +65,8 @@ struct Product {
 };
 void multiply(const Product& product, bool bf16);
 
+void softmax(const SoftmaxTile& tile);
+
 // Query rows for `dot`: blocks of rows as direct_rows cuts them, each [dim / kLanes][rows][kLanes] in fp32, or in
 // pairs of bf16 [dim / 2 / kLanes][rows][kLanes]. Lanes past dim are zero.
 void pack_direct_query(const float* q, long long ld, int num_rows, int dim, bool bf16, float* out);

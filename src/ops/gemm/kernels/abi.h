@@ -19,13 +19,12 @@ inline constexpr int kNumPrecisions = 3;
 //   fp32      weights expanded to fp32, fused multiply-add over k in order
 //   bf16_dot  pairs of bf16 with the machine's dot product
 //   pair16    int16 activations, one scale a row; int32 sums over a block of 32
-//   quad8x2   the same int16 values as high and low int8 planes: the same sums through int8 dot products
 //   quad8     int8 activations, one scale a block of 32
-enum class Scheme : int { fp32, bf16_dot, pair16, quad8x2, quad8 };
-inline constexpr int kNumSchemes = 5;
+enum class Scheme : int { fp32, bf16_dot, pair16, quad8 };
+inline constexpr int kNumSchemes = 4;
 
 inline constexpr int kBlock = 32;             // inputs that share a scale
-inline constexpr int kActivationMax = 32512;  // of int16 activations: 127 * 256, so that both int8 planes fit
+inline constexpr int kActivationMax = 32512;  // of int16 activations
 inline constexpr int kFusedRows = 7;          // up to here weights are unpacked in registers, once
 inline constexpr int kRowBlock = 192;         // rows of x that pass over one unpacked panel, at most
 
@@ -37,17 +36,19 @@ struct Panels {
   Scheme scheme;
 };
 
-// Activations as prepare() wrote them; for Scheme::fp32 the caller's own floats.
+// Activations. Floats: row r at data + r * row_bytes, the caller's own for Scheme::fp32. Integers: [group][block][row of
+// the group], a group being KernelTable::tile_rows rows, the last one perhaps with rows that nobody wrote.
 struct Rows {
   char* data;
   long long row_bytes;
-  float* scales;     // [rows][scale_stride]: element 0, or one a block for quad8
-  int* sums;         // [rows][sum_stride]: sum of a block's integers
+  long long blocks;  // of a row
+  float* scales;     // pair16: [rows]; quad8: [group][block][row of the group]
+  int* sums;         // [group][block][row of the group]: the sum of a block's integers
   float* real_sums;  // the same, times the block's scale for quad8
-  long long scale_stride, sum_stride;
 };
 
-// y[row_begin..row_end) x columns of panels [panel_begin, panel_end). Row r of x and y counts from 0.
+// y[row_begin..row_end) x columns of panels [panel_begin, panel_end). Row r of x and y counts from 0; row_begin is a
+// multiple of tile_rows.
 struct Job {
   Panels w;
   Rows x;
@@ -58,10 +59,10 @@ struct Job {
 };
 
 struct KernelTable {
-  int panel;
+  int panel, tile_rows;
   long long scratch_bytes;
   Scheme schemes[kNumFormats][kNumPrecisions];
-  // Writes row `row` of x from floats. Bytes of a row: activation_bytes(scheme, cols).
+  // Writes row `row` of x from floats. Bytes a row: activation_bytes(scheme, cols).
   void (*prepare)(Scheme scheme, const float* from, long long cols, const Rows& x, long long row);
   void (*multiply)(const Job& job);
 };
@@ -70,8 +71,7 @@ constexpr long long activation_bytes(Scheme scheme, long long cols) {
   switch (scheme) {
     case Scheme::fp32: return 0;
     case Scheme::bf16_dot: return (cols + 1) / 2 * 4;
-    case Scheme::pair16:
-    case Scheme::quad8x2: return cols * 2;
+    case Scheme::pair16: return cols * 2;
     case Scheme::quad8: return cols;
   }
   return 0;

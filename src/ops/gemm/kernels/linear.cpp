@@ -7,26 +7,22 @@
 namespace weft::gemm::WEFT_ISA_NAME {
 namespace {
 
-// 6 x 2 vectors of sums, 2 of weights, an activation and a product: all 16 registers of AVX2.
-constexpr int kTileRows = 6;
 constexpr int kPackedTileRows = 4;
 // Chunks of k: an unpacked chunk of a panel and a tile's activations fit the first-level cache.
-constexpr long long kChunkBlocks = 16;
-constexpr long long kFloatChunk = 256;
+constexpr long long kChunkBlocks = 256 / kPanel;
+constexpr long long kFloatChunk = 4096 / kPanel;
 
 constexpr long long kAccBytes = static_cast<long long>(kRowBlock) * kPanel * 4;
-constexpr long long kChunkBytes = kChunkBlocks * (kPanel * 64 + kPanel * 8);
-static_assert(kFloatChunk * kPanel * 4 <= kChunkBytes);
+constexpr long long kChunkBytes = kChunkBlocks * kUnpackedBytes<Pair16>;
+static_assert(kFloatChunk * kPanel * 4 <= kChunkBytes && kRowBlock % kTileRows == 0);
 
 // Rows [row_begin, row_end) in tiles of kMost, then of 4, 2 and 1: tile(Index<rows>, first row).
 template <int kMost, class Tile>
 inline void for_tiles(long long row_begin, long long row_end, const Tile& tile) {
   long long row = row_begin;
   for (; row + kMost <= row_end; row += kMost) tile(Index<kMost>{}, row);
-  if (kMost > 4 && row + 4 <= row_end) {
-    tile(Index<4>{}, row);
-    row += 4;
-  }
+  if constexpr (kMost > 4)
+    for (; row + 4 <= row_end; row += 4) tile(Index<4>{}, row);
   if (row + 2 <= row_end) {
     tile(Index<2>{}, row);
     row += 2;
@@ -40,7 +36,7 @@ inline void write_rows(const Job& job, long long panel, long long row_begin, lon
   const long long left = job.w.rows - panel * kPanel;
   for (long long row = row_begin; row < row_end; ++row, acc += kPanel) {
     float* y = job.y + row * job.ldy + panel * kPanel;
-    const float scale = row_scale ? job.x.scales[row * job.x.scale_stride] : 1.f;
+    const float scale = row_scale ? job.x.scales[row] : 1.f;
     if (left >= kPanel) {
       unroll<kVecs>([&](auto v) { store(y + v.value * kLanes, mul(load(acc + v.value * kLanes), set(scale))); });
     } else {
@@ -52,18 +48,18 @@ inline void write_rows(const Job& job, long long panel, long long row_begin, lon
 // One panel times a block of rows, whose sums start at zero in acc.
 template <class S, Format format>
 void integer_panel(const Job& job, const char* w, long long row_begin, long long row_end, float* acc, char* chunk) {
-  const long long blocks = job.w.cols / kBlock;
   if (row_end - row_begin <= kFusedRows) {
     for_tiles<kPackedTileRows>(row_begin, row_end, [&](auto rows, long long row) {
-      integer_tile<S, format, rows.value, true>(w, 0, blocks, job.x, row, acc + (row - row_begin) * kPanel);
+      packed_tile<S, format, rows.value>(w, job.x, row, acc + (row - row_begin) * kPanel);
     });
     return;
   }
-  for (long long first = 0; first < blocks; first += kChunkBlocks) {
-    const long long count = blocks - first < kChunkBlocks ? blocks - first : kChunkBlocks;
+  for (long long first = 0; first < job.x.blocks; first += kChunkBlocks) {
+    const long long count = job.x.blocks - first < kChunkBlocks ? job.x.blocks - first : kChunkBlocks;
     unpack_blocks<S, format>(w + first * kBlockBytesOf<format>, count, chunk);
     for_tiles<kTileRows>(row_begin, row_end, [&](auto rows, long long row) {
-      integer_tile<S, format, rows.value, false>(chunk, first, count, job.x, row, acc + (row - row_begin) * kPanel);
+      unpacked_tile<S, kHasMin<format>, rows.value>(chunk, first, count, S::template kOffset<format>, job.x, row,
+                                                    acc + (row - row_begin) * kPanel);
     });
   }
 }
@@ -127,17 +123,10 @@ void multiply(const Job& job) {
       bool row_scale = false;
       switch (job.w.scheme) {
         case Scheme::fp32: fp32_panel(job, w, row, end, acc, chunk); break;
-#if defined(WEFT_ISA_plain) || defined(WEFT_ISA_avx2)
         case Scheme::pair16:
           quantised_panel<Pair16>(job, w, row, end, acc, chunk);
           row_scale = true;
           break;
-#else
-        case Scheme::quad8x2:
-          quantised_panel<Quad8x2>(job, w, row, end, acc, chunk);
-          row_scale = true;
-          break;
-#endif
 #if !defined(WEFT_ISA_plain)
         case Scheme::quad8: quantised_panel<Quad8>(job, w, row, end, acc, chunk); break;
 #endif
@@ -154,15 +143,12 @@ void multiply(const Job& job) {
 }  // namespace
 
 #if defined(WEFT_ISA_plain)
-#define WEFT_INT16 Scheme::pair16
 #define WEFT_INT8 Scheme::pair16
 #define WEFT_INT4 Scheme::pair16
 #elif defined(WEFT_ISA_avx2)
-#define WEFT_INT16 Scheme::pair16
 #define WEFT_INT8 Scheme::pair16  // signed bytes overflow the int16 sums of vpmaddubsw; pair16 costs no more
 #define WEFT_INT4 Scheme::quad8
 #else
-#define WEFT_INT16 Scheme::quad8x2
 #define WEFT_INT8 Scheme::quad8
 #define WEFT_INT4 Scheme::quad8
 #endif
@@ -175,17 +161,17 @@ void multiply(const Job& job) {
 // Rows: f32, bf16, q8_0, q4_0, q4_1; columns: exact, standard, fast.
 extern const KernelTable kernels = {
     .panel = kPanel,
+    .tile_rows = kTileRows,
     .scratch_bytes = kAccBytes + kChunkBytes,
     .schemes = {{Scheme::fp32, Scheme::fp32, Scheme::fp32},
                 {Scheme::fp32, WEFT_BF16, WEFT_BF16},
-                {Scheme::fp32, WEFT_INT16, WEFT_INT8},
-                {Scheme::fp32, WEFT_INT16, WEFT_INT4},
-                {Scheme::fp32, WEFT_INT16, WEFT_INT4}},
+                {Scheme::fp32, Scheme::pair16, WEFT_INT8},
+                {Scheme::fp32, Scheme::pair16, WEFT_INT4},
+                {Scheme::fp32, Scheme::pair16, WEFT_INT4}},
     .prepare = prepare,
     .multiply = multiply,
 };
 
-#undef WEFT_INT16
 #undef WEFT_INT8
 #undef WEFT_INT4
 #undef WEFT_BF16

@@ -2,8 +2,7 @@
 // the integers are the same on every instruction set.
 #pragma once
 
-#include "ops/gemm/kernels/abi.h"
-#include "ops/gemm/kernels/simd.h"
+#include "ops/gemm/kernels/integer.h"
 
 namespace weft::gemm::WEFT_ISA_NAME {
 namespace {
@@ -41,52 +40,44 @@ inline int quantise_block(const float* x, float inverse, int* q) {
   return sum;
 }
 
-// pair16 and quad8x2: one scale a row. A row that is not finite gets the scale NaN.
-inline void prepare_int16(Scheme scheme, const float* from, long long cols, const Rows& x, long long row) {
-  const float most = largest(from, cols);
+// pair16: one scale a row. A row that is not finite gets the scale NaN.
+inline void prepare_int16(const float* from, const Rows& x, long long row) {
+  const float most = largest(from, x.blocks * kBlock);
   const bool usable = is_finite(most) && most >= kSmallest;
   const float inverse = usable ? static_cast<float>(kActivationMax) / most : 0.f;
-  x.scales[row * x.scale_stride] = usable            ? most / static_cast<float>(kActivationMax)
-                                   : is_finite(most) ? 0.f
-                                                     : __builtin_nanf("");
-  for (long long b = 0; b < cols / kBlock; ++b) {
-    char* to = x.data + row * x.row_bytes + b * kBlock * 2;
+  x.scales[row] = usable ? most / static_cast<float>(kActivationMax) : is_finite(most) ? 0.f : __builtin_nanf("");
+  for (long long b = 0; b < x.blocks; ++b) {
+    const long long place = place_of(x, row, b);
     int q[kBlock] = {};
     const int sum = usable ? quantise_block(from + b * kBlock, inverse, q) : 0;
-    x.sums[row * x.sum_stride + b] = sum;
-    x.real_sums[row * x.sum_stride + b] = static_cast<float>(sum);
-    if (scheme == Scheme::pair16) {
-      short narrow[kBlock];
-      for (int i = 0; i < kBlock; ++i) narrow[i] = static_cast<short>(q[i]);
-      for (int i = 0; i < kBlock; i += 8) {
-        Shorts8 eight;
-        __builtin_memcpy(&eight, narrow + i, sizeof eight);
-        eight = __builtin_shuffle(eight, Shorts8{0, 2, 1, 3, 4, 6, 5, 7});
-        __builtin_memcpy(to + i * 2, &eight, sizeof eight);
-      }
-    } else {
-      for (int i = 0; i < kBlock; ++i) {
-        const int low = static_cast<signed char>(q[i]);
-        to[i] = static_cast<char>((q[i] - low) >> 8);
-        to[kBlock + i] = static_cast<char>(low);
-      }
+    x.sums[place] = sum;
+    x.real_sums[place] = static_cast<float>(sum);
+    short narrow[kBlock];
+    for (int i = 0; i < kBlock; ++i) narrow[i] = static_cast<short>(q[i]);
+    char* to = x.data + place * kBlock * 2;
+    for (int i = 0; i < kBlock; i += 8) {
+      Shorts8 eight;
+      __builtin_memcpy(&eight, narrow + i, sizeof eight);
+      eight = __builtin_shuffle(eight, Shorts8{0, 2, 1, 3, 4, 6, 5, 7});
+      __builtin_memcpy(to + i * 2, &eight, sizeof eight);
     }
   }
 }
 
 // quad8: one scale a block. A block that is not finite gets the scale NaN.
-inline void prepare_int8(const float* from, long long cols, const Rows& x, long long row) {
-  for (long long b = 0; b < cols / kBlock; ++b) {
+inline void prepare_int8(const float* from, const Rows& x, long long row) {
+  for (long long b = 0; b < x.blocks; ++b) {
     const float most = largest(from + b * kBlock, kBlock);
     const bool usable = is_finite(most) && most >= kSmallest;
     const float scale = usable ? most / 127.f : is_finite(most) ? 0.f : __builtin_nanf("");
     int q[kBlock] = {};
     const int sum = usable ? quantise_block(from + b * kBlock, 127.f / most, q) : 0;
-    char* to = x.data + row * x.row_bytes + b * kBlock;
+    const long long place = place_of(x, row, b);
+    char* to = x.data + place * kBlock;
     for (int i = 0; i < kBlock; ++i) to[i] = static_cast<char>(q[i]);
-    x.scales[row * x.scale_stride + b] = scale;
-    x.sums[row * x.sum_stride + b] = sum;
-    x.real_sums[row * x.sum_stride + b] = scale * static_cast<float>(sum);
+    x.scales[place] = scale;
+    x.sums[place] = sum;
+    x.real_sums[place] = scale * static_cast<float>(sum);
   }
 }
 
@@ -107,9 +98,8 @@ inline void prepare(Scheme scheme, const float* from, long long cols, const Rows
   switch (scheme) {
     case Scheme::fp32: break;  // read where they lie
     case Scheme::bf16_dot: prepare_bf16(from, cols, x, row); break;
-    case Scheme::pair16:
-    case Scheme::quad8x2: prepare_int16(scheme, from, cols, x, row); break;
-    case Scheme::quad8: prepare_int8(from, cols, x, row); break;
+    case Scheme::pair16: prepare_int16(from, x, row); break;
+    case Scheme::quad8: prepare_int8(from, x, row); break;
   }
 }
 

@@ -136,6 +136,8 @@ typedef __m512i Ints;
 // Shifts and conversions are written as vector expressions: gcc 12 warns of the intrinsics' undefined operand.
 typedef int IntLanes __attribute__((vector_size(64)));
 typedef unsigned WordLanes __attribute__((vector_size(64)));
+typedef short ShortLanes __attribute__((vector_size(64)));
+typedef unsigned short UShortLanes __attribute__((vector_size(64)));
 
 inline Floats set(float x) { return _mm512_set1_ps(x); }
 inline Ints set(int x) { return _mm512_set1_epi32(x); }
@@ -150,7 +152,6 @@ inline Floats as_floats(Ints v) { return _mm512_castsi512_ps(v); }
 inline Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
 inline Ints sub(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
 inline Ints bit_and(Ints a, Ints b) { return _mm512_and_si512(a, b); }
-inline Ints bit_xor(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
 template <int n>
 Ints shift_left(Ints v) {
   return (Ints)((WordLanes)v << n);
@@ -163,9 +164,23 @@ template <int n>
 Ints shift_right_zero(Ints v) {
   return (Ints)((WordLanes)v >> n);
 }
+template <int n>
+Ints shift_left16(Ints v) {
+  return (Ints)((UShortLanes)v << n);
+}
+template <int n>
+Ints shift_right16(Ints v) {
+  return (Ints)((ShortLanes)v >> n);
+}
+template <int n>
+Ints shift_right_zero16(Ints v) {
+  return (Ints)((UShortLanes)v >> n);
+}
 inline Floats load_halves(const void* p) {
   return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(static_cast<const __m256i*>(p)));
 }
+// Two int16 products a lane.
+inline Ints pair_dot(Ints acc, Ints w, Ints x) { return _mm512_dpwssd_epi32(acc, w, x); }
 // Four unsigned times signed bytes a lane.
 inline Ints quad_dot(Ints acc, Ints w, Ints x) { return _mm512_dpbusd_epi32(acc, w, x); }
 #if defined(WEFT_ISA_avx512_bf16)
@@ -175,6 +190,12 @@ inline Floats bf16_dot(Floats acc, Ints w, Ints x) { return _mm512_dpbf16_ps(acc
 #endif
 
 inline constexpr int kPanel = kLanes * kVecs;
+// Rows of a tile: its sums, the weights of a step and an activation fill the registers.
+#if defined(WEFT_ISA_plain) || defined(WEFT_ISA_avx2)
+inline constexpr int kTileRows = 6;
+#else
+inline constexpr int kTileRows = 12;
+#endif
 inline constexpr int kVecBytes = kLanes * 4;
 
 // A value that the compiler must have here: without it gcc gathers a chain of sums at its end and spills the products.
