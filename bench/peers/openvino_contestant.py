@@ -12,8 +12,6 @@ import openvino_genai as genai
 
 from protocol import Refused, serve
 
-VOCABULARY = 49152  # ids of prompts lie below it; every model of these rows has as many
-
 
 def pipeline(model, threads, prefix_caching):
     scheduler = genai.SchedulerConfig()
@@ -21,11 +19,6 @@ def pipeline(model, threads, prefix_caching):
     scheduler.max_num_batched_tokens = 1 << 20  # a prompt is one step, as its pipeline for single requests has it
     scheduler.enable_prefix_caching = prefix_caching
     return genai.ContinuousBatchingPipeline(model, scheduler, "CPU", {"INFERENCE_NUM_THREADS": threads})
-
-
-def prompt_of(length, sequence):
-    ids = [(i * 7919 + sequence * 101 + 13) % VOCABULARY for i in range(length)]
-    return openvino.Tensor(numpy.array([ids], dtype=numpy.int64))
 
 
 def greedy(tokens):
@@ -38,7 +31,12 @@ def greedy(tokens):
 class Session:
     def __init__(self, row, prefix_caching):
         self.pipe = pipeline(row["model"], row["threads"], prefix_caching)
+        self.vocabulary = len(self.pipe.get_tokenizer().get_vocab())
         self.requests = 0
+
+    def prompt(self, length, sequence):
+        ids = [(i * 7919 + sequence * 101 + 13) % self.vocabulary for i in range(length)]
+        return openvino.Tensor(numpy.array([ids], dtype=numpy.int64))
 
     def add(self, prompt, tokens):
         self.requests += 1
@@ -52,7 +50,7 @@ class Session:
 def prepare(row):
     if row["kind"] == "prefill":
         session = Session(row, prefix_caching=False)
-        prompt = prompt_of(row["prompt"], 0)
+        prompt = session.prompt(row["prompt"], 0)
 
         def read_prefill():
             start = time.perf_counter()
@@ -71,9 +69,9 @@ def prepare(row):
 
     def prompts():
         if not row["shared"]:
-            return [prompt_of(row["prompt"], s) for s in range(sequences)]
+            return [session.prompt(row["prompt"], s) for s in range(sequences)]
         # The last token differs: what stands before it is found in the cache of prefixes.
-        shared = prompt_of(row["prompt"], 0).data
+        shared = session.prompt(row["prompt"], 0).data
         different = []
         for s in range(sequences):
             ids = shared.copy()
