@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-mapfile -t files < <(find include src tests examples -type f \( -name '*.h' -o -name '*.cpp' \) -not -path 'tests/data/*' | sort)
+mapfile -t files < <(find include src tests examples bench -type f \( -name '*.h' -o -name '*.cpp' \) -not -path 'tests/data/*' | sort)
 if [[ "${1:-}" == --fix ]]; then
   clang-format -i "${files[@]}"
   exit 0

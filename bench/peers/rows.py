@@ -1,0 +1,107 @@
+"""The rows of the comparison: what is measured, in which unit, by whom."""
+import dataclasses
+import pathlib
+
+WEFT = ("Weft", "Weft fast")
+WHOLE_MODELS = ("llama.cpp", "OpenVINO GenAI")
+PROMPT = ("Write one short paragraph about how rivers shape the land they cross, and why people settle near them")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    name: str           # for --only
+    what: str           # for the table
+    unit: str           # "ms" is better when lower, every other unit when higher
+    work: float         # value = work / seconds; for ms value = 1000 * seconds
+    fields: dict        # what contestants are told
+    contestants: tuple  # names of contestants.py
+
+    def value(self, seconds):
+        return 1e3 * seconds if self.unit == "ms" else self.work / seconds
+
+    def ratio(self, weft, peer):
+        """How many times faster Weft is: above 1 it wins, whatever the unit."""
+        return peer / weft if self.unit == "ms" else weft / peer
+
+
+def l3_bytes():
+    size = pathlib.Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+    return int(size.read_text().rstrip("K\n")) << 10 if size.exists() else 32 << 20
+
+
+def copies_beyond_caches(bytes_each, quick):
+    """So many copies in turn that none is in a cache when it comes again."""
+    span = 512 << 20 if quick else min(max(8 * l3_bytes(), 256 << 20), 2 << 30)
+    return max(1, -(-span // bytes_each))
+
+
+def model_rows(model, quick):
+    def prefill(prompt):
+        return Row(f"prefill-{prompt}", f"prefill of {prompt:,} tokens", "tok/s", prompt,
+                   {"kind": "prefill", "model": model, "prompt": prompt}, WEFT + WHOLE_MODELS)
+
+    def decode(name, what, prompt, sequences=1, shared=False, others=()):
+        steps = 32 if quick else 64
+        return Row(name, what, "tok/s", steps * sequences,
+                   {"kind": "decode", "model": model, "prompt": prompt, "steps": steps, "sequences": sequences,
+                    "shared": shared}, WEFT + WHOLE_MODELS + others)
+
+    plain = ("llama.cpp, no flash attention",)
+    first = Row("first-token", "first token from process start, 19-token prompt", "ms", 1,
+                {"kind": "first_token", "model": model, "prompt": PROMPT}, ("Weft",) + WHOLE_MODELS)
+    return [decode("decode-short", "decode, 1 request after 26 tokens", 26), prefill(486), first,
+            decode("decode-8192", "decode, 1 request up to 8,192 tokens", 8128, others=plain), prefill(4106),
+            decode("decode-16x128", "decode, 16 requests after 128 tokens", 128, 16),
+            decode("decode-16x1024", "decode, 16 requests after 1,024 tokens", 1024, 16),
+            decode("decode-16-shared", "decode, 16 requests sharing 4,096 tokens", 4096, 16, True, plain)]
+
+
+def attention_rows(quick):
+    def attention(name, what, unit, fields, contestants):
+        shape = {"kind": "attention", "qo_heads": 32, "kv_heads": 8, "batch": 1, "qo_len": 1, "copies": 1, **fields}
+        pairs = shape["kv_len"] if shape["qo_len"] == 1 else shape["kv_len"] * (shape["kv_len"] + 1) / 2
+        kv_bytes = (2 * shape["batch"] * shape["kv_len"] * shape["kv_heads"] * shape["head_dim"]
+                    * (2 if shape["dtype"] == "bf16" else 4))
+        work = kv_bytes if unit == "GB/s" else 4 * shape["batch"] * shape["qo_heads"] * shape["head_dim"] * pairs
+        if unit == "GB/s":
+            shape["copies"] = copies_beyond_caches(kv_bytes, quick)
+        return Row(name, what, unit, work / 1e9, shape, contestants)
+
+    rows = []
+    for dtype in ("bf16", "fp32"):
+        onnx = ("onnxruntime", "onnxruntime in fp16") if dtype == "bf16" else ("onnxruntime",)
+        for qo_heads, kv_heads, head_dim in ((32, 8, 128), (9, 3, 64)):
+            for batch in (1, 16):
+                rows.append(attention(
+                    f"attention-decode-{qo_heads}x{kv_heads}x{head_dim}-batch{batch}-{dtype}",
+                    f"decode attention {qo_heads}q/{kv_heads}kv hd{head_dim} kv 8,192 batch {batch} {dtype}", "GB/s",
+                    {"qo_heads": qo_heads, "kv_heads": kv_heads, "head_dim": head_dim, "kv_len": 8192, "batch": batch,
+                     "dtype": dtype}, ("Weft", "torch SDPA", "torch SDPA, groups as rows") + onnx))
+        for head_dim in (64, 128):
+            rows.append(attention(
+                f"attention-prefill-{head_dim}-{dtype}", f"prefill attention causal 4,096 hd{head_dim} {dtype}",
+                "GFLOP/s", {"head_dim": head_dim, "kv_len": 4096, "qo_len": 4096, "dtype": dtype},
+                ("Weft", "torch SDPA", "torch FlexAttention") + onnx))
+        rows.append(attention(
+            f"attention-softcap-{dtype}", f"the same hd128 {dtype} with soft cap", "GFLOP/s",
+            {"head_dim": 128, "kv_len": 4096, "qo_len": 4096, "dtype": dtype, "soft_cap": True},
+            ("Weft", "torch FlexAttention") + onnx))
+    return rows
+
+
+def linear_rows(quick):
+    def linear(weights, rows, cols, m, weft, contestants):
+        count = rows * cols
+        stored = count * 2 if weights == "bf16" else count * 9 // 16
+        unit, work = ("GB/s", stored) if m == 1 else ("GOP/s", 2 * count * m)
+        copies = 1 if m > 8 else copies_beyond_caches(stored, quick)
+        return Row(f"linear-{weights}-m{m}", f"linear {weights} weights {rows:,} x {cols:,}, M = {m}", unit, work / 1e9,
+                   {"kind": "linear", "weights": weights, "rows": rows, "cols": cols, "m": m, "copies": copies},
+                   weft + contestants)
+
+    return [linear("int4", 4096, 14336, m, WEFT, ("onnxruntime", "torch")) for m in (1, 8, 512)] + \
+           [linear("bf16", 14336, 4096, m, ("Weft",), ("torch", "onnxruntime")) for m in (512, 1)]
+
+
+def all_rows(model, quick):
+    return model_rows(model, quick) + attention_rows(quick) + linear_rows(quick)

@@ -1,0 +1,18 @@
+// Weft's part in the comparison: one function a kind of row, and the ceilings that every row stands beside.
+// Each takes a row as rows.py writes it and returns its reading; each throws where the row cannot be measured.
+#pragma once
+
+#include "protocol.h"
+
+namespace contest {
+
+using nlohmann::json;
+
+Reading weft_attention(const json& row);
+Reading weft_linear(const json& row);
+Reading weft_model(const json& row);
+
+// Seconds that the row's bytes and operations take at least on this machine, as it is at the moment of the reading.
+Reading ceiling(const json& row);
+
+}  // namespace contest
