@@ -118,7 +118,10 @@ struct AttentionSpec {
   DType q_dtype = DType::fp32;   // fp32, fp16, bf16
   DType kv_dtype = DType::fp32;  // fp32, fp16, bf16
   DType o_dtype = DType::fp32;   // fp32, fp16, bf16
-  int head_dim_qk = 64;          // 8 to 576 in steps of 8
+  // What q . k and p . v are multiplied in: fp32, or bf16 where q and KV are bf16 and the machine has the dot product.
+  // Default: the faster of the two on this machine.
+  std::optional<DType> compute = {};
+  int head_dim_qk = 64;  // 8 to 576 in steps of 8
   int head_dim_vo = 64;
   KvForm kv_form = KvForm::paged;
   Layout layout = Layout::nhd;

@@ -54,8 +54,9 @@ size_t hash_of(const AttentionSpec& spec, Isa isa) {
   size_t hash = std::hash<std::string_view>()(spec.variant.name) ^ spec.variant.text.size() * 0x9e3779b97f4a7c15ull;
   for (const int field :
        {static_cast<int>(spec.q_dtype), static_cast<int>(spec.kv_dtype), static_cast<int>(spec.o_dtype),
-        spec.head_dim_qk, spec.head_dim_vo, static_cast<int>(spec.kv_form), static_cast<int>(spec.layout),
-        static_cast<int>(spec.mask), static_cast<int>(spec.sliding_window), static_cast<int>(isa)})
+        spec.compute ? static_cast<int>(*spec.compute) : -1, spec.head_dim_qk, spec.head_dim_vo,
+        static_cast<int>(spec.kv_form), static_cast<int>(spec.layout), static_cast<int>(spec.mask),
+        static_cast<int>(spec.sliding_window), static_cast<int>(isa)})
     hash = (hash ^ static_cast<size_t>(field)) * 0x100000001b3ull;
   return hash;
 }
@@ -122,6 +123,7 @@ AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptio
   impl->spec = spec;
   impl->isa = isa;
   impl->compute = compute_type(spec, isa);
+  impl->params = Params(spec);
   impl->leaf = find_leaf(spec, isa);
   impl->core = &attention::cpu::core_for(static_cast<int>(isa));
   impl->traits = cpu_traits(spec, isa);

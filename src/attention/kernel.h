@@ -14,6 +14,7 @@ struct AttentionKernel::Impl {
   AttentionSpec spec;
   Isa isa = Isa::plain;
   DType compute = DType::fp32;
+  Params params;
   LeafHandle leaf;
   const attention::cpu::CoreTable* core = nullptr;
   KernelTraits traits;

@@ -14,8 +14,8 @@ namespace weft {
 // Throws Error(unsupported | invalid_argument) naming the field, its value and what is allowed.
 void validate(const AttentionSpec& spec);
 
-// The type in which q . k and p . v are multiplied: bf16 where q and KV are both bf16 and the ISA has the dot
-// product, else fp32.
+// The type in which q . k and p . v are multiplied: the spec's; by default bf16 where q and KV are both bf16 and the
+// ISA's dot product is fast on this machine, else fp32. Throws Error(unsupported) when the ISA has no dot product.
 DType compute_type(const AttentionSpec& spec, Isa isa);
 
 // Intervals of mask, sliding window and variant together. Throws Error(unsupported) when both have two.
@@ -39,8 +39,23 @@ struct LeafHandle {
 // Built in, or compiled by jit::build. Throws Error(no_compiler | compile_failed).
 LeafHandle find_leaf(const AttentionSpec& spec, Isa isa);
 
-// Parameters of one call, checked against the declarations: every name known, none missing, dtype, rank and
-// last stride right. Throws Error(invalid_argument | invalid_dtype | invalid_shape | invalid_stride).
+// What run expects of a spec: made once a kernel, it packs the parameters of each call.
+class Params {
+ public:
+  Params() = default;
+  explicit Params(const AttentionSpec& spec);
+  size_t num_slots() const { return num_slots_; }
+  // Parameters of one call into slots[num_slots()], checked against the declarations: every name known, none missing,
+  // dtype, rank and last stride right. Throws Error(invalid_argument | invalid_dtype | invalid_shape | invalid_stride);
+  // allocates only then.
+  void pack(float sm_scale, const std::vector<ScalarArg>& scalars, const std::vector<TensorArg>& tensors,
+            abi::Slot* slots) const;
+
+ private:
+  Declarations declared_;
+  std::vector<ScalarDecl> known_;  // those that only intervals name too: plan and run may be given the same list
+  size_t num_slots_ = 1;           // sm_scale
+};
 std::vector<abi::Slot> pack_params(const AttentionSpec& spec, float sm_scale, const std::vector<ScalarArg>& scalars,
                                    const std::vector<TensorArg>& tensors);
 

@@ -110,9 +110,10 @@ std::string variant_json(const Variant& v) {
 
 std::string spec_json(const AttentionSpec& s) {
   return fmt::format(
-      R"({{"q_dtype":"{}","kv_dtype":"{}","o_dtype":"{}","head_dim_qk":{},"head_dim_vo":{},"kv_form":"{}",)"
+      R"({{"q_dtype":"{}","kv_dtype":"{}","o_dtype":"{}","compute":{},"head_dim_qk":{},"head_dim_vo":{},"kv_form":"{}",)"
       R"("layout":"{}","mask":"{}","sliding_window":{},"variant":{}}})",
-      to_string(s.q_dtype), to_string(s.kv_dtype), to_string(s.o_dtype), s.head_dim_qk, s.head_dim_vo,
+      to_string(s.q_dtype), to_string(s.kv_dtype), to_string(s.o_dtype),
+      s.compute ? json_text(to_string(*s.compute)) : "null", s.head_dim_qk, s.head_dim_vo,
       kKvFormNames[static_cast<size_t>(s.kv_form)], kLayoutNames[static_cast<size_t>(s.layout)],
       kMaskNames[static_cast<size_t>(s.mask)], s.sliding_window, variant_json(s.variant));
 }

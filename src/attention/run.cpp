@@ -10,6 +10,7 @@
 #include "attention/record.h"
 #include "attention/trace.h"
 #include "base/check.h"
+#include "base/format_tensor.h"
 
 namespace weft {
 namespace {
@@ -40,6 +41,7 @@ class Scratch {
   size_t bytes_ = 0;
 };
 thread_local Scratch scratch;
+thread_local Scratch params_memory;  // of the thread that calls run
 
 Element element_of(DType dtype) {
   switch (dtype) {
@@ -57,17 +59,16 @@ void check_tensor(const char* name, const TensorView& t, DType dtype, int rank, 
         to_string(t.device()));
   check(t.dtype() == dtype, ErrorCode::invalid_dtype, "{}: is {}; the kernel was built for {}", name,
         to_string(t.dtype()), to_string(dtype));
-  check(t.rank() == rank, ErrorCode::invalid_shape, "{}: {} has rank {}; required is {}", name, shape_string(t),
-        t.rank(), form);
-  check(t.data() != nullptr || t.size() == 0, ErrorCode::invalid_argument, "{}: {} has no data", name, shape_string(t));
+  check(t.rank() == rank, ErrorCode::invalid_shape, "{}: {} has rank {}; required is {}", name, t, t.rank(), form);
+  check(t.data() != nullptr || t.size() == 0, ErrorCode::invalid_argument, "{}: {} has no data", name, t);
   const auto bytes = static_cast<uintptr_t>(bits_of(dtype) / 8);
   check(reinterpret_cast<uintptr_t>(t.data()) % bytes == 0, ErrorCode::invalid_stride,
         "{}: its data is not aligned to its elements of {} bytes", name, bytes);
 }
 
 void check_extent(const char* name, const TensorView& t, int axis, int64_t required, const char* what) {
-  check(t.shape(axis) == required, ErrorCode::invalid_shape, "{}: {} has {} along axis {}; {} is {}", name,
-        shape_string(t), t.shape(axis), axis, what, required);
+  check(t.shape(axis) == required, ErrorCode::invalid_shape, "{}: {} has {} along axis {}; {} is {}", name, t,
+        t.shape(axis), axis, what, required);
 }
 
 void check_last_stride(const char* name, const TensorView& t) {
@@ -86,7 +87,7 @@ void check_rows(const char* name, const TensorView& t, DType dtype, const PlanHe
                 const char* form) {
   check_tensor(name, t, dtype, 3, form);
   check(t.shape(0) == plan.num_rows_q, ErrorCode::invalid_shape, "{}: {} has {} rows; the plan has {} query tokens",
-        name, shape_string(t), t.shape(0), plan.num_rows_q);
+        name, t, t.shape(0), plan.num_rows_q);
   check_extent(name, t, 1, plan.num_qo_heads, "num_qo_heads of the plan");
   check_extent(name, t, 2, head_dim, "the head dim of the kernel");
   check_last_stride(name, t);
@@ -127,17 +128,16 @@ cpu::TokensView check_cache(const char* name, const TensorView& t, const Attenti
   switch (spec.kv_form) {
     case KvForm::paged:
       check(t.shape(0) >= plan.num_pool_pages, ErrorCode::invalid_shape, "{}: {} has {} pages; the plan's pool has {}",
-            name, shape_string(t), t.shape(0), plan.num_pool_pages);
+            name, t, t.shape(0), plan.num_pool_pages);
       check_extent(name, t, token_axis, plan.page_size, "page_size of the plan");
       break;
     case KvForm::ragged:
       check(t.shape(token_axis) >= plan.num_pool_pages, ErrorCode::invalid_shape,
-            "{}: {} has {} tokens; the plan's kv_indptr ends at {}", name, shape_string(t), t.shape(token_axis),
-            plan.num_pool_pages);
+            "{}: {} has {} tokens; the plan's kv_indptr ends at {}", name, t, t.shape(token_axis), plan.num_pool_pages);
       break;
     default:
       check(t.shape(0) >= plan.num_requests, ErrorCode::invalid_shape, "{}: {} has {} requests; the plan has {}", name,
-            shape_string(t), t.shape(0), plan.num_requests);
+            t, t.shape(0), plan.num_requests);
       check_extent(name, t, token_axis,
                    plan.num_requests > 0 ? plan.num_pool_pages / plan.num_requests : t.shape(token_axis),
                    "max_kv_len of the plan");
@@ -240,7 +240,9 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
     check_written("lse", tensors.lse);
   }
   const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
-  const std::vector<abi::Slot> params = pack_params(spec, sm_scale, tensors.scalars, tensors.tensors);
+  auto* params = reinterpret_cast<abi::Slot*>(
+      params_memory.reserve(static_cast<long long>(impl_->params.num_slots() * sizeof(abi::Slot))));
+  impl_->params.pack(sm_scale, tensors.scalars, tensors.tensors, params);
   check_custom_mask(spec, plan, tensors.tensors);
 
   const std::string recorded = record_call(*impl_, workspace, tensors, sm_scale);
@@ -249,7 +251,7 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   AttendArgs args = {};
   args.plan = &plan;
   args.leaf = impl_->leaf.leaf;
-  args.params = params.data();
+  args.params = params;
   args.q = rows_view(tensors.q);
   args.o = rows_view(tensors.o);
   args.k = k;

@@ -6,6 +6,7 @@
 #include "attention/leaf.h"
 #include "attention/variant_text.h"
 #include "base/check.h"
+#include "device/cpu/cpuid.h"
 
 namespace weft {
 namespace {
@@ -176,6 +177,12 @@ void validate(const AttentionSpec& spec) {
   check_float_type("q_dtype", spec.q_dtype);
   check_float_type("kv_dtype", spec.kv_dtype);
   check_float_type("o_dtype", spec.o_dtype);
+  if (spec.compute) {
+    const bool bf16 = spec.q_dtype == DType::bf16 && spec.kv_dtype == DType::bf16;
+    check(spec.compute == DType::fp32 || (spec.compute == DType::bf16 && bf16), ErrorCode::invalid_argument,
+          "compute = {} with q {} and KV {}: allowed are fp32, and bf16 where both are bf16", to_string(*spec.compute),
+          to_string(spec.q_dtype), to_string(spec.kv_dtype));
+  }
   check_dim("head_dim_qk", spec.head_dim_qk);
   check_dim("head_dim_vo", spec.head_dim_vo);
   check(spec.kv_form == KvForm::padded || spec.kv_form == KvForm::ragged || spec.kv_form == KvForm::paged,
@@ -217,8 +224,13 @@ void validate(const AttentionSpec& spec) {
 }
 
 DType compute_type(const AttentionSpec& spec, Isa isa) {
+  const bool has_dot = isa == Isa::avx512_bf16;
+  check(has_dot || spec.compute != DType::bf16, ErrorCode::unsupported,
+        "compute = bf16: required avx512_bf16, supported {}, missing the dot product of bf16; leave compute out, or "
+        "choose fp32",
+        to_string(isa));
   const bool bf16 = spec.q_dtype == DType::bf16 && spec.kv_dtype == DType::bf16;
-  return bf16 && isa == Isa::avx512_bf16 ? DType::bf16 : DType::fp32;
+  return spec.compute.value_or(bf16 && has_dot && is_bf16_dot_fast() ? DType::bf16 : DType::fp32);
 }
 
 std::vector<Interval> combined_intervals(const AttentionSpec& spec) {

@@ -115,6 +115,7 @@ void add_bench(CLI::App& app, Context& context) {
   verb->add_option("NAME", *name, "What to measure:" + list)->required()->check(CLI::IsMember(names))->type_name("");
   verb->add_flag("--quick", options->quick, "Fewer cases and repetitions");
   verb->add_flag("--numerics", options->numerics, "attention: errors against fp64 instead of speeds");
+  verb->add_option("--only", options->only, "attention: only the rows whose name holds this text");
   verb->add_option("--threads", options->threads, "Worker threads; 0: as many as affinity and quota allow")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();

@@ -5,11 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "weft/device.h"
+
 namespace weft::cli {
 
 struct BenchOptions {
   bool quick = false;     // fewer cases and repetitions
   bool numerics = false;  // attention: errors against fp64 instead of speeds
+  std::string only;       // attention: rows whose name holds this
   int threads = 0;        // 0: as many as affinity and quota allow
   std::string model;      // a GGUF file, for bench model
   std::string precision = "default";
@@ -43,11 +46,12 @@ template <class Work>
 Timing time_runs(Work&& work, int min_runs = 5, double min_seconds = 0.2);
 
 // Ceilings of this machine now, measured on `threads` workers.
-double measure_read_bandwidth(int threads, size_t bytes);  // bytes/s, huge pages where available
-double measure_fp32_flops(int threads);                    // FLOP/s of fused multiply-add at the current ISA
-double measure_bf16_flops(int threads);                    // 0 where the ISA has no bf16 dot
-double measure_int16_ops(int threads);                     // 0 where the ISA has no multiply-add of int16 pairs
-double measure_int8_ops(int threads);                      // 0 where the ISA has no int8 dot
+double measure_read_bandwidth(int threads, size_t bytes);                         // bytes/s, huge pages where available
+double measure_read_bandwidth(WorkerTeam& team, const char* data, size_t bytes);  // of memory that has been written
+double measure_fp32_flops(int threads);  // FLOP/s of fused multiply-add at the current ISA
+double measure_bf16_flops(int threads);  // 0 where the ISA has no bf16 dot
+double measure_int16_ops(int threads);   // 0 where the ISA has no multiply-add of int16 pairs
+double measure_int8_ops(int threads);    // 0 where the ISA has no int8 dot
 
 void bench_ceilings(const BenchOptions& options, BenchReport& report);
 void bench_threads(const BenchOptions& options, BenchReport& report);

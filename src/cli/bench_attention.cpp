@@ -1,11 +1,13 @@
-// `weft bench attention`: decode as a share of the machine's read bandwidth, prefill as a share of its arithmetic
-// rate, and with --numerics the worst error against fp64 as a share of its bound.
+// `weft bench attention`: decode as a share of the machine's read bandwidth, prefill as a share of the rate of the
+// instruction it uses, variants and mixed lengths as a share of plain attention and equal lengths; with --numerics the
+// worst error against fp64 as a share of its bound.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -44,22 +46,40 @@ void fill(void* data, DType dtype, int64_t n, unsigned seed) {
   }
 }
 
-// A batch of equal requests over a paged cache with shuffled pages.
+// Memory for caches, larger than the machine's: batches lie in it side by side, so that no line of one is still in a
+// cache when its turn comes again. Its numbers are fit for bf16 and fp32.
+class Pool {
+ public:
+  explicit Pool(int64_t bytes) : memory_(Device::cpu(), static_cast<size_t>(bytes)) {
+    const int64_t part = std::min<int64_t>(bytes, 64 << 20);
+    fill(data(), DType::bf16, part / 2, 1);
+    for (int64_t at = part; at < bytes; at += part)
+      std::memcpy(data() + at, data(), static_cast<size_t>(std::min(part, bytes - at)));
+  }
+  char* data() { return static_cast<char*>(memory_.data()); }
+  int64_t bytes() const { return static_cast<int64_t>(memory_.bytes()); }
+
+ private:
+  Workspace memory_;
+};
+
+// Some requests over a paged cache with shuffled pages.
 struct Batch {
   std::vector<int32_t> qo_indptr{0}, page_indptr{0}, page_indices, last_page_len;
   PlanInput input;
   Workspace q, k, v, o;
   AttentionTensors tensors;
 
-  Batch(const AttentionSpec& spec, const Shape& shape, int requests, int qo_len, int kv_len, int page_size,
-        int threads) {
-    const int pages = (kv_len + page_size - 1) / page_size;
-    for (int r = 0; r < requests; ++r) {
+  // `cache`: where keys and values lie; null: in memory of their own.
+  Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const std::vector<int>& kv_lens, int page_size,
+        int threads, char* cache = nullptr) {
+    for (const int kv_len : kv_lens) {
+      const int pages = (kv_len + page_size - 1) / page_size;
       qo_indptr.push_back(qo_indptr.back() + qo_len);
       page_indptr.push_back(page_indptr.back() + pages);
       last_page_len.push_back(kv_len - (pages - 1) * page_size);
     }
-    const int64_t num_pages = int64_t{requests} * pages, rows = int64_t{requests} * qo_len;
+    const int64_t num_pages = page_indptr.back(), rows = qo_indptr.back();
     page_indices.resize(static_cast<size_t>(num_pages));
     std::iota(page_indices.begin(), page_indices.end(), 0);
     std::shuffle(page_indices.begin(), page_indices.end(), std::mt19937(1));
@@ -79,85 +99,224 @@ struct Batch {
       return TensorView(memory.data(), dtype, dims);
     };
     tensors.q = make(q, spec.q_dtype, {rows, shape.qo_heads, shape.head_dim}, 1);
-    tensors.kv.k = make(k, spec.kv_dtype, {num_pages, page_size, shape.kv_heads, shape.head_dim}, 2);
-    tensors.kv.v = make(v, spec.kv_dtype, {num_pages, page_size, shape.kv_heads, shape.head_dim}, 3);
     tensors.o = make(o, spec.o_dtype, {rows, shape.qo_heads, shape.head_dim}, 4);
+    const std::initializer_list<int64_t> dims = {num_pages, page_size, shape.kv_heads, shape.head_dim};
+    if (cache == nullptr) {
+      tensors.kv.k = make(k, spec.kv_dtype, dims, 2);
+      tensors.kv.v = make(v, spec.kv_dtype, dims, 3);
+    } else {
+      tensors.kv.k = TensorView(cache, spec.kv_dtype, dims);
+      tensors.kv.v = TensorView(cache + tensors.kv.k.size() * bytes_of(spec.kv_dtype), spec.kv_dtype, dims);
+    }
   }
 };
 
-AttentionSpec make_spec(DType dtype, int head_dim, Mask mask) {
+AttentionSpec make_spec(DType dtype, int head_dim, Mask mask, const Variant& variant = {}) {
   AttentionSpec spec;
   spec.q_dtype = spec.kv_dtype = spec.o_dtype = dtype;
   spec.head_dim_qk = spec.head_dim_vo = head_dim;
   spec.mask = mask;
+  spec.variant = variant;
   return spec;
 }
 
-// Runs over several batches in turn, so that no cache line is still there when its batch comes again.
-Timing time_batches(const AttentionKernel& kernel, std::vector<Batch>& batches, WorkerTeam& team, bool quick) {
+// A kernel and the batches it runs over in turn.
+struct Job {
+  AttentionKernel kernel;
+  std::vector<Batch> batches;
   std::vector<Workspace> workspaces;
-  for (Batch& batch : batches) {
-    const Plan plan = kernel.plan(batch.input);
-    workspaces.emplace_back(Device::cpu(), plan.workspace_bytes());
-    plan.upload(workspaces.back());
-  }
   size_t next = 0;
-  return time_runs(
-      [&] {
-        kernel.run(workspaces[next], batches[next].tensors, Stream::cpu(team));
-        next = (next + 1) % batches.size();
-      },
-      quick ? 3 : 9, quick ? 0.05 : 0.3);
+
+  void plan() {
+    for (Batch& batch : batches) {
+      const Plan made = kernel.plan(batch.input);
+      workspaces.emplace_back(Device::cpu(), made.workspace_bytes());
+      made.upload(workspaces.back());
+    }
+  }
+  Timing time(WorkerTeam& team, int min_runs, double min_seconds) {
+    return time_runs(
+        [&] {
+          kernel.run(workspaces[next], batches[next].tensors, Stream::cpu(team));
+          next = (next + 1) % batches.size();
+        },
+        min_runs, min_seconds);
+  }
+};
+
+// What the rows of one call of the benchmark share.
+struct Bench {
+  const BenchOptions& options;
+  BenchReport& report;
+  WorkerTeam& team;
+
+  bool wants(const std::string& name) const { return name.find(options.only) != std::string::npos; }
+  Timing time(Job& job) { return job.time(team, options.quick ? 3 : 9, options.quick ? 0.05 : 0.3); }
+  // Calls that take long: few of them.
+  Timing time_long(Job& job) { return job.time(team, options.quick ? 1 : 3, options.quick ? 0.05 : 0.3); }
+
+  std::optional<Pool> memory;
+  Pool& pool() {
+    const int64_t l3 = static_cast<int64_t>(std::max<size_t>(cpu_info().l3_bytes, 8 << 20));
+    if (!memory) memory.emplace(options.quick ? 256 << 20 : 8 * l3);
+    return *memory;
+  }
+};
+
+int64_t sum(const std::vector<int>& lens) { return std::accumulate(lens.begin(), lens.end(), int64_t{0}); }
+
+// Decode over batches that fill the pool; bytes a run in `bytes`.
+Job decode_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& kv_lens,
+               int page_size, int64_t& bytes) {
+  bytes = int64_t{2} * sum(kv_lens) * shape.kv_heads * shape.head_dim * bytes_of(spec.kv_dtype);
+  Job job{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
+  int64_t pages = 0;
+  for (const int len : kv_lens) pages += (len + page_size - 1) / page_size;
+  const int64_t held = int64_t{2} * pages * page_size * shape.kv_heads * shape.head_dim * bytes_of(spec.kv_dtype);
+  Pool& pool = bench.pool();
+  for (int64_t at = 0; at + held <= pool.bytes(); at += held)
+    job.batches.emplace_back(spec, shape, 1, kv_lens, page_size, bench.team.num_workers(), pool.data() + at);
+  job.plan();
+  return job;
 }
 
-void bench_decode(const BenchOptions& options, BenchReport& report, WorkerTeam& team) {
-  constexpr Shape kShapes[] = {{32, 8, 128}, {9, 3, 64}};
-  const int kv_len = options.quick ? 2048 : 8192;
-  for (const Shape& shape : kShapes)
+constexpr Shape kDecodeShapes[] = {{32, 8, 128}, {9, 3, 64}};
+
+void bench_decode(Bench& bench) {
+  const int kv_len = bench.options.quick ? 2048 : 8192;
+  for (const Shape& shape : kDecodeShapes)
     for (const DType dtype : {DType::bf16, DType::fp32})
-      for (const int requests : {1, 16})
+      for (const int requests : {1, 16}) {
+        double rate[2] = {};  // of page sizes 1 and 64
+        const auto name = [&](const std::string& pages) {
+          return fmt::format("decode {}q/{}kv hd{} kv{} batch{} {} {}", shape.qo_heads, shape.kv_heads, shape.head_dim,
+                             kv_len, requests, pages, to_string(dtype));
+        };
         for (const int page_size : {1, 16, 64}) {
-          if (options.quick && page_size != 16) continue;
-          const AttentionSpec spec = make_spec(dtype, shape.head_dim, Mask::none);
-          const AttentionKernel kernel = build(spec, Device::cpu());
-          const int64_t bytes = int64_t{2} * requests * kv_len * shape.kv_heads * shape.head_dim * bytes_of(dtype);
-          const int64_t span = 8 * static_cast<int64_t>(std::max<size_t>(cpu_info().l3_bytes, 8 << 20));
-          std::vector<Batch> batches;
-          for (int64_t held = 0; held == 0 || (!options.quick && held < span); held += bytes)
-            batches.emplace_back(spec, shape, requests, 1, kv_len, page_size, team.num_workers());
+          if ((bench.options.quick && page_size != 16) || !bench.wants(name(fmt::format("page{}", page_size))))
+            continue;
+          int64_t bytes = 0;
+          Job job = decode_job(bench, make_spec(dtype, shape.head_dim, Mask::none), shape,
+                               std::vector<int>(static_cast<size_t>(requests), kv_len), page_size, bytes);
           // The ceiling lies between two halves of the row's runs.
-          const Timing first = time_batches(kernel, batches, team, options.quick);
-          const double ceiling = measure_read_bandwidth(
-              team.num_workers(), static_cast<size_t>(std::max(bytes, options.quick ? bytes : span)));
-          const Timing second = time_batches(kernel, batches, team, options.quick);
-          const double seconds = (first.median_s + second.median_s) / 2;
-          report.add({"attention",
-                      fmt::format("decode {}q/{}kv hd{} kv{} batch{} page{} {}", shape.qo_heads, shape.kv_heads,
-                                  shape.head_dim, kv_len, requests, page_size, to_string(dtype)),
-                      "bandwidth", static_cast<double>(bytes) / seconds / 1e9, "GB/s", ceiling / 1e9});
+          const Timing first = bench.time(job);
+          const double ceiling =
+              measure_read_bandwidth(bench.team, bench.pool().data(), static_cast<size_t>(bench.pool().bytes()));
+          const Timing second = bench.time(job);
+          const double bandwidth = static_cast<double>(bytes) / ((first.median_s + second.median_s) / 2);
+          bench.report.add({"attention", name(fmt::format("page{}", page_size)), "bandwidth", bandwidth / 1e9, "GB/s",
+                            ceiling / 1e9});
+          if (page_size != 16) rate[page_size == 64] = bandwidth;
         }
+        if (rate[0] > 0 && rate[1] > 0)
+          bench.report.add({"attention", name("page1 by page64"), "bandwidth", rate[0] / 1e9, "GB/s", rate[1] / 1e9});
+      }
 }
 
-void bench_prefill(const BenchOptions& options, BenchReport& report, WorkerTeam& team) {
+void bench_lengths(Bench& bench) {
+  constexpr int kRequests = 16;
+  std::mt19937 random(3);
+  std::vector<int> constant(kRequests, 1024), uniform, zipf;
+  for (int i = 0; i < kRequests; ++i) {
+    uniform.push_back(512 + static_cast<int>(random() % 513));
+    zipf.push_back(8192 / (i + 1));
+  }
+  std::shuffle(zipf.begin(), zipf.end(), random);
+  for (const Shape& shape : kDecodeShapes) {
+    const auto measure = [&](const std::vector<int>& lens) {
+      int64_t bytes = 0;
+      Job job = decode_job(bench, make_spec(DType::bf16, shape.head_dim, Mask::none), shape, lens, 16, bytes);
+      return static_cast<double>(bytes) / bench.time(job).median_s;
+    };
+    for (const auto& [lengths, lens] : {std::pair{"512..1024", &uniform}, {"zipf 512..8192", &zipf}}) {
+      const std::string name = fmt::format("decode {}q/{}kv hd{} batch{} lengths {} by 1024", shape.qo_heads,
+                                           shape.kv_heads, shape.head_dim, kRequests, lengths);
+      if (!bench.wants(name)) continue;
+      const double before = measure(constant), value = measure(*lens), after = measure(constant);
+      bench.report.add({"attention", name, "bandwidth", value / 1e9, "GB/s", (before + after) / 2e9});
+    }
+  }
+}
+
+// Causal: row i of the last qo_len sees the keys up to its own, at most window + 1 of them.
+double prefill_flops(const Shape& shape, double len, double window) {
+  const double seen = window >= len ? len * (len + 1) / 2 : window * (window + 1) / 2 + (len - window) * (window + 1);
+  return 4. * shape.qo_heads * shape.head_dim * seen;  // a multiply-add in each product counts as two
+}
+
+std::string products_of(DType compute) { return compute == DType::bf16 ? "bf16 dot" : "fp32 multiply-add"; }
+
+Job prefill_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, int len) {
+  Job job{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
+  job.batches.emplace_back(spec, shape, len, std::vector<int>{len}, 16, bench.team.num_workers());
+  return job;
+}
+
+void bench_prefill(Bench& bench) {
   for (const int head_dim : {64, 128})
     for (const int len : {512, 4096})
       for (const DType dtype : {DType::bf16, DType::fp32}) {
-        if (options.quick && len > 512) continue;
         const Shape shape{32, 8, head_dim};
         const AttentionSpec spec = make_spec(dtype, head_dim, Mask::causal);
-        const AttentionKernel kernel = build(spec, Device::cpu());
-        std::vector<Batch> batches;
-        batches.emplace_back(spec, shape, 1, len, len, 16, team.num_workers());
-        const bool bf16 = kernel.impl().compute == DType::bf16;
-        const double ceiling = bf16 ? measure_bf16_flops(team.num_workers()) : measure_fp32_flops(team.num_workers());
-        const Timing timing = time_batches(kernel, batches, team, options.quick);
-        // Causal: row i sees i + 1 keys; a multiply-add in each product counts as two.
-        const double flops = 4. * shape.qo_heads * head_dim * (0.5 * len * (len + 1.));
-        report.add({"attention",
-                    fmt::format("prefill causal {}q/{}kv hd{} {} tokens {} ({} products)", shape.qo_heads,
-                                shape.kv_heads, head_dim, len, to_string(dtype), to_string(kernel.impl().compute)),
-                    "rate", flops / timing.median_s / 1e9, "GFLOP/s", ceiling / 1e9});
+        const DType compute = compute_type(spec, current_isa());
+        const std::string name = fmt::format("prefill causal {}q/{}kv hd{} {} tokens {} ({})", shape.qo_heads,
+                                             shape.kv_heads, head_dim, len, to_string(dtype), products_of(compute));
+        if ((bench.options.quick && len > 512) || !bench.wants(name)) continue;
+        Job job = prefill_job(bench, spec, shape, len);
+        job.plan();
+        const double ceiling = compute == DType::bf16 ? measure_bf16_flops(bench.team.num_workers())
+                                                      : measure_fp32_flops(bench.team.num_workers());
+        const Timing timing = len > 512 ? bench.time_long(job) : bench.time(job);
+        bench.report.add({"attention", name, "rate", prefill_flops(shape, len, len) / timing.median_s / 1e9, "GFLOP/s",
+                          ceiling / 1e9});
       }
+}
+
+// Variants beside plain attention of the same call, by the work that their masks leave.
+void bench_variants(Bench& bench) {
+  const int len = bench.options.quick ? 512 : 4096, window = len / 4;
+  const std::vector<float> slopes(32, 0.01f);
+  const TensorView slopes_view(slopes.data(), DType::fp32, {32});
+  const Variant own{.name = "Recency",
+                    .text =
+                        "struct Recency {\n"
+                        "  real logits_transform(P p, Score c, real s) {\n"
+                        "    return s * p.gain(c.qo_head) - p.decay * weft::abs(real(c.q_pos - c.kv_pos));\n"
+                        "  }\n};\n",
+                    .scalars = {{.name = "decay"}},
+                    .tensors = {{.name = "gain"}}};
+  struct Row {
+    const char* name;
+    Variant variant;
+    bool windowed;
+    std::vector<ScalarArg> scalars;
+    std::vector<TensorArg> tensors;
+  };
+  const std::vector<Row> rows = {{"soft cap", variants::logits_soft_cap(), false, {{"cap", 30.}}, {}},
+                                 {"ALiBi", variants::alibi(), false, {}, {{"slopes", slopes_view}}},
+                                 {"own functor", own, false, {{"decay", 0.01}}, {{"gain", slopes_view}}},
+                                 {"sliding window", {}, true, {}, {}}};
+  for (const int head_dim : {64, 128})
+    for (const Row& row : rows) {
+      const Shape shape{32, 8, head_dim};
+      const std::string name = fmt::format("prefill {} by plain, {}q/{}kv hd{} {} tokens bf16", row.name,
+                                           shape.qo_heads, shape.kv_heads, head_dim, len);
+      if (!bench.wants(name)) continue;
+      AttentionSpec spec = make_spec(DType::bf16, head_dim, Mask::causal);
+      Job plain = prefill_job(bench, spec, shape, len);
+      plain.plan();
+      spec.variant = row.variant;
+      spec.sliding_window = row.windowed;
+      Job job = prefill_job(bench, spec, shape, len);
+      if (row.windowed) job.batches[0].input.scalars = {{"window_left", static_cast<double>(window)}};
+      job.batches[0].tensors.scalars = row.scalars;
+      job.batches[0].tensors.tensors = row.tensors;
+      job.plan();
+      const Timing before = bench.time_long(plain), timing = bench.time_long(job), after = bench.time_long(plain);
+      const double rate = prefill_flops(shape, len, row.windowed ? window : len) / timing.median_s;
+      const double ceiling = 2 * prefill_flops(shape, len, len) / (before.median_s + after.median_s);
+      bench.report.add({"attention", name, "rate", rate / 1e9, "GFLOP/s", ceiling / 1e9});
+    }
 }
 
 double value_of(const TensorView& t, int64_t index) {
@@ -190,7 +349,7 @@ void bench_numerics(const BenchOptions& options, BenchReport& report, WorkerTeam
         double worst = 0;
         for (const Lengths& lengths : kLengths) {
           if (options.quick && lengths.qo_len > 1) continue;
-          Batch batch(spec, {4, 2, 64}, 1, lengths.qo_len, lengths.kv_len, 16, team.num_workers());
+          Batch batch(spec, {4, 2, 64}, lengths.qo_len, {lengths.kv_len}, 16, team.num_workers());
           batch.tensors.sm_scale = 1.f;  // sharp enough that single keys win
           const ReferenceResult expected = attention_reference(spec, batch.input, batch.tensors);
           const Plan plan = kernel.plan(batch.input);
@@ -224,10 +383,14 @@ void bench_attention(const BenchOptions& options, BenchReport& report) {
     return;
   }
   report.note(
-      "decode: bytes of K and V read once, beside a plain read of the same size; prefill: beside the multiply-add "
-      "rate");
-  bench_decode(options, report, team);
-  bench_prefill(options, report, team);
+      "decode: bytes of K and V read once, beside a plain read of memory of their size; prefill: beside the rate of "
+      "the "
+      "instruction that multiplies; `by`: beside the other case of the same run, by the work left");
+  Bench bench{.options = options, .report = report, .team = team, .memory = {}};
+  bench_decode(bench);
+  bench_lengths(bench);
+  bench_prefill(bench);
+  bench_variants(bench);
 }
 
 }  // namespace weft::cli

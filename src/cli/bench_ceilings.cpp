@@ -14,6 +14,7 @@ namespace weft::cli {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kGranule = 4096;  // workers' slices are whole pages
 
 const BenchLoops& loops() {
   switch (current_isa()) {
@@ -53,15 +54,9 @@ std::string size_string(size_t bytes) {
 
 }  // namespace
 
-double measure_read_bandwidth(int threads, size_t bytes) {
-  WorkerTeam team(threads);
+double measure_read_bandwidth(WorkerTeam& team, const char* data, size_t bytes) {
   const auto workers = static_cast<size_t>(team.num_workers());
-  constexpr size_t kGranule = 4096;
-  const size_t slice = std::max(kGranule, bytes / workers / kGranule * kGranule);
-  const Workspace memory(Device::cpu(), slice * workers);
-  char* data = static_cast<char*>(memory.data());
-  // Written first: pages never written are all the same page of zeros. Each worker its own, where it will read.
-  team.run([&](int worker) { std::memset(data + static_cast<size_t>(worker) * slice, 1, slice); });
+  const size_t slice = bytes / workers / kGranule * kGranule;
   const size_t passes = std::max<size_t>(1, 64 * kMiB / (slice * workers));
   const auto run = [&] {
     team.run([&](int worker) {
@@ -70,6 +65,17 @@ double measure_read_bandwidth(int threads, size_t bytes) {
     });
   };
   return static_cast<double>(slice * workers * passes) / time_runs(run, 5, 0.1).best_s;
+}
+
+double measure_read_bandwidth(int threads, size_t bytes) {
+  WorkerTeam team(threads);
+  const auto workers = static_cast<size_t>(team.num_workers());
+  const size_t slice = std::max(kGranule, bytes / workers / kGranule * kGranule);
+  const Workspace memory(Device::cpu(), slice * workers);
+  char* data = static_cast<char*>(memory.data());
+  // Written first: pages never written are all the same page of zeros. Each worker its own, where it will read.
+  team.run([&](int worker) { std::memset(data + static_cast<size_t>(worker) * slice, 1, slice); });
+  return measure_read_bandwidth(team, data, slice * workers);
 }
 
 double measure_fp32_flops(int threads) { return measure_ops(threads, loops().fp32); }

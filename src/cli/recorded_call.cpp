@@ -82,6 +82,8 @@ AttentionSpec spec_of(const json& j) {
   s.q_dtype = dtype_from_string(j.at("q_dtype").get<std::string>());
   s.kv_dtype = dtype_from_string(j.at("kv_dtype").get<std::string>());
   s.o_dtype = dtype_from_string(j.at("o_dtype").get<std::string>());
+  if (const json& compute = j.at("compute"); !compute.is_null())
+    s.compute = dtype_from_string(compute.get<std::string>());
   s.head_dim_qk = j.at("head_dim_qk").get<int>();
   s.head_dim_vo = j.at("head_dim_vo").get<int>();
   s.kv_form = static_cast<KvForm>(index_of(kKvFormNames, j.at("kv_form"), "kv_form"));

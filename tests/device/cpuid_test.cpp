@@ -26,6 +26,17 @@ TEST(Isa, SupportedOnesReachFromPlainToTheDetectedOne) {
   EXPECT_LE(current_isa(), detected_isa());
 }
 
+TEST(Isa, TheBf16DotIsFastOnAmdAlone) {
+  EXPECT_TRUE(is_bf16_dot_fast("AuthenticAMD"));
+  EXPECT_FALSE(is_bf16_dot_fast("GenuineIntel"));
+  EXPECT_FALSE(is_bf16_dot_fast(""));
+  std::ifstream in("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(in, line) && !line.starts_with("vendor_id")) {
+  }
+  EXPECT_EQ(is_bf16_dot_fast(), detected_isa() == Isa::avx512_bf16 && line.ends_with("AuthenticAMD")) << line;
+}
+
 TEST(Isa, AgreesWithWhatTheSystemLists) {
   std::ifstream in("/proc/cpuinfo");
   std::string line;

@@ -32,6 +32,14 @@ bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
+
+std::string vendor_name() {
+  unsigned eax = 0, name[3] = {};
+  __get_cpuid(0, &eax, &name[0], &name[2], &name[1]);
+  return std::string(reinterpret_cast<const char*>(name), sizeof name);
+}
+#else
+std::string vendor_name() { return {}; }
 #endif
 
 std::string first_line(const std::string& path) {
@@ -136,6 +144,13 @@ std::span<const char* const> compiler_flags(Isa isa) {
     case Isa::avx512_bf16: return kAvx512Bf16;
   }
   return {};
+}
+
+bool is_bf16_dot_fast(std::string_view vendor) { return vendor == "AuthenticAMD"; }
+
+bool is_bf16_dot_fast() {
+  static const bool fast = detected_isa() == Isa::avx512_bf16 && is_bf16_dot_fast(vendor_name());
+  return fast;
 }
 
 const CpuInfo& cpu_info() {

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "weft/device.h"
 
@@ -13,6 +14,12 @@ std::span<const Isa> supported_isas();       // those this machine runs, lowest 
 Isa isa_from_string(std::string_view name);  // throws Error(invalid_argument)
 // The compiler flags of an ISA, e.g. "-mavx2 -mfma -mf16c"; never -march=native.
 std::span<const char* const> compiler_flags(Isa isa);
+
+// Whether the bf16 dot product of such a processor does more multiply-adds a second than its fp32 one: twice as many
+// on AMD's from Zen 4 on, half as many on Intel's, which multiply bf16 in tiles instead.
+bool is_bf16_dot_fast(std::string_view vendor);
+bool is_bf16_dot_fast();  // of this machine
+
 struct CpuInfo {
   std::string model;                                 // as the processor names itself
   int num_cpus = 0;                                  // in the process's affinity mask

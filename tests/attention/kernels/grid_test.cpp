@@ -68,17 +68,21 @@ TEST(AttentionGrid, AgreesWithTheReferenceWithinItsBound) {
     const ModeChoice& mode = kModes[row[8]];
     Problem problem(c);
     problem.reference();
-    for (const Isa isa : supported_isas()) {
-      SCOPED_TRACE("case " + std::to_string(index) + " " + std::string(to_string(isa)) + " workers " +
-                   std::to_string(mode.workers) + " mode " + std::string(to_string(mode.mode)) + ": " + to_string(c));
-      const AttentionKernel kernel = build(problem.spec(), Device::cpu(), {.isa = isa});
-      const Plan plan = kernel.plan(problem.input(mode.workers, mode.mode, mode.split));
-      Workspace workspace(Device::cpu(), plan.workspace_bytes());
-      WorkerTeam team(2);
-      problem.poison_outputs();
-      kernel.run(plan, problem.tensors(), workspace, Stream::cpu(team));
-      ASSERT_EQ(problem.compare(compute_type(problem.spec(), isa)), "");
-    }
+    for (const Isa isa : supported_isas())
+      for (const DType compute : testing::compute_types(problem.spec(), isa)) {
+        SCOPED_TRACE("case " + std::to_string(index) + " " + std::string(to_string(isa)) + " products in " +
+                     std::string(to_string(compute)) + " workers " + std::to_string(mode.workers) + " mode " +
+                     std::string(to_string(mode.mode)) + ": " + to_string(c));
+        AttentionSpec spec = problem.spec();
+        spec.compute = compute;
+        const AttentionKernel kernel = build(spec, Device::cpu(), {.isa = isa});
+        const Plan plan = kernel.plan(problem.input(mode.workers, mode.mode, mode.split));
+        Workspace workspace(Device::cpu(), plan.workspace_bytes());
+        WorkerTeam team(2);
+        problem.poison_outputs();
+        kernel.run(plan, problem.tensors(), workspace, Stream::cpu(team));
+        ASSERT_EQ(problem.compare(compute), "");
+      }
   }
 }
 

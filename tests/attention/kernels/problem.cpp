@@ -8,7 +8,6 @@
 #include <limits>
 #include <numeric>
 
-#include "attention/reference.h"
 #include "attention/variant_text.h"
 
 namespace weft::testing {
@@ -61,6 +60,11 @@ int64_t offset(const TensorView& t, std::initializer_list<int64_t> index) {
 }
 
 }  // namespace
+
+std::vector<DType> compute_types(const AttentionSpec& spec, Isa isa) {
+  if (isa != Isa::avx512_bf16 || spec.q_dtype != DType::bf16 || spec.kv_dtype != DType::bf16) return {DType::fp32};
+  return {DType::fp32, DType::bf16};
+}
 
 void put(void* to, DType dtype, int64_t index, double value) {
   switch (dtype) {

@@ -34,6 +34,9 @@ struct Case {
 };
 std::string to_string(const Case& c);
 
+// The types that kernels of this instruction set can multiply such tensors in, fp32 first.
+std::vector<DType> compute_types(const AttentionSpec& spec, Isa isa);
+
 // Numbers to and from the bits of an element type.
 void put(void* to, DType dtype, int64_t index, double value);
 double get(const void* from, DType dtype, int64_t index);

@@ -20,9 +20,11 @@ using testing::Problem;
 class AttentionRun : public ::testing::TestWithParam<Isa> {
  protected:
   AttentionKernel kernel(const Problem& problem) const {
-    return build(problem.spec(), Device::cpu(), {.isa = GetParam()});
+    AttentionSpec spec = problem.spec();
+    spec.compute = compute(problem);
+    return build(spec, Device::cpu(), {.isa = GetParam()});
   }
-  DType compute(const Problem& problem) const { return compute_type(problem.spec(), GetParam()); }
+  DType compute(const Problem& problem) const { return testing::compute_types(problem.spec(), GetParam()).back(); }
 
   // The bytes of o and lse after a run.
   std::string outputs(Problem& problem, int workers, PlanMode mode = PlanMode::balanced, int split = 0) {

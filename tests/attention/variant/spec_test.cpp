@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "attention/leaf.h"
+#include "device/cpu/cpuid.h"
 #include "weft/error.h"
 
 namespace weft {
@@ -124,9 +125,21 @@ TEST(Spec, BuiltInVariantsAndHelpersOfAHooksNameAreAccepted) {
   EXPECT_NO_THROW(validate({.head_dim_qk = 576, .head_dim_vo = 8}));
 }
 
-TEST(Spec, ComputesInBf16OnlyWhereBothSidesAreAndTheMachineMultipliesIt) {
+TEST(Spec, ComputesInWhatItNamesOrSaysWhyNot) {
+  AttentionSpec spec{.q_dtype = DType::bf16, .kv_dtype = DType::bf16, .compute = DType::bf16};
+  EXPECT_NO_THROW(validate(spec));
+  EXPECT_EQ(compute_type(spec, Isa::avx512_bf16), DType::bf16);
+  EXPECT_THROW(compute_type(spec, Isa::avx512), Error);
+  spec.compute = DType::fp32;
+  EXPECT_EQ(compute_type(spec, Isa::avx512_bf16), DType::fp32);
+  spec.compute = DType::fp16;
+  EXPECT_THROW(validate(spec), Error);
+  EXPECT_THROW(validate({.q_dtype = DType::fp32, .kv_dtype = DType::bf16, .compute = DType::bf16}), Error);
+}
+
+TEST(Spec, ComputesInBf16OnlyWhereBothSidesAreAndTheMachineMultipliesItFast) {
   const AttentionSpec both{.q_dtype = DType::bf16, .kv_dtype = DType::bf16};
-  EXPECT_EQ(compute_type(both, Isa::avx512_bf16), DType::bf16);
+  EXPECT_EQ(compute_type(both, Isa::avx512_bf16), is_bf16_dot_fast() ? DType::bf16 : DType::fp32);
   EXPECT_EQ(compute_type(both, Isa::avx512), DType::fp32);
   EXPECT_EQ(compute_type({.q_dtype = DType::fp32, .kv_dtype = DType::bf16}, Isa::avx512_bf16), DType::fp32);
   EXPECT_EQ(compute_type({.q_dtype = DType::bf16, .kv_dtype = DType::fp16}, Isa::avx512_bf16), DType::fp32);

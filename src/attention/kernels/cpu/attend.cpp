@@ -9,7 +9,8 @@ namespace {
 using abi::kColumnStep;
 
 constexpr int kMinTokens = 32, kMaxTokens = kDirectTokens;
-constexpr long long kTileBytes = 128 << 10;  // keys and values of a tile: they stay in the second-level cache
+// Keys and values of a tile: it and the next stay in the second-level cache, of 1 MiB and more beside 512-bit vectors.
+constexpr long long kTileBytes = kRegisters == 32 ? 256 << 10 : 128 << 10;
 
 int tile_tokens(long long bytes_per_token) {
   int tokens = kMaxTokens;
@@ -132,6 +133,7 @@ class Item {
   void load_query(int head, const abi::VectorRow* vectors);
   void locate(const KvTile& tile, int head, int which);
   Side side(const KvTile& tile, const char* const* rows, long long offset, int head, int dim, abi::VectorFn hook);
+  Ahead next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const;
   void score(const KvTile& tile);
   void finish(int first_head, int heads);
 
@@ -260,6 +262,16 @@ void Item::score(const KvTile& tile) {
            .alpha = b_.alpha});
 }
 
+// What of the next tile's n tokens is fetched while head h of this one is worked on: in the order of memory, which is
+// what the machine's own prefetchers follow.
+Ahead Item::next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const {
+  const int heads = unit_.kv_head_end - unit_.kv_head_begin;
+  const int bytes = dim * (args_.kv_element == Element::fp32 ? 4 : 2);
+  if (view.head_stride != bytes) return Ahead(rows, h * view.head_stride, n, bytes);
+  const int begin = n * h / heads, end = n * (h + 1) / heads;  // whole tokens, a share of them
+  return Ahead(rows + begin, 0, end - begin, bytes * heads);
+}
+
 // Few rows: every KV head of a tile before the next tile, so that a token's heads, which lie side by side in NHD, are
 // read together; while one tile is worked on, the next one is on its way.
 void Item::attend_direct() {
@@ -278,30 +290,22 @@ void Item::attend_direct() {
   if (more) locate(tile, first, which);
   while (more) {
     more = cursor.next(next);
-    const char* const* next_keys = nullptr;
-    const char* const* next_values = nullptr;
-    if (more) {
-      const int other = 1 - which;
-      locate(next, first, other);
-      for (int i = next.n; i < b_.tokens; ++i) {
-        b_.key_rows[other][i] = b_.key_rows[other][next.n - 1];
-        b_.value_rows[other][i] = b_.value_rows[other][next.n - 1];
-      }
-      next_keys = b_.key_rows[other];
-      next_values = b_.value_rows[other];
-    }
+    const int num_next = more ? next.n : 0;
+    if (more) locate(next, first, 1 - which);
     if (tile.boundary) mark_seen(b_.seen, num_rows_, list_.first_pos + tile.begin, tile.n, b_.marks);
     const int padded = round_up(tile.n, kColumnStep);
     for (int h = 0; h < heads; ++h) {
       const Side keys = side(tile, b_.key_rows[which], h * args_.k.head_stride, first + h, dqk, args_.leaf->key);
-      keys.loader->dot(keys.rows, next_keys, keys.offset, h * args_.k.head_stride, padded,
+      Ahead ahead = next_rows(args_.k, b_.key_rows[1 - which], num_next, dqk, h);
+      keys.loader->dot(keys.rows, keys.offset, padded, ahead,
                        b_.direct_query + static_cast<long long>(h) * rows * direct_query_size(dqk), rows, dqk,
                        b_.scores + static_cast<long long>(h) * rows * b_.ld_scores);
     }
     score(tile);
     for (int h = 0; h < heads; ++h) {
       const Side values = side(tile, b_.value_rows[which], h * args_.v.head_stride, first + h, dvo, args_.leaf->value);
-      values.loader->accumulate(values.rows, next_values, values.offset, h * args_.v.head_stride, tile.n,
+      Ahead ahead = next_rows(args_.v, b_.value_rows[1 - which], num_next, dvo, h);
+      values.loader->accumulate(values.rows, values.offset, tile.n, ahead,
                                 b_.scores + static_cast<long long>(h) * rows * b_.ld_scores, b_.alpha + h * rows, rows,
                                 dvo, b_.o + static_cast<long long>(h) * rows * b_.ld_o, b_.ld_o);
     }

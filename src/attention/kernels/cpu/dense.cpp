@@ -19,30 +19,44 @@ WEFT_INLINE F32 load_part(const char* p, int n) {
   return Load::load(buffer);
 }
 
+// What a vector of one unit of kLanes keys becomes: a line of a panel as it is, ...
 template <class Load>
-void pack_keys(const char* const* rows, long long offset, int n, int units, float* out) {
+struct Line : Load {
+  static constexpr int kLines = 1;
+  static WEFT_INLINE void put(float* line, F32 units) { store(line, units); }
+};
+// ... or, of two bf16, a line for each in fp32. Widened after the transpose, which has half as many lanes to move.
+struct TwoLines {
+  static constexpr int kBytes = 4, kElements = 2, kLines = 2;
+  static WEFT_INLINE F32 load(const char* p) { return as_f32(load_u32(p)); }
+  static WEFT_INLINE void put(float* line, F32 units) {
+    store(line, as_f32(as_u32(units) << 16));
+    store(line + kPanel, as_f32(as_u32(units) & 0xffff0000u));
+  }
+};
+
+template <class Load>
+void pack_keys(const char* const* rows, long long offset, int n, int dim, float* out) {
+  const int units = dim / Load::kElements;
+  const long long panel = panel_stride(units * Load::kLines);
   for (int t = 0; t < n; t += kLanes) {
-    float* column = out + t / kPanel * panel_stride(units) + t % kPanel;
+    float* column = out + t / kPanel * panel + t % kPanel;
     F32 block[kLanes];
+    const auto put = [&](int u, F32 v) { Load::put(column + u * Load::kLines * kPanel, v); };
     int u = 0;
     for (; u + kLanes <= units; u += kLanes) {
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) block[i] = Load::load(rows[t + i] + offset + u * Load::kBytes);
       transpose(block);
 #pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) store(column + (u + i) * kPanel, block[i]);
+      for (int i = 0; i < kLanes; ++i) put(u + i, block[i]);
     }
     if (u < units) {
       for (int i = 0; i < kLanes; ++i) block[i] = load_part<Load>(rows[t + i] + offset + u * Load::kBytes, units - u);
       transpose(block);
-      for (int i = 0; u + i < units; ++i) store(column + (u + i) * kPanel, block[i]);
+      for (int i = 0; u + i < units; ++i) put(u + i, block[i]);
     }
   }
-}
-
-template <class Load>
-void pack_keys_of(const char* const* rows, long long offset, int n, int dim, float* out) {
-  pack_keys<Load>(rows, offset, n, dim / Load::kElements, out);
 }
 
 // Calls full(first), part(first, count) or zero(first) for each vector of columns of the panels that cover dim.
@@ -99,11 +113,11 @@ void widen_rows(const char* const* rows, long long offset, int n, int dim, float
   for (int t = 0; t < n; ++t) widen<Element>(rows[t] + offset, dim, out + t * ld);
 }
 
-template <class Type>
-constexpr Loader kLoader = {pack_keys_of<Widen<Type>>, pack_values<Widen<Type>>, direct_dot<Widen<Type>>,
-                            direct_accumulate<Type>, widen_rows<Type>};
+template <class Type, class Keys = Line<Widen<Type>>>
+constexpr Loader kLoader = {pack_keys<Keys>, pack_values<Widen<Type>>, direct_dot<Widen<Type>>, direct_accumulate<Type>,
+                            widen_rows<Type>};
 #if defined(WEFT_HAS_BF16_DOT)
-constexpr Loader kPairLoader = {pack_keys_of<Pairs>, pack_value_pairs, direct_dot<Pairs>, direct_accumulate<Bf16>,
+constexpr Loader kPairLoader = {pack_keys<Line<Pairs>>, pack_value_pairs, direct_dot<Pairs>, direct_accumulate<Bf16>,
                                 widen_rows<Bf16>};
 #endif
 
@@ -194,7 +208,7 @@ const Loader& loader_for(Element element, [[maybe_unused]] bool compute_bf16) {
     case Element::fp16: return kLoader<Fp16>;
     case Element::bf16: break;
   }
-  return kLoader<Bf16>;
+  return kLoader<Bf16, TwoLines>;
 }
 
 void multiply(const Product& product, [[maybe_unused]] bool bf16) {

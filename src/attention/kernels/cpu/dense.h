@@ -30,6 +30,33 @@ constexpr int round_up(int n, int step) { return (n + step - 1) / step * step; }
 constexpr int min_of(int a, int b) { return a < b ? a : b; }
 constexpr int max_of(int a, int b) { return a > b ? a : b; }
 
+// What to fetch while something else is worked on: `bytes` of each of n rows, in order, a few lines at a time. Evenly:
+// a core has few lines under way at once, and those that it works on need some of them.
+class Ahead {
+ public:
+  Ahead(const char* const* rows, long long offset, int n, int bytes)
+      : rows_(rows), rows_end_(rows + n), offset_(offset), bytes_(bytes) {
+    next_row();
+  }
+  WEFT_INLINE void fetch(int lines) {
+    for (int i = 0; i < lines; ++i, at_ += step_) prefetch(at_);
+    if (at_ >= end_) next_row();
+  }
+
+ private:
+  void next_row() {
+    const bool done = rows_ == rows_end_;
+    at_ = done ? kZeros : *rows_++ + offset_;
+    end_ = at_ + (done ? 1 : bytes_);
+    step_ = done ? 0 : 64;
+  }
+  const char* const* rows_;
+  const char* const* rows_end_;
+  long long offset_;
+  int bytes_, step_ = 0;
+  const char *at_ = nullptr, *end_ = nullptr;
+};
+
 // Kernels that read keys and values as they are stored. `rows[t] + offset` is token t. n is a multiple of kPanel
 // unless said otherwise.
 struct Loader {
@@ -38,12 +65,12 @@ struct Loader {
   // out: panels of kPanel dims, each [units of n][kPanel]; columns from dim on are zero.
   void (*pack_values)(const char* const* rows, long long offset, int n, int dim, float* out);
   // scores[m * kDirectLd + t] = q[m] . row t, for n tokens (a multiple of kLanes); q as pack_direct_query lays it.
-  // Prefetches next[t] + next_offset.
-  void (*dot)(const char* const* rows, const char* const* next, long long offset, long long next_offset, int n,
-              const float* q, int num_rows, int dim, float* scores);
-  // o[m * ld + d] = alpha[m] * o[m * ld + d] + sum over any n tokens of p[m * kDirectLd + t] * value. Prefetches likewise.
-  void (*accumulate)(const char* const* rows, const char* const* next, long long offset, long long next_offset, int n,
-                     const float* p, const float* alpha, int num_rows, int dim, float* o, long long ld);
+  // Fetches as many bytes ahead as it reads.
+  void (*dot)(const char* const* rows, long long offset, int n, Ahead& ahead, const float* q, int num_rows, int dim,
+              float* scores);
+  // o[m * ld + d] = alpha[m] * o[m * ld + d] + sum over any n tokens of p[m * kDirectLd + t] * value. Fetches likewise.
+  void (*accumulate)(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, const float* alpha,
+                     int num_rows, int dim, float* o, long long ld);
   // out[t * ld ...] = token t in fp32, any n.
   void (*widen_rows)(const char* const* rows, long long offset, int n, int dim, float* out, long long ld);
 };

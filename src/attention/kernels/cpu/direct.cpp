@@ -13,9 +13,7 @@ WEFT_INLINE F32 load_rest(const char* p, int n) {
   return Load::load(buffer);
 }
 
-WEFT_INLINE void prefetch_row(const char* row, int bytes) {
-  for (int b = 0; b < bytes; b += 64) prefetch(row + b);
-}
+constexpr int lines_of(int bytes) { return (bytes + 63) / 64; }
 
 // Registers hold M rows x this many sums, as many keys or values, and one more operand.
 template <int M>
@@ -23,7 +21,8 @@ constexpr int kSumsOfRow = min_of((kRegisters - 1) / (M + 1), 8);
 
 // sums[m * kLanes + j]: lanes of q[m] . token j, for N tokens.
 template <class Load, int M, int N>
-WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const float* q, int units, F32* sums) {
+WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const float* q, int units, Ahead& ahead,
+                            F32* sums) {
   const char* key[N];
   F32 acc[N][M];
 #pragma GCC unroll 8
@@ -34,6 +33,7 @@ WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const flo
   }
   int u = 0;
   for (; u + kLanes <= units; u += kLanes, q += M * kLanes) {
+    ahead.fetch(lines_of(N * kLanes * Load::kBytes));
     F32 k[N];
 #pragma GCC unroll 8
     for (int j = 0; j < N; ++j) k[j] = Load::load(key[j] + u * Load::kBytes);
@@ -61,28 +61,28 @@ WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const flo
 }
 
 template <class Load, int M>
-void dot_block(const char* const* rows, const char* const* next, long long offset, long long next_offset, int n,
-               const float* q, int dim, float* scores) {
+void dot_block(const char* const* rows, long long offset, int n, Ahead& shared_ahead, const float* q, int dim,
+               float* scores) {
   constexpr int kTokens = min_of(kSumsOfRow<M>, kLanes), kRest = kLanes % kTokens;
   const int units = dim / Load::kElements;
-  const int bytes = units * Load::kBytes;
+  Ahead ahead = shared_ahead;  // in registers
   for (int t = 0; t < n; t += kLanes) {
-    if (next)
-      for (int j = 0; j < kLanes; ++j) prefetch_row(next[t + j] + next_offset, bytes);
     F32 sums[M][kLanes];
     for (int j = 0; j + kTokens <= kLanes; j += kTokens)
-      dot_tokens<Load, M, kTokens>(rows + t + j, offset, q, units, &sums[0][j]);
+      dot_tokens<Load, M, kTokens>(rows + t + j, offset, q, units, ahead, &sums[0][j]);
     if constexpr (kRest > 0)
-      dot_tokens<Load, M, kRest>(rows + t + kLanes - kRest, offset, q, units, &sums[0][kLanes - kRest]);
+      dot_tokens<Load, M, kRest>(rows + t + kLanes - kRest, offset, q, units, ahead, &sums[0][kLanes - kRest]);
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) store(scores + m * kDirectLd + t, sum_each(sums[m]));
   }
+  shared_ahead = ahead;
 }
 
 // M rows x N vectors of the output stay in registers while n tokens pass by.
 template <class Type, int M, int N>
-void accumulate_strip(const char* const* rows, long long offset, int n, const float* p, const float* alpha, float* o,
-                      long long ld) {
+void accumulate_strip(const char* const* rows, long long offset, int n, Ahead& shared_ahead, const float* p,
+                      const float* alpha, float* o, long long ld) {
+  Ahead ahead = shared_ahead;  // in registers
   F32 acc[M][N];
 #pragma GCC unroll 8
   for (int m = 0; m < M; ++m) {
@@ -91,6 +91,7 @@ void accumulate_strip(const char* const* rows, long long offset, int n, const fl
     for (int j = 0; j < N; ++j) acc[m][j] = load(o + m * ld + j * kLanes) * factor;
   }
   for (int t = 0; t < n; ++t) {
+    ahead.fetch(lines_of(N * kLanes * Type::kBytes));
     const char* row = rows[t] + offset;
     F32 v[N];
 #pragma GCC unroll 8
@@ -106,6 +107,7 @@ void accumulate_strip(const char* const* rows, long long offset, int n, const fl
   for (int m = 0; m < M; ++m)
 #pragma GCC unroll 8
     for (int j = 0; j < N; ++j) store(o + m * ld + j * kLanes, acc[m][j]);
+  shared_ahead = ahead;
 }
 
 template <class Type, int M>
@@ -124,7 +126,7 @@ void accumulate_rest(const char* const* rows, long long offset, int n, int count
 // lie a power of two apart and share its sets.
 constexpr int kBlockBytes = 4096;
 
-using StripFn = void (*)(const char* const*, long long, int, const float*, const float*, float*, long long);
+using StripFn = void (*)(const char* const*, long long, int, Ahead&, const float*, const float*, float*, long long);
 // By number of vectors.
 template <class Type, int M>
 constexpr StripFn kStrips[] = {
@@ -139,8 +141,8 @@ constexpr StripFn kStrips[] = {
 };
 
 template <class Type, int M>
-void accumulate_block(const char* const* rows, const char* const* next, long long offset, long long next_offset, int n,
-                      const float* p, const float* alpha, int dim, float* o, long long ld) {
+void accumulate_block(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p,
+                      const float* alpha, int dim, float* o, long long ld) {
   const int step = max_of(kBlockBytes / (dim * Type::kBytes), 4);
   float ones[M];
   for (int m = 0; m < M; ++m) ones[m] = 1;
@@ -148,11 +150,9 @@ void accumulate_block(const char* const* rows, const char* const* next, long lon
     const char* const* block = rows + t;
     const int count = min_of(step, n - t);
     const float* factor = t == 0 ? alpha : ones;
-    if (next)
-      for (int i = t; i < t + count; ++i) prefetch_row(next[i] + next_offset, dim * Type::kBytes);
     for (int d = 0, left = dim / kLanes; left > 0;) {
       const int strips = (left + kSumsOfRow<M> - 1) / kSumsOfRow<M>, vectors = (left + strips - 1) / strips;
-      kStrips<Type, M>[vectors - 1](block, offset + d * Type::kBytes, count, p + t, factor, o + d, ld);
+      kStrips<Type, M>[vectors - 1](block, offset + d * Type::kBytes, count, ahead, p + t, factor, o + d, ld);
       d += vectors * kLanes;
       left -= vectors;
     }
@@ -189,20 +189,18 @@ WEFT_INLINE void for_blocks(int num_rows, const Work& work) {
 }  // namespace
 
 template <class Load>
-void direct_dot(const char* const* rows, const char* const* next, long long offset, long long next_offset, int n,
-                const float* q, int num_rows, int dim, float* scores) {
+void direct_dot(const char* const* rows, long long offset, int n, Ahead& ahead, const float* q, int num_rows, int dim,
+                float* scores) {
   for_blocks(num_rows, [&]<int M>(int row) {
-    dot_block<Load, M>(rows, row == 0 ? next : nullptr, offset, next_offset, n, q + row * direct_query_size(dim), dim,
-                       scores + row * kDirectLd);
+    dot_block<Load, M>(rows, offset, n, ahead, q + row * direct_query_size(dim), dim, scores + row * kDirectLd);
   });
 }
 
 template <class Type>
-void direct_accumulate(const char* const* rows, const char* const* next, long long offset, long long next_offset, int n,
-                       const float* p, const float* alpha, int num_rows, int dim, float* o, long long ld) {
+void direct_accumulate(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p,
+                       const float* alpha, int num_rows, int dim, float* o, long long ld) {
   for_blocks(num_rows, [&]<int M>(int row) {
-    accumulate_block<Type, M>(rows, row == 0 ? next : nullptr, offset, next_offset, n, p + row * kDirectLd, alpha + row,
-                              dim, o + row * ld, ld);
+    accumulate_block<Type, M>(rows, offset, n, ahead, p + row * kDirectLd, alpha + row, dim, o + row * ld, ld);
   });
 }
 
@@ -220,17 +218,15 @@ void pack_direct_query(const float* q, long long ld, int num_rows, int dim, bool
   }
 }
 
-#define WEFT_DIRECT(Type)                                                                                  \
-  template void direct_dot<Widen<Type>>(const char* const*, const char* const*, long long, long long, int, \
-                                        const float*, int, int, float*);                                   \
-  template void direct_accumulate<Type>(const char* const*, const char* const*, long long, long long, int, \
-                                        const float*, const float*, int, int, float*, long long);
+#define WEFT_DIRECT(Type)                                                                                            \
+  template void direct_dot<Widen<Type>>(const char* const*, long long, int, Ahead&, const float*, int, int, float*); \
+  template void direct_accumulate<Type>(const char* const*, long long, int, Ahead&, const float*, const float*, int, \
+                                        int, float*, long long);
 WEFT_DIRECT(Fp32)
 WEFT_DIRECT(Fp16)
 WEFT_DIRECT(Bf16)
 #if defined(WEFT_HAS_BF16_DOT)
-template void direct_dot<Pairs>(const char* const*, const char* const*, long long, long long, int, const float*, int,
-                                int, float*);
+template void direct_dot<Pairs>(const char* const*, long long, int, Ahead&, const float*, int, int, float*);
 #endif
 #undef WEFT_DIRECT
 

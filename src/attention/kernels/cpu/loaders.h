@@ -21,10 +21,10 @@ struct Pairs {
 #endif
 
 template <class Load>
-void direct_dot(const char* const* rows, const char* const* next, long long offset, long long next_offset, int n,
-                const float* q, int num_rows, int dim, float* scores);
+void direct_dot(const char* const* rows, long long offset, int n, Ahead& ahead, const float* q, int num_rows, int dim,
+                float* scores);
 template <class Type>
-void direct_accumulate(const char* const* rows, const char* const* next, long long offset, long long next_offset, int n,
-                       const float* p, const float* alpha, int num_rows, int dim, float* o, long long ld);
+void direct_accumulate(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p,
+                       const float* alpha, int num_rows, int dim, float* o, long long ld);
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME
