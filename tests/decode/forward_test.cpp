@@ -87,8 +87,15 @@ class RandomModel : public ::testing::Test {
 };
 
 TEST_F(RandomModel, AgreesWithTheReferenceInEveryWeightTypeAndPrecision) {
-  for (uint32_t type : {GgufWriter::kF32, GgufWriter::kBF16, GgufWriter::kQ8_0, GgufWriter::kQ4_0, GgufWriter::kQ4_1}) {
-    const std::string path = write({.weights = type, .tied = type % 2 == 0, .seed = type + 1});
+  for (uint32_t type : {GgufWriter::kF32, GgufWriter::kF16, GgufWriter::kBF16, GgufWriter::kQ8_0, GgufWriter::kQ5_0,
+                        GgufWriter::kQ4_0, GgufWriter::kQ4_1, GgufWriter::kQ4_K, GgufWriter::kQ6_K}) {
+    RandomModelOptions model{.weights = type, .tied = type % 2 == 0, .seed = type + 1};
+    if (type == GgufWriter::kQ4_K || type == GgufWriter::kQ6_K) {  // in blocks of 256
+      model.hidden_size = model.intermediate_size = 256;
+      model.num_qo_heads = 4;
+      model.head_dim = 64;
+    }
+    const std::string path = write(model);
     for (Precision precision : {Precision::exact, Precision::standard, Precision::fast})
       EXPECT_LE(mean_error(path, random_ids(70, type), {.precision = precision}),
                 allowed_error_of_random(type, precision))

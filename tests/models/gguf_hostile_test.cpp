@@ -218,13 +218,34 @@ constexpr HostileFile kFiles[] = {
      kInvalid,
      {kQuery, "beyond"}},
     {"tensor_type_f16",
-     [](GgufWriter& g) { g.tensor(kQuery).type = GgufWriter::kF16; },
+     [](GgufWriter& g) { g.tensor(kQuery).type = GgufWriter::kQ2_K; },
      kUnsupported,
-     {kQuery, "required type F16", "F32, Q4_0, Q4_1, Q8_0, BF16"}},
-    {"tensor_type_q4_k",
+     {kQuery, "required type Q2_K", "F32, F16, Q4_0, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K, BF16"}},
+    {"super_blocks_wider_than_a_row",
      [](GgufWriter& g) { g.tensor(kQuery).type = GgufWriter::kQ4_K; },
-     kUnsupported,
-     {kQuery, "Q4_K"}},
+     kInvalid,
+     {kQuery, "axis 0 is 32", "Q4_K needs a multiple of 256"}},
+    {"super_blocks_of_a_row_and_a_half",
+     [](GgufWriter& g) {
+       g.tensor(kQuery).type = GgufWriter::kQ6_K;
+       g.tensor(kQuery).extents[0] = 384;
+     },
+     kInvalid,
+     {kQuery, "axis 0 is 384", "Q6_K needs a multiple of 256"}},
+    {"super_blocks_beyond_the_file",
+     [](GgufWriter& g) {
+       g.tensor(kQuery).type = GgufWriter::kQ6_K;
+       g.tensor(kQuery).extents = {256, 1u << 20};
+     },
+     kInvalid,
+     {kQuery, "220200960 bytes", "reach beyond"}},
+    {"five_bits_of_odd_width",
+     [](GgufWriter& g) {
+       g.tensor(kQuery).type = GgufWriter::kQ5_0;
+       g.tensor(kQuery).extents[0] = 48;
+     },
+     kInvalid,
+     {kQuery, "axis 0 is 48", "Q5_0 needs a multiple of 32"}},
     {"tensor_type_unknown", [](GgufWriter& g) { g.tensor(kQuery).type = 4000; }, kUnsupported, {kQuery, "number 4000"}},
     {"block_type_of_odd_width",
      [](GgufWriter& g) {

@@ -26,11 +26,28 @@ inline __attribute__((always_inline)) void unroll(const Body& body) {
 }
 
 template <Format format>
-inline constexpr int kWordsOf = format == Format::q8_0 ? 8 : 4;  // a column and block
+inline constexpr int kWordsOf = block_parts(format).words;  // a column and block
 template <Format format>
-inline constexpr bool kHasMin = format == Format::q4_1;
+inline constexpr bool kHasMin = block_parts(format).halves == 2;
 template <Format format>
-inline constexpr long long kBlockBytesOf = kPanel*(kWordsOf<format> * 4 + (kHasMin<format> ? 4 : 2));
+inline constexpr long long kBlockBytesOf = panel_bytes(format, kBlock, kPanel);
+
+// d of column vector v, with the 8-bit factor of K types; m likewise. `scales` follows a packed block's words.
+template <Format format>
+inline Floats load_d(const char* scales, int v, int half = 0) {
+  const Floats d = load_halves(scales + v * kLanes * 2);
+  constexpr BlockParts parts = block_parts(format);
+  if constexpr (parts.bytes == 0) return d;
+  // q6_k has a factor for each half of the block.
+  const int factor = parts.halves * 2 * kPanel + (format == Format::q6_k ? half * kPanel : 0);
+  return mul(d, to_floats(load_bytes(scales + factor + v * kLanes)));
+}
+template <Format format>
+inline Floats load_m(const char* scales, int v) {
+  const Floats m = load_halves(scales + (kPanel + v * kLanes) * 2);
+  if constexpr (format == Format::q4_1) return m;
+  return mul(m, to_floats(load_bytes(scales + 5 * kPanel + v * kLanes)));
+}
 
 // A scheme says what a register of weights holds. A block is kSlots registers for each vector of outputs; the one in
 // slot s is multiplied by the activations at byte 4 * s of the block. unpack makes kUnpacked registers of a packed
@@ -118,8 +135,8 @@ template <Format format>
 inline void load_scales(const char* w, Floats (&d)[kVecs], Floats (&m)[kVecs]) {
   const char* scales = w + kWordsOf<format> * kPanel * 4;
   unroll<kVecs>([&](auto v) {
-    d[v.value] = load_halves(scales + v.value * kLanes * 2);
-    if constexpr (kHasMin<format>) m[v.value] = load_halves(scales + (kPanel + v.value * kLanes) * 2);
+    d[v.value] = load_d<format>(scales, v.value);
+    if constexpr (kHasMin<format>) m[v.value] = load_m<format>(scales, v.value);
   });
 }
 
