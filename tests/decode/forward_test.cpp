@@ -105,16 +105,17 @@ TEST_F(RandomModel, AgreesWithTheReferenceInEveryWeightTypeAndPrecision) {
 
 TEST_F(RandomModel, AgreesWithTheReferenceInEveryArchitecture) {
   for (const char* architecture : {"llama", "qwen2", "qwen3", "gemma2", "gemma3"}) {
-    const std::string path = write({.architecture = architecture,
-                                    .num_layers = architecture == std::string("gemma3") ? 7u : 2u,  // one sees all
-                                    .num_qo_heads = 4,
-                                    .num_kv_heads = 1,
-                                    .head_dim = 32,
-                                    .theta = 500.f});
+    RandomModelOptions model{.architecture = architecture, .num_qo_heads = 4, .num_kv_heads = 1, .head_dim = 32};
+    model.theta = 500.f;
+    if (architecture == std::string("gemma3")) model.num_layers = 7;  // one of them sees all
+    const std::string path = write(model);
     for (DType dtype : {DType::fp32, DType::fp16, DType::bf16})
       EXPECT_LE(mean_error(path, random_ids(50, 3), {.kv_dtype = dtype}), allowed_error(Precision::standard))
           << architecture;
     EXPECT_LE(mean_error(path, random_ids(50, 4), {.precision = Precision::exact}), 1e-4) << architecture;
+    // Groups of three, heads that together are wider than the model, a head of its own or not.
+    model.num_qo_heads = 9, model.num_kv_heads = 3, model.head_dim = 24, model.tied = true;
+    EXPECT_LE(mean_error(write(model), random_ids(50, 5), {.precision = Precision::exact}), 1e-4) << architecture;
   }
 }
 
