@@ -56,7 +56,7 @@ double bound(const Weights& w, const float* x, int64_t row, Precision precision,
     products += std::abs(v[k] * x[k]);
     largest = std::max<double>(largest, std::abs(x[k]));
   }
-  const bool integer = is_quantised(w.type) && w.type != WeightType::q6_k && precision != Precision::exact;
+  const bool integer = is_quantised(w.type) && precision != Precision::exact;
   if (integer) {
     for (int64_t k = 0; k < w.cols; k += 32) {
       double block = 0, weights = 0;

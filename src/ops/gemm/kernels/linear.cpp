@@ -58,7 +58,7 @@ void integer_panel(const Job& job, const char* w, long long row_begin, long long
     const long long count = job.x.blocks - first < kChunkBlocks ? job.x.blocks - first : kChunkBlocks;
     unpack_blocks<S, format>(w + first * kBlockBytesOf<format>, count, chunk);
     for_tiles<kTileRows>(row_begin, row_end, [&](auto rows, long long row) {
-      unpacked_tile<S, kHasMin<format>, rows.value>(chunk, first, count, S::template kOffset<format>, job.x, row,
+      unpacked_tile<S, kScales<format>, rows.value>(chunk, first, count, S::template kOffset<format>, job.x, row,
                                                     acc + (row - row_begin) * kPanel);
     });
   }
@@ -107,10 +107,12 @@ void quantised_panel(const Job& job, const char* w, long long row_begin, long lo
     case Format::q4_0: integer_panel<S, Format::q4_0>(job, w, row_begin, row_end, acc, chunk); break;
     case Format::q4_1: integer_panel<S, Format::q4_1>(job, w, row_begin, row_end, acc, chunk); break;
     case Format::q4_k: integer_panel<S, Format::q4_k>(job, w, row_begin, row_end, acc, chunk); break;
+    case Format::q6_k:
+      if constexpr (S::kRowScale) integer_panel<S, Format::q6_k>(job, w, row_begin, row_end, acc, chunk);
+      break;
     case Format::f32:
     case Format::f16:
-    case Format::bf16:
-    case Format::q6_k: break;  // never with an integer scheme
+    case Format::bf16: break;  // never with an integer scheme
   }
 }
 
@@ -160,7 +162,7 @@ void multiply(const Job& job) {
 #define WEFT_BF16 Scheme::fp32
 #endif
 
-// Rows: f32, f16, bf16, q8_0, q4_0, q4_1, q4_k, q6_k (its scales change within a block); columns: exact, standard, fast.
+// Rows: f32, f16, bf16, q8_0, q4_0, q4_1, q4_k, q6_k; columns: exact, standard, fast.
 extern const KernelTable kernels = {
     .panel = kPanel,
     .tile_rows = kTileRows,
@@ -172,7 +174,7 @@ extern const KernelTable kernels = {
                 {Scheme::fp32, Scheme::pair16, WEFT_INT4},
                 {Scheme::fp32, Scheme::pair16, WEFT_INT4},
                 {Scheme::fp32, Scheme::pair16, WEFT_INT4},
-                {Scheme::fp32, Scheme::fp32, Scheme::fp32}},
+                {Scheme::fp32, Scheme::pair16, Scheme::pair16}},
     .prepare = prepare,
     .multiply = multiply,
 };
