@@ -1,7 +1,7 @@
 # make             build/release/bin/weft
-# make demo        fetches a small model and lets it answer: MODEL=path.gguf and PROMPT="..." choose others
+# make demo        fetches a small model and lets it answer: MODEL=path.gguf (or gemma3) and PROMPT="..." choose others
 # make test        everything that needs no model: release suite, sanitizers, fuzzing, checks of the sources
-# make test-model  the tests that need the model
+# make test-model  the tests that need the model; MODEL=gemma3: those with Gemma 3 besides
 # make fuzz        fuzzing, FUZZ_SECONDS (600) for each fuzzer
 # make format      formats the sources
 # make install     PREFIX=/usr/local
@@ -18,9 +18,9 @@ all:
 	@tools/build_cli.sh
 
 demo:
-	@tools/bootstrap.sh build $(if $(MODEL),,fetch)
+	@tools/bootstrap.sh build $(if $(wildcard $(MODEL)),,fetch)
 	@tools/build_cli.sh
-	@model="$(MODEL)"; model="$${model:-$$(tools/fetch_model.sh)}" && build/release/bin/weft run "$$model" -p "$(PROMPT)"
+	@model="$$(tools/fetch_model.sh "$(MODEL)")" && build/release/bin/weft run "$$model" -p "$(PROMPT)"
 
 test:
 	@tools/bootstrap.sh build test
@@ -28,7 +28,7 @@ test:
 
 test-model:
 	@tools/bootstrap.sh build test fetch
-	@tools/run_model_tests.sh
+	@tools/run_model_tests.sh $(MODEL)
 
 fuzz:
 	@tools/bootstrap.sh build test

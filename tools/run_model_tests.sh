@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# The tests labelled `model`. They find the model through WEFT_TEST_MODEL.
+# The tests labelled `model`: with the demo's model, and with each model of fetch_model.sh that is named besides
+# (gemma3). They find the files through WEFT_TEST_MODEL and WEFT_TEST_GEMMA3; a test without its model is skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 WEFT_TEST_MODEL=$(tools/fetch_model.sh)
 export WEFT_TEST_MODEL
+for name in "$@"; do
+  path=$(tools/fetch_model.sh "$name")
+  export "WEFT_TEST_${name^^}=$path"
+done
 cmake --preset release -DWEFT_BUILD_TESTS=ON
 cmake --build build/release
 rm -rf build/results

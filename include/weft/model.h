@@ -35,8 +35,9 @@ Precision precision_from_string(std::string_view name);  // throws Error(invalid
 
 // ---------------------------------------------------------------- file
 
-// Element types of weights in GGUF files that Weft reads. Blocks of 32 along the innermost axis.
-enum class WeightType : uint8_t { f32, bf16, q8_0, q4_0, q4_1 };
+// Element types of weights in GGUF files that Weft reads. Blocks along the innermost axis, of 256 for q4_k and q6_k, of
+// 32 for the other quantised types.
+enum class WeightType : uint8_t { f32, f16, bf16, q8_0, q5_0, q4_0, q4_1, q4_k, q6_k };
 std::string_view to_string(WeightType type);
 
 // A weight as it lies in the file: rows x cols (cols innermost), row-major.
@@ -50,7 +51,7 @@ struct WeightInfo {
 // What the gate of a feed-forward layer goes through before it multiplies.
 enum class Gate : uint8_t { silu, gelu_tanh };
 
-// Shape and constants of a Llama-family model.
+// Shape and constants of a model.
 struct ModelConfig {
   std::string architecture, name;  // "llama", ...
   int num_layers = 0, hidden_size = 0, intermediate_size = 0;

@@ -22,8 +22,25 @@ struct Shape {
 };
 
 const char* name_of(WeightType type) {
-  constexpr const char* kNames[] = {"f32", "bf16", "q8_0", "q4_0", "q4_1"};
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "q8_0", "q5_0", "q4_0", "q4_1", "q4_k", "q6_k"};
   return kNames[static_cast<int>(type)];
+}
+
+// Blocks of a quantised type in the file: inputs, bytes, and where their fp16 scales stand.
+struct Blocks {
+  int64_t inputs = 1, bytes = 0;
+  std::vector<int> scales = {};
+};
+Blocks blocks_of(WeightType type) {
+  switch (type) {
+    case WeightType::q8_0: return {32, 34, {0}};
+    case WeightType::q5_0: return {32, 22, {0}};
+    case WeightType::q4_0: return {32, 18, {0}};
+    case WeightType::q4_1: return {32, 20, {0, 2}};
+    case WeightType::q4_k: return {256, 144, {0, 2}};
+    case WeightType::q6_k: return {256, 210, {208}};
+    default: return {};
+  }
 }
 
 // Rows in file layout: random integers, small scales.
@@ -35,20 +52,19 @@ gemm::WeightSource random_source(WeightType type, const Shape& shape) {
       std::memcpy(out, &value, sizeof value);
       out += sizeof value;
     };
-    for (int64_t i = 0; i < (end - begin) * cols; i += 32) {
-      if (type == WeightType::f32 || type == WeightType::bf16) {
-        for (int j = 0; j < 32; ++j) {
-          const auto bits = static_cast<uint32_t>((random() & 0x807fffff) | 0x3d000000);
-          if (type == WeightType::f32)
-            put(bits);
-          else
-            put(static_cast<uint16_t>(bits >> 16));
-        }
+    const Blocks blocks = blocks_of(type);
+    for (int64_t i = 0; i < (end - begin) * cols; i += blocks.inputs) {
+      if (blocks.bytes == 0) {
+        const auto bits = static_cast<uint32_t>((random() & 0x807fffff) | 0x3d000000);
+        if (type == WeightType::f32)
+          put(bits);
+        else  // as fp16 or bf16
+          put(static_cast<uint16_t>(bits >> 16));
         continue;
       }
-      put(uint16_t{0x2000});
-      if (type == WeightType::q4_1) put(uint16_t{0xac00});
-      for (int j = 0; j < (type == WeightType::q8_0 ? 8 : 4); ++j) put(static_cast<uint32_t>(random()));
+      char* block = out;
+      for (int64_t j = 0; j < blocks.bytes; j += 2) put(static_cast<uint16_t>(random()));
+      for (const int at : blocks.scales) std::memcpy(block + at, "\x00\x20", 2);
     }
   };
   return {.type = type, .rows = shape.rows, .cols = shape.cols, .read = read};
@@ -68,8 +84,8 @@ std::vector<gemm::PackedLinear> make_copies(WeightType type, const Shape& shape,
 }
 
 double arithmetic_ceiling(WeightType type, Precision precision, int threads) {
-  const bool quantised = type != WeightType::f32 && type != WeightType::bf16;
-  if (precision == Precision::exact || type == WeightType::f32) return measure_fp32_flops(threads);
+  const bool quantised = blocks_of(type).bytes > 0;
+  if (precision == Precision::exact || (!quantised && type != WeightType::bf16)) return measure_fp32_flops(threads);
   const double special = !quantised                     ? measure_bf16_flops(threads)
                          : precision == Precision::fast ? measure_int8_ops(threads)
                                                         : measure_int16_ops(threads);
@@ -90,13 +106,16 @@ void bench_gemm(const BenchOptions& options, BenchReport& report) {
                     : std::vector<Shape>{{576, 1536}, {1536, 576}, {49152, 576}, {4096, 14336}, {14336, 4096}};
   const std::vector<WeightType> types =
       options.quick ? std::vector<WeightType>{WeightType::q4_1}
-                    : std::vector<WeightType>{WeightType::f32, WeightType::bf16, WeightType::q8_0, WeightType::q4_0,
-                                              WeightType::q4_1};
+                    : std::vector<WeightType>{WeightType::f32,  WeightType::f16,  WeightType::bf16,
+                                              WeightType::q8_0, WeightType::q5_0, WeightType::q4_0,
+                                              WeightType::q4_1, WeightType::q4_k, WeightType::q6_k};
   gemm::Scratch scratch;
   for (WeightType type : types)
     for (Precision precision : {Precision::exact, Precision::standard, Precision::fast}) {
-      if (type == WeightType::f32 && precision != Precision::exact) continue;  // the same kernel
+      const bool floats = type == WeightType::f32 || type == WeightType::f16;
+      if (floats && precision != Precision::exact) continue;  // the same kernel
       for (const Shape& shape : shapes) {
+        if (shape.cols % blocks_of(type).inputs != 0) continue;
         const std::vector<gemm::PackedLinear> copies = make_copies(type, shape, precision, options.quick, team);
         const auto bytes = static_cast<double>(copies[0].bytes());
         for (int64_t m : {1, 8, 512}) {

@@ -87,8 +87,15 @@ class RandomModel : public ::testing::Test {
 };
 
 TEST_F(RandomModel, AgreesWithTheReferenceInEveryWeightTypeAndPrecision) {
-  for (uint32_t type : {GgufWriter::kF32, GgufWriter::kBF16, GgufWriter::kQ8_0, GgufWriter::kQ4_0, GgufWriter::kQ4_1}) {
-    const std::string path = write({.weights = type, .tied = type % 2 == 0, .seed = type + 1});
+  for (uint32_t type : {GgufWriter::kF32, GgufWriter::kF16, GgufWriter::kBF16, GgufWriter::kQ8_0, GgufWriter::kQ5_0,
+                        GgufWriter::kQ4_0, GgufWriter::kQ4_1, GgufWriter::kQ4_K, GgufWriter::kQ6_K}) {
+    RandomModelOptions model{.weights = type, .tied = type % 2 == 0, .seed = type + 1};
+    if (type == GgufWriter::kQ4_K || type == GgufWriter::kQ6_K) {  // in blocks of 256
+      model.hidden_size = model.intermediate_size = 256;
+      model.num_qo_heads = 4;
+      model.head_dim = 64;
+    }
+    const std::string path = write(model);
     for (Precision precision : {Precision::exact, Precision::standard, Precision::fast})
       EXPECT_LE(mean_error(path, random_ids(70, type), {.precision = precision}),
                 allowed_error_of_random(type, precision))
@@ -98,16 +105,17 @@ TEST_F(RandomModel, AgreesWithTheReferenceInEveryWeightTypeAndPrecision) {
 
 TEST_F(RandomModel, AgreesWithTheReferenceInEveryArchitecture) {
   for (const char* architecture : {"llama", "qwen2", "qwen3", "gemma2", "gemma3"}) {
-    const std::string path = write({.architecture = architecture,
-                                    .num_layers = architecture == std::string("gemma3") ? 7u : 2u,  // one sees all
-                                    .num_qo_heads = 4,
-                                    .num_kv_heads = 1,
-                                    .head_dim = 32,
-                                    .theta = 500.f});
+    RandomModelOptions model{.architecture = architecture, .num_qo_heads = 4, .num_kv_heads = 1, .head_dim = 32};
+    model.theta = 500.f;
+    if (architecture == std::string("gemma3")) model.num_layers = 7;  // one of them sees all
+    const std::string path = write(model);
     for (DType dtype : {DType::fp32, DType::fp16, DType::bf16})
       EXPECT_LE(mean_error(path, random_ids(50, 3), {.kv_dtype = dtype}), allowed_error(Precision::standard))
           << architecture;
     EXPECT_LE(mean_error(path, random_ids(50, 4), {.precision = Precision::exact}), 1e-4) << architecture;
+    // Groups of three, heads that together are wider than the model, a head of its own or not.
+    model.num_qo_heads = 9, model.num_kv_heads = 3, model.head_dim = 24, model.tied = true;
+    EXPECT_LE(mean_error(write(model), random_ids(50, 5), {.precision = Precision::exact}), 1e-4) << architecture;
   }
 }
 

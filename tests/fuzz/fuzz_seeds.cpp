@@ -3,6 +3,7 @@
 #include <exception>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "tests/support/gguf_writer.h"
 #include "tests/support/random_model.h"
@@ -14,16 +15,18 @@ using weft::testing::random_model;
 
 // A whole model of a few hundred weights, without a tokenizer.
 GgufWriter tiny_model(const std::string& architecture, uint32_t weights) {
-  const uint32_t width = weights == GgufWriter::kF32 || weights == GgufWriter::kBF16 ? 8 : 32;
+  const bool floats = weights == GgufWriter::kF32 || weights == GgufWriter::kF16 || weights == GgufWriter::kBF16;
+  const bool super_blocks = weights == GgufWriter::kQ4_K || weights == GgufWriter::kQ6_K;
+  const uint32_t width = floats ? 8 : super_blocks ? 256 : 32;
   GgufWriter gguf = random_model({.architecture = architecture,
                                   .weights = weights,
                                   .tied = true,
                                   .num_layers = 1,
                                   .hidden_size = width,
                                   .intermediate_size = width,
-                                  .num_qo_heads = width / 8,
+                                  .num_qo_heads = super_blocks ? 1 : width / 8,
                                   .num_kv_heads = 1,
-                                  .head_dim = 8});
+                                  .head_dim = super_blocks ? 256u : 8u});
   for (const char* key : {"tokens", "scores", "token_type"}) gguf.remove(std::string("tokenizer.ggml.") + key);
   GgufWriter::Tensor& embedding = gguf.tensor("token_embd.weight");
   embedding.data.resize(embedding.data.size() / embedding.extents[1]);
@@ -49,6 +52,24 @@ int main(int argc, char** argv) {
         .add("llama.rope.scaling.type", "linear")
         .add("llama.rope.scaling.factor", 2.f)
         .write(folder + "/llama_q4_1.gguf");
+    tiny_model("gemma3", GgufWriter::kQ5_0)
+        .add("gemma3.attention.sliding_window_pattern", 2u)
+        .add("gemma3.rope.freq_base_swa", 5000.f)
+        .write(folder + "/gemma3_q5_0.gguf");
+    tiny_model("gemma2", GgufWriter::kF16).add("gemma2.attention.scale", 0.5f).write(folder + "/gemma2_f16.gguf");
+    tiny_model("qwen2", GgufWriter::kF16)
+        .add("qwen2.rope.scaling.type", "yarn")
+        .add("qwen2.rope.scaling.factor", 4.f)
+        .add("qwen2.rope.scaling.original_context_length", 1024u)
+        .write(folder + "/qwen2_f16.gguf");
+    // Without the matrices of the feed-forward: the fuzzer's inputs are short.
+    for (const uint32_t type : {GgufWriter::kQ4_K, GgufWriter::kQ6_K}) {
+      GgufWriter gguf = tiny_model("llama", type);
+      std::erase_if(gguf.tensors, [](const GgufWriter::Tensor& t) {
+        return t.name.rfind("blk.0.", 0) == 0 && t.extents.size() == 2;
+      });
+      gguf.write(folder + (type == GgufWriter::kQ4_K ? "/llama_q4_k.gguf" : "/llama_q6_k.gguf"));
+    }
     GgufWriter values;
     values.version = 2;
     values.alignment = 64;

@@ -33,8 +33,9 @@ struct HostileFile {
 };
 void PrintTo(const HostileFile& file, std::ostream* out) { *out << file.name; }
 
-GgufWriter good_model() {
-  return testing::random_model({.num_layers = 1,
+GgufWriter good_model(const char* architecture = "llama") {
+  return testing::random_model({.architecture = architecture,
+                                .num_layers = 1,
                                 .hidden_size = 32,
                                 .intermediate_size = 32,
                                 .num_qo_heads = 4,
@@ -59,16 +60,7 @@ void add_rope_divisors(GgufWriter& g, std::vector<float> divisors) {
 GgufWriter& add_yarn(GgufWriter& g, float factor) {
   return g.add("llama.rope.scaling.type", "yarn").add("llama.rope.scaling.factor", factor);
 }
-// The model as a Gemma 3 of one layer.
-void make_gemma3(GgufWriter& g) {
-  g = testing::random_model({.architecture = "gemma3",
-                             .num_layers = 1,
-                             .hidden_size = 32,
-                             .intermediate_size = 32,
-                             .num_qo_heads = 4,
-                             .num_kv_heads = 2,
-                             .head_dim = 8});
-}
+void make_gemma3(GgufWriter& g) { g = good_model("gemma3"); }
 void add_zeros(GgufWriter& g, const char* name) {
   g.add_tensor({.name = name, .extents = {32}, .data = std::string(128, '\0')});
 }
@@ -218,13 +210,34 @@ constexpr HostileFile kFiles[] = {
      kInvalid,
      {kQuery, "beyond"}},
     {"tensor_type_f16",
-     [](GgufWriter& g) { g.tensor(kQuery).type = GgufWriter::kF16; },
+     [](GgufWriter& g) { g.tensor(kQuery).type = GgufWriter::kQ2_K; },
      kUnsupported,
-     {kQuery, "required type F16", "F32, Q4_0, Q4_1, Q8_0, BF16"}},
-    {"tensor_type_q4_k",
+     {kQuery, "required type Q2_K", "F32, F16, Q4_0, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K, BF16"}},
+    {"super_blocks_wider_than_a_row",
      [](GgufWriter& g) { g.tensor(kQuery).type = GgufWriter::kQ4_K; },
-     kUnsupported,
-     {kQuery, "Q4_K"}},
+     kInvalid,
+     {kQuery, "axis 0 is 32", "Q4_K needs a multiple of 256"}},
+    {"super_blocks_of_a_row_and_a_half",
+     [](GgufWriter& g) {
+       g.tensor(kQuery).type = GgufWriter::kQ6_K;
+       g.tensor(kQuery).extents[0] = 384;
+     },
+     kInvalid,
+     {kQuery, "axis 0 is 384", "Q6_K needs a multiple of 256"}},
+    {"super_blocks_beyond_the_file",
+     [](GgufWriter& g) {
+       g.tensor(kQuery).type = GgufWriter::kQ6_K;
+       g.tensor(kQuery).extents = {256, 1u << 20};
+     },
+     kInvalid,
+     {kQuery, "220200960 bytes", "reach beyond"}},
+    {"five_bits_of_odd_width",
+     [](GgufWriter& g) {
+       g.tensor(kQuery).type = GgufWriter::kQ5_0;
+       g.tensor(kQuery).extents[0] = 48;
+     },
+     kInvalid,
+     {kQuery, "axis 0 is 48", "Q5_0 needs a multiple of 32"}},
     {"tensor_type_unknown", [](GgufWriter& g) { g.tensor(kQuery).type = 4000; }, kUnsupported, {kQuery, "number 4000"}},
     {"block_type_of_odd_width",
      [](GgufWriter& g) {
@@ -490,6 +503,35 @@ constexpr HostileFile kFiles[] = {
      },
      kInvalid,
      {"blk.0.attn_k_norm.weight", "missing"}},
+    {"qwen2_without_bias_of_v",
+     [](GgufWriter& g) {
+       g = good_model("qwen2");
+       g.remove("blk.0.attn_v.bias");
+     },
+     kInvalid,
+     {"blk.0.attn_v.bias", "missing"}},
+    {"qwen2_without_biases",
+     [](GgufWriter& g) {
+       g = good_model("qwen2");
+       for (const char* name : {"blk.0.attn_q.bias", "blk.0.attn_k.bias", "blk.0.attn_v.bias"}) g.remove(name);
+     },
+     kInvalid,
+     {"blk.0.attn_q.bias", "missing"}},
+    {"qwen3_without_norms_of_q_and_k",
+     [](GgufWriter& g) {
+       g = good_model("qwen3");
+       for (const char* name : {"blk.0.attn_q_norm.weight", "blk.0.attn_k_norm.weight"}) g.remove(name);
+     },
+     kInvalid,
+     {"blk.0.attn_q_norm.weight", "missing"}},
+    {"qwen3_norm_as_wide_as_all_heads",
+     [](GgufWriter& g) {
+       g = good_model("qwen3");
+       g.remove("blk.0.attn_q_norm.weight");
+       add_zeros(g, "blk.0.attn_q_norm.weight");
+     },
+     kInvalid,
+     {"blk.0.attn_q_norm.weight", "1 rows of 32", "1 rows of 8"}},
     {"llama_with_a_post_norm",
      [](GgufWriter& g) { add_zeros(g, "blk.0.post_ffw_norm.weight"); },
      kUnsupported,

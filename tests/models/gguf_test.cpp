@@ -131,18 +131,18 @@ TEST(Gguf, rows_of_every_weight_type_are_read_as_they_are) {
     uint32_t type;
     WeightType expected;
     uint64_t row_bytes;
-  } cases[] = {{GgufWriter::kF32, WeightType::f32, 256},
-               {GgufWriter::kBF16, WeightType::bf16, 128},
-               {GgufWriter::kQ8_0, WeightType::q8_0, 68},
-               {GgufWriter::kQ4_0, WeightType::q4_0, 36},
-               {GgufWriter::kQ4_1, WeightType::q4_1, 40}};
+  } cases[] = {{GgufWriter::kF32, WeightType::f32, 1024},  {GgufWriter::kF16, WeightType::f16, 512},
+               {GgufWriter::kBF16, WeightType::bf16, 512}, {GgufWriter::kQ8_0, WeightType::q8_0, 272},
+               {GgufWriter::kQ5_0, WeightType::q5_0, 176}, {GgufWriter::kQ4_0, WeightType::q4_0, 144},
+               {GgufWriter::kQ4_1, WeightType::q4_1, 160}, {GgufWriter::kQ4_K, WeightType::q4_k, 144},
+               {GgufWriter::kQ6_K, WeightType::q6_k, 210}};
   TempFolder folder;
   for (const auto& c : cases) {
     std::string data(3 * c.row_bytes, '\0');
     for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7);
     GgufWriter gguf;
     gguf.add_tensor({.name = "before", .extents = {1}, .data = "xxxx"});
-    gguf.add_tensor({.name = "weight", .extents = {64, 3}, .type = c.type, .data = data});
+    gguf.add_tensor({.name = "weight", .extents = {256, 3}, .type = c.type, .data = data});
     gguf.write(folder.path("model.gguf"));
     const ModelFile file(folder.path("model.gguf"));
     const WeightInfo& weight = file.weight("weight");

@@ -79,15 +79,37 @@ TEST(ReferenceForward, fewer_bits_a_weight_mean_more_error) {
       return reference_log_probabilities(folder.path("model.gguf"), ids);
     };
     const std::vector<double> exact = log_probs_of(GgufWriter::kF32);
+    const double f16 = mean_difference(exact, log_probs_of(GgufWriter::kF16));
     const double bf16 = mean_difference(exact, log_probs_of(GgufWriter::kBF16));
     const double q8_0 = mean_difference(exact, log_probs_of(GgufWriter::kQ8_0));
+    const double q5_0 = mean_difference(exact, log_probs_of(GgufWriter::kQ5_0));
     const double q4_0 = mean_difference(exact, log_probs_of(GgufWriter::kQ4_0));
     const double q4_1 = mean_difference(exact, log_probs_of(GgufWriter::kQ4_1));
-    EXPECT_GT(bf16, 1e-4) << architecture;
+    EXPECT_GT(f16, 1e-5) << architecture;
+    EXPECT_GT(bf16, 4 * f16) << architecture;
     EXPECT_GT(q8_0, bf16) << architecture;
-    EXPECT_GT(std::min(q4_0, q4_1), 4 * q8_0) << architecture;
+    EXPECT_GT(q5_0, 4 * q8_0) << architecture;
+    EXPECT_GT(std::min(q4_0, q4_1), q5_0) << architecture;
     EXPECT_LT(std::max(q4_0, q4_1), 0.8) << architecture;
   }
+}
+
+TEST(ReferenceForward, k_types_keep_what_their_bits_allow) {
+  TempFolder folder;
+  const std::vector<int32_t> ids = some_ids(24);
+  const auto log_probs_of = [&](uint32_t type) {
+    random_model({.weights = type, .hidden_size = 256, .intermediate_size = 256, .num_qo_heads = 4, .head_dim = 64})
+        .write(folder.path("model.gguf"));
+    return reference_log_probabilities(folder.path("model.gguf"), ids);
+  };
+  const std::vector<double> exact = log_probs_of(GgufWriter::kF32);
+  const double q8_0 = mean_difference(exact, log_probs_of(GgufWriter::kQ8_0));
+  const double q6_k = mean_difference(exact, log_probs_of(GgufWriter::kQ6_K));
+  const double q4_k = mean_difference(exact, log_probs_of(GgufWriter::kQ4_K));
+  EXPECT_GT(q6_k, q8_0);
+  EXPECT_GT(q4_k, 2 * q6_k);
+  EXPECT_LT(q6_k, 8 * q8_0);
+  EXPECT_LT(q4_k, 0.8);
 }
 
 // The rows of q and k, head by head, from pairs (2i, 2i + 1) to pairs (i, i + dim / 2).

@@ -48,6 +48,49 @@ TEST(ChatTemplate, RendersTheModelsOwnTemplatesByteForByte) {
   EXPECT_EQ(count, 24);
 }
 
+// In the form of Gemma's: turns that must alternate, the system's text in front of the first, contents in parts.
+TEST(ChatTemplate, RendersTurnsInGemmasForm) {
+  constexpr std::string_view kTurns = R"({{ bos_token }}
+{%- if messages[0]['role'] == 'system' -%}
+    {%- set prefix = (messages[0]['content'] if messages[0]['content'] is string
+                      else messages[0]['content'][0]['text']) + '\n\n' -%}
+    {%- set turns = messages[1:] -%}
+{%- else -%}
+    {%- set prefix = "" -%}
+    {%- set turns = messages -%}
+{%- endif -%}
+{%- for turn in turns -%}
+    {%- if (turn['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+        {{ raise_exception("turns must alternate") }}
+    {%- endif -%}
+    {%- set role = "model" if turn['role'] == 'assistant' else turn['role'] -%}
+    {{ '<start_of_turn>' + role + '\n' + (prefix if loop.first else "") }}
+    {%- if turn['content'] is string -%}
+        {{ turn['content'] | trim }}
+    {%- elif turn['content'] is iterable -%}
+        {%- for part in turn['content'] -%}
+            {%- if part['type'] == 'text' -%}{{ part['text'] | trim }}{%- endif -%}
+        {%- endfor -%}
+    {%- else -%}
+        {{ raise_exception("no content") }}
+    {%- endif -%}
+    {{ '<end_of_turn>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<start_of_turn>model\n' }}{%- endif -%})";
+  const auto turns = [&](const std::string& messages) {
+    return R"({"bos_token": "<bos>", "add_generation_prompt": true, "messages": [)" + messages + "]}";
+  };
+  const std::string user = R"({"role": "user", "content": " Hi \n"})";
+  EXPECT_EQ(render(kTurns, turns(user)), "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");
+  EXPECT_EQ(render(kTurns, turns(R"({"role": "system", "content": [{"type": "text", "text": "Be kind."}]},)" + user +
+                                 R"(, {"role": "assistant", "content": "Yes?"},
+                                    {"role": "user", "content": [{"type": "text", "text": "a "}, {"type": "image"}]})")),
+            "<bos><start_of_turn>user\nBe kind.\n\nHi<end_of_turn>\n<start_of_turn>model\nYes?<end_of_turn>\n"
+            "<start_of_turn>user\na<end_of_turn>\n<start_of_turn>model\n");
+  EXPECT_NE(error_of(kTurns, turns(user + "," + user)).find("turns must alternate"), std::string::npos);
+  EXPECT_NE(error_of(kTurns, turns(R"({"role": "user", "content": 3})")).find("no content"), std::string::npos);
+}
+
 // The same snippets as Jinja itself renders them.
 TEST(ChatTemplate, RendersSnippetsAsJinjaDoes) {
   const Json data = read_json("snippets.json");

@@ -14,13 +14,15 @@ namespace weft {
 namespace {
 
 using gemm::PackedLinear;
+using test::is_quantised;
 using test::kWeightTypes;
 using test::random_weights;
 using test::Weights;
+using test::whole_blocks;
 
 constexpr Precision kPrecisions[] = {Precision::exact, Precision::standard, Precision::fast};
 const char* name_of(WeightType type) {
-  constexpr const char* kNames[] = {"f32", "bf16", "q8_0", "q4_0", "q4_1"};
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "q8_0", "q5_0", "q4_0", "q4_1", "q4_k", "q6_k"};
   return kNames[static_cast<int>(type)];
 }
 
@@ -45,7 +47,7 @@ std::vector<float> multiply(const PackedLinear& packed, const std::vector<float>
 }
 
 // The bounds of docs/precision.md, as shares of sum |w| |x| for the rounding of sums, and of the scale of the
-// activations for their rounding: a row's largest magnitude / 65,024 (standard), a block's / 254 (fast), 2^-8 |x|
+// activations, where they are integers, for their rounding: a row's largest magnitude / 65,024 (standard), a block's / 254 (fast), 2^-8 |x|
 // where bf16 dots are used.
 double bound(const Weights& w, const float* x, int64_t row, Precision precision, Isa isa) {
   const double* v = w.values.data() + row * w.cols;
@@ -54,7 +56,7 @@ double bound(const Weights& w, const float* x, int64_t row, Precision precision,
     products += std::abs(v[k] * x[k]);
     largest = std::max<double>(largest, std::abs(x[k]));
   }
-  const bool integer = w.type != WeightType::f32 && w.type != WeightType::bf16 && precision != Precision::exact;
+  const bool integer = is_quantised(w.type) && precision != Precision::exact;
   if (integer) {
     for (int64_t k = 0; k < w.cols; k += 32) {
       double block = 0, weights = 0;
@@ -64,22 +66,23 @@ double bound(const Weights& w, const float* x, int64_t row, Precision precision,
       }
       rounding += weights * (precision == Precision::fast ? block / 254 : largest / 65024);
     }
-    // d and m of q4_1 cancel: their parts are rounded apart.
-    if (w.type == WeightType::q4_1) products *= 4;
+    // d and m cancel: their parts are rounded apart.
+    if (w.type == WeightType::q4_1 || w.type == WeightType::q4_k) products *= 4;
   } else if (w.type == WeightType::bf16 && precision != Precision::exact && isa == Isa::avx512_bf16) {
     rounding = products * 0x1p-8;
   }
   return rounding * 1.001 + products * static_cast<double>(w.cols) * 0x1p-24 + 1e-30;
 }
 
-class LinearOnIsa : public testing::TestWithParam<Isa> {};
-INSTANTIATE_TEST_SUITE_P(, LinearOnIsa, testing::ValuesIn(supported_isas().begin(), supported_isas().end()),
+class LinearOnIsa : public ::testing::TestWithParam<Isa> {};
+INSTANTIATE_TEST_SUITE_P(, LinearOnIsa, ::testing::ValuesIn(supported_isas().begin(), supported_isas().end()),
                          [](const auto& isa) { return std::string(to_string(isa.param)); });
 
 TEST_P(LinearOnIsa, AgreesWithFp64WithinTheStatedBound) {
   WorkerTeam team(2);
   for (WeightType type : kWeightTypes)
-    for (auto [rows, cols] : {std::pair<int64_t, int64_t>{1, 32}, {37, 96}, {48, 576}, {75, 1088}}) {
+    for (auto [rows, width] : {std::pair<int64_t, int64_t>{1, 32}, {37, 96}, {48, 576}, {75, 1088}}) {
+      const int64_t cols = whole_blocks(type, width);
       const Weights w = random_weights(type, rows, cols, 7);
       for (Precision precision : kPrecisions) {
         const PackedLinear packed = pack(w, precision, GetParam(), team);
@@ -104,7 +107,7 @@ TEST_P(LinearOnIsa, AgreesWithFp64WithinTheStatedBound) {
 
 TEST_P(LinearOnIsa, TakesFloatWeightsOfAnyWidth) {
   WorkerTeam team(3);
-  for (WeightType type : {WeightType::f32, WeightType::bf16})
+  for (WeightType type : {WeightType::f32, WeightType::f16, WeightType::bf16})
     for (int64_t cols : {1, 7, 171, 257, 515}) {
       const Weights w = random_weights(type, 19, cols, 3);
       for (Precision precision : kPrecisions)
@@ -123,8 +126,9 @@ TEST_P(LinearOnIsa, TakesFloatWeightsOfAnyWidth) {
 
 TEST_P(LinearOnIsa, GivesARowTheSameBitsAloneAndInAnyBatch) {
   for (WeightType type : kWeightTypes) {
-    const Weights w = random_weights(type, 53, 1120, 11);
-    const std::vector<float> x = random_activations(401, 1120, 12);  // crosses row blocks, tiles and chunks of k
+    const int64_t cols = whole_blocks(type, 1120);
+    const Weights w = random_weights(type, 53, cols, 11);
+    const std::vector<float> x = random_activations(401, cols, 12);  // crosses row blocks, tiles and chunks of k
     for (Precision precision : kPrecisions) {
       WorkerTeam two(2), seven(7);
       const PackedLinear packed = pack(w, precision, GetParam(), two);
@@ -140,26 +144,21 @@ TEST_P(LinearOnIsa, GivesARowTheSameBitsAloneAndInAnyBatch) {
 
 TEST_P(LinearOnIsa, HoldsTheLargestIntegersWithoutOverflow) {
   WorkerTeam team(1);
-  for (WeightType type : {WeightType::q8_0, WeightType::q4_0, WeightType::q4_1})
-    for (const uint8_t byte : std::initializer_list<uint8_t>{0x80, 0x7f, 0xff, 0x00}) {
-      Weights w = random_weights(type, 40, 128, 1, 0.5f);
-      const size_t scales = type == WeightType::q4_1 ? 4 : 2, block = scales + (type == WeightType::q8_0 ? 32 : 16);
-      for (size_t i = 0; i < w.bytes.size(); ++i)
-        if (i % block >= scales) w.bytes[i] = byte;
-      double value[2];  // of the low and the high nibble
-      if (type == WeightType::q8_0) {
-        value[0] = value[1] = 0.5 * static_cast<int8_t>(byte);
-      } else {
-        value[0] = type == WeightType::q4_0 ? 0.5 * ((byte & 15) - 8) : 0.5 * (byte & 15) + 0.5;
-        value[1] = type == WeightType::q4_0 ? 0.5 * ((byte >> 4) - 8) : 0.5 * (byte >> 4) + 0.5;
+  for (WeightType type : kWeightTypes)
+    for (const int byte : {0x80, 0x7f, 0xff, 0x00}) {
+      if (!is_quantised(type)) continue;
+      const Weights w = random_weights(type, 40, 256, 1, 0.5f, byte);
+      double expected = 0, size = 0;
+      for (int64_t k = 0; k < w.cols; ++k) {
+        expected += w.values[static_cast<size_t>(k)] * 3e5;
+        size += std::abs(w.values[static_cast<size_t>(k)]) * 3e5;
       }
       for (Precision precision : kPrecisions)
         for (float sign : {1.f, -1.f})
           for (int64_t m : {1, 12}) {
-            const std::vector<float> x(static_cast<size_t>(m) * 128, sign * 3e5f);
-            const double expected = sign * 3e5 * 64 * (value[0] + value[1]);
+            const std::vector<float> x(static_cast<size_t>(m * w.cols), sign * 3e5f);
             for (float y : multiply(pack(w, precision, GetParam(), team), x, m, team))
-              ASSERT_NEAR(y, expected, 1e-4 * 3e5 * 128 * 64) << name_of(type) << " byte " << int{byte} << " m " << m;
+              ASSERT_NEAR(y, sign * expected, 1e-4 * size + 1) << name_of(type) << " byte " << byte << " m " << m;
           }
     }
 }
@@ -169,13 +168,14 @@ TEST_P(LinearOnIsa, TakesZeroTinyHugeAndNonFiniteActivations) {
   const float inf = std::numeric_limits<float>::infinity();
   for (WeightType type : kWeightTypes)
     for (Precision precision : kPrecisions) {
-      const Weights w = random_weights(type, 35, 64, 2);
+      const int64_t cols = whole_blocks(type, 64);
+      const Weights w = random_weights(type, 35, cols, 2);
       const PackedLinear packed = pack(w, precision, GetParam(), team);
-      std::vector<float> x(10 * 64, 0.f);
-      for (int64_t k = 0; k < 64; ++k) x[1 * 64 + k] = 1e-44f, x[2 * 64 + k] = k % 2 ? 1e37f : -1e37f;
-      x[3 * 64 + 5] = std::nanf("");
-      x[4 * 64 + 9] = inf;
-      for (int64_t k = 0; k < 64; ++k) x[5 * 64 + k] = 1.f;
+      std::vector<float> x(static_cast<size_t>(10 * cols), 0.f);
+      for (int64_t k = 0; k < cols; ++k) x[1 * cols + k] = 1e-44f, x[2 * cols + k] = k % 2 ? 1e36f : -1e36f;
+      x[3 * cols + 5] = std::nanf("");
+      x[4 * cols + 9] = inf;
+      for (int64_t k = 0; k < cols; ++k) x[5 * cols + k] = 1.f;
       const std::vector<float> y = multiply(packed, x, 10, team);
       for (int64_t n = 0; n < 35; ++n) {
         EXPECT_EQ(y[n], 0.f);
@@ -244,17 +244,23 @@ TEST_P(LinearOnIsa, MakesEachRowOnceAndAppliesTheGateToTheSameProducts) {
   }
 }
 
-TEST_P(LinearOnIsa, ReadsRowsBackAndKeepsTheFilesBytes) {
+TEST_P(LinearOnIsa, ReadsRowsBackAndTakesTheStatedBytes) {
   WorkerTeam team(2);
   for (WeightType type : kWeightTypes) {
-    const Weights w = random_weights(type, 64, 192, 21);
+    const int64_t cols = whole_blocks(type, 192);
+    const Weights w = random_weights(type, 64, cols, 21);
     const PackedLinear packed = pack(w, Precision::standard, GetParam(), team);
-    EXPECT_EQ(packed.bytes(), w.bytes.size());
-    std::vector<float> row(192);
+    // K types keep a scale a block of 32, 5-bit and 6-bit integers take 8.
+    const double more = type == WeightType::q5_0   ? 34.0 / 22
+                        : type == WeightType::q4_k ? 22.0 / 18
+                        : type == WeightType::q6_k ? 36.0 / 26.25
+                                                   : 1;
+    EXPECT_EQ(static_cast<double>(packed.bytes()), static_cast<double>(w.bytes.size()) * more) << name_of(type);
+    std::vector<float> row(static_cast<size_t>(cols));
     for (int64_t r : {0, 1, 17, 63}) {
       gemm::read_row(packed, r, row.data());
-      for (int64_t k = 0; k < 192; ++k)
-        ASSERT_NEAR(row[k], w.values[r * 192 + k], 1e-7) << name_of(type) << " row " << r << " element " << k;
+      for (int64_t k = 0; k < cols; ++k)
+        ASSERT_NEAR(row[k], w.values[r * cols + k], 1e-7) << name_of(type) << " row " << r << " element " << k;
     }
     EXPECT_THROW(gemm::read_row(packed, 64, row.data()), Error);
     EXPECT_THROW(gemm::read_row(packed, -1, row.data()), Error);
@@ -288,6 +294,8 @@ TEST(Linear, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(gemm::linear(alone, x, 1, 8, y, 4, scratch, team, {.before = {}, .gate = gate}), Error);
   gemm::WeightSource ragged = a.source();
   ragged.type = WeightType::q4_0;
+  EXPECT_THROW(gemm::pack_linear({&ragged, 1}, Precision::exact, Isa::plain, team), Error);
+  ragged.type = WeightType::q4_k, ragged.cols = 128;
   EXPECT_THROW(gemm::pack_linear({&ragged, 1}, Precision::exact, Isa::plain, team), Error);
 }
 

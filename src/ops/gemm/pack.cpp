@@ -13,51 +13,143 @@ namespace {
 
 constexpr int64_t kReadBytes = 256 << 10;  // of file rows a worker reads at a time, about
 
-Format format_of(WeightType type) {
+float half_to_float(uint16_t half) {
+  const uint32_t exponent = half >> 10 & 31u, fraction = half & 1023u, sign = (half & 0x8000u) << 16;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
+  if (exponent == 0) return (sign ? -1.f : 1.f) * static_cast<float>(fraction) * 0x1p-24f;
+  return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+template <class T>
+T get(const char* from, int64_t index) {
+  T value;
+  std::memcpy(&value, from + index * static_cast<int64_t>(sizeof value), sizeof value);
+  return value;
+}
+
+// A type of the file: what it is packed as, and its blocks there.
+struct FileType {
+  Format format;
+  int64_t block, bytes;
+};
+FileType file_type(WeightType type) {
   switch (type) {
-    case WeightType::f32: return Format::f32;
-    case WeightType::bf16: return Format::bf16;
-    case WeightType::q8_0: return Format::q8_0;
-    case WeightType::q4_0: return Format::q4_0;
-    case WeightType::q4_1: return Format::q4_1;
+    case WeightType::f32: return {Format::f32, 1, 4};
+    case WeightType::f16: return {Format::f16, 1, 2};
+    case WeightType::bf16: return {Format::bf16, 1, 2};
+    case WeightType::q8_0: return {Format::q8_0, 32, 34};
+    case WeightType::q5_0: return {Format::q8_0, 32, 22};
+    case WeightType::q4_0: return {Format::q4_0, 32, 18};
+    case WeightType::q4_1: return {Format::q4_1, 32, 20};
+    case WeightType::q4_k: return {Format::q4_k, 256, 144};
+    case WeightType::q6_k: return {Format::q6_k, 256, 210};
   }
   throw InternalError("a weight type without a packed format");
 }
+int64_t file_row_bytes(const WeightSource& source) {
+  const FileType type = file_type(source.type);
+  return source.cols / type.block * type.bytes;
+}
 
-bool is_quantised(Format format) { return format != Format::f32 && format != Format::bf16; }
+// A column of a packed block (kernels/abi.h). Made from block `b` of 32 of a row in the file by one of those below.
+template <Format format>
+struct Column {
+  static constexpr BlockParts kParts = block_parts(format);
+  uint32_t words[kParts.words];
+  uint16_t halves[kParts.halves];
+  uint8_t bytes[kParts.bytes + 1];  // at least one, as arrays are
+};
 
-// Bytes before a block's integers in the file: fp16 scales.
-int64_t file_scale_bytes(Format format) { return format == Format::q4_1 ? 4 : 2; }
-int64_t words_of(Format format) { return format == Format::q8_0 ? 8 : 4; }
-int64_t file_block_bytes(Format format) { return file_scale_bytes(format) + 4 * words_of(format); }
-int64_t file_row_bytes(Format format, int64_t cols) {
-  if (format == Format::f32) return cols * 4;
-  if (format == Format::bf16) return cols * 2;
-  return cols / kBlock * file_block_bytes(format);
+// The file's scales and integers, as they stand.
+template <Format format>
+void read_plain(const char* row, int64_t b, Column<format>& to) {
+  const char* block = row + b * static_cast<int64_t>(sizeof to.halves + sizeof to.words);
+  std::memcpy(to.halves, block, sizeof to.halves);
+  std::memcpy(to.words, block + sizeof to.halves, sizeof to.words);
+}
+
+// Byte i of words that hold one integer a byte.
+uint8_t* bytes_of(uint32_t* words) { return reinterpret_cast<uint8_t*>(words); }
+
+// d, a word of fifth bits, 16 bytes of nibbles: to bytes from -16 to 15.
+void read_q5_0(const char* row, int64_t b, Column<Format::q8_0>& to) {
+  const char* block = row + b * 22;
+  to.halves[0] = get<uint16_t>(block, 0);
+  uint32_t fifth;
+  std::memcpy(&fifth, block + 2, sizeof fifth);
+  uint8_t* q = bytes_of(to.words);
+  for (int i = 0; i < 16; ++i) {
+    const auto nibbles = get<uint8_t>(block + 6, i);
+    q[i] = static_cast<uint8_t>(((nibbles & 15) | (fifth >> i & 1) << 4) - 16);
+    q[i + 16] = static_cast<uint8_t>((nibbles >> 4 | (fifth >> (i + 16) & 1) << 4) - 16);
+  }
+}
+
+// A block of 256: d and the step of minima, 12 bytes with 8 scales and 8 minima of 6 bits, then for each 64 inputs 32
+// bytes whose low nibbles are the first 32. Minima are taken off, so their step changes its sign.
+void read_q4_k(const char* row, int64_t b, Column<Format::q4_k>& to) {
+  const char* block = row + b / 8 * 144;
+  const auto* six = reinterpret_cast<const uint8_t*>(block + 4);
+  const int64_t part = b % 8;
+  to.halves[0] = get<uint16_t>(block, 0);
+  to.halves[1] = static_cast<uint16_t>(get<uint16_t>(block, 1) ^ 0x8000u);
+  if (part < 4) {
+    to.bytes[0] = six[part] & 63;
+    to.bytes[1] = six[part + 4] & 63;
+  } else {
+    to.bytes[0] = static_cast<uint8_t>((six[part + 4] & 15) | six[part - 4] >> 6 << 4);
+    to.bytes[1] = static_cast<uint8_t>(six[part + 4] >> 4 | six[part] >> 6 << 4);
+  }
+  const char* nibbles = block + 16 + part / 2 * 32;
+  uint8_t* q = bytes_of(to.words);
+  const int shift = part % 2 == 0 ? 0 : 4;
+  for (int i = 0; i < 16; ++i) {
+    const int low = get<uint8_t>(nibbles, i) >> shift & 15, high = get<uint8_t>(nibbles, i + 16) >> shift & 15;
+    q[i] = static_cast<uint8_t>(low | high << 4);
+  }
+}
+
+// A block of 256: 128 bytes of low nibbles, 64 bytes of upper bits, both in halves of 128 inputs, 16 scales of 8 bits, d.
+// To bytes from -32 to 31.
+void read_q6_k(const char* row, int64_t b, Column<Format::q6_k>& to) {
+  const char* block = row + b / 8 * 210;
+  const int64_t half = b % 8 / 4, quarter = b % 4;
+  const char* low = block + half * 64 + quarter % 2 * 32;
+  const char* high = block + 128 + half * 32;
+  std::memcpy(to.halves, block + 208, 2);
+  std::memcpy(to.bytes, block + 192 + b % 8 * 2, 2);
+  uint8_t* q = bytes_of(to.words);
+  for (int64_t i = 0; i < kBlock; ++i) {
+    const int nibble = get<uint8_t>(low, i) >> (quarter < 2 ? 0 : 4) & 15;
+    const int upper = get<uint8_t>(high, i) >> 2 * quarter & 3;
+    q[i] = static_cast<uint8_t>((nibble | upper << 4) - 32);
+  }
 }
 
 // `count` file rows into one panel; the columns that are missing become zeros.
 template <Format format, int kPanel>
-void pack_quantised(const char* from, int64_t count, int64_t cols, char* to) {
-  constexpr int64_t kScales = format == Format::q4_1 ? 2 : 1;
-  constexpr int64_t kWords = format == Format::q8_0 ? 8 : 4;
-  constexpr int64_t kFileBlock = kScales * 2 + kWords * 4;
-  const int64_t row_bytes = cols / kBlock * kFileBlock;
-  for (int64_t b = 0; b < cols / kBlock; ++b, from += kFileBlock) {
-    uint32_t words[kWords][kPanel] = {};
-    uint16_t scales[kScales][kPanel] = {};
+void pack_blocks(void (*read)(const char* row, int64_t b, Column<format>& to), const char* from, int64_t count,
+                 int64_t cols, int64_t row_bytes, char* to) {
+  constexpr BlockParts kParts = block_parts(format);
+  for (int64_t b = 0; b < cols / kBlock; ++b) {
+    uint32_t words[kParts.words][kPanel] = {};
+    uint16_t halves[kParts.halves][kPanel] = {};
+    uint8_t bytes[kParts.bytes + 1][kPanel] = {};
     for (int64_t c = 0; c < count; ++c) {
-      const char* block = from + c * row_bytes;
-      for (int64_t s = 0; s < kScales; ++s) std::memcpy(&scales[s][c], block + 2 * s, 2);
-      for (int64_t j = 0; j < kWords; ++j) std::memcpy(&words[j][c], block + 2 * kScales + 4 * j, 4);
+      Column<format> column;
+      read(from + c * row_bytes, b, column);
+      for (int j = 0; j < kParts.words; ++j) words[j][c] = column.words[j];
+      for (int j = 0; j < kParts.halves; ++j) halves[j][c] = column.halves[j];
+      for (int j = 0; j < kParts.bytes; ++j) bytes[j][c] = column.bytes[j];
     }
     std::memcpy(to, words, sizeof words);
-    std::memcpy(to + sizeof words, scales, sizeof scales);
-    to += sizeof words + sizeof scales;
+    std::memcpy(to + sizeof words, halves, sizeof halves);
+    std::memcpy(to + sizeof words + sizeof halves, bytes, kParts.bytes * kPanel);
+    to += panel_bytes(format, kBlock, kPanel);
   }
 }
 
-// f32: [cols][panel]; bf16: pairs of inputs, [ceil(cols / 2)][panel][2].
+// f32 and f16: [cols][panel]; bf16: pairs of inputs, [ceil(cols / 2)][panel][2].
 template <class Element, int kGroup>
 void pack_floats(const char* from, int64_t count, int64_t cols, int panel, char* to) {
   auto* out = reinterpret_cast<Element*>(to);
@@ -71,19 +163,23 @@ void pack_floats(const char* from, int64_t count, int64_t cols, int panel, char*
 }
 
 template <int kPanel>
-void pack_panel(Format format, const char* from, int64_t count, int64_t cols, char* to) {
-  switch (format) {
-    case Format::f32: pack_floats<uint32_t, 1>(from, count, cols, kPanel, to); break;
-    case Format::bf16: pack_floats<uint16_t, 2>(from, count, cols, kPanel, to); break;
-    case Format::q8_0: pack_quantised<Format::q8_0, kPanel>(from, count, cols, to); break;
-    case Format::q4_0: pack_quantised<Format::q4_0, kPanel>(from, count, cols, to); break;
-    case Format::q4_1: pack_quantised<Format::q4_1, kPanel>(from, count, cols, to); break;
+void pack_panel(const WeightSource& source, const char* from, int64_t count, char* to) {
+  const int64_t cols = source.cols, row_bytes = file_row_bytes(source);
+  switch (source.type) {
+    case WeightType::f32: pack_floats<uint32_t, 1>(from, count, cols, kPanel, to); break;
+    case WeightType::f16: pack_floats<uint16_t, 1>(from, count, cols, kPanel, to); break;
+    case WeightType::bf16: pack_floats<uint16_t, 2>(from, count, cols, kPanel, to); break;
+    case WeightType::q8_0: pack_blocks<Format::q8_0, kPanel>(read_plain, from, count, cols, row_bytes, to); break;
+    case WeightType::q5_0: pack_blocks<Format::q8_0, kPanel>(read_q5_0, from, count, cols, row_bytes, to); break;
+    case WeightType::q4_0: pack_blocks<Format::q4_0, kPanel>(read_plain, from, count, cols, row_bytes, to); break;
+    case WeightType::q4_1: pack_blocks<Format::q4_1, kPanel>(read_plain, from, count, cols, row_bytes, to); break;
+    case WeightType::q4_k: pack_blocks<Format::q4_k, kPanel>(read_q4_k, from, count, cols, row_bytes, to); break;
+    case WeightType::q6_k: pack_blocks<Format::q6_k, kPanel>(read_q6_k, from, count, cols, row_bytes, to); break;
   }
 }
 
 void pack_part(const WeightSource& source, const PackedPart& part, int panel, WorkerTeam& team) {
-  const Format format = part.panels.format;
-  const int64_t row_bytes = file_row_bytes(format, source.cols);
+  const int64_t row_bytes = file_row_bytes(source);
   const int64_t step = std::max<int64_t>(1, kReadBytes / std::max<int64_t>(1, row_bytes * panel));  // panels
   const int workers = team.num_workers();
   team.run([&](int worker) {
@@ -99,9 +195,9 @@ void pack_part(const WeightSource& source, const PackedPart& part, int panel, Wo
         const char* from = rows.get() + (i - p) * panel * row_bytes;
         char* to = const_cast<char*>(part.panels.data) + i * part.panels.panel_bytes;
         switch (panel) {
-          case 8: pack_panel<8>(format, from, count, source.cols, to); break;
-          case 16: pack_panel<16>(format, from, count, source.cols, to); break;
-          case 32: pack_panel<32>(format, from, count, source.cols, to); break;
+          case 8: pack_panel<8>(source, from, count, to); break;
+          case 16: pack_panel<16>(source, from, count, to); break;
+          case 32: pack_panel<32>(source, from, count, to); break;
           default: throw InternalError("a panel width that is not packed");
         }
       }
@@ -112,21 +208,7 @@ void pack_part(const WeightSource& source, const PackedPart& part, int panel, Wo
 int64_t panels_of(const WeightSource& source, int panel) { return (source.rows + panel - 1) / panel; }
 
 int64_t part_bytes(const WeightSource& source, int panel) {
-  return (panels_of(source, panel) * panel_bytes(format_of(source.type), source.cols, panel) + 63) / 64 * 64;
-}
-
-float half_to_float(uint16_t half) {
-  const uint32_t exponent = half >> 10 & 31u, fraction = half & 1023u, sign = (half & 0x8000u) << 16;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
-  if (exponent == 0) return (sign ? -1.f : 1.f) * static_cast<float>(fraction) * 0x1p-24f;
-  return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
-}
-
-template <class T>
-T get(const char* from, int64_t index) {
-  T value;
-  std::memcpy(&value, from + index * static_cast<int64_t>(sizeof value), sizeof value);
-  return value;
+  return (panels_of(source, panel) * panel_bytes(file_type(source.type).format, source.cols, panel) + 63) / 64 * 64;
 }
 
 }  // namespace
@@ -165,8 +247,9 @@ PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precis
     check(source.rows >= 1 && source.cols >= 1 && source.cols == impl->cols, ErrorCode::invalid_shape,
           "pack_linear: a weight of {} x {}; rows and cols must be 1 or more, and cols equal those of the first, {}",
           source.rows, source.cols, impl->cols);
-    check(!is_quantised(format_of(source.type)) || source.cols % kBlock == 0, ErrorCode::invalid_shape,
-          "pack_linear: {} cols of quantised weights; a multiple of {} is needed", source.cols, kBlock);
+    const int64_t block = file_type(source.type).block;
+    check(source.cols % block == 0, ErrorCode::invalid_shape,
+          "pack_linear: {} cols of weights in blocks; a multiple of {} is needed", source.cols, block);
   }
   impl->bytes = packed_bytes(sources, isa);
   if (memory == nullptr) {
@@ -175,7 +258,7 @@ PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precis
   }
   auto* at = static_cast<char*>(memory);
   for (const WeightSource& source : sources) {
-    const Format format = format_of(source.type);
+    const Format format = file_type(source.type).format;
     Scheme scheme = impl->kernels->schemes[static_cast<int>(format)][static_cast<int>(precision)];
     if (scheme == Scheme::bf16_dot && !cpu_info().bf16_dot_pays) scheme = Scheme::fp32;
     PackedPart part;
@@ -211,25 +294,34 @@ void read_row(const PackedLinear& weights, int64_t row, float* to) {
     for (int64_t k = 0; k < w.cols; ++k) to[k] = get<float>(from, k * panel + column);
     return;
   }
+  if (panels.format == Format::f16) {
+    for (int64_t k = 0; k < w.cols; ++k) to[k] = half_to_float(get<uint16_t>(from, k * panel + column));
+    return;
+  }
   if (panels.format == Format::bf16) {
     for (int64_t k = 0; k < w.cols; ++k)
       to[k] =
           std::bit_cast<float>(static_cast<uint32_t>(get<uint16_t>(from, (k / 2 * panel + column) * 2 + k % 2)) << 16);
     return;
   }
-  const int64_t words = words_of(panels.format);
+  const BlockParts parts = block_parts(panels.format);
   for (int64_t b = 0; b < w.cols / kBlock; ++b, to += kBlock) {
     const char* block = from + b * panel_bytes(panels.format, kBlock, static_cast<int>(panel));
-    const char* scales = block + words * panel * 4;
-    const float d = half_to_float(get<uint16_t>(scales, column));
-    const float m = panels.format == Format::q4_1 ? half_to_float(get<uint16_t>(scales, panel + column)) : 0.f;
-    for (int64_t j = 0; j < words; ++j)
+    const char* halves = block + parts.words * panel * 4;
+    const char* bytes = halves + parts.halves * panel * 2;
+    const auto half = [&](int64_t i) { return half_to_float(get<uint16_t>(halves, i * panel + column)); };
+    const auto factor = [&](int64_t i) {
+      return parts.bytes == 0 ? 1.f : static_cast<float>(get<int8_t>(bytes, i * panel + column));
+    };
+    const float d = half(0) * factor(0), m = parts.halves == 2 ? half(1) * factor(1) : 0.f;
+    const float second_d = panels.format == Format::q6_k ? half(0) * factor(1) : d;
+    const int offset = panels.format == Format::q4_0 ? 8 : 0;
+    for (int64_t j = 0; j < parts.words; ++j)
       for (int64_t byte = 0; byte < 4; ++byte) {
         const auto bits = static_cast<uint8_t>(get<uint32_t>(block, j * panel + column) >> 8 * byte);
-        if (panels.format == Format::q8_0) {
-          to[4 * j + byte] = static_cast<float>(static_cast<int8_t>(bits)) * d;
+        if (parts.words == 8) {
+          to[4 * j + byte] = static_cast<float>(static_cast<int8_t>(bits)) * (j < 4 ? d : second_d);
         } else {
-          const int offset = panels.format == Format::q4_0 ? 8 : 0;
           to[4 * j + byte] = static_cast<float>((bits & 15) - offset) * d + m;
           to[16 + 4 * j + byte] = static_cast<float>((bits >> 4) - offset) * d + m;
         }

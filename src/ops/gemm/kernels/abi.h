@@ -5,14 +5,16 @@
 //   q4_0   words[4][panel]  d[panel]             word j of a column: bytes 4j..4j+3 of its file block; byte b holds
 //   q4_1   words[4][panel]  d[panel]  m[panel]     element 4j + b (low nibble) and 16 + 4j + b (high nibble)
 //   q8_0   words[8][panel]  d[panel]             word j: elements 4j..4j+3
-// with uint32 words and fp16 d and m: the file's bytes, reordered. A panel of bf16 is [ceil(cols / 2)][panel][2], a
-// panel of f32 is [cols][panel].
+//   q4_k   words[4][panel]  d[panel]  m[panel]  sd[panel]  sm[panel]     as q4_1, with d * sd for d and m * sm for m
+//   q6_k   words[8][panel]  d[panel]  sd[2][panel]      as q8_0, with d * sd[0] for the first 16 inputs, d * sd[1] after
+// with uint32 words, fp16 d and m, int8 sd and sm: the file's numbers, reordered. A panel of f16 is [cols][panel], of
+// bf16 [ceil(cols / 2)][panel][2], of f32 [cols][panel].
 #pragma once
 
 namespace weft::gemm {
 
-enum class Format : int { f32, bf16, q8_0, q4_0, q4_1 };
-inline constexpr int kNumFormats = 5;
+enum class Format : int { f32, f16, bf16, q8_0, q4_0, q4_1, q4_k, q6_k };
+inline constexpr int kNumFormats = 8;
 inline constexpr int kNumPrecisions = 3;
 
 // How a product is computed.
@@ -77,15 +79,30 @@ constexpr long long activation_bytes(Scheme scheme, long long cols) {
   return 0;
 }
 
-constexpr long long panel_bytes(Format format, long long cols, int panel) {
+// What a column of a block consists of: words, fp16 scales, int8 scales. All 0: a format that is not quantised.
+struct BlockParts {
+  int words, halves, bytes;
+};
+constexpr BlockParts block_parts(Format format) {
   switch (format) {
-    case Format::f32: return cols * panel * 4;
-    case Format::bf16: return (cols + 1) / 2 * panel * 4;
-    case Format::q8_0: return cols / kBlock * panel * 34;
-    case Format::q4_0: return cols / kBlock * panel * 18;
-    case Format::q4_1: return cols / kBlock * panel * 20;
+    case Format::f32:
+    case Format::f16:
+    case Format::bf16: return {0, 0, 0};
+    case Format::q8_0: return {8, 1, 0};
+    case Format::q4_0: return {4, 1, 0};
+    case Format::q4_1: return {4, 2, 0};
+    case Format::q4_k: return {4, 2, 2};
+    case Format::q6_k: return {8, 1, 2};
   }
-  return 0;
+  return {0, 0, 0};
+}
+
+constexpr long long panel_bytes(Format format, long long cols, int panel) {
+  if (format == Format::f32) return cols * panel * 4;
+  if (format == Format::f16) return cols * panel * 2;
+  if (format == Format::bf16) return (cols + 1) / 2 * panel * 4;
+  const BlockParts parts = block_parts(format);
+  return cols / kBlock * panel * (parts.words * 4 + parts.halves * 2 + parts.bytes);
 }
 
 namespace plain {

@@ -14,15 +14,15 @@ void expand_blocks(const char* from, long long blocks, float* to) {
     prefetch<kBlockBytesOf<format>>(from);
     const char* scales = from + kWordsOf<format> * kPanel * 4;
     unroll<kVecs>([&](auto v) {
-      const Floats d = load_halves(scales + v.value * kLanes * 2);
       Floats m = set(0.f);
-      if constexpr (kHasMin<format>) m = load_halves(scales + (kPanel + v.value * kLanes) * 2);
+      if constexpr (kHasMin<format>) m = load_m<format>(scales, v.value);
       for (int j = 0; j < kWordsOf<format>; ++j) {
+        const Floats d = load_d<format>(scales, v.value, j / 4);
         const Ints words = load_ints(from + (j * kVecs + v.value) * kVecBytes);
         float* column = to + v.value * kLanes;
         unroll<4>([&](auto byte) {
           const int element = 4 * j + byte.value;
-          if constexpr (format == Format::q8_0) {
+          if constexpr (kWordsOf<format> == 8) {
             const Ints q = shift_right<24>(shift_left<24 - 8 * byte.value>(words));
             store(column + element * kPanel, mul(to_floats(q), d));
           } else {
@@ -36,6 +36,10 @@ void expand_blocks(const char* from, long long blocks, float* to) {
       }
     });
   }
+}
+
+inline void expand_f16(const char* from, long long count, float* to) {
+  for (long long i = 0; i < count * kVecs; ++i) store(to + i * kLanes, load_halves(from + i * kLanes * 2));
 }
 
 inline void expand_bf16(const char* from, long long pairs, float* to) {

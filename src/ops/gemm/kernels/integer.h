@@ -26,11 +26,33 @@ inline __attribute__((always_inline)) void unroll(const Body& body) {
 }
 
 template <Format format>
-inline constexpr int kWordsOf = format == Format::q8_0 ? 8 : 4;  // a column and block
+inline constexpr int kWordsOf = block_parts(format).words;  // a column and block
 template <Format format>
-inline constexpr bool kHasMin = format == Format::q4_1;
+inline constexpr bool kHasMin = block_parts(format).halves == 2;
+// What scales a block's sums: d; d, and m times the activations' sum; or d for each half of the block.
+enum class Scales { one, with_min, halves };
 template <Format format>
-inline constexpr long long kBlockBytesOf = kPanel*(kWordsOf<format> * 4 + (kHasMin<format> ? 4 : 2));
+inline constexpr Scales kScales = format == Format::q6_k ? Scales::halves
+                                  : kHasMin<format>      ? Scales::with_min
+                                                         : Scales::one;
+template <Format format>
+inline constexpr long long kBlockBytesOf = panel_bytes(format, kBlock, kPanel);
+
+// d of column vector v, with the 8-bit factor of K types; m likewise. `scales` follows a packed block's words.
+template <Format format>
+inline Floats load_d(const char* scales, int v, int half = 0) {
+  const Floats d = load_halves(scales + v * kLanes * 2);
+  constexpr BlockParts parts = block_parts(format);
+  if constexpr (parts.bytes == 0) return d;
+  const int factor = parts.halves * 2 * kPanel + (kScales<format> == Scales::halves ? half * kPanel : 0);
+  return mul(d, to_floats(load_bytes(scales + factor + v * kLanes)));
+}
+template <Format format>
+inline Floats load_m(const char* scales, int v) {
+  const Floats m = load_halves(scales + (kPanel + v * kLanes) * 2);
+  if constexpr (format == Format::q4_1) return m;
+  return mul(m, to_floats(load_bytes(scales + 5 * kPanel + v * kLanes)));
+}
 
 // A scheme says what a register of weights holds. A block is kSlots registers for each vector of outputs; the one in
 // slot s is multiplied by the activations at byte 4 * s of the block. unpack makes kUnpacked registers of a packed
@@ -42,16 +64,16 @@ struct Pair16 {
   static constexpr bool kRowScale = true;
   static constexpr int kSlots = 16;
   template <Format format>
-  static constexpr int kUnpacked = format == Format::q8_0 ? 2 : 4;
+  static constexpr int kUnpacked = kWordsOf<format> == 8 ? 2 : 4;
   template <Format format>
   static constexpr int kOffset = format == Format::q4_0 ? 8 : 0;
   template <Format format>
   static constexpr int slot(int word, int u) {
-    return format == Format::q8_0 ? 2 * word + u : (u & 1) * 8 + 2 * word + (u >> 1);
+    return kWordsOf<format> == 8 ? 2 * word + u : (u & 1) * 8 + 2 * word + (u >> 1);
   }
   template <Format format, int u>
   static Ints unpack(Ints raw) {
-    if constexpr (format == Format::q8_0) {
+    if constexpr (kWordsOf<format> == 8) {
       return u == 0 ? shift_right16<8>(shift_left16<8>(raw)) : shift_right16<8>(raw);
     } else {
       const Ints nibble = set(0x000f000f);
@@ -107,19 +129,20 @@ inline void prefetch(const char* w) {
   for (long long line = 0; line < bytes; line += 64) __builtin_prefetch(w + kAhead + line);
 }
 
-// An unpacked block: [slot][vector of outputs], then d and m as fp32.
+// An unpacked block: [slot][vector of outputs], then d as fp32, and m or the d of the second half.
 template <class S>
 inline constexpr long long kUnpackedInts = S::kSlots* kVecs* kVecBytes;
 template <class S>
 inline constexpr long long kUnpackedBytes = kUnpackedInts<S> + 2 * kPanel * 4;
 
-// d, and m where there is one, of a packed block.
+// The same numbers of a packed block.
 template <Format format>
-inline void load_scales(const char* w, Floats (&d)[kVecs], Floats (&m)[kVecs]) {
+inline void load_scales(const char* w, Floats (&d)[kVecs], Floats (&second)[kVecs]) {
   const char* scales = w + kWordsOf<format> * kPanel * 4;
   unroll<kVecs>([&](auto v) {
-    d[v.value] = load_halves(scales + v.value * kLanes * 2);
-    if constexpr (kHasMin<format>) m[v.value] = load_halves(scales + (kPanel + v.value * kLanes) * 2);
+    d[v.value] = load_d<format>(scales, v.value);
+    if constexpr (kScales<format> == Scales::with_min) second[v.value] = load_m<format>(scales, v.value);
+    if constexpr (kScales<format> == Scales::halves) second[v.value] = load_d<format>(scales, v.value, 1);
   });
 }
 
@@ -135,12 +158,12 @@ void unpack_blocks(const char* from, long long blocks, char* to) {
                      S::template unpack<format, u.value>(raw));
         });
       });
-    Floats d[kVecs], m[kVecs];
-    load_scales<format>(from, d, m);
+    Floats d[kVecs], second[kVecs];
+    load_scales<format>(from, d, second);
     float* scales = reinterpret_cast<float*>(to + kUnpackedInts<S>);
     unroll<kVecs>([&](auto v) {
       store(scales + v.value * kLanes, d[v.value]);
-      if constexpr (kHasMin<format>) store(scales + kPanel + v.value * kLanes, m[v.value]);
+      if constexpr (kScales<format> != Scales::one) store(scales + kPanel + v.value * kLanes, second[v.value]);
     });
   }
 }
@@ -169,30 +192,33 @@ inline __attribute__((always_inline)) void add_sums(const Ints (&sums)[kRows][kV
 }
 
 // acc += unpacked blocks of w times blocks [first, first + blocks) of rows row..row + kRows of x, all of one group.
-template <class S, bool kMin, int kRows>
+template <class S, Scales kKind, int kRows>
 void unpacked_tile(const char* w, long long first, long long blocks, int offset, const Rows& rows, long long row,
                    float* acc) {
   long long place = place_of(rows, row, first);
   for (long long b = 0; b < blocks; ++b, place += kTileRows, w += kUnpackedBytes<S>) {
     const char* x = rows.data + place * S::kSlots * 4;
-    Ints sums[kRows][kVecs];
-    unroll<kRows>([&](auto r) { unroll<kVecs>([&](auto v) { sums[r.value][v.value] = set(0); }); });
+    constexpr int kParts = kKind == Scales::halves ? 2 : 1, kPartSlots = S::kSlots / kParts;
+    unroll<kParts>([&](auto part) {
+      Ints sums[kRows][kVecs];
+      unroll<kRows>([&](auto r) { unroll<kVecs>([&](auto v) { sums[r.value][v.value] = set(0); }); });
 #pragma GCC unroll 4
-    for (int slot = 0; slot < S::kSlots; ++slot) {
-      Ints weights[kVecs];
-      unroll<kVecs>([&](auto v) { weights[v.value] = load_ints(w + (slot * kVecs + v.value) * kVecBytes); });
-      unroll<kRows>([&](auto r) {
-        const Ints at = broadcast(x + (r.value * S::kSlots + slot) * 4);
-        unroll<kVecs>([&](auto v) { sums[r.value][v.value] = S::dot(sums[r.value][v.value], weights[v.value], at); });
+      for (int slot = part.value * kPartSlots; slot < (part.value + 1) * kPartSlots; ++slot) {
+        Ints weights[kVecs];
+        unroll<kVecs>([&](auto v) { weights[v.value] = load_ints(w + (slot * kVecs + v.value) * kVecBytes); });
+        unroll<kRows>([&](auto r) {
+          const Ints at = broadcast(x + (r.value * S::kSlots + slot) * 4);
+          unroll<kVecs>([&](auto v) { sums[r.value][v.value] = S::dot(sums[r.value][v.value], weights[v.value], at); });
+        });
+      }
+      const float* scales = reinterpret_cast<const float*>(w + kUnpackedInts<S>) + part.value * kPanel;
+      Floats d[kVecs], m[kVecs];
+      unroll<kVecs>([&](auto v) {
+        d[v.value] = load(scales + v.value * kLanes);
+        if constexpr (kKind == Scales::with_min) m[v.value] = load(scales + kPanel + v.value * kLanes);
       });
-    }
-    const float* scales = reinterpret_cast<const float*>(w + kUnpackedInts<S>);
-    Floats d[kVecs], m[kVecs];
-    unroll<kVecs>([&](auto v) {
-      d[v.value] = load(scales + v.value * kLanes);
-      if constexpr (kMin) m[v.value] = load(scales + kPanel + v.value * kLanes);
+      add_sums<S, kKind == Scales::with_min>(sums, d, m, offset, rows, place, acc);
     });
-    add_sums<S, kMin>(sums, d, m, offset, rows, place, acc);
   }
 }
 
@@ -203,23 +229,28 @@ void packed_tile(const char* w, const Rows& rows, long long row, float* acc) {
   for (long long b = 0; b < rows.blocks; ++b, place += kTileRows, w += kBlockBytesOf<format>) {
     prefetch<kBlockBytesOf<format>>(w);
     const char* x = rows.data + place * S::kSlots * 4;
-    Ints sums[kRows][kVecs];
-    unroll<kRows>([&](auto r) { unroll<kVecs>([&](auto v) { sums[r.value][v.value] = set(0); }); });
-    unroll<kWordsOf<format>>([&](auto j) {
-      Ints raw[kVecs];
-      unroll<kVecs>([&](auto v) { raw[v.value] = load_ints(w + (j.value * kVecs + v.value) * kVecBytes); });
-      unroll<S::template kUnpacked<format>>([&](auto u) {
-        Ints weights[kVecs];
-        unroll<kVecs>([&](auto v) { weights[v.value] = S::template unpack<format, u.value>(raw[v.value]); });
-        unroll<kRows>([&](auto r) {
-          const Ints at = broadcast(x + (r.value * S::kSlots + S::template slot<format>(j.value, u.value)) * 4);
-          unroll<kVecs>([&](auto v) { sums[r.value][v.value] = S::dot(sums[r.value][v.value], weights[v.value], at); });
+    Floats scales[2][kVecs];
+    constexpr int kParts = kScales<format> == Scales::halves ? 2 : 1, kPartWords = kWordsOf<format> / kParts;
+    unroll<kParts>([&](auto part) {
+      Ints sums[kRows][kVecs];
+      unroll<kRows>([&](auto r) { unroll<kVecs>([&](auto v) { sums[r.value][v.value] = set(0); }); });
+      unroll<kPartWords>([&](auto word) {
+        constexpr int j = part.value * kPartWords + word.value;
+        Ints raw[kVecs];
+        unroll<kVecs>([&](auto v) { raw[v.value] = load_ints(w + (j * kVecs + v.value) * kVecBytes); });
+        unroll<S::template kUnpacked<format>>([&](auto u) {
+          Ints weights[kVecs];
+          unroll<kVecs>([&](auto v) { weights[v.value] = S::template unpack<format, u.value>(raw[v.value]); });
+          unroll<kRows>([&](auto r) {
+            const Ints at = broadcast(x + (r.value * S::kSlots + S::template slot<format>(j, u.value)) * 4);
+            unroll<kVecs>(
+                [&](auto v) { sums[r.value][v.value] = S::dot(sums[r.value][v.value], weights[v.value], at); });
+          });
         });
       });
+      if constexpr (part.value == 0) load_scales<format>(w, scales[0], scales[1]);
+      add_sums<S, kHasMin<format>>(sums, scales[part.value], scales[1], S::template kOffset<format>, rows, place, acc);
     });
-    Floats d[kVecs], m[kVecs];
-    load_scales<format>(w, d, m);
-    add_sums<S, kHasMin<format>>(sums, d, m, S::template kOffset<format>, rows, place, acc);
   }
 }
 

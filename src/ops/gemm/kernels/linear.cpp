@@ -58,7 +58,7 @@ void integer_panel(const Job& job, const char* w, long long row_begin, long long
     const long long count = job.x.blocks - first < kChunkBlocks ? job.x.blocks - first : kChunkBlocks;
     unpack_blocks<S, format>(w + first * kBlockBytesOf<format>, count, chunk);
     for_tiles<kTileRows>(row_begin, row_end, [&](auto rows, long long row) {
-      unpacked_tile<S, kHasMin<format>, rows.value>(chunk, first, count, S::template kOffset<format>, job.x, row,
+      unpacked_tile<S, kScales<format>, rows.value>(chunk, first, count, S::template kOffset<format>, job.x, row,
                                                     acc + (row - row_begin) * kPanel);
     });
   }
@@ -76,20 +76,19 @@ void float_rows(const Job& job, const char* w, long long first, long long steps,
 void fp32_panel(const Job& job, const char* w, long long row_begin, long long row_end, float* acc, char* chunk) {
   for (long long first = 0; first < job.w.cols; first += kFloatChunk) {
     const long long count = job.w.cols - first < kFloatChunk ? job.w.cols - first : kFloatChunk;
+    const long long blocks = count / kBlock;
+    const char* packed = w + panel_bytes(job.w.format, first, kPanel);
     float* expanded = reinterpret_cast<float*>(chunk);
     const char* from = chunk;
     switch (job.w.format) {
-      case Format::f32: from = w + first * kPanel * 4; break;
-      case Format::bf16: expand_bf16(w + first * kPanel * 2, (count + 1) / 2, expanded); break;
-      case Format::q8_0:
-        expand_blocks<Format::q8_0>(w + first / kBlock * kBlockBytesOf<Format::q8_0>, count / kBlock, expanded);
-        break;
-      case Format::q4_0:
-        expand_blocks<Format::q4_0>(w + first / kBlock * kBlockBytesOf<Format::q4_0>, count / kBlock, expanded);
-        break;
-      case Format::q4_1:
-        expand_blocks<Format::q4_1>(w + first / kBlock * kBlockBytesOf<Format::q4_1>, count / kBlock, expanded);
-        break;
+      case Format::f32: from = packed; break;
+      case Format::f16: expand_f16(packed, count, expanded); break;
+      case Format::bf16: expand_bf16(packed, (count + 1) / 2, expanded); break;
+      case Format::q8_0: expand_blocks<Format::q8_0>(packed, blocks, expanded); break;
+      case Format::q4_0: expand_blocks<Format::q4_0>(packed, blocks, expanded); break;
+      case Format::q4_1: expand_blocks<Format::q4_1>(packed, blocks, expanded); break;
+      case Format::q4_k: expand_blocks<Format::q4_k>(packed, blocks, expanded); break;
+      case Format::q6_k: expand_blocks<Format::q6_k>(packed, blocks, expanded); break;
     }
     float_rows<Fp32Step>(job, from, first, count, row_begin, row_end, acc);
   }
@@ -107,7 +106,12 @@ void quantised_panel(const Job& job, const char* w, long long row_begin, long lo
 #endif
     case Format::q4_0: integer_panel<S, Format::q4_0>(job, w, row_begin, row_end, acc, chunk); break;
     case Format::q4_1: integer_panel<S, Format::q4_1>(job, w, row_begin, row_end, acc, chunk); break;
+    case Format::q4_k: integer_panel<S, Format::q4_k>(job, w, row_begin, row_end, acc, chunk); break;
+    case Format::q6_k:
+      if constexpr (S::kRowScale) integer_panel<S, Format::q6_k>(job, w, row_begin, row_end, acc, chunk);
+      break;
     case Format::f32:
+    case Format::f16:
     case Format::bf16: break;  // never with an integer scheme
   }
 }
@@ -158,16 +162,19 @@ void multiply(const Job& job) {
 #define WEFT_BF16 Scheme::fp32
 #endif
 
-// Rows: f32, bf16, q8_0, q4_0, q4_1; columns: exact, standard, fast.
+// Rows: f32, f16, bf16, q8_0, q4_0, q4_1, q4_k, q6_k; columns: exact, standard, fast.
 extern const KernelTable kernels = {
     .panel = kPanel,
     .tile_rows = kTileRows,
     .scratch_bytes = kAccBytes + kChunkBytes,
     .schemes = {{Scheme::fp32, Scheme::fp32, Scheme::fp32},
+                {Scheme::fp32, Scheme::fp32, Scheme::fp32},
                 {Scheme::fp32, WEFT_BF16, WEFT_BF16},
                 {Scheme::fp32, Scheme::pair16, WEFT_INT8},
                 {Scheme::fp32, Scheme::pair16, WEFT_INT4},
-                {Scheme::fp32, Scheme::pair16, WEFT_INT4}},
+                {Scheme::fp32, Scheme::pair16, WEFT_INT4},
+                {Scheme::fp32, Scheme::pair16, WEFT_INT4},
+                {Scheme::fp32, Scheme::pair16, Scheme::pair16}},
     .prepare = prepare,
     .multiply = multiply,
 };

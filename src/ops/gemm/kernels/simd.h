@@ -86,6 +86,11 @@ inline void store_shorts(char* p, Ints v) {
 inline void store_bytes(char* p, Ints v) {
   for (int i = 0; i < kLanes; ++i) p[i] = static_cast<char>(v[i]);
 }
+inline Ints load_bytes(const void* p) {
+  signed char b[4];
+  __builtin_memcpy(b, p, sizeof b);
+  return Ints{b[0], b[1], b[2], b[3]};
+}
 inline Ints pair_dot(Ints acc, Ints w, Ints x) {
   return acc + shift_right<16>(shift_left<16>(w)) * shift_right<16>(shift_left<16>(x)) +
          shift_right<16>(w) * shift_right<16>(x);
@@ -147,6 +152,7 @@ inline int sum_lanes(Ints v) {
   half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
   return _mm_cvtsi128_si32(_mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1)));
 }
+inline Ints load_bytes(const void* p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))); }
 inline Ints pair_dot(Ints acc, Ints w, Ints x) { return _mm256_add_epi32(acc, _mm256_madd_epi16(w, x)); }
 // int16 sums of pairs of products, unsigned times signed: 8 of them hold 4-bit weights times int8 exactly.
 inline Ints quad_dot16(Ints acc, Ints w, Ints x) { return _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, x)); }
@@ -223,6 +229,9 @@ inline int sum_lanes(Ints v) {
 }
 // Two int16 products a lane.
 inline Ints pair_dot(Ints acc, Ints w, Ints x) { return _mm512_dpwssd_epi32(acc, w, x); }
+inline Ints load_bytes(const void* p) {
+  return _mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
 // Four unsigned times signed bytes a lane.
 inline Ints quad_dot(Ints acc, Ints w, Ints x) { return _mm512_dpbusd_epi32(acc, w, x); }
 #if defined(WEFT_ISA_avx512_bf16)
