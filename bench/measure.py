@@ -69,7 +69,7 @@ def comparison_table(lines):
     for group in peers_table.by_row(lines):
         measured = {line["contestant"]: line for line in group if "median" in line}
         weft = measured.get("Weft")
-        peers = [line for line in measured.values() if line["peer"] != "weft"]
+        peers = [line for line in measured.values() if line["weft_is"] is not None]
         best = peers_table.fastest(peers)
         share = f"{100 * weft['share']:.0f} %" if weft and weft["share"] else ""
         out.append(f"| {group[0]['what']} | {cell(weft)} | {share} | "

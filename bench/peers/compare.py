@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Weft beside its peers: the same shapes, in the same call, in turns.
 
-    bench/peers/compare.py                         every row, every peer: about an hour
+    bench/peers/compare.py                         every row, every peer; an hour or more
     bench/peers/compare.py --only decode-short     rows whose name starts so
     bench/peers/compare.py --peer llama.cpp        Weft and this peer alone
     bench/peers/compare.py --list                  names of rows and peers
@@ -72,10 +72,10 @@ def measure(row, names, field, rounds):
 def lines_of(row, results, about):
     """One JSON line a contestant."""
     median = {name: statistics.median(readings) for name, readings in results.items() if isinstance(readings, list)}
-    for name, readings in results.items():
-        if name == "ceiling":
+    for name in row.contestants:
+        if name not in results:
             continue
-        contestant = CONTESTANTS[name]
+        readings, contestant = results[name], CONTESTANTS[name]
         line = {"row": row.name, "what": row.what, "contestant": name, "peer": contestant.peer,
                 "version": install.VERSIONS.get(contestant.package, about["weft"]), "unit": row.unit}
         if name not in median:
@@ -84,18 +84,20 @@ def lines_of(row, results, about):
         values = sorted(row.value(seconds) for seconds in readings)
         line |= {"median": row.value(median[name]), "low": values[0], "high": values[-1], "readings": len(values),
                  "share": median["ceiling"] / median[name] if "ceiling" in median else None, "weft_is": None}
-        if contestant.peer != "weft":
+        if contestant.peer != "weft" and not contestant.less_work:
             line["weft_is"] = {weft: row.ratio(row.value(median[weft]), line["median"])
                                for weft in ("Weft", "Weft fast") if weft in median}
         yield {**line, **about}
 
 
 def keep(path, lines):
-    """Replaces the rows that were measured, keeps the others."""
+    """Replaces the rows that were measured, keeps the others, in the order of rows.py."""
+    place = {row.name: i for i, row in enumerate(all_rows("", False))}
     names = {line["row"] for line in lines}
     path.parent.mkdir(parents=True, exist_ok=True)
     old = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
-    kept = [line for line in old if line["row"] not in names] + lines
+    kept = [line for line in old if line["row"] in place and line["row"] not in names] + lines
+    kept.sort(key=lambda line: place[line["row"]])
     path.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
 

