@@ -1,6 +1,7 @@
 # make             build/release/bin/weft
 # make demo        fetches a small model and lets it answer: MODEL=path.gguf (or gemma3) and PROMPT="..." choose others
 # make test        everything that needs no model: release suite, sanitizers, fuzzing, checks of the sources
+# make test-random the fast suite on random cases of a seed of its own: SEED=N gives the same ones again
 # make test-model  the tests that need the model; MODEL=gemma3: those with Gemma 3 besides
 # make fuzz        fuzzing, FUZZ_SECONDS (600) for each fuzzer
 # make format      formats the sources
@@ -11,8 +12,9 @@ PREFIX ?= /usr/local
 PROMPT ?= Why is the sky blue? Answer in two sentences.
 FUZZ_SECONDS ?= 600
 MODEL ?=
+SEED ?=
 
-.PHONY: all demo test test-model fuzz format install
+.PHONY: all demo test test-random test-model fuzz format install
 all:
 	@tools/bootstrap.sh build
 	@tools/build_cli.sh
@@ -25,6 +27,10 @@ demo:
 test:
 	@tools/bootstrap.sh build test
 	@tools/run_tests.sh
+
+test-random:
+	@tools/bootstrap.sh build test
+	@tools/run_random_tests.sh $(SEED)
 
 test-model:
 	@tools/bootstrap.sh build test fetch

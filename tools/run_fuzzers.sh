@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# run_fuzzers.sh SECONDS [--total]: runs every fuzzer for so long, or all of them together.
+# run_fuzzers.sh SECONDS [--total]: runs every fuzzer for so long, or all of them together; prints how many inputs
+# each one tried, how fast, and how many of them found something new.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,5 +10,19 @@ fuzzers=$(find tests/fuzz -name 'fuzz_*.cpp' -not -name fuzz_seeds.cpp | wc -l)
 cmake --preset fuzz -DWEFT_FUZZ_RUNS=-1 -DWEFT_FUZZ_SECONDS="$seconds"
 cmake --build build/fuzz
 mkdir -p build/results
-ctest --test-dir build/fuzz -L '^fuzz$' --output-on-failure --no-tests=error --timeout $((seconds + 300)) \
-  --output-junit "$PWD/build/results/fuzz.xml"
+outcome=0
+ctest --test-dir build/fuzz -L '^fuzz$' -j "$(nproc)" --output-on-failure --no-tests=error \
+  --timeout $((seconds + 300)) --output-junit "$PWD/build/results/fuzz.xml" || outcome=$?
+
+# libFuzzer's -print_final_stats, as CTest kept them.
+awk '
+  /^[0-9]+\/[0-9]+ Test: / { name = $NF }
+  /^stat::/ { stats[name, $1] = $2; if (!(name in seen)) { seen[name] = 1; names[++n] = name } }
+  END {
+    printf "%-16s %12s %12s %14s %12s\n", "fuzzer", "executions", "a second", "new inputs", "peak MiB"
+    for (i = 1; i <= n; ++i)
+      printf "%-16s %12d %12d %14d %12d\n", names[i], stats[names[i], "stat::number_of_executed_units:"],
+        stats[names[i], "stat::average_exec_per_sec:"], stats[names[i], "stat::new_units_added:"],
+        stats[names[i], "stat::peak_rss_mb:"]
+  }' build/fuzz/Testing/Temporary/LastTest.log | tee build/results/fuzz.txt
+exit "$outcome"

@@ -55,7 +55,7 @@ struct Bound {
   bool q_pos = false;
   bool kv_len = false;
   int32_t constant = 0;
-  std::string scalar = {};  // a named integer scalar, given to plan; the value -1 switches this bound off
+  std::string scalar = {};  // a named integer scalar, given to plan or with a default; -1 switches this bound off
   int scalar_sign = +1;     // +1 or -1
   friend bool operator==(const Bound&, const Bound&) = default;
 };

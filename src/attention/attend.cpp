@@ -1,7 +1,6 @@
 // attend: one request through build, plan and run.
-#include <algorithm>
-
 #include "attention/leaf.h"
+#include "attention/traits.h"
 #include "base/check.h"
 #include "weft/attention.h"
 
@@ -11,15 +10,9 @@ namespace {
 // plan takes the scalars that intervals name, run takes them all.
 std::vector<ScalarArg> interval_scalars(const AttentionSpec& spec, const std::vector<ScalarArg>& scalars) {
   const std::vector<Interval> intervals = combined_intervals(spec);
-  const auto names = [](const std::vector<Bound>& bounds, const std::string& name) {
-    return std::any_of(bounds.begin(), bounds.end(), [&](const Bound& bound) { return bound.scalar == name; });
-  };
   std::vector<ScalarArg> named;
   for (const ScalarArg& scalar : scalars)
-    if (std::any_of(intervals.begin(), intervals.end(), [&](const Interval& interval) {
-          return names(interval.lower, scalar.name) || names(interval.upper, scalar.name);
-        }))
-      named.push_back(scalar);
+    if (name_scalar(intervals, scalar.name)) named.push_back(scalar);
   return named;
 }
 

@@ -103,6 +103,9 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
   traits.use_softmax = spec.variant.use_softmax;
   traits.kv_form = spec.kv_form;
   traits.intervals = combined_intervals(spec);
+  for (const ScalarDecl& scalar : spec.variant.scalars)
+    if (scalar.default_value && name_scalar(traits.intervals, scalar.name))
+      traits.defaults.push_back({scalar.name, *scalar.default_value});
   return traits;
 }
 
@@ -128,6 +131,11 @@ AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptio
   impl->core = &attention::cpu::core_for(static_cast<int>(isa));
   impl->traits = cpu_traits(spec, isa);
   impl->signature = impl->traits.signature();
+  for (const Mask mask : {Mask::custom, Mask::custom_packed})
+    if (spec.mask == mask ||
+        spec.variant == (mask == Mask::custom ? variants::custom_mask() : variants::custom_mask_packed()))
+      impl->custom_mask = mask;
+  impl->alibi = spec.variant == variants::alibi();
   impl->check_masks = check_masks;
   check((impl->leaf.leaf->use_softmax != 0) == spec.variant.use_softmax, ErrorCode::invalid_argument,
         "variant '{}': use_softmax is {} in its text and {} in the spec; make them agree", spec.variant.name,

@@ -18,7 +18,10 @@ struct AttentionKernel::Impl {
   LeafHandle leaf;
   const attention::cpu::CoreTable* core = nullptr;
   KernelTraits traits;
-  uint64_t signature = 0;    // of traits
+  uint64_t signature = 0;  // of traits
+  // Built in, in the spec's mask or as its variant: what they read of their tensors is known, and run checks it.
+  Mask custom_mask = Mask::none;  // custom, custom_packed
+  bool alibi = false;
   bool check_masks = false;  // WEFT_CHECK=1 when it was built
 };
 

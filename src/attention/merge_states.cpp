@@ -33,8 +33,9 @@ void check_tensor(const char* name, const TensorView& t, int rank, const char* f
 }
 
 void check_lse(const char* name, const TensorView& t, int rank, const char* form) {
+  check(!t || t.dtype() == DType::fp32, ErrorCode::invalid_dtype, "{}: is {}; required is fp32", name,
+        to_string(t.dtype()));
   check_tensor(name, t, rank, form);
-  check(t.dtype() == DType::fp32, ErrorCode::invalid_dtype, "{}: is {}; required is fp32", name, to_string(t.dtype()));
 }
 
 void check_vectors(const char* name, const TensorView& t, int rank, const char* form) {

@@ -196,12 +196,14 @@ const ScalarArg* find(std::span<const ScalarArg> scalars, const std::string& nam
   return found;
 }
 
-int resolve(const std::vector<Bound>& bounds, std::span<const ScalarArg> scalars, BoundTerm* terms) {
+int resolve(const std::vector<Bound>& bounds, std::span<const ScalarArg> scalars, std::span<const ScalarArg> defaults,
+            BoundTerm* terms) {
   int n = 0;
   for (const Bound& bound : bounds) {
     int64_t constant = bound.constant;
     if (!bound.scalar.empty()) {
       const ScalarArg* scalar = find(scalars, bound.scalar);
+      if (scalar == nullptr) scalar = find(defaults, bound.scalar);
       check(scalar != nullptr, ErrorCode::invalid_argument,
             "scalar {}: is missing; this kernel's mask needs it at plan: add {{\"{}\", value}} to PlanInput::scalars",
             bound.scalar, bound.scalar);
@@ -221,26 +223,15 @@ int resolve(const std::vector<Bound>& bounds, std::span<const ScalarArg> scalars
   return n;
 }
 
-bool names(const Interval& interval, const std::string& name) {
-  for (const Bound& bound : interval.lower)
-    if (bound.scalar == name) return true;
-  for (const Bound& bound : interval.upper)
-    if (bound.scalar == name) return true;
-  return false;
-}
-
 void resolve_intervals(const KernelTraits& traits, const PlanInput& input, Problem& p) {
   for (const Interval& interval : traits.intervals) {
     ResolvedInterval& resolved = p.intervals[p.num_intervals++];
-    resolved.num_lower = resolve(interval.lower, input.scalars, resolved.lower);
-    resolved.num_upper = resolve(interval.upper, input.scalars, resolved.upper);
+    resolved.num_lower = resolve(interval.lower, input.scalars, traits.defaults, resolved.lower);
+    resolved.num_upper = resolve(interval.upper, input.scalars, traits.defaults, resolved.upper);
   }
-  for (const ScalarArg& scalar : input.scalars) {
-    bool known = false;
-    for (const Interval& interval : traits.intervals) known = known || names(interval, scalar.name);
-    check(known, ErrorCode::invalid_argument,
+  for (const ScalarArg& scalar : input.scalars)
+    check(name_scalar(traits.intervals, scalar.name), ErrorCode::invalid_argument,
           "scalar {}: no interval of this kernel names it; give plan only those, and the others to run", scalar.name);
-  }
 }
 
 bool same(std::span<const int32_t> a, std::span<const int32_t> b) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "attention/leaf.h"
@@ -57,8 +58,14 @@ const abi::ReferenceLeaf* compile(Hooks& hooks, const AttentionSpec& spec) {
 
 }  // namespace
 
-Hooks hooks(const AttentionSpec& spec, const PlanInput& plan, const AttentionTensors& tensors) {
+Hooks hooks(const AttentionSpec& spec, const PlanInput& given, const AttentionTensors& tensors) {
   Hooks h;
+  PlanInput plan = given;
+  for (const ScalarDecl& scalar : spec.variant.scalars) {
+    const auto same = [&](const ScalarArg& arg) { return arg.name == scalar.name; };
+    if (scalar.default_value && std::none_of(given.scalars.begin(), given.scalars.end(), same))
+      plan.scalars.push_back({scalar.name, *scalar.default_value});
+  }
   if (add_closed_forms(h, spec, plan, tensors)) return h;
   if (const auto& intervals = spec.variant.intervals; !intervals.empty())
     h.visible.push_back([intervals, plan](const Score& c) { return inside(intervals, plan, c); });

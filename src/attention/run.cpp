@@ -71,6 +71,11 @@ void check_extent(const char* name, const TensorView& t, int axis, int64_t requi
         t.shape(axis), axis, what, required);
 }
 
+void check_extent_at_least(const char* name, const TensorView& t, int64_t required, const char* what) {
+  check(t.shape(0) >= required, ErrorCode::invalid_shape, "{}: {} has {} elements; {} is {}", name, shape_string(t),
+        t.shape(0), what, required);
+}
+
 void check_last_stride(const char* name, const TensorView& t) {
   const int last = t.rank() - 1;
   check(t.shape(last) <= 1 || t.stride(last) == 1, ErrorCode::invalid_stride,
@@ -153,13 +158,14 @@ cpu::RowsView rows_view(const TensorView& t) {
   return {static_cast<char*>(t.data()), t.stride(0) * bytes, t.stride(1) * bytes, element_of(t.dtype())};
 }
 
+const TensorView& named(const std::vector<TensorArg>& tensors, std::string_view name) {
+  return std::find_if(tensors.begin(), tensors.end(), [&](const TensorArg& arg) { return arg.name == name; })->value;
+}
+
 // The kernel follows mask_indptr without looking: a custom mask must hold every row of every request of the plan.
-void check_custom_mask(const AttentionSpec& spec, const PlanHeader& plan, const std::vector<TensorArg>& tensors) {
-  if (spec.mask != Mask::custom && spec.mask != Mask::custom_packed) return;
-  const auto named = [&](std::string_view name) -> const TensorView& {
-    return std::find_if(tensors.begin(), tensors.end(), [&](const TensorArg& arg) { return arg.name == name; })->value;
-  };
-  const TensorView &mask = named("mask"), &indptr = named("mask_indptr");
+void check_custom_mask(Mask kind, const PlanHeader& plan, const std::vector<TensorArg>& tensors) {
+  if (kind == Mask::none) return;
+  const TensorView &mask = named(tensors, "mask"), &indptr = named(tensors, "mask_indptr");
   check(indptr.shape(0) >= plan.num_requests, ErrorCode::invalid_shape,
         "mask_indptr: has {} entries for {} requests; one a request is needed, and one behind", indptr.shape(0),
         plan.num_requests);
@@ -169,10 +175,10 @@ void check_custom_mask(const AttentionSpec& spec, const PlanHeader& plan, const 
     const int64_t elements = int64_t{qo_len[r]} * kv_len[r];
     if (elements == 0) continue;
     const int64_t begin = indptr.as<int64_t>()[r];
-    const int64_t size = spec.mask == Mask::custom ? elements : (elements + 7) / 8 + 4;  // words are read
+    const int64_t size = kind == Mask::custom ? elements : (elements + 7) / 8 + 4;  // words are read
     check(begin >= 0 && begin <= mask.shape(0) && size <= mask.shape(0) - begin, ErrorCode::invalid_shape,
           "mask: request {} needs {} bytes from mask_indptr[{}] = {} on (qo_len {} x kv_len {}{}), but the mask has {}",
-          r, size, r, begin, qo_len[r], kv_len[r], spec.mask == Mask::custom ? "" : ", as bits, and 4 of padding",
+          r, size, r, begin, qo_len[r], kv_len[r], kind == Mask::custom ? "" : ", as bits, and 4 of padding",
           mask.shape(0));
   }
 }
@@ -243,7 +249,9 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   auto* params = reinterpret_cast<abi::Slot*>(
       params_memory.reserve(static_cast<long long>(impl_->params.num_slots() * sizeof(abi::Slot))));
   impl_->params.pack(sm_scale, tensors.scalars, tensors.tensors, params);
-  check_custom_mask(spec, plan, tensors.tensors);
+  check_custom_mask(impl_->custom_mask, plan, tensors.tensors);
+  if (impl_->alibi)
+    check_extent_at_least("slopes", named(tensors.tensors, "slopes"), plan.num_qo_heads, "num_qo_heads of the plan");
 
   const std::string recorded = record_call(*impl_, workspace, tensors, sm_scale);
 

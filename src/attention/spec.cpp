@@ -1,5 +1,7 @@
 // What a spec may say, and what follows from it before any text is made.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
 
 #include "attention/kernels/abi.h"
@@ -62,10 +64,11 @@ void check_declarations(const Variant& v) {
   for (const ScalarDecl& scalar : v.scalars) {
     check_name("scalar", scalar.name);
     unique(scalar.name);
-    check(scalar.kind != ScalarKind::integer || !scalar.default_value ||
-              *scalar.default_value == static_cast<double>(static_cast<int64_t>(*scalar.default_value)),
-          ErrorCode::invalid_argument, "integer scalar '{}' has default {}; give an integer", scalar.name,
-          scalar.default_value.value_or(0));
+    const double value = scalar.default_value.value_or(0);
+    check(scalar.kind != ScalarKind::integer ||
+              (value == std::trunc(value) && std::abs(value) <= std::numeric_limits<int32_t>::max()),
+          ErrorCode::invalid_argument, "integer scalar '{}' has default {}; give a whole number of 32 bits",
+          scalar.name, value);
   }
   for (const TensorDecl& tensor : v.tensors) {
     check_name("tensor", tensor.name);

@@ -1,5 +1,7 @@
 #include "attention/traits.h"
 
+#include <algorithm>
+
 #include "base/hash.h"
 
 namespace weft {
@@ -15,6 +17,14 @@ void add(Hash64& hash, const std::vector<Bound>& bounds) {
 
 }  // namespace
 
+bool name_scalar(std::span<const Interval> intervals, std::string_view scalar) {
+  const auto names = [&](const Bound& bound) { return bound.scalar == scalar; };
+  return std::any_of(intervals.begin(), intervals.end(), [&](const Interval& interval) {
+    return std::any_of(interval.lower.begin(), interval.lower.end(), names) ||
+           std::any_of(interval.upper.begin(), interval.upper.end(), names);
+  });
+}
+
 uint64_t KernelTraits::signature() const {
   Hash64 hash;
   hash.add(classes.size());
@@ -28,6 +38,8 @@ uint64_t KernelTraits::signature() const {
     add(hash, interval.lower);
     add(hash, interval.upper);
   }
+  hash.add(defaults.size());
+  for (const ScalarArg& scalar : defaults) hash.add(scalar.name.size()).add_bytes(scalar.name).add(scalar.value);
   return hash.value();
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,8 +33,12 @@ struct KernelTraits {
   bool use_softmax = true;
   KvForm kv_form = KvForm::paged;
   std::vector<Interval> intervals;  // of mask and variant together, 0 to 2
+  std::vector<ScalarArg> defaults;  // of scalars that intervals name, where plan is not given them
   uint64_t signature() const;       // hash of all of the above
 };
+
+// A bound of these intervals names the scalar.
+bool name_scalar(std::span<const Interval> intervals, std::string_view scalar);
 
 // The planner. Throws like AttentionKernel::plan.
 class Planner {

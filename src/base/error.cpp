@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace weft {
 
 std::string_view to_string(ErrorCode code) {
@@ -29,7 +31,17 @@ std::string_view to_string(ErrorCode code) {
   return "unknown";
 }
 
-Error::Error(ErrorCode code, const std::string& message)
-    : std::runtime_error(fmt::format("{}: {}", to_string(code), message)), code_(code) {}
+namespace {
+
+// what() is a C string: a zero byte that a message quotes would end it.
+std::string text_of(ErrorCode code, const std::string& message) {
+  std::string text = fmt::format("{}: {}", to_string(code), message);
+  std::replace(text.begin(), text.end(), '\0', '?');
+  return text;
+}
+
+}  // namespace
+
+Error::Error(ErrorCode code, const std::string& message) : std::runtime_error(text_of(code, message)), code_(code) {}
 
 }  // namespace weft

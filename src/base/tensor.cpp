@@ -101,6 +101,9 @@ TensorView TensorView::slice(int axis, int64_t begin, int64_t end) const {
 }
 
 TensorView TensorView::select(int axis, int64_t index) const {
+  check(axis >= 0 && axis < rank_ && index >= 0 && index < shape(axis), ErrorCode::invalid_shape,
+        "select: index {} of axis {} of {}; allowed are 0 to the axis's extent, that not included", index, axis,
+        shape_string(*this));
   TensorView view = slice(axis, index, index + 1);
   for (int a = axis; a + 1 < rank_; ++a) {
     view.shape_[static_cast<size_t>(a)] = shape(a + 1);

@@ -21,12 +21,10 @@ struct Cache {
 Cache cache_of(std::string_view name, const TensorView& tensor, const TensorView& rows, const PageTableView& pages,
                Layout layout) {
   constexpr std::string_view kOp = "append_paged_kv";
-  check(static_cast<bool>(tensor), ErrorCode::invalid_argument, "{}: {} is not given", kOp, name);
-  check(tensor.device() == Device::cpu(), ErrorCode::invalid_device, "{}: {} lies on {}; cpu is needed", kOp, name,
-        to_string(tensor.device()));
   check(tensor.dtype() == DType::fp32 || tensor.dtype() == DType::fp16 || tensor.dtype() == DType::bf16,
         ErrorCode::invalid_dtype, "{}: {} has dtype {}; fp32, fp16 and bf16 are supported", kOp, name,
         to_string(tensor.dtype()));
+  ops::check_memory(kOp, name, tensor);
   const int slots = layout == Layout::nhd ? 1 : 2, heads = 3 - slots;
   check(tensor.rank() == 4 && tensor.shape(0) == pages.num_pages && tensor.shape(slots) == pages.page_size &&
             tensor.shape(heads) == rows.shape(1) && tensor.shape(3) == rows.shape(2),

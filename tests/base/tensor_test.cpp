@@ -47,8 +47,15 @@ TEST(TensorView, RefusesWhatCannotBe) {
             }),
             ErrorCode::invalid_shape);
   EXPECT_EQ(code_of([&] { TensorView(data, DType::fp32, {4}).slice(0, 3, 5); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([&] { TensorView(data, DType::fp32, {4}).select(0, INT64_MAX); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([&] { TensorView(data, DType::fp32, {4}).select(-1, 0); }), ErrorCode::invalid_shape);
   EXPECT_EQ(code_of([&] { TensorView(data, DType::fp32, {2, 2}).permute({0, 0}); }), ErrorCode::invalid_shape);
   EXPECT_EQ(code_of([] { dtype_from_string("float"); }), ErrorCode::invalid_dtype);
+}
+
+TEST(Error, SaysTheWholeSentenceAroundAZeroByte) {
+  EXPECT_STREQ(Error(ErrorCode::invalid_argument, std::string("key 'a\0b': is none", 18)).what(),
+               "invalid_argument: key 'a?b': is none");
 }
 
 }  // namespace

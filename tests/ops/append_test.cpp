@@ -223,5 +223,25 @@ TEST(Append, RefusesBrokenTablesBeforeItWrites) {
                Error);
 }
 
+TEST(Append, RefusesTensorsWithoutDataAndBetweenElements) {
+  const Case c = make_case(4, 2, 8, 8, {{3, 6}}, Layout::nhd, DType::fp32, 3);
+  std::vector<float> memory(4096);
+  const auto refused = [&](const void* rows, const void* cache) {
+    const TensorView k(rows, DType::fp32, {c.append_indptr.back(), 2, 8}),
+        side(cache, DType::fp32, {c.num_pages, 4, 2, 8});
+    try {
+      append_paged_kv(k, k, c.append_indptr, c.table(), Layout::nhd, {side, side});
+    } catch (const Error& error) {
+      return to_string(error.code());
+    }
+    return std::string_view("nothing");
+  };
+  EXPECT_EQ(refused(memory.data(), nullptr), "invalid_argument");
+  EXPECT_EQ(refused(nullptr, memory.data()), "invalid_argument");
+  const char* between = reinterpret_cast<const char*>(memory.data()) + 2;
+  EXPECT_EQ(refused(memory.data(), between), "invalid_stride");
+  EXPECT_EQ(refused(between, memory.data()), "invalid_stride");
+}
+
 }  // namespace
 }  // namespace weft

@@ -133,20 +133,42 @@ TEST_F(RunRefusal, WorkspaceWithoutThisKernelsPlan) {
 }
 
 TEST_F(RunRefusal, CustomMasksThatEndBeforeTheirRows) {
-  for (const Mask mask : {Mask::custom, Mask::custom_packed}) {
-    Case c = make_case();
-    c.mask = mask;
-    Problem problem(c);
-    const AttentionKernel kernel = build(problem.spec(), Device::cpu());
-    const Plan plan = kernel.plan(problem.input(1));
-    Workspace workspace(Device::cpu(), plan.workspace_bytes());
-    for (const std::string name : {"mask", "mask_indptr"}) {
-      AttentionTensors t = problem.tensors();
-      for (TensorArg& arg : t.tensors)
-        if (arg.name == name) arg.value = arg.value.slice(0, 0, name == "mask" ? arg.value.shape(0) - 1 : 1);
-      expect_refusal(ErrorCode::invalid_shape, name, [&] { kernel.run(plan, t, workspace); });
+  const bool as_variant[] = {false, true};
+  for (const Mask mask : {Mask::custom, Mask::custom_packed})
+    for (const bool variant : as_variant) {
+      Case c = make_case();
+      c.mask = mask;
+      Problem problem(c);
+      AttentionSpec spec = problem.spec();
+      if (variant) {
+        spec.variant = mask == Mask::custom ? variants::custom_mask() : variants::custom_mask_packed();
+        spec.mask = Mask::none;
+      }
+      const AttentionKernel kernel = build(spec, Device::cpu());
+      const Plan plan = kernel.plan(problem.input(1));
+      Workspace workspace(Device::cpu(), plan.workspace_bytes());
+      for (const std::string name : {"mask", "mask_indptr"}) {
+        AttentionTensors t = problem.tensors();
+        for (TensorArg& arg : t.tensors)
+          if (arg.name == name) arg.value = arg.value.slice(0, 0, name == "mask" ? arg.value.shape(0) - 1 : 1);
+        expect_refusal(ErrorCode::invalid_shape, name, [&] { kernel.run(plan, t, workspace); });
+      }
     }
-  }
+}
+
+TEST_F(RunRefusal, FewerSlopesThanHeads) {
+  const std::vector<float> slopes(2);
+  Case c = make_case();
+  c.variant = variants::alibi();
+  c.tensors = {{"slopes", TensorView(slopes.data(), DType::fp32, {2})}};
+  Problem problem(c);
+  const AttentionKernel kernel = build(problem.spec(), Device::cpu());
+  const Plan plan = kernel.plan(problem.input(1));
+  Workspace workspace(Device::cpu(), plan.workspace_bytes());
+  kernel.run(plan, problem.tensors(), workspace);
+  AttentionTensors t = problem.tensors();
+  t.tensors[0].value = t.tensors[0].value.slice(0, 0, 1);
+  expect_refusal(ErrorCode::invalid_shape, "slopes", [&] { kernel.run(plan, t, workspace); });
 }
 
 TEST_F(RunRefusal, LseWithoutSoftmax) {
@@ -194,6 +216,9 @@ TEST(MergeStatesRefusal, ShapesTypesAndIndptr) {
   expect_refusal(ErrorCode::invalid_shape, "lse_out", [&] { merge_states(o, lse, out, lse_out.slice(0, 0, 2)); });
   expect_refusal(ErrorCode::invalid_dtype, "lse", [&] {
     merge_states(o, TensorView(memory.data(), DType::int32, {2, 3, 2}), out, lse_out);
+  });
+  expect_refusal(ErrorCode::invalid_dtype, "lse", [&] {
+    merge_states(o, TensorView(memory.data(), DType::int4, {2, 3, 2}), out, lse_out);
   });
   expect_refusal(ErrorCode::invalid_dtype, "o:", [&] {
     merge_states(TensorView(memory.data(), DType::int32, {2, 3, 2, 8}), lse, out, lse_out);

@@ -166,6 +166,23 @@ TEST(Coverage, AnOffWindowSeesWhatNoWindowSees) {
   EXPECT_EQ(with.num_items(), without.num_items());
 }
 
+TEST(Coverage, AScalarThatPlanIsNotGivenHasItsDefault) {
+  Batch b;
+  b.qo = {3, 1};
+  b.kv = {200, 90};
+  KernelTraits traits = cpu_like_traits(Keys::window);
+  b.scalars = scalars_of(Keys::window, 70);
+  const Reached wide = reached_by(Planner::plan(traits, b.input()));
+  b.scalars = scalars_of(Keys::window, 5);
+  const Reached narrow = reached_by(Planner::plan(traits, b.input()));
+  ASSERT_NE(wide.count, narrow.count);
+  traits.defaults = b.scalars;
+  b.scalars.clear();
+  EXPECT_EQ(reached_by(Planner::plan(traits, b.input())).count, narrow.count);
+  b.scalars = scalars_of(Keys::window, 70);
+  EXPECT_EQ(reached_by(Planner::plan(traits, b.input())).count, wide.count);
+}
+
 TEST(Coverage, AWindowCostsTheWindow) {
   Batch b;
   b.qo = {1};

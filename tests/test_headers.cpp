@@ -1,0 +1,1 @@
+// Nothing: a target that owns precompiled headers needs a source.
