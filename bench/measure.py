@@ -4,6 +4,7 @@
     bench/measure.py --model MODEL.gguf [--program build/release/bin/weft] [--name cpu]
     bench/measure.py --peers            the same, then every row of bench/peers/compare.py
     bench/measure.py --write            measures nothing: writes the README's table from bench/results
+    bench/measure.py --numerics         measures errors, on any machine: bench/results/numerics.jsonl, docs/numerics.md
 
 Writes bench/results/NAME.jsonl (every row, as `weft bench --json` prints it) and the tables in README.md between its
 `measured` marks. Run it on a machine with nothing else to do; rows stand beside ceilings of the same run.
@@ -60,6 +61,14 @@ def ceilings_table(rows):
     return "\n".join(lines)
 
 
+def numerics_table(rows):
+    """Errors against fp64."""
+    lines = [f"{rows[0]['note']}; written by `bench/measure.py --numerics`.", "",
+             "| Case | Worst error as a share of its bound |", "|---|---:|"]
+    lines += [f"| {row['case'].removeprefix('numerics ')} | {row['value']:.2f} |" for row in rows if "metric" in row]
+    return "\n".join(lines)
+
+
 def comparison_table(lines):
     """Weft beside the fastest peer of each row."""
     about = lines[0]
@@ -92,7 +101,12 @@ def main():
     parser.add_argument("--name", default="cpu", help="of the file in bench/results")
     parser.add_argument("--peers", action="store_true", help="compares with peers too")
     parser.add_argument("--write", action="store_true", help="measures nothing, writes the tables")
+    parser.add_argument("--numerics", action="store_true", help="measures errors alone")
     arguments = parser.parse_args()
+    if arguments.numerics:
+        rows = rows_of(arguments.program, "attention", ["--numerics"])
+        write_rows("numerics", rows)
+        return write_between_marks(ROOT / "docs/numerics.md", numerics_table(rows))
     if not arguments.write:
         model = arguments.model or subprocess.run([ROOT / "tools/fetch_model.sh"], check=True, text=True,
                                                   stdout=subprocess.PIPE).stdout.strip()

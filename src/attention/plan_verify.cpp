@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "attention/traits.h"
+#include "attention/plan_draft.h"
 #include "base/check.h"
 
 namespace weft {
@@ -67,32 +67,18 @@ void verify_sections(const Plan::Impl& impl) {
   const PlanHeader& own = impl.header();
   ensure(own.magic == kPlanMagic && impl.placed.magic == kPlanMagic, "plan: no magic number");
   ensure(own.signature == impl.traits.signature(), "plan: another kernel's signature");
-  struct Member {
-    Section PlanHeader::*section;
-    int64_t bytes;
-  };
-  constexpr Member kMembers[] = {{&PlanHeader::worker_indptr, sizeof(int)},
-                                 {&PlanHeader::items, sizeof(WorkItem)},
-                                 {&PlanHeader::units, sizeof(Unit)},
-                                 {&PlanHeader::rows, sizeof(PlanRow)},
-                                 {&PlanHeader::page_lists, sizeof(PageList)},
-                                 {&PlanHeader::partials, sizeof(Partial)},
-                                 {&PlanHeader::merge_groups, sizeof(MergeGroup)},
-                                 {&PlanHeader::merge_sources, sizeof(MergeSource)},
-                                 {&PlanHeader::qo_len, sizeof(int)},
-                                 {&PlanHeader::kv_len, sizeof(int)},
-                                 {&PlanHeader::page_indices, sizeof(int)},
-                                 {&PlanHeader::counters, sizeof(int)},
-                                 {&PlanHeader::partial_data, sizeof(float)}};
+  std::vector<planner::CopiedSection> all(planner::copied_sections().begin(), planner::copied_sections().end());
+  all.push_back({&PlanHeader::counters, sizeof(int)});
+  all.push_back({&PlanHeader::partial_data, sizeof(float)});
   int64_t own_end = sizeof(PlanHeader), placed_end = own_end;
-  for (const Member& member : kMembers) {
+  for (const planner::CopiedSection& member : all) {
     const Section &a = own.*member.section, &b = impl.placed.*member.section;
     ensure(a.count >= 0 && a.count == b.count, "section: {} and {} elements", a.count, b.count);
     ensure(a.offset % 64 == 0 && b.offset % 64 == 0, "section: at {} and {}, not on a cache line", a.offset, b.offset);
     ensure(a.offset >= own_end && b.offset >= placed_end, "section: at {} and {}, overlaps the one before", a.offset,
            b.offset);
-    own_end = a.offset + a.count * member.bytes;
-    placed_end = b.offset + b.count * member.bytes;
+    own_end = a.offset + a.count * member.element_bytes;
+    placed_end = b.offset + b.count * member.element_bytes;
     const bool copied = member.section != &PlanHeader::counters && member.section != &PlanHeader::partial_data &&
                         !(member.section == &PlanHeader::page_indices && impl.borrows_page_ids);
     ensure(!copied || own_end <= static_cast<int64_t>(impl.bytes.size()), "section: ends at {} of {} bytes", own_end,

@@ -15,6 +15,7 @@ using Vector = std::vector<double>;
 using reference::Hooks;
 using reference::Score;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kSlopeStep = 1e-4;  // of a logit, to either side
 
 Vector vector_at(const TensorView& t, int64_t i, int64_t j, int64_t k) {  // rank 3: (i, j); rank 4: (i, j, k)
   const bool rank4 = t.rank() == 4;
@@ -120,11 +121,13 @@ RowState attend_row(const Hooks& hooks, const Vector& q, const std::vector<Vecto
     size *= std::abs(sm_scale) / kReferenceLogit;
     logits[j] = hooks.logits ? hooks.logits(c, s) : s;
     top = std::max(top, logits[j]);
+    // The error of s, times the slope of what becomes of it.
+    const double slope =
+        hooks.logits ? std::abs(hooks.logits(c, s + kSlopeStep) - hooks.logits(c, s - kSlopeStep)) / (2 * kSlopeStep)
+                     : 1;
+    if (std::isfinite(slope)) size *= slope;  // not at the edge of what a transform hides with -inf
     stretch = std::max(stretch, size);
-    weights[j] = std::abs(logits[j]);  // without softmax: p itself, and how it moves with s
-    if (!hooks.use_softmax && hooks.logits)
-      weights[j] += std::abs(hooks.logits(c, s + 1e-4) - hooks.logits(c, s - 1e-4)) / 2e-4 * size;
-    if (!hooks.use_softmax && !hooks.logits) weights[j] += size;
+    weights[j] = std::abs(logits[j]) + size;  // without softmax: p itself, and how it moves with s
   }
   double sum = 0;
   if (hooks.use_softmax)

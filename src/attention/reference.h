@@ -17,9 +17,9 @@ inline constexpr double kReferenceLogit = 16;
 struct ReferenceResult {
   std::vector<double> o;    // [nnz_qo, num_qo_heads, head_dim_vo]
   std::vector<double> lse;  // [nnz_qo, num_qo_heads]; empty without softmax
-  // Like o: sum over keys of p * |v|, what rounding errors are measured against; times the largest
-  // sm_scale * sum |q_i k_i| of the row over kReferenceLogit where that is above 1; through the derivative of the
-  // output transform. Without softmax, p is |p| and how much rounding of the logit moves it.
+  // Like o: sum over keys of p * |v|, what rounding errors are measured against; times the row's largest
+  // sm_scale * sum |q_i k_i| * |slope of the logits' transform| over kReferenceLogit where that is above 1; through the
+  // derivative of the output transform. Without softmax, p is |p| and how much rounding of the logit moves it.
   std::vector<double> scale;
 };
 

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -116,6 +118,7 @@ void add_bench(CLI::App& app, Context& context) {
   verb->add_flag("--quick", options->quick, "Fewer cases and repetitions");
   verb->add_flag("--numerics", options->numerics, "attention: errors against fp64 instead of speeds");
   verb->add_option("--only", options->only, "attention: only the rows whose name holds this text");
+  verb->add_flag("--fit", options->fit, "plan: fit the constants of the cost model to timed items instead");
   verb->add_option("--threads", options->threads, "Worker threads; 0: as many as affinity and quota allow")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();

@@ -13,6 +13,7 @@ struct BenchOptions {
   bool quick = false;     // fewer cases and repetitions
   bool numerics = false;  // attention: errors against fp64 instead of speeds
   std::string only;       // attention: rows whose name holds this
+  bool fit = false;       // plan: constants of the cost model from timed items
   int threads = 0;        // 0: as many as affinity and quota allow
   std::string model;      // a GGUF file, for bench model
   std::string precision = "default";
@@ -57,6 +58,7 @@ void bench_ceilings(const BenchOptions& options, BenchReport& report);
 void bench_threads(const BenchOptions& options, BenchReport& report);
 void bench_jit(const BenchOptions& options, BenchReport& report);
 void bench_plan(const BenchOptions& options, BenchReport& report);
+void bench_plan_fit(const BenchOptions& options, BenchReport& report);
 void bench_attention(const BenchOptions& options, BenchReport& report);
 void bench_gemm(const BenchOptions& options, BenchReport& report);
 void bench_model(const BenchOptions& options, BenchReport& report);

@@ -16,6 +16,7 @@
 #include "attention/leaf.h"
 #include "attention/reference.h"
 #include "cli/bench.h"
+#include "cli/bench_batch.h"
 #include "device/cpu/cpuid.h"
 #include "weft/attention.h"
 
@@ -24,27 +25,7 @@ namespace {
 
 constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
 
-struct Shape {
-  int qo_heads, kv_heads, head_dim;
-};
-
 int64_t bytes_of(DType dtype) { return bits_of(dtype) / 8; }
-
-// Random numbers of about [-1, 1] in any of the three types, 8 elements at a time: a large cache fills quickly.
-void fill(void* data, DType dtype, int64_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  auto* halves = static_cast<uint16_t*>(data);
-  auto* floats = static_cast<uint32_t*>(data);
-  for (int64_t i = 0; i < n; ++i) {
-    const auto x = static_cast<uint32_t>(random());
-    // A sign, an exponent of 2^-1 to 2^-4, a random mantissa.
-    switch (dtype) {
-      case DType::fp16: halves[i] = static_cast<uint16_t>((x & 0x83ff) | (11 + (x >> 30)) << 10); break;
-      case DType::bf16: halves[i] = static_cast<uint16_t>((x & 0x807f) | (123 + (x >> 30)) << 7); break;
-      default: floats[i] = (x & 0x807fffff) | (123 + (x >> 23 & 3)) << 23; break;
-    }
-  }
-}
 
 // Memory for caches, larger than the machine's: batches lie in it side by side, so that no line of one is still in a
 // cache when its turn comes again. Its numbers are fit for bf16 and fp32.
@@ -52,7 +33,7 @@ class Pool {
  public:
   explicit Pool(int64_t bytes) : memory_(Device::cpu(), static_cast<size_t>(bytes)) {
     const int64_t part = std::min<int64_t>(bytes, 64 << 20);
-    fill(data(), DType::bf16, part / 2, 1);
+    fill_random(data(), DType::bf16, part / 2, 1);
     for (int64_t at = part; at < bytes; at += part)
       std::memcpy(data() + at, data(), static_cast<size_t>(std::min(part, bytes - at)));
   }
@@ -62,63 +43,6 @@ class Pool {
  private:
   Workspace memory_;
 };
-
-// Some requests over a paged cache with shuffled pages.
-struct Batch {
-  std::vector<int32_t> qo_indptr{0}, page_indptr{0}, page_indices, last_page_len;
-  PlanInput input;
-  Workspace q, k, v, o;
-  AttentionTensors tensors;
-
-  // `cache`: where keys and values lie; null: in memory of their own.
-  Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const std::vector<int>& kv_lens, int page_size,
-        int threads, char* cache = nullptr) {
-    for (const int kv_len : kv_lens) {
-      const int pages = (kv_len + page_size - 1) / page_size;
-      qo_indptr.push_back(qo_indptr.back() + qo_len);
-      page_indptr.push_back(page_indptr.back() + pages);
-      last_page_len.push_back(kv_len - (pages - 1) * page_size);
-    }
-    const int64_t num_pages = page_indptr.back(), rows = qo_indptr.back();
-    page_indices.resize(static_cast<size_t>(num_pages));
-    std::iota(page_indices.begin(), page_indices.end(), 0);
-    std::shuffle(page_indices.begin(), page_indices.end(), std::mt19937(1));
-    input.num_qo_heads = shape.qo_heads;
-    input.num_kv_heads = shape.kv_heads;
-    input.qo_indptr = qo_indptr;
-    input.pages.page_size = page_size;
-    input.pages.num_pages = num_pages;
-    input.pages.kv_page_indptr = page_indptr;
-    input.pages.kv_page_indices = page_indices;
-    input.pages.kv_last_page_len = last_page_len;
-    input.num_workers = threads;
-    const auto make = [](Workspace& memory, DType dtype, std::initializer_list<int64_t> dims, unsigned seed) {
-      const TensorView sized(nullptr, dtype, dims);
-      memory = Workspace(Device::cpu(), static_cast<size_t>(sized.size() * bytes_of(dtype)));
-      fill(memory.data(), dtype, sized.size(), seed);
-      return TensorView(memory.data(), dtype, dims);
-    };
-    tensors.q = make(q, spec.q_dtype, {rows, shape.qo_heads, shape.head_dim}, 1);
-    tensors.o = make(o, spec.o_dtype, {rows, shape.qo_heads, shape.head_dim}, 4);
-    const std::initializer_list<int64_t> dims = {num_pages, page_size, shape.kv_heads, shape.head_dim};
-    if (cache == nullptr) {
-      tensors.kv.k = make(k, spec.kv_dtype, dims, 2);
-      tensors.kv.v = make(v, spec.kv_dtype, dims, 3);
-    } else {
-      tensors.kv.k = TensorView(cache, spec.kv_dtype, dims);
-      tensors.kv.v = TensorView(cache + tensors.kv.k.size() * bytes_of(spec.kv_dtype), spec.kv_dtype, dims);
-    }
-  }
-};
-
-AttentionSpec make_spec(DType dtype, int head_dim, Mask mask, const Variant& variant = {}) {
-  AttentionSpec spec;
-  spec.q_dtype = spec.kv_dtype = spec.o_dtype = dtype;
-  spec.head_dim_qk = spec.head_dim_vo = head_dim;
-  spec.mask = mask;
-  spec.variant = variant;
-  return spec;
-}
 
 // A kernel and the batches it runs over in turn.
 struct Job {
@@ -333,40 +257,89 @@ double value_of(const TensorView& t, int64_t index) {
   return bits & 0x8000 ? -x : x;
 }
 
-// The worst |o - o*| / bound over decode and prefill shapes, for each combination of types.
-void bench_numerics(const BenchOptions& options, BenchReport& report, WorkerTeam& team) {
+// The worst |o - o*| / bound over a decode and a prefill shape.
+double worst_error(const AttentionKernel& kernel, const std::vector<ScalarArg>& scalars, bool quick, WorkerTeam& team) {
   struct Lengths {
     int qo_len, kv_len;
   };
   constexpr Lengths kLengths[] = {{1, 2000}, {70, 300}};
+  constexpr Shape kShape = {4, 2, 64};
+  const AttentionSpec& spec = kernel.spec();
+  double worst = 0;
+  for (const Lengths& lengths : kLengths) {
+    if (quick && lengths.qo_len > 1) continue;
+    Batch batch(spec, kShape, lengths.qo_len, {lengths.kv_len}, 16, team.num_workers());
+    if (spec.sliding_window) batch.input.scalars = {{"window_left", 100}};
+    batch.tensors.sm_scale = 1.f;  // sharp enough that single keys win
+    batch.tensors.scalars = scalars;
+    const std::vector<float> slopes = {0.5f, 0.25f, 0.125f, 0.0625f};
+    for (const TensorDecl& tensor : spec.variant.tensors)
+      batch.tensors.tensors.push_back({tensor.name, TensorView(slopes.data(), DType::fp32, {kShape.qo_heads})});
+    std::vector<uint8_t> mask(static_cast<size_t>(lengths.qo_len * lengths.kv_len)), packed;
+    std::mt19937 random(5);
+    for (uint8_t& seen : mask) seen = random() % 3 != 0;
+    std::vector<int64_t> indptr = {0, static_cast<int64_t>(mask.size())}, packed_indptr;
+    packed = pack_mask(mask, indptr, packed_indptr);
+    if (spec.mask == Mask::custom || spec.mask == Mask::custom_packed) {
+      const bool bits = spec.mask == Mask::custom_packed;
+      const std::vector<uint8_t>& given = bits ? packed : mask;
+      const std::vector<int64_t>& given_indptr = bits ? packed_indptr : indptr;
+      batch.tensors.tensors.push_back(
+          {"mask", TensorView(given.data(), DType::uint8, {static_cast<int64_t>(given.size())})});
+      batch.tensors.tensors.push_back({"mask_indptr", TensorView(given_indptr.data(), DType::int64, {2})});
+    }
+    const ReferenceResult expected = attention_reference(spec, batch.input, batch.tensors);
+    const Plan plan = kernel.plan(batch.input);
+    Workspace workspace(Device::cpu(), plan.workspace_bytes());
+    kernel.run(plan, batch.tensors, workspace, Stream::cpu(team));
+    for (size_t i = 0; i < expected.o.size(); ++i) {
+      const double bound = error_bound(spec, kernel.impl().compute, lengths.kv_len, expected.o[i], expected.scale[i]);
+      worst = std::max(worst, std::abs(value_of(batch.tensors.o, static_cast<int64_t>(i)) - expected.o[i]) / bound);
+    }
+  }
+  return worst;
+}
+
+void add_error(const AttentionSpec& spec, const std::string& variant, const std::vector<ScalarArg>& scalars,
+               const BenchOptions& options, BenchReport& report, WorkerTeam& team) {
+  const AttentionKernel kernel = build(spec, Device::cpu());
+  report.add({"attention",
+              fmt::format("numerics {}, q {} kv {} o {} ({} products)", variant, to_string(spec.q_dtype),
+                          to_string(spec.kv_dtype), to_string(spec.o_dtype), to_string(kernel.impl().compute)),
+              "worst error / bound", worst_error(kernel, scalars, options.quick, team), "", 1});
+}
+
+// Every combination of types, then every built-in variant and mask.
+void bench_numerics(const BenchOptions& options, BenchReport& report, WorkerTeam& team) {
   for (const DType q : kTypes)
     for (const DType kv : kTypes)
       for (const DType o : kTypes) {
         AttentionSpec spec = make_spec(q, 64, Mask::causal);
         spec.kv_dtype = kv;
         spec.o_dtype = o;
-        const AttentionKernel kernel = build(spec, Device::cpu());
-        double worst = 0;
-        for (const Lengths& lengths : kLengths) {
-          if (options.quick && lengths.qo_len > 1) continue;
-          Batch batch(spec, {4, 2, 64}, lengths.qo_len, {lengths.kv_len}, 16, team.num_workers());
-          batch.tensors.sm_scale = 1.f;  // sharp enough that single keys win
-          const ReferenceResult expected = attention_reference(spec, batch.input, batch.tensors);
-          const Plan plan = kernel.plan(batch.input);
-          Workspace workspace(Device::cpu(), plan.workspace_bytes());
-          kernel.run(plan, batch.tensors, workspace, Stream::cpu(team));
-          for (size_t i = 0; i < expected.o.size(); ++i) {
-            const double bound =
-                error_bound(spec, kernel.impl().compute, lengths.kv_len, expected.o[i], expected.scale[i]);
-            worst =
-                std::max(worst, std::abs(value_of(batch.tensors.o, static_cast<int64_t>(i)) - expected.o[i]) / bound);
-          }
-        }
-        report.add({"attention",
-                    fmt::format("numerics q {} kv {} o {} ({} products)", to_string(q), to_string(kv), to_string(o),
-                                to_string(kernel.impl().compute)),
-                    "worst error / bound", worst, "", 1});
+        add_error(spec, "causal", {}, options, report, team);
       }
+  struct Case {
+    const char* name;
+    Mask mask;
+    bool window = false;
+    Variant variant = {};
+    std::vector<ScalarArg> scalars = {};
+  };
+  const Case cases[] = {{"no mask", Mask::none},
+                        {"causal window", Mask::causal, true},
+                        {"custom mask", Mask::custom},
+                        {"packed mask", Mask::custom_packed},
+                        {"soft cap", Mask::causal, false, variants::logits_soft_cap(), {{"cap", 5}}},
+                        {"ALiBi", Mask::causal, false, variants::alibi()},
+                        {"sigmoid", Mask::causal, false, variants::sigmoid(), {{"bias", -3}}}};
+  for (const Case& c : cases)
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      AttentionSpec spec = make_spec(dtype, 64, c.mask);
+      spec.sliding_window = c.window;
+      spec.variant = c.variant;
+      add_error(spec, c.name, c.scalars, options, report, team);
+    }
 }
 
 }  // namespace

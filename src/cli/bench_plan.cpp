@@ -132,6 +132,7 @@ void measure_balance(const BenchOptions& options, BenchReport& report) {
 }  // namespace
 
 void bench_plan(const BenchOptions& options, BenchReport& report) {
+  if (options.fit) return bench_plan_fit(options, report);
   time_planning(options, report);
   measure_balance(options, report);
 }

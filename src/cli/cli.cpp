@@ -1,7 +1,9 @@
 #include "cli/cli.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 namespace weft::cli {
 
@@ -15,6 +17,21 @@ ExitCode exit_code_of(const Error& error) {
     case ErrorCode::out_of_memory: return kMachineLacks;
     default: return kBadInput;
   }
+}
+
+std::string one_line(std::string_view message) {
+  std::string line(message);
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return line;
+}
+
+std::string failure_text(const Error& error) {
+  const std::string_view message = error.what();
+  if (error.code() != ErrorCode::compile_failed) return one_line(message);
+  std::string text(message.substr(0, message.find_last_not_of('\n') + 1));
+  std::erase(text, '\r');
+  return text;
 }
 
 void print_json(const nlohmann::json& object) {

@@ -4,12 +4,16 @@
 // Exit codes: 0 done, 1 internal error, 2 wrong usage, 3 bad input, 4 the machine lacks something, 130 Ctrl-C.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <atomic>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "weft/error.h"
+
+namespace CLI {  // CLI.hpp costs seconds a file: only verbs include it
+class App;
+}
 
 namespace weft::cli {
 
@@ -32,6 +36,10 @@ void add_doctor(CLI::App& app, Context& context);
 
 // 3 for bad input, 4 for what the machine lacks.
 ExitCode exit_code_of(const Error& error);
+// Without its line breaks.
+std::string one_line(std::string_view message);
+// An error as stderr shows it: one line, and below it the excerpt of a variant's text that does not compile.
+std::string failure_text(const Error& error);
 // One JSON object on a line of stdout.
 void print_json(const nlohmann::json& object);
 // Set by Ctrl-C; long work looks at it between steps and ends cleanly.

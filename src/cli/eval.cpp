@@ -1,7 +1,9 @@
 // `weft eval`: the log-probability of every next token of a text.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "cli/cli.h"

@@ -4,11 +4,13 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
 #include <limits>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "cli/cli.h"

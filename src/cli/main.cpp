@@ -1,4 +1,5 @@
 // weft: parses the arguments, runs one verb, and turns what it throws into one line on stderr and an exit code.
+#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -17,11 +18,14 @@ namespace {
 
 int fail_with(ExitCode code, std::string_view message) {
   std::fflush(stdout);
-  std::string line = fmt::format("weft: {}", message);
-  for (char& c : line)
-    if (c == '\n' || c == '\r') c = ' ';
-  std::fprintf(stderr, "%s\n", line.c_str());
+  std::fprintf(stderr, "weft: %s\n", one_line(message).c_str());
   return code;
+}
+
+int fail_with(const Error& error) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "weft: %s\n", failure_text(error).c_str());
+  return exit_code_of(error);
 }
 
 void add_json_flags(CLI::App& app, Context& context) {
@@ -84,7 +88,7 @@ int main(int argc, char** argv) {
   } catch (const InputError& error) {
     return fail_with(kBadInput, error.what());
   } catch (const weft::Error& error) {
-    return fail_with(exit_code_of(error), error.what());
+    return fail_with(error);
   } catch (const std::bad_alloc&) {
     return fail_with(kMachineLacks, "out_of_memory: the system gave no more memory; use a smaller model or --ctx");
   } catch (const std::exception& error) {

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "base/check.h"

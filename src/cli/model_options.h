@@ -1,12 +1,15 @@
 // Options of the verbs that run a model, and the engine that they run it with.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
 #include "weft/device.h"
 #include "weft/model.h"
+
+namespace CLI {
+class App;
+}
 
 namespace weft::cli {
 

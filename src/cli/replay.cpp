@@ -1,11 +1,13 @@
 // `weft replay`: a recorded attention call again, compared with what it gave then and with fp64.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <climits>
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <span>

@@ -1,9 +1,11 @@
 // `weft run`: answers a prompt, or chats.
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "cli/cli.h"

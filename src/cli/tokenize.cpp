@@ -1,6 +1,8 @@
 // `weft tokenize`: text to ids and back.
+#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "cli/cli.h"

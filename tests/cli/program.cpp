@@ -63,8 +63,9 @@ Result run_weft(const std::vector<std::string>& arguments, const RunOptions& opt
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   for (char** variable = environ; *variable != nullptr; ++variable)
     if (!std::string(*variable).starts_with("WEFT_")) environment.emplace_back(*variable);
-  environment.push_back("WEFT_CACHE_DIR=" + ::testing::TempDir() + "weft_cli_cache");
+  // Of two values the first counts.
   environment.insert(environment.end(), options.environment.begin(), options.environment.end());
+  environment.push_back("WEFT_CACHE_DIR=" + ::testing::TempDir() + "weft_cli_cache");
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);

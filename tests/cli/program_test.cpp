@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <regex>
 
+#include "jit/build.h"
 #include "tests/support/random_model.h"
 
 namespace weft::testing {
@@ -280,6 +283,86 @@ TEST(Program, ScoresTheSameWithinAWindowAsAlone) {
   ASSERT_EQ(whole.size(), windows.size());
   for (size_t i = 0; i < 149; ++i)  // the first window
     EXPECT_NEAR(nlohmann::json::parse(whole[i]).at("logprob"), nlohmann::json::parse(windows[i]).at("logprob"), 1e-4);
+}
+
+// ---- plan
+
+TEST(Program, PlansTheLengthsItIsGiven) {
+  const std::vector<std::string> lengths = {"plan",         "--qo",          "1,1,512", "--kv",
+                                            "4096,100,512", "--num-workers", "4",       "--causal"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), lengths.begin(), lengths.end());
+    return run_weft(more);
+  };
+  const nlohmann::json plan = with({"--json"}).last();
+  EXPECT_EQ(plan.at("workers"), 4);
+  EXPECT_GE(plan.at("items"), 4);
+  EXPECT_GE(plan.at("makespan").get<double>(), plan.at("lower_bound").get<double>());
+  EXPECT_LE(plan.at("makespan").get<double>(), 1.1 * plan.at("lower_bound").get<double>());
+  for (const char* key : {"workspace_bytes", "plan_us"}) EXPECT_GT(plan.at(key).get<double>(), 0) << key;
+  EXPECT_EQ(with({"--mode", "no_split", "--json"}).last().at("partials"), 0);
+  EXPECT_NE(with({}).out.find("worker"), std::string::npos);
+
+  const std::string drawing = temporary_file("plan.svg", "");
+  EXPECT_EQ(with({"--svg", drawing}).exit_code, 0);
+  std::string begin(4, ' ');
+  std::ifstream(drawing).read(begin.data(), 4);
+  EXPECT_EQ(begin, "<svg");
+
+  expect_refusal(run_weft({"plan", "--qo", "1,1", "--kv", "4096"}), 3, "invalid_argument", "--kv has 1");
+  expect_refusal(with({"--mode", "fastest"}), 3, "invalid_argument", "balanced, paper");
+  expect_refusal(with({"--head-dim", "12"}), 4, "unsupported", "steps of 8");
+  expect_refusal(with({"--svg", "/no/such/folder/x.svg"}), 3, "io_error", "--svg");
+  expect_refusal(run_weft({"plan", "--qo", "one"}), 2, "usage", "one");
+}
+
+TEST(Program, FitsTheCostsOfEveryTileClass) {
+  const Result result = run_weft({"bench", "plan", "--fit", "--quick", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  double sum = 0;
+  int fits = 0;
+  for (const std::string& line : result.lines()) {
+    const auto row = nlohmann::json::parse(line);
+    if (!row.contains("metric")) continue;
+    EXPECT_GE(row.at("value").get<double>(), 0) << line;
+    if (row.at("metric") == "row_token") sum += row.at("value").get<double>();
+    if (row.at("metric") == "error of the fit") ++fits;
+  }
+  EXPECT_EQ(fits, 3);
+  EXPECT_GT(sum, 0);
+}
+
+// ---- jit
+
+TEST(Program, KeepsTheKernelCache) {
+  const TempFolder folder;
+  const RunOptions in_folder{.environment = {"WEFT_CACHE_DIR=" + folder.path("cache")}};
+  const auto jit = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "jit");
+    return run_weft(arguments, in_folder);
+  };
+  EXPECT_EQ(jit({"list", "--json"}).out, "");
+  setenv("WEFT_CACHE_DIR", folder.path("cache").c_str(), 1);
+  const std::string text = "extern \"C\" int answer() { return 42; }\n";
+  jit::build({.name = "answer", .text = text, .isa = Isa::plain, .flags = {}});
+  unsetenv("WEFT_CACHE_DIR");
+
+  const nlohmann::json entry = jit({"list", "--json"}).last();
+  const std::string key = entry.at("key");
+  EXPECT_EQ(key.size(), 64u);
+  EXPECT_EQ(entry.at("intact"), true);
+  EXPECT_NE(jit({"list"}).out.find(key.substr(0, 16)), std::string::npos);
+  const std::string object = folder.path("answer.so");
+  EXPECT_NE(jit({"show", key.substr(0, 8), "--object", object}).out.find("return 42"), std::string::npos);
+  EXPECT_GT(std::filesystem::file_size(object), 1000u);
+  EXPECT_EQ(jit({"export", folder.path("copy")}).exit_code, 0);
+  EXPECT_EQ(jit({"verify", "--json"}).last().at("removed"), 0);
+  expect_refusal(jit({"prune"}), 2, "usage", "--all");
+  EXPECT_EQ(jit({"prune", "--all", "--json"}).last().at("removed"), 1);
+  EXPECT_EQ(jit({"list", "--json"}).out, "");
+  expect_refusal(jit({"show", key}), 3, "invalid_argument", key.substr(0, 8));
+  const Result copied = run_weft({"jit", "list", "--json"}, {.environment = {"WEFT_CACHE_DIR=" + folder.path("copy")}});
+  EXPECT_EQ(copied.last().at("key"), key);
 }
 
 // ---- doctor

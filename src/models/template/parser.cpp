@@ -475,10 +475,7 @@ class Parser {
       } else if (is_symbol("[")) {
         base = subscript(std::move(base));
       } else if (is_symbol("(")) {
-        auto result = node(Kind::call);
-        add(*result, std::move(base));
-        arguments(*result);
-        base = std::move(result);
+        base = call(std::move(base));
       } else {
         return base;
       }
@@ -498,6 +495,13 @@ class Parser {
       fail_here("an index is expected before {}", shown(now()));
     }
     expect_symbol("]");
+    return result;
+  }
+
+  ExpressionPtr call(ExpressionPtr callee) {
+    auto result = node(Kind::call);
+    add(*result, std::move(callee));
+    arguments(*result);
     return result;
   }
 
@@ -539,10 +543,7 @@ class Parser {
       } else if (is_name("is")) {
         base = test(std::move(base));
       } else if (is_symbol("(")) {
-        auto result = node(Kind::call);
-        add(*result, std::move(base));
-        arguments(*result);
-        base = std::move(result);
+        base = call(std::move(base));
       } else {
         return base;
       }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "models/utf8.h"
 
@@ -19,25 +20,25 @@ std::string real_text(double value) {
   return text;
 }
 
+// Writes c as an escape where Python and JSON have the same one.
+bool add_escape(std::string& out, char c, char mark) {
+  const char letter = c == '\n' ? 'n' : c == '\r' ? 'r' : c == '\t' ? 't' : c;
+  if (letter == c && c != mark && c != '\\') return false;
+  out += '\\';
+  out += letter;
+  return true;
+}
+
 std::string quote(std::string_view text) {
   const char mark = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos ? '"' : '\'';
   std::string out(1, mark);
   for (const char c : text) {
     const auto byte = static_cast<uint8_t>(c);
-    if (c == mark || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (byte < 0x20 || byte == 0x7f) {
+    if (add_escape(out, c, mark)) continue;
+    if (byte < 0x20 || byte == 0x7f)
       out += fmt::format("\\x{:02x}", byte);
-    } else {
+    else
       out += c;
-    }
   }
   return out + mark;
 }
@@ -113,23 +114,17 @@ std::string json_string(std::string_view text, bool ascii) {
     const size_t length = std::max<size_t>(utf8::character_length(text, at), 1);
     const char c = text[at];
     const auto byte = static_cast<uint8_t>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (c == '\b') {
+    const std::string_view character = text.substr(at, length);
+    const size_t begin = std::exchange(at, at + length);
+    if (add_escape(out, c, '"')) continue;
+    if (c == '\b') {
       out += "\\b";
     } else if (c == '\f') {
       out += "\\f";
     } else if (byte < 0x20) {
       out += fmt::format("\\u{:04x}", byte);
     } else if (length > 1 && ascii) {
-      const uint32_t code = utf8::code_point(text, at, length);
+      const uint32_t code = utf8::code_point(text, begin, length);
       if (code < 0x10000) {
         out += fmt::format("\\u{:04x}", code);
       } else {
@@ -137,9 +132,8 @@ std::string json_string(std::string_view text, bool ascii) {
             fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((code - 0x10000) >> 10), 0xdc00 + ((code - 0x10000) & 0x3ff));
       }
     } else {
-      out += text.substr(at, length);
+      out += character;
     }
-    at += length;
   }
   return out + '"';
 }

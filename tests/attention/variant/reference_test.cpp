@@ -249,6 +249,28 @@ TEST(Reference, VectorHooksActOnQueriesKeysValuesAndOutputs) {
   }
 }
 
+TEST(Reference, ScaleGrowsWithTheSlopeOfTheLogitsTransform) {
+  Batch batch;
+  const auto run = [&](double sm_scale) {
+    AttentionTensors t = batch.tensors();
+    t.sm_scale = static_cast<float>(sm_scale);
+    return attention_reference(batch.spec, batch.input(), t);
+  };
+  const ReferenceResult flat = run(1), steep_by_scale = run(8);
+  batch.spec.variant = {.name = "Steep", .text = R"(struct Steep {
+  real logits_transform(P, Score, real s) { return 8 * s; }
+};
+)"};
+  const ReferenceResult steep = run(1);
+  expect_near(steep.o, steep_by_scale.o, 1e-12);
+  double largest = 0;
+  for (size_t i = 0; i < steep.scale.size(); ++i) {
+    EXPECT_NEAR(steep.scale[i], steep_by_scale.scale[i], 1e-6 * steep.scale[i]);
+    largest = std::max(largest, steep.scale[i] / flat.scale[i]);
+  }
+  EXPECT_GT(largest, 2);
+}
+
 TEST(Reference, IntervalsOfAVariantAreUnitedAndABoundOfMinusOneIsOff) {
   Batch batch;
   batch.spec.variant = {.scalars = {{"sinks", ScalarKind::integer}, {"window_left", ScalarKind::integer}},

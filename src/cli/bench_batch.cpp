@@ -1,0 +1,77 @@
+#include "cli/bench_batch.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+namespace weft::cli {
+namespace {
+
+int64_t bytes_of(DType dtype) { return bits_of(dtype) / 8; }
+
+}  // namespace
+
+AttentionSpec make_spec(DType dtype, int head_dim, Mask mask, const Variant& variant) {
+  AttentionSpec spec;
+  spec.q_dtype = spec.kv_dtype = spec.o_dtype = dtype;
+  spec.head_dim_qk = spec.head_dim_vo = head_dim;
+  spec.mask = mask;
+  spec.variant = variant;
+  return spec;
+}
+
+void fill_random(void* data, DType dtype, int64_t n, unsigned seed) {
+  std::mt19937 random(seed);
+  auto* halves = static_cast<uint16_t*>(data);
+  auto* floats = static_cast<uint32_t*>(data);
+  for (int64_t i = 0; i < n; ++i) {
+    const auto x = static_cast<uint32_t>(random());
+    // A sign, an exponent of 2^-1 to 2^-4, a random mantissa.
+    switch (dtype) {
+      case DType::fp16: halves[i] = static_cast<uint16_t>((x & 0x83ff) | (11 + (x >> 30)) << 10); break;
+      case DType::bf16: halves[i] = static_cast<uint16_t>((x & 0x807f) | (123 + (x >> 30)) << 7); break;
+      default: floats[i] = (x & 0x807fffff) | (123 + (x >> 23 & 3)) << 23; break;
+    }
+  }
+}
+
+Batch::Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const std::vector<int>& kv_lens, int page_size,
+             int threads, char* cache) {
+  for (const int kv_len : kv_lens) {
+    const int pages = (kv_len + page_size - 1) / page_size;
+    qo_indptr.push_back(qo_indptr.back() + qo_len);
+    page_indptr.push_back(page_indptr.back() + pages);
+    last_page_len.push_back(kv_len - (pages - 1) * page_size);
+  }
+  const int64_t num_pages = page_indptr.back(), rows = qo_indptr.back();
+  page_indices.resize(static_cast<size_t>(num_pages));
+  std::iota(page_indices.begin(), page_indices.end(), 0);
+  std::shuffle(page_indices.begin(), page_indices.end(), std::mt19937(1));
+  input.num_qo_heads = shape.qo_heads;
+  input.num_kv_heads = shape.kv_heads;
+  input.qo_indptr = qo_indptr;
+  input.pages.page_size = page_size;
+  input.pages.num_pages = num_pages;
+  input.pages.kv_page_indptr = page_indptr;
+  input.pages.kv_page_indices = page_indices;
+  input.pages.kv_last_page_len = last_page_len;
+  input.num_workers = threads;
+  const auto make = [](Workspace& memory, DType dtype, std::initializer_list<int64_t> dims, unsigned seed) {
+    const TensorView sized(nullptr, dtype, dims);
+    memory = Workspace(Device::cpu(), static_cast<size_t>(sized.size() * bytes_of(dtype)));
+    fill_random(memory.data(), dtype, sized.size(), seed);
+    return TensorView(memory.data(), dtype, dims);
+  };
+  tensors.q = make(q, spec.q_dtype, {rows, shape.qo_heads, shape.head_dim}, 1);
+  tensors.o = make(o, spec.o_dtype, {rows, shape.qo_heads, shape.head_dim}, 4);
+  const std::initializer_list<int64_t> dims = {num_pages, page_size, shape.kv_heads, shape.head_dim};
+  if (cache == nullptr) {
+    tensors.kv.k = make(k, spec.kv_dtype, dims, 2);
+    tensors.kv.v = make(v, spec.kv_dtype, dims, 3);
+  } else {
+    tensors.kv.k = TensorView(cache, spec.kv_dtype, dims);
+    tensors.kv.v = TensorView(cache + tensors.kv.k.size() * bytes_of(spec.kv_dtype), spec.kv_dtype, dims);
+  }
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,35 @@
+// Some requests over a paged cache with shuffled pages, filled with random numbers.
+//
+//   Batch batch(spec, {32, 8, 128}, 1, std::vector<int>(16, 8192), 16, team.num_workers());
+//   kernel.run(kernel.plan(batch.input), batch.tensors, workspace);
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/attention.h"
+
+namespace weft::cli {
+
+struct Shape {
+  int qo_heads, kv_heads, head_dim;
+};
+
+// All three types the same, both head dims too.
+AttentionSpec make_spec(DType dtype, int head_dim, Mask mask, const Variant& variant = {});
+
+// Random numbers of about [-1, 1] in any of the three types, 8 elements at a time: a large cache fills quickly.
+void fill_random(void* data, DType dtype, int64_t n, unsigned seed);
+
+struct Batch {
+  // `cache`: where keys and values lie; null: in memory of their own.
+  Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const std::vector<int>& kv_lens, int page_size,
+        int threads, char* cache = nullptr);
+
+  std::vector<int32_t> qo_indptr{0}, page_indptr{0}, page_indices, last_page_len;
+  PlanInput input;
+  Workspace q, k, v, o;
+  AttentionTensors tensors;
+};
+
+}  // namespace weft::cli
