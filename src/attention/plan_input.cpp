@@ -149,6 +149,9 @@ void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, Dr
       !pages.kv_page_indptr.empty() || !pages.kv_page_indices.empty() || !pages.kv_last_page_len.empty();
   check(paged || !has_pages, ErrorCode::invalid_argument, "pages: this kernel reads a {} cache; leave pages empty",
         ragged ? "ragged" : "padded");
+  check(paged || input.levels.empty(), ErrorCode::invalid_argument,
+        "levels: this kernel reads a {} cache; levels share pages: build it for KvForm::paged, or leave them empty",
+        ragged ? "ragged" : "padded");
   check(ragged || input.kv_indptr.empty(), ErrorCode::invalid_argument,
         "kv_indptr: this kernel reads a {} cache; leave kv_indptr empty", paged ? "paged" : "padded");
   check(padded || input.kv_len.empty(), ErrorCode::invalid_argument,

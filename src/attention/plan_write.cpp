@@ -45,7 +45,9 @@ void write_items(const Problem& p, const Draft& draft, const Merges& merges, Pla
       if (item.part == unit.parts - 1) {
         const int least = open ? item.kv_begin + (unit.parts > 1 ? 1 : 0) : item.kv_end;
         for (int place = entry.place_begin; place < entry.place_end; ++place) {
-          Plan::Impl::Reach& reach = impl.reach[p.request_at(place)];
+          const int r = p.request_at(place);
+          if (p.qo_len(r) == 0) continue;  // no row of the entry is its own
+          Plan::Impl::Reach& reach = impl.reach[r];
           reach.min_kv_len = std::max(reach.min_kv_len, entry.first_pos + least);
         }
       }
@@ -75,6 +77,7 @@ void write_reach(const Problem& p, const Draft& draft, std::vector<Plan::Impl::R
     const bool may_shrink = !lower_moves || (hull.begin == 0 && hull.end > 0);
     for (int place = entry.place_begin; place < entry.place_end; ++place) {
       const int r = p.request_at(place), kv_len = draft.kv_len[r];
+      if (p.qo_len(r) == 0) continue;
       Plan::Impl::Reach& limits = reach[r];
       if (!may_grow) limits.max_kv_len = kv_len;
       if (!may_shrink) limits.min_kv_len = kv_len;
