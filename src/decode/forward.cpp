@@ -37,8 +37,8 @@ DType kv_dtype_of(const ForwardOptions& options) {
 AttentionSpec spec_of(const ModelConfig& config, const ForwardOptions& options, DType kv_dtype, bool slides) {
   AttentionSpec spec;
   // A bf16 query lets the core multiply bf16 where that is faster; elsewhere it would only be rounded in vain.
-  const bool bf16 = current_isa() == Isa::avx512_bf16 && cpu_info().bf16_dot_pays &&
-                    options.precision != Precision::exact && kv_dtype == DType::bf16;
+  const bool bf16 = current_isa() == Isa::avx512_bf16 && is_bf16_dot_fast() && options.precision != Precision::exact &&
+                    kv_dtype == DType::bf16;
   spec.q_dtype = bf16 ? DType::bf16 : DType::fp32;
   spec.kv_dtype = kv_dtype;
   spec.o_dtype = DType::fp32;

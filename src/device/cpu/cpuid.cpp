@@ -162,9 +162,6 @@ const CpuInfo& cpu_info() {
     i.l1d_bytes = cache_bytes(1);
     i.l2_bytes = cache_bytes(2);
     i.l3_bytes = cache_bytes(3);
-#if defined(__x86_64__)
-    i.bf16_dot_pays = detected_isa() == Isa::avx512_bf16 && !__builtin_cpu_is("intel");
-#endif
     return i;
   }();
   return info;

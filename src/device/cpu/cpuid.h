@@ -25,9 +25,6 @@ struct CpuInfo {
   int num_cpus = 0;                                  // in the process's affinity mask
   double quota = 0;                                  // CPUs that the cgroup allows; 0: no limit
   size_t l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // of one core; l3 shared
-  // Whether bf16 dot products outrun fp32 multiply-add. AMD's cores start two a cycle, Intel's one in two cycles: there
-  // they do half of fp32's work.
-  bool bf16_dot_pays = false;
 };
 const CpuInfo& cpu_info();
 

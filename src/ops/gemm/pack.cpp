@@ -260,7 +260,7 @@ PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precis
   for (const WeightSource& source : sources) {
     const Format format = file_type(source.type).format;
     Scheme scheme = impl->kernels->schemes[static_cast<int>(format)][static_cast<int>(precision)];
-    if (scheme == Scheme::bf16_dot && !cpu_info().bf16_dot_pays) scheme = Scheme::fp32;
+    if (scheme == Scheme::bf16_dot && !is_bf16_dot_fast()) scheme = Scheme::fp32;
     PackedPart part;
     part.panels = {.data = at,
                    .panel_bytes = panel_bytes(format, source.cols, impl->kernels->panel),
