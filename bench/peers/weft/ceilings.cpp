@@ -19,15 +19,9 @@ struct Work {
   double int8_ops = 0, bf16_ops = 0, fp32_ops = 0;
 };
 
-// A machine without the faster instruction computes with the next wider type.
-double bf16_rate(int threads) {
-  const double rate = measure_bf16_flops(threads);
-  return rate > 0 ? rate : measure_fp32_flops(threads);
-}
-double int8_rate(int threads) {
-  const double rate = measure_int8_ops(threads);
-  return rate > 0 ? rate : bf16_rate(threads);
-}
+// The narrower type is not the faster one on every machine; a row may be computed in the wider one then.
+double bf16_rate(int threads) { return std::max(measure_bf16_flops(threads), measure_fp32_flops(threads)); }
+double int8_rate(int threads) { return std::max(measure_int8_ops(threads), bf16_rate(threads)); }
 
 double seconds(const Work& work, int threads) {
   const double reading =
