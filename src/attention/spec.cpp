@@ -52,7 +52,7 @@ void check_float_type(std::string_view field, DType dtype) {
 void check_dim(std::string_view field, int dim) {
   check(dim >= 8 && dim <= 576 && dim % 8 == 0, ErrorCode::unsupported,
         "{} = {}: supported are 8 to 576 in steps of 8; pad the head with zeros to {}", field, dim,
-        std::clamp((dim + 7) / 8 * 8, 8, 576));
+        (std::clamp(dim, 8, 576) + 7) / 8 * 8);
 }
 
 void check_declarations(const Variant& v) {
