@@ -240,6 +240,9 @@ size_t packed_bytes(std::span<const WeightSource> sources, Isa isa) {
 PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precision, Isa isa, WorkerTeam& team,
                          void* memory) {
   check(!sources.empty(), ErrorCode::invalid_argument, "pack_linear: sources is empty; give at least one");
+  check(static_cast<int>(precision) < kNumPrecisions, ErrorCode::invalid_argument,
+        "pack_linear: precision: the value {} names none; allowed are exact, default and fast",
+        static_cast<int>(precision));
   auto impl = std::make_unique<PackedLinear::Impl>();
   impl->kernels = &kernel_table(isa);
   impl->cols = sources[0].cols;
