@@ -38,7 +38,8 @@ namespace weft {
 //   paged        k, v [pages, page_size, num_kv_heads, dim] / [pages, num_kv_heads, page_size, dim], or one
 //                5-D tensor with an axis of 2 after the pages; page table: kv_page_indptr, kv_page_indices,
 //                kv_last_page_len
-//   block_sparse, latent: not in this version; build refuses them.
+//   block_sparse the tensors of the paged form, a page a block; which blocks each row attends: weft/block_sparse.h
+//   latent: not in this version; build refuses it.
 enum class KvForm : uint8_t { padded, ragged, paged, block_sparse, latent };
 enum class Layout : uint8_t { nhd, hnd };
 
@@ -216,8 +217,9 @@ struct PlanInput {
   int num_qo_heads = 0;
   int num_kv_heads = 0;                     // divides num_qo_heads
   std::span<const int32_t> qo_indptr = {};  // [batch + 1], starts at 0, never decreases; empty: the last level's
-  // One of the three, as the spec's kv_form says:
+  // One of the four, as the spec's kv_form says:
   PageTableView pages = {};
+  const struct BlockSparse* blocks = nullptr;
   std::span<const int32_t> kv_indptr = {};  // ragged [batch + 1]
   std::span<const int32_t> kv_len = {};     // padded [batch]
   int64_t max_kv_len = 0;                   // padded: extent of the tensor's token axis

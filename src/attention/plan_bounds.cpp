@@ -36,6 +36,8 @@ void check_bounds(const KernelTraits& traits, const PlanBounds& b) {
         "bounds.num_qo_heads = {}: is not a multiple of num_kv_heads = {}", b.num_qo_heads, b.num_kv_heads);
   at_least("workers", b.workers, 1, kMaxWorkers);
   at_least("max_levels", b.max_levels, 0, traits.kv_form == KvForm::paged ? kMaxLevels : 1);
+  check(traits.kv_form != KvForm::block_sparse, ErrorCode::unsupported,
+        "bounds: required for block-sparse plans; supported for the other forms; missing: bounds of listed blocks");
   if (traits.kv_form == KvForm::paged) {
     at_least("page_size", b.page_size, 1, kMaxInt);
   } else {
@@ -61,9 +63,10 @@ void place_sections(const SectionCounts& room, PlanHeader& header) {
     (header.*section).offset = offset;
     offset = ceil_div(offset + count * element_bytes, kAlignment) * kAlignment;
   };
-  const int64_t counts[] = {room.worker_indptr, room.items,    room.units,        room.rows,
-                            room.page_lists,    room.partials, room.merge_groups, room.merge_sources,
-                            room.requests,      room.requests, room.page_indices};
+  const int64_t counts[] = {room.worker_indptr, room.items,       room.units,        room.rows,
+                            room.page_lists,    room.partials,    room.merge_groups, room.merge_sources,
+                            room.requests,      room.requests,    room.kv_positions, room.bits_index,
+                            room.bits,          room.page_indices};
   const std::span<const CopiedSection> copied = copied_sections();
   for (size_t i = 0; i < copied.size(); ++i) place(copied[i].section, counts[i], copied[i].element_bytes);
   place(&PlanHeader::counters, room.merge_groups, sizeof(int));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention/traits.h"
+#include "weft/block_sparse.h"
 
 namespace weft::planner {
 
@@ -41,7 +42,8 @@ struct Problem {
   std::span<const int32_t> request_order;  // empty: as they are
   LevelInput levels[kMaxLevels];
   int num_levels = 1;
-  bool plain = true;         // one level, an entry a request, in the order of q
+  bool plain = true;  // one level, an entry a request, in the order of q
+  const BlockSparse* blocks = nullptr;
   int64_t num_page_ids = 0;  // of all levels
   std::span<const int32_t> kv_indptr;
   int64_t max_kv_len = 0;  // padded
@@ -55,11 +57,12 @@ struct Problem {
   int request_at(int place) const { return request_order.empty() ? place : request_order[place]; }
 };
 
-// Rows that attend one page list: a request, or requests that share an entry of a level.
+// Rows that attend one page list: a request, requests that share an entry of a level, or a block of rows.
 struct Entry {
   int level;
   int row_begin, row_end;      // in the plan's order of rows
   int place_begin, place_end;  // its requests, in the same order
+  int head_begin, head_end;    // all KV heads, or one
   int first_pos, len;          // tokens
   int64_t first;               // as in PageList
 };
@@ -102,6 +105,7 @@ class Granule {
 struct Tile {
   int entry, run, tile_class;
   int row_begin, row_end;  // in the plan's order of rows
+  int heads, unit_heads;   // KV heads of its entry, and of each unit
   bool skipped;            // no row sees a key of this level, and each has a unit on another one
   Hull hull;
   // Of an item over the KV heads of one unit, and of a unit that is one item. Until units are laid: over one KV head.
@@ -166,6 +170,10 @@ Problem check_input(const KernelTraits& traits, const PlanInput& input, Draft& d
 // do not fit together.
 void lay_entries(const Problem& problem, Draft& draft);
 
+// The block-sparse form of the two.
+void check_blocks(Problem& problem, Draft& draft);
+void lay_blocks(const Problem& problem, Draft& draft);
+
 // Rows and hulls of every query tile; units over all KV heads; the lower bound of the makespan.
 void lay_units(const Problem& problem, Draft& draft);
 
@@ -192,6 +200,7 @@ Hull hull_of(std::span<const ResolvedInterval> intervals, int first_pos, int las
 Hull joined(const Hull& a, const Hull& b);
 // Of a hull of positions, what lies in a page list, counted from its first token.
 Hull within_list(const Hull& hull, int first_pos, int len);
+int row_position(const Problem& problem, const Draft& draft, int request, int q_row);
 // The keys of `entry` that its rows [row_begin, row_end) see.
 Hull hull_of_rows(const Problem& problem, const Draft& draft, const Entry& entry, int row_begin, int row_end);
 // What the units of an entry cost over one KV head. Leaves its tiles in draft.
@@ -215,7 +224,8 @@ void gather_items(int num_workers, Draft& draft);
 // Elements that each section of a workspace has room for.
 struct SectionCounts {
   int64_t worker_indptr = 0, items = 0, units = 0, rows = 0, page_lists = 0, partials = 0, merge_groups = 0,
-          merge_sources = 0, requests = 0, page_indices = 0, partial_floats = 0;
+          merge_sources = 0, requests = 0, page_indices = 0, kv_positions = 0, bits_index = 0, bits = 0,
+          partial_floats = 0;
 };
 // Sets every section's offset, and total_bytes.
 void place_sections(const SectionCounts& room, PlanHeader& header);

@@ -142,24 +142,43 @@ void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, Dr
   const bool paged = traits.kv_form == KvForm::paged;
   const bool ragged = traits.kv_form == KvForm::ragged;
   const bool padded = traits.kv_form == KvForm::padded;
-  check(paged || ragged || padded, ErrorCode::unsupported,
-        "kv_form: required block_sparse or latent; supported padded, ragged, paged; missing: units of their own");
+  const bool blocks = traits.kv_form == KvForm::block_sparse;
+  check(paged || ragged || padded || blocks, ErrorCode::unsupported,
+        "kv_form: required latent; supported padded, ragged, paged, block_sparse; missing: units of its own");
   const PageTableView& pages = p.levels[0].pages;
   const bool has_pages =
       !pages.kv_page_indptr.empty() || !pages.kv_page_indices.empty() || !pages.kv_last_page_len.empty();
   check(paged || !has_pages, ErrorCode::invalid_argument, "pages: this kernel reads a {} cache; leave pages empty",
-        ragged ? "ragged" : "padded");
+        blocks   ? "block-sparse"
+        : ragged ? "ragged"
+                 : "padded");
   check(paged || input.levels.empty(), ErrorCode::invalid_argument,
         "levels: this kernel reads a {} cache; levels share pages: build it for KvForm::paged, or leave them empty",
-        ragged ? "ragged" : "padded");
+        blocks   ? "block-sparse"
+        : ragged ? "ragged"
+                 : "padded");
+  check(blocks == (input.blocks != nullptr), ErrorCode::invalid_argument, "blocks: {}",
+        blocks ? "are missing; this kernel reads a block-sparse cache"
+               : "are for a kernel with kv_form = block_sparse; leave them out");
   check(ragged || input.kv_indptr.empty(), ErrorCode::invalid_argument,
-        "kv_indptr: this kernel reads a {} cache; leave kv_indptr empty", paged ? "paged" : "padded");
+        "kv_indptr: this kernel reads a {} cache; leave kv_indptr empty",
+        padded  ? "padded"
+        : paged ? "paged"
+                : "block-sparse");
   check(padded || input.kv_len.empty(), ErrorCode::invalid_argument,
-        "kv_len: this kernel reads a {} cache; leave kv_len empty", paged ? "paged" : "ragged");
+        "kv_len: this kernel reads a {} cache; leave kv_len empty",
+        ragged  ? "ragged"
+        : paged ? "paged"
+                : "block-sparse");
   check(padded || input.max_kv_len == 0, ErrorCode::invalid_argument,
         "max_kv_len = {}: only a padded cache has it; leave it 0", input.max_kv_len);
   draft.kv_len.resize(batch);
-  if (paged) {
+  if (blocks) {
+    check(p.bounds == nullptr, ErrorCode::unsupported,
+          "bounds: required for block-sparse plans; supported for the other forms; missing: bounds of listed blocks");
+    p.blocks = input.blocks;
+    check_blocks(p, draft);
+  } else if (paged) {
     check_levels(input, p, draft);
   } else if (ragged) {
     check_indptr("", "kv_indptr", input.kv_indptr);

@@ -16,6 +16,8 @@ void lay_plain(const Problem& p, Draft& draft) {
                         r,
                         r + 1,
                         0,
+                        p.num_kv_heads,
+                        0,
                         draft.kv_len[r],
                         first != nullptr ? first[r] : r * p.max_kv_len};
 }
@@ -36,7 +38,7 @@ void lay_level(const Problem& p, int l, Draft& draft) {
     const int begin = level.qo_indptr[e], end = level.qo_indptr[e + 1], len = draft.entry_len[level.first_entry + e];
     if (begin == end) continue;
     while (rows[place + 1] <= begin) ++place;
-    Entry entry{l, begin, end, place, place, 0, len, level.first_id + level.pages.kv_page_indptr[e]};
+    Entry entry{l, begin, end, place, place, 0, p.num_kv_heads, 0, len, level.first_id + level.pages.kv_page_indptr[e]};
     entry.first_pos = draft.kv_len[p.request_at(place)];
     check(
         rows[place] == begin, ErrorCode::invalid_indptr,
@@ -76,6 +78,7 @@ void lay_level(const Problem& p, int l, Draft& draft) {
 void lay_entries(const Problem& p, Draft& draft) {
   if (p.plain) return lay_plain(p, draft);
   order_rows(p, draft);
+  if (p.blocks != nullptr) return lay_blocks(p, draft);
   draft.kv_len.assign(static_cast<size_t>(p.num_requests), 0);
   draft.entries.clear();
   for (int l = 0; l < p.num_levels; ++l) lay_level(p, l, draft);

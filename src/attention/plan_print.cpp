@@ -86,12 +86,11 @@ class Reader {
  private:
   planner::Hull hull_of(const Unit& unit, const PageList& list, int len) const {
     const std::span<const ResolvedInterval> intervals(header_.intervals, static_cast<size_t>(header_.num_intervals));
+    if (header_.positions_per_page > 0) return {0, len, 0, 0};
     planner::Hull hull;
-    for (int begin = unit.row_begin, row = begin; row < unit.row_end; ++row) {
+    for (int row = unit.row_begin; row < unit.row_end; ++row) {
       const PlanRow& at = rows_[row];
-      if (row + 1 < unit.row_end && rows_[row + 1].request == at.request) continue;
-      hull = planner::joined(hull, planner::hull_of(intervals, rows_[begin].pos, at.pos, kv_len_[at.request]));
-      begin = row + 1;
+      hull = planner::joined(hull, planner::hull_of(intervals, at.pos, at.pos, kv_len_[at.request]));
     }
     return planner::within_list(hull, list.first_pos, len);
   }

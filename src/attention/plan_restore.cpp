@@ -29,6 +29,8 @@ void check_header(const KernelTraits& traits, const PlanHeader& h, size_t bytes)
                     h.num_rows_q >= 0 && h.page_size >= 0 && h.num_pool_pages >= 0 &&
                     h.head_dim_vo == traits.head_dim_vo,
                 "its sizes are out of range");
+  check(h.block_rows == 0, ErrorCode::unsupported,
+        "plan: required block-sparse; supported padded, ragged and paged; missing: their positions in a replay");
   refuse_unless(h.num_levels >= 1 && h.num_levels <= kMaxLevels, "it has no level, or too many");
   refuse_unless(h.num_intervals >= 0 && h.num_intervals <= 2, "it has more than two intervals");
   for (const ResolvedInterval& interval : h.intervals)

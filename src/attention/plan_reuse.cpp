@@ -48,6 +48,7 @@ bool same_intervals(const Problem& p, const PlanHeader& header) {
 }
 
 bool covered(const Plan::Impl& impl, const Problem& p, const Draft& draft) {
+  if (p.blocks != nullptr) return false;  // lists are of fixed length
   const PlanHeader& header = impl.header();
   if (p.num_requests != header.num_requests || p.num_qo_heads != header.num_qo_heads ||
       p.num_kv_heads != header.num_kv_heads || p.num_workers != header.num_workers || p.mode != impl.mode ||

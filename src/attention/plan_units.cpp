@@ -68,8 +68,9 @@ class TileCutter {
       // A single token with more rows than the tile makes the kernel walk the keys several times.
       const int walks = rows <= c.rows ? 1 : static_cast<int>(ceil_div(rows, c.rows));
       const double overhead = c.row * rows + c.item, per_token = c.token * walks + c.row_token * rows;
-      draft_.tiles.push_back({entry_index, run, tile_class, begin, end, !last_level && hull.begin == hull.end, hull,
-                              overhead, per_token, overhead + per_token * hull.visible()});
+      draft_.tiles.push_back({entry_index, run, tile_class, begin, end, entry.head_end - entry.head_begin, 1,
+                              !last_level && hull.begin == hull.end, hull, overhead, per_token,
+                              overhead + per_token * hull.visible()});
     }
     draft_.tile_indptr.push_back(static_cast<int>(draft_.tiles.size()));
   }
@@ -121,6 +122,7 @@ void lay_tiles(const Problem& p, Draft& draft) {
 // Heads of a unit of each class.
 struct HeadsOfClass {
   int heads[attention::kMaxTileClasses];
+  int of(const Tile& tile) const { return std::min(tile.heads, heads[tile.tile_class]); }
 };
 
 HeadsOfClass choose_heads(const Problem& p, const Draft& draft) {
@@ -139,9 +141,11 @@ HeadsOfClass choose_heads(const Problem& p, const Draft& draft) {
   for (const Tile& tile : draft.tiles) {
     if (tile.skipped) continue;
     const int64_t pieces = std::max(1, granule.ceil(tile.hull.visible()));
-    (classes[tile.tile_class].all_kv_heads ? whole : single) += pieces;
+    if (classes[tile.tile_class].all_kv_heads && tile.heads > 1)
+      whole += pieces;
+    else
+      single += pieces * tile.heads;
   }
-  single *= p.num_kv_heads;
   int parts = 1;
   for (int divisor = 1; whole * parts + single < enough && divisor < p.num_kv_heads;) {
     do ++divisor;
@@ -165,14 +169,13 @@ double bound_makespan(const Problem& p, const Draft& draft, const HeadsOfClass& 
     double cost = std::numeric_limits<double>::infinity(), overhead = cost;
   } pieces[attention::kMaxTileClasses];
   double total = 0, largest = 0;
-  int units_of_tile[attention::kMaxTileClasses] = {};
-  for (size_t c = 0; c < p.traits->classes.size(); ++c) units_of_tile[c] = p.num_kv_heads / heads.heads[c];
   for (const Tile& tile : draft.tiles) {
     if (tile.skipped) continue;
     const Hull& hull = tile.hull;
     const int visible = hull.visible();
-    const double h = heads.heads[tile.tile_class];
-    total += tile.cost * p.num_kv_heads;
+    const int unit_heads = heads.of(tile);
+    const double h = unit_heads;
+    total += tile.cost * tile.heads;
     int64_t full = granule.floor(hull.end) - granule.ceil(hull.begin);
     const bool has_gap = hull.gap_end > hull.gap_begin;
     if (has_gap) full -= granule.ceil(hull.gap_end) - granule.floor(hull.gap_begin);
@@ -188,7 +191,7 @@ double bound_makespan(const Problem& p, const Draft& draft, const HeadsOfClass& 
     largest = std::max(largest, h * (tile.overhead + tile.per_token * piece));
     if (full <= 0) continue;
     Pieces& of_class = pieces[tile.tile_class];
-    of_class.count += full * units_of_tile[tile.tile_class];
+    of_class.count += full * (tile.heads / unit_heads);
     of_class.cost = std::min(of_class.cost, h * tile.per_token * static_cast<double>(atom));
     of_class.overhead = std::min(of_class.overhead, h * tile.overhead);
   }
@@ -260,6 +263,11 @@ Hull within_list(const Hull& hull, int first_pos, int len) {
   return local.begin < local.end ? local : Hull{};
 }
 
+int row_position(const Problem& p, const Draft& draft, int request, int q_row) {
+  if (p.blocks != nullptr && !p.blocks->q_positions.empty()) return p.blocks->q_positions[q_row];
+  return draft.kv_len[request] - p.qo_indptr[request + 1] + q_row;
+}
+
 Hull hull_of_rows(const Problem& p, const Draft& draft, const Entry& entry, int row_begin, int row_end) {
   const std::span<const ResolvedInterval> intervals(p.intervals, static_cast<size_t>(p.num_intervals));
   if (intervals.empty()) return {0, entry.len, 0, 0};
@@ -269,6 +277,15 @@ Hull hull_of_rows(const Problem& p, const Draft& draft, const Entry& entry, int 
                    kv_len);
   }
   Hull hull;
+  if (p.blocks != nullptr) {
+    if (!p.blocks->kv_positions.empty()) return {0, entry.len, 0, 0};
+    int low = std::numeric_limits<int>::max(), high = -low;
+    for (int row = row_begin; row < row_end; ++row) {
+      low = std::min(low, row_position(p, draft, entry.place_begin, row));
+      high = std::max(high, row_position(p, draft, entry.place_begin, row));
+    }
+    return within_list(hull_of(intervals, low, high, draft.kv_len[entry.place_begin]), 0, entry.len);
+  }
   for (int place = entry.place_begin; place < entry.place_end; ++place) {
     const int request_begin = draft.row_indptr[place], request_end = draft.row_indptr[place + 1];
     const int begin = std::max(row_begin, request_begin), end = std::min(row_end, request_end);
@@ -294,21 +311,21 @@ void lay_units(const Problem& p, Draft& draft) {
   const HeadsOfClass heads = choose_heads(p, draft);
   draft.lower_bound = bound_makespan(p, draft, heads);
   size_t num_units = 0;
-  int units_of_tile[attention::kMaxTileClasses] = {};
-  for (size_t c = 0; c < p.traits->classes.size(); ++c) units_of_tile[c] = p.num_kv_heads / heads.heads[c];
   for (Tile& tile : draft.tiles) {
-    const double h = heads.heads[tile.tile_class];
+    tile.unit_heads = heads.of(tile);
+    const double h = tile.unit_heads;
     tile.overhead *= h;
     tile.per_token *= h;
     tile.cost = tile.overhead + tile.per_token * tile.hull.visible();
-    if (!tile.skipped) num_units += static_cast<size_t>(units_of_tile[tile.tile_class]);
+    if (!tile.skipped) num_units += static_cast<size_t>(tile.heads / tile.unit_heads);
   }
   draft.units.resize(num_units);
   DraftUnit* out = draft.units.data();
   for (size_t run = 0; run + 1 < draft.tile_indptr.size(); ++run) {
     const int begin = draft.tile_indptr[run], end = draft.tile_indptr[run + 1];
-    const int h = heads.heads[draft.tiles[begin].tile_class];
-    for (int head = 0; head < p.num_kv_heads; head += h)
+    const Entry& entry = draft.entries[draft.tiles[begin].entry];
+    const int h = draft.tiles[begin].unit_heads;
+    for (int head = entry.head_begin; head < entry.head_end; head += h)
       for (int t = begin; t < end; ++t)
         if (!draft.tiles[t].skipped) *out++ = {t, head, head + h, 0};
   }

@@ -99,8 +99,8 @@ void verify_requests(const View& v) {
     seen[row.q_row] = 1;
     ensure(row.request >= 0 && row.request < h.num_requests, "rows: request {}", row.request);
     ensure(row.idx >= 0 && row.idx < v.qo_len[row.request], "rows: index {} of request {}", row.idx, row.request);
-    ensure(row.pos == v.kv_len[row.request] - v.qo_len[row.request] + row.idx, "rows: q row {} at position {}",
-           row.q_row, row.pos);
+    ensure(h.block_rows > 0 || row.pos == v.kv_len[row.request] - v.qo_len[row.request] + row.idx,
+           "rows: q row {} at position {}", row.q_row, row.pos);
   }
   for (const int page : v.page_indices) ensure(page >= 0 && page < h.num_pool_pages, "page id {}", page);
 }
@@ -116,10 +116,11 @@ std::pair<int64_t, int64_t> seen_keys(const ResolvedInterval& interval, int pos,
   return {begin, end};
 }
 
-// Each row's lists, level after level, hold its request's keys once.
+// Each row's lists, level after level, hold its request's keys once; block-sparse, one list holds what it likes.
 void verify_lists(const View& v) {
   const PlanHeader& h = v.header;
-  std::vector<int64_t> reached(v.rows.size(), 0);
+  const auto heads = static_cast<size_t>(h.num_kv_heads);
+  std::vector<int64_t> reached(v.rows.size() * heads, 0);
   int level = 0;
   for (const PageList& list : v.page_lists) {
     ensure(list.request >= 0 && list.request < h.num_requests && list.first >= 0, "page list of request {}",
@@ -127,20 +128,25 @@ void verify_lists(const View& v) {
     ensure(list.level >= level && list.level < h.num_levels, "page list: level {} after {}", list.level, level);
     ensure(within(list.row_begin, list.row_end, v.rows.size()), "page list: rows [{}, {})", list.row_begin,
            list.row_end);
+    ensure(within(list.kv_head_begin, list.kv_head_end, heads), "page list: KV heads [{}, {})", list.kv_head_begin,
+           list.kv_head_end);
     level = list.level;
     const int64_t len = v.length(list);
     const int64_t last = h.page_size > 0 ? list.first + (len + h.page_size - 1) / h.page_size : list.first + len;
     ensure(len >= 0 && (h.page_size > 0 ? within(list.first, last, v.page_indices.size()) : last <= h.num_pool_pages),
            "page list of request {}: reaches beyond the cache", list.request);
-    for (int row = list.row_begin; row < list.row_end; ++row) {
-      ensure(len == 0 || list.first_pos == reached[row], "page list of request {}: begins at {}, its row {} at {}",
-             list.request, list.first_pos, row, reached[row]);
-      reached[row] += len;
-    }
+    for (int row = list.row_begin; row < list.row_end; ++row)
+      for (int head = list.kv_head_begin; head < list.kv_head_end; ++head) {
+        int64_t& at = reached[static_cast<size_t>(row) * heads + static_cast<size_t>(head)];
+        ensure(len == 0 || list.first_pos == at, "page list of request {}: begins at {}, its row {} at {}",
+               list.request, list.first_pos, row, at);
+        at += len;
+      }
   }
-  for (size_t row = 0; row < v.rows.size(); ++row)
-    ensure(reached[row] == v.kv_len[v.rows[row].request], "row {}: its page lists end at {} of {} keys", row,
-           reached[row], v.kv_len[v.rows[row].request]);
+  if (h.block_rows > 0) return;
+  for (size_t i = 0; i < reached.size(); ++i)
+    ensure(reached[i] == v.kv_len[v.rows[i / heads].request], "row {}: its page lists end at {} of {} keys", i / heads,
+           reached[i], v.kv_len[v.rows[i / heads].request]);
 }
 
 // Units, their items and where their partials go.
@@ -201,8 +207,9 @@ class Units {
     const PageList& list = list_of(unit);
     ensure(unit.row_begin < unit.row_end && unit.row_begin >= list.row_begin && unit.row_end <= list.row_end,
            "unit {}: rows outside of its page list's", u);
-    ensure(within(unit.kv_head_begin, unit.kv_head_end, num_heads()) && unit.kv_head_begin < unit.kv_head_end,
-           "unit {}: KV heads", u);
+    ensure(unit.kv_head_begin < unit.kv_head_end && unit.kv_head_begin >= list.kv_head_begin &&
+               unit.kv_head_end <= list.kv_head_end,
+           "unit {}: KV heads outside of its page list's", u);
     ensure(unit.tile_class >= 0 && unit.tile_class < static_cast<int>(impl_.traits.classes.size()), "unit {}: class",
            u);
     const int group = h_.num_qo_heads / h_.num_kv_heads;
@@ -241,8 +248,8 @@ class Units {
     ensure(std::count(num_units_.begin(), num_units_.end(), 0) == 0, "a row and KV head is in no unit");
     for (const PageList& list : v_.page_lists)
       for (int row = list.row_begin; row < list.row_end; ++row)
-        for (size_t head = 0; head < num_heads(); ++head) {
-          const size_t cell = static_cast<size_t>(row) * num_heads() + head;
+        for (int head = list.kv_head_begin; head < list.kv_head_end; ++head) {
+          const size_t cell = static_cast<size_t>(row) * num_heads() + static_cast<size_t>(head);
           verify_row(list, row, unit_of_[cell * static_cast<size_t>(h_.num_levels) + static_cast<size_t>(list.level)]);
         }
   }
@@ -260,7 +267,8 @@ class Units {
       ensure(from >= to || (from >= begin && to <= end), "unit {}: row {} sees [{}, {}) outside of [{}, {})", u, row,
              from, to, begin, end);
     };
-    if (h_.num_intervals == 0) holds(0, v_.kv_len[at.request]);
+    if (h_.num_intervals == 0 || h_.positions_per_page > 0) holds(0, v_.kv_len[at.request]);
+    if (h_.positions_per_page > 0) return;
     for (int k = 0; k < h_.num_intervals; ++k) {
       const auto [from, to] = seen_keys(h_.intervals[k], at.pos, v_.kv_len[at.request]);
       holds(from, to);

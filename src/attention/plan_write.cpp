@@ -14,14 +14,13 @@ using namespace attention;
 void write_rows(const Problem& p, const Draft& draft, PlanRow* rows) {
   for (int place = 0; place < p.num_requests; ++place) {
     const int r = p.request_at(place), begin = p.qo_indptr[r], end = p.qo_indptr[r + 1];
-    const int first_pos = draft.kv_len[r] - (end - begin);
-    for (int q = begin; q < end; ++q) *rows++ = {q, r, q - begin, first_pos + q - begin};
+    for (int q = begin; q < end; ++q) *rows++ = {q, r, q - begin, row_position(p, draft, r, q)};
   }
 }
 
 // The last part of a unit stays open where the unit sees the request's last key.
 bool ends_open(const Problem& p, const Entry& entry, const Hull& hull) {
-  return entry.level == p.num_levels - 1 && hull.end == entry.len && hull.begin < hull.end;
+  return p.blocks == nullptr && entry.level == p.num_levels - 1 && hull.end == entry.len && hull.begin < hull.end;
 }
 
 void write_items(const Problem& p, const Draft& draft, const Merges& merges, Plan::Impl& impl) {
@@ -105,6 +104,9 @@ std::span<const CopiedSection> copied_sections() {
       {&PlanHeader::merge_sources, sizeof(MergeSource)},
       {&PlanHeader::qo_len, sizeof(int)},
       {&PlanHeader::kv_len, sizeof(int)},
+      {&PlanHeader::kv_positions, sizeof(int)},
+      {&PlanHeader::bits_index, sizeof(int)},
+      {&PlanHeader::bits, 1},
       {&PlanHeader::page_indices, sizeof(int)},
   };
   return kSections;
@@ -119,9 +121,10 @@ void write_lengths(const Problem& p, const Draft& draft, Plan::Impl& impl) {
   PageList* lists = section<PageList>(base, header.page_lists);
   for (const Entry& entry : draft.entries) {
     const int request = entry.place_begin < entry.place_end ? p.request_at(entry.place_begin) : 0;
-    *lists++ = {entry.first,  entry.first_pos, entry.level == p.num_levels - 1 ? -1 : entry.len,
-                request,      entry.level,     entry.row_begin,
-                entry.row_end};
+    *lists++ = {
+        entry.first,   entry.first_pos,  entry.level == p.num_levels - 1 && p.blocks == nullptr ? -1 : entry.len,
+        request,       entry.level,      entry.row_begin,
+        entry.row_end, entry.head_begin, entry.head_end};
   }
   int* qo_len = section<int>(base, header.qo_len);
   int* kv_len = section<int>(base, header.kv_len);
@@ -153,6 +156,11 @@ void write_plan(const Problem& p, const Draft& draft, Plan::Impl& impl) {
   counts.merge_groups = merges.groups;
   counts.merge_sources = merges.sources;
   counts.page_indices = p.num_page_ids;
+  if (p.blocks != nullptr) {
+    counts.kv_positions = static_cast<int64_t>(p.blocks->kv_positions.size());
+    counts.bits_index = static_cast<int64_t>(p.blocks->bits_index.size());
+    counts.bits = p.blocks->bits_index.empty() ? 0 : static_cast<int64_t>(p.blocks->bits.size());
+  }
   counts.partial_floats = merges.floats;
 
   PlanHeader header;
@@ -181,6 +189,14 @@ void write_plan(const Problem& p, const Draft& draft, Plan::Impl& impl) {
   header.merge_sources.count = counts.merge_sources;
   header.qo_len.count = header.kv_len.count = counts.requests;
   header.page_indices.count = counts.page_indices;
+  header.kv_positions.count = counts.kv_positions;
+  header.bits_index.count = counts.bits_index;
+  header.bits.count = counts.bits;
+  if (p.blocks != nullptr) {
+    header.block_rows = p.blocks->block_rows;
+    if (counts.kv_positions > 0)
+      header.positions_per_page = static_cast<int>(counts.kv_positions / counts.page_indices);
+  }
   header.partial_data.count = counts.partial_floats;
   impl.placed = header;
   place_sections(counts, header);
@@ -213,6 +229,13 @@ void write_plan(const Problem& p, const Draft& draft, Plan::Impl& impl) {
   write_items(p, draft, merges, impl);
   write_reach(p, draft, impl.reach);
   write_lengths(p, draft, impl);
+  if (p.blocks == nullptr) return;
+  const auto copy = [&](const Section& s, const auto& from) {
+    if (s.count > 0) std::memcpy(base + s.offset, from.data(), from.size_bytes());
+  };
+  copy(header.kv_positions, p.blocks->kv_positions);
+  copy(header.bits_index, p.blocks->bits_index);
+  copy(header.bits, p.blocks->bits);
 }
 
 }  // namespace weft::planner

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "attention/reference_hooks.h"
+#include "attention/reference_keys.h"
 #include "base/check.h"
 
 namespace weft {
@@ -13,7 +14,9 @@ namespace {
 
 using Vector = std::vector<double>;
 using reference::Hooks;
+using reference::Keys;
 using reference::Score;
+using reference::Token;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSlopeStep = 1e-4;  // of a logit, to either side
 
@@ -25,50 +28,10 @@ Vector vector_at(const TensorView& t, int64_t i, int64_t j, int64_t k) {  // ran
   return v;
 }
 
-// Where a token lies: in a slot of a page, or of a request, or in a row of the token axis.
-struct Place {
-  int64_t outer, inner;
-};
-
-Vector kv_vector(const AttentionSpec& spec, const TensorView& kv, const Place& at, int h) {
+Vector kv_vector(const AttentionSpec& spec, const TensorView& kv, const Token& at, int h) {
   const bool nhd = spec.layout == Layout::nhd;
   if (spec.kv_form == KvForm::ragged) return nhd ? vector_at(kv, at.inner, h, 0) : vector_at(kv, h, at.inner, 0);
   return nhd ? vector_at(kv, at.outer, at.inner, h) : vector_at(kv, at.outer, h, at.inner);
-}
-
-void add_pages(const PageTableView& pages, size_t entry, std::vector<Place>& tokens) {
-  for (int page = pages.kv_page_indptr[entry]; page < pages.kv_page_indptr[entry + 1]; ++page) {
-    const bool last = page + 1 == pages.kv_page_indptr[entry + 1];
-    for (int slot = 0; slot < (last ? pages.kv_last_page_len[entry] : pages.page_size); ++slot)
-      tokens.push_back({pages.kv_page_indices[static_cast<size_t>(page)], slot});
-  }
-}
-
-// The tokens of each request, in the order of their positions.
-std::vector<std::vector<Place>> places(const AttentionSpec& spec, const PlanInput& in,
-                                       std::span<const int32_t> qo_indptr) {
-  const size_t batch = qo_indptr.size() - 1;
-  std::vector<std::vector<Place>> tokens(batch);
-  if (spec.kv_form != KvForm::paged) {
-    const bool ragged = spec.kv_form == KvForm::ragged;
-    for (size_t r = 0; r < batch; ++r)
-      for (int t = 0; t < (ragged ? in.kv_indptr[r + 1] - in.kv_indptr[r] : in.kv_len[r]); ++t)
-        tokens[r].push_back({static_cast<int64_t>(r), ragged ? in.kv_indptr[r] + t : t});
-    return tokens;
-  }
-  if (in.levels.empty())
-    for (size_t r = 0; r < batch; ++r) add_pages(in.pages, r, tokens[r]);
-  for (const Level& level : in.levels) {
-    int row = 0;
-    for (size_t place = 0; place < batch; ++place) {
-      const size_t r = in.request_order.empty() ? place : static_cast<size_t>(in.request_order[place]);
-      const int qo_len = qo_indptr[r + 1] - qo_indptr[r];
-      for (size_t entry = 0; qo_len > 0 && entry + 1 < level.qo_indptr.size(); ++entry)
-        if (level.qo_indptr[entry] <= row && row < level.qo_indptr[entry + 1]) add_pages(level.pages, entry, tokens[r]);
-      row += qo_len;
-    }
-  }
-  return tokens;
 }
 
 Vector transformed(const reference::VectorHook& hook, const abi::VectorRow& row, Vector x) {
@@ -102,15 +65,17 @@ struct RowState {
   Vector o, scale;
   double lse = -kInfinity;
 };
-RowState attend_row(const Hooks& hooks, const Vector& q, const std::vector<Vector>& keys,
+RowState attend_row(const Hooks& hooks, const Vector& q, const Keys& list, int row, const std::vector<Vector>& keys,
                     const std::vector<Vector>& values, Score c, double sm_scale, size_t dim) {
   RowState out{Vector(dim), Vector(dim)};
   std::vector<double> logits(keys.size(), -kInfinity), weights(keys.size());  // -inf: hidden
   double top = -kInfinity, stretch = 1;
   std::vector<bool> seen(keys.size());
   for (size_t j = 0; j < keys.size(); ++j) {
-    c.kv_idx = c.kv_pos = static_cast<int>(j);
-    seen[j] = std::all_of(hooks.visible.begin(), hooks.visible.end(), [&](const auto& f) { return f(c); });
+    c.kv_idx = static_cast<int>(j);
+    c.kv_pos = list.tokens[j].position;
+    seen[j] = (!list.shown || list.shown(row, c.kv_idx)) &&
+              std::all_of(hooks.visible.begin(), hooks.visible.end(), [&](const auto& f) { return f(c); });
     if (!seen[j]) continue;
     double dot = 0, size = 0;
     for (size_t d = 0; d < q.size(); ++d) {
@@ -162,41 +127,37 @@ double element(const TensorView& t, int64_t offset) {
 
 ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& in, const AttentionTensors& tensors,
                                     const ReferencePart& part) {
-  const std::span<const int32_t> qo_indptr = in.qo_indptr.empty() ? in.levels.back().qo_indptr : in.qo_indptr;
-  const std::vector<std::vector<Place>> tokens = places(spec, in, qo_indptr);
+  const std::vector<Keys> lists = reference::keys(spec, in);
   Hooks hooks = reference::hooks(spec, in, tensors);
   if (part.partial) hooks.output = {};
   hooks.visible.push_back([&](const Score& c) { return c.kv_pos >= part.key_begin && c.kv_pos < part.key_end; });
   const size_t dim = static_cast<size_t>(spec.head_dim_vo);
   const double sm_scale = tensors.sm_scale ? static_cast<double>(*tensors.sm_scale) : 1 / std::sqrt(spec.head_dim_qk);
-  const size_t rows = static_cast<size_t>(qo_indptr.back()) * static_cast<size_t>(in.num_qo_heads);
+  const size_t rows = lists.empty() ? 0 : static_cast<size_t>(lists.back().row_end * in.num_qo_heads);
   ReferenceResult result{Vector(rows * dim), Vector(hooks.use_softmax ? rows : 0), Vector(rows * dim)};
   const int group = in.num_qo_heads / in.num_kv_heads;
 
-  for (int r = 0; r + 1 < static_cast<int>(qo_indptr.size()); ++r)
-    for (int kv_head = 0; kv_head < in.num_kv_heads; ++kv_head) {
-      const std::vector<Place>& own = tokens[static_cast<size_t>(r)];
-      const int first = qo_indptr[static_cast<size_t>(r)], kv_len = static_cast<int>(own.size());
-      const int qo_len = qo_indptr[static_cast<size_t>(r) + 1] - first;
-      if (first >= part.row_end || first + qo_len <= part.row_begin) continue;
+  for (const Keys& list : lists)
+    for (int kv_head = list.kv_head_begin; kv_head < list.kv_head_end; ++kv_head) {
+      if (list.row_begin >= part.row_end || list.row_end <= part.row_begin) continue;
       std::vector<Vector> keys, values;
-      for (int t = 0; t < kv_len; ++t) {
-        const abi::VectorRow row{r, t, t, kv_head};
-        keys.push_back(
-            transformed(hooks.key, row, kv_vector(spec, tensors.kv.k, own[static_cast<size_t>(t)], kv_head)));
-        values.push_back(
-            transformed(hooks.value, row, kv_vector(spec, tensors.kv.v, own[static_cast<size_t>(t)], kv_head)));
+      for (int t = 0; t < static_cast<int>(list.tokens.size()); ++t) {
+        const Token& token = list.tokens[static_cast<size_t>(t)];
+        const abi::VectorRow row{list.request, t, token.position, kv_head};
+        keys.push_back(transformed(hooks.key, row, kv_vector(spec, tensors.kv.k, token, kv_head)));
+        values.push_back(transformed(hooks.value, row, kv_vector(spec, tensors.kv.v, token, kv_head)));
       }
-      for (int i = 0; i < qo_len; ++i) {
-        if (first + i < part.row_begin || first + i >= part.row_end) continue;
+      for (int64_t q_row = list.row_begin; q_row < list.row_end; ++q_row) {
+        if (q_row < part.row_begin || q_row >= part.row_end) continue;
+        const int i = static_cast<int>(q_row - list.row_begin);
         for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-          const abi::VectorRow row{r, i, kv_len - qo_len + i, head};
-          const Vector q = transformed(hooks.query, row, vector_at(tensors.q, first + i, head, 0));
-          RowState state =
-              attend_row(hooks, q, keys, values, {r, i, 0, head, kv_head, row.pos, 0, qo_len, kv_len}, sm_scale, dim);
+          const abi::VectorRow row{list.request, list.first_idx + i, list.q_pos[static_cast<size_t>(i)], head};
+          const Vector q = transformed(hooks.query, row, vector_at(tensors.q, q_row, head, 0));
+          RowState state = attend_row(hooks, q, list, i, keys, values,
+                                      {list.request, row.idx, 0, head, kv_head, row.pos, 0, list.qo_len, list.kv_len},
+                                      sm_scale, dim);
           transform_output(hooks, row, state.o, state.scale);
-          const size_t at =
-              static_cast<size_t>(first + i) * static_cast<size_t>(in.num_qo_heads) + static_cast<size_t>(head);
+          const size_t at = static_cast<size_t>(q_row * in.num_qo_heads + head);
           std::copy(state.o.begin(), state.o.end(), result.o.begin() + static_cast<std::ptrdiff_t>(at * dim));
           std::copy(state.scale.begin(), state.scale.end(),
                     result.scale.begin() + static_cast<std::ptrdiff_t>(at * dim));

@@ -21,13 +21,13 @@ TensorView tensor(const std::vector<TensorArg>& given, std::string_view name) {
 }
 
 void add_causal(Hooks& hooks) {
-  hooks.visible.push_back([](const Score& c) { return c.kv_idx <= c.qo_idx + c.kv_len - c.qo_len; });
+  hooks.visible.push_back([](const Score& c) { return c.kv_pos <= c.q_pos; });
 }
 
 void add_window(Hooks& hooks, const PlanInput& plan) {
   const double left = scalar(plan.scalars, "window_left");
   if (left == -1) return;
-  hooks.visible.push_back([left](const Score& c) { return c.kv_idx >= c.qo_idx + c.kv_len - c.qo_len - left; });
+  hooks.visible.push_back([left](const Score& c) { return c.kv_pos >= c.q_pos - left; });
 }
 
 void add_mask(Hooks& hooks, bool packed, const AttentionTensors& tensors) {
@@ -61,9 +61,9 @@ bool add_closed_forms(Hooks& hooks, const AttentionSpec& spec, const PlanInput& 
     hooks.logits = [cap](const Score&, double s) { return cap * std::tanh(s / cap); };
   } else if (v == variants::alibi()) {
     const TensorView slopes = tensor(tensors.tensors, "slopes");
-    // The distance back to the key, bottom-right.
+    // The distance back to the key.
     hooks.logits = [slopes](const Score& c, double s) {
-      const double distance = c.qo_idx + c.kv_len - c.qo_len - c.kv_idx;
+      const double distance = c.q_pos - c.kv_pos;
       return s - static_cast<double>(slopes.as<const float>()[c.qo_head * slopes.stride(0)]) * distance;
     };
   } else if (v == variants::sigmoid()) {

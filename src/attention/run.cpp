@@ -120,8 +120,8 @@ cpu::TokensView check_cache(const char* name, const TensorView& t, const Attenti
                             int head_dim) {
   const bool nhd = spec.layout == Layout::nhd;
   const bool ragged = spec.kv_form == KvForm::ragged;
-  const char* form = spec.kv_form == KvForm::paged
-                         ? (nhd ? "[pages, page_size, num_kv_heads, dim]" : "[pages, num_kv_heads, page_size, dim]")
+  const bool paged = spec.kv_form == KvForm::paged || spec.kv_form == KvForm::block_sparse;
+  const char* form = paged ? (nhd ? "[pages, page_size, num_kv_heads, dim]" : "[pages, num_kv_heads, page_size, dim]")
                      : ragged ? (nhd ? "[nnz_kv, num_kv_heads, dim]" : "[num_kv_heads, nnz_kv, dim]")
                               : (nhd ? "[batch, max_len, num_kv_heads, dim]" : "[batch, num_kv_heads, max_len, dim]");
   check_tensor(name, t, spec.kv_dtype, ragged ? 3 : 4, form);
@@ -132,6 +132,7 @@ cpu::TokensView check_cache(const char* name, const TensorView& t, const Attenti
   check_last_stride(name, t);
   switch (spec.kv_form) {
     case KvForm::paged:
+    case KvForm::block_sparse:
       check(t.shape(0) >= plan.num_pool_pages, ErrorCode::invalid_shape, "{}: {} has {} pages; the plan's pool has {}",
             name, t, t.shape(0), plan.num_pool_pages);
       check_extent(name, t, token_axis, plan.page_size, "page_size of the plan");
@@ -265,7 +266,7 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   args.k = k;
   args.v = v;
   args.kv_element = element_of(spec.kv_dtype);
-  args.paged = spec.kv_form == KvForm::paged;
+  args.paged = spec.kv_form == KvForm::paged || spec.kv_form == KvForm::block_sparse;
   args.token_page_size = args.paged ? plan.page_size
                          : spec.kv_form == KvForm::ragged
                              ? 0

@@ -184,7 +184,8 @@ class Search {
     return cost_of(place, place + 1, from, kv_len);
   }
   double cost_of(int begin, int end, int from, int to) {
-    const Entry entry{1, draft_.row_indptr[begin], draft_.row_indptr[end], begin, end, from, to - from, 0};
+    const Entry entry{
+        1, draft_.row_indptr[begin], draft_.row_indptr[end], begin, end, 0, p_.num_kv_heads, from, to - from, 0};
     return entry.row_begin == entry.row_end ? 0 : entry_cost(p_, draft_, entry);
   }
 

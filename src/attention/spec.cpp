@@ -188,14 +188,17 @@ void validate(const AttentionSpec& spec) {
   }
   check_dim("head_dim_qk", spec.head_dim_qk);
   check_dim("head_dim_vo", spec.head_dim_vo);
-  check(spec.kv_form == KvForm::padded || spec.kv_form == KvForm::ragged || spec.kv_form == KvForm::paged,
-        ErrorCode::unsupported,
-        "kv_form = {}: supported are padded, ragged and paged; missing are block_sparse and latent",
-        spec.kv_form == KvForm::latent ? "latent" : "block_sparse");
+  check(spec.kv_form <= KvForm::block_sparse, ErrorCode::unsupported,
+        "kv_form = latent: supported are padded, ragged, paged and block_sparse; missing is latent");
   check(spec.layout == Layout::nhd || spec.layout == Layout::hnd, ErrorCode::invalid_argument,
         "layout = {}: allowed are Layout::nhd and Layout::hnd", static_cast<int>(spec.layout));
   check(spec.mask <= Mask::custom_packed, ErrorCode::invalid_argument,
         "mask = {}: allowed are Mask::none, causal, custom, custom_packed", static_cast<int>(spec.mask));
+  check(spec.kv_form != KvForm::block_sparse || (spec.mask != Mask::custom && spec.mask != Mask::custom_packed),
+        ErrorCode::unsupported,
+        "mask = custom with kv_form = block_sparse: supported are none and causal; what else rows see is said by the "
+        "bits "
+        "of their blocks (weft/block_sparse.h)");
   check_variant(spec.variant);
 
   // What the spec's mask declares must not meet the variant's names.

@@ -26,7 +26,7 @@ struct PlanRow {
 //   paged:      in page page_indices[first + t / page_size], slot t % page_size
 //   otherwise:  in row first + t of the token axis
 // len < 0: the list goes on to the end of `request`, kv_len[request] - first_pos tokens.
-// The rows [row_begin, row_end) attend it; `request` is that of the first of them. Rows of several requests share a
+// The KV heads [kv_head_begin, kv_head_end) of the rows [row_begin, row_end) attend it; `request` is that of the first of them. Rows of several requests share a
 // list where they share a level: level 0 is the most shared, and a request's levels follow each other in position.
 struct PageList {
   long long first;
@@ -35,6 +35,7 @@ struct PageList {
   int request;
   int level;
   int row_begin, row_end;  // into rows
+  int kv_head_begin, kv_head_end;
 };
 
 struct Unit {
@@ -85,6 +86,11 @@ struct ResolvedInterval {
   BoundTerm lower[kMaxTerms], upper[kMaxTerms];
 };
 
+// Bytes of a pattern of bits: row-major, little-endian.
+inline constexpr long long bytes_of_bits(int rows, int columns) {
+  return (static_cast<long long>(rows) * columns + 7) / 8;
+}
+
 struct Section {
   long long offset;  // bytes from the header
   long long count;   // elements in use
@@ -99,8 +105,10 @@ struct PlanHeader {
   int num_intervals;           // 0: every key
   int fixed_split_size;
   int num_levels;
-  int merge_stride;          // merge groups from one range of rows to the next, of units that share rows
-  long long num_rows_q;      // rows of q
+  int block_rows;          // block-sparse: query tokens of a list; else 0
+  int positions_per_page;  // 0: keys follow each other from first_pos on; 1: pages have positions; page_size: keys have
+  int merge_stride;        // merge groups from one range of rows to the next, of units that share rows
+  long long num_rows_q;    // rows of q
   long long num_pool_pages;  // paged: extent of the pool; else of the token axis
   ResolvedInterval intervals[2];
   // Written by the planner, copied by upload:
@@ -115,6 +123,10 @@ struct PlanHeader {
   Section qo_len;         // int [requests]
   Section kv_len;         // int [requests], current lengths
   Section page_indices;   // int
+  // Block-sparse, by entries of page_indices:
+  Section kv_positions;  // int, positions_per_page for each
+  Section bits_index;    // int, -1: every row sees the whole page; else a pattern
+  Section bits;          // bytes, patterns of block_rows x page_size bits
   // Owned by the kernel: zero after upload and after every run.
   Section counters;  // int, one per merge group
   // Owned by the kernel: never initialised.

@@ -113,7 +113,7 @@ const Mistake kMistakes[] = {
      [](Given& g) { as_padded(g), g.input.max_kv_len = 99; }},
     {"NegativeMaxKvLen", ErrorCode::invalid_argument, "max_kv_len",
      [](Given& g) { as_padded(g), g.input.max_kv_len = -1; }},
-    {"BlockSparse", ErrorCode::unsupported, "block_sparse", [](Given& g) { g.traits.kv_form = KvForm::block_sparse; }},
+    {"Latent", ErrorCode::unsupported, "latent", [](Given& g) { g.traits.kv_form = KvForm::latent; }},
     {"TooManyLevels", ErrorCode::unsupported, "levels: required 9",
      [](Given& g) {
        g.levels.assign(9, {g.input.qo_indptr, g.input.pages});

@@ -36,6 +36,7 @@ struct Buffers {
   const char** value_rows[2];
   const char** shown_rows;  // one side of a boundary tile; what no row sees lies among zeros
   unsigned char* marks;     // [tokens] which of a boundary tile's columns some row sees
+  unsigned char* shown;     // [tokens] which columns the bits of their pages show to one row
   float* changed;           // [tokens][larger head dim] keys or values after their hook
   unsigned short* changed_bf16;
   const char** changed_rows;
@@ -84,6 +85,7 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   }
   b.shown_rows = carver.take<const char*>(tokens);
   b.marks = carver.take<unsigned char>(tokens);
+  b.shown = carver.take<unsigned char>(args.plan->bits_index.count > 0 ? tokens : 0);
   b.changed = carver.take<float>(changed * larger);
   b.changed_bf16 = carver.take<unsigned short>(args.compute_bf16 ? changed * larger : 0);
   b.changed_rows = carver.take<const char*>(changed);
@@ -134,6 +136,8 @@ class Item {
   void locate(const KvTile& tile, int head, int which);
   Side side(const KvTile& tile, const char* const* rows, long long offset, int head, int dim, abi::VectorFn hook);
   Ahead next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const;
+  void place(const KvTile& tile);
+  void hide_by_bits(const KvTile& tile, float scale);
   void score(const KvTile& tile);
   void finish(int first_head, int heads);
 
@@ -194,7 +198,7 @@ void Item::load_query(int head, const abi::VectorRow* vectors) {
       convert_from_f32(b_.query + r * dim, dim, reinterpret_cast<char*>(b_.query + r * dim / 2), Element::bf16);
 }
 
-// Finds the tile's tokens, and for a boundary tile which of them any row sees.
+// Finds the tile's tokens.
 void Item::locate(const KvTile& tile, int head, int which) {
   locate_tokens(args_, list_, args_.k, head, tile.begin, tile.n, b_.key_rows[which]);
   locate_tokens(args_, list_, args_.v, head, tile.begin, tile.n, b_.value_rows[which]);
@@ -212,8 +216,7 @@ Item::Side Item::side(const KvTile& tile, const char* const* rows, long long off
 
   stored_.widen_rows(result.rows, result.offset, padded, dim, b_.changed, dim);
   for (int i = 0; i < tile.n; ++i) {
-    const int position = list_.first_pos + tile.begin + i;
-    b_.key_vectors[i] = {list_.request, position, position, head};
+    b_.key_vectors[i] = {list_.request, list_.first_pos + tile.begin + i, b_.positions[i], head};
   }
   const abi::VectorTile vectors = {args_.params, b_.key_vectors, tile.n, dim, b_.changed, dim, b_.vector_scratch};
   hook(&vectors);
@@ -230,12 +233,45 @@ Item::Side Item::side(const KvTile& tile, const char* const* rows, long long off
   return {b_.changed_rows, 0, args_.compute_bf16 ? &stored_ : &changed_};
 }
 
+// Positions of the tile's columns, -1 behind the last one, and for a boundary tile which of them any row sees.
+void Item::place(const KvTile& tile) {
+  const abi::Leaf& leaf = *args_.leaf;
+  if (!leaf.score && !leaf.key && !leaf.value && !tile.boundary) return;
+  find_positions(plan_, list_, tile.begin, tile.n, b_.positions);
+  for (int i = tile.n; i < round_up(tile.n, kColumnStep); ++i) b_.positions[i] = -1;
+  if (!tile.boundary) return;
+  if (plan_.positions_per_page > 0)
+    mark_positions(b_.seen, num_rows_, b_.positions, tile.n, b_.marks);
+  else
+    mark_seen(b_.seen, num_rows_, list_.first_pos + tile.begin, tile.n, b_.marks);
+}
+
+// Scales the scores and hides what the bits of their pages do not show: each query token has a row of bits.
+void Item::hide_by_bits(const KvTile& tile, float scale) {
+  const int* index = plan_section<int>(args_.plan, plan_.bits_index) + list_.first;
+  const unsigned char* bits = plan_section<unsigned char>(args_.plan, plan_.bits);
+  const long long bytes = bytes_of_bits(plan_.block_rows, plan_.page_size);
+  const float hidden = args_.leaf->use_softmax ? -__builtin_inff() : 0.f;
+  for (int r = 0; r < num_rows_; ++r) {
+    const long long row = unit_.row_begin + r - list_.row_begin;
+    for (int i = 0; i < tile.n; ++i) {
+      const int pattern = index[(tile.begin + i) / plan_.page_size];
+      const long long bit = row * plan_.page_size + (tile.begin + i) % plan_.page_size;
+      b_.shown[i] = pattern < 0 || ((bits[pattern * bytes + bit / 8] >> (bit % 8)) & 1) != 0;
+    }
+    for (int first = 0; first < b_.states; first += b_.group_rows)
+      for (int g = 0; g < args_.group_size; ++g) {
+        float* scores = b_.scores + (first + r * args_.group_size + g) * b_.ld_scores;
+        for (int i = 0; i < tile.n; ++i) scores[i] = b_.shown[i] ? scores[i] * scale : hidden;
+      }
+  }
+}
+
 // Scores become probabilities; m, l and alpha move on.
 void Item::score(const KvTile& tile) {
   const abi::Leaf& leaf = *args_.leaf;
   const int padded = round_up(tile.n, kColumnStep), begin = list_.first_pos + tile.begin;
-  if (leaf.score || tile.boundary)
-    for (int j = 0; j < padded; ++j) b_.positions[j] = j < tile.n ? begin + j : -1;
+  float scale = leaf.score ? 1.f : static_cast<float>(args_.params[0].real);
   if (leaf.score) {
     const abi::ScoreTile scores = {.params = args_.params,
                                    .rows = b_.rows,
@@ -247,13 +283,17 @@ void Item::score(const KvTile& tile) {
                                    .ld = b_.ld_scores};
     leaf.score(&scores);
   }
+  if (plan_.bits_index.count > 0) {
+    hide_by_bits(tile, scale);
+    scale = 1;
+  }
   softmax({.rows = b_.rows,
            .kv_positions = b_.positions,
            .num_rows = b_.states,
            .num_kv_padded = padded,
            .use_softmax = leaf.use_softmax,
            .boundary = tile.boundary,
-           .scale = leaf.score ? 1.f : static_cast<float>(args_.params[0].real),
+           .scale = scale,
            .scores = b_.scores,
            .ld = b_.ld_scores,
            .probs_bf16 = b_.probs,
@@ -292,7 +332,7 @@ void Item::attend_direct() {
     more = cursor.next(next);
     const int num_next = more ? next.n : 0;
     if (more) locate(next, first, 1 - which);
-    if (tile.boundary) mark_seen(b_.seen, num_rows_, list_.first_pos + tile.begin, tile.n, b_.marks);
+    place(tile);
     const int padded = round_up(tile.n, kColumnStep);
     for (int h = 0; h < heads; ++h) {
       const Side keys = side(tile, b_.key_rows[which], h * args_.k.head_stride, first + h, dqk, args_.leaf->key);
@@ -324,7 +364,7 @@ void Item::attend_packed(int head) {
   TileCursor cursor = tiles();
   for (KvTile tile; cursor.next(tile);) {
     locate(tile, head, 0);
-    if (tile.boundary) mark_seen(b_.seen, num_rows_, list_.first_pos + tile.begin, tile.n, b_.marks);
+    place(tile);
     const int padded = round_up(tile.n, kColumnStep);
     const Side keys = side(tile, b_.key_rows[0], 0, head, dqk, args_.leaf->key);
     keys.loader->pack_keys(keys.rows, keys.offset, padded, dqk, b_.keys);

@@ -85,6 +85,10 @@ class TileCursor {
  private:
   // False when no row sees any column.
   bool classify(KvTile& tile) const {
+    if (args_.plan->positions_per_page > 0) {  // in any order: each column is looked at
+      tile.boundary = true;
+      return true;
+    }
     const int a = first_pos_ + tile.begin, b = a + tile.n;
     bool all = true;
     int low = b, high = a;
@@ -127,6 +131,33 @@ class TileCursor {
   const Seen* seen_;
   int num_rows_, first_pos_, end_, step_, next_;
 };
+
+// Positions of tokens [begin, begin + n) of a page list.
+inline void find_positions(const PlanHeader& plan, const PageList& list, int begin, int n, int* positions) {
+  if (plan.positions_per_page == 0) {
+    for (int i = 0; i < n; ++i) positions[i] = list.first_pos + begin + i;
+    return;
+  }
+  const int* known = plan_section<int>(&plan, plan.kv_positions);
+  if (plan.positions_per_page == plan.page_size) {
+    known += list.first * plan.page_size + begin;
+    for (int i = 0; i < n; ++i) positions[i] = known[i];
+    return;
+  }
+  known += list.first;
+  for (int i = 0; i < n; ++i) positions[i] = known[(begin + i) / plan.page_size] + (begin + i) % plan.page_size;
+}
+
+// Marks which columns of a tile some row sees, their positions in any order.
+inline void mark_positions(const Seen* seen, int num_rows, const int* positions, int n, unsigned char* marks) {
+  for (int i = 0; i < n; ++i) {
+    const int pos = positions[i];
+    bool any = false;
+    for (int r = 0; r < num_rows && !any; ++r)
+      any = (pos >= seen[r].lower[0] && pos < seen[r].upper[0]) || (pos >= seen[r].lower[1] && pos < seen[r].upper[1]);
+    marks[i] = any;
+  }
+}
 
 // Marks which columns of a tile some row sees; returns whether all do.
 inline bool mark_seen(const Seen* seen, int num_rows, int pos_begin, int n, unsigned char* marks) {
