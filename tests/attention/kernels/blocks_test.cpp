@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "attention/leaf.h"
+#include "attention/traits.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"
 #include "weft/block_sparse.h"
