@@ -340,7 +340,7 @@ TEST(AttentionBlocks, ATreeGivesEachTokenItsOwnBranch) {
       PlanInput single = pool.input(qo_indptr, 1);
       single.blocks = &alone;
       AttentionTensors tensors = pool.tensors();
-      tensors.q = tensors.q.slice(0, row, 1);
+      tensors.q = tensors.q.slice(0, row, row + 1);
       tensors.kv = {TensorView(tensors.kv.k.data(), DType::fp32, {199 * 16, 1, 2, 64}),
                     TensorView(tensors.kv.v.data(), DType::fp32, {199 * 16, 1, 2, 64})};
       const ReferenceResult branched = attention_reference(pool.spec(KvForm::block_sparse), single, tensors);
