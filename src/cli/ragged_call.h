@@ -13,7 +13,7 @@ namespace weft::cli {
 
 class RaggedCall {
  public:
-  // `plan` lies in `workspace`-like memory and was verified. Throws Error(invalid_shape) when tensors do not fit it.
+  // `plan` was verified, its sections follow it in memory, and a run has checked that the tensors fit it.
   RaggedCall(const RecordedCall& call, const attention::PlanHeader& plan);
   ReferenceResult reference(const ReferencePart& part) const;
 

@@ -48,8 +48,13 @@ class Replay {
         workspace_(Device::cpu(), plan_.workspace_bytes()),
         tensors_(call.tensors()),
         o_bytes_(static_cast<size_t>(rows() * heads() * dim() * bits_of(call.spec.o_dtype) / 8)),
-        lse_(static_cast<size_t>(call.spec.variant.use_softmax ? rows() * heads() : 0)) {
+        lse_(static_cast<size_t>(call.spec.variant.use_softmax ? rows() * heads() : 0)),
+        kv_len_(static_cast<size_t>(rows())) {
     plan_.upload(workspace_);
+    // The plan's rows may stand in another order than those of q.
+    const std::span rows_of_plan(part<PlanRow>(header().rows), static_cast<size_t>(header().rows.count));
+    for (const PlanRow& row : rows_of_plan)
+      kv_len_[static_cast<size_t>(row.q_row)] = part<int>(header().kv_len)[row.request];
     tensors_.o = TensorView(o_bytes_.data(), call.spec.o_dtype, {rows(), heads(), dim()});
     if (call.spec.variant.use_softmax) tensors_.lse = TensorView(lse_.data(), DType::fp32, {rows(), heads()});
   }
@@ -95,6 +100,7 @@ class Replay {
   AttentionTensors tensors_;
   std::vector<char> o_bytes_;
   std::vector<float> lse_;
+  std::vector<int> kv_len_;  // of each row of q
 };
 
 // One state: dim values of `o` from o_offset on, and its lse where there is one.
@@ -102,7 +108,7 @@ void Replay::judge(Judgement& judgement, int64_t row, int head, const ReferenceR
                    int64_t o_offset, const float* lse) const {
   AttentionSpec spec = call_.spec;
   spec.o_dtype = o.dtype();
-  const int kv_len = part<int>(header().kv_len)[part<PlanRow>(header().rows)[row].request];
+  const int kv_len = kv_len_[static_cast<size_t>(row)];
   const auto state = static_cast<size_t>(row * heads() + head);
   const auto note = [&](double error, double bound, const std::string& what) {
     const double share = error == 0 ? 0 : error / bound;
