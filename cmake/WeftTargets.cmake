@@ -40,15 +40,19 @@ function(weft_precompile target)
   endif()
 endfunction()
 
-# weft_folder(NAME SOURCES file... [DEPENDS folder...] [LIBRARIES target...])
+# weft_folder(NAME SOURCES file... [DEPENDS folder...] [LIBRARIES target...] [OPTIONS option...]): compiler options of its
+# own mean no precompiled headers.
 function(weft_folder name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES;OPTIONS" ${ARGN})
   add_library(weft_${name} STATIC ${ARG_SOURCES})
   target_include_directories(weft_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
   list(TRANSFORM ARG_DEPENDS PREPEND weft_)
   target_link_libraries(weft_${name} PUBLIC fmt::fmt Threads::Threads ${ARG_DEPENDS} ${ARG_LIBRARIES})
-  weft_precompile(weft_${name} FROM weft_base)
+  target_compile_options(weft_${name} PRIVATE ${ARG_OPTIONS})
+  if(NOT ARG_OPTIONS)
+    weft_precompile(weft_${name} FROM weft_base)
+  endif()
 endfunction()
 
 # weft_library(core FOLDERS folder... [LIBRARIES target...]): the installed static library libweft_core.a, made of the
@@ -123,8 +127,9 @@ function(weft_isa_sources out file)
   set(${out} ${result} PARENT_SCOPE)
 endfunction()
 
-# UndefinedBehaviorSanitizer watches Weft, not its tests: half of their compile time went into their assertions' checks.
-set(WEFT_TEST_FLAGS)
+# Tests are compiled more often than they run: lightly optimised. UndefinedBehaviorSanitizer watches Weft, not its tests:
+# half of their compile time went into their assertions' checks.
+set(WEFT_TEST_FLAGS -O1)
 if(WEFT_SANITIZE)
   set(WEFT_TEST_FLAGS -fno-sanitize=undefined)
 endif()

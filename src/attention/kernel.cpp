@@ -98,7 +98,7 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
                             .token = pack + stream,
                             .row_token = product * 1.05 + softmax,
                             .item = 400});
-  traits.granule = 64;
+  traits.granule = abi::kColumnStep;
   traits.head_dim_vo = spec.head_dim_vo;
   traits.use_softmax = spec.variant.use_softmax;
   traits.kv_form = spec.kv_form;

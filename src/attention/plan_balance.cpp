@@ -1,9 +1,9 @@
 // balanced: every unit on one line, and the line cut where each worker's share ends.
 //
 // A worker's share is what fits under a cap of cost: whole units first, then a part of the next one that ends on a
-// granule. The cap is the smallest for which the last worker's share reaches the end of the line, found by bisection
-// between the lower bound and a cap that always suffices. Each worker starts where the one before it stopped, so it
-// shares at most two units with others.
+// granule. The cap is the smallest for which the last worker's share reaches the end of the line: what a cap leaves over,
+// dealt to all workers, says how far to raise it, and bisection does the rest. Each worker starts where the one before it
+// stopped, so it shares at most two units with others.
 //
 // Entries with several query tiles are dealt first, tile by tile in unit order to the least loaded worker: tiles that
 // read the same K and V then run at the same time on different workers. What no longer fits under the average load
@@ -26,7 +26,7 @@ constexpr double kSnap = 1.0 / 256;
 constexpr double kCapTolerance = 1.0 / 512;
 // A cap this near to the lower bound needs no bisection: each step is another pass over the line.
 constexpr double kNearEnough = 1.0 / 64;
-// Above this share of it, the line is tried from the other end as well.
+// Above this share of it, the line is tried in other orders as well.
 constexpr double kWorthAnotherOrder = 1.05;
 
 class Line {
@@ -36,12 +36,13 @@ class Line {
     sum_costs();
   }
 
-  void reverse() {
-    std::reverse(draft_.on_line.begin(), draft_.on_line.end());
+  // Another order of the line.
+  void set_order(const std::vector<int>& units) {
+    draft_.on_line = units;
     sum_costs();
   }
-  // Whether the line's units fit on all workers under the cap, beside what they carry already.
-  bool fits(double cap) {
+  // The cost that does not fit on all workers under the cap, beside what they carry already.
+  double left_over(double cap) {
     return fill(cap, false, [](int, int, int, int, int) {});
   }
   // Hands out (worker, unit, first key, end, part); the last worker takes what remains.
@@ -51,8 +52,9 @@ class Line {
   }
 
  private:
+  // Returns the cost that is left over.
   template <class Emit>
-  bool fill(double cap, bool rest_to_last, const Emit& emit);
+  double fill(double cap, bool rest_to_last, const Emit& emit);
   // Where a part of the unit from `begin` on ends that costs at most `room`; -1 when none is worth it.
   int part_end(const Tile& tile, int begin, double room) const;
   void sum_costs() {
@@ -83,7 +85,7 @@ int Line::part_end(const Tile& tile, int begin, double room) const {
 }
 
 template <class Emit>
-bool Line::fill(double cap, bool rest_to_last, const Emit& emit) {
+double Line::fill(double cap, bool rest_to_last, const Emit& emit) {
   const int* line = draft_.on_line.data();
   const double* cost = draft_.line_cost.data();
   const size_t n = draft_.on_line.size();
@@ -98,7 +100,7 @@ bool Line::fill(double cap, bool rest_to_last, const Emit& emit) {
       emit(worker, line[i], from, tile_of(i).hull.end, part);
       room -= rest;
       part = 0;
-      if (++i == n) return true;
+      if (++i == n) return 0;
     }
     if (part == 0) {
       // Whole units up to j; most likely about as many as before.
@@ -109,7 +111,7 @@ bool Line::fill(double cap, bool rest_to_last, const Emit& emit) {
       usual = j - i;
       room -= cost[j] - cost[i];
       for (; i < j; ++i) emit(worker, line[i], tile_of(i).hull.begin, tile_of(i).hull.end, 0);
-      if (i == n) return true;
+      if (i == n) return 0;
     }
     const Tile& tile = tile_of(i);
     const int begin = part == 0 ? tile.hull.begin : from, end = part_end(tile, begin, room);
@@ -119,7 +121,7 @@ bool Line::fill(double cap, bool rest_to_last, const Emit& emit) {
     ++part;
     rest = tile.overhead + tile.per_token * tile.hull.visible(from, tile.hull.end);
   }
-  return false;
+  return part == 0 ? cost[n] - cost[i] : rest + cost[n] - cost[i + 1];
 }
 
 // Deals the units of entries with several tiles; the others, and what is above the cap, go on the line.
@@ -150,27 +152,53 @@ double smallest_cap(const Problem& p, const Draft& draft, Line& line) {
   for (const double load : draft.load) low = std::max(low, load);
   // What a worker is likely to lose at its end: a part's overhead and half a granule. Near enough, that is the cap.
   const Tile& typical = draft.tiles[draft.units[draft.on_line[draft.on_line.size() / 2]].tile];
-  double high = low + typical.overhead + 0.5 * typical.per_token * p.traits->granule, width = high - low;
-  while (!line.fits(high)) {
-    low = high;
-    high += width;
-    width *= 2;
+  double width = typical.overhead + 0.5 * typical.per_token * p.traits->granule, high = low + width;
+  for (double left; (left = line.left_over(high)) > 0; width *= 2) {
+    low = high + left / p.num_workers;
+    high = low + width;
   }
   if (high - low <= kNearEnough * draft.lower_bound) return high;
   while (high - low > kCapTolerance * draft.lower_bound) {
-    const double middle = low + (high - low) / 2;
-    (line.fits(middle) ? high : low) = middle;
+    const double middle = low + (high - low) / 2, left = line.left_over(middle);
+    if (left > 0)
+      low = middle + left / p.num_workers;
+    else
+      high = middle;
   }
   return high;
+}
+
+// The smallest cap over several orders of the line, which is left in the best of them. With few granules a worker it
+// decides where cuts fall: from the other end, and with long units first, they fall elsewhere.
+double best_order(const Problem& p, Draft& draft, Line& line) {
+  double cap = smallest_cap(p, draft, line);
+  const auto good = [&] { return cap <= kWorthAnotherOrder * draft.lower_bound; };
+  if (good()) return cap;
+  std::vector<int> best = draft.on_line, order = best;
+  const auto attempt = [&] {
+    if (good()) return;
+    line.set_order(order);
+    const double other = smallest_cap(p, draft, line);
+    if (other >= cap) return;
+    cap = other;
+    best = order;
+  };
+  std::reverse(order.begin(), order.end());
+  attempt();
+  const auto cost = [&](int unit) { return draft.tiles[draft.units[unit].tile].cost; };
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return cost(a) > cost(b); });
+  attempt();
+  std::reverse(order.begin(), order.end());
+  attempt();
+  line.set_order(best);
+  return cap;
 }
 
 }  // namespace
 
 void cut_balanced(const Problem& p, Draft& draft) {
   const int num_units = static_cast<int>(draft.units.size());
-  bool has_shared_kv = false;
-  for (size_t run = 0; run + 1 < draft.tile_indptr.size(); ++run)
-    has_shared_kv = has_shared_kv || draft.tile_indptr[run + 1] - draft.tile_indptr[run] > 1;
+  const bool has_shared_kv = draft.tiles.size() + 1 > draft.tile_indptr.size();  // a run of several tiles
   if (has_shared_kv) {
     deal_tiles(p, kLevelEnough * draft.lower_bound, draft);
     if (!draft.on_line.empty()) {
@@ -192,14 +220,7 @@ void cut_balanced(const Problem& p, Draft& draft) {
   size_t count = num_dealt;
   if (!draft.on_line.empty()) {
     Line line(p, draft);
-    double cap = smallest_cap(p, draft, line);
-    if (cap > kWorthAnotherOrder * draft.lower_bound) {
-      // Few granules a worker: where cuts fall decides, and from the other end they fall elsewhere.
-      line.reverse();
-      const double other = smallest_cap(p, draft, line);
-      if (other >= cap) line.reverse();
-      cap = std::min(cap, other);
-    }
+    const double cap = best_order(p, draft, line);
     line.cut(cap, [&](int worker, int unit, int begin, int end, int part) {
       draft.pieces[count] = {unit, begin, end, part};
       draft.piece_worker[count++] = worker;

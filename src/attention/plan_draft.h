@@ -200,7 +200,10 @@ Hull hull_of(std::span<const ResolvedInterval> intervals, int first_pos, int las
 Hull joined(const Hull& a, const Hull& b);
 // Of a hull of positions, what lies in a page list, counted from its first token.
 Hull within_list(const Hull& hull, int first_pos, int len);
-int row_position(const Problem& problem, const Draft& draft, int request, int q_row);
+inline int row_position(const Problem& problem, const Draft& draft, int request, int q_row) {
+  if (problem.blocks != nullptr && !problem.blocks->q_positions.empty()) return problem.blocks->q_positions[q_row];
+  return draft.kv_len[request] - problem.qo_indptr[request + 1] + q_row;
+}
 // The keys of `entry` that its rows [row_begin, row_end) see.
 Hull hull_of_rows(const Problem& problem, const Draft& draft, const Entry& entry, int row_begin, int row_end);
 // What the units of an entry cost over one KV head. Leaves its tiles in draft.

@@ -58,19 +58,16 @@ class TileCutter {
   // The tiles of one class over rows [row_begin, row_end) of an entry.
   void add_run(int entry_index, int tile_class, int row_begin, int row_end) {
     const Entry& entry = draft_.entries[entry_index];
-    const TileClass& c = p_.traits->classes[tile_class];
     const int tokens = of_class_.tokens[tile_class], run = static_cast<int>(draft_.tile_indptr.size()) - 1;
     const bool last_level = entry.level == p_.num_levels - 1;
-    for (int t = static_cast<int>(ceil_div(row_end - row_begin, tokens)) - 1; t >= 0; --t) {
+    const int num_tiles = row_end - row_begin <= tokens ? 1 : static_cast<int>(ceil_div(row_end - row_begin, tokens));
+    for (int t = num_tiles - 1; t >= 0; --t) {
       const int begin = row_begin + t * tokens, end = std::min(row_end, begin + tokens);
-      const Hull hull = hull_of_rows(p_, draft_, entry, begin, end);
-      const int rows = (end - begin) * p_.group;
-      // A single token with more rows than the tile makes the kernel walk the keys several times.
-      const int walks = rows <= c.rows ? 1 : static_cast<int>(ceil_div(rows, c.rows));
-      const double overhead = c.row * rows + c.item, per_token = c.token * walks + c.row_token * rows;
+      const Hull hull = p_.num_intervals == 0 ? Hull{0, entry.len} : hull_of_rows(p_, draft_, entry, begin, end);
+      const Costs& c = costs_of(tile_class, (end - begin) * p_.group);
       draft_.tiles.push_back({entry_index, run, tile_class, begin, end, entry.head_end - entry.head_begin, 1,
-                              !last_level && hull.begin == hull.end, hull, overhead, per_token,
-                              overhead + per_token * hull.visible()});
+                              !last_level && hull.begin == hull.end, hull, c.overhead, c.per_token,
+                              c.overhead + c.per_token * hull.visible()});
     }
     draft_.tile_indptr.push_back(static_cast<int>(draft_.tiles.size()));
   }
@@ -79,7 +76,7 @@ class TileCutter {
   void add_entry(int entry_index) {
     const Entry& entry = draft_.entries[entry_index];
     const int tokens = entry.row_end - entry.row_begin;
-    if (entry.place_end - entry.place_begin == 1 || p_.mode != PlanMode::fixed_split)
+    if (p_.mode != PlanMode::fixed_split || entry.place_end - entry.place_begin == 1)
       return add_run(entry_index, of_class_.class_of(tokens), entry.row_begin, entry.row_end);
     // Whatever shares a request's tiles, its class is its own, and so are its bits: neighbours of one class are a run.
     int run_begin = entry.row_begin, run_class = -1;
@@ -100,17 +97,32 @@ class TileCutter {
   }
 
  private:
+  struct Costs {
+    int tile_class = -1, rows = 0;
+    double overhead = 0, per_token = 0;
+  };
+  // Of a tile of so many fused rows, over one KV head. Neighbours are mostly alike.
+  const Costs& costs_of(int tile_class, int rows) {
+    if (last_costs_.tile_class == tile_class && last_costs_.rows == rows) return last_costs_;
+    const TileClass& c = p_.traits->classes[tile_class];
+    // A single token with more rows than the tile makes the kernel walk the keys several times.
+    const int walks = rows <= c.rows ? 1 : static_cast<int>(ceil_div(rows, c.rows));
+    return last_costs_ = {tile_class, rows, c.row * rows + c.item, c.token * walks + c.row_token * rows};
+  }
+
   const Problem& p_;
   Draft& draft_;
   TokensOfClass of_class_ = {};
+  Costs last_costs_;
 };
 
 void lay_tiles(const Problem& p, Draft& draft) {
   TileCutter cutter(p, draft);
   int64_t most = 0;
-  for (const Entry& entry : draft.entries)
-    most += p.mode == PlanMode::fixed_split ? entry.row_end - entry.row_begin
-                                            : cutter.num_tiles_at_most(entry.row_end - entry.row_begin);
+  for (const Entry& entry : draft.entries) {
+    const int rows = entry.row_end - entry.row_begin;
+    most += p.mode == PlanMode::fixed_split || rows == 1 ? rows : cutter.num_tiles_at_most(rows);
+  }
   check(most * p.num_kv_heads <= std::numeric_limits<int32_t>::max(), ErrorCode::invalid_argument,
         "qo_indptr: {} query tokens make too many work units; plan fewer at once", p.num_rows);
   draft.tiles.clear();
@@ -139,6 +151,7 @@ HeadsOfClass choose_heads(const Problem& p, const Draft& draft) {
   const int64_t enough = kMinPiecesPerWorker * p.num_workers;
   int64_t whole = 0, single = 0;
   for (const Tile& tile : draft.tiles) {
+    if (whole + single >= enough) return result;
     if (tile.skipped) continue;
     const int64_t pieces = std::max(1, granule.ceil(tile.hull.visible()));
     if (classes[tile.tile_class].all_kv_heads && tile.heads > 1)
@@ -159,54 +172,72 @@ HeadsOfClass choose_heads(const Problem& p, const Draft& draft) {
 
 // No plan over these units can be faster: the average load, the largest piece that is never cut, and, since pieces
 // are whole, the worker that gets more of them than the others.
-double bound_makespan(const Problem& p, const Draft& draft, const HeadsOfClass& heads) {
-  const int64_t atom = p.mode == PlanMode::no_split      ? std::numeric_limits<int32_t>::max()
-                       : p.mode == PlanMode::fixed_split ? p.fixed_split_size
-                                                         : p.traits->granule;
-  const Granule granule(atom);
+class LowerBound {
+ public:
+  explicit LowerBound(const Problem& p)
+      : num_workers_(p.num_workers),
+        atom_(p.mode == PlanMode::no_split      ? std::numeric_limits<int32_t>::max()
+              : p.mode == PlanMode::fixed_split ? p.fixed_split_size
+                                                : p.traits->granule),
+        granule_(atom_) {}
+
+  // The units of a tile, whose costs are those of one unit.
+  void add(const Tile& tile, int units) {
+    total_ += tile.cost * units;
+    const Hull& hull = tile.hull;
+    const bool has_gap = hull.gap_end > hull.gap_begin;
+    int64_t full = granule_.floor(hull.end) - granule_.ceil(hull.begin);
+    if (has_gap) full -= granule_.ceil(hull.gap_end) - granule_.floor(hull.gap_begin);
+    if (full <= 0) return add_piece(tile, largest_piece(hull, has_gap));
+    Pieces& of_class = pieces_[tile.tile_class];
+    of_class.count += full * units;
+    if (tile.overhead == of_class.last_overhead && tile.per_token == of_class.last_per_token) return;
+    of_class.last_overhead = tile.overhead;
+    of_class.last_per_token = tile.per_token;
+    of_class.cost = std::min(of_class.cost, tile.per_token * static_cast<double>(atom_));
+    of_class.overhead = std::min(of_class.overhead, tile.overhead);
+    add_piece(tile, static_cast<double>(atom_));
+  }
+
+  double makespan() {
+    double bound = std::max(total_ / num_workers_, largest_);
+    std::sort(std::begin(pieces_), std::end(pieces_), [](const Pieces& a, const Pieces& b) { return a.cost > b.cost; });
+    int64_t count = 0;
+    double overhead = kInfinity;
+    for (const Pieces& of_class : pieces_) {
+      if (of_class.count == 0) continue;
+      count += of_class.count;
+      overhead = std::min(overhead, of_class.overhead);
+      bound = std::max(bound, overhead + of_class.cost * static_cast<double>(ceil_div(count, num_workers_)));
+    }
+    return bound;
+  }
+
+ private:
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
   struct Pieces {
     int64_t count = 0;
-    double cost = std::numeric_limits<double>::infinity(), overhead = cost;
-  } pieces[attention::kMaxTileClasses];
-  double total = 0, largest = 0;
-  for (const Tile& tile : draft.tiles) {
-    if (tile.skipped) continue;
-    const Hull& hull = tile.hull;
-    const int visible = hull.visible();
-    const int unit_heads = heads.of(tile);
-    const double h = unit_heads;
-    total += tile.cost * tile.heads;
-    int64_t full = granule.floor(hull.end) - granule.ceil(hull.begin);
-    const bool has_gap = hull.gap_end > hull.gap_begin;
-    if (has_gap) full -= granule.ceil(hull.gap_end) - granule.floor(hull.gap_begin);
-    double piece = 0;  // tokens of the largest piece when everything is cut everywhere
-    if (full > 0)
-      piece = static_cast<double>(atom);
-    else if (granule.floor(hull.begin) == granule.ceil(hull.end) - 1)
-      piece = visible;
-    else if (!has_gap) {
-      const int border = granule.floor(hull.end) * granule.size();
-      piece = std::max(border - hull.begin, hull.end - border);
-    }
-    largest = std::max(largest, h * (tile.overhead + tile.per_token * piece));
-    if (full <= 0) continue;
-    Pieces& of_class = pieces[tile.tile_class];
-    of_class.count += full * (tile.heads / unit_heads);
-    of_class.cost = std::min(of_class.cost, h * tile.per_token * static_cast<double>(atom));
-    of_class.overhead = std::min(of_class.overhead, h * tile.overhead);
+    double cost = kInfinity, overhead = kInfinity;
+    double last_overhead = -1, last_per_token = -1;
+  };
+
+  void add_piece(const Tile& tile, double tokens) {
+    largest_ = std::max(largest_, tile.overhead + tile.per_token * tokens);
   }
-  double bound = std::max(total / p.num_workers, largest);
-  std::sort(std::begin(pieces), std::end(pieces), [](const Pieces& a, const Pieces& b) { return a.cost > b.cost; });
-  int64_t count = 0;
-  double overhead = std::numeric_limits<double>::infinity();
-  for (const Pieces& of_class : pieces) {
-    if (of_class.count == 0) continue;
-    count += of_class.count;
-    overhead = std::min(overhead, of_class.overhead);
-    bound = std::max(bound, overhead + of_class.cost * static_cast<double>(ceil_div(count, p.num_workers)));
+  // Tokens of the largest piece when everything is cut everywhere and no granule is full.
+  double largest_piece(const Hull& hull, bool has_gap) const {
+    if (granule_.floor(hull.begin) == granule_.ceil(hull.end) - 1) return hull.visible();
+    if (has_gap) return 0;
+    const int border = granule_.floor(hull.end) * granule_.size();
+    return std::max(border - hull.begin, hull.end - border);
   }
-  return bound;
-}
+
+  const int num_workers_;
+  const int64_t atom_;
+  const Granule granule_;
+  double total_ = 0, largest_ = 0;
+  Pieces pieces_[attention::kMaxTileClasses];
+};
 
 }  // namespace
 
@@ -263,11 +294,6 @@ Hull within_list(const Hull& hull, int first_pos, int len) {
   return local.begin < local.end ? local : Hull{};
 }
 
-int row_position(const Problem& p, const Draft& draft, int request, int q_row) {
-  if (p.blocks != nullptr && !p.blocks->q_positions.empty()) return p.blocks->q_positions[q_row];
-  return draft.kv_len[request] - p.qo_indptr[request + 1] + q_row;
-}
-
 Hull hull_of_rows(const Problem& p, const Draft& draft, const Entry& entry, int row_begin, int row_end) {
   const std::span<const ResolvedInterval> intervals(p.intervals, static_cast<size_t>(p.num_intervals));
   if (intervals.empty()) return {0, entry.len, 0, 0};
@@ -309,7 +335,7 @@ double entry_cost(const Problem& p, Draft& draft, const Entry& entry) {
 void lay_units(const Problem& p, Draft& draft) {
   lay_tiles(p, draft);
   const HeadsOfClass heads = choose_heads(p, draft);
-  draft.lower_bound = bound_makespan(p, draft, heads);
+  LowerBound bound(p);
   size_t num_units = 0;
   for (Tile& tile : draft.tiles) {
     tile.unit_heads = heads.of(tile);
@@ -317,8 +343,12 @@ void lay_units(const Problem& p, Draft& draft) {
     tile.overhead *= h;
     tile.per_token *= h;
     tile.cost = tile.overhead + tile.per_token * tile.hull.visible();
-    if (!tile.skipped) num_units += static_cast<size_t>(tile.heads / tile.unit_heads);
+    if (tile.skipped) continue;
+    const int units = tile.unit_heads == tile.heads ? 1 : tile.heads / tile.unit_heads;
+    bound.add(tile, units);
+    num_units += static_cast<size_t>(units);
   }
+  draft.lower_bound = bound.makespan();
   draft.units.resize(num_units);
   DraftUnit* out = draft.units.data();
   for (size_t run = 0; run + 1 < draft.tile_indptr.size(); ++run) {

@@ -66,9 +66,11 @@ void write_reach(const Problem& p, const Draft& draft, std::vector<Plan::Impl::R
                   std::any_of(interval.upper, interval.upper + interval.num_upper, moves);
   }
   for (Plan::Impl::Reach& limits : reach) limits.max_kv_len = std::numeric_limits<int32_t>::max();
+  const bool open_ended = p.num_intervals == 0 && p.blocks == nullptr && p.mode != PlanMode::fixed_split;
   for (const Tile& tile : draft.tiles) {
-    const Entry& entry = draft.entries[tile.entry];
     const Hull& hull = tile.hull;
+    if (open_ended && hull.begin < hull.end) continue;  // grows and shrinks with its requests
+    const Entry& entry = draft.entries[tile.entry];
     // A longer KV moves upper bounds up: over a closed end they must not move.
     const bool closed = hull.end < entry.len || (!ends_open(p, entry, hull) && entry.level == p.num_levels - 1);
     const bool may_grow = !closed || !(upper_moves || hull.begin == hull.end);
@@ -127,11 +129,8 @@ void write_lengths(const Problem& p, const Draft& draft, Plan::Impl& impl) {
         entry.row_end, entry.head_begin, entry.head_end};
   }
   int* qo_len = section<int>(base, header.qo_len);
-  int* kv_len = section<int>(base, header.kv_len);
-  for (int r = 0; r < p.num_requests; ++r) {
-    qo_len[r] = p.qo_len(r);
-    kv_len[r] = draft.kv_len[r];
-  }
+  for (int r = 0; r < p.num_requests; ++r) qo_len[r] = p.qo_len(r);
+  std::copy(draft.kv_len.begin(), draft.kv_len.end(), section<int>(base, header.kv_len));
   int* ids = section<int>(base, header.page_indices);
   impl.borrows_page_ids = p.borrow_page_ids;
   for (int l = 0; l < p.num_levels; ++l) {

@@ -18,12 +18,16 @@ void* allocate(size_t bytes, size_t alignment) {
 }
 }  // namespace
 
-void* operator new(size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
-void* operator new(size_t bytes, std::align_val_t alignment) { return allocate(bytes, static_cast<size_t>(alignment)); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+// Inlined on one side only, GCC takes them for a mismatched pair.
+#define WEFT_NOINLINE [[gnu::noinline]]
+WEFT_NOINLINE void* operator new(size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
+WEFT_NOINLINE void* operator new(size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, static_cast<size_t>(alignment));
+}
+WEFT_NOINLINE void operator delete(void* p) noexcept { std::free(p); }
+WEFT_NOINLINE void operator delete(void* p, size_t) noexcept { std::free(p); }
+WEFT_NOINLINE void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+WEFT_NOINLINE void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace weft {
 namespace {
