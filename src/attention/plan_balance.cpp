@@ -31,8 +31,15 @@ constexpr double kWorthAnotherOrder = 1.05;
 
 class Line {
  public:
+  // Its parts go behind what draft.pieces holds.
   Line(const Problem& problem, Draft& draft)
-      : draft_(draft), granule_(problem.traits->granule), num_workers_(problem.num_workers) {
+      : draft_(draft),
+        granule_(problem.traits->granule),
+        num_workers_(problem.num_workers),
+        first_piece_(draft.pieces.size()) {
+    const size_t most = first_piece_ + draft.on_line.size() + static_cast<size_t>(num_workers_);
+    draft.pieces.resize(most);
+    draft.piece_worker.resize(most);
     sum_costs();
   }
 
@@ -41,20 +48,20 @@ class Line {
     draft_.on_line = units;
     sum_costs();
   }
-  // The cost that does not fit on all workers under the cap, beside what they carry already.
-  double left_over(double cap) {
-    return fill(cap, false, [](int, int, int, int, int) {});
-  }
-  // Hands out (worker, unit, first key, end, part); the last worker takes what remains.
-  template <class Emit>
-  void cut(double cap, const Emit& emit) {
-    fill(cap, true, emit);
+  // Deals units and their parts to workers, beside what they carry already. Returns the cost that does not fit.
+  double fill(double cap);
+  // The parts of the last fill, all of which fitted.
+  void finish() {
+    draft_.pieces.resize(num_pieces_);
+    draft_.piece_worker.resize(num_pieces_);
   }
 
  private:
-  // Returns the cost that is left over.
-  template <class Emit>
-  double fill(double cap, bool rest_to_last, const Emit& emit);
+  void emit(int worker, int unit, int begin, int end, int part) {
+    draft_.pieces[num_pieces_] = {unit, begin, end, part};
+    draft_.piece_worker[num_pieces_++] = worker;
+    draft_.units[unit].parts = part + 1;
+  }
   // Where a part of the unit from `begin` on ends that costs at most `room`; -1 when none is worth it.
   int part_end(const Tile& tile, int begin, double room) const;
   void sum_costs() {
@@ -71,6 +78,8 @@ class Line {
   Draft& draft_;
   const Granule granule_;
   const int num_workers_;
+  const size_t first_piece_;
+  size_t num_pieces_ = 0;
 };
 
 int Line::part_end(const Tile& tile, int begin, double room) const {
@@ -84,8 +93,7 @@ int Line::part_end(const Tile& tile, int begin, double room) const {
   return to > begin && to < hull.end && 2 * hull.visible(begin, to) >= granule_.size() ? to : -1;
 }
 
-template <class Emit>
-double Line::fill(double cap, bool rest_to_last, const Emit& emit) {
+double Line::fill(double cap) {
   const int* line = draft_.on_line.data();
   const double* cost = draft_.line_cost.data();
   const size_t n = draft_.on_line.size();
@@ -93,9 +101,9 @@ double Line::fill(double cap, bool rest_to_last, const Emit& emit) {
   size_t i = 0, usual = 0;  // usual: how many whole units the worker before took
   int from = 0, part = 0;   // of the current unit, once some of it is given away
   double rest = 0;          // cost of what is left of it
+  num_pieces_ = first_piece_;
   for (int worker = 0; worker < num_workers_; ++worker) {
-    const bool all = rest_to_last && worker == num_workers_ - 1;
-    double room = all ? std::numeric_limits<double>::infinity() : cap - draft_.load[worker];
+    double room = cap - draft_.load[worker];
     if (part > 0 && rest <= room + snap) {
       emit(worker, line[i], from, tile_of(i).hull.end, part);
       room -= rest;
@@ -147,38 +155,42 @@ void deal_tiles(const Problem& p, double cap, Draft& draft) {
   }
 }
 
-double smallest_cap(const Problem& p, const Draft& draft, Line& line) {
+// Fills the line under the smallest cap that holds it; returns the cap.
+double fill_under_smallest_cap(const Problem& p, const Draft& draft, Line& line) {
   double low = draft.lower_bound;
   for (const double load : draft.load) low = std::max(low, load);
   // What a worker is likely to lose at its end: a part's overhead and half a granule. Near enough, that is the cap.
   const Tile& typical = draft.tiles[draft.units[draft.on_line[draft.on_line.size() / 2]].tile];
   double width = typical.overhead + 0.5 * typical.per_token * p.traits->granule, high = low + width;
-  for (double left; (left = line.left_over(high)) > 0; width *= 2) {
+  for (double left; (left = line.fill(high)) > 0; width *= 2) {
     low = high + left / p.num_workers;
     high = low + width;
   }
   if (high - low <= kNearEnough * draft.lower_bound) return high;
+  bool filled = true;  // under `high`
   while (high - low > kCapTolerance * draft.lower_bound) {
-    const double middle = low + (high - low) / 2, left = line.left_over(middle);
-    if (left > 0)
-      low = middle + left / p.num_workers;
-    else
+    const double middle = low + (high - low) / 2, left = line.fill(middle);
+    filled = left <= 0;
+    if (filled)
       high = middle;
+    else
+      low = middle + left / p.num_workers;
   }
+  if (!filled) line.fill(high);
   return high;
 }
 
-// The smallest cap over several orders of the line, which is left in the best of them. With few granules a worker it
-// decides where cuts fall: from the other end, and with long units first, they fall elsewhere.
-double best_order(const Problem& p, Draft& draft, Line& line) {
-  double cap = smallest_cap(p, draft, line);
-  const auto good = [&] { return cap <= kWorthAnotherOrder * draft.lower_bound; };
-  if (good()) return cap;
+// Fills the line in the best of several orders. With few granules a worker it decides where cuts fall: from the other
+// end, and with long units first or last, they fall elsewhere.
+void fill_in_best_order(const Problem& p, Draft& draft, Line& line) {
+  double cap = fill_under_smallest_cap(p, draft, line);
+  const double enough = kWorthAnotherOrder * draft.lower_bound;
+  if (cap <= enough) return;
   std::vector<int> best = draft.on_line, order = best;
   const auto attempt = [&] {
-    if (good()) return;
+    if (cap <= enough) return;
     line.set_order(order);
-    const double other = smallest_cap(p, draft, line);
+    const double other = fill_under_smallest_cap(p, draft, line);
     if (other >= cap) return;
     cap = other;
     best = order;
@@ -191,7 +203,7 @@ double best_order(const Problem& p, Draft& draft, Line& line) {
   std::reverse(order.begin(), order.end());
   attempt();
   line.set_order(best);
-  return cap;
+  line.fill(cap);
 }
 
 }  // namespace
@@ -213,31 +225,22 @@ void cut_balanced(const Problem& p, Draft& draft) {
     draft.on_line.resize(static_cast<size_t>(num_units));
     for (int u = 0; u < num_units; ++u) draft.on_line[u] = u;
   }
-  // The line's parts come in the order of workers: without dealt tiles before them they are the items.
-  const size_t num_dealt = draft.pieces.size(), most = num_dealt + draft.on_line.size() + p.num_workers;
-  draft.pieces.resize(most);
-  draft.piece_worker.resize(most);
-  size_t count = num_dealt;
+  const size_t num_dealt = draft.pieces.size();
   if (!draft.on_line.empty()) {
     Line line(p, draft);
-    const double cap = best_order(p, draft, line);
-    line.cut(cap, [&](int worker, int unit, int begin, int end, int part) {
-      draft.pieces[count] = {unit, begin, end, part};
-      draft.piece_worker[count++] = worker;
-      draft.units[unit].parts = part + 1;
-    });
+    fill_in_best_order(p, draft, line);
+    line.finish();
   }
-  draft.pieces.resize(count);
-  draft.piece_worker.resize(count);
   if (num_dealt > 0) {
     gather_items(p.num_workers, draft);
     return;
   }
+  // Without dealt tiles before them the line's parts are the items: they come in the order of workers.
   draft.items.swap(draft.pieces);
   draft.worker_indptr.resize(static_cast<size_t>(p.num_workers) + 1);
   size_t i = 0;
   for (int w = 0; w <= p.num_workers; ++w) {
-    while (i < count && draft.piece_worker[i] < w) ++i;
+    while (i < draft.items.size() && draft.piece_worker[i] < w) ++i;
     draft.worker_indptr[w] = static_cast<int>(i);
   }
 }

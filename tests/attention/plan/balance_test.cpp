@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "attention/kernel.h"
 #include "tests/attention/plan/plan_support.h"
 
 namespace weft::test {
@@ -11,11 +12,28 @@ namespace {
 
 using namespace attention;
 
-class Makespan : public testing::TestWithParam<std::tuple<Lengths, bool>> {};
+// Whose costs and granule: made-up ones, or those of the kernels of this library.
+enum class Costs { whole_tokens, one_head, avx2, avx512 };
+std::string name_of(Costs costs) {
+  constexpr const char* kNames[] = {"whole_tokens", "one_head", "avx2", "avx512"};
+  return kNames[static_cast<int>(costs)];
+}
+KernelTraits traits_of(Costs costs) {
+  if (costs == Costs::whole_tokens) return cpu_like_traits();
+  if (costs == Costs::one_head) return per_head_traits();
+  const AttentionSpec spec{.q_dtype = DType::bf16,
+                           .kv_dtype = DType::bf16,
+                           .o_dtype = DType::bf16,
+                           .head_dim_qk = 128,
+                           .head_dim_vo = 128};
+  return cpu_traits(spec, costs == Costs::avx2 ? Isa::avx2 : Isa::avx512);
+}
+
+class Makespan : public testing::TestWithParam<std::tuple<Lengths, Costs>> {};
 
 TEST_P(Makespan, IsWithinATenthOfTheLowerBoundOnOneTo264Workers) {
-  const auto [lengths, whole_tokens] = GetParam();
-  const KernelTraits traits = whole_tokens ? cpu_like_traits() : per_head_traits();
+  const auto [lengths, costs] = GetParam();
+  const KernelTraits traits = traits_of(costs);
   std::mt19937 random(20);
   for (const int requests : {16, 23, 64, 256}) {
     Batch b;
@@ -38,10 +56,10 @@ TEST_P(Makespan, IsWithinATenthOfTheLowerBoundOnOneTo264Workers) {
 INSTANTIATE_TEST_SUITE_P(Lengths, Makespan,
                          testing::Combine(testing::Values(Lengths::constant, Lengths::uniform, Lengths::zipf,
                                                           Lengths::one_long),
-                                          testing::Bool()),
+                                          testing::Values(Costs::whole_tokens, Costs::one_head, Costs::avx2,
+                                                          Costs::avx512)),
                          [](const auto& test) {
-                           return name_of(std::get<0>(test.param)) +
-                                  (std::get<1>(test.param) ? "_whole_tokens" : "_one_head");
+                           return name_of(std::get<0>(test.param)) + "_" + name_of(std::get<1>(test.param));
                          });
 
 TEST(Balanced, NoWorkerSharesMoreThanTwoUnits) {
