@@ -21,11 +21,8 @@ std::string name_of(Costs costs) {
 KernelTraits traits_of(Costs costs) {
   if (costs == Costs::whole_tokens) return cpu_like_traits();
   if (costs == Costs::one_head) return per_head_traits();
-  const AttentionSpec spec{.q_dtype = DType::bf16,
-                           .kv_dtype = DType::bf16,
-                           .o_dtype = DType::bf16,
-                           .head_dim_qk = 128,
-                           .head_dim_vo = 128};
+  const AttentionSpec spec{
+      .q_dtype = DType::bf16, .kv_dtype = DType::bf16, .o_dtype = DType::bf16, .head_dim_qk = 128, .head_dim_vo = 128};
   return cpu_traits(spec, costs == Costs::avx2 ? Isa::avx2 : Isa::avx512);
 }
 
@@ -53,14 +50,11 @@ TEST_P(Makespan, IsWithinATenthOfTheLowerBoundOnOneTo264Workers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Lengths, Makespan,
-                         testing::Combine(testing::Values(Lengths::constant, Lengths::uniform, Lengths::zipf,
-                                                          Lengths::one_long),
-                                          testing::Values(Costs::whole_tokens, Costs::one_head, Costs::avx2,
-                                                          Costs::avx512)),
-                         [](const auto& test) {
-                           return name_of(std::get<0>(test.param)) + "_" + name_of(std::get<1>(test.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Lengths, Makespan,
+    testing::Combine(testing::Values(Lengths::constant, Lengths::uniform, Lengths::zipf, Lengths::one_long),
+                     testing::Values(Costs::whole_tokens, Costs::one_head, Costs::avx2, Costs::avx512)),
+    [](const auto& test) { return name_of(std::get<0>(test.param)) + "_" + name_of(std::get<1>(test.param)); });
 
 TEST(Balanced, NoWorkerSharesMoreThanTwoUnits) {
   std::mt19937 random(3);
