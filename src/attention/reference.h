@@ -39,6 +39,13 @@ double element(const TensorView& tensor, int64_t offset);
 
 // |o - o*| <= u |o*| + C * scale: u the unit roundoff of o's type, C of the compute type and kv_len
 // (docs/numerics.md).
-double error_bound(const AttentionSpec& spec, DType compute, int64_t kv_len, double o_reference, double scale);
+class ErrorBound {
+ public:
+  ErrorBound(const AttentionSpec& spec, DType compute);
+  double operator()(int64_t kv_len, double o_reference, double scale) const;
+
+ private:
+  double of_keys_, unit_, smallest_;
+};
 
 }  // namespace weft

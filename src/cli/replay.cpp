@@ -115,11 +115,12 @@ void Replay::judge(Judgement& judgement, int64_t row, int head, const ReferenceR
     judgement.worst = std::max(judgement.worst, std::isnan(share) ? INFINITY : share);
     if (!(share <= 1) && !judgement.wrong) judgement.wrong = Wrong{row, head, what};
   };
+  const ErrorBound error_bound(spec, kernel_.impl().compute);
   for (int64_t d = 0; d < dim(); ++d) {
     const double value = element(o, o_offset + d),
                  exact = expected.o[state * static_cast<size_t>(dim()) + static_cast<size_t>(d)];
-    const double bound = error_bound(spec, kernel_.impl().compute, kv_len, exact,
-                                     expected.scale[state * static_cast<size_t>(dim()) + static_cast<size_t>(d)]);
+    const double bound =
+        error_bound(kv_len, exact, expected.scale[state * static_cast<size_t>(dim()) + static_cast<size_t>(d)]);
     note(std::isnan(exact) && std::isnan(value) ? 0 : std::abs(value - exact), bound,
          fmt::format("o[{}, {}, {}] = {:.6g}, reference {:.6g}, bound {:.2g}", row, head, d, value, exact, bound));
   }

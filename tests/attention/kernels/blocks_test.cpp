@@ -102,10 +102,10 @@ class Pool {
   // The first thing that is wrong of what ran last.
   std::string compare(const ReferenceResult& reference, int64_t kv_len, Isa isa) {
     const AttentionSpec s = spec(KvForm::block_sparse);
+    const ErrorBound error_bound(s, compute_type(s, isa));
     for (size_t i = 0; i < reference.o.size(); ++i) {
       const double o = o_.as<float>()[i];
-      if (!(std::abs(o - reference.o[i]) <=
-            error_bound(s, compute_type(s, isa), kv_len, reference.o[i], reference.scale[i])))
+      if (!(std::abs(o - reference.o[i]) <= error_bound(kv_len, reference.o[i], reference.scale[i])))
         return "o[" + std::to_string(i) + "] = " + std::to_string(o) + ", reference " + std::to_string(reference.o[i]);
     }
     for (size_t i = 0; i < reference.lse.size(); ++i) {

@@ -104,13 +104,13 @@ class Shared {
   // The first thing that is wrong; empty when all is right.
   std::string compare(Isa isa) {
     if (reference_.o.empty()) reference_ = attention_reference(spec_, input(1), tensors());
-    const DType compute = compute_type(spec_, isa);
+    const ErrorBound error_bound(spec_, compute_type(spec_, isa));
     const size_t dim = static_cast<size_t>(setting_.head_dim), heads = static_cast<size_t>(o_.shape(1));
     for (size_t r = 0; r + 1 < levels_.qo_indptr().size(); ++r)
       for (size_t state = levels_.qo_indptr()[r] * heads; state < levels_.qo_indptr()[r + 1] * heads; ++state) {
         for (size_t i = state * dim; i < (state + 1) * dim; ++i) {
           const double o = o_.as<float>()[i], expected = reference_.o[i];
-          const double bound = error_bound(spec_, compute, levels_.kv_len()[r], expected, reference_.scale[i]);
+          const double bound = error_bound(levels_.kv_len()[r], expected, reference_.scale[i]);
           if (!(std::abs(o - expected) <= bound))
             return "request " + std::to_string(r) + " o[" + std::to_string(i) + "] = " + std::to_string(o) +
                    ", reference " + std::to_string(expected);

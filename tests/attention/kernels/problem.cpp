@@ -282,6 +282,7 @@ std::string Problem::compare(DType compute) const {
     if (++wrong <= 4) report += line + "\n";
   };
   const int64_t rows = o_view_.shape(0), heads = o_view_.shape(1), dim = o_view_.shape(2);
+  const ErrorBound error_bound(spec_, compute);
   std::vector<char> owned(o_.size() / static_cast<size_t>(bytes_of(case_.o_dtype)), 0);
   for (size_t r = 0; r + 1 < qo_indptr_.size(); ++r)
     for (int64_t row = qo_indptr_[r]; row < qo_indptr_[r + 1]; ++row)
@@ -292,7 +293,7 @@ std::string Problem::compare(DType compute) const {
           const int64_t at = offset(o_view_, {row, h, d});
           owned[static_cast<size_t>(at)] = 1;
           const double value = get(o_.data(), case_.o_dtype, at), expected = reference_.o[i];
-          const double bound = error_bound(spec_, compute, kv_len_[r], expected, reference_.scale[i]);
+          const double bound = error_bound(kv_len_[r], expected, reference_.scale[i]);
           if (!(std::abs(value - expected) <= bound))
             complain(fmt::format("o[{}, {}, {}] = {}, reference {}, bound {}", row, h, d, value, expected, bound));
         }

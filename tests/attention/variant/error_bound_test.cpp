@@ -59,10 +59,11 @@ struct Problem {
   double worst(DType compute, int dropped) const {
     const ReferenceResult want = reference();
     const auto o = kernel(compute, dropped);
+    const ErrorBound error_bound(spec(), compute);
     double ratio = 0;
     for (size_t i = 0; i < o.size(); ++i)
-      ratio = std::max(ratio, std::abs(static_cast<double>(o[i]) - want.o[i]) /
-                                  error_bound(spec(), compute, kv_len, want.o[i], want.scale[i]));
+      ratio = std::max(ratio,
+                       std::abs(static_cast<double>(o[i]) - want.o[i]) / error_bound(kv_len, want.o[i], want.scale[i]));
     return ratio;
   }
 };
@@ -84,15 +85,15 @@ TEST(ErrorBound, OfBf16HoldsForRoundedProbabilitiesAndBreaksForADroppedKey) {
 
 TEST(ErrorBound, CountsTheRoundingOfTheOutputAndOfTransformedVectors) {
   AttentionSpec spec;
-  const double fp32 = error_bound(spec, DType::fp32, 128, 1.0, 0.0);
+  const double fp32 = ErrorBound(spec, DType::fp32)(128, 1.0, 0.0);
   EXPECT_NEAR(fp32, 0x1p-24, 1e-12);
   spec.o_dtype = DType::fp16;
-  EXPECT_NEAR(error_bound(spec, DType::fp32, 128, 1.0, 0.0), 0x1p-11, 1e-7);
+  EXPECT_NEAR(ErrorBound(spec, DType::fp32)(128, 1.0, 0.0), 0x1p-11, 1e-7);
   spec.o_dtype = DType::bf16;
-  EXPECT_NEAR(error_bound(spec, DType::fp32, 128, 1.0, 0.0), 0x1p-8, 1e-9);
-  const double c = error_bound(spec, DType::bf16, 128, 0.0, 1.0);
+  EXPECT_NEAR(ErrorBound(spec, DType::fp32)(128, 1.0, 0.0), 0x1p-8, 1e-9);
+  const double c = ErrorBound(spec, DType::bf16)(128, 0.0, 1.0);
   spec.variant.text = "real key_transform(";
-  EXPECT_GT(error_bound(spec, DType::bf16, 128, 0.0, 1.0), c);
+  EXPECT_GT(ErrorBound(spec, DType::bf16)(128, 0.0, 1.0), c);
 }
 
 }  // namespace
