@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "device/cpu/cpuid.h"
+#include "tests/ops/exact_sum.h"
 #include "tests/ops/weights.h"
 #include "weft/error.h"
 
@@ -46,34 +47,6 @@ std::vector<float> multiply(const PackedLinear& packed, const std::vector<float>
   return y;
 }
 
-// The bounds of docs/precision.md, as shares of sum |w| |x| for the rounding of sums, and of the scale of the
-// activations, where they are integers, for their rounding: a row's largest magnitude / 65,024 (standard), a block's / 254 (fast), 2^-8 |x|
-// where bf16 dots are used.
-double bound(const Weights& w, const float* x, int64_t row, Precision precision, Isa isa) {
-  const double* v = w.values.data() + row * w.cols;
-  double products = 0, largest = 0, rounding = 0;
-  for (int64_t k = 0; k < w.cols; ++k) {
-    products += std::abs(v[k] * x[k]);
-    largest = std::max<double>(largest, std::abs(x[k]));
-  }
-  const bool integer = is_quantised(w.type) && precision != Precision::exact;
-  if (integer) {
-    for (int64_t k = 0; k < w.cols; k += 32) {
-      double block = 0, weights = 0;
-      for (int64_t i = k; i < std::min(k + 32, w.cols); ++i) {
-        block = std::max<double>(block, std::abs(x[i]));
-        weights += std::abs(v[i]);
-      }
-      rounding += weights * (precision == Precision::fast ? block / 254 : largest / 65024);
-    }
-    // d and m cancel: their parts are rounded apart.
-    if (w.type == WeightType::q4_1 || w.type == WeightType::q4_k) products *= 4;
-  } else if (w.type == WeightType::bf16 && precision != Precision::exact && isa == Isa::avx512_bf16) {
-    rounding = products * 0x1p-8;
-  }
-  return rounding * 1.001 + products * static_cast<double>(w.cols) * 0x1p-24 + 1e-30;
-}
-
 class LinearOnIsa : public ::testing::TestWithParam<Isa> {};
 INSTANTIATE_TEST_SUITE_P(, LinearOnIsa, ::testing::ValuesIn(supported_isas().begin(), supported_isas().end()),
                          [](const auto& isa) { return std::string(to_string(isa.param)); });
@@ -93,10 +66,8 @@ TEST_P(LinearOnIsa, AgreesWithFp64WithinTheStatedBound) {
           const std::vector<float> y = multiply(packed, x, m, team);
           for (int64_t r = 0; r < m; ++r)
             for (int64_t n = 0; n < rows; ++n) {
-              double expected = 0;
-              for (int64_t k = 0; k < cols; ++k) expected += w.values[n * cols + k] * x[r * cols + k];
-              const double limit = bound(w, x.data() + r * cols, n, precision, GetParam());
-              ASSERT_LE(std::abs(y[r * rows + n] - expected), limit)
+              const test::ExactSum exact = test::exact_sum(w, x.data() + r * cols, n, precision, GetParam());
+              ASSERT_LE(std::abs(y[r * rows + n] - exact.value), exact.bound)
                   << name_of(type) << " precision " << static_cast<int>(precision) << " " << rows << "x" << cols
                   << " m " << m << " row " << r << " output " << n;
             }
@@ -116,9 +87,8 @@ TEST_P(LinearOnIsa, TakesFloatWeightsOfAnyWidth) {
           const std::vector<float> y = multiply(pack(w, precision, GetParam(), team), x, m, team);
           for (int64_t r = 0; r < m; ++r)
             for (int64_t n = 0; n < 19; ++n) {
-              double expected = 0;
-              for (int64_t k = 0; k < cols; ++k) expected += w.values[n * cols + k] * x[r * cols + k];
-              ASSERT_LE(std::abs(y[r * 19 + n] - expected), bound(w, x.data() + r * cols, n, precision, GetParam()));
+              const test::ExactSum exact = test::exact_sum(w, x.data() + r * cols, n, precision, GetParam());
+              ASSERT_LE(std::abs(y[r * 19 + n] - exact.value), exact.bound);
             }
         }
     }
