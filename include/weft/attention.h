@@ -90,7 +90,8 @@ struct TensorDecl {
 //   real value_transform(P p, Vec x, int i, Row r);
 //   real logits_transform(P p, Score c, real s);                // s is scaled by sm_scale
 //   bool logits_mask(P p, Score c);
-//   real output_transform(P p, Vec x, int i, Row r);            // once a row, after its last merge
+//   real output_transform(P p, Vec x, int i, Row r);            // once a row, after its last merge; r.lse is its lse
+//   real lse_transform(P p, Row r);                             // the same, for the lse that run returns
 // `name` is the class's name in the text. The same text runs on every backend, and in double in the reference.
 struct Variant {
   std::string name = {};  // empty: plain attention
@@ -107,6 +108,9 @@ Variant plain();
 Variant logits_soft_cap();  // cap * tanh(s / cap); scalar cap
 Variant alibi();            // s + slope[head] * (kv_pos - q_pos); tensor slopes [num_qo_heads]
 Variant sigmoid();          // sigmoid(s + bias), no softmax; scalar bias (0)
+// A learned sink a head: exp(s_h) in the softmax's denominator, with no value (gpt-oss); tensor sinks [num_qo_heads].
+// The lse returned counts it, so that (o, lse) is the state over the keys and the sink: of parts to be merged, one has it.
+Variant attention_sink();
 // Masks in the same form; AttentionSpec::mask and ::sliding_window name them too.
 Variant causal();
 Variant sliding_window();      // kv_pos >= q_pos - window_left; integer scalar window_left

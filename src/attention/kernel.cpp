@@ -135,7 +135,8 @@ AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptio
     if (spec.mask == mask ||
         spec.variant == (mask == Mask::custom ? variants::custom_mask() : variants::custom_mask_packed()))
       impl->custom_mask = mask;
-  impl->alibi = spec.variant == variants::alibi();
+  if (spec.variant == variants::alibi()) impl->per_head = "slopes";
+  if (spec.variant == variants::attention_sink()) impl->per_head = "sinks";
   impl->check_masks = check_masks;
   check((impl->leaf.leaf->use_softmax != 0) == spec.variant.use_softmax, ErrorCode::invalid_argument,
         "variant '{}': use_softmax is {} in its text and {} in the spec; make them agree", spec.variant.name,

@@ -70,6 +70,17 @@ bool add_closed_forms(Hooks& hooks, const AttentionSpec& spec, const PlanInput& 
     const double bias = scalar(tensors.scalars, "bias", 0.0);
     hooks.use_softmax = false;
     hooks.logits = [bias](const Score&, double s) { return 0.5 + 0.5 * std::tanh((s + bias) / 2); };
+  } else if (v == variants::attention_sink()) {
+    // One more key: exp(sink) in the sum, nothing in the output.
+    const TensorView sinks = tensor(tensors.tensors, "sinks");
+    const auto sum = [sinks](const abi::VectorRow& row) {
+      return std::exp(row.lse) + std::exp(double{sinks.as<const float>()[row.head * sinks.stride(0)]});
+    };
+    hooks.output = [sum](const abi::VectorRow& row, const double* x, double* y, int dim) {
+      const double share = sum(row) == 0 ? 0 : std::exp(row.lse) / sum(row);
+      for (int i = 0; i < dim; ++i) y[i] = x[i] * share;
+    };
+    hooks.lse = [sum](const abi::VectorRow& row) { return std::log(sum(row)); };
   } else {
     return false;
   }

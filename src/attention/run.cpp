@@ -251,8 +251,8 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
       params_memory.reserve(static_cast<long long>(impl_->params.num_slots() * sizeof(abi::Slot))));
   impl_->params.pack(sm_scale, tensors.scalars, tensors.tensors, params);
   check_custom_mask(impl_->custom_mask, plan, tensors.tensors);
-  if (impl_->alibi)
-    check_extent_at_least("slopes", named(tensors.tensors, "slopes"), plan.num_qo_heads, "num_qo_heads of the plan");
+  if (const char* name = impl_->per_head)
+    check_extent_at_least(name, named(tensors.tensors, name), plan.num_qo_heads, "num_qo_heads of the plan");
 
   const std::string recorded = record_call(*impl_, workspace, tensors, sm_scale);
 

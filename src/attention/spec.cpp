@@ -14,8 +14,8 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kHooks[] = {
-    "init",        "query_transform", "key_transform", "value_transform", "logits_transform",
-    "logits_mask", "output_transform"};
+    "init",        "query_transform",  "key_transform", "value_transform", "logits_transform",
+    "logits_mask", "output_transform", "lse_transform"};
 
 // Words that a parameter cannot be called, as the text already means something by them.
 constexpr std::string_view kReserved[] = {
