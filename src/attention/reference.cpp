@@ -34,6 +34,22 @@ Vector kv_vector(const AttentionSpec& spec, const TensorView& kv, const Token& a
   return nhd ? vector_at(kv, at.outer, at.inner, h) : vector_at(kv, at.outer, h, at.inner);
 }
 
+Vector key_vector(const AttentionSpec& spec, const KvCache& kv, const Token& at, int h) {
+  if (spec.kv_form != KvForm::latent) return kv_vector(spec, kv.k, at, h);
+  Vector key = vector_at(kv.k, at.outer, at.inner, 0);
+  if (!kv.v) return key;
+  const Vector rotated = vector_at(kv.v, at.outer, at.inner, 0);
+  key.insert(key.end(), rotated.begin(), rotated.end());
+  return key;
+}
+
+Vector value_vector(const AttentionSpec& spec, const KvCache& kv, const Token& at, int h) {
+  if (spec.kv_form != KvForm::latent) return kv_vector(spec, kv.v, at, h);
+  Vector value = vector_at(kv.k, at.outer, at.inner, 0);
+  value.resize(static_cast<size_t>(spec.head_dim_vo));
+  return value;
+}
+
 Vector transformed(const reference::VectorHook& hook, const abi::VectorRow& row, Vector x) {
   if (!hook) return x;
   Vector y(x.size());
@@ -147,8 +163,8 @@ ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& 
       for (int t = 0; t < static_cast<int>(list.tokens.size()); ++t) {
         const Token& token = list.tokens[static_cast<size_t>(t)];
         const abi::VectorRow row{list.request, t, token.position, kv_head};
-        keys.push_back(transformed(hooks.key, row, kv_vector(spec, tensors.kv.k, token, kv_head)));
-        values.push_back(transformed(hooks.value, row, kv_vector(spec, tensors.kv.v, token, kv_head)));
+        keys.push_back(transformed(hooks.key, row, key_vector(spec, tensors.kv, token, kv_head)));
+        values.push_back(transformed(hooks.value, row, value_vector(spec, tensors.kv, token, kv_head)));
       }
       for (int64_t q_row = list.row_begin; q_row < list.row_end; ++q_row) {
         if (q_row < part.row_begin || q_row >= part.row_end) continue;

@@ -196,6 +196,36 @@ void bench_prefill(Bench& bench) {
       }
 }
 
+// MLA: each latent row serves every query head, which makes decode a matter of arithmetic.
+void bench_latent(Bench& bench) {
+  AttentionSpec spec = make_spec(DType::bf16, 576, Mask::none);
+  spec.head_dim_vo = 512;
+  spec.kv_form = KvForm::latent;
+  const int kv_len = bench.options.quick ? 1024 : 4096;
+  const DType compute = compute_type(spec, current_isa());
+  for (const int heads : {128, 16})
+    for (const int requests : {1, 4})
+      for (const int page_size : {16, 64}) {
+        const std::string name = fmt::format("decode latent {}q 512+64 kv{} batch{} page{} bf16 ({})", heads, kv_len,
+                                             requests, page_size, products_of(compute));
+        if ((bench.options.quick && (page_size != 64 || requests != 1)) || !bench.wants(name)) continue;
+        Job job{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
+        job.batches.emplace_back(spec, Shape{heads, 1, 576}, 1, std::vector<int>(static_cast<size_t>(requests), kv_len),
+                                 page_size, bench.team.num_workers());
+        job.plan();
+        const auto measure = [&] {
+          return compute == DType::bf16 ? measure_bf16_flops(bench.team.num_workers())
+                                        : measure_fp32_flops(bench.team.num_workers());
+        };
+        const Timing first = bench.time(job);
+        const double ceiling = measure();
+        const Timing second = bench.time(job);
+        const double flops = 2. * heads * (spec.head_dim_qk + spec.head_dim_vo) * kv_len * requests;
+        bench.report.add({"attention", name, "rate", 2 * flops / (first.median_s + second.median_s) / 1e9, "GFLOP/s",
+                          ceiling / 1e9});
+      }
+}
+
 // Variants beside plain attention of the same call, by the work that their masks leave.
 void bench_variants(Bench& bench) {
   const int len = bench.options.quick ? 512 : 4096, window = len / 4;
@@ -363,6 +393,7 @@ void bench_attention(const BenchOptions& options, BenchReport& report) {
   bench_decode(bench);
   bench_lengths(bench);
   bench_prefill(bench);
+  bench_latent(bench);
   bench_variants(bench);
 }
 
