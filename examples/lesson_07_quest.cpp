@@ -86,11 +86,14 @@ int main() try {
     const auto begin = selected.begin() + head * kBudget;
     const bool found = std::count(begin, begin + kBudget, kHidden[head] / kPage) == 1;
     double worst = 0;
-    for (int i = 2 * head * kDim; i < (2 * head + 2) * kDim; ++i)
-      worst = std::max(worst, std::abs(double{chosen[i]} - double{all[i]}));
+    for (int i = 2 * head * kDim; i < (2 * head + 2) * kDim; ++i) {
+      const double difference = std::abs(double{chosen[i]} - double{all[i]});
+      worst = std::max(worst, difference);
+      right = right && difference < 1e-2;
+    }
     std::printf("KV head %d: token %d is in page %d, %s; %d of %d pages give the output of all within %.1e\n", head,
                 kHidden[head], kHidden[head] / kPage, found ? "chosen" : "not chosen", kBudget, kPages, worst);
-    right = right && found && worst < 1e-2 && begin[kBudget - 1] == kPages - 1;
+    right = right && found && begin[kBudget - 1] == kPages - 1;
   }
   return right ? 0 : 1;
 } catch (const Error& e) {
