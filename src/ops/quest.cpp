@@ -10,6 +10,8 @@
 namespace weft {
 namespace {
 
+constexpr int kMaxBudget = 65536;  // pages
+
 // Pages of a request, as a page table names them.
 struct Request {
   std::span<const int32_t> pages;
@@ -142,7 +144,8 @@ std::vector<int32_t> choose_pages(const TensorView& q, const PageSummaries& summ
         ErrorCode::invalid_shape,
         "{}: q is {}, summaries are {} and num_kv_heads = {}; heads of q are a multiple of it, and the last axes agree",
         kOp, shape_string(q), shape_string(summaries.min), num_kv_heads);
-  check(budget >= 1, ErrorCode::invalid_argument, "{}: budget = {}; 1 or more is needed", kOp, budget);
+  check(budget >= 1 && budget <= kMaxBudget, ErrorCode::invalid_argument, "{}: budget = {}; allowed are 1 to {}", kOp,
+        budget, kMaxBudget);
   check_table(kOp, "qo_indptr", qo_indptr, q.shape(0), pages, summaries.min.shape(0));
 
   // Pages without query tokens compete; those with some are chosen.

@@ -1,6 +1,8 @@
 // The latent form (MLA): one row a token is key and value of every head.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "attention/kernel.h"
@@ -142,6 +144,41 @@ TEST(AttentionLatentForm, OneRequestIsSharedAmongWorkers) {
                                    .num_workers = workers});
     EXPECT_EQ(plan.num_items(), workers);
     EXPECT_LE(plan.makespan(), 1.1 * plan.lower_bound());
+  }
+}
+
+// Two requests that share their first pages: read once for both, and the same output.
+TEST(AttentionLatentForm, SharesPrefixesByLevels) {
+  Case c = latent_case(16, 72, 64);
+  c.mask = Mask::causal;
+  c.lengths = {{2, 100}, {1, 90}};  // 7 and 6 pages
+  Problem problem(c);
+  PlanInput plain = problem.input(2);
+  std::vector<int32_t> ids(plain.pages.kv_page_indices.begin(), plain.pages.kv_page_indices.end());
+  std::copy_n(ids.begin(), 4, ids.begin() + 7);
+  plain.pages.kv_page_indices = ids;
+  const ReferenceResult expected = attention_reference(problem.spec(), plain, problem.tensors());
+
+  const std::vector<int32_t> both{0, 3}, each{0, 2, 3}, shared_indptr{0, 4}, shared_last{16}, own_indptr{0, 3, 5},
+      own_ids{ids[4], ids[5], ids[6], ids[11], ids[12]}, own_last{4, 10};
+  PlanInput input = plain;
+  input.pages = {};
+  const int64_t pool = plain.pages.num_pages;
+  const std::vector<Level> levels{{both, {16, pool, shared_indptr, std::span(ids).first(4), shared_last}},
+                                  {each, {16, pool, own_indptr, own_ids, own_last}}};
+  input.levels = levels;
+  for (const Isa isa : supported_isas()) {
+    const AttentionKernel kernel = build(problem.spec(), Device::cpu(), {.isa = isa});
+    const Plan plan = kernel.plan(input);
+    verify(plan);
+    Workspace workspace(Device::cpu(), plan.workspace_bytes());
+    problem.poison_outputs();
+    kernel.run(plan, problem.tensors(), workspace);
+    const float* o = problem.tensors().o.as<float>();
+    for (size_t i = 0; i < expected.o.size(); ++i)
+      ASSERT_LE(std::abs(double{o[i]} - expected.o[i]),
+                error_bound(problem.spec(), DType::fp32, 100, expected.o[i], expected.scale[i]))
+          << to_string(isa) << " " << i;
   }
 }
 

@@ -62,6 +62,7 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.states = b.group_rows * (b.direct ? heads : 1);
   b.latent = args.v_is_k_prefix && !b.direct && !args.leaf->key && !args.leaf->value;
   const bool narrow = b.direct ? args.kv_element != Element::fp32 : args.compute_bf16 != 0;
+  // Of latent rows half as much is held; packed, they get twice the room, as each tile is a pass over all of o.
   const int stored = args.v_is_k_prefix ? dqk / (b.latent ? 2 : 1) : dqk + dvo;
   b.tokens = tile_tokens(static_cast<long long>(stored) * (narrow ? 2 : 4) * (b.direct ? heads : 1));
   b.ld_o = round_up(dvo, kPanel);
