@@ -457,11 +457,21 @@ void Item::attend_latent() {
   start(unit_.kv_head_begin, 1);
   load_query(unit_.kv_head_begin, b_.query_vectors);
   pack_queries();
+  const int score_vectors = static_cast<int>(b_.ld_by_token / kLanes),
+            value_vectors = static_cast<int>(b_.ld_o / kLanes);
   TileCursor cursor = tiles();
-  for (KvTile tile; cursor.next(tile);) {
+  KvTile tile, next;
+  for (bool more = cursor.next(tile); more; tile = next) {
     locate(tile, 0, 0);
     place(tile);
+    more = cursor.next(next);
     const int padded = round_up(tile.n, kColumnStep);
+    // The next tile is on its way meanwhile.
+    if (more) locate_tokens(args_, list_, args_.k, 0, next.begin, next.n, b_.key_rows[1]);
+    const int bytes = (dqk - args_.rope_dim) * element_bytes(args_.kv_element), lines = (bytes + 63) / 64;
+    Ahead ahead(b_.key_rows[1], 0, more ? next.n : 0, bytes);
+    const int blocks = num_blocks(tile.n, dqk / per_unit, score_vectors) + num_blocks(rows, tile.n, value_vectors);
+    const int ahead_lines = more ? (next.n * lines + blocks - 1) / blocks : 0;
     const Side latent = side(tile, b_.key_rows[0], 0, 0, dqk, nullptr);
     latent.loader->pack_values(latent.rows, latent.offset, padded, bf16 ? dvo : dqk, b_.values);
     multiply({.a = bf16 ? reinterpret_cast<const float*>(b_.joined[0]) : b_.values,
@@ -474,7 +484,9 @@ void Item::attend_latent() {
               .ldc = b_.ld_by_token,
               .alpha = nullptr,
               .rows = tile.n,
-              .vectors = static_cast<int>(b_.ld_by_token / kLanes)},
+              .vectors = score_vectors,
+              .ahead = &ahead,
+              .ahead_lines = ahead_lines},
              bf16);
     transpose_scores(b_.by_token, b_.ld_by_token, rows, padded, b_.scores, b_.ld_scores);
     score(tile);
@@ -488,7 +500,9 @@ void Item::attend_latent() {
               .ldc = b_.ld_o,
               .alpha = b_.alpha,
               .rows = rows,
-              .vectors = static_cast<int>(b_.ld_o / kLanes)},
+              .vectors = value_vectors,
+              .ahead = &ahead,
+              .ahead_lines = ahead_lines},
              bf16);
   }
   finish(unit_.kv_head_begin, 1);

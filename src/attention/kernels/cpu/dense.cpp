@@ -210,9 +210,11 @@ constexpr float kOnes[kBlockRows] = {1,
 #endif
 };
 
+int num_parts(int units) { return max_of(1, (units + kUnitsInCache - 1) / kUnitsInCache); }
+
 template <class Multiply>
 void multiply_panels(const Product& x) {
-  const int parts = max_of(1, (x.units + kUnitsInCache - 1) / kUnitsInCache);
+  const int parts = num_parts(x.units);
   const int step = parts == 1 ? max_of(1, x.units) : round_up((x.units + parts - 1) / parts, kPanel);
   LeftSide left{x.a, x.lda, x.a_stride, x.a_stride == 0 ? max_of(1, x.units) : kPanel};
   for (int vector = 0; vector < x.vectors; vector += 2)
@@ -226,6 +228,7 @@ void multiply_panels(const Product& x) {
         const int rows_left = x.rows - row;
         const int row_parts = (rows_left + kBlockRows - 1) / kBlockRows;
         const int count = (rows_left + row_parts - 1) / row_parts;
+        if (x.ahead != nullptr) x.ahead->fetch(x.ahead_lines);
         left.a = a + row * x.lda;
         const float* alpha = unit > 0 || !x.alpha ? kOnes : x.alpha + row;
         blocks[count - 1](left, b, min_of(step, x.units - unit), x.c + row * x.ldc + vector * kLanes, x.ldc, alpha);
@@ -256,6 +259,10 @@ void multiply(const Product& product, [[maybe_unused]] bool bf16) {
   }
 #endif
   multiply_panels<MultiplyF32>(product);
+}
+
+int num_blocks(int rows, int units, int vectors) {
+  return (rows + kBlockRows - 1) / kBlockRows * num_parts(units) * ((vectors + 1) / 2);
 }
 
 void transpose_scores(const float* from, long long ld_from, int num_rows, int tokens, float* to, long long ld) {

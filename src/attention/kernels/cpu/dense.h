@@ -90,7 +90,11 @@ struct Product {
   long long ldc;
   const float* alpha;
   int rows, vectors;
+  Ahead* ahead = nullptr;  // of which so many lines are fetched beside each block of rows
+  int ahead_lines = 0;
 };
+// Blocks of rows that `multiply` works on.
+int num_blocks(int rows, int units, int vectors);
 void multiply(const Product& product, bool bf16);
 
 // to[row][token] = from[token][row]; `tokens` is a multiple of kLanes, rows of `from` are whole vectors.
