@@ -1,6 +1,6 @@
-// Lesson 7: attention over the pages that matter (Quest). Each page of keys has a summary, the least and largest element
-// of each channel, which bounds q . k for all of its keys. A step reads the summaries, attends the 16 pages of each KV
-// head with the largest bounds, and leaves the other 112 where they are.
+// Lesson 7: attention over the pages that matter (Quest). Each page of keys has a summary, the least and largest
+// element of each channel, which bounds q . k for all of its keys. A step reads the summaries, attends the 16 pages of
+// each KV head with the largest bounds, and leaves the other 112 where they are.
 //
 // The lesson hides one key that a head looks for in a context of 2,048 tokens, somewhere else for each KV head, and
 // compares with attention over everything.

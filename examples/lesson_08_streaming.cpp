@@ -1,5 +1,5 @@
-// Lesson 8: a stream without end (StreamingLLM). The cache keeps the first few tokens, on which models rest much of their
-// attention, and a window of recent ones; memory and time stay the same however long the stream.
+// Lesson 8: a stream without end (StreamingLLM). The cache keeps the first few tokens, on which models rest much of
+// their attention, and a window of recent ones; memory and time stay the same however long the stream.
 //
 // Three parts that are there make it:
 //  - a page table without the middle: the pages of the sinks, then a ring of pages for the window;

@@ -1,11 +1,11 @@
-// Lesson 9: trees of draft tokens (speculative decoding). A draft model proposes a tree of continuations; the large model
-// runs over all of its nodes in one step, each seeing the context and its own branch, and the longest branch that the
-// large model would have written itself is accepted.
+// Lesson 9: trees of draft tokens (speculative decoding). A draft model proposes a tree of continuations; the large
+// model runs over all of its nodes in one step, each seeing the context and its own branch, and the longest branch that
+// the large model would have written itself is accepted.
 //
 // The trees are real ones (EAGLE, Medusa and token recycling; tests/data/README.md), three requests in one batch:
 //   lesson_09_draft_trees tests/data/draft_trees.txt
-// Each node's output is compared with attention over its branch by hand. Then one branch a request is accepted: its keys
-// and values move up behind the context, the rest of the tree is cut off, and a plain step goes on from there.
+// Each node's output is compared with attention over its branch by hand. Then one branch a request is accepted: its
+// keys and values move up behind the context, the rest of the tree is cut off, and a plain step goes on from there.
 #include <cmath>
 #include <cstdio>
 #include <fstream>

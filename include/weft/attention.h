@@ -111,7 +111,7 @@ Variant logits_soft_cap();  // cap * tanh(s / cap); scalar cap
 Variant alibi();            // s + slope[head] * (kv_pos - q_pos); tensor slopes [num_qo_heads]
 Variant sigmoid();          // sigmoid(s + bias), no softmax; scalar bias (0)
 // A learned sink a head: exp(s_h) in the softmax's denominator, with no value (gpt-oss); tensor sinks [num_qo_heads].
-// The lse returned counts it, so that (o, lse) is the state over the keys and the sink: of parts to be merged, one has it.
+// The lse returned counts it: (o, lse) is the state over the keys and the sink. Of parts to be merged, one has it.
 Variant attention_sink();
 // Masks in the same form; AttentionSpec::mask and ::sliding_window name them too.
 Variant causal();

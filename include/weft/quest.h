@@ -1,6 +1,6 @@
-// Quest (Tang et al., 2024): each step attends the pages that may matter most to its queries, a fixed number of them, so
-// that attention takes the same time however long the context. A page's summary, the least and largest element of each
-// channel of its keys, bounds q . k for all of its keys from above.
+// Quest (Tang et al., 2024): each step attends the pages that may matter most to its queries, a fixed number of them,
+// so that attention takes the same time however long the context. A page's summary, the least and largest element of
+// each channel of its keys, bounds q . k for all of its keys from above.
 //
 //   append_paged_kv(k, v, append_indptr, pages, layout, cache);                             // once a step and layer
 //   update_page_summaries(cache.k, append_indptr, pages, layout, summaries);
@@ -34,7 +34,8 @@ void update_page_summaries(const TensorView& keys, std::span<const int32_t> appe
 // tokens and the heads of the group the largest; of equal ones the earlier page. Pages that hold query tokens are
 // always chosen, first of all. q [nnz_qo, num_qo_heads, head_dim] fp32, the last qo_len tokens of each request.
 // Returns [batch, num_kv_heads, budget] places in the request's page table, ascending; -1 ends a shorter choice.
-// Throws like update_page_summaries, and Error(invalid_argument) where query tokens alone fill more pages than `budget`.
+// Throws like update_page_summaries, and Error(invalid_argument) where the query tokens alone fill more pages than
+// `budget`.
 std::vector<int32_t> choose_pages(const TensorView& q, const PageSummaries& summaries,
                                   std::span<const int32_t> qo_indptr, const PageTableView& pages, int num_kv_heads,
                                   int budget, Stream stream = {});
