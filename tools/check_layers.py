@@ -15,7 +15,7 @@ import tempfile
 
 LAYERS = {"base": 0, "device": 1, "tile": 1, "jit": 2, "attention": 3, "ops": 3, "models": 3, "decode": 4, "cli": 6}
 PUBLIC = {"error.h": 0, "tensor.h": 0, "dlpack.h": 0, "device.h": 1, "jit.h": 2, "attention.h": 3, "levels.h": 3,
-          "block_sparse.h": 3, "ops.h": 3, "model.h": 3}
+          "block_sparse.h": 3, "quest.h": 3, "ops.h": 3, "model.h": 3}
 SHARED = {"attention/leaf.h": {"tile/abi/leaf.h"},
           "attention/reference_hooks.h": {"tile/abi/leaf.h", "tile/abi/reference_leaf.h"}}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.MULTILINE)

@@ -39,7 +39,9 @@ namespace weft {
 //                5-D tensor with an axis of 2 after the pages; page table: kv_page_indptr, kv_page_indices,
 //                kv_last_page_len
 //   block_sparse the tensors of the paged form, a page a block; which blocks each row attends: weft/block_sparse.h
-//   latent: not in this version; build refuses it.
+//   latent       one row a token for all heads (MLA): ckv [pages, page_size, head_dim_vo] with
+//                kpe [pages, page_size, head_dim_qk - head_dim_vo], or both in one [pages, page_size, head_dim_qk].
+//                The key is the whole, the value is ckv; page table as in the paged form, num_kv_heads = 1
 enum class KvForm : uint8_t { padded, ragged, paged, block_sparse, latent };
 enum class Layout : uint8_t { nhd, hnd };
 
@@ -90,7 +92,8 @@ struct TensorDecl {
 //   real value_transform(P p, Vec x, int i, Row r);
 //   real logits_transform(P p, Score c, real s);                // s is scaled by sm_scale
 //   bool logits_mask(P p, Score c);
-//   real output_transform(P p, Vec x, int i, Row r);            // once a row, after its last merge
+//   real output_transform(P p, Vec x, int i, Row r);            // once a row, after its last merge; r.lse is its lse
+//   real lse_transform(P p, Row r);                             // the same, for the lse that run returns
 // `name` is the class's name in the text. The same text runs on every backend, and in double in the reference.
 struct Variant {
   std::string name = {};  // empty: plain attention
@@ -107,6 +110,9 @@ Variant plain();
 Variant logits_soft_cap();  // cap * tanh(s / cap); scalar cap
 Variant alibi();            // s + slope[head] * (kv_pos - q_pos); tensor slopes [num_qo_heads]
 Variant sigmoid();          // sigmoid(s + bias), no softmax; scalar bias (0)
+// A learned sink a head: exp(s_h) in the softmax's denominator, with no value (gpt-oss); tensor sinks [num_qo_heads].
+// The lse returned counts it: (o, lse) is the state over the keys and the sink. Of parts to be merged, one has it.
+Variant attention_sink();
 // Masks in the same form; AttentionSpec::mask and ::sliding_window name them too.
 Variant causal();
 Variant sliding_window();      // kv_pos >= q_pos - window_left; integer scalar window_left
@@ -218,7 +224,7 @@ struct PlanInput {
   int num_kv_heads = 0;                     // divides num_qo_heads
   std::span<const int32_t> qo_indptr = {};  // [batch + 1], starts at 0, never decreases; empty: the last level's
   // One of the four, as the spec's kv_form says:
-  PageTableView pages = {};
+  PageTableView pages = {};  // paged, latent
   const struct BlockSparse* blocks = nullptr;
   std::span<const int32_t> kv_indptr = {};  // ragged [batch + 1]
   std::span<const int32_t> kv_len = {};     // padded [batch]
@@ -292,6 +298,8 @@ struct KvCache {
   KvCache() = default;
   KvCache(TensorView keys, TensorView values) : k(keys), v(values) {}
   explicit KvCache(TensorView pages_5d);  // Throws Error(invalid_shape).
+  // KvForm::latent: a pair, or one tensor of both.
+  static KvCache latent(TensorView ckv, TensorView kpe = {}) { return {ckv, kpe}; }
 };
 
 struct AttentionTensors {
@@ -299,7 +307,7 @@ struct AttentionTensors {
   KvCache kv;
   TensorView o;                         // [nnz_qo, num_qo_heads, head_dim_vo]
   TensorView lse = {};                  // optional, fp32 [nnz_qo, num_qo_heads]
-  std::optional<float> sm_scale = {};   // default 1 / sqrt(head_dim_qk)
+  std::optional<float> sm_scale = {};   // default 1 / sqrt(head_dim_qk); MLA scales by the dim before absorption
   std::vector<ScalarArg> scalars = {};  // of the variant
   std::vector<TensorArg> tensors = {};
 };

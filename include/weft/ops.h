@@ -1,4 +1,4 @@
-// The operators around attention: page append, RoPE, norms, gates, caps, sampling.
+// The operators around attention: page append, absorbed weights, RoPE, norms, gates, caps, sampling.
 // All run on the stream's team, check their arguments first, and accept fp32 unless stated.
 #pragma once
 
@@ -16,9 +16,21 @@ namespace weft {
 
 // Writes new keys and values into their pages: k, v [nnz, num_kv_heads, dim] hold, request by request
 // (append_indptr [batch + 1]), the last append_indptr[r + 1] - append_indptr[r] tokens of request r's table.
-// Converts to the cache's dtype (fp32, fp16, bf16). Indices are checked before anything is written.
+// Converts to the cache's dtype (fp32, fp16, bf16). Indices are checked before anything is written. A latent pair is
+// written so too: ckv as k and kpe as v of one head, the caches viewed as [pages, page_size, 1, dim].
 void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const int32_t> append_indptr,
                      const PageTableView& pages, Layout layout, const KvCache& cache, Stream stream = {});
+
+// MLA: the up-projections of a layer folded into those before and after attention, once a model, so that attention runs
+// over latent rows (KvForm::latent; DeepSeek-V2, section 2.1). All fp32, last axis contiguous, sums in double.
+// w_uq [heads, nope_dim, q_dim], w_uk [heads, nope_dim, kv_lora_rank] -> w_uq_uk [heads, kv_lora_rank, q_dim]: what
+// w_uq_uk makes of a query's input has with a latent row the product that w_uq's and w_uk's have. The rotated part of a
+// query is projected as before and stands behind the kv_lora_rank others.
+void absorb_query_weights(const TensorView& w_uq, const TensorView& w_uk, const TensorView& w_uq_uk,
+                          Stream stream = {});
+// w_uv [heads, v_dim, kv_lora_rank], w_o [hidden, heads, v_dim] -> w_uv_o [hidden, heads, kv_lora_rank]: from the
+// attention of latent rows to the layer's output.
+void absorb_output_weights(const TensorView& w_uv, const TensorView& w_o, const TensorView& w_uv_o, Stream stream = {});
 
 // Rotary position embedding. adjacent: pairs (2i, 2i + 1); halves: pairs (i, i + rotary_dim / 2).
 enum class RopePairs : uint8_t { adjacent, halves };

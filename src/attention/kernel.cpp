@@ -80,8 +80,10 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
   // 12 bytes of cache a nanosecond, and one exponential a score.
   const double product = dims / (2. * lanes_of(isa) * 3.);
   const double softmax = 6. / lanes_of(isa);
-  const double pack = dims * 1.2 / lanes_of(isa);
-  const double stream = dims * (bits_of(spec.kv_dtype) / 8) / 12.;
+  // Of latent rows keys and values are one, read once and packed without a transpose.
+  const bool latent = spec.kv_form == KvForm::latent;
+  const double pack = (latent ? spec.head_dim_qk * 0.6 : dims * 1.2) / lanes_of(isa);
+  const double stream = (latent ? spec.head_dim_qk : dims) * (bits_of(spec.kv_dtype) / 8) / 12.;
   const double row = dims * 0.2;
   traits.classes = {
       {.rows = attention::cpu::kDirectRows,
@@ -92,8 +94,11 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
        .item = 400},
       {.rows = 24, .row = row, .token = pack + stream, .row_token = product * 1.05 + softmax, .item = 400},
   };
-  // The rows of queries and outputs and a tile of keys and values fit the second-level cache.
-  traits.classes.push_back({.rows = dims > 512 ? 48 : 96,
+  // The rows of queries and outputs and a tile of keys and values fit the second-level cache. A latent row serves all
+  // heads, 128 of them in large models.
+  traits.classes.push_back({.rows = latent       ? 128
+                                    : dims > 512 ? 48
+                                                 : 96,
                             .row = row,
                             .token = pack + stream,
                             .row_token = product * 1.05 + softmax,
@@ -135,7 +140,8 @@ AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptio
     if (spec.mask == mask ||
         spec.variant == (mask == Mask::custom ? variants::custom_mask() : variants::custom_mask_packed()))
       impl->custom_mask = mask;
-  impl->alibi = spec.variant == variants::alibi();
+  if (spec.variant == variants::alibi()) impl->per_head = "slopes";
+  if (spec.variant == variants::attention_sink()) impl->per_head = "sinks";
   impl->check_masks = check_masks;
   check((impl->leaf.leaf->use_softmax != 0) == spec.variant.use_softmax, ErrorCode::invalid_argument,
         "variant '{}': use_softmax is {} in its text and {} in the spec; make them agree", spec.variant.name,

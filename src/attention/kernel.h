@@ -20,9 +20,9 @@ struct AttentionKernel::Impl {
   KernelTraits traits;
   uint64_t signature = 0;  // of traits
   // Built in, in the spec's mask or as its variant: what they read of their tensors is known, and run checks it.
-  Mask custom_mask = Mask::none;  // custom, custom_packed
-  bool alibi = false;
-  bool check_masks = false;  // WEFT_CHECK=1 when it was built
+  Mask custom_mask = Mask::none;   // custom, custom_packed
+  const char* per_head = nullptr;  // a tensor of one number a query head, "slopes" or "sinks"
+  bool check_masks = false;        // WEFT_CHECK=1 when it was built
 };
 
 // Tile classes, granule and cost constants of the CPU core for a spec. Class 0 is the direct one

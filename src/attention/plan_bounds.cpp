@@ -31,14 +31,14 @@ void check_bounds(const KernelTraits& traits, const PlanBounds& b) {
   at_least("max_pages", b.max_pages, 0, kMaxInt);
   at_least("max_kv_len", b.max_kv_len, 0, int64_t{1} << 30);
   at_least("num_qo_heads", b.num_qo_heads, 1, 65536);
-  at_least("num_kv_heads", b.num_kv_heads, 1, b.num_qo_heads);
+  at_least("num_kv_heads", b.num_kv_heads, 1, traits.kv_form == KvForm::latent ? 1 : b.num_qo_heads);
   check(b.num_qo_heads % b.num_kv_heads == 0, ErrorCode::invalid_argument,
         "bounds.num_qo_heads = {}: is not a multiple of num_kv_heads = {}", b.num_qo_heads, b.num_kv_heads);
   at_least("workers", b.workers, 1, kMaxWorkers);
-  at_least("max_levels", b.max_levels, 0, traits.kv_form == KvForm::paged ? kMaxLevels : 1);
+  at_least("max_levels", b.max_levels, 0, has_page_table(traits.kv_form) ? kMaxLevels : 1);
   check(traits.kv_form != KvForm::block_sparse, ErrorCode::unsupported,
         "bounds: required for block-sparse plans; supported for the other forms; missing: bounds of listed blocks");
-  if (traits.kv_form == KvForm::paged) {
+  if (has_page_table(traits.kv_form)) {
     at_least("page_size", b.page_size, 1, kMaxInt);
   } else {
     check(b.page_size == 0 && b.max_pages == 0, ErrorCode::invalid_argument,

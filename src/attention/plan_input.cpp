@@ -139,12 +139,12 @@ void check_levels(const PlanInput& input, Problem& p, Draft& draft) {
 
 void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, Draft& draft) {
   const auto batch = static_cast<size_t>(p.num_requests);
-  const bool paged = traits.kv_form == KvForm::paged;
+  const bool paged = has_page_table(traits.kv_form);
   const bool ragged = traits.kv_form == KvForm::ragged;
   const bool padded = traits.kv_form == KvForm::padded;
   const bool blocks = traits.kv_form == KvForm::block_sparse;
-  check(paged || ragged || padded || blocks, ErrorCode::unsupported,
-        "kv_form: required latent; supported padded, ragged, paged, block_sparse; missing: units of its own");
+  check(traits.kv_form != KvForm::latent || p.num_kv_heads == 1, ErrorCode::invalid_argument,
+        "num_kv_heads = {}: a latent cache has one row a token for all query heads; give 1", p.num_kv_heads);
   const PageTableView& pages = p.levels[0].pages;
   const bool has_pages =
       !pages.kv_page_indptr.empty() || !pages.kv_page_indices.empty() || !pages.kv_last_page_len.empty();

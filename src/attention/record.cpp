@@ -129,7 +129,8 @@ struct Named {
 };
 
 std::vector<Named> inputs_of(const AttentionTensors& tensors) {
-  std::vector<Named> all{{"q", tensors.q}, {"k", tensors.kv.k}, {"v", tensors.kv.v}};
+  std::vector<Named> all{{"q", tensors.q}, {"k", tensors.kv.k}};
+  if (tensors.kv.v) all.push_back({"v", tensors.kv.v});  // not beside a latent cache of one tensor
   for (const TensorArg& arg : tensors.tensors) all.push_back({"tensor." + arg.name, arg.value});
   return all;
 }

@@ -34,6 +34,22 @@ Vector kv_vector(const AttentionSpec& spec, const TensorView& kv, const Token& a
   return nhd ? vector_at(kv, at.outer, at.inner, h) : vector_at(kv, at.outer, h, at.inner);
 }
 
+Vector key_vector(const AttentionSpec& spec, const KvCache& kv, const Token& at, int h) {
+  if (spec.kv_form != KvForm::latent) return kv_vector(spec, kv.k, at, h);
+  Vector key = vector_at(kv.k, at.outer, at.inner, 0);
+  if (!kv.v) return key;
+  const Vector rotated = vector_at(kv.v, at.outer, at.inner, 0);
+  key.insert(key.end(), rotated.begin(), rotated.end());
+  return key;
+}
+
+Vector value_vector(const AttentionSpec& spec, const KvCache& kv, const Token& at, int h) {
+  if (spec.kv_form != KvForm::latent) return kv_vector(spec, kv.v, at, h);
+  Vector value = vector_at(kv.k, at.outer, at.inner, 0);
+  value.resize(static_cast<size_t>(spec.head_dim_vo));
+  return value;
+}
+
 Vector transformed(const reference::VectorHook& hook, const abi::VectorRow& row, Vector x) {
   if (!hook) return x;
   Vector y(x.size());
@@ -129,7 +145,10 @@ ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& 
                                     const ReferencePart& part) {
   const std::vector<Keys> lists = reference::keys(spec, in);
   Hooks hooks = reference::hooks(spec, in, tensors);
-  if (part.partial) hooks.output = {};
+  if (part.partial) {
+    hooks.output = {};
+    hooks.lse = {};
+  }
   hooks.visible.push_back([&](const Score& c) { return c.kv_pos >= part.key_begin && c.kv_pos < part.key_end; });
   const size_t dim = static_cast<size_t>(spec.head_dim_vo);
   const double sm_scale = tensors.sm_scale ? static_cast<double>(*tensors.sm_scale) : 1 / std::sqrt(spec.head_dim_qk);
@@ -144,19 +163,21 @@ ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& 
       for (int t = 0; t < static_cast<int>(list.tokens.size()); ++t) {
         const Token& token = list.tokens[static_cast<size_t>(t)];
         const abi::VectorRow row{list.request, t, token.position, kv_head};
-        keys.push_back(transformed(hooks.key, row, kv_vector(spec, tensors.kv.k, token, kv_head)));
-        values.push_back(transformed(hooks.value, row, kv_vector(spec, tensors.kv.v, token, kv_head)));
+        keys.push_back(transformed(hooks.key, row, key_vector(spec, tensors.kv, token, kv_head)));
+        values.push_back(transformed(hooks.value, row, value_vector(spec, tensors.kv, token, kv_head)));
       }
       for (int64_t q_row = list.row_begin; q_row < list.row_end; ++q_row) {
         if (q_row < part.row_begin || q_row >= part.row_end) continue;
         const int i = static_cast<int>(q_row - list.row_begin);
         for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-          const abi::VectorRow row{list.request, list.first_idx + i, list.q_pos[static_cast<size_t>(i)], head};
+          abi::VectorRow row{list.request, list.first_idx + i, list.q_pos[static_cast<size_t>(i)], head};
           const Vector q = transformed(hooks.query, row, vector_at(tensors.q, q_row, head, 0));
           RowState state = attend_row(hooks, q, list, i, keys, values,
                                       {list.request, row.idx, 0, head, kv_head, row.pos, 0, list.qo_len, list.kv_len},
                                       sm_scale, dim);
+          if (hooks.use_softmax) row.lse = state.lse;
           transform_output(hooks, row, state.o, state.scale);
+          if (hooks.lse) state.lse = hooks.lse(row);
           const size_t at = static_cast<size_t>(q_row * in.num_qo_heads + head);
           std::copy(state.o.begin(), state.o.end(), result.o.begin() + static_cast<std::ptrdiff_t>(at * dim));
           std::copy(state.scale.begin(), state.scale.end(),

@@ -1,4 +1,5 @@
 // Built-in variants and masks as formulas, from their definitions and not from their texts.
+#include <algorithm>
 #include <cmath>
 
 #include "attention/reference_hooks.h"
@@ -70,6 +71,20 @@ bool add_closed_forms(Hooks& hooks, const AttentionSpec& spec, const PlanInput& 
     const double bias = scalar(tensors.scalars, "bias", 0.0);
     hooks.use_softmax = false;
     hooks.logits = [bias](const Score&, double s) { return 0.5 + 0.5 * std::tanh((s + bias) / 2); };
+  } else if (v == variants::attention_sink()) {
+    // One more key: exp(sink) in the sum, nothing in the output.
+    const TensorView sinks = tensor(tensors.tensors, "sinks");
+    const auto sink = [sinks](const abi::VectorRow& row) {
+      return double{sinks.as<const float>()[row.head * sinks.stride(0)]};
+    };
+    hooks.output = [sink](const abi::VectorRow& row, const double* x, double* y, int dim) {
+      const double share = std::isinf(row.lse) ? 0 : 1 / (1 + std::exp(sink(row) - row.lse));
+      for (int i = 0; i < dim; ++i) y[i] = x[i] * share;
+    };
+    hooks.lse = [sink](const abi::VectorRow& row) {
+      const double more = std::max(sink(row), row.lse), less = std::min(sink(row), row.lse);
+      return std::isinf(less) ? more : more + std::log1p(std::exp(less - more));
+    };
   } else {
     return false;
   }

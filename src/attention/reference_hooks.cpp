@@ -85,6 +85,7 @@ Hooks hooks(const AttentionSpec& spec, const PlanInput& given, const AttentionTe
   h.key = vector_hook(leaf->key);
   h.value = vector_hook(leaf->value);
   h.output = vector_hook(leaf->output);
+  if (leaf->lse != nullptr) h.lse = [=](const abi::VectorRow& row) { return leaf->lse(slots.data(), &row); };
   return h;
 }
 

@@ -21,7 +21,8 @@ struct Hooks {
   std::function<double(const Score&, double s)> logits;
   std::vector<std::function<bool(const Score&)>> visible;  // all must agree
   VectorHook query, key, value, output;
-  std::shared_ptr<const Module> module;  // holds the code of compiled hooks
+  std::function<double(const abi::VectorRow& row)> lse;  // of a finished row
+  std::shared_ptr<const Module> module;                  // holds the code of compiled hooks
 };
 
 // Throws like pack_params and jit::build.

@@ -20,7 +20,7 @@ std::vector<std::vector<Token>> tokens_of(const AttentionSpec& spec, const PlanI
                                           std::span<const int32_t> qo_indptr) {
   const size_t batch = qo_indptr.size() - 1;
   std::vector<std::vector<Token>> tokens(batch);
-  if (spec.kv_form != KvForm::paged) {
+  if (spec.kv_form != KvForm::paged && spec.kv_form != KvForm::latent) {
     const bool ragged = spec.kv_form == KvForm::ragged;
     for (size_t r = 0; r < batch; ++r)
       for (int t = 0; t < (ragged ? in.kv_indptr[r + 1] - in.kv_indptr[r] : in.kv_len[r]); ++t)

@@ -154,6 +154,29 @@ cpu::TokensView check_cache(const char* name, const TensorView& t, const Attenti
           t.stride(head_axis) * bytes};
 }
 
+// Latent rows: ckv, then kpe, or both in one tensor.
+void check_latent(const KvCache& kv, const AttentionSpec& spec, const PlanHeader& plan, AttendArgs& args) {
+  const int64_t bytes = bits_of(spec.kv_dtype) / 8;
+  const auto part = [&](const char* name, const TensorView& t, int dim, const char* what) -> cpu::TokensView {
+    check_tensor(name, t, spec.kv_dtype, 3, "[pages, page_size, dim]");
+    check(t.shape(0) >= plan.num_pool_pages, ErrorCode::invalid_shape, "{}: {} has {} pages; the plan's pool has {}",
+          name, t, t.shape(0), plan.num_pool_pages);
+    check_extent(name, t, 1, plan.page_size, "page_size of the plan");
+    check_extent(name, t, 2, dim, what);
+    check_last_stride(name, t);
+    return {static_cast<const char*>(t.data()), t.stride(0) * bytes, t.stride(1) * bytes, 0};
+  };
+  args.v_is_k_prefix = 1;
+  if (!kv.v) {
+    args.k = part("ckv and kpe", kv.k, spec.head_dim_qk, "head_dim_qk of the kernel");
+  } else {
+    args.rope_dim = spec.head_dim_qk - spec.head_dim_vo;
+    args.k = part("ckv", kv.k, spec.head_dim_vo, "head_dim_vo of the kernel");
+    args.rope = part("kpe", kv.v, args.rope_dim, "head_dim_qk - head_dim_vo of the kernel");
+  }
+  args.v = args.k;
+}
+
 cpu::RowsView rows_view(const TensorView& t) {
   const int64_t bytes = bits_of(t.dtype()) / 8;
   return {static_cast<char*>(t.data()), t.stride(0) * bytes, t.stride(1) * bytes, element_of(t.dtype())};
@@ -236,8 +259,13 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   check_rows("q", tensors.q, spec.q_dtype, plan, spec.head_dim_qk, "[nnz_qo, num_qo_heads, head_dim_qk]");
   check_rows("o", tensors.o, spec.o_dtype, plan, spec.head_dim_vo, "[nnz_qo, num_qo_heads, head_dim_vo]");
   check_written("o", tensors.o);
-  const cpu::TokensView k = check_cache("k", tensors.kv.k, spec, plan, spec.head_dim_qk);
-  const cpu::TokensView v = check_cache("v", tensors.kv.v, spec, plan, spec.head_dim_vo);
+  AttendArgs args = {};
+  if (spec.kv_form == KvForm::latent) {
+    check_latent(tensors.kv, spec, plan, args);
+  } else {
+    args.k = check_cache("k", tensors.kv.k, spec, plan, spec.head_dim_qk);
+    args.v = check_cache("v", tensors.kv.v, spec, plan, spec.head_dim_vo);
+  }
   if (tensors.lse) {
     check(spec.variant.use_softmax, ErrorCode::invalid_argument,
           "lse: variant '{}' has no softmax and so no lse; leave it empty", spec.variant.name);
@@ -251,22 +279,19 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
       params_memory.reserve(static_cast<long long>(impl_->params.num_slots() * sizeof(abi::Slot))));
   impl_->params.pack(sm_scale, tensors.scalars, tensors.tensors, params);
   check_custom_mask(impl_->custom_mask, plan, tensors.tensors);
-  if (impl_->alibi)
-    check_extent_at_least("slopes", named(tensors.tensors, "slopes"), plan.num_qo_heads, "num_qo_heads of the plan");
+  if (const char* name = impl_->per_head)
+    check_extent_at_least(name, named(tensors.tensors, name), plan.num_qo_heads, "num_qo_heads of the plan");
 
   const std::string recorded = record_call(*impl_, workspace, tensors, sm_scale);
 
   int mask_error = 0;
-  AttendArgs args = {};
   args.plan = &plan;
   args.leaf = impl_->leaf.leaf;
   args.params = params;
   args.q = rows_view(tensors.q);
   args.o = rows_view(tensors.o);
-  args.k = k;
-  args.v = v;
   args.kv_element = element_of(spec.kv_dtype);
-  args.paged = spec.kv_form == KvForm::paged || spec.kv_form == KvForm::block_sparse;
+  args.paged = has_page_table(spec.kv_form) || spec.kv_form == KvForm::block_sparse;
   args.token_page_size = args.paged ? plan.page_size
                          : spec.kv_form == KvForm::ragged
                              ? 0

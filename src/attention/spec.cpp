@@ -14,8 +14,8 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kHooks[] = {
-    "init",        "query_transform", "key_transform", "value_transform", "logits_transform",
-    "logits_mask", "output_transform"};
+    "init",        "query_transform",  "key_transform", "value_transform", "logits_transform",
+    "logits_mask", "output_transform", "lse_transform"};
 
 // Words that a parameter cannot be called, as the text already means something by them.
 constexpr std::string_view kReserved[] = {
@@ -188,8 +188,13 @@ void validate(const AttentionSpec& spec) {
   }
   check_dim("head_dim_qk", spec.head_dim_qk);
   check_dim("head_dim_vo", spec.head_dim_vo);
-  check(spec.kv_form <= KvForm::block_sparse, ErrorCode::unsupported,
-        "kv_form = latent: supported are padded, ragged, paged and block_sparse; missing is latent");
+  check(spec.kv_form <= KvForm::latent, ErrorCode::invalid_argument,
+        "kv_form = {}: allowed are KvForm::padded, ragged, paged, block_sparse, latent",
+        static_cast<int>(spec.kv_form));
+  check(spec.kv_form != KvForm::latent || spec.head_dim_vo <= spec.head_dim_qk, ErrorCode::invalid_argument,
+        "head_dim_vo = {} with head_dim_qk = {}: a latent value is the beginning of its key; head_dim_qk is "
+        "head_dim_vo and the rotated dims together",
+        spec.head_dim_vo, spec.head_dim_qk);
   check(spec.layout == Layout::nhd || spec.layout == Layout::hnd, ErrorCode::invalid_argument,
         "layout = {}: allowed are Layout::nhd and Layout::hnd", static_cast<int>(spec.layout));
   check(spec.mask <= Mask::custom_packed, ErrorCode::invalid_argument,

@@ -15,6 +15,9 @@
 
 namespace weft {
 
+// Forms whose tokens are found through a page table.
+constexpr bool has_page_table(KvForm form) { return form == KvForm::paged || form == KvForm::latent; }
+
 // Rows are fused rows: query tokens x group size.
 struct TileClass {
   int rows = 0;  // fused rows of a tile, at most

@@ -55,14 +55,15 @@ struct BuiltinVariant {
 inline constexpr BuiltinVariant kBuiltinVariants[] = {{"plain", variants::plain},
                                                       {"soft_cap", variants::logits_soft_cap},
                                                       {"alibi", variants::alibi},
-                                                      {"sigmoid", variants::sigmoid}};
+                                                      {"sigmoid", variants::sigmoid},
+                                                      {"attention_sink", variants::attention_sink}};
 struct BuiltinMask {
   const char* name;
   Mask mask;
 };
 inline constexpr BuiltinMask kBuiltinMasks[] = {
     {"interval", Mask::none}, {"custom", Mask::custom}, {"custom_packed", Mask::custom_packed}};
-inline constexpr int kNumBuiltins = 12;  // variant-major
+inline constexpr int kNumBuiltins = 15;  // variant-major
 
 }  // namespace weft
 

@@ -34,6 +34,22 @@ Variant sigmoid() {
           .use_softmax = false};
 }
 
+// The sink is one more key with the logit s and the value 0.
+Variant attention_sink() {
+  return {.name = "AttentionSink",
+          .text = R"(struct AttentionSink {
+  real lse_transform(P p, Row r) {
+    const real s = p.sinks(r.head), top = weft::max(s, r.lse);
+    return top == -weft::infinity() ? top : top + weft::log(weft::exp(s - top) + weft::exp(r.lse - top));
+  }
+  real output_transform(P p, Vec x, int i, Row r) {
+    return r.lse == -weft::infinity() ? 0 : x[i] * weft::sigmoid(r.lse - p.sinks(r.head));
+  }
+};
+)",
+          .tensors = {{.name = "sinks"}}};
+}
+
 Variant causal() {
   return {.name = "Causal", .text = "struct Causal {};\n", .intervals = {{.upper = {{.q_pos = true, .constant = 1}}}}};
 }

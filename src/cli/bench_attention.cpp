@@ -19,6 +19,8 @@
 #include "cli/bench_batch.h"
 #include "device/cpu/cpuid.h"
 #include "weft/attention.h"
+#include "weft/block_sparse.h"
+#include "weft/quest.h"
 
 namespace weft::cli {
 namespace {
@@ -196,6 +198,90 @@ void bench_prefill(Bench& bench) {
       }
 }
 
+// MLA: each latent row serves every query head, which makes decode a matter of arithmetic.
+void bench_latent(Bench& bench) {
+  AttentionSpec spec = make_spec(DType::bf16, 576, Mask::none);
+  spec.head_dim_vo = 512;
+  spec.kv_form = KvForm::latent;
+  const int kv_len = bench.options.quick ? 1024 : 4096;
+  const DType compute = compute_type(spec, current_isa());
+  for (const int heads : {128, 16})
+    for (const int requests : {1, 4})
+      for (const int page_size : {16, 64}) {
+        const std::string name = fmt::format("decode latent {}q 512+64 kv{} batch{} page{} bf16 ({})", heads, kv_len,
+                                             requests, page_size, products_of(compute));
+        if ((bench.options.quick && (page_size != 64 || requests != 1)) || !bench.wants(name)) continue;
+        Job job{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
+        job.batches.emplace_back(spec, Shape{heads, 1, 576}, 1, std::vector<int>(static_cast<size_t>(requests), kv_len),
+                                 page_size, bench.team.num_workers());
+        job.plan();
+        const auto measure = [&] {
+          return compute == DType::bf16 ? measure_bf16_flops(bench.team.num_workers())
+                                        : measure_fp32_flops(bench.team.num_workers());
+        };
+        const Timing first = bench.time(job);
+        const double ceiling = measure();
+        const Timing second = bench.time(job);
+        const double flops = 2. * heads * (spec.head_dim_qk + spec.head_dim_vo) * kv_len * requests;
+        bench.report.add({"attention", name, "rate", 2 * flops / (first.median_s + second.median_s) / 1e9, "GFLOP/s",
+                          ceiling / 1e9});
+      }
+}
+
+// Quest beside attention over everything: a step of a long context by the same step of a short one, and the choice of
+// pages by attention over the pages that it chose.
+void bench_quest(Bench& bench) {
+  const Shape shape{32, 8, 128};
+  const int budget = bench.options.quick ? 16 : 64, page_size = 16, longest = bench.options.quick ? 4096 : 65536;
+  const std::string name = fmt::format("decode quest {}q/{}kv hd{} {} pages of {}, kv{}", shape.qo_heads,
+                                       shape.kv_heads, shape.head_dim, budget, page_size, longest);
+  if (!bench.wants(name)) return;
+  struct Step {
+    double choice_s, attention_s, whole_s;
+  };
+  const auto measure = [&](int kv_len) -> Step {
+    AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::none);
+    Job whole{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
+    whole.batches.emplace_back(spec, shape, 1, std::vector<int>{kv_len}, page_size, bench.team.num_workers());
+    whole.plan();
+    Batch& batch = whole.batches[0];
+    const PageTableView& pages = batch.input.pages;
+    const TensorView sized(nullptr, DType::fp32, {pages.num_pages, shape.kv_heads, shape.head_dim});
+    std::vector<float> low(static_cast<size_t>(sized.size())), high(low.size());
+    const PageSummaries summaries{TensorView(low.data(), DType::fp32, sized.shape()),
+                                  TensorView(high.data(), DType::fp32, sized.shape())};
+    const std::vector<int32_t> all{0, kv_len};
+    update_page_summaries(batch.tensors.kv.k, all, pages, Layout::nhd, summaries, Stream::cpu(bench.team));
+    std::vector<float> q(static_cast<size_t>(shape.qo_heads * shape.head_dim));
+    fill_random(q.data(), DType::fp32, static_cast<int64_t>(q.size()), 7);
+    std::vector<int32_t> selected;
+    const Timing choice = time_runs(
+        [&] {
+          selected = choose_pages(TensorView(q.data(), DType::fp32, {1, shape.qo_heads, shape.head_dim}), summaries,
+                                  batch.qo_indptr, pages, shape.kv_heads, budget, Stream::cpu(bench.team));
+        },
+        9, 0.2);
+    const BlockLists lists = select_pages(pages, batch.qo_indptr, shape.kv_heads, selected, budget);
+    const BlockSparse blocks = lists.view();
+    spec.kv_form = KvForm::block_sparse;
+    PlanInput input = batch.input;
+    input.pages = {};
+    input.blocks = &blocks;
+    const AttentionKernel kernel = build(spec, Device::cpu());
+    const Plan plan = kernel.plan(input);
+    Workspace workspace(Device::cpu(), plan.workspace_bytes());
+    plan.upload(workspace);
+    const Timing attention = time_runs([&] { kernel.run(workspace, batch.tensors, Stream::cpu(bench.team)); }, 9, 0.2);
+    return {choice.median_s, attention.median_s, bench.time(whole).median_s};
+  };
+  const Step near = measure(longest / 8), far = measure(longest), again = measure(longest / 8);
+  const double attention = (near.attention_s + again.attention_s) / 2;
+  bench.report.add(
+      {"attention", fmt::format("{} by kv{}", name, longest / 8), "rate", 1 / far.attention_s, "1/s", 1 / attention});
+  bench.report.add({"attention", fmt::format("{}: choice and attention by all pages", name), "rate",
+                    1 / (far.attention_s + far.choice_s), "1/s", 1 / far.whole_s});
+}
+
 // Variants beside plain attention of the same call, by the work that their masks leave.
 void bench_variants(Bench& bench) {
   const int len = bench.options.quick ? 512 : 4096, window = len / 4;
@@ -364,6 +450,8 @@ void bench_attention(const BenchOptions& options, BenchReport& report) {
   bench_decode(bench);
   bench_lengths(bench);
   bench_prefill(bench);
+  bench_latent(bench);
+  bench_quest(bench);
   bench_variants(bench);
 }
 

@@ -62,8 +62,14 @@ Batch::Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const st
     fill_random(memory.data(), dtype, sized.size(), seed);
     return TensorView(memory.data(), dtype, dims);
   };
-  tensors.q = make(q, spec.q_dtype, {rows, shape.qo_heads, shape.head_dim}, 1);
-  tensors.o = make(o, spec.o_dtype, {rows, shape.qo_heads, shape.head_dim}, 4);
+  tensors.q = make(q, spec.q_dtype, {rows, shape.qo_heads, spec.head_dim_qk}, 1);
+  tensors.o = make(o, spec.o_dtype, {rows, shape.qo_heads, spec.head_dim_vo}, 4);
+  if (spec.kv_form == KvForm::latent) {
+    tensors.kv =
+        KvCache::latent(make(k, spec.kv_dtype, {num_pages, page_size, spec.head_dim_vo}, 2),
+                        make(v, spec.kv_dtype, {num_pages, page_size, spec.head_dim_qk - spec.head_dim_vo}, 3));
+    return;
+  }
   const std::initializer_list<int64_t> dims = {num_pages, page_size, shape.kv_heads, shape.head_dim};
   if (cache == nullptr) {
     tensors.kv.k = make(k, spec.kv_dtype, dims, 2);

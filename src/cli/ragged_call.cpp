@@ -34,10 +34,10 @@ class Gather {
 
  private:
   bool ragged() const { return spec_.kv_form == KvForm::ragged; }
-  bool nhd() const { return spec_.layout == Layout::nhd; }
+  bool nhd() const { return spec_.layout == Layout::nhd || spec_.kv_form == KvForm::latent; }
   const char* row(const PageList& list, int t, int64_t head) const {
     int64_t outer = 0, slot = list.first + t;
-    if (spec_.kv_form == KvForm::paged) {
+    if (has_page_table(spec_.kv_form)) {
       outer = section<int>(&plan_, plan_.page_indices)[list.first + t / plan_.page_size];
       slot = t % plan_.page_size;
     } else if (!ragged()) {
@@ -54,6 +54,23 @@ class Gather {
   const TensorView cache_;
   const int token_axis_, head_axis_;
 };
+
+// A latent cache as keys and values of one head: views of `memory`, where each token has its whole row.
+KvCache whole_rows(const AttentionSpec& spec, const KvCache& kv, std::vector<char>& memory) {
+  const int64_t bytes = bits_of(spec.kv_dtype) / 8, row = spec.head_dim_qk * bytes;
+  const int64_t tokens = kv.k.shape(0) * kv.k.shape(1);
+  memory.resize(static_cast<size_t>(tokens * row));
+  const auto place = [&](const TensorView& part, int64_t at) {  // recorded tensors are row-major
+    const int64_t width = part.shape(2) * bytes;
+    for (int64_t t = 0; t < tokens; ++t)
+      std::memcpy(memory.data() + t * row + at, part.as<char>() + t * width, static_cast<size_t>(width));
+    return width;
+  };
+  const int64_t first = place(kv.k, 0);
+  if (kv.v) place(kv.v, first);
+  const TensorView keys(memory.data(), spec.kv_dtype, {kv.k.shape(0), kv.k.shape(1), 1, spec.head_dim_qk});
+  return {keys, keys.slice(3, 0, spec.head_dim_vo)};
+}
 
 std::vector<Bound> bounds_of(const BoundTerm* terms, int n) {
   std::vector<Bound> bounds;
@@ -100,6 +117,7 @@ RaggedCall::RaggedCall(const RecordedCall& call, const PlanHeader& plan)
     }
     cache = TensorView(to.data(), cache.dtype(), {tokens, plan.num_kv_heads, dim});
   };
+  if (call.spec.kv_form == KvForm::latent) tensors_.kv = whole_rows(call.spec, tensors_.kv, latent_);
   gather(tensors_.kv.k, spec_.head_dim_qk, k_);
   gather(tensors_.kv.v, spec_.head_dim_vo, v_);
 }

@@ -139,6 +139,10 @@ const RecordedTensor& RecordedCall::input(std::string_view name) const {
   fail(ErrorCode::invalid_file, "call.json: input '{}' is missing", name);
 }
 
+bool RecordedCall::has_input(std::string_view name) const {
+  return std::any_of(inputs.begin(), inputs.end(), [&](const RecordedTensor& t) { return t.name == name; });
+}
+
 const RecordedTensor* RecordedCall::output(std::string_view name) const {
   for (const RecordedTensor& t : outputs)
     if (t.name == name) return &t;
@@ -149,7 +153,8 @@ AttentionTensors RecordedCall::tensors() const {
   constexpr std::string_view kPrefix = "tensor.";
   AttentionTensors all;
   all.q = input("q").view();
-  all.kv = {input("k").view(), input("v").view()};
+  all.kv.k = input("k").view();
+  if (spec.kv_form != KvForm::latent || has_input("v")) all.kv.v = input("v").view();
   all.sm_scale = sm_scale;
   all.scalars = scalars;
   for (const RecordedTensor& t : inputs)

@@ -12,17 +12,25 @@ namespace {
 
 Case random_case(Dice& dice) {
   Case c;
-  c.form = dice.pick({KvForm::paged, KvForm::ragged, KvForm::padded});
+  c.form = dice.pick({KvForm::paged, KvForm::ragged, KvForm::padded, KvForm::latent});
   c.layout = dice.pick({Layout::nhd, Layout::hnd});
   c.page_size = dice.pick({1, 4, 16});
   c.group = dice.between(1, 3);
   c.kv_heads = dice.between(1, 2);
   c.head_dim_qk = c.head_dim_vo = 8;
+  if (c.form == KvForm::latent) {
+    c.group = dice.pick({2, 12});
+    c.kv_heads = 1;
+    c.head_dim_qk = 16;
+    c.five_d = dice.once_in(2);
+  }
   c.mask = dice.pick({Mask::none, Mask::causal, Mask::custom, Mask::custom_packed});
   if (c.mask == Mask::causal && dice.once_in(2)) c.window = dice.between(-1, 20);
-  if (c.mask == Mask::none) c.variant = dice.pick({variants::plain(), variants::sigmoid(), variants::alibi()});
-  static const std::vector<float> slopes(8, 0.5f);
-  if (!c.variant.tensors.empty()) c.tensors = {{"slopes", TensorView(slopes.data(), DType::fp32, {8})}};
+  if (c.mask == Mask::none)
+    c.variant = dice.pick({variants::plain(), variants::sigmoid(), variants::alibi(), variants::attention_sink()});
+  static const std::vector<float> slopes(16, 0.5f);
+  for (const TensorDecl& tensor : c.variant.tensors)
+    c.tensors = {{tensor.name, TensorView(slopes.data(), DType::fp32, {16})}};
   for (int r = dice.between(1, 4); r > 0; --r) c.lengths.emplace_back(dice.between(0, 3), dice.between(0, 40));
   c.seed = static_cast<unsigned>(dice.below(1000));
   return c;
@@ -93,7 +101,8 @@ class BuildCalls : public CallFamily {
   void call(Dice& dice) override {
     AttentionSpec spec;
     spec.variant = dice.pick({variants::plain(), variants::logits_soft_cap(), variants::alibi(), variants::sigmoid(),
-                              variants::causal(), variants::sliding_window(), variants::custom_mask()});
+                              variants::causal(), variants::sliding_window(), variants::custom_mask(),
+                              variants::attention_sink()});
     for (int count = dice.below(4); count > 0; --count) spoil(dice, spec);
     BuildOptions options;
     if (dice.once_in(4)) options.isa = static_cast<Isa>(dice.below(4));
@@ -165,9 +174,9 @@ class PlanCalls : public CallFamily {
   static PlanBounds random_bounds(Dice& dice, const Case& c) {
     PlanBounds bounds{.max_requests = 8,
                       .max_rows = 64,
-                      .max_pages = c.form == KvForm::paged ? 400 : 0,
+                      .max_pages = has_page_table(c.form) ? 400 : 0,
                       .max_kv_len = 1000,
-                      .page_size = c.form == KvForm::paged ? c.page_size : 0,
+                      .page_size = has_page_table(c.form) ? c.page_size : 0,
                       .num_qo_heads = c.group * c.kv_heads,
                       .num_kv_heads = c.kv_heads,
                       .workers = 8};
@@ -193,8 +202,8 @@ class PlanCalls : public CallFamily {
 class RunCalls : public CallFamily {
   const char* name() const override { return "run"; }
   std::vector<std::string_view> arguments() const override {
-    return {"q:",   "k:",     "v:",        "o:",     "lse:",         "sm_scale", "scalar", "tensor",
-            "mask", "slopes", "workspace", "kernel", "spec.kv_form", "request",  "plan",   "num_qo_heads"};
+    return {"q:",   "k:",     "v:",    "o:",        "lse:",   "sm_scale",     "scalar",  "tensor", "ckv",         "kpe",
+            "mask", "slopes", "sinks", "workspace", "kernel", "spec.kv_form", "request", "plan",   "num_qo_heads"};
   }
   void call(Dice& dice) override {
     const Case c = random_case(dice);

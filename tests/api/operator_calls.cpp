@@ -5,6 +5,7 @@
 #include "weft/device.h"
 #include "weft/jit.h"
 #include "weft/ops.h"
+#include "weft/quest.h"
 
 namespace weft::testing {
 namespace {
@@ -40,16 +41,28 @@ class TensorCalls : public CallFamily {
 };
 
 class OperatorCalls : public CallFamily {
-  const char* name() const override { return "append, RoPE, norms, gates"; }
+  const char* name() const override { return "append, absorbed weights, page choice, RoPE, norms, gates"; }
   std::vector<std::string_view> arguments() const override {
-    return {"append_paged_kv: ", "apply_rope: ",        "rms_norm: ", "add_rms_norm: ",
-            "silu_and_mul: ",    "gelu_tanh_and_mul: ", "soft_cap: "};
+    return {"append_paged_kv: ",
+            "apply_rope: ",
+            "rms_norm: ",
+            "add_rms_norm: ",
+            "silu_and_mul: ",
+            "gelu_tanh_and_mul: ",
+            "soft_cap: ",
+            "absorb_query_weights: ",
+            "absorb_output_weights: ",
+            "update_page_summaries: ",
+            "choose_pages: "};
   }
   void call(Dice& dice) override {
-    switch (dice.below(5)) {
+    switch (dice.below(8)) {
       case 0: return rope(dice);
       case 1:
       case 2: return norm(dice);
+      case 3: return absorb(dice);
+      case 4:
+      case 5: return quest(dice);
       default: return append(dice);
     }
   }
@@ -110,6 +123,40 @@ class OperatorCalls : public CallFamily {
       }
     append_paged_kv(k, v, append_indptr, {page_size, num_pages, page_indptr, ids, last},
                     dice.pick({Layout::nhd, Layout::hnd}), cache, Stream::cpu(team_));
+  }
+  void absorb(Dice& dice) {
+    TensorView up = fresh({2, 3, 8}), latent = fresh({2, 3, 4}), o = fresh({5, 2, 3}), query = fresh({2, 4, 8}),
+               output = fresh({5, 2, 4});
+    for (int count = dice.below(3); count > 0; --count) {
+      TensorView& view = *dice.pick({&up, &latent, &o, &query, &output});
+      view = dice.spoil(view);
+    }
+    if (dice.once_in(2)) return absorb_query_weights(up, latent, query, Stream::cpu(team_));
+    absorb_output_weights(latent, o, output, Stream::cpu(team_));
+  }
+  void quest(Dice& dice) {
+    TensorView keys = fresh({4, 2, 2, 8}), q = fresh({3, 4, 8});
+    PageSummaries summaries{fresh({4, 2, 8}), fresh({4, 2, 8})};
+    std::vector<int32_t> indptr = {0, 1, 3}, page_indptr = {0, 3, 4}, ids = {3, 0, 2, 1}, last = {1, 2};
+    int page_size = 2, heads = 2, budget = 2;
+    for (int count = dice.below(3); count > 0; --count) switch (dice.below(10)) {
+        case 0: dice.spoil(indptr, static_cast<int32_t>(dice.odd_int())); break;
+        case 1: dice.spoil(page_indptr, static_cast<int32_t>(dice.odd_int())); break;
+        case 2: dice.spoil(ids, static_cast<int32_t>(dice.odd_int())); break;
+        case 3: dice.spoil(last, static_cast<int32_t>(dice.odd_int())); break;
+        case 4: page_size = dice.odd_int(); break;
+        case 5: heads = dice.odd_int(); break;
+        case 6: budget = dice.odd_int(); break;
+        default: {
+          TensorView& view = *dice.pick({&keys, &q, &summaries.min, &summaries.max});
+          view = dice.spoil(view);
+        }
+      }
+    const PageTableView pages{page_size, 4, page_indptr, ids, last};
+    if (dice.once_in(2))
+      return update_page_summaries(keys, indptr, pages, dice.pick({Layout::nhd, Layout::hnd}), summaries,
+                                   Stream::cpu(team_));
+    choose_pages(q, summaries, indptr, pages, heads, budget, Stream::cpu(team_));
   }
   std::vector<float> memory_ = std::vector<float>(256 * 16);
   int used_ = 0;

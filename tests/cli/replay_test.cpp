@@ -1,5 +1,6 @@
 // WEFT_RECORD, `weft replay` and WEFT_TRACE on a small model.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -70,11 +71,56 @@ TEST(Replay, NoticesOtherBitsThanRecorded) {
   EXPECT_EQ(run_weft({"replay", call, "--json"}).last().at("recorded"), "the recorded run did not end");
 }
 
+// Where this process records its own calls: WEFT_RECORD is read once.
+fs::path own_calls() {
+  static const fs::path folder = [] {
+    const fs::path made = fresh_folder("own" + std::to_string(getpid()));
+    setenv("WEFT_RECORD", made.c_str(), 1);
+    setenv("WEFT_CACHE_DIR", (::testing::TempDir() + "weft_cli_cache").c_str(), 1);
+    return made;
+  }();
+  return folder;
+}
+fs::path newest_call() {
+  std::vector<fs::path> calls;
+  for (const auto& entry : fs::directory_iterator(own_calls())) calls.push_back(entry.path());
+  return *std::max_element(calls.begin(), calls.end());
+}
+
+TEST(Replay, FindsALatentCallRight) {
+  own_calls();
+  const AttentionKernel kernel =
+      build({.head_dim_qk = 40, .head_dim_vo = 32, .kv_form = KvForm::latent, .mask = Mask::causal}, Device::cpu());
+  std::vector<float> q(5 * 12 * 40), cache(6 * 16 * 40), o(5 * 12 * 32);
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (std::vector<float>* x : {&q, &cache})
+    for (float& value : *x) value = normal(random);
+  const std::vector<int32_t> qo_indptr{0, 1, 5}, page_indptr{0, 3, 5}, ids{5, 0, 3, 1, 2}, last{7, 16};
+  const Plan plan = kernel.plan({.num_qo_heads = 12,
+                                 .num_kv_heads = 1,
+                                 .qo_indptr = qo_indptr,
+                                 .pages = {16, 6, page_indptr, ids, last},
+                                 .num_workers = 2});
+  Workspace workspace(Device::cpu(), plan.workspace_bytes());
+  const TensorView whole(cache.data(), DType::fp32, {6, 16, 40});
+  for (const KvCache& kv : {KvCache::latent(whole), KvCache::latent(whole.slice(2, 0, 32), whole.slice(2, 32, 40))}) {
+    kernel.run(plan,
+               {.q = TensorView(q.data(), DType::fp32, {5, 12, 40}),
+                .kv = kv,
+                .o = TensorView(o.data(), DType::fp32, {5, 12, 32})},
+               workspace);
+    const Result result = run_weft({"replay", newest_call(), "--bisect", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.last().at("recorded"), "same bits");
+    EXPECT_TRUE(result.last().at("right"));
+    EXPECT_GT(result.last().at("worst"), 0.0);
+  }
+}
+
 // A variant that computes something else in float than in double, at one key: a kernel's mistake, as seen from fp64.
 TEST(Replay, BisectsToTheFirstWrongItem) {
-  const fs::path folder = fresh_folder("bisect");
-  ASSERT_EQ(setenv("WEFT_RECORD", folder.c_str(), 1), 0);
-  ASSERT_EQ(setenv("WEFT_CACHE_DIR", (::testing::TempDir() + "weft_cli_cache").c_str(), 1), 0);
+  own_calls();
   constexpr int kTokens = 200, kWrongKey = 137;
   AttentionSpec spec{.head_dim_qk = 64, .head_dim_vo = 64, .kv_form = KvForm::ragged};
   spec.variant = {.name = "Slip", .text = R"(
@@ -103,7 +149,7 @@ struct Slip {
               .kv = {cache, cache},
               .o = TensorView(o.data(), DType::fp32, {1, 2, 64})},
              workspace);
-  const fs::path call = fs::directory_iterator(folder)->path();
+  const fs::path call = newest_call();
   const Result result = run_weft({"replay", call, "--bisect", "--json"});
   EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_FALSE(result.last().at("right"));

@@ -6,19 +6,22 @@ namespace {
 
 constexpr int kSums = 16;  // partial sums of a reduction, the same number on every instruction set
 
-float sum_of_squares(const float* x, long long n) {
+// Sum of term(i).
+template <class Term>
+inline float sum_of(long long n, const Term& term) {
   float sums[kSums] = {};
   long long i = 0;
   for (; i + kSums <= n; i += kSums)
-    for (int lane = 0; lane < kSums; ++lane) sums[lane] += x[i + lane] * x[i + lane];
-  for (; i < n; ++i) sums[i % kSums] += x[i] * x[i];
+    for (int lane = 0; lane < kSums; ++lane) sums[lane] += term(i + lane);
+  for (; i < n; ++i) sums[i % kSums] += term(i);
   for (int half = kSums / 2; half > 0; half /= 2)
     for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
   return sums[0];
 }
 
 void rms_norm(const float* x, const float* weight, long long dim, float eps, float* y) {
-  const float scale = 1.f / __builtin_sqrtf(sum_of_squares(x, dim) / static_cast<float>(dim) + eps);
+  const float squares = sum_of(dim, [&](long long i) { return x[i] * x[i]; });
+  const float scale = 1.f / __builtin_sqrtf(squares / static_cast<float>(dim) + eps);
   for (long long i = 0; i < dim; ++i) y[i] = x[i] * scale * weight[i];
 }
 
@@ -103,6 +106,36 @@ void to_fp16(const float* from, long long n, unsigned short* to) {
   }
 }
 
+void from_bf16(const unsigned short* from, long long n, float* to) {
+  for (long long i = 0; i < n; ++i) to[i] = __builtin_bit_cast(float, static_cast<unsigned>(from[i]) << 16);
+}
+
+void from_fp16(const unsigned short* from, long long n, float* to) {
+  for (long long i = 0; i < n; ++i) {
+    const unsigned bits = from[i], magnitude = (bits & 0x7fffu) << 13;
+    // The exponent's bias is 112 lower; a product shifts subnormal numbers too.
+    const float scaled = __builtin_bit_cast(float, magnitude) * 0x1p112f;
+    const unsigned special = magnitude | 0x7f800000u;
+    const unsigned wide = magnitude >= 0x0f800000u ? special : __builtin_bit_cast(unsigned, scaled);
+    to[i] = __builtin_bit_cast(float, wide | (bits & 0x8000u) << 16);
+  }
+}
+
+void extend_range(const float* x, long long n, float* low, float* high) {
+  for (long long i = 0; i < n; ++i) {
+    const float old_low = x[i] != x[i] ? x[i] : low[i], old_high = x[i] != x[i] ? x[i] : high[i];
+    low[i] = x[i] < old_low ? x[i] : old_low;
+    high[i] = x[i] > old_high ? x[i] : old_high;
+  }
+}
+
+float bound_dot(const float* x, const float* low, const float* high, long long n) {
+  return sum_of(n, [&](long long i) {
+    const float a = x[i] * low[i], b = x[i] * high[i];
+    return a > b ? a : b;
+  });
+}
+
 }  // namespace
 
 extern const ElementwiseTable elementwise = {
@@ -116,6 +149,10 @@ extern const ElementwiseTable elementwise = {
     .rotate_halves = rotate_halves,
     .to_bf16 = to_bf16,
     .to_fp16 = to_fp16,
+    .from_bf16 = from_bf16,
+    .from_fp16 = from_fp16,
+    .extend_range = extend_range,
+    .bound_dot = bound_dot,
 };
 
 }  // namespace weft::ops::WEFT_ISA_NAME

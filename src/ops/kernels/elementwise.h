@@ -17,6 +17,12 @@ struct ElementwiseTable {
   // Nearest, ties to even; too large is Inf, NaN stays NaN.
   void (*to_bf16)(const float* from, long long n, unsigned short* to);
   void (*to_fp16)(const float* from, long long n, unsigned short* to);
+  void (*from_bf16)(const unsigned short* from, long long n, float* to);
+  void (*from_fp16)(const unsigned short* from, long long n, float* to);
+  // low = min(low, x), high = max(high, x); a NaN in x makes both NaN.
+  void (*extend_range)(const float* x, long long n, float* low, float* high);
+  // The largest x . y of a y between low and high.
+  float (*bound_dot)(const float* x, const float* low, const float* high, long long n);
 };
 
 namespace plain {

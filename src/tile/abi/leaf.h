@@ -6,7 +6,7 @@
 namespace weft::abi {
 
 // Change when anything in this file changes meaning.
-inline constexpr int kLeafVersion = 2;
+inline constexpr int kLeafVersion = 3;
 
 // Parameters as the host lays them out: slot 0 is sm_scale, then each declared scalar (one slot), then each
 // declared tensor (its pointer, then `rank` strides in elements).
@@ -40,6 +40,7 @@ struct ScoreTile {
 
 struct VectorRow {
   int batch, idx, pos, head;
+  double lse = 0;  // of an output row with softmax
 };
 
 // n vectors of dim elements, row i at x + i * ld, transformed in place; scratch holds dim elements.
@@ -54,6 +55,8 @@ struct VectorTile {
 
 using ScoreFn = void (*)(const ScoreTile*);
 using VectorFn = void (*)(const VectorTile*);
+// Changes the lse of n rows.
+using LseFn = void (*)(const Slot* params, VectorRow* rows, int n);
 
 // What a leaf module exports, under the name weft_leaf (built-in ones: a table of these).
 // A null function means that the variant has no such hook.
@@ -63,6 +66,7 @@ struct Leaf {
   int has_predicate;  // the variant or the mask hides keys inside its intervals
   ScoreFn score;      // null: logits are the scores times sm_scale, and no key is hidden
   VectorFn query, key, value, output;
+  LseFn lse;
 };
 
 }  // namespace weft::abi

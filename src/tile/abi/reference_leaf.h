@@ -29,6 +29,7 @@ struct ReferenceLeaf {
   void (*key)(const Slot*, const VectorRow*, const double* x, double* y, int dim);
   void (*value)(const Slot*, const VectorRow*, const double* x, double* y, int dim);
   void (*output)(const Slot*, const VectorRow*, const double* x, double* y, int dim);
+  double (*lse)(const Slot*, const VectorRow*);
 };
 
 }  // namespace weft::abi

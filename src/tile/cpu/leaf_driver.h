@@ -92,7 +92,7 @@ struct Leaf {
     alignas(64) float pairs[kMaxDim], halves[kMaxDim];
     for (int r = 0; r < tile->n; ++r) {
       const abi::VectorRow& at = tile->rows[r];
-      const Row row{at.batch, at.idx, at.pos, at.head};
+      const Row row{at.batch, at.idx, at.pos, at.head, static_cast<float>(at.lse)};
       state.enter(p, at.batch);
       float* __restrict x = tile->x + r * tile->ld;
       for (int i = 0; i < dim; ++i) old[i] = x[i];
@@ -133,13 +133,25 @@ struct Leaf {
                   __attribute__((always_inline)) { return v.output_transform(p, x, i, r); });
   }
 
+  static void lse(const abi::Slot* params, abi::VectorRow* rows, int n) {
+    const P p = P::weft_load(params);
+    State state;
+    for (int r = 0; r < n; ++r) {
+      abi::VectorRow& at = rows[r];
+      state.enter(p, at.batch);
+      at.lse = state.variant.lse_transform(p, Row{at.batch, at.idx, at.pos, at.head, static_cast<float>(at.lse)});
+    }
+  }
+
   static constexpr abi::Leaf make() {
-    abi::Leaf leaf{abi::kLeafVersion, HV::use_softmax, kPredicate, nullptr, nullptr, nullptr, nullptr, nullptr};
+    abi::Leaf leaf{abi::kLeafVersion, HV::use_softmax, kPredicate, nullptr, nullptr,
+                   nullptr,           nullptr,         nullptr,    nullptr};
     if constexpr (HV::logits_transform || kPredicate) leaf.score = &score;
     if constexpr (HV::query_transform) leaf.query = &query;
     if constexpr (HV::key_transform) leaf.key = &key;
     if constexpr (HV::value_transform) leaf.value = &value;
     if constexpr (HV::output_transform) leaf.output = &output;
+    if constexpr (HV::lse_transform) leaf.lse = &lse;
     return leaf;
   }
 };

@@ -7,7 +7,8 @@
 namespace weft::detail {
 
 struct HookNames {
-  int init, query_transform, key_transform, value_transform, logits_transform, logits_mask, output_transform;
+  int init, query_transform, key_transform, value_transform, logits_transform, logits_mask, output_transform,
+      lse_transform;
 };
 // An unqualified look-up of a hook's name in this class is ambiguous iff the variant has such a member.
 template <class V>
@@ -41,6 +42,7 @@ struct Hooks {
   WEFT_HOOK(logits_mask, logits_mask(p, c), BoolLike, "bool logits_mask(P p, Score c)");
   WEFT_HOOK(output_transform, output_transform(p, x, 0, r), RealLike,
             "real output_transform(P p, Vec x, int i, Row r)");
+  WEFT_HOOK(lse_transform, lse_transform(p, r), RealLike, "real lse_transform(P p, Row r)");
 #undef WEFT_HOOK
 
   static constexpr bool use_softmax = [] {
@@ -49,6 +51,7 @@ struct Hooks {
     else
       return true;
   }();
+  static_assert(use_softmax || !lse_transform, "lse_transform: without softmax there is no lse");
 };
 
 }  // namespace weft::detail

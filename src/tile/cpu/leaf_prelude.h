@@ -22,6 +22,7 @@ struct Score {
 // head KV heads).
 struct Row {
   int batch, idx, pos, head;
+  real lse;  // of an output row: log of the sum of exp of its logits, -inf where it sees no key. 0 in other hooks
 };
 
 struct Request {

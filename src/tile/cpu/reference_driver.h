@@ -44,7 +44,7 @@ struct Reference {
       squares += x[i] * x[i];
     }
     const Vec vec{x, pairs, halves, dim, total, squares};
-    for (int i = 0; i < dim; ++i) y[i] = f(v, p, vec, i, Row{row->batch, row->idx, row->pos, row->head});
+    for (int i = 0; i < dim; ++i) y[i] = f(v, p, vec, i, Row{row->batch, row->idx, row->pos, row->head, row->lse});
   }
 #define WEFT_VECTOR_HOOK(name)                                                                                     \
   static void name(const abi::Slot* slots, const abi::VectorRow* row, const double* x, double* y, int dim) {       \
@@ -56,16 +56,22 @@ struct Reference {
   WEFT_VECTOR_HOOK(value)
   WEFT_VECTOR_HOOK(output)
 #undef WEFT_VECTOR_HOOK
+  static double lse(const abi::Slot* slots, const abi::VectorRow* row) {
+    const P p = P::weft_load(slots);
+    V v = enter(p, row->batch);
+    return v.lse_transform(p, Row{row->batch, row->idx, row->pos, row->head, row->lse});
+  }
 
   static constexpr abi::ReferenceLeaf make() {
     abi::ReferenceLeaf leaf{abi::kLeafVersion, H::use_softmax, &set_math, nullptr, nullptr,
-                            nullptr,           nullptr,        nullptr,   nullptr};
+                            nullptr,           nullptr,        nullptr,   nullptr, nullptr};
     if constexpr (H::logits_transform) leaf.logits = &logits;
     if constexpr (H::logits_mask) leaf.mask = &mask;
     if constexpr (H::query_transform) leaf.query = &query;
     if constexpr (H::key_transform) leaf.key = &key;
     if constexpr (H::value_transform) leaf.value = &value;
     if constexpr (H::output_transform) leaf.output = &output;
+    if constexpr (H::lse_transform) leaf.lse = &lse;
     return leaf;
   }
 };

@@ -84,8 +84,9 @@ class Shared {
       t.tensors = {
           {"mask", TensorView(mask_.data(), DType::uint8, {static_cast<int64_t>(mask_.size())})},
           {"mask_indptr", TensorView(mask_indptr_.data(), DType::int64, {static_cast<int64_t>(mask_indptr_.size())})}};
-    if (setting_.variant == variants::alibi())
-      t.tensors.push_back({"slopes", TensorView(slopes_.data(), DType::fp32, {static_cast<int64_t>(slopes_.size())})});
+    for (const TensorDecl& tensor : setting_.variant.tensors)
+      t.tensors.push_back(
+          {tensor.name, TensorView(slopes_.data(), DType::fp32, {static_cast<int64_t>(slopes_.size())})});
     return t;
   }
 
@@ -185,7 +186,7 @@ TEST(AttentionLevels, AgreeWithTheReferenceForRandomTrees) {
        {Setting{}, Setting{.dtype = DType::fp32, .layout = Layout::hnd, .group = 3, .kv_heads = 3, .mask = Mask::none},
         Setting{.group = 1, .window = 40}, Setting{.dtype = DType::fp32, .mask = Mask::custom},
         Setting{.group = 7, .kv_heads = 1, .variant = variants::alibi()},
-        Setting{.mask = Mask::none, .variant = variants::sigmoid()}})
+        Setting{.mask = Mask::none, .variant = variants::sigmoid()}, Setting{.variant = variants::attention_sink()}})
     for (const int num_levels : {1, 2, 3, 5}) {
       const bool split = ++seed % 3 == 0;
       Shared problem(setting,

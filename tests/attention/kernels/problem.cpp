@@ -136,7 +136,7 @@ Problem::Problem(const Case& c) : case_(c), random_(c.seed) {
   lse_view_ =
       TensorView(lse_.data(), DType::fp32, std::vector<int64_t>{rows, heads}, std::vector<int64_t>{lse_stride, 1});
   poison_outputs();
-  if (c.form == KvForm::paged) make_pages();
+  if (c.form == KvForm::paged || c.form == KvForm::latent) make_pages();
   make_cache();
   make_masks();
 }
@@ -180,7 +180,13 @@ void Problem::make_cache() {
     if (c.form != KvForm::ragged) s.insert(s.begin(), c.form == KvForm::paged ? num_pages_ : batch);
     return s;
   };
-  if (c.five_d && c.form == KvForm::paged && c.head_dim_qk == c.head_dim_vo) {
+  const auto latent = [&](std::vector<char>& storage, int64_t dim) {
+    return make_tensor(storage, c.kv_dtype, {num_pages_, c.page_size, dim}, c.strided);
+  };
+  if (c.form == KvForm::latent) {
+    cache_ = c.five_d ? KvCache::latent(latent(k_, c.head_dim_qk))
+                      : KvCache::latent(latent(k_, c.head_dim_vo), latent(v_, c.head_dim_qk - c.head_dim_vo));
+  } else if (c.five_d && c.form == KvForm::paged && c.head_dim_qk == c.head_dim_vo) {
     std::vector<int64_t> s = shape(c.head_dim_qk);
     s.insert(s.begin() + 1, 2);
     cache_ = KvCache(make_tensor(k_, c.kv_dtype, s, c.strided));
@@ -193,6 +199,7 @@ void Problem::make_cache() {
     for (int t = 0; t < kv_len_[r]; ++t) {
       if (hidden(r, t)) continue;
       for (TensorView* side : {&cache_.k, &cache_.v}) {
+        if (!*side) continue;
         TensorView view = *side;
         int64_t token = t;
         if (c.form == KvForm::ragged) {
@@ -202,6 +209,11 @@ void Problem::make_cache() {
         } else {
           view = view.select(0, page_indices_[static_cast<size_t>(page_indptr_[r] + t / c.page_size)]);
           token = t % c.page_size;
+        }
+        if (c.form == KvForm::latent) {
+          for (int64_t d = 0; d < view.shape(1); ++d)
+            put(view.data(), c.kv_dtype, offset(view, {token, d}), normal(random_));
+          continue;
         }
         for (int64_t h = 0; h < c.kv_heads; ++h)
           for (int64_t d = 0; d < view.shape(2); ++d)
@@ -225,7 +237,7 @@ PlanInput Problem::input(int workers, PlanMode mode, int split) const {
   in.num_qo_heads = case_.group * case_.kv_heads;
   in.num_kv_heads = case_.kv_heads;
   in.qo_indptr = qo_indptr_;
-  if (case_.form == KvForm::paged) {
+  if (case_.form == KvForm::paged || case_.form == KvForm::latent) {
     in.pages.page_size = case_.page_size;
     in.pages.num_pages = num_pages_;
     in.pages.kv_page_indptr = page_indptr_;
@@ -301,7 +313,9 @@ std::string Problem::compare(DType compute) const {
         const double lse = lse_[static_cast<size_t>(row * lse_view_.stride(0) + h)], expected = reference_.lse[state];
         // Logits are sums of head_dim_qk products, rounded once each.
         double bound = 2e-6 * (1 + std::abs(expected)) * std::sqrt(case_.head_dim_qk);
-        if (mentions(spec_.variant.text, "query_transform") && compute == DType::bf16)  // rounded once more
+        const std::string& text = spec_.variant.text;
+        if (compute == DType::bf16 && (mentions(text, "query_transform") || mentions(text, "key_transform")))
+          // Rounded once more.
           bound += kReferenceLogit * 8 * 0x1p-8 / std::sqrt(case_.head_dim_qk);
         if (!(lse == expected || std::abs(lse - expected) <= bound))
           complain(fmt::format("lse[{}, {}] = {}, reference {}", row, h, lse, expected));

@@ -26,7 +26,7 @@ struct Case {
   Variant variant = {};
   std::vector<std::pair<int, int>> lengths = {};  // (qo_len, kv_len) of each request
   bool strided = false;                           // gaps between tokens, heads and rows
-  bool five_d = false;                            // paged: one tensor for K and V
+  bool five_d = false;                            // paged, latent: one tensor for all
   double query_scale = 1;
   std::vector<ScalarArg> scalars = {};  // of the variant
   std::vector<TensorArg> tensors = {};

@@ -186,7 +186,7 @@ TEST_F(RunRefusal, LseWithoutSoftmax) {
 TEST(BuildRefusal, WhatIsNotThere) {
   expect_refusal(ErrorCode::unsupported, "cuda:0", [] { build({}, Device::cuda()); });
   expect_refusal(ErrorCode::unsupported, "head_dim_qk", [] { build({.head_dim_qk = 12}, Device::cpu()); });
-  expect_refusal(ErrorCode::unsupported, "kv_form", [] { build({.kv_form = KvForm::latent}, Device::cpu()); });
+  expect_refusal(ErrorCode::invalid_argument, "kv_form", [] { build({.kv_form = KvForm{9}}, Device::cpu()); });
 }
 
 TEST(KvCacheRefusal, OtherThanFiveAxesWithTwoSides) {

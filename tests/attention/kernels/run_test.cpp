@@ -203,7 +203,8 @@ TEST_P(AttentionRun, EveryHookAgreesWithTheReferenceUncutAndCut) {
 
 TEST_P(AttentionRun, BuiltInVariantsAgreeWithTheReference) {
   const std::vector<float> slopes = {0.5f, 0.25f, 0.125f, 0.0625f, 0.03f, 0.01f};
-  for (Variant variant : {variants::logits_soft_cap(), variants::alibi(), variants::sigmoid()}) {
+  for (Variant variant :
+       {variants::logits_soft_cap(), variants::alibi(), variants::sigmoid(), variants::attention_sink()}) {
     Case c = mixed_case();
     c.variant = variant;
     for (const ScalarDecl& scalar : variant.scalars)
@@ -214,6 +215,56 @@ TEST_P(AttentionRun, BuiltInVariantsAgreeWithTheReference) {
     outputs(problem, 3);
     EXPECT_EQ(problem.compare(compute(problem)), "") << variant.name;
   }
+}
+
+// Once a row, however its keys were cut; sinks that say nothing, and sinks that take nearly all.
+TEST_P(AttentionRun, LearnedSinksActOnceARow) {
+  const std::vector<float> sinks = {-INFINITY, 3.f, -2.f, 0.f, 1.f, 60.f};
+  for (const Mask mask : {Mask::causal, Mask::custom}) {
+    Case c = mixed_case();
+    c.mask = mask;
+    c.lengths.emplace_back(3, 1);  // rows that see nothing
+    c.variant = variants::attention_sink();
+    c.tensors = {{"sinks", TensorView(sinks.data(), DType::fp32, {6})}};
+    Problem problem(c);
+    problem.reference();
+    for (const auto& [mode, split] :
+         {std::pair{PlanMode::no_split, 0}, {PlanMode::fixed_split, 64}, {PlanMode::balanced, 0}}) {
+      outputs(problem, 5, mode, split);
+      EXPECT_EQ(problem.compare(compute(problem)), "") << to_string(mode);
+    }
+    // An empty row is the sink alone.
+    const AttentionTensors t = problem.tensors();
+    const int64_t empty = t.o.shape(0) - 3 - 5 - 1;
+    for (int64_t head = 0; head < 6; ++head) {
+      EXPECT_EQ(t.lse.as<float>()[empty * t.lse.stride(0) + head], sinks[static_cast<size_t>(head)]);
+      EXPECT_EQ(testing::get(t.o.data(), DType::bf16, empty * t.o.stride(0) + head * t.o.stride(1)), 0);
+    }
+  }
+}
+
+// A sink is a key without a value: of parts that are merged, one has it.
+TEST(AttentionSink, GivesAStateThatMerges) {
+  const std::vector<float> sinks = {1.f, -0.5f, 2.f};
+  Case c;
+  c.form = KvForm::ragged;
+  c.group = 3;
+  c.lengths = {{4, 90}};
+  Problem plain(c);
+  c.variant = variants::attention_sink();
+  c.tensors = {{"sinks", TensorView(sinks.data(), DType::fp32, {3})}};
+  Problem sunk(c);
+  sunk.reference();
+  const AttentionTensors t = sunk.tensors();
+  std::vector<float> o(2 * 4 * 3 * 64), lse(2 * 4 * 3);
+  const TensorView states(o.data(), DType::fp32, {2, 4, 3, 64}), lses(lse.data(), DType::fp32, {2, 4, 3});
+  AttentionTensors extra;
+  extra.tensors = c.tensors;
+  attend(sunk.spec(), t.q, t.kv.k.slice(0, 0, 40), t.kv.v.slice(0, 0, 40), states.select(0, 0), lses.select(0, 0),
+         extra);
+  attend(plain.spec(), t.q, t.kv.k.slice(0, 40, 90), t.kv.v.slice(0, 40, 90), states.select(0, 1), lses.select(0, 1));
+  merge_states(states, lses, t.o, t.lse);
+  EXPECT_EQ(sunk.compare(DType::fp32), "");
 }
 
 TEST_P(AttentionRun, CheckModeEvaluatesEveryTileAndAgrees) {

@@ -113,7 +113,7 @@ const Mistake kMistakes[] = {
      [](Given& g) { as_padded(g), g.input.max_kv_len = 99; }},
     {"NegativeMaxKvLen", ErrorCode::invalid_argument, "max_kv_len",
      [](Given& g) { as_padded(g), g.input.max_kv_len = -1; }},
-    {"Latent", ErrorCode::unsupported, "latent", [](Given& g) { g.traits.kv_form = KvForm::latent; }},
+    {"LatentHeads", ErrorCode::invalid_argument, "num_kv_heads", [](Given& g) { g.traits.kv_form = KvForm::latent; }},
     {"TooManyLevels", ErrorCode::unsupported, "levels: required 9",
      [](Given& g) {
        g.levels.assign(9, {g.input.qo_indptr, g.input.pages});

@@ -200,6 +200,7 @@ TEST(Reference, ClosedFormsAgreeWithTheTextsOfTheBuiltInVariants) {
   }
   const auto tensors = [&](const std::string& name) -> std::vector<TensorArg> {
     if (name == "Alibi") return {{"slopes", TensorView(batch.slopes.data(), DType::fp32, {kHeads})}};
+    if (name == "AttentionSink") return {{"sinks", TensorView(batch.slopes.data(), DType::fp32, {kHeads})}};
     if (name == "CustomMask")
       return {{"mask", TensorView(mask.data(), DType::uint8, {37})},
               {"mask_indptr", TensorView(indptr.data(), DType::int64, {3})}};
@@ -208,8 +209,9 @@ TEST(Reference, ClosedFormsAgreeWithTheTextsOfTheBuiltInVariants) {
               {"mask_indptr", TensorView(bytes.data(), DType::int64, {3})}};
     return {};
   };
-  for (const auto& make : {variants::logits_soft_cap, variants::alibi, variants::sigmoid, variants::causal,
-                           variants::sliding_window, variants::custom_mask, variants::custom_mask_packed}) {
+  for (const auto& make :
+       {variants::logits_soft_cap, variants::alibi, variants::sigmoid, variants::attention_sink, variants::causal,
+        variants::sliding_window, variants::custom_mask, variants::custom_mask_packed}) {
     batch.spec.variant = make();
     const std::string name = batch.spec.variant.name;
     SCOPED_TRACE(name);

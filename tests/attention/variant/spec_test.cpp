@@ -37,7 +37,11 @@ TEST(Spec, EveryMistakeIsRefusedWithItsFieldAndARemedy) {
       {"dim 584", with([](auto& s) { s.head_dim_vo = 584; }), unsupported, "8 to 576"},
       {"mask of blocks", with([](auto& s) { s.kv_form = KvForm::block_sparse, s.mask = Mask::custom; }), unsupported,
        "bits of their blocks"},
-      {"latent", with([](auto& s) { s.kv_form = KvForm::latent; }), unsupported, "latent"},
+      {"values longer than latent keys", with([](auto& s) {
+         s.kv_form = KvForm::latent;
+         s.head_dim_vo = s.head_dim_qk + 8;
+       }),
+       invalid_argument, "head_dim_vo"},
       {"mask value", with([](auto& s) { s.mask = static_cast<Mask>(9); }), invalid_argument, "mask = 9"},
       {"layout value", with([](auto& s) { s.layout = static_cast<Layout>(5); }), invalid_argument, "layout = 5"},
       {"name without text", with([](auto& s) { s.variant.text = ""; }), invalid_argument, "give both"},

@@ -69,7 +69,8 @@ TEST(LeafText, CompilesForEveryInstructionSet) {
 TEST(BuiltInLeaves, CoverEveryVariantAndMaskOnEveryInstructionSetWithoutACompiler) {
   int found = 0;
   for (const Isa isa : kIsas)
-    for (const auto& make : {variants::plain, variants::logits_soft_cap, variants::alibi, variants::sigmoid})
+    for (const auto& make :
+         {variants::plain, variants::logits_soft_cap, variants::alibi, variants::sigmoid, variants::attention_sink})
       for (const Mask mask : {Mask::none, Mask::causal, Mask::custom, Mask::custom_packed}) {
         AttentionSpec spec{.mask = mask, .sliding_window = true, .variant = make()};
         spec.variant.intervals = {{.upper = {{.kv_len = true, .constant = -1}}}};
@@ -80,7 +81,7 @@ TEST(BuiltInLeaves, CoverEveryVariantAndMaskOnEveryInstructionSetWithoutACompile
         EXPECT_EQ(handle.leaf->has_predicate, mask == Mask::custom || mask == Mask::custom_packed);
         ++found;
       }
-  EXPECT_EQ(found, 4 * 16);
+  EXPECT_EQ(found, 4 * 20);
 }
 
 TEST(BuiltInLeaves, OfEachInstructionSetAreTheirOwnCode) {

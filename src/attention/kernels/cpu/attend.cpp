@@ -21,18 +21,20 @@ int tile_tokens(long long bytes_per_token) {
 // Everything an item needs, in scratch. `states` fused rows are worked on together: those of every KV head of the
 // unit (direct), or of one (packed); in order [KV head][query token][query head of the group].
 struct Buffers {
-  Seen* seen;                     // [query tokens]
-  abi::ScoreRow* rows;            // [states]
-  abi::VectorRow* query_vectors;  // [states]
-  float *m, *l, *alpha;           // [states]
-  float* o;                       // [states][ld_o]
-  float* query;                   // [fused rows of one head][head_dim_qk], rounded in place when computing in bf16
-  float* direct_query;            // of every head, as Loader::dot wants it
-  float* scores;                  // [states][ld_scores]
-  unsigned short* probs;          // the same, for products in bf16
-  int* positions;                 // [tokens] of a tile's columns
-  float *keys, *values;           // packed
-  const char** key_rows[2];       // this tile's and the next one's, of the unit's first head
+  Seen* seen;                      // [query tokens]
+  abi::ScoreRow* rows;             // [states]
+  abi::VectorRow* query_vectors;   // [states]
+  float *m, *l, *alpha;            // [states]
+  float* o;                        // [states][ld_o]
+  float* query;                    // [fused rows of one head][head_dim_qk], rounded in place when computing in bf16
+  float* direct_query;             // of every head, as Loader::dot wants it
+  float* scores;                   // [states][ld_scores]
+  unsigned short* probs;           // the same, for products in bf16
+  int* positions;                  // [tokens] of a tile's columns
+  float *keys, *values;            // packed; of latent rows the values are the keys, too
+  float *query_panels, *by_token;  // latent rows: queries packed as keys are, and scores [tokens][ld_by_token]
+  char* joined[2];                 // whole latent rows of this tile and the next, where they do not lie so in the cache
+  const char** key_rows[2];        // this tile's and the next one's, of the unit's first head
   const char** value_rows[2];
   const char** shown_rows;  // one side of a boundary tile; what no row sees lies among zeros
   unsigned char* marks;     // [tokens] which of a boundary tile's columns some row sees
@@ -44,9 +46,10 @@ struct Buffers {
   float* vector_scratch;        // [larger head dim]
 
   bool direct;
+  bool latent;     // packed, and one packed row serves as key and value
   int group_rows;  // fused rows of one head
   int states, tokens;
-  long long ld_o, ld_scores;
+  long long ld_o, ld_scores, ld_by_token;
   long long bytes;
 };
 
@@ -57,10 +60,14 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.direct = unit.tile_class == kDirectClass;
   b.group_rows = query_tokens * args.group_size;
   b.states = b.group_rows * (b.direct ? heads : 1);
+  b.latent = args.v_is_k_prefix && !b.direct && !args.leaf->key && !args.leaf->value;
   const bool narrow = b.direct ? args.kv_element != Element::fp32 : args.compute_bf16 != 0;
-  b.tokens = tile_tokens(static_cast<long long>(dqk + dvo) * (narrow ? 2 : 4) * (b.direct ? heads : 1));
+  // Of latent rows half as much is held; packed, they get twice the room, as each tile is a pass over all of o.
+  const int stored = args.v_is_k_prefix ? dqk / (b.latent ? 2 : 1) : dqk + dvo;
+  b.tokens = tile_tokens(static_cast<long long>(stored) * (narrow ? 2 : 4) * (b.direct ? heads : 1));
   b.ld_o = round_up(dvo, kPanel);
   b.ld_scores = b.direct ? kDirectLd : b.tokens;
+  b.ld_by_token = round_up(b.group_rows, kLanes);
 
   const long long tokens = b.tokens, states = b.states;
   const long long packed = b.direct ? 0 : tokens, changed = args.leaf->key || args.leaf->value ? tokens : 0;
@@ -77,11 +84,17 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.scores = carver.take<float>(states * b.ld_scores);
   if (args.compute_bf16 && !b.direct) b.probs = carver.take<unsigned short>(states * b.ld_scores);
   b.positions = carver.take<int>(tokens);
-  b.keys = carver.take<float>(packed / kPanel * panel_stride(dqk));
-  b.values = carver.take<float>(b.ld_o / kPanel * panel_stride(b.direct ? 0 : b.tokens));
+  b.keys = carver.take<float>(b.latent ? 0 : packed / kPanel * panel_stride(dqk));
+  const int value_columns = round_up(b.latent ? dqk : dvo, kPanel);
+  b.values = carver.take<float>(value_columns / kPanel * panel_stride(b.direct ? 0 : b.tokens));
+  b.query_panels = carver.take<float>(b.latent ? round_up(b.group_rows, kPanel) / kPanel * panel_stride(dqk) : 0);
+  b.by_token = carver.take<float>(b.latent ? tokens * b.ld_by_token : 0);
+  const bool join = args.rope_dim > 0 || (b.latent && args.compute_bf16);
+  const long long joined = join ? tokens * dqk * element_bytes(args.kv_element) : 0;
   for (int i = 0; i < 2; ++i) {
     b.key_rows[i] = carver.take<const char*>(tokens);
-    b.value_rows[i] = carver.take<const char*>(tokens);
+    b.value_rows[i] = args.v_is_k_prefix ? b.key_rows[i] : carver.take<const char*>(tokens);
+    b.joined[i] = join ? carver.take<char>(joined) : nullptr;
   }
   b.shown_rows = carver.take<const char*>(tokens);
   b.marks = carver.take<unsigned char>(tokens);
@@ -118,6 +131,10 @@ class Item {
       attend_direct();
       return;
     }
+    if (b_.latent) {
+      attend_latent();
+      return;
+    }
     for (int head = unit_.kv_head_begin; head < unit_.kv_head_end; ++head) attend_packed(head);
   }
 
@@ -131,9 +148,12 @@ class Item {
 
   void attend_direct();
   void attend_packed(int head);
+  void attend_latent();
   void start(int first_head, int heads);
   void load_query(int head, const abi::VectorRow* vectors);
   void locate(const KvTile& tile, int head, int which);
+  void join(const KvTile& tile, int which);
+  void pack_queries();
   Side side(const KvTile& tile, const char* const* rows, long long offset, int head, int dim, abi::VectorFn hook);
   Ahead next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const;
   void place(const KvTile& tile);
@@ -201,7 +221,22 @@ void Item::load_query(int head, const abi::VectorRow* vectors) {
 // Finds the tile's tokens.
 void Item::locate(const KvTile& tile, int head, int which) {
   locate_tokens(args_, list_, args_.k, head, tile.begin, tile.n, b_.key_rows[which]);
-  locate_tokens(args_, list_, args_.v, head, tile.begin, tile.n, b_.value_rows[which]);
+  if (!args_.v_is_k_prefix) locate_tokens(args_, list_, args_.v, head, tile.begin, tile.n, b_.value_rows[which]);
+  if (b_.joined[which]) join(tile, which);
+}
+
+// Copies latent rows, so that each is whole and one follows the other.
+void Item::join(const KvTile& tile, int which) {
+  const int bytes = element_bytes(args_.kv_element), rope = args_.rope_dim * bytes,
+            first = args_.head_dim_qk * bytes - rope;
+  const char** rope_rows = b_.shown_rows;  // nobody else's until the tile is worked on
+  if (rope > 0) locate_tokens(args_, list_, args_.rope, 0, tile.begin, tile.n, rope_rows);
+  char* to = b_.joined[which];
+  for (int i = 0; i < tile.n; ++i, to += first + rope) {
+    __builtin_memcpy(to, b_.key_rows[which][i], static_cast<unsigned long>(first));
+    if (rope > 0) __builtin_memcpy(to + first, rope_rows[i], static_cast<unsigned long>(rope));
+    b_.key_rows[which][i] = to;
+  }
 }
 
 Item::Side Item::side(const KvTile& tile, const char* const* rows, long long offset, int head, int dim,
@@ -306,7 +341,7 @@ void Item::score(const KvTile& tile) {
 // what the machine's own prefetchers follow.
 Ahead Item::next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const {
   const int heads = unit_.kv_head_end - unit_.kv_head_begin;
-  const int bytes = dim * (args_.kv_element == Element::fp32 ? 4 : 2);
+  const int bytes = dim * element_bytes(args_.kv_element);
   if (view.head_stride != bytes) return Ahead(rows, h * view.head_stride, n, bytes);
   const int begin = n * h / heads, end = n * (h + 1) / heads;  // whole tokens, a share of them
   return Ahead(rows + begin, 0, end - begin, bytes * heads);
@@ -344,7 +379,7 @@ void Item::attend_direct() {
     score(tile);
     for (int h = 0; h < heads; ++h) {
       const Side values = side(tile, b_.value_rows[which], h * args_.v.head_stride, first + h, dvo, args_.leaf->value);
-      Ahead ahead = next_rows(args_.v, b_.value_rows[1 - which], num_next, dvo, h);
+      Ahead ahead = next_rows(args_.v, b_.value_rows[1 - which], args_.v_is_k_prefix ? 0 : num_next, dvo, h);
       values.loader->accumulate(values.rows, values.offset, tile.n, ahead,
                                 b_.scores + static_cast<long long>(h) * rows * b_.ld_scores, b_.alpha + h * rows, rows,
                                 dvo, b_.o + static_cast<long long>(h) * rows * b_.ld_o, b_.ld_o);
@@ -370,6 +405,7 @@ void Item::attend_packed(int head) {
     keys.loader->pack_keys(keys.rows, keys.offset, padded, dqk, b_.keys);
     multiply({.a = b_.query,
               .lda = dqk / per_unit,
+              .a_stride = 0,
               .b = b_.keys,
               .stride = panel_stride(dqk / per_unit),
               .units = dqk / per_unit,
@@ -377,13 +413,14 @@ void Item::attend_packed(int head) {
               .ldc = b_.ld_scores,
               .alpha = nullptr,
               .rows = rows,
-              .panels = padded / kPanel},
+              .vectors = padded / kLanes},
              args_.compute_bf16);
     score(tile);
     const Side values = side(tile, b_.value_rows[0], 0, head, dvo, args_.leaf->value);
     values.loader->pack_values(values.rows, values.offset, padded, dvo, b_.values);
     multiply({.a = args_.compute_bf16 ? reinterpret_cast<const float*>(b_.probs) : b_.scores,
               .lda = b_.ld_scores / per_unit,
+              .a_stride = 0,
               .b = b_.values,
               .stride = panel_stride(padded / per_unit),
               .units = (tile.n + per_unit - 1) / per_unit,
@@ -391,10 +428,84 @@ void Item::attend_packed(int head) {
               .ldc = b_.ld_o,
               .alpha = b_.alpha,
               .rows = rows,
-              .panels = static_cast<int>(b_.ld_o / kPanel)},
+              .vectors = static_cast<int>(b_.ld_o / kLanes)},
              args_.compute_bf16);
   }
   finish(head, 1);
+}
+
+// Queries as the right side of a product: panels of fused rows.
+void Item::pack_queries() {
+  const long long row_bytes = static_cast<long long>(args_.head_dim_qk) * (args_.compute_bf16 ? 2 : 4);
+  for (int first = 0; first < b_.ld_by_token; first += kLanes) {
+    const char* rows[kLanes];
+    for (int i = 0; i < kLanes; ++i)
+      rows[i] = first + i < b_.group_rows ? reinterpret_cast<const char*>(b_.query) + (first + i) * row_bytes : kZeros;
+    const int per_unit = args_.compute_bf16 ? 2 : 1;
+    float* panel = b_.query_panels + first / kPanel * panel_stride(args_.head_dim_qk / per_unit) + first % kPanel;
+    (args_.compute_bf16 ? stored_ : changed_).pack_keys(rows, 0, kLanes, args_.head_dim_qk, panel);
+  }
+}
+
+// Latent rows are keys and, up to head_dim_vo, values of many queries. Their scores are computed token by token, with
+// the queries on the right, so that a row packed for P V is a left side as it stands: it is read and packed once. Pairs
+// of bf16 run along a key's elements, and along tokens in values: there the joined rows are the left side.
+void Item::attend_latent() {
+  const int dqk = args_.head_dim_qk, dvo = args_.head_dim_vo, rows = b_.group_rows;
+  const bool bf16 = args_.compute_bf16 != 0;
+  const int per_unit = bf16 ? 2 : 1;
+  start(unit_.kv_head_begin, 1);
+  load_query(unit_.kv_head_begin, b_.query_vectors);
+  pack_queries();
+  const int score_vectors = static_cast<int>(b_.ld_by_token / kLanes),
+            value_vectors = static_cast<int>(b_.ld_o / kLanes);
+  TileCursor cursor = tiles();
+  KvTile tile, next;
+  for (bool more = cursor.next(tile); more; tile = next) {
+    locate(tile, 0, 0);
+    place(tile);
+    more = cursor.next(next);
+    const int padded = round_up(tile.n, kColumnStep);
+    // The next tile is on its way meanwhile.
+    if (more) locate_tokens(args_, list_, args_.k, 0, next.begin, next.n, b_.key_rows[1]);
+    const int bytes = (dqk - args_.rope_dim) * element_bytes(args_.kv_element), lines = (bytes + 63) / 64;
+    Ahead ahead(b_.key_rows[1], 0, more ? next.n : 0, bytes);
+    const int blocks = num_blocks(tile.n, dqk / per_unit, score_vectors) + num_blocks(rows, tile.n, value_vectors);
+    const int ahead_lines = more ? (next.n * lines + blocks - 1) / blocks : 0;
+    const Side latent = side(tile, b_.key_rows[0], 0, 0, dqk, nullptr);
+    latent.loader->pack_values(latent.rows, latent.offset, padded, bf16 ? dvo : dqk, b_.values);
+    multiply({.a = bf16 ? reinterpret_cast<const float*>(b_.joined[0]) : b_.values,
+              .lda = bf16 ? dqk / 2 : kPanel,
+              .a_stride = bf16 ? 0 : panel_stride(padded),
+              .b = b_.query_panels,
+              .stride = panel_stride(dqk / per_unit),
+              .units = dqk / per_unit,
+              .c = b_.by_token,
+              .ldc = b_.ld_by_token,
+              .alpha = nullptr,
+              .rows = tile.n,
+              .vectors = score_vectors,
+              .ahead = &ahead,
+              .ahead_lines = ahead_lines},
+             bf16);
+    transpose_scores(b_.by_token, b_.ld_by_token, rows, padded, b_.scores, b_.ld_scores);
+    score(tile);
+    multiply({.a = bf16 ? reinterpret_cast<const float*>(b_.probs) : b_.scores,
+              .lda = b_.ld_scores / per_unit,
+              .a_stride = 0,
+              .b = b_.values,
+              .stride = panel_stride(padded / per_unit),
+              .units = (tile.n + per_unit - 1) / per_unit,
+              .c = b_.o,
+              .ldc = b_.ld_o,
+              .alpha = b_.alpha,
+              .rows = rows,
+              .vectors = value_vectors,
+              .ahead = &ahead,
+              .ahead_lines = ahead_lines},
+             bf16);
+  }
+  finish(unit_.kv_head_begin, 1);
 }
 
 // States leave for the output, or for the item's partial.

@@ -12,6 +12,7 @@
 namespace weft::attention::cpu {
 
 enum class Element : int { fp32, fp16, bf16 };
+constexpr int element_bytes(Element element) { return element == Element::fp32 ? 4 : 2; }
 
 // Rows x heads of a tensor; strides in bytes.
 struct RowsView {
@@ -33,6 +34,10 @@ struct AttendArgs {
   const abi::Slot* params;
   RowsView q, o;
   TokensView k, v;
+  // Latent rows: a value is the beginning of its key, v is k, and the last rope_dim elements of a key lie in `rope`, or
+  // with the others where rope_dim is 0.
+  int v_is_k_prefix, rope_dim;
+  TokensView rope;
   Element kv_element;
   int paged;            // page lists go through page_indices, else they name rows of the token axis
   int token_page_size;  // paged: page size; padded: extent of the token axis; ragged: 0

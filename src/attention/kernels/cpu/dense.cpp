@@ -141,60 +141,100 @@ struct MultiplyPairs {
 // Rows x two vectors of sums stay in registers: 12 of 16, or 16 of 32.
 constexpr int kBlockRows = kRegisters == 32 ? 8 : 6;
 
-template <class Multiply, int M, bool kScale>
-void multiply_block(const float* a, long long lda, const float* b, int units, float* c, long long ldc,
-                    const float* alpha) {
-  F32 sum[M][2];
+// Units of a, `run` side by side, then on at `jump` from where they began.
+struct LeftSide {
+  const float* a;
+  long long lda, jump;
+  int run;
+};
+
+// N: vectors of columns.
+template <class Multiply, int M, int N, bool kScale>
+void multiply_block(LeftSide left, const float* b, int units, float* c, long long ldc, const float* alpha) {
+  F32 sum[M][N];
 #pragma GCC unroll 8
-  for (int i = 0; i < M; ++i) {
-    if constexpr (kScale) {
-      const F32 factor = broadcast(alpha[i]);
-      sum[i][0] = load(c + i * ldc) * factor;
-      sum[i][1] = load(c + i * ldc + kLanes) * factor;
-    } else {
-      sum[i][0] = sum[i][1] = F32{};
+  for (int i = 0; i < M; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < N; ++j) {
+      if constexpr (kScale)
+        sum[i][j] = load(c + i * ldc + j * kLanes) * broadcast(alpha[i]);
+      else
+        sum[i][j] = F32{};
+    }
+  const long long lda = left.lda;
+  for (; units > 0; units -= left.run, left.a += left.jump) {
+    const int run = min_of(units, left.run);
+    const float* a = left.a;
+    for (int u = 0; u < run; ++u, b += kPanel) {
+      F32 column[N];
+#pragma GCC unroll 2
+      for (int j = 0; j < N; ++j) column[j] = load(b + j * kLanes);
+#pragma GCC unroll 8
+      for (int i = 0; i < M; ++i) {
+        const F32 x = Multiply::spread(a + i * lda + u);
+#pragma GCC unroll 2
+        for (int j = 0; j < N; ++j) sum[i][j] = Multiply::step(sum[i][j], x, column[j]);
+      }
     }
   }
-  for (int u = 0; u < units; ++u, b += kPanel) {
-    const F32 b0 = load(b), b1 = load(b + kLanes);
 #pragma GCC unroll 8
-    for (int i = 0; i < M; ++i) {
-      const F32 x = Multiply::spread(a + i * lda + u);
-      sum[i][0] = Multiply::step(sum[i][0], x, b0);
-      sum[i][1] = Multiply::step(sum[i][1], x, b1);
-    }
-  }
-#pragma GCC unroll 8
-  for (int i = 0; i < M; ++i) {
-    store(c + i * ldc, sum[i][0]);
-    store(c + i * ldc + kLanes, sum[i][1]);
-  }
+  for (int i = 0; i < M; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < N; ++j) store(c + i * ldc + j * kLanes, sum[i][j]);
 }
 
-using BlockFn = void (*)(const float*, long long, const float*, int, float*, long long, const float*);
-template <class Multiply, bool kScale>
+using BlockFn = void (*)(LeftSide, const float*, int, float*, long long, const float*);
+template <class Multiply, int N, bool kScale>
 constexpr BlockFn kBlocks[] = {
-    multiply_block<Multiply, 1, kScale>, multiply_block<Multiply, 2, kScale>, multiply_block<Multiply, 3, kScale>,
-    multiply_block<Multiply, 4, kScale>, multiply_block<Multiply, 5, kScale>, multiply_block<Multiply, 6, kScale>,
+    multiply_block<Multiply, 1, N, kScale>, multiply_block<Multiply, 2, N, kScale>,
+    multiply_block<Multiply, 3, N, kScale>, multiply_block<Multiply, 4, N, kScale>,
+    multiply_block<Multiply, 5, N, kScale>, multiply_block<Multiply, 6, N, kScale>,
 #if WEFT_REGISTERS == 32
-    multiply_block<Multiply, 7, kScale>, multiply_block<Multiply, 8, kScale>,
+    multiply_block<Multiply, 7, N, kScale>, multiply_block<Multiply, 8, N, kScale>,
 #endif
 };
-static_assert(sizeof kBlocks<MultiplyF32, true> / sizeof(BlockFn) == kBlockRows);
+static_assert(sizeof kBlocks<MultiplyF32, 2, true> / sizeof(BlockFn) == kBlockRows);
 
-// One panel of b stays in the first-level cache while all rows pass by.
-void multiply_panels(const Product& x, const BlockFn* blocks) {
-  for (int panel = 0; panel < x.panels; ++panel) {
-    const float* b = x.b + panel * x.stride;
-    for (int row = 0; row < x.rows;) {
-      const int left = x.rows - row;
-      const int parts = (left + kBlockRows - 1) / kBlockRows;
-      const int count = (left + parts - 1) / parts;
-      blocks[count - 1](x.a + row * x.lda, x.lda, b, x.units, x.c + row * x.ldc + panel * kPanel, x.ldc,
-                        x.alpha ? x.alpha + row : nullptr);
-      row += count;
+// Units of b that all rows pass by: they stay in the first-level cache meanwhile.
+constexpr int kUnitsInCache = 256;
+constexpr float kOnes[kBlockRows] = {1,
+                                     1,
+                                     1,
+                                     1,
+                                     1,
+                                     1
+#if WEFT_REGISTERS == 32
+                                     ,
+                                     1,
+                                     1
+#endif
+};
+
+int num_parts(int units) { return max_of(1, (units + kUnitsInCache - 1) / kUnitsInCache); }
+
+template <class Multiply>
+void multiply_panels(const Product& x) {
+  const int parts = num_parts(x.units);
+  const int step = parts == 1 ? max_of(1, x.units) : round_up((x.units + parts - 1) / parts, kPanel);
+  LeftSide left{x.a, x.lda, x.a_stride, x.a_stride == 0 ? max_of(1, x.units) : kPanel};
+  for (int vector = 0; vector < x.vectors; vector += 2)
+    for (int unit = 0; unit == 0 || unit < x.units; unit += step) {
+      const float* b = x.b + vector / 2 * x.stride + static_cast<long long>(unit) * kPanel;
+      const float* a = x.a_stride == 0 ? x.a + unit : x.a + unit / kPanel * x.a_stride;
+      const bool pair = x.vectors - vector > 1, scale = unit > 0 || x.alpha != nullptr;
+      const BlockFn* blocks = pair ? (scale ? kBlocks<Multiply, 2, true> : kBlocks<Multiply, 2, false>)
+                                   : (scale ? kBlocks<Multiply, 1, true> : kBlocks<Multiply, 1, false>);
+      for (int row = 0; row < x.rows;) {
+        const int rows_left = x.rows - row;
+        const int row_parts = (rows_left + kBlockRows - 1) / kBlockRows;
+        const int count = (rows_left + row_parts - 1) / row_parts;
+        if (x.ahead != nullptr) x.ahead->fetch(x.ahead_lines);
+        left.a = a + row * x.lda;
+        const float* alpha = unit > 0 || !x.alpha ? kOnes : x.alpha + row;
+        blocks[count - 1](left, b, min_of(step, x.units - unit), x.c + row * x.ldc + vector * kLanes, x.ldc, alpha);
+        row += count;
+      }
     }
-  }
 }
 
 }  // namespace
@@ -214,11 +254,26 @@ const Loader& loader_for(Element element, [[maybe_unused]] bool compute_bf16) {
 void multiply(const Product& product, [[maybe_unused]] bool bf16) {
 #if defined(WEFT_HAS_BF16_DOT)
   if (bf16) {
-    multiply_panels(product, product.alpha ? kBlocks<MultiplyPairs, true> : kBlocks<MultiplyPairs, false>);
+    multiply_panels<MultiplyPairs>(product);
     return;
   }
 #endif
-  multiply_panels(product, product.alpha ? kBlocks<MultiplyF32, true> : kBlocks<MultiplyF32, false>);
+  multiply_panels<MultiplyF32>(product);
+}
+
+int num_blocks(int rows, int units, int vectors) {
+  return (rows + kBlockRows - 1) / kBlockRows * num_parts(units) * ((vectors + 1) / 2);
+}
+
+void transpose_scores(const float* from, long long ld_from, int num_rows, int tokens, float* to, long long ld) {
+  for (int row = 0; row < num_rows; row += kLanes)
+    for (int t = 0; t < tokens; t += kLanes) {
+      F32 block[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) block[i] = load(from + (t + i) * ld_from + row);
+      transpose(block);
+      for (int i = 0; i < min_of(kLanes, num_rows - row); ++i) store(to + (row + i) * ld + t, block[i]);
+    }
 }
 
 void convert_to_f32(const char* from, Element element, int n, float* to) {

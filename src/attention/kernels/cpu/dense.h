@@ -77,20 +77,28 @@ struct Loader {
 // of_dot_bf16: keys and queries are multiplied as pairs of bf16.
 const Loader& loader_for(Element element, bool compute_bf16);
 
-// c[rows][columns] = a . b, or alpha[row] * c + a . b where alpha is given. a is row-major with `units` in use,
-// b is panels of [units][kPanel], `stride` floats apart.
+// c[rows][columns] = a . b, or alpha[row] * c + a . b where alpha is given. a is row-major with `units` in use, or
+// panels of [rows][kPanel] units, `a_stride` floats apart, as pack_values lays them. b is panels of [units][kPanel],
+// `stride` floats apart; where the number of vectors is odd, the last panel has one.
 struct Product {
   const float* a;
-  long long lda;
+  long long lda, a_stride;  // a_stride 0: a is row-major
   const float* b;
   long long stride;
   int units;
   float* c;
   long long ldc;
   const float* alpha;
-  int rows, panels;
+  int rows, vectors;
+  Ahead* ahead = nullptr;  // of which so many lines are fetched beside each block of rows
+  int ahead_lines = 0;
 };
+// Blocks of rows that `multiply` works on.
+int num_blocks(int rows, int units, int vectors);
 void multiply(const Product& product, bool bf16);
+
+// to[row][token] = from[token][row]; `tokens` is a multiple of kLanes, rows of `from` are whole vectors.
+void transpose_scores(const float* from, long long ld_from, int num_rows, int tokens, float* to, long long ld);
 
 void softmax(const SoftmaxTile& tile);
 

@@ -110,15 +110,20 @@ float merge_head(const AttendArgs& args, const MergeGroup& group, int row, int k
 void write_output(const AttendArgs& args, const OutputStates& x) {
   const int group = args.group_size, dim = args.head_dim_vo;
   const int num_states = x.num_kv_heads * x.num_rows * group;
-  if (args.leaf->output) {
+  const bool new_lse = args.lse && args.leaf->lse;
+  if (args.leaf->output || new_lse) {
     int state = 0;
     for (int head = 0; head < x.num_kv_heads; ++head)
       for (int r = 0; r < x.num_rows; ++r)
         for (int g = 0; g < group; ++g, ++state)
-          x.vectors[state] = {x.rows[r].request, x.rows[r].idx, x.rows[r].pos, (x.first_kv_head + head) * group + g};
+          x.vectors[state] = {x.rows[r].request, x.rows[r].idx, x.rows[r].pos, (x.first_kv_head + head) * group + g,
+                              x.lse[state]};
+  }
+  if (args.leaf->output) {
     const abi::VectorTile tile = {args.params, x.vectors, num_states, dim, x.o, x.ld, x.vector_scratch};
     args.leaf->output(&tile);
   }
+  if (new_lse) args.leaf->lse(args.params, x.vectors, num_states);
   int state = 0;
   for (int head = 0; head < x.num_kv_heads; ++head)
     for (int r = 0; r < x.num_rows; ++r)
@@ -127,7 +132,9 @@ void write_output(const AttendArgs& args, const OutputStates& x) {
         const int qo_head = (x.first_kv_head + head) * group + g;
         convert_from_f32(x.o + state * x.ld, dim, args.o.data + row * args.o.row_stride + qo_head * args.o.head_stride,
                          args.o.element);
-        if (args.lse) args.lse[row * args.lse_row_stride + qo_head * args.lse_head_stride] = x.lse[state];
+        if (args.lse)
+          args.lse[row * args.lse_row_stride + qo_head * args.lse_head_stride] =
+              new_lse ? static_cast<float>(x.vectors[state].lse) : x.lse[state];
       }
 }
 

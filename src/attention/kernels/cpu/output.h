@@ -6,7 +6,7 @@
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 
 // States in order [KV head][row][query head of the group]: o is normalised, changed by the output hook in place,
-// rounded and stored; lse too where it is wanted.
+// rounded and stored; lse, changed by its hook, too where it is wanted.
 struct OutputStates {
   const PlanRow* rows;
   int num_rows, first_kv_head, num_kv_heads;
