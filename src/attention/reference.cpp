@@ -34,6 +34,22 @@ Vector kv_vector(const AttentionSpec& spec, const TensorView& kv, const Token& a
   return nhd ? vector_at(kv, at.outer, at.inner, h) : vector_at(kv, at.outer, h, at.inner);
 }
 
+// Of the scale of token t, counted along its axis.
+int64_t scale_row(const AttentionSpec& spec, int64_t t) {
+  return spec.kv_scales < KvScales::token ? 0 : spec.kv_scales == KvScales::token ? t : t / spec.kv_scale_group;
+}
+
+// The stored numbers times their scale.
+Vector dequantised(const AttentionSpec& spec, const TensorView& kv, const TensorView& scales, const Token& at, int h) {
+  Vector v = kv_vector(spec, kv, at, h);
+  if (spec.kv_scales == KvScales::none) return v;
+  const bool by_token = spec.kv_scales >= KvScales::token;
+  const Token scale{by_token ? at.outer : 0, scale_row(spec, at.inner), 0};
+  const double factor = kv_vector(spec, scales, scale, spec.kv_scales == KvScales::tensor ? 0 : h)[0];
+  for (double& x : v) x *= factor;
+  return v;
+}
+
 Vector transformed(const reference::VectorHook& hook, const abi::VectorRow& row, Vector x) {
   if (!hook) return x;
   Vector y(x.size());
@@ -115,10 +131,22 @@ RowState attend_row(const Hooks& hooks, const Vector& q, const Keys& list, int r
 
 double element(const TensorView& t, int64_t offset) {
   if (t.dtype() == DType::fp32) return static_cast<double>(t.as<const float>()[offset]);
-  const uint16_t bits = t.as<const uint16_t>()[offset];
+  switch (t.dtype()) {
+    case DType::int8: return t.as<const int8_t>()[offset];
+    case DType::int4: return static_cast<int8_t>(t.as<const uint8_t>()[offset / 2] << (offset % 2 == 0 ? 4 : 0)) >> 4;
+    case DType::fp8_e4m3: {
+      const int code = t.as<const uint8_t>()[offset], exponent = code >> 3 & 15, mantissa = code & 7;
+      if ((code & 127) == 127) return std::numeric_limits<double>::quiet_NaN();
+      const double x = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+      return code < 128 ? x : -x;
+    }
+    default: break;
+  }
+  const bool e5m2 = t.dtype() == DType::fp8_e5m2;  // an fp16 without its low byte
+  const uint16_t bits =
+      e5m2 ? static_cast<uint16_t>(t.as<const uint8_t>()[offset] << 8) : t.as<const uint16_t>()[offset];
   if (t.dtype() == DType::bf16) return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
-  check(t.dtype() == DType::fp16, ErrorCode::invalid_dtype, "the reference reads fp32, fp16 and bf16, not {}",
-        to_string(t.dtype()));
+  check(t.dtype() == DType::fp16 || e5m2, ErrorCode::invalid_dtype, "the reference reads no {}", to_string(t.dtype()));
   const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
   const double sign = (bits & 0x8000) != 0 ? -1 : 1;
   if (exponent == 31) return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * kInfinity;
@@ -144,8 +172,10 @@ ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& 
       for (int t = 0; t < static_cast<int>(list.tokens.size()); ++t) {
         const Token& token = list.tokens[static_cast<size_t>(t)];
         const abi::VectorRow row{list.request, t, token.position, kv_head};
-        keys.push_back(transformed(hooks.key, row, kv_vector(spec, tensors.kv.k, token, kv_head)));
-        values.push_back(transformed(hooks.value, row, kv_vector(spec, tensors.kv.v, token, kv_head)));
+        keys.push_back(
+            transformed(hooks.key, row, dequantised(spec, tensors.kv.k, tensors.kv.k_scale, token, kv_head)));
+        values.push_back(
+            transformed(hooks.value, row, dequantised(spec, tensors.kv.v, tensors.kv.v_scale, token, kv_head)));
       }
       for (int64_t q_row = list.row_begin; q_row < list.row_end; ++q_row) {
         if (q_row < part.row_begin || q_row >= part.row_end) continue;

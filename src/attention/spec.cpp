@@ -49,6 +49,27 @@ void check_float_type(std::string_view field, DType dtype) {
         to_string(dtype));
 }
 
+void check_kv_type(const AttentionSpec& spec) {
+  const DType dtype = spec.kv_dtype;
+  const bool fp8 = dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2;
+  const bool integer = dtype == DType::int8 || dtype == DType::int4;
+  if (!fp8 && !integer) {
+    check(dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16, ErrorCode::unsupported,
+          "kv_dtype = {}: required {}, supported fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8, int4, missing {}",
+          to_string(dtype), to_string(dtype), to_string(dtype));
+    check(spec.kv_scales == KvScales::none, ErrorCode::invalid_argument,
+          "kv_scales = {} with kv_dtype = {}: only fp8, int8 and int4 are scaled; set it to none",
+          to_string(spec.kv_scales), to_string(dtype));
+  }
+  check(!integer || spec.kv_scales != KvScales::none, ErrorCode::invalid_argument,
+        "kv_scales = none with kv_dtype = {}: integers need scales; allowed are tensor, head, token, token_group",
+        to_string(dtype));
+  check(spec.kv_scales == KvScales::token_group ? spec.kv_scale_group >= 1 : spec.kv_scale_group == 0,
+        ErrorCode::invalid_argument,
+        "kv_scale_group = {} with kv_scales = {}: allowed are 1 and more with token_group, and 0 without",
+        spec.kv_scale_group, to_string(spec.kv_scales));
+}
+
 void check_dim(std::string_view field, int dim) {
   check(dim >= 8 && dim <= 576 && dim % 8 == 0, ErrorCode::unsupported,
         "{} = {}: supported are 8 to 576 in steps of 8; pad the head with zeros to {}", field, dim,
@@ -176,9 +197,16 @@ std::vector<Interval> intersect(const std::vector<Interval>& a, const std::vecto
 
 }  // namespace
 
+std::string_view to_string(KvScales scales) {
+  constexpr std::string_view kNames[] = {"none", "tensor", "head", "token", "token_group"};
+  check(scales <= KvScales::token_group, ErrorCode::invalid_argument,
+        "kv_scales = {}: allowed are KvScales::none, tensor, head, token, token_group", static_cast<int>(scales));
+  return kNames[static_cast<size_t>(scales)];
+}
+
 void validate(const AttentionSpec& spec) {
   check_float_type("q_dtype", spec.q_dtype);
-  check_float_type("kv_dtype", spec.kv_dtype);
+  check_kv_type(spec);
   check_float_type("o_dtype", spec.o_dtype);
   if (spec.compute) {
     const bool bf16 = spec.q_dtype == DType::bf16 && spec.kv_dtype == DType::bf16;

@@ -34,10 +34,12 @@ struct Buffers {
   float *keys, *values;           // packed
   const char** key_rows[2];       // this tile's and the next one's, of the unit's first head
   const char** value_rows[2];
-  const char** shown_rows;  // one side of a boundary tile; what no row sees lies among zeros
-  unsigned char* marks;     // [tokens] which of a boundary tile's columns some row sees
-  unsigned char* shown;     // [tokens] which columns the bits of their pages show to one row
-  float* changed;           // [tokens][larger head dim] keys or values after their hook
+  const char** scale_rows[2];  // where scales of the tile's keys and values lie, of the unit's first head
+  float* scales;               // [tokens] of one head
+  const char** shown_rows;     // one side of a boundary tile; what no row sees lies among zeros
+  unsigned char* marks;        // [tokens] which of a boundary tile's columns some row sees
+  unsigned char* shown;        // [tokens] which columns the bits of their pages show to one row
+  float* changed;              // [tokens][larger head dim] keys or values after their hook
   unsigned short* changed_bf16;
   const char** changed_rows;
   abi::VectorRow* key_vectors;  // [tokens]
@@ -57,8 +59,8 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.direct = unit.tile_class == kDirectClass;
   b.group_rows = query_tokens * args.group_size;
   b.states = b.group_rows * (b.direct ? heads : 1);
-  const bool narrow = b.direct ? args.kv_element != Element::fp32 : args.compute_bf16 != 0;
-  b.tokens = tile_tokens(static_cast<long long>(dqk + dvo) * (narrow ? 2 : 4) * (b.direct ? heads : 1));
+  const int bits = b.direct ? bits_of(args.kv_element) : args.compute_bf16 ? 16 : 32;
+  b.tokens = tile_tokens(static_cast<long long>(dqk + dvo) * bits / 8 * (b.direct ? heads : 1));
   b.ld_o = round_up(dvo, kPanel);
   b.ld_scores = b.direct ? kDirectLd : b.tokens;
 
@@ -82,7 +84,9 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   for (int i = 0; i < 2; ++i) {
     b.key_rows[i] = carver.take<const char*>(tokens);
     b.value_rows[i] = carver.take<const char*>(tokens);
+    b.scale_rows[i] = carver.take<const char*>(args.scaling == Scaling::token ? tokens : 0);
   }
+  b.scales = carver.take<float>(args.scaling == Scaling::token ? tokens : 0);
   b.shown_rows = carver.take<const char*>(tokens);
   b.marks = carver.take<unsigned char>(tokens);
   b.shown = carver.take<unsigned char>(args.plan->bits_index.count > 0 ? tokens : 0);
@@ -93,6 +97,15 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.vector_scratch = carver.take<float>(larger);
   b.bytes = carver.bytes();
   return b;
+}
+
+void scale_vector(float* x, long long n, float factor) {
+  for (long long i = 0; i < n; ++i) x[i] *= factor;
+}
+float head_scale(const TokensView& scales, int head) {
+  float scale;
+  __builtin_memcpy(&scale, scales.data + head * scales.head_stride, sizeof scale);
+  return scale;
 }
 
 class Item {
@@ -129,12 +142,25 @@ class Item {
     const Loader* loader;
   };
 
+  // What keys and values differ in.
+  struct Source {
+    const TokensView &tokens, &scale;
+    const char* const* scale_rows;
+    int dim;
+    abi::VectorFn hook;
+  };
+  Source keys() const { return {args_.k, args_.k_scale, b_.scale_rows[0], args_.head_dim_qk, args_.leaf->key}; }
+  Source values() const { return {args_.v, args_.v_scale, b_.scale_rows[1], args_.head_dim_vo, args_.leaf->value}; }
+
   void attend_direct();
   void attend_packed(int head);
   void start(int first_head, int heads);
   void load_query(int head, const abi::VectorRow* vectors);
   void locate(const KvTile& tile, int head, int which);
-  Side side(const KvTile& tile, const char* const* rows, long long offset, int head, int dim, abi::VectorFn hook);
+  void locate_scales(const KvTile& tile, int head);
+  Side side(const KvTile& tile, const Source& source, const char* const* rows, int first_head, int head);
+  const float* gather_scales(const KvTile& tile, const Source& source, int h);
+  void scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state);
   Ahead next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const;
   void place(const KvTile& tile);
   void hide_by_bits(const KvTile& tile, float scale);
@@ -193,6 +219,8 @@ void Item::load_query(int head, const abi::VectorRow* vectors) {
     const abi::VectorTile tile = {args_.params, vectors, b_.group_rows, dim, b_.query, dim, b_.vector_scratch};
     args_.leaf->query(&tile);
   }
+  if (args_.scaling == Scaling::head && !args_.leaf->key)
+    scale_vector(b_.query, static_cast<long long>(b_.group_rows) * dim, head_scale(args_.k_scale, head));
   if (args_.compute_bf16)  // in place: a narrow row ends before the next wide one begins
     for (long long r = 0; r < b_.group_rows; ++r)
       convert_from_f32(b_.query + r * dim, dim, reinterpret_cast<char*>(b_.query + r * dim / 2), Element::bf16);
@@ -204,22 +232,58 @@ void Item::locate(const KvTile& tile, int head, int which) {
   locate_tokens(args_, list_, args_.v, head, tile.begin, tile.n, b_.value_rows[which]);
 }
 
-Item::Side Item::side(const KvTile& tile, const char* const* rows, long long offset, int head, int dim,
-                      abi::VectorFn hook) {
+// Finds the scales of the tile's tokens.
+void Item::locate_scales(const KvTile& tile, int head) {
+  if (args_.scaling != Scaling::token) return;
+  locate_tokens(args_, list_, args_.k_scale, head, tile.begin, tile.n, b_.scale_rows[0]);
+  locate_tokens(args_, list_, args_.v_scale, head, tile.begin, tile.n, b_.scale_rows[1]);
+}
+
+// Those of the head h behind the one that was located; 0 for what no row sees, whatever lies there.
+const float* Item::gather_scales(const KvTile& tile, const Source& source, int h) {
+  const long long offset = h * source.scale.head_stride;
+  for (int i = 0; i < tile.n; ++i) __builtin_memcpy(b_.scales + i, source.scale_rows[i] + offset, sizeof(float));
+  for (int i = tile.n; i < round_up(tile.n, kColumnStep); ++i) b_.scales[i] = 0;
+  if (tile.boundary)
+    for (int i = 0; i < tile.n; ++i) b_.scales[i] = b_.marks[i] ? b_.scales[i] : 0.f;
+  return b_.scales;
+}
+
+// Scores or probabilities of a head, from its first state on, times what their columns' keys or values are scaled by.
+// What a hook made is scaled already.
+void Item::scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state) {
+  if (args_.scaling != Scaling::token || source.hook) return;
+  const float* scales = gather_scales(tile, source, head - first_head);
   const int padded = round_up(tile.n, kColumnStep);
+  for (int state = first_state; state < first_state + b_.group_rows; ++state) {
+    float* scores = b_.scores + state * b_.ld_scores;
+    for (int i = 0; i < padded; i += kLanes) store(scores + i, load(scores + i) * load(scales + i));
+  }
+}
+
+// The tokens of `head`; rows are those of first_head.
+Item::Side Item::side(const KvTile& tile, const Source& source, const char* const* rows, int first_head, int head) {
+  const int padded = round_up(tile.n, kColumnStep), dim = source.dim;
+  const long long offset = (head - first_head) * source.tokens.head_stride;
   Side result = {rows, offset, &stored_};
   if (tile.boundary) {
     for (int i = 0; i < padded; ++i) b_.shown_rows[i] = i < tile.n && b_.marks[i] ? rows[i] + offset : kZeros;
     result = {b_.shown_rows, 0, &stored_};
   }
-  if (!hook) return result;
+  if (!source.hook) return result;
 
   stored_.widen_rows(result.rows, result.offset, padded, dim, b_.changed, dim);
+  if (args_.scaling == Scaling::head) {
+    scale_vector(b_.changed, static_cast<long long>(padded) * dim, head_scale(source.scale, head));
+  } else if (args_.scaling == Scaling::token) {
+    const float* scales = gather_scales(tile, source, head - first_head);
+    for (int i = 0; i < padded; ++i) scale_vector(b_.changed + static_cast<long long>(i) * dim, dim, scales[i]);
+  }
   for (int i = 0; i < tile.n; ++i) {
     b_.key_vectors[i] = {list_.request, list_.first_pos + tile.begin + i, b_.positions[i], head};
   }
   const abi::VectorTile vectors = {args_.params, b_.key_vectors, tile.n, dim, b_.changed, dim, b_.vector_scratch};
-  hook(&vectors);
+  source.hook(&vectors);
   for (int i = 0; i < padded; ++i) {
     const float* row = b_.changed + static_cast<long long>(i) * dim;
     b_.changed_rows[i] = reinterpret_cast<const char*>(row);
@@ -306,7 +370,7 @@ void Item::score(const KvTile& tile) {
 // what the machine's own prefetchers follow.
 Ahead Item::next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const {
   const int heads = unit_.kv_head_end - unit_.kv_head_begin;
-  const int bytes = dim * (args_.kv_element == Element::fp32 ? 4 : 2);
+  const int bytes = dim * bits_of(args_.kv_element) / 8;
   if (view.head_stride != bytes) return Ahead(rows, h * view.head_stride, n, bytes);
   const int begin = n * h / heads, end = n * (h + 1) / heads;  // whole tokens, a share of them
   return Ahead(rows + begin, 0, end - begin, bytes * heads);
@@ -333,17 +397,20 @@ void Item::attend_direct() {
     const int num_next = more ? next.n : 0;
     if (more) locate(next, first, 1 - which);
     place(tile);
+    locate_scales(tile, first);
     const int padded = round_up(tile.n, kColumnStep);
     for (int h = 0; h < heads; ++h) {
-      const Side keys = side(tile, b_.key_rows[which], h * args_.k.head_stride, first + h, dqk, args_.leaf->key);
+      const Side keys = side(tile, this->keys(), b_.key_rows[which], first, first + h);
       Ahead ahead = next_rows(args_.k, b_.key_rows[1 - which], num_next, dqk, h);
       keys.loader->dot(keys.rows, keys.offset, padded, ahead,
                        b_.direct_query + static_cast<long long>(h) * rows * direct_query_size(dqk), rows, dqk,
                        b_.scores + static_cast<long long>(h) * rows * b_.ld_scores);
+      scale_columns(tile, this->keys(), first, first + h, h * rows);
     }
     score(tile);
     for (int h = 0; h < heads; ++h) {
-      const Side values = side(tile, b_.value_rows[which], h * args_.v.head_stride, first + h, dvo, args_.leaf->value);
+      const Side values = side(tile, this->values(), b_.value_rows[which], first, first + h);
+      scale_columns(tile, this->values(), first, first + h, h * rows);
       Ahead ahead = next_rows(args_.v, b_.value_rows[1 - which], num_next, dvo, h);
       values.loader->accumulate(values.rows, values.offset, tile.n, ahead,
                                 b_.scores + static_cast<long long>(h) * rows * b_.ld_scores, b_.alpha + h * rows, rows,
@@ -364,9 +431,10 @@ void Item::attend_packed(int head) {
   TileCursor cursor = tiles();
   for (KvTile tile; cursor.next(tile);) {
     locate(tile, head, 0);
+    locate_scales(tile, head);
     place(tile);
     const int padded = round_up(tile.n, kColumnStep);
-    const Side keys = side(tile, b_.key_rows[0], 0, head, dqk, args_.leaf->key);
+    const Side keys = side(tile, this->keys(), b_.key_rows[0], head, head);
     keys.loader->pack_keys(keys.rows, keys.offset, padded, dqk, b_.keys);
     multiply({.a = b_.query,
               .lda = dqk / per_unit,
@@ -379,8 +447,10 @@ void Item::attend_packed(int head) {
               .rows = rows,
               .panels = padded / kPanel},
              args_.compute_bf16);
+    scale_columns(tile, this->keys(), head, head, 0);
     score(tile);
-    const Side values = side(tile, b_.value_rows[0], 0, head, dvo, args_.leaf->value);
+    scale_columns(tile, this->values(), head, head, 0);
+    const Side values = side(tile, this->values(), b_.value_rows[0], head, head);
     values.loader->pack_values(values.rows, values.offset, padded, dvo, b_.values);
     multiply({.a = args_.compute_bf16 ? reinterpret_cast<const float*>(b_.probs) : b_.scores,
               .lda = b_.ld_scores / per_unit,
@@ -400,6 +470,10 @@ void Item::attend_packed(int head) {
 // States leave for the output, or for the item's partial.
 void Item::finish(int first_head, int heads) {
   const int dim = args_.head_dim_vo, group = args_.group_size;
+  if (args_.scaling == Scaling::head && !args_.leaf->value)
+    for (int h = 0; h < heads; ++h)
+      scale_vector(b_.o + h * b_.group_rows * b_.ld_o, b_.group_rows * b_.ld_o,
+                   head_scale(args_.v_scale, first_head + h));
   float* lse = b_.l;
   if (args_.leaf->use_softmax)
     for (int s = 0; s < b_.states; ++s) {

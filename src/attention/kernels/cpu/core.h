@@ -11,7 +11,11 @@
 
 namespace weft::attention::cpu {
 
-enum class Element : int { fp32, fp16, bf16 };
+enum class Element : int { fp32, fp16, bf16, e4m3, e5m2, int8, int4 };
+constexpr int bits_of(Element element) {
+  constexpr int kBits[] = {32, 16, 16, 8, 8, 8, 4};
+  return kBits[static_cast<int>(element)];
+}
 
 // Rows x heads of a tensor; strides in bytes.
 struct RowsView {
@@ -20,12 +24,16 @@ struct RowsView {
   Element element;
 };
 
-// Keys or values. Row t of the token axis lies at data + (t / page_size) * page_stride
-// + (t % page_size) * token_stride; ragged: page_size 0, data + t * token_stride.
+// Keys, values or their scales. Row t of the token axis lies at data + (t / page_size) * page_stride
+// + (t % page_size) / group * token_stride; ragged: page_size 0, data + t / group * token_stride.
 struct TokensView {
   const char* data;
   long long page_stride, token_stride, head_stride;
+  int group;  // tokens that share a row
 };
+
+// Whose scale a stored number has.
+enum class Scaling : int { none, head, token };
 
 struct AttendArgs {
   const PlanHeader* plan;
@@ -34,9 +42,11 @@ struct AttendArgs {
   RowsView q, o;
   TokensView k, v;
   Element kv_element;
-  int paged;            // page lists go through page_indices, else they name rows of the token axis
-  int token_page_size;  // paged: page size; padded: extent of the token axis; ragged: 0
-  float* lse;           // null: not wanted
+  Scaling scaling;              // of K and V alike
+  TokensView k_scale, v_scale;  // fp32
+  int paged;                    // page lists go through page_indices, else they name rows of the token axis
+  int token_page_size;          // paged: page size; padded: extent of the token axis; ragged: 0
+  float* lse;                   // null: not wanted
   long long lse_row_stride, lse_head_stride;  // in elements
   int head_dim_qk, head_dim_vo, group_size;
   int compute_bf16;

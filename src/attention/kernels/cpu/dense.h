@@ -105,7 +105,8 @@ constexpr int direct_rows(int left) {
 // Floats of one packed row.
 constexpr int direct_query_size(int dim) { return round_up(dim, 2 * kLanes); }
 
-void convert_to_f32(const char* from, Element element, int n, float* to);    // n a multiple of 8
-void convert_from_f32(const float* from, int n, char* to, Element element);  // n a multiple of 8
+// Of floating types of 16 bits and more; n a multiple of 8.
+void convert_to_f32(const char* from, Element element, int n, float* to);
+void convert_from_f32(const float* from, int n, char* to, Element element);
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME
