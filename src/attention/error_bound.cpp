@@ -8,7 +8,8 @@
 
 namespace weft {
 
-double error_bound(const AttentionSpec& spec, DType compute, int64_t kv_len, double o_reference, double scale) {
+double error_bound(const AttentionSpec& spec, DType compute, int64_t kv_len, double o_reference, double scale,
+                   double coarse) {
   constexpr double u32 = 0x1p-24, u16 = 0x1p-8;
   const double n = static_cast<double>(kv_len), d = spec.head_dim_qk;
   // Rounding of a logit: its dot product, and the scaling, transform and exponent's argument after it.
@@ -23,7 +24,7 @@ double error_bound(const AttentionSpec& spec, DType compute, int64_t kv_len, dou
 
   const double unit = spec.o_dtype == DType::fp32 ? u32 : spec.o_dtype == DType::fp16 ? 0x1p-11 : u16;
   const double smallest = spec.o_dtype == DType::fp16 ? 0x1p-25 : 0x1p-126;  // below the normal numbers
-  return unit * std::abs(o_reference) + c * scale + smallest;
+  return unit * std::abs(o_reference) + c * scale + (compute == DType::int8 ? coarse : 0) + smallest;
 }
 
 }  // namespace weft

@@ -323,6 +323,7 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   args.head_dim_vo = spec.head_dim_vo;
   args.group_size = plan.num_qo_heads / plan.num_kv_heads;
   args.compute_bf16 = impl_->compute == DType::bf16;
+  args.compute_digits = impl_->compute == DType::int8;
   args.check_masks = impl_->check_masks;
   args.mask_error = &mask_error;
 

@@ -49,10 +49,12 @@ void check_float_type(std::string_view field, DType dtype) {
         to_string(dtype));
 }
 
+bool is_integer(DType dtype) { return dtype == DType::int8 || dtype == DType::int4; }
+
 void check_kv_type(const AttentionSpec& spec) {
   const DType dtype = spec.kv_dtype;
   const bool fp8 = dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2;
-  const bool integer = dtype == DType::int8 || dtype == DType::int4;
+  const bool integer = is_integer(dtype);
   if (!fp8 && !integer) {
     check(dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16, ErrorCode::unsupported,
           "kv_dtype = {}: required {}, supported fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8, int4, missing {}",
@@ -210,9 +212,12 @@ void validate(const AttentionSpec& spec) {
   check_float_type("o_dtype", spec.o_dtype);
   if (spec.compute) {
     const bool bf16 = spec.q_dtype == DType::bf16 && spec.kv_dtype == DType::bf16;
-    check(spec.compute == DType::fp32 || (spec.compute == DType::bf16 && bf16), ErrorCode::invalid_argument,
-          "compute = {} with q {} and KV {}: allowed are fp32, and bf16 where both are bf16", to_string(*spec.compute),
-          to_string(spec.q_dtype), to_string(spec.kv_dtype));
+    check(spec.compute == DType::fp32 || (spec.compute == DType::bf16 && bf16) ||
+              (spec.compute == DType::int8 && is_integer(spec.kv_dtype)),
+          ErrorCode::invalid_argument,
+          "compute = {} with q {} and KV {}: allowed are fp32, bf16 where both are bf16, and int8 where KV is int8 or "
+          "int4",
+          to_string(*spec.compute), to_string(spec.q_dtype), to_string(spec.kv_dtype));
   }
   check_dim("head_dim_qk", spec.head_dim_qk);
   check_dim("head_dim_vo", spec.head_dim_vo);
@@ -263,6 +268,12 @@ DType compute_type(const AttentionSpec& spec, Isa isa) {
         "compute = bf16: required avx512_bf16, supported {}, missing the dot product of bf16; leave compute out, or "
         "choose fp32",
         to_string(isa));
+  const bool has_byte_dot = isa >= Isa::avx512;
+  check(has_byte_dot || spec.compute != DType::int8, ErrorCode::unsupported,
+        "compute = int8: required avx512, supported {}, missing the dot product of bytes; leave compute out, or choose "
+        "fp32",
+        to_string(isa));
+  if (is_integer(spec.kv_dtype) && has_byte_dot) return spec.compute.value_or(DType::int8);
   const bool bf16 = spec.q_dtype == DType::bf16 && spec.kv_dtype == DType::bf16;
   return spec.compute.value_or(bf16 && has_dot && is_bf16_dot_fast() ? DType::bf16 : DType::fp32);
 }

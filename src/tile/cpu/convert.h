@@ -225,6 +225,34 @@ WEFT_INLINE void narrow(const float* from, int n, char* to) {
 #endif
 }
 
+#if WEFT_LANES == 16
+#define WEFT_HAS_BYTE_DOT 1
+// acc plus four products of unsigned bytes of a with signed ones of b, modulo 2^32.
+WEFT_INLINE I32 dot_bytes(I32 acc, U32 a, U32 b) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+  return acc;
+}
+// Of each 16 bytes of a and b, the first or the last 8, in turns.
+typedef char Char64 __attribute__((vector_size(64)));
+typedef short Short32 __attribute__((vector_size(64)));
+WEFT_INLINE U32 interleave_low_bytes(U32 a, U32 b) {
+  return reinterpret_cast<U32>(
+      __builtin_ia32_punpcklbw512_mask(reinterpret_cast<Char64>(a), reinterpret_cast<Char64>(b), Char64{}, -1));
+}
+WEFT_INLINE U32 interleave_high_bytes(U32 a, U32 b) {
+  return reinterpret_cast<U32>(
+      __builtin_ia32_punpckhbw512_mask(reinterpret_cast<Char64>(a), reinterpret_cast<Char64>(b), Char64{}, -1));
+}
+WEFT_INLINE U32 interleave_low_shorts(U32 a, U32 b) {
+  return reinterpret_cast<U32>(
+      __builtin_ia32_punpcklwd512_mask(reinterpret_cast<Short32>(a), reinterpret_cast<Short32>(b), Short32{}, -1));
+}
+WEFT_INLINE U32 interleave_high_shorts(U32 a, U32 b) {
+  return reinterpret_cast<U32>(
+      __builtin_ia32_punpckhwd512_mask(reinterpret_cast<Short32>(a), reinterpret_cast<Short32>(b), Short32{}, -1));
+}
+#endif
+
 #if defined(WEFT_ISA_avx512_bf16)
 #define WEFT_HAS_BF16_DOT 1
 // acc[i] + a[2i] * b[2i] + a[2i+1] * b[2i+1]; denormals count as zero.

@@ -75,17 +75,20 @@ TEST(LowBitGrid, AgreesWithTheReferenceWithinItsBound) {
     c.seed = ++index;
     Problem problem(c);
     problem.reference();
-    for (const Isa isa : supported_isas()) {
-      SCOPED_TRACE("case " + std::to_string(index) + " " + std::string(to_string(isa)) + " hook " + kHookNames[row[9]] +
-                   ": " + to_string(c));
-      const AttentionKernel kernel = build(problem.spec(), Device::cpu(), {.isa = isa});
-      const Plan plan = kernel.plan(index % 2 == 0 ? problem.input(3) : problem.input(2, PlanMode::fixed_split, 64));
-      Workspace workspace(Device::cpu(), plan.workspace_bytes());
-      WorkerTeam team(2);
-      problem.poison_outputs();
-      kernel.run(plan, problem.tensors(), workspace, Stream::cpu(team));
-      ASSERT_EQ(problem.compare(DType::fp32), "");
-    }
+    for (const Isa isa : supported_isas())
+      for (const DType compute : testing::compute_types(problem.spec(), isa)) {
+        SCOPED_TRACE("case " + std::to_string(index) + " " + std::string(to_string(isa)) + " products in " +
+                     std::string(to_string(compute)) + " hook " + kHookNames[row[9]] + ": " + to_string(c));
+        AttentionSpec spec = problem.spec();
+        spec.compute = compute;
+        const AttentionKernel kernel = build(spec, Device::cpu(), {.isa = isa});
+        const Plan plan = kernel.plan(index % 2 == 0 ? problem.input(3) : problem.input(2, PlanMode::fixed_split, 64));
+        Workspace workspace(Device::cpu(), plan.workspace_bytes());
+        WorkerTeam team(2);
+        problem.poison_outputs();
+        kernel.run(plan, problem.tensors(), workspace, Stream::cpu(team));
+        ASSERT_EQ(problem.compare(compute), "");
+      }
   }
 }
 

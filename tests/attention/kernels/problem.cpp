@@ -62,6 +62,8 @@ int64_t offset(const TensorView& t, std::initializer_list<int64_t> index) {
 }  // namespace
 
 std::vector<DType> compute_types(const AttentionSpec& spec, Isa isa) {
+  if ((spec.kv_dtype == DType::int8 || spec.kv_dtype == DType::int4) && isa >= Isa::avx512)
+    return {DType::fp32, DType::int8};
   if (isa != Isa::avx512_bf16 || spec.q_dtype != DType::bf16 || spec.kv_dtype != DType::bf16) return {DType::fp32};
   return {DType::fp32, DType::bf16};
 }
@@ -342,7 +344,8 @@ std::string Problem::compare(DType compute) const {
           const int64_t at = offset(o_view_, {row, h, d});
           owned[static_cast<size_t>(at)] = 1;
           const double value = get(o_.data(), case_.o_dtype, at), expected = reference_.o[i];
-          const double bound = error_bound(spec_, compute, kv_len_[r], expected, reference_.scale[i]);
+          const double bound = error_bound(spec_, compute, kv_len_[r], expected, reference_.scale[i],
+                                           reference_.coarse.empty() ? 0 : reference_.coarse[i]);
           if (!(std::abs(value - expected) <= bound))
             complain(fmt::format("o[{}, {}, {}] = {}, reference {}, bound {}", row, h, d, value, expected, bound));
         }
@@ -352,6 +355,7 @@ std::string Problem::compare(DType compute) const {
         double bound = 2e-6 * (1 + std::abs(expected)) * std::sqrt(case_.head_dim_qk);
         if (mentions(spec_.variant.text, "query_transform") && compute == DType::bf16)  // rounded once more
           bound += kReferenceLogit * 8 * 0x1p-8 / std::sqrt(case_.head_dim_qk);
+        if (compute == DType::int8) bound += reference_.coarse_lse[state];
         if (!(lse == expected || std::abs(lse - expected) <= bound))
           complain(fmt::format("lse[{}, {}] = {}, reference {}", row, h, lse, expected));
       }

@@ -45,12 +45,22 @@ struct Buffers {
   abi::VectorRow* key_vectors;  // [tokens]
   float* vector_scratch;        // [larger head dim]
 
+  // Integer products: rows as digits, beside their scales and sums.
+  unsigned* query_digits;  // [states][2][round_up(head_dim_qk, kLanes) / 4]
+  unsigned* prob_digits;   // [group_rows][2][tokens / 4]
+  float *query_scales, *prob_scales;
+  int *query_sums, *prob_sums;
+
   bool direct;
+  bool key_digits, value_digits;
   int group_rows;  // fused rows of one head
   int states, tokens;
   long long ld_o, ld_scores;
   long long bytes;
 };
+
+// Words of a digit of a query.
+long long digit_words(int dim) { return round_up(dim, kLanes) / 4; }
 
 Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   Buffers b = {};
@@ -61,11 +71,17 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.states = b.group_rows * (b.direct ? heads : 1);
   const int bits = b.direct ? bits_of(args.kv_element) : args.compute_bf16 ? 16 : 32;
   b.tokens = tile_tokens(static_cast<long long>(dqk + dvo) * bits / 8 * (b.direct ? heads : 1));
+  b.key_digits = kHasByteDot && args.compute_digits && !args.leaf->key;
+  b.value_digits = kHasByteDot && args.compute_digits && !args.leaf->value;
   b.ld_o = round_up(dvo, kPanel);
+  if constexpr (kHasByteDot)
+    if (b.value_digits) b.ld_o = value_columns(args.kv_element, dvo);
   b.ld_scores = b.direct ? kDirectLd : b.tokens;
 
   const long long tokens = b.tokens, states = b.states;
-  const long long packed = b.direct ? 0 : tokens, changed = args.leaf->key || args.leaf->value ? tokens : 0;
+  const int key_units = b.key_digits ? dqk / 4 : b.direct ? 0 : dqk;
+  const int value_units = b.value_digits ? b.tokens / 4 : b.direct ? 0 : b.tokens;
+  const long long changed = args.leaf->key || args.leaf->value ? tokens : 0;
   Carver carver(base);
   b.seen = carver.take<Seen>(query_tokens);
   b.rows = carver.take<abi::ScoreRow>(states);
@@ -75,12 +91,18 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.alpha = carver.take<float>(states);
   b.o = carver.take<float>(states * b.ld_o);
   b.query = carver.take<float>(static_cast<long long>(b.group_rows) * dqk);
-  b.direct_query = carver.take<float>(b.direct ? states * direct_query_size(dqk) : 0);
+  b.direct_query = carver.take<float>(b.direct && !b.key_digits ? states * direct_query_size(dqk) : 0);
+  b.query_digits = carver.take<unsigned>(b.key_digits ? states * 2 * digit_words(dqk) : 0);
+  b.query_scales = carver.take<float>(b.key_digits ? states : 0);
+  b.query_sums = carver.take<int>(b.key_digits ? states : 0);
+  b.prob_digits = carver.take<unsigned>(b.value_digits ? b.group_rows * 2 * tokens / 4 : 0);
+  b.prob_scales = carver.take<float>(b.value_digits ? b.group_rows : 0);
+  b.prob_sums = carver.take<int>(b.value_digits ? b.group_rows : 0);
   b.scores = carver.take<float>(states * b.ld_scores);
   if (args.compute_bf16 && !b.direct) b.probs = carver.take<unsigned short>(states * b.ld_scores);
   b.positions = carver.take<int>(tokens);
-  b.keys = carver.take<float>(packed / kPanel * panel_stride(dqk));
-  b.values = carver.take<float>(b.ld_o / kPanel * panel_stride(b.direct ? 0 : b.tokens));
+  b.keys = carver.take<float>(key_units > 0 ? tokens / kPanel * panel_stride(key_units) : 0);
+  b.values = carver.take<float>(value_units > 0 ? b.ld_o / kPanel * panel_stride(value_units) : 0);
   for (int i = 0; i < 2; ++i) {
     b.key_rows[i] = carver.take<const char*>(tokens);
     b.value_rows[i] = carver.take<const char*>(tokens);
@@ -94,7 +116,7 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.changed_bf16 = carver.take<unsigned short>(args.compute_bf16 ? changed * larger : 0);
   b.changed_rows = carver.take<const char*>(changed);
   b.key_vectors = carver.take<abi::VectorRow>(changed);
-  b.vector_scratch = carver.take<float>(larger);
+  b.vector_scratch = carver.take<float>(round_up(larger, kLanes));
   b.bytes = carver.bytes();
   return b;
 }
@@ -164,6 +186,13 @@ class Item {
   Ahead next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const;
   void place(const KvTile& tile);
   void hide_by_bits(const KvTile& tile, float scale);
+  void make_query_digits(int first_state);
+  void multiply_key_digits(const KvTile& tile, const Side& side, int first_head, int head, int first_state,
+                           Ahead& ahead);
+  void multiply_value_digits(const KvTile& tile, const Side& side, int first_head, int head, int first_state,
+                             Ahead& ahead);
+  void order_values();
+  unsigned stored_offset() const { return args_.kv_element == Element::int4 ? 8 : 128; }
   void score(const KvTile& tile);
   void finish(int first_head, int heads);
 
@@ -331,6 +360,93 @@ void Item::hide_by_bits(const KvTile& tile, float scale) {
   }
 }
 
+// The loaded query of one head.
+void Item::make_query_digits(int first_state) {
+  if constexpr (kHasByteDot) {
+    const int dim = args_.head_dim_qk, padded = round_up(dim, kLanes);
+    for (int i = 0; i < b_.group_rows; ++i) {
+      const int state = first_state + i;
+      unsigned* high = b_.query_digits + state * 2 * digit_words(dim);
+      for (int d = dim; d < padded; ++d) b_.vector_scratch[d] = 0;
+      order_query(b_.query + static_cast<long long>(i) * dim, dim, args_.kv_element, b_.vector_scratch);
+      make_digits(b_.vector_scratch, padded, nullptr, most_digits(dim), high, high + digit_words(dim),
+                  b_.query_scales[state], b_.query_sums[state]);
+    }
+  }
+}
+
+// Scores of one head, scaled by what its tokens are.
+void Item::multiply_key_digits(const KvTile& tile, const Side& side, int first_head, int head, int first_state,
+                               Ahead& ahead) {
+  if constexpr (kHasByteDot) {
+    const int dim = args_.head_dim_qk, padded = round_up(tile.n, kColumnStep);
+    auto* packed = reinterpret_cast<unsigned*>(b_.keys);
+    pack_digit_keys(args_.kv_element, side.rows, side.offset, padded, dim, ahead, packed);
+    multiply_digits(
+        {.a = b_.query_digits + first_state * 2 * digit_words(dim),
+         .lda = 2 * digit_words(dim),
+         .sums = b_.query_sums + first_state,
+         .scales = b_.query_scales + first_state,
+         .b = packed,
+         .stride = panel_stride(dim / 4),
+         .units = dim / 4,
+         .offset = stored_offset(),
+         .column_scales = args_.scaling == Scaling::token ? gather_scales(tile, keys(), head - first_head) : nullptr,
+         .c = b_.scores + first_state * b_.ld_scores,
+         .ldc = b_.ld_scores,
+         .alpha = nullptr,
+         .rows = b_.group_rows,
+         .panels = padded / kPanel});
+  }
+}
+
+// Output of one head, from probabilities times what its tokens are scaled by.
+void Item::multiply_value_digits(const KvTile& tile, const Side& side, int first_head, int head, int first_state,
+                                 Ahead& ahead) {
+  if constexpr (kHasByteDot) {
+    const int padded = round_up(tile.n, kColumnStep), units = padded / 4;
+    const float* factors = args_.scaling == Scaling::token ? gather_scales(tile, values(), head - first_head) : nullptr;
+    for (int i = 0; i < b_.group_rows; ++i) {
+      unsigned* high = b_.prob_digits + static_cast<long long>(i) * 2 * units;
+      make_digits(b_.scores + (first_state + i) * b_.ld_scores, padded, factors, kMostDigits, high, high + units,
+                  b_.prob_scales[i], b_.prob_sums[i]);
+    }
+    auto* packed = reinterpret_cast<unsigned*>(b_.values);
+    pack_digit_values(args_.kv_element, side.rows, side.offset, padded, args_.head_dim_vo, ahead, packed);
+    multiply_digits({.a = b_.prob_digits,
+                     .lda = 2 * units,
+                     .sums = b_.prob_sums,
+                     .scales = b_.prob_scales,
+                     .b = packed,
+                     .stride = panel_stride(units),
+                     .units = units,
+                     .offset = stored_offset(),
+                     .column_scales = nullptr,
+                     .c = b_.o + first_state * b_.ld_o,
+                     .ldc = b_.ld_o,
+                     .alpha = b_.alpha + first_state,
+                     .rows = b_.group_rows,
+                     .panels = static_cast<int>(b_.ld_o / kPanel)});
+  }
+}
+
+// Output columns stand as packed values do: puts them in the order of the head.
+void Item::order_values() {
+  if constexpr (kHasByteDot) {
+    const int dim = args_.head_dim_vo;
+    int from[kMaxHeadDim];
+    for (int column = 0; column < b_.ld_o; ++column) {
+      const int d = value_dim(args_.kv_element, column, dim);
+      if (d < dim) from[d] = column;
+    }
+    for (int state = 0; state < b_.states; ++state) {
+      float* o = b_.o + state * b_.ld_o;
+      for (int d = 0; d < dim; ++d) b_.vector_scratch[d] = o[from[d]];
+      __builtin_memcpy(o, b_.vector_scratch, static_cast<unsigned long>(dim) * sizeof(float));
+    }
+  }
+}
+
 // Scores become probabilities; m, l and alpha move on.
 void Item::score(const KvTile& tile) {
   const abi::Leaf& leaf = *args_.leaf;
@@ -384,6 +500,10 @@ void Item::attend_direct() {
   start(first, heads);
   for (int h = 0; h < heads; ++h) {
     load_query(first + h, b_.query_vectors + h * rows);
+    if (b_.key_digits) {
+      make_query_digits(h * rows);
+      continue;
+    }
     pack_direct_query(b_.query, args_.compute_bf16 ? dqk / 2 : dqk, rows, dqk, args_.compute_bf16,
                       b_.direct_query + static_cast<long long>(h) * rows * direct_query_size(dqk));
   }
@@ -402,6 +522,10 @@ void Item::attend_direct() {
     for (int h = 0; h < heads; ++h) {
       const Side keys = side(tile, this->keys(), b_.key_rows[which], first, first + h);
       Ahead ahead = next_rows(args_.k, b_.key_rows[1 - which], num_next, dqk, h);
+      if (b_.key_digits) {
+        multiply_key_digits(tile, keys, first, first + h, h * rows, ahead);
+        continue;
+      }
       keys.loader->dot(keys.rows, keys.offset, padded, ahead,
                        b_.direct_query + static_cast<long long>(h) * rows * direct_query_size(dqk), rows, dqk,
                        b_.scores + static_cast<long long>(h) * rows * b_.ld_scores);
@@ -410,8 +534,12 @@ void Item::attend_direct() {
     score(tile);
     for (int h = 0; h < heads; ++h) {
       const Side values = side(tile, this->values(), b_.value_rows[which], first, first + h);
-      scale_columns(tile, this->values(), first, first + h, h * rows);
       Ahead ahead = next_rows(args_.v, b_.value_rows[1 - which], num_next, dvo, h);
+      if (b_.value_digits) {
+        multiply_value_digits(tile, values, first, first + h, h * rows, ahead);
+        continue;
+      }
+      scale_columns(tile, this->values(), first, first + h, h * rows);
       values.loader->accumulate(values.rows, values.offset, tile.n, ahead,
                                 b_.scores + static_cast<long long>(h) * rows * b_.ld_scores, b_.alpha + h * rows, rows,
                                 dvo, b_.o + static_cast<long long>(h) * rows * b_.ld_o, b_.ld_o);
@@ -428,6 +556,8 @@ void Item::attend_packed(int head) {
   const int per_unit = args_.compute_bf16 ? 2 : 1;
   start(head, 1);
   load_query(head, b_.query_vectors);
+  if (b_.key_digits) make_query_digits(0);
+  Ahead nothing(nullptr, 0, 0, 0);
   TileCursor cursor = tiles();
   for (KvTile tile; cursor.next(tile);) {
     locate(tile, head, 0);
@@ -435,22 +565,30 @@ void Item::attend_packed(int head) {
     place(tile);
     const int padded = round_up(tile.n, kColumnStep);
     const Side keys = side(tile, this->keys(), b_.key_rows[0], head, head);
-    keys.loader->pack_keys(keys.rows, keys.offset, padded, dqk, b_.keys);
-    multiply({.a = b_.query,
-              .lda = dqk / per_unit,
-              .b = b_.keys,
-              .stride = panel_stride(dqk / per_unit),
-              .units = dqk / per_unit,
-              .c = b_.scores,
-              .ldc = b_.ld_scores,
-              .alpha = nullptr,
-              .rows = rows,
-              .panels = padded / kPanel},
-             args_.compute_bf16);
-    scale_columns(tile, this->keys(), head, head, 0);
+    if (b_.key_digits) {
+      multiply_key_digits(tile, keys, head, head, 0, nothing);
+    } else {
+      keys.loader->pack_keys(keys.rows, keys.offset, padded, dqk, b_.keys);
+      multiply({.a = b_.query,
+                .lda = dqk / per_unit,
+                .b = b_.keys,
+                .stride = panel_stride(dqk / per_unit),
+                .units = dqk / per_unit,
+                .c = b_.scores,
+                .ldc = b_.ld_scores,
+                .alpha = nullptr,
+                .rows = rows,
+                .panels = padded / kPanel},
+               args_.compute_bf16);
+      scale_columns(tile, this->keys(), head, head, 0);
+    }
     score(tile);
-    scale_columns(tile, this->values(), head, head, 0);
     const Side values = side(tile, this->values(), b_.value_rows[0], head, head);
+    if (b_.value_digits) {
+      multiply_value_digits(tile, values, head, head, 0, nothing);
+      continue;
+    }
+    scale_columns(tile, this->values(), head, head, 0);
     values.loader->pack_values(values.rows, values.offset, padded, dvo, b_.values);
     multiply({.a = args_.compute_bf16 ? reinterpret_cast<const float*>(b_.probs) : b_.scores,
               .lda = b_.ld_scores / per_unit,
@@ -470,6 +608,7 @@ void Item::attend_packed(int head) {
 // States leave for the output, or for the item's partial.
 void Item::finish(int first_head, int heads) {
   const int dim = args_.head_dim_vo, group = args_.group_size;
+  if (b_.value_digits) order_values();
   if (args_.scaling == Scaling::head && !args_.leaf->value)
     for (int h = 0; h < heads; ++h)
       scale_vector(b_.o + h * b_.group_rows * b_.ld_o, b_.group_rows * b_.ld_o,

@@ -50,8 +50,9 @@ struct AttendArgs {
   long long lse_row_stride, lse_head_stride;  // in elements
   int head_dim_qk, head_dim_vo, group_size;
   int compute_bf16;
-  int check_masks;  // treat every tile as a boundary and compare its class with its intervals
-  int* mask_error;  // set to 1 when they disagree
+  int compute_digits;  // integer keys and values times queries and probabilities of 16 bits
+  int check_masks;     // treat every tile as a boundary and compare its class with its intervals
+  int* mask_error;     // set to 1 when they disagree
 };
 
 // Vectors of dim elements, a multiple of 8 up to kMaxHeadDim; n states a row (indptr null), or states
