@@ -34,8 +34,8 @@ struct Buffers {
   float *keys, *values;           // packed
   const char** key_rows[2];       // this tile's and the next one's, of the unit's first head
   const char** value_rows[2];
-  const char** scale_rows[2];  // where scales of the tile's keys and values lie, of the unit's first head
-  float* scales;               // [tokens] of one head
+  const char** scale_rows[2];  // where scales of a tile's keys and values lie, of the unit's first head
+  float* scales[2];            // [heads worked on][tokens]
   const char** shown_rows;     // one side of a boundary tile; what no row sees lies among zeros
   unsigned char* marks;        // [tokens] which of a boundary tile's columns some row sees
   unsigned char* shown;        // [tokens] which columns the bits of their pages show to one row
@@ -107,8 +107,8 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
     b.key_rows[i] = carver.take<const char*>(tokens);
     b.value_rows[i] = carver.take<const char*>(tokens);
     b.scale_rows[i] = carver.take<const char*>(args.scaling == Scaling::token ? tokens : 0);
+    b.scales[i] = carver.take<float>(args.scaling == Scaling::token ? tokens * (b.direct ? heads : 1) : 0);
   }
-  b.scales = carver.take<float>(args.scaling == Scaling::token ? tokens : 0);
   b.shown_rows = carver.take<const char*>(tokens);
   b.marks = carver.take<unsigned char>(tokens);
   b.shown = carver.take<unsigned char>(args.plan->bits_index.count > 0 ? tokens : 0);
@@ -167,12 +167,24 @@ class Item {
   // What keys and values differ in.
   struct Source {
     const TokensView &tokens, &scale;
-    const char* const* scale_rows;
+    const char** scale_rows;
+    float* scales;
     int dim;
     abi::VectorFn hook;
+    const float* scales_of(int h, int ld) const { return scales + static_cast<long long>(h) * ld; }
   };
-  Source keys() const { return {args_.k, args_.k_scale, b_.scale_rows[0], args_.head_dim_qk, args_.leaf->key}; }
-  Source values() const { return {args_.v, args_.v_scale, b_.scale_rows[1], args_.head_dim_vo, args_.leaf->value}; }
+  Source keys() const {
+    return {args_.k, args_.k_scale, b_.scale_rows[0], b_.scales[0], args_.head_dim_qk, args_.leaf->key};
+  }
+  Source values() const {
+    return {args_.v, args_.v_scale, b_.scale_rows[1], b_.scales[1], args_.head_dim_vo, args_.leaf->value};
+  }
+  struct Sources {
+    Source both[2];
+    const Source* begin() const { return both; }
+    const Source* end() const { return both + 2; }
+  };
+  Sources both_sources() const { return {{keys(), values()}}; }
 
   void attend_direct();
   void attend_packed(int head);
@@ -181,7 +193,7 @@ class Item {
   void locate(const KvTile& tile, int head, int which);
   void locate_scales(const KvTile& tile, int head);
   Side side(const KvTile& tile, const Source& source, const char* const* rows, int first_head, int head);
-  const float* gather_scales(const KvTile& tile, const Source& source, int h);
+  void gather_scales(const KvTile& tile, int heads);
   void scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state);
   Ahead next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const;
   void place(const KvTile& tile);
@@ -192,6 +204,8 @@ class Item {
   void multiply_value_digits(const KvTile& tile, const Side& side, int first_head, int head, int first_state,
                              Ahead& ahead);
   void order_values();
+  // As many bytes ahead as are read: 128 bytes of int8 a unit of a panel, or 64 of int4.
+  int fetched_lines() const { return args_.kv_element == Element::int4 ? 2 : 4; }
   unsigned stored_offset() const { return args_.kv_element == Element::int4 ? 8 : 128; }
   void score(const KvTile& tile);
   void finish(int first_head, int heads);
@@ -261,28 +275,34 @@ void Item::locate(const KvTile& tile, int head, int which) {
   locate_tokens(args_, list_, args_.v, head, tile.begin, tile.n, b_.value_rows[which]);
 }
 
-// Finds the scales of the tile's tokens.
+// Finds the scales of a tile's tokens, which gather_scales shall read later.
 void Item::locate_scales(const KvTile& tile, int head) {
   if (args_.scaling != Scaling::token) return;
-  locate_tokens(args_, list_, args_.k_scale, head, tile.begin, tile.n, b_.scale_rows[0]);
-  locate_tokens(args_, list_, args_.v_scale, head, tile.begin, tile.n, b_.scale_rows[1]);
+  for (const Source& source : both_sources()) {
+    locate_tokens(args_, list_, source.scale, head, tile.begin, tile.n, source.scale_rows);
+    for (int i = 0; i < tile.n; ++i) prefetch(source.scale_rows[i]);
+  }
 }
 
-// Those of the head h behind the one that was located; 0 for what no row sees, whatever lies there.
-const float* Item::gather_scales(const KvTile& tile, const Source& source, int h) {
-  const long long offset = h * source.scale.head_stride;
-  for (int i = 0; i < tile.n; ++i) __builtin_memcpy(b_.scales + i, source.scale_rows[i] + offset, sizeof(float));
-  for (int i = tile.n; i < round_up(tile.n, kColumnStep); ++i) b_.scales[i] = 0;
-  if (tile.boundary)
-    for (int i = 0; i < tile.n; ++i) b_.scales[i] = b_.marks[i] ? b_.scales[i] : 0.f;
-  return b_.scales;
+// Those of each head from the located one on; 0 for what no row sees, whatever lies there.
+void Item::gather_scales(const KvTile& tile, int heads) {
+  if (args_.scaling != Scaling::token) return;
+  for (const Source& source : both_sources())
+    for (int h = 0; h < heads; ++h) {
+      float* scales = source.scales + static_cast<long long>(h) * b_.tokens;
+      const long long offset = h * source.scale.head_stride;
+      for (int i = 0; i < tile.n; ++i) __builtin_memcpy(scales + i, source.scale_rows[i] + offset, sizeof(float));
+      for (int i = tile.n; i < round_up(tile.n, kColumnStep); ++i) scales[i] = 0;
+      if (tile.boundary)
+        for (int i = 0; i < tile.n; ++i) scales[i] = b_.marks[i] ? scales[i] : 0.f;
+    }
 }
 
 // Scores or probabilities of a head, from its first state on, times what their columns' keys or values are scaled by.
 // What a hook made is scaled already.
 void Item::scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state) {
   if (args_.scaling != Scaling::token || source.hook) return;
-  const float* scales = gather_scales(tile, source, head - first_head);
+  const float* scales = source.scales_of(head - first_head, b_.tokens);
   const int padded = round_up(tile.n, kColumnStep);
   for (int state = first_state; state < first_state + b_.group_rows; ++state) {
     float* scores = b_.scores + state * b_.ld_scores;
@@ -305,7 +325,7 @@ Item::Side Item::side(const KvTile& tile, const Source& source, const char* cons
   if (args_.scaling == Scaling::head) {
     scale_vector(b_.changed, static_cast<long long>(padded) * dim, head_scale(source.scale, head));
   } else if (args_.scaling == Scaling::token) {
-    const float* scales = gather_scales(tile, source, head - first_head);
+    const float* scales = source.scales_of(head - first_head, b_.tokens);
     for (int i = 0; i < padded; ++i) scale_vector(b_.changed + static_cast<long long>(i) * dim, dim, scales[i]);
   }
   for (int i = 0; i < tile.n; ++i) {
@@ -381,7 +401,7 @@ void Item::multiply_key_digits(const KvTile& tile, const Side& side, int first_h
   if constexpr (kHasByteDot) {
     const int dim = args_.head_dim_qk, padded = round_up(tile.n, kColumnStep);
     auto* packed = reinterpret_cast<unsigned*>(b_.keys);
-    pack_digit_keys(args_.kv_element, side.rows, side.offset, padded, dim, ahead, packed);
+    pack_digit_keys(args_.kv_element, side.rows, side.offset, padded, dim, packed);
     multiply_digits(
         {.a = b_.query_digits + first_state * 2 * digit_words(dim),
          .lda = 2 * digit_words(dim),
@@ -391,12 +411,14 @@ void Item::multiply_key_digits(const KvTile& tile, const Side& side, int first_h
          .stride = panel_stride(dim / 4),
          .units = dim / 4,
          .offset = stored_offset(),
-         .column_scales = args_.scaling == Scaling::token ? gather_scales(tile, keys(), head - first_head) : nullptr,
+         .column_scales = args_.scaling == Scaling::token ? keys().scales_of(head - first_head, b_.tokens) : nullptr,
          .c = b_.scores + first_state * b_.ld_scores,
          .ldc = b_.ld_scores,
          .alpha = nullptr,
          .rows = b_.group_rows,
-         .panels = padded / kPanel});
+         .panels = padded / kPanel,
+         .lines = fetched_lines()},
+        ahead);
   }
 }
 
@@ -405,14 +427,14 @@ void Item::multiply_value_digits(const KvTile& tile, const Side& side, int first
                                  Ahead& ahead) {
   if constexpr (kHasByteDot) {
     const int padded = round_up(tile.n, kColumnStep), units = padded / 4;
-    const float* factors = args_.scaling == Scaling::token ? gather_scales(tile, values(), head - first_head) : nullptr;
+    const float* factors = args_.scaling == Scaling::token ? values().scales_of(head - first_head, b_.tokens) : nullptr;
     for (int i = 0; i < b_.group_rows; ++i) {
       unsigned* high = b_.prob_digits + static_cast<long long>(i) * 2 * units;
       make_digits(b_.scores + (first_state + i) * b_.ld_scores, padded, factors, kMostDigits, high, high + units,
                   b_.prob_scales[i], b_.prob_sums[i]);
     }
     auto* packed = reinterpret_cast<unsigned*>(b_.values);
-    pack_digit_values(args_.kv_element, side.rows, side.offset, padded, args_.head_dim_vo, ahead, packed);
+    pack_digit_values(args_.kv_element, side.rows, side.offset, padded, args_.head_dim_vo, packed);
     multiply_digits({.a = b_.prob_digits,
                      .lda = 2 * units,
                      .sums = b_.prob_sums,
@@ -426,7 +448,9 @@ void Item::multiply_value_digits(const KvTile& tile, const Side& side, int first
                      .ldc = b_.ld_o,
                      .alpha = b_.alpha + first_state,
                      .rows = b_.group_rows,
-                     .panels = static_cast<int>(b_.ld_o / kPanel)});
+                     .panels = static_cast<int>(b_.ld_o / kPanel),
+                     .lines = fetched_lines()},
+                    ahead);
   }
 }
 
@@ -511,13 +535,17 @@ void Item::attend_direct() {
   KvTile tile, next;
   int which = 0;
   bool more = cursor.next(tile);
-  if (more) locate(tile, first, which);
+  if (more) {
+    locate(tile, first, which);
+    locate_scales(tile, first);
+  }
   while (more) {
     more = cursor.next(next);
     const int num_next = more ? next.n : 0;
     if (more) locate(next, first, 1 - which);
     place(tile);
-    locate_scales(tile, first);
+    gather_scales(tile, heads);
+    if (more) locate_scales(next, first);
     const int padded = round_up(tile.n, kColumnStep);
     for (int h = 0; h < heads; ++h) {
       const Side keys = side(tile, this->keys(), b_.key_rows[which], first, first + h);
@@ -563,6 +591,7 @@ void Item::attend_packed(int head) {
     locate(tile, head, 0);
     locate_scales(tile, head);
     place(tile);
+    gather_scales(tile, 1);
     const int padded = round_up(tile.n, kColumnStep);
     const Side keys = side(tile, this->keys(), b_.key_rows[0], head, head);
     if (b_.key_digits) {

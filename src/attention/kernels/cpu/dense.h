@@ -113,11 +113,9 @@ void order_query(const float* q, int dim, Element element, float* out);
 // Columns of panels of values, dim and more, and the element of a row at each; dim or more: none.
 int value_columns(Element element, int dim);
 int value_dim(Element element, int column, int dim);
-// As of Loader; n a multiple of kPanel. Fetches likewise.
-void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, Ahead& ahead,
-                     unsigned* out);
-void pack_digit_values(Element element, const char* const* rows, long long offset, int n, int dim, Ahead& ahead,
-                       unsigned* out);
+// As of Loader; n a multiple of kPanel.
+void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out);
+void pack_digit_values(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out);
 // c[rows][columns] = scales[row] * column_scales[column] * (a . b), or that and alpha[row] * c. A row of a is lda / 2
 // words of high digits, then as many of low ones; b holds stored numbers and `offset` more, `sums` are those of a's rows.
 struct DigitProduct {
@@ -134,8 +132,9 @@ struct DigitProduct {
   long long ldc;
   const float* alpha;  // or null
   int rows, panels;
+  int lines;  // of memory to fetch ahead beside every other unit of a panel
 };
-void multiply_digits(const DigitProduct& product);
+void multiply_digits(const DigitProduct& product, Ahead& ahead);
 
 // Query rows for `dot`: blocks of rows as direct_rows cuts them, each [dim / kLanes][rows][kLanes] in fp32, or in
 // pairs of bf16 [dim / 2 / kLanes][rows][kLanes]. Lanes past dim are zero.

@@ -39,10 +39,9 @@ WEFT_INLINE U32 load_two(const char* a, const char* b, int bytes) {  // fewer th
 
 // A panel's columns are tokens, 16 at a time; its lines hold 4 bytes of each.
 template <class Type>
-void pack_keys(const char* const* rows, long long offset, int n, int row_bytes, Ahead& shared_ahead, unsigned* out) {
+void pack_keys(const char* const* rows, long long offset, int n, int row_bytes, unsigned* out) {
   const int units = row_bytes / 4;
   const long long panel = panel_stride(units * Type::kLines);
-  Ahead ahead = shared_ahead;
   for (int t = 0; t < n; t += kLanes) {
     unsigned* column = out + t / kPanel * panel + t % kPanel;
     const auto put = [&](int u, F32 v) { Type::put(column + u * Type::kLines * kPanel, kPanel, as_u32(v)); };
@@ -52,7 +51,6 @@ void pack_keys(const char* const* rows, long long offset, int n, int row_bytes, 
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {
         block[i] = as_f32(load_u32(rows[t + i] + offset + u * 4));
-        ahead.fetch(1);
       }
       transpose(block);
 #pragma GCC unroll 16
@@ -65,7 +63,6 @@ void pack_keys(const char* const* rows, long long offset, int n, int row_bytes, 
       for (int i = 0; i < kLanes / 2; ++i) {
         const char *a = rows[t + i] + offset + u * 4, *b = rows[t + i + kLanes / 2] + offset + u * 4;
         block[i] = as_f32(left == kLanes / 2 ? load_two(a, b) : load_two(a, b, left * 4));
-        ahead.fetch(1);
       }
       transpose_halves(block);
 #pragma GCC unroll 8
@@ -73,37 +70,33 @@ void pack_keys(const char* const* rows, long long offset, int n, int row_bytes, 
         if (i < left) put(u + i, block[i]);
     }
   }
-  shared_ahead = ahead;
 }
 
 // A panel's columns are bytes of a row, in the order of value_dim; its lines hold those of 4 tokens.
 template <class Type>
-void pack_values(const char* const* rows, long long offset, int n, int row_bytes, Ahead& shared_ahead, unsigned* out) {
+void pack_values(const char* const* rows, long long offset, int n, int row_bytes, unsigned* out) {
   const long long panel = panel_stride(n / 4);
-  Ahead ahead = shared_ahead;
   for (int t = 0; t < n; t += 4) {
     unsigned* line = out + t / 4 * kPanel;
     const char* token[4];
     for (int i = 0; i < 4; ++i) token[i] = rows[t + i] + offset;
-    // One vector of bytes is one or two of a panel: every kPanel / kLanes of them a new one.
+    // A vector of bytes becomes one of a panel, or the two of one.
     const auto put = [&](int vector, U32 v) {
       const int at = vector * Type::kLines;
       Type::put(line + at / 2 * panel + at % 2 * kLanes, kLanes, v);
     };
     int d = 0;
-    for (; d + 64 <= row_bytes; d += 64) {
-      ahead.fetch(4);
+    for (; d + 64 <= row_bytes; d += 64, line += 2 * Type::kLines * panel) {
       const U32 a = load_u32(token[0] + d), b = load_u32(token[1] + d), c = load_u32(token[2] + d),
                 e = load_u32(token[3] + d);
       const U32 low0 = interleave_low_bytes(a, b), low1 = interleave_low_bytes(c, e);
       const U32 high0 = interleave_high_bytes(a, b), high1 = interleave_high_bytes(c, e);
-      put(d / 16, interleave_low_shorts(low0, low1));
-      put(d / 16 + 1, interleave_high_shorts(low0, low1));
-      put(d / 16 + 2, interleave_low_shorts(high0, high1));
-      put(d / 16 + 3, interleave_high_shorts(high0, high1));
+      put(0, interleave_low_shorts(low0, low1));
+      put(1, interleave_high_shorts(low0, low1));
+      put(2, interleave_low_shorts(high0, high1));
+      put(3, interleave_high_shorts(high0, high1));
     }
-    for (; d < row_bytes; d += 32) {
-      ahead.fetch(2);
+    for (; d < row_bytes; d += 32, line += Type::kLines * panel) {
       const int left = min_of(row_bytes - d, 32);
       const auto two = [&](int i, int j) {
         return left == 32 ? load_two(token[i] + d, token[j] + d) : load_two(token[i] + d, token[j] + d, left);
@@ -112,11 +105,10 @@ void pack_values(const char* const* rows, long long offset, int n, int row_bytes
       const U32 low = interleave_low_bytes(even, odd), high = interleave_high_bytes(even, odd);
       const U32 first = __builtin_shufflevector(low, high, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
       const U32 last = __builtin_shufflevector(low, high, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-      put(d / 16, interleave_low_shorts(first, last));
-      put(d / 16 + 1, interleave_high_shorts(first, last));
+      put(0, interleave_low_shorts(first, last));
+      put(1, interleave_high_shorts(first, last));
     }
   }
-  shared_ahead = ahead;
 }
 
 // Which byte of a row stands at a column of the vectors above.
@@ -131,12 +123,15 @@ int byte_at(int column, int row_bytes) {
 constexpr int kBlockRows = 6;
 
 template <int M, bool kScale>
-void multiply_block(const DigitProduct& x, int row, int panel) {
+void multiply_block(const DigitProduct& x, int row, int panel, Ahead& shared_ahead) {
   const unsigned* high = x.a + row * x.lda;
   const unsigned* low = high + x.lda / 2;
   const unsigned* b = x.b + panel * x.stride;
   I32 sum[M][2][2] = {};
+  Ahead ahead = shared_ahead;
+  const int lines = row == 0 ? x.lines : 0;
   for (int u = 0; u < x.units; ++u, b += kPanel) {
+    if (u % 2 == 0 && lines > 0) ahead.fetch(lines);
     const U32 b0 = load_u32(b), b1 = load_u32(b + kLanes);
 #pragma GCC unroll 8
     for (int i = 0; i < M; ++i) {
@@ -147,6 +142,7 @@ void multiply_block(const DigitProduct& x, int row, int panel) {
       sum[i][1][1] = dot_bytes(sum[i][1][1], b1, l);
     }
   }
+  shared_ahead = ahead;
 #pragma GCC unroll 8
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 2
@@ -162,17 +158,17 @@ void multiply_block(const DigitProduct& x, int row, int panel) {
 }
 
 template <bool kScale>
-void multiply_panels(const DigitProduct& x) {
+void multiply_panels(const DigitProduct& x, Ahead& ahead) {
   for (int panel = 0; panel < x.panels; ++panel)
     for (int row = 0; row < x.rows;) {
       const int left = x.rows - row, parts = (left + kBlockRows - 1) / kBlockRows, count = (left + parts - 1) / parts;
       switch (count) {
-        case 1: multiply_block<1, kScale>(x, row, panel); break;
-        case 2: multiply_block<2, kScale>(x, row, panel); break;
-        case 3: multiply_block<3, kScale>(x, row, panel); break;
-        case 4: multiply_block<4, kScale>(x, row, panel); break;
-        case 5: multiply_block<5, kScale>(x, row, panel); break;
-        default: multiply_block<6, kScale>(x, row, panel); break;
+        case 1: multiply_block<1, kScale>(x, row, panel, ahead); break;
+        case 2: multiply_block<2, kScale>(x, row, panel, ahead); break;
+        case 3: multiply_block<3, kScale>(x, row, panel, ahead); break;
+        case 4: multiply_block<4, kScale>(x, row, panel, ahead); break;
+        case 5: multiply_block<5, kScale>(x, row, panel, ahead); break;
+        default: multiply_block<6, kScale>(x, row, panel, ahead); break;
       }
       row += count;
     }
@@ -230,23 +226,21 @@ int value_dim(Element element, int column, int dim) {
   return 2 * byte_at(column / 32 * 16 + column % 16, dim / 2) + column / 16 % 2;
 }
 
-void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, Ahead& ahead,
-                     unsigned* out) {
-  if (element == Element::int4) return pack_keys<Nibbles>(rows, offset, n, dim / 2, ahead, out);
-  pack_keys<Bytes>(rows, offset, n, dim, ahead, out);
+void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out) {
+  if (element == Element::int4) return pack_keys<Nibbles>(rows, offset, n, dim / 2, out);
+  pack_keys<Bytes>(rows, offset, n, dim, out);
 }
 
-void pack_digit_values(Element element, const char* const* rows, long long offset, int n, int dim, Ahead& ahead,
-                       unsigned* out) {
-  if (element == Element::int4) return pack_values<Nibbles>(rows, offset, n, dim / 2, ahead, out);
-  pack_values<Bytes>(rows, offset, n, dim, ahead, out);
+void pack_digit_values(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out) {
+  if (element == Element::int4) return pack_values<Nibbles>(rows, offset, n, dim / 2, out);
+  pack_values<Bytes>(rows, offset, n, dim, out);
 }
 
-void multiply_digits(const DigitProduct& product) {
+void multiply_digits(const DigitProduct& product, Ahead& ahead) {
   if (product.alpha != nullptr)
-    multiply_panels<true>(product);
+    multiply_panels<true>(product, ahead);
   else
-    multiply_panels<false>(product);
+    multiply_panels<false>(product, ahead);
 }
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME
