@@ -45,6 +45,17 @@ namespace weft {
 enum class KvForm : uint8_t { padded, ragged, paged, block_sparse, latent };
 enum class Layout : uint8_t { nhd, hnd };
 
+// How a cache of quantised numbers is scaled: a key or value is scale * stored number. Scale tensors are fp32 and have
+// the cache's axes with the extents
+//   none         no scales: fp8, and what is not quantised
+//   tensor       1 everywhere
+//   head         1 but for the heads
+//   token        1 for dim: a scale for each token and head
+//   token_group  the same, for each `kv_scale_group` tokens that follow each other along the cache's token axis and
+//                begin at a multiple of it; in paged forms it divides page_size
+enum class KvScales : uint8_t { none, tensor, head, token, token_group };
+std::string_view to_string(KvScales scales);
+
 // Causal masks are aligned bottom-right: query i of qo_len sees key j iff j <= i + kv_len - qo_len.
 // custom: bool mask, flat; custom_packed: the same as little-endian bits (pack_mask).
 enum class Mask : uint8_t { none, causal, custom, custom_packed };
@@ -123,18 +134,21 @@ Variant custom_mask_packed();  // tensors mask uint8 [bytes], mask_indptr int64 
 // What is fixed when a kernel is compiled.
 struct AttentionSpec {
   DType q_dtype = DType::fp32;   // fp32, fp16, bf16
-  DType kv_dtype = DType::fp32;  // fp32, fp16, bf16
+  DType kv_dtype = DType::fp32;  // fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8, int4 (two a byte along dim, low first)
   DType o_dtype = DType::fp32;   // fp32, fp16, bf16
-  // What q . k and p . v are multiplied in: fp32, or bf16 where q and KV are bf16 and the machine has the dot product.
-  // Default: the faster of the two on this machine.
+  // What q . k and p . v are multiplied in: fp32; bf16 where q and KV are bf16 and the machine has the dot product; int8
+  // where KV is int8 or int4 and the machine has that dot product (AVX-512 with VNNI): queries and probabilities are
+  // rounded to 16 bits, two bytes. Default: the fastest on this machine.
   std::optional<DType> compute = {};
   int head_dim_qk = 64;  // 8 to 576 in steps of 8
   int head_dim_vo = 64;
   KvForm kv_form = KvForm::paged;
   Layout layout = Layout::nhd;
   Mask mask = Mask::none;
-  bool sliding_window = false;  // adds kv_pos >= q_pos - window_left; plan takes window_left
-  Variant variant = {};         // its mask is intersected with the two above
+  bool sliding_window = false;          // adds kv_pos >= q_pos - window_left; plan takes window_left
+  Variant variant = {};                 // its mask is intersected with the two above
+  KvScales kv_scales = KvScales::none;  // of int8 and int4, which need some, and of fp8
+  int kv_scale_group = 0;               // token_group: tokens that share a scale
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
 };
 
@@ -295,8 +309,10 @@ class Plan {
 // Keys and values: a pair, or one 5-D tensor [pages, 2, ...] for the paged form.
 struct KvCache {
   TensorView k, v;
+  TensorView k_scale, v_scale;  // as the spec's kv_scales says
   KvCache() = default;
-  KvCache(TensorView keys, TensorView values) : k(keys), v(values) {}
+  KvCache(TensorView keys, TensorView values, TensorView key_scale = {}, TensorView value_scale = {})
+      : k(keys), v(values), k_scale(key_scale), v_scale(value_scale) {}
   explicit KvCache(TensorView pages_5d);  // Throws Error(invalid_shape).
   // KvForm::latent: a pair, or one tensor of both.
   static KvCache latent(TensorView ckv, TensorView kpe = {}) { return {ckv, kpe}; }

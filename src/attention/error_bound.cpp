@@ -11,7 +11,7 @@ namespace {
 constexpr double u32 = 0x1p-24, u16 = 0x1p-8;
 }
 
-ErrorBound::ErrorBound(const AttentionSpec& spec, DType compute) {
+ErrorBound::ErrorBound(const AttentionSpec& spec, DType compute) : integers_(compute == DType::int8) {
   const double d = spec.head_dim_qk;
   // Rounding of a logit: its dot product, and the scaling, transform and exponent's argument after it.
   double logit = (std::sqrt(d) + 6) * kReferenceLogit * u32;
@@ -26,10 +26,10 @@ ErrorBound::ErrorBound(const AttentionSpec& spec, DType compute) {
   smallest_ = spec.o_dtype == DType::fp16 ? 0x1p-25 : 0x1p-126;  // below the normal numbers
 }
 
-double ErrorBound::operator()(int64_t kv_len, double o_reference, double scale) const {
+double ErrorBound::operator()(int64_t kv_len, double o_reference, double scale, double coarse) const {
   // Sums of p and of p v over the keys, the exponential, merging.
   const double n = static_cast<double>(kv_len), c = of_keys_ + std::min(n, 4 * std::sqrt(n)) * u32;
-  return unit_ * std::abs(o_reference) + c * scale + smallest_;
+  return unit_ * std::abs(o_reference) + c * scale + (integers_ ? coarse : 0) + smallest_;
 }
 
 }  // namespace weft

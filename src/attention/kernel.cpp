@@ -56,7 +56,8 @@ size_t hash_of(const AttentionSpec& spec, Isa isa) {
        {static_cast<int>(spec.q_dtype), static_cast<int>(spec.kv_dtype), static_cast<int>(spec.o_dtype),
         spec.compute ? static_cast<int>(*spec.compute) : -1, spec.head_dim_qk, spec.head_dim_vo,
         static_cast<int>(spec.kv_form), static_cast<int>(spec.layout), static_cast<int>(spec.mask),
-        static_cast<int>(spec.sliding_window), static_cast<int>(isa)})
+        static_cast<int>(spec.sliding_window), static_cast<int>(spec.kv_scales), spec.kv_scale_group,
+        static_cast<int>(isa)})
     hash = (hash ^ static_cast<size_t>(field)) * 0x100000001b3ull;
   return hash;
 }
@@ -83,7 +84,7 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
   // Of latent rows keys and values are one, read once and packed without a transpose.
   const bool latent = spec.kv_form == KvForm::latent;
   const double pack = (latent ? spec.head_dim_qk * 0.6 : dims * 1.2) / lanes_of(isa);
-  const double stream = (latent ? spec.head_dim_qk : dims) * (bits_of(spec.kv_dtype) / 8) / 12.;
+  const double stream = (latent ? spec.head_dim_qk : dims) * bits_of(spec.kv_dtype) / 8. / 12.;
   const double row = dims * 0.2;
   traits.classes = {
       {.rows = attention::cpu::kDirectRows,

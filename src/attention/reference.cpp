@@ -34,8 +34,28 @@ Vector kv_vector(const AttentionSpec& spec, const TensorView& kv, const Token& a
   return nhd ? vector_at(kv, at.outer, at.inner, h) : vector_at(kv, at.outer, h, at.inner);
 }
 
+// Of the scale of token t, counted along its axis.
+int64_t scale_row(const AttentionSpec& spec, int64_t t) {
+  return spec.kv_scales < KvScales::token ? 0 : spec.kv_scales == KvScales::token ? t : t / spec.kv_scale_group;
+}
+
+double scale_of(const AttentionSpec& spec, const TensorView& scales, const Token& at, int h) {
+  if (spec.kv_scales == KvScales::none) return 1;
+  const bool by_token = spec.kv_scales >= KvScales::token;
+  const Token scale{by_token ? at.outer : 0, scale_row(spec, at.inner), 0};
+  return kv_vector(spec, scales, scale, spec.kv_scales == KvScales::tensor ? 0 : h)[0];
+}
+
+// The stored numbers times their scale.
+Vector dequantised(const AttentionSpec& spec, const TensorView& kv, const TensorView& scales, const Token& at, int h) {
+  Vector v = kv_vector(spec, kv, at, h);
+  const double scale = scale_of(spec, scales, at, h);
+  for (double& x : v) x *= scale;
+  return v;
+}
+
 Vector key_vector(const AttentionSpec& spec, const KvCache& kv, const Token& at, int h) {
-  if (spec.kv_form != KvForm::latent) return kv_vector(spec, kv.k, at, h);
+  if (spec.kv_form != KvForm::latent) return dequantised(spec, kv.k, kv.k_scale, at, h);
   Vector key = vector_at(kv.k, at.outer, at.inner, 0);
   if (!kv.v) return key;
   const Vector rotated = vector_at(kv.v, at.outer, at.inner, 0);
@@ -44,7 +64,7 @@ Vector key_vector(const AttentionSpec& spec, const KvCache& kv, const Token& at,
 }
 
 Vector value_vector(const AttentionSpec& spec, const KvCache& kv, const Token& at, int h) {
-  if (spec.kv_form != KvForm::latent) return kv_vector(spec, kv.v, at, h);
+  if (spec.kv_form != KvForm::latent) return dequantised(spec, kv.v, kv.v_scale, at, h);
   Vector value = vector_at(kv.k, at.outer, at.inner, 0);
   value.resize(static_cast<size_t>(spec.head_dim_vo));
   return value;
@@ -58,11 +78,11 @@ Vector transformed(const reference::VectorHook& hook, const abi::VectorRow& row,
 }
 
 // o and what errors of o are measured against, after the output transform: errors pass through its derivative.
-void transform_output(const Hooks& hooks, const abi::VectorRow& row, Vector& o, Vector& scale) {
+void transform_output(const Hooks& hooks, const abi::VectorRow& row, Vector& o, Vector& scale, Vector& coarse) {
   if (!hooks.output) return;
   const Vector before = o;
   o = transformed(hooks.output, row, before);
-  Vector after(o.size());
+  Vector after(o.size()), coarse_after(o.size());
   for (size_t i = 0; i < o.size(); ++i) after[i] = std::abs(o[i]);
   for (size_t k = 0; k < before.size(); ++k) {
     const double step = 1e-6 * std::max(1.0, std::abs(before[k]));
@@ -71,19 +91,53 @@ void transform_output(const Hooks& hooks, const abi::VectorRow& row, Vector& o, 
     down[k] -= step;
     up = transformed(hooks.output, row, up);
     down = transformed(hooks.output, row, down);
-    for (size_t i = 0; i < o.size(); ++i) after[i] += std::abs(up[i] - down[i]) / (2 * step) * scale[k];
+    for (size_t i = 0; i < o.size(); ++i) {
+      const double slope = std::abs(up[i] - down[i]) / (2 * step);
+      after[i] += slope * scale[k];
+      coarse_after[i] += slope * coarse[k];
+    }
   }
   scale = after;
+  coarse = coarse_after;
 }
 
 // One query row and head against the keys and values of its request: o, lse and scale.
 struct RowState {
-  Vector o, scale;
-  double lse = -kInfinity;
+  Vector o, scale, coarse;
+  double lse = -kInfinity, coarse_lse = 0;
 };
+
+// What rounding to 16 bits can do, at most: a query by half a step of its largest element, weights by half a step of the
+// largest of their tile of 256 tokens or fewer, which lies within two blocks of as many.
+void add_coarse(RowState& out, const Vector& weights, const Vector& logit_errors, const std::vector<Vector>& values,
+                const Vector& value_scales, bool use_softmax) {
+  constexpr size_t kBlock = 256;
+  constexpr double kStep = 1 / (2. * 32512);
+  if (values.empty()) return;
+  const double worst = *std::max_element(logit_errors.begin(), logit_errors.end());
+  Vector tops((values.size() + kBlock - 1) / kBlock + 2);
+  for (size_t j = 0; j < values.size(); ++j)
+    if (weights[j] != 0) tops[j / kBlock + 1] = std::max(tops[j / kBlock + 1], std::abs(weights[j] * value_scales[j]));
+  for (size_t j = 0; j < values.size(); ++j) {
+    if (weights[j] == 0) continue;  // hidden: its numbers mean nothing
+    const size_t b = j / kBlock + 1;
+    const double top = std::max({tops[b - 1], tops[b], tops[b + 1]});
+    const double moved = use_softmax ? 2 * worst * weights[j] : logit_errors[j];
+    const double rounded = value_scales[j] == 0 ? 0 : kStep * top / std::abs(value_scales[j]);
+    for (size_t d = 0; d < out.coarse.size(); ++d) out.coarse[d] += (moved + rounded) * std::abs(values[j][d]);
+  }
+  out.coarse_lse = worst;
+}
+
+// `value_scales`: of each token; empty where KV are no integers.
 RowState attend_row(const Hooks& hooks, const Vector& q, const Keys& list, int row, const std::vector<Vector>& keys,
-                    const std::vector<Vector>& values, Score c, double sm_scale, size_t dim) {
-  RowState out{Vector(dim), Vector(dim)};
+                    const std::vector<Vector>& values, const Vector& value_scales, Score c, double sm_scale,
+                    size_t dim) {
+  RowState out{Vector(dim), Vector(dim), Vector(dim)};
+  Vector logit_errors(keys.size()), shown(keys.size());
+  const double dims = static_cast<double>(q.size());
+  double q_step = 0;
+  for (const double x : q) q_step = std::max(q_step, std::abs(x) / (2 * std::min(32512., 0x1p24 / dims)));
   std::vector<double> logits(keys.size(), -kInfinity), weights(keys.size());  // -inf: hidden
   double top = -kInfinity, stretch = 1;
   std::vector<bool> seen(keys.size());
@@ -93,9 +147,10 @@ RowState attend_row(const Hooks& hooks, const Vector& q, const Keys& list, int r
     seen[j] = (!list.shown || list.shown(row, c.kv_idx)) &&
               std::all_of(hooks.visible.begin(), hooks.visible.end(), [&](const auto& f) { return f(c); });
     if (!seen[j]) continue;
-    double dot = 0, size = 0;
+    double dot = 0, size = 0, length = 0;
     for (size_t d = 0; d < q.size(); ++d) {
       dot += q[d] * keys[j][d];
+      length += std::abs(keys[j][d]);
       size += std::abs(q[d] * keys[j][d]);
     }
     const double s = dot * sm_scale;
@@ -106,6 +161,7 @@ RowState attend_row(const Hooks& hooks, const Vector& q, const Keys& list, int r
     const double slope =
         hooks.logits ? std::abs(hooks.logits(c, s + kSlopeStep) - hooks.logits(c, s - kSlopeStep)) / (2 * kSlopeStep)
                      : 1;
+    logit_errors[j] = q_step * length * std::abs(sm_scale) * (std::isfinite(slope) ? slope : 1);
     if (std::isfinite(slope)) size *= slope;  // not at the edge of what a transform hides with -inf
     stretch = std::max(stretch, size);
     weights[j] = std::abs(logits[j]) + size;  // without softmax: p itself, and how it moves with s
@@ -117,12 +173,14 @@ RowState attend_row(const Hooks& hooks, const Vector& q, const Keys& list, int r
   for (size_t j = 0; j < keys.size(); ++j) {
     if (!seen[j] || (hooks.use_softmax && top == -kInfinity)) continue;
     const double p = hooks.use_softmax ? std::exp(logits[j] - top) / sum : logits[j];
+    shown[j] = std::abs(p);
     const double weight = hooks.use_softmax ? p * stretch : weights[j];
     for (size_t d = 0; d < dim; ++d) {
       out.o[d] += p * values[j][d];
       out.scale[d] += weight * std::abs(values[j][d]);
     }
   }
+  if (!value_scales.empty()) add_coarse(out, shown, logit_errors, values, value_scales, hooks.use_softmax);
   if (top != -kInfinity) out.lse = top + std::log(sum);
   return out;
 }
@@ -131,10 +189,22 @@ RowState attend_row(const Hooks& hooks, const Vector& q, const Keys& list, int r
 
 double element(const TensorView& t, int64_t offset) {
   if (t.dtype() == DType::fp32) return static_cast<double>(t.as<const float>()[offset]);
-  const uint16_t bits = t.as<const uint16_t>()[offset];
+  switch (t.dtype()) {
+    case DType::int8: return t.as<const int8_t>()[offset];
+    case DType::int4: return static_cast<int8_t>(t.as<const uint8_t>()[offset / 2] << (offset % 2 == 0 ? 4 : 0)) >> 4;
+    case DType::fp8_e4m3: {
+      const int code = t.as<const uint8_t>()[offset], exponent = code >> 3 & 15, mantissa = code & 7;
+      if ((code & 127) == 127) return std::numeric_limits<double>::quiet_NaN();
+      const double x = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+      return code < 128 ? x : -x;
+    }
+    default: break;
+  }
+  const bool e5m2 = t.dtype() == DType::fp8_e5m2;  // an fp16 without its low byte
+  const uint16_t bits =
+      e5m2 ? static_cast<uint16_t>(t.as<const uint8_t>()[offset] << 8) : t.as<const uint16_t>()[offset];
   if (t.dtype() == DType::bf16) return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
-  check(t.dtype() == DType::fp16, ErrorCode::invalid_dtype, "the reference reads fp32, fp16 and bf16, not {}",
-        to_string(t.dtype()));
+  check(t.dtype() == DType::fp16 || e5m2, ErrorCode::invalid_dtype, "the reference reads no {}", to_string(t.dtype()));
   const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
   const double sign = (bits & 0x8000) != 0 ? -1 : 1;
   if (exponent == 31) return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * kInfinity;
@@ -153,17 +223,21 @@ ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& 
   const size_t dim = static_cast<size_t>(spec.head_dim_vo);
   const double sm_scale = tensors.sm_scale ? static_cast<double>(*tensors.sm_scale) : 1 / std::sqrt(spec.head_dim_qk);
   const size_t rows = lists.empty() ? 0 : static_cast<size_t>(lists.back().row_end * in.num_qo_heads);
-  ReferenceResult result{Vector(rows * dim), Vector(hooks.use_softmax ? rows : 0), Vector(rows * dim)};
+  const bool integers = spec.kv_dtype == DType::int8 || spec.kv_dtype == DType::int4;
+  ReferenceResult result{Vector(rows * dim), Vector(hooks.use_softmax ? rows : 0), Vector(rows * dim),
+                         Vector(integers ? rows * dim : 0), Vector(integers && hooks.use_softmax ? rows : 0)};
   const int group = in.num_qo_heads / in.num_kv_heads;
 
   for (const Keys& list : lists)
     for (int kv_head = list.kv_head_begin; kv_head < list.kv_head_end; ++kv_head) {
       if (list.row_begin >= part.row_end || list.row_end <= part.row_begin) continue;
       std::vector<Vector> keys, values;
+      Vector value_scales;
       for (int t = 0; t < static_cast<int>(list.tokens.size()); ++t) {
         const Token& token = list.tokens[static_cast<size_t>(t)];
         const abi::VectorRow row{list.request, t, token.position, kv_head};
         keys.push_back(transformed(hooks.key, row, key_vector(spec, tensors.kv, token, kv_head)));
+        if (integers) value_scales.push_back(scale_of(spec, tensors.kv.v_scale, token, kv_head));
         values.push_back(transformed(hooks.value, row, value_vector(spec, tensors.kv, token, kv_head)));
       }
       for (int64_t q_row = list.row_begin; q_row < list.row_end; ++q_row) {
@@ -172,17 +246,21 @@ ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& 
         for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
           abi::VectorRow row{list.request, list.first_idx + i, list.q_pos[static_cast<size_t>(i)], head};
           const Vector q = transformed(hooks.query, row, vector_at(tensors.q, q_row, head, 0));
-          RowState state = attend_row(hooks, q, list, i, keys, values,
+          RowState state = attend_row(hooks, q, list, i, keys, values, value_scales,
                                       {list.request, row.idx, 0, head, kv_head, row.pos, 0, list.qo_len, list.kv_len},
                                       sm_scale, dim);
           if (hooks.use_softmax) row.lse = state.lse;
-          transform_output(hooks, row, state.o, state.scale);
+          transform_output(hooks, row, state.o, state.scale, state.coarse);
           if (hooks.lse) state.lse = hooks.lse(row);
           const size_t at = static_cast<size_t>(q_row * in.num_qo_heads + head);
           std::copy(state.o.begin(), state.o.end(), result.o.begin() + static_cast<std::ptrdiff_t>(at * dim));
           std::copy(state.scale.begin(), state.scale.end(),
                     result.scale.begin() + static_cast<std::ptrdiff_t>(at * dim));
           if (hooks.use_softmax) result.lse[at] = state.lse;
+          if (!integers) continue;
+          std::copy(state.coarse.begin(), state.coarse.end(),
+                    result.coarse.begin() + static_cast<std::ptrdiff_t>(at * dim));
+          if (hooks.use_softmax) result.coarse_lse[at] = state.coarse_lse;
         }
       }
     }

@@ -21,6 +21,9 @@ struct ReferenceResult {
   // sm_scale * sum |q_i k_i| * |slope of the logits' transform| over kReferenceLogit where that is above 1; through the
   // derivative of the output transform. Without softmax, p is |p| and how much rounding of the logit moves it.
   std::vector<double> scale;
+  // Of int8 and int4 KV, like o and lse: how far queries and probabilities rounded to 16 bits (compute type int8) can
+  // move them, at most.
+  std::vector<double> coarse = {}, coarse_lse = {};
 };
 
 // What of a call is computed; by default all of it.
@@ -39,12 +42,14 @@ double element(const TensorView& tensor, int64_t offset);
 
 // |o - o*| <= u |o*| + C * scale: u the unit roundoff of o's type, C of the compute type and kv_len
 // (docs/numerics.md).
+// And `coarse` where products are in integers.
 class ErrorBound {
  public:
   ErrorBound(const AttentionSpec& spec, DType compute);
-  double operator()(int64_t kv_len, double o_reference, double scale) const;
+  double operator()(int64_t kv_len, double o_reference, double scale, double coarse = 0) const;
 
  private:
+  bool integers_;
   double of_keys_, unit_, smallest_;
 };
 

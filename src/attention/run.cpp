@@ -47,6 +47,10 @@ Element element_of(DType dtype) {
   switch (dtype) {
     case DType::fp16: return Element::fp16;
     case DType::bf16: return Element::bf16;
+    case DType::fp8_e4m3: return Element::e4m3;
+    case DType::fp8_e5m2: return Element::e5m2;
+    case DType::int8: return Element::int8;
+    case DType::int4: return Element::int4;
     default: return Element::fp32;
   }
 }
@@ -61,7 +65,7 @@ void check_tensor(const char* name, const TensorView& t, DType dtype, int rank, 
         to_string(t.dtype()), to_string(dtype));
   check(t.rank() == rank, ErrorCode::invalid_shape, "{}: {} has rank {}; required is {}", name, t, t.rank(), form);
   check(t.data() != nullptr || t.size() == 0, ErrorCode::invalid_argument, "{}: {} has no data", name, t);
-  const auto bytes = static_cast<uintptr_t>(bits_of(dtype) / 8);
+  const auto bytes = static_cast<uintptr_t>(std::max(bits_of(dtype) / 8, 1));
   check(reinterpret_cast<uintptr_t>(t.data()) % bytes == 0, ErrorCode::invalid_stride,
         "{}: its data is not aligned to its elements of {} bytes", name, bytes);
 }
@@ -149,9 +153,41 @@ cpu::TokensView check_cache(const char* name, const TensorView& t, const Attenti
                    "max_kv_len of the plan");
       break;
   }
-  const int64_t bytes = bits_of(t.dtype()) / 8;
-  return {static_cast<const char*>(t.data()), ragged ? 0 : t.stride(0) * bytes, t.stride(token_axis) * bytes,
-          t.stride(head_axis) * bytes};
+  const int64_t bits = bits_of(t.dtype());
+  for (int axis = 0; axis < dim_axis; ++axis)
+    check(t.shape(axis) <= 1 || t.stride(axis) * bits % 8 == 0, ErrorCode::invalid_stride,
+          "{}: has stride {} along axis {}; rows of {} must begin on a byte", name, t.stride(axis), axis,
+          to_string(t.dtype()));
+  return {static_cast<const char*>(t.data()), ragged ? 0 : t.stride(0) * bits / 8, t.stride(token_axis) * bits / 8,
+          t.stride(head_axis) * bits / 8, 1};
+}
+
+// The scales of K or V, whose own tensor is `cache`. Fills in where they lie.
+cpu::TokensView check_scales(const char* name, const TensorView& t, const TensorView& cache, const AttentionSpec& spec,
+                             const PlanHeader& plan) {
+  if (spec.kv_scales == KvScales::none) {
+    check(!t, ErrorCode::invalid_argument, "{}: is given; the kernel was built for a cache without scales", name);
+    return {};
+  }
+  const bool nhd = spec.layout == Layout::nhd, ragged = spec.kv_form == KvForm::ragged;
+  const int first = ragged ? 0 : 1, token_axis = nhd ? first : first + 1, head_axis = nhd ? first + 1 : first;
+  const bool by_token = spec.kv_scales >= KvScales::token;
+  const int group = spec.kv_scales == KvScales::token_group ? spec.kv_scale_group : 1;
+  check_tensor(name, t, DType::fp32, cache.rank(), "the cache's axes");
+  const bool paged = spec.kv_form == KvForm::paged || spec.kv_form == KvForm::block_sparse;
+  check(!paged || plan.page_size % group == 0, ErrorCode::invalid_argument,
+        "kv_scale_group = {}: must divide page_size = {} of the plan", group, plan.page_size);
+  for (int axis = 0; axis < cache.rank(); ++axis) {
+    int64_t extent = 1;
+    if (axis == head_axis && spec.kv_scales != KvScales::tensor) extent = cache.shape(axis);
+    if (by_token && axis == token_axis) extent = (cache.shape(axis) + group - 1) / group;
+    if (by_token && axis < first) extent = cache.shape(axis);
+    check(t.shape(axis) == extent, ErrorCode::invalid_shape,
+          "{}: {} has {} along axis {}; with kv_scales = {} and a cache of {} it is {}", name, t, t.shape(axis), axis,
+          to_string(spec.kv_scales), cache, extent);
+  }
+  const auto stride = [&](int axis) { return t.shape(axis) > 1 ? t.stride(axis) * 4 : 0; };
+  return {static_cast<const char*>(t.data()), ragged ? 0 : stride(0), stride(token_axis), stride(head_axis), group};
 }
 
 // Latent rows: ckv, then kpe, or both in one tensor.
@@ -164,7 +200,7 @@ void check_latent(const KvCache& kv, const AttentionSpec& spec, const PlanHeader
     check_extent(name, t, 1, plan.page_size, "page_size of the plan");
     check_extent(name, t, 2, dim, what);
     check_last_stride(name, t);
-    return {static_cast<const char*>(t.data()), t.stride(0) * bytes, t.stride(1) * bytes, 0};
+    return {static_cast<const char*>(t.data()), t.stride(0) * bytes, t.stride(1) * bytes, 0, 1};
   };
   args.v_is_k_prefix = 1;
   if (!kv.v) {
@@ -265,6 +301,8 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   } else {
     args.k = check_cache("k", tensors.kv.k, spec, plan, spec.head_dim_qk);
     args.v = check_cache("v", tensors.kv.v, spec, plan, spec.head_dim_vo);
+    args.k_scale = check_scales("k_scale", tensors.kv.k_scale, tensors.kv.k, spec, plan);
+    args.v_scale = check_scales("v_scale", tensors.kv.v_scale, tensors.kv.v, spec, plan);
   }
   if (tensors.lse) {
     check(spec.variant.use_softmax, ErrorCode::invalid_argument,
@@ -291,6 +329,9 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   args.q = rows_view(tensors.q);
   args.o = rows_view(tensors.o);
   args.kv_element = element_of(spec.kv_dtype);
+  args.scaling = spec.kv_scales == KvScales::none   ? cpu::Scaling::none
+                 : spec.kv_scales < KvScales::token ? cpu::Scaling::head
+                                                    : cpu::Scaling::token;
   args.paged = has_page_table(spec.kv_form) || spec.kv_form == KvForm::block_sparse;
   args.token_page_size = args.paged ? plan.page_size
                          : spec.kv_form == KvForm::ragged
@@ -305,6 +346,7 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   args.head_dim_vo = spec.head_dim_vo;
   args.group_size = plan.num_qo_heads / plan.num_kv_heads;
   args.compute_bf16 = impl_->compute == DType::bf16;
+  args.compute_digits = impl_->compute == DType::int8;
   args.check_masks = impl_->check_masks;
   args.mask_error = &mask_error;
 

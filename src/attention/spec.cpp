@@ -49,6 +49,29 @@ void check_float_type(std::string_view field, DType dtype) {
         to_string(dtype));
 }
 
+bool is_integer(DType dtype) { return dtype == DType::int8 || dtype == DType::int4; }
+
+void check_kv_type(const AttentionSpec& spec) {
+  const DType dtype = spec.kv_dtype;
+  const bool fp8 = dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2;
+  const bool integer = is_integer(dtype);
+  if (!fp8 && !integer) {
+    check(dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16, ErrorCode::unsupported,
+          "kv_dtype = {}: required {}, supported fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8, int4, missing {}",
+          to_string(dtype), to_string(dtype), to_string(dtype));
+    check(spec.kv_scales == KvScales::none, ErrorCode::invalid_argument,
+          "kv_scales = {} with kv_dtype = {}: only fp8, int8 and int4 are scaled; set it to none",
+          to_string(spec.kv_scales), to_string(dtype));
+  }
+  check(!integer || spec.kv_scales != KvScales::none, ErrorCode::invalid_argument,
+        "kv_scales = none with kv_dtype = {}: integers need scales; allowed are tensor, head, token, token_group",
+        to_string(dtype));
+  check(spec.kv_scales == KvScales::token_group ? spec.kv_scale_group >= 1 : spec.kv_scale_group == 0,
+        ErrorCode::invalid_argument,
+        "kv_scale_group = {} with kv_scales = {}: allowed are 1 and more with token_group, and 0 without",
+        spec.kv_scale_group, to_string(spec.kv_scales));
+}
+
 void check_dim(std::string_view field, int dim) {
   check(dim >= 8 && dim <= 576 && dim % 8 == 0, ErrorCode::unsupported,
         "{} = {}: supported are 8 to 576 in steps of 8; pad the head with zeros to {}", field, dim,
@@ -176,15 +199,25 @@ std::vector<Interval> intersect(const std::vector<Interval>& a, const std::vecto
 
 }  // namespace
 
+std::string_view to_string(KvScales scales) {
+  constexpr std::string_view kNames[] = {"none", "tensor", "head", "token", "token_group"};
+  check(scales <= KvScales::token_group, ErrorCode::invalid_argument,
+        "kv_scales = {}: allowed are KvScales::none, tensor, head, token, token_group", static_cast<int>(scales));
+  return kNames[static_cast<size_t>(scales)];
+}
+
 void validate(const AttentionSpec& spec) {
   check_float_type("q_dtype", spec.q_dtype);
-  check_float_type("kv_dtype", spec.kv_dtype);
+  check_kv_type(spec);
   check_float_type("o_dtype", spec.o_dtype);
   if (spec.compute) {
     const bool bf16 = spec.q_dtype == DType::bf16 && spec.kv_dtype == DType::bf16;
-    check(spec.compute == DType::fp32 || (spec.compute == DType::bf16 && bf16), ErrorCode::invalid_argument,
-          "compute = {} with q {} and KV {}: allowed are fp32, and bf16 where both are bf16", to_string(*spec.compute),
-          to_string(spec.q_dtype), to_string(spec.kv_dtype));
+    check(spec.compute == DType::fp32 || (spec.compute == DType::bf16 && bf16) ||
+              (spec.compute == DType::int8 && is_integer(spec.kv_dtype)),
+          ErrorCode::invalid_argument,
+          "compute = {} with q {} and KV {}: allowed are fp32, bf16 where both are bf16, and int8 where KV is int8 or "
+          "int4",
+          to_string(*spec.compute), to_string(spec.q_dtype), to_string(spec.kv_dtype));
   }
   check_dim("head_dim_qk", spec.head_dim_qk);
   check_dim("head_dim_vo", spec.head_dim_vo);
@@ -195,6 +228,9 @@ void validate(const AttentionSpec& spec) {
         "head_dim_vo = {} with head_dim_qk = {}: a latent value is the beginning of its key; head_dim_qk is "
         "head_dim_vo and the rotated dims together",
         spec.head_dim_vo, spec.head_dim_qk);
+  check(spec.kv_form != KvForm::latent || bits_of(spec.kv_dtype) >= 16, ErrorCode::unsupported,
+        "kv_dtype = {} with kv_form = latent: supported are fp32, fp16, bf16; missing: latent rows of fewer bits",
+        to_string(spec.kv_dtype));
   check(spec.layout == Layout::nhd || spec.layout == Layout::hnd, ErrorCode::invalid_argument,
         "layout = {}: allowed are Layout::nhd and Layout::hnd", static_cast<int>(spec.layout));
   check(spec.mask <= Mask::custom_packed, ErrorCode::invalid_argument,
@@ -240,6 +276,12 @@ DType compute_type(const AttentionSpec& spec, Isa isa) {
         "compute = bf16: required avx512_bf16, supported {}, missing the dot product of bf16; leave compute out, or "
         "choose fp32",
         to_string(isa));
+  const bool has_byte_dot = isa >= Isa::avx512;
+  check(has_byte_dot || spec.compute != DType::int8, ErrorCode::unsupported,
+        "compute = int8: required avx512, supported {}, missing the dot product of bytes; leave compute out, or choose "
+        "fp32",
+        to_string(isa));
+  if (is_integer(spec.kv_dtype) && has_byte_dot) return spec.compute.value_or(DType::int8);
   const bool bf16 = spec.q_dtype == DType::bf16 && spec.kv_dtype == DType::bf16;
   return spec.compute.value_or(bf16 && has_dot && is_bf16_dot_fast() ? DType::bf16 : DType::fp32);
 }

@@ -27,8 +27,6 @@ namespace {
 
 constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
 
-int64_t bytes_of(DType dtype) { return bits_of(dtype) / 8; }
-
 // Memory for caches, larger than the machine's: batches lie in it side by side, so that no line of one is still in a
 // cache when its turn comes again. Its numbers are fit for bf16 and fp32.
 class Pool {
@@ -94,11 +92,12 @@ int64_t sum(const std::vector<int>& lens) { return std::accumulate(lens.begin(),
 // Decode over batches that fill the pool; bytes a run in `bytes`.
 Job decode_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& kv_lens,
                int page_size, int64_t& bytes) {
-  bytes = int64_t{2} * sum(kv_lens) * shape.kv_heads * shape.head_dim * bytes_of(spec.kv_dtype);
+  const int64_t token_bytes = int64_t{2} * shape.kv_heads * shape.head_dim * bits_of(spec.kv_dtype) / 8;
+  bytes = sum(kv_lens) * token_bytes;
   Job job{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
   int64_t pages = 0;
   for (const int len : kv_lens) pages += (len + page_size - 1) / page_size;
-  const int64_t held = int64_t{2} * pages * page_size * shape.kv_heads * shape.head_dim * bytes_of(spec.kv_dtype);
+  const int64_t held = pages * page_size * token_bytes;
   Pool& pool = bench.pool();
   for (int64_t at = 0; at + held <= pool.bytes(); at += held)
     job.batches.emplace_back(spec, shape, 1, kv_lens, page_size, bench.team.num_workers(), pool.data() + at);
@@ -137,6 +136,27 @@ void bench_decode(Bench& bench) {
         if (rate[0] > 0 && rate[1] > 0)
           bench.report.add({"attention", name("page1 by page64"), "bandwidth", rate[0] / 1e9, "GB/s", rate[1] / 1e9});
       }
+}
+
+// Narrow caches beside bf16: the time of the same decode.
+void bench_narrow_caches(Bench& bench) {
+  const int kv_len = bench.options.quick ? 2048 : 8192;
+  for (const Shape& shape : kDecodeShapes)
+    for (const DType dtype : {DType::int8, DType::int4, DType::fp8_e4m3}) {
+      const std::string name = fmt::format("decode {}q/{}kv hd{} kv{} batch16 page16 {} by bf16", shape.qo_heads,
+                                           shape.kv_heads, shape.head_dim, kv_len, to_string(dtype));
+      if (!bench.wants(name)) continue;
+      const std::vector<int> lens(16, kv_len);
+      int64_t bytes = 0;
+      AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::none);
+      Job wide = decode_job(bench, spec, shape, lens, 16, bytes);
+      spec.kv_dtype = dtype;
+      spec.kv_scales = KvScales::token;
+      Job narrow = decode_job(bench, spec, shape, lens, 16, bytes);
+      const Timing before = bench.time(wide), timing = bench.time(narrow), after = bench.time(wide);
+      bench.report.add(
+          {"attention", name, "time", timing.median_s * 1e3, "ms", (before.median_s + after.median_s) / 2 * 1e3});
+    }
 }
 
 void bench_lengths(Bench& bench) {
@@ -448,6 +468,7 @@ void bench_attention(const BenchOptions& options, BenchReport& report) {
       "instruction that multiplies; `by`: beside the other case of the same run, by the work left");
   Bench bench{.options = options, .report = report, .team = team, .memory = {}};
   bench_decode(bench);
+  bench_narrow_caches(bench);
   bench_lengths(bench);
   bench_prefill(bench);
   bench_latent(bench);

@@ -5,11 +5,7 @@
 #include <random>
 
 namespace weft::cli {
-namespace {
-
-int64_t bytes_of(DType dtype) { return bits_of(dtype) / 8; }
-
-}  // namespace
+namespace {}  // namespace
 
 AttentionSpec make_spec(DType dtype, int head_dim, Mask mask, const Variant& variant) {
   AttentionSpec spec;
@@ -29,6 +25,10 @@ void fill_random(void* data, DType dtype, int64_t n, unsigned seed) {
     // A sign, an exponent of 2^-1 to 2^-4, a random mantissa.
     switch (dtype) {
       case DType::fp16: halves[i] = static_cast<uint16_t>((x & 0x83ff) | (11 + (x >> 30)) << 10); break;
+      case DType::fp8_e4m3:
+      case DType::fp8_e5m2:
+      case DType::int8: static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(x & 0xbf); break;  // no NaN of fp8
+      case DType::int4: static_cast<uint8_t*>(data)[i / 2] = static_cast<uint8_t>(x); break;
       case DType::bf16: halves[i] = static_cast<uint16_t>((x & 0x807f) | (123 + (x >> 30)) << 7); break;
       default: floats[i] = (x & 0x807fffff) | (123 + (x >> 23 & 3)) << 23; break;
     }
@@ -58,7 +58,7 @@ Batch::Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const st
   input.num_workers = threads;
   const auto make = [](Workspace& memory, DType dtype, std::initializer_list<int64_t> dims, unsigned seed) {
     const TensorView sized(nullptr, dtype, dims);
-    memory = Workspace(Device::cpu(), static_cast<size_t>(sized.size() * bytes_of(dtype)));
+    memory = Workspace(Device::cpu(), static_cast<size_t>(sized.size() * bits_of(dtype) / 8));
     fill_random(memory.data(), dtype, sized.size(), seed);
     return TensorView(memory.data(), dtype, dims);
   };
@@ -76,7 +76,16 @@ Batch::Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const st
     tensors.kv.v = make(v, spec.kv_dtype, dims, 3);
   } else {
     tensors.kv.k = TensorView(cache, spec.kv_dtype, dims);
-    tensors.kv.v = TensorView(cache + tensors.kv.k.size() * bytes_of(spec.kv_dtype), spec.kv_dtype, dims);
+    tensors.kv.v = TensorView(cache + tensors.kv.k.size() * bits_of(spec.kv_dtype) / 8, spec.kv_dtype, dims);
+  }
+  if (spec.kv_scales != KvScales::token) return;
+  const int64_t rows_of_cache = num_pages * page_size * shape.kv_heads;
+  scales = Workspace(Device::cpu(), static_cast<size_t>(2 * rows_of_cache) * sizeof(float));
+  auto* scale = static_cast<float*>(scales.data());
+  std::fill(scale, scale + 2 * rows_of_cache, spec.kv_dtype == DType::int4 ? 1 / 8.f : 1 / 128.f);
+  for (TensorView* side : {&tensors.kv.k_scale, &tensors.kv.v_scale}) {
+    *side = TensorView(scale, DType::fp32, {num_pages, page_size, shape.kv_heads, 1});
+    scale += rows_of_cache;
   }
 }
 

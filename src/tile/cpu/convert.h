@@ -64,6 +64,12 @@ WEFT_INLINE U16 f32_to_fp16(F32 v) {
 
 // ---------------------------------------------------------------- elements in memory
 
+// Of n elements of a row.
+template <class Element>
+constexpr long long bytes_of(long long n) {
+  return n * Element::kBits / 8;
+}
+
 // load and store take kLanes elements, load_half and store_half 8 of them (kLanes is 16: head dims are multiples
 // of 8), the other lanes being zero. Narrower machines have no halves.
 #if WEFT_LANES == 16
@@ -81,7 +87,7 @@ WEFT_INLINE void store_half_u16(void* p, U16 v) {
 #endif
 
 struct Fp32 {
-  static constexpr int kBytes = 4;
+  static constexpr int kBits = 32;
   static WEFT_INLINE F32 load(const void* p) { return *static_cast<const F32Memory*>(p); }
   static WEFT_INLINE void store(void* p, F32 v) { *static_cast<F32Memory*>(p) = v; }
 #if WEFT_LANES == 16
@@ -96,7 +102,7 @@ struct Fp32 {
 };
 
 struct Fp16 {
-  static constexpr int kBytes = 2;
+  static constexpr int kBits = 16;
   static WEFT_INLINE F32 load(const void* p) { return fp16_to_f32(load_u16(p)); }
   static WEFT_INLINE void store(void* p, F32 v) { store_u16(p, f32_to_fp16(v)); }
 #if WEFT_LANES == 16
@@ -106,13 +112,76 @@ struct Fp16 {
 };
 
 struct Bf16 {
-  static constexpr int kBytes = 2;
+  static constexpr int kBits = 16;
   static WEFT_INLINE F32 load(const void* p) { return bf16_to_f32(load_u16(p)); }
   static WEFT_INLINE void store(void* p, F32 v) { store_u16(p, f32_to_bf16(v)); }
 #if WEFT_LANES == 16
   static WEFT_INLINE F32 load_half(const void* p) { return bf16_to_f32(load_half_u16(p)); }
   static WEFT_INLINE void store_half(void* p, F32 v) { store_half_u16(p, f32_to_bf16(v)); }
 #endif
+};
+
+// Numbers of fewer bits are stored by other code; here they are only read. A row of them starts on a byte.
+
+typedef signed char I8 __attribute__((vector_size(WEFT_LANES)));
+typedef signed char I8Memory __attribute__((vector_size(WEFT_LANES), aligned(1), may_alias));
+#if WEFT_LANES == 16
+typedef char Char16 __attribute__((vector_size(16)));
+WEFT_INLINE I32 widen_i8(I8 v) { return __builtin_ia32_pmovsxbd512_mask(reinterpret_cast<Char16>(v), I32{}, -1); }
+#elif WEFT_LANES == 8
+typedef char Char16 __attribute__((vector_size(16)));
+WEFT_INLINE I32 widen_i8(I8 v) {
+  return __builtin_ia32_pmovsxbd256(
+      reinterpret_cast<Char16>(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7)));
+}
+#else
+WEFT_INLINE I32 widen_i8(I8 v) { return __builtin_convertvector(v, I32); }
+#endif
+WEFT_INLINE F32 to_f32(I32 v) { return __builtin_convertvector(v, F32); }
+// Each byte as the high half of 16 bits.
+WEFT_INLINE U16 load_high_bytes(const void* p) {
+  typedef unsigned char U8 __attribute__((vector_size(WEFT_LANES)));
+  const I8 v = *static_cast<const I8Memory*>(p);
+  return __builtin_convertvector(reinterpret_cast<U8>(v), U16) << 8;
+}
+
+struct Int8 {
+  static constexpr int kBits = 8;
+  static WEFT_INLINE F32 load(const void* p) { return to_f32(widen_i8(*static_cast<const I8Memory*>(p))); }
+};
+
+// Two a byte, the low half first.
+struct Int4 {
+  static constexpr int kBits = 4;
+  static WEFT_INLINE F32 load(const void* p) { return load(p, AllLanes()); }
+
+ private:
+  template <int... I>
+  static WEFT_INLINE F32 load(const void* p, Lanes<I...>) {
+    unsigned words[(WEFT_LANES + 7) / 8] = {};
+    __builtin_memcpy(words, p, WEFT_LANES / 2);
+    const U32 bits = {words[I / 8]...};
+    return to_f32(reinterpret_cast<I32>(bits << U32{(28u - 4u * (I % 8))...}) >> 28);
+  }
+};
+
+// An fp16 whose low byte is cut off.
+struct E5m2 {
+  static constexpr int kBits = 8;
+  static WEFT_INLINE F32 load(const void* p) { return fp16_to_f32(load_high_bytes(p)); }
+};
+
+// 4 bits of exponent where fp16 has 5, and a bias of 7 where it has 15; no infinities, one NaN of either sign.
+struct E4m3 {
+  static constexpr int kBits = 8;
+  static WEFT_INLINE F32 load(const void* p) {
+    typedef short I16 __attribute__((vector_size(2 * WEFT_LANES)));
+    const U16 bits = load_high_bytes(p);
+    const U16 number = reinterpret_cast<U16>(reinterpret_cast<I16>(bits) >> 1) & static_cast<unsigned short>(0xbf80);
+    const U16 nan = U16{} + static_cast<unsigned short>(0x7e00);
+    const U16 half = (bits & static_cast<unsigned short>(0x7f00)) == static_cast<unsigned short>(0x7f00) ? nan : number;
+    return fp16_to_f32(half) * 256.f;
+  }
 };
 
 // Calls full(offset) for each kLanes elements of [0, n), then half(offset) for 8 that are left.
@@ -125,23 +194,64 @@ WEFT_INLINE void for_lanes(int n, const Full& full, [[maybe_unused]] const Half&
 #endif
 }
 
+// The first n elements, fewer than kLanes; the other lanes are zero.
+template <class Element>
+WEFT_INLINE F32 load_first(const char* p, int n) {
+  alignas(64) char buffer[WEFT_LANES * 4] = {};
+  __builtin_memcpy(buffer, p, static_cast<unsigned long>(bytes_of<Element>(n)));
+  return Element::load(buffer);
+}
+
 // n elements (a multiple of 8) to fp32 and back.
 template <class Element>
 WEFT_INLINE void widen(const char* from, int n, float* to) {
   int i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(to + i, Element::load(from + i * Element::kBytes));
+  for (; i + kLanes <= n; i += kLanes) store(to + i, Element::load(from + bytes_of<Element>(i)));
 #if WEFT_LANES == 16
-  if (i < n) Fp32::store_half(to + i, Element::load_half(from + i * Element::kBytes));
+  if (i < n) {
+    if constexpr (Element::kBits >= 16)
+      Fp32::store_half(to + i, Element::load_half(from + bytes_of<Element>(i)));
+    else
+      Fp32::store_half(to + i, load_first<Element>(from + bytes_of<Element>(i), 8));
+  }
 #endif
 }
 template <class Element>
 WEFT_INLINE void narrow(const float* from, int n, char* to) {
   int i = 0;
-  for (; i + kLanes <= n; i += kLanes) Element::store(to + i * Element::kBytes, load(from + i));
+  for (; i + kLanes <= n; i += kLanes) Element::store(to + bytes_of<Element>(i), load(from + i));
 #if WEFT_LANES == 16
-  if (i < n) Element::store_half(to + i * Element::kBytes, Fp32::load_half(from + i));
+  if (i < n) Element::store_half(to + bytes_of<Element>(i), Fp32::load_half(from + i));
 #endif
 }
+
+#if WEFT_LANES == 16
+#define WEFT_HAS_BYTE_DOT 1
+// acc plus four products of unsigned bytes of a with signed ones of b, modulo 2^32.
+WEFT_INLINE I32 dot_bytes(I32 acc, U32 a, U32 b) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+  return acc;
+}
+// Of each 16 bytes of a and b, the first or the last 8, in turns.
+typedef char Char64 __attribute__((vector_size(64)));
+typedef short Short32 __attribute__((vector_size(64)));
+WEFT_INLINE U32 interleave_low_bytes(U32 a, U32 b) {
+  return reinterpret_cast<U32>(
+      __builtin_ia32_punpcklbw512_mask(reinterpret_cast<Char64>(a), reinterpret_cast<Char64>(b), Char64{}, -1));
+}
+WEFT_INLINE U32 interleave_high_bytes(U32 a, U32 b) {
+  return reinterpret_cast<U32>(
+      __builtin_ia32_punpckhbw512_mask(reinterpret_cast<Char64>(a), reinterpret_cast<Char64>(b), Char64{}, -1));
+}
+WEFT_INLINE U32 interleave_low_shorts(U32 a, U32 b) {
+  return reinterpret_cast<U32>(
+      __builtin_ia32_punpcklwd512_mask(reinterpret_cast<Short32>(a), reinterpret_cast<Short32>(b), Short32{}, -1));
+}
+WEFT_INLINE U32 interleave_high_shorts(U32 a, U32 b) {
+  return reinterpret_cast<U32>(
+      __builtin_ia32_punpckhwd512_mask(reinterpret_cast<Short32>(a), reinterpret_cast<Short32>(b), Short32{}, -1));
+}
+#endif
 
 #if defined(WEFT_ISA_avx512_bf16)
 #define WEFT_HAS_BF16_DOT 1

@@ -116,6 +116,19 @@ WEFT_INLINE void transpose(F32 (&rows)[kLanes]) {
 #undef WEFT_EXCHANGE
 }
 
+#if WEFT_LANES == 16
+// The same of the left and the right half of the lanes, each 8 x 8.
+WEFT_INLINE void transpose_halves(F32 (&rows)[8]) {
+  const AllLanes all;
+#define WEFT_EXCHANGE(S) \
+  _Pragma("GCC unroll 8") for (int i = 0; i < 8; ++i) if (!(i & S)) detail::exchange<S>(rows[i], rows[i + S], all)
+  WEFT_EXCHANGE(1);
+  WEFT_EXCHANGE(2);
+  WEFT_EXCHANGE(4);
+#undef WEFT_EXCHANGE
+}
+#endif
+
 // Lane i of the result is the sum of the lanes of v[i].
 WEFT_INLINE F32 sum_each(const F32 (&v)[kLanes]) {
   const AllLanes all;

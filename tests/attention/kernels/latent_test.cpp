@@ -175,9 +175,9 @@ TEST(AttentionLatentForm, SharesPrefixesByLevels) {
     problem.poison_outputs();
     kernel.run(plan, problem.tensors(), workspace);
     const float* o = problem.tensors().o.as<float>();
+    const ErrorBound error_bound(problem.spec(), DType::fp32);
     for (size_t i = 0; i < expected.o.size(); ++i)
-      ASSERT_LE(std::abs(double{o[i]} - expected.o[i]),
-                error_bound(problem.spec(), DType::fp32, 100, expected.o[i], expected.scale[i]))
+      ASSERT_LE(std::abs(double{o[i]} - expected.o[i]), error_bound(100, expected.o[i], expected.scale[i]))
           << to_string(isa) << " " << i;
   }
 }

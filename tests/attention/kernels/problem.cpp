@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-int bytes_of(DType dtype) { return bits_of(dtype) / 8; }
+int64_t bytes_of(DType dtype, int64_t n = 1) { return n * bits_of(dtype) / 8; }
 
 uint16_t fp16_bits(double value) {
   if (std::isnan(value)) return 0x7e00;
@@ -48,7 +48,7 @@ TensorView make_tensor(std::vector<char>& storage, DType dtype, const std::vecto
     strides[a] = extent;
     extent *= shape[a];
   }
-  storage.assign(static_cast<size_t>(std::max<int64_t>(extent, 1) * bytes_of(dtype)), '\xff');  // NaN in every type
+  storage.assign(static_cast<size_t>(bytes_of(dtype, std::max<int64_t>(extent, 2))), '\xff');  // NaN in every type
   return {storage.data(), dtype, shape, strides};
 }
 
@@ -62,6 +62,8 @@ int64_t offset(const TensorView& t, std::initializer_list<int64_t> index) {
 }  // namespace
 
 std::vector<DType> compute_types(const AttentionSpec& spec, Isa isa) {
+  if ((spec.kv_dtype == DType::int8 || spec.kv_dtype == DType::int4) && isa >= Isa::avx512)
+    return {DType::fp32, DType::int8};
   if (isa != Isa::avx512_bf16 || spec.q_dtype != DType::bf16 || spec.kv_dtype != DType::bf16) return {DType::fp32};
   return {DType::fp32, DType::bf16};
 }
@@ -70,6 +72,15 @@ void put(void* to, DType dtype, int64_t index, double value) {
   switch (dtype) {
     case DType::fp16: static_cast<uint16_t*>(to)[index] = fp16_bits(value); break;
     case DType::bf16: static_cast<uint16_t*>(to)[index] = bf16_bits(value); break;
+    case DType::int4: {
+      uint8_t& byte = static_cast<uint8_t*>(to)[index / 2];
+      const int code = static_cast<int>(value) & 15;
+      byte = static_cast<uint8_t>(index % 2 == 0 ? (byte & 0xf0) | code : (byte & 0x0f) | code << 4);
+      break;
+    }
+    case DType::int8:
+    case DType::fp8_e4m3:
+    case DType::fp8_e5m2: static_cast<uint8_t*>(to)[index] = static_cast<uint8_t>(static_cast<int>(value)); break;
     default: static_cast<float*>(to)[index] = static_cast<float>(value); break;
   }
 }
@@ -94,16 +105,20 @@ std::string to_string(const Case& c) {
   std::string lengths;
   for (const auto& [qo, kv] : c.lengths) lengths += fmt::format("({},{})", qo, kv);
   return fmt::format(
-      "q {} kv {} o {} form {} {} page {} group {} kv_heads {} dims {}/{} mask {} window {} sinks {} strided {} 5d {} "
+      "q {} kv {} scales {} {} o {} form {} {} page {} group {} kv_heads {} dims {}/{} mask {} window {} sinks {} "
+      "strided {} 5d {} "
       "{}",
-      weft::to_string(c.q_dtype), weft::to_string(c.kv_dtype), weft::to_string(c.o_dtype), static_cast<int>(c.form),
-      c.layout == Layout::nhd ? "nhd" : "hnd", c.page_size, c.group, c.kv_heads, c.head_dim_qk, c.head_dim_vo,
-      static_cast<int>(c.mask), c.window, c.sinks, c.strided, c.five_d, lengths);
+      weft::to_string(c.q_dtype), weft::to_string(c.kv_dtype), weft::to_string(c.kv_scales), c.kv_scale_group,
+      weft::to_string(c.o_dtype), static_cast<int>(c.form), c.layout == Layout::nhd ? "nhd" : "hnd", c.page_size,
+      c.group, c.kv_heads, c.head_dim_qk, c.head_dim_vo, static_cast<int>(c.mask), c.window, c.sinks, c.strided,
+      c.five_d, lengths);
 }
 
 Problem::Problem(const Case& c) : case_(c), random_(c.seed) {
   spec_.q_dtype = c.q_dtype;
   spec_.kv_dtype = c.kv_dtype;
+  spec_.kv_scales = c.kv_scales;
+  spec_.kv_scale_group = c.kv_scale_group;
   spec_.o_dtype = c.o_dtype;
   spec_.head_dim_qk = c.head_dim_qk;
   spec_.head_dim_vo = c.head_dim_vo;
@@ -194,33 +209,68 @@ void Problem::make_cache() {
     cache_ = KvCache(make_tensor(k_, c.kv_dtype, shape(c.head_dim_qk), c.strided),
                      make_tensor(v_, c.kv_dtype, shape(c.head_dim_vo), c.strided));
   }
-  std::normal_distribution<double> normal;
+  if (c.kv_scales != KvScales::none)
+    for (const auto& [side, scale, storage] :
+         {std::tuple{&cache_.k, &cache_.k_scale, &k_scale_}, {&cache_.v, &cache_.v_scale, &v_scale_}}) {
+      std::vector<int64_t> s(side->shape().begin(), side->shape().end());
+      const size_t first = s.size() - 3, token_axis = nhd ? first : first + 1, head_axis = nhd ? first + 1 : first;
+      const int64_t tokens = s[token_axis], group = std::max(c.kv_scale_group, 1), outer = s[0];
+      std::fill(s.begin(), s.end(), 1);
+      if (c.kv_scales != KvScales::tensor) s[head_axis] = c.kv_heads;
+      if (c.kv_scales >= KvScales::token) {
+        if (first == 1) s[0] = outer;
+        s[token_axis] = (tokens + group - 1) / group;
+      }
+      *scale = make_tensor(*storage, DType::fp32, s, c.strided);
+    }
   for (size_t r = 0; r < c.lengths.size(); ++r)
     for (int t = 0; t < kv_len_[r]; ++t) {
       if (hidden(r, t)) continue;
-      for (TensorView* side : {&cache_.k, &cache_.v}) {
-        if (!*side) continue;
-        TensorView view = *side;
-        int64_t token = t;
-        if (c.form == KvForm::ragged) {
-          token += kv_indptr_[r];
-        } else if (c.form == KvForm::padded) {
-          view = view.select(0, static_cast<int64_t>(r));
-        } else {
-          view = view.select(0, page_indices_[static_cast<size_t>(page_indptr_[r] + t / c.page_size)]);
-          token = t % c.page_size;
-        }
-        if (c.form == KvForm::latent) {
-          for (int64_t d = 0; d < view.shape(1); ++d)
-            put(view.data(), c.kv_dtype, offset(view, {token, d}), normal(random_));
-          continue;
-        }
-        for (int64_t h = 0; h < c.kv_heads; ++h)
-          for (int64_t d = 0; d < view.shape(2); ++d)
-            put(view.data(), c.kv_dtype, nhd ? offset(view, {token, h, d}) : offset(view, {h, token, d}),
-                normal(random_));
-      }
+      fill_token(cache_.k, cache_.k_scale, r, t);
+      if (cache_.v) fill_token(cache_.v, cache_.v_scale, r, t);
     }
+}
+
+// Random numbers for one token and, where it has them, its scales.
+void Problem::fill_token(TensorView view, TensorView scale, size_t request, int t) {
+  const Case& c = case_;
+  const bool nhd = c.layout == Layout::nhd, by_token = c.kv_scales >= KvScales::token;
+  int64_t token = t, outer = static_cast<int64_t>(request);
+  if (c.form == KvForm::ragged) {
+    token += kv_indptr_[request];
+  } else {
+    if (c.form != KvForm::padded) {
+      outer = page_indices_[static_cast<size_t>(page_indptr_[request] + t / c.page_size)];
+      token = t % c.page_size;
+    }
+    view = view.select(0, outer);
+    if (scale) scale = scale.select(0, by_token ? outer : 0);
+  }
+  const auto at = [&](const TensorView& x, int64_t i, int64_t h, int64_t d) {
+    return nhd ? offset(x, {i, h, d}) : offset(x, {h, i, d});
+  };
+  std::normal_distribution<double> normal;
+  const auto code = [&]() -> double {
+    switch (c.kv_dtype) {
+      case DType::int8:
+      case DType::int4: return static_cast<int>(random_() & 255);
+      case DType::fp8_e4m3: return static_cast<int>(random_() % 0x48 + (random_() & 128));  // |x| < 4
+      case DType::fp8_e5m2: return static_cast<int>(random_() % 0x44 + (random_() & 128));
+      default: return normal(random_);
+    }
+  };
+  const double unit = c.kv_dtype == DType::int8 ? 1. / 64 : c.kv_dtype == DType::int4 ? 1. / 4 : 1;
+  if (c.form == KvForm::latent) {
+    for (int64_t d = 0; d < view.shape(1); ++d) put(view.data(), c.kv_dtype, offset(view, {token, d}), normal(random_));
+    return;
+  }
+  for (int64_t h = 0; h < c.kv_heads; ++h) {
+    for (int64_t d = 0; d < view.shape(2); ++d) put(view.data(), c.kv_dtype, at(view, token, h, d), code());
+    if (!scale) continue;
+    const int64_t row = by_token ? token / std::max(c.kv_scale_group, 1) : 0;
+    put(scale.data(), DType::fp32, at(scale, row, c.kv_scales == KvScales::tensor ? 0 : h, 0),
+        unit * std::ldexp(0.5 + static_cast<double>(random_() % 1000) / 1000, static_cast<int>(random_() % 4) - 2));
+  }
 }
 
 void Problem::make_masks() {
@@ -305,7 +355,8 @@ std::string Problem::compare(DType compute) const {
           const int64_t at = offset(o_view_, {row, h, d});
           owned[static_cast<size_t>(at)] = 1;
           const double value = get(o_.data(), case_.o_dtype, at), expected = reference_.o[i];
-          const double bound = error_bound(kv_len_[r], expected, reference_.scale[i]);
+          const double bound = error_bound(kv_len_[r], expected, reference_.scale[i],
+                                           reference_.coarse.empty() ? 0 : reference_.coarse[i]);
           if (!(std::abs(value - expected) <= bound))
             complain(fmt::format("o[{}, {}, {}] = {}, reference {}, bound {}", row, h, d, value, expected, bound));
         }
@@ -317,6 +368,7 @@ std::string Problem::compare(DType compute) const {
         if (compute == DType::bf16 && (mentions(text, "query_transform") || mentions(text, "key_transform")))
           // Rounded once more.
           bound += kReferenceLogit * 8 * 0x1p-8 / std::sqrt(case_.head_dim_qk);
+        if (compute == DType::int8) bound += reference_.coarse_lse[state];
         if (!(lse == expected || std::abs(lse - expected) <= bound))
           complain(fmt::format("lse[{}, {}] = {}, reference {}", row, h, lse, expected));
       }

@@ -15,6 +15,8 @@ namespace weft::testing {
 
 struct Case {
   DType q_dtype = DType::fp32, kv_dtype = DType::fp32, o_dtype = DType::fp32;
+  KvScales kv_scales = KvScales::none;
+  int kv_scale_group = 0;
   KvForm form = KvForm::paged;
   Layout layout = Layout::nhd;
   int page_size = 16;
@@ -63,6 +65,7 @@ class Problem {
   size_t lse_bytes_size() const { return lse_.size() * sizeof(float); }
   void make_pages();
   void make_cache();
+  void fill_token(TensorView side, TensorView scale, size_t request, int t);
   void make_masks();
   int64_t tokens_of_axis() const;
 
@@ -77,6 +80,7 @@ class Problem {
   std::vector<uint8_t> mask_, packed_mask_;
   std::vector<int64_t> mask_indptr_{0}, packed_mask_indptr_;
   TensorView q_view_, o_view_, lse_view_;
+  std::vector<char> k_scale_, v_scale_;
   KvCache cache_;
   ReferenceResult reference_;
   bool has_reference_ = false;

@@ -36,22 +36,34 @@ struct Buffers {
   char* joined[2];                 // whole latent rows of this tile and the next, where they do not lie so in the cache
   const char** key_rows[2];        // this tile's and the next one's, of the unit's first head
   const char** value_rows[2];
-  const char** shown_rows;  // one side of a boundary tile; what no row sees lies among zeros
-  unsigned char* marks;     // [tokens] which of a boundary tile's columns some row sees
-  unsigned char* shown;     // [tokens] which columns the bits of their pages show to one row
-  float* changed;           // [tokens][larger head dim] keys or values after their hook
+  const char** scale_rows[2];  // where scales of a tile's keys and values lie, of the unit's first head
+  float* scales[2];            // [heads worked on][tokens]
+  const char** shown_rows;     // one side of a boundary tile; what no row sees lies among zeros
+  unsigned char* marks;        // [tokens] which of a boundary tile's columns some row sees
+  unsigned char* shown;        // [tokens] which columns the bits of their pages show to one row
+  float* changed;              // [tokens][larger head dim] keys or values after their hook
   unsigned short* changed_bf16;
   const char** changed_rows;
   abi::VectorRow* key_vectors;  // [tokens]
   float* vector_scratch;        // [larger head dim]
 
+  // Integer products: rows as digits, beside their scales and sums.
+  unsigned* query_digits;  // [states][2][round_up(head_dim_qk, kLanes) / 4]
+  unsigned* prob_digits;   // [group_rows][2][tokens / 4]
+  float *query_scales, *prob_scales;
+  int *query_sums, *prob_sums;
+
   bool direct;
-  bool latent;     // packed, and one packed row serves as key and value
+  bool latent;  // packed, and one packed row serves as key and value
+  bool key_digits, value_digits;
   int group_rows;  // fused rows of one head
   int states, tokens;
   long long ld_o, ld_scores, ld_by_token;
   long long bytes;
 };
+
+// Words of a digit of a query.
+long long digit_words(int dim) { return round_up(dim, kLanes) / 4; }
 
 Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   Buffers b = {};
@@ -61,16 +73,22 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.group_rows = query_tokens * args.group_size;
   b.states = b.group_rows * (b.direct ? heads : 1);
   b.latent = args.v_is_k_prefix && !b.direct && !args.leaf->key && !args.leaf->value;
-  const bool narrow = b.direct ? args.kv_element != Element::fp32 : args.compute_bf16 != 0;
+  b.key_digits = kHasByteDot && args.compute_digits && !args.leaf->key;
+  b.value_digits = kHasByteDot && args.compute_digits && !args.leaf->value;
+  const int bits = b.direct ? bits_of(args.kv_element) : args.compute_bf16 ? 16 : 32;
   // Of latent rows half as much is held; packed, they get twice the room, as each tile is a pass over all of o.
   const int stored = args.v_is_k_prefix ? dqk / (b.latent ? 2 : 1) : dqk + dvo;
-  b.tokens = tile_tokens(static_cast<long long>(stored) * (narrow ? 2 : 4) * (b.direct ? heads : 1));
+  b.tokens = tile_tokens(static_cast<long long>(stored) * bits / 8 * (b.direct ? heads : 1));
   b.ld_o = round_up(dvo, kPanel);
+  if constexpr (kHasByteDot)
+    if (b.value_digits) b.ld_o = value_columns(args.kv_element, dvo);
   b.ld_scores = b.direct ? kDirectLd : b.tokens;
   b.ld_by_token = round_up(b.group_rows, kLanes);
 
   const long long tokens = b.tokens, states = b.states;
-  const long long packed = b.direct ? 0 : tokens, changed = args.leaf->key || args.leaf->value ? tokens : 0;
+  const int key_units = b.key_digits ? dqk / 4 : b.direct ? 0 : dqk;
+  const int value_units = b.value_digits ? b.tokens / 4 : b.direct ? 0 : b.tokens;
+  const long long changed = args.leaf->key || args.leaf->value ? tokens : 0;
   Carver carver(base);
   b.seen = carver.take<Seen>(query_tokens);
   b.rows = carver.take<abi::ScoreRow>(states);
@@ -80,21 +98,30 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.alpha = carver.take<float>(states);
   b.o = carver.take<float>(states * b.ld_o);
   b.query = carver.take<float>(static_cast<long long>(b.group_rows) * dqk);
-  b.direct_query = carver.take<float>(b.direct ? states * direct_query_size(dqk) : 0);
+  b.direct_query = carver.take<float>(b.direct && !b.key_digits ? states * direct_query_size(dqk) : 0);
+  b.query_digits = carver.take<unsigned>(b.key_digits ? states * 2 * digit_words(dqk) : 0);
+  b.query_scales = carver.take<float>(b.key_digits ? states : 0);
+  b.query_sums = carver.take<int>(b.key_digits ? states : 0);
+  b.prob_digits = carver.take<unsigned>(b.value_digits ? b.group_rows * 2 * tokens / 4 : 0);
+  b.prob_scales = carver.take<float>(b.value_digits ? b.group_rows : 0);
+  b.prob_sums = carver.take<int>(b.value_digits ? b.group_rows : 0);
   b.scores = carver.take<float>(states * b.ld_scores);
   if (args.compute_bf16 && !b.direct) b.probs = carver.take<unsigned short>(states * b.ld_scores);
   b.positions = carver.take<int>(tokens);
-  b.keys = carver.take<float>(b.latent ? 0 : packed / kPanel * panel_stride(dqk));
-  const int value_columns = round_up(b.latent ? dqk : dvo, kPanel);
-  b.values = carver.take<float>(value_columns / kPanel * panel_stride(b.direct ? 0 : b.tokens));
+  const int value_columns = b.latent ? round_up(dqk, kPanel) : static_cast<int>(b.ld_o);
+  b.keys = carver.take<float>(b.latent || key_units == 0 ? 0 : tokens / kPanel * panel_stride(key_units));
+  b.values = carver.take<float>(value_units > 0 ? value_columns / kPanel * panel_stride(value_units) : 0);
   b.query_panels = carver.take<float>(b.latent ? round_up(b.group_rows, kPanel) / kPanel * panel_stride(dqk) : 0);
   b.by_token = carver.take<float>(b.latent ? tokens * b.ld_by_token : 0);
   const bool join = args.rope_dim > 0 || (b.latent && args.compute_bf16);
-  const long long joined = join ? tokens * dqk * element_bytes(args.kv_element) : 0;
+  const long long joined = join ? tokens * dqk * bits_of(args.kv_element) / 8 : 0;
+  const bool scaled = args.scaling == Scaling::token;
   for (int i = 0; i < 2; ++i) {
     b.key_rows[i] = carver.take<const char*>(tokens);
     b.value_rows[i] = args.v_is_k_prefix ? b.key_rows[i] : carver.take<const char*>(tokens);
     b.joined[i] = join ? carver.take<char>(joined) : nullptr;
+    b.scale_rows[i] = carver.take<const char*>(scaled ? tokens : 0);
+    b.scales[i] = carver.take<float>(scaled ? tokens * (b.direct ? heads : 1) : 0);
   }
   b.shown_rows = carver.take<const char*>(tokens);
   b.marks = carver.take<unsigned char>(tokens);
@@ -103,9 +130,18 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.changed_bf16 = carver.take<unsigned short>(args.compute_bf16 ? changed * larger : 0);
   b.changed_rows = carver.take<const char*>(changed);
   b.key_vectors = carver.take<abi::VectorRow>(changed);
-  b.vector_scratch = carver.take<float>(larger);
+  b.vector_scratch = carver.take<float>(round_up(larger, kLanes));
   b.bytes = carver.bytes();
   return b;
+}
+
+void scale_vector(float* x, long long n, float factor) {
+  for (long long i = 0; i < n; ++i) x[i] *= factor;
+}
+float head_scale(const TokensView& scales, int head) {
+  float scale;
+  __builtin_memcpy(&scale, scales.data + head * scales.head_stride, sizeof scale);
+  return scale;
 }
 
 class Item {
@@ -146,6 +182,28 @@ class Item {
     const Loader* loader;
   };
 
+  // What keys and values differ in.
+  struct Source {
+    const TokensView &tokens, &scale;
+    const char** scale_rows;
+    float* scales;
+    int dim;
+    abi::VectorFn hook;
+    const float* scales_of(int h, int ld) const { return scales + static_cast<long long>(h) * ld; }
+  };
+  Source keys() const {
+    return {args_.k, args_.k_scale, b_.scale_rows[0], b_.scales[0], args_.head_dim_qk, args_.leaf->key};
+  }
+  Source values() const {
+    return {args_.v, args_.v_scale, b_.scale_rows[1], b_.scales[1], args_.head_dim_vo, args_.leaf->value};
+  }
+  struct Sources {
+    Source both[2];
+    const Source* begin() const { return both; }
+    const Source* end() const { return both + 2; }
+  };
+  Sources both_sources() const { return {{keys(), values()}}; }
+
   void attend_direct();
   void attend_packed(int head);
   void attend_latent();
@@ -154,10 +212,23 @@ class Item {
   void locate(const KvTile& tile, int head, int which);
   void join(const KvTile& tile, int which);
   void pack_queries();
-  Side side(const KvTile& tile, const char* const* rows, long long offset, int head, int dim, abi::VectorFn hook);
+  void locate_scales(const KvTile& tile, int head);
+  Side as_stored(const KvTile& tile, const char* const* rows, long long offset);
+  Side side(const KvTile& tile, const Source& source, const char* const* rows, int first_head, int head);
+  void gather_scales(const KvTile& tile, int heads);
+  void scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state);
   Ahead next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const;
   void place(const KvTile& tile);
   void hide_by_bits(const KvTile& tile, float scale);
+  void make_query_digits(int first_state);
+  void multiply_key_digits(const KvTile& tile, const Side& side, int first_head, int head, int first_state,
+                           Ahead& ahead);
+  void multiply_value_digits(const KvTile& tile, const Side& side, int first_head, int head, int first_state,
+                             Ahead& ahead);
+  void order_values();
+  // As many bytes ahead as are read: 128 bytes of int8 a unit of a panel, or 64 of int4.
+  int fetched_lines() const { return args_.kv_element == Element::int4 ? 2 : 4; }
+  unsigned stored_offset() const { return args_.kv_element == Element::int4 ? 8 : 128; }
   void score(const KvTile& tile);
   void finish(int first_head, int heads);
 
@@ -213,6 +284,8 @@ void Item::load_query(int head, const abi::VectorRow* vectors) {
     const abi::VectorTile tile = {args_.params, vectors, b_.group_rows, dim, b_.query, dim, b_.vector_scratch};
     args_.leaf->query(&tile);
   }
+  if (args_.scaling == Scaling::head && !args_.leaf->key)
+    scale_vector(b_.query, static_cast<long long>(b_.group_rows) * dim, head_scale(args_.k_scale, head));
   if (args_.compute_bf16)  // in place: a narrow row ends before the next wide one begins
     for (long long r = 0; r < b_.group_rows; ++r)
       convert_from_f32(b_.query + r * dim, dim, reinterpret_cast<char*>(b_.query + r * dim / 2), Element::bf16);
@@ -227,7 +300,7 @@ void Item::locate(const KvTile& tile, int head, int which) {
 
 // Copies latent rows, so that each is whole and one follows the other.
 void Item::join(const KvTile& tile, int which) {
-  const int bytes = element_bytes(args_.kv_element), rope = args_.rope_dim * bytes,
+  const int bytes = bits_of(args_.kv_element) / 8, rope = args_.rope_dim * bytes,
             first = args_.head_dim_qk * bytes - rope;
   const char** rope_rows = b_.shown_rows;  // nobody else's until the tile is worked on
   if (rope > 0) locate_tokens(args_, list_, args_.rope, 0, tile.begin, tile.n, rope_rows);
@@ -239,22 +312,67 @@ void Item::join(const KvTile& tile, int which) {
   }
 }
 
-Item::Side Item::side(const KvTile& tile, const char* const* rows, long long offset, int head, int dim,
-                      abi::VectorFn hook) {
-  const int padded = round_up(tile.n, kColumnStep);
-  Side result = {rows, offset, &stored_};
-  if (tile.boundary) {
-    for (int i = 0; i < padded; ++i) b_.shown_rows[i] = i < tile.n && b_.marks[i] ? rows[i] + offset : kZeros;
-    result = {b_.shown_rows, 0, &stored_};
+// Finds the scales of a tile's tokens, which gather_scales shall read later.
+void Item::locate_scales(const KvTile& tile, int head) {
+  if (args_.scaling != Scaling::token) return;
+  for (const Source& source : both_sources()) {
+    locate_tokens(args_, list_, source.scale, head, tile.begin, tile.n, source.scale_rows);
+    for (int i = 0; i < tile.n; ++i) prefetch(source.scale_rows[i]);
   }
-  if (!hook) return result;
+}
+
+// Those of each head from the located one on; 0 for what no row sees, whatever lies there.
+void Item::gather_scales(const KvTile& tile, int heads) {
+  if (args_.scaling != Scaling::token) return;
+  for (const Source& source : both_sources())
+    for (int h = 0; h < heads; ++h) {
+      float* scales = source.scales + static_cast<long long>(h) * b_.tokens;
+      const long long offset = h * source.scale.head_stride;
+      for (int i = 0; i < tile.n; ++i) __builtin_memcpy(scales + i, source.scale_rows[i] + offset, sizeof(float));
+      for (int i = tile.n; i < round_up(tile.n, kColumnStep); ++i) scales[i] = 0;
+      if (tile.boundary)
+        for (int i = 0; i < tile.n; ++i) scales[i] = b_.marks[i] ? scales[i] : 0.f;
+    }
+}
+
+// Scores or probabilities of a head, from its first state on, times what their columns' keys or values are scaled by.
+// What a hook made is scaled already.
+void Item::scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state) {
+  if (args_.scaling != Scaling::token || source.hook) return;
+  const float* scales = source.scales_of(head - first_head, b_.tokens);
+  const int padded = round_up(tile.n, kColumnStep);
+  for (int state = first_state; state < first_state + b_.group_rows; ++state) {
+    float* scores = b_.scores + state * b_.ld_scores;
+    for (int i = 0; i < padded; i += kLanes) store(scores + i, load(scores + i) * load(scales + i));
+  }
+}
+
+// Tokens that no row sees are zeros.
+Item::Side Item::as_stored(const KvTile& tile, const char* const* rows, long long offset) {
+  if (!tile.boundary) return {rows, offset, &stored_};
+  for (int i = 0; i < round_up(tile.n, kColumnStep); ++i)
+    b_.shown_rows[i] = i < tile.n && b_.marks[i] ? rows[i] + offset : kZeros;
+  return {b_.shown_rows, 0, &stored_};
+}
+
+// The tokens of `head`; rows are those of first_head.
+Item::Side Item::side(const KvTile& tile, const Source& source, const char* const* rows, int first_head, int head) {
+  const int padded = round_up(tile.n, kColumnStep), dim = source.dim;
+  const Side result = as_stored(tile, rows, (head - first_head) * source.tokens.head_stride);
+  if (!source.hook) return result;
 
   stored_.widen_rows(result.rows, result.offset, padded, dim, b_.changed, dim);
+  if (args_.scaling == Scaling::head) {
+    scale_vector(b_.changed, static_cast<long long>(padded) * dim, head_scale(source.scale, head));
+  } else if (args_.scaling == Scaling::token) {
+    const float* scales = source.scales_of(head - first_head, b_.tokens);
+    for (int i = 0; i < padded; ++i) scale_vector(b_.changed + static_cast<long long>(i) * dim, dim, scales[i]);
+  }
   for (int i = 0; i < tile.n; ++i) {
     b_.key_vectors[i] = {list_.request, list_.first_pos + tile.begin + i, b_.positions[i], head};
   }
   const abi::VectorTile vectors = {args_.params, b_.key_vectors, tile.n, dim, b_.changed, dim, b_.vector_scratch};
-  hook(&vectors);
+  source.hook(&vectors);
   for (int i = 0; i < padded; ++i) {
     const float* row = b_.changed + static_cast<long long>(i) * dim;
     b_.changed_rows[i] = reinterpret_cast<const char*>(row);
@@ -302,6 +420,97 @@ void Item::hide_by_bits(const KvTile& tile, float scale) {
   }
 }
 
+// The loaded query of one head.
+void Item::make_query_digits(int first_state) {
+  if constexpr (kHasByteDot) {
+    const int dim = args_.head_dim_qk, padded = round_up(dim, kLanes);
+    for (int i = 0; i < b_.group_rows; ++i) {
+      const int state = first_state + i;
+      unsigned* high = b_.query_digits + state * 2 * digit_words(dim);
+      for (int d = dim; d < padded; ++d) b_.vector_scratch[d] = 0;
+      order_query(b_.query + static_cast<long long>(i) * dim, dim, args_.kv_element, b_.vector_scratch);
+      make_digits(b_.vector_scratch, padded, nullptr, most_digits(dim), high, high + digit_words(dim),
+                  b_.query_scales[state], b_.query_sums[state]);
+    }
+  }
+}
+
+// Scores of one head, scaled by what its tokens are.
+void Item::multiply_key_digits(const KvTile& tile, const Side& side, int first_head, int head, int first_state,
+                               Ahead& ahead) {
+  if constexpr (kHasByteDot) {
+    const int dim = args_.head_dim_qk, padded = round_up(tile.n, kColumnStep);
+    auto* packed = reinterpret_cast<unsigned*>(b_.keys);
+    pack_digit_keys(args_.kv_element, side.rows, side.offset, padded, dim, packed);
+    multiply_digits(
+        {.a = b_.query_digits + first_state * 2 * digit_words(dim),
+         .lda = 2 * digit_words(dim),
+         .sums = b_.query_sums + first_state,
+         .scales = b_.query_scales + first_state,
+         .b = packed,
+         .stride = panel_stride(dim / 4),
+         .units = dim / 4,
+         .offset = stored_offset(),
+         .column_scales = args_.scaling == Scaling::token ? keys().scales_of(head - first_head, b_.tokens) : nullptr,
+         .c = b_.scores + first_state * b_.ld_scores,
+         .ldc = b_.ld_scores,
+         .alpha = nullptr,
+         .rows = b_.group_rows,
+         .panels = padded / kPanel,
+         .lines = fetched_lines()},
+        ahead);
+  }
+}
+
+// Output of one head, from probabilities times what its tokens are scaled by.
+void Item::multiply_value_digits(const KvTile& tile, const Side& side, int first_head, int head, int first_state,
+                                 Ahead& ahead) {
+  if constexpr (kHasByteDot) {
+    const int padded = round_up(tile.n, kColumnStep), units = padded / 4;
+    const float* factors = args_.scaling == Scaling::token ? values().scales_of(head - first_head, b_.tokens) : nullptr;
+    for (int i = 0; i < b_.group_rows; ++i) {
+      unsigned* high = b_.prob_digits + static_cast<long long>(i) * 2 * units;
+      make_digits(b_.scores + (first_state + i) * b_.ld_scores, padded, factors, kMostDigits, high, high + units,
+                  b_.prob_scales[i], b_.prob_sums[i]);
+    }
+    auto* packed = reinterpret_cast<unsigned*>(b_.values);
+    pack_digit_values(args_.kv_element, side.rows, side.offset, padded, args_.head_dim_vo, packed);
+    multiply_digits({.a = b_.prob_digits,
+                     .lda = 2 * units,
+                     .sums = b_.prob_sums,
+                     .scales = b_.prob_scales,
+                     .b = packed,
+                     .stride = panel_stride(units),
+                     .units = units,
+                     .offset = stored_offset(),
+                     .column_scales = nullptr,
+                     .c = b_.o + first_state * b_.ld_o,
+                     .ldc = b_.ld_o,
+                     .alpha = b_.alpha + first_state,
+                     .rows = b_.group_rows,
+                     .panels = static_cast<int>(b_.ld_o / kPanel),
+                     .lines = fetched_lines()},
+                    ahead);
+  }
+}
+
+// Output columns stand as packed values do: puts them in the order of the head.
+void Item::order_values() {
+  if constexpr (kHasByteDot) {
+    const int dim = args_.head_dim_vo;
+    int from[kMaxHeadDim];
+    for (int column = 0; column < b_.ld_o; ++column) {
+      const int d = value_dim(args_.kv_element, column, dim);
+      if (d < dim) from[d] = column;
+    }
+    for (int state = 0; state < b_.states; ++state) {
+      float* o = b_.o + state * b_.ld_o;
+      for (int d = 0; d < dim; ++d) b_.vector_scratch[d] = o[from[d]];
+      __builtin_memcpy(o, b_.vector_scratch, static_cast<unsigned long>(dim) * sizeof(float));
+    }
+  }
+}
+
 // Scores become probabilities; m, l and alpha move on.
 void Item::score(const KvTile& tile) {
   const abi::Leaf& leaf = *args_.leaf;
@@ -341,7 +550,7 @@ void Item::score(const KvTile& tile) {
 // what the machine's own prefetchers follow.
 Ahead Item::next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const {
   const int heads = unit_.kv_head_end - unit_.kv_head_begin;
-  const int bytes = dim * element_bytes(args_.kv_element);
+  const int bytes = dim * bits_of(args_.kv_element) / 8;
   if (view.head_stride != bytes) return Ahead(rows, h * view.head_stride, n, bytes);
   const int begin = n * h / heads, end = n * (h + 1) / heads;  // whole tokens, a share of them
   return Ahead(rows + begin, 0, end - begin, bytes * heads);
@@ -355,6 +564,10 @@ void Item::attend_direct() {
   start(first, heads);
   for (int h = 0; h < heads; ++h) {
     load_query(first + h, b_.query_vectors + h * rows);
+    if (b_.key_digits) {
+      make_query_digits(h * rows);
+      continue;
+    }
     pack_direct_query(b_.query, args_.compute_bf16 ? dqk / 2 : dqk, rows, dqk, args_.compute_bf16,
                       b_.direct_query + static_cast<long long>(h) * rows * direct_query_size(dqk));
   }
@@ -362,24 +575,39 @@ void Item::attend_direct() {
   KvTile tile, next;
   int which = 0;
   bool more = cursor.next(tile);
-  if (more) locate(tile, first, which);
+  if (more) {
+    locate(tile, first, which);
+    locate_scales(tile, first);
+  }
   while (more) {
     more = cursor.next(next);
     const int num_next = more ? next.n : 0;
     if (more) locate(next, first, 1 - which);
     place(tile);
+    gather_scales(tile, heads);
+    if (more) locate_scales(next, first);
     const int padded = round_up(tile.n, kColumnStep);
     for (int h = 0; h < heads; ++h) {
-      const Side keys = side(tile, b_.key_rows[which], h * args_.k.head_stride, first + h, dqk, args_.leaf->key);
+      const Side keys = side(tile, this->keys(), b_.key_rows[which], first, first + h);
       Ahead ahead = next_rows(args_.k, b_.key_rows[1 - which], num_next, dqk, h);
+      if (b_.key_digits) {
+        multiply_key_digits(tile, keys, first, first + h, h * rows, ahead);
+        continue;
+      }
       keys.loader->dot(keys.rows, keys.offset, padded, ahead,
                        b_.direct_query + static_cast<long long>(h) * rows * direct_query_size(dqk), rows, dqk,
                        b_.scores + static_cast<long long>(h) * rows * b_.ld_scores);
+      scale_columns(tile, this->keys(), first, first + h, h * rows);
     }
     score(tile);
     for (int h = 0; h < heads; ++h) {
-      const Side values = side(tile, b_.value_rows[which], h * args_.v.head_stride, first + h, dvo, args_.leaf->value);
+      const Side values = side(tile, this->values(), b_.value_rows[which], first, first + h);
       Ahead ahead = next_rows(args_.v, b_.value_rows[1 - which], args_.v_is_k_prefix ? 0 : num_next, dvo, h);
+      if (b_.value_digits) {
+        multiply_value_digits(tile, values, first, first + h, h * rows, ahead);
+        continue;
+      }
+      scale_columns(tile, this->values(), first, first + h, h * rows);
       values.loader->accumulate(values.rows, values.offset, tile.n, ahead,
                                 b_.scores + static_cast<long long>(h) * rows * b_.ld_scores, b_.alpha + h * rows, rows,
                                 dvo, b_.o + static_cast<long long>(h) * rows * b_.ld_o, b_.ld_o);
@@ -396,27 +624,41 @@ void Item::attend_packed(int head) {
   const int per_unit = args_.compute_bf16 ? 2 : 1;
   start(head, 1);
   load_query(head, b_.query_vectors);
+  if (b_.key_digits) make_query_digits(0);
+  Ahead nothing(nullptr, 0, 0, 0);
   TileCursor cursor = tiles();
   for (KvTile tile; cursor.next(tile);) {
     locate(tile, head, 0);
+    locate_scales(tile, head);
     place(tile);
+    gather_scales(tile, 1);
     const int padded = round_up(tile.n, kColumnStep);
-    const Side keys = side(tile, b_.key_rows[0], 0, head, dqk, args_.leaf->key);
-    keys.loader->pack_keys(keys.rows, keys.offset, padded, dqk, b_.keys);
-    multiply({.a = b_.query,
-              .lda = dqk / per_unit,
-              .a_stride = 0,
-              .b = b_.keys,
-              .stride = panel_stride(dqk / per_unit),
-              .units = dqk / per_unit,
-              .c = b_.scores,
-              .ldc = b_.ld_scores,
-              .alpha = nullptr,
-              .rows = rows,
-              .vectors = padded / kLanes},
-             args_.compute_bf16);
+    const Side keys = side(tile, this->keys(), b_.key_rows[0], head, head);
+    if (b_.key_digits) {
+      multiply_key_digits(tile, keys, head, head, 0, nothing);
+    } else {
+      keys.loader->pack_keys(keys.rows, keys.offset, padded, dqk, b_.keys);
+      multiply({.a = b_.query,
+                .lda = dqk / per_unit,
+                .a_stride = 0,
+                .b = b_.keys,
+                .stride = panel_stride(dqk / per_unit),
+                .units = dqk / per_unit,
+                .c = b_.scores,
+                .ldc = b_.ld_scores,
+                .alpha = nullptr,
+                .rows = rows,
+                .vectors = padded / kLanes},
+               args_.compute_bf16);
+      scale_columns(tile, this->keys(), head, head, 0);
+    }
     score(tile);
-    const Side values = side(tile, b_.value_rows[0], 0, head, dvo, args_.leaf->value);
+    const Side values = side(tile, this->values(), b_.value_rows[0], head, head);
+    if (b_.value_digits) {
+      multiply_value_digits(tile, values, head, head, 0, nothing);
+      continue;
+    }
+    scale_columns(tile, this->values(), head, head, 0);
     values.loader->pack_values(values.rows, values.offset, padded, dvo, b_.values);
     multiply({.a = args_.compute_bf16 ? reinterpret_cast<const float*>(b_.probs) : b_.scores,
               .lda = b_.ld_scores / per_unit,
@@ -468,11 +710,11 @@ void Item::attend_latent() {
     const int padded = round_up(tile.n, kColumnStep);
     // The next tile is on its way meanwhile.
     if (more) locate_tokens(args_, list_, args_.k, 0, next.begin, next.n, b_.key_rows[1]);
-    const int bytes = (dqk - args_.rope_dim) * element_bytes(args_.kv_element), lines = (bytes + 63) / 64;
+    const int bytes = (dqk - args_.rope_dim) * bits_of(args_.kv_element) / 8, lines = (bytes + 63) / 64;
     Ahead ahead(b_.key_rows[1], 0, more ? next.n : 0, bytes);
     const int blocks = num_blocks(tile.n, dqk / per_unit, score_vectors) + num_blocks(rows, tile.n, value_vectors);
     const int ahead_lines = more ? (next.n * lines + blocks - 1) / blocks : 0;
-    const Side latent = side(tile, b_.key_rows[0], 0, 0, dqk, nullptr);
+    const Side latent = as_stored(tile, b_.key_rows[0], 0);
     latent.loader->pack_values(latent.rows, latent.offset, padded, bf16 ? dvo : dqk, b_.values);
     multiply({.a = bf16 ? reinterpret_cast<const float*>(b_.joined[0]) : b_.values,
               .lda = bf16 ? dqk / 2 : kPanel,
@@ -511,6 +753,11 @@ void Item::attend_latent() {
 // States leave for the output, or for the item's partial.
 void Item::finish(int first_head, int heads) {
   const int dim = args_.head_dim_vo, group = args_.group_size;
+  if (b_.value_digits) order_values();
+  if (args_.scaling == Scaling::head && !args_.leaf->value)
+    for (int h = 0; h < heads; ++h)
+      scale_vector(b_.o + h * b_.group_rows * b_.ld_o, b_.group_rows * b_.ld_o,
+                   head_scale(args_.v_scale, first_head + h));
   float* lse = b_.l;
   if (args_.leaf->use_softmax)
     for (int s = 0; s < b_.states; ++s) {

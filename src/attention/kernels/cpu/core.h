@@ -11,8 +11,11 @@
 
 namespace weft::attention::cpu {
 
-enum class Element : int { fp32, fp16, bf16 };
-constexpr int element_bytes(Element element) { return element == Element::fp32 ? 4 : 2; }
+enum class Element : int { fp32, fp16, bf16, e4m3, e5m2, int8, int4 };
+constexpr int bits_of(Element element) {
+  constexpr int kBits[] = {32, 16, 16, 8, 8, 8, 4};
+  return kBits[static_cast<int>(element)];
+}
 
 // Rows x heads of a tensor; strides in bytes.
 struct RowsView {
@@ -21,12 +24,16 @@ struct RowsView {
   Element element;
 };
 
-// Keys or values. Row t of the token axis lies at data + (t / page_size) * page_stride
-// + (t % page_size) * token_stride; ragged: page_size 0, data + t * token_stride.
+// Keys, values or their scales. Row t of the token axis lies at data + (t / page_size) * page_stride
+// + (t % page_size) / group * token_stride; ragged: page_size 0, data + t / group * token_stride.
 struct TokensView {
   const char* data;
   long long page_stride, token_stride, head_stride;
+  int group;  // tokens that share a row
 };
+
+// Whose scale a stored number has.
+enum class Scaling : int { none, head, token };
 
 struct AttendArgs {
   const PlanHeader* plan;
@@ -39,14 +46,17 @@ struct AttendArgs {
   int v_is_k_prefix, rope_dim;
   TokensView rope;
   Element kv_element;
-  int paged;            // page lists go through page_indices, else they name rows of the token axis
-  int token_page_size;  // paged: page size; padded: extent of the token axis; ragged: 0
-  float* lse;           // null: not wanted
+  Scaling scaling;              // of K and V alike
+  TokensView k_scale, v_scale;  // fp32
+  int paged;                    // page lists go through page_indices, else they name rows of the token axis
+  int token_page_size;          // paged: page size; padded: extent of the token axis; ragged: 0
+  float* lse;                   // null: not wanted
   long long lse_row_stride, lse_head_stride;  // in elements
   int head_dim_qk, head_dim_vo, group_size;
   int compute_bf16;
-  int check_masks;  // treat every tile as a boundary and compare its class with its intervals
-  int* mask_error;  // set to 1 when they disagree
+  int compute_digits;  // integer keys and values times queries and probabilities of 16 bits
+  int check_masks;     // treat every tile as a boundary and compare its class with its intervals
+  int* mask_error;     // set to 1 when they disagree
 };
 
 // Vectors of dim elements, a multiple of 8 up to kMaxHeadDim; n states a row (indptr null), or states

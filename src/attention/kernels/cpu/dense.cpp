@@ -11,14 +11,6 @@ namespace {
 
 // ---------------------------------------------------------------- packing
 
-// The first n of kLanes units.
-template <class Load>
-WEFT_INLINE F32 load_part(const char* p, int n) {
-  alignas(64) char buffer[kLanes * 4] = {};
-  __builtin_memcpy(buffer, p, static_cast<unsigned long>(n * Load::kBytes));
-  return Load::load(buffer);
-}
-
 // What a vector of one unit of kLanes keys becomes: a line of a panel as it is, ...
 template <class Load>
 struct Line : Load {
@@ -27,7 +19,7 @@ struct Line : Load {
 };
 // ... or, of two bf16, a line for each in fp32. Widened after the transpose, which has half as many lanes to move.
 struct TwoLines {
-  static constexpr int kBytes = 4, kElements = 2, kLines = 2;
+  static constexpr int kBits = 32, kElements = 2, kLines = 2;
   static WEFT_INLINE F32 load(const char* p) { return as_f32(load_u32(p)); }
   static WEFT_INLINE void put(float* line, F32 units) {
     store(line, as_f32(as_u32(units) << 16));
@@ -46,13 +38,13 @@ void pack_keys(const char* const* rows, long long offset, int n, int dim, float*
     int u = 0;
     for (; u + kLanes <= units; u += kLanes) {
 #pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) block[i] = Load::load(rows[t + i] + offset + u * Load::kBytes);
+      for (int i = 0; i < kLanes; ++i) block[i] = Load::load(rows[t + i] + offset + bytes_of<Load>(u));
       transpose(block);
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) put(u + i, block[i]);
     }
     if (u < units) {
-      for (int i = 0; i < kLanes; ++i) block[i] = load_part<Load>(rows[t + i] + offset + u * Load::kBytes, units - u);
+      for (int i = 0; i < kLanes; ++i) block[i] = load_first<Load>(rows[t + i] + offset + bytes_of<Load>(u), units - u);
       transpose(block);
       for (int i = 0; u + i < units; ++i) put(u + i, block[i]);
     }
@@ -80,8 +72,8 @@ void pack_values(const char* const* rows, long long offset, int n, int dim, floa
     float* line = out + t * kPanel;
     const auto at = [&](int d) { return line + d / kPanel * panel + d % kPanel; };
     for_columns(
-        dim, [&](int d) { store(at(d), Load::load(row + d * Load::kBytes)); },
-        [&](int d, int count) { store(at(d), load_part<Load>(row + d * Load::kBytes, count)); },
+        dim, [&](int d) { store(at(d), Load::load(row + bytes_of<Load>(d))); },
+        [&](int d, int count) { store(at(d), load_first<Load>(row + bytes_of<Load>(d), count)); },
         [&](int d) { store(at(d), F32{}); });
   }
 }
@@ -101,7 +93,7 @@ void pack_value_pairs(const char* const* rows, long long offset, int n, int dim,
         dim, [&](int d) { store_u32(at(d), pair(Bf16::load(even + d * 2), Bf16::load(odd + d * 2))); },
         [&](int d, int n_left) {
           store_u32(at(d),
-                    pair(load_part<Widen<Bf16>>(even + d * 2, n_left), load_part<Widen<Bf16>>(odd + d * 2, n_left)));
+                    pair(load_first<Widen<Bf16>>(even + d * 2, n_left), load_first<Widen<Bf16>>(odd + d * 2, n_left)));
         },
         [&](int d) { store(at(d), F32{}); });
   }
@@ -246,9 +238,13 @@ const Loader& loader_for(Element element, [[maybe_unused]] bool compute_bf16) {
   switch (element) {
     case Element::fp32: return kLoader<Fp32>;
     case Element::fp16: return kLoader<Fp16>;
-    case Element::bf16: break;
+    case Element::bf16: return kLoader<Bf16, TwoLines>;
+    case Element::e4m3: return kLoader<E4m3>;
+    case Element::e5m2: return kLoader<E5m2>;
+    case Element::int8: return kLoader<Int8>;
+    case Element::int4: break;
   }
-  return kLoader<Bf16, TwoLines>;
+  return kLoader<Int4>;
 }
 
 void multiply(const Product& product, [[maybe_unused]] bool bf16) {
@@ -280,7 +276,7 @@ void convert_to_f32(const char* from, Element element, int n, float* to) {
   switch (element) {
     case Element::fp32: return widen<Fp32>(from, n, to);
     case Element::fp16: return widen<Fp16>(from, n, to);
-    case Element::bf16: return widen<Bf16>(from, n, to);
+    default: return widen<Bf16>(from, n, to);
   }
 }
 
@@ -288,7 +284,7 @@ void convert_from_f32(const float* from, int n, char* to, Element element) {
   switch (element) {
     case Element::fp32: return narrow<Fp32>(from, n, to);
     case Element::fp16: return narrow<Fp16>(from, n, to);
-    case Element::bf16: return narrow<Bf16>(from, n, to);
+    default: return narrow<Bf16>(from, n, to);
   }
 }
 

@@ -102,6 +102,48 @@ void transpose_scores(const float* from, long long ld_from, int num_rows, int to
 
 void softmax(const SoftmaxTile& tile);
 
+// ---- integer keys and values (digits.cpp): a unit is 4 bytes, a row of the other side two signed bytes a number.
+
+#if defined(WEFT_HAS_BYTE_DOT)
+inline constexpr bool kHasByteDot = true;
+#else
+inline constexpr bool kHasByteDot = false;  // the functions below are not there
+#endif
+// The digits of n numbers (a multiple of kLanes), each times its factor where factors are given: they are scale times
+// 256 high + low, at most `most` in all; `sum` is that of the integers. NaN or Inf: scale is NaN.
+void make_digits(const float* x, int n, const float* factors, int most, unsigned* high, unsigned* low, float& scale,
+                 int& sum);
+inline constexpr int kMostDigits = 32512;  // keeps the higher digit below 128
+// So that sums of `n` products with bytes fit 32 bits.
+constexpr int most_digits(int n) { return min_of(kMostDigits, 0x7fffffff / (128 * n)); }
+// A query in the order of the units of keys.
+void order_query(const float* q, int dim, Element element, float* out);
+// Columns of panels of values, dim and more, and the element of a row at each; dim or more: none.
+int value_columns(Element element, int dim);
+int value_dim(Element element, int column, int dim);
+// As of Loader; n a multiple of kPanel.
+void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out);
+void pack_digit_values(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out);
+// c[rows][columns] = scales[row] * column_scales[column] * (a . b), or that and alpha[row] * c. A row of a is lda / 2
+// words of high digits, then as many of low ones; b holds stored numbers and `offset` more, `sums` are those of a's rows.
+struct DigitProduct {
+  const unsigned* a;
+  long long lda;
+  const int* sums;
+  const float* scales;
+  const unsigned* b;
+  long long stride;
+  int units;
+  unsigned offset;
+  const float* column_scales;  // or null
+  float* c;
+  long long ldc;
+  const float* alpha;  // or null
+  int rows, panels;
+  int lines;  // of memory to fetch ahead beside every other unit of a panel
+};
+void multiply_digits(const DigitProduct& product, Ahead& ahead);
+
 // Query rows for `dot`: blocks of rows as direct_rows cuts them, each [dim / kLanes][rows][kLanes] in fp32, or in
 // pairs of bf16 [dim / 2 / kLanes][rows][kLanes]. Lanes past dim are zero.
 void pack_direct_query(const float* q, long long ld, int num_rows, int dim, bool bf16, float* out);
@@ -113,7 +155,8 @@ constexpr int direct_rows(int left) {
 // Floats of one packed row.
 constexpr int direct_query_size(int dim) { return round_up(dim, 2 * kLanes); }
 
-void convert_to_f32(const char* from, Element element, int n, float* to);    // n a multiple of 8
-void convert_from_f32(const float* from, int n, char* to, Element element);  // n a multiple of 8
+// Of floating types of 16 bits and more; n a multiple of 8.
+void convert_to_f32(const char* from, Element element, int n, float* to);
+void convert_from_f32(const float* from, int n, char* to, Element element);
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

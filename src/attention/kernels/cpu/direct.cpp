@@ -5,15 +5,7 @@
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 namespace {
 
-// The last units of a row, fewer than kLanes.
-template <class Load>
-WEFT_INLINE F32 load_rest(const char* p, int n) {
-  alignas(64) char buffer[kLanes * 4] = {};
-  __builtin_memcpy(buffer, p, static_cast<unsigned long>(n * Load::kBytes));
-  return Load::load(buffer);
-}
-
-constexpr int lines_of(int bytes) { return (bytes + 63) / 64; }
+constexpr int lines_of(long long bytes) { return static_cast<int>((bytes + 63) / 64); }
 
 // Registers hold M rows x this many sums, as many keys or values, and one more operand.
 template <int M>
@@ -33,10 +25,10 @@ WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const flo
   }
   int u = 0;
   for (; u + kLanes <= units; u += kLanes, q += M * kLanes) {
-    ahead.fetch(lines_of(N * kLanes * Load::kBytes));
+    ahead.fetch(lines_of(bytes_of<Load>(N * kLanes)));
     F32 k[N];
 #pragma GCC unroll 8
-    for (int j = 0; j < N; ++j) k[j] = Load::load(key[j] + u * Load::kBytes);
+    for (int j = 0; j < N; ++j) k[j] = Load::load(key[j] + bytes_of<Load>(u));
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
       const F32 x = load(q + m * kLanes);
@@ -49,7 +41,7 @@ WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const flo
     if (u < units) {
 #pragma GCC unroll 8
       for (int j = 0; j < N; ++j) {
-        const F32 k = load_rest<Load>(key[j] + u * Load::kBytes, units - u);
+        const F32 k = load_first<Load>(key[j] + bytes_of<Load>(u), units - u);
 #pragma GCC unroll 8
         for (int m = 0; m < M; ++m) acc[j][m] = Load::step(acc[j][m], k, load(q + m * kLanes));
       }
@@ -91,11 +83,11 @@ void accumulate_strip(const char* const* rows, long long offset, int n, Ahead& s
     for (int j = 0; j < N; ++j) acc[m][j] = load(o + m * ld + j * kLanes) * factor;
   }
   for (int t = 0; t < n; ++t) {
-    ahead.fetch(lines_of(N * kLanes * Type::kBytes));
+    ahead.fetch(lines_of(bytes_of<Type>(N * kLanes)));
     const char* row = rows[t] + offset;
     F32 v[N];
 #pragma GCC unroll 8
-    for (int j = 0; j < N; ++j) v[j] = Type::load(row + j * kLanes * Type::kBytes);
+    for (int j = 0; j < N; ++j) v[j] = Type::load(row + bytes_of<Type>(j * kLanes));
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
       const F32 x = broadcast(p[m * kDirectLd + t]);
@@ -116,7 +108,7 @@ void accumulate_rest(const char* const* rows, long long offset, int n, int count
   F32 acc[M];
   for (int m = 0; m < M; ++m) acc[m] = load(o + m * ld) * alpha[m];
   for (int t = 0; t < n; ++t) {
-    const F32 v = load_rest<Widen<Type>>(rows[t] + offset, count);
+    const F32 v = load_first<Widen<Type>>(rows[t] + offset, count);
     for (int m = 0; m < M; ++m) acc[m] = fma(broadcast(p[m * kDirectLd + t]), v, acc[m]);
   }
   for (int m = 0; m < M; ++m) store(o + m * ld, acc[m]);
@@ -143,7 +135,7 @@ constexpr StripFn kStrips[] = {
 template <class Type, int M>
 void accumulate_block(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p,
                       const float* alpha, int dim, float* o, long long ld) {
-  const int step = max_of(kBlockBytes / (dim * Type::kBytes), 4);
+  const int step = max_of(static_cast<int>(kBlockBytes / bytes_of<Type>(dim)), 4);
   float ones[M];
   for (int m = 0; m < M; ++m) ones[m] = 1;
   for (int t = 0; t < n; t += step) {
@@ -152,13 +144,14 @@ void accumulate_block(const char* const* rows, long long offset, int n, Ahead& a
     const float* factor = t == 0 ? alpha : ones;
     for (int d = 0, left = dim / kLanes; left > 0;) {
       const int strips = (left + kSumsOfRow<M> - 1) / kSumsOfRow<M>, vectors = (left + strips - 1) / strips;
-      kStrips<Type, M>[vectors - 1](block, offset + d * Type::kBytes, count, ahead, p + t, factor, o + d, ld);
+      kStrips<Type, M>[vectors - 1](block, offset + bytes_of<Type>(d), count, ahead, p + t, factor, o + d, ld);
       d += vectors * kLanes;
       left -= vectors;
     }
     if constexpr (kLanes > 8) {
       const int d = dim / kLanes * kLanes;
-      if (d < dim) accumulate_rest<Type, M>(block, offset + d * Type::kBytes, count, dim - d, p + t, factor, o + d, ld);
+      if (d < dim)
+        accumulate_rest<Type, M>(block, offset + bytes_of<Type>(d), count, dim - d, p + t, factor, o + d, ld);
     }
   }
 }
@@ -225,6 +218,10 @@ void pack_direct_query(const float* q, long long ld, int num_rows, int dim, bool
 WEFT_DIRECT(Fp32)
 WEFT_DIRECT(Fp16)
 WEFT_DIRECT(Bf16)
+WEFT_DIRECT(E4m3)
+WEFT_DIRECT(E5m2)
+WEFT_DIRECT(Int8)
+WEFT_DIRECT(Int4)
 #if defined(WEFT_HAS_BF16_DOT)
 template void direct_dot<Pairs>(const char* const*, long long, int, Ahead&, const float*, int, int, float*);
 #endif

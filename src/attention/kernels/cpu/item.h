@@ -182,9 +182,24 @@ inline bool mark_seen(const Seen* seen, int num_rows, int pos_begin, int n, unsi
 inline void locate_tokens(const AttendArgs& args, const PageList& list, const TokensView& view, long long head,
                           int begin, int n, const char** rows) {
   const char* data = view.data + head * view.head_stride;
+  // Consecutive tokens from `first` on, up to n.
+  const auto walk = [&](const char* row, long long first, int count, const char** to) {
+    if (view.group == 1) {
+      row += first * view.token_stride;
+      for (int i = 0; i < count; ++i, row += view.token_stride) to[i] = row;
+      return;
+    }
+    row += first / view.group * view.token_stride;
+    int left = view.group - static_cast<int>(first % view.group);
+    for (int i = 0; i < count; ++i) {
+      to[i] = row;
+      if (--left > 0) continue;
+      row += view.token_stride;
+      left = view.group;
+    }
+  };
   if (args.token_page_size == 0) {
-    const char* row = data + (list.first + begin) * view.token_stride;
-    for (int i = 0; i < n; ++i, row += view.token_stride) rows[i] = row;
+    walk(data, list.first + begin, n, rows);
     return;
   }
   const int page_size = args.token_page_size;
@@ -195,8 +210,9 @@ inline void locate_tokens(const AttendArgs& args, const PageList& list, const To
     slot = (list.first + begin) % page_size;
   }
   for (int i = 0; i < n; ++page, slot = 0) {
-    const char* row = data + (args.paged ? pages[page] : page) * view.page_stride + slot * view.token_stride;
-    for (; slot < page_size && i < n; ++slot, ++i, row += view.token_stride) rows[i] = row;
+    const int count = n - i < page_size - slot ? n - i : static_cast<int>(page_size - slot);
+    walk(data + (args.paged ? pages[page] : page) * view.page_stride, slot, count, rows + i);
+    i += count;
   }
 }
 

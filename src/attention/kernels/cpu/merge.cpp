@@ -27,11 +27,11 @@ void scale(float* o, int n, float factor) {
 template <class Type>
 void add_scaled(const char* from, int n, float factor, float* o) {
   for_lanes(
-      n, [&](int i) { store(o + i, fma(Type::load(from + i * Type::kBytes), broadcast(factor), load(o + i))); },
+      n, [&](int i) { store(o + i, fma(Type::load(from + bytes_of<Type>(i)), broadcast(factor), load(o + i))); },
       [&]([[maybe_unused]] int i) {
 #if WEFT_LANES == 16
         Fp32::store_half(o + i,
-                         fma(Type::load_half(from + i * Type::kBytes), broadcast(factor), Fp32::load_half(o + i)));
+                         fma(Type::load_half(from + bytes_of<Type>(i)), broadcast(factor), Fp32::load_half(o + i)));
 #endif
       });
 }
@@ -40,7 +40,7 @@ void add_scaled(const char* from, Element element, int n, float factor, float* o
   switch (element) {
     case Element::fp32: return add_scaled<Fp32>(from, n, factor, o);
     case Element::fp16: return add_scaled<Fp16>(from, n, factor, o);
-    case Element::bf16: return add_scaled<Bf16>(from, n, factor, o);
+    default: return add_scaled<Bf16>(from, n, factor, o);
   }
 }
 

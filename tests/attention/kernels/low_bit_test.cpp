@@ -1,0 +1,96 @@
+// Caches of 8 and 4 bits: every pair of {type, granularity of scales, form, layout, q and o types, ...} against the fp64
+// reference, which reads the stored numbers and scales as they are; dead slots hold NaN, and so do their scales.
+#include <gtest/gtest.h>
+
+#include "attention/leaf.h"
+#include "device/cpu/cpuid.h"
+#include "problem.h"
+
+namespace weft {
+namespace {
+
+using testing::Case;
+using testing::Problem;
+
+struct Stored {
+  DType dtype;
+  KvScales scales;
+  int group = 0;
+};
+constexpr Stored kStored[] = {
+    {DType::int8, KvScales::tensor},         {DType::int8, KvScales::head},           {DType::int8, KvScales::token},
+    {DType::int8, KvScales::token_group, 4}, {DType::int4, KvScales::tensor},         {DType::int4, KvScales::head},
+    {DType::int4, KvScales::token},          {DType::int4, KvScales::token_group, 8}, {DType::fp8_e4m3, KvScales::none},
+    {DType::fp8_e4m3, KvScales::token},      {DType::fp8_e4m3, KvScales::head},       {DType::fp8_e5m2, KvScales::none},
+    {DType::fp8_e5m2, KvScales::token},      {DType::fp8_e5m2, KvScales::tensor}};
+constexpr KvForm kForms[] = {KvForm::paged, KvForm::padded, KvForm::ragged, KvForm::paged};
+constexpr int kPageSizes[] = {16, 1, 1, 8};  // beside kForms
+constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
+constexpr int kGroups[] = {1, 3, 5, 7, 8};
+constexpr int kDims[][2] = {{64, 64}, {128, 128}, {8, 8}, {80, 72}, {192, 128}, {24, 264}};
+const std::vector<std::pair<int, int>> kLengths[] = {
+    {{1, 37}, {1, 0}, {1, 513}}, {{40, 40}, {1, 9}}, {{7, 90}, {0, 20}, {1, 300}}, {{2, 70}, {20, 60}}};
+constexpr const char* kHooks[] = {"",
+                                  R"(
+struct Keys {
+  real key_transform(P p, Vec x, int i, Row r) { return x[i] + real(0.25) * weft::pair(x, i) * real(r.pos % 3); }
+};
+)",
+                                  R"(
+struct Values {
+  real value_transform(P p, Vec x, int i, Row r) { return x[i] + real(0.5) * real(r.head) + real(0.001) * real(r.pos); }
+};
+)",
+                                  R"(
+struct Logits {
+  real logits_transform(P p, Score c, real s) { return real(3) * weft::tanh(s * real(0.3)); }
+};
+)"};
+constexpr const char* kHookNames[] = {"", "Keys", "Values", "Logits"};
+
+TEST(LowBitGrid, AgreesWithTheReferenceWithinItsBound) {
+  const auto rows = testing::pairwise({14, 4, 2, 3, 3, 5, 6, 4, 3, 4, 2, 2}, 3);
+  unsigned index = 0;
+  for (const std::vector<int>& row : rows) {
+    Case c;
+    const Stored& stored = kStored[row[0]];
+    c.kv_dtype = stored.dtype;
+    c.kv_scales = stored.scales;
+    c.kv_scale_group = stored.group;
+    c.form = kForms[row[1]];
+    c.page_size = kPageSizes[row[1]];
+    c.layout = row[2] == 0 ? Layout::nhd : Layout::hnd;
+    c.q_dtype = kTypes[row[3]];
+    c.o_dtype = kTypes[row[4]];
+    c.group = kGroups[row[5]];
+    c.head_dim_qk = kDims[row[6]][0];
+    c.head_dim_vo = kDims[row[6]][1];
+    c.lengths = kLengths[row[7]];
+    c.mask = row[8] == 0 ? Mask::none : Mask::causal;
+    if (row[8] == 2) c.window = 20;
+    c.variant.name = kHookNames[row[9]];
+    c.variant.text = kHooks[row[9]];
+    c.kv_heads = row[10] + 1;
+    c.strided = row[11] == 1;
+    c.seed = ++index;
+    Problem problem(c);
+    problem.reference();
+    for (const Isa isa : supported_isas())
+      for (const DType compute : testing::compute_types(problem.spec(), isa)) {
+        SCOPED_TRACE("case " + std::to_string(index) + " " + std::string(to_string(isa)) + " products in " +
+                     std::string(to_string(compute)) + " hook " + kHookNames[row[9]] + ": " + to_string(c));
+        AttentionSpec spec = problem.spec();
+        spec.compute = compute;
+        const AttentionKernel kernel = build(spec, Device::cpu(), {.isa = isa});
+        const Plan plan = kernel.plan(index % 2 == 0 ? problem.input(3) : problem.input(2, PlanMode::fixed_split, 64));
+        Workspace workspace(Device::cpu(), plan.workspace_bytes());
+        WorkerTeam team(2);
+        problem.poison_outputs();
+        kernel.run(plan, problem.tensors(), workspace, Stream::cpu(team));
+        ASSERT_EQ(problem.compare(compute), "");
+      }
+  }
+}
+
+}  // namespace
+}  // namespace weft
