@@ -21,20 +21,18 @@ int tile_tokens(long long bytes_per_token) {
 // Everything an item needs, in scratch. `states` fused rows are worked on together: those of every KV head of the
 // unit (direct), or of one (packed); in order [KV head][query token][query head of the group].
 struct Buffers {
-  Seen* seen;                      // [query tokens]
-  abi::ScoreRow* rows;             // [states]
-  abi::VectorRow* query_vectors;   // [states]
-  float *m, *l, *alpha;            // [states]
-  float* o;                        // [states][ld_o]
-  float* query;                    // [fused rows of one head][head_dim_qk], rounded in place when computing in bf16
-  float* direct_query;             // of every head, as Loader::dot wants it
-  float* scores;                   // [states][ld_scores]
-  unsigned short* probs;           // the same, for products in bf16
-  int* positions;                  // [tokens] of a tile's columns
-  float *keys, *values;            // packed; of latent rows the values are the keys, too
-  float *query_panels, *by_token;  // latent rows: queries packed as keys are, and scores [tokens][ld_by_token]
-  char* joined[2];                 // whole latent rows of this tile and the next, where they do not lie so in the cache
-  const char** key_rows[2];        // this tile's and the next one's, of the unit's first head
+  Seen* seen;                     // [query tokens]
+  abi::ScoreRow* rows;            // [states]
+  abi::VectorRow* query_vectors;  // [states]
+  float *m, *l, *alpha;           // [states]
+  float* o;                       // [states][ld_o]
+  float* query;                   // [fused rows of one head][head_dim_qk], rounded in place when computing in bf16
+  float* direct_query;            // of every head, as Loader::dot wants it
+  float* scores;                  // [states][ld_scores]
+  unsigned short* probs;          // the same, for products in bf16
+  int* positions;                 // [tokens] of a tile's columns
+  float *keys, *values;           // packed
+  const char** key_rows[2];       // this tile's and the next one's, of the unit's first head
   const char** value_rows[2];
   const char** shown_rows;  // one side of a boundary tile; what no row sees lies among zeros
   unsigned char* marks;     // [tokens] which of a boundary tile's columns some row sees
@@ -44,6 +42,10 @@ struct Buffers {
   const char** changed_rows;
   abi::VectorRow* key_vectors;  // [tokens]
   float* vector_scratch;        // [larger head dim]
+
+  // Latent rows: `values` are the keys, too, and scores are computed token by token.
+  float *query_panels, *by_token;  // queries packed as keys are; [tokens][ld_by_token]
+  char* joined[2];                 // whole rows of this tile and the next, where they do not lie so in the cache
 
   bool direct;
   bool latent;     // packed, and one packed row serves as key and value
@@ -85,12 +87,12 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   if (args.compute_bf16 && !b.direct) b.probs = carver.take<unsigned short>(states * b.ld_scores);
   b.positions = carver.take<int>(tokens);
   b.keys = carver.take<float>(b.latent ? 0 : packed / kPanel * panel_stride(dqk));
-  const int value_columns = round_up(b.latent ? dqk : dvo, kPanel);
-  b.values = carver.take<float>(value_columns / kPanel * panel_stride(b.direct ? 0 : b.tokens));
+  const int packed_columns = round_up(b.latent ? dqk : dvo, kPanel);
+  b.values = carver.take<float>(packed_columns / kPanel * panel_stride(b.direct ? 0 : b.tokens));
   b.query_panels = carver.take<float>(b.latent ? round_up(b.group_rows, kPanel) / kPanel * panel_stride(dqk) : 0);
   b.by_token = carver.take<float>(b.latent ? tokens * b.ld_by_token : 0);
   const bool join = args.rope_dim > 0 || (b.latent && args.compute_bf16);
-  const long long joined = join ? tokens * dqk * element_bytes(args.kv_element) : 0;
+  const long long joined = join ? tokens * dqk * bits_of(args.kv_element) / 8 : 0;
   for (int i = 0; i < 2; ++i) {
     b.key_rows[i] = carver.take<const char*>(tokens);
     b.value_rows[i] = args.v_is_k_prefix ? b.key_rows[i] : carver.take<const char*>(tokens);
@@ -227,7 +229,7 @@ void Item::locate(const KvTile& tile, int head, int which) {
 
 // Copies latent rows, so that each is whole and one follows the other.
 void Item::join(const KvTile& tile, int which) {
-  const int bytes = element_bytes(args_.kv_element), rope = args_.rope_dim * bytes,
+  const int bytes = bits_of(args_.kv_element) / 8, rope = args_.rope_dim * bytes,
             first = args_.head_dim_qk * bytes - rope;
   const char** rope_rows = b_.shown_rows;  // nobody else's until the tile is worked on
   if (rope > 0) locate_tokens(args_, list_, args_.rope, 0, tile.begin, tile.n, rope_rows);
@@ -341,7 +343,7 @@ void Item::score(const KvTile& tile) {
 // what the machine's own prefetchers follow.
 Ahead Item::next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const {
   const int heads = unit_.kv_head_end - unit_.kv_head_begin;
-  const int bytes = dim * element_bytes(args_.kv_element);
+  const int bytes = dim * bits_of(args_.kv_element) / 8;
   if (view.head_stride != bytes) return Ahead(rows, h * view.head_stride, n, bytes);
   const int begin = n * h / heads, end = n * (h + 1) / heads;  // whole tokens, a share of them
   return Ahead(rows + begin, 0, end - begin, bytes * heads);
@@ -468,7 +470,7 @@ void Item::attend_latent() {
     const int padded = round_up(tile.n, kColumnStep);
     // The next tile is on its way meanwhile.
     if (more) locate_tokens(args_, list_, args_.k, 0, next.begin, next.n, b_.key_rows[1]);
-    const int bytes = (dqk - args_.rope_dim) * element_bytes(args_.kv_element), lines = (bytes + 63) / 64;
+    const int bytes = (dqk - args_.rope_dim) * bits_of(args_.kv_element) / 8, lines = (bytes + 63) / 64;
     Ahead ahead(b_.key_rows[1], 0, more ? next.n : 0, bytes);
     const int blocks = num_blocks(tile.n, dqk / per_unit, score_vectors) + num_blocks(rows, tile.n, value_vectors);
     const int ahead_lines = more ? (next.n * lines + blocks - 1) / blocks : 0;

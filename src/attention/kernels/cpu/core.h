@@ -12,7 +12,7 @@
 namespace weft::attention::cpu {
 
 enum class Element : int { fp32, fp16, bf16 };
-constexpr int element_bytes(Element element) { return element == Element::fp32 ? 4 : 2; }
+constexpr int bits_of(Element element) { return element == Element::fp32 ? 32 : 16; }
 
 // Rows x heads of a tensor; strides in bytes.
 struct RowsView {
