@@ -21,20 +21,18 @@ int tile_tokens(long long bytes_per_token) {
 // Everything an item needs, in scratch. `states` fused rows are worked on together: those of every KV head of the
 // unit (direct), or of one (packed); in order [KV head][query token][query head of the group].
 struct Buffers {
-  Seen* seen;                      // [query tokens]
-  abi::ScoreRow* rows;             // [states]
-  abi::VectorRow* query_vectors;   // [states]
-  float *m, *l, *alpha;            // [states]
-  float* o;                        // [states][ld_o]
-  float* query;                    // [fused rows of one head][head_dim_qk], rounded in place when computing in bf16
-  float* direct_query;             // of every head, as Loader::dot wants it
-  float* scores;                   // [states][ld_scores]
-  unsigned short* probs;           // the same, for products in bf16
-  int* positions;                  // [tokens] of a tile's columns
-  float *keys, *values;            // packed; of latent rows the values are the keys, too
-  float *query_panels, *by_token;  // latent rows: queries packed as keys are, and scores [tokens][ld_by_token]
-  char* joined[2];                 // whole latent rows of this tile and the next, where they do not lie so in the cache
-  const char** key_rows[2];        // this tile's and the next one's, of the unit's first head
+  Seen* seen;                     // [query tokens]
+  abi::ScoreRow* rows;            // [states]
+  abi::VectorRow* query_vectors;  // [states]
+  float *m, *l, *alpha;           // [states]
+  float* o;                       // [states][ld_o]
+  float* query;                   // [fused rows of one head][head_dim_qk], rounded in place when computing in bf16
+  float* direct_query;            // of every head, as Loader::dot wants it
+  float* scores;                  // [states][ld_scores]
+  unsigned short* probs;          // the same, for products in bf16
+  int* positions;                 // [tokens] of a tile's columns
+  float *keys, *values;           // packed
+  const char** key_rows[2];       // this tile's and the next one's, of the unit's first head
   const char** value_rows[2];
   const char** scale_rows[2];  // where scales of a tile's keys and values lie, of the unit's first head
   float* scales[2];            // [heads worked on][tokens]
@@ -52,6 +50,10 @@ struct Buffers {
   unsigned* prob_digits;   // [group_rows][2][tokens / 4]
   float *query_scales, *prob_scales;
   int *query_sums, *prob_sums;
+
+  // Latent rows: `values` are the keys, too, and scores are computed token by token.
+  float *query_panels, *by_token;  // queries packed as keys are; [tokens][ld_by_token]
+  char* joined[2];                 // whole rows of this tile and the next, where they do not lie so in the cache
 
   bool direct;
   bool latent;  // packed, and one packed row serves as key and value
@@ -108,9 +110,9 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.scores = carver.take<float>(states * b.ld_scores);
   if (args.compute_bf16 && !b.direct) b.probs = carver.take<unsigned short>(states * b.ld_scores);
   b.positions = carver.take<int>(tokens);
-  const int value_columns = b.latent ? round_up(dqk, kPanel) : static_cast<int>(b.ld_o);
+  const int packed_columns = b.latent ? round_up(dqk, kPanel) : static_cast<int>(b.ld_o);
   b.keys = carver.take<float>(b.latent || key_units == 0 ? 0 : tokens / kPanel * panel_stride(key_units));
-  b.values = carver.take<float>(value_units > 0 ? value_columns / kPanel * panel_stride(value_units) : 0);
+  b.values = carver.take<float>(value_units > 0 ? packed_columns / kPanel * panel_stride(value_units) : 0);
   b.query_panels = carver.take<float>(b.latent ? round_up(b.group_rows, kPanel) / kPanel * panel_stride(dqk) : 0);
   b.by_token = carver.take<float>(b.latent ? tokens * b.ld_by_token : 0);
   const bool join = args.rope_dim > 0 || (b.latent && args.compute_bf16);
