@@ -16,9 +16,16 @@ namespace weft {
 
 // Writes new keys and values into their pages: k, v [nnz, num_kv_heads, dim] hold, request by request
 // (append_indptr [batch + 1]), the last append_indptr[r + 1] - append_indptr[r] tokens of request r's table.
-// Converts to the cache's dtype (fp32, fp16, bf16). Indices are checked before anything is written.
+// Converts to the cache's dtype (fp32, fp16, bf16, fp8 as it is). Indices are checked before anything is written.
 void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const int32_t> append_indptr,
                      const PageTableView& pages, Layout layout, const KvCache& cache, Stream stream = {});
+// The same into a cache with scales (fp8, int8, int4), rounding to nearest. token: a token's and head's scale is its
+// largest magnitude by the type's largest number (int8 127, int4 7, e4m3 448, e5m2 57344), 0 where that magnitude is
+// below 1e-30, NaN where an element is not finite; it is written too. tensor, head: the scales are given, above 0, and
+// what is too large for them becomes the largest number. token_group: refused, later tokens would change earlier ones.
+void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const int32_t> append_indptr,
+                     const PageTableView& pages, Layout layout, const KvCache& cache, KvScales kv_scales,
+                     Stream stream = {});
 
 // Rotary position embedding. adjacent: pairs (2i, 2i + 1); halves: pairs (i, i + rotary_dim / 2).
 enum class RopePairs : uint8_t { adjacent, halves };
