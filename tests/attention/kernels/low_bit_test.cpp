@@ -35,7 +35,7 @@ constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
 constexpr int kGroups[] = {1, 3, 5, 7, 8};
 constexpr int kDims[][2] = {{64, 64}, {128, 128}, {8, 8}, {80, 72}, {192, 128}, {24, 264}};
 const std::vector<std::pair<int, int>> kLengths[] = {
-    {{1, 37}, {1, 0}, {1, 513}}, {{40, 40}, {1, 9}}, {{7, 90}, {0, 20}, {1, 300}}, {{2, 70}, {20, 60}}};
+    {{1, 37}, {1, 0}, {1, 290}}, {{24, 24}, {1, 9}}, {{7, 90}, {0, 20}, {1, 130}}, {{2, 70}, {20, 60}}};
 constexpr const char* kHooks[] = {"",
                                   R"(
 struct Keys {
