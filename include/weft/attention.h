@@ -21,6 +21,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -54,7 +55,10 @@ enum class Layout : uint8_t { nhd, hnd };
 //   token_group  the same, for each `kv_scale_group` tokens that follow each other along the cache's token axis and
 //                begin at a multiple of it; in paged forms it divides page_size
 enum class KvScales : uint8_t { none, tensor, head, token, token_group };
-std::string_view to_string(KvScales scales);
+constexpr std::string_view to_string(KvScales scales) {
+  constexpr std::string_view kNames[] = {"none", "tensor", "head", "token", "token_group"};
+  return scales <= KvScales::token_group ? kNames[static_cast<size_t>(scales)] : "no such scales";
+}
 
 // Causal masks are aligned bottom-right: query i of qo_len sees key j iff j <= i + kv_len - qo_len.
 // custom: bool mask, flat; custom_packed: the same as little-endian bits (pack_mask).

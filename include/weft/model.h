@@ -164,7 +164,7 @@ struct ForwardOptions {
   int64_t max_tokens = 2048;  // of all sequences together: the size of the page pool
   int max_sequences = 1;
   int page_size = 16;
-  std::optional<DType> kv_dtype = {};  // default: fp32 for exact, else bf16
+  std::optional<DType> kv_dtype = {};  // default: fp32 for exact, else bf16; int8 with fast alone
   PlanMode plan_mode = PlanMode::balanced;
   int fixed_split_size = 0;    // with PlanMode::fixed_split
   WorkerTeam* team = nullptr;  // default: the shared team

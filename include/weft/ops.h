@@ -16,10 +16,17 @@ namespace weft {
 
 // Writes new keys and values into their pages: k, v [nnz, num_kv_heads, dim] hold, request by request
 // (append_indptr [batch + 1]), the last append_indptr[r + 1] - append_indptr[r] tokens of request r's table.
-// Converts to the cache's dtype (fp32, fp16, bf16). Indices are checked before anything is written. A latent pair is
-// written so too: ckv as k and kpe as v of one head, the caches viewed as [pages, page_size, 1, dim].
+// Converts to the cache's dtype (fp32, fp16, bf16, fp8 as it is). Indices are checked before anything is written. A
+// latent pair is written so too: ckv as k and kpe as v of one head, the caches viewed as [pages, page_size, 1, dim].
 void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const int32_t> append_indptr,
                      const PageTableView& pages, Layout layout, const KvCache& cache, Stream stream = {});
+// The same into a cache with scales (fp8, int8, int4), rounding to nearest. token: a token's and head's scale is its
+// largest magnitude by the type's largest number (int8 127, int4 7, e4m3 448, e5m2 57344), 0 where that magnitude is
+// below 1e-30, NaN where an element is not finite; it is written too. tensor, head: the scales are given, above 0, and
+// what is too large for them becomes the largest number. token_group: refused, later tokens would change earlier ones.
+void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const int32_t> append_indptr,
+                     const PageTableView& pages, Layout layout, const KvCache& cache, KvScales kv_scales,
+                     Stream stream = {});
 
 // MLA: the up-projections of a layer folded into those before and after attention, once a model, so that attention runs
 // over latent rows (KvForm::latent; DeepSeek-V2, section 2.1). All fp32, last axis contiguous, sums in double.

@@ -111,11 +111,12 @@ std::string variant_json(const Variant& v) {
 std::string spec_json(const AttentionSpec& s) {
   return fmt::format(
       R"({{"q_dtype":"{}","kv_dtype":"{}","o_dtype":"{}","compute":{},"head_dim_qk":{},"head_dim_vo":{},"kv_form":"{}",)"
-      R"("layout":"{}","mask":"{}","sliding_window":{},"variant":{}}})",
+      R"("layout":"{}","mask":"{}","sliding_window":{},"kv_scales":"{}","kv_scale_group":{},"variant":{}}})",
       to_string(s.q_dtype), to_string(s.kv_dtype), to_string(s.o_dtype),
       s.compute ? json_text(to_string(*s.compute)) : "null", s.head_dim_qk, s.head_dim_vo,
       kKvFormNames[static_cast<size_t>(s.kv_form)], kLayoutNames[static_cast<size_t>(s.layout)],
-      kMaskNames[static_cast<size_t>(s.mask)], s.sliding_window, variant_json(s.variant));
+      kMaskNames[static_cast<size_t>(s.mask)], s.sliding_window, to_string(s.kv_scales), s.kv_scale_group,
+      variant_json(s.variant));
 }
 
 std::string tensor_json(std::string_view name, const TensorView& t) {
@@ -131,6 +132,7 @@ struct Named {
 std::vector<Named> inputs_of(const AttentionTensors& tensors) {
   std::vector<Named> all{{"q", tensors.q}, {"k", tensors.kv.k}};
   if (tensors.kv.v) all.push_back({"v", tensors.kv.v});  // not beside a latent cache of one tensor
+  if (tensors.kv.k_scale) all.insert(all.end(), {{"k_scale", tensors.kv.k_scale}, {"v_scale", tensors.kv.v_scale}});
   for (const TensorArg& arg : tensors.tensors) all.push_back({"tensor." + arg.name, arg.value});
   return all;
 }

@@ -55,6 +55,9 @@ void check_kv_type(const AttentionSpec& spec) {
   const DType dtype = spec.kv_dtype;
   const bool fp8 = dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2;
   const bool integer = is_integer(dtype);
+  check(spec.kv_scales <= KvScales::token_group, ErrorCode::invalid_argument,
+        "kv_scales = {}: allowed are KvScales::none, tensor, head, token, token_group",
+        static_cast<int>(spec.kv_scales));
   if (!fp8 && !integer) {
     check(dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16, ErrorCode::unsupported,
           "kv_dtype = {}: required {}, supported fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8, int4, missing {}",
@@ -198,13 +201,6 @@ std::vector<Interval> intersect(const std::vector<Interval>& a, const std::vecto
 }
 
 }  // namespace
-
-std::string_view to_string(KvScales scales) {
-  constexpr std::string_view kNames[] = {"none", "tensor", "head", "token", "token_group"};
-  check(scales <= KvScales::token_group, ErrorCode::invalid_argument,
-        "kv_scales = {}: allowed are KvScales::none, tensor, head, token, token_group", static_cast<int>(scales));
-  return kNames[static_cast<size_t>(scales)];
-}
 
 void validate(const AttentionSpec& spec) {
   check_float_type("q_dtype", spec.q_dtype);

@@ -16,8 +16,9 @@ void add_model_options(CLI::App& verb, ModelOptions& options) {
       ->capture_default_str();
   verb.add_option("--ctx", options.ctx, "Tokens of context; 0: 2048 or what the text needs, within the model's own")
       ->capture_default_str();
-  verb.add_option("--kv-dtype", options.kv_dtype, "Type of the KV cache; auto: fp32 for exact, else bf16")
-      ->check(CLI::IsMember({"auto", "fp32", "fp16", "bf16"}))
+  verb.add_option("--kv-dtype", options.kv_dtype,
+                  "Type of the KV cache; auto: fp32 for exact, else bf16; int8 needs fast")
+      ->check(CLI::IsMember({"auto", "fp32", "fp16", "bf16", "int8", "fp8_e4m3", "fp8_e5m2", "int4"}))
       ->capture_default_str();
   verb.add_option("--device", options.device, "Where it runs: cpu, cuda:0, ...")->capture_default_str();
   verb.add_option("--precision", options.precision, "Precision of activations and KV")

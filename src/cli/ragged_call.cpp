@@ -1,5 +1,6 @@
 #include "cli/ragged_call.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -17,10 +18,12 @@ int length_of(const PageList& list, const int* kv_len) {
 // Copies one request's part of a page list to `to`, [tokens][heads][dim] from the request's first token on.
 class Gather {
  public:
-  Gather(const AttentionSpec& spec, const PlanHeader& plan, const TensorView& cache)
+  // `group`: tokens that share a row of the cache.
+  Gather(const AttentionSpec& spec, const PlanHeader& plan, const TensorView& cache, int group)
       : spec_(spec),
         plan_(plan),
         cache_(cache),
+        group_(group),
         token_axis_((ragged() ? 0 : 1) + (nhd() ? 0 : 1)),
         head_axis_((ragged() ? 0 : 1) + (nhd() ? 1 : 0)) {}
 
@@ -41,10 +44,11 @@ class Gather {
       outer = section<int>(&plan_, plan_.page_indices)[list.first + t / plan_.page_size];
       slot = t % plan_.page_size;
     } else if (!ragged()) {
-      outer = slot / cache_.shape(token_axis_);
-      slot %= cache_.shape(token_axis_);
+      const int64_t slots = plan_.num_pool_pages / std::max(plan_.num_requests, 1);  // of the padded cache
+      outer = slot / slots;
+      slot %= slots;
     }
-    const int64_t element = (ragged() ? 0 : outer * cache_.stride(0)) + slot * cache_.stride(token_axis_) +
+    const int64_t element = (ragged() ? 0 : outer * cache_.stride(0)) + slot / group_ * cache_.stride(token_axis_) +
                             head * cache_.stride(head_axis_);
     return cache_.as<char>() + element * bits_of(cache_.dtype()) / 8;
   }
@@ -52,6 +56,7 @@ class Gather {
   const AttentionSpec& spec_;
   const PlanHeader& plan_;
   const TensorView cache_;
+  const int group_;
   const int token_axis_, head_axis_;
 };
 
@@ -100,10 +105,10 @@ RaggedCall::RaggedCall(const RecordedCall& call, const PlanHeader& plan)
                                        bounds_of(plan.intervals[i].upper, plan.intervals[i].num_upper)});
 
   const int64_t tokens = kv_indptr_.back();
-  const auto gather = [&](TensorView& cache, int dim, std::vector<char>& to) {
+  const auto gather = [&](TensorView& cache, int dim, int group, std::vector<char>& to) {
     const int64_t token_bytes = int64_t{plan.num_kv_heads} * dim * bits_of(cache.dtype()) / 8;
     to.resize(static_cast<size_t>(tokens * token_bytes));
-    const Gather copy(call.spec, plan, cache);
+    const Gather copy(call.spec, plan, cache, group);
     const PlanRow* rows = section<PlanRow>(&plan, plan.rows);
     const Unit* units = section<Unit>(&plan, plan.units);
     const PageList* lists = section<PageList>(&plan, plan.page_lists);
@@ -118,8 +123,17 @@ RaggedCall::RaggedCall(const RecordedCall& call, const PlanHeader& plan)
     cache = TensorView(to.data(), cache.dtype(), {tokens, plan.num_kv_heads, dim});
   };
   if (call.spec.kv_form == KvForm::latent) tensors_.kv = whole_rows(call.spec, tensors_.kv, latent_);
-  gather(tensors_.kv.k, spec_.head_dim_qk, k_);
-  gather(tensors_.kv.v, spec_.head_dim_vo, v_);
+  gather(tensors_.kv.k, spec_.head_dim_qk, 1, k_);
+  gather(tensors_.kv.v, spec_.head_dim_vo, 1, v_);
+  if (spec_.kv_scales >= KvScales::token) {
+    gather(tensors_.kv.k_scale, 1, std::max(spec_.kv_scale_group, 1), k_scale_);
+    gather(tensors_.kv.v_scale, 1, std::max(spec_.kv_scale_group, 1), v_scale_);
+    spec_.kv_scales = KvScales::token;
+    spec_.kv_scale_group = 0;
+  } else if (spec_.kv_scales != KvScales::none) {
+    for (TensorView* scale : {&tensors_.kv.k_scale, &tensors_.kv.v_scale})
+      *scale = TensorView(scale->data(), DType::fp32, {1, scale->size(), 1});
+  }
 }
 
 ReferenceResult RaggedCall::reference(const ReferencePart& part) const {

@@ -21,7 +21,7 @@ class RaggedCall {
   AttentionSpec spec_;
   AttentionTensors tensors_;
   std::vector<int32_t> qo_indptr_{0}, kv_indptr_{0};
-  std::vector<char> k_, v_, latent_;
+  std::vector<char> k_, v_, k_scale_, v_scale_, latent_;
   int num_qo_heads_, num_kv_heads_;
 };
 

@@ -90,6 +90,11 @@ AttentionSpec spec_of(const json& j) {
   s.layout = static_cast<Layout>(index_of(kLayoutNames, j.at("layout"), "layout"));
   s.mask = static_cast<Mask>(index_of(kMaskNames, j.at("mask"), "mask"));
   s.sliding_window = j.at("sliding_window").get<bool>();
+  if (const auto scales = j.find("kv_scales"); scales != j.end()) {
+    constexpr std::string_view kNames[] = {"none", "tensor", "head", "token", "token_group"};
+    s.kv_scales = static_cast<KvScales>(index_of(kNames, *scales, "kv_scales"));
+    s.kv_scale_group = j.at("kv_scale_group").get<int>();
+  }
   s.variant = variant_of(j.at("variant"));
   return s;
 }
@@ -155,6 +160,10 @@ AttentionTensors RecordedCall::tensors() const {
   all.q = input("q").view();
   all.kv.k = input("k").view();
   if (spec.kv_form != KvForm::latent || has_input("v")) all.kv.v = input("v").view();
+  if (spec.kv_scales != KvScales::none) {
+    all.kv.k_scale = input("k_scale").view();
+    all.kv.v_scale = input("v_scale").view();
+  }
   all.sm_scale = sm_scale;
   all.scalars = scalars;
   for (const RecordedTensor& t : inputs)

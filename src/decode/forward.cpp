@@ -25,14 +25,22 @@ constexpr int64_t kChunkRows = 512;  // activations of a chunk stay in the cache
 DType kv_dtype_of(const ForwardOptions& options) {
   const bool exact = options.precision == Precision::exact;
   const DType dtype = options.kv_dtype.value_or(exact ? DType::fp32 : DType::bf16);
-  check(dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16, ErrorCode::unsupported,
-        "kv_dtype: required {}; supported fp32, fp16, bf16; missing: caches of less than 16 bits", to_string(dtype));
+  const bool wide = dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
+  check(wide || dtype == DType::int8, ErrorCode::unsupported,
+        "kv_dtype: required {}; supported fp32, fp16, bf16, and int8 with precision fast; missing: a precision that "
+        "allows the error of {}",
+        to_string(dtype), to_string(dtype));
+  check(wide || options.precision == Precision::fast, ErrorCode::invalid_argument,
+        "kv_dtype = {} with precision {}; only precision fast allows it", to_string(dtype),
+        to_string(options.precision));
   check(!exact || dtype == DType::fp32, ErrorCode::invalid_argument,
         "kv_dtype = {} with precision exact; exact keeps fp32: leave kv_dtype out, or use precision default, which "
         "allows {}",
         to_string(dtype), to_string(dtype));
   return dtype;
 }
+
+KvScales kv_scales_of(DType kv_dtype) { return bits_of(kv_dtype) <= 8 ? KvScales::token : KvScales::none; }
 
 AttentionSpec spec_of(const ModelConfig& config, const ForwardOptions& options, DType kv_dtype, bool slides) {
   AttentionSpec spec;
@@ -41,6 +49,7 @@ AttentionSpec spec_of(const ModelConfig& config, const ForwardOptions& options, 
                     kv_dtype == DType::bf16;
   spec.q_dtype = bf16 ? DType::bf16 : DType::fp32;
   spec.kv_dtype = kv_dtype;
+  spec.kv_scales = kv_scales_of(kv_dtype);
   spec.o_dtype = DType::fp32;
   spec.head_dim_qk = spec.head_dim_vo = config.head_dim;
   spec.mask = Mask::causal;
@@ -325,7 +334,7 @@ void ForwardPass::Impl::attend(const LayerWeights& layer, int index, const gemm:
   tensors.kv = sequences.layer(index);
   const TensorView k = heads_view(rows, config.num_qo_heads, config.num_kv_heads);
   const TensorView v = heads_view(rows, config.num_qo_heads + config.num_kv_heads, config.num_kv_heads);
-  append_paged_kv(k, v, qo_indptr, view.get(), Layout::nhd, tensors.kv, stream);
+  append_paged_kv(k, v, qo_indptr, view.get(), Layout::nhd, tensors.kv, kv_scales_of(kv_dtype), stream);
   if (only_append) return;
   tensors.o = TensorView(attended, DType::fp32, {rows, config.num_qo_heads, config.head_dim});
   if (config.sm_scale > 0.f) tensors.sm_scale = config.sm_scale;

@@ -28,13 +28,14 @@ Sequences::Sequences(const ModelConfig& config, const ForwardOptions& options, D
       num_layers_(config.num_layers),
       num_kv_heads_(config.num_kv_heads),
       head_dim_(config.head_dim),
-      dtype_(kv_dtype) {
+      dtype_(kv_dtype),
+      scaled_(bits_of(kv_dtype) <= 8) {
   pool_ = Workspace(Device::cpu(), bytes_per_token() * static_cast<size_t>(table_.num_pages() * table_.page_size()));
 }
 
 size_t Sequences::bytes_per_token() const {
-  return static_cast<size_t>(num_layers_) * 2 * static_cast<size_t>(num_kv_heads_ * head_dim_) *
-         static_cast<size_t>(bits_of(dtype_) / 8);
+  const int64_t head_bytes = int64_t{head_dim_} * bits_of(dtype_) / 8 + (scaled_ ? int64_t{sizeof(float)} : 0);
+  return static_cast<size_t>(2 * num_layers_ * num_kv_heads_ * head_bytes);
 }
 
 PageTable::RequestId Sequences::request(Id sequence) const {
@@ -93,19 +94,26 @@ void Sequences::copy_slots(const PageTable::Fork& fork) {
   if (fork.copied_slots == 0) return;
   for (int index = 0; index < num_layers_; ++index) {
     const KvCache cache = layer(index);
-    for (const TensorView* side : {&cache.k, &cache.v}) {
+    for (const TensorView* side : {&cache.k, &cache.v, &cache.k_scale, &cache.v_scale}) {
+      if (!*side) continue;
       const TensorView from = side->select(0, fork.source_page), to = side->select(0, fork.target_page);
       std::memcpy(to.data(), from.data(),
-                  static_cast<size_t>(fork.copied_slots * from.stride(0)) * static_cast<size_t>(bits_of(dtype_) / 8));
+                  static_cast<size_t>(fork.copied_slots * from.stride(0) * bits_of(from.dtype()) / 8));
     }
   }
 }
 
 KvCache Sequences::layer(int index) const {
-  const std::array<int64_t, 4> shape{table_.num_pages(), table_.page_size(), num_kv_heads_, head_dim_};
-  const int64_t elements = shape[0] * shape[1] * shape[2] * shape[3];
-  char* base = static_cast<char*>(pool_.data()) + 2 * index * elements * bits_of(dtype_) / 8;
-  return {TensorView(base, dtype_, shape), TensorView(base + elements * bits_of(dtype_) / 8, dtype_, shape)};
+  const std::array<int64_t, 4> shape{table_.num_pages(), table_.page_size(), num_kv_heads_, head_dim_},
+      scale_shape{shape[0], shape[1], shape[2], 1};
+  const int64_t rows = shape[0] * shape[1] * shape[2], side = rows * head_dim_ * bits_of(dtype_) / 8,
+                scales = scaled_ ? rows * static_cast<int64_t>(sizeof(float)) : 0;
+  char* base = static_cast<char*>(pool_.data()) + 2 * index * (side + scales);
+  KvCache cache(TensorView(base, dtype_, shape), TensorView(base + side, dtype_, shape));
+  if (!scaled_) return cache;
+  cache.k_scale = TensorView(base + 2 * side, DType::fp32, scale_shape);
+  cache.v_scale = TensorView(base + 2 * side + scales, DType::fp32, scale_shape);
+  return cache;
 }
 
 void Sequences::View::clear() {

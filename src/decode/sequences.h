@@ -38,7 +38,7 @@ class Sequences {
     std::vector<int32_t> indptr_{0}, indices_, last_page_len_;
   };
 
-  KvCache layer(int index) const;  // [pages, page_size, kv heads, dim]
+  KvCache layer(int index) const;  // [pages, page_size, kv heads, dim], narrow ones with a scale a token and head
   size_t bytes_per_token() const;  // of all layers
 
  private:
@@ -52,6 +52,7 @@ class Sequences {
   bool pages_may_be_shared_ = false;
   int max_sequences_, context_length_, num_layers_, num_kv_heads_, head_dim_;
   DType dtype_;
+  bool scaled_;
 };
 
 }  // namespace weft::decode

@@ -1,6 +1,8 @@
 // Page append: new keys and values to the last slots of each request.
 #include <array>
 #include <cstring>
+#include <limits>
+#include <string_view>
 
 #include "ops/elementwise.h"
 #include "weft/ops.h"
@@ -8,22 +10,24 @@
 namespace weft {
 namespace {
 
-// A cache tensor as [pages][slots][heads][dim] whatever its layout.
+constexpr std::string_view kOp = "append_paged_kv";
+
+// A cache tensor as [pages][slots][heads][dim] whatever its layout, or its scales.
 struct Cache {
-  char* data;
-  int64_t page_stride, slot_stride, head_stride;  // elements
-  int64_t element_bytes;
+  char* data = nullptr;
+  int64_t page_stride = 0, slot_stride = 0, head_stride = 0;  // elements
+  int64_t bits = 0;
   char* at(int64_t page, int64_t slot, int64_t head) const {
-    return data + (page * page_stride + slot * slot_stride + head * head_stride) * element_bytes;
+    return data + (page * page_stride + slot * slot_stride + head * head_stride) * bits / 8;
   }
 };
 
 Cache cache_of(std::string_view name, const TensorView& tensor, const TensorView& rows, const PageTableView& pages,
                Layout layout) {
-  constexpr std::string_view kOp = "append_paged_kv";
-  check(tensor.dtype() == DType::fp32 || tensor.dtype() == DType::fp16 || tensor.dtype() == DType::bf16,
-        ErrorCode::invalid_dtype, "{}: {} has dtype {}; fp32, fp16 and bf16 are supported", kOp, name,
-        to_string(tensor.dtype()));
+  const DType dtype = tensor.dtype();
+  check(dtype <= DType::int4, ErrorCode::invalid_dtype,
+        "{}: {} has dtype {}; fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8 and int4 are supported", kOp, name,
+        to_string(dtype));
   ops::check_memory(kOp, name, tensor);
   const int slots = layout == Layout::nhd ? 1 : 2, heads = 3 - slots;
   check(tensor.rank() == 4 && tensor.shape(0) == pages.num_pages && tensor.shape(slots) == pages.page_size &&
@@ -33,11 +37,68 @@ Cache cache_of(std::string_view name, const TensorView& tensor, const TensorView
         layout == Layout::nhd ? "NHD" : "HND");
   check(tensor.shape(3) <= 1 || tensor.stride(3) == 1, ErrorCode::invalid_stride,
         "{}: the last axis of {} has stride {}; 1 is needed", kOp, name, tensor.stride(3));
-  return {tensor.as<char>(), tensor.stride(0), tensor.stride(slots), tensor.stride(heads), bits_of(tensor.dtype()) / 8};
+  if (dtype == DType::int4) {
+    check(tensor.shape(3) % 2 == 0, ErrorCode::invalid_shape, "{}: {} is {}; int4 needs an even dim", kOp, name,
+          shape_string(tensor));
+    for (int axis = 0; axis < 3; ++axis)
+      check(tensor.shape(axis) <= 1 || tensor.stride(axis) % 2 == 0, ErrorCode::invalid_stride,
+            "{}: {} has stride {} along axis {}; rows of int4 must begin on a byte", kOp, name, tensor.stride(axis),
+            axis);
+  }
+  return {tensor.as<char>(), tensor.stride(0), tensor.stride(slots), tensor.stride(heads), bits_of(dtype)};
+}
+
+Cache scales_of(std::string_view name, const TensorView& tensor, DType dtype, const TensorView& rows,
+                const PageTableView& pages, Layout layout, KvScales scales) {
+  const bool integer = dtype == DType::int8 || dtype == DType::int4;
+  check(scales <= KvScales::token_group, ErrorCode::invalid_argument,
+        "{}: kv_scales = {}; allowed are KvScales::none, tensor, head and token", kOp, static_cast<int>(scales));
+  check(bits_of(dtype) <= 8 || scales == KvScales::none, ErrorCode::invalid_argument,
+        "{}: kv_scales = {} with a cache of {}; only fp8, int8 and int4 are scaled", kOp, to_string(scales),
+        to_string(dtype));
+  check(!integer || scales != KvScales::none, ErrorCode::invalid_argument,
+        "{}: kv_scales = none with a cache of {}; allowed are tensor, head and token", kOp, to_string(dtype));
+  check(scales != KvScales::token_group, ErrorCode::unsupported,
+        "{}: kv_scales = token_group: required token_group, supported none, tensor, head and token, missing "
+        "token_group: a token that is appended later would change the numbers of those before it",
+        kOp);
+  if (scales == KvScales::none) {
+    check(!tensor, ErrorCode::invalid_argument, "{}: {} is given with kv_scales = none", kOp, name);
+    return {};
+  }
+  check(!tensor || tensor.dtype() == DType::fp32, ErrorCode::invalid_dtype, "{}: {} has dtype {}; fp32 is needed", kOp,
+        name, to_string(tensor.dtype()));
+  ops::check_memory(kOp, name, tensor);
+  const bool token = scales == KvScales::token;
+  const int slots = layout == Layout::nhd ? 1 : 2, heads = 3 - slots;
+  const int64_t num_pages = token ? pages.num_pages : 1, page_size = token ? pages.page_size : 1,
+                num_heads = scales == KvScales::tensor ? 1 : rows.shape(1);
+  check(tensor.rank() == 4 && tensor.shape(0) == num_pages && tensor.shape(slots) == page_size &&
+            tensor.shape(heads) == num_heads && tensor.shape(3) == 1,
+        ErrorCode::invalid_shape, "{}: {} is {}; with kv_scales = {} {} x {} x {} x 1 are needed (axes of the cache)",
+        kOp, name, shape_string(tensor), to_string(scales), num_pages, layout == Layout::nhd ? page_size : num_heads,
+        layout == Layout::nhd ? num_heads : page_size);
+  const auto stride = [&](int axis) { return tensor.shape(axis) > 1 ? tensor.stride(axis) : 0; };
+  const Cache result{tensor.as<char>(), stride(0), stride(slots), stride(heads), 32};
+  for (int64_t head = 0; !token && head < num_heads; ++head) {
+    float scale;
+    std::memcpy(&scale, result.at(0, 0, head), sizeof scale);
+    check(scale > 0.f && scale <= std::numeric_limits<float>::max(), ErrorCode::invalid_argument,
+          "{}: {} is {} for head {}; scales are finite and above 0", kOp, name, scale, head);
+  }
+  return result;
+}
+
+float largest_of(DType dtype) {
+  switch (dtype) {
+    case DType::int8: return 127.f;
+    case DType::int4: return 7.f;
+    case DType::fp8_e4m3: return 448.f;
+    default: return 57344.f;
+  }
 }
 
 void check_table(std::span<const int32_t> append_indptr, int64_t rows, const PageTableView& pages) {
-  constexpr std::string_view kOp = "append_paged_kv";
   check(pages.page_size >= 1, ErrorCode::invalid_argument, "{}: page_size = {}; 1 or more is needed", kOp,
         pages.page_size);
   check(!append_indptr.empty() && append_indptr.front() == 0 && append_indptr.back() == rows, ErrorCode::invalid_indptr,
@@ -72,35 +133,77 @@ void check_table(std::span<const int32_t> append_indptr, int64_t rows, const Pag
   }
 }
 
+// Keys or values, where they go and how.
+struct Side {
+  const TensorView& rows;
+  Cache cache, scales;
+  DType dtype;
+  bool scale_rows;  // by the largest magnitude of each
+
+  void write(const ops::ElementwiseTable& loops, int64_t row, int64_t page, int64_t slot) const {
+    const int64_t dim = rows.shape(2);
+    for (int64_t head = 0; head < rows.shape(1); ++head) {
+      const float* from = rows.as<float>() + row * rows.stride(0) + head * rows.stride(1);
+      char* to = cache.at(page, slot, head);
+      switch (dtype) {
+        case DType::fp32: std::memcpy(to, from, static_cast<size_t>(dim) * sizeof(float)); break;
+        case DType::bf16: loops.to_bf16(from, dim, reinterpret_cast<unsigned short*>(to)); break;
+        case DType::fp16: loops.to_fp16(from, dim, reinterpret_cast<unsigned short*>(to)); break;
+        default: {
+          auto* bytes = reinterpret_cast<unsigned char*>(to);
+          const float factor = factor_of(loops, from, page, slot, head);
+          if (dtype == DType::int8) loops.to_int8(from, dim, factor, bytes);
+          if (dtype == DType::int4) loops.to_int4(from, dim, factor, bytes);
+          if (dtype == DType::fp8_e4m3) loops.to_e4m3(from, dim, factor, bytes);
+          if (dtype == DType::fp8_e5m2) loops.to_e5m2(from, dim, factor, bytes);
+        }
+      }
+    }
+  }
+
+ private:
+  // One by the scale of a row, which is written where it is not given.
+  float factor_of(const ops::ElementwiseTable& loops, const float* from, int64_t page, int64_t slot,
+                  int64_t head) const {
+    constexpr float kSmallest = 1e-30f;
+    if (scales.data == nullptr) return 1.f;
+    float scale;
+    if (!scale_rows) {
+      std::memcpy(&scale, scales.at(0, 0, head), sizeof scale);
+      return 1.f / scale;
+    }
+    const float most = loops.largest(from, rows.shape(2));
+    const bool finite = most <= std::numeric_limits<float>::max(), usable = finite && most >= kSmallest;
+    scale = usable ? most / largest_of(dtype) : finite ? 0.f : std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(scales.at(page, slot, head), &scale, sizeof scale);
+    return usable ? largest_of(dtype) / most : 0.f;
+  }
+};
+
 }  // namespace
 
 void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const int32_t> append_indptr,
                      const PageTableView& pages, Layout layout, const KvCache& cache, Stream stream) {
-  ops::check_fp32("append_paged_kv", "k", k, 3, 3);
-  ops::check_fp32("append_paged_kv", "v", v, 3, 3);
+  append_paged_kv(k, v, append_indptr, pages, layout, cache, KvScales::none, stream);
+}
+
+void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const int32_t> append_indptr,
+                     const PageTableView& pages, Layout layout, const KvCache& cache, KvScales kv_scales,
+                     Stream stream) {
+  ops::check_fp32(kOp, "k", k, 3, 3);
+  ops::check_fp32(kOp, "v", v, 3, 3);
   check(k.shape(0) == v.shape(0) && k.shape(1) == v.shape(1), ErrorCode::invalid_shape,
-        "append_paged_kv: k is {}, v is {}; rows and heads must be equal", shape_string(k), shape_string(v));
+        "{}: k is {}, v is {}; rows and heads must be equal", kOp, shape_string(k), shape_string(v));
   check_table(append_indptr, k.shape(0), pages);
-  struct Side {
-    const TensorView& rows;
-    Cache cache;
-    DType dtype;
+  const auto side = [&](std::string_view name, std::string_view scale_name, const TensorView& rows,
+                        const TensorView& to, const TensorView& scale) {
+    return Side{rows, cache_of(name, to, rows, pages, layout),
+                scales_of(scale_name, scale, to.dtype(), rows, pages, layout, kv_scales), to.dtype(),
+                kv_scales == KvScales::token};
   };
-  const std::array<Side, 2> sides{Side{k, cache_of("cache.k", cache.k, k, pages, layout), cache.k.dtype()},
-                                  Side{v, cache_of("cache.v", cache.v, v, pages, layout), cache.v.dtype()}};
+  const std::array<Side, 2> sides{side("cache.k", "cache.k_scale", k, cache.k, cache.k_scale),
+                                  side("cache.v", "cache.v_scale", v, cache.v, cache.v_scale)};
   const ops::ElementwiseTable& loops = ops::elementwise();
-  const auto write_row = [&](const Side& side, int64_t row, int64_t page, int64_t slot) {
-    const int64_t dim = side.rows.shape(2);
-    for (int64_t head = 0; head < side.rows.shape(1); ++head) {
-      const float* from = side.rows.as<float>() + row * side.rows.stride(0) + head * side.rows.stride(1);
-      char* to = side.cache.at(page, slot, head);
-      switch (side.dtype) {
-        case DType::bf16: loops.to_bf16(from, dim, reinterpret_cast<unsigned short*>(to)); break;
-        case DType::fp16: loops.to_fp16(from, dim, reinterpret_cast<unsigned short*>(to)); break;
-        default: std::memcpy(to, from, static_cast<size_t>(dim) * sizeof(float)); break;
-      }
-    }
-  };
   ops::for_rows(stream.team(), k.shape(0), k.shape(1) * (k.shape(2) + v.shape(2)), [&](int64_t begin, int64_t end) {
     size_t request = 0;
     for (int64_t row = begin; row < end; ++row) {
@@ -110,7 +213,7 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
           (pages.kv_page_indptr[request + 1] - first_page - 1) * pages.page_size + pages.kv_last_page_len[request];
       const int64_t token = length - (append_indptr[request + 1] - row);
       const int64_t page = pages.kv_page_indices[static_cast<size_t>(first_page + token / pages.page_size)];
-      for (const Side& side : sides) write_row(side, row, page, token % pages.page_size);
+      for (const Side& s : sides) s.write(loops, row, page, token % pages.page_size);
     }
   });
 }

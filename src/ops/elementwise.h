@@ -35,7 +35,7 @@ inline void check_memory(std::string_view op, std::string_view name, const Tenso
         to_string(tensor.device()));
   check(tensor.data() != nullptr || tensor.size() == 0, ErrorCode::invalid_argument, "{}: {} {} has no data", op, name,
         shape_string(tensor));
-  check(reinterpret_cast<uintptr_t>(tensor.data()) % static_cast<uintptr_t>(bits_of(tensor.dtype()) / 8) == 0,
+  check(reinterpret_cast<uintptr_t>(tensor.data()) % static_cast<uintptr_t>((bits_of(tensor.dtype()) + 7) / 8) == 0,
         ErrorCode::invalid_stride, "{}: the data of {} is not aligned to its elements; copy it", op, name);
 }
 

@@ -28,11 +28,13 @@ fs::path fresh_folder(const std::string& name) {
 }
 
 // Records a few steps of a model; the calls in the order of their run.
-std::vector<fs::path> record(const std::string& name, const std::string& threads = "2") {
+std::vector<fs::path> record(const std::string& name, const std::string& threads = "2",
+                             const std::vector<std::string>& more = {}) {
   const fs::path folder = fresh_folder(name);
-  const Result result =
-      run_weft({"run", kStories, "--raw", "-p", "Once upon a time there was", "-n", "2", "--threads", threads},
-               {.environment = {"WEFT_RECORD=" + folder.string()}});
+  std::vector<std::string> call{"run", kStories, "--raw",     "-p",   "Once upon a time there was",
+                                "-n",  "2",      "--threads", threads};
+  call.insert(call.end(), more.begin(), more.end());
+  const Result result = run_weft(call, {.environment = {"WEFT_RECORD=" + folder.string()}});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   std::vector<fs::path> calls;
   for (const auto& entry : fs::directory_iterator(folder)) calls.push_back(entry.path());
@@ -49,7 +51,8 @@ void write(const fs::path& path, const std::string& bytes) { std::ofstream(path,
 TEST(Replay, FindsARecordedCallRight) {
   const std::vector<fs::path> calls = record("right");
   ASSERT_GE(calls.size(), 10u);  // five layers, a step for the prompt and one for a token
-  for (const fs::path& call : {calls.front(), calls.back()}) {
+  const std::vector<fs::path> narrow = record("narrow", "2", {"--precision", "fast", "--kv-dtype", "int8"});
+  for (const fs::path& call : {calls.front(), calls.back(), narrow.front(), narrow.back()}) {
     const Result result = run_weft({"replay", call, "--json"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.last().at("recorded"), "same bits");

@@ -112,6 +112,9 @@ TEST_F(RandomModel, AgreesWithTheReferenceInEveryArchitecture) {
     for (DType dtype : {DType::fp32, DType::fp16, DType::bf16})
       EXPECT_LE(mean_error(path, random_ids(50, 3), {.kv_dtype = dtype}), allowed_error(Precision::standard))
           << architecture;
+    EXPECT_LE(mean_error(path, random_ids(50, 3), {.precision = Precision::fast, .kv_dtype = DType::int8}),
+              allowed_error(Precision::fast))
+        << architecture;
     EXPECT_LE(mean_error(path, random_ids(50, 4), {.precision = Precision::exact}), 1e-4) << architecture;
     // Groups of three, heads that together are wider than the model, a head of its own or not.
     model.num_qo_heads = 9, model.num_kv_heads = 3, model.head_dim = 24, model.tied = true;
@@ -323,8 +326,12 @@ TEST_F(RandomModel, RefusesOptionsThatDoNotHold) {
   const ModelFile file(write({}));
   EXPECT_EQ(code_of([&] { ForwardPass(file, {.precision = Precision::exact, .kv_dtype = DType::bf16}); }),
             ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of([&] { ForwardPass(file, {.precision = Precision::fast, .kv_dtype = DType::int8}); }),
-            ErrorCode::unsupported);
+  for (const Precision precision : {Precision::exact, Precision::standard})
+    EXPECT_EQ(code_of([&] { ForwardPass(file, {.precision = precision, .kv_dtype = DType::int8}); }),
+              ErrorCode::invalid_argument);
+  for (const DType dtype : {DType::int4, DType::fp8_e4m3, DType::fp8_e5m2, DType::int32})
+    EXPECT_EQ(code_of([&] { ForwardPass(file, {.precision = Precision::fast, .kv_dtype = dtype}); }),
+              ErrorCode::unsupported);
   EXPECT_EQ(code_of([&] { ForwardPass(file, {.page_size = 0}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { ForwardPass(file, {.max_tokens = 0}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { ForwardPass(file, {.max_sequences = 0}); }), ErrorCode::invalid_argument);
@@ -360,6 +367,22 @@ TEST(Forward, KeepsTheStatedErrorOnATrainedModel) {
   const auto ids = golden.at("greedy_tokens").get<Ids>();
   for (Precision precision : {Precision::exact, Precision::standard, Precision::fast})
     EXPECT_LE(mean_error(kStories, ids, {.precision = precision}), allowed_error(precision)) << to_string(precision);
+  EXPECT_LE(mean_error(kStories, ids, {.precision = Precision::fast, .kv_dtype = DType::int8}),
+            allowed_error(Precision::fast));
+}
+
+TEST(Forward, AForkOfANarrowCacheGoesOnWithItsScales) {
+  const ModelFile file(kStories);
+  const ForwardOptions options{.precision = Precision::fast, .max_sequences = 2, .kv_dtype = DType::int8};
+  ForwardPass forward(file, options), fresh(file, options);
+  const Ids ids{1, 20, 30, 40, 50, 60, 70}, more{80};
+  const auto first = forward.add_sequence();
+  forward.run({{.sequence = first, .tokens = ids}});
+  const auto second = forward.fork(first, 5);
+  const Row got = row_of(forward.run({{.sequence = second, .tokens = more}}));
+  const auto other = fresh.add_sequence();
+  fresh.run({{.sequence = other, .tokens = Ids(ids.begin(), ids.begin() + 5)}});
+  EXPECT_LE(largest_difference(got, row_of(fresh.run({{.sequence = other, .tokens = more}}))), 1e-4);
 }
 
 TEST(Forward, SaysWhatATokenCosts) {

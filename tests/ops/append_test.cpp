@@ -243,5 +243,137 @@ TEST(Append, RefusesTensorsWithoutDataAndBetweenElements) {
   EXPECT_EQ(refused(between, memory.data()), "invalid_stride");
 }
 
+// ---------------------------------------------------------------- caches of 8 and 4 bits
+
+double stored(const std::vector<uint8_t>& cache, DType dtype, int64_t i) {
+  const auto at = [&](int64_t byte) { return cache[static_cast<size_t>(byte)]; };
+  if (dtype == DType::int8) return static_cast<int8_t>(at(i));
+  if (dtype == DType::int4) return static_cast<int8_t>(at(i / 2) << (i % 2 == 0 ? 4 : 0)) >> 4;
+  const int code = at(i), mantissa_bits = dtype == DType::fp8_e4m3 ? 3 : 2, bias = dtype == DType::fp8_e4m3 ? 7 : 15;
+  const int exponent = (code & 127) >> mantissa_bits, mantissa = code & ((1 << mantissa_bits) - 1);
+  if (dtype == DType::fp8_e4m3 ? (code & 127) == 127 : exponent == 31 && mantissa != 0) return NAN;
+  const double x = exponent == 0 ? std::ldexp(mantissa, 1 - bias - mantissa_bits)
+                                 : std::ldexp((1 << mantissa_bits) + mantissa, exponent - bias - mantissa_bits);
+  return code < 128 ? x : -x;
+}
+struct Narrow {
+  DType dtype;
+  double most;
+};
+constexpr Narrow kNarrow[] = {{DType::int8, 127}, {DType::int4, 7}, {DType::fp8_e4m3, 448}, {DType::fp8_e5m2, 57344}};
+
+// Half the distance of neighbours at x, and a little for the product with the inverse of the scale.
+double half_step(DType dtype, double x) {
+  if (dtype == DType::int8 || dtype == DType::int4) return 0.5 * (1 + 1e-4);
+  const int bits = dtype == DType::fp8_e4m3 ? 3 : 2, least = dtype == DType::fp8_e4m3 ? -6 : -14;
+  int exponent = 0;
+  std::frexp(x, &exponent);
+  return std::ldexp(0.5, std::max(exponent - 1, least) - bits) * (1 + 1e-4);
+}
+
+TEST(AppendNarrow, ScalesEveryTokenAndHeadByItsLargestMagnitude) {
+  WorkerTeam team(2);
+  for (const Narrow& narrow : kNarrow)
+    for (const Layout layout : {Layout::nhd, Layout::hnd}) {
+      Case c = make_case(5, 3, 24, 16, {{7, 9}, {0, 4}}, layout, narrow.dtype, 11);
+      std::fill_n(c.k.begin(), 24, 0.f);                                                    // row 0, head 0
+      c.k[24] = NAN;                                                                        // row 0, head 1
+      std::fill_n(c.k.begin() + 48, 24, 1e-31f);                                            // row 0, head 2
+      for (int i = 0; i < 24; ++i) c.k[static_cast<size_t>(72 + i)] = std::ldexp(1.f, -i);  // row 1, head 0
+      const int64_t lines = c.num_pages * c.page_size * c.heads;
+      std::vector<float> k_scale(static_cast<size_t>(lines), -1.f), v_scale(k_scale);
+      const auto scale_view = [&](std::vector<float>& scales) {
+        return layout == Layout::nhd ? TensorView(scales.data(), DType::fp32, {c.num_pages, c.page_size, c.heads, 1})
+                                     : TensorView(scales.data(), DType::fp32, {c.num_pages, c.heads, c.page_size, 1});
+      };
+      KvCache cache(c.cache(c.cache_k, c.dim_k), c.cache(c.cache_v, c.dim_v), scale_view(k_scale), scale_view(v_scale));
+      append_paged_kv(c.rows(c.k, c.dim_k), c.rows(c.v, c.dim_v), c.append_indptr, c.table(), layout, cache,
+                      KvScales::token, Stream::cpu(team));
+      int64_t written = 0;
+      for (int r = 0; r < c.batch; ++r)
+        for (int row = c.append_indptr[static_cast<size_t>(r)]; row < c.append_indptr[static_cast<size_t>(r) + 1];
+             ++row)
+          for (int h = 0; h < c.heads; ++h) {
+            const int first = c.page_indptr[static_cast<size_t>(r)];
+            const int length = (c.page_indptr[static_cast<size_t>(r) + 1] - first - 1) * c.page_size +
+                               c.last_page_len[static_cast<size_t>(r)];
+            const int token = length - (c.append_indptr[static_cast<size_t>(r) + 1] - row), slot = token % c.page_size;
+            const int64_t page = c.page_indices[static_cast<size_t>(first + token / c.page_size)];
+            const int64_t line = layout == Layout::nhd ? (page * c.page_size + slot) * c.heads + h
+                                                       : (page * c.heads + h) * c.page_size + slot;
+            ++written;
+            const float* from = &c.k[static_cast<size_t>((row * c.heads + h) * c.dim_k)];
+            const float scale = k_scale[static_cast<size_t>(line)];
+            if (row == 0 && h == 1) {
+              ASSERT_TRUE(std::isnan(scale));
+              continue;
+            }
+            float most = 0;
+            for (int i = 0; i < c.dim_k; ++i) most = std::max(most, std::abs(from[i]));
+            const bool zero = most < 1e-30f;
+            ASSERT_EQ(scale, zero ? 0.f : most / static_cast<float>(narrow.most)) << to_string(narrow.dtype);
+            for (int i = 0; i < c.dim_k; ++i) {
+              const double code = stored(c.cache_k, narrow.dtype, line * c.dim_k + i);
+              const double exact = zero ? 0 : static_cast<double>(from[i]) / scale;
+              ASSERT_LE(std::abs(code - exact), zero ? 0 : half_step(narrow.dtype, exact))
+                  << to_string(narrow.dtype) << " " << from[i] << " by " << scale;
+            }
+          }
+      EXPECT_EQ(std::count(k_scale.begin(), k_scale.end(), -1.f), lines - written) << "dead scales were written";
+      EXPECT_EQ(std::count(v_scale.begin(), v_scale.end(), -1.f), lines - written);
+    }
+}
+
+TEST(AppendNarrow, HoldsWhatIsTooLargeForAGivenScale) {
+  WorkerTeam team(1);
+  for (const Narrow& narrow : kNarrow) {
+    Case c = make_case(4, 2, 8, 8, {{0, 1}}, Layout::nhd, narrow.dtype, 1);
+    c.k = {1e9f, -1e9f, 0.5f, -0.5f, 1.f, INFINITY, -INFINITY, 0.f, 2e9f, -2e9f, 1.f, -1.f, 2.f, 1e38f, -1e38f, 0.f};
+    std::vector<float> scales{0.5f, 1.f};
+    const TensorView by_head(scales.data(), DType::fp32, {1, 1, 2, 1});
+    append_paged_kv(c.rows(c.k, 8), c.rows(c.v, 8), c.append_indptr, c.table(), Layout::nhd,
+                    {c.cache(c.cache_k, 8), c.cache(c.cache_v, 8), by_head, by_head}, KvScales::head,
+                    Stream::cpu(team));
+    const int64_t line = int64_t{c.page_indices[0]} * 4 * 2 * 8;
+    for (int i = 0; i < 16; ++i) {
+      const double x = c.k[static_cast<size_t>(i)] / scales[static_cast<size_t>(i / 8)];
+      EXPECT_EQ(stored(c.cache_k, narrow.dtype, line + i), std::clamp(x, -narrow.most, narrow.most))
+          << to_string(narrow.dtype) << " " << i;
+    }
+    // fp8 goes without scales too.
+    if (narrow.dtype == DType::int8 || narrow.dtype == DType::int4) continue;
+    append_paged_kv(c.rows(c.k, 8), c.rows(c.v, 8), c.append_indptr, c.table(), Layout::nhd,
+                    {c.cache(c.cache_k, 8), c.cache(c.cache_v, 8)}, Stream::cpu(team));
+    EXPECT_EQ(stored(c.cache_k, narrow.dtype, line + 2), 0.5);
+  }
+}
+
+TEST(AppendNarrow, RefusesScalesThatDoNotFit) {
+  Case c = make_case(4, 2, 8, 8, {{0, 3}}, Layout::nhd, DType::int8, 1);
+  std::vector<float> scales(static_cast<size_t>(c.num_pages * 8), 1.f);
+  const TensorView by_token(scales.data(), DType::fp32, {c.num_pages, 4, 2, 1}),
+      by_head(scales.data(), DType::fp32, {1, 1, 2, 1});
+  const auto refused = [&](KvScales kind, const TensorView& scale, DType dtype = DType::int8) -> std::string {
+    c.dtype = dtype;
+    try {
+      append_paged_kv(c.rows(c.k, 8), c.rows(c.v, 8), c.append_indptr, c.table(), Layout::nhd,
+                      {c.cache(c.cache_k, 8), c.cache(c.cache_v, 8), scale, scale}, kind);
+    } catch (const Error& error) {
+      EXPECT_EQ(std::count(c.cache_k.begin(), c.cache_k.end(), kPoison), static_cast<int64_t>(c.cache_k.size()));
+      return std::string(to_string(error.code()));
+    }
+    return "nothing";
+  };
+  EXPECT_EQ(refused(KvScales::none, {}), "invalid_argument");
+  EXPECT_EQ(refused(KvScales::token, {}), "invalid_argument");
+  EXPECT_EQ(refused(KvScales::token, by_head), "invalid_shape");
+  EXPECT_EQ(refused(KvScales::head, by_token), "invalid_shape");
+  EXPECT_EQ(refused(KvScales::token_group, by_token), "unsupported");
+  EXPECT_EQ(refused(KvScales::none, by_token, DType::fp8_e4m3), "invalid_argument");
+  scales[1] = 0;
+  EXPECT_EQ(refused(KvScales::head, by_head), "invalid_argument");
+  EXPECT_EQ(refused(KvScales::head, by_head, DType::uint8), "invalid_dtype");
+}
+
 }  // namespace
 }  // namespace weft

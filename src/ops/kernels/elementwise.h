@@ -23,6 +23,13 @@ struct ElementwiseTable {
   void (*extend_range)(const float* x, long long n, float* low, float* high);
   // The largest x . y of a y between low and high.
   float (*bound_dot)(const float* x, const float* low, const float* high, long long n);
+  float (*largest)(const float* x, long long n);  // magnitude; NaN where one is NaN
+  // factor * number to the nearest, ties to even; too large is the largest finite one, NaN is 0, and of fp8 NaN.
+  // int4: two a byte, the even one low; n is even.
+  void (*to_int8)(const float* from, long long n, float factor, unsigned char* to);
+  void (*to_int4)(const float* from, long long n, float factor, unsigned char* to);
+  void (*to_e4m3)(const float* from, long long n, float factor, unsigned char* to);
+  void (*to_e5m2)(const float* from, long long n, float factor, unsigned char* to);
 };
 
 namespace plain {

@@ -2,6 +2,12 @@
 // reference, which reads the stored numbers and scales as they are; dead slots hold NaN, and so do their scales.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+
 #include "attention/leaf.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"
@@ -29,7 +35,7 @@ constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
 constexpr int kGroups[] = {1, 3, 5, 7, 8};
 constexpr int kDims[][2] = {{64, 64}, {128, 128}, {8, 8}, {80, 72}, {192, 128}, {24, 264}};
 const std::vector<std::pair<int, int>> kLengths[] = {
-    {{1, 37}, {1, 0}, {1, 513}}, {{40, 40}, {1, 9}}, {{7, 90}, {0, 20}, {1, 300}}, {{2, 70}, {20, 60}}};
+    {{1, 37}, {1, 0}, {1, 290}}, {{24, 24}, {1, 9}}, {{7, 90}, {0, 20}, {1, 130}}, {{2, 70}, {20, 60}}};
 constexpr const char* kHooks[] = {"",
                                   R"(
 struct Keys {
@@ -89,6 +95,92 @@ TEST(LowBitGrid, AgreesWithTheReferenceWithinItsBound) {
         kernel.run(plan, problem.tensors(), workspace, Stream::cpu(team));
         ASSERT_EQ(problem.compare(compute), "");
       }
+  }
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return std::string(to_string(error.code())) + " " + error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(LowBitRefusal, OfSpecsNamesWhatIsAllowed) {
+  const auto built = [](DType dtype, KvScales scales, int group, std::optional<DType> compute = {}) {
+    return refusal([&] {
+      AttentionSpec spec{.kv_dtype = dtype, .compute = compute, .kv_scales = scales, .kv_scale_group = group};
+      build(spec, Device::cpu(), {.isa = Isa::plain});
+    });
+  };
+  const auto names = [](const std::string& text, const std::string& code, const std::string& word) {
+    EXPECT_TRUE(text.starts_with(code) && text.find(word) != text.npos) << text;
+  };
+  names(built(DType::int8, KvScales::none, 0), "invalid_argument", "need scales");
+  names(built(DType::bf16, KvScales::token, 0), "invalid_argument", "kv_scales");
+  names(built(DType::int8, KvScales::token_group, 0), "invalid_argument", "kv_scale_group");
+  names(built(DType::int8, KvScales::token, 4), "invalid_argument", "kv_scale_group");
+  names(built(DType::int32, KvScales::none, 0), "unsupported", "kv_dtype");
+  names(built(DType::int8, static_cast<KvScales>(9), 0), "invalid_argument", "kv_scales = 9");
+  names(built(DType::fp8_e4m3, KvScales::none, 0, DType::int8), "invalid_argument", "compute");
+  names(built(DType::int8, KvScales::token, 0, DType::int8), "unsupported", "avx512");
+}
+
+TEST(LowBitRefusal, OfTensorsNamesTheArgument) {
+  Case c;
+  c.kv_dtype = DType::int4;
+  c.kv_scales = KvScales::token;
+  c.kv_heads = 2;
+  c.lengths = {{1, 40}};
+  Problem problem(c);
+  const AttentionKernel kernel = build(problem.spec(), Device::cpu());
+  const Plan plan = kernel.plan(problem.input(1));
+  Workspace workspace(Device::cpu(), plan.workspace_bytes());
+  const auto refused = [&](const std::string& code, const std::string& word,
+                           const std::function<void(AttentionTensors&)>& spoil) {
+    AttentionTensors t = problem.tensors();
+    spoil(t);
+    const std::string text = refusal([&] { kernel.run(plan, t, workspace); });
+    EXPECT_TRUE(text.starts_with(code) && text.find(word) != text.npos) << text;
+  };
+  refused("invalid_argument", "k_scale", [](auto& t) { t.kv.k_scale = {}; });
+  refused("invalid_shape", "v_scale", [](auto& t) { t.kv.v_scale = t.kv.v_scale.slice(2, 0, 1); });
+  refused("invalid_shape", "v_scale", [](auto& t) { t.kv.v_scale = t.kv.v_scale.slice(0, 0, 1); });
+  refused("invalid_dtype", "k_scale",
+          [](auto& t) { t.kv.k_scale = TensorView(t.kv.k_scale.data(), DType::bf16, t.kv.k_scale.shape()); });
+  refused("invalid_stride", "begin on a byte", [](auto& t) {
+    std::vector<int64_t> strides(t.kv.k.strides().begin(), t.kv.k.strides().end());
+    ++strides[1];
+    t.kv.k = TensorView(t.kv.k.data(), DType::int4, t.kv.k.shape(), strides);
+  });
+
+  AttentionSpec groups = problem.spec();
+  groups.kv_scales = KvScales::token_group;
+  groups.kv_scale_group = 3;
+  const AttentionKernel other = build(groups, Device::cpu());
+  const std::string text = refusal([&] { other.run(plan, problem.tensors(), workspace); });
+  EXPECT_NE(text.find("kv_scale_group = 3"), text.npos) << text;
+}
+
+// A NaN in a query reaches its own row; one in a scale every row that attends the token.
+TEST(LowBitNan, StaysWithItsRow) {
+  for (const Isa isa : supported_isas()) {
+    Case c;
+    c.kv_dtype = DType::int8;
+    c.kv_scales = KvScales::token;
+    c.group = 3;
+    c.lengths = {{2, 70}, {1, 300}};
+    Problem problem(c);
+    const AttentionKernel kernel = build(problem.spec(), Device::cpu(), {.isa = isa});
+    const Plan plan = kernel.plan(problem.input(2));
+    Workspace workspace(Device::cpu(), plan.workspace_bytes());
+    const AttentionTensors t = problem.tensors();
+    t.q.as<float>()[c.head_dim_qk] = std::numeric_limits<float>::quiet_NaN();  // head 1 of row 0
+    kernel.run(plan, t, workspace);
+    for (int64_t state = 0; state < 9; ++state)
+      for (int64_t d = 0; d < c.head_dim_vo; ++d)
+        ASSERT_EQ(std::isnan(t.o.as<float>()[state * c.head_dim_vo + d]), state == 1) << to_string(isa) << state;
   }
 }
 

@@ -23,6 +23,10 @@ void probe_widen(const void* x, int element, int n, float* y) {
   const char* from = static_cast<const char*>(x);
   if (element == 0) return widen<Fp32>(from, n, y);
   if (element == 1) return widen<Fp16>(from, n, y);
+  if (element == 3) return widen<E4m3>(from, n, y);
+  if (element == 4) return widen<E5m2>(from, n, y);
+  if (element == 5) return widen<Int8>(from, n, y);
+  if (element == 6) return widen<Int4>(from, n, y);
   widen<Bf16>(from, n, y);
 }
 void probe_narrow(const float* x, int n, void* y, int element) {

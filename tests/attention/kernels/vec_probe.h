@@ -8,7 +8,7 @@ struct VecProbe {
   void (*exp)(const float* x, float* y);                       // `lanes` numbers
   void (*transpose)(const float* x, float* y);                 // lanes x lanes
   void (*sum_each)(const float* x, float* y);                  // lanes x lanes -> lanes
-  void (*widen)(const void* x, int element, int n, float* y);  // 0 fp32, 1 fp16, 2 bf16
+  void (*widen)(const void* x, int element, int n, float* y);  // 0 fp32, 1 fp16, 2 bf16, then e4m3, e5m2, int8, int4
   void (*narrow)(const float* x, int n, void* y, int element);
 };
 

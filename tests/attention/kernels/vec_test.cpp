@@ -116,6 +116,37 @@ TEST_P(Vec, EveryHalfWidensToItsNumberAndBack) {
   }
 }
 
+TEST_P(Vec, EveryByteWidensToItsNumbers) {
+  std::vector<uint8_t> x(256);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint8_t>(i);
+  for (const auto& [element, dtype] :
+       {std::pair{3, DType::fp8_e4m3}, {4, DType::fp8_e5m2}, {5, DType::int8}, {6, DType::int4}})
+    for (const int n : {512, 256, 8, 24}) {
+      if (n > 256 * 8 / bits_of(dtype)) continue;
+      std::vector<float> y(static_cast<size_t>(n));
+      probe().widen(x.data(), element, n, y.data());
+      for (int i = 0; i < n; ++i) {
+        const auto code = static_cast<int8_t>(x[static_cast<size_t>(dtype == DType::int4 ? i / 2 : i)]);
+        const int exponent = code >> (dtype == DType::fp8_e4m3 ? 3 : 2) & (dtype == DType::fp8_e4m3 ? 15 : 31),
+                  mantissa = code & (dtype == DType::fp8_e4m3 ? 7 : 3);
+        double expected = code;
+        if (dtype == DType::int4) expected = static_cast<int8_t>(code << (i % 2 == 0 ? 4 : 0)) >> 4;
+        if (dtype == DType::fp8_e4m3)
+          expected = (code & 127) == 127 ? NAN
+                     : exponent == 0     ? std::ldexp(mantissa, -9)
+                                         : std::ldexp(8 + mantissa, exponent - 10);
+        if (dtype == DType::fp8_e5m2)
+          expected = exponent == 31  ? (mantissa != 0 ? NAN : INFINITY)
+                     : exponent == 0 ? std::ldexp(mantissa, -16)
+                                     : std::ldexp(4 + mantissa, exponent - 17);
+        if (bits_of(dtype) == 8 && dtype != DType::int8 && code < 0) expected = -expected;
+        const float got = y[static_cast<size_t>(i)];
+        ASSERT_TRUE(got == static_cast<float>(expected) || (std::isnan(got) && std::isnan(expected)))
+            << to_string(dtype) << " " << i << ": " << got << ", not " << expected;
+      }
+    }
+}
+
 TEST_P(Vec, NarrowingRoundsToTheNearestAndTiesToEven) {
   std::mt19937 random(1);
   std::vector<float> x(8192);
