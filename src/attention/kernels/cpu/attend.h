@@ -1,0 +1,176 @@
+// One work item in the making: what it needs in scratch, and its steps. attend.cpp begins and ends it, tokens.cpp finds
+// keys and values, attend_direct.cpp, attend_packed.cpp and attend_latent.cpp are the three ways through its tiles, and
+// attend_digits.cpp the integer products.
+#pragma once
+
+#include "attention/kernels/cpu/dense.h"
+#include "attention/kernels/cpu/item.h"
+
+namespace weft::attention::cpu::WEFT_ISA_NAME {
+
+using abi::kColumnStep;
+
+// Everything an item needs, in scratch. `states` fused rows are worked on together: those of every KV head of the
+// unit (direct), or of one (packed); in order [KV head][query token][query head of the group].
+struct Buffers {
+  Seen* seen;                     // [query tokens]
+  abi::ScoreRow* rows;            // [states]
+  abi::VectorRow* query_vectors;  // [states]
+  float *m, *l, *alpha;           // [states]
+  float* o;                       // [states][ld_o]
+  float* query;                   // [fused rows of one head][head_dim_qk], rounded in place when computing in bf16
+  float* direct_query;            // of every head, as Loader::dot wants it
+  float* scores;                  // [states][ld_scores]
+  unsigned short* probs;          // the same, for products in bf16
+  int* positions;                 // [tokens] of a tile's columns
+  float *keys, *values;           // packed
+  const char** key_rows[2];       // this tile's and the next one's, of the unit's first head
+  const char** value_rows[2];
+  const char** scale_rows[2];  // where scales of a tile's keys and values lie, of the unit's first head
+  float* scales[2];            // [heads worked on][tokens]
+  const char** shown_rows;     // one side of a boundary tile; what no row sees lies among zeros
+  unsigned char* marks;        // [tokens] which of a boundary tile's columns some row sees
+  unsigned char* shown;        // [tokens] which columns the bits of their pages show to one row
+  float* changed;              // [tokens][larger head dim] keys or values after their hook
+  unsigned short* changed_bf16;
+  const char** changed_rows;
+  abi::VectorRow* key_vectors;  // [tokens]
+  float* vector_scratch;        // [larger head dim]
+
+  // Integer products: rows as digits, beside their scales and sums.
+  unsigned* query_digits;  // [states][2][round_up(head_dim_qk, kLanes) / 4]
+  unsigned* prob_digits;   // [group_rows][2][tokens / 4]
+  float *query_scales, *prob_scales;
+  int *query_sums, *prob_sums;
+
+  // Latent rows: `values` are the keys, too, and scores are computed token by token.
+  float *query_panels, *by_token;  // queries packed as keys are; [tokens][ld_by_token]
+  char* joined[2];                 // whole rows of this tile and the next, where they do not lie so in the cache
+
+  bool direct;
+  bool latent;  // packed, and one packed row serves as key and value
+  bool key_digits, value_digits;
+  int group_rows;  // fused rows of one head
+  int states, tokens;
+  long long ld_o, ld_scores, ld_by_token;
+  long long bytes;
+};
+
+// With a null base only `bytes` counts.
+Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base);
+
+// Words of a digit of a query.
+inline long long digit_words(int dim) { return round_up(dim, kLanes) / 4; }
+
+inline float head_scale(const TokensView& scales, int head) {
+  float scale;
+  __builtin_memcpy(&scale, scales.data + head * scales.head_stride, sizeof scale);
+  return scale;
+}
+inline void scale_vector(float* x, long long n, float factor) {
+  for (long long i = 0; i < n; ++i) x[i] *= factor;
+}
+
+class Item {
+ public:
+  Item(const AttendArgs& args, const WorkItem& item, char* scratch)
+      : args_(args),
+        plan_(*args.plan),
+        item_(item),
+        unit_(plan_section<Unit>(args.plan, plan_.units)[item.unit]),
+        list_(plan_section<PageList>(args.plan, plan_.page_lists)[unit_.page_list]),
+        rows_(plan_section<PlanRow>(args.plan, plan_.rows) + unit_.row_begin),
+        num_rows_(unit_.row_end - unit_.row_begin),
+        b_(lay_out(args, unit_, scratch)),
+        stored_(loader_for(args.kv_element, args.compute_bf16)),
+        changed_(loader_for(Element::fp32, false)) {
+    const int* kv_len = plan_section<int>(args.plan, plan_.kv_len);
+    end_ = min_of(item.kv_end, list_.len >= 0 ? list_.len : kv_len[list_.request] - list_.first_pos);
+    for (int r = 0; r < num_rows_; ++r) b_.seen[r] = seen_by(plan_, rows_[r].pos, kv_len[rows_[r].request]);
+  }
+
+  void run() {
+    if (b_.direct) {
+      attend_direct();
+      return;
+    }
+    if (b_.latent) {
+      attend_latent();
+      return;
+    }
+    for (int head = unit_.kv_head_begin; head < unit_.kv_head_end; ++head) attend_packed(head);
+  }
+
+ private:
+  // Tokens as the products take them: token t lies at rows[t] + offset.
+  struct Side {
+    const char* const* rows;
+    long long offset;
+    const Loader* loader;
+  };
+
+  // What keys and values differ in.
+  struct Source {
+    const TokensView &tokens, &scale;
+    const char** scale_rows;
+    float* scales;
+    int dim;
+    abi::VectorFn hook;
+    const float* scales_of(int h, int ld) const { return scales + static_cast<long long>(h) * ld; }
+  };
+  Source keys() const {
+    return {args_.k, args_.k_scale, b_.scale_rows[0], b_.scales[0], args_.head_dim_qk, args_.leaf->key};
+  }
+  Source values() const {
+    return {args_.v, args_.v_scale, b_.scale_rows[1], b_.scales[1], args_.head_dim_vo, args_.leaf->value};
+  }
+  struct Sources {
+    Source both[2];
+    const Source* begin() const { return both; }
+    const Source* end() const { return both + 2; }
+  };
+  Sources both_sources() const { return {{keys(), values()}}; }
+
+  void attend_direct();
+  void attend_packed(int head);
+  void attend_latent();
+  void start(int first_head, int heads);
+  void load_query(int head, const abi::VectorRow* vectors);
+  void locate(const KvTile& tile, int head, int which);
+  void join(const KvTile& tile, int which);
+  void pack_queries();
+  void locate_scales(const KvTile& tile, int head);
+  Side as_stored(const KvTile& tile, const char* const* rows, long long offset);
+  Side side(const KvTile& tile, const Source& source, const char* const* rows, int first_head, int head);
+  void gather_scales(const KvTile& tile, int heads);
+  void scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state);
+  Ahead next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const;
+  void place(const KvTile& tile);
+  void hide_by_bits(const KvTile& tile, float scale);
+  void make_query_digits(int first_state);
+  void multiply_key_digits(const KvTile& tile, const Side& side, int first_head, int head, int first_state,
+                           Ahead& ahead);
+  void multiply_value_digits(const KvTile& tile, const Side& side, int first_head, int head, int first_state,
+                             Ahead& ahead);
+  void order_values();
+  // As many bytes ahead as are read: 128 bytes of int8 a unit of a panel, or 64 of int4.
+  int fetched_lines() const { return args_.kv_element == Element::int4 ? 2 : 4; }
+  unsigned stored_offset() const { return args_.kv_element == Element::int4 ? 8 : 128; }
+  void score(const KvTile& tile);
+  void finish(int first_head, int heads);
+
+  TileCursor tiles() const { return {args_, b_.seen, num_rows_, list_.first_pos, item_.kv_begin, end_, b_.tokens}; }
+
+  const AttendArgs& args_;
+  const PlanHeader& plan_;
+  const WorkItem& item_;
+  const Unit& unit_;
+  const PageList& list_;
+  const PlanRow* rows_;
+  int num_rows_, end_ = 0;
+  Buffers b_;
+  const Loader& stored_;   // reads the cache
+  const Loader& changed_;  // reads what a hook made, in fp32
+};
+
+}  // namespace weft::attention::cpu::WEFT_ISA_NAME

@@ -1,0 +1,64 @@
+// Many rows: keys and values packed once a tile.
+#include "attention/kernels/cpu/attend.h"
+
+namespace weft::attention::cpu::WEFT_ISA_NAME {
+
+// Many rows: keys and values are packed once a tile, and both products run at the machine's arithmetic rate.
+void Item::attend_packed(int head) {
+  const int dqk = args_.head_dim_qk, dvo = args_.head_dim_vo, rows = b_.group_rows;
+  const int per_unit = args_.compute_bf16 ? 2 : 1;
+  start(head, 1);
+  load_query(head, b_.query_vectors);
+  if (b_.key_digits) make_query_digits(0);
+  Ahead nothing(nullptr, 0, 0, 0);
+  TileCursor cursor = tiles();
+  for (KvTile tile; cursor.next(tile);) {
+    locate(tile, head, 0);
+    locate_scales(tile, head);
+    place(tile);
+    gather_scales(tile, 1);
+    const int padded = round_up(tile.n, kColumnStep);
+    const Side keys = side(tile, this->keys(), b_.key_rows[0], head, head);
+    if (b_.key_digits) {
+      multiply_key_digits(tile, keys, head, head, 0, nothing);
+    } else {
+      keys.loader->pack_keys(keys.rows, keys.offset, padded, dqk, b_.keys);
+      multiply({.a = b_.query,
+                .lda = dqk / per_unit,
+                .a_stride = 0,
+                .b = b_.keys,
+                .stride = panel_stride(dqk / per_unit),
+                .units = dqk / per_unit,
+                .c = b_.scores,
+                .ldc = b_.ld_scores,
+                .alpha = nullptr,
+                .rows = rows,
+                .vectors = padded / kLanes},
+               args_.compute_bf16);
+      scale_columns(tile, this->keys(), head, head, 0);
+    }
+    score(tile);
+    const Side values = side(tile, this->values(), b_.value_rows[0], head, head);
+    if (b_.value_digits) {
+      multiply_value_digits(tile, values, head, head, 0, nothing);
+      continue;
+    }
+    scale_columns(tile, this->values(), head, head, 0);
+    values.loader->pack_values(values.rows, values.offset, padded, dvo, b_.values);
+    multiply({.a = args_.compute_bf16 ? reinterpret_cast<const float*>(b_.probs) : b_.scores,
+              .lda = b_.ld_scores / per_unit,
+              .a_stride = 0,
+              .b = b_.values,
+              .stride = panel_stride(padded / per_unit),
+              .units = (tile.n + per_unit - 1) / per_unit,
+              .c = b_.o,
+              .ldc = b_.ld_o,
+              .alpha = b_.alpha,
+              .rows = rows,
+              .vectors = static_cast<int>(b_.ld_o / kLanes)},
+             args_.compute_bf16);
+  }
+  finish(head, 1);
+}
+
+}  // namespace weft::attention::cpu::WEFT_ISA_NAME

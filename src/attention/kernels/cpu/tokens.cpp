@@ -1,0 +1,114 @@
+// The tokens of a tile: where they lie, their scales, what their hooks make of them, and which of them rows see.
+#include "attention/kernels/cpu/attend.h"
+
+namespace weft::attention::cpu::WEFT_ISA_NAME {
+
+// Finds the tile's tokens.
+void Item::locate(const KvTile& tile, int head, int which) {
+  locate_tokens(args_, list_, args_.k, head, tile.begin, tile.n, b_.key_rows[which]);
+  if (!args_.v_is_k_prefix) locate_tokens(args_, list_, args_.v, head, tile.begin, tile.n, b_.value_rows[which]);
+  if (b_.joined[which]) join(tile, which);
+}
+
+// Copies latent rows, so that each is whole and one follows the other.
+void Item::join(const KvTile& tile, int which) {
+  const int bytes = bits_of(args_.kv_element) / 8, rope = args_.rope_dim * bytes,
+            first = args_.head_dim_qk * bytes - rope;
+  const char** rope_rows = b_.shown_rows;  // nobody else's until the tile is worked on
+  if (rope > 0) locate_tokens(args_, list_, args_.rope, 0, tile.begin, tile.n, rope_rows);
+  char* to = b_.joined[which];
+  for (int i = 0; i < tile.n; ++i, to += first + rope) {
+    __builtin_memcpy(to, b_.key_rows[which][i], static_cast<unsigned long>(first));
+    if (rope > 0) __builtin_memcpy(to + first, rope_rows[i], static_cast<unsigned long>(rope));
+    b_.key_rows[which][i] = to;
+  }
+}
+
+// Finds the scales of a tile's tokens, which gather_scales shall read later.
+void Item::locate_scales(const KvTile& tile, int head) {
+  if (args_.scaling != Scaling::token) return;
+  for (const Source& source : both_sources()) {
+    locate_tokens(args_, list_, source.scale, head, tile.begin, tile.n, source.scale_rows);
+    for (int i = 0; i < tile.n; ++i) prefetch(source.scale_rows[i]);
+  }
+}
+
+// Those of each head from the located one on; 0 for what no row sees, whatever lies there.
+void Item::gather_scales(const KvTile& tile, int heads) {
+  if (args_.scaling != Scaling::token) return;
+  for (const Source& source : both_sources())
+    for (int h = 0; h < heads; ++h) {
+      float* scales = source.scales + static_cast<long long>(h) * b_.tokens;
+      const long long offset = h * source.scale.head_stride;
+      for (int i = 0; i < tile.n; ++i) __builtin_memcpy(scales + i, source.scale_rows[i] + offset, sizeof(float));
+      for (int i = tile.n; i < round_up(tile.n, kColumnStep); ++i) scales[i] = 0;
+      if (tile.boundary)
+        for (int i = 0; i < tile.n; ++i) scales[i] = b_.marks[i] ? scales[i] : 0.f;
+    }
+}
+
+// Scores or probabilities of a head, from its first state on, times what their columns' keys or values are scaled by.
+// What a hook made is scaled already.
+void Item::scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state) {
+  if (args_.scaling != Scaling::token || source.hook) return;
+  const float* scales = source.scales_of(head - first_head, b_.tokens);
+  const int padded = round_up(tile.n, kColumnStep);
+  for (int state = first_state; state < first_state + b_.group_rows; ++state) {
+    float* scores = b_.scores + state * b_.ld_scores;
+    for (int i = 0; i < padded; i += kLanes) store(scores + i, load(scores + i) * load(scales + i));
+  }
+}
+
+// Tokens that no row sees are zeros.
+Item::Side Item::as_stored(const KvTile& tile, const char* const* rows, long long offset) {
+  if (!tile.boundary) return {rows, offset, &stored_};
+  for (int i = 0; i < round_up(tile.n, kColumnStep); ++i)
+    b_.shown_rows[i] = i < tile.n && b_.marks[i] ? rows[i] + offset : kZeros;
+  return {b_.shown_rows, 0, &stored_};
+}
+
+// The tokens of `head`; rows are those of first_head.
+Item::Side Item::side(const KvTile& tile, const Source& source, const char* const* rows, int first_head, int head) {
+  const int padded = round_up(tile.n, kColumnStep), dim = source.dim;
+  const Side result = as_stored(tile, rows, (head - first_head) * source.tokens.head_stride);
+  if (!source.hook) return result;
+
+  stored_.widen_rows(result.rows, result.offset, padded, dim, b_.changed, dim);
+  if (args_.scaling == Scaling::head) {
+    scale_vector(b_.changed, static_cast<long long>(padded) * dim, head_scale(source.scale, head));
+  } else if (args_.scaling == Scaling::token) {
+    const float* scales = source.scales_of(head - first_head, b_.tokens);
+    for (int i = 0; i < padded; ++i) scale_vector(b_.changed + static_cast<long long>(i) * dim, dim, scales[i]);
+  }
+  for (int i = 0; i < tile.n; ++i) {
+    b_.key_vectors[i] = {list_.request, list_.first_pos + tile.begin + i, b_.positions[i], head};
+  }
+  const abi::VectorTile vectors = {args_.params, b_.key_vectors, tile.n, dim, b_.changed, dim, b_.vector_scratch};
+  source.hook(&vectors);
+  for (int i = 0; i < padded; ++i) {
+    const float* row = b_.changed + static_cast<long long>(i) * dim;
+    b_.changed_rows[i] = reinterpret_cast<const char*>(row);
+    if (args_.compute_bf16) {
+      unsigned short* narrow = b_.changed_bf16 + static_cast<long long>(i) * dim;
+      convert_from_f32(row, dim, reinterpret_cast<char*>(narrow), Element::bf16);
+      b_.changed_rows[i] = reinterpret_cast<const char*>(narrow);
+    }
+    if (tile.boundary && !(i < tile.n && b_.marks[i])) b_.changed_rows[i] = kZeros;
+  }
+  return {b_.changed_rows, 0, args_.compute_bf16 ? &stored_ : &changed_};
+}
+
+// Positions of the tile's columns, -1 behind the last one, and for a boundary tile which of them any row sees.
+void Item::place(const KvTile& tile) {
+  const abi::Leaf& leaf = *args_.leaf;
+  if (!leaf.score && !leaf.key && !leaf.value && !tile.boundary) return;
+  find_positions(plan_, list_, tile.begin, tile.n, b_.positions);
+  for (int i = tile.n; i < round_up(tile.n, kColumnStep); ++i) b_.positions[i] = -1;
+  if (!tile.boundary) return;
+  if (plan_.positions_per_page > 0)
+    mark_positions(b_.seen, num_rows_, b_.positions, tile.n, b_.marks);
+  else
+    mark_seen(b_.seen, num_rows_, list_.first_pos + tile.begin, tile.n, b_.marks);
+}
+
+}  // namespace weft::attention::cpu::WEFT_ISA_NAME
