@@ -30,7 +30,8 @@ TEST(Spec, EveryMistakeIsRefusedWithItsFieldAndARemedy) {
   using enum ErrorCode;
   const std::vector<Wrong> cases = {
       {"q type", with([](auto& s) { s.q_dtype = DType::int8; }), unsupported, "q_dtype = int8"},
-      {"kv type", with([](auto& s) { s.kv_dtype = DType::fp8_e4m3; }), unsupported, "kv_dtype"},
+      {"kv type", with([](auto& s) { s.kv_dtype = DType::uint8; }), unsupported, "kv_dtype = uint8"},
+      {"no scales", with([](auto& s) { s.kv_dtype = DType::int8; }), invalid_argument, "kv_scales = none"},
       {"o type", with([](auto& s) { s.o_dtype = DType::fp64; }), unsupported, "supported fp32, fp16, bf16"},
       {"dim 60", with([](auto& s) { s.head_dim_qk = 60; }), unsupported, "pad the head with zeros to 64"},
       {"dim 0", with([](auto& s) { s.head_dim_vo = 0; }), unsupported, "head_dim_vo = 0"},
