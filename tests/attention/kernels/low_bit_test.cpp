@@ -12,6 +12,7 @@
 #include "attention/leaf.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"
+#include "weft/block_sparse.h"
 
 namespace weft {
 namespace {
@@ -96,6 +97,52 @@ TEST(LowBitGrid, AgreesWithTheReferenceWithinItsBound) {
         problem.poison_outputs();
         kernel.run(plan, problem.tensors(), workspace, Stream::cpu(team));
         ASSERT_EQ(problem.compare(compute), "");
+      }
+  }
+}
+
+// The same request by lists of blocks, and with its first three pages as a level of their own.
+TEST(LowBitForms, BlocksAndLevelsAgreeWithTheReference) {
+  for (const DType dtype : {DType::int8, DType::int4, DType::fp8_e5m2}) {
+    Case c;
+    c.kv_dtype = dtype;
+    c.kv_scales = KvScales::token_group;
+    c.kv_scale_group = 4;
+    c.group = 3;
+    c.kv_heads = 2;
+    c.mask = Mask::causal;
+    c.lengths = {{3, 135}};
+    Problem problem(c);
+    problem.reference();
+    for (const Isa isa : supported_isas())
+      for (const bool blocks : {false, true}) {
+        AttentionSpec spec = problem.spec();
+        PlanInput input = problem.input(2);
+        const PageTableView pages = input.pages;
+        const BlockLists lists = blocks_from_page_table(pages, input.qo_indptr);
+        const BlockSparse view = lists.view();
+        const int32_t shared_indptr[] = {0, 3}, shared_last[] = {pages.page_size},
+                      own_indptr[] = {0, static_cast<int32_t>(pages.kv_page_indices.size()) - 3};
+        PageTableView shared = pages, own = pages;
+        shared.kv_page_indptr = shared_indptr;
+        shared.kv_page_indices = pages.kv_page_indices.first(3);
+        shared.kv_last_page_len = shared_last;
+        own.kv_page_indptr = own_indptr;
+        own.kv_page_indices = pages.kv_page_indices.subspan(3);
+        const Level levels[] = {{input.qo_indptr, shared}, {input.qo_indptr, own}};
+        input.pages = {};
+        if (blocks) {
+          spec.kv_form = KvForm::block_sparse;
+          input.blocks = &view;
+        } else {
+          input.levels = levels;
+        }
+        const AttentionKernel kernel = build(spec, Device::cpu(), {.isa = isa});
+        const Plan plan = kernel.plan(input);
+        Workspace workspace(Device::cpu(), plan.workspace_bytes());
+        problem.poison_outputs();
+        kernel.run(plan, problem.tensors(), workspace);
+        EXPECT_EQ(problem.compare(kernel.impl().compute), "") << to_string(isa) << " " << blocks << " " << to_string(c);
       }
   }
 }
