@@ -95,8 +95,8 @@ struct OwnInput {
 class BuildCalls : public CallFamily {
   const char* name() const override { return "build"; }
   std::vector<std::string_view> arguments() const override {
-    return {"dtype", "head_dim", "kv_form", "layout",   "mask", "variant",  "scalar",     "tensor",
-            "bound", "device",   "isa",     "interval", "text", "WEFT_CXX", "window_left"};
+    return {"dtype",  "kv_scale", "head_dim", "kv_form", "layout",   "mask", "variant",  "scalar",
+            "tensor", "bound",    "device",   "isa",     "interval", "text", "WEFT_CXX", "window_left"};
   }
   void call(Dice& dice) override {
     AttentionSpec spec;
@@ -110,7 +110,7 @@ class BuildCalls : public CallFamily {
   }
   static void spoil(Dice& dice, AttentionSpec& spec) {
     Variant& v = spec.variant;
-    switch (dice.below(15)) {
+    switch (dice.below(17)) {
       case 0: spec.q_dtype = dice.dtype(); break;
       case 1: spec.kv_dtype = dice.dtype(); break;
       case 2: spec.o_dtype = static_cast<DType>(dice.below(20)); break;
@@ -131,6 +131,8 @@ class BuildCalls : public CallFamily {
         v.intervals.push_back({.lower = {{.constant = dice.odd_int(), .scalar = dice.pick({"", "cap", "window_left"})}},
                                .upper = {{.q_pos = true, .scalar_sign = dice.between(-1, 1)}}});
         break;
+      case 14: spec.kv_scales = static_cast<KvScales>(dice.below(6)); break;
+      case 15: spec.kv_scale_group = dice.odd_int(); break;
       default: v.use_softmax = !v.use_softmax; break;
     }
   }

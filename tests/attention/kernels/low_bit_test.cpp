@@ -8,9 +8,11 @@
 #include <optional>
 #include <string>
 
+#include "attention/kernel.h"
 #include "attention/leaf.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"
+#include "weft/block_sparse.h"
 
 namespace weft {
 namespace {
@@ -55,7 +57,7 @@ struct Logits {
 constexpr const char* kHookNames[] = {"", "Keys", "Values", "Logits"};
 
 TEST(LowBitGrid, AgreesWithTheReferenceWithinItsBound) {
-  const auto rows = testing::pairwise({14, 4, 2, 3, 3, 5, 6, 4, 3, 4, 2, 2}, 3);
+  const auto rows = testing::pairwise({14, 4, 2, 3, 3, 5, 6, 4, 4, 4, 2, 2}, 3);
   unsigned index = 0;
   for (const std::vector<int>& row : rows) {
     Case c;
@@ -72,8 +74,9 @@ TEST(LowBitGrid, AgreesWithTheReferenceWithinItsBound) {
     c.head_dim_qk = kDims[row[6]][0];
     c.head_dim_vo = kDims[row[6]][1];
     c.lengths = kLengths[row[7]];
-    c.mask = row[8] == 0 ? Mask::none : Mask::causal;
+    c.mask = row[8] % 3 == 0 ? Mask::none : Mask::causal;
     if (row[8] == 2) c.window = 20;
+    if (row[8] == 3) c.sinks = 4;
     c.variant.name = kHookNames[row[9]];
     c.variant.text = kHooks[row[9]];
     c.kv_heads = row[10] + 1;
@@ -94,6 +97,52 @@ TEST(LowBitGrid, AgreesWithTheReferenceWithinItsBound) {
         problem.poison_outputs();
         kernel.run(plan, problem.tensors(), workspace, Stream::cpu(team));
         ASSERT_EQ(problem.compare(compute), "");
+      }
+  }
+}
+
+// The same request by lists of blocks, and with its first three pages as a level of their own.
+TEST(LowBitForms, BlocksAndLevelsAgreeWithTheReference) {
+  for (const DType dtype : {DType::int8, DType::int4, DType::fp8_e5m2}) {
+    Case c;
+    c.kv_dtype = dtype;
+    c.kv_scales = KvScales::token_group;
+    c.kv_scale_group = 4;
+    c.group = 3;
+    c.kv_heads = 2;
+    c.mask = Mask::causal;
+    c.lengths = {{3, 135}};
+    Problem problem(c);
+    problem.reference();
+    for (const Isa isa : supported_isas())
+      for (const bool blocks : {false, true}) {
+        AttentionSpec spec = problem.spec();
+        PlanInput input = problem.input(2);
+        const PageTableView pages = input.pages;
+        const BlockLists lists = blocks_from_page_table(pages, input.qo_indptr);
+        const BlockSparse view = lists.view();
+        const int32_t shared_indptr[] = {0, 3}, shared_last[] = {pages.page_size},
+                      own_indptr[] = {0, static_cast<int32_t>(pages.kv_page_indices.size()) - 3};
+        PageTableView shared = pages, own = pages;
+        shared.kv_page_indptr = shared_indptr;
+        shared.kv_page_indices = pages.kv_page_indices.first(3);
+        shared.kv_last_page_len = shared_last;
+        own.kv_page_indptr = own_indptr;
+        own.kv_page_indices = pages.kv_page_indices.subspan(3);
+        const Level levels[] = {{input.qo_indptr, shared}, {input.qo_indptr, own}};
+        input.pages = {};
+        if (blocks) {
+          spec.kv_form = KvForm::block_sparse;
+          input.blocks = &view;
+        } else {
+          input.levels = levels;
+        }
+        const AttentionKernel kernel = build(spec, Device::cpu(), {.isa = isa});
+        const Plan plan = kernel.plan(input);
+        Workspace workspace(Device::cpu(), plan.workspace_bytes());
+        problem.poison_outputs();
+        kernel.run(plan, problem.tensors(), workspace);
+        EXPECT_EQ(problem.compare(kernel.impl().compute), "") << to_string(isa) << " " << blocks << " " << to_string(c);
       }
   }
 }
@@ -161,6 +210,28 @@ TEST(LowBitRefusal, OfTensorsNamesTheArgument) {
   const AttentionKernel other = build(groups, Device::cpu());
   const std::string text = refusal([&] { other.run(plan, problem.tensors(), workspace); });
   EXPECT_NE(text.find("kv_scale_group = 3"), text.npos) << text;
+}
+
+// The first 4 and the last 11 of 37 keys are seen: what lies between is hidden within a tile.
+TEST(LowBitNan, InScalesOfHiddenTokensReachesNothing) {
+  for (const Isa isa : supported_isas())
+    for (const DType dtype : {DType::int8, DType::fp8_e4m3}) {
+      Case c;
+      c.kv_dtype = dtype;
+      c.kv_scales = KvScales::token;
+      c.form = KvForm::ragged;
+      c.sinks = 4;
+      c.lengths = {{1, 37}};
+      Problem problem(c);
+      problem.reference();
+      const AttentionTensors t = problem.tensors();
+      ASSERT_TRUE(std::isnan(t.kv.v_scale.as<float>()[15]) && !std::isnan(t.kv.v_scale.as<float>()[26]));
+      const AttentionKernel kernel = build(problem.spec(), Device::cpu(), {.isa = isa});
+      const Plan plan = kernel.plan(problem.input(1));
+      Workspace workspace(Device::cpu(), plan.workspace_bytes());
+      kernel.run(plan, t, workspace);
+      EXPECT_EQ(problem.compare(kernel.impl().compute), "") << to_string(isa);
+    }
 }
 
 // A NaN in a query reaches its own row; one in a scale every row that attends the token.
