@@ -8,12 +8,10 @@ if [[ "${1:-}" == --fix ]]; then
   clang-format -i "${files[@]}"
   exit 0
 fi
-unformatted=()
-for file in "${files[@]}"; do
-  clang-format --dry-run -Werror "$file" >/dev/null 2>&1 || unformatted+=("$file")
-done
-if [[ ${#unformatted[@]} -gt 0 ]]; then
-  printf 'not formatted: %s\n' "${unformatted[@]}" >&2
+unformatted=$(printf '%s\0' "${files[@]}" | xargs -0 -n 8 -P "$(nproc)" clang-format --dry-run -Werror 2>&1 |
+  sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: error:.*/\1/p' | sort -u)
+if [[ -n $unformatted ]]; then
+  printf 'not formatted: %s\n' $unformatted >&2
   echo "make format mends it" >&2
   exit 1
 fi

@@ -153,6 +153,7 @@ struct Merges {
     int begin, end;
   };
   std::vector<int> first_partial;  // [units] -1: written directly
+  std::vector<int> partial_units;  // the others
   std::vector<char> shares_rows;   // [tiles]
   std::vector<Range> rows, heads;  // of cells: every range of rows with every range of KV heads
   std::vector<int> row_cell;       // [rows] index into rows, of those that are shared

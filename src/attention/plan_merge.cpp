@@ -93,14 +93,21 @@ void lay_merges(const Problem& p, const Draft& draft, Merges& m) {
   m.partials = m.sources = m.floats = 0;
   m.groups = static_cast<int64_t>(m.rows.size() * m.heads.size());
   m.first_partial.resize(draft.units.size());
-  for (size_t u = 0; u < draft.units.size(); ++u) {
+  m.partial_units.resize(draft.units.size());
+  size_t count = 0;
+  for (size_t u = 0; u < draft.units.size(); ++u) {  // without branches: which units are cut follows no pattern
     const DraftUnit& unit = draft.units[u];
-    const bool shared = m.shares_rows[unit.tile] != 0;
-    m.first_partial[u] = shared || unit.parts > 1 ? static_cast<int>(m.partials) : -1;
-    if (m.first_partial[u] < 0) continue;
-    m.partials += unit.parts;
+    const bool writes = (m.shares_rows[unit.tile] != 0) | (unit.parts > 1);
+    m.first_partial[u] = writes ? static_cast<int>(m.partials) : -1;
+    m.partials += writes ? unit.parts : 0;
+    m.partial_units[count] = static_cast<int>(u);
+    count += writes ? 1 : 0;
+  }
+  m.partial_units.resize(count);
+  for (const int u : m.partial_units) {
+    const DraftUnit& unit = draft.units[u];
     m.floats += unit.parts * floats_of(p, draft.tiles[unit.tile], unit);
-    if (shared) {
+    if (m.shares_rows[unit.tile] != 0) {
       const Cells cells = cells_of(draft, m, unit);
       m.sources += int64_t{unit.parts} * cells.num_rows * cells.num_heads;
     } else {
@@ -142,14 +149,17 @@ void write_merges(const Problem& p, const Draft& draft, const Merges& m, Plan::I
       num_sources += groups[g].expected;
     }
   }
+  for (size_t u = 0; u < draft.units.size(); ++u) {
+    const DraftUnit& unit = draft.units[u];
+    const Tile& tile = draft.tiles[unit.tile];
+    units[u] = {
+        tile.row_begin, tile.row_end, unit.head_begin, unit.head_end, tile.entry, tile.tile_class, 0, 0, 0};
+  }
   int64_t floats = 0;
-  for (int u = 0; u < static_cast<int>(draft.units.size()); ++u) {
+  for (const int u : m.partial_units) {
     const DraftUnit& unit = draft.units[u];
     const Tile& tile = draft.tiles[unit.tile];
     const int first = m.first_partial[u];
-    units[u] = {
-        tile.row_begin, tile.row_end, unit.head_begin, unit.head_end, tile.entry, tile.tile_class, num_groups, 0, 0};
-    if (first < 0) continue;
     if (m.shares_rows[unit.tile] != 0) {
       const Cells cells = cells_of(draft, m, unit);
       units[u].merge_begin = cells.row * stride + cells.head;
@@ -160,6 +170,7 @@ void write_merges(const Problem& p, const Draft& draft, const Merges& m, Plan::I
           sources[group.source_end++] = {first + part, group.row_begin - tile.row_begin};
       });
     } else {
+      units[u].merge_begin = num_groups;
       units[u].merge_rows = units[u].merge_heads = 1;
       groups[num_groups] = {tile.row_begin,           tile.row_end, unit.head_begin, unit.head_end, num_sources,
                             num_sources + unit.parts, unit.parts,   num_groups};

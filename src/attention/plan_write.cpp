@@ -39,16 +39,15 @@ void write_items(const Problem& p, const Draft& draft, const Merges& merges, Pla
       const int first_partial = merges.first_partial[item.unit];
       items[i] = {item.unit, item.kv_begin, open ? kOpenEnd : item.kv_end,
                   first_partial < 0 ? -1 : first_partial + item.part};
-      load += unit.parts == 1 ? tile.cost : item_cost(tile, item.kv_begin, item.kv_end);
+      load += item_cost(tile, item.kv_begin, item.kv_end);
       // Shorter lengths must leave the last of several parts a key.
-      if (item.part == unit.parts - 1) {
-        const int least = open ? item.kv_begin + (unit.parts > 1 ? 1 : 0) : item.kv_end;
-        for (int place = entry.place_begin; place < entry.place_end; ++place) {
-          const int r = p.request_at(place);
-          if (p.qo_len(r) == 0) continue;  // no row of the entry is its own
-          Plan::Impl::Reach& reach = impl.reach[r];
-          reach.min_kv_len = std::max(reach.min_kv_len, entry.first_pos + least);
-        }
+      const bool last = item.part == unit.parts - 1;
+      const int least = !last ? 0 : open ? item.kv_begin + (unit.parts > 1 ? 1 : 0) : item.kv_end;
+      for (int place = entry.place_begin; place < entry.place_end; ++place) {
+        const int r = p.request_at(place);
+        if (p.qo_len(r) == 0) continue;  // no row of the entry is its own
+        Plan::Impl::Reach& reach = impl.reach[r];
+        reach.min_kv_len = std::max(reach.min_kv_len, last ? entry.first_pos + least : 0);
       }
     }
     impl.makespan = std::max(impl.makespan, load);
