@@ -3,12 +3,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+command -v clang-format >/dev/null || { echo "clang-format is missing: apt-get install clang-format" >&2; exit 1; }
 mapfile -t files < <(find include src tests examples bench -type f \( -name '*.h' -o -name '*.cpp' \) -not -path 'tests/data/*' | sort)
 if [[ "${1:-}" == --fix ]]; then
   clang-format -i "${files[@]}"
   exit 0
 fi
-unformatted=$(printf '%s\0' "${files[@]}" | xargs -0 -n 8 -P "$(nproc)" clang-format --dry-run -Werror 2>&1 |
+unformatted=$( (printf '%s\0' "${files[@]}" | xargs -0 -n 8 -P "$(nproc)" clang-format --dry-run -Werror 2>&1 || true) |
   sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: error:.*/\1/p' | sort -u)
 if [[ -n $unformatted ]]; then
   printf 'not formatted: %s\n' $unformatted >&2

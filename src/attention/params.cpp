@@ -69,6 +69,9 @@ void check_tensor(const TensorDecl& declared, const TensorView& tensor) {
         tensor.stride(last));
   check(tensor.data() != nullptr || tensor.size() == 0, ErrorCode::invalid_argument,
         "tensor '{}' of shape {} has no data", declared.name, tensor);
+  const auto bytes = static_cast<uintptr_t>(bits_of(tensor.dtype()) / 8);
+  check(reinterpret_cast<uintptr_t>(tensor.data()) % bytes == 0, ErrorCode::invalid_stride,
+        "tensor '{}': its data is not aligned to its elements of {} bytes; copy it", declared.name, bytes);
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ TEST(Params, AMaskAddsItsTensorsBehindTheVariants) {
 }
 
 TEST(Params, EveryMistakeIsRefusedWithTheNameAndARemedy) {
+  const void* odd = reinterpret_cast<const char*>(kBias.data()) + 1;
   using enum ErrorCode;
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<int64_t> spread = {16, 2};
@@ -77,6 +78,10 @@ TEST(Params, EveryMistakeIsRefusedWithTheNameAndARemedy) {
       {{{"gain", 1}}, {{"bias", TensorView(kBias.data(), DType::fp32, {64})}}, invalid_shape, "rank 2"},
       {{{"gain", 1}}, {{"bias", TensorView(kBias.data(), DType::fp32, shape, spread)}}, invalid_stride, "stride 2"},
       {{{"gain", 1}}, {{"bias", TensorView(nullptr, DType::fp32, {4, 16})}}, invalid_argument, "no data"},
+      {{{"gain", 1}},
+       {{"bias", TensorView(odd, DType::fp32, {4, 16})}},
+       invalid_stride,
+       "aligned to its elements of 4"},
       {{{"gain", 1}},
        {{"bias", TensorView(kBias.data(), DType::fp32, {4, 16}, Device::cuda())}},
        invalid_device,
