@@ -15,6 +15,7 @@ using attention::PlanHeader;
 using attention::ResolvedInterval;
 
 inline constexpr int kMaxWorkers = 65536;
+inline constexpr int kMaxRows = 1 << 26;
 // Lengths stay clear of kOpenEnd and of int32 sums with constants of intervals.
 inline constexpr int64_t kMaxKvLen = int64_t{1} << 30;
 

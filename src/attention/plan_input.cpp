@@ -304,6 +304,8 @@ void take_levels(const PlanInput& input, Problem& p) {
   }
   p.num_requests = static_cast<int>(p.qo_indptr.size()) - 1;
   p.num_rows = p.qo_indptr.back();
+  check(p.num_rows <= kMaxRows, ErrorCode::invalid_argument,
+        "qo_indptr: ends at {} query tokens; at most {} are planned at once", p.num_rows, kMaxRows);
   if (!p.request_order.empty()) check_order(p.request_order, p.num_requests);
 }
 

@@ -62,7 +62,7 @@ class TileCutter {
     const bool last_level = entry.level == p_.num_levels - 1;
     const int num_tiles = row_end - row_begin <= tokens ? 1 : static_cast<int>(ceil_div(row_end - row_begin, tokens));
     for (int t = num_tiles - 1; t >= 0; --t) {
-      const int begin = row_begin + t * tokens, end = std::min(row_end, begin + tokens);
+      const int begin = row_begin + t * tokens, end = begin + std::min(tokens, row_end - begin);
       const Hull hull = p_.num_intervals == 0 ? Hull{0, entry.len} : hull_of_rows(p_, draft_, entry, begin, end);
       const Costs& c = costs_of(tile_class, (end - begin) * p_.group);
       draft_.tiles.push_back({entry_index, run, tile_class, begin, end, entry.head_end - entry.head_begin, 1,

@@ -101,6 +101,8 @@ float largest_of(DType dtype) {
 void check_table(std::span<const int32_t> append_indptr, int64_t rows, const PageTableView& pages) {
   check(pages.page_size >= 1, ErrorCode::invalid_argument, "{}: page_size = {}; 1 or more is needed", kOp,
         pages.page_size);
+  check(pages.num_pages >= 0, ErrorCode::invalid_argument, "{}: num_pages = {}; 0 or more is needed", kOp,
+        pages.num_pages);
   check(!append_indptr.empty() && append_indptr.front() == 0 && append_indptr.back() == rows, ErrorCode::invalid_indptr,
         "{}: append_indptr must start at 0 and end at the rows of k, {}", kOp, rows);
   const size_t batch = append_indptr.size() - 1;

@@ -64,10 +64,7 @@ struct OwnInput {
       case 7: input.pages.num_pages = dice.odd_long(); break;
       case 8: input.scalars.push_back({dice.pick({"window_left", "cap", ""}), dice.odd_number()}); break;
       case 9: input.scalars.clear(); break;
-      case 10:
-        levels.resize(static_cast<size_t>(dice.below(3)));
-        for (Level& level : levels) level = {input.qo_indptr, input.pages};
-        break;
+      case 10: levels.resize(static_cast<size_t>(dice.below(3))); break;
       case 11: input.borrow_page_ids = !input.borrow_page_ids; break;
       default: dice.spoil(arrays[static_cast<size_t>(dice.below(6))], odd_length()); break;
     }
@@ -85,6 +82,7 @@ struct OwnInput {
     input.pages.kv_last_page_len = arrays[3];
     input.kv_indptr = arrays[4];
     input.kv_len = arrays[5];
+    for (Level& level : levels) level = {input.qo_indptr, input.pages};
     input.levels = levels;
   }
   std::array<std::vector<int32_t>, 6> arrays;
