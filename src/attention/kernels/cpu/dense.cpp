@@ -108,52 +108,6 @@ void widen_rows(const char* const* rows, long long offset, int n, int dim, float
 template <class Type, class Keys = Line<Widen<Type>>>
 constexpr Loader kLoader = {pack_keys<Keys>, pack_values<Widen<Type>>, direct_dot<Widen<Type>>, direct_accumulate<Type>,
                             widen_rows<Type>};
-
-// Elements of 8 and 4 bits are widened a few tokens at a time, and multiplied as fp32.
-template <class Type>
-class Widened {
- public:
-  // Fetches as many bytes ahead as it reads.
-  Widened(const char* const* rows, long long offset, int n, Ahead& ahead, int dim) {
-    const int lines = (dim * Type::kBits / 8 + 63) / 64;
-    for (int t = 0; t < n; ++t) {
-      ahead.fetch(lines);
-      widen<Type>(rows[t] + offset, dim, tokens_ + t * dim);
-      rows_[t] = reinterpret_cast<const char*>(tokens_ + t * dim);
-    }
-  }
-  const char* const* rows() const { return rows_; }
-
- private:
-  alignas(64) float tokens_[kLanes * kMaxHeadDim];
-  const char* rows_[kLanes];
-};
-
-template <class Type>
-void dot_widened(const char* const* rows, long long offset, int n, Ahead& ahead, const float* q, int num_rows, int dim,
-                 float* scores) {
-  Ahead nothing(nullptr, 0, 0, 0);
-  for (int t = 0; t < n; t += kLanes) {
-    const Widened<Type> tokens(rows + t, offset, kLanes, ahead, dim);
-    direct_dot<Widen<Fp32>>(tokens.rows(), 0, kLanes, nothing, q, num_rows, dim, scores + t);
-  }
-}
-
-template <class Type>
-void accumulate_widened(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p,
-                        const float* alpha, int num_rows, int dim, float* o, long long ld) {
-  static constexpr float kOnes[kDirectRows] = {1, 1, 1, 1, 1, 1, 1, 1};
-  Ahead nothing(nullptr, 0, 0, 0);
-  for (int t = 0; t < n; t += kLanes) {
-    const int count = min_of(kLanes, n - t);
-    const Widened<Type> tokens(rows + t, offset, count, ahead, dim);
-    direct_accumulate<Fp32>(tokens.rows(), 0, count, nothing, p + t, t == 0 ? alpha : kOnes, num_rows, dim, o, ld);
-  }
-}
-
-template <class Type>
-constexpr Loader kNarrowLoader = {pack_keys<Line<Widen<Type>>>, pack_values<Widen<Type>>, dot_widened<Type>,
-                                  accumulate_widened<Type>, widen_rows<Type>};
 #if defined(WEFT_HAS_BF16_DOT)
 constexpr Loader kPairLoader = {pack_keys<Line<Pairs>>, pack_value_pairs, direct_dot<Pairs>, direct_accumulate<Bf16>,
                                 widen_rows<Bf16>};
@@ -285,12 +239,12 @@ const Loader& loader_for(Element element, [[maybe_unused]] bool compute_bf16) {
     case Element::fp32: return kLoader<Fp32>;
     case Element::fp16: return kLoader<Fp16>;
     case Element::bf16: return kLoader<Bf16, TwoLines>;
-    case Element::e4m3: return kNarrowLoader<E4m3>;
-    case Element::e5m2: return kNarrowLoader<E5m2>;
-    case Element::int8: return kNarrowLoader<Int8>;
+    case Element::e4m3: return kLoader<E4m3>;
+    case Element::e5m2: return kLoader<E5m2>;
+    case Element::int8: return kLoader<Int8>;
     case Element::int4: break;
   }
-  return kNarrowLoader<Int4>;
+  return kLoader<Int4>;
 }
 
 void multiply(const Product& product, [[maybe_unused]] bool bf16) {

@@ -218,6 +218,10 @@ void pack_direct_query(const float* q, long long ld, int num_rows, int dim, bool
 WEFT_DIRECT(Fp32)
 WEFT_DIRECT(Fp16)
 WEFT_DIRECT(Bf16)
+WEFT_DIRECT(E4m3)
+WEFT_DIRECT(E5m2)
+WEFT_DIRECT(Int8)
+WEFT_DIRECT(Int4)
 #if defined(WEFT_HAS_BF16_DOT)
 template void direct_dot<Pairs>(const char* const*, long long, int, Ahead&, const float*, int, int, float*);
 #endif
