@@ -153,6 +153,7 @@ class Item {
   void multiply_value_digits(const KvTile& tile, const Side& side, int first_head, int head, int first_state,
                              Ahead& ahead);
   void order_values();
+  void multiply_values(const KvTile& tile, Ahead* ahead = nullptr, int ahead_lines = 0);
   // As many bytes ahead as are read: 128 bytes of int8 a unit of a panel, or 64 of int4.
   int fetched_lines() const { return args_.kv_element == Element::int4 ? 2 : 4; }
   unsigned stored_offset() const { return args_.kv_element == Element::int4 ? 8 : 128; }

@@ -59,20 +59,7 @@ void Item::attend_latent() {
              bf16);
     transpose_scores(b_.by_token, b_.ld_by_token, rows, padded, b_.scores, b_.ld_scores);
     score(tile);
-    multiply({.a = bf16 ? reinterpret_cast<const float*>(b_.probs) : b_.scores,
-              .lda = b_.ld_scores / per_unit,
-              .a_stride = 0,
-              .b = b_.values,
-              .stride = panel_stride(padded / per_unit),
-              .units = (tile.n + per_unit - 1) / per_unit,
-              .c = b_.o,
-              .ldc = b_.ld_o,
-              .alpha = b_.alpha,
-              .rows = rows,
-              .vectors = value_vectors,
-              .ahead = &ahead,
-              .ahead_lines = ahead_lines},
-             bf16);
+    multiply_values(tile, &ahead, ahead_lines);
   }
   finish(unit_.kv_head_begin, 1);
 }

@@ -45,20 +45,28 @@ void Item::attend_packed(int head) {
     }
     scale_columns(tile, this->values(), head, head, 0);
     values.loader->pack_values(values.rows, values.offset, padded, dvo, b_.values);
-    multiply({.a = args_.compute_bf16 ? reinterpret_cast<const float*>(b_.probs) : b_.scores,
-              .lda = b_.ld_scores / per_unit,
-              .a_stride = 0,
-              .b = b_.values,
-              .stride = panel_stride(padded / per_unit),
-              .units = (tile.n + per_unit - 1) / per_unit,
-              .c = b_.o,
-              .ldc = b_.ld_o,
-              .alpha = b_.alpha,
-              .rows = rows,
-              .vectors = static_cast<int>(b_.ld_o / kLanes)},
-             args_.compute_bf16);
+    multiply_values(tile);
   }
   finish(head, 1);
+}
+
+// O = alpha O + P V of a tile, values packed.
+void Item::multiply_values(const KvTile& tile, Ahead* ahead, int ahead_lines) {
+  const int per_unit = args_.compute_bf16 ? 2 : 1;
+  multiply({.a = args_.compute_bf16 ? reinterpret_cast<const float*>(b_.probs) : b_.scores,
+            .lda = b_.ld_scores / per_unit,
+            .a_stride = 0,
+            .b = b_.values,
+            .stride = panel_stride(round_up(tile.n, kColumnStep) / per_unit),
+            .units = (tile.n + per_unit - 1) / per_unit,
+            .c = b_.o,
+            .ldc = b_.ld_o,
+            .alpha = b_.alpha,
+            .rows = b_.group_rows,
+            .vectors = static_cast<int>(b_.ld_o / kLanes),
+            .ahead = ahead,
+            .ahead_lines = ahead_lines},
+           args_.compute_bf16);
 }
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME
