@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/arguments.h"
 #include "cli/cli.h"
 #include "device/cpu/cpuid.h"
 
@@ -104,30 +104,25 @@ void BenchReport::add(const BenchRow& row) {
   std::fflush(stdout);
 }
 
-void add_bench(CLI::App& app, Context& context) {
+void add_bench(Program& program, Context& context) {
   auto options = std::make_shared<BenchOptions>();
   auto name = std::make_shared<std::string>();
-  CLI::App* verb = app.add_subcommand("bench", "Measure speed, beside what the machine can do");
+  Verb verb = program.verb("bench", "Measure speed, beside what the machine can do");
   std::vector<std::string> names;
   std::string list;
   for (const Benchmark& benchmark : kBenchmarks) {
     names.emplace_back(benchmark.name);
     list += fmt::format("\n  {:<10} {}", benchmark.name, benchmark.what);
   }
-  verb->add_option("NAME", *name, "What to measure:" + list)->required()->check(CLI::IsMember(names))->type_name("");
-  verb->add_flag("--quick", options->quick, "Fewer cases and repetitions");
-  verb->add_flag("--numerics", options->numerics, "attention: errors against fp64 instead of speeds");
-  verb->add_option("--only", options->only, "attention: only the rows whose name holds this text");
-  verb->add_flag("--fit", options->fit, "plan: fit the constants of the cost model to timed items instead");
-  verb->add_option("--threads", options->threads, "Worker threads; 0: as many as affinity and quota allow")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  verb->add_option("--model", options->model, "model: a GGUF file");
-  verb->add_option("--precision", options->precision, "model: exact, default or fast")
-      ->check(CLI::IsMember(std::vector<std::string>{"exact", "default", "fast"}))
-      ->capture_default_str();
-  verb->add_flag("--json", context.json, "Print one JSON object per line on stdout");
-  verb->callback([&context, options, name] {
+  verb.option("NAME", *name, "What to measure:" + list).required().one_of(names).type_name("");
+  verb.flag("--quick", options->quick, "Fewer cases and repetitions");
+  verb.flag("--numerics", options->numerics, "attention: errors against fp64 instead of speeds");
+  verb.option("--only", options->only, "attention: only the rows whose name holds this text");
+  verb.flag("--fit", options->fit, "plan: fit the constants of the cost model to timed items instead");
+  verb.option("--threads", options->threads, "Worker threads; 0: as many as affinity and quota allow").range(0, 1024);
+  verb.option("--model", options->model, "model: a GGUF file");
+  verb.option("--precision", options->precision, "model: exact, default or fast").one_of({"exact", "default", "fast"});
+  verb.runs([&context, options, name] {
     BenchReport report(context.json);
     report.note(machine());
     for (const Benchmark& benchmark : kBenchmarks)

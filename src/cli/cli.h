@@ -1,4 +1,4 @@
-// The verbs of `weft`. Each lives in a file of its name, adds its options to the app, and sets what runs.
+// The verbs of `weft`. Each lives in a file of its name, adds its options to the program, and sets what runs.
 //
 // Results go to stdout (one JSON object a line with --json), progress and logs to stderr.
 // Exit codes: 0 done, 1 internal error, 2 wrong usage, 3 bad input, 4 the machine lacks something, 130 Ctrl-C.
@@ -11,11 +11,9 @@
 
 #include "weft/error.h"
 
-namespace CLI {  // CLI.hpp costs seconds a file: only verbs include it
-class App;
-}
-
 namespace weft::cli {
+
+class Program;
 
 enum ExitCode : int { kDone = 0, kInternal = 1, kUsage = 2, kBadInput = 3, kMachineLacks = 4, kInterrupted = 130 };
 
@@ -25,14 +23,14 @@ struct Context {
 };
 
 // One function a verb: creates the subcommand, its options and its callback.
-void add_run(CLI::App& app, Context& context);
-void add_eval(CLI::App& app, Context& context);
-void add_tokenize(CLI::App& app, Context& context);
-void add_plan(CLI::App& app, Context& context);
-void add_replay(CLI::App& app, Context& context);
-void add_jit(CLI::App& app, Context& context);
-void add_bench(CLI::App& app, Context& context);
-void add_doctor(CLI::App& app, Context& context);
+void add_run(Program& program, Context& context);
+void add_eval(Program& program, Context& context);
+void add_tokenize(Program& program, Context& context);
+void add_plan(Program& program, Context& context);
+void add_replay(Program& program, Context& context);
+void add_jit(Program& program, Context& context);
+void add_bench(Program& program, Context& context);
+void add_doctor(Program& program, Context& context);
 
 // 3 for bad input, 4 for what the machine lacks.
 ExitCode exit_code_of(const Error& error);

@@ -1,7 +1,6 @@
 // `weft doctor`: what this machine has, what it lacks, and what to do about it.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -13,8 +12,8 @@
 
 #include "base/check.h"
 #include "base/env.h"
+#include "cli/arguments.h"
 #include "cli/cli.h"
-#include "cli/help.h"
 #include "device/cpu/cpuid.h"
 #include "jit/build.h"
 #include "weft/device.h"
@@ -181,10 +180,10 @@ void doctor(Context& context) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, Context& context) {
-  CLI::App* verb = app.add_subcommand("doctor", "What this machine has, lacks, and what to do");
-  verb->footer(help_footer("weft doctor"));
-  verb->callback([&context] { doctor(context); });
+void add_doctor(Program& program, Context& context) {
+  Verb verb = program.verb("doctor", "What this machine has, lacks, and what to do");
+  verb.example("weft doctor");
+  verb.runs([&context] { doctor(context); });
 }
 
 }  // namespace weft::cli

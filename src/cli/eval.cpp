@@ -1,13 +1,12 @@
 // `weft eval`: the log-probability of every next token of a text.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "cli/arguments.h"
 #include "cli/cli.h"
-#include "cli/help.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
 #include "cli/text_input.h"
@@ -124,18 +123,17 @@ void eval(const EvalOptions& options, Context& context) {
 
 }  // namespace
 
-void add_eval(CLI::App& app, Context& context) {
-  CLI::App* verb = app.add_subcommand("eval", "Log-probability of every next token of a text, and perplexity");
+void add_eval(Program& program, Context& context) {
+  Verb verb = program.verb("eval", "Log-probability of every next token of a text, and perplexity");
   auto options = std::make_shared<EvalOptions>();
-  add_model_options(*verb, options->model);
-  add_text_options(*verb, options->input, "The text; default: stdin");
-  verb->add_option("--top", options->top, "Also the K most probable tokens at each position")->capture_default_str();
-  verb->add_option("--stride", options->stride,
-                   "For a text longer than the context: windows that move on by N tokens; 0: refuse it")
-      ->capture_default_str();
-  verb->add_option("-n,--num-tokens", options->num_tokens, "Only the first N tokens; 0: all")->capture_default_str();
-  verb->footer(help_footer("weft eval model.gguf -f text.txt --json"));
-  verb->callback([options, &context] { eval(*options, context); });
+  add_model_options(verb, options->model);
+  add_text_options(verb, options->input, "The text; default: stdin");
+  verb.option("--top", options->top, "Also the K most probable tokens at each position");
+  verb.option("--stride", options->stride,
+              "For a text longer than the context: windows that move on by N tokens; 0: refuse it");
+  verb.option("-n,--num-tokens", options->num_tokens, "Only the first N tokens; 0: all");
+  verb.example("weft eval model.gguf -f text.txt --json");
+  verb.runs([options, &context] { eval(*options, context); });
 }
 
 }  // namespace weft::cli

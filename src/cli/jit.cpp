@@ -4,7 +4,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
 #include <limits>
@@ -13,8 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "cli/arguments.h"
 #include "cli/cli.h"
-#include "cli/help.h"
 
 namespace weft::cli {
 namespace {
@@ -60,25 +59,25 @@ void write_object(const std::string& key, const std::string& path) {
   check(file.good(), ErrorCode::io_error, "--object: '{}' cannot be written", path);
 }
 
-void add_list(CLI::App& jit, Context& context) {
-  CLI::App* verb = jit.add_subcommand("list", "Compiled modules, newest first");
-  verb->callback([&context] {
+void add_list(Verb& jit, Context& context) {
+  Verb verb = jit.verb("list", "Compiled modules, newest first");
+  verb.runs([&context] {
     const std::vector<jit::Entry> entries = jit::list();
     print_entries(entries, context);
     if (!context.json && entries.empty()) fmt::print("nothing in {}\n", jit::cache_dir());
   });
 }
 
-void add_show(CLI::App& jit, Context& context) {
+void add_show(Verb& jit, Context& context) {
   struct Options {
     std::string key, object;
   };
-  CLI::App* verb = jit.add_subcommand("show", "The text a module was made from");
+  Verb verb = jit.verb("show", "The text a module was made from");
   auto options = std::make_shared<Options>();
-  verb->add_option("key", options->key, "A key, or at least its first 4 digits")->required()->type_name("KEY");
-  verb->add_option("--object", options->object, "Also write the module, for objdump -d")->type_name("FILE");
-  verb->footer(help_footer("weft jit show 3fa94c --object leaf.so && objdump -dl leaf.so"));
-  verb->callback([options, &context] {
+  verb.option("key", options->key, "A key, or at least its first 4 digits").required().type_name("KEY");
+  verb.option("--object", options->object, "Also write the module, for objdump -d").type_name("FILE");
+  verb.example("weft jit show 3fa94c --object leaf.so && objdump -dl leaf.so");
+  verb.runs([options, &context] {
     const std::string text = jit::source(options->key);
     if (!options->object.empty()) write_object(options->key, options->object);
     if (context.json) return print_json({{"key", options->key}, {"text", text}});
@@ -86,39 +85,33 @@ void add_show(CLI::App& jit, Context& context) {
   });
 }
 
-void add_verify(CLI::App& jit, Context& context) {
-  CLI::App* verb = jit.add_subcommand("verify", "Check every module's checksum and remove the damaged ones");
-  verb->callback([&context] { print_removed(jit::verify(), context); });
+void add_verify(Verb& jit, Context& context) {
+  Verb verb = jit.verb("verify", "Check every module's checksum and remove the damaged ones");
+  verb.runs([&context] { print_removed(jit::verify(), context); });
 }
 
-void add_prune(CLI::App& jit, Context& context) {
+void add_prune(Verb& jit, Context& context) {
   struct Options {
     uint64_t max_bytes = 0;
     int64_t max_age_s = 0;
     bool all = false;
   };
-  CLI::App* verb = jit.add_subcommand("prune", "Remove old modules; they are compiled again when needed");
+  Verb verb = jit.verb("prune", "Remove old modules; they are compiled again when needed");
   auto options = std::make_shared<Options>();
-  CLI::Option* bytes =
-      verb->add_option("--max-bytes", options->max_bytes, "Oldest first, until the rest fits (64MB, 1GB)")
-          ->transform(CLI::AsSizeValue(false))
-          ->type_name("SIZE");
-  const std::map<std::string, int64_t> units = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
-  CLI::Option* age = verb->add_option("--max-age", options->max_age_s, "Those older than this (90m, 12h, 30d)")
-                         ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::DEFAULT, "TIME"));
-  CLI::Option* all = verb->add_flag("--all", options->all, "Every one");
-  all->excludes(bytes)->excludes(age);
-  verb->require_option(1, 0);
-  verb->footer(help_footer("weft jit prune --max-bytes 64MB --max-age 30d"));
-  verb->callback([options, bytes, age, &context] {
+  const Option bytes = verb.bytes("--max-bytes", options->max_bytes, "Oldest first, until the rest fits (64MB, 1GB)");
+  const Option age = verb.seconds("--max-age", options->max_age_s, "Those older than this (90m, 12h, 30d)");
+  verb.flag("--all", options->all, "Every one").excludes(bytes).excludes(age);
+  verb.needs_options();
+  verb.example("weft jit prune --max-bytes 64MB --max-age 30d");
+  verb.runs([options, bytes, age, &context] {
     jit::PruneOptions prune;
     if (options->all) prune.max_bytes = 0;
-    if (bytes->count() > 0) {
+    if (bytes.given()) {
       check(options->max_bytes <= uint64_t{std::numeric_limits<int64_t>::max()}, ErrorCode::invalid_argument,
             "--max-bytes {}: allowed are sizes below 8 EiB", options->max_bytes);
       prune.max_bytes = static_cast<int64_t>(options->max_bytes);
     }
-    if (age->count() > 0) {
+    if (age.given()) {
       check(options->max_age_s >= 0, ErrorCode::invalid_argument, "--max-age {}: allowed are 0 and up",
             options->max_age_s);
       prune.max_age_s = options->max_age_s;
@@ -127,19 +120,19 @@ void add_prune(CLI::App& jit, Context& context) {
   });
 }
 
-void add_export(CLI::App& jit, Context& context) {
+void add_export(Verb& jit, Context& context) {
   struct Options {
     std::string folder;
     std::vector<std::string> keys;
   };
-  CLI::App* verb = jit.add_subcommand("export", "Copy modules to a folder that serves where no compiler is");
+  Verb verb = jit.verb("export", "Copy modules to a folder that serves where no compiler is");
   auto options = std::make_shared<Options>();
-  verb->add_option("folder", options->folder, "WEFT_CACHE_DIR of the other machine; made when it is not there")
-      ->required()
-      ->type_name("FOLDER");
-  verb->add_option("keys", options->keys, "Keys or their first digits; default: all")->type_name("KEY");
-  verb->footer(help_footer("weft jit export /srv/weft-kernels"));
-  verb->callback([options, &context] {
+  verb.option("folder", options->folder, "WEFT_CACHE_DIR of the other machine; made when it is not there")
+      .required()
+      .type_name("FOLDER");
+  verb.option("keys", options->keys, "Keys or their first digits; default: all").type_name("KEY");
+  verb.example("weft jit export /srv/weft-kernels");
+  verb.runs([options, &context] {
     jit::export_to(options->folder, options->keys);
     if (context.json)
       print_json({{"event", "done"}, {"folder", options->folder}});
@@ -150,15 +143,15 @@ void add_export(CLI::App& jit, Context& context) {
 
 }  // namespace
 
-void add_jit(CLI::App& app, Context& context) {
-  CLI::App* verb = app.add_subcommand("jit", "The cache of kernels compiled at run time");
-  verb->require_subcommand(1);
-  verb->footer(help_footer("weft jit list"));
-  add_list(*verb, context);
-  add_show(*verb, context);
-  add_verify(*verb, context);
-  add_prune(*verb, context);
-  add_export(*verb, context);
+void add_jit(Program& program, Context& context) {
+  Verb verb = program.verb("jit", "The cache of kernels compiled at run time");
+  verb.needs_verb();
+  verb.example("weft jit list");
+  add_list(verb, context);
+  add_show(verb, context);
+  add_verify(verb, context);
+  add_prune(verb, context);
+  add_export(verb, context);
 }
 
 }  // namespace weft::cli

@@ -2,7 +2,6 @@
 
 #include <sys/resource.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "base/check.h"
@@ -10,22 +9,16 @@
 
 namespace weft::cli {
 
-void add_model_options(CLI::App& verb, ModelOptions& options) {
-  verb.add_option("model", options.model, "The model, a GGUF file")->required()->type_name("MODEL");
-  verb.add_option("--threads", options.threads, "Worker threads; 0: WEFT_NUM_THREADS, or what affinity and quota allow")
-      ->capture_default_str();
-  verb.add_option("--ctx", options.ctx, "Tokens of context; 0: 2048 or what the text needs, within the model's own")
-      ->capture_default_str();
-  verb.add_option("--kv-dtype", options.kv_dtype,
-                  "Type of the KV cache; auto: fp32 for exact, else bf16; int8 needs fast")
-      ->check(CLI::IsMember({"auto", "fp32", "fp16", "bf16", "int8", "fp8_e4m3", "fp8_e5m2", "int4"}))
-      ->capture_default_str();
-  verb.add_option("--device", options.device, "Where it runs: cpu, cuda:0, ...")->capture_default_str();
-  verb.add_option("--precision", options.precision, "Precision of activations and KV")
-      ->check(CLI::IsMember({"exact", "default", "fast"}))
-      ->capture_default_str();
-  verb.add_flag("--invariant", options.invariant,
-                "The same tokens whatever else is in the batch and however many workers there are (slower)");
+void add_model_options(Verb& verb, ModelOptions& options) {
+  verb.option("model", options.model, "The model, a GGUF file").required().type_name("MODEL");
+  verb.option("--threads", options.threads, "Worker threads; 0: WEFT_NUM_THREADS, or what affinity and quota allow");
+  verb.option("--ctx", options.ctx, "Tokens of context; 0: 2048 or what the text needs, within the model's own");
+  verb.option("--kv-dtype", options.kv_dtype, "Type of the KV cache; auto: fp32 for exact, else bf16; int8 needs fast")
+      .one_of({"auto", "fp32", "fp16", "bf16", "int8", "fp8_e4m3", "fp8_e5m2", "int4"});
+  verb.option("--device", options.device, "Where it runs: cpu, cuda:0, ...");
+  verb.option("--precision", options.precision, "Precision of activations and KV").one_of({"exact", "default", "fast"});
+  verb.flag("--invariant", options.invariant,
+            "The same tokens whatever else is in the batch and however many workers there are (slower)");
 }
 
 void check_model_options(const ModelOptions& options) {

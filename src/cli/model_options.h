@@ -4,12 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "cli/arguments.h"
 #include "weft/device.h"
 #include "weft/model.h"
-
-namespace CLI {
-class App;
-}
 
 namespace weft::cli {
 
@@ -20,7 +17,7 @@ struct ModelOptions {
   std::string kv_dtype = "auto", device = "cpu", precision = "default";
   bool invariant = false;
 };
-void add_model_options(CLI::App& verb, ModelOptions& options);
+void add_model_options(Verb& verb, ModelOptions& options);
 // Throws Error(unsupported) for a device that is not there. Before anything is loaded.
 void check_model_options(const ModelOptions& options);
 

@@ -1,7 +1,6 @@
 // `weft plan`: who computes what, for lengths given on the command line. No tensor is needed.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -13,8 +12,8 @@
 
 #include "attention/kernel.h"
 #include "base/check.h"
+#include "cli/arguments.h"
 #include "cli/cli.h"
-#include "cli/help.h"
 
 namespace weft::cli {
 namespace {
@@ -51,6 +50,7 @@ void plan(const PlanOptions& options, const Context& context) {
         "--qo has {} lengths, --kv has {}; give one of each for every request", options.qo.size(), options.kv.size());
   check(options.page_size >= 1, ErrorCode::invalid_argument, "--page-size {}: allowed are 1 and more",
         options.page_size);
+  check(options.prefix >= 0, ErrorCode::invalid_argument, "--prefix {}: allowed are 0 and more", options.prefix);
   std::vector<int32_t> qo_indptr{0}, page_indptr{0}, last_page_len;
   int64_t rows = 0, pages = 0;
   for (size_t r = 0; r < options.qo.size(); ++r) {
@@ -119,38 +119,26 @@ void plan(const PlanOptions& options, const Context& context) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, Context& context) {
-  CLI::App* verb = app.add_subcommand("plan", "Show who computes what in an attention call of these lengths");
+void add_plan(Program& program, Context& context) {
+  Verb verb = program.verb("plan", "Show who computes what in an attention call of these lengths");
   auto options = std::make_shared<PlanOptions>();
-  verb->add_option("--qo", options->qo, "Query tokens of each request")
-      ->delimiter(',')
-      ->type_name("N,N,...")
-      ->capture_default_str();
-  verb->add_option("--kv", options->kv, "KV tokens of each request")
-      ->delimiter(',')
-      ->type_name("N,N,...")
-      ->capture_default_str();
-  verb->add_option("--num-qo-heads", options->num_qo_heads, "Query heads")->capture_default_str();
-  verb->add_option("--num-kv-heads", options->num_kv_heads, "KV heads, a divisor of the query heads")
-      ->capture_default_str();
-  verb->add_option("--head-dim", options->head_dim, "Elements of a head")->capture_default_str();
-  verb->add_option("--page-size", options->page_size, "Tokens of a page")->capture_default_str();
-  verb->add_option("--num-workers", options->num_workers, "Workers; 0: the threads of this machine")
-      ->capture_default_str();
-  verb->add_flag("--causal", options->causal, "A query sees no key after it");
-  verb->add_option("--window-left", options->window_left, "A query sees this many keys before it; -1: all")
-      ->capture_default_str();
-  verb->add_option("--prefix", options->prefix,
-                   "Leading KV tokens that all requests share, in whole pages; a level of "
-                   "their own where that pays")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  verb->add_option("--mode", options->mode, "balanced, paper, fixed_split or no_split")->capture_default_str();
-  verb->add_option("--fixed-split-size", options->fixed_split_size, "fixed_split: tokens of a chunk")
-      ->capture_default_str();
-  verb->add_option("--svg", options->svg, "Draw workers over cost into this file")->type_name("FILE");
-  verb->footer(help_footer("weft plan --qo 1,1,512 --kv 4096,100,512 --num-workers 4 --causal --svg plan.svg"));
-  verb->callback([options, &context] { plan(*options, context); });
+  verb.option("--qo", options->qo, "Query tokens of each request").separated_by(',').type_name("N,N,...");
+  verb.option("--kv", options->kv, "KV tokens of each request").separated_by(',').type_name("N,N,...");
+  verb.option("--num-qo-heads", options->num_qo_heads, "Query heads");
+  verb.option("--num-kv-heads", options->num_kv_heads, "KV heads, a divisor of the query heads");
+  verb.option("--head-dim", options->head_dim, "Elements of a head");
+  verb.option("--page-size", options->page_size, "Tokens of a page");
+  verb.option("--num-workers", options->num_workers, "Workers; 0: the threads of this machine");
+  verb.flag("--causal", options->causal, "A query sees no key after it");
+  verb.option("--window-left", options->window_left, "A query sees this many keys before it; -1: all");
+  verb.option("--prefix", options->prefix,
+              "Leading KV tokens that all requests share, in whole pages; a level of "
+              "their own where that pays");
+  verb.option("--mode", options->mode, "balanced, paper, fixed_split or no_split");
+  verb.option("--fixed-split-size", options->fixed_split_size, "fixed_split: tokens of a chunk");
+  verb.option("--svg", options->svg, "Draw workers over cost into this file").type_name("FILE");
+  verb.example("weft plan --qo 1,1,512 --kv 4096,100,512 --num-workers 4 --causal --svg plan.svg");
+  verb.runs([options, &context] { plan(*options, context); });
 }
 
 }  // namespace weft::cli

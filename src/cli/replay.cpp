@@ -1,7 +1,6 @@
 // `weft replay`: a recorded attention call again, compared with what it gave then and with fp64.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <climits>
 #include <cmath>
@@ -16,8 +15,8 @@
 
 #include "attention/kernel.h"
 #include "base/check.h"
+#include "cli/arguments.h"
 #include "cli/cli.h"
-#include "cli/help.h"
 #include "cli/ragged_call.h"
 #include "cli/recorded_call.h"
 #include "cli/text_input.h"
@@ -248,16 +247,14 @@ void replay(const ReplayOptions& options, Context& context) {
 
 }  // namespace
 
-void add_replay(CLI::App& app, Context& context) {
-  CLI::App* verb = app.add_subcommand("replay", "Run a recorded attention call again and compare it with fp64");
+void add_replay(Program& program, Context& context) {
+  Verb verb = program.verb("replay", "Run a recorded attention call again and compare it with fp64");
   auto options = std::make_shared<ReplayOptions>();
-  verb->add_option("folder", options->folder, "One call's folder below that of WEFT_RECORD")
-      ->required()
-      ->type_name("DIR");
-  verb->add_option("--backend", options->backend, "What runs it: cpu")->capture_default_str();
-  verb->add_flag("--bisect", options->bisect, "Find the first wrong work item, each run by itself");
-  verb->footer(help_footer("WEFT_RECORD=calls weft run model.gguf -p Hi && weft replay calls/* --bisect"));
-  verb->callback([options, &context] { replay(*options, context); });
+  verb.option("folder", options->folder, "One call's folder below that of WEFT_RECORD").required().type_name("DIR");
+  verb.option("--backend", options->backend, "What runs it: cpu");
+  verb.flag("--bisect", options->bisect, "Find the first wrong work item, each run by itself");
+  verb.example("WEFT_RECORD=calls weft run model.gguf -p Hi && weft replay calls/* --bisect");
+  verb.runs([options, &context] { replay(*options, context); });
 }
 
 }  // namespace weft::cli

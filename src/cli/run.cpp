@@ -1,16 +1,15 @@
 // `weft run`: answers a prompt, or chats.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "cli/arguments.h"
 #include "cli/cli.h"
 #include "cli/generate.h"
-#include "cli/help.h"
 #include "cli/model_options.h"
 #include "cli/text_input.h"
 #include "weft/model.h"
@@ -212,33 +211,24 @@ void run(const RunOptions& options, Context& context) {
 
 }  // namespace
 
-void add_run(CLI::App& app, Context& context) {
-  CLI::App* verb = app.add_subcommand("run", "Answer a prompt; without one, on a terminal, chat");
+void add_run(Program& program, Context& context) {
+  Verb verb = program.verb("run", "Answer a prompt; without one, on a terminal, chat");
   auto options = std::make_shared<RunOptions>();
-  add_model_options(*verb, options->model);
-  add_text_options(*verb, options->input, "The prompt; default: stdin, and on a terminal a chat");
-  verb->add_option("-n,--num-tokens", options->num_tokens,
-                   "Most tokens of the answer; -1: as many as the context holds")
-      ->capture_default_str();
-  verb->add_flag("--raw", options->raw, "No chat template: the model continues the text");
-  verb->add_option("--temp", options->sampling.temperature, "Temperature; 0: always the most probable token")
-      ->capture_default_str();
-  verb->add_option("--top-k", options->sampling.top_k, "Only the K most probable tokens; 0: all")
-      ->capture_default_str();
-  verb->add_option("--top-p", options->sampling.top_p, "Only the most probable tokens that sum up to P; 1: all")
-      ->capture_default_str();
-  verb->add_option("--min-p", options->sampling.min_p, "Only tokens with P times the best one's probability; 0: all")
-      ->capture_default_str();
-  verb->add_option("--repetition-penalty", options->penalties.repetition,
-                   "Divides the logits of tokens that prompt or answer holds; 1: off")
-      ->capture_default_str();
-  verb->add_option("--presence-penalty", options->penalties.presence, "Subtracted from tokens that the answer holds")
-      ->capture_default_str();
-  verb->add_option("--frequency-penalty", options->penalties.frequency, "The same, once for each time it holds them")
-      ->capture_default_str();
-  verb->add_option("--seed", options->seed, "Seed of the random draws")->capture_default_str();
-  verb->footer(help_footer("weft run model.gguf -p \"Why is the sky blue?\" -n 100"));
-  verb->callback([options, &context] { run(*options, context); });
+  add_model_options(verb, options->model);
+  add_text_options(verb, options->input, "The prompt; default: stdin, and on a terminal a chat");
+  verb.option("-n,--num-tokens", options->num_tokens, "Most tokens of the answer; -1: as many as the context holds");
+  verb.flag("--raw", options->raw, "No chat template: the model continues the text");
+  verb.option("--temp", options->sampling.temperature, "Temperature; 0: always the most probable token");
+  verb.option("--top-k", options->sampling.top_k, "Only the K most probable tokens; 0: all");
+  verb.option("--top-p", options->sampling.top_p, "Only the most probable tokens that sum up to P; 1: all");
+  verb.option("--min-p", options->sampling.min_p, "Only tokens with P times the best one's probability; 0: all");
+  verb.option("--repetition-penalty", options->penalties.repetition,
+              "Divides the logits of tokens that prompt or answer holds; 1: off");
+  verb.option("--presence-penalty", options->penalties.presence, "Subtracted from tokens that the answer holds");
+  verb.option("--frequency-penalty", options->penalties.frequency, "The same, once for each time it holds them");
+  verb.option("--seed", options->seed, "Seed of the random draws");
+  verb.example("weft run model.gguf -p \"Why is the sky blue?\" -n 100");
+  verb.runs([options, &context] { run(*options, context); });
 }
 
 }  // namespace weft::cli

@@ -24,13 +24,13 @@ std::string read_stream(std::FILE* stream, const std::string& name) {
 
 }  // namespace
 
-void add_text_options(CLI::App& verb, TextInput& input, const std::string& what) {
-  input.text_option = verb.add_option("-p,--prompt", input.text, what);
-  verb.add_option("-f,--file", input.file, "The same from a file; - is stdin")->excludes(input.text_option);
+void add_text_options(Verb& verb, TextInput& input, const std::string& what) {
+  input.text_option = verb.option("-p,--prompt", input.text, what);
+  verb.option("-f,--file", input.file, "The same from a file; - is stdin").excludes(input.text_option);
 }
 
 std::string read_text(const TextInput& input) {
-  if (input.text_option->count() > 0) return input.text;
+  if (input.text_option.given()) return input.text;
   if (input.file.empty() || input.file == "-") return read_stream(stdin, "stdin");
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }

@@ -1,9 +1,9 @@
 // Text that a verb works on, and files that turn out to be bad.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
+#include "cli/arguments.h"
 #include "weft/error.h"
 
 namespace weft::cli {
@@ -25,10 +25,10 @@ auto from_file(Read&& read) {
 // Text from -p, from -f FILE ("-": stdin), else from stdin.
 struct TextInput {
   std::string text, file;
-  CLI::Option* text_option = nullptr;
-  bool given() const { return text_option->count() > 0 || !file.empty(); }
+  Option text_option;
+  bool given() const { return text_option.given() || !file.empty(); }
 };
-void add_text_options(CLI::App& verb, TextInput& input, const std::string& what);
+void add_text_options(Verb& verb, TextInput& input, const std::string& what);
 // Throws Error(io_error).
 std::string read_text(const TextInput& input);
 

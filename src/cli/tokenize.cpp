@@ -1,12 +1,11 @@
 // `weft tokenize`: text to ids and back.
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "cli/arguments.h"
 #include "cli/cli.h"
-#include "cli/help.h"
 #include "cli/text_input.h"
 #include "weft/model.h"
 
@@ -69,17 +68,17 @@ void tokenize(const TokenizeOptions& options, const Context& context) {
 
 }  // namespace
 
-void add_tokenize(CLI::App& app, Context& context) {
-  CLI::App* verb = app.add_subcommand("tokenize", "Turn text into token ids, or ids into text");
+void add_tokenize(Program& program, Context& context) {
+  Verb verb = program.verb("tokenize", "Turn text into token ids, or ids into text");
   auto options = std::make_shared<TokenizeOptions>();
-  verb->add_option("model", options->model, "The model, a GGUF file")->required()->type_name("MODEL");
-  add_text_options(*verb, options->input, "The text, or the ids with --decode; default: stdin");
-  verb->add_flag("--decode", options->decode, "The way back: ids, separated by spaces or commas, to text");
-  verb->add_flag("--no-special", options->no_special, "No BOS or EOS; with --decode, leave control tokens out");
-  verb->add_flag("--parse-special", options->parse_special, "Texts of control tokens become those tokens");
-  verb->add_flag("--pieces", options->pieces, "Show the text of each token");
-  verb->footer(help_footer("weft tokenize model.gguf -p \"Once upon a time\""));
-  verb->callback([options, &context] { tokenize(*options, context); });
+  verb.option("model", options->model, "The model, a GGUF file").required().type_name("MODEL");
+  add_text_options(verb, options->input, "The text, or the ids with --decode; default: stdin");
+  verb.flag("--decode", options->decode, "The way back: ids, separated by spaces or commas, to text");
+  verb.flag("--no-special", options->no_special, "No BOS or EOS; with --decode, leave control tokens out");
+  verb.flag("--parse-special", options->parse_special, "Texts of control tokens become those tokens");
+  verb.flag("--pieces", options->pieces, "Show the text of each token");
+  verb.example("weft tokenize model.gguf -p \"Once upon a time\"");
+  verb.runs([options, &context] { tokenize(*options, context); });
 }
 
 }  // namespace weft::cli

@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "cli/arguments.h"
 #include "cli/bench_loops.h"
 #include "cli/cli.h"
 #include "device/cpu/cpuid.h"
@@ -102,11 +102,10 @@ TEST(Ceilings, ArePlausible) {
   EXPECT_LT(read, 1e13);
 }
 
-int run_bench(std::vector<std::string> arguments, Context& context) {
-  CLI::App app;
-  add_bench(app, context);
-  std::reverse(arguments.begin(), arguments.end());
-  app.parse(arguments);
+int run_bench(const std::vector<std::string>& arguments, Context& context) {
+  Program program("A test", "weft 0", "");
+  add_bench(program, context);
+  EXPECT_EQ(program.run(arguments, context.json), 0);
   return context.exit_code;
 }
 
@@ -133,10 +132,10 @@ TEST(BenchVerb, PrintsTheMachineAndEveryCeiling) {
 
 TEST(BenchVerb, RefusesWhatItDoesNotKnow) {
   Context context;
-  EXPECT_THROW(run_bench({"bench"}, context), CLI::ParseError);
-  EXPECT_THROW(run_bench({"bench", "speed"}, context), CLI::ParseError);
-  EXPECT_THROW(run_bench({"bench", "ceilings", "--threads", "-1"}, context), CLI::ParseError);
-  EXPECT_THROW(run_bench({"bench", "model", "--precision", "exactly"}, context), CLI::ParseError);
+  EXPECT_THROW(run_bench({"bench"}, context), UsageError);
+  EXPECT_THROW(run_bench({"bench", "speed"}, context), UsageError);
+  EXPECT_THROW(run_bench({"bench", "ceilings", "--threads", "-1"}, context), UsageError);
+  EXPECT_THROW(run_bench({"bench", "model", "--precision", "exactly"}, context), UsageError);
 }
 
 }  // namespace

@@ -1,0 +1,160 @@
+#include "cli/arguments.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+
+#include "cli/help.h"
+
+namespace weft::cli {
+namespace {
+
+template <class Value>
+bool shows_default(const Value&) {
+  return true;
+}
+bool shows_default(const std::string& value) { return !value.empty(); }
+template <class Value>
+bool shows_default(const std::vector<Value>& values) {
+  return !values.empty();
+}
+
+template <class Value>
+Option add(CLI::App& app, const std::string& names, Value& value, const std::string& help) {
+  CLI::Option* option = app.add_option(names, value, help);
+  if (shows_default(value)) option->capture_default_str();
+  return Option(option);
+}
+
+void complete(CLI::App& verb, bool& json) {
+  verb.add_flag("--json", json, "Print one JSON object per line on stdout");
+  for (CLI::App* inner : verb.get_subcommands({})) complete(*inner, json);
+}
+
+std::vector<std::string> option_names(const CLI::App& verb) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : verb.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+const CLI::App& chosen_verb(const CLI::App& app, const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments)
+    for (const CLI::App* verb : app.get_subcommands({}))
+      if (verb->get_name() == argument) return *verb;
+  return app;
+}
+
+std::string no_verb_message(const CLI::App& app, const std::vector<std::string>& arguments) {
+  std::vector<std::string> verbs;
+  for (const CLI::App* candidate : app.get_subcommands({})) verbs.push_back(candidate->get_name());
+  const auto word = std::find_if(arguments.begin(), arguments.end(), [](const auto& a) { return !a.starts_with('-'); });
+  const std::string all = fmt::format("{}", fmt::join(verbs, ", "));
+  if (word == arguments.end()) return fmt::format("a verb is missing; allowed are {}", all);
+  const std::string near = nearest(*word, verbs);
+  return fmt::format("'{}' is no verb; {}", *word,
+                     near.empty() ? "allowed are " + all : "did you mean '" + near + "'?");
+}
+
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error,
+                          const std::vector<std::string>& arguments) {
+  const CLI::App& verb = chosen_verb(app, arguments);
+  if (&verb == &app) return no_verb_message(app, arguments);
+  // An option that nobody knows: the first that starts like one and is not among the verb's.
+  const std::vector<std::string> names = option_names(verb);
+  const auto known = [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
+    for (const std::string& argument : arguments) {
+      const std::string word = argument.substr(0, argument.find('='));
+      if (word.size() < 2 || word[0] != '-' || known(word)) continue;
+      if (word[1] != '-' && known(word.substr(0, 2))) continue;
+      const std::string near = nearest(word, names);
+      return fmt::format(
+          "{}: unknown option {}; {}", verb.get_name(), word,
+          near.empty() ? fmt::format("see weft {} --help", verb.get_name()) : "did you mean " + near + "?");
+    }
+  }
+  std::string message = error.what();
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  return fmt::format("{}: {}; see weft {} --help", verb.get_name(), message, verb.get_name());
+}
+
+}  // namespace
+
+Option& Option::required() { return option_->required(), *this; }
+Option& Option::type_name(const std::string& name) { return option_->type_name(name), *this; }
+Option& Option::one_of(const std::vector<std::string>& values) { return option_->check(CLI::IsMember(values)), *this; }
+Option& Option::range(int64_t lowest, int64_t highest) { return option_->check(CLI::Range(lowest, highest)), *this; }
+Option& Option::separated_by(char delimiter) { return option_->delimiter(delimiter), *this; }
+Option& Option::excludes(const Option& other) { return option_->excludes(other.option_), *this; }
+bool Option::given() const { return option_->count() > 0; }
+
+Verb Verb::verb(const std::string& name, const std::string& description) {
+  return Verb(app_->add_subcommand(name, description));
+}
+Option Verb::option(const std::string& names, int& value, const std::string& help) {
+  return add(*app_, names, value, help);
+}
+Option Verb::option(const std::string& names, int64_t& value, const std::string& help) {
+  return add(*app_, names, value, help);
+}
+Option Verb::option(const std::string& names, uint64_t& value, const std::string& help) {
+  return add(*app_, names, value, help);
+}
+Option Verb::option(const std::string& names, float& value, const std::string& help) {
+  return add(*app_, names, value, help);
+}
+Option Verb::option(const std::string& names, std::string& value, const std::string& help) {
+  return add(*app_, names, value, help);
+}
+Option Verb::option(const std::string& names, std::vector<int>& values, const std::string& help) {
+  return add(*app_, names, values, help);
+}
+Option Verb::option(const std::string& names, std::vector<std::string>& values, const std::string& help) {
+  return add(*app_, names, values, help);
+}
+Option Verb::bytes(const std::string& names, uint64_t& value, const std::string& help) {
+  return Option(app_->add_option(names, value, help)->transform(CLI::AsSizeValue(false))->type_name("SIZE"));
+}
+Option Verb::seconds(const std::string& names, int64_t& value, const std::string& help) {
+  const std::map<std::string, int64_t> units = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+  return Option(app_->add_option(names, value, help)
+                    ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::DEFAULT, "TIME")));
+}
+Option Verb::flag(const std::string& names, bool& value, const std::string& help) {
+  return Option(app_->add_flag(names, value, help));
+}
+void Verb::needs_verb() { app_->require_subcommand(1); }
+void Verb::needs_options() { app_->require_option(1, 0); }
+void Verb::example(const std::string& command) { app_->footer(help_footer(command)); }
+void Verb::runs(std::function<void()> work) { app_->callback(std::move(work)); }
+
+Program::Program(const std::string& description, const std::string& version, const std::string& footer)
+    : Verb(nullptr), own_(std::make_unique<CLI::App>(description, "weft")) {
+  app_ = own_.get();
+  app_->set_version_flag("--version", version);
+  app_->footer(footer);
+  needs_verb();
+}
+
+Program::~Program() = default;
+
+int Program::run(const std::vector<std::string>& arguments, bool& json) {
+  for (CLI::App* verb : own_->get_subcommands({})) complete(*verb, json);
+  try {
+    own_->parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the end
+  } catch (const CLI::Success& help) {
+    return own_->exit(help);
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(usage_message(*own_, error, arguments));
+  }
+  return 0;
+}
+
+}  // namespace weft::cli
