@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 results=build/results
 rm -rf "$results"
 mkdir -p "$results"
-jobs=$(nproc)
+jobs=$(($(nproc) + 1))  # some tests wait for compilers and threads
 export RC_PARAMS="${RC_PARAMS:-seed=20261121}"  # the same random cases every time; set RC_PARAMS for others
 
 # step NAME COMMAND...: one line in steps.tsv, the output in NAME.log, shown when the step fails.
