@@ -1,0 +1,84 @@
+#include "cli/bench_calls.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+
+#include "device/cpu/cpuid.h"
+
+namespace weft::cli {
+
+Pool::Pool(int64_t bytes) : memory_(Device::cpu(), static_cast<size_t>(bytes)) {
+  const int64_t part = std::min<int64_t>(bytes, 64 << 20);
+  fill_random(data(), DType::bf16, part / 2, 1);
+  for (int64_t at = part; at < bytes; at += part)
+    std::memcpy(data() + at, data(), static_cast<size_t>(std::min(part, bytes - at)));
+}
+
+void Job::plan() {
+  for (Batch& batch : batches) {
+    const Plan made = kernel.plan(batch.input);
+    workspaces.emplace_back(Device::cpu(), made.workspace_bytes());
+    made.upload(workspaces.back());
+  }
+}
+
+void Job::run(WorkerTeam& team) {
+  kernel.run(workspaces[next], batches[next].tensors, Stream::cpu(team));
+  next = (next + 1) % batches.size();
+}
+
+Timing Job::time(WorkerTeam& team, int min_runs, double min_seconds) {
+  return time_runs([&] { run(team); }, min_runs, min_seconds);
+}
+
+Pool& Bench::pool() {
+  const int64_t l3 = static_cast<int64_t>(std::max<size_t>(cpu_info().l3_bytes, 8 << 20));
+  if (!memory) memory.emplace(options.quick ? 256 << 20 : 8 * l3);
+  return *memory;
+}
+
+std::pair<double, double> Bench::time_in_turns(const std::function<void()>& one, const std::function<void()>& other) {
+  using Clock = std::chrono::steady_clock;
+  const int rounds = options.quick ? 5 : 25;
+  std::vector<double> times[2];
+  for (int round = -1; round < rounds; ++round)  // the first warms up
+    for (const int which : {0, 1}) {
+      const auto begin = Clock::now();
+      (which == 0 ? one : other)();
+      if (round >= 0) times[which].push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    }
+  for (std::vector<double>& list : times) std::nth_element(list.begin(), list.begin() + rounds / 2, list.end());
+  return {times[0][static_cast<size_t>(rounds / 2)], times[1][static_cast<size_t>(rounds / 2)]};
+}
+
+Job decode_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& kv_lens,
+               int page_size, int64_t& bytes) {
+  const int64_t token_bytes = int64_t{2} * shape.kv_heads * shape.head_dim * bits_of(spec.kv_dtype) / 8;
+  bytes = std::accumulate(kv_lens.begin(), kv_lens.end(), int64_t{0}) * token_bytes;
+  Job job{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
+  int64_t pages = 0;
+  for (const int len : kv_lens) pages += (len + page_size - 1) / page_size;
+  const int64_t held = pages * page_size * token_bytes;
+  Pool& pool = bench.pool();
+  for (int64_t at = 0; at + held <= pool.bytes(); at += held)
+    job.batches.emplace_back(spec, shape, 1, kv_lens, page_size, bench.team.num_workers(), pool.data() + at);
+  job.plan();
+  return job;
+}
+
+double prefill_flops(const Shape& shape, double len, double window) {
+  const double seen = window >= len ? len * (len + 1) / 2 : window * (window + 1) / 2 + (len - window) * (window + 1);
+  return 4. * shape.qo_heads * shape.head_dim * seen;  // a multiply-add in each product counts as two
+}
+
+std::string products_of(DType compute) { return compute == DType::bf16 ? "bf16 dot" : "fp32 multiply-add"; }
+
+Job prefill_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, int len) {
+  Job job{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
+  job.batches.emplace_back(spec, shape, len, std::vector<int>{len}, 16, bench.team.num_workers());
+  return job;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,73 @@
+// What the rows of `weft bench attention` share: memory for caches, kernels with the batches they run over, and how
+// long they run.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/bench.h"
+#include "cli/bench_batch.h"
+#include "weft/attention.h"
+
+namespace weft::cli {
+
+// Memory for caches, larger than the machine's: batches lie in it side by side, so that no line of one is still in a
+// cache when its turn comes again. Its numbers are fit for bf16 and fp32.
+class Pool {
+ public:
+  explicit Pool(int64_t bytes);
+  char* data() { return static_cast<char*>(memory_.data()); }
+  int64_t bytes() const { return static_cast<int64_t>(memory_.bytes()); }
+
+ private:
+  Workspace memory_;
+};
+
+// A kernel and the batches it runs over in turn.
+struct Job {
+  AttentionKernel kernel;
+  std::vector<Batch> batches;
+  std::vector<Workspace> workspaces;
+  size_t next = 0;
+
+  void plan();
+  void run(WorkerTeam& team);  // over the next batch
+  Timing time(WorkerTeam& team, int min_runs, double min_seconds);
+};
+
+// What the rows of one call of the benchmark share.
+struct Bench {
+  const BenchOptions& options;
+  BenchReport& report;
+  WorkerTeam& team;
+
+  bool wants(const std::string& name) const { return name.find(options.only) != std::string::npos; }
+  Timing time(Job& job) { return job.time(team, options.quick ? 3 : 9, options.quick ? 0.05 : 0.3); }
+  // Calls that take long: few of them.
+  Timing time_long(Job& job) { return job.time(team, options.quick ? 1 : 3, options.quick ? 0.05 : 0.3); }
+
+  // Median seconds of either, run in turns: what disturbs one disturbs the other.
+  std::pair<double, double> time_in_turns(const std::function<void()>& one, const std::function<void()>& other);
+
+  std::optional<Pool> memory;
+  Pool& pool();
+};
+
+// Decode over batches that fill the pool; bytes a run in `bytes`.
+Job decode_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& kv_lens,
+               int page_size, int64_t& bytes);
+// One request of `len` tokens from its first on; not planned yet.
+Job prefill_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, int len);
+// Causal: row i of the last qo_len sees the keys up to its own, at most window + 1 of them.
+double prefill_flops(const Shape& shape, double len, double window);
+std::string products_of(DType compute);
+
+// Rows of one subject each.
+void bench_forms(Bench& bench);     // latent rows, chosen pages, shared prefixes, trees, streams, rotation inside
+void bench_numerics(Bench& bench);  // errors instead of speeds: every combination of types, built-in variant and mask
+
+}  // namespace weft::cli

@@ -1,0 +1,241 @@
+// `weft bench attention`: forms of caches and lists beyond pages of whole heads, each beside the plain call that it
+// stands for.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/kernel.h"
+#include "cli/bench_calls.h"
+#include "weft/block_sparse.h"
+#include "weft/levels.h"
+#include "weft/quest.h"
+
+namespace weft::cli {
+namespace {
+
+// MLA: each latent row serves every query head, which makes decode a matter of arithmetic.
+void bench_latent(Bench& bench) {
+  AttentionSpec spec = make_spec(DType::bf16, 576, Mask::none);
+  spec.head_dim_vo = 512;
+  spec.kv_form = KvForm::latent;
+  const int kv_len = bench.options.quick ? 1024 : 4096;
+  const DType compute = compute_type(spec, current_isa());
+  for (const int heads : {128, 16})
+    for (const int requests : {1, 4})
+      for (const int page_size : {16, 64}) {
+        const std::string name = fmt::format("decode latent {}q 512+64 kv{} batch{} page{} bf16 ({})", heads, kv_len,
+                                             requests, page_size, products_of(compute));
+        if ((bench.options.quick && (page_size != 64 || requests != 1)) || !bench.wants(name)) continue;
+        Job job{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
+        job.batches.emplace_back(spec, Shape{heads, 1, 576}, 1, std::vector<int>(static_cast<size_t>(requests), kv_len),
+                                 page_size, bench.team.num_workers());
+        job.plan();
+        const auto measure = [&] {
+          return compute == DType::bf16 ? measure_bf16_flops(bench.team.num_workers())
+                                        : measure_fp32_flops(bench.team.num_workers());
+        };
+        const Timing first = bench.time(job);
+        const double ceiling = measure();
+        const Timing second = bench.time(job);
+        const double flops = 2. * heads * (spec.head_dim_qk + spec.head_dim_vo) * kv_len * requests;
+        bench.report.add({"attention", name, "rate", 2 * flops / (first.median_s + second.median_s) / 1e9, "GFLOP/s",
+                          ceiling / 1e9});
+      }
+}
+
+// Quest beside attention over everything: a step of a long context by the same step of a short one, and the choice of
+// pages by attention over the pages that it chose.
+void bench_quest(Bench& bench) {
+  const Shape shape{32, 8, 128};
+  const int budget = bench.options.quick ? 16 : 64, page_size = 16, longest = bench.options.quick ? 4096 : 65536;
+  const std::string name = fmt::format("decode quest {}q/{}kv hd{} {} pages of {}, kv{}", shape.qo_heads,
+                                       shape.kv_heads, shape.head_dim, budget, page_size, longest);
+  if (!bench.wants(name)) return;
+  struct Step {
+    double choice_s, attention_s, whole_s;
+  };
+  const auto measure = [&](int kv_len) -> Step {
+    AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::none);
+    Job whole{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
+    whole.batches.emplace_back(spec, shape, 1, std::vector<int>{kv_len}, page_size, bench.team.num_workers());
+    whole.plan();
+    Batch& batch = whole.batches[0];
+    const PageTableView& pages = batch.input.pages;
+    const TensorView sized(nullptr, DType::fp32, {pages.num_pages, shape.kv_heads, shape.head_dim});
+    std::vector<float> low(static_cast<size_t>(sized.size())), high(low.size());
+    const PageSummaries summaries{TensorView(low.data(), DType::fp32, sized.shape()),
+                                  TensorView(high.data(), DType::fp32, sized.shape())};
+    const std::vector<int32_t> all{0, kv_len};
+    update_page_summaries(batch.tensors.kv.k, all, pages, Layout::nhd, summaries, Stream::cpu(bench.team));
+    std::vector<float> q(static_cast<size_t>(shape.qo_heads * shape.head_dim));
+    fill_random(q.data(), DType::fp32, static_cast<int64_t>(q.size()), 7);
+    std::vector<int32_t> selected;
+    const Timing choice = time_runs(
+        [&] {
+          selected = choose_pages(TensorView(q.data(), DType::fp32, {1, shape.qo_heads, shape.head_dim}), summaries,
+                                  batch.qo_indptr, pages, shape.kv_heads, budget, Stream::cpu(bench.team));
+        },
+        9, 0.2);
+    const BlockLists lists = select_pages(pages, batch.qo_indptr, shape.kv_heads, selected, budget);
+    const BlockSparse blocks = lists.view();
+    spec.kv_form = KvForm::block_sparse;
+    PlanInput input = batch.input;
+    input.pages = {};
+    input.blocks = &blocks;
+    const AttentionKernel kernel = build(spec, Device::cpu());
+    const Plan plan = kernel.plan(input);
+    Workspace workspace(Device::cpu(), plan.workspace_bytes());
+    plan.upload(workspace);
+    const Timing attention = time_runs([&] { kernel.run(workspace, batch.tensors, Stream::cpu(bench.team)); }, 9, 0.2);
+    return {choice.median_s, attention.median_s, bench.time(whole).median_s};
+  };
+  const Step near = measure(longest / 8), far = measure(longest), again = measure(longest / 8);
+  const double attention = (near.attention_s + again.attention_s) / 2;
+  bench.report.add(
+      {"attention", fmt::format("{} by kv{}", name, longest / 8), "rate", 1 / far.attention_s, "1/s", 1 / attention});
+  bench.report.add({"attention", fmt::format("{}: choice and attention by all pages", name), "rate",
+                    1 / (far.attention_s + far.choice_s), "1/s", 1 / far.whole_s});
+}
+
+// A plan made and in its place.
+Workspace placed(const Plan& plan) {
+  Workspace workspace(Device::cpu(), plan.workspace_bytes());
+  plan.upload(workspace);
+  return workspace;
+}
+
+// Decode of requests that share their first tokens: with the levels that are found, beside the plain plan.
+void bench_levels(Bench& bench) {
+  struct Case {
+    int prefix, own, requests;
+  };
+  for (const Case& c : {Case{64, 512, 2}, {64, 512, 16}, {256, 512, 2}, {256, 512, 16}, {4096, 64, 16}})
+    for (const Shape& shape : {Shape{32, 8, 128}, {9, 3, 64}}) {
+      const std::string name = fmt::format("decode {}q/{}kv hd{} batch{}, {} shared and {} own tokens: levels by plain",
+                                           shape.qo_heads, shape.kv_heads, shape.head_dim, c.requests, c.prefix, c.own);
+      if (!bench.wants(name)) continue;
+      constexpr int kPage = 16;
+      const AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::none);
+      const AttentionKernel kernel = build(spec, Device::cpu());
+      Batch batch(spec, shape, 1, std::vector<int>(static_cast<size_t>(c.requests), c.prefix + c.own), kPage,
+                  bench.team.num_workers());
+      for (int r = 1; r < c.requests; ++r)
+        std::copy_n(batch.page_indices.begin(), c.prefix / kPage,
+                    batch.page_indices.begin() + batch.page_indptr[static_cast<size_t>(r)]);
+      const SharedLevels levels = levels_from_page_tables(kernel, batch.input);
+      Workspace plain = placed(kernel.plan(batch.input)), shared = placed(kernel.plan(levels.apply(batch.input)));
+      const auto [shared_s, plain_s] =
+          bench.time_in_turns([&] { kernel.run(shared, batch.tensors, Stream::cpu(bench.team)); },
+                              [&] { kernel.run(plain, batch.tensors, Stream::cpu(bench.team)); });
+      const std::string found = levels.empty() ? " (none found)" : "";
+      bench.report.add({"attention", name + found, "rate", 1 / shared_s, "1/s", 1 / plain_s});
+    }
+}
+
+// A tree of 64 draft tokens beside 64 tokens in a row.
+void bench_tree(Bench& bench) {
+  const Shape shape{32, 8, 128};
+  const int nodes = 64, kv_len = bench.options.quick ? 1024 : 4096;
+  const std::string name = fmt::format("tree of {} nodes by as many tokens in a row, {}q/{}kv hd{} kv{} bf16", nodes,
+                                       shape.qo_heads, shape.kv_heads, shape.head_dim, kv_len);
+  if (!bench.wants(name)) return;
+  AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::causal);
+  const AttentionKernel row_kernel = build(spec, Device::cpu());
+  Batch batch(spec, shape, nodes, {kv_len}, 16, bench.team.num_workers());
+  std::vector<int32_t> parent(static_cast<size_t>(nodes));
+  for (int i = 0; i < nodes; ++i) parent[static_cast<size_t>(i)] = (i + 1) / 2 - 1;  // two children each
+  const BlockLists lists = blocks_from_tree(batch.input.pages, batch.qo_indptr, parent);
+  const BlockSparse blocks = lists.view();
+  PlanInput input = batch.input;
+  input.pages = {};
+  input.blocks = &blocks;
+  spec.kv_form = KvForm::block_sparse;
+  spec.mask = Mask::none;
+  const AttentionKernel tree_kernel = build(spec, Device::cpu());
+  Workspace row = placed(row_kernel.plan(batch.input)), tree = placed(tree_kernel.plan(input));
+  const auto [tree_s, row_s] =
+      bench.time_in_turns([&] { tree_kernel.run(tree, batch.tensors, Stream::cpu(bench.team)); },
+                          [&] { row_kernel.run(row, batch.tensors, Stream::cpu(bench.team)); });
+  bench.report.add({"attention", name, "rate", 1 / tree_s, "1/s", 1 / row_s});
+}
+
+// The first tokens and a window of recent ones: a long context beside a short one.
+void bench_streaming(Bench& bench) {
+  const Shape shape{32, 8, 128};
+  const int window = bench.options.quick ? 256 : 1024, longest = bench.options.quick ? 8192 : 65536;
+  const std::string name = fmt::format("decode 4 sinks and window {}, {}q/{}kv hd{} kv{} by kv{}", window,
+                                       shape.qo_heads, shape.kv_heads, shape.head_dim, longest, longest / 8);
+  if (!bench.wants(name)) return;
+  AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::causal);
+  spec.variant.scalars = {{"sinks", ScalarKind::integer}, {"window", ScalarKind::integer}};
+  spec.variant.intervals = {{.upper = {{.scalar = "sinks"}}},
+                            {.lower = {{.q_pos = true, .constant = 1, .scalar = "window", .scalar_sign = -1}}}};
+  const AttentionKernel kernel = build(spec, Device::cpu());
+  const std::vector<ScalarArg> scalars = {{"sinks", 4.}, {"window", static_cast<double>(window)}};
+  std::vector<Batch> batches;
+  std::vector<Workspace> workspaces;
+  batches.reserve(2);
+  for (const int kv_len : {longest, longest / 8}) {
+    Batch& batch = batches.emplace_back(spec, shape, 1, std::vector<int>{kv_len}, 16, bench.team.num_workers());
+    batch.input.scalars = batch.tensors.scalars = scalars;
+    workspaces.push_back(placed(kernel.plan(batch.input)));
+  }
+  const auto step = [&](size_t i) {
+    return [&, i] { kernel.run(workspaces[i], batches[i].tensors, Stream::cpu(bench.team)); };
+  };
+  const auto [far_s, near_s] = bench.time_in_turns(step(0), step(1));
+  bench.report.add({"attention", name, "rate", 1 / far_s, "1/s", 1 / near_s});
+}
+
+// Keys stored before their rotation and turned as they are read, beside plain decode of as many bytes.
+void bench_rope(Bench& bench) {
+  constexpr const char* kText =
+      "struct Rope {\n"
+      "  static real turned(P p, Vec x, int i, Row r) {\n"
+      "    const int half = x.size() / 2, pair = i < half ? i : i - half;\n"
+      "    return x[i] * p.cos(r.pos, pair) + weft::pair_halves(x, i) * p.sin(r.pos, pair);\n"
+      "  }\n"
+      "  real query_transform(P p, Vec x, int i, Row r) { return turned(p, x, i, r); }\n"
+      "  real key_transform(P p, Vec x, int i, Row r) { return turned(p, x, i, r); }\n"
+      "};\n";
+  const int kv_len = bench.options.quick ? 2048 : 8192;
+  for (const Shape& shape : {Shape{32, 8, 128}, {9, 3, 64}}) {
+    const std::string name = fmt::format("decode {}q/{}kv hd{} kv{} batch16 page16 bf16, RoPE inside by plain",
+                                         shape.qo_heads, shape.kv_heads, shape.head_dim, kv_len);
+    if (!bench.wants(name)) continue;
+    const std::vector<int> lens(16, kv_len);
+    int64_t bytes = 0;
+    AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::none);
+    Job plain = decode_job(bench, spec, shape, lens, 16, bytes);
+    spec.variant = {.name = "Rope", .text = kText, .tensors = {{"cos", DType::fp32, 2}, {"sin", DType::fp32, 2}}};
+    Job turned = decode_job(bench, spec, shape, lens, 16, bytes);
+    const int half = shape.head_dim / 2;
+    std::vector<float> cos(static_cast<size_t>(kv_len * half)), sin(cos.size());
+    for (int i = 0; i < kv_len * half; ++i) {
+      const double angle = i / half * std::pow(10000., -static_cast<double>(i % half) / half);
+      cos[static_cast<size_t>(i)] = static_cast<float>(std::cos(angle));
+      sin[static_cast<size_t>(i)] = static_cast<float>(std::sin(angle));
+    }
+    for (Batch& batch : turned.batches)
+      batch.tensors.tensors = {{"cos", TensorView(cos.data(), DType::fp32, {kv_len, half})},
+                               {"sin", TensorView(sin.data(), DType::fp32, {kv_len, half})}};
+    const auto [turned_s, plain_s] =
+        bench.time_in_turns([&] { turned.run(bench.team); }, [&] { plain.run(bench.team); });
+    const double gb = static_cast<double>(bytes) / 1e9;
+    bench.report.add({"attention", name, "bandwidth", gb / turned_s, "GB/s", gb / plain_s});
+  }
+}
+
+}  // namespace
+
+void bench_forms(Bench& bench) {
+  bench_latent(bench);
+  bench_quest(bench);
+  bench_levels(bench);
+  bench_tree(bench);
+  bench_streaming(bench);
+  bench_rope(bench);
+}
+
+}  // namespace weft::cli
