@@ -36,17 +36,26 @@ T* at_least(Workspace& workspace, int64_t count) {
   return static_cast<T*>(workspace.data());
 }
 
+// Rows of a group of activations, and of the tiles they are multiplied in: large tiles load less, but the last one may
+// be empty for the most part.
+int group_of(const KernelTable& kernels, int64_t m) {
+  const auto padded = [m](int64_t rows) { return (m + rows - 1) / rows * rows; };
+  const auto [few, most] = kernels.tile_rows;
+  return m > kFusedRows && padded(few) * 16 < padded(most) * 15 ? few : most;
+}
+
 // Where activations of a scheme go.
 Rows rows_of(const KernelTable& kernels, Scheme scheme, const float* x, int64_t m, int64_t ldx, int64_t cols,
              Scratch::Impl& scratch) {
   Rows rows{};
+  rows.group = group_of(kernels, m);
   if (scheme == Scheme::fp32) {
     rows.data = reinterpret_cast<char*>(const_cast<float*>(x));
     rows.row_bytes = ldx * 4;
     return rows;
   }
   Scratch::Impl::Activations& activations = scratch.activations[static_cast<size_t>(scheme)];
-  const int64_t padded = (m + kernels.tile_rows - 1) / kernels.tile_rows * kernels.tile_rows;
+  const int64_t padded = (m + rows.group - 1) / rows.group * rows.group;
   rows.row_bytes = activation_bytes(scheme, cols);
   rows.data = at_least<char>(activations.data, padded * rows.row_bytes);
   if (scheme != Scheme::bf16_dot) {
@@ -185,8 +194,8 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
     return;
   }
   const int64_t row_blocks = (m + kRowBlock - 1) / kRowBlock, items = row_blocks * num_panels;
-  const int64_t tiles = (m + kernels.tile_rows - 1) / kernels.tile_rows;
-  const auto row_border = [&](int64_t block) { return std::min(m, tiles * block / row_blocks * kernels.tile_rows); };
+  const int64_t group = group_of(kernels, m), groups = (m + group - 1) / group;
+  const auto row_border = [&](int64_t block) { return std::min(m, groups * block / row_blocks * group); };
   team.run([&](int worker) {
     int64_t item = items * worker / workers;
     const int64_t end = items * (worker + 1) / workers;
