@@ -165,6 +165,8 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
     auto* sides = reinterpret_cast<float*>(worker_scratch + scratch_bytes * worker + kernels.scratch_bytes);
     for (int64_t p = begin; p < end; ++p) {
       float* side = sides;
+      for (int64_t row = row_begin; row < row_end; ++row)  // other weights have passed through the caches since
+        for (int64_t i = 0; i < panel; i += 16) __builtin_prefetch(y + row * ldy + p * panel + i, 1);
       for (const PackedPart& part : w.parts) {
         Panels one = part.panels;
         one.data += p * one.panel_bytes;

@@ -30,6 +30,13 @@ inline void for_tiles(long long row_begin, long long row_end, const Tile& tile) 
   if (row < row_end) tile(Index<1>{}, row);
 }
 
+// What write_rows will write: other weights have passed through the caches since y was last there.
+inline void fetch_outputs(const Job& job, long long panel, long long row_begin, long long row_end) {
+  const float* y = job.y + row_begin * job.ldy + panel * kPanel;
+  for (long long row = row_begin; row < row_end; ++row, y += job.ldy)
+    for (int i = 0; i < kPanel; i += 16) __builtin_prefetch(y + i, 1);
+}
+
 // The rows' sums in acc, scaled, to y.
 inline void write_rows(const Job& job, long long panel, long long row_begin, long long row_end, const float* acc,
                        bool row_scale) {
@@ -132,6 +139,7 @@ void multiply(const Job& job) {
     const long long padded = (end - row + job.x.group - 1) / job.x.group * job.x.group;
     for (long long panel = job.panel_begin; panel < job.panel_end; ++panel) {
       const char* w = job.w.data + panel * job.w.panel_bytes;
+      fetch_outputs(job, panel, row, end);
       for (long long i = 0; i < padded * kVecs; ++i) store(acc + i * kLanes, set(0.f));
       bool row_scale = false;
       switch (job.w.scheme) {
