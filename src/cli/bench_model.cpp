@@ -66,20 +66,57 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+struct Prefill {
+  int64_t tokens = 0;
+  double seconds = 0;  // the median run
+};
+Prefill measure_prefill(ForwardPass& forward, std::span<const int32_t> ids, int64_t tokens, int repeats) {
+  std::vector<double> seconds;
+  const auto sequence = forward.add_sequence();
+  for (int i = 0; i <= repeats; ++i) {
+    forward.truncate(sequence, 0);
+    const auto start = Clock::now();
+    forward.run({{.sequence = sequence, .tokens = ids.first(static_cast<size_t>(tokens))}});
+    if (i > 0) seconds.push_back(seconds_since(start));  // the first run makes the buffers
+  }
+  forward.release(sequence);
+  return {tokens, median(seconds)};
+}
+
 // Requests of `prompt` tokens each, then `steps` tokens more of all together, one of each a step.
 struct Decode {
   int requests = 0, steps = 0;
   int64_t prompt = 0;
+  bool shared = false;               // the prompt, by all requests
+  double kv_bytes = 0;               // of a token of context
+  std::string kv_dtype{};            // where it is not the precision's own
   double prefill_s = 0, step_s = 0;  // the median step
-  double mean_length() const { return static_cast<double>(prompt) + steps / 2.; }
+
+  double bytes_read() const {  // of keys and values, a step
+    return kv_bytes * (requests * steps / 2. + static_cast<double>(prompt) * (shared ? 1 : requests));
+  }
+  std::string name() const {
+    std::string name = requests == 1 ? fmt::format("decode {} after {}", steps, prompt)
+                       : shared      ? fmt::format("{} requests, {} after {} shared", requests, steps, prompt)
+                                     : fmt::format("{} requests, {} after {}", requests, steps, prompt);
+    return kv_dtype.empty() ? name : name + ", " + kv_dtype;
+  }
 };
-Decode measure_decode(ForwardPass& forward, std::span<const int32_t> ids, int requests, int64_t prompt, int steps) {
+Decode measure_decode(ForwardPass& forward, std::span<const int32_t> ids, int requests, int64_t prompt, int steps,
+                      bool shared = false) {
   std::vector<ForwardPass::Input> inputs;
-  for (int i = 0; i < requests; ++i)
+  for (int i = 0; i < requests && !(shared && i > 0); ++i)
     inputs.push_back({.sequence = forward.add_sequence(), .tokens = ids.first(static_cast<size_t>(prompt))});
   const auto prefill_start = Clock::now();
   forward.run(inputs);
-  Decode result{.requests = requests, .steps = steps, .prompt = prompt, .prefill_s = seconds_since(prefill_start)};
+  Decode result{.requests = requests,
+                .steps = steps,
+                .prompt = prompt,
+                .shared = shared,
+                .kv_bytes = static_cast<double>(forward.kv_bytes_per_token()),
+                .prefill_s = seconds_since(prefill_start)};
+  while (static_cast<int>(inputs.size()) < requests)
+    inputs.push_back({.sequence = forward.fork(inputs[0].sequence, prompt), .tokens = {}});
   std::vector<double> step_s;
   for (int step = 0; step < steps; ++step) {
     for (int i = 0; i < requests; ++i)
@@ -93,10 +130,11 @@ Decode measure_decode(ForwardPass& forward, std::span<const int32_t> ids, int re
   return result;
 }
 
+constexpr int kRequests = 16;
+
 // Sixteen requests that share nothing, with a short and a long prompt.
 std::vector<Decode> measure_many(const ModelFile& file, const BenchOptions& options, WorkerTeam& team,
                                  std::span<const int32_t> ids) {
-  constexpr int kRequests = 16;
   const int steps = static_cast<int>(std::min<int64_t>(options.quick ? 16 : 64, static_cast<int64_t>(ids.size()) / 4));
   const int64_t longest = std::min<int64_t>(1024, static_cast<int64_t>(ids.size()) - steps - kRequests);
   if (longest < 1) return {};  // a context too short to tell anything
@@ -110,6 +148,35 @@ std::vector<Decode> measure_many(const ModelFile& file, const BenchOptions& opti
     results.push_back(measure_decode(forward, ids, kRequests, prompt, steps));
   }
   return results;
+}
+
+// Contexts near the model's own: prefill, one request at its end, sixteen that share most of it.
+struct Long {
+  std::optional<Prefill> prefill;
+  std::vector<Decode> decodes;
+};
+Long measure_long(const ModelFile& file, const BenchOptions& options, WorkerTeam& team, std::span<const int32_t> ids) {
+  constexpr int kSteps = 32;
+  constexpr int64_t kLong = 4106, kShared = 4096;
+  const auto context = static_cast<int64_t>(ids.size());
+  const Precision precision = precision_from_string(options.precision);
+  Long result;
+  if (options.quick || context < kLong + kSteps) return result;
+  {
+    ForwardPass forward(
+        file,
+        {.precision = precision, .max_tokens = kLong + kRequests * kSteps, .max_sequences = kRequests, .team = &team});
+    result.prefill = measure_prefill(forward, ids, kLong, 2);
+    result.decodes.push_back(measure_decode(forward, ids, kRequests, kShared, kSteps, true));
+  }
+  const bool narrow = precision == Precision::fast;
+  ForwardPass forward(file, {.precision = precision,
+                             .max_tokens = context,
+                             .kv_dtype = narrow ? std::optional(DType::int8) : std::nullopt,
+                             .team = &team});
+  result.decodes.push_back(measure_decode(forward, ids, 1, context - kSteps, kSteps));
+  if (narrow) result.decodes.back().kv_dtype = "int8";
+  return result;
 }
 
 }  // namespace
@@ -134,19 +201,14 @@ void bench_model(const BenchOptions& options, BenchReport& report) {
       ForwardOptions{.precision = precision_from_string(options.precision), .max_tokens = context, .team = &team});
   ForwardPass& forward = *loaded;
   const double load_s = seconds_since(load_start);
-  std::vector<int32_t> ids(static_cast<size_t>(context));
-  for (size_t i = 0; i < ids.size(); ++i)
-    ids[i] = static_cast<int32_t>((i * 7919 + 13) % static_cast<size_t>(file.config().vocab_size));
+  std::vector<int32_t> many_ids(static_cast<size_t>(std::min<int64_t>(8192, file.config().context_length)));
+  for (size_t i = 0; i < many_ids.size(); ++i)
+    many_ids[i] = static_cast<int32_t>((i * 7919 + 13) % static_cast<size_t>(file.config().vocab_size));
+  const std::span<const int32_t> ids = std::span(many_ids).first(static_cast<size_t>(context));
 
-  std::vector<double> prefill_s;
-  const auto sequence = forward.add_sequence();
-  for (int i = 0; i <= repeats; ++i) {
-    forward.truncate(sequence, 0);
-    const auto start = Clock::now();
-    forward.run({{.sequence = sequence, .tokens = std::span(ids).first(static_cast<size_t>(prompt))}});
-    if (i > 0) prefill_s.push_back(seconds_since(start));  // the first run makes the buffers
-  }
-  forward.release(sequence);
+  std::vector<Prefill> prefills;
+  for (const int64_t tokens : {prompt, std::min<int64_t>(486, prompt)})  // 486 fills no whole number of tiles
+    if (prefills.empty() || tokens != prompt) prefills.push_back(measure_prefill(forward, ids, tokens, repeats));
   std::vector<Decode> decodes;
   for (const int64_t length : {std::min<int64_t>(16, prompt), prompt})
     decodes.push_back(measure_decode(forward, ids, 1, length, std::min(decoded, static_cast<int>(context - length))));
@@ -159,6 +221,9 @@ void bench_model(const BenchOptions& options, BenchReport& report) {
   const size_t weight_bytes = forward.weight_bytes(), kv_bytes = forward.kv_bytes_per_token();
   loaded.reset();
   for (const Decode& decode : measure_many(file, options, team, ids)) decodes.push_back(decode);
+  const Long longest = measure_long(file, options, team, many_ids);
+  if (longest.prefill) prefills.push_back(*longest.prefill);
+  decodes.insert(decodes.end(), longest.decodes.begin(), longest.decodes.end());
   const double bandwidth = measure_read_bandwidth(threads, std::max(weight_bytes, size_t{64} << 20));
   const bool fast = options.precision == "fast";
   const double dots = options.precision == "exact" ? 0 : fast ? measure_int8_ops(threads) : measure_int16_ops(threads);
@@ -180,18 +245,15 @@ void bench_model(const BenchOptions& options, BenchReport& report) {
                 .unit = std::move(unit),
                 .ceiling = ceiling});
   };
-  add(fmt::format("prefill {}", prompt), "rate", static_cast<double>(prompt) / median(prefill_s), "tok/s",
-      prefill_ceiling);
+  for (const Prefill& prefill : prefills)
+    add(fmt::format("prefill {}", prefill.tokens), "rate", static_cast<double>(prefill.tokens) / prefill.seconds,
+        "tok/s", prefill_ceiling);
   for (const Decode& decode : decodes) {
-    const double read =
-        static_cast<double>(weight_bytes) + decode.requests * decode.mean_length() * static_cast<double>(kv_bytes);
+    const double read = static_cast<double>(weight_bytes) + decode.bytes_read();
     const double ceiling = std::min(decode.requests * bandwidth / read, prefill_ceiling);
-    const auto name = decode.requests == 1
-                          ? fmt::format("decode {} after {}", decode.steps, decode.prompt)
-                          : fmt::format("{} requests, {} after {}", decode.requests, decode.steps, decode.prompt);
-    add(name, "rate", decode.requests / decode.step_s, "tok/s", ceiling);
-    if (decode.requests > 1)
-      add(name, "prefill", static_cast<double>(decode.requests * decode.prompt) / decode.prefill_s, "tok/s",
+    add(decode.name(), "rate", decode.requests / decode.step_s, "tok/s", ceiling);
+    if (decode.requests > 1 && !decode.shared)
+      add(decode.name(), "prefill", static_cast<double>(decode.requests * decode.prompt) / decode.prefill_s, "tok/s",
           prefill_ceiling);
   }
   add("load and pack", "time", load_s * 1e3, "ms");

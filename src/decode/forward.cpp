@@ -12,6 +12,7 @@
 #include "models/layers.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
+#include "weft/levels.h"
 #include "weft/model.h"
 
 namespace weft {
@@ -291,7 +292,12 @@ void ForwardPass::Impl::plan_attention() {
   input.borrow_page_ids = true;
   for (Attention& attention : attentions) {
     input.scalars = attention.plan_scalars;
-    const Plan plan = attention.kernel.plan(input);
+    // What forks share is read once for all of them. Not under fixed splits: a request alone has nothing to share, and
+    // gets the same bits there.
+    SharedLevels shared;
+    if (qo_indptr.size() > 2 && sequences.pages_may_be_shared() && options.plan_mode != PlanMode::fixed_split)
+      shared = levels_from_page_tables(attention.kernel, input);
+    const Plan plan = attention.kernel.plan(shared.apply(input));
     if (attention.workspace.bytes() < plan.workspace_bytes()) {
       attention.workspace = Workspace();
       attention.workspace = Workspace(Device::cpu(), plan.workspace_bytes());

@@ -25,6 +25,8 @@ class Sequences {
   // Gives back what append added last.
   void take_back(Id sequence, int64_t tokens) { table_.truncate(request(sequence), length(sequence) - tokens); }
 
+  bool pages_may_be_shared() const { return pages_may_be_shared_; }
+
   // The tables of sequences as if they held `lengths` tokens, no more than they do.
   class View {
    public:

@@ -270,6 +270,45 @@ TEST_F(RandomModel, ForksShareTheirBeginningAndNothingElse) {
   EXPECT_GT(largest_difference(expected_x, expected_y), 1e-2);
 }
 
+// In one call, where what they share is attended once for all of them, beside a request that shares nothing.
+TEST_F(RandomModel, ForksThatRunTogetherAgreeWithRequestsAlone) {
+  const ModelFile file(write({.context_length = 1024}));
+  for (PlanMode mode : {PlanMode::balanced, PlanMode::fixed_split}) {
+    WorkerTeam team(3);
+    ForwardPass forward(file, {.precision = Precision::exact,
+                               .max_tokens = 8192,
+                               .max_sequences = 6,
+                               .page_size = 16,
+                               .plan_mode = mode,
+                               .fixed_split_size = mode == PlanMode::fixed_split ? 64 : 0,
+                               .team = &team});
+    const Ids prefix = random_ids(700, 1), stranger = random_ids(90, 2);
+    std::vector<ForwardPass::SequenceId> sequences{forward.add_sequence(), forward.add_sequence()};
+    forward.run({{.sequence = sequences[0], .tokens = prefix}, {.sequence = sequences[1], .tokens = stranger}});
+    for (const int64_t kept : {700, 650, 333, 700}) sequences.push_back(forward.fork(sequences[0], kept));
+    std::vector<Ids> whole{prefix, stranger};
+    for (const int64_t kept : {700, 650, 333, 700}) whole.emplace_back(prefix.begin(), prefix.begin() + kept);
+    for (const size_t count : {3u, 1u}) {
+      std::vector<Ids> next;
+      std::vector<ForwardPass::Input> inputs;
+      for (size_t i = 0; i < sequences.size(); ++i) next.push_back(random_ids(count, 10 + i));
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        inputs.push_back({.sequence = sequences[i], .tokens = next[i]});
+        whole[i].insert(whole[i].end(), next[i].begin(), next[i].end());
+      }
+      const TensorView logits = forward.run(inputs);
+      std::vector<Row> got;
+      for (size_t i = 0; i < sequences.size(); ++i) got.push_back(row_of(logits, static_cast<int64_t>(i)));
+      ForwardPass alone(file, {.precision = Precision::exact, .max_tokens = 1024, .team = &team});
+      const auto only = alone.add_sequence();
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        alone.truncate(only, 0);
+        EXPECT_LE(largest_difference(got[i], row_of(alone.run({{.sequence = only, .tokens = whole[i]}}))), 1e-4) << i;
+      }
+    }
+  }
+}
+
 TEST_F(RandomModel, TruncatesWithinASharedPageWithoutTouchingItsOtherOwner) {
   const ModelFile file(write({}));
   ForwardPass forward(file, {.precision = Precision::exact, .max_tokens = 256, .max_sequences = 4, .page_size = 16});

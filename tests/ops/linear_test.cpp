@@ -214,6 +214,29 @@ TEST_P(LinearOnIsa, MakesEachRowOnceAndAppliesTheGateToTheSameProducts) {
   }
 }
 
+TEST(Linear, EndsWithTheErrorOfAWorkerThatMakesRows) {
+  WorkerTeam team(3);
+  const Weights w = random_weights(WeightType::q4_1, 75, 96, 1);
+  const PackedLinear packed = pack(w, Precision::standard, current_isa(), team);
+  gemm::Scratch scratch;
+  for (int64_t m : {1, 9, 64, 200}) {
+    const std::vector<float> x = random_activations(m, 96, 4);
+    std::vector<float> y(static_cast<size_t>(m * 75));
+    const auto fail_on = [m](int64_t row) {
+      return [m, row](int64_t begin, int64_t end) {
+        if (begin <= row % m && row % m < end) throw Error(ErrorCode::io_error, "row");
+      };
+    };
+    for (const int64_t row : {0, 8, 63})
+      EXPECT_THROW(
+          gemm::linear(packed, x.data(), m, 96, y.data(), 75, scratch, team, {.before = fail_on(row), .gate = nullptr}),
+          Error)
+          << m;
+    gemm::linear(packed, x.data(), m, 96, y.data(), 75, scratch, team);
+    EXPECT_EQ(y, multiply(packed, x, m, team)) << m;
+  }
+}
+
 TEST_P(LinearOnIsa, ReadsRowsBackAndTakesTheStatedBytes) {
   WorkerTeam team(2);
   for (WeightType type : kWeightTypes) {

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
+#include "device/cpu/futex.h"
 #include "ops/gemm/packed.h"
 
 namespace weft::gemm {
@@ -23,8 +26,8 @@ struct Scratch::Impl {
 
 namespace {
 
-constexpr int64_t kSerialPrepare = 16384;  // elements that one thread prepares faster than several would start
-constexpr int64_t kMadeRows = 8;           // of x, made and prepared together: they stay in the first-level cache
+constexpr int64_t kMadeTogether = 64;  // rows that are made in the job that multiplies them, up to here
+constexpr int64_t kMadeRows = 8;       // of x, made and prepared together: they stay in the first-level cache
 
 template <class T>
 T* at_least(Workspace& workspace, int64_t count) {
@@ -36,17 +39,26 @@ T* at_least(Workspace& workspace, int64_t count) {
   return static_cast<T*>(workspace.data());
 }
 
+// Rows of a group of activations, and of the tiles they are multiplied in: large tiles load less, but the last one may
+// be empty for the most part.
+int group_of(const KernelTable& kernels, int64_t m) {
+  const auto padded = [m](int64_t rows) { return (m + rows - 1) / rows * rows; };
+  const auto [few, most] = kernels.tile_rows;
+  return m > kFusedRows && padded(few) * 16 < padded(most) * 15 ? few : most;
+}
+
 // Where activations of a scheme go.
 Rows rows_of(const KernelTable& kernels, Scheme scheme, const float* x, int64_t m, int64_t ldx, int64_t cols,
              Scratch::Impl& scratch) {
   Rows rows{};
+  rows.group = group_of(kernels, m);
   if (scheme == Scheme::fp32) {
     rows.data = reinterpret_cast<char*>(const_cast<float*>(x));
     rows.row_bytes = ldx * 4;
     return rows;
   }
   Scratch::Impl::Activations& activations = scratch.activations[static_cast<size_t>(scheme)];
-  const int64_t padded = (m + kernels.tile_rows - 1) / kernels.tile_rows * kernels.tile_rows;
+  const int64_t padded = (m + rows.group - 1) / rows.group * rows.group;
   rows.row_bytes = activation_bytes(scheme, cols);
   rows.data = at_least<char>(activations.data, padded * rows.row_bytes);
   if (scheme != Scheme::bf16_dot) {
@@ -60,35 +72,72 @@ Rows rows_of(const KernelTable& kernels, Scheme scheme, const float* x, int64_t 
 
 using Prepared = std::array<Rows, kNumSchemes>;
 
-// Makes the rows and writes them in every scheme that the parts multiply.
-Prepared prepare_rows(const PackedLinear::Impl& w, const float* x, int64_t m, int64_t ldx, Scratch::Impl& scratch,
-                      WorkerTeam& team, const Around& around) {
-  Prepared prepared{};
-  std::array<bool, kNumSchemes> used{};
-  bool copies = false;
-  for (const PackedPart& part : w.parts) {
-    const auto scheme = static_cast<size_t>(part.panels.scheme);
-    if (std::exchange(used[scheme], true)) continue;
-    prepared[scheme] = rows_of(*w.kernels, part.panels.scheme, x, m, ldx, w.cols, scratch);
-    copies |= part.panels.scheme != Scheme::fp32;
+// Makes rows and writes them in every scheme that the parts multiply.
+class RowMaker {
+ public:
+  RowMaker(const PackedLinear::Impl& w, const float* x, int64_t m, int64_t ldx, Scratch::Impl& scratch,
+           const WorkerTeam& team, const Around& around)
+      : w_(w),
+        x_(x),
+        m_(m),
+        ldx_(ldx),
+        step_(std::min(kMadeRows, (m + team.num_workers() - 1) / team.num_workers())),
+        around_(around) {
+    bool copies = false;
+    for (const PackedPart& part : w.parts) {
+      const auto scheme = static_cast<size_t>(part.panels.scheme);
+      if (std::exchange(used_[scheme], true)) continue;
+      prepared_[scheme] = rows_of(*w.kernels, part.panels.scheme, x, m, ldx, w.cols, scratch);
+      copies |= part.panels.scheme != Scheme::fp32;
+    }
+    if (!copies && !around.before) next_ = made_ = m;
   }
-  if (!copies && !around.before) return prepared;
-  const auto prepare = [&](int64_t begin, int64_t end) {
+  const Rows& rows(Scheme scheme) const { return prepared_[static_cast<size_t>(scheme)]; }
+
+  // Many rows: each by the worker that is likely to read it next.
+  void make_all(WorkerTeam& team) {
+    if (next_.load(std::memory_order_relaxed) >= m_) return;
+    const int workers = team.num_workers();
+    team.run([&](int worker) { make(m_ * worker / workers, m_ * (worker + 1) / workers); });
+    next_ = made_ = m_;
+  }
+  // Within a job, by each of its workers: rows go to whoever comes first, so that nobody waits for a worker that has
+  // not begun. Returns when all are made.
+  void make_together() {
+    try {
+      for (int64_t begin; (begin = next_.fetch_add(step_, std::memory_order_relaxed)) < m_;) {
+        const int64_t end = std::min(m_, begin + step_);
+        make(begin, end);
+        made_.fetch_add(end - begin, std::memory_order_release);
+      }
+    } catch (...) {
+      made_ = m_;  // the others go on; the run ends with this error
+      throw;
+    }
+    constexpr int kSpins = 4096;
+    for (int spin = 0; made_.load(std::memory_order_acquire) < m_; ++spin)
+      spin < kSpins ? relax_cpu() : std::this_thread::yield();
+  }
+
+ private:
+  void make(int64_t begin, int64_t end) const {
     for (int64_t first = begin; first < end; first += kMadeRows) {
       const int64_t last = std::min(end, first + kMadeRows);
-      if (around.before) around.before(first, last);
-      for (size_t scheme = 0; scheme < used.size(); ++scheme)
-        for (int64_t row = first; used[scheme] && row < last; ++row)
-          w.kernels->prepare(static_cast<Scheme>(scheme), x + row * ldx, w.cols, prepared[scheme], row);
+      if (around_.before) around_.before(first, last);
+      for (size_t scheme = 0; scheme < used_.size(); ++scheme)
+        for (int64_t row = first; used_[scheme] && row < last; ++row)
+          w_.kernels->prepare(static_cast<Scheme>(scheme), x_ + row * ldx_, w_.cols, prepared_[scheme], row);
     }
-  };
-  const int workers = team.num_workers();
-  if (m * w.cols <= kSerialPrepare)
-    prepare(0, m);
-  else
-    team.run([&](int worker) { prepare(m * worker / workers, m * (worker + 1) / workers); });
-  return prepared;
-}
+  }
+
+  const PackedLinear::Impl& w_;
+  const float* x_;
+  const int64_t m_, ldx_, step_;
+  const Around& around_;
+  Prepared prepared_{};
+  std::array<bool, kNumSchemes> used_{};
+  std::atomic<int64_t> next_{0}, made_{0};
+};
 
 // The panels, counted over all parts, where worker `worker` begins: cut by bytes.
 int64_t panel_border(const PackedLinear::Impl& w, int worker, int workers) {
@@ -123,7 +172,7 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
         ldy, w.rows, w.cols, out_cols);
   if (m == 0) return;
   const KernelTable& kernels = *w.kernels;
-  const Prepared prepared = prepare_rows(w, x, m, ldx, scratch.impl(), team, around);
+  RowMaker maker(w, x, m, ldx, scratch.impl(), team, around);
   const int workers = team.num_workers();
   const int64_t panel = kernels.panel, gate_bytes = gated ? m * panel * static_cast<int64_t>(sizeof(float)) : 0;
   const int64_t scratch_bytes = (kernels.scratch_bytes + 2 * gate_bytes + 63) / 64 * 64;
@@ -132,7 +181,7 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
   const auto multiply_part = [&](int worker, const PackedPart& part, int64_t begin, int64_t end, int64_t row_begin,
                                  int64_t row_end, float* to, int64_t ld) {
     kernels.multiply({.w = part.panels,
-                      .x = prepared[static_cast<size_t>(part.panels.scheme)],
+                      .x = maker.rows(part.panels.scheme),
                       .y = to,
                       .ldy = ld,
                       .panel_begin = begin,
@@ -156,6 +205,8 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
     auto* sides = reinterpret_cast<float*>(worker_scratch + scratch_bytes * worker + kernels.scratch_bytes);
     for (int64_t p = begin; p < end; ++p) {
       float* side = sides;
+      for (int64_t row = row_begin; row < row_end; ++row)  // other weights have passed through the caches since
+        for (int64_t i = 0; i < panel; i += 16) __builtin_prefetch(y + row * ldy + p * panel + i, 1);
       for (const PackedPart& part : w.parts) {
         Panels one = part.panels;
         one.data += p * one.panel_bytes;
@@ -180,14 +231,19 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
     else
       multiply(worker, begin, end, row_begin, row_end);
   };
+  if (m > kMadeTogether) maker.make_all(team);
   if (m <= kFusedRows) {
-    team.run([&](int worker) { multiply_panels(worker, border(worker), border(worker + 1), 0, m); });
+    team.run([&](int worker) {
+      maker.make_together();
+      multiply_panels(worker, border(worker), border(worker + 1), 0, m);
+    });
     return;
   }
   const int64_t row_blocks = (m + kRowBlock - 1) / kRowBlock, items = row_blocks * num_panels;
-  const int64_t tiles = (m + kernels.tile_rows - 1) / kernels.tile_rows;
-  const auto row_border = [&](int64_t block) { return std::min(m, tiles * block / row_blocks * kernels.tile_rows); };
+  const int64_t group = group_of(kernels, m), groups = (m + group - 1) / group;
+  const auto row_border = [&](int64_t block) { return std::min(m, groups * block / row_blocks * group); };
   team.run([&](int worker) {
+    maker.make_together();
     int64_t item = items * worker / workers;
     const int64_t end = items * (worker + 1) / workers;
     while (item < end) {

@@ -66,7 +66,7 @@ class Scratch {
 
 // What a product does on the way, while rows are in the caches.
 struct Around {
-  // Makes rows [begin, end) of x. Each row is made once, by the worker that reads it next.
+  // Makes rows [begin, end) of x. Each row is made once, by the worker that reads it next where rows are many.
   std::function<void(int64_t begin, int64_t end)> before = {};
   // The weights are two sources of as many rows, the gate's first: y [m, rows / 2] = gate(y of the first, of the second).
   void (*gate)(const float* gate, const float* up, long long n, float* y) = nullptr;

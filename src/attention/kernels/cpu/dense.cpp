@@ -130,8 +130,8 @@ struct MultiplyPairs {
 };
 #endif
 
-// Rows x two vectors of sums stay in registers: 12 of 16, or 16 of 32.
-constexpr int kBlockRows = kRegisters == 32 ? 8 : 6;
+// Rows x two vectors of sums stay in registers: 12 of 16, or 24 of 32.
+constexpr int kBlockRows = kRegisters == 32 ? 12 : 6;
 
 // Units of a, `run` side by side, then on at `jump` from where they began.
 struct LeftSide {
@@ -144,7 +144,7 @@ struct LeftSide {
 template <class Multiply, int M, int N, bool kScale>
 void multiply_block(LeftSide left, const float* b, int units, float* c, long long ldc, const float* alpha) {
   F32 sum[M][N];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 2
     for (int j = 0; j < N; ++j) {
@@ -161,7 +161,7 @@ void multiply_block(LeftSide left, const float* b, int units, float* c, long lon
       F32 column[N];
 #pragma GCC unroll 2
       for (int j = 0; j < N; ++j) column[j] = load(b + j * kLanes);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int i = 0; i < M; ++i) {
         const F32 x = Multiply::spread(a + i * lda + u);
 #pragma GCC unroll 2
@@ -169,7 +169,7 @@ void multiply_block(LeftSide left, const float* b, int units, float* c, long lon
       }
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 2
     for (int j = 0; j < N; ++j) store(c + i * ldc + j * kLanes, sum[i][j]);
@@ -178,29 +178,21 @@ void multiply_block(LeftSide left, const float* b, int units, float* c, long lon
 using BlockFn = void (*)(LeftSide, const float*, int, float*, long long, const float*);
 template <class Multiply, int N, bool kScale>
 constexpr BlockFn kBlocks[] = {
-    multiply_block<Multiply, 1, N, kScale>, multiply_block<Multiply, 2, N, kScale>,
-    multiply_block<Multiply, 3, N, kScale>, multiply_block<Multiply, 4, N, kScale>,
-    multiply_block<Multiply, 5, N, kScale>, multiply_block<Multiply, 6, N, kScale>,
+    multiply_block<Multiply, 1, N, kScale>,  multiply_block<Multiply, 2, N, kScale>,
+    multiply_block<Multiply, 3, N, kScale>,  multiply_block<Multiply, 4, N, kScale>,
+    multiply_block<Multiply, 5, N, kScale>,  multiply_block<Multiply, 6, N, kScale>,
 #if WEFT_REGISTERS == 32
-    multiply_block<Multiply, 7, N, kScale>, multiply_block<Multiply, 8, N, kScale>,
+    multiply_block<Multiply, 7, N, kScale>,  multiply_block<Multiply, 8, N, kScale>,
+    multiply_block<Multiply, 9, N, kScale>,  multiply_block<Multiply, 10, N, kScale>,
+    multiply_block<Multiply, 11, N, kScale>, multiply_block<Multiply, 12, N, kScale>,
 #endif
 };
 static_assert(sizeof kBlocks<MultiplyF32, 2, true> / sizeof(BlockFn) == kBlockRows);
 
 // Units of b that all rows pass by: they stay in the first-level cache meanwhile.
 constexpr int kUnitsInCache = 256;
-constexpr float kOnes[kBlockRows] = {1,
-                                     1,
-                                     1,
-                                     1,
-                                     1,
-                                     1
-#if WEFT_REGISTERS == 32
-                                     ,
-                                     1,
-                                     1
-#endif
-};
+constexpr float kOnes[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+static_assert(sizeof kOnes / sizeof(float) >= kBlockRows);
 
 int num_parts(int units) { return max_of(1, (units + kUnitsInCache - 1) / kUnitsInCache); }
 

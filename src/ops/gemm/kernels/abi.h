@@ -27,7 +27,7 @@ inline constexpr int kNumSchemes = 4;
 
 inline constexpr int kBlock = 32;             // inputs that share a scale
 inline constexpr int kActivationMax = 32512;  // of int16 activations
-inline constexpr int kFusedRows = 7;          // up to here weights are unpacked in registers, once
+inline constexpr int kFusedRows = 7;          // up to here unpacked weights are kept nowhere
 inline constexpr int kRowBlock = 192;         // rows of x that pass over one unpacked panel, at most
 
 struct Panels {
@@ -39,10 +39,11 @@ struct Panels {
 };
 
 // Activations. Floats: row r at data + r * row_bytes, the caller's own for Scheme::fp32. Integers: [group][block][row of
-// the group], a group being KernelTable::tile_rows rows, the last one perhaps with rows that nobody wrote.
+// the group], the last group perhaps with rows that nobody wrote: they are multiplied, and left out of y.
 struct Rows {
   char* data;
   long long row_bytes;
+  int group;         // rows of a group: one of KernelTable::tile_rows
   long long blocks;  // of a row
   float* scales;     // pair16: [rows]; quad8: [group][block][row of the group]
   int* sums;         // [group][block][row of the group]: the sum of a block's integers
@@ -50,7 +51,7 @@ struct Rows {
 };
 
 // y[row_begin..row_end) x columns of panels [panel_begin, panel_end). Row r of x and y counts from 0; row_begin is a
-// multiple of tile_rows.
+// multiple of the group.
 struct Job {
   Panels w;
   Rows x;
@@ -61,7 +62,8 @@ struct Job {
 };
 
 struct KernelTable {
-  int panel, tile_rows;
+  int panel;
+  int tile_rows[2];  // rows of a tile: fewer, where they waste less of the last one, and most
   long long scratch_bytes;
   Scheme schemes[kNumFormats][kNumPrecisions];
   // Writes row `row` of x from floats. Bytes a row: activation_bytes(scheme, cols).

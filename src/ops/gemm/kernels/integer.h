@@ -1,6 +1,6 @@
 // Products of quantised weights with integer activations: int32 sums over a block of 32 inputs, scaled and added
-// in fp32 block by block. Two tiles: one over a chunk of a panel that unpack_blocks has expanded, the same for every
-// format; one that unpacks in registers, for a few rows.
+// in fp32 block by block. Two tiles: one unpacks a chunk of a panel in registers, and may leave it unpacked for the
+// rows that follow; the other, the same for every format, multiplies what was left.
 //
 // Whatever the tile, an output is the same chain of operations: its value does not depend on how many rows are
 // computed together.
@@ -8,6 +8,9 @@
 
 #include "ops/gemm/kernels/abi.h"
 #include "ops/gemm/kernels/simd.h"
+
+// Of lambdas in a tile: called as functions they would find the sums in memory.
+#define WEFT_INLINED __attribute__((always_inline))
 
 namespace weft::gemm::WEFT_ISA_NAME {
 namespace {
@@ -18,7 +21,7 @@ struct Index {
 };
 // Calls body(Index<0>), ..., body(Index<n - 1>).
 template <int n, class Body>
-inline __attribute__((always_inline)) void unroll(const Body& body) {
+inline WEFT_INLINED void unroll(const Body& body) {
   if constexpr (n > 0) {
     unroll<n - 1>(body);
     body(Index<n - 1>{});
@@ -119,7 +122,7 @@ struct Quad8 {
 
 // Where a row's block lies in the groups of Rows.
 inline long long place_of(const Rows& x, long long row, long long block) {
-  return (row / kTileRows * x.blocks + block) * kTileRows + row % kTileRows;
+  return (row / x.group * x.blocks + block) * x.group + row % x.group;
 }
 
 // Weights pass by once, and a core alone asks for too few of them ahead of time.
@@ -139,7 +142,7 @@ inline constexpr long long kUnpackedBytes = kUnpackedInts<S> + 2 * kPanel * 4;
 template <Format format>
 inline void load_scales(const char* w, Floats (&d)[kVecs], Floats (&second)[kVecs]) {
   const char* scales = w + kWordsOf<format> * kPanel * 4;
-  unroll<kVecs>([&](auto v) {
+  unroll<kVecs>([&](auto v) WEFT_INLINED {
     d[v.value] = load_d<format>(scales, v.value);
     if constexpr (kScales<format> == Scales::with_min) second[v.value] = load_m<format>(scales, v.value);
     if constexpr (kScales<format> == Scales::halves) second[v.value] = load_d<format>(scales, v.value, 1);
@@ -147,38 +150,34 @@ inline void load_scales(const char* w, Floats (&d)[kVecs], Floats (&second)[kVec
 }
 
 template <class S, Format format>
-void unpack_blocks(const char* from, long long blocks, char* to) {
-  for (long long b = 0; b < blocks; ++b, from += kBlockBytesOf<format>, to += kUnpackedBytes<S>) {
-    prefetch<kBlockBytesOf<format>>(from);
-    for (int j = 0; j < kWordsOf<format>; ++j)
-      unroll<kVecs>([&](auto v) {
-        const Ints raw = load_ints(from + (j * kVecs + v.value) * kVecBytes);
-        unroll<S::template kUnpacked<format>>([&](auto u) {
-          store_ints(to + (S::template slot<format>(j, u.value) * kVecs + v.value) * kVecBytes,
-                     S::template unpack<format, u.value>(raw));
-        });
-      });
-    Floats d[kVecs], second[kVecs];
-    load_scales<format>(from, d, second);
-    float* scales = reinterpret_cast<float*>(to + kUnpackedInts<S>);
-    unroll<kVecs>([&](auto v) {
-      store(scales + v.value * kLanes, d[v.value]);
-      if constexpr (kScales<format> != Scales::one) store(scales + kPanel + v.value * kLanes, second[v.value]);
-    });
-  }
+inline void keep_scales(const Floats (&d)[kVecs], const Floats (&second)[kVecs], char* unpacked) {
+  float* scales = reinterpret_cast<float*>(unpacked + kUnpackedInts<S>);
+  unroll<kVecs>([&](auto v) WEFT_INLINED {
+    store(scales + v.value * kLanes, d[v.value]);
+    if constexpr (kScales<format> != Scales::one) store(scales + kPanel + v.value * kLanes, second[v.value]);
+  });
+}
+
+// sums += the weights of a slot times the activations that begin at x.
+template <class S, int kRows>
+inline WEFT_INLINED void add_products(Ints (&sums)[kRows][kVecs], const Ints (&weights)[kVecs], const char* x) {
+  unroll<kRows>([&](auto r) WEFT_INLINED {
+    const Ints at = broadcast(x + r.value * S::kSlots * 4);
+    unroll<kVecs>([&](auto v)
+                      WEFT_INLINED { sums[r.value][v.value] = S::dot(sums[r.value][v.value], weights[v.value], at); });
+  });
 }
 
 // acc[r][0..kPanel) += the sums of a block, scaled; `place` is that of row 0's block. In units of the row's scale
 // where the scheme has one a row.
 template <class S, bool kMin, int kRows>
-inline __attribute__((always_inline)) void add_sums(const Ints (&sums)[kRows][kVecs], const Floats (&d)[kVecs],
-                                                    const Floats (&m)[kVecs], int offset, const Rows& x,
-                                                    long long place, float* acc) {
+inline WEFT_INLINED void add_sums(const Ints (&sums)[kRows][kVecs], const Floats (&d)[kVecs], const Floats (&m)[kVecs],
+                                  int offset, const Rows& x, long long place, float* acc) {
   const int* integers = x.sums + place;
   const float *scales = x.scales + place, *real = x.real_sums + place;
   asm("" : "+r"(acc));  // sums of the blocks before are read where they lie: there are no registers to keep them
-  unroll<kRows>([&](auto r) {
-    unroll<kVecs>([&](auto v) {
+  unroll<kRows>([&](auto r) WEFT_INLINED {
+    unroll<kVecs>([&](auto v) WEFT_INLINED {
       Ints total = S::total(sums[r.value][v.value]);
       if constexpr (!kMin) total = sub(total, set(offset * integers[r.value]));
       float* to = acc + r.value * kPanel + v.value * kLanes;
@@ -191,65 +190,77 @@ inline __attribute__((always_inline)) void add_sums(const Ints (&sums)[kRows][kV
   });
 }
 
-// acc += unpacked blocks of w times blocks [first, first + blocks) of rows row..row + kRows of x, all of one group.
-template <class S, Scales kKind, int kRows>
-void unpacked_tile(const char* w, long long first, long long blocks, int offset, const Rows& rows, long long row,
-                   float* acc) {
+// acc += packed blocks [first, first + blocks), at w, times rows row..row + kRows of x, all of one group. kKeep: leaves
+// the blocks unpacked at `to`.
+template <class S, Format format, int kRows, bool kKeep>
+void packed_tile(const char* w, long long first, long long blocks, const Rows& rows, long long row, float* acc,
+                 char* to) {
   long long place = place_of(rows, row, first);
-  for (long long b = 0; b < blocks; ++b, place += kTileRows, w += kUnpackedBytes<S>) {
-    const char* x = rows.data + place * S::kSlots * 4;
-    constexpr int kParts = kKind == Scales::halves ? 2 : 1, kPartSlots = S::kSlots / kParts;
-    unroll<kParts>([&](auto part) {
-      Ints sums[kRows][kVecs];
-      unroll<kRows>([&](auto r) { unroll<kVecs>([&](auto v) { sums[r.value][v.value] = set(0); }); });
-#pragma GCC unroll 4
-      for (int slot = part.value * kPartSlots; slot < (part.value + 1) * kPartSlots; ++slot) {
-        Ints weights[kVecs];
-        unroll<kVecs>([&](auto v) { weights[v.value] = load_ints(w + (slot * kVecs + v.value) * kVecBytes); });
-        unroll<kRows>([&](auto r) {
-          const Ints at = broadcast(x + (r.value * S::kSlots + slot) * 4);
-          unroll<kVecs>([&](auto v) { sums[r.value][v.value] = S::dot(sums[r.value][v.value], weights[v.value], at); });
-        });
-      }
-      const float* scales = reinterpret_cast<const float*>(w + kUnpackedInts<S>) + part.value * kPanel;
-      Floats d[kVecs], m[kVecs];
-      unroll<kVecs>([&](auto v) {
-        d[v.value] = load(scales + v.value * kLanes);
-        if constexpr (kKind == Scales::with_min) m[v.value] = load(scales + kPanel + v.value * kLanes);
-      });
-      add_sums<S, kKind == Scales::with_min>(sums, d, m, offset, rows, place, acc);
-    });
-  }
-}
-
-// The same over all blocks of a packed panel.
-template <class S, Format format, int kRows>
-void packed_tile(const char* w, const Rows& rows, long long row, float* acc) {
-  long long place = place_of(rows, row, 0);
-  for (long long b = 0; b < rows.blocks; ++b, place += kTileRows, w += kBlockBytesOf<format>) {
+  for (long long b = 0; b < blocks; ++b, place += rows.group, w += kBlockBytesOf<format>) {
     prefetch<kBlockBytesOf<format>>(w);
     const char* x = rows.data + place * S::kSlots * 4;
     Floats scales[2][kVecs];
     constexpr int kParts = kScales<format> == Scales::halves ? 2 : 1, kPartWords = kWordsOf<format> / kParts;
-    unroll<kParts>([&](auto part) {
+    unroll<kParts>([&](auto part) WEFT_INLINED {
       Ints sums[kRows][kVecs];
-      unroll<kRows>([&](auto r) { unroll<kVecs>([&](auto v) { sums[r.value][v.value] = set(0); }); });
-      unroll<kPartWords>([&](auto word) {
-        constexpr int j = part.value * kPartWords + word.value;
+      unroll<kRows>([&](auto r)
+                        WEFT_INLINED { unroll<kVecs>([&](auto v) WEFT_INLINED { sums[r.value][v.value] = set(0); }); });
+      const auto add_word = [&](int j) WEFT_INLINED {
         Ints raw[kVecs];
-        unroll<kVecs>([&](auto v) { raw[v.value] = load_ints(w + (j * kVecs + v.value) * kVecBytes); });
-        unroll<S::template kUnpacked<format>>([&](auto u) {
+        unroll<kVecs>([&](auto v) WEFT_INLINED { raw[v.value] = load_ints(w + (j * kVecs + v.value) * kVecBytes); });
+        unroll<S::template kUnpacked<format>>([&](auto u) WEFT_INLINED {
+          const int slot = S::template slot<format>(j, u.value);
           Ints weights[kVecs];
-          unroll<kVecs>([&](auto v) { weights[v.value] = S::template unpack<format, u.value>(raw[v.value]); });
-          unroll<kRows>([&](auto r) {
-            const Ints at = broadcast(x + (r.value * S::kSlots + S::template slot<format>(j, u.value)) * 4);
-            unroll<kVecs>(
-                [&](auto v) { sums[r.value][v.value] = S::dot(sums[r.value][v.value], weights[v.value], at); });
+          unroll<kVecs>([&](auto v) WEFT_INLINED {
+            weights[v.value] = settled(S::template unpack<format, u.value>(raw[v.value]));
+            if constexpr (kKeep) store_ints(to + (slot * kVecs + v.value) * kVecBytes, weights[v.value]);
           });
+          add_products<S>(sums, weights, x + slot * 4);
         });
-      });
-      if constexpr (part.value == 0) load_scales<format>(w, scales[0], scales[1]);
+      };
+      constexpr int kFirst = part.value * kPartWords;
+      if constexpr (kRows <= 4) {
+        unroll<kPartWords>([&](auto word) WEFT_INLINED { add_word(kFirst + word.value); });
+      } else {
+#pragma GCC unroll 1
+        for (int j = kFirst; j < kFirst + kPartWords; ++j) add_word(j);
+      }
+      if constexpr (part.value == 0) {
+        load_scales<format>(w, scales[0], scales[1]);
+        if constexpr (kKeep) keep_scales<S, format>(scales[0], scales[1], to);
+      }
       add_sums<S, kHasMin<format>>(sums, scales[part.value], scales[1], S::template kOffset<format>, rows, place, acc);
+    });
+    if constexpr (kKeep) to += kUnpackedBytes<S>;
+  }
+}
+
+// The same with blocks that were left unpacked.
+template <class S, Scales kKind, int kRows>
+void unpacked_tile(const char* w, long long first, long long blocks, int offset, const Rows& rows, long long row,
+                   float* acc) {
+  long long place = place_of(rows, row, first);
+  for (long long b = 0; b < blocks; ++b, place += rows.group, w += kUnpackedBytes<S>) {
+    const char* x = rows.data + place * S::kSlots * 4;
+    constexpr int kParts = kKind == Scales::halves ? 2 : 1, kPartSlots = S::kSlots / kParts;
+    unroll<kParts>([&](auto part) WEFT_INLINED {
+      Ints sums[kRows][kVecs];
+      unroll<kRows>([&](auto r)
+                        WEFT_INLINED { unroll<kVecs>([&](auto v) WEFT_INLINED { sums[r.value][v.value] = set(0); }); });
+#pragma GCC unroll 4
+      for (int slot = part.value * kPartSlots; slot < (part.value + 1) * kPartSlots; ++slot) {
+        Ints weights[kVecs];
+        unroll<kVecs>([&](auto v)
+                          WEFT_INLINED { weights[v.value] = load_ints(w + (slot * kVecs + v.value) * kVecBytes); });
+        add_products<S>(sums, weights, x + slot * 4);
+      }
+      const float* scales = reinterpret_cast<const float*>(w + kUnpackedInts<S>) + part.value * kPanel;
+      Floats d[kVecs], m[kVecs];
+      unroll<kVecs>([&](auto v) WEFT_INLINED {
+        d[v.value] = load(scales + v.value * kLanes);
+        if constexpr (kKind == Scales::with_min) m[v.value] = load(scales + kPanel + v.value * kLanes);
+      });
+      add_sums<S, kKind == Scales::with_min>(sums, d, m, offset, rows, place, acc);
     });
   }
 }

@@ -14,7 +14,7 @@ constexpr long long kFloatChunk = 4096 / kPanel;
 
 constexpr long long kAccBytes = static_cast<long long>(kRowBlock) * kPanel * 4;
 constexpr long long kChunkBytes = kChunkBlocks * kUnpackedBytes<Pair16>;
-static_assert(kFloatChunk * kPanel * 4 <= kChunkBytes && kRowBlock % kTileRows == 0);
+static_assert(kFloatChunk * kPanel * 4 <= kChunkBytes && kRowBlock % kTileRows == 0 && kRowBlock % kLowTileRows == 0);
 
 // Rows [row_begin, row_end) in tiles of kMost, then of 4, 2 and 1: tile(Index<rows>, first row).
 template <int kMost, class Tile>
@@ -28,6 +28,13 @@ inline void for_tiles(long long row_begin, long long row_end, const Tile& tile) 
     row += 2;
   }
   if (row < row_end) tile(Index<1>{}, row);
+}
+
+// What write_rows will write: other weights have passed through the caches since y was last there.
+inline void fetch_outputs(const Job& job, long long panel, long long row_begin, long long row_end) {
+  const float* y = job.y + row_begin * job.ldy + panel * kPanel;
+  for (long long row = row_begin; row < row_end; ++row, y += job.ldy)
+    for (int i = 0; i < kPanel; i += 16) __builtin_prefetch(y + i, 1);
 }
 
 // The rows' sums in acc, scaled, to y.
@@ -45,22 +52,30 @@ inline void write_rows(const Job& job, long long panel, long long row_begin, lon
   }
 }
 
-// One panel times a block of rows, whose sums start at zero in acc.
+// Tiles of kRows, the first of which unpacks a chunk for the others.
+template <class S, Format format, int kRows>
+void tiled_panel(const Job& job, const char* w, long long row_begin, long long row_end, float* acc, char* chunk) {
+  for (long long first = 0; first < job.x.blocks; first += kChunkBlocks) {
+    const long long count = job.x.blocks - first < kChunkBlocks ? job.x.blocks - first : kChunkBlocks;
+    packed_tile<S, format, kRows, true>(w + first * kBlockBytesOf<format>, first, count, job.x, row_begin, acc, chunk);
+    for (long long row = row_begin + kRows; row < row_end; row += kRows)
+      unpacked_tile<S, kScales<format>, kRows>(chunk, first, count, S::template kOffset<format>, job.x, row,
+                                               acc + (row - row_begin) * kPanel);
+  }
+}
+
+// One panel times a block of rows, whose sums start at zero in acc, those of a whole last group.
 template <class S, Format format>
 void integer_panel(const Job& job, const char* w, long long row_begin, long long row_end, float* acc, char* chunk) {
   if (row_end - row_begin <= kFusedRows) {
     for_tiles<kPackedTileRows>(row_begin, row_end, [&](auto rows, long long row) {
-      packed_tile<S, format, rows.value>(w, job.x, row, acc + (row - row_begin) * kPanel);
+      packed_tile<S, format, rows.value, false>(w, 0, job.x.blocks, job.x, row, acc + (row - row_begin) * kPanel,
+                                                chunk);
     });
-    return;
-  }
-  for (long long first = 0; first < job.x.blocks; first += kChunkBlocks) {
-    const long long count = job.x.blocks - first < kChunkBlocks ? job.x.blocks - first : kChunkBlocks;
-    unpack_blocks<S, format>(w + first * kBlockBytesOf<format>, count, chunk);
-    for_tiles<kTileRows>(row_begin, row_end, [&](auto rows, long long row) {
-      unpacked_tile<S, kScales<format>, rows.value>(chunk, first, count, S::template kOffset<format>, job.x, row,
-                                                    acc + (row - row_begin) * kPanel);
-    });
+  } else if (job.x.group == kTileRows) {
+    tiled_panel<S, format, kTileRows>(job, w, row_begin, row_end, acc, chunk);
+  } else {
+    tiled_panel<S, format, kLowTileRows>(job, w, row_begin, row_end, acc, chunk);
   }
 }
 
@@ -121,9 +136,11 @@ void multiply(const Job& job) {
   char* chunk = job.scratch + kAccBytes;
   for (long long row = job.row_begin; row < job.row_end; row += kRowBlock) {
     const long long end = row + kRowBlock < job.row_end ? row + kRowBlock : job.row_end;
+    const long long padded = (end - row + job.x.group - 1) / job.x.group * job.x.group;
     for (long long panel = job.panel_begin; panel < job.panel_end; ++panel) {
       const char* w = job.w.data + panel * job.w.panel_bytes;
-      for (long long i = 0; i < (end - row) * kVecs; ++i) store(acc + i * kLanes, set(0.f));
+      fetch_outputs(job, panel, row, end);
+      for (long long i = 0; i < padded * kVecs; ++i) store(acc + i * kLanes, set(0.f));
       bool row_scale = false;
       switch (job.w.scheme) {
         case Scheme::fp32: fp32_panel(job, w, row, end, acc, chunk); break;
@@ -165,7 +182,7 @@ void multiply(const Job& job) {
 // Rows: f32, f16, bf16, q8_0, q4_0, q4_1, q4_k, q6_k; columns: exact, standard, fast.
 extern const KernelTable kernels = {
     .panel = kPanel,
-    .tile_rows = kTileRows,
+    .tile_rows = {kLowTileRows, kTileRows},
     .scratch_bytes = kAccBytes + kChunkBytes,
     .schemes = {{Scheme::fp32, Scheme::fp32, Scheme::fp32},
                 {Scheme::fp32, Scheme::fp32, Scheme::fp32},

@@ -43,8 +43,8 @@ inline void prepare_int16(const float* from, const Rows& x, long long row) {
   const bool usable = is_finite(most) && most >= kSmallest;
   const float inverse = usable ? static_cast<float>(kActivationMax) / most : 0.f;
   x.scales[row] = usable ? most / static_cast<float>(kActivationMax) : is_finite(most) ? 0.f : __builtin_nanf("");
-  for (long long b = 0; b < x.blocks; ++b) {
-    const long long place = place_of(x, row, b);
+  long long place = place_of(x, row, 0);
+  for (long long b = 0; b < x.blocks; ++b, place += x.group) {
     IntLanes q[kBlockVecs] = {};
     const int sum = usable ? quantise_block(from + b * kBlock, inverse, q) : 0;
     x.sums[place] = sum;
@@ -56,13 +56,13 @@ inline void prepare_int16(const float* from, const Rows& x, long long row) {
 
 // quad8: one scale a block. A block that is not finite gets the scale NaN.
 inline void prepare_int8(const float* from, const Rows& x, long long row) {
-  for (long long b = 0; b < x.blocks; ++b) {
+  long long place = place_of(x, row, 0);
+  for (long long b = 0; b < x.blocks; ++b, place += x.group) {
     const float most = largest(from + b * kBlock, kBlock);
     const bool usable = is_finite(most) && most >= kSmallest;
     const float scale = usable ? most / 127.f : is_finite(most) ? 0.f : __builtin_nanf("");
     IntLanes q[kBlockVecs] = {};
     const int sum = usable ? quantise_block(from + b * kBlock, 127.f / most, q) : 0;
-    const long long place = place_of(x, row, b);
     char* to = x.data + place * kBlock;
     unroll<kBlockVecs>([&](auto v) { store_bytes(to + v.value * kLanes, (Ints)q[v.value]); });
     x.scales[place] = scale;

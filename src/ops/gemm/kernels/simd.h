@@ -241,12 +241,14 @@ inline Floats bf16_dot(Floats acc, Ints w, Ints x) { return _mm512_dpbf16_ps(acc
 #endif
 
 inline constexpr int kPanel = kLanes * kVecs;
-// Rows of a tile: its sums, the weights of a step and an activation fill the registers.
+// Rows of a tile: its sums, the weights of a step and an activation fill the registers. Two thirds of them still hide
+// the latency of a product.
 #if defined(WEFT_ISA_plain) || defined(WEFT_ISA_avx2)
 inline constexpr int kTileRows = 6;
 #else
 inline constexpr int kTileRows = 12;
 #endif
+inline constexpr int kLowTileRows = kTileRows * 2 / 3;
 inline constexpr int kVecBytes = kLanes * 4;
 
 // A value that the compiler must have here: without it gcc gathers a chain of sums at its end and spills the products.
