@@ -24,6 +24,10 @@ WEFT_INLINE U32 widen_u16(U16 v) { return __builtin_convertvector(v, U32); }
 
 WEFT_INLINE F32 bf16_to_f32(U16 bits) { return as_f32(widen_u16(bits) << 16); }
 
+// Of two neighbours in a lane, as they are stored: one instruction each, where widening them in order takes two.
+WEFT_INLINE F32 even_bf16_to_f32(U32 pairs) { return as_f32(pairs << 16); }
+WEFT_INLINE F32 odd_bf16_to_f32(U32 pairs) { return as_f32(pairs & 0xffff0000u); }
+
 WEFT_INLINE U16 f32_to_bf16(F32 v) {
   const U32 bits = as_u32(v);
   const U32 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
@@ -200,6 +204,18 @@ WEFT_INLINE F32 load_first(const char* p, int n) {
   alignas(64) char buffer[WEFT_LANES * 4] = {};
   __builtin_memcpy(buffer, p, static_cast<unsigned long>(bytes_of<Element>(n)));
   return Element::load(buffer);
+}
+
+// The first n lanes of 32 bits, fewer than kLanes; the others are zero.
+WEFT_INLINE U32 load_first_u32(const char* p, int n) {
+#if WEFT_LANES == 16
+  return reinterpret_cast<U32>(__builtin_ia32_loaddqusi512_mask(reinterpret_cast<const int*>(p), I32{},
+                                                                static_cast<unsigned short>((1 << n) - 1)));
+#else
+  alignas(64) char buffer[WEFT_LANES * 4] = {};
+  __builtin_memcpy(buffer, p, static_cast<unsigned long>(4 * n));
+  return load_u32(buffer);
+#endif
 }
 
 // n elements (a multiple of 8) to fp32 and back.

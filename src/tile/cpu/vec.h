@@ -56,8 +56,9 @@ WEFT_INLINE F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
 WEFT_INLINE F32 as_f32(U32 v) { return reinterpret_cast<F32>(v); }
 WEFT_INLINE U32 as_u32(F32 v) { return reinterpret_cast<U32>(v); }
 
-// Into the second-level cache: what is fetched ahead is larger than the first.
+// Into the second-level cache, for what is needed later; into the first, for what is needed next.
 WEFT_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
+WEFT_INLINE void prefetch_near(const void* p) { __builtin_prefetch(p, 0, 3); }
 
 // ---------------------------------------------------------------- lanes
 

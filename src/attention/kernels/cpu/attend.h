@@ -130,6 +130,10 @@ class Item {
     const Source* end() const { return both + 2; }
   };
   Sources both_sources() const { return {{keys(), values()}}; }
+  long long head_bytes(const Source& source) const { return source.dim * bits_of(args_.kv_element) / 8; }
+  const Loader& loader_of(const Source& source) const {
+    return source.hook && !args_.compute_bf16 ? changed_ : stored_;
+  }
 
   void attend_direct();
   void attend_packed(int head);
@@ -140,11 +144,24 @@ class Item {
   void join(const KvTile& tile, int which);
   void pack_queries();
   void locate_scales(const KvTile& tile, int head);
-  Side as_stored(const KvTile& tile, const char* const* rows, long long offset);
-  Side side(const KvTile& tile, const Source& source, const char* const* rows, int first_head, int head);
+  // Of n tokens from `begin` on, and with the tile's last ones what pads it; tokens that no row sees are zeros.
+  Side as_stored(const KvTile& tile, const char* const* rows, long long offset, int begin, int n) {
+    if (!tile.boundary) return {rows, offset, &stored_};
+    return shown(tile, rows, offset, begin, n);
+  }
+  Side shown(const KvTile& tile, const char* const* rows, long long offset, int begin, int n);
+  // The tokens of `head`, as of as_stored; where a hook changes them, all of the tile. Rows are those of first_head.
+  Side side(const KvTile& tile, const Source& source, const char* const* rows, int first_head, int head, int begin,
+            int n) {
+    const long long offset = (head - first_head) * source.tokens.head_stride;
+    if (source.hook) return changed(tile, source, rows, offset, first_head, head);
+    return as_stored(tile, rows, offset, begin, n);
+  }
+  Side changed(const KvTile& tile, const Source& source, const char* const* rows, long long offset, int first_head,
+               int head);
   void gather_scales(const KvTile& tile, int heads);
   void scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state);
-  Ahead next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const;
+  Ahead::Part part_of(const TokensView& view, const char* const* rows, int n, int dim) const;
   void place(const KvTile& tile);
   void hide_by_bits(const KvTile& tile, float scale);
   void make_query_digits(int first_state);

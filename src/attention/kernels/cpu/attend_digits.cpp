@@ -77,21 +77,4 @@ void Item::multiply_value_digits(const KvTile& tile, const Side& side, int first
   }
 }
 
-// Output columns stand as packed values do: puts them in the order of the head.
-void Item::order_values() {
-  if constexpr (kHasByteDot) {
-    const int dim = args_.head_dim_vo;
-    int from[kMaxHeadDim];
-    for (int column = 0; column < b_.ld_o; ++column) {
-      const int d = value_dim(args_.kv_element, column, dim);
-      if (d < dim) from[d] = column;
-    }
-    for (int state = 0; state < b_.states; ++state) {
-      float* o = b_.o + state * b_.ld_o;
-      for (int d = 0; d < dim; ++d) b_.vector_scratch[d] = o[from[d]];
-      __builtin_memcpy(o, b_.vector_scratch, static_cast<unsigned long>(dim) * sizeof(float));
-    }
-  }
-}
-
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

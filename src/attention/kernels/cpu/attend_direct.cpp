@@ -3,21 +3,24 @@
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 
-// What of the next tile's n tokens is fetched while head h of this one is worked on: in the order of memory, which is
-// what the machine's own prefetchers follow.
-Ahead Item::next_rows(const TokensView& view, const char* const* rows, int n, int dim, int h) const {
-  const int heads = unit_.kv_head_end - unit_.kv_head_begin;
-  const int bytes = dim * bits_of(args_.kv_element) / 8;
-  if (view.head_stride != bytes) return Ahead(rows, h * view.head_stride, n, bytes);
-  const int begin = n * h / heads, end = n * (h + 1) / heads;  // whole tokens, a share of them
-  return Ahead(rows + begin, 0, end - begin, bytes * heads);
+// A tile's n tokens in the order of memory, which is what the machine's own prefetchers follow.
+Ahead::Part Item::part_of(const TokensView& view, const char* const* rows, int n, int dim) const {
+  const int heads = unit_.kv_head_end - unit_.kv_head_begin, bytes = dim * bits_of(args_.kv_element) / 8;
+  if (view.head_stride == bytes) return {rows, n, bytes * heads, 1, 0};  // whole tokens
+  return {rows, n, bytes, heads, view.head_stride};
 }
 
-// Few rows: every KV head of a tile before the next tile, so that a token's heads, which lie side by side in NHD, are
-// read together; while one tile is worked on, the next one is on its way.
+// How far ahead of what is worked on memory is fetched.
+constexpr int kLeadBytes = 32 << 10;
+// Tokens of 16-bit elements that are worked on head by head; of narrower ones, as many bytes. Whole vectors of scores.
+constexpr int kBlockTokens = 16;
+
+// Few rows: every KV head of some tokens before the next ones, which is nearly the order of memory in NHD, with memory a
+// little ahead on its way. Where heads do not lie side by side, or hooks change a whole tile, head by head.
 void Item::attend_direct() {
   const int first = unit_.kv_head_begin, heads = unit_.kv_head_end - first, rows = b_.group_rows;
   const int dqk = args_.head_dim_qk, dvo = args_.head_dim_vo;
+  const Source all_keys = keys(), all_values = values();
   start(first, heads);
   for (int h = 0; h < heads; ++h) {
     load_query(first + h, b_.query_vectors + h * rows);
@@ -25,50 +28,74 @@ void Item::attend_direct() {
       make_query_digits(h * rows);
       continue;
     }
-    pack_direct_query(b_.query, args_.compute_bf16 ? dqk / 2 : dqk, rows, dqk, args_.compute_bf16,
+    const int per_unit = args_.compute_bf16 ? 2 : 1;
+    pack_direct_query(b_.query, dqk / per_unit, rows, dqk / per_unit, loader_of(all_keys).halves_of_keys, dqk,
                       b_.direct_query + static_cast<long long>(h) * rows * direct_query_size(dqk));
   }
   TileCursor cursor = tiles();
   KvTile tile, next;
+  Ahead ahead;
   int which = 0;
+  const auto find = [&](const KvTile& found, int to) {
+    locate(found, first, to);
+    ahead.add(part_of(args_.k, b_.key_rows[to], found.n, dqk),
+              part_of(args_.v, b_.value_rows[to], args_.v_is_k_prefix ? 0 : found.n, dvo));
+  };
   bool more = cursor.next(tile);
   if (more) {
-    locate(tile, first, which);
+    find(tile, which);
     locate_scales(tile, first);
   }
+  // Calls work(head, token) for each block of a side's tokens.
+  const auto for_blocks = [&](const Source& source, int block, const auto& work) {
+    const bool together = block < b_.tokens && source.tokens.head_stride == head_bytes(source);
+    const int step = together ? block : b_.tokens;
+    ahead.next = together ? source.tokens.head_stride : 0;
+    for (int t = 0; t < tile.n; t += step)
+      for (int h = 0; h < heads; ++h) work(h, t, min_of(step, tile.n - t));
+  };
+  const int few = kBlockTokens * max_of(16 / bits_of(args_.kv_element), 1);
+  const int key_block = all_keys.hook || b_.key_digits ? b_.tokens : few;
+  const int value_block = all_values.hook || b_.value_digits ? b_.tokens : few;
+  const bool in_order = max_of(key_block, value_block) == few;
+  const long long lead =
+      in_order ? kLeadBytes : static_cast<long long>(tile.n) * heads * (head_bytes(all_keys) + head_bytes(all_values));
+  if (more)
+    for (long long line = 0; line < lead / 64; ++line) ahead.fetch(1);
   while (more) {
     more = cursor.next(next);
-    const int num_next = more ? next.n : 0;
-    if (more) locate(next, first, 1 - which);
+    if (more) find(next, 1 - which);
     place(tile);
     gather_scales(tile, heads);
     if (more) locate_scales(next, first);
-    const int padded = round_up(tile.n, kColumnStep);
-    for (int h = 0; h < heads; ++h) {
-      const Side keys = side(tile, this->keys(), b_.key_rows[which], first, first + h);
-      Ahead ahead = next_rows(args_.k, b_.key_rows[1 - which], num_next, dqk, h);
+    for_blocks(all_keys, key_block, [&](int h, int t, int n) {
+      const Side keys = side(tile, all_keys, b_.key_rows[which], first, first + h, t, n);
       if (b_.key_digits) {
         multiply_key_digits(tile, keys, first, first + h, h * rows, ahead);
-        continue;
+        return;
       }
-      keys.loader->dot(keys.rows, keys.offset, padded, ahead,
+      keys.loader->dot(keys.rows + t, keys.offset, round_up(n, kBlockTokens), ahead,
                        b_.direct_query + static_cast<long long>(h) * rows * direct_query_size(dqk), rows, dqk,
-                       b_.scores + static_cast<long long>(h) * rows * b_.ld_scores);
-      scale_columns(tile, this->keys(), first, first + h, h * rows);
-    }
+                       b_.scores + static_cast<long long>(h) * rows * b_.ld_scores + t);
+    });
+    if (!b_.key_digits)
+      for (int h = 0; h < heads; ++h) scale_columns(tile, all_keys, first, first + h, h * rows);
     score(tile);
-    for (int h = 0; h < heads; ++h) {
-      const Side values = side(tile, this->values(), b_.value_rows[which], first, first + h);
-      Ahead ahead = next_rows(args_.v, b_.value_rows[1 - which], args_.v_is_k_prefix ? 0 : num_next, dvo, h);
+    if (!b_.value_digits) {
+      for (int h = 0; h < heads; ++h) scale_columns(tile, all_values, first, first + h, h * rows);
+      for (int state = 0; state < b_.states; ++state)
+        if (b_.alpha[state] != 1) scale_vector(b_.o + state * b_.ld_o, b_.ld_o, b_.alpha[state]);
+    }
+    for_blocks(all_values, value_block, [&](int h, int t, int n) {
+      const Side values = side(tile, all_values, b_.value_rows[which], first, first + h, t, n);
       if (b_.value_digits) {
         multiply_value_digits(tile, values, first, first + h, h * rows, ahead);
-        continue;
+        return;
       }
-      scale_columns(tile, this->values(), first, first + h, h * rows);
-      values.loader->accumulate(values.rows, values.offset, tile.n, ahead,
-                                b_.scores + static_cast<long long>(h) * rows * b_.ld_scores, b_.alpha + h * rows, rows,
-                                dvo, b_.o + static_cast<long long>(h) * rows * b_.ld_o, b_.ld_o);
-    }
+      values.loader->accumulate(values.rows + t, values.offset, n, ahead,
+                                b_.scores + static_cast<long long>(h) * rows * b_.ld_scores + t, rows, dvo,
+                                b_.o + static_cast<long long>(h) * rows * b_.ld_o, b_.ld_o);
+    });
     tile = next;
     which = 1 - which;
   }

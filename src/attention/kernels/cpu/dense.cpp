@@ -105,12 +105,29 @@ void widen_rows(const char* const* rows, long long offset, int n, int dim, float
   for (int t = 0; t < n; ++t) widen<Element>(rows[t] + offset, dim, out + t * ld);
 }
 
-template <class Type, class Keys = Line<Widen<Type>>>
-constexpr Loader kLoader = {pack_keys<Keys>, pack_values<Widen<Type>>, direct_dot<Widen<Type>>, direct_accumulate<Type>,
-                            widen_rows<Type>};
+template <class Type>
+constexpr Loader kLoader = {pack_keys<Line<Widen<Type>>>,
+                            pack_values<Widen<Type>>,
+                            direct_dot<Widen<Type>>,
+                            direct_accumulate<Widen<Type>>,
+                            widen_rows<Type>,
+                            false,
+                            false};
+constexpr Loader kBf16Loader = {pack_keys<TwoLines>,
+                                pack_values<Widen<Bf16>>,
+                                direct_dot<Halves>,
+                                direct_accumulate<Halves>,
+                                widen_rows<Bf16>,
+                                true,
+                                true};
 #if defined(WEFT_HAS_BF16_DOT)
-constexpr Loader kPairLoader = {pack_keys<Line<Pairs>>, pack_value_pairs, direct_dot<Pairs>, direct_accumulate<Bf16>,
-                                widen_rows<Bf16>};
+constexpr Loader kPairLoader = {pack_keys<Line<Pairs>>,
+                                pack_value_pairs,
+                                direct_dot<Pairs>,
+                                direct_accumulate<Halves>,
+                                widen_rows<Bf16>,
+                                false,
+                                true};
 #endif
 
 // ---------------------------------------------------------------- products
@@ -230,7 +247,7 @@ const Loader& loader_for(Element element, [[maybe_unused]] bool compute_bf16) {
   switch (element) {
     case Element::fp32: return kLoader<Fp32>;
     case Element::fp16: return kLoader<Fp16>;
-    case Element::bf16: return kLoader<Bf16, TwoLines>;
+    case Element::bf16: return kBf16Loader;
     case Element::e4m3: return kLoader<E4m3>;
     case Element::e5m2: return kLoader<E5m2>;
     case Element::int8: return kLoader<Int8>;

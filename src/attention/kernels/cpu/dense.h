@@ -30,31 +30,45 @@ constexpr int round_up(int n, int step) { return (n + step - 1) / step * step; }
 constexpr int min_of(int a, int b) { return a < b ? a : b; }
 constexpr int max_of(int a, int b) { return a > b ? a : b; }
 
-// What to fetch while something else is worked on: `bytes` of each of n rows, in order, a few lines at a time. Evenly:
-// a core has few lines under way at once, and those that it works on need some of them.
+// Memory to fetch while something else is worked on, a few lines at a time. Evenly: a core has few lines under way at
+// once, and those that it works on need some of them. It holds the parts of two tiles, and goes from each to the next.
 class Ahead {
  public:
-  Ahead(const char* const* rows, long long offset, int n, int bytes)
-      : rows_(rows), rows_end_(rows + n), offset_(offset), bytes_(bytes) {
-    next_row();
-  }
-  WEFT_INLINE void fetch(int lines) {
-    for (int i = 0; i < lines; ++i, at_ += step_) prefetch(at_);
-    if (at_ >= end_) next_row();
+  // `bytes` of each of n rows, for each of some heads.
+  struct Part {
+    const char* const* rows;
+    int n, bytes, heads;
+    long long head_stride;
+  };
+
+  // The two parts of a tile, in the order in which they are read, in place of those of the tile before the last one.
+  void add(const Part& first, const Part& second);
+
+  void fetch(int lines) {
+    for (int i = 0; i < lines; ++i) prefetch(at_ + 64 * i);
+    at_ += step_ * lines;
+    if (at_ >= end_) next_run();
   }
 
- private:
-  void next_row() {
-    const bool done = rows_ == rows_end_;
-    at_ = done ? kZeros : *rows_++ + offset_;
-    end_ = at_ + (done ? 1 : bytes_);
-    step_ = done ? 0 : 64;
+  // Where the next n times so many lines lie: for loops whose registers a call would spill.
+  void take(int n, int lines, const char** at) {
+    for (int i = 0; i < n; ++i) {
+      at[i] = at_;
+      at_ += step_ * lines;
+      if (at_ >= end_) next_run();
+    }
   }
-  const char* const* rows_;
-  const char* const* rows_end_;
-  long long offset_;
-  int bytes_, step_ = 0;
-  const char *at_ = nullptr, *end_ = nullptr;
+
+  // How far behind what is read now lies what is read next: it comes into the first-level cache.
+  long long next = 0;
+
+ private:
+  void next_run();
+  void begin(int part);
+  const char *at_ = kZeros, *end_ = kZeros + 1;  // what is left of a run of memory
+  long long step_ = 0;                           // 0: nothing is left
+  int part_ = 0, num_parts_ = 0, head_ = 0, row_ = 0;
+  Part parts_[4] = {};
 };
 
 // Kernels that read keys and values as they are stored. `rows[t] + offset` is token t. n is a multiple of kPanel
@@ -68,11 +82,13 @@ struct Loader {
   // Fetches as many bytes ahead as it reads.
   void (*dot)(const char* const* rows, long long offset, int n, Ahead& ahead, const float* q, int num_rows, int dim,
               float* scores);
-  // o[m * ld + d] = alpha[m] * o[m * ld + d] + sum over any n tokens of p[m * kDirectLd + t] * value. Fetches likewise.
-  void (*accumulate)(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, const float* alpha,
-                     int num_rows, int dim, float* o, long long ld);
+  // o[m * ld + d] += the sum over any n tokens of p[m * kDirectLd + t] * value. Fetches likewise.
+  void (*accumulate)(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, int num_rows,
+                     int dim, float* o, long long ld);
   // out[t * ld ...] = token t in fp32, any n.
   void (*widen_rows)(const char* const* rows, long long offset, int n, int dim, float* out, long long ld);
+  // Queries of `dot` and output of `accumulate` hold the even elements of each kPanel before the odd ones.
+  bool halves_of_keys, halves_of_values;
 };
 // of_dot_bf16: keys and queries are multiplied as pairs of bf16.
 const Loader& loader_for(Element element, bool compute_bf16);
@@ -144,11 +160,12 @@ struct DigitProduct {
 };
 void multiply_digits(const DigitProduct& product, Ahead& ahead);
 
-// Query rows for `dot`: blocks of rows as direct_rows cuts them, each [dim / kLanes][rows][kLanes] in fp32, or in
-// pairs of bf16 [dim / 2 / kLanes][rows][kLanes]. Lanes past dim are zero.
-void pack_direct_query(const float* q, long long ld, int num_rows, int dim, bool bf16, float* out);
+// Query rows for `dot`: blocks of rows as direct_rows cuts them, each [units / kLanes][rows][kLanes], a unit being an
+// element in fp32 or a pair of bf16; `halves` as of Loader. Lanes behind the last unit are zero.
+void pack_direct_query(const float* q, long long ld, int num_rows, int units, bool halves, int dim, float* out);
 // Rows of the next block when `left` rows are left.
 constexpr int direct_rows(int left) {
+  if (left <= kDirectBlock) return left;
   const int blocks = (left + kDirectBlock - 1) / kDirectBlock;
   return (left + blocks - 1) / blocks;
 }

@@ -7,15 +7,42 @@ namespace {
 
 constexpr int lines_of(long long bytes) { return static_cast<int>((bytes + 63) / 64); }
 
-// Registers hold M rows x this many sums, as many keys or values, and one more operand.
-template <int M>
-constexpr int kSumsOfRow = min_of((kRegisters - 1) / (M + 1), 8);
+// Of the vectors that a line of memory holds, the first: it is fetched once.
+template <class Load>
+constexpr bool starts_line(int unit) {
+  return bytes_of<Load>(unit) % 64 < bytes_of<Load>(kLanes);
+}
+
+// Tokens whose sums for M rows stay in registers, beside a loaded vector and what is made of it for each, and one more
+// operand.
+template <class Load, int M>
+constexpr int kTokens = [] {
+  const int most = min_of(min_of((kRegisters - 1) / (M + Load::kParts), 8), kLanes);
+  const int steps = (kLanes + most - 1) / most;
+  return (kLanes + steps - 1) / steps;
+}();
+
+// Loaded vectors of values, likewise.
+template <class Load, int M>
+constexpr int kVectors = max_of(1, min_of((kRegisters - 1) / ((M + 1) * Load::kParts), 8 / Load::kParts));
+
+// work.operator()<i>() for each part of a loaded vector.
+template <class Load, class Work>
+WEFT_INLINE void for_parts(const Work& work) {
+  work.template operator()<0>();
+  if constexpr (Load::kParts == 2) work.template operator()<1>();
+}
 
 // sums[m * kLanes + j]: lanes of q[m] . token j, for N tokens.
 template <class Load, int M, int N>
 WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const float* q, int units, Ahead& ahead,
                             F32* sums) {
+  constexpr int kStep = Load::kParts * kLanes;  // elements of q, which are fp32 or, unit by unit, pairs
+  constexpr int kLines = lines_of(bytes_of<Load>(N * kLanes));
+  const char* fetched[kMaxHeadDim / kLanes];
+  ahead.take(units / kLanes, kLines, fetched);
   const char* key[N];
+  const long long next = ahead.next;
   F32 acc[N][M];
 #pragma GCC unroll 8
   for (int j = 0; j < N; ++j) {
@@ -23,28 +50,37 @@ WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const flo
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) acc[j][m] = F32{};
   }
+  const auto multiply = [&](const auto(&loaded)[N]) __attribute__((always_inline)) {
+    for_parts<Load>([&]<int kPart>() __attribute__((always_inline)) {
+      F32 k[N];
+#pragma GCC unroll 8
+      for (int j = 0; j < N; ++j) k[j] = Load::template part<kPart>(loaded[j]);
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) {
+        const F32 x = load(q + (kPart * M + m) * kLanes);
+#pragma GCC unroll 8
+        for (int j = 0; j < N; ++j) acc[j][m] = Load::step(acc[j][m], k[j], x);
+      }
+    });
+  };
   int u = 0;
-  for (; u + kLanes <= units; u += kLanes, q += M * kLanes) {
-    ahead.fetch(lines_of(bytes_of<Load>(N * kLanes)));
-    F32 k[N];
+  for (; u + kLanes <= units; u += kLanes, q += M * kStep) {
+    for (int i = 0; i < kLines; ++i) prefetch(fetched[u / kLanes] + 64 * i);
+    decltype(Load::load(nullptr)) loaded[N];
 #pragma GCC unroll 8
-    for (int j = 0; j < N; ++j) k[j] = Load::load(key[j] + bytes_of<Load>(u));
-#pragma GCC unroll 8
-    for (int m = 0; m < M; ++m) {
-      const F32 x = load(q + m * kLanes);
-#pragma GCC unroll 8
-      for (int j = 0; j < N; ++j) acc[j][m] = Load::step(acc[j][m], k[j], x);
+    for (int j = 0; j < N; ++j) {
+      if (starts_line<Load>(u)) prefetch_near(key[j] + bytes_of<Load>(u) + next);
+      loaded[j] = Load::load(key[j] + bytes_of<Load>(u));
     }
+    multiply(loaded);
   }
   // Head dims are multiples of 8.
   if constexpr (kLanes * Load::kElements > 8)
     if (u < units) {
+      decltype(Load::load(nullptr)) loaded[N];
 #pragma GCC unroll 8
-      for (int j = 0; j < N; ++j) {
-        const F32 k = load_first<Load>(key[j] + bytes_of<Load>(u), units - u);
-#pragma GCC unroll 8
-        for (int m = 0; m < M; ++m) acc[j][m] = Load::step(acc[j][m], k, load(q + m * kLanes));
-      }
+      for (int j = 0; j < N; ++j) loaded[j] = Load::load_rest(key[j] + bytes_of<Load>(u), units - u);
+      multiply(loaded);
     }
 #pragma GCC unroll 8
   for (int j = 0; j < N; ++j)
@@ -53,106 +89,123 @@ WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const flo
 }
 
 template <class Load, int M>
-void dot_block(const char* const* rows, long long offset, int n, Ahead& shared_ahead, const float* q, int dim,
-               float* scores) {
-  constexpr int kTokens = min_of(kSumsOfRow<M>, kLanes), kRest = kLanes % kTokens;
+void dot_block(const char* const* rows, long long offset, int n, Ahead& ahead, const float* q, int dim, float* scores) {
+  constexpr int kCount = kTokens<Load, M>, kRest = kLanes % kCount;
   const int units = dim / Load::kElements;
-  Ahead ahead = shared_ahead;  // in registers
   for (int t = 0; t < n; t += kLanes) {
     F32 sums[M][kLanes];
-    for (int j = 0; j + kTokens <= kLanes; j += kTokens)
-      dot_tokens<Load, M, kTokens>(rows + t + j, offset, q, units, ahead, &sums[0][j]);
+    for (int j = 0; j + kCount <= kLanes; j += kCount)
+      dot_tokens<Load, M, kCount>(rows + t + j, offset, q, units, ahead, &sums[0][j]);
     if constexpr (kRest > 0)
       dot_tokens<Load, M, kRest>(rows + t + kLanes - kRest, offset, q, units, ahead, &sums[0][kLanes - kRest]);
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) store(scores + m * kDirectLd + t, sum_each(sums[m]));
   }
-  shared_ahead = ahead;
 }
 
-// M rows x N vectors of the output stay in registers while n tokens pass by.
-template <class Type, int M, int N>
-void accumulate_strip(const char* const* rows, long long offset, int n, Ahead& shared_ahead, const float* p,
-                      const float* alpha, float* o, long long ld) {
-  Ahead ahead = shared_ahead;  // in registers
-  F32 acc[M][N];
+// M rows x N loaded vectors' worth of the output stay in registers while n tokens pass by.
+template <class Load, int M, int N>
+void accumulate_strip(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, float* o,
+                      long long ld) {
+  constexpr int kOutputs = N * Load::kParts;
+  constexpr int kLines = lines_of(bytes_of<Load>(N * kLanes));
+  const char* fetched[kDirectTokens];
+  ahead.take(n, kLines, fetched);
+  const long long next = ahead.next;
+  F32 acc[M][kOutputs];
 #pragma GCC unroll 8
-  for (int m = 0; m < M; ++m) {
-    const F32 factor = broadcast(alpha[m]);
+  for (int m = 0; m < M; ++m)
 #pragma GCC unroll 8
-    for (int j = 0; j < N; ++j) acc[m][j] = load(o + m * ld + j * kLanes) * factor;
-  }
+    for (int j = 0; j < kOutputs; ++j) acc[m][j] = load(o + m * ld + j * kLanes);
   for (int t = 0; t < n; ++t) {
-    ahead.fetch(lines_of(bytes_of<Type>(N * kLanes)));
+    for (int i = 0; i < kLines; ++i) prefetch(fetched[t] + 64 * i);
     const char* row = rows[t] + offset;
-    F32 v[N];
+    F32 v[kOutputs];
 #pragma GCC unroll 8
-    for (int j = 0; j < N; ++j) v[j] = Type::load(row + bytes_of<Type>(j * kLanes));
+    for (int j = 0; j < N; ++j) {
+      if (starts_line<Load>(j * kLanes)) prefetch_near(row + bytes_of<Load>(j * kLanes) + next);
+      const auto loaded = Load::load(row + bytes_of<Load>(j * kLanes));
+      for_parts<Load>([&]<int kPart>() __attribute__((always_inline)) {
+        v[j * Load::kParts + kPart] = Load::template part<kPart>(loaded);
+      });
+    }
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
       const F32 x = broadcast(p[m * kDirectLd + t]);
 #pragma GCC unroll 8
-      for (int j = 0; j < N; ++j) acc[m][j] = fma(x, v[j], acc[m][j]);
+      for (int j = 0; j < kOutputs; ++j) acc[m][j] = fma(x, v[j], acc[m][j]);
     }
   }
 #pragma GCC unroll 8
   for (int m = 0; m < M; ++m)
 #pragma GCC unroll 8
-    for (int j = 0; j < N; ++j) store(o + m * ld + j * kLanes, acc[m][j]);
-  shared_ahead = ahead;
+    for (int j = 0; j < kOutputs; ++j) store(o + m * ld + j * kLanes, acc[m][j]);
 }
 
-template <class Type, int M>
-void accumulate_rest(const char* const* rows, long long offset, int n, int count, const float* p, const float* alpha,
-                     float* o, long long ld) {
-  F32 acc[M];
-  for (int m = 0; m < M; ++m) acc[m] = load(o + m * ld) * alpha[m];
+// The last `units`, fewer than a loaded vector has.
+template <class Load, int M>
+void accumulate_rest(const char* const* rows, long long offset, int n, int units, const float* p, float* o,
+                     long long ld) {
+  F32 acc[M][Load::kParts];
+  const auto each = [&](const auto& work) {
+    for (int m = 0; m < M; ++m)
+      for (int part = 0; part < Load::kParts; ++part) work(acc[m][part], o + m * ld + part * kLanes);
+  };
+  each([](F32& x, float* at) { x = load(at); });
   for (int t = 0; t < n; ++t) {
-    const F32 v = load_first<Widen<Type>>(rows[t] + offset, count);
-    for (int m = 0; m < M; ++m) acc[m] = fma(broadcast(p[m * kDirectLd + t]), v, acc[m]);
+    const auto loaded = Load::load_rest(rows[t] + offset, units);
+    for_parts<Load>([&]<int kPart>() {
+      const F32 v = Load::template part<kPart>(loaded);
+      for (int m = 0; m < M; ++m) acc[m][kPart] = fma(broadcast(p[m * kDirectLd + t]), v, acc[m][kPart]);
+    });
   }
-  for (int m = 0; m < M; ++m) store(o + m * ld, acc[m]);
+  each([](const F32& x, float* at) { store(at, x); });
 }
 
 // All strips of some tokens before the next ones: the tokens stay in the first-level cache meanwhile, even where they
 // lie a power of two apart and share its sets.
 constexpr int kBlockBytes = 4096;
 
-using StripFn = void (*)(const char* const*, long long, int, Ahead&, const float*, const float*, float*, long long);
+using StripFn = void (*)(const char* const*, long long, int, Ahead&, const float*, float*, long long);
 // By number of vectors.
-template <class Type, int M>
+template <class Load, int M>
 constexpr StripFn kStrips[] = {
-    accumulate_strip<Type, M, 1>,
-    accumulate_strip<Type, M, min_of(2, kSumsOfRow<M>)>,
-    accumulate_strip<Type, M, min_of(3, kSumsOfRow<M>)>,
-    accumulate_strip<Type, M, min_of(4, kSumsOfRow<M>)>,
-    accumulate_strip<Type, M, min_of(5, kSumsOfRow<M>)>,
-    accumulate_strip<Type, M, min_of(6, kSumsOfRow<M>)>,
-    accumulate_strip<Type, M, min_of(7, kSumsOfRow<M>)>,
-    accumulate_strip<Type, M, min_of(8, kSumsOfRow<M>)>,
+    accumulate_strip<Load, M, 1>,
+    accumulate_strip<Load, M, min_of(2, kVectors<Load, M>)>,
+    accumulate_strip<Load, M, min_of(3, kVectors<Load, M>)>,
+    accumulate_strip<Load, M, min_of(4, kVectors<Load, M>)>,
+    accumulate_strip<Load, M, min_of(5, kVectors<Load, M>)>,
+    accumulate_strip<Load, M, min_of(6, kVectors<Load, M>)>,
+    accumulate_strip<Load, M, min_of(7, kVectors<Load, M>)>,
+    accumulate_strip<Load, M, min_of(8, kVectors<Load, M>)>,
 };
 
-template <class Type, int M>
-void accumulate_block(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p,
-                      const float* alpha, int dim, float* o, long long ld) {
-  const int step = max_of(static_cast<int>(kBlockBytes / bytes_of<Type>(dim)), 4);
-  float ones[M];
-  for (int m = 0; m < M; ++m) ones[m] = 1;
+// The first of as few strips as there can be, all of nearly the same width.
+template <int most>
+int evenly(int vectors) {
+  const int strips = (vectors + most - 1) / most;
+  return (vectors + strips - 1) / strips;
+}
+
+template <class Load, int M>
+void accumulate_block(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, int dim, float* o,
+                      long long ld) {
+  const int units = dim / Load::kElements;
+  const long long bytes = bytes_of<Load>(units);
+  const int step = n * bytes <= kBlockBytes ? n : max_of(static_cast<int>(kBlockBytes / bytes), 4);
   for (int t = 0; t < n; t += step) {
     const char* const* block = rows + t;
     const int count = min_of(step, n - t);
-    const float* factor = t == 0 ? alpha : ones;
-    for (int d = 0, left = dim / kLanes; left > 0;) {
-      const int strips = (left + kSumsOfRow<M> - 1) / kSumsOfRow<M>, vectors = (left + strips - 1) / strips;
-      kStrips<Type, M>[vectors - 1](block, offset + bytes_of<Type>(d), count, ahead, p + t, factor, o + d, ld);
-      d += vectors * kLanes;
+    int u = 0;
+    for (int left = units / kLanes; left > 0;) {
+      const int vectors = left <= kVectors<Load, M> ? left : evenly<kVectors<Load, M>>(left);
+      kStrips<Load, M>[vectors - 1](block, offset + bytes_of<Load>(u), count, ahead, p + t, o + u * Load::kParts, ld);
+      u += vectors * kLanes;
       left -= vectors;
     }
-    if constexpr (kLanes > 8) {
-      const int d = dim / kLanes * kLanes;
-      if (d < dim)
-        accumulate_rest<Type, M>(block, offset + bytes_of<Type>(d), count, dim - d, p + t, factor, o + d, ld);
-    }
+    if constexpr (kLanes * Load::kElements > 8)
+      if (u < units)
+        accumulate_rest<Load, M>(block, offset + bytes_of<Load>(u), count, units - u, p + t, o + u * Load::kParts, ld);
   }
 }
 
@@ -189,39 +242,77 @@ void direct_dot(const char* const* rows, long long offset, int n, Ahead& ahead, 
   });
 }
 
-template <class Type>
-void direct_accumulate(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p,
-                       const float* alpha, int num_rows, int dim, float* o, long long ld) {
+template <class Load>
+void direct_accumulate(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, int num_rows,
+                       int dim, float* o, long long ld) {
   for_blocks(num_rows, [&]<int M>(int row) {
-    accumulate_block<Type, M>(rows, offset, n, ahead, p + row * kDirectLd, alpha + row, dim, o + row * ld, ld);
+    accumulate_block<Load, M>(rows, offset, n, ahead, p + row * kDirectLd, dim, o + row * ld, ld);
   });
 }
 
-void pack_direct_query(const float* q, long long ld, int num_rows, int dim, bool bf16, float* out) {
-  const int units = bf16 ? dim / 2 : dim;
+void pack_direct_query(const float* q, long long ld, int num_rows, int units, bool halves, int dim, float* out) {
   for (int row = 0; row < num_rows;) {
     const int count = direct_rows(num_rows - row);
     float* block = out + row * direct_query_size(dim);
     for (int m = 0; m < count; ++m)
-      for (int u = 0; u < round_up(units, kLanes); ++u)
+      for (int u = 0; u < round_up(units, halves ? kPanel : kLanes); ++u) {
+        const int at = halves ? u / kPanel * kPanel + u % 2 * kLanes + u % kPanel / 2 : u;
         // Bits are copied: a pair of bf16 is no number.
-        __builtin_memcpy(block + (u / kLanes * count + m) * kLanes + u % kLanes,
+        __builtin_memcpy(block + (at / kLanes * count + m) * kLanes + at % kLanes,
                          u < units ? reinterpret_cast<const char*>(q + (row + m) * ld + u) : kZeros, 4);
+      }
     row += count;
   }
 }
 
-#define WEFT_DIRECT(Type)                                                                                            \
-  template void direct_dot<Widen<Type>>(const char* const*, long long, int, Ahead&, const float*, int, int, float*); \
-  template void direct_accumulate<Type>(const char* const*, long long, int, Ahead&, const float*, const float*, int, \
-                                        int, float*, long long);
-WEFT_DIRECT(Fp32)
-WEFT_DIRECT(Fp16)
-WEFT_DIRECT(Bf16)
-WEFT_DIRECT(E4m3)
-WEFT_DIRECT(E5m2)
-WEFT_DIRECT(Int8)
-WEFT_DIRECT(Int4)
+void Ahead::add(const Part& first, const Part& second) {
+  parts_[num_parts_ % 4] = first;
+  parts_[num_parts_ % 4 + 1] = second;
+  num_parts_ += 2;
+  const int oldest = max_of(num_parts_ - 4, 0);
+  if (part_ < oldest || step_ == 0) begin(max_of(part_, oldest));
+}
+
+void Ahead::begin(int part) {
+  part_ = part;
+  head_ = row_ = 0;
+  end_ = at_;
+  next_run();
+}
+
+// To the next run: rows that follow each other.
+void Ahead::next_run() {
+  long long over = (at_ - end_) / 64 * 64;  // of these lines were others asked for
+  for (; part_ < num_parts_; ++part_, head_ = 0)
+    for (const Part& part = parts_[part_ % 4]; head_ < part.heads; ++head_, row_ = 0)
+      while (row_ < part.n) {
+        const long long offset = head_ * part.head_stride;
+        const auto follows = [&] { return row_ < part.n && part.rows[row_] + offset == end_; };
+        at_ = part.rows[row_++] + offset;
+        end_ = at_ + part.bytes;
+        for (; follows(); ++row_) end_ += part.bytes;
+        for (; over > 0 && at_ < end_; over -= 64, at_ += 64) prefetch(at_);
+        if (at_ < end_) {
+          step_ = 64;
+          return;
+        }
+      }
+  at_ = kZeros;
+  end_ = kZeros + 1;
+  step_ = 0;
+}
+
+#define WEFT_DIRECT(Load)                                                                                           \
+  template void direct_dot<Load>(const char* const*, long long, int, Ahead&, const float*, int, int, float*);       \
+  template void direct_accumulate<Load>(const char* const*, long long, int, Ahead&, const float*, int, int, float*, \
+                                        long long);
+WEFT_DIRECT(Widen<Fp32>)
+WEFT_DIRECT(Widen<Fp16>)
+WEFT_DIRECT(Halves)
+WEFT_DIRECT(Widen<E4m3>)
+WEFT_DIRECT(Widen<E5m2>)
+WEFT_DIRECT(Widen<Int8>)
+WEFT_DIRECT(Widen<Int4>)
 #if defined(WEFT_HAS_BF16_DOT)
 template void direct_dot<Pairs>(const char* const*, long long, int, Ahead&, const float*, int, int, float*);
 #endif

@@ -5,17 +5,43 @@
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 
-// A unit is what one 32-bit lane carries: an element widened to fp32, or a pair of bf16 as it is stored.
+// A unit is what one 32-bit lane of a loaded vector carries: an element widened to fp32, or a pair of bf16 as it is
+// stored. A loaded vector has kParts vectors of operands.
 template <class Type>
 struct Widen {
-  static constexpr int kBits = Type::kBits, kElements = 1;
+  static constexpr int kBits = Type::kBits, kElements = 1, kParts = 1;
   static WEFT_INLINE F32 load(const char* p) { return Type::load(p); }
+  static WEFT_INLINE F32 load_rest(const char* p, int n) { return load_first<Type>(p, n); }
+  template <int>
+  static WEFT_INLINE F32 part(F32 loaded) {
+    return loaded;
+  }
+  static WEFT_INLINE F32 step(F32 acc, F32 a, F32 b) { return fma(a, b, acc); }
+};
+// bf16 in fp32, the even elements of a vector's pairs before the odd ones.
+struct Halves {
+  static constexpr int kBits = 32, kElements = 2, kParts = 2;
+  static WEFT_INLINE U32 load(const char* p) {
+    U32 loaded = load_u32(p);
+    asm("" : "+v"(loaded));  // or both parts would load it
+    return loaded;
+  }
+  static WEFT_INLINE U32 load_rest(const char* p, int n) { return load_first_u32(p, n); }
+  template <int kPart>
+  static WEFT_INLINE F32 part(U32 loaded) {
+    return kPart == 0 ? even_bf16_to_f32(loaded) : odd_bf16_to_f32(loaded);
+  }
   static WEFT_INLINE F32 step(F32 acc, F32 a, F32 b) { return fma(a, b, acc); }
 };
 #if defined(WEFT_HAS_BF16_DOT)
 struct Pairs {
-  static constexpr int kBits = 32, kElements = 2;
+  static constexpr int kBits = 32, kElements = 2, kParts = 1;
   static WEFT_INLINE F32 load(const char* p) { return as_f32(load_u32(p)); }
+  static WEFT_INLINE F32 load_rest(const char* p, int n) { return as_f32(load_first_u32(p, n)); }
+  template <int>
+  static WEFT_INLINE F32 part(F32 loaded) {
+    return loaded;
+  }
   static WEFT_INLINE F32 step(F32 acc, F32 a, F32 b) { return dot_bf16(acc, as_u32(a), as_u32(b)); }
 };
 #endif
@@ -23,8 +49,8 @@ struct Pairs {
 template <class Load>
 void direct_dot(const char* const* rows, long long offset, int n, Ahead& ahead, const float* q, int num_rows, int dim,
                 float* scores);
-template <class Type>
-void direct_accumulate(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p,
-                       const float* alpha, int num_rows, int dim, float* o, long long ld);
+template <class Load>
+void direct_accumulate(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, int num_rows,
+                       int dim, float* o, long long ld);
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

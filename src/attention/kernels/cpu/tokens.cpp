@@ -59,20 +59,16 @@ void Item::scale_columns(const KvTile& tile, const Source& source, int first_hea
   }
 }
 
-// Tokens that no row sees are zeros.
-Item::Side Item::as_stored(const KvTile& tile, const char* const* rows, long long offset) {
-  if (!tile.boundary) return {rows, offset, &stored_};
-  for (int i = 0; i < round_up(tile.n, kColumnStep); ++i)
-    b_.shown_rows[i] = i < tile.n && b_.marks[i] ? rows[i] + offset : kZeros;
+Item::Side Item::shown(const KvTile& tile, const char* const* rows, long long offset, int begin, int n) {
+  const int end = begin + n < tile.n ? begin + n : round_up(tile.n, kColumnStep);
+  for (int i = begin; i < end; ++i) b_.shown_rows[i] = i < tile.n && b_.marks[i] ? rows[i] + offset : kZeros;
   return {b_.shown_rows, 0, &stored_};
 }
 
-// The tokens of `head`; rows are those of first_head.
-Item::Side Item::side(const KvTile& tile, const Source& source, const char* const* rows, int first_head, int head) {
+Item::Side Item::changed(const KvTile& tile, const Source& source, const char* const* rows, long long offset,
+                         int first_head, int head) {
   const int padded = round_up(tile.n, kColumnStep), dim = source.dim;
-  const Side result = as_stored(tile, rows, (head - first_head) * source.tokens.head_stride);
-  if (!source.hook) return result;
-
+  const Side result = as_stored(tile, rows, offset, 0, tile.n);
   stored_.widen_rows(result.rows, result.offset, padded, dim, b_.changed, dim);
   if (args_.scaling == Scaling::head) {
     scale_vector(b_.changed, static_cast<long long>(padded) * dim, head_scale(source.scale, head));
@@ -95,7 +91,7 @@ Item::Side Item::side(const KvTile& tile, const Source& source, const char* cons
     }
     if (tile.boundary && !(i < tile.n && b_.marks[i])) b_.changed_rows[i] = kZeros;
   }
-  return {b_.changed_rows, 0, args_.compute_bf16 ? &stored_ : &changed_};
+  return {b_.changed_rows, 0, &loader_of(source)};
 }
 
 // Positions of the tile's columns, -1 behind the last one, and for a boundary tile which of them any row sees.
