@@ -33,14 +33,18 @@ void bench_decode(Bench& bench) {
           int64_t bytes = 0;
           Job job = decode_job(bench, make_spec(dtype, shape.head_dim, Mask::none), shape,
                                std::vector<int>(static_cast<size_t>(requests), kv_len), page_size, bytes);
-          // The ceiling lies between two halves of the row's runs.
-          const Timing first = bench.time(job);
-          const double ceiling =
-              measure_read_bandwidth(bench.team, bench.pool().data(), static_cast<size_t>(bench.pool().bytes()));
-          const Timing second = bench.time(job);
-          const double bandwidth = static_cast<double>(bytes) / ((first.median_s + second.median_s) / 2);
+          // A plain read of as many bytes takes turns with the row, half of the pool away from it.
+          Pool& pool = bench.pool();
+          int64_t at = pool.bytes() / 2;
+          const auto read = [&] {
+            at = at + bytes > pool.bytes() ? 0 : at;
+            read_memory(bench.team, pool.data() + at, static_cast<size_t>(bytes));
+            at += bytes;
+          };
+          const auto [decode_s, read_s] = bench.time_in_turns([&] { job.run(bench.team); }, read);
+          const double bandwidth = static_cast<double>(bytes) / decode_s;
           bench.report.add({"attention", name(fmt::format("page{}", page_size)), "bandwidth", bandwidth / 1e9, "GB/s",
-                            ceiling / 1e9});
+                            static_cast<double>(bytes) / read_s / 1e9});
           if (page_size != 16) rate[page_size == 64] = bandwidth;
         }
         if (rate[0] > 0 && rate[1] > 0)
@@ -63,9 +67,9 @@ void bench_narrow_caches(Bench& bench) {
       spec.kv_dtype = dtype;
       spec.kv_scales = KvScales::token;
       Job narrow = decode_job(bench, spec, shape, lens, 16, bytes);
-      const Timing before = bench.time(wide), timing = bench.time(narrow), after = bench.time(wide);
-      bench.report.add(
-          {"attention", name, "time", timing.median_s * 1e3, "ms", (before.median_s + after.median_s) / 2 * 1e3});
+      const auto [narrow_s, wide_s] =
+          bench.time_in_turns([&] { narrow.run(bench.team); }, [&] { wide.run(bench.team); });
+      bench.report.add({"attention", name, "time", narrow_s * 1e3, "ms", wide_s * 1e3});
     }
 }
 
@@ -79,17 +83,18 @@ void bench_lengths(Bench& bench) {
   }
   std::shuffle(zipf.begin(), zipf.end(), random);
   for (const Shape& shape : kDecodeShapes) {
-    const auto measure = [&](const std::vector<int>& lens) {
-      int64_t bytes = 0;
-      Job job = decode_job(bench, make_spec(DType::bf16, shape.head_dim, Mask::none), shape, lens, 16, bytes);
-      return static_cast<double>(bytes) / bench.time(job).median_s;
-    };
+    const AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::none);
     for (const auto& [lengths, lens] : {std::pair{"512..1024", &uniform}, {"zipf 512..8192", &zipf}}) {
       const std::string name = fmt::format("decode {}q/{}kv hd{} batch{} lengths {} by 1024", shape.qo_heads,
                                            shape.kv_heads, shape.head_dim, kRequests, lengths);
       if (!bench.wants(name)) continue;
-      const double before = measure(constant), value = measure(*lens), after = measure(constant);
-      bench.report.add({"attention", name, "bandwidth", value / 1e9, "GB/s", (before + after) / 2e9});
+      int64_t bytes = 0, constant_bytes = 0;
+      Job mixed = decode_job(bench, spec, shape, *lens, 16, bytes);
+      Job equal = decode_job(bench, spec, shape, constant, 16, constant_bytes);
+      const auto [mixed_s, equal_s] =
+          bench.time_in_turns([&] { mixed.run(bench.team); }, [&] { equal.run(bench.team); });
+      bench.report.add({"attention", name, "bandwidth", static_cast<double>(bytes) / mixed_s / 1e9, "GB/s",
+                        static_cast<double>(constant_bytes) / equal_s / 1e9});
     }
   }
 }
@@ -154,10 +159,11 @@ void bench_variants(Bench& bench) {
       job.batches[0].tensors.scalars = row.scalars;
       job.batches[0].tensors.tensors = row.tensors;
       job.plan();
-      const Timing before = bench.time_long(plain), timing = bench.time_long(job), after = bench.time_long(plain);
-      const double rate = prefill_flops(shape, len, row.windowed ? window : len) / timing.median_s;
-      const double ceiling = 2 * prefill_flops(shape, len, len) / (before.median_s + after.median_s);
-      bench.report.add({"attention", name, "rate", rate / 1e9, "GFLOP/s", ceiling / 1e9});
+      const auto [row_s, plain_s] = bench.time_in_turns([&] { job.run(bench.team); }, [&] { plain.run(bench.team); },
+                                                        bench.options.quick ? 3 : 5);
+      const double rate = prefill_flops(shape, len, row.windowed ? window : len) / row_s;
+      bench.report.add(
+          {"attention", name, "rate", rate / 1e9, "GFLOP/s", prefill_flops(shape, len, len) / plain_s / 1e9});
     }
 }
 

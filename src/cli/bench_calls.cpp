@@ -39,9 +39,9 @@ Pool& Bench::pool() {
   return *memory;
 }
 
-std::pair<double, double> Bench::time_in_turns(const std::function<void()>& one, const std::function<void()>& other) {
+std::pair<double, double> Bench::time_in_turns(const std::function<void()>& one, const std::function<void()>& other,
+                                               int rounds) {
   using Clock = std::chrono::steady_clock;
-  const int rounds = options.quick ? 5 : 25;
   std::vector<double> times[2];
   for (int round = -1; round < rounds; ++round)  // the first warms up
     for (const int which : {0, 1}) {

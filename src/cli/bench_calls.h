@@ -51,7 +51,11 @@ struct Bench {
   Timing time_long(Job& job) { return job.time(team, options.quick ? 1 : 3, options.quick ? 0.05 : 0.3); }
 
   // Median seconds of either, run in turns: what disturbs one disturbs the other.
-  std::pair<double, double> time_in_turns(const std::function<void()>& one, const std::function<void()>& other);
+  std::pair<double, double> time_in_turns(const std::function<void()>& one, const std::function<void()>& other) {
+    return time_in_turns(one, other, options.quick ? 5 : 25);
+  }
+  std::pair<double, double> time_in_turns(const std::function<void()>& one, const std::function<void()>& other,
+                                          int rounds);
 
   std::optional<Pool> memory;
   Pool& pool();

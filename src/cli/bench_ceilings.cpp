@@ -54,17 +54,12 @@ std::string size_string(size_t bytes) {
 
 }  // namespace
 
-double measure_read_bandwidth(WorkerTeam& team, const char* data, size_t bytes) {
-  const auto workers = static_cast<size_t>(team.num_workers());
-  const size_t slice = bytes / workers / kGranule * kGranule;
-  const size_t passes = std::max<size_t>(1, 64 * kMiB / (slice * workers));
-  const auto run = [&] {
-    team.run([&](int worker) {
-      loops().read(data + static_cast<size_t>(worker) * slice, static_cast<long long>(slice),
-                   static_cast<long long>(passes));
-    });
-  };
-  return static_cast<double>(slice * workers * passes) / time_runs(run, 5, 0.1).best_s;
+void read_memory(WorkerTeam& team, const char* data, size_t bytes, size_t passes) {
+  const size_t slice = bytes / static_cast<size_t>(team.num_workers()) / kGranule * kGranule;
+  team.run([&](int worker) {
+    loops().read(data + static_cast<size_t>(worker) * slice, static_cast<long long>(slice),
+                 static_cast<long long>(passes));
+  });
 }
 
 double measure_read_bandwidth(int threads, size_t bytes) {
@@ -75,7 +70,9 @@ double measure_read_bandwidth(int threads, size_t bytes) {
   char* data = static_cast<char*>(memory.data());
   // Written first: pages never written are all the same page of zeros. Each worker its own, where it will read.
   team.run([&](int worker) { std::memset(data + static_cast<size_t>(worker) * slice, 1, slice); });
-  return measure_read_bandwidth(team, data, slice * workers);
+  const size_t passes = std::max<size_t>(1, 64 * kMiB / (slice * workers));
+  const auto run = [&] { read_memory(team, data, slice * workers, passes); };
+  return static_cast<double>(slice * workers * passes) / time_runs(run, 5, 0.1).best_s;
 }
 
 double measure_fp32_flops(int threads) { return measure_ops(threads, loops().fp32); }
