@@ -21,6 +21,10 @@ endif()
 # Headers that most sources include, parsed once. The preset dev does without, so that a missing include shows.
 set(WEFT_HOST_HEADERS <algorithm> <cmath> <functional> <memory> <span> <string> <vector> <fmt/format.h>)
 
+# GCC 12 guesses wrongly about moves of std::string (its bugs 105329 and 105651); it keeps that to itself in system
+# headers, unless they are precompiled.
+set(WEFT_GUESSED_WARNINGS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
+
 # weft_precompile(TARGET HEADERS header...) or weft_precompile(TARGET FROM target that has them)
 function(weft_precompile target)
   cmake_parse_arguments(ARG "" "FROM" "HEADERS" ${ARGN})
@@ -33,12 +37,10 @@ function(weft_precompile target)
   else()
     target_precompile_headers(${target} PRIVATE ${WEFT_HOST_HEADERS})
   endif()
-  # GCC 12 guesses wrongly about moves of std::string (its bugs 105329 and 105651); it keeps that to itself in system
-  # headers, unless they are precompiled.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     get_target_property(sources ${target} SOURCES)
     list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_BINARY_DIR}/")
-    set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
+    set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS ${WEFT_GUESSED_WARNINGS})
   endif()
 endfunction()
 
@@ -146,7 +148,15 @@ function(weft_compile_as_test target)
   # Like the owner of their precompiled headers.
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE ${WEFT_TEST_FLAGS})
-  weft_precompile(${target} FROM weft_test_headers)
+  # Most of a test's compile time goes into templates of fmt, GoogleTest and RapidCheck, the same ones in every file:
+  # a few files together share them. Not with the preset dev, where one file changes and all names must stand alone.
+  if(WEFT_PRECOMPILE)
+    target_precompile_headers(${target} REUSE_FROM weft_test_headers)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      target_compile_options(${target} PRIVATE ${WEFT_GUESSED_WARNINGS})
+    endif()
+  endif()
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${target} PRIVATE WEFT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
 endfunction()

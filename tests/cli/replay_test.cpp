@@ -19,7 +19,7 @@ namespace weft::testing {
 namespace {
 
 namespace fs = std::filesystem;
-const std::string kStories = WEFT_TEST_DATA "/stories260K.gguf";
+const std::string kStoriesModel = WEFT_TEST_DATA "/stories260K.gguf";
 
 fs::path fresh_folder(const std::string& name) {
   const fs::path folder = fs::path(::testing::TempDir()) / ("weft_replay_" + name);
@@ -31,8 +31,8 @@ fs::path fresh_folder(const std::string& name) {
 std::vector<fs::path> record(const std::string& name, const std::string& threads = "2",
                              const std::vector<std::string>& more = {}) {
   const fs::path folder = fresh_folder(name);
-  std::vector<std::string> call{"run", kStories, "--raw",     "-p",   "Once upon a time there was",
-                                "-n",  "2",      "--threads", threads};
+  std::vector<std::string> call{"run", kStoriesModel, "--raw",     "-p",   "Once upon a time there was",
+                                "-n",  "2",           "--threads", threads};
   call.insert(call.end(), more.begin(), more.end());
   const Result result = run_weft(call, {.environment = {"WEFT_RECORD=" + folder.string()}});
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -208,14 +208,14 @@ TEST(Replay, SurvivesDamagedFiles) {
 
 TEST(Record, RefusesAFolderThatCannotBeMade) {
   const Result result =
-      run_weft({"run", kStories, "--raw", "-p", "a", "-n", "1"}, {.environment = {"WEFT_RECORD=/dev/null/calls"}});
+      run_weft({"run", kStoriesModel, "--raw", "-p", "a", "-n", "1"}, {.environment = {"WEFT_RECORD=/dev/null/calls"}});
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_NE(result.err.find("WEFT_RECORD"), std::string::npos) << result.err;
 }
 
 TEST(Trace, HoldsEveryItemOfEveryRun) {
   const fs::path file = fresh_folder("trace.json");
-  const Result result = run_weft({"run", kStories, "--raw", "-p", "Once upon a time", "-n", "3", "--threads", "2"},
+  const Result result = run_weft({"run", kStoriesModel, "--raw", "-p", "Once upon a time", "-n", "3", "--threads", "2"},
                                  {.environment = {"WEFT_TRACE=" + file.string()}});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const nlohmann::json events = nlohmann::json::parse(read(file));
@@ -227,8 +227,8 @@ TEST(Trace, HoldsEveryItemOfEveryRun) {
     EXPECT_LT(event.at("tid"), 2);
     EXPECT_TRUE(event.at("cat") == "attend" || event.at("cat") == "merge");
   }
-  const Result refused =
-      run_weft({"run", kStories, "--raw", "-p", "a", "-n", "1"}, {.environment = {"WEFT_TRACE=/dev/null/trace.json"}});
+  const Result refused = run_weft({"run", kStoriesModel, "--raw", "-p", "a", "-n", "1"},
+                                  {.environment = {"WEFT_TRACE=/dev/null/trace.json"}});
   EXPECT_EQ(refused.exit_code, 3);
   EXPECT_NE(refused.err.find("WEFT_TRACE"), std::string::npos) << refused.err;
 }

@@ -7,32 +7,34 @@
 namespace weft::jit {
 namespace {
 
-Request sample() { return {.name = "leaf", .text = "int x;", .isa = Isa::avx2, .flags = {"-DA"}}; }
+Request sample_request() { return {.name = "leaf", .text = "int x;", .isa = Isa::avx2, .flags = {"-DA"}}; }
 
 std::string key_of(const Request& request, std::string_view identity = "gcc") {
   return entry_key(request_id(request), identity);
 }
 
 TEST(Key, HasTheFormOfASha256) {
-  EXPECT_TRUE(is_key(key_of(sample())));
-  EXPECT_FALSE(is_key("publish-" + key_of(sample())));
+  EXPECT_TRUE(is_key(key_of(sample_request())));
+  EXPECT_FALSE(is_key("publish-" + key_of(sample_request())));
   EXPECT_FALSE(is_key(std::string(64, 'G')));
 }
 
-TEST(Key, DependsOnNothingButTheRequestAndTheCompiler) { EXPECT_EQ(key_of(sample()), key_of(sample())); }
+TEST(Key, DependsOnNothingButTheRequestAndTheCompiler) {
+  EXPECT_EQ(key_of(sample_request()), key_of(sample_request()));
+}
 
 TEST(Key, DoesNotDependOnTheNameForPeople) {
-  Request renamed = sample();
+  Request renamed = sample_request();
   renamed.name = "another";
-  EXPECT_EQ(key_of(renamed), key_of(sample()));
-  EXPECT_EQ(memory_hash(renamed), memory_hash(sample()));
+  EXPECT_EQ(key_of(renamed), key_of(sample_request()));
+  EXPECT_EQ(memory_hash(renamed), memory_hash(sample_request()));
 }
 
 TEST(Key, ChangesWithWhateverChangesTheCode) {
-  std::set<std::string> keys = {key_of(sample()), key_of(sample(), "clang")};
-  std::set<uint64_t> hashes = {memory_hash(sample())};
+  std::set<std::string> keys = {key_of(sample_request()), key_of(sample_request(), "clang")};
+  std::set<uint64_t> hashes = {memory_hash(sample_request())};
   auto add = [&](auto&& change) {
-    Request request = sample();
+    Request request = sample_request();
     change(request);
     keys.insert(key_of(request));
     hashes.insert(memory_hash(request));
@@ -49,7 +51,7 @@ TEST(Key, ChangesWithWhateverChangesTheCode) {
 }
 
 TEST(Key, DoesNotLetOneFieldRunIntoTheNext) {
-  Request joined = sample(), apart = sample();
+  Request joined = sample_request(), apart = sample_request();
   joined.flags = {"-DAB"};
   apart.flags = {"-DA", "B"};
   EXPECT_NE(key_of(joined), key_of(apart));
@@ -59,7 +61,7 @@ TEST(Key, DoesNotLetOneFieldRunIntoTheNext) {
 }
 
 TEST(Key, SeesEveryByteOfALongText) {
-  Request request = sample();
+  Request request = sample_request();
   request.text.assign(300, 'x');
   std::set<uint64_t> hashes = {memory_hash(request)};
   for (size_t i = 0; i < request.text.size(); ++i) {
@@ -72,7 +74,7 @@ TEST(Key, SeesEveryByteOfALongText) {
 
 TEST(Flags, AreExplicitAndKeepTheMathExact) {
   for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
-    Request request = sample();
+    Request request = sample_request();
     request.isa = isa;
     const RequestId id = request_id(request);
     const std::set<std::string> flags(id.flags.begin(), id.flags.end());

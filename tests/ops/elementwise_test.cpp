@@ -31,7 +31,7 @@ std::vector<float> random_floats(int64_t n, uint64_t seed, float scale = 1.f) {
   return x;
 }
 
-TensorView view(const std::vector<float>& x, std::initializer_list<int64_t> shape) {
+TensorView tensor_of(const std::vector<float>& x, std::initializer_list<int64_t> shape) {
   return TensorView(x.data(), DType::fp32, shape);
 }
 
@@ -43,7 +43,7 @@ TEST_P(Rows, RmsNormAgreesWithFp64) {
   for (int64_t dim : {1, 8, 33, 576}) {
     const std::vector<float> x = random_floats(rows * dim, 1, 3.f), weight = random_floats(dim, 2);
     std::vector<float> y(x.size(), std::nanf(""));
-    rms_norm(view(x, {rows, dim}), view(weight, {dim}), 1e-5f, view(y, {rows, dim}));
+    rms_norm(tensor_of(x, {rows, dim}), tensor_of(weight, {dim}), 1e-5f, tensor_of(y, {rows, dim}));
     for (int64_t r = 0; r < rows; ++r) {
       double squares = 0;
       for (int64_t i = 0; i < dim; ++i) squares += double{x[r * dim + i]} * x[r * dim + i];
@@ -60,9 +60,10 @@ TEST_P(Rows, AddRmsNormAddsFirstAndNormalisesTheSum) {
   const std::vector<float> x = random_floats(rows * dim, 1), weight = random_floats(dim, 2),
                            before = random_floats(rows * dim, 3);
   std::vector<float> residual = before, y(x.size()), expected(x.size());
-  add_rms_norm(view(x, {rows, dim}), view(residual, {rows, dim}), view(weight, {dim}), 1e-6f, view(y, {rows, dim}));
+  add_rms_norm(tensor_of(x, {rows, dim}), tensor_of(residual, {rows, dim}), tensor_of(weight, {dim}), 1e-6f,
+               tensor_of(y, {rows, dim}));
   for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(residual[i], before[i] + x[i]);
-  rms_norm(view(residual, {rows, dim}), view(weight, {dim}), 1e-6f, view(expected, {rows, dim}));
+  rms_norm(tensor_of(residual, {rows, dim}), tensor_of(weight, {dim}), 1e-6f, tensor_of(expected, {rows, dim}));
   EXPECT_EQ(y, expected);
 }
 
@@ -72,7 +73,7 @@ TEST_P(Rows, NormsHeadsWithinWiderRowsInPlace) {
   const std::vector<float> before = x, weight = random_floats(dim, 6);
   const std::array<int64_t, 3> shape{rows, heads, dim}, strides{stride, dim, 1};
   const TensorView slice(x.data() + 8, DType::fp32, shape, strides);
-  rms_norm(slice, view(weight, {dim}), 1e-6f, slice);
+  rms_norm(slice, tensor_of(weight, {dim}), 1e-6f, slice);
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < stride; ++c) {
       const bool inside = c >= 8 && c < 8 + heads * dim;
@@ -93,7 +94,7 @@ TEST_P(Rows, SiluAndMulAgreesWithFp64FarFromZeroToo) {
   std::vector<float> gate = random_floats(rows * dim, 1, 30.f), up = random_floats(rows * dim, 2), y(gate.size());
   gate[0] = -1e30f, gate[1] = 1e30f, gate[2] = 0.f, gate[3] = -88.5f, gate[4] = std::nanf("");
   up[0] = up[1] = 1.f;
-  silu_and_mul(view(gate, {rows, dim}), view(up, {rows, dim}), view(y, {rows, dim}));
+  silu_and_mul(tensor_of(gate, {rows, dim}), tensor_of(up, {rows, dim}), tensor_of(y, {rows, dim}));
   EXPECT_TRUE(std::isnan(y[4]));
   for (size_t i = 0; i < gate.size(); ++i) {
     if (i == 0 || i == 4) continue;
@@ -108,7 +109,7 @@ TEST_P(Rows, GeluTanhAndMulAgreesWithFp64FarFromZeroToo) {
   std::vector<float> gate = random_floats(rows * dim, 1, 3.f), up = random_floats(rows * dim, 2), y(gate.size());
   gate[0] = -1e30f, gate[1] = 1e30f, gate[2] = 0.f, gate[3] = -88.5f, gate[4] = std::nanf("");
   up[0] = up[1] = 1.f;
-  gelu_tanh_and_mul(view(gate, {rows, dim}), view(up, {rows, dim}), view(y, {rows, dim}));
+  gelu_tanh_and_mul(tensor_of(gate, {rows, dim}), tensor_of(up, {rows, dim}), tensor_of(y, {rows, dim}));
   EXPECT_TRUE(std::isnan(y[4]));
   for (size_t i = 0; i < gate.size(); ++i) {
     if (i == 0 || i == 4) continue;
@@ -181,7 +182,7 @@ TEST_P(Rows, RopeTurnsPairsByTheirAngles) {
     const std::vector<float> before = x;
     std::vector<int32_t> positions;
     for (int64_t r = 0; r < rows; ++r) positions.push_back(static_cast<int32_t>((r * 997) % 3000));
-    apply_rope(view(x, {rows, heads, dim}), positions, params);
+    apply_rope(tensor_of(x, {rows, heads, dim}), positions, params);
     for (int64_t row = 0; row < rows * heads; ++row)
       for (int i = 0; i < dim; ++i) {
         double expected = before[row * dim + i];
@@ -202,11 +203,11 @@ TEST_P(Rows, RopeTurnsPairsByTheirAngles) {
 
 TEST(Elementwise, RefusesTensorsThatDoNotFit) {
   const std::vector<float> x(12), w(4);
-  const TensorView a = view(x, {3, 4}), weight = view(w, {4});
+  const TensorView a = tensor_of(x, {3, 4}), weight = tensor_of(w, {4});
   const std::array<int64_t, 2> shape{2, 4}, strides{1, 2};
-  EXPECT_EQ(code_of([&] { rms_norm(a, view(w, {3}), 0.f, a); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([&] { rms_norm(a, tensor_of(w, {3}), 0.f, a); }), ErrorCode::invalid_shape);
   EXPECT_EQ(code_of([&] { rms_norm(a, weight, -1.f, a); }), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of([&] { rms_norm(a, weight, 0.f, view(x, {4, 3})); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([&] { rms_norm(a, weight, 0.f, tensor_of(x, {4, 3})); }), ErrorCode::invalid_shape);
   EXPECT_EQ(code_of([&] { rms_norm({}, weight, 0.f, a); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] {
               rms_norm(TensorView(x.data(), DType::bf16, {3, 4}), weight, 0.f, a);
@@ -218,9 +219,9 @@ TEST(Elementwise, RefusesTensorsThatDoNotFit) {
             ErrorCode::invalid_device);
   EXPECT_EQ(code_of([&] { rms_norm(TensorView(x.data(), DType::fp32, shape, strides), weight, 0.f, a); }),
             ErrorCode::invalid_stride);
-  EXPECT_EQ(code_of([&] { add_rms_norm(a, view(x, {2, 4}), weight, 0.f, a); }), ErrorCode::invalid_shape);
-  EXPECT_EQ(code_of([&] { silu_and_mul(a, view(x, {2, 4}), a); }), ErrorCode::invalid_shape);
-  const TensorView heads = view(x, {1, 3, 4});
+  EXPECT_EQ(code_of([&] { add_rms_norm(a, tensor_of(x, {2, 4}), weight, 0.f, a); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([&] { silu_and_mul(a, tensor_of(x, {2, 4}), a); }), ErrorCode::invalid_shape);
+  const TensorView heads = tensor_of(x, {1, 3, 4});
   const std::vector<int32_t> one = {0}, two = {0, 1};
   EXPECT_EQ(code_of([&] { apply_rope(heads, two, {}); }), ErrorCode::invalid_shape);
   EXPECT_EQ(code_of([&] { apply_rope(heads, one, {.rotary_dim = 3}); }), ErrorCode::invalid_argument);
@@ -229,7 +230,7 @@ TEST(Elementwise, RefusesTensorsThatDoNotFit) {
   const RopeParams flat{.scaling = RopeScaling::yarn, .factor = 2.f, .original_context = 8, .beta_fast = 1.f};
   EXPECT_EQ(code_of([&] { apply_rope(heads, one, flat); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { soft_cap(a, 0.f); }), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of([&] { gelu_tanh_and_mul(a, view(x, {2, 4}), a); }), ErrorCode::invalid_shape);
+  EXPECT_EQ(code_of([&] { gelu_tanh_and_mul(a, tensor_of(x, {2, 4}), a); }), ErrorCode::invalid_shape);
 }
 
 }  // namespace

@@ -23,9 +23,9 @@ struct Request {
 };
 
 // One pool, and batches of requests over it.
-class Pool {
+class Requests {
  public:
-  explicit Pool(PlanMode mode)
+  explicit Requests(PlanMode mode)
       : mode_(mode),
         k_(static_cast<size_t>(kPages) * kPageSize * kKvHeads * kDim),
         v_(k_.size()),
@@ -112,7 +112,7 @@ std::vector<Request> watched() {
 }
 
 // The different results of each watched request over random batches.
-std::vector<std::set<std::string>> results(Pool& pool, int batches) {
+std::vector<std::set<std::string>> results(Requests& pool, int batches) {
   const std::vector<Request> fixed = watched();
   std::vector<std::set<std::string>> seen(fixed.size());
   for (size_t w = 0; w < fixed.size(); ++w) seen[w].insert(pool.run({fixed[w]}, 1)[0]);
@@ -149,7 +149,7 @@ std::vector<std::set<std::string>> results(Pool& pool, int batches) {
 }
 
 TEST(Invariance, FixedSplitGivesOneResultInAThousandBatches) {
-  Pool pool(PlanMode::fixed_split);
+  Requests pool(PlanMode::fixed_split);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   constexpr int kBatches = 100;  // the same code, ten times slower
 #else
@@ -159,7 +159,7 @@ TEST(Invariance, FixedSplitGivesOneResultInAThousandBatches) {
 }
 
 TEST(Invariance, BalancedDoesNotPromiseIt) {
-  Pool pool(PlanMode::balanced);
+  Requests pool(PlanMode::balanced);
   size_t most = 0;
   for (const std::set<std::string>& seen : results(pool, 50)) most = std::max(most, seen.size());
   EXPECT_GT(most, 1u);

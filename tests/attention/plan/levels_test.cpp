@@ -13,7 +13,7 @@ using namespace attention;
 using weft::testing::LevelOptions;
 using weft::testing::RandomLevels;
 
-struct Case {
+struct LevelsCase {
   KernelTraits traits;
   Keys keys;
   int window_left;
@@ -22,8 +22,8 @@ struct Case {
   std::vector<RandomLevels> levels;  // one; an input points into it
 };
 
-Case draw_case() {
-  Case c;
+LevelsCase draw_levels_case() {
+  LevelsCase c;
   c.keys = *rc::gen::element(Keys::all, Keys::causal, Keys::window, Keys::sink_and_window, Keys::prefix);
   c.traits = *rc::gen::arbitrary<bool>() ? cpu_like_traits(c.keys) : per_head_traits(c.keys);
   c.traits.granule = *rc::gen::element(1, 16, 64);
@@ -48,7 +48,7 @@ Case draw_case() {
   return c;
 }
 
-void assert_every_visible_pair_once(const Case& c, const Plan& plan) {
+void assert_every_visible_pair_once(const LevelsCase& c, const Plan& plan) {
   const Reached reached = reached_by(plan);
   const std::vector<int32_t>& qo_indptr = c.levels[0].qo_indptr();
   for (size_t r = 0; r + 1 < qo_indptr.size(); ++r) {
@@ -64,14 +64,14 @@ void assert_every_visible_pair_once(const Case& c, const Plan& plan) {
 }
 
 RC_GTEST_PROP(Levels, every_visible_pair_is_attended_exactly_once, ()) {
-  const Case c = draw_case();
+  const LevelsCase c = draw_levels_case();
   const Plan plan = Planner::plan(c.traits, c.input);
   verify(plan);
   assert_every_visible_pair_once(c, plan);
 }
 
 RC_GTEST_PROP(Levels, the_makespan_is_not_below_the_bound, ()) {
-  const Case c = draw_case();
+  const LevelsCase c = draw_levels_case();
   const Plan plan = Planner::plan(c.traits, c.input);
   RC_ASSERT(plan.makespan() >= plan.lower_bound() * (1 - 1e-12));
   RC_ASSERT(plan.to_string().find("lower bound") != std::string::npos);
@@ -79,7 +79,7 @@ RC_GTEST_PROP(Levels, the_makespan_is_not_below_the_bound, ()) {
 }
 
 RC_GTEST_PROP(Levels, an_updated_plan_attends_what_a_fresh_one_attends, ()) {
-  Case c = draw_case();
+  LevelsCase c = draw_levels_case();
   Plan plan = Planner::plan(c.traits, c.input);
   RC_ASSERT(plan.covers(c.input));
   bool updated = false;
@@ -100,7 +100,7 @@ RC_GTEST_PROP(Levels, an_updated_plan_attends_what_a_fresh_one_attends, ()) {
 }
 
 RC_GTEST_PROP(Levels, no_plan_within_bounds_needs_more, ()) {
-  Case c = draw_case();
+  LevelsCase c = draw_levels_case();
   const PlanBounds bounds{.max_requests = c.options.requests,
                           .max_rows = c.levels[0].qo_indptr().back(),
                           .max_pages = c.levels[0].num_page_ids(),
@@ -122,7 +122,7 @@ RC_GTEST_PROP(Levels, no_plan_within_bounds_needs_more, ()) {
 }
 
 RC_GTEST_PROP(Levels, uploads_hold_the_page_ids_of_every_level_borrowed_or_copied, ()) {
-  Case c = draw_case();
+  LevelsCase c = draw_levels_case();
   const auto uploaded = [&](bool borrowed) {
     c.input.borrow_page_ids = borrowed;
     const Plan plan = Planner::plan(c.traits, c.input);

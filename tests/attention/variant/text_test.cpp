@@ -11,7 +11,7 @@ namespace {
 
 constexpr Isa kIsas[] = {Isa::plain, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
 
-Variant own() {
+Variant own_text() {
   return {.name = "Own",
           .text =
               "struct Own { real logits_transform(P p, Score c, real s) { return s + p.bias(c.qo_head, c.kv_idx); }\n"
@@ -20,7 +20,7 @@ Variant own() {
 }
 
 TEST(LeafText, IsTheSameForTheSameSpecAndNothingButTheLeafChangesIt) {
-  const AttentionSpec spec{.variant = own()};
+  const AttentionSpec spec{.variant = own_text()};
   const std::string text = leaf_text(spec, Isa::avx2);
   EXPECT_EQ(text, leaf_text(spec, Isa::avx2));
   AttentionSpec other = spec;
@@ -39,8 +39,8 @@ TEST(LeafText, IsTheSameForTheSameSpecAndNothingButTheLeafChangesIt) {
 }
 
 TEST(LeafText, HoldsTheVariantVerbatimAndIncludesNothing) {
-  const std::string text = leaf_text({.mask = Mask::custom_packed, .variant = own()}, Isa::avx512);
-  EXPECT_NE(text.find("#line 1 \"variant Own\"\n" + own().text), std::string::npos);
+  const std::string text = leaf_text({.mask = Mask::custom_packed, .variant = own_text()}, Isa::avx512);
+  EXPECT_NE(text.find("#line 1 \"variant Own\"\n" + own_text().text), std::string::npos);
   EXPECT_NE(text.find(variants::custom_mask_packed().text), std::string::npos);
   EXPECT_EQ(text.find("#include"), std::string::npos);
   EXPECT_EQ(text.find("#pragma once"), std::string::npos);
@@ -54,7 +54,7 @@ TEST(LeafText, AMaskAsVariantIsTheLeafOfASpecThatNamesIt) {
 TEST(LeafText, CompilesForEveryInstructionSet) {
   for (const Isa isa : kIsas) {
     const auto module = jit::build({.name = "leaf Own",
-                                    .text = leaf_text({.mask = Mask::custom_packed, .variant = own()}, isa),
+                                    .text = leaf_text({.mask = Mask::custom_packed, .variant = own_text()}, isa),
                                     .isa = isa,
                                     .flags = leaf_flags()});
     const auto* leaf = static_cast<const abi::Leaf*>(module->symbol("weft_leaf"));
