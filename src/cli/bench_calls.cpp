@@ -34,8 +34,9 @@ Timing Job::time(WorkerTeam& team, int min_runs, double min_seconds) {
 }
 
 Pool& Bench::pool() {
-  const int64_t l3 = static_cast<int64_t>(std::max<size_t>(cpu_info().l3_bytes, 8 << 20));
-  if (!memory) memory.emplace(options.quick ? 256 << 20 : 8 * l3);
+  constexpr int64_t kLargestBatch = int64_t{640} << 20;
+  const auto l3 = static_cast<int64_t>(cpu_info().l3_bytes);
+  if (!memory) memory.emplace(options.quick ? 256 << 20 : std::max(8 * l3, kLargestBatch));
   return *memory;
 }
 

@@ -119,6 +119,7 @@ void bench_levels(Bench& bench) {
       const AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::none);
       const std::vector<int> lens(static_cast<size_t>(c.requests), c.prefix + c.own);
       const int64_t held = int64_t{c.requests} * (c.prefix + c.own) * 2 * shape.kv_heads * shape.head_dim * 2;
+      if (held > bench.pool().bytes()) continue;  // a quick run has less
       Job plain{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
       Job shared{.kernel = plain.kernel, .batches = {}, .workspaces = {}};
       std::vector<SharedLevels> levels;
