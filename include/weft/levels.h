@@ -50,7 +50,7 @@ class SharedLevels {
 };
 
 // Finds leading pages that requests of a plain input share, in trees of any shape, and makes levels of those that cost
-// less so by the kernel's own constants; empty where none does, or all of them save less than 5 %. Under fixed_split
+// less so by the kernel's own constants; empty where none does, or all of them save less than 20 %. Under fixed_split
 // levels begin at multiples of the split size. Throws like AttentionKernel::plan.
 SharedLevels levels_from_page_tables(const AttentionKernel& kernel, const PlanInput& input);
 
