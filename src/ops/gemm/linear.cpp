@@ -102,8 +102,9 @@ class RowMaker {
     next_ = made_ = m_;
   }
   // Within a job, by each of its workers: rows go to whoever comes first, so that nobody waits for a worker that has
-  // not begun. Returns when all are made.
-  void make_together() {
+  // not begun. Returns when all are made: true. False where another worker has failed, with whose error the run ends:
+  // the rows may still be written then.
+  bool make_together() {
     try {
       for (int64_t begin; (begin = next_.fetch_add(step_, std::memory_order_relaxed)) < m_;) {
         const int64_t end = std::min(m_, begin + step_);
@@ -111,12 +112,15 @@ class RowMaker {
         made_.fetch_add(end - begin, std::memory_order_release);
       }
     } catch (...) {
-      made_ = m_;  // the others go on; the run ends with this error
+      failed_.store(true, std::memory_order_relaxed);
       throw;
     }
     constexpr int kSpins = 4096;
-    for (int spin = 0; made_.load(std::memory_order_acquire) < m_; ++spin)
+    for (int spin = 0; made_.load(std::memory_order_acquire) < m_; ++spin) {
+      if (failed_.load(std::memory_order_relaxed)) return false;
       spin < kSpins ? relax_cpu() : std::this_thread::yield();
+    }
+    return true;
   }
 
  private:
@@ -137,6 +141,7 @@ class RowMaker {
   Prepared prepared_{};
   std::array<bool, kNumSchemes> used_{};
   std::atomic<int64_t> next_{0}, made_{0};
+  std::atomic<bool> failed_{false};
 };
 
 // The panels, counted over all parts, where worker `worker` begins: cut by bytes.
@@ -234,7 +239,7 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
   if (m > kMadeTogether) maker.make_all(team);
   if (m <= kFusedRows) {
     team.run([&](int worker) {
-      maker.make_together();
+      if (!maker.make_together()) return;
       multiply_panels(worker, border(worker), border(worker + 1), 0, m);
     });
     return;
@@ -243,7 +248,7 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
   const int64_t group = group_of(kernels, m), groups = (m + group - 1) / group;
   const auto row_border = [&](int64_t block) { return std::min(m, groups * block / row_blocks * group); };
   team.run([&](int worker) {
-    maker.make_together();
+    if (!maker.make_together()) return;
     int64_t item = items * worker / workers;
     const int64_t end = items * (worker + 1) / workers;
     while (item < end) {
