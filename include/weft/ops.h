@@ -22,11 +22,19 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
                      const PageTableView& pages, Layout layout, const KvCache& cache, Stream stream = {});
 // The same into a cache with scales (fp8, int8, int4), rounding to nearest. token: a token's and head's scale is its
 // largest magnitude by the type's largest number (int8 127, int4 7, e4m3 448, e5m2 57344), 0 where that magnitude is
-// below 1e-30, NaN where an element is not finite; it is written too. tensor, head: the scales are given, above 0, and
-// what is too large for them becomes the largest number. token_group: refused, later tokens would change earlier ones.
+// below 1e-30, NaN where an element is not finite; it is written too. token_group: the largest of a group's tokens so
+// far; when a later token outgrows it, those before it are rounded once more (the group is page_size by the scales'
+// extent). tensor, head: the scales are given, above 0, and what is too large for them becomes the largest number.
 void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const int32_t> append_indptr,
                      const PageTableView& pages, Layout layout, const KvCache& cache, KvScales kv_scales,
                      Stream stream = {});
+
+// Numbers of 8 and 4 bits: x ~ scale * q. x [rows, heads, dim] or [rows, dim] fp32; q of the same shape in fp8_e4m3,
+// fp8_e5m2, int8 or int4, its rows whole bytes; scales fp32 of the same rank, [1 or a divisor of rows, 1 or heads, 1]:
+// each spans as many rows and heads as go to it. A scale is the largest magnitude by the type's largest number, as in
+// append_paged_kv; quantize writes it.
+void quantize(const TensorView& x, const TensorView& q, const TensorView& scales, Stream stream = {});
+void dequantize(const TensorView& q, const TensorView& scales, const TensorView& x, Stream stream = {});
 
 // MLA: the up-projections of a layer folded into those before and after attention, once a model, so that attention runs
 // over latent rows (KvForm::latent; DeepSeek-V2, section 2.1). All fp32, last axis contiguous, sums in double.

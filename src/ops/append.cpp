@@ -1,10 +1,13 @@
 // Page append: new keys and values to the last slots of each request.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <vector>
 
 #include "ops/elementwise.h"
+#include "ops/narrow.h"
 #include "weft/ops.h"
 
 namespace weft {
@@ -48,20 +51,23 @@ Cache cache_of(std::string_view name, const TensorView& tensor, const TensorView
   return {tensor.as<char>(), tensor.stride(0), tensor.stride(slots), tensor.stride(heads), bits_of(dtype)};
 }
 
-Cache scales_of(std::string_view name, const TensorView& tensor, DType dtype, const TensorView& rows,
-                const PageTableView& pages, Layout layout, KvScales scales) {
+// The scales of keys or values, and how many tokens of a page share one.
+struct Scales : Cache {
+  int64_t group = 1;
+};
+
+Scales scales_of(std::string_view name, const TensorView& tensor, DType dtype, const TensorView& rows,
+                 const PageTableView& pages, Layout layout, KvScales scales) {
   const bool integer = dtype == DType::int8 || dtype == DType::int4;
   check(scales <= KvScales::token_group, ErrorCode::invalid_argument,
-        "{}: kv_scales = {}; allowed are KvScales::none, tensor, head and token", kOp, static_cast<int>(scales));
+        "{}: kv_scales = {}; allowed are KvScales::none, tensor, head, token and token_group", kOp,
+        static_cast<int>(scales));
   check(bits_of(dtype) <= 8 || scales == KvScales::none, ErrorCode::invalid_argument,
         "{}: kv_scales = {} with a cache of {}; only fp8, int8 and int4 are scaled", kOp, to_string(scales),
         to_string(dtype));
   check(!integer || scales != KvScales::none, ErrorCode::invalid_argument,
-        "{}: kv_scales = none with a cache of {}; allowed are tensor, head and token", kOp, to_string(dtype));
-  check(scales != KvScales::token_group, ErrorCode::unsupported,
-        "{}: kv_scales = token_group: required token_group, supported none, tensor, head and token, missing "
-        "token_group: a token that is appended later would change the numbers of those before it",
-        kOp);
+        "{}: kv_scales = none with a cache of {}; allowed are tensor, head, token and token_group", kOp,
+        to_string(dtype));
   if (scales == KvScales::none) {
     check(!tensor, ErrorCode::invalid_argument, "{}: {} is given with kv_scales = none", kOp, name);
     return {};
@@ -69,17 +75,22 @@ Cache scales_of(std::string_view name, const TensorView& tensor, DType dtype, co
   check(!tensor || tensor.dtype() == DType::fp32, ErrorCode::invalid_dtype, "{}: {} has dtype {}; fp32 is needed", kOp,
         name, to_string(tensor.dtype()));
   ops::check_memory(kOp, name, tensor);
-  const bool token = scales == KvScales::token;
+  const bool token = scales >= KvScales::token;
   const int slots = layout == Layout::nhd ? 1 : 2, heads = 3 - slots;
-  const int64_t num_pages = token ? pages.num_pages : 1, page_size = token ? pages.page_size : 1,
+  const bool grouped = scales == KvScales::token_group && tensor.rank() == 4 && tensor.shape(slots) >= 1;
+  check(!grouped || pages.page_size % tensor.shape(slots) == 0, ErrorCode::invalid_shape,
+        "{}: {} is {}: {} scales for the {} tokens of a page; groups of equal size are needed", kOp, name,
+        shape_string(tensor), tensor.shape(slots), pages.page_size);
+  const int64_t group = grouped ? pages.page_size / tensor.shape(slots) : 1;
+  const int64_t num_pages = token ? pages.num_pages : 1, per_page = token ? pages.page_size / group : 1,
                 num_heads = scales == KvScales::tensor ? 1 : rows.shape(1);
-  check(tensor.rank() == 4 && tensor.shape(0) == num_pages && tensor.shape(slots) == page_size &&
+  check(tensor.rank() == 4 && tensor.shape(0) == num_pages && tensor.shape(slots) == per_page &&
             tensor.shape(heads) == num_heads && tensor.shape(3) == 1,
         ErrorCode::invalid_shape, "{}: {} is {}; with kv_scales = {} {} x {} x {} x 1 are needed (axes of the cache)",
-        kOp, name, shape_string(tensor), to_string(scales), num_pages, layout == Layout::nhd ? page_size : num_heads,
-        layout == Layout::nhd ? num_heads : page_size);
+        kOp, name, shape_string(tensor), to_string(scales), num_pages, layout == Layout::nhd ? per_page : num_heads,
+        layout == Layout::nhd ? num_heads : per_page);
   const auto stride = [&](int axis) { return tensor.shape(axis) > 1 ? tensor.stride(axis) : 0; };
-  const Cache result{tensor.as<char>(), stride(0), stride(slots), stride(heads), 32};
+  const Scales result{{tensor.as<char>(), stride(0), stride(slots), stride(heads), 32}, group};
   for (int64_t head = 0; !token && head < num_heads; ++head) {
     float scale;
     std::memcpy(&scale, result.at(0, 0, head), sizeof scale);
@@ -87,15 +98,6 @@ Cache scales_of(std::string_view name, const TensorView& tensor, DType dtype, co
           "{}: {} is {} for head {}; scales are finite and above 0", kOp, name, scale, head);
   }
   return result;
-}
-
-float largest_of(DType dtype) {
-  switch (dtype) {
-    case DType::int8: return 127.f;
-    case DType::int4: return 7.f;
-    case DType::fp8_e4m3: return 448.f;
-    default: return 57344.f;
-  }
 }
 
 void check_table(std::span<const int32_t> append_indptr, int64_t rows, const PageTableView& pages) {
@@ -138,47 +140,57 @@ void check_table(std::span<const int32_t> append_indptr, int64_t rows, const Pag
 // Keys or values, where they go and how.
 struct Side {
   const TensorView& rows;
-  Cache cache, scales;
+  Cache cache;
+  Scales scales;
   DType dtype;
-  bool scale_rows;  // by the largest magnitude of each
+  bool scale_rows;  // by the largest magnitude of each, or of a group of tokens
 
-  void write(const ops::ElementwiseTable& loops, int64_t row, int64_t page, int64_t slot) const {
-    const int64_t dim = rows.shape(2);
+  // Rows [row, row + count) to slots of one page from `slot` on, all of one group. `scratch` holds a row.
+  void write(const ops::ElementwiseTable& loops, int64_t row, int64_t count, int64_t page, int64_t slot,
+             float* scratch) const {
     for (int64_t head = 0; head < rows.shape(1); ++head) {
-      const float* from = rows.as<float>() + row * rows.stride(0) + head * rows.stride(1);
-      char* to = cache.at(page, slot, head);
-      switch (dtype) {
-        case DType::fp32: std::memcpy(to, from, static_cast<size_t>(dim) * sizeof(float)); break;
-        case DType::bf16: loops.to_bf16(from, dim, reinterpret_cast<unsigned short*>(to)); break;
-        case DType::fp16: loops.to_fp16(from, dim, reinterpret_cast<unsigned short*>(to)); break;
-        default: {
-          auto* bytes = reinterpret_cast<unsigned char*>(to);
-          const float factor = factor_of(loops, from, page, slot, head);
-          if (dtype == DType::int8) loops.to_int8(from, dim, factor, bytes);
-          if (dtype == DType::int4) loops.to_int4(from, dim, factor, bytes);
-          if (dtype == DType::fp8_e4m3) loops.to_e4m3(from, dim, factor, bytes);
-          if (dtype == DType::fp8_e5m2) loops.to_e5m2(from, dim, factor, bytes);
-        }
-      }
+      const float factor = ops::is_narrow(dtype) ? find_factor(loops, row, count, page, slot, head, scratch) : 1.f;
+      for (int64_t i = 0; i < count; ++i) write_row(loops, from(row + i, head), factor, cache.at(page, slot + i, head));
     }
   }
 
  private:
-  // One by the scale of a row, which is written where it is not given.
-  float factor_of(const ops::ElementwiseTable& loops, const float* from, int64_t page, int64_t slot,
-                  int64_t head) const {
-    constexpr float kSmallest = 1e-30f;
-    if (scales.data == nullptr) return 1.f;
-    float scale;
-    if (!scale_rows) {
-      std::memcpy(&scale, scales.at(0, 0, head), sizeof scale);
-      return 1.f / scale;
+  const float* from(int64_t row, int64_t head) const {
+    return rows.as<float>() + row * rows.stride(0) + head * rows.stride(1);
+  }
+
+  void write_row(const ops::ElementwiseTable& loops, const float* x, float factor, char* to) const {
+    const int64_t dim = rows.shape(2);
+    switch (dtype) {
+      case DType::fp32: std::memcpy(to, x, static_cast<size_t>(dim) * sizeof(float)); break;
+      case DType::bf16: loops.to_bf16(x, dim, reinterpret_cast<unsigned short*>(to)); break;
+      case DType::fp16: loops.to_fp16(x, dim, reinterpret_cast<unsigned short*>(to)); break;
+      default: ops::to_narrow(dtype, x, dim, factor, to);
     }
-    const float most = loops.largest(from, rows.shape(2));
-    const bool finite = most <= std::numeric_limits<float>::max(), usable = finite && most >= kSmallest;
-    scale = usable ? most / largest_of(dtype) : finite ? 0.f : std::numeric_limits<float>::quiet_NaN();
-    std::memcpy(scales.at(page, slot, head), &scale, sizeof scale);
-    return usable ? largest_of(dtype) / most : 0.f;
+  }
+
+  // What rows are multiplied by. Their scale is written where it is not given; where it outgrows that of the group's
+  // tokens before them, these are rounded anew.
+  float find_factor(const ops::ElementwiseTable& loops, int64_t row, int64_t count, int64_t page, int64_t slot,
+                    int64_t head, float* scratch) const {
+    if (scales.data == nullptr) return 1.f;
+    char* at = scales.at(page, slot / scales.group, head);
+    float old = 0;
+    const int64_t first = slot / scales.group * scales.group;
+    if (!scale_rows || first < slot) std::memcpy(&old, at, sizeof old);
+    if (!scale_rows) return ops::factor_of(old);
+    float most = 0;
+    for (int64_t i = 0; i < count; ++i) most = ops::larger(loops.largest(from(row + i, head), rows.shape(2)), most);
+    const float grown = ops::scale_for(dtype, most);
+    if (first < slot && grown <= old) return ops::factor_of(old);
+    const float scale = old == old ? grown : old;  // NaN stays
+    std::memcpy(at, &scale, sizeof scale);
+    for (int64_t before = first; before < slot; ++before) {
+      char* numbers = cache.at(page, before, head);
+      ops::from_narrow(dtype, numbers, rows.shape(2), old, scratch);
+      ops::to_narrow(dtype, scratch, rows.shape(2), ops::factor_of(scale), numbers);
+    }
+    return ops::factor_of(scale);
   }
 };
 
@@ -201,21 +213,29 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
                         const TensorView& to, const TensorView& scale) {
     return Side{rows, cache_of(name, to, rows, pages, layout),
                 scales_of(scale_name, scale, to.dtype(), rows, pages, layout, kv_scales), to.dtype(),
-                kv_scales == KvScales::token};
+                kv_scales >= KvScales::token};
   };
   const std::array<Side, 2> sides{side("cache.k", "cache.k_scale", k, cache.k, cache.k_scale),
                                   side("cache.v", "cache.v_scale", v, cache.v, cache.v_scale)};
+  const int64_t group = sides[0].scales.group;
+  check(sides[1].scales.group == group, ErrorCode::invalid_shape,
+        "{}: cache.k_scale has groups of {} tokens, cache.v_scale of {}; they must be equal", kOp, group,
+        sides[1].scales.group);
   const ops::ElementwiseTable& loops = ops::elementwise();
   ops::for_rows(stream.team(), k.shape(0), k.shape(1) * (k.shape(2) + v.shape(2)), [&](int64_t begin, int64_t end) {
     size_t request = 0;
+    std::vector<float> scratch(group > 1 ? static_cast<size_t>(std::max(k.shape(2), v.shape(2))) : 0);
     for (int64_t row = begin; row < end; ++row) {
       while (append_indptr[request + 1] <= row) ++request;
-      const int64_t first_page = pages.kv_page_indptr[request];
+      const int64_t first_page = pages.kv_page_indptr[request], left = append_indptr[request + 1] - row;
       const int64_t length =
           (pages.kv_page_indptr[request + 1] - first_page - 1) * pages.page_size + pages.kv_last_page_len[request];
-      const int64_t token = length - (append_indptr[request + 1] - row);
+      const int64_t token = length - left, slot = token % pages.page_size;
+      // Whoever has a group's first new row writes all of them: they share a scale.
+      if (slot % group != 0 && row != append_indptr[request]) continue;
       const int64_t page = pages.kv_page_indices[static_cast<size_t>(first_page + token / pages.page_size)];
-      for (const Side& s : sides) s.write(loops, row, page, token % pages.page_size);
+      const int64_t count = std::min(left, group - slot % group);
+      for (const Side& s : sides) s.write(loops, row, count, page, slot, scratch.data());
     }
   });
 }

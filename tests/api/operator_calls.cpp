@@ -41,9 +41,11 @@ class TensorCalls : public CallFamily {
 };
 
 class OperatorCalls : public CallFamily {
-  const char* name() const override { return "append, absorbed weights, page choice, RoPE, norms, gates"; }
+  const char* name() const override { return "append, quantize, absorbed weights, page choice, RoPE, norms, gates"; }
   std::vector<std::string_view> arguments() const override {
     return {"append_paged_kv: ",
+            "quantize: ",
+            "dequantize: ",
             "apply_rope: ",
             "rms_norm: ",
             "add_rms_norm: ",
@@ -56,13 +58,14 @@ class OperatorCalls : public CallFamily {
             "choose_pages: "};
   }
   void call(Dice& dice) override {
-    switch (dice.below(8)) {
+    switch (dice.below(9)) {
       case 0: return rope(dice);
       case 1:
       case 2: return norm(dice);
       case 3: return absorb(dice);
       case 4:
       case 5: return quest(dice);
+      case 6: return narrow(dice);
       default: return append(dice);
     }
   }
@@ -109,6 +112,14 @@ class OperatorCalls : public CallFamily {
     std::vector<int32_t> append_indptr = {0, 1, 3}, page_indptr = {0, 2, 3}, ids = {3, 0, 1}, last = {1, 2};
     int page_size = 2;
     int64_t num_pages = 4;
+    auto scales = KvScales::none;
+    if (dice.once_in(2)) {
+      scales = static_cast<KvScales>(dice.below(6));
+      const int64_t slots = scales == KvScales::token_group ? 1 : 2;
+      const DType dtype = dice.pick({DType::int8, DType::int4, DType::fp8_e4m3});
+      cache = {TensorView(fresh({1}).data(), dtype, {4, 2, 2, 8}), TensorView(fresh({1}).data(), dtype, {4, 2, 2, 8}),
+               fresh({4, slots, 2, 1}), fresh({4, slots, 2, 1})};
+    }
     for (int count = dice.below(3); count > 0; --count) switch (dice.below(8)) {
         case 0: dice.spoil(append_indptr, static_cast<int32_t>(dice.odd_int())); break;
         case 1: dice.spoil(page_indptr, static_cast<int32_t>(dice.odd_int())); break;
@@ -117,12 +128,22 @@ class OperatorCalls : public CallFamily {
         case 4: page_size = dice.odd_int(); break;
         case 5: num_pages = dice.odd_long(); break;
         default: {
-          TensorView& view = *dice.pick({&k, &v, &cache.k, &cache.v});
+          TensorView& view = *dice.pick({&k, &v, &cache.k, &cache.v, &cache.k_scale, &cache.v_scale});
           view = dice.spoil(view);
         }
       }
     append_paged_kv(k, v, append_indptr, {page_size, num_pages, page_indptr, ids, last},
-                    dice.pick({Layout::nhd, Layout::hnd}), cache, Stream::cpu(team_));
+                    dice.pick({Layout::nhd, Layout::hnd}), cache, scales, Stream::cpu(team_));
+  }
+  void narrow(Dice& dice) {
+    TensorView x = fresh({4, 2, 8}), scales = fresh({2, 2, 1});
+    TensorView q(fresh({1}).data(), dice.pick({DType::int8, DType::int4, DType::fp8_e5m2}), {4, 2, 8});
+    for (int count = dice.below(3); count > 0; --count) {
+      TensorView& view = *dice.pick({&x, &q, &scales});
+      view = dice.spoil(view);
+    }
+    if (dice.once_in(2)) return quantize(x, q, scales, Stream::cpu(team_));
+    dequantize(q, scales, x, Stream::cpu(team_));
   }
   void absorb(Dice& dice) {
     TensorView up = fresh({2, 3, 8}), latent = fresh({2, 3, 4}), o = fresh({5, 2, 3}), query = fresh({2, 4, 8}),

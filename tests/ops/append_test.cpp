@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "tests/ops/narrow.h"
 #include "weft/error.h"
 #include "weft/ops.h"
 
@@ -245,32 +246,6 @@ TEST(Append, RefusesTensorsWithoutDataAndBetweenElements) {
 
 // ---------------------------------------------------------------- caches of 8 and 4 bits
 
-double stored(const std::vector<uint8_t>& cache, DType dtype, int64_t i) {
-  const auto at = [&](int64_t byte) { return cache[static_cast<size_t>(byte)]; };
-  if (dtype == DType::int8) return static_cast<int8_t>(at(i));
-  if (dtype == DType::int4) return static_cast<int8_t>(at(i / 2) << (i % 2 == 0 ? 4 : 0)) >> 4;
-  const int code = at(i), mantissa_bits = dtype == DType::fp8_e4m3 ? 3 : 2, bias = dtype == DType::fp8_e4m3 ? 7 : 15;
-  const int exponent = (code & 127) >> mantissa_bits, mantissa = code & ((1 << mantissa_bits) - 1);
-  if (dtype == DType::fp8_e4m3 ? (code & 127) == 127 : exponent == 31 && mantissa != 0) return NAN;
-  const double x = exponent == 0 ? std::ldexp(mantissa, 1 - bias - mantissa_bits)
-                                 : std::ldexp((1 << mantissa_bits) + mantissa, exponent - bias - mantissa_bits);
-  return code < 128 ? x : -x;
-}
-struct Narrow {
-  DType dtype;
-  double most;
-};
-constexpr Narrow kNarrow[] = {{DType::int8, 127}, {DType::int4, 7}, {DType::fp8_e4m3, 448}, {DType::fp8_e5m2, 57344}};
-
-// Half the distance of neighbours at x, and a little for the product with the inverse of the scale.
-double half_step(DType dtype, double x) {
-  if (dtype == DType::int8 || dtype == DType::int4) return 0.5 * (1 + 1e-4);
-  const int bits = dtype == DType::fp8_e4m3 ? 3 : 2, least = dtype == DType::fp8_e4m3 ? -6 : -14;
-  int exponent = 0;
-  std::frexp(x, &exponent);
-  return std::ldexp(0.5, std::max(exponent - 1, least) - bits) * (1 + 1e-4);
-}
-
 TEST(AppendNarrow, ScalesEveryTokenAndHeadByItsLargestMagnitude) {
   WorkerTeam team(2);
   for (const Narrow& narrow : kNarrow)
@@ -324,6 +299,108 @@ TEST(AppendNarrow, ScalesEveryTokenAndHeadByItsLargestMagnitude) {
     }
 }
 
+// Tokens of a group share a scale that grows with them: each growth rounds those before once more.
+TEST(AppendNarrow, GrowsTheScaleOfAGroupWithItsTokens) {
+  constexpr int page_size = 6, heads = 2, dim = 16, tokens = 11;
+  std::mt19937_64 random(5);
+  for (const Narrow& narrow : kNarrow)
+    for (const int group : {1, 2, 3, 6})
+      for (const int workers : {1, 3}) {
+        WorkerTeam team(workers);
+        Case all = make_case(page_size, heads, dim, dim, {{0, tokens}}, Layout::nhd, narrow.dtype, 7);
+        std::vector<float> scales(static_cast<size_t>(all.num_pages * page_size / group * heads), -1.f), other(scales);
+        const auto view = [&](std::vector<float>& x) {
+          return TensorView(x.data(), DType::fp32, {all.num_pages, page_size / group, heads, 1});
+        };
+        for (int begin = 0; begin < tokens;) {
+          const int end = std::min<int>(tokens, begin + 1 + static_cast<int>(random() % 4));
+          const std::vector<int32_t> indptr{0, end - begin}, pages{0, (end + page_size - 1) / page_size},
+              last{(end - 1) % page_size + 1};
+          const PageTableView table{
+              .page_size = page_size,
+              .num_pages = all.num_pages,
+              .kv_page_indptr = pages,
+              .kv_page_indices = std::span<const int32_t>(all.page_indices).first(static_cast<size_t>(pages[1])),
+              .kv_last_page_len = last};
+          const TensorView rows(&all.k[static_cast<size_t>(begin * heads * dim)], DType::fp32,
+                                {end - begin, heads, dim});
+          append_paged_kv(rows, rows, indptr, table, Layout::nhd,
+                          {all.cache(all.cache_k, dim), all.cache(all.cache_v, dim), view(scales), view(other)},
+                          KvScales::token_group, Stream::cpu(team));
+          begin = end;
+        }
+        EXPECT_EQ(all.cache_k, all.cache_v);
+        EXPECT_EQ(scales, other);
+        for (int first = 0; first < tokens;) {
+          const int slot = first % page_size, count = std::min({group, page_size - slot, tokens - first});
+          const int64_t page = all.page_indices[static_cast<size_t>(first / page_size)];
+          for (int h = 0; h < heads; ++h) {
+            float most = 0;
+            for (int i = 0; i < count * dim; ++i)
+              most =
+                  std::max(most, std::abs(all.k[static_cast<size_t>(((first + i / dim) * heads + h) * dim + i % dim)]));
+            const float scale = scales[static_cast<size_t>((page * (page_size / group) + slot / group) * heads + h)];
+            ASSERT_EQ(scale, most / static_cast<float>(narrow.most)) << to_string(narrow.dtype) << " " << group;
+            for (int i = 0; i < count * dim; ++i) {
+              const int64_t line = (page * page_size + slot + i / dim) * heads + h;
+              const double exact =
+                  static_cast<double>(all.k[static_cast<size_t>(((first + i / dim) * heads + h) * dim + i % dim)]) /
+                  scale;
+              const double code = stored(all.cache_k, narrow.dtype, line * dim + i % dim);
+              // The steps of floating-point numbers double where a scale moves them over a power of two.
+              const double step = half_step(narrow.dtype, std::max(std::abs(exact), std::abs(code)));
+              ASSERT_LE(std::abs(code - exact),
+                        count * step * (bits_of(narrow.dtype) == 8 && narrow.most > 127 ? 2 : 1))
+                  << to_string(narrow.dtype) << " group " << group << " token " << first + i / dim;
+            }
+          }
+          first += count;
+        }
+      }
+}
+
+TEST(AppendNarrow, WritesAGroupOnceHoweverManyWorkersShareTheRows) {
+  std::vector<std::vector<uint8_t>> caches;
+  std::vector<std::vector<float>> all_scales;
+  for (const int workers : {1, 2, 3, 7}) {
+    WorkerTeam team(workers);
+    Case c = make_case(12, 2, 128, 64, {{5, 61}, {0, 3}, {11, 40}}, Layout::hnd, DType::int8, 3);
+    std::vector<float> k_scale(static_cast<size_t>(c.num_pages * 2 * 3), 0.01f), v_scale(k_scale);
+    const auto view = [&](std::vector<float>& x) { return TensorView(x.data(), DType::fp32, {c.num_pages, 2, 3, 1}); };
+    append_paged_kv(c.rows(c.k, 128), c.rows(c.v, 64), c.append_indptr, c.table(), Layout::hnd,
+                    {c.cache(c.cache_k, 128), c.cache(c.cache_v, 64), view(k_scale), view(v_scale)},
+                    KvScales::token_group, Stream::cpu(team));
+    caches.push_back(c.cache_k);
+    all_scales.push_back(k_scale);
+    EXPECT_EQ(caches.front(), caches.back()) << workers;
+    EXPECT_EQ(all_scales.front(), all_scales.back()) << workers;
+  }
+}
+
+TEST(AppendNarrow, KeepsAGroupThatHoldsNoNumber) {
+  WorkerTeam team(1);
+  Case c = make_case(4, 1, 8, 8, {{0, 4}}, Layout::nhd, DType::int8, 1);
+  std::vector<float> scales(static_cast<size_t>(c.num_pages), -1.f);
+  const TensorView view(scales.data(), DType::fp32, {c.num_pages, 1, 1, 1});
+  const auto append = [&](int begin, int end) {
+    const std::vector<int32_t> indptr{0, end - begin}, pages{0, 1}, last{end};
+    const PageTableView table{.page_size = 4,
+                              .num_pages = c.num_pages,
+                              .kv_page_indptr = pages,
+                              .kv_page_indices = std::span<const int32_t>(c.page_indices).first(1),
+                              .kv_last_page_len = last};
+    const TensorView rows(&c.k[static_cast<size_t>(begin * 8)], DType::fp32, {end - begin, 1, 8});
+    append_paged_kv(rows, rows, indptr, table, Layout::nhd, {c.cache(c.cache_k, 8), c.cache(c.cache_v, 8), view, view},
+                    KvScales::token_group, Stream::cpu(team));
+    return scales[static_cast<size_t>(c.page_indices[0])];
+  };
+  std::fill_n(c.k.begin(), 32, 1.f);
+  c.k[9] = NAN;
+  EXPECT_EQ(append(0, 1), 1.f / 127);
+  EXPECT_TRUE(std::isnan(append(1, 2)));
+  EXPECT_TRUE(std::isnan(append(2, 4)));
+}
+
 TEST(AppendNarrow, HoldsWhatIsTooLargeForAGivenScale) {
   WorkerTeam team(1);
   for (const Narrow& narrow : kNarrow) {
@@ -368,7 +445,9 @@ TEST(AppendNarrow, RefusesScalesThatDoNotFit) {
   EXPECT_EQ(refused(KvScales::token, {}), "invalid_argument");
   EXPECT_EQ(refused(KvScales::token, by_head), "invalid_shape");
   EXPECT_EQ(refused(KvScales::head, by_token), "invalid_shape");
-  EXPECT_EQ(refused(KvScales::token_group, by_token), "unsupported");
+  EXPECT_EQ(refused(KvScales::token_group, by_head), "invalid_shape");
+  EXPECT_EQ(refused(KvScales::token_group, TensorView(scales.data(), DType::fp32, {c.num_pages, 3, 2, 1})),
+            "invalid_shape");
   EXPECT_EQ(refused(KvScales::none, by_token, DType::fp8_e4m3), "invalid_argument");
   scales[1] = 0;
   EXPECT_EQ(refused(KvScales::head, by_head), "invalid_argument");

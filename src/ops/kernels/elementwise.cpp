@@ -186,6 +186,36 @@ void to_e5m2(const float* from, long long n, float factor, unsigned char* to) {
   to_fp8<2, 15, 0x7b, 0x7e>(from, n, factor, to);
 }
 
+void from_int8(const unsigned char* from, long long n, float scale, float* to) {
+  for (long long i = 0; i < n; ++i) to[i] = scale * static_cast<float>(static_cast<signed char>(from[i]));
+}
+void from_int4(const unsigned char* from, long long n, float scale, float* to) {
+  for (long long i = 0; i < n / 2; ++i) {
+    to[2 * i] = scale * static_cast<float>(static_cast<signed char>(from[i] << 4) >> 4);
+    to[2 * i + 1] = scale * static_cast<float>(static_cast<signed char>(from[i]) >> 4);
+  }
+}
+
+// Codes from `special` on are no numbers: with an infinity that one, else NaN.
+template <int mantissa, int bias, unsigned special, bool infinity>
+inline void from_fp8(const unsigned char* from, long long n, float scale, float* to) {
+  constexpr float kRebias = __builtin_bit_cast(float, static_cast<unsigned>(127 + 127 - bias) << 23);
+  for (long long i = 0; i < n; ++i) {
+    const unsigned code = from[i], magnitude = code & 0x7fu;
+    const unsigned number = __builtin_bit_cast(
+        unsigned, __builtin_bit_cast(float, magnitude << (23 - mantissa)) * kRebias);  // of denormals too
+    const unsigned other = infinity && magnitude == special ? 0x7f800000u : 0x7fc00000u;
+    const unsigned bits = (magnitude >= special ? other : number) | (code & 0x80u) << 24;
+    to[i] = scale * __builtin_bit_cast(float, bits);
+  }
+}
+void from_e4m3(const unsigned char* from, long long n, float scale, float* to) {
+  from_fp8<3, 7, 0x7f, false>(from, n, scale, to);
+}
+void from_e5m2(const unsigned char* from, long long n, float scale, float* to) {
+  from_fp8<2, 15, 0x7c, true>(from, n, scale, to);
+}
+
 }  // namespace
 
 extern const ElementwiseTable elementwise = {
@@ -208,6 +238,10 @@ extern const ElementwiseTable elementwise = {
     .to_int4 = to_int4,
     .to_e4m3 = to_e4m3,
     .to_e5m2 = to_e5m2,
+    .from_int8 = from_int8,
+    .from_int4 = from_int4,
+    .from_e4m3 = from_e4m3,
+    .from_e5m2 = from_e5m2,
 };
 
 }  // namespace weft::ops::WEFT_ISA_NAME

@@ -30,6 +30,11 @@ struct ElementwiseTable {
   void (*to_int4)(const float* from, long long n, float factor, unsigned char* to);
   void (*to_e4m3)(const float* from, long long n, float factor, unsigned char* to);
   void (*to_e5m2)(const float* from, long long n, float factor, unsigned char* to);
+  // scale * number.
+  void (*from_int8)(const unsigned char* from, long long n, float scale, float* to);
+  void (*from_int4)(const unsigned char* from, long long n, float scale, float* to);
+  void (*from_e4m3)(const unsigned char* from, long long n, float scale, float* to);
+  void (*from_e5m2)(const unsigned char* from, long long n, float scale, float* to);
 };
 
 namespace plain {
