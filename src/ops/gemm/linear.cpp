@@ -1,5 +1,5 @@
 // Who multiplies what: panels dealt by bytes for a few rows (the weights' bytes are the cost), row blocks x panels for
-// many. Both are fixed by the shapes and the number of workers alone.
+// many. Workers that are done take from those that are not.
 #include "ops/gemm/linear.h"
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "device/cpu/futex.h"
 #include "ops/gemm/packed.h"
+#include "ops/gemm/shares.h"
 
 namespace weft::gemm {
 
@@ -22,6 +23,7 @@ struct Scratch::Impl {
   };
   std::array<Activations, kNumSchemes> activations;
   Workspace workers;
+  Shares shares;
 };
 
 namespace {
@@ -158,6 +160,19 @@ int64_t panel_border(const PackedLinear::Impl& w, int worker, int workers) {
   return w.num_panels;
 }
 
+// The beginning of panel `panel`, counted over all parts: kernels fetch what lies so far ahead of it.
+inline void fetch_first(const PackedLinear::Impl& w, int64_t panel) {
+  constexpr int64_t kBytes = 6144;
+  for (const PackedPart& part : w.parts) {
+    if (panel < part.num_panels) {
+      const char* data = part.panels.data + panel * part.panels.panel_bytes;
+      for (int64_t line = 0; line < kBytes; line += 64) __builtin_prefetch(data + line, 0, 2);
+      return;
+    }
+    panel -= part.num_panels;
+  }
+}
+
 }  // namespace
 
 Scratch::Scratch() : impl_(std::make_unique<Impl>()) {}
@@ -237,26 +252,29 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
       multiply(worker, begin, end, row_begin, row_end);
   };
   if (m > kMadeTogether) maker.make_all(team);
+  Shares& shares = scratch.impl().shares;
   if (m <= kFusedRows) {
+    shares.deal(workers, border);
     team.run([&](int worker) {
+      fetch_first(w, border(worker));
       if (!maker.make_together()) return;
-      multiply_panels(worker, border(worker), border(worker + 1), 0, m);
+      for (Shares::Run run; shares.take(worker, run);) multiply_panels(worker, run.begin, run.end, 0, m);
     });
     return;
   }
   const int64_t row_blocks = (m + kRowBlock - 1) / kRowBlock, items = row_blocks * num_panels;
   const int64_t group = group_of(kernels, m), groups = (m + group - 1) / group;
   const auto row_border = [&](int64_t block) { return std::min(m, groups * block / row_blocks * group); };
+  shares.deal(workers, [&](int worker) { return items * worker / workers; });
   team.run([&](int worker) {
     if (!maker.make_together()) return;
-    int64_t item = items * worker / workers;
-    const int64_t end = items * (worker + 1) / workers;
-    while (item < end) {
-      const int64_t block = item / num_panels, begin = item % num_panels;
-      const int64_t stop = std::min(num_panels, begin + end - item);
-      multiply_panels(worker, begin, stop, row_border(block), row_border(block + 1));
-      item += stop - begin;
-    }
+    for (Shares::Run run; shares.take(worker, run);)
+      while (run.begin < run.end) {
+        const int64_t block = run.begin / num_panels, begin = run.begin % num_panels;
+        const int64_t stop = std::min(num_panels, begin + run.end - run.begin);
+        multiply_panels(worker, begin, stop, row_border(block), row_border(block + 1));
+        run.begin += stop - begin;
+      }
   });
 }
 
