@@ -125,11 +125,15 @@ inline long long place_of(const Rows& x, long long row, long long block) {
   return (row / x.group * x.blocks + block) * x.group + row % x.group;
 }
 
-// Weights pass by once, and a core alone asks for too few of them ahead of time.
+// Weights pass by once, and a core alone asks for too few of them ahead of time: into the second-level cache, whose
+// requests do not hold up loads, and a little ahead into the first.
 template <long long bytes>
 inline void prefetch(const char* w) {
-  constexpr long long kAhead = 6144;
-  for (long long line = 0; line < bytes; line += 64) __builtin_prefetch(w + kAhead + line);
+  constexpr long long kFar = 16384, kNear = 1024;
+  for (long long line = 0; line < bytes; line += 64) {
+    __builtin_prefetch(w + kFar + line, 0, 2);
+    __builtin_prefetch(w + kNear + line);
+  }
 }
 
 // An unpacked block: [slot][vector of outputs], then d as fp32, and m or the d of the second half.
