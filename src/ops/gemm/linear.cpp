@@ -49,6 +49,12 @@ int group_of(const KernelTable& kernels, int64_t m) {
   return m > kFusedRows && padded(few) * 16 < padded(most) * 15 ? few : most;
 }
 
+// How m rows are multiplied by weights.
+Scheme scheme_of(const KernelTable& kernels, const Panels& weights, int64_t m) {
+  const bool digits = weights.scheme == Scheme::pair16 && m <= kernels.digit_rows && weights.format != Format::q6_k;
+  return digits ? Scheme::digits : weights.scheme;
+}
+
 // Where activations of a scheme go.
 Rows rows_of(const KernelTable& kernels, Scheme scheme, const float* x, int64_t m, int64_t ldx, int64_t cols,
              Scratch::Impl& scratch) {
@@ -87,10 +93,11 @@ class RowMaker {
         around_(around) {
     bool copies = false;
     for (const PackedPart& part : w.parts) {
-      const auto scheme = static_cast<size_t>(part.panels.scheme);
-      if (std::exchange(used_[scheme], true)) continue;
-      prepared_[scheme] = rows_of(*w.kernels, part.panels.scheme, x, m, ldx, w.cols, scratch);
-      copies |= part.panels.scheme != Scheme::fp32;
+      const Scheme scheme = scheme_of(*w.kernels, part.panels, m);
+      const auto index = static_cast<size_t>(scheme);
+      if (std::exchange(used_[index], true)) continue;
+      prepared_[index] = rows_of(*w.kernels, scheme, x, m, ldx, w.cols, scratch);
+      copies |= scheme != Scheme::fp32;
     }
     if (!copies && !around.before) next_ = made_ = m;
   }
@@ -200,8 +207,10 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
 
   const auto multiply_part = [&](int worker, const PackedPart& part, int64_t begin, int64_t end, int64_t row_begin,
                                  int64_t row_end, float* to, int64_t ld) {
-    kernels.multiply({.w = part.panels,
-                      .x = maker.rows(part.panels.scheme),
+    Panels panels = part.panels;
+    panels.scheme = scheme_of(kernels, panels, m);
+    kernels.multiply({.w = panels,
+                      .x = maker.rows(panels.scheme),
                       .y = to,
                       .ldy = ld,
                       .panel_begin = begin,

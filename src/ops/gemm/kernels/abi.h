@@ -21,9 +21,10 @@ inline constexpr int kNumPrecisions = 3;
 //   fp32      weights expanded to fp32, fused multiply-add over k in order
 //   bf16_dot  pairs of bf16 with the machine's dot product
 //   pair16    int16 activations, one scale a row; int32 sums over a block of 32
+//   digits    the same numbers, each int16 as two signed bytes: less to unpack, so for few rows
 //   quad8     int8 activations, one scale a block of 32
-enum class Scheme : int { fp32, bf16_dot, pair16, quad8 };
-inline constexpr int kNumSchemes = 4;
+enum class Scheme : int { fp32, bf16_dot, pair16, quad8, digits };
+inline constexpr int kNumSchemes = 5;
 
 inline constexpr int kBlock = 32;             // inputs that share a scale
 inline constexpr int kActivationMax = 32512;  // of int16 activations
@@ -45,7 +46,7 @@ struct Rows {
   long long row_bytes;
   int group;         // rows of a group: one of KernelTable::tile_rows
   long long blocks;  // of a row
-  float* scales;     // pair16: [rows]; quad8: [group][block][row of the group]
+  float* scales;     // pair16, digits: [rows]; quad8: [group][block][row of the group]
   int* sums;         // [group][block][row of the group]: the sum of a block's integers
   float* real_sums;  // the same, times the block's scale for quad8
 };
@@ -64,6 +65,7 @@ struct Job {
 struct KernelTable {
   int panel;
   int tile_rows[2];  // rows of a tile: fewer, where they waste less of the last one, and most
+  int digit_rows;    // up to here pair16 is done as digits, where the format allows it
   long long scratch_bytes;
   Scheme schemes[kNumFormats][kNumPrecisions];
   // Writes row `row` of x from floats. Bytes a row: activation_bytes(scheme, cols).
@@ -75,7 +77,8 @@ constexpr long long activation_bytes(Scheme scheme, long long cols) {
   switch (scheme) {
     case Scheme::fp32: return 0;
     case Scheme::bf16_dot: return (cols + 1) / 2 * 4;
-    case Scheme::pair16: return cols * 2;
+    case Scheme::pair16:
+    case Scheme::digits: return cols * 2;
     case Scheme::quad8: return cols;
   }
   return 0;

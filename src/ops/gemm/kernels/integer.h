@@ -85,6 +85,9 @@ struct Pair16 {
       return bit_and(shift_right_zero16<4 * u>(raw), nibble);
     }
   }
+  using Activations = Ints;
+  using Sum = Ints;
+  static Ints activations(const char* x) { return broadcast(x); }
   static Ints dot(Ints acc, Ints w, Ints x) { return settled(pair_dot(acc, w, x)); }
   static Ints total(Ints acc) { return acc; }
 };
@@ -109,6 +112,9 @@ struct Quad8 {
     if constexpr (format == Format::q8_0) return raw ^ set(static_cast<int>(0x80808080u));
     return bit_and(u == 0 ? raw : shift_right_zero16<4>(raw), set(0x0f0f0f0f));
   }
+  using Activations = Ints;
+  using Sum = Ints;
+  static Ints activations(const char* x) { return broadcast(x); }
 #if defined(WEFT_ISA_avx2)
   // For 4-bit weights only: int16 sums over a block reach 8 * 2 * 15 * 127 = 30,480.
   static Ints dot(Ints acc, Ints w, Ints x) { return settled(quad_dot16(acc, w, x)); }
@@ -117,6 +123,29 @@ struct Quad8 {
   static Ints dot(Ints acc, Ints w, Ints x) { return settled(quad_dot(acc, w, x)); }
   static Ints total(Ints acc) { return acc; }
 #endif
+};
+#endif
+
+#if defined(WEFT_ISA_avx512) || defined(WEFT_ISA_avx512_bf16)
+#define WEFT_HAS_DIGITS 1
+// Registers of weights as Quad8 has them, beside the higher and the lower signed byte of int16 activations: Pair16's
+// sums to the bit, with half of its unpacking and as many products.
+struct Digits : Quad8 {
+  static constexpr bool kRowScale = true;
+  static constexpr int kSlots = 16;
+  template <Format format>
+  static constexpr int slot(int word, int u) {
+    return 2 * Quad8::slot<format>(word, u);
+  }
+  struct Activations {
+    Ints high, low;
+  };
+  using Sum = Activations;
+  static Activations activations(const char* x) { return {broadcast(x), broadcast(x + 4)}; }
+  static Sum dot(const Sum& acc, Ints w, const Activations& x) {
+    return {Quad8::dot(acc.high, w, x.high), Quad8::dot(acc.low, w, x.low)};
+  }
+  static Ints total(const Sum& acc) { return add(shift_left<8>(acc.high), acc.low); }
 };
 #endif
 
@@ -164,9 +193,10 @@ inline void keep_scales(const Floats (&d)[kVecs], const Floats (&second)[kVecs],
 
 // sums += the weights of a slot times the activations that begin at x.
 template <class S, int kRows>
-inline WEFT_INLINED void add_products(Ints (&sums)[kRows][kVecs], const Ints (&weights)[kVecs], const char* x) {
+inline WEFT_INLINED void add_products(typename S::Sum (&sums)[kRows][kVecs], const Ints (&weights)[kVecs],
+                                      const char* x) {
   unroll<kRows>([&](auto r) WEFT_INLINED {
-    const Ints at = broadcast(x + r.value * S::kSlots * 4);
+    const typename S::Activations at = S::activations(x + r.value * S::kSlots * 4);
     unroll<kVecs>([&](auto v)
                       WEFT_INLINED { sums[r.value][v.value] = S::dot(sums[r.value][v.value], weights[v.value], at); });
   });
@@ -175,8 +205,8 @@ inline WEFT_INLINED void add_products(Ints (&sums)[kRows][kVecs], const Ints (&w
 // acc[r][0..kPanel) += the sums of a block, scaled; `place` is that of row 0's block. In units of the row's scale
 // where the scheme has one a row.
 template <class S, bool kMin, int kRows>
-inline WEFT_INLINED void add_sums(const Ints (&sums)[kRows][kVecs], const Floats (&d)[kVecs], const Floats (&m)[kVecs],
-                                  int offset, const Rows& x, long long place, float* acc) {
+inline WEFT_INLINED void add_sums(const typename S::Sum (&sums)[kRows][kVecs], const Floats (&d)[kVecs],
+                                  const Floats (&m)[kVecs], int offset, const Rows& x, long long place, float* acc) {
   const int* integers = x.sums + place;
   const float *scales = x.scales + place, *real = x.real_sums + place;
   asm("" : "+r"(acc));  // sums of the blocks before are read where they lie: there are no registers to keep them
@@ -206,9 +236,10 @@ void packed_tile(const char* w, long long first, long long blocks, const Rows& r
     Floats scales[2][kVecs];
     constexpr int kParts = kScales<format> == Scales::halves ? 2 : 1, kPartWords = kWordsOf<format> / kParts;
     unroll<kParts>([&](auto part) WEFT_INLINED {
-      Ints sums[kRows][kVecs];
-      unroll<kRows>([&](auto r)
-                        WEFT_INLINED { unroll<kVecs>([&](auto v) WEFT_INLINED { sums[r.value][v.value] = set(0); }); });
+      typename S::Sum sums[kRows][kVecs];
+      unroll<kRows>([&](auto r) WEFT_INLINED {
+        unroll<kVecs>([&](auto v) WEFT_INLINED { sums[r.value][v.value] = typename S::Sum{}; });
+      });
       const auto add_word = [&](int j) WEFT_INLINED {
         Ints raw[kVecs];
         unroll<kVecs>([&](auto v) WEFT_INLINED { raw[v.value] = load_ints(w + (j * kVecs + v.value) * kVecBytes); });
@@ -248,9 +279,10 @@ void unpacked_tile(const char* w, long long first, long long blocks, int offset,
     const char* x = rows.data + place * S::kSlots * 4;
     constexpr int kParts = kKind == Scales::halves ? 2 : 1, kPartSlots = S::kSlots / kParts;
     unroll<kParts>([&](auto part) WEFT_INLINED {
-      Ints sums[kRows][kVecs];
-      unroll<kRows>([&](auto r)
-                        WEFT_INLINED { unroll<kVecs>([&](auto v) WEFT_INLINED { sums[r.value][v.value] = set(0); }); });
+      typename S::Sum sums[kRows][kVecs];
+      unroll<kRows>([&](auto r) WEFT_INLINED {
+        unroll<kVecs>([&](auto v) WEFT_INLINED { sums[r.value][v.value] = typename S::Sum{}; });
+      });
 #pragma GCC unroll 4
       for (int slot = part.value * kPartSlots; slot < (part.value + 1) * kPartSlots; ++slot) {
         Ints weights[kVecs];

@@ -20,13 +20,11 @@ static_assert(kFloatChunk * kPanel * 4 <= kChunkBytes && kRowBlock % kTileRows =
 template <int kMost, class Tile>
 inline void for_tiles(long long row_begin, long long row_end, const Tile& tile) {
   long long row = row_begin;
-  for (; row + kMost <= row_end; row += kMost) tile(Index<kMost>{}, row);
+  if constexpr (kMost > 2)
+    for (; row + kMost <= row_end; row += kMost) tile(Index<kMost>{}, row);
   if constexpr (kMost > 4)
     for (; row + 4 <= row_end; row += 4) tile(Index<4>{}, row);
-  if (row + 2 <= row_end) {
-    tile(Index<2>{}, row);
-    row += 2;
-  }
+  for (; row + 2 <= row_end; row += 2) tile(Index<2>{}, row);
   if (row < row_end) tile(Index<1>{}, row);
 }
 
@@ -131,6 +129,33 @@ void quantised_panel(const Job& job, const char* w, long long row_begin, long lo
   }
 }
 
+#if defined(WEFT_HAS_DIGITS)
+constexpr int kDigitRows = 3;
+
+template <Format format>
+void digit_tiles(const Job& job, const char* w, long long row_begin, long long row_end, float* acc) {
+  for_tiles<2>(row_begin, row_end, [&](auto rows, long long row) {
+    packed_tile<Digits, format, rows.value, false>(w, 0, job.x.blocks, job.x, row, acc + (row - row_begin) * kPanel,
+                                                   nullptr);
+  });
+}
+
+void digits_panel(const Job& job, const char* w, long long row_begin, long long row_end, float* acc) {
+  switch (job.w.format) {
+    case Format::q8_0: digit_tiles<Format::q8_0>(job, w, row_begin, row_end, acc); break;
+    case Format::q4_0: digit_tiles<Format::q4_0>(job, w, row_begin, row_end, acc); break;
+    case Format::q4_1: digit_tiles<Format::q4_1>(job, w, row_begin, row_end, acc); break;
+    case Format::q4_k: digit_tiles<Format::q4_k>(job, w, row_begin, row_end, acc); break;
+    case Format::q6_k:  // offsets would need sums of half blocks
+    case Format::f32:
+    case Format::f16:
+    case Format::bf16: break;  // never with digits
+  }
+}
+#else
+constexpr int kDigitRows = 0;
+#endif
+
 void multiply(const Job& job) {
   float* acc = reinterpret_cast<float*>(job.scratch);
   char* chunk = job.scratch + kAccBytes;
@@ -150,6 +175,12 @@ void multiply(const Job& job) {
           break;
 #if !defined(WEFT_ISA_plain)
         case Scheme::quad8: quantised_panel<Quad8>(job, w, row, end, acc, chunk); break;
+#endif
+#if defined(WEFT_HAS_DIGITS)
+        case Scheme::digits:
+          digits_panel(job, w, row, end, acc);
+          row_scale = true;
+          break;
 #endif
 #if defined(WEFT_ISA_avx512_bf16)
         case Scheme::bf16_dot: float_rows<Bf16Step>(job, w, 0, (job.w.cols + 1) / 2, row, end, acc); break;
@@ -183,6 +214,7 @@ void multiply(const Job& job) {
 extern const KernelTable kernels = {
     .panel = kPanel,
     .tile_rows = {kLowTileRows, kTileRows},
+    .digit_rows = kDigitRows,
     .scratch_bytes = kAccBytes + kChunkBytes,
     .schemes = {{Scheme::fp32, Scheme::fp32, Scheme::fp32},
                 {Scheme::fp32, Scheme::fp32, Scheme::fp32},

@@ -37,8 +37,9 @@ inline int quantise_block(const float* x, float inverse, IntLanes (&q)[kBlockVec
   return sum_lanes((Ints)sum);
 }
 
-// pair16: one scale a row. A row that is not finite gets the scale NaN.
-inline void prepare_int16(const float* from, const Rows& x, long long row) {
+// One scale a row. A row that is not finite gets the scale NaN. put(q, to) stores a block.
+template <class Put>
+inline void prepare_int16(const float* from, const Rows& x, long long row, const Put& put) {
   const float most = largest(from, x.blocks * kBlock);
   const bool usable = is_finite(most) && most >= kSmallest;
   const float inverse = usable ? static_cast<float>(kActivationMax) / most : 0.f;
@@ -49,8 +50,24 @@ inline void prepare_int16(const float* from, const Rows& x, long long row) {
     const int sum = usable ? quantise_block(from + b * kBlock, inverse, q) : 0;
     x.sums[place] = sum;
     x.real_sums[place] = static_cast<float>(sum);
-    char* to = x.data + place * kBlock * 2;
-    unroll<kBlockVecs>([&](auto v) { store_shorts(to + v.value * kLanes * 2, swap_middle((Ints)q[v.value])); });
+    put(q, x.data + place * kBlock * 2);
+  }
+}
+
+inline void put_pairs(const IntLanes (&q)[kBlockVecs], char* to) {
+  unroll<kBlockVecs>([&](auto v) { store_shorts(to + v.value * kLanes * 2, swap_middle((Ints)q[v.value])); });
+}
+
+// Of each four numbers their higher digits, then the lower ones.
+inline void put_digits(const IntLanes (&q)[kBlockVecs], char* to) {
+  char high[kBlock], low[kBlock];
+  unroll<kBlockVecs>([&](auto v) {
+    store_bytes(high + v.value * kLanes, (Ints)((q[v.value] + 128) >> 8));
+    store_bytes(low + v.value * kLanes, (Ints)q[v.value]);
+  });
+  for (int i = 0; i < kBlock; i += 4) {
+    __builtin_memcpy(to + 2 * i, high + i, 4);
+    __builtin_memcpy(to + 2 * i + 4, low + i, 4);
   }
 }
 
@@ -88,7 +105,8 @@ inline void prepare(Scheme scheme, const float* from, long long cols, const Rows
   switch (scheme) {
     case Scheme::fp32: break;  // read where they lie
     case Scheme::bf16_dot: prepare_bf16(from, cols, x, row); break;
-    case Scheme::pair16: prepare_int16(from, x, row); break;
+    case Scheme::pair16: prepare_int16(from, x, row, put_pairs); break;
+    case Scheme::digits: prepare_int16(from, x, row, put_digits); break;
     case Scheme::quad8: prepare_int8(from, x, row); break;
   }
 }
