@@ -81,9 +81,12 @@ inline constexpr bool kHasByteDot = false;  // the functions below are not there
 #endif
 // The digits of n numbers (a multiple of kLanes), each times its factor where factors are given: they are scale times
 // 256 high + low, at most `most` in all; `sum` is that of the integers. NaN or Inf: scale is NaN.
-void make_digits(const float* x, int n, const float* factors, int most, unsigned* high, unsigned* low, float& scale,
-                 int& sum);
+void make_digits(const float* x, int n, const float* factors, int most, unsigned* digits, float& scale, int& sum);
 inline constexpr int kMostDigits = 32512;  // keeps the higher digit below 128
+// Where the low digits of a row begin, and the next row, in words: fixed, so that products address all rows from one
+// pointer.
+inline constexpr int kDigitLow = kMaxHeadDim / 4, kDigitLd = 2 * kDigitLow;
+static_assert(kDirectTokens / 4 <= kDigitLow);
 // So that sums of `n` products with bytes fit 32 bits.
 constexpr int most_digits(int n) { return min_of(kMostDigits, 0x7fffffff / (128 * n)); }
 // A query in the order of the units of keys.
@@ -92,13 +95,15 @@ void order_query(const float* q, int dim, Element element, float* out);
 int value_columns(Element element, int dim);
 int value_dim(Element element, int column, int dim);
 // As of Loader; n a multiple of kPanel.
-void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out);
-void pack_digit_values(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out);
-// c[rows][columns] = scales[row] * column_scales[column] * (a . b), or that and alpha[row] * c. A row of a is lda / 2
-// words of high digits, then as many of low ones; b holds stored numbers and `offset` more, `sums` are those of a's rows.
+void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
+                     Ahead& ahead);
+void pack_digit_values(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
+                       Ahead& ahead);
+// c[rows][columns] = scales[row] * column_scales[column] * (a . b), or that and alpha[row] * c. A row of a is words of
+// high digits, and kDigitLow words later those of low ones; b holds stored numbers and `offset` more, `sums` are those of
+// a's rows. Where c_sums is given, a . b alone is added there, offset and all, modulo 2^32.
 struct DigitProduct {
   const unsigned* a;
-  long long lda;
   const int* sums;
   const float* scales;
   const unsigned* b;
@@ -109,10 +114,13 @@ struct DigitProduct {
   float* c;
   long long ldc;
   const float* alpha;  // or null
+  int* c_sums;         // or null; rows as c's
   int rows, panels;
   int lines;  // of memory to fetch ahead beside every other unit of a panel
 };
 void multiply_digits(const DigitProduct& product, Ahead& ahead);
+// c[n] = alpha * c + scale * (sums - offset), and zeros for sums.
+void finish_digits(int* sums, int n, unsigned offset, float scale, float alpha, float* c);
 
 // Query rows for `dot`: blocks of rows as direct_rows cuts them, each [units / kLanes][rows][kLanes], a unit being an
 // element in fp32 or a pair of bf16; `halves` as of Loader. Lanes behind the last unit are zero.
