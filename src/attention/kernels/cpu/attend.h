@@ -26,13 +26,13 @@ struct Buffers {
   float *keys, *values;           // packed
   const char** key_rows[2];       // this tile's and the next one's, of the unit's first head
   const char** value_rows[2];
-  const char** scale_rows[2]
-                         [2];  // of this tile and the next one: where scales of keys and values lie, of the first head
-  float* scales[2];            // [heads worked on][tokens]
-  const char** shown_rows;     // one side of a boundary tile; what no row sees lies among zeros
-  unsigned char* marks;        // [tokens] which of a boundary tile's columns some row sees
-  unsigned char* shown;        // [tokens] which columns the bits of their pages show to one row
-  float* changed;              // [tokens][larger head dim] keys or values after their hook
+  // Where the scales of keys and of values lie: this tile's and the next one's, of the unit's first head.
+  const char** scale_rows[2][2];
+  float* scales[2];         // [heads worked on][tokens]
+  const char** shown_rows;  // one side of a boundary tile; what no row sees lies among zeros
+  unsigned char* marks;     // [tokens] which of a boundary tile's columns some row sees
+  unsigned char* shown;     // [tokens] which columns the bits of their pages show to one row
+  float* changed;           // [tokens][larger head dim] keys or values after their hook
   unsigned short* changed_bf16;
   const char** changed_rows;
   abi::VectorRow* key_vectors;  // [tokens]

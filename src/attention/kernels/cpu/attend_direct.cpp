@@ -49,7 +49,7 @@ void Item::attend_direct() {
     find(tile, which);
     locate_scales(tile, first, which);
   }
-  // Calls work(head, token, number) for each block of a side's tokens.
+  // Calls work(head, token, n) for each block of a side's tokens.
   const auto for_blocks = [&](const Source& source, int block, const auto& work) {
     const bool together = block < b_.tokens && source.tokens.head_stride == head_bytes(source);
     const int step = together ? block : b_.tokens;
