@@ -248,6 +248,11 @@ WEFT_INLINE I32 dot_bytes(I32 acc, U32 a, U32 b) {
   asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
   return acc;
 }
+// (x & a) ^ b, which compilers make two instructions of.
+WEFT_INLINE U32 and_xor(U32 x, unsigned a, unsigned b) {
+  return reinterpret_cast<U32>(__builtin_ia32_pternlogd512_mask(
+      reinterpret_cast<I32>(x), reinterpret_cast<I32>(broadcast(a)), reinterpret_cast<I32>(broadcast(b)), 0x6a, -1));
+}
 // Of each 16 bytes of a and b, the first or the last 8, in turns.
 typedef char Char64 __attribute__((vector_size(64)));
 typedef short Short32 __attribute__((vector_size(64)));

@@ -56,6 +56,23 @@ WEFT_INLINE F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
 WEFT_INLINE F32 as_f32(U32 v) { return reinterpret_cast<F32>(v); }
 WEFT_INLINE U32 as_u32(F32 v) { return reinterpret_cast<U32>(v); }
 
+// The number at each of kLanes places, `offset` behind them.
+WEFT_INLINE F32 gather(const char* const* at, long long offset) {
+#if WEFT_LANES == 16
+  typedef long long I64x8 __attribute__((vector_size(64), aligned(8), may_alias));
+  typedef float F32x8 __attribute__((vector_size(32)));
+  const auto* places = reinterpret_cast<const I64x8*>(at);
+  const auto* base = reinterpret_cast<const void*>(offset);
+  const F32x8 low = __builtin_ia32_gatherdiv16sf(F32x8{}, base, places[0], -1, 1);
+  const F32x8 high = __builtin_ia32_gatherdiv16sf(F32x8{}, base, places[1], -1, 1);
+  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+  F32 v = {};
+  for (int i = 0; i < kLanes; ++i) __builtin_memcpy(reinterpret_cast<char*>(&v) + 4 * i, at[i] + offset, 4);
+  return v;
+#endif
+}
+
 // Into the second-level cache, for what is needed later; into the first, for what is needed next.
 WEFT_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
 WEFT_INLINE void prefetch_near(const void* p) { __builtin_prefetch(p, 0, 3); }
@@ -150,12 +167,12 @@ WEFT_INLINE F32 sum_each(const F32 (&v)[kLanes]) {
 namespace detail {
 
 // Lane i and the lane `distance` away.
-template <int distance, int... I>
-WEFT_INLINE F32 partners(F32 v, Lanes<I...>) {
+template <int distance, class Vector, int... I>
+WEFT_INLINE Vector partners(Vector v, Lanes<I...>) {
   return __builtin_shufflevector(v, v, (I ^ distance)...);
 }
-template <int distance, class Combine>
-WEFT_INLINE F32 fold(F32 v, const Combine& combine) {
+template <int distance, class Vector, class Combine>
+WEFT_INLINE Vector fold(Vector v, const Combine& combine) {
   if constexpr (distance < kLanes) v = fold<2 * distance>(combine(v, partners<distance>(v, AllLanes())), combine);
   return v;
 }
@@ -170,6 +187,14 @@ WEFT_INLINE float sum_lanes(F32 v) {
 }
 WEFT_INLINE float max_lanes(F32 v) {
   return detail::fold<1>(v, [](F32 a, F32 b) { return max(a, b); })[0];
+}
+
+WEFT_INLINE U32 max(U32 a, U32 b) { return a > b ? a : b; }
+WEFT_INLINE unsigned sum_lanes(U32 v) {
+  return detail::fold<1>(v, [](U32 a, U32 b) { return a + b; })[0];
+}
+WEFT_INLINE unsigned max_lanes(U32 v) {
+  return detail::fold<1>(v, [](U32 a, U32 b) { return max(a, b); })[0];
 }
 
 // ---------------------------------------------------------------- functions

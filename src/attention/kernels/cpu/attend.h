@@ -26,20 +26,21 @@ struct Buffers {
   float *keys, *values;           // packed
   const char** key_rows[2];       // this tile's and the next one's, of the unit's first head
   const char** value_rows[2];
-  const char** scale_rows[2];  // where scales of a tile's keys and values lie, of the unit's first head
-  float* scales[2];            // [heads worked on][tokens]
-  const char** shown_rows;     // one side of a boundary tile; what no row sees lies among zeros
-  unsigned char* marks;        // [tokens] which of a boundary tile's columns some row sees
-  unsigned char* shown;        // [tokens] which columns the bits of their pages show to one row
-  float* changed;              // [tokens][larger head dim] keys or values after their hook
+  // Where the scales of keys and of values lie: this tile's and the next one's, of the unit's first head.
+  const char** scale_rows[2][2];
+  float* scales[2];         // [heads worked on][tokens]
+  const char** shown_rows;  // one side of a boundary tile; what no row sees lies among zeros
+  unsigned char* marks;     // [tokens] which of a boundary tile's columns some row sees
+  unsigned char* shown;     // [tokens] which columns the bits of their pages show to one row
+  float* changed;           // [tokens][larger head dim] keys or values after their hook
   unsigned short* changed_bf16;
   const char** changed_rows;
   abi::VectorRow* key_vectors;  // [tokens]
   float* vector_scratch;        // [larger head dim]
 
   // Integer products: rows as digits, beside their scales and sums.
-  unsigned* query_digits;  // [states][2][round_up(head_dim_qk, kLanes) / 4]
-  unsigned* prob_digits;   // [group_rows][2][tokens / 4]
+  unsigned *query_digits, *prob_digits;  // [states][kDigitLd]
+  int* value_sums;                       // [states][ld_o] of a tile
   float *query_scales, *prob_scales;
   int *query_sums, *prob_sums;
 
@@ -58,9 +59,6 @@ struct Buffers {
 
 // With a null base only `bytes` counts.
 Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base);
-
-// Words of a digit of a query.
-inline long long digit_words(int dim) { return round_up(dim, kLanes) / 4; }
 
 inline float head_scale(const TokensView& scales, int head) {
   float scale;
@@ -112,18 +110,14 @@ class Item {
   // What keys and values differ in.
   struct Source {
     const TokensView &tokens, &scale;
-    const char** scale_rows;
+    int side;  // 0: keys
     float* scales;
     int dim;
     abi::VectorFn hook;
     const float* scales_of(int h, int ld) const { return scales + static_cast<long long>(h) * ld; }
   };
-  Source keys() const {
-    return {args_.k, args_.k_scale, b_.scale_rows[0], b_.scales[0], args_.head_dim_qk, args_.leaf->key};
-  }
-  Source values() const {
-    return {args_.v, args_.v_scale, b_.scale_rows[1], b_.scales[1], args_.head_dim_vo, args_.leaf->value};
-  }
+  Source keys() const { return {args_.k, args_.k_scale, 0, b_.scales[0], args_.head_dim_qk, args_.leaf->key}; }
+  Source values() const { return {args_.v, args_.v_scale, 1, b_.scales[1], args_.head_dim_vo, args_.leaf->value}; }
   struct Sources {
     Source both[2];
     const Source* begin() const { return both; }
@@ -143,7 +137,7 @@ class Item {
   void locate(const KvTile& tile, int head, int which);
   void join(const KvTile& tile, int which);
   void pack_queries();
-  void locate_scales(const KvTile& tile, int head);
+  void locate_scales(const KvTile& tile, int head, int which);
   // Of n tokens from `begin` on, and with the tile's last ones what pads it; tokens that no row sees are zeros.
   Side as_stored(const KvTile& tile, const char* const* rows, long long offset, int begin, int n) {
     if (!tile.boundary) return {rows, offset, &stored_};
@@ -159,20 +153,23 @@ class Item {
   }
   Side changed(const KvTile& tile, const Source& source, const char* const* rows, long long offset, int first_head,
                int head);
-  void gather_scales(const KvTile& tile, int heads);
+  void fetch_scales(const Source& source, int begin, int end, int which) const;
+  void gather_scales(const KvTile& tile, int heads, int which);
   void scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state);
   Ahead::Part part_of(const TokensView& view, const char* const* rows, int n, int dim) const;
   void place(const KvTile& tile);
   void hide_by_bits(const KvTile& tile, float scale);
   void make_query_digits(int first_state);
-  void multiply_key_digits(const KvTile& tile, const Side& side, int first_head, int head, int first_state,
-                           Ahead& ahead);
-  void multiply_value_digits(const KvTile& tile, const Side& side, int first_head, int head, int first_state,
-                             Ahead& ahead);
+  // Of n tokens from `begin` on; `head` counts from the first one worked on.
+  void multiply_key_digits(const Side& side, int begin, int n, int head, Ahead& ahead);
+  void make_prob_digits(const KvTile& tile, int head);
+  void multiply_value_digits(const Side& side, int begin, int n, int head, Ahead& ahead);
+  void add_value_sums();
   void order_values();
   void multiply_values(const KvTile& tile, Ahead* ahead = nullptr, int ahead_lines = 0);
-  // As many bytes ahead as are read: 128 bytes of int8 a unit of a panel, or 64 of int4.
-  int fetched_lines() const { return args_.kv_element == Element::int4 ? 2 : 4; }
+  // Half of what a block reads is fetched beside its products, beside every other unit of a panel: packing fetches the
+  // other half.
+  int fetched_lines() const { return !b_.direct ? 0 : args_.kv_element == Element::int4 ? 1 : 2; }
   unsigned stored_offset() const { return args_.kv_element == Element::int4 ? 8 : 128; }
   void score(const KvTile& tile);
   void finish(int first_head, int heads);

@@ -14,6 +14,7 @@ Ahead::Part Item::part_of(const TokensView& view, const char* const* rows, int n
 constexpr int kLeadBytes = 32 << 10;
 // Tokens of 16-bit elements that are worked on head by head; of narrower ones, as many bytes. Whole vectors of scores.
 constexpr int kBlockTokens = 16;
+constexpr int kDigitTokens = 64;  // of integers multiplied as such, whose sums are stored once a block
 
 // Few rows: every KV head of some tokens before the next ones, which is nearly the order of memory in NHD, with memory a
 // little ahead on its way. Where heads do not lie side by side, or hooks change a whole tile, head by head.
@@ -32,6 +33,8 @@ void Item::attend_direct() {
     pack_direct_query(b_.query, dqk / per_unit, rows, dqk / per_unit, loader_of(all_keys).halves_of_keys, dqk,
                       b_.direct_query + static_cast<long long>(h) * rows * direct_query_size(dqk));
   }
+  if (b_.value_digits)
+    __builtin_memset(b_.value_sums, 0, static_cast<unsigned long>(b_.states * b_.ld_o) * sizeof(int));
   TileCursor cursor = tiles();
   KvTile tile, next;
   Ahead ahead;
@@ -44,34 +47,40 @@ void Item::attend_direct() {
   bool more = cursor.next(tile);
   if (more) {
     find(tile, which);
-    locate_scales(tile, first);
+    locate_scales(tile, first, which);
   }
-  // Calls work(head, token) for each block of a side's tokens.
+  // Calls work(head, token, n) for each block of a side's tokens.
   const auto for_blocks = [&](const Source& source, int block, const auto& work) {
     const bool together = block < b_.tokens && source.tokens.head_stride == head_bytes(source);
     const int step = together ? block : b_.tokens;
     ahead.next = together ? source.tokens.head_stride : 0;
-    for (int t = 0; t < tile.n; t += step)
+    for (int t = 0; t < tile.n; t += step) {
+      if (more) fetch_scales(source, t, min_of(t + step, next.n), 1 - which);
       for (int h = 0; h < heads; ++h) work(h, t, min_of(step, tile.n - t));
+    }
   };
-  const int few = kBlockTokens * max_of(16 / bits_of(args_.kv_element), 1);
-  const int key_block = all_keys.hook || b_.key_digits ? b_.tokens : few;
-  const int value_block = all_values.hook || b_.value_digits ? b_.tokens : few;
+  const bool digits = b_.key_digits || b_.value_digits;
+  const int few = digits ? kDigitTokens : kBlockTokens * max_of(16 / bits_of(args_.kv_element), 1);
+  const int key_block = all_keys.hook ? b_.tokens : few;
+  const int value_block = all_values.hook ? b_.tokens : few;
   const bool in_order = max_of(key_block, value_block) == few;
-  const long long lead =
-      in_order ? kLeadBytes : static_cast<long long>(tile.n) * heads * (head_bytes(all_keys) + head_bytes(all_values));
+  const long long lead = in_order
+                             ? kLeadBytes + few * heads * head_bytes(all_keys)
+                             : static_cast<long long>(tile.n) * heads * (head_bytes(all_keys) + head_bytes(all_values));
   if (more)
     for (long long line = 0; line < lead / 64; ++line) ahead.fetch(1);
   while (more) {
     more = cursor.next(next);
-    if (more) find(next, 1 - which);
+    if (more) {
+      find(next, 1 - which);
+      locate_scales(next, first, 1 - which);
+    }
     place(tile);
-    gather_scales(tile, heads);
-    if (more) locate_scales(next, first);
+    gather_scales(tile, heads, which);
     for_blocks(all_keys, key_block, [&](int h, int t, int n) {
       const Side keys = side(tile, all_keys, b_.key_rows[which], first, first + h, t, n);
       if (b_.key_digits) {
-        multiply_key_digits(tile, keys, first, first + h, h * rows, ahead);
+        multiply_key_digits(keys, t, n, h, ahead);
         return;
       }
       keys.loader->dot(keys.rows + t, keys.offset, round_up(n, kBlockTokens), ahead,
@@ -81,7 +90,9 @@ void Item::attend_direct() {
     if (!b_.key_digits)
       for (int h = 0; h < heads; ++h) scale_columns(tile, all_keys, first, first + h, h * rows);
     score(tile);
-    if (!b_.value_digits) {
+    if (b_.value_digits) {
+      for (int h = 0; h < heads; ++h) make_prob_digits(tile, h);
+    } else {
       for (int h = 0; h < heads; ++h) scale_columns(tile, all_values, first, first + h, h * rows);
       for (int state = 0; state < b_.states; ++state)
         if (b_.alpha[state] != 1) scale_vector(b_.o + state * b_.ld_o, b_.ld_o, b_.alpha[state]);
@@ -89,13 +100,14 @@ void Item::attend_direct() {
     for_blocks(all_values, value_block, [&](int h, int t, int n) {
       const Side values = side(tile, all_values, b_.value_rows[which], first, first + h, t, n);
       if (b_.value_digits) {
-        multiply_value_digits(tile, values, first, first + h, h * rows, ahead);
+        multiply_value_digits(values, t, n, h, ahead);
         return;
       }
       values.loader->accumulate(values.rows + t, values.offset, n, ahead,
                                 b_.scores + static_cast<long long>(h) * rows * b_.ld_scores + t, rows, dvo,
                                 b_.o + static_cast<long long>(h) * rows * b_.ld_o, b_.ld_o);
     });
+    if (b_.value_digits) add_value_sums();
     tile = next;
     which = 1 - which;
   }

@@ -14,13 +14,13 @@ void Item::attend_packed(int head) {
   TileCursor cursor = tiles();
   for (KvTile tile; cursor.next(tile);) {
     locate(tile, head, 0);
-    locate_scales(tile, head);
+    locate_scales(tile, head, 0);
     place(tile);
-    gather_scales(tile, 1);
+    gather_scales(tile, 1, 0);
     const int padded = round_up(tile.n, kColumnStep);
     const Side keys = side(tile, this->keys(), b_.key_rows[0], head, head, 0, tile.n);
     if (b_.key_digits) {
-      multiply_key_digits(tile, keys, head, head, 0, nothing);
+      multiply_key_digits(keys, 0, tile.n, 0, nothing);
     } else {
       keys.loader->pack_keys(keys.rows, keys.offset, padded, dqk, b_.keys);
       multiply({.a = b_.query,
@@ -40,7 +40,8 @@ void Item::attend_packed(int head) {
     score(tile);
     const Side values = side(tile, this->values(), b_.value_rows[0], head, head, 0, tile.n);
     if (b_.value_digits) {
-      multiply_value_digits(tile, values, head, head, 0, nothing);
+      make_prob_digits(tile, 0);
+      multiply_value_digits(values, 0, tile.n, 0, nothing);
       continue;
     }
     scale_columns(tile, this->values(), head, head, 0);

@@ -51,12 +51,13 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.o = carver.take<float>(states * b.ld_o);
   b.query = carver.take<float>(static_cast<long long>(b.group_rows) * dqk);
   b.direct_query = carver.take<float>(b.direct && !b.key_digits ? states * direct_query_size(dqk) : 0);
-  b.query_digits = carver.take<unsigned>(b.key_digits ? states * 2 * digit_words(dqk) : 0);
+  b.query_digits = carver.take<unsigned>(b.key_digits ? states * kDigitLd : 0);
   b.query_scales = carver.take<float>(b.key_digits ? states : 0);
   b.query_sums = carver.take<int>(b.key_digits ? states : 0);
-  b.prob_digits = carver.take<unsigned>(b.value_digits ? b.group_rows * 2 * tokens / 4 : 0);
-  b.prob_scales = carver.take<float>(b.value_digits ? b.group_rows : 0);
-  b.prob_sums = carver.take<int>(b.value_digits ? b.group_rows : 0);
+  b.prob_digits = carver.take<unsigned>(b.value_digits ? states * kDigitLd : 0);
+  b.prob_scales = carver.take<float>(b.value_digits ? states : 0);
+  b.prob_sums = carver.take<int>(b.value_digits ? states : 0);
+  b.value_sums = carver.take<int>(b.value_digits && b.direct ? states * b.ld_o : 0);
   b.scores = carver.take<float>(states * b.ld_scores);
   if (args.compute_bf16 && !b.direct) b.probs = carver.take<unsigned short>(states * b.ld_scores);
   b.positions = carver.take<int>(tokens);
@@ -72,7 +73,7 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
     b.key_rows[i] = carver.take<const char*>(tokens);
     b.value_rows[i] = args.v_is_k_prefix ? b.key_rows[i] : carver.take<const char*>(tokens);
     b.joined[i] = join ? carver.take<char>(joined) : nullptr;
-    b.scale_rows[i] = carver.take<const char*>(scaled ? tokens : 0);
+    for (const char**& rows : b.scale_rows[i]) rows = carver.take<const char*>(scaled ? tokens : 0);
     b.scales[i] = carver.take<float>(scaled ? tokens * (b.direct ? heads : 1) : 0);
   }
   b.shown_rows = carver.take<const char*>(tokens);

@@ -5,8 +5,6 @@
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 
-alignas(64) const char kZeros[kMaxHeadDim * 4] = {};
-
 namespace {
 
 // ---------------------------------------------------------------- packing

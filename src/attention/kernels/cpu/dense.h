@@ -2,12 +2,10 @@
 // Everything is fp32, or pairs of bf16 where the machine multiplies them; a pair counts as one 4-byte unit.
 #pragma once
 
-#include "attention/kernels/cpu/core.h"
+#include "attention/kernels/cpu/ahead.h"
 #include "tile/cpu/convert.h"
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
-
-using namespace weft::tile::WEFT_ISA_NAME;
 
 // A panel: kPanel columns side by side, two vectors a line. kColumnStep is a multiple.
 inline constexpr int kPanel = 2 * kLanes;
@@ -23,53 +21,9 @@ inline constexpr int kDirectBlock = kRegisters == 32 ? 8 : 6;
 inline constexpr int kDirectTokens = 256;
 inline constexpr int kDirectLd = kDirectTokens + 16;
 
-// What unread tokens point to.
-extern const char kZeros[kMaxHeadDim * 4];
-
 constexpr int round_up(int n, int step) { return (n + step - 1) / step * step; }
 constexpr int min_of(int a, int b) { return a < b ? a : b; }
 constexpr int max_of(int a, int b) { return a > b ? a : b; }
-
-// Memory to fetch while something else is worked on, a few lines at a time. Evenly: a core has few lines under way at
-// once, and those that it works on need some of them. It holds the parts of two tiles, and goes from each to the next.
-class Ahead {
- public:
-  // `bytes` of each of n rows, for each of some heads.
-  struct Part {
-    const char* const* rows;
-    int n, bytes, heads;
-    long long head_stride;
-  };
-
-  // The two parts of a tile, in the order in which they are read, in place of those of the tile before the last one.
-  void add(const Part& first, const Part& second);
-
-  void fetch(int lines) {
-    for (int i = 0; i < lines; ++i) prefetch(at_ + 64 * i);
-    at_ += step_ * lines;
-    if (at_ >= end_) next_run();
-  }
-
-  // Where the next n times so many lines lie: for loops whose registers a call would spill.
-  void take(int n, int lines, const char** at) {
-    for (int i = 0; i < n; ++i) {
-      at[i] = at_;
-      at_ += step_ * lines;
-      if (at_ >= end_) next_run();
-    }
-  }
-
-  // How far behind what is read now lies what is read next: it comes into the first-level cache.
-  long long next = 0;
-
- private:
-  void next_run();
-  void begin(int part);
-  const char *at_ = kZeros, *end_ = kZeros + 1;  // what is left of a run of memory
-  long long step_ = 0;                           // 0: nothing is left
-  int part_ = 0, num_parts_ = 0, head_ = 0, row_ = 0;
-  Part parts_[4] = {};
-};
 
 // Kernels that read keys and values as they are stored. `rows[t] + offset` is token t. n is a multiple of kPanel
 // unless said otherwise.
@@ -127,9 +81,12 @@ inline constexpr bool kHasByteDot = false;  // the functions below are not there
 #endif
 // The digits of n numbers (a multiple of kLanes), each times its factor where factors are given: they are scale times
 // 256 high + low, at most `most` in all; `sum` is that of the integers. NaN or Inf: scale is NaN.
-void make_digits(const float* x, int n, const float* factors, int most, unsigned* high, unsigned* low, float& scale,
-                 int& sum);
+void make_digits(const float* x, int n, const float* factors, int most, unsigned* digits, float& scale, int& sum);
 inline constexpr int kMostDigits = 32512;  // keeps the higher digit below 128
+// Where the low digits of a row begin, and the next row, in words: fixed, so that products address all rows from one
+// pointer.
+inline constexpr int kDigitLow = kMaxHeadDim / 4, kDigitLd = 2 * kDigitLow;
+static_assert(kDirectTokens / 4 <= kDigitLow);
 // So that sums of `n` products with bytes fit 32 bits.
 constexpr int most_digits(int n) { return min_of(kMostDigits, 0x7fffffff / (128 * n)); }
 // A query in the order of the units of keys.
@@ -138,13 +95,15 @@ void order_query(const float* q, int dim, Element element, float* out);
 int value_columns(Element element, int dim);
 int value_dim(Element element, int column, int dim);
 // As of Loader; n a multiple of kPanel.
-void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out);
-void pack_digit_values(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out);
-// c[rows][columns] = scales[row] * column_scales[column] * (a . b), or that and alpha[row] * c. A row of a is lda / 2
-// words of high digits, then as many of low ones; b holds stored numbers and `offset` more, `sums` are those of a's rows.
+void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
+                     Ahead& ahead);
+void pack_digit_values(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
+                       Ahead& ahead);
+// c[rows][columns] = scales[row] * column_scales[column] * (a . b), or that and alpha[row] * c. A row of a is words of
+// high digits, and kDigitLow words later those of low ones; b holds stored numbers and `offset` more, `sums` are those of
+// a's rows. Where c_sums is given, a . b alone is added there, offset and all, modulo 2^32.
 struct DigitProduct {
   const unsigned* a;
-  long long lda;
   const int* sums;
   const float* scales;
   const unsigned* b;
@@ -155,10 +114,13 @@ struct DigitProduct {
   float* c;
   long long ldc;
   const float* alpha;  // or null
+  int* c_sums;         // or null; rows as c's
   int rows, panels;
   int lines;  // of memory to fetch ahead beside every other unit of a panel
 };
 void multiply_digits(const DigitProduct& product, Ahead& ahead);
+// c[n] = alpha * c + scale * (sums - offset), and zeros for sums.
+void finish_digits(int* sums, int n, unsigned offset, float scale, float alpha, float* c);
 
 // Query rows for `dot`: blocks of rows as direct_rows cuts them, each [units / kLanes][rows][kLanes], a unit being an
 // element in fp32 or a pair of bf16; `halves` as of Loader. Lanes behind the last unit are zero.

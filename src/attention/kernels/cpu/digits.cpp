@@ -17,8 +17,8 @@ struct Bytes {
 struct Nibbles {
   static constexpr int kLines = 2;
   static WEFT_INLINE void put(unsigned* line, int step, U32 x) {
-    store_u32(line, (x & kLowNibbles) ^ kNibbleOffset);
-    store_u32(line + step, (x >> 4 & kLowNibbles) ^ kNibbleOffset);
+    store_u32(line, and_xor(x, kLowNibbles, kNibbleOffset));
+    store_u32(line + step, and_xor(x >> 4, kLowNibbles, kNibbleOffset));
   }
 };
 
@@ -39,7 +39,7 @@ WEFT_INLINE U32 load_two(const char* a, const char* b, int bytes) {  // fewer th
 
 // A panel's columns are tokens, 16 at a time; its lines hold 4 bytes of each.
 template <class Type>
-void pack_keys(const char* const* rows, long long offset, int n, int row_bytes, unsigned* out) {
+void pack_keys(const char* const* rows, long long offset, int n, int row_bytes, unsigned* out, Ahead& ahead) {
   const int units = row_bytes / 4;
   const long long panel = panel_stride(units * Type::kLines);
   for (int t = 0; t < n; t += kLanes) {
@@ -47,6 +47,7 @@ void pack_keys(const char* const* rows, long long offset, int n, int row_bytes, 
     const auto put = [&](int u, F32 v) { Type::put(column + u * Type::kLines * kPanel, kPanel, as_u32(v)); };
     int u = 0;
     for (; u + kLanes <= units; u += kLanes) {
+      ahead.fetch(kLanes / 2);
       F32 block[kLanes];
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {
@@ -57,6 +58,7 @@ void pack_keys(const char* const* rows, long long offset, int n, int row_bytes, 
       for (int i = 0; i < kLanes; ++i) put(u + i, block[i]);
     }
     for (; u < units; u += kLanes / 2) {
+      ahead.fetch(kLanes / 4);
       F32 block[kLanes / 2];
       const int left = min_of(units - u, kLanes / 2);
 #pragma GCC unroll 8
@@ -74,39 +76,43 @@ void pack_keys(const char* const* rows, long long offset, int n, int row_bytes, 
 
 // A panel's columns are bytes of a row, in the order of value_dim; its lines hold those of 4 tokens.
 template <class Type>
-void pack_values(const char* const* rows, long long offset, int n, int row_bytes, unsigned* out) {
+void pack_values(const char* const* rows, long long offset, int n, int row_bytes, unsigned* out, Ahead& ahead) {
   const long long panel = panel_stride(n / 4);
-  for (int t = 0; t < n; t += 4) {
-    unsigned* line = out + t / 4 * kPanel;
-    const char* token[4];
-    for (int i = 0; i < 4; ++i) token[i] = rows[t + i] + offset;
-    // A vector of bytes becomes one of a panel, or the two of one.
-    const auto put = [&](int vector, U32 v) {
-      const int at = vector * Type::kLines;
-      Type::put(line + at / 2 * panel + at % 2 * kLanes, kLanes, v);
-    };
-    int d = 0;
-    for (; d + 64 <= row_bytes; d += 64, line += 2 * Type::kLines * panel) {
-      const U32 a = load_u32(token[0] + d), b = load_u32(token[1] + d), c = load_u32(token[2] + d),
-                e = load_u32(token[3] + d);
+  // A vector of bytes becomes one of a panel, or the two of one.
+  const auto put = [&](unsigned* line, int vector, U32 v) __attribute__((always_inline)) {
+    const int at = vector * Type::kLines;
+    Type::put(line + at / 2 * panel + at % 2 * kLanes, kLanes, v);
+  };
+  int d = 0;
+  for (; d + 64 <= row_bytes; d += 64, out += 2 * Type::kLines * panel)
+    for (int t = 0; t < n; t += 4) {
+      ahead.fetch(2);
+      unsigned* line = out + t / 4 * kPanel;
+      const long long at = offset + d;
+      const U32 a = load_u32(rows[t] + at), b = load_u32(rows[t + 1] + at), c = load_u32(rows[t + 2] + at),
+                e = load_u32(rows[t + 3] + at);
       const U32 low0 = interleave_low_bytes(a, b), low1 = interleave_low_bytes(c, e);
       const U32 high0 = interleave_high_bytes(a, b), high1 = interleave_high_bytes(c, e);
-      put(0, interleave_low_shorts(low0, low1));
-      put(1, interleave_high_shorts(low0, low1));
-      put(2, interleave_low_shorts(high0, high1));
-      put(3, interleave_high_shorts(high0, high1));
+      put(line, 0, interleave_low_shorts(low0, low1));
+      put(line, 1, interleave_high_shorts(low0, low1));
+      put(line, 2, interleave_low_shorts(high0, high1));
+      put(line, 3, interleave_high_shorts(high0, high1));
     }
-    for (; d < row_bytes; d += 32, line += Type::kLines * panel) {
-      const int left = min_of(row_bytes - d, 32);
+  for (; d < row_bytes; d += 32, out += Type::kLines * panel) {
+    const int left = min_of(row_bytes - d, 32);
+    for (int t = 0; t < n; t += 4) {
+      ahead.fetch(1);
       const auto two = [&](int i, int j) {
-        return left == 32 ? load_two(token[i] + d, token[j] + d) : load_two(token[i] + d, token[j] + d, left);
+        const char *first = rows[t + i] + offset + d, *second = rows[t + j] + offset + d;
+        return left == 32 ? load_two(first, second) : load_two(first, second, left);
       };
+      unsigned* line = out + t / 4 * kPanel;
       const U32 even = two(0, 2), odd = two(1, 3);
       const U32 low = interleave_low_bytes(even, odd), high = interleave_high_bytes(even, odd);
       const U32 first = __builtin_shufflevector(low, high, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
       const U32 last = __builtin_shufflevector(low, high, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-      put(0, interleave_low_shorts(first, last));
-      put(1, interleave_high_shorts(first, last));
+      put(line, 0, interleave_low_shorts(first, last));
+      put(line, 1, interleave_high_shorts(first, last));
     }
   }
 }
@@ -122,53 +128,69 @@ int byte_at(int column, int row_bytes) {
 // Rows whose sums, two digits of two vectors each, stay in registers.
 constexpr int kBlockRows = 6;
 
-template <int M, bool kScale>
-void multiply_block(const DigitProduct& x, int row, int panel, Ahead& shared_ahead) {
-  const unsigned* high = x.a + row * x.lda;
-  const unsigned* low = high + x.lda / 2;
+// What becomes of sums: they are scores, are added to the output, or go on.
+enum class To { scores, output, sums };
+
+template <int M, To kTo>
+void multiply_block(const DigitProduct& x, int row, int panel, Ahead& ahead) {
+  const unsigned* a = x.a + row * kDigitLd;
   const unsigned* b = x.b + panel * x.stride;
   I32 sum[M][2][2] = {};
-  Ahead ahead = shared_ahead;
-  const int lines = row == 0 ? x.lines : 0;
-  for (int u = 0; u < x.units; ++u, b += kPanel) {
-    if (u % 2 == 0 && lines > 0) ahead.fetch(lines);
-    const U32 b0 = load_u32(b), b1 = load_u32(b + kLanes);
+  const auto multiply = [&](int u) __attribute__((always_inline)) {
+    const U32 b0 = load_u32(b + u * kPanel), b1 = load_u32(b + u * kPanel + kLanes);
 #pragma GCC unroll 8
     for (int i = 0; i < M; ++i) {
-      const U32 h = broadcast(high[i * x.lda + u]), l = broadcast(low[i * x.lda + u]);
-      sum[i][0][0] = dot_bytes(sum[i][0][0], b0, h);
-      sum[i][0][1] = dot_bytes(sum[i][0][1], b1, h);
-      sum[i][1][0] = dot_bytes(sum[i][1][0], b0, l);
-      sum[i][1][1] = dot_bytes(sum[i][1][1], b1, l);
+      const U32 high = broadcast(a[u + i * kDigitLd]), low = broadcast(a[u + i * kDigitLd + kDigitLow]);
+      sum[i][0][0] = dot_bytes(sum[i][0][0], b0, high);
+      sum[i][0][1] = dot_bytes(sum[i][0][1], b1, high);
+      sum[i][1][0] = dot_bytes(sum[i][1][0], b0, low);
+      sum[i][1][1] = dot_bytes(sum[i][1][1], b1, low);
+    }
+  };
+  if (x.lines > 0 && row == 0) {
+    const char* fetched[kDigitLow / 2];
+    ahead.take(x.units / 2, x.lines, fetched);
+    for (int u = 0; u < x.units; u += 2, a += 2, b += 2 * kPanel) {
+      for (int i = 0; i < x.lines; ++i) prefetch(fetched[u / 2] + 64 * i);
+      multiply(0);
+      multiply(1);
+    }
+  } else {
+    for (int u = 0; u < x.units; u += 2, a += 2, b += 2 * kPanel) {
+      multiply(0);
+      multiply(1);
     }
   }
-  shared_ahead = ahead;
 #pragma GCC unroll 8
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {
       // Modulo 2^32 until the offset has gone: the sum itself fits.
-      const U32 total = (reinterpret_cast<U32>(sum[i][0][v]) << 8) + reinterpret_cast<U32>(sum[i][1][v]) -
-                        static_cast<unsigned>(x.sums[row + i]) * x.offset;
-      float* c = x.c + (row + i) * x.ldc + panel * kPanel + v * kLanes;
-      F32 value = to_f32(reinterpret_cast<I32>(total)) * broadcast(x.scales[row + i]);
+      const U32 total = (reinterpret_cast<U32>(sum[i][0][v]) << 8) + reinterpret_cast<U32>(sum[i][1][v]);
+      const long long at = (row + i) * x.ldc + panel * kPanel + v * kLanes;
+      if constexpr (kTo == To::sums) {
+        store_u32(x.c_sums + at, load_u32(x.c_sums + at) + total);
+        continue;
+      }
+      const U32 own = total - static_cast<unsigned>(x.sums[row + i]) * x.offset;
+      F32 value = to_f32(reinterpret_cast<I32>(own)) * broadcast(x.scales[row + i]);
       if (x.column_scales != nullptr) value *= load(x.column_scales + panel * kPanel + v * kLanes);
-      store(c, kScale ? fma(load(c), broadcast(x.alpha[row + i]), value) : value);
+      store(x.c + at, kTo == To::output ? fma(load(x.c + at), broadcast(x.alpha[row + i]), value) : value);
     }
 }
 
-template <bool kScale>
+template <To kTo>
 void multiply_panels(const DigitProduct& x, Ahead& ahead) {
   for (int panel = 0; panel < x.panels; ++panel)
     for (int row = 0; row < x.rows;) {
       const int left = x.rows - row, parts = (left + kBlockRows - 1) / kBlockRows, count = (left + parts - 1) / parts;
       switch (count) {
-        case 1: multiply_block<1, kScale>(x, row, panel, ahead); break;
-        case 2: multiply_block<2, kScale>(x, row, panel, ahead); break;
-        case 3: multiply_block<3, kScale>(x, row, panel, ahead); break;
-        case 4: multiply_block<4, kScale>(x, row, panel, ahead); break;
-        case 5: multiply_block<5, kScale>(x, row, panel, ahead); break;
-        default: multiply_block<6, kScale>(x, row, panel, ahead); break;
+        case 1: multiply_block<1, kTo>(x, row, panel, ahead); break;
+        case 2: multiply_block<2, kTo>(x, row, panel, ahead); break;
+        case 3: multiply_block<3, kTo>(x, row, panel, ahead); break;
+        case 4: multiply_block<4, kTo>(x, row, panel, ahead); break;
+        case 5: multiply_block<5, kTo>(x, row, panel, ahead); break;
+        default: multiply_block<6, kTo>(x, row, panel, ahead); break;
       }
       row += count;
     }
@@ -176,6 +198,7 @@ void multiply_panels(const DigitProduct& x, Ahead& ahead) {
 
 // 1.5 * 2^23 and half a low digit: the sum's lowest bytes are the digits, the lower one without its sign.
 constexpr float kMagic = 12582912.f + 128.f;
+constexpr unsigned kMagicBits = 0x4b400000u + 128;  // its own, to which those of a sum add the number
 
 // Low bytes of 4 vectors, in order.
 WEFT_INLINE void store_low_bytes(unsigned* to, U32 v) {
@@ -185,29 +208,25 @@ WEFT_INLINE void store_low_bytes(unsigned* to, U32 v) {
 
 }  // namespace
 
-void make_digits(const float* x, int n, const float* factors, int most, unsigned* high, unsigned* low, float& scale,
-                 int& sum) {
-  F32 top = {}, wrong = {};
+void make_digits(const float* x, int n, const float* factors, int most, unsigned* digits, float& scale, int& sum) {
+  U32 top = {};  // bits of numbers without a sign are in their order, and those of what is none lie above them
   const auto value = [&](int i) { return factors != nullptr ? load(x + i) * load(factors + i) : load(x + i); };
-  for (int i = 0; i < n; i += kLanes) {
-    const F32 v = value(i);
-    wrong = fma(v, F32{}, wrong);  // NaN where a number is none or infinite
-    top = max(as_f32(as_u32(v) & 0x7fffffffu), top);
-  }
-  const float largest = max_lanes(top), bad = sum_lanes(wrong);
-  const bool usable = largest >= 1e-30f && bad == 0;
-  const float step = largest / static_cast<float>(most);
-  scale = bad == 0 ? (usable ? step : 0.f) : __builtin_nanf("");
+  for (int i = 0; i < n; i += kLanes) top = max(as_u32(value(i)) & 0x7fffffffu, top);
+  const unsigned bits = max_lanes(top);
+  const bool bad = bits >= 0x7f800000u;
+  const float largest = bad ? 0.f : as_f32(broadcast(bits))[0];
+  const bool usable = largest >= 1e-30f;
+  scale = bad ? __builtin_nanf("") : usable ? largest / static_cast<float>(most) : 0.f;
   const F32 inverse = broadcast(usable ? static_cast<float>(most) / largest : 0.f);
-  F32 total = {};
+  U32 total = {};
   for (int i = 0; i < n; i += kLanes) {
     const F32 v = usable ? value(i) : F32{};
-    const F32 shifted = fma(v, inverse, broadcast(kMagic));
-    total += shifted - kMagic;  // exact: fewer than 2^24 in all
-    store_low_bytes(high + i / 4, as_u32(shifted) >> 8);
-    store_low_bytes(low + i / 4, as_u32(shifted) ^ 0x80u);
+    const U32 shifted = as_u32(fma(v, inverse, broadcast(kMagic)));
+    total += shifted;
+    store_low_bytes(digits + i / 4, shifted >> 8);
+    store_low_bytes(digits + i / 4 + kDigitLow, shifted ^ 0x80u);
   }
-  sum = static_cast<int>(sum_lanes(total));
+  sum = static_cast<int>(sum_lanes(total) - static_cast<unsigned>(n) * kMagicBits);
 }
 
 void order_query(const float* q, int dim, Element element, float* out) {
@@ -226,21 +245,33 @@ int value_dim(Element element, int column, int dim) {
   return 2 * byte_at(column / 32 * 16 + column % 16, dim / 2) + column / 16 % 2;
 }
 
-void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out) {
-  if (element == Element::int4) return pack_keys<Nibbles>(rows, offset, n, dim / 2, out);
-  pack_keys<Bytes>(rows, offset, n, dim, out);
+void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
+                     Ahead& ahead) {
+  if (element == Element::int4) return pack_keys<Nibbles>(rows, offset, n, dim / 2, out, ahead);
+  pack_keys<Bytes>(rows, offset, n, dim, out, ahead);
 }
 
-void pack_digit_values(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out) {
-  if (element == Element::int4) return pack_values<Nibbles>(rows, offset, n, dim / 2, out);
-  pack_values<Bytes>(rows, offset, n, dim, out);
+void pack_digit_values(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
+                       Ahead& ahead) {
+  if (element == Element::int4) return pack_values<Nibbles>(rows, offset, n, dim / 2, out, ahead);
+  pack_values<Bytes>(rows, offset, n, dim, out, ahead);
 }
 
 void multiply_digits(const DigitProduct& product, Ahead& ahead) {
-  if (product.alpha != nullptr)
-    multiply_panels<true>(product, ahead);
+  if (product.c_sums != nullptr)
+    multiply_panels<To::sums>(product, ahead);
+  else if (product.alpha != nullptr)
+    multiply_panels<To::output>(product, ahead);
   else
-    multiply_panels<false>(product, ahead);
+    multiply_panels<To::scores>(product, ahead);
+}
+
+void finish_digits(int* sums, int n, unsigned offset, float scale, float alpha, float* c) {
+  for (int i = 0; i < n; i += kLanes) {
+    const U32 own = load_u32(sums + i) - offset;
+    store(c + i, fma(load(c + i), broadcast(alpha), to_f32(reinterpret_cast<I32>(own)) * broadcast(scale)));
+    store_u32(sums + i, U32{});
+  }
 }
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

@@ -265,43 +265,6 @@ void pack_direct_query(const float* q, long long ld, int num_rows, int units, bo
   }
 }
 
-void Ahead::add(const Part& first, const Part& second) {
-  parts_[num_parts_ % 4] = first;
-  parts_[num_parts_ % 4 + 1] = second;
-  num_parts_ += 2;
-  const int oldest = max_of(num_parts_ - 4, 0);
-  if (part_ < oldest || step_ == 0) begin(max_of(part_, oldest));
-}
-
-void Ahead::begin(int part) {
-  part_ = part;
-  head_ = row_ = 0;
-  end_ = at_;
-  next_run();
-}
-
-// To the next run: rows that follow each other.
-void Ahead::next_run() {
-  long long over = (at_ - end_) / 64 * 64;  // of these lines were others asked for
-  for (; part_ < num_parts_; ++part_, head_ = 0)
-    for (const Part& part = parts_[part_ % 4]; head_ < part.heads; ++head_, row_ = 0)
-      while (row_ < part.n) {
-        const long long offset = head_ * part.head_stride;
-        const auto follows = [&] { return row_ < part.n && part.rows[row_] + offset == end_; };
-        at_ = part.rows[row_++] + offset;
-        end_ = at_ + part.bytes;
-        for (; follows(); ++row_) end_ += part.bytes;
-        for (; over > 0 && at_ < end_; over -= 64, at_ += 64) prefetch(at_);
-        if (at_ < end_) {
-          step_ = 64;
-          return;
-        }
-      }
-  at_ = kZeros;
-  end_ = kZeros + 1;
-  step_ = 0;
-}
-
 #define WEFT_DIRECT(Load)                                                                                           \
   template void direct_dot<Load>(const char* const*, long long, int, Ahead&, const float*, int, int, float*);       \
   template void direct_accumulate<Load>(const char* const*, long long, int, Ahead&, const float*, int, int, float*, \

@@ -24,26 +24,36 @@ void Item::join(const KvTile& tile, int which) {
   }
 }
 
-// Finds the scales of a tile's tokens, which gather_scales shall read later.
-void Item::locate_scales(const KvTile& tile, int head) {
+// Finds the scales of a tile's tokens, which fetch_scales and gather_scales shall read later.
+void Item::locate_scales(const KvTile& tile, int head, int which) {
   if (args_.scaling != Scaling::token) return;
-  for (const Source& source : both_sources()) {
-    locate_tokens(args_, list_, source.scale, head, tile.begin, tile.n, source.scale_rows);
-    for (int i = 0; i < tile.n; ++i) prefetch(source.scale_rows[i]);
-  }
+  for (const Source& source : both_sources())
+    locate_tokens(args_, list_, source.scale, head, tile.begin, tile.n, b_.scale_rows[which][source.side]);
+}
+
+// Asks for those of tokens [begin, end), of which some share a line.
+void Item::fetch_scales(const Source& source, int begin, int end, int which) const {
+  if (args_.scaling != Scaling::token) return;
+  const char* const* rows = b_.scale_rows[which][source.side];
+  const long long stride = source.scale.token_stride;
+  const int step = stride > 0 && stride < 64 ? min_of(static_cast<int>(64 / stride), args_.token_page_size) : 1;
+  for (int i = begin; i < end; i += max_of(step, 1)) prefetch(rows[i]);
 }
 
 // Those of each head from the located one on; 0 for what no row sees, whatever lies there.
-void Item::gather_scales(const KvTile& tile, int heads) {
+void Item::gather_scales(const KvTile& tile, int heads, int which) {
   if (args_.scaling != Scaling::token) return;
   for (const Source& source : both_sources())
     for (int h = 0; h < heads; ++h) {
       float* scales = source.scales + static_cast<long long>(h) * b_.tokens;
       const long long offset = h * source.scale.head_stride;
-      for (int i = 0; i < tile.n; ++i) __builtin_memcpy(scales + i, source.scale_rows[i] + offset, sizeof(float));
-      for (int i = tile.n; i < round_up(tile.n, kColumnStep); ++i) scales[i] = 0;
+      const char* const* rows = b_.scale_rows[which][source.side];
+      int i = 0;
+      for (; i + kLanes <= tile.n; i += kLanes) store(scales + i, gather(rows + i, offset));
+      for (; i < tile.n; ++i) __builtin_memcpy(scales + i, rows[i] + offset, sizeof(float));
+      for (; i < round_up(tile.n, kColumnStep); ++i) scales[i] = 0;
       if (tile.boundary)
-        for (int i = 0; i < tile.n; ++i) scales[i] = b_.marks[i] ? scales[i] : 0.f;
+        for (i = 0; i < tile.n; ++i) scales[i] = b_.marks[i] ? scales[i] : 0.f;
     }
 }
 
