@@ -12,11 +12,9 @@ Ahead::Part Item::part_of(const TokensView& view, const char* const* rows, int n
 
 // How far ahead of what is worked on memory is fetched.
 constexpr int kLeadBytes = 32 << 10;
-// Tokens of 16-bit elements that are worked on head by head; of narrower ones, as many bytes. Whole vectors of scores.
-constexpr int kBlockTokens = 16;
 
 // Few rows: every KV head of some tokens before the next ones, which is nearly the order of memory in NHD, with memory a
-// little ahead on its way. Where heads do not lie side by side, or hooks change a whole tile, head by head.
+// little ahead on its way. Where heads do not lie side by side, head by head.
 void Item::attend_direct() {
   const int first = unit_.kv_head_begin, heads = unit_.kv_head_end - first, rows = b_.group_rows;
   const int dqk = args_.head_dim_qk, dvo = args_.head_dim_vo;
@@ -34,7 +32,7 @@ void Item::attend_direct() {
   }
   TileCursor cursor = tiles();
   KvTile tile, next;
-  Ahead ahead;
+  Ahead ahead, nothing;
   int which = 0;
   const auto find = [&](const KvTile& found, int to) {
     locate(found, first, to);
@@ -49,14 +47,16 @@ void Item::attend_direct() {
   // Calls work(head, token) for each block of a side's tokens.
   const auto for_blocks = [&](const Source& source, int block, const auto& work) {
     const bool together = block < b_.tokens && source.tokens.head_stride == head_bytes(source);
-    const int step = together ? block : b_.tokens;
+    const int step = together || source.hook ? block : b_.tokens, blocks = (tile.n + step - 1) / step;
     ahead.next = together ? source.tokens.head_stride : 0;
-    for (int t = 0; t < tile.n; t += step)
-      for (int h = 0; h < heads; ++h) work(h, t, min_of(step, tile.n - t));
+    for (int i = 0; i < blocks * heads; ++i) {
+      const int h = together ? i % heads : i / blocks, t = (together ? i / heads : i % blocks) * step;
+      work(h, t, min_of(step, tile.n - t));
+    }
   };
+  // Of 16-bit elements kBlockTokens, of narrower ones as many bytes.
   const int few = kBlockTokens * max_of(16 / bits_of(args_.kv_element), 1);
-  const int key_block = all_keys.hook || b_.key_digits ? b_.tokens : few;
-  const int value_block = all_values.hook || b_.value_digits ? b_.tokens : few;
+  const int key_block = b_.key_digits ? b_.tokens : few, value_block = b_.value_digits ? b_.tokens : few;
   const bool in_order = max_of(key_block, value_block) == few;
   const long long lead =
       in_order ? kLeadBytes : static_cast<long long>(tile.n) * heads * (head_bytes(all_keys) + head_bytes(all_values));
@@ -69,12 +69,12 @@ void Item::attend_direct() {
     gather_scales(tile, heads);
     if (more) locate_scales(next, first);
     for_blocks(all_keys, key_block, [&](int h, int t, int n) {
-      const Side keys = side(tile, all_keys, b_.key_rows[which], first, first + h, t, n);
+      const Side keys = side(tile, all_keys, b_.key_rows[which], first, first + h, t, n, ahead);
       if (b_.key_digits) {
         multiply_key_digits(tile, keys, first, first + h, h * rows, ahead);
         return;
       }
-      keys.loader->dot(keys.rows + t, keys.offset, round_up(n, kBlockTokens), ahead,
+      keys.loader->dot(keys.rows + t, keys.offset, round_up(n, kBlockTokens), all_keys.hook ? nothing : ahead,
                        b_.direct_query + static_cast<long long>(h) * rows * direct_query_size(dqk), rows, dqk,
                        b_.scores + static_cast<long long>(h) * rows * b_.ld_scores + t);
     });
@@ -87,12 +87,12 @@ void Item::attend_direct() {
         if (b_.alpha[state] != 1) scale_vector(b_.o + state * b_.ld_o, b_.ld_o, b_.alpha[state]);
     }
     for_blocks(all_values, value_block, [&](int h, int t, int n) {
-      const Side values = side(tile, all_values, b_.value_rows[which], first, first + h, t, n);
+      const Side values = side(tile, all_values, b_.value_rows[which], first, first + h, t, n, ahead);
       if (b_.value_digits) {
         multiply_value_digits(tile, values, first, first + h, h * rows, ahead);
         return;
       }
-      values.loader->accumulate(values.rows + t, values.offset, n, ahead,
+      values.loader->accumulate(values.rows + t, values.offset, n, all_values.hook ? nothing : ahead,
                                 b_.scores + static_cast<long long>(h) * rows * b_.ld_scores + t, rows, dvo,
                                 b_.o + static_cast<long long>(h) * rows * b_.ld_o, b_.ld_o);
     });

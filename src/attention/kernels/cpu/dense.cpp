@@ -101,8 +101,14 @@ void pack_value_pairs(const char* const* rows, long long offset, int n, int dim,
 #endif
 
 template <class Element>
-void widen_rows(const char* const* rows, long long offset, int n, int dim, float* out, long long ld) {
-  for (int t = 0; t < n; ++t) widen<Element>(rows[t] + offset, dim, out + t * ld);
+void widen_rows(const char* const* rows, long long offset, int n, int dim, Ahead& ahead, float* out, long long ld) {
+  const long long bytes = bytes_of<Element>(dim);
+  for (int t = 0; t < n; ++t) {
+    const char* row = rows[t] + offset;
+    ahead.fetch(static_cast<int>((bytes + 63) / 64));
+    for (long long i = 0; i < bytes; i += 64) prefetch_near(row + ahead.next + i);
+    widen<Element>(row, dim, out + t * ld);
+  }
 }
 
 template <class Type>

@@ -65,32 +65,36 @@ Item::Side Item::shown(const KvTile& tile, const char* const* rows, long long of
   return {b_.shown_rows, 0, &stored_};
 }
 
-Item::Side Item::changed(const KvTile& tile, const Source& source, const char* const* rows, long long offset,
-                         int first_head, int head) {
-  const int padded = round_up(tile.n, kColumnStep), dim = source.dim;
-  const Side result = as_stored(tile, rows, offset, 0, tile.n);
-  stored_.widen_rows(result.rows, result.offset, padded, dim, b_.changed, dim);
-  if (args_.scaling == Scaling::head) {
-    scale_vector(b_.changed, static_cast<long long>(padded) * dim, head_scale(source.scale, head));
-  } else if (args_.scaling == Scaling::token) {
-    const float* scales = source.scales_of(head - first_head, b_.tokens);
-    for (int i = 0; i < padded; ++i) scale_vector(b_.changed + static_cast<long long>(i) * dim, dim, scales[i]);
-  }
-  for (int i = 0; i < tile.n; ++i) {
-    b_.key_vectors[i] = {list_.request, list_.first_pos + tile.begin + i, b_.positions[i], head};
-  }
-  const abi::VectorTile vectors = {args_.params, b_.key_vectors, tile.n, dim, b_.changed, dim, b_.vector_scratch};
-  source.hook(&vectors);
-  for (int i = 0; i < padded; ++i) {
-    const float* row = b_.changed + static_cast<long long>(i) * dim;
-    b_.changed_rows[i] = reinterpret_cast<const char*>(row);
-    if (args_.compute_bf16) {
-      unsigned short* narrow = b_.changed_bf16 + static_cast<long long>(i) * dim;
-      convert_from_f32(row, dim, reinterpret_cast<char*>(narrow), Element::bf16);
-      b_.changed_rows[i] = reinterpret_cast<const char*>(narrow);
+// In blocks of kBlockTokens, from one buffer to the other.
+Item::Side Item::changed(const KvTile& tile, const Source& source, const Side& stored, int first_head, int head,
+                         int begin, int n, Ahead& ahead) {
+  const int dim = source.dim, end = begin + n;
+  const float* scales = source.scales_of(head - first_head, b_.tokens);
+  for (int first = begin; first < end; first += kBlockTokens) {
+    const int count = min_of(kBlockTokens, end - first);
+    stored_.widen_rows(stored.rows + first, stored.offset, count, dim, ahead, b_.widened, dim);
+    if (args_.scaling == Scaling::head)
+      scale_vector(b_.widened, static_cast<long long>(count) * dim, head_scale(source.scale, head));
+    else if (args_.scaling == Scaling::token)
+      for (int i = 0; i < count; ++i)
+        scale_vector(b_.widened + static_cast<long long>(i) * dim, dim, scales[first + i]);
+    for (int i = 0; i < count; ++i)
+      b_.key_vectors[i] = {list_.request, list_.first_pos + tile.begin + first + i, b_.positions[first + i], head};
+    float* to = b_.changed + static_cast<long long>(first - begin) * dim;
+    const abi::VectorTile vectors = {args_.params, b_.key_vectors, count, dim, b_.widened, dim, to, dim};
+    source.hook(&vectors);
+    for (int i = 0; i < count; ++i, to += dim) {
+      const char*& row = b_.changed_rows[first + i];
+      row = reinterpret_cast<const char*>(to);
+      if (args_.compute_bf16) {
+        row = reinterpret_cast<const char*>(b_.changed_bf16 + (to - b_.changed));
+        convert_from_f32(to, dim, const_cast<char*>(row), Element::bf16);
+      }
+      if (tile.boundary && !b_.marks[first + i]) row = kZeros;
     }
-    if (tile.boundary && !(i < tile.n && b_.marks[i])) b_.changed_rows[i] = kZeros;
   }
+  if (end == tile.n)
+    for (int i = end; i < round_up(end, kColumnStep); ++i) b_.changed_rows[i] = kZeros;
   return {b_.changed_rows, 0, &loader_of(source)};
 }
 
