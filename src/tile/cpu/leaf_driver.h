@@ -101,15 +101,19 @@ struct Leaf {
         pairs[i + 1] = x[i];
       }
       const Vec v{x, pairs, dim, sum_of(x, dim), dot_of(x, x, dim)};
-      const auto elements = [&](int begin, int end) __attribute__((always_inline)) {
-#pragma GCC ivdep
-        for (int i = begin; i < end; ++i) y[i] = static_cast<float>(f(state.variant, p, v, i, row));
+      const auto element = [&](int i) __attribute__((always_inline)) {
+        return static_cast<float>(f(state.variant, p, v, i, row));
       };
-      if constexpr (kDim > 0) {  // in either half, rotations of halves are free of conditions
-        elements(0, dim / 2);
-        elements(dim / 2, dim);
+      if constexpr (kDim > 0) {  // rotations of halves are free of conditions, and what both need is loaded once
+#pragma GCC ivdep
+        for (int i = 0; i < dim / 2; ++i) {
+          const float low = element(i), high = element(dim / 2 + i);
+          y[i] = low;
+          y[dim / 2 + i] = high;
+        }
       } else {
-        elements(0, dim);
+#pragma GCC ivdep
+        for (int i = 0; i < dim; ++i) y[i] = element(i);
       }
     }
   }

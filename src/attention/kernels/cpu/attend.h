@@ -10,8 +10,9 @@ namespace weft::attention::cpu::WEFT_ISA_NAME {
 
 using abi::kColumnStep;
 
-// Tokens that hooks change at once: before and after, they stay in the first-level cache. Whole vectors of scores.
-constexpr int kBlockTokens = 16;
+// Tokens of a head that are worked on at once, whole vectors of scores; and those that a hook changes at once: before
+// and after, with what the hook reads of them, they stay in the first-level cache.
+constexpr int kBlockTokens = 16, kHookTokens = 8;
 
 // Everything an item needs, in scratch. `states` fused rows are worked on together: those of every KV head of the
 // unit (direct), or of one (packed); in order [KV head][query token][query head of the group].
@@ -29,17 +30,17 @@ struct Buffers {
   float *keys, *values;           // packed
   const char** key_rows[2];       // this tile's and the next one's, of the unit's first head
   const char** value_rows[2];
-  const char** scale_rows[2];   // where scales of a tile's keys and values lie, of the unit's first head
-  float* scales[2];             // [heads worked on][tokens]
-  const char** shown_rows;      // one side of a boundary tile; what no row sees lies among zeros
-  unsigned char* marks;         // [tokens] which of a boundary tile's columns some row sees
-  unsigned char* shown;         // [tokens] which columns the bits of their pages show to one row
-  float* widened;               // [kBlockTokens][larger head dim] keys or values before their hook
-  abi::VectorRow* key_vectors;  // [kBlockTokens]
-  float* changed;               // [tokens][larger head dim] and after it
+  const char** scale_rows[2];  // where scales of a tile's keys and values lie, of the unit's first head
+  float* scales[2];            // [heads worked on][tokens]
+  const char** shown_rows;     // one side of a boundary tile; what no row sees lies among zeros
+  unsigned char* marks;        // [tokens] which of a boundary tile's columns some row sees
+  unsigned char* shown;        // [tokens] which columns the bits of their pages show to one row
+  float* widened;              // [kHookTokens][larger head dim] keys or values before their hook
+  float* changed;              // [tokens][larger head dim] and after it
   unsigned short* changed_bf16;
   const char** changed_rows;
-  float* vector_scratch;  // [larger head dim]
+  abi::VectorRow* key_vectors;  // [tokens]
+  float* vector_scratch;        // [larger head dim]
 
   // Integer products: rows as digits, beside their scales and sums.
   unsigned* query_digits;  // [states][2][round_up(head_dim_qk, kLanes) / 4]
@@ -154,16 +155,15 @@ class Item {
     return shown(tile, rows, offset, begin, n);
   }
   Side shown(const KvTile& tile, const char* const* rows, long long offset, int begin, int n);
-  // The tokens of `head`, as of as_stored, after their hook. Rows are those of first_head. What a hook reads is fetched
-  // ahead beside it.
+  // The tokens of `head`, as of as_stored, after their hook. Rows are those of first_head; `next` as of widen_rows.
   Side side(const KvTile& tile, const Source& source, const char* const* rows, int first_head, int head, int begin,
-            int n, Ahead& ahead) {
+            int n, long long next) {
     const long long offset = (head - first_head) * source.tokens.head_stride;
     const Side stored = as_stored(tile, rows, offset, begin, n);
-    return source.hook ? changed(tile, source, stored, first_head, head, begin, n, ahead) : stored;
+    return source.hook ? changed(tile, source, stored, first_head, head, begin, n, next) : stored;
   }
   Side changed(const KvTile& tile, const Source& source, const Side& stored, int first_head, int head, int begin, int n,
-               Ahead& ahead);
+               long long next);
   void gather_scales(const KvTile& tile, int heads);
   void scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state);
   Ahead::Part part_of(const TokensView& view, const char* const* rows, int n, int dim) const;

@@ -32,7 +32,7 @@ void Item::attend_direct() {
   }
   TileCursor cursor = tiles();
   KvTile tile, next;
-  Ahead ahead, nothing;
+  Ahead ahead;
   int which = 0;
   const auto find = [&](const KvTile& found, int to) {
     locate(found, first, to);
@@ -49,6 +49,7 @@ void Item::attend_direct() {
     const bool together = block < b_.tokens && source.tokens.head_stride == head_bytes(source);
     const int step = together || source.hook ? block : b_.tokens, blocks = (tile.n + step - 1) / step;
     ahead.next = together ? source.tokens.head_stride : 0;
+    ahead.widened = source.hook ? __builtin_ctz((args_.compute_bf16 ? 16 : 32) / bits_of(args_.kv_element)) : 0;
     for (int i = 0; i < blocks * heads; ++i) {
       const int h = together ? i % heads : i / blocks, t = (together ? i / heads : i % blocks) * step;
       work(h, t, min_of(step, tile.n - t));
@@ -69,12 +70,12 @@ void Item::attend_direct() {
     gather_scales(tile, heads);
     if (more) locate_scales(next, first);
     for_blocks(all_keys, key_block, [&](int h, int t, int n) {
-      const Side keys = side(tile, all_keys, b_.key_rows[which], first, first + h, t, n, ahead);
+      const Side keys = side(tile, all_keys, b_.key_rows[which], first, first + h, t, n, ahead.next);
       if (b_.key_digits) {
         multiply_key_digits(tile, keys, first, first + h, h * rows, ahead);
         return;
       }
-      keys.loader->dot(keys.rows + t, keys.offset, round_up(n, kBlockTokens), all_keys.hook ? nothing : ahead,
+      keys.loader->dot(keys.rows + t, keys.offset, round_up(n, kBlockTokens), ahead,
                        b_.direct_query + static_cast<long long>(h) * rows * direct_query_size(dqk), rows, dqk,
                        b_.scores + static_cast<long long>(h) * rows * b_.ld_scores + t);
     });
@@ -87,12 +88,12 @@ void Item::attend_direct() {
         if (b_.alpha[state] != 1) scale_vector(b_.o + state * b_.ld_o, b_.ld_o, b_.alpha[state]);
     }
     for_blocks(all_values, value_block, [&](int h, int t, int n) {
-      const Side values = side(tile, all_values, b_.value_rows[which], first, first + h, t, n, ahead);
+      const Side values = side(tile, all_values, b_.value_rows[which], first, first + h, t, n, ahead.next);
       if (b_.value_digits) {
         multiply_value_digits(tile, values, first, first + h, h * rows, ahead);
         return;
       }
-      values.loader->accumulate(values.rows + t, values.offset, n, all_values.hook ? nothing : ahead,
+      values.loader->accumulate(values.rows + t, values.offset, n, ahead,
                                 b_.scores + static_cast<long long>(h) * rows * b_.ld_scores + t, rows, dvo,
                                 b_.o + static_cast<long long>(h) * rows * b_.ld_o, b_.ld_o);
     });

@@ -18,7 +18,7 @@ void Item::attend_packed(int head) {
     place(tile);
     gather_scales(tile, 1);
     const int padded = round_up(tile.n, kColumnStep);
-    const Side keys = side(tile, this->keys(), b_.key_rows[0], head, head, 0, tile.n, nothing);
+    const Side keys = side(tile, this->keys(), b_.key_rows[0], head, head, 0, tile.n, 0);
     if (b_.key_digits) {
       multiply_key_digits(tile, keys, head, head, 0, nothing);
     } else {
@@ -38,7 +38,7 @@ void Item::attend_packed(int head) {
       scale_columns(tile, this->keys(), head, head, 0);
     }
     score(tile);
-    const Side values = side(tile, this->values(), b_.value_rows[0], head, head, 0, tile.n, nothing);
+    const Side values = side(tile, this->values(), b_.value_rows[0], head, head, 0, tile.n, 0);
     if (b_.value_digits) {
       multiply_value_digits(tile, values, head, head, 0, nothing);
       continue;

@@ -54,13 +54,15 @@ class Ahead {
   void take(int n, int lines, const char** at) {
     for (int i = 0; i < n; ++i) {
       at[i] = at_;
-      at_ += step_ * lines;
+      at_ += step_ * lines >> widened;
       if (at_ >= end_) next_run();
     }
   }
 
   // How far behind what is read now lies what is read next: it comes into the first-level cache.
   long long next = 0;
+  // Of what is read, one part in 1 << widened was stored: the rest is what a hook's loader made of it.
+  int widened = 0;
 
  private:
   void next_run();
@@ -85,8 +87,9 @@ struct Loader {
   // o[m * ld + d] += the sum over any n tokens of p[m * kDirectLd + t] * value. Fetches likewise.
   void (*accumulate)(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, int num_rows,
                      int dim, float* o, long long ld);
-  // out[t * ld ...] = token t in fp32, any n. Fetches likewise.
-  void (*widen_rows)(const char* const* rows, long long offset, int n, int dim, Ahead& ahead, float* out, long long ld);
+  // out[t * ld ...] = token t in fp32, any n. What lies `next` bytes behind it comes into the first-level cache.
+  void (*widen_rows)(const char* const* rows, long long offset, int n, int dim, long long next, float* out,
+                     long long ld);
   // Queries of `dot` and output of `accumulate` hold the even elements of each kPanel before the odd ones.
   bool halves_of_keys, halves_of_values;
 };

@@ -65,45 +65,50 @@ Item::Side Item::shown(const KvTile& tile, const char* const* rows, long long of
   return {b_.shown_rows, 0, &stored_};
 }
 
-// In blocks of kBlockTokens, from one buffer to the other.
+// In blocks of kHookTokens, from one buffer to the other.
 Item::Side Item::changed(const KvTile& tile, const Source& source, const Side& stored, int first_head, int head,
-                         int begin, int n, Ahead& ahead) {
+                         int begin, int n, long long next) {
   const int dim = source.dim, end = begin + n;
   const float* scales = source.scales_of(head - first_head, b_.tokens);
-  for (int first = begin; first < end; first += kBlockTokens) {
-    const int count = min_of(kBlockTokens, end - first);
-    stored_.widen_rows(stored.rows + first, stored.offset, count, dim, ahead, b_.widened, dim);
+  for (int first = begin; first < end; first += kHookTokens) {
+    const int count = min_of(kHookTokens, end - first);
+    float* to = b_.changed + static_cast<long long>(first - begin) * dim;
+    stored_.widen_rows(stored.rows + first, stored.offset, count, dim, next, b_.widened, dim);
     if (args_.scaling == Scaling::head)
       scale_vector(b_.widened, static_cast<long long>(count) * dim, head_scale(source.scale, head));
     else if (args_.scaling == Scaling::token)
       for (int i = 0; i < count; ++i)
         scale_vector(b_.widened + static_cast<long long>(i) * dim, dim, scales[first + i]);
-    for (int i = 0; i < count; ++i)
-      b_.key_vectors[i] = {list_.request, list_.first_pos + tile.begin + first + i, b_.positions[first + i], head};
-    float* to = b_.changed + static_cast<long long>(first - begin) * dim;
-    const abi::VectorTile vectors = {args_.params, b_.key_vectors, count, dim, b_.widened, dim, to, dim};
-    source.hook(&vectors);
-    for (int i = 0; i < count; ++i, to += dim) {
-      const char*& row = b_.changed_rows[first + i];
-      row = reinterpret_cast<const char*>(to);
-      if (args_.compute_bf16) {
-        row = reinterpret_cast<const char*>(b_.changed_bf16 + (to - b_.changed));
-        convert_from_f32(to, dim, const_cast<char*>(row), Element::bf16);
-      }
-      if (tile.boundary && !b_.marks[first + i]) row = kZeros;
+    for (int i = first; i < first + count; ++i) {
+      b_.key_vectors[i].head = head;
+      b_.changed_rows[i] = reinterpret_cast<const char*>(to + static_cast<long long>(i - first) * dim);
     }
+    const abi::VectorTile vectors = {args_.params, b_.key_vectors + first, count, dim, b_.widened, dim, to, dim};
+    source.hook(&vectors);
   }
-  if (end == tile.n)
-    for (int i = end; i < round_up(end, kColumnStep); ++i) b_.changed_rows[i] = kZeros;
+  if (args_.compute_bf16)
+    for (int i = begin; i < end; ++i) {
+      const long long at = static_cast<long long>(i - begin) * dim;
+      char* narrow = reinterpret_cast<char*>(b_.changed_bf16 + at);
+      convert_from_f32(b_.changed + at, dim, narrow, Element::bf16);
+      b_.changed_rows[i] = narrow;
+    }
+  if (tile.boundary)
+    for (int i = begin; i < (end < tile.n ? end : round_up(end, kColumnStep)); ++i)
+      if (i >= tile.n || !b_.marks[i]) b_.changed_rows[i] = kZeros;
   return {b_.changed_rows, 0, &loader_of(source)};
 }
 
-// Positions of the tile's columns, -1 behind the last one, and for a boundary tile which of them any row sees.
+// Positions of the tile's columns, -1 behind the last one, what hooks are told of them, and for a boundary tile which
+// of them any row sees.
 void Item::place(const KvTile& tile) {
   const abi::Leaf& leaf = *args_.leaf;
   if (!leaf.score && !leaf.key && !leaf.value && !tile.boundary) return;
   find_positions(plan_, list_, tile.begin, tile.n, b_.positions);
   for (int i = tile.n; i < round_up(tile.n, kColumnStep); ++i) b_.positions[i] = -1;
+  if (leaf.key || leaf.value)
+    for (int i = 0; i < tile.n; ++i)
+      b_.key_vectors[i] = {list_.request, list_.first_pos + tile.begin + i, b_.positions[i], 0};
   if (!tile.boundary) return;
   if (plan_.positions_per_page > 0)
     mark_positions(b_.seen, num_rows_, b_.positions, tile.n, b_.marks);
