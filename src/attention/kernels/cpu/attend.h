@@ -159,11 +159,11 @@ class Item {
   Side side(const KvTile& tile, const Source& source, const char* const* rows, int first_head, int head, int begin,
             int n, long long next) {
     const long long offset = (head - first_head) * source.tokens.head_stride;
-    const Side stored = as_stored(tile, rows, offset, begin, n);
-    return source.hook ? changed(tile, source, stored, first_head, head, begin, n, next) : stored;
+    if (source.hook) return changed(tile, source, rows, offset, first_head, head, begin, n, next);
+    return as_stored(tile, rows, offset, begin, n);
   }
-  Side changed(const KvTile& tile, const Source& source, const Side& stored, int first_head, int head, int begin, int n,
-               long long next);
+  Side changed(const KvTile& tile, const Source& source, const char* const* rows, long long offset, int first_head,
+               int head, int begin, int n, long long next);
   void gather_scales(const KvTile& tile, int heads);
   void scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state);
   Ahead::Part part_of(const TokensView& view, const char* const* rows, int n, int dim) const;

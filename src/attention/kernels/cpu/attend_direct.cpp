@@ -49,11 +49,12 @@ void Item::attend_direct() {
     const bool together = block < b_.tokens && source.tokens.head_stride == head_bytes(source);
     const int step = together || source.hook ? block : b_.tokens, blocks = (tile.n + step - 1) / step;
     ahead.next = together ? source.tokens.head_stride : 0;
-    ahead.widened = source.hook ? __builtin_ctz((args_.compute_bf16 ? 16 : 32) / bits_of(args_.kv_element)) : 0;
-    for (int i = 0; i < blocks * heads; ++i) {
-      const int h = together ? i % heads : i / blocks, t = (together ? i / heads : i % blocks) * step;
-      work(h, t, min_of(step, tile.n - t));
-    }
+    ahead.widen(source.hook ? __builtin_ctz((args_.compute_bf16 ? 16 : 32) / bits_of(args_.kv_element)) : 0);
+    for (int outer = 0; outer < (together ? blocks : heads); ++outer)
+      for (int inner = 0; inner < (together ? heads : blocks); ++inner) {
+        const int h = together ? inner : outer, t = (together ? outer : inner) * step;
+        work(h, t, min_of(step, tile.n - t));
+      }
   };
   // Of 16-bit elements kBlockTokens, of narrower ones as many bytes.
   const int few = kBlockTokens * max_of(16 / bits_of(args_.kv_element), 1);

@@ -54,21 +54,24 @@ class Ahead {
   void take(int n, int lines, const char** at) {
     for (int i = 0; i < n; ++i) {
       at[i] = at_;
-      at_ += step_ * lines >> widened;
+      at_ += step_ * lines;
       if (at_ >= end_) next_run();
     }
   }
 
   // How far behind what is read now lies what is read next: it comes into the first-level cache.
   long long next = 0;
-  // Of what is read, one part in 1 << widened was stored: the rest is what a hook's loader made of it.
-  int widened = 0;
+  // From here on, a line that is read stands for 64 >> widened stored bytes, the rest being what was made of them.
+  void widen(int widened) {
+    line_ = 64 >> widened;
+    if (step_ > 0) step_ = line_;
+  }
 
  private:
   void next_run();
   void begin(int part);
   const char *at_ = kZeros, *end_ = kZeros + 1;  // what is left of a run of memory
-  long long step_ = 0;                           // 0: nothing is left
+  long long line_ = 64, step_ = 0;               // to the next line; 0: nothing is left
   int part_ = 0, num_parts_ = 0, head_ = 0, row_ = 0;
   Part parts_[4] = {};
 };

@@ -287,7 +287,7 @@ void Ahead::next_run() {
         for (; follows(); ++row_) end_ += part.bytes;
         for (; over > 0 && at_ < end_; over -= 64, at_ += 64) prefetch(at_);
         if (at_ < end_) {
-          step_ = 64;
+          step_ = line_;
           return;
         }
       }

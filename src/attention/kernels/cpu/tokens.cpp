@@ -66,8 +66,9 @@ Item::Side Item::shown(const KvTile& tile, const char* const* rows, long long of
 }
 
 // In blocks of kHookTokens, from one buffer to the other.
-Item::Side Item::changed(const KvTile& tile, const Source& source, const Side& stored, int first_head, int head,
-                         int begin, int n, long long next) {
+Item::Side Item::changed(const KvTile& tile, const Source& source, const char* const* rows, long long offset,
+                         int first_head, int head, int begin, int n, long long next) {
+  const Side stored = as_stored(tile, rows, offset, begin, n);
   const int dim = source.dim, end = begin + n;
   const float* scales = source.scales_of(head - first_head, b_.tokens);
   for (int first = begin; first < end; first += kHookTokens) {
