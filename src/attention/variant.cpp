@@ -98,6 +98,12 @@ LeafParts leaf_parts(const AttentionSpec& spec) {
   std::erase_if(parts.variant.scalars,
                 [&](const ScalarDecl& scalar) { return only_in_intervals(parts.variant, scalar); });
   parts.variant.intervals.clear();
+  // Loops of known length are worth a leaf for each.
+  for (const char* hook : {"query_transform", "key_transform", "value_transform"})
+    if (mentions(parts.variant.text, hook)) {
+      parts.head_dim_qk = spec.head_dim_qk;
+      parts.head_dim_vo = spec.head_dim_vo;
+    }
   return parts;
 }
 
@@ -140,9 +146,9 @@ std::string leaf_body(const LeafParts& parts, std::string_view name_space) {
 }
 
 std::string leaf_instance(const LeafParts& parts, std::string_view name_space) {
-  return fmt::format("weft::detail::Leaf<{}::P, {}, {}>::make()", name_space,
+  return fmt::format("weft::detail::Leaf<{}::P, {}, {}, {}, {}>::make()", name_space,
                      class_name(name_space, "variant", parts.variant),
-                     class_name(name_space, "mask", mask_variant(parts.mask)));
+                     class_name(name_space, "mask", mask_variant(parts.mask)), parts.head_dim_qk, parts.head_dim_vo);
 }
 
 std::string leaf_text(const AttentionSpec& spec, Isa isa) {

@@ -12,11 +12,12 @@
 
 namespace weft {
 
-// What a leaf depends on: intervals, types and dims are not in it. A variant that is a mask's built-in form and a
-// spec that names this mask are the same leaf.
+// What a leaf depends on: intervals and types are not in it, and head dims only where hooks change queries, keys or
+// values. A variant that is a mask's built-in form and a spec that names this mask are the same leaf.
 struct LeafParts {
   Variant variant;
-  Mask mask = Mask::none;  // none, custom or custom_packed: what is a predicate
+  Mask mask = Mask::none;                // none, custom or custom_packed: what is a predicate
+  int head_dim_qk = 0, head_dim_vo = 0;  // 0: any
   friend bool operator==(const LeafParts&, const LeafParts&) = default;
 };
 LeafParts leaf_parts(const AttentionSpec& spec);

@@ -6,7 +6,7 @@
 namespace weft::abi {
 
 // Change when anything in this file changes meaning.
-inline constexpr int kLeafVersion = 3;
+inline constexpr int kLeafVersion = 4;
 
 // Parameters as the host lays them out: slot 0 is sm_scale, then each declared scalar (one slot), then each
 // declared tensor (its pointer, then `rank` strides in elements).
@@ -43,14 +43,15 @@ struct VectorRow {
   double lse = 0;  // of an output row with softmax
 };
 
-// n vectors of dim elements, row i at x + i * ld, transformed in place; scratch holds dim elements.
+// n vectors of dim elements, row i at from + i * ld_from, which become those at to + i * ld_to; no row to is a row from.
 struct VectorTile {
   const Slot* params;
   const VectorRow* rows;
   int n, dim;
-  float* x;
-  long long ld;
-  float* scratch;
+  const float* from;
+  long long ld_from;
+  float* to;
+  long long ld_to;
 };
 
 using ScoreFn = void (*)(const ScoreTile*);

@@ -22,8 +22,8 @@ typedef float LanesUnaligned __attribute__((vector_size(4 * kLanes), aligned(4),
 inline constexpr int kBlock = abi::kColumnStep;
 inline constexpr int kMaxDim = 576;
 
-// P: parameters, V: the variant, M: the mask of the spec.
-template <class P, class V, class M>
+// P: parameters, V: the variant, M: the mask of the spec. kDimQk, kDimVo: head dims, 0 where they are found at run time.
+template <class P, class V, class M, int kDimQk = 0, int kDimVo = 0>
 struct Leaf {
   using HV = Hooks<V, P>;
   using HM = Hooks<M, P>;
@@ -82,53 +82,59 @@ struct Leaf {
     }
   }
 
-  // f(variant, p, x, i, row) gives element i.
-  template <class F>
+  // f(variant, p, x, i, row) gives element i of vectors of kDim elements, or, kDim being 0, of any number.
+  template <int kDim, class F>
   WEFT_INLINE static void vectors(const abi::VectorTile* tile, F f) {
     const P p = P::weft_load(tile->params);
     State state;
-    const int dim = tile->dim;
-    float* __restrict old = tile->scratch;
-    alignas(64) float pairs[kMaxDim], halves[kMaxDim];
+    const int dim = kDim > 0 ? kDim : tile->dim;
+    alignas(64) float pairs[kDim > 0 ? kDim : kMaxDim];
     for (int r = 0; r < tile->n; ++r) {
       const abi::VectorRow& at = tile->rows[r];
       const Row row{at.batch, at.idx, at.pos, at.head, static_cast<float>(at.lse)};
       state.enter(p, at.batch);
-      float* __restrict x = tile->x + r * tile->ld;
-      for (int i = 0; i < dim; ++i) old[i] = x[i];
+      const float* __restrict x = tile->from + r * tile->ld_from;
+      float* __restrict y = tile->to + r * tile->ld_to;
       // What the variant does not ask for is removed by the compiler.
       for (int i = 0; i < dim; i += 2) {
         pairs[i] = -x[i + 1];
         pairs[i + 1] = x[i];
       }
-      const int half = dim / 2;
-      for (int i = 0; i < half; ++i) {
-        halves[i] = -x[half + i];
-        halves[half + i] = x[i];
-      }
-      const Vec v{old, pairs, halves, dim, sum_of(old, dim), dot_of(old, old, dim)};
+      const Vec v{x, pairs, dim, sum_of(x, dim), dot_of(x, x, dim)};
+      const auto element = [&](int i) __attribute__((always_inline)) {
+        return static_cast<float>(f(state.variant, p, v, i, row));
+      };
+      if constexpr (kDim > 0) {  // rotations of halves are free of conditions, and what both need is loaded once
 #pragma GCC ivdep
-      for (int i = 0; i < dim; ++i) x[i] = static_cast<float>(f(state.variant, p, v, i, row));
+        for (int i = 0; i < dim / 2; ++i) {
+          const float low = element(i), high = element(dim / 2 + i);
+          y[i] = low;
+          y[dim / 2 + i] = high;
+        }
+      } else {
+#pragma GCC ivdep
+        for (int i = 0; i < dim; ++i) y[i] = element(i);
+      }
     }
   }
 
   static void query(const abi::VectorTile* tile) {
-    vectors(
+    vectors<kDimQk>(
         tile, [](V & v, const P& p, const Vec& x, int i, const Row& r)
                   __attribute__((always_inline)) { return v.query_transform(p, x, i, r); });
   }
   static void key(const abi::VectorTile* tile) {
-    vectors(
+    vectors<kDimQk>(
         tile, [](V & v, const P& p, const Vec& x, int i, const Row& r)
                   __attribute__((always_inline)) { return v.key_transform(p, x, i, r); });
   }
   static void value(const abi::VectorTile* tile) {
-    vectors(
+    vectors<kDimVo>(
         tile, [](V & v, const P& p, const Vec& x, int i, const Row& r)
                   __attribute__((always_inline)) { return v.value_transform(p, x, i, r); });
   }
   static void output(const abi::VectorTile* tile) {
-    vectors(
+    vectors<kDimVo>(
         tile, [](V & v, const P& p, const Vec& x, int i, const Row& r)
                   __attribute__((always_inline)) { return v.output_transform(p, x, i, r); });
   }

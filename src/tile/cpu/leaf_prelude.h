@@ -33,7 +33,6 @@ struct Request {
 struct Vec {
   const real* data;
   const real* pairs;
-  const real* halves;
   int dim;
   real total, squares;
   WEFT_INLINE real operator[](int i) const { return data[i]; }
@@ -42,7 +41,7 @@ struct Vec {
 // The partner of element i when it is rotated: -x[i + 1] for even i, x[i - 1] for odd i.
 WEFT_INLINE real pair(const Vec& x, int i) { return x.pairs[i]; }
 // The same between the halves of the vector: -x[i + d/2] in the first half, x[i - d/2] in the second.
-WEFT_INLINE real pair_halves(const Vec& x, int i) { return x.halves[i]; }
+WEFT_INLINE real pair_halves(const Vec& x, int i) { return i < x.dim / 2 ? -x[i + x.dim / 2] : x[i - x.dim / 2]; }
 // Between the halves of the first n elements only (partial rotation); i < n.
 WEFT_INLINE real pair_halves(const Vec& x, int i, int n) { return i < n / 2 ? -x[i + n / 2] : x[i - n / 2]; }
 WEFT_INLINE real sum(const Vec& x) { return x.total; }

@@ -36,14 +36,13 @@ struct Reference {
   static void vector(const abi::Slot* slots, const abi::VectorRow* row, const double* x, double* y, int dim, F f) {
     const P p = P::weft_load(slots);
     V v = enter(p, row->batch);
-    double pairs[kMaxDim], halves[kMaxDim], total = 0, squares = 0;
+    double pairs[kMaxDim], total = 0, squares = 0;
     for (int i = 0; i < dim; ++i) {
       pairs[i] = i % 2 == 0 ? -x[i + 1] : x[i - 1];
-      halves[i] = i < dim / 2 ? -x[i + dim / 2] : x[i - dim / 2];
       total += x[i];
       squares += x[i] * x[i];
     }
-    const Vec vec{x, pairs, halves, dim, total, squares};
+    const Vec vec{x, pairs, dim, total, squares};
     for (int i = 0; i < dim; ++i) y[i] = f(v, p, vec, i, Row{row->batch, row->idx, row->pos, row->head, row->lse});
   }
 #define WEFT_VECTOR_HOOK(name)                                                                                     \

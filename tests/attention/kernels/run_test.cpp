@@ -201,6 +201,43 @@ TEST_P(AttentionRun, EveryHookAgreesWithTheReferenceUncutAndCut) {
   }
 }
 
+// Decode takes keys and values through their hooks in blocks of all heads; lists end anywhere in a block, and what no
+// row sees lies anywhere.
+TEST_P(AttentionRun, HooksOfBlocksAgreeWithTheReference) {
+  constexpr const char* kTurned = R"(
+struct Turned {
+  real key_transform(P p, Vec x, int i, Row r) {
+    const int half = x.size() / 2;
+    const real angle = real(r.pos) / real(1 + (i < half ? i : i - half)) + real(r.head);
+    return weft::rsqrt(weft::dot(x, x) / real(x.size()) + real(0.1)) *
+           (x[i] * weft::cos(angle) + weft::pair_halves(x, i) * weft::sin(angle));
+  }
+  real value_transform(P p, Vec x, int i, Row r) { return x[i] + real(0.25) * weft::pair(x, i) * real(r.idx % 3); }
+};
+)";
+  for (const int group : {3, 5, 7})
+    for (const Layout layout : {Layout::nhd, Layout::hnd})
+      for (const bool dead : {false, true}) {
+        Case c;
+        c.q_dtype = c.kv_dtype = group == 5 ? DType::fp32 : DType::bf16;
+        c.group = group;
+        c.kv_heads = 3;
+        c.head_dim_qk = group == 3 ? 64 : 40;
+        c.layout = layout;
+        c.page_size = 8;
+        c.sinks = dead ? 4 : 0;
+        c.variant.name = "Turned";
+        c.variant.text = kTurned;
+        c.lengths = {{1, 1}, {1, 7}, {1, 9}, {1, 15}, {1, 17}, {1, 63}, {1, 129}, {1, 300}};
+        Problem problem(c);
+        problem.reference();
+        outputs(problem, 2);
+        EXPECT_EQ(problem.compare(compute(problem)), "") << to_string(c);
+        outputs(problem, 3, PlanMode::fixed_split, 64);
+        EXPECT_EQ(problem.compare(compute(problem)), "") << to_string(c);
+      }
+}
+
 TEST_P(AttentionRun, BuiltInVariantsAgreeWithTheReference) {
   const std::vector<float> slopes = {0.5f, 0.25f, 0.125f, 0.0625f, 0.03f, 0.01f};
   for (Variant variant :

@@ -118,7 +118,7 @@ std::map<std::string, int> vectorised(Isa isa) {
     text += leaf_body(parts_of(fmt::format("real key_transform(P p, Vec x, int i, Row r) {{ {} }}", body)), name);
     text += fmt::format(
         "extern \"C\" __attribute__((flatten)) void {0}_vector(const weft::abi::VectorTile* t) {{\n"
-        "  weft::detail::Leaf<{0}::P, {0}::variant::Form, weft::detail::NoHooks>::key(t);\n}}\n",
+        "  weft::detail::Leaf<{0}::P, {0}::variant::Form, weft::detail::NoHooks, 128, 128>::key(t);\n}}\n",
         name);
   }
   const auto folder =
@@ -139,7 +139,7 @@ std::map<std::string, int> vectorised(Isa isa) {
   std::string line, form;
   const auto place = [](std::string_view loop) { return fmt::format("leaf_driver.h:{}:", driver_line(loop)); };
   const std::string scores = place("for (int u = 0; u < n; ++u) {");
-  const std::string elements = place("x[i] = static_cast<float>(f(state.variant");
+  const std::string elements = place("for (int i = 0; i < dim / 2; ++i) {");
   while (std::getline(report, line)) {
     constexpr std::string_view kFunction = ";; Function form_";
     if (line.compare(0, 12, kFunction.substr(0, 12)) == 0) {

@@ -24,7 +24,6 @@ TEST(LeafText, IsTheSameForTheSameSpecAndNothingButTheLeafChangesIt) {
   const std::string text = leaf_text(spec, Isa::avx2);
   EXPECT_EQ(text, leaf_text(spec, Isa::avx2));
   AttentionSpec other = spec;
-  other.head_dim_qk = 128;
   other.q_dtype = DType::bf16;
   other.kv_form = KvForm::ragged;
   other.layout = Layout::hnd;
@@ -36,6 +35,17 @@ TEST(LeafText, IsTheSameForTheSameSpecAndNothingButTheLeafChangesIt) {
   other = spec;
   other.variant.tensors[0].rank = 3;
   EXPECT_NE(text, leaf_text(other, Isa::avx2));
+}
+
+TEST(LeafText, KnowsHeadDimsWhereVectorsAreChanged) {
+  AttentionSpec spec{.variant = own_text()}, scores{.variant = variants::logits_soft_cap()};
+  const std::string changes = leaf_text(spec, Isa::avx2), leaves = leaf_text(scores, Isa::avx2);
+  for (int AttentionSpec::*dim : {&AttentionSpec::head_dim_qk, &AttentionSpec::head_dim_vo}) {
+    spec.*dim = scores.*dim = 256;
+    EXPECT_NE(changes, leaf_text(spec, Isa::avx2));
+    EXPECT_EQ(leaves, leaf_text(scores, Isa::avx2));
+    spec.*dim = scores.*dim = 64;
+  }
 }
 
 TEST(LeafText, HoldsTheVariantVerbatimAndIncludesNothing) {

@@ -33,7 +33,7 @@ void Ahead::next_run() {
         if (at < end) {
           at_ = at;
           end_ = end;
-          step_ = 64;
+          step_ = line_;
           row_ = row;
           return;
         }

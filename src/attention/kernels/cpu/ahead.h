@@ -42,12 +42,17 @@ class Ahead {
 
   // How far behind what is read now lies what is read next: it comes into the first-level cache.
   long long next = 0;
+  // From here on, a line that is read stands for 64 >> widened stored bytes, the rest being what was made of them.
+  void widen(int widened) {
+    line_ = 64 >> widened;
+    if (step_ > 0) step_ = line_;
+  }
 
  private:
   void next_run();
   void begin(int part);
   const char *at_ = kZeros, *end_ = kZeros + 1;  // what is left of a run of memory
-  long long step_ = 0;                           // 0: nothing is left
+  long long line_ = 64, step_ = 0;               // to the next line; 0: nothing is left
   int part_ = 0, num_parts_ = 0, head_ = 0, row_ = 0;
   Part parts_[4] = {};
 };

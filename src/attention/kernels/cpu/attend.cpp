@@ -36,13 +36,15 @@ void Item::start(int first_head, int heads) {
 void Item::load_query(int head, const abi::VectorRow* vectors) {
   const int dim = args_.head_dim_qk, group = args_.group_size;
   for (int r = 0; r < num_rows_; ++r)
-    for (int g = 0; g < group; ++g)
+    for (int g = 0; g < group; ++g, ++vectors) {
+      float* query = b_.query + static_cast<long long>(r * group + g) * dim;
+      float* converted = args_.leaf->query ? b_.vector_scratch : query;
       convert_to_f32(args_.q.data + rows_[r].q_row * args_.q.row_stride + (head * group + g) * args_.q.head_stride,
-                     args_.q.element, dim, b_.query + static_cast<long long>(r * group + g) * dim);
-  if (args_.leaf->query) {
-    const abi::VectorTile tile = {args_.params, vectors, b_.group_rows, dim, b_.query, dim, b_.vector_scratch};
-    args_.leaf->query(&tile);
-  }
+                     args_.q.element, dim, converted);
+      if (!args_.leaf->query) continue;
+      const abi::VectorTile tile = {args_.params, vectors, 1, dim, converted, dim, query, dim};
+      args_.leaf->query(&tile);
+    }
   if (args_.scaling == Scaling::head && !args_.leaf->key)
     scale_vector(b_.query, static_cast<long long>(b_.group_rows) * dim, head_scale(args_.k_scale, head));
   if (args_.compute_bf16)  // in place: a narrow row ends before the next wide one begins

@@ -10,6 +10,10 @@ namespace weft::attention::cpu::WEFT_ISA_NAME {
 
 using abi::kColumnStep;
 
+// Tokens of a head that are worked on at once, whole vectors of scores; and those that a hook changes at once: before
+// and after, with what the hook reads of them, they stay in the first-level cache.
+constexpr int kBlockTokens = 16, kHookTokens = 8;
+
 // Everything an item needs, in scratch. `states` fused rows are worked on together: those of every KV head of the
 // unit (direct), or of one (packed); in order [KV head][query token][query head of the group].
 struct Buffers {
@@ -32,7 +36,8 @@ struct Buffers {
   const char** shown_rows;  // one side of a boundary tile; what no row sees lies among zeros
   unsigned char* marks;     // [tokens] which of a boundary tile's columns some row sees
   unsigned char* shown;     // [tokens] which columns the bits of their pages show to one row
-  float* changed;           // [tokens][larger head dim] keys or values after their hook
+  float* widened;           // [kHookTokens][larger head dim] keys or values before their hook
+  float* changed;           // [tokens][larger head dim] and after it
   unsigned short* changed_bf16;
   const char** changed_rows;
   abi::VectorRow* key_vectors;  // [tokens]
@@ -144,15 +149,15 @@ class Item {
     return shown(tile, rows, offset, begin, n);
   }
   Side shown(const KvTile& tile, const char* const* rows, long long offset, int begin, int n);
-  // The tokens of `head`, as of as_stored; where a hook changes them, all of the tile. Rows are those of first_head.
+  // The tokens of `head`, as of as_stored, after their hook. Rows are those of first_head; `next` as of widen_rows.
   Side side(const KvTile& tile, const Source& source, const char* const* rows, int first_head, int head, int begin,
-            int n) {
+            int n, long long next) {
     const long long offset = (head - first_head) * source.tokens.head_stride;
-    if (source.hook) return changed(tile, source, rows, offset, first_head, head);
+    if (source.hook) return changed(tile, source, rows, offset, first_head, head, begin, n, next);
     return as_stored(tile, rows, offset, begin, n);
   }
   Side changed(const KvTile& tile, const Source& source, const char* const* rows, long long offset, int first_head,
-               int head);
+               int head, int begin, int n, long long next);
   void fetch_scales(const Source& source, int begin, int end, int which) const;
   void gather_scales(const KvTile& tile, int heads, int which);
   void scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state);

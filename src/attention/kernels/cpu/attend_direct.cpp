@@ -12,12 +12,10 @@ Ahead::Part Item::part_of(const TokensView& view, const char* const* rows, int n
 
 // How far ahead of what is worked on memory is fetched.
 constexpr int kLeadBytes = 32 << 10;
-// Tokens of 16-bit elements that are worked on head by head; of narrower ones, as many bytes. Whole vectors of scores.
-constexpr int kBlockTokens = 16;
 constexpr int kDigitTokens = 64;  // of integers multiplied as such, whose sums are stored once a block
 
 // Few rows: every KV head of some tokens before the next ones, which is nearly the order of memory in NHD, with memory a
-// little ahead on its way. Where heads do not lie side by side, or hooks change a whole tile, head by head.
+// little ahead on its way. Where heads do not lie side by side, head by head.
 void Item::attend_direct() {
   const int first = unit_.kv_head_begin, heads = unit_.kv_head_end - first, rows = b_.group_rows;
   const int dqk = args_.head_dim_qk, dvo = args_.head_dim_vo;
@@ -52,21 +50,20 @@ void Item::attend_direct() {
   // Calls work(head, token, n) for each block of a side's tokens.
   const auto for_blocks = [&](const Source& source, int block, const auto& work) {
     const bool together = block < b_.tokens && source.tokens.head_stride == head_bytes(source);
-    const int step = together ? block : b_.tokens;
+    const int step = together || source.hook ? block : b_.tokens, blocks = (tile.n + step - 1) / step;
     ahead.next = together ? source.tokens.head_stride : 0;
-    for (int t = 0; t < tile.n; t += step) {
-      if (more) fetch_scales(source, t, min_of(t + step, next.n), 1 - which);
-      for (int h = 0; h < heads; ++h) work(h, t, min_of(step, tile.n - t));
-    }
+    ahead.widen(source.hook ? __builtin_ctz((args_.compute_bf16 ? 16 : 32) / bits_of(args_.kv_element)) : 0);
+    for (int outer = 0; outer < (together ? blocks : heads); ++outer)
+      for (int inner = 0; inner < (together ? heads : blocks); ++inner) {
+        const int h = together ? inner : outer, t = (together ? outer : inner) * step;
+        if (more && h == 0) fetch_scales(source, t, min_of(t + step, next.n), 1 - which);
+        work(h, t, min_of(step, tile.n - t));
+      }
   };
+  // Of 16-bit elements kBlockTokens, of narrower ones as many bytes.
   const bool digits = b_.key_digits || b_.value_digits;
   const int few = digits ? kDigitTokens : kBlockTokens * max_of(16 / bits_of(args_.kv_element), 1);
-  const int key_block = all_keys.hook ? b_.tokens : few;
-  const int value_block = all_values.hook ? b_.tokens : few;
-  const bool in_order = max_of(key_block, value_block) == few;
-  const long long lead = in_order
-                             ? kLeadBytes + few * heads * head_bytes(all_keys)
-                             : static_cast<long long>(tile.n) * heads * (head_bytes(all_keys) + head_bytes(all_values));
+  const long long lead = kLeadBytes + (digits ? few * heads * head_bytes(all_keys) : 0);
   if (more)
     for (long long line = 0; line < lead / 64; ++line) ahead.fetch(1);
   while (more) {
@@ -77,8 +74,8 @@ void Item::attend_direct() {
     }
     place(tile);
     gather_scales(tile, heads, which);
-    for_blocks(all_keys, key_block, [&](int h, int t, int n) {
-      const Side keys = side(tile, all_keys, b_.key_rows[which], first, first + h, t, n);
+    for_blocks(all_keys, few, [&](int h, int t, int n) {
+      const Side keys = side(tile, all_keys, b_.key_rows[which], first, first + h, t, n, ahead.next);
       if (b_.key_digits) {
         multiply_key_digits(keys, t, n, h, ahead);
         return;
@@ -97,8 +94,8 @@ void Item::attend_direct() {
       for (int state = 0; state < b_.states; ++state)
         if (b_.alpha[state] != 1) scale_vector(b_.o + state * b_.ld_o, b_.ld_o, b_.alpha[state]);
     }
-    for_blocks(all_values, value_block, [&](int h, int t, int n) {
-      const Side values = side(tile, all_values, b_.value_rows[which], first, first + h, t, n);
+    for_blocks(all_values, few, [&](int h, int t, int n) {
+      const Side values = side(tile, all_values, b_.value_rows[which], first, first + h, t, n, ahead.next);
       if (b_.value_digits) {
         multiply_value_digits(values, t, n, h, ahead);
         return;

@@ -18,7 +18,7 @@ void Item::attend_packed(int head) {
     place(tile);
     gather_scales(tile, 1, 0);
     const int padded = round_up(tile.n, kColumnStep);
-    const Side keys = side(tile, this->keys(), b_.key_rows[0], head, head, 0, tile.n);
+    const Side keys = side(tile, this->keys(), b_.key_rows[0], head, head, 0, tile.n, 0);
     if (b_.key_digits) {
       multiply_key_digits(keys, 0, tile.n, 0, nothing);
     } else {
@@ -38,7 +38,7 @@ void Item::attend_packed(int head) {
       scale_columns(tile, this->keys(), head, head, 0);
     }
     score(tile);
-    const Side values = side(tile, this->values(), b_.value_rows[0], head, head, 0, tile.n);
+    const Side values = side(tile, this->values(), b_.value_rows[0], head, head, 0, tile.n, 0);
     if (b_.value_digits) {
       make_prob_digits(tile, 0);
       multiply_value_digits(values, 0, tile.n, 0, nothing);

@@ -7,12 +7,6 @@ namespace {
 
 constexpr int lines_of(long long bytes) { return static_cast<int>((bytes + 63) / 64); }
 
-// Of the vectors that a line of memory holds, the first: it is fetched once.
-template <class Load>
-constexpr bool starts_line(int unit) {
-  return bytes_of<Load>(unit) % 64 < bytes_of<Load>(kLanes);
-}
-
 // Tokens whose sums for M rows stay in registers, beside a loaded vector and what is made of it for each, and one more
 // operand.
 template <class Load, int M>

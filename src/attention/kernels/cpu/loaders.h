@@ -46,6 +46,12 @@ struct Pairs {
 };
 #endif
 
+// Of the vectors that a line of memory holds, the first: it is fetched once.
+template <class Load>
+constexpr bool starts_line(int unit) {
+  return bytes_of<Load>(unit) % 64 < bytes_of<Load>(kLanes);
+}
+
 template <class Load>
 void direct_dot(const char* const* rows, long long offset, int n, Ahead& ahead, const float* q, int num_rows, int dim,
                 float* scores);

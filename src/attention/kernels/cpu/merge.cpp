@@ -119,8 +119,10 @@ void write_output(const AttendArgs& args, const OutputStates& x) {
           x.vectors[state] = {x.rows[r].request, x.rows[r].idx, x.rows[r].pos, (x.first_kv_head + head) * group + g,
                               x.lse[state]};
   }
-  if (args.leaf->output) {
-    const abi::VectorTile tile = {args.params, x.vectors, num_states, dim, x.o, x.ld, x.vector_scratch};
+  for (int state = 0; args.leaf->output && state < num_states; ++state) {
+    float* o = x.o + state * x.ld;
+    __builtin_memcpy(x.vector_scratch, o, static_cast<unsigned long>(dim) * sizeof(float));
+    const abi::VectorTile tile = {args.params, x.vectors + state, 1, dim, x.vector_scratch, dim, o, x.ld};
     args.leaf->output(&tile);
   }
   if (new_lse) args.leaf->lse(args.params, x.vectors, num_states);

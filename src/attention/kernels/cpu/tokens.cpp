@@ -75,41 +75,51 @@ Item::Side Item::shown(const KvTile& tile, const char* const* rows, long long of
   return {b_.shown_rows, 0, &stored_};
 }
 
+// In blocks of kHookTokens, from one buffer to the other.
 Item::Side Item::changed(const KvTile& tile, const Source& source, const char* const* rows, long long offset,
-                         int first_head, int head) {
-  const int padded = round_up(tile.n, kColumnStep), dim = source.dim;
-  const Side result = as_stored(tile, rows, offset, 0, tile.n);
-  stored_.widen_rows(result.rows, result.offset, padded, dim, b_.changed, dim);
-  if (args_.scaling == Scaling::head) {
-    scale_vector(b_.changed, static_cast<long long>(padded) * dim, head_scale(source.scale, head));
-  } else if (args_.scaling == Scaling::token) {
-    const float* scales = source.scales_of(head - first_head, b_.tokens);
-    for (int i = 0; i < padded; ++i) scale_vector(b_.changed + static_cast<long long>(i) * dim, dim, scales[i]);
-  }
-  for (int i = 0; i < tile.n; ++i) {
-    b_.key_vectors[i] = {list_.request, list_.first_pos + tile.begin + i, b_.positions[i], head};
-  }
-  const abi::VectorTile vectors = {args_.params, b_.key_vectors, tile.n, dim, b_.changed, dim, b_.vector_scratch};
-  source.hook(&vectors);
-  for (int i = 0; i < padded; ++i) {
-    const float* row = b_.changed + static_cast<long long>(i) * dim;
-    b_.changed_rows[i] = reinterpret_cast<const char*>(row);
-    if (args_.compute_bf16) {
-      unsigned short* narrow = b_.changed_bf16 + static_cast<long long>(i) * dim;
-      convert_from_f32(row, dim, reinterpret_cast<char*>(narrow), Element::bf16);
-      b_.changed_rows[i] = reinterpret_cast<const char*>(narrow);
+                         int first_head, int head, int begin, int n, long long next) {
+  const Side stored = as_stored(tile, rows, offset, begin, n);
+  const int dim = source.dim, end = begin + n;
+  const float* scales = source.scales_of(head - first_head, b_.tokens);
+  for (int first = begin; first < end; first += kHookTokens) {
+    const int count = min_of(kHookTokens, end - first);
+    float* to = b_.changed + static_cast<long long>(first - begin) * dim;
+    stored_.widen_rows(stored.rows + first, stored.offset, count, dim, next, b_.widened, dim);
+    if (args_.scaling == Scaling::head)
+      scale_vector(b_.widened, static_cast<long long>(count) * dim, head_scale(source.scale, head));
+    else if (args_.scaling == Scaling::token)
+      for (int i = 0; i < count; ++i)
+        scale_vector(b_.widened + static_cast<long long>(i) * dim, dim, scales[first + i]);
+    for (int i = first; i < first + count; ++i) {
+      b_.key_vectors[i].head = head;
+      b_.changed_rows[i] = reinterpret_cast<const char*>(to + static_cast<long long>(i - first) * dim);
     }
-    if (tile.boundary && !(i < tile.n && b_.marks[i])) b_.changed_rows[i] = kZeros;
+    const abi::VectorTile vectors = {args_.params, b_.key_vectors + first, count, dim, b_.widened, dim, to, dim};
+    source.hook(&vectors);
   }
+  if (args_.compute_bf16)
+    for (int i = begin; i < end; ++i) {
+      const long long at = static_cast<long long>(i - begin) * dim;
+      char* narrow = reinterpret_cast<char*>(b_.changed_bf16 + at);
+      convert_from_f32(b_.changed + at, dim, narrow, Element::bf16);
+      b_.changed_rows[i] = narrow;
+    }
+  if (tile.boundary)
+    for (int i = begin; i < (end < tile.n ? end : round_up(end, kColumnStep)); ++i)
+      if (i >= tile.n || !b_.marks[i]) b_.changed_rows[i] = kZeros;
   return {b_.changed_rows, 0, &loader_of(source)};
 }
 
-// Positions of the tile's columns, -1 behind the last one, and for a boundary tile which of them any row sees.
+// Positions of the tile's columns, -1 behind the last one, what hooks are told of them, and for a boundary tile which
+// of them any row sees.
 void Item::place(const KvTile& tile) {
   const abi::Leaf& leaf = *args_.leaf;
   if (!leaf.score && !leaf.key && !leaf.value && !tile.boundary) return;
   find_positions(plan_, list_, tile.begin, tile.n, b_.positions);
   for (int i = tile.n; i < round_up(tile.n, kColumnStep); ++i) b_.positions[i] = -1;
+  if (leaf.key || leaf.value)
+    for (int i = 0; i < tile.n; ++i)
+      b_.key_vectors[i] = {list_.request, list_.first_pos + tile.begin + i, b_.positions[i], 0};
   if (!tile.boundary) return;
   if (plan_.positions_per_page > 0)
     mark_positions(b_.seen, num_rows_, b_.positions, tile.n, b_.marks);
