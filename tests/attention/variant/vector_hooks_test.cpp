@@ -82,6 +82,8 @@ void check_hook(abi::VectorFn hook, const std::vector<abi::Slot>& slots, int dim
 TEST(VectorHooks, NormsRotationsSumsAndProjectionsAgreeWithTheirFormulas) {
   for (const Isa isa : supported_isas()) {
     for (const int dim : {8, 24, 128, 576}) {
+      if (dim != 24 && isa != supported_isas().back())
+        continue;  // each is a leaf to compile, its loops of known length
       const AttentionSpec spec{.head_dim_qk = dim, .head_dim_vo = dim, .variant = everything()};
       validate(spec);
       const LeafHandle handle = find_leaf(spec, isa);
