@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run_fuzzers.sh SECONDS [--total]: runs every fuzzer for so long, or all of them together; prints how many inputs
-# each one tried, how fast, and how many of them found something new.
+# each one tried, how fast, and how many of them found something new. They run side by side.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,7 @@ cmake --preset fuzz -DWEFT_FUZZ_RUNS=-1 -DWEFT_FUZZ_SECONDS="$seconds"
 cmake --build build/fuzz
 mkdir -p build/results
 outcome=0
-ctest --test-dir build/fuzz -L '^fuzz$' -j "$(nproc)" --output-on-failure --no-tests=error \
+ctest --test-dir build/fuzz -L '^fuzz$' -j "$fuzzers" --output-on-failure --no-tests=error \
   --timeout $((seconds + 300)) --output-junit "$PWD/build/results/fuzz.xml" || outcome=$?
 
 # libFuzzer's -print_final_stats, as CTest kept them.
