@@ -7,9 +7,9 @@ if(WEFT_SANITIZE)
   add_compile_options(-fsanitize=${WEFT_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${WEFT_SANITIZE})
   if(WEFT_SANITIZE MATCHES undefined)
-    # Null pointers end in AddressSanitizer anyway, and there are next to no classes to take for one another: a tenth of
-    # the build's time.
-    add_compile_options(-fno-sanitize-recover=undefined -fno-sanitize=null,vptr)
+    # Null pointers and overrun objects end in AddressSanitizer anyway, and there are next to no classes to take for one
+    # another: a fifth of the build's time.
+    add_compile_options(-fno-sanitize-recover=undefined -fno-sanitize=null,vptr,object-size)
   endif()
 endif()
 
@@ -51,7 +51,8 @@ function(weft_folder name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES;OPTIONS;PRECOMPILE" ${ARGN})
   add_library(weft_${name} STATIC ${ARG_SOURCES})
   target_include_directories(weft_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+    $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
   list(TRANSFORM ARG_DEPENDS PREPEND weft_)
   target_link_libraries(weft_${name} PUBLIC fmt::fmt Threads::Threads ${ARG_DEPENDS} ${ARG_LIBRARIES})
   target_compile_options(weft_${name} PRIVATE ${ARG_OPTIONS})
@@ -80,8 +81,43 @@ function(weft_library name)
   install(TARGETS weft_${name} EXPORT weft ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()
 
+# What kernels are compiled for; plain is always there. Of the two AVX-512 sets a sanitizer watches the one that this
+# machine can run best: their sources differ in how a few of their words are made.
+set(known_isas plain)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND known_isas avx2 avx512 avx512_bf16)
+endif()
+set(default_isas ${known_isas})
+if(WEFT_SANITIZE)
+  file(STRINGS /proc/cpuinfo cpu_flags REGEX "^flags" LIMIT_COUNT 1)
+  if(cpu_flags MATCHES "avx512_bf16")
+    list(REMOVE_ITEM default_isas avx512)
+  else()
+    list(REMOVE_ITEM default_isas avx512_bf16)
+  endif()
+endif()
+set(WEFT_ISAS "${default_isas}" CACHE STRING "Instruction sets to compile kernels for, plain among them: ${known_isas}")
+foreach(isa ${WEFT_ISAS})
+  if(NOT isa IN_LIST known_isas)
+    message(FATAL_ERROR "WEFT_ISAS: '${isa}' is not known here; known are ${known_isas}")
+  endif()
+endforeach()
+if(NOT "plain" IN_LIST WEFT_ISAS)
+  message(FATAL_ERROR "WEFT_ISAS: '${WEFT_ISAS}' lacks plain, which every machine falls back to")
+endif()
+set(WEFT_BUILT_ISAS)
+foreach(isa ${known_isas})
+  if(isa IN_LIST WEFT_ISAS)
+    string(APPEND WEFT_DECLARE_PER_ISA " namespace ${isa} { extern __VA_ARGS__; }")
+    string(APPEND WEFT_RETURN_PER_ISA " case ::weft::Isa::${isa}: return ${isa}::name;")
+    list(APPEND WEFT_BUILT_ISAS "::weft::Isa::${isa}")
+  endif()
+endforeach()
+list(JOIN WEFT_BUILT_ISAS ", " WEFT_BUILT_ISAS)
+configure_file(${PROJECT_SOURCE_DIR}/src/device/cpu/built_isas.h.in
+               ${PROJECT_BINARY_DIR}/generated/device/cpu/built_isas.h @ONLY)
+
 # Flags of an instruction set, the same list as src/device/cpu/cpuid.cpp.
-set(WEFT_ISAS plain avx2 avx512 avx512_bf16)
 set(WEFT_FLAGS_plain "")
 set(WEFT_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(WEFT_FLAGS_avx512 ${WEFT_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512)
@@ -99,24 +135,8 @@ if(WEFT_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND WEFT_KERNEL_FLAGS -fno-sanitize-address-use-after-scope --param=asan-instrumentation-with-call-threshold=0)
 endif()
 
-# What this machine cannot run, no sanitizer needs to watch. Of the two AVX-512 sets one is enough: their sources differ
-# in how a few of their words are made.
-set(WEFT_UNWATCHED_ISAS)
-if(WEFT_SANITIZE)
-  file(STRINGS /proc/cpuinfo cpu_flags REGEX "^flags" LIMIT_COUNT 1)
-  if(cpu_flags MATCHES "avx512_bf16")
-    set(WEFT_UNWATCHED_ISAS avx512)
-  elseif(cpu_flags MATCHES "avx512_vnni")
-    set(WEFT_UNWATCHED_ISAS avx512_bf16)
-  else()
-    set(WEFT_UNWATCHED_ISAS avx512 avx512_bf16)
-  endif()
-endif()
 foreach(isa ${WEFT_ISAS})
   set(WEFT_KERNEL_FLAGS_${isa} ${WEFT_FLAGS_${isa}} ${WEFT_KERNEL_FLAGS})
-  if(isa IN_LIST WEFT_UNWATCHED_ISAS)
-    list(APPEND WEFT_KERNEL_FLAGS_${isa} -fno-sanitize=all)
-  endif()
 endforeach()
 
 # weft_isa_sources(OUT file.cpp): the same source once per ISA, with WEFT_ISA_NAME=<isa> defined and its flags.
@@ -137,11 +157,14 @@ function(weft_isa_sources out file)
 endfunction()
 
 # Tests are compiled more often than they run, and most of what they run is Weft. UndefinedBehaviorSanitizer watches Weft,
-# not its tests: half of their compile time went into their assertions' checks. What a sanitizer reports lies in Weft,
-# whose lines it knows; of a test its name is enough.
+# not its tests: half of their compile time went into their assertions' checks, and a quarter of the rest into the scopes
+# of their temporaries. What a sanitizer reports lies in Weft, whose lines it knows; of a test its name is enough.
 set(WEFT_TEST_FLAGS -O0)
 if(WEFT_SANITIZE)
   list(APPEND WEFT_TEST_FLAGS -fno-sanitize=undefined -g0)
+endif()
+if(WEFT_SANITIZE MATCHES address)
+  list(APPEND WEFT_TEST_FLAGS -fno-sanitize-address-use-after-scope)
 endif()
 
 function(weft_compile_as_test target)

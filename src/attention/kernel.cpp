@@ -119,8 +119,7 @@ AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptio
   check(device == Device::cpu(), ErrorCode::unsupported, "device: required {}, supported cpu, missing {}",
         to_string(device), to_string(device));
   const Isa isa = options.isa.value_or(current_isa());
-  check(isa <= detected_isa(), ErrorCode::unsupported, "isa: required {}, supported {} and lower, missing {}",
-        to_string(isa), to_string(detected_isa()), to_string(isa));
+  check_supported(isa, "isa");
   const bool check_masks = env::check_masks();
   const size_t hash = hash_of(spec, isa);
   AttentionKernel kernel;
@@ -134,7 +133,7 @@ AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptio
   impl->compute = compute_type(spec, isa);
   impl->params = Params(spec);
   impl->leaf = find_leaf(spec, isa);
-  impl->core = &attention::cpu::core_for(static_cast<int>(isa));
+  impl->core = &attention::cpu::core_for(isa);
   impl->traits = cpu_traits(spec, isa);
   impl->signature = impl->traits.signature();
   for (const Mask mask : {Mask::custom, Mask::custom_packed})

@@ -21,8 +21,8 @@ std::string builtin_leaves(const std::string& isa) {
       leaves += "    " + weft::leaf_instance(parts, name) + ",\n";
     }
   return text + fmt::format(
-                    "namespace weft::builtin {{\nextern const abi::Leaf {0}[{1}];\n"
-                    "const abi::Leaf {0}[{1}] = {{\n{2}}};\n}}  // namespace weft::builtin\n",
+                    "namespace weft::builtin::{0} {{\nextern const abi::Leaf leaves[{1}];\n"
+                    "const abi::Leaf leaves[{1}] = {{\n{2}}};\n}}  // namespace weft::builtin::{0}\n",
                     isa, weft::kNumBuiltins, leaves);
 }
 

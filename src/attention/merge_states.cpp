@@ -99,7 +99,7 @@ MergeStatesArgs make_args(const TensorView& o, const TensorView& lse, int row, c
 void run(const MergeStatesArgs& args, int64_t rows, int64_t floats, Stream stream) {
   check(stream.device() == Device::cpu(), ErrorCode::invalid_device, "stream: belongs to {}; supported is cpu",
         to_string(stream.device()));
-  const auto& core = attention::cpu::core_for(static_cast<int>(current_isa()));
+  const auto& core = attention::cpu::core_for(current_isa());
   WorkerTeam& team = stream.team();
   const int64_t parts = std::min<int64_t>(team.num_workers(), floats / kMinFloatsPerWorker);
   if (parts <= 1) {

@@ -9,6 +9,7 @@
 #include "cli/bench_loops.h"
 #include "device/cpu/cpuid.h"
 #include "weft/device.h"
+#include "weft/error.h"
 
 namespace weft::cli {
 namespace {
@@ -18,12 +19,9 @@ constexpr size_t kGranule = 4096;  // workers' slices are whole pages
 
 const BenchLoops& loops() {
   switch (current_isa()) {
-    case Isa::plain: return plain::kBenchLoops;
-    case Isa::avx2: return avx2::kBenchLoops;
-    case Isa::avx512: return avx512::kBenchLoops;
-    case Isa::avx512_bf16: return avx512_bf16::kBenchLoops;
+    WEFT_RETURN_PER_ISA(kBenchLoops)
+    default: throw InternalError("an instruction set without loops to time");
   }
-  return plain::kBenchLoops;
 }
 
 // Operations per second of all workers together: the best of several runs, since it is a ceiling.

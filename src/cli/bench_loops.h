@@ -2,6 +2,8 @@
 // from bench_loops.cpp compiled with its flags.
 #pragma once
 
+#include "device/cpu/built_isas.h"
+
 namespace weft::cli {
 
 using WorkLoop = void (*)(long long rounds);
@@ -17,17 +19,6 @@ struct BenchLoops {
   Work fp32, bf16, int16, int8;
 };
 
-namespace plain {
-extern const BenchLoops kBenchLoops;
-}
-namespace avx2 {
-extern const BenchLoops kBenchLoops;
-}
-namespace avx512 {
-extern const BenchLoops kBenchLoops;
-}
-namespace avx512_bf16 {
-extern const BenchLoops kBenchLoops;
-}
+WEFT_DECLARE_PER_ISA(const BenchLoops kBenchLoops)
 
 }  // namespace weft::cli

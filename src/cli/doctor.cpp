@@ -38,11 +38,12 @@ Finding check_processor() {
     finding.detail = fmt::format("{}, {}", cpu.model, to_string(current_isa()));
     finding.ok = true;
     if (current_isa() != detected_isa())
-      finding.detail += fmt::format(" (WEFT_ISA; the machine has {})", to_string(detected_isa()));
+      finding.detail +=
+          fmt::format(" (the machine has {}; WEFT_ISA, or this build, says less)", to_string(detected_isa()));
     if (current_isa() == Isa::plain) finding.detail += ", without AVX2: slow";
   } catch (const Error& error) {
     finding.detail = error.what();
-    finding.fix = fmt::format("unset WEFT_ISA, or set it to {} or lower", to_string(detected_isa()));
+    finding.fix = "unset WEFT_ISA";
   }
   return finding;
 }

@@ -8,12 +8,9 @@ namespace ops {
 
 const ElementwiseTable& elementwise() {
   switch (current_isa()) {
-    case Isa::plain: return plain::elementwise;
-    case Isa::avx2: return avx2::elementwise;
-    case Isa::avx512: return avx512::elementwise;
-    case Isa::avx512_bf16: return avx512_bf16::elementwise;
+    WEFT_RETURN_PER_ISA(elementwise)
+    default: throw InternalError("an instruction set without row loops");
   }
-  throw InternalError("an instruction set without row loops");
 }
 
 namespace {

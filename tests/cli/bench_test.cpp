@@ -78,10 +78,15 @@ TEST(TimeRuns, MeasuresAsOftenAsAsked) {
 
 // Every loop of every ISA that this machine runs: a wrong instruction would end the program.
 TEST(BenchLoops, RunOnEverySupportedIsa) {
-  const BenchLoops* all[] = {&plain::kBenchLoops, &avx2::kBenchLoops, &avx512::kBenchLoops, &avx512_bf16::kBenchLoops};
+  const auto loops_of = [](Isa isa) -> const BenchLoops& {
+    switch (isa) {
+      WEFT_RETURN_PER_ISA(kBenchLoops)
+      default: throw InternalError("an instruction set without loops");
+    }
+  };
   const Workspace memory(Device::cpu(), 1 << 16);
   for (Isa isa : supported_isas()) {
-    const BenchLoops& loops = *all[static_cast<int>(isa)];
+    const BenchLoops& loops = loops_of(isa);
     loops.read(memory.data(), 1 << 16, 2);
     for (const BenchLoops::Work& work : {loops.fp32, loops.bf16, loops.int16, loops.int8}) {
       EXPECT_EQ(work.run == nullptr, work.ops == 0);

@@ -18,12 +18,17 @@ TEST(Isa, NamesAndValuesAgree) {
   EXPECT_THROW(isa_from_string("sse9"), Error);
 }
 
-TEST(Isa, SupportedOnesReachFromPlainToTheDetectedOne) {
+TEST(Isa, SupportedOnesRiseFromPlainToNoneAboveTheDetectedOne) {
   const auto isas = supported_isas();
   ASSERT_FALSE(isas.empty());
   EXPECT_EQ(isas.front(), Isa::plain);
-  EXPECT_EQ(isas.back(), detected_isa());
-  EXPECT_LE(current_isa(), detected_isa());
+  EXPECT_TRUE(std::is_sorted(isas.begin(), isas.end()));
+  EXPECT_LE(isas.back(), detected_isa());
+  EXPECT_LE(current_isa(), isas.back());
+  for (Isa isa : isas) EXPECT_NO_THROW(check_supported(isa, "isa"));
+  if (detected_isa() < Isa::avx512_bf16) {
+    EXPECT_THROW(check_supported(Isa::avx512_bf16, "isa"), Error);
+  }
 }
 
 TEST(Isa, TheBf16DotIsFastOnAmdAlone) {

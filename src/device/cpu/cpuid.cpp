@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <fstream>
+#include <ranges>
 #include <vector>
 
 #include "base/check.h"
 #include "base/env.h"
+#include "device/cpu/built_isas.h"
 #include "device/cpu/cgroup.h"
 
 namespace weft {
@@ -121,16 +123,30 @@ Isa detected_isa() {
 #endif
 }
 
-std::span<const Isa> supported_isas() { return {kIsas, static_cast<size_t>(detected_isa()) + 1}; }
+std::span<const Isa> built_isas() {
+  static constexpr Isa kBuilt[] = {WEFT_BUILT_ISAS};
+  return kBuilt;
+}
+
+std::span<const Isa> supported_isas() {
+  const auto built = built_isas();
+  static const auto end = std::upper_bound(built.begin(), built.end(), detected_isa());
+  return {built.begin(), end};
+}
+
+void check_supported(Isa isa, std::string_view name) {
+  const auto isas = supported_isas();
+  check(std::ranges::find(isas, isa) != isas.end(), ErrorCode::unsupported,
+        "{}: {} is not supported: this machine has {}, this build kernels for {}", name, to_string(isa),
+        to_string(detected_isa()), fmt::join(isas | std::views::transform([](Isa i) { return to_string(i); }), ", "));
+}
 
 Isa current_isa() {
   static const Isa isa = [] {
-    const Isa best = detected_isa();
     const auto wanted = env::isa();
-    if (!wanted) return best;
+    if (!wanted) return supported_isas().back();
     const Isa chosen = isa_from_string(*wanted);
-    check(chosen <= best, ErrorCode::unsupported, "WEFT_ISA={}: this machine has {}; name that or a lower one", *wanted,
-          to_string(best));
+    check_supported(chosen, "WEFT_ISA");
     return chosen;
   }();
   return isa;

@@ -9,9 +9,11 @@
 
 namespace weft {
 
-Isa detected_isa();                          // ignores WEFT_ISA
-std::span<const Isa> supported_isas();       // those this machine runs, lowest first
-Isa isa_from_string(std::string_view name);  // throws Error(invalid_argument)
+Isa detected_isa();                                    // ignores WEFT_ISA
+std::span<const Isa> built_isas();                     // those this build has kernels for, lowest first
+std::span<const Isa> supported_isas();                 // those of them that this machine runs
+void check_supported(Isa isa, std::string_view name);  // throws Error(unsupported) that begins with the name
+Isa isa_from_string(std::string_view name);            // throws Error(invalid_argument)
 // The compiler flags of an ISA, e.g. "-mavx2 -mfma -mf16c"; never -march=native.
 std::span<const char* const> compiler_flags(Isa isa);
 

@@ -215,12 +215,9 @@ int64_t part_bytes(const WeightSource& source, int panel) {
 
 const KernelTable& kernel_table(Isa isa) {
   switch (isa) {
-    case Isa::plain: return plain::kernels;
-    case Isa::avx2: return avx2::kernels;
-    case Isa::avx512: return avx512::kernels;
-    case Isa::avx512_bf16: return avx512_bf16::kernels;
+    WEFT_RETURN_PER_ISA(kernels)
+    default: throw InternalError("an instruction set without gemm kernels");
   }
-  throw InternalError("an instruction set without gemm kernels");
 }
 
 PackedLinear::PackedLinear() = default;

@@ -1,6 +1,8 @@
 // Loops over one row, compiled once per instruction set from plain scalar code that the compiler vectorises.
 #pragma once
 
+#include "device/cpu/built_isas.h"
+
 namespace weft::ops {
 
 struct ElementwiseTable {
@@ -37,17 +39,6 @@ struct ElementwiseTable {
   void (*from_e5m2)(const unsigned char* from, long long n, float scale, float* to);
 };
 
-namespace plain {
-extern const ElementwiseTable elementwise;
-}
-namespace avx2 {
-extern const ElementwiseTable elementwise;
-}
-namespace avx512 {
-extern const ElementwiseTable elementwise;
-}
-namespace avx512_bf16 {
-extern const ElementwiseTable elementwise;
-}
+WEFT_DECLARE_PER_ISA(const ElementwiseTable elementwise)
 
 }  // namespace weft::ops

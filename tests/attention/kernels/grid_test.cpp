@@ -68,7 +68,7 @@ TEST(AttentionGrid, AgreesWithTheReferenceWithinItsBound) {
     const ModeChoice& mode = kModes[row[8]];
     Problem problem(c);
     problem.reference();
-    for (const Isa isa : supported_isas())
+    for (const Isa isa : testing::isas_of_case(index))
       for (const DType compute : testing::compute_types(problem.spec(), isa)) {
         SCOPED_TRACE("case " + std::to_string(index) + " " + std::string(to_string(isa)) + " products in " +
                      std::string(to_string(compute)) + " workers " + std::to_string(mode.workers) + " mode " +

@@ -200,7 +200,7 @@ TEST(AttentionLevels, AgreeWithTheReferenceForRandomTrees) {
                      seed);
       for (const ModeChoice& mode : kModes) {
         if (mode.mode == PlanMode::fixed_split && !split) continue;
-        for (const Isa isa : supported_isas()) {
+        for (const Isa isa : testing::isas_of_case(seed)) {
           problem.run(problem.input(mode.workers, mode.mode, mode.split), isa);
           ASSERT_EQ(problem.compare(isa), "")
               << "seed " << seed << " levels " << num_levels << " mode " << to_string(mode.mode) << " workers "
@@ -232,7 +232,7 @@ TEST(AttentionLevels, FixedSplitGivesTheBitsOfThePlainPlan) {
                     .shuffled = true,
                     .whole_pages = true},
                    seed);
-    for (const Isa isa : supported_isas()) {
+    for (const Isa isa : testing::isas_of_case(seed)) {
       const std::string plain = problem.run(problem.plain_input(1, PlanMode::fixed_split, 64), isa);
       EXPECT_TRUE(problem.run(problem.input(3, PlanMode::fixed_split, 64), isa) == plain)
           << "seed " << seed << " " << to_string(isa);

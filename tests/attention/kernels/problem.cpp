@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "attention/variant_text.h"
+#include "device/cpu/cpuid.h"
 
 namespace weft::testing {
 namespace {
@@ -66,6 +67,16 @@ std::vector<DType> compute_types(const AttentionSpec& spec, Isa isa) {
     return {DType::fp32, DType::int8};
   if (isa != Isa::avx512_bf16 || spec.q_dtype != DType::bf16 || spec.kv_dtype != DType::bf16) return {DType::fp32};
   return {DType::fp32, DType::bf16};
+}
+
+std::span<const Isa> isas_of_case(unsigned index) {
+  const auto isas = supported_isas();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return isas.subspan(index % isas.size(), 1);
+#else
+  (void)index;
+  return isas;
+#endif
 }
 
 void put(void* to, DType dtype, int64_t index, double value) {

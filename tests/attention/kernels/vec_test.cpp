@@ -6,24 +6,14 @@
 #include <random>
 #include <vector>
 
+#include "device/cpu/built_isas.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"
 #include "vec_probe.h"
 
 namespace weft {
 namespace testing {
-namespace plain {
-extern const VecProbe kProbe;
-}
-namespace avx2 {
-extern const VecProbe kProbe;
-}
-namespace avx512 {
-extern const VecProbe kProbe;
-}
-namespace avx512_bf16 {
-extern const VecProbe kProbe;
-}
+WEFT_DECLARE_PER_ISA(const VecProbe kProbe)
 }  // namespace testing
 
 namespace {
@@ -31,9 +21,11 @@ namespace {
 class Vec : public ::testing::TestWithParam<Isa> {
  protected:
   const testing::VecProbe& probe() const {
-    static const testing::VecProbe* const all[] = {&testing::plain::kProbe, &testing::avx2::kProbe,
-                                                   &testing::avx512::kProbe, &testing::avx512_bf16::kProbe};
-    return *all[static_cast<int>(GetParam())];
+    using namespace testing;
+    switch (GetParam()) {
+      WEFT_RETURN_PER_ISA(kProbe)
+      default: throw InternalError("an instruction set without a probe");
+    }
   }
   float exp(float x) const {
     std::vector<float> in(16, x), out(16);

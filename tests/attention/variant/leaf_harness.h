@@ -50,7 +50,7 @@ class LeafRun {
  public:
   LeafRun(const abi::Leaf& leaf, Target target, std::vector<abi::Slot> slots, std::vector<abi::ScoreRow> rows)
       : leaf_(leaf),
-        core_(attention::cpu::core_for(static_cast<int>(target.isa))),
+        core_(attention::cpu::core_for(target.isa)),
         compute_(target.compute),
         slots_(std::move(slots)),
         rows_(std::move(rows)) {

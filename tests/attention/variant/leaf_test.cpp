@@ -219,7 +219,7 @@ TEST(Leaf, NanInAnAttendedSlotMakesItsRowNanAndNoOther) {
       std::vector<int> positions(32);
       std::iota(positions.begin(), positions.end(), 0);
       scores[7] = std::bit_cast<float>(payload);
-      attention::cpu::core_for(static_cast<int>(target.isa))
+      attention::cpu::core_for(target.isa)
           .softmax({.rows = rows.data(),
                     .kv_positions = positions.data(),
                     .num_rows = 2,

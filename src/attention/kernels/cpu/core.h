@@ -9,6 +9,10 @@
 
 #include "attention/kernels/abi.h"
 
+namespace weft {
+enum class Isa : unsigned char;
+}
+
 namespace weft::attention::cpu {
 
 enum class Element : int { fp32, fp16, bf16, e4m3, e5m2, int8, int4 };
@@ -102,8 +106,8 @@ struct CoreTable {
   void (*merge_states)(const MergeStatesArgs& args, long long begin, long long end);
 };
 
-// By Isa's order. Runs only where the machine has the instruction set.
-const CoreTable& core_for(int isa);
+// Runs only where the machine has the instruction set.
+const CoreTable& core_for(Isa isa);
 
 // Units of tile class 0 use keys and values as they are stored (decode), the others pack them first (prefill).
 inline constexpr int kDirectClass = 0;

@@ -1,23 +1,17 @@
 #include "attention/kernels/cpu/core.h"
+#include "device/cpu/built_isas.h"
+#include "weft/device.h"
+#include "weft/error.h"
 
 namespace weft::attention::cpu {
 
-namespace plain {
-extern const CoreTable kCore;
-}
-namespace avx2 {
-extern const CoreTable kCore;
-}
-namespace avx512 {
-extern const CoreTable kCore;
-}
-namespace avx512_bf16 {
-extern const CoreTable kCore;
-}
+WEFT_DECLARE_PER_ISA(const CoreTable kCore)
 
-const CoreTable& core_for(int isa) {
-  static const CoreTable* const kCores[] = {&plain::kCore, &avx2::kCore, &avx512::kCore, &avx512_bf16::kCore};
-  return *kCores[isa];
+const CoreTable& core_for(Isa isa) {
+  switch (isa) {
+    WEFT_RETURN_PER_ISA(kCore)
+    default: throw InternalError("an instruction set without a core of attention");
+  }
 }
 
 }  // namespace weft::attention::cpu

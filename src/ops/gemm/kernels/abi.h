@@ -11,6 +11,8 @@
 // bf16 [ceil(cols / 2)][panel][2], of f32 [cols][panel].
 #pragma once
 
+#include "device/cpu/built_isas.h"
+
 namespace weft::gemm {
 
 enum class Format : int { f32, f16, bf16, q8_0, q4_0, q4_1, q4_k, q6_k };
@@ -110,17 +112,6 @@ constexpr long long panel_bytes(Format format, long long cols, int panel) {
   return cols / kBlock * panel * (parts.words * 4 + parts.halves * 2 + parts.bytes);
 }
 
-namespace plain {
-extern const KernelTable kernels;
-}
-namespace avx2 {
-extern const KernelTable kernels;
-}
-namespace avx512 {
-extern const KernelTable kernels;
-}
-namespace avx512_bf16 {
-extern const KernelTable kernels;
-}
+WEFT_DECLARE_PER_ISA(const KernelTable kernels)
 
 }  // namespace weft::gemm
