@@ -38,6 +38,7 @@ step layers-self-test python3 tools/check_layers.py --self-test
 step layers python3 tools/check_layers.py
 step format tools/check_format.sh
 suite release -LE '^model$'
+RC_PARAMS+=" max_success=30"  # sanitizers take tens of times longer
 suite asan -L '^fast$'
 suite tsan -L '^fast$'
 step fuzzing tools/run_fuzzers.sh 60 --total

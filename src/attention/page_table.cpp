@@ -15,8 +15,10 @@ struct PageTable::Impl {
   };
 
   int page_size;
-  std::vector<int32_t> references;  // [num_pages]
-  std::vector<int32_t> free;        // the last one is handed out next
+  int64_t num_pages;
+  // Memory grows with the pages in use, not with the pool: those from references.size() on were never handed out.
+  std::vector<int32_t> references;
+  std::vector<int32_t> free;  // of the others; the last one is handed out next
   std::unordered_map<RequestId, Request> requests;
   RequestId next_id = 0;  // handles are never used twice
   // What view() points to.
@@ -34,13 +36,28 @@ struct PageTable::Impl {
     fail(ErrorCode::invalid_argument, "{}: no request has the handle {}; use what add() or fork() returned", what, id);
   }
   int64_t pages_for(int64_t tokens) const { return tokens / page_size + (tokens % page_size != 0); }
-  int32_t take() {
+  int64_t num_free() const {
+    return num_pages - static_cast<int64_t>(references.size()) + static_cast<int64_t>(free.size());
+  }
+  // For `count` pages, so that neither taking them nor giving any back can fail.
+  void make_room(int64_t count) {
+    const size_t fresh = static_cast<size_t>(std::max<int64_t>(count - static_cast<int64_t>(free.size()), 0));
+    const size_t pages = references.size() + fresh;
+    if (pages <= free.capacity() && pages <= references.capacity()) return;
+    const size_t room = std::max(pages, 2 * references.size());
+    references.reserve(room);
+    free.reserve(room);
+  }
+  int32_t take() noexcept {
+    if (free.empty()) {
+      references.push_back(1);
+      return static_cast<int32_t>(references.size() - 1);
+    }
     const int32_t page = free.back();
     free.pop_back();
     references[static_cast<size_t>(page)] = 1;
     return page;
   }
-  // `free` has room for every page from the start, so giving back cannot fail.
   void give_back(int32_t page) noexcept {
     if (--references[static_cast<size_t>(page)] == 0) free.push_back(page);
   }
@@ -58,10 +75,7 @@ PageTable::PageTable(int page_size, int64_t num_pages) {
         "num_pages = {}; allowed are 0 to {}", num_pages, std::numeric_limits<int32_t>::max());
   impl_ = std::make_unique<Impl>();
   impl_->page_size = page_size;
-  impl_->references.assign(static_cast<size_t>(num_pages), 0);
-  impl_->free.resize(static_cast<size_t>(num_pages));
-  for (size_t i = 0; i < impl_->free.size(); ++i)
-    impl_->free[i] = static_cast<int32_t>(num_pages - 1 - static_cast<int64_t>(i));
+  impl_->num_pages = num_pages;
 }
 
 PageTable::~PageTable() = default;
@@ -80,10 +94,11 @@ PageTable::Fork PageTable::fork(RequestId other, int64_t tokens) {
         "fork: {} tokens of request {}; allowed are 0 to its {}", tokens, other, source.tokens);
   const int64_t shared = tokens / impl.page_size;
   const auto copied = static_cast<int>(tokens % impl.page_size);
-  check(copied == 0 || !impl.free.empty(), ErrorCode::context_full,
+  check(copied == 0 || impl.num_free() > 0, ErrorCode::context_full,
         "fork: {} tokens end inside a page, and the pool of {} pages has no free one for the copy; release requests or "
         "fork at a multiple of the page size {}",
-        tokens, impl.references.size(), impl.page_size);
+        tokens, impl.num_pages, impl.page_size);
+  impl.make_room(copied != 0);
   Impl::Request request;
   request.pages.reserve(static_cast<size_t>(shared) + (copied != 0));
   request.pages.assign(source.pages.begin(), source.pages.begin() + shared);
@@ -122,6 +137,7 @@ void PageTable::append(RequestId id, int64_t tokens) {
         "requests, or make a larger pool",
         tokens, request.tokens, id, num_free_pages(), impl.page_size);
   request.pages.reserve(request.pages.size() + static_cast<size_t>(needed));
+  impl.make_room(needed);
   for (int64_t i = 0; i < needed; ++i) request.pages.push_back(impl.take());
   request.tokens += tokens;
 }
@@ -142,8 +158,8 @@ void PageTable::release(RequestId id) {
 int64_t PageTable::length(RequestId id) const { return impl_->at(id, "length").tokens; }
 std::span<const int32_t> PageTable::pages(RequestId id) const { return impl_->at(id, "pages").pages; }
 int PageTable::page_size() const { return impl_->page_size; }
-int64_t PageTable::num_pages() const { return static_cast<int64_t>(impl_->references.size()); }
-int64_t PageTable::num_free_pages() const { return static_cast<int64_t>(impl_->free.size()); }
+int64_t PageTable::num_pages() const { return impl_->num_pages; }
+int64_t PageTable::num_free_pages() const { return impl_->num_free(); }
 
 PageTableView PageTable::view(std::span<const RequestId> requests) {
   Impl& impl = *impl_;

@@ -8,6 +8,7 @@
 
 #include "ops/elementwise.h"
 #include "ops/narrow.h"
+#include "ops/paged.h"
 #include "weft/ops.h"
 
 namespace weft {
@@ -38,16 +39,7 @@ Cache cache_of(std::string_view name, const TensorView& tensor, const TensorView
         ErrorCode::invalid_shape, "{}: {} is {}; pages {} x page size {} x heads {} x dim {} are needed in {} order",
         kOp, name, shape_string(tensor), pages.num_pages, pages.page_size, rows.shape(1), rows.shape(2),
         layout == Layout::nhd ? "NHD" : "HND");
-  check(tensor.shape(3) <= 1 || tensor.stride(3) == 1, ErrorCode::invalid_stride,
-        "{}: the last axis of {} has stride {}; 1 is needed", kOp, name, tensor.stride(3));
-  if (dtype == DType::int4) {
-    check(tensor.shape(3) % 2 == 0, ErrorCode::invalid_shape, "{}: {} is {}; int4 needs an even dim", kOp, name,
-          shape_string(tensor));
-    for (int axis = 0; axis < 3; ++axis)
-      check(tensor.shape(axis) <= 1 || tensor.stride(axis) % 2 == 0, ErrorCode::invalid_stride,
-            "{}: {} has stride {} along axis {}; rows of int4 must begin on a byte", kOp, name, tensor.stride(axis),
-            axis);
-  }
+  ops::check_rows_of_bytes(kOp, name, tensor);
   return {tensor.as<char>(), tensor.stride(0), tensor.stride(slots), tensor.stride(heads), bits_of(dtype)};
 }
 
@@ -98,43 +90,6 @@ Scales scales_of(std::string_view name, const TensorView& tensor, DType dtype, c
           "{}: {} is {} for head {}; scales are finite and above 0", kOp, name, scale, head);
   }
   return result;
-}
-
-void check_table(std::span<const int32_t> append_indptr, int64_t rows, const PageTableView& pages) {
-  check(pages.page_size >= 1, ErrorCode::invalid_argument, "{}: page_size = {}; 1 or more is needed", kOp,
-        pages.page_size);
-  check(pages.num_pages >= 0, ErrorCode::invalid_argument, "{}: num_pages = {}; 0 or more is needed", kOp,
-        pages.num_pages);
-  check(!append_indptr.empty() && append_indptr.front() == 0 && append_indptr.back() == rows, ErrorCode::invalid_indptr,
-        "{}: append_indptr must start at 0 and end at the rows of k, {}", kOp, rows);
-  const size_t batch = append_indptr.size() - 1;
-  check(pages.kv_page_indptr.size() == batch + 1 && pages.kv_last_page_len.size() == batch, ErrorCode::invalid_indptr,
-        "{}: kv_page_indptr has {} and kv_last_page_len {} entries for {} requests; {} and {} are needed", kOp,
-        pages.kv_page_indptr.size(), pages.kv_last_page_len.size(), batch, batch + 1, batch);
-  check(
-      pages.kv_page_indptr[0] == 0 && static_cast<size_t>(pages.kv_page_indptr[batch]) == pages.kv_page_indices.size(),
-      ErrorCode::invalid_indptr, "{}: kv_page_indptr must start at 0 and end at the number of kv_page_indices, {}", kOp,
-      pages.kv_page_indices.size());
-  // Both whole before an id is read: an indptr that rises too far and falls again would lead beyond the indices.
-  for (size_t r = 0; r < batch; ++r)
-    check(append_indptr[r + 1] >= append_indptr[r] && pages.kv_page_indptr[r + 1] >= pages.kv_page_indptr[r],
-          ErrorCode::invalid_indptr, "{}: append_indptr or kv_page_indptr decreases at request {}", kOp, r);
-  for (size_t r = 0; r < batch; ++r) {
-    const int64_t count = int64_t{append_indptr[r + 1]} - append_indptr[r];
-    const int64_t table = int64_t{pages.kv_page_indptr[r + 1]} - pages.kv_page_indptr[r];
-    const int last = pages.kv_last_page_len[r];
-    check(table == 0 ? last == 0 : last >= 1 && last <= pages.page_size, ErrorCode::invalid_page,
-          "{}: kv_last_page_len[{}] = {}; allowed are 1 to {}, or 0 without pages", kOp, r, last, pages.page_size);
-    const int64_t length = table == 0 ? 0 : (table - 1) * pages.page_size + last;
-    check(count <= length, ErrorCode::invalid_indptr,
-          "{}: request {} appends {} tokens, but its pages hold {}; append to the page table first", kOp, r, count,
-          length);
-    for (int64_t i = (length - count) / pages.page_size; count > 0 && i < table; ++i) {
-      const int32_t page = pages.kv_page_indices[static_cast<size_t>(pages.kv_page_indptr[r] + i)];
-      check(page >= 0 && page < pages.num_pages, ErrorCode::invalid_page,
-            "{}: page {} of request {} is {}; allowed are 0 to {}", kOp, i, r, page, pages.num_pages - 1);
-    }
-  }
 }
 
 // Keys or values, where they go and how.
@@ -208,7 +163,15 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
   ops::check_fp32(kOp, "v", v, 3, 3);
   check(k.shape(0) == v.shape(0) && k.shape(1) == v.shape(1), ErrorCode::invalid_shape,
         "{}: k is {}, v is {}; rows and heads must be equal", kOp, shape_string(k), shape_string(v));
-  check_table(append_indptr, k.shape(0), pages);
+  check(pages.num_pages >= 0, ErrorCode::invalid_argument, "{}: num_pages = {}; 0 or more is needed", kOp,
+        pages.num_pages);
+  ops::check_requests(kOp, "append_indptr", append_indptr, k.shape(0), pages);
+  for (size_t r = 0; r + 1 < append_indptr.size(); ++r) {
+    const int64_t count = append_indptr[r + 1] - append_indptr[r];
+    if (count > 0)
+      ops::check_page_ids(kOp, pages, r, ops::request_of(pages, r).first_page_of_last(count, pages.page_size),
+                          pages.num_pages);
+  }
   const auto side = [&](std::string_view name, std::string_view scale_name, const TensorView& rows,
                         const TensorView& to, const TensorView& scale) {
     return Side{rows, cache_of(name, to, rows, pages, layout),
@@ -227,13 +190,12 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
     std::vector<float> scratch(group > 1 ? static_cast<size_t>(std::max(k.shape(2), v.shape(2))) : 0);
     for (int64_t row = begin; row < end; ++row) {
       while (append_indptr[request + 1] <= row) ++request;
-      const int64_t first_page = pages.kv_page_indptr[request], left = append_indptr[request + 1] - row;
-      const int64_t length =
-          (pages.kv_page_indptr[request + 1] - first_page - 1) * pages.page_size + pages.kv_last_page_len[request];
-      const int64_t token = length - left, slot = token % pages.page_size;
+      const int64_t left = append_indptr[request + 1] - row;
+      const ops::PagedRequest own = ops::request_of(pages, request);
+      const int64_t token = own.tokens - left, slot = token % pages.page_size;
       // Whoever has a group's first new row writes all of them: they share a scale.
       if (slot % group != 0 && row != append_indptr[request]) continue;
-      const int64_t page = pages.kv_page_indices[static_cast<size_t>(first_page + token / pages.page_size)];
+      const int64_t page = own.pages[static_cast<size_t>(token / pages.page_size)];
       const int64_t count = std::min(left, group - slot % group);
       for (const Side& s : sides) s.write(loops, row, count, page, slot, scratch.data());
     }

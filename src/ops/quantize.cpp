@@ -5,6 +5,7 @@
 
 #include "ops/elementwise.h"
 #include "ops/narrow.h"
+#include "ops/paged.h"
 #include "weft/ops.h"
 
 namespace weft {
@@ -22,11 +23,7 @@ struct Call {
     const int last = x.rank() - 1;
     dtype = q.dtype();
     bits = bits_of(dtype);
-    check(q.shape(last) <= 1 || q.stride(last) == 1, ErrorCode::invalid_stride,
-          "{}: the last axis of q has stride {}; 1 is needed", op, q.stride(last));
-    bool bytes = q.shape(last) * bits % 8 == 0;
-    for (int axis = 0; axis < last; ++axis) bytes = bytes && (q.shape(axis) <= 1 || q.stride(axis) * bits % 8 == 0);
-    check(bytes, ErrorCode::invalid_stride, "{}: rows of q {} must begin and end on a byte", op, shape_string(q));
+    ops::check_rows_of_bytes(op, "q", q);
     ops::check_fp32(op, "scales", scales, x.rank(), x.rank());
     rows = x.shape(0), heads = last == 2 ? x.shape(1) : 1, dim = x.shape(last);
     scale_rows = scales.shape(0), scale_heads = last == 2 ? scales.shape(1) : 1;

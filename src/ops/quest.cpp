@@ -6,56 +6,17 @@
 #include <limits>
 
 #include "ops/elementwise.h"
+#include "ops/paged.h"
 
 namespace weft {
 namespace {
 
 constexpr int kMaxBudget = 65536;  // pages
 
-// Pages of a request, as a page table names them.
-struct Request {
-  std::span<const int32_t> pages;
-  int64_t tokens;
-};
-
-Request request_of(const PageTableView& table, size_t r) {
-  const auto begin = static_cast<size_t>(table.kv_page_indptr[r]),
-             end = static_cast<size_t>(table.kv_page_indptr[r + 1]);
-  const int64_t pages = static_cast<int64_t>(end - begin);
-  return {table.kv_page_indices.subspan(begin, end - begin),
-          pages == 0 ? 0 : (pages - 1) * table.page_size + table.kv_last_page_len[r]};
-}
-
-// `indptr` counts the last tokens of each request, `rows` of them in all.
 void check_table(std::string_view op, std::string_view name, std::span<const int32_t> indptr, int64_t rows,
-                 const PageTableView& pages, int64_t pool_pages) {
-  check(pages.page_size >= 1, ErrorCode::invalid_argument, "{}: page_size = {}; 1 or more is needed", op,
-        pages.page_size);
-  check(!indptr.empty() && indptr.front() == 0 && (rows < 0 || indptr.back() == rows) &&
-            std::is_sorted(indptr.begin(), indptr.end()),
-        ErrorCode::invalid_indptr, "{}: {} must start at 0, never decrease and end at the number of tokens", op, name);
-  const size_t batch = indptr.size() - 1;
-  check(pages.kv_page_indptr.size() == batch + 1 && pages.kv_last_page_len.size() == batch &&
-            pages.kv_page_indptr.front() == 0 &&
-            std::is_sorted(pages.kv_page_indptr.begin(), pages.kv_page_indptr.end()) &&
-            static_cast<size_t>(pages.kv_page_indptr.back()) == pages.kv_page_indices.size(),
-        ErrorCode::invalid_indptr,
-        "{}: for {} requests kv_page_indptr needs {} entries that rise from 0 to the {} of kv_page_indices, and "
-        "kv_last_page_len {}",
-        op, batch, batch + 1, pages.kv_page_indices.size(), batch);
-  for (size_t r = 0; r < batch; ++r) {
-    const int last = pages.kv_last_page_len[r];
-    const bool empty = pages.kv_page_indptr[r] == pages.kv_page_indptr[r + 1];
-    check(empty ? last == 0 : last >= 1 && last <= pages.page_size, ErrorCode::invalid_page,
-          "{}: kv_last_page_len[{}] = {}; allowed are 1 to {}, or 0 without pages", op, r, last, pages.page_size);
-    const int64_t tokens = request_of(pages, r).tokens;
-    check(indptr[r + 1] - indptr[r] <= tokens, ErrorCode::invalid_indptr,
-          "{}: {} gives request {} {} tokens, its pages hold {}", op, name, r, indptr[r + 1] - indptr[r], tokens);
-  }
-  for (size_t i = 0; i < pages.kv_page_indices.size(); ++i)
-    check(pages.kv_page_indices[i] >= 0 && pages.kv_page_indices[i] < pool_pages, ErrorCode::invalid_page,
-          "{}: kv_page_indices[{}] = {}; the summaries are of pages 0 to {}", op, i, pages.kv_page_indices[i],
-          pool_pages - 1);
+                 const PageTableView& pages, int64_t num_pages) {
+  ops::check_requests(op, name, indptr, rows, pages);
+  for (size_t r = 0; r + 1 < indptr.size(); ++r) ops::check_page_ids(op, pages, r, 0, num_pages);
 }
 
 void check_summaries(std::string_view op, const PageSummaries& summaries) {
@@ -85,8 +46,7 @@ void update_page_summaries(const TensorView& keys, std::span<const int32_t> appe
         ErrorCode::invalid_shape, "{}: keys are {}; pages {} x page size {} x heads {} x dim {} are needed in {} order",
         kOp, shape_string(keys), min.shape(0), pages.page_size, min.shape(1), min.shape(2),
         layout == Layout::nhd ? "NHD" : "HND");
-  check(keys.shape(3) <= 1 || keys.stride(3) == 1, ErrorCode::invalid_stride,
-        "{}: the last axis of keys has stride {}; 1 is needed", kOp, keys.stride(3));
+  ops::check_rows_of_bytes(kOp, "keys", keys);
   check_table(kOp, "append_indptr", append_indptr, -1, pages, min.shape(0));
 
   struct Page {
@@ -95,9 +55,10 @@ void update_page_summaries(const TensorView& keys, std::span<const int32_t> appe
   };
   std::vector<Page> changed;
   for (size_t r = 0; r + 1 < append_indptr.size(); ++r) {
-    const Request request = request_of(pages, r);
+    const ops::PagedRequest request = ops::request_of(pages, r);
     const int64_t count = append_indptr[r + 1] - append_indptr[r];
-    for (int64_t i = (request.tokens - count) / pages.page_size; count > 0 && i * pages.page_size < request.tokens; ++i)
+    for (int64_t i = request.first_page_of_last(count, pages.page_size);
+         count > 0 && i * pages.page_size < request.tokens; ++i)
       changed.push_back({request.pages[static_cast<size_t>(i)],
                          static_cast<int>(std::min<int64_t>(pages.page_size, request.tokens - i * pages.page_size))});
   }
@@ -152,9 +113,9 @@ std::vector<int32_t> choose_pages(const TensorView& q, const PageSummaries& summ
   const size_t batch = qo_indptr.size() - 1;
   std::vector<int64_t> competing(batch), first_page(batch + 1, 0);  // of those with a bound
   for (size_t r = 0; r < batch; ++r) {
-    const Request request = request_of(pages, r);
+    const ops::PagedRequest request = ops::request_of(pages, r);
     const int64_t count = static_cast<int64_t>(request.pages.size()), queries = qo_indptr[r + 1] - qo_indptr[r];
-    competing[r] = queries == 0 ? 0 : (request.tokens - queries) / pages.page_size;
+    competing[r] = queries == 0 ? 0 : request.first_page_of_last(queries, pages.page_size);
     check(queries == 0 || count - competing[r] <= budget, ErrorCode::invalid_argument,
           "{}: the {} query tokens of request {} lie in {} pages; budget = {} must hold them", kOp, queries, r,
           count - competing[r], budget);
@@ -191,7 +152,7 @@ std::vector<int32_t> choose_pages(const TensorView& q, const PageSummaries& summ
         std::vector<int32_t> order;
         for (int64_t i = begin; i < end; ++i) {
           const auto r = static_cast<size_t>(i / num_kv_heads);
-          const auto count = static_cast<int64_t>(request_of(pages, r).pages.size());
+          const auto count = static_cast<int64_t>(ops::request_of(pages, r).pages.size());
           if (qo_indptr[r] == qo_indptr[r + 1]) continue;
           int32_t* out = selected.data() + i * budget;
           const auto places = [&](int64_t from) {

@@ -3,6 +3,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -230,6 +231,20 @@ TEST(PageTable, TruncateGivesBackWholePages) {
   EXPECT_EQ(table.num_free_pages(), 8);
   const PageTableView view = table.view({a});
   EXPECT_EQ(view.kv_last_page_len[0], 0);
+}
+
+TEST(PageTable, ThePoolMayBeAsLargeAsIdsReach) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  PageTable table(1, kMost);  // memory is for the pages in use
+  const auto request = table.add();
+  table.append(request, 3);
+  EXPECT_EQ(table.num_free_pages(), kMost - 3);
+  table.truncate(request, 1);
+  table.append(request, 3);
+  EXPECT_EQ(std::set<int32_t>(table.pages(request).begin(), table.pages(request).end()),
+            (std::set<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(code_of([&] { table.append(request, kMost); }), ErrorCode::context_full);
+  EXPECT_EQ(table.num_free_pages(), kMost - 4);
 }
 
 TEST(PageTable, RefusesUnknownAndReleasedRequests) {

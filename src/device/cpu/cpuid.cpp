@@ -44,6 +44,21 @@ std::string vendor_name() {
 std::string vendor_name() { return {}; }
 #endif
 
+// __builtin_cpu_supports asks the operating system too: without saved AVX state there is no AVX.
+Isa detect() {
+#if defined(__x86_64__)
+  if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
+        __builtin_cpu_supports("bmi2")))
+    return Isa::plain;
+  if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni")))
+    return Isa::avx2;
+  return __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512;
+#else
+  return Isa::plain;
+#endif
+}
+
 std::string first_line(const std::string& path) {
   std::string line;
   std::ifstream in(path);
@@ -108,19 +123,9 @@ Isa isa_from_string(std::string_view name) {
   fail(ErrorCode::invalid_argument, "isa '{}' is not known; known are plain, avx2, avx512, avx512_bf16", name);
 }
 
-// __builtin_cpu_supports asks the operating system too: without saved AVX state there is no AVX.
 Isa detected_isa() {
-#if defined(__x86_64__)
-  if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
-        __builtin_cpu_supports("bmi2")))
-    return Isa::plain;
-  if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni")))
-    return Isa::avx2;
-  return __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512;
-#else
-  return Isa::plain;
-#endif
+  static const Isa isa = detect();  // a virtual machine asks its host, which takes microseconds
+  return isa;
 }
 
 std::span<const Isa> built_isas() {

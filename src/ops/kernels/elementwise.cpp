@@ -1,8 +1,13 @@
 // The loops of kernels/elementwise.h. Compiled once per ISA (weft_isa_sources): no standard header.
 #include "ops/kernels/elementwise.h"
 
+#include "ops/kernels/largest.h"
+#include "tile/cpu/convert.h"
+
 namespace weft::ops::WEFT_ISA_NAME {
 namespace {
+
+namespace vec = weft::tile::WEFT_ISA_NAME;
 
 constexpr int kSums = 16;  // partial sums of a reduction, the same number on every instruction set
 
@@ -86,39 +91,35 @@ void rotate_halves(float* x, const float* cos, const float* sin, long long pairs
   }
 }
 
-void to_bf16(const float* from, long long n, unsigned short* to) {
-  for (long long i = 0; i < n; ++i) {
-    const unsigned bits = __builtin_bit_cast(unsigned, from[i]);
-    const unsigned rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16, nan = bits >> 16 | 0x40u;
-    to[i] = static_cast<unsigned short>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
-  }
+template <class Element, class Stored>
+void widen(const Stored* from, long long n, float scale, float* to) {
+  const char* bytes = reinterpret_cast<const char*>(from);
+  const vec::F32 factor = vec::broadcast(scale);
+  long long i = 0;
+  for (; i + vec::kLanes <= n; i += vec::kLanes)
+    vec::store(to + i, factor * Element::load(bytes + vec::bytes_of<Element>(i)));
+  if (i == n) return;
+  float rest[vec::kLanes];
+  const int count = static_cast<int>(n - i);
+  vec::store(rest, factor * vec::load_first<Element>(bytes + vec::bytes_of<Element>(i), count));
+  __builtin_memcpy(to + i, rest, static_cast<unsigned long>(count) * 4);
+}
+template <class Element>
+void widen_halves(const unsigned short* from, long long n, float* to) {
+  widen<Element>(from, n, 1.f, to);
 }
 
-void to_fp16(const float* from, long long n, unsigned short* to) {
-  for (long long i = 0; i < n; ++i) {
-    const unsigned bits = __builtin_bit_cast(unsigned, from[i]), magnitude = bits & 0x7fffffffu;
-    const unsigned normal = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
-    // Adding 0.5 rounds to multiples of 2^-24, the smallest fp16.
-    const unsigned small = __builtin_bit_cast(unsigned, __builtin_bit_cast(float, magnitude) + 0.5f) - 0x3f000000u;
-    const unsigned large = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
-    const unsigned half = magnitude < 0x38800000u ? small : magnitude >= 0x47800000u ? large : normal;
-    to[i] = static_cast<unsigned short>(half | (bits >> 16 & 0x8000u));
-  }
-}
-
-void from_bf16(const unsigned short* from, long long n, float* to) {
-  for (long long i = 0; i < n; ++i) to[i] = __builtin_bit_cast(float, static_cast<unsigned>(from[i]) << 16);
-}
-
-void from_fp16(const unsigned short* from, long long n, float* to) {
-  for (long long i = 0; i < n; ++i) {
-    const unsigned bits = from[i], magnitude = (bits & 0x7fffu) << 13;
-    // The exponent's bias is 112 lower; a product shifts subnormal numbers too.
-    const float scaled = __builtin_bit_cast(float, magnitude) * 0x1p112f;
-    const unsigned special = magnitude | 0x7f800000u;
-    const unsigned wide = magnitude >= 0x0f800000u ? special : __builtin_bit_cast(unsigned, scaled);
-    to[i] = __builtin_bit_cast(float, wide | (bits & 0x8000u) << 16);
-  }
+template <class Element>
+void narrow_halves(const float* from, long long n, unsigned short* to) {
+  long long i = 0;
+  for (; i + vec::kLanes <= n; i += vec::kLanes) Element::store(to + i, vec::load(from + i));
+  if (i == n) return;
+  float rest[vec::kLanes] = {};
+  unsigned short narrow[vec::kLanes];
+  const auto count = static_cast<unsigned long>(n - i);
+  __builtin_memcpy(rest, from + i, count * 4);
+  Element::store(narrow, vec::load(rest));
+  __builtin_memcpy(to + i, narrow, count * 2);
 }
 
 void extend_range(const float* x, long long n, float* low, float* high) {
@@ -134,15 +135,6 @@ float bound_dot(const float* x, const float* low, const float* high, long long n
     const float a = x[i] * low[i], b = x[i] * high[i];
     return a > b ? a : b;
   });
-}
-
-float largest(const float* x, long long n) {
-  int most = 0;  // bits of magnitudes are in their order, those of NaN last
-  for (long long i = 0; i < n; ++i) {
-    const int magnitude = __builtin_bit_cast(int, x[i]) & 0x7fffffff;
-    most = magnitude > most ? magnitude : most;
-  }
-  return __builtin_bit_cast(float, most);
 }
 
 // The nearest integer to x within [low, high]; 0 for NaN.
@@ -186,36 +178,6 @@ void to_e5m2(const float* from, long long n, float factor, unsigned char* to) {
   to_fp8<2, 15, 0x7b, 0x7e>(from, n, factor, to);
 }
 
-void from_int8(const unsigned char* from, long long n, float scale, float* to) {
-  for (long long i = 0; i < n; ++i) to[i] = scale * static_cast<float>(static_cast<signed char>(from[i]));
-}
-void from_int4(const unsigned char* from, long long n, float scale, float* to) {
-  for (long long i = 0; i < n / 2; ++i) {
-    to[2 * i] = scale * static_cast<float>(static_cast<signed char>(from[i] << 4) >> 4);
-    to[2 * i + 1] = scale * static_cast<float>(static_cast<signed char>(from[i]) >> 4);
-  }
-}
-
-// Codes from `special` on are no numbers: with an infinity that one, else NaN.
-template <int mantissa, int bias, unsigned special, bool infinity>
-inline void from_fp8(const unsigned char* from, long long n, float scale, float* to) {
-  constexpr float kRebias = __builtin_bit_cast(float, static_cast<unsigned>(127 + 127 - bias) << 23);
-  for (long long i = 0; i < n; ++i) {
-    const unsigned code = from[i], magnitude = code & 0x7fu;
-    const unsigned number = __builtin_bit_cast(
-        unsigned, __builtin_bit_cast(float, magnitude << (23 - mantissa)) * kRebias);  // of denormals too
-    const unsigned other = infinity && magnitude == special ? 0x7f800000u : 0x7fc00000u;
-    const unsigned bits = (magnitude >= special ? other : number) | (code & 0x80u) << 24;
-    to[i] = scale * __builtin_bit_cast(float, bits);
-  }
-}
-void from_e4m3(const unsigned char* from, long long n, float scale, float* to) {
-  from_fp8<3, 7, 0x7f, false>(from, n, scale, to);
-}
-void from_e5m2(const unsigned char* from, long long n, float scale, float* to) {
-  from_fp8<2, 15, 0x7c, true>(from, n, scale, to);
-}
-
 }  // namespace
 
 extern const ElementwiseTable elementwise = {
@@ -227,10 +189,10 @@ extern const ElementwiseTable elementwise = {
     .scale = scale,
     .rotate_adjacent = rotate_adjacent,
     .rotate_halves = rotate_halves,
-    .to_bf16 = to_bf16,
-    .to_fp16 = to_fp16,
-    .from_bf16 = from_bf16,
-    .from_fp16 = from_fp16,
+    .to_bf16 = narrow_halves<vec::Bf16>,
+    .to_fp16 = narrow_halves<vec::Fp16>,
+    .from_bf16 = widen_halves<vec::Bf16>,
+    .from_fp16 = widen_halves<vec::Fp16>,
     .extend_range = extend_range,
     .bound_dot = bound_dot,
     .largest = largest,
@@ -238,10 +200,10 @@ extern const ElementwiseTable elementwise = {
     .to_int4 = to_int4,
     .to_e4m3 = to_e4m3,
     .to_e5m2 = to_e5m2,
-    .from_int8 = from_int8,
-    .from_int4 = from_int4,
-    .from_e4m3 = from_e4m3,
-    .from_e5m2 = from_e5m2,
+    .from_int8 = widen<vec::Int8>,
+    .from_int4 = widen<vec::Int4>,
+    .from_e4m3 = widen<vec::E4m3>,
+    .from_e5m2 = widen<vec::E5m2>,
 };
 
 }  // namespace weft::ops::WEFT_ISA_NAME

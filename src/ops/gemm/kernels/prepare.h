@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/gemm/kernels/integer.h"
+#include "ops/kernels/largest.h"
 
 namespace weft::gemm::WEFT_ISA_NAME {
 namespace {
@@ -14,15 +15,7 @@ inline constexpr float kSmallest = 1e-30f;
 
 inline int bits_of(float x) { return __builtin_bit_cast(int, x); }
 
-// The largest magnitude of n floats; NaN when one of them is NaN, Inf when one is.
-inline float largest(const float* x, long long n) {
-  int most = 0;
-  for (long long i = 0; i < n; ++i) {
-    const int magnitude = bits_of(x[i]) & 0x7fffffff;
-    most = magnitude > most ? magnitude : most;
-  }
-  return __builtin_bit_cast(float, most);
-}
+using ops::WEFT_ISA_NAME::largest;
 inline bool is_finite(float magnitude) { return bits_of(magnitude) < 0x7f800000; }
 
 // 32 values to integers; returns their sum.
