@@ -73,30 +73,81 @@ void bench_narrow_caches(Bench& bench) {
     }
 }
 
-void bench_lengths(Bench& bench) {
-  constexpr int kRequests = 16;
+constexpr int kRequests = 16;
+
+struct Lengths {
+  std::string name;
+  std::vector<int> lens;
+};
+std::vector<Lengths> mixed_lengths(int longest) {
   std::mt19937 random(3);
-  std::vector<int> constant(kRequests, 1024), uniform, zipf;
+  Lengths uniform{"512..1024", {}}, zipf{fmt::format("zipf {}..{}", longest / kRequests, longest), {}};
   for (int i = 0; i < kRequests; ++i) {
-    uniform.push_back(512 + static_cast<int>(random() % 513));
-    zipf.push_back(8192 / (i + 1));
+    uniform.lens.push_back(512 + static_cast<int>(random() % 513));
+    zipf.lens.push_back(longest / (i + 1));
   }
-  std::shuffle(zipf.begin(), zipf.end(), random);
+  std::shuffle(zipf.lens.begin(), zipf.lens.end(), random);
+  return {uniform, zipf};
+}
+
+void bench_decode_lengths(Bench& bench) {
+  const std::vector<int> constant(kRequests, 1024);
   for (const Shape& shape : kDecodeShapes) {
     const AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::none);
-    for (const auto& [lengths, lens] : {std::pair{"512..1024", &uniform}, {"zipf 512..8192", &zipf}}) {
-      const std::string name = fmt::format("decode {}q/{}kv hd{} batch{} lengths {} by 1024", shape.qo_heads,
-                                           shape.kv_heads, shape.head_dim, kRequests, lengths);
+    const std::string batch =
+        fmt::format("decode {}q/{}kv hd{} batch{} lengths", shape.qo_heads, shape.kv_heads, shape.head_dim, kRequests);
+    const auto compare = [&](const std::string& name, Job& job, int64_t bytes, Job& other, int64_t other_bytes) {
+      const auto [job_s, other_s] = bench.time_in_turns([&] { job.run(bench.team); }, [&] { other.run(bench.team); });
+      bench.report.add({"attention", name, "bandwidth", static_cast<double>(bytes) / job_s / 1e9, "GB/s",
+                        static_cast<double>(other_bytes) / other_s / 1e9});
+    };
+    const std::vector<Lengths> all = mixed_lengths(8192);
+    for (const Lengths& lengths : all) {
+      const std::string name = fmt::format("{} {} by 1024", batch, lengths.name);
       if (!bench.wants(name)) continue;
       int64_t bytes = 0, constant_bytes = 0;
-      Job mixed = decode_job(bench, spec, shape, *lens, 16, bytes);
+      Job mixed = decode_job(bench, spec, shape, lengths.lens, 16, bytes);
       Job equal = decode_job(bench, spec, shape, constant, 16, constant_bytes);
-      const auto [mixed_s, equal_s] =
-          bench.time_in_turns([&] { mixed.run(bench.team); }, [&] { equal.run(bench.team); });
-      bench.report.add({"attention", name, "bandwidth", static_cast<double>(bytes) / mixed_s / 1e9, "GB/s",
-                        static_cast<double>(constant_bytes) / equal_s / 1e9});
+      compare(name, mixed, bytes, equal, constant_bytes);
     }
+    // What it costs that a request's bits do not depend on its batch.
+    const std::string name = fmt::format("{} {}, fixed_split 256 by balanced", batch, all[1].name);
+    if (!bench.wants(name)) continue;
+    int64_t bytes = 0;
+    Job fixed = decode_job(bench, spec, shape, all[1].lens, 16, bytes);
+    Job balanced = decode_job(bench, spec, shape, all[1].lens, 16, bytes);
+    for (Batch& b : fixed.batches) {
+      b.input.mode = PlanMode::fixed_split;
+      b.input.fixed_split_size = 256;
+    }
+    fixed.plan();
+    compare(name, fixed, bytes, balanced, bytes);
   }
+}
+
+// By the work that the causal mask leaves.
+void bench_prefill_lengths(Bench& bench) {
+  if (bench.options.quick) return;
+  const std::vector<int> constant(kRequests, 1024);
+  for (const Shape& shape : kDecodeShapes)
+    for (const Lengths& lengths : mixed_lengths(4096)) {
+      const std::string name = fmt::format("prefill causal {}q/{}kv hd{} batch{} lengths {} by 1024", shape.qo_heads,
+                                           shape.kv_heads, shape.head_dim, kRequests, lengths.name);
+      if (!bench.wants(name)) continue;
+      const AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::causal);
+      Job mixed = prefill_job(bench, spec, shape, lengths.lens), equal = prefill_job(bench, spec, shape, constant);
+      mixed.plan();
+      equal.plan();
+      const auto flops = [&](const std::vector<int>& lens) {
+        double sum = 0;
+        for (const int len : lens) sum += prefill_flops(shape, len, len);
+        return sum;
+      };
+      const auto [mixed_s, equal_s] =
+          bench.time_in_turns([&] { mixed.run(bench.team); }, [&] { equal.run(bench.team); }, 5);
+      bench.report.add(
+          {"attention", name, "rate", flops(lengths.lens) / mixed_s / 1e9, "GFLOP/s", flops(constant) / equal_s / 1e9});
+    }
 }
 
 void bench_prefill(Bench& bench) {
@@ -109,7 +160,7 @@ void bench_prefill(Bench& bench) {
         const std::string name = fmt::format("prefill causal {}q/{}kv hd{} {} tokens {} ({})", shape.qo_heads,
                                              shape.kv_heads, head_dim, len, to_string(dtype), products_of(compute));
         if ((bench.options.quick && len > 512) || !bench.wants(name)) continue;
-        Job job = prefill_job(bench, spec, shape, len);
+        Job job = prefill_job(bench, spec, shape, {len});
         job.plan();
         const double ceiling = compute == DType::bf16 ? measure_bf16_flops(bench.team.num_workers())
                                                       : measure_fp32_flops(bench.team.num_workers());
@@ -150,11 +201,11 @@ void bench_variants(Bench& bench) {
                                            shape.qo_heads, shape.kv_heads, head_dim, len);
       if (!bench.wants(name)) continue;
       AttentionSpec spec = make_spec(DType::bf16, head_dim, Mask::causal);
-      Job plain = prefill_job(bench, spec, shape, len);
+      Job plain = prefill_job(bench, spec, shape, {len});
       plain.plan();
       spec.variant = row.variant;
       spec.sliding_window = row.windowed;
-      Job job = prefill_job(bench, spec, shape, len);
+      Job job = prefill_job(bench, spec, shape, {len});
       if (row.windowed) job.batches[0].input.scalars = {{"window_left", static_cast<double>(window)}};
       job.batches[0].tensors.scalars = row.scalars;
       job.batches[0].tensors.tensors = row.tensors;
@@ -186,7 +237,8 @@ void bench_attention(const BenchOptions& options, BenchReport& report) {
       "instruction that multiplies; `by`: beside the other case of the same run, by the work left");
   bench_decode(bench);
   bench_narrow_caches(bench);
-  bench_lengths(bench);
+  bench_decode_lengths(bench);
+  bench_prefill_lengths(bench);
   bench_prefill(bench);
   bench_variants(bench);
   bench_forms(bench);

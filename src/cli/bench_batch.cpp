@@ -5,7 +5,6 @@
 #include <random>
 
 namespace weft::cli {
-namespace {}  // namespace
 
 AttentionSpec make_spec(DType dtype, int head_dim, Mask mask, const Variant& variant) {
   AttentionSpec spec;
@@ -39,7 +38,7 @@ Batch::Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const st
              int threads, char* cache) {
   for (const int kv_len : kv_lens) {
     const int pages = (kv_len + page_size - 1) / page_size;
-    qo_indptr.push_back(qo_indptr.back() + qo_len);
+    qo_indptr.push_back(qo_indptr.back() + (qo_len == kWholePrompts ? kv_len : qo_len));
     page_indptr.push_back(page_indptr.back() + pages);
     last_page_len.push_back(kv_len - (pages - 1) * page_size);
   }

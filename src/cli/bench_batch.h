@@ -21,7 +21,10 @@ AttentionSpec make_spec(DType dtype, int head_dim, Mask mask, const Variant& var
 // Random numbers of about [-1, 1] in fp32, fp16 or bf16, or any bytes for narrower types, 8 elements at a time: a large cache fills quickly.
 void fill_random(void* data, DType dtype, int64_t n, unsigned seed);
 
+inline constexpr int kWholePrompts = -1;
+
 struct Batch {
+  // `qo_len`: query tokens of each request, or kWholePrompts: as many as it has keys.
   // `cache`: where keys and values lie; null: in memory of their own.
   Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const std::vector<int>& kv_lens, int page_size,
         int threads, char* cache = nullptr);

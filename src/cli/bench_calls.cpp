@@ -17,6 +17,7 @@ Pool::Pool(int64_t bytes) : memory_(Device::cpu(), static_cast<size_t>(bytes)) {
 }
 
 void Job::plan() {
+  workspaces.clear();
   for (Batch& batch : batches) {
     const Plan made = kernel.plan(batch.input);
     workspaces.emplace_back(Device::cpu(), made.workspace_bytes());
@@ -76,9 +77,9 @@ double prefill_flops(const Shape& shape, double len, double window) {
 
 std::string products_of(DType compute) { return compute == DType::bf16 ? "bf16 dot" : "fp32 multiply-add"; }
 
-Job prefill_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, int len) {
+Job prefill_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& lens) {
   Job job{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
-  job.batches.emplace_back(spec, shape, len, std::vector<int>{len}, 16, bench.team.num_workers());
+  job.batches.emplace_back(spec, shape, kWholePrompts, lens, 16, bench.team.num_workers());
   return job;
 }
 

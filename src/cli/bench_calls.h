@@ -64,8 +64,8 @@ struct Bench {
 // Decode over batches that fill the pool; bytes a run in `bytes`.
 Job decode_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& kv_lens,
                int page_size, int64_t& bytes);
-// One request of `len` tokens from its first on; not planned yet.
-Job prefill_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, int len);
+// Requests of so many tokens from their first on; not planned yet.
+Job prefill_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& lens);
 // Causal: row i of the last qo_len sees the keys up to its own, at most window + 1 of them.
 double prefill_flops(const Shape& shape, double len, double window);
 std::string products_of(DType compute);
