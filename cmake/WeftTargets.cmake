@@ -81,8 +81,8 @@ function(weft_library name)
   install(TARGETS weft_${name} EXPORT weft ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()
 
-# What kernels are compiled for; plain is always there. Of the two AVX-512 sets a sanitizer watches the one that this
-# machine can run best: their sources differ in how a few of their words are made.
+# What kernels are compiled for; plain is always there. Of the two AVX-512 sets a sanitizer watches the better one that
+# this machine can run, if any: their sources differ in how a few of their words are made.
 set(known_isas plain)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND known_isas avx2 avx512 avx512_bf16)
@@ -92,8 +92,10 @@ if(WEFT_SANITIZE)
   file(STRINGS /proc/cpuinfo cpu_flags REGEX "^flags" LIMIT_COUNT 1)
   if(cpu_flags MATCHES "avx512_bf16")
     list(REMOVE_ITEM default_isas avx512)
-  else()
+  elseif(cpu_flags MATCHES "avx512_vnni")
     list(REMOVE_ITEM default_isas avx512_bf16)
+  else()
+    list(REMOVE_ITEM default_isas avx512 avx512_bf16)
   endif()
 endif()
 set(WEFT_ISAS "${default_isas}" CACHE STRING "Instruction sets to compile kernels for, plain among them: ${known_isas}")
