@@ -72,6 +72,20 @@ int lanes_of(Isa isa) {
   return 4;
 }
 
+// Fused rows up to which keys and values are multiplied as they are stored. That converts them anew for each 8 rows (6
+// where there are 16 registers), which bf16 and fp32 bear longest; bytes are packed either way, for all heads at once.
+int direct_rows(const AttentionSpec& spec, Isa isa) {
+  const bool wide = lanes_of(isa) == 16;
+  switch (spec.kv_dtype) {
+    case DType::fp32:
+    case DType::bf16: return wide ? 24 : 16;
+    case DType::fp16:
+    case DType::int8:
+    case DType::int4: return wide ? 16 : 8;
+    default: return 8;
+  }
+}
+
 }  // namespace
 
 KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
@@ -87,23 +101,25 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
   const double stream = (latent ? spec.head_dim_qk : dims) * bits_of(spec.kv_dtype) / 8. / 12.;
   const double row = dims * 0.2;
   traits.classes = {
-      {.rows = attention::cpu::kDirectRows,
+      {.rows = latent ? 8 : direct_rows(spec, isa),
        .all_kv_heads = true,
        .row = row,
        .token = stream,
        .row_token = product * 1.1 + softmax,
        .item = 400},
-      {.rows = 24, .row = row, .token = pack + stream, .row_token = product * 1.05 + softmax, .item = 400},
   };
+  TileClass packed{.rows = 24, .row = row, .token = pack + stream, .row_token = product * 1.05 + softmax, .item = 400};
+  if (latent) traits.classes.push_back(packed);
   // The rows of queries and outputs and a tile of keys and values fit the second-level cache. A latent row serves all
   // heads, 128 of them in large models.
-  traits.classes.push_back({.rows = latent       ? 128
-                                    : dims > 512 ? 48
-                                                 : 96,
-                            .row = row,
-                            .token = pack + stream,
-                            .row_token = product * 1.05 + softmax,
-                            .item = 400});
+  packed.rows = latent ? 128 : dims > 512 ? 48 : 96;
+  if (!latent) {
+    TileClass streamed = packed;
+    streamed.all_kv_heads = true;
+    streamed.most_states = (lanes_of(isa) == 16 ? 512 << 10 : 256 << 10) / (dims * static_cast<int>(sizeof(float)));
+    traits.classes.push_back(streamed);
+  }
+  traits.classes.push_back(packed);
   traits.granule = abi::kColumnStep;
   traits.head_dim_vo = spec.head_dim_vo;
   traits.use_softmax = spec.variant.use_softmax;

@@ -20,7 +20,7 @@ void check_traits(const KernelTraits& traits) {
   ensure(traits.granule >= 1, "a kernel has the granule {}", traits.granule);
   ensure(traits.intervals.size() <= 2, "a kernel has {} intervals", traits.intervals.size());
   for (size_t i = 0; i < n; ++i)
-    ensure(traits.classes[i].rows >= 1 && (i == 0 || traits.classes[i - 1].rows < traits.classes[i].rows),
+    ensure(traits.classes[i].rows >= 1 && (i == 0 || traits.classes[i - 1].rows <= traits.classes[i].rows),
            "a kernel's tile classes are not in ascending order");
 }
 

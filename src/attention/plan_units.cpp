@@ -141,8 +141,16 @@ HeadsOfClass choose_heads(const Problem& p, const Draft& draft) {
   const auto& classes = p.traits->classes;
   HeadsOfClass result{};
   bool any = false;
+  // At most a part of the KV heads, a divisor of them.
+  const auto heads_in = [&](const TileClass& tile_class, int parts) {
+    if (!tile_class.all_kv_heads) return 1;
+    int heads = p.num_kv_heads / parts;
+    while (heads > 1 && (p.num_kv_heads % heads != 0 || int64_t{tile_class.rows} * heads > tile_class.most_states))
+      --heads;
+    return heads;
+  };
   for (size_t c = 0; c < classes.size(); ++c) {
-    result.heads[c] = classes[c].all_kv_heads ? p.num_kv_heads : 1;
+    result.heads[c] = heads_in(classes[c], 1);
     any = any || classes[c].all_kv_heads;
   }
   if (!any || p.mode != PlanMode::balanced || p.num_workers == 1) return result;
@@ -155,7 +163,7 @@ HeadsOfClass choose_heads(const Problem& p, const Draft& draft) {
     if (tile.skipped) continue;
     const int64_t pieces = std::max(1, granule.ceil(tile.hull.visible()));
     if (classes[tile.tile_class].all_kv_heads && tile.heads > 1)
-      whole += pieces;
+      whole += pieces * (tile.heads / result.of(tile));
     else
       single += pieces * tile.heads;
   }
@@ -165,8 +173,7 @@ HeadsOfClass choose_heads(const Problem& p, const Draft& draft) {
     while (p.num_kv_heads % divisor != 0);
     parts = divisor;
   }
-  for (size_t c = 0; c < classes.size(); ++c)
-    if (classes[c].all_kv_heads) result.heads[c] = p.num_kv_heads / parts;
+  for (size_t c = 0; c < classes.size(); ++c) result.heads[c] = heads_in(classes[c], parts);
   return result;
 }
 

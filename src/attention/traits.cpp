@@ -29,7 +29,7 @@ uint64_t KernelTraits::signature() const {
   Hash64 hash;
   hash.add(classes.size());
   for (const TileClass& c : classes) {
-    hash.add(c.rows).add(static_cast<int>(c.all_kv_heads));
+    hash.add(c.rows).add(static_cast<int>(c.all_kv_heads)).add(c.most_states);
     hash.add(c.row).add(c.token).add(c.row_token).add(c.item);
   }
   hash.add(granule).add(head_dim_vo).add(static_cast<int>(use_softmax)).add(static_cast<int>(kv_form));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -24,13 +25,14 @@ struct TileClass {
   // An item carries every KV head (whole-token reads), else one. `balanced` may halve and quarter the heads of an
   // item where whole tokens are too coarse for the workers; the unit's KV-head range says what it carries.
   bool all_kv_heads = false;
+  int most_states = std::numeric_limits<int>::max();  // of rows x heads in an item; fewer heads where all are more
   // Cost of an item over one KV head: row * rows + token * visible tokens + row_token * rows * visible + item.
   // A query token whose group has more rows than the largest class is one tile that the kernel walks in several.
   double row = 0, token = 0, row_token = 0, item = 0;
 };
 
 struct KernelTraits {
-  std::vector<TileClass> classes;  // by rows, ascending; 1 to kMaxTileClasses
+  std::vector<TileClass> classes;  // by rows, ascending, 1 to kMaxTileClasses; entries take the first that holds them
   int granule = 64;                // chunk borders are multiples of this many tokens
   int head_dim_vo = 0;
   bool use_softmax = true;

@@ -33,11 +33,11 @@ void Item::start(int first_head, int heads) {
 }
 
 // The query rows of one KV head, changed by their hook and rounded to the compute type.
-void Item::load_query(int head, const abi::VectorRow* vectors) {
+void Item::load_query(int head, const abi::VectorRow* vectors, float* queries) {
   const int dim = args_.head_dim_qk, group = args_.group_size;
   for (int r = 0; r < num_rows_; ++r)
     for (int g = 0; g < group; ++g, ++vectors) {
-      float* query = b_.query + static_cast<long long>(r * group + g) * dim;
+      float* query = queries + static_cast<long long>(r * group + g) * dim;
       float* converted = args_.leaf->query ? b_.vector_scratch : query;
       convert_to_f32(args_.q.data + rows_[r].q_row * args_.q.row_stride + (head * group + g) * args_.q.head_stride,
                      args_.q.element, dim, converted);
@@ -46,14 +46,14 @@ void Item::load_query(int head, const abi::VectorRow* vectors) {
       args_.leaf->query(&tile);
     }
   if (args_.scaling == Scaling::head && !args_.leaf->key)
-    scale_vector(b_.query, static_cast<long long>(b_.group_rows) * dim, head_scale(args_.k_scale, head));
+    scale_vector(queries, static_cast<long long>(b_.group_rows) * dim, head_scale(args_.k_scale, head));
   if (args_.compute_bf16)  // in place: a narrow row ends before the next wide one begins
     for (long long r = 0; r < b_.group_rows; ++r)
-      convert_from_f32(b_.query + r * dim, dim, reinterpret_cast<char*>(b_.query + r * dim / 2), Element::bf16);
+      convert_from_f32(queries + r * dim, dim, reinterpret_cast<char*>(queries + r * dim / 2), Element::bf16);
 }
 
 // Scales the scores and hides what the bits of their pages do not show: each query token has a row of bits.
-void Item::hide_by_bits(const KvTile& tile, float scale) {
+void Item::hide_by_bits(const KvTile& tile, int num_states, float scale) {
   const int* index = plan_section<int>(args_.plan, plan_.bits_index) + list_.first;
   const unsigned char* bits = plan_section<unsigned char>(args_.plan, plan_.bits);
   const long long bytes = bytes_of_bits(plan_.block_rows, plan_.page_size);
@@ -65,7 +65,7 @@ void Item::hide_by_bits(const KvTile& tile, float scale) {
       const long long bit = row * plan_.page_size + (tile.begin + i) % plan_.page_size;
       b_.shown[i] = pattern < 0 || ((bits[pattern * bytes + bit / 8] >> (bit % 8)) & 1) != 0;
     }
-    for (int first = 0; first < b_.states; first += b_.group_rows)
+    for (int first = 0; first < num_states; first += b_.group_rows)
       for (int g = 0; g < args_.group_size; ++g) {
         float* scores = b_.scores + (first + r * args_.group_size + g) * b_.ld_scores;
         for (int i = 0; i < tile.n; ++i) scores[i] = b_.shown[i] ? scores[i] * scale : hidden;
@@ -73,16 +73,16 @@ void Item::hide_by_bits(const KvTile& tile, float scale) {
   }
 }
 
-// Scores become probabilities; m, l and alpha move on.
-void Item::score(const KvTile& tile) {
+// Scores of these states become probabilities; m, l and alpha move on.
+void Item::score(const KvTile& tile, int first_state, int num_states) {
   const abi::Leaf& leaf = *args_.leaf;
   const int padded = round_up(tile.n, kColumnStep), begin = list_.first_pos + tile.begin;
   float scale = leaf.score ? 1.f : static_cast<float>(args_.params[0].real);
   if (leaf.score) {
     const abi::ScoreTile scores = {.params = args_.params,
-                                   .rows = b_.rows,
+                                   .rows = b_.rows + first_state,
                                    .kv_positions = b_.positions,
-                                   .num_rows = b_.states,
+                                   .num_rows = num_states,
                                    .num_kv = tile.n,
                                    .kv_begin = begin,
                                    .scores = b_.scores,
@@ -90,12 +90,12 @@ void Item::score(const KvTile& tile) {
     leaf.score(&scores);
   }
   if (plan_.bits_index.count > 0) {
-    hide_by_bits(tile, scale);
+    hide_by_bits(tile, num_states, scale);
     scale = 1;
   }
-  softmax({.rows = b_.rows,
+  softmax({.rows = b_.rows + first_state,
            .kv_positions = b_.positions,
-           .num_rows = b_.states,
+           .num_rows = num_states,
            .num_kv_padded = padded,
            .use_softmax = leaf.use_softmax,
            .boundary = tile.boundary,
@@ -103,9 +103,9 @@ void Item::score(const KvTile& tile) {
            .scores = b_.scores,
            .ld = b_.ld_scores,
            .probs_bf16 = b_.probs,
-           .m = b_.m,
-           .l = b_.l,
-           .alpha = b_.alpha});
+           .m = b_.m + first_state,
+           .l = b_.l + first_state,
+           .alpha = b_.alpha + first_state});
 }
 
 // Output columns stand as the values' products leave them: puts them in the order of the head.

@@ -14,20 +14,20 @@ using abi::kColumnStep;
 // and after, with what the hook reads of them, they stay in the first-level cache.
 constexpr int kBlockTokens = 16, kHookTokens = 8;
 
-// Everything an item needs, in scratch. `states` fused rows are worked on together: those of every KV head of the
-// unit (direct), or of one (packed); in order [KV head][query token][query head of the group].
+// Everything an item needs, in scratch. `states` are the fused rows of every KV head of the unit, in order
+// [KV head][query token][query head of the group].
 struct Buffers {
   Seen* seen;                     // [query tokens]
   abi::ScoreRow* rows;            // [states]
   abi::VectorRow* query_vectors;  // [states]
   float *m, *l, *alpha;           // [states]
   float* o;                       // [states][ld_o]
-  float* query;                   // [fused rows of one head][head_dim_qk], rounded in place when computing in bf16
+  float* query;                   // [states][head_dim_qk], rounded in place when computing in bf16; direct: of one head
   float* direct_query;            // of every head, as Loader::dot wants it
-  float* scores;                  // [states][ld_scores]
+  float* scores;                  // [states][ld_scores], packed: of one head
   unsigned short* probs;          // the same, for products in bf16
   int* positions;                 // [tokens] of a tile's columns
-  float *keys, *values;           // packed
+  float *keys, *values;           // packed; of keys one panel, or as integers the tile
   const char** key_rows[2];       // this tile's and the next one's, of the unit's first head
   const char** value_rows[2];
   // Where the scales of keys and of values lie: this tile's and the next one's, of the unit's first head.
@@ -54,7 +54,8 @@ struct Buffers {
   char* joined[2];                 // whole rows of this tile and the next, where they do not lie so in the cache
 
   bool direct;
-  bool latent;  // packed, and one packed row serves as key and value
+  bool streamed;  // keys and values come from memory
+  bool latent;    // packed, and one packed row serves as key and value
   bool key_digits, value_digits;
   int group_rows;  // fused rows of one head
   int states, tokens;
@@ -101,7 +102,7 @@ class Item {
       attend_latent();
       return;
     }
-    for (int head = unit_.kv_head_begin; head < unit_.kv_head_end; ++head) attend_packed(head);
+    attend_packed();
   }
 
  private:
@@ -135,10 +136,11 @@ class Item {
   }
 
   void attend_direct();
-  void attend_packed(int head);
+  void attend_packed();
+  void attend_packed(const KvTile& tile, int h, int which, Ahead& ahead, int ahead_lines);
   void attend_latent();
   void start(int first_head, int heads);
-  void load_query(int head, const abi::VectorRow* vectors);
+  void load_query(int head, const abi::VectorRow* vectors, float* query);
   void locate(const KvTile& tile, int head, int which);
   void join(const KvTile& tile, int which);
   void pack_queries();
@@ -163,20 +165,23 @@ class Item {
   void scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state);
   Ahead::Part part_of(const TokensView& view, const char* const* rows, int n, int dim) const;
   void place(const KvTile& tile);
-  void hide_by_bits(const KvTile& tile, float scale);
-  void make_query_digits(int first_state);
+  void hide_by_bits(const KvTile& tile, int num_states, float scale);
+  void make_query_digits(const float* query, int first_state);
   // Of n tokens from `begin` on; `head` counts from the first one worked on.
   void multiply_key_digits(const Side& side, int begin, int n, int head, Ahead& ahead);
   void make_prob_digits(const KvTile& tile, int head);
   void multiply_value_digits(const Side& side, int begin, int n, int head, Ahead& ahead);
   void add_value_sums();
   void order_values();
-  void multiply_values(const KvTile& tile, Ahead* ahead = nullptr, int ahead_lines = 0);
+  void multiply_values(const KvTile& tile, int first_state, Ahead& ahead, int ahead_lines);
   // Half of what a block reads is fetched beside its products, beside every other unit of a panel: packing fetches the
   // other half.
-  int fetched_lines() const { return !b_.direct ? 0 : args_.kv_element == Element::int4 ? 1 : 2; }
+  int fetched_lines() const { return !b_.streamed ? 0 : args_.kv_element == Element::int4 ? 1 : 2; }
   unsigned stored_offset() const { return args_.kv_element == Element::int4 ? 8 : 128; }
-  void score(const KvTile& tile);
+  void score(const KvTile& tile, int first_state, int num_states);
+  // Of a head's first state.
+  float* query_of(int h) const { return b_.query + static_cast<long long>(h) * b_.group_rows * args_.head_dim_qk; }
+  float* scores_of(int h) const { return b_.scores + (b_.direct ? h * b_.group_rows * b_.ld_scores : 0); }
   void finish(int first_head, int heads);
 
   TileCursor tiles() const { return {args_, b_.seen, num_rows_, list_.first_pos, item_.kv_begin, end_, b_.tokens}; }

@@ -3,14 +3,14 @@
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 
-// The loaded query of one head.
-void Item::make_query_digits(int first_state) {
+// A loaded query of one head.
+void Item::make_query_digits(const float* query, int first_state) {
   if constexpr (kHasByteDot) {
     const int dim = args_.head_dim_qk, padded = round_up(dim, kLanes);
     for (int i = 0; i < b_.group_rows; ++i) {
       const int state = first_state + i;
       for (int d = dim; d < padded; ++d) b_.vector_scratch[d] = 0;
-      order_query(b_.query + static_cast<long long>(i) * dim, dim, args_.kv_element, b_.vector_scratch);
+      order_query(query + static_cast<long long>(i) * dim, dim, args_.kv_element, b_.vector_scratch);
       make_digits(b_.vector_scratch, padded, nullptr, most_digits(dim), b_.query_digits + state * kDigitLd,
                   b_.query_scales[state], b_.query_sums[state]);
     }
@@ -33,7 +33,7 @@ void Item::multiply_key_digits(const Side& side, int begin, int n, int head, Ahe
          .units = dim / 4,
          .offset = stored_offset(),
          .column_scales = args_.scaling == Scaling::token ? keys().scales_of(head, b_.tokens) + begin : nullptr,
-         .c = b_.scores + first_state * b_.ld_scores + begin,
+         .c = scores_of(head) + begin,
          .ldc = b_.ld_scores,
          .alpha = nullptr,
          .c_sums = nullptr,
@@ -51,7 +51,7 @@ void Item::make_prob_digits(const KvTile& tile, int head) {
     const float* factors = args_.scaling == Scaling::token ? values().scales_of(head, b_.tokens) : nullptr;
     for (int i = 0; i < b_.group_rows; ++i) {
       const long long state = static_cast<long long>(head) * b_.group_rows + i;
-      make_digits(b_.scores + state * b_.ld_scores, padded, factors, kMostDigits, b_.prob_digits + state * kDigitLd,
+      make_digits(scores_of(head) + i * b_.ld_scores, padded, factors, kMostDigits, b_.prob_digits + state * kDigitLd,
                   b_.prob_scales[state], b_.prob_sums[state]);
     }
   }

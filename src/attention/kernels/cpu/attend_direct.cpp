@@ -22,9 +22,9 @@ void Item::attend_direct() {
   const Source all_keys = keys(), all_values = values();
   start(first, heads);
   for (int h = 0; h < heads; ++h) {
-    load_query(first + h, b_.query_vectors + h * rows);
+    load_query(first + h, b_.query_vectors + h * rows, b_.query);
     if (b_.key_digits) {
-      make_query_digits(h * rows);
+      make_query_digits(b_.query, h * rows);
       continue;
     }
     const int per_unit = args_.compute_bf16 ? 2 : 1;
@@ -86,7 +86,7 @@ void Item::attend_direct() {
     });
     if (!b_.key_digits)
       for (int h = 0; h < heads; ++h) scale_columns(tile, all_keys, first, first + h, h * rows);
-    score(tile);
+    score(tile, 0, b_.states);
     if (b_.value_digits) {
       for (int h = 0; h < heads; ++h) make_prob_digits(tile, h);
     } else {

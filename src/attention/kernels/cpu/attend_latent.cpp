@@ -24,7 +24,7 @@ void Item::attend_latent() {
   const bool bf16 = args_.compute_bf16 != 0;
   const int per_unit = bf16 ? 2 : 1;
   start(unit_.kv_head_begin, 1);
-  load_query(unit_.kv_head_begin, b_.query_vectors);
+  load_query(unit_.kv_head_begin, b_.query_vectors, b_.query);
   pack_queries();
   const int score_vectors = static_cast<int>(b_.ld_by_token / kLanes),
             value_vectors = static_cast<int>(b_.ld_o / kLanes);
@@ -59,8 +59,8 @@ void Item::attend_latent() {
               .ahead_lines = ahead_lines},
              bf16);
     transpose_scores(b_.by_token, b_.ld_by_token, rows, padded, b_.scores, b_.ld_scores);
-    score(tile);
-    multiply_values(tile, &ahead, ahead_lines);
+    score(tile, 0, rows);
+    multiply_values(tile, 0, ahead, ahead_lines);
   }
   finish(unit_.kv_head_begin, 1);
 }

@@ -22,8 +22,9 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   const int query_tokens = unit.row_end - unit.row_begin, heads = unit.kv_head_end - unit.kv_head_begin;
   const int dqk = args.head_dim_qk, dvo = args.head_dim_vo, larger = max_of(dqk, dvo);
   b.direct = unit.tile_class == kDirectClass;
+  b.streamed = b.direct || unit.tile_class == kStreamedClass;
   b.group_rows = query_tokens * args.group_size;
-  b.states = b.group_rows * (b.direct ? heads : 1);
+  b.states = b.group_rows * heads;
   b.latent = args.v_is_k_prefix && !b.direct && !args.leaf->key && !args.leaf->value;
   b.key_digits = kHasByteDot && args.compute_digits && !args.leaf->key;
   b.value_digits = kHasByteDot && args.compute_digits && !args.leaf->value;
@@ -38,7 +39,7 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.ld_by_token = round_up(b.group_rows, kLanes);
 
   const long long tokens = b.tokens, states = b.states;
-  const int key_units = b.key_digits ? dqk / 4 : b.direct ? 0 : dqk;
+  const int key_units = b.key_digits ? dqk / 4 : b.direct ? 0 : dqk, key_panels = b.key_digits ? b.tokens / kPanel : 1;
   const int value_units = b.value_digits ? b.tokens / 4 : b.direct ? 0 : b.tokens;
   const long long changed = args.leaf->key || args.leaf->value ? tokens : 0;
   Carver carver(base);
@@ -49,7 +50,7 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.l = carver.take<float>(states);
   b.alpha = carver.take<float>(states);
   b.o = carver.take<float>(states * b.ld_o);
-  b.query = carver.take<float>(static_cast<long long>(b.group_rows) * dqk);
+  b.query = carver.take<float>((b.direct ? b.group_rows : states) * dqk);
   b.direct_query = carver.take<float>(b.direct && !b.key_digits ? states * direct_query_size(dqk) : 0);
   b.query_digits = carver.take<unsigned>(b.key_digits ? states * kDigitLd : 0);
   b.query_scales = carver.take<float>(b.key_digits ? states : 0);
@@ -58,11 +59,11 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.prob_scales = carver.take<float>(b.value_digits ? states : 0);
   b.prob_sums = carver.take<int>(b.value_digits ? states : 0);
   b.value_sums = carver.take<int>(b.value_digits && b.direct ? states * b.ld_o : 0);
-  b.scores = carver.take<float>(states * b.ld_scores);
-  if (args.compute_bf16 && !b.direct) b.probs = carver.take<unsigned short>(states * b.ld_scores);
+  b.scores = carver.take<float>((b.direct ? states : b.group_rows) * b.ld_scores);
+  if (args.compute_bf16 && !b.direct) b.probs = carver.take<unsigned short>(b.group_rows * b.ld_scores);
   b.positions = carver.take<int>(tokens);
   const int packed_columns = b.latent ? round_up(dqk, kPanel) : static_cast<int>(b.ld_o);
-  b.keys = carver.take<float>(b.latent || key_units == 0 ? 0 : tokens / kPanel * panel_stride(key_units));
+  b.keys = carver.take<float>(b.latent || key_units == 0 ? 0 : key_panels * panel_stride(key_units));
   b.values = carver.take<float>(value_units > 0 ? packed_columns / kPanel * panel_stride(value_units) : 0);
   b.query_panels = carver.take<float>(b.latent ? round_up(b.group_rows, kPanel) / kPanel * panel_stride(dqk) : 0);
   b.by_token = carver.take<float>(b.latent ? tokens * b.ld_by_token : 0);
@@ -74,7 +75,7 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
     b.value_rows[i] = args.v_is_k_prefix ? b.key_rows[i] : carver.take<const char*>(tokens);
     b.joined[i] = join ? carver.take<char>(joined) : nullptr;
     for (const char**& rows : b.scale_rows[i]) rows = carver.take<const char*>(scaled ? tokens : 0);
-    b.scales[i] = carver.take<float>(scaled ? tokens * (b.direct ? heads : 1) : 0);
+    b.scales[i] = carver.take<float>(scaled ? tokens * heads : 0);
   }
   b.shown_rows = carver.take<const char*>(tokens);
   b.marks = carver.take<unsigned char>(tokens);
