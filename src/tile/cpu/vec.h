@@ -118,6 +118,25 @@ WEFT_INLINE F32 add_fours(F32 a, F32 b, Lanes<I...>) {
 
 }  // namespace detail
 
+namespace detail {
+template <int... I>
+WEFT_INLINE void split_pairs(F32& a, F32& b, Lanes<I...>) {
+  const F32 even = __builtin_shufflevector(a, b, (2 * I)...);
+  b = __builtin_shufflevector(a, b, (2 * I + 1)...);
+  a = even;
+}
+template <int... I>
+WEFT_INLINE void join_pairs(F32& even, F32& odd, Lanes<I...>) {
+  const F32 low = __builtin_shufflevector(even, odd, (I % 2 * kLanes + I / 2)...);
+  odd = __builtin_shufflevector(even, odd, (I % 2 * kLanes + (kLanes + I) / 2)...);
+  even = low;
+}
+}  // namespace detail
+
+// The elements of two vectors that follow each other <-> the even ones, the odd ones.
+WEFT_INLINE void split_pairs(F32& a, F32& b) { detail::split_pairs(a, b, AllLanes()); }
+WEFT_INLINE void join_pairs(F32& even, F32& odd) { detail::join_pairs(even, odd, AllLanes()); }
+
 // rows[i][j] <-> rows[j][i].
 WEFT_INLINE void transpose(F32 (&rows)[kLanes]) {
   const AllLanes all;

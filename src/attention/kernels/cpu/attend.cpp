@@ -110,24 +110,15 @@ void Item::score(const KvTile& tile, int first_state, int num_states) {
 
 // Output columns stand as the values' products leave them: puts them in the order of the head.
 void Item::order_values() {
-  const bool halves = b_.direct && !b_.value_digits && loader_of(values()).halves_of_values;
-  if (!halves && !b_.value_digits) return;
-  const int dim = args_.head_dim_vo;
-  const auto dim_at = [&](int column) {
-    if constexpr (kHasByteDot)
-      if (b_.value_digits) return value_dim(args_.kv_element, column, dim);
-    return column / kPanel * kPanel + column % kLanes * 2 + column % kPanel / kLanes;
-  };
-  int from[kMaxHeadDim];
-  for (int column = 0; column < b_.ld_o; ++column) {
-    const int d = dim_at(column);
-    if (d < dim) from[d] = column;
-  }
-  for (int state = 0; state < b_.states; ++state) {
-    float* o = b_.o + state * b_.ld_o;
-    for (int d = 0; d < dim; ++d) b_.vector_scratch[d] = o[from[d]];
-    __builtin_memcpy(o, b_.vector_scratch, static_cast<unsigned long>(dim) * sizeof(float));
-  }
+  if (b_.direct && !b_.value_digits && loader_of(values()).halves_of_values)
+    for (float* o = b_.o; o < b_.o + b_.states * b_.ld_o; o += kPanel) {
+      F32 even = load(o), odd = load(o + kLanes);
+      join_pairs(even, odd);
+      store(o, even);
+      store(o + kLanes, odd);
+    }
+  if constexpr (kHasByteDot)
+    if (b_.value_digits) order_digit_values(args_.kv_element, args_.head_dim_vo, b_.o, b_.ld_o, b_.states);
 }
 
 // States leave for the output, or for the item's partial.

@@ -92,9 +92,9 @@ static_assert(kDirectTokens / 4 <= kDigitLow);
 constexpr int most_digits(int n) { return min_of(kMostDigits, 0x7fffffff / (128 * n)); }
 // A query in the order of the units of keys.
 void order_query(const float* q, int dim, Element element, float* out);
-// Columns of panels of values, dim and more, and the element of a row at each; dim or more: none.
+// Columns of panels of values, dim and more; puts those of each row of an output into the order of the head.
 int value_columns(Element element, int dim);
-int value_dim(Element element, int column, int dim);
+void order_digit_values(Element element, int dim, float* o, long long ld, int rows);
 // As of Loader; n a multiple of kPanel.
 void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
                      Ahead& ahead);

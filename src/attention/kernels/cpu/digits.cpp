@@ -74,7 +74,7 @@ void pack_keys(const char* const* rows, long long offset, int n, int row_bytes, 
   }
 }
 
-// A panel's columns are bytes of a row, in the order of value_dim; its lines hold those of 4 tokens.
+// A panel's columns are bytes of a row, in the order of byte_at; its lines hold those of 4 tokens.
 template <class Type>
 void pack_values(const char* const* rows, long long offset, int n, int row_bytes, unsigned* out, Ahead& ahead) {
   const long long panel = panel_stride(n / 4);
@@ -123,6 +123,25 @@ int byte_at(int column, int row_bytes) {
   if (chunk + 64 <= row_bytes) return chunk + in / 4 % 4 * 16 + in / 16 * 4 + in % 4;
   const int half = column / 32 * 32, i = column % 32;
   return half + i / 4 % 4 * 8 + i / 16 * 4 + i % 4;
+}
+
+// Runs of columns follow each other in the head, too: 4 bytes do; of halves of bytes, vectors of even elements take turns
+// with those of odd ones.
+template <class Type>
+void order_columns(int dim, float* o, long long ld, int rows) {
+  constexpr bool kBytes = Type::kLines == 1;
+  constexpr int kRun = kBytes ? 4 : 1;
+  int from[kMaxHeadDim];  // of the run at an element
+  for (int column = 0; column < ld; column += kRun) {
+    const int d = kBytes ? byte_at(column, dim)
+                         : 2 * byte_at(column / kPanel * kLanes + column % kLanes, dim / 2) + column / kLanes % 2;
+    if (d < dim) from[d] = column;
+  }
+  float ordered[kMaxHeadDim];
+  for (int row = 0; row < rows; ++row, o += ld) {
+    for (int d = 0; d < dim; d += kRun) __builtin_memcpy(ordered + d, o + from[d], kRun * sizeof(float));
+    __builtin_memcpy(o, ordered, static_cast<unsigned long>(dim) * sizeof(float));
+  }
 }
 
 // Rows whose sums, two digits of two vectors each, stay in registers.
@@ -239,10 +258,9 @@ void order_query(const float* q, int dim, Element element, float* out) {
 
 int value_columns(Element element, int dim) { return element == Element::int4 ? round_up(dim, 64) : round_up(dim, 32); }
 
-int value_dim(Element element, int column, int dim) {
-  if (element != Element::int4) return byte_at(column, dim);
-  // Vectors of even elements take turns with those of odd ones.
-  return 2 * byte_at(column / 32 * 16 + column % 16, dim / 2) + column / 16 % 2;
+void order_digit_values(Element element, int dim, float* o, long long ld, int rows) {
+  if (element == Element::int4) return order_columns<Nibbles>(dim, o, ld, rows);
+  order_columns<Bytes>(dim, o, ld, rows);
 }
 
 void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,

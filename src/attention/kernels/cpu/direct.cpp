@@ -248,13 +248,17 @@ void pack_direct_query(const float* q, long long ld, int num_rows, int units, bo
   for (int row = 0; row < num_rows;) {
     const int count = direct_rows(num_rows - row);
     float* block = out + row * direct_query_size(dim);
-    for (int m = 0; m < count; ++m)
-      for (int u = 0; u < round_up(units, halves ? kPanel : kLanes); ++u) {
-        const int at = halves ? u / kPanel * kPanel + u % 2 * kLanes + u % kPanel / 2 : u;
-        // Bits are copied: a pair of bf16 is no number.
-        __builtin_memcpy(block + (at / kLanes * count + m) * kLanes + at % kLanes,
-                         u < units ? reinterpret_cast<const char*>(q + (row + m) * ld + u) : kZeros, 4);
+    for (int m = 0; m < count; ++m) {
+      float padded[kMaxHeadDim + kPanel];  // bits are copied: a pair of bf16 is no number
+      __builtin_memcpy(padded, q + (row + m) * ld, static_cast<unsigned long>(units) * sizeof(float));
+      for (int u = units; u < round_up(units, kPanel); ++u) padded[u] = 0;
+      for (int u = 0; u < units; u += kPanel) {
+        F32 a = load(padded + u), b = load(padded + u + kLanes);
+        if (halves) split_pairs(a, b);
+        store(block + (u / kLanes * count + m) * kLanes, a);
+        store(block + ((u / kLanes + 1) * count + m) * kLanes, b);
       }
+    }
     row += count;
   }
 }
