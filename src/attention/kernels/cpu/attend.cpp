@@ -52,18 +52,28 @@ void Item::load_query(int head, const abi::VectorRow* vectors, float* queries) {
       convert_from_f32(queries + r * dim, dim, reinterpret_cast<char*>(queries + r * dim / 2), Element::bf16);
 }
 
-// Scales the scores and hides what the bits of their pages do not show: each query token has a row of bits.
-void Item::hide_by_bits(const KvTile& tile, int num_states, float scale) {
-  const int* index = plan_section<int>(args_.plan, plan_.bits_index) + list_.first;
+// Hides what the bits of their pages do not show; each query token has a row of bits. Returns whether any page of the
+// tile has bits: then the scores are scaled first, as hidden ones stay what they are.
+bool Item::hide_by_bits(const KvTile& tile, int num_states, float scale) {
+  if (plan_.bits_index.count == 0) return false;
+  const int page_size = plan_.page_size, first_page = tile.begin / page_size;
+  const int last_page = (tile.begin + tile.n - 1) / page_size;
+  const int* patterns = plan_section<int>(args_.plan, plan_.bits_index) + list_.first;
+  bool any = false;
+  for (int page = first_page; page <= last_page; ++page) any = any || patterns[page] >= 0;
+  if (!any) return false;
   const unsigned char* bits = plan_section<unsigned char>(args_.plan, plan_.bits);
-  const long long bytes = bytes_of_bits(plan_.block_rows, plan_.page_size);
+  const long long bytes = bytes_of_bits(plan_.block_rows, page_size);
   const float hidden = args_.leaf->use_softmax ? -__builtin_inff() : 0.f;
   for (int r = 0; r < num_rows_; ++r) {
     const long long row = unit_.row_begin + r - list_.row_begin;
-    for (int i = 0; i < tile.n; ++i) {
-      const int pattern = index[(tile.begin + i) / plan_.page_size];
-      const long long bit = row * plan_.page_size + (tile.begin + i) % plan_.page_size;
-      b_.shown[i] = pattern < 0 || ((bits[pattern * bytes + bit / 8] >> (bit % 8)) & 1) != 0;
+    for (int page = first_page; page <= last_page; ++page) {
+      const int begin = max_of(page * page_size, tile.begin), end = min_of((page + 1) * page_size, tile.begin + tile.n);
+      for (int i = begin; i < end; ++i) {
+        const long long bit = row * page_size + i - page * page_size;
+        b_.shown[i - tile.begin] =
+            patterns[page] < 0 || ((bits[patterns[page] * bytes + bit / 8] >> (bit % 8)) & 1) != 0;
+      }
     }
     for (int first = 0; first < num_states; first += b_.group_rows)
       for (int g = 0; g < args_.group_size; ++g) {
@@ -71,6 +81,7 @@ void Item::hide_by_bits(const KvTile& tile, int num_states, float scale) {
         for (int i = 0; i < tile.n; ++i) scores[i] = b_.shown[i] ? scores[i] * scale : hidden;
       }
   }
+  return true;
 }
 
 // Scores of these states become probabilities; m, l and alpha move on.
@@ -89,10 +100,7 @@ void Item::score(const KvTile& tile, int first_state, int num_states) {
                                    .ld = b_.ld_scores};
     leaf.score(&scores);
   }
-  if (plan_.bits_index.count > 0) {
-    hide_by_bits(tile, num_states, scale);
-    scale = 1;
-  }
+  if (hide_by_bits(tile, num_states, scale)) scale = 1;
   softmax({.rows = b_.rows + first_state,
            .kv_positions = b_.positions,
            .num_rows = num_states,

@@ -165,7 +165,7 @@ class Item {
   void scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state);
   Ahead::Part part_of(const TokensView& view, const char* const* rows, int n, int dim) const;
   void place(const KvTile& tile);
-  void hide_by_bits(const KvTile& tile, int num_states, float scale);
+  bool hide_by_bits(const KvTile& tile, int num_states, float scale);
   void make_query_digits(const float* query, int first_state);
   // Of n tokens from `begin` on; `head` counts from the first one worked on.
   void multiply_key_digits(const Side& side, int begin, int n, int head, Ahead& ahead);

@@ -85,8 +85,8 @@ class TileCursor {
  private:
   // False when no row sees any column.
   bool classify(KvTile& tile) const {
-    if (args_.plan->positions_per_page > 0) {  // in any order: each column is looked at
-      tile.boundary = true;
+    if (args_.plan->positions_per_page > 0) {  // in any order: each column is looked at, where rows do not see all
+      tile.boundary = args_.check_masks || args_.plan->num_intervals > 0 || tile.n % abi::kColumnStep != 0;
       return true;
     }
     const int a = first_pos_ + tile.begin, b = a + tile.n;
