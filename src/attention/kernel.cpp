@@ -76,6 +76,7 @@ int lanes_of(Isa isa) {
 // where there are 16 registers), which bf16 and fp32 bear longest; bytes are packed either way, for all heads at once.
 int direct_rows(const AttentionSpec& spec, Isa isa) {
   const bool wide = lanes_of(isa) == 16;
+  if (spec.kv_form == KvForm::latent) return 8;  // packed, a latent row is read once
   switch (spec.kv_dtype) {
     case DType::fp32:
     case DType::bf16: return wide ? 24 : 16;
@@ -91,35 +92,40 @@ int direct_rows(const AttentionSpec& spec, Isa isa) {
 KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
   KernelTraits traits;
   const int dims = spec.head_dim_qk + spec.head_dim_vo;
-  // Costs in nanoseconds of a core at 3 GHz: two multiply-adds of `lanes` a cycle (bf16 pairs: one of twice as many),
-  // 12 bytes of cache a nanosecond, and one exponential a score.
+  // Costs in nanoseconds of a core at 3 GHz, as `weft bench plan --fit` finds them: products at two thirds of two
+  // multiply-adds of `lanes` a cycle (bf16 pairs: one of twice as many), 12 bytes a nanosecond, one exponential a score.
+  // Products with keys and values as stored add the lanes of their sums up.
   const double product = dims / (2. * lanes_of(isa) * 3.);
   const double softmax = 6. / lanes_of(isa);
   // Of latent rows keys and values are one, read once and packed without a transpose.
   const bool latent = spec.kv_form == KvForm::latent;
   const double pack = (latent ? spec.head_dim_qk * 0.6 : dims * 1.2) / lanes_of(isa);
   const double stream = (latent ? spec.head_dim_qk : dims) * bits_of(spec.kv_dtype) / 8. / 12.;
-  const double row = dims * 0.2;
-  traits.classes = {
-      {.rows = latent ? 8 : direct_rows(spec, isa),
-       .all_kv_heads = true,
-       .row = row,
-       .token = stream,
-       .row_token = product * 1.1 + softmax,
-       .item = 400},
+  const TileClass direct = {.rows = direct_rows(spec, isa),
+                            .all_kv_heads = true,
+                            .row = dims * 0.4,
+                            .token = stream,
+                            .row_token = product * 1.4 + 1.5,
+                            .item = 600};
+  const auto packed = [&](int rows) {
+    TileClass tile_class = direct;
+    tile_class.rows = rows;
+    tile_class.all_kv_heads = false;
+    tile_class.token = pack + stream;
+    tile_class.row_token = product * 1.5 + softmax;
+    return tile_class;
   };
-  TileClass packed{.rows = 24, .row = row, .token = pack + stream, .row_token = product * 1.05 + softmax, .item = 400};
-  if (latent) traits.classes.push_back(packed);
   // The rows of queries and outputs and a tile of keys and values fit the second-level cache. A latent row serves all
   // heads, 128 of them in large models.
-  packed.rows = latent ? 128 : dims > 512 ? 48 : 96;
-  if (!latent) {
-    TileClass streamed = packed;
+  if (latent) {
+    traits.classes = {direct, packed(24), packed(128)};
+  } else {
+    const int most_rows = dims > 512 ? 48 : 96;
+    TileClass streamed = packed(most_rows);
     streamed.all_kv_heads = true;
     streamed.most_states = (lanes_of(isa) == 16 ? 512 << 10 : 256 << 10) / (dims * static_cast<int>(sizeof(float)));
-    traits.classes.push_back(streamed);
+    traits.classes = {direct, streamed, packed(most_rows)};
   }
-  traits.classes.push_back(packed);
   traits.granule = abi::kColumnStep;
   traits.head_dim_vo = spec.head_dim_vo;
   traits.use_softmax = spec.variant.use_softmax;

@@ -86,7 +86,8 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
 
   // A unit holds all KV heads only where every class says so and nobody narrows it.
   bool whole_tokens = b.mode != PlanMode::balanced || b.workers == 1;
-  for (const TileClass& tile_class : traits.classes) whole_tokens = whole_tokens && tile_class.all_kv_heads;
+  for (const TileClass& c : traits.classes)
+    whole_tokens = whole_tokens && c.all_kv_heads && int64_t{c.rows} * b.num_kv_heads <= c.most_states;
   const int64_t levels = std::max(1, b.max_levels);
   const int64_t tiles = levels * max_tiles(b.max_requests, b.max_rows, largest_tile);
   room.page_lists = levels * b.max_requests;

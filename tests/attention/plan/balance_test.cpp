@@ -239,6 +239,32 @@ TEST(Print, TheTableNamesEveryItemAndTheDrawingIsComplete) {
   EXPECT_EQ(hatched, static_cast<size_t>(plan.num_partials()));
 }
 
+TEST(TileClasses, OneTileHasManyHeadsAndLongEntriesHaveOne) {
+  KernelTraits traits = cpu_like_traits();
+  traits.classes.resize(2);
+  traits.classes[1].all_kv_heads = true;
+  traits.classes[1].most_states = 6 * traits.classes[1].rows;  // of 8 heads 4: the next divisor
+  traits.classes.push_back(traits.classes[1]);
+  traits.classes[2].all_kv_heads = false;
+  for (const PlanMode mode : {PlanMode::balanced, PlanMode::fixed_split, PlanMode::no_split}) {
+    Batch b;
+    b.qo = {10, 100};
+    b.kv = {4096, 4096};
+    b.workers = 2;
+    PlanInput input = b.input();
+    input.mode = mode;
+    input.fixed_split_size = mode == PlanMode::fixed_split ? 1024 : 0;
+    const Plan plan = Planner::plan(traits, input);
+    verify(plan);
+    const auto& header = plan.impl().header();
+    const auto* units = section<Unit>(plan.impl().bytes.data(), header.units);
+    std::set<std::pair<int, int>> found;  // class, heads
+    for (long long u = 0; u < header.units.count; ++u)
+      found.insert({units[u].tile_class, units[u].kv_head_end - units[u].kv_head_begin});
+    EXPECT_EQ(found, (std::set<std::pair<int, int>>{{1, 4}, {2, 1}})) << to_string(mode);
+  }
+}
+
 TEST(Signature, FollowsEveryTrait) {
   const KernelTraits base = cpu_like_traits(Keys::window);
   std::set<uint64_t> seen{base.signature()};
@@ -253,6 +279,7 @@ TEST(Signature, FollowsEveryTrait) {
   differs([](KernelTraits& t) { t.kv_form = KvForm::ragged; });
   differs([](KernelTraits& t) { t.classes[1].rows = 63; });
   differs([](KernelTraits& t) { t.classes[1].all_kv_heads = true; });
+  differs([](KernelTraits& t) { t.classes[1].most_states = 512; });
   differs([](KernelTraits& t) { t.classes[2].item += 1; });
   differs([](KernelTraits& t) { t.classes[2].token += 1; });
   differs([](KernelTraits& t) { t.classes.pop_back(); });
