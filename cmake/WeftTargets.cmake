@@ -163,7 +163,7 @@ endfunction()
 # of their temporaries. What a sanitizer reports lies in Weft, whose lines it knows; of a test its name is enough.
 set(WEFT_TEST_FLAGS -O0)
 if(WEFT_SANITIZE)
-  list(APPEND WEFT_TEST_FLAGS -fno-sanitize=undefined -g0)
+  list(APPEND WEFT_TEST_FLAGS -fno-sanitize=undefined -g0 -DWEFT_UNDER_SANITIZER=1)
 endif()
 if(WEFT_SANITIZE MATCHES address)
   list(APPEND WEFT_TEST_FLAGS -fno-sanitize-address-use-after-scope)

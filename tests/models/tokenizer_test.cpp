@@ -12,6 +12,7 @@
 #include "models/pretokenizer.h"
 #include "models/tokenizer_core.h"
 #include "tests/models/packed_vocabulary.h"
+#include "tests/support/sanitizers.h"
 #include "weft/error.h"
 
 namespace weft {
@@ -154,11 +155,7 @@ TEST(Tokenizer, CutsAtBytesThatAreNotUtf8) {
 }
 
 TEST(Tokenizer, TakesOneWordOfAnyLengthWithoutQuadraticWork) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr size_t kBytes = size_t{1} << 16;
-#else
-  constexpr size_t kBytes = size_t{1} << 19;
-#endif
+  constexpr size_t kBytes = size_t{1} << (testing::kUnderSanitizer ? 16 : 19);
   const auto gpt2 = make_packed("gpt-2");
   const auto spm = make_tok512();
   for (const std::string& unit :

@@ -91,35 +91,18 @@ void rotate_halves(float* x, const float* cos, const float* sin, long long pairs
   }
 }
 
-template <class Element, class Stored>
-void widen(const Stored* from, long long n, float scale, float* to) {
-  const char* bytes = reinterpret_cast<const char*>(from);
-  const vec::F32 factor = vec::broadcast(scale);
-  long long i = 0;
-  for (; i + vec::kLanes <= n; i += vec::kLanes)
-    vec::store(to + i, factor * Element::load(bytes + vec::bytes_of<Element>(i)));
-  if (i == n) return;
-  float rest[vec::kLanes];
-  const int count = static_cast<int>(n - i);
-  vec::store(rest, factor * vec::load_first<Element>(bytes + vec::bytes_of<Element>(i), count));
-  __builtin_memcpy(to + i, rest, static_cast<unsigned long>(count) * 4);
+template <class Element>
+void from_halves(const unsigned short* from, long long n, float* to) {
+  vec::widen<Element>(reinterpret_cast<const char*>(from), n, to);
 }
 template <class Element>
-void widen_halves(const unsigned short* from, long long n, float* to) {
-  widen<Element>(from, n, 1.f, to);
+void to_halves(const float* from, long long n, unsigned short* to) {
+  vec::narrow<Element>(from, n, reinterpret_cast<char*>(to));
 }
-
 template <class Element>
-void narrow_halves(const float* from, long long n, unsigned short* to) {
-  long long i = 0;
-  for (; i + vec::kLanes <= n; i += vec::kLanes) Element::store(to + i, vec::load(from + i));
-  if (i == n) return;
-  float rest[vec::kLanes] = {};
-  unsigned short narrow[vec::kLanes];
-  const auto count = static_cast<unsigned long>(n - i);
-  __builtin_memcpy(rest, from + i, count * 4);
-  Element::store(narrow, vec::load(rest));
-  __builtin_memcpy(to + i, narrow, count * 2);
+void from_bytes(const unsigned char* from, long long n, float factor, float* to) {
+  vec::widen<Element>(reinterpret_cast<const char*>(from), n, to);
+  scale(to, n, factor);
 }
 
 void extend_range(const float* x, long long n, float* low, float* high) {
@@ -189,10 +172,10 @@ extern const ElementwiseTable elementwise = {
     .scale = scale,
     .rotate_adjacent = rotate_adjacent,
     .rotate_halves = rotate_halves,
-    .to_bf16 = narrow_halves<vec::Bf16>,
-    .to_fp16 = narrow_halves<vec::Fp16>,
-    .from_bf16 = widen_halves<vec::Bf16>,
-    .from_fp16 = widen_halves<vec::Fp16>,
+    .to_bf16 = to_halves<vec::Bf16>,
+    .to_fp16 = to_halves<vec::Fp16>,
+    .from_bf16 = from_halves<vec::Bf16>,
+    .from_fp16 = from_halves<vec::Fp16>,
     .extend_range = extend_range,
     .bound_dot = bound_dot,
     .largest = largest,
@@ -200,10 +183,10 @@ extern const ElementwiseTable elementwise = {
     .to_int4 = to_int4,
     .to_e4m3 = to_e4m3,
     .to_e5m2 = to_e5m2,
-    .from_int8 = widen<vec::Int8>,
-    .from_int4 = widen<vec::Int4>,
-    .from_e4m3 = widen<vec::E4m3>,
-    .from_e5m2 = widen<vec::E5m2>,
+    .from_int8 = from_bytes<vec::Int8>,
+    .from_int4 = from_bytes<vec::Int4>,
+    .from_e4m3 = from_bytes<vec::E4m3>,
+    .from_e5m2 = from_bytes<vec::E5m2>,
 };
 
 }  // namespace weft::ops::WEFT_ISA_NAME

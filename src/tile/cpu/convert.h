@@ -86,8 +86,8 @@ constexpr long long bytes_of(long long n) {
   return n * Element::kBits / 8;
 }
 
-// load and store take kLanes elements, load_half and store_half 8 of them (kLanes is 16: head dims are multiples
-// of 8), the other lanes being zero. Narrower machines have no halves.
+// load and store take kLanes elements, load_half 8 of them (kLanes is 16: head dims are multiples of 8), the other lanes
+// being zero; of fp32 store_half, too. Narrower machines have no halves.
 #if WEFT_LANES == 16
 typedef float F32x8 __attribute__((vector_size(32)));
 typedef float F32x8Memory __attribute__((vector_size(32), aligned(4), may_alias));
@@ -96,9 +96,6 @@ typedef unsigned short U16x8Memory __attribute__((vector_size(16), aligned(2), m
 WEFT_INLINE U16 load_half_u16(const void* p) {
   const U16x8 low = *static_cast<const U16x8Memory*>(p);
   return __builtin_shufflevector(low, U16x8{}, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-}
-WEFT_INLINE void store_half_u16(void* p, U16 v) {
-  *static_cast<U16x8Memory*>(p) = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
 }
 #endif
 
@@ -123,7 +120,6 @@ struct Fp16 {
   static WEFT_INLINE void store(void* p, F32 v) { store_u16(p, f32_to_fp16(v)); }
 #if WEFT_LANES == 16
   static WEFT_INLINE F32 load_half(const void* p) { return fp16_to_f32(load_half_u16(p)); }
-  static WEFT_INLINE void store_half(void* p, F32 v) { store_half_u16(p, f32_to_fp16(v)); }
 #endif
 };
 
@@ -133,7 +129,6 @@ struct Bf16 {
   static WEFT_INLINE void store(void* p, F32 v) { store_u16(p, f32_to_bf16(v)); }
 #if WEFT_LANES == 16
   static WEFT_INLINE F32 load_half(const void* p) { return bf16_to_f32(load_half_u16(p)); }
-  static WEFT_INLINE void store_half(void* p, F32 v) { store_half_u16(p, f32_to_bf16(v)); }
 #endif
 };
 
@@ -230,27 +225,28 @@ WEFT_INLINE U32 load_first_u32(const char* p, int n) {
 #endif
 }
 
-// n elements (a multiple of 8) to fp32 and back.
+// n elements to fp32 and back.
 template <class Element>
-WEFT_INLINE void widen(const char* from, int n, float* to) {
-  int i = 0;
+WEFT_INLINE void widen(const char* from, long long n, float* to) {
+  long long i = 0;
   for (; i + kLanes <= n; i += kLanes) store(to + i, Element::load(from + bytes_of<Element>(i)));
-#if WEFT_LANES == 16
-  if (i < n) {
-    if constexpr (Element::kBits >= 16)
-      Fp32::store_half(to + i, Element::load_half(from + bytes_of<Element>(i)));
-    else
-      Fp32::store_half(to + i, load_first<Element>(from + bytes_of<Element>(i), 8));
-  }
-#endif
+  if (i == n) return;
+  const int count = static_cast<int>(n - i);
+  float rest[kLanes];
+  store(rest, load_first<Element>(from + bytes_of<Element>(i), count));
+  __builtin_memcpy(to + i, rest, static_cast<unsigned long>(count) * sizeof(float));
 }
 template <class Element>
-WEFT_INLINE void narrow(const float* from, int n, char* to) {
-  int i = 0;
+WEFT_INLINE void narrow(const float* from, long long n, char* to) {
+  long long i = 0;
   for (; i + kLanes <= n; i += kLanes) Element::store(to + bytes_of<Element>(i), load(from + i));
-#if WEFT_LANES == 16
-  if (i < n) Element::store_half(to + bytes_of<Element>(i), Fp32::load_half(from + i));
-#endif
+  if (i == n) return;
+  const auto count = static_cast<unsigned long>(n - i);
+  float rest[kLanes] = {};
+  char narrowed[kLanes * 4];
+  __builtin_memcpy(rest, from + i, count * sizeof(float));
+  Element::store(narrowed, load(rest));
+  __builtin_memcpy(to + bytes_of<Element>(i), narrowed, static_cast<unsigned long>(bytes_of<Element>(n - i)));
 }
 
 #if WEFT_LANES == 16

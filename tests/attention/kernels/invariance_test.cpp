@@ -8,6 +8,7 @@
 #include <set>
 
 #include "problem.h"
+#include "tests/support/sanitizers.h"
 #include "weft/levels.h"
 
 namespace weft {
@@ -150,11 +151,7 @@ std::vector<std::set<std::string>> results(Requests& pool, int batches) {
 
 TEST(Invariance, FixedSplitGivesOneResultInAThousandBatches) {
   Requests pool(PlanMode::fixed_split);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr int kBatches = 100;  // the same code, ten times slower
-#else
-  constexpr int kBatches = 1000;
-#endif
+  constexpr int kBatches = testing::kUnderSanitizer ? 100 : 1000;
   for (const std::set<std::string>& seen : results(pool, kBatches)) EXPECT_EQ(seen.size(), 1u);
 }
 

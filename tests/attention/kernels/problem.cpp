@@ -10,6 +10,7 @@
 
 #include "attention/variant_text.h"
 #include "device/cpu/cpuid.h"
+#include "tests/support/sanitizers.h"
 
 namespace weft::testing {
 namespace {
@@ -71,12 +72,7 @@ std::vector<DType> compute_types(const AttentionSpec& spec, Isa isa) {
 
 std::span<const Isa> isas_of_case(unsigned index) {
   const auto isas = supported_isas();
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return isas.subspan(index % isas.size(), 1);
-#else
-  (void)index;
-  return isas;
-#endif
+  return kUnderSanitizer ? isas.subspan(index % isas.size(), 1) : isas;
 }
 
 void put(void* to, DType dtype, int64_t index, double value) {
