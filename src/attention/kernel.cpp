@@ -76,7 +76,8 @@ int lanes_of(Isa isa) {
 // where there are 16 registers), which bf16 and fp32 bear longest; bytes are packed either way, for all heads at once.
 int direct_rows(const AttentionSpec& spec, Isa isa) {
   const bool wide = lanes_of(isa) == 16;
-  if (spec.kv_form == KvForm::latent) return 8;  // packed, a latent row is read once
+  if (spec.kv_form == KvForm::latent) return 8;           // packed, a latent row is read once
+  if (compute_type(spec, isa) == DType::bf16) return 16;  // packed, both products are in bf16
   switch (spec.kv_dtype) {
     case DType::fp32:
     case DType::bf16: return wide ? 24 : 16;

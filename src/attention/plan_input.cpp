@@ -5,6 +5,7 @@
 
 #include "attention/plan_draft.h"
 #include "base/check.h"
+#include "base/index_checks.h"
 
 namespace weft::planner {
 namespace {
@@ -24,54 +25,10 @@ void check_traits(const KernelTraits& traits) {
            "a kernel's tile classes are not in ascending order");
 }
 
-// Starts at 0, never decreases.
-void check_indptr(const char* of, const char* name, std::span<const int32_t> indptr) {
-  check(!indptr.empty(), ErrorCode::invalid_indptr, "{}{}: is empty; give [batch + 1] entries, the first one 0", of,
-        name);
-  check(indptr[0] == 0, ErrorCode::invalid_indptr, "{}{}[0] = {}; an indptr starts at 0", of, name, indptr[0]);
-  // The sign of an entry, or of its step from the one before, shows a fall; steps of entries without sign do not wrap.
-  uint32_t wrong = 0;
-  for (size_t i = 1; i < indptr.size(); ++i) {
-    const auto entry = static_cast<uint32_t>(indptr[i]);
-    wrong |= entry | (entry - static_cast<uint32_t>(indptr[i - 1]));
-  }
-  if ((wrong >> 31) == 0) [[likely]]
-    return;
-  for (size_t i = 1; i < indptr.size(); ++i)
-    check(indptr[i] >= indptr[i - 1], ErrorCode::invalid_indptr,
-          "{}{}[{}] = {} after {}; an indptr never decreases: give running sums of lengths", of, name, i, indptr[i],
-          indptr[i - 1]);
-}
-
 // What names an argument of a level in messages; of the input's own pages: nothing.
 constexpr const char* kLevelName[] = {"",           "levels[0].", "levels[1].", "levels[2].", "levels[3].",
                                       "levels[4].", "levels[5].", "levels[6].", "levels[7]."};
 static_assert(std::size(kLevelName) == kMaxLevels + 1);
-
-// A negative id counts as a large one.
-[[gnu::always_inline]] inline uint32_t largest(std::span<const int32_t> ids) {
-  uint32_t most = 0;
-  for (const int32_t id : ids) most = std::max(most, static_cast<uint32_t>(id));
-  return most;
-}
-#if defined(__x86_64__)
-[[gnu::target("avx2")]] uint32_t largest_avx2(std::span<const int32_t> ids) { return largest(ids); }
-#endif
-uint32_t largest_id(std::span<const int32_t> ids) {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return largest_avx2(ids);
-#endif
-  return largest(ids);
-}
-
-void check_page_ids(const char* of, std::span<const int32_t> ids, int64_t num_pages) {
-  if (ids.empty() || (num_pages > 0 && largest_id(ids) < static_cast<uint32_t>(num_pages))) [[likely]]
-    return;
-  for (size_t i = 0; i < ids.size(); ++i)
-    check(ids[i] >= 0 && ids[i] < num_pages, ErrorCode::invalid_page,
-          "{}kv_page_indices[{}] = {}; allowed are 0 to {}, the pool has {} pages", of, i, ids[i], num_pages - 1,
-          num_pages);
-}
 
 // Writes the tokens of each entry.
 void check_pages(const char* of, const PageTableView& pages, std::span<int> tokens) {
@@ -106,7 +63,11 @@ void check_pages(const char* of, const PageTableView& pages, std::span<int> toke
           len, kMaxKvLen);
     tokens[r] = static_cast<int>(len);
   }
-  if (!pages.ids_checked) check_page_ids(of, pages.kv_page_indices, pages.num_pages);
+  if (pages.ids_checked) return;
+  const size_t bad = find_bad_id(pages.kv_page_indices, 0, pages.num_pages);
+  if (bad < pages.kv_page_indices.size())
+    fail(ErrorCode::invalid_page, "{}kv_page_indices[{}] = {}; allowed are 0 to {}, the pool has {} pages", of, bad,
+         pages.kv_page_indices[bad], pages.num_pages - 1, pages.num_pages);
 }
 
 // The pages of every level, over one cache.

@@ -73,6 +73,24 @@ void bench_narrow_caches(Bench& bench) {
     }
 }
 
+// A few tokens of one request, as drafts that are verified or a prompt's next chunk, beside a single one over as many keys.
+void bench_few_tokens(Bench& bench) {
+  const int kv_len = bench.options.quick ? 2048 : 8192;
+  for (const Shape& shape : kDecodeShapes)
+    for (const int tokens : {4, 8, 16, 32}) {
+      const std::string name = fmt::format("{} tokens by decode, {}q/{}kv hd{} kv{} page16 bf16", tokens,
+                                           shape.qo_heads, shape.kv_heads, shape.head_dim, kv_len);
+      if (!bench.wants(name)) continue;
+      const AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::causal);
+      int64_t bytes = 0;
+      Job few = decode_job(bench, spec, shape, {kv_len}, 16, bytes, tokens);
+      Job one = decode_job(bench, spec, shape, {kv_len}, 16, bytes);
+      one.next = one.batches.size() / 2;  // far from what the other one has just read
+      const auto [few_s, one_s] = bench.time_in_turns([&] { few.run(bench.team); }, [&] { one.run(bench.team); });
+      bench.report.add({"attention", name, "time", few_s * 1e3, "ms", one_s * 1e3});
+    }
+}
+
 constexpr int kRequests = 16;
 
 struct Lengths {
@@ -236,6 +254,7 @@ void bench_attention(const BenchOptions& options, BenchReport& report) {
       "the "
       "instruction that multiplies; `by`: beside the other case of the same run, by the work left");
   bench_decode(bench);
+  bench_few_tokens(bench);
   bench_narrow_caches(bench);
   bench_decode_lengths(bench);
   bench_prefill_lengths(bench);

@@ -56,7 +56,7 @@ std::pair<double, double> Bench::time_in_turns(const std::function<void()>& one,
 }
 
 Job decode_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& kv_lens,
-               int page_size, int64_t& bytes) {
+               int page_size, int64_t& bytes, int qo_len) {
   const int64_t token_bytes = int64_t{2} * shape.kv_heads * shape.head_dim * bits_of(spec.kv_dtype) / 8;
   bytes = std::accumulate(kv_lens.begin(), kv_lens.end(), int64_t{0}) * token_bytes;
   Job job{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
@@ -65,7 +65,7 @@ Job decode_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, cons
   const int64_t held = pages * page_size * token_bytes;
   Pool& pool = bench.pool();
   for (int64_t at = 0; at + held <= pool.bytes(); at += held)
-    job.batches.emplace_back(spec, shape, 1, kv_lens, page_size, bench.team.num_workers(), pool.data() + at);
+    job.batches.emplace_back(spec, shape, qo_len, kv_lens, page_size, bench.team.num_workers(), pool.data() + at);
   job.plan();
   return job;
 }

@@ -61,9 +61,9 @@ struct Bench {
   Pool& pool();
 };
 
-// Decode over batches that fill the pool; bytes a run in `bytes`.
+// Decode over batches that fill the pool, or `qo_len` tokens of each request; bytes a run in `bytes`.
 Job decode_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& kv_lens,
-               int page_size, int64_t& bytes);
+               int page_size, int64_t& bytes, int qo_len = 1);
 // Requests of so many tokens from their first on; not planned yet.
 Job prefill_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& lens);
 // Causal: row i of the last qo_len sees the keys up to its own, at most window + 1 of them.
