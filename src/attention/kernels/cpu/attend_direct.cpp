@@ -60,9 +60,9 @@ void Item::attend_direct() {
         work(h, t, min_of(step, tile.n - t));
       }
   };
-  // Of 16-bit elements kBlockTokens, of narrower ones as many bytes.
   const bool digits = b_.key_digits || b_.value_digits;
-  const int few = digits ? kDigitTokens : kBlockTokens * max_of(16 / bits_of(args_.kv_element), 1);
+  const int in_block = static_cast<int>(kBlockBytes / head_bytes(all_keys)) / kBlockTokens * kBlockTokens;
+  const int few = digits ? kDigitTokens : min_of(max_of(in_block, kBlockTokens), 4 * kBlockTokens);
   const long long lead = kLeadBytes + (digits ? few * heads * head_bytes(all_keys) : 0);
   if (more)
     for (long long line = 0; line < lead / 64; ++line) ahead.fetch(1);

@@ -156,10 +156,6 @@ void accumulate_rest(const char* const* rows, long long offset, int n, int units
   each([](const F32& x, float* at) { store(at, x); });
 }
 
-// All strips of some tokens before the next ones: the tokens stay in the first-level cache meanwhile, even where they
-// lie a power of two apart and share its sets.
-constexpr int kBlockBytes = 4096;
-
 using StripFn = void (*)(const char* const*, long long, int, Ahead&, const float*, float*, long long);
 // By number of vectors.
 template <class Load, int M>
