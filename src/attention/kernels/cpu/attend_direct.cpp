@@ -61,7 +61,8 @@ void Item::attend_direct() {
       }
   };
   const bool digits = b_.key_digits || b_.value_digits;
-  const int in_block = static_cast<int>(kBlockBytes / head_bytes(all_keys)) / kBlockTokens * kBlockTokens;
+  const int row_blocks = (rows + kDirectBlock - 1) / kDirectBlock;
+  const int in_block = static_cast<int>(row_blocks * kBlockBytes / head_bytes(all_keys)) / kBlockTokens * kBlockTokens;
   const int few = digits ? kDigitTokens : min_of(max_of(in_block, kBlockTokens), 4 * kBlockTokens);
   const long long lead = kLeadBytes + (digits ? few * heads * head_bytes(all_keys) : 0);
   if (more)

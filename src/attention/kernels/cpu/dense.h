@@ -21,9 +21,9 @@ inline constexpr int kDirectBlock = kRegisters == 32 ? 8 : 6;
 inline constexpr int kDirectTokens = 256;
 inline constexpr int kDirectLd = kDirectTokens + 16;
 
-// Of the tokens of a head that the direct kernels work on at once. They stay in the first-level cache meanwhile, even
-// where they lie a power of two apart and share its sets; shorter blocks begin and end too often.
-inline constexpr int kBlockBytes = 4096;
+// Of the tokens of a head that the direct kernels work on at once, for each block of rows: shorter ones begin and end too
+// often. So many blocks stay in the first-level cache.
+inline constexpr int kBlockBytes = 4096, kBlocksInCache = 4;
 
 constexpr int round_up(int n, int step) { return (n + step - 1) / step * step; }
 constexpr int min_of(int a, int b) { return a < b ? a : b; }

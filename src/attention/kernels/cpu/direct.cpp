@@ -182,7 +182,9 @@ void accumulate_block(const char* const* rows, long long offset, int n, Ahead& a
                       long long ld) {
   const int units = dim / Load::kElements;
   const long long bytes = bytes_of<Load>(units);
-  const int step = n * bytes <= kBlockBytes ? n : max_of(static_cast<int>(kBlockBytes / bytes), 4);
+  // All strips of some tokens before the next ones.
+  constexpr long long kMost = kBlocksInCache * kBlockBytes;
+  const int step = n * bytes <= kMost ? n : max_of(static_cast<int>(kMost / bytes), 4);
   for (int t = 0; t < n; t += step) {
     const char* const* block = rows + t;
     const int count = min_of(step, n - t);
