@@ -107,7 +107,7 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
                             .row = dims * 0.4,
                             .token = stream,
                             .row_token = product * 1.4 + 1.5,
-                            .item = 600};
+                            .item = 400};
   const auto packed = [&](int rows) {
     TileClass tile_class = direct;
     tile_class.rows = rows;
