@@ -40,14 +40,13 @@ void write_items(const Problem& p, const Draft& draft, const Merges& merges, Pla
       items[i] = {item.unit, item.kv_begin, open ? kOpenEnd : item.kv_end,
                   first_partial < 0 ? -1 : first_partial + item.part};
       load += item_cost(tile, item.kv_begin, item.kv_end);
+      if (item.part != unit.parts - 1) continue;
       // Shorter lengths must leave the last of several parts a key.
-      const bool last = item.part == unit.parts - 1;
-      const int least = !last ? 0 : open ? item.kv_begin + (unit.parts > 1 ? 1 : 0) : item.kv_end;
+      const int least = entry.first_pos + (!open ? item.kv_end : unit.parts > 1 ? item.kv_begin + 1 : item.kv_begin);
       for (int place = entry.place_begin; place < entry.place_end; ++place) {
         const int r = p.request_at(place);
         if (p.qo_len(r) == 0) continue;  // no row of the entry is its own
-        Plan::Impl::Reach& reach = impl.reach[r];
-        reach.min_kv_len = std::max(reach.min_kv_len, last ? entry.first_pos + least : 0);
+        impl.reach[r].min_kv_len = std::max(impl.reach[r].min_kv_len, least);
       }
     }
     impl.makespan = std::max(impl.makespan, load);

@@ -204,6 +204,10 @@ inline void locate_tokens(const AttendArgs& args, const PageList& list, const To
   }
   const int page_size = args.token_page_size;
   const int* pages = plan_section<int>(args.plan, args.plan->page_indices);
+  if (args.paged && page_size == 1) {
+    for (int i = 0; i < n; ++i) rows[i] = data + pages[list.first + begin + i] * view.page_stride;
+    return;
+  }
   long long page = list.first + begin / page_size, slot = begin % page_size;
   if (!args.paged) {
     page = (list.first + begin) / page_size;
