@@ -46,16 +46,6 @@ struct Timing {
 template <class Work>
 Timing time_runs(Work&& work, int min_runs = 5, double min_seconds = 0.2);
 
-// Ceilings of this machine now, measured on `threads` workers.
-double measure_read_bandwidth(int threads, size_t bytes);  // bytes/s, huge pages where available
-double measure_fp32_flops(int threads);                    // FLOP/s of fused multiply-add at the current ISA
-double measure_bf16_flops(int threads);                    // 0 where the ISA has no bf16 dot
-double measure_int16_ops(int threads);                     // 0 where the ISA has no multiply-add of int16 pairs
-double measure_int8_ops(int threads);                      // 0 where the ISA has no int8 dot
-
-// The read that bandwidth is measured with: each worker its part, some times over.
-void read_memory(WorkerTeam& team, const char* data, size_t bytes, size_t passes = 1);
-
 void bench_ceilings(const BenchOptions& options, BenchReport& report);
 void bench_threads(const BenchOptions& options, BenchReport& report);
 void bench_jit(const BenchOptions& options, BenchReport& report);

@@ -35,12 +35,9 @@ void bench_decode(Bench& bench) {
                                std::vector<int>(static_cast<size_t>(requests), kv_len), page_size, bytes);
           // A plain read of as many bytes takes turns with the row, half of the pool away from it.
           Pool& pool = bench.pool();
-          int64_t at = pool.bytes() / 2;
-          const auto read = [&] {
-            at = at + bytes > pool.bytes() ? 0 : at;
-            read_memory(bench.team, pool.data() + at, static_cast<size_t>(bytes));
-            at += bytes;
-          };
+          job.next = job.batches.size() / 2;
+          const Probe read =
+              probe_read(bench.team, pool.data(), static_cast<size_t>(pool.bytes()), static_cast<size_t>(bytes));
           const auto [decode_s, read_s] = bench.time_in_turns([&] { job.run(bench.team); }, read);
           const double bandwidth = static_cast<double>(bytes) / decode_s;
           bench.report.add({"attention", name(fmt::format("page{}", page_size)), "bandwidth", bandwidth / 1e9, "GB/s",
@@ -180,11 +177,9 @@ void bench_prefill(Bench& bench) {
         if ((bench.options.quick && len > 512) || !bench.wants(name)) continue;
         Job job = prefill_job(bench, spec, shape, {len});
         job.plan();
-        const double ceiling = compute == DType::bf16 ? measure_bf16_flops(bench.team.num_workers())
-                                                      : measure_fp32_flops(bench.team.num_workers());
-        const Timing timing = len > 512 ? bench.time_long(job) : bench.time(job);
-        bench.report.add({"attention", name, "rate", prefill_flops(shape, len, len) / timing.median_s / 1e9, "GFLOP/s",
-                          ceiling / 1e9});
+        const auto [seconds, peak] = bench.time_beside_peak(job, compute, len > 512 ? 3 : 9);
+        bench.report.add(
+            {"attention", name, "rate", prefill_flops(shape, len, len) / seconds / 1e9, "GFLOP/s", peak / 1e9});
       }
 }
 

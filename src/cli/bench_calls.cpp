@@ -55,6 +55,13 @@ std::pair<double, double> Bench::time_in_turns(const std::function<void()>& one,
   return {times[0][static_cast<size_t>(rounds / 2)], times[1][static_cast<size_t>(rounds / 2)]};
 }
 
+std::pair<double, double> Bench::time_beside_peak(Job& job, DType compute, int min_runs) {
+  const Probe probe = probe_ops(team, compute == DType::bf16 ? Instruction::bf16_dot : Instruction::fp32_multiply_add);
+  const TimedBeside timed = time_beside([&] { job.run(team); }, {&probe, 1},
+                                        options.quick ? std::min(min_runs, 3) : min_runs, options.quick ? 0.05 : 0.3);
+  return {timed.median_s, timed.ceilings[0]};
+}
+
 Job decode_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& kv_lens,
                int page_size, int64_t& bytes, int qo_len) {
   const int64_t token_bytes = int64_t{2} * shape.kv_heads * shape.head_dim * bits_of(spec.kv_dtype) / 8;

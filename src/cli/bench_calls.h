@@ -11,6 +11,7 @@
 
 #include "cli/bench.h"
 #include "cli/bench_batch.h"
+#include "cli/probe.h"
 #include "weft/attention.h"
 
 namespace weft::cli {
@@ -47,8 +48,8 @@ struct Bench {
 
   bool wants(const std::string& name) const { return name.find(options.only) != std::string::npos; }
   Timing time(Job& job) { return job.time(team, options.quick ? 3 : 9, options.quick ? 0.05 : 0.3); }
-  // Calls that take long: few of them.
-  Timing time_long(Job& job) { return job.time(team, options.quick ? 1 : 3, options.quick ? 0.05 : 0.3); }
+  // Median seconds, and operations a second of the instruction that multiplies, read in between.
+  std::pair<double, double> time_beside_peak(Job& job, DType compute, int min_runs);
 
   // Median seconds of either, run in turns: what disturbs one disturbs the other.
   std::pair<double, double> time_in_turns(const std::function<void()>& one, const std::function<void()>& other) {

@@ -1,43 +1,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <string>
 
 #include "cli/bench.h"
-#include "cli/bench_loops.h"
+#include "cli/probe.h"
 #include "device/cpu/cpuid.h"
 #include "weft/device.h"
-#include "weft/error.h"
 
 namespace weft::cli {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr size_t kGranule = 4096;  // workers' slices are whole pages
-
-const BenchLoops& loops() {
-  switch (current_isa()) {
-    WEFT_RETURN_PER_ISA(kBenchLoops)
-    default: throw InternalError("an instruction set without loops to time");
-  }
-}
-
-// Operations per second of all workers together: the best of several runs, since it is a ceiling.
-double measure_ops(int threads, const BenchLoops::Work& work) {
-  if (work.run == nullptr) return 0;
-  WorkerTeam team(threads);
-  long long rounds = 1000;
-  const auto run = [&] { team.run([&](int) { work.run(rounds); }); };
-  constexpr double kRunSeconds = 2e-3;
-  for (double seconds = 0; seconds < kRunSeconds;) {
-    seconds = time_runs(run, 3, 0).best_s;
-    if (seconds < kRunSeconds) rounds *= 2;
-  }
-  const double seconds = time_runs(run, 10, 0.1).best_s;
-  return static_cast<double>(rounds * work.ops) * team.num_workers() / seconds;
-}
 
 size_t memory_bytes() {
   std::ifstream in("/proc/meminfo");
@@ -52,34 +27,8 @@ std::string size_string(size_t bytes) {
 
 }  // namespace
 
-void read_memory(WorkerTeam& team, const char* data, size_t bytes, size_t passes) {
-  const size_t slice = bytes / static_cast<size_t>(team.num_workers()) / kGranule * kGranule;
-  team.run([&](int worker) {
-    loops().read(data + static_cast<size_t>(worker) * slice, static_cast<long long>(slice),
-                 static_cast<long long>(passes));
-  });
-}
-
-double measure_read_bandwidth(int threads, size_t bytes) {
-  WorkerTeam team(threads);
-  const auto workers = static_cast<size_t>(team.num_workers());
-  const size_t slice = std::max(kGranule, bytes / workers / kGranule * kGranule);
-  const Workspace memory(Device::cpu(), slice * workers);
-  char* data = static_cast<char*>(memory.data());
-  // Written first: pages never written are all the same page of zeros. Each worker its own, where it will read.
-  team.run([&](int worker) { std::memset(data + static_cast<size_t>(worker) * slice, 1, slice); });
-  const size_t passes = std::max<size_t>(1, 64 * kMiB / (slice * workers));
-  const auto run = [&] { read_memory(team, data, slice * workers, passes); };
-  return static_cast<double>(slice * workers * passes) / time_runs(run, 5, 0.1).best_s;
-}
-
-double measure_fp32_flops(int threads) { return measure_ops(threads, loops().fp32); }
-double measure_bf16_flops(int threads) { return measure_ops(threads, loops().bf16); }
-double measure_int16_ops(int threads) { return measure_ops(threads, loops().int16); }
-double measure_int8_ops(int threads) { return measure_ops(threads, loops().int8); }
-
 void bench_ceilings(const BenchOptions& options, BenchReport& report) {
-  const WorkerTeam team(options.threads);
+  WorkerTeam team(options.threads);
   const int threads = team.num_workers();
   const auto workers = static_cast<size_t>(threads);
   report.note(fmt::format("{} thread{}, {}, best of several runs; a multiplication or an addition is one operation",
@@ -95,28 +44,34 @@ void bench_ceilings(const BenchOptions& options, BenchReport& report) {
     const char* level;
     size_t bytes;
   } reads[] = {{"L2", l2 / 2 * workers}, {"L3", std::max(l3 / 2, 2 * l2 * workers)}, {"DRAM", dram}};
-  for (const auto& read : reads)
+  for (const auto& read : reads) {
+    const Workspace memory = memory_to_read(team, read.bytes);
+    const size_t passes = std::max<size_t>(1, 64 * kMiB / read.bytes);
+    const auto* data = static_cast<const char*>(memory.data());
     report.add({.bench = "ceilings",
                 .name = fmt::format("read {}, {}", read.level, size_string(read.bytes)),
                 .metric = "bandwidth",
-                .value = measure_read_bandwidth(threads, read.bytes) * 1e-9,
+                .value = best_of(probe_read(team, data, read.bytes, read.bytes, passes)) * 1e-9,
                 .unit = "GB/s"});
+  }
 
   const struct {
     const char* name;
-    double (*measure)(int);
+    Instruction instruction;
     const char* unit;
-  } rates[] = {{"fp32 multiply-add", measure_fp32_flops, "GFLOP/s"},
-               {"bf16 dot product", measure_bf16_flops, "GFLOP/s"},
-               {"int16 multiply-add of pairs", measure_int16_ops, "GOP/s"},
-               {"int8 dot product", measure_int8_ops, "GOP/s"}};
-  for (const auto& rate : rates) {
-    const double value = rate.measure(threads) * 1e-9;
-    if (value > 0)
-      report.add({.bench = "ceilings", .name = rate.name, .metric = "rate", .value = value, .unit = rate.unit});
+  } rates[] = {{"fp32 multiply-add", Instruction::fp32_multiply_add, "GFLOP/s"},
+               {"bf16 dot product", Instruction::bf16_dot, "GFLOP/s"},
+               {"int16 multiply-add of pairs", Instruction::int16_dot, "GOP/s"},
+               {"int8 dot product", Instruction::int8_dot, "GOP/s"}};
+  for (const auto& rate : rates)
+    if (const Probe probe = probe_ops(team, rate.instruction))
+      report.add({.bench = "ceilings",
+                  .name = rate.name,
+                  .metric = "rate",
+                  .value = best_of(probe) * 1e-9,
+                  .unit = rate.unit});
     else
       report.note(fmt::format("{}: not in {}", rate.name, to_string(current_isa())));
-  }
 }
 
 }  // namespace weft::cli

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/bench.h"
+#include "cli/probe.h"
 #include "device/cpu/cpuid.h"
 #include "ops/gemm/linear.h"
 
@@ -70,37 +71,40 @@ gemm::WeightSource random_source(WeightType type, const Shape& shape) {
   return {.type = type, .rows = shape.rows, .cols = shape.cols, .read = read};
 }
 
+size_t bytes_beyond_caches(bool quick) {
+  return std::min<size_t>((quick ? 2 : 8) * std::max<size_t>(cpu_info().l3_bytes, 4 << 20), size_t{512} << 20);
+}
+
 // As many copies of the matrix as make its bytes too large for the caches.
 std::vector<gemm::PackedLinear> make_copies(WeightType type, const Shape& shape, Precision precision, bool quick,
                                             WorkerTeam& team) {
   const gemm::WeightSource source = random_source(type, shape);
   const size_t bytes = gemm::packed_bytes({&source, 1}, current_isa());
-  const size_t wanted =
-      std::min<size_t>((quick ? 2 : 8) * std::max<size_t>(cpu_info().l3_bytes, 4 << 20), size_t{512} << 20);
+  const size_t wanted = bytes_beyond_caches(quick);
   std::vector<gemm::PackedLinear> copies;
   for (size_t i = 0; i < std::max<size_t>(1, (wanted + bytes - 1) / bytes); ++i)
     copies.push_back(gemm::pack_linear({&source, 1}, precision, current_isa(), team));
   return copies;
 }
 
-double arithmetic_ceiling(WeightType type, Precision precision, int threads) {
+Probe arithmetic_probe(WorkerTeam& team, WeightType type, Precision precision) {
   const bool quantised = blocks_of(type).bytes > 0;
-  if (precision == Precision::exact || (!quantised && type != WeightType::bf16)) return measure_fp32_flops(threads);
-  const double special = !quantised                     ? measure_bf16_flops(threads)
-                         : precision == Precision::fast ? measure_int8_ops(threads)
-                                                        : measure_int16_ops(threads);
-  return special > 0 ? special : measure_fp32_flops(threads);
+  const Instruction special = !quantised                     ? Instruction::bf16_dot
+                              : precision == Precision::fast ? Instruction::int8_dot
+                                                             : Instruction::int16_dot;
+  const bool plain = precision == Precision::exact || (!quantised && type != WeightType::bf16);
+  if (Probe probe; !plain && (probe = probe_ops(team, special))) return probe;
+  return probe_ops(team, Instruction::fp32_multiply_add);
 }
 
 }  // namespace
 
 void bench_gemm(const BenchOptions& options, BenchReport& report) {
   WorkerTeam team(options.threads);
-  const int threads = team.num_workers();
   report.note(
       fmt::format("{} threads; weights cycle over copies beyond the caches; ceilings of arithmetic: int8 or bf16 dots "
                   "where the machine has them, else fp32 multiply-add",
-                  threads));
+                  team.num_workers()));
   const std::vector<Shape> shapes =
       options.quick ? std::vector<Shape>{{576, 1536}}
                     : std::vector<Shape>{{576, 1536}, {1536, 576}, {49152, 576}, {4096, 14336}, {14336, 4096}};
@@ -110,6 +114,10 @@ void bench_gemm(const BenchOptions& options, BenchReport& report) {
                                               WeightType::q8_0, WeightType::q5_0, WeightType::q4_0,
                                               WeightType::q4_1, WeightType::q4_k, WeightType::q6_k};
   gemm::Scratch scratch;
+  size_t largest = 0;
+  for (const Shape& shape : shapes)
+    largest = std::max(largest, sizeof(float) * static_cast<size_t>(shape.rows * shape.cols));
+  const Workspace memory = memory_to_read(team, std::max(bytes_beyond_caches(options.quick), largest));
   for (WeightType type : types)
     for (Precision precision : {Precision::exact, Precision::standard, Precision::fast}) {
       const bool floats = type == WeightType::f32 || type == WeightType::f16;
@@ -126,29 +134,23 @@ void bench_gemm(const BenchOptions& options, BenchReport& report) {
           const auto work = [&] {
             gemm::linear(copies[next++ % copies.size()], x.data(), m, shape.cols, y.data(), shape.rows, scratch, team);
           };
-          const double seconds = time_runs(work, m == 1 ? 20 : 5, options.quick ? 0.05 : 0.2).median_s;
-          const std::string name =
-              fmt::format("{} {} {}x{} m{}", name_of(type), to_string(precision), shape.rows, shape.cols, m);
-          const double bandwidth =
-              m <= 8 ? measure_read_bandwidth(threads, copies.size() * copies[0].bytes()) : INFINITY;
-          if (m == 1) {
-            report.add({.bench = "gemm",
-                        .name = name,
-                        .metric = "bandwidth",
-                        .value = bytes / seconds / 1e9,
-                        .unit = "GB/s",
-                        .ceiling = bandwidth / 1e9});
-          } else {
-            const double operations = 2. * static_cast<double>(m * shape.rows * shape.cols);
-            const double ceiling =
-                std::min(arithmetic_ceiling(type, precision, threads), bandwidth / bytes * operations);
-            report.add({.bench = "gemm",
-                        .name = name,
-                        .metric = "rate",
-                        .value = operations / seconds / 1e9,
-                        .unit = "GOP/s",
-                        .ceiling = ceiling / 1e9});
-          }
+          std::vector<Probe> probes;
+          if (m <= 8)
+            probes.push_back(
+                probe_read(team, static_cast<const char*>(memory.data()), memory.bytes(), copies[0].bytes()));
+          if (m > 1) probes.push_back(arithmetic_probe(team, type, precision));
+          const TimedBeside timed = time_beside(work, probes, m == 1 ? 20 : 5, options.quick ? 0.05 : 0.2);
+          const double operations = 2. * static_cast<double>(m * shape.rows * shape.cols);
+          const double amount = m == 1 ? bytes : operations;
+          double ceiling = timed.ceilings.back();
+          if (m > 1 && m <= 8) ceiling = std::min(ceiling, timed.ceilings[0] / bytes * operations);
+          report.add(
+              {.bench = "gemm",
+               .name = fmt::format("{} {} {}x{} m{}", name_of(type), to_string(precision), shape.rows, shape.cols, m),
+               .metric = m == 1 ? "bandwidth" : "rate",
+               .value = amount / timed.median_s / 1e9,
+               .unit = m == 1 ? "GB/s" : "GOP/s",
+               .ceiling = ceiling / 1e9});
         }
       }
     }

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "cli/bench.h"
+#include "cli/probe.h"
 #include "weft/model.h"
 
 namespace weft::cli {
@@ -66,21 +67,59 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// What the machine can do at most.
+struct Ceilings {
+  double bandwidth = 0, ops = 0;
+};
+class Machine {
+ public:
+  // Reads of the weights' size; arithmetic of the precision's products.
+  Machine(WorkerTeam& team, size_t weight_bytes, const std::string& precision)
+      : memory_(memory_to_read(team, std::max(weight_bytes, size_t{64} << 20))),
+        read_(probe_read(team, static_cast<const char*>(memory_.data()), memory_.bytes(), memory_.bytes())) {
+    if (precision != "exact") {
+      ops_ = probe_ops(team, precision == "fast" ? Instruction::int8_dot : Instruction::int16_dot);
+      products_ = precision == "fast" ? "int8 dots" : "int16 dots";
+    }
+    if (ops_) return;
+    ops_ = probe_ops(team, Instruction::fp32_multiply_add);
+    products_ = "fp32 multiply-add";
+  }
+  const char* products() const { return products_; }
+
+  const Probe& ops() const { return ops_; }
+
+  // What `measure` gives, with the ceilings around it: reads between its steps would cost it its caches.
+  template <class Measure>
+  auto beside(const Measure& measure) const {
+    const Ceilings before = now();
+    auto row = measure();
+    const Ceilings after = now();
+    row.ceilings = {(before.bandwidth + after.bandwidth) / 2, (before.ops + after.ops) / 2};
+    return row;
+  }
+  Ceilings now() const { return {median_of(read_), median_of(ops_)}; }
+
+ private:
+  Workspace memory_;
+  Probe read_, ops_;
+  const char* products_ = nullptr;
+};
+
 struct Prefill {
   int64_t tokens = 0;
-  double seconds = 0;  // the median run
+  double seconds = 0, ops = 0;  // medians: of the runs, and of readings in between
 };
-Prefill measure_prefill(ForwardPass& forward, std::span<const int32_t> ids, int64_t tokens, int repeats) {
-  std::vector<double> seconds;
+Prefill measure_prefill(const Machine& machine, ForwardPass& forward, std::span<const int32_t> ids, int64_t tokens,
+                        int repeats) {
   const auto sequence = forward.add_sequence();
-  for (int i = 0; i <= repeats; ++i) {
+  const auto run = [&] {
     forward.truncate(sequence, 0);
-    const auto start = Clock::now();
     forward.run({{.sequence = sequence, .tokens = ids.first(static_cast<size_t>(tokens))}});
-    if (i > 0) seconds.push_back(seconds_since(start));  // the first run makes the buffers
-  }
+  };
+  const TimedBeside timed = time_beside(run, {&machine.ops(), 1}, repeats, 0);
   forward.release(sequence);
-  return {tokens, median(seconds)};
+  return {tokens, timed.median_s, timed.ceilings[0]};
 }
 
 // Requests of `prompt` tokens each, then `steps` tokens more of all together, one of each a step.
@@ -91,6 +130,7 @@ struct Decode {
   double kv_bytes = 0;               // of a token of context
   std::string kv_dtype{};            // where it is not the precision's own
   double prefill_s = 0, step_s = 0;  // the median step
+  Ceilings ceilings{};
 
   double bytes_read() const {  // of keys and values, a step
     return kv_bytes * (requests * steps / 2. + static_cast<double>(prompt) * (shared ? 1 : requests));
@@ -134,7 +174,7 @@ constexpr int kRequests = 16;
 
 // Sixteen requests that share nothing, with a short and a long prompt.
 std::vector<Decode> measure_many(const ModelFile& file, const BenchOptions& options, WorkerTeam& team,
-                                 std::span<const int32_t> ids) {
+                                 const Machine& machine, std::span<const int32_t> ids) {
   const int steps = static_cast<int>(std::min<int64_t>(options.quick ? 16 : 64, static_cast<int64_t>(ids.size()) / 4));
   const int64_t longest = std::min<int64_t>(1024, static_cast<int64_t>(ids.size()) - steps - kRequests);
   if (longest < 1) return {};  // a context too short to tell anything
@@ -145,7 +185,7 @@ std::vector<Decode> measure_many(const ModelFile& file, const BenchOptions& opti
   std::vector<Decode> results;
   for (const int64_t prompt : {std::min<int64_t>(128, longest), longest}) {
     if (!results.empty() && (options.quick || longest <= 128)) break;
-    results.push_back(measure_decode(forward, ids, kRequests, prompt, steps));
+    results.push_back(machine.beside([&] { return measure_decode(forward, ids, kRequests, prompt, steps); }));
   }
   return results;
 }
@@ -155,7 +195,8 @@ struct Long {
   std::optional<Prefill> prefill;
   std::vector<Decode> decodes;
 };
-Long measure_long(const ModelFile& file, const BenchOptions& options, WorkerTeam& team, std::span<const int32_t> ids) {
+Long measure_long(const ModelFile& file, const BenchOptions& options, WorkerTeam& team, const Machine& machine,
+                  std::span<const int32_t> ids) {
   constexpr int kSteps = 32;
   constexpr int64_t kLong = 4106, kShared = 4096;
   const auto context = static_cast<int64_t>(ids.size());
@@ -166,15 +207,16 @@ Long measure_long(const ModelFile& file, const BenchOptions& options, WorkerTeam
     ForwardPass forward(
         file,
         {.precision = precision, .max_tokens = kLong + kRequests * kSteps, .max_sequences = kRequests, .team = &team});
-    result.prefill = measure_prefill(forward, ids, kLong, 2);
-    result.decodes.push_back(measure_decode(forward, ids, kRequests, kShared, kSteps, true));
+    result.prefill = measure_prefill(machine, forward, ids, kLong, 2);
+    result.decodes.push_back(
+        machine.beside([&] { return measure_decode(forward, ids, kRequests, kShared, kSteps, true); }));
   }
   const bool narrow = precision == Precision::fast;
   ForwardPass forward(file, {.precision = precision,
                              .max_tokens = context,
                              .kv_dtype = narrow ? std::optional(DType::int8) : std::nullopt,
                              .team = &team});
-  result.decodes.push_back(measure_decode(forward, ids, 1, context - kSteps, kSteps));
+  result.decodes.push_back(machine.beside([&] { return measure_decode(forward, ids, 1, context - kSteps, kSteps); }));
   if (narrow) result.decodes.back().kv_dtype = "int8";
   return result;
 }
@@ -194,7 +236,6 @@ void bench_model(const BenchOptions& options, BenchReport& report) {
   for (const Child& start : starts) start_s.push_back(start.seconds);
 
   WorkerTeam team(options.threads);
-  const int threads = team.num_workers();
   const auto load_start = Clock::now();
   auto loaded = std::make_optional<ForwardPass>(
       file,
@@ -206,37 +247,36 @@ void bench_model(const BenchOptions& options, BenchReport& report) {
     many_ids[i] = static_cast<int32_t>((i * 7919 + 13) % static_cast<size_t>(file.config().vocab_size));
   const std::span<const int32_t> ids = std::span(many_ids).first(static_cast<size_t>(context));
 
-  std::vector<Prefill> prefills;
-  for (const int64_t tokens : {prompt, std::min<int64_t>(486, prompt)})  // 486 fills no whole number of tiles
-    if (prefills.empty() || tokens != prompt) prefills.push_back(measure_prefill(forward, ids, tokens, repeats));
-  std::vector<Decode> decodes;
-  for (const int64_t length : {std::min<int64_t>(16, prompt), prompt})
-    decodes.push_back(measure_decode(forward, ids, 1, length, std::min(decoded, static_cast<int>(context - length))));
+  // Before anything else takes memory: what a whole context of one request needs.
   const auto full = forward.add_sequence();
   forward.run({{.sequence = full, .tokens = ids}});
+  forward.release(full);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
 
-  // Many requests and ceilings last: what they allocate is no part of one request's memory.
   const size_t weight_bytes = forward.weight_bytes(), kv_bytes = forward.kv_bytes_per_token();
+  const Machine machine(team, weight_bytes, options.precision);
+  std::vector<Prefill> prefills;
+  for (const int64_t tokens : {prompt, std::min<int64_t>(486, prompt)})  // 486 fills no whole number of tiles
+    if (prefills.empty() || tokens != prompt)
+      prefills.push_back(measure_prefill(machine, forward, ids, tokens, repeats));
+  std::vector<Decode> decodes;
+  for (const int64_t length : {std::min<int64_t>(16, prompt), prompt}) {
+    const int steps = std::min(decoded, static_cast<int>(context - length));
+    decodes.push_back(machine.beside([&] { return measure_decode(forward, ids, 1, length, steps); }));
+  }
   loaded.reset();
-  for (const Decode& decode : measure_many(file, options, team, ids)) decodes.push_back(decode);
-  const Long longest = measure_long(file, options, team, many_ids);
+  for (const Decode& decode : measure_many(file, options, team, machine, ids)) decodes.push_back(decode);
+  const Long longest = measure_long(file, options, team, machine, many_ids);
   if (longest.prefill) prefills.push_back(*longest.prefill);
   decodes.insert(decodes.end(), longest.decodes.begin(), longest.decodes.end());
-  const double bandwidth = measure_read_bandwidth(threads, std::max(weight_bytes, size_t{64} << 20));
-  const bool fast = options.precision == "fast";
-  const double dots = options.precision == "exact" ? 0 : fast ? measure_int8_ops(threads) : measure_int16_ops(threads);
-  const double flops = dots > 0 ? dots : measure_fp32_flops(threads);
-  const double prefill_ceiling = flops / (2 * layer_weights(file));
+  const Ceilings last = machine.now();
   report.note(fmt::format(
       "{}, precision {}, {} threads, {:.1f} MB of weights a token, {} bytes of keys and values a token of context; "
-      "decode's ceiling: {:.1f} GB/s read in this run; prefill's: {:.0f} GOP/s of {}",
-      file.config().architecture, options.precision, threads, static_cast<double>(weight_bytes) / 1e6, kv_bytes,
-      bandwidth / 1e9, flops / 1e9,
-      dots <= 0 ? "fp32 multiply-add"
-      : fast    ? "int8 dots"
-                : "int16 dots"));
+      "decode's ceiling: reading, at last {:.1f} GB/s; prefill's: {}, at last {:.0f} GOP/s",
+      file.config().architecture, options.precision, team.num_workers(), static_cast<double>(weight_bytes) / 1e6,
+      kv_bytes, last.bandwidth / 1e9, machine.products(), last.ops / 1e9));
+  const double ops_a_token = 2 * layer_weights(file);
   const auto add = [&](std::string name, std::string metric, double value, std::string unit, double ceiling = 0) {
     report.add({.bench = "model",
                 .name = std::move(name),
@@ -247,14 +287,15 @@ void bench_model(const BenchOptions& options, BenchReport& report) {
   };
   for (const Prefill& prefill : prefills)
     add(fmt::format("prefill {}", prefill.tokens), "rate", static_cast<double>(prefill.tokens) / prefill.seconds,
-        "tok/s", prefill_ceiling);
+        "tok/s", prefill.ops / ops_a_token);
   for (const Decode& decode : decodes) {
     const double read = static_cast<double>(weight_bytes) + decode.bytes_read();
-    const double ceiling = std::min(decode.requests * bandwidth / read, prefill_ceiling);
-    add(decode.name(), "rate", decode.requests / decode.step_s, "tok/s", ceiling);
+    const double most = decode.ceilings.ops / ops_a_token;
+    add(decode.name(), "rate", decode.requests / decode.step_s, "tok/s",
+        std::min(decode.requests * decode.ceilings.bandwidth / read, most));
     if (decode.requests > 1 && !decode.shared)
       add(decode.name(), "prefill", static_cast<double>(decode.requests * decode.prompt) / decode.prefill_s, "tok/s",
-          prefill_ceiling);
+          most);
   }
   add("load and pack", "time", load_s * 1e3, "ms");
   add("one token from process start", "time", median(start_s) * 1e3, "ms");

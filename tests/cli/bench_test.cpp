@@ -2,16 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cli/arguments.h"
 #include "cli/bench_loops.h"
 #include "cli/cli.h"
+#include "cli/probe.h"
 #include "device/cpu/cpuid.h"
+#include "weft/error.h"
 
 namespace weft::cli {
 namespace {
@@ -98,13 +102,40 @@ TEST(BenchLoops, RunOnEverySupportedIsa) {
   }
 }
 
-TEST(Ceilings, ArePlausible) {
-  const double one = measure_fp32_flops(1);
-  EXPECT_GT(one, 1e8);
-  EXPECT_LT(one, 1e13);
-  const double read = measure_read_bandwidth(1, 1 << 18);
-  EXPECT_GT(read, 1e8);
-  EXPECT_LT(read, 1e13);
+TEST(Probes, ReadPlausibleRates) {
+  WorkerTeam team(1);
+  const Probe ops = probe_ops(team, Instruction::fp32_multiply_add);
+  const Workspace memory = memory_to_read(team, 1 << 18);
+  const auto* data = static_cast<const char*>(memory.data());
+  for (const Probe& probe : {ops, probe_read(team, data, 1 << 18, 1 << 17), probe_read(team, data, 1 << 18, 1 << 18)})
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_GT(probe(), 1e8);
+      EXPECT_LT(probe(), 1e13);
+    }
+  EXPECT_THROW(probe_read(team, data, 1 << 18, 1 << 19), InternalError);
+  EXPECT_THROW(probe_read(team, data, 1 << 18, 100), InternalError);
+}
+
+TEST(Probes, AreReadBetweenTheRunsOfARow) {
+  int runs = 0, read = 0;
+  std::vector<int> runs_before;
+  const Probe probe = [&] {
+    runs_before.push_back(runs);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return 100. + read++;
+  };
+  const auto work = [&] {
+    ++runs;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  const std::vector<Probe> probes{probe, [] { return 7.; }};
+  const TimedBeside timed = time_beside(work, probes, 12, 0);
+  EXPECT_EQ(runs, 13);
+  EXPECT_GE(timed.median_s, 1e-3);
+  EXPECT_EQ(timed.ceilings, (std::vector<double>{100. + read / 2, 7.}));
+  EXPECT_GE(read, 2);
+  EXPECT_LT(runs_before.front(), runs_before.back());
+  EXPECT_TRUE(time_beside(work, {}, 1, 0).ceilings.empty());
 }
 
 int run_bench(const std::vector<std::string>& arguments, Context& context) {
