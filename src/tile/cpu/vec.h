@@ -116,9 +116,6 @@ WEFT_INLINE F32 add_fours(F32 a, F32 b, Lanes<I...>) {
   return even + odd;
 }
 
-}  // namespace detail
-
-namespace detail {
 template <int... I>
 WEFT_INLINE void split_pairs(F32& a, F32& b, Lanes<I...>) {
   const F32 even = __builtin_shufflevector(a, b, (2 * I)...);

@@ -116,14 +116,19 @@ class Item {
   // What keys and values differ in.
   struct Source {
     const TokensView &tokens, &scale;
-    int side;  // 0: keys
+    int side;                  // 0: keys
+    const char** const* rows;  // of this tile and the next
     float* scales;
     int dim;
     abi::VectorFn hook;
     const float* scales_of(int h, int ld) const { return scales + static_cast<long long>(h) * ld; }
   };
-  Source keys() const { return {args_.k, args_.k_scale, 0, b_.scales[0], args_.head_dim_qk, args_.leaf->key}; }
-  Source values() const { return {args_.v, args_.v_scale, 1, b_.scales[1], args_.head_dim_vo, args_.leaf->value}; }
+  Source keys() const {
+    return {args_.k, args_.k_scale, 0, b_.key_rows, b_.scales[0], args_.head_dim_qk, args_.leaf->key};
+  }
+  Source values() const {
+    return {args_.v, args_.v_scale, 1, b_.value_rows, b_.scales[1], args_.head_dim_vo, args_.leaf->value};
+  }
   struct Sources {
     Source both[2];
     const Source* begin() const { return both; }
@@ -151,18 +156,24 @@ class Item {
     return shown(tile, rows, offset, begin, n);
   }
   Side shown(const KvTile& tile, const char* const* rows, long long offset, int begin, int n);
-  // The tokens of `head`, as of as_stored, after their hook. Rows are those of first_head; `next` as of widen_rows.
-  Side side(const KvTile& tile, const Source& source, const char* const* rows, int first_head, int head, int begin,
-            int n, long long next) {
-    const long long offset = (head - first_head) * source.tokens.head_stride;
-    if (source.hook) return changed(tile, source, rows, offset, first_head, head, begin, n, next);
-    return as_stored(tile, rows, offset, begin, n);
+  // Tokens [begin, begin + n) of a tile and a head, which counts from the item's first; `next` as of widen_rows.
+  struct Block {
+    const KvTile& tile;
+    int which, head, begin, n;
+    long long next = 0;
+  };
+  // As of as_stored, after their hook.
+  Side side(const Source& source, const Block& block) {
+    if (source.hook) return changed(source, block);
+    return as_stored(block.tile, source.rows[block.which], block.head * source.tokens.head_stride, block.begin,
+                     block.n);
   }
-  Side changed(const KvTile& tile, const Source& source, const char* const* rows, long long offset, int first_head,
-               int head, int begin, int n, long long next);
+  Side changed(const Source& source, const Block& block);
   void fetch_scales(const Source& source, int begin, int end, int which) const;
   void gather_scales(const KvTile& tile, int heads, int which);
-  void scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state);
+  void scale_columns(const KvTile& tile, const Source& source, int head, int first_state);
+  // From now on fetches the tile, located already, beside what is worked on. Returns how many lines that are.
+  int fetch_beside(const KvTile& tile, int which, Ahead& ahead) const;
   Ahead::Part part_of(const TokensView& view, const char* const* rows, int n, int dim) const;
   void place(const KvTile& tile);
   bool hide_by_bits(const KvTile& tile, int num_states, float scale);

@@ -3,13 +3,6 @@
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 
-// A tile's n tokens in the order of memory, which is what the machine's own prefetchers follow.
-Ahead::Part Item::part_of(const TokensView& view, const char* const* rows, int n, int dim) const {
-  const int heads = unit_.kv_head_end - unit_.kv_head_begin, bytes = dim * bits_of(args_.kv_element) / 8;
-  if (view.head_stride == bytes) return {rows, n, bytes * heads, 1, 0};  // whole tokens
-  return {rows, n, bytes, heads, view.head_stride};
-}
-
 // How far ahead of what is worked on memory is fetched.
 constexpr int kLeadBytes = 32 << 10;
 constexpr int kDigitTokens = 64;  // of integers multiplied as such, whose sums are stored once a block
@@ -39,8 +32,7 @@ void Item::attend_direct() {
   int which = 0;
   const auto find = [&](const KvTile& found, int to) {
     locate(found, first, to);
-    ahead.add(part_of(args_.k, b_.key_rows[to], found.n, dqk),
-              part_of(args_.v, b_.value_rows[to], args_.v_is_k_prefix ? 0 : found.n, dvo));
+    fetch_beside(found, to, ahead);
   };
   bool more = cursor.next(tile);
   if (more) {
@@ -76,7 +68,7 @@ void Item::attend_direct() {
     place(tile);
     gather_scales(tile, heads, which);
     for_blocks(all_keys, few, [&](int h, int t, int n) {
-      const Side keys = side(tile, all_keys, b_.key_rows[which], first, first + h, t, n, ahead.next);
+      const Side keys = side(all_keys, {tile, which, h, t, n, ahead.next});
       if (b_.key_digits) {
         multiply_key_digits(keys, t, n, h, ahead);
         return;
@@ -86,17 +78,17 @@ void Item::attend_direct() {
                        b_.scores + static_cast<long long>(h) * rows * b_.ld_scores + t);
     });
     if (!b_.key_digits)
-      for (int h = 0; h < heads; ++h) scale_columns(tile, all_keys, first, first + h, h * rows);
+      for (int h = 0; h < heads; ++h) scale_columns(tile, all_keys, h, h * rows);
     score(tile, 0, b_.states);
     if (b_.value_digits) {
       for (int h = 0; h < heads; ++h) make_prob_digits(tile, h);
     } else {
-      for (int h = 0; h < heads; ++h) scale_columns(tile, all_values, first, first + h, h * rows);
+      for (int h = 0; h < heads; ++h) scale_columns(tile, all_values, h, h * rows);
       for (int state = 0; state < b_.states; ++state)
         if (b_.alpha[state] != 1) scale_vector(b_.o + state * b_.ld_o, b_.ld_o, b_.alpha[state]);
     }
     for_blocks(all_values, few, [&](int h, int t, int n) {
-      const Side values = side(tile, all_values, b_.value_rows[which], first, first + h, t, n, ahead.next);
+      const Side values = side(all_values, {tile, which, h, t, n, ahead.next});
       if (b_.value_digits) {
         multiply_value_digits(values, t, n, h, ahead);
         return;

@@ -37,11 +37,10 @@ void Item::attend_latent() {
     const int padded = round_up(tile.n, kColumnStep);
     // The next tile is on its way meanwhile.
     if (more) locate_tokens(args_, list_, args_.k, 0, next.begin, next.n, b_.key_rows[1]);
-    const int bytes = (dqk - args_.rope_dim) * bits_of(args_.kv_element) / 8, lines = (bytes + 63) / 64;
     Ahead ahead;
-    ahead.add({b_.key_rows[1], more ? next.n : 0, bytes, 1, 0}, {});
+    const int lines = more ? fetch_beside(next, 1, ahead) : 0;
     const int blocks = num_blocks(tile.n, dqk / per_unit, score_vectors) + num_blocks(rows, tile.n, value_vectors);
-    const int ahead_lines = more ? (next.n * lines + blocks - 1) / blocks : 0;
+    const int ahead_lines = (lines + blocks - 1) / blocks;
     const Side latent = as_stored(tile, b_.key_rows[0], 0, 0, tile.n);
     latent.loader->pack_values(latent.rows, latent.offset, padded, bf16 ? dvo : dqk, b_.values);
     multiply({.a = bf16 ? reinterpret_cast<const float*>(b_.joined[0]) : b_.values,

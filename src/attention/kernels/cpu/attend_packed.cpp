@@ -7,7 +7,7 @@ namespace weft::attention::cpu::WEFT_ISA_NAME {
 // worked on head by head; what comes from memory is fetched meanwhile, a tile ahead.
 void Item::attend_packed() {
   const int first = unit_.kv_head_begin, heads = unit_.kv_head_end - first, rows = b_.group_rows;
-  const int dqk = args_.head_dim_qk, dvo = args_.head_dim_vo, per_unit = args_.compute_bf16 ? 2 : 1;
+  const int dqk = args_.head_dim_qk, per_unit = args_.compute_bf16 ? 2 : 1;
   start(first, heads);
   for (int h = 0; h < heads; ++h) {
     float* query = query_of(h);
@@ -27,10 +27,7 @@ void Item::attend_packed() {
     if (more && b_.streamed) {
       const int key_blocks = num_blocks(rows, dqk / per_unit, 2) * ((tile.n + kPanel - 1) / kPanel),
                 value_blocks = num_blocks(rows, tile.n / per_unit, static_cast<int>(b_.ld_o / kLanes));
-      const Ahead::Part key_part = part_of(args_.k, b_.key_rows[1 - which], next.n, dqk),
-                        value_part = part_of(args_.v, b_.value_rows[1 - which], args_.v_is_k_prefix ? 0 : next.n, dvo);
-      ahead.add(key_part, value_part);
-      const int lines = (key_part.bytes * key_part.heads + value_part.bytes * value_part.heads) / 64 * next.n;
+      const int lines = fetch_beside(next, 1 - which, ahead);
       ahead_lines = lines / (heads * (key_blocks + value_blocks)) + 1;
     }
     locate_scales(tile, first, which);
@@ -43,9 +40,9 @@ void Item::attend_packed() {
 
 // One head of a tile. A panel of keys is multiplied as soon as it is packed, from the first-level cache.
 void Item::attend_packed(const KvTile& tile, int h, int which, Ahead& ahead, int ahead_lines) {
-  const int first = unit_.kv_head_begin, rows = b_.group_rows, first_state = h * rows;
+  const int rows = b_.group_rows, first_state = h * rows;
   const int dqk = args_.head_dim_qk, per_unit = args_.compute_bf16 ? 2 : 1, padded = round_up(tile.n, kColumnStep);
-  const Side some_keys = side(tile, keys(), b_.key_rows[which], first, first + h, 0, tile.n, 0);
+  const Side some_keys = side(keys(), {tile, which, h, 0, tile.n});
   if (b_.key_digits) {
     multiply_key_digits(some_keys, 0, tile.n, h, ahead);
   } else {
@@ -66,16 +63,16 @@ void Item::attend_packed(const KvTile& tile, int h, int which, Ahead& ahead, int
                 .ahead_lines = ahead_lines},
                args_.compute_bf16);
     }
-    scale_columns(tile, keys(), first, first + h, 0);
+    scale_columns(tile, keys(), h, 0);
   }
   score(tile, first_state, rows);
-  const Side some_values = side(tile, values(), b_.value_rows[which], first, first + h, 0, tile.n, 0);
+  const Side some_values = side(values(), {tile, which, h, 0, tile.n});
   if (b_.value_digits) {
     make_prob_digits(tile, h);
     multiply_value_digits(some_values, 0, tile.n, h, ahead);
     return;
   }
-  scale_columns(tile, values(), first, first + h, 0);
+  scale_columns(tile, values(), h, 0);
   some_values.loader->pack_values(some_values.rows, some_values.offset, padded, args_.head_dim_vo, b_.values);
   multiply_values(tile, first_state, ahead, ahead_lines);
 }

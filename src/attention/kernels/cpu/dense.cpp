@@ -238,7 +238,7 @@ void multiply_panels(const Product& x) {
         const int rows_left = x.rows - row;
         const int row_parts = (rows_left + kBlockRows - 1) / kBlockRows;
         const int count = (rows_left + row_parts - 1) / row_parts;
-        if (x.ahead != nullptr) x.ahead->fetch(x.ahead_lines);
+        x.ahead->fetch(x.ahead_lines);
         left.a = a + row * x.lda;
         const float* alpha = unit > 0 || !x.alpha ? kOnes : x.alpha + row;
         blocks[count - 1](left, b, min_of(step, x.units - unit), x.c + row * x.ldc + vector * kLanes, x.ldc, alpha);

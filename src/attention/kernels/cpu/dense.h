@@ -65,8 +65,8 @@ struct Product {
   long long ldc;
   const float* alpha;
   int rows, vectors;
-  Ahead* ahead = nullptr;  // of which so many lines are fetched beside each block of rows
-  int ahead_lines = 0;
+  Ahead* ahead;  // of which so many lines are fetched beside each block of rows
+  int ahead_lines;
 };
 // Blocks of rows that `multiply` works on.
 int num_blocks(int rows, int units, int vectors);

@@ -24,6 +24,20 @@ void Item::join(const KvTile& tile, int which) {
   }
 }
 
+// A tile's n tokens in the order of memory, which is what the machine's own prefetchers follow.
+Ahead::Part Item::part_of(const TokensView& view, const char* const* rows, int n, int dim) const {
+  const int heads = unit_.kv_head_end - unit_.kv_head_begin, bytes = dim * bits_of(args_.kv_element) / 8;
+  if (view.head_stride == bytes) return {rows, n, bytes * heads, 1, 0};  // whole tokens
+  return {rows, n, bytes, heads, view.head_stride};
+}
+
+int Item::fetch_beside(const KvTile& tile, int which, Ahead& ahead) const {
+  const Ahead::Part k = part_of(args_.k, b_.key_rows[which], tile.n, args_.head_dim_qk - args_.rope_dim),
+                    v = part_of(args_.v, b_.value_rows[which], args_.v_is_k_prefix ? 0 : tile.n, args_.head_dim_vo);
+  ahead.add(k, v);
+  return (k.n * k.bytes * k.heads + v.n * v.bytes * v.heads) / 64;
+}
+
 // Finds the scales of a tile's tokens, which fetch_scales and gather_scales shall read later.
 void Item::locate_scales(const KvTile& tile, int head, int which) {
   if (args_.scaling != Scaling::token) return;
@@ -59,9 +73,9 @@ void Item::gather_scales(const KvTile& tile, int heads, int which) {
 
 // Scores or probabilities of a head, from its first state on, times what their columns' keys or values are scaled by.
 // What a hook made is scaled already.
-void Item::scale_columns(const KvTile& tile, const Source& source, int first_head, int head, int first_state) {
+void Item::scale_columns(const KvTile& tile, const Source& source, int head, int first_state) {
   if (args_.scaling != Scaling::token || source.hook) return;
-  const float* scales = source.scales_of(head - first_head, b_.tokens);
+  const float* scales = source.scales_of(head, b_.tokens);
   const int padded = round_up(tile.n, kColumnStep);
   for (int state = first_state; state < first_state + b_.group_rows; ++state) {
     float* scores = b_.scores + state * b_.ld_scores;
@@ -76,22 +90,22 @@ Item::Side Item::shown(const KvTile& tile, const char* const* rows, long long of
 }
 
 // In blocks of kHookTokens, from one buffer to the other.
-Item::Side Item::changed(const KvTile& tile, const Source& source, const char* const* rows, long long offset,
-                         int first_head, int head, int begin, int n, long long next) {
-  const Side stored = as_stored(tile, rows, offset, begin, n);
-  const int dim = source.dim, end = begin + n;
-  const float* scales = source.scales_of(head - first_head, b_.tokens);
+Item::Side Item::changed(const Source& source, const Block& block) {
+  const auto& [tile, which, head, begin, n, next] = block;
+  const Side stored = as_stored(tile, source.rows[which], head * source.tokens.head_stride, begin, n);
+  const int dim = source.dim, end = begin + n, kv_head = unit_.kv_head_begin + head;
+  const float* scales = source.scales_of(head, b_.tokens);
   for (int first = begin; first < end; first += kHookTokens) {
     const int count = min_of(kHookTokens, end - first);
     float* to = b_.changed + static_cast<long long>(first - begin) * dim;
     stored_.widen_rows(stored.rows + first, stored.offset, count, dim, next, b_.widened, dim);
     if (args_.scaling == Scaling::head)
-      scale_vector(b_.widened, static_cast<long long>(count) * dim, head_scale(source.scale, head));
+      scale_vector(b_.widened, static_cast<long long>(count) * dim, head_scale(source.scale, kv_head));
     else if (args_.scaling == Scaling::token)
       for (int i = 0; i < count; ++i)
         scale_vector(b_.widened + static_cast<long long>(i) * dim, dim, scales[first + i]);
     for (int i = first; i < first + count; ++i) {
-      b_.key_vectors[i].head = head;
+      b_.key_vectors[i].head = kv_head;
       b_.changed_rows[i] = reinterpret_cast<const char*>(to + static_cast<long long>(i - first) * dim);
     }
     const abi::VectorTile vectors = {args_.params, b_.key_vectors + first, count, dim, b_.widened, dim, to, dim};
