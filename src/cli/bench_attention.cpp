@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -22,30 +23,31 @@ void bench_decode(Bench& bench) {
   for (const Shape& shape : kDecodeShapes)
     for (const DType dtype : {DType::bf16, DType::fp32})
       for (const int requests : {1, 16}) {
-        double rate[2] = {};  // of page sizes 1 and 64
         const auto name = [&](const std::string& pages) {
           return fmt::format("decode {}q/{}kv hd{} kv{} batch{} {} {}", shape.qo_heads, shape.kv_heads, shape.head_dim,
                              kv_len, requests, pages, to_string(dtype));
         };
-        for (const int page_size : {1, 16, 64}) {
-          if ((bench.options.quick && page_size != 16) || !bench.wants(name(fmt::format("page{}", page_size))))
-            continue;
-          int64_t bytes = 0;
-          Job job = decode_job(bench, make_spec(dtype, shape.head_dim, Mask::none), shape,
-                               std::vector<int>(static_cast<size_t>(requests), kv_len), page_size, bytes);
-          // A plain read of as many bytes takes turns with the row, half of the pool away from it.
-          Pool& pool = bench.pool();
+        const AttentionSpec spec = make_spec(dtype, shape.head_dim, Mask::none);
+        const std::vector<int> lens(static_cast<size_t>(requests), kv_len);
+        int64_t bytes = 0;
+        // In turns with what lies half of the pool away.
+        const auto add = [&](const std::string& pages, int page_size, const auto& make_other) {
+          if ((bench.options.quick && page_size != 16) || !bench.wants(name(pages))) return;
+          Job job = decode_job(bench, spec, shape, lens, page_size, bytes);
           job.next = job.batches.size() / 2;
-          const Probe read =
-              probe_read(bench.team, pool.data(), static_cast<size_t>(pool.bytes()), static_cast<size_t>(bytes));
-          const auto [decode_s, read_s] = bench.time_in_turns([&] { job.run(bench.team); }, read);
-          const double bandwidth = static_cast<double>(bytes) / decode_s;
-          bench.report.add({"attention", name(fmt::format("page{}", page_size)), "bandwidth", bandwidth / 1e9, "GB/s",
-                            static_cast<double>(bytes) / read_s / 1e9});
-          if (page_size != 16) rate[page_size == 64] = bandwidth;
-        }
-        if (rate[0] > 0 && rate[1] > 0)
-          bench.report.add({"attention", name("page1 by page64"), "bandwidth", rate[0] / 1e9, "GB/s", rate[1] / 1e9});
+          const auto [job_s, other_s] = bench.time_in_turns([&] { job.run(bench.team); }, make_other());
+          const auto rate = [&](double seconds) { return static_cast<double>(bytes) / seconds / 1e9; };
+          bench.report.add({"attention", name(pages), "bandwidth", rate(job_s), "GB/s", rate(other_s)});
+        };
+        for (const int page_size : {1, 16, 64})
+          add(fmt::format("page{}", page_size), page_size, [&] {
+            Pool& pool = bench.pool();
+            return probe_read(bench.team, pool.data(), static_cast<size_t>(pool.bytes()), static_cast<size_t>(bytes));
+          });
+        add("page1 by page64", 1, [&] {
+          auto longer = std::make_shared<Job>(decode_job(bench, spec, shape, lens, 64, bytes));
+          return [&bench, longer] { longer->run(bench.team); };
+        });
       }
 }
 

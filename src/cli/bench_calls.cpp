@@ -42,17 +42,25 @@ Pool& Bench::pool() {
 }
 
 std::pair<double, double> Bench::time_in_turns(const std::function<void()>& one, const std::function<void()>& other,
-                                               int rounds) {
+                                               int min_rounds) {
   using Clock = std::chrono::steady_clock;
+  const double min_seconds = options.quick ? 0.05 : 0.5;
   std::vector<double> times[2];
-  for (int round = -1; round < rounds; ++round)  // the first warms up
+  double seconds = 0;
+  for (int round = -1; round < min_rounds || seconds < min_seconds; ++round)  // the first warms up
     for (const int which : {0, 1}) {
       const auto begin = Clock::now();
       (which == 0 ? one : other)();
-      if (round >= 0) times[which].push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+      const double taken = std::chrono::duration<double>(Clock::now() - begin).count();
+      seconds += taken;
+      if (round >= 0) times[which].push_back(taken);
     }
-  for (std::vector<double>& list : times) std::nth_element(list.begin(), list.begin() + rounds / 2, list.end());
-  return {times[0][static_cast<size_t>(rounds / 2)], times[1][static_cast<size_t>(rounds / 2)]};
+  const auto median = [](std::vector<double>& list) {
+    const auto middle = list.begin() + static_cast<std::ptrdiff_t>(list.size() / 2);
+    std::nth_element(list.begin(), middle, list.end());
+    return *middle;
+  };
+  return {median(times[0]), median(times[1])};
 }
 
 std::pair<double, double> Bench::time_beside_peak(Job& job, DType compute, int min_runs) {

@@ -56,7 +56,7 @@ struct Bench {
     return time_in_turns(one, other, options.quick ? 5 : 25);
   }
   std::pair<double, double> time_in_turns(const std::function<void()>& one, const std::function<void()>& other,
-                                          int rounds);
+                                          int min_rounds);
 
   std::optional<Pool> memory;
   Pool& pool();
