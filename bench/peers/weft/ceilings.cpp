@@ -2,34 +2,43 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "cli/bench.h"
+#include "cli/probe.h"
 #include "contestants.h"
 #include "weft/model.h"
 
 namespace contest {
 namespace {
 
-using weft::cli::measure_bf16_flops;
-using weft::cli::measure_fp32_flops;
-using weft::cli::measure_int8_ops;
-using weft::cli::measure_read_bandwidth;
+using weft::WorkerTeam;
+using weft::cli::Instruction;
 
 struct Work {
   double bytes = 0, span = 0;  // read at least once; over how much memory the reads of a row go
   double int8_ops = 0, bf16_ops = 0, fp32_ops = 0;
 };
 
+// Operations a second; 0 where the machine has no such instruction.
+double rate(WorkerTeam& team, Instruction instruction) {
+  const weft::cli::Probe probe = weft::cli::probe_ops(team, instruction);
+  return probe ? weft::cli::best_of(probe) : 0;
+}
+double fp32_rate(WorkerTeam& team) { return rate(team, Instruction::fp32_multiply_add); }
 // The narrower type is not the faster one on every machine; a row may be computed in the wider one then.
-double bf16_rate(int threads) { return std::max(measure_bf16_flops(threads), measure_fp32_flops(threads)); }
-double int8_rate(int threads) { return std::max(measure_int8_ops(threads), bf16_rate(threads)); }
+double bf16_rate(WorkerTeam& team) { return std::max(rate(team, Instruction::bf16_dot), fp32_rate(team)); }
+double int8_rate(WorkerTeam& team) { return std::max(rate(team, Instruction::int8_dot), bf16_rate(team)); }
+
+double read_rate(WorkerTeam& team, size_t bytes) {
+  const weft::Workspace memory = weft::cli::memory_to_read(team, bytes);
+  return weft::cli::best_of(weft::cli::probe_read(team, static_cast<const char*>(memory.data()), bytes, bytes));
+}
 
 double seconds(const Work& work, int threads) {
-  const double reading =
-      work.bytes / measure_read_bandwidth(threads, static_cast<size_t>(std::max(work.span, 64. * (1 << 20))));
+  WorkerTeam team(threads);
+  const double reading = work.bytes / read_rate(team, static_cast<size_t>(std::max(work.span, 64. * (1 << 20))));
   double computing = 0;
-  if (work.int8_ops > 0) computing += work.int8_ops / int8_rate(threads);
-  if (work.bf16_ops > 0) computing += work.bf16_ops / bf16_rate(threads);
-  if (work.fp32_ops > 0) computing += work.fp32_ops / measure_fp32_flops(threads);
+  if (work.int8_ops > 0) computing += work.int8_ops / int8_rate(team);
+  if (work.bf16_ops > 0) computing += work.bf16_ops / bf16_rate(team);
+  if (work.fp32_ops > 0) computing += work.fp32_ops / fp32_rate(team);
   return std::max(reading, computing);
 }
 
