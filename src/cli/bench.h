@@ -38,6 +38,9 @@ class BenchReport {
   std::string last_bench_;
 };
 
+// The larger of the two in the middle; at least one value.
+inline double median(std::vector<double> values);
+
 // Medians of repeated runs: calls work until min_seconds have passed and at least min_runs are done.
 struct Timing {
   double median_s = 0, best_s = 0;

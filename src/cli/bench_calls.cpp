@@ -55,11 +55,6 @@ std::pair<double, double> Bench::time_in_turns(const std::function<void()>& one,
       seconds += taken;
       if (round >= 0) times[which].push_back(taken);
     }
-  const auto median = [](std::vector<double>& list) {
-    const auto middle = list.begin() + static_cast<std::ptrdiff_t>(list.size() / 2);
-    std::nth_element(list.begin(), middle, list.end());
-    return *middle;
-  };
   return {median(times[0]), median(times[1])};
 }
 

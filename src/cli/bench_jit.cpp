@@ -34,11 +34,6 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 // A cache of its own for the time of the benchmark: what the user has compiled stays as it is.
 class OwnCache {
  public:

@@ -62,11 +62,6 @@ double layer_weights(const ModelFile& file) {
   return count;
 }
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
 // What the machine can do at most.
 struct Ceilings {
   double bandwidth = 0, ops = 0;

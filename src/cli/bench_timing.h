@@ -1,11 +1,18 @@
-// time_runs of cli/bench.h.
+// median and time_runs of cli/bench.h.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <vector>
 
 namespace weft::cli {
+
+inline double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 template <class Work>
 Timing time_runs(Work&& work, int min_runs, double min_seconds) {
