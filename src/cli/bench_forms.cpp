@@ -46,7 +46,7 @@ void bench_quest(Bench& bench) {
                                        shape.kv_heads, shape.head_dim, budget, page_size, longest);
   if (!bench.wants(name)) return;
   struct Step {
-    double choice_s, attention_s, whole_s;
+    double choice_s, attention_s, plain_s, whole_s;  // plain: of as many keys as were chosen
   };
   const auto measure = [&](int kv_len) -> Step {
     AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::none);
@@ -80,13 +80,22 @@ void bench_quest(Bench& bench) {
     const Plan plan = kernel.plan(input);
     Workspace workspace(Device::cpu(), plan.workspace_bytes());
     plan.upload(workspace);
-    const Timing attention = time_runs([&] { kernel.run(workspace, batch.tensors, Stream::cpu(bench.team)); }, 9, 0.2);
-    return {choice.median_s, attention.median_s, bench.time(whole).median_s};
+    Job plain{.kernel = build(make_spec(DType::bf16, shape.head_dim, Mask::none), Device::cpu()),
+              .batches = {},
+              .workspaces = {}};
+    plain.batches.emplace_back(make_spec(DType::bf16, shape.head_dim, Mask::none), shape, 1,
+                               std::vector<int>{budget * page_size}, page_size, bench.team.num_workers());
+    plain.plan();
+    const auto [attention_s, plain_s] = bench.time_in_turns(
+        [&] { kernel.run(workspace, batch.tensors, Stream::cpu(bench.team)); }, [&] { plain.run(bench.team); });
+    return {choice.median_s, attention_s, plain_s, bench.time(whole).median_s};
   };
   const Step near = measure(longest / 8), far = measure(longest), again = measure(longest / 8);
   const double attention = (near.attention_s + again.attention_s) / 2;
   bench.report.add(
       {"attention", fmt::format("{} by kv{}", name, longest / 8), "rate", 1 / far.attention_s, "1/s", 1 / attention});
+  bench.report.add({"attention", fmt::format("{} by plain of as many keys", name), "rate", 1 / far.attention_s, "1/s",
+                    1 / far.plain_s});
   bench.report.add({"attention", fmt::format("{}: choice and attention by all pages", name), "rate",
                     1 / (far.attention_s + far.choice_s), "1/s", 1 / far.whole_s});
 }
