@@ -41,7 +41,10 @@ void Item::attend_direct() {
   }
   // Calls work(head, token, n) for each block of a side's tokens.
   const auto for_blocks = [&](const Source& source, int block, const auto& work) {
-    const bool together = block < b_.tokens && source.tokens.head_stride == head_bytes(source);
+    // What lies behind a row is read next: the next head of the item, or of a cache of one head the next token.
+    const TokensView& rows_of = source.tokens;
+    const bool in_order = heads > 1 || rows_of.token_stride == rows_of.head_stride;
+    const bool together = in_order && block < b_.tokens && rows_of.head_stride == head_bytes(source);
     const int step = together || source.hook ? block : b_.tokens, blocks = (tile.n + step - 1) / step;
     ahead.next = together ? source.tokens.head_stride : 0;
     ahead.widen(source.hook ? __builtin_ctz((args_.compute_bf16 ? 16 : 32) / bits_of(args_.kv_element)) : 0);
