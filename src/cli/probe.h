@@ -11,7 +11,7 @@
 
 namespace weft::cli {
 
-// One reading: operations or bytes a second of all workers together, over at most some milliseconds.
+// One reading: operations or bytes a second of all workers together, over one run of some milliseconds.
 using Probe = std::function<double()>;
 
 enum class Instruction { fp32_multiply_add, bf16_dot, int16_dot, int8_dot };

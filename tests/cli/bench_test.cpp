@@ -107,11 +107,11 @@ TEST(Probes, ReadPlausibleRates) {
   const Probe ops = probe_ops(team, Instruction::fp32_multiply_add);
   const Workspace memory = memory_to_read(team, 1 << 18);
   const auto* data = static_cast<const char*>(memory.data());
-  for (const Probe& probe : {ops, probe_read(team, data, 1 << 18, 1 << 17), probe_read(team, data, 1 << 18, 1 << 18)})
-    for (int i = 0; i < 3; ++i) {
-      EXPECT_GT(probe(), 1e8);
-      EXPECT_LT(probe(), 1e13);
-    }
+  for (const Probe& probe : {ops, probe_read(team, data, 1 << 18, 1 << 17), probe_read(team, data, 1 << 18, 1 << 18)}) {
+    const double best = best_of(probe);  // a single reading may be interrupted
+    EXPECT_GT(best, 1e8);
+    EXPECT_LT(best, 1e13);
+  }
   EXPECT_THROW(probe_read(team, data, 1 << 18, 1 << 19), InternalError);
   EXPECT_THROW(probe_read(team, data, 1 << 18, 100), InternalError);
 }
@@ -121,7 +121,6 @@ TEST(Probes, AreReadBetweenTheRunsOfARow) {
   std::vector<int> runs_before;
   const Probe probe = [&] {
     runs_before.push_back(runs);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return 100. + read++;
   };
   const auto work = [&] {
@@ -133,8 +132,7 @@ TEST(Probes, AreReadBetweenTheRunsOfARow) {
   EXPECT_EQ(runs, 13);
   EXPECT_GE(timed.median_s, 1e-3);
   EXPECT_EQ(timed.ceilings, (std::vector<double>{100. + read / 2, 7.}));
-  EXPECT_GE(read, 2);
-  EXPECT_LT(runs_before.front(), runs_before.back());
+  EXPECT_EQ(runs_before.front(), 2);  // behind the one that warms up and the first, before the others
   EXPECT_TRUE(time_beside(work, {}, 1, 0).ceilings.empty());
 }
 
