@@ -40,8 +40,13 @@ class Ahead {
     }
   }
 
-  // How far behind what is read now lies what is read next: it comes into the first-level cache.
-  long long next = 0;
+  // From a row that is read now to the one that is read in its place next, which comes into the first-level cache: so
+  // many rows on in their list, and so many bytes from there.
+  struct Next {
+    int rows;
+    long long bytes;
+  };
+  Next next = {};
   // From here on, a line that is read stands for 64 >> widened stored bytes, the rest being what was made of them.
   void widen(int widened) {
     line_ = 64 >> widened;

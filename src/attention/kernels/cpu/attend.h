@@ -156,11 +156,11 @@ class Item {
     return shown(tile, rows, offset, begin, n);
   }
   Side shown(const KvTile& tile, const char* const* rows, long long offset, int begin, int n);
-  // Tokens [begin, begin + n) of a tile and a head, which counts from the item's first; `next` as of widen_rows.
+  // Tokens [begin, begin + n) of a tile and a head, which counts from the item's first; `next` as of Ahead.
   struct Block {
     const KvTile& tile;
     int which, head, begin, n;
-    long long next = 0;
+    Ahead::Next next = {};
   };
   // As of as_stored, after their hook.
   Side side(const Source& source, const Block& block) {

@@ -39,21 +39,23 @@ void Item::attend_direct() {
     find(tile, which);
     locate_scales(tile, first, which);
   }
-  // Calls work(head, token, n) for each block of a side's tokens.
+  // Calls work(head, token, n) for each block of a side's tokens. Rows of the block to come are told to `ahead`; those
+  // of a boundary tile are not known yet.
   const auto for_blocks = [&](const Source& source, int block, const auto& work) {
-    // What lies behind a row is read next: the next head of the item, or of a cache of one head the next token.
-    const TokensView& rows_of = source.tokens;
-    const bool in_order = heads > 1 || rows_of.token_stride == rows_of.head_stride;
-    const bool together = in_order && block < b_.tokens && rows_of.head_stride == head_bytes(source);
-    const int step = together || source.hook ? block : b_.tokens, blocks = (tile.n + step - 1) / step;
-    ahead.next = together ? source.tokens.head_stride : 0;
+    const long long head_stride = source.tokens.head_stride;
+    const bool together = head_stride == head_bytes(source);
+    const int blocks = (tile.n + block - 1) / block, inner = together ? heads : blocks;
+    const auto head_of = [&](int i) { return together ? i % inner : i / inner; };
+    const auto token_of = [&](int i) { return (together ? i / inner : i % inner) * block; };
     ahead.widen(source.hook ? __builtin_ctz((args_.compute_bf16 ? 16 : 32) / bits_of(args_.kv_element)) : 0);
-    for (int outer = 0; outer < (together ? blocks : heads); ++outer)
-      for (int inner = 0; inner < (together ? heads : blocks); ++inner) {
-        const int h = together ? inner : outer, t = (together ? outer : inner) * step;
-        if (more && h == 0) fetch_scales(source, t, min_of(t + step, next.n), 1 - which);
-        work(h, t, min_of(step, tile.n - t));
-      }
+    for (int i = 0; i < blocks * heads; ++i) {
+      const int h = head_of(i), t = token_of(i), n = min_of(block, tile.n - t);
+      const int next_h = head_of(i + 1), next_t = token_of(i + 1);
+      const bool as_long = i + 1 < blocks * heads && tile.n - next_t >= n && !tile.boundary;
+      ahead.next = as_long ? Ahead::Next{next_t - t, (next_h - h) * head_stride} : Ahead::Next{};
+      if (more && h == 0) fetch_scales(source, t, min_of(t + block, next.n), 1 - which);
+      work(h, t, n);
+    }
   };
   const bool digits = b_.key_digits || b_.value_digits;
   const int row_blocks = (rows + kDirectBlock - 1) / kDirectBlock;

@@ -43,8 +43,8 @@ struct Loader {
   // o[m * ld + d] += the sum over any n tokens of p[m * kDirectLd + t] * value. Fetches likewise.
   void (*accumulate)(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, int num_rows,
                      int dim, float* o, long long ld);
-  // out[t * ld ...] = token t in fp32, any n. What lies `next` bytes behind it comes into the first-level cache.
-  void (*widen_rows)(const char* const* rows, long long offset, int n, int dim, long long next, float* out,
+  // out[t * ld ...] = token t in fp32, any n.
+  void (*widen_rows)(const char* const* rows, long long offset, int n, int dim, Ahead::Next next, float* out,
                      long long ld);
   // Queries of `dot` and output of `accumulate` hold the even elements of each kPanel before the odd ones.
   bool halves_of_keys, halves_of_values;

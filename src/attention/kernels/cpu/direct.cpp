@@ -36,7 +36,8 @@ WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const flo
   const char* fetched[kMaxHeadDim / kLanes];
   ahead.take(units / kLanes, kLines, fetched);
   const char* key[N];
-  const long long next = ahead.next;
+  const char* const* next = rows + ahead.next.rows;
+  const long long next_offset = offset + ahead.next.bytes;
   F32 acc[N][M];
 #pragma GCC unroll 8
   for (int j = 0; j < N; ++j) {
@@ -63,7 +64,7 @@ WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const flo
     decltype(Load::load(nullptr)) loaded[N];
 #pragma GCC unroll 8
     for (int j = 0; j < N; ++j) {
-      if (starts_line<Load>(u)) prefetch_near(key[j] + bytes_of<Load>(u) + next);
+      if (starts_line<Load>(u)) prefetch_near(next[j] + next_offset + bytes_of<Load>(u));
       loaded[j] = Load::load(key[j] + bytes_of<Load>(u));
     }
     multiply(loaded);
@@ -105,7 +106,8 @@ void accumulate_strip(const char* const* rows, long long offset, int n, Ahead& a
   constexpr int kLines = lines_of(bytes_of<Load>(N * kLanes));
   const char* fetched[kDirectTokens];
   ahead.take(n, kLines, fetched);
-  const long long next = ahead.next;
+  const char* const* next = rows + ahead.next.rows;
+  const long long next_offset = offset + ahead.next.bytes;
   F32 acc[M][kOutputs];
 #pragma GCC unroll 8
   for (int m = 0; m < M; ++m)
@@ -113,11 +115,11 @@ void accumulate_strip(const char* const* rows, long long offset, int n, Ahead& a
     for (int j = 0; j < kOutputs; ++j) acc[m][j] = load(o + m * ld + j * kLanes);
   for (int t = 0; t < n; ++t) {
     for (int i = 0; i < kLines; ++i) prefetch(fetched[t] + 64 * i);
-    const char* row = rows[t] + offset;
+    const char *row = rows[t] + offset, *next_row = next[t] + next_offset;
     F32 v[kOutputs];
 #pragma GCC unroll 8
     for (int j = 0; j < N; ++j) {
-      if (starts_line<Load>(j * kLanes)) prefetch_near(row + bytes_of<Load>(j * kLanes) + next);
+      if (starts_line<Load>(j * kLanes)) prefetch_near(next_row + bytes_of<Load>(j * kLanes));
       const auto loaded = Load::load(row + bytes_of<Load>(j * kLanes));
       for_parts<Load>([&]<int kPart>() __attribute__((always_inline)) {
         v[j * Load::kParts + kPart] = Load::template part<kPart>(loaded);
