@@ -55,7 +55,7 @@ Batch::Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const st
   input.pages.kv_page_indices = page_indices;
   input.pages.kv_last_page_len = last_page_len;
   input.num_workers = threads;
-  const auto make = [](Workspace& memory, DType dtype, std::initializer_list<int64_t> dims, unsigned seed) {
+  const auto make = [](Workspace& memory, DType dtype, const std::vector<int64_t>& dims, unsigned seed) {
     const TensorView sized(nullptr, dtype, dims);
     memory = Workspace(Device::cpu(), static_cast<size_t>(sized.size() * bits_of(dtype) / 8));
     fill_random(memory.data(), dtype, sized.size(), seed);
@@ -69,7 +69,11 @@ Batch::Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const st
                         make(v, spec.kv_dtype, {num_pages, page_size, spec.head_dim_qk - spec.head_dim_vo}, 3));
     return;
   }
-  const std::initializer_list<int64_t> dims = {num_pages, page_size, shape.kv_heads, shape.head_dim};
+  const auto paged = [&](int64_t dim) -> std::vector<int64_t> {
+    if (spec.layout == Layout::hnd) return {num_pages, shape.kv_heads, page_size, dim};
+    return {num_pages, page_size, shape.kv_heads, dim};
+  };
+  const std::vector<int64_t> dims = paged(shape.head_dim);
   if (cache == nullptr) {
     tensors.kv.k = make(k, spec.kv_dtype, dims, 2);
     tensors.kv.v = make(v, spec.kv_dtype, dims, 3);
@@ -83,7 +87,7 @@ Batch::Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const st
   auto* scale = static_cast<float*>(scales.data());
   std::fill(scale, scale + 2 * rows_of_cache, spec.kv_dtype == DType::int4 ? 1 / 8.f : 1 / 128.f);
   for (TensorView* side : {&tensors.kv.k_scale, &tensors.kv.v_scale}) {
-    *side = TensorView(scale, DType::fp32, {num_pages, page_size, shape.kv_heads, 1});
+    *side = TensorView(scale, DType::fp32, paged(1));
     scale += rows_of_cache;
   }
 }

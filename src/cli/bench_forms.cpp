@@ -37,19 +37,21 @@ void bench_latent(Bench& bench) {
       }
 }
 
-// Quest beside attention over everything: a step of a long context by the same step of a short one, and the choice of
-// pages by attention over the pages that it chose.
-void bench_quest(Bench& bench) {
+// Quest beside attention over everything: a step of a long context by the same step of a short one, by plain attention
+// over as many keys, and with the choice of pages by attention over all of them.
+void bench_quest(Bench& bench, Layout layout) {
   const Shape shape{32, 8, 128};
   const int budget = bench.options.quick ? 16 : 64, page_size = 16, longest = bench.options.quick ? 4096 : 65536;
-  const std::string name = fmt::format("decode quest {}q/{}kv hd{} {} pages of {}, kv{}", shape.qo_heads,
-                                       shape.kv_heads, shape.head_dim, budget, page_size, longest);
+  const std::string name =
+      fmt::format("decode quest {}q/{}kv hd{} {} pages of {} {}, kv{}", shape.qo_heads, shape.kv_heads, shape.head_dim,
+                  budget, page_size, layout == Layout::nhd ? "NHD" : "HND", longest);
   if (!bench.wants(name)) return;
   struct Step {
     double choice_s, attention_s, plain_s, whole_s;  // plain: of as many keys as were chosen
   };
   const auto measure = [&](int kv_len) -> Step {
     AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::none);
+    spec.layout = layout;
     Job whole{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
     whole.batches.emplace_back(spec, shape, 1, std::vector<int>{kv_len}, page_size, bench.team.num_workers());
     whole.plan();
@@ -60,7 +62,7 @@ void bench_quest(Bench& bench) {
     const PageSummaries summaries{TensorView(low.data(), DType::fp32, sized.shape()),
                                   TensorView(high.data(), DType::fp32, sized.shape())};
     const std::vector<int32_t> all{0, kv_len};
-    update_page_summaries(batch.tensors.kv.k, all, pages, Layout::nhd, summaries, Stream::cpu(bench.team));
+    update_page_summaries(batch.tensors.kv.k, all, pages, layout, summaries, Stream::cpu(bench.team));
     std::vector<float> q(static_cast<size_t>(shape.qo_heads * shape.head_dim));
     fill_random(q.data(), DType::fp32, static_cast<int64_t>(q.size()), 7);
     std::vector<int32_t> selected;
@@ -72,6 +74,10 @@ void bench_quest(Bench& bench) {
         9, 0.2);
     const BlockLists lists = select_pages(pages, batch.qo_indptr, shape.kv_heads, selected, budget);
     const BlockSparse blocks = lists.view();
+    Job plain{.kernel = whole.kernel, .batches = {}, .workspaces = {}};
+    plain.batches.emplace_back(spec, shape, 1, std::vector<int>{budget * page_size}, page_size,
+                               bench.team.num_workers());
+    plain.plan();
     spec.kv_form = KvForm::block_sparse;
     PlanInput input = batch.input;
     input.pages = {};
@@ -80,12 +86,6 @@ void bench_quest(Bench& bench) {
     const Plan plan = kernel.plan(input);
     Workspace workspace(Device::cpu(), plan.workspace_bytes());
     plan.upload(workspace);
-    Job plain{.kernel = build(make_spec(DType::bf16, shape.head_dim, Mask::none), Device::cpu()),
-              .batches = {},
-              .workspaces = {}};
-    plain.batches.emplace_back(make_spec(DType::bf16, shape.head_dim, Mask::none), shape, 1,
-                               std::vector<int>{budget * page_size}, page_size, bench.team.num_workers());
-    plain.plan();
     const auto [attention_s, plain_s] = bench.time_in_turns(
         [&] { kernel.run(workspace, batch.tensors, Stream::cpu(bench.team)); }, [&] { plain.run(bench.team); });
     return {choice.median_s, attention_s, plain_s, bench.time(whole).median_s};
@@ -244,7 +244,7 @@ void bench_rope(Bench& bench) {
 
 void bench_forms(Bench& bench) {
   bench_latent(bench);
-  bench_quest(bench);
+  for (const Layout layout : {Layout::nhd, Layout::hnd}) bench_quest(bench, layout);
   bench_levels(bench);
   bench_tree(bench);
   bench_streaming(bench);
