@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <utility>
 
 namespace weft::cli {
 
@@ -69,11 +70,8 @@ Batch::Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const st
                         make(v, spec.kv_dtype, {num_pages, page_size, spec.head_dim_qk - spec.head_dim_vo}, 3));
     return;
   }
-  const auto paged = [&](int64_t dim) -> std::vector<int64_t> {
-    if (spec.layout == Layout::hnd) return {num_pages, shape.kv_heads, page_size, dim};
-    return {num_pages, page_size, shape.kv_heads, dim};
-  };
-  const std::vector<int64_t> dims = paged(shape.head_dim);
+  std::vector<int64_t> dims = {num_pages, page_size, shape.kv_heads, shape.head_dim};
+  if (spec.layout == Layout::hnd) std::swap(dims[1], dims[2]);
   if (cache == nullptr) {
     tensors.kv.k = make(k, spec.kv_dtype, dims, 2);
     tensors.kv.v = make(v, spec.kv_dtype, dims, 3);
@@ -81,14 +79,21 @@ Batch::Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const st
     tensors.kv.k = TensorView(cache, spec.kv_dtype, dims);
     tensors.kv.v = TensorView(cache + tensors.kv.k.size() * bits_of(spec.kv_dtype) / 8, spec.kv_dtype, dims);
   }
-  if (spec.kv_scales != KvScales::token) return;
-  const int64_t rows_of_cache = num_pages * page_size * shape.kv_heads;
-  scales = Workspace(Device::cpu(), static_cast<size_t>(2 * rows_of_cache) * sizeof(float));
+  if (spec.kv_scales == KvScales::none) return;
+  std::vector<int64_t> scale_dims(dims.size(), 1);
+  if (spec.kv_scales != KvScales::tensor) scale_dims[spec.layout == Layout::hnd ? 1 : 2] = shape.kv_heads;
+  if (spec.kv_scales >= KvScales::token) {
+    scale_dims[0] = num_pages;
+    scale_dims[spec.layout == Layout::hnd ? 2 : 1] = page_size / std::max(spec.kv_scale_group, 1);
+  }
+  const int64_t count = TensorView(nullptr, DType::fp32, scale_dims).size();
+  scales = Workspace(Device::cpu(), static_cast<size_t>(2 * count) * sizeof(float));
   auto* scale = static_cast<float*>(scales.data());
-  std::fill(scale, scale + 2 * rows_of_cache, spec.kv_dtype == DType::int4 ? 1 / 8.f : 1 / 128.f);
+  const float unit = spec.kv_dtype == DType::int4 ? 1 / 8.f : spec.kv_dtype == DType::int8 ? 1 / 128.f : 1.f;
+  for (int64_t i = 0; i < 2 * count; ++i) scale[i] = unit * (1 + static_cast<float>(i % 7) / 8);
   for (TensorView* side : {&tensors.kv.k_scale, &tensors.kv.v_scale}) {
-    *side = TensorView(scale, DType::fp32, paged(1));
-    scale += rows_of_cache;
+    *side = TensorView(scale, DType::fp32, scale_dims);
+    scale += count;
   }
 }
 

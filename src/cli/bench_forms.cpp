@@ -7,6 +7,7 @@
 
 #include "attention/kernel.h"
 #include "cli/bench_calls.h"
+#include "cli/bench_variants.h"
 #include "weft/block_sparse.h"
 #include "weft/levels.h"
 #include "weft/quest.h"
@@ -203,15 +204,6 @@ void bench_streaming(Bench& bench) {
 
 // Keys stored before their rotation and turned as they are read, beside plain decode of as many bytes.
 void bench_rope(Bench& bench) {
-  constexpr const char* kText =
-      "struct Rope {\n"
-      "  static real turned(P p, Vec x, int i, Row r) {\n"
-      "    const int half = x.size() / 2, pair = i < half ? i : i - half;\n"
-      "    return x[i] * p.cos(r.pos, pair) + weft::pair_halves(x, i) * p.sin(r.pos, pair);\n"
-      "  }\n"
-      "  real query_transform(P p, Vec x, int i, Row r) { return turned(p, x, i, r); }\n"
-      "  real key_transform(P p, Vec x, int i, Row r) { return turned(p, x, i, r); }\n"
-      "};\n";
   const int kv_len = bench.options.quick ? 2048 : 8192;
   for (const Shape& shape : {Shape{32, 8, 128}, {9, 3, 64}}) {
     const std::string name = fmt::format("decode {}q/{}kv hd{} kv{} batch16 page16 bf16, RoPE inside by plain",
@@ -221,18 +213,10 @@ void bench_rope(Bench& bench) {
     int64_t bytes = 0;
     AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::none);
     Job plain = decode_job(bench, spec, shape, lens, 16, bytes);
-    spec.variant = {.name = "Rope", .text = kText, .tensors = {{"cos", DType::fp32, 2}, {"sin", DType::fp32, 2}}};
+    spec.variant = rope_inside();
     Job turned = decode_job(bench, spec, shape, lens, 16, bytes);
-    const int half = shape.head_dim / 2;
-    std::vector<float> cos(static_cast<size_t>(kv_len * half)), sin(cos.size());
-    for (int i = 0; i < kv_len * half; ++i) {
-      const double angle = i / half * std::pow(10000., -static_cast<double>(i % half) / half);
-      cos[static_cast<size_t>(i)] = static_cast<float>(std::cos(angle));
-      sin[static_cast<size_t>(i)] = static_cast<float>(std::sin(angle));
-    }
-    for (Batch& batch : turned.batches)
-      batch.tensors.tensors = {{"cos", TensorView(cos.data(), DType::fp32, {kv_len, half})},
-                               {"sin", TensorView(sin.data(), DType::fp32, {kv_len, half})}};
+    const VariantTensors tables = rope_tables(kv_len, shape.head_dim);
+    for (Batch& batch : turned.batches) batch.tensors.tensors = tables.args();
     const auto [turned_s, plain_s] =
         bench.time_in_turns([&] { turned.run(bench.team); }, [&] { plain.run(bench.team); });
     const double gb = static_cast<double>(bytes) / 1e9;
