@@ -1,7 +1,6 @@
 #include "cli/bench_calls.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <numeric>
 
@@ -43,15 +42,12 @@ Pool& Bench::pool() {
 
 std::pair<double, double> Bench::time_in_turns(const std::function<void()>& one, const std::function<void()>& other,
                                                int min_rounds) {
-  using Clock = std::chrono::steady_clock;
   const double min_seconds = options.quick ? 0.05 : 0.5;
   std::vector<double> times[2];
   double seconds = 0;
   for (int round = -1; round < min_rounds || seconds < min_seconds; ++round)  // the first warms up
     for (const int which : {0, 1}) {
-      const auto begin = Clock::now();
-      (which == 0 ? one : other)();
-      const double taken = std::chrono::duration<double>(Clock::now() - begin).count();
+      const double taken = seconds_of(which == 0 ? one : other);
       seconds += taken;
       if (round >= 0) times[which].push_back(taken);
     }

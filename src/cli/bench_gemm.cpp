@@ -89,12 +89,12 @@ std::vector<gemm::PackedLinear> make_copies(WeightType type, const Shape& shape,
 
 Probe arithmetic_probe(WorkerTeam& team, WeightType type, Precision precision) {
   const bool quantised = blocks_of(type).bytes > 0;
-  const Instruction special = !quantised                     ? Instruction::bf16_dot
-                              : precision == Precision::fast ? Instruction::int8_dot
-                                                             : Instruction::int16_dot;
   const bool plain = precision == Precision::exact || (!quantised && type != WeightType::bf16);
-  if (Probe probe; !plain && (probe = probe_ops(team, special))) return probe;
-  return probe_ops(team, Instruction::fp32_multiply_add);
+  return arithmetic_of(team, plain                          ? Instruction::fp32_multiply_add
+                             : !quantised                   ? Instruction::bf16_dot
+                             : precision == Precision::fast ? Instruction::int8_dot
+                                                            : Instruction::int16_dot)
+      .ops;
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,10 +20,6 @@
 
 namespace weft::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Runs this program for one token, its output thrown away. Seconds from fork to exit, and the most memory it held.
 struct Child {
@@ -72,13 +67,13 @@ class Machine {
   Machine(WorkerTeam& team, size_t weight_bytes, const std::string& precision)
       : memory_(memory_to_read(team, std::max(weight_bytes, size_t{64} << 20))),
         read_(probe_read(team, static_cast<const char*>(memory_.data()), memory_.bytes(), memory_.bytes())) {
-    if (precision != "exact") {
-      ops_ = probe_ops(team, precision == "fast" ? Instruction::int8_dot : Instruction::int16_dot);
-      products_ = precision == "fast" ? "int8 dots" : "int16 dots";
-    }
-    if (ops_) return;
-    ops_ = probe_ops(team, Instruction::fp32_multiply_add);
-    products_ = "fp32 multiply-add";
+    const Arithmetic arithmetic = arithmetic_of(team, precision == "exact"  ? Instruction::fp32_multiply_add
+                                                      : precision == "fast" ? Instruction::int8_dot
+                                                                            : Instruction::int16_dot);
+    ops_ = arithmetic.ops;
+    products_ = arithmetic.instruction == Instruction::fp32_multiply_add ? "fp32 multiply-add"
+                : arithmetic.instruction == Instruction::int8_dot        ? "int8 dots"
+                                                                         : "int16 dots";
   }
   const char* products() const { return products_; }
 

@@ -123,12 +123,11 @@ class Bench {
  private:
   template <class Run>
   double mean_seconds(Run& run) const {
-    using Clock = std::chrono::steady_clock;
     run();
     const auto begin = Clock::now();
     for (int regions = 1;; ++regions) {
       run();
-      const double elapsed = std::chrono::duration<double>(Clock::now() - begin).count();
+      const double elapsed = seconds_since(begin);
       if (elapsed >= seconds_) return elapsed / regions;
     }
   }

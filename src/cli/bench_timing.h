@@ -2,9 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <vector>
+
+#include "cli/clock.h"
 
 namespace weft::cli {
 
@@ -16,16 +17,11 @@ inline double median(std::vector<double> values) {
 
 template <class Work>
 Timing time_runs(Work&& work, int min_runs, double min_seconds) {
-  using Clock = std::chrono::steady_clock;
   work();  // warm up
   std::vector<double> seconds;
   const auto begin = Clock::now();
-  while (static_cast<int>(seconds.size()) < min_runs ||
-         std::chrono::duration<double>(Clock::now() - begin).count() < min_seconds) {
-    const auto start = Clock::now();
-    work();
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-  }
+  while (static_cast<int>(seconds.size()) < min_runs || seconds_since(begin) < min_seconds)
+    seconds.push_back(seconds_of(work));
   std::sort(seconds.begin(), seconds.end());
   return {seconds[seconds.size() / 2], seconds.front(), static_cast<int>(seconds.size())};
 }

@@ -1,20 +1,14 @@
 #include "cli/generate.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/check.h"
 #include "cli/cli.h"
+#include "cli/clock.h"
 #include "cli/model_options.h"
 #include "cli/text_stream.h"
 
 namespace weft::cli {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-}  // namespace
 
 Answer Generator::answer(ForwardPass::SequenceId sequence, std::span<const int32_t> prompt, int64_t max_tokens,
                          int64_t context, const std::function<void(int32_t id, std::string_view text)>& on_token) {

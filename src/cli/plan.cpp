@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "base/check.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
+#include "cli/clock.h"
 
 namespace weft::cli {
 namespace {
@@ -89,14 +89,10 @@ void plan(const PlanOptions& options, const Context& context) {
   const Plan result = Planner::plan(traits, input);
   verify(result);
   // The median of a few more: the first one allocates what the others use again.
-  std::vector<double> us;
-  for (int i = 0; i < 11; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    const Plan again = Planner::plan(traits, input);
-    us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
-  }
-  std::nth_element(us.begin(), us.begin() + us.size() / 2, us.end());
-  const double plan_us = us[us.size() / 2];
+  std::vector<double> seconds;
+  for (int i = 0; i < 11; ++i) seconds.push_back(seconds_of([&] { const Plan again = Planner::plan(traits, input); }));
+  std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
+  const double plan_us = seconds[seconds.size() / 2] * 1e6;
 
   if (!options.svg.empty()) {
     std::ofstream out(options.svg, std::ios::binary);

@@ -1,7 +1,6 @@
 #include "cli/probe.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "cli/bench.h"
@@ -11,8 +10,6 @@
 
 namespace weft::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr size_t kGranule = 4096;  // workers' slices are whole pages
 constexpr double kReadingSeconds = 2e-3;
@@ -34,19 +31,12 @@ const BenchLoops::Work& work_of(Instruction instruction) {
   }
 }
 
-double seconds_of(const std::function<void()>& work) {
-  const auto start = Clock::now();
-  work();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 std::vector<double> readings(const Probe& probe) {
   constexpr size_t kLeast = 5;
   constexpr double kSeconds = 0.1;
   std::vector<double> rates;
   probe();  // warms up
-  for (const auto start = Clock::now();
-       rates.size() < kLeast || std::chrono::duration<double>(Clock::now() - start).count() < kSeconds;)
+  for (const auto start = Clock::now(); rates.size() < kLeast || seconds_since(start) < kSeconds;)
     rates.push_back(probe());
   return rates;
 }
@@ -63,6 +53,11 @@ Probe probe_ops(WorkerTeam& team, Instruction instruction) {
   while (std::min({run(rounds), run(rounds), run(rounds)}) < kReadingSeconds) rounds *= 2;
   const double ops = static_cast<double>(rounds * work.ops) * team.num_workers();
   return [run, rounds, ops] { return ops / run(rounds); };
+}
+
+Arithmetic arithmetic_of(WorkerTeam& team, Instruction preferred) {
+  if (Probe ops = probe_ops(team, preferred)) return {preferred, ops};
+  return {Instruction::fp32_multiply_add, probe_ops(team, Instruction::fp32_multiply_add)};
 }
 
 Probe probe_read(WorkerTeam& team, const char* memory, size_t size, size_t bytes, size_t passes) {

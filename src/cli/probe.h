@@ -17,6 +17,12 @@ using Probe = std::function<double()>;
 enum class Instruction { fp32_multiply_add, bf16_dot, int16_dot, int8_dot };
 // A multiplication or an addition is one operation. Empty where the current ISA has no such instruction.
 Probe probe_ops(WorkerTeam& team, Instruction instruction);
+// The preferred instruction where the current ISA has it, else fp32.
+struct Arithmetic {
+  Instruction instruction;
+  Probe ops;
+};
+Arithmetic arithmetic_of(WorkerTeam& team, Instruction preferred);
 
 // Reads the next `bytes` of memory that holds `size`, from its begin again at its end; `passes` times over what is there
 // already. Each worker reads its part.

@@ -42,7 +42,7 @@ void Progress::set(double fraction) {
 void Progress::done() {
   if (drawn_) std::fputs("\r\033[K", stderr);
   drawn_ = false;
-  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  const double seconds = seconds_since(start_);
   if (seconds >= kWorthALine) std::fputs(fmt::format("weft: {} took {:.1f} s\n", label_, seconds).c_str(), stderr);
 }
 

@@ -5,8 +5,9 @@
 //   progress.done();
 #pragma once
 
-#include <chrono>
 #include <string>
+
+#include "cli/clock.h"
 
 namespace weft::cli {
 
@@ -21,7 +22,6 @@ class Progress {
   void done();
 
  private:
-  using Clock = std::chrono::steady_clock;
   std::string label_;
   bool terminal_ = false, drawn_ = false;
   Clock::time_point start_, last_;

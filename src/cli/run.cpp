@@ -1,7 +1,6 @@
 // `weft run`: answers a prompt, or chats.
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -9,6 +8,7 @@
 #include "base/check.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
+#include "cli/clock.h"
 #include "cli/generate.h"
 #include "cli/model_options.h"
 #include "cli/text_input.h"
@@ -16,8 +16,6 @@
 
 namespace weft::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 struct RunOptions {
   ModelOptions model;
@@ -115,7 +113,7 @@ void answer_once(const RunOptions& options, const ModelFile& file, const Tokeniz
         "the prompt has {} tokens, the context holds {}; shorten it or raise --ctx (the model's own is {})",
         prompt_count, room, file.config().context_length);
   const Engine engine = load_engine(file, options.model, room);
-  const double load_s = std::chrono::duration<double>(Clock::now() - start).count();
+  const double load_s = seconds_since(start);
 
   Generator generator(*engine.forward, tokenizer, options.sampling, options.penalties, options.seed);
   const Answer answer = generator.answer(engine.forward->add_sequence(), prompt, token_limit(options, room), room,
