@@ -19,7 +19,7 @@ namespace weft::gemm {
 struct Scratch::Impl {
   // Activations of one scheme.
   struct Activations {
-    Workspace data, scales, sums, real_sums;
+    Workspace data, scales, offsets, real_sums;
   };
   std::array<Activations, kNumSchemes> activations;
   Workspace workers;
@@ -72,7 +72,7 @@ Rows rows_of(const KernelTable& kernels, Scheme scheme, const float* x, int64_t 
   if (scheme != Scheme::bf16_dot) {
     rows.blocks = cols / kBlock;
     rows.scales = at_least<float>(activations.scales, padded * (scheme == Scheme::quad8 ? rows.blocks : 1));
-    rows.sums = at_least<int>(activations.sums, padded * rows.blocks);
+    rows.offsets = at_least<int>(activations.offsets, padded * rows.blocks);
     rows.real_sums = at_least<float>(activations.real_sums, padded * rows.blocks);
   }
   return rows;

@@ -30,6 +30,7 @@ inline constexpr int kNumSchemes = 5;
 
 inline constexpr int kBlock = 32;             // inputs that share a scale
 inline constexpr int kActivationMax = 32512;  // of int16 activations
+inline constexpr int kLeastOffset = 8;        // of packed integers above their weights, where they have one; else 128
 inline constexpr int kFusedRows = 7;          // up to here unpacked weights are kept nowhere
 inline constexpr int kRowBlock = 192;         // rows of x that pass over one unpacked panel, at most
 
@@ -49,8 +50,9 @@ struct Rows {
   int group;         // rows of a group: one of KernelTable::tile_rows
   long long blocks;  // of a row
   float* scales;     // pair16, digits: [rows]; quad8: [group][block][row of the group]
-  int* sums;         // [group][block][row of the group]: the sum of a block's integers
-  float* real_sums;  // the same, times the block's scale for quad8
+  // [group][block][row of the group], made of the sum of a block's integers:
+  int* offsets;      // times -kLeastOffset
+  float* real_sums;  // times the block's scale for quad8
 };
 
 // y[row_begin..row_end) x columns of panels [panel_begin, panel_end). Row r of x and y counts from 0; row_begin is a

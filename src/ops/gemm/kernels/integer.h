@@ -59,7 +59,8 @@ inline Floats load_m(const char* scales, int v) {
 
 // A scheme says what a register of weights holds. A block is kSlots registers for each vector of outputs; the one in
 // slot s is multiplied by the activations at byte 4 * s of the block. unpack makes kUnpacked registers of a packed
-// word, register u for slot(word, u). Integers are kOffset above the weights.
+// word, register u for slot(word, u). Integers are kOffset above the weights: what that adds to a block's sums is taken
+// off as they begin, for nothing, or where they are too narrow for it as they end.
 
 // A register holds two inputs of each output as int16. The inputs of a pair are elements e and e + 2 of a group of
 // four, so prepare() swaps the middle two of each four activations.
@@ -88,8 +89,9 @@ struct Pair16 {
   using Activations = Ints;
   using Sum = Ints;
   static Ints activations(const char* x) { return broadcast(x); }
+  static Ints begin(Ints offset) { return offset; }
   static Ints dot(Ints acc, Ints w, Ints x) { return settled(pair_dot(acc, w, x)); }
-  static Ints total(Ints acc) { return acc; }
+  static Ints total(Ints acc, Ints) { return acc; }
 };
 
 #if !defined(WEFT_ISA_plain)
@@ -117,11 +119,13 @@ struct Quad8 {
   static Ints activations(const char* x) { return broadcast(x); }
 #if defined(WEFT_ISA_avx2)
   // For 4-bit weights only: int16 sums over a block reach 8 * 2 * 15 * 127 = 30,480.
+  static Ints begin(Ints) { return Ints{}; }
   static Ints dot(Ints acc, Ints w, Ints x) { return settled(quad_dot16(acc, w, x)); }
-  static Ints total(Ints acc) { return widen_pairs(acc); }
+  static Ints total(Ints acc, Ints offset) { return add(widen_pairs(acc), offset); }
 #else
+  static Ints begin(Ints offset) { return offset; }
   static Ints dot(Ints acc, Ints w, Ints x) { return settled(quad_dot(acc, w, x)); }
-  static Ints total(Ints acc) { return acc; }
+  static Ints total(Ints acc, Ints) { return acc; }
 #endif
 };
 #endif
@@ -142,10 +146,11 @@ struct Digits : Quad8 {
   };
   using Sum = Activations;
   static Activations activations(const char* x) { return {broadcast(x), broadcast(x + 4)}; }
+  static Sum begin(Ints offset) { return {Ints{}, offset}; }
   static Sum dot(const Sum& acc, Ints w, const Activations& x) {
     return {Quad8::dot(acc.high, w, x.high), Quad8::dot(acc.low, w, x.low)};
   }
-  static Ints total(const Sum& acc) { return add(shift_left<8>(acc.high), acc.low); }
+  static Ints total(const Sum& acc, Ints) { return add(shift_left<8>(acc.high), acc.low); }
 };
 #endif
 
@@ -202,18 +207,34 @@ inline WEFT_INLINED void add_products(typename S::Sum (&sums)[kRows][kVecs], con
   });
 }
 
+// What weights `offset` too large would add to the sums of row r's block, turned round.
+template <int offset>
+inline WEFT_INLINED Ints offset_of(const Rows& x, long long place, int r) {
+  if constexpr (offset == 0) return set(0);
+  const Ints least = broadcast(reinterpret_cast<const char*>(x.offsets + place + r));
+  if constexpr (offset == kLeastOffset) return least;
+  static_assert(offset == 0 || offset == kLeastOffset || offset == kLeastOffset << 4);
+  return shift_left<4>(least);
+}
+
+template <class S, int offset, int kRows>
+inline WEFT_INLINED void begin_sums(typename S::Sum (&sums)[kRows][kVecs], const Rows& x, long long place) {
+  unroll<kRows>([&](auto r) WEFT_INLINED {
+    const Ints first = offset_of<offset>(x, place, r.value);
+    unroll<kVecs>([&](auto v) WEFT_INLINED { sums[r.value][v.value] = S::begin(first); });
+  });
+}
+
 // acc[r][0..kPanel) += the sums of a block, scaled; `place` is that of row 0's block. In units of the row's scale
 // where the scheme has one a row.
-template <class S, bool kMin, int kRows>
+template <class S, bool kMin, int offset, int kRows>
 inline WEFT_INLINED void add_sums(const typename S::Sum (&sums)[kRows][kVecs], const Floats (&d)[kVecs],
-                                  const Floats (&m)[kVecs], int offset, const Rows& x, long long place, float* acc) {
-  const int* integers = x.sums + place;
+                                  const Floats (&m)[kVecs], const Rows& x, long long place, float* acc) {
   const float *scales = x.scales + place, *real = x.real_sums + place;
   asm("" : "+r"(acc));  // sums of the blocks before are read where they lie: there are no registers to keep them
   unroll<kRows>([&](auto r) WEFT_INLINED {
     unroll<kVecs>([&](auto v) WEFT_INLINED {
-      Ints total = S::total(sums[r.value][v.value]);
-      if constexpr (!kMin) total = sub(total, set(offset * integers[r.value]));
+      const Ints total = S::total(sums[r.value][v.value], offset_of<offset>(x, place, r.value));
       float* to = acc + r.value * kPanel + v.value * kLanes;
       Floats scale = d[v.value];
       if constexpr (!S::kRowScale) scale = mul(scale, set(scales[r.value]));
@@ -236,10 +257,9 @@ void packed_tile(const char* w, long long first, long long blocks, const Rows& r
     Floats scales[2][kVecs];
     constexpr int kParts = kScales<format> == Scales::halves ? 2 : 1, kPartWords = kWordsOf<format> / kParts;
     unroll<kParts>([&](auto part) WEFT_INLINED {
+      constexpr int kOffset = S::template kOffset<format>;
       typename S::Sum sums[kRows][kVecs];
-      unroll<kRows>([&](auto r) WEFT_INLINED {
-        unroll<kVecs>([&](auto v) WEFT_INLINED { sums[r.value][v.value] = typename S::Sum{}; });
-      });
+      begin_sums<S, kOffset>(sums, rows, place);
       const auto add_word = [&](int j) WEFT_INLINED {
         Ints raw[kVecs];
         unroll<kVecs>([&](auto v) WEFT_INLINED { raw[v.value] = load_ints(w + (j * kVecs + v.value) * kVecBytes); });
@@ -264,25 +284,22 @@ void packed_tile(const char* w, long long first, long long blocks, const Rows& r
         load_scales<format>(w, scales[0], scales[1]);
         if constexpr (kKeep) keep_scales<S, format>(scales[0], scales[1], to);
       }
-      add_sums<S, kHasMin<format>>(sums, scales[part.value], scales[1], S::template kOffset<format>, rows, place, acc);
+      add_sums<S, kHasMin<format>, kOffset>(sums, scales[part.value], scales[1], rows, place, acc);
     });
     if constexpr (kKeep) to += kUnpackedBytes<S>;
   }
 }
 
 // The same with blocks that were left unpacked.
-template <class S, Scales kKind, int kRows>
-void unpacked_tile(const char* w, long long first, long long blocks, int offset, const Rows& rows, long long row,
-                   float* acc) {
+template <class S, Scales kKind, int offset, int kRows>
+void unpacked_tile(const char* w, long long first, long long blocks, const Rows& rows, long long row, float* acc) {
   long long place = place_of(rows, row, first);
   for (long long b = 0; b < blocks; ++b, place += rows.group, w += kUnpackedBytes<S>) {
     const char* x = rows.data + place * S::kSlots * 4;
     constexpr int kParts = kKind == Scales::halves ? 2 : 1, kPartSlots = S::kSlots / kParts;
     unroll<kParts>([&](auto part) WEFT_INLINED {
       typename S::Sum sums[kRows][kVecs];
-      unroll<kRows>([&](auto r) WEFT_INLINED {
-        unroll<kVecs>([&](auto v) WEFT_INLINED { sums[r.value][v.value] = typename S::Sum{}; });
-      });
+      begin_sums<S, offset>(sums, rows, place);
 #pragma GCC unroll 4
       for (int slot = part.value * kPartSlots; slot < (part.value + 1) * kPartSlots; ++slot) {
         Ints weights[kVecs];
@@ -296,7 +313,7 @@ void unpacked_tile(const char* w, long long first, long long blocks, int offset,
         d[v.value] = load(scales + v.value * kLanes);
         if constexpr (kKind == Scales::with_min) m[v.value] = load(scales + kPanel + v.value * kLanes);
       });
-      add_sums<S, kKind == Scales::with_min>(sums, d, m, offset, rows, place, acc);
+      add_sums<S, kKind == Scales::with_min, offset>(sums, d, m, rows, place, acc);
     });
   }
 }

@@ -57,8 +57,8 @@ void tiled_panel(const Job& job, const char* w, long long row_begin, long long r
     const long long count = job.x.blocks - first < kChunkBlocks ? job.x.blocks - first : kChunkBlocks;
     packed_tile<S, format, kRows, true>(w + first * kBlockBytesOf<format>, first, count, job.x, row_begin, acc, chunk);
     for (long long row = row_begin + kRows; row < row_end; row += kRows)
-      unpacked_tile<S, kScales<format>, kRows>(chunk, first, count, S::template kOffset<format>, job.x, row,
-                                               acc + (row - row_begin) * kPanel);
+      unpacked_tile<S, kScales<format>, S::template kOffset<format>, kRows>(chunk, first, count, job.x, row,
+                                                                            acc + (row - row_begin) * kPanel);
   }
 }
 

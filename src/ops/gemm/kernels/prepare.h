@@ -41,7 +41,7 @@ inline void prepare_int16(const float* from, const Rows& x, long long row, const
   for (long long b = 0; b < x.blocks; ++b, place += x.group) {
     IntLanes q[kBlockVecs] = {};
     const int sum = usable ? quantise_block(from + b * kBlock, inverse, q) : 0;
-    x.sums[place] = sum;
+    x.offsets[place] = -kLeastOffset * sum;
     x.real_sums[place] = static_cast<float>(sum);
     put(q, x.data + place * kBlock * 2);
   }
@@ -76,7 +76,7 @@ inline void prepare_int8(const float* from, const Rows& x, long long row) {
     char* to = x.data + place * kBlock;
     unroll<kBlockVecs>([&](auto v) { store_bytes(to + v.value * kLanes, (Ints)q[v.value]); });
     x.scales[place] = scale;
-    x.sums[place] = sum;
+    x.offsets[place] = -kLeastOffset * sum;
     x.real_sums[place] = scale * static_cast<float>(sum);
   }
 }
