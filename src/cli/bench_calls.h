@@ -72,7 +72,8 @@ double prefill_flops(const Shape& shape, double len, double window);
 std::string products_of(DType compute);
 
 // Rows of one subject each.
-void bench_forms(Bench& bench);     // latent rows, chosen pages, shared prefixes, trees, streams, rotation inside
+void bench_forms(
+    Bench& bench);  // latent rows, chosen pages, shared prefixes, masked tiles, trees, streams, rotation inside
 void bench_numerics(Bench& bench);  // errors instead of speeds: every combination of types, scales, variants and masks
 
 }  // namespace weft::cli

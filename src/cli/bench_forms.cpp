@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <random>
 
 #include "attention/kernel.h"
 #include "cli/bench_calls.h"
@@ -40,9 +40,9 @@ void bench_latent(Bench& bench) {
 
 // Quest beside attention over everything: a step of a long context by the same step of a short one, by plain attention
 // over as many keys, and with the choice of pages by attention over all of them.
-void bench_quest(Bench& bench, Layout layout) {
+void bench_quest(Bench& bench, Layout layout, int budget) {
   const Shape shape{32, 8, 128};
-  const int budget = bench.options.quick ? 16 : 64, page_size = 16, longest = bench.options.quick ? 4096 : 65536;
+  const int page_size = 16, longest = bench.options.quick ? 4096 : 65536;
   const std::string name =
       fmt::format("decode quest {}q/{}kv hd{} {} pages of {} {}, kv{}", shape.qo_heads, shape.kv_heads, shape.head_dim,
                   budget, page_size, layout == Layout::nhd ? "NHD" : "HND", longest);
@@ -147,6 +147,46 @@ void bench_levels(Bench& bench) {
     }
 }
 
+// A prompt of which half the tiles below the diagonal are masked, at random, beside the whole prompt, by the work left.
+void bench_masked_tiles(Bench& bench) {
+  const int len = bench.options.quick ? 512 : 4096, rows = 64;
+  for (const int head_dim : {64, 128})
+    for (const int page_size : {64, 16}) {
+      const Shape shape{32, 8, head_dim};
+      const std::string name = fmt::format("prefill half of tiles of {}x{} by plain, {}q/{}kv hd{} {} tokens bf16",
+                                           rows, page_size, shape.qo_heads, shape.kv_heads, head_dim, len);
+      if (!bench.wants(name)) continue;
+      AttentionSpec spec = make_spec(DType::bf16, head_dim, Mask::causal);
+      const AttentionKernel plain = build(spec, Device::cpu());
+      Batch batch(spec, shape, kWholePrompts, {len}, page_size, bench.team.num_workers());
+      const int pages = len / page_size;
+      std::vector<uint8_t> kept(static_cast<size_t>(len / rows * pages));
+      std::mt19937 random(3);
+      double pairs = 0;  // of a query and a key that it sees
+      for (int block = 0; block < len / rows; ++block)
+        for (int page = 0; page * page_size < (block + 1) * rows; ++page) {
+          const bool below = (page + 1) * page_size <= block * rows;
+          if (below && random() % 2 == 0) continue;
+          kept[static_cast<size_t>(block * pages + page)] = 1;
+          for (int row = block * rows; row < (block + 1) * rows; ++row)
+            pairs += std::clamp(row + 1 - page * page_size, 0, page_size);
+        }
+      const BlockLists lists = blocks_from_importance(batch.input.pages, batch.qo_indptr, rows, kept);
+      const BlockSparse blocks = lists.view();
+      PlanInput input = batch.input;
+      input.pages = {};
+      input.blocks = &blocks;
+      spec.kv_form = KvForm::block_sparse;
+      const AttentionKernel masked = build(spec, Device::cpu());
+      Workspace whole = placed(plain.plan(batch.input)), part = placed(masked.plan(input));
+      const auto [part_s, whole_s] =
+          bench.time_in_turns([&] { masked.run(part, batch.tensors, Stream::cpu(bench.team)); },
+                              [&] { plain.run(whole, batch.tensors, Stream::cpu(bench.team)); }, 5);
+      bench.report.add({"attention", name, "rate", 4. * shape.qo_heads * head_dim * pairs / part_s / 1e9, "GFLOP/s",
+                        prefill_flops(shape, len, len) / whole_s / 1e9});
+    }
+}
+
 // A tree of 64 draft tokens beside 64 tokens in a row.
 void bench_tree(Bench& bench) {
   const Shape shape{32, 8, 128};
@@ -228,8 +268,11 @@ void bench_rope(Bench& bench) {
 
 void bench_forms(Bench& bench) {
   bench_latent(bench);
-  for (const Layout layout : {Layout::nhd, Layout::hnd}) bench_quest(bench, layout);
+  for (const Layout layout : {Layout::nhd, Layout::hnd})
+    for (const int budget : bench.options.quick ? std::vector{16} : std::vector{64, 512})
+      bench_quest(bench, layout, budget);
   bench_levels(bench);
+  bench_masked_tiles(bench);
   bench_tree(bench);
   bench_streaming(bench);
   bench_rope(bench);
