@@ -195,7 +195,7 @@ class Item {
   float* scores_of(int h) const { return b_.scores + (b_.direct ? h * b_.group_rows * b_.ld_scores : 0); }
   void finish(int first_head, int heads);
 
-  TileCursor tiles() const { return {args_, b_.seen, num_rows_, list_.first_pos, item_.kv_begin, end_, b_.tokens}; }
+  TileCursor tiles() const { return {args_, list_, b_.seen, num_rows_, item_.kv_begin, end_, b_.tokens}; }
 
   const AttendArgs& args_;
   const PlanHeader& plan_;

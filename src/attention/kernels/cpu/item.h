@@ -65,12 +65,47 @@ struct KvTile {
   bool boundary;  // some row does not see some column, or n is no multiple of kColumnStep
 };
 
+// Positions of tokens [begin, begin + n) of a page list.
+inline void find_positions(const PlanHeader& plan, const PageList& list, int begin, int n, int* positions) {
+  if (plan.positions_per_page == 0) {
+    for (int i = 0; i < n; ++i) positions[i] = list.first_pos + begin + i;
+    return;
+  }
+  const int* known = plan_section<int>(&plan, plan.kv_positions);
+  if (plan.positions_per_page == plan.page_size) {
+    known += list.first * plan.page_size + begin;
+    for (int i = 0; i < n; ++i) positions[i] = known[i];
+    return;
+  }
+  known += list.first;
+  for (int i = 0; i < n; ++i) positions[i] = known[(begin + i) / plan.page_size] + (begin + i) % plan.page_size;
+}
+
+// Bounds of their positions: the least, and one that none is above.
+struct PositionRange {
+  int least;
+  long long most;
+};
+inline PositionRange range_of_positions(const PlanHeader& plan, const PageList& list, int begin, int n) {
+  const int* known = plan_section<int>(&plan, plan.kv_positions);
+  const bool each = plan.positions_per_page == plan.page_size;
+  const long long first = each ? list.first * plan.page_size + begin : list.first + begin / plan.page_size;
+  const long long last = each ? first + n - 1 : list.first + (begin + n - 1) / plan.page_size;
+  PositionRange range = {known[first], known[first]};
+  for (long long i = first; i <= last; ++i) {
+    if (known[i] < range.least) range.least = known[i];
+    if (known[i] > range.most) range.most = known[i];
+  }
+  if (!each) range.most += plan.page_size - 1;
+  return range;
+}
+
 // Walks the tiles of an item, leaving out those that no row sees. Tiles start at multiples of `step` from the item's
 // first key, and are cut to what some row sees, at multiples of kColumnStep.
 class TileCursor {
  public:
-  TileCursor(const AttendArgs& args, const Seen* seen, int num_rows, int first_pos, int begin, int end, int step)
-      : args_(args), seen_(seen), num_rows_(num_rows), first_pos_(first_pos), end_(end), step_(step), next_(begin) {}
+  TileCursor(const AttendArgs& args, const PageList& list, const Seen* seen, int num_rows, int begin, int end, int step)
+      : args_(args), list_(list), seen_(seen), num_rows_(num_rows), end_(end), step_(step), next_(begin) {}
 
   bool next(KvTile& tile) {
     while (next_ < end_) {
@@ -86,10 +121,10 @@ class TileCursor {
   // False when no row sees any column.
   bool classify(KvTile& tile) const {
     if (args_.plan->positions_per_page > 0) {  // in any order: each column is looked at, where rows do not see all
-      tile.boundary = args_.check_masks || args_.plan->num_intervals > 0 || tile.n % abi::kColumnStep != 0;
+      tile.boundary = args_.check_masks || tile.n % abi::kColumnStep != 0 || !all_seen(tile);
       return true;
     }
-    const int a = first_pos_ + tile.begin, b = a + tile.n;
+    const int a = list_.first_pos + tile.begin, b = a + tile.n;
     bool all = true;
     int low = b, high = a;
     for (int r = 0; r < num_rows_; ++r) {
@@ -117,6 +152,19 @@ class TileCursor {
     return true;
   }
 
+  // Whether every row sees every column, by bounds of their positions: a no may be wrong.
+  bool all_seen(const KvTile& tile) const {
+    if (args_.plan->num_intervals == 0) return true;
+    const PositionRange range = range_of_positions(*args_.plan, list_, tile.begin, tile.n);
+    for (int r = 0; r < num_rows_; ++r) {
+      const Seen& s = seen_[r];
+      bool whole = false;
+      for (int i = 0; i < 2; ++i) whole = whole || (s.lower[i] <= range.least && range.most < s.upper[i]);
+      if (!whole) return false;
+    }
+    return true;
+  }
+
   void compare(int a, int b, int low, int high, bool all) const {
     for (int r = 0; r < num_rows_; ++r)
       for (int pos = a; pos < b; ++pos) {
@@ -128,25 +176,10 @@ class TileCursor {
   }
 
   const AttendArgs& args_;
+  const PageList& list_;
   const Seen* seen_;
-  int num_rows_, first_pos_, end_, step_, next_;
+  int num_rows_, end_, step_, next_;
 };
-
-// Positions of tokens [begin, begin + n) of a page list.
-inline void find_positions(const PlanHeader& plan, const PageList& list, int begin, int n, int* positions) {
-  if (plan.positions_per_page == 0) {
-    for (int i = 0; i < n; ++i) positions[i] = list.first_pos + begin + i;
-    return;
-  }
-  const int* known = plan_section<int>(&plan, plan.kv_positions);
-  if (plan.positions_per_page == plan.page_size) {
-    known += list.first * plan.page_size + begin;
-    for (int i = 0; i < n; ++i) positions[i] = known[i];
-    return;
-  }
-  known += list.first;
-  for (int i = 0; i < n; ++i) positions[i] = known[(begin + i) / plan.page_size] + (begin + i) % plan.page_size;
-}
 
 // Marks which columns of a tile some row sees, their positions in any order.
 inline void mark_positions(const Seen* seen, int num_rows, const int* positions, int n, unsigned char* marks) {
