@@ -298,8 +298,12 @@ TEST(AttentionBlocks, ImportantBlocksAreAllThatIsAttended) {
   PlanInput in = pool.input(table.qo_indptr, 2);
   in.blocks = &blocks;
   const ReferenceResult expected = pool.reference(KvForm::block_sparse, in);
-  pool.run(KvForm::block_sparse, in, current_isa());
-  EXPECT_EQ(pool.compare(expected, 100, current_isa()), "");
+  for (const char* check : {"0", "1"}) {  // 1: the class of each tile is compared with its rows' intervals
+    ASSERT_EQ(setenv("WEFT_CHECK", check, 1), 0);
+    pool.run(KvForm::block_sparse, in, current_isa());
+    EXPECT_EQ(pool.compare(expected, 100, current_isa()), "") << check;
+  }
+  unsetenv("WEFT_CHECK");
 }
 
 // Each token of a tree attends what it would attend at the end of its own branch.

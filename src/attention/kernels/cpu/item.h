@@ -121,7 +121,9 @@ class TileCursor {
   // False when no row sees any column.
   bool classify(KvTile& tile) const {
     if (args_.plan->positions_per_page > 0) {  // in any order: each column is looked at, where rows do not see all
-      tile.boundary = args_.check_masks || tile.n % abi::kColumnStep != 0 || !all_seen(tile);
+      const bool all = all_seen(tile);
+      if (args_.check_masks) compare(tile, 0, __INT_MAX__, all);
+      tile.boundary = args_.check_masks || !all || tile.n % abi::kColumnStep != 0;
       return true;
     }
     const int a = list_.first_pos + tile.begin, b = a + tile.n;
@@ -140,7 +142,7 @@ class TileCursor {
       all = all && whole;
     }
     if (args_.check_masks) {
-      compare(a, b, low, high, all);
+      compare(tile, low, high, all);
       tile.boundary = true;
       return true;
     }
@@ -165,14 +167,17 @@ class TileCursor {
     return true;
   }
 
-  void compare(int a, int b, int low, int high, bool all) const {
-    for (int r = 0; r < num_rows_; ++r)
-      for (int pos = a; pos < b; ++pos) {
+  void compare(const KvTile& tile, int low, int high, bool all) const {
+    for (int i = 0; i < tile.n; ++i) {
+      int pos;
+      find_positions(*args_.plan, list_, tile.begin + i, 1, &pos);
+      for (int r = 0; r < num_rows_; ++r) {
         const Seen& s = seen_[r];
         const bool sees = (pos >= s.lower[0] && pos < s.upper[0]) || (pos >= s.lower[1] && pos < s.upper[1]);
         if ((sees && (pos < low || pos >= high)) || (!sees && all))
           __atomic_store_n(args_.mask_error, 1, __ATOMIC_RELAXED);
       }
+    }
   }
 
   const AttendArgs& args_;
