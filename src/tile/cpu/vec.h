@@ -128,11 +128,19 @@ WEFT_INLINE void join_pairs(F32& even, F32& odd, Lanes<I...>) {
   odd = __builtin_shufflevector(even, odd, (I % 2 * kLanes + (kLanes + I) / 2)...);
   even = low;
 }
+template <int... I>
+WEFT_INLINE void join_fours(F32& a, F32& b, Lanes<I...>) {
+  const F32 low = __builtin_shufflevector(a, b, (I / 4 % 2 * kLanes + I / 8 * 4 + I % 4)...);
+  b = __builtin_shufflevector(a, b, (I / 4 % 2 * kLanes + kLanes / 2 + I / 8 * 4 + I % 4)...);
+  a = low;
+}
 }  // namespace detail
 
 // The elements of two vectors that follow each other <-> the even ones, the odd ones.
 WEFT_INLINE void split_pairs(F32& a, F32& b) { detail::split_pairs(a, b, AllLanes()); }
 WEFT_INLINE void join_pairs(F32& even, F32& odd) { detail::join_pairs(even, odd, AllLanes()); }
+// Four elements of one vector, four of the other, and so on.
+WEFT_INLINE void join_fours(F32& a, F32& b) { detail::join_fours(a, b, AllLanes()); }
 
 // rows[i][j] <-> rows[j][i].
 WEFT_INLINE void transpose(F32 (&rows)[kLanes]) {
@@ -163,22 +171,27 @@ WEFT_INLINE void transpose_halves(F32 (&rows)[8]) {
 }
 #endif
 
-// Lane i of the result is the sum of the lanes of v[i].
-WEFT_INLINE F32 sum_each(const F32 (&v)[kLanes]) {
-  const AllLanes all;
-  F32 fours[kLanes / 4];
-#pragma GCC unroll 4
-  for (int i = 0; i < kLanes / 4; ++i)
-    fours[i] = detail::add_pairs(detail::add_pairs(v[4 * i], v[4 * i + 1], all),
-                                 detail::add_pairs(v[4 * i + 2], v[4 * i + 3], all), all);
-#if WEFT_LANES == 4
-  return fours[0];
-#elif WEFT_LANES == 8
-  return detail::add_fours(fours[0], fours[1], all);
-#else
-  return detail::add_fours(detail::add_fours(fours[0], fours[1], all), detail::add_fours(fours[2], fours[3], all), all);
-#endif
+// Steps of sum_each, of the lanes of kTo numbers to a vector, where v has those of kFrom.
+template <int kFrom, int kTo, int N>
+WEFT_INLINE auto fold_lanes(const F32 (&v)[N]) {
+  struct Folded {
+    F32 v[N / (kTo / kFrom)];
+  };
+  if constexpr (kFrom == kTo) {
+    Folded same;
+    for (int i = 0; i < N; ++i) same.v[i] = v[i];
+    return same;
+  } else {
+    F32 half[N / 2];
+#pragma GCC unroll 8
+    for (int i = 0; i < N / 2; ++i)
+      half[i] = kFrom < 4 ? detail::add_pairs(v[2 * i], v[2 * i + 1], AllLanes())
+                          : detail::add_fours(v[2 * i], v[2 * i + 1], AllLanes());
+    return fold_lanes<2 * kFrom, kTo>(half);
+  }
 }
+// Lane i of the result is the sum of the lanes of v[i].
+WEFT_INLINE F32 sum_each(const F32 (&v)[kLanes]) { return fold_lanes<1, kLanes>(v).v[0]; }
 
 namespace detail {
 

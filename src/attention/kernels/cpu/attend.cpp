@@ -118,12 +118,16 @@ void Item::score(const KvTile& tile, int first_state, int num_states) {
 
 // Output columns stand as the values' products leave them: puts them in the order of the head.
 void Item::order_values() {
-  if (b_.direct && !b_.value_digits && loader_of(values()).halves_of_values)
+  const ColumnOrder order = loader_of(values()).order_of_values;
+  if (b_.direct && !b_.value_digits && order != ColumnOrder::stored)
     for (float* o = b_.o; o < b_.o + b_.states * b_.ld_o; o += kPanel) {
-      F32 even = load(o), odd = load(o + kLanes);
-      join_pairs(even, odd);
-      store(o, even);
-      store(o + kLanes, odd);
+      F32 a = load(o), b = load(o + kLanes);
+      if (order == ColumnOrder::halves)
+        join_pairs(a, b);
+      else
+        join_fours(a, b);
+      store(o, a);
+      store(o + kLanes, b);
     }
   if constexpr (kHasByteDot)
     if (b_.value_digits) order_digit_values(args_.kv_element, args_.head_dim_vo, b_.o, b_.ld_o, b_.states);

@@ -25,7 +25,7 @@ struct Buffers {
   float* query;                   // [states][head_dim_qk], rounded in place when computing in bf16; direct: of one head
   float* direct_query;            // of every head, as Loader::dot wants it
   float* scores;                  // [states][ld_scores], packed: of one head
-  unsigned short* probs;          // the same, for products in bf16
+  unsigned short* probs;          // the same, rounded, for products in bf16
   int* positions;                 // [tokens] of a tile's columns
   float *keys, *values;           // packed; of keys one panel, or as integers the tile
   const char** key_rows[2];       // this tile's and the next one's, of the unit's first head
@@ -192,6 +192,11 @@ class Item {
   void score(const KvTile& tile, int first_state, int num_states);
   // Of a head's first state.
   float* query_of(int h) const { return b_.query + static_cast<long long>(h) * b_.group_rows * args_.head_dim_qk; }
+  // Probabilities as the values' products take them, from a state's token on.
+  const float* probs_at(long long state, int token) const {
+    const long long at = state * b_.ld_scores + token;
+    return args_.compute_bf16 ? reinterpret_cast<const float*>(b_.probs + at) : b_.scores + at;
+  }
   float* scores_of(int h) const { return b_.scores + (b_.direct ? h * b_.group_rows * b_.ld_scores : 0); }
   void finish(int first_head, int heads);
 

@@ -80,7 +80,7 @@ void Item::attend_packed(const KvTile& tile, int h, int which, Ahead& ahead, int
 // O = alpha O + P V of a tile and these states, values packed.
 void Item::multiply_values(const KvTile& tile, int first_state, Ahead& ahead, int ahead_lines) {
   const int per_unit = args_.compute_bf16 ? 2 : 1;
-  multiply({.a = args_.compute_bf16 ? reinterpret_cast<const float*>(b_.probs) : b_.scores,
+  multiply({.a = probs_at(0, 0),
             .lda = b_.ld_scores / per_unit,
             .a_stride = 0,
             .b = b_.values,

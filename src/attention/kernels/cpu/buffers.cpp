@@ -59,8 +59,9 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.prob_scales = carver.take<float>(b.value_digits ? states : 0);
   b.prob_sums = carver.take<int>(b.value_digits ? states : 0);
   b.value_sums = carver.take<int>(b.value_digits && b.direct ? states * b.ld_o : 0);
-  b.scores = carver.take<float>((b.direct ? states : b.group_rows) * b.ld_scores);
-  if (args.compute_bf16 && !b.direct) b.probs = carver.take<unsigned short>(b.group_rows * b.ld_scores);
+  const long long scores = (b.direct ? states : b.group_rows) * b.ld_scores;
+  b.scores = carver.take<float>(scores);
+  b.probs = args.compute_bf16 ? carver.take<unsigned short>(scores) : nullptr;
   b.positions = carver.take<int>(tokens);
   const int packed_columns = b.latent ? round_up(dqk, kPanel) : static_cast<int>(b.ld_o);
   b.keys = carver.take<float>(b.latent || key_units == 0 ? 0 : key_panels * panel_stride(key_units));

@@ -121,40 +121,17 @@ constexpr Loader kLoader = {pack_keys<Line<Widen<Type>>>,
                             direct_accumulate<Widen<Type>>,
                             widen_rows<Type>,
                             false,
-                            false};
-constexpr Loader kBf16Loader = {pack_keys<TwoLines>,
-                                pack_values<Widen<Bf16>>,
-                                direct_dot<Halves>,
-                                direct_accumulate<Halves>,
-                                widen_rows<Bf16>,
-                                true,
-                                true};
+                            ColumnOrder::stored};
+constexpr Loader kBf16Loader = {pack_keys<TwoLines>,       pack_values<Widen<Bf16>>, direct_dot<Halves>,
+                                direct_accumulate<Halves>, widen_rows<Bf16>,         true,
+                                ColumnOrder::halves};
 #if defined(WEFT_HAS_BF16_DOT)
-constexpr Loader kPairLoader = {pack_keys<Line<Pairs>>,
-                                pack_value_pairs,
-                                direct_dot<Pairs>,
-                                direct_accumulate<Halves>,
-                                widen_rows<Bf16>,
-                                false,
-                                true};
+constexpr Loader kPairLoader = {
+    pack_keys<Line<Pairs>>, pack_value_pairs, direct_dot<Pairs>, direct_accumulate<TokenPairs>, widen_rows<Bf16>, false,
+    ColumnOrder::fours};
 #endif
 
 // ---------------------------------------------------------------- products
-
-struct MultiplyF32 {
-  static WEFT_INLINE F32 spread(const float* p) { return broadcast(*p); }
-  static WEFT_INLINE F32 step(F32 acc, F32 a, F32 b) { return fma(a, b, acc); }
-};
-#if defined(WEFT_HAS_BF16_DOT)
-struct MultiplyPairs {
-  static WEFT_INLINE F32 spread(const float* p) {
-    unsigned bits;
-    __builtin_memcpy(&bits, p, 4);
-    return as_f32(broadcast(bits));
-  }
-  static WEFT_INLINE F32 step(F32 acc, F32 a, F32 b) { return dot_bf16(acc, as_u32(a), as_u32(b)); }
-};
-#endif
 
 // Rows x two vectors of sums stay in registers: 12 of 16, or 24 of 32.
 constexpr int kBlockRows = kRegisters == 32 ? 12 : 6;

@@ -29,6 +29,10 @@ constexpr int round_up(int n, int step) { return (n + step - 1) / step * step; }
 constexpr int min_of(int a, int b) { return a < b ? a : b; }
 constexpr int max_of(int a, int b) { return a > b ? a : b; }
 
+// How `accumulate` leaves the columns of each kPanel: as they are stored, the even ones before the odd ones, or of each 8
+// the first 4 before the last 4.
+enum class ColumnOrder { stored, halves, fours };
+
 // Kernels that read keys and values as they are stored. `rows[t] + offset` is token t. n is a multiple of kPanel
 // unless said otherwise.
 struct Loader {
@@ -40,14 +44,15 @@ struct Loader {
   // Fetches as many bytes ahead as it reads.
   void (*dot)(const char* const* rows, long long offset, int n, Ahead& ahead, const float* q, int num_rows, int dim,
               float* scores);
-  // o[m * ld + d] += the sum over any n tokens of p[m * kDirectLd + t] * value. Fetches likewise.
+  // o[m * ld + d] += the sum over any n tokens of p[m * kDirectLd + t] * value; in bf16 n is even, and p is rounded, a
+  // pair a unit of which there are half as many. Fetches likewise.
   void (*accumulate)(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, int num_rows,
                      int dim, float* o, long long ld);
   // out[t * ld ...] = token t in fp32, any n.
   void (*widen_rows)(const char* const* rows, long long offset, int n, int dim, Ahead::Next next, float* out,
                      long long ld);
-  // Queries of `dot` and output of `accumulate` hold the even elements of each kPanel before the odd ones.
-  bool halves_of_keys, halves_of_values;
+  bool halves_of_keys;  // queries of `dot` hold the even elements of each kPanel before the odd ones
+  ColumnOrder order_of_values;
 };
 // of_dot_bf16: keys and queries are multiplied as pairs of bf16.
 const Loader& loader_for(Element element, bool compute_bf16);

@@ -10,11 +10,13 @@ constexpr int lines_of(long long bytes) { return static_cast<int>((bytes + 63) /
 // Tokens whose sums for M rows stay in registers, beside a loaded vector and what is made of it for each, and one more
 // operand.
 template <class Load, int M>
-constexpr int kTokens = [] {
-  const int most = min_of(min_of((kRegisters - 1) / (M + Load::kParts), 8), kLanes);
-  const int steps = (kLanes + most - 1) / most;
-  return (kLanes + steps - 1) / steps;
+constexpr int kDots = [] {
+  int most = min_of(8, kLanes);
+  while (most > 1 && most * (M + Load::kParts) >= kRegisters) most /= 2;
+  return most;
 }();
+// Of so many tokens the lanes are added up in registers.
+constexpr int folded(int tokens) { return min_of(tokens, 4); }
 
 // Loaded vectors of values, likewise.
 template <class Load, int M>
@@ -27,10 +29,10 @@ WEFT_INLINE void for_parts(const Work& work) {
   if constexpr (Load::kParts == 2) work.template operator()<1>();
 }
 
-// sums[m * kLanes + j]: lanes of q[m] . token j, for N tokens.
+// sums[m * ld + j]: lanes of q[m] . token, of `folded` tokens each, for N tokens.
 template <class Load, int M, int N>
 WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const float* q, int units, Ahead& ahead,
-                            F32* sums) {
+                            F32* sums, int ld) {
   constexpr int kStep = Load::kParts * kLanes;  // elements of q, which are fp32 or, unit by unit, pairs
   constexpr int kLines = lines_of(bytes_of<Load>(N * kLanes));
   const char* fetched[kMaxHeadDim / kLanes];
@@ -78,24 +80,45 @@ WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const flo
       multiply(loaded);
     }
 #pragma GCC unroll 8
-  for (int j = 0; j < N; ++j)
+  for (int m = 0; m < M; ++m) {
+    F32 row[N];
 #pragma GCC unroll 8
-    for (int m = 0; m < M; ++m) sums[m * kLanes + j] = acc[j][m];
+    for (int j = 0; j < N; ++j) row[j] = acc[j][m];
+    const auto sum = fold_lanes<1, folded(N)>(row);
+    __builtin_memcpy(sums + m * ld, &sum, sizeof sum);
+  }
 }
 
 template <class Load, int M>
 void dot_block(const char* const* rows, long long offset, int n, Ahead& ahead, const float* q, int dim, float* scores) {
-  constexpr int kCount = kTokens<Load, M>, kRest = kLanes % kCount;
+  constexpr int kCount = kDots<Load, M>, kFolded = folded(kCount), kSums = kLanes / kFolded;
   const int units = dim / Load::kElements;
   for (int t = 0; t < n; t += kLanes) {
-    F32 sums[M][kLanes];
-    for (int j = 0; j + kCount <= kLanes; j += kCount)
-      dot_tokens<Load, M, kCount>(rows + t + j, offset, q, units, ahead, &sums[0][j]);
-    if constexpr (kRest > 0)
-      dot_tokens<Load, M, kRest>(rows + t + kLanes - kRest, offset, q, units, ahead, &sums[0][kLanes - kRest]);
+    F32 sums[M][kSums];
+    for (int j = 0; j < kLanes; j += kCount)
+      dot_tokens<Load, M, kCount>(rows + t + j, offset, q, units, ahead, &sums[0][j / kFolded], kSums);
 #pragma GCC unroll 8
-    for (int m = 0; m < M; ++m) store(scores + m * kDirectLd + t, sum_each(sums[m]));
+    for (int m = 0; m < M; ++m) store(scores + m * kDirectLd + t, fold_lanes<kFolded, kLanes>(sums[m]).v[0]);
   }
+}
+
+// Row stride of probabilities, of which a step takes one unit.
+template <class Load>
+constexpr int kProbsLd = kDirectLd / Load::kTokens;
+
+template <class Load, int kRows>
+WEFT_INLINE auto load_tokens(const char* const (&rows)[kRows], long long at) {
+  if constexpr (kRows == 1)
+    return Load::load(rows[0] + at);
+  else
+    return Load::load(rows[0] + at, rows[1] + at);
+}
+template <class Load, int kRows>
+WEFT_INLINE auto load_rest_of_tokens(const char* const (&rows)[kRows], int units) {
+  if constexpr (kRows == 1)
+    return Load::load_rest(rows[0], units);
+  else
+    return Load::load_rest(rows[0], rows[1], units);
 }
 
 // M rows x N loaded vectors' worth of the output stay in registers while n tokens pass by.
@@ -113,23 +136,29 @@ void accumulate_strip(const char* const* rows, long long offset, int n, Ahead& a
   for (int m = 0; m < M; ++m)
 #pragma GCC unroll 8
     for (int j = 0; j < kOutputs; ++j) acc[m][j] = load(o + m * ld + j * kLanes);
-  for (int t = 0; t < n; ++t) {
-    for (int i = 0; i < kLines; ++i) prefetch(fetched[t] + 64 * i);
-    const char *row = rows[t] + offset, *next_row = next[t] + next_offset;
+  for (int t = 0; t < n; t += Load::kTokens, ++p) {
+    const char *row[Load::kTokens], *next_row[Load::kTokens];
+#pragma GCC unroll 2
+    for (int k = 0; k < Load::kTokens; ++k) {
+      for (int i = 0; i < kLines; ++i) prefetch(fetched[t + k] + 64 * i);
+      row[k] = rows[t + k] + offset;
+      next_row[k] = next[t + k] + next_offset;
+    }
     F32 v[kOutputs];
 #pragma GCC unroll 8
     for (int j = 0; j < N; ++j) {
-      if (starts_line<Load>(j * kLanes)) prefetch_near(next_row + bytes_of<Load>(j * kLanes));
-      const auto loaded = Load::load(row + bytes_of<Load>(j * kLanes));
+      if (starts_line<Load>(j * kLanes))
+        for (const char* at : next_row) prefetch_near(at + bytes_of<Load>(j * kLanes));
+      const auto loaded = load_tokens<Load>(row, bytes_of<Load>(j * kLanes));
       for_parts<Load>([&]<int kPart>() __attribute__((always_inline)) {
         v[j * Load::kParts + kPart] = Load::template part<kPart>(loaded);
       });
     }
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
-      const F32 x = broadcast(p[m * kDirectLd + t]);
+      const F32 x = Load::spread(p + m * kProbsLd<Load>);
 #pragma GCC unroll 8
-      for (int j = 0; j < kOutputs; ++j) acc[m][j] = fma(x, v[j], acc[m][j]);
+      for (int j = 0; j < kOutputs; ++j) acc[m][j] = Load::step(acc[m][j], x, v[j]);
     }
   }
 #pragma GCC unroll 8
@@ -148,11 +177,13 @@ void accumulate_rest(const char* const* rows, long long offset, int n, int units
       for (int part = 0; part < Load::kParts; ++part) work(acc[m][part], o + m * ld + part * kLanes);
   };
   each([](F32& x, float* at) { x = load(at); });
-  for (int t = 0; t < n; ++t) {
-    const auto loaded = Load::load_rest(rows[t] + offset, units);
+  for (int t = 0; t < n; t += Load::kTokens, ++p) {
+    const char* row[Load::kTokens];
+    for (int k = 0; k < Load::kTokens; ++k) row[k] = rows[t + k] + offset;
+    const auto loaded = load_rest_of_tokens<Load>(row, units);
     for_parts<Load>([&]<int kPart>() {
       const F32 v = Load::template part<kPart>(loaded);
-      for (int m = 0; m < M; ++m) acc[m][kPart] = fma(broadcast(p[m * kDirectLd + t]), v, acc[m][kPart]);
+      for (int m = 0; m < M; ++m) acc[m][kPart] = Load::step(acc[m][kPart], Load::spread(p + m * kProbsLd<Load>), v);
     });
   }
   each([](const F32& x, float* at) { store(at, x); });
@@ -186,20 +217,22 @@ void accumulate_block(const char* const* rows, long long offset, int n, Ahead& a
   const long long bytes = bytes_of<Load>(units);
   // All strips of some tokens before the next ones.
   constexpr long long kMost = kBlocksInCache * kBlockBytes;
-  const int step = n * bytes <= kMost ? n : max_of(static_cast<int>(kMost / bytes), 4);
+  const int step = n * bytes <= kMost ? n : max_of(static_cast<int>(kMost / bytes) / 4 * 4, 4);
   for (int t = 0; t < n; t += step) {
     const char* const* block = rows + t;
+    const float* block_p = p + t / Load::kTokens;
     const int count = min_of(step, n - t);
     int u = 0;
     for (int left = units / kLanes; left > 0;) {
       const int vectors = left <= kVectors<Load, M> ? left : evenly<kVectors<Load, M>>(left);
-      kStrips<Load, M>[vectors - 1](block, offset + bytes_of<Load>(u), count, ahead, p + t, o + u * Load::kParts, ld);
+      kStrips<Load, M>[vectors - 1](block, offset + bytes_of<Load>(u), count, ahead, block_p, o + u * Load::kParts, ld);
       u += vectors * kLanes;
       left -= vectors;
     }
     if constexpr (kLanes * Load::kElements > 8)
       if (u < units)
-        accumulate_rest<Load, M>(block, offset + bytes_of<Load>(u), count, units - u, p + t, o + u * Load::kParts, ld);
+        accumulate_rest<Load, M>(block, offset + bytes_of<Load>(u), count, units - u, block_p, o + u * Load::kParts,
+                                 ld);
   }
 }
 
@@ -240,7 +273,7 @@ template <class Load>
 void direct_accumulate(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, int num_rows,
                        int dim, float* o, long long ld) {
   for_blocks(num_rows, [&]<int M>(int row) {
-    accumulate_block<Load, M>(rows, offset, n, ahead, p + row * kDirectLd, dim, o + row * ld, ld);
+    accumulate_block<Load, M>(rows, offset, n, ahead, p + row * kProbsLd<Load>, dim, o + row * ld, ld);
   });
 }
 
@@ -276,6 +309,8 @@ WEFT_DIRECT(Widen<Int8>)
 WEFT_DIRECT(Widen<Int4>)
 #if defined(WEFT_HAS_BF16_DOT)
 template void direct_dot<Pairs>(const char* const*, long long, int, Ahead&, const float*, int, int, float*);
+template void direct_accumulate<TokenPairs>(const char* const*, long long, int, Ahead&, const float*, int, int, float*,
+                                            long long);
 #endif
 #undef WEFT_DIRECT
 

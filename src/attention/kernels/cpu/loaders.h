@@ -5,22 +5,37 @@
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 
+// Products with operands of which one is a unit spread over all lanes.
+struct MultiplyF32 {
+  static WEFT_INLINE F32 spread(const float* p) { return broadcast(*p); }
+  static WEFT_INLINE F32 step(F32 acc, F32 a, F32 b) { return fma(a, b, acc); }
+};
+#if defined(WEFT_HAS_BF16_DOT)
+struct MultiplyPairs {
+  static WEFT_INLINE F32 spread(const float* p) {
+    unsigned bits;
+    __builtin_memcpy(&bits, p, 4);
+    return as_f32(broadcast(bits));
+  }
+  static WEFT_INLINE F32 step(F32 acc, F32 a, F32 b) { return dot_bf16(acc, as_u32(a), as_u32(b)); }
+};
+#endif
+
 // A unit is what one 32-bit lane of a loaded vector carries: an element widened to fp32, or a pair of bf16 as it is
-// stored. A loaded vector has kParts vectors of operands.
+// stored. A loaded vector has kParts vectors of operands, made of kTokens stored rows.
 template <class Type>
-struct Widen {
-  static constexpr int kBits = Type::kBits, kElements = 1, kParts = 1;
+struct Widen : MultiplyF32 {
+  static constexpr int kBits = Type::kBits, kElements = 1, kParts = 1, kTokens = 1;
   static WEFT_INLINE F32 load(const char* p) { return Type::load(p); }
   static WEFT_INLINE F32 load_rest(const char* p, int n) { return load_first<Type>(p, n); }
   template <int>
   static WEFT_INLINE F32 part(F32 loaded) {
     return loaded;
   }
-  static WEFT_INLINE F32 step(F32 acc, F32 a, F32 b) { return fma(a, b, acc); }
 };
 // bf16 in fp32, the even elements of a vector's pairs before the odd ones.
-struct Halves {
-  static constexpr int kBits = 32, kElements = 2, kParts = 2;
+struct Halves : MultiplyF32 {
+  static constexpr int kBits = 32, kElements = 2, kParts = 2, kTokens = 1;
   static WEFT_INLINE U32 load(const char* p) {
     U32 loaded = load_u32(p);
     asm("" : "+v"(loaded));  // or both parts would load it
@@ -31,18 +46,32 @@ struct Halves {
   static WEFT_INLINE F32 part(U32 loaded) {
     return kPart == 0 ? even_bf16_to_f32(loaded) : odd_bf16_to_f32(loaded);
   }
-  static WEFT_INLINE F32 step(F32 acc, F32 a, F32 b) { return fma(a, b, acc); }
 };
 #if defined(WEFT_HAS_BF16_DOT)
-struct Pairs {
-  static constexpr int kBits = 32, kElements = 2, kParts = 1;
+struct Pairs : MultiplyPairs {
+  static constexpr int kBits = 32, kElements = 2, kParts = 1, kTokens = 1;
   static WEFT_INLINE F32 load(const char* p) { return as_f32(load_u32(p)); }
   static WEFT_INLINE F32 load_rest(const char* p, int n) { return as_f32(load_first_u32(p, n)); }
   template <int>
   static WEFT_INLINE F32 part(F32 loaded) {
     return loaded;
   }
-  static WEFT_INLINE F32 step(F32 acc, F32 a, F32 b) { return dot_bf16(acc, as_u32(a), as_u32(b)); }
+};
+// Pairs of the same element of two tokens; of each 8 elements the first 4 before the last 4.
+struct TokenPairs : MultiplyPairs {
+  static constexpr int kBits = 32, kElements = 2, kParts = 2, kTokens = 2;
+  struct Loaded {
+    U32 even, odd;
+  };
+  static WEFT_INLINE Loaded load(const char* even, const char* odd) { return {load_u32(even), load_u32(odd)}; }
+  static WEFT_INLINE Loaded load_rest(const char* even, const char* odd, int n) {
+    return {load_first_u32(even, n), load_first_u32(odd, n)};
+  }
+  template <int kPart>
+  static WEFT_INLINE F32 part(Loaded loaded) {
+    return as_f32(kPart == 0 ? interleave_low_shorts(loaded.even, loaded.odd)
+                             : interleave_high_shorts(loaded.even, loaded.odd));
+  }
 };
 #endif
 
