@@ -8,7 +8,7 @@ Variant plain() { return {}; }
 Variant logits_soft_cap() {
   return {.name = "LogitsSoftCap",
           .text = R"(struct LogitsSoftCap {
-  real logits_transform(P p, Score, real s) { return p.cap * weft::tanh(s / p.cap); }
+  real logits_transform(P p, Score, real s) { return p.cap * weft::tanh(s * (1 / p.cap)); }
 };
 )",
           .scalars = {{.name = "cap"}}};
