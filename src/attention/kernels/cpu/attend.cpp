@@ -49,7 +49,7 @@ void Item::load_query(int head, const abi::VectorRow* vectors, float* queries) {
     scale_vector(queries, static_cast<long long>(b_.group_rows) * dim, head_scale(args_.k_scale, head));
   if (args_.compute_bf16)  // in place: a narrow row ends before the next wide one begins
     for (long long r = 0; r < b_.group_rows; ++r)
-      convert_from_f32(queries + r * dim, dim, reinterpret_cast<char*>(queries + r * dim / 2), Element::bf16);
+      round_to_bf16(queries + r * dim, dim, reinterpret_cast<unsigned short*>(queries + r * dim / 2));
 }
 
 // Hides what the bits of their pages do not show; each query token has a row of bits. Returns whether any page of the

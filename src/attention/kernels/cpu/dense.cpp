@@ -283,4 +283,12 @@ void convert_from_f32(const float* from, int n, char* to, Element element) {
   }
 }
 
+void round_to_bf16(const float* from, long long n, unsigned short* to) {
+  long long i = 0;
+#if defined(WEFT_HAS_BF16_DOT)
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) store_bf16_pair(to + i, load(from + i), load(from + i + kLanes));
+#endif
+  narrow<Bf16>(from + i, n - i, reinterpret_cast<char*>(to + i));
+}
+
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

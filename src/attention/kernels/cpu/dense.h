@@ -147,5 +147,7 @@ constexpr int direct_query_size(int dim) { return round_up(dim, 2 * kLanes); }
 // Of floating types of 16 bits and more; n a multiple of 8.
 void convert_to_f32(const char* from, Element element, int n, float* to);
 void convert_from_f32(const float* from, int n, char* to, Element element);
+// For products in bf16, which take denormals as zero.
+void round_to_bf16(const float* from, long long n, unsigned short* to);
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

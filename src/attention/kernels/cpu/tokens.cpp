@@ -111,13 +111,11 @@ Item::Side Item::changed(const Source& source, const Block& block) {
     const abi::VectorTile vectors = {args_.params, b_.key_vectors + first, count, dim, b_.widened, dim, to, dim};
     source.hook(&vectors);
   }
-  if (args_.compute_bf16)
-    for (int i = begin; i < end; ++i) {
-      const long long at = static_cast<long long>(i - begin) * dim;
-      char* narrow = reinterpret_cast<char*>(b_.changed_bf16 + at);
-      convert_from_f32(b_.changed + at, dim, narrow, Element::bf16);
-      b_.changed_rows[i] = narrow;
-    }
+  if (args_.compute_bf16) {
+    round_to_bf16(b_.changed, static_cast<long long>(n) * dim, b_.changed_bf16);
+    for (int i = begin; i < end; ++i)
+      b_.changed_rows[i] = reinterpret_cast<const char*>(b_.changed_bf16 + static_cast<long long>(i - begin) * dim);
+  }
   if (tile.boundary)
     for (int i = begin; i < (end < tile.n ? end : round_up(end, kColumnStep)); ++i)
       if (i >= tile.n || !b_.marks[i]) b_.changed_rows[i] = kZeros;
