@@ -95,7 +95,8 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
   const int dims = spec.head_dim_qk + spec.head_dim_vo;
   // Costs in nanoseconds of a core at 3 GHz, as `weft bench plan --fit` finds them: products at two thirds of two
   // multiply-adds of `lanes` a cycle (bf16 pairs: one of twice as many), 12 bytes a nanosecond, one exponential a score.
-  // Products with keys and values as stored add the lanes of their sums up.
+  // Products with keys and values as stored add the lanes of their sums up; bf16 is widened for them where it is not
+  // multiplied as such.
   const double product = dims / (2. * lanes_of(isa) * 3.);
   const double softmax = 6. / lanes_of(isa);
   // Of latent rows keys and values are one, read once and packed without a transpose.
@@ -106,7 +107,7 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
                             .all_kv_heads = true,
                             .row = dims * 0.4,
                             .token = stream,
-                            .row_token = product * 1.4 + 1.5,
+                            .row_token = compute_type(spec, isa) == DType::bf16 ? product + 0.5 : product * 1.4 + 1.5,
                             .item = 400};
   const auto packed = [&](int rows) {
     TileClass tile_class = direct;
