@@ -68,6 +68,9 @@ Rows rows_of(const KernelTable& kernels, Scheme scheme, const float* x, int64_t 
   Scratch::Impl::Activations& activations = scratch.activations[static_cast<size_t>(scheme)];
   const int64_t padded = (m + rows.group - 1) / rows.group * rows.group;
   rows.row_bytes = activation_bytes(scheme, cols);
+  // Rows an odd number of lines apart: those of a tile would meet in one set of the first-level cache where the inputs
+  // are a power of two.
+  if (scheme == Scheme::bf16_dot) rows.row_bytes = ((rows.row_bytes + 63) / 64 | 1) * 64;
   rows.data = at_least<char>(activations.data, padded * rows.row_bytes);
   if (scheme != Scheme::bf16_dot) {
     rows.blocks = cols / kBlock;
