@@ -69,6 +69,14 @@ def numerics_table(rows):
     return "\n".join(lines)
 
 
+def comparison_tables(lines):
+    """A table for each machine that rows were measured on: a run of some rows leaves the others as they were."""
+    machines = {}
+    for line in lines:
+        machines.setdefault((line["machine"], line["threads"]), []).append(line)
+    return "\n\n".join(comparison_table(group) for group in machines.values())
+
+
 def comparison_table(lines):
     """Weft beside the fastest peer of each row."""
     about = lines[0]
@@ -116,7 +124,7 @@ def main():
         write_rows(arguments.name, rows)
         if arguments.peers:
             subprocess.run([ROOT / "bench/peers/compare.py", "--model", model], check=True)
-    tables = [make(rows) for make, name in ((comparison_table, "peers"), (ceilings_table, arguments.name))
+    tables = [make(rows) for make, name in ((comparison_tables, "peers"), (ceilings_table, arguments.name))
               if (rows := read_rows(name))]
     if not tables:
         sys.exit("bench/results holds no rows yet: run bench/measure.py without --write")
