@@ -56,23 +56,14 @@ Scheme scheme_of(const KernelTable& kernels, const Panels& weights, int64_t m) {
 }
 
 // Where activations of a scheme go.
-Rows rows_of(const KernelTable& kernels, Scheme scheme, const float* x, int64_t m, int64_t ldx, int64_t cols,
-             Scratch::Impl& scratch) {
+Rows rows_of(const KernelTable& kernels, Scheme scheme, int64_t m, int64_t cols, Scratch::Impl& scratch) {
   Rows rows{};
   rows.group = group_of(kernels, m);
-  if (scheme == Scheme::fp32) {
-    rows.data = reinterpret_cast<char*>(const_cast<float*>(x));
-    rows.row_bytes = ldx * 4;
-    return rows;
-  }
   Scratch::Impl::Activations& activations = scratch.activations[static_cast<size_t>(scheme)];
   const int64_t padded = (m + rows.group - 1) / rows.group * rows.group;
   rows.row_bytes = activation_bytes(scheme, cols);
-  // Rows an odd number of lines apart: those of a tile would meet in one set of the first-level cache where the inputs
-  // are a power of two.
-  if (scheme == Scheme::bf16_dot) rows.row_bytes = ((rows.row_bytes + 63) / 64 | 1) * 64;
   rows.data = at_least<char>(activations.data, padded * rows.row_bytes);
-  if (scheme != Scheme::bf16_dot) {
+  if (!is_floating(scheme)) {
     rows.blocks = cols / kBlock;
     rows.scales = at_least<float>(activations.scales, padded * (scheme == Scheme::quad8 ? rows.blocks : 1));
     rows.offsets = at_least<int>(activations.offsets, padded * rows.blocks);
@@ -94,21 +85,17 @@ class RowMaker {
         ldx_(ldx),
         step_(std::min(kMadeRows, (m + team.num_workers() - 1) / team.num_workers())),
         around_(around) {
-    bool copies = false;
     for (const PackedPart& part : w.parts) {
       const Scheme scheme = scheme_of(*w.kernels, part.panels, m);
       const auto index = static_cast<size_t>(scheme);
       if (std::exchange(used_[index], true)) continue;
-      prepared_[index] = rows_of(*w.kernels, scheme, x, m, ldx, w.cols, scratch);
-      copies |= scheme != Scheme::fp32;
+      prepared_[index] = rows_of(*w.kernels, scheme, m, w.cols, scratch);
     }
-    if (!copies && !around.before) next_ = made_ = m;
   }
   const Rows& rows(Scheme scheme) const { return prepared_[static_cast<size_t>(scheme)]; }
 
   // Many rows: each by the worker that is likely to read it next.
   void make_all(WorkerTeam& team) {
-    if (next_.load(std::memory_order_relaxed) >= m_) return;
     const int workers = team.num_workers();
     team.run([&](int worker) { make(m_ * worker / workers, m_ * (worker + 1) / workers); });
     next_ = made_ = m_;

@@ -42,7 +42,7 @@ struct Panels {
   Scheme scheme;
 };
 
-// Activations. Floats: row r at data + r * row_bytes, the caller's own for Scheme::fp32. Integers: [group][block][row of
+// Activations. Floats: row r at data + r * row_bytes. Integers: [group][block][row of
 // the group], the last group perhaps with rows that nobody wrote: they are multiplied, and left out of y.
 struct Rows {
   char* data;
@@ -77,10 +77,15 @@ struct KernelTable {
   void (*multiply)(const Job& job);
 };
 
+constexpr bool is_floating(Scheme scheme) { return scheme == Scheme::fp32 || scheme == Scheme::bf16_dot; }
+
 constexpr long long activation_bytes(Scheme scheme, long long cols) {
+  // An odd number of lines: the rows of a tile, of which each step reads a word, would meet in one set of the
+  // first-level cache where the inputs are a power of two.
+  const auto apart = [](long long bytes) { return ((bytes + 63) / 64 | 1) * 64; };
   switch (scheme) {
-    case Scheme::fp32: return 0;
-    case Scheme::bf16_dot: return (cols + 1) / 2 * 4;
+    case Scheme::fp32: return apart(cols * 4);
+    case Scheme::bf16_dot: return apart((cols + 1) / 2 * 4);
     case Scheme::pair16:
     case Scheme::digits: return cols * 2;
     case Scheme::quad8: return cols;

@@ -96,7 +96,7 @@ inline void prepare_bf16(const float* from, long long cols, const Rows& x, long 
 
 inline void prepare(Scheme scheme, const float* from, long long cols, const Rows& x, long long row) {
   switch (scheme) {
-    case Scheme::fp32: break;  // read where they lie
+    case Scheme::fp32: __builtin_memcpy(x.data + row * x.row_bytes, from, static_cast<unsigned long>(cols) * 4); break;
     case Scheme::bf16_dot: prepare_bf16(from, cols, x, row); break;
     case Scheme::pair16: prepare_int16(from, x, row, put_pairs); break;
     case Scheme::digits: prepare_int16(from, x, row, put_digits); break;
