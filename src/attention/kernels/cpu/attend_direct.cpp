@@ -98,10 +98,8 @@ void Item::attend_direct() {
         multiply_value_digits(values, t, n, h, ahead);
         return;
       }
-      const int taken = args_.compute_bf16 ? round_up(n, 2) : n;  // a last pair's second token is hidden
-      values.loader->accumulate(values.rows + t, values.offset, taken, ahead,
-                                probs_at(static_cast<long long>(h) * rows, t), rows, dvo,
-                                b_.o + static_cast<long long>(h) * rows * b_.ld_o, b_.ld_o);
+      values.loader->accumulate(values.rows + t, values.offset, n, ahead, probs_at(static_cast<long long>(h) * rows, t),
+                                rows, dvo, b_.o + static_cast<long long>(h) * rows * b_.ld_o, b_.ld_o);
     });
     if (b_.value_digits) add_value_sums();
     tile = next;

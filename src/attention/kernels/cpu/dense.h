@@ -44,8 +44,8 @@ struct Loader {
   // Fetches as many bytes ahead as it reads.
   void (*dot)(const char* const* rows, long long offset, int n, Ahead& ahead, const float* q, int num_rows, int dim,
               float* scores);
-  // o[m * ld + d] += the sum over any n tokens of p[m * kDirectLd + t] * value; in bf16 n is even, and p is rounded, a
-  // pair a unit of which there are half as many. Fetches likewise.
+  // o[m * ld + d] += the sum over any n tokens of p[m * kDirectLd + t] * value; in bf16 p is rounded, a pair a unit of
+  // which there are half as many, and a token that the last pair holds beyond n is hidden. Fetches likewise.
   void (*accumulate)(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, int num_rows,
                      int dim, float* o, long long ld);
   // out[t * ld ...] = token t in fp32, any n.

@@ -76,7 +76,7 @@ WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const flo
     if (u < units) {
       decltype(Load::load(nullptr)) loaded[N];
 #pragma GCC unroll 8
-      for (int j = 0; j < N; ++j) loaded[j] = Load::load_rest(key[j] + bytes_of<Load>(u), units - u);
+      for (int j = 0; j < N; ++j) loaded[j] = Load::load(key[j] + bytes_of<Load>(u), units - u);
       multiply(loaded);
     }
 #pragma GCC unroll 8
@@ -106,19 +106,12 @@ void dot_block(const char* const* rows, long long offset, int n, Ahead& ahead, c
 template <class Load>
 constexpr int kProbsLd = kDirectLd / Load::kTokens;
 
-template <class Load, int kRows>
-WEFT_INLINE auto load_tokens(const char* const (&rows)[kRows], long long at) {
-  if constexpr (kRows == 1)
-    return Load::load(rows[0] + at);
+template <class Load, class... Units>
+WEFT_INLINE auto load_tokens(const char* const (&rows)[Load::kTokens], long long at, Units... units) {
+  if constexpr (Load::kTokens == 1)
+    return Load::load(rows[0] + at, units...);
   else
-    return Load::load(rows[0] + at, rows[1] + at);
-}
-template <class Load, int kRows>
-WEFT_INLINE auto load_rest_of_tokens(const char* const (&rows)[kRows], int units) {
-  if constexpr (kRows == 1)
-    return Load::load_rest(rows[0], units);
-  else
-    return Load::load_rest(rows[0], rows[1], units);
+    return Load::load(rows[0] + at, rows[1] + at, units...);
 }
 
 // M rows x N loaded vectors' worth of the output stay in registers while n tokens pass by.
@@ -180,7 +173,7 @@ void accumulate_rest(const char* const* rows, long long offset, int n, int units
   for (int t = 0; t < n; t += Load::kTokens, ++p) {
     const char* row[Load::kTokens];
     for (int k = 0; k < Load::kTokens; ++k) row[k] = rows[t + k] + offset;
-    const auto loaded = load_rest_of_tokens<Load>(row, units);
+    const auto loaded = load_tokens<Load>(row, 0, units);
     for_parts<Load>([&]<int kPart>() {
       const F32 v = Load::template part<kPart>(loaded);
       for (int m = 0; m < M; ++m) acc[m][kPart] = Load::step(acc[m][kPart], Load::spread(p + m * kProbsLd<Load>), v);
@@ -273,7 +266,8 @@ template <class Load>
 void direct_accumulate(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, int num_rows,
                        int dim, float* o, long long ld) {
   for_blocks(num_rows, [&]<int M>(int row) {
-    accumulate_block<Load, M>(rows, offset, n, ahead, p + row * kProbsLd<Load>, dim, o + row * ld, ld);
+    accumulate_block<Load, M>(rows, offset, round_up(n, Load::kTokens), ahead, p + row * kProbsLd<Load>, dim,
+                              o + row * ld, ld);
   });
 }
 

@@ -22,12 +22,12 @@ struct MultiplyPairs {
 #endif
 
 // A unit is what one 32-bit lane of a loaded vector carries: an element widened to fp32, or a pair of bf16 as it is
-// stored. A loaded vector has kParts vectors of operands, made of kTokens stored rows.
+// stored. A loaded vector, of all units or the first n, has kParts vectors of operands, made of kTokens stored rows.
 template <class Type>
 struct Widen : MultiplyF32 {
   static constexpr int kBits = Type::kBits, kElements = 1, kParts = 1, kTokens = 1;
   static WEFT_INLINE F32 load(const char* p) { return Type::load(p); }
-  static WEFT_INLINE F32 load_rest(const char* p, int n) { return load_first<Type>(p, n); }
+  static WEFT_INLINE F32 load(const char* p, int n) { return load_first<Type>(p, n); }
   template <int>
   static WEFT_INLINE F32 part(F32 loaded) {
     return loaded;
@@ -41,7 +41,7 @@ struct Halves : MultiplyF32 {
     asm("" : "+v"(loaded));  // or both parts would load it
     return loaded;
   }
-  static WEFT_INLINE U32 load_rest(const char* p, int n) { return load_first_u32(p, n); }
+  static WEFT_INLINE U32 load(const char* p, int n) { return load_first_u32(p, n); }
   template <int kPart>
   static WEFT_INLINE F32 part(U32 loaded) {
     return kPart == 0 ? even_bf16_to_f32(loaded) : odd_bf16_to_f32(loaded);
@@ -51,7 +51,7 @@ struct Halves : MultiplyF32 {
 struct Pairs : MultiplyPairs {
   static constexpr int kBits = 32, kElements = 2, kParts = 1, kTokens = 1;
   static WEFT_INLINE F32 load(const char* p) { return as_f32(load_u32(p)); }
-  static WEFT_INLINE F32 load_rest(const char* p, int n) { return as_f32(load_first_u32(p, n)); }
+  static WEFT_INLINE F32 load(const char* p, int n) { return as_f32(load_first_u32(p, n)); }
   template <int>
   static WEFT_INLINE F32 part(F32 loaded) {
     return loaded;
@@ -64,7 +64,7 @@ struct TokenPairs : MultiplyPairs {
     U32 even, odd;
   };
   static WEFT_INLINE Loaded load(const char* even, const char* odd) { return {load_u32(even), load_u32(odd)}; }
-  static WEFT_INLINE Loaded load_rest(const char* even, const char* odd, int n) {
+  static WEFT_INLINE Loaded load(const char* even, const char* odd, int n) {
     return {load_first_u32(even, n), load_first_u32(odd, n)};
   }
   template <int kPart>
