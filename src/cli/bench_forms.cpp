@@ -38,6 +38,57 @@ void bench_latent(Bench& bench) {
       }
 }
 
+// Steps of Quest over one request: each over pages that its own query chose, so many that none of them is still in the
+// caches when its turn comes again.
+struct QuestSteps {
+  Job attention;
+  std::vector<BlockLists> lists;
+  std::vector<BlockSparse> blocks;
+  double choice_s;
+};
+
+QuestSteps quest_steps(Bench& bench, AttentionSpec spec, const Shape& shape, int kv_len, int page_size, int budget) {
+  spec.kv_form = KvForm::block_sparse;
+  QuestSteps steps{.attention = {.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}},
+                   .lists = {},
+                   .blocks = {},
+                   .choice_s = 0};
+  std::vector<Batch>& batches = steps.attention.batches;
+  const int64_t token_bytes = int64_t{2} * shape.kv_heads * shape.head_dim * bits_of(spec.kv_dtype) / 8;
+  const int64_t held = kv_len * token_bytes, read = budget * page_size * token_bytes;
+  const int64_t caches = bench.pool().bytes() / held, wanted = std::max(caches, bench.pool().bytes() / read);
+  for (int64_t i = 0; i < wanted; ++i)
+    batches.emplace_back(spec, shape, 1, std::vector<int>{kv_len}, page_size, bench.team.num_workers(),
+                         bench.pool().data() + i % caches * held);
+
+  const PageTableView& first = batches[0].input.pages;
+  const TensorView sized(nullptr, DType::fp32, {first.num_pages, shape.kv_heads, shape.head_dim});
+  std::vector<float> low(static_cast<size_t>(sized.size())), high(low.size());
+  const PageSummaries summaries{TensorView(low.data(), DType::fp32, sized.shape()),
+                                TensorView(high.data(), DType::fp32, sized.shape())};
+  const std::vector<int32_t> all{0, kv_len};
+  update_page_summaries(batches[0].tensors.kv.k, all, first, spec.layout, summaries, Stream::cpu(bench.team));
+  std::vector<double> choice_s;
+  for (Batch& batch : batches) {  // all by the first cache's summaries: any pages will do
+    std::vector<float> q(static_cast<size_t>(shape.qo_heads * shape.head_dim));
+    fill_random(q.data(), DType::fp32, static_cast<int64_t>(q.size()), static_cast<uint32_t>(choice_s.size()));
+    std::vector<int32_t> selected;
+    choice_s.push_back(seconds_of([&] {
+      selected = choose_pages(TensorView(q.data(), DType::fp32, {1, shape.qo_heads, shape.head_dim}), summaries,
+                              batch.qo_indptr, batch.input.pages, shape.kv_heads, budget, Stream::cpu(bench.team));
+    }));
+    steps.lists.push_back(select_pages(batch.input.pages, batch.qo_indptr, shape.kv_heads, selected, budget));
+  }
+  steps.choice_s = median(choice_s);
+  for (const BlockLists& lists : steps.lists) steps.blocks.push_back(lists.view());
+  for (size_t i = 0; i < batches.size(); ++i) {
+    batches[i].input.pages = {};
+    batches[i].input.blocks = &steps.blocks[i];
+  }
+  steps.attention.plan();
+  return steps;
+}
+
 // Quest beside attention over everything: a step of a long context by the same step of a short one, by plain attention
 // over as many keys, and with the choice of pages by attention over all of them.
 void bench_quest(Bench& bench, Layout layout, int budget) {
@@ -47,58 +98,21 @@ void bench_quest(Bench& bench, Layout layout, int budget) {
       fmt::format("decode quest {}q/{}kv hd{} {} pages of {} {}, kv{}", shape.qo_heads, shape.kv_heads, shape.head_dim,
                   budget, page_size, layout == Layout::nhd ? "NHD" : "HND", longest);
   if (!bench.wants(name)) return;
-  struct Step {
-    double choice_s, attention_s, plain_s, whole_s;  // plain: of as many keys as were chosen
+  AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::none);
+  spec.layout = layout;
+  QuestSteps far = quest_steps(bench, spec, shape, longest, page_size, budget);
+  const auto compare = [&](const std::string& by, Job& other, double choice_s = 0) {
+    const auto [far_s, other_s] =
+        bench.time_in_turns([&] { far.attention.run(bench.team); }, [&] { other.run(bench.team); });
+    bench.report.add({"attention", fmt::format("{}{}", name, by), "rate", 1 / (far_s + choice_s), "1/s", 1 / other_s});
   };
-  const auto measure = [&](int kv_len) -> Step {
-    AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::none);
-    spec.layout = layout;
-    Job whole{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
-    whole.batches.emplace_back(spec, shape, 1, std::vector<int>{kv_len}, page_size, bench.team.num_workers());
-    whole.plan();
-    Batch& batch = whole.batches[0];
-    const PageTableView& pages = batch.input.pages;
-    const TensorView sized(nullptr, DType::fp32, {pages.num_pages, shape.kv_heads, shape.head_dim});
-    std::vector<float> low(static_cast<size_t>(sized.size())), high(low.size());
-    const PageSummaries summaries{TensorView(low.data(), DType::fp32, sized.shape()),
-                                  TensorView(high.data(), DType::fp32, sized.shape())};
-    const std::vector<int32_t> all{0, kv_len};
-    update_page_summaries(batch.tensors.kv.k, all, pages, layout, summaries, Stream::cpu(bench.team));
-    std::vector<float> q(static_cast<size_t>(shape.qo_heads * shape.head_dim));
-    fill_random(q.data(), DType::fp32, static_cast<int64_t>(q.size()), 7);
-    std::vector<int32_t> selected;
-    const Timing choice = time_runs(
-        [&] {
-          selected = choose_pages(TensorView(q.data(), DType::fp32, {1, shape.qo_heads, shape.head_dim}), summaries,
-                                  batch.qo_indptr, pages, shape.kv_heads, budget, Stream::cpu(bench.team));
-        },
-        9, 0.2);
-    const BlockLists lists = select_pages(pages, batch.qo_indptr, shape.kv_heads, selected, budget);
-    const BlockSparse blocks = lists.view();
-    Job plain{.kernel = whole.kernel, .batches = {}, .workspaces = {}};
-    plain.batches.emplace_back(spec, shape, 1, std::vector<int>{budget * page_size}, page_size,
-                               bench.team.num_workers());
-    plain.plan();
-    spec.kv_form = KvForm::block_sparse;
-    PlanInput input = batch.input;
-    input.pages = {};
-    input.blocks = &blocks;
-    const AttentionKernel kernel = build(spec, Device::cpu());
-    const Plan plan = kernel.plan(input);
-    Workspace workspace(Device::cpu(), plan.workspace_bytes());
-    plan.upload(workspace);
-    const auto [attention_s, plain_s] = bench.time_in_turns(
-        [&] { kernel.run(workspace, batch.tensors, Stream::cpu(bench.team)); }, [&] { plain.run(bench.team); });
-    return {choice.median_s, attention_s, plain_s, bench.time(whole).median_s};
-  };
-  const Step near = measure(longest / 8), far = measure(longest), again = measure(longest / 8);
-  const double attention = (near.attention_s + again.attention_s) / 2;
-  bench.report.add(
-      {"attention", fmt::format("{} by kv{}", name, longest / 8), "rate", 1 / far.attention_s, "1/s", 1 / attention});
-  bench.report.add({"attention", fmt::format("{} by plain of as many keys", name), "rate", 1 / far.attention_s, "1/s",
-                    1 / far.plain_s});
-  bench.report.add({"attention", fmt::format("{}: choice and attention by all pages", name), "rate",
-                    1 / (far.attention_s + far.choice_s), "1/s", 1 / far.whole_s});
+  int64_t bytes;
+  QuestSteps near = quest_steps(bench, spec, shape, longest / 8, page_size, budget);
+  compare(fmt::format(" by kv{}", longest / 8), near.attention);
+  Job plain = decode_job(bench, spec, shape, {budget * page_size}, page_size, bytes);
+  compare(" by plain of as many keys", plain);
+  Job whole = decode_job(bench, spec, shape, {longest}, page_size, bytes);
+  compare(": choice and attention by all pages", whole, far.choice_s);
 }
 
 // A plan made and in its place.
