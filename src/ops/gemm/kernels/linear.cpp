@@ -7,7 +7,6 @@
 namespace weft::gemm::WEFT_ISA_NAME {
 namespace {
 
-constexpr int kPackedTileRows = 4;
 // Chunks of k: an unpacked chunk of a panel and a tile's activations fit the first-level cache.
 constexpr long long kChunkBlocks = 256 / kPanel;
 constexpr long long kFloatChunk = 4096 / kPanel;
@@ -65,8 +64,8 @@ void tiled_panel(const Job& job, const char* w, long long row_begin, long long r
 // One panel times a block of rows, whose sums start at zero in acc, those of a whole last group.
 template <class S, Format format>
 void integer_panel(const Job& job, const char* w, long long row_begin, long long row_end, float* acc, char* chunk) {
-  if (row_end - row_begin <= kFusedRows) {
-    for_tiles<kPackedTileRows>(row_begin, row_end, [&](auto rows, long long row) {
+  if (row_end - row_begin <= 2 * kLowTileRows) {
+    for_tiles<kLowTileRows>(row_begin, row_end, [&](auto rows, long long row) {
       packed_tile<S, format, rows.value, false>(w, 0, job.x.blocks, job.x, row, acc + (row - row_begin) * kPanel,
                                                 chunk);
     });
