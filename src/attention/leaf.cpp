@@ -85,7 +85,7 @@ std::vector<std::string> leaf_flags() {
 }
 
 LeafHandle find_leaf(const AttentionSpec& spec, Isa isa) {
-  const LeafParts parts = leaf_parts(spec);
+  const LeafParts parts = leaf_parts(spec, isa);
   if (const abi::Leaf* leaf = find_builtin(parts, isa)) return {leaf, nullptr, "built-in"};
 
   Memory& memory = Memory::instance();

@@ -71,6 +71,13 @@ bool only_in_intervals(const Variant& variant, const ScalarDecl& scalar) {
          !mentions(variant.text, scalar.name);
 }
 
+// A comment that names a hook makes a leaf too many, which is harmless, and quicker than reading the text word by word
+// on each lookup.
+bool names_hook(const Variant& variant, std::initializer_list<const char*> hooks) {
+  return std::any_of(hooks.begin(), hooks.end(),
+                     [&](const char* hook) { return variant.text.find(hook) != std::string::npos; });
+}
+
 std::string class_text(std::string_view name_space, const Variant& variant) {
   if (variant.text.empty()) return {};
   return fmt::format("namespace {} {{\n#line 1 \"variant {}\"\n{}\n#line 1 \"weft/leaf\"\n}}\n", name_space,
@@ -98,13 +105,18 @@ LeafParts leaf_parts(const AttentionSpec& spec) {
   std::erase_if(parts.variant.scalars,
                 [&](const ScalarDecl& scalar) { return only_in_intervals(parts.variant, scalar); });
   parts.variant.intervals.clear();
-  // Loops of known length are worth a leaf for each. A comment that names a hook makes one too many, which is harmless,
-  // and quicker than reading the text word by word on each lookup.
-  for (const char* hook : {"query_transform", "key_transform", "value_transform"})
-    if (parts.variant.text.find(hook) != std::string::npos) {
-      parts.head_dim_qk = spec.head_dim_qk;
-      parts.head_dim_vo = spec.head_dim_vo;
-    }
+  // Loops of known length are worth a leaf for each.
+  if (names_hook(parts.variant, {"query_transform", "key_transform", "value_transform"})) {
+    parts.head_dim_qk = spec.head_dim_qk;
+    parts.head_dim_vo = spec.head_dim_vo;
+  }
+  return parts;
+}
+
+LeafParts leaf_parts(const AttentionSpec& spec, Isa isa) {
+  LeafParts parts = leaf_parts(spec);
+  parts.bf16_kv =
+      names_hook(parts.variant, {"key_transform", "value_transform"}) && compute_type(spec, isa) == DType::bf16;
   return parts;
 }
 
@@ -147,13 +159,14 @@ std::string leaf_body(const LeafParts& parts, std::string_view name_space) {
 }
 
 std::string leaf_instance(const LeafParts& parts, std::string_view name_space) {
-  return fmt::format("weft::detail::Leaf<{}::P, {}, {}, {}, {}>::make()", name_space,
+  return fmt::format("weft::detail::Leaf<{}::P, {}, {}, {}, {}, {}>::make()", name_space,
                      class_name(name_space, "variant", parts.variant),
-                     class_name(name_space, "mask", mask_variant(parts.mask)), parts.head_dim_qk, parts.head_dim_vo);
+                     class_name(name_space, "mask", mask_variant(parts.mask)), parts.head_dim_qk, parts.head_dim_vo,
+                     parts.bf16_kv ? "unsigned short" : "float");
 }
 
 std::string leaf_text(const AttentionSpec& spec, Isa isa) {
-  const LeafParts parts = leaf_parts(spec);
+  const LeafParts parts = leaf_parts(spec, isa);
   // The flags choose the ISA; its name makes the text say what it is for.
   return fmt::format("// Leaf of {}, {}.\n", parts.variant.name.empty() ? "plain attention" : parts.variant.name,
                      to_string(isa)) +

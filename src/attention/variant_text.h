@@ -12,15 +12,17 @@
 
 namespace weft {
 
-// What a leaf depends on: intervals and types are not in it, and head dims only where hooks change queries, keys or
-// values. A variant that is a mask's built-in form and a spec that names this mask are the same leaf.
+// What a leaf depends on: intervals are not in it, nor types but for keys and values that hooks change in bf16, and head
+// dims only where hooks change queries, keys or values. A variant that is a mask's built-in form and a spec that names this mask are the same leaf.
 struct LeafParts {
   Variant variant;
   Mask mask = Mask::none;                // none, custom or custom_packed: what is a predicate
   int head_dim_qk = 0, head_dim_vo = 0;  // 0: any
+  bool bf16_kv = false;                  // of an instruction set
   friend bool operator==(const LeafParts&, const LeafParts&) = default;
 };
 LeafParts leaf_parts(const AttentionSpec& spec);
+LeafParts leaf_parts(const AttentionSpec& spec, Isa isa);
 Declarations declarations(const LeafParts& parts);
 
 // Definitions up to and including the loops. `reference`: in double, for the fp64 reference.

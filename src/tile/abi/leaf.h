@@ -6,7 +6,7 @@
 namespace weft::abi {
 
 // Change when anything in this file changes meaning.
-inline constexpr int kLeafVersion = 4;
+inline constexpr int kLeafVersion = 5;
 
 // Parameters as the host lays them out: slot 0 is sm_scale, then each declared scalar (one slot), then each
 // declared tensor (its pointer, then `rank` strides in elements).
@@ -43,15 +43,16 @@ struct VectorRow {
   double lse = 0;  // of an output row with softmax
 };
 
-// n vectors of dim elements, row i at from + i * ld_from, which become those at to + i * ld_to; no row to is a row from.
+// n vectors of dim elements: row i lies at from[i] + offset and becomes that at to + i * ld_to; no row to is a row from.
+// Elements are fp32; keys and values that are multiplied in bf16 are read and written in it.
 struct VectorTile {
   const Slot* params;
   const VectorRow* rows;
   int n, dim;
-  const float* from;
-  long long ld_from;
-  float* to;
-  long long ld_to;
+  const char* const* from;
+  long long offset;  // in bytes
+  void* to;
+  long long ld_to;  // in elements
 };
 
 using ScoreFn = void (*)(const ScoreTile*);

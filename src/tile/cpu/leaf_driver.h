@@ -22,8 +22,32 @@ typedef float LanesUnaligned __attribute__((vector_size(4 * kLanes), aligned(4),
 inline constexpr int kBlock = abi::kColumnStep;
 inline constexpr int kMaxDim = 576;
 
+#if defined(__AVX512BF16__)
+// n numbers, a multiple of 8 that ends where 32 may be read; denormals count as zero.
+WEFT_INLINE void round_to_bf16(const float* x, int n, unsigned short* to) {
+  typedef unsigned short Shorts __attribute__((vector_size(64)));
+  typedef unsigned short ShortsUnaligned __attribute__((vector_size(64), aligned(2), may_alias));
+  typedef unsigned short Short8Memory __attribute__((vector_size(16), aligned(2), may_alias));
+  for (int i = 0; i < n; i += 32) {
+    Shorts both;
+    asm("vcvtne2ps2bf16 %1, %2, %0"
+        : "=v"(both)
+        : "v"(*reinterpret_cast<const Lanes*>(x + i)), "v"(*reinterpret_cast<const Lanes*>(x + i + 16)));
+    if (i + 32 <= n) {
+      *reinterpret_cast<ShortsUnaligned*>(to + i) = both;
+    } else {
+      alignas(64) unsigned short last[32];
+      *reinterpret_cast<Shorts*>(last) = both;
+      for (int j = i; j < n; j += 8)
+        *reinterpret_cast<Short8Memory*>(to + j) = *reinterpret_cast<const Short8Memory*>(last + j - i);
+    }
+  }
+}
+#endif
+
 // P: parameters, V: the variant, M: the mask of the spec. kDimQk, kDimVo: head dims, 0 where they are found at run time.
-template <class P, class V, class M, int kDimQk = 0, int kDimVo = 0>
+// Kv: the elements of keys and values, float, or unsigned short for bf16.
+template <class P, class V, class M, int kDimQk = 0, int kDimVo = 0, class Kv = float>
 struct Leaf {
   using HV = Hooks<V, P>;
   using HM = Hooks<M, P>;
@@ -82,25 +106,33 @@ struct Leaf {
     }
   }
 
+  WEFT_INLINE static const float* if_fp32(const float* x) { return x; }
+  WEFT_INLINE static const float* if_fp32(const unsigned short*) { return nullptr; }
+  WEFT_INLINE static const unsigned short* if_bf16(const float*) { return nullptr; }
+  WEFT_INLINE static const unsigned short* if_bf16(const unsigned short* x) { return x; }
+
   // f(variant, p, x, i, row) gives element i of vectors of kDim elements, or, kDim being 0, of any number.
-  template <int kDim, class F>
+  template <int kDim, class Element, class F>
   WEFT_INLINE static void vectors(const abi::VectorTile* tile, F f) {
+    constexpr bool kBf16 = sizeof(Element) == 2;
     const P p = P::weft_load(tile->params);
     State state;
     const int dim = kDim > 0 ? kDim : tile->dim;
     alignas(64) float pairs[kDim > 0 ? kDim : kMaxDim];
+    alignas(64) float made[kBf16 ? (kDim > 0 ? (kDim + 31) / 32 * 32 : kMaxDim) : 1];
     for (int r = 0; r < tile->n; ++r) {
       const abi::VectorRow& at = tile->rows[r];
       const Row row{at.batch, at.idx, at.pos, at.head, static_cast<float>(at.lse)};
       state.enter(p, at.batch);
-      const float* __restrict x = tile->from + r * tile->ld_from;
-      float* __restrict y = tile->to + r * tile->ld_to;
+      const Element* __restrict x = reinterpret_cast<const Element*>(tile->from[r] + tile->offset);
+      Element* to = static_cast<Element*>(tile->to) + r * tile->ld_to;
+      float* __restrict y = kBf16 ? made : reinterpret_cast<float*>(to);
+      const Vec v{if_fp32(x), if_bf16(x), kBf16, pairs, dim, sum_of(x, dim), dot_of(x, x, dim)};
       // What the variant does not ask for is removed by the compiler.
       for (int i = 0; i < dim; i += 2) {
-        pairs[i] = -x[i + 1];
-        pairs[i + 1] = x[i];
+        pairs[i] = -v[i + 1];
+        pairs[i + 1] = v[i];
       }
-      const Vec v{x, pairs, dim, sum_of(x, dim), dot_of(x, x, dim)};
       const auto element = [&](int i) __attribute__((always_inline)) {
         return static_cast<float>(f(state.variant, p, v, i, row));
       };
@@ -115,26 +147,29 @@ struct Leaf {
 #pragma GCC ivdep
         for (int i = 0; i < dim; ++i) y[i] = element(i);
       }
+#if defined(__AVX512BF16__)
+      if constexpr (kBf16) round_to_bf16(made, dim, to);
+#endif
     }
   }
 
   static void query(const abi::VectorTile* tile) {
-    vectors<kDimQk>(
+    vectors<kDimQk, float>(
         tile, [](V & v, const P& p, const Vec& x, int i, const Row& r)
                   __attribute__((always_inline)) { return v.query_transform(p, x, i, r); });
   }
   static void key(const abi::VectorTile* tile) {
-    vectors<kDimQk>(
+    vectors<kDimQk, Kv>(
         tile, [](V & v, const P& p, const Vec& x, int i, const Row& r)
                   __attribute__((always_inline)) { return v.key_transform(p, x, i, r); });
   }
   static void value(const abi::VectorTile* tile) {
-    vectors<kDimVo>(
+    vectors<kDimVo, Kv>(
         tile, [](V & v, const P& p, const Vec& x, int i, const Row& r)
                   __attribute__((always_inline)) { return v.value_transform(p, x, i, r); });
   }
   static void output(const abi::VectorTile* tile) {
-    vectors<kDimVo>(
+    vectors<kDimVo, float>(
         tile, [](V & v, const P& p, const Vec& x, int i, const Row& r)
                   __attribute__((always_inline)) { return v.output_transform(p, x, i, r); });
   }

@@ -31,11 +31,15 @@ struct Request {
 
 // The old vector. Element access, and sums that are computed once a vector.
 struct Vec {
-  const real* data;
+  const real* data;            // or:
+  const unsigned short* bf16;  // where is_bf16, which is constant in every loop
+  bool is_bf16;
   const real* pairs;
   int dim;
   real total, squares;
-  WEFT_INLINE real operator[](int i) const { return data[i]; }
+  WEFT_INLINE real operator[](int i) const {
+    return is_bf16 ? __builtin_bit_cast(float, static_cast<unsigned>(bf16[i]) << 16) : data[i];
+  }
   WEFT_INLINE int size() const { return dim; }
 };
 // The partner of element i when it is rotated: -x[i + 1] for even i, x[i - 1] for odd i.

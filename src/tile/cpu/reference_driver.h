@@ -42,7 +42,7 @@ struct Reference {
       total += x[i];
       squares += x[i] * x[i];
     }
-    const Vec vec{x, pairs, dim, total, squares};
+    const Vec vec{x, nullptr, false, pairs, dim, total, squares};
     for (int i = 0; i < dim; ++i) y[i] = f(v, p, vec, i, Row{row->batch, row->idx, row->pos, row->head, row->lse});
   }
 #define WEFT_VECTOR_HOOK(name)                                                                                     \

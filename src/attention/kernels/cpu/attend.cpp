@@ -42,7 +42,8 @@ void Item::load_query(int head, const abi::VectorRow* vectors, float* queries) {
       convert_to_f32(args_.q.data + rows_[r].q_row * args_.q.row_stride + (head * group + g) * args_.q.head_stride,
                      args_.q.element, dim, converted);
       if (!args_.leaf->query) continue;
-      const abi::VectorTile tile = {args_.params, vectors, 1, dim, converted, dim, query, dim};
+      const auto* from = reinterpret_cast<const char*>(converted);
+      const abi::VectorTile tile = {args_.params, vectors, 1, dim, &from, 0, query, dim};
       args_.leaf->query(&tile);
     }
   if (args_.scaling == Scaling::head && !args_.leaf->key)

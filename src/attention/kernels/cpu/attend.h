@@ -37,8 +37,7 @@ struct Buffers {
   unsigned char* marks;     // [tokens] which of a boundary tile's columns some row sees
   unsigned char* shown;     // [tokens] which columns the bits of their pages show to one row
   float* widened;           // [kHookTokens][larger head dim] keys or values before their hook
-  float* changed;           // [tokens][larger head dim] and after it
-  unsigned short* changed_bf16;
+  char* changed;            // [tokens][larger head dim] and after it, in bf16 where that is multiplied
   const char** changed_rows;
   abi::VectorRow* key_vectors;  // [tokens]
   float* vector_scratch;        // [larger head dim]
@@ -168,6 +167,7 @@ class Item {
     return as_stored(block.tile, source.rows[block.which], block.head * source.tokens.head_stride, block.begin,
                      block.n);
   }
+  void widen(const Source& source, const Side& stored, const Block& block, int first, int count);
   Side changed(const Source& source, const Block& block);
   void fetch_scales(const Source& source, int begin, int end, int which) const;
   void gather_scales(const KvTile& tile, int heads, int which);

@@ -81,9 +81,8 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   b.shown_rows = carver.take<const char*>(tokens);
   b.marks = carver.take<unsigned char>(tokens);
   b.shown = carver.take<unsigned char>(args.plan->bits_index.count > 0 ? tokens : 0);
-  b.changed = carver.take<float>(changed * larger);
-  b.widened = carver.take<float>(changed > 0 ? kHookTokens * larger : 0);
-  b.changed_bf16 = carver.take<unsigned short>(args.compute_bf16 ? changed * larger : 0);
+  b.changed = carver.take<char>(changed * larger * (args.compute_bf16 ? 2 : 4));
+  b.widened = carver.take<float>(changed > 0 && !args.compute_bf16 ? kHookTokens * larger : 0);
   b.changed_rows = carver.take<const char*>(changed);
   b.key_vectors = carver.take<abi::VectorRow>(changed);
   b.vector_scratch = carver.take<float>(round_up(larger, kLanes));

@@ -122,7 +122,8 @@ void write_output(const AttendArgs& args, const OutputStates& x) {
   for (int state = 0; args.leaf->output && state < num_states; ++state) {
     float* o = x.o + state * x.ld;
     __builtin_memcpy(x.vector_scratch, o, static_cast<unsigned long>(dim) * sizeof(float));
-    const abi::VectorTile tile = {args.params, x.vectors + state, 1, dim, x.vector_scratch, dim, o, x.ld};
+    const auto* from = reinterpret_cast<const char*>(x.vector_scratch);
+    const abi::VectorTile tile = {args.params, x.vectors + state, 1, dim, &from, 0, o, x.ld};
     args.leaf->output(&tile);
   }
   if (new_lse) args.leaf->lse(args.params, x.vectors, num_states);

@@ -89,32 +89,46 @@ Item::Side Item::shown(const KvTile& tile, const char* const* rows, long long of
   return {b_.shown_rows, 0, &stored_};
 }
 
-// In blocks of kHookTokens, from one buffer to the other.
+// Tokens of a block in fp32, scaled.
+void Item::widen(const Source& source, const Side& stored, const Block& block, int first, int count) {
+  const int dim = source.dim;
+  stored_.widen_rows(stored.rows + first, stored.offset, count, dim, block.next, b_.widened, dim);
+  if (args_.scaling == Scaling::head)
+    scale_vector(b_.widened, static_cast<long long>(count) * dim,
+                 head_scale(source.scale, unit_.kv_head_begin + block.head));
+  if (args_.scaling != Scaling::token) return;
+  const float* scales = source.scales_of(block.head, b_.tokens);
+  for (int i = 0; i < count; ++i) scale_vector(b_.widened + static_cast<long long>(i) * dim, dim, scales[first + i]);
+}
+
+// What the hook makes of a block's tokens, a few at a time, which it reads in fp32 or, for products in bf16, as they are
+// stored.
 Item::Side Item::changed(const Source& source, const Block& block) {
   const auto& [tile, which, head, begin, n, next] = block;
   const Side stored = as_stored(tile, source.rows[which], head * source.tokens.head_stride, begin, n);
   const int dim = source.dim, end = begin + n, kv_head = unit_.kv_head_begin + head;
-  const float* scales = source.scales_of(head, b_.tokens);
+  const long long row_bytes = dim * (args_.compute_bf16 ? 2 : 4);
   for (int first = begin; first < end; first += kHookTokens) {
     const int count = min_of(kHookTokens, end - first);
-    float* to = b_.changed + static_cast<long long>(first - begin) * dim;
-    stored_.widen_rows(stored.rows + first, stored.offset, count, dim, next, b_.widened, dim);
-    if (args_.scaling == Scaling::head)
-      scale_vector(b_.widened, static_cast<long long>(count) * dim, head_scale(source.scale, kv_head));
-    else if (args_.scaling == Scaling::token)
-      for (int i = 0; i < count; ++i)
-        scale_vector(b_.widened + static_cast<long long>(i) * dim, dim, scales[first + i]);
-    for (int i = first; i < first + count; ++i) {
-      b_.key_vectors[i].head = kv_head;
-      b_.changed_rows[i] = reinterpret_cast<const char*>(to + static_cast<long long>(i - first) * dim);
+    char* to = b_.changed + (first - begin) * row_bytes;
+    for (int i = 0; i < count; ++i) {
+      b_.key_vectors[first + i].head = kv_head;
+      b_.changed_rows[first + i] = to + i * row_bytes;
     }
-    const abi::VectorTile vectors = {args_.params, b_.key_vectors + first, count, dim, b_.widened, dim, to, dim};
+    const char* widened[kHookTokens];
+    abi::VectorTile vectors = {args_.params, b_.key_vectors + first, count, dim, widened, 0, to, dim};
+    if (args_.compute_bf16) {
+      vectors.from = stored.rows + first;
+      vectors.offset = stored.offset;
+      for (int i = 0; i < count; ++i)
+        for (int at = 0; at < row_bytes; at += 64)
+          prefetch_near(vectors.from[i + next.rows] + stored.offset + next.bytes + at);
+    } else {
+      widen(source, stored, block, first, count);
+      for (int i = 0; i < count; ++i)
+        widened[i] = reinterpret_cast<const char*>(b_.widened + static_cast<long long>(i) * dim);
+    }
     source.hook(&vectors);
-  }
-  if (args_.compute_bf16) {
-    round_to_bf16(b_.changed, static_cast<long long>(n) * dim, b_.changed_bf16);
-    for (int i = begin; i < end; ++i)
-      b_.changed_rows[i] = reinterpret_cast<const char*>(b_.changed_bf16 + static_cast<long long>(i - begin) * dim);
   }
   if (tile.boundary)
     for (int i = begin; i < (end < tile.n ? end : round_up(end, kColumnStep)); ++i)
