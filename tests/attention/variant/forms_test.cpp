@@ -118,8 +118,8 @@ std::map<std::string, int> vectorised(Isa isa) {
     text += leaf_body(parts_of(fmt::format("real key_transform(P p, Vec x, int i, Row r) {{ {} }}", body)), name);
     text += fmt::format(
         "extern \"C\" __attribute__((flatten)) void {0}_vector(const weft::abi::VectorTile* t) {{\n"
-        "  weft::detail::Leaf<{0}::P, {0}::variant::Form, weft::detail::NoHooks, 128, 128>::key(t);\n}}\n",
-        name);
+        "  weft::detail::Leaf<{0}::P, {0}::variant::Form, weft::detail::NoHooks, 128, 128, {1}>::key(t);\n}}\n",
+        name, isa == Isa::avx512_bf16 ? "unsigned short" : "float");
   }
   const auto folder =
       std::filesystem::temp_directory_path() / fmt::format("weft-forms-{}-{}", ::getpid(), to_string(isa));
@@ -168,6 +168,7 @@ void check_forms(Isa isa) {
 TEST(Forms, VectoriseOnPlainAsTheTableSays) { check_forms(Isa::plain); }
 TEST(Forms, VectoriseOnAvx2AsTheTableSays) { check_forms(Isa::avx2); }
 TEST(Forms, VectoriseOnAvx512AsTheTableSays) { check_forms(Isa::avx512); }
+TEST(Forms, VectoriseOnAvx512WithKeysInBf16AsTheTableSays) { check_forms(Isa::avx512_bf16); }
 
 }  // namespace
 }  // namespace weft
