@@ -42,6 +42,19 @@ TEST(Isa, TheBf16DotIsFastOnAmdAlone) {
   EXPECT_EQ(is_bf16_dot_fast(), detected_isa() == Isa::avx512_bf16 && line.ends_with("AuthenticAMD")) << line;
 }
 
+TEST(Isa, VectorStoresAreHalvedOnZen4) {
+  EXPECT_TRUE(are_vector_stores_halved("AuthenticAMD", 25));
+  EXPECT_FALSE(are_vector_stores_halved("AuthenticAMD", 26));
+  EXPECT_FALSE(are_vector_stores_halved("GenuineIntel", 6));
+  std::ifstream in("/proc/cpuinfo");
+  std::string line, vendor;
+  while (std::getline(in, line) && !line.starts_with("cpu family"))
+    if (line.starts_with("vendor_id")) vendor = line;
+  EXPECT_EQ(are_vector_stores_halved(),
+            detected_isa() >= Isa::avx512 && vendor.ends_with("AuthenticAMD") && line.ends_with(": 25"))
+      << vendor << ", " << line;
+}
+
 TEST(Isa, AgreesWithWhatTheSystemLists) {
   std::ifstream in("/proc/cpuinfo");
   std::string line;

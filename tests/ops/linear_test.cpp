@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "device/cpu/cpuid.h"
+#include "ops/gemm/packed.h"
 #include "tests/ops/exact_sum.h"
 #include "tests/ops/weights.h"
 #include "weft/error.h"
@@ -178,6 +180,25 @@ TEST_P(LinearOnIsa, FusesSourcesOfDifferentTypes) {
       }
     }
   }
+}
+
+TEST_P(LinearOnIsa, TilesOfEitherKindOfMachineGiveTheSameBits) {
+  WorkerTeam team(2);
+  for (WeightType type : kWeightTypes)
+    for (Precision precision : kPrecisions) {
+      const Weights w = random_weights(type, 75, whole_blocks(type, 352), 7);
+      const PackedLinear packed = pack(w, precision, GetParam(), team);
+      for (int64_t m : {1, 3, 7, 8, 9, 12, 13, 16, 17, 25, 40, 200}) {
+        const std::vector<float> x = random_activations(m, packed.cols(), 4);
+        std::vector<float> y[2];
+        for (const bool halved : {false, true}) {
+          packed.impl().stores_halved = halved;
+          y[halved] = multiply(packed, x, m, team);
+        }
+        ASSERT_EQ(0, std::memcmp(y[0].data(), y[1].data(), y[0].size() * sizeof(float)))
+            << name_of(type) << " precision " << static_cast<int>(precision) << " m " << m;
+      }
+    }
 }
 
 TEST_P(LinearOnIsa, MakesEachRowOnceAndAppliesTheGateToTheSameProducts) {

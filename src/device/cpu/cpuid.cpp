@@ -40,8 +40,15 @@ std::string vendor_name() {
   __get_cpuid(0, &eax, &name[0], &name[2], &name[1]);
   return std::string(reinterpret_cast<const char*>(name), sizeof name);
 }
+unsigned family() {
+  unsigned eax = 0, other[3];
+  __get_cpuid(1, &eax, &other[0], &other[1], &other[2]);
+  const unsigned base = eax >> 8 & 15;
+  return base == 15 ? base + (eax >> 20 & 255) : base;
+}
 #else
 std::string vendor_name() { return {}; }
+unsigned family() { return 0; }
 #endif
 
 // __builtin_cpu_supports asks the operating system too: without saved AVX state there is no AVX.
@@ -172,6 +179,15 @@ bool is_bf16_dot_fast(std::string_view vendor) { return vendor == "AuthenticAMD"
 bool is_bf16_dot_fast() {
   static const bool fast = detected_isa() == Isa::avx512_bf16 && is_bf16_dot_fast(vendor_name());
   return fast;
+}
+
+bool are_vector_stores_halved(std::string_view vendor, unsigned family) {
+  return vendor == "AuthenticAMD" && family == 25;
+}
+
+bool are_vector_stores_halved() {
+  static const bool halved = detected_isa() >= Isa::avx512 && are_vector_stores_halved(vendor_name(), family());
+  return halved;
 }
 
 const CpuInfo& cpu_info() {

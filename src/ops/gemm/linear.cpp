@@ -43,9 +43,9 @@ T* at_least(Workspace& workspace, int64_t count) {
 
 // Rows of a group of activations, and of the tiles they are multiplied in: large tiles load less, but the last one may
 // be empty for the most part.
-int group_of(const KernelTable& kernels, int64_t m) {
+int group_of(const PackedLinear::Impl& w, int64_t m) {
   const auto padded = [m](int64_t rows) { return (m + rows - 1) / rows * rows; };
-  const auto [few, most] = kernels.tile_rows;
+  const auto [few, most] = w.kernels->tile_rows[w.stores_halved];
   return m > kFusedRows && padded(few) * 16 < padded(most) * 15 ? few : most;
 }
 
@@ -56,15 +56,15 @@ Scheme scheme_of(const KernelTable& kernels, const Panels& weights, int64_t m) {
 }
 
 // Where activations of a scheme go.
-Rows rows_of(const KernelTable& kernels, Scheme scheme, int64_t m, int64_t cols, Scratch::Impl& scratch) {
+Rows rows_of(const PackedLinear::Impl& w, Scheme scheme, int64_t m, Scratch::Impl& scratch) {
   Rows rows{};
-  rows.group = group_of(kernels, m);
+  rows.group = group_of(w, m);
   Scratch::Impl::Activations& activations = scratch.activations[static_cast<size_t>(scheme)];
   const int64_t padded = (m + rows.group - 1) / rows.group * rows.group;
-  rows.row_bytes = activation_bytes(scheme, cols);
+  rows.row_bytes = activation_bytes(scheme, w.cols);
   rows.data = at_least<char>(activations.data, padded * rows.row_bytes);
   if (!is_floating(scheme)) {
-    rows.blocks = cols / kBlock;
+    rows.blocks = w.cols / kBlock;
     rows.scales = at_least<float>(activations.scales, padded * (scheme == Scheme::quad8 ? rows.blocks : 1));
     rows.offsets = at_least<int>(activations.offsets, padded * rows.blocks);
     rows.real_sums = at_least<float>(activations.real_sums, padded * rows.blocks);
@@ -89,7 +89,7 @@ class RowMaker {
       const Scheme scheme = scheme_of(*w.kernels, part.panels, m);
       const auto index = static_cast<size_t>(scheme);
       if (std::exchange(used_[index], true)) continue;
-      prepared_[index] = rows_of(*w.kernels, scheme, m, w.cols, scratch);
+      prepared_[index] = rows_of(w, scheme, m, scratch);
     }
   }
   const Rows& rows(Scheme scheme) const { return prepared_[static_cast<size_t>(scheme)]; }
@@ -262,7 +262,7 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
     return;
   }
   const int64_t row_blocks = (m + kRowBlock - 1) / kRowBlock, items = row_blocks * num_panels;
-  const int64_t group = group_of(kernels, m), groups = (m + group - 1) / group;
+  const int64_t group = group_of(w, m), groups = (m + group - 1) / group;
   const auto row_border = [&](int64_t block) { return std::min(m, groups * block / row_blocks * group); };
   shares.deal(workers, [&](int worker) { return items * worker / workers; });
   team.run([&](int worker) {

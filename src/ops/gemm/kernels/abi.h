@@ -66,10 +66,15 @@ struct Job {
   char* scratch;  // KernelTable::scratch_bytes, 64-byte aligned
 };
 
+// Rows of a tile: fewer, where they waste less of the last one, and most.
+struct TileRows {
+  int few, most;
+};
+
 struct KernelTable {
   int panel;
-  int tile_rows[2];  // rows of a tile: fewer, where they waste less of the last one, and most
-  int digit_rows;    // up to here pair16 is done as digits, where the format allows it
+  TileRows tile_rows[2];  // where a vector is stored in one cycle, and in more
+  int digit_rows;         // up to here pair16 is done as digits, where the format allows it
   long long scratch_bytes;
   Scheme schemes[kNumFormats][kNumPrecisions];
   // Writes row `row` of x from floats. Bytes a row: activation_bytes(scheme, cols).

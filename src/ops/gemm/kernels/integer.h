@@ -225,22 +225,48 @@ inline WEFT_INLINED void begin_sums(typename S::Sum (&sums)[kRows][kVecs], const
   });
 }
 
-// acc[r][0..kPanel) += the sums of a block, scaled; `place` is that of row 0's block. In units of the row's scale
-// where the scheme has one a row.
+// A tile's sums over all blocks: in registers until it ends, or where they lie.
+template <int kRows>
+struct TileSums {
+  float* acc;
+  Floats held[kRows][kVecs];
+  template <class Work>
+  WEFT_INLINED void each(const Work& work) {
+    if constexpr (kHoldsSums<kRows>)
+      unroll<kRows>([&](auto r) WEFT_INLINED {
+        unroll<kVecs>([&](auto v)
+                          WEFT_INLINED { work(held[r.value][v.value], acc + r.value * kPanel + v.value * kLanes); });
+      });
+  }
+  WEFT_INLINED void begin() {
+    each([](Floats& sum, const float* at) WEFT_INLINED { sum = load(at); });
+  }
+  WEFT_INLINED void end() {
+    each([](Floats sum, float* at) WEFT_INLINED { store(at, sum); });
+  }
+};
+
+// to += the sums of a block, scaled; `place` is that of row 0's block. In units of the row's scale where the scheme has
+// one a row.
 template <class S, bool kMin, int offset, int kRows>
 inline WEFT_INLINED void add_sums(const typename S::Sum (&sums)[kRows][kVecs], const Floats (&d)[kVecs],
-                                  const Floats (&m)[kVecs], const Rows& x, long long place, float* acc) {
+                                  const Floats (&m)[kVecs], const Rows& x, long long place, TileSums<kRows>& to) {
   const float *scales = x.scales + place, *real = x.real_sums + place;
-  asm("" : "+r"(acc));  // sums of the blocks before are read where they lie: there are no registers to keep them
+  float* acc = to.acc;
+  asm("" : "+r"(acc));  // or gcc holds some of them over blocks, in registers that it does not have
   unroll<kRows>([&](auto r) WEFT_INLINED {
     unroll<kVecs>([&](auto v) WEFT_INLINED {
       const Ints total = S::total(sums[r.value][v.value], offset_of<offset>(x, place, r.value));
-      float* to = acc + r.value * kPanel + v.value * kLanes;
+      float* at = acc + r.value * kPanel + v.value * kLanes;
       Floats scale = d[v.value];
       if constexpr (!S::kRowScale) scale = mul(scale, set(scales[r.value]));
-      Floats y = fma(to_floats(total), scale, load(to));
+      Floats& held = to.held[r.value][v.value];
+      Floats y = fma(to_floats(total), scale, kHoldsSums<kRows> ? held : load(at));
       if constexpr (kMin) y = fma(m[v.value], set(real[r.value]), y);
-      store(to, y);
+      if constexpr (kHoldsSums<kRows>)
+        held = y;
+      else
+        store(at, y);
     });
   });
 }
@@ -250,6 +276,8 @@ inline WEFT_INLINED void add_sums(const typename S::Sum (&sums)[kRows][kVecs], c
 template <class S, Format format, int kRows, bool kKeep>
 void packed_tile(const char* w, long long first, long long blocks, const Rows& rows, long long row, float* acc,
                  char* to) {
+  TileSums<kRows> tile{acc, {}};
+  tile.begin();
   long long place = place_of(rows, row, first);
   for (long long b = 0; b < blocks; ++b, place += rows.group, w += kBlockBytesOf<format>) {
     prefetch<kBlockBytesOf<format>>(w);
@@ -284,15 +312,18 @@ void packed_tile(const char* w, long long first, long long blocks, const Rows& r
         load_scales<format>(w, scales[0], scales[1]);
         if constexpr (kKeep) keep_scales<S, format>(scales[0], scales[1], to);
       }
-      add_sums<S, kHasMin<format>, kOffset>(sums, scales[part.value], scales[1], rows, place, acc);
+      add_sums<S, kHasMin<format>, kOffset>(sums, scales[part.value], scales[1], rows, place, tile);
     });
     if constexpr (kKeep) to += kUnpackedBytes<S>;
   }
+  tile.end();
 }
 
 // The same with blocks that were left unpacked.
 template <class S, Scales kKind, int offset, int kRows>
 void unpacked_tile(const char* w, long long first, long long blocks, const Rows& rows, long long row, float* acc) {
+  TileSums<kRows> tile{acc, {}};
+  tile.begin();
   long long place = place_of(rows, row, first);
   for (long long b = 0; b < blocks; ++b, place += rows.group, w += kUnpackedBytes<S>) {
     const char* x = rows.data + place * S::kSlots * 4;
@@ -313,9 +344,10 @@ void unpacked_tile(const char* w, long long first, long long blocks, const Rows&
         d[v.value] = load(scales + v.value * kLanes);
         if constexpr (kKind == Scales::with_min) m[v.value] = load(scales + kPanel + v.value * kLanes);
       });
-      add_sums<S, kKind == Scales::with_min, offset>(sums, d, m, rows, place, acc);
+      add_sums<S, kKind == Scales::with_min, offset>(sums, d, m, rows, place, tile);
     });
   }
+  tile.end();
 }
 
 }  // namespace

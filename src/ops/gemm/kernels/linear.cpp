@@ -7,13 +7,14 @@
 namespace weft::gemm::WEFT_ISA_NAME {
 namespace {
 
+constexpr int kPackedTileRows = 4;
 // Chunks of k: an unpacked chunk of a panel and a tile's activations fit the first-level cache.
 constexpr long long kChunkBlocks = 256 / kPanel;
 constexpr long long kFloatChunk = 4096 / kPanel;
 
 constexpr long long kAccBytes = static_cast<long long>(kRowBlock) * kPanel * 4;
 constexpr long long kChunkBytes = kChunkBlocks * kUnpackedBytes<Pair16>;
-static_assert(kFloatChunk * kPanel * 4 <= kChunkBytes && kRowBlock % kTileRows == 0 && kRowBlock % kLowTileRows == 0);
+static_assert(kFloatChunk * kPanel * 4 <= kChunkBytes && kRowBlock % 24 == 0);  // whole tiles of every height
 
 // Rows [row_begin, row_end) in tiles of kMost, then of 4, 2 and 1: tile(Index<rows>, first row).
 template <int kMost, class Tile>
@@ -49,9 +50,15 @@ inline void write_rows(const Job& job, long long panel, long long row_begin, lon
   }
 }
 
-// Tiles of kRows, the first of which unpacks a chunk for the others.
+// Tiles of kRows. Each unpacks the weights where there are few, else the first one a chunk for the others.
 template <class S, Format format, int kRows>
 void tiled_panel(const Job& job, const char* w, long long row_begin, long long row_end, float* acc, char* chunk) {
+  constexpr long long kFewRows = kHoldsSums<kRows> ? 16 : kRows;
+  if (row_end - row_begin <= kFewRows) {
+    for (long long row = row_begin; row < row_end; row += kRows)
+      packed_tile<S, format, kRows, false>(w, 0, job.x.blocks, job.x, row, acc + (row - row_begin) * kPanel, chunk);
+    return;
+  }
   for (long long first = 0; first < job.x.blocks; first += kChunkBlocks) {
     const long long count = job.x.blocks - first < kChunkBlocks ? job.x.blocks - first : kChunkBlocks;
     packed_tile<S, format, kRows, true>(w + first * kBlockBytesOf<format>, first, count, job.x, row_begin, acc, chunk);
@@ -64,15 +71,21 @@ void tiled_panel(const Job& job, const char* w, long long row_begin, long long r
 // One panel times a block of rows, whose sums start at zero in acc, those of a whole last group.
 template <class S, Format format>
 void integer_panel(const Job& job, const char* w, long long row_begin, long long row_end, float* acc, char* chunk) {
-  if (row_end - row_begin <= 2 * kLowTileRows) {
-    for_tiles<kLowTileRows>(row_begin, row_end, [&](auto rows, long long row) {
+  if (row_end - row_begin <= kFusedRows) {
+    for_tiles<kPackedTileRows>(row_begin, row_end, [&](auto rows, long long row) {
       packed_tile<S, format, rows.value, false>(w, 0, job.x.blocks, job.x, row, acc + (row - row_begin) * kPanel,
                                                 chunk);
     });
-  } else if (job.x.group == kTileRows) {
-    tiled_panel<S, format, kTileRows>(job, w, row_begin, row_end, acc, chunk);
-  } else {
-    tiled_panel<S, format, kLowTileRows>(job, w, row_begin, row_end, acc, chunk);
+    return;
+  }
+  switch (job.x.group) {
+    case kTileRows: tiled_panel<S, format, kTileRows>(job, w, row_begin, row_end, acc, chunk); break;
+    case kLowTileRows: tiled_panel<S, format, kLowTileRows>(job, w, row_begin, row_end, acc, chunk); break;
+#if !defined(WEFT_ISA_plain) && !defined(WEFT_ISA_avx2)
+    case kHeldRows: tiled_panel<S, format, kHeldRows>(job, w, row_begin, row_end, acc, chunk); break;
+    case kLowHeldRows: tiled_panel<S, format, kLowHeldRows>(job, w, row_begin, row_end, acc, chunk); break;
+#endif
+    default: break;  // not in this table's groups
   }
 }
 
@@ -212,7 +225,8 @@ void multiply(const Job& job) {
 // Rows: f32, f16, bf16, q8_0, q4_0, q4_1, q4_k, q6_k; columns: exact, standard, fast.
 extern const KernelTable kernels = {
     .panel = kPanel,
-    .tile_rows = {kLowTileRows, kTileRows},
+    .tile_rows = {{kLowTileRows, kTileRows},
+                  kHeldRows > 0 ? TileRows{kLowHeldRows, kHeldRows} : TileRows{kLowTileRows, kTileRows}},
     .digit_rows = kDigitRows,
     .scratch_bytes = kAccBytes + kChunkBytes,
     .schemes = {{Scheme::fp32, Scheme::fp32, Scheme::fp32},
