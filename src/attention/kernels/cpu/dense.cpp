@@ -143,9 +143,15 @@ struct LeftSide {
   int run;
 };
 
+// Lines to fetch, one a step.
+struct Lines {
+  const char *const *next, *const *end;
+};
+
 // N: vectors of columns.
 template <class Multiply, int M, int N, bool kScale>
-void multiply_block(LeftSide left, const float* b, int units, float* c, long long ldc, const float* alpha) {
+void multiply_block(LeftSide left, const float* b, int units, float* c, long long ldc, const float* alpha,
+                    Lines lines) {
   F32 sum[M][N];
 #pragma GCC unroll 12
   for (int i = 0; i < M; ++i)
@@ -160,7 +166,7 @@ void multiply_block(LeftSide left, const float* b, int units, float* c, long lon
   for (; units > 0; units -= left.run, left.a += left.jump) {
     const int run = min_of(units, left.run);
     const float* a = left.a;
-    for (int u = 0; u < run; ++u, b += kPanel) {
+    const auto step = [&](int u) __attribute__((always_inline)) {
       F32 column[N];
 #pragma GCC unroll 2
       for (int j = 0; j < N; ++j) column[j] = load(b + j * kLanes);
@@ -170,7 +176,14 @@ void multiply_block(LeftSide left, const float* b, int units, float* c, long lon
 #pragma GCC unroll 2
         for (int j = 0; j < N; ++j) sum[i][j] = Multiply::step(sum[i][j], x, column[j]);
       }
+      b += kPanel;
+    };
+    int u = 0;
+    for (; u < run && lines.next != lines.end; ++u) {
+      prefetch(*lines.next++);
+      step(u);
     }
+    for (; u < run; ++u) step(u);
   }
 #pragma GCC unroll 12
   for (int i = 0; i < M; ++i)
@@ -178,7 +191,7 @@ void multiply_block(LeftSide left, const float* b, int units, float* c, long lon
     for (int j = 0; j < N; ++j) store(c + i * ldc + j * kLanes, sum[i][j]);
 }
 
-using BlockFn = void (*)(LeftSide, const float*, int, float*, long long, const float*);
+using BlockFn = void (*)(LeftSide, const float*, int, float*, long long, const float*, Lines);
 template <class Multiply, int N, bool kScale>
 constexpr BlockFn kBlocks[] = {
     multiply_block<Multiply, 1, N, kScale>,  multiply_block<Multiply, 2, N, kScale>,
@@ -215,10 +228,14 @@ void multiply_panels(const Product& x) {
         const int rows_left = x.rows - row;
         const int row_parts = (rows_left + kBlockRows - 1) / kBlockRows;
         const int count = (rows_left + row_parts - 1) / row_parts;
-        x.ahead->fetch(x.ahead_lines);
+        const char* fetched[kUnitsInCache];
+        const int fetches = min_of(x.ahead_lines, min_of(step, x.units - unit));
+        x.ahead->fetch(x.ahead_lines - fetches);
+        x.ahead->take(fetches, 1, fetched);
         left.a = a + row * x.lda;
         const float* alpha = unit > 0 || !x.alpha ? kOnes : x.alpha + row;
-        blocks[count - 1](left, b, min_of(step, x.units - unit), x.c + row * x.ldc + vector * kLanes, x.ldc, alpha);
+        blocks[count - 1](left, b, min_of(step, x.units - unit), x.c + row * x.ldc + vector * kLanes, x.ldc, alpha,
+                          {fetched, fetched + fetches});
         row += count;
       }
     }

@@ -70,7 +70,7 @@ struct Product {
   long long ldc;
   const float* alpha;
   int rows, vectors;
-  Ahead* ahead;  // of which so many lines are fetched beside each block of rows
+  Ahead* ahead;  // of which so many lines are fetched beside each block of rows, one a step
   int ahead_lines;
 };
 // Blocks of rows that `multiply` works on.
