@@ -13,7 +13,8 @@
 namespace weft {
 
 // What a leaf depends on: intervals are not in it, nor types but for keys and values that hooks change in bf16, and head
-// dims only where hooks change queries, keys or values. A variant that is a mask's built-in form and a spec that names this mask are the same leaf.
+// dims only where hooks change queries, keys or values. A variant that is a mask's built-in form and a spec that names
+// this mask are the same leaf.
 struct LeafParts {
   Variant variant;
   Mask mask = Mask::none;                // none, custom or custom_packed: what is a predicate

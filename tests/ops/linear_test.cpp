@@ -192,7 +192,7 @@ TEST_P(LinearOnIsa, TilesOfEitherKindOfMachineGiveTheSameBits) {
         const std::vector<float> x = random_activations(m, packed.cols(), 4);
         std::vector<float> y[2];
         for (const bool halved : {false, true}) {
-          packed.impl().stores_halved = halved;
+          packed.impl().tile_rows = packed.impl().kernels->tile_rows[halved];
           y[halved] = multiply(packed, x, m, team);
         }
         ASSERT_EQ(0, std::memcmp(y[0].data(), y[1].data(), y[0].size() * sizeof(float)))

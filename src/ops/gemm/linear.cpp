@@ -45,7 +45,7 @@ T* at_least(Workspace& workspace, int64_t count) {
 // be empty for the most part.
 int group_of(const PackedLinear::Impl& w, int64_t m) {
   const auto padded = [m](int64_t rows) { return (m + rows - 1) / rows * rows; };
-  const auto [few, most] = w.kernels->tile_rows[w.stores_halved];
+  const auto [few, most] = w.tile_rows;
   return m > kFusedRows && padded(few) * 16 < padded(most) * 15 ? few : most;
 }
 

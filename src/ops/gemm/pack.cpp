@@ -242,7 +242,7 @@ PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precis
         static_cast<int>(precision));
   auto impl = std::make_unique<PackedLinear::Impl>();
   impl->kernels = &kernel_table(isa);
-  impl->stores_halved = are_vector_stores_halved();
+  impl->tile_rows = impl->kernels->tile_rows[are_vector_stores_halved()];
   impl->cols = sources[0].cols;
   for (const WeightSource& source : sources) {
     check(source.rows >= 1 && source.cols >= 1 && source.cols == impl->cols, ErrorCode::invalid_shape,

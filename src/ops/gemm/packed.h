@@ -18,7 +18,7 @@ struct PackedPart {
 
 struct PackedLinear::Impl {
   const KernelTable* kernels = nullptr;
-  bool stores_halved = false;  // chooses KernelTable::tile_rows
+  TileRows tile_rows{};  // of the kernels, for this machine
   std::vector<PackedPart> parts;
   int64_t rows = 0, cols = 0;
   int64_t num_panels = 0;  // of all parts

@@ -144,9 +144,8 @@ TEST(VectorHooks, NormsRotationsSumsAndProjectionsAgreeWithTheirFormulas) {
 }
 
 TEST(VectorHooks, KeysAndValuesThatAreMultipliedInBf16AreReadAndWrittenInIt) {
-  for (const Isa isa : supported_isas())
-    if (isa == Isa::avx512_bf16)
-      for (const int dim : {8, 24, 72, 128, 576}) check_formulas(isa, dim, true);
+  if (supported_isas().back() != Isa::avx512_bf16) GTEST_SKIP() << "this machine has no bf16 dot product";
+  for (const int dim : {8, 24, 72, 128, 576}) check_formulas(Isa::avx512_bf16, dim, true);
 }
 
 TEST(VectorHooks, BuiltInLeavesHaveNone) {

@@ -166,7 +166,8 @@ void multiply_block(LeftSide left, const float* b, int units, float* c, long lon
   for (; units > 0; units -= left.run, left.a += left.jump) {
     const int run = min_of(units, left.run);
     const float* a = left.a;
-    const auto step = [&](int u) __attribute__((always_inline)) {
+    for (int u = 0; u < run; ++u, b += kPanel) {
+      if (lines.next != lines.end) prefetch(*lines.next++);
       F32 column[N];
 #pragma GCC unroll 2
       for (int j = 0; j < N; ++j) column[j] = load(b + j * kLanes);
@@ -176,14 +177,7 @@ void multiply_block(LeftSide left, const float* b, int units, float* c, long lon
 #pragma GCC unroll 2
         for (int j = 0; j < N; ++j) sum[i][j] = Multiply::step(sum[i][j], x, column[j]);
       }
-      b += kPanel;
-    };
-    int u = 0;
-    for (; u < run && lines.next != lines.end; ++u) {
-      prefetch(*lines.next++);
-      step(u);
     }
-    for (; u < run; ++u) step(u);
   }
 #pragma GCC unroll 12
   for (int i = 0; i < M; ++i)

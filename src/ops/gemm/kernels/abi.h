@@ -42,8 +42,8 @@ struct Panels {
   Scheme scheme;
 };
 
-// Activations. Floats: row r at data + r * row_bytes. Integers: [group][block][row of
-// the group], the last group perhaps with rows that nobody wrote: they are multiplied, and left out of y.
+// Activations. Floats: row r at data + r * row_bytes. Integers: [group][block][row of the group], the last group perhaps
+// with rows that nobody wrote: they are multiplied, and left out of y.
 struct Rows {
   char* data;
   long long row_bytes;

@@ -241,6 +241,16 @@ struct TileSums {
   WEFT_INLINED void begin() {
     each([](Floats& sum, const float* at) WEFT_INLINED { sum = load(at); });
   }
+  WEFT_INLINED Floats get(int row, int vec) const {
+    if constexpr (kHoldsSums<kRows>) return held[row][vec];
+    return load(acc + row * kPanel + vec * kLanes);
+  }
+  WEFT_INLINED void put(int row, int vec, Floats sum) {
+    if constexpr (kHoldsSums<kRows>)
+      held[row][vec] = sum;
+    else
+      store(acc + row * kPanel + vec * kLanes, sum);
+  }
   WEFT_INLINED void end() {
     each([](Floats sum, float* at) WEFT_INLINED { store(at, sum); });
   }
@@ -252,21 +262,16 @@ template <class S, bool kMin, int offset, int kRows>
 inline WEFT_INLINED void add_sums(const typename S::Sum (&sums)[kRows][kVecs], const Floats (&d)[kVecs],
                                   const Floats (&m)[kVecs], const Rows& x, long long place, TileSums<kRows>& to) {
   const float *scales = x.scales + place, *real = x.real_sums + place;
-  float* acc = to.acc;
-  asm("" : "+r"(acc));  // or gcc holds some of them over blocks, in registers that it does not have
+  // Or gcc holds some of them over blocks, in registers that it does not have.
+  if constexpr (!kHoldsSums<kRows>) asm("" : "+r"(to.acc));
   unroll<kRows>([&](auto r) WEFT_INLINED {
     unroll<kVecs>([&](auto v) WEFT_INLINED {
       const Ints total = S::total(sums[r.value][v.value], offset_of<offset>(x, place, r.value));
-      float* at = acc + r.value * kPanel + v.value * kLanes;
       Floats scale = d[v.value];
       if constexpr (!S::kRowScale) scale = mul(scale, set(scales[r.value]));
-      Floats& held = to.held[r.value][v.value];
-      Floats y = fma(to_floats(total), scale, kHoldsSums<kRows> ? held : load(at));
+      Floats y = fma(to_floats(total), scale, to.get(r.value, v.value));
       if constexpr (kMin) y = fma(m[v.value], set(real[r.value]), y);
-      if constexpr (kHoldsSums<kRows>)
-        held = y;
-      else
-        store(at, y);
+      to.put(r.value, v.value, y);
     });
   });
 }

@@ -78,15 +78,14 @@ void integer_panel(const Job& job, const char* w, long long row_begin, long long
     });
     return;
   }
-  switch (job.x.group) {
-    case kTileRows: tiled_panel<S, format, kTileRows>(job, w, row_begin, row_end, acc, chunk); break;
-    case kLowTileRows: tiled_panel<S, format, kLowTileRows>(job, w, row_begin, row_end, acc, chunk); break;
-#if !defined(WEFT_ISA_plain) && !defined(WEFT_ISA_avx2)
-    case kHeldRows: tiled_panel<S, format, kHeldRows>(job, w, row_begin, row_end, acc, chunk); break;
-    case kLowHeldRows: tiled_panel<S, format, kLowHeldRows>(job, w, row_begin, row_end, acc, chunk); break;
-#endif
-    default: break;  // not in this table's groups
-  }
+  if (job.x.group == kTileRows)
+    tiled_panel<S, format, kTileRows>(job, w, row_begin, row_end, acc, chunk);
+  else if (job.x.group == kLowTileRows)
+    tiled_panel<S, format, kLowTileRows>(job, w, row_begin, row_end, acc, chunk);
+  else if (job.x.group == kSmallTileRows)
+    tiled_panel<S, format, kSmallTileRows>(job, w, row_begin, row_end, acc, chunk);
+  else
+    tiled_panel<S, format, kLowSmallTileRows>(job, w, row_begin, row_end, acc, chunk);
 }
 
 template <class S>
@@ -225,8 +224,7 @@ void multiply(const Job& job) {
 // Rows: f32, f16, bf16, q8_0, q4_0, q4_1, q4_k, q6_k; columns: exact, standard, fast.
 extern const KernelTable kernels = {
     .panel = kPanel,
-    .tile_rows = {{kLowTileRows, kTileRows},
-                  kHeldRows > 0 ? TileRows{kLowHeldRows, kHeldRows} : TileRows{kLowTileRows, kTileRows}},
+    .tile_rows = {{kLowTileRows, kTileRows}, {kLowSmallTileRows, kSmallTileRows}},
     .digit_rows = kDigitRows,
     .scratch_bytes = kAccBytes + kChunkBytes,
     .schemes = {{Scheme::fp32, Scheme::fp32, Scheme::fp32},

@@ -242,16 +242,16 @@ inline Floats bf16_dot(Floats acc, Ints w, Ints x) { return _mm512_dpbf16_ps(acc
 
 inline constexpr int kPanel = kLanes * kVecs;
 // Rows of a tile: its sums, the weights of a step and an activation fill the registers. Two thirds of them still hide
-// the latency of a product. Tiles of integers with up to kHeldRows hold their sums in fp32 in registers, too, where
-// there are enough of them: more loads for each product, and no stores after a block of them.
+// the latency of a product. With 32 registers small tiles of integers hold their sums in fp32 in them, too: more loads
+// for each product, and no stores after a block of them.
 #if defined(WEFT_ISA_plain) || defined(WEFT_ISA_avx2)
-inline constexpr int kTileRows = 6, kHeldRows = 0;
+inline constexpr int kTileRows = 6, kSmallTileRows = 6, kMostHeldRows = 0;
 #else
-inline constexpr int kTileRows = 12, kHeldRows = 6;
+inline constexpr int kTileRows = 12, kSmallTileRows = 6, kMostHeldRows = 6;
 #endif
-inline constexpr int kLowTileRows = kTileRows * 2 / 3, kLowHeldRows = kHeldRows * 2 / 3;
+inline constexpr int kLowTileRows = kTileRows * 2 / 3, kLowSmallTileRows = kSmallTileRows * 2 / 3;
 template <int kRows>
-inline constexpr bool kHoldsSums = kRows <= kHeldRows;
+inline constexpr bool kHoldsSums = kRows <= kMostHeldRows;
 inline constexpr int kVecBytes = kLanes * 4;
 
 // A value that the compiler must have here: without it gcc gathers a chain of sums at its end and spills the products.
