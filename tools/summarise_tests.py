@@ -6,6 +6,7 @@ that were not run for want of the model). Steps that ran tests are counted by th
 The last line is "N passed, N failed, N skipped"; the exit status is 1 when anything failed.
 """
 import pathlib
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
@@ -18,6 +19,12 @@ def outcome(case):
     return "passed"
 
 
+def reason(case):
+    """Why a test was skipped, as GTEST_SKIP() puts it into the output."""
+    given = re.search(r": Skipped\n(.+)", case.findtext("system-out") or "")
+    return f" ({given[1]})" if given else ""
+
+
 def summarise(folder):
     totals = {"passed": 0, "failed": 0, "skipped": 0}
     lines, names = [], {"failed": [], "skipped": []}
@@ -28,7 +35,7 @@ def summarise(folder):
             result = outcome(case)
             counts[result] += 1
             if result in names:
-                names[result].append(f"{file.stem}: {case.get('name')}")
+                names[result].append(f"{file.stem}: {case.get('name')}{reason(case)}")
         suites[file.stem] = counts
         for key in totals:
             totals[key] += counts[key]

@@ -7,7 +7,11 @@ import tempfile
 SUITE = """<?xml version="1.0"?><testsuite name="x" tests="4">
 <testcase name="A.Passes" status="run"/>
 {failing}
-<testcase name="C.Skipped" status="notrun"><skipped message="no such machine"/></testcase>
+<testcase name="C.Skipped" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
+<system-out>[ RUN      ] C.Skipped
+x_test.cpp:3: Skipped
+no such machine
+[  SKIPPED ] C.Skipped (0 ms)</system-out></testcase>
 <testcase name="D.Disabled" status="disabled"/>
 </testsuite>"""
 FAILING = '<testcase name="B.Fails" status="fail"><failure message="wrong"/></testcase>'
@@ -27,6 +31,7 @@ status, lines = summary({"release.xml": SUITE.format(failing=""), "steps.tsv": s
 assert status == 0, lines
 assert lines[-1] == "3 passed, 0 failed, 3 skipped", lines  # one test, two steps without tests
 assert "1 tests need the model: make test-model" in lines and "skipped: Model.Answers" in lines, lines
+assert "skipped: release: C.Skipped (no such machine)" in lines and "skipped: release: D.Disabled" in lines, lines
 
 status, lines = summary({"release.xml": SUITE.format(failing=FAILING), "steps.tsv": steps.format("failed")})
 assert status == 1 and lines[-1] == "3 passed, 1 failed, 2 skipped", lines
