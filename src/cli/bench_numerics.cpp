@@ -129,9 +129,9 @@ std::vector<Case> variant_cases(DType dtype) {
     cases.push_back({name, make_spec(dtype, 64, mask, variant)});
     return cases.back();
   };
-  const auto of_heads = [](const char* name, std::vector<float> numbers) {
+  const auto of_heads = [](const char* name, const std::vector<float>& numbers) {
     VariantTensors tensors;
-    tensors.add(name, std::move(numbers), {4});
+    tensors.add(name, numbers, {4});
     return tensors;
   };
   add("no mask", Mask::none);
@@ -153,9 +153,9 @@ std::vector<Case> variant_cases(DType dtype) {
   for (const char* name : {"q_weight", "k_weight"}) {
     std::vector<float> numbers(64);
     for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = 0.5f + static_cast<float>(i % 5) / 8;
-    weights.add(name, std::move(numbers), {64});
+    weights.add(name, numbers, {64});
   }
-  add("QK norm inside", Mask::causal, qk_norm_inside()).tensors = weights;
+  add("QK norm inside", Mask::causal, qk_norm_inside()).tensors = std::move(weights);
   add("linear with decay", Mask::causal, decay()).tensors = of_heads("log2_decay", {-0.2f, -0.1f, -0.05f, -0.01f});
   Case& latent = add("latent rows 512 + 64", Mask::causal);
   latent.spec.kv_form = KvForm::latent;

@@ -1,12 +1,15 @@
 #include "cli/bench_variants.h"
 
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 namespace weft::cli {
 
-void VariantTensors::add(const std::string& name, std::vector<float> numbers, std::vector<int64_t> shape) {
-  held_.push_back({name, std::move(numbers), std::move(shape)});
+void VariantTensors::add(const std::string& name, const std::vector<float>& numbers, std::vector<int64_t> shape) {
+  Workspace memory(Device::cpu(), numbers.size() * sizeof(float));
+  std::memcpy(memory.data(), numbers.data(), memory.bytes());
+  held_.push_back({name, std::move(memory), std::move(shape)});
 }
 
 std::vector<TensorArg> VariantTensors::args() const {
@@ -38,8 +41,8 @@ VariantTensors rope_tables(int positions, int head_dim) {
     sin[static_cast<size_t>(i)] = static_cast<float>(std::sin(angle));
   }
   VariantTensors tables;
-  tables.add("cos", std::move(cos), {positions, half});
-  tables.add("sin", std::move(sin), {positions, half});
+  tables.add("cos", cos, {positions, half});
+  tables.add("sin", sin, {positions, half});
   return tables;
 }
 

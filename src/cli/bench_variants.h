@@ -5,19 +5,20 @@
 #include <vector>
 
 #include "weft/attention.h"
+#include "weft/device.h"
 
 namespace weft::cli {
 
-// Tensors of a variant and the numbers in them.
+// Tensors of a variant and the numbers in them, 64-byte aligned as an engine's are.
 class VariantTensors {
  public:
-  void add(const std::string& name, std::vector<float> numbers, std::vector<int64_t> shape);
+  void add(const std::string& name, const std::vector<float>& numbers, std::vector<int64_t> shape);
   std::vector<TensorArg> args() const;
 
  private:
   struct Held {
     std::string name;
-    std::vector<float> numbers;
+    Workspace numbers;
     std::vector<int64_t> shape;
   };
   std::vector<Held> held_;
