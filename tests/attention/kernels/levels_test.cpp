@@ -127,6 +127,17 @@ class Shared {
     return "";
   }
 
+  // NaN in the first value of the level's middle page.
+  void spoil_value(size_t level) {
+    PlanInput in;
+    levels_.give(in);
+    const auto& ids = in.levels[level].pages.kv_page_indices;
+    if (ids.empty()) return;
+    const int64_t at = ids[ids.size() / 2] * cache_.v.stride(0);
+    put(cache_.v.data(), setting_.dtype, at, std::numeric_limits<double>::quiet_NaN());
+  }
+  std::span<char> value_bytes() { return v_bytes_; }
+  ReferenceResult reference() { return attention_reference(spec_, input(1), tensors()); }
   const AttentionSpec& spec() const { return spec_; }
   RandomLevels& levels() { return levels_; }
 
@@ -238,6 +249,35 @@ TEST(AttentionLevels, FixedSplitGivesTheBitsOfThePlainPlan) {
           << "seed " << seed << " " << to_string(isa);
     }
   }
+}
+
+// Rows of several requests share a tile of the level, and windows of different beginnings look into it.
+TEST(AttentionLevels, NanInASharedValueStaysWithTheRowsThatSeeIt) {
+  int spoilt = 0, clean = 0;
+  for (unsigned seed = 1; seed <= 12; ++seed) {
+    const Setting setting{.dtype = seed % 2 == 0 ? DType::fp32 : DType::bf16, .window = 20 * static_cast<int>(seed)};
+    Shared problem(setting, {.requests = 9, .max_qo_len = 20, .max_pages = 20, .whole_pages = true}, seed);
+    for (const Isa isa : testing::isas_of_case(seed)) {
+      const std::string before = problem.run(problem.input(3), isa);
+      const std::vector<char> values(problem.value_bytes().begin(), problem.value_bytes().end());
+      for (const size_t level : {0, 1}) problem.spoil_value(level);
+      const std::string after = problem.run(problem.input(3), isa);
+      const ReferenceResult reference = problem.reference();
+      const int64_t dim = setting.head_dim;
+      for (int64_t i = 0; i < static_cast<int64_t>(reference.o.size()); ++i) {
+        const double value = get(after.data(), DType::fp32, i);
+        const bool sees = std::isnan(reference.o[static_cast<size_t>(i / dim * dim)]);
+        ASSERT_EQ(std::isnan(value), std::isnan(reference.o[static_cast<size_t>(i)])) << seed << " element " << i;
+        if (!sees) {
+          ASSERT_EQ(value, get(before.data(), DType::fp32, i)) << seed << " element " << i;
+        }
+        ++(sees ? spoilt : clean);
+      }
+      std::copy(values.begin(), values.end(), problem.value_bytes().begin());
+    }
+  }
+  EXPECT_GT(spoilt, 0);
+  EXPECT_GT(clean, 0);
 }
 
 TEST(AttentionLevels, OneWorkspaceReplaysPlansWithAndWithoutLevels) {

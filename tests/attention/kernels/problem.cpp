@@ -177,15 +177,17 @@ void Problem::make_pages() {
   page_indices_.assign(ids.begin(), ids.begin() + page_indptr_.back());
 }
 
-bool Problem::hidden(size_t request, int token) const {
+bool Problem::sees(size_t request, int query, int token) const {
   const auto [qo_len, kv_len] = case_.lengths[request];
-  for (int i = 0; i < qo_len; ++i) {
-    const int pos = kv_len - qo_len + i;
-    const bool causal = case_.mask == Mask::causal || case_.sinks > 0;
-    if ((!causal || token <= pos) && (case_.window < 0 || token >= pos - case_.window) &&
-        (case_.sinks == 0 || token < case_.sinks || token >= pos - 10))
-      return false;
-  }
+  const int pos = kv_len - qo_len + query;
+  const bool causal = case_.mask == Mask::causal || case_.sinks > 0;
+  return (!causal || token <= pos) && (case_.window < 0 || token >= pos - case_.window) &&
+         (case_.sinks == 0 || token < case_.sinks || token >= pos - 10);
+}
+
+bool Problem::hidden(size_t request, int token) const {
+  for (int i = 0; i < case_.lengths[request].first; ++i)
+    if (sees(request, i, token)) return false;
   return true;
 }
 
@@ -238,21 +240,53 @@ void Problem::make_cache() {
     }
 }
 
+std::pair<TensorView, int64_t> Problem::place_of(const TensorView& tensor, size_t request, int token) const {
+  if (case_.form == KvForm::ragged) return {tensor, kv_indptr_[request] + token};
+  if (case_.form == KvForm::padded) return {tensor.select(0, static_cast<int64_t>(request)), token};
+  const int page = page_indices_[static_cast<size_t>(page_indptr_[request] + token / case_.page_size)];
+  return {tensor.select(0, page), token % case_.page_size};
+}
+
+void Problem::put_first(const TensorView& tensor, size_t request, int token, double value) {
+  const auto [view, at] = place_of(tensor, request, token);
+  if (case_.form == KvForm::latent) return put(view.data(), view.dtype(), offset(view, {at, 0}), value);
+  const size_t heads = case_.layout == Layout::nhd ? 1 : 0;
+  for (int64_t h = 0; h < view.shape(static_cast<int>(heads)); ++h)
+    put(view.data(), view.dtype(), heads == 1 ? offset(view, {at, h, 0}) : offset(view, {h, at, 0}), value);
+}
+
+void Problem::put_value(size_t request, int token, double value) {
+  put_first(case_.form == KvForm::latent ? cache_.k : cache_.v, request, token, value);
+}
+
+void Problem::put_value_scale(size_t request, int token, double value) {
+  put_first(cache_.v_scale, request, token, value);
+}
+
+std::vector<char> Problem::cache_bytes() const {
+  std::vector<char> bytes;
+  for (const std::vector<char>* part : {&k_, &v_, &k_scale_, &v_scale_})
+    bytes.insert(bytes.end(), part->begin(), part->end());
+  return bytes;
+}
+
+void Problem::put_cache_bytes(const std::vector<char>& bytes) {
+  auto from = bytes.begin();
+  for (std::vector<char>* part : {&k_, &v_, &k_scale_, &v_scale_}) {
+    const auto end = from + static_cast<std::ptrdiff_t>(part->size());
+    std::copy(from, end, part->begin());
+    from = end;
+  }
+}
+
 // Random numbers for one token and, where it has them, its scales.
 void Problem::fill_token(TensorView view, TensorView scale, size_t request, int t) {
   const Case& c = case_;
   const bool nhd = c.layout == Layout::nhd, by_token = c.kv_scales >= KvScales::token;
-  int64_t token = t, outer = static_cast<int64_t>(request);
-  if (c.form == KvForm::ragged) {
-    token += kv_indptr_[request];
-  } else {
-    if (c.form != KvForm::padded) {
-      outer = page_indices_[static_cast<size_t>(page_indptr_[request] + t / c.page_size)];
-      token = t % c.page_size;
-    }
-    view = view.select(0, outer);
-    if (scale) scale = scale.select(0, by_token ? outer : 0);
-  }
+  int64_t token;
+  if (scale)
+    scale = by_token ? place_of(scale, request, t).first : scale.shape().size() > 3 ? scale.select(0, 0) : scale;
+  std::tie(view, token) = place_of(view, request, t);
   const auto at = [&](const TensorView& x, int64_t i, int64_t h, int64_t d) {
     return nhd ? offset(x, {i, h, d}) : offset(x, {h, i, d});
   };

@@ -62,10 +62,21 @@ class Problem {
   std::string outputs() const { return std::string(o_.begin(), o_.end()) + std::string(lse_bytes(), lse_bytes_size()); }
   const ReferenceResult& reference();
 
-  // Token t of request r is hidden from every row by the declared intervals.
+  // By the declared intervals.
+  bool sees(size_t request, int query, int token) const;
+  // No row sees it.
   bool hidden(size_t request, int token) const;
+  // Puts a number, of narrow types a code, into the first element of a token's value, of every head.
+  void put_value(size_t request, int token, double value);
+  void put_value_scale(size_t request, int token, double value);
+  // What the cache holds, as bytes, and back.
+  std::vector<char> cache_bytes() const;
+  void put_cache_bytes(const std::vector<char>& bytes);
 
  private:
+  // The token's place in a tensor of the cache: its page or request, and the index there.
+  std::pair<TensorView, int64_t> place_of(const TensorView& tensor, size_t request, int token) const;
+  void put_first(const TensorView& tensor, size_t request, int token, double value);
   const char* lse_bytes() const { return reinterpret_cast<const char*>(lse_.data()); }
   size_t lse_bytes_size() const { return lse_.size() * sizeof(float); }
   void make_pages();

@@ -117,27 +117,27 @@ void Item::score(const KvTile& tile, int first_state, int num_states) {
            .alpha = b_.alpha + first_state});
 }
 
-// Output columns stand as the values' products leave them: puts them in the order of the head.
-void Item::order_values() {
+void Item::order_values(float* o, long long states) const {
   const ColumnOrder order = loader_of(values()).order_of_values;
   if (b_.direct && !b_.value_digits && order != ColumnOrder::stored)
-    for (float* o = b_.o; o < b_.o + b_.states * b_.ld_o; o += kPanel) {
-      F32 a = load(o), b = load(o + kLanes);
+    for (float* panel = o; panel < o + states * b_.ld_o; panel += kPanel) {
+      F32 a = load(panel), b = load(panel + kLanes);
       if (order == ColumnOrder::halves)
         join_pairs(a, b);
       else
         join_fours(a, b);
-      store(o, a);
-      store(o + kLanes, b);
+      store(panel, a);
+      store(panel + kLanes, b);
     }
   if constexpr (kHasByteDot)
-    if (b_.value_digits) order_digit_values(args_.kv_element, args_.head_dim_vo, b_.o, b_.ld_o, b_.states);
+    if (b_.value_digits) order_digit_values(args_.kv_element, args_.head_dim_vo, o, b_.ld_o, static_cast<int>(states));
 }
 
 // States leave for the output, or for the item's partial.
-void Item::finish(int first_head, int heads) {
+void Item::finish() {
   const int dim = args_.head_dim_vo, group = args_.group_size;
-  order_values();
+  const int first_head = unit_.kv_head_begin, heads = unit_.kv_head_end - first_head;
+  order_values(b_.o, b_.states);
   if (args_.scaling == Scaling::head && !args_.leaf->value)
     for (int h = 0; h < heads; ++h)
       scale_vector(b_.o + h * b_.group_rows * b_.ld_o, b_.group_rows * b_.ld_o,

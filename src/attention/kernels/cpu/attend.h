@@ -1,6 +1,6 @@
 // One work item in the making: what it needs in scratch, and its steps. attend.cpp begins and ends it, tokens.cpp finds
-// keys and values, attend_direct.cpp, attend_packed.cpp and attend_latent.cpp are the three ways through its tiles, and
-// attend_digits.cpp the integer products.
+// keys and values, attend_direct.cpp, attend_packed.cpp and attend_latent.cpp are the three ways through its tiles,
+// attend_digits.cpp the integer products, and contain.cpp keeps NaN and Inf from rows that do not see them.
 #pragma once
 
 #include "attention/kernels/cpu/dense.h"
@@ -32,12 +32,13 @@ struct Buffers {
   const char** value_rows[2];
   // Where the scales of keys and of values lie: this tile's and the next one's, of the unit's first head.
   const char** scale_rows[2][2];
-  float* scales[2];         // [heads worked on][tokens]
-  const char** shown_rows;  // one side of a boundary tile; what no row sees lies among zeros
-  unsigned char* marks;     // [tokens] which of a boundary tile's columns some row sees
-  unsigned char* shown;     // [tokens] which columns the bits of their pages show to one row
-  float* widened;           // [kHookTokens][larger head dim] keys or values before their hook
-  char* changed;            // [tokens][larger head dim] and after it, in bf16 where that is multiplied
+  float* scales[2];           // [heads worked on][tokens]
+  const char** shown_rows;    // one side of a boundary tile; what no row sees lies among zeros
+  unsigned char* marks;       // [tokens] which of a boundary tile's columns some row sees
+  unsigned char* non_finite;  // [heads][tokens] and whose values or scales are not finite, when containing them
+  unsigned char* shown;       // [tokens] which columns the bits of their pages show to one row
+  float* widened;             // [kHookTokens][larger head dim] keys or values before their hook
+  char* changed;              // [tokens][larger head dim] and after it, in bf16 where that is multiplied
   const char** changed_rows;
   abi::VectorRow* key_vectors;  // [tokens]
   float* vector_scratch;        // [larger head dim]
@@ -93,15 +94,12 @@ class Item {
   }
 
   void run() {
-    if (b_.direct) {
-      attend_direct();
-      return;
+    attend();
+    if (must_contain()) {
+      containing_ = true;
+      attend();
     }
-    if (b_.latent) {
-      attend_latent();
-      return;
-    }
-    attend_packed();
+    finish();
   }
 
  private:
@@ -139,6 +137,14 @@ class Item {
     return source.hook && !args_.compute_bf16 ? changed_ : stored_;
   }
 
+  void attend() {
+    if (b_.direct)
+      attend_direct();
+    else if (b_.latent)
+      attend_latent();
+    else
+      attend_packed();
+  }
   void attend_direct();
   void attend_packed();
   void attend_packed(const KvTile& tile, int h, int which, Ahead& ahead, int ahead_lines);
@@ -183,7 +189,8 @@ class Item {
   void make_prob_digits(const KvTile& tile, int head);
   void multiply_value_digits(const Side& side, int begin, int n, int head, Ahead& ahead);
   void add_value_sums();
-  void order_values();
+  // Puts output columns, which stand as the values' products leave them, in the order of the head.
+  void order_values(float* o, long long states) const;
   void multiply_values(const KvTile& tile, int first_state, Ahead& ahead, int ahead_lines);
   // Half of what a block reads is fetched beside its products, beside every other unit of a panel: packing fetches the
   // other half.
@@ -197,8 +204,24 @@ class Item {
     const long long at = state * b_.ld_scores + token;
     return args_.compute_bf16 ? reinterpret_cast<const float*>(b_.probs + at) : b_.scores + at;
   }
+  float prob(long long state, int token) const {
+    const long long at = state * b_.ld_scores + token;
+    if (!args_.compute_bf16) return b_.scores[at];
+    const unsigned bits = static_cast<unsigned>(b_.probs[at]) << 16;
+    float p;
+    __builtin_memcpy(&p, &bits, sizeof p);
+    return p;
+  }
   float* scores_of(int h) const { return b_.scores + (b_.direct ? h * b_.group_rows * b_.ld_scores : 0); }
-  void finish(int first_head, int heads);
+  void finish();
+
+  bool must_contain() const;
+  bool contains(const KvTile& tile) const { return containing_ && tile.boundary; }
+  void find_non_finite(const KvTile& tile, int which, int heads);
+  // As of side, for the products with values.
+  Side contained(const Source& source, const Block& block);
+  void add_non_finite(const KvTile& tile, int which, int head);
+  float load_value(const Source& source, const Block& token, float* value);
 
   TileCursor tiles() const { return {args_, list_, b_.seen, num_rows_, item_.kv_begin, end_, b_.tokens}; }
 
@@ -209,6 +232,7 @@ class Item {
   const PageList& list_;
   const PlanRow* rows_;
   int num_rows_, end_ = 0;
+  bool containing_ = false;
   Buffers b_;
   const Loader& stored_;   // reads the cache
   const Loader& changed_;  // reads what a hook made, in fp32

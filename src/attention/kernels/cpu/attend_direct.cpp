@@ -72,6 +72,7 @@ void Item::attend_direct() {
     }
     place(tile);
     gather_scales(tile, heads, which);
+    find_non_finite(tile, which, heads);
     for_blocks(all_keys, few, [&](int h, int t, int n) {
       const Side keys = side(all_keys, {tile, which, h, t, n, ahead.next});
       if (b_.key_digits) {
@@ -93,7 +94,7 @@ void Item::attend_direct() {
         if (b_.alpha[state] != 1) scale_vector(b_.o + state * b_.ld_o, b_.ld_o, b_.alpha[state]);
     }
     for_blocks(all_values, few, [&](int h, int t, int n) {
-      const Side values = side(all_values, {tile, which, h, t, n, ahead.next});
+      const Side values = contained(all_values, {tile, which, h, t, n, ahead.next});
       if (b_.value_digits) {
         multiply_value_digits(values, t, n, h, ahead);
         return;
@@ -102,10 +103,10 @@ void Item::attend_direct() {
                                 rows, dvo, b_.o + static_cast<long long>(h) * rows * b_.ld_o, b_.ld_o);
     });
     if (b_.value_digits) add_value_sums();
+    for (int h = 0; h < heads; ++h) add_non_finite(tile, which, h);
     tile = next;
     which = 1 - which;
   }
-  finish(first, heads);
 }
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

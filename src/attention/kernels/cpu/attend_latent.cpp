@@ -59,9 +59,14 @@ void Item::attend_latent() {
              bf16);
     transpose_scores(b_.by_token, b_.ld_by_token, rows, padded, b_.scores, b_.ld_scores);
     score(tile, 0, rows);
+    if (contains(tile)) {  // the keys' products have taken what is not finite
+      find_non_finite(tile, 0, 1);
+      const Side some_values = contained(values(), {tile, 0, 0, 0, tile.n});
+      some_values.loader->pack_values(some_values.rows, some_values.offset, padded, dvo, b_.values);
+    }
     multiply_values(tile, 0, ahead, ahead_lines);
+    add_non_finite(tile, 0, 0);
   }
-  finish(unit_.kv_head_begin, 1);
 }
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

@@ -33,9 +33,9 @@ void Item::attend_packed() {
     locate_scales(tile, first, which);
     place(tile);
     gather_scales(tile, heads, which);
+    find_non_finite(tile, which, heads);
     for (int h = 0; h < heads; ++h) attend_packed(tile, h, which, ahead, ahead_lines);
   }
-  finish(first, heads);
 }
 
 // One head of a tile. A panel of keys is multiplied as soon as it is packed, from the first-level cache.
@@ -66,15 +66,16 @@ void Item::attend_packed(const KvTile& tile, int h, int which, Ahead& ahead, int
     scale_columns(tile, keys(), h, 0);
   }
   score(tile, first_state, rows);
-  const Side some_values = side(values(), {tile, which, h, 0, tile.n});
+  const Side some_values = contained(values(), {tile, which, h, 0, tile.n});
   if (b_.value_digits) {
     make_prob_digits(tile, h);
     multiply_value_digits(some_values, 0, tile.n, h, ahead);
-    return;
+  } else {
+    scale_columns(tile, values(), h, 0);
+    some_values.loader->pack_values(some_values.rows, some_values.offset, padded, args_.head_dim_vo, b_.values);
+    multiply_values(tile, first_state, ahead, ahead_lines);
   }
-  scale_columns(tile, values(), h, 0);
-  some_values.loader->pack_values(some_values.rows, some_values.offset, padded, args_.head_dim_vo, b_.values);
-  multiply_values(tile, first_state, ahead, ahead_lines);
+  add_non_finite(tile, which, h);
 }
 
 // O = alpha O + P V of a tile and these states, values packed.

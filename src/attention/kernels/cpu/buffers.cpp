@@ -80,6 +80,7 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   }
   b.shown_rows = carver.take<const char*>(tokens);
   b.marks = carver.take<unsigned char>(tokens);
+  b.non_finite = carver.take<unsigned char>(query_tokens > 1 ? heads * tokens : 0);
   b.shown = carver.take<unsigned char>(args.plan->bits_index.count > 0 ? tokens : 0);
   b.changed = carver.take<char>(changed * larger * (args.compute_bf16 ? 2 : 4));
   b.widened = carver.take<float>(changed > 0 && !args.compute_bf16 ? kHookTokens * larger : 0);

@@ -32,6 +32,10 @@ struct Seen {
   int lower[2], upper[2];
 };
 
+inline bool sees(const Seen& seen, int pos) {
+  return (pos >= seen.lower[0] && pos < seen.upper[0]) || (pos >= seen.lower[1] && pos < seen.upper[1]);
+}
+
 inline int evaluate(const BoundTerm& term, int q_pos, int kv_len, int low, int high) {
   const long long value = static_cast<long long>(term.q_pos ? q_pos : 0) + (term.kv_len ? kv_len : 0) + term.constant;
   return static_cast<int>(value < low ? low : value > high ? high : value);
@@ -172,9 +176,8 @@ class TileCursor {
       int pos;
       find_positions(*args_.plan, list_, tile.begin + i, 1, &pos);
       for (int r = 0; r < num_rows_; ++r) {
-        const Seen& s = seen_[r];
-        const bool sees = (pos >= s.lower[0] && pos < s.upper[0]) || (pos >= s.lower[1] && pos < s.upper[1]);
-        if ((sees && (pos < low || pos >= high)) || (!sees && all))
+        const bool seen = sees(seen_[r], pos);
+        if ((seen && (pos < low || pos >= high)) || (!seen && all))
           __atomic_store_n(args_.mask_error, 1, __ATOMIC_RELAXED);
       }
     }
@@ -189,10 +192,8 @@ class TileCursor {
 // Marks which columns of a tile some row sees, their positions in any order.
 inline void mark_positions(const Seen* seen, int num_rows, const int* positions, int n, unsigned char* marks) {
   for (int i = 0; i < n; ++i) {
-    const int pos = positions[i];
     bool any = false;
-    for (int r = 0; r < num_rows && !any; ++r)
-      any = (pos >= seen[r].lower[0] && pos < seen[r].upper[0]) || (pos >= seen[r].lower[1] && pos < seen[r].upper[1]);
+    for (int r = 0; r < num_rows && !any; ++r) any = sees(seen[r], positions[i]);
     marks[i] = any;
   }
 }
