@@ -80,13 +80,14 @@ void gelu_tanh_and_mul(const TensorView& gate, const TensorView& up, const Tenso
 void soft_cap(const TensorView& x, float cap, Stream stream = {});
 
 // Logits processors: they change one row of logits [vocab] in place before a token is drawn, in whatever order they are
-// called. A token that is ruled out has the logit -inf.
+// called. A token that is ruled out has the logit -inf; finite changes keep finite logits finite, at most the largest
+// number of their sign.
 
 // Constrained decoding: token i stays allowed iff bit i % 32 of mask[i / 32] is set, as grammar engines give it;
-// ceil(vocab / 32) words. Throws Error(invalid_shape), and Error(invalid_argument) when no finite logit would be left;
-// then the logits are as they were.
+// ceil(vocab / 32) words. Throws Error(invalid_shape), and Error(invalid_argument) when no logit above -inf would be
+// left; then the logits are as they were.
 void apply_token_mask(std::span<float> logits, std::span<const uint32_t> mask);
-// logits[id] += bias of each pair; -inf rules a token out. Throws Error(invalid_token | invalid_argument) before the
+// logits[id] += bias of each pair; -inf rules a token out, whatever its logit. Throws Error(invalid_token | invalid_argument) before the
 // first change.
 void apply_logit_bias(std::span<float> logits, std::span<const std::pair<int32_t, float>> bias);
 // Against saying the same again. repetition divides positive and multiplies negative logits of every token that prompt
@@ -103,7 +104,8 @@ void apply_penalties(std::span<float> logits, const Penalties& penalties, std::s
 enum class FilterOrder : uint8_t { top_k_first, joint };
 
 // How the next token is drawn. temperature 0 is greedy. Filters apply in the order top_k, top_p, min_p, to the
-// softmax of logits / temperature; the least of equal ids wins a tie.
+// softmax of logits / temperature; the least of equal ids wins a tie. In the softmax, and in log-probabilities, logits
+// of inf have all the mass in equal parts, and -inf and NaN have none: neither is ever drawn.
 struct SamplingParams {
   float temperature = 1.f;
   int top_k = 0;  // 0: off
@@ -112,7 +114,7 @@ struct SamplingParams {
   FilterOrder filter_order = FilterOrder::top_k_first;
 };
 // Draws from one row of logits [vocab]. The same params, logits and generator state give the same id everywhere.
-// Throws Error(invalid_argument) for params out of range, and for logits without a finite number.
+// Throws Error(invalid_argument) for params out of range, and for logits that are all -inf or NaN.
 int32_t sample(std::span<const float> logits, const SamplingParams& params, std::mt19937_64& generator);
 // One draw a row of logits [rows, vocab] fp32, rows over the team: row i by params[i] and generators[i], so that a row's
 // token depends on nothing else in the batch. Throws like sample, and then no generator has moved.
@@ -120,7 +122,7 @@ std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const Sampl
                                  std::span<std::mt19937_64> generators, Stream stream = {});
 // Natural log-softmax of one token, in double.
 double log_probability(std::span<const float> logits, int32_t token);
-// The k most probable tokens, most probable first, with their log-probabilities.
+// The k most probable tokens, most probable first, with their log-probabilities; fewer where fewer are possible.
 std::vector<std::pair<int32_t, double>> top_log_probabilities(std::span<const float> logits, int k);
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 // Logits processors: each checks everything it was given before it changes a logit.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -17,6 +18,13 @@ void check_token(std::string_view op, int32_t id, size_t vocab) {
         id, static_cast<int64_t>(vocab) - 1);
 }
 
+// Finite logits stay finite, whatever finite number changes them: none is ruled out, or made certain, by overflow.
+// In double, in which no such change overflows.
+void change(float& logit, double to) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  logit = static_cast<float>(std::isfinite(logit) ? std::clamp(to, -kMost, kMost) : to);
+}
+
 }  // namespace
 
 void apply_token_mask(std::span<float> logits, std::span<const uint32_t> mask) {
@@ -26,9 +34,9 @@ void apply_token_mask(std::span<float> logits, std::span<const uint32_t> mask) {
         words);
   const auto allowed = [&](size_t i) { return (mask[i / kWordBits] >> (i % kWordBits) & 1u) != 0; };
   bool any = false;
-  for (size_t i = 0; i < logits.size() && !any; ++i) any = allowed(i) && std::isfinite(logits[i]);
+  for (size_t i = 0; i < logits.size() && !any; ++i) any = allowed(i) && logits[i] > -INFINITY;
   check(any, ErrorCode::invalid_argument,
-        "apply_token_mask: the mask allows no token with a finite logit; the constraint cannot be met from here");
+        "apply_token_mask: the mask allows no token whose logit is above -inf; the constraint cannot be met from here");
   for (size_t i = 0; i < logits.size(); ++i)
     if (!allowed(i)) logits[i] = -INFINITY;
 }
@@ -39,7 +47,13 @@ void apply_logit_bias(std::span<float> logits, std::span<const std::pair<int32_t
     check(!std::isnan(value) && value != INFINITY, ErrorCode::invalid_argument,
           "apply_logit_bias: bias of token {} is {}; a finite number or -inf is needed", id, value);
   }
-  for (const auto& [id, value] : bias) logits[static_cast<size_t>(id)] += value;
+  for (const auto& [id, value] : bias) {
+    float& logit = logits[static_cast<size_t>(id)];
+    if (value == -INFINITY)
+      logit = value;
+    else
+      change(logit, double{logit} + double{value});
+  }
 }
 
 void apply_penalties(std::span<float> logits, const Penalties& penalties, std::span<const int32_t> prompt,
@@ -61,11 +75,14 @@ void apply_penalties(std::span<float> logits, const Penalties& penalties, std::s
     for (const auto& [id, count] : counts) seen.insert(id);
     for (const int32_t id : seen) {
       float& logit = logits[static_cast<size_t>(id)];
-      logit = logit > 0.f ? logit / penalties.repetition : logit * penalties.repetition;
+      const double repetition = penalties.repetition;
+      change(logit, logit > 0.f ? double{logit} / repetition : double{logit} * repetition);
     }
   }
-  for (const auto& [id, count] : counts)
-    logits[static_cast<size_t>(id)] -= penalties.presence + penalties.frequency * static_cast<float>(count);
+  for (const auto& [id, count] : counts) {
+    float& logit = logits[static_cast<size_t>(id)];
+    change(logit, double{logit} - (double{penalties.presence} + double{penalties.frequency} * count));
+  }
 }
 
 }  // namespace weft

@@ -27,24 +27,29 @@ inline double exp_of_negative(double x) {
   return x < -700. ? 0. : p * std::bit_cast<double>(power);
 }
 
-// The first of the largest finite logits. Throws when there is none.
-int32_t largest_finite(std::string_view op, std::span<const float> logits) {
+// Neither ruled out (-inf) nor NaN.
+bool is_possible(float logit) { return logit > -INFINITY; }
+
+// The first of the largest logits. Throws when none is possible.
+int32_t first_of_largest(std::string_view op, std::span<const float> logits) {
   int32_t best = -1;
   for (size_t i = 0; i < logits.size(); ++i)
-    if (std::isfinite(logits[i]) && (best < 0 || logits[i] > logits[static_cast<size_t>(best)]))
+    if (is_possible(logits[i]) && (best < 0 || logits[i] > logits[static_cast<size_t>(best)]))
       best = static_cast<int32_t>(i);
   check(best >= 0, ErrorCode::invalid_argument,
-        "{}: none of the {} logits is a finite number; the model or its input is broken", op, logits.size());
+        "{}: each of the {} logits is -inf or NaN; leave a token possible, or see to the model and its input", op,
+        logits.size());
   return best;
 }
 
-// exp(scale * (logits - largest)); what is not finite weighs nothing.
+// exp(scale * (logits - largest)); what is impossible weighs nothing, and so does what is finite where the largest is
+// not: infinite logits differ by NaN among each other, and are equal.
 std::vector<double> weights_of(std::span<const float> logits, float largest, double scale) {
   std::vector<double> weights(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
     const double difference = static_cast<double>(logits[i]) - static_cast<double>(largest);
     const double weight = exp_of_negative(difference <= 0. ? difference * scale : 0.);
-    weights[i] = std::isfinite(logits[i]) ? weight : 0.;
+    weights[i] = is_possible(logits[i]) ? weight : 0.;
   }
   return weights;
 }
@@ -58,11 +63,13 @@ struct MoreProbable {
   }
 };
 
-std::vector<int32_t> finite_ids(std::span<const float> logits) {
+// Those that can be drawn: beside an infinite logit only its equals.
+std::vector<int32_t> possible_ids(std::span<const float> logits, float largest) {
   std::vector<int32_t> ids;
   ids.reserve(logits.size());
   for (size_t i = 0; i < logits.size(); ++i)
-    if (std::isfinite(logits[i])) ids.push_back(static_cast<int32_t>(i));
+    if (is_possible(logits[i]) && (std::isfinite(largest) || logits[i] == largest))
+      ids.push_back(static_cast<int32_t>(i));
   return ids;
 }
 
@@ -111,6 +118,9 @@ void check_params(const SamplingParams& params) {
         "sample: top_p = {}; above 0 and at most 1 (off) is needed", params.top_p);
   check(params.min_p >= 0.f && params.min_p <= 1.f, ErrorCode::invalid_argument,
         "sample: min_p = {}; 0 (off) to 1 is needed", params.min_p);
+  check(params.filter_order <= FilterOrder::joint, ErrorCode::invalid_argument,
+        "sample: filter_order = {}; FilterOrder::top_k_first or joint is needed",
+        static_cast<int>(params.filter_order));
 }
 
 // log of the sum of exp, less the largest logit.
@@ -119,17 +129,19 @@ double log_sum(std::span<const float> logits, float largest) {
   return std::log(std::accumulate(weights.begin(), weights.end(), 0.));
 }
 
-}  // namespace
-
-namespace {
+// By the log_sum of all. The largest is taken off first: the sum may vanish beside it.
+double log_probability_of(float logit, float largest, double sum) {
+  if (!is_possible(logit)) return -INFINITY;
+  return (logit == largest ? 0. : static_cast<double>(logit) - static_cast<double>(largest)) - sum;
+}
 
 // A token for one number of the generator; params were checked, and `best` is the first of the largest logits.
 int32_t draw(std::span<const float> logits, const SamplingParams& params, int32_t best, std::mt19937_64& generator) {
-  const double inverse = 1. / static_cast<double>(params.temperature);
-  if (params.temperature == 0.f || !std::isfinite(inverse)) return best;
+  if (params.temperature == 0.f) return best;
   const MoreProbable order{logits};
-  const std::vector<double> weights = weights_of(logits, logits[static_cast<size_t>(best)], inverse);
-  std::vector<int32_t> ids = finite_ids(logits);
+  const float largest = logits[static_cast<size_t>(best)];
+  const std::vector<double> weights = weights_of(logits, largest, 1. / static_cast<double>(params.temperature));
+  std::vector<int32_t> ids = possible_ids(logits, largest);
   if (params.top_k > 0) keep_first(ids, static_cast<size_t>(params.top_k), order);
   if (params.top_p < 1.f) {
     const double all = params.filter_order == FilterOrder::joint ? std::accumulate(weights.begin(), weights.end(), 0.)
@@ -156,7 +168,7 @@ int32_t draw(std::span<const float> logits, const SamplingParams& params, int32_
 
 int32_t sample(std::span<const float> logits, const SamplingParams& params, std::mt19937_64& generator) {
   check_params(params);
-  return draw(logits, params, largest_finite("sample", logits), generator);
+  return draw(logits, params, first_of_largest("sample", logits), generator);
 }
 
 std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const SamplingParams> params,
@@ -178,7 +190,7 @@ std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const Sampl
                       ids[row] = work(row);
                   });
   };
-  rows_over_team([&](size_t row) { return largest_finite("sample_rows", row_of(row)); });
+  rows_over_team([&](size_t row) { return first_of_largest("sample_rows", row_of(row)); });
   rows_over_team([&](size_t row) { return draw(row_of(row), params[row], ids[row], generators[row]); });
   return ids;
 }
@@ -186,20 +198,18 @@ std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const Sampl
 double log_probability(std::span<const float> logits, int32_t token) {
   check(token >= 0 && static_cast<size_t>(token) < logits.size(), ErrorCode::invalid_token,
         "log_probability: token = {}; allowed are 0 to {}", token, static_cast<int64_t>(logits.size()) - 1);
-  const float largest = logits[static_cast<size_t>(largest_finite("log_probability", logits))];
-  const float logit = logits[static_cast<size_t>(token)];
-  if (!std::isfinite(logit)) return -INFINITY;
-  return static_cast<double>(logit) - static_cast<double>(largest) - log_sum(logits, largest);
+  const float largest = logits[static_cast<size_t>(first_of_largest("log_probability", logits))];
+  return log_probability_of(logits[static_cast<size_t>(token)], largest, log_sum(logits, largest));
 }
 
 std::vector<std::pair<int32_t, double>> top_log_probabilities(std::span<const float> logits, int k) {
   check(k >= 0, ErrorCode::invalid_argument, "top_log_probabilities: k = {}; 0 or more is needed", k);
-  const float largest = logits[static_cast<size_t>(largest_finite("top_log_probabilities", logits))];
-  const double norm = static_cast<double>(largest) + log_sum(logits, largest);
-  std::vector<int32_t> ids = finite_ids(logits);
+  const float largest = logits[static_cast<size_t>(first_of_largest("top_log_probabilities", logits))];
+  const double sum = log_sum(logits, largest);
+  std::vector<int32_t> ids = possible_ids(logits, largest);
   keep_first(ids, static_cast<size_t>(k), MoreProbable{logits});
   std::vector<std::pair<int32_t, double>> top;
-  for (int32_t id : ids) top.emplace_back(id, static_cast<double>(logits[static_cast<size_t>(id)]) - norm);
+  for (int32_t id : ids) top.emplace_back(id, log_probability_of(logits[static_cast<size_t>(id)], largest, sum));
   return top;
 }
 

@@ -205,7 +205,7 @@ class SamplingCalls : public CallFamily {
     switch (dice.below(4)) {
       case 0: {
         const int32_t id = sample(logits, params, generator);
-        if (id < 0 || static_cast<size_t>(id) >= logits.size() || !std::isfinite(logits[static_cast<size_t>(id)]))
+        if (id < 0 || static_cast<size_t>(id) >= logits.size() || !(logits[static_cast<size_t>(id)] > -INFINITY))
           throw InternalError("drew what cannot be drawn");
         break;
       }

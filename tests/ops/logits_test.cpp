@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -39,6 +40,13 @@ TEST(TokenMask, LeavesOnlyTokensWhoseBitIsSet) {
   }
 }
 
+TEST(TokenMask, TakesAnInfiniteLogitForAllowed) {
+  std::vector<float> logits{1.f, kInf, std::nanf("")};
+  apply_token_mask(logits, std::vector<uint32_t>{2});
+  EXPECT_EQ(logits, (std::vector<float>{-kInf, kInf, -kInf}));
+  EXPECT_EQ(code_of([&] { apply_token_mask(logits, std::vector<uint32_t>{5}); }), ErrorCode::invalid_argument);
+}
+
 TEST(TokenMask, RefusesAMaskThatRulesOutEverything) {
   std::vector<float> logits{1.f, 2.f, -kInf};
   const std::vector<float> before = logits;
@@ -63,6 +71,43 @@ TEST(LogitBias, IsAddedAndMayRuleOut) {
             ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { apply_logit_bias(logits, Bias{{1, kInf}}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(logits, before);
+}
+
+TEST(LogitBias, KeepsFiniteLogitsFinite) {
+  using Bias = std::vector<std::pair<int32_t, float>>;
+  constexpr float kMax = std::numeric_limits<float>::max();
+  std::vector<float> logits{3e38f, 2.f, -3e38f, kInf, -kInf};
+  apply_logit_bias(logits, Bias{{0, 3e38f}, {2, -3e38f}, {3, -3e38f}, {4, 3e38f}});
+  EXPECT_EQ(logits, (std::vector<float>{kMax, 2.f, -kMax, kInf, -kInf}));
+  std::mt19937_64 random(1);
+  logits[3] = 5.f;
+  EXPECT_EQ(sample(logits, {.temperature = 0.f}, random), 0);
+  EXPECT_EQ(sample(std::vector{-kInf, logits[2]}, {}, random), 1);
+}
+
+TEST(LogitBias, RulesOutWhateverTheLogitIs) {
+  std::vector<float> logits{1.f, kInf, std::nanf("")};
+  apply_logit_bias(logits, std::vector<std::pair<int32_t, float>>{{0, -kInf}, {1, -kInf}, {2, -kInf}});
+  EXPECT_EQ(logits, (std::vector<float>{-kInf, -kInf, -kInf}));
+}
+
+TEST(Penalties, KeepFiniteLogitsFinite) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  const std::vector<float> logits{3e38f, -3e38f, 1e30f, kInf, -kInf};
+  const std::vector<int32_t> all{0, 1, 2, 3, 4}, twice{0, 1, 2, 3, 4, 0, 1, 2, 3, 4};
+  std::vector<float> repeated = logits;
+  apply_penalties(repeated, {.repetition = 1e-20f}, all, {});
+  EXPECT_EQ(repeated, (std::vector<float>{kMax, -3e38f * 1e-20f, kMax, kInf, -kInf}));
+  repeated = logits;
+  apply_penalties(repeated, {.repetition = 1e20f}, all, {});
+  EXPECT_EQ(repeated, (std::vector<float>{3e38f / 1e20f, -kMax, 1e30f / 1e20f, kInf, -kInf}));
+  std::vector<float> counted = logits;
+  apply_penalties(counted, {.frequency = 3e38f}, {}, twice);
+  EXPECT_EQ(counted, (std::vector<float>{-3e38f, -kMax, -kMax, kInf, -kInf}));
+  // The penalties of one token may cancel, however large.
+  counted = {1.f};
+  apply_penalties(counted, {.presence = -3e38f, .frequency = 1.5e38f}, {}, std::vector<int32_t>{0, 0});
+  EXPECT_EQ(counted, std::vector<float>{1.f});
 }
 
 TEST(Penalties, ActOnPromptAndOutputAsTheirDefinitionsSay) {

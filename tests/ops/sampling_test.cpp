@@ -75,7 +75,8 @@ TEST(Sample, DrawsFromTheSoftmaxAtAnyTemperature) {
 TEST(Sample, TakesTheLeastIdOfEqualsWhenGreedy) {
   std::mt19937_64 generator(1), untouched(1);
   EXPECT_EQ(sample(std::vector{1.f, 3.f, 3.f, 2.f}, {.temperature = 0.f}, generator), 1);
-  EXPECT_EQ(sample(std::vector{-kInf, std::nanf(""), -5.f, kInf}, {.temperature = 0.f}, generator), 2);
+  EXPECT_EQ(sample(std::vector{-kInf, std::nanf(""), -5.f, -7.f}, {.temperature = 0.f}, generator), 2);
+  EXPECT_EQ(sample(std::vector{-5.f, kInf, 3.f, kInf}, {.temperature = 0.f}, generator), 1);
   EXPECT_EQ(generator, untouched);  // greedy draws nothing
 }
 
@@ -142,11 +143,29 @@ TEST(Sample, GivesTheSameIdsForTheSameSeedEverywhere) {
   EXPECT_EQ(ids({.top_p = 0.5f, .min_p = 0.01f}), (std::vector<int32_t>{23360, 43963, 2376, 7501, 1184, 39427}));
 }
 
-TEST(Sample, NeverDrawsWhatIsNotFinite) {
+TEST(Sample, NeverDrawsWhatIsRuledOutOrNoNumber) {
   std::vector<float> logits(50, -kInf);
-  logits[7] = 1.f, logits[9] = 0.f, logits[11] = std::nanf(""), logits[13] = kInf;
+  logits[7] = 1.f, logits[9] = 0.f, logits[11] = std::nanf("");
   EXPECT_EQ(drawn(logits, {}), (std::set<int32_t>{7, 9}));
   EXPECT_EQ(drawn(logits, {.top_k = 10, .top_p = 0.999f, .min_p = 1e-6f}), (std::set<int32_t>{7, 9}));
+}
+
+TEST(Sample, GivesAllTheMassToInfiniteLogitsInEqualParts) {
+  for (const SamplingParams& params :
+       {SamplingParams{}, SamplingParams{.temperature = 1e-3f}, SamplingParams{.temperature = 100.f},
+        SamplingParams{.top_k = 4}, SamplingParams{.top_p = 0.99f}, SamplingParams{.min_p = 0.5f},
+        SamplingParams{.top_k = 3, .top_p = 0.99f, .min_p = 1.f},
+        SamplingParams{.top_k = 3, .top_p = 0.99f, .filter_order = FilterOrder::joint}}) {
+    EXPECT_EQ(drawn({0.f, kInf, 1.f}, params), (std::set<int32_t>{1}));
+    const auto counts = draw({kInf, 3e38f, std::nanf(""), kInf, -kInf}, params, 1000);
+    ASSERT_EQ(counts.size(), 2u);
+    EXPECT_NEAR(counts.at(0), 500, 4 * std::sqrt(250.));  // four standard deviations
+    EXPECT_EQ(counts.at(0) + counts.at(3), 1000);
+  }
+  EXPECT_EQ(drawn({0.f, kInf, kInf}, {.top_k = 1}), (std::set<int32_t>{1}));
+  EXPECT_EQ(drawn({kInf, kInf, kInf, 0.f}, {.top_p = 0.6f}), (std::set<int32_t>{0, 1}));
+  EXPECT_EQ(drawn({kInf, kInf, kInf, 0.f}, {.top_k = 2, .top_p = 0.6f, .filter_order = FilterOrder::joint}),
+            (std::set<int32_t>{0, 1}));
 }
 
 TEST(Sample, RefusesParamsOutOfRangeAndLogitsWithoutANumber) {
@@ -155,7 +174,9 @@ TEST(Sample, RefusesParamsOutOfRangeAndLogitsWithoutANumber) {
   for (const SamplingParams& params :
        {SamplingParams{.temperature = -1.f}, SamplingParams{.temperature = kInf}, SamplingParams{.temperature = NAN},
         SamplingParams{.top_k = -1}, SamplingParams{.top_p = 0.f}, SamplingParams{.top_p = 1.1f},
-        SamplingParams{.top_p = NAN}, SamplingParams{.min_p = -0.1f}, SamplingParams{.min_p = 2.f}})
+        SamplingParams{.top_p = NAN}, SamplingParams{.min_p = -0.1f}, SamplingParams{.min_p = 2.f},
+        SamplingParams{.filter_order = static_cast<FilterOrder>(2)},
+        SamplingParams{.filter_order = static_cast<FilterOrder>(7)}})
     EXPECT_THROW(sample(good, params, generator), Error);
   EXPECT_THROW(sample(bad, {}, generator), Error);
   EXPECT_THROW(sample({}, {}, generator), Error);
@@ -173,8 +194,28 @@ TEST(LogProbability, IsTheLogOfTheSoftmax) {
   EXPECT_NEAR(sum, 1, 1e-12);
   EXPECT_EQ(log_probability(std::vector{0.f, -kInf}, 1), -INFINITY);
   EXPECT_NEAR(log_probability(std::vector{1e30f, 0.f}, 0), 0, 1e-15);
+  EXPECT_EQ(log_probability(std::vector{0.f, std::nanf("")}, 1), -INFINITY);
+  EXPECT_EQ(log_probability(std::vector{0.f, std::nanf("")}, 0), 0);
   EXPECT_THROW(log_probability(logits, 1000), Error);
   EXPECT_THROW(log_probability(logits, -1), Error);
+}
+
+TEST(LogProbability, IsSharedByInfiniteLogits) {
+  const std::vector<float> logits = {kInf, 3e38f, std::nanf(""), kInf, -kInf};
+  EXPECT_DOUBLE_EQ(log_probability(logits, 0), std::log(0.5));
+  EXPECT_DOUBLE_EQ(log_probability(logits, 3), std::log(0.5));
+  for (int32_t token : {1, 2, 4}) EXPECT_EQ(log_probability(logits, token), -INFINITY) << token;
+  using Top = std::vector<std::pair<int32_t, double>>;
+  EXPECT_EQ(top_log_probabilities(logits, 5), (Top{{0, std::log(0.5)}, {3, std::log(0.5)}}));
+  EXPECT_EQ(top_log_probabilities(std::vector{0.f, kInf, 1.f}, 3), (Top{{1, 0.}}));
+}
+
+// A logit may be so large that the log of the sum vanishes beside it.
+TEST(TopLogProbabilities, KeepWhatLargeLogitsShare) {
+  const std::vector<float> logits = {3e38f, 0.f, 3e38f};
+  const auto top = top_log_probabilities(logits, 2);
+  EXPECT_DOUBLE_EQ(top[0].second, std::log(0.5));
+  EXPECT_DOUBLE_EQ(top[1].second, std::log(0.5));
 }
 
 TEST(TopLogProbabilities, AreTheMostProbableInOrder) {
