@@ -76,7 +76,7 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
 void silu_and_mul(const TensorView& gate, const TensorView& up, const TensorView& y, Stream stream = {});
 // y = gelu(gate) * up, gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))). All [rows, dim].
 void gelu_tanh_and_mul(const TensorView& gate, const TensorView& up, const TensorView& y, Stream stream = {});
-// x = cap * tanh(x / cap), in place on x [rows, dim]. Throws Error(invalid_argument) unless cap > 0.
+// x = cap * tanh(x / cap), in place on x [rows, dim]; inf is no cap. Throws Error(invalid_argument) unless cap > 0.
 void soft_cap(const TensorView& x, float cap, Stream stream = {});
 
 // Logits processors: they change one row of logits [vocab] in place before a token is drawn, in whatever order they are
@@ -87,8 +87,8 @@ void soft_cap(const TensorView& x, float cap, Stream stream = {});
 // ceil(vocab / 32) words. Throws Error(invalid_shape), and Error(invalid_argument) when no logit above -inf would be
 // left; then the logits are as they were.
 void apply_token_mask(std::span<float> logits, std::span<const uint32_t> mask);
-// logits[id] += bias of each pair; -inf rules a token out, whatever its logit. Throws Error(invalid_token | invalid_argument) before the
-// first change.
+// logits[id] += bias of each pair; -inf rules a token out, whatever its logit. Throws
+// Error(invalid_token | invalid_argument) before the first change.
 void apply_logit_bias(std::span<float> logits, std::span<const std::pair<int32_t, float>> bias);
 // Against saying the same again. repetition divides positive and multiplies negative logits of every token that prompt
 // or output holds (CTRL, section 4.1); presence is subtracted from those in the output, frequency once for each time.

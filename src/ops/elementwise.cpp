@@ -1,6 +1,8 @@
 // Norms, gates and caps: one row after another, rows over the team.
 #include "ops/elementwise.h"
 
+#include <cmath>
+
 #include "weft/ops.h"
 
 namespace weft {
@@ -37,7 +39,8 @@ void check_norm(std::string_view op, const TensorView& x, const TensorView& weig
   const int64_t dim = x.shape(x.rank() - 1);
   check(weight.shape(0) == dim && dim > 0, ErrorCode::invalid_shape,
         "{}: weight has {} elements, rows of x {}; they must be equal and 1 or more", op, weight.shape(0), dim);
-  check(eps >= 0.f, ErrorCode::invalid_argument, "{}: eps = {}; 0 or more is needed", op, eps);
+  check(eps >= 0.f && std::isfinite(eps), ErrorCode::invalid_argument,
+        "{}: eps = {}; a finite number of 0 or more is needed", op, eps);
 }
 
 // y = f(gate) * up, by the row loop that is given.
@@ -98,7 +101,8 @@ void gelu_tanh_and_mul(const TensorView& gate, const TensorView& up, const Tenso
 
 void soft_cap(const TensorView& x, float cap, Stream stream) {
   check_fp32("soft_cap", "x", x, 2, 2);
-  check(cap > 0.f, ErrorCode::invalid_argument, "soft_cap: cap = {}; a number above 0 is needed", cap);
+  check(cap > 0.f, ErrorCode::invalid_argument, "soft_cap: cap = {}; a number above 0 is needed, inf is no cap", cap);
+  if (std::isinf(cap)) return;
   const RowsOf rows(x);
   const int64_t dim = x.shape(1);
   const ElementwiseTable& loops = elementwise();

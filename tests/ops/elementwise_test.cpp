@@ -134,6 +134,93 @@ TEST_P(Rows, SoftCapAgreesWithFp64InPlace) {
   }
 }
 
+// Both signs of magnitudes from 1e-37 to 1e38, evenly in the exponent.
+std::vector<float> magnitudes() {
+  std::vector<float> x;
+  for (double exponent = -37; exponent <= 38; exponent += 0.01)
+    for (const double sign : {1., -1.}) x.push_back(static_cast<float>(sign * std::pow(10., exponent)));
+  return x;
+}
+
+TEST(SoftCap, HoldsItsRelativeErrorAtEveryMagnitude) {
+  for (const float cap : {30.f, 1e-37f, 1e-3f, 1e10f, 3e38f}) {
+    const std::vector<float> before = magnitudes();
+    std::vector<float> x = before;
+    soft_cap(tensor_of(x, {1, static_cast<int64_t>(x.size())}), cap);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double expected = cap * std::tanh(before[i] / double{cap});
+      ASSERT_NEAR(x[i], expected, 1e-6 * std::abs(expected)) << before[i] << " capped at " << cap;
+    }
+  }
+}
+
+TEST(SoftCap, LeavesEverythingAsItIsWhereTheCapIsInfinite) {
+  std::vector<float> x = {-INFINITY, -3e38f, -1.f, -0.f, 0.f, 1e-45f, 2.f, INFINITY, std::nanf("")}, before = x;
+  soft_cap(tensor_of(x, {1, static_cast<int64_t>(x.size())}), INFINITY);
+  EXPECT_TRUE(std::isnan(x.back()));
+  x.pop_back(), before.pop_back();
+  EXPECT_EQ(x, before);
+  soft_cap(tensor_of(x, {1, static_cast<int64_t>(x.size())}), 30.f);
+  EXPECT_EQ(x.front(), -30.f);
+  EXPECT_EQ(x.back(), 30.f);
+  soft_cap(tensor_of(x, {1, static_cast<int64_t>(x.size())}), 1e-40f);
+  EXPECT_EQ(x, (std::vector<float>{-1e-40f, -1e-40f, -1e-40f, -0.f, 0.f, x[5], 1e-40f, 1e-40f}));
+}
+
+// The gates fall to 0 far below zero: no magnitude is too large.
+TEST(Gates, HoldTheirErrorAtEveryMagnitude) {
+  std::vector<float> gate = magnitudes();
+  gate.insert(gate.end(), {3.4e38f, -3.4e38f, -INFINITY, INFINITY});
+  const auto n = static_cast<int64_t>(gate.size());
+  const std::vector<float> up(gate.size(), 1.f);
+  std::vector<float> silu(gate.size()), gelu(gate.size());
+  silu_and_mul(tensor_of(gate, {1, n}), tensor_of(up, {1, n}), tensor_of(silu, {1, n}));
+  gelu_tanh_and_mul(tensor_of(gate, {1, n}), tensor_of(up, {1, n}), tensor_of(gelu, {1, n}));
+  EXPECT_EQ(silu.back(), INFINITY);
+  EXPECT_EQ(gelu.back(), INFINITY);
+  for (size_t i = 0; i + 1 < gate.size(); ++i) {
+    const double x = std::isinf(gate[i]) ? -1e300 : double{gate[i]};
+    const double z = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+    const double silu_of = x < -1e3 ? 0 : x / (1 + std::exp(-x)), gelu_of = x < -1e3 ? 0 : x / (1 + std::exp(-2 * z));
+    ASSERT_NEAR(silu[i], silu_of, 1e-6 * std::abs(silu_of) + 1e-36) << gate[i];
+    ASSERT_NEAR(gelu[i], gelu_of, 1e-5 * std::abs(gelu_of) + 1e-36) << gate[i];
+  }
+}
+
+// Squares leave the range of fp32 far sooner than numbers do.
+TEST(RmsNorm, HoldsItsRelativeErrorAtEveryMagnitude) {
+  const int64_t dim = 40;
+  const std::vector<float> unit = random_floats(dim, 3), weight = random_floats(dim, 4),
+                           zeros(static_cast<size_t>(dim));
+  for (const float eps : {0.f, 1e-38f, 1e-6f, 1e30f, 3.4e38f})
+    for (double exponent = -37; exponent <= 38; exponent += 0.5) {
+      std::vector<float> x = unit, y(unit.size()), residual(unit.size());
+      for (float& value : x) value = static_cast<float>(std::clamp(value, -3.f, 3.f) * std::pow(10., exponent));
+      rms_norm(tensor_of(x, {1, dim}), tensor_of(weight, {dim}), eps, tensor_of(y, {1, dim}));
+      double squares = 0;
+      for (const float value : x) squares += double{value} * double{value};
+      const double rms = std::sqrt(squares / dim + double{eps});
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double expected = x[i] / rms * weight[i];
+        ASSERT_NEAR(y[i], expected, 2e-6 * std::abs(expected) + 1e-44) << x[i] << ", eps " << eps;
+      }
+      std::vector<float> added(unit.size());
+      add_rms_norm(tensor_of(x, {1, dim}), tensor_of(residual, {1, dim}), tensor_of(weight, {dim}), eps,
+                   tensor_of(added, {1, dim}));
+      ASSERT_EQ(added, y);
+    }
+}
+
+TEST(RmsNorm, MakesNothingElseOfARowThatIsNotFinite) {
+  for (const float bad : {INFINITY, std::nanf("")}) {
+    const std::vector<float> x = {1.f, bad, -2.f}, weight(3, 1.f);
+    std::vector<float> y(3);
+    rms_norm(tensor_of(x, {1, 3}), tensor_of(weight, {3}), 1e-6f, tensor_of(y, {1, 3}));
+    EXPECT_TRUE(std::isnan(y[1]));
+    for (const size_t i : {size_t{0}, size_t{2}}) EXPECT_TRUE(std::isnan(bad) ? std::isnan(y[i]) : y[i] == 0.f);
+  }
+}
+
 // YaRN's ramp, by turns within the original context: written from the paper's figures, apart from the product.
 double yarn_frequency(const RopeParams& params, int rotary_dim, int pair) {
   const double theta = params.theta, plain = std::pow(theta, -2.0 * pair / rotary_dim);
@@ -206,7 +293,10 @@ TEST(Elementwise, RefusesTensorsThatDoNotFit) {
   const TensorView a = tensor_of(x, {3, 4}), weight = tensor_of(w, {4});
   const std::array<int64_t, 2> shape{2, 4}, strides{1, 2};
   EXPECT_EQ(code_of([&] { rms_norm(a, tensor_of(w, {3}), 0.f, a); }), ErrorCode::invalid_shape);
-  EXPECT_EQ(code_of([&] { rms_norm(a, weight, -1.f, a); }), ErrorCode::invalid_argument);
+  for (const float eps : {-1.f, INFINITY, std::nanf("")}) {
+    EXPECT_EQ(code_of([&] { rms_norm(a, weight, eps, a); }), ErrorCode::invalid_argument) << eps;
+    EXPECT_EQ(code_of([&] { add_rms_norm(a, a, weight, eps, a); }), ErrorCode::invalid_argument) << eps;
+  }
   EXPECT_EQ(code_of([&] { rms_norm(a, weight, 0.f, tensor_of(x, {4, 3})); }), ErrorCode::invalid_shape);
   EXPECT_EQ(code_of([&] { rms_norm({}, weight, 0.f, a); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] {
@@ -229,7 +319,8 @@ TEST(Elementwise, RefusesTensorsThatDoNotFit) {
   EXPECT_EQ(code_of([&] { apply_rope(heads, one, {.theta = 0.f}); }), ErrorCode::invalid_argument);
   const RopeParams flat{.scaling = RopeScaling::yarn, .factor = 2.f, .original_context = 8, .beta_fast = 1.f};
   EXPECT_EQ(code_of([&] { apply_rope(heads, one, flat); }), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of([&] { soft_cap(a, 0.f); }), ErrorCode::invalid_argument);
+  for (const float cap : {0.f, -1.f, -INFINITY, std::nanf("")})
+    EXPECT_EQ(code_of([&] { soft_cap(a, cap); }), ErrorCode::invalid_argument) << cap;
   EXPECT_EQ(code_of([&] { gelu_tanh_and_mul(a, tensor_of(x, {2, 4}), a); }), ErrorCode::invalid_shape);
 }
 

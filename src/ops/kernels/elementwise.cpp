@@ -24,9 +24,22 @@ inline float sum_of(long long n, const Term& term) {
   return sums[0];
 }
 
+// The same in double, in which no square overflows or vanishes.
+[[gnu::noinline]] void rms_norm_of_extremes(const float* x, const float* weight, long long dim, float eps, float* y) {
+  double squares = 0;
+  for (long long i = 0; i < dim; ++i) squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  const double scale = 1. / __builtin_sqrt(squares / static_cast<double>(dim) + static_cast<double>(eps));
+  for (long long i = 0; i < dim; ++i)
+    y[i] = static_cast<float>(static_cast<double>(x[i]) * scale * static_cast<double>(weight[i]));
+}
+
 void rms_norm(const float* x, const float* weight, long long dim, float eps, float* y) {
+  // From here on what squares lose below the least normal number is not seen.
+  constexpr float kLeast = 1e-36f, kMost = 3e38f;
   const float squares = sum_of(dim, [&](long long i) { return x[i] * x[i]; });
-  const float scale = 1.f / __builtin_sqrtf(squares / static_cast<float>(dim) + eps);
+  const float mean = squares / static_cast<float>(dim) + eps;
+  if (!(mean >= kLeast && mean <= kMost)) return rms_norm_of_extremes(x, weight, dim, eps, y);
+  const float scale = 1.f / __builtin_sqrtf(mean);
   for (long long i = 0; i < dim; ++i) y[i] = x[i] * scale * weight[i];
 }
 
@@ -38,9 +51,12 @@ void scale(float* x, long long n, float factor) {
   for (long long i = 0; i < n; ++i) x[i] *= factor;
 }
 
-// exp within 2 ulp: 2^n times a polynomial on [-ln2 / 2, ln2 / 2]. Arguments are held to [-87, 88]: gates and caps do
-// not need the rest.
-inline float exp_held(float x) {
+// e^x = power * (1 + part) within 2 ulp: 2^n and a polynomial on [-ln2 / 2, ln2 / 2]. Arguments are held to [-87, 88]:
+// gates and caps do not need the rest.
+struct Exp {
+  float power, part;
+};
+inline Exp exp_held(float x) {
   x = x < -87.f ? -87.f : x > 88.f ? 88.f : x;
   constexpr float kMagic = 12582912.f;
   const float shifted = x * 1.44269504f + kMagic, n = shifted - kMagic;
@@ -52,27 +68,45 @@ inline float exp_held(float x) {
   p = p * r + 1.f / 6.f;
   p = p * r + 0.5f;
   p = p * r + 1.f;
-  p = p * r + 1.f;
   const int power = (__builtin_bit_cast(int, shifted) - __builtin_bit_cast(int, kMagic) + 127) << 23;
-  return p * __builtin_bit_cast(float, power);
+  return {__builtin_bit_cast(float, power), p * r};
+}
+inline float exp_of(float x) {
+  const Exp e = exp_held(x);
+  return (e.part + 1.f) * e.power;
+}
+// e^x - 1, without cancellation near 0.
+inline float expm1_of(float x) {
+  const Exp e = exp_held(x);
+  return e.power * e.part + (e.power - 1.f);
 }
 
+// Gates are held to where they have vanished: beyond, what exp was held to would not outweigh them.
 void silu_and_mul(const float* gate, const float* up, long long n, float* y) {
-  for (long long i = 0; i < n; ++i) y[i] = gate[i] / (1.f + exp_held(-gate[i])) * up[i];
+  for (long long i = 0; i < n; ++i) {
+    const float x = gate[i] < -88.f ? -88.f : gate[i];
+    y[i] = x / (1.f + exp_of(-x)) * up[i];
+  }
 }
 
 // (1 + tanh(z)) / 2 = 1 / (1 + exp(-2z)).
 void gelu_tanh_and_mul(const float* gate, const float* up, long long n, float* y) {
   constexpr float kTwice = 1.5957691216f;  // 2 * sqrt(2 / pi)
   for (long long i = 0; i < n; ++i) {
-    const float x = gate[i], z = kTwice * (x + 0.044715f * x * x * x);
-    y[i] = x / (1.f + exp_held(-z)) * up[i];
+    const float x = gate[i] < -11.f ? -11.f : gate[i], z = kTwice * (x + 0.044715f * x * x * x);
+    y[i] = x / (1.f + exp_of(-z)) * up[i];
   }
 }
 
+// tanh(z) = e / (e + 2), e = exp(2z) - 1; z itself where its cube is not seen, so that a large cap takes nothing from a
+// small x.
 void soft_cap(float* x, long long n, float cap) {
-  const float twice = 2.f / cap;
-  for (long long i = 0; i < n; ++i) x[i] = cap - 2.f * cap / (1.f + exp_held(twice * x[i]));
+  constexpr float kMost = 3e38f;  // the inverse of a subnormal cap is infinite
+  const float inverse = 2.f / cap, twice = inverse < kMost ? inverse : kMost;
+  for (long long i = 0; i < n; ++i) {
+    const float z = twice * x[i], e = expm1_of(z);
+    x[i] = __builtin_fabsf(z) < 4e-4f ? x[i] : cap * (e / (e + 2.f));
+  }
 }
 
 void rotate_adjacent(float* x, const float* cos, const float* sin, long long pairs) {
