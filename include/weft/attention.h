@@ -122,7 +122,7 @@ struct Variant {
 
 namespace variants {
 Variant plain();
-Variant logits_soft_cap();  // cap * tanh(s / cap); scalar cap
+Variant logits_soft_cap();  // cap * tanh(s / cap); scalar cap (inf, 0 or below: none)
 Variant alibi();            // s + slope[head] * (kv_pos - q_pos); tensor slopes [num_qo_heads]
 Variant sigmoid();          // sigmoid(s + bias), no softmax; scalar bias (0)
 // A learned sink a head: exp(s_h) in the softmax's denominator, with no value (gpt-oss); tensor sinks [num_qo_heads].

@@ -59,7 +59,8 @@ bool add_closed_forms(Hooks& hooks, const AttentionSpec& spec, const PlanInput& 
     add_mask(hooks, v == variants::custom_mask_packed(), tensors);
   } else if (v == variants::logits_soft_cap()) {
     const double cap = scalar(tensors.scalars, "cap");
-    hooks.logits = [cap](const Score&, double s) { return cap * std::tanh(s / cap); };
+    if (cap > 0 && std::isfinite(cap))
+      hooks.logits = [cap](const Score&, double s) { return cap * std::tanh(s / cap); };
   } else if (v == variants::alibi()) {
     const TensorView slopes = tensor(tensors.tensors, "slopes");
     // The distance back to the key.

@@ -8,7 +8,9 @@ Variant plain() { return {}; }
 Variant logits_soft_cap() {
   return {.name = "LogitsSoftCap",
           .text = R"(struct LogitsSoftCap {
-  real logits_transform(P p, Score, real s) { return p.cap * weft::tanh(s * (1 / p.cap)); }
+  real logits_transform(P p, Score, real s) {
+    return p.cap > 0 && p.cap < weft::infinity() ? p.cap * weft::tanh(s * (1 / p.cap)) : s;
+  }
 };
 )",
           .scalars = {{.name = "cap"}}};

@@ -98,6 +98,17 @@ TEST(Leaf, AFullyMaskedRowStaysEmptyAndLaterTilesStartIt) {
   }
 }
 
+TEST(Leaf, ASoftCapThatIsNotAboveZeroOrIsInfiniteIsNone) {
+  std::mt19937 random(14);
+  const AttentionSpec spec{.variant = variants::logits_soft_cap()};
+  for (const Target& target : targets())
+    for (const double cap : {std::numeric_limits<double>::infinity(), 1e300, 0.0, -0.0, -5.0}) {
+      SCOPED_TRACE(to_string(target) + ", cap " + std::to_string(cap));
+      LeafRun run = make_run(find_leaf(spec, target.isa), spec, target, rows_of(6, 2, 128), {{"cap", cap}});
+      run.tile({.num_kv = 77, .kv_begin = 32, .boundary = true}, plain, random);
+    }
+}
+
 TEST(Leaf, SoftCapAlibiAndSigmoidAgreeWithTheirFormulas) {
   std::mt19937 random(4);
   const std::vector<float> slopes = {0.5f, 0.25f, 0.125f};

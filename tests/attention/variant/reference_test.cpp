@@ -231,6 +231,23 @@ TEST(Reference, ClosedFormsAgreeWithTheTextsOfTheBuiltInVariants) {
   }
 }
 
+TEST(Reference, ASoftCapThatIsNotAboveZeroOrIsInfiniteIsNone) {
+  Batch batch;
+  const ReferenceResult plain = batch.run();
+  for (const std::string name : {"LogitsSoftCap", "Own"}) {  // the closed form and the text
+    batch.spec.variant = variants::logits_soft_cap();
+    batch.spec.variant.name = name;
+    std::string& text = batch.spec.variant.text;
+    text.replace(text.find("LogitsSoftCap"), std::string("LogitsSoftCap").size(), name);
+    for (const double cap : {std::numeric_limits<double>::infinity(), 0.0, -1.0}) {
+      SCOPED_TRACE(name + ", cap " + std::to_string(cap));
+      const ReferenceResult capped = batch.run({{"cap", cap}});
+      EXPECT_EQ(capped.o, plain.o);
+      EXPECT_EQ(capped.lse, plain.lse);
+    }
+  }
+}
+
 TEST(Reference, VectorHooksActOnQueriesKeysValuesAndOutputs) {
   Batch batch;
   const ReferenceResult plain = batch.run();
