@@ -42,7 +42,7 @@ Variant attention_sink() {
           .text = R"(struct AttentionSink {
   real lse_transform(P p, Row r) {
     const real s = p.sinks(r.head), top = weft::max(s, r.lse);
-    return top == -weft::infinity() ? top : top + weft::log(weft::exp(s - top) + weft::exp(r.lse - top));
+    return weft::abs(top) == weft::infinity() ? top : top + weft::log(weft::exp(s - top) + weft::exp(r.lse - top));
   }
   real output_transform(P p, Vec x, int i, Row r) {
     return r.lse == -weft::infinity() ? 0 : x[i] * weft::sigmoid(r.lse - p.sinks(r.head));

@@ -248,6 +248,26 @@ TEST(Reference, ASoftCapThatIsNotAboveZeroOrIsInfiniteIsNone) {
   }
 }
 
+TEST(Reference, AnInfiniteSinkTakesAllAndItsOppositeNothing) {
+  Batch batch;
+  const ReferenceResult plain = batch.run();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> sinks = {infinity, -infinity, infinity, -infinity};
+  for (const std::string name : {"AttentionSink", "Own"}) {  // the closed form and the text
+    SCOPED_TRACE(name);
+    batch.spec.variant = variants::attention_sink();
+    batch.spec.variant.name = name;
+    std::string& text = batch.spec.variant.text;
+    text.replace(text.find("AttentionSink"), std::string("AttentionSink").size(), name);
+    const ReferenceResult sunk = batch.run({}, {{"sinks", TensorView(sinks.data(), DType::fp32, {kHeads})}});
+    for (size_t row = 0; row < sunk.lse.size(); ++row) {
+      const bool all = row % kHeads % 2 == 0;
+      EXPECT_EQ(sunk.lse[row], all ? double{infinity} : plain.lse[row]) << row;
+      for (size_t i = row * kDimVo; i < (row + 1) * kDimVo; ++i) EXPECT_EQ(sunk.o[i], all ? 0.0 : plain.o[i]) << i;
+    }
+  }
+}
+
 TEST(Reference, VectorHooksActOnQueriesKeysValuesAndOutputs) {
   Batch batch;
   const ReferenceResult plain = batch.run();
