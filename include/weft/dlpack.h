@@ -24,6 +24,8 @@ namespace dlpack {
 // Values of DLDataTypeCode and DLDeviceType, as the format fixes them.
 enum TypeCode : int { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kBool = 6, kFloat8_e4m3fn = 10, kFloat8_e5m2 = 12 };
 enum DeviceType : int { kCpu = 1, kCuda = 2, kCudaHost = 3 };
+// DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED: what is smaller than a byte is not packed.
+inline constexpr uint64_t kSubBytePadded = 4;
 
 struct Type {
   DType dtype;
@@ -63,6 +65,10 @@ TensorView from_dlpack(const Tensor& t) {
     if constexpr (requires { t.version.major; })
       dlpack::check(t.version.major == 1, ErrorCode::unsupported, "major version ",
                     std::to_string(t.version.major) + "; required and supported is 1");
+    if constexpr (requires { t.flags; })
+      dlpack::check(t.dl_tensor.dtype.bits >= 8 || (t.flags & dlpack::kSubBytePadded) == 0, ErrorCode::unsupported,
+                    "elements of ",
+                    std::to_string(t.dl_tensor.dtype.bits) + " bits in a byte each; required is two a byte: pack them");
     return from_dlpack(t.dl_tensor);
   } else {
     using dlpack::check;

@@ -63,9 +63,10 @@ class TensorView {
   std::span<const int64_t> strides() const { return {strides_.data(), static_cast<size_t>(rank_)}; }
   int64_t size() const;        // number of elements
   bool is_contiguous() const;  // row-major without gaps
-  // Elements [begin, end) along one axis, same strides. Throws Error(invalid_shape).
+  // Elements [begin, end) along one axis, same strides. Throws Error(invalid_shape), and of int4, two a byte and the even
+  // one low, Error(invalid_stride) where the first lies within a byte.
   TensorView slice(int axis, int64_t begin, int64_t end) const;
-  // Drops one axis at the given index.
+  // Drops one axis at the given index; throws like slice.
   TensorView select(int axis, int64_t index) const;
   // Axes in another order, e.g. permute({0, 2, 1}).
   TensorView permute(std::initializer_list<int> axes) const;

@@ -94,8 +94,13 @@ TensorView TensorView::slice(int axis, int64_t begin, int64_t end) const {
   check(axis >= 0 && axis < rank_, ErrorCode::invalid_shape, "slice: axis {} of a tensor of rank {}", axis, rank_);
   check(begin >= 0 && begin <= end && end <= shape(axis), ErrorCode::invalid_shape,
         "slice: [{}, {}) does not lie within [0, {})", begin, end, shape(axis));
+  const int64_t bits = begin * stride(axis) * bits_of(dtype_);
+  check(bits % 8 == 0, ErrorCode::invalid_stride,
+        "index {} of axis {} (stride {}) lies within a byte, which holds two of int4; an even number of elements "
+        "from the first is needed: copy the tensor, or begin elsewhere",
+        begin, axis, stride(axis));
   TensorView view = *this;
-  view.data_ = static_cast<char*>(data_) + begin * stride(axis) * bits_of(dtype_) / 8;
+  view.data_ = static_cast<char*>(data_) + bits / 8;
   view.shape_[static_cast<size_t>(axis)] = end - begin;
   return view;
 }

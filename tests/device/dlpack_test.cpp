@@ -123,6 +123,20 @@ TEST_F(FromDlpack, RefusesWhatAViewCannotBe) {
   EXPECT_EQ(refusal(), ErrorCode::invalid_stride);
 }
 
+// A flag of the format: what is smaller than a byte has one each.
+TEST(FromDlpackVersioned, RefusesInt4ThatIsNotPacked) {
+  char bytes[8] = {};
+  int64_t shape[1] = {8};
+  constexpr uint64_t kReadOnly = 1, kPadded = 4;
+  DlVersioned packed{{1, 1}, nullptr, nullptr, kReadOnly, {bytes, {1, 0}, 1, {0, 4, 1}, shape, nullptr, 0}};
+  EXPECT_EQ(from_dlpack(packed).dtype(), DType::int4);
+  DlVersioned padded = packed;
+  padded.flags |= kPadded;
+  EXPECT_THROW(from_dlpack(padded), Error);
+  padded.dl_tensor.dtype.bits = 8;  // whole bytes have nothing to pad
+  EXPECT_EQ(from_dlpack(padded).dtype(), DType::int8);
+}
+
 TEST(ToDlpack, RoundTripsEveryElementType) {
   alignas(8) char bytes[64] = {};
   for (DType dtype : {DType::fp32, DType::fp16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::int8, DType::int4,
