@@ -56,7 +56,8 @@ struct RopeParams {
   int rotary_dim = 0;  // 0: the whole head
   float theta = 10000.f;
   float linear_scale = 1.f;  // positions are divided by it
-  // How frequencies are lowered for contexts `factor` times as long as the original; nothing where factor is 1.
+  // How frequencies are lowered for contexts `factor` times as long as the original; nothing where factor is 1. Any
+  // other factor needs the original context's number of positions.
   RopeScaling scaling = RopeScaling::llama3;
   float factor = 1.f;
   int original_context = 0;
@@ -64,7 +65,8 @@ struct RopeParams {
   float beta_fast = 32.f, beta_slow = 1.f;              // yarn: the same
   float attention_factor = 1.f;                         // cos and sin are multiplied by it
 };
-// In place on x [rows, heads, dim]; positions [rows].
+// In place on x [rows, heads, dim]; positions [rows]. Throws Error(invalid_argument) for params that are not finite or
+// out of range.
 void apply_rope(const TensorView& x, std::span<const int32_t> positions, const RopeParams& params, Stream stream = {});
 
 // y = x / sqrt(mean(x^2) + eps) * weight. x, y [rows, dim] or [rows, heads, dim], weight [dim]. y may be x.

@@ -33,7 +33,7 @@ Cache cache_of(std::string_view name, const TensorView& tensor, const TensorView
         "{}: {} has dtype {}; fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8 and int4 are supported", kOp, name,
         to_string(dtype));
   ops::check_memory(kOp, name, tensor);
-  const int slots = layout == Layout::nhd ? 1 : 2, heads = 3 - slots;
+  const int slots = ops::slot_axis(kOp, layout), heads = 3 - slots;
   check(tensor.rank() == 4 && tensor.shape(0) == pages.num_pages && tensor.shape(slots) == pages.page_size &&
             tensor.shape(heads) == rows.shape(1) && tensor.shape(3) == rows.shape(2),
         ErrorCode::invalid_shape, "{}: {} is {}; pages {} x page size {} x heads {} x dim {} are needed in {} order",
@@ -68,7 +68,7 @@ Scales scales_of(std::string_view name, const TensorView& tensor, DType dtype, c
         name, to_string(tensor.dtype()));
   ops::check_memory(kOp, name, tensor);
   const bool token = scales >= KvScales::token;
-  const int slots = layout == Layout::nhd ? 1 : 2, heads = 3 - slots;
+  const int slots = ops::slot_axis(kOp, layout), heads = 3 - slots;
   const bool grouped = scales == KvScales::token_group && tensor.rank() == 4 && tensor.shape(slots) >= 1;
   check(!grouped || pages.page_size % tensor.shape(slots) == 0, ErrorCode::invalid_shape,
         "{}: {} is {}: {} scales for the {} tokens of a page; groups of equal size are needed", kOp, name,

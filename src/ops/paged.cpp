@@ -52,6 +52,12 @@ void check_page_ids(std::string_view op, const PageTableView& pages, size_t r, i
          r, num_pages - 1);
 }
 
+int slot_axis(std::string_view op, Layout layout) {
+  check(layout == Layout::nhd || layout == Layout::hnd, ErrorCode::invalid_argument,
+        "{}: layout = {}; Layout::nhd or hnd is needed", op, static_cast<int>(layout));
+  return layout == Layout::nhd ? 1 : 2;
+}
+
 void check_rows_of_bytes(std::string_view op, std::string_view name, const TensorView& tensor) {
   const int last = tensor.rank() - 1;
   const int64_t bits = bits_of(tensor.dtype());

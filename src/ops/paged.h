@@ -25,6 +25,10 @@ void check_requests(std::string_view op, std::string_view name, std::span<const 
 // Throws unless the ids of a request's pages from the first-th on are below num_pages.
 void check_page_ids(std::string_view op, const PageTableView& pages, size_t r, int64_t first, int64_t num_pages);
 
+// Which axis of a cache [pages, ...] counts the slots of a page; the other one of 1 and 2 counts heads. Throws for an
+// unknown layout.
+int slot_axis(std::string_view op, Layout layout);
+
 // Throws unless rows along the last axis lie without gaps, and begin and end on bytes.
 void check_rows_of_bytes(std::string_view op, std::string_view name, const TensorView& tensor);
 

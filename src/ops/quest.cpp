@@ -39,7 +39,7 @@ void update_page_summaries(const TensorView& keys, std::span<const int32_t> appe
         ErrorCode::invalid_dtype, "{}: keys have dtype {}; fp32, fp16 and bf16 are supported", kOp,
         to_string(keys.dtype()));
   ops::check_memory(kOp, "keys", keys);
-  const int slots = layout == Layout::nhd ? 1 : 2, head_axis = 3 - slots;
+  const int slots = ops::slot_axis(kOp, layout), head_axis = 3 - slots;
   const TensorView& min = summaries.min;
   check(keys.rank() == 4 && keys.shape(0) == min.shape(0) && keys.shape(slots) == pages.page_size &&
             keys.shape(head_axis) == min.shape(1) && keys.shape(3) == min.shape(2),

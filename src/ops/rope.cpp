@@ -31,27 +31,49 @@ double yarn_kept(const RopeParams& params, int rotary_dim, int i) {
 // Radians a position turns pair i by (RoFormer, equation 15), scaled where params ask for it.
 double frequency(const RopeParams& params, int rotary_dim, int i) {
   const double plain = std::pow(static_cast<double>(params.theta), -2.0 * i / rotary_dim);
-  if (params.factor == 1.f || params.original_context == 0) return plain;
+  if (params.factor == 1.f) return plain;
   const double kept =
       params.scaling == RopeScaling::llama3 ? llama3_kept(params, plain) : yarn_kept(params, rotary_dim, i);
   return (1 - kept) * plain / params.factor + kept * plain;
 }
 
-void check_params(const RopeParams& params) {
-  check(params.theta > 0.f && params.linear_scale > 0.f && params.factor > 0.f, ErrorCode::invalid_argument,
-        "apply_rope: theta = {}, linear_scale = {}, factor = {}; all must be above 0", params.theta,
-        params.linear_scale, params.factor);
-  if (params.factor == 1.f) return;
+bool is_positive(float x) { return x > 0.f && std::isfinite(x); }
+
+void check_scaling(const RopeParams& params) {
+  check(params.original_context > 0, ErrorCode::invalid_argument,
+        "apply_rope: original_context = {} with factor = {}; give the number of positions that the model was trained "
+        "for, or leave factor at 1 for no scaling",
+        params.original_context, params.factor);
   if (params.scaling == RopeScaling::llama3) {
-    check(params.low_freq_factor > 0.f && params.high_freq_factor > params.low_freq_factor, ErrorCode::invalid_argument,
-          "apply_rope: low_freq_factor = {}, high_freq_factor = {}; 0 < low < high is needed", params.low_freq_factor,
-          params.high_freq_factor);
+    check(params.low_freq_factor > 0.f && params.high_freq_factor > params.low_freq_factor &&
+              std::isfinite(params.high_freq_factor),
+          ErrorCode::invalid_argument,
+          "apply_rope: low_freq_factor = {}, high_freq_factor = {}; finite numbers 0 < low < high are needed",
+          params.low_freq_factor, params.high_freq_factor);
     return;
   }
-  check(params.beta_slow > 0.f && params.beta_fast > params.beta_slow && params.theta > 1.f,
+  check(
+      params.beta_slow > 0.f && params.beta_fast > params.beta_slow && std::isfinite(params.beta_fast) &&
+          params.theta > 1.f,
+      ErrorCode::invalid_argument,
+      "apply_rope: beta_slow = {}, beta_fast = {}, theta = {}; finite numbers 0 < slow < fast and a theta above 1 are "
+      "needed",
+      params.beta_slow, params.beta_fast, params.theta);
+}
+
+void check_params(const RopeParams& params) {
+  check(params.pairs <= RopePairs::halves, ErrorCode::invalid_argument,
+        "apply_rope: pairs = {}; RopePairs::adjacent or halves is needed", static_cast<int>(params.pairs));
+  check(params.scaling <= RopeScaling::yarn, ErrorCode::invalid_argument,
+        "apply_rope: scaling = {}; RopeScaling::llama3 or yarn is needed", static_cast<int>(params.scaling));
+  check(is_positive(params.theta) && is_positive(params.linear_scale) && is_positive(params.factor) &&
+            is_positive(params.attention_factor),
         ErrorCode::invalid_argument,
-        "apply_rope: beta_slow = {}, beta_fast = {}, theta = {}; 0 < slow < fast and a theta above 1 are needed",
-        params.beta_slow, params.beta_fast, params.theta);
+        "apply_rope: theta = {}, linear_scale = {}, factor = {}, attention_factor = {}; all must be finite and above 0",
+        params.theta, params.linear_scale, params.factor, params.attention_factor);
+  check(params.original_context >= 0, ErrorCode::invalid_argument,
+        "apply_rope: original_context = {}; 0 (no scaling) or more is needed", params.original_context);
+  if (params.factor != 1.f) check_scaling(params);
 }
 
 }  // namespace

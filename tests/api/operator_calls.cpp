@@ -77,7 +77,7 @@ class OperatorCalls : public CallFamily {
     TensorView x = fresh({3, 2, 8});
     std::vector<int32_t> positions = {0, 1, 5};
     RopeParams params;
-    for (int count = dice.below(3); count > 0; --count) switch (dice.below(9)) {
+    for (int count = dice.below(3); count > 0; --count) switch (dice.below(11)) {
         case 0: dice.spoil(positions, static_cast<int32_t>(dice.odd_int())); break;
         case 1: params.rotary_dim = dice.odd_int(); break;
         case 2: params.theta = static_cast<float>(dice.odd_number()); break;
@@ -86,6 +86,8 @@ class OperatorCalls : public CallFamily {
         case 5: params.scaling = static_cast<RopeScaling>(dice.below(3)); break;
         case 6: params.original_context = dice.odd_int(); break;
         case 7: params.low_freq_factor = static_cast<float>(dice.odd_number()); break;
+        case 8: params.attention_factor = static_cast<float>(dice.odd_number()); break;
+        case 9: params.pairs = static_cast<RopePairs>(dice.below(4)); break;
         default: x = dice.spoil(x);
       }
     apply_rope(x, positions, params, Stream::cpu(team_));
@@ -133,7 +135,7 @@ class OperatorCalls : public CallFamily {
         }
       }
     append_paged_kv(k, v, append_indptr, {page_size, num_pages, page_indptr, ids, last},
-                    dice.pick({Layout::nhd, Layout::hnd}), cache, scales, Stream::cpu(team_));
+                    static_cast<Layout>(dice.below(3)), cache, scales, Stream::cpu(team_));
   }
   void narrow(Dice& dice) {
     TensorView x = fresh({4, 2, 8}), scales = fresh({2, 2, 1});

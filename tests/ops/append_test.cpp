@@ -216,6 +216,14 @@ TEST(Append, RefusesBrokenTablesBeforeItWrites) {
   c.page_size = 0;
   EXPECT_EQ(code_of(c), ErrorCode::invalid_argument);
   c = fresh();
+  try {
+    append_paged_kv(c.rows(c.k, 8), c.rows(c.v, 8), c.append_indptr, c.table(), static_cast<Layout>(2),
+                    {c.cache(c.cache_k, 8), c.cache(c.cache_v, 8)});
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("layout = 2"), std::string::npos) << error.what();
+  }
+  c = fresh();
   c.num_pages +=
       1;  // the cache is smaller than the table says; built from the same bytes, so only the shape is looked at
   c.cache_k.resize(c.cache_k.size() * 2, kPoison);

@@ -253,16 +253,29 @@ double angle(const RopeParams& params, int rotary_dim, int pair, int position) {
 
 TEST_P(Rows, RopeTurnsPairsByTheirAngles) {
   const int64_t rows = GetParam(), heads = 5;
-  const RopeParams cases[] = {{},
-                              {.pairs = RopePairs::halves},
-                              {.pairs = RopePairs::adjacent, .rotary_dim = 20, .theta = 1e6f},
-                              {.pairs = RopePairs::halves, .rotary_dim = 12, .linear_scale = 4.f},
-                              {.pairs = RopePairs::halves, .theta = 5e5f, .factor = 8.f, .original_context = 256},
-                              {.pairs = RopePairs::halves,
-                               .scaling = RopeScaling::yarn,
-                               .factor = 4.f,
-                               .original_context = 512,
-                               .attention_factor = 1.25f}};
+  const RopeParams cases[] = {
+      {},
+      {.pairs = RopePairs::halves},
+      {.pairs = RopePairs::adjacent, .rotary_dim = 20, .theta = 1e6f},
+      {.pairs = RopePairs::halves, .rotary_dim = 12, .linear_scale = 4.f},
+      {.pairs = RopePairs::halves, .theta = 5e5f, .factor = 8.f, .original_context = 256},
+      {.pairs = RopePairs::halves,
+       .scaling = RopeScaling::yarn,
+       .factor = 4.f,
+       .original_context = 512,
+       .attention_factor = 1.25f},
+      // An original context so short that the ramp would begin before the first pair; longer
+      // than 2 pi theta, so that it ends behind the last; far longer, so that it is held to
+      // the head's size; and so long that all pairs keep their frequencies.
+      {.scaling = RopeScaling::yarn, .factor = 4.f, .original_context = 16},
+      {.scaling = RopeScaling::yarn, .factor = 4.f, .original_context = 131072},
+      {.rotary_dim = 8,
+       .theta = 10.f,
+       .scaling = RopeScaling::yarn,
+       .factor = 4.f,
+       .original_context = 1000000,
+       .beta_fast = 5e4f},
+      {.rotary_dim = 8, .theta = 10.f, .scaling = RopeScaling::yarn, .factor = 4.f, .original_context = 1000000}};
   for (const RopeParams& params : cases) {
     const int dim = 64, rotary = params.rotary_dim == 0 ? dim : params.rotary_dim;
     std::vector<float> x = random_floats(rows * heads * dim, 7);
@@ -316,12 +329,52 @@ TEST(Elementwise, RefusesTensorsThatDoNotFit) {
   EXPECT_EQ(code_of([&] { apply_rope(heads, two, {}); }), ErrorCode::invalid_shape);
   EXPECT_EQ(code_of([&] { apply_rope(heads, one, {.rotary_dim = 3}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { apply_rope(heads, one, {.rotary_dim = 6}); }), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of([&] { apply_rope(heads, one, {.theta = 0.f}); }), ErrorCode::invalid_argument);
-  const RopeParams flat{.scaling = RopeScaling::yarn, .factor = 2.f, .original_context = 8, .beta_fast = 1.f};
-  EXPECT_EQ(code_of([&] { apply_rope(heads, one, flat); }), ErrorCode::invalid_argument);
   for (const float cap : {0.f, -1.f, -INFINITY, std::nanf("")})
     EXPECT_EQ(code_of([&] { soft_cap(a, cap); }), ErrorCode::invalid_argument) << cap;
   EXPECT_EQ(code_of([&] { gelu_tanh_and_mul(a, tensor_of(x, {2, 4}), a); }), ErrorCode::invalid_shape);
+}
+
+TEST(Rope, RefusesParamsOutOfRangeByName) {
+  std::vector<float> x(8, 1.f);
+  const std::vector<int32_t> positions = {3};
+  const auto refused = [&](const RopeParams& params, const std::string& named) {
+    try {
+      apply_rope(tensor_of(x, {1, 1, 8}), positions, params);
+      ADD_FAILURE() << "accepted: " << named;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_NE(std::string(error.what()).find(named), std::string::npos) << error.what();
+    }
+  };
+  const float inf = INFINITY, nan = std::nanf("");
+  refused({.pairs = static_cast<RopePairs>(9)}, "pairs = 9");
+  refused({.scaling = static_cast<RopeScaling>(7)}, "scaling = 7");
+  for (const float bad : {0.f, -1.f, inf, -inf, nan}) {
+    const std::string value = std::isnan(bad)   ? "nan"
+                              : std::isinf(bad) ? (bad > 0 ? "inf" : "-inf")
+                              : bad < 0         ? "-1"
+                                                : "0";
+    refused({.theta = bad}, "theta = " + value);
+    refused({.linear_scale = bad}, "linear_scale = " + value);
+    refused({.factor = bad, .original_context = 8}, "factor = " + value);
+    refused({.attention_factor = bad}, "attention_factor = " + value);
+  }
+  refused({.original_context = -5}, "original_context = -5");
+  for (const RopeScaling scaling : {RopeScaling::llama3, RopeScaling::yarn})
+    for (const int context : {0, -5})
+      refused({.scaling = scaling, .factor = 8.f, .original_context = context},
+              "original_context = " + std::to_string(context));
+  for (const float bad : {0.f, -1.f, 4.f, inf, nan})
+    refused({.factor = 8.f, .original_context = 8, .low_freq_factor = bad}, "low_freq_factor");
+  for (const float bad : {0.f, 1.f, inf, nan})
+    refused({.factor = 8.f, .original_context = 8, .high_freq_factor = bad}, "high_freq_factor");
+  RopeParams yarn{.scaling = RopeScaling::yarn, .factor = 8.f, .original_context = 8};
+  for (const float bad : {0.f, -1.f, 32.f, inf, nan}) yarn.beta_slow = bad, refused(yarn, "beta_slow");
+  yarn.beta_slow = 1.f;
+  for (const float bad : {0.f, 1.f, inf, nan}) yarn.beta_fast = bad, refused(yarn, "beta_fast");
+  yarn.beta_fast = 32.f, yarn.theta = 1.f;
+  refused(yarn, "theta = 1");
+  EXPECT_EQ(x, std::vector<float>(8, 1.f));
 }
 
 }  // namespace

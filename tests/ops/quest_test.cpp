@@ -225,6 +225,8 @@ TEST(ChoosePages, RefusesWhatDoesNotFit) {
   refused([&] { update_page_summaries(cache.view(cache.keys), one, broken, Layout::nhd, cache.summaries()); },
           "kv_page_indices[0]");
   refused([&] { update_page_summaries(cache.view(cache.keys), one, pages, Layout::hnd, cache.summaries()); }, "HND");
+  refused([&] { update_page_summaries(cache.view(cache.keys), one, pages, static_cast<Layout>(3), cache.summaries()); },
+          "layout = 3");
 }
 
 }  // namespace

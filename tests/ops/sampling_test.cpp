@@ -99,6 +99,13 @@ TEST(Sample, KeepsTheShortestRunThatReachesTopP) {
   EXPECT_EQ(drawn(logits, {.top_p = 1e-9f}), (std::set<int32_t>{1}));
 }
 
+TEST(Sample, KeepsNoMoreWhereTheSumIsTopPItself) {
+  EXPECT_EQ(drawn({0.f, 0.f, 0.f, 0.f}, {.top_p = 0.5f}), (std::set<int32_t>{0, 1}));
+  EXPECT_EQ(drawn({0.f, 0.f, 0.f, 0.f}, {.top_k = 4, .top_p = 0.5f}), (std::set<int32_t>{0, 1}));
+  EXPECT_EQ(drawn({0.f, 0.f, 0.f, 0.f}, {.top_k = 3, .top_p = 0.5f, .filter_order = FilterOrder::joint}),
+            (std::set<int32_t>{0, 1}));
+}
+
 TEST(Sample, KeepsTopPOfALargeVocabularyExactly) {
   const std::vector<float> logits = random_logits(5000, 4);
   const std::vector<double> p = softmax(logits, 1);
