@@ -1,5 +1,6 @@
 #include "ops/narrow.h"
 
+#include <cmath>
 #include <limits>
 
 #include "ops/elementwise.h"
@@ -20,9 +21,11 @@ float largest_number(DType dtype) {
 }
 
 float scale_for(DType dtype, float magnitude) {
-  constexpr float kSmallest = 1e-30f;
-  if (!(magnitude <= std::numeric_limits<float>::max())) return std::numeric_limits<float>::quiet_NaN();
-  return magnitude < kSmallest ? 0.f : magnitude / largest_number(dtype);
+  constexpr float kSmallest = 1e-30f, kMost = std::numeric_limits<float>::max();
+  if (!(magnitude <= kMost)) return std::numeric_limits<float>::quiet_NaN();
+  if (magnitude < kSmallest) return 0.f;
+  const float largest = largest_number(dtype), scale = magnitude / largest;
+  return scale * largest <= kMost ? scale : std::nextafter(scale, 0.f);  // a quotient that was rounded up
 }
 
 void to_narrow(DType dtype, const float* from, int64_t n, float factor, void* to) {

@@ -457,8 +457,10 @@ TEST(AppendNarrow, RefusesScalesThatDoNotFit) {
   EXPECT_EQ(refused(KvScales::token_group, TensorView(scales.data(), DType::fp32, {c.num_pages, 3, 2, 1})),
             "invalid_shape");
   EXPECT_EQ(refused(KvScales::none, by_token, DType::fp8_e4m3), "invalid_argument");
-  scales[1] = 0;
-  EXPECT_EQ(refused(KvScales::head, by_head), "invalid_argument");
+  for (const float bad : {0.f, -1.f, INFINITY, std::nanf("")}) {
+    scales[1] = bad;
+    EXPECT_EQ(refused(KvScales::head, by_head), "invalid_argument") << bad;
+  }
   EXPECT_EQ(refused(KvScales::head, by_head, DType::uint8), "invalid_dtype");
 }
 

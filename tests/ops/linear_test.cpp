@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -145,7 +146,7 @@ TEST_P(LinearOnIsa, TakesZeroTinyHugeAndNonFiniteActivations) {
       const PackedLinear packed = pack(w, precision, GetParam(), team);
       std::vector<float> x(static_cast<size_t>(10 * cols), 0.f);
       for (int64_t k = 0; k < cols; ++k) x[1 * cols + k] = 1e-44f, x[2 * cols + k] = k % 2 ? 1e36f : -1e36f;
-      x[3 * cols + 5] = std::nanf("");
+      x[3 * cols + 5] = std::bit_cast<float>(0x7f800001u);  // a bf16 keeps none of the bits that make it NaN
       x[4 * cols + 9] = inf;
       for (int64_t k = 0; k < cols; ++k) x[5 * cols + k] = 1.f;
       const std::vector<float> y = multiply(packed, x, 10, team);
@@ -306,6 +307,9 @@ TEST(Linear, RefusesShapesThatDoNotFit) {
   float x[8] = {}, y[4];
   const auto gate = [](const float*, const float*, long long, float*) {};
   EXPECT_THROW(gemm::linear(alone, x, 1, 8, y, 4, scratch, team, {.before = {}, .gate = gate}), Error);
+  EXPECT_THROW(gemm::linear(alone, x, -1, 8, y, 4, scratch, team), Error);
+  EXPECT_THROW(gemm::linear(alone, x, 1, 7, y, 4, scratch, team), Error);
+  EXPECT_THROW(gemm::linear(alone, x, 1, 8, y, 3, scratch, team), Error);
   gemm::WeightSource ragged = a.source();
   ragged.type = WeightType::q4_0;
   EXPECT_THROW(gemm::pack_linear({&ragged, 1}, Precision::exact, Isa::plain, team), Error);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -84,6 +85,19 @@ TEST(Quantize, SaysWhatHasNoNumber) {
   dequantize(numbers, scale, TensorView(back.data(), DType::fp32, {4, 2}));
   for (const int i : {0, 1, 4, 5}) EXPECT_TRUE(std::isnan(back[static_cast<size_t>(i)])) << i;
   for (const int i : {2, 3, 6, 7}) EXPECT_EQ(back[static_cast<size_t>(i)], 0.f) << i;
+}
+
+TEST(Quantize, ScalesTheLargestFiniteNumber) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  for (const Narrow& narrow : kNarrow) {
+    const std::vector<float> x{kMax, -kMax};
+    std::vector<float> scale(1), back(2);
+    std::vector<uint8_t> q(2);
+    const TensorView numbers(q.data(), narrow.dtype, {1, 2}), by(scale.data(), DType::fp32, {1, 1});
+    quantize(TensorView(x.data(), DType::fp32, {1, 2}), numbers, by);
+    dequantize(numbers, by, TensorView(back.data(), DType::fp32, {1, 2}));
+    for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(back[i], x[i], 1e-6 * double{kMax}) << to_string(narrow.dtype);
+  }
 }
 
 TEST(Quantize, RefusesWhatDoesNotFitAndWritesNothing) {

@@ -216,6 +216,8 @@ TEST(ChoosePages, RefusesWhatDoesNotFit) {
   };
   refused([&] { choose_pages(queries(1, 6), cache.summaries(), one, pages, kHeads, 0); }, "budget = 0");
   refused([&] { choose_pages(queries(6, 6), cache.summaries(), six, pages, kHeads, 1); }, "budget = 1 must hold");
+  // Of 20 tokens in pages of 4 the last six lie in two.
+  EXPECT_EQ(choose_pages(queries(6, 6), cache.summaries(), six, pages, kHeads, 2), (std::vector<int32_t>{3, 4, 3, 4}));
   refused([&] { choose_pages(queries(1, 5), cache.summaries(), one, pages, kHeads, 2); }, "num_kv_heads");
   refused([&] { choose_pages(queries(2, 6), cache.summaries(), one, pages, kHeads, 2); }, "qo_indptr");
   PageTableView broken = pages;
