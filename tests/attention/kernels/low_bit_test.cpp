@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -232,6 +233,29 @@ TEST(LowBitNan, InScalesOfHiddenTokensReachesNothing) {
       kernel.run(plan, t, workspace);
       EXPECT_EQ(problem.compare(kernel.impl().compute), "") << to_string(isa);
     }
+}
+
+// Products of the longest rows with the largest numbers: 576 * 127 * 32,512 would not fit the sums' 32 bits.
+TEST(LowBitForms, SumsOfTheLongestRowsFit) {
+  for (const Isa isa : supported_isas()) {
+    Case c;
+    c.kv_dtype = DType::int8;
+    c.kv_scales = KvScales::tensor;
+    c.form = KvForm::ragged;
+    c.head_dim_qk = 576;
+    c.lengths = {{1, 40}, {60, 40}};
+    Problem problem(c);
+    const AttentionTensors t = problem.tensors();
+    for (int64_t i = 0; i < t.q.size(); ++i) t.q.as<float>()[i] = 1;
+    for (int64_t token = 0; token < 80; ++token)
+      std::memset(t.kv.k.as<char>() + token * 576, token % 2 == 0 ? 127 : 0, 576);
+    problem.reference();
+    const AttentionKernel kernel = build(problem.spec(), Device::cpu(), {.isa = isa});
+    const Plan plan = kernel.plan(problem.input(1));
+    Workspace workspace(Device::cpu(), plan.workspace_bytes());
+    kernel.run(plan, t, workspace);
+    EXPECT_EQ(problem.compare(kernel.impl().compute), "") << to_string(isa);
+  }
 }
 
 // A NaN in a query reaches its own row; one in a scale every row that attends the token.
