@@ -55,6 +55,63 @@ TEST(Leaf, ABoundaryTileThatHidesNothingGivesTheBitsOfAFullOne) {
   }
 }
 
+TEST(Leaf, ABoundaryTileGivesTheBitsOfAFullOneUnderAnyScale) {
+  for (const Target& target : targets())
+    for (const float scale : {0.125f, 0.1020620726f, -0.3f, 0.f, 1e-41f}) {
+      SCOPED_TRACE(to_string(target) + " scale " + std::to_string(scale));
+      const AttentionSpec spec;
+      const LeafHandle handle = find_leaf(spec, target.isa);
+      std::vector<float> m[2], l[2];
+      for (const bool boundary : {false, true}) {
+        std::mt19937 random(7);
+        LeafRun run(*handle.leaf, target, pack_params(spec, scale, {}, {}), rows_of(4, 4, 128));
+        run.tile(
+            {.num_kv = 128, .boundary = boundary}, [&](const Cell&, double raw) { return raw * double{scale}; },
+            random);
+        m[boundary] = run.m();
+        l[boundary] = run.l();
+      }
+      EXPECT_EQ(m[0], m[1]);
+      EXPECT_EQ(l[0], l[1]);
+    }
+}
+
+// Of large maxima a rounding is much: what was summed before must move on by what the base of probabilities does.
+TEST(Leaf, ATileThatLeavesTheMaximumAsItIsLeavesWhatWasSummedAsItIs) {
+  std::mt19937 random(3);
+  for (const Target& target : targets()) {
+    SCOPED_TRACE(to_string(target));
+    const AttentionSpec spec;
+    const LeafHandle handle = find_leaf(spec, target.isa);
+    const auto rows = rows_of(8, 8, 32);
+    std::vector<int> positions(32);
+    std::iota(positions.begin(), positions.end(), 0);
+    for (const float top : {3.7f, 1234.567f, -16383.3f}) {
+      std::vector<float> m(8, top), l(8, 1.f), alpha(8), scores(8 * 32);
+      std::vector<uint16_t> halves(8 * 32);
+      for (float& x : m) x += std::normal_distribution<float>()(random);
+      for (size_t i = 0; i < scores.size(); ++i) scores[i] = m[i / 32] - 40;
+      const std::vector<float> before = m;
+      attention::cpu::core_for(target.isa)
+          .softmax({.rows = rows.data(),
+                    .kv_positions = positions.data(),
+                    .num_rows = 8,
+                    .num_kv_padded = 32,
+                    .use_softmax = 1,
+                    .boundary = 0,
+                    .scale = 1,
+                    .scores = scores.data(),
+                    .ld = 32,
+                    .probs_bf16 = target.compute == DType::bf16 ? halves.data() : nullptr,
+                    .m = m.data(),
+                    .l = l.data(),
+                    .alpha = alpha.data()});
+      EXPECT_EQ(m, before);
+      EXPECT_EQ(alpha, std::vector<float>(8, 1.f)) << top;
+    }
+  }
+}
+
 TEST(Leaf, RowsSeeTheUnionOfTwoIntervalsAndNothingOutside) {
   std::mt19937 random(2);
   for (const Target& target : targets()) {

@@ -24,7 +24,27 @@ struct Rounded {
 };
 #endif
 
-// Scales a row's scores and hides the keys that it does not see. Scaled first: a scale may be zero or negative.
+// x as a number of its own: a product in it is not contracted with a sum that it goes into.
+WEFT_INLINE float rounded(float x) {
+  asm("" : "+m"(x));
+  return x;
+}
+
+// How a tile is scaled: its scores at once, or where they are read. A boundary tile is scaled where the others are, so
+// that a row has the same bits whatever the rows beside it see; only a scale that would make a number of what hides a
+// key is applied first, and makes all scores alike.
+struct Scales {
+  float first, later, hidden;
+  explicit Scales(const SoftmaxTile& tile) : first(1), later(tile.scale), hidden(0) {
+    if (tile.boundary && !(__builtin_fabsf(tile.scale) >= 0x1p-126f)) {
+      first = tile.scale;
+      later = 1;
+    }
+    if (tile.use_softmax) hidden = later < 0 ? __builtin_inff() : -__builtin_inff();
+  }
+};
+
+// Scales a row's scores and hides the keys that it does not see.
 void scale_and_hide(const SoftmaxTile& tile, const abi::ScoreRow& row, float* scores, F32 scale, F32 hidden) {
   const auto from = [&](int i) { return broadcast(static_cast<unsigned>(row.lower[i])); };
   const auto width = [&](int i) {
@@ -66,14 +86,14 @@ float exponentials(const float* scores, const To& to, int n, F32 factor, F32 bas
 template <class To>
 void softmax_rows(const SoftmaxTile& tile) {
   const int n = tile.num_kv_padded;
-  const F32 scale = broadcast(tile.boundary ? 1.f : tile.scale);  // of what is left to do
-  const F32 hidden = broadcast(tile.use_softmax ? -__builtin_inff() : 0.f);
+  const Scales scales(tile);
+  const F32 scale = broadcast(scales.later);
   for (int first = 0; first < tile.num_rows; first += kGroup) {
     const int end = min_of(first + kGroup, tile.num_rows);
     const auto scores = [&](int row) { return tile.scores + row * tile.ld; };
     if (tile.boundary)
       for (int row = first; row < end; ++row)
-        scale_and_hide(tile, tile.rows[row], scores(row), broadcast(tile.scale), hidden);
+        scale_and_hide(tile, tile.rows[row], scores(row), broadcast(scales.first), broadcast(scales.hidden));
     if (!tile.use_softmax) {
       for (int row = first; row < end; ++row) {
         const To to = To::of(tile, row);
@@ -87,8 +107,9 @@ void softmax_rows(const SoftmaxTile& tile) {
     for (int row = first; row < end; ++row) {
       const float before = tile.m[row], m = maximum(scores(row), n, scale, before);
       // A row that has seen nothing yet: any finite base makes its probabilities 0.
-      base[row - first] = m == -__builtin_inff() ? 0.f : m * kLog2E;
-      tile.alpha[row] = exp2(broadcast(before * kLog2E - base[row - first]))[0];
+      base[row - first] = m == -__builtin_inff() ? 0.f : rounded(m * kLog2E);
+      // The base before, as it was rounded: what was summed relative to it moves on by the very difference.
+      tile.alpha[row] = exp2(broadcast(rounded(before * kLog2E) - base[row - first]))[0];
       tile.m[row] = m;
     }
     for (int row = first; row < end; ++row) {
