@@ -37,8 +37,11 @@ void write_items(const Problem& p, const Draft& draft, const Merges& merges, Pla
       const Entry& entry = draft.entries[tile.entry];
       const bool open = item.kv_end == tile.hull.end && ends_open(p, entry, tile.hull);
       const int first_partial = merges.first_partial[item.unit];
-      items[i] = {item.unit, item.kv_begin, open ? kOpenEnd : item.kv_end,
-                  first_partial < 0 ? -1 : first_partial + item.part};
+      // A chunk's keys are walked from where it begins, wherever the first that some row sees lies: which rows share the
+      // unit does not say where a tile of keys begins.
+      const int begin =
+          p.mode == PlanMode::fixed_split ? item.kv_begin / p.fixed_split_size * p.fixed_split_size : item.kv_begin;
+      items[i] = {item.unit, begin, open ? kOpenEnd : item.kv_end, first_partial < 0 ? -1 : first_partial + item.part};
       load += item_cost(tile, item.kv_begin, item.kv_end);
       if (item.part != unit.parts - 1) continue;
       // Shorter lengths must leave the last of several parts a key.

@@ -2,11 +2,13 @@
 // levels or without; balanced promises no such thing.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <random>
 #include <set>
 
+#include "device/cpu/cpuid.h"
 #include "problem.h"
 #include "tests/support/sanitizers.h"
 #include "weft/levels.h"
@@ -14,8 +16,40 @@
 namespace weft {
 namespace {
 
-constexpr int kPageSize = 16, kPages = 400, kKvHeads = 2, kGroup = 4, kHeads = kKvHeads * kGroup, kDim = 64;
+constexpr int kPageSize = 16, kPages = 127, kKvHeads = 2, kGroup = 4, kHeads = kKvHeads * kGroup;
 constexpr int kSplit = 128;
+
+// What the requests' kernel is built for.
+struct Attended {
+  DType q_dtype = DType::bf16, kv_dtype = DType::bf16;
+  int dim = 64;
+  int window = -1;     // -1: none
+  bool sinks = false;  // the first keys beside the window, as two intervals
+  Isa isa = current_isa();
+};
+constexpr int kSinks = 4;
+
+// As a streaming model's: the first keys, and those of the window.
+Variant first_and_window() {
+  return {.name = "FirstAndWindow",
+          .text = "struct FirstAndWindow {};\n",
+          .scalars = {{.name = "window_left", .kind = ScalarKind::integer}},
+          .intervals = {{.upper = {{.q_pos = true, .constant = 1}, {.constant = kSinks}}},
+                        {.lower = {{.q_pos = true, .scalar = "window_left", .scalar_sign = -1}},
+                         .upper = {{.q_pos = true, .constant = 1}}}}};
+}
+
+AttentionSpec spec_of(const Attended& s) {
+  return {.q_dtype = s.q_dtype,
+          .kv_dtype = s.kv_dtype,
+          .o_dtype = DType::fp32,
+          .head_dim_qk = s.dim,
+          .head_dim_vo = s.dim,
+          .mask = s.sinks ? Mask::none : Mask::causal,
+          .sliding_window = s.window >= 0 && !s.sinks,
+          .variant = s.sinks ? first_and_window() : Variant(),
+          .kv_scales = s.kv_dtype == DType::int8 ? KvScales::token : KvScales::none};
+}
 
 struct Request {
   int qo_len, kv_len;
@@ -23,45 +57,71 @@ struct Request {
   unsigned seed;  // of its queries
 };
 
-// One pool, and batches of requests over it.
-class Requests {
- public:
-  explicit Requests(PlanMode mode)
-      : mode_(mode),
-        k_(static_cast<size_t>(kPages) * kPageSize * kKvHeads * kDim),
-        v_(k_.size()),
-        kernel_(build({.q_dtype = DType::bf16,
-                       .kv_dtype = DType::bf16,
-                       .o_dtype = DType::fp32,
-                       .head_dim_qk = kDim,
-                       .head_dim_vo = kDim,
-                       .mask = Mask::causal},
-                      Device::cpu())) {
+// How requests that share pages are planned.
+struct Sharing {
+  bool find = false;     // levels are looked for, and taken where they pay
+  int forced_pages = 0;  // the first so many pages of the first request are a level of all of them
+};
+
+// Numbers are taken from a table: drawing them anew for each run would be most of the time.
+double normal_at(size_t i) {
+  static const std::vector<double> table = [] {
     std::mt19937 random(1);
     std::normal_distribution<double> normal;
-    for (std::vector<uint16_t>* side : {&k_, &v_})
-      for (size_t i = 0; i < side->size(); ++i)
-        testing::put(side->data(), DType::bf16, static_cast<int64_t>(i), normal(random));
+    std::vector<double> numbers(65521);  // a prime, so that no stride of a tensor meets it
+    for (double& x : numbers) x = normal(random);
+    return numbers;
+  }();
+  return table[i % table.size()];
+}
+
+// Keys and values of all pages.
+struct PagePool {
+  std::vector<char> k, v;
+  std::vector<float> k_scale, v_scale;
+  PagePool(DType dtype, int dim)
+      : k_scale(static_cast<size_t>(kPages) * kPageSize * kKvHeads), v_scale(k_scale.size()) {
+    const size_t n = k_scale.size() * static_cast<size_t>(dim);
+    size_t drawn = 0;
+    for (std::vector<char>* side : {&k, &v}) {
+      side->resize(n * 4);
+      for (size_t i = 0; i < n; ++i, ++drawn) {
+        const double x = normal_at(drawn);
+        testing::put(side->data(), dtype, static_cast<int64_t>(i), dtype == DType::int8 ? std::rint(40 * x) : x);
+      }
+    }
+    for (std::vector<float>* side : {&k_scale, &v_scale})
+      for (float& x : *side) x = static_cast<float>(0.02 + 0.01 * std::abs(normal_at(drawn++)));
   }
+};
+
+// Batches of requests over one pool.
+class Requests {
+ public:
+  Requests(PlanMode mode, const PagePool& pool, const Attended& attended = {})
+      : mode_(mode),
+        attended_(attended),
+        kernel_(build(spec_of(attended), Device::cpu(), {.isa = attended.isa})),
+        pool_(pool) {}
 
   // The bytes of o and lse of each request.
-  std::vector<std::string> run(const std::vector<Request>& batch, int workers, bool share = false) {
+  std::vector<std::string> run(const std::vector<Request>& batch, int workers, const Sharing& sharing = {}) {
     std::vector<int32_t> qo_indptr{0}, indptr{0}, ids, last;
-    std::vector<uint16_t> q;
+    std::vector<char> q;
+    int64_t q_size = 0;
     for (const Request& r : batch) {
-      std::mt19937 random(r.seed);
-      std::normal_distribution<double> normal;
-      const size_t begin = q.size();
-      q.resize(begin + static_cast<size_t>(r.qo_len) * kHeads * kDim);
-      for (size_t i = begin; i < q.size(); ++i)
-        testing::put(q.data(), DType::bf16, static_cast<int64_t>(i), normal(random));
+      const int64_t begin = q_size;
+      q_size += int64_t{r.qo_len} * kHeads * attended_.dim;
+      q.resize(static_cast<size_t>(q_size) * 4);
+      for (int64_t i = begin; i < q_size; ++i)
+        testing::put(q.data(), attended_.q_dtype, i, normal_at(size_t{r.seed} * 7919 + static_cast<size_t>(i - begin)));
       qo_indptr.push_back(qo_indptr.back() + r.qo_len);
       ids.insert(ids.end(), r.pages.begin(), r.pages.end());
       indptr.push_back(static_cast<int32_t>(ids.size()));
       last.push_back((r.kv_len - 1) % kPageSize + 1);
     }
-    const int64_t rows = qo_indptr.back();
-    std::vector<float> o(static_cast<size_t>(rows) * kHeads * kDim), lse(static_cast<size_t>(rows) * kHeads);
+    const int64_t rows = qo_indptr.back(), dim = attended_.dim;
+    std::vector<float> o(static_cast<size_t>(rows * kHeads * dim)), lse(static_cast<size_t>(rows) * kHeads);
     PlanInput in{.num_qo_heads = kHeads,
                  .num_kv_heads = kKvHeads,
                  .qo_indptr = qo_indptr,
@@ -69,35 +129,54 @@ class Requests {
                  .num_workers = workers,
                  .mode = mode_,
                  .fixed_split_size = mode_ == PlanMode::fixed_split ? kSplit : 0};
-    const SharedLevels levels = share ? levels_from_page_tables(kernel_, in) : SharedLevels();
-    num_shared_ += !levels.empty();
+    if (attended_.window >= 0) in.scalars = {{"window_left", static_cast<double>(attended_.window)}};
+    const SharedLevels levels = sharing.find               ? levels_from_page_tables(kernel_, in)
+                                : sharing.forced_pages > 0 ? forced(batch, qo_indptr, sharing.forced_pages)
+                                                           : SharedLevels();
     const Plan plan = kernel_.plan(levels.apply(in));
     if (workspace_.bytes() < plan.workspace_bytes()) workspace_ = Workspace(Device::cpu(), 2 * plan.workspace_bytes());
-    const std::vector<int64_t> pool{kPages, kPageSize, kKvHeads, kDim};
-    kernel_.run(plan,
-                {.q = TensorView(q.data(), DType::bf16, {rows, kHeads, kDim}),
-                 .kv = {TensorView(k_.data(), DType::bf16, pool), TensorView(v_.data(), DType::bf16, pool)},
-                 .o = TensorView(o.data(), DType::fp32, {rows, kHeads, kDim}),
-                 .lse = TensorView(lse.data(), DType::fp32, {rows, kHeads})},
-                workspace_, Stream::cpu(team_));
+    AttentionTensors tensors{.q = TensorView(q.data(), attended_.q_dtype, {rows, kHeads, dim}),
+                             .kv = {cache(pool_.k), cache(pool_.v)},
+                             .o = TensorView(o.data(), DType::fp32, {rows, kHeads, dim}),
+                             .lse = TensorView(lse.data(), DType::fp32, {rows, kHeads})};
+    if (attended_.kv_dtype == DType::int8) {
+      tensors.kv.k_scale = TensorView(pool_.k_scale.data(), DType::fp32, {kPages, kPageSize, kKvHeads, 1});
+      tensors.kv.v_scale = TensorView(pool_.v_scale.data(), DType::fp32, {kPages, kPageSize, kKvHeads, 1});
+    }
+    kernel_.run(plan, tensors, workspace_, Stream::cpu(team_));
     std::vector<std::string> bytes;
     for (size_t r = 0; r < batch.size(); ++r) {
       const size_t begin = static_cast<size_t>(qo_indptr[r]) * kHeads,
-                   n = static_cast<size_t>(batch[r].qo_len) * kHeads;
-      bytes.emplace_back(reinterpret_cast<const char*>(o.data() + begin * kDim), n * kDim * sizeof(float));
+                   n = static_cast<size_t>(batch[r].qo_len) * kHeads, width = static_cast<size_t>(dim);
+      bytes.emplace_back(reinterpret_cast<const char*>(o.data() + begin * width), n * width * sizeof(float));
       bytes.back().append(reinterpret_cast<const char*>(lse.data() + begin), n * sizeof(float));
     }
     return bytes;
   }
-  int num_shared() const { return num_shared_; }
 
  private:
+  TensorView cache(const std::vector<char>& side) const {
+    return TensorView(side.data(), attended_.kv_dtype, {kPages, kPageSize, kKvHeads, attended_.dim});
+  }
+  static SharedLevels forced(const std::vector<Request>& batch, const std::vector<int32_t>& qo_indptr, int pages) {
+    std::vector<int32_t> parent{-1}, indptr{0, pages}, ids(batch[0].pages.begin(), batch[0].pages.begin() + pages),
+        last{kPageSize}, node;
+    for (const Request& r : batch) {
+      node.push_back(static_cast<int32_t>(parent.size()));
+      parent.push_back(0);
+      ids.insert(ids.end(), r.pages.begin() + pages, r.pages.end());
+      indptr.push_back(static_cast<int32_t>(ids.size()));
+      last.push_back((r.kv_len - 1) % kPageSize + 1);
+    }
+    return levels_from_prefix_tree({kPageSize, kPages, parent, indptr, ids, last, node}, qo_indptr);
+  }
+
   PlanMode mode_;
-  std::vector<uint16_t> k_, v_;
+  Attended attended_;
   AttentionKernel kernel_;
+  const PagePool& pool_;
   WorkerTeam team_{2};
   Workspace workspace_;
-  int num_shared_ = 0;
 };
 
 // Requests that are watched: a decode of several chunks, one of a single chunk, some appended tokens, a prefill.
@@ -143,20 +222,84 @@ std::vector<std::set<std::string>> results(Requests& pool, int batches) {
     }
     add_others(others);
     if (batch.empty()) continue;
-    const std::vector<std::string> bytes = pool.run(batch, 1 + static_cast<int>(random() % 12), random() % 2 == 0);
+    const std::vector<std::string> bytes =
+        pool.run(batch, 1 + static_cast<int>(random() % 12), {.find = random() % 2 == 0});
     for (const auto& [w, at] : place) seen[w].insert(bytes[at]);
   }
   return seen;
 }
 
 TEST(Invariance, FixedSplitGivesOneResultInAThousandBatches) {
-  Requests pool(PlanMode::fixed_split);
+  const PagePool pages(DType::bf16, 64);
+  Requests pool(PlanMode::fixed_split, pages);
   constexpr int kBatches = testing::kUnderSanitizer ? 100 : 1000;
   for (const std::set<std::string>& seen : results(pool, kBatches)) EXPECT_EQ(seen.size(), 1u);
 }
 
+// Requests with 1,024 tokens in common and some of their own: decodes, appended tokens, prefills that begin in what is
+// shared.
+constexpr int kSharedTokens = 1024, kSharedPages = kSharedTokens / kPageSize;
+std::vector<Request> sharing_requests(bool decode_only) {
+  std::mt19937 random(5);
+  std::vector<Request> all;
+  for (int i = 0; i < 16; ++i) {
+    const int own = 1 + static_cast<int>(random() % 128);
+    const int qo_len = decode_only || i % 3 == 0 ? 1 : i % 3 == 1 ? 1 + i % 5 : own + static_cast<int>(random() % 40);
+    Request r{qo_len, kSharedTokens + own, {}, 50u + static_cast<unsigned>(i)};
+    for (int page = 0; page < kSharedPages; ++page) r.pages.push_back((page * 7) % kPages);
+    while (static_cast<int>(r.pages.size()) * kPageSize < r.kv_len)
+      r.pages.push_back(static_cast<int32_t>(random() % kPages));
+    all.push_back(r);
+  }
+  return all;
+}
+
+// How many requests' results differ between alone, a batch and a batch with levels, on several numbers of workers.
+int num_different(const PagePool& pages, const Attended& attended, bool decode_only) {
+  Requests pool(PlanMode::fixed_split, pages, attended);
+  const std::vector<Request> batch = sharing_requests(decode_only);
+  std::vector<std::string> alone;
+  for (const Request& r : batch) alone.push_back(pool.run({r}, 1)[0]);
+  int different = 0;
+  for (const auto& [workers, forced_pages] :
+       {std::pair{3, 0}, {1, kSharedPages}, {3, kSharedPages / 2}, {16, kSharedPages}}) {
+    const std::vector<std::string> bytes = pool.run(batch, workers, {.forced_pages = forced_pages});
+    for (size_t r = 0; r < batch.size(); ++r) different += bytes[r] != alone[r];
+  }
+  return different;
+}
+
+constexpr std::pair<DType, DType> kInvariantTypes[] = {
+    {DType::fp32, DType::fp32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::int8}, {DType::bf16, DType::fp8_e4m3}};
+
+TEST(Invariance, FixedSplitGivesAWindowsRowsTheSameBitsWithLevels) {
+  unsigned index = 0;
+  for (const auto& [q_dtype, kv_dtype] : kInvariantTypes) {
+    const PagePool pages(kv_dtype, 64);
+    for (const int window : {533, 700, 1100})
+      for (const Isa isa : testing::isas_of_case(index++)) {
+        const bool sinks = index % 2 == 0, decode_only = index % 3 == 0;
+        EXPECT_EQ(num_different(pages, {q_dtype, kv_dtype, 64, window, sinks, isa}, decode_only), 0)
+            << to_string(kv_dtype) << " window " << window << " sinks " << sinks << " decode only " << decode_only
+            << " " << to_string(isa);
+      }
+  }
+}
+
+// Where a tile is scaled does not follow from whether its other rows see all of it: 1 / sqrt(64) would hide that.
+TEST(Invariance, FixedSplitGivesTheSameBitsWithLevelsWhateverTheScale) {
+  for (const int dim : {96, 128})
+    for (const auto& [q_dtype, kv_dtype] : kInvariantTypes) {
+      const PagePool pages(kv_dtype, dim);
+      for (const int window : {-1, 700})
+        EXPECT_EQ(num_different(pages, {q_dtype, kv_dtype, dim, window}, false), 0)
+            << to_string(kv_dtype) << " dim " << dim << " window " << window;
+    }
+}
+
 TEST(Invariance, BalancedDoesNotPromiseIt) {
-  Requests pool(PlanMode::balanced);
+  const PagePool pages(DType::bf16, 64);
+  Requests pool(PlanMode::balanced, pages);
   size_t most = 0;
   for (const std::set<std::string>& seen : results(pool, 50)) most = std::max(most, seen.size());
   EXPECT_GT(most, 1u);
