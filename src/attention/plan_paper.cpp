@@ -23,7 +23,7 @@ void add_chunks(Draft& draft, int u, int64_t origin, int64_t size) {
   do {
     int64_t border = origin + ((begin - origin) / size + 1) * size;
     // No piece lies in the gap alone.
-    if (border > hull.gap_begin && border < hull.gap_end) border = origin + (hull.gap_end - origin) / size * size;
+    if (border >= hull.gap_begin && border < hull.gap_end) border = origin + (hull.gap_end - origin) / size * size;
     const int end = static_cast<int>(std::min<int64_t>(border, hull.end));
     draft.pieces.push_back({u, begin, end, part++});
     draft.piece_cost.push_back(item_cost(tile, begin, end));

@@ -119,6 +119,26 @@ RC_GTEST_PROP(Coverage, a_unit_is_cut_only_where_the_mode_allows_it, ()) {
   }
 }
 
+RC_GTEST_PROP(Coverage, no_part_of_a_cut_unit_is_without_a_visible_key, ()) {
+  Case c = draw_case();
+  const Plan plan = Planner::plan(c.traits, c.batch.input());
+  using namespace attention;
+  const char* base = plan.impl().bytes.data();
+  const PlanHeader& h = plan.impl().header();
+  for (long long i = 0; i < h.items.count; ++i) {
+    const WorkItem& item = section<WorkItem>(base, h.items)[i];
+    if (item.partial < 0) continue;
+    const Unit& unit = section<Unit>(base, h.units)[item.unit];
+    const int request = section<PageList>(base, h.page_lists)[unit.page_list].request;
+    bool seen = false;
+    for (int t = item.kv_begin; t < std::min(item.kv_end, c.batch.kv[request]); ++t)
+      for (int row = unit.row_begin; row < unit.row_end; ++row)
+        seen = seen || sees(c.keys, c.window_left, c.batch.qo[request], c.batch.kv[request],
+                            section<PlanRow>(base, h.rows)[row].idx, t);
+    RC_ASSERT(seen);
+  }
+}
+
 TEST(Coverage, RowsThatSeeNothingStillHaveAnItem) {
   for (const PlanMode mode : {PlanMode::balanced, PlanMode::paper, PlanMode::no_split}) {
     Batch b;
