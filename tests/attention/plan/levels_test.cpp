@@ -206,5 +206,25 @@ TEST(Levels, APlanDoesNotCoverOtherLevels) {
   EXPECT_FALSE(plan.covers(input));
 }
 
+// Requests that are alike but for their names: the plan's rows are numbered in its own order.
+TEST(Levels, APlanDoesNotCoverAnotherOrderOfEqualRequests) {
+  const std::vector<int32_t> qo_indptr{0, 1, 2, 3}, shared{0, 3}, own{0, 1, 2, 3}, order{0, 1, 2}, other{2, 0, 1};
+  const std::vector<int32_t> shared_indptr{0, 4}, shared_ids{0, 1, 2, 3}, full{16}, own_indptr{0, 1, 2, 3},
+      own_ids{4, 5, 6}, last{5, 5, 5};
+  const std::vector<Level> levels{{shared, {16, 8, shared_indptr, shared_ids, full}},
+                                  {own, {16, 8, own_indptr, own_ids, last}}};
+  PlanInput input{.num_qo_heads = 8, .num_kv_heads = 2, .qo_indptr = qo_indptr, .num_workers = 4};
+  input.levels = levels;
+  input.request_order = order;
+  const Plan plan = Planner::plan(cpu_like_traits(), input);
+  EXPECT_TRUE(plan.covers(input));
+  input.request_order = other;
+  EXPECT_FALSE(plan.covers(input));
+  Plan again = Planner::plan(cpu_like_traits(), input);
+  EXPECT_TRUE(again.covers(input));
+  const PlanRow* rows = section<PlanRow>(again.impl().bytes.data(), again.impl().header().rows);
+  for (size_t row = 0; row < other.size(); ++row) EXPECT_EQ(rows[row].request, other[row]);
+}
+
 }  // namespace
 }  // namespace weft::test
