@@ -19,6 +19,7 @@ using reference::Score;
 using reference::Token;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSlopeStep = 1e-4;  // of a logit, to either side
+constexpr double kUnit = 0x1p-24;    // of fp32
 
 Vector vector_at(const TensorView& t, int64_t i, int64_t j, int64_t k) {  // rank 3: (i, j); rank 4: (i, j, k)
   const bool rank4 = t.rank() == 4;
@@ -77,39 +78,122 @@ Vector transformed(const reference::VectorHook& hook, const abi::VectorRow& row,
   return y;
 }
 
-// o and what errors of o are measured against, after the output transform: errors pass through its derivative.
-void transform_output(const Hooks& hooks, const abi::VectorRow& row, Vector& o, Vector& scale, Vector& coarse) {
+double finite(double x) { return std::isfinite(x) ? x : 0; }
+
+// A vector after its hook, and how far the kernels' float moves its elements; empty: not at all.
+struct Hooked {
+  Vector x, error;
+  double error_at(size_t i) const { return error.empty() ? 0 : error[i]; }
+};
+
+Hooked hooked(const reference::VectorHooks& hook, const abi::VectorRow& row, const Vector& x) {
+  Hooked y{transformed(hook.exact, row, x), {}};
+  if (!hook.rounded) return y;
+  y.error = transformed(hook.rounded, row, x);
+  for (size_t i = 0; i < y.x.size(); ++i) y.error[i] = finite(std::abs(y.error[i] - y.x[i]));
+  return y;
+}
+
+// The keys of a KV head as its rows attend them.
+struct KvSide {
+  std::vector<Hooked> keys, values;
+  Vector value_scales;  // of each token; empty where KV are no integers
+};
+
+// One query row and head against the keys and values of its request: o, lse and what errors of them are measured
+// against, as ReferenceResult has them. `lse_error`: what lse may be off by before its hook.
+struct RowState {
+  Vector o, scale, moved, coarse;
+  double lse = -kInfinity, moved_lse = 0, coarse_lse = 0, lse_error = 0;
+};
+
+// Errors of o pass through the derivative of the output transform, and those of the lse that it reads.
+void transform_output(const Hooks& hooks, abi::VectorRow row, RowState& state) {
   if (!hooks.output) return;
-  const Vector before = o;
-  o = transformed(hooks.output, row, before);
-  Vector after(o.size()), coarse_after(o.size());
-  for (size_t i = 0; i < o.size(); ++i) after[i] = std::abs(o[i]);
-  for (size_t k = 0; k < before.size(); ++k) {
+  const size_t dim = state.o.size();
+  const Vector before = state.o;
+  const auto output = [&](const Vector& x) { return transformed(hooks.output.exact, row, x); };
+  const Hooked result = hooked(hooks.output, row, before);
+  state.o = result.x;
+  Vector scale(dim), moved(dim), coarse(dim);
+  for (size_t i = 0; i < dim; ++i) {
+    scale[i] = std::abs(state.o[i]);
+    moved[i] = result.error_at(i);
+  }
+  for (size_t k = 0; k < dim; ++k) {
     const double step = 1e-6 * std::max(1.0, std::abs(before[k]));
     Vector up = before, down = before;
     up[k] += step;
     down[k] -= step;
-    up = transformed(hooks.output, row, up);
-    down = transformed(hooks.output, row, down);
-    for (size_t i = 0; i < o.size(); ++i) {
+    up = output(up);
+    down = output(down);
+    for (size_t i = 0; i < dim; ++i) {
       const double slope = std::abs(up[i] - down[i]) / (2 * step);
-      after[i] += slope * scale[k];
-      coarse_after[i] += slope * coarse[k];
+      scale[i] += slope * state.scale[k];
+      moved[i] += slope * state.moved[k];
+      coarse[i] += slope * state.coarse[k];
     }
   }
-  scale = after;
-  coarse = coarse_after;
+  const auto add_moved_by_lse = [&](double error, Vector& to) {
+    if (!std::isfinite(state.lse) || error == 0) return;
+    row.lse = state.lse + error;
+    const Vector up = output(before);
+    row.lse = state.lse - error;
+    const Vector down = output(before);
+    for (size_t i = 0; i < dim; ++i) to[i] += finite(std::abs(up[i] - down[i]) / 2);
+  };
+  add_moved_by_lse(state.lse_error, moved);
+  add_moved_by_lse(state.coarse_lse, coarse);
+  state.scale = scale;
+  state.moved = moved;
+  state.coarse = coarse;
 }
 
-// One query row and head against the keys and values of its request: o, lse and scale.
-struct RowState {
-  Vector o, scale, coarse;
-  double lse = -kInfinity, coarse_lse = 0;
-};
+void transform_lse(const Hooks& hooks, abi::VectorRow row, RowState& state) {
+  if (!hooks.lse) return;
+  state.lse = hooks.lse(row);
+  for (double* error : {&state.moved_lse, &state.coarse_lse}) {
+    if (*error == 0) continue;
+    abi::VectorRow up = row, down = row;
+    up.lse += *error;
+    down.lse -= *error;
+    *error = finite(std::abs(hooks.lse(up) - hooks.lse(down)) / 2);
+  }
+}
+
+// How far q . k moves by what their hooks round.
+double product_error(const Hooked& q, const Hooked& k) {
+  if (q.error.empty() && k.error.empty()) return 0;
+  double sum = 0;
+  for (size_t d = 0; d < q.x.size(); ++d)
+    sum += q.error_at(d) * (std::abs(k.x[d]) + k.error_at(d)) + std::abs(q.x[d]) * k.error_at(d);
+  return sum;
+}
+
+// What a variant's arithmetic rounds of a logit, and what rounding it once more does, as exponents and states do: they
+// are relative to the numbers themselves, which a transform may make as large as it likes.
+double transform_error(const Hooks& hooks, const Score& c, double s, double logit) {
+  if (!hooks.logits_rounding) return 0;
+  return finite(hooks.logits_rounding(c, s)) + (hooks.use_softmax ? finite(2 * kUnit * std::abs(logit)) : 0);
+}
+
+// With softmax a probability moves by the error of its logit and, through the sum, by the mean of all.
+void add_moved(RowState& out, const Vector& weights, const Vector& errors, const std::vector<Hooked>& values,
+               bool use_softmax) {
+  if (use_softmax)
+    for (size_t j = 0; j < errors.size(); ++j) out.moved_lse += weights[j] * errors[j];
+  for (size_t j = 0; j < errors.size(); ++j) {
+    const double moved = use_softmax ? weights[j] * std::expm1(std::min(errors[j] + out.moved_lse, 100.)) : errors[j];
+    if (moved == 0 && values[j].error.empty()) continue;  // hidden ones' numbers mean nothing
+    for (size_t d = 0; d < out.moved.size(); ++d)
+      if (weights[j] != 0 || moved != 0)
+        out.moved[d] += moved * std::abs(values[j].x[d]) + weights[j] * values[j].error_at(d);
+  }
+}
 
 // What rounding to 16 bits can do, at most: a query by half a step of its largest element, weights by half a step of the
 // largest of their tile of 256 tokens or fewer, which lies within two blocks of as many.
-void add_coarse(RowState& out, const Vector& weights, const Vector& logit_errors, const std::vector<Vector>& values,
+void add_coarse(RowState& out, const Vector& weights, const Vector& logit_errors, const std::vector<Hooked>& values,
                 const Vector& value_scales, bool use_softmax) {
   constexpr size_t kBlock = 256;
   constexpr double kStep = 1 / (2. * 32512);
@@ -124,17 +208,17 @@ void add_coarse(RowState& out, const Vector& weights, const Vector& logit_errors
     const double top = std::max({tops[b - 1], tops[b], tops[b + 1]});
     const double moved = use_softmax ? 2 * worst * weights[j] : logit_errors[j];
     const double rounded = value_scales[j] == 0 ? 0 : kStep * top / std::abs(value_scales[j]);
-    for (size_t d = 0; d < out.coarse.size(); ++d) out.coarse[d] += (moved + rounded) * std::abs(values[j][d]);
+    for (size_t d = 0; d < out.coarse.size(); ++d) out.coarse[d] += (moved + rounded) * std::abs(values[j].x[d]);
   }
   out.coarse_lse = worst;
 }
 
-// `value_scales`: of each token; empty where KV are no integers.
-RowState attend_row(const Hooks& hooks, const Vector& q, const Keys& list, int row, const std::vector<Vector>& keys,
-                    const std::vector<Vector>& values, const Vector& value_scales, Score c, double sm_scale,
-                    size_t dim) {
-  RowState out{Vector(dim), Vector(dim), Vector(dim)};
-  Vector logit_errors(keys.size()), shown(keys.size());
+RowState attend_row(const Hooks& hooks, const Hooked& query, const Keys& list, int row, const KvSide& kv, Score c,
+                    double sm_scale, size_t dim) {
+  RowState out{Vector(dim), Vector(dim), Vector(dim), Vector(dim)};
+  const std::vector<Hooked>&keys = kv.keys, &values = kv.values;
+  const Vector& q = query.x;
+  Vector coarse_errors(keys.size()), errors(keys.size()), shown(keys.size());  // of logits
   const double dims = static_cast<double>(q.size());
   double q_step = 0;
   for (const double x : q) q_step = std::max(q_step, std::abs(x) / (2 * std::min(32512., 0x1p24 / dims)));
@@ -149,9 +233,10 @@ RowState attend_row(const Hooks& hooks, const Vector& q, const Keys& list, int r
     if (!seen[j]) continue;
     double dot = 0, size = 0, length = 0;
     for (size_t d = 0; d < q.size(); ++d) {
-      dot += q[d] * keys[j][d];
-      length += std::abs(keys[j][d]);
-      size += std::abs(q[d] * keys[j][d]);
+      const double k = keys[j].x[d];
+      dot += q[d] * k;
+      length += std::abs(k);
+      size += std::abs(q[d] * k);
     }
     const double s = dot * sm_scale;
     size *= std::abs(sm_scale) / kReferenceLogit;
@@ -161,7 +246,9 @@ RowState attend_row(const Hooks& hooks, const Vector& q, const Keys& list, int r
     const double slope =
         hooks.logits ? std::abs(hooks.logits(c, s + kSlopeStep) - hooks.logits(c, s - kSlopeStep)) / (2 * kSlopeStep)
                      : 1;
-    logit_errors[j] = q_step * length * std::abs(sm_scale) * (std::isfinite(slope) ? slope : 1);
+    const double passed_on = std::abs(sm_scale) * (std::isfinite(slope) ? slope : 1);
+    coarse_errors[j] = q_step * length * passed_on;
+    errors[j] = product_error(query, keys[j]) * passed_on + transform_error(hooks, c, s, logits[j]);
     if (std::isfinite(slope)) size *= slope;  // not at the edge of what a transform hides with -inf
     stretch = std::max(stretch, size);
     weights[j] = std::abs(logits[j]) + size;  // without softmax: p itself, and how it moves with s
@@ -176,12 +263,17 @@ RowState attend_row(const Hooks& hooks, const Vector& q, const Keys& list, int r
     shown[j] = std::abs(p);
     const double weight = hooks.use_softmax ? p * stretch : weights[j];
     for (size_t d = 0; d < dim; ++d) {
-      out.o[d] += p * values[j][d];
-      out.scale[d] += weight * std::abs(values[j][d]);
+      out.o[d] += p * values[j].x[d];
+      out.scale[d] += weight * std::abs(values[j].x[d]);
     }
   }
-  if (!value_scales.empty()) add_coarse(out, shown, logit_errors, values, value_scales, hooks.use_softmax);
+  add_moved(out, shown, errors, values, hooks.use_softmax);
+  if (!kv.value_scales.empty()) add_coarse(out, shown, coarse_errors, values, kv.value_scales, hooks.use_softmax);
   if (top != -kInfinity) out.lse = top + std::log(sum);
+  const double n = static_cast<double>(keys.size());
+  // As in the error of o: logits, sums over keys, the logarithm.
+  out.lse_error =
+      out.moved_lse + (kReferenceLogit * (std::sqrt(dims) + 6) * stretch + 24 + std::min(n, 4 * std::sqrt(n))) * kUnit;
   return out;
 }
 
@@ -224,43 +316,51 @@ ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& 
   const double sm_scale = tensors.sm_scale ? static_cast<double>(*tensors.sm_scale) : 1 / std::sqrt(spec.head_dim_qk);
   const size_t rows = lists.empty() ? 0 : static_cast<size_t>(lists.back().row_end * in.num_qo_heads);
   const bool integers = spec.kv_dtype == DType::int8 || spec.kv_dtype == DType::int4;
-  ReferenceResult result{Vector(rows * dim), Vector(hooks.use_softmax ? rows : 0), Vector(rows * dim),
-                         Vector(integers ? rows * dim : 0), Vector(integers && hooks.use_softmax ? rows : 0)};
+  const size_t lse_rows = hooks.use_softmax ? rows : 0;
+  ReferenceResult result{Vector(rows * dim),
+                         Vector(lse_rows),
+                         Vector(rows * dim),
+                         Vector(rows * dim),
+                         Vector(lse_rows),
+                         Vector(integers ? rows * dim : 0),
+                         Vector(integers ? lse_rows : 0)};
   const int group = in.num_qo_heads / in.num_kv_heads;
 
   for (const Keys& list : lists)
     for (int kv_head = list.kv_head_begin; kv_head < list.kv_head_end; ++kv_head) {
       if (list.row_begin >= part.row_end || list.row_end <= part.row_begin) continue;
-      std::vector<Vector> keys, values;
-      Vector value_scales;
+      KvSide kv;
       for (int t = 0; t < static_cast<int>(list.tokens.size()); ++t) {
         const Token& token = list.tokens[static_cast<size_t>(t)];
         const abi::VectorRow row{list.request, t, token.position, kv_head};
-        keys.push_back(transformed(hooks.key, row, key_vector(spec, tensors.kv, token, kv_head)));
-        if (integers) value_scales.push_back(scale_of(spec, tensors.kv.v_scale, token, kv_head));
-        values.push_back(transformed(hooks.value, row, value_vector(spec, tensors.kv, token, kv_head)));
+        kv.keys.push_back(hooked(hooks.key, row, key_vector(spec, tensors.kv, token, kv_head)));
+        if (integers) kv.value_scales.push_back(scale_of(spec, tensors.kv.v_scale, token, kv_head));
+        kv.values.push_back(hooked(hooks.value, row, value_vector(spec, tensors.kv, token, kv_head)));
       }
       for (int64_t q_row = list.row_begin; q_row < list.row_end; ++q_row) {
         if (q_row < part.row_begin || q_row >= part.row_end) continue;
         const int i = static_cast<int>(q_row - list.row_begin);
         for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
           abi::VectorRow row{list.request, list.first_idx + i, list.q_pos[static_cast<size_t>(i)], head};
-          const Vector q = transformed(hooks.query, row, vector_at(tensors.q, q_row, head, 0));
-          RowState state = attend_row(hooks, q, list, i, keys, values, value_scales,
+          const Hooked q = hooked(hooks.query, row, vector_at(tensors.q, q_row, head, 0));
+          RowState state = attend_row(hooks, q, list, i, kv,
                                       {list.request, row.idx, 0, head, kv_head, row.pos, 0, list.qo_len, list.kv_len},
                                       sm_scale, dim);
           if (hooks.use_softmax) row.lse = state.lse;
-          transform_output(hooks, row, state.o, state.scale, state.coarse);
-          if (hooks.lse) state.lse = hooks.lse(row);
+          transform_output(hooks, row, state);
+          transform_lse(hooks, row, state);
           const size_t at = static_cast<size_t>(q_row * in.num_qo_heads + head);
-          std::copy(state.o.begin(), state.o.end(), result.o.begin() + static_cast<std::ptrdiff_t>(at * dim));
-          std::copy(state.scale.begin(), state.scale.end(),
-                    result.scale.begin() + static_cast<std::ptrdiff_t>(at * dim));
-          if (hooks.use_softmax) result.lse[at] = state.lse;
-          if (!integers) continue;
-          std::copy(state.coarse.begin(), state.coarse.end(),
-                    result.coarse.begin() + static_cast<std::ptrdiff_t>(at * dim));
-          if (hooks.use_softmax) result.coarse_lse[at] = state.coarse_lse;
+          const auto keep = [&](const Vector& from, Vector& to) {
+            std::copy(from.begin(), from.end(), to.begin() + static_cast<std::ptrdiff_t>(at * dim));
+          };
+          keep(state.o, result.o);
+          keep(state.scale, result.scale);
+          keep(state.moved, result.moved);
+          if (integers) keep(state.coarse, result.coarse);
+          if (!hooks.use_softmax) continue;
+          result.lse[at] = state.lse;
+          result.moved_lse[at] = state.moved_lse;
+          if (integers) result.coarse_lse[at] = state.coarse_lse;
         }
       }
     }

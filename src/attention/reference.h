@@ -21,6 +21,9 @@ struct ReferenceResult {
   // sm_scale * sum |q_i k_i| * |slope of the logits' transform| over kReferenceLogit where that is above 1; through the
   // derivative of the output transform. Without softmax, p is |p| and how much rounding of the logit moves it.
   std::vector<double> scale;
+  // Like o and lse: how far they move, at most, by what float rounds where a variant makes large numbers of small ones
+  // or the other way round, as transforms of logits and angles of rotations do.
+  std::vector<double> moved = {}, moved_lse = {};
   // Of int8 and int4 KV, like o and lse: how far queries and probabilities rounded to 16 bits (compute type int8) can
   // move them, at most.
   std::vector<double> coarse = {}, coarse_lse = {};
@@ -40,17 +43,19 @@ ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& 
 // The element `offset` elements from a tensor's first, of any type that a spec allows.
 double element(const TensorView& tensor, int64_t offset);
 
-// |o - o*| <= u |o*| + C * scale: u the unit roundoff of o's type, C of the compute type and kv_len
-// (docs/numerics.md).
-// And `coarse` where products are in integers.
+// |o - o*| <= u |o*| + C * scale + moved: u the unit roundoff of o's type, C of the compute type and kv_len
+// (docs/numerics.md). And + coarse where products are in integers.
 class ErrorBound {
  public:
   ErrorBound(const AttentionSpec& spec, DType compute);
-  double operator()(int64_t kv_len, double o_reference, double scale, double coarse = 0) const;
+  // Of element i of o, of a row that has kv_len keys.
+  double operator()(int64_t kv_len, const ReferenceResult& reference, size_t i) const;
+  // Of one row and head's lse.
+  double of_lse(const ReferenceResult& reference, size_t state) const;
 
  private:
   bool integers_;
-  double of_keys_, unit_, smallest_;
+  double of_keys_, unit_, smallest_, of_lse_, of_lse_vectors_;
 };
 
 }  // namespace weft

@@ -14,6 +14,8 @@
 namespace weft::reference {
 namespace {
 
+constexpr double kMostRounding = 0.25;  // of a logit, or a share of a probability where there is no softmax
+
 // The interval of keys, from its definition. A scalar of -1 switches its bound off.
 std::optional<int64_t> value_of(const Bound& bound, const PlanInput& plan, const Score& c) {
   int64_t value = bound.constant;
@@ -41,14 +43,14 @@ bool inside(const std::vector<Interval>& intervals, const PlanInput& plan, const
 }
 
 // -O1: nothing here is worth vectorising, and the compiler is waited for.
-const abi::ReferenceLeaf* compile(Hooks& hooks, const AttentionSpec& spec) {
+const abi::ReferenceLeaf* compile(Hooks& hooks, const AttentionSpec& spec, TextFor purpose) {
   std::vector<std::string> flags = leaf_flags();
   flags.push_back("-O1");
-  hooks.module = jit::build({.name = fmt::format("reference {}", spec.variant.name),
-                             .text = reference_text(spec),
-                             .isa = Isa::plain,
-                             .flags = std::move(flags)});
-  const auto* leaf = static_cast<const abi::ReferenceLeaf*>(hooks.module->symbol("weft_reference_leaf"));
+  hooks.modules.push_back(jit::build({.name = fmt::format("reference {}", spec.variant.name),
+                                      .text = reference_text(spec, purpose),
+                                      .isa = Isa::plain,
+                                      .flags = std::move(flags)}));
+  const auto* leaf = static_cast<const abi::ReferenceLeaf*>(hooks.modules.back()->symbol("weft_reference_leaf"));
   ensure(leaf != nullptr && leaf->version == abi::kLeafVersion, "the reference of '{}' has another version",
          spec.variant.name);
   static const abi::ReferenceMath math{std::exp, std::exp2, std::log, std::tanh, std::sin, std::cos};
@@ -72,19 +74,35 @@ Hooks hooks(const AttentionSpec& spec, const PlanInput& given, const AttentionTe
   h.use_softmax = spec.variant.use_softmax;
   if (spec.variant.text.empty()) return h;
 
-  const abi::ReferenceLeaf* leaf = compile(h, spec);
+  const abi::ReferenceLeaf *leaf = compile(h, spec, TextFor::reference),
+                           *in_float = compile(h, spec, TextFor::reference_in_float);
   const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
   const auto slots = pack_params(spec, sm_scale, tensors.scalars, tensors.tensors);
-  if (leaf->logits != nullptr) h.logits = [=](const Score& c, double s) { return leaf->logits(slots.data(), &c, s); };
+  if (leaf->logits != nullptr) {
+    h.logits = [=](const Score& c, double s) { return leaf->logits(slots.data(), &c, s); };
+    // Twice the most that evaluations around s show: at one s roundings may happen to be small, and another order of the
+    // same operations rounds elsewhere. What is more than kMostRounding is no rounding, but a text that says something
+    // else in float.
+    h.logits_rounding = [=, softmax = h.use_softmax](const Score& c, double s) {
+      double most = 0;
+      for (const double step : {0., -0.43, -0.11, 0.17, 0.37}) {
+        const double at = s + step, error = in_float->logits(slots.data(), &c, at) - leaf->logits(slots.data(), &c, at);
+        if (std::isfinite(error)) most = std::max(most, std::abs(error));
+      }
+      return std::min(2 * most,
+                      kMostRounding * (softmax ? 1 : std::max(1., std::abs(leaf->logits(slots.data(), &c, s)))));
+    };
+  }
   if (leaf->mask != nullptr) h.visible.push_back([=](const Score& c) { return leaf->mask(slots.data(), &c) != 0; });
   const auto vector_hook = [&](auto f) -> VectorHook {
     if (f == nullptr) return {};
     return [=](const abi::VectorRow& row, const double* x, double* y, int dim) { f(slots.data(), &row, x, y, dim); };
   };
-  h.query = vector_hook(leaf->query);
-  h.key = vector_hook(leaf->key);
-  h.value = vector_hook(leaf->value);
-  h.output = vector_hook(leaf->output);
+  const auto both = [&](auto hook) { return VectorHooks{vector_hook(leaf->*hook), vector_hook(in_float->*hook)}; };
+  h.query = both(&abi::ReferenceLeaf::query);
+  h.key = both(&abi::ReferenceLeaf::key);
+  h.value = both(&abi::ReferenceLeaf::value);
+  h.output = both(&abi::ReferenceLeaf::output);
   if (leaf->lse != nullptr) h.lse = [=](const abi::VectorRow& row) { return leaf->lse(slots.data(), &row); };
   return h;
 }

@@ -15,14 +15,21 @@ namespace weft::reference {
 using Score = abi::ReferenceScore;
 using VectorHook = std::function<void(const abi::VectorRow& row, const double* x, double* y, int dim)>;
 
+// A hook of vectors as it is meant, and as the kernels' float computes it; without the latter it is computed exactly.
+struct VectorHooks {
+  VectorHook exact, rounded;
+  explicit operator bool() const { return static_cast<bool>(exact); }
+};
+
 // An empty function: no such hook.
 struct Hooks {
   bool use_softmax = true;
   std::function<double(const Score&, double s)> logits;
-  std::vector<std::function<bool(const Score&)>> visible;  // all must agree
-  VectorHook query, key, value, output;
+  std::function<double(const Score&, double s)> logits_rounding;  // how far float moves what `logits` gives, at most
+  std::vector<std::function<bool(const Score&)>> visible;         // all must agree
+  VectorHooks query, key, value, output;
   std::function<double(const abi::VectorRow& row)> lse;  // of a finished row
-  std::shared_ptr<const Module> module;                  // holds the code of compiled hooks
+  std::vector<std::shared_ptr<const Module>> modules;    // hold the code of compiled hooks
 };
 
 // Throws like pack_params and jit::build.

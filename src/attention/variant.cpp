@@ -129,14 +129,17 @@ Declarations declarations(const LeafParts& parts) {
 
 Declarations declarations(const AttentionSpec& spec) { return declarations(leaf_parts(spec)); }
 
-std::string leaf_head(bool reference) {
+std::string leaf_head(TextFor purpose) {
+  const bool reference = purpose != TextFor::kernels, in_double = purpose == TextFor::reference;
   std::string text =
-      reference ? "namespace weft { using real = double; }\n" : "namespace weft { using real = float; }\n";
+      in_double ? "namespace weft { using real = double; }\n" : "namespace weft { using real = float; }\n";
   text += part("tile/abi/leaf.h", text::k_abi_leaf);
   if (reference) text += part("tile/abi/reference_leaf.h", text::k_abi_reference_leaf);
   text += part("tile/cpu/leaf_prelude.h", text::k_cpu_leaf_prelude);
-  text += reference ? part("tile/cpu/reference_math.h", text::k_cpu_reference_math)
+  text += in_double ? part("tile/cpu/reference_math.h", text::k_cpu_reference_math)
                     : part("tile/cpu/leaf_math.h", text::k_cpu_leaf_math);
+  if (purpose == TextFor::reference_in_float)
+    text += "namespace weft::detail { inline void use_math(const abi::ReferenceMath*) {} }\n";
   text += part("tile/cpu/leaf_hooks.h", text::k_cpu_leaf_hooks);
   text += reference ? part("tile/cpu/reference_driver.h", text::k_cpu_reference_driver)
                     : part("tile/cpu/leaf_driver.h", text::k_cpu_leaf_driver);
@@ -170,15 +173,15 @@ std::string leaf_text(const AttentionSpec& spec, Isa isa) {
   // The flags choose the ISA; its name makes the text say what it is for.
   return fmt::format("// Leaf of {}, {}.\n", parts.variant.name.empty() ? "plain attention" : parts.variant.name,
                      to_string(isa)) +
-         leaf_head(false) + leaf_body(parts, "leaf") +
+         leaf_head(TextFor::kernels) + leaf_body(parts, "leaf") +
          "extern \"C\" {\nextern const weft::abi::Leaf weft_leaf __attribute__((visibility(\"default\")));\n"
          "const weft::abi::Leaf weft_leaf = " +
          leaf_instance(parts, "leaf") + ";\n}\n";
 }
 
-std::string reference_text(const AttentionSpec& spec) {
+std::string reference_text(const AttentionSpec& spec, TextFor purpose) {
   const LeafParts parts = leaf_parts(spec);
-  return fmt::format("// Reference of {}.\n", parts.variant.name) + leaf_head(true) + leaf_body(parts, "leaf") +
+  return fmt::format("// Reference of {}.\n", parts.variant.name) + leaf_head(purpose) + leaf_body(parts, "leaf") +
          "extern \"C\" {\n"
          "extern const weft::abi::ReferenceLeaf weft_reference_leaf __attribute__((visibility(\"default\")));\n"
          "const weft::abi::ReferenceLeaf weft_reference_leaf = weft::detail::Reference<leaf::P, " +

@@ -26,14 +26,17 @@ LeafParts leaf_parts(const AttentionSpec& spec);
 LeafParts leaf_parts(const AttentionSpec& spec, Isa isa);
 Declarations declarations(const LeafParts& parts);
 
-// Definitions up to and including the loops. `reference`: in double, for the fp64 reference.
-std::string leaf_head(bool reference);
+// What a text is compiled for: kernels; the fp64 reference, in double; and the same in the kernels' float, which shows
+// what a variant's own arithmetic rounds.
+enum class TextFor { kernels, reference, reference_in_float };
+// Definitions up to and including the loops.
+std::string leaf_head(TextFor purpose);
 // Everything of one leaf inside `name_space`; after it weft::detail::Leaf<name_space::P, ...> can be named.
 std::string leaf_body(const LeafParts& parts, std::string_view name_space);
 // The initialiser of the abi::Leaf of that body.
 std::string leaf_instance(const LeafParts& parts, std::string_view name_space);
 // What is compiled for the reference: exports weft_reference_leaf.
-std::string reference_text(const AttentionSpec& spec);
+std::string reference_text(const AttentionSpec& spec, TextFor purpose);
 
 // Flags beside those of every build: no loop becomes a call of memcpy or memset, which a leaf cannot link; and the two
 // outcomes of a clamp do not go separate ways, which would compute both and compare twice once vectorised.

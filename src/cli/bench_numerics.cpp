@@ -81,8 +81,7 @@ double worst_error(const AttentionKernel& kernel, const Case& c, bool quick, Wor
     kernel.run(plan, batch.tensors, workspace, Stream::cpu(team));
     const ErrorBound error_bound(spec, kernel.impl().compute);
     for (size_t i = 0; i < expected.o.size(); ++i) {
-      const double coarse = expected.coarse.empty() ? 0 : expected.coarse[i];
-      const double bound = error_bound(lengths.kv_len, expected.o[i], expected.scale[i], coarse);
+      const double bound = error_bound(lengths.kv_len, expected, i);
       const double error = std::abs(value_of(batch.tensors.o, static_cast<int64_t>(i)) - expected.o[i]) / bound;
       worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(worst, error);
     }

@@ -119,16 +119,13 @@ void Replay::judge(Judgement& judgement, int64_t row, int head, const ReferenceR
     const double value = element(o, o_offset + d),
                  exact = expected.o[state * static_cast<size_t>(dim()) + static_cast<size_t>(d)];
     const size_t i = state * static_cast<size_t>(dim()) + static_cast<size_t>(d);
-    const double bound =
-        error_bound(kv_len, exact, expected.scale[i], expected.coarse.empty() ? 0 : expected.coarse[i]);
+    const double bound = error_bound(kv_len, expected, i);
     note(std::isnan(exact) && std::isnan(value) ? 0 : std::abs(value - exact), bound,
          fmt::format("o[{}, {}, {}] = {:.6g}, reference {:.6g}, bound {:.2g}", row, head, d, value, exact, bound));
   }
   if (lse == nullptr) return;
   const double value = *lse, exact = expected.lse[state];
-  // Logits are sums of head_dim_qk products, rounded once each.
-  const double bound = 2e-6 * (1 + std::abs(exact)) * std::sqrt(call_.spec.head_dim_qk) +
-                       (kernel_.impl().compute == DType::int8 ? expected.coarse_lse[state] : 0);
+  const double bound = error_bound.of_lse(expected, state);
   note(value == exact ? 0 : std::abs(value - exact), bound,
        fmt::format("lse[{}, {}] = {:.6g}, reference {:.6g}, bound {:.2g}", row, head, value, exact, bound));
 }

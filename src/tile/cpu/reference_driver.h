@@ -1,4 +1,5 @@
-// The reference's side of a variant: its hooks, in double, one score or one vector a call.
+// The reference's side of a variant: its hooks, one score or one vector a call, in double, or in the kernels' float to
+// see what that rounds.
 // Part of the generated text, so it includes nothing.
 #pragma once
 
@@ -10,7 +11,7 @@ template <class P, class V>
 struct Reference {
   using H = Hooks<V, P>;
 
-  static void set_math(const abi::ReferenceMath* functions) { math = functions; }
+  static void set_math(const abi::ReferenceMath* functions) { use_math(functions); }
 
   static V enter(const P& p, int batch) {
     V v{};
@@ -24,7 +25,7 @@ struct Reference {
   static double logits(const abi::Slot* slots, const abi::ReferenceScore* c, double s) {
     const P p = P::weft_load(slots);
     V v = enter(p, c->batch);
-    return v.logits_transform(p, score(c), s);
+    return double(v.logits_transform(p, score(c), real(s)));
   }
   static int mask(const abi::Slot* slots, const abi::ReferenceScore* c) {
     const P p = P::weft_load(slots);
@@ -36,14 +37,16 @@ struct Reference {
   static void vector(const abi::Slot* slots, const abi::VectorRow* row, const double* x, double* y, int dim, F f) {
     const P p = P::weft_load(slots);
     V v = enter(p, row->batch);
-    double pairs[kMaxDim], total = 0, squares = 0;
+    real own[kMaxDim], pairs[kMaxDim], total = 0, squares = 0;
+    for (int i = 0; i < dim; ++i) own[i] = real(x[i]);
     for (int i = 0; i < dim; ++i) {
-      pairs[i] = i % 2 == 0 ? -x[i + 1] : x[i - 1];
-      total += x[i];
-      squares += x[i] * x[i];
+      pairs[i] = i % 2 == 0 ? -own[i + 1] : own[i - 1];
+      total += own[i];
+      squares += own[i] * own[i];
     }
-    const Vec vec{x, nullptr, false, pairs, dim, total, squares};
-    for (int i = 0; i < dim; ++i) y[i] = f(v, p, vec, i, Row{row->batch, row->idx, row->pos, row->head, row->lse});
+    const Vec vec{own, nullptr, false, pairs, dim, total, squares};
+    const Row at{row->batch, row->idx, row->pos, row->head, real(row->lse)};
+    for (int i = 0; i < dim; ++i) y[i] = f(v, p, vec, i, at);
   }
 #define WEFT_VECTOR_HOOK(name)                                                                                     \
   static void name(const abi::Slot* slots, const abi::VectorRow* row, const double* x, double* y, int dim) {       \
@@ -58,7 +61,7 @@ struct Reference {
   static double lse(const abi::Slot* slots, const abi::VectorRow* row) {
     const P p = P::weft_load(slots);
     V v = enter(p, row->batch);
-    return v.lse_transform(p, Row{row->batch, row->idx, row->pos, row->head, row->lse});
+    return double(v.lse_transform(p, Row{row->batch, row->idx, row->pos, row->head, real(row->lse)}));
   }
 
   static constexpr abi::ReferenceLeaf make() {

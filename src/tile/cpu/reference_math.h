@@ -6,6 +6,7 @@ namespace weft {
 
 namespace detail {
 static const abi::ReferenceMath* math = nullptr;
+inline void use_math(const abi::ReferenceMath* functions) { math = functions; }
 }  // namespace detail
 
 inline double infinity() { return __builtin_inf(); }

@@ -105,13 +105,12 @@ class Pool {
     const ErrorBound error_bound(s, compute_type(s, isa));
     for (size_t i = 0; i < reference.o.size(); ++i) {
       const double o = o_.as<float>()[i];
-      if (!(std::abs(o - reference.o[i]) <= error_bound(kv_len, reference.o[i], reference.scale[i])))
+      if (!(std::abs(o - reference.o[i]) <= error_bound(kv_len, reference, i)))
         return "o[" + std::to_string(i) + "] = " + std::to_string(o) + ", reference " + std::to_string(reference.o[i]);
     }
     for (size_t i = 0; i < reference.lse.size(); ++i) {
       const double lse = lse_.as<float>()[i], expected = reference.lse[i];
-      if (!(lse == expected ||
-            std::abs(lse - expected) <= 2e-6 * (1 + std::abs(expected)) * std::sqrt(setting_.head_dim)))
+      if (!(lse == expected || std::abs(lse - expected) <= error_bound.of_lse(reference, i)))
         return "lse[" + std::to_string(i) + "] = " + std::to_string(lse) + ", reference " + std::to_string(expected);
     }
     return "";

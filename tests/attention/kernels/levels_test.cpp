@@ -111,16 +111,14 @@ class Shared {
       for (size_t state = levels_.qo_indptr()[r] * heads; state < levels_.qo_indptr()[r + 1] * heads; ++state) {
         for (size_t i = state * dim; i < (state + 1) * dim; ++i) {
           const double o = o_.as<float>()[i], expected = reference_.o[i];
-          const double bound = error_bound(levels_.kv_len()[r], expected, reference_.scale[i]);
+          const double bound = error_bound(levels_.kv_len()[r], reference_, i);
           if (!(std::abs(o - expected) <= bound))
             return "request " + std::to_string(r) + " o[" + std::to_string(i) + "] = " + std::to_string(o) +
                    ", reference " + std::to_string(expected);
         }
         if (reference_.lse.empty()) continue;
         const double lse = lse_.as<float>()[state], expected = reference_.lse[state];
-        // Logits are sums of head_dim products, rounded once each.
-        if (!(lse == expected ||
-              std::abs(lse - expected) < 2e-6 * (1 + std::abs(expected)) * std::sqrt(setting_.head_dim)))
+        if (!(lse == expected || std::abs(lse - expected) <= error_bound.of_lse(reference_, state)))
           return "request " + std::to_string(r) + " lse " + std::to_string(lse) + ", reference " +
                  std::to_string(expected);
       }

@@ -396,21 +396,13 @@ std::string Problem::compare(DType compute) const {
           const int64_t at = offset(o_view_, {row, h, d});
           owned[static_cast<size_t>(at)] = 1;
           const double value = get(o_.data(), case_.o_dtype, at), expected = reference_.o[i];
-          const double bound = error_bound(kv_len_[r], expected, reference_.scale[i],
-                                           reference_.coarse.empty() ? 0 : reference_.coarse[i]);
+          const double bound = error_bound(kv_len_[r], reference_, i);
           if (!(std::abs(value - expected) <= bound))
             complain(fmt::format("o[{}, {}, {}] = {}, reference {}, bound {}", row, h, d, value, expected, bound));
         }
         if (!case_.variant.use_softmax) continue;
         const double lse = lse_[static_cast<size_t>(row * lse_view_.stride(0) + h)], expected = reference_.lse[state];
-        // Logits are sums of head_dim_qk products, rounded once each.
-        double bound = 2e-6 * (1 + std::abs(expected)) * std::sqrt(case_.head_dim_qk);
-        const std::string& text = spec_.variant.text;
-        if (compute == DType::bf16 && (mentions(text, "query_transform") || mentions(text, "key_transform")))
-          // Rounded once more.
-          bound += kReferenceLogit * 8 * 0x1p-8 / std::sqrt(case_.head_dim_qk);
-        if (compute == DType::int8) bound += reference_.coarse_lse[state];
-        if (!(lse == expected || std::abs(lse - expected) <= bound))
+        if (!(lse == expected || std::abs(lse - expected) <= error_bound.of_lse(reference_, state)))
           complain(fmt::format("lse[{}, {}] = {}, reference {}", row, h, lse, expected));
       }
   for (size_t i = 0; i < owned.size(); ++i)

@@ -104,7 +104,7 @@ LeafParts parts_of(const std::string& member) {
 
 // One text with every form, and the report of what was vectorised: form -> loops.
 std::map<std::string, int> vectorised(Isa isa) {
-  std::string text = leaf_head(false);
+  std::string text = leaf_head(TextFor::kernels);
   for (const Form& form : kForms) {
     const std::string name = fmt::format("form_{}", form.name);
     text += leaf_body(parts_of(form.member), name);

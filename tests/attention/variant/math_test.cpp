@@ -21,7 +21,7 @@ const Module& functions(Isa isa) {
   static std::map<Isa, std::shared_ptr<const Module>> modules;
   auto& module = modules[isa];
   if (module == nullptr) {
-    std::string text = leaf_head(false);
+    std::string text = leaf_head(TextFor::kernels);
     for (const char* f : {"exp", "exp2", "log", "tanh", "sigmoid", "sin", "cos", "rsqrt", "sqrt", "abs"})
       text += std::string("extern \"C\" __attribute__((visibility(\"default\"))) void f_") + f +
               "(const float* x, float* y, int n) { for (int i = 0; i < n; ++i) y[i] = weft::" + f + "(x[i]); }\n";
