@@ -279,5 +279,50 @@ TEST(LowBitNan, StaysWithItsRow) {
   }
 }
 
+// Beside integers a query is scaled by its largest magnitude: one that is not finite must not reach its neighbours.
+TEST(LowBitNan, AQueryThatIsNotFiniteLeavesOtherRowsTheirBits) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const Isa isa : supported_isas())
+    for (const DType kv_dtype : {DType::int8, DType::int4}) {
+      Case c;
+      c.kv_dtype = kv_dtype;
+      c.kv_scales = KvScales::token;
+      c.group = 3;
+      c.kv_heads = 2;
+      c.lengths = {{2, 70}, {1, 300}, {40, 90}};  // products of rows as stored, and packed
+      Problem problem(c);
+      const AttentionTensors t = problem.tensors();
+      const int64_t states = t.o.shape(0) * t.o.shape(1), dim = c.head_dim_vo;
+      for (const DType compute : testing::compute_types(problem.spec(), isa)) {
+        AttentionSpec spec = problem.spec();
+        spec.compute = compute;
+        const AttentionKernel kernel = build(spec, Device::cpu(), {.isa = isa});
+        const Plan plan = kernel.plan(problem.input(2));
+        Workspace workspace(Device::cpu(), plan.workspace_bytes());
+        kernel.run(plan, t, workspace);
+        const std::string clean = problem.outputs();
+        for (const float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()})
+          for (const int64_t state : {int64_t{1}, int64_t{14}, int64_t{18}, states - 2}) {
+            float& q = t.q.as<float>()[state * c.head_dim_qk + 5];
+            const float before = q;
+            q = bad;
+            problem.poison_outputs();
+            kernel.run(plan, t, workspace);
+            q = before;
+            const std::string bytes = problem.outputs();
+            const std::string what = std::string(to_string(isa)) + " " + std::string(to_string(kv_dtype)) + " " +
+                                     std::string(to_string(compute)) + " " + std::to_string(bad);
+            const size_t begin = static_cast<size_t>(state * dim) * sizeof(float), width = dim * sizeof(float);
+            for (int64_t d = 0; d < dim; ++d)
+              ASSERT_FALSE(std::isfinite(t.o.as<float>()[state * dim + d])) << what << " state " << state;
+            ASSERT_FALSE(std::isfinite(t.lse.as<float>()[state])) << what;
+            ASSERT_EQ(bytes.substr(0, begin), clean.substr(0, begin)) << what;
+            const size_t o_end = static_cast<size_t>(states * dim) * sizeof(float), end = begin + width;
+            ASSERT_EQ(bytes.substr(end, o_end - end), clean.substr(end, o_end - end)) << what;
+          }
+      }
+    }
+}
+
 }  // namespace
 }  // namespace weft
