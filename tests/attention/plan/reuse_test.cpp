@@ -281,6 +281,23 @@ TEST(Covers, AFixedSplitEndsWithItsChunk) {
   EXPECT_FALSE(covers(129));
 }
 
+// Which chunks a row has follows its window, so that another length is another plan.
+TEST(Covers, AFixedSplitOfAWindowHoldsForItsOwnLengths) {
+  Batch b;
+  b.mode = PlanMode::fixed_split;
+  b.fixed_split_size = 64;
+  b.page_size = 128;
+  b.qo = {1, 1};
+  b.kv = {100, 30};
+  b.scalars = scalars_of(Keys::window, 50);
+  const Plan plan = Planner::plan(cpu_like_traits(Keys::window), b.input());
+  EXPECT_TRUE(plan.covers(b.input()));
+  b.kv = {101, 30};
+  EXPECT_FALSE(plan.covers(b.input()));
+  b.kv = {100, 31};  // its window holds all of its keys
+  EXPECT_TRUE(plan.covers(b.input()));
+}
+
 // Lengths change, the plan stays: it must attend what a fresh plan attends, with the positions of a fresh plan.
 RC_GTEST_PROP(Covers, an_updated_plan_attends_what_a_fresh_one_attends, ()) {
   const Keys keys = *rc::gen::element(Keys::all, Keys::causal, Keys::window, Keys::sink_and_window, Keys::prefix);
