@@ -4,7 +4,7 @@
 
 #include "attention/leaf.h"
 #include "attention/reference.h"
-#include "attention/variant_text.h"
+#include "attention/variant_tokens.h"
 
 namespace weft {
 namespace {

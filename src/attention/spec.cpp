@@ -13,10 +13,6 @@
 namespace weft {
 namespace {
 
-constexpr std::string_view kHooks[] = {
-    "init",        "query_transform",  "key_transform", "value_transform", "logits_transform",
-    "logits_mask", "output_transform", "lse_transform"};
-
 // Words that a parameter cannot be called, as the text already means something by them.
 constexpr std::string_view kReserved[] = {
     "sm_scale", "real",     "P",         "Vec",      "Row",       "Score",     "Request",  "alignas",  "alignof",
@@ -126,28 +122,6 @@ void check_bounds(const Variant& v, const std::vector<Bound>& bounds) {
   }
 }
 
-// A misspelt hook would be ignored in silence: a member function whose name is nearly a hook's is refused.
-void check_hook_names(const Variant& v) {
-  const std::vector<std::string> hooks(std::begin(kHooks), std::end(kHooks));
-  const auto all = words(v.text);
-  for (size_t i = 1; i < all.size(); ++i) {
-    const std::string_view type = all[i - 1].word;
-    if (type != "real" && type != "bool" && type != "void" && type != "float" && type != "auto") continue;
-    const size_t after = v.text.find_first_not_of(" \t\n", all[i].begin + all[i].word.size());
-    if (after == v.text.npos || v.text[after] != '(') continue;
-    if (all[i].word.find("transform") == std::string_view::npos && all[i].word.find("mask") == std::string_view::npos)
-      continue;
-    if (std::find(hooks.begin(), hooks.end(), all[i].word) != hooks.end()) continue;
-    // Helpers may extend a hook's name (logits_mask_2); what is short of one or has other letters is a slip.
-    const bool helper = std::any_of(hooks.begin(), hooks.end(), [&](const std::string& hook) {
-      return all[i].word.size() > hook.size() && all[i].word.find(hook) != std::string_view::npos;
-    });
-    const std::string hint = helper ? "" : did_you_mean(all[i].word, hooks);
-    check(hint.empty(), ErrorCode::invalid_argument, "variant '{}' has a member '{}', which no kernel calls{}", v.name,
-          all[i].word, hint);
-  }
-}
-
 void check_variant(const Variant& v) {
   check(v.name.empty() == v.text.empty(), ErrorCode::invalid_argument,
         "variant has name '{}' and a text of {} bytes; give both, the name being the class's name in the text, or "
@@ -167,19 +141,7 @@ void check_variant(const Variant& v) {
     return;
   }
   check_name("variant", v.name);
-  check(v.text.find('\0') == v.text.npos, ErrorCode::invalid_argument, "the text of variant '{}' holds a zero byte",
-        v.name);
-  check(v.text.find("#include") == v.text.npos && !mentions(v.text, "import"), ErrorCode::invalid_argument,
-        "the text of variant '{}' includes a file; kernels include nothing: use the functions of weft:: "
-        "(docs/variants.md)",
-        v.name);
-  const auto all = words(v.text);
-  bool defined = false;
-  for (size_t i = 1; i < all.size(); ++i)
-    defined = defined || (all[i].word == v.name && (all[i - 1].word == "struct" || all[i - 1].word == "class"));
-  check(defined, ErrorCode::invalid_argument,
-        "the text of variant '{}' has no class of this name; begin it with struct {} {{", v.name, v.name);
-  check_hook_names(v);
+  check_variant_text(v);
 }
 
 std::vector<Interval> intersect(const std::vector<Interval>& a, const std::vector<Interval>& b) {

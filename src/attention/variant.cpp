@@ -5,6 +5,7 @@
 
 #include "attention/leaf.h"
 #include "attention/variant_text.h"
+#include "attention/variant_tokens.h"
 #include "base/check.h"
 
 namespace weft {
@@ -71,11 +72,13 @@ bool only_in_intervals(const Variant& variant, const ScalarDecl& scalar) {
          !mentions(variant.text, scalar.name);
 }
 
-// A comment that names a hook makes a leaf too many, which is harmless, and quicker than reading the text word by word
-// on each lookup.
+// Whether the text's code names one of the hooks. Every look-up of a leaf asks, so that a text without spliced lines is
+// read token by token only where a plain search finds the name, which may stand in a comment.
 bool names_hook(const Variant& variant, std::initializer_list<const char*> hooks) {
-  return std::any_of(hooks.begin(), hooks.end(),
-                     [&](const char* hook) { return variant.text.find(hook) != std::string::npos; });
+  const bool may_splice = variant.text.find('\\') != std::string::npos;
+  return std::any_of(hooks.begin(), hooks.end(), [&](const char* hook) {
+    return (may_splice || variant.text.find(hook) != std::string::npos) && mentions(variant.text, hook);
+  });
 }
 
 std::string class_text(std::string_view name_space, const Variant& variant) {

@@ -42,17 +42,14 @@ std::string reference_text(const AttentionSpec& spec, TextFor purpose);
 // outcomes of a clamp do not go separate ways, which would compute both and compare twice once vectorised.
 std::vector<std::string> leaf_flags();
 
-// True when the text has this word outside comments and strings.
-bool mentions(std::string_view text, std::string_view word);
-// Words of C++ text outside comments and strings, with their places.
-struct Word {
-  std::string_view word;
-  size_t begin = 0;
-};
-std::vector<Word> words(std::string_view text);
+// What makes a text no variant: it reads a file or the clock, has no class that kernels can use, or has a member that
+// could only be a misspelt hook. Throws Error(invalid_argument).
+void check_variant_text(const Variant& variant);
 
 // "; did you mean 'cap'?" for the nearest of `known`, or nothing when none is near.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
+// The nearest of `known`, near or not; `known` is not empty.
+const std::string& nearest_name(std::string_view name, const std::vector<std::string>& known);
 
 // Built-in leaves, by index into these lists.
 struct BuiltinVariant {

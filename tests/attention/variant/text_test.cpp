@@ -4,6 +4,7 @@
 
 #include "attention/leaf.h"
 #include "attention/variant_text.h"
+#include "attention/variant_tokens.h"
 #include "device/cpu/cpuid.h"
 #include "jit/build.h"
 
