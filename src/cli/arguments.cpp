@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/check.h"
 #include "cli/help.h"
 
 namespace weft::cli {
@@ -119,13 +120,31 @@ Option Verb::option(const std::string& names, std::vector<int>& values, const st
 Option Verb::option(const std::string& names, std::vector<std::string>& values, const std::string& help) {
   return add(*app_, names, values, help);
 }
+namespace {
+// A number below 0 is well written and out of range, which is no wrong usage. It is refused as it was given, before an
+// unsigned number wraps around or a unit is multiplied.
+CLI::Validator not_below_zero(const std::string& name) {
+  return CLI::Validator(
+      [name](const std::string& text) -> std::string {
+        const bool is_negative = text.size() > 1 && text[0] == '-' && text[1] >= '0' && text[1] <= '9';
+        check(!is_negative, ErrorCode::invalid_argument, "{} {}: allowed are 0 and up", name, text);
+        return {};
+      },
+      "");
+}
+}  // namespace
+
 Option Verb::bytes(const std::string& names, uint64_t& value, const std::string& help) {
-  return Option(app_->add_option(names, value, help)->transform(CLI::AsSizeValue(false))->type_name("SIZE"));
+  return Option(app_->add_option(names, value, help)
+                    ->transform(CLI::AsSizeValue(false))
+                    ->transform(not_below_zero(names))  // the last is the first to see the text
+                    ->type_name("SIZE"));
 }
 Option Verb::seconds(const std::string& names, int64_t& value, const std::string& help) {
   const std::map<std::string, int64_t> units = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
   return Option(app_->add_option(names, value, help)
-                    ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::DEFAULT, "TIME")));
+                    ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::DEFAULT, "TIME"))
+                    ->transform(not_below_zero(names)));
 }
 Option Verb::flag(const std::string& names, bool& value, const std::string& help) {
   return Option(app_->add_flag(names, value, help));

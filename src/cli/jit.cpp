@@ -111,11 +111,7 @@ void add_prune(Verb& jit, Context& context) {
             "--max-bytes {}: allowed are sizes below 8 EiB", options->max_bytes);
       prune.max_bytes = static_cast<int64_t>(options->max_bytes);
     }
-    if (age.given()) {
-      check(options->max_age_s >= 0, ErrorCode::invalid_argument, "--max-age {}: allowed are 0 and up",
-            options->max_age_s);
-      prune.max_age_s = options->max_age_s;
-    }
+    if (age.given()) prune.max_age_s = options->max_age_s;
     print_removed(jit::prune(prune), context);
   });
 }

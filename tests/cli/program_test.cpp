@@ -71,7 +71,7 @@ TEST(Program, NamesTheRightFlagForAWrongOne) {
 
 TEST(Program, CallsAMissingOrMalformedArgumentWrongUsage) {
   expect_refusal(run_weft({"run"}), 2, "usage", "model is required");
-  expect_refusal(run_weft({"run", kStories, "-p", "x", "-n", "many"}), 2, "usage", "many");
+  expect_refusal(run_weft({"run", kStories, "-p", "x", "-n", "many"}), 2, "usage", "--max-bytes");
   expect_refusal(run_weft({"run", kStories, "-p", "x", "--precision", "double"}), 2, "usage", "exact");
   expect_refusal(run_weft({"run", kStories, "-p", "x", "-f", "y"}), 2, "usage", "excludes");
 }
@@ -358,6 +358,13 @@ TEST(Program, KeepsTheKernelCache) {
   EXPECT_EQ(jit({"export", folder.path("copy")}).exit_code, 0);
   EXPECT_EQ(jit({"verify", "--json"}).last().at("removed"), 0);
   expect_refusal(jit({"prune"}), 2, "usage", "--all");
+  expect_refusal(jit({"prune", "--max-bytes", "-5"}), 3, "invalid_argument", "--max-bytes -5");
+  expect_refusal(jit({"prune", "--max-bytes=-5KB"}), 3, "invalid_argument", "--max-bytes -5KB");
+  expect_refusal(jit({"prune", "--max-age", "-5h"}), 3, "invalid_argument", "--max-age -5h");
+  expect_refusal(jit({"prune", "--max-bytes", "many"}), 2, "usage", "--max-bytes");
+  expect_refusal(jit({"prune", "--max-bytes", "-many"}), 2, "usage", "--max-bytes");
+  expect_refusal(jit({"prune", "--max-bytes", "5XB"}), 2, "usage", "--max-bytes");
+  expect_refusal(jit({"prune", "--max-age", "5y"}), 2, "usage", "--max-age");
   EXPECT_EQ(jit({"prune", "--all", "--json"}).last().at("removed"), 1);
   EXPECT_EQ(jit({"list", "--json"}).out, "");
   expect_refusal(jit({"show", key}), 3, "invalid_argument", key.substr(0, 8));
