@@ -43,6 +43,14 @@ bool says_disk_is_full(const std::string& messages) {
          messages.find("Disk quota exceeded") != messages.npos;
 }
 
+// What g++, its linker driver and clang++ say when a program that they call is not there.
+bool says_program_is_missing(const std::string& messages) {
+  for (const char* words : {"fatal error: cannot execute '", "fatal error: cannot find 'ld'",
+                            "error: unable to execute command: Executable"})
+    if (messages.find(words) != messages.npos) return true;
+  return false;
+}
+
 void require_complete(const std::string& module, const Request& request) {
   const auto undefined = undefined_symbols(module);
   check(undefined.has_value(), ErrorCode::compile_failed, "'{}': the compiler made no 64-bit shared object ({} bytes)",
@@ -83,6 +91,12 @@ std::string compile(const Compiler& compiler, const Request& request, const Requ
   check(result.ok() || !says_disk_is_full(result.errors), ErrorCode::io_error,
         "'{}' cannot be compiled: no space left in '{}'; make room, or set TMPDIR and WEFT_CACHE_DIR elsewhere",
         request.name, folder);
+  check(result.ok() || !says_program_is_missing(result.errors), ErrorCode::no_compiler,
+        "'{}' cannot be compiled: {} does not find a program that it calls, its assembler or linker for one; looked in "
+        "{} "
+        "(PATH, then the compiler's folder): install what is missing with `apt-get install g++ binutils`, or add its "
+        "folder to PATH. It says:\n{}",
+        request.name, compiler.path, search_path_of(compiler.path), explain_errors(request.text, result.errors));
   check(result.ok(), ErrorCode::compile_failed, "'{}' does not compile with {}:\n{}", request.name, compiler.version,
         explain_errors(request.text, result.errors));
   const auto module = read_file(AT_FDCWD, output);

@@ -169,13 +169,8 @@ std::optional<KnownCompiler> examine(const std::string& path, std::string& why) 
 std::optional<std::string> find_program(const std::string& name) {
   const auto is_program = [](const std::string& path) { return stamp_of(path) && access(path.c_str(), X_OK) == 0; };
   if (name.find('/') != name.npos) return name.front() == '/' && is_program(name) ? std::optional(name) : std::nullopt;
-  const std::string path = env::search_path();
-  for (size_t begin = 0; begin <= path.size();) {
-    const size_t end = std::min(path.find(':', begin), path.size());
-    const std::string candidate = path.substr(begin, end - begin) + "/" + name;
-    if (candidate.front() == '/' && candidate != "/" + name && is_program(candidate)) return candidate;
-    begin = end + 1;
-  }
+  for (const std::string& folder : search_folders())
+    if (std::string candidate = folder + "/" + name; is_program(candidate)) return candidate;
   return std::nullopt;
 }
 

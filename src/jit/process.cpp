@@ -1,6 +1,7 @@
 #include "jit/process.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <csignal>
 #include <string_view>
 
+#include "base/env.h"
 #include "jit/files.h"
 
 namespace weft::jit {
@@ -20,8 +22,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxOutput = size_t{1} << 20;
 
-// What would change the compiler's output, or the language of its messages, without being part of the key.
-constexpr std::string_view kDropped[] = {"TMPDIR=",
+// What is set below; and what would change the compiler's output, or the language of its messages, without being part
+// of the key.
+constexpr std::string_view kDropped[] = {"PATH=",
+                                         "TMPDIR=",
                                          "LC_ALL=",
                                          "LC_MESSAGES=",
                                          "LANGUAGE=",
@@ -35,7 +39,7 @@ constexpr std::string_view kDropped[] = {"TMPDIR=",
                                          "DEPENDENCIES_OUTPUT=",
                                          "SUNPRO_DEPENDENCIES="};
 
-std::vector<std::string> child_environment(const std::string& temp_dir) {
+std::vector<std::string> child_environment(const ProcessRequest& request) {
   std::vector<std::string> result;
   for (char** item = environ; item != nullptr && *item != nullptr; ++item) {
     const std::string_view variable = *item;
@@ -44,7 +48,8 @@ std::vector<std::string> child_environment(const std::string& temp_dir) {
       result.emplace_back(variable);
   }
   result.emplace_back("LC_ALL=C");
-  if (!temp_dir.empty()) result.push_back("TMPDIR=" + temp_dir);
+  result.push_back("PATH=" + search_path_of(request.path));
+  if (!request.temp_dir.empty()) result.push_back("TMPDIR=" + request.temp_dir);
   return result;
 }
 
@@ -163,11 +168,29 @@ ProcessResult watch(pid_t pid, Fd output, Fd errors, std::chrono::milliseconds t
 
 }  // namespace
 
+std::vector<std::string> search_folders() {
+  const std::string path = env::search_path();
+  std::vector<std::string> folders;
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find(':', begin), path.size());
+    if (end > begin && path[begin] == '/') folders.push_back(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return folders;
+}
+
+std::string search_path_of(const std::string& program) {
+  std::vector<std::string> folders = search_folders();
+  const std::string own = program.substr(0, program.rfind('/'));
+  if (!own.empty() && std::find(folders.begin(), folders.end(), own) == folders.end()) folders.push_back(own);
+  return fmt::format("{}", fmt::join(folders, ":"));
+}
+
 ProcessResult run_process(const ProcessRequest& request) {
   ProcessResult result;
   std::vector<std::string> arguments = {request.path};
   arguments.insert(arguments.end(), request.arguments.begin(), request.arguments.end());
-  std::vector<std::string> environment = child_environment(request.temp_dir);
+  std::vector<std::string> environment = child_environment(request);
   const std::vector<char*> argv = pointers(arguments), envp = pointers(environment);
   Pipe output, errors, failure;
   const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));

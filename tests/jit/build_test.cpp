@@ -121,6 +121,25 @@ TEST_F(BuildTest, TellsACompilerOfTheEnvironmentThatDoesNotRun) {
   EXPECT_TRUE(contains(error_of([&] { build(request_of(92)); }).what(), "status 9 sorry"));
 }
 
+TEST_F(BuildTest, FindsTheAssemblerBesideTheCompilerWhateverPathSays) {
+  const ScopedEnv real("WEFT_CXX", WEFT_TEST_CXX);
+  int answer = 93;
+  for (const std::string& folders : {std::string(), folder_, std::string("relative:"), std::string("/nowhere")}) {
+    const ScopedEnv path("PATH", folders.c_str());
+    const Built built = build_elsewhere(text_of(++answer));
+    EXPECT_EQ(built.output, "compiler " + std::to_string(answer) + "\n") << folders << built.errors;
+  }
+}
+
+TEST_F(BuildTest, NamesPathWhenTheCompilerFindsNoAssembler) {
+  const ScopedEnv path("PATH", "/nowhere:relative");  // the compiler is a script in a folder without one
+  const Error error = error_of([&] { build(request_of(97)); });
+  EXPECT_EQ(error.code(), ErrorCode::no_compiler);
+  for (const char* part : {"PATH", "/nowhere", folder_.c_str(), "binutils", "'answer 97'"})
+    EXPECT_TRUE(contains(error.what(), part)) << part << ": " << error.what();
+  EXPECT_FALSE(contains(error.what(), "relative")) << error.what();
+}
+
 TEST_F(BuildTest, FindsADiskEntryWithoutAnyCompiler) {
   ASSERT_EQ(build_elsewhere(text_of(42)).output, "compiler 42\n");
   const ScopedEnv none("WEFT_CXX", "none");

@@ -72,6 +72,17 @@ TEST(RunProcess, LeavesNoDescriptorOpenInTheProgram) {
   close(leaked);
 }
 
+TEST(RunProcess, GivesTheProgramTheAbsoluteFoldersOfPathAndItsOwn) {
+  const auto path_of = [](const char* value) {
+    const ScopedEnv path("PATH", value);
+    return run_shell("echo $PATH").output;
+  };
+  EXPECT_EQ(path_of("/a:relative::/b"), "/a:/b:/bin\n");
+  EXPECT_EQ(path_of("/bin:/a"), "/bin:/a\n");
+  EXPECT_EQ(path_of(""), "/usr/local/bin:/usr/bin:/bin\n");
+  EXPECT_EQ(path_of(nullptr), "/usr/local/bin:/usr/bin:/bin\n");
+}
+
 TEST(RunProcess, GivesTheProgramItsInputItsFolderAndEnglish) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
