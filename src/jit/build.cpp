@@ -1,5 +1,6 @@
 #include "jit/build.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -91,20 +92,24 @@ std::shared_ptr<const Module> from_disk(const Cache& cache, const std::string& k
   return load(read.stored->module, request);
 }
 
-// Where to compile when the cache is missing, read-only or full: a folder like it among the temporary files.
-Cache open_scratch() {
+// Where to compile when the cache is missing, read-only or full: a folder like it among the temporary files, whose own
+// folder is the system's to make.
+Cache open_scratch(const Request& request) {
   const std::string path = fmt::format("{}/weft-{}", env::temp_dir(), geteuid());
-  auto scratch = Cache::open(path, true);
+  const bool is_there = mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
+  auto scratch = is_there ? Cache::open(path, false) : std::nullopt;
+  const std::string why = std::generic_category().message(errno);
+  const bool has_cache = env::cache_dir() || env::user_cache_dir();
   check(scratch.has_value(), ErrorCode::io_error,
-        "there is no place to compile: neither the kernel cache nor '{}' can be written ({}); set WEFT_CACHE_DIR or "
-        "TMPDIR",
-        path, std::generic_category().message(errno));
+        "there is no place to compile '{}': the kernel cache {} cannot be written, nor can '{}' among the temporary "
+        "files ({}); set WEFT_CACHE_DIR or TMPDIR to a folder that is there and that you may write",
+        request.name, has_cache ? "'" + cache_dir() + "'" : "of a user without HOME", path, why);
   return std::move(*scratch);
 }
 
 std::string compile_in_scratch(const Compiler& compiler, const std::string& key, const RequestId& id,
                                const Request& request) {
-  const Cache scratch = open_scratch();
+  const Cache scratch = open_scratch(request);
   const auto folder = scratch.lock(key);
   check(folder.has_value(), ErrorCode::io_error, "'{}' cannot be compiled in '{}' ({}); set TMPDIR elsewhere",
         request.name, scratch.folder(), std::generic_category().message(errno));

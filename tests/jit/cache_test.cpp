@@ -139,6 +139,19 @@ TEST_F(CacheTest, IsNoConditionForAModule) {
   EXPECT_TRUE(contains(warnings()[0], cache_)) << warnings()[0];
 }
 
+TEST_F(CacheTest, DoesNotMakeTheFolderOfTemporaryFilesAndNamesBothPlaces) {
+  write("cache", "a file where the folder should be");
+  for (const std::string& temporary : {folder_ + "/missing", folder_ + "/missing/deeper", folder_ + "/cache"}) {
+    const ScopedEnv variable("TMPDIR", temporary.c_str());
+    const Error error = refusal();
+    EXPECT_EQ(error.code(), ErrorCode::io_error);
+    for (const std::string& part : {"'" + cache_ + "'", "'" + temporary + "/weft-", std::string("WEFT_CACHE_DIR"),
+                                    std::string("TMPDIR"), std::string("answer 1")})
+      EXPECT_TRUE(contains(error.what(), part)) << part << ": " << error.what();
+    EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"cache", "cxx"}));
+  }
+}
+
 TEST_F(CacheTest, TakesTheUsersCacheFolderByDefault) {
   const ScopedEnv unset("WEFT_CACHE_DIR", nullptr), home("HOME", folder_.c_str());
   {
