@@ -117,6 +117,20 @@ std::string compile_in_scratch(const Compiler& compiler, const std::string& key,
   return compile(compiler, request, id, folder->path());
 }
 
+// In the cache, if it can be written and goes on being there.
+std::string compile_text(const std::optional<Cache>& cache, const std::optional<BuildFolder>& lock,
+                         const Compiler& compiler, const std::string& key, const RequestId& id,
+                         const Request& request) {
+  if (lock && cache->has_room()) {
+    try {
+      return compile(compiler, request, id, lock->path());
+    } catch (const Error&) {
+      if (lock->is_there()) throw;  // else the compiler speaks of the folder that it writes to, not of the text
+    }
+  }
+  return compile_in_scratch(compiler, key, id, request);
+}
+
 void store(const Cache& cache, const BuildFolder& build, const StoredModule& stored) {
   // The identity first: an entry must never be there without the means to compute its key.
   const bool is_stored = (cache.read_file("compilers", stored.identity) ||
@@ -141,8 +155,7 @@ std::shared_ptr<const Module> from_compiler(const std::optional<Cache>& cache, c
     log::warn("kernel cache '{}' cannot be written ({}): '{}' will be compiled again next time", cache->folder(),
               std::generic_category().message(errno), request.name);
   }
-  const std::string code = lock && cache->has_room() ? compile(compiler, request, id, lock->path())
-                                                     : compile_in_scratch(compiler, key, id, request);
+  const std::string code = compile_text(cache, lock, compiler, key, id, request);
   auto module = load(code, request);
   std::string flags;
   for (const std::string& flag : id.flags) flags += flag + "\n";

@@ -34,7 +34,7 @@ void require_private(int fd, const std::string& path) {
         path, status.st_mode & 07777);
 }
 
-// Whether the open folder is still what its name says, and not one that was removed meanwhile.
+// Whether the open folder is still what its name below `parent` says, and not one that was removed meanwhile.
 bool same_folder(int fd, int parent, const std::string& name) {
   struct stat opened {
   }, named{};
@@ -50,6 +50,8 @@ BuildFolder::~BuildFolder() {
   // Removed while the lock is held: whoever waits for it sees that the folder is gone, and makes a new one.
   unlinkat(parent_.get(), name_.c_str(), AT_REMOVEDIR);
 }
+
+bool BuildFolder::is_there() const { return same_folder(folder_.get(), AT_FDCWD, path_); }
 
 std::optional<Cache> Cache::open(const std::string& folder, bool create) {
   Fd root(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -30,6 +30,7 @@ class BuildFolder {
   BuildFolder& operator=(BuildFolder&&) = delete;
   int fd() const { return folder_.get(); }
   const std::string& path() const { return path_; }
+  bool is_there() const;  // nobody has removed it, or what it is in
 
  private:
   Fd parent_, folder_;
