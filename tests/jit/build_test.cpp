@@ -187,6 +187,18 @@ TEST_F(BuildTest, SeesThatACompilerWasReplaced) {
   EXPECT_NE(compiler().identity, before);
 }
 
+TEST_F(BuildTest, SeesThatTheProgramThatDoesTheWorkWasReplaced) {
+  const std::string worker = write("cc1plus", "old");
+  const std::string path = write("driver", "#!/bin/sh\ncase \"$*\" in\n  -print-prog-name*) echo " + worker +
+                                               "; exit 0;;\nesac\nexec " WEFT_TEST_CXX " \"$@\"\n");
+  chmod(path.c_str(), 0700);
+  const ScopedEnv wanted("WEFT_CXX", path.c_str());
+  const std::string before = compiler().identity;
+  EXPECT_EQ(compiler().identity, before);
+  write("cc1plus", "a newer one");
+  EXPECT_NE(compiler().identity, before);
+}
+
 TEST_F(BuildTest, GivesTheSameIdentityToTheSameCompilerElsewhere) {
   std::string identities[2];
   for (int i = 0; i < 2; ++i) {

@@ -88,6 +88,19 @@ TEST_F(CacheTest, DoesNotFollowASymbolicLinkInPlaceOfAnEntry) {
   EXPECT_TRUE(S_ISREG(status.st_mode));
 }
 
+TEST_F(CacheTest, DoesNotRunAnEntryThatOthersMayWriteOrOwn) {
+  const auto expect_rebuilt = [&](int answer, const std::function<void(const char*)>& open_up) {
+    build_elsewhere(text_of(answer));
+    open_up(entry_file().c_str());
+    EXPECT_EQ(answer_of(build(request_of(answer))), answer);
+    EXPECT_EQ(last_origin(), Origin::compiler);
+    unlink(entry_file().c_str());
+  };
+  for (const mode_t mode : {0620u, 0602u})
+    expect_rebuilt(static_cast<int>(mode), [&](const char* path) { ASSERT_EQ(chmod(path, mode), 0); });
+  if (geteuid() == 0) expect_rebuilt(58, [&](const char* path) { ASSERT_EQ(chown(path, 65534, 65534), 0); });
+}
+
 TEST_F(CacheTest, IsRefusedWhenOthersMayWriteIt) {
   for (const mode_t mode : {0770u, 0707u, 0777u, 01777u}) {
     mkdir(cache_.c_str(), 0700);

@@ -77,6 +77,9 @@ TEST_F(InspectTest, PruneRemovesTheOldestUntilTheRestFits) {
   EXPECT_TRUE(prune({}).empty());
   EXPECT_TRUE(prune({.max_bytes = 1 << 30}).empty());
   const auto size = static_cast<int64_t>(list()[0].bytes);
+  int64_t total = 0;
+  for (const Entry& entry : list()) total += static_cast<int64_t>(entry.bytes);
+  EXPECT_TRUE(prune({.max_bytes = total}).empty());  // it fits
   const auto removed = prune({.max_bytes = 2 * size + size / 2});
   ASSERT_EQ(removed.size(), 1u);
   EXPECT_EQ(removed[0].key, keys[2]);

@@ -48,6 +48,33 @@ TEST(LeafText, KnowsHeadDimsWhereVectorsAreChanged) {
   }
 }
 
+TEST(LeafText, KnowsHeadDimsForEachHookOfVectorsThatAreStored) {
+  for (const char* hook : {"query_transform", "key_transform", "value_transform"}) {
+    const AttentionSpec spec{
+        .head_dim_qk = 128,
+        .head_dim_vo = 96,
+        .variant = {.name = "Own",
+                    .text = std::string("struct Own { real ") + hook + "(P, Vec x, int i, Row) { return x[i]; } };"}};
+    EXPECT_EQ(leaf_parts(spec).head_dim_qk, 128) << hook;
+    EXPECT_EQ(leaf_parts(spec).head_dim_vo, 96) << hook;
+  }
+}
+
+TEST(LeafText, ReadsKeysAndValuesInBf16WhereEitherIsChangedAndMultipliedInIt) {
+  for (const auto& [hook, is_of_keys_or_values] :
+       {std::pair("query_transform", false), {"key_transform", true}, {"value_transform", true}}) {
+    AttentionSpec spec{
+        .q_dtype = DType::bf16,
+        .kv_dtype = DType::bf16,
+        .compute = DType::bf16,
+        .variant = {.name = "Own",
+                    .text = std::string("struct Own { real ") + hook + "(P, Vec x, int i, Row) { return x[i]; } };"}};
+    EXPECT_EQ(leaf_parts(spec, Isa::avx512_bf16).bf16_kv, is_of_keys_or_values) << hook;
+    spec.compute = DType::fp32;
+    EXPECT_FALSE(leaf_parts(spec, Isa::avx512_bf16).bf16_kv) << hook;
+  }
+}
+
 TEST(LeafText, HoldsTheVariantVerbatimAndIncludesNothing) {
   const std::string text = leaf_text({.mask = Mask::custom_packed, .variant = own_text()}, Isa::avx512);
   EXPECT_NE(text.find("#line 1 \"variant Own\"\n" + own_text().text), std::string::npos);
