@@ -129,6 +129,14 @@ TEST(BuiltInLeaves, OfEachInstructionSetAreTheirOwnCode) {
   EXPECT_EQ(functions.size(), built_isas().size() * 3);
 }
 
+TEST(CompiledLeaves, OfEachInstructionSetAreTheirOwnCodeEachTime) {
+  const AttentionSpec spec{.variant = own_text()};
+  std::set<const abi::Leaf*> leaves;
+  for (int round = 0; round < 2; ++round)
+    for (const Isa isa : supported_isas()) leaves.insert(find_leaf(spec, isa).leaf);
+  EXPECT_EQ(leaves.size(), supported_isas().size());
+}
+
 TEST(BuiltInLeaves, OfPlainAttentionLeaveScoresToTheCore) {
   for (const Isa isa : built_isas()) EXPECT_EQ(find_leaf({.mask = Mask::causal}, isa).leaf->score, nullptr);
 }
