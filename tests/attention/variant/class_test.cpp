@@ -60,6 +60,7 @@ TEST(VariantMembers, AFunctionThatIsNoHookAndThatNothingCallsIsRefusedWithTheNea
       {"real (logits_transfrom)(P, Score, real s) { return s; }", "logits_transfrom", "logits_transform"},
       {"real logits_transfrom [[gnu::cold]] (P, Score, real s) { return s; }", "logits_transfrom", "logits_transform"},
       {"real logits_\\\ntransfrom(P, Score, real s) { return s; }", "logits_transfrom", "logits_transform"},
+      {"real logits_\\ \t\ntransfrom(P, Score, real s) { return s; }", "logits_transfrom", "logits_transform"},
       {"real /* logits_transform */ logits_transfrom(P, Score, real s) { return s; }  // logits_transfrom",
        "logits_transfrom", "logits_transform"},
       {"const char* note() { return \"logits_transfrom\"; }\nreal x = note()[0];\n"
@@ -71,7 +72,7 @@ TEST(VariantMembers, AFunctionThatIsNoHookAndThatNothingCallsIsRefusedWithTheNea
        "logits_transfrom", "logits_transform"},
       {"real x[4] = {1, 2, 3, 4}; int n{3};\nreal logits_transfrom(P, Score, real s) { return s + x[n]; }",
        "logits_transfrom", "logits_transform"},
-      {"Own() : x{1}, y(2) {}\nreal x, y;\nreal logits_transfrom(P, Score, real s) { return s + x + y; }",
+      {"Own() : x{1}, y(2) {}\nreal logits_transfrom(P, Score, real s) { return s + x + y; }\nreal x, y;",
        "logits_transfrom", "logits_transform"},
       {"template <class T> requires requires(T t) { t + 1; } real logits_transfrom(P, Score, T s) { return s; }",
        "logits_transfrom", "logits_transform"},
@@ -239,12 +240,13 @@ TEST(VariantText, WithALoneCarriageReturnIsRefusedAsCompilersReadItDifferently) 
 }
 
 TEST(VariantText, ThatOnlySpeaksOfFilesIsAccepted) {
-  for (const char* line : {"// #include <cmath>", "/*\n#include <cmath>\n*/", "// \\\n#include <cmath>",
-                           "const char* s = \"\\\n#include <cmath>\";", "const char* s = R\"(\n#include <cmath>\n)\";",
-                           "const char* s = R\"x()\"\n#include <cmath>\n)x\";", "#pragma GCC unroll 4", "#", "#undef X",
-                           "#define include 1", "#pragma GCC diagnostic ignored \"-Wunused\"",
-                           "#ifdef __clang__\n#pragma clang loop vectorize(enable)\n#else\n#endif",
-                           "#define STRING(x) #x", "const char* file = __FILE__;", "int asm_ = 0, important = 0;"})
+  for (const char* line :
+       {"// #include <cmath>", "/*\n#include <cmath>\n*/", "// \\\n#include <cmath>", "// \\ \n#include <cmath>",
+        "const char* s = \"\\\n#include <cmath>\";", "const char* s = R\"(\n#include <cmath>\n)\";",
+        "const char* s = R\"x()\"\n#include <cmath>\n)x\";", "#pragma GCC unroll 4", "#", "#undef X",
+        "#define include 1", "#pragma GCC diagnostic ignored \"-Wunused\"",
+        "#ifdef __clang__\n#pragma clang loop vectorize(enable)\n#else\n#endif", "#define STRING(x) #x",
+        "const char* file = __FILE__;", "int asm_ = 0, important = 0;"})
     expect_accepted(std::string(line) + "\nstruct Own {};\n");
 }
 
