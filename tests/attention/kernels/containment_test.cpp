@@ -82,9 +82,8 @@ class Containment : public ::testing::TestWithParam<Isa> {
             ASSERT_FALSE(std::isfinite(got)) << "row " << row << " sees it, element " << at % dim;
           } else {
             const auto e = static_cast<size_t>(at);
-            const double most = bound(c.lengths[r].second, reference.o[e], reference.scale[e],
-                                      reference.coarse.empty() ? 0 : reference.coarse[e]);
-            ASSERT_LE(std::abs(got - reference.o[e]), most) << "row " << row << " sees it elsewhere, " << at % dim;
+            ASSERT_LE(std::abs(got - reference.o[e]), bound(c.lengths[r].second, reference, e))
+                << "row " << row << " sees it elsewhere, " << at % dim;
           }
         }
   }
