@@ -23,6 +23,8 @@ constexpr std::array<std::string_view, 7> kFileWords = {
     "import",      "__has_include", "__has_include__", "__has_include_next", "__has_include_next__",
     "__has_embed", "__has_embed__"};
 constexpr std::array<std::string_view, 3> kAssembler = {"asm", "__asm", "__asm__"};
+// Their string goes to the assembler as it stands, whatever lines it holds.
+constexpr std::array<std::string_view, 4> kSections = {"section", "__section__", "symver", "__symver__"};
 constexpr std::array<std::string_view, 3> kClock = {"__DATE__", "__TIME__", "__TIMESTAMP__"};
 constexpr std::array<std::string_view, 2> kPragmaWords = {"_Pragma", "__pragma"};
 
@@ -82,6 +84,15 @@ void check_characters(const Variant& v) {
           v.name, i);
 }
 
+// `section("...")` of an attribute; a function or a parameter of this name is given no string.
+void check_section(const Variant& v, const std::vector<Token>& all, size_t i) {
+  const bool is_section = is_any(all[i].text, kSections) && i + 2 < all.size() && all[i + 1].is("(") &&
+                          all[i + 2].kind == Token::Kind::literal;
+  check(!is_section, ErrorCode::invalid_argument,
+        "line {} of the text of variant '{}' gives the assembler a {}; a variant is plain C++: leave the attribute out",
+        all[i].line, v.name, all[i].text);
+}
+
 const ClassOutline& check_class(const Variant& v, const Outline& outline) {
   const ClassOutline* own = outline.find(v.name);
   check(own != nullptr, ErrorCode::invalid_argument,
@@ -134,6 +145,7 @@ void check_variant_text(const Variant& v) {
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].begins_directive) check_directive(v, all, i);
     if (all[i].is_word()) check_word(v, all[i]);
+    if (all[i].is_word()) check_section(v, all, i);
     check(!all[i].is("##"), ErrorCode::invalid_argument,
           "line {} of the text of variant '{}' pastes tokens with ##; write names out, so that it can be seen which "
           "hooks there are",

@@ -207,6 +207,8 @@ TEST(VariantText, ThatReadsAFileIsRefusedHoweverItIsWritten) {
                                "asm(\".incbin \\\"/etc/passwd\\\"\");",
                                "__asm__(\".incbin \\\"/etc/passwd\\\"\");",
                                "__asm volatile (\".include \\\"/etc/passwd\\\"\");",
+                               "__attribute__((section(\".x\\n.incbin \\\"/etc/passwd\\\"\"))) int x = 1;",
+                               "[[gnu::__section__(R\"(.x)\")]] int x = 1;",
                                "#line 3 \"/etc/passwd\"",
                                "# 3 \"/etc/passwd\"",
                                "#ident \"x\"",
@@ -246,7 +248,8 @@ TEST(VariantText, ThatOnlySpeaksOfFilesIsAccepted) {
         "const char* s = R\"x()\"\n#include <cmath>\n)x\";", "#pragma GCC unroll 4", "#", "#undef X",
         "#define include 1", "#pragma GCC diagnostic ignored \"-Wunused\"",
         "#ifdef __clang__\n#pragma clang loop vectorize(enable)\n#else\n#endif", "#define STRING(x) #x",
-        "const char* file = __FILE__;", "int asm_ = 0, important = 0;"})
+        "const char* file = __FILE__;", "int asm_ = 0, important = 0;",
+        "inline int section(int x) { return x; }\nint one = section(1);"})
     expect_accepted(std::string(line) + "\nstruct Own {};\n");
 }
 
