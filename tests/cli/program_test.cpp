@@ -71,7 +71,7 @@ TEST(Program, NamesTheRightFlagForAWrongOne) {
 
 TEST(Program, CallsAMissingOrMalformedArgumentWrongUsage) {
   expect_refusal(run_weft({"run"}), 2, "usage", "model is required");
-  expect_refusal(run_weft({"run", kStories, "-p", "x", "-n", "many"}), 2, "usage", "--max-bytes");
+  expect_refusal(run_weft({"run", kStories, "-p", "x", "-n", "many"}), 2, "usage", "many");
   expect_refusal(run_weft({"run", kStories, "-p", "x", "--precision", "double"}), 2, "usage", "exact");
   expect_refusal(run_weft({"run", kStories, "-p", "x", "-f", "y"}), 2, "usage", "excludes");
 }
