@@ -121,6 +121,33 @@ RC_GTEST_PROP(Levels, no_plan_within_bounds_needs_more, ()) {
   RC_ASSERT(plan.workspace_bytes() == most);
 }
 
+// Each cut of a shared unit is a source of every row that shares it.
+TEST(Levels, BoundsHoldASharedPrefixThatManyWorkersCut) {
+  constexpr int kRows = 16, kPages = 2000, kWorkers = 32;
+  std::vector<int32_t> rows, shared(kPages), own, last(kRows, 5);
+  for (int r = 0; r <= kRows; ++r) rows.push_back(r);
+  for (int page = 0; page < kPages; ++page) shared[static_cast<size_t>(page)] = page;
+  for (int r = 0; r < kRows; ++r) own.push_back(kPages + r);
+  const std::vector<int32_t> all{0, kRows}, shared_indptr{0, kPages}, full{16};
+  const std::vector<Level> levels{{all, {16, kPages + kRows, shared_indptr, shared, full}},
+                                  {rows, {16, kPages + kRows, rows, own, last}}};
+  const PlanBounds bounds{.max_requests = kRows,
+                          .max_rows = kRows,
+                          .max_pages = kPages + kRows,
+                          .max_levels = 2,
+                          .max_kv_len = 16 * (kPages + 1),
+                          .page_size = 16,
+                          .num_qo_heads = 2,
+                          .num_kv_heads = 2,
+                          .workers = kWorkers};
+  PlanInput input{.num_qo_heads = 2, .num_kv_heads = 2, .qo_indptr = rows, .num_workers = kWorkers};
+  input.levels = levels;
+  input.bounds = &bounds;
+  const Plan plan = Planner::plan(per_head_traits(), input);
+  EXPECT_GT(plan.num_partials(), kWorkers);
+  verify(plan);
+}
+
 RC_GTEST_PROP(Levels, uploads_hold_the_page_ids_of_every_level_borrowed_or_copied, ()) {
   LevelsCase c = draw_levels_case();
   const auto uploaded = [&](bool borrowed) {

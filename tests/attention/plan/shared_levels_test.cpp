@@ -97,6 +97,25 @@ TEST(SharedLevels, FollowATreeOfPrefixes) {
   EXPECT_EQ(keys_of(plan), keys_of(Planner::plan(cpu_like_traits(Keys::causal), t.input)));
 }
 
+// A request may end within what others share: its last page is its own, and theirs stays shared.
+TEST(SharedLevels, OneThatEndsWithinAPrefixLeavesItToTheOthers) {
+  Tables t;
+  for (int r = 0; r < 12; ++r) t.add(range(0, 300) + range(1000 + 4 * r, 4));
+  t.add(range(0, 2), 1, 5);
+  const SharedLevels shared = Planner::shared_levels(cpu_like_traits(), t.give());
+  ASSERT_FALSE(shared.empty());
+  const PlanInput leveled = shared.apply(t.input);
+  size_t longest = 0;
+  for (const Level& level : leveled.levels)
+    for (size_t e = 0; e + 1 < level.qo_indptr.size(); ++e)
+      if (level.qo_indptr[e + 1] - level.qo_indptr[e] == 12)
+        longest += static_cast<size_t>(level.pages.kv_page_indptr[e + 1] - level.pages.kv_page_indptr[e]);
+  EXPECT_GE(longest, 299u);
+  const Plan plan = Planner::plan(cpu_like_traits(), leveled);
+  verify(plan);
+  EXPECT_EQ(keys_of(plan), keys_of(Planner::plan(cpu_like_traits(), t.input)));
+}
+
 TEST(SharedLevels, DeclineWhereNothingIsSharedOrItDoesNotPay) {
   Tables apart, together, far;
   for (int r = 0; r < 16; ++r) {
