@@ -4,6 +4,7 @@
     bench/peers/compare.py                         every row, every peer; an hour or more
     bench/peers/compare.py --only decode-short     rows whose name starts so
     bench/peers/compare.py --peer llama.cpp        Weft and this peer alone
+    bench/peers/compare.py --against BUILD         Weft and another build of it alone; with --peer, that too
     bench/peers/compare.py --list                  names of rows and peers
 
 Peers come from PyPI into the user's cache folder; one that fails to install is a row of the table that says why.
@@ -20,10 +21,11 @@ import subprocess
 import sys
 import time
 
+import against
 import install
 import table
 from contestants import CONTESTANTS, PEERS, Field, Refused
-from rows import all_rows
+from rows import WEFT, all_rows, bench_rows
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -36,27 +38,25 @@ def machine():
     return f"{cpu}, {os.cpu_count()} CPUs, {memory:.0f} GiB, {system}"
 
 
-def weft_version():
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
-    return commit.stdout.strip() or "unknown"
+def measure(row, names, field, rounds, pair=False):
+    """{contestant: readings in seconds, or why there are none}; "ceiling" is one of them where the row has one.
 
-
-def measure(row, names, field, rounds):
-    """{contestant: readings in seconds, or why there are none}; "ceiling" is one of them where the row has one."""
+    A pair takes turns A B A B and has no ceiling: before each reading the other one ran, and nothing else."""
     running, results = {}, {}
     for name in names:
         try:
             running[name] = field.start(name, row)
         except Refused as error:
             results[name] = str(error)
-    ceiling = field.start_ceiling(row)
+    ceiling = None if pair else field.start_ceiling(row)
     if ceiling is not None:
         running["ceiling"] = ceiling
-    order = list(running)
+    order = [] if pair and results else list(running)
     for name in order:
         results[name] = []
     for number in range(rounds):
-        for name in order[number % len(order):] + order[:number % len(order)]:
+        first = 0 if pair else number % len(order)
+        for name in order[first:] + order[:first]:
             if not isinstance(results[name], list):
                 continue
             time.sleep(0.05)  # threads of the one before go to sleep
@@ -76,8 +76,9 @@ def lines_of(row, results, about):
         if name not in results:
             continue
         readings, contestant = results[name], CONTESTANTS[name]
+        version = about[contestant.peer] if contestant.peer in about else install.VERSIONS[contestant.package]
         line = {"row": row.name, "what": row.what, "contestant": name, "peer": contestant.peer,
-                "version": install.VERSIONS.get(contestant.package, about["weft"]), "unit": row.unit}
+                "version": version, "unit": row.unit}
         if name not in median:
             yield {**line, "refused": readings, **about}
             continue
@@ -86,13 +87,13 @@ def lines_of(row, results, about):
                  "share": median["ceiling"] / median[name] if "ceiling" in median else None, "weft_is": None}
         if contestant.peer != "weft" and not contestant.less_work:
             line["weft_is"] = {weft: row.ratio(row.value(median[weft]), line["median"])
-                               for weft in ("Weft", "Weft fast") if weft in median}
+                               for weft in ((contestant.beside,) if contestant.beside else WEFT) if weft in median}
         yield {**line, **about}
 
 
 def keep(path, lines):
     """Replaces the rows that were measured, keeps the others, in the order of rows.py."""
-    place = {row.name: i for i, row in enumerate(all_rows("", False))}
+    place = {row.name: i for i, row in enumerate(all_rows("", False) + bench_rows())}
     names = {line["row"] for line in lines}
     path.parent.mkdir(parents=True, exist_ok=True)
     old = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
@@ -101,58 +102,103 @@ def keep(path, lines):
     path.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
 
+def chosen_rows(arguments):
+    """Rows for peers, and rows for another build of Weft, which has more of them."""
+    def is_chosen(row):
+        return not arguments.only or any(row.name.startswith(prefix) for prefix in arguments.only)
+
+    model = arguments.model
+    if not model and any(is_chosen(row) and "model" in row.fields for row in all_rows("", False)):
+        model = subprocess.run([ROOT / "tools/fetch_model.sh"], check=True, stdout=subprocess.PIPE,
+                               text=True).stdout.strip()
+    rows = list(filter(is_chosen, all_rows(model, arguments.quick)))
+    return rows if arguments.peer else [], rows + list(filter(is_chosen, bench_rows())) if arguments.against else []
+
+
+def compare_with_peers(rows, peers, field, rounds, about, results):
+    measured = []
+    for row in rows:
+        names = [name for name in row.contestants if CONTESTANTS[name].peer in ("weft", *peers)]
+        print(f"peers: {row.what}", file=sys.stderr, flush=True)
+        lines = list(lines_of(row, measure(row, names, field, rounds), about))
+        keep(results, lines)
+        measured += lines
+    print(table.text(measured))
+
+
+def compare_with_build(rows, field, rounds, about, results):
+    measured = []
+    for group in against.together(rows):
+        more = f" and {len(group) - 1} more of the same program" if len(group) > 1 else ""
+        print(f"against {about['against']}: {group[0].what}{more}", file=sys.stderr, flush=True)
+        pairs = against.measured(group, lambda row: measure(row, row.contestants, field, rounds, pair=True))
+        lines = sorted((line for row, readings in pairs for line in lines_of(row, readings, about)),
+                       key=lambda line: [row.name for row in group].index(line["row"]))
+        keep(results, lines)
+        measured += lines
+    print(table.text(measured))
+    print(table.against_summary(measured))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="ROW", action="append", help="rows whose name starts so; may be repeated")
     parser.add_argument("--peer", metavar="NAME", action="append", choices=PEERS, help="this peer alone; may be repeated")
+    parser.add_argument("--against", metavar="BUILD", help="a build folder of another Weft, or its program: the two in turns")
+    parser.add_argument("--rounds", metavar="N", type=int, help="readings of each contestant; default 9, --quick 3")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="3 rounds and less memory instead of 9 rounds")
     parser.add_argument("--model", help="a GGUF file; default: tools/fetch_model.sh fetches one")
     parser.add_argument("--build", default=ROOT / "build/release", type=pathlib.Path, help="where Weft is built")
-    parser.add_argument("--name", default="peers", help="of the file in bench/results")
-    parser.add_argument("--plot", metavar="FILE", help="draws all results of the file too, .svg or .png")
+    parser.add_argument("--name", help="of the file in bench/results; default: peers, and against for --against")
+    parser.add_argument("--plot", metavar="FILE", help="draws all results of the peers' file too, .svg or .png")
     parser.add_argument("--list", action="store_true", help="names of rows and peers")
     parser.add_argument("--install", action="store_true", help="installs the peers and ends")
     arguments = parser.parse_args()
     if arguments.list:
         print("\n".join(f"{row.name:<44} {row.what}" for row in all_rows("", False)))
+        print("with --against only:")
+        print("\n".join(f"{row.name:<44} {row.what}" for row in bench_rows()))
         return print("peers:", " ".join(PEERS))
-    peers = arguments.peer or PEERS
-    field = Field(arguments.build, arguments.threads)
+    if arguments.peer is None and not arguments.against:
+        arguments.peer = list(PEERS)
+    rounds = (3 if arguments.quick else 9) if arguments.rounds is None else arguments.rounds
+    if rounds < 1:
+        parser.error(f"--rounds = {rounds}; at least 1")
+    try:
+        programs = against.programs_of(arguments.against) if arguments.against else None
+    except against.NoBuild as error:
+        parser.error(f"--against: {error}")
+    field = Field(arguments.build / "bin", arguments.threads, programs)
     if arguments.install:
-        for peer in peers:
+        for peer in arguments.peer or PEERS:
             try:
                 field.command_of(peer)
             except Refused as error:
                 print(f"{peer}: {error}")
         return None
 
-    model = arguments.model or subprocess.run([ROOT / "tools/fetch_model.sh"], check=True, stdout=subprocess.PIPE,
-                                              text=True).stdout.strip()
-    rows = [row for row in all_rows(model, arguments.quick)
-            if not arguments.only or any(row.name.startswith(prefix) for prefix in arguments.only)]
-    if not rows:
+    for_peers, for_build = chosen_rows(arguments)
+    if not for_peers and not for_build:
         parser.error(f"--only = {arguments.only}; --list prints the names")
-    subprocess.run(["cmake", "--build", arguments.build, "--target", "weft", "weft_contestant"], check=True,
-                   stdout=sys.stderr)
+    subprocess.run(["cmake", "--build", arguments.build, "--target", *against.PROGRAMS], check=True, stdout=sys.stderr)
     # Everyone has the same CPUs and as many threads.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:arguments.threads])
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
-    about = {"weft": weft_version(), "threads": arguments.threads, "machine": machine(),
+    about = {"weft": against.describe(ROOT), "threads": arguments.threads, "machine": machine(),
              "date": datetime.date.today().isoformat()}
-    results = ROOT / "bench/results" / f"{arguments.name}.jsonl"
-    measured = []
-    for row in rows:
-        names = [name for name in row.contestants if CONTESTANTS[name].peer in ("weft", *peers)]
-        print(f"peers: {row.what}", file=sys.stderr, flush=True)
-        lines = list(lines_of(row, measure(row, names, field, 3 if arguments.quick else 9), about))
-        keep(results, lines)
-        measured += lines
-    print(f"{about['machine']}; {arguments.threads} threads; Weft {about['weft']}\n")
-    print(table.text(measured))
+    print(f"{about['machine']}; {about['threads']} threads; Weft {about['weft']}\n")
+    folder = ROOT / "bench/results"
+    peers_file = folder / f"{arguments.name or 'peers'}.jsonl"
+    if for_peers:
+        compare_with_peers(for_peers, arguments.peer, field, rounds, about, peers_file)
+    if for_build:
+        name = f"{arguments.name}-against" if arguments.name and for_peers else arguments.name or "against"
+        compare_with_build(for_build, field, rounds, {**about, "against": against.version_of(programs)},
+                           folder / f"{name}.jsonl")
     if arguments.plot:
         install.install_packages("matplotlib")
-        subprocess.run([install.PYTHON, install.HERE / "plot.py", results, arguments.plot], check=True)
+        subprocess.run([install.PYTHON, install.HERE / "plot.py", peers_file, arguments.plot], check=True)
     return None
 
 

@@ -1,5 +1,7 @@
-"""What the comparison promises, shown with contestants made for it: no peer is needed."""
+"""What the comparison promises, shown with contestants made for it: no peer is needed, weft_contestant is."""
+import dataclasses
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -7,12 +9,13 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+import against  # noqa: E402
 import compare  # noqa: E402
 import contestants  # noqa: E402
 import install  # noqa: E402
 import table  # noqa: E402
-from contestants import CONTESTANTS, Field, Refused, Server  # noqa: E402
-from rows import Row, all_rows, copies_beyond_caches  # noqa: E402
+from contestants import CONTESTANTS, BenchProgram, Field, Refused, Server  # noqa: E402
+from rows import Row, all_rows, bench_rows, copies_beyond_caches  # noqa: E402
 
 FAKE = """
 import sys
@@ -29,7 +32,15 @@ def prepare(row):
 
 serve(prepare)
 """
+WEFT_CONTESTANT = os.environ.get("WEFT_CONTESTANT") or HERE.parent.parent / "build/release/bin/weft_contestant"
 ABOUT = {"weft": "1", "threads": 2, "machine": "m", "date": "d"}
+BENCH = """#!{python}
+import json, sys
+assert sys.argv[1:] == ["bench", "plan", "--json", "--quick", "--threads", "2"], sys.argv
+print(json.dumps({{"note": "a machine"}}))
+for case, metric, value in {rows}:
+    print(json.dumps({{"case": case, "metric": metric, "value": value}}))
+"""
 
 
 def fake(seconds):
@@ -46,6 +57,36 @@ class FakeField:
 
     def start_ceiling(self, row):
         return fake(1.0)
+
+
+class Timed:
+    """A contestant whose readings are those given, and who writes down when it ran."""
+
+    def __init__(self, name, readings, journal):
+        self.name, self.readings, self.journal = name, iter(readings), journal
+
+    def read(self):
+        self.journal.append(self.name)
+        return next(self.readings)
+
+    def close(self):
+        pass
+
+
+class TwoBuilds:
+    """Two builds of Weft; a contestant without readings refuses."""
+
+    def __init__(self, readings):
+        self.readings, self.journal = readings, []
+
+    def start(self, name, row):
+        if name not in self.readings:
+            raise Refused("this build of Weft knows no row of that kind")
+        return Timed(name, self.readings[name], self.journal)
+
+    def lines(self, row):
+        pairs = against.measured([row], lambda pair: compare.measure(pair, pair.contestants, self, 3, pair=True))
+        return [line for pair, results in pairs for line in compare.lines_of(pair, results, {**ABOUT, "against": "0"})]
 
 
 def row_of(unit="tok/s"):
@@ -71,6 +112,20 @@ class Contestants(unittest.TestCase):
         with self.assertRaisesRegex(Refused, "out of breath"):
             server.read()
         server.close()
+
+    def test_weft_refuses_a_row_of_which_it_does_not_know_all(self):
+        def refusal(fields):
+            with self.assertRaises(Refused) as caught:
+                Server([WEFT_CONTESTANT], fields)
+            return str(caught.exception)
+
+        self.assertEqual(refusal({"kind": "dream"}), "this build of Weft knows no row of kind 'dream'")
+        rows = [row for row in all_rows("", True) if row.fields["kind"] != "first_token"]
+        for row in rows:
+            settings = CONTESTANTS[row.contestants[0]].settings
+            with self.subTest(row=row.name):  # of unknown fields it names the first by the alphabet
+                self.assertEqual(refusal({**row.fields, **settings, "threads": 1, "zebra": 1}),
+                                 f"this build of Weft knows no field 'zebra' in a row of kind '{row.fields['kind']}'")
 
     def test_a_peer_that_does_not_install_is_tried_once(self):
         tried = []
@@ -117,6 +172,77 @@ class Lines(unittest.TestCase):
         self.assertEqual(kept, [("decode-short", 2), ("prefill-486", 1), ("linear-int4-m1", 2)])
 
 
+class Against(unittest.TestCase):
+    ROW = dataclasses.replace(row_of(), contestants=("Weft", "Weft, no cap", "Weft fast", "llama.cpp"))
+
+    def test_builds_take_turns_and_a_precision_is_compared_with_itself(self):
+        field = TwoBuilds({"Weft": [1, 2, 3], "Weft, against": [4, 5, 9], "Weft fast": [1, 1, 1],
+                           "Weft fast, against": [0.9, 0.9, 0.9]})
+        lines = field.lines(self.ROW)
+        self.assertEqual(field.journal, ["Weft", "Weft, against"] * 3 + ["Weft fast", "Weft fast, against"] * 3)
+        self.assertEqual([(line["contestant"], line["version"], line["weft_is"]) for line in lines],
+                         [("Weft", "1", None), ("Weft, against", "0", {"Weft": 2.5}),
+                          ("Weft fast", "1", None), ("Weft fast, against", "0", {"Weft fast": 0.9})])
+        self.assertEqual([lines[1][key] for key in ("median", "low", "high", "readings")], [20, 100 / 9, 25, 3])
+
+    def test_of_times_too_a_ratio_above_one_says_that_this_build_is_faster(self):
+        for unit in ("ms", "us", "ns", "tok/s"):
+            row = dataclasses.replace(row_of(unit), contestants=("Weft",))
+            line = TwoBuilds({"Weft": [1] * 3, "Weft, against": [2] * 3}).lines(row)[1]
+            self.assertAlmostEqual(line["weft_is"]["Weft"], 2)
+
+    def test_a_slower_row_is_marked_and_the_geometric_mean_stands_at_the_end(self):
+        def lines(name, seconds):
+            row = dataclasses.replace(row_of(), name=name, contestants=("Weft",))
+            return TwoBuilds({"Weft": [1] * 3, "Weft, against": [seconds] * 3}).lines(row)
+
+        slow, level, fast = lines("decode-short", 0.94), lines("prefill-486", 0.95), lines("linear-int4-m1", 4)
+        self.assertIn("Weft is 0.940 x  <-- slower", table.text(slow))
+        self.assertNotIn("slower", table.text(level + fast))
+        self.assertIn("geometric mean of 3 ratios: 1.529 x; lowest 0.940, highest 4.000, 1 below 0.95",
+                      table.against_summary(slow + level + fast))
+
+    def test_a_row_that_one_build_does_not_know_is_not_measured_and_says_so(self):
+        field = TwoBuilds({"Weft": [1, 1, 1]})
+        lines = field.lines(dataclasses.replace(self.ROW, contestants=("Weft",)))
+        self.assertEqual(field.journal, [])
+        self.assertEqual(table.against_summary(lines),
+                         "not compared: decode-short, Weft, against: this build of Weft knows no row of that kind")
+
+    def test_a_run_of_bench_is_a_reading_of_all_rows_that_it_prints(self):
+        rows = [row for row in bench_rows() if row.fields["bench"] == "plan"][:2]
+        values = [[row.fields["case"], row.fields["metric"], 20.0 * (i + 1)] for i, row in enumerate(rows)]
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "weft"
+            program.write_text(BENCH.format(python=sys.executable, rows=values))
+            program.chmod(0o755)
+            readings = [BenchProgram(program, "plan", 2).read()]
+        other = [{case: value / 2 for case, value in readings[0].items()}]
+        del other[0][tuple(values[1][:2])]
+        self.assertEqual([list(group) for group in against.together(rows)], [rows])
+        results = {"Weft": readings, "Weft, against": other}
+        (first, of_first), (_, of_second) = against.measured(rows, lambda row: results)
+        self.assertEqual([round(first.value(of_first[name][0]), 9) for name in results], [20, 10])
+        self.assertEqual(round(rows[1].value(of_second["Weft"][0]), 9), 40)
+        self.assertIn("prints no row '256 decode requests", of_second["Weft, against"])
+
+    def test_a_bench_that_fails_says_why(self):
+        with self.assertRaisesRegex(Refused, "bench plan ended with 1: "):
+            BenchProgram(sys.executable, "plan", 2).read()
+
+    def test_a_build_is_a_folder_or_one_of_its_programs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            build = pathlib.Path(folder).resolve() / "older"
+            (build / "bin").mkdir(parents=True)
+            (build / "bin/weft").touch()
+            with self.assertRaisesRegex(against.NoBuild, "cmake --build .* --target weft weft_contestant"):
+                against.programs_of(build)
+            (build / "bin/weft_contestant").touch()
+            for name in (build, build / "bin", build / "bin/weft", build / "bin/weft_contestant"):
+                self.assertEqual(against.programs_of(name), build / "bin")
+            self.assertEqual(against.version_of(build / "bin"), "older")
+
+
 class Rows(unittest.TestCase):
     def test_names_are_unique_and_contestants_known(self):
         rows = all_rows("", False)
@@ -126,7 +252,19 @@ class Rows(unittest.TestCase):
             self.assertLessEqual(set(row.contestants), set(CONTESTANTS))
 
     def test_peers_are_those_of_the_command_line(self):
-        self.assertEqual({c.peer for c in CONTESTANTS.values()}, {"weft", *contestants.PEERS})
+        self.assertEqual({c.peer for c in CONTESTANTS.values()}, {"weft", "against", *contestants.PEERS})
+
+    def test_rows_for_another_build_have_names_and_cases_of_their_own(self):
+        rows = all_rows("", False) + bench_rows()
+        self.assertEqual(len({row.name for row in rows}), len(rows))
+        cases = {(row.fields["bench"], row.fields["case"], row.fields["metric"]) for row in bench_rows()}
+        self.assertEqual(len(cases), len(bench_rows()))
+
+    def test_a_value_is_its_seconds_again(self):
+        for unit in ("ms", "us", "ns", "GB/s"):
+            row = row_of(unit)
+            self.assertAlmostEqual(row.value(row.seconds(7.0)), 7.0)
+        self.assertAlmostEqual(row_of("us").seconds(7.0), 7e-6)
 
     def test_copies_exceed_the_caches(self):
         self.assertEqual(copies_beyond_caches(512 << 20, True), 1)

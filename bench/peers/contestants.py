@@ -12,10 +12,11 @@ import install
 @dataclasses.dataclass(frozen=True)
 class Contestant:
     name: str
-    peer: str            # what is installed; "weft" is built here
+    peer: str            # what is installed; "weft" is built here, "against" is another build of it
     package: str = ""    # whose version the results name
     settings: dict = dataclasses.field(default_factory=dict)  # told beside the row's own fields
     less_work: bool = False  # leaves a part of the row out, to show what that part costs: no ratio
+    beside: str = ""     # the one contestant that it is compared with; "": Weft in its precisions
 
 
 CONTESTANTS = {c.name: c for c in (
@@ -33,6 +34,15 @@ CONTESTANTS = {c.name: c for c in (
     Contestant("onnxruntime", "onnxruntime", "onnxruntime"),
     Contestant("onnxruntime in fp16", "onnxruntime", "onnxruntime", {"dtype": "fp16"}),
 )}
+
+
+def other_of(name):
+    """The same contestant, of the build that --against names."""
+    return f"{name}, against"
+
+
+CONTESTANTS |= {other_of(name): dataclasses.replace(weft, name=other_of(name), peer="against", beside=name)
+                for name, weft in CONTESTANTS.items() if weft.peer == "weft" and not weft.less_work}
 PEERS = ("llama.cpp", "openvino", "torch", "onnxruntime")
 
 
@@ -104,11 +114,31 @@ class FirstToken:
         pass
 
 
-class Field:
-    """Starts contestants; each peer is installed once, when it is first needed."""
+class BenchProgram:
+    """`weft bench NAME`, run as a whole: a reading is all that it prints, {(case, metric): value}."""
 
-    def __init__(self, build, threads):
-        self.bin, self.threads, self.commands = pathlib.Path(build) / "bin", threads, {}
+    def __init__(self, program, name, threads):
+        self.command = [str(program), "bench", name, "--json", "--quick", "--threads", str(threads)]
+
+    def read(self):
+        done = subprocess.run(self.command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode != 0:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise Refused(f"{' '.join(self.command[1:3])} ended with {done.returncode}: {last}")
+        lines = [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
+        return {(line["case"], line["metric"]): line["value"] for line in lines if "metric" in line}
+
+    def close(self):
+        pass
+
+
+class Field:
+    """Starts contestants; each peer is installed once, when it is first needed. Programs of Weft lie in `programs`,
+    those of the build that it is compared with in `against`."""
+
+    def __init__(self, programs, threads, against=None):
+        self.programs = {"weft": pathlib.Path(programs), "against": against}
+        self.threads, self.commands = threads, {}
 
     def command_of(self, peer):
         if peer not in self.commands:
@@ -123,12 +153,14 @@ class Field:
     def start(self, name, row):
         contestant = CONTESTANTS[name]
         fields = {**row.fields, **contestant.settings, "threads": self.threads}
+        programs = self.programs.get(contestant.peer)
+        if fields["kind"] == "bench":
+            return BenchProgram(programs / "weft", fields["bench"], self.threads)
         if fields["kind"] != "first_token":
-            weft = [self.bin / "weft_contestant"]
-            return Server(weft if contestant.peer == "weft" else self.command_of(contestant.peer), fields)
+            return Server([programs / "weft_contestant"] if programs else self.command_of(contestant.peer), fields)
         model, prompt = fields["model"], fields["prompt"]
-        if contestant.peer == "weft":
-            return FirstToken([self.bin / "weft", "run", model, "--raw", "-p", prompt, "-n", 1, "--temp", 0,
+        if programs:
+            return FirstToken([programs / "weft", "run", model, "--raw", "-p", prompt, "-n", 1, "--temp", 0,
                                "--threads", self.threads])
         return FirstToken([*self.command_of(contestant.peer), "--first-token", model, prompt, self.threads])
 
@@ -136,4 +168,4 @@ class Field:
         """None where a row has no ceiling."""
         if row.fields["kind"] == "first_token":
             return None
-        return Server([self.bin / "weft_contestant", "--ceilings"], {**row.fields, "threads": self.threads})
+        return Server([self.programs["weft"] / "weft_contestant", "--ceilings"], {**row.fields, "threads": self.threads})

@@ -12,10 +12,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 import table
+from rows import TIMES
 
 
 def speed(line):
-    return 1 / line["median"] if line["unit"] == "ms" else line["median"]
+    return 1 / line["median"] if line["unit"] in TIMES else line["median"]
 
 
 def main(results, picture):

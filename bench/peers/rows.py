@@ -4,6 +4,7 @@ import pathlib
 
 WEFT = ("Weft", "Weft fast")
 WHOLE_MODELS = ("llama.cpp", "OpenVINO GenAI")
+TIMES = {"ms": 1e3, "us": 1e6, "ns": 1e9}  # units that are better when lower, and how many make a second
 PROMPT = ("Write one short paragraph about how rivers shape the land they cross, and why people settle near them")
 
 
@@ -11,17 +12,20 @@ PROMPT = ("Write one short paragraph about how rivers shape the land they cross,
 class Row:
     name: str           # for --only
     what: str           # for the table
-    unit: str           # "ms" is better when lower, every other unit when higher
-    work: float         # value = work / seconds; for ms value = 1000 * seconds
+    unit: str           # one of TIMES is better when lower, every other unit when higher
+    work: float         # value = work / seconds; a time is its seconds in its unit
     fields: dict        # what contestants are told
     contestants: tuple  # names of contestants.py
 
     def value(self, seconds):
-        return 1e3 * seconds if self.unit == "ms" else self.work / seconds
+        return TIMES[self.unit] * seconds if self.unit in TIMES else self.work / seconds
+
+    def seconds(self, value):
+        return value / TIMES[self.unit] if self.unit in TIMES else self.work / value
 
     def ratio(self, weft, peer):
         """How many times faster Weft is: above 1 it wins, whatever the unit."""
-        return peer / weft if self.unit == "ms" else weft / peer
+        return peer / weft if self.unit in TIMES else weft / peer
 
 
 def l3_bytes():
@@ -105,3 +109,35 @@ def linear_rows(quick):
 
 def all_rows(model, quick):
     return model_rows(model, quick) + attention_rows(quick) + linear_rows(quick)
+
+
+def bench_rows():
+    """Lines of `weft bench`, of which no peer has the like: for two builds of Weft."""
+    def row(name, what, unit, bench, case, metric="time"):
+        return Row(f"{bench}-{name}", what, unit, 1, {"kind": "bench", "bench": bench, "case": case, "metric": metric},
+                   ("Weft",))
+
+    def plan(kv, ids):
+        words = f"page ids {ids.replace('-', ' ')}"
+        return row(f"{kv}-{ids}", f"plan of 256 decode requests, kv {kv}, {words}", "us", "plan",
+                   f"256 decode requests, kv {kv}, page 16, 132 workers", f"plan, {words}")
+
+    def upload(kv):
+        return row(f"{kv}-upload", f"upload of that plan, kv {kv}", "GB/s", "plan",
+                   f"256 decode requests, kv {kv}, page 16, 132 workers", "upload")
+
+    plans = [make for kv in ("1024", "4096", "uniform")
+             for make in (*(plan(kv, f"{ids}{unchecked}") for ids in ("borrowed", "copied")
+                            for unchecked in ("", "-and-not-checked")), upload(kv))]
+    return [*plans, row("prefill", "plan of a causal prompt of 16,384 tokens", "us", "plan",
+                        "16384 causal prefill, 132 workers", "plan"),
+            row("cold", "variant's text to callable code, by the compiler", "ms", "jit", "source to callable: cold"),
+            row("disk", "variant's text to callable code, from disk", "us", "jit", "source to callable: from disk"),
+            row("memory-text", "variant's text to callable code, from memory", "us", "jit",
+                "source to callable: from memory, by text"),
+            row("memory-spec", "variant's spec to callable code, from memory", "us", "jit",
+                "source to callable: from memory, by spec"),
+            row("fork-join", "fork and join of the team", "ns", "threads", "weft: fork/join, median"),
+            row("barrier", "barrier of the team", "ns", "threads", "weft: barrier, median"),
+            row("region", "region of 40 us on all workers", "us", "threads", "weft: region of 40 us, alone"),
+            row("neighbour", "the same beside a busy thread", "us", "threads", "weft: the same beside a busy thread")]

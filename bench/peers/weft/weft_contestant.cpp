@@ -1,17 +1,41 @@
 // weft_contestant [--ceilings]: serves rows (protocol.h) with Weft, or with what this machine can do at most.
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <string_view>
+#include <vector>
 
 #include "contestants.h"
 
 namespace {
 
+struct Kind {
+  std::string_view name;
+  contest::Reading (*prepare)(const contest::json& row);
+  std::vector<std::string_view> fields;  // beside those of every row
+};
+const std::vector<std::string_view> kFieldsOfAll = {"kind", "threads", "precision"};
+const Kind kKinds[] = {
+    {"attention",
+     contest::weft_attention,
+     {"dtype", "qo_heads", "kv_heads", "head_dim", "qo_len", "kv_len", "batch", "copies", "soft_cap"}},
+    {"linear", contest::weft_linear, {"weights", "rows", "cols", "m", "copies"}},
+    {"prefill", contest::weft_model, {"model", "prompt"}},
+    {"decode", contest::weft_model, {"model", "prompt", "steps", "sequences", "shared"}},
+};
+
+// Rows may be younger than this build (compare.py --against). A field that it passed over would change what is measured.
 contest::Reading weft(const contest::json& row) {
-  const std::string kind = row.at("kind");
-  if (kind == "attention") return contest::weft_attention(row);
-  if (kind == "linear") return contest::weft_linear(row);
-  if (kind == "prefill" || kind == "decode") return contest::weft_model(row);
-  throw std::invalid_argument("no row of kind " + kind);
+  const std::string name = row.at("kind");
+  const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return k.name == name; });
+  if (kind == std::end(kKinds)) throw std::invalid_argument("this build of Weft knows no row of kind '" + name + "'");
+  const auto holds = [](const std::vector<std::string_view>& fields, const std::string& field) {
+    return std::find(fields.begin(), fields.end(), field) != fields.end();
+  };
+  for (const auto& [field, value] : row.items())
+    if (!holds(kFieldsOfAll, field) && !holds(kind->fields, field))
+      throw std::invalid_argument("this build of Weft knows no field '" + field + "' in a row of kind '" + name + "'");
+  return kind->prepare(row);
 }
 
 }  // namespace
