@@ -48,6 +48,10 @@ TEXTS = [
     "▁ already marked ▁▁text",
     "trailing space ",
     "\u0301combining e\u0301 a\u0300\u0301",
+    # Bytes that SmolLM2 has no token for, between others that merge; the last is a word of more than 48 bytes.
+    "a \x04| b \x06' \x13\u200b !\x14= .\x16.\x1d. \U00040000\U000c0000\U0010ffff",
+    "=\x04" * 60 + "\x04",
+    " \x04▁ \x1d\x06▁",
 ]
 ALPHABETS = ["abcdefgh", " ", "  \t\n\r", "0123456789", "'sStTmMlLdDrReEvV", ".,;:!?-_()[]{}<>/\\|@#$%^&*+=~`\"'", "éßñøÅ",
              "日本語漢字", "кириллица", "٣٤½²", "🙂🚀\u200d\ufe0f", "\u00a0\u2009\u3000\u0085\u180e\u200b", "▁"]

@@ -66,9 +66,11 @@ std::string byte_level_bytes(std::string_view text) {
 
 BytePairEncoder::BytePairEncoder(const Vocabulary& vocabulary, const TokenIndex& index)
     : vocabulary_(vocabulary), index_(index) {
+  const bool has_unknown = vocabulary.unknown >= 0 && vocabulary.type(vocabulary.unknown) == TokenType::unknown;
   for (size_t byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
     byte_tokens_[byte] = index.find(byte_level_text({&c, 1}));
+    if (byte_tokens_[byte] == kNoToken && has_unknown) byte_tokens_[byte] = vocabulary.unknown;
   }
   size_t capacity = 16;
   while (capacity < vocabulary.merges.size() * 2) capacity *= 2;
@@ -140,19 +142,13 @@ void BytePairEncoder::encode(std::string_view word, bool whole, std::vector<int3
     }
   }
   const size_t begin = ids.size();
-  for (const char c : word) ids.push_back(byte_tokens_[static_cast<uint8_t>(c)]);
-  if (word.size() <= kShortWord) {
+  for (const char c : word)
+    if (const int32_t id = byte_tokens_[static_cast<uint8_t>(c)]; id != kNoToken) ids.push_back(id);
+  if (ids.size() - begin <= kShortWord) {
     merge_short(ids, begin);
   } else {
     merge_long(ids, begin);
   }
-  const bool has_unknown = vocabulary_.unknown >= 0 && vocabulary_.type(vocabulary_.unknown) == TokenType::unknown;
-  size_t end = begin;
-  for (size_t i = begin; i < ids.size(); ++i) {
-    if (ids[i] == kNoToken && !has_unknown) continue;
-    ids[end++] = ids[i] == kNoToken ? vocabulary_.unknown : ids[i];
-  }
-  ids.resize(end);
 }
 
 void BytePairEncoder::merge_short(std::vector<int32_t>& ids, size_t begin) const {

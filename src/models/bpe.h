@@ -19,7 +19,8 @@ class BytePairEncoder {
   BytePairEncoder(const Vocabulary& vocabulary, const TokenIndex& index);
 
   // Appends the tokens of one word. whole: a word that is a token is taken as it is.
-  // A byte that has no token becomes the unknown token, and nothing where there is none.
+  // A byte that has no token becomes the unknown token before anything merges; where there is none, its neighbours become
+  // each other's and may merge.
   void encode(std::string_view word, bool whole, std::vector<int32_t>& ids) const;
 
  private:
@@ -38,7 +39,7 @@ class BytePairEncoder {
 
   const Vocabulary& vocabulary_;
   const TokenIndex& index_;
-  std::array<int32_t, 256> byte_tokens_;  // kNoToken: none
+  std::array<int32_t, 256> byte_tokens_;  // kNoToken: the byte is left out
   std::vector<Merge> merges_;             // open addressing, at most half full
   uint64_t mask_ = 0;
 };

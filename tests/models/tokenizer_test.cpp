@@ -219,6 +219,22 @@ TEST(Tokenizer, TakesTheUnknownTokenForAByteWithoutOne) {
   EXPECT_EQ(TokenizerCore(make_vocabulary(parts)).encode("a!b", kPlain), (std::vector<int32_t>{'a', 'b'}));
 }
 
+// As Hugging Face's tokenizers do it: a byte that nothing stands for is gone before the first merge, in short words and in
+// long ones, and the unknown token is a symbol like any other.
+TEST(Tokenizer, MergesTheNeighboursOfAByteWithoutAToken) {
+  auto parts = byte_parts({{"ab", 1}, {"abab", 1}, {"<unk>", 2}, {"a<unk>", 1}}, {"a b", "ab ab", "a <unk>"});
+  parts.tokens['c'] = "<gone>";
+  const TokenizerCore drops(make_vocabulary(parts));
+  EXPECT_EQ(drops.encode("cacb", kPlain), (std::vector<int32_t>{256}));
+  EXPECT_EQ(drops.encode("c", kPlain), (std::vector<int32_t>{}));
+  std::string longer;
+  for (int i = 0; i < 64; ++i) longer += "acb";
+  EXPECT_EQ(drops.encode(longer, kPlain), std::vector<int32_t>(32, 257));
+  parts.unknown = 258;
+  const TokenizerCore marks(make_vocabulary(parts));
+  EXPECT_EQ(marks.encode("bcacb", kPlain), (std::vector<int32_t>{'b', 258, 259, 'b'}));
+}
+
 TEST(Tokenizer, CutsWhiteSpaceAsUnicodeDefinesIt) {
   std::vector<std::string_view> words;
   Pretokenizer("gpt-2").split("a\u3000b\u180ec", words);  // U+180E is no white space
