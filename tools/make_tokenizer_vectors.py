@@ -52,6 +52,7 @@ TEXTS = [
     "a \x04| b \x06' \x13\u200b !\x14= .\x16.\x1d. \U00040000\U000c0000\U0010ffff",
     "=\x04" * 60 + "\x04",
     " \x04▁ \x1d\x06▁",
+    "llll lllll xlll ooooo eeeee ttttt",  # merges of equal score or rank: the leftmost first
 ]
 ALPHABETS = ["abcdefgh", " ", "  \t\n\r", "0123456789", "'sStTmMlLdDrReEvV", ".,;:!?-_()[]{}<>/\\|@#$%^&*+=~`\"'", "éßñøÅ",
              "日本語漢字", "кириллица", "٣٤½²", "🙂🚀\u200d\ufe0f", "\u00a0\u2009\u3000\u0085\u180e\u200b", "▁"]

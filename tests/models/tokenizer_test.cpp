@@ -280,6 +280,14 @@ TEST(Tokenizer, RefusesIdsThatAreNotTokens) {
   EXPECT_EQ(code_of([&] { (void)tokenizer->decode(ids, true); }), ErrorCode::invalid_token);
 }
 
+// sentencepiece 0.2.3 gives these pieces: of two "ll" that overlap the left one merges.
+TEST(Tokenizer, MergesPiecesOfEqualScoreFromTheLeft) {
+  const auto tokenizer = make_tok512();
+  const int32_t space_l = tokenizer->token("\u2581l"), ll = tokenizer->token("ll"), l = tokenizer->token("l");
+  EXPECT_EQ(tokenizer->encode("llll", kPlain), (std::vector<int32_t>{space_l, ll, l}));
+  EXPECT_EQ(tokenizer->encode("lllll", kPlain), (std::vector<int32_t>{space_l, ll, ll}));
+}
+
 TEST(Tokenizer, RefusesACharacterThatNothingStandsFor) {
   VocabularyParts parts;
   parts.model = "llama";
