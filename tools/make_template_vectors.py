@@ -51,6 +51,8 @@ SNIPPETS = """
 {{ messages | map(attribute='role') | list }} {{ messages | map(attribute='role') | join('|') }} {{ words | map('upper') | list }} {{ messages | selectattr('role', 'equalto', 'user') | list | length }} {{ messages | rejectattr('role', 'equalto', 'user') | map(attribute='role') | list }} {{ messages | selectattr('tool_calls') | list | length }} {{ messages | selectattr('tool_calls', 'defined') | list | length }} {{ numbers | select('gt', 2) | list }} {{ numbers | reject('odd') | list }} {{ [0, 1, ''] | select | list }} {{ words | map('replace', 'e', 'E') | list }}
 {{ numbers | sort }} {{ words | sort }} {{ words | sort(reverse=true) }} {{ words | sort(case_sensitive=true) }} {{ messages | sort(attribute='role') | map(attribute='role') | list }} {{ items_dict | dictsort }} {{ items_dict | dictsort(by='value') }} {{ [1, 2, 1, 'a', 'A'] | unique | list }} {{ numbers | reverse | list }} {{ 'abc' | reverse }} {{ numbers | sum }} {{ numbers | max }} {{ numbers | min }} {{ -3 | abs }} {{ 2.567 | round(1) }} {{ 2.5 | round }} {{ 7 | round }} {{ 1.2 | round(method='ceil') }} {{ items_dict | items | list }} {{ [1.5, 2] | sum }} {{ 'abc' | list }} {{ items_dict | list }} {{ 'hELLO' | capitalize }}
 {{ long | indent }} {{ long | indent(2, true) }} {{ long | indent(2, blank=true) }}
+{{ 'a\\n' | indent }}|{{ 'a\\n' | indent(2, true) }}|{{ 'a\\nb\\n\\n' | indent(2, blank=true) }}|{{ '' | indent(first=true) }}|{{ '\\n' | indent(2, true, true) }}|{{ 'a\\nb' | indent('> ') }}|{{ 'a\\nb' | indent(0) }}
+{{ 'a\\r\\nb\\rc\\u2028d\\x0be\\x0cf\\x1cg\\x1dh\\x1ei\\x1fj\\x85k\\u2029l\\r\\n' | indent(1) }}|{{ 'a\\r\\nb\\rc\\u2028d\\x0be\\x0cf\\x1cg\\x1dh\\x1ei\\x1fj\\x85k\\u2029l\\n\\r'.splitlines() }}
 {{ 1 is number }} {{ 'a' is string }} {{ {} is mapping }} {{ [] is iterable }} {{ [] is sequence }} {{ 'a' is iterable }} {{ none is none }} {{ missing is undefined }} {{ flag is true }} {{ flag is false }} {{ 1 is true }} {{ flag is boolean }} {{ 1 is integer }} {{ 1.5 is float }} {{ 3 is odd }} {{ 4 is even }} {{ 6 is divisibleby 3 }} {{ 6 is divisibleby(4) }} {{ 1 is eq 1 }} {{ 1 is not ne 1 }} {{ 'a' is in 'abc' }} {{ 'A' is upper }} {{ 'a' is lower }} {{ name is not none and name is defined }} {{ 1 is not string }} {{ items_dict.get is callable }} {{ none is number }} {{ true is number }} {{ {} is sequence }}
 {{ 'a' 'b' }} {{ "\\u00e9\\x41\\t|" }} {{ 'back\\\\slash \\q' }} {{ 1_000 }} {{ 1.5e3 }} {{ 0.5 }} {{ [1, 2,] }} {{ {'a': 1,}.a }}
 {{ strftime_now('%d %b %Y') }} {{ dict(a=1) }} {{ [none, true] | tojson }} {{ namespace(a=1).a }}
@@ -84,6 +86,12 @@ MULTI = [
     "a\n\t {% if true %}\n\t b\n\t {% endif %}\n\t c",
     "{% for i in [1,2] %}\n  {% if i == 1 %}\n    one\n  {% else %}\n    two\n  {% endif %}\n{% endfor %}\n",
     "a{% if true %} {% endif %}\n  {% if true %}x{% endif %}  {% if true %}\ny{% endif %}",
+    # White space is Unicode's.
+    "{{ 'a\u00a0b\x1cc\u3000d e\x85f-g{h\u200bi' | title }}|{{ ' 12\u00a0' | int }}|{{ '\u20031.5\x1f' | float }}|{{ '\u20031.5\x85' | float }}|{{ '\x1c1' | int }}|{{ '\x1c\u2028'.isspace() }}",
+    "a\u00a0\u3000{%- if true -%}\u00a0\x1cb\u2003{%- endif -%}\u1680\x85",
+    "\u00a0{% if true %}x{% endif %}\n\u2003\x1f{# c #}y\n\u200b{% if true %}z{% endif %}",
+    "a \u00a0{{- 1 -}}\u00a0 b\u202f{#- c -#}\u205fd{{\u00a01\u2009+\x1c1\u3000}}",
+    "\x0b{%\u00a0raw\u00a0-%}\u2000 {{ x }} \u2000{%-\u00a0endraw\u00a0%}\x0c\u2029{% if true %}\x85y{% endif %}",
 ]
 
 

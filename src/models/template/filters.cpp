@@ -9,6 +9,8 @@
 #include <map>
 #include <set>
 
+#include "models/template/white_space.h"
+
 namespace weft::jinja {
 
 const Value* CallArguments::next(std::string_view name) {
@@ -68,8 +70,6 @@ namespace {
 
 using FilterFunction = Value (*)(const Value& value, CallArguments& arguments);
 using TestFunction = bool (*)(const Value& value, CallArguments& arguments);
-
-constexpr std::string_view kWhiteSpace = " \t\n\r\f\v";
 
 const std::string& text_of(const Value& value, const CallArguments& arguments) {
   if (value.string() == nullptr) fail(fmt::format("{} needs a string, not {}", arguments.function(), type_name(value)));
@@ -268,7 +268,7 @@ Value to_integer(const Value& value, CallArguments& arguments) {
   if (value.real() != nullptr) {
     number = *value.real();
   } else if (value.string() != nullptr) {
-    const std::string text = strip(*value.string(), kWhiteSpace, true, true);
+    const std::string text = strip(*value.string(), kSpaceAroundNumbers, true, true);
     const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
     int64_t integer = 0;
     const auto [end, error] = std::from_chars(begin, text.data() + text.size(), integer);
@@ -286,7 +286,7 @@ Value to_real(const Value& value, CallArguments& arguments) {
   const Value otherwise = given != nullptr ? *given : Value(0.0);
   if (value.is_number()) return value.as_double();
   if (value.string() == nullptr) return otherwise;
-  const std::string text = strip(*value.string(), kWhiteSpace, true, true);
+  const std::string text = strip(*value.string(), kSpaceAroundNumbers, true, true);
   double number = 0;
   const auto [end, error] =
       std::from_chars(text.data() + (text.starts_with('+') ? 1 : 0), text.data() + text.size(), number);
@@ -351,18 +351,17 @@ Value indent(const Value& value, CallArguments& arguments) {
     if (*width->integer() < 0 || *width->integer() > 1000) fail("indent: width must be 0 to 1000");
     margin.assign(static_cast<size_t>(*width->integer()), ' ');
   }
-  std::string_view text = text_of(value, arguments);
+  const std::string text = text_of(value, arguments) + '\n';  // so that the end of the last line begins an empty one
   std::string out = first_too ? margin : "";
-  for (bool begin = true;; begin = false) {
-    const size_t end = text.find('\n');
-    const std::string_view line = text.substr(0, end);
+  bool begin = true;
+  for (const std::string_view line : lines_of(text)) {
     if (!begin) out += '\n';
     if (!begin && (blank_too || !line.empty())) out += margin;
     out += line;
     if (out.size() > kMaxString) fail("a text grows too long");
-    if (end == std::string_view::npos) return out;
-    text.remove_prefix(end + 1);
+    begin = false;
   }
+  return out;
 }
 
 Value escape(const Value& value, CallArguments&) {

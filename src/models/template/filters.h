@@ -59,6 +59,8 @@ Value call_method(const Method& method, CallArguments& arguments);
 
 std::string strip(std::string_view text, std::string_view characters, bool left, bool right);
 std::string replace_text(std::string_view text, std::string_view from, std::string_view to, int64_t count);
+// Lines without their ends; ends are those of Unicode, as Python's splitlines takes them, and begin no further line.
+std::vector<std::string_view> lines_of(std::string_view text);
 enum class LetterCase { upper, lower };
 std::string to_case(std::string_view text, LetterCase letter_case);
 std::string to_title(std::string_view text);          // the method: a letter after none is upper case

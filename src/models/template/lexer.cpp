@@ -4,15 +4,14 @@
 #include <array>
 
 #include "base/check.h"
+#include "models/template/white_space.h"
 #include "models/utf8.h"
 
 namespace weft::jinja {
 namespace {
 
-constexpr std::string_view kSpaces = " \t\n\r\f\v";
 constexpr size_t kMaxSource = 4u << 20;
 
-bool is_space(char c) { return kSpaces.find(c) != std::string_view::npos; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_name_part(char c) { return is_name_start(c) || is_digit(c); }
@@ -91,16 +90,12 @@ class Lexer {
 
   std::string_view before_tag(std::string_view text, size_t tag) const {
     const char sign = tag + 2 < source_.size() ? source_[tag + 2] : ' ';
-    if (sign == '-') {
-      while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-      return text;
-    }
+    if (sign == '-') return text.substr(0, text.size() - spaces_at_end(text));
     if (sign == '+' || source_[tag + 1] == '{') return text;
     const size_t newline = text.rfind('\n');
     const size_t begin = newline == std::string_view::npos ? 0 : newline + 1;
     const bool whole_line = newline != std::string_view::npos || line_starts_;
-    if (whole_line && std::all_of(text.begin() + static_cast<std::ptrdiff_t>(begin), text.end(), is_space))
-      text = text.substr(0, begin);
+    if (whole_line && begin + spaces_from(text, begin) == text.size()) text = text.substr(0, begin);
     return text;
   }
 
@@ -108,7 +103,7 @@ class Lexer {
   void after_tag(char sign, bool takes_newline) {
     line_starts_ = false;
     if (sign == '-') {
-      while (at_ < source_.size() && is_space(source_[at_])) ++at_;
+      at_ += spaces_from(source_, at_);
       line_starts_ = source_[at_ - 1] == '\n';
     } else if (takes_newline && sign != '+' && next_is("\n")) {
       ++at_;
@@ -129,7 +124,7 @@ class Lexer {
     size_t at = at_ + 2;
     const auto skip = [&] {
       if (at < source_.size() && (source_[at] == '-' || source_[at] == '+')) ++at;
-      while (at < source_.size() && is_space(source_[at])) ++at;
+      at += spaces_from(source_, at);
     };
     const auto word = [&](std::string_view text) {
       if (source_.compare(at, text.size(), text) != 0) return false;
@@ -138,7 +133,7 @@ class Lexer {
     };
     char sign = ' ';
     const auto close = [&] {
-      while (at < source_.size() && is_space(source_[at])) ++at;
+      at += spaces_from(source_, at);
       sign = at < source_.size() ? source_[at] : ' ';
       if (sign == '-' || sign == '+') ++at;
       return word("%}");
@@ -167,7 +162,7 @@ class Lexer {
     if (at_ < source_.size() && (source_[at_] == '-' || source_[at_] == '+')) ++at_;
     int brackets = 0;
     for (;;) {
-      while (at_ < source_.size() && is_space(source_[at_])) ++at_;
+      at_ += spaces_from(source_, at_);
       if (at_ >= source_.size())
         weft::fail(ErrorCode::invalid_template, "line {}: a tag is not closed with {}", opened, close);
       if (brackets == 0) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "models/template/filters.h"
+#include "models/template/white_space.h"
 
 namespace weft::jinja {
 namespace {
@@ -29,13 +30,9 @@ bool among(const std::string_view (&names)[N], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-constexpr std::string_view kWhiteSpace =
-    " \t\n\r\f\v\x1c\x1d\x1e\x1f\u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005"
-    "\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000";
-
 List split_white_space(std::string_view text, int64_t most) {
   const std::vector<std::string_view> all = characters(text);
-  const auto is_space = [&](std::string_view c) { return kWhiteSpace.find(c) != std::string_view::npos; };
+  const auto is_space = [](std::string_view c) { return space_at(c, 0) > 0; };
   List parts;
   for (size_t i = 0; i < all.size();) {
     if (is_space(all[i])) {
@@ -78,17 +75,6 @@ List split_text(std::string_view text, std::string_view separator, int64_t most,
   return parts;
 }
 
-List split_lines(std::string_view text) {
-  List lines;
-  while (!text.empty()) {
-    const size_t end = text.find_first_of("\n\r");
-    lines.items.emplace_back(text.substr(0, end));
-    if (end == std::string_view::npos) break;
-    text = text.substr(end + (text.substr(end).starts_with("\r\n") ? 2 : 1));
-  }
-  return lines;
-}
-
 bool starts_or_ends(std::string_view text, const Value& with, bool starts) {
   if (const std::string* one = with.string()) return starts ? text.starts_with(*one) : text.ends_with(*one);
   if (with.list() == nullptr || !with.list()->tuple)
@@ -118,7 +104,11 @@ Value string_method(const std::string& text, const std::string& name, CallArgume
     if (name == "rsplit" && most >= 0) fail("rsplit with a limit needs a separator");
     return split_white_space(text, most);
   }
-  if (name == "splitlines") return split_lines(text);
+  if (name == "splitlines") {
+    List lines;
+    for (const std::string_view line : lines_of(text)) lines.items.emplace_back(line);
+    return lines;
+  }
   if (name == "startswith" || name == "endswith")
     return starts_or_ends(text, arguments.required("prefix"), name == "startswith");
   if (name == "replace") {

@@ -4,6 +4,7 @@
 #include <cwctype>
 
 #include "models/template/filters.h"
+#include "models/template/white_space.h"
 #include "models/utf8.h"
 
 namespace weft::jinja {
@@ -44,7 +45,30 @@ std::string map_characters(std::string_view text, Map&& map) {
   return out;
 }
 
+// Bytes of the line end that stands there; 0 where none does.
+size_t line_end_at(std::string_view text, size_t at) {
+  constexpr std::string_view kOneByte = "\n\v\f\r\x1c\x1d\x1e";
+  const std::string_view rest = text.substr(at);
+  if (kOneByte.find(rest[0]) != std::string_view::npos) return rest.starts_with("\r\n") ? 2 : 1;
+  for (const std::string_view end : {"\u0085", "\u2028", "\u2029"})
+    if (rest.starts_with(end)) return end.size();
+  return 0;
+}
+
 }  // namespace
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  size_t begin = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end_bytes = line_end_at(text, at);
+    if (end_bytes > 0) lines.push_back(text.substr(begin, at - begin));
+    at += std::max<size_t>(end_bytes, 1);
+    if (end_bytes > 0) begin = at;
+  }
+  if (begin < text.size()) lines.push_back(text.substr(begin));
+  return lines;
+}
 
 std::string strip(std::string_view text, std::string_view set, bool left, bool right) {
   const std::vector<std::string_view> all = characters(text), members = characters(set);
@@ -98,8 +122,9 @@ std::string capitalize_words(std::string_view text) {
   bool in_word = false;
   return map_characters(text, [&](uint32_t code) {
     const uint32_t mapped = map_case(code, in_word ? LetterCase::lower : LetterCase::upper);
-    in_word =
-        code >= 0x80 || std::string_view("- \t\n\r\f\v({[<").find(static_cast<char>(code)) == std::string_view::npos;
+    std::string character;
+    utf8::append(character, code);
+    in_word = std::string_view("-({[<").find(character) == std::string_view::npos && space_at(character, 0) == 0;
     return mapped;
   });
 }
