@@ -91,6 +91,10 @@ constexpr HostileFile kFiles[] = {
      kInvalid,
      {"output_norm.weight"}},
     {"metadata_count_huge", [](GgufWriter& g) { g.num_values = kHuge; }, kInvalid, {"metadata count"}},
+    {"metadata_count_beyond_file",
+     [](GgufWriter& g) { g.num_values = 50000; },
+     kInvalid,
+     {"metadata count", "50000"}},
     {"metadata_count_one_too_many",
      [](GgufWriter& g) { g.num_values = g.values.size() + 1; },
      kInvalid,
@@ -263,6 +267,14 @@ constexpr HostileFile kFiles[] = {
      [](GgufWriter& g) { g.tensor(kQuery).offset = 0; },
      kInvalid,
      {kQuery, "offset", "within the bytes"}},
+    {"tensors_overlap_by_2_bytes",
+     [](GgufWriter& g) {
+       g = {};
+       g.add_tensor({.name = "first", .extents = {32}, .type = GgufWriter::kQ8_0, .data = std::string(34, '\1')});
+       g.add_tensor({.name = "second", .extents = {8}, .data = std::string(32, '\1'), .offset = 32});
+     },
+     kInvalid,
+     {"second", "within the bytes", "first"}},
     // config
     {"no_architecture",
      [](GgufWriter& g) { g.remove("general.architecture"); },
@@ -602,55 +614,6 @@ TEST(HostileGgufFiles, the_unspoilt_model_is_accepted) {
   const std::string bytes = good_model().bytes();
   const ModelFile file = open_model(open_memory("good.gguf", bytes));
   EXPECT_NO_THROW(check_weights(file));
-}
-
-// Every length short of the whole file is an error, whatever stands at the cut.
-TEST(HostileGgufFiles, truncation_at_every_byte_is_refused) {
-  GgufWriter gguf;
-  gguf.add("general.architecture", "llama").add("a.texts", std::vector<std::string>{"x", "", "yz"});
-  gguf.add("a.number", 1.5f).add("a.flag", true).add("a.list", std::vector<int32_t>{1, 2, 3});
-  gguf.add_tensor({.name = "a", .extents = {4, 2}, .data = std::string(32, '\1')});
-  gguf.add_tensor({.name = "b", .extents = {32}, .type = GgufWriter::kQ8_0, .data = std::string(34, '\2')});
-  const std::string bytes = gguf.bytes();
-  ASSERT_NO_THROW(open_model(open_memory("whole", bytes)));
-  for (size_t size = 0; size < bytes.size(); ++size) {
-    const std::string part = bytes.substr(0, size);
-    try {
-      open_model(open_memory("part", part));
-      FAIL() << "accepted " << size << " of " << bytes.size() << " bytes";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::invalid_file) << error.what();
-    }
-  }
-}
-
-// Any byte of the header may have any value: the file is accepted or refused, nothing else.
-TEST(HostileGgufFiles, any_changed_byte_is_accepted_or_refused_with_an_error) {
-  GgufWriter gguf;
-  gguf.add("general.architecture", "llama")
-      .add("a.texts", std::vector<std::string>{"x", "", "yz"})
-      .add("general.alignment", 64u);
-  gguf.alignment = 64;
-  gguf.add_tensor({.name = "a", .extents = {4, 2}, .data = std::string(32, '\1')});
-  const std::string bytes = gguf.bytes();
-  int accepted = 0, refused = 0;
-  for (size_t at = 0; at < bytes.size(); ++at)
-    for (const int value : {0x00, 0x01, 0x7f, 0x80, 0xff}) {
-      std::string changed = bytes;
-      changed[at] = static_cast<char>(value);
-      try {
-        const ModelFile file = open_model(open_memory("changed", changed));
-        for (const WeightInfo& weight : file.weights()) {
-          std::string data(weight.bytes, '\0');
-          file.read(weight, 0, weight.rows, data.data());
-        }
-        ++accepted;
-      } catch (const Error&) {
-        ++refused;
-      }
-    }
-  EXPECT_GT(accepted, 100);
-  EXPECT_GT(refused, 100);
 }
 
 }  // namespace
