@@ -438,23 +438,23 @@ class Interpreter {
 
   Value call_macro(const Macro& macro, const Expression& expression) {
     CallArguments arguments = call_arguments(expression, macro.name);
-    Scope own;
-    const size_t first_default = macro.parameters.size() - macro.defaults.size();
-    for (size_t i = 0; i < macro.parameters.size(); ++i) {
-      if (const Value* given = arguments.next(macro.parameters[i])) {
-        own[macro.parameters[i]] = *given;
-      } else {
-        own[macro.parameters[i]] =
-            i >= first_default ? evaluate(*macro.defaults[i - first_default]) : Value::undefined(macro.parameters[i]);
-      }
-    }
-    at_line(expression.line, [&] { arguments.done(); });
     // A macro sees its arguments and what the template set outside loops.
     std::vector<Scope> outer;
     outer.reserve(2);
     std::swap(outer, scopes_);
     scopes_.push_back(std::move(outer[0]));
-    scopes_.push_back(std::move(own));
+    scopes_.emplace_back();
+    std::vector<size_t> missing;
+    for (size_t i = 0; i < macro.parameters.size(); ++i) {
+      const Value* given = arguments.next(macro.parameters[i]);
+      if (given == nullptr) missing.push_back(i);
+      scopes_[1][macro.parameters[i]] = given != nullptr ? *given : Value::undefined(macro.parameters[i]);
+    }
+    // Defaults see the arguments too, and each the defaults before it.
+    const size_t first_default = macro.parameters.size() - macro.defaults.size();
+    for (const size_t i : missing)
+      if (i >= first_default) scopes_[1][macro.parameters[i]] = evaluate(*macro.defaults[i - first_default]);
+    at_line(expression.line, [&] { arguments.done(); });
     std::string out;
     execute(macro.body, out);
     outer[0] = std::move(scopes_[0]);
