@@ -121,9 +121,9 @@ BytePairEncoder::BytePairEncoder(const Vocabulary& vocabulary, const TokenIndex&
 
 void BytePairEncoder::add_merge(const Merge& merge) {
   uint64_t slot = hash_pair(merge.left, merge.right) & mask_;
-  for (; merges_[slot].left >= 0; slot = (slot + 1) & mask_)
-    if (merges_[slot].left == merge.left && merges_[slot].right == merge.right) return;  // the better rank stays
-  merges_[slot] = merge;
+  while (merges_[slot].left >= 0 && (merges_[slot].left != merge.left || merges_[slot].right != merge.right))
+    slot = (slot + 1) & mask_;
+  merges_[slot] = merge;  // a pair that is listed again has its last rank, as in Hugging Face's tokenizers
 }
 
 const BytePairEncoder::Merge* BytePairEncoder::find(int32_t left, int32_t right) const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <tuple>
 
 #include "models/pretokenizer.h"
 #include "models/tokenizer_core.h"
@@ -99,6 +100,41 @@ TEST(Tokenizer, MergesByRankAndThenFromTheLeft) {
   const TokenizerCore tokenizer(make_vocabulary(parts));
   EXPECT_EQ(tokenizer.encode("aaab", kPlain), (std::vector<int32_t>{256, 257}));
   EXPECT_EQ(tokenizer.encode("aaa", kPlain), (std::vector<int32_t>{258}));
+}
+
+// As tokenizers 0.23.3 does it.
+TEST(Tokenizer, GivesAPairThatIsListedTwiceItsLastRank) {
+  const TokenizerCore tokenizer(make_vocabulary(byte_parts({{"ab", 1}, {"bc", 1}}, {"a b", "b c", "a b"})));
+  EXPECT_EQ(tokenizer.encode("abc", kPlain), (std::vector<int32_t>{'a', 257}));
+  EXPECT_EQ(tokenizer.encode("ab", kPlain), (std::vector<int32_t>{256}));
+}
+
+TEST(Tokenizer, TakesAWordThatIsATokenWholeForLlama3Alone) {
+  for (const char* pre : {"smollm", "gpt-2", "llama-bpe", "qwen2", "default"}) {
+    auto parts = byte_parts({{"abc", 1}, {"abd", 3}});
+    parts.pre = pre;
+    const TokenizerCore tokenizer(make_vocabulary(parts));
+    const std::vector<int32_t> whole{256}, bytes{'a', 'b', 'c'}, control{'a', 'b', 'd'};
+    EXPECT_EQ(tokenizer.encode("abc", kPlain), parts.pre == "llama-bpe" ? whole : bytes) << pre;
+    EXPECT_EQ(tokenizer.encode("abd", kPlain), control) << pre;
+  }
+}
+
+TEST(Tokenizer, FindsSpecialTokensWithinTheTextAlone) {
+  const TokenizerCore tokenizer(make_vocabulary(byte_parts({{"", 4}, {"<x>", 4}, {"<x>", 4}})));
+  EXPECT_EQ(tokenizer.encode("<x>", kPlain), (std::vector<int32_t>{257})) << "the first of equal texts";
+  const std::string_view longer = "<x>";
+  EXPECT_EQ(tokenizer.encode(longer.substr(0, 2), kPlain), (std::vector<int32_t>{'<', 'x'})) << "\">\" lies behind it";
+}
+
+TEST(Tokenizer, PutsBosAndEosAroundATextOnRequest) {
+  auto parts = byte_parts({{"<s>", 3}, {"</s>", 3}});
+  parts.bos = 256, parts.eos = 257;
+  Vocabulary vocabulary = make_vocabulary(parts);
+  vocabulary.add_bos = vocabulary.add_eos = true;
+  const TokenizerCore tokenizer(std::move(vocabulary));
+  EXPECT_EQ(tokenizer.encode("a", {}), (std::vector<int32_t>{256, 'a', 257}));
+  EXPECT_EQ(tokenizer.encode("a", kPlain), (std::vector<int32_t>{'a'}));
 }
 
 // Words beyond 48 bytes take the heap instead of the scan; a text of merges that overlap must not show it.
@@ -198,6 +234,32 @@ TEST(Tokenizer, PutsASpaceInFrontAgainAfterAControlToken) {
   const auto tokenizer = make_tok512();
   EXPECT_EQ(tokenizer->encode("a</s>a", kSpecial),
             (std::vector<int32_t>{tokenizer->token("\u2581a"), 2, tokenizer->token("\u2581a")}));
+}
+
+// In the form of Gemma's: runs of spaces are user-defined tokens. sentencepiece 0.2.3 gives these pieces.
+TEST(Tokenizer, MergesSpacesToUserDefinedTokens) {
+  VocabularyParts parts;
+  parts.model = "llama";
+  parts.unknown = 0;
+  const std::tuple<const char*, int, float> pieces[] = {
+      {"<unk>", 2, 0.f},    {"\u2581", 1, -1.f},      {"a", 1, -2.f},
+      {"\u2581a", 1, -3.f}, {"\u2581\u2581", 4, 0.f}, {"\u2581\u2581\u2581", 4, 0.f},
+      {"<x>", 4, 0.f},      {"<", 1, -4.f},           {"x", 1, -5.f}};
+  for (const auto& [text, type, score] : pieces) {
+    parts.tokens.emplace_back(text);
+    parts.types.push_back(type);
+    parts.scores.push_back(score);
+  }
+  parts.add_space_prefix = true;
+  const TokenizerCore with_space(make_vocabulary(parts));
+  EXPECT_EQ(with_space.encode("  a", kPlain), (std::vector<int32_t>{5, 2}));
+  EXPECT_EQ(with_space.encode("    a a", kPlain), (std::vector<int32_t>{5, 4, 2, 3}));
+  EXPECT_EQ(with_space.encode("a<x>a", kPlain), (std::vector<int32_t>{3, 6, 2})) << "no space after a user-defined one";
+  EXPECT_EQ(with_space.encode("a <x> a", kPlain), (std::vector<int32_t>{3, 1, 6, 3}));
+  parts.add_space_prefix = false;
+  const TokenizerCore without(make_vocabulary(parts));
+  EXPECT_EQ(without.encode("  a", kPlain), (std::vector<int32_t>{4, 2}));
+  EXPECT_EQ(without.encode("a<x>a", kPlain), (std::vector<int32_t>{2, 6, 2}));
 }
 
 TEST(Tokenizer, KnowsWhatEndsAGeneration) {
