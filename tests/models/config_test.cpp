@@ -187,6 +187,21 @@ TEST(Config, gemma2_slides_in_every_other_layer_and_caps_its_logits) {
 TEST(Config, the_largest_gemma_scales_logits_by_its_width) {
   const RandomModelOptions options{.architecture = "gemma2", .num_layers = 46, .hidden_size = 96, .num_qo_heads = 6};
   EXPECT_FLOAT_EQ(config_of(random_model(options)).sm_scale, 0.25f);
+  for (const int layers : {45, 47}) {
+    RandomModelOptions other = options;
+    other.num_layers = layers;
+    EXPECT_EQ(config_of(random_model(other)).sm_scale, 0.f) << layers;
+  }
+}
+
+// Files of Qwen2 name a window that none of their contexts reaches.
+TEST(Config, a_window_as_wide_as_the_context_is_none) {
+  GgufWriter gguf = random_model({.architecture = "qwen2", .context_length = 512});
+  gguf.add("qwen2.attention.sliding_window", 512u);
+  EXPECT_EQ(config_of(gguf).sliding_window, 0);
+  gguf.remove("qwen2.attention.sliding_window");
+  gguf.add("qwen2.attention.sliding_window", 511u);
+  EXPECT_THROW(config_of(gguf), Error);
 }
 
 TEST(Layers, names_cover_every_tensor_of_a_model_once) {
