@@ -95,10 +95,10 @@ TEST(Config, linear_rope_scaling_is_read_in_both_spellings) {
   EXPECT_EQ(config_of(none).rope.linear_scale, 1.f);
 }
 
-// Divisors as converters of Llama 3.1 write them: 1 above 4 turns in 8192 tokens, 8 below one turn, a blend between.
-TEST(Config, llama_3_scaling_is_recognised_by_its_divisors) {
+// Divisors as converters write them: 1 above 4 turns in 8192 tokens, the factor below one turn, a blend between.
+void expect_llama_3_scaling(double factor) {
   constexpr int kPairs = 32;
-  const double theta = 500000.0, factor = 8.0;
+  const double theta = 500000.0;
   std::string divisors;
   for (int i = 0; i < kPairs; ++i) {
     const double wavelength = 2 * 3.14159265358979323846 * std::pow(theta, 2.0 * i / (2 * kPairs));
@@ -114,10 +114,15 @@ TEST(Config, llama_3_scaling_is_recognised_by_its_divisors) {
   GgufWriter gguf = random_model({.head_dim = 2 * kPairs, .theta = 500000.f});
   gguf.add_tensor({.name = "rope_freqs.weight", .extents = {kPairs}, .data = divisors});
   const RopeParams rope = config_of(gguf).rope;
-  EXPECT_EQ(rope.factor, 8.f);
+  EXPECT_EQ(rope.factor, static_cast<float>(factor));
   EXPECT_EQ(rope.low_freq_factor, 1.f);
   EXPECT_EQ(rope.high_freq_factor, 4.f);
   EXPECT_EQ(rope.original_context, 8192);
+}
+
+TEST(Config, llama_3_scaling_is_recognised_by_its_divisors) {
+  expect_llama_3_scaling(8.0);   // Llama 3.1
+  expect_llama_3_scaling(32.0);  // Llama 3.2
 }
 
 TEST(Config, yarn_is_read_with_its_bounds_and_sharpens_logits) {

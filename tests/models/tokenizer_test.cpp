@@ -12,6 +12,7 @@
 
 #include "models/pretokenizer.h"
 #include "models/tokenizer_core.h"
+#include "models/utf8.h"
 #include "tests/models/packed_vocabulary.h"
 #include "tests/support/sanitizers.h"
 #include "weft/error.h"
@@ -188,6 +189,13 @@ TEST(Tokenizer, CutsAtBytesThatAreNotUtf8) {
   std::vector<std::string_view> words;
   Pretokenizer("gpt-2").split("ab\xff\xfe cd\xe2\x82", words);
   EXPECT_EQ(words, (std::vector<std::string_view>{"ab", "\xff\xfe", " cd", "\xe2\x82"}));
+  // A surrogate, an overlong form, a code point beyond the last; and the neighbours of each that are characters.
+  for (const std::string_view wrong :
+       {"\xed\xa0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80"})
+    EXPECT_EQ(utf8::character_length(wrong, 0), 0u);
+  for (const std::string_view right :
+       {"\xed\x9f\xbf", "\xc2\x80", "\xe0\xa0\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"})
+    EXPECT_EQ(utf8::character_length(right, 0), right.size());
 }
 
 TEST(Tokenizer, TakesOneWordOfAnyLengthWithoutQuadraticWork) {
