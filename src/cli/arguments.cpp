@@ -5,9 +5,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
+#include <sstream>
 
 #include "base/check.h"
 #include "cli/help.h"
+#include "cli/output.h"
 
 namespace weft::cli {
 namespace {
@@ -169,7 +171,10 @@ int Program::run(const std::vector<std::string>& arguments, bool& json) {
   try {
     own_->parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the end
   } catch (const CLI::Success& help) {
-    return own_->exit(help);
+    std::ostringstream text;
+    const int code = own_->exit(help, text, text);
+    write_out(text.str());
+    return code;
   } catch (const CLI::ParseError& error) {
     throw UsageError(usage_message(*own_, error, arguments));
   }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 
 #include "cli/arguments.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "device/cpu/cpuid.h"
 
 namespace weft::cli {
@@ -67,8 +67,8 @@ std::string number(double value) {
 }
 
 void print_line(const nlohmann::json& json) {
-  fmt::print("{}\n", json.dump());
-  std::fflush(stdout);
+  print_out("{}\n", json.dump());
+  flush_out();
 }
 
 }  // namespace
@@ -77,8 +77,8 @@ void BenchReport::note(const std::string& line) {
   if (json_) {
     print_line({{"note", line}});
   } else {
-    fmt::print("# {}\n", line);
-    std::fflush(stdout);
+    print_out("# {}\n", line);
+    flush_out();
   }
 }
 
@@ -97,11 +97,11 @@ void BenchReport::add(const BenchRow& row) {
   constexpr const char* kColumns = "{:<52} {:<18} {:>10} {:<8} {:>10} {:>7}\n";
   if (row.bench != last_bench_) {
     last_bench_ = row.bench;
-    fmt::print(fmt::runtime(kColumns), row.bench, "metric", "value", "unit", "ceiling", "share");
+    print_out(fmt::runtime(kColumns), row.bench, "metric", "value", "unit", "ceiling", "share");
   }
-  fmt::print(fmt::runtime(kColumns), row.name, row.metric, number(row.value), row.unit,
-             has_ceiling ? number(row.ceiling) : "", has_ceiling ? fmt::format("{:.3f}", row.value / row.ceiling) : "");
-  std::fflush(stdout);
+  print_out(fmt::runtime(kColumns), row.name, row.metric, number(row.value), row.unit,
+            has_ceiling ? number(row.ceiling) : "", has_ceiling ? fmt::format("{:.3f}", row.value / row.ceiling) : "");
+  flush_out();
 }
 
 void add_bench(Program& program, Context& context) {

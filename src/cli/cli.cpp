@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include "cli/output.h"
 
 namespace weft::cli {
 
@@ -37,8 +38,8 @@ std::string failure_text(const Error& error) {
 void print_json(const nlohmann::json& object) {
   // Text that is not UTF-8 shows as U+FFFD: JSON cannot hold it.
   const std::string line = object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fflush(stdout);
+  write_out(line);
+  flush_out();
 }
 
 void listen_for_interrupt() {

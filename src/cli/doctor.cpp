@@ -14,6 +14,7 @@
 #include "base/env.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "device/cpu/cpuid.h"
 #include "jit/build.h"
 #include "weft/device.h"
@@ -163,18 +164,18 @@ void doctor(Context& context) {
     can_run = can_run && (finding.ok || !finding.required);
     checks.push_back({{"name", finding.name}, {"ok", finding.ok}, {"detail", finding.detail}, {"fix", finding.fix}});
     if (context.json) continue;
-    fmt::print("{:<8}{:<16}{}\n",
-               finding.ok         ? "ok"
-               : finding.required ? "FAILS"
-                                  : "lacks",
-               finding.name, finding.detail);
-    if (!finding.fix.empty()) fmt::print("{:<24}-> {}\n", "", finding.fix);
+    print_out("{:<8}{:<16}{}\n",
+              finding.ok         ? "ok"
+              : finding.required ? "FAILS"
+                                 : "lacks",
+              finding.name, finding.detail);
+    if (!finding.fix.empty()) print_out("{:<24}-> {}\n", "", finding.fix);
   }
   if (context.json) {
     print_json({{"checks", checks}});
   } else {
-    fmt::print("{}\n",
-               can_run ? "This machine can run models." : "This machine cannot run models yet: see FAILS above.");
+    print_out("{}\n",
+              can_run ? "This machine can run models." : "This machine cannot run models yet: see FAILS above.");
   }
   if (!can_run) context.exit_code = kMachineLacks;
 }

@@ -1,13 +1,13 @@
 // `weft eval`: the log-probability of every next token of a text.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/text_input.h"
 #include "weft/model.h"
@@ -58,7 +58,7 @@ void print_row(const Context& context, int64_t position, int32_t id, const Token
   };
   std::string line = fmt::format("{:>6} {:>7} {:>9.4f} {}", position, id, logprob, quoted(id));
   for (const auto& [other, log_p] : top) line += fmt::format("  {} {:.3f}", quoted(other), log_p);
-  fmt::print("{}\n", line);
+  print_out("{}\n", line);
 }
 
 void eval(const EvalOptions& options, Context& context) {
@@ -116,7 +116,7 @@ void eval(const EvalOptions& options, Context& context) {
   if (context.json) {
     print_json({{"event", "done"}, {"tokens", predicted}, {"perplexity", perplexity}});
   } else {
-    fmt::print("tokens {}  perplexity {:.4f}\n", predicted, perplexity);
+    print_out("tokens {}  perplexity {:.4f}\n", predicted, perplexity);
   }
   if (interrupted) context.exit_code = kInterrupted;
 }

@@ -4,7 +4,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -14,6 +13,7 @@
 #include "base/check.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 
 namespace weft::cli {
 namespace {
@@ -29,15 +29,15 @@ nlohmann::json to_json(const jit::Entry& entry) {
 
 void print_entries(const std::vector<jit::Entry>& entries, const Context& context) {
   constexpr const char* kColumns = "{:<16}  {:>8}  {:<16}  {:<32}  {}\n";
-  if (!context.json && !entries.empty()) fmt::print(fmt::runtime(kColumns), "key", "bytes", "made", "name", "compiler");
+  if (!context.json && !entries.empty()) print_out(fmt::runtime(kColumns), "key", "bytes", "made", "name", "compiler");
   for (const jit::Entry& entry : entries) {
     if (context.json) {
       print_json(to_json(entry));
       continue;
     }
     const std::string made = fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(std::time_t{entry.modified_s}));
-    fmt::print(fmt::runtime(kColumns), entry.key.substr(0, 16), entry.bytes, made,
-               entry.intact ? entry.name : "(damaged)", entry.compiler);
+    print_out(fmt::runtime(kColumns), entry.key.substr(0, 16), entry.bytes, made,
+              entry.intact ? entry.name : "(damaged)", entry.compiler);
   }
 }
 
@@ -48,7 +48,7 @@ void print_removed(const std::vector<jit::Entry>& entries, const Context& contex
   if (context.json)
     print_json({{"event", "done"}, {"removed", entries.size()}, {"bytes", bytes}});
   else
-    fmt::print("{} removed, {} bytes\n", entries.size(), bytes);
+    print_out("{} removed, {} bytes\n", entries.size(), bytes);
 }
 
 void write_object(const std::string& key, const std::string& path) {
@@ -64,7 +64,7 @@ void add_list(Verb& jit, Context& context) {
   verb.runs([&context] {
     const std::vector<jit::Entry> entries = jit::list();
     print_entries(entries, context);
-    if (!context.json && entries.empty()) fmt::print("nothing in {}\n", jit::cache_dir());
+    if (!context.json && entries.empty()) print_out("nothing in {}\n", jit::cache_dir());
   });
 }
 
@@ -81,7 +81,7 @@ void add_show(Verb& jit, Context& context) {
     const std::string text = jit::source(options->key);
     if (!options->object.empty()) write_object(options->key, options->object);
     if (context.json) return print_json({{"key", options->key}, {"text", text}});
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    write_out(text);
   });
 }
 
@@ -133,7 +133,7 @@ void add_export(Verb& jit, Context& context) {
     if (context.json)
       print_json({{"event", "done"}, {"folder", options->folder}});
     else
-      fmt::print("exported to {}\n", options->folder);
+      print_out("exported to {}\n", options->folder);
   });
 }
 

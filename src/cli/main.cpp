@@ -1,15 +1,16 @@
 // weft: parses the arguments, runs one verb, and turns what it throws into one line on stderr and an exit code.
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/log.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "cli/text_input.h"
 
 namespace weft::cli {
@@ -44,10 +45,9 @@ int run_program(const std::vector<std::string>& arguments) {
   add_jit(program, context);
   add_bench(program, context);
   add_doctor(program, context);
-  if (const int code = program.run(arguments, context.json); code != 0) return code;
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-    return fail_with(kBadInput, "io_error: stdout: what was printed could not be written");
-  return context.exit_code;
+  const int code = program.run(arguments, context.json);
+  flush_out();
+  return code != 0 ? code : context.exit_code;
 }
 
 }  // namespace
@@ -55,14 +55,13 @@ int run_program(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   using namespace weft::cli;
-  listen_for_interrupt();
-  // A reader that went away ends us quietly, whatever our parent set.
-  std::signal(SIGPIPE, SIG_DFL);
   weft::log::set_sink([](int level, std::string_view line) {
     constexpr const char* kLevels[] = {"error", "warning", "info", "debug"};
     std::fprintf(stderr, "weft: %s: %.*s\n", kLevels[level & 3], static_cast<int>(line.size()), line.data());
   });
   try {
+    secure_standard_streams();
+    listen_for_interrupt();
     return run_program({argv + std::min(argc, 1), argv + argc});
   } catch (const UsageError& error) {
     return fail_with(kUsage, fmt::format("usage: {}", error.what()));
@@ -70,6 +69,11 @@ int main(int argc, char** argv) {
     return fail_with(kBadInput, error.what());
   } catch (const weft::Error& error) {
     return fail_with(error);
+  } catch (const std::system_error& error) {
+    // fmt::print says so where stdout takes no more.
+    if (std::ferror(stdout) != 0)
+      return fail_with(kBadInput, "io_error: " + stream_failure("standard output", error.code().value()));
+    return fail_with(kInternal, fmt::format("internal: {}; please report it", error.what()));
   } catch (const std::bad_alloc&) {
     return fail_with(kMachineLacks, "out_of_memory: the system gave no more memory; use a smaller model or --ctx");
   } catch (const std::exception& error) {

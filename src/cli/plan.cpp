@@ -14,6 +14,7 @@
 #include "cli/arguments.h"
 #include "cli/cli.h"
 #include "cli/clock.h"
+#include "cli/output.h"
 
 namespace weft::cli {
 namespace {
@@ -110,7 +111,7 @@ void plan(const PlanOptions& options, const Context& context) {
                        {"lower_bound", result.lower_bound()},
                        {"workspace_bytes", result.workspace_bytes()},
                        {"plan_us", plan_us}});
-  fmt::print("{}\nplanned in {:.1f} us, page ids checked and copied\n", result.to_string(), plan_us);
+  print_out("{}\nplanned in {:.1f} us, page ids checked and copied\n", result.to_string(), plan_us);
 }
 
 }  // namespace

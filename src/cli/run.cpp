@@ -11,6 +11,7 @@
 #include "cli/clock.h"
 #include "cli/generate.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/text_input.h"
 #include "weft/model.h"
 
@@ -95,8 +96,8 @@ std::vector<int32_t> prompt_tokens(const RunOptions& options, const Tokenizer& t
 }
 
 void print_text(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  write_out(text);
+  flush_out();
 }
 
 int64_t token_limit(const RunOptions& options, int64_t context) {

@@ -6,6 +6,8 @@
 #include <memory>
 
 #include "base/check.h"
+#include "cli/cli.h"
+#include "cli/output.h"
 
 namespace weft::cli {
 namespace {
@@ -18,7 +20,8 @@ std::string read_stream(std::FILE* stream, const std::string& name) {
     text.append(buffer, count);
     if (count < sizeof buffer) break;
   }
-  check(std::ferror(stream) == 0, ErrorCode::io_error, "{}: {}", name, std::strerror(errno));
+  check(std::ferror(stream) == 0, ErrorCode::io_error, "{}; name a text that can be read with -p or -f FILE",
+        stream_failure(name, errno));
   return text;
 }
 
@@ -31,7 +34,7 @@ void add_text_options(Verb& verb, TextInput& input, const std::string& what) {
 
 std::string read_text(const TextInput& input) {
   if (input.text_option.given()) return input.text;
-  if (input.file.empty() || input.file == "-") return read_stream(stdin, "stdin");
+  if (input.file.empty() || input.file == "-") return read_stream(stdin, "standard input");
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };

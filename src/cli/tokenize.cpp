@@ -1,11 +1,11 @@
 // `weft tokenize`: text to ids and back.
 #include <charconv>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "cli/text_input.h"
 #include "weft/model.h"
 
@@ -48,7 +48,7 @@ void tokenize(const TokenizeOptions& options, const Context& context) {
   if (options.decode) {
     const std::string text = tokenizer.decode(ids, options.no_special);
     if (context.json) return print_json({{"ids", ids}, {"text", text}});
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    write_out(text);
     return;
   }
   nlohmann::json pieces = nlohmann::json::array();
@@ -60,10 +60,10 @@ void tokenize(const TokenizeOptions& options, const Context& context) {
   }
   if (options.pieces) {
     for (size_t i = 0; i < ids.size(); ++i)
-      fmt::print("{:>8} {}\n", ids[i], pieces[i].dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      print_out("{:>8} {}\n", ids[i], pieces[i].dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     return;
   }
-  fmt::print("{}\n", fmt::join(ids, " "));
+  print_out("{}\n", fmt::join(ids, " "));
 }
 
 }  // namespace

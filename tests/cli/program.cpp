@@ -5,12 +5,15 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 
@@ -33,6 +36,21 @@ struct Pipe {
     if (fd >= 0) close(fd);
     fd = -1;
   }
+};
+
+// A terminal without echo: what is written to `user` is what the program reads.
+struct Terminal {
+  int user = -1, program = -1;
+  Terminal() {
+    user = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (user < 0 || grantpt(user) != 0 || unlockpt(user) != 0) throw std::runtime_error("posix_openpt");
+    program = open(ptsname(user), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    termios settings{};
+    if (program < 0 || tcgetattr(program, &settings) != 0) throw std::runtime_error("terminal");
+    settings.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+    tcsetattr(program, TCSANOW, &settings);
+  }
+  ~Terminal() { close(user), close(program); }
 };
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -69,9 +87,14 @@ Result run_weft(const std::vector<std::string>& arguments, const RunOptions& opt
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, in.read_end, 0);
+  std::optional<Terminal> terminal;
+  if (options.terminal) terminal.emplace();
+  posix_spawn_file_actions_adddup2(&actions, terminal ? terminal->program : in.read_end, 0);
   posix_spawn_file_actions_adddup2(&actions, out.write_end, 1);
   posix_spawn_file_actions_adddup2(&actions, err.write_end, 2);
+  if (!options.out_file.empty())
+    posix_spawn_file_actions_addopen(&actions, 1, options.out_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  for (const int fd : options.closed) posix_spawn_file_actions_addclose(&actions, fd);
   pid_t child = 0;
   const int failed =
       posix_spawn(&child, WEFT_PROGRAM, &actions, nullptr, pointers(argv).data(), pointers(environment).data());
@@ -81,13 +104,14 @@ Result run_weft(const std::vector<std::string>& arguments, const RunOptions& opt
 
   // What a test gives is less than a pipe holds, so writing it first cannot block.
   if (options.input.size() > 60000) throw std::logic_error("input is too long for one write");
-  if (write(in.write_end, options.input.data(), options.input.size()) != static_cast<ssize_t>(options.input.size()))
+  if (write(terminal ? terminal->user : in.write_end, options.input.data(), options.input.size()) !=
+      static_cast<ssize_t>(options.input.size()))
     throw std::runtime_error("write");
-  in.close_write();
+  if (options.interrupt_after_ms < 0) in.close_write();
 
   Result result;
   bool interrupted = false;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto start = std::chrono::steady_clock::now(), deadline = start + std::chrono::seconds(60);
   while (out.read_end >= 0 || err.read_end >= 0) {
     if (std::chrono::steady_clock::now() > deadline) {
       ADD_FAILURE() << "the program does not end; so far: " << result.out << result.err;
@@ -95,7 +119,7 @@ Result run_weft(const std::vector<std::string>& arguments, const RunOptions& opt
       break;
     }
     pollfd files[2] = {{out.read_end, POLLIN, 0}, {err.read_end, POLLIN, 0}};
-    poll(files, 2, 200);
+    poll(files, 2, options.interrupt_after_ms >= 0 ? 20 : 200);
     const auto drain = [](const pollfd& file, int& fd, std::string& to) {
       if (fd < 0 || (file.revents & (POLLIN | POLLHUP)) == 0) return;
       char buffer[4096];
@@ -106,7 +130,12 @@ Result run_weft(const std::vector<std::string>& arguments, const RunOptions& opt
     drain(files[0], out.read_end, result.out);
     drain(files[1], err.read_end, result.err);
     const auto lines = std::count(result.out.begin(), result.out.end(), '\n');
-    if (!interrupted && options.interrupt_at_line >= 0 && lines >= options.interrupt_at_line) {
+    const bool at_line = options.interrupt_at_line >= 0 && lines >= options.interrupt_at_line;
+    const bool at_text =
+        !options.interrupt_at_text.empty() && result.err.find(options.interrupt_at_text) != std::string::npos;
+    const bool late = options.interrupt_after_ms >= 0 &&
+                      std::chrono::steady_clock::now() - start >= std::chrono::milliseconds(options.interrupt_after_ms);
+    if (!interrupted && (at_line || at_text || late)) {
       interrupted = true;
       kill(child, SIGINT);
     }
@@ -117,6 +146,14 @@ Result run_weft(const std::vector<std::string>& arguments, const RunOptions& opt
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   return result;
+}
+
+void expect_refusal(const Result& result, int exit_code, const std::string& code, const std::string& mentions) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_TRUE(result.err.starts_with("weft: " + code + ": ")) << result.err;
+  EXPECT_NE(result.err.find(mentions), std::string::npos) << result.err;
 }
 
 std::string temporary_file(const std::string& name, const std::string& content) {

@@ -9,6 +9,8 @@
 
 namespace weft::testing {
 
+inline const std::string kStories = WEFT_TEST_DATA "/stories260K.gguf";
+
 struct Result {
   int exit_code = -1;  // -1: ended by a signal
   int signal = 0;
@@ -23,10 +25,18 @@ struct RunOptions {
   std::vector<std::string> environment = {};  // "NAME=value", beside the test's own
   int interrupt_at_line = -1;                 // sends SIGINT once out has so many lines
   int close_out_at_line = -1;                 // closes the reading end of stdout then
+  int interrupt_after_ms = -1;                // sends SIGINT so long after the start, and leaves stdin open until then
+  std::string interrupt_at_text = {};         // sends SIGINT once stderr holds this
+  bool terminal = false;                      // stdin is a terminal; the input is typed, and what it echoes is dropped
+  std::vector<int> closed = {};               // descriptors that are closed at the start
+  std::string out_file = {};                  // stdout is this file instead
 };
 
 // Fails the test when the program does not end within a minute.
 Result run_weft(const std::vector<std::string>& arguments, const RunOptions& options = {});
+
+// A failure is one line on stderr, "weft: code: message", and nothing on stdout.
+void expect_refusal(const Result& result, int exit_code, const std::string& code, const std::string& mentions);
 
 // A file below the test's temporary folder, with that content.
 std::string temporary_file(const std::string& name, const std::string& content);

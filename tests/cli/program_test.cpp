@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -14,17 +13,6 @@
 
 namespace weft::testing {
 namespace {
-
-const std::string kStories = WEFT_TEST_DATA "/stories260K.gguf";
-
-// A failure is one line on stderr, "weft: code: message", and nothing on stdout.
-void expect_refusal(const Result& result, int exit_code, const std::string& code, const std::string& mentions) {
-  EXPECT_EQ(result.exit_code, exit_code) << result.err;
-  EXPECT_EQ(result.out, "");
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-  EXPECT_TRUE(result.err.starts_with("weft: " + code + ": ")) << result.err;
-  EXPECT_NE(result.err.find(mentions), std::string::npos) << result.err;
-}
 
 nlohmann::json golden() { return nlohmann::json::parse(std::ifstream(WEFT_TEST_DATA "/stories260K_golden.json")); }
 std::vector<int32_t> golden_answer() {
@@ -221,18 +209,6 @@ TEST(Program, PointsAtTheLineOfATemplateItCannotRender) {
                  "line 2");
 }
 
-TEST(Program, EndsCleanlyOnCtrlC) {
-  const Result result = run_weft({"run", kStories, "-p", "", "-n", "-1", "--raw", "--json"}, {.interrupt_at_line = 3});
-  EXPECT_EQ(result.exit_code, 130) << result.err;
-  EXPECT_EQ(result.last().at("finish"), "interrupted");
-}
-
-TEST(Program, EndsQuietlyWhenItsReaderGoesAway) {
-  const Result result = run_weft({"run", kStories, "-p", "", "-n", "-1", "--raw", "--json"}, {.close_out_at_line = 3});
-  EXPECT_EQ(result.signal, SIGPIPE);
-  EXPECT_EQ(result.err.find("weft: internal"), std::string::npos) << result.err;
-}
-
 // ---- eval
 
 TEST(Program, ScoresEveryNextToken) {
@@ -385,16 +361,6 @@ TEST(Program, ExaminesTheMachine) {
     EXPECT_EQ(check.at("fix").get<std::string>().empty(), check.at("ok").get<bool>()) << check;
   }
   EXPECT_NE(run_weft({"doctor"}).out.find("This machine can run models."), std::string::npos);
-}
-
-TEST(Program, ExaminesAMachineWithABadSetting) {
-  const Result result = run_weft({"doctor", "--json"}, {.environment = {"WEFT_NUM_THREADS=zero"}});
-  EXPECT_EQ(result.exit_code, 4);
-  for (const auto& check : result.last().at("checks"))
-    if (check.at("name") == "environment") {
-      EXPECT_FALSE(check.at("ok").get<bool>());
-      EXPECT_NE(check.at("detail").get<std::string>().find("WEFT_NUM_THREADS"), std::string::npos);
-    }
 }
 
 }  // namespace
