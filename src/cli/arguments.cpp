@@ -4,31 +4,70 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <sstream>
 
 #include "base/check.h"
 #include "cli/help.h"
+#include "cli/number.h"
 #include "cli/output.h"
 
 namespace weft::cli {
 namespace {
 
-template <class Value>
-bool shows_default(const Value&) {
-  return true;
+// "-n/--num-tokens".
+std::string all_names(const CLI::Option& option) {
+  std::string names = option.get_name(false, true);
+  std::replace(names.begin(), names.end(), ',', '/');
+  return names;
 }
-bool shows_default(const std::string& value) { return !value.empty(); }
-template <class Value>
-bool shows_default(const std::vector<Value>& values) {
-  return !values.empty();
+
+Option add_text(CLI::App& app, const std::string& names, std::string& value, const std::string& help) {
+  CLI::Option* option = app.add_option(names, value, help);
+  if (!value.empty()) option->capture_default_str();
+  return Option(option);
+}
+
+// An option whose words `read(name, words)` turns into numbers.
+template <class Read>
+CLI::Option* add_words(CLI::App& app, const std::string& names, const std::string& help, const std::string& type,
+                       const Read& read) {
+  auto name = std::make_shared<std::string>();
+  CLI::Option* option = app.add_option(
+      names,
+      [name, read](const CLI::results_t& words) {
+        read(*name, words);
+        return true;
+      },
+      help);
+  *name = all_names(*option);
+  option->type_name(type);
+  return option;
 }
 
 template <class Value>
-Option add(CLI::App& app, const std::string& names, Value& value, const std::string& help) {
-  CLI::Option* option = app.add_option(names, value, help);
-  if (shows_default(value)) option->capture_default_str();
-  return Option(option);
+Option add_number(CLI::App& app, const std::string& names, Value& value, const std::string& help, const char* type) {
+  auto allowed = std::make_shared<Allowed>();
+  CLI::Option* option = add_words(app, names, help, type,
+                                  [allowed, &value](const std::string& name, const std::vector<std::string>& words) {
+                                    value = parse_number<Value>(name, words.front(), *allowed);
+                                  });
+  option->default_str(fmt::format("{}", value));
+  return Option(option, std::move(allowed));
+}
+
+Option add_list(CLI::App& app, const std::string& names, std::vector<int>& values, const std::string& help) {
+  auto allowed = std::make_shared<Allowed>();
+  CLI::Option* option = add_words(app, names, help, "INT",
+                                  [allowed, &values](const std::string& name, const std::vector<std::string>& words) {
+                                    values.clear();
+                                    for (const std::string& word : words)
+                                      for (const int value : parse_list(name, word, *allowed)) values.push_back(value);
+                                  });
+  option->expected(CLI::detail::expected_max_vector_size);
+  option->default_str(fmt::format("{}", fmt::join(values, ",")));
+  return Option(option, std::move(allowed));
 }
 
 void complete(CLI::App& verb, bool& json) {
@@ -93,8 +132,16 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error,
 Option& Option::required() { return option_->required(), *this; }
 Option& Option::type_name(const std::string& name) { return option_->type_name(name), *this; }
 Option& Option::one_of(const std::vector<std::string>& values) { return option_->check(CLI::IsMember(values)), *this; }
-Option& Option::range(int64_t lowest, int64_t highest) { return option_->check(CLI::Range(lowest, highest)), *this; }
-Option& Option::separated_by(char delimiter) { return option_->delimiter(delimiter), *this; }
+Option& Option::allows(const std::string& words, std::function<bool(double)> holds) {
+  ensure(allowed_ != nullptr, "only numbers have a range");
+  *allowed_ = {words, std::move(holds)};
+  return *this;
+}
+Option& Option::range(int64_t lowest, int64_t highest) {
+  return allows(fmt::format("{} to {}", lowest, highest), [lowest, highest](double number) {
+    return number >= static_cast<double>(lowest) && number <= static_cast<double>(highest);
+  });
+}
 Option& Option::excludes(const Option& other) { return option_->excludes(other.option_), *this; }
 bool Option::given() const { return option_->count() > 0; }
 
@@ -102,51 +149,48 @@ Verb Verb::verb(const std::string& name, const std::string& description) {
   return Verb(app_->add_subcommand(name, description));
 }
 Option Verb::option(const std::string& names, int& value, const std::string& help) {
-  return add(*app_, names, value, help);
+  return add_number(*app_, names, value, help, "INT");
 }
 Option Verb::option(const std::string& names, int64_t& value, const std::string& help) {
-  return add(*app_, names, value, help);
+  return add_number(*app_, names, value, help, "INT");
 }
 Option Verb::option(const std::string& names, uint64_t& value, const std::string& help) {
-  return add(*app_, names, value, help);
+  return add_number(*app_, names, value, help, "UINT");
 }
 Option Verb::option(const std::string& names, float& value, const std::string& help) {
-  return add(*app_, names, value, help);
+  return add_number(*app_, names, value, help, "FLOAT");
 }
 Option Verb::option(const std::string& names, std::string& value, const std::string& help) {
-  return add(*app_, names, value, help);
+  return add_text(*app_, names, value, help);
 }
 Option Verb::option(const std::string& names, std::vector<int>& values, const std::string& help) {
-  return add(*app_, names, values, help);
+  return add_list(*app_, names, values, help);
 }
 Option Verb::option(const std::string& names, std::vector<std::string>& values, const std::string& help) {
-  return add(*app_, names, values, help);
+  return Option(app_->add_option(names, values, help));
 }
-namespace {
-// A number below 0 is well written and out of range, which is no wrong usage. It is refused as it was given, before an
-// unsigned number wraps around or a unit is multiplied.
-CLI::Validator not_below_zero(const std::string& name) {
-  return CLI::Validator(
-      [name](const std::string& text) -> std::string {
-        const bool is_negative = text.size() > 1 && text[0] == '-' && text[1] >= '0' && text[1] <= '9';
-        check(!is_negative, ErrorCode::invalid_argument, "{} {}: allowed are 0 and up", name, text);
-        return {};
-      },
-      "");
-}
-}  // namespace
-
 Option Verb::bytes(const std::string& names, uint64_t& value, const std::string& help) {
-  return Option(app_->add_option(names, value, help)
-                    ->transform(CLI::AsSizeValue(false))
-                    ->transform(not_below_zero(names))  // the last is the first to see the text
-                    ->type_name("SIZE"));
+  static const std::map<std::string, uint64_t> kUnits = [] {
+    std::map<std::string, uint64_t> units = {{"b", 1}};
+    uint64_t factor = 1;
+    for (const char* prefix : {"k", "m", "g", "t", "p"}) {
+      factor <<= 10;
+      for (const char* suffix : {"", "b", "ib"}) units[prefix + std::string(suffix)] = factor;
+    }
+    return units;
+  }();
+  return Option(
+      add_words(*app_, names, help, "SIZE", [&value](const std::string& name, const std::vector<std::string>& words) {
+        value = parse_with_unit(name, words.front(), kUnits, std::numeric_limits<uint64_t>::max());
+      }));
 }
 Option Verb::seconds(const std::string& names, int64_t& value, const std::string& help) {
-  const std::map<std::string, int64_t> units = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
-  return Option(app_->add_option(names, value, help)
-                    ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::DEFAULT, "TIME"))
-                    ->transform(not_below_zero(names)));
+  static const std::map<std::string, uint64_t> kUnits = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+  return Option(
+      add_words(*app_, names, help, "TIME", [&value](const std::string& name, const std::vector<std::string>& words) {
+        constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+        value = static_cast<int64_t>(parse_with_unit(name, words.front(), kUnits, kMost));
+      }));
 }
 Option Verb::flag(const std::string& names, bool& value, const std::string& help) {
   return Option(app_->add_flag(names, value, help));

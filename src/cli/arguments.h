@@ -11,6 +11,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace CLI {
@@ -20,6 +21,8 @@ class Option;
 
 namespace weft::cli {
 
+struct Allowed;
+
 // What is wrong with the arguments, in a sentence that names the right option or verb where one is close.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -28,19 +31,24 @@ struct UsageError : std::runtime_error {
 class Option {
  public:
   Option() = default;
-  explicit Option(CLI::Option* option) : option_(option) {}
+  explicit Option(CLI::Option* option, std::shared_ptr<Allowed> allowed = nullptr)
+      : option_(option), allowed_(std::move(allowed)) {}
   Option& required();
   Option& type_name(const std::string& name);  // what the help shows for the value
   Option& one_of(const std::vector<std::string>& values);
+  // What the numbers of the option may be, as the message has it after "allowed are"; others throw
+  // Error(invalid_argument) when the arguments are read.
+  Option& allows(const std::string& words, std::function<bool(double)> holds);
   Option& range(int64_t lowest, int64_t highest);
-  Option& separated_by(char delimiter);  // of a list's values
   Option& excludes(const Option& other);
   bool given() const;
 
  private:
   CLI::Option* option_ = nullptr;
+  std::shared_ptr<Allowed> allowed_;  // of an option with numbers
 };
 
+// Numbers are read as cli/number.h says, lists of them with commas or spaces between.
 // A handle. Names are "-n,--num-tokens", or "model" for a place. The variable holds the default, which the help shows,
 // and has to live until the verb has run.
 class Verb {

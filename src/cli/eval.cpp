@@ -63,11 +63,6 @@ void print_row(const Context& context, int64_t position, int32_t id, const Token
 
 void eval(const EvalOptions& options, Context& context) {
   check_model_options(options.model);
-  check(options.top >= 0, ErrorCode::invalid_argument, "--top = {}; allowed are 0 and more", options.top);
-  check(options.num_tokens >= 0, ErrorCode::invalid_argument, "-n = {}; allowed are 0 (all) and more",
-        options.num_tokens);
-  check(options.stride >= 0, ErrorCode::invalid_argument, "--stride = {}; allowed are 0 (off) and more",
-        options.stride);
   const ModelFile file = from_file([&] { return ModelFile(options.model.model); });
   const Tokenizer tokenizer = from_file([&] { return Tokenizer(file); });
   std::vector<int32_t> ids = tokenizer.encode(read_text(options.input));
@@ -126,12 +121,16 @@ void eval(const EvalOptions& options, Context& context) {
 void add_eval(Program& program, Context& context) {
   Verb verb = program.verb("eval", "Log-probability of every next token of a text, and perplexity");
   auto options = std::make_shared<EvalOptions>();
+  const auto is_count = [](double count) { return count >= 0; };
   add_model_options(verb, options->model);
   add_text_options(verb, options->input, "The text; default: stdin");
-  verb.option("--top", options->top, "Also the K most probable tokens at each position");
+  verb.option("--top", options->top, "Also the K most probable tokens at each position")
+      .allows("0 (none) and more", is_count);
   verb.option("--stride", options->stride,
-              "For a text longer than the context: windows that move on by N tokens; 0: refuse it");
-  verb.option("-n,--num-tokens", options->num_tokens, "Only the first N tokens; 0: all");
+              "For a text longer than the context: windows that move on by N tokens; 0: refuse it")
+      .allows("0 (off) and more", is_count);
+  verb.option("-n,--num-tokens", options->num_tokens, "Only the first N tokens; 0: all")
+      .allows("0 (all) and more", is_count);
   verb.example("weft eval model.gguf -f text.txt --json");
   verb.runs([options, &context] { eval(*options, context); });
 }

@@ -11,8 +11,10 @@ namespace weft::cli {
 
 void add_model_options(Verb& verb, ModelOptions& options) {
   verb.option("model", options.model, "The model, a GGUF file").required().type_name("MODEL");
-  verb.option("--threads", options.threads, "Worker threads; 0: WEFT_NUM_THREADS, or what affinity and quota allow");
-  verb.option("--ctx", options.ctx, "Tokens of context; 0: 2048 or what the text needs, within the model's own");
+  verb.option("--threads", options.threads, "Worker threads; 0: WEFT_NUM_THREADS, or what affinity and quota allow")
+      .range(0, 1024);
+  verb.option("--ctx", options.ctx, "Tokens of context; 0: 2048 or what the text needs, within the model's own")
+      .allows("0 (automatic) and more", [](double tokens) { return tokens >= 0; });
   verb.option("--kv-dtype", options.kv_dtype, "Type of the KV cache; auto: fp32 for exact, else bf16; int8 needs fast")
       .one_of({"auto", "fp32", "fp16", "bf16", "int8", "fp8_e4m3", "fp8_e5m2", "int4"});
   verb.option("--device", options.device, "Where it runs: cpu, cuda:0, ...");
@@ -27,9 +29,6 @@ void check_model_options(const ModelOptions& options) {
   check(options.device == "cpu", ErrorCode::unsupported,
         "--device {}: required is a CUDA device, supported is cpu; missing is the CUDA backend: use --device cpu",
         options.device);
-  check(options.threads >= 0 && options.threads <= 1024, ErrorCode::invalid_argument,
-        "--threads = {}; allowed are 0 to 1024", options.threads);
-  check(options.ctx >= 0, ErrorCode::invalid_argument, "--ctx = {}; allowed are 0 (automatic) and more", options.ctx);
 }
 
 int64_t choose_context(const ModelConfig& config, const ModelOptions& options, int64_t wanted) {

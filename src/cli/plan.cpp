@@ -49,15 +49,10 @@ KernelTraits traits_of(const PlanOptions& options) {
 void plan(const PlanOptions& options, const Context& context) {
   check(options.qo.size() == options.kv.size(), ErrorCode::invalid_argument,
         "--qo has {} lengths, --kv has {}; give one of each for every request", options.qo.size(), options.kv.size());
-  check(options.page_size >= 1, ErrorCode::invalid_argument, "--page-size {}: allowed are 1 and more",
-        options.page_size);
-  check(options.prefix >= 0, ErrorCode::invalid_argument, "--prefix {}: allowed are 0 and more", options.prefix);
   std::vector<int32_t> qo_indptr{0}, page_indptr{0}, last_page_len;
   int64_t rows = 0, pages = 0;
   for (size_t r = 0; r < options.qo.size(); ++r) {
     const int qo = options.qo[r], kv = options.kv[r];
-    check(qo >= 0 && kv >= 0, ErrorCode::invalid_argument,
-          "request {}: {} query and {} KV tokens; allowed are 0 and more", r, qo, kv);
     rows += qo;
     pages += (int64_t{kv} + options.page_size - 1) / options.page_size;
     check(rows <= 1 << 28 && pages <= 1 << 28, ErrorCode::invalid_argument,
@@ -119,18 +114,23 @@ void plan(const PlanOptions& options, const Context& context) {
 void add_plan(Program& program, Context& context) {
   Verb verb = program.verb("plan", "Show who computes what in an attention call of these lengths");
   auto options = std::make_shared<PlanOptions>();
-  verb.option("--qo", options->qo, "Query tokens of each request").separated_by(',').type_name("N,N,...");
-  verb.option("--kv", options->kv, "KV tokens of each request").separated_by(',').type_name("N,N,...");
+  const auto is_count = [](double count) { return count >= 0; };
+  verb.option("--qo", options->qo, "Query tokens of each request").type_name("N,N,...").allows("0 and more", is_count);
+  verb.option("--kv", options->kv, "KV tokens of each request").type_name("N,N,...").allows("0 and more", is_count);
   verb.option("--num-qo-heads", options->num_qo_heads, "Query heads");
   verb.option("--num-kv-heads", options->num_kv_heads, "KV heads, a divisor of the query heads");
   verb.option("--head-dim", options->head_dim, "Elements of a head");
-  verb.option("--page-size", options->page_size, "Tokens of a page");
+  verb.option("--page-size", options->page_size, "Tokens of a page").allows("1 and more", [](double tokens) {
+    return tokens >= 1;
+  });
   verb.option("--num-workers", options->num_workers, "Workers; 0: the threads of this machine");
   verb.flag("--causal", options->causal, "A query sees no key after it");
-  verb.option("--window-left", options->window_left, "A query sees this many keys before it; -1: all");
+  verb.option("--window-left", options->window_left, "A query sees this many keys before it; -1: all")
+      .allows("-1 (all) and more", [](double keys) { return keys >= -1; });
   verb.option("--prefix", options->prefix,
               "Leading KV tokens that all requests share, in whole pages; a level of "
-              "their own where that pays");
+              "their own where that pays")
+      .allows("0 and more", is_count);
   verb.option("--mode", options->mode, "balanced, paper, fixed_split or no_split");
   verb.option("--fixed-split-size", options->fixed_split_size, "fixed_split: tokens of a chunk");
   verb.option("--svg", options->svg, "Draw workers over cost into this file").type_name("FILE");

@@ -28,25 +28,6 @@ struct RunOptions {
   uint64_t seed = 0;
 };
 
-void check_options(const RunOptions& options) {
-  check_model_options(options.model);
-  const SamplingParams& s = options.sampling;
-  check(options.num_tokens >= 1 || options.num_tokens == -1, ErrorCode::invalid_argument,
-        "-n = {}; allowed are 1 and more, or -1 for no limit", options.num_tokens);
-  check(s.temperature >= 0 && s.temperature <= 100, ErrorCode::invalid_argument, "--temp = {}; allowed are 0 to 100",
-        s.temperature);
-  check(s.top_k >= 0, ErrorCode::invalid_argument, "--top-k = {}; allowed are 0 (off) and more", s.top_k);
-  check(s.top_p > 0 && s.top_p <= 1, ErrorCode::invalid_argument, "--top-p = {}; allowed are above 0 to 1 (off)",
-        s.top_p);
-  const Penalties& p = options.penalties;
-  check(p.repetition > 0 && p.repetition <= 100, ErrorCode::invalid_argument,
-        "--repetition-penalty = {}; allowed are above 0 to 100, 1 is off", p.repetition);
-  for (const auto& [name, value] : {std::pair("presence", p.presence), std::pair("frequency", p.frequency)})
-    check(value >= -100 && value <= 100, ErrorCode::invalid_argument,
-          "--{}-penalty = {}; allowed are -100 to 100, 0 is off", name, value);
-  check(s.min_p >= 0 && s.min_p <= 1, ErrorCode::invalid_argument, "--min-p = {}; allowed are 0 (off) to 1", s.min_p);
-}
-
 // The model's template around a conversation; none for --raw and for a model without one.
 std::optional<ChatTemplate> read_template(const ModelFile& file, bool raw) {
   if (raw) return std::nullopt;
@@ -200,7 +181,7 @@ void chat(const RunOptions& options, const ModelFile& file, const Tokenizer& tok
 
 void run(const RunOptions& options, Context& context) {
   const auto start = Clock::now();
-  check_options(options);
+  check_model_options(options.model);
   const ModelFile file = from_file([&] { return ModelFile(options.model.model); });
   const Tokenizer tokenizer = from_file([&] { return Tokenizer(file); });
   const std::optional<ChatTemplate> chat_template = read_template(file, options.raw);
@@ -215,16 +196,23 @@ void add_run(Program& program, Context& context) {
   auto options = std::make_shared<RunOptions>();
   add_model_options(verb, options->model);
   add_text_options(verb, options->input, "The prompt; default: stdin, and on a terminal a chat");
-  verb.option("-n,--num-tokens", options->num_tokens, "Most tokens of the answer; -1: as many as the context holds");
+  verb.option("-n,--num-tokens", options->num_tokens, "Most tokens of the answer; -1: as many as the context holds")
+      .allows("1 and more, or -1 for no limit", [](double n) { return n >= 1 || n == -1; });
   verb.flag("--raw", options->raw, "No chat template: the model continues the text");
-  verb.option("--temp", options->sampling.temperature, "Temperature; 0: always the most probable token");
-  verb.option("--top-k", options->sampling.top_k, "Only the K most probable tokens; 0: all");
-  verb.option("--top-p", options->sampling.top_p, "Only the most probable tokens that sum up to P; 1: all");
-  verb.option("--min-p", options->sampling.min_p, "Only tokens with P times the best one's probability; 0: all");
+  verb.option("--temp", options->sampling.temperature, "Temperature; 0: always the most probable token").range(0, 100);
+  verb.option("--top-k", options->sampling.top_k, "Only the K most probable tokens; 0: all")
+      .allows("0 (off) and more", [](double k) { return k >= 0; });
+  verb.option("--top-p", options->sampling.top_p, "Only the most probable tokens that sum up to P; 1: all")
+      .allows("above 0 to 1 (off)", [](double p) { return p > 0 && p <= 1; });
+  verb.option("--min-p", options->sampling.min_p, "Only tokens with P times the best one's probability; 0: all")
+      .allows("0 (off) to 1", [](double p) { return p >= 0 && p <= 1; });
   verb.option("--repetition-penalty", options->penalties.repetition,
-              "Divides the logits of tokens that prompt or answer holds; 1: off");
-  verb.option("--presence-penalty", options->penalties.presence, "Subtracted from tokens that the answer holds");
-  verb.option("--frequency-penalty", options->penalties.frequency, "The same, once for each time it holds them");
+              "Divides the logits of tokens that prompt or answer holds; 1: off")
+      .allows("above 0 to 100, 1 is off", [](double penalty) { return penalty > 0 && penalty <= 100; });
+  verb.option("--presence-penalty", options->penalties.presence, "Subtracted from tokens that the answer holds")
+      .range(-100, 100);
+  verb.option("--frequency-penalty", options->penalties.frequency, "The same, once for each time it holds them")
+      .range(-100, 100);
   verb.option("--seed", options->seed, "Seed of the random draws");
   verb.example("weft run model.gguf -p \"Why is the sky blue?\" -n 100");
   verb.runs([options, &context] { run(*options, context); });
