@@ -1,23 +1,18 @@
 #include "base/env.h"
 
+#include <unistd.h>
+
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <system_error>
 
 #include "base/check.h"
 
 namespace weft::env {
 namespace {
-
-constexpr Variable kVariables[] = {
-    {"WEFT_ISA", "plain|avx2|avx512|avx512_bf16", "uses a lower instruction set than the machine has"},
-    {"WEFT_NUM_THREADS", "1..1024", "workers of the shared team; default: what affinity and cgroup quota allow"},
-    {"WEFT_CACHE_DIR", "an absolute path", "folder of the kernel cache; default: weft/ in the user's cache folder"},
-    {"WEFT_CXX", "a C++ compiler, or none", "compiles attention variants; default: g++, c++ or clang++ on PATH"},
-    {"WEFT_CHECK", "0|1", "evaluates every mask everywhere, so that no tile skips one by accident"},
-    {"WEFT_RECORD", "a folder", "writes what every attention call is given and gives, for weft replay"},
-    {"WEFT_TRACE", "a file", "writes when each work item began and ended, for Perfetto or chrome://tracing"},
-    {"WEFT_LOG", "error|warn|info|debug", "what is logged; default: warn"},
-};
 
 std::optional<std::string> get(const char* name) {
   const char* value = std::getenv(name);
@@ -25,16 +20,9 @@ std::optional<std::string> get(const char* name) {
   return value;
 }
 
-[[noreturn]] void refuse(std::string_view name, std::string_view value) {
-  for (const Variable& variable : kVariables)
-    if (variable.name == name)
-      fail(ErrorCode::invalid_argument, "environment variable {} = '{}'; allowed are {}", name, value, variable.values);
-  throw InternalError("an environment variable is missing from the table");
-}
+[[noreturn]] void refuse(std::string_view name, std::string_view value);
 
 }  // namespace
-
-std::span<const Variable> variables() { return kVariables; }
 
 std::optional<std::string> isa() { return get("WEFT_ISA"); }
 
@@ -86,6 +74,92 @@ std::string temp_dir() {
   return folder && folder->front() == '/' ? *folder : "/tmp";
 }
 
-std::string search_path() { return get("PATH").value_or("/usr/local/bin:/usr/bin:/bin"); }
+std::optional<std::string> find_program(std::string_view name) {
+  const auto is_program = [](const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
+  };
+  if (name.find('/') != name.npos)
+    return name.front() == '/' && is_program(std::string(name)) ? std::optional<std::string>(name) : std::nullopt;
+  for (const std::string& folder : search_folders())
+    if (std::string candidate = folder + "/" + std::string(name); !name.empty() && is_program(candidate))
+      return candidate;
+  return std::nullopt;
+}
+
+std::vector<std::string> search_folders() {
+  std::istringstream path(get("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
+  std::vector<std::string> folders;
+  for (std::string folder; std::getline(path, folder, ':');)
+    if (folder.starts_with('/')) folders.push_back(folder);
+  return folders;
+}
+
+namespace {
+
+// What is there under that name, or above it where nothing is yet, is a folder.
+bool can_be_folder(std::filesystem::path path) {
+  std::error_code ignored;
+  while (path.has_relative_path() && !std::filesystem::exists(path, ignored)) path = path.parent_path();
+  return path.empty() || std::filesystem::is_directory(path, ignored);
+}
+
+bool can_be_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (path.filename().empty() || std::filesystem::is_directory(path, ignored)) return false;
+  return path.parent_path().empty() || std::filesystem::is_directory(path.parent_path(), ignored);
+}
+
+void check_isa() {
+  const auto value = isa();
+  for (const std::string_view name : {"plain", "avx2", "avx512", "avx512_bf16"})
+    if (!value || *value == name) return;
+  refuse("WEFT_ISA", *value);
+}
+
+void check_cache_dir() {
+  if (const auto value = cache_dir(); value && !can_be_folder(*value)) refuse("WEFT_CACHE_DIR", *value);
+}
+
+void check_compiler() {
+  if (const auto value = compiler(); value && *value != "none" && !find_program(*value)) refuse("WEFT_CXX", *value);
+}
+
+void check_record_dir() {
+  if (const auto value = record_dir(); value && !can_be_folder(*value)) refuse("WEFT_RECORD", *value);
+}
+
+void check_trace_file() {
+  if (const auto value = trace_file(); value && !can_be_file(*value)) refuse("WEFT_TRACE", *value);
+}
+
+constexpr Variable kVariables[] = {
+    {"WEFT_ISA", "plain|avx2|avx512|avx512_bf16", "uses a lower instruction set than the machine has", check_isa},
+    {"WEFT_NUM_THREADS", "1..1024", "workers of the shared team; default: what affinity and cgroup quota allow",
+     [] { num_threads(); }},
+    {"WEFT_CACHE_DIR", "an absolute path", "folder of the kernel cache; default: weft/ in the user's cache folder",
+     check_cache_dir},
+    {"WEFT_CXX", "a C++ compiler, or none", "compiles attention variants; default: g++, c++ or clang++ on PATH",
+     check_compiler},
+    {"WEFT_CHECK", "0|1", "evaluates every mask everywhere, so that no tile skips one by accident",
+     [] { check_masks(); }},
+    {"WEFT_RECORD", "a folder", "writes what every attention call is given and gives, for weft replay",
+     check_record_dir},
+    {"WEFT_TRACE", "a file", "writes when each work item began and ended, for Perfetto or chrome://tracing",
+     check_trace_file},
+    {"WEFT_LOG", "error|warn|info|debug", "what is logged; default: warn", [] { log_level(); }},
+};
+
+[[noreturn]] void refuse(std::string_view name, std::string_view value) {
+  for (const Variable& variable : kVariables)
+    if (variable.name == name)
+      fail(ErrorCode::invalid_argument, "environment variable {} = '{}'; allowed: {}; unset it for the default", name,
+           value, variable.values);
+  throw InternalError("an environment variable is missing from the table");
+}
+
+}  // namespace
+
+std::span<const Variable> variables() { return kVariables; }
 
 }  // namespace weft::env

@@ -1,5 +1,6 @@
 // Every environment variable that Weft reads, in one table (docs/env.md lists the same). A set variable with a
-// value that is not allowed is an error, never ignored.
+// value that is not allowed is an error, never ignored: of who reads it, or, for a program that checks all of them
+// first, of its start.
 #pragma once
 
 #include <optional>
@@ -13,6 +14,7 @@ struct Variable {
   std::string_view name;    // "WEFT_ISA"
   std::string_view values;  // "plain|avx2|avx512|avx512_bf16"
   std::string_view effect;  // one sentence
+  void (*check)();          // throws where the value is not allowed, or names a file that cannot be what it is for
 };
 std::span<const Variable> variables();
 
@@ -28,6 +30,12 @@ int log_level();                          // WEFT_LOG=error|warn|info|debug: 0..
 // Variables that belong to the system. A relative folder is ignored, as the XDG specification asks.
 std::optional<std::string> user_cache_dir();  // XDG_CACHE_HOME, or .cache in HOME
 std::string temp_dir();                       // TMPDIR, or /tmp
-std::string search_path();                    // PATH, or /usr/local/bin:/usr/bin:/bin
+// The absolute folders of PATH, or of /usr/local/bin:/usr/bin:/bin, in its order: a relative one is another folder for
+// every program that is started elsewhere.
+std::vector<std::string> search_folders();
+
+// The absolute path of a program, by name along PATH or by its absolute path. Relative folders on PATH are not looked
+// into.
+std::optional<std::string> find_program(std::string_view name);
 
 }  // namespace weft::env

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "cli/environment.h"
 #include "cli/help.h"
 #include "cli/number.h"
 #include "cli/output.h"
@@ -198,7 +199,13 @@ Option Verb::flag(const std::string& names, bool& value, const std::string& help
 void Verb::needs_verb() { app_->require_subcommand(1); }
 void Verb::needs_options() { app_->require_option(1, 0); }
 void Verb::example(const std::string& command) { app_->footer(help_footer(command)); }
-void Verb::runs(std::function<void()> work) { app_->callback(std::move(work)); }
+void Verb::runs(std::function<void()> work) {
+  app_->callback([work = std::move(work)] {
+    check_environment();
+    work();
+  });
+}
+void Verb::runs_in_any_environment(std::function<void()> work) { app_->callback(std::move(work)); }
 
 Program::Program(const std::string& description, const std::string& version, const std::string& footer)
     : Verb(nullptr), own_(std::make_unique<CLI::App>(description, "weft")) {

@@ -64,10 +64,11 @@ class Verb {
   Option bytes(const std::string& names, uint64_t& value, const std::string& help);   // 64MB, 1GB
   Option seconds(const std::string& names, int64_t& value, const std::string& help);  // 90m, 12h, 30d
   Option flag(const std::string& names, bool& value, const std::string& help);
-  void needs_verb();                         // one of those below
-  void needs_options();                      // at least one
-  void example(const std::string& command);  // for the end of the help
-  void runs(std::function<void()> work);
+  void needs_verb();                                         // one of those below
+  void needs_options();                                      // at least one
+  void example(const std::string& command);                  // for the end of the help
+  void runs(std::function<void()> work);                     // once the environment is found to be right
+  void runs_in_any_environment(std::function<void()> work);  // it says itself what is wrong there
 
  protected:
   explicit Verb(CLI::App* app) : app_(app) {}

@@ -2,21 +2,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <optional>
 #include <thread>
 
 #include "base/check.h"
 #include "base/env.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
+#include "cli/environment.h"
 #include "cli/output.h"
 #include "device/cpu/cpuid.h"
-#include "jit/build.h"
+#include "jit/cache.h"
+#include "jit/compiler.h"
 #include "weft/device.h"
 #include "weft/jit.h"
 
@@ -33,37 +33,29 @@ struct Finding {
 constexpr double kLeastMemory = 512e6;  // a 135M model in 4 bits with 2,048 tokens of context
 
 Finding check_processor() {
-  Finding finding{.name = "processor", .required = true};
-  const CpuInfo& cpu = cpu_info();
-  try {
-    finding.detail = fmt::format("{}, {}", cpu.model, to_string(current_isa()));
-    finding.ok = true;
-    if (current_isa() != detected_isa())
-      finding.detail +=
-          fmt::format(" (the machine has {}; WEFT_ISA, or this build, says less)", to_string(detected_isa()));
-    if (current_isa() == Isa::plain) finding.detail += ", without AVX2: slow";
-  } catch (const Error& error) {
-    finding.detail = error.what();
-    finding.fix = "unset WEFT_ISA";
-  }
+  Finding finding{.name = "processor", .ok = true, .required = true};
+  finding.detail = fmt::format("{}, {}", cpu_info().model, to_string(current_isa()));
+  if (current_isa() != detected_isa())
+    finding.detail +=
+        fmt::format(" (the machine has {}; WEFT_ISA, or this build, says less)", to_string(detected_isa()));
+  if (current_isa() == Isa::plain) finding.detail += ", without AVX2: slow";
   return finding;
 }
 
-Finding check_environment() {
-  Finding finding{.name = "environment", .ok = true, .required = true};
-  const std::function<void()> readers[] = {[] { env::num_threads(); }, [] { env::cache_dir(); },
-                                           [] { env::check_masks(); }, [] { env::log_level(); }};
-  for (const auto& read : readers) {
-    try {
-      read();
-    } catch (const Error& error) {
-      finding.ok = false;
-      finding.detail += (finding.detail.empty() ? "" : "; ") + std::string(error.what());
-    }
-  }
-  if (finding.ok) finding.detail = "every WEFT_* variable that is set has an allowed value";
-  if (!finding.ok) finding.fix = "unset the variable or give it one of its values";
-  return finding;
+// One finding a variable that is wrong; what follows is examined as if it were not set.
+std::vector<Finding> check_variables() {
+  std::vector<Finding> findings;
+  for (const std::string& wrong : drop_bad_variables())
+    findings.push_back({.name = "environment",
+                        .detail = wrong,
+                        .fix = "unset the variable or give it one of its values",
+                        .required = true});
+  if (findings.empty())
+    findings.push_back({.name = "environment",
+                        .ok = true,
+                        .detail = "every WEFT_* variable that is set has an allowed value",
+                        .required = true});
+  return findings;
 }
 
 Finding check_workers() {
@@ -112,10 +104,15 @@ Finding check_huge_pages() {
 
 Finding check_compiler() {
   Finding finding{.name = "compiler"};
-  const jit::Compiler& compiler = jit::compiler();
-  finding.ok = !compiler.path.empty();
-  finding.detail = finding.ok ? fmt::format("{} ({})", compiler.path, compiler.version)
-                              : "none found; built-in variants need none, your own do";
+  std::optional<jit::Cache> cache;
+  try {
+    cache = jit::open_cache(true);
+  } catch (const Error&) {  // which is check_cache's to tell
+  }
+  const jit::CompilerSearch search = jit::find_compiler(cache ? &*cache : nullptr);
+  finding.ok = search.compiler != nullptr;
+  finding.detail = finding.ok ? fmt::format("{} ({})", search.compiler->path, search.compiler->version)
+                              : fmt::format("none found ({}); built-in variants need none, your own do", search.tried);
   if (!finding.ok) finding.fix = "apt-get install g++, or name one with WEFT_CXX";
   return finding;
 }
@@ -144,20 +141,18 @@ Finding check_cache() {
 
 Finding check_downloader() {
   Finding finding{.name = "model download"};
-  std::istringstream folders(env::search_path());
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (access((folder + "/python3").c_str(), X_OK) == 0) {
-      finding.ok = true;
-      finding.detail = folder + "/python3";
-    }
-  if (!finding.ok) finding.detail = "no python3 on PATH; make demo fetches its model with it";
+  const auto python = env::find_program("python3");
+  finding.ok = python.has_value();
+  finding.detail = python.value_or("no python3 on PATH; make demo fetches its model with it");
   if (!finding.ok) finding.fix = "apt-get install python3-pip, or give a model of your own: make demo MODEL=path";
   return finding;
 }
 
 void doctor(Context& context) {
-  const Finding findings[] = {check_processor(),  check_environment(), check_workers(), check_memory(),
-                              check_huge_pages(), check_compiler(),    check_cache(),   check_downloader()};
+  std::vector<Finding> findings = check_variables();
+  for (const auto& check :
+       {check_processor, check_workers, check_memory, check_huge_pages, check_compiler, check_cache, check_downloader})
+    findings.push_back(check());
   bool can_run = true;
   nlohmann::json checks = nlohmann::json::array();
   for (const Finding& finding : findings) {
@@ -185,7 +180,7 @@ void doctor(Context& context) {
 void add_doctor(Program& program, Context& context) {
   Verb verb = program.verb("doctor", "What this machine has, lacks, and what to do");
   verb.example("weft doctor");
-  verb.runs([&context] { doctor(context); });
+  verb.runs_in_any_environment([&context] { doctor(context); });
 }
 
 }  // namespace weft::cli

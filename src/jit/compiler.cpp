@@ -165,15 +165,6 @@ std::optional<KnownCompiler> examine(const std::string& path, std::string& why) 
   return known;
 }
 
-// The absolute path of a program, by name along PATH or by path. Relative folders on PATH are not looked into.
-std::optional<std::string> find_program(const std::string& name) {
-  const auto is_program = [](const std::string& path) { return stamp_of(path) && access(path.c_str(), X_OK) == 0; };
-  if (name.find('/') != name.npos) return name.front() == '/' && is_program(name) ? std::optional(name) : std::nullopt;
-  for (const std::string& folder : search_folders())
-    if (std::string candidate = folder + "/" + name; is_program(candidate)) return candidate;
-  return std::nullopt;
-}
-
 std::string stamp_name(const std::string& path) { return sha256_hex(path).substr(0, 32); }
 
 std::optional<KnownCompiler> remembered(const Cache* cache, const std::string& path) {
@@ -210,7 +201,7 @@ CompilerSearch find_compiler(const Cache* cache) {
   std::string tried;
   for (const std::string& name : names) {
     std::string why = name.find('/') != name.npos ? "no such program" : "not on PATH";
-    if (const auto path = find_program(name)) {
+    if (const auto path = env::find_program(name)) {
       for (auto known = all.rbegin(); known != all.rend(); ++known)
         if (known->compiler.path == *path && known->is_current()) return {&known->compiler, {}};
       if (auto known = identify(cache, *path, why)) return {&all.emplace_back(std::move(*known)).compiler, {}};

@@ -168,19 +168,8 @@ ProcessResult watch(pid_t pid, Fd output, Fd errors, std::chrono::milliseconds t
 
 }  // namespace
 
-std::vector<std::string> search_folders() {
-  const std::string path = env::search_path();
-  std::vector<std::string> folders;
-  for (size_t begin = 0; begin <= path.size();) {
-    const size_t end = std::min(path.find(':', begin), path.size());
-    if (end > begin && path[begin] == '/') folders.push_back(path.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return folders;
-}
-
 std::string search_path_of(const std::string& program) {
-  std::vector<std::string> folders = search_folders();
+  std::vector<std::string> folders = env::search_folders();
   const std::string own = program.substr(0, program.rfind('/'));
   if (!own.empty() && std::find(folders.begin(), folders.end(), own) == folders.end()) folders.push_back(own);
   return fmt::format("{}", fmt::join(folders, ":"));

@@ -25,9 +25,7 @@ struct ProcessResult {
   bool ok() const { return end == End::exited && code == 0; }
 };
 
-// The absolute folders of PATH, in its order; programs start in "/", where a relative one would be another folder.
-std::vector<std::string> search_folders();
-// What the program's PATH is: those folders and, so that a compiler finds the assembler beside it, the program's own.
+// What the program's PATH is: env::search_folders and, so that a compiler finds the assembler beside it, the program's own.
 std::string search_path_of(const std::string& program);
 
 // The program starts in "/", with messages in English, in a process group of its own that is killed when the time
