@@ -74,6 +74,7 @@ void print_line(const nlohmann::json& json) {
 }  // namespace
 
 void BenchReport::note(const std::string& line) {
+  stop_if_interrupted();
   if (json_) {
     print_line({{"note", line}});
   } else {
@@ -83,6 +84,7 @@ void BenchReport::note(const std::string& line) {
 }
 
 void BenchReport::add(const BenchRow& row) {
+  stop_if_interrupted();
   const bool has_ceiling = row.ceiling > 0;
   if (json_) {
     nlohmann::json line = {{"bench", row.bench}, {"case", row.name},   {"metric", row.metric}, {"value", row.value},

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "cli/cli.h"
 #include "device/cpu/cpuid.h"
 
 namespace weft::cli {
@@ -47,6 +48,7 @@ std::pair<double, double> Bench::time_in_turns(const std::function<void()>& one,
   double seconds = 0;
   for (int round = -1; round < min_rounds || seconds < min_seconds; ++round)  // the first warms up
     for (const int which : {0, 1}) {
+      stop_if_interrupted();
       const double taken = seconds_of(which == 0 ? one : other);
       seconds += taken;
       if (round >= 0) times[which].push_back(taken);

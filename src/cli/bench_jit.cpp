@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/env.h"
 #include "cli/bench.h"
+#include "cli/cli.h"
 #include "jit/build.h"
 #include "jit/compiler.h"
 #include "jit/key.h"
@@ -76,7 +77,7 @@ double seconds_in_child(const AttentionSpec& spec, std::string_view origin) {
       const double taken = seconds_of([&] { leaf = find(spec); });
       if (leaf.origin == origin) seconds = taken;
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "weft: %s\n", error.what());
+      if (!interrupted) std::fprintf(stderr, "weft: %s\n", error.what());
     }
     _exit(write(ends[1], &seconds, sizeof seconds) == sizeof seconds ? 0 : 1);
   }
@@ -86,6 +87,7 @@ double seconds_in_child(const AttentionSpec& spec, std::string_view origin) {
   close(ends[0]);
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
+  stop_if_interrupted();  // which the child and its compiler heard, too
   ensure(is_read && seconds >= 0, "bench jit: a leaf did not come from {}", origin);
   return seconds;
 }
@@ -116,6 +118,7 @@ class Stages {
       std::filesystem::remove(folder_ + "/output");  // writing over a file costs more than a new one
       stage.seconds.push_back(seconds_of([&] {
         const jit::ProcessResult result = jit::run_process(request);
+        stop_if_interrupted();
         check(result.ok(), ErrorCode::compile_failed, "bench jit: {} failed: {}", compiler_.path, result.errors);
       }));
     }
@@ -165,6 +168,7 @@ void bench_jit(const BenchOptions& options, BenchReport& report) {
   seconds_in_child(spec_of(-1), "compiler");  // the compiler's files are read, and its identity remembered
   std::shared_ptr<const Module> module;
   for (int i = 0; i < runs; ++i) {
+    stop_if_interrupted();
     const AttentionSpec spec = spec_of(i);
     cold.push_back(seconds_in_child(spec, "compiler"));
     disk.push_back(seconds_in_child(spec, "disk"));

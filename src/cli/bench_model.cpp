@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include "base/check.h"
 #include "cli/bench.h"
+#include "cli/cli.h"
 #include "cli/probe.h"
 #include "weft/model.h"
 
@@ -44,7 +46,10 @@ Child run_one_token(const BenchOptions& options) {
   }
   int status = 0;
   rusage usage{};
-  check(wait4(child, &status, 0, &usage) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, ErrorCode::io_error,
+  while (wait4(child, &status, 0, &usage) < 0 && errno == EINTR) {
+  }
+  stop_if_interrupted();  // which the child heard, too
+  check(WIFEXITED(status) && WEXITSTATUS(status) == 0, ErrorCode::io_error,
         "bench model: `weft run {} -n 1` did not end well; run it by itself to see why", options.model);
   return {seconds_since(start), int64_t{usage.ru_maxrss} << 10};
 }
@@ -149,6 +154,7 @@ Decode measure_decode(ForwardPass& forward, std::span<const int32_t> ids, int re
     inputs.push_back({.sequence = forward.fork(inputs[0].sequence, prompt), .tokens = {}});
   std::vector<double> step_s;
   for (int step = 0; step < steps; ++step) {
+    stop_if_interrupted();
     for (int i = 0; i < requests; ++i)
       inputs[static_cast<size_t>(i)].tokens = ids.subspan(static_cast<size_t>(step + i) % ids.size(), 1);
     const auto start = Clock::now();

@@ -166,6 +166,7 @@ std::vector<Case> variant_cases(DType dtype) {
 
 void add_errors(Bench& bench, const Case& c) {
   for (const DType compute : compute_types(c.spec)) {
+    stop_if_interrupted();
     AttentionSpec spec = c.spec;
     spec.compute = compute;
     const std::string name = fmt::format("numerics {}, q {} kv {} o {} ({} products)", c.name, to_string(spec.q_dtype),

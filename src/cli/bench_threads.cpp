@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cli/bench.h"
+#include "cli/cli.h"
 #include "device/cpu/cpuid.h"
 #include "weft/device.h"
 
@@ -18,9 +19,8 @@ double round_trip_seconds(int runs) {
   constexpr int kTrips = 1000;
   alignas(128) std::atomic<int> there{0};
   alignas(128) std::atomic<int> back{0};
-  std::atomic<bool> stop{false};
-  std::thread other([&] {
-    for (int seen = 0; !stop.load(std::memory_order_relaxed);) {
+  std::jthread other([&](const std::stop_token& stop) {
+    for (int seen = 0; !stop.stop_requested();) {
       const int now = there.load(std::memory_order_acquire);
       if (now == seen) continue;
       seen = now;
@@ -37,8 +37,6 @@ double round_trip_seconds(int runs) {
         }
       },
       runs);
-  stop = true;
-  other.join();
   return timing.best_s / kTrips;
 }
 
@@ -99,13 +97,12 @@ class Bench {
   template <class Run>
   void neighbour(const std::string& who, Run&& run) {
     const double quiet = mean_seconds(run);
-    std::atomic<bool> stop{false};
-    std::thread busy([&] {
-      while (!stop.load(std::memory_order_relaxed)) work(100);
-    });
-    const double noisy = mean_seconds(run);
-    stop = true;
-    busy.join();
+    const double noisy = [&] {
+      const std::jthread busy([](const std::stop_token& stop) {
+        while (!stop.stop_requested()) work(100);
+      });
+      return mean_seconds(run);
+    }();
     report_.add({.bench = "threads",
                  .name = fmt::format("{}: region of {:.0f} us, alone", who, kWorkSeconds * 1e6),
                  .metric = "time",
@@ -126,6 +123,7 @@ class Bench {
     run();
     const auto begin = Clock::now();
     for (int regions = 1;; ++regions) {
+      stop_if_interrupted();
       run();
       const double elapsed = seconds_since(begin);
       if (elapsed >= seconds_) return elapsed / regions;

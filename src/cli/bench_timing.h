@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "cli/cli.h"
 #include "cli/clock.h"
 
 namespace weft::cli {
@@ -20,8 +21,10 @@ Timing time_runs(Work&& work, int min_runs, double min_seconds) {
   work();  // warm up
   std::vector<double> seconds;
   const auto begin = Clock::now();
-  while (static_cast<int>(seconds.size()) < min_runs || seconds_since(begin) < min_seconds)
+  while (static_cast<int>(seconds.size()) < min_runs || seconds_since(begin) < min_seconds) {
+    stop_if_interrupted();
     seconds.push_back(seconds_of(work));
+  }
   std::sort(seconds.begin(), seconds.end());
   return {seconds[seconds.size() / 2], seconds.front(), static_cast<int>(seconds.size())};
 }

@@ -1,6 +1,10 @@
 #include "cli/cli.h"
 
+#include <poll.h>
+#include <sys/eventfd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <nlohmann/json.hpp>
 
@@ -42,12 +46,38 @@ void print_json(const nlohmann::json& object) {
   flush_out();
 }
 
+namespace {
+// Readable once Ctrl-C was pressed: who waits for input waits for it, too, whichever thread the signal finds.
+int interrupt_event() {
+  static const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return event;
+}
+}  // namespace
+
 void listen_for_interrupt() {
+  eventfd_t ignored;
+  eventfd_read(interrupt_event(), &ignored);
   interrupted = false;
   struct sigaction action {};
-  action.sa_handler = [](int) { interrupted = true; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // and no SA_RESTART: a read from the terminal returns
+  action.sa_handler = [](int) {
+    const int before = errno;
+    interrupted = true;
+    eventfd_write(interrupt_event(), 1);
+    errno = before;
+  };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
+}
+
+void stop_if_interrupted() {
+  if (interrupted) throw Interrupted();
+}
+
+void wait_for_input(int fd) {
+  pollfd files[2] = {{fd, POLLIN, 0}, {interrupt_event(), POLLIN, 0}};
+  while (poll(files, 2, -1) < 0 && errno == EINTR) {
+  }
+  stop_if_interrupted();
 }
 
 }  // namespace weft::cli

@@ -42,6 +42,12 @@ std::string failure_text(const Error& error);
 void print_json(const nlohmann::json& object);
 // Set by Ctrl-C; long work looks at it between steps and ends cleanly.
 extern std::atomic<bool> interrupted;
+// Thrown where Ctrl-C ends a verb that has nothing more to say; the program ends with kInterrupted.
+struct Interrupted {};
+// Between the steps of long work.
+void stop_if_interrupted();
+// Until there is something to read, its end or an error; or ends the verb when Ctrl-C is pressed.
+void wait_for_input(int fd);
 // Clears it and listens for the next Ctrl-C; after one that nobody cleared, the next ends the process at once.
 void listen_for_interrupt();
 

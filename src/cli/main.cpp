@@ -47,6 +47,7 @@ int run_program(const std::vector<std::string>& arguments) {
   add_doctor(program, context);
   const int code = program.run(arguments, context.json);
   flush_out();
+  if (interrupted) return kInterrupted;  // it came while the last step ran
   return code != 0 ? code : context.exit_code;
 }
 
@@ -63,6 +64,9 @@ int main(int argc, char** argv) {
     secure_standard_streams();
     listen_for_interrupt();
     return run_program({argv + std::min(argc, 1), argv + argc});
+  } catch (const Interrupted&) {
+    std::fflush(stdout);
+    return kInterrupted;
   } catch (const UsageError& error) {
     return fail_with(kUsage, fmt::format("usage: {}", error.what()));
   } catch (const InputError& error) {

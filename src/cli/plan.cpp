@@ -80,13 +80,20 @@ void plan(const PlanOptions& options, const Context& context) {
   if (options.window_left != -1) input.scalars = {{"window_left", static_cast<double>(options.window_left)}};
 
   const KernelTraits traits = traits_of(options);
+  stop_if_interrupted();
   const SharedLevels shared = Planner::shared_levels(traits, input);
   input = shared.apply(input);
+  stop_if_interrupted();
   const Plan result = Planner::plan(traits, input);
+  stop_if_interrupted();
   verify(result);
   // The median of a few more: the first one allocates what the others use again.
   std::vector<double> seconds;
-  for (int i = 0; i < 11; ++i) seconds.push_back(seconds_of([&] { const Plan again = Planner::plan(traits, input); }));
+  for (const auto start = Clock::now(); seconds.size() < 11 && (seconds.empty() || seconds_since(start) < 1);) {
+    stop_if_interrupted();
+    seconds.push_back(seconds_of([&] { const Plan again = Planner::plan(traits, input); }));
+  }
+  stop_if_interrupted();
   std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
   const double plan_us = seconds[seconds.size() / 2] * 1e6;
 

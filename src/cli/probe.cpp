@@ -5,6 +5,7 @@
 
 #include "cli/bench.h"
 #include "cli/bench_loops.h"
+#include "cli/cli.h"
 #include "device/cpu/cpuid.h"
 #include "weft/error.h"
 
@@ -36,8 +37,10 @@ std::vector<double> readings(const Probe& probe) {
   constexpr double kSeconds = 0.1;
   std::vector<double> rates;
   probe();  // warms up
-  for (const auto start = Clock::now(); rates.size() < kLeast || seconds_since(start) < kSeconds;)
+  for (const auto start = Clock::now(); rates.size() < kLeast || seconds_since(start) < kSeconds;) {
+    stop_if_interrupted();
     rates.push_back(probe());
+  }
   return rates;
 }
 
@@ -102,6 +105,7 @@ TimedBeside time_beside(const std::function<void()>& work, std::span<const Probe
   std::vector<std::vector<double>> rates(probes.size());
   double worked = 0, read = 0;
   while (static_cast<int>(seconds.size()) < min_runs || worked < min_seconds) {
+    stop_if_interrupted();
     seconds.push_back(seconds_of(work));
     worked += seconds.back();
     while (read < worked * kReadingShare && !probes.empty())

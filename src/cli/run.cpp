@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -85,6 +84,46 @@ int64_t token_limit(const RunOptions& options, int64_t context) {
   return options.num_tokens < 0 ? context : options.num_tokens;
 }
 
+void print_token(const Context& context, int32_t id, std::string_view text) {
+  if (!context.json) return print_text(text);
+  print_json({{"event", "token"}, {"id", id}, {"text", text}});
+}
+
+struct Prompt {
+  int64_t prompt_tokens, computed_tokens;  // of a conversation only what is new is computed
+  double load_s;
+};
+
+double prefill_rate(const Answer& answer, int64_t tokens) {
+  return answer.prefill_s > 0 ? static_cast<double>(tokens) / answer.prefill_s : 0;
+}
+
+// What ends an answer on stdout.
+void print_end(const Context& context, const Answer& answer, const Prompt& prompt) {
+  if (!context.json) return print_text("\n");
+  print_json({{"event", "done"},
+              {"prompt_tokens", prompt.prompt_tokens},
+              {"output_tokens", answer.ids.size()},
+              {"ids", answer.ids},
+              {"text", answer.text},
+              {"finish", answer.finish},
+              {"load_s", prompt.load_s},
+              {"prefill_s", answer.prefill_s},
+              {"prefill_tok_s", prefill_rate(answer, prompt.computed_tokens)},
+              {"decode_tok_s", answer.decode_tok_s()},
+              {"peak_rss_bytes", peak_rss_bytes()},
+              {"device", "cpu"}});
+}
+
+void print_figures(const Answer& answer, int64_t prompt_tokens, double load_s) {
+  std::fputs(fmt::format("weft: loaded in {:.2f} s, {} prompt tokens at {:.0f}/s, {} answer tokens at {:.0f}/s ({}), "
+                         "{:.0f} MB\n",
+                         load_s, prompt_tokens, prefill_rate(answer, prompt_tokens), answer.ids.size(),
+                         answer.decode_tok_s(), answer.finish, static_cast<double>(peak_rss_bytes()) / 1e6)
+                 .c_str(),
+             stderr);
+}
+
 void answer_once(const RunOptions& options, const ModelFile& file, const Tokenizer& tokenizer,
                  const std::optional<ChatTemplate>& chat_template, Clock::time_point start, Context& context) {
   const std::vector<int32_t> prompt = prompt_tokens(options, tokenizer, chat_template);
@@ -99,64 +138,42 @@ void answer_once(const RunOptions& options, const ModelFile& file, const Tokeniz
 
   Generator generator(*engine.forward, tokenizer, options.sampling, options.penalties, options.seed);
   const Answer answer = generator.answer(engine.forward->add_sequence(), prompt, token_limit(options, room), room,
-                                         [&](int32_t id, std::string_view text) {
-                                           if (context.json) {
-                                             print_json({{"event", "token"}, {"id", id}, {"text", text}});
-                                           } else {
-                                             print_text(text);
-                                           }
-                                         });
-  const double prefill_tok_s = answer.prefill_s > 0 ? static_cast<double>(prompt_count) / answer.prefill_s : 0;
-  if (context.json) {
-    print_json({{"event", "done"},
-                {"prompt_tokens", prompt_count},
-                {"output_tokens", answer.ids.size()},
-                {"ids", answer.ids},
-                {"text", answer.text},
-                {"finish", answer.finish},
-                {"load_s", load_s},
-                {"prefill_s", answer.prefill_s},
-                {"prefill_tok_s", prefill_tok_s},
-                {"decode_tok_s", answer.decode_tok_s()},
-                {"peak_rss_bytes", peak_rss_bytes()},
-                {"device", "cpu"}});
-  } else {
-    print_text("\n");
-    std::fputs(fmt::format("weft: loaded in {:.2f} s, {} prompt tokens at {:.0f}/s, {} answer tokens at {:.0f}/s ({}), "
-                           "{:.0f} MB\n",
-                           load_s, prompt_count, prefill_tok_s, answer.ids.size(), answer.decode_tok_s(), answer.finish,
-                           static_cast<double>(peak_rss_bytes()) / 1e6)
-                   .c_str(),
-               stderr);
-  }
+                                         [&](int32_t id, std::string_view text) { print_token(context, id, text); });
+  print_end(context, answer, {.prompt_tokens = prompt_count, .computed_tokens = prompt_count, .load_s = load_s});
+  if (!context.json) print_figures(answer, prompt_count, load_s);
   if (answer.finish == "interrupted") context.exit_code = kInterrupted;
 }
 
-// Reads a line; false at the end of input or on Ctrl-C.
-bool read_line(std::string& line) {
+// The next message; none at the end of input. Ctrl-C here, where no answer runs, ends the chat.
+std::optional<std::string> ask(LineReader& lines) {
   std::fputs("> ", stderr);
   std::fflush(stderr);
-  if (!std::getline(std::cin, line)) {
+  try {
+    if (auto line = lines.next()) return line;
+  } catch (const Interrupted&) {
     std::fputs("\n", stderr);
-    return false;
+    throw;
   }
-  return true;
+  std::fputs("\n", stderr);
+  return std::nullopt;
 }
 
 void chat(const RunOptions& options, const ModelFile& file, const Tokenizer& tokenizer,
-          const std::optional<ChatTemplate>& chat_template) {
+          const std::optional<ChatTemplate>& chat_template, Clock::time_point start, const Context& context) {
   check(chat_template.has_value(), ErrorCode::invalid_argument,
         "a chat needs a chat template, and there is none (--raw, or a model without one); give a prompt with -p");
   const int64_t room = choose_context(file.config(), options.model, 4096);
   const Engine engine = load_engine(file, options.model, room);
+  const double load_s = seconds_since(start);
   Generator generator(*engine.forward, tokenizer, options.sampling, options.penalties, options.seed);
   const auto sequence = engine.forward->add_sequence();
   Conversation conversation{tokenizer, chat_template};
   std::vector<int32_t> held;  // the tokens whose keys and values the sequence holds
   std::fputs("Type a message; Ctrl-C stops an answer, Ctrl-D ends the chat.\n", stderr);
-  for (std::string line; read_line(line);) {
-    if (line.empty()) continue;
-    conversation.messages.push_back({{"role", "user"}, {"content", line}});
+  LineReader lines;
+  while (const auto line = ask(lines)) {
+    if (line->empty()) continue;
+    conversation.messages.push_back({{"role", "user"}, {"content", *line}});
     const std::vector<int32_t> ids = conversation.tokens();
     // What the conversation shares with what is there stays; at least one token must run for its logits.
     size_t shared = 0;
@@ -168,8 +185,12 @@ void chat(const RunOptions& options, const ModelFile& file, const Tokenizer& tok
     }
     engine.forward->truncate(sequence, static_cast<int64_t>(shared));
     const Answer answer = generator.answer(sequence, std::span(ids).subspan(shared), token_limit(options, room), room,
-                                           [](int32_t, std::string_view text) { print_text(text); });
-    print_text("\n");
+                                           [&](int32_t id, std::string_view text) { print_token(context, id, text); });
+    const auto prompt_tokens = static_cast<int64_t>(ids.size());
+    print_end(context, answer,
+              {.prompt_tokens = prompt_tokens,
+               .computed_tokens = prompt_tokens - static_cast<int64_t>(shared),
+               .load_s = load_s});
     held = ids;
     held.insert(held.end(), answer.ids.begin(), answer.ids.end());
     held.resize(
@@ -185,7 +206,8 @@ void run(const RunOptions& options, Context& context) {
   const ModelFile file = from_file([&] { return ModelFile(options.model.model); });
   const Tokenizer tokenizer = from_file([&] { return Tokenizer(file); });
   const std::optional<ChatTemplate> chat_template = read_template(file, options.raw);
-  if (!options.input.given() && isatty(STDIN_FILENO) == 1) return chat(options, file, tokenizer, chat_template);
+  if (!options.input.given() && isatty(STDIN_FILENO) == 1)
+    return chat(options, file, tokenizer, chat_template, start, context);
   answer_once(options, file, tokenizer, chat_template, start, context);
 }
 

@@ -1,9 +1,14 @@
 #include "cli/text_input.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "cli/cli.h"
@@ -12,17 +17,25 @@
 namespace weft::cli {
 namespace {
 
-std::string read_stream(std::FILE* stream, const std::string& name) {
-  std::string text;
-  char buffer[1 << 16];
-  for (;;) {
-    const size_t count = std::fread(buffer, 1, sizeof buffer, stream);
-    text.append(buffer, count);
-    if (count < sizeof buffer) break;
-  }
-  check(std::ferror(stream) == 0, ErrorCode::io_error, "{}; name a text that can be read with -p or -f FILE",
+constexpr const char* kStandardInput = "standard input";
+
+// The next bytes; none at the end.
+std::string_view read_some(int fd, const std::string& name, std::span<char> buffer) {
+  wait_for_input(fd);
+  const ssize_t count = read(fd, buffer.data(), buffer.size());
+  check(count >= 0, ErrorCode::io_error, "{}; name a text that can be read with -p or -f FILE",
         stream_failure(name, errno));
-  return text;
+  return {buffer.data(), static_cast<size_t>(count)};
+}
+
+std::string read_all(int fd, const std::string& name) {
+  std::string text;
+  std::vector<char> buffer(1 << 16);
+  for (;;) {
+    const std::string_view part = read_some(fd, name, buffer);
+    if (part.empty()) return text;
+    text += part;
+  }
 }
 
 }  // namespace
@@ -34,14 +47,27 @@ void add_text_options(Verb& verb, TextInput& input, const std::string& what) {
 
 std::string read_text(const TextInput& input) {
   if (input.text_option.given()) return input.text;
-  if (input.file.empty() || input.file == "-") return read_stream(stdin, "standard input");
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  const std::unique_ptr<std::FILE, Close> file(std::fopen(input.file.c_str(), "rb"));
-  check(file != nullptr, ErrorCode::io_error, "-f {}: {}; name a file that can be read", input.file,
-        std::strerror(errno));
-  return read_stream(file.get(), input.file);
+  if (input.file.empty() || input.file == "-") return read_all(STDIN_FILENO, kStandardInput);
+  const struct File {
+    int fd;
+    ~File() { close(fd); }
+  } file{open(input.file.c_str(), O_RDONLY | O_CLOEXEC)};
+  check(file.fd >= 0, ErrorCode::io_error, "-f {}: {}; name a file that can be read", input.file, std::strerror(errno));
+  return read_all(file.fd, input.file);
+}
+
+std::optional<std::string> LineReader::next() {
+  char buffer[4096];
+  for (;;) {
+    if (const size_t end = text_.find('\n'); end != text_.npos) {
+      std::string line = text_.substr(0, end);
+      text_.erase(0, end + 1);
+      return line;
+    }
+    const std::string_view part = read_some(STDIN_FILENO, kStandardInput, buffer);
+    if (part.empty()) return text_.empty() ? std::nullopt : std::optional(std::exchange(text_, {}));
+    text_ += part;
+  }
 }
 
 }  // namespace weft::cli

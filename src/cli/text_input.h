@@ -1,6 +1,7 @@
 // Text that a verb works on, and files that turn out to be bad.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cli/arguments.h"
@@ -29,7 +30,16 @@ struct TextInput {
   bool given() const { return text_option.given() || !file.empty(); }
 };
 void add_text_options(Verb& verb, TextInput& input, const std::string& what);
-// Throws Error(io_error).
+// Throws Error(io_error); Ctrl-C ends the wait.
 std::string read_text(const TextInput& input);
+
+// The lines of standard input, one after another, without their ends.
+class LineReader {
+ public:
+  std::optional<std::string> next();  // none at the end of input
+
+ private:
+  std::string text_;
+};
 
 }  // namespace weft::cli
