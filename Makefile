@@ -1,4 +1,4 @@
-# make             build/release/bin/weft
+# make             build/release/bin/weft and the libraries
 # make demo        fetches a small model and lets it answer: MODEL=path.gguf (or gemma3) and PROMPT="..." choose others
 # make test        everything that needs no model: release suite, sanitizers, fuzzing, checks of the sources
 # make test-random the fast suite on random cases of a seed of its own: SEED=N gives the same ones again
@@ -46,5 +46,5 @@ format:
 
 install:
 	@tools/bootstrap.sh build
-	@tools/build_cli.sh --all
+	@tools/build_cli.sh
 	cmake --install build/release --prefix "$(PREFIX)"

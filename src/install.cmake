@@ -9,8 +9,11 @@ weft_library(model FOLDERS models decode LIBRARIES weft_core PkgConfig::PCRE2)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # For kernel code of one's own: -I<prefix>/include/weft, then #include "tile/...".
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/tile DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft FILES_MATCHING PATTERN "*.h")
+# All that is installed and has to be built first.
+add_custom_target(weft_installed DEPENDS weft_core weft_model)
 if(TARGET weft)
   install(TARGETS weft RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  add_dependencies(weft_installed weft)
 endif()
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/weft)

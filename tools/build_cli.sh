@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Builds build/release/bin/weft, without the tests; with --all also the libraries that are installed.
+# Builds build/release/bin/weft and the libraries: all that `cmake --install build/release` puts in place.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# The tests' build shares this folder and its objects: only what is configured differs.
-cmake --preset release -DWEFT_BUILD_TESTS=OFF --log-level=WARNING >/dev/null
-if [[ "${1:-}" == --all ]]; then
-  cmake --build build/release
-else
-  cmake --build build/release --target weft
-fi
+# The tests' build shares this folder. What is configured stays as it is, with tests or without; a new folder goes
+# without them, because they need packages that the program does not.
+options=()
+[[ -f build/release/build.ninja ]] || options=(-DWEFT_BUILD_TESTS=OFF)
+cmake --preset release "${options[@]}" --log-level=WARNING >/dev/null
+cmake --build build/release --target weft_installed
