@@ -43,5 +43,5 @@ suite asan -L '^fast$'
 suite tsan -L '^fast$'
 step fuzzing tools/run_fuzzers.sh 60 --total
 
-ctest --test-dir build/release -N -L '^model$' 2>/dev/null | sed -n 's/^ *Test *#[0-9]*: //p' >"$results/need-model.txt"
+ctest --test-dir build/release -N -L '^model$' -FA '.*' 2>/dev/null | sed -n 's/^ *Test *#[0-9]*: //p' >"$results/need-model.txt"
 python3 tools/summarise_tests.py "$results"

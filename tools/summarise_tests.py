@@ -33,6 +33,8 @@ def summarise(folder):
         counts = {"passed": 0, "failed": 0, "skipped": 0}
         for case in ElementTree.parse(file).getroot().iter("testcase"):
             result = outcome(case)
+            if result == "passed" and case.get("name").startswith("build."):
+                continue  # says that a program is built, and tests nothing
             counts[result] += 1
             if result in names:
                 names[result].append(f"{file.stem}: {case.get('name')}{reason(case)}")

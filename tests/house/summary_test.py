@@ -6,6 +6,7 @@ import tempfile
 
 SUITE = """<?xml version="1.0"?><testsuite name="x" tests="4">
 <testcase name="A.Passes" status="run"/>
+<testcase name="build.a_test" status="run"/>
 {failing}
 <testcase name="C.Skipped" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
 <system-out>[ RUN      ] C.Skipped
@@ -36,6 +37,10 @@ assert "skipped: release: C.Skipped (no such machine)" in lines and "skipped: re
 status, lines = summary({"release.xml": SUITE.format(failing=FAILING), "steps.tsv": steps.format("failed")})
 assert status == 1 and lines[-1] == "3 passed, 1 failed, 2 skipped", lines
 assert "failed: release: B.Fails" in lines, lines
+
+stale = '<testcase name="build.b_test" status="fail"><failure message="stale"/></testcase>'
+status, lines = summary({"release.xml": SUITE.format(failing=stale), "steps.tsv": steps.format("failed")})
+assert status == 1 and "failed: release: build.b_test" in lines, lines
 
 status, lines = summary({"steps.tsv": "asan-build\tfailed\t3\n"})
 assert status == 1 and lines[-1] == "0 passed, 1 failed, 0 skipped", lines
