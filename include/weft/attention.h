@@ -362,7 +362,8 @@ class AttentionKernel {
 AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptions& options = {});
 
 // One request, everything in one call: q [qo_len, num_qo_heads, d], k, v [kv_len, num_kv_heads, d] (NHD) or
-// [num_kv_heads, kv_len, d] (HND), o like q. spec.kv_form must be ragged.
+// [num_kv_heads, kv_len, d] (HND), o like q. spec.kv_form must be ragged. `extra` holds the rest: the scales of a
+// quantised cache in kv, sm_scale, scalars and tensors; its q, k, v, o and lse are empty, or the same views.
 void attend(const AttentionSpec& spec, const TensorView& q, const TensorView& k, const TensorView& v,
             const TensorView& o, const TensorView& lse = {}, const AttentionTensors& extra = {}, Stream stream = {});
 

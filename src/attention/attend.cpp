@@ -1,7 +1,10 @@
 // attend: one request through build, plan and run.
+#include <algorithm>
+
 #include "attention/leaf.h"
 #include "attention/traits.h"
 #include "base/check.h"
+#include "base/format_tensor.h"
 #include "weft/attention.h"
 
 namespace weft {
@@ -14,6 +17,31 @@ std::vector<ScalarArg> interval_scalars(const AttentionSpec& spec, const std::ve
   for (const ScalarArg& scalar : scalars)
     if (name_scalar(intervals, scalar.name)) named.push_back(scalar);
   return named;
+}
+
+bool same_view(const TensorView& a, const TensorView& b) {
+  return a.data() == b.data() && a.dtype() == b.dtype() && a.device() == b.device() &&
+         std::ranges::equal(a.shape(), b.shape()) && std::ranges::equal(a.strides(), b.strides());
+}
+
+// `to` holds what `extra` has there: nothing, or what the call was given.
+void set(const char* name, TensorView& to, const TensorView& given) {
+  check(!to || same_view(to, given), ErrorCode::invalid_argument,
+        "extra.{}: {} of {} is another tensor than the {} of the call, {} of {}; leave it out of extra", name, to,
+        to_string(to.dtype()), name, given, to_string(given.dtype()));
+  to = given;
+}
+
+// `extra` keeps what only it can hold: scales, scalars, tensors and sm_scale.
+AttentionTensors all_tensors(const AttentionTensors& extra, const TensorView& q, const TensorView& k,
+                             const TensorView& v, const TensorView& o, const TensorView& lse) {
+  AttentionTensors all = extra;
+  set("q", all.q, q);
+  set("kv.k", all.kv.k, k);
+  set("kv.v", all.kv.v, v);
+  set("o", all.o, o);
+  set("lse", all.lse, lse);
+  return all;
 }
 
 }  // namespace
@@ -32,6 +60,7 @@ void attend(const AttentionSpec& spec, const TensorView& q, const TensorView& k,
   check(q.shape(0) <= kMaxTokens && kv_len <= kMaxTokens && q.shape(1) <= kMaxTokens && kv_heads <= kMaxTokens,
         ErrorCode::invalid_shape, "q: {}, k: {}; at most {} tokens and heads are allowed", shape_string(q),
         shape_string(k), kMaxTokens);
+  const AttentionTensors tensors = all_tensors(extra, q, k, v, o, lse);
   const AttentionKernel kernel = build(spec, Device::cpu());
   const int32_t qo_indptr[] = {0, static_cast<int32_t>(q.shape(0))};
   const int32_t kv_indptr[] = {0, static_cast<int32_t>(kv_len)};
@@ -44,11 +73,6 @@ void attend(const AttentionSpec& spec, const TensorView& q, const TensorView& k,
   input.scalars = interval_scalars(spec, extra.scalars);
   const Plan plan = kernel.plan(input);
   Workspace workspace(Device::cpu(), plan.workspace_bytes());
-  AttentionTensors tensors = extra;
-  tensors.q = q;
-  tensors.kv = {k, v};
-  tensors.o = o;
-  tensors.lse = lse;
   kernel.run(plan, tensors, workspace, stream);
 }
 

@@ -204,6 +204,42 @@ TEST(AttendRefusal, OtherFormsAndRanks) {
   expect_refusal(ErrorCode::invalid_shape, "k:", [&] { attend(spec, v, v.select(0, 0), v, v); });
 }
 
+// What `extra` has besides must be what the call has.
+TEST(AttendRefusal, TensorsGivenTwice) {
+  Case c;
+  c.form = KvForm::ragged;
+  c.lengths = {{1, 20}};
+  Problem problem(c);
+  const AttentionTensors t = problem.tensors();
+  const auto call = [&](const AttentionTensors& extra) {
+    attend(problem.spec(), t.q, t.kv.k.slice(0, 0, 20), t.kv.v.slice(0, 0, 20), t.o, t.lse, extra);
+  };
+  AttentionTensors same;
+  same.q = t.q;
+  same.kv = {t.kv.k.slice(0, 0, 20), t.kv.v.slice(0, 0, 20)};
+  same.o = t.o;
+  same.lse = t.lse;
+  call(same);
+  const auto refuses = [&](const std::string& word, const std::function<void(AttentionTensors&)>& change) {
+    AttentionTensors extra = same;
+    change(extra);
+    problem.poison_outputs();
+    const std::string before = problem.outputs();
+    expect_refusal(ErrorCode::invalid_argument, word, [&] { call(extra); });
+    EXPECT_TRUE(problem.outputs() == before) << "memory was touched";
+  };
+  refuses("extra.kv.k:", [](auto& e) { e.kv.k = e.kv.v; });
+  refuses("extra.kv.v:", [](auto& e) { e.kv.v = e.kv.v.slice(0, 0, 10); });
+  refuses("extra.q:", [](auto& e) { e.q = TensorView(e.q.data(), DType::int32, e.q.shape()); });
+  refuses("extra.o:", [](auto& e) { e.o = e.q; });
+  refuses("extra.lse:", [](auto& e) { e.lse = TensorView(e.lse.data(), DType::fp32, {1, 1, 1}); });
+  AttentionTensors with_lse;
+  with_lse.lse = t.lse;
+  expect_refusal(ErrorCode::invalid_argument, "extra.lse:", [&] {
+    attend(problem.spec(), t.q, t.kv.k.slice(0, 0, 20), t.kv.v.slice(0, 0, 20), t.o, {}, with_lse);
+  });
+}
+
 TEST(MergeStatesRefusal, ShapesTypesAndIndptr) {
   std::vector<float> memory(512, 0.f);
   const TensorView o(memory.data(), DType::fp32, {2, 3, 2, 8}), lse(memory.data(), DType::fp32, {2, 3, 2});

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <thread>
+#include <tuple>
 
 #include "attention/kernel.h"
 #include "attention/leaf.h"
@@ -376,6 +377,40 @@ TEST(AttendHelper, AgreesWithTheReferenceInBothLayouts) {
     attend(problem.spec(), t.q, t.kv.k.slice(token_axis, 0, 50), t.kv.v.slice(token_axis, 0, 50), t.o, t.lse, extra);
     EXPECT_EQ(problem.compare(compute_type(problem.spec(), current_isa())), "");
   }
+}
+
+// Scales travel in `extra`, whose keys and values stay empty: those of the call are taken.
+TEST(Attend, TakesTheScalesOfItsExtraTensors) {
+  constexpr std::tuple<DType, KvScales, int> kCaches[] = {{DType::int8, KvScales::token, 0},
+                                                          {DType::int8, KvScales::token_group, 4},
+                                                          {DType::int4, KvScales::head, 0},
+                                                          {DType::fp8_e4m3, KvScales::tensor, 0}};
+  for (const auto& [dtype, scales, group] : kCaches)
+    for (const Layout layout : {Layout::nhd, Layout::hnd}) {
+      Case c;
+      c.kv_dtype = dtype;
+      c.kv_scales = scales;
+      c.kv_scale_group = group;
+      c.form = KvForm::ragged;
+      c.layout = layout;
+      c.group = 2;
+      c.kv_heads = 2;
+      c.mask = Mask::causal;
+      c.lengths = {{3, 53}};
+      Problem problem(c);
+      problem.reference();
+      const AttentionTensors t = problem.tensors();
+      const int axis = layout == Layout::nhd ? 0 : 1;
+      AttentionTensors extra;
+      const auto rows = [&](const TensorView& scale) {
+        return scales < KvScales::token ? scale
+                                        : scale.slice(axis, 0, (53 + std::max(group, 1) - 1) / std::max(group, 1));
+      };
+      extra.kv.k_scale = rows(t.kv.k_scale);
+      extra.kv.v_scale = rows(t.kv.v_scale);
+      attend(problem.spec(), t.q, t.kv.k.slice(axis, 0, 53), t.kv.v.slice(axis, 0, 53), t.o, t.lse, extra);
+      EXPECT_EQ(problem.compare(build(problem.spec(), Device::cpu()).impl().compute), "") << to_string(c);
+    }
 }
 
 }  // namespace
