@@ -13,6 +13,9 @@
 // lse [nnz_qo, num_qo_heads] fp32, the natural log of the sum of exp of the scaled and transformed
 // logits. The empty state is o = 0, lse = -inf. States over parts of the keys merge into the state
 // over all of them (merge_states). Without softmax the state is o alone, and merging adds.
+//
+// A kernel, plan or page table that was moved from may be destroyed and assigned to; all else throws
+// Error(invalid_argument).
 #pragma once
 
 #include <cstdint>
@@ -206,6 +209,7 @@ class PageTable {
 
  private:
   struct Impl;
+  Impl& impl() const;  // throws for an empty one
   std::unique_ptr<Impl> impl_;
 };
 
@@ -301,7 +305,7 @@ class Plan {
   std::string to_svg() const;
 
   struct Impl;
-  const Impl& impl() const { return *impl_; }
+  const Impl& impl() const;
 
  private:
   friend class Planner;
@@ -350,7 +354,7 @@ class AttentionKernel {
   void run(const Plan& plan, const AttentionTensors& tensors, Workspace& workspace, Stream stream = {}) const;
 
   struct Impl;
-  const Impl& impl() const { return *impl_; }
+  const Impl& impl() const;
 
  private:
   friend AttentionKernel build(const AttentionSpec&, Device, const BuildOptions&);

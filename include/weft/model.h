@@ -6,6 +6,8 @@
 //   auto seq = forward.add_sequence();
 //   std::vector<int32_t> ids = tokenizer.encode("Once upon a time");
 //   TensorView logits = forward.run({{.sequence = seq, .tokens = ids}});  // [1, vocab]: of the last token
+//
+// An object that was moved from may be destroyed and assigned to; all else throws Error(invalid_argument).
 #pragma once
 
 #include <cstdint>
@@ -105,6 +107,7 @@ class ModelFile {
 
  private:
   struct Impl;
+  Impl& impl() const;
   explicit ModelFile(std::unique_ptr<Impl> impl);
   friend ModelFile open_model(std::unique_ptr<class ByteSource> source);  // models/byte_source.h
   std::unique_ptr<Impl> impl_;
@@ -138,6 +141,7 @@ class Tokenizer {
 
  private:
   struct Impl;
+  Impl& impl() const;
   std::unique_ptr<Impl> impl_;
 };
 
@@ -154,6 +158,7 @@ class ChatTemplate {
 
  private:
   struct Impl;
+  Impl& impl() const;
   std::unique_ptr<Impl> impl_;
 };
 
@@ -203,6 +208,7 @@ class ForwardPass {
 
  private:
   struct Impl;
+  Impl& impl() const;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -174,23 +174,19 @@ AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptio
   return kernel;
 }
 
-namespace {
-const AttentionKernel::Impl& checked(const std::shared_ptr<const AttentionKernel::Impl>& impl) {
-  check(impl != nullptr, ErrorCode::invalid_argument, "kernel: is empty; make one with build");
-  return *impl;
-}
-}  // namespace
+const AttentionKernel::Impl& AttentionKernel::impl() const { return held(impl_, "kernel", "build"); }
 
-const AttentionSpec& AttentionKernel::spec() const { return checked(impl_).spec; }
+const AttentionSpec& AttentionKernel::spec() const { return impl().spec; }
 
-Plan AttentionKernel::plan(const PlanInput& input) const { return Planner::plan(checked(impl_).traits, input); }
+Plan AttentionKernel::plan(const PlanInput& input) const { return Planner::plan(impl().traits, input); }
 
 size_t AttentionKernel::workspace_bytes(const PlanBounds& bounds) const {
-  return Planner::workspace_bytes(checked(impl_).traits, bounds);
+  return Planner::workspace_bytes(impl().traits, bounds);
 }
 
 void AttentionKernel::run(const Plan& plan, const AttentionTensors& tensors, Workspace& workspace,
                           Stream stream) const {
+  impl();  // before the workspace is changed
   plan.upload(workspace, stream);
   run(workspace, tensors, stream);
 }

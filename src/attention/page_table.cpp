@@ -82,13 +82,16 @@ PageTable::~PageTable() = default;
 PageTable::PageTable(PageTable&&) noexcept = default;
 PageTable& PageTable::operator=(PageTable&&) noexcept = default;
 
+PageTable::Impl& PageTable::impl() const { return held(impl_, "page table", "PageTable(page_size, num_pages)"); }
+
 PageTable::RequestId PageTable::add() {
-  impl_->requests.try_emplace(impl_->next_id);
-  return impl_->next_id++;
+  Impl& impl = this->impl();
+  impl.requests.try_emplace(impl.next_id);
+  return impl.next_id++;
 }
 
 PageTable::Fork PageTable::fork(RequestId other, int64_t tokens) {
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   const Impl::Request& source = impl.at(other, "fork");
   check(tokens >= 0 && tokens <= source.tokens, ErrorCode::invalid_argument,
         "fork: {} tokens of request {}; allowed are 0 to its {}", tokens, other, source.tokens);
@@ -119,7 +122,7 @@ PageTable::Fork PageTable::fork(RequestId other, int64_t tokens) {
 }
 
 void PageTable::append(RequestId id, int64_t tokens) {
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   Impl::Request& request = impl.at(id, "append");
   check(tokens >= 0, ErrorCode::invalid_argument, "append: {} tokens; allowed are 0 and more", tokens);
   check(tokens == 0 || request.tokens % impl.page_size == 0 ||
@@ -143,26 +146,28 @@ void PageTable::append(RequestId id, int64_t tokens) {
 }
 
 void PageTable::truncate(RequestId id, int64_t tokens) {
-  Impl::Request& request = impl_->at(id, "truncate");
+  Impl& impl = this->impl();
+  Impl::Request& request = impl.at(id, "truncate");
   check(tokens >= 0 && tokens <= request.tokens, ErrorCode::invalid_argument,
         "truncate: to {} tokens; allowed are 0 to the {} of request {}", tokens, request.tokens, id);
-  impl_->shrink(request, impl_->pages_for(tokens));
+  impl.shrink(request, impl.pages_for(tokens));
   request.tokens = tokens;
 }
 
 void PageTable::release(RequestId id) {
-  impl_->shrink(impl_->at(id, "release"), 0);
-  impl_->requests.erase(id);
+  Impl& impl = this->impl();
+  impl.shrink(impl.at(id, "release"), 0);
+  impl.requests.erase(id);
 }
 
-int64_t PageTable::length(RequestId id) const { return impl_->at(id, "length").tokens; }
-std::span<const int32_t> PageTable::pages(RequestId id) const { return impl_->at(id, "pages").pages; }
-int PageTable::page_size() const { return impl_->page_size; }
-int64_t PageTable::num_pages() const { return impl_->num_pages; }
-int64_t PageTable::num_free_pages() const { return impl_->num_free(); }
+int64_t PageTable::length(RequestId id) const { return impl().at(id, "length").tokens; }
+std::span<const int32_t> PageTable::pages(RequestId id) const { return impl().at(id, "pages").pages; }
+int PageTable::page_size() const { return impl().page_size; }
+int64_t PageTable::num_pages() const { return impl().num_pages; }
+int64_t PageTable::num_free_pages() const { return impl().num_free(); }
 
 PageTableView PageTable::view(std::span<const RequestId> requests) {
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   size_t total = 0;
   for (const RequestId id : requests) total += impl.at(id, "view").pages.size();
   check(total <= static_cast<size_t>(std::numeric_limits<int32_t>::max()), ErrorCode::invalid_argument,

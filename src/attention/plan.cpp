@@ -32,19 +32,14 @@ Plan::~Plan() = default;
 Plan::Plan(Plan&&) noexcept = default;
 Plan& Plan::operator=(Plan&&) noexcept = default;
 
-namespace {
-const Plan::Impl& checked(const std::unique_ptr<Plan::Impl>& impl) {
-  check(impl != nullptr, ErrorCode::plan_mismatch, "plan: is empty; make one with AttentionKernel::plan");
-  return *impl;
-}
-}  // namespace
+const Plan::Impl& Plan::impl() const { return held(impl_, "plan", "AttentionKernel::plan"); }
 
-size_t Plan::workspace_bytes() const { return static_cast<size_t>(checked(impl_).placed.total_bytes); }
-int Plan::num_workers() const { return checked(impl_).header().num_workers; }
-int Plan::num_items() const { return static_cast<int>(checked(impl_).header().items.count); }
-int Plan::num_partials() const { return static_cast<int>(checked(impl_).header().partials.count); }
-double Plan::makespan() const { return checked(impl_).makespan; }
-double Plan::lower_bound() const { return checked(impl_).lower_bound; }
-uint64_t Plan::signature() const { return checked(impl_).header().signature; }
+size_t Plan::workspace_bytes() const { return static_cast<size_t>(impl().placed.total_bytes); }
+int Plan::num_workers() const { return impl().header().num_workers; }
+int Plan::num_items() const { return static_cast<int>(impl().header().items.count); }
+int Plan::num_partials() const { return static_cast<int>(impl().header().partials.count); }
+double Plan::makespan() const { return impl().makespan; }
+double Plan::lower_bound() const { return impl().lower_bound; }
+uint64_t Plan::signature() const { return impl().header().signature; }
 
 }  // namespace weft

@@ -119,8 +119,7 @@ std::string colour(int request, int lightness) {
 }  // namespace
 
 std::string Plan::to_string() const {
-  check(impl_ != nullptr, ErrorCode::plan_mismatch, "plan: is empty; make one with AttentionKernel::plan");
-  const Reader reader(*impl_);
+  const Reader reader(impl());
   const PlanHeader& h = reader.header();
   std::string text;
   const auto out = std::back_inserter(text);
@@ -150,8 +149,7 @@ std::string Plan::to_string() const {
 }
 
 std::string Plan::to_svg() const {
-  check(impl_ != nullptr, ErrorCode::plan_mismatch, "plan: is empty; make one with AttentionKernel::plan");
-  const Reader reader(*impl_);
+  const Reader reader(impl());
   const PlanHeader& h = reader.header();
   const double width = 1000, left = 70, top = 60;
   const double row = h.num_workers <= 24 ? 26 : std::max(4.0, 640.0 / h.num_workers);

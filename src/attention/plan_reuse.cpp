@@ -72,16 +72,14 @@ Draft& scratch() {
 }  // namespace
 
 bool Plan::covers(const PlanInput& input) const {
-  check(impl_ != nullptr, ErrorCode::plan_mismatch, "plan: is empty; make one with AttentionKernel::plan");
   Draft& draft = scratch();
-  const Problem problem = same_terms(*impl_, input, draft);
-  return covered(*impl_, problem, draft);
+  const Problem problem = same_terms(impl(), input, draft);
+  return covered(impl(), problem, draft);
 }
 
 void Plan::update(const PlanInput& input) {
-  check(impl_ != nullptr, ErrorCode::plan_mismatch, "plan: is empty; make one with AttentionKernel::plan");
   Draft& draft = scratch();
-  const Problem problem = same_terms(*impl_, input, draft);
+  const Problem problem = same_terms(impl(), input, draft);
   check(covered(*impl_, problem, draft), ErrorCode::plan_mismatch,
         "update: the plan does not cover these lengths; ask covers(input) first, and plan again when it says no");
   // Page ids come last in bytes, and may grow into room that only the workspace had.
@@ -101,7 +99,7 @@ void Plan::update(const PlanInput& input) {
 }
 
 void Plan::upload(Workspace& workspace, Stream stream) const {
-  check(impl_ != nullptr, ErrorCode::plan_mismatch, "plan: is empty; make one with AttentionKernel::plan");
+  const Impl& plan = impl();
   check(workspace.device() == Device::cpu() && stream.device() == Device::cpu(), ErrorCode::invalid_device,
         "workspace on {}, stream of {}: this plan is for cpu; make both there", weft::to_string(workspace.device()),
         weft::to_string(stream.device()));
@@ -109,22 +107,22 @@ void Plan::upload(Workspace& workspace, Stream stream) const {
         "workspace: has {} bytes, the plan needs {}; ask Plan::workspace_bytes, or kernel.workspace_bytes(bounds)",
         workspace.bytes(), workspace_bytes());
   char* const target = static_cast<char*>(workspace.data());
-  const char* const source = impl_->bytes.data();
-  const PlanHeader& from = impl_->header();
-  const PlanHeader& to = impl_->placed;
+  const char* const source = plan.bytes.data();
+  const PlanHeader& from = plan.header();
+  const PlanHeader& to = plan.placed;
   if (std::memcmp(&from, &to, sizeof from) == 0) {
-    std::memcpy(target, source, impl_->bytes.size());
+    std::memcpy(target, source, plan.bytes.size());
   } else {
     std::memcpy(target, &to, sizeof to);
     for (const CopiedSection& copied : copied_sections()) {
-      if (copied.section == &PlanHeader::page_indices && impl_->borrows_page_ids) continue;
+      if (copied.section == &PlanHeader::page_indices && plan.borrows_page_ids) continue;
       const Section& s = from.*copied.section;
       std::memcpy(target + (to.*copied.section).offset, source + s.offset,
                   static_cast<size_t>(s.count * copied.element_bytes));
     }
   }
   char* ids = target + to.page_indices.offset;
-  for (const std::span<const int32_t> borrowed : impl_->borrowed_page_ids) {
+  for (const std::span<const int32_t> borrowed : plan.borrowed_page_ids) {
     if (!borrowed.empty()) std::memcpy(ids, borrowed.data(), borrowed.size_bytes());
     ids += borrowed.size_bytes();
   }

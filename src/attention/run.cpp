@@ -286,11 +286,11 @@ KvCache::KvCache(TensorView pages_5d) {
 }
 
 void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors, Stream stream) const {
-  check(impl_ != nullptr, ErrorCode::invalid_argument, "kernel: is empty; make one with build");
-  const AttentionSpec& spec = impl_->spec;
+  const Impl& kernel = impl();
+  const AttentionSpec& spec = kernel.spec;
   check(stream.device() == Device::cpu(), ErrorCode::invalid_device, "stream: belongs to {}; the kernel runs on cpu",
         to_string(stream.device()));
-  check_plan(*impl_, workspace);
+  check_plan(kernel, workspace);
   const auto& plan = *static_cast<const PlanHeader*>(workspace.data());
   check_rows("q", tensors.q, spec.q_dtype, plan, spec.head_dim_qk, "[nnz_qo, num_qo_heads, head_dim_qk]");
   check_rows("o", tensors.o, spec.o_dtype, plan, spec.head_dim_vo, "[nnz_qo, num_qo_heads, head_dim_vo]");
@@ -314,17 +314,17 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   }
   const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
   auto* params = reinterpret_cast<abi::Slot*>(
-      params_memory.reserve(static_cast<long long>(impl_->params.num_slots() * sizeof(abi::Slot))));
-  impl_->params.pack(sm_scale, tensors.scalars, tensors.tensors, params);
-  check_custom_mask(impl_->custom_mask, plan, tensors.tensors);
-  if (const char* name = impl_->per_head)
+      params_memory.reserve(static_cast<long long>(kernel.params.num_slots() * sizeof(abi::Slot))));
+  kernel.params.pack(sm_scale, tensors.scalars, tensors.tensors, params);
+  check_custom_mask(kernel.custom_mask, plan, tensors.tensors);
+  if (const char* name = kernel.per_head)
     check_extent_at_least(name, named(tensors.tensors, name), plan.num_qo_heads, "num_qo_heads of the plan");
 
-  const std::string recorded = record_call(*impl_, workspace, tensors, sm_scale);
+  const std::string recorded = record_call(kernel, workspace, tensors, sm_scale);
 
   int mask_error = 0;
   args.plan = &plan;
-  args.leaf = impl_->leaf.leaf;
+  args.leaf = kernel.leaf.leaf;
   args.params = params;
   args.q = rows_view(tensors.q);
   args.o = rows_view(tensors.o);
@@ -345,12 +345,12 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   args.head_dim_qk = spec.head_dim_qk;
   args.head_dim_vo = spec.head_dim_vo;
   args.group_size = plan.num_qo_heads / plan.num_kv_heads;
-  args.compute_bf16 = impl_->compute == DType::bf16;
-  args.compute_digits = impl_->compute == DType::int8;
-  args.check_masks = impl_->check_masks;
+  args.compute_bf16 = kernel.compute == DType::bf16;
+  args.compute_digits = kernel.compute == DType::int8;
+  args.check_masks = kernel.check_masks;
   args.mask_error = &mask_error;
 
-  const cpu::CoreTable& core = *impl_->core;
+  const cpu::CoreTable& core = *kernel.core;
   const int* indptr = section<int>(&plan, plan.worker_indptr);
   const WorkItem* items = section<WorkItem>(&plan, plan.items);
   WorkerTeam& team = stream.team();

@@ -31,4 +31,12 @@ inline void ensure(bool ok, fmt::format_string<Args...> format, Args&&... args) 
     throw InternalError(fmt::format(format, std::forward<Args>(args)...));
 }
 
+// What a movable object owns: nothing once it was moved from, or where it was never made. `make` says how to make one.
+template <class Owner>
+inline auto& held(const Owner& owner, const char* name, const char* make) {
+  check(owner != nullptr, ErrorCode::invalid_argument,
+        "{}: is empty: it was moved from, or never made; make one with {}", name, make);
+  return *owner;
+}
+
 }  // namespace weft

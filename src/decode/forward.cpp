@@ -415,19 +415,21 @@ ForwardPass::~ForwardPass() = default;
 ForwardPass::ForwardPass(ForwardPass&&) noexcept = default;
 ForwardPass& ForwardPass::operator=(ForwardPass&&) noexcept = default;
 
-const ModelConfig& ForwardPass::config() const { return impl_->config; }
-ForwardPass::SequenceId ForwardPass::add_sequence() { return impl_->sequences.add(); }
+ForwardPass::Impl& ForwardPass::impl() const { return held(impl_, "forward pass", "ForwardPass(file, options)"); }
+
+const ModelConfig& ForwardPass::config() const { return impl().config; }
+ForwardPass::SequenceId ForwardPass::add_sequence() { return impl().sequences.add(); }
 ForwardPass::SequenceId ForwardPass::fork(SequenceId sequence, int64_t tokens) {
-  return impl_->sequences.fork(sequence, tokens);
+  return impl().sequences.fork(sequence, tokens);
 }
-void ForwardPass::truncate(SequenceId sequence, int64_t tokens) { impl_->sequences.truncate(sequence, tokens); }
-void ForwardPass::release(SequenceId sequence) { impl_->sequences.release(sequence); }
-int64_t ForwardPass::length(SequenceId sequence) const { return impl_->sequences.length(sequence); }
-TensorView ForwardPass::run(std::span<const Input> inputs) { return impl_->run(inputs); }
+void ForwardPass::truncate(SequenceId sequence, int64_t tokens) { impl().sequences.truncate(sequence, tokens); }
+void ForwardPass::release(SequenceId sequence) { impl().sequences.release(sequence); }
+int64_t ForwardPass::length(SequenceId sequence) const { return impl().sequences.length(sequence); }
+TensorView ForwardPass::run(std::span<const Input> inputs) { return impl().run(inputs); }
 TensorView ForwardPass::run(std::initializer_list<Input> inputs) {
-  return impl_->run(std::span<const Input>(inputs.begin(), inputs.size()));
+  return impl().run(std::span<const Input>(inputs.begin(), inputs.size()));
 }
-size_t ForwardPass::weight_bytes() const { return impl_->weights.bytes_per_token(); }
-size_t ForwardPass::kv_bytes_per_token() const { return impl_->sequences.bytes_per_token(); }
+size_t ForwardPass::weight_bytes() const { return impl().weights.bytes_per_token(); }
+size_t ForwardPass::kv_bytes_per_token() const { return impl().sequences.bytes_per_token(); }
 
 }  // namespace weft

@@ -109,22 +109,25 @@ ModelFile open_model(std::unique_ptr<ByteSource> source) {
   return ModelFile(std::make_unique<ModelFile::Impl>(std::move(source)));
 }
 
-const std::string& ModelFile::path() const { return impl_->source->name(); }
-uint64_t ModelFile::file_bytes() const { return impl_->source->size(); }
+ModelFile::Impl& ModelFile::impl() const { return held(impl_, "model file", "ModelFile(path)"); }
+
+const std::string& ModelFile::path() const { return impl().source->name(); }
+uint64_t ModelFile::file_bytes() const { return impl().source->size(); }
 
 const ModelConfig& ModelFile::config() const {
-  const std::lock_guard lock(impl_->config_mutex);
-  if (!impl_->config) impl_->config = read_config(*this);
-  return *impl_->config;
+  Impl& own = impl();
+  const std::lock_guard lock(own.config_mutex);
+  if (!own.config) own.config = read_config(*this);
+  return *own.config;
 }
 
-std::span<const WeightInfo> ModelFile::weights() const { return impl_->gguf.tensors; }
+std::span<const WeightInfo> ModelFile::weights() const { return impl().gguf.tensors; }
 
 const WeightInfo* ModelFile::find_weight(std::string_view name) const {
-  const auto& tensors = impl_->gguf.tensors;
-  const auto found = std::lower_bound(impl_->by_name.begin(), impl_->by_name.end(), name,
+  const auto& tensors = impl().gguf.tensors;
+  const auto found = std::lower_bound(impl().by_name.begin(), impl().by_name.end(), name,
                                       [&](uint32_t index, std::string_view n) { return tensors[index].name < n; });
-  return found != impl_->by_name.end() && tensors[*found].name == name ? &tensors[*found] : nullptr;
+  return found != impl().by_name.end() && tensors[*found].name == name ? &tensors[*found] : nullptr;
 }
 
 const WeightInfo& ModelFile::weight(std::string_view name) const {
@@ -141,44 +144,44 @@ void ModelFile::read(const WeightInfo& weight, int64_t row_begin, int64_t row_en
   check(0 <= row_begin && row_begin <= row_end && row_end <= own->rows, ErrorCode::invalid_argument,
         "rows [{}, {}) of weight {}; allowed are 0 to {}", row_begin, row_end, quoted(weight.name), own->rows);
   const uint64_t row_bytes = own->bytes / static_cast<uint64_t>(own->rows);
-  impl_->source->read(own->offset + static_cast<uint64_t>(row_begin) * row_bytes, to,
+  impl().source->read(own->offset + static_cast<uint64_t>(row_begin) * row_bytes, to,
                       static_cast<uint64_t>(row_end - row_begin) * row_bytes);
 }
 
-bool ModelFile::has(std::string_view key) const { return impl_->gguf.find(key) != nullptr; }
+bool ModelFile::has(std::string_view key) const { return impl().gguf.find(key) != nullptr; }
 
 int64_t ModelFile::get_int(std::string_view key) const {
-  const GgufValue& found = impl_->integers(key, false);
+  const GgufValue& found = impl().integers(key, false);
   int64_t value = 0;
-  const bool fits = load_integer(found.type, impl_->gguf.text(found.data).data(), 0, value);
+  const bool fits = load_integer(found.type, impl().gguf.text(found.data).data(), 0, value);
   check(fits, ErrorCode::invalid_file, "{}: metadata {} is {}; allowed are integers up to {}", path(), quoted(key),
         static_cast<uint64_t>(value), std::numeric_limits<int64_t>::max());
   return value;
 }
 
 double ModelFile::get_float(std::string_view key) const {
-  const GgufValue& found = impl_->reals(key, false);
-  return load_real(found.type, impl_->gguf.text(found.data).data(), 0);
+  const GgufValue& found = impl().reals(key, false);
+  return load_real(found.type, impl().gguf.text(found.data).data(), 0);
 }
 
 bool ModelFile::get_bool(std::string_view key) const {
-  const GgufValue& found = impl_->value(key);
-  if (found.is_array || found.type != GgufType::boolean) impl_->refuse_type(key, found, "a bool");
-  return impl_->gguf.text(found.data)[0] != 0;
+  const GgufValue& found = impl().value(key);
+  if (found.is_array || found.type != GgufType::boolean) impl().refuse_type(key, found, "a bool");
+  return impl().gguf.text(found.data)[0] != 0;
 }
 
 std::string ModelFile::get_string(std::string_view key) const {
-  const GgufValue& found = impl_->value(key);
-  if (found.is_array || found.type != GgufType::string) impl_->refuse_type(key, found, "a string");
-  return std::string(impl_->gguf.text(found.data));
+  const GgufValue& found = impl().value(key);
+  if (found.is_array || found.type != GgufType::string) impl().refuse_type(key, found, "a string");
+  return std::string(impl().gguf.text(found.data));
 }
 
 std::vector<std::string> ModelFile::get_strings(std::string_view key) const {
-  const GgufValue& found = impl_->value(key);
-  if (!found.is_array || found.type != GgufType::string) impl_->refuse_type(key, found, "an array of strings");
+  const GgufValue& found = impl().value(key);
+  if (!found.is_array || found.type != GgufType::string) impl().refuse_type(key, found, "an array of strings");
   std::vector<std::string> result;
   result.reserve(found.count);
-  const char* at = impl_->gguf.text(found.data).data();
+  const char* at = impl().gguf.text(found.data).data();
   for (uint64_t i = 0; i < found.count; ++i) {
     const auto size = load<uint64_t>(at, 0);
     at += sizeof size;
@@ -189,16 +192,16 @@ std::vector<std::string> ModelFile::get_strings(std::string_view key) const {
 }
 
 std::vector<float> ModelFile::get_floats(std::string_view key) const {
-  const GgufValue& found = impl_->reals(key, true);
-  const char* from = impl_->gguf.text(found.data).data();
+  const GgufValue& found = impl().reals(key, true);
+  const char* from = impl().gguf.text(found.data).data();
   std::vector<float> result(found.count);
   for (uint64_t i = 0; i < found.count; ++i) result[i] = static_cast<float>(load_real(found.type, from, i));
   return result;
 }
 
 std::vector<int32_t> ModelFile::get_ints(std::string_view key) const {
-  const GgufValue& found = impl_->integers(key, true);
-  const char* from = impl_->gguf.text(found.data).data();
+  const GgufValue& found = impl().integers(key, true);
+  const char* from = impl().gguf.text(found.data).data();
   std::vector<int32_t> result(found.count);
   for (uint64_t i = 0; i < found.count; ++i) {
     int64_t value = 0;
@@ -211,8 +214,8 @@ std::vector<int32_t> ModelFile::get_ints(std::string_view key) const {
 }
 
 size_t ModelFile::count(std::string_view key) const {
-  const GgufValue& found = impl_->value(key);
-  if (!found.is_array) impl_->refuse_type(key, found, "an array");
+  const GgufValue& found = impl().value(key);
+  if (!found.is_array) impl().refuse_type(key, found, "an array");
   return static_cast<size_t>(found.count);
 }
 

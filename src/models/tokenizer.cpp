@@ -92,18 +92,20 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
+Tokenizer::Impl& Tokenizer::impl() const { return held(impl_, "tokenizer", "Tokenizer(file)"); }
+
 std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
-  return impl_->core.encode(text, options);
+  return impl().core.encode(text, options);
 }
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
-  return impl_->core.decode(ids, skip_special);
+  return impl().core.decode(ids, skip_special);
 }
-std::string Tokenizer::piece(int32_t id, bool skip_special) const { return impl_->core.piece(id, skip_special); }
-int32_t Tokenizer::token(std::string_view text) const { return impl_->core.token(text); }
-int Tokenizer::vocab_size() const { return impl_->core.vocabulary().size(); }
-int32_t Tokenizer::bos() const { return impl_->core.vocabulary().bos; }
-int32_t Tokenizer::eos() const { return impl_->core.vocabulary().eos; }
-bool Tokenizer::is_end(int32_t id) const { return impl_->core.is_end(id); }
-bool Tokenizer::adds_bos() const { return impl_->core.vocabulary().add_bos; }
+std::string Tokenizer::piece(int32_t id, bool skip_special) const { return impl().core.piece(id, skip_special); }
+int32_t Tokenizer::token(std::string_view text) const { return impl().core.token(text); }
+int Tokenizer::vocab_size() const { return impl().core.vocabulary().size(); }
+int32_t Tokenizer::bos() const { return impl().core.vocabulary().bos; }
+int32_t Tokenizer::eos() const { return impl().core.vocabulary().eos; }
+bool Tokenizer::is_end(int32_t id) const { return impl().core.is_end(id); }
+bool Tokenizer::adds_bos() const { return impl().core.vocabulary().add_bos; }
 
 }  // namespace weft

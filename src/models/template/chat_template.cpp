@@ -14,9 +14,11 @@ ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
+ChatTemplate::Impl& ChatTemplate::impl() const { return held(impl_, "chat template", "ChatTemplate(source)"); }
+
 std::string ChatTemplate::render(std::string_view context_json) const {
   try {
-    return jinja::render(impl_->block, jinja::from_json(context_json));
+    return jinja::render(impl().block, jinja::from_json(context_json));
   } catch (const jinja::Failure& failure) {
     fail(ErrorCode::invalid_argument, "context_json: {}; give an object of messages and settings", failure.message);
   }

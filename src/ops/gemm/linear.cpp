@@ -176,6 +176,7 @@ Scratch::Scratch() : impl_(std::make_unique<Impl>()) {}
 Scratch::~Scratch() = default;
 Scratch::Scratch(Scratch&&) noexcept = default;
 Scratch& Scratch::operator=(Scratch&&) noexcept = default;
+Scratch::Impl& Scratch::impl() { return held(impl_, "scratch", "Scratch()"); }
 
 void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx, float* y, int64_t ldy,
             Scratch& scratch, WorkerTeam& team, const Around& around) {

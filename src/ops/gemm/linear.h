@@ -36,7 +36,7 @@ class PackedLinear {
   int64_t cols() const;
   size_t bytes() const;
   struct Impl;
-  Impl& impl() const { return *impl_; }
+  Impl& impl() const;  // throws for an empty one
 
  private:
   friend PackedLinear pack_linear(std::span<const WeightSource>, Precision, Isa, WorkerTeam&, void*);
@@ -58,7 +58,7 @@ class Scratch {
   Scratch(Scratch&&) noexcept;
   Scratch& operator=(Scratch&&) noexcept;
   struct Impl;
-  Impl& impl() { return *impl_; }
+  Impl& impl();  // throws for an empty one
 
  private:
   std::unique_ptr<Impl> impl_;

@@ -224,6 +224,7 @@ PackedLinear::PackedLinear() = default;
 PackedLinear::~PackedLinear() = default;
 PackedLinear::PackedLinear(PackedLinear&&) noexcept = default;
 PackedLinear& PackedLinear::operator=(PackedLinear&&) noexcept = default;
+PackedLinear::Impl& PackedLinear::impl() const { return held(impl_, "packed weights", "pack_linear"); }
 int64_t PackedLinear::rows() const { return impl_ ? impl_->rows : 0; }
 int64_t PackedLinear::cols() const { return impl_ ? impl_->cols : 0; }
 size_t PackedLinear::bytes() const { return impl_ ? impl_->bytes : 0; }

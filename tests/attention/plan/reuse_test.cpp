@@ -375,11 +375,11 @@ TEST(Plan, AnEmptyOneRefusesEverything) {
   Plan plan;
   Workspace workspace(Device::cpu(), 64);
   Batch b;
-  EXPECT_EQ(code_of([&] { (void)plan.workspace_bytes(); }), ErrorCode::plan_mismatch);
-  EXPECT_EQ(code_of([&] { plan.upload(workspace); }), ErrorCode::plan_mismatch);
-  EXPECT_EQ(code_of([&] { (void)plan.covers(b.input()); }), ErrorCode::plan_mismatch);
-  EXPECT_EQ(code_of([&] { plan.update(b.input()); }), ErrorCode::plan_mismatch);
-  EXPECT_EQ(code_of([&] { (void)plan.to_string(); }), ErrorCode::plan_mismatch);
+  EXPECT_EQ(code_of([&] { (void)plan.workspace_bytes(); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { plan.upload(workspace); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { (void)plan.covers(b.input()); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { plan.update(b.input()); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { (void)plan.to_string(); }), ErrorCode::invalid_argument);
 }
 
 }  // namespace
