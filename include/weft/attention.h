@@ -347,7 +347,8 @@ class AttentionKernel {
   // Throws Error(invalid_argument | invalid_indptr | invalid_page | invalid_shape | unsupported).
   Plan plan(const PlanInput& input) const;
   size_t workspace_bytes(const PlanBounds& bounds) const;
-  // Runs the plan that lies in the workspace. Checks that tensors and plan agree before it touches memory.
+  // Runs the plan that lies in the workspace. Checks that tensors and plan agree before it touches memory. o and lse may
+  // have gaps, but no two of their elements share memory: each stride steps over all that the smaller ones reach.
   // Throws Error(plan_mismatch | invalid_shape | invalid_stride | invalid_dtype | invalid_device | invalid_argument).
   void run(Workspace& workspace, const AttentionTensors& tensors, Stream stream = {}) const;
   // upload and run.

@@ -11,6 +11,7 @@
 #include "attention/trace.h"
 #include "base/check.h"
 #include "base/format_tensor.h"
+#include "base/tensor_checks.h"
 
 namespace weft {
 namespace {
@@ -84,12 +85,6 @@ void check_last_stride(const char* name, const TensorView& t) {
   const int last = t.rank() - 1;
   check(t.shape(last) <= 1 || t.stride(last) == 1, ErrorCode::invalid_stride,
         "{}: has stride {} along its last axis; it must be 1: copy the tensor", name, t.stride(last));
-}
-
-void check_written(const char* name, const TensorView& t) {
-  for (int axis = 0; axis < t.rank(); ++axis)
-    check(t.shape(axis) <= 1 || t.stride(axis) != 0, ErrorCode::invalid_stride,
-          "{}: has stride 0 along axis {} of {} elements; what is written may not overlap", name, axis, t.shape(axis));
 }
 
 void check_rows(const char* name, const TensorView& t, DType dtype, const PlanHeader& plan, int head_dim,
@@ -294,7 +289,7 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   const auto& plan = *static_cast<const PlanHeader*>(workspace.data());
   check_rows("q", tensors.q, spec.q_dtype, plan, spec.head_dim_qk, "[nnz_qo, num_qo_heads, head_dim_qk]");
   check_rows("o", tensors.o, spec.o_dtype, plan, spec.head_dim_vo, "[nnz_qo, num_qo_heads, head_dim_vo]");
-  check_written("o", tensors.o);
+  check_written("", "o", tensors.o);
   AttendArgs args = {};
   if (spec.kv_form == KvForm::latent) {
     check_latent(tensors.kv, spec, plan, args);
@@ -310,7 +305,7 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
     check_tensor("lse", tensors.lse, DType::fp32, 2, "[nnz_qo, num_qo_heads]");
     check_extent("lse", tensors.lse, 0, plan.num_rows_q, "the plan's number of query tokens");
     check_extent("lse", tensors.lse, 1, plan.num_qo_heads, "num_qo_heads of the plan");
-    check_written("lse", tensors.lse);
+    check_written("", "lse", tensors.lse);
   }
   const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
   auto* params = reinterpret_cast<abi::Slot*>(

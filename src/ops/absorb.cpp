@@ -42,6 +42,7 @@ void absorb_query_weights(const TensorView& w_uq, const TensorView& w_uk, const 
   const int64_t heads = w_uq.shape(0), nope = w_uq.shape(1), q_dim = w_uq.shape(2), rank = w_uk.shape(2);
   check_extents(kOp, "w_uk", w_uk, {heads, nope, rank}, "[heads, nope_dim, kv_lora_rank] of w_uq's heads and nope_dim");
   check_extents(kOp, "w_uq_uk", w_uq_uk, {heads, rank, q_dim}, "[heads, kv_lora_rank, q_dim]");
+  check_written(kOp, "w_uq_uk", w_uq_uk);
   ops::for_rows(stream.team(), heads * rank, nope * q_dim, [&](int64_t begin, int64_t end) {
     std::vector<double> sum(static_cast<size_t>(q_dim));
     for (int64_t i = begin; i < end; ++i) {
@@ -60,6 +61,7 @@ void absorb_output_weights(const TensorView& w_uv, const TensorView& w_o, const 
   const int64_t heads = w_uv.shape(0), v_dim = w_uv.shape(1), rank = w_uv.shape(2), hidden = w_o.shape(0);
   check_extents(kOp, "w_o", w_o, {hidden, heads, v_dim}, "[hidden, heads, v_dim] of w_uv's heads and v_dim");
   check_extents(kOp, "w_uv_o", w_uv_o, {hidden, heads, rank}, "[hidden, heads, kv_lora_rank]");
+  check_written(kOp, "w_uv_o", w_uv_o);
   ops::for_rows(stream.team(), hidden * heads, v_dim * rank, [&](int64_t begin, int64_t end) {
     std::vector<double> sum(static_cast<size_t>(rank));
     for (int64_t i = begin; i < end; ++i) {

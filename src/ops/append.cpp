@@ -40,6 +40,7 @@ Cache cache_of(std::string_view name, const TensorView& tensor, const TensorView
         kOp, name, shape_string(tensor), pages.num_pages, pages.page_size, rows.shape(1), rows.shape(2),
         layout == Layout::nhd ? "NHD" : "HND");
   ops::check_rows_of_bytes(kOp, name, tensor);
+  check_written(kOp, name, tensor);
   return {tensor.as<char>(), tensor.stride(0), tensor.stride(slots), tensor.stride(heads), bits_of(dtype)};
 }
 
@@ -81,6 +82,7 @@ Scales scales_of(std::string_view name, const TensorView& tensor, DType dtype, c
         ErrorCode::invalid_shape, "{}: {} is {}; with kv_scales = {} {} x {} x {} x 1 are needed (axes of the cache)",
         kOp, name, shape_string(tensor), to_string(scales), num_pages, layout == Layout::nhd ? per_page : num_heads,
         layout == Layout::nhd ? num_heads : per_page);
+  if (token) check_written(kOp, name, tensor);
   const auto stride = [&](int axis) { return tensor.shape(axis) > 1 ? tensor.stride(axis) : 0; };
   const Scales result{{tensor.as<char>(), stride(0), stride(slots), stride(heads), 32}, group};
   for (int64_t head = 0; !token && head < num_heads; ++head) {

@@ -36,6 +36,7 @@ void check_norm(std::string_view op, const TensorView& x, const TensorView& weig
   check_fp32(op, "weight", weight, 1, 1);
   check_fp32(op, "y", y, 2, 3);
   check_same_shape(op, "y", y, "x", x);
+  check_written(op, "y", y);
   const int64_t dim = x.shape(x.rank() - 1);
   check(weight.shape(0) == dim && dim > 0, ErrorCode::invalid_shape,
         "{}: weight has {} elements, rows of x {}; they must be equal and 1 or more", op, weight.shape(0), dim);
@@ -51,6 +52,7 @@ void gate_and_mul(std::string_view op, decltype(ElementwiseTable::silu_and_mul) 
   check_fp32(op, "y", y, 2, 2);
   check_same_shape(op, "up", up, "gate", gate);
   check_same_shape(op, "y", y, "gate", gate);
+  check_written(op, "y", y);
   const RowsOf g(gate), u(up), to(y);
   const int64_t dim = gate.shape(1);
   for_rows(stream.team(), gate.shape(0), 4 * dim, [&](int64_t begin, int64_t end) {
@@ -79,6 +81,7 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
   check_norm("add_rms_norm", x, weight, eps, y);
   check_fp32("add_rms_norm", "residual", residual, 2, 3);
   check_same_shape("add_rms_norm", "residual", residual, "x", x);
+  check_written("add_rms_norm", "residual", residual);
   const RowsOf from(x), sum(residual), to(y);
   const int64_t dim = weight.shape(0);
   const float* w = weight.as<float>();
@@ -101,6 +104,7 @@ void gelu_tanh_and_mul(const TensorView& gate, const TensorView& up, const Tenso
 
 void soft_cap(const TensorView& x, float cap, Stream stream) {
   check_fp32("soft_cap", "x", x, 2, 2);
+  check_written("soft_cap", "x", x);
   check(cap > 0.f, ErrorCode::invalid_argument, "soft_cap: cap = {}; a number above 0 is needed, inf is no cap", cap);
   if (std::isinf(cap)) return;
   const RowsOf rows(x);

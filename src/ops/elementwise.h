@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/tensor_checks.h"
 #include "ops/kernels/elementwise.h"
 #include "weft/device.h"
 #include "weft/tensor.h"

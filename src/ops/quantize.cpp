@@ -62,6 +62,8 @@ struct Call {
 
 void quantize(const TensorView& x, const TensorView& q, const TensorView& scales, Stream stream) {
   const Call call("quantize", x, q, scales);
+  check_written("quantize", "q", q);
+  check_written("quantize", "scales", scales);
   const ops::ElementwiseTable& loops = ops::elementwise();
   std::vector<float> most(static_cast<size_t>(call.rows * call.heads));
   ops::for_rows(stream.team(), call.rows, call.heads * call.dim, [&](int64_t begin, int64_t end) {
@@ -91,6 +93,7 @@ void quantize(const TensorView& x, const TensorView& q, const TensorView& scales
 
 void dequantize(const TensorView& q, const TensorView& scales, const TensorView& x, Stream stream) {
   const Call call("dequantize", x, q, scales);
+  check_written("dequantize", "x", x);
   ops::for_rows(stream.team(), call.rows, call.heads * call.dim, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       for (int64_t head = 0; head < call.heads; ++head)

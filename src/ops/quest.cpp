@@ -35,6 +35,8 @@ void update_page_summaries(const TensorView& keys, std::span<const int32_t> appe
                            Layout layout, const PageSummaries& summaries, Stream stream) {
   constexpr std::string_view kOp = "update_page_summaries";
   check_summaries(kOp, summaries);
+  check_written(kOp, "summaries.min", summaries.min);
+  check_written(kOp, "summaries.max", summaries.max);
   check(!keys || keys.dtype() == DType::fp32 || keys.dtype() == DType::fp16 || keys.dtype() == DType::bf16,
         ErrorCode::invalid_dtype, "{}: keys have dtype {}; fp32, fp16 and bf16 are supported", kOp,
         to_string(keys.dtype()));

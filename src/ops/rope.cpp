@@ -118,6 +118,7 @@ void apply_rope_table(const TensorView& x, const RopeTable& table, int64_t first
 
 void apply_rope(const TensorView& x, std::span<const int32_t> positions, const RopeParams& params, Stream stream) {
   ops::check_fp32("apply_rope", "x", x, 3, 3);
+  check_written("apply_rope", "x", x);
   check(static_cast<int64_t>(positions.size()) == x.shape(0), ErrorCode::invalid_shape,
         "apply_rope: {} positions for {} rows of x; one a row is needed", positions.size(), x.shape(0));
   ops::RopeTable table;

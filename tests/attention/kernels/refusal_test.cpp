@@ -110,6 +110,10 @@ TEST_F(RunRefusal, WrongStrides) {
   refuses(ErrorCode::invalid_stride, "o:", [](auto& t) { t.o = spread(t.o, 2, 2); });
   refuses(ErrorCode::invalid_stride, "overlap", [](auto& t) { t.o = spread(t.o, 0, 0); });
   refuses(ErrorCode::invalid_stride, "overlap", [](auto& t) { t.lse = spread(t.lse, 1, 0); });
+  // Heads, rows and lse one element short of apart.
+  refuses(ErrorCode::invalid_stride, "o: ", [](auto& t) { t.o = spread(t.o, 1, t.o.stride(1) - 1); });
+  refuses(ErrorCode::invalid_stride, "o: ", [](auto& t) { t.o = spread(t.o, 0, t.o.stride(0) - 1); });
+  refuses(ErrorCode::invalid_stride, "lse: ", [](auto& t) { t.lse = spread(t.lse, 0, t.lse.stride(0) - 1); });
   refuses(ErrorCode::invalid_stride, "aligned",
           [](auto& t) { t.kv.k = at(t.kv.k, static_cast<char*>(t.kv.k.data()) + 1); });
 }
@@ -261,6 +265,13 @@ TEST(MergeStatesRefusal, ShapesTypesAndIndptr) {
   });
   expect_refusal(ErrorCode::unsupported, "steps of 8",
                  [&] { merge_states(o.slice(3, 0, 4), lse, out.slice(2, 0, 4), lse_out); });
+  const auto short_by_one = [](const TensorView& t) {
+    std::vector<int64_t> strides(t.strides().begin(), t.strides().end());
+    --strides[0];
+    return TensorView(t.data(), t.dtype(), t.shape(), strides);
+  };
+  expect_refusal(ErrorCode::invalid_stride, "o_out: ", [&] { merge_states(o, lse, short_by_one(out), lse_out); });
+  expect_refusal(ErrorCode::invalid_stride, "lse_out: ", [&] { merge_states(o, lse, out, short_by_one(lse_out)); });
   const TensorView list(memory.data(), DType::fp32, {6, 2, 8}), list_lse(memory.data(), DType::fp32, {6, 2});
   const auto with = [&](std::vector<int32_t> indptr) { merge_states(list, list_lse, indptr, out, lse_out); };
   with({0, 2, 2, 6});
