@@ -29,12 +29,12 @@ enum class DeviceKind : uint8_t { cpu, cuda };
 
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
-  int index = 0;
+  int index = 0;  // of cpu: 0, all CPUs are one device
   static constexpr Device cpu() { return {}; }
   static constexpr Device cuda(int index = 0) { return {DeviceKind::cuda, index}; }
   friend constexpr bool operator==(Device, Device) = default;
 };
-std::string to_string(Device device);
+std::string to_string(Device device);  // "cpu", "cuda:0"
 
 inline constexpr int kMaxRank = 6;
 

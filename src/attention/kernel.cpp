@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/device_checks.h"
 #include "base/env.h"
 #include "device/cpu/cpuid.h"
 
@@ -140,8 +141,7 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
 }
 
 AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptions& options) {
-  check(device == Device::cpu(), ErrorCode::unsupported, "device: required {}, supported cpu, missing {}",
-        to_string(device), to_string(device));
+  check_is_cpu("device", device);
   const Isa isa = options.isa.value_or(current_isa());
   check_supported(isa, "isa");
   const bool check_masks = env::check_masks();

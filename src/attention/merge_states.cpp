@@ -1,6 +1,7 @@
 // Public merging of attention states: checks, and rows dealt to the workers.
 #include "attention/kernels/cpu/core.h"
 #include "base/check.h"
+#include "base/device_checks.h"
 #include "base/tensor_checks.h"
 #include "weft/attention.h"
 #include "weft/device.h"
@@ -24,8 +25,7 @@ Element checked_element(const char* name, const TensorView& t) {
 
 void check_tensor(const char* name, const TensorView& t, int rank, const char* form) {
   check(static_cast<bool>(t), ErrorCode::invalid_argument, "{}: is missing; give {}", name, form);
-  check(t.device() == Device::cpu(), ErrorCode::invalid_device, "{}: lies on {}; supported is cpu", name,
-        to_string(t.device()));
+  check_on_cpu("", name, t.device());
   check(t.rank() == rank, ErrorCode::invalid_shape, "{}: {} has rank {}; required is {}", name, shape_string(t),
         t.rank(), form);
   check(t.data() != nullptr || t.size() == 0, ErrorCode::invalid_argument, "{}: {} has no data", name, shape_string(t));
@@ -92,8 +92,7 @@ MergeStatesArgs make_args(const TensorView& o, const TensorView& lse, int row, c
 }
 
 void run(const MergeStatesArgs& args, int64_t rows, int64_t floats, Stream stream) {
-  check(stream.device() == Device::cpu(), ErrorCode::invalid_device, "stream: belongs to {}; supported is cpu",
-        to_string(stream.device()));
+  check_on_cpu("", "stream", stream.device());
   const auto& core = attention::cpu::core_for(current_isa());
   WorkerTeam& team = stream.team();
   const int64_t parts = std::min<int64_t>(team.num_workers(), floats / kMinFloatsPerWorker);

@@ -6,6 +6,7 @@
 #include "attention/leaf.h"
 #include "attention/variant_text.h"
 #include "base/check.h"
+#include "base/device_checks.h"
 #include "base/format_tensor.h"
 
 namespace weft {
@@ -61,8 +62,7 @@ void check_tensor(const TensorDecl& declared, const TensorView& tensor) {
   check(tensor.rank() == declared.rank, ErrorCode::invalid_shape,
         "tensor '{}' is {}, of rank {}; the variant declares rank {}", declared.name, tensor, tensor.rank(),
         declared.rank);
-  check(tensor.device() == Device::cpu(), ErrorCode::invalid_device, "tensor '{}' lies on {}; the kernel runs on {}",
-        declared.name, to_string(tensor.device()), to_string(Device::cpu()));
+  check_on_cpu("tensor", declared.name, tensor.device());
   const int last = declared.rank - 1;
   check(tensor.shape(last) <= 1 || tensor.stride(last) == 1, ErrorCode::invalid_stride,
         "tensor '{}' has stride {} on its last axis; a variant's tensors are contiguous there: copy it", declared.name,

@@ -4,6 +4,7 @@
 
 #include "attention/plan_draft.h"
 #include "base/check.h"
+#include "base/device_checks.h"
 
 namespace weft {
 
@@ -100,9 +101,8 @@ void Plan::update(const PlanInput& input) {
 
 void Plan::upload(Workspace& workspace, Stream stream) const {
   const Impl& plan = impl();
-  check(workspace.device() == Device::cpu() && stream.device() == Device::cpu(), ErrorCode::invalid_device,
-        "workspace on {}, stream of {}: this plan is for cpu; make both there", weft::to_string(workspace.device()),
-        weft::to_string(stream.device()));
+  check_on_cpu("", "workspace", workspace.device());
+  check_on_cpu("", "stream", stream.device());
   check(workspace.bytes() >= workspace_bytes(), ErrorCode::workspace_too_small,
         "workspace: has {} bytes, the plan needs {}; ask Plan::workspace_bytes, or kernel.workspace_bytes(bounds)",
         workspace.bytes(), workspace_bytes());

@@ -10,6 +10,7 @@
 #include "attention/record.h"
 #include "attention/trace.h"
 #include "base/check.h"
+#include "base/device_checks.h"
 #include "base/format_tensor.h"
 #include "base/tensor_checks.h"
 
@@ -60,8 +61,7 @@ Element element_of(DType dtype) {
 
 void check_tensor(const char* name, const TensorView& t, DType dtype, int rank, const char* form) {
   check(static_cast<bool>(t), ErrorCode::invalid_argument, "{}: is missing; give {}", name, form);
-  check(t.device() == Device::cpu(), ErrorCode::invalid_device, "{}: lies on {}; the kernel runs on cpu", name,
-        to_string(t.device()));
+  check_on_cpu("", name, t.device());
   check(t.dtype() == dtype, ErrorCode::invalid_dtype, "{}: is {}; the kernel was built for {}", name,
         to_string(t.dtype()), to_string(dtype));
   check(t.rank() == rank, ErrorCode::invalid_shape, "{}: {} has rank {}; required is {}", name, t, t.rank(), form);
@@ -98,8 +98,7 @@ void check_rows(const char* name, const TensorView& t, DType dtype, const PlanHe
 }
 
 void check_plan(const AttentionKernel::Impl& kernel, const Workspace& workspace) {
-  check(workspace.device() == Device::cpu(), ErrorCode::invalid_device, "workspace: lies on {}; the kernel runs on cpu",
-        to_string(workspace.device()));
+  check_on_cpu("", "workspace", workspace.device());
   check(workspace.bytes() >= sizeof(PlanHeader), ErrorCode::plan_mismatch,
         "workspace: has {} bytes and holds no plan; make it of plan.workspace_bytes() and call plan.upload",
         workspace.bytes());
@@ -283,8 +282,7 @@ KvCache::KvCache(TensorView pages_5d) {
 void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors, Stream stream) const {
   const Impl& kernel = impl();
   const AttentionSpec& spec = kernel.spec;
-  check(stream.device() == Device::cpu(), ErrorCode::invalid_device, "stream: belongs to {}; the kernel runs on cpu",
-        to_string(stream.device()));
+  check_on_cpu("", "stream", stream.device());
   check_plan(kernel, workspace);
   const auto& plan = *static_cast<const PlanHeader*>(workspace.data());
   check_rows("q", tensors.q, spec.q_dtype, plan, spec.head_dim_qk, "[nnz_qo, num_qo_heads, head_dim_qk]");

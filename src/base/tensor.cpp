@@ -46,7 +46,8 @@ DType dtype_from_string(std::string_view name) {
 }
 
 std::string to_string(Device device) {
-  return device.kind == DeviceKind::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
+  if (device == Device::cpu()) return "cpu";
+  return fmt::format("{}:{}", device.kind == DeviceKind::cpu ? "cpu" : "cuda", device.index);
 }
 
 TensorView::TensorView(const void* data, DType dtype, std::initializer_list<int64_t> shape, Device device)

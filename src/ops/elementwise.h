@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/device_checks.h"
 #include "base/tensor_checks.h"
 #include "ops/kernels/elementwise.h"
 #include "weft/device.h"
@@ -32,8 +33,7 @@ void for_rows(WorkerTeam& team, int64_t rows, int64_t elements_of_a_row, const W
 // A given tensor in CPU memory, of elements of whole bytes.
 inline void check_memory(std::string_view op, std::string_view name, const TensorView& tensor) {
   check(static_cast<bool>(tensor), ErrorCode::invalid_argument, "{}: {} is not given", op, name);
-  check(tensor.device() == Device::cpu(), ErrorCode::invalid_device, "{}: {} lies on {}; cpu is needed", op, name,
-        to_string(tensor.device()));
+  check_on_cpu(op, name, tensor.device());
   check(tensor.data() != nullptr || tensor.size() == 0, ErrorCode::invalid_argument, "{}: {} {} has no data", op, name,
         shape_string(tensor));
   check(reinterpret_cast<uintptr_t>(tensor.data()) % static_cast<uintptr_t>((bits_of(tensor.dtype()) + 7) / 8) == 0,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "weft/device.h"
@@ -48,10 +49,11 @@ TEST(Workspace, MovesItsMemory) {
   }
 }
 
-ErrorCode code_of(Device device, size_t bytes) {
+ErrorCode code_of(Device device, size_t bytes, std::string* message = nullptr) {
   try {
     Workspace workspace(device, bytes);
   } catch (const Error& error) {
+    if (message != nullptr) *message = error.what();
     return error.code();
   }
   ADD_FAILURE() << "nothing was thrown";
@@ -63,7 +65,14 @@ TEST(Workspace, SaysThatMemoryIsOut) {
   EXPECT_EQ(code_of(Device::cpu(), SIZE_MAX), ErrorCode::out_of_memory);
 }
 
-TEST(Workspace, RefusesADeviceThatIsNotBuiltIn) { EXPECT_EQ(code_of(Device::cuda(0), 64), ErrorCode::unsupported); }
+TEST(Workspace, RefusesADeviceThatIsNotThere) {
+  std::string message;
+  EXPECT_EQ(code_of(Device::cuda(0), 64, &message), ErrorCode::unsupported);
+  EXPECT_NE(message.find("workspace: required cuda:0, supported cpu, missing cuda:0"), std::string::npos) << message;
+  EXPECT_EQ(code_of({DeviceKind::cpu, 5}, 64, &message), ErrorCode::unsupported);
+  EXPECT_NE(message.find("workspace: required cpu:5, supported cpu, missing cpu:5"), std::string::npos) << message;
+  EXPECT_NE(message.find("there is one CPU device, index 0"), std::string::npos) << message;
+}
 
 }  // namespace
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/device_checks.h"
 #include "weft/device.h"
 
 namespace weft {
@@ -31,8 +32,7 @@ void* map_huge(size_t bytes) {
 }  // namespace
 
 Workspace::Workspace(Device device, size_t bytes) : bytes_(bytes), device_(device) {
-  check(device == Device::cpu(), ErrorCode::unsupported, "workspace on {}: required cuda, supported cpu, missing cuda",
-        to_string(device));
+  check_is_cpu("workspace", device);
   if (bytes == 0) return;
   if (bytes >= kHugePage) {
     check(bytes <= SIZE_MAX / 2, ErrorCode::out_of_memory, "a workspace of {} bytes is more than memory can be", bytes);

@@ -89,6 +89,9 @@ TEST_F(RunRefusal, WrongDevices) {
   refuses(ErrorCode::invalid_device, "q:", [](auto& t) { t.q = on(t.q, Device::cuda()); });
   refuses(ErrorCode::invalid_device, "v:", [](auto& t) { t.kv.v = on(t.kv.v, Device::cuda(1)); });
   refuses(ErrorCode::invalid_device, "lse:", [](auto& t) { t.lse = on(t.lse, Device::cuda()); });
+  refuses(ErrorCode::invalid_device, "q: lies on cpu:5; there is one CPU device, index 0", [](auto& t) {
+    t.q = on(t.q, {DeviceKind::cpu, 5});
+  });
 }
 
 TEST_F(RunRefusal, WrongShapes) {
@@ -189,6 +192,15 @@ TEST_F(RunRefusal, LseWithoutSoftmax) {
 
 TEST(BuildRefusal, WhatIsNotThere) {
   expect_refusal(ErrorCode::unsupported, "cuda:0", [] { build({}, Device::cuda()); });
+  for (const int index : {5, -1}) {
+    const std::string name = "cpu:" + std::to_string(index);
+    expect_refusal(ErrorCode::unsupported, "device: required " + name + ", supported cpu, missing " + name, [&] {
+      build({}, {DeviceKind::cpu, index});
+    });
+    expect_refusal(ErrorCode::unsupported, "there is one CPU device, index 0", [&] {
+      build({}, {DeviceKind::cpu, index});
+    });
+  }
   expect_refusal(ErrorCode::unsupported, "head_dim_qk", [] { build({.head_dim_qk = 12}, Device::cpu()); });
   expect_refusal(ErrorCode::invalid_argument, "kv_form", [] { build({.kv_form = KvForm{9}}, Device::cpu()); });
 }
@@ -254,6 +266,9 @@ TEST(MergeStatesRefusal, ShapesTypesAndIndptr) {
   expect_refusal(ErrorCode::invalid_shape, "o_out",
                  [&] { merge_states(o, lse, out.slice(0, 0, 2), lse_out.slice(0, 0, 2)); });
   expect_refusal(ErrorCode::invalid_shape, "lse_out", [&] { merge_states(o, lse, out, lse_out.slice(0, 0, 2)); });
+  expect_refusal(ErrorCode::invalid_device, "o: lies on cpu:1; there is one CPU device, index 0", [&] {
+    merge_states(TensorView(memory.data(), DType::fp32, {2, 3, 2, 8}, {DeviceKind::cpu, 1}), lse, out, lse_out);
+  });
   expect_refusal(ErrorCode::invalid_dtype, "lse", [&] {
     merge_states(o, TensorView(memory.data(), DType::int32, {2, 3, 2}), out, lse_out);
   });
