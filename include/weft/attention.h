@@ -222,7 +222,8 @@ class PageTable {
 enum class PlanMode : uint8_t { balanced, paper, fixed_split, no_split };
 std::string_view to_string(PlanMode mode);
 
-// A named number: an integer scalar for plan, any declared scalar for run.
+// A named number: an integer scalar for plan, any declared scalar for run. Those that plan was given, or took a default
+// for, hold for run too: it may leave them out, and another number there is refused.
 struct ScalarArg {
   std::string name;
   double value;

@@ -11,11 +11,12 @@ namespace weft {
 namespace {
 
 // plan takes the scalars that intervals name, run takes them all.
-std::vector<ScalarArg> interval_scalars(const AttentionSpec& spec, const std::vector<ScalarArg>& scalars) {
+std::vector<ScalarArg> scalars_of_plan(const AttentionSpec& spec, const std::vector<ScalarArg>& scalars) {
   const std::vector<Interval> intervals = combined_intervals(spec);
+  const std::vector<std::string_view> names = interval_scalars(intervals);
   std::vector<ScalarArg> named;
   for (const ScalarArg& scalar : scalars)
-    if (name_scalar(intervals, scalar.name)) named.push_back(scalar);
+    if (std::ranges::find(names, scalar.name) != names.end()) named.push_back(scalar);
   return named;
 }
 
@@ -70,7 +71,7 @@ void attend(const AttentionSpec& spec, const TensorView& q, const TensorView& k,
   input.qo_indptr = qo_indptr;
   input.kv_indptr = kv_indptr;
   input.num_workers = stream.team().num_workers();
-  input.scalars = interval_scalars(spec, extra.scalars);
+  input.scalars = scalars_of_plan(spec, extra.scalars);
   const Plan plan = kernel.plan(input);
   Workspace workspace(Device::cpu(), plan.workspace_bytes());
   kernel.run(plan, tensors, workspace, stream);

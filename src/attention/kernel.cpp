@@ -1,6 +1,7 @@
 // build: spec -> leaf, core and traits -> kernel, remembered by spec.
 #include "attention/kernel.h"
 
+#include <algorithm>
 #include <functional>
 #include <mutex>
 #include <shared_mutex>
@@ -134,8 +135,9 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
   traits.use_softmax = spec.variant.use_softmax;
   traits.kv_form = spec.kv_form;
   traits.intervals = combined_intervals(spec);
+  const std::vector<std::string_view> named = interval_scalars(traits.intervals);
   for (const ScalarDecl& scalar : spec.variant.scalars)
-    if (scalar.default_value && name_scalar(traits.intervals, scalar.name))
+    if (scalar.default_value && std::find(named.begin(), named.end(), scalar.name) != named.end())
       traits.defaults.push_back({scalar.name, *scalar.default_value});
   return traits;
 }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "attention/leaf.h"
+#include "attention/traits.h"
 #include "attention/variant_text.h"
 #include "base/check.h"
 #include "base/device_checks.h"
@@ -79,12 +80,14 @@ void check_tensor(const TensorDecl& declared, const TensorView& tensor) {
 Params::Params(const AttentionSpec& spec) : declared_(declarations(spec)), known_(spec.variant.scalars) {
   if (spec.sliding_window && !names(known_, "window_left"))
     known_.push_back(variants::sliding_window().scalars.front());
+  const std::vector<Interval> intervals = combined_intervals(spec);
+  for (const std::string_view name : interval_scalars(intervals)) planned_.emplace_back(name);
   num_slots_ += declared_.scalars.size();
   for (const TensorDecl& tensor : declared_.tensors) num_slots_ += 1 + static_cast<size_t>(tensor.rank);
 }
 
 void Params::pack(float sm_scale, const std::vector<ScalarArg>& scalars, const std::vector<TensorArg>& tensors,
-                  abi::Slot* slots) const {
+                  const int* plan, abi::Slot* slots) const {
   check(std::isfinite(sm_scale), ErrorCode::invalid_argument, "sm_scale = {}; give a finite number", sm_scale);
   check_names("scalar", "tensor", scalars, known_, declared_.tensors);
   check_names("tensor", "scalar", tensors, declared_.tensors, known_);
@@ -92,12 +95,25 @@ void Params::pack(float sm_scale, const std::vector<ScalarArg>& scalars, const s
   const auto find = [](const auto& given, const std::string& name) {
     return std::find_if(given.begin(), given.end(), [&](const auto& arg) { return arg.name == name; });
   };
-  // A scalar of an interval may be given to run as well; it must still be an integer.
+  // A scalar of an interval may be given to run as well; it must still be an integer, and the plan's.
   for (const ScalarDecl& scalar : known_)
     if (const auto it = find(scalars, scalar.name); it != scalars.end()) scalar_slot(scalar, it->value);
+  const auto planned = [&](const std::string& name) -> const int* {
+    const auto it = plan != nullptr ? std::find(planned_.begin(), planned_.end(), name) : planned_.end();
+    return it != planned_.end() ? plan + (it - planned_.begin()) : nullptr;
+  };
+  for (const ScalarArg& scalar : scalars)
+    if (const int* value = planned(scalar.name))
+      check(scalar.value == *value, ErrorCode::plan_mismatch,
+            "scalar '{}' = {}, the plan was made with {}; leave it out of the scalars of run, or plan with it",
+            scalar.name, scalar.value, *value);
 
   *slots++ = {.real = static_cast<double>(sm_scale)};
   for (const ScalarDecl& scalar : declared_.scalars) {
+    if (const int* value = planned(scalar.name)) {
+      *slots++ = scalar_slot(scalar, *value);
+      continue;
+    }
     const auto it = find(scalars, scalar.name);
     check(it != scalars.end() || scalar.default_value.has_value(), ErrorCode::invalid_argument,
           "scalar '{}' is missing; add {{\"{}\", value}} to the scalars of run", scalar.name, scalar.name);
@@ -118,7 +134,7 @@ std::vector<abi::Slot> pack_params(const AttentionSpec& spec, float sm_scale, co
                                    const std::vector<TensorArg>& tensors) {
   const Params params(spec);
   std::vector<abi::Slot> slots(params.num_slots());
-  params.pack(sm_scale, scalars, tensors, slots.data());
+  params.pack(sm_scale, scalars, tensors, nullptr, slots.data());
   return slots;
 }
 

@@ -51,7 +51,8 @@ struct Problem {
   const PlanBounds* bounds = nullptr;
   bool borrow_page_ids = false;
   int num_intervals = 0;
-  ResolvedInterval intervals[2] = {};
+  ResolvedInterval intervals[attention::kMaxIntervals] = {};
+  int scalars[attention::kMaxScalars] = {};  // that they name
 
   int qo_len(int request) const { return qo_indptr[request + 1] - qo_indptr[request]; }
   // The request at this place of the plan's order of rows.

@@ -1,4 +1,5 @@
 // Every check of what the caller gave to plan, and the resolution of named scalars in intervals.
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -19,7 +20,7 @@ void check_traits(const KernelTraits& traits) {
   const size_t n = traits.classes.size();
   ensure(n >= 1 && n <= attention::kMaxTileClasses, "a kernel has {} tile classes", n);
   ensure(traits.granule >= 1, "a kernel has the granule {}", traits.granule);
-  ensure(traits.intervals.size() <= 2, "a kernel has {} intervals", traits.intervals.size());
+  ensure(traits.intervals.size() <= attention::kMaxIntervals, "a kernel has {} intervals", traits.intervals.size());
   for (size_t i = 0; i < n; ++i)
     ensure(traits.classes[i].rows >= 1 && (i == 0 || traits.classes[i - 1].rows <= traits.classes[i].rows),
            "a kernel's tile classes are not in ascending order");
@@ -169,7 +170,7 @@ void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, Dr
 
 // ---------------------------------------------------------------- intervals
 
-const ScalarArg* find(std::span<const ScalarArg> scalars, const std::string& name) {
+const ScalarArg* find(std::span<const ScalarArg> scalars, std::string_view name) {
   const ScalarArg* found = nullptr;
   for (const ScalarArg& scalar : scalars) {
     if (scalar.name != name) continue;
@@ -179,23 +180,27 @@ const ScalarArg* find(std::span<const ScalarArg> scalars, const std::string& nam
   return found;
 }
 
-int resolve(const std::vector<Bound>& bounds, std::span<const ScalarArg> scalars, std::span<const ScalarArg> defaults,
+int value_of(std::string_view name, const KernelTraits& traits, const PlanInput& input) {
+  const ScalarArg* scalar = find(input.scalars, name);
+  if (scalar == nullptr) scalar = find(traits.defaults, name);
+  check(scalar != nullptr, ErrorCode::invalid_argument,
+        "scalar {}: is missing; this kernel's mask needs it at plan: add {{\"{}\", value}} to PlanInput::scalars", name,
+        name);
+  check(scalar->value == std::floor(scalar->value) && std::abs(scalar->value) <= static_cast<double>(kMaxKvLen),
+        ErrorCode::invalid_argument, "scalar {} = {}; allowed are whole numbers from {} to {}, -1 for none", name,
+        scalar->value, -kMaxKvLen, kMaxKvLen);
+  return static_cast<int>(scalar->value);
+}
+
+int resolve(const std::vector<Bound>& bounds, std::span<const std::string_view> names, const int* values,
             BoundTerm* terms) {
   int n = 0;
   for (const Bound& bound : bounds) {
     int64_t constant = bound.constant;
     if (!bound.scalar.empty()) {
-      const ScalarArg* scalar = find(scalars, bound.scalar);
-      if (scalar == nullptr) scalar = find(defaults, bound.scalar);
-      check(scalar != nullptr, ErrorCode::invalid_argument,
-            "scalar {}: is missing; this kernel's mask needs it at plan: add {{\"{}\", value}} to PlanInput::scalars",
-            bound.scalar, bound.scalar);
-      const double value = scalar->value;
-      check(value == std::floor(value) && std::abs(value) <= static_cast<double>(kMaxKvLen),
-            ErrorCode::invalid_argument, "scalar {} = {}; allowed are whole numbers from {} to {}, -1 for none",
-            bound.scalar, value, -kMaxKvLen, kMaxKvLen);
+      const int value = values[std::find(names.begin(), names.end(), bound.scalar) - names.begin()];
       if (value == -1) continue;  // switched off
-      constant += (bound.scalar_sign < 0 ? -1 : 1) * static_cast<int64_t>(value);
+      constant += (bound.scalar_sign < 0 ? -1 : 1) * int64_t{value};
     }
     check(constant >= -kMaxInt && constant <= kMaxInt, ErrorCode::invalid_argument,
           "an interval's bound is {}; allowed are {} to {}", constant, -kMaxInt, kMaxInt);
@@ -207,13 +212,17 @@ int resolve(const std::vector<Bound>& bounds, std::span<const ScalarArg> scalars
 }
 
 void resolve_intervals(const KernelTraits& traits, const PlanInput& input, Problem& p) {
+  const std::vector<std::string_view> names = interval_scalars(traits.intervals);
+  ensure(names.size() <= static_cast<size_t>(attention::kMaxScalars), "a kernel's intervals name {} scalars",
+         names.size());
+  for (size_t i = 0; i < names.size(); ++i) p.scalars[i] = value_of(names[i], traits, input);
   for (const Interval& interval : traits.intervals) {
     ResolvedInterval& resolved = p.intervals[p.num_intervals++];
-    resolved.num_lower = resolve(interval.lower, input.scalars, traits.defaults, resolved.lower);
-    resolved.num_upper = resolve(interval.upper, input.scalars, traits.defaults, resolved.upper);
+    resolved.num_lower = resolve(interval.lower, names, p.scalars, resolved.lower);
+    resolved.num_upper = resolve(interval.upper, names, p.scalars, resolved.upper);
   }
   for (const ScalarArg& scalar : input.scalars)
-    check(name_scalar(traits.intervals, scalar.name), ErrorCode::invalid_argument,
+    check(std::find(names.begin(), names.end(), scalar.name) != names.end(), ErrorCode::invalid_argument,
           "scalar {}: no interval of this kernel names it; give plan only those, and the others to run", scalar.name);
 }
 

@@ -43,9 +43,11 @@ bool same_entries(const Plan::Impl& impl, const Problem& p, const Draft& draft) 
   return true;
 }
 
+// And the scalars that they name: a variant's text may read those too.
 bool same_intervals(const Problem& p, const PlanHeader& header) {
   if (p.num_intervals != header.num_intervals) return false;
-  return std::memcmp(p.intervals, header.intervals, sizeof p.intervals) == 0;
+  return std::memcmp(p.intervals, header.intervals, sizeof p.intervals) == 0 &&
+         std::memcmp(p.scalars, header.scalars, sizeof p.scalars) == 0;
 }
 
 bool covered(const Plan::Impl& impl, const Problem& p, const Draft& draft) {

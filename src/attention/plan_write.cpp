@@ -179,6 +179,7 @@ void write_plan(const Problem& p, const Draft& draft, Plan::Impl& impl) {
   header.merge_stride = static_cast<int>(merges.heads.size());
   header.num_rows_q = p.num_rows;
   for (int i = 0; i < p.num_intervals; ++i) header.intervals[i] = p.intervals[i];
+  std::memcpy(header.scalars, p.scalars, sizeof header.scalars);
   header.worker_indptr.count = counts.worker_indptr;
   header.items.count = counts.items;
   header.units.count = counts.units;

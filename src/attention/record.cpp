@@ -143,14 +143,17 @@ std::vector<Named> outputs_of(const AttentionTensors& tensors) {
   return all;
 }
 
-std::string call_json(const AttentionKernel::Impl& kernel, const AttentionTensors& tensors, float sm_scale) {
+std::string call_json(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const AttentionTensors& tensors,
+                      float sm_scale) {
   const auto scalar = [](const ScalarArg& s) {
     return fmt::format(R"({{"name":{},"value":{}}})", json_text(s.name), number(s.value));
   };
   const auto tensor = [](const Named& t) { return tensor_json(t.name, t.tensor); };
-  return fmt::format(R"({{"version":1,"isa":"{}","sm_scale":{},"spec":{},"scalars":{},"inputs":{},"outputs":{}}})"
+  return fmt::format(R"({{"version":1,"isa":"{}","sm_scale":{},"spec":{},"plan_scalars":{},"scalars":{},"inputs":{},)"
+                     R"("outputs":{}}})"
                      "\n",
-                     to_string(kernel.isa), number(sm_scale), spec_json(kernel.spec), array(tensors.scalars, scalar),
+                     to_string(kernel.isa), number(sm_scale), spec_json(kernel.spec),
+                     array(plan_scalars(kernel.traits.intervals, plan), scalar), array(tensors.scalars, scalar),
                      array(inputs_of(tensors), tensor), array(outputs_of(tensors), tensor));
 }
 
@@ -173,7 +176,7 @@ std::string record_call(const AttentionKernel::Impl& kernel, const Workspace& wo
     file.write(&plan, plan.counters.offset);
     file.close();
     for (const Named& input : inputs_of(tensors)) write_tensor(making / (input.name + ".bin"), input.tensor);
-    const std::string json = call_json(kernel, tensors, sm_scale);
+    const std::string json = call_json(kernel, plan, tensors, sm_scale);
     File call(making / "call.json");
     call.write(json.data(), static_cast<int64_t>(json.size()));
     call.close();

@@ -1,6 +1,6 @@
 // WEFT_RECORD=DIR: every run leaves a folder with all that it was given and what it made of it.
 //
-//   DIR/PID-N/call.json    spec, scalars, and type and shape of every tensor
+//   DIR/PID-N/call.json    spec, scalars of plan (which plan.bin holds too) and of run, type and shape of every tensor
 //             plan.bin     the plan as it lay in the workspace
 //             q.bin k.bin v.bin tensor.NAME.bin    row-major, as numpy.fromfile reads them
 //             o.bin lse.bin                        once the run has ended

@@ -77,7 +77,15 @@ Hooks hooks(const AttentionSpec& spec, const PlanInput& given, const AttentionTe
   const abi::ReferenceLeaf *leaf = compile(h, spec, TextFor::reference),
                            *in_float = compile(h, spec, TextFor::reference_in_float);
   const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
-  const auto slots = pack_params(spec, sm_scale, tensors.scalars, tensors.tensors);
+  // The text reads what plan was given, too.
+  std::vector<ScalarArg> scalars = tensors.scalars;
+  for (const ScalarDecl& declared : spec.variant.scalars) {
+    const auto same = [&](const ScalarArg& arg) { return arg.name == declared.name; };
+    const auto planned = std::find_if(plan.scalars.begin(), plan.scalars.end(), same);
+    if (planned != plan.scalars.end() && std::none_of(scalars.begin(), scalars.end(), same))
+      scalars.push_back(*planned);
+  }
+  const auto slots = pack_params(spec, sm_scale, scalars, tensors.tensors);
   if (leaf->logits != nullptr) {
     h.logits = [=](const Score& c, double s) { return leaf->logits(slots.data(), &c, s); };
     // Twice the most that evaluations around s show: at one s roundings may happen to be small, and another order of the

@@ -308,7 +308,7 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
   auto* params = reinterpret_cast<abi::Slot*>(
       params_memory.reserve(static_cast<long long>(kernel.params.num_slots() * sizeof(abi::Slot))));
-  kernel.params.pack(sm_scale, tensors.scalars, tensors.tensors, params);
+  kernel.params.pack(sm_scale, tensors.scalars, tensors.tensors, plan.scalars, params);
   check_custom_mask(kernel.custom_mask, plan, tensors.tensors);
   if (const char* name = kernel.per_head)
     check_extent_at_least(name, named(tensors.tensors, name), plan.num_qo_heads, "num_qo_heads of the plan");

@@ -17,12 +17,21 @@ void add(Hash64& hash, const std::vector<Bound>& bounds) {
 
 }  // namespace
 
-bool name_scalar(std::span<const Interval> intervals, std::string_view scalar) {
-  const auto names = [&](const Bound& bound) { return bound.scalar == scalar; };
-  return std::any_of(intervals.begin(), intervals.end(), [&](const Interval& interval) {
-    return std::any_of(interval.lower.begin(), interval.lower.end(), names) ||
-           std::any_of(interval.upper.begin(), interval.upper.end(), names);
-  });
+std::vector<std::string_view> interval_scalars(std::span<const Interval> intervals) {
+  std::vector<std::string_view> names;
+  for (const Interval& interval : intervals)
+    for (const std::vector<Bound>* side : {&interval.lower, &interval.upper})
+      for (const Bound& bound : *side)
+        if (!bound.scalar.empty() && std::find(names.begin(), names.end(), bound.scalar) == names.end())
+          names.push_back(bound.scalar);
+  return names;
+}
+
+std::vector<ScalarArg> plan_scalars(std::span<const Interval> intervals, const attention::PlanHeader& plan) {
+  std::vector<ScalarArg> scalars;
+  for (const std::string_view name : interval_scalars(intervals))
+    scalars.push_back({std::string(name), static_cast<double>(plan.scalars[scalars.size()])});
+  return scalars;
 }
 
 uint64_t KernelTraits::signature() const {

@@ -42,8 +42,10 @@ struct KernelTraits {
   uint64_t signature() const;       // hash of all of the above
 };
 
-// A bound of these intervals names the scalar.
-bool name_scalar(std::span<const Interval> intervals, std::string_view scalar);
+// The scalars that bounds of these intervals name, each once, in the order of PlanHeader::scalars.
+std::vector<std::string_view> interval_scalars(std::span<const Interval> intervals);
+// What a plan was given for them. `intervals`: those of its kernel.
+std::vector<ScalarArg> plan_scalars(std::span<const Interval> intervals, const attention::PlanHeader& plan);
 
 // The planner. Throws like AttentionKernel::plan.
 class Planner {

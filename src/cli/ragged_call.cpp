@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "attention/leaf.h"
 #include "base/check.h"
 
 namespace weft::cli {
@@ -77,32 +78,22 @@ KvCache whole_rows(const AttentionSpec& spec, const KvCache& kv, std::vector<cha
   return {keys, keys.slice(3, 0, spec.head_dim_vo)};
 }
 
-std::vector<Bound> bounds_of(const BoundTerm* terms, int n) {
-  std::vector<Bound> bounds;
-  for (int i = 0; i < n; ++i)
-    bounds.push_back({.q_pos = terms[i].q_pos != 0, .kv_len = terms[i].kv_len != 0, .constant = terms[i].constant});
-  return bounds;
-}
-
 }  // namespace
 
 RaggedCall::RaggedCall(const RecordedCall& call, const PlanHeader& plan)
-    : spec_(call.spec), tensors_(call.tensors()), num_qo_heads_(plan.num_qo_heads), num_kv_heads_(plan.num_kv_heads) {
+    : spec_(call.spec),
+      tensors_(call.tensors()),
+      scalars_(plan_scalars(combined_intervals(call.spec), plan)),
+      num_qo_heads_(plan.num_qo_heads),
+      num_kv_heads_(plan.num_kv_heads) {
   const int* qo_len = section<int>(&plan, plan.qo_len);
   const int* kv_len = section<int>(&plan, plan.kv_len);
   for (int r = 0; r < plan.num_requests; ++r) {
     qo_indptr_.push_back(qo_indptr_.back() + qo_len[r]);
     kv_indptr_.push_back(kv_indptr_.back() + kv_len[r]);
   }
-  // The intervals as the plan resolved them: they hold the scalars that only plan was given.
   spec_.kv_form = KvForm::ragged;
   spec_.layout = Layout::nhd;
-  spec_.sliding_window = false;
-  if (spec_.mask == Mask::causal) spec_.mask = Mask::none;
-  spec_.variant.intervals.clear();
-  for (int i = 0; i < plan.num_intervals; ++i)
-    spec_.variant.intervals.push_back({bounds_of(plan.intervals[i].lower, plan.intervals[i].num_lower),
-                                       bounds_of(plan.intervals[i].upper, plan.intervals[i].num_upper)});
 
   const int64_t tokens = kv_indptr_.back();
   const auto gather = [&](TensorView& cache, int dim, int group, std::vector<char>& to) {
@@ -142,6 +133,7 @@ ReferenceResult RaggedCall::reference(const ReferencePart& part) const {
   input.num_kv_heads = num_kv_heads_;
   input.qo_indptr = qo_indptr_;
   input.kv_indptr = kv_indptr_;
+  input.scalars = scalars_;
   return attention_reference(spec_, input, tensors_, part);
 }
 

@@ -1,5 +1,5 @@
 // A recorded call in the terms of the reference: keys and values request by request, whatever form and page table the
-// plan had, and the plan's own intervals.
+// plan had, and the scalars that plan was given.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@ class RaggedCall {
  private:
   AttentionSpec spec_;
   AttentionTensors tensors_;
+  std::vector<ScalarArg> scalars_;  // of plan
   std::vector<int32_t> qo_indptr_{0}, kv_indptr_{0};
   std::vector<char> k_, v_, k_scale_, v_scale_, latent_;
   int num_qo_heads_, num_kv_heads_;

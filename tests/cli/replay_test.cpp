@@ -121,6 +121,57 @@ TEST(Replay, FindsALatentCallRight) {
   }
 }
 
+// Integer scalars that intervals name go to plan alone; the record holds them, of the spec's window and of variants.
+TEST(Replay, GivesThePlanItsScalars) {
+  own_calls();
+  std::vector<float> q(2 * 2 * 64), kv(90 * 64), o(2 * 2 * 64);
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (std::vector<float>* x : {&q, &kv})
+    for (float& value : *x) value = normal(random);
+  const std::vector<int32_t> qo_indptr{0, 2}, kv_indptr{0, 90};
+  Variant streaming{
+      .name = "Streaming",
+      .text = "struct Streaming { real logits_transform(P p, Score, real s) { return s / real(p.sinks); } };\n",
+      .scalars = {{"sinks", ScalarKind::integer}, {"window", ScalarKind::integer, 20.0}},
+      .intervals = {{.upper = {{.scalar = "sinks"}}},
+                    {.lower = {{.q_pos = true, .scalar = "window", .scalar_sign = -1}}}}};
+  AttentionSpec window{.kv_form = KvForm::ragged, .mask = Mask::causal, .sliding_window = true};
+  AttentionSpec as_variant{.kv_form = KvForm::ragged, .mask = Mask::causal, .variant = variants::sliding_window()};
+  AttentionSpec own{.kv_form = KvForm::ragged, .mask = Mask::causal, .variant = streaming};
+  // A text may name such a scalar too: it has the plan's.
+  const std::vector<std::pair<AttentionSpec, std::vector<ScalarArg>>> calls{{as_variant, {{"window_left", 11}}},
+                                                                            {own, {{"sinks", 4}}},
+                                                                            {window, {{"window_left", 11}}},
+                                                                            {window, {{"window_left", -1}}}};
+  const TensorView cache(kv.data(), DType::fp32, {90, 1, 64});
+  for (const auto& [spec, scalars] : calls) {
+    const AttentionKernel kernel = build(spec, Device::cpu());
+    const Plan plan = kernel.plan({.num_qo_heads = 2,
+                                   .num_kv_heads = 1,
+                                   .qo_indptr = qo_indptr,
+                                   .kv_indptr = kv_indptr,
+                                   .num_workers = 2,
+                                   .scalars = scalars});
+    Workspace workspace(Device::cpu(), plan.workspace_bytes());
+    kernel.run(plan,
+               {.q = TensorView(q.data(), DType::fp32, {2, 2, 64}),
+                .kv = {cache, cache},
+                .o = TensorView(o.data(), DType::fp32, {2, 2, 64})},
+               workspace);
+    const fs::path call = newest_call();
+    const Result result = run_weft({"replay", call, "--bisect", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    if (result.exit_code != 0) continue;
+    EXPECT_EQ(result.last().at("recorded"), "same bits");
+    EXPECT_TRUE(result.last().at("right"));
+    EXPECT_GT(result.last().at("worst"), 0.0);
+    const nlohmann::json recorded = nlohmann::json::parse(read(call / "call.json"));
+    EXPECT_EQ(recorded.at("plan_scalars").at(0).at("name"), scalars[0].name);
+    EXPECT_EQ(recorded.at("plan_scalars").at(0).at("value"), scalars[0].value);
+  }
+}
+
 // A variant that computes something else in float than in double, at one key: a kernel's mistake, as seen from fp64.
 TEST(Replay, BisectsToTheFirstWrongItem) {
   own_calls();

@@ -10,7 +10,7 @@
 
 namespace weft::attention {
 
-inline constexpr unsigned long long kPlanMagic = 0x314e414c50544657ull;  // "WFTPLAN1"
+inline constexpr unsigned long long kPlanMagic = 0x324e414c50544657ull;  // "WFTPLAN2"
 inline constexpr int kOpenEnd = 0x7fffffff;  // kv_end of a last chunk: ends where the page list ends at run time
 inline constexpr int kMaxTileClasses = 3;
 
@@ -85,6 +85,8 @@ struct ResolvedInterval {
   int num_lower, num_upper;
   BoundTerm lower[kMaxTerms], upper[kMaxTerms];
 };
+inline constexpr int kMaxIntervals = 2;
+inline constexpr int kMaxScalars = kMaxIntervals * 2 * kMaxTerms;
 
 // Bytes of a pattern of bits: row-major, little-endian.
 inline constexpr long long bytes_of_bits(int rows, int columns) {
@@ -110,7 +112,8 @@ struct PlanHeader {
   int merge_stride;        // merge groups from one range of rows to the next, of units that share rows
   long long num_rows_q;    // rows of q
   long long num_pool_pages;  // paged: extent of the pool; else of the token axis
-  ResolvedInterval intervals[2];
+  ResolvedInterval intervals[kMaxIntervals];
+  int scalars[kMaxScalars];  // that the bounds named, in the order of interval_scalars; the others 0
   // Written by the planner, copied by upload:
   Section worker_indptr;  // int [workers + 1] into items
   Section items;          // WorkItem

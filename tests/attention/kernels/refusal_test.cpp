@@ -127,6 +127,61 @@ TEST_F(RunRefusal, WrongParameters) {
   refuses(ErrorCode::invalid_argument, "bias", [](auto& t) { t.tensors = {{"bias", t.q}}; });
 }
 
+// What plan was given holds: run may leave it out or say the same.
+TEST(RunScalars, OfIntervalsAreThePlans) {
+  Case c;
+  c.mask = Mask::causal;
+  c.window = 7;
+  c.lengths = {{2, 40}};
+  Problem problem(c);
+  problem.reference();
+  const AttentionKernel kernel = build(problem.spec(), Device::cpu());
+  const Plan plan = kernel.plan(problem.input(1));
+  Workspace workspace(Device::cpu(), plan.workspace_bytes());
+  AttentionTensors t = problem.tensors();
+  kernel.run(plan, t, workspace);
+  EXPECT_EQ(problem.compare(kernel.impl().compute), "");
+  t.scalars = {{"window_left", 7}};
+  kernel.run(plan, t, workspace);
+  t.scalars = {{"window_left", 8}};
+  expect_refusal(ErrorCode::plan_mismatch, "'window_left' = 8, the plan was made with 7",
+                 [&] { kernel.run(plan, t, workspace); });
+  t.scalars = {{"window_left", -1}};  // switched off
+  expect_refusal(ErrorCode::plan_mismatch, "'window_left' = -1, the plan was made with 7",
+                 [&] { kernel.run(plan, t, workspace); });
+}
+
+TEST(RunScalars, OfIntervalsWithADefaultAreThePlansToo) {
+  Case c;
+  c.variant.scalars = {{"first", ScalarKind::integer, 3.0}, {"last", ScalarKind::integer}};
+  c.variant.intervals = {{.upper = {{.scalar = "first"}}},
+                         {.lower = {{.q_pos = true, .scalar = "last", .scalar_sign = -1}}}};
+  c.lengths = {{2, 40}};
+  Problem problem(c);
+  const AttentionKernel kernel = build(problem.spec(), Device::cpu());
+  PlanInput input = problem.input(1);
+  input.scalars = {{"last", 5}};
+  Plan plan = kernel.plan(input);
+  Workspace workspace(Device::cpu(), plan.workspace_bytes());
+  AttentionTensors t = problem.tensors();
+  for (const double first : {3., 4.}) {
+    t.scalars = {{"last", 5}, {"first", first}};
+    if (first == 3)
+      kernel.run(plan, t, workspace);
+    else
+      expect_refusal(ErrorCode::plan_mismatch, "'first' = 4, the plan was made with 3",
+                     [&] { kernel.run(plan, t, workspace); });
+  }
+  t.scalars = {{"last", 6}};
+  expect_refusal(ErrorCode::plan_mismatch, "'last' = 6, the plan was made with 5",
+                 [&] { kernel.run(plan, t, workspace); });
+  // Both bounds off or on: the numbers count, not only what becomes of them.
+  input.scalars = {{"last", 5}, {"first", -1}};
+  EXPECT_FALSE(plan.covers(input));
+  t.scalars = {{"first", -1}};
+  kernel.run(kernel.plan(input), t, workspace);
+}
+
 TEST_F(RunRefusal, WorkspaceWithoutThisKernelsPlan) {
   Workspace none, fresh(Device::cpu(), plan_.workspace_bytes()), small(Device::cpu(), 16);
   expect_refusal(ErrorCode::plan_mismatch, "upload", [&] { kernel_.run(none, good_); });
