@@ -95,6 +95,51 @@ TEST_P(WorkerTeamOf, DoesNotHangAtABarrierThatAFailedJobWillNotReach) {
   }
 }
 
+// Each job fails in its own way, at once, late, in several workers, before, at or after a barrier, and the next one comes
+// at once: an error belongs to its own job alone, and no barrier waits for those that ended.
+TEST_P(WorkerTeamOf, KeepsEachFailureToItsOwnJob) {
+  const int n = GetParam();
+  WorkerTeam team(n);
+  unsigned random = 1;
+  for (int job = 0; job < 2000; ++job) {
+    random = random * 1664525 + 1013904223;
+    const int barriers = static_cast<int>(random >> 8) % 4, fails_at = static_cast<int>(random >> 12) % 5;
+    const unsigned throwers = (random >> 16) & ((1u << n) - 1);
+    const bool fails = throwers != 0 && fails_at <= barriers;
+    std::atomic<int> ended{0};
+    std::vector<int> passed(static_cast<size_t>(n), 0);
+    std::string thrown;
+    try {
+      team.run([&](int worker) {
+        struct End {
+          ~End() { ++count; }
+          std::atomic<int>& count;
+        } end{ended};
+        for (int b = 0;; ++b) {
+          if (b == fails_at && (throwers >> worker & 1) != 0)
+            throw std::runtime_error(std::to_string(job) + " " + std::to_string(worker));
+          if (b == barriers) break;
+          team.barrier();
+          ++passed[static_cast<size_t>(worker)];
+        }
+      });
+    } catch (const std::runtime_error& error) {
+      thrown = error.what();
+    }
+    ASSERT_EQ(ended, n) << "job " << job;  // run waits for all, whoever failed
+    if (fails) {
+      ASSERT_TRUE(thrown.starts_with(std::to_string(job) + " ")) << "job " << job << " gave '" << thrown << "'";
+      ASSERT_EQ(throwers >> std::stoi(thrown.substr(thrown.find(' '))) & 1, 1u);
+    } else {
+      ASSERT_EQ(thrown, "") << "job " << job;
+    }
+    for (const int count : passed) {
+      ASSERT_LE(count, fails ? fails_at : barriers) << "job " << job;  // none that a thrower did not reach
+      ASSERT_TRUE(fails || count == barriers) << "job " << job;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Workers, WorkerTeamOf, testing::Values(1, 2, 3, 7));  // more than this machine's CPUs, too
 
 TEST(WorkerTeam, CallerIsWorkerZero) {
@@ -133,6 +178,32 @@ TEST(WorkerTeam, QueuesJobsOfSeveralCallers) {
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(overlaps, 0);
   EXPECT_EQ(counts, std::vector<int>({400, 400, 400}));
+}
+
+// Several callers, some of whose jobs fail: each hears of its own job.
+TEST(WorkerTeam, TellsEachCallerOfItsOwnJobsFailure) {
+  WorkerTeam team(3);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 4; ++c)
+    callers.emplace_back([&, c] {
+      for (int i = 0; i < 300; ++i) {
+        const bool fails = (i + c) % 3 == 0;
+        const std::string own = std::to_string(c) + " " + std::to_string(i);
+        std::string thrown;
+        try {
+          team.run([&](int worker) {
+            if (fails && worker == i % 3) throw std::runtime_error(own);
+            team.barrier();
+          });
+        } catch (const std::runtime_error& error) {
+          thrown = error.what();
+        }
+        wrong += thrown != (fails ? own : "");
+      }
+    });
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(WorkerTeam, RunsNestedJobsOneWorkerAfterAnother) {
