@@ -29,6 +29,17 @@ INSTANTIATE_TEST_SUITE_P(Sizes, WorkspaceOf,
                          testing::Values(size_t{1}, size_t{63}, size_t{4096}, (size_t{2} << 20) - 1, size_t{2} << 20,
                                          (size_t{5} << 20) + 12345));
 
+// What was written in one that has ended is not found in the next, which is likely to lie at the same place.
+TEST(Workspace, OfMemoryThatWasUsedIsZeroToo) {
+  for (const size_t bytes : {size_t{64}, size_t{4000}, size_t{100'000}, size_t{1} << 20, size_t{3} << 20})
+    for (int again = 0; again < 4; ++again) {
+      const Workspace workspace(Device::cpu(), bytes);
+      auto* data = static_cast<unsigned char*>(workspace.data());
+      ASSERT_TRUE(std::all_of(data, data + bytes, [](unsigned char c) { return c == 0; })) << bytes;
+      std::memset(data, 0xab, bytes);
+    }
+}
+
 TEST(Workspace, OfNothingHasNoData) {
   EXPECT_EQ(Workspace().data(), nullptr);
   EXPECT_EQ(Workspace(Device::cpu(), 0).data(), nullptr);
