@@ -326,6 +326,21 @@ TEST_F(RandomModel, TruncatesWithinASharedPageWithoutTouchingItsOtherOwner) {
   EXPECT_LE(largest_difference(got, expected), 1e-4);
 }
 
+TEST_F(RandomModel, HoldsAsManyTokensAsTheModelsContextAndNoMore) {
+  const ModelFile file(write({.context_length = 20}));
+  ForwardPass forward(file, {.max_tokens = 64, .max_sequences = 2});
+  const auto whole = forward.add_sequence(), parts = forward.add_sequence();
+  EXPECT_EQ(code_of([&] { forward.run({{.sequence = whole, .tokens = random_ids(21, 1)}}); }), ErrorCode::context_full);
+  forward.run({{.sequence = whole, .tokens = random_ids(20, 1)}});
+  forward.run({{.sequence = parts, .tokens = random_ids(19, 1)}});
+  forward.run({{.sequence = parts, .tokens = random_ids(1, 1)}});
+  for (const auto sequence : {whole, parts}) {
+    EXPECT_EQ(code_of([&] { forward.run({{.sequence = sequence, .tokens = random_ids(1, 1)}}); }),
+              ErrorCode::context_full);
+    EXPECT_EQ(forward.length(sequence), 20);
+  }
+}
+
 TEST_F(RandomModel, ChangesNothingWhenItRefuses) {
   const ModelFile file(write({.context_length = 100}));
   ForwardPass forward(file, {.precision = Precision::exact, .max_tokens = 128, .max_sequences = 2, .page_size = 16});

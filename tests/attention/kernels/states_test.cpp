@@ -138,5 +138,21 @@ TEST(PackMask, StartsEachRequestOnAByteAndPadsWords) {
   EXPECT_EQ(packed, (std::vector<uint8_t>{1, 1, 6, 0, 0, 0, 0}));
 }
 
+// A team of more workers than the states are worth: rows behind the output's are not its own.
+TEST(MergeStates, WritesItsRowsAloneWhereWorkersAreMoreThanTheWork) {
+  constexpr int kRows = 128, kBehind = 128, kHeads = 2, kDim = 64;  // work for two
+  States s = random_states(2, kRows, kHeads, kDim, DType::fp32, 3);
+  s.o.resize(2 * s.o.size());  // what lies behind is readable
+  s.lse.resize(2 * s.lse.size());
+  std::vector<float> memory(static_cast<size_t>(kRows + kBehind) * kHeads * kDim, 7.f),
+      lse(static_cast<size_t>(kRows + kBehind) * kHeads, 7.f);
+  const TensorView out(memory.data(), DType::fp32, {kRows + kBehind, kHeads, kDim}),
+      lse_out(lse.data(), DType::fp32, {kRows + kBehind, kHeads});
+  WorkerTeam team(5);
+  merge_states(s.o_view(), s.lse_view(), out.slice(0, 0, kRows), lse_out.slice(0, 0, kRows), Stream::cpu(team));
+  for (size_t i = 0; i < memory.size(); ++i) ASSERT_EQ(memory[i] == 7.f, i >= memory.size() / 2) << i;
+  for (size_t i = 0; i < lse.size(); ++i) ASSERT_EQ(lse[i] == 7.f, i >= lse.size() / 2) << i;
+}
+
 }  // namespace
 }  // namespace weft
