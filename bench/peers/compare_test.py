@@ -3,6 +3,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 import unittest
@@ -228,7 +229,7 @@ class Against(unittest.TestCase):
 
     def test_a_bench_that_fails_says_why(self):
         with self.assertRaisesRegex(Refused, "bench plan ended with 1: "):
-            BenchProgram(sys.executable, "plan", 2).read()
+            BenchProgram(shutil.which("false"), "plan", 2).read()
 
     def test_a_build_is_a_folder_or_one_of_its_programs(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -170,7 +170,10 @@ Option Verb::option(const std::string& names, std::vector<int>& values, const st
 Option Verb::option(const std::string& names, std::vector<std::string>& values, const std::string& help) {
   return Option(app_->add_option(names, values, help));
 }
-Option Verb::bytes(const std::string& names, uint64_t& value, const std::string& help) {
+namespace {
+constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();  // of bytes and of seconds
+}
+Option Verb::bytes(const std::string& names, int64_t& value, const std::string& help) {
   static const std::map<std::string, uint64_t> kUnits = [] {
     std::map<std::string, uint64_t> units = {{"b", 1}};
     uint64_t factor = 1;
@@ -182,14 +185,13 @@ Option Verb::bytes(const std::string& names, uint64_t& value, const std::string&
   }();
   return Option(
       add_words(*app_, names, help, "SIZE", [&value](const std::string& name, const std::vector<std::string>& words) {
-        value = parse_with_unit(name, words.front(), kUnits, std::numeric_limits<uint64_t>::max());
+        value = static_cast<int64_t>(parse_with_unit(name, words.front(), kUnits, kMost));
       }));
 }
 Option Verb::seconds(const std::string& names, int64_t& value, const std::string& help) {
   static const std::map<std::string, uint64_t> kUnits = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
   return Option(
       add_words(*app_, names, help, "TIME", [&value](const std::string& name, const std::vector<std::string>& words) {
-        constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
         value = static_cast<int64_t>(parse_with_unit(name, words.front(), kUnits, kMost));
       }));
 }

@@ -61,7 +61,7 @@ class Verb {
   Option option(const std::string& names, std::string& value, const std::string& help);
   Option option(const std::string& names, std::vector<int>& values, const std::string& help);
   Option option(const std::string& names, std::vector<std::string>& values, const std::string& help);
-  Option bytes(const std::string& names, uint64_t& value, const std::string& help);   // 64MB, 1GB
+  Option bytes(const std::string& names, int64_t& value, const std::string& help);    // 64MB, 1GB
   Option seconds(const std::string& names, int64_t& value, const std::string& help);  // 90m, 12h, 30d
   Option flag(const std::string& names, bool& value, const std::string& help);
   void needs_verb();                                         // one of those below

@@ -92,7 +92,7 @@ void add_verify(Verb& jit, Context& context) {
 
 void add_prune(Verb& jit, Context& context) {
   struct Options {
-    uint64_t max_bytes = 0;
+    int64_t max_bytes = 0;
     int64_t max_age_s = 0;
     bool all = false;
   };
@@ -106,11 +106,7 @@ void add_prune(Verb& jit, Context& context) {
   verb.runs([options, bytes, age, &context] {
     jit::PruneOptions prune;
     if (options->all) prune.max_bytes = 0;
-    if (bytes.given()) {
-      check(options->max_bytes <= uint64_t{std::numeric_limits<int64_t>::max()}, ErrorCode::invalid_argument,
-            "--max-bytes {}: allowed are sizes below 8 EiB", options->max_bytes);
-      prune.max_bytes = static_cast<int64_t>(options->max_bytes);
-    }
+    if (bytes.given()) prune.max_bytes = options->max_bytes;
     if (age.given()) prune.max_age_s = options->max_age_s;
     print_removed(jit::prune(prune), context);
   });

@@ -105,8 +105,9 @@ uint64_t parse_with_unit(std::string_view name, std::string_view text, const std
   const uint64_t times = factor == units.end() ? 1 : factor->second;
   uint64_t count = 0;
   const bool fits = read(text.substr(0, digits), count) == Reading::number && count <= highest / times;
-  check(fits, ErrorCode::invalid_argument, "{} = '{}'; allowed are 0 to {}, in the smallest unit", name, shown(text),
-        highest);
+  const auto one = std::ranges::find(units, uint64_t{1}, [](const auto& known) { return known.second; });
+  check(fits, ErrorCode::invalid_argument, "{} = '{}'; allowed are 0 to {} {}", name, shown(text), highest,
+        one == units.end() ? "" : one->first);
   return count * times;
 }
 

@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "cli/ragged_call.h"
 #include "cli/recorded_call.h"
 #include "cli/text_input.h"
@@ -180,7 +181,7 @@ std::optional<Found> first_wrong_item(Replay& replay, const RaggedCall& ragged) 
   const PlanHeader& h = replay.header();
   const int group = h.num_qo_heads / h.num_kv_heads;
   for (int i = 0; i < h.items.count; ++i) {
-    if (interrupted) return {};
+    stop_if_interrupted();
     replay.run_item(i);
     const WorkItem item = replay.part<WorkItem>(h.items)[i];
     const Unit& unit = replay.part<Unit>(h.units)[item.unit];
@@ -231,15 +232,15 @@ void replay(const ReplayOptions& options, Context& context) {
     if (found) line["item"] = found->item;
     return print_json(line);
   }
-  fmt::print("{} requests, {} rows, {} items on {} workers\n", h.num_requests, h.num_rows_q, h.items.count,
-             h.num_workers);
-  fmt::print("against the record: {}\nagainst fp64: worst error {:.3g} of its bound\n", recorded, judgement.worst);
-  if (judgement.wrong) fmt::print("wrong: {}\n", judgement.wrong->what);
+  print_out("{} requests, {} rows, {} items on {} workers\n", h.num_requests, h.num_rows_q, h.items.count,
+            h.num_workers);
+  print_out("against the record: {}\nagainst fp64: worst error {:.3g} of its bound\n", recorded, judgement.worst);
+  if (judgement.wrong) print_out("wrong: {}\n", judgement.wrong->what);
   if (!options.bisect || !judgement.wrong) return;
-  if (!found) return fmt::print("every item is right by itself: a merge, or two items at once, went wrong\n");
+  if (!found) return print_out("every item is right by itself: a merge, or two items at once, went wrong\n");
   const WorkItem& item = replay.part<WorkItem>(h.items)[found->item];
-  fmt::print("first wrong item: {} of unit {}, keys [{}, {})\nfirst wrong row in it: {}\n", found->item, item.unit,
-             item.kv_begin, item.kv_end == kOpenEnd ? "end" : fmt::format("{}", item.kv_end), found->wrong.what);
+  print_out("first wrong item: {} of unit {}, keys [{}, {})\nfirst wrong row in it: {}\n", found->item, item.unit,
+            item.kv_begin, item.kv_end == kOpenEnd ? "end" : fmt::format("{}", item.kv_end), found->wrong.what);
 }
 
 }  // namespace

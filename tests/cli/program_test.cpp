@@ -334,9 +334,9 @@ TEST(Program, KeepsTheKernelCache) {
   EXPECT_EQ(jit({"export", folder.path("copy")}).exit_code, 0);
   EXPECT_EQ(jit({"verify", "--json"}).last().at("removed"), 0);
   expect_refusal(jit({"prune"}), 2, "usage", "--all");
-  expect_refusal(jit({"prune", "--max-bytes", "-5"}), 3, "invalid_argument", "--max-bytes -5");
-  expect_refusal(jit({"prune", "--max-bytes=-5KB"}), 3, "invalid_argument", "--max-bytes -5KB");
-  expect_refusal(jit({"prune", "--max-age", "-5h"}), 3, "invalid_argument", "--max-age -5h");
+  expect_refusal(jit({"prune", "--max-bytes", "-5"}), 3, "invalid_argument", "--max-bytes = '-5'");
+  expect_refusal(jit({"prune", "--max-bytes=-5KB"}), 3, "invalid_argument", "--max-bytes = '-5KB'");
+  expect_refusal(jit({"prune", "--max-age", "-5h"}), 3, "invalid_argument", "--max-age = '-5h'");
   expect_refusal(jit({"prune", "--max-bytes", "many"}), 2, "usage", "--max-bytes");
   expect_refusal(jit({"prune", "--max-bytes", "-many"}), 2, "usage", "--max-bytes");
   expect_refusal(jit({"prune", "--max-bytes", "5XB"}), 2, "usage", "--max-bytes");
