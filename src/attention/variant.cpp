@@ -133,19 +133,26 @@ Declarations declarations(const LeafParts& parts) {
 Declarations declarations(const AttentionSpec& spec) { return declarations(leaf_parts(spec)); }
 
 std::string leaf_head(TextFor purpose) {
-  const bool reference = purpose != TextFor::kernels, in_double = purpose == TextFor::reference;
-  std::string text =
-      in_double ? "namespace weft { using real = double; }\n" : "namespace weft { using real = float; }\n";
-  text += part("tile/abi/leaf.h", text::k_abi_leaf);
-  if (reference) text += part("tile/abi/reference_leaf.h", text::k_abi_reference_leaf);
-  text += part("tile/cpu/leaf_prelude.h", text::k_cpu_leaf_prelude);
-  text += in_double ? part("tile/cpu/reference_math.h", text::k_cpu_reference_math)
+  const bool kernels = purpose == TextFor::kernels, in_double = purpose == TextFor::reference;
+  std::string text = part("tile/abi/leaf.h", text::k_abi_leaf);
+  if (kernels) {
+    text += part("tile/cpu/leaf_target.h", text::k_cpu_leaf_target);
+  } else {
+    text += part("tile/abi/reference_leaf.h", text::k_abi_reference_leaf);
+    text += fmt::format("namespace weft {{ using real = {}; }}\n", in_double ? "double" : "float");
+    text += part("tile/reference/target.h", text::k_reference_target);
+  }
+  text += part("tile/variant/language.h", text::k_variant_language);
+  text += in_double ? part("tile/reference/math.h", text::k_reference_math)
                     : part("tile/cpu/leaf_math.h", text::k_cpu_leaf_math);
   if (purpose == TextFor::reference_in_float)
     text += "namespace weft::detail { inline void use_math(const abi::ReferenceMath*) {} }\n";
-  text += part("tile/cpu/leaf_hooks.h", text::k_cpu_leaf_hooks);
-  text += reference ? part("tile/cpu/reference_driver.h", text::k_cpu_reference_driver)
-                    : part("tile/cpu/leaf_driver.h", text::k_cpu_leaf_driver);
+  text += kernels ? part("tile/cpu/leaf_vector.h", text::k_cpu_leaf_vector)
+                  : part("tile/reference/vector.h", text::k_reference_vector);
+  text += part("tile/variant/vectors.h", text::k_variant_vectors);
+  text += part("tile/variant/hooks.h", text::k_variant_hooks);
+  text += kernels ? part("tile/cpu/leaf_driver.h", text::k_cpu_leaf_driver)
+                  : part("tile/reference/driver.h", text::k_reference_driver);
   return text + "#line 1 \"weft/leaf\"\n";
 }
 

@@ -75,10 +75,15 @@ namespace weft::text {
 // Embedded at build time from src/tile, without their #pragma once.
 extern const char* const k_abi_leaf;
 extern const char* const k_abi_reference_leaf;
-extern const char* const k_cpu_leaf_prelude;
+extern const char* const k_variant_language;
+extern const char* const k_variant_vectors;
+extern const char* const k_variant_hooks;
+extern const char* const k_cpu_leaf_target;
 extern const char* const k_cpu_leaf_math;
-extern const char* const k_cpu_leaf_hooks;
+extern const char* const k_cpu_leaf_vector;
 extern const char* const k_cpu_leaf_driver;
-extern const char* const k_cpu_reference_math;
-extern const char* const k_cpu_reference_driver;
+extern const char* const k_reference_target;
+extern const char* const k_reference_math;
+extern const char* const k_reference_vector;
+extern const char* const k_reference_driver;
 }  // namespace weft::text

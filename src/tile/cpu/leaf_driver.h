@@ -94,7 +94,7 @@ struct Leaf {
           *reinterpret_cast<Lanes*>(block + u) = *reinterpret_cast<const LanesUnaligned*>(scores + u) * p.sm_scale;
         for (int u = 0; u < n; ++u) {
           const Score c{row.batch, row.qo_idx,   first + u,  row.qo_head, row.kv_head,
-                        row.q_pos, positions[u], row.qo_len, row.kv_len,  first};
+                        row.q_pos, positions[u], row.qo_len, row.kv_len,  {first}};
           float s = block[u];
           if constexpr (HV::logits_transform) s = static_cast<float>(state.variant.logits_transform(p, c, s));
           if constexpr (kPredicate) s = visible(p, state, c) ? s : kHidden;

@@ -3,7 +3,7 @@
 //
 //   weft::exp(0) == 1;  weft::exp(-100) == 0;  weft::tanh(x);  weft::sigmoid(x);  weft::log(x)
 //
-// Part of the generated text, so it includes nothing. reference_math.h is the same in double.
+// Part of the generated text, so it includes nothing. tile/reference/math.h is the same in double.
 #pragma once
 
 namespace weft {
@@ -113,58 +113,5 @@ WEFT_INLINE float sine(float x, unsigned quarter) {
 }  // namespace detail
 WEFT_INLINE float sin(float x) { return detail::sine(x, 0); }
 WEFT_INLINE float cos(float x) { return detail::sine(x, 1); }
-
-namespace detail {
-typedef float Float8 __attribute__((vector_size(32)));
-typedef float Float8Unaligned __attribute__((vector_size(32), aligned(4), may_alias));
-typedef unsigned Bits8 __attribute__((vector_size(32)));
-typedef unsigned short Short8Unaligned __attribute__((vector_size(16), aligned(2), may_alias));
-// No function returns such a vector: without AVX that would be another calling convention.
-WEFT_INLINE void load8(const float* x, Float8& to) { to = *reinterpret_cast<const Float8Unaligned*>(x); }
-WEFT_INLINE void load8(const unsigned short* bf16, Float8& to) {
-  to = reinterpret_cast<Float8>(__builtin_convertvector(*reinterpret_cast<const Short8Unaligned*>(bf16), Bits8) << 16);
-}
-WEFT_INLINE float sum8(const Float8& a) { return ((a[0] + a[4]) + (a[1] + a[5])) + ((a[2] + a[6]) + (a[3] + a[7])); }
-// Sums of n terms, n a multiple of 8, in four chains of eight: add(sum, i) adds those of eight elements.
-template <class Add>
-WEFT_INLINE float sum_in_chains(int n, const Add& add) {
-  Float8 a = {}, b = {}, c = {}, d = {};
-  int i = 0;
-  for (; i + 32 <= n; i += 32) {
-    add(a, i);
-    add(b, i + 8);
-    add(c, i + 16);
-    add(d, i + 24);
-  }
-  for (; i < n; i += 8) add(a, i);
-  return sum8((a + b) + (c + d));
-}
-template <class T>
-WEFT_INLINE float sum_of(const T* x, int n) {
-  return sum_in_chains(
-      n, [&](Float8 & sum, int i) __attribute__((always_inline)) {
-        Float8 v;
-        load8(x + i, v);
-        sum += v;
-      });
-}
-template <class T, class U>
-WEFT_INLINE float dot_of(const T* x, const U* y, int n) {
-  return sum_in_chains(
-      n, [&](Float8 & sum, int i) __attribute__((always_inline)) {
-        Float8 v, w;
-        load8(x + i, v);
-        load8(y + i, w);
-        sum += v * w;
-      });
-}
-}  // namespace detail
-
-// Sum of squares: dot(x, x), computed once a vector.
-WEFT_INLINE float dot(const Vec& x, const Vec&) { return x.squares; }
-// With a row of a tensor: a projection; computed for every element that asks for it.
-WEFT_INLINE float dot(const Vec& x, TensorRow<float> y) {
-  return x.is_bf16 ? detail::dot_of(x.bf16, y.data, x.dim) : detail::dot_of(x.data, y.data, x.dim);
-}
 
 }  // namespace weft

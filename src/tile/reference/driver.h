@@ -19,8 +19,7 @@ struct Reference {
     return v;
   }
   static Score score(const abi::ReferenceScore* c) {
-    return {c->batch, c->qo_idx, c->kv_idx, c->qo_head, c->kv_head,
-            c->q_pos, c->kv_pos, c->qo_len, c->kv_len,  c->kv_idx};
+    return {c->batch, c->qo_idx, c->kv_idx, c->qo_head, c->kv_head, c->q_pos, c->kv_pos, c->qo_len, c->kv_len, {}};
   }
   static double logits(const abi::Slot* slots, const abi::ReferenceScore* c, double s) {
     const P p = P::weft_load(slots);
@@ -44,7 +43,7 @@ struct Reference {
       total += own[i];
       squares += own[i] * own[i];
     }
-    const Vec vec{own, nullptr, false, pairs, dim, total, squares};
+    const Vec vec{own, pairs, dim, total, squares};
     const Row at{row->batch, row->idx, row->pos, row->head, real(row->lse)};
     for (int i = 0; i < dim; ++i) y[i] = f(v, p, vec, i, at);
   }

@@ -1,21 +1,22 @@
-// What a variant's text may use besides the math of leaf_math.h: the arguments of its hooks, and tensors.
+// What a variant's text may use, the same for every target: the arguments of its hooks, tensors, and what needs no math.
 //
 //   real logits_transform(P p, Score c, real s) { return s + p.bias(c.qo_head, c.kv_idx); }
 //   bool logits_mask(P p, Score c) { return weft::mask_bit(p.bits, p.start(c.batch), 0, c); }
-//   real key_transform(P p, Vec x, int i, Row r) { return x[i] * p.cos(r.pos, i) + weft::pair(x, i) * p.sin(r.pos, i); }
 //
-// Part of the generated text, so it includes nothing: the text defines weft::real (float in kernels, double in the
-// reference) before it.
+// Standard C++20 of which every target's compiler takes the whole. Part of the generated text, so it includes nothing.
+// A target brings, before it:
+//   WEFT_INLINE          how its compiler is told to inline a function
+//   weft::real           float in kernels, double in the reference
+//   weft::detail::KeyRun, and bit_of(bytes, bit, run): what mask_bit reads
+// and after it Vec, as vectors.h wants it, and infinity, exp, exp2, log, tanh, sigmoid, sin, cos, sqrt, rsqrt of real.
 #pragma once
-
-#define WEFT_INLINE inline __attribute__((always_inline))
 
 namespace weft {
 
 // One score. Indices count within the request: query token, key. Positions decide masks, ALiBi and RoPE.
 struct Score {
   int batch, qo_idx, kv_idx, qo_head, kv_head, q_pos, kv_pos, qo_len, kv_len;
-  int kv_block;  // first key of the run of at most 32 that is computed together: what mask_bit loads its bits by
+  detail::KeyRun run;  // the target's: keys that it computes together with this one
 };
 
 // One vector: a query or output row (idx counts query tokens, head query heads), or a key or value (idx counts keys,
@@ -28,27 +29,6 @@ struct Row {
 struct Request {
   int batch;
 };
-
-// The old vector. Element access, and sums that are computed once a vector.
-struct Vec {
-  const real* data;            // or:
-  const unsigned short* bf16;  // where is_bf16, which is constant in every loop
-  bool is_bf16;
-  const real* pairs;
-  int dim;
-  real total, squares;
-  WEFT_INLINE real operator[](int i) const {
-    return is_bf16 ? __builtin_bit_cast(float, static_cast<unsigned>(bf16[i]) << 16) : data[i];
-  }
-  WEFT_INLINE int size() const { return dim; }
-};
-// The partner of element i when it is rotated: -x[i + 1] for even i, x[i - 1] for odd i.
-WEFT_INLINE real pair(const Vec& x, int i) { return x.pairs[i]; }
-// The same between the halves of the vector: -x[i + d/2] in the first half, x[i - d/2] in the second.
-WEFT_INLINE real pair_halves(const Vec& x, int i) { return i < x.dim / 2 ? -x[i + x.dim / 2] : x[i - x.dim / 2]; }
-// Between the halves of the first n elements only (partial rotation); i < n.
-WEFT_INLINE real pair_halves(const Vec& x, int i, int n) { return i < n / 2 ? -x[i + n / 2] : x[i - n / 2]; }
-WEFT_INLINE real sum(const Vec& x) { return x.total; }
 
 namespace detail {
 template <class T>
@@ -65,7 +45,6 @@ struct Loaded<unsigned char> {
 };
 template <class T>
 using loaded = typename Loaded<T>::type;
-typedef unsigned Word __attribute__((aligned(1), may_alias));
 }  // namespace detail
 
 // A row of a tensor, for weft::dot.
@@ -148,21 +127,21 @@ WEFT_INLINE T abs(T x) {
   return x < T(0) ? -x : x;
 }
 
-// x / d and x % d for 0 <= x and a divisor d >= 1 that is the same for every score of a row. Exact.
-WEFT_INLINE int div_const(int x, int d) { return int((double(x) + 0.5) * (1.0 / double(d))); }
+// x / d and x % d for 0 <= x and a divisor d >= 1 that is the same for every score of a row. Exact: the first quotient is
+// at most one too small, as 2^32 / d - 1 <= r <= 2^32 / d and x < 2^31.
+WEFT_INLINE int div_const(int x, int d) {
+  const unsigned r = 0xffffffffu / static_cast<unsigned>(d);
+  const unsigned n = static_cast<unsigned>(x);
+  const unsigned q = static_cast<unsigned>((static_cast<unsigned long long>(n) * r) >> 32);
+  return static_cast<int>(n - q * static_cast<unsigned>(d) >= static_cast<unsigned>(d) ? q + 1 : q);
+}
 WEFT_INLINE int mod_const(int x, int d) { return x - d * div_const(x, d); }
 
 // Bit row_start + c.kv_idx of the little-endian bits that start `byte_offset` bytes into the tensor. Reads words: 4
 // bytes must follow the last bit's byte, as pack_mask leaves them.
 WEFT_INLINE bool mask_bit(const Tensor<unsigned char, 1>& bits, long long byte_offset, long long row_start,
                           const Score& c) {
-  const long long first = row_start + c.kv_block;
-  const unsigned char* bytes = bits.data + byte_offset + (first >> 3);
-  const unsigned low = *reinterpret_cast<const detail::Word*>(bytes);
-  const unsigned long long wide = (static_cast<unsigned long long>(bytes[4]) << 32) | low;
-  const unsigned word = static_cast<unsigned>(wide >> (first & 7));
-  // The bit as a sign: compilers vectorise this comparison, and not the conversion of one bit to bool.
-  return static_cast<int>(word << (31 - (c.kv_idx - c.kv_block))) < 0;
+  return detail::bit_of(bits.data + byte_offset, row_start, c.kv_idx, c.run);
 }
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// leaf_math.h in double, through the C library: what a variant's text uses in the reference.
+// The math of a variant's text in double, through the C library.
 // Part of the generated text, so it includes nothing.
 #pragma once
 
@@ -19,12 +19,5 @@ inline double sin(double x) { return detail::math->sin(x); }
 inline double cos(double x) { return detail::math->cos(x); }
 inline double sqrt(double x) { return __builtin_sqrt(x); }
 inline double rsqrt(double x) { return 1. / __builtin_sqrt(x); }
-
-inline double dot(const Vec& x, const Vec&) { return x.squares; }
-inline double dot(const Vec& x, TensorRow<float> y) {
-  double sum = 0;
-  for (int i = 0; i < x.dim; ++i) sum += x[i] * y[i];
-  return sum;
-}
 
 }  // namespace weft

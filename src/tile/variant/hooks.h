@@ -17,12 +17,16 @@ struct Named : V, HookNames {};
 // A class without any hook: the mask of a spec that has none.
 struct NoHooks {};
 
+template <class A, class B>
+inline constexpr bool kSame = false;
+template <class A>
+inline constexpr bool kSame<A, A> = true;
 template <class T>
-concept VoidLike = __is_same(T, void);
+concept VoidLike = kSame<T, void>;
 template <class T>
-concept RealLike = __is_same(T, real) || __is_same(T, float) || __is_same(T, double);
+concept RealLike = kSame<T, real> || kSame<T, float> || kSame<T, double>;
 template <class T>
-concept BoolLike = __is_same(T, bool);
+concept BoolLike = kSame<T, bool>;
 
 template <class V, class P>
 struct Hooks {

@@ -1,0 +1,73 @@
+// The old vector as a leaf's vector hooks see it (tile/variant/vectors.h): fp32, or bf16 where that is multiplied. Its sums
+// are computed in vectors of eight.
+// Part of the generated text, so it includes nothing.
+#pragma once
+
+namespace weft {
+
+namespace detail {
+typedef float Float8 __attribute__((vector_size(32)));
+typedef float Float8Unaligned __attribute__((vector_size(32), aligned(4), may_alias));
+typedef unsigned Bits8 __attribute__((vector_size(32)));
+typedef unsigned short Short8Unaligned __attribute__((vector_size(16), aligned(2), may_alias));
+// No function returns such a vector: without AVX that would be another calling convention.
+WEFT_INLINE void load8(const float* x, Float8& to) { to = *reinterpret_cast<const Float8Unaligned*>(x); }
+WEFT_INLINE void load8(const unsigned short* bf16, Float8& to) {
+  to = reinterpret_cast<Float8>(__builtin_convertvector(*reinterpret_cast<const Short8Unaligned*>(bf16), Bits8) << 16);
+}
+WEFT_INLINE float sum8(const Float8& a) { return ((a[0] + a[4]) + (a[1] + a[5])) + ((a[2] + a[6]) + (a[3] + a[7])); }
+// Sums of n terms, n a multiple of 8, in four chains of eight: add(sum, i) adds those of eight elements.
+template <class Add>
+WEFT_INLINE float sum_in_chains(int n, const Add& add) {
+  Float8 a = {}, b = {}, c = {}, d = {};
+  int i = 0;
+  for (; i + 32 <= n; i += 32) {
+    add(a, i);
+    add(b, i + 8);
+    add(c, i + 16);
+    add(d, i + 24);
+  }
+  for (; i < n; i += 8) add(a, i);
+  return sum8((a + b) + (c + d));
+}
+template <class T>
+WEFT_INLINE float sum_of(const T* x, int n) {
+  return sum_in_chains(
+      n, [&](Float8 & sum, int i) __attribute__((always_inline)) {
+        Float8 v;
+        load8(x + i, v);
+        sum += v;
+      });
+}
+template <class T, class U>
+WEFT_INLINE float dot_of(const T* x, const U* y, int n) {
+  return sum_in_chains(
+      n, [&](Float8 & sum, int i) __attribute__((always_inline)) {
+        Float8 v, w;
+        load8(x + i, v);
+        load8(y + i, w);
+        sum += v * w;
+      });
+}
+}  // namespace detail
+
+struct Vec {
+  const float* data;           // or:
+  const unsigned short* bf16;  // where is_bf16, which is constant in every loop
+  bool is_bf16;
+  const float* pairs;
+  int dim;
+  float sum, sum_of_squares;
+  WEFT_INLINE float operator[](int i) const {
+    return is_bf16 ? detail::from_bits(static_cast<unsigned>(bf16[i]) << 16) : data[i];
+  }
+  WEFT_INLINE int size() const { return dim; }
+  WEFT_INLINE float partner(int i) const { return pairs[i]; }
+  WEFT_INLINE float total() const { return sum; }
+  WEFT_INLINE float squares() const { return sum_of_squares; }
+  WEFT_INLINE float product(TensorRow<float> row) const {
+    return is_bf16 ? detail::dot_of(bf16, row.data, dim) : detail::dot_of(data, row.data, dim);
+  }
+};
+
+}  // namespace weft
