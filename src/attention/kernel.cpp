@@ -3,53 +3,40 @@
 
 #include <algorithm>
 #include <functional>
-#include <mutex>
-#include <shared_mutex>
-#include <unordered_map>
-#include <utility>
+#include <memory>
 
 #include "base/check.h"
 #include "base/device_checks.h"
 #include "base/env.h"
+#include "base/once_map.h"
 #include "device/cpu/cpuid.h"
 
 namespace weft {
 namespace {
 
-// Kernels of this process. They are small and stay.
-class KernelCache {
- public:
-  using Kernel = std::shared_ptr<const AttentionKernel::Impl>;
-
-  static KernelCache& instance() {
-    static KernelCache cache;
-    return cache;
-  }
-  Kernel find(size_t hash, const AttentionSpec& spec, Isa isa, bool check_masks) const {
-    std::shared_lock lock(mutex_);
-    return find_locked(hash, spec, isa, check_masks);
-  }
-  // The kernel that stays: this one, or one that another thread has put there meanwhile.
-  Kernel put(size_t hash, Kernel kernel) {
-    std::unique_lock lock(mutex_);
-    if (Kernel other = find_locked(hash, kernel->spec, kernel->isa, kernel->check_masks)) return other;
-    kernels_.emplace(hash, kernel);
-    return kernel;
-  }
-
- private:
-  Kernel find_locked(size_t hash, const AttentionSpec& spec, Isa isa, bool check_masks) const {
-    const auto [begin, end] = kernels_.equal_range(hash);
-    for (auto it = begin; it != end; ++it) {
-      const AttentionKernel::Impl& k = *it->second;
-      if (k.isa == isa && k.check_masks == check_masks && k.spec == spec) return it->second;
-    }
-    return nullptr;
-  }
-
-  mutable std::shared_mutex mutex_;
-  std::unordered_multimap<size_t, Kernel> kernels_;
+// What a kernel is looked for by. Kernels of this process are small and stay.
+struct KernelKey {
+  AttentionSpec spec;
+  Isa isa;
+  bool check_masks;  // WEFT_CHECK=1
+  friend bool operator==(const KernelKey&, const KernelKey&) = default;
 };
+// The same without a copy of the spec.
+struct KernelQuery {
+  const AttentionSpec& spec;
+  Isa isa;
+  bool check_masks;
+  operator KernelKey() const { return {spec, isa, check_masks}; }
+  friend bool operator==(const KernelKey& key, const KernelQuery& query) {
+    return key.isa == query.isa && key.check_masks == query.check_masks && key.spec == query.spec;
+  }
+};
+using Kernels = OnceMap<KernelKey, std::shared_ptr<const AttentionKernel::Impl>>;
+
+Kernels& kernels() {
+  static Kernels instance;
+  return instance;
+}
 
 // Cheap, not perfect: equal specs have equal hashes, and few others share them.
 size_t hash_of(const AttentionSpec& spec, Isa isa) {
@@ -142,16 +129,9 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
   return traits;
 }
 
-AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptions& options) {
-  check_is_cpu("device", device);
-  const Isa isa = options.isa.value_or(current_isa());
-  check_supported(isa, "isa");
-  const bool check_masks = env::check_masks();
-  const size_t hash = hash_of(spec, isa);
-  AttentionKernel kernel;
-  kernel.impl_ = KernelCache::instance().find(hash, spec, isa, check_masks);
-  if (kernel.impl_) return kernel;
+namespace {
 
+std::shared_ptr<const AttentionKernel::Impl> make_kernel(const AttentionSpec& spec, Isa isa, bool check_masks) {
   validate(spec);
   auto impl = std::make_shared<AttentionKernel::Impl>();
   impl->spec = spec;
@@ -172,7 +152,19 @@ AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptio
   check((impl->leaf.leaf->use_softmax != 0) == spec.variant.use_softmax, ErrorCode::invalid_argument,
         "variant '{}': use_softmax is {} in its text and {} in the spec; make them agree", spec.variant.name,
         impl->leaf.leaf->use_softmax != 0, spec.variant.use_softmax);
-  kernel.impl_ = KernelCache::instance().put(hash, std::move(impl));
+  return impl;
+}
+
+}  // namespace
+
+AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptions& options) {
+  check_is_cpu("device", device);
+  const Isa isa = options.isa.value_or(current_isa());
+  check_supported(isa, "isa");
+  const bool check_masks = env::check_masks();
+  AttentionKernel kernel;
+  kernel.impl_ = kernels().get(hash_of(spec, isa), KernelQuery{spec, isa, check_masks},
+                               [&] { return make_kernel(spec, isa, check_masks); });
   return kernel;
 }
 

@@ -3,15 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <functional>
-#include <mutex>
-#include <shared_mutex>
-#include <unordered_map>
-
 #include "attention/variant_text.h"
 #include "base/check.h"
 #include "device/cpu/built_isas.h"
-#include "jit/build.h"
+#include "jit/host/module.h"
 
 namespace weft {
 
@@ -45,42 +40,11 @@ const abi::Leaf* find_builtin(const LeafParts& parts, Isa isa) {
   return nullptr;
 }
 
-// Leaves that this process has compiled or loaded. They stay: kernels of the same spec come and go.
-struct Entry {
-  LeafParts parts;
-  Isa isa;
-  LeafHandle handle;
-};
-struct Memory {
-  std::shared_mutex mutex;
-  std::unordered_multimap<size_t, Entry> entries;
-  static Memory& instance() {
-    static Memory memory;
-    return memory;
-  }
-  const LeafHandle* find(size_t hash, const LeafParts& parts, Isa isa) const {
-    const auto [begin, end] = entries.equal_range(hash);
-    for (auto it = begin; it != end; ++it) {
-      const Entry& e = it->second;
-      if (e.isa == isa && e.parts == parts) return &e.handle;
-    }
-    return nullptr;
-  }
-};
-
-std::string_view origin_name(jit::Origin origin) {
-  switch (origin) {
-    case jit::Origin::memory: return "memory";
-    case jit::Origin::disk: return "disk";
-    case jit::Origin::compiler: return "compiler";
-  }
-  return "compiler";
-}
-
 }  // namespace
 
 std::vector<std::string> leaf_flags() {
-  if (jit::compiler().version.find("clang") != std::string::npos) return {"-fno-builtin-memcpy", "-fno-builtin-memset"};
+  if (jit::host_compiler().version.find("clang") != std::string::npos)
+    return {"-fno-builtin-memcpy", "-fno-builtin-memset"};
   return {"-fno-tree-loop-distribute-patterns", "-fno-thread-jumps"};
 }
 
@@ -88,25 +52,15 @@ LeafHandle find_leaf(const AttentionSpec& spec, Isa isa) {
   const LeafParts parts = leaf_parts(spec, isa);
   if (const abi::Leaf* leaf = find_builtin(parts, isa)) return {leaf, nullptr, "built-in"};
 
-  Memory& memory = Memory::instance();
-  const size_t hash = std::hash<std::string_view>()(parts.variant.text);
-  {
-    std::shared_lock lock(memory.mutex);
-    if (const LeafHandle* handle = memory.find(hash, parts, isa)) return *handle;
-  }
   const std::string_view name = parts.variant.name.empty() ? "plain" : std::string_view(parts.variant.name);
-  const auto module = jit::build({.name = fmt::format("leaf {} {}", name, to_string(isa)),
-                                  .text = leaf_text(spec, isa),
-                                  .isa = isa,
-                                  .flags = leaf_flags()});
+  const auto [module, origin] = jit::host_module({.name = fmt::format("leaf {} {}", name, to_string(isa)),
+                                                  .text = leaf_text(spec, isa),
+                                                  .target = jit::host_target(isa),
+                                                  .flags = leaf_flags()});
   const auto* leaf = static_cast<const abi::Leaf*>(module->symbol("weft_leaf"));
   ensure(leaf != nullptr && leaf->version == abi::kLeafVersion, "the module of variant '{}' has no leaf of version {}",
          name, abi::kLeafVersion);
-  const LeafHandle made{leaf, module, std::string(origin_name(jit::last_origin()))};
-  std::unique_lock lock(memory.mutex);
-  if (memory.find(hash, parts, isa) == nullptr)
-    memory.entries.emplace(hash, Entry{parts, isa, {leaf, module, "memory"}});
-  return made;
+  return {leaf, module, std::string(to_string(origin))};
 }
 
 }  // namespace weft

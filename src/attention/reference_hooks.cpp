@@ -9,7 +9,7 @@
 #include "attention/leaf.h"
 #include "attention/variant_text.h"
 #include "base/check.h"
-#include "jit/build.h"
+#include "jit/host/module.h"
 
 namespace weft::reference {
 namespace {
@@ -46,10 +46,11 @@ bool inside(const std::vector<Interval>& intervals, const PlanInput& plan, const
 const abi::ReferenceLeaf* compile(Hooks& hooks, const AttentionSpec& spec, TextFor purpose) {
   std::vector<std::string> flags = leaf_flags();
   flags.push_back("-O1");
-  hooks.modules.push_back(jit::build({.name = fmt::format("reference {}", spec.variant.name),
-                                      .text = reference_text(spec, purpose),
-                                      .isa = Isa::plain,
-                                      .flags = std::move(flags)}));
+  hooks.modules.push_back(jit::host_module({.name = fmt::format("reference {}", spec.variant.name),
+                                            .text = reference_text(spec, purpose),
+                                            .target = jit::host_target(Isa::plain),
+                                            .flags = std::move(flags)})
+                              .module);
   const auto* leaf = static_cast<const abi::ReferenceLeaf*>(hooks.modules.back()->symbol("weft_reference_leaf"));
   ensure(leaf != nullptr && leaf->version == abi::kLeafVersion, "the reference of '{}' has another version",
          spec.variant.name);

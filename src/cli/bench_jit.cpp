@@ -17,10 +17,9 @@
 #include "base/env.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
-#include "jit/build.h"
-#include "jit/compiler.h"
+#include "jit/host/module.h"
+#include "jit/host/process.h"
 #include "jit/key.h"
-#include "jit/process.h"
 #include "weft/attention.h"
 
 namespace weft::cli {
@@ -148,14 +147,17 @@ void add(BenchReport& report, const std::string& name, double seconds, double ce
 }  // namespace
 
 void bench_jit(const BenchOptions& options, BenchReport& report) {
-  const jit::Compiler& compiler = jit::compiler();
+  const jit::Compiler& compiler = jit::host_compiler();
   check(!compiler.path.empty(), ErrorCode::no_compiler,
         "bench jit needs a C++ compiler: install one with `apt-get install g++`, or name one in WEFT_CXX");
   const OwnCache cache;
   const int runs = options.quick ? 5 : 21;
   const Isa isa = current_isa();
   const auto request_of = [&](const AttentionSpec& spec) {
-    return jit::Request{.name = "leaf of bench jit", .text = leaf_text(spec, isa), .isa = isa, .flags = leaf_flags()};
+    return jit::Request{.name = "leaf of bench jit",
+                        .text = leaf_text(spec, isa),
+                        .target = jit::host_target(isa),
+                        .flags = leaf_flags()};
   };
   const jit::Request sample = request_of(spec_of(0));
   report.note(
@@ -174,7 +176,8 @@ void bench_jit(const BenchOptions& options, BenchReport& report) {
     disk.push_back(seconds_in_child(spec, "disk"));
     text.push_back(seconds_of([&] { leaf_text(spec, isa); }));
     stages.run(request_of(spec).text, jit::request_id(request_of(spec)).flags);
-    const std::string object = jit::object(jit::entry_key(jit::request_id(request_of(spec)), jit::compiler().identity));
+    const std::string object =
+        jit::object(jit::entry_key(jit::request_id(request_of(spec)), jit::host_compiler().identity));
     load.push_back(seconds_of([&] { module = Module::load(object, "bench"); }));
   }
   const double whole = median(cold);
@@ -190,8 +193,8 @@ void bench_jit(const BenchOptions& options, BenchReport& report) {
   constexpr int kLookups = 1000;
   const AttentionSpec known = spec_of(0);
   const jit::Request request = request_of(known);
-  jit::build(request);
-  find(known);
+  jit::host_module(request);
+  build(known, Device::cpu());
   const std::string copy = request.text;
   const Timing compare = time_runs([&] {
     for (int i = 0; i < kLookups; ++i) {
@@ -200,10 +203,10 @@ void bench_jit(const BenchOptions& options, BenchReport& report) {
     }
   });
   const Timing by_text = time_runs([&] {
-    for (int i = 0; i < kLookups; ++i) jit::build(request);
+    for (int i = 0; i < kLookups; ++i) jit::host_module(request);
   });
   const Timing by_spec = time_runs([&] {
-    for (int i = 0; i < kLookups; ++i) find(known);
+    for (int i = 0; i < kLookups; ++i) build(known, Device::cpu());
   });
   add(report, "source to callable: from memory, by text", by_text.median_s / kLookups, compare.median_s / kLookups,
       "us", 1e6);

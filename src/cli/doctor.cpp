@@ -16,7 +16,7 @@
 #include "cli/output.h"
 #include "device/cpu/cpuid.h"
 #include "jit/cache.h"
-#include "jit/compiler.h"
+#include "jit/host/module.h"
 #include "weft/device.h"
 #include "weft/jit.h"
 
@@ -109,7 +109,7 @@ Finding check_compiler() {
     cache = jit::open_cache(true);
   } catch (const Error&) {  // which is check_cache's to tell
   }
-  const jit::CompilerSearch search = jit::find_compiler(cache ? &*cache : nullptr);
+  const jit::CompilerSearch search = jit::host_toolchain().find(cache ? &*cache : nullptr);
   finding.ok = search.compiler != nullptr;
   finding.detail = finding.ok ? fmt::format("{} ({})", search.compiler->path, search.compiler->version)
                               : fmt::format("none found ({}); built-in variants need none, your own do", search.tried);

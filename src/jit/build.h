@@ -1,44 +1,30 @@
-// Text -> key -> memory, disk or compiler -> module.
+// Text -> key -> disk or compiler -> bytes. Who asks loads them (jit/host/module.h on the CPU).
 //
-//   jit::Request request{.name = "leaf softcap fp32 avx2", .text = text, .isa = Isa::avx2};
-//   std::shared_ptr<const Module> module = jit::build(request);
+//   jit::Request request{.name = "leaf softcap fp32 avx2", .text = text, .target = jit::host_target(Isa::avx2)};
+//   const jit::Built built = jit::build(request);
 //
 // Key = SHA-256 of text, flags, target and the compiler's identity. Thread- and process-safe: one builder per key.
 #pragma once
 
-#include <memory>
 #include <string>
-#include <string_view>
-#include <vector>
 
-#include "device/cpu/module.h"
-#include "weft/device.h"
+#include "jit/toolchain.h"
 #include "weft/jit.h"
 
 namespace weft::jit {
 
-struct Request {
-  std::string name;  // for people: shown by `weft jit list`
-  std::string text;  // a complete C++20 translation unit without includes
-  Isa isa = Isa::plain;
-  std::vector<std::string> flags;  // beside those of every build (-O3 -fno-trapping-math ...)
-};
-
-// Throws Error(no_compiler) when the module is in neither cache and no compiler is found (says which names were
-// tried and how to install one), Error(compile_failed) with the compiler's messages, Error(cache_refused),
-// Error(io_error). A cache that cannot be written is no error: the module is used and a warning logged.
-std::shared_ptr<const Module> build(const Request& request);
-
-// The compiler in use: path, kind and version; remembered under path, size, mtime and inode.
-struct Compiler {
-  std::string path;      // empty: none
-  std::string version;   // first line of --version
-  std::string identity;  // content hash
-};
-const Compiler& compiler();
-
-// Where the last build of this thread came from, for benchmarks and tests.
+// Where code came from; `memory` is said by those who keep what they have loaded.
 enum class Origin { memory, disk, compiler };
-Origin last_origin();
+std::string_view to_string(Origin origin);
+
+struct Built {
+  std::string bytes;
+  Origin origin = Origin::compiler;
+};
+
+// Throws Error(no_compiler) when the code is not in the cache and no compiler is found (says which were tried and how to
+// install one), Error(compile_failed) with the compiler's messages, Error(cache_refused), Error(io_error). A cache that
+// cannot be written is no error: the code is used and a warning logged.
+Built build(const Request& request);
 
 }  // namespace weft::jit

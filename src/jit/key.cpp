@@ -3,36 +3,9 @@
 #include <cstring>
 
 #include "base/hash.h"
-#include "device/cpu/cpuid.h"
 
 namespace weft::jit {
 namespace {
-
-// -nostdlib: a leaf needs no library, and linking none is what keeps it loadable anywhere.
-// -pipe: no temporary assembly, and the assembler runs beside the compiler.
-constexpr const char* kFlags[] = {"-std=c++20",
-                                  "-O3",
-                                  "-fPIC",
-                                  "-shared",
-                                  "-nostdlib",
-                                  "-pipe",
-                                  "-g1",
-                                  "-fno-trapping-math",
-                                  "-fno-math-errno",
-                                  "-ffp-contract=fast",
-                                  "-fno-exceptions",
-                                  "-fno-rtti",
-                                  "-fvisibility=hidden",
-                                  "-fdiagnostics-color=never",
-                                  "-Wl,--build-id=none"};
-
-#if defined(__x86_64__)
-constexpr std::string_view kMachine = "x86_64-linux";
-#elif defined(__aarch64__)
-constexpr std::string_view kMachine = "aarch64-linux";
-#else
-#error "name this machine: the name is part of a module's key"
-#endif
 
 // A field that cannot run into the next one.
 void add_field(Sha256& hash, std::string_view field) {
@@ -68,16 +41,8 @@ uint64_t fast_hash(std::string_view bytes, uint64_t seed) {
 }  // namespace
 
 RequestId request_id(const Request& request) {
-  RequestId id;
-  id.target = std::string(kMachine) + " " + std::string(to_string(request.isa));
-  id.flags.assign(std::begin(kFlags), std::end(kFlags));
-  const auto isa_flags = compiler_flags(request.isa);
-  id.flags.insert(id.flags.end(), isa_flags.begin(), isa_flags.end());
-  if (const std::string_view sanitizers = WEFT_SANITIZE; !sanitizers.empty()) {
-    id.flags.push_back("-fsanitize=" + std::string(sanitizers));
-    id.flags.push_back("-fno-omit-frame-pointer");
-    if (sanitizers.find("undefined") != sanitizers.npos) id.flags.push_back("-fno-sanitize-recover=undefined");
-  }
+  const auto& [toolchain, target] = request.target;
+  RequestId id{toolchain->machine(target), toolchain->flags(target), {}};
   id.flags.insert(id.flags.end(), request.flags.begin(), request.flags.end());
   Sha256 hash;
   add_field(hash, request.text);
@@ -100,7 +65,7 @@ bool is_key(std::string_view name) {
 }
 
 uint64_t memory_hash(const Request& request) {
-  uint64_t hash = fast_hash(request.text, static_cast<uint64_t>(request.isa) + 1);
+  uint64_t hash = fast_hash(request.text, fast_hash(request.target.name, 1));
   for (const std::string& flag : request.flags) hash = fast_hash(flag, hash);
   return hash;
 }

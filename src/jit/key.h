@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "jit/build.h"
+#include "jit/toolchain.h"
 
 namespace weft::jit {
 
@@ -19,7 +19,7 @@ inline constexpr int kFormatVersion = 1;
 // Everything of a request that decides its machine code, without the compiler.
 struct RequestId {
   std::string target;              // "x86_64-linux avx2"
-  std::vector<std::string> flags;  // of every build, of the ISA, of the request
+  std::vector<std::string> flags;  // of every build for the target, of the request
   std::string digest;              // SHA-256 of both and the text
 };
 RequestId request_id(const Request& request);

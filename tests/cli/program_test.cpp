@@ -8,7 +8,7 @@
 #include <numeric>
 #include <regex>
 
-#include "jit/build.h"
+#include "jit/host/module.h"
 #include "tests/support/random_model.h"
 
 namespace weft::testing {
@@ -320,7 +320,7 @@ TEST(Program, KeepsTheKernelCache) {
   EXPECT_EQ(jit({"list", "--json"}).out, "");
   setenv("WEFT_CACHE_DIR", folder.path("cache").c_str(), 1);
   const std::string text = "extern \"C\" int answer() { return 42; }\n";
-  jit::build({.name = "answer", .text = text, .isa = Isa::plain, .flags = {}});
+  jit::host_module({.name = "answer", .text = text, .target = jit::host_target(Isa::plain), .flags = {}});
   unsetenv("WEFT_CACHE_DIR");
 
   const nlohmann::json entry = jit({"list", "--json"}).last();

@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "base/log.h"
-#include "jit/build.h"
+#include "jit/host/module.h"
 #include "weft/error.h"
 
 int main(int argc, char** argv) {
@@ -16,10 +16,10 @@ int main(int argc, char** argv) {
   try {
     std::ifstream file(argv[1]);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
-    const auto module = jit::build({.name = "built elsewhere", .text = text, .isa = Isa::plain, .flags = {}});
-    const auto answer = reinterpret_cast<int (*)()>(module->symbol("answer"));
-    constexpr const char* kOrigins[] = {"memory", "disk", "compiler"};
-    std::printf("%s %d\n", kOrigins[static_cast<int>(jit::last_origin())], answer());
+    const jit::Loaded loaded =
+        jit::host_module({.name = "built elsewhere", .text = text, .target = jit::host_target(Isa::plain)});
+    const auto answer = reinterpret_cast<int (*)()>(loaded.module->symbol("answer"));
+    std::printf("%s %d\n", std::string(to_string(loaded.origin)).c_str(), answer());
     return 0;
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

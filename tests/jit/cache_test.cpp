@@ -20,20 +20,20 @@ class CacheTest : public JitTest {
     ASSERT_EQ(build_elsewhere(text_of(answer)).output, "compiler " + std::to_string(answer) + "\n");
     const std::string path = entry_file(), sound = read(path);
     write("cache/modules/" + path.substr(path.rfind('/') + 1), damage(sound));
-    EXPECT_EQ(answer_of(build(request_of(answer))), answer);
-    EXPECT_EQ(last_origin(), Origin::compiler);
+    EXPECT_EQ(answer_of(load(request_of(answer))), answer);
+    EXPECT_EQ(origin_, Origin::compiler);
     EXPECT_EQ(num_compiles(), 2);
     ASSERT_EQ(warnings().size(), 1u);
     EXPECT_TRUE(contains(warnings()[0], "damaged")) << warnings()[0];
     EXPECT_EQ(build_elsewhere(text_of(answer)).output, "disk " + std::to_string(answer) + "\n");
   }
   Error refusal() {
-    return error_of([&] { build(request_of(1)); });
+    return error_of([&] { load(request_of(1)); });
   }
 };
 
 TEST_F(CacheTest, IsMadeForTheUserAlone) {
-  build(request_of(1));
+  load(request_of(1));
   for (const char* part : {"", "/modules", "/compilers", "/stamps", "/build"}) {
     struct stat status {};
     ASSERT_EQ(stat((cache_ + part).c_str(), &status), 0) << part;
@@ -59,7 +59,7 @@ TEST_F(CacheTest, TellsADamagedEntryThatNoCompilerCanMakeAgain) {
   build_elsewhere(text_of(54));
   write("cache/modules/" + entry_file().substr((cache_ + "/modules/").size()), "not a module");
   const ScopedEnv none("WEFT_CXX", "none");
-  const Error error = error_of([&] { build(request_of(54)); });
+  const Error error = error_of([&] { load(request_of(54)); });
   EXPECT_EQ(error.code(), ErrorCode::no_compiler);
   EXPECT_TRUE(contains(error.what(), "damaged")) << error.what();
   EXPECT_TRUE(names_in(cache_ + "/modules").empty());
@@ -72,8 +72,8 @@ TEST_F(CacheTest, DoesNotRunAModuleUnderAnothersKey) {
   build_elsewhere(text_of(56));
   const std::string name = entry_file().substr((cache_ + "/modules/").size());
   write("cache/modules/" + name, other);
-  EXPECT_EQ(answer_of(build(request_of(56))), 56);
-  EXPECT_EQ(last_origin(), Origin::compiler);
+  EXPECT_EQ(answer_of(load(request_of(56))), 56);
+  EXPECT_EQ(origin_, Origin::compiler);
 }
 
 TEST_F(CacheTest, DoesNotFollowASymbolicLinkInPlaceOfAnEntry) {
@@ -81,8 +81,8 @@ TEST_F(CacheTest, DoesNotFollowASymbolicLinkInPlaceOfAnEntry) {
   const std::string path = entry_file(), elsewhere = folder_ + "/moved";
   ASSERT_EQ(rename(path.c_str(), elsewhere.c_str()), 0);
   ASSERT_EQ(symlink(elsewhere.c_str(), path.c_str()), 0);
-  EXPECT_EQ(answer_of(build(request_of(57))), 57);
-  EXPECT_EQ(last_origin(), Origin::compiler);
+  EXPECT_EQ(answer_of(load(request_of(57))), 57);
+  EXPECT_EQ(origin_, Origin::compiler);
   struct stat status {};
   ASSERT_EQ(lstat(path.c_str(), &status), 0);
   EXPECT_TRUE(S_ISREG(status.st_mode));
@@ -92,8 +92,8 @@ TEST_F(CacheTest, DoesNotRunAnEntryThatOthersMayWriteOrOwn) {
   const auto expect_rebuilt = [&](int answer, const std::function<void(const char*)>& open_up) {
     build_elsewhere(text_of(answer));
     open_up(entry_file().c_str());
-    EXPECT_EQ(answer_of(build(request_of(answer))), answer);
-    EXPECT_EQ(last_origin(), Origin::compiler);
+    EXPECT_EQ(answer_of(load(request_of(answer))), answer);
+    EXPECT_EQ(origin_, Origin::compiler);
     unlink(entry_file().c_str());
   };
   for (const mode_t mode : {0620u, 0602u})
@@ -112,7 +112,7 @@ TEST_F(CacheTest, IsRefusedWhenOthersMayWriteIt) {
   }
   EXPECT_EQ(error_of([] { list(); }).code(), ErrorCode::cache_refused);
   chmod(cache_.c_str(), 0755);
-  EXPECT_EQ(answer_of(build(request_of(2))), 2);
+  EXPECT_EQ(answer_of(load(request_of(2))), 2);
 }
 
 TEST_F(CacheTest, IsRefusedWhenAFolderInItIsOpenToOthers) {
@@ -128,7 +128,7 @@ TEST_F(CacheTest, IsRefusedBehindASymbolicLinkToAnOpenFolder) {
   ASSERT_EQ(symlink(target.c_str(), cache_.c_str()), 0);
   EXPECT_EQ(refusal().code(), ErrorCode::cache_refused);
   chmod(target.c_str(), 0700);
-  EXPECT_EQ(answer_of(build(request_of(4))), 4);
+  EXPECT_EQ(answer_of(load(request_of(4))), 4);
 }
 
 TEST_F(CacheTest, IsRefusedWhenSomeoneElseOwnsIt) {
@@ -146,8 +146,8 @@ TEST_F(CacheTest, IsRefusedWhenSomeoneElseOwnsIt) {
 
 TEST_F(CacheTest, IsNoConditionForAModule) {
   write("cache", "a file where the folder should be");
-  EXPECT_EQ(answer_of(build(request_of(5))), 5);
-  EXPECT_EQ(last_origin(), Origin::compiler);
+  EXPECT_EQ(answer_of(load(request_of(5))), 5);
+  EXPECT_EQ(origin_, Origin::compiler);
   ASSERT_FALSE(warnings().empty());
   EXPECT_TRUE(contains(warnings()[0], cache_)) << warnings()[0];
 }
@@ -182,7 +182,7 @@ TEST_F(CacheTest, TakesTheUsersCacheFolderByDefault) {
 TEST_F(CacheTest, IsNoConditionForAModuleWithoutAHome) {
   const ScopedEnv unset("WEFT_CACHE_DIR", nullptr), home("HOME", nullptr), xdg("XDG_CACHE_HOME", nullptr);
   EXPECT_EQ(error_of([] { cache_dir(); }).code(), ErrorCode::io_error);
-  EXPECT_EQ(answer_of(build(request_of(7))), 7);
+  EXPECT_EQ(answer_of(load(request_of(7))), 7);
 }
 
 TEST_F(CacheTest, LeavesNothingHalfWrittenWhenAWriteStopsInTheMiddle) {
@@ -193,7 +193,7 @@ TEST_F(CacheTest, LeavesNothingHalfWrittenWhenAWriteStopsInTheMiddle) {
   const rlimit small{100'000, before.rlim_max};
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  const auto module = build(request);
+  const auto module = load(request);
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(answer_of(module), 59);
@@ -211,8 +211,8 @@ TEST_F(CacheTest, GivesTheModuleAndLeavesNothingWhenTheDiskIsFull) {
     write("cache/filler", std::string(60 << 10, 'x'));
   else
     chmod(cache_.c_str(), 0500);
-  EXPECT_EQ(answer_of(build(request_of(60))), 60);
-  EXPECT_EQ(last_origin(), Origin::compiler);
+  EXPECT_EQ(answer_of(load(request_of(60))), 60);
+  EXPECT_EQ(origin_, Origin::compiler);
   EXPECT_TRUE(names_in(cache_ + "/modules").empty());
   EXPECT_TRUE(names_in(cache_ + "/build").empty());
   EXPECT_TRUE(names_in(folder_ + "/weft-" + std::to_string(geteuid()) + "/build").empty());

@@ -1,4 +1,4 @@
-#include "jit/diagnostics.h"
+#include "jit/host/diagnostics.h"
 
 #include <gtest/gtest.h>
 

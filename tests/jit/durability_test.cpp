@@ -83,7 +83,7 @@ class DurabilityTest : public JitTest {
 
 TEST_F(DurabilityTest, SyncsEveryByteOfAFileBeforeItsNameIsThere) {
   start();
-  build(request_of(110));
+  load(request_of(110));
   stop();
   size_t num_renamed = 0;
   for (const char* subfolder : {"stamps", "compilers", "modules"})
@@ -105,7 +105,7 @@ TEST_F(DurabilityTest, SyncsEveryByteOfAFileBeforeItsNameIsThere) {
 
 TEST_F(DurabilityTest, PublishesTheCompilersIdentityBeforeTheModuleThatNeedsIt) {
   start();
-  build(request_of(111));
+  load(request_of(111));
   stop();
   const auto modules = names_in(cache_ + "/modules"), compilers = names_in(cache_ + "/compilers");
   ASSERT_EQ(modules.size(), 1u);
@@ -116,7 +116,7 @@ TEST_F(DurabilityTest, PublishesTheCompilersIdentityBeforeTheModuleThatNeedsIt) 
 
 TEST_F(DurabilityTest, PublishesNothingThatCouldNotBeSynced) {
   start(true);
-  const auto module = build(request_of(112));
+  const auto module = load(request_of(112));
   stop();
   EXPECT_EQ(answer_of(module), 112);
   for (const char* subfolder : {"stamps", "compilers", "modules", "build"})
@@ -132,20 +132,20 @@ TEST_F(DurabilityTest, GivesTheModuleWhenTheCacheIsRemovedBetweenLookUpAndLock) 
   chmod(remover.c_str(), 0700);
   {
     const ScopedEnv wanted("WEFT_CXX", remover.c_str());
-    EXPECT_EQ(answer_of(build(request_of(113))), 113);
-    EXPECT_EQ(last_origin(), Origin::compiler);
+    EXPECT_EQ(answer_of(load(request_of(113))), 113);
+    EXPECT_EQ(origin_, Origin::compiler);
   }
   EXPECT_FALSE(std::filesystem::exists(cache_));
   ASSERT_EQ(warnings().size(), 1u);
   EXPECT_TRUE(contains(warnings()[0], "cannot be written")) << warnings()[0];
   EXPECT_TRUE(names_in(folder_ + "/weft-" + std::to_string(geteuid()) + "/build").empty());
-  EXPECT_EQ(answer_of(build(request_of(114))), 114);  // makes it again
+  EXPECT_EQ(answer_of(load(request_of(114))), 114);  // makes it again
   EXPECT_EQ(names_in(cache_ + "/modules").size(), 1u);
 }
 
 TEST_F(DurabilityTest, GivesTheModuleWhenTheCacheIsRemovedWhileItCompiles) {
   const ScopedEnv wanted("WEFT_CXX", make_compiler("remover", "rm -rf " + cache_).c_str());
-  EXPECT_EQ(answer_of(build(request_of(115))), 115);
+  EXPECT_EQ(answer_of(load(request_of(115))), 115);
   EXPECT_FALSE(std::filesystem::exists(cache_));
   ASSERT_FALSE(warnings().empty());
   EXPECT_TRUE(contains(warnings()[0], "cannot be written")) << warnings()[0];

@@ -1,8 +1,8 @@
-#include "jit/elf.h"
+#include "jit/host/elf.h"
 
 #include <rapidcheck.h>
 
-#include "jit/compile.h"
+#include "jit/host/compile.h"
 #include "support.h"
 
 namespace weft::jit {

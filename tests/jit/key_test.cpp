@@ -7,7 +7,9 @@
 namespace weft::jit {
 namespace {
 
-Request sample_request() { return {.name = "leaf", .text = "int x;", .isa = Isa::avx2, .flags = {"-DA"}}; }
+Request sample_request() {
+  return {.name = "leaf", .text = "int x;", .target = host_target(Isa::avx2), .flags = {"-DA"}};
+}
 
 std::string key_of(const Request& request, std::string_view identity = "gcc") {
   return entry_key(request_id(request), identity);
@@ -40,8 +42,8 @@ TEST(Key, ChangesWithWhateverChangesTheCode) {
     hashes.insert(memory_hash(request));
   };
   add([](Request& r) { r.text += " "; });
-  add([](Request& r) { r.isa = Isa::plain; });
-  add([](Request& r) { r.isa = Isa::avx512; });
+  add([](Request& r) { r.target = host_target(Isa::plain); });
+  add([](Request& r) { r.target = host_target(Isa::avx512); });
   add([](Request& r) { r.flags = {}; });
   add([](Request& r) { r.flags = {"-DB"}; });
   add([](Request& r) { r.flags = {"-DA", "-DB"}; });
@@ -75,7 +77,7 @@ TEST(Key, SeesEveryByteOfALongText) {
 TEST(Flags, AreExplicitAndKeepTheMathExact) {
   for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
     Request request = sample_request();
-    request.isa = isa;
+    request.target = host_target(isa);
     const RequestId id = request_id(request);
     const std::set<std::string> flags(id.flags.begin(), id.flags.end());
     for (const char* wanted : {"-O3", "-nostdlib", "-fno-trapping-math", "-fvisibility=hidden", "-DA"})

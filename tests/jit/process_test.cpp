@@ -1,4 +1,4 @@
-#include "jit/process.h"
+#include "jit/host/process.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

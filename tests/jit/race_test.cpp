@@ -54,7 +54,7 @@ TEST_F(RaceTest, GoesOnAfterAKilledBuilder) {
 
   make_compiler("sleeper");  // the same program, awake: the same path, but another identity and key
   const ScopedEnv awake("WEFT_CXX", sleeper.c_str());
-  EXPECT_EQ(answer_of(build(request_of(17))), 17);
+  EXPECT_EQ(answer_of(load(request_of(17))), 17);
   EXPECT_TRUE(names_in(cache_ + "/build").empty());
   EXPECT_EQ(names_in(cache_ + "/modules").size(), 1u);
 }
@@ -81,8 +81,8 @@ TEST_F(RaceTest, WaitsForABuilderAndTakesItsModule) {
   const ScopedEnv wanted("WEFT_CXX", slow.c_str());
   const pid_t builder = start_elsewhere(write("text.cpp", text_of(19)), folder_ + "/out");
   wait_for(folder_ + "/started");
-  EXPECT_EQ(answer_of(build(request_of(19))), 19);
-  EXPECT_EQ(last_origin(), Origin::disk);
+  EXPECT_EQ(answer_of(load(request_of(19))), 19);
+  EXPECT_EQ(origin_, Origin::disk);
   waitpid(builder, nullptr, 0);
   EXPECT_EQ(num_compiles(), 1);
 }

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "jit/build.h"
+#include "jit/host/module.h"
 #include "weft/error.h"
 
 namespace weft::jit {
@@ -39,8 +39,18 @@ class JitTest : public testing::Test {
   // A text whose answer() returns `answer`; each test has its own, so that none finds another's in memory.
   std::string text_of(int answer) const;
   Request request_of(int answer) const {
-    return {.name = "answer " + std::to_string(answer), .text = text_of(answer), .isa = Isa::plain, .flags = {}};
+    return {.name = "answer " + std::to_string(answer),
+            .text = text_of(answer),
+            .target = host_target(Isa::plain),
+            .flags = {}};
   }
+  // The request's module, and where it came from.
+  std::shared_ptr<const Module> load(const Request& request) {
+    const Loaded loaded = host_module(request);
+    origin_ = loaded.origin;
+    return loaded.module;
+  }
+  Origin origin_ = Origin::memory;
   static int answer_of(const std::shared_ptr<const Module>& module);
   std::string write(const std::string& name, const std::string& content) const;  // into the test's folder
   static std::string read(const std::string& path);

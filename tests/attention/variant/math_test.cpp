@@ -9,7 +9,7 @@
 
 #include "attention/variant_text.h"
 #include "device/cpu/cpuid.h"
-#include "jit/build.h"
+#include "jit/host/module.h"
 
 namespace weft {
 namespace {
@@ -33,7 +33,8 @@ extern "C" __attribute__((visibility("default"))) void f_minmax(const float* x, 
   for (int i = 0; i < n; ++i) { low[i] = weft::min(x[i], y[i]); high[i] = weft::max(x[i], y[i]); }
 }
 )";
-    module = jit::build({.name = "math", .text = text, .isa = isa, .flags = leaf_flags()});
+    module =
+        jit::host_module({.name = "math", .text = text, .target = jit::host_target(isa), .flags = leaf_flags()}).module;
   }
   return *module;
 }

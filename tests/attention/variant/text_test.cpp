@@ -6,7 +6,7 @@
 #include "attention/variant_text.h"
 #include "attention/variant_tokens.h"
 #include "device/cpu/cpuid.h"
-#include "jit/build.h"
+#include "jit/host/module.h"
 
 namespace weft {
 namespace {
@@ -90,10 +90,11 @@ TEST(LeafText, AMaskAsVariantIsTheLeafOfASpecThatNamesIt) {
 
 TEST(LeafText, CompilesForEveryInstructionSet) {
   for (const Isa isa : built_isas()) {
-    const auto module = jit::build({.name = "leaf Own",
-                                    .text = leaf_text({.mask = Mask::custom_packed, .variant = own_text()}, isa),
-                                    .isa = isa,
-                                    .flags = leaf_flags()});
+    const auto module = jit::host_module({.name = "leaf Own",
+                                          .text = leaf_text({.mask = Mask::custom_packed, .variant = own_text()}, isa),
+                                          .target = jit::host_target(isa),
+                                          .flags = leaf_flags()})
+                            .module;
     const auto* leaf = static_cast<const abi::Leaf*>(module->symbol("weft_leaf"));
     ASSERT_NE(leaf, nullptr);
     EXPECT_EQ(leaf->version, abi::kLeafVersion);

@@ -3,15 +3,10 @@
 
 #include <string>
 
-#include "jit/build.h"
 #include "jit/cache.h"
+#include "jit/toolchain.h"
 
 namespace weft::jit {
-
-struct CompilerSearch {
-  const Compiler* compiler = nullptr;  // null: none; lives as long as the program
-  std::string tried;                   // for the message: names, and why each was not it
-};
 
 // WEFT_CXX, or the first of g++, c++ and clang++ on PATH that runs. Hashing a compiler takes long, so its identity is
 // remembered in this process and in the cache (null: not there) under path, size, mtime and inode of its files.

@@ -1,4 +1,4 @@
-#include "jit/elf.h"
+#include "jit/host/elf.h"
 
 #include <elf.h>
 

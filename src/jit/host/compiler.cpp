@@ -1,4 +1,4 @@
-#include "jit/compiler.h"
+#include "jit/host/compiler.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@
 #include "base/env.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "jit/process.h"
+#include "jit/host/process.h"
 
 namespace weft::jit {
 namespace {
@@ -194,7 +194,8 @@ CompilerSearch find_compiler(const Cache* cache) {
   static std::mutex mutex;
   static std::list<KnownCompiler> all;  // grows by one when a compiler is replaced; never shrinks
   const auto wanted = env::compiler();
-  if (wanted == "none") return {nullptr, "WEFT_CXX=none switches compiling off"};
+  constexpr const char* kRemedy = "install one with `apt-get install g++`, or name one in WEFT_CXX";
+  if (wanted == "none") return {nullptr, "WEFT_CXX=none switches compiling off", kRemedy};
   std::vector<std::string> names = {"g++", "c++", "clang++"};
   if (wanted) names = {*wanted};
   const std::scoped_lock lock(mutex);
@@ -203,15 +204,15 @@ CompilerSearch find_compiler(const Cache* cache) {
     std::string why = name.find('/') != name.npos ? "no such program" : "not on PATH";
     if (const auto path = env::find_program(name)) {
       for (auto known = all.rbegin(); known != all.rend(); ++known)
-        if (known->compiler.path == *path && known->is_current()) return {&known->compiler, {}};
-      if (auto known = identify(cache, *path, why)) return {&all.emplace_back(std::move(*known)).compiler, {}};
+        if (known->compiler.path == *path && known->is_current()) return {&known->compiler};
+      if (auto known = identify(cache, *path, why)) return {&all.emplace_back(std::move(*known)).compiler};
     }
     tried += fmt::format("{}{}{} ({})", tried.empty() ? "tried " : ", ", wanted ? "WEFT_CXX=" : "", name, why);
   }
-  return {nullptr, tried};
+  return {nullptr, tried, kRemedy};
 }
 
-const Compiler& compiler() {
+const Compiler& host_compiler() {
   static const Compiler none;
   const auto cache = open_cache(true);
   const CompilerSearch search = find_compiler(cache ? &*cache : nullptr);

@@ -1,4 +1,4 @@
-#include "jit/compile.h"
+#include "jit/host/compile.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,10 +10,10 @@
 #include <system_error>
 
 #include "base/check.h"
-#include "jit/diagnostics.h"
-#include "jit/elf.h"
 #include "jit/files.h"
-#include "jit/process.h"
+#include "jit/host/diagnostics.h"
+#include "jit/host/elf.h"
+#include "jit/host/process.h"
 
 namespace weft::jit {
 namespace {
@@ -66,8 +66,8 @@ void require_complete(const std::string& module, const Request& request) {
 
 }  // namespace
 
-std::string compile(const Compiler& compiler, const Request& request, const RequestId& id, const std::string& folder,
-                    std::chrono::milliseconds timeout) {
+std::string compile_host(const Compiler& compiler, const Request& request, const std::vector<std::string>& flags,
+                         const std::string& folder, std::chrono::milliseconds timeout) {
   const Fd input = text_as_input(request.text);
   // A name that no compiler of a killed builder can be writing to.
   std::string workplace = folder + "/XXXXXX";
@@ -75,7 +75,7 @@ std::string compile(const Compiler& compiler, const Request& request, const Requ
         std::generic_category().message(errno));
   const std::string output = workplace + "/module.so";
   ProcessRequest process{
-      .path = compiler.path, .arguments = id.flags, .input = input.get(), .temp_dir = workplace, .timeout = timeout};
+      .path = compiler.path, .arguments = flags, .input = input.get(), .temp_dir = workplace, .timeout = timeout};
   for (const char* argument : {"-x", "c++", "-", "-o"}) process.arguments.emplace_back(argument);
   process.arguments.push_back(output);
 
