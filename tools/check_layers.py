@@ -16,7 +16,9 @@ import tempfile
 LAYERS = {"base": 0, "device": 1, "tile": 1, "jit": 2, "attention": 3, "ops": 3, "models": 3, "decode": 4, "cli": 6}
 PUBLIC = {"error.h": 0, "tensor.h": 0, "dlpack.h": 0, "device.h": 1, "jit.h": 2, "attention.h": 3, "levels.h": 3,
           "block_sparse.h": 3, "quest.h": 3, "ops.h": 3, "model.h": 3}
-SHARED = {"attention/leaf.h": {"tile/abi/leaf.h"},
+SHARED = {"attention/abi.h": {"tile/abi/leaf.h"},
+          "attention/params.h": {"tile/abi/leaf.h"},
+          "attention/cpu/leaf.h": {"tile/abi/leaf.h"},
           "attention/reference_hooks.h": {"tile/abi/leaf.h", "tile/abi/reference_leaf.h"}}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.MULTILINE)
 
@@ -66,8 +68,8 @@ def self_test():
     cases = {  # file, text, part of the complaint (none: allowed)
         "lower layer": ("src/jit/a.cpp", '#include "base/check.h"\n#include "weft/device.h"\n#include <vector>\n', None),
         "own folder": ("src/ops/gemm/a.cpp", '#include "ops/rope.h"\n', None),
-        "kernel vocabulary": ("src/attention/kernels/cpu/a.h", '#include "tile/cpu/vec.h"\n#include <immintrin.h>\n', None),
-        "shared struct": ("src/attention/leaf.h", '#include "tile/abi/leaf.h"\n', None),
+        "kernel vocabulary": ("src/attention/cpu/kernels/a.h", '#include "tile/cpu/vec.h"\n#include <immintrin.h>\n', None),
+        "shared struct": ("src/attention/params.h", '#include "tile/abi/leaf.h"\n', None),
         "higher layer": ("src/base/a.cpp", '#include "device/cpu/module.h"\n', "base includes device"),
         "same layer": ("src/ops/a.cpp", "\n#include \"attention/leaf.h\"\n", "src/ops/a.cpp:2: ops includes attention"),
         "higher public header": ("src/device/a.cpp", '#include "weft/attention.h"\n', "weft/attention.h belongs to a higher"),

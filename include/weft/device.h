@@ -66,6 +66,7 @@ class Stream {
   Stream() = default;  // the shared team
   static Stream cpu(WorkerTeam& team) { return Stream(Device::cpu(), &team); }
   Device device() const { return device_; }
+  bool is_default() const { return team_ == nullptr; }  // then it is that of whatever device a call is for
   WorkerTeam& team() const { return team_ ? *team_ : WorkerTeam::shared(); }
 
  private:
@@ -91,7 +92,6 @@ class Workspace {
  private:
   void* data_ = nullptr;
   size_t bytes_ = 0;
-  size_t mapped_bytes_ = 0;
   Device device_;
 };
 

@@ -1,7 +1,7 @@
 // attend: one request through build, plan and run.
 #include <algorithm>
 
-#include "attention/leaf.h"
+#include "attention/spec.h"
 #include "attention/traits.h"
 #include "base/check.h"
 #include "base/format_tensor.h"
@@ -62,7 +62,7 @@ void attend(const AttentionSpec& spec, const TensorView& q, const TensorView& k,
         ErrorCode::invalid_shape, "q: {}, k: {}; at most {} tokens and heads are allowed", shape_string(q),
         shape_string(k), kMaxTokens);
   const AttentionTensors tensors = all_tensors(extra, q, k, v, o, lse);
-  const AttentionKernel kernel = build(spec, Device::cpu());
+  const AttentionKernel kernel = build(spec, q.device());
   const int32_t qo_indptr[] = {0, static_cast<int32_t>(q.shape(0))};
   const int32_t kv_indptr[] = {0, static_cast<int32_t>(kv_len)};
   PlanInput input;
@@ -73,7 +73,7 @@ void attend(const AttentionSpec& spec, const TensorView& q, const TensorView& k,
   input.num_workers = stream.team().num_workers();
   input.scalars = scalars_of_plan(spec, extra.scalars);
   const Plan plan = kernel.plan(input);
-  Workspace workspace(Device::cpu(), plan.workspace_bytes());
+  Workspace workspace(q.device(), plan.workspace_bytes());
   kernel.run(plan, tensors, workspace, stream);
 }
 

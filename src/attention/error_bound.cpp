@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/leaf.h"
 #include "attention/reference.h"
+#include "attention/spec.h"
 #include "attention/variant_tokens.h"
 
 namespace weft {

@@ -1,5 +1,7 @@
-// Public merging of attention states: checks, and rows dealt to the workers.
-#include "attention/kernels/cpu/core.h"
+// Public merging of attention states: checks, and what the backend is given.
+#include <utility>
+
+#include "attention/backend.h"
 #include "base/check.h"
 #include "base/device_checks.h"
 #include "base/tensor_checks.h"
@@ -9,10 +11,8 @@
 namespace weft {
 namespace {
 
-using attention::cpu::Element;
-using attention::cpu::MergeStatesArgs;
-
-constexpr int64_t kMinFloatsPerWorker = 1 << 14;  // less is not worth waking a worker for
+using attention::Element;
+using attention::MergeStatesArgs;
 
 Element checked_element(const char* name, const TensorView& t) {
   switch (t.dtype()) {
@@ -25,7 +25,6 @@ Element checked_element(const char* name, const TensorView& t) {
 
 void check_tensor(const char* name, const TensorView& t, int rank, const char* form) {
   check(static_cast<bool>(t), ErrorCode::invalid_argument, "{}: is missing; give {}", name, form);
-  check_on_cpu("", name, t.device());
   check(t.rank() == rank, ErrorCode::invalid_shape, "{}: {} has rank {}; required is {}", name, shape_string(t),
         t.rank(), form);
   check(t.data() != nullptr || t.size() == 0, ErrorCode::invalid_argument, "{}: {} has no data", name, shape_string(t));
@@ -43,9 +42,9 @@ void check_vectors(const char* name, const TensorView& t, int rank, const char* 
   checked_element(name, t);
   check_tensor(name, t, rank, form);
   const int64_t dim = t.shape(rank - 1);
-  check(dim >= 8 && dim <= attention::cpu::kMaxHeadDim && dim % 8 == 0, ErrorCode::unsupported,
+  check(dim >= 8 && dim <= attention::kMaxHeadDim && dim % 8 == 0, ErrorCode::unsupported,
         "{}: {} has vectors of {}; supported are 8 to {} in steps of 8", name, shape_string(t), dim,
-        attention::cpu::kMaxHeadDim);
+        attention::kMaxHeadDim);
   check(t.stride(rank - 1) == 1, ErrorCode::invalid_stride,
         "{}: has stride {} along its last axis; it must be 1: copy the tensor", name, t.stride(rank - 1));
 }
@@ -64,6 +63,17 @@ void check_outputs(const TensorView& o_out, const TensorView& lse_out) {
   check_same("lse_out", lse_out, 1, "o_out", o_out, 1);
   check_written("", "o_out", o_out);
   check_written("", "lse_out", lse_out);
+}
+
+// The backend of the device that all of them lie on.
+const attention::Backend& backend_for(const TensorView& o, const TensorView& lse, const TensorView& o_out,
+                                      const TensorView& lse_out, Stream stream) {
+  const Device device = stream.is_default() ? o_out.device() : stream.device();
+  const attention::Backend& backend = attention::backend_of(device, "o_out");
+  const std::pair<const char*, const TensorView&> all[] = {
+      {"o", o}, {"lse", lse}, {"o_out", o_out}, {"lse_out", lse_out}};
+  for (const auto& [name, tensor] : all) check_on("", name, tensor.device(), device);
+  return backend;
 }
 
 int64_t bytes_of(const TensorView& t) { return bits_of(t.dtype()) / 8; }
@@ -91,24 +101,11 @@ MergeStatesArgs make_args(const TensorView& o, const TensorView& lse, int row, c
   return args;
 }
 
-void run(const MergeStatesArgs& args, int64_t rows, int64_t floats, Stream stream) {
-  check_on_cpu("", "stream", stream.device());
-  const auto& core = attention::cpu::core_for(current_isa());
-  WorkerTeam& team = stream.team();
-  const int64_t parts = std::min<int64_t>(team.num_workers(), floats / kMinFloatsPerWorker);
-  if (parts <= 1) {
-    core.merge_states(args, 0, rows);
-    return;
-  }
-  team.run([&](int worker) {
-    if (worker < parts) core.merge_states(args, rows * worker / parts, rows * (worker + 1) / parts);
-  });
-}
-
 }  // namespace
 
 void merge_states(const TensorView& o, const TensorView& lse, const TensorView& o_out, const TensorView& lse_out,
                   Stream stream) {
+  const attention::Backend& backend = backend_for(o, lse, o_out, lse_out, stream);
   check_vectors("o", o, 4, "[n, rows, heads, dim]");
   check_lse("lse", lse, 3, "[n, rows, heads]");
   check_outputs(o_out, lse_out);
@@ -116,11 +113,12 @@ void merge_states(const TensorView& o, const TensorView& lse, const TensorView& 
   for (int axis = 0; axis < 3; ++axis) check_same("o_out", o_out, axis, "o", o, axis + 1);
   MergeStatesArgs args = make_args(o, lse, 1, o_out, lse_out);
   args.num_states = o.shape(0);
-  run(args, o_out.shape(0), o.size(), stream);
+  backend.merge_states(args, o_out.shape(0), o.size(), stream);
 }
 
 void merge_states(const TensorView& o, const TensorView& lse, std::span<const int32_t> indptr, const TensorView& o_out,
                   const TensorView& lse_out, Stream stream) {
+  const attention::Backend& backend = backend_for(o, lse, o_out, lse_out, stream);
   check_vectors("o", o, 3, "[nnz, heads, dim]");
   check_lse("lse", lse, 2, "[nnz, heads]");
   check_outputs(o_out, lse_out);
@@ -139,7 +137,7 @@ void merge_states(const TensorView& o, const TensorView& lse, std::span<const in
         o.shape(0));
   MergeStatesArgs args = make_args(o, lse, 0, o_out, lse_out);
   args.indptr = indptr.data();
-  run(args, o_out.shape(0), o.size(), stream);
+  backend.merge_states(args, o_out.shape(0), o.size(), stream);
 }
 
 }  // namespace weft

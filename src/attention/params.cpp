@@ -1,9 +1,10 @@
 // The arguments of one run, checked against what spec and variant declare, as slots for the leaf.
+#include "attention/params.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "attention/leaf.h"
 #include "attention/traits.h"
 #include "attention/variant_text.h"
 #include "base/check.h"
@@ -57,13 +58,13 @@ abi::Slot scalar_slot(const ScalarDecl& declared, double value) {
   return slot;
 }
 
-void check_tensor(const TensorDecl& declared, const TensorView& tensor) {
+void check_tensor(const TensorDecl& declared, const TensorView& tensor, Device device) {
   check(tensor.dtype() == declared.dtype, ErrorCode::invalid_dtype, "tensor '{}' is {}; the variant declares {}",
         declared.name, to_string(tensor.dtype()), to_string(declared.dtype));
   check(tensor.rank() == declared.rank, ErrorCode::invalid_shape,
         "tensor '{}' is {}, of rank {}; the variant declares rank {}", declared.name, tensor, tensor.rank(),
         declared.rank);
-  check_on_cpu("tensor", declared.name, tensor.device());
+  check_on("tensor", declared.name, tensor.device(), device);
   const int last = declared.rank - 1;
   check(tensor.shape(last) <= 1 || tensor.stride(last) == 1, ErrorCode::invalid_stride,
         "tensor '{}' has stride {} on its last axis; a variant's tensors are contiguous there: copy it", declared.name,
@@ -77,7 +78,8 @@ void check_tensor(const TensorDecl& declared, const TensorView& tensor) {
 
 }  // namespace
 
-Params::Params(const AttentionSpec& spec) : declared_(declarations(spec)), known_(spec.variant.scalars) {
+Params::Params(const AttentionSpec& spec, Device device)
+    : declared_(declarations(spec)), device_(device), known_(spec.variant.scalars) {
   if (spec.sliding_window && !names(known_, "window_left"))
     known_.push_back(variants::sliding_window().scalars.front());
   const std::vector<Interval> intervals = combined_intervals(spec);
@@ -124,7 +126,7 @@ void Params::pack(float sm_scale, const std::vector<ScalarArg>& scalars, const s
     check(it != tensors.end(), ErrorCode::invalid_argument,
           "tensor '{}' is missing; add {{\"{}\", view}} to the tensors of run ({}, rank {})", tensor.name, tensor.name,
           to_string(tensor.dtype), tensor.rank);
-    check_tensor(tensor, it->value);
+    check_tensor(tensor, it->value, device_);
     *slots++ = {.pointer = it->value.data()};
     for (int axis = 0; axis < tensor.rank; ++axis) *slots++ = {.integer = it->value.stride(axis)};
   }

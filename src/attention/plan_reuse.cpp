@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "attention/backend.h"
 #include "attention/plan_draft.h"
 #include "base/check.h"
 #include "base/device_checks.h"
@@ -103,32 +104,33 @@ void Plan::update(const PlanInput& input) {
 
 void Plan::upload(Workspace& workspace, Stream stream) const {
   const Impl& plan = impl();
-  check_on_cpu("", "workspace", workspace.device());
-  check_on_cpu("", "stream", stream.device());
+  const attention::Backend& backend = attention::backend_of(workspace.device(), "workspace");
+  if (!stream.is_default()) check_on("", "stream", stream.device(), workspace.device());
   check(workspace.bytes() >= workspace_bytes(), ErrorCode::workspace_too_small,
         "workspace: has {} bytes, the plan needs {}; ask Plan::workspace_bytes, or kernel.workspace_bytes(bounds)",
         workspace.bytes(), workspace_bytes());
-  char* const target = static_cast<char*>(workspace.data());
+  const auto write = [&](int64_t offset, const void* from, int64_t bytes) {
+    if (bytes > 0) backend.write(workspace, offset, from, bytes, stream);
+  };
   const char* const source = plan.bytes.data();
   const PlanHeader& from = plan.header();
   const PlanHeader& to = plan.placed;
   if (std::memcmp(&from, &to, sizeof from) == 0) {
-    std::memcpy(target, source, plan.bytes.size());
+    write(0, source, static_cast<int64_t>(plan.bytes.size()));
   } else {
-    std::memcpy(target, &to, sizeof to);
+    write(0, &to, sizeof to);
     for (const CopiedSection& copied : copied_sections()) {
       if (copied.section == &PlanHeader::page_indices && plan.borrows_page_ids) continue;
       const Section& s = from.*copied.section;
-      std::memcpy(target + (to.*copied.section).offset, source + s.offset,
-                  static_cast<size_t>(s.count * copied.element_bytes));
+      write((to.*copied.section).offset, source + s.offset, s.count * static_cast<int64_t>(copied.element_bytes));
     }
   }
-  char* ids = target + to.page_indices.offset;
+  int64_t ids = to.page_indices.offset;
   for (const std::span<const int32_t> borrowed : plan.borrowed_page_ids) {
-    if (!borrowed.empty()) std::memcpy(ids, borrowed.data(), borrowed.size_bytes());
-    ids += borrowed.size_bytes();
+    write(ids, borrowed.data(), static_cast<int64_t>(borrowed.size_bytes()));
+    ids += static_cast<int64_t>(borrowed.size_bytes());
   }
-  std::memset(target + to.counters.offset, 0, static_cast<size_t>(to.counters.count) * sizeof(int));
+  backend.clear(workspace, to.counters.offset, to.counters.count * static_cast<int64_t>(sizeof(int)), stream);
 }
 
 }  // namespace weft

@@ -152,7 +152,7 @@ std::string call_json(const AttentionKernel::Impl& kernel, const PlanHeader& pla
   return fmt::format(R"({{"version":1,"isa":"{}","sm_scale":{},"spec":{},"plan_scalars":{},"scalars":{},"inputs":{},)"
                      R"("outputs":{}}})"
                      "\n",
-                     to_string(kernel.isa), number(sm_scale), spec_json(kernel.spec),
+                     kernel.target, number(sm_scale), spec_json(kernel.spec),
                      array(plan_scalars(kernel.traits.intervals, plan), scalar), array(tensors.scalars, scalar),
                      array(inputs_of(tensors), tensor), array(outputs_of(tensors), tensor));
 }

@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/leaf.h"
+#include "attention/params.h"
+#include "attention/spec.h"
 #include "attention/variant_text.h"
 #include "base/check.h"
 #include "jit/host/module.h"

@@ -1,14 +1,12 @@
-// run: every check of tensors against the plan in the workspace, then the plan's items on the workers.
+// run: every check of tensors against the plan in the workspace, then the backend launches it.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <memory>
-#include <new>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "attention/kernel.h"
 #include "attention/record.h"
-#include "attention/trace.h"
 #include "base/check.h"
 #include "base/device_checks.h"
 #include "base/format_tensor.h"
@@ -18,32 +16,6 @@ namespace weft {
 namespace {
 
 using namespace attention;
-using attention::cpu::AttendArgs;
-using attention::cpu::Element;
-
-// Scratch of one thread. It grows to the largest item that the thread has met and stays: runs after the first of
-// their size allocate nothing.
-class Scratch {
- public:
-  char* reserve(long long bytes) {
-    const auto wanted = static_cast<size_t>(bytes);
-    if (wanted > bytes_) {
-      memory_.reset(static_cast<char*>(::operator new(wanted, kAlignment)));
-      bytes_ = wanted;
-    }
-    return memory_.get();
-  }
-
- private:
-  static constexpr std::align_val_t kAlignment{64};
-  struct Free {
-    void operator()(char* p) const { ::operator delete(p, kAlignment); }
-  };
-  std::unique_ptr<char, Free> memory_;
-  size_t bytes_ = 0;
-};
-thread_local Scratch scratch;
-thread_local Scratch params_memory;  // of the thread that calls run
 
 Element element_of(DType dtype) {
   switch (dtype) {
@@ -59,9 +31,18 @@ Element element_of(DType dtype) {
 
 // ---------------------------------------------------------------- checks
 
+void check_devices(const AttentionTensors& tensors, bool latent, Device device) {
+  const KvCache& kv = tensors.kv;
+  const std::pair<const char*, const TensorView&> all[] = {
+      {"q", tensors.q},        {latent ? "ckv" : "k", kv.k}, {latent ? "kpe" : "v", kv.v},
+      {"k_scale", kv.k_scale}, {"v_scale", kv.v_scale},      {"o", tensors.o},
+      {"lse", tensors.lse}};
+  for (const auto& [name, tensor] : all)
+    if (tensor) check_on("", name, tensor.device(), device);
+}
+
 void check_tensor(const char* name, const TensorView& t, DType dtype, int rank, const char* form) {
   check(static_cast<bool>(t), ErrorCode::invalid_argument, "{}: is missing; give {}", name, form);
-  check_on_cpu("", name, t.device());
   check(t.dtype() == dtype, ErrorCode::invalid_dtype, "{}: is {}; the kernel was built for {}", name,
         to_string(t.dtype()), to_string(dtype));
   check(t.rank() == rank, ErrorCode::invalid_shape, "{}: {} has rank {}; required is {}", name, t, t.rank(), form);
@@ -97,25 +78,26 @@ void check_rows(const char* name, const TensorView& t, DType dtype, const PlanHe
   check_last_stride(name, t);
 }
 
-void check_plan(const AttentionKernel::Impl& kernel, const Workspace& workspace) {
-  check_on_cpu("", "workspace", workspace.device());
+const PlanHeader& checked_plan(const AttentionKernel::Impl& kernel, const Workspace& workspace) {
+  check_on("", "workspace", workspace.device(), kernel.device);
   check(workspace.bytes() >= sizeof(PlanHeader), ErrorCode::plan_mismatch,
         "workspace: has {} bytes and holds no plan; make it of plan.workspace_bytes() and call plan.upload",
         workspace.bytes());
-  const auto& plan = *static_cast<const PlanHeader*>(workspace.data());
-  check(plan.magic == kPlanMagic, ErrorCode::plan_mismatch,
+  const PlanHeader* plan = kernel.backend->plan_in(workspace);
+  check(plan != nullptr && plan->magic == kPlanMagic, ErrorCode::plan_mismatch,
         "workspace: holds no plan; call plan.upload(workspace) first");
-  check(plan.signature == kernel.signature, ErrorCode::plan_mismatch,
+  check(plan->signature == kernel.signature, ErrorCode::plan_mismatch,
         "workspace: its plan has signature {:016x}, this kernel {:016x}; plan with a kernel of the same tile classes, "
         "head_dim_vo, KV form and mask intervals",
-        plan.signature, kernel.signature);
-  check(plan.total_bytes <= static_cast<long long>(workspace.bytes()), ErrorCode::plan_mismatch,
-        "workspace: its plan needs {} bytes, it has {}; upload the plan again", plan.total_bytes, workspace.bytes());
+        plan->signature, kernel.signature);
+  check(plan->total_bytes <= static_cast<long long>(workspace.bytes()), ErrorCode::plan_mismatch,
+        "workspace: its plan needs {} bytes, it has {}; upload the plan again", plan->total_bytes, workspace.bytes());
+  return *plan;
 }
 
 // K or V. Fills in where its tokens lie.
-cpu::TokensView check_cache(const char* name, const TensorView& t, const AttentionSpec& spec, const PlanHeader& plan,
-                            int head_dim) {
+TokensView check_cache(const char* name, const TensorView& t, const AttentionSpec& spec, const PlanHeader& plan,
+                       int head_dim) {
   const bool nhd = spec.layout == Layout::nhd;
   const bool ragged = spec.kv_form == KvForm::ragged;
   const bool paged = spec.kv_form == KvForm::paged || spec.kv_form == KvForm::block_sparse;
@@ -157,8 +139,8 @@ cpu::TokensView check_cache(const char* name, const TensorView& t, const Attenti
 }
 
 // The scales of K or V, whose own tensor is `cache`. Fills in where they lie.
-cpu::TokensView check_scales(const char* name, const TensorView& t, const TensorView& cache, const AttentionSpec& spec,
-                             const PlanHeader& plan) {
+TokensView check_scales(const char* name, const TensorView& t, const TensorView& cache, const AttentionSpec& spec,
+                        const PlanHeader& plan) {
   if (spec.kv_scales == KvScales::none) {
     check(!t, ErrorCode::invalid_argument, "{}: is given; the kernel was built for a cache without scales", name);
     return {};
@@ -185,9 +167,9 @@ cpu::TokensView check_scales(const char* name, const TensorView& t, const Tensor
 }
 
 // Latent rows: ckv, then kpe, or both in one tensor.
-void check_latent(const KvCache& kv, const AttentionSpec& spec, const PlanHeader& plan, AttendArgs& args) {
+void check_latent(const KvCache& kv, const AttentionSpec& spec, const PlanHeader& plan, RunArgs& args) {
   const int64_t bytes = bits_of(spec.kv_dtype) / 8;
-  const auto part = [&](const char* name, const TensorView& t, int dim, const char* what) -> cpu::TokensView {
+  const auto part = [&](const char* name, const TensorView& t, int dim, const char* what) -> TokensView {
     check_tensor(name, t, spec.kv_dtype, 3, "[pages, page_size, dim]");
     check(t.shape(0) >= plan.num_pool_pages, ErrorCode::invalid_shape, "{}: {} has {} pages; the plan's pool has {}",
           name, t, t.shape(0), plan.num_pool_pages);
@@ -207,7 +189,7 @@ void check_latent(const KvCache& kv, const AttentionSpec& spec, const PlanHeader
   args.v = args.k;
 }
 
-cpu::RowsView rows_view(const TensorView& t) {
+RowsView rows_view(const TensorView& t) {
   const int64_t bytes = bits_of(t.dtype()) / 8;
   return {static_cast<char*>(t.data()), t.stride(0) * bytes, t.stride(1) * bytes, element_of(t.dtype())};
 }
@@ -216,7 +198,8 @@ const TensorView& named(const std::vector<TensorArg>& tensors, std::string_view 
   return std::find_if(tensors.begin(), tensors.end(), [&](const TensorArg& arg) { return arg.name == name; })->value;
 }
 
-// The kernel follows mask_indptr without looking: a custom mask must hold every row of every request of the plan.
+// The kernel follows mask_indptr without looking: where the host may look, a custom mask must hold every row of every
+// request of the plan.
 void check_custom_mask(Mask kind, const PlanHeader& plan, const std::vector<TensorArg>& tensors) {
   if (kind == Mask::none) return;
   const TensorView &mask = named(tensors, "mask"), &indptr = named(tensors, "mask_indptr");
@@ -237,37 +220,6 @@ void check_custom_mask(Mask kind, const PlanHeader& plan, const std::vector<Tens
   }
 }
 
-// ---------------------------------------------------------------- work
-
-// One worker's queue: every item, and every merge group whose last item it finished.
-void run_queue(const AttendArgs& args, const cpu::CoreTable& core, const WorkItem* items, int begin, int end,
-               Trace::Lane lane) {
-  const void* base = args.plan;
-  const Unit* units = section<Unit>(base, args.plan->units);
-  const MergeGroup* groups = section<MergeGroup>(base, args.plan->merge_groups);
-  int* counters = section<int>(base, args.plan->counters);
-  for (int i = begin; i < end; ++i) {
-    const WorkItem& item = items[i];
-    const Unit& unit = units[item.unit];
-    lane.begin();
-    core.attend(args, item, scratch.reserve(core.attend_scratch(args, unit)));
-    lane.end_item(i);
-    if (item.partial < 0) continue;
-    for (int k = 0; k < unit.merge_rows * unit.merge_heads; ++k) {
-      const int row = k / unit.merge_heads, head = k % unit.merge_heads;
-      const int g = unit.merge_begin + row * args.plan->merge_stride + head;
-      const MergeGroup& group = groups[g];
-      int& counter = counters[group.counter];
-      // Release: this item's partial is seen by whoever merges. Acquire: the last one sees all of them.
-      if (__atomic_add_fetch(&counter, 1, __ATOMIC_ACQ_REL) != group.expected) continue;
-      lane.begin();
-      core.merge(args, group, scratch.reserve(core.merge_scratch(args, group.kv_head_end - group.kv_head_begin)));
-      lane.end_merge(g);
-      __atomic_store_n(&counter, 0, __ATOMIC_RELAXED);
-    }
-  }
-}
-
 }  // namespace
 
 KvCache::KvCache(TensorView pages_5d) {
@@ -282,13 +234,13 @@ KvCache::KvCache(TensorView pages_5d) {
 void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors, Stream stream) const {
   const Impl& kernel = impl();
   const AttentionSpec& spec = kernel.spec;
-  check_on_cpu("", "stream", stream.device());
-  check_plan(kernel, workspace);
-  const auto& plan = *static_cast<const PlanHeader*>(workspace.data());
+  if (!stream.is_default()) check_on("", "stream", stream.device(), kernel.device);
+  const PlanHeader& plan = checked_plan(kernel, workspace);
+  check_devices(tensors, spec.kv_form == KvForm::latent, kernel.device);
   check_rows("q", tensors.q, spec.q_dtype, plan, spec.head_dim_qk, "[nnz_qo, num_qo_heads, head_dim_qk]");
   check_rows("o", tensors.o, spec.o_dtype, plan, spec.head_dim_vo, "[nnz_qo, num_qo_heads, head_dim_vo]");
   check_written("", "o", tensors.o);
-  AttendArgs args = {};
+  RunArgs args = {};
   if (spec.kv_form == KvForm::latent) {
     check_latent(tensors.kv, spec, plan, args);
   } else {
@@ -306,25 +258,23 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
     check_written("", "lse", tensors.lse);
   }
   const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
-  auto* params = reinterpret_cast<abi::Slot*>(
-      params_memory.reserve(static_cast<long long>(kernel.params.num_slots() * sizeof(abi::Slot))));
+  thread_local std::vector<abi::Slot> slots;  // grows to the largest call's
+  if (slots.size() < kernel.params.num_slots()) slots.resize(kernel.params.num_slots());
+  abi::Slot* const params = slots.data();
   kernel.params.pack(sm_scale, tensors.scalars, tensors.tensors, plan.scalars, params);
-  check_custom_mask(kernel.custom_mask, plan, tensors.tensors);
+  if (kernel.backend->is_host_memory()) check_custom_mask(kernel.custom_mask, plan, tensors.tensors);
   if (const char* name = kernel.per_head)
     check_extent_at_least(name, named(tensors.tensors, name), plan.num_qo_heads, "num_qo_heads of the plan");
 
   const std::string recorded = record_call(kernel, workspace, tensors, sm_scale);
 
-  int mask_error = 0;
-  args.plan = &plan;
-  args.leaf = kernel.leaf.leaf;
   args.params = params;
   args.q = rows_view(tensors.q);
   args.o = rows_view(tensors.o);
   args.kv_element = element_of(spec.kv_dtype);
-  args.scaling = spec.kv_scales == KvScales::none   ? cpu::Scaling::none
-                 : spec.kv_scales < KvScales::token ? cpu::Scaling::head
-                                                    : cpu::Scaling::token;
+  args.scaling = spec.kv_scales == KvScales::none   ? Scaling::none
+                 : spec.kv_scales < KvScales::token ? Scaling::head
+                                                    : Scaling::token;
   args.paged = has_page_table(spec.kv_form) || spec.kv_form == KvForm::block_sparse;
   args.token_page_size = args.paged ? plan.page_size
                          : spec.kv_form == KvForm::ragged
@@ -338,29 +288,8 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   args.head_dim_qk = spec.head_dim_qk;
   args.head_dim_vo = spec.head_dim_vo;
   args.group_size = plan.num_qo_heads / plan.num_kv_heads;
-  args.compute_bf16 = kernel.compute == DType::bf16;
-  args.compute_digits = kernel.compute == DType::int8;
-  args.check_masks = kernel.check_masks;
-  args.mask_error = &mask_error;
-
-  const cpu::CoreTable& core = *kernel.core;
-  const int* indptr = section<int>(&plan, plan.worker_indptr);
-  const WorkItem* items = section<WorkItem>(&plan, plan.items);
-  WorkerTeam& team = stream.team();
-  const int num_threads = team.num_workers();
-  Trace* trace = Trace::instance();
-  try {
-    team.run([&](int thread) {
-      for (int w = thread; w < plan.num_workers; w += num_threads)
-        run_queue(args, core, items, indptr[w], indptr[w + 1], {trace, plan, w});
-    });
-  } catch (...) {
-    // Out of memory: the workspace must still be fit for the next run.
-    std::memset(section<int>(&plan, plan.counters), 0, static_cast<size_t>(plan.counters.count) * sizeof(int));
-    throw;
-  }
+  kernel.backend->launch(kernel, args, workspace, stream);
   if (!recorded.empty()) record_result(recorded, tensors);
-  ensure(mask_error == 0, "WEFT_CHECK: a tile's class disagrees with its rows' intervals");
 }
 
 }  // namespace weft

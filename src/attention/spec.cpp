@@ -1,14 +1,14 @@
 // What a spec may say, and what follows from it before any text is made.
+#include "attention/spec.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
 
-#include "attention/kernels/abi.h"
-#include "attention/leaf.h"
+#include "attention/abi.h"
 #include "attention/variant_text.h"
 #include "base/check.h"
-#include "device/cpu/cpuid.h"
 
 namespace weft {
 namespace {
@@ -226,22 +226,6 @@ void validate(const AttentionSpec& spec) {
     check(std::max(interval.lower.size(), interval.upper.size()) <= attention::kMaxTerms, ErrorCode::unsupported,
           "an interval of mask and variant together has {} bounds on one side; supported are {}",
           std::max(interval.lower.size(), interval.upper.size()), attention::kMaxTerms);
-}
-
-DType compute_type(const AttentionSpec& spec, Isa isa) {
-  const bool has_dot = isa == Isa::avx512_bf16;
-  check(has_dot || spec.compute != DType::bf16, ErrorCode::unsupported,
-        "compute = bf16: required avx512_bf16, supported {}, missing the dot product of bf16; leave compute out, or "
-        "choose fp32",
-        to_string(isa));
-  const bool has_byte_dot = isa >= Isa::avx512;
-  check(has_byte_dot || spec.compute != DType::int8, ErrorCode::unsupported,
-        "compute = int8: required avx512, supported {}, missing the dot product of bytes; leave compute out, or choose "
-        "fp32",
-        to_string(isa));
-  if (is_integer(spec.kv_dtype) && has_byte_dot) return spec.compute.value_or(DType::int8);
-  const bool bf16 = spec.q_dtype == DType::bf16 && spec.kv_dtype == DType::bf16;
-  return spec.compute.value_or(bf16 && has_dot && is_bf16_dot_fast() ? DType::bf16 : DType::fp32);
 }
 
 std::vector<Interval> combined_intervals(const AttentionSpec& spec) {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/kernels/abi.h"
+#include "attention/abi.h"
 
 namespace weft::attention {
 

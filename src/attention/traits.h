@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/kernels/abi.h"
+#include "attention/abi.h"
 #include "weft/attention.h"
 #include "weft/levels.h"
 

@@ -3,17 +3,12 @@
 
 #include <algorithm>
 
-#include "attention/leaf.h"
 #include "attention/variant_text.h"
 #include "attention/variant_tokens.h"
 #include "base/check.h"
 
 namespace weft {
 namespace {
-
-std::string part(std::string_view file, std::string_view text) {
-  return fmt::format("#line 1 \"weft/{}\"\n{}\n", file, text);
-}
 
 std::string_view element_type(DType dtype) {
   switch (dtype) {
@@ -72,15 +67,6 @@ bool only_in_intervals(const Variant& variant, const ScalarDecl& scalar) {
          !mentions(variant.text, scalar.name);
 }
 
-// Whether the text's code names one of the hooks. Every look-up of a leaf asks, so that a text without spliced lines is
-// read token by token only where a plain search finds the name, which may stand in a comment.
-bool names_hook(const Variant& variant, std::initializer_list<const char*> hooks) {
-  const bool may_splice = variant.text.find('\\') != std::string::npos;
-  return std::any_of(hooks.begin(), hooks.end(), [&](const char* hook) {
-    return (may_splice || variant.text.find(hook) != std::string::npos) && mentions(variant.text, hook);
-  });
-}
-
 std::string class_text(std::string_view name_space, const Variant& variant) {
   if (variant.text.empty()) return {};
   return fmt::format("namespace {} {{\n#line 1 \"variant {}\"\n{}\n#line 1 \"weft/leaf\"\n}}\n", name_space,
@@ -93,6 +79,15 @@ std::string class_name(std::string_view name_space, std::string_view part_name, 
 }
 
 }  // namespace
+
+// Every look-up of a leaf asks, so that a text without spliced lines is read token by token only where a plain search
+// finds the name, which may stand in a comment.
+bool names_hook(const Variant& variant, std::initializer_list<const char*> hooks) {
+  const bool may_splice = variant.text.find('\\') != std::string::npos;
+  return std::any_of(hooks.begin(), hooks.end(), [&](const char* hook) {
+    return (may_splice || variant.text.find(hook) != std::string::npos) && mentions(variant.text, hook);
+  });
+}
 
 LeafParts leaf_parts(const AttentionSpec& spec) {
   LeafParts parts{spec.variant, Mask::none};
@@ -116,13 +111,6 @@ LeafParts leaf_parts(const AttentionSpec& spec) {
   return parts;
 }
 
-LeafParts leaf_parts(const AttentionSpec& spec, Isa isa) {
-  LeafParts parts = leaf_parts(spec);
-  parts.bf16_kv =
-      names_hook(parts.variant, {"key_transform", "value_transform"}) && compute_type(spec, isa) == DType::bf16;
-  return parts;
-}
-
 Declarations declarations(const LeafParts& parts) {
   Declarations all{parts.variant.scalars, parts.variant.tensors};
   const Variant mask = mask_variant(parts.mask);
@@ -132,28 +120,8 @@ Declarations declarations(const LeafParts& parts) {
 
 Declarations declarations(const AttentionSpec& spec) { return declarations(leaf_parts(spec)); }
 
-std::string leaf_head(TextFor purpose) {
-  const bool kernels = purpose == TextFor::kernels, in_double = purpose == TextFor::reference;
-  std::string text = part("tile/abi/leaf.h", text::k_abi_leaf);
-  if (kernels) {
-    text += part("tile/cpu/leaf_target.h", text::k_cpu_leaf_target);
-  } else {
-    text += part("tile/abi/reference_leaf.h", text::k_abi_reference_leaf);
-    text += fmt::format("namespace weft {{ using real = {}; }}\n", in_double ? "double" : "float");
-    text += part("tile/reference/target.h", text::k_reference_target);
-  }
-  text += part("tile/variant/language.h", text::k_variant_language);
-  text += in_double ? part("tile/reference/math.h", text::k_reference_math)
-                    : part("tile/cpu/leaf_math.h", text::k_cpu_leaf_math);
-  if (purpose == TextFor::reference_in_float)
-    text += "namespace weft::detail { inline void use_math(const abi::ReferenceMath*) {} }\n";
-  text += kernels ? part("tile/cpu/leaf_vector.h", text::k_cpu_leaf_vector)
-                  : part("tile/reference/vector.h", text::k_reference_vector);
-  text += part("tile/variant/vectors.h", text::k_variant_vectors);
-  text += part("tile/variant/hooks.h", text::k_variant_hooks);
-  text += kernels ? part("tile/cpu/leaf_driver.h", text::k_cpu_leaf_driver)
-                  : part("tile/reference/driver.h", text::k_reference_driver);
-  return text + "#line 1 \"weft/leaf\"\n";
+std::string text_part(std::string_view file, std::string_view text) {
+  return fmt::format("#line 1 \"weft/{}\"\n{}\n", file, text);
 }
 
 std::string leaf_body(const LeafParts& parts, std::string_view name_space) {
@@ -171,27 +139,35 @@ std::string leaf_body(const LeafParts& parts, std::string_view name_space) {
   return text;
 }
 
-std::string leaf_instance(const LeafParts& parts, std::string_view name_space) {
-  return fmt::format("weft::detail::Leaf<{}::P, {}, {}, {}, {}, {}>::make()", name_space,
-                     class_name(name_space, "variant", parts.variant),
-                     class_name(name_space, "mask", mask_variant(parts.mask)), parts.head_dim_qk, parts.head_dim_vo,
-                     parts.bf16_kv ? "unsigned short" : "float");
+std::string variant_class(const LeafParts& parts, std::string_view name_space) {
+  return class_name(name_space, "variant", parts.variant);
+}
+std::string mask_class(const LeafParts& parts, std::string_view name_space) {
+  return class_name(name_space, "mask", mask_variant(parts.mask));
 }
 
-std::string leaf_text(const AttentionSpec& spec, Isa isa) {
-  const LeafParts parts = leaf_parts(spec, isa);
-  // The flags choose the ISA; its name makes the text say what it is for.
-  return fmt::format("// Leaf of {}, {}.\n", parts.variant.name.empty() ? "plain attention" : parts.variant.name,
-                     to_string(isa)) +
-         leaf_head(TextFor::kernels) + leaf_body(parts, "leaf") +
-         "extern \"C\" {\nextern const weft::abi::Leaf weft_leaf __attribute__((visibility(\"default\")));\n"
-         "const weft::abi::Leaf weft_leaf = " +
-         leaf_instance(parts, "leaf") + ";\n}\n";
+namespace {
+std::string reference_head(TextFor purpose) {
+  const bool in_double = purpose == TextFor::reference;
+  std::string text = text_part("tile/abi/leaf.h", text::k_abi_leaf);
+  text += text_part("tile/abi/reference_leaf.h", text::k_abi_reference_leaf);
+  text += fmt::format("namespace weft {{ using real = {}; }}\n", in_double ? "double" : "float");
+  text += text_part("tile/reference/target.h", text::k_reference_target);
+  text += text_part("tile/variant/language.h", text::k_variant_language);
+  text += in_double
+              ? text_part("tile/reference/math.h", text::k_reference_math)
+              : float_math_text() + "namespace weft::detail { inline void use_math(const abi::ReferenceMath*) {} }\n";
+  text += text_part("tile/reference/vector.h", text::k_reference_vector);
+  text += text_part("tile/variant/vectors.h", text::k_variant_vectors);
+  text += text_part("tile/variant/hooks.h", text::k_variant_hooks);
+  text += text_part("tile/reference/driver.h", text::k_reference_driver);
+  return text + "#line 1 \"weft/leaf\"\n";
 }
+}  // namespace
 
 std::string reference_text(const AttentionSpec& spec, TextFor purpose) {
   const LeafParts parts = leaf_parts(spec);
-  return fmt::format("// Reference of {}.\n", parts.variant.name) + leaf_head(purpose) + leaf_body(parts, "leaf") +
+  return fmt::format("// Reference of {}.\n", parts.variant.name) + reference_head(purpose) + leaf_body(parts, "leaf") +
          "extern \"C\" {\n"
          "extern const weft::abi::ReferenceLeaf weft_reference_leaf __attribute__((visibility(\"default\")));\n"
          "const weft::abi::ReferenceLeaf weft_reference_leaf = weft::detail::Reference<leaf::P, " +

@@ -1,13 +1,14 @@
-// The generated text of a leaf: a head (contract, vocabulary, loops) that is the same for every leaf, and a body
-// (parameters, the variant's own text, one instance of the loops). Several bodies behind one head make the built-in
-// leaves; one body makes what the JIT compiles.
+// The generated text of a variant: a head (contract, vocabulary, loops), which is its target's, and a body (parameters, the
+// variant's own text), which is the same for every target. Several bodies behind one head make built-in kernels; one body
+// makes what the JIT compiles.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "attention/leaf.h"
+#include "attention/spec.h"
 #include "weft/attention.h"
 
 namespace weft {
@@ -19,24 +20,29 @@ struct LeafParts {
   Variant variant;
   Mask mask = Mask::none;                // none, custom or custom_packed: what is a predicate
   int head_dim_qk = 0, head_dim_vo = 0;  // 0: any
-  bool bf16_kv = false;                  // of an instruction set
+  bool bf16_kv = false;                  // of a target
   friend bool operator==(const LeafParts&, const LeafParts&) = default;
 };
 LeafParts leaf_parts(const AttentionSpec& spec);
-LeafParts leaf_parts(const AttentionSpec& spec, Isa isa);
 Declarations declarations(const LeafParts& parts);
 
-// What a text is compiled for: kernels; the fp64 reference, in double; and the same in the kernels' float, which shows
-// what a variant's own arithmetic rounds.
-enum class TextFor { kernels, reference, reference_in_float };
-// Definitions up to and including the loops.
-std::string leaf_head(TextFor purpose);
-// Everything of one leaf inside `name_space`; after it weft::detail::Leaf<name_space::P, ...> can be named.
+// Whether the text's code names one of the hooks.
+bool names_hook(const Variant& variant, std::initializer_list<const char*> hooks);
+
+// A file of the text, whose lines compilers name.
+std::string text_part(std::string_view file, std::string_view text);
+// Everything of one leaf inside `name_space`; after it the loops can be instantiated for name_space::P and class_name.
 std::string leaf_body(const LeafParts& parts, std::string_view name_space);
-// The initialiser of the abi::Leaf of that body.
-std::string leaf_instance(const LeafParts& parts, std::string_view name_space);
-// What is compiled for the reference: exports weft_reference_leaf.
+// Of the class of the spec's variant, or of its mask, in that body.
+std::string variant_class(const LeafParts& parts, std::string_view name_space);
+std::string mask_class(const LeafParts& parts, std::string_view name_space);
+
+// What is compiled for the fp64 reference, in double, or in the kernels' float, which shows what a variant's own
+// arithmetic rounds: exports weft_reference_leaf.
+enum class TextFor { reference, reference_in_float };
 std::string reference_text(const AttentionSpec& spec, TextFor purpose);
+// The math of kernels in float, of which the reference is told what it rounds.
+std::string float_math_text();
 
 // Flags beside those of every build: no loop becomes a call of memcpy or memset, which a leaf cannot link; and the two
 // outcomes of a clamp do not go separate ways, which would compute both and compare twice once vectorised.
@@ -51,24 +57,6 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 // The nearest of `known`, near or not; `known` is not empty.
 const std::string& nearest_name(std::string_view name, const std::vector<std::string>& known);
 
-// Built-in leaves, by index into these lists.
-struct BuiltinVariant {
-  const char* name;  // of the file and the symbol: "soft_cap"
-  Variant (*make)();
-};
-inline constexpr BuiltinVariant kBuiltinVariants[] = {{"plain", variants::plain},
-                                                      {"soft_cap", variants::logits_soft_cap},
-                                                      {"alibi", variants::alibi},
-                                                      {"sigmoid", variants::sigmoid},
-                                                      {"attention_sink", variants::attention_sink}};
-struct BuiltinMask {
-  const char* name;
-  Mask mask;
-};
-inline constexpr BuiltinMask kBuiltinMasks[] = {
-    {"interval", Mask::none}, {"custom", Mask::custom}, {"custom_packed", Mask::custom_packed}};
-inline constexpr int kNumBuiltins = 15;  // variant-major
-
 }  // namespace weft
 
 namespace weft::text {
@@ -78,10 +66,6 @@ extern const char* const k_abi_reference_leaf;
 extern const char* const k_variant_language;
 extern const char* const k_variant_vectors;
 extern const char* const k_variant_hooks;
-extern const char* const k_cpu_leaf_target;
-extern const char* const k_cpu_leaf_math;
-extern const char* const k_cpu_leaf_vector;
-extern const char* const k_cpu_leaf_driver;
 extern const char* const k_reference_target;
 extern const char* const k_reference_math;
 extern const char* const k_reference_vector;

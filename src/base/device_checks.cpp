@@ -7,20 +7,20 @@
 namespace weft {
 namespace {
 
-constexpr std::string_view remedy(Device device, std::string_view otherwise) {
-  return device.kind == DeviceKind::cpu ? "there is one CPU device, index 0: give Device::cpu()" : otherwise;
+std::string remedy(Device device, std::string otherwise) {
+  const bool other_cpu = device.kind == DeviceKind::cpu && device.index != 0;
+  return other_cpu ? "there is one CPU device, index 0: give Device::cpu()" : otherwise;
 }
 
 }  // namespace
 
-void check_on_cpu(std::string_view op, std::string_view name, Device device) {
-  if (device == Device::cpu()) return;
+void check_on(std::string_view op, std::string_view name, Device device, Device required) {
+  if (device == required) return;
   fail(ErrorCode::invalid_device, "{}{}{}: lies on {}; {}", op, op.empty() ? "" : ": ", name, to_string(device),
-       remedy(device, "supported is cpu: copy it there"));
+       remedy(device, "supported is " + to_string(required) + ": copy it there"));
 }
 
-void check_is_cpu(std::string_view name, Device device) {
-  if (device == Device::cpu()) return;
+void refuse_device(std::string_view name, Device device) {
   const std::string given = to_string(device);
   fail(ErrorCode::unsupported, "{}: required {}, supported cpu, missing {}; {}", name, given, given,
        remedy(device, "give Device::cpu()"));

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "attention/cpu/leaf.h"
 #include "attention/kernel.h"
-#include "attention/leaf.h"
 #include "cli/bench_calls.h"
 #include "device/cpu/cpuid.h"
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "attention/cpu/traits.h"
 #include "attention/kernel.h"
 #include "cli/bench_calls.h"
 #include "cli/bench_variants.h"

@@ -11,7 +11,7 @@
 #include <functional>
 #include <vector>
 
-#include "attention/leaf.h"
+#include "attention/cpu/leaf.h"
 #include "attention/variant_text.h"
 #include "base/check.h"
 #include "base/env.h"

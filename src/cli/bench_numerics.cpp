@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 
+#include "attention/cpu/traits.h"
 #include "attention/kernel.h"
 #include "attention/reference.h"
 #include "cli/bench_calls.h"

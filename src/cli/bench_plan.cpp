@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/cpu/traits.h"
 #include "attention/kernel.h"
 #include "cli/bench.h"
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/cpu/traits.h"
 #include "attention/kernel.h"
 #include "base/check.h"
 #include "cli/bench.h"

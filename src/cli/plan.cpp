@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/cpu/traits.h"
 #include "attention/kernel.h"
 #include "base/check.h"
 #include "cli/arguments.h"

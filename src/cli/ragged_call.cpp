@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "attention/leaf.h"
+#include "attention/spec.h"
 #include "base/check.h"
 
 namespace weft::cli {

@@ -11,7 +11,7 @@
 #include <random>
 #include <set>
 
-#include "attention/kernels/abi.h"
+#include "attention/abi.h"
 #include "tests/cli/program.h"
 #include "weft/attention.h"
 

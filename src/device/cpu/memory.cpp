@@ -1,13 +1,11 @@
+// Workspaces on the CPU: huge pages where they are large.
+#include "device/memory.h"
+
 #include <sys/mman.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <utility>
-
-#include "base/check.h"
-#include "base/device_checks.h"
-#include "weft/device.h"
 
 namespace weft {
 namespace {
@@ -29,40 +27,26 @@ void* map_huge(size_t bytes) {
   return reinterpret_cast<void*>(aligned);
 }
 
+size_t mapped(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+void* allocate(Device, size_t bytes) {
+  if (bytes > SIZE_MAX / 2) return nullptr;
+  if (bytes >= kHugePage) return map_huge(mapped(bytes));
+  void* data = nullptr;
+  if (posix_memalign(&data, 64, bytes) != 0) return nullptr;
+  std::memset(data, 0, bytes);
+  return data;
+}
+
+void release(Device, void* data, size_t bytes) {
+  if (bytes >= kHugePage)
+    munmap(data, mapped(bytes));
+  else
+    std::free(data);
+}
+
 }  // namespace
 
-Workspace::Workspace(Device device, size_t bytes) : bytes_(bytes), device_(device) {
-  check_is_cpu("workspace", device);
-  if (bytes == 0) return;
-  if (bytes >= kHugePage) {
-    check(bytes <= SIZE_MAX / 2, ErrorCode::out_of_memory, "a workspace of {} bytes is more than memory can be", bytes);
-    mapped_bytes_ = (bytes + kPage - 1) / kPage * kPage;
-    data_ = map_huge(mapped_bytes_);
-  } else if (posix_memalign(&data_, 64, bytes) == 0) {
-    std::memset(data_, 0, bytes);
-  } else {
-    data_ = nullptr;
-  }
-  check(data_ != nullptr, ErrorCode::out_of_memory,
-        "a workspace of {} bytes cannot be had; ask for less, or free or add memory", bytes);
-}
-
-Workspace::~Workspace() {
-  if (mapped_bytes_ > 0) {
-    munmap(data_, mapped_bytes_);
-  } else {
-    std::free(data_);
-  }
-}
-
-Workspace::Workspace(Workspace&& other) noexcept { *this = std::move(other); }
-
-Workspace& Workspace::operator=(Workspace&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(mapped_bytes_, other.mapped_bytes_);
-  std::swap(device_, other.device_);
-  return *this;
-}
+const device::Memory device::cpu_memory = {allocate, release, 1};
 
 }  // namespace weft

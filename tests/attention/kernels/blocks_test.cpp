@@ -7,7 +7,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "attention/leaf.h"
+#include "attention/cpu/leaf.h"
 #include "attention/traits.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "attention/leaf.h"
+#include "attention/cpu/leaf.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"
 

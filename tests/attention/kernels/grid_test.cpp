@@ -2,7 +2,7 @@
 // the fp64 reference, on each instruction set of this machine.
 #include <gtest/gtest.h>
 
-#include "attention/leaf.h"
+#include "attention/cpu/leaf.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "attention/cpu/leaf.h"
 #include "attention/kernel.h"
-#include "attention/leaf.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"
 

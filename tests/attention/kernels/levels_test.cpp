@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "attention/leaf.h"
+#include "attention/cpu/leaf.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"
 #include "tests/attention/random_levels.h"

@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "attention/cpu/leaf.h"
 #include "attention/kernel.h"
-#include "attention/leaf.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"
 #include "weft/block_sparse.h"

@@ -7,8 +7,8 @@
 #include <thread>
 #include <tuple>
 
+#include "attention/cpu/leaf.h"
 #include "attention/kernel.h"
-#include "attention/leaf.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "attention/cpu/traits.h"
 #include "attention/kernel.h"
 #include "tests/attention/plan/plan_support.h"
 

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "attention/leaf.h"
+#include "attention/cpu/leaf.h"
 #include "attention/variant_text.h"
 #include "weft/error.h"
 

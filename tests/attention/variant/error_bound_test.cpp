@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include "attention/leaf.h"
+#include "attention/cpu/leaf.h"
 #include "attention/reference.h"
 
 namespace weft {

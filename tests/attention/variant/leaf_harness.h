@@ -12,8 +12,9 @@
 #include <random>
 #include <vector>
 
-#include "attention/kernels/cpu/core.h"
-#include "attention/leaf.h"
+#include "attention/cpu/kernels/core.h"
+#include "attention/cpu/leaf.h"
+#include "attention/params.h"
 #include "device/cpu/cpuid.h"
 
 namespace weft::test {

@@ -1,5 +1,6 @@
 #include <numeric>
 
+#include "attention/params.h"
 #include "tests/attention/variant/leaf_harness.h"
 
 namespace weft::test {

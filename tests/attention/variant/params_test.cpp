@@ -1,8 +1,10 @@
+#include "attention/params.h"
+
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "attention/leaf.h"
+#include "attention/cpu/leaf.h"
 #include "weft/error.h"
 
 namespace weft {

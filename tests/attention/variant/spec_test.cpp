@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "attention/leaf.h"
+#include "attention/cpu/leaf.h"
 #include "device/cpu/cpuid.h"
 #include "weft/error.h"
 

@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "attention/leaf.h"
+#include "attention/cpu/leaf.h"
 #include "attention/variant_text.h"
 #include "attention/variant_tokens.h"
 #include "device/cpu/cpuid.h"

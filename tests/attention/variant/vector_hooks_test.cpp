@@ -1,3 +1,4 @@
+#include "attention/params.h"
 #include "tests/attention/variant/leaf_harness.h"
 
 namespace weft::test {

@@ -1,0 +1,26 @@
+#include "attention/backend.h"
+
+#include <atomic>
+
+#include "base/device_checks.h"
+
+namespace weft::attention {
+
+const Backend& cpu_backend();  // of attention/cpu: the one that is always there
+
+namespace {
+std::atomic<const Backend*>& of_kind(DeviceKind kind) {
+  static std::atomic<const Backend*> backends[2] = {&cpu_backend(), nullptr};
+  return backends[static_cast<int>(kind)];
+}
+}  // namespace
+
+void add_backend(DeviceKind kind, const Backend& backend) { of_kind(kind) = &backend; }
+
+const Backend& backend_of(Device device, std::string_view name) {
+  const Backend* backend = of_kind(device.kind);
+  if (backend == nullptr || device.index < 0 || device.index >= backend->num_devices()) refuse_device(name, device);
+  return *backend;
+}
+
+}  // namespace weft::attention

@@ -1,0 +1,59 @@
+// What a target brings to attention: one backend for each kind of device. Specs, plans, checks and records are the same for
+// all; what lies above this header names none.
+//
+//   const Backend& backend = backend_of(device);
+//   const KernelTraits traits = backend.traits(spec, backend.target(options));
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "attention/abi.h"
+#include "attention/traits.h"
+#include "weft/attention.h"
+
+namespace weft::attention {
+
+// What a backend made of a spec. It reads its own alone.
+struct Code {
+  virtual ~Code() = default;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual int num_devices() const = 0;
+  // Names the machine that a kernel is for ("avx2"): what the options ask for, or the best one here. Throws
+  // Error(unsupported).
+  virtual std::string target(const BuildOptions& options) const = 0;
+  // The type in which q . k and p . v are multiplied: the spec's, or the target's choice. Throws Error(unsupported) for one
+  // that the target does not multiply.
+  virtual DType compute_type(const AttentionSpec& spec, const std::string& target) const = 0;
+  // Tile classes, granule and costs of the kernel.
+  virtual KernelTraits traits(const AttentionSpec& spec, const std::string& target) const = 0;
+  // Of a valid spec. Throws Error(no_compiler | compile_failed | invalid_argument).
+  virtual std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string& target) const = 0;
+
+  // Uploads: bytes from the host into a workspace, and zeros; both in the order of the stream.
+  virtual void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream stream) const = 0;
+  virtual void clear(const Workspace& to, int64_t offset, int64_t bytes, Stream stream) const = 0;
+  // The header of the plan that was written there, where the host can read it; null where there is none.
+  virtual const PlanHeader* plan_in(const Workspace& workspace) const = 0;
+  // Whether the host reads this memory: what tensors hold can be checked before a run, and recorded.
+  virtual bool is_host_memory() const = 0;
+
+  // Runs the plan in the workspace; the arguments agree with it.
+  virtual void launch(const AttentionKernel::Impl& kernel, const RunArgs& args, Workspace& workspace,
+                      Stream stream) const = 0;
+  // `floats` is how much is read.
+  virtual void merge_states(const MergeStatesArgs& args, int64_t rows, int64_t floats, Stream stream) const = 0;
+};
+
+// Throws Error(unsupported) where there is no such device.
+const Backend& backend_of(Device device, std::string_view name = "device");
+// Takes the place of what was there; the backend stays.
+void add_backend(DeviceKind kind, const Backend& backend);
+
+}  // namespace weft::attention

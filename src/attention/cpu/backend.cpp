@@ -1,0 +1,69 @@
+// The CPU as a backend of attention.
+#include "attention/backend.h"
+
+#include <cstring>
+
+#include "attention/cpu/launch.h"
+#include "attention/cpu/traits.h"
+#include "base/check.h"
+#include "device/cpu/cpuid.h"
+
+namespace weft::attention {
+namespace {
+
+char* at(const Workspace& workspace, int64_t offset) { return static_cast<char*>(workspace.data()) + offset; }
+
+class CpuBackend : public Backend {
+ public:
+  int num_devices() const override { return 1; }
+
+  std::string target(const BuildOptions& options) const override {
+    const Isa isa = options.isa.value_or(current_isa());
+    check_supported(isa, "isa");
+    return std::string(to_string(isa));
+  }
+  DType compute_type(const AttentionSpec& spec, const std::string& target) const override {
+    return weft::compute_type(spec, isa_from_string(target));
+  }
+  KernelTraits traits(const AttentionSpec& spec, const std::string& target) const override {
+    return cpu_traits(spec, isa_from_string(target));
+  }
+  std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string& target) const override {
+    const Isa isa = isa_from_string(target);
+    auto code = std::make_shared<cpu::CpuCode>();
+    code->leaf = find_leaf(spec, isa);
+    code->core = &cpu::core_for(isa);
+    check((code->leaf.leaf->use_softmax != 0) == spec.variant.use_softmax, ErrorCode::invalid_argument,
+          "variant '{}': use_softmax is {} in its text and {} in the spec; make them agree", spec.variant.name,
+          code->leaf.leaf->use_softmax != 0, spec.variant.use_softmax);
+    return code;
+  }
+
+  void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream) const override {
+    std::memcpy(at(to, offset), from, static_cast<size_t>(bytes));
+  }
+  void clear(const Workspace& to, int64_t offset, int64_t bytes, Stream) const override {
+    std::memset(at(to, offset), 0, static_cast<size_t>(bytes));
+  }
+  const PlanHeader* plan_in(const Workspace& workspace) const override {
+    return static_cast<const PlanHeader*>(workspace.data());
+  }
+  bool is_host_memory() const override { return true; }
+
+  void launch(const AttentionKernel::Impl& kernel, const RunArgs& args, Workspace& workspace,
+              Stream stream) const override {
+    cpu::launch(kernel, args, workspace, stream);
+  }
+  void merge_states(const MergeStatesArgs& args, int64_t rows, int64_t floats, Stream stream) const override {
+    cpu::merge_states(args, rows, floats, stream);
+  }
+};
+
+}  // namespace
+
+const Backend& cpu_backend() {
+  static const CpuBackend backend;
+  return backend;
+}
+
+}  // namespace weft::attention

@@ -1,0 +1,24 @@
+#include "attention/cpu/traits.h"
+#include "base/check.h"
+#include "device/cpu/cpuid.h"
+
+namespace weft {
+
+DType compute_type(const AttentionSpec& spec, Isa isa) {
+  const bool has_dot = isa == Isa::avx512_bf16;
+  check(has_dot || spec.compute != DType::bf16, ErrorCode::unsupported,
+        "compute = bf16: required avx512_bf16, supported {}, missing the dot product of bf16; leave compute out, or "
+        "choose fp32",
+        to_string(isa));
+  const bool has_byte_dot = isa >= Isa::avx512;
+  check(has_byte_dot || spec.compute != DType::int8, ErrorCode::unsupported,
+        "compute = int8: required avx512, supported {}, missing the dot product of bytes; leave compute out, or choose "
+        "fp32",
+        to_string(isa));
+  const bool integers = spec.kv_dtype == DType::int8 || spec.kv_dtype == DType::int4;
+  if (integers && has_byte_dot) return spec.compute.value_or(DType::int8);
+  const bool bf16 = spec.q_dtype == DType::bf16 && spec.kv_dtype == DType::bf16;
+  return spec.compute.value_or(bf16 && has_dot && is_bf16_dot_fast() ? DType::bf16 : DType::fp32);
+}
+
+}  // namespace weft

@@ -1,0 +1,65 @@
+// Memory on its way into the caches while something else is worked on.
+#pragma once
+
+#include "attention/cpu/kernels/core.h"
+#include "tile/cpu/vec.h"
+
+namespace weft::attention::cpu::WEFT_ISA_NAME {
+
+using namespace weft::tile::WEFT_ISA_NAME;
+
+// What unread tokens point to.
+extern const char kZeros[kMaxHeadDim * 4];
+
+// Memory to fetch while something else is worked on, a few lines at a time. Evenly: a core has few lines under way at
+// once, and those that it works on need some of them. It holds the parts of two tiles, and goes from each to the next.
+class Ahead {
+ public:
+  // `bytes` of each of n rows, for each of some heads.
+  struct Part {
+    const char* const* rows;
+    int n, bytes, heads;
+    long long head_stride;
+  };
+
+  // The two parts of a tile, in the order in which they are read, in place of those of the tile before the last one.
+  void add(const Part& first, const Part& second);
+
+  void fetch(int lines) {
+    for (int i = 0; i < lines; ++i) prefetch(at_ + 64 * i);
+    at_ += step_ * lines;
+    if (at_ >= end_) next_run();
+  }
+
+  // Where the next n times so many lines lie: for loops whose registers a call would spill.
+  void take(int n, int lines, const char** at) {
+    for (int i = 0; i < n; ++i) {
+      at[i] = at_;
+      at_ += step_ * lines;
+      if (at_ >= end_) next_run();
+    }
+  }
+
+  // From a row that is read now to the one that is read in its place next, which comes into the first-level cache: so
+  // many rows on in their list, and so many bytes from there.
+  struct Next {
+    int rows;
+    long long bytes;
+  };
+  Next next = {};
+  // From here on, a line that is read stands for 64 >> widened stored bytes, the rest being what was made of them.
+  void widen(int widened) {
+    line_ = 64 >> widened;
+    if (step_ > 0) step_ = line_;
+  }
+
+ private:
+  void next_run();
+  void begin(int part);
+  const char *at_ = kZeros, *end_ = kZeros + 1;  // what is left of a run of memory
+  long long line_ = 64, step_ = 0;               // to the next line; 0: nothing is left
+  int part_ = 0, num_parts_ = 0, head_ = 0, row_ = 0;
+  Part parts_[4] = {};
+};
+
+}  // namespace weft::attention::cpu::WEFT_ISA_NAME

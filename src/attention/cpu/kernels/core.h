@@ -1,0 +1,63 @@
+// The CPU core of attention as the host sees it: one table of functions per instruction set.
+//
+//   const CoreTable& core = core_for(isa);
+//   core.attend(args, item, scratch);              // one work item of a plan
+//   core.merge(args, group, scratch);              // one merge group, all of whose items are done
+//
+// Plain structs and no standard header: the sources of the core are compiled once per instruction set.
+#pragma once
+
+#include "attention/abi.h"
+
+namespace weft {
+enum class Isa : unsigned char;
+}
+
+namespace weft::attention::cpu {
+
+// A run as the core sees it.
+struct AttendArgs : RunArgs {
+  const PlanHeader* plan;
+  const abi::Leaf* leaf;
+  int compute_bf16;
+  int compute_digits;  // integer keys and values times queries and probabilities of 16 bits
+  int check_masks;     // treat every tile as a boundary and compare its class with its intervals
+  int* mask_error;     // set to 1 when they disagree
+};
+
+// A tile of scores, as the leaf leaves them where the variant has one.
+struct SoftmaxTile {
+  const abi::ScoreRow* rows;
+  const int* kv_positions;      // [num_kv_padded]; -1 where there is no key, which makes it a boundary tile
+  int num_rows, num_kv_padded;  // a multiple of kColumnStep
+  int use_softmax;
+  int boundary;   // 0: every row sees every column
+  float scale;    // of the scores; 1 where the leaf has scaled them
+  float* scores;  // out: probabilities, relative to the row's m; without softmax the scaled scores; 0 where hidden
+  long long ld;   // row stride, in elements
+  unsigned short* probs_bf16;  // out, in place of scores: the same, rounded. Null: not wanted
+  float* m;                    // [num_rows] running maximum of the logits, natural; -inf before the first tile
+  float* l;                    // [num_rows] running sum of exp(logit - m)
+  float* alpha;                // [num_rows] out: factor for what was accumulated before; 1 without softmax
+};
+
+struct CoreTable {
+  // Bytes of scratch, 64-byte aligned, that the items of a unit need, and the merge groups of `kv_heads` heads.
+  long long (*attend_scratch)(const AttendArgs& args, const Unit& unit);
+  long long (*merge_scratch)(const AttendArgs& args, int kv_heads);
+  void (*attend)(const AttendArgs& args, const WorkItem& item, char* scratch);
+  void (*merge)(const AttendArgs& args, const MergeGroup& group, char* scratch);
+  void (*softmax)(const SoftmaxTile& tile);
+  // Rows [begin, end).
+  void (*merge_states)(const MergeStatesArgs& args, long long begin, long long end);
+};
+
+// Runs only where the machine has the instruction set.
+const CoreTable& core_for(Isa isa);
+
+// Units of tile class 0 use keys and values as they are stored (decode), the others pack them first. Those of class 1 are
+// the only ones that read their keys, which come from memory (short prompts after long contexts, shared prefixes); what
+// longer prompts read (class 2) stays in the caches from tile to tile.
+inline constexpr int kDirectClass = 0, kStreamedClass = 1;
+
+}  // namespace weft::attention::cpu

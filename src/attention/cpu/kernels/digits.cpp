@@ -1,0 +1,297 @@
+// Products of integer keys and values: rows of 16 bits, cut into two signed bytes, times bytes as they are stored.
+#include "attention/cpu/kernels/dense.h"
+
+#if defined(WEFT_HAS_BYTE_DOT)
+
+namespace weft::attention::cpu::WEFT_ISA_NAME {
+namespace {
+
+// Stored signed numbers become unsigned bytes: their offset from there on, of a byte and of half a byte.
+constexpr unsigned kByteOffset = 0x80808080u, kNibbleOffset = 0x08080808u, kLowNibbles = 0x0f0f0f0fu;
+
+struct Bytes {
+  static constexpr int kLines = 1;  // of a panel, made of one line of stored units
+  static WEFT_INLINE void put(unsigned* line, int, U32 x) { store_u32(line, x ^ kByteOffset); }
+};
+// The even elements of 8, then the odd ones.
+struct Nibbles {
+  static constexpr int kLines = 2;
+  static WEFT_INLINE void put(unsigned* line, int step, U32 x) {
+    store_u32(line, and_xor(x, kLowNibbles, kNibbleOffset));
+    store_u32(line + step, and_xor(x >> 4, kLowNibbles, kNibbleOffset));
+  }
+};
+
+typedef unsigned U32x8 __attribute__((vector_size(32)));
+typedef unsigned U32x8Memory __attribute__((vector_size(32), aligned(1), may_alias));
+
+// 32 bytes of one row, 32 of another.
+WEFT_INLINE U32 load_two(const char* a, const char* b) {
+  const U32x8 low = *reinterpret_cast<const U32x8Memory*>(a), high = *reinterpret_cast<const U32x8Memory*>(b);
+  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+WEFT_INLINE U32 load_two(const char* a, const char* b, int bytes) {  // fewer than 32, zeros behind them
+  alignas(64) char both[64] = {};
+  __builtin_memcpy(both, a, static_cast<unsigned long>(bytes));
+  __builtin_memcpy(both + 32, b, static_cast<unsigned long>(bytes));
+  return load_u32(both);
+}
+
+// A panel's columns are tokens, 16 at a time; its lines hold 4 bytes of each.
+template <class Type>
+void pack_keys(const char* const* rows, long long offset, int n, int row_bytes, unsigned* out, Ahead& ahead) {
+  const int units = row_bytes / 4;
+  const long long panel = panel_stride(units * Type::kLines);
+  for (int t = 0; t < n; t += kLanes) {
+    unsigned* column = out + t / kPanel * panel + t % kPanel;
+    const auto put = [&](int u, F32 v) { Type::put(column + u * Type::kLines * kPanel, kPanel, as_u32(v)); };
+    int u = 0;
+    for (; u + kLanes <= units; u += kLanes) {
+      ahead.fetch(kLanes / 2);
+      F32 block[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        block[i] = as_f32(load_u32(rows[t + i] + offset + u * 4));
+      }
+      transpose(block);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) put(u + i, block[i]);
+    }
+    for (; u < units; u += kLanes / 2) {
+      ahead.fetch(kLanes / 4);
+      F32 block[kLanes / 2];
+      const int left = min_of(units - u, kLanes / 2);
+#pragma GCC unroll 8
+      for (int i = 0; i < kLanes / 2; ++i) {
+        const char *a = rows[t + i] + offset + u * 4, *b = rows[t + i + kLanes / 2] + offset + u * 4;
+        block[i] = as_f32(left == kLanes / 2 ? load_two(a, b) : load_two(a, b, left * 4));
+      }
+      transpose_halves(block);
+#pragma GCC unroll 8
+      for (int i = 0; i < kLanes / 2; ++i)
+        if (i < left) put(u + i, block[i]);
+    }
+  }
+}
+
+// A panel's columns are bytes of a row, in the order of byte_at; its lines hold those of 4 tokens.
+template <class Type>
+void pack_values(const char* const* rows, long long offset, int n, int row_bytes, unsigned* out, Ahead& ahead) {
+  const long long panel = panel_stride(n / 4);
+  // A vector of bytes becomes one of a panel, or the two of one.
+  const auto put = [&](unsigned* line, int vector, U32 v) __attribute__((always_inline)) {
+    const int at = vector * Type::kLines;
+    Type::put(line + at / 2 * panel + at % 2 * kLanes, kLanes, v);
+  };
+  int d = 0;
+  for (; d + 64 <= row_bytes; d += 64, out += 2 * Type::kLines * panel)
+    for (int t = 0; t < n; t += 4) {
+      ahead.fetch(2);
+      unsigned* line = out + t / 4 * kPanel;
+      const long long at = offset + d;
+      const U32 a = load_u32(rows[t] + at), b = load_u32(rows[t + 1] + at), c = load_u32(rows[t + 2] + at),
+                e = load_u32(rows[t + 3] + at);
+      const U32 low0 = interleave_low_bytes(a, b), low1 = interleave_low_bytes(c, e);
+      const U32 high0 = interleave_high_bytes(a, b), high1 = interleave_high_bytes(c, e);
+      put(line, 0, interleave_low_shorts(low0, low1));
+      put(line, 1, interleave_high_shorts(low0, low1));
+      put(line, 2, interleave_low_shorts(high0, high1));
+      put(line, 3, interleave_high_shorts(high0, high1));
+    }
+  for (; d < row_bytes; d += 32, out += Type::kLines * panel) {
+    const int left = min_of(row_bytes - d, 32);
+    for (int t = 0; t < n; t += 4) {
+      ahead.fetch(1);
+      const auto two = [&](int i, int j) {
+        const char *first = rows[t + i] + offset + d, *second = rows[t + j] + offset + d;
+        return left == 32 ? load_two(first, second) : load_two(first, second, left);
+      };
+      unsigned* line = out + t / 4 * kPanel;
+      const U32 even = two(0, 2), odd = two(1, 3);
+      const U32 low = interleave_low_bytes(even, odd), high = interleave_high_bytes(even, odd);
+      const U32 first = __builtin_shufflevector(low, high, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+      const U32 last = __builtin_shufflevector(low, high, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+      put(line, 0, interleave_low_shorts(first, last));
+      put(line, 1, interleave_high_shorts(first, last));
+    }
+  }
+}
+
+// Which byte of a row stands at a column of the vectors above.
+int byte_at(int column, int row_bytes) {
+  const int chunk = column / 64 * 64, in = column % 64;
+  if (chunk + 64 <= row_bytes) return chunk + in / 4 % 4 * 16 + in / 16 * 4 + in % 4;
+  const int half = column / 32 * 32, i = column % 32;
+  return half + i / 4 % 4 * 8 + i / 16 * 4 + i % 4;
+}
+
+// Runs of columns follow each other in the head, too: 4 bytes do; of halves of bytes, vectors of even elements take turns
+// with those of odd ones.
+template <class Type>
+void order_columns(int dim, float* o, long long ld, int rows) {
+  constexpr bool kBytes = Type::kLines == 1;
+  constexpr int kRun = kBytes ? 4 : 1;
+  int from[kMaxHeadDim];  // of the run at an element
+  for (int column = 0; column < ld; column += kRun) {
+    const int d = kBytes ? byte_at(column, dim)
+                         : 2 * byte_at(column / kPanel * kLanes + column % kLanes, dim / 2) + column / kLanes % 2;
+    if (d < dim) from[d] = column;
+  }
+  float ordered[kMaxHeadDim];
+  for (int row = 0; row < rows; ++row, o += ld) {
+    for (int d = 0; d < dim; d += kRun) __builtin_memcpy(ordered + d, o + from[d], kRun * sizeof(float));
+    __builtin_memcpy(o, ordered, static_cast<unsigned long>(dim) * sizeof(float));
+  }
+}
+
+// Rows whose sums, two digits of two vectors each, stay in registers.
+constexpr int kBlockRows = 6;
+
+// What becomes of sums: they are scores, are added to the output, or go on.
+enum class To { scores, output, sums };
+
+template <int M, To kTo>
+void multiply_block(const DigitProduct& x, int row, int panel, Ahead& ahead) {
+  const unsigned* a = x.a + row * kDigitLd;
+  const unsigned* b = x.b + panel * x.stride;
+  I32 sum[M][2][2] = {};
+  const auto multiply = [&](int u) __attribute__((always_inline)) {
+    const U32 b0 = load_u32(b + u * kPanel), b1 = load_u32(b + u * kPanel + kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < M; ++i) {
+      const U32 high = broadcast(a[u + i * kDigitLd]), low = broadcast(a[u + i * kDigitLd + kDigitLow]);
+      sum[i][0][0] = dot_bytes(sum[i][0][0], b0, high);
+      sum[i][0][1] = dot_bytes(sum[i][0][1], b1, high);
+      sum[i][1][0] = dot_bytes(sum[i][1][0], b0, low);
+      sum[i][1][1] = dot_bytes(sum[i][1][1], b1, low);
+    }
+  };
+  if (x.lines > 0 && row == 0) {
+    const char* fetched[kDigitLow / 2];
+    ahead.take(x.units / 2, x.lines, fetched);
+    for (int u = 0; u < x.units; u += 2, a += 2, b += 2 * kPanel) {
+      for (int i = 0; i < x.lines; ++i) prefetch(fetched[u / 2] + 64 * i);
+      multiply(0);
+      multiply(1);
+    }
+  } else {
+    for (int u = 0; u < x.units; u += 2, a += 2, b += 2 * kPanel) {
+      multiply(0);
+      multiply(1);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < M; ++i)
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      // Modulo 2^32 until the offset has gone: the sum itself fits.
+      const U32 total = (reinterpret_cast<U32>(sum[i][0][v]) << 8) + reinterpret_cast<U32>(sum[i][1][v]);
+      const long long at = (row + i) * x.ldc + panel * kPanel + v * kLanes;
+      if constexpr (kTo == To::sums) {
+        store_u32(x.c_sums + at, load_u32(x.c_sums + at) + total);
+        continue;
+      }
+      const U32 own = total - static_cast<unsigned>(x.sums[row + i]) * x.offset;
+      F32 value = to_f32(reinterpret_cast<I32>(own)) * broadcast(x.scales[row + i]);
+      if (x.column_scales != nullptr) value *= load(x.column_scales + panel * kPanel + v * kLanes);
+      store(x.c + at, kTo == To::output ? fma(load(x.c + at), broadcast(x.alpha[row + i]), value) : value);
+    }
+}
+
+template <To kTo>
+void multiply_panels(const DigitProduct& x, Ahead& ahead) {
+  for (int panel = 0; panel < x.panels; ++panel)
+    for (int row = 0; row < x.rows;) {
+      const int left = x.rows - row, parts = (left + kBlockRows - 1) / kBlockRows, count = (left + parts - 1) / parts;
+      switch (count) {
+        case 1: multiply_block<1, kTo>(x, row, panel, ahead); break;
+        case 2: multiply_block<2, kTo>(x, row, panel, ahead); break;
+        case 3: multiply_block<3, kTo>(x, row, panel, ahead); break;
+        case 4: multiply_block<4, kTo>(x, row, panel, ahead); break;
+        case 5: multiply_block<5, kTo>(x, row, panel, ahead); break;
+        default: multiply_block<6, kTo>(x, row, panel, ahead); break;
+      }
+      row += count;
+    }
+}
+
+// 1.5 * 2^23 and half a low digit: the sum's lowest bytes are the digits, the lower one without its sign.
+constexpr float kMagic = 12582912.f + 128.f;
+constexpr unsigned kMagicBits = 0x4b400000u + 128;  // its own, to which those of a sum add the number
+
+// Low bytes of 4 vectors, in order.
+WEFT_INLINE void store_low_bytes(unsigned* to, U32 v) {
+  typedef unsigned char U8 __attribute__((vector_size(16), aligned(4), may_alias));
+  *reinterpret_cast<U8*>(to) = __builtin_convertvector(v, U8);
+}
+
+}  // namespace
+
+void make_digits(const float* x, int n, const float* factors, int most, unsigned* digits, float& scale, int& sum) {
+  U32 top = {};  // bits of numbers without a sign are in their order, and those of what is none lie above them
+  const auto value = [&](int i) { return factors != nullptr ? load(x + i) * load(factors + i) : load(x + i); };
+  for (int i = 0; i < n; i += kLanes) top = max(as_u32(value(i)) & 0x7fffffffu, top);
+  const unsigned bits = max_lanes(top);
+  const bool bad = bits >= 0x7f800000u;
+  const float largest = bad ? 0.f : as_f32(broadcast(bits))[0];
+  const bool usable = largest >= 1e-30f;
+  scale = bad ? __builtin_nanf("") : usable ? largest / static_cast<float>(most) : 0.f;
+  const F32 inverse = broadcast(usable ? static_cast<float>(most) / largest : 0.f);
+  U32 total = {};
+  for (int i = 0; i < n; i += kLanes) {
+    const F32 v = usable ? value(i) : F32{};
+    const U32 shifted = as_u32(fma(v, inverse, broadcast(kMagic)));
+    total += shifted;
+    store_low_bytes(digits + i / 4, shifted >> 8);
+    store_low_bytes(digits + i / 4 + kDigitLow, shifted ^ 0x80u);
+  }
+  sum = static_cast<int>(sum_lanes(total) - static_cast<unsigned>(n) * kMagicBits);
+}
+
+void order_query(const float* q, int dim, Element element, float* out) {
+  if (element != Element::int4) {
+    __builtin_memcpy(out, q, static_cast<unsigned long>(dim) * sizeof(float));
+    return;
+  }
+  for (int d = 0; d < dim; ++d) out[d / 8 * 8 + d % 2 * 4 + d / 2 % 4] = q[d];
+}
+
+int value_columns(Element element, int dim) { return element == Element::int4 ? round_up(dim, 64) : round_up(dim, 32); }
+
+void order_digit_values(Element element, int dim, float* o, long long ld, int rows) {
+  if (element == Element::int4) return order_columns<Nibbles>(dim, o, ld, rows);
+  order_columns<Bytes>(dim, o, ld, rows);
+}
+
+void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
+                     Ahead& ahead) {
+  if (element == Element::int4) return pack_keys<Nibbles>(rows, offset, n, dim / 2, out, ahead);
+  pack_keys<Bytes>(rows, offset, n, dim, out, ahead);
+}
+
+void pack_digit_values(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
+                       Ahead& ahead) {
+  if (element == Element::int4) return pack_values<Nibbles>(rows, offset, n, dim / 2, out, ahead);
+  pack_values<Bytes>(rows, offset, n, dim, out, ahead);
+}
+
+void multiply_digits(const DigitProduct& product, Ahead& ahead) {
+  if (product.c_sums != nullptr)
+    multiply_panels<To::sums>(product, ahead);
+  else if (product.alpha != nullptr)
+    multiply_panels<To::output>(product, ahead);
+  else
+    multiply_panels<To::scores>(product, ahead);
+}
+
+void finish_digits(int* sums, int n, unsigned offset, float scale, float alpha, float* c) {
+  for (int i = 0; i < n; i += kLanes) {
+    const U32 own = load_u32(sums + i) - offset;
+    store(c + i, fma(load(c + i), broadcast(alpha), to_f32(reinterpret_cast<I32>(own)) * broadcast(scale)));
+    store_u32(sums + i, U32{});
+  }
+}
+
+}  // namespace weft::attention::cpu::WEFT_ISA_NAME
+
+#endif

@@ -1,0 +1,183 @@
+// Partial states become one state; finished states leave for the output tensors.
+//   o = sum_i w_i o_i / sum_i w_i,  lse = max + log(sum_i w_i),  w_i = exp(lse_i - max)
+// Empty states (lse = -inf) weigh nothing and are not read. Without softmax o is the plain sum.
+#include "attention/cpu/kernels/dense.h"
+#include "attention/cpu/kernels/item.h"
+#include "attention/cpu/kernels/output.h"
+
+namespace weft::attention::cpu::WEFT_ISA_NAME {
+namespace {
+
+constexpr float kEmpty = -__builtin_inff();
+
+float max_of_lse(float a, float b) { return b > a ? b : a; }
+float weight(float lse, float max) { return exp(broadcast(lse - (max == kEmpty ? 0.f : max)))[0]; }
+float joint_lse(float max, float sum) { return sum == 0 ? kEmpty : max + __builtin_logf(sum); }
+
+void scale(float* o, int n, float factor) {
+  for_lanes(
+      n, [&](int i) { store(o + i, load(o + i) * factor); },
+      [&]([[maybe_unused]] int i) {
+#if WEFT_LANES == 16
+        Fp32::store_half(o + i, Fp32::load_half(o + i) * factor);
+#endif
+      });
+}
+
+template <class Type>
+void add_scaled(const char* from, int n, float factor, float* o) {
+  for_lanes(
+      n, [&](int i) { store(o + i, fma(Type::load(from + bytes_of<Type>(i)), broadcast(factor), load(o + i))); },
+      [&]([[maybe_unused]] int i) {
+#if WEFT_LANES == 16
+        Fp32::store_half(o + i,
+                         fma(Type::load_half(from + bytes_of<Type>(i)), broadcast(factor), Fp32::load_half(o + i)));
+#endif
+      });
+}
+
+void add_scaled(const char* from, Element element, int n, float factor, float* o) {
+  switch (element) {
+    case Element::fp32: return add_scaled<Fp32>(from, n, factor, o);
+    case Element::fp16: return add_scaled<Fp16>(from, n, factor, o);
+    default: return add_scaled<Bf16>(from, n, factor, o);
+  }
+}
+
+struct MergeBuffers {
+  float *o, *lse, *vector_scratch;
+  abi::VectorRow* vectors;
+  int ld;
+  long long bytes;
+};
+MergeBuffers lay_out(const AttendArgs& args, int kv_heads, char* base) {
+  MergeBuffers b = {};
+  const int states = kv_heads * args.group_size;
+  b.ld = round_up(args.head_dim_vo, kPanel);
+  Carver carver(base);
+  b.o = carver.take<float>(static_cast<long long>(states) * b.ld);
+  b.lse = carver.take<float>(states);
+  b.vectors = carver.take<abi::VectorRow>(states);
+  b.vector_scratch = carver.take<float>(args.head_dim_vo);
+  b.bytes = carver.bytes();
+  return b;
+}
+
+// One row of one head: its states lie in the sources' partials.
+float merge_head(const AttendArgs& args, const MergeGroup& group, int row, int kv_head, int g, float* o) {
+  const PlanHeader* plan = args.plan;
+  const MergeSource* sources = plan_section<MergeSource>(plan, plan->merge_sources);
+  const Partial* partials = plan_section<Partial>(plan, plan->partials);
+  const Unit* units = plan_section<Unit>(plan, plan->units);
+  const float* data = plan_section<float>(plan, plan->partial_data);
+  const int dim = args.head_dim_vo;
+  struct State {
+    const float* o;
+    float lse;
+  };
+  const auto state_of = [&](int s) -> State {
+    const Partial& partial = partials[sources[s].partial];
+    const Unit& unit = units[partial.unit];
+    const long long heads = static_cast<long long>(unit.kv_head_end - unit.kv_head_begin) * args.group_size;
+    const long long num_states = (unit.row_end - unit.row_begin) * heads;
+    const long long index =
+        (sources[s].row_offset + row - group.row_begin) * heads + (kv_head - unit.kv_head_begin) * args.group_size + g;
+    const float* base = data + partial.offset;
+    return {base + index * dim, base[num_states * dim + index]};
+  };
+  __builtin_memset(o, 0, static_cast<unsigned long>(dim) * sizeof(float));
+  if (!args.leaf->use_softmax) {
+    for (int s = group.source_begin; s < group.source_end; ++s)
+      add_scaled<Fp32>(reinterpret_cast<const char*>(state_of(s).o), dim, 1.f, o);
+    return 0;
+  }
+  float max = kEmpty;
+  for (int s = group.source_begin; s < group.source_end; ++s) max = max_of_lse(max, state_of(s).lse);
+  float sum = 0;
+  for (int s = group.source_begin; s < group.source_end; ++s) {
+    const State state = state_of(s);
+    if (state.lse == kEmpty) continue;
+    const float w = weight(state.lse, max);
+    add_scaled<Fp32>(reinterpret_cast<const char*>(state.o), dim, w, o);
+    sum += w;
+  }
+  if (sum != 0) scale(o, dim, 1.f / sum);
+  return joint_lse(max, sum);
+}
+
+}  // namespace
+
+void write_output(const AttendArgs& args, const OutputStates& x) {
+  const int group = args.group_size, dim = args.head_dim_vo;
+  const int num_states = x.num_kv_heads * x.num_rows * group;
+  const bool new_lse = args.lse && args.leaf->lse;
+  if (args.leaf->output || new_lse) {
+    int state = 0;
+    for (int head = 0; head < x.num_kv_heads; ++head)
+      for (int r = 0; r < x.num_rows; ++r)
+        for (int g = 0; g < group; ++g, ++state)
+          x.vectors[state] = {x.rows[r].request, x.rows[r].idx, x.rows[r].pos, (x.first_kv_head + head) * group + g,
+                              x.lse[state]};
+  }
+  for (int state = 0; args.leaf->output && state < num_states; ++state) {
+    float* o = x.o + state * x.ld;
+    __builtin_memcpy(x.vector_scratch, o, static_cast<unsigned long>(dim) * sizeof(float));
+    const auto* from = reinterpret_cast<const char*>(x.vector_scratch);
+    const abi::VectorTile tile = {args.params, x.vectors + state, 1, dim, &from, 0, o, x.ld};
+    args.leaf->output(&tile);
+  }
+  if (new_lse) args.leaf->lse(args.params, x.vectors, num_states);
+  int state = 0;
+  for (int head = 0; head < x.num_kv_heads; ++head)
+    for (int r = 0; r < x.num_rows; ++r)
+      for (int g = 0; g < group; ++g, ++state) {
+        const long long row = x.rows[r].q_row;
+        const int qo_head = (x.first_kv_head + head) * group + g;
+        convert_from_f32(x.o + state * x.ld, dim, args.o.data + row * args.o.row_stride + qo_head * args.o.head_stride,
+                         args.o.element);
+        if (args.lse)
+          args.lse[row * args.lse_row_stride + qo_head * args.lse_head_stride] =
+              new_lse ? static_cast<float>(x.vectors[state].lse) : x.lse[state];
+      }
+}
+
+long long merge_scratch(const AttendArgs& args, int kv_heads) { return lay_out(args, kv_heads, nullptr).bytes; }
+
+void merge(const AttendArgs& args, const MergeGroup& group, char* scratch) {
+  const int kv_heads = group.kv_head_end - group.kv_head_begin;
+  const MergeBuffers b = lay_out(args, kv_heads, scratch);
+  const PlanRow* rows = plan_section<PlanRow>(args.plan, args.plan->rows);
+  for (int row = group.row_begin; row < group.row_end; ++row) {
+    int state = 0;
+    for (int head = group.kv_head_begin; head < group.kv_head_end; ++head)
+      for (int g = 0; g < args.group_size; ++g, ++state)
+        b.lse[state] = merge_head(args, group, row, head, g, b.o + state * b.ld);
+    write_output(args, {rows + row, 1, group.kv_head_begin, kv_heads, b.o, b.ld, b.lse, b.vectors, b.vector_scratch});
+  }
+}
+
+void merge_states(const MergeStatesArgs& x, long long begin, long long end) {
+  alignas(64) float o[kMaxHeadDim];
+  for (long long row = begin; row < end; ++row)
+    for (int head = 0; head < x.num_heads; ++head) {
+      const long long first = x.indptr ? x.indptr[row] : 0, last = x.indptr ? x.indptr[row + 1] : x.num_states;
+      const char* o_in = x.o + row * x.o_row_stride + head * x.o_head_stride;
+      const float* lse_in = x.lse + row * x.lse_row_stride + head * x.lse_head_stride;
+      float max = kEmpty;
+      for (long long s = first; s < last; ++s) max = max_of_lse(max, lse_in[s * x.lse_state_stride]);
+      float sum = 0;
+      __builtin_memset(o, 0, static_cast<unsigned long>(x.dim) * sizeof(float));
+      for (long long s = first; s < last; ++s) {
+        const float lse = lse_in[s * x.lse_state_stride];
+        if (lse == kEmpty) continue;
+        const float w = weight(lse, max);
+        add_scaled(o_in + s * x.o_state_stride, x.element, x.dim, w, o);
+        sum += w;
+      }
+      if (sum != 0) scale(o, x.dim, 1.f / sum);
+      convert_from_f32(o, x.dim, x.o_out.data + row * x.o_out.row_stride + head * x.o_out.head_stride, x.o_out.element);
+      x.lse_out[row * x.lse_out_row_stride + head * x.lse_out_head_stride] = joint_lse(max, sum);
+    }
+}
+
+}  // namespace weft::attention::cpu::WEFT_ISA_NAME

@@ -1,0 +1,43 @@
+// Spec and variant -> the complete text of a leaf.
+#include <fmt/format.h>
+
+#include "attention/cpu/leaf.h"
+
+namespace weft {
+
+LeafParts leaf_parts(const AttentionSpec& spec, Isa isa) {
+  LeafParts parts = leaf_parts(spec);
+  parts.bf16_kv =
+      names_hook(parts.variant, {"key_transform", "value_transform"}) && compute_type(spec, isa) == DType::bf16;
+  return parts;
+}
+
+std::string float_math_text() { return text_part("tile/cpu/leaf_math.h", text::k_cpu_leaf_math); }
+
+std::string leaf_head() {
+  return text_part("tile/abi/leaf.h", text::k_abi_leaf) + text_part("tile/cpu/leaf_target.h", text::k_cpu_leaf_target) +
+         text_part("tile/variant/language.h", text::k_variant_language) + float_math_text() +
+         text_part("tile/cpu/leaf_vector.h", text::k_cpu_leaf_vector) +
+         text_part("tile/variant/vectors.h", text::k_variant_vectors) +
+         text_part("tile/variant/hooks.h", text::k_variant_hooks) +
+         text_part("tile/cpu/leaf_driver.h", text::k_cpu_leaf_driver) + "#line 1 \"weft/leaf\"\n";
+}
+
+std::string leaf_instance(const LeafParts& parts, std::string_view name_space) {
+  return fmt::format("weft::detail::Leaf<{}::P, {}, {}, {}, {}, {}>::make()", name_space,
+                     variant_class(parts, name_space), mask_class(parts, name_space), parts.head_dim_qk,
+                     parts.head_dim_vo, parts.bf16_kv ? "unsigned short" : "float");
+}
+
+std::string leaf_text(const AttentionSpec& spec, Isa isa) {
+  const LeafParts parts = leaf_parts(spec, isa);
+  // The flags choose the ISA; its name makes the text say what it is for.
+  return fmt::format("// Leaf of {}, {}.\n", parts.variant.name.empty() ? "plain attention" : parts.variant.name,
+                     to_string(isa)) +
+         leaf_head() + leaf_body(parts, "leaf") +
+         "extern \"C\" {\nextern const weft::abi::Leaf weft_leaf __attribute__((visibility(\"default\")));\n"
+         "const weft::abi::Leaf weft_leaf = " +
+         leaf_instance(parts, "leaf") + ";\n}\n";
+}
+
+}  // namespace weft

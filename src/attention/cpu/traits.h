@@ -1,0 +1,17 @@
+// What the CPU's kernels are like for a spec, per instruction set.
+#pragma once
+
+#include "attention/traits.h"
+#include "weft/attention.h"
+#include "weft/device.h"
+
+namespace weft {
+
+// The type in which q . k and p . v are multiplied: the spec's; by default bf16 where q and KV are both bf16 and the
+// ISA's dot product is fast on this machine, else fp32. Throws Error(unsupported) when the ISA has no dot product.
+DType compute_type(const AttentionSpec& spec, Isa isa);
+
+// Tile classes, granule and cost constants of the CPU core. Class 0 is the direct one (attention::cpu::kDirectClass).
+KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa);
+
+}  // namespace weft

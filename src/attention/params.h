@@ -1,0 +1,37 @@
+// The parameters of a call: scalars and tensors by name become the slots that kernels read.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "attention/spec.h"
+#include "tile/abi/leaf.h"
+
+namespace weft {
+
+// What run expects of a spec: made once a kernel, it packs the parameters of each call.
+class Params {
+ public:
+  Params() = default;
+  // Its tensors lie on `device`.
+  explicit Params(const AttentionSpec& spec, Device device = {});
+  size_t num_slots() const { return num_slots_; }
+  // Parameters of one call into slots[num_slots()], checked against the declarations: every name known, none missing,
+  // dtype, rank and last stride right. Throws Error(invalid_argument | invalid_dtype | invalid_shape | invalid_stride);
+  // allocates only then.
+  // `plan`: what the plan has of the scalars that intervals name (PlanHeader::scalars); run leaves them out or says the
+  // same, else Error(plan_mismatch). Null: there is no plan.
+  void pack(float sm_scale, const std::vector<ScalarArg>& scalars, const std::vector<TensorArg>& tensors,
+            const int* plan, abi::Slot* slots) const;
+
+ private:
+  Declarations declared_;
+  Device device_;
+  std::vector<ScalarDecl> known_;     // those that only intervals name too: plan and run may be given the same list
+  std::vector<std::string> planned_;  // that intervals name
+  size_t num_slots_ = 1;              // sm_scale
+};
+std::vector<abi::Slot> pack_params(const AttentionSpec& spec, float sm_scale, const std::vector<ScalarArg>& scalars,
+                                   const std::vector<TensorArg>& tensors);
+
+}  // namespace weft
