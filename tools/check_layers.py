@@ -19,7 +19,7 @@ PUBLIC = {"error.h": 0, "tensor.h": 0, "dlpack.h": 0, "device.h": 1, "jit.h": 2,
 SHARED = {"attention/abi.h": {"tile/abi/leaf.h"},
           "attention/params.h": {"tile/abi/leaf.h"},
           "attention/cpu/leaf.h": {"tile/abi/leaf.h"},
-          "attention/reference_hooks.h": {"tile/abi/leaf.h", "tile/abi/reference_leaf.h"}}
+          "attention/reference/hooks.h": {"tile/abi/leaf.h", "tile/abi/reference_leaf.h"}}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.MULTILINE)
 
 
@@ -74,7 +74,7 @@ def self_test():
         "same layer": ("src/ops/a.cpp", "\n#include \"attention/leaf.h\"\n", "src/ops/a.cpp:2: ops includes attention"),
         "higher public header": ("src/device/a.cpp", '#include "weft/attention.h"\n', "weft/attention.h belongs to a higher"),
         "public to private": ("include/weft/ops.h", '#include "base/check.h"\n', "public header includes base/check.h"),
-        "tile in host file": ("src/attention/plan.cpp", '#include "tile/cpu/vec.h"\n', "a host file includes tile/cpu"),
+        "tile in host file": ("src/attention/plan/plan.cpp", '#include "tile/cpu/vec.h"\n', "a host file includes tile/cpu"),
         "abi in host file": ("src/ops/a.cpp", '#include "tile/abi/leaf.h"\n', "a host file includes tile/abi"),
         "std in kernel": ("src/ops/kernels/a.h", "#  include <vector>\n", "includes <vector>"),
         "std in tile": ("src/tile/cpu/a.h", "#include <cmath>\n", "includes <cmath>"),

@@ -97,6 +97,11 @@ struct Section {
   long long offset;  // bytes from the header
   long long count;   // elements in use
 };
+// Typed view of a section of a plan at `base` (a Plan's bytes or a workspace).
+template <class T>
+inline T* section(const void* base, const Section& s) {
+  return reinterpret_cast<T*>(static_cast<char*>(const_cast<void*>(base)) + s.offset);
+}
 
 struct PlanHeader {
   unsigned long long magic;

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "attention/plan/planner.h"
 #include "attention/spec.h"
 #include "base/check.h"
 #include "base/env.h"

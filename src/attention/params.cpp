@@ -6,10 +6,11 @@
 #include <limits>
 
 #include "attention/traits.h"
-#include "attention/variant_text.h"
+#include "attention/variant/text.h"
 #include "base/check.h"
 #include "base/device_checks.h"
 #include "base/format_tensor.h"
+#include "base/names.h"
 
 namespace weft {
 namespace {

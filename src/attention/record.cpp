@@ -1,3 +1,4 @@
+#include "attention/plan/planner.h"
 #include "attention/record.h"
 
 #include <fmt/format.h>

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/kernel.h"
+#include "attention/plan/planner.h"
 #include "attention/record.h"
 #include "base/check.h"
 #include "base/device_checks.h"

@@ -7,8 +7,9 @@
 #include <set>
 
 #include "attention/abi.h"
-#include "attention/variant_text.h"
+#include "attention/variant/text.h"
 #include "base/check.h"
+#include "base/names.h"
 
 namespace weft {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "attention/cpu/leaf.h"
-#include "attention/variant_text.h"
+#include "attention/variant/text.h"
 #include "base/check.h"
 #include "base/env.h"
 #include "cli/bench.h"

@@ -8,7 +8,7 @@
 
 #include "attention/cpu/traits.h"
 #include "attention/kernel.h"
-#include "attention/reference.h"
+#include "attention/reference/reference.h"
 #include "cli/bench_calls.h"
 #include "cli/bench_variants.h"
 

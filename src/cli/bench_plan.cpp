@@ -10,6 +10,7 @@
 
 #include "attention/cpu/traits.h"
 #include "attention/kernel.h"
+#include "attention/plan/planner.h"
 #include "cli/bench.h"
 
 namespace weft::cli {

@@ -9,6 +9,7 @@
 
 #include "attention/cpu/traits.h"
 #include "attention/kernel.h"
+#include "attention/plan/planner.h"
 #include "base/check.h"
 #include "cli/bench.h"
 #include "cli/bench_batch.h"

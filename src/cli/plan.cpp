@@ -11,6 +11,7 @@
 
 #include "attention/cpu/traits.h"
 #include "attention/kernel.h"
+#include "attention/plan/planner.h"
 #include "base/check.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"

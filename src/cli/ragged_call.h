@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "attention/reference.h"
+#include "attention/reference/reference.h"
 #include "attention/traits.h"
 #include "cli/recorded_call.h"
 

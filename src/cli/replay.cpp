@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "attention/kernel.h"
+#include "attention/plan/planner.h"
 #include "base/check.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"

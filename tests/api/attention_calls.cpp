@@ -2,7 +2,7 @@
 #include <array>
 #include <optional>
 
-#include "attention/traits.h"
+#include "attention/plan/planner.h"
 #include "bad_calls.h"
 #include "tests/attention/kernels/problem.h"
 #include "weft/attention.h"

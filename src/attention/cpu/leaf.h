@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "attention/cpu/traits.h"
-#include "attention/variant_text.h"
+#include "attention/variant/text.h"
 #include "device/cpu/module.h"
 #include "tile/abi/leaf.h"
 #include "weft/attention.h"
 
 namespace weft {
 
-// As of variant_text.h, and how keys and values reach their hooks on an instruction set.
+// As of variant/text.h, and how keys and values reach their hooks on an instruction set.
 LeafParts leaf_parts(const AttentionSpec& spec, Isa isa);
 
 // Definitions of a leaf's text, up to and including the loops; the same for every leaf.

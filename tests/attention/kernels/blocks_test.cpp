@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "attention/cpu/leaf.h"
-#include "attention/traits.h"
+#include "attention/plan/planner.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"
 #include "weft/block_sparse.h"

@@ -7,6 +7,7 @@
 
 #include "attention/cpu/leaf.h"
 #include "attention/kernel.h"
+#include "attention/plan/planner.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"
 

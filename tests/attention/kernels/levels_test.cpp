@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "attention/cpu/leaf.h"
+#include "attention/plan/planner.h"
 #include "device/cpu/cpuid.h"
 #include "problem.h"
 #include "tests/attention/random_levels.h"

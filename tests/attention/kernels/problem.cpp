@@ -8,7 +8,7 @@
 #include <limits>
 #include <numeric>
 
-#include "attention/variant_tokens.h"
+#include "attention/variant/tokens.h"
 #include "device/cpu/cpuid.h"
 #include "tests/support/sanitizers.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/reference.h"
+#include "attention/reference/reference.h"
 #include "weft/attention.h"
 
 namespace weft::testing {

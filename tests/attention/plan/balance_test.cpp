@@ -6,6 +6,7 @@
 
 #include "attention/cpu/traits.h"
 #include "attention/kernel.h"
+#include "attention/plan/planner.h"
 #include "tests/attention/plan/plan_support.h"
 
 namespace weft::test {

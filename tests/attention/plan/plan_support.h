@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/traits.h"
+#include "attention/plan/planner.h"
 #include "weft/attention.h"
 
 namespace weft::test {

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "attention/cpu/leaf.h"
-#include "attention/variant_text.h"
+#include "attention/variant/text.h"
 #include "weft/error.h"
 
 namespace weft {

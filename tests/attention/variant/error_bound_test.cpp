@@ -6,7 +6,7 @@
 #include <random>
 
 #include "attention/cpu/leaf.h"
-#include "attention/reference.h"
+#include "attention/reference/reference.h"
 
 namespace weft {
 namespace {

@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "attention/cpu/leaf.h"
-#include "attention/variant_text.h"
+#include "attention/variant/text.h"
 #include "device/cpu/cpuid.h"
 
 namespace weft {

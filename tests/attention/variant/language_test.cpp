@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <string>
 
-#include "attention/variant_text.h"
+#include "attention/variant/text.h"
 
 namespace weft {
 namespace {

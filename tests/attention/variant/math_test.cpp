@@ -8,7 +8,7 @@
 #include <random>
 
 #include "attention/cpu/leaf.h"
-#include "attention/variant_text.h"
+#include "attention/variant/text.h"
 #include "device/cpu/cpuid.h"
 #include "jit/host/module.h"
 

@@ -1,4 +1,4 @@
-#include "attention/reference.h"
+#include "attention/reference/reference.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "attention/variant_text.h"
+#include "attention/variant/text.h"
 
 namespace weft {
 namespace {

@@ -3,8 +3,8 @@
 #include <set>
 
 #include "attention/cpu/leaf.h"
-#include "attention/variant_text.h"
-#include "attention/variant_tokens.h"
+#include "attention/variant/text.h"
+#include "attention/variant/tokens.h"
 #include "device/cpu/cpuid.h"
 #include "jit/host/module.h"
 

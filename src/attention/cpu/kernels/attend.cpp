@@ -7,8 +7,8 @@ namespace weft::attention::cpu::WEFT_ISA_NAME {
 
 // Rows and empty states of these KV heads.
 void Item::start(int first_head, int heads) {
-  const int* qo_len = plan_section<int>(args_.plan, plan_.qo_len);
-  const int* kv_len = plan_section<int>(args_.plan, plan_.kv_len);
+  const int* qo_len = section<int>(args_.plan, plan_.qo_len);
+  const int* kv_len = section<int>(args_.plan, plan_.kv_len);
   int state = 0;
   for (int head = first_head; head < first_head + heads; ++head)
     for (int r = 0; r < num_rows_; ++r)
@@ -59,11 +59,11 @@ bool Item::hide_by_bits(const KvTile& tile, int num_states, float scale) {
   if (plan_.bits_index.count == 0) return false;
   const int page_size = plan_.page_size, first_page = tile.begin / page_size;
   const int last_page = (tile.begin + tile.n - 1) / page_size;
-  const int* patterns = plan_section<int>(args_.plan, plan_.bits_index) + list_.first;
+  const int* patterns = section<int>(args_.plan, plan_.bits_index) + list_.first;
   bool any = false;
   for (int page = first_page; page <= last_page; ++page) any = any || patterns[page] >= 0;
   if (!any) return false;
-  const unsigned char* bits = plan_section<unsigned char>(args_.plan, plan_.bits);
+  const unsigned char* bits = section<unsigned char>(args_.plan, plan_.bits);
   const long long bytes = bytes_of_bits(plan_.block_rows, page_size);
   const float hidden = args_.leaf->use_softmax ? -__builtin_inff() : 0.f;
   for (int r = 0; r < num_rows_; ++r) {
@@ -155,9 +155,9 @@ void Item::finish() {
     write_output(args_, {rows_, num_rows_, first_head, heads, b_.o, b_.ld_o, lse, b_.query_vectors, b_.vector_scratch});
     return;
   }
-  const Partial& partial = plan_section<Partial>(args_.plan, plan_.partials)[item_.partial];
+  const Partial& partial = section<Partial>(args_.plan, plan_.partials)[item_.partial];
   const long long unit_heads = static_cast<long long>(unit_.kv_head_end - unit_.kv_head_begin) * group;
-  float* data = const_cast<float*>(plan_section<float>(args_.plan, plan_.partial_data)) + partial.offset;
+  float* data = section<float>(args_.plan, plan_.partial_data) + partial.offset;
   float* data_lse = data + num_rows_ * unit_heads * dim;
   int state = 0;
   for (int head = first_head; head < first_head + heads; ++head)

@@ -81,14 +81,14 @@ class Item {
       : args_(args),
         plan_(*args.plan),
         item_(item),
-        unit_(plan_section<Unit>(args.plan, plan_.units)[item.unit]),
-        list_(plan_section<PageList>(args.plan, plan_.page_lists)[unit_.page_list]),
-        rows_(plan_section<PlanRow>(args.plan, plan_.rows) + unit_.row_begin),
+        unit_(section<Unit>(args.plan, plan_.units)[item.unit]),
+        list_(section<PageList>(args.plan, plan_.page_lists)[unit_.page_list]),
+        rows_(section<PlanRow>(args.plan, plan_.rows) + unit_.row_begin),
         num_rows_(unit_.row_end - unit_.row_begin),
         b_(lay_out(args, unit_, scratch)),
         stored_(loader_for(args.kv_element, args.compute_bf16)),
         changed_(loader_for(Element::fp32, false)) {
-    const int* kv_len = plan_section<int>(args.plan, plan_.kv_len);
+    const int* kv_len = section<int>(args.plan, plan_.kv_len);
     end_ = min_of(item.kv_end, list_.len >= 0 ? list_.len : kv_len[list_.request] - list_.first_pos);
     for (int r = 0; r < num_rows_; ++r) b_.seen[r] = seen_by(plan_, rows_[r].pos, kv_len[rows_[r].request]);
   }

@@ -5,11 +5,6 @@
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 
-template <class T>
-inline const T* plan_section(const PlanHeader* plan, const Section& s) {
-  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(plan) + s.offset);
-}
-
 // Cuts scratch memory into arrays, each on its own cache line. With a null base it only counts.
 class Carver {
  public:
@@ -75,7 +70,7 @@ inline void find_positions(const PlanHeader& plan, const PageList& list, int beg
     for (int i = 0; i < n; ++i) positions[i] = list.first_pos + begin + i;
     return;
   }
-  const int* known = plan_section<int>(&plan, plan.kv_positions);
+  const int* known = section<int>(&plan, plan.kv_positions);
   if (plan.positions_per_page == plan.page_size) {
     known += list.first * plan.page_size + begin;
     for (int i = 0; i < n; ++i) positions[i] = known[i];
@@ -91,7 +86,7 @@ struct PositionRange {
   long long most;
 };
 inline PositionRange range_of_positions(const PlanHeader& plan, const PageList& list, int begin, int n) {
-  const int* known = plan_section<int>(&plan, plan.kv_positions);
+  const int* known = section<int>(&plan, plan.kv_positions);
   const bool each = plan.positions_per_page == plan.page_size;
   const long long first = each ? list.first * plan.page_size + begin : list.first + begin / plan.page_size;
   const long long last = each ? first + n - 1 : list.first + (begin + n - 1) / plan.page_size;
@@ -242,7 +237,7 @@ inline void locate_tokens(const AttendArgs& args, const PageList& list, const To
     return;
   }
   const int page_size = args.token_page_size;
-  const int* pages = plan_section<int>(args.plan, args.plan->page_indices);
+  const int* pages = section<int>(args.plan, args.plan->page_indices);
   if (args.paged && page_size == 1) {
     for (int i = 0; i < n; ++i) rows[i] = data + pages[list.first + begin + i] * view.page_stride;
     return;

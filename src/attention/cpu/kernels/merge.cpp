@@ -66,10 +66,10 @@ MergeBuffers lay_out(const AttendArgs& args, int kv_heads, char* base) {
 // One row of one head: its states lie in the sources' partials.
 float merge_head(const AttendArgs& args, const MergeGroup& group, int row, int kv_head, int g, float* o) {
   const PlanHeader* plan = args.plan;
-  const MergeSource* sources = plan_section<MergeSource>(plan, plan->merge_sources);
-  const Partial* partials = plan_section<Partial>(plan, plan->partials);
-  const Unit* units = plan_section<Unit>(plan, plan->units);
-  const float* data = plan_section<float>(plan, plan->partial_data);
+  const MergeSource* sources = section<MergeSource>(plan, plan->merge_sources);
+  const Partial* partials = section<Partial>(plan, plan->partials);
+  const Unit* units = section<Unit>(plan, plan->units);
+  const float* data = section<float>(plan, plan->partial_data);
   const int dim = args.head_dim_vo;
   struct State {
     const float* o;
@@ -146,7 +146,7 @@ long long merge_scratch(const AttendArgs& args, int kv_heads) { return lay_out(a
 void merge(const AttendArgs& args, const MergeGroup& group, char* scratch) {
   const int kv_heads = group.kv_head_end - group.kv_head_begin;
   const MergeBuffers b = lay_out(args, kv_heads, scratch);
-  const PlanRow* rows = plan_section<PlanRow>(args.plan, args.plan->rows);
+  const PlanRow* rows = section<PlanRow>(args.plan, args.plan->rows);
   for (int row = group.row_begin; row < group.row_end; ++row) {
     int state = 0;
     for (int head = group.kv_head_begin; head < group.kv_head_end; ++head)

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "attention/backend.h"
-#include "attention/plan_draft.h"
+#include "attention/plan/draft.h"
 #include "base/check.h"
 #include "base/device_checks.h"
 

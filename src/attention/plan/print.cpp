@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "attention/plan_draft.h"
+#include "attention/plan/draft.h"
 #include "base/check.h"
 
 namespace weft {

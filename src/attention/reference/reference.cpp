@@ -1,12 +1,12 @@
-#include "attention/reference.h"
+#include "attention/reference/reference.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 
-#include "attention/reference_hooks.h"
-#include "attention/reference_keys.h"
+#include "attention/reference/hooks.h"
+#include "attention/reference/keys.h"
 #include "base/check.h"
 
 namespace weft {

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/reference.h"
+#include "attention/reference/reference.h"
 #include "attention/spec.h"
-#include "attention/variant_tokens.h"
+#include "attention/variant/tokens.h"
 
 namespace weft {
 namespace {

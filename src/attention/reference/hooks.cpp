@@ -1,5 +1,5 @@
 // A variant's own text in double, for the reference.
-#include "attention/reference_hooks.h"
+#include "attention/reference/hooks.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "attention/params.h"
 #include "attention/spec.h"
-#include "attention/variant_text.h"
+#include "attention/variant/text.h"
 #include "base/check.h"
 #include "jit/host/module.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "attention/plan_draft.h"
+#include "attention/plan/draft.h"
 #include "base/check.h"
 
 namespace weft::planner {

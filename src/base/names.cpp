@@ -1,8 +1,7 @@
-// The nearest right name for a wrong one.
+#include "base/names.h"
+
 #include <algorithm>
 #include <numeric>
-
-#include "attention/variant_text.h"
 
 namespace weft {
 namespace {

@@ -1,5 +1,5 @@
 // Levels -> entries: rows that attend one page list together, each at its position among its requests' keys.
-#include "attention/plan_draft.h"
+#include "attention/plan/draft.h"
 #include "base/check.h"
 
 namespace weft::planner {

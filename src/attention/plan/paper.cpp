@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "attention/plan_draft.h"
-#include "attention/worker_heap.h"
+#include "attention/plan/draft.h"
+#include "attention/plan/worker_heap.h"
 
 namespace weft::planner {
 namespace {

@@ -1,4 +1,4 @@
-#include "attention/variant_class.h"
+#include "attention/variant/outline.h"
 
 #include <algorithm>
 #include <array>

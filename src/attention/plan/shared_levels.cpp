@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "attention/kernel.h"
-#include "attention/plan_draft.h"
+#include "attention/plan/draft.h"
 #include "base/check.h"
 #include "weft/levels.h"
 

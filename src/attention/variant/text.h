@@ -52,11 +52,6 @@ std::vector<std::string> leaf_flags();
 // could only be a misspelt hook. Throws Error(invalid_argument).
 void check_variant_text(const Variant& variant);
 
-// "; did you mean 'cap'?" for the nearest of `known`, or nothing when none is near.
-std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
-// The nearest of `known`, near or not; `known` is not empty.
-const std::string& nearest_name(std::string_view name, const std::vector<std::string>& known);
-
 }  // namespace weft
 
 namespace weft::text {

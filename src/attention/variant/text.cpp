@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "attention/variant_text.h"
-#include "attention/variant_tokens.h"
+#include "attention/variant/text.h"
+#include "attention/variant/tokens.h"
 #include "base/check.h"
 
 namespace weft {

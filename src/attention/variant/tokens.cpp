@@ -1,4 +1,4 @@
-#include "attention/variant_tokens.h"
+#include "attention/variant/tokens.h"
 
 #include <algorithm>
 #include <array>

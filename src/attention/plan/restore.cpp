@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "attention/plan_draft.h"
+#include "attention/plan/draft.h"
 #include "base/check.h"
 
 namespace weft {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "attention/traits.h"
+#include "attention/plan/planner.h"
 #include "weft/block_sparse.h"
 
 namespace weft::planner {

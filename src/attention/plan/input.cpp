@@ -4,7 +4,7 @@
 #include <iterator>
 #include <limits>
 
-#include "attention/plan_draft.h"
+#include "attention/plan/draft.h"
 #include "base/check.h"
 #include "base/index_checks.h"
 

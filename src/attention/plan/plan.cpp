@@ -1,5 +1,5 @@
 // The planner's pipeline, and the Plan it returns.
-#include "attention/plan_draft.h"
+#include "attention/plan/draft.h"
 #include "base/check.h"
 
 namespace weft {

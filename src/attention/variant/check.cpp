@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <array>
 
-#include "attention/variant_class.h"
-#include "attention/variant_text.h"
-#include "attention/variant_tokens.h"
+#include "attention/variant/outline.h"
+#include "attention/variant/text.h"
+#include "attention/variant/tokens.h"
 #include "base/check.h"
+#include "base/names.h"
 
 namespace weft {
 namespace {

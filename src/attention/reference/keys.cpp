@@ -1,4 +1,4 @@
-#include "attention/reference_keys.h"
+#include "attention/reference/keys.h"
 
 #include <algorithm>
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attention/variant_tokens.h"
+#include "attention/variant/tokens.h"
 
 namespace weft {
 

@@ -12,8 +12,8 @@
 #include <limits>
 #include <utility>
 
-#include "attention/plan_draft.h"
-#include "attention/worker_heap.h"
+#include "attention/plan/draft.h"
+#include "attention/plan/worker_heap.h"
 
 namespace weft::planner {
 namespace {

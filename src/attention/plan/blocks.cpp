@@ -1,7 +1,7 @@
 // Block-sparse input -> entries: a list of blocks for each row block, of all KV heads or of one.
 #include <algorithm>
 
-#include "attention/plan_draft.h"
+#include "attention/plan/draft.h"
 #include "base/check.h"
 
 namespace weft::planner {

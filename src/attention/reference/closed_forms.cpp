@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/reference_hooks.h"
+#include "attention/reference/hooks.h"
 #include "base/check.h"
 
 namespace weft::reference {
