@@ -1,6 +1,7 @@
 // attend: one request through build, plan and run.
 #include <algorithm>
 
+#include "attention/kernel.h"
 #include "attention/spec.h"
 #include "attention/traits.h"
 #include "base/check.h"
@@ -70,7 +71,7 @@ void attend(const AttentionSpec& spec, const TensorView& q, const TensorView& k,
   input.num_kv_heads = static_cast<int>(kv_heads);
   input.qo_indptr = qo_indptr;
   input.kv_indptr = kv_indptr;
-  input.num_workers = stream.team().num_workers();
+  input.num_workers = kernel.impl().backend->num_workers(stream);
   input.scalars = scalars_of_plan(spec, extra.scalars);
   const Plan plan = kernel.plan(input);
   Workspace workspace(q.device(), plan.workspace_bytes());

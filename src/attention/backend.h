@@ -25,6 +25,8 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual int num_devices() const = 0;
+  // How many workers run the work of a stream, the default one too.
+  virtual int num_workers(Stream stream) const = 0;
   // Names the machine that a kernel is for ("avx2"): what the options ask for, or the best one here. Throws
   // Error(unsupported).
   virtual std::string target(const BuildOptions& options) const = 0;
@@ -39,9 +41,11 @@ class Backend {
   // Uploads: bytes from the host into a workspace, and zeros; both in the order of the stream.
   virtual void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream stream) const = 0;
   virtual void clear(const Workspace& to, int64_t offset, int64_t bytes, Stream stream) const = 0;
+  // Downloads: bytes that a tensor or a workspace points at, in the order of the stream; they are there when it returns.
+  virtual void read(const void* from, void* to, int64_t bytes, Stream stream) const = 0;
   // The header of the plan that was written there, where the host can read it; null where there is none.
   virtual const PlanHeader* plan_in(const Workspace& workspace) const = 0;
-  // Whether the host reads this memory: what tensors hold can be checked before a run, and recorded.
+  // Whether the host reads this memory as it stands: what tensors hold can be checked before a run.
   virtual bool is_host_memory() const = 0;
 
   // Runs the plan in the workspace; the arguments agree with it.

@@ -1,9 +1,9 @@
-#include "attention/plan/planner.h"
 #include "attention/record.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <filesystem>
@@ -39,22 +39,46 @@ class File {
   std::ofstream stream_;
 };
 
-void write_tensor(const fs::path& path, const TensorView& t) {
-  File file(path);
-  const int64_t bits = bits_of(t.dtype());
-  const int last = t.rank() - 1;
-  std::vector<int64_t> index(static_cast<size_t>(t.rank()));
-  // Row by row of the last axis, the one that is contiguous.
-  for (bool more = t.size() > 0; more;) {
-    int64_t offset = 0;
-    for (int axis = 0; axis < last; ++axis) offset += index[static_cast<size_t>(axis)] * t.stride(axis);
-    file.write(static_cast<const char*>(t.data()) + offset * bits / 8, t.shape(last) * bits / 8);
-    int axis = last - 1;
-    while (axis >= 0 && ++index[static_cast<size_t>(axis)] == t.shape(axis)) index[static_cast<size_t>(axis--)] = 0;
-    more = axis >= 0;
+// Brings what a device holds to the host, and into files.
+class Reader {
+ public:
+  Reader(const attention::Backend& backend, Stream stream) : backend_(backend), stream_(stream) {}
+
+  void write(File& file, const char* from, int64_t bytes) {
+    for (int64_t done = 0; done < bytes; done += kBuffer) {
+      const int64_t n = std::min(bytes - done, kBuffer);
+      buffer_.resize(static_cast<size_t>(n));
+      backend_.read(from + done, buffer_.data(), n, stream_);
+      file.write(buffer_.data(), n);
+    }
   }
-  file.close();
-}
+
+  // Row-major, in pieces that lie together.
+  void write_tensor(const fs::path& path, const TensorView& t) {
+    File file(path);
+    const int64_t bits = bits_of(t.dtype());
+    int outer = t.rank() - 1;  // axes before the piece
+    int64_t piece = t.shape(outer);
+    while (outer > 0 && t.stride(outer - 1) == piece) piece *= t.shape(--outer);
+    std::vector<int64_t> index(static_cast<size_t>(outer));
+    for (bool more = t.size() > 0; more;) {
+      int64_t offset = 0;
+      for (int axis = 0; axis < outer; ++axis) offset += index[static_cast<size_t>(axis)] * t.stride(axis);
+      write(file, static_cast<const char*>(t.data()) + offset * bits / 8, piece * bits / 8);
+      int axis = outer - 1;
+      while (axis >= 0 && ++index[static_cast<size_t>(axis)] == t.shape(axis)) index[static_cast<size_t>(axis--)] = 0;
+      more = axis >= 0;
+    }
+    file.close();
+  }
+
+ private:
+  static constexpr int64_t kBuffer = 16 << 20;
+
+  const attention::Backend& backend_;
+  Stream stream_;
+  std::vector<char> buffer_;
+};
 
 // ---------------------------------------------------------------- call.json
 
@@ -161,7 +185,7 @@ std::string call_json(const AttentionKernel::Impl& kernel, const PlanHeader& pla
 }  // namespace
 
 std::string record_call(const AttentionKernel::Impl& kernel, const Workspace& workspace,
-                        const AttentionTensors& tensors, float sm_scale) {
+                        const AttentionTensors& tensors, float sm_scale, Stream stream) {
   static const std::optional<std::string> root = env::record_dir();
   if (!root) return {};
   static std::atomic<int> calls{0};
@@ -172,11 +196,12 @@ std::string record_call(const AttentionKernel::Impl& kernel, const Workspace& wo
   fs::remove_all(making, error);
   try {
     fs::create_directories(making);
-    const auto& plan = *static_cast<const PlanHeader*>(workspace.data());
+    const PlanHeader& plan = *kernel.backend->plan_in(workspace);
+    Reader reader(*kernel.backend, stream);
     File file(making / "plan.bin");
-    file.write(&plan, plan.counters.offset);
+    reader.write(file, static_cast<const char*>(workspace.data()), plan.counters.offset);
     file.close();
-    for (const Named& input : inputs_of(tensors)) write_tensor(making / (input.name + ".bin"), input.tensor);
+    for (const Named& input : inputs_of(tensors)) reader.write_tensor(making / (input.name + ".bin"), input.tensor);
     const std::string json = call_json(kernel, plan, tensors, sm_scale);
     File call(making / "call.json");
     call.write(json.data(), static_cast<int64_t>(json.size()));
@@ -192,9 +217,11 @@ std::string record_call(const AttentionKernel::Impl& kernel, const Workspace& wo
   return folder.string();
 }
 
-void record_result(const std::string& folder, const AttentionTensors& tensors) {
+void record_result(const std::string& folder, const AttentionKernel::Impl& kernel, const AttentionTensors& tensors,
+                   Stream stream) {
+  Reader reader(*kernel.backend, stream);
   for (const Named& output : outputs_of(tensors))
-    write_tensor(fs::path(folder) / (output.name + ".bin"), output.tensor);
+    reader.write_tensor(fs::path(folder) / (output.name + ".bin"), output.tensor);
 }
 
 }  // namespace weft

@@ -24,7 +24,8 @@ inline constexpr std::string_view kScalarKindNames[] = {"real", "integer"};
 
 // The new folder, or nothing where WEFT_RECORD is not set. Throws Error(io_error), and then leaves no folder.
 std::string record_call(const AttentionKernel::Impl& kernel, const Workspace& workspace,
-                        const AttentionTensors& tensors, float sm_scale);
-void record_result(const std::string& folder, const AttentionTensors& tensors);
+                        const AttentionTensors& tensors, float sm_scale, Stream stream);
+void record_result(const std::string& folder, const AttentionKernel::Impl& kernel, const AttentionTensors& tensors,
+                   Stream stream);
 
 }  // namespace weft

@@ -267,7 +267,7 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   if (const char* name = kernel.per_head)
     check_extent_at_least(name, named(tensors.tensors, name), plan.num_qo_heads, "num_qo_heads of the plan");
 
-  const std::string recorded = record_call(kernel, workspace, tensors, sm_scale);
+  const std::string recorded = record_call(kernel, workspace, tensors, sm_scale, stream);
 
   args.params = params;
   args.q = rows_view(tensors.q);
@@ -290,7 +290,7 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   args.head_dim_vo = spec.head_dim_vo;
   args.group_size = plan.num_qo_heads / plan.num_kv_heads;
   kernel.backend->launch(kernel, args, workspace, stream);
-  if (!recorded.empty()) record_result(recorded, tensors);
+  if (!recorded.empty()) record_result(recorded, kernel, tensors, stream);
 }
 
 }  // namespace weft

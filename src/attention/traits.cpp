@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/spec.h"
 #include "base/hash.h"
 
 namespace weft {
@@ -32,6 +33,19 @@ std::vector<ScalarArg> plan_scalars(std::span<const Interval> intervals, const a
   for (const std::string_view name : interval_scalars(intervals))
     scalars.push_back({std::string(name), static_cast<double>(plan.scalars[scalars.size()])});
   return scalars;
+}
+
+KernelTraits traits_of(const AttentionSpec& spec) {
+  KernelTraits traits;
+  traits.head_dim_vo = spec.head_dim_vo;
+  traits.use_softmax = spec.variant.use_softmax;
+  traits.kv_form = spec.kv_form;
+  traits.intervals = combined_intervals(spec);
+  const std::vector<std::string_view> named = interval_scalars(traits.intervals);
+  for (const ScalarDecl& scalar : spec.variant.scalars)
+    if (scalar.default_value && std::find(named.begin(), named.end(), scalar.name) != named.end())
+      traits.defaults.push_back({scalar.name, *scalar.default_value});
+  return traits;
 }
 
 uint64_t KernelTraits::signature() const {

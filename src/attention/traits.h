@@ -39,6 +39,9 @@ struct KernelTraits {
   uint64_t signature() const;       // hash of all of the above
 };
 
+// What traits have of the spec alone; tile classes, granule and costs are the backend's.
+KernelTraits traits_of(const AttentionSpec& spec);
+
 // The scalars that bounds of these intervals name, each once, in the order of PlanHeader::scalars.
 std::vector<std::string_view> interval_scalars(std::span<const Interval> intervals);
 // What a plan was given for them. `intervals`: those of its kernel.

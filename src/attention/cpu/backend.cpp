@@ -16,6 +16,7 @@ char* at(const Workspace& workspace, int64_t offset) { return static_cast<char*>
 class CpuBackend : public Backend {
  public:
   int num_devices() const override { return 1; }
+  int num_workers(Stream stream) const override { return stream.team().num_workers(); }
 
   std::string target(const BuildOptions& options) const override {
     const Isa isa = options.isa.value_or(current_isa());
@@ -44,6 +45,9 @@ class CpuBackend : public Backend {
   }
   void clear(const Workspace& to, int64_t offset, int64_t bytes, Stream) const override {
     std::memset(at(to, offset), 0, static_cast<size_t>(bytes));
+  }
+  void read(const void* from, void* to, int64_t bytes, Stream) const override {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
   }
   const PlanHeader* plan_in(const Workspace& workspace) const override {
     return static_cast<const PlanHeader*>(workspace.data());

@@ -1,10 +1,5 @@
 #include "attention/cpu/traits.h"
 
-#include <algorithm>
-#include <string_view>
-#include <vector>
-
-#include "attention/spec.h"
 #include "base/check.h"
 #include "device/cpu/cpuid.h"
 
@@ -40,7 +35,7 @@ int direct_rows(const AttentionSpec& spec, Isa isa) {
 }  // namespace
 
 KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
-  KernelTraits traits;
+  KernelTraits traits = traits_of(spec);
   const int dims = spec.head_dim_qk + spec.head_dim_vo;
   // Costs in nanoseconds of a core at 3 GHz, as `weft bench plan --fit` finds them: products at two thirds of two
   // multiply-adds of `lanes` a cycle (bf16 pairs: one of twice as many), 12 bytes a nanosecond, one exponential a score.
@@ -78,14 +73,6 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
     traits.classes = {direct, streamed, packed(most_rows)};
   }
   traits.granule = abi::kColumnStep;
-  traits.head_dim_vo = spec.head_dim_vo;
-  traits.use_softmax = spec.variant.use_softmax;
-  traits.kv_form = spec.kv_form;
-  traits.intervals = combined_intervals(spec);
-  const std::vector<std::string_view> named = interval_scalars(traits.intervals);
-  for (const ScalarDecl& scalar : spec.variant.scalars)
-    if (scalar.default_value && std::find(named.begin(), named.end(), scalar.name) != named.end())
-      traits.defaults.push_back({scalar.name, *scalar.default_value});
   return traits;
 }
 
