@@ -118,9 +118,8 @@ TEST(Backend, LevelsMerge) {
   std::vector<int32_t> own_ids(ids.begin() + 2, ids.begin() + 7);
   own_ids.insert(own_ids.end(), ids.begin() + 9, ids.begin() + 11);
   const PageTableView table = input.pages;
-  const Level levels[] = {
-      {shared_rows, {16, table.num_pages, shared_indptr, std::span(ids).first(2), shared_last}},
-      {own_rows, {16, table.num_pages, own_indptr, own_ids, own_last}}};
+  const Level levels[] = {{shared_rows, {16, table.num_pages, shared_indptr, std::span(ids).first(2), shared_last}},
+                          {own_rows, {16, table.num_pages, own_indptr, own_ids, own_last}}};
   input.pages = {};
   input.levels = levels;
   const AttentionKernel kernel = build_on(fake_target(), problem.spec());

@@ -221,7 +221,8 @@ class FakeBackend : public Backend {
       for (int h = 0; h < args.num_heads; ++h) {
         State state{std::vector<float>(static_cast<size_t>(args.dim))};
         std::vector<float> o(state.o.size());
-        const int64_t begin = args.indptr ? args.indptr[r] : 0, end = args.indptr ? args.indptr[r + 1] : args.num_states;
+        const int64_t begin = args.indptr ? args.indptr[r] : 0,
+                      end = args.indptr ? args.indptr[r + 1] : args.num_states;
         for (int64_t s = begin; s < end; ++s) {
           const char* from = args.o + s * args.o_state_stride + r * args.o_row_stride + h * args.o_head_stride;
           for (int i = 0; i < args.dim; ++i) o[static_cast<size_t>(i)] = number(from, args.element, i);
@@ -255,6 +256,9 @@ class FakeTarget : public Target {
   }
   void fetch(void* host, void* placed, size_t bytes) const override {
     if (bytes > 0) backend_.read(placed, host, static_cast<int64_t>(bytes), {});
+  }
+  void poison(const Workspace& workspace) const override {
+    std::memset(real(static_cast<char*>(workspace.data())), 0xff, workspace.bytes());
   }
 
  private:

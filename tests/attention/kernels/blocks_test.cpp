@@ -16,6 +16,8 @@
 namespace weft {
 namespace {
 
+using testing::Target;
+
 using testing::put;
 
 struct Setting {
@@ -87,22 +89,20 @@ class Pool {
     return t;
   }
 
-  std::vector<float> run(KvForm form, const PlanInput& in, Isa isa) {
-    const AttentionKernel kernel = build(spec(form), Device::cpu(), {.isa = isa});
+  std::vector<float> run(KvForm form, const PlanInput& in, const Target& target) {
+    const AttentionKernel kernel = build_on(target, spec(form));
     const Plan plan = kernel.plan(in);
     verify(plan);
-    Workspace workspace(Device::cpu(), plan.workspace_bytes());
     for (std::vector<char>* out : {&o_bytes_, &lse_bytes_}) std::fill(out->begin(), out->end(), '\xff');
-    WorkerTeam team(2);
-    kernel.run(plan, tensors(), workspace, Stream::cpu(team));
+    run_on(target, kernel, plan, tensors());
     return {o_.as<float>(), o_.as<float>() + o_.size()};
   }
   ReferenceResult reference(KvForm form, const PlanInput& in) { return attention_reference(spec(form), in, tensors()); }
 
   // The first thing that is wrong of what ran last.
-  std::string compare(const ReferenceResult& reference, int64_t kv_len, Isa isa) {
+  std::string compare(const ReferenceResult& reference, int64_t kv_len, const Target& target) {
     const AttentionSpec s = spec(KvForm::block_sparse);
-    const ErrorBound error_bound(s, compute_type(s, isa));
+    const ErrorBound error_bound(s, target.compute_types(s).back());
     for (size_t i = 0; i < reference.o.size(); ++i) {
       const double o = o_.as<float>()[i];
       if (!(std::abs(o - reference.o[i]) <= error_bound(kv_len, reference, i)))
@@ -200,13 +200,13 @@ TEST(AttentionBlocks, RandomListsAgreeWithTheReference) {
         in.blocks = &blocks;
         const ReferenceResult reference = pool.reference(KvForm::block_sparse, in);
         for (const PlanMode mode : {PlanMode::balanced, PlanMode::fixed_split, PlanMode::paper})
-          for (const Isa isa : testing::isas_of_case(seed)) {
+          for (const Target* target : testing::targets_of_case(seed)) {
             PlanInput planned = pool.input(qo_indptr, 1 + static_cast<int>(seed % 6), mode);
             planned.blocks = &blocks;
-            pool.run(KvForm::block_sparse, planned, isa);
-            ASSERT_EQ(pool.compare(reference, 250, isa), "")
+            pool.run(KvForm::block_sparse, planned, *target);
+            ASSERT_EQ(pool.compare(reference, 250, *target), "")
                 << "seed " << seed << " positions " << static_cast<int>(positions) << " bits " << bits << " "
-                << to_string(mode) << " " << to_string(isa);
+                << to_string(mode) << " " << target->name();
           }
       }
 }
@@ -237,8 +237,8 @@ TEST(AttentionBlocks, EveryPageOfATableGivesTheBitsOfThePagedForm) {
     PlanInput paged = pool.input(table.qo_indptr, 3, PlanMode::fixed_split), sparse = paged;
     paged.pages = table.view(pool);
     sparse.blocks = &blocks;
-    const std::vector<float> a = pool.run(KvForm::paged, paged, current_isa()),
-                             b = pool.run(KvForm::block_sparse, sparse, current_isa());
+    const std::vector<float> a = pool.run(KvForm::paged, paged, *testing::targets().back()),
+                             b = pool.run(KvForm::block_sparse, sparse, *testing::targets().back());
     EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
   }
 }
@@ -257,8 +257,8 @@ TEST(AttentionBlocks, SelectedPagesKeepTheirPositions) {
   PlanInput in = pool.input(table.qo_indptr, 3);
   in.blocks = &blocks;
   const ReferenceResult expected = pool.reference(KvForm::block_sparse, in);
-  pool.run(KvForm::block_sparse, in, current_isa());
-  EXPECT_EQ(pool.compare(expected, 300, current_isa()), "");
+  pool.run(KvForm::block_sparse, in, *testing::targets().back());
+  EXPECT_EQ(pool.compare(expected, 300, *testing::targets().back()), "");
 
   // Against the paged form: hiding what was not chosen by a custom mask gives head 0 the same output.
   std::vector<uint8_t> mask;
@@ -299,8 +299,8 @@ TEST(AttentionBlocks, ImportantBlocksAreAllThatIsAttended) {
   const ReferenceResult expected = pool.reference(KvForm::block_sparse, in);
   for (const char* check : {"0", "1"}) {  // 1: the class of each tile is compared with its rows' intervals
     ASSERT_EQ(setenv("WEFT_CHECK", check, 1), 0);
-    pool.run(KvForm::block_sparse, in, current_isa());
-    EXPECT_EQ(pool.compare(expected, 100, current_isa()), "") << check;
+    pool.run(KvForm::block_sparse, in, *testing::targets().back());
+    EXPECT_EQ(pool.compare(expected, 100, *testing::targets().back()), "") << check;
   }
   unsetenv("WEFT_CHECK");
 }
@@ -318,9 +318,9 @@ TEST(AttentionBlocks, ATreeGivesEachTokenItsOwnBranch) {
     const BlockSparse blocks = lists.view();
     PlanInput in = pool.input(table.qo_indptr, 3);
     in.blocks = &blocks;
-    pool.run(KvForm::block_sparse, in, current_isa());
+    pool.run(KvForm::block_sparse, in, *testing::targets().back());
     const ReferenceResult expected = pool.reference(KvForm::block_sparse, in);
-    EXPECT_EQ(pool.compare(expected, context + 7, current_isa()), "") << context;
+    EXPECT_EQ(pool.compare(expected, context + 7, *testing::targets().back()), "") << context;
 
     // Token by token: its branch as blocks of one key in a pool of single slots.
     for (int row = 0; row < 12; ++row) {

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "attention/cpu/leaf.h"
-#include "device/cpu/cpuid.h"
 #include "problem.h"
 
 namespace weft {
@@ -12,21 +11,21 @@ namespace {
 
 using testing::Case;
 using testing::Problem;
+using testing::Target;
 
 // Runs one case on every instruction set and in every type of product; what is wrong.
 std::string wrong(const Case& c, Problem& problem) {
-  for (const Isa isa : testing::isas_of_case(0)) {
+  for (const Target* target : testing::targets_of_case(0)) {
     AttentionSpec spec = problem.spec();
-    for (const DType compute : testing::compute_types(problem.spec(), isa)) {
+    for (const DType compute : target->compute_types(problem.spec())) {
       spec.compute = compute;
-      const AttentionKernel kernel = build(spec, Device::cpu(), {.isa = isa});
+      const AttentionKernel kernel = build_on(*target, spec);
       const Plan plan = kernel.plan(problem.input(7));
-      Workspace workspace(Device::cpu(), plan.workspace_bytes());
       problem.poison_outputs();
-      kernel.run(plan, problem.tensors(), workspace);
+      run_on(*target, kernel, plan, problem.tensors());
       const std::string report = problem.compare(compute);
       if (!report.empty())
-        return to_string(c) + " " + std::string(to_string(isa)) + " " + std::string(to_string(compute)) + "\n" + report;
+        return to_string(c) + " " + target->name() + " " + std::string(to_string(compute)) + "\n" + report;
     }
   }
   return "";

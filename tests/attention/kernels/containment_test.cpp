@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "attention/kernel.h"
-#include "device/cpu/cpuid.h"
 #include "problem.h"
 
 namespace weft {
@@ -16,10 +15,11 @@ namespace {
 using testing::Case;
 using testing::get;
 using testing::Problem;
+using testing::Target;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
 
-class Containment : public ::testing::TestWithParam<Isa> {
+class Containment : public ::testing::TestWithParam<const Target*> {
  protected:
   // Whether a value, or the scale of a token's values, is put in place.
   enum class Spoil { value, scale };
@@ -28,16 +28,15 @@ class Containment : public ::testing::TestWithParam<Isa> {
     Problem problem(c);
     problem.reference();
     const std::vector<char> cache = problem.cache_bytes();
-    for (const DType compute : testing::compute_types(problem.spec(), GetParam()))
+    for (const DType compute : GetParam()->compute_types(problem.spec()))
       for (const PlanMode mode : {PlanMode::balanced, PlanMode::fixed_split}) {
         AttentionSpec spec = problem.spec();
         spec.compute = compute;
-        const AttentionKernel kernel = build(spec, Device::cpu(), {.isa = GetParam()});
+        const AttentionKernel kernel = build_on(*GetParam(), spec);
         const Plan plan = kernel.plan(problem.input(2, mode, mode == PlanMode::fixed_split ? 128 : 0));
-        Workspace workspace(Device::cpu(), plan.workspace_bytes());
         const auto outputs = [&] {
           problem.poison_outputs();
-          kernel.run(plan, problem.tensors(), workspace, Stream::cpu(team_));
+          run_on(*GetParam(), kernel, plan, problem.tensors());
           return problem.outputs();
         };
         const std::string clean = outputs();
@@ -90,8 +89,9 @@ class Containment : public ::testing::TestWithParam<Isa> {
 
   WorkerTeam team_{2};
 };
-INSTANTIATE_TEST_SUITE_P(Isas, Containment, ::testing::ValuesIn(supported_isas().begin(), supported_isas().end()),
-                         [](const auto& param_info) { return std::string(to_string(param_info.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, Containment,
+                         ::testing::ValuesIn(testing::targets().begin(), testing::targets().end()),
+                         [](const auto& param_info) { return param_info.param->name(); });
 
 Case causal_case(DType dtype, int head_dim = 64) {
   Case c;
@@ -181,9 +181,8 @@ TEST_P(Containment, HooksThatMakeNoNumberOfAnUnseenSlot) {
       Problem problem(c);
       problem.reference();
       AttentionSpec spec = problem.spec();
-      const AttentionKernel kernel = build(spec, Device::cpu(), {.isa = GetParam()});
-      Workspace workspace(Device::cpu(), 8 << 20);
-      kernel.run(kernel.plan(problem.input(2)), problem.tensors(), workspace);
+      const AttentionKernel kernel = build_on(*GetParam(), spec);
+      run_on(*GetParam(), kernel, kernel.plan(problem.input(2)), problem.tensors());
       EXPECT_EQ(problem.compare(kernel.impl().compute), "") << to_string(c);
     }
 }

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "attention/cpu/leaf.h"
-#include "device/cpu/cpuid.h"
 #include "problem.h"
 
 namespace weft {
@@ -11,6 +10,7 @@ namespace {
 
 using testing::Case;
 using testing::Problem;
+using testing::Target;
 
 constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
 constexpr KvForm kForms[] = {KvForm::padded, KvForm::ragged, KvForm::paged,
@@ -68,19 +68,17 @@ TEST(AttentionGrid, AgreesWithTheReferenceWithinItsBound) {
     const ModeChoice& mode = kModes[row[8]];
     Problem problem(c);
     problem.reference();
-    for (const Isa isa : testing::isas_of_case(index))
-      for (const DType compute : testing::compute_types(problem.spec(), isa)) {
-        SCOPED_TRACE("case " + std::to_string(index) + " " + std::string(to_string(isa)) + " products in " +
+    for (const Target* target : testing::targets_of_case(index))
+      for (const DType compute : target->compute_types(problem.spec())) {
+        SCOPED_TRACE("case " + std::to_string(index) + " " + target->name() + " products in " +
                      std::string(to_string(compute)) + " workers " + std::to_string(mode.workers) + " mode " +
                      std::string(to_string(mode.mode)) + ": " + to_string(c));
         AttentionSpec spec = problem.spec();
         spec.compute = compute;
-        const AttentionKernel kernel = build(spec, Device::cpu(), {.isa = isa});
+        const AttentionKernel kernel = build_on(*target, spec);
         const Plan plan = kernel.plan(problem.input(mode.workers, mode.mode, mode.split));
-        Workspace workspace(Device::cpu(), plan.workspace_bytes());
-        WorkerTeam team(2);
         problem.poison_outputs();
-        kernel.run(plan, problem.tensors(), workspace, Stream::cpu(team));
+        run_on(*target, kernel, plan, problem.tensors());
         ASSERT_EQ(problem.compare(compute), "");
       }
   }

@@ -8,13 +8,14 @@
 #include <random>
 #include <set>
 
-#include "device/cpu/cpuid.h"
 #include "problem.h"
 #include "tests/support/sanitizers.h"
 #include "weft/levels.h"
 
 namespace weft {
 namespace {
+
+using testing::Target;
 
 constexpr int kPageSize = 16, kPages = 127, kKvHeads = 2, kGroup = 4, kHeads = kKvHeads * kGroup;
 constexpr int kSplit = 128;
@@ -25,7 +26,7 @@ struct Attended {
   int dim = 64;
   int window = -1;     // -1: none
   bool sinks = false;  // the first keys beside the window, as two intervals
-  Isa isa = current_isa();
+  const Target* target = testing::targets().back();
 };
 constexpr int kSinks = 4;
 
@@ -99,10 +100,7 @@ struct PagePool {
 class Requests {
  public:
   Requests(PlanMode mode, const PagePool& pool, const Attended& attended = {})
-      : mode_(mode),
-        attended_(attended),
-        kernel_(build(spec_of(attended), Device::cpu(), {.isa = attended.isa})),
-        pool_(pool) {}
+      : mode_(mode), attended_(attended), kernel_(build_on(*attended.target, spec_of(attended))), pool_(pool) {}
 
   // The bytes of o and lse of each request.
   std::vector<std::string> run(const std::vector<Request>& batch, int workers, const Sharing& sharing = {}) {
@@ -277,11 +275,11 @@ TEST(Invariance, FixedSplitGivesAWindowsRowsTheSameBitsWithLevels) {
   for (const auto& [q_dtype, kv_dtype] : kInvariantTypes) {
     const PagePool pages(kv_dtype, 64);
     for (const int window : {533, 700, 1100})
-      for (const Isa isa : testing::isas_of_case(index++)) {
+      for (const Target* target : testing::targets_of_case(index++)) {
         const bool sinks = index % 2 == 0, decode_only = index % 3 == 0;
-        EXPECT_EQ(num_different(pages, {q_dtype, kv_dtype, 64, window, sinks, isa}, decode_only), 0)
+        EXPECT_EQ(num_different(pages, {q_dtype, kv_dtype, 64, window, sinks, target}, decode_only), 0)
             << to_string(kv_dtype) << " window " << window << " sinks " << sinks << " decode only " << decode_only
-            << " " << to_string(isa);
+            << " " << target->name();
       }
   }
 }

@@ -8,7 +8,6 @@
 #include "attention/cpu/leaf.h"
 #include "attention/kernel.h"
 #include "attention/plan/planner.h"
-#include "device/cpu/cpuid.h"
 #include "problem.h"
 
 namespace weft {
@@ -16,6 +15,7 @@ namespace {
 
 using testing::Case;
 using testing::Problem;
+using testing::Target;
 
 Case latent_case(int group, int head_dim_qk, int head_dim_vo) {
   Case c;
@@ -27,29 +27,29 @@ Case latent_case(int group, int head_dim_qk, int head_dim_vo) {
   return c;
 }
 
-class AttentionLatent : public ::testing::TestWithParam<Isa> {
+class AttentionLatent : public ::testing::TestWithParam<const Target*> {
  protected:
   void expect_agreement(Problem& problem) {
     problem.reference();
-    for (const DType compute : testing::compute_types(problem.spec(), GetParam())) {
+    for (const DType compute : GetParam()->compute_types(problem.spec())) {
       AttentionSpec spec = problem.spec();
       spec.compute = compute;
-      const AttentionKernel kernel = build(spec, Device::cpu(), {.isa = GetParam()});
+      const AttentionKernel kernel = build_on(*GetParam(), spec);
       for (const auto& [mode, split, workers] :
            {std::tuple{PlanMode::balanced, 0, 3}, {PlanMode::fixed_split, 64, 2}, {PlanMode::no_split, 0, 1}}) {
         const Plan plan = kernel.plan(problem.input(workers, mode, split));
         verify(plan);
-        Workspace workspace(Device::cpu(), plan.workspace_bytes());
         problem.poison_outputs();
-        kernel.run(plan, problem.tensors(), workspace, Stream::cpu(team_));
+        run_on(*GetParam(), kernel, plan, problem.tensors());
         ASSERT_EQ(problem.compare(compute), "") << to_string(mode) << " " << to_string(compute);
       }
     }
   }
   WorkerTeam team_{2};
 };
-INSTANTIATE_TEST_SUITE_P(Isas, AttentionLatent, ::testing::ValuesIn(supported_isas().begin(), supported_isas().end()),
-                         [](const auto& param_info) { return std::string(to_string(param_info.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, AttentionLatent,
+                         ::testing::ValuesIn(testing::targets().begin(), testing::targets().end()),
+                         [](const auto& param_info) { return param_info.param->name(); });
 
 // Fused rows of one vector and less, of an odd number of vectors, of several blocks; rows that end inside of a vector.
 TEST_P(AttentionLatent, AgreesWithTheReferenceForEveryNumberOfHeads) {
@@ -168,17 +168,16 @@ TEST(AttentionLatentForm, SharesPrefixesByLevels) {
   const std::vector<Level> levels{{both, {16, pool, shared_indptr, std::span(ids).first(4), shared_last}},
                                   {each, {16, pool, own_indptr, own_ids, own_last}}};
   input.levels = levels;
-  for (const Isa isa : supported_isas()) {
-    const AttentionKernel kernel = build(problem.spec(), Device::cpu(), {.isa = isa});
+  for (const Target* target : testing::targets()) {
+    const AttentionKernel kernel = build_on(*target, problem.spec());
     const Plan plan = kernel.plan(input);
     verify(plan);
-    Workspace workspace(Device::cpu(), plan.workspace_bytes());
     problem.poison_outputs();
-    kernel.run(plan, problem.tensors(), workspace);
+    run_on(*target, kernel, plan, problem.tensors());
     const float* o = problem.tensors().o.as<float>();
     const ErrorBound error_bound(problem.spec(), DType::fp32);
     for (size_t i = 0; i < expected.o.size(); ++i)
-      ASSERT_LE(std::abs(double{o[i]} - expected.o[i]), error_bound(100, expected, i)) << to_string(isa) << " " << i;
+      ASSERT_LE(std::abs(double{o[i]} - expected.o[i]), error_bound(100, expected, i)) << target->name() << " " << i;
   }
 }
 

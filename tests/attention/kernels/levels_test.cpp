@@ -14,6 +14,8 @@
 namespace weft {
 namespace {
 
+using testing::Target;
+
 using testing::get;
 using testing::LevelOptions;
 using testing::put;
@@ -92,21 +94,18 @@ class Shared {
   }
 
   // Runs the plan over poisoned outputs; the output's bytes.
-  std::string run(const PlanInput& in, Isa isa) {
-    const AttentionKernel kernel = build(spec_, Device::cpu(), {.isa = isa});
+  std::string run(const PlanInput& in, const Target& target) {
+    const AttentionKernel kernel = build_on(target, spec_);
     const Plan plan = kernel.plan(in);
-    Workspace workspace(Device::cpu(), plan.workspace_bytes());
-    std::memset(workspace.data(), 0xff, workspace.bytes());
     for (std::vector<char>* out : {&o_bytes_, &lse_bytes_}) std::fill(out->begin(), out->end(), '\xff');
-    WorkerTeam team(2);
-    kernel.run(plan, tensors(), workspace, Stream::cpu(team));
+    run_on(target, kernel, plan, tensors());
     return std::string(o_bytes_.begin(), o_bytes_.end()) + std::string(lse_bytes_.begin(), lse_bytes_.end());
   }
 
   // The first thing that is wrong; empty when all is right.
-  std::string compare(Isa isa) {
+  std::string compare(const Target& target) {
     if (reference_.o.empty()) reference_ = attention_reference(spec_, input(1), tensors());
-    const ErrorBound error_bound(spec_, compute_type(spec_, isa));
+    const ErrorBound error_bound(spec_, target.compute_types(spec_).back());
     const size_t dim = static_cast<size_t>(setting_.head_dim), heads = static_cast<size_t>(o_.shape(1));
     for (size_t r = 0; r + 1 < levels_.qo_indptr().size(); ++r)
       for (size_t state = levels_.qo_indptr()[r] * heads; state < levels_.qo_indptr()[r + 1] * heads; ++state) {
@@ -210,11 +209,11 @@ TEST(AttentionLevels, AgreeWithTheReferenceForRandomTrees) {
                      seed);
       for (const ModeChoice& mode : kModes) {
         if (mode.mode == PlanMode::fixed_split && !split) continue;
-        for (const Isa isa : testing::isas_of_case(seed)) {
-          problem.run(problem.input(mode.workers, mode.mode, mode.split), isa);
-          ASSERT_EQ(problem.compare(isa), "")
+        for (const Target* target : testing::targets_of_case(seed)) {
+          problem.run(problem.input(mode.workers, mode.mode, mode.split), *target);
+          ASSERT_EQ(problem.compare(*target), "")
               << "seed " << seed << " levels " << num_levels << " mode " << to_string(mode.mode) << " workers "
-              << mode.workers << " " << to_string(isa);
+              << mode.workers << " " << target->name();
         }
       }
     }
@@ -224,8 +223,8 @@ TEST(AttentionLevels, EveryTileClassAgreesWithItsRowsIntervals) {
   ASSERT_EQ(setenv("WEFT_CHECK", "1", 1), 0);
   for (unsigned seed = 50; seed < 56; ++seed) {
     Shared problem({.window = seed % 2 == 0 ? 25 : -2}, {.num_levels = 3, .requests = 7, .shuffled = true}, seed);
-    problem.run(problem.input(3), current_isa());
-    EXPECT_EQ(problem.compare(current_isa()), "") << seed;
+    problem.run(problem.input(3), *testing::targets().back());
+    EXPECT_EQ(problem.compare(*testing::targets().back()), "") << seed;
   }
   unsetenv("WEFT_CHECK");
 }
@@ -242,10 +241,10 @@ TEST(AttentionLevels, FixedSplitGivesTheBitsOfThePlainPlan) {
                     .shuffled = true,
                     .whole_pages = true},
                    seed);
-    for (const Isa isa : testing::isas_of_case(seed)) {
-      const std::string plain = problem.run(problem.plain_input(1, PlanMode::fixed_split, 64), isa);
-      EXPECT_TRUE(problem.run(problem.input(3, PlanMode::fixed_split, 64), isa) == plain)
-          << "seed " << seed << " " << to_string(isa);
+    for (const Target* target : testing::targets_of_case(seed)) {
+      const std::string plain = problem.run(problem.plain_input(1, PlanMode::fixed_split, 64), *target);
+      EXPECT_TRUE(problem.run(problem.input(3, PlanMode::fixed_split, 64), *target) == plain)
+          << "seed " << seed << " " << target->name();
     }
   }
 }
@@ -256,11 +255,11 @@ TEST(AttentionLevels, NanInASharedValueStaysWithTheRowsThatSeeIt) {
   for (unsigned seed = 1; seed <= 12; ++seed) {
     const Setting setting{.dtype = seed % 2 == 0 ? DType::fp32 : DType::bf16, .window = 20 * static_cast<int>(seed)};
     Shared problem(setting, {.requests = 9, .max_qo_len = 20, .max_pages = 20, .whole_pages = true}, seed);
-    for (const Isa isa : testing::isas_of_case(seed)) {
-      const std::string before = problem.run(problem.input(3), isa);
+    for (const Target* target : testing::targets_of_case(seed)) {
+      const std::string before = problem.run(problem.input(3), *target);
       const std::vector<char> values(problem.value_bytes().begin(), problem.value_bytes().end());
       for (const size_t level : {0, 1}) problem.spoil_value(level);
-      const std::string after = problem.run(problem.input(3), isa);
+      const std::string after = problem.run(problem.input(3), *target);
       const ReferenceResult reference = problem.reference();
       const int64_t dim = setting.head_dim;
       for (int64_t i = 0; i < static_cast<int64_t>(reference.o.size()); ++i) {
@@ -280,7 +279,7 @@ TEST(AttentionLevels, NanInASharedValueStaysWithTheRowsThatSeeIt) {
 }
 
 TEST(AttentionLevels, OneWorkspaceReplaysPlansWithAndWithoutLevels) {
-  const Isa isa = current_isa();
+  const Target* target = testing::targets().back();
   const AttentionKernel kernel = build(Shared({}, {}, 1).spec(), Device::cpu());
   Workspace workspace(Device::cpu(), 16 << 20);
   WorkerTeam team(2);
@@ -288,11 +287,11 @@ TEST(AttentionLevels, OneWorkspaceReplaysPlansWithAndWithoutLevels) {
     Shared problem({}, {.num_levels = 3, .requests = 8, .whole_pages = true}, seed);
     for (const bool plain : {false, true, false}) {
       const PlanInput in = plain ? problem.plain_input(4, PlanMode::balanced, 0) : problem.input(4);
-      const std::string fresh = problem.run(in, isa);
+      const std::string fresh = problem.run(in, *target);
       kernel.plan(in).upload(workspace);
       for (int layer = 0; layer < 2; ++layer) {
         kernel.run(workspace, problem.tensors(), Stream::cpu(team));
-        EXPECT_EQ(problem.compare(isa), "") << seed << plain;
+        EXPECT_EQ(problem.compare(*target), "") << seed << plain;
       }
     }
   }

@@ -11,7 +11,6 @@
 
 #include "attention/cpu/leaf.h"
 #include "attention/kernel.h"
-#include "device/cpu/cpuid.h"
 #include "problem.h"
 #include "weft/block_sparse.h"
 
@@ -20,6 +19,7 @@ namespace {
 
 using testing::Case;
 using testing::Problem;
+using testing::Target;
 
 struct Stored {
   DType dtype;
@@ -85,18 +85,16 @@ TEST(LowBitGrid, AgreesWithTheReferenceWithinItsBound) {
     c.seed = ++index;
     Problem problem(c);
     problem.reference();
-    for (const Isa isa : testing::isas_of_case(index))
-      for (const DType compute : testing::compute_types(problem.spec(), isa)) {
-        SCOPED_TRACE("case " + std::to_string(index) + " " + std::string(to_string(isa)) + " products in " +
+    for (const Target* target : testing::targets_of_case(index))
+      for (const DType compute : target->compute_types(problem.spec())) {
+        SCOPED_TRACE("case " + std::to_string(index) + " " + target->name() + " products in " +
                      std::string(to_string(compute)) + " hook " + kHookNames[row[9]] + ": " + to_string(c));
         AttentionSpec spec = problem.spec();
         spec.compute = compute;
-        const AttentionKernel kernel = build(spec, Device::cpu(), {.isa = isa});
+        const AttentionKernel kernel = build_on(*target, spec);
         const Plan plan = kernel.plan(index % 2 == 0 ? problem.input(3) : problem.input(2, PlanMode::fixed_split, 64));
-        Workspace workspace(Device::cpu(), plan.workspace_bytes());
-        WorkerTeam team(2);
         problem.poison_outputs();
-        kernel.run(plan, problem.tensors(), workspace, Stream::cpu(team));
+        run_on(*target, kernel, plan, problem.tensors());
         ASSERT_EQ(problem.compare(compute), "");
       }
   }
@@ -115,7 +113,7 @@ TEST(LowBitForms, BlocksAndLevelsAgreeWithTheReference) {
     c.lengths = {{3, 135}};
     Problem problem(c);
     problem.reference();
-    for (const Isa isa : supported_isas())
+    for (const Target* target : testing::targets())
       for (const bool blocks : {false, true}) {
         AttentionSpec spec = problem.spec();
         PlanInput input = problem.input(2);
@@ -138,12 +136,10 @@ TEST(LowBitForms, BlocksAndLevelsAgreeWithTheReference) {
         } else {
           input.levels = levels;
         }
-        const AttentionKernel kernel = build(spec, Device::cpu(), {.isa = isa});
-        const Plan plan = kernel.plan(input);
-        Workspace workspace(Device::cpu(), plan.workspace_bytes());
+        const AttentionKernel kernel = build_on(*target, spec);
         problem.poison_outputs();
-        kernel.run(plan, problem.tensors(), workspace);
-        EXPECT_EQ(problem.compare(kernel.impl().compute), "") << to_string(isa) << " " << blocks << " " << to_string(c);
+        run_on(*target, kernel, kernel.plan(input), problem.tensors());
+        EXPECT_EQ(problem.compare(kernel.impl().compute), "") << target->name() << " " << blocks << " " << to_string(c);
       }
   }
 }
@@ -215,7 +211,7 @@ TEST(LowBitRefusal, OfTensorsNamesTheArgument) {
 
 // The first 4 and the last 11 of 37 keys are seen: what lies between is hidden within a tile.
 TEST(LowBitNan, InScalesOfHiddenTokensReachesNothing) {
-  for (const Isa isa : supported_isas())
+  for (const Target* target : testing::targets())
     for (const DType dtype : {DType::int8, DType::fp8_e4m3}) {
       Case c;
       c.kv_dtype = dtype;
@@ -227,17 +223,15 @@ TEST(LowBitNan, InScalesOfHiddenTokensReachesNothing) {
       problem.reference();
       const AttentionTensors t = problem.tensors();
       ASSERT_TRUE(std::isnan(t.kv.v_scale.as<float>()[15]) && !std::isnan(t.kv.v_scale.as<float>()[26]));
-      const AttentionKernel kernel = build(problem.spec(), Device::cpu(), {.isa = isa});
-      const Plan plan = kernel.plan(problem.input(1));
-      Workspace workspace(Device::cpu(), plan.workspace_bytes());
-      kernel.run(plan, t, workspace);
-      EXPECT_EQ(problem.compare(kernel.impl().compute), "") << to_string(isa);
+      const AttentionKernel kernel = build_on(*target, problem.spec());
+      run_on(*target, kernel, kernel.plan(problem.input(1)), t);
+      EXPECT_EQ(problem.compare(kernel.impl().compute), "") << target->name();
     }
 }
 
 // Products of the longest rows with the largest numbers: 576 * 127 * 32,512 would not fit the sums' 32 bits.
 TEST(LowBitForms, SumsOfTheLongestRowsFit) {
-  for (const Isa isa : supported_isas()) {
+  for (const Target* target : testing::targets()) {
     Case c;
     c.kv_dtype = DType::int8;
     c.kv_scales = KvScales::tensor;
@@ -250,39 +244,35 @@ TEST(LowBitForms, SumsOfTheLongestRowsFit) {
     for (int64_t token = 0; token < 80; ++token)
       std::memset(t.kv.k.as<char>() + token * 576, token % 2 == 0 ? 127 : 0, 576);
     problem.reference();
-    const AttentionKernel kernel = build(problem.spec(), Device::cpu(), {.isa = isa});
-    const Plan plan = kernel.plan(problem.input(1));
-    Workspace workspace(Device::cpu(), plan.workspace_bytes());
-    kernel.run(plan, t, workspace);
-    EXPECT_EQ(problem.compare(kernel.impl().compute), "") << to_string(isa);
+    const AttentionKernel kernel = build_on(*target, problem.spec());
+    run_on(*target, kernel, kernel.plan(problem.input(1)), t);
+    EXPECT_EQ(problem.compare(kernel.impl().compute), "") << target->name();
   }
 }
 
 // A NaN in a query reaches its own row; one in a scale every row that attends the token.
 TEST(LowBitNan, StaysWithItsRow) {
-  for (const Isa isa : supported_isas()) {
+  for (const Target* target : testing::targets()) {
     Case c;
     c.kv_dtype = DType::int8;
     c.kv_scales = KvScales::token;
     c.group = 3;
     c.lengths = {{2, 70}, {1, 300}};
     Problem problem(c);
-    const AttentionKernel kernel = build(problem.spec(), Device::cpu(), {.isa = isa});
-    const Plan plan = kernel.plan(problem.input(2));
-    Workspace workspace(Device::cpu(), plan.workspace_bytes());
+    const AttentionKernel kernel = build_on(*target, problem.spec());
     const AttentionTensors t = problem.tensors();
     t.q.as<float>()[c.head_dim_qk] = std::numeric_limits<float>::quiet_NaN();  // head 1 of row 0
-    kernel.run(plan, t, workspace);
+    run_on(*target, kernel, kernel.plan(problem.input(2)), t);
     for (int64_t state = 0; state < 9; ++state)
       for (int64_t d = 0; d < c.head_dim_vo; ++d)
-        ASSERT_EQ(std::isnan(t.o.as<float>()[state * c.head_dim_vo + d]), state == 1) << to_string(isa) << state;
+        ASSERT_EQ(std::isnan(t.o.as<float>()[state * c.head_dim_vo + d]), state == 1) << target->name() << state;
   }
 }
 
 // Beside integers a query is scaled by its largest magnitude: one that is not finite must not reach its neighbours.
 TEST(LowBitNan, AQueryThatIsNotFiniteLeavesOtherRowsTheirBits) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (const Isa isa : supported_isas())
+  for (const Target* target : testing::targets())
     for (const DType kv_dtype : {DType::int8, DType::int4}) {
       Case c;
       c.kv_dtype = kv_dtype;
@@ -293,13 +283,12 @@ TEST(LowBitNan, AQueryThatIsNotFiniteLeavesOtherRowsTheirBits) {
       Problem problem(c);
       const AttentionTensors t = problem.tensors();
       const int64_t states = t.o.shape(0) * t.o.shape(1), dim = c.head_dim_vo;
-      for (const DType compute : testing::compute_types(problem.spec(), isa)) {
+      for (const DType compute : target->compute_types(problem.spec())) {
         AttentionSpec spec = problem.spec();
         spec.compute = compute;
-        const AttentionKernel kernel = build(spec, Device::cpu(), {.isa = isa});
+        const AttentionKernel kernel = build_on(*target, spec);
         const Plan plan = kernel.plan(problem.input(2));
-        Workspace workspace(Device::cpu(), plan.workspace_bytes());
-        kernel.run(plan, t, workspace);
+        run_on(*target, kernel, plan, t);
         const std::string clean = problem.outputs();
         for (const float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()})
           for (const int64_t state : {int64_t{1}, int64_t{14}, int64_t{18}, states - 2}) {
@@ -307,10 +296,10 @@ TEST(LowBitNan, AQueryThatIsNotFiniteLeavesOtherRowsTheirBits) {
             const float before = q;
             q = bad;
             problem.poison_outputs();
-            kernel.run(plan, t, workspace);
+            run_on(*target, kernel, plan, t);
             q = before;
             const std::string bytes = problem.outputs();
-            const std::string what = std::string(to_string(isa)) + " " + std::string(to_string(kv_dtype)) + " " +
+            const std::string what = target->name() + " " + std::string(to_string(kv_dtype)) + " " +
                                      std::string(to_string(compute)) + " " + std::to_string(bad);
             const size_t begin = static_cast<size_t>(state * dim) * sizeof(float), width = dim * sizeof(float);
             for (int64_t d = 0; d < dim; ++d)

@@ -9,8 +9,6 @@
 #include <numeric>
 
 #include "attention/variant/tokens.h"
-#include "device/cpu/cpuid.h"
-#include "tests/support/sanitizers.h"
 
 namespace weft::testing {
 namespace {
@@ -62,18 +60,6 @@ int64_t offset(const TensorView& t, std::initializer_list<int64_t> index) {
 }
 
 }  // namespace
-
-std::vector<DType> compute_types(const AttentionSpec& spec, Isa isa) {
-  if ((spec.kv_dtype == DType::int8 || spec.kv_dtype == DType::int4) && isa >= Isa::avx512)
-    return {DType::fp32, DType::int8};
-  if (isa != Isa::avx512_bf16 || spec.q_dtype != DType::bf16 || spec.kv_dtype != DType::bf16) return {DType::fp32};
-  return {DType::fp32, DType::bf16};
-}
-
-std::span<const Isa> isas_of_case(unsigned index) {
-  const auto isas = supported_isas();
-  return kUnderSanitizer ? isas.subspan(index % isas.size(), 1) : isas;
-}
 
 void put(void* to, DType dtype, int64_t index, double value) {
   switch (dtype) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention/reference/reference.h"
+#include "tests/attention/kernels/target.h"
 #include "weft/attention.h"
 
 namespace weft::testing {
@@ -36,13 +37,6 @@ struct Case {
   unsigned seed = 1;
 };
 std::string to_string(const Case& c);
-
-// The types that kernels of this instruction set can multiply such tensors in, fp32 first.
-std::vector<DType> compute_types(const AttentionSpec& spec, Isa isa);
-
-// What the index-th of many cases runs on: every instruction set of this machine; one of them in turn with sanitizers,
-// under which a run takes tens of times longer.
-std::span<const Isa> isas_of_case(unsigned index);
 
 // Numbers to and from the bits of an element type.
 void put(void* to, DType dtype, int64_t index, double value);

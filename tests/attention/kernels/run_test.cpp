@@ -17,30 +17,31 @@ namespace {
 
 using testing::Case;
 using testing::Problem;
+using testing::Target;
 
-class AttentionRun : public ::testing::TestWithParam<Isa> {
+class AttentionRun : public ::testing::TestWithParam<const Target*> {
  protected:
   AttentionKernel kernel(const Problem& problem) const {
     AttentionSpec spec = problem.spec();
     spec.compute = compute(problem);
-    return build(spec, Device::cpu(), {.isa = GetParam()});
+    return build_on(*GetParam(), spec);
   }
-  DType compute(const Problem& problem) const { return testing::compute_types(problem.spec(), GetParam()).back(); }
+  DType compute(const Problem& problem) const { return GetParam()->compute_types(problem.spec()).back(); }
 
   // The bytes of o and lse after a run.
   std::string outputs(Problem& problem, int workers, PlanMode mode = PlanMode::balanced, int split = 0) {
     const AttentionKernel k = kernel(problem);
     const Plan plan = k.plan(problem.input(workers, mode, split));
-    Workspace workspace(Device::cpu(), plan.workspace_bytes());
     problem.poison_outputs();
-    k.run(plan, problem.tensors(), workspace, Stream::cpu(team_));
+    run_on(*GetParam(), k, plan, problem.tensors());
     return problem.outputs();
   }
 
   WorkerTeam team_{2};
 };
-INSTANTIATE_TEST_SUITE_P(Isas, AttentionRun, ::testing::ValuesIn(supported_isas().begin(), supported_isas().end()),
-                         [](const auto& param_info) { return std::string(to_string(param_info.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, AttentionRun,
+                         ::testing::ValuesIn(testing::targets().begin(), testing::targets().end()),
+                         [](const auto& param_info) { return param_info.param->name(); });
 
 Case mixed_case() {
   Case c;
@@ -313,9 +314,9 @@ TEST_P(AttentionRun, CheckModeEvaluatesEveryTileAndAgrees) {
     c.seed = 99;
     Problem problem(c);
     problem.reference();
-    const Isa isa = GetParam();
+    const Target* target = GetParam();
     ASSERT_EQ(setenv("WEFT_CHECK", "1", 1), 0);
-    const AttentionKernel checked = build(problem.spec(), Device::cpu(), {.isa = isa});
+    const AttentionKernel checked = build_on(*target, problem.spec());
     outputs(problem, 3);
     unsetenv("WEFT_CHECK");
     EXPECT_TRUE(checked.impl().check_masks);

@@ -3,11 +3,13 @@
 
 #include <cmath>
 
-#include "device/cpu/cpuid.h"
+#include "tests/attention/kernels/target.h"
 #include "weft/attention.h"
 
 namespace weft {
 namespace {
+
+using testing::Target;
 
 constexpr int kSinks = 5, kWindow = 70, kPage = 16, kHeads = 2, kGroup = 3, kDim = 16, kHalf = kDim / 2;
 constexpr int kSinkPages = 1, kRing = (kWindow + kPage - 2) / kPage + 1, kPages = 2 * (kSinkPages + kRing);
@@ -75,9 +77,9 @@ TEST(Streaming, AttendsSinksAndWindowAtTheirPlacesHoweverLongTheStream) {
         for (int d = 0; d < kDim; ++d) q.push_back(static_cast<float>(number(2, r, length[r] - 1, h, d)));
     }
     const TensorView keys(k.data(), DType::fp32, {kPages, kPage, kHeads, kDim});
-    for (const Isa isa : supported_isas()) {
+    for (const Target* target : testing::targets()) {
       const AttentionKernel kernel =
-          build({.head_dim_qk = kDim, .head_dim_vo = kDim, .variant = streaming()}, Device::cpu(), {.isa = isa});
+          build_on(*target, {.head_dim_qk = kDim, .head_dim_vo = kDim, .variant = streaming()});
       const std::vector<int32_t> qo_indptr{0, 1, 2};
       const Plan plan = kernel.plan({.num_qo_heads = kHeads * kGroup,
                                      .num_kv_heads = kHeads,
@@ -85,15 +87,13 @@ TEST(Streaming, AttendsSinksAndWindowAtTheirPlacesHoweverLongTheStream) {
                                      .pages = {kPage, kPages, indptr, ids, last_len},
                                      .num_workers = 2,
                                      .scalars = scalars});
-      Workspace workspace(Device::cpu(), plan.workspace_bytes());
-      kernel.run(plan,
-                 {.q = TensorView(q.data(), DType::fp32, {2, kHeads * kGroup, kDim}),
-                  .kv = {keys, TensorView(v.data(), DType::fp32, keys.shape())},
-                  .o = TensorView(o.data(), DType::fp32, {2, kHeads * kGroup, kDim}),
-                  .scalars = scalars,
-                  .tensors = {{"frequency", TensorView(frequencies.data(), DType::fp32, {kHalf})},
-                              {"gap", TensorView(gap.data(), DType::int32, {2})}}},
-                 workspace);
+      run_on(*target, kernel, plan,
+             {.q = TensorView(q.data(), DType::fp32, {2, kHeads * kGroup, kDim}),
+              .kv = {keys, TensorView(v.data(), DType::fp32, keys.shape())},
+              .o = TensorView(o.data(), DType::fp32, {2, kHeads * kGroup, kDim}),
+              .scalars = scalars,
+              .tensors = {{"frequency", TensorView(frequencies.data(), DType::fp32, {kHalf})},
+                          {"gap", TensorView(gap.data(), DType::int32, {2})}}});
       for (int r = 0; r < 2; ++r)
         for (int h = 0; h < kHeads * kGroup; ++h) {
           std::vector<double> mean(kDim, 0.);
@@ -111,7 +111,7 @@ TEST(Streaming, AttendsSinksAndWindowAtTheirPlacesHoweverLongTheStream) {
           for (int d = 0; d < kDim; ++d)
             ASSERT_NEAR(o[static_cast<size_t>((r * kHeads * kGroup + h) * kDim + d)],
                         mean[static_cast<size_t>(d)] / sum, 1e-5)
-                << to_string(isa) << " stream " << r << " of " << length[r] << " head " << h;
+                << target->name() << " stream " << r << " of " << length[r] << " head " << h;
         }
     }
   }

@@ -1,5 +1,7 @@
 #include "tests/attention/kernels/target.h"
 
+#include <cstring>
+
 #include "device/cpu/cpuid.h"
 #include "tests/support/sanitizers.h"
 
@@ -19,6 +21,7 @@ class IsaTarget : public Target {
     if (isa_ != Isa::avx512_bf16 || spec.q_dtype != DType::bf16 || spec.kv_dtype != DType::bf16) return {DType::fp32};
     return {DType::fp32, DType::bf16};
   }
+  void poison(const Workspace& workspace) const override { std::memset(workspace.data(), 0xff, workspace.bytes()); }
 
  private:
   Isa isa_;
@@ -45,6 +48,7 @@ AttentionKernel build_on(const Target& target, const AttentionSpec& spec) {
 
 void run_on(const Target& target, const AttentionKernel& kernel, const Plan& plan, const AttentionTensors& tensors) {
   Workspace workspace(target.device(), plan.workspace_bytes());
+  target.poison(workspace);
   WorkerTeam team(2);
   const Placed placed(target, tensors);
   kernel.run(plan, placed.tensors(), workspace, target.stream(team));

@@ -22,6 +22,8 @@ class Target {
   // Memory of the device with a copy of these bytes, and its way back; where the device reads the host's, they are it.
   virtual void* place(void* host, size_t /*bytes*/) const { return host; }
   virtual void fetch(void* /*host*/, void* /*placed*/, size_t /*bytes*/) const {}
+  // Each byte becomes 0xff.
+  virtual void poison(const Workspace& workspace) const = 0;
 };
 
 // The instruction sets of this machine, lowest first.
@@ -31,7 +33,7 @@ std::span<const Target* const> targets();
 std::span<const Target* const> targets_of_case(unsigned index);
 
 AttentionKernel build_on(const Target& target, const AttentionSpec& spec);
-// Uploads and runs with two workers. Tensors lie in host memory, before and after.
+// Uploads into poisoned memory and runs with two workers. Tensors lie in host memory, before and after.
 void run_on(const Target& target, const AttentionKernel& kernel, const Plan& plan, const AttentionTensors& tensors);
 
 // Tensors of the host on a target's device.
