@@ -10,9 +10,6 @@ namespace {
 
 using attention::BoundTerm;
 
-// Where balanced has fewer granules of whole-token tiles than this for each worker, it gives items fewer heads.
-constexpr int64_t kMinPiecesPerWorker = 16;
-
 int64_t value(const BoundTerm& term, int pos, int kv_len) {
   return int64_t{term.constant} + (term.q_pos ? pos : 0) + (term.kv_len ? kv_len : 0);
 }
@@ -156,7 +153,7 @@ HeadsOfClass choose_heads(const Problem& p, const Draft& draft) {
   if (!any || p.mode != PlanMode::balanced || p.num_workers == 1) return result;
   // Granules of the whole batch, each as wide as its unit.
   const Granule granule(p.traits->granule);
-  const int64_t enough = kMinPiecesPerWorker * p.num_workers;
+  const int64_t enough = int64_t{p.traits->thresholds.granules_per_worker} * p.num_workers;
   int64_t whole = 0, single = 0;
   for (const Tile& tile : draft.tiles) {
     if (whole + single >= enough) return result;

@@ -267,7 +267,7 @@ TEST(TileClasses, OneTileHasManyHeadsAndLongEntriesHaveOne) {
   }
 }
 
-TEST(Signature, FollowsEveryTrait) {
+TEST(Signature, FollowsWhatPlanAndKernelAgreeIn) {
   const KernelTraits base = cpu_like_traits(Keys::window);
   std::set<uint64_t> seen{base.signature()};
   const auto differs = [&](auto change) {
@@ -290,6 +290,17 @@ TEST(Signature, FollowsEveryTrait) {
   differs([](KernelTraits& t) { t.intervals[0].upper[0].constant = 2; });
   differs([](KernelTraits& t) { std::swap(t.intervals[0].lower, t.intervals[0].upper); });
   EXPECT_EQ(base.signature(), cpu_like_traits(Keys::window).signature());
+}
+
+TEST(Signature, IsTheSameForPlansThatAKernelRunsAlike) {
+  const KernelTraits base = cpu_like_traits();
+  const auto agrees = [&](auto change) {
+    KernelTraits t = base;
+    change(t);
+    EXPECT_EQ(t.signature(), base.signature());
+  };
+  agrees([](KernelTraits& t) { t.thresholds = {1, 1, 1, 1, 1, 1}; });
+  agrees([](KernelTraits& t) { t.default_workers = 264; });
 }
 
 }  // namespace
