@@ -21,9 +21,16 @@ void check_traits(const KernelTraits& traits) {
   ensure(n >= 1 && n <= attention::kMaxTileClasses, "a kernel has {} tile classes", n);
   ensure(traits.granule >= 1, "a kernel has the granule {}", traits.granule);
   ensure(traits.intervals.size() <= attention::kMaxIntervals, "a kernel has {} intervals", traits.intervals.size());
-  for (size_t i = 0; i < n; ++i)
-    ensure(traits.classes[i].rows >= 1 && (i == 0 || traits.classes[i - 1].rows <= traits.classes[i].rows),
-           "a kernel's tile classes are not in ascending order");
+  bool any_for_the_rest = false;
+  for (const TileClass& c : traits.classes) {
+    ensure(c.rows >= 1, "a kernel's {} class has tiles of {} rows", to_string(c.kind), c.rows);
+    any_for_the_rest = any_for_the_rest || (!c.one_tile && c.rows == most_rows(traits));
+    for (const TileClass& other : traits.classes)
+      ensure(&c == &other || (c.kind != other.kind && (c.rows != other.rows || c.one_tile != other.one_tile)),
+             "a kernel's {} and {} classes are of one kind, or serve the same entries", to_string(c.kind),
+             to_string(other.kind));
+  }
+  ensure(any_for_the_rest, "a kernel's class of most rows serves only entries of one tile");
   const PlanThresholds& t = traits.thresholds;
   ensure(t.level_enough >= 1 && t.worth_another_order >= 1 && t.granules_per_worker >= 1 && t.merge_row >= 0 &&
              t.shared_cost_at_most > 0 && t.prefix_tree_depth >= 1,

@@ -136,6 +136,82 @@ TEST(Traits, SayHowDeepPrefixesAreSearched) {
   EXPECT_EQ(Planner::shared_levels(traits, tree.input).num_levels(), 2);
 }
 
+// The kernels' own, whose streamed and packed classes have as many rows, and made-up ones.
+std::vector<KernelTraits> several_traits() {
+  AttentionSpec spec{
+      .q_dtype = DType::bf16, .kv_dtype = DType::bf16, .o_dtype = DType::bf16, .head_dim_qk = 128, .head_dim_vo = 128};
+  return {cpu_like_traits(), cpu_traits(spec, Isa::avx2), cpu_traits(spec, Isa::avx512)};
+}
+
+TEST(Traits, ListClassesInAnyOrder) {
+  const PlanBounds bounds{.max_requests = 8,
+                          .max_rows = 300,
+                          .max_pages = 2000,
+                          .max_levels = 3,
+                          .max_kv_len = 4000,
+                          .page_size = 16,
+                          .num_qo_heads = 32,
+                          .num_kv_heads = 8,
+                          .workers = 4};
+  std::mt19937 random(9);
+  for (const KernelTraits& listed : several_traits()) {
+    KernelTraits other = listed;
+    const Tree tree(16, 128, 0, 8);
+    std::set<TileKind> used;
+    for (int round = 0; round < 40; ++round) {
+      std::shuffle(other.classes.begin(), other.classes.end(), random);
+      Batch b = draw_batch(random);
+      const Plan plan = Planner::plan(listed, b.input());
+      for (const Unit& unit : units_of(plan)) used.insert(unit.tile_kind);
+      ASSERT_EQ(bytes_of(plan), bytes_of(Planner::plan(other, b.input())));
+      ASSERT_EQ(plan.to_string(), Planner::plan(other, b.input()).to_string());
+      ASSERT_EQ(Planner::workspace_bytes(listed, bounds), Planner::workspace_bytes(other, bounds));
+      ASSERT_EQ(Planner::shared_levels(listed, tree.input).num_levels(),
+                Planner::shared_levels(other, tree.input).num_levels());
+    }
+    EXPECT_EQ(used.size(), 3u);
+  }
+}
+
+TEST(Traits, NameClassesAsTheirKernelLikes) {
+  const auto next = [](TileKind kind) { return static_cast<TileKind>((static_cast<int>(kind) + 1) % 3); };
+  std::mt19937 random(10);
+  for (const KernelTraits& named : several_traits()) {
+    KernelTraits renamed = named;
+    for (TileClass& c : renamed.classes) c.kind = next(c.kind);
+    for (int round = 0; round < 20; ++round) {
+      Batch b = draw_batch(random);
+      Plan plan = Planner::plan(named, b.input());
+      const Plan other = Planner::plan(renamed, b.input());
+      verify(other);
+      ASSERT_EQ(plan.makespan(), other.makespan());
+      // But for the names and the signature, byte for byte.
+      for (Unit& unit : units_of(plan)) unit.tile_kind = next(unit.tile_kind);
+      ASSERT_NE(plan.signature(), other.signature());
+      reinterpret_cast<PlanHeader*>(const_cast<char*>(plan.impl().bytes.data()))->signature = other.signature();
+      ASSERT_EQ(bytes_of(plan), bytes_of(other));
+    }
+  }
+}
+
+TEST(Traits, NamesOfClassesArePrintedAndVerified) {
+  Batch b;
+  b.qo = {1, 16, 100};
+  b.kv = {500, 500, 500};
+  const Plan plan = Planner::plan(cpu_like_traits(), b.input());
+  for (const char* name : {"direct", "streamed", "packed"}) {
+    EXPECT_NE(plan.to_string().find(name), std::string::npos) << plan.to_string();
+    EXPECT_NE(plan.to_svg().find(name), std::string::npos);
+  }
+  units_of(plan)[1].tile_kind = TileKind::direct;
+  try {
+    verify(plan);
+    ADD_FAILURE() << "a unit of 64 rows passes as direct";
+  } catch (const InternalError& broken) {
+    EXPECT_NE(std::string(broken.what()).find("in a direct tile of 16"), std::string::npos) << broken.what();
+  }
+}
+
 TEST(Traits, ThatSayTooLittleAreRefused) {
   Batch b;
   b.qo = {1};
@@ -150,6 +226,9 @@ TEST(Traits, ThatSayTooLittleAreRefused) {
   refused([](KernelTraits& t) { t.thresholds.prefix_tree_depth = 0; });
   refused([](KernelTraits& t) { t.classes.clear(); });
   refused([](KernelTraits& t) { t.classes[1].rows = 0; });
+  refused([](KernelTraits& t) { t.classes[1].kind = t.classes[0].kind; });
+  refused([](KernelTraits& t) { t.classes[1].rows = t.classes[2].rows; });  // which of the two?
+  refused([](KernelTraits& t) { t.classes[2].one_tile = true; });           // and longer entries?
 }
 
 }  // namespace
