@@ -10,8 +10,16 @@
 
 namespace weft::attention {
 
-inline constexpr unsigned long long kPlanMagic = 0x324e414c50544657ull;  // "WFTPLAN2"
+inline constexpr unsigned long long kPlanMagic = 0x334e414c50544657ull;  // "WFTPLAN3"
 inline constexpr int kOpenEnd = 0x7fffffff;  // kv_end of a last chunk: ends where the page list ends at run time
+
+// How a kernel computes a unit. Each tile class of a kernel has a kind of its own, and a unit carries that of its class:
+// kernels ask for nothing else. The planner reads nothing into it; a kernel that computes in another way adds a kind.
+enum class TileKind : int {
+  direct,    // keys and values are used as they are stored (decode)
+  streamed,  // they are packed first; the unit is the only one to read its keys, which come from memory
+  packed,    // they are packed first; units of other rows read the same keys, which stay in the caches
+};
 inline constexpr int kMaxTileClasses = 3;
 
 // One query token. `pos` is its position among the keys: kv_len - qo_len + index (bottom-right).
@@ -42,7 +50,7 @@ struct Unit {
   int row_begin, row_end;  // into rows
   int kv_head_begin, kv_head_end;
   int page_list;
-  int tile_class;
+  TileKind tile_kind;  // of its tile class
   // The merge groups that its partials belong to: merge_begin + i * merge_stride + j (merge_stride of the header)
   // for i < merge_rows, j < merge_heads. None: it is written directly.
   int merge_begin, merge_rows, merge_heads;

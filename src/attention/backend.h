@@ -25,7 +25,7 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual int num_devices() const = 0;
-  // How many workers run the work of a stream, the default one too.
+  // How many workers run the work of a stream; of the default one, as many as traits say.
   virtual int num_workers(Stream stream) const = 0;
   // Names the machine that a kernel is for ("avx2"): what the options ask for, or the best one here. Throws
   // Error(unsupported).
@@ -33,7 +33,7 @@ class Backend {
   // The type in which q . k and p . v are multiplied: the spec's, or the target's choice. Throws Error(unsupported) for one
   // that the target does not multiply.
   virtual DType compute_type(const AttentionSpec& spec, const std::string& target) const = 0;
-  // Tile classes, granule and costs of the kernel.
+  // All that plans of the kernel follow from: tile classes, costs, thresholds, the default number of workers.
   virtual KernelTraits traits(const AttentionSpec& spec, const std::string& target) const = 0;
   // Of a valid spec. Throws Error(no_compiler | compile_failed | invalid_argument).
   virtual std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string& target) const = 0;

@@ -28,9 +28,9 @@ std::string item_line(const PlanHeader& plan, int index) {
   if (end == kOpenEnd) end = list.len >= 0 ? list.len : section<int>(&plan, plan.kv_len)[list.request] - list.first_pos;
   return fmt::format(
       R"("name":"unit {}","cat":"attend","args":{{"item":{},"rows":[{},{}],"kv_heads":[{},{}],"level":{},)"
-      R"("tile_class":{},"positions":[{},{}],"partial":{}}})",
-      item.unit, index, unit.row_begin, unit.row_end, unit.kv_head_begin, unit.kv_head_end, list.level, unit.tile_class,
-      list.first_pos + item.kv_begin, list.first_pos + end, item.partial);
+      R"("tile_class":"{}","positions":[{},{}],"partial":{}}})",
+      item.unit, index, unit.row_begin, unit.row_end, unit.kv_head_begin, unit.kv_head_end, list.level,
+      to_string(unit.tile_kind), list.first_pos + item.kv_begin, list.first_pos + end, item.partial);
 }
 
 std::string group_line(const PlanHeader& plan, int index) {

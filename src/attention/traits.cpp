@@ -48,13 +48,31 @@ KernelTraits traits_of(const AttentionSpec& spec) {
   return traits;
 }
 
+const TileClass* KernelTraits::find_class(attention::TileKind kind) const {
+  const auto found = std::find_if(classes.begin(), classes.end(), [&](const TileClass& c) { return c.kind == kind; });
+  return found == classes.end() ? nullptr : &*found;
+}
+
+std::string_view attention::to_string(TileKind kind) {
+  switch (kind) {
+    case TileKind::direct: return "direct";
+    case TileKind::streamed: return "streamed";
+    case TileKind::packed: return "packed";
+  }
+  return "unknown";
+}
+
 uint64_t KernelTraits::signature() const {
   Hash64 hash;
-  hash.add(classes.size());
+  uint64_t sum_of_classes = 0;  // the same in any order
   for (const TileClass& c : classes) {
-    hash.add(c.rows).add(static_cast<int>(c.all_kv_heads)).add(c.most_states);
-    hash.add(c.row).add(c.token).add(c.row_token).add(c.item);
+    Hash64 of_class;
+    of_class.add(c.kind).add(c.rows).add(static_cast<int>(c.one_tile));
+    of_class.add(static_cast<int>(c.all_kv_heads)).add(c.most_states);
+    of_class.add(c.row).add(c.token).add(c.row_token).add(c.item);
+    sum_of_classes += of_class.value();
   }
+  hash.add(classes.size()).add(sum_of_classes);
   hash.add(granule).add(head_dim_vo).add(static_cast<int>(use_softmax)).add(static_cast<int>(kv_form));
   hash.add(intervals.size());
   for (const Interval& interval : intervals) {

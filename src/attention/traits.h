@@ -1,5 +1,5 @@
-// What the planner must know of a kernel: its tile classes, costs and intervals. Data, no code: the same planner
-// serves every backend.
+// What the planner must know of a kernel: its tile classes, costs, thresholds and intervals. Data, no code: the same
+// planner serves every backend, and asks nobody else.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,10 @@ constexpr bool has_page_table(KvForm form) { return form == KvForm::paged || for
 
 // Rows are fused rows: query tokens x group size.
 struct TileClass {
-  int rows = 0;  // fused rows of a tile, at most
+  attention::TileKind kind = attention::TileKind::direct;  // what its units are called in a plan
+  int rows = 0;                                            // fused rows of a tile, at most
+  // Serves only entries that one of its tiles holds, and goes before a class of as many rows that serves others too.
+  bool one_tile = false;
   // An item carries every KV head (whole-token reads), else one. `balanced` may halve and quarter the heads of an
   // item where whole tokens are too coarse for the workers; the unit's KV-head range says what it carries.
   bool all_kv_heads = false;
@@ -28,19 +31,48 @@ struct TileClass {
   double row = 0, token = 0, row_token = 0, item = 0;
 };
 
+// What the planner holds to be worth it. They follow from the machine as the costs do, so every backend sets them all.
+struct PlanThresholds {
+  // balanced, as ratios to the lower bound. Tiles dealt whole are not cut where the busiest worker is within
+  // `level_enough`; the line of units is tried in other orders where its cap is above `worth_another_order`.
+  double level_enough = 0, worth_another_order = 0;
+  // balanced gives items fewer heads where whole tokens make fewer granules of keys than this for each worker.
+  int granules_per_worker = 0;
+  // levels_from_page_tables declines where shared levels cost more than this share of the plain plan: a smaller gain is
+  // within what the costs miss.
+  double shared_cost_at_most = 0;
+  // Of a fused row over one KV head that has one level more, in the unit of costs: its partial state and that of its
+  // other level are written, read and merged.
+  double merge_row = 0;
+  int prefix_tree_depth = 0;  // of the tree of shared prefixes that is searched, at most
+};
+
 struct KernelTraits {
-  std::vector<TileClass> classes;  // by rows, ascending, 1 to kMaxTileClasses; entries take the first that holds them
-  int granule = 64;                // chunk borders are multiples of this many tokens
+  // 1 to kMaxTileClasses in any order, each of its own kind. An entry takes the one of fewest rows that holds it, else
+  // the one of most rows that serves entries of several tiles.
+  std::vector<TileClass> classes;
+  PlanThresholds thresholds;
+  int default_workers = 0;  // where PlanInput::num_workers is 0
+  int granule = 64;         // chunk borders are multiples of this many tokens
   int head_dim_vo = 0;
   bool use_softmax = true;
   KvForm kv_form = KvForm::paged;
   std::vector<Interval> intervals;  // of mask and variant together, 0 to 2
   std::vector<ScalarArg> defaults;  // of scalars that intervals name, where plan is not given them
-  uint64_t signature() const;       // hash of all of the above
+  // Hash of what a plan and its kernel must agree in: all of the above but thresholds and default_workers, which decide
+  // between plans that the kernel runs alike. Costs are in it, as whoever reads a plan counts by them. The order of
+  // classes is not: a plan names kinds.
+  uint64_t signature() const;
+
+  const TileClass* find_class(attention::TileKind kind) const;  // null: there is none
 };
 
-// What traits have of the spec alone; tile classes, granule and costs are the backend's.
+// What traits have of the spec alone; tile classes, thresholds, granule and workers are the backend's.
 KernelTraits traits_of(const AttentionSpec& spec);
+
+namespace attention {
+std::string_view to_string(TileKind kind);
+}
 
 // The scalars that bounds of these intervals name, each once, in the order of PlanHeader::scalars.
 std::vector<std::string_view> interval_scalars(std::span<const Interval> intervals);

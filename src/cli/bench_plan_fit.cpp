@@ -1,7 +1,8 @@
 // `weft bench plan --fit`: the constants of the cost model, fitted to the time of work items of each tile class. Those in
-// use are in cpu_traits (attention/kernel.cpp); who changes a kernel compares and copies.
+// use are in cpu_traits (attention/cpu/traits.cpp); who changes a kernel compares and copies.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -16,6 +17,8 @@
 
 namespace weft::cli {
 namespace {
+
+using attention::TileKind;
 
 // cost = row * rows + token * tokens + row_token * rows * tokens + item, in nanoseconds.
 constexpr int kTerms = 4;
@@ -73,14 +76,14 @@ Terms fit(const std::vector<Sample>& samples) {
 }
 
 // One worker computes equal items, each a whole request over one KV head.
-Sample time_item(const AttentionKernel& kernel, int tile_class, int rows, int tokens, WorkerTeam& team, bool quick) {
+Sample time_item(const AttentionKernel& kernel, TileKind kind, int rows, int tokens, WorkerTeam& team, bool quick) {
   constexpr int kItems = 16;
   Batch batch(kernel.spec(), {1, 1, kernel.spec().head_dim_qk}, rows, std::vector<int>(kItems, tokens), 16, 1);
   batch.input.mode = PlanMode::no_split;
   const Plan plan = kernel.plan(batch.input);
   const auto* units = section<const attention::Unit>(plan.impl().bytes.data(), plan.impl().header().units);
-  ensure(plan.num_items() == kItems && units[0].tile_class == tile_class, "{} rows were planned in class {}, not {}",
-         rows, units[0].tile_class, tile_class);
+  ensure(plan.num_items() == kItems && units[0].tile_kind == kind, "{} rows were planned as {}, not {}", rows,
+         attention::to_string(units[0].tile_kind), attention::to_string(kind));
   Workspace workspace(Device::cpu(), plan.workspace_bytes());
   plan.upload(workspace);
   const Timing timing =
@@ -88,17 +91,19 @@ Sample time_item(const AttentionKernel& kernel, int tile_class, int rows, int to
   return {static_cast<double>(rows), static_cast<double>(tokens), timing.median_s * 1e9 / kItems};
 }
 
-void fit_class(const AttentionKernel& kernel, int tile_class, bool quick, WorkerTeam& team, BenchReport& report) {
-  const std::vector<TileClass>& classes = kernel.impl().traits.classes;
-  const TileClass& in_use = classes[tile_class];
-  const int least = tile_class == 0 ? 1 : classes[tile_class - 1].rows + 1;
+void fit_class(const AttentionKernel& kernel, const TileClass& in_use, bool quick, WorkerTeam& team,
+               BenchReport& report) {
+  int least = 1;
+  for (const TileClass& smaller : kernel.impl().traits.classes)
+    if (smaller.rows < in_use.rows) least = std::max(least, smaller.rows + 1);
   std::vector<Sample> samples;
   for (const int rows : {least, (least + in_use.rows) / 2, in_use.rows})
     for (const int tokens : {64, 256, 1024})
-      samples.push_back(time_item(kernel, tile_class, rows, tokens, team, quick));
+      samples.push_back(time_item(kernel, in_use.kind, rows, tokens, team, quick));
   const Terms fitted = fit(samples), old = {in_use.row, in_use.token, in_use.row_token, in_use.item};
-  const std::string name = fmt::format("cost of {} to {} rows, head_dim {}, {}", least, in_use.rows,
-                                       kernel.spec().head_dim_qk, to_string(kernel.spec().kv_dtype));
+  const std::string name =
+      fmt::format("cost of {} to {} rows, {}, head_dim {}, {}", least, in_use.rows, attention::to_string(in_use.kind),
+                  kernel.spec().head_dim_qk, to_string(kernel.spec().kv_dtype));
   for (int t = 0; t < kTerms; ++t) report.add({"plan", name, kNames[t], fitted[t], "ns", old[t]});
   const auto spread = [&](const Terms& constants) {
     double sum = 0;
@@ -118,8 +123,10 @@ void bench_plan_fit(const BenchOptions& options, BenchReport& report) {
       if (options.quick && (head_dim != 128 || dtype != DType::bf16)) continue;
       const AttentionKernel kernel = build(make_spec(dtype, head_dim, Mask::none), Device::cpu());
       const std::vector<TileClass>& classes = kernel.impl().traits.classes;
-      for (int c = 0; c < static_cast<int>(classes.size()); ++c)
-        if (c == 0 || classes[c].rows > classes[c - 1].rows)  // else it has the constants of the one before
+      // Where two classes have as many rows, one_tile serves these items; both have its constants.
+      for (const TileClass& c : classes)
+        if (c.one_tile || std::none_of(classes.begin(), classes.end(),
+                                       [&](const TileClass& other) { return other.one_tile && other.rows == c.rows; }))
           fit_class(kernel, c, options.quick, team, report);
     }
 }

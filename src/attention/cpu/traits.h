@@ -11,7 +11,7 @@ namespace weft {
 // ISA's dot product is fast on this machine, else fp32. Throws Error(unsupported) when the ISA has no dot product.
 DType compute_type(const AttentionSpec& spec, Isa isa);
 
-// Tile classes, granule and cost constants of the CPU core. Class 0 is the direct one (attention::cpu::kDirectClass).
+// Tile classes, granule, costs and thresholds of the CPU core, and the shared team's number of workers.
 KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa);
 
 }  // namespace weft

@@ -18,16 +18,12 @@
 namespace weft::planner {
 namespace {
 
-// Dealing alone is good enough when no worker carries more than this over the lower bound: nothing is cut at all.
-constexpr double kLevelEnough = 1.02;
 // A unit that exceeds the room by less than this share of the cap is not cut: a sliver costs more than it levels.
 constexpr double kSnap = 1.0 / 256;
 // The bisection stops when the cap is known to this share of the lower bound.
 constexpr double kCapTolerance = 1.0 / 512;
 // A cap this near to the lower bound needs no bisection: each step is another pass over the line.
 constexpr double kNearEnough = 1.0 / 64;
-// Above this share of it, the line is tried in other orders as well.
-constexpr double kWorthAnotherOrder = 1.05;
 
 class Line {
  public:
@@ -184,7 +180,7 @@ double fill_under_smallest_cap(const Problem& p, const Draft& draft, Line& line)
 // end, and with long units first or last, they fall elsewhere.
 void fill_in_best_order(const Problem& p, Draft& draft, Line& line) {
   double cap = fill_under_smallest_cap(p, draft, line);
-  const double enough = kWorthAnotherOrder * draft.lower_bound;
+  const double enough = p.traits->thresholds.worth_another_order * draft.lower_bound;
   if (cap <= enough) return;
   std::vector<int> best = draft.on_line, order = best;
   const auto attempt = [&] {
@@ -212,7 +208,7 @@ void cut_balanced(const Problem& p, Draft& draft) {
   const int num_units = static_cast<int>(draft.units.size());
   const bool has_shared_kv = draft.tiles.size() + 1 > draft.tile_indptr.size();  // a run of several tiles
   if (has_shared_kv) {
-    deal_tiles(p, kLevelEnough * draft.lower_bound, draft);
+    deal_tiles(p, p.traits->thresholds.level_enough * draft.lower_bound, draft);
     if (!draft.on_line.empty()) {
       double total = 0;
       for (const DraftUnit& unit : draft.units) total += draft.tiles[unit.tile].cost;

@@ -77,7 +77,7 @@ void place_sections(const SectionCounts& room, PlanHeader& header) {
 SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
   check_bounds(traits, b);
   const int group = b.num_qo_heads / b.num_kv_heads;
-  const int64_t largest_tile = tile_tokens(traits.classes.back(), group);
+  const int64_t largest_tile = tile_tokens(most_rows(traits), group);
   SectionCounts room;
   room.worker_indptr = b.workers + 1;
   room.rows = b.max_rows;
@@ -123,7 +123,7 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
   check_number("partials to merge", std::max(room.partials, room.merge_sources));
   int64_t largest_partial = 0;
   for (const TileClass& tile_class : traits.classes) {
-    const int64_t tokens = std::min<int64_t>(b.max_rows, tile_tokens(tile_class, group));
+    const int64_t tokens = std::min<int64_t>(b.max_rows, tile_tokens(tile_class.rows, group));
     const int64_t heads = tile_class.all_kv_heads ? b.num_qo_heads : group;
     largest_partial = std::max(largest_partial, partial_floats(tokens, heads, traits.head_dim_vo));
   }

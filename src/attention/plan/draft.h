@@ -105,7 +105,8 @@ class Granule {
 
 // A query tile of an entry, before its KV heads are dealt to units.
 struct Tile {
-  int entry, run, tile_class;
+  int entry, run;
+  int tile_class;          // of the kernel's, by index
   int row_begin, row_end;  // in the plan's order of rows
   int heads, unit_heads;   // KV heads of its entry, and of each unit
   bool skipped;            // no row sees a key of this level, and each has a unit on another one
@@ -211,11 +212,14 @@ inline int row_position(const Problem& problem, const Draft& draft, int request,
 Hull hull_of_rows(const Problem& problem, const Draft& draft, const Entry& entry, int row_begin, int row_end);
 // What the units of an entry cost over one KV head. Leaves its tiles in draft.
 double entry_cost(const Problem& problem, Draft& draft, const Entry& entry);
-// Query tokens of a tile of a class.
-inline int tile_tokens(const TileClass& tile_class, int group) {
-  const int tokens = tile_class.rows / group;
-  return tokens > 0 ? tokens : 1;
+// Fused rows of a kernel's largest tiles.
+inline int most_rows(const KernelTraits& traits) {
+  int most = 0;
+  for (const TileClass& c : traits.classes) most = c.rows > most ? c.rows : most;
+  return most;
 }
+// Query tokens of a tile of so many fused rows.
+inline int tile_tokens(int rows, int group) { return rows >= group ? rows / group : 1; }
 inline double item_cost(const Tile& tile, int kv_begin, int kv_end) {
   return tile.overhead + tile.per_token * tile.hull.visible(kv_begin, kv_end);
 }

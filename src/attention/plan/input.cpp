@@ -21,9 +21,22 @@ void check_traits(const KernelTraits& traits) {
   ensure(n >= 1 && n <= attention::kMaxTileClasses, "a kernel has {} tile classes", n);
   ensure(traits.granule >= 1, "a kernel has the granule {}", traits.granule);
   ensure(traits.intervals.size() <= attention::kMaxIntervals, "a kernel has {} intervals", traits.intervals.size());
-  for (size_t i = 0; i < n; ++i)
-    ensure(traits.classes[i].rows >= 1 && (i == 0 || traits.classes[i - 1].rows <= traits.classes[i].rows),
-           "a kernel's tile classes are not in ascending order");
+  bool any_for_the_rest = false;
+  for (const TileClass& c : traits.classes) {
+    ensure(c.rows >= 1, "a kernel's {} class has tiles of {} rows", to_string(c.kind), c.rows);
+    any_for_the_rest = any_for_the_rest || (!c.one_tile && c.rows == most_rows(traits));
+    for (const TileClass& other : traits.classes)
+      ensure(&c == &other || (c.kind != other.kind && (c.rows != other.rows || c.one_tile != other.one_tile)),
+             "a kernel's {} and {} classes are of one kind, or serve the same entries", to_string(c.kind),
+             to_string(other.kind));
+  }
+  ensure(any_for_the_rest, "a kernel's class of most rows serves only entries of one tile");
+  const PlanThresholds& t = traits.thresholds;
+  ensure(t.level_enough >= 1 && t.worth_another_order >= 1 && t.granules_per_worker >= 1 && t.merge_row >= 0 &&
+             t.shared_cost_at_most > 0 && t.prefix_tree_depth >= 1,
+         "a kernel's thresholds are not all set");
+  ensure(traits.default_workers >= 1 && traits.default_workers <= kMaxWorkers, "a kernel has {} workers by default",
+         traits.default_workers);
 }
 
 // What names an argument of a level in messages; of the input's own pages: nothing.
@@ -305,12 +318,13 @@ Problem check_input(const KernelTraits& traits, const PlanInput& input, Draft& d
         "num_qo_heads = {} with num_kv_heads = {}; it is a multiple of them, at most 65536", input.num_qo_heads,
         input.num_kv_heads);
   check(input.num_workers >= 0 && input.num_workers <= kMaxWorkers, ErrorCode::invalid_argument,
-        "num_workers = {}; allowed are 1 to {}, or 0 for the shared team's", input.num_workers, kMaxWorkers);
+        "num_workers = {}; allowed are 1 to {}, or 0 for the kernel's default, {}", input.num_workers, kMaxWorkers,
+        traits.default_workers);
   check_mode(traits, input);
   p.num_qo_heads = input.num_qo_heads;
   p.num_kv_heads = input.num_kv_heads;
   p.group = input.num_qo_heads / input.num_kv_heads;
-  p.num_workers = input.num_workers != 0 ? input.num_workers : WorkerTeam::shared().num_workers();
+  p.num_workers = input.num_workers != 0 ? input.num_workers : traits.default_workers;
   p.mode = input.mode;
   p.fixed_split_size = input.fixed_split_size;
   p.bounds = input.bounds;

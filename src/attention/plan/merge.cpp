@@ -152,7 +152,8 @@ void write_merges(const Problem& p, const Draft& draft, const Merges& m, Plan::I
   for (size_t u = 0; u < draft.units.size(); ++u) {
     const DraftUnit& unit = draft.units[u];
     const Tile& tile = draft.tiles[unit.tile];
-    units[u] = {tile.row_begin, tile.row_end, unit.head_begin, unit.head_end, tile.entry, tile.tile_class, 0, 0, 0};
+    const TileKind kind = p.traits->classes[tile.tile_class].kind;
+    units[u] = {tile.row_begin, tile.row_end, unit.head_begin, unit.head_end, tile.entry, kind, 0, 0, 0};
   }
   int64_t floats = 0;
   for (const int u : m.partial_units) {

@@ -26,7 +26,8 @@ namespace {
 struct Part {
   int request, last_request, level, row_begin, row_end, kv_head_begin, kv_head_end;
   int kv_begin, kv_end;
-  int tile_class, partial;
+  TileKind tile_kind;
+  int partial;
   double cost;
 };
 
@@ -58,7 +59,7 @@ class Reader {
     const planner::Hull hull = hull_of(unit, list, len);
     const int from = std::clamp(item.kv_begin, hull.begin, hull.end),
               to = std::clamp(end, from, std::max(from, hull.end));
-    const TileClass& c = impl_.traits.classes[unit.tile_class];
+    const TileClass& c = *impl_.traits.find_class(unit.tile_kind);
     const int fused = (unit.row_end - unit.row_begin) * (header_.num_qo_heads / header_.num_kv_heads);
     const double walks = static_cast<double>(planner::ceil_div(fused, c.rows));
     const double cost = (unit.kv_head_end - unit.kv_head_begin) *
@@ -72,7 +73,7 @@ class Reader {
             unit.kv_head_end,
             list.first_pos + item.kv_begin,
             list.first_pos + end,
-            unit.tile_class,
+            unit.tile_kind,
             item.partial,
             cost};
   }
@@ -131,18 +132,18 @@ std::string Plan::to_string() const {
   fmt::format_to(out, "makespan {:.4g}, lower bound {:.4g} ({:.3f}), busy {:.1f} %, workspace {} bytes\n\n",
                  impl_->makespan, impl_->lower_bound, impl_->lower_bound > 0 ? impl_->makespan / impl_->lower_bound : 1,
                  impl_->makespan > 0 ? 100 * total / (impl_->makespan * h.num_workers) : 100, workspace_bytes());
-  fmt::format_to(out, "{:>6}  {:>6}  {:>5}  {:>7}  {:>13}  {:>8}  {:>15}  {:>5}  {:>7}\n", "worker", "share", "level",
+  fmt::format_to(out, "{:>6}  {:>6}  {:>5}  {:>7}  {:>13}  {:>8}  {:>15}  {:>8}  {:>7}\n", "worker", "share", "level",
                  "request", "rows", "kv heads", "keys", "class", "partial");
   for (int w = 0; w < h.num_workers; ++w) {
     const double share = impl_->makespan > 0 ? 100 * reader.load(w) / impl_->makespan : 0;
     if (reader.begin(w) == reader.end(w)) fmt::format_to(out, "{:>6}  {:>5.1f}%  idle\n", w, share);
     for (int i = reader.begin(w); i < reader.end(w); ++i) {
       const Part p = reader.part(i);
-      fmt::format_to(out, "{:>6}  {:>6}  {:>5}  {:>7}  {:>13}  {:>8}  {:>15}  {:>5}  {:>7}\n",
+      fmt::format_to(out, "{:>6}  {:>6}  {:>5}  {:>7}  {:>13}  {:>8}  {:>15}  {:>8}  {:>7}\n",
                      i == reader.begin(w) ? std::to_string(w) : "",
                      i == reader.begin(w) ? fmt::format("{:.1f}%", share) : "", p.level, requests(p),
                      range(p.row_begin, p.row_end), range(p.kv_head_begin, p.kv_head_end), range(p.kv_begin, p.kv_end),
-                     p.tile_class, p.partial < 0 ? "-" : std::to_string(p.partial));
+                     attention::to_string(p.tile_kind), p.partial < 0 ? "-" : std::to_string(p.partial));
     }
   }
   return text;
@@ -185,9 +186,10 @@ std::string Plan::to_svg() const {
                        length, std::max(1.0, row - 2), fill, rest);
       };
       box(colour(p.request, 68), fmt::format(" stroke=\"{}\" stroke-width=\"0.6\">", colour(p.request, 38)));
-      fmt::format_to(out, "<title>request {}, level {}, rows {}, KV heads {}, keys {}, cost {:.4g}</title></rect>\n",
+      fmt::format_to(out,
+                     "<title>request {}, level {}, rows {}, KV heads {}, keys {}, {}, cost {:.4g}</title></rect>\n",
                      requests(p), p.level, range(p.row_begin, p.row_end), range(p.kv_head_begin, p.kv_head_end),
-                     range(p.kv_begin, p.kv_end), p.cost);
+                     range(p.kv_begin, p.kv_end), attention::to_string(p.tile_kind), p.cost);
       if (p.partial >= 0) box("url(#cut)", " pointer-events=\"none\"/>\n");
       if (row >= 18 && length >= 26)
         fmt::format_to(out, "<text x=\"{:.2f}\" y=\"{:.2f}\" pointer-events=\"none\">r{}</text>\n", x + 4,

@@ -76,11 +76,6 @@ PlanInput SharedLevels::apply(const PlanInput& input) const {
 
 namespace {
 
-constexpr double kWorthIt = 0.8;  // of the plain plan's cost: less than that is within what the constants miss
-// A row of one level more: its partial state is written and read, and that of its other level as well.
-constexpr double kRowsOfAMerge = 3;
-constexpr int kMaxDepth = 16;  // of the tree that is searched
-
 // Requests [begin, end) of the order, which share the pages [first_page, last_page).
 struct Node {
   int begin, end;
@@ -99,7 +94,7 @@ struct Node {
 class Search {
  public:
   Search(const KernelTraits& traits, const PlanInput& input, Draft& draft)
-      : p_(check_input(traits, input, draft)), draft_(draft) {
+      : p_(check_input(traits, input, draft)), thresholds_(traits.thresholds), draft_(draft) {
     check(p_.plain, ErrorCode::invalid_argument, "levels: are given; levels_from_page_tables finds its own");
     order_.resize(static_cast<size_t>(p_.num_requests));
     std::iota(order_.begin(), order_.end(), 0);
@@ -126,7 +121,7 @@ class Search {
       place = nodes_[root].end;
     }
     for (; place < p_.num_requests; ++place) shared += cost_alone(place, 0);
-    if (shared > kWorthIt * plain) return {};
+    if (shared > thresholds_.shared_cost_at_most * plain) return {};
     return build();
   }
 
@@ -169,7 +164,7 @@ class Search {
       const int index = static_cast<int>(nodes_.size());
       nodes_.push_back({first, last, page, common, depth});
       found.push_back(index);
-      if (depth + 1 == kMaxDepth) continue;
+      if (depth + 1 == thresholds_.prefix_tree_depth) continue;
       std::vector<int> children;
       split(first, last, common, depth + 1, children);
       nodes_[index].children = std::move(children);
@@ -208,8 +203,7 @@ class Search {
     const int to = end_of(node);
     if (to > from) {
       const int rows = (draft_.row_indptr[node.end] - draft_.row_indptr[node.begin]) * p_.group;
-      const double kept =
-          cost_of(node.begin, node.end, from, to) + below(to) + kRowsOfAMerge * rows * p_.traits->classes.front().row;
+      const double kept = cost_of(node.begin, node.end, from, to) + below(to) + thresholds_.merge_row * rows;
       if (kept < choice.cost) choice = {from, kept, true};
     }
     nodes_[index].choices.push_back(choice);
@@ -250,6 +244,7 @@ class Search {
   }
 
   Problem p_;
+  const PlanThresholds& thresholds_;
   Draft& draft_;
   std::vector<int32_t> order_;  // requests, those that share pages side by side
   std::vector<Node> nodes_;

@@ -1,6 +1,8 @@
 // Requests -> query tiles with the keys they see -> units, and the lower bound of any plan over them.
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <utility>
 
 #include "attention/plan/draft.h"
 #include "base/check.h"
@@ -9,9 +11,6 @@ namespace weft::planner {
 namespace {
 
 using attention::BoundTerm;
-
-// Where balanced has fewer granules of whole-token tiles than this for each worker, it gives items fewer heads.
-constexpr int64_t kMinPiecesPerWorker = 16;
 
 int64_t value(const BoundTerm& term, int pos, int kv_len) {
   return int64_t{term.constant} + (term.q_pos ? pos : 0) + (term.kv_len ? kv_len : 0);
@@ -29,36 +28,43 @@ int upper_of(const ResolvedInterval& interval, int pos, int kv_len) {
   return static_cast<int>(std::max<int64_t>(bound, 0));
 }
 
-// Query tokens of a class's tile.
-struct TokensOfClass {
-  int tokens[attention::kMaxTileClasses];
-  int num_classes;
+// Which class serves an entry, and the query tokens of a class's tile.
+class Classes {
+ public:
+  Classes(const std::vector<TileClass>& classes, int group) : num_classes_(static_cast<int>(classes.size())) {
+    std::iota(by_rows_, by_rows_ + num_classes_, 0);
+    std::sort(by_rows_, by_rows_ + num_classes_, [&](int a, int b) {
+      return std::pair(classes[a].rows, !classes[a].one_tile) < std::pair(classes[b].rows, !classes[b].one_tile);
+    });
+    // A class that holds no whole token serves only where it is the last one.
+    for (int c = 0; c < num_classes_; ++c)
+      tokens_[c] = classes[c].rows >= group || c == last() ? tile_tokens(classes[c].rows, group) : 0;
+  }
+  int tokens(int tile_class) const { return tokens_[tile_class]; }
   // Requests whose lengths lie between the tiles of two classes are a group, and so is their mean: the smallest class
   // at or above it is the one that holds each of them. So the choice for a request does not depend on the batch.
   int class_of(int qo_len) const {
-    int c = 0;
-    while (c < num_classes - 1 && tokens[c] < qo_len) ++c;
-    return c;
+    for (int i = 0; i < num_classes_ - 1; ++i)
+      if (tokens_[by_rows_[i]] >= qo_len) return by_rows_[i];
+    return last();
   }
+
+ private:
+  int last() const { return by_rows_[num_classes_ - 1]; }
+  int num_classes_;
+  int by_rows_[attention::kMaxTileClasses];  // the smallest first; of as many rows, one_tile first
+  int tokens_[attention::kMaxTileClasses];
 };
 
 // Cuts entries into tiles.
 class TileCutter {
  public:
-  TileCutter(const Problem& p, Draft& draft) : p_(p), draft_(draft) {
-    const std::vector<TileClass>& classes = p.traits->classes;
-    of_class_.num_classes = static_cast<int>(classes.size());
-    for (int c = 0; c < of_class_.num_classes; ++c) {
-      // A class that holds no whole token serves only where it is the last one.
-      const bool holds = classes[c].rows >= p.group || c == of_class_.num_classes - 1;
-      of_class_.tokens[c] = holds ? tile_tokens(classes[c], p.group) : 0;
-    }
-  }
+  TileCutter(const Problem& p, Draft& draft) : p_(p), draft_(draft), classes_(p.traits->classes, p.group) {}
 
   // The tiles of one class over rows [row_begin, row_end) of an entry.
   void add_run(int entry_index, int tile_class, int row_begin, int row_end) {
     const Entry& entry = draft_.entries[entry_index];
-    const int tokens = of_class_.tokens[tile_class], run = static_cast<int>(draft_.tile_indptr.size()) - 1;
+    const int tokens = classes_.tokens(tile_class), run = static_cast<int>(draft_.tile_indptr.size()) - 1;
     const bool last_level = entry.level == p_.num_levels - 1;
     const int num_tiles = row_end - row_begin <= tokens ? 1 : static_cast<int>(ceil_div(row_end - row_begin, tokens));
     for (int t = num_tiles - 1; t >= 0; --t) {
@@ -77,13 +83,13 @@ class TileCutter {
     const Entry& entry = draft_.entries[entry_index];
     const int tokens = entry.row_end - entry.row_begin;
     if (p_.mode != PlanMode::fixed_split || entry.place_end - entry.place_begin == 1)
-      return add_run(entry_index, of_class_.class_of(tokens), entry.row_begin, entry.row_end);
+      return add_run(entry_index, classes_.class_of(tokens), entry.row_begin, entry.row_end);
     // Whatever shares a request's tiles, its class is its own, and so are its bits: neighbours of one class are a run.
     int run_begin = entry.row_begin, run_class = -1;
     for (int place = entry.place_begin; place < entry.place_end; ++place) {
       const int begin = draft_.row_indptr[place], end = draft_.row_indptr[place + 1];
       if (begin == end) continue;
-      const int own = of_class_.class_of(end - begin);
+      const int own = classes_.class_of(end - begin);
       if (own == run_class) continue;
       if (run_class >= 0) add_run(entry_index, run_class, run_begin, begin);
       run_begin = begin;
@@ -93,7 +99,7 @@ class TileCutter {
   }
 
   int64_t num_tiles_at_most(int tokens) const {
-    return ceil_div(tokens, std::max(1, of_class_.tokens[of_class_.class_of(tokens)]));
+    return ceil_div(tokens, std::max(1, classes_.tokens(classes_.class_of(tokens))));
   }
 
  private:
@@ -112,7 +118,7 @@ class TileCutter {
 
   const Problem& p_;
   Draft& draft_;
-  TokensOfClass of_class_ = {};
+  Classes classes_;
   Costs last_costs_;
 };
 
@@ -156,7 +162,7 @@ HeadsOfClass choose_heads(const Problem& p, const Draft& draft) {
   if (!any || p.mode != PlanMode::balanced || p.num_workers == 1) return result;
   // Granules of the whole batch, each as wide as its unit.
   const Granule granule(p.traits->granule);
-  const int64_t enough = kMinPiecesPerWorker * p.num_workers;
+  const int64_t enough = int64_t{p.traits->thresholds.granules_per_worker} * p.num_workers;
   int64_t whole = 0, single = 0;
   for (const Tile& tile : draft.tiles) {
     if (whole + single >= enough) return result;

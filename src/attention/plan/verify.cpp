@@ -210,11 +210,11 @@ class Units {
     ensure(unit.kv_head_begin < unit.kv_head_end && unit.kv_head_begin >= list.kv_head_begin &&
                unit.kv_head_end <= list.kv_head_end,
            "unit {}: KV heads outside of its page list's", u);
-    ensure(unit.tile_class >= 0 && unit.tile_class < static_cast<int>(impl_.traits.classes.size()), "unit {}: class",
-           u);
+    const TileClass* tile_class = impl_.traits.find_class(unit.tile_kind);
+    ensure(tile_class != nullptr, "unit {}: the kernel has no {} tile class", u, to_string(unit.tile_kind));
     const int group = h_.num_qo_heads / h_.num_kv_heads;
-    ensure(fused_rows(unit) <= std::max(group, impl_.traits.classes[unit.tile_class].rows),
-           "unit {}: {} fused rows in class {}", u, fused_rows(unit), unit.tile_class);
+    ensure(fused_rows(unit) <= std::max(group, tile_class->rows), "unit {}: {} fused rows in a {} tile of {}", u,
+           fused_rows(unit), to_string(unit.tile_kind), tile_class->rows);
     for (int row = unit.row_begin; row < unit.row_end; ++row)
       for (int head = unit.kv_head_begin; head < unit.kv_head_end; ++head) {
         const size_t cell = static_cast<size_t>(row) * num_heads() + static_cast<size_t>(head);

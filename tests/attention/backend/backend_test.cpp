@@ -170,6 +170,14 @@ TEST(Backend, AttendsAndMergesStates) {
   for (size_t i = 0; i < o_lse.size(); ++i) EXPECT_NEAR(o_lse[i], whole_lse[i], 1e-5);
 }
 
+TEST(Backend, NumbersTheWorkersOfItsPlans) {
+  Problem problem(small_case());
+  const AttentionKernel fake = build_on(fake_target(), problem.spec()), cpu = build(problem.spec(), Device::cpu());
+  EXPECT_EQ(fake.plan(problem.input(0)).num_workers(), 3);
+  for (const AttentionKernel* kernel : {&fake, &cpu})
+    EXPECT_EQ(kernel->plan(problem.input(0)).num_workers(), kernel->impl().backend->num_workers({}));
+}
+
 TEST(Backend, RefusesWhatLiesElsewhereOrWasNotUploaded) {
   Problem problem(small_case());
   const AttentionKernel kernel = build_on(fake_target(), problem.spec());

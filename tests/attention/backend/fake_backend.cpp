@@ -186,8 +186,15 @@ class FakeBackend : public Backend {
   KernelTraits traits(const AttentionSpec& spec, const std::string&) const override {
     KernelTraits traits = traits_of(spec);
     traits.granule = 16;
-    traits.classes = {{.rows = 4, .row = 1, .token = 1, .row_token = 1, .item = 1},
-                      {.rows = 16, .row = 1, .token = 4, .row_token = 0.5, .item = 1}};
+    traits.classes = {{.kind = TileKind::direct, .rows = 4, .row = 1, .token = 1, .row_token = 1, .item = 1},
+                      {.kind = TileKind::packed, .rows = 16, .row = 1, .token = 4, .row_token = 0.5, .item = 1}};
+    traits.thresholds = {.level_enough = 1.1,
+                         .worth_another_order = 1.1,
+                         .granules_per_worker = 4,
+                         .shared_cost_at_most = 1,
+                         .merge_row = 1,
+                         .prefix_tree_depth = 2};
+    traits.default_workers = num_workers({});
     return traits;
   }
   std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string&) const override {

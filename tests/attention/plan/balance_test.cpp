@@ -170,7 +170,7 @@ TEST(Paper, ChunksHaveOneSizeAndTheLargestComeFirst) {
 }
 
 // The chunks of each request, in units: (rows, heads) -> borders.
-using Chunks = std::map<std::tuple<int, int, int, int>, std::set<std::pair<int, int>>>;
+using Chunks = std::map<std::tuple<int, int, int, TileKind>, std::set<std::pair<int, int>>>;
 Chunks chunks_of(const Plan& plan, int request) {
   Chunks chunks;
   const char* base = plan.impl().bytes.data();
@@ -180,7 +180,7 @@ Chunks chunks_of(const Plan& plan, int request) {
     const Unit& unit = section<Unit>(base, h.units)[item.unit];
     const PlanRow* rows = section<PlanRow>(base, h.rows);
     if (rows[unit.row_begin].request != request) continue;
-    chunks[{rows[unit.row_begin].idx, unit.row_end - unit.row_begin, unit.kv_head_begin, unit.tile_class}].insert(
+    chunks[{rows[unit.row_begin].idx, unit.row_end - unit.row_begin, unit.kv_head_begin, unit.tile_kind}].insert(
         {item.kv_begin, item.kv_end});
   }
   return chunks;
@@ -247,6 +247,8 @@ TEST(TileClasses, OneTileHasManyHeadsAndLongEntriesHaveOne) {
   traits.classes[1].all_kv_heads = true;
   traits.classes[1].most_states = 6 * traits.classes[1].rows;  // of 8 heads 4: the next divisor
   traits.classes.push_back(traits.classes[1]);
+  traits.classes[1].one_tile = true;
+  traits.classes[2].kind = TileKind::packed;
   traits.classes[2].all_kv_heads = false;
   for (const PlanMode mode : {PlanMode::balanced, PlanMode::fixed_split, PlanMode::no_split}) {
     Batch b;
@@ -260,14 +262,15 @@ TEST(TileClasses, OneTileHasManyHeadsAndLongEntriesHaveOne) {
     verify(plan);
     const auto& header = plan.impl().header();
     const auto* units = section<Unit>(plan.impl().bytes.data(), header.units);
-    std::set<std::pair<int, int>> found;  // class, heads
+    std::set<std::pair<TileKind, int>> found;  // and heads
     for (long long u = 0; u < header.units.count; ++u)
-      found.insert({units[u].tile_class, units[u].kv_head_end - units[u].kv_head_begin});
-    EXPECT_EQ(found, (std::set<std::pair<int, int>>{{1, 4}, {2, 1}})) << to_string(mode);
+      found.insert({units[u].tile_kind, units[u].kv_head_end - units[u].kv_head_begin});
+    EXPECT_EQ(found, (std::set<std::pair<TileKind, int>>{{TileKind::streamed, 4}, {TileKind::packed, 1}}))
+        << to_string(mode);
   }
 }
 
-TEST(Signature, FollowsEveryTrait) {
+TEST(Signature, FollowsWhatPlanAndKernelAgreeIn) {
   const KernelTraits base = cpu_like_traits(Keys::window);
   std::set<uint64_t> seen{base.signature()};
   const auto differs = [&](auto change) {
@@ -279,7 +282,9 @@ TEST(Signature, FollowsEveryTrait) {
   differs([](KernelTraits& t) { t.head_dim_vo = 64; });
   differs([](KernelTraits& t) { t.use_softmax = false; });
   differs([](KernelTraits& t) { t.kv_form = KvForm::ragged; });
+  differs([](KernelTraits& t) { std::swap(t.classes[0].kind, t.classes[1].kind); });
   differs([](KernelTraits& t) { t.classes[1].rows = 63; });
+  differs([](KernelTraits& t) { t.classes[1].one_tile = true; });
   differs([](KernelTraits& t) { t.classes[1].all_kv_heads = true; });
   differs([](KernelTraits& t) { t.classes[1].most_states = 512; });
   differs([](KernelTraits& t) { t.classes[2].item += 1; });
@@ -290,6 +295,18 @@ TEST(Signature, FollowsEveryTrait) {
   differs([](KernelTraits& t) { t.intervals[0].upper[0].constant = 2; });
   differs([](KernelTraits& t) { std::swap(t.intervals[0].lower, t.intervals[0].upper); });
   EXPECT_EQ(base.signature(), cpu_like_traits(Keys::window).signature());
+}
+
+TEST(Signature, IsTheSameForPlansThatAKernelRunsAlike) {
+  const KernelTraits base = cpu_like_traits();
+  const auto agrees = [&](auto change) {
+    KernelTraits t = base;
+    change(t);
+    EXPECT_EQ(t.signature(), base.signature());
+  };
+  agrees([](KernelTraits& t) { t.thresholds = {1, 1, 1, 1, 1, 1}; });
+  agrees([](KernelTraits& t) { t.default_workers = 264; });
+  agrees([](KernelTraits& t) { std::reverse(t.classes.begin(), t.classes.end()); });
 }
 
 }  // namespace

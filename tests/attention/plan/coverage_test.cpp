@@ -82,7 +82,7 @@ RC_GTEST_PROP(Coverage, the_makespan_is_the_load_of_the_busiest_worker, ()) {
       const Unit& unit = section<Unit>(base, h.units)[item.unit];
       const int request = section<PageList>(base, h.page_lists)[unit.page_list].request;
       const int rows = (unit.row_end - unit.row_begin) * group;
-      const TileClass& tile = c.traits.classes[unit.tile_class];
+      const TileClass& tile = *c.traits.find_class(unit.tile_kind);
       int visible = 0;
       for (int t = item.kv_begin; t < std::min(item.kv_end, c.batch.kv[request]); ++t) {
         bool seen = false;
@@ -164,15 +164,17 @@ TEST(Coverage, AnEmptyBatchIsAPlanWithoutItems) {
 }
 
 TEST(Coverage, EachRequestTakesTheSmallestTileThatHoldsIt) {
+  using attention::TileKind;
   Batch b;
   b.qo = {1, 4, 5, 17, 600};  // times a group of 4: 4, 16, 20, 68, 2400 rows
   b.kv = {100, 100, 100, 100, 600};
   const Plan plan = Planner::plan(cpu_like_traits(), b.input());
   const auto& h = plan.impl().header();
   const auto* units = section<attention::Unit>(plan.impl().bytes.data(), h.units);
-  std::vector<int> classes(b.qo.size(), -1);
-  for (long long u = 0; u < h.units.count; ++u) classes[units[u].page_list] = units[u].tile_class;
-  EXPECT_EQ(classes, (std::vector<int>{0, 0, 1, 2, 2}));
+  std::vector<TileKind> kinds(b.qo.size());
+  for (long long u = 0; u < h.units.count; ++u) kinds[units[u].page_list] = units[u].tile_kind;
+  EXPECT_EQ(kinds,
+            (std::vector{TileKind::direct, TileKind::direct, TileKind::streamed, TileKind::packed, TileKind::packed}));
 }
 
 TEST(Coverage, AnOffWindowSeesWhatNoWindowSees) {
@@ -258,8 +260,8 @@ TEST(Verify, FindsBrokenRowsGroupsAndPages) {
   Plan plan = Planner::plan(cpu_like_traits(), b.input());
   const char* base = plan.impl().bytes.data();
   const auto& h = plan.impl().header();
-  const auto broken = [&](int* field, int value) {
-    const int before = *field;
+  const auto broken = [&]<class T>(T* field, T value) {
+    const T before = *field;
     *field = value;
     EXPECT_THROW(verify(plan), InternalError);
     *field = before;
@@ -269,7 +271,7 @@ TEST(Verify, FindsBrokenRowsGroupsAndPages) {
   broken(&section<attention::PlanRow>(base, h.rows)[1].q_row, 0);
   broken(&section<attention::MergeGroup>(base, h.merge_groups)[0].expected, 1);
   broken(&section<attention::MergeSource>(base, h.merge_sources)[0].partial, 1);
-  broken(&section<attention::Unit>(base, h.units)[0].tile_class, 3);
+  broken(&section<attention::Unit>(base, h.units)[0].tile_kind, static_cast<attention::TileKind>(3));
   broken(&section<attention::Unit>(base, h.units)[0].kv_head_end, 0);
   broken(&section<int>(base, h.page_indices)[3], 1 << 20);
   broken(&section<int>(base, h.worker_indptr)[1], 10000);

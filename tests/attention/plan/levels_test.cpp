@@ -213,7 +213,7 @@ TEST(Levels, FixedSplitKeepsARequestsOwnTileClass) {
   const Plan plan = Planner::plan(cpu_like_traits(), input);
   const PlanHeader& h = plan.impl().header();
   for (long long u = 0; u < h.units.count; ++u)
-    EXPECT_EQ(section<Unit>(plan.impl().bytes.data(), h.units)[u].tile_class, 0);
+    EXPECT_EQ(section<Unit>(plan.impl().bytes.data(), h.units)[u].tile_kind, TileKind::direct);
 }
 
 TEST(Levels, APlanDoesNotCoverOtherLevels) {

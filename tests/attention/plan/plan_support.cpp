@@ -76,9 +76,18 @@ bool sees(Keys keys, int window_left, int qo_len, int kv_len, int idx, int t) {
 
 KernelTraits cpu_like_traits(Keys keys, KvForm form) {
   KernelTraits traits;
-  traits.classes = {{.rows = 16, .all_kv_heads = true, .row = 8, .token = 40, .row_token = 6, .item = 300},
-                    {.rows = 64, .row = 8, .token = 60, .row_token = 5, .item = 300},
-                    {.rows = 128, .row = 8, .token = 60, .row_token = 4.5, .item = 300}};
+  using attention::TileKind;
+  traits.classes = {
+      {.kind = TileKind::direct, .rows = 16, .all_kv_heads = true, .row = 8, .token = 40, .row_token = 6, .item = 300},
+      {.kind = TileKind::streamed, .rows = 64, .row = 8, .token = 60, .row_token = 5, .item = 300},
+      {.kind = TileKind::packed, .rows = 128, .row = 8, .token = 60, .row_token = 4.5, .item = 300}};
+  traits.thresholds = {.level_enough = 1.02,
+                       .worth_another_order = 1.05,
+                       .granules_per_worker = 16,
+                       .shared_cost_at_most = 0.8,
+                       .merge_row = 24,
+                       .prefix_tree_depth = 16};
+  traits.default_workers = 3;
   traits.granule = 64;
   traits.head_dim_vo = 128;
   traits.kv_form = form;

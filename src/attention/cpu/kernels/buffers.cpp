@@ -21,8 +21,8 @@ Buffers lay_out(const AttendArgs& args, const Unit& unit, char* base) {
   Buffers b = {};
   const int query_tokens = unit.row_end - unit.row_begin, heads = unit.kv_head_end - unit.kv_head_begin;
   const int dqk = args.head_dim_qk, dvo = args.head_dim_vo, larger = max_of(dqk, dvo);
-  b.direct = unit.tile_class == kDirectClass;
-  b.streamed = b.direct || unit.tile_class == kStreamedClass;
+  b.direct = unit.tile_kind == TileKind::direct;
+  b.streamed = b.direct || unit.tile_kind == TileKind::streamed;
   b.group_rows = query_tokens * args.group_size;
   b.states = b.group_rows * heads;
   b.latent = args.v_is_k_prefix && !b.direct && !args.leaf->key && !args.leaf->value;

@@ -55,9 +55,4 @@ struct CoreTable {
 // Runs only where the machine has the instruction set.
 const CoreTable& core_for(Isa isa);
 
-// Units of tile class 0 use keys and values as they are stored (decode), the others pack them first. Those of class 1 are
-// the only ones that read their keys, which come from memory (short prompts after long contexts, shared prefixes); what
-// longer prompts read (class 2) stays in the caches from tile to tile.
-inline constexpr int kDirectClass = 0, kStreamedClass = 1;
-
 }  // namespace weft::attention::cpu
