@@ -183,6 +183,7 @@ class FakeBackend : public Backend {
     check(spec.compute.value_or(DType::fp32) == DType::fp32, ErrorCode::unsupported, "compute: fp32 is all there is");
     return DType::fp32;
   }
+  Rounding rounding(const AttentionSpec&, DType) const override { return {}; }
   KernelTraits traits(const AttentionSpec& spec, const std::string&) const override {
     KernelTraits traits = traits_of(spec);
     traits.granule = 16;
@@ -221,7 +222,8 @@ class FakeBackend : public Backend {
       for (int h = 0; h < args.num_heads; ++h) {
         State state{std::vector<float>(static_cast<size_t>(args.dim))};
         std::vector<float> o(state.o.size());
-        const int64_t begin = args.indptr ? args.indptr[r] : 0, end = args.indptr ? args.indptr[r + 1] : args.num_states;
+        const int64_t begin = args.indptr ? args.indptr[r] : 0,
+                      end = args.indptr ? args.indptr[r + 1] : args.num_states;
         for (int64_t s = begin; s < end; ++s) {
           const char* from = args.o + s * args.o_state_stride + r * args.o_row_stride + h * args.o_head_stride;
           for (int i = 0; i < args.dim; ++i) o[static_cast<size_t>(i)] = number(from, args.element, i);

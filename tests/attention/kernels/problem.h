@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/reference/reference.h"
+#include "attention/reference/error_model/error_model.h"
 #include "weft/attention.h"
 
 namespace weft::testing {
@@ -40,6 +40,12 @@ std::string to_string(const Case& c);
 // The types that kernels of this instruction set can multiply such tensors in, fp32 first.
 std::vector<DType> compute_types(const AttentionSpec& spec, Isa isa);
 
+// What such kernels round.
+attention::Rounding rounding(const AttentionSpec& spec, DType compute);
+// The reference, measured for whatever kernels of the spec multiply in.
+MeasuredReference measured_reference(const AttentionSpec& spec, const PlanInput& input,
+                                     const AttentionTensors& tensors);
+
 // What the index-th of many cases runs on: every instruction set of this machine; one of them in turn with sanitizers,
 // under which a run takes tens of times longer.
 std::span<const Isa> isas_of_case(unsigned index);
@@ -60,7 +66,7 @@ class Problem {
   // One line for each thing that is wrong; empty when all is right.
   std::string compare(DType compute) const;
   std::string outputs() const { return std::string(o_.begin(), o_.end()) + std::string(lse_bytes(), lse_bytes_size()); }
-  const ReferenceResult& reference();
+  const MeasuredReference& reference();
 
   // By the declared intervals.
   bool sees(size_t request, int query, int token) const;
@@ -98,7 +104,7 @@ class Problem {
   TensorView q_view_, o_view_, lse_view_;
   std::vector<char> k_scale_, v_scale_;
   KvCache cache_;
-  ReferenceResult reference_;
+  MeasuredReference reference_;
   bool has_reference_ = false;
 };
 
