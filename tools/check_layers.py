@@ -6,6 +6,7 @@
 3. Host files include of tile/ only what SHARED lists; the rest is for kernels and generated text.
 4. Kernel code (tile/, and every kernels/ folder) includes no header of the C++ standard library: it is compiled
    once per instruction set, and an inline function of such a header would be kept from one copy for all.
+5. Folders that are the same for every backend name none, not even in comments.
 --self-test shows that each rule can fail.
 """
 import pathlib
@@ -20,6 +21,8 @@ SHARED = {"attention/abi.h": {"tile/abi/leaf.h"},
           "attention/params.h": {"tile/abi/leaf.h"},
           "attention/cpu/leaf.h": {"tile/abi/leaf.h"},
           "attention/reference/hooks.h": {"tile/abi/leaf.h", "tile/abi/reference_leaf.h"}}
+NEUTRAL = ("attention/plan/", "attention/reference/", "attention/variant/")
+BACKEND = re.compile(r"cpu|cuda", re.IGNORECASE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.MULTILINE)
 
 
@@ -38,6 +41,9 @@ def problems(root):
         layer = layers[key]
         kernel = not public and (folder == "tile" or "/kernels/" in "/" + inner)
         text = path.read_text()
+        if inner.startswith(NEUTRAL) and (named := BACKEND.search(text)):
+            line = text.count("\n", 0, named.start()) + 1
+            found.append(f"{relative}:{line}: '{named.group()}' in a folder that is the same for every backend")
         for match in INCLUDE.finditer(text):
             angle, target = match.groups()
             where = f"{relative}:{text.count(chr(10), 0, match.start(2)) + 1}"
@@ -74,11 +80,13 @@ def self_test():
         "same layer": ("src/ops/a.cpp", "\n#include \"attention/leaf.h\"\n", "src/ops/a.cpp:2: ops includes attention"),
         "higher public header": ("src/device/a.cpp", '#include "weft/attention.h"\n', "weft/attention.h belongs to a higher"),
         "public to private": ("include/weft/ops.h", '#include "base/check.h"\n', "public header includes base/check.h"),
-        "tile in host file": ("src/attention/plan/plan.cpp", '#include "tile/cpu/vec.h"\n', "a host file includes tile/cpu"),
+        "tile in host file": ("src/attention/run.cpp", '#include "tile/cpu/vec.h"\n', "a host file includes tile/cpu"),
         "abi in host file": ("src/ops/a.cpp", '#include "tile/abi/leaf.h"\n', "a host file includes tile/abi"),
         "std in kernel": ("src/ops/kernels/a.h", "#  include <vector>\n", "includes <vector>"),
         "std in tile": ("src/tile/cpu/a.h", "#include <cmath>\n", "includes <cmath>"),
         "relative": ("src/ops/a.cpp", '#include "rope.h"\n', "not written from src/ on"),
+        "backend named": ("src/attention/reference/a.cpp", "\n// As the CPU does.\n", "a.cpp:2: 'CPU' in a folder"),
+        "backend in its folder": ("src/attention/cpu/a.cpp", "// As the CPU does.\n", None),
         "unknown folder": ("src/extra/a.cpp", "", "no layer is known"),
     }
     failed = 0

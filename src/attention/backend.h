@@ -10,6 +10,7 @@
 #include <string>
 
 #include "attention/abi.h"
+#include "attention/rounding.h"
 #include "attention/traits.h"
 #include "weft/attention.h"
 
@@ -33,6 +34,8 @@ class Backend {
   // The type in which q . k and p . v are multiplied: the spec's, or the target's choice. Throws Error(unsupported) for one
   // that the target does not multiply.
   virtual DType compute_type(const AttentionSpec& spec, const std::string& target) const = 0;
+  // What its kernels round that multiply in this type, for the error model.
+  virtual Rounding rounding(const AttentionSpec& spec, DType compute) const = 0;
   // All that plans of the kernel follow from: tile classes, costs, thresholds, the default number of workers.
   virtual KernelTraits traits(const AttentionSpec& spec, const std::string& target) const = 0;
   // Of a valid spec. Throws Error(no_compiler | compile_failed | invalid_argument).

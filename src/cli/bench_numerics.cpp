@@ -8,7 +8,7 @@
 
 #include "attention/cpu/traits.h"
 #include "attention/kernel.h"
-#include "attention/reference/reference.h"
+#include "attention/reference/error_model/error_model.h"
 #include "cli/bench_calls.h"
 #include "cli/bench_variants.h"
 
@@ -76,11 +76,12 @@ double worst_error(const AttentionKernel& kernel, const Case& c, bool quick, Wor
     const RandomMask mask(spec.mask, int64_t{lengths.qo_len} * lengths.kv_len);
     if (spec.mask == Mask::custom || spec.mask == Mask::custom_packed)
       for (const TensorArg& arg : mask.args()) batch.tensors.tensors.push_back(arg);
-    const ReferenceResult expected = attention_reference(spec, batch.input, batch.tensors);
+    const attention::Rounding rounding = kernel.impl().backend->rounding(spec, kernel.impl().compute);
+    const MeasuredReference expected = measured_reference(spec, batch.input, batch.tensors, rounding);
     const Plan plan = kernel.plan(batch.input);
     Workspace workspace(Device::cpu(), plan.workspace_bytes());
     kernel.run(plan, batch.tensors, workspace, Stream::cpu(team));
-    const ErrorBound error_bound(spec, kernel.impl().compute);
+    const ErrorBound error_bound(spec, rounding);
     for (size_t i = 0; i < expected.o.size(); ++i) {
       const double bound = error_bound(lengths.kv_len, expected, i);
       const double error = std::abs(value_of(batch.tensors.o, static_cast<int64_t>(i)) - expected.o[i]) / bound;

@@ -127,14 +127,14 @@ RaggedCall::RaggedCall(const RecordedCall& call, const PlanHeader& plan)
   }
 }
 
-ReferenceResult RaggedCall::reference(const ReferencePart& part) const {
+MeasuredReference RaggedCall::reference(const attention::Rounding& rounding, const ReferencePart& part) const {
   PlanInput input;
   input.num_qo_heads = num_qo_heads_;
   input.num_kv_heads = num_kv_heads_;
   input.qo_indptr = qo_indptr_;
   input.kv_indptr = kv_indptr_;
   input.scalars = scalars_;
-  return attention_reference(spec_, input, tensors_, part);
+  return measured_reference(spec_, input, tensors_, rounding, part);
 }
 
 }  // namespace weft::cli

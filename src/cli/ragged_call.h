@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "attention/reference/reference.h"
+#include "attention/reference/error_model/error_model.h"
 #include "attention/traits.h"
 #include "cli/recorded_call.h"
 
@@ -15,7 +15,7 @@ class RaggedCall {
  public:
   // `plan` was verified, its sections follow it in memory, and a run has checked that the tensors fit it.
   RaggedCall(const RecordedCall& call, const attention::PlanHeader& plan);
-  ReferenceResult reference(const ReferencePart& part) const;
+  MeasuredReference reference(const attention::Rounding& rounding, const ReferencePart& part) const;
 
  private:
   AttentionSpec spec_;

@@ -45,6 +45,7 @@ class Replay {
   explicit Replay(const RecordedCall& call)
       : call_(call),
         kernel_(build(call.spec, Device::cpu(), {.isa = call.isa})),
+        rounding_(kernel_.impl().backend->rounding(call.spec, kernel_.impl().compute)),
         plan_(Planner::restore(kernel_.impl().traits, call.plan)),
         workspace_(Device::cpu(), plan_.workspace_bytes()),
         tensors_(call.tensors()),
@@ -61,6 +62,7 @@ class Replay {
   }
 
   const PlanHeader& header() const { return *static_cast<const PlanHeader*>(workspace_.data()); }
+  const Rounding& rounding() const { return rounding_; }
   void run() { kernel_.run(workspace_, tensors_); }
 
   // Whether o has the recorded bits; nothing where the recorded run did not end.
@@ -75,9 +77,9 @@ class Replay {
     std::optional<Wrong> wrong;
     double worst = 0;
   };
-  Judgement judge_output(const ReferenceResult& expected, std::span<const int64_t> q_rows, int head_begin,
+  Judgement judge_output(const MeasuredReference& expected, std::span<const int64_t> q_rows, int head_begin,
                          int head_end) const;
-  Judgement judge_partial(const ReferenceResult& expected, const WorkItem& item) const;
+  Judgement judge_partial(const MeasuredReference& expected, const WorkItem& item) const;
 
   // Runs one item and no merge.
   void run_item(int item);
@@ -91,11 +93,12 @@ class Replay {
   int64_t rows() const { return plan_.impl().header().num_rows_q; }
   int64_t heads() const { return plan_.impl().header().num_qo_heads; }
   int64_t dim() const { return call_.spec.head_dim_vo; }
-  void judge(Judgement& judgement, int64_t row, int head, const ReferenceResult& expected, const TensorView& o,
+  void judge(Judgement& judgement, int64_t row, int head, const MeasuredReference& expected, const TensorView& o,
              int64_t o_offset, const float* lse) const;
 
   const RecordedCall& call_;
   AttentionKernel kernel_;
+  Rounding rounding_;
   Plan plan_;
   Workspace workspace_;
   AttentionTensors tensors_;
@@ -105,7 +108,7 @@ class Replay {
 };
 
 // One state: dim values of `o` from o_offset on, and its lse where there is one.
-void Replay::judge(Judgement& judgement, int64_t row, int head, const ReferenceResult& expected, const TensorView& o,
+void Replay::judge(Judgement& judgement, int64_t row, int head, const MeasuredReference& expected, const TensorView& o,
                    int64_t o_offset, const float* lse) const {
   AttentionSpec spec = call_.spec;
   spec.o_dtype = o.dtype();
@@ -116,7 +119,7 @@ void Replay::judge(Judgement& judgement, int64_t row, int head, const ReferenceR
     judgement.worst = std::max(judgement.worst, std::isnan(share) ? INFINITY : share);
     if (!(share <= 1) && !judgement.wrong) judgement.wrong = Wrong{row, head, what};
   };
-  const ErrorBound error_bound(spec, kernel_.impl().compute);
+  const ErrorBound error_bound(spec, rounding_);
   for (int64_t d = 0; d < dim(); ++d) {
     const double value = element(o, o_offset + d),
                  exact = expected.o[state * static_cast<size_t>(dim()) + static_cast<size_t>(d)];
@@ -132,8 +135,8 @@ void Replay::judge(Judgement& judgement, int64_t row, int head, const ReferenceR
        fmt::format("lse[{}, {}] = {:.6g}, reference {:.6g}, bound {:.2g}", row, head, value, exact, bound));
 }
 
-Replay::Judgement Replay::judge_output(const ReferenceResult& expected, std::span<const int64_t> q_rows, int head_begin,
-                                       int head_end) const {
+Replay::Judgement Replay::judge_output(const MeasuredReference& expected, std::span<const int64_t> q_rows,
+                                       int head_begin, int head_end) const {
   Judgement judgement;
   for (const int64_t row : q_rows)
     for (int head = head_begin; head < head_end; ++head) {
@@ -144,7 +147,7 @@ Replay::Judgement Replay::judge_output(const ReferenceResult& expected, std::spa
   return judgement;
 }
 
-Replay::Judgement Replay::judge_partial(const ReferenceResult& expected, const WorkItem& item) const {
+Replay::Judgement Replay::judge_partial(const MeasuredReference& expected, const WorkItem& item) const {
   const Unit& unit = part<Unit>(header().units)[item.unit];
   const int group = header().num_qo_heads / header().num_kv_heads;
   const int64_t unit_heads = int64_t{unit.kv_head_end - unit.kv_head_begin} * group;
@@ -196,7 +199,7 @@ std::optional<Found> first_wrong_item(Replay& replay, const RaggedCall& ragged) 
     part.partial = item.partial >= 0;
     part.key_begin = list.first_pos + item.kv_begin;
     if (item.kv_end != kOpenEnd) part.key_end = list.first_pos + item.kv_end;
-    const ReferenceResult expected = ragged.reference(part);
+    const MeasuredReference expected = ragged.reference(replay.rounding(), part);
     const Replay::Judgement judgement =
         part.partial ? replay.judge_partial(expected, item)
                      : replay.judge_output(expected, q_rows, unit.kv_head_begin * group, unit.kv_head_end * group);
@@ -216,7 +219,8 @@ void replay(const ReplayOptions& options, Context& context) {
   const PlanHeader& h = replay.header();
   std::vector<int64_t> q_rows(static_cast<size_t>(h.num_rows_q));
   std::iota(q_rows.begin(), q_rows.end(), int64_t{0});
-  const Replay::Judgement judgement = replay.judge_output(ragged.reference({}), q_rows, 0, h.num_qo_heads);
+  const Replay::Judgement judgement =
+      replay.judge_output(ragged.reference(replay.rounding(), {}), q_rows, 0, h.num_qo_heads);
   std::optional<Found> found;
   if (options.bisect && judgement.wrong) found = first_wrong_item(replay, ragged);
   const bool right = !judgement.wrong && same.value_or(true);

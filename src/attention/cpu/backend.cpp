@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "attention/cpu/launch.h"
+#include "attention/cpu/rounding.h"
 #include "attention/cpu/traits.h"
 #include "base/check.h"
 #include "device/cpu/cpuid.h"
@@ -26,6 +27,7 @@ class CpuBackend : public Backend {
   DType compute_type(const AttentionSpec& spec, const std::string& target) const override {
     return weft::compute_type(spec, isa_from_string(target));
   }
+  Rounding rounding(const AttentionSpec& spec, DType compute) const override { return cpu_rounding(spec, compute); }
   KernelTraits traits(const AttentionSpec& spec, const std::string& target) const override {
     return cpu_traits(spec, isa_from_string(target));
   }

@@ -42,13 +42,13 @@ const abi::Leaf* find_builtin(const LeafParts& parts, Isa isa) {
 }  // namespace
 
 std::vector<std::string> leaf_flags() {
-  if (jit::host_compiler().version.find("clang") != std::string::npos)
-    return {"-fno-builtin-memcpy", "-fno-builtin-memset"};
-  return {"-fno-tree-loop-distribute-patterns", "-fno-thread-jumps"};
+  std::vector<std::string> flags = jit::standalone_flags();
+  if (!jit::is_clang(jit::host_compiler())) flags.emplace_back("-fno-thread-jumps");
+  return flags;
 }
 
 LeafHandle find_leaf(const AttentionSpec& spec, Isa isa) {
-  const LeafParts parts = leaf_parts(spec, isa);
+  const LeafParts parts = leaf_parts(spec);
   if (const abi::Leaf* leaf = find_builtin(parts, isa)) return {leaf, nullptr, "built-in"};
 
   const std::string_view name = parts.variant.name.empty() ? "plain" : std::string_view(parts.variant.name);

@@ -14,15 +14,21 @@
 
 namespace weft {
 
-// As of variant/text.h, and how keys and values reach their hooks on an instruction set.
-LeafParts leaf_parts(const AttentionSpec& spec, Isa isa);
+// Whether keys and values reach their hooks, and leave them, in bf16: where both products are in it.
+bool are_hooks_in_bf16(const AttentionSpec& spec, Isa isa);
 
 // Definitions of a leaf's text, up to and including the loops; the same for every leaf.
 std::string leaf_head();
 // The initialiser of the abi::Leaf of a body in `name_space`.
-std::string leaf_instance(const LeafParts& parts, std::string_view name_space);
+std::string leaf_instance(const LeafParts& parts, std::string_view name_space, bool hooks_in_bf16 = false);
 // The complete text. real = float in kernels.
 std::string leaf_text(const AttentionSpec& spec, Isa isa);
+// Of weft::exp, weft::tanh and so on, as leaves have them.
+std::string float_math_text();
+
+// Flags beside those of every build: it is standalone, and the two outcomes of a clamp do not go separate ways, which would
+// compute both and compare twice once vectorised.
+std::vector<std::string> leaf_flags();
 
 struct LeafHandle {
   const abi::Leaf* leaf = nullptr;

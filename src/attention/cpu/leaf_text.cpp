@@ -5,11 +5,8 @@
 
 namespace weft {
 
-LeafParts leaf_parts(const AttentionSpec& spec, Isa isa) {
-  LeafParts parts = leaf_parts(spec);
-  parts.bf16_kv =
-      names_hook(parts.variant, {"key_transform", "value_transform"}) && compute_type(spec, isa) == DType::bf16;
-  return parts;
+bool are_hooks_in_bf16(const AttentionSpec& spec, Isa isa) {
+  return names_hook(spec.variant, {"key_transform", "value_transform"}) && compute_type(spec, isa) == DType::bf16;
 }
 
 std::string float_math_text() { return text_part("tile/cpu/leaf_math.h", text::k_cpu_leaf_math); }
@@ -23,21 +20,21 @@ std::string leaf_head() {
          text_part("tile/cpu/leaf_driver.h", text::k_cpu_leaf_driver) + "#line 1 \"weft/leaf\"\n";
 }
 
-std::string leaf_instance(const LeafParts& parts, std::string_view name_space) {
+std::string leaf_instance(const LeafParts& parts, std::string_view name_space, bool hooks_in_bf16) {
   return fmt::format("weft::detail::Leaf<{}::P, {}, {}, {}, {}, {}>::make()", name_space,
                      variant_class(parts, name_space), mask_class(parts, name_space), parts.head_dim_qk,
-                     parts.head_dim_vo, parts.bf16_kv ? "unsigned short" : "float");
+                     parts.head_dim_vo, hooks_in_bf16 ? "unsigned short" : "float");
 }
 
 std::string leaf_text(const AttentionSpec& spec, Isa isa) {
-  const LeafParts parts = leaf_parts(spec, isa);
+  const LeafParts parts = leaf_parts(spec);
   // The flags choose the ISA; its name makes the text say what it is for.
   return fmt::format("// Leaf of {}, {}.\n", parts.variant.name.empty() ? "plain attention" : parts.variant.name,
                      to_string(isa)) +
          leaf_head() + leaf_body(parts, "leaf") +
          "extern \"C\" {\nextern const weft::abi::Leaf weft_leaf __attribute__((visibility(\"default\")));\n"
          "const weft::abi::Leaf weft_leaf = " +
-         leaf_instance(parts, "leaf") + ";\n}\n";
+         leaf_instance(parts, "leaf", are_hooks_in_bf16(spec, isa)) + ";\n}\n";
 }
 
 }  // namespace weft

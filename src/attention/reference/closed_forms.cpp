@@ -8,8 +8,6 @@
 namespace weft::reference {
 namespace {
 
-constexpr double kUnit = 0x1p-24;  // what one operation in float rounds, relative to its result
-
 double scalar(const std::vector<ScalarArg>& given, std::string_view name, std::optional<double> otherwise = {}) {
   for (const ScalarArg& s : given)
     if (s.name == name) return s.value;
@@ -45,13 +43,14 @@ void add_mask(Hooks& hooks, bool packed, const AttentionTensors& tensors) {
 
 }  // namespace
 
-bool add_closed_forms(Hooks& hooks, const AttentionSpec& spec, const PlanInput& plan, const AttentionTensors& tensors) {
+void add_masks(Hooks& hooks, const AttentionSpec& spec, const PlanInput& plan, const AttentionTensors& tensors) {
   if (spec.mask == Mask::causal) add_causal(hooks);
   if (spec.sliding_window) add_window(hooks, plan);
   if (spec.mask == Mask::custom || spec.mask == Mask::custom_packed)
     add_mask(hooks, spec.mask == Mask::custom_packed, tensors);
+}
 
-  const Variant& v = spec.variant;
+bool add_closed_form(Hooks& hooks, const Variant& v, const PlanInput& plan, const AttentionTensors& tensors) {
   if (v == variants::plain()) return true;
   if (v == variants::causal()) {
     add_causal(hooks);
@@ -61,21 +60,13 @@ bool add_closed_forms(Hooks& hooks, const AttentionSpec& spec, const PlanInput& 
     add_mask(hooks, v == variants::custom_mask_packed(), tensors);
   } else if (v == variants::logits_soft_cap()) {
     const double cap = scalar(tensors.scalars, "cap");
-    if (cap > 0 && std::isfinite(cap)) {
+    if (cap > 0 && std::isfinite(cap))
       hooks.logits = [cap](const Score&, double s) { return cap * std::tanh(s / cap); };
-      // 4 ulp of tanh, two products, 1 / cap.
-      hooks.logits_rounding = [cap](const Score&, double s) { return 11 * kUnit * std::abs(cap * std::tanh(s / cap)); };
-    }
   } else if (v == variants::alibi()) {
     const TensorView slopes = tensor(tensors.tensors, "slopes");
-    // Of the distance back to the key.
-    const auto penalty = [slopes](const Score& c) {
-      const double distance = c.q_pos - c.kv_pos;
-      return static_cast<double>(slopes.as<const float>()[c.qo_head * slopes.stride(0)]) * distance;
-    };
-    hooks.logits = [penalty](const Score& c, double s) { return s - penalty(c); };
-    hooks.logits_rounding = [penalty](const Score& c, double s) {
-      return kUnit * (std::abs(penalty(c)) + std::abs(s - penalty(c)));
+    hooks.logits = [slopes](const Score& c, double s) {
+      const double distance = c.q_pos - c.kv_pos;  // back to the key
+      return s - static_cast<double>(slopes.as<const float>()[c.qo_head * slopes.stride(0)]) * distance;
     };
   } else if (v == variants::sigmoid()) {
     const double bias = scalar(tensors.scalars, "bias", 0.0);
@@ -87,7 +78,7 @@ bool add_closed_forms(Hooks& hooks, const AttentionSpec& spec, const PlanInput& 
     const auto sink = [sinks](const abi::VectorRow& row) {
       return double{sinks.as<const float>()[row.head * sinks.stride(0)]};
     };
-    hooks.output.exact = [sink](const abi::VectorRow& row, const double* x, double* y, int dim) {
+    hooks.output = [sink](const abi::VectorRow& row, const double* x, double* y, int dim) {
       const double share = std::isinf(row.lse) ? 0 : 1 / (1 + std::exp(sink(row) - row.lse));
       for (int i = 0; i < dim; ++i) y[i] = x[i] * share;
     };

@@ -1,4 +1,4 @@
-// A variant's own text in double, for the reference.
+// The hooks of a call: closed forms, or the variant's own text in double.
 #include "attention/reference/hooks.h"
 
 #include <fmt/format.h>
@@ -7,15 +7,13 @@
 #include <cmath>
 
 #include "attention/params.h"
+#include "attention/reference/text.h"
 #include "attention/spec.h"
-#include "attention/variant/text.h"
 #include "base/check.h"
 #include "jit/host/module.h"
 
 namespace weft::reference {
 namespace {
-
-constexpr double kMostRounding = 0.25;  // of a logit, or a share of a probability where there is no softmax
 
 // The interval of keys, from its definition. A scalar of -1 switches its bound off.
 std::optional<int64_t> value_of(const Bound& bound, const PlanInput& plan, const Score& c) {
@@ -44,15 +42,15 @@ bool inside(const std::vector<Interval>& intervals, const PlanInput& plan, const
 }
 
 // -O1: nothing here is worth vectorising, and the compiler is waited for.
-const abi::ReferenceLeaf* compile(Hooks& hooks, const AttentionSpec& spec, TextFor purpose) {
-  std::vector<std::string> flags = leaf_flags();
+const abi::ReferenceLeaf* compile(Hooks& hooks, const AttentionSpec& spec, const std::string& text) {
+  std::vector<std::string> flags = jit::standalone_flags();
   flags.push_back("-O1");
-  hooks.modules.push_back(jit::host_module({.name = fmt::format("reference {}", spec.variant.name),
-                                            .text = reference_text(spec, purpose),
-                                            .target = jit::host_target(Isa::plain),
-                                            .flags = std::move(flags)})
-                              .module);
-  const auto* leaf = static_cast<const abi::ReferenceLeaf*>(hooks.modules.back()->symbol("weft_reference_leaf"));
+  hooks.code = jit::host_module({.name = fmt::format("reference {}", spec.variant.name),
+                                 .text = text,
+                                 .target = jit::host_target(Isa::plain),
+                                 .flags = std::move(flags)})
+                   .module;
+  const auto* leaf = static_cast<const abi::ReferenceLeaf*>(hooks.code->symbol("weft_reference_leaf"));
   ensure(leaf != nullptr && leaf->version == abi::kLeafVersion, "the reference of '{}' has another version",
          spec.variant.name);
   static const abi::ReferenceMath math{std::exp, std::exp2, std::log, std::tanh, std::sin, std::cos};
@@ -60,60 +58,72 @@ const abi::ReferenceLeaf* compile(Hooks& hooks, const AttentionSpec& spec, TextF
   return leaf;
 }
 
+bool has(const std::vector<ScalarArg>& scalars, const std::string& name) {
+  return std::any_of(scalars.begin(), scalars.end(), [&](const ScalarArg& arg) { return arg.name == name; });
+}
+
+PlanInput with_defaults(const AttentionSpec& spec, PlanInput plan) {
+  for (const ScalarDecl& scalar : spec.variant.scalars)
+    if (scalar.default_value && !has(plan.scalars, scalar.name))
+      plan.scalars.push_back({scalar.name, *scalar.default_value});
+  return plan;
+}
+
 }  // namespace
 
-Hooks hooks(const AttentionSpec& spec, const PlanInput& given, const AttentionTensors& tensors) {
-  Hooks h;
-  PlanInput plan = given;
-  for (const ScalarDecl& scalar : spec.variant.scalars) {
-    const auto same = [&](const ScalarArg& arg) { return arg.name == scalar.name; };
-    if (scalar.default_value && std::none_of(given.scalars.begin(), given.scalars.end(), same))
-      plan.scalars.push_back({scalar.name, *scalar.default_value});
-  }
-  if (add_closed_forms(h, spec, plan, tensors)) return h;
-  if (const auto& intervals = spec.variant.intervals; !intervals.empty())
-    h.visible.push_back([intervals, plan](const Score& c) { return inside(intervals, plan, c); });
-  h.use_softmax = spec.variant.use_softmax;
-  if (spec.variant.text.empty()) return h;
+Vector transformed(const VectorHook& hook, const abi::VectorRow& row, Vector x) {
+  if (!hook) return x;
+  Vector y(x.size());
+  hook(row, x.data(), y.data(), static_cast<int>(x.size()));
+  return y;
+}
 
-  const abi::ReferenceLeaf *leaf = compile(h, spec, TextFor::reference),
-                           *in_float = compile(h, spec, TextFor::reference_in_float);
-  const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
+Hooks compiled_hooks(const AttentionSpec& spec, const PlanInput& given, const AttentionTensors& tensors,
+                     const std::string& text) {
   // The text reads what plan was given, too.
   std::vector<ScalarArg> scalars = tensors.scalars;
+  const PlanInput plan = with_defaults(spec, given);
   for (const ScalarDecl& declared : spec.variant.scalars) {
-    const auto same = [&](const ScalarArg& arg) { return arg.name == declared.name; };
-    const auto planned = std::find_if(plan.scalars.begin(), plan.scalars.end(), same);
-    if (planned != plan.scalars.end() && std::none_of(scalars.begin(), scalars.end(), same))
-      scalars.push_back(*planned);
+    const auto planned = std::find_if(plan.scalars.begin(), plan.scalars.end(),
+                                      [&](const ScalarArg& arg) { return arg.name == declared.name; });
+    if (planned != plan.scalars.end() && !has(scalars, declared.name)) scalars.push_back(*planned);
   }
+  const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
   const auto slots = pack_params(spec, sm_scale, scalars, tensors.tensors);
-  if (leaf->logits != nullptr) {
-    h.logits = [=](const Score& c, double s) { return leaf->logits(slots.data(), &c, s); };
-    // Twice the most that evaluations around s show: at one s roundings may happen to be small, and another order of the
-    // same operations rounds elsewhere. What is more than kMostRounding is no rounding, but a text that says something
-    // else in float.
-    h.logits_rounding = [=, softmax = h.use_softmax](const Score& c, double s) {
-      double most = 0;
-      for (const double step : {0., -0.43, -0.11, 0.17, 0.37}) {
-        const double at = s + step, error = in_float->logits(slots.data(), &c, at) - leaf->logits(slots.data(), &c, at);
-        if (std::isfinite(error)) most = std::max(most, std::abs(error));
-      }
-      return std::min(2 * most,
-                      kMostRounding * (softmax ? 1 : std::max(1., std::abs(leaf->logits(slots.data(), &c, s)))));
-    };
-  }
+
+  Hooks h;
+  h.use_softmax = spec.variant.use_softmax;
+  const abi::ReferenceLeaf* leaf = compile(h, spec, text);
+  if (leaf->logits != nullptr) h.logits = [=](const Score& c, double s) { return leaf->logits(slots.data(), &c, s); };
   if (leaf->mask != nullptr) h.visible.push_back([=](const Score& c) { return leaf->mask(slots.data(), &c) != 0; });
   const auto vector_hook = [&](auto f) -> VectorHook {
     if (f == nullptr) return {};
     return [=](const abi::VectorRow& row, const double* x, double* y, int dim) { f(slots.data(), &row, x, y, dim); };
   };
-  const auto both = [&](auto hook) { return VectorHooks{vector_hook(leaf->*hook), vector_hook(in_float->*hook)}; };
-  h.query = both(&abi::ReferenceLeaf::query);
-  h.key = both(&abi::ReferenceLeaf::key);
-  h.value = both(&abi::ReferenceLeaf::value);
-  h.output = both(&abi::ReferenceLeaf::output);
+  h.query = vector_hook(leaf->query);
+  h.key = vector_hook(leaf->key);
+  h.value = vector_hook(leaf->value);
+  h.output = vector_hook(leaf->output);
   if (leaf->lse != nullptr) h.lse = [=](const abi::VectorRow& row) { return leaf->lse(slots.data(), &row); };
+  return h;
+}
+
+Hooks hooks(const AttentionSpec& spec, const PlanInput& given, const AttentionTensors& tensors,
+            const ReferencePart& part) {
+  const PlanInput plan = with_defaults(spec, given);
+  Hooks h;
+  if (!add_closed_form(h, spec.variant, plan, tensors)) {
+    if (!spec.variant.text.empty()) h = compiled_hooks(spec, given, tensors, text_in_double(spec));
+    h.use_softmax = spec.variant.use_softmax;
+    if (const auto& intervals = spec.variant.intervals; !intervals.empty())
+      h.visible.push_back([intervals, plan](const Score& c) { return inside(intervals, plan, c); });
+  }
+  add_masks(h, spec, plan, tensors);
+  if (part.partial) {
+    h.output = {};
+    h.lse = {};
+  }
+  h.visible.push_back([part](const Score& c) { return c.kv_pos >= part.key_begin && c.kv_pos < part.key_end; });
   return h;
 }
 

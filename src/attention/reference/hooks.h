@@ -4,38 +4,46 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
-#include "device/cpu/module.h"
+#include "attention/reference/reference.h"
+#include "attention/reference/tensors.h"
 #include "tile/abi/leaf.h"
 #include "tile/abi/reference_leaf.h"
 #include "weft/attention.h"
+
+namespace weft {
+class Module;
+}
 
 namespace weft::reference {
 
 using Score = abi::ReferenceScore;
 using VectorHook = std::function<void(const abi::VectorRow& row, const double* x, double* y, int dim)>;
 
-// A hook of vectors as it is meant, and as the kernels' float computes it; without the latter it is computed exactly.
-struct VectorHooks {
-  VectorHook exact, rounded;
-  explicit operator bool() const { return static_cast<bool>(exact); }
-};
-
 // An empty function: no such hook.
 struct Hooks {
   bool use_softmax = true;
   std::function<double(const Score&, double s)> logits;
-  std::function<double(const Score&, double s)> logits_rounding;  // how far float moves what `logits` gives, at most
-  std::vector<std::function<bool(const Score&)>> visible;         // all must agree
-  VectorHooks query, key, value, output;
+  std::vector<std::function<bool(const Score&)>> visible;  // all must agree
+  VectorHook query, key, value, output;
   std::function<double(const abi::VectorRow& row)> lse;  // of a finished row
-  std::vector<std::shared_ptr<const Module>> modules;    // hold the code of compiled hooks
+  std::shared_ptr<const Module> code;                    // of the compiled text; null where there is none
 };
 
-// Throws like pack_params and jit::build.
-Hooks hooks(const AttentionSpec& spec, const PlanInput& plan, const AttentionTensors& tensors);
+// Of a part of a call. Throws like pack_params and jit::build.
+Hooks hooks(const AttentionSpec& spec, const PlanInput& plan, const AttentionTensors& tensors,
+            const ReferencePart& part = {});
 
-// Adds the closed forms of the spec's masks, and of its variant if it is built in; false if it is not.
-bool add_closed_forms(Hooks& hooks, const AttentionSpec& spec, const PlanInput& plan, const AttentionTensors& tensors);
+// Of the variant's text alone, compiled as `text` (text.h) with the parameters of this call.
+Hooks compiled_hooks(const AttentionSpec& spec, const PlanInput& plan, const AttentionTensors& tensors,
+                     const std::string& text);
+
+// In closed_forms.cpp: the masks of the spec, and a variant that is built in; false if it is not.
+void add_masks(Hooks& hooks, const AttentionSpec& spec, const PlanInput& plan, const AttentionTensors& tensors);
+bool add_closed_form(Hooks& hooks, const Variant& variant, const PlanInput& plan, const AttentionTensors& tensors);
+
+// The vector after a hook; without one, as it is.
+Vector transformed(const VectorHook& hook, const abi::VectorRow& row, Vector x);
 
 }  // namespace weft::reference

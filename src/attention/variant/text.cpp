@@ -1,9 +1,10 @@
 // Spec and variant -> the complete text of a leaf.
+#include "attention/variant/text.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "attention/variant/text.h"
 #include "attention/variant/tokens.h"
 #include "base/check.h"
 
@@ -144,34 +145,6 @@ std::string variant_class(const LeafParts& parts, std::string_view name_space) {
 }
 std::string mask_class(const LeafParts& parts, std::string_view name_space) {
   return class_name(name_space, "mask", mask_variant(parts.mask));
-}
-
-namespace {
-std::string reference_head(TextFor purpose) {
-  const bool in_double = purpose == TextFor::reference;
-  std::string text = text_part("tile/abi/leaf.h", text::k_abi_leaf);
-  text += text_part("tile/abi/reference_leaf.h", text::k_abi_reference_leaf);
-  text += fmt::format("namespace weft {{ using real = {}; }}\n", in_double ? "double" : "float");
-  text += text_part("tile/reference/target.h", text::k_reference_target);
-  text += text_part("tile/variant/language.h", text::k_variant_language);
-  text += in_double
-              ? text_part("tile/reference/math.h", text::k_reference_math)
-              : float_math_text() + "namespace weft::detail { inline void use_math(const abi::ReferenceMath*) {} }\n";
-  text += text_part("tile/reference/vector.h", text::k_reference_vector);
-  text += text_part("tile/variant/vectors.h", text::k_variant_vectors);
-  text += text_part("tile/variant/hooks.h", text::k_variant_hooks);
-  text += text_part("tile/reference/driver.h", text::k_reference_driver);
-  return text + "#line 1 \"weft/leaf\"\n";
-}
-}  // namespace
-
-std::string reference_text(const AttentionSpec& spec, TextFor purpose) {
-  const LeafParts parts = leaf_parts(spec);
-  return fmt::format("// Reference of {}.\n", parts.variant.name) + reference_head(purpose) + leaf_body(parts, "leaf") +
-         "extern \"C\" {\n"
-         "extern const weft::abi::ReferenceLeaf weft_reference_leaf __attribute__((visibility(\"default\")));\n"
-         "const weft::abi::ReferenceLeaf weft_reference_leaf = weft::detail::Reference<leaf::P, " +
-         class_name("leaf", "variant", parts.variant) + ">::make();\n}\n";
 }
 
 }  // namespace weft

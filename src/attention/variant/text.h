@@ -13,14 +13,12 @@
 
 namespace weft {
 
-// What a leaf depends on: intervals are not in it, nor types but for keys and values that hooks change in bf16, and head
-// dims only where hooks change queries, keys or values. A variant that is a mask's built-in form and a spec that names
-// this mask are the same leaf.
+// What of a spec a leaf depends on: intervals are not in it, nor types, and head dims only where hooks change queries, keys
+// or values. A variant that is a mask's built-in form and a spec that names this mask are the same leaf.
 struct LeafParts {
   Variant variant;
   Mask mask = Mask::none;                // none, custom or custom_packed: what is a predicate
   int head_dim_qk = 0, head_dim_vo = 0;  // 0: any
-  bool bf16_kv = false;                  // of a target
   friend bool operator==(const LeafParts&, const LeafParts&) = default;
 };
 LeafParts leaf_parts(const AttentionSpec& spec);
@@ -37,17 +35,6 @@ std::string leaf_body(const LeafParts& parts, std::string_view name_space);
 std::string variant_class(const LeafParts& parts, std::string_view name_space);
 std::string mask_class(const LeafParts& parts, std::string_view name_space);
 
-// What is compiled for the fp64 reference, in double, or in the kernels' float, which shows what a variant's own
-// arithmetic rounds: exports weft_reference_leaf.
-enum class TextFor { reference, reference_in_float };
-std::string reference_text(const AttentionSpec& spec, TextFor purpose);
-// The math of kernels in float, of which the reference is told what it rounds.
-std::string float_math_text();
-
-// Flags beside those of every build: no loop becomes a call of memcpy or memset, which a leaf cannot link; and the two
-// outcomes of a clamp do not go separate ways, which would compute both and compare twice once vectorised.
-std::vector<std::string> leaf_flags();
-
 // What makes a text no variant: it reads a file or the clock, has no class that kernels can use, or has a member that
 // could only be a misspelt hook. Throws Error(invalid_argument).
 void check_variant_text(const Variant& variant);
@@ -57,12 +44,7 @@ void check_variant_text(const Variant& variant);
 namespace weft::text {
 // Embedded at build time from src/tile, without their #pragma once.
 extern const char* const k_abi_leaf;
-extern const char* const k_abi_reference_leaf;
 extern const char* const k_variant_language;
 extern const char* const k_variant_vectors;
 extern const char* const k_variant_hooks;
-extern const char* const k_reference_target;
-extern const char* const k_reference_math;
-extern const char* const k_reference_vector;
-extern const char* const k_reference_driver;
 }  // namespace weft::text

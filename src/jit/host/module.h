@@ -4,6 +4,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "device/cpu/module.h"
 #include "jit/build.h"
@@ -16,6 +18,9 @@ const Toolchain& host_toolchain();
 Target host_target(Isa isa);
 // The one in use; its path is empty where there is none.
 const Compiler& host_compiler();
+bool is_clang(const Compiler& compiler);
+// For texts with loops that the compiler would make calls of memcpy or memset, which a module cannot link.
+std::vector<std::string> standalone_flags();
 
 struct Loaded {
   std::shared_ptr<const Module> module;

@@ -66,6 +66,13 @@ const Toolchain& host_toolchain() {
   return toolchain;
 }
 
+bool is_clang(const Compiler& compiler) { return compiler.version.find("clang") != std::string::npos; }
+
+std::vector<std::string> standalone_flags() {
+  if (is_clang(host_compiler())) return {"-fno-builtin-memcpy", "-fno-builtin-memset"};
+  return {"-fno-tree-loop-distribute-patterns"};
+}
+
 Target host_target(Isa isa) { return {&host_toolchain(), std::string(to_string(isa))}; }
 
 }  // namespace weft::jit

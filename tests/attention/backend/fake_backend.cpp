@@ -183,6 +183,7 @@ class FakeBackend : public Backend {
     check(spec.compute.value_or(DType::fp32) == DType::fp32, ErrorCode::unsupported, "compute: fp32 is all there is");
     return DType::fp32;
   }
+  Rounding rounding(const AttentionSpec&, DType) const override { return {}; }
   KernelTraits traits(const AttentionSpec& spec, const std::string&) const override {
     KernelTraits traits = traits_of(spec);
     traits.granule = 16;

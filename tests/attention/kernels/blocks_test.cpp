@@ -97,12 +97,14 @@ class Pool {
     run_on(target, kernel, plan, tensors());
     return {o_.as<float>(), o_.as<float>() + o_.size()};
   }
-  ReferenceResult reference(KvForm form, const PlanInput& in) { return attention_reference(spec(form), in, tensors()); }
+  MeasuredReference reference(KvForm form, const PlanInput& in) {
+    return testing::measured_reference(spec(form), in, tensors());
+  }
 
   // The first thing that is wrong of what ran last.
-  std::string compare(const ReferenceResult& reference, int64_t kv_len, const Target& target) {
+  std::string compare(const MeasuredReference& reference, int64_t kv_len, const Target& target) {
     const AttentionSpec s = spec(KvForm::block_sparse);
-    const ErrorBound error_bound(s, target.compute_types(s).back());
+    const ErrorBound error_bound(s, testing::rounding(s, target.compute_types(s).back()));
     for (size_t i = 0; i < reference.o.size(); ++i) {
       const double o = o_.as<float>()[i];
       if (!(std::abs(o - reference.o[i]) <= error_bound(kv_len, reference, i)))
@@ -198,7 +200,7 @@ TEST(AttentionBlocks, RandomListsAgreeWithTheReference) {
         const BlockSparse blocks = lists.view();
         PlanInput in = pool.input(qo_indptr, 1);
         in.blocks = &blocks;
-        const ReferenceResult reference = pool.reference(KvForm::block_sparse, in);
+        const MeasuredReference reference = pool.reference(KvForm::block_sparse, in);
         for (const PlanMode mode : {PlanMode::balanced, PlanMode::fixed_split, PlanMode::paper})
           for (const Target* target : testing::targets_of_case(seed)) {
             PlanInput planned = pool.input(qo_indptr, 1 + static_cast<int>(seed % 6), mode);
@@ -256,7 +258,7 @@ TEST(AttentionBlocks, SelectedPagesKeepTheirPositions) {
   const BlockSparse blocks = lists.view();
   PlanInput in = pool.input(table.qo_indptr, 3);
   in.blocks = &blocks;
-  const ReferenceResult expected = pool.reference(KvForm::block_sparse, in);
+  const MeasuredReference expected = pool.reference(KvForm::block_sparse, in);
   pool.run(KvForm::block_sparse, in, *testing::targets().back());
   EXPECT_EQ(pool.compare(expected, 300, *testing::targets().back()), "");
 
@@ -296,7 +298,7 @@ TEST(AttentionBlocks, ImportantBlocksAreAllThatIsAttended) {
   const BlockSparse blocks = lists.view();
   PlanInput in = pool.input(table.qo_indptr, 2);
   in.blocks = &blocks;
-  const ReferenceResult expected = pool.reference(KvForm::block_sparse, in);
+  const MeasuredReference expected = pool.reference(KvForm::block_sparse, in);
   for (const char* check : {"0", "1"}) {  // 1: the class of each tile is compared with its rows' intervals
     ASSERT_EQ(setenv("WEFT_CHECK", check, 1), 0);
     pool.run(KvForm::block_sparse, in, *testing::targets().back());
@@ -319,7 +321,7 @@ TEST(AttentionBlocks, ATreeGivesEachTokenItsOwnBranch) {
     PlanInput in = pool.input(table.qo_indptr, 3);
     in.blocks = &blocks;
     pool.run(KvForm::block_sparse, in, *testing::targets().back());
-    const ReferenceResult expected = pool.reference(KvForm::block_sparse, in);
+    const MeasuredReference expected = pool.reference(KvForm::block_sparse, in);
     EXPECT_EQ(pool.compare(expected, context + 7, *testing::targets().back()), "") << context;
 
     // Token by token: its branch as blocks of one key in a pool of single slots.

@@ -63,8 +63,8 @@ class Containment : public ::testing::TestWithParam<const Target*> {
  private:
   static void compare(Problem& problem, const std::string& clean, const Case& c, size_t request, int token,
                       DType compute, Spoil spoil) {
-    const ReferenceResult& reference = problem.reference();
-    const ErrorBound bound(problem.spec(), compute);
+    const MeasuredReference& reference = problem.reference();
+    const ErrorBound bound(problem.spec(), testing::rounding(problem.spec(), compute));
     const AttentionTensors t = problem.tensors();
     const int64_t heads = t.o.shape(1), dim = t.o.shape(2);
     const bool mixes_elements = c.variant.text.find("weft::dot") != std::string::npos;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 
+#include "attention/backend.h"
 #include "attention/variant/tokens.h"
 
 namespace weft::testing {
@@ -60,6 +61,16 @@ int64_t offset(const TensorView& t, std::initializer_list<int64_t> index) {
 }
 
 }  // namespace
+
+attention::Rounding rounding(const AttentionSpec& spec, DType compute) {
+  return attention::backend_of(Device::cpu()).rounding(spec, compute);
+}
+
+MeasuredReference measured_reference(const AttentionSpec& spec, const PlanInput& input,
+                                     const AttentionTensors& tensors) {
+  const bool integers = spec.kv_dtype == DType::int8 || spec.kv_dtype == DType::int4;
+  return weft::measured_reference(spec, input, tensors, rounding(spec, integers ? DType::int8 : DType::fp32));
+}
 
 void put(void* to, DType dtype, int64_t index, double value) {
   switch (dtype) {
@@ -358,8 +369,8 @@ void Problem::poison_outputs() {
   std::memset(lse_.data(), 0xff, lse_.size() * sizeof(float));
 }
 
-const ReferenceResult& Problem::reference() {
-  if (!has_reference_) reference_ = attention_reference(spec_, input(1), tensors());
+const MeasuredReference& Problem::reference() {
+  if (!has_reference_) reference_ = measured_reference(spec_, input(1), tensors());
   has_reference_ = true;
   return reference_;
 }
@@ -371,7 +382,7 @@ std::string Problem::compare(DType compute) const {
     if (++wrong <= 4) report += line + "\n";
   };
   const int64_t rows = o_view_.shape(0), heads = o_view_.shape(1), dim = o_view_.shape(2);
-  const ErrorBound error_bound(spec_, compute);
+  const ErrorBound error_bound(spec_, rounding(spec_, compute));
   std::vector<char> owned(o_.size() / static_cast<size_t>(bytes_of(case_.o_dtype)), 0);
   for (size_t r = 0; r + 1 < qo_indptr_.size(); ++r)
     for (int64_t row = qo_indptr_[r]; row < qo_indptr_[r + 1]; ++row)

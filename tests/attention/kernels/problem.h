@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/reference/reference.h"
+#include "attention/reference/error_model/error_model.h"
 #include "tests/attention/kernels/target.h"
 #include "weft/attention.h"
 
@@ -38,6 +38,12 @@ struct Case {
 };
 std::string to_string(const Case& c);
 
+// What the CPU's kernels round that multiply in this type.
+attention::Rounding rounding(const AttentionSpec& spec, DType compute);
+// The reference, measured for whatever kernels of the spec multiply in.
+MeasuredReference measured_reference(const AttentionSpec& spec, const PlanInput& input,
+                                     const AttentionTensors& tensors);
+
 // Numbers to and from the bits of an element type.
 void put(void* to, DType dtype, int64_t index, double value);
 double get(const void* from, DType dtype, int64_t index);
@@ -54,7 +60,7 @@ class Problem {
   // One line for each thing that is wrong; empty when all is right.
   std::string compare(DType compute) const;
   std::string outputs() const { return std::string(o_.begin(), o_.end()) + std::string(lse_bytes(), lse_bytes_size()); }
-  const ReferenceResult& reference();
+  const MeasuredReference& reference();
 
   // By the declared intervals.
   bool sees(size_t request, int query, int token) const;
@@ -92,7 +98,7 @@ class Problem {
   TensorView q_view_, o_view_, lse_view_;
   std::vector<char> k_scale_, v_scale_;
   KvCache cache_;
-  ReferenceResult reference_;
+  MeasuredReference reference_;
   bool has_reference_ = false;
 };
 

@@ -119,7 +119,7 @@ TEST_P(AttentionRun, LogitsOfTenThousandStayWithinTheirError) {
   c.q_dtype = c.kv_dtype = c.o_dtype = DType::fp32;
   c.query_scale = 2500;  // logits are about N(0, 2500^2): the largest reach 10^4
   Problem problem(c);
-  const ReferenceResult& expected = problem.reference();
+  const MeasuredReference& expected = problem.reference();
   const AttentionTensors t = problem.tensors();
   outputs(problem, 3);
   double largest = 0;

@@ -1,9 +1,10 @@
+#include "attention/variant/text.h"
+
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "attention/cpu/leaf.h"
-#include "attention/variant/text.h"
 #include "attention/variant/tokens.h"
 #include "device/cpu/cpuid.h"
 #include "jit/host/module.h"
@@ -69,9 +70,9 @@ TEST(LeafText, ReadsKeysAndValuesInBf16WhereEitherIsChangedAndMultipliedInIt) {
         .compute = DType::bf16,
         .variant = {.name = "Own",
                     .text = std::string("struct Own { real ") + hook + "(P, Vec x, int i, Row) { return x[i]; } };"}};
-    EXPECT_EQ(leaf_parts(spec, Isa::avx512_bf16).bf16_kv, is_of_keys_or_values) << hook;
+    EXPECT_EQ(are_hooks_in_bf16(spec, Isa::avx512_bf16), is_of_keys_or_values) << hook;
     spec.compute = DType::fp32;
-    EXPECT_FALSE(leaf_parts(spec, Isa::avx512_bf16).bf16_kv) << hook;
+    EXPECT_FALSE(are_hooks_in_bf16(spec, Isa::avx512_bf16)) << hook;
   }
 }
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <random>
 
-#include "attention/cpu/leaf.h"
-#include "attention/reference/reference.h"
+#include "attention/backend.h"
+#include "attention/reference/error_model/error_model.h"
 
 namespace weft {
 namespace {
@@ -14,6 +14,13 @@ namespace {
 float to_bf16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
   return std::bit_cast<float>((u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000u);
+}
+
+// Of products in bf16, and of those in fp32.
+constexpr double kBf16 = 0x1p-8;
+attention::Rounding rounding_of(DType compute) {
+  if (compute == DType::bf16) return {.probabilities = kBf16, .vectors = kBf16};
+  return {};
 }
 
 struct Problem {
@@ -27,13 +34,13 @@ struct Problem {
       for (int i = 0; i < count; ++i) to->push_back(to_bf16(normal(random)));
   }
   AttentionSpec spec() const { return {.head_dim_qk = dim, .head_dim_vo = dim, .kv_form = KvForm::ragged}; }
-  ReferenceResult reference() const {
+  MeasuredReference reference() const {
     const PlanInput in{.num_qo_heads = 1, .num_kv_heads = 1, .qo_indptr = qo_indptr, .kv_indptr = kv_indptr};
     AttentionTensors tensors;
     tensors.q = TensorView(q.data(), DType::fp32, {1, 1, dim});
     tensors.kv = KvCache(TensorView(k.data(), DType::fp32, {kv_len, 1, dim}),
                          TensorView(v.data(), DType::fp32, {kv_len, 1, dim}));
-    return attention_reference(spec(), in, tensors);
+    return measured_reference(spec(), in, tensors, {});
   }
   // One sequential pass in fp32, probabilities rounded as the compute type says, `dropped` keys left out.
   std::vector<float> kernel(DType compute, int dropped) const {
@@ -57,9 +64,9 @@ struct Problem {
   }
   // Largest error over its bound.
   double worst(DType compute, int dropped) const {
-    const ReferenceResult want = reference();
+    const MeasuredReference want = reference();
     const auto o = kernel(compute, dropped);
-    const ErrorBound error_bound(spec(), compute);
+    const ErrorBound error_bound(spec(), rounding_of(compute));
     double ratio = 0;
     for (size_t i = 0; i < o.size(); ++i)
       ratio = std::max(ratio, std::abs(static_cast<double>(o[i]) - want.o[i]) / error_bound(kv_len, want, i));
@@ -83,7 +90,11 @@ TEST(ErrorBound, OfBf16HoldsForRoundedProbabilitiesAndBreaksForADroppedKey) {
 }
 
 double bound_of(const AttentionSpec& spec, DType compute, double o, double scale) {
-  return ErrorBound(spec, compute)(128, {.o = {o}, .lse = {}, .scale = {scale}, .moved = {0}}, 0);
+  MeasuredReference measured;
+  measured.o = {o};
+  measured.scale = {scale};
+  measured.moved = {0};
+  return ErrorBound(spec, rounding_of(compute))(128, measured, 0);
 }
 
 TEST(ErrorBound, CountsTheRoundingOfTheOutputAndOfTransformedVectors) {
@@ -97,6 +108,51 @@ TEST(ErrorBound, CountsTheRoundingOfTheOutputAndOfTransformedVectors) {
   const double c = bound_of(spec, DType::bf16, 0, 1);
   spec.variant.text = "real key_transform(";
   EXPECT_GT(bound_of(spec, DType::bf16, 0, 1), c);
+}
+
+TEST(ErrorBound, FollowsWhatTheBackendStates) {
+  const AttentionSpec spec;
+  MeasuredReference measured;
+  measured.o = {0};
+  measured.lse = {0};
+  measured.scale = {1};
+  measured.moved = {0};
+  measured.moved_lse = {0};
+  const auto bound = [&](const attention::Rounding& rounding) { return ErrorBound(spec, rounding)(100, measured, 0); };
+  const auto of_lse = [&](const attention::Rounding& rounding) {
+    return ErrorBound(spec, rounding).of_lse(measured, 0);
+  };
+  const double smallest = 0x1p-126;
+  EXPECT_NEAR(bound({.sums = 0x1p-20}) - smallest, 16 * (bound({}) - smallest), 1e-15);
+  EXPECT_NEAR(of_lse({.sums = 0x1p-20}), 16 * of_lse({}), 1e-15);
+  EXPECT_NEAR(bound({.probabilities = 0x1p-6}) - bound({}), 0x1p-6, 1e-15);
+  // Steps of integers that nobody measured.
+  const attention::Rounding integers{.query_steps = 100, .probability_steps = 100, .probability_tile = 16};
+  EXPECT_THROW(bound(integers), std::out_of_range);
+  measured.coarse = {0.25};
+  measured.coarse_lse = {0.5};
+  EXPECT_NEAR(bound(integers) - bound({}), 0.25, 1e-15);
+  EXPECT_NEAR(of_lse(integers) - of_lse({}), 0.5, 1e-15);
+}
+
+TEST(RoundingOfTheCpu, IsThatOfItsComputeTypes) {
+  const auto rounding = [](int head_dim, DType compute) {
+    const AttentionSpec spec{.head_dim_qk = head_dim, .head_dim_vo = head_dim};
+    return attention::backend_of(Device::cpu()).rounding(spec, compute);
+  };
+  for (const DType compute : {DType::fp32, DType::bf16, DType::int8}) {
+    const attention::Rounding r = rounding(64, compute);
+    EXPECT_EQ(r.sums, 0x1p-24);
+    EXPECT_EQ(r.probabilities, compute == DType::bf16 ? kBf16 : 0);
+    EXPECT_EQ(r.vectors, r.probabilities);
+    EXPECT_EQ(r.query_steps, compute == DType::int8 ? 32512 : 0);
+    EXPECT_EQ(r.probability_steps, r.query_steps);
+    EXPECT_EQ(r.tanh_ulps, 4);
+    EXPECT_NE(r.math.find("float tanh(float x)"), std::string::npos);
+  }
+  // Sums of bytes times a query's integers fit 32 bits.
+  EXPECT_EQ(rounding(576, DType::int8).query_steps, 0x1p24 / 576);
+  EXPECT_EQ(rounding(576, DType::int8).probability_steps, 32512);
 }
 
 }  // namespace
