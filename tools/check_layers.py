@@ -6,7 +6,10 @@
 3. Host files include of tile/ only what SHARED lists; the rest is for kernels and generated text.
 4. Kernel code (tile/, and every kernels/ folder) includes no header of the C++ standard library: it is compiled
    once per instruction set, and an inline function of such a header would be kept from one copy for all.
-5. Folders that are the same for every backend name none, not even in comments.
+5. Folders that are the same for every backend name none, not even in comments; the rest of attention/ does so but for
+   where backends are registered.
+6. Host code that serves every backend (attention/, jit/, loop/, sparse/, models/, decode/, but for a backend's own folder)
+   includes no device or kernel vocabulary of one.
 --self-test shows that each rule can fail.
 """
 import pathlib
@@ -14,21 +17,27 @@ import re
 import sys
 import tempfile
 
-LAYERS = {"base": 0, "device": 1, "tile": 1, "jit": 2, "attention": 3, "ops": 3, "models": 3, "decode": 4, "cli": 6}
+LAYERS = {"base": 0, "device": 1, "tile": 1, "jit": 2, "loop": 2, "attention": 3, "sparse": 3, "ops": 3, "models": 3,
+          "decode": 4, "serve": 5, "bench": 6, "cli": 7}
 PUBLIC = {"error.h": 0, "tensor.h": 0, "dlpack.h": 0, "device.h": 1, "jit.h": 2, "attention.h": 3, "levels.h": 3,
-          "block_sparse.h": 3, "quest.h": 3, "ops.h": 3, "model.h": 3}
+          "merge.h": 3, "page_table.h": 3, "plan.h": 3, "block_sparse.h": 3, "quest.h": 3, "ops.h": 3, "model.h": 3}
+SUFFIXES = (".h", ".cpp", ".cuh")
 SHARED = {"attention/abi.h": {"tile/abi/leaf.h"},
           "attention/params.h": {"tile/abi/leaf.h"},
           "attention/cpu/leaf.h": {"tile/abi/leaf.h"},
           "attention/reference/hooks.h": {"tile/abi/leaf.h", "tile/abi/reference_leaf.h"}}
 NEUTRAL = ("attention/plan/", "attention/reference/", "attention/variant/")
 BACKEND = re.compile(r"cpu|cuda", re.IGNORECASE)
+REGISTRATION = "attention/backend.cpp"
+SERVES_ALL = ("attention", "jit", "loop", "sparse", "models", "decode")
+BACKEND_FOLDER = re.compile(r"/(cpu|cuda|host|nvrtc)/")
+OF_A_BACKEND = re.compile(r"^(tile|device)/(cpu|cuda)/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.MULTILINE)
 
 
 def problems(root):
     found = []
-    sources = sorted(p for folder in ("include", "src") for p in (root / folder).rglob("*") if p.suffix in (".h", ".cpp"))
+    sources = sorted(p for folder in ("include", "src") for p in (root / folder).rglob("*") if p.suffix in SUFFIXES)
     for path in sources:
         relative = path.relative_to(root).as_posix()
         public = relative.startswith("include/weft/")
@@ -41,7 +50,8 @@ def problems(root):
         layer = layers[key]
         kernel = not public and (folder == "tile" or "/kernels/" in "/" + inner)
         text = path.read_text()
-        if inner.startswith(NEUTRAL) and (named := BACKEND.search(text)):
+        neutral = inner.startswith(NEUTRAL) or (inner.startswith("attention/") and inner.count("/") == 1)
+        if neutral and inner != REGISTRATION and (named := BACKEND.search(text)):
             line = text.count("\n", 0, named.start()) + 1
             found.append(f"{relative}:{line}: '{named.group()}' in a folder that is the same for every backend")
         for match in INCLUDE.finditer(text):
@@ -65,6 +75,8 @@ def problems(root):
             elif top != folder and LAYERS[top] >= layer:
                 kind = "another folder of its layer" if LAYERS[top] == layer else "a higher layer"
                 found.append(f"{where}: {folder} includes {target} of {kind}")
+            elif folder in SERVES_ALL and not BACKEND_FOLDER.search("/" + inner) and OF_A_BACKEND.match(target):
+                found.append(f"{where}: {target} is of one backend; {folder}/ serves all")
             elif top == "tile" and not kernel and target not in SHARED.get(inner, ()):
                 found.append(f"{where}: a host file includes {target}; only kernels and generated text may")
     return found
@@ -80,10 +92,20 @@ def self_test():
         "same layer": ("src/ops/a.cpp", "\n#include \"attention/leaf.h\"\n", "src/ops/a.cpp:2: ops includes attention"),
         "higher public header": ("src/device/a.cpp", '#include "weft/attention.h"\n', "weft/attention.h belongs to a higher"),
         "public to private": ("include/weft/ops.h", '#include "base/check.h"\n', "public header includes base/check.h"),
-        "tile in host file": ("src/attention/run.cpp", '#include "tile/cpu/vec.h"\n', "a host file includes tile/cpu"),
+        "tile in host file": ("src/ops/a.cpp", '#include "tile/cpu/vec.h"\n', "a host file includes tile/cpu"),
         "abi in host file": ("src/ops/a.cpp", '#include "tile/abi/leaf.h"\n', "a host file includes tile/abi"),
         "std in kernel": ("src/ops/kernels/a.h", "#  include <vector>\n", "includes <vector>"),
         "std in tile": ("src/tile/cpu/a.h", "#include <cmath>\n", "includes <cmath>"),
+        "backend in a neutral folder": ("src/attention/plan/a.cpp", "// As on the CPU\n", "'CPU' in a folder"),
+        "backend beside backends": ("src/attention/run.cpp", "\n// cuda\n", "src/attention/run.cpp:2: 'cuda'"),
+        "registration": ("src/attention/backend.cpp", "const Backend& cpu_backend();\n", None),
+        "device of a backend": ("src/decode/a.cpp", '#include "device/cpu/cpuid.h"\n', "is of one backend"),
+        "kernels in a toolchain": ("src/jit/a.cpp", '#include "device/cuda/driver.h"\n', "is of one backend"),
+        "backend's own folder": ("src/attention/cpu/a.cpp", '#include "device/cpu/cpuid.h"\n', None),
+        "host toolchain": ("src/jit/host/a.cpp", '#include "device/cpu/cpuid.h"\n', None),
+        "bench below cli": ("src/bench/a.cpp", '#include "cli/output.h"\n', "bench includes cli"),
+        "kernel text": ("src/tile/cuda/a.cuh", "#include <cmath>\n", "includes <cmath>"),
+        "sparse beside attention": ("src/sparse/a.cpp", '#include "attention/abi.h"\n', "sparse includes attention"),
         "relative": ("src/ops/a.cpp", '#include "rope.h"\n', "not written from src/ on"),
         "backend named": ("src/attention/reference/a.cpp", "\n// As the CPU does.\n", "a.cpp:2: 'CPU' in a folder"),
         "backend in its folder": ("src/attention/cpu/a.cpp", "// As the CPU does.\n", None),

@@ -19,17 +19,17 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "weft/device.h"
 #include "weft/error.h"
+#include "weft/merge.h"
+#include "weft/page_table.h"
+#include "weft/plan.h"
 #include "weft/tensor.h"
 
 namespace weft {
@@ -48,6 +48,8 @@ namespace weft {
 //                The key is the whole, the value is ckv; page table as in the paged form, num_kv_heads = 1
 enum class KvForm : uint8_t { padded, ragged, paged, block_sparse, latent };
 enum class Layout : uint8_t { nhd, hnd };
+std::string_view to_string(KvForm form);
+std::string_view to_string(Layout layout);
 
 // How a cache of quantised numbers is scaled: a key or value is scale * stored number. Scale tensors are fp32 and have
 // the cache's axes with the extents
@@ -58,14 +60,12 @@ enum class Layout : uint8_t { nhd, hnd };
 //   token_group  the same, for each `kv_scale_group` tokens that follow each other along the cache's token axis and
 //                begin at a multiple of it; in paged forms it divides page_size
 enum class KvScales : uint8_t { none, tensor, head, token, token_group };
-constexpr std::string_view to_string(KvScales scales) {
-  constexpr std::string_view kNames[] = {"none", "tensor", "head", "token", "token_group"};
-  return scales <= KvScales::token_group ? kNames[static_cast<size_t>(scales)] : "no such scales";
-}
+std::string_view to_string(KvScales scales);
 
 // Causal masks are aligned bottom-right: query i of qo_len sees key j iff j <= i + kv_len - qo_len.
 // custom: bool mask, flat; custom_packed: the same as little-endian bits (pack_mask).
 enum class Mask : uint8_t { none, causal, custom, custom_packed };
+std::string_view to_string(Mask mask);
 
 // ---------------------------------------------------------------- variant
 
@@ -88,6 +88,7 @@ struct Interval {
 };
 
 enum class ScalarKind : uint8_t { real, integer };
+std::string_view to_string(ScalarKind kind);
 struct ScalarDecl {
   std::string name;
   ScalarKind kind = ScalarKind::real;
@@ -159,160 +160,6 @@ struct AttentionSpec {
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
 };
 
-// ---------------------------------------------------------------- page table
-
-// Which pages hold which request's tokens. Token t of request r lies in page
-// kv_page_indices[kv_page_indptr[r] + t / page_size], slot t % page_size.
-struct PageTableView {
-  int page_size = 0;
-  int64_t num_pages = 0;                      // of the pool: every index is below it
-  std::span<const int32_t> kv_page_indptr;    // [batch + 1]
-  std::span<const int32_t> kv_page_indices;   // [kv_page_indptr[batch]]
-  std::span<const int32_t> kv_last_page_len;  // [batch], 1..page_size; 0 for a request without pages
-  bool ids_checked = false;                   // set by PageTable::view: plan need not look at every page id
-};
-
-// Host side owner of a pool's pages: hands them out, shares prefixes, takes them back, and checks each id once.
-// Not thread-safe. Requests are named by a handle; a page is freed when its last request releases it.
-class PageTable {
- public:
-  using RequestId = int64_t;
-  // Throws Error(invalid_argument) unless page_size >= 1 and num_pages >= 0.
-  PageTable(int page_size, int64_t num_pages);
-  ~PageTable();
-  PageTable(PageTable&&) noexcept;
-  PageTable& operator=(PageTable&&) noexcept;
-
-  RequestId add();  // an empty request
-  // A new request that begins with the first `tokens` tokens of `other`: full pages are shared. A last page
-  // that is not full gets a page of its own, and its `copied_slots` first slots must be copied by the caller
-  // from `source_page` to `target_page` (-1 when nothing is to be copied).
-  struct Fork {
-    RequestId request;
-    int32_t source_page = -1, target_page = -1;
-    int copied_slots = 0;
-  };
-  Fork fork(RequestId other, int64_t tokens);
-  // Makes room for `tokens` more. Throws Error(context_full) and changes nothing when the pool is too small, and
-  // Error(invalid_argument) when the request was truncated inside a page that another one reads: fork it first.
-  void append(RequestId request, int64_t tokens);
-  void truncate(RequestId request, int64_t tokens);  // keeps the first `tokens` tokens
-  void release(RequestId request);
-  int64_t length(RequestId request) const;
-  std::span<const int32_t> pages(RequestId request) const;
-  int page_size() const;
-  int64_t num_pages() const;
-  int64_t num_free_pages() const;
-  // The table of these requests, in this order. Valid until the next call that changes the table or asks for a view.
-  PageTableView view(std::span<const RequestId> requests);
-  PageTableView view(std::initializer_list<RequestId> requests);
-
- private:
-  struct Impl;
-  Impl& impl() const;  // throws for an empty one
-  std::unique_ptr<Impl> impl_;
-};
-
-// ---------------------------------------------------------------- plan
-
-// balanced     all work on one line, cut at worker boundaries (default)
-// paper        FlashInfer's Algorithm 1: chunks of one size, largest first onto the least loaded worker
-// fixed_split  chunks of fixed_split_size tokens from each request's start: batch-invariant
-// no_split     a unit is never cut
-enum class PlanMode : uint8_t { balanced, paper, fixed_split, no_split };
-std::string_view to_string(PlanMode mode);
-
-// A named number: an integer scalar for plan, any declared scalar for run. Those that plan was given, or took a default
-// for, hold for run too: it may leave them out, and another number there is refused.
-struct ScalarArg {
-  std::string name;
-  double value;
-};
-struct TensorArg {
-  std::string name;
-  TensorView value;
-};
-
-// Composable formats: a request's keys are those of its entries on every level, level after level. Entry g of a level
-// is query tokens [qo_indptr[g], qo_indptr[g + 1]), of one request or of several that share the entry's pages: those
-// pages are read once for all of them. Level 0 is the most shared; requests of one entry begin it at the same position.
-struct Level {
-  std::span<const int32_t> qo_indptr;  // [entries + 1], ends at the number of query tokens
-  PageTableView pages;                 // of [entries]; an entry without pages adds no key
-};
-inline constexpr int kMaxLevels = 8;
-
-struct PlanInput {
-  int num_qo_heads = 0;
-  int num_kv_heads = 0;                     // divides num_qo_heads
-  std::span<const int32_t> qo_indptr = {};  // [batch + 1], starts at 0, never decreases; empty: the last level's
-  // One of the four, as the spec's kv_form says:
-  PageTableView pages = {};  // paged, latent
-  const struct BlockSparse* blocks = nullptr;
-  std::span<const int32_t> kv_indptr = {};  // ragged [batch + 1]
-  std::span<const int32_t> kv_len = {};     // padded [batch]
-  int64_t max_kv_len = 0;                   // padded: extent of the tensor's token axis
-  int num_workers = 0;                      // 0: the kernel's default; on the CPU, the shared team's
-  PlanMode mode = PlanMode::balanced;
-  int fixed_split_size = 0;            // fixed_split: tokens of a chunk
-  std::span<const Level> levels = {};  // instead of pages
-  // With levels: [batch], the order of requests in which levels count query tokens; empty: as they are. So requests
-  // that share pages need not stand together in q.
-  std::span<const int32_t> request_order = {};
-  std::vector<ScalarArg> scalars = {};  // integer scalars that intervals name, e.g. window_left
-  // Given: sections lie in the workspace at the offsets of these bounds, and a plan beyond them is refused.
-  const struct PlanBounds* bounds = nullptr;
-  // true: page ids are not copied into the plan; `pages` must live, unchanged, until the plan was uploaded.
-  bool borrow_page_ids = false;
-};
-
-// The largest plans that a workspace is made for; every plan made with them has the same section offsets.
-struct PlanBounds {
-  int max_requests = 0;
-  int64_t max_rows = 0;   // query tokens of a step
-  int64_t max_pages = 0;  // entries of kv_page_indices, of all levels; 0 for ragged and padded
-  int max_levels = 1;
-  int64_t max_kv_len = 0;
-  int page_size = 0;  // 0 for ragged and padded
-  int num_qo_heads = 0, num_kv_heads = 0;
-  int workers = 0;
-  PlanMode mode = PlanMode::balanced;
-  int fixed_split_size = 0;
-};
-
-// Who computes what. A pure function of lengths: no tensor is read, and the same input gives the same bytes.
-class Plan {
- public:
-  Plan();
-  ~Plan();
-  Plan(Plan&&) noexcept;
-  Plan& operator=(Plan&&) noexcept;
-
-  size_t workspace_bytes() const;  // exact
-  // Copies the plan into the workspace. Throws Error(workspace_too_small) and leaves it as it was.
-  void upload(Workspace& workspace, Stream stream = {}) const;
-  // True while the plan is right for these lengths too: same requests, same pages as far as they were
-  // listed, every length within its last chunk. Then `update` brings lengths and page ids up to date.
-  bool covers(const PlanInput& input) const;
-  void update(const PlanInput& input);  // Throws Error(plan_mismatch) unless covers(input).
-
-  int num_workers() const;
-  int num_items() const;
-  int num_partials() const;
-  double makespan() const;     // cost of the busiest worker
-  double lower_bound() const;  // max(total / workers, largest uncuttable item)
-  uint64_t signature() const;
-  std::string to_string() const;  // a table of workers and work items
-  std::string to_svg() const;
-
-  struct Impl;
-  const Impl& impl() const;
-
- private:
-  friend class Planner;
-  std::unique_ptr<Impl> impl_;
-};
-
 // ---------------------------------------------------------------- run
 
 // Keys and values: a pair, or one 5-D tensor [pages, 2, ...] for the paged form.
@@ -325,6 +172,11 @@ struct KvCache {
   explicit KvCache(TensorView pages_5d);  // Throws Error(invalid_shape).
   // KvForm::latent: a pair, or one tensor of both.
   static KvCache latent(TensorView ckv, TensorView kpe = {}) { return {ckv, kpe}; }
+};
+
+struct TensorArg {
+  std::string name;
+  TensorView value;
 };
 
 struct AttentionTensors {
@@ -372,22 +224,5 @@ AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptio
 // quantised cache in kv, sm_scale, scalars and tensors; its q, k, v, o and lse are empty, or the same views.
 void attend(const AttentionSpec& spec, const TensorView& q, const TensorView& k, const TensorView& v,
             const TensorView& o, const TensorView& lse = {}, const AttentionTensors& extra = {}, Stream stream = {});
-
-// ---------------------------------------------------------------- states and masks
-
-// Merges n states a row: o [n, rows, heads, dim] (fp32, fp16 or bf16), lse [n, rows, heads] fp32 into
-// o_out [rows, heads, dim], lse_out [rows, heads]. Associative and commutative up to rounding; the empty
-// state is its identity. (FlashInfer, section 2.2.)
-void merge_states(const TensorView& o, const TensorView& lse, const TensorView& o_out, const TensorView& lse_out,
-                  Stream stream = {});
-// A variable number a row: row r merges states [indptr[r], indptr[r + 1]) of o [nnz, heads, dim], lse [nnz, heads].
-void merge_states(const TensorView& o, const TensorView& lse, std::span<const int32_t> indptr, const TensorView& o_out,
-                  const TensorView& lse_out, Stream stream = {});
-
-// Packs a flat bool mask, request r at [mask_indptr[r], mask_indptr[r + 1]), into little-endian bits, each
-// request starting on a byte. Returns the bytes; `byte_indptr` [batch + 1] receives where each request starts.
-// The bytes end with 4 of padding, so that a kernel may read words.
-std::vector<uint8_t> pack_mask(std::span<const uint8_t> mask, std::span<const int64_t> mask_indptr,
-                               std::vector<int64_t>& byte_indptr);
 
 }  // namespace weft

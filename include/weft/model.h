@@ -52,6 +52,7 @@ struct WeightInfo {
 
 // What the gate of a feed-forward layer goes through before it multiplies.
 enum class Gate : uint8_t { silu, gelu_tanh };
+std::string_view to_string(Gate gate);
 
 // Shape and constants of a model.
 struct ModelConfig {

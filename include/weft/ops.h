@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <random>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,8 +51,10 @@ void absorb_output_weights(const TensorView& w_uv, const TensorView& w_o, const 
 
 // Rotary position embedding. adjacent: pairs (2i, 2i + 1); halves: pairs (i, i + rotary_dim / 2).
 enum class RopePairs : uint8_t { adjacent, halves };
+std::string_view to_string(RopePairs pairs);
 // llama3: by a pair's wavelength (Llama 3.1 report, section 5). yarn: by a pair's index (YaRN, section 3.2).
 enum class RopeScaling : uint8_t { llama3, yarn };
+std::string_view to_string(RopeScaling scaling);
 struct RopeParams {
   RopePairs pairs = RopePairs::adjacent;
   int rotary_dim = 0;  // 0: the whole head
@@ -105,6 +108,7 @@ void apply_penalties(std::span<float> logits, const Penalties& penalties, std::s
 
 // Whether top_p is a share of what top_k left, or of all tokens.
 enum class FilterOrder : uint8_t { top_k_first, joint };
+std::string_view to_string(FilterOrder order);
 
 // How the next token is drawn. temperature 0 is greedy. Filters apply in the order top_k, top_p, min_p, to the
 // softmax of logits / temperature; the least of equal ids wins a tie. In the softmax, and in log-probabilities, logits

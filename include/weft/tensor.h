@@ -26,6 +26,7 @@ DType dtype_from_string(std::string_view name);
 int bits_of(DType dtype);
 
 enum class DeviceKind : uint8_t { cpu, cuda };
+std::string_view to_string(DeviceKind kind);
 
 struct Device {
   DeviceKind kind = DeviceKind::cpu;

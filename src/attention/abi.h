@@ -1,5 +1,5 @@
 // What planner, host code and kernels of attention share: the plan as it lies in the workspace, and the tensors of a call.
-// Plain structs, 32-bit fields, sections at byte offsets from the header; the same for CPU and CUDA.
+// Plain structs, 32-bit fields, sections at byte offsets from the header; the same for every backend.
 //
 // A plan is a list of units: (rows, KV heads, pages). Work items are parts of units along the keys, one worker
 // each. An item that covers its unit alone writes the output; otherwise it writes a partial state, and the item

@@ -119,7 +119,7 @@ std::string bound_json(const Bound& b) {
 std::string variant_json(const Variant& v) {
   const auto scalar = [](const ScalarDecl& s) {
     return fmt::format(R"({{"name":{},"kind":"{}","default":{}}})", json_text(s.name),
-                       kScalarKindNames[static_cast<size_t>(s.kind)],
+                       to_string(s.kind),
                        s.default_value ? number(*s.default_value) : "null");
   };
   const auto tensor = [](const TensorDecl& t) {
@@ -139,8 +139,8 @@ std::string spec_json(const AttentionSpec& s) {
       R"("layout":"{}","mask":"{}","sliding_window":{},"kv_scales":"{}","kv_scale_group":{},"variant":{}}})",
       to_string(s.q_dtype), to_string(s.kv_dtype), to_string(s.o_dtype),
       s.compute ? json_text(to_string(*s.compute)) : "null", s.head_dim_qk, s.head_dim_vo,
-      kKvFormNames[static_cast<size_t>(s.kv_form)], kLayoutNames[static_cast<size_t>(s.layout)],
-      kMaskNames[static_cast<size_t>(s.mask)], s.sliding_window, to_string(s.kv_scales), s.kv_scale_group,
+      to_string(s.kv_form), to_string(s.layout),
+      to_string(s.mask), s.sliding_window, to_string(s.kv_scales), s.kv_scale_group,
       variant_json(s.variant));
 }
 

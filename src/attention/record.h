@@ -10,17 +10,10 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "attention/kernel.h"
 
 namespace weft {
-
-// Names in call.json, by enumerator.
-inline constexpr std::string_view kKvFormNames[] = {"padded", "ragged", "paged", "block_sparse", "latent"};
-inline constexpr std::string_view kLayoutNames[] = {"nhd", "hnd"};
-inline constexpr std::string_view kMaskNames[] = {"none", "causal", "custom", "custom_packed"};
-inline constexpr std::string_view kScalarKindNames[] = {"real", "integer"};
 
 // The new folder, or nothing where WEFT_RECORD is not set. Throws Error(io_error), and then leaves no folder.
 std::string record_call(const AttentionKernel::Impl& kernel, const Workspace& workspace,

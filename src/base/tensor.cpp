@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/enum_names.h"
 
 namespace weft {
 namespace {
@@ -45,9 +46,14 @@ DType dtype_from_string(std::string_view name) {
   fail(ErrorCode::invalid_dtype, "dtype '{}' is not known; known are {}", name, known);
 }
 
+std::string_view to_string(DeviceKind kind) {
+  static constexpr std::string_view kNames[] = {"cpu", "cuda"};
+  return enum_name(kNames, kind);
+}
+
 std::string to_string(Device device) {
   if (device == Device::cpu()) return "cpu";
-  return fmt::format("{}:{}", device.kind == DeviceKind::cpu ? "cpu" : "cuda", device.index);
+  return fmt::format("{}:{}", to_string(device.kind), device.index);
 }
 
 TensorView::TensorView(const void* data, DType dtype, std::initializer_list<int64_t> shape, Device device)

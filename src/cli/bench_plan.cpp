@@ -81,11 +81,13 @@ void time_planning(const BenchOptions& options, BenchReport& report) {
     step.input.mode = PlanMode::balanced;
     const std::string name = fmt::format("256 decode requests, kv {}, page 16, 132 workers", kind);
     report.add({"plan", name, "plan, page ids borrowed", time(), "us", paper});
-    step.input.pages.ids_checked = true;
+    const PageIdsChecked unchecked = step.input.pages.ids_checked;
+    PageTable table(Step::kPageSize, 1);
+    step.input.pages.ids_checked = table.view({table.add()}).ids_checked;
     report.add({"plan", name, "plan, page ids borrowed and not checked", time(), "us", paper});
     step.input.borrow_page_ids = false;
     report.add({"plan", name, "plan, page ids copied and not checked", time(), "us", paper});
-    step.input.pages.ids_checked = false;
+    step.input.pages.ids_checked = unchecked;
     report.add({"plan", name, "plan, page ids copied", time(), "us", paper});
 
     const Plan plan = Planner::plan(traits, step.input);
@@ -119,7 +121,7 @@ void measure_balance(const BenchOptions& options, BenchReport& report) {
       for (const PlanMode mode : {PlanMode::balanced, PlanMode::paper}) {
         Step step(lengths_of(kind, requests), 1);
         step.input.mode = mode;
-        step.input.pages.ids_checked = step.input.borrow_page_ids = true;
+        step.input.borrow_page_ids = true;
         double worst = 1;
         for (int workers = 1; workers <= 264; workers += options.quick ? 7 : 1) {
           step.input.num_workers = workers;

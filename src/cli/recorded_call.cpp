@@ -7,9 +7,11 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "attention/record.h"
 #include "base/check.h"
+#include "base/enum_names.h"
 
 namespace weft::cli {
 namespace {
@@ -25,11 +27,11 @@ std::vector<char> read_file(const fs::path& path) {
   return bytes;
 }
 
-template <size_t n>
-int index_of(const std::string_view (&names)[n], const std::string& name, std::string_view what) {
-  const auto* found = std::find(std::begin(names), std::end(names), name);
-  check(found != std::end(names), ErrorCode::invalid_file, "call.json: {} '{}' is not known", what, name);
-  return static_cast<int>(found - std::begin(names));
+template <class Enum>
+Enum named(const json& name, std::string_view what) {
+  const std::optional<Enum> value = enum_from_string<Enum>(name.get<std::string>());
+  check(value.has_value(), ErrorCode::invalid_file, "call.json: {} '{}' is not known", what, name.get<std::string>());
+  return *value;
 }
 
 double number_of(const json& value) {
@@ -63,7 +65,7 @@ Variant variant_of(const json& j) {
   v.use_softmax = j.at("use_softmax").get<bool>();
   v.scalars = list_of(j.at("scalars"), [](const json& s) {
     ScalarDecl scalar{.name = s.at("name").get<std::string>(),
-                      .kind = static_cast<ScalarKind>(index_of(kScalarKindNames, s.at("kind"), "scalar kind"))};
+                      .kind = named<ScalarKind>(s.at("kind"), "scalar kind")};
     if (!s.at("default").is_null()) scalar.default_value = number_of(s.at("default"));
     return scalar;
   });
@@ -86,13 +88,12 @@ AttentionSpec spec_of(const json& j) {
     s.compute = dtype_from_string(compute.get<std::string>());
   s.head_dim_qk = j.at("head_dim_qk").get<int>();
   s.head_dim_vo = j.at("head_dim_vo").get<int>();
-  s.kv_form = static_cast<KvForm>(index_of(kKvFormNames, j.at("kv_form"), "kv_form"));
-  s.layout = static_cast<Layout>(index_of(kLayoutNames, j.at("layout"), "layout"));
-  s.mask = static_cast<Mask>(index_of(kMaskNames, j.at("mask"), "mask"));
+  s.kv_form = named<KvForm>(j.at("kv_form"), "kv_form");
+  s.layout = named<Layout>(j.at("layout"), "layout");
+  s.mask = named<Mask>(j.at("mask"), "mask");
   s.sliding_window = j.at("sliding_window").get<bool>();
   if (const auto scales = j.find("kv_scales"); scales != j.end()) {
-    constexpr std::string_view kNames[] = {"none", "tensor", "head", "token", "token_group"};
-    s.kv_scales = static_cast<KvScales>(index_of(kNames, *scales, "kv_scales"));
+    s.kv_scales = named<KvScales>(*scales, "kv_scales");
     s.kv_scale_group = j.at("kv_scale_group").get<int>();
   }
   s.variant = variant_of(j.at("variant"));

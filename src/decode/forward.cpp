@@ -5,10 +5,10 @@
 #include <cstring>
 #include <utility>
 
+#include "attention/backend.h"
 #include "base/check.h"
 #include "decode/sequences.h"
 #include "decode/weights.h"
-#include "device/cpu/cpuid.h"
 #include "models/layers.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -46,10 +46,12 @@ KvScales kv_scales_of(DType kv_dtype) { return bits_of(kv_dtype) <= 8 ? KvScales
 AttentionSpec spec_of(const ModelConfig& config, const ForwardOptions& options, DType kv_dtype, bool slides) {
   AttentionSpec spec;
   // A bf16 query lets the core multiply bf16 where that is faster; elsewhere it would only be rounded in vain.
-  const bool bf16 = current_isa() == Isa::avx512_bf16 && is_bf16_dot_fast() && options.precision != Precision::exact &&
-                    kv_dtype == DType::bf16;
-  spec.q_dtype = bf16 ? DType::bf16 : DType::fp32;
   spec.kv_dtype = kv_dtype;
+  if (options.precision != Precision::exact && kv_dtype == DType::bf16) {
+    spec.q_dtype = DType::bf16;
+    const attention::Backend& backend = attention::backend_of(Device::cpu());
+    if (backend.compute_type(spec, backend.target({})) != DType::bf16) spec.q_dtype = DType::fp32;
+  }
   spec.kv_scales = kv_scales_of(kv_dtype);
   spec.o_dtype = DType::fp32;
   spec.head_dim_qk = spec.head_dim_vo = config.head_dim;

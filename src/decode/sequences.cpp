@@ -138,8 +138,7 @@ PageTableView Sequences::View::get() const {
           .num_pages = num_pages_,
           .kv_page_indptr = indptr_,
           .kv_page_indices = indices_,
-          .kv_last_page_len = last_page_len_,
-          .ids_checked = true};  // PageTable handed them out
+          .kv_last_page_len = last_page_len_};
 }
 
 }  // namespace weft::decode

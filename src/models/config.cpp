@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/enum_names.h"
 #include "models/gguf_reader.h"
 #include "models/layers.h"
 
@@ -281,6 +282,11 @@ Precision precision_from_string(std::string_view name) {
   for (const Precision precision : {Precision::exact, Precision::standard, Precision::fast})
     if (to_string(precision) == name) return precision;
   fail(ErrorCode::invalid_argument, "precision {}; allowed are exact, default and fast", quoted(name));
+}
+
+std::string_view to_string(Gate gate) {
+  static constexpr std::string_view kNames[] = {"silu", "gelu_tanh"};
+  return enum_name(kNames, gate);
 }
 
 }  // namespace weft

@@ -1,3 +1,4 @@
+#include "base/enum_names.h"
 #include "ops/rope.h"
 
 #include <algorithm>
@@ -124,6 +125,15 @@ void apply_rope(const TensorView& x, std::span<const int32_t> positions, const R
   ops::RopeTable table;
   ops::make_rope_table(positions, params, x.shape(2), table);
   ops::apply_rope_table(x, table, 0, stream);
+}
+
+std::string_view to_string(RopePairs pairs) {
+  static constexpr std::string_view kNames[] = {"adjacent", "halves"};
+  return enum_name(kNames, pairs);
+}
+std::string_view to_string(RopeScaling scaling) {
+  static constexpr std::string_view kNames[] = {"llama3", "yarn"};
+  return enum_name(kNames, scaling);
 }
 
 }  // namespace weft

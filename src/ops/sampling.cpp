@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/enum_names.h"
 #include "ops/elementwise.h"
 #include "weft/ops.h"
 
@@ -211,6 +212,11 @@ std::vector<std::pair<int32_t, double>> top_log_probabilities(std::span<const fl
   std::vector<std::pair<int32_t, double>> top;
   for (int32_t id : ids) top.emplace_back(id, log_probability_of(logits[static_cast<size_t>(id)], largest, sum));
   return top;
+}
+
+std::string_view to_string(FilterOrder order) {
+  static constexpr std::string_view kNames[] = {"top_k_first", "joint"};
+  return enum_name(kNames, order);
 }
 
 }  // namespace weft

@@ -11,16 +11,6 @@ namespace weft {
 
 using namespace attention;
 
-std::string_view to_string(PlanMode mode) {
-  switch (mode) {
-    case PlanMode::balanced: return "balanced";
-    case PlanMode::paper: return "paper";
-    case PlanMode::fixed_split: return "fixed_split";
-    case PlanMode::no_split: return "no_split";
-  }
-  return "unknown";
-}
-
 namespace {
 
 struct Part {

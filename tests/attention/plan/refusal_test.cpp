@@ -311,7 +311,8 @@ TEST(PageIds, AreNotReadAgainWhenTheTableCheckedThem) {
   PlanInput input = b.input();
   b.page_ids[3] = 1 << 20;
   EXPECT_THROW((void)Planner::plan(cpu_like_traits(), input), Error);
-  input.pages.ids_checked = true;
+  PageTable table(16, 7);
+  input.pages.ids_checked = table.view({table.add()}).ids_checked;
   try {
     (void)Planner::plan(cpu_like_traits(), input);
   } catch (const InternalError&) {
