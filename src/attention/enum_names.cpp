@@ -1,5 +1,6 @@
 // to_string of the enums of a spec and a plan.
 #include "base/enum_names.h"
+
 #include "weft/attention.h"
 
 namespace weft {

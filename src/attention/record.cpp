@@ -118,8 +118,7 @@ std::string bound_json(const Bound& b) {
 
 std::string variant_json(const Variant& v) {
   const auto scalar = [](const ScalarDecl& s) {
-    return fmt::format(R"({{"name":{},"kind":"{}","default":{}}})", json_text(s.name),
-                       to_string(s.kind),
+    return fmt::format(R"({{"name":{},"kind":"{}","default":{}}})", json_text(s.name), to_string(s.kind),
                        s.default_value ? number(*s.default_value) : "null");
   };
   const auto tensor = [](const TensorDecl& t) {
@@ -138,9 +137,8 @@ std::string spec_json(const AttentionSpec& s) {
       R"({{"q_dtype":"{}","kv_dtype":"{}","o_dtype":"{}","compute":{},"head_dim_qk":{},"head_dim_vo":{},"kv_form":"{}",)"
       R"("layout":"{}","mask":"{}","sliding_window":{},"kv_scales":"{}","kv_scale_group":{},"variant":{}}})",
       to_string(s.q_dtype), to_string(s.kv_dtype), to_string(s.o_dtype),
-      s.compute ? json_text(to_string(*s.compute)) : "null", s.head_dim_qk, s.head_dim_vo,
-      to_string(s.kv_form), to_string(s.layout),
-      to_string(s.mask), s.sliding_window, to_string(s.kv_scales), s.kv_scale_group,
+      s.compute ? json_text(to_string(*s.compute)) : "null", s.head_dim_qk, s.head_dim_vo, to_string(s.kv_form),
+      to_string(s.layout), to_string(s.mask), s.sliding_window, to_string(s.kv_scales), s.kv_scale_group,
       variant_json(s.variant));
 }
 

@@ -64,8 +64,7 @@ Variant variant_of(const json& j) {
   v.text = j.at("text").get<std::string>();
   v.use_softmax = j.at("use_softmax").get<bool>();
   v.scalars = list_of(j.at("scalars"), [](const json& s) {
-    ScalarDecl scalar{.name = s.at("name").get<std::string>(),
-                      .kind = named<ScalarKind>(s.at("kind"), "scalar kind")};
+    ScalarDecl scalar{.name = s.at("name").get<std::string>(), .kind = named<ScalarKind>(s.at("kind"), "scalar kind")};
     if (!s.at("default").is_null()) scalar.default_value = number_of(s.at("default"));
     return scalar;
   });

@@ -1,10 +1,10 @@
-#include "base/enum_names.h"
 #include "ops/rope.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
+#include "base/enum_names.h"
 #include "ops/elementwise.h"
 
 namespace weft {

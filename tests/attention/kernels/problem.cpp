@@ -113,9 +113,8 @@ std::string to_string(const Case& c) {
       "strided {} 5d {} "
       "{}",
       weft::to_string(c.q_dtype), weft::to_string(c.kv_dtype), weft::to_string(c.kv_scales), c.kv_scale_group,
-      weft::to_string(c.o_dtype), weft::to_string(c.form), weft::to_string(c.layout), c.page_size,
-      c.group, c.kv_heads, c.head_dim_qk, c.head_dim_vo, weft::to_string(c.mask), c.window, c.sinks, c.strided,
-      c.five_d, lengths);
+      weft::to_string(c.o_dtype), weft::to_string(c.form), weft::to_string(c.layout), c.page_size, c.group, c.kv_heads,
+      c.head_dim_qk, c.head_dim_vo, weft::to_string(c.mask), c.window, c.sinks, c.strided, c.five_d, lengths);
 }
 
 Problem::Problem(const Case& c) : case_(c), random_(c.seed) {
