@@ -47,7 +47,8 @@ DType dtype_from_string(std::string_view name) {
 
 std::string to_string(Device device) {
   if (device == Device::cpu()) return "cpu";
-  return fmt::format("{}:{}", device.kind == DeviceKind::cpu ? "cpu" : "cuda", device.index);
+  constexpr const char* kKinds[] = {"cpu", "cuda", "cuda_host"};
+  return fmt::format("{}:{}", kKinds[static_cast<int>(device.kind)], device.index);
 }
 
 TensorView::TensorView(const void* data, DType dtype, std::initializer_list<int64_t> shape, Device device)

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "jit/files.h"
-#include "jit/host/diagnostics.h"
+#include "jit/diagnostics.h"
 #include "jit/host/elf.h"
 #include "jit/host/process.h"
 
