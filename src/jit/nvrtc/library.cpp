@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <system_error>
 
 #include "device/cuda/folders.h"
@@ -75,6 +76,7 @@ NvrtcFile nvrtc_file(const std::string& path) {
 
 std::vector<NvrtcFile> find_nvrtc() {
   std::vector<NvrtcFile> found;
+  std::set<fs::path> seen;  // folders are links to each other, too
   for (const std::string& folder : cuda::library_folders()) {
     std::vector<std::string> names;
     std::error_code error;
@@ -83,7 +85,8 @@ std::vector<NvrtcFile> find_nvrtc() {
     std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
       return major_of(fs::path(a).filename().string()) > major_of(fs::path(b).filename().string());
     });
-    for (const std::string& name : names) found.push_back(nvrtc_file(name));
+    for (const std::string& name : names)
+      if (seen.insert(fs::weakly_canonical(name, error)).second) found.push_back(nvrtc_file(name));
   }
   return found;
 }
