@@ -11,6 +11,8 @@
 namespace weft::text {
 extern const char* const sum;
 extern const char* const gemm;
+extern const char* const attend;
+extern const char* const convert;
 }  // namespace weft::text
 
 namespace weft::jit {
@@ -36,7 +38,7 @@ class NvrtcCompiles : public NvrtcTest {
 class NvrtcFor : public NvrtcCompiles, public testing::WithParamInterface<std::string_view> {};
 
 TEST_P(NvrtcFor, TheKernelsThatRunOnTheHostCompile) {
-  for (const char* text : {text::sum, text::gemm}) {
+  for (const char* text : {text::sum, text::gemm, text::attend, text::convert}) {
     const auto built = build(request_of(text, GetParam()));
     EXPECT_EQ(built.origin, Origin::compiler);
     EXPECT_TRUE(

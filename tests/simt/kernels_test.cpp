@@ -13,6 +13,9 @@
 extern "C" void weft_sum(weft::SumArgs args);
 extern "C" void weft_gemm_fp16(weft::GemmArgs args);
 extern "C" void weft_gemm_bf16(weft::GemmArgs args);
+extern "C" void weft_attend_fp16(weft::AttendArgs args);
+extern "C" void weft_attend_bf16(weft::AttendArgs args);
+extern "C" void weft_convert(weft::ConvertArgs args);
 
 namespace weft::simt {
 namespace {
@@ -77,6 +80,159 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SimtGemm,
                          testing::Combine(testing::Values(Shape{64, 64, 32}, Shape{1, 1, 8}, Shape{65, 130, 40},
                                                           Shape{100, 63, 96}),
                                           testing::Bool()));
+
+struct AttendCase {
+  int num_queries, n;
+  bool causal;
+};
+class SimtAttend : public testing::TestWithParam<std::tuple<AttendCase, bool>> {};
+
+// Against fp64. Products of the halves are exact; probabilities are rounded to 2^-8 (bf16) or 2^-11 of themselves.
+TEST_P(SimtAttend, IsSoftmaxOfProducts) {
+  const auto [shape, bf16] = GetParam();
+  const auto [num_queries, n, causal] = shape;
+  const int dim = bf16 ? 64 : 80;
+  std::mt19937 random(20261123);
+  std::normal_distribution<float> normal;
+  const auto halves = [&](int rows) {
+    std::vector<unsigned short> bits(static_cast<size_t>(rows * dim));
+    for (unsigned short& b : bits)
+      b = bf16 ? static_cast<unsigned short>(std::bit_cast<unsigned>(normal(random)) >> 16) : to_fp16(normal(random));
+    return bits;
+  };
+  const auto value = [&](unsigned short bits) {
+    return bf16 ? std::bit_cast<float>(static_cast<unsigned>(bits) << 16) : from_fp16(bits);
+  };
+  const auto q = halves(num_queries), k = halves(n), v = halves(n);
+  Memory memory;
+  const auto o = memory.make<float>("o", q.size()), lse = memory.make<float>("lse", static_cast<size_t>(num_queries));
+  const AttendArgs args{memory.make("q", q).data(),
+                        memory.make("k", k).data(),
+                        memory.make("v", v).data(),
+                        o.data(),
+                        lse.data(),
+                        num_queries,
+                        n,
+                        causal,
+                        0.125f};
+  const int shared = bf16 ? 64 * 128 + 4 * 32 * 128 : 64 * 160 + 4 * 32 * 160;
+  run_in_all_orders(memory,
+                    {.ctas = (num_queries + 63) / 64, .threads = 128, .shared_bytes = static_cast<size_t>(shared)},
+                    [&] { bf16 ? weft_attend_bf16(args) : weft_attend_fp16(args); });
+  for (int i = 0; i < num_queries; ++i) {
+    std::vector<double> sum(static_cast<size_t>(dim)), size(sum);
+    double total = 0;
+    for (int j = 0; j < n && (!causal || j <= i + n - num_queries); ++j) {
+      double s = 0;
+      for (int d = 0; d < dim; ++d)
+        s += double{value(q[static_cast<size_t>(i * dim + d)])} * double{value(k[static_cast<size_t>(j * dim + d)])};
+      const double p = std::exp(0.125 * s);
+      total += p;
+      for (int d = 0; d < dim; ++d) {
+        const double pv = p * value(v[static_cast<size_t>(j * dim + d)]);
+        sum[static_cast<size_t>(d)] += pv;
+        size[static_cast<size_t>(d)] += std::fabs(pv);
+      }
+    }
+    const float l = lse[static_cast<size_t>(i)];
+    if (total == 0) {
+      EXPECT_EQ(l, -INFINITY);
+    } else {
+      EXPECT_NEAR(l, std::log(total), 1e-5) << i;
+    }
+    const double rounding = std::ldexp(1.0, bf16 ? -8 : -11) + 1e-5;
+    for (int d = 0; d < dim; ++d) {
+      const auto at = static_cast<size_t>(d);
+      const double expected = total == 0 ? 0 : sum[at] / total, bound = total == 0 ? 0 : rounding * size[at] / total;
+      ASSERT_NEAR(o[static_cast<size_t>(i * dim + d)], expected, bound) << i << ", " << d;
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, SimtAttend,
+                         testing::Combine(testing::Values(AttendCase{64, 96, false}, AttendCase{70, 100, true},
+                                                          AttendCase{1, 33, true}, AttendCase{64, 20, true}),
+                                          testing::Bool()));
+
+// The value of an element with a sign, `exponent` and `mantissa` bits, as their formats define them.
+double value_of(unsigned bits, int exponent_bits, int mantissa_bits, bool has_infinity) {
+  const int bias = (1 << (exponent_bits - 1)) - 1, mantissa = static_cast<int>(bits) & ((1 << mantissa_bits) - 1);
+  const int exponent = static_cast<int>(bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
+  const bool is_last = exponent == (1 << exponent_bits) - 1;
+  double size = exponent == 0 ? std::ldexp(mantissa, 1 - bias - mantissa_bits)
+                              : std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
+  if (is_last && has_infinity) size = mantissa == 0 ? INFINITY : NAN;
+  if (is_last && !has_infinity && mantissa == (1 << mantissa_bits) - 1) size = NAN;
+  return (bits >> (exponent_bits + mantissa_bits) & 1) != 0 ? -size : size;
+}
+
+TEST(SimtConvert, KnowsEveryElementOfEveryType) {
+  for (int type = 0; type < 6; ++type) {
+    const int per_word = type < 2 ? 2 : type < 5 ? 4 : 8, bits = 32 / per_word;
+    std::vector<unsigned> words(static_cast<size_t>((1 << std::min(bits, 16)) / per_word), 0);
+    for (size_t i = 0; i < words.size() * static_cast<size_t>(per_word); ++i)
+      words[i / static_cast<size_t>(per_word)] |= static_cast<unsigned>(i)
+                                                  << (bits * static_cast<int>(i % static_cast<size_t>(per_word)));
+    Memory memory;
+    const auto floats = memory.make<float>("floats", words.size() * static_cast<size_t>(per_word));
+    const ConvertArgs args{
+        type,   memory.make("words", words).data(), static_cast<int>(words.size()), floats.data(), nullptr, 0, nullptr,
+        nullptr};
+    run(memory, {.threads = 128}, [&] { weft_convert(args); });
+    for (unsigned i = 0; i < floats.size(); ++i) {
+      const double expected = type == 0   ? value_of(i, 5, 10, true)
+                              : type == 1 ? value_of(i, 8, 7, true)
+                              : type == 2 ? value_of(i, 4, 3, false)
+                              : type == 3 ? value_of(i, 5, 2, true)
+                              : type == 4 ? static_cast<double>(static_cast<signed char>(i))
+                                          : static_cast<double>(i < 8 ? static_cast<int>(i) : static_cast<int>(i) - 16);
+      const float got = floats[i];
+      ASSERT_TRUE(std::isnan(expected)
+                      ? std::isnan(got)
+                      : got == static_cast<float>(expected) && std::signbit(got) == std::signbit(expected))
+          << "type " << type << ", element " << i << ": " << got << ", not " << expected;
+    }
+  }
+}
+
+TEST(SimtConvert, RoundsToTheNearestHalf) {
+  std::mt19937 random(20261123);
+  std::vector<float> values = {0.f, 1.f, 65504.f, 65519.f, 65520.f, 1e-8f, 5.9604645e-8f, 6.1e-5f, 3e38f, INFINITY};
+  for (int i = 0; i < 2000; ++i)
+    values.push_back(
+        std::ldexp(std::uniform_real_distribution<float>(1, 2)(random), static_cast<int>(random() % 44) - 26));
+  for (int i = 0; i < 64; ++i) values.push_back(1.f + std::ldexp(static_cast<float>(i), -12));  // ties among them
+  Memory memory;
+  const auto halves = memory.make<unsigned>("halves", 2 * values.size());
+  const auto stored = memory.make<unsigned short>("stored", values.size());
+  const ConvertArgs args{0,
+                         nullptr,
+                         0,
+                         nullptr,
+                         memory.make("values", values).data(),
+                         static_cast<int>(values.size()),
+                         halves.data(),
+                         stored.data()};
+  run(memory, {.threads = 128}, [&] { weft_convert(args); });
+  for (size_t i = 0; i < values.size(); ++i)
+    for (const bool bf16 : {false, true}) {
+      const unsigned pair = halves[i + (bf16 ? values.size() : 0)], bits = pair & 0xffff;
+      EXPECT_EQ(pair >> 16, bits ^ 0x8000u) << values[i];
+      if (!bf16) {
+        EXPECT_EQ(stored[i], bits);
+      }
+      const auto value = [&](unsigned b) { return bf16 ? value_of(b, 8, 7, true) : value_of(b, 5, 10, true); };
+      const double x = values[i], error = std::fabs(value(bits) - x);
+      if (std::isinf(value(bits))) {  // from half a step beyond the largest number on
+        EXPECT_GE(x, (value(bits - 1) + value(bits - 1) - value(bits - 2) + value(bits - 1)) / 2) << values[i];
+        continue;
+      }
+      for (const unsigned other : {bits - 1, bits + 1}) {
+        if (bits == 0 && other > bits + 1) continue;
+        const double distance = std::fabs(value(other) - x);
+        EXPECT_TRUE(error < distance || (error == distance && bits % 2 == 0)) << values[i] << " as " << value(bits);
+      }
+    }
+}
 
 }  // namespace
 }  // namespace weft::simt

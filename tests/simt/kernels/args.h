@@ -19,6 +19,26 @@ struct GemmArgs {
   int m, n, k;    // k is a multiple of 8
 };
 
+struct AttendArgs {
+  const void *q, *k, *v;  // [num_queries, dim], [n, dim], [n, dim]; dim 64 of bf16, 80 of fp16
+  float* o;               // [num_queries, dim]
+  float* lse;             // [num_queries]
+  int num_queries, n;
+  bool causal;  // query i sees key j iff j <= i + n - num_queries
+  float sm_scale;
+};
+
+struct ConvertArgs {
+  int type;               // fp16, bf16, e4m3, e5m2, int8, int4
+  const unsigned* words;  // [n]
+  int n;
+  float* floats;        // all elements of the words
+  const float* values;  // [num_values]
+  int num_values;
+  unsigned* halves;        // [2, num_values]: (x, -x) in fp16, in bf16
+  unsigned short* stored;  // [num_values] in fp16
+};
+
 // Of tests/simt/broken.cpp.
 struct BrokenArgs {
   const float* x;  // [64]
