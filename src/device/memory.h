@@ -16,6 +16,9 @@ struct Memory {
   void (*release)(Device device, void* data, size_t bytes);  // throws nothing
 };
 
+// Takes the place of what was there; it stays.
+void add_memory(DeviceKind kind, const Memory& memory);
+
 extern const Memory cpu_memory;  // of device/cpu
 
 }  // namespace weft::device

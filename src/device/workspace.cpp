@@ -1,3 +1,4 @@
+#include <atomic>
 #include <utility>
 
 #include "base/check.h"
@@ -14,15 +15,17 @@ constexpr device::Memory kCudaHost = {
     [](Device device, std::string_view name) { cuda::require_card(Device::cuda(device.index), name); },
     cuda::allocate_pinned, cuda::release_pinned};
 
-const device::Memory& memory_of(DeviceKind kind) {
-  const device::Memory* const all[] = {&device::cpu_memory, &kCuda, &kCudaHost};
-  return *all[static_cast<int>(kind)];
+std::atomic<const device::Memory*>& memory_of(DeviceKind kind) {
+  static std::atomic<const device::Memory*> all[] = {&device::cpu_memory, &kCuda, &kCudaHost};
+  return all[static_cast<int>(kind)];
 }
 
 }  // namespace
 
+void device::add_memory(DeviceKind kind, const Memory& memory) { memory_of(kind) = &memory; }
+
 Workspace::Workspace(Device device, size_t bytes) : device_(device) {
-  const device::Memory& memory = memory_of(device.kind);
+  const device::Memory& memory = *memory_of(device.kind);
   memory.require(device, "workspace");
   if (bytes == 0) return;
   data_ = memory.allocate(device, bytes);
@@ -32,7 +35,7 @@ Workspace::Workspace(Device device, size_t bytes) : device_(device) {
 }
 
 Workspace::~Workspace() {
-  if (data_ != nullptr) memory_of(device_.kind).release(device_, data_, bytes_);
+  if (data_ != nullptr) memory_of(device_.kind).load()->release(device_, data_, bytes_);
 }
 
 Workspace::Workspace(Workspace&& other) noexcept { *this = std::move(other); }

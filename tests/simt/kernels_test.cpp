@@ -16,6 +16,7 @@ extern "C" void weft_gemm_bf16(weft::GemmArgs args);
 extern "C" void weft_attend_fp16(weft::AttendArgs args);
 extern "C" void weft_attend_bf16(weft::AttendArgs args);
 extern "C" void weft_convert(weft::ConvertArgs args);
+extern "C" void weft_scores(weft::ScoresArgs args);
 
 namespace weft::simt {
 namespace {
@@ -152,6 +153,35 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SimtAttend,
                          testing::Combine(testing::Values(AttendCase{64, 96, false}, AttendCase{70, 100, true},
                                                           AttendCase{1, 33, true}, AttendCase{64, 20, true}),
                                           testing::Bool()));
+
+TEST(SimtVariant, TextHasTheTargetsMathAndMasks) {
+  std::vector<float> values(7 * 40);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 23) - 11.f;
+  std::vector<unsigned char> bits(40);
+  for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<unsigned char>(37 * i);
+  Memory memory;
+  const auto scores = memory.make("scores", values);
+  const auto vector = memory.make("vector", std::vector<float>{1, 2, 3, 4}), to = memory.make<float>("to", 4);
+  const auto params = memory.make<abi::Slot>("params", 3);
+  params[0].real = 0.5;
+  params[1].pointer = memory.make("bits", bits).data();
+  params[2].integer = 1;
+  run_in_all_orders(memory, {.threads = 64}, [&] {
+    weft_scores({params.data(), scores.data(), vector.data(), to.data(), 7, 40, 4});
+  });
+  for (int row = 0; row < 7; ++row)
+    for (int key = 0; key < 40; ++key) {
+      const int i = row * 40 + key;
+      const float got = scores[static_cast<size_t>(i)];
+      if ((bits[static_cast<size_t>(i / 8)] >> (i % 8) & 1) == 0) {
+        EXPECT_EQ(got, -INFINITY);
+      } else {
+        EXPECT_NEAR(got, 3 * std::tanh(0.5 * values[static_cast<size_t>(i)] / 3) + key - row, 1e-5);
+      }
+    }
+  const float lse = 1, pairs[] = {-2, 1, -4, 3};
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(to[i], lse + pairs[i]);
+}
 
 // The value of an element with a sign, `exponent` and `mantissa` bits, as their formats define them.
 double value_of(unsigned bits, int exponent_bits, int mantissa_bits, bool has_infinity) {

@@ -1,6 +1,8 @@
 // Arguments of the kernels here, for host and kernel alike.
 #pragma once
 
+#include "tile/abi/leaf.h"
+
 namespace weft {
 
 struct SumArgs {
@@ -37,6 +39,14 @@ struct ConvertArgs {
   int num_values;
   unsigned* halves;        // [2, num_values]: (x, -x) in fp16, in bf16
   unsigned short* stored;  // [num_values] in fp16
+};
+
+struct ScoresArgs {
+  const abi::Slot* params;
+  float* scores;  // [rows, columns]
+  float* vector;  // [dim]
+  float* to;      // [dim]
+  int rows, columns, dim;
 };
 
 // Of tests/simt/broken.cpp.
