@@ -139,7 +139,8 @@ Finding check_card() {
                                  version % 1000 / 10, cuda::find_driver().driver->path);
   } catch (const Error& error) {
     const cuda::DriverSearch& search = cuda::find_driver();
-    finding.detail = search.driver == nullptr ? fmt::format("missing {}: {}", search.missing, search.tried) : error.what();
+    finding.detail =
+        search.driver == nullptr ? fmt::format("missing {}: {}", search.missing, search.tried) : error.what();
     finding.fix =
         search.driver == nullptr ? search.remedy : "see whether nvidia-smi lists a card that this process may use";
   }
