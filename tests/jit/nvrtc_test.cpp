@@ -13,6 +13,7 @@ extern const char* const sum;
 extern const char* const gemm;
 extern const char* const attend;
 extern const char* const convert;
+extern const char* const rows;
 }  // namespace weft::text
 
 namespace weft::jit {
@@ -38,7 +39,7 @@ class NvrtcCompiles : public NvrtcTest {
 class NvrtcFor : public NvrtcCompiles, public testing::WithParamInterface<std::string_view> {};
 
 TEST_P(NvrtcFor, TheKernelsThatRunOnTheHostCompile) {
-  for (const char* text : {text::sum, text::gemm, text::attend, text::convert}) {
+  for (const char* text : {text::sum, text::gemm, text::attend, text::convert, text::rows}) {
     const auto built = build(request_of(text, GetParam()));
     EXPECT_EQ(built.origin, Origin::compiler);
     EXPECT_TRUE(

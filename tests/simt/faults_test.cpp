@@ -9,15 +9,16 @@
 #include "tests/simt/kernels/args.h"
 #include "tests/simt/machine/machine.h"
 
-#define WEFT_BROKEN_KERNELS(X)                                                                                      \
-  X(missing_barrier)                                                                                                \
-  X(write_after_read)                                                                                               \
-  X(two_writers)                                                                                                    \
-  X(shared_out_of_bounds)                                                                                           \
-  X(global_out_of_bounds)                                                                                           \
-  X(misaligned) X(misaligned_matrix) X(read_in_flight) X(one_group_too_many) X(wait_without_barrier)                \
-      X(copy_without_wait) X(barrier_for_some) X(two_barriers) X(divergent_shuffle) X(wrong_count) X(nobody_writes) \
-          X(unreleased) X(order_of_arrival) X(uninitialised) X(fences) X(named_barriers) X(warp_order) X(flag)
+#define WEFT_BROKEN_KERNELS(X)                                                                               \
+  X(missing_barrier)                                                                                         \
+  X(write_after_read)                                                                                        \
+  X(two_writers)                                                                                             \
+  X(shared_out_of_bounds)                                                                                    \
+  X(global_out_of_bounds)                                                                                    \
+  X(misaligned)                                                                                              \
+  X(misaligned_matrix) X(read_in_flight) X(one_group_too_many) X(wait_without_barrier) X(copy_without_wait)  \
+      X(barrier_for_some) X(two_barriers) X(divergent_shuffle) X(wrong_count) X(nobody_writes) X(unreleased) \
+          X(order_of_arrival) X(uninitialised) X(fences) X(named_barriers) X(warp_order) X(flag)
 #define WEFT_DECLARE(name) extern "C" void weft_##name(weft::BrokenArgs args);
 WEFT_BROKEN_KERNELS(WEFT_DECLARE)
 

@@ -2,4 +2,5 @@
 #include "tests/simt/kernels/attend.h"
 #include "tests/simt/kernels/convert.h"
 #include "tests/simt/kernels/gemm.h"
+#include "tests/simt/kernels/rows.h"
 #include "tests/simt/kernels/sum.h"

@@ -16,6 +16,8 @@ extern "C" void weft_gemm_bf16(weft::GemmArgs args);
 extern "C" void weft_attend_fp16(weft::AttendArgs args);
 extern "C" void weft_attend_bf16(weft::AttendArgs args);
 extern "C" void weft_convert(weft::ConvertArgs args);
+extern "C" void weft_rows(weft::RowsArgs args);
+extern "C" bool weft_swizzle_is_free_of_conflicts(int columns);
 extern "C" void weft_scores(weft::ScoresArgs args);
 
 namespace weft::simt {
@@ -153,6 +155,31 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SimtAttend,
                          testing::Combine(testing::Values(AttendCase{64, 96, false}, AttendCase{70, 100, true},
                                                           AttendCase{1, 33, true}, AttendCase{64, 20, true}),
                                           testing::Bool()));
+
+// Elements of rows that are not there are zeros, and not what lies where the copy might have read.
+TEST(SimtRows, GoThroughATileAndMissingOnesAreZero) {
+  for (const int columns : {24, 80, 128}) {
+    std::vector<unsigned short> values(static_cast<size_t>(kRowsRows * columns));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<unsigned short>(i + 1);
+    Memory memory;
+    const auto from = memory.make("from", values);
+    const auto to = memory.make<unsigned short>("to", values.size());
+    const size_t shared = values.size() * 2;
+    run_in_all_orders(memory, {.threads = 64, .shared_bytes = shared}, [&] {
+      weft_rows({from.data(), to.data(), columns});
+    });
+    for (int row = 0; row < kRowsRows; ++row)
+      for (int i = 0; i < columns; ++i) {
+        const auto at = static_cast<size_t>(row * columns + i);
+        ASSERT_EQ(to[at], row % 2 == 0 ? values[at] : 0) << columns << ": " << row << ", " << i;
+      }
+  }
+}
+
+TEST(SimtRows, EightRowsAtOneColumnLieInAllBanks) {
+  for (const int columns : {16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 192, 256, 576})
+    EXPECT_TRUE(weft_swizzle_is_free_of_conflicts(columns)) << columns;
+}
 
 TEST(SimtVariant, TextHasTheTargetsMathAndMasks) {
   std::vector<float> values(7 * 40);

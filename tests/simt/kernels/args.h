@@ -41,6 +41,13 @@ struct ConvertArgs {
   unsigned short* stored;  // [num_values] in fp16
 };
 
+inline constexpr int kRowsRows = 24;
+struct RowsArgs {
+  const void* from;  // [kRowsRows, columns], 16-bit
+  void* to;          // the same
+  int columns;       // 24, 80 or 128
+};
+
 struct ScoresArgs {
   const abi::Slot* params;
   float* scores;  // [rows, columns]
