@@ -9,18 +9,30 @@
 #include "tests/simt/kernels/args.h"
 #include "tests/simt/machine/machine.h"
 
-#define WEFT_BROKEN_KERNELS(X)                                                                               \
-  X(missing_barrier)                                                                                         \
-  X(write_after_read)                                                                                        \
-  X(two_writers)                                                                                             \
-  X(shared_out_of_bounds)                                                                                    \
-  X(global_out_of_bounds)                                                                                    \
-  X(misaligned)                                                                                              \
-  X(misaligned_matrix) X(read_in_flight) X(one_group_too_many) X(wait_without_barrier) X(copy_without_wait)  \
-      X(barrier_for_some) X(two_barriers) X(divergent_shuffle) X(wrong_count) X(nobody_writes) X(unreleased) \
-          X(order_of_arrival) X(uninitialised) X(fences) X(named_barriers) X(warp_order) X(flag)
-#define WEFT_DECLARE(name) extern "C" void weft_##name(weft::BrokenArgs args);
-WEFT_BROKEN_KERNELS(WEFT_DECLARE)
+#define WEFT_DECLARE(name) extern "C" void weft_##name(weft::BrokenArgs args)
+WEFT_DECLARE(missing_barrier);
+WEFT_DECLARE(write_after_read);
+WEFT_DECLARE(two_writers);
+WEFT_DECLARE(shared_out_of_bounds);
+WEFT_DECLARE(global_out_of_bounds);
+WEFT_DECLARE(misaligned);
+WEFT_DECLARE(misaligned_matrix);
+WEFT_DECLARE(read_in_flight);
+WEFT_DECLARE(one_group_too_many);
+WEFT_DECLARE(wait_without_barrier);
+WEFT_DECLARE(copy_without_wait);
+WEFT_DECLARE(barrier_for_some);
+WEFT_DECLARE(two_barriers);
+WEFT_DECLARE(divergent_shuffle);
+WEFT_DECLARE(wrong_count);
+WEFT_DECLARE(nobody_writes);
+WEFT_DECLARE(unreleased);
+WEFT_DECLARE(order_of_arrival);
+WEFT_DECLARE(uninitialised);
+WEFT_DECLARE(fences);
+WEFT_DECLARE(named_barriers);
+WEFT_DECLARE(warp_order);
+WEFT_DECLARE(flag);
 
 namespace weft::simt {
 namespace {
