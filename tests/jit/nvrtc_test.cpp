@@ -4,6 +4,7 @@
 
 #include "jit/build.h"
 #include "jit/key.h"
+#include "jit/nvrtc/cubin.h"
 #include "jit/nvrtc/library.h"
 #include "jit/nvrtc/toolchain.h"
 #include "support.h"
@@ -47,10 +48,44 @@ TEST_P(NvrtcFor, TheKernelsThatRunOnTheHostCompile) {
                                 "ELF"));
     EXPECT_EQ(static_cast<unsigned char>(built.bytes[18]), 190) << "not a CUDA machine";  // e_machine
     EXPECT_EQ(contains(built.bytes, "weft_gemm_bf16"), text == text::gemm && GetParam() != "sm_75");
+    for (const KernelResources& kernel : kernel_resources(built.bytes)) {
+      EXPECT_EQ(kernel.static_shared_bytes, 0) << kernel.name;
+      if (GetParam() != "sm_75") {
+        EXPECT_EQ(kernel.stack_bytes, 0) << kernel.name << " keeps registers in memory";
+      }
+      RecordProperty(kernel.name, kernel.registers);
+    }
   }
 }
 INSTANTIATE_TEST_SUITE_P(Architecture, NvrtcFor, testing::ValuesIn(nvrtc_architectures()),
                          [](const auto& architecture) { return std::string(architecture.param); });
+
+// Two kernels whose text says what they need.
+TEST_F(NvrtcCompiles, AndTheCubinTellsWhatItsKernelsTake) {
+  const auto built =
+      build(request_of("extern \"C\" __global__ void weft_small(float* x) { x[threadIdx.x] = 0; }\n"
+                       "extern \"C\" __global__ void weft_large(float* x, int n) {\n"
+                       "  __shared__ float shared[100];\n"
+                       "  float local[300];\n"
+                       "  for (int i = 0; i < n; ++i) local[i] = x[i];\n"
+                       "  shared[threadIdx.x] = local[n];\n"
+                       "  __syncthreads();\n"
+                       "  local[n + 1] = shared[n];\n"
+                       "  for (int i = 0; i < n; ++i) x[i] = local[i];\n"
+                       "}\n"));
+  const auto kernels = kernel_resources(built.bytes);
+  ASSERT_EQ(kernels.size(), 2u);
+  EXPECT_EQ(kernels[0].name, "weft_large");
+  EXPECT_GE(kernels[0].stack_bytes, 1200);
+  EXPECT_EQ(kernels[0].static_shared_bytes, 400);
+  EXPECT_EQ(kernels[1].name, "weft_small");
+  EXPECT_EQ(kernels[1].stack_bytes, 0);
+  EXPECT_EQ(kernels[1].static_shared_bytes, 0);
+  EXPECT_GT(kernels[1].registers, 0);
+  EXPECT_LT(kernels[1].registers, kernels[0].registers);
+  for (size_t size = 0; size < built.bytes.size() / 2; size += 97)
+    EXPECT_THROW(kernel_resources(std::string_view(built.bytes).substr(0, size)), Error) << size;
+}
 
 TEST_F(NvrtcCompiles, OnceAndThenComesFromDisk) {
   const Request request = request_of("extern \"C\" __global__ void weft_zero(float* x) { x[threadIdx.x] = 0; }\n");
