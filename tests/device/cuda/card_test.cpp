@@ -13,7 +13,7 @@
 #include "device/cuda/launch.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
-#include "fake_driver.h"
+#include "tests/device/cuda/fake_driver.h"
 #include "weft/device.h"
 
 namespace weft::cuda {

@@ -1,4 +1,4 @@
-#include "fake_driver.h"
+#include "tests/device/cuda/fake_driver.h"
 
 #include <cstdlib>
 #include <cstring>
