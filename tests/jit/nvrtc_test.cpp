@@ -15,6 +15,7 @@ extern const char* const gemm;
 extern const char* const attend;
 extern const char* const convert;
 extern const char* const rows;
+extern const char* const instructions;
 }  // namespace weft::text
 
 namespace weft::jit {
@@ -40,7 +41,7 @@ class NvrtcCompiles : public NvrtcTest {
 class NvrtcFor : public NvrtcCompiles, public testing::WithParamInterface<std::string_view> {};
 
 TEST_P(NvrtcFor, TheKernelsThatRunOnTheHostCompile) {
-  for (const char* text : {text::sum, text::gemm, text::attend, text::convert, text::rows}) {
+  for (const char* text : {text::sum, text::gemm, text::attend, text::convert, text::rows, text::instructions}) {
     const auto built = build(request_of(text, GetParam()));
     EXPECT_EQ(built.origin, Origin::compiler);
     EXPECT_TRUE(

@@ -16,6 +16,7 @@ extern "C" void weft_gemm_bf16(weft::GemmArgs args);
 extern "C" void weft_attend_fp16(weft::AttendArgs args);
 extern "C" void weft_attend_bf16(weft::AttendArgs args);
 extern "C" void weft_convert(weft::ConvertArgs args);
+extern "C" void weft_instructions(weft::InstructionsArgs args);
 extern "C" void weft_rows(weft::RowsArgs args);
 extern "C" bool weft_swizzle_is_free_of_conflicts(int columns);
 extern "C" void weft_scores(weft::ScoresArgs args);
@@ -155,6 +156,73 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SimtAttend,
                          testing::Combine(testing::Values(AttendCase{64, 96, false}, AttendCase{70, 100, true},
                                                           AttendCase{1, 33, true}, AttendCase{64, 20, true}),
                                           testing::Bool()));
+
+// Numbers of all kinds, no two NaN or zeros side by side.
+std::vector<float> all_kinds() {
+  std::mt19937 random(20261123);
+  std::vector<float> numbers;
+  for (int i = 0; i < 128; ++i)
+    numbers.push_back(
+        std::ldexp(std::uniform_real_distribution<float>(-2, 2)(random), static_cast<int>(random() % 44) - 24));
+  numbers[3] = NAN, numbers[9] = INFINITY, numbers[17] = -INFINITY, numbers[33] = 0.f, numbers[64] = 3.4e38f;
+  return numbers;
+}
+
+// As PTX's manual draws them: what the machine makes of lanes and registers, written here once more.
+TEST(SimtInstructions, FragmentsLieAsTheManualSays) {
+  Memory memory;
+  const auto words = memory.make<unsigned>("words", kInstructionWords * 32);
+  const auto near = memory.make<float>("near", 256);
+  const auto numbers = memory.make("numbers", all_kinds());
+  const auto counters = memory.make("counters", std::vector<unsigned>(32, 5));
+  const InstructionsArgs args{words.data(), near.data(), numbers.data(), counters.data()};
+  run_in_all_orders(memory, {.threads = 32, .shared_bytes = 512}, [&] { weft_instructions(args); });
+  const auto word = [&](int at, int lane) { return words[static_cast<size_t>(32 * at + lane)]; };
+  const auto number = [&](int at, int lane) { return std::bit_cast<float>(word(at, lane)); };
+  const auto small = [](int lane, int i, int half) {
+    return half == 0 ? (lane * 7 + i * 3) % 13 - 6 : (lane * 5 + i * 11) % 17 - 8;
+  };
+  for (int lane = 0; lane < 32; ++lane) {
+    EXPECT_EQ(word(0, lane), static_cast<unsigned>((lane ^ 5) * (lane ^ 5)));
+    EXPECT_EQ(word(1, lane), static_cast<unsigned>((lane + 7) % 32 * ((lane + 7) % 32)));
+    EXPECT_EQ(word(2, lane) >> lane & 1, static_cast<unsigned>(lane * lane % 3 == 1));
+    for (int m = 0; m < 4; ++m)
+      for (int half = 0; half < 2; ++half) {
+        const int row = lane / 4, column = lane % 4 * 2 + half;
+        const auto element = [&](int of_row, int i) {
+          return static_cast<unsigned short>(1000 * ((8 * m + of_row) * 5 % 32) + i);
+        };
+        EXPECT_EQ(word(3 + m, lane) >> (16 * half) & 0xffff, element(row, column));
+        EXPECT_EQ(word(7 + m, lane) >> (16 * half) & 0xffff, element(column, row));
+      }
+    for (int e = 0; e < 4; ++e) {
+      const int row = lane / 4 + 8 * (e / 2), column = lane % 4 * 2 + e % 2;
+      int k8 = 0, k16 = 0;
+      for (int k = 0; k < 16; ++k) {
+        const int a = small(row % 8 * 4 + k % 8 / 2, row / 8 + 2 * (k / 8), k % 2);
+        const int b = small(column * 4 + k % 8 / 2, 4 + k / 8, k % 2);
+        k16 += a * b;
+        if (k < 8) k8 += a * b;
+      }
+      const float first[] = {static_cast<float>(lane), 0, -1, 2};
+      EXPECT_EQ(number(11 + e, lane), first[e] + static_cast<float>(k8));
+      EXPECT_EQ(number(15 + e, lane), first[e] + static_cast<float>(k8 + k16));
+      EXPECT_EQ(number(19 + e, lane), first[e] + static_cast<float>(k8 + k16 + k8));
+      EXPECT_EQ(number(23 + e, lane), first[e] + static_cast<float>(2 * (k8 + k16)));
+    }
+    for (int i = 0; i < 16; ++i) {
+      const unsigned copied = word(27 + i / 4, lane) >> (8 * (i % 4)) & 0xff;
+      const unsigned source =
+          std::bit_cast<unsigned>(numbers[static_cast<size_t>(4 * lane + i / 4)]) >> (8 * (i % 4)) & 0xff;
+      EXPECT_EQ(copied, i < lane % 17 ? source : 0u) << lane << ", " << i;
+    }
+    EXPECT_EQ(word(31, lane), 5u);
+    EXPECT_EQ(word(32, lane), 8u);
+    EXPECT_EQ(word(33, lane), 12u);
+    EXPECT_EQ(word(34, lane), 0x10cu);
+    EXPECT_EQ(counters[static_cast<size_t>(lane)], static_cast<unsigned>(lane));
+  }
+}
 
 // Elements of rows that are not there are zeros, and not what lies where the copy might have read.
 TEST(SimtRows, GoThroughATileAndMissingOnesAreZero) {

@@ -41,6 +41,14 @@ struct ConvertArgs {
   unsigned short* stored;  // [num_values] in fp16
 };
 
+inline constexpr int kInstructionWords = 55;  // that every lane tells
+struct InstructionsArgs {
+  unsigned* words;       // [kInstructionWords, 32]
+  float* near;           // [2, 128]: exp2, log2, which a card rounds in its own way
+  const float* numbers;  // [128]
+  unsigned* counters;    // [32]
+};
+
 inline constexpr int kRowsRows = 24;
 struct RowsArgs {
   const void* from;  // [kRowsRows, columns], 16-bit
