@@ -18,6 +18,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace weft::simt {
@@ -33,6 +34,13 @@ class Memory {
  public:
   Memory();
   ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(begin_, other.begin_);
+    std::swap(next_, other.next_);
+    std::swap(buffers_, other.buffers_);
+    return *this;
+  }
   // Bytes are 0xff: NaN as a float of any size, -1 as an integer. 256-byte aligned.
   template <class T>
   std::span<T> make(std::string name, size_t n) {
