@@ -158,6 +158,17 @@ function(weft_isa_sources out file)
   set(${out} ${result} PARENT_SCOPE)
 endfunction()
 
+# weft_kernel_texts(OUT NAME name=file...): a source that holds the complete texts of kernels, under the names in
+# weft::text; files are written from src/ on, or, those of tests, from the top on.
+function(weft_kernel_texts out name)
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+  add_custom_command(OUTPUT ${source}
+    COMMAND weft_flatten ${source} ${source}.d ${PROJECT_SOURCE_DIR}/src,${PROJECT_SOURCE_DIR} ${ARGN}
+    DEPENDS weft_flatten DEPFILE ${source}.d VERBATIM)
+  set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+  set(${out} ${source} PARENT_SCOPE)
+endfunction()
+
 # Tests are compiled more often than they run, and most of what they run is Weft. UndefinedBehaviorSanitizer watches Weft,
 # not its tests: half of their compile time went into their assertions' checks, and a quarter of the rest into the scopes
 # of their temporaries. What a sanitizer reports lies in Weft, whose lines it knows; of a test its name is enough.

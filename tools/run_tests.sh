@@ -34,8 +34,16 @@ suite() {
     --output-junit "$PWD/$results/$preset.xml" "$@"
 }
 
+# Kernels for cards are compiled by the NVRTC that is pinned; where it cannot be had, the tests that need it are skipped, and
+# the summary says so.
+if [[ -z "${WEFT_CUDA_LIBS:-}" ]] && nvrtc=$(tools/fetch_nvrtc.sh); then
+  export WEFT_CUDA_LIBS="$nvrtc"
+fi
+
 step layers-self-test python3 tools/check_layers.py --self-test
 step layers python3 tools/check_layers.py
+step cuda-kernels-self-test python3 tools/check_cuda_kernels.py --self-test
+step cuda-kernels python3 tools/check_cuda_kernels.py
 step format tools/check_format.sh
 suite release -LE '^model$'
 RC_PARAMS+=" max_success=30"  # sanitizers take tens of times longer

@@ -1,8 +1,9 @@
-// Where work runs: a team of worker threads (CPU), a stream, a workspace.
+// Where work runs: a team of worker threads (CPU), a stream (CPU or CUDA), a workspace.
 //
 //   weft::WorkerTeam team(4);
-//   weft::Stream stream = weft::Stream::cpu(team);
+//   weft::Stream stream = weft::Stream::cpu(team);              // or Stream::cuda(torch's stream.cuda_stream, 0)
 //   weft::Workspace ws(weft::Device::cpu(), plan.workspace_bytes());
+//   stream.synchronize();
 #pragma once
 
 #include <cstddef>
@@ -60,23 +61,34 @@ class WorkerTeam {
   std::unique_ptr<Impl> impl_;
 };
 
-// Work of one stream runs in order. A CPU stream is a worker team, and calls on it return when done.
+// Work of one stream runs in order. A CPU stream is a worker team, and calls on it return when done. A CUDA stream is one of
+// the driver's, which others may have made (cudaStream_t and CUstream are the same), and calls on it return at once.
 class Stream {
  public:
-  Stream() = default;  // the shared team
-  static Stream cpu(WorkerTeam& team) { return Stream(Device::cpu(), &team); }
+  Stream() = default;  // the shared team; of a call for a card, its legacy default stream
+  static Stream cpu(WorkerTeam& team) { return Stream(Device::cpu(), &team, nullptr); }
+  // `handle` null: the card's legacy default stream. Nothing is asked of the card yet.
+  static Stream cuda(void* handle, int index = 0) { return Stream(Device::cuda(index), nullptr, handle); }
   Device device() const { return device_; }
-  bool is_default() const { return team_ == nullptr; }  // then it is that of whatever device a call is for
-  WorkerTeam& team() const { return team_ ? *team_ : WorkerTeam::shared(); }
+  // Then it is that of whatever device a call is for.
+  bool is_default() const { return team_ == nullptr && device_ == Device::cpu(); }
+  // Throws Error(invalid_device) for a CUDA stream.
+  WorkerTeam& team() const;
+  void* handle() const { return handle_; }  // of a CUDA stream
+  // Until all of its work has ended; a CPU stream's has. Throws Error(device_failed) for what went wrong on the card since
+  // the last time, and what every call for a card that is not there throws.
+  void synchronize() const;
 
  private:
-  Stream(Device device, WorkerTeam* team) : device_(device), team_(team) {}
+  Stream(Device device, WorkerTeam* team, void* handle) : device_(device), team_(team), handle_(handle) {}
   Device device_;
   WorkerTeam* team_ = nullptr;
+  void* handle_ = nullptr;
 };
 
-// Device memory, 64-byte aligned, in huge pages where it is large enough and the system has them.
-// Fresh memory is zero. Throws Error(out_of_memory).
+// Memory of a device, 64-byte aligned; on the CPU in huge pages where it is large enough and the system has them. A workspace
+// of Device::cuda_host() is pinned. Fresh memory is zero. Throws Error(out_of_memory), and Error(unsupported) or
+// Error(invalid_device) where there is no such device.
 class Workspace {
  public:
   Workspace() = default;

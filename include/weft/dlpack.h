@@ -93,7 +93,9 @@ TensorView from_dlpack(const Tensor& t) {
     const std::span<const int64_t> strides(t.strides, t.strides == nullptr ? 0 : rank);
     const char* data = static_cast<const char*>(t.data) + (t.data == nullptr ? 0 : t.byte_offset);
     const TensorView view(data, type->dtype, shape, strides,
-                          device == dlpack::kCuda ? Device::cuda(t.device.device_id) : Device::cpu());
+                          device == dlpack::kCuda       ? Device::cuda(t.device.device_id)
+                          : device == dlpack::kCudaHost ? Device::cuda_host(t.device.device_id)
+                                                        : Device::cpu());
     check(t.data != nullptr || view.size() == 0, ErrorCode::invalid_argument, "data",
           " is null, but elements are not 0");
     check(type->bits < 8 || reinterpret_cast<uintptr_t>(data) % static_cast<size_t>(type->bits / 8) == 0,
@@ -114,8 +116,9 @@ class DlpackTensor {
       strides_[static_cast<size_t>(axis)] = view.stride(axis);
     }
     tensor.data = view.data();
-    const bool cuda = view.device().kind == DeviceKind::cuda;
-    tensor.device.device_type = static_cast<decltype(tensor.device.device_type)>(cuda ? dlpack::kCuda : dlpack::kCpu);
+    constexpr int kDevices[] = {dlpack::kCpu, dlpack::kCuda, dlpack::kCudaHost};  // by DeviceKind
+    tensor.device.device_type =
+        static_cast<decltype(tensor.device.device_type)>(kDevices[static_cast<int>(view.device().kind)]);
     tensor.device.device_id = view.device().index;
     tensor.ndim = view.rank();
     tensor.dtype.code = static_cast<decltype(tensor.dtype.code)>(type->code);

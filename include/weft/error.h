@@ -33,6 +33,7 @@ enum class ErrorCode {
   invalid_token,        // a token id or text that the tokenizer does not know
   context_full,         // more tokens than the context or the page pool holds
   out_of_memory,        //
+  device_failed,        // a card's context is lost: a kernel failed, or the card did
 };
 
 // The code's name as written above, e.g. "invalid_shape".

@@ -25,7 +25,8 @@ DType dtype_from_string(std::string_view name);
 // Bits of one element: int4 has 4.
 int bits_of(DType dtype);
 
-enum class DeviceKind : uint8_t { cpu, cuda };
+// cuda_host is pinned memory of the host, which cards copy at full speed: what takes tensors of the CPU takes those too.
+enum class DeviceKind : uint8_t { cpu, cuda, cuda_host };
 std::string_view to_string(DeviceKind kind);
 
 struct Device {
@@ -33,9 +34,10 @@ struct Device {
   int index = 0;  // of cpu: 0, all CPUs are one device
   static constexpr Device cpu() { return {}; }
   static constexpr Device cuda(int index = 0) { return {DeviceKind::cuda, index}; }
+  static constexpr Device cuda_host(int index = 0) { return {DeviceKind::cuda_host, index}; }
   friend constexpr bool operator==(Device, Device) = default;
 };
-std::string to_string(Device device);  // "cpu", "cuda:0"
+std::string to_string(Device device);  // "cpu", "cuda:0", "cuda_host:0"
 
 inline constexpr int kMaxRank = 6;
 

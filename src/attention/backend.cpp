@@ -10,7 +10,7 @@ const Backend& cpu_backend();  // of attention/cpu: the one that is always there
 
 namespace {
 std::atomic<const Backend*>& of_kind(DeviceKind kind) {
-  static std::atomic<const Backend*> backends[2] = {&cpu_backend(), nullptr};
+  static std::atomic<const Backend*> backends[3] = {&cpu_backend(), nullptr, nullptr};
   return backends[static_cast<int>(kind)];
 }
 }  // namespace

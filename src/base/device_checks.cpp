@@ -16,6 +16,7 @@ std::string remedy(Device device, std::string otherwise) {
 
 void check_on(std::string_view op, std::string_view name, Device device, Device required) {
   if (device == required) return;
+  if (required == Device::cpu() && device.kind == DeviceKind::cuda_host) return;  // the host reads it as its own
   fail(ErrorCode::invalid_device, "{}{}{}: lies on {}; {}", op, op.empty() ? "" : ": ", name, to_string(device),
        remedy(device, "supported is " + to_string(required) + ": copy it there"));
 }

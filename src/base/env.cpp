@@ -44,6 +44,19 @@ std::optional<std::string> cache_dir() {
 
 std::optional<std::string> compiler() { return get("WEFT_CXX"); }
 
+std::optional<std::vector<std::string>> cuda_libs() {
+  const auto value = get("WEFT_CUDA_LIBS");
+  if (!value) return std::nullopt;
+  std::vector<std::string> folders;
+  if (*value == "none") return folders;
+  std::istringstream parts(*value);
+  for (std::string folder; std::getline(parts, folder, ':');) {
+    if (!folder.starts_with('/')) refuse("WEFT_CUDA_LIBS", *value);
+    folders.push_back(folder);
+  }
+  return folders;
+}
+
 bool check_masks() {
   const auto value = get("WEFT_CHECK");
   if (!value || *value == "0") return false;
@@ -87,11 +100,28 @@ std::optional<std::string> find_program(std::string_view name) {
   return std::nullopt;
 }
 
-std::vector<std::string> search_folders() {
-  std::istringstream path(get("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
+namespace {
+
+std::vector<std::string> absolute_folders(const std::string& list) {
+  std::istringstream parts(list);
   std::vector<std::string> folders;
-  for (std::string folder; std::getline(path, folder, ':');)
+  for (std::string folder; std::getline(parts, folder, ':');)
     if (folder.starts_with('/')) folders.push_back(folder);
+  return folders;
+}
+
+}  // namespace
+
+std::vector<std::string> search_folders() {
+  return absolute_folders(get("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
+}
+
+std::vector<std::string> loader_folders() { return absolute_folders(get("LD_LIBRARY_PATH").value_or("")); }
+
+std::vector<std::string> cuda_toolkits() {
+  std::vector<std::string> folders;
+  for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
+    if (const auto folder = get(name); folder && folder->starts_with('/')) folders.push_back(*folder);
   return folders;
 }
 
@@ -125,6 +155,12 @@ void check_compiler() {
   if (const auto value = compiler(); value && *value != "none" && !find_program(*value)) refuse("WEFT_CXX", *value);
 }
 
+void check_cuda_libs() {
+  std::error_code ignored;
+  for (const std::string& folder : cuda_libs().value_or(std::vector<std::string>{}))
+    if (!std::filesystem::is_directory(folder, ignored)) refuse("WEFT_CUDA_LIBS", *get("WEFT_CUDA_LIBS"));
+}
+
 void check_record_dir() {
   if (const auto value = record_dir(); value && !can_be_folder(*value)) refuse("WEFT_RECORD", *value);
 }
@@ -141,6 +177,8 @@ constexpr Variable kVariables[] = {
      check_cache_dir},
     {"WEFT_CXX", "a C++ compiler, or none", "compiles attention variants; default: g++, c++ or clang++ on PATH",
      check_compiler},
+    {"WEFT_CUDA_LIBS", "absolute folders with ':' between them, or none",
+     "where NVIDIA's driver and NVRTC are looked for first; none: there is no CUDA", check_cuda_libs},
     {"WEFT_CHECK", "0|1", "evaluates every mask everywhere, so that no tile skips one by accident",
      [] { check_masks(); }},
     {"WEFT_RECORD", "a folder", "writes what every attention call is given and gives, for weft replay",

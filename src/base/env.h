@@ -19,10 +19,13 @@ struct Variable {
 };
 std::span<const Variable> variables();
 
-std::optional<std::string> isa();         // WEFT_ISA
-std::optional<int> num_threads();         // WEFT_NUM_THREADS, 1..1024
-std::optional<std::string> cache_dir();   // WEFT_CACHE_DIR, an absolute path
-std::optional<std::string> compiler();    // WEFT_CXX: the C++ compiler of variants; "none" switches it off
+std::optional<std::string> isa();        // WEFT_ISA
+std::optional<int> num_threads();        // WEFT_NUM_THREADS, 1..1024
+std::optional<std::string> cache_dir();  // WEFT_CACHE_DIR, an absolute path
+std::optional<std::string> compiler();   // WEFT_CXX: the C++ compiler of variants; "none" switches it off
+// WEFT_CUDA_LIBS: folders where CUDA's libraries are looked for before all others; "none" switches CUDA off, as an empty
+// list.
+std::optional<std::vector<std::string>> cuda_libs();
 bool check_masks();                       // WEFT_CHECK=1: every mask is evaluated everywhere
 std::optional<std::string> record_dir();  // WEFT_RECORD
 std::optional<std::string> trace_file();  // WEFT_TRACE
@@ -34,6 +37,10 @@ std::string temp_dir();                       // TMPDIR, or /tmp
 // The absolute folders of PATH, or of /usr/local/bin:/usr/bin:/bin, in its order: a relative one is another folder for
 // every program that is started elsewhere.
 std::vector<std::string> search_folders();
+
+// The absolute folders of LD_LIBRARY_PATH, and of a CUDA toolkit that CUDA_HOME or CUDA_PATH names.
+std::vector<std::string> loader_folders();
+std::vector<std::string> cuda_toolkits();
 
 // The absolute path of a program, by name along PATH or by its absolute path. Relative folders on PATH are not looked
 // into.

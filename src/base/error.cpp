@@ -27,6 +27,7 @@ std::string_view to_string(ErrorCode code) {
     case ErrorCode::invalid_token: return "invalid_token";
     case ErrorCode::context_full: return "context_full";
     case ErrorCode::out_of_memory: return "out_of_memory";
+    case ErrorCode::device_failed: return "device_failed";
   }
   return "unknown";
 }

@@ -47,7 +47,7 @@ DType dtype_from_string(std::string_view name) {
 }
 
 std::string_view to_string(DeviceKind kind) {
-  static constexpr std::string_view kNames[] = {"cpu", "cuda"};
+  static constexpr std::string_view kNames[] = {"cpu", "cuda", "cuda_host"};
   return enum_name(kNames, kind);
 }
 

@@ -19,6 +19,7 @@ ExitCode exit_code_of(const Error& error) {
     case ErrorCode::unsupported:
     case ErrorCode::no_compiler:
     case ErrorCode::cache_refused:
+    case ErrorCode::device_failed:
     case ErrorCode::out_of_memory: return kMachineLacks;
     default: return kBadInput;
   }

@@ -1,4 +1,5 @@
 // `weft doctor`: what this machine has, what it lacks, and what to do about it.
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,8 +16,10 @@
 #include "cli/environment.h"
 #include "cli/output.h"
 #include "device/cpu/cpuid.h"
+#include "device/cuda/card.h"
 #include "jit/cache.h"
 #include "jit/host/module.h"
+#include "jit/nvrtc/toolchain.h"
 #include "weft/device.h"
 #include "weft/jit.h"
 
@@ -117,6 +120,42 @@ Finding check_compiler() {
   return finding;
 }
 
+// Whether a card can be used; answering on the CPU needs none of this.
+Finding check_card() {
+  Finding finding{.name = "NVIDIA card"};
+  try {
+    std::vector<std::string> cards;
+    cuda::require_card(Device::cuda(0), "card");
+    for (int i = 0; i < cuda::num_cards(); ++i) {
+      const cuda::Card& card = cuda::Card::at(i);
+      const std::string_view architecture = jit::architecture_of(card.capability_major(), card.capability_minor());
+      cards.push_back(fmt::format("cuda:{} {} ({}.{}, {:.0f} GB{})", i, card.name(), card.capability_major(),
+                                  card.capability_minor(), static_cast<double>(card.memory_bytes()) / 1e9,
+                                  architecture.empty() ? ", for which Weft makes no code" : ""));
+    }
+    finding.ok = true;
+    const int version = cuda::driver_version().value_or(0);
+    finding.detail = fmt::format("{}; driver for CUDA {}.{} ({})", fmt::join(cards, ", "), version / 1000,
+                                 version % 1000 / 10, cuda::find_driver().driver->path);
+  } catch (const Error& error) {
+    const cuda::DriverSearch& search = cuda::find_driver();
+    finding.detail =
+        search.driver == nullptr ? fmt::format("missing {}: {}", search.missing, search.tried) : error.what();
+    finding.fix =
+        search.driver == nullptr ? search.remedy : "see whether nvidia-smi lists a card that this process may use";
+  }
+  return finding;
+}
+
+Finding check_nvrtc() {
+  Finding finding{.name = "NVRTC"};
+  const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
+  finding.ok = search.compiler != nullptr;
+  finding.detail = finding.ok ? fmt::format("{} ({})", search.compiler->path, search.compiler->version) : search.tried;
+  if (!finding.ok) finding.fix = "kernels for a card are compiled with it: " + search.remedy;
+  return finding;
+}
+
 Finding check_cache() {
   Finding finding{.name = "kernel cache"};
   try {
@@ -150,8 +189,8 @@ Finding check_downloader() {
 
 void doctor(Context& context) {
   std::vector<Finding> findings = check_variables();
-  for (const auto& check :
-       {check_processor, check_workers, check_memory, check_huge_pages, check_compiler, check_cache, check_downloader})
+  for (const auto& check : {check_processor, check_workers, check_memory, check_huge_pages, check_compiler, check_card,
+                            check_nvrtc, check_cache, check_downloader})
     findings.push_back(check());
   bool can_run = true;
   nlohmann::json checks = nlohmann::json::array();

@@ -2,15 +2,21 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/device_checks.h"
+#include "device/cuda/memory.h"
 #include "device/memory.h"
 #include "weft/device.h"
 
 namespace weft {
 namespace {
 
+// Pinned memory may be asked for where a card is.
+constexpr device::Memory kCuda = {cuda::require_card, cuda::allocate, cuda::release};
+constexpr device::Memory kCudaHost = {
+    [](Device device, std::string_view name) { cuda::require_card(Device::cuda(device.index), name); },
+    cuda::allocate_pinned, cuda::release_pinned};
+
 std::atomic<const device::Memory*>& memory_of(DeviceKind kind) {
-  static std::atomic<const device::Memory*> all[2] = {&device::cpu_memory, nullptr};
+  static std::atomic<const device::Memory*> all[] = {&device::cpu_memory, &kCuda, &kCudaHost};
   return all[static_cast<int>(kind)];
 }
 
@@ -19,10 +25,10 @@ std::atomic<const device::Memory*>& memory_of(DeviceKind kind) {
 void device::add_memory(DeviceKind kind, const Memory& memory) { memory_of(kind) = &memory; }
 
 Workspace::Workspace(Device device, size_t bytes) : device_(device) {
-  const device::Memory* memory = memory_of(device.kind);
-  if (memory == nullptr || device.index < 0 || device.index >= memory->num_devices) refuse_device("workspace", device);
+  const device::Memory& memory = *memory_of(device.kind);
+  memory.require(device, "workspace");
   if (bytes == 0) return;
-  data_ = memory->allocate(device, bytes);
+  data_ = memory.allocate(device, bytes);
   check(data_ != nullptr, ErrorCode::out_of_memory,
         "a workspace of {} bytes cannot be had; ask for less, or free or add memory", bytes);
   bytes_ = bytes;

@@ -30,5 +30,15 @@ bool is_key(std::string_view name);  // has the form of one
 
 // A quick signature for the look-up in memory, of all but the name; equal requests have equal ones.
 uint64_t memory_hash(const Request& request);
+// And what is compared there: a request but for its name, which is for people.
+struct MemoryKey {
+  std::string text;
+  Target target;
+  std::vector<std::string> flags;
+  explicit MemoryKey(const Request& of) : text(of.text), target(of.target), flags(of.flags) {}
+  friend bool operator==(const MemoryKey& key, const Request& request) {
+    return key.target == request.target && key.text == request.text && key.flags == request.flags;
+  }
+};
 
 }  // namespace weft::jit

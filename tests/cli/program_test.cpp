@@ -363,5 +363,20 @@ TEST(Program, ExaminesTheMachine) {
   EXPECT_NE(run_weft({"doctor"}).out.find("This machine can run models."), std::string::npos);
 }
 
+TEST(Program, SaysWhatACardLacksAndThatNothingElseNeedsIt) {
+  const Result result = run_weft({"doctor", "--json"}, {.environment = {"WEFT_CUDA_LIBS=none"}});
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  int found = 0;
+  const nlohmann::json checks = result.last().at("checks");
+  for (const auto& check : checks) {
+    if (check.at("name") != "NVIDIA card" && check.at("name") != "NVRTC") continue;
+    ++found;
+    EXPECT_FALSE(check.at("ok").get<bool>());
+    EXPECT_NE(check.at("detail").get<std::string>().find("WEFT_CUDA_LIBS=none switches CUDA off"), std::string::npos)
+        << check;
+  }
+  EXPECT_EQ(found, 2);
+}
+
 }  // namespace
 }  // namespace weft::testing

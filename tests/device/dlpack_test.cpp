@@ -78,10 +78,11 @@ TEST_F(FromDlpack, KeepsStridesAndAddsTheByteOffset) {
 }
 
 TEST_F(FromDlpack, KnowsDevices) {
+  t_.device = {3, 0};  // pinned host memory
+  EXPECT_EQ(from_dlpack(t_).device(), Device::cuda_host());
+  EXPECT_EQ(DlpackTensor<DlTensor>(from_dlpack(t_)).tensor.device.device_type, 3);
   t_.device = {2, 3};
   EXPECT_EQ(from_dlpack(t_).device(), Device::cuda(3));
-  t_.device = {3, 0};  // pinned host memory
-  EXPECT_EQ(from_dlpack(t_).device(), Device::cpu());
   t_.device = {4, 0};
   EXPECT_EQ(refusal(), ErrorCode::invalid_device);
 }

@@ -1,4 +1,4 @@
-#include "jit/host/diagnostics.h"
+#include "jit/diagnostics.h"
 
 #include <gtest/gtest.h>
 
@@ -53,6 +53,28 @@ TEST(ExplainErrors, NumbersATextWithoutDirectives) {
   const std::string shown =
       explain_errors("int a;\nint b\n", "<stdin>:2:6: error: expected initializer at end of input\n");
   EXPECT_TRUE(contains(shown, ">   2 | int b")) << shown;
+}
+
+TEST(ExplainErrors, ReadsWhatNvrtcSays) {
+  const std::string shown = explain_errors(kText,
+                                           "variant CapAndBias(3): error: identifier \"bias\" is undefined\n"
+                                           "    return cap(s) + bias;\n                    ^\n\n"
+                                           "weft/leaf(40): error: something that follows from it\n"
+                                           "1 error detected in the compilation of \"<stdin>\".\n");
+  EXPECT_TRUE(contains(shown, "  variant CapAndBias(3): error: identifier \"bias\" is undefined\n")) << shown;
+  EXPECT_TRUE(contains(shown, ">   3 |     return cap(s) + bias;")) << shown;
+  EXPECT_FALSE(contains(shown, "something that follows")) << shown;
+}
+
+TEST(ExplainErrors, PointsAtTheVariantsCallWhereNvrtcFindsTheErrorInTheVocabulary) {
+  const std::string shown =
+      explain_errors(kText,
+                     "weft/vocabulary(7): error: expression must have class type but it has type \"float\"\n"
+                     "          detected during instantiation of \"T weft::twice(T) [with T=float]\" at line 3 of "
+                     "variant CapAndBias\n");
+  EXPECT_TRUE(contains(shown, "weft/vocabulary(7): error: expression must have class type")) << shown;
+  EXPECT_TRUE(contains(shown, "at line 3 of variant CapAndBias")) << shown;
+  EXPECT_TRUE(contains(shown, ">   3 |     return cap(s) + bias;")) << shown;
 }
 
 TEST(ExplainErrors, CutsALongListShort) {

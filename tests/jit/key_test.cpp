@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "jit/host/module.h"
+
 namespace weft::jit {
 namespace {
 

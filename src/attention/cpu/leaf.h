@@ -61,7 +61,7 @@ inline constexpr int kNumBuiltins = 15;  // variant-major
 namespace weft::text {
 // Embedded at build time from src/tile, without their #pragma once.
 extern const char* const k_cpu_leaf_target;
-extern const char* const k_cpu_leaf_math;
+extern const char* const k_cpu_float_bits;
 extern const char* const k_cpu_leaf_vector;
 extern const char* const k_cpu_leaf_driver;
 }  // namespace weft::text

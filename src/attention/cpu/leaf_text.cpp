@@ -9,7 +9,10 @@ bool are_hooks_in_bf16(const AttentionSpec& spec, Isa isa) {
   return names_hook(spec.variant, {"key_transform", "value_transform"}) && compute_type(spec, isa) == DType::bf16;
 }
 
-std::string float_math_text() { return text_part("tile/cpu/leaf_math.h", text::k_cpu_leaf_math); }
+std::string float_math_text() {
+  return text_part("tile/cpu/float_bits.h", text::k_cpu_float_bits) +
+         text_part("tile/variant/float_math.h", text::k_variant_float_math);
+}
 
 std::string leaf_head() {
   return text_part("tile/abi/leaf.h", text::k_abi_leaf) + text_part("tile/cpu/leaf_target.h", text::k_cpu_leaf_target) +

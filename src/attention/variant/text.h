@@ -45,6 +45,7 @@ namespace weft::text {
 // Embedded at build time from src/tile, without their #pragma once.
 extern const char* const k_abi_leaf;
 extern const char* const k_variant_language;
+extern const char* const k_variant_float_math;
 extern const char* const k_variant_vectors;
 extern const char* const k_variant_hooks;
 }  // namespace weft::text

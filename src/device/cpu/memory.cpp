@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/device_checks.h"
+
 namespace weft {
 namespace {
 
@@ -29,6 +31,10 @@ void* map_huge(size_t bytes) {
 
 size_t mapped(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
+void require(Device device, std::string_view name) {
+  if (device != Device::cpu()) refuse_device(name, device);
+}
+
 void* allocate(Device, size_t bytes) {
   if (bytes > SIZE_MAX / 2) return nullptr;
   if (bytes >= kHugePage) return map_huge(mapped(bytes));
@@ -47,6 +53,6 @@ void release(Device, void* data, size_t bytes) {
 
 }  // namespace
 
-const device::Memory device::cpu_memory = {allocate, release, 1};
+const device::Memory device::cpu_memory = {require, allocate, release};
 
 }  // namespace weft

@@ -10,8 +10,8 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "jit/diagnostics.h"
 #include "jit/files.h"
-#include "jit/host/diagnostics.h"
 #include "jit/host/elf.h"
 #include "jit/host/process.h"
 

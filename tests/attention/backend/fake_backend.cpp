@@ -9,6 +9,7 @@
 #include "attention/backend.h"
 #include "attention/kernel.h"
 #include "base/check.h"
+#include "base/device_checks.h"
 #include "device/memory.h"
 #include "tests/attention/kernels/problem.h"
 
@@ -41,7 +42,10 @@ void* allocate(Device, size_t bytes) {
   used += (bytes + 127) / 64 * 64;
   return pointer;
 }
-constexpr device::Memory kMemory = {allocate, [](Device, void*, size_t) {}, 1};
+constexpr device::Memory kMemory = {[](Device device, std::string_view name) {
+                                      if (device != Device::cuda()) refuse_device(name, device);
+                                    },
+                                    allocate, [](Device, void*, size_t) {}};
 
 // ---------------------------------------------------------------- kernels
 

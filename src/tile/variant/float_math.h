@@ -1,8 +1,10 @@
-// The math of a variant's text in float. Plain scalar code that compilers vectorise at -O3 -fno-trapping-math
-// -fno-math-errno; NaN in gives NaN out whatever the payload. docs/numerics.md lists the error of each function.
+// The math of a variant's text in float, the same for every target. Plain scalar code that compilers vectorise at -O3
+// -fno-trapping-math -fno-math-errno; NaN in gives NaN out whatever the payload. docs/numerics.md lists the error of each
+// function.
 //
 //   weft::exp(0) == 1;  weft::exp(-100) == 0;  weft::tanh(x);  weft::sigmoid(x);  weft::log(x)
 //
+// A target brings infinity(), sqrt(x) and, in weft::detail, from_bits, to_bits and not_a_number.
 // Part of the generated text, so it includes nothing. tile/reference/math.h is the same in double.
 #pragma once
 
@@ -11,11 +13,7 @@ namespace weft {
 namespace detail {
 // 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits.
 inline constexpr float kRound = 12582912.f;
-WEFT_INLINE float from_bits(unsigned x) { return __builtin_bit_cast(float, x); }
-WEFT_INLINE unsigned to_bits(float x) { return __builtin_bit_cast(unsigned, x); }
 }  // namespace detail
-
-WEFT_INLINE float infinity() { return __builtin_inff(); }
 
 // 2^x as 2^(r - 1) * (2 * 2^f), r an integer, |f| <= 1/2. The exponent field of 2^(r - 1) is r + 126: 0 for
 // r = -126, so results below 2^-125.5 are 0, and 254 for r = 128, so that the product overflows only when it should.
@@ -88,14 +86,13 @@ WEFT_INLINE float log(float x) {
   h = h * z + 4.000012200e-01f;
   h = h * z + 6.666666655e-01f;
   float y = e * 0.69140625f + (2.f * s + (s * z * h + e * 1.7409305599453094e-03f));
-  y = x < 1.17549435e-38f ? -__builtin_inff() : y;
-  y = x < 0.f ? __builtin_nanf("") : y;
-  y = x == __builtin_inff() ? x : y;
+  y = x < 1.17549435e-38f ? -infinity() : y;
+  y = x < 0.f ? detail::not_a_number() : y;
+  y = x == infinity() ? x : y;
   return x != x ? x : y;
 }
 
-WEFT_INLINE float sqrt(float x) { return __builtin_sqrtf(x); }
-WEFT_INLINE float rsqrt(float x) { return 1.f / __builtin_sqrtf(x); }
+WEFT_INLINE float rsqrt(float x) { return 1.f / sqrt(x); }
 
 namespace detail {
 // Sine of x + quarter * pi/2; |x| <= 50,000. pi/2 in three parts, the first two short enough to multiply exactly.

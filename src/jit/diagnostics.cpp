@@ -1,4 +1,4 @@
-#include "jit/host/diagnostics.h"
+#include "jit/diagnostics.h"
 
 #include <fmt/format.h>
 
@@ -31,7 +31,7 @@ std::optional<int> parse_number(std::string_view digits) {
   return number;
 }
 
-// FILE:LINE:COLUMN: REST
+// FILE:LINE:COLUMN: REST of C++ compilers; FILE(LINE): REST, and `at line LINE of FILE` in what follows it, of NVRTC.
 struct Message {
   std::string_view file, rest, all;
   int line = 0;
@@ -39,16 +39,31 @@ struct Message {
   bool is_error() const { return rest.starts_with("error: ") || rest.starts_with("fatal error: "); }
 };
 
+std::optional<Message> parse_nvrtc_message(std::string_view line) {
+  constexpr std::string_view kAtLine = " at line ", kOf = " of ";
+  if (const size_t close = line.find("): "), open = line.rfind('(', close); close != line.npos && open != line.npos) {
+    const auto number = parse_number(line.substr(open + 1, close - open - 1));
+    if (number) return Message{line.substr(0, open), line.substr(close + 3), line, *number};
+  }
+  if (const size_t at = line.rfind(kAtLine); at != line.npos && line.starts_with(' ')) {
+    std::string_view place = line.substr(at + kAtLine.size());
+    const size_t of = place.find(kOf);
+    const auto number = of == place.npos ? std::nullopt : parse_number(place.substr(0, of));
+    if (number) return Message{place.substr(of + kOf.size()), {}, line, *number};
+  }
+  return std::nullopt;
+}
+
 std::optional<Message> parse_message(std::string_view line) {
   for (size_t colon = line.find(':'); colon != line.npos; colon = line.find(':', colon + 1)) {
     const size_t second = line.find(':', colon + 1);
     const size_t third = second == line.npos ? line.npos : line.find(':', second + 1);
-    if (third == line.npos) return std::nullopt;
+    if (third == line.npos) break;
     const auto number = parse_number(line.substr(colon + 1, second - colon - 1));
     if (!number || !parse_number(line.substr(second + 1, third - second - 1))) continue;
     return Message{line.substr(0, colon), line.substr(std::min(third + 2, line.size())), line, *number};
   }
-  return std::nullopt;
+  return parse_nvrtc_message(line);
 }
 
 // The lines that FILE:LINE - around to FILE:LINE + around name, with their numbers, the named one marked.

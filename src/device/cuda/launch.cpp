@@ -1,0 +1,34 @@
+#include "device/cuda/launch.h"
+
+#include "base/check.h"
+
+namespace weft::cuda {
+
+void launch_with(const Kernel& kernel, const Grid& grid, api::Stream stream, const void* args) {
+  Card& card = Card::at(kernel.card->index());
+  const bool is_hopper = card.capability_major() >= 9;
+  check(grid.cluster == 1 || is_hopper, ErrorCode::unsupported,
+        "'{}': required clusters of CTAs, supported from compute capability 9.0 on, missing on cuda:{} ({}, {}.{})",
+        kernel.name, card.index(), card.name(), card.capability_major(), card.capability_minor());
+  api::LaunchAttribute attributes[3] = {};
+  api::LaunchConfig config = {};
+  config.grid_x = static_cast<unsigned>(grid.ctas);
+  config.block_x = static_cast<unsigned>(grid.threads);
+  config.grid_y = config.grid_z = config.block_y = config.block_z = 1;
+  config.shared_bytes = static_cast<unsigned>(kernel.shared_bytes);
+  config.stream = stream;
+  config.attributes = attributes;
+  const auto add = [&](api::LaunchAttributeId id) -> api::LaunchAttributeValue& {
+    attributes[config.num_attributes].id = id;
+    return attributes[config.num_attributes++].value;
+  };
+  if (grid.cooperative) add(api::kCooperative).cooperative = 1;
+  if (grid.cluster > 1) add(api::kClusterDimension).cluster_dim = {static_cast<unsigned>(grid.cluster), 1, 1};
+  if (!grid.after_previous && is_hopper)
+    add(api::kProgrammaticStreamSerialization).programmatic_stream_serialization = 1;
+  void* params[] = {const_cast<void*>(args)};
+  const Current current(card);
+  card.check_launch(card.driver().launch_kernel(&config, kernel.function, params, nullptr), kernel.name);
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,45 @@
+#include "device/cuda/module.h"
+
+#include "base/check.h"
+
+namespace weft::cuda {
+
+Module load_module(Card& card, const std::string& cubin, const std::string& name) {
+  const Current current(card);
+  api::Module module = nullptr;
+  const api::Result result = card.driver().module_load_data(&module, cubin.data());
+  check(result != api::kNoBinaryForGpu && result != api::kInvalidImage, ErrorCode::unsupported,
+        "'{}': its code does not load on cuda:{} ({}, compute capability {}.{}): {}", name, card.index(), card.name(),
+        card.capability_major(), card.capability_minor(), card.driver().describe(result));
+  card.check(result, fmt::format("loading '{}'", name));
+  return {name, {card, module}};
+}
+
+Kernel find_kernel(const Module& module, const char* symbol, size_t shared_bytes) {
+  Card& card = module.handle.card();
+  check(shared_bytes <= card.shared_bytes(), ErrorCode::unsupported,
+        "'{}': required {} bytes of shared memory a CTA, supported on cuda:{} ({}) {}, missing {}", module.name,
+        shared_bytes, card.index(), card.name(), card.shared_bytes(), shared_bytes - card.shared_bytes());
+  const Current current(card);
+  const Driver& driver = card.driver();
+  Kernel kernel{.card = &card, .name = module.name, .shared_bytes = shared_bytes};
+  card.check(driver.module_get_function(&kernel.function, module.handle.get(), symbol),
+             fmt::format("finding {}", symbol));
+  card.check(
+      driver.func_set_attribute(kernel.function, api::kMaxDynamicSharedSizeBytes, static_cast<int>(shared_bytes)),
+      fmt::format("giving {} shared memory", symbol));
+  driver.func_get_attribute(&kernel.max_threads, api::kMaxThreadsPerBlock, kernel.function);
+  driver.func_get_attribute(&kernel.registers, api::kNumRegs, kernel.function);
+  driver.func_get_attribute(&kernel.local_bytes, api::kLocalSizeBytes, kernel.function);
+  return kernel;
+}
+
+int ctas_per_multiprocessor(const Kernel& kernel, int threads) {
+  const Current current(*kernel.card);
+  int ctas = 0;
+  kernel.card->check(kernel.card->driver().occupancy(&ctas, kernel.function, threads, kernel.shared_bytes),
+                     "counting the CTAs of a multiprocessor");
+  return ctas;
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,34 @@
+// Kernels of a cubin, loaded on one card.
+//
+//   Module module = load_module(card, cubin, "attend hd128");
+//   Kernel kernel = find_kernel(module, "weft_attend", shared_bytes);
+#pragma once
+
+#include <string>
+
+#include "device/cuda/handle.h"
+
+namespace weft::cuda {
+
+struct Module {
+  std::string name;  // for people
+  Handle<api::Module, &Driver::module_unload> handle = {};
+};
+// Throws Error(unsupported) for a cubin that is not for this card.
+Module load_module(Card& card, const std::string& cubin, const std::string& name);
+
+// It belongs to its module.
+struct Kernel {
+  Card* card = nullptr;
+  std::string name;  // of the module
+  api::Function function = nullptr;
+  size_t shared_bytes = 0;  // of a CTA
+  int max_threads = 0, registers = 0;
+  int local_bytes = 0;  // of a thread, in memory: spilled registers and arrays
+};
+// Throws Error(unsupported) where the card has less shared memory.
+Kernel find_kernel(const Module& module, const char* symbol, size_t shared_bytes);
+// CTAs of so many threads that a multiprocessor holds at once.
+int ctas_per_multiprocessor(const Kernel& kernel, int threads);
+
+}  // namespace weft::cuda

@@ -1,0 +1,19 @@
+#include "device/cuda/stream.h"
+
+#include "base/device_checks.h"
+#include "weft/device.h"
+
+namespace weft {
+
+WorkerTeam& Stream::team() const {
+  check_on_cpu("", "stream", device_);
+  return team_ != nullptr ? *team_ : WorkerTeam::shared();
+}
+
+void Stream::synchronize() const {
+  if (device_.kind == DeviceKind::cpu) return;
+  cuda::require_card(device_, "stream");
+  cuda::synchronize(cuda::Card::at(device_.index), static_cast<cuda::api::Stream>(handle_));
+}
+
+}  // namespace weft

@@ -1,0 +1,46 @@
+// Words that threads of several CTAs change. Global memory; what an acquire reads orders what lies behind it after all that
+// lay before the release.
+#pragma once
+
+#include "tile/cuda/ptx/target.h"
+
+namespace weft::ptx {
+
+// The old value. Releases what this thread did and saw before, acquires what others released.
+WEFT_INLINE u32 atomic_add_acq_rel(u32* p, u32 x) {
+  u32 old;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(old)
+               : "l"(__cvta_generic_to_global(p)), "r"(x)
+               : "memory");
+  return old;
+}
+// The old value; orders nothing.
+WEFT_INLINE u32 atomic_add(u32* p, u32 x) {
+  u32 old;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(old)
+               : "l"(__cvta_generic_to_global(p)), "r"(x)
+               : "memory");
+  return old;
+}
+WEFT_INLINE u32 atomic_or(u32* p, u32 x) {
+  u32 old;
+  asm volatile("atom.relaxed.gpu.global.or.b32 %0, [%1], %2;"
+               : "=r"(old)
+               : "l"(__cvta_generic_to_global(p)), "r"(x)
+               : "memory");
+  return old;
+}
+WEFT_INLINE u32 load_acquire(const u32* p) {
+  u32 x;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(__cvta_generic_to_global(p)) : "memory");
+  return x;
+}
+WEFT_INLINE void store_release(u32* p, u32 x) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(x) : "memory");
+}
+// Between plain accesses and a relaxed atomic on either side makes of it a release or an acquire.
+WEFT_INLINE void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+}  // namespace weft::ptx

@@ -1,0 +1,41 @@
+// Copies from global to shared memory that go on behind the thread's back: a thread's copies since its last commit are a
+// group, and land, in order, when it waits; others see them behind the next barrier. Before sm_80 they land at once.
+#pragma once
+
+#include "tile/cuda/ptx/thread.h"
+
+namespace weft::ptx {
+
+// 16 bytes, both sides 16-byte aligned. Of the source only the first `bytes` (0 to 16) are read, the rest of the
+// destination becomes zero.
+WEFT_INLINE void cp_async_16(void* shared, const void* global, int bytes = 16) {
+#if WEFT_SM >= 80
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+               "l"(__cvta_generic_to_global(global)), "r"(bytes)
+               : "memory");
+#else
+  uint4 value = make_uint4(0, 0, 0, 0);
+  if (bytes == 16) {
+    value = *static_cast<const uint4*>(global);
+  } else {
+    u8 part[16] = {};
+    for (int i = 0; i < bytes; ++i) part[i] = static_cast<const u8*>(global)[i];
+    value = *reinterpret_cast<const uint4*>(part);
+  }
+  *static_cast<uint4*>(shared) = value;
+#endif
+}
+WEFT_INLINE void cp_async_commit() {
+#if WEFT_SM >= 80
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// Until all groups of this thread but the last `pending` have landed.
+template <int pending>
+WEFT_INLINE void cp_async_wait() {
+#if WEFT_SM >= 80
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+#endif
+}
+
+}  // namespace weft::ptx

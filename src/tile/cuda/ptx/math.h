@@ -1,0 +1,35 @@
+// Arithmetic that one instruction does, or nearly, and the bits of floats.
+#pragma once
+
+#include "tile/cuda/ptx/target.h"
+
+namespace weft::ptx {
+
+WEFT_INLINE float from_bits(u32 bits) { return __uint_as_float(bits); }
+WEFT_INLINE u32 to_bits(float x) { return __float_as_uint(x); }
+
+// 2^x within 2 ulp; 0 for -inf, NaN for NaN. Subnormal results are 0.
+WEFT_INLINE float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// log2(x) within 2^-22 of the larger of 1 and the result; -inf at 0, NaN below.
+WEFT_INLINE float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+WEFT_INLINE float square_root(float x) {
+  float y;
+  asm("sqrt.rn.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// The larger number; the other one where one is NaN.
+WEFT_INLINE float larger(float a, float b) {
+  float y;
+  asm("max.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
+}  // namespace weft::ptx

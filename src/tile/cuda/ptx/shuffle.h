@@ -1,0 +1,31 @@
+// What the lanes of a warp tell each other; all of them call. They order no memory.
+#pragma once
+
+#include "tile/cuda/ptx/target.h"
+
+namespace weft::ptx {
+
+// The value of lane ^ mask.
+WEFT_INLINE u32 shuffle_xor(u32 x, int mask) {
+  u32 y;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(y) : "r"(x), "r"(mask));
+  return y;
+}
+// The value of lane `from`.
+WEFT_INLINE u32 shuffle(u32 x, int from) {
+  u32 y;
+  asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(y) : "r"(x), "r"(from));
+  return y;
+}
+WEFT_INLINE float shuffle_xor(float x, int mask) { return __uint_as_float(shuffle_xor(__float_as_uint(x), mask)); }
+WEFT_INLINE float shuffle(float x, int from) { return __uint_as_float(shuffle(__float_as_uint(x), from)); }
+// Bit i: the condition of lane i.
+WEFT_INLINE u32 ballot(bool condition) {
+  u32 bits;
+  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %1, 0;\nvote.sync.ballot.b32 %0, p, 0xffffffff;\n}"
+               : "=r"(bits)
+               : "r"(static_cast<u32>(condition)));
+  return bits;
+}
+
+}  // namespace weft::ptx

@@ -1,0 +1,182 @@
+#include "tests/device/cuda/fake_driver.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+using namespace weft::cuda;
+using namespace weft::cuda::api;
+
+namespace {
+
+fake::State the_state;
+// Never destroyed: what lies on a lost card is left there, and is no leak.
+auto& the_memory = *new std::map<void*, size_t>;
+std::string the_capture;
+
+int number(const char* name, int otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::atoi(value) : otherwise;
+}
+
+// What the call of that name gives; it is remembered.
+Result called(const char* name) {
+  the_state.calls.emplace_back(name);
+  const bool fails = the_state.fails == name || the_state.fails == "everything";
+  if (fails && (the_state.result >= 700 && the_state.result < 720)) the_state.fails = "everything";
+  return fails ? the_state.result : kSuccess;
+}
+
+void* take(size_t bytes) {
+  if (bytes > the_state.free_bytes) return nullptr;
+  void* data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  std::memset(data, 0xab, bytes);
+  the_memory[data] = bytes;
+  the_state.free_bytes -= bytes;
+  return data;
+}
+
+Result give_back(void* data) {
+  const auto at = the_memory.find(data);
+  if (at == the_memory.end()) return kInvalidValue;
+  the_state.free_bytes += at->second;
+  the_memory.erase(at);
+  std::free(data);
+  return kSuccess;
+}
+
+template <class T>
+T handle(int number) {
+  return reinterpret_cast<T>(static_cast<uintptr_t>(number));
+}
+
+}  // namespace
+
+extern "C" {
+fake::State* weft_fake_driver() { return &the_state; }
+
+#define CALLED(name) \
+  if (const Result r = called(#name); r != kSuccess) return r
+
+Result cuInit(unsigned) {
+  CALLED(cuInit);
+  const int result = number("FAKE_CUDA_INIT", number("FAKE_CUDA_CARDS", 2) == 0 ? kNoDevice : kSuccess);
+  return result;
+}
+Result cuDriverGetVersion(int* version) { return *version = number("FAKE_CUDA_VERSION", 12040), kSuccess; }
+Result cuGetErrorName(Result result, const char** name) {
+  return *name = result == kIllegalAddress ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_FAKE", kSuccess;
+}
+Result cuGetErrorString(Result result, const char** text) {
+  return *text = result == kIllegalAddress ? "an illegal memory access was encountered" : "as the test asked", kSuccess;
+}
+Result cuDeviceGetCount(int* count) { return *count = number("FAKE_CUDA_CARDS", 2), kSuccess; }
+Result cuDeviceGet(DeviceId* id, int index) { return *id = index, kSuccess; }
+Result cuDeviceGetName(char* name, int, DeviceId) { return std::strcpy(name, "Fake H100"), kSuccess; }
+Result cuDeviceGetAttribute(int* value, DeviceAttribute which, DeviceId) {
+  const int capability = number("FAKE_CUDA_CAPABILITY", 90);
+  switch (which) {
+    case kMultiprocessorCount: *value = 132; break;
+    case kL2CacheSize: *value = 50 << 20; break;
+    case kComputeCapabilityMajor: *value = capability / 10; break;
+    case kComputeCapabilityMinor: *value = capability % 10; break;
+    case kMaxSharedMemoryPerMultiprocessor: *value = 228 << 10; break;
+    case kMaxSharedMemoryPerBlockOptin: *value = 227 << 10; break;
+  }
+  return kSuccess;
+}
+Result cuDeviceTotalMem_v2(size_t* bytes, DeviceId) { return *bytes = size_t{80} << 30, kSuccess; }
+Result cuDevicePrimaryCtxRetain(Context* context, DeviceId id) {
+  CALLED(cuDevicePrimaryCtxRetain);
+  return *context = handle<Context>(100 + id), kSuccess;
+}
+Result cuCtxPushCurrent_v2(Context) { return ++the_state.context_depth, kSuccess; }
+Result cuCtxPopCurrent_v2(Context*) { return --the_state.context_depth, kSuccess; }
+Result cuMemAlloc_v2(Pointer* data, size_t bytes) {
+  CALLED(cuMemAlloc);
+  *data = reinterpret_cast<Pointer>(take(bytes));
+  return *data != 0 ? kSuccess : kOutOfMemory;
+}
+Result cuMemFree_v2(Pointer data) {
+  CALLED(cuMemFree);
+  return give_back(reinterpret_cast<void*>(data));
+}
+Result cuMemHostAlloc(void** data, size_t bytes, unsigned) {
+  CALLED(cuMemHostAlloc);
+  return (*data = take(bytes)) != nullptr ? kSuccess : kOutOfMemory;
+}
+Result cuMemFreeHost(void* data) {
+  CALLED(cuMemFreeHost);
+  return give_back(data);
+}
+Result cuMemcpyHtoDAsync_v2(Pointer to, const void* from, size_t bytes, Stream) {
+  CALLED(cuMemcpyHtoDAsync);
+  return std::memcpy(reinterpret_cast<void*>(to), from, bytes), kSuccess;
+}
+Result cuMemcpyDtoHAsync_v2(void* to, Pointer from, size_t bytes, Stream) {
+  CALLED(cuMemcpyDtoHAsync);
+  return std::memcpy(to, reinterpret_cast<void*>(from), bytes), kSuccess;
+}
+Result cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, size_t bytes, Stream) {
+  CALLED(cuMemcpyDtoDAsync);
+  return std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes), kSuccess;
+}
+Result cuMemsetD8Async(Pointer to, unsigned char value, size_t bytes, Stream) {
+  CALLED(cuMemsetD8Async);
+  return std::memset(reinterpret_cast<void*>(to), value, bytes), kSuccess;
+}
+Result cuStreamCreate(Stream* stream, unsigned) {
+  CALLED(cuStreamCreate);
+  return *stream = handle<Stream>(200), kSuccess;
+}
+Result cuStreamDestroy_v2(Stream) { return called("cuStreamDestroy"); }
+Result cuStreamSynchronize(Stream) { return called("cuStreamSynchronize"); }
+Result cuStreamWaitEvent(Stream, Event, unsigned) { return called("cuStreamWaitEvent"); }
+Result cuStreamBeginCapture_v2(Stream, CaptureMode) { return called("cuStreamBeginCapture"); }
+Result cuStreamEndCapture(Stream, Graph* graph) {
+  CALLED(cuStreamEndCapture);
+  return *graph = handle<Graph>(300), kSuccess;
+}
+Result cuStreamIsCapturing(Stream, int* status) { return *status = 0, kSuccess; }
+Result cuEventCreate(Event* event, unsigned) {
+  CALLED(cuEventCreate);
+  return *event = handle<Event>(400), kSuccess;
+}
+Result cuEventDestroy_v2(Event) { return called("cuEventDestroy"); }
+Result cuEventRecord(Event, Stream) { return called("cuEventRecord"); }
+Result cuEventQuery(Event) { return called("cuEventQuery"); }
+Result cuEventSynchronize(Event) { return called("cuEventSynchronize"); }
+Result cuEventElapsedTime(float* ms, Event, Event) { return *ms = 1.5f, kSuccess; }
+Result cuGraphInstantiateWithFlags(GraphExec* exec, Graph, unsigned long long) {
+  CALLED(cuGraphInstantiate);
+  return *exec = handle<GraphExec>(500), kSuccess;
+}
+Result cuGraphDestroy(Graph) { return called("cuGraphDestroy"); }
+Result cuGraphExecDestroy(GraphExec) { return called("cuGraphExecDestroy"); }
+Result cuGraphUpload(GraphExec, Stream) { return called("cuGraphUpload"); }
+Result cuGraphLaunch(GraphExec, Stream) { return called("cuGraphLaunch"); }
+Result cuModuleLoadData(Module* module, const void* image) {
+  the_state.image = static_cast<const char*>(image);
+  CALLED(cuModuleLoadData);
+  return *module = handle<Module>(600), kSuccess;
+}
+Result cuModuleUnload(Module) { return called("cuModuleUnload"); }
+Result cuModuleGetFunction(Function* function, Module, const char*) {
+  CALLED(cuModuleGetFunction);
+  return *function = handle<Function>(700), kSuccess;
+}
+Result cuFuncGetAttribute(int* value, FunctionAttribute which, Function) {
+  return *value = which == kNumRegs ? 104 : which == kLocalSizeBytes ? 16 : 1024, kSuccess;
+}
+Result cuFuncSetAttribute(Function, FunctionAttribute, int) { return called("cuFuncSetAttribute"); }
+Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* ctas, Function, int threads, size_t) {
+  return *ctas = 512 / threads, kSuccess;
+}
+#ifndef FAKE_WITHOUT_LAUNCH
+Result cuLaunchKernelEx(const LaunchConfig* config, Function, void**, void**) {
+  the_state.config = *config;
+  the_state.attributes.assign(config->attributes, config->attributes + config->num_attributes);
+  return called("cuLaunchKernelEx");
+}
+#endif
+}

@@ -1,0 +1,27 @@
+// What tests tell a driver that is none, and ask it. It is a library of its own, libcuda.so.1, which the product finds in
+// WEFT_CUDA_LIBS; the environment says what machine it plays.
+//
+//   FAKE_CUDA_CARDS=2  FAKE_CUDA_VERSION=12040  FAKE_CUDA_INIT=803  FAKE_CUDA_CAPABILITY=80
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "device/cuda/api.h"
+
+namespace weft::cuda::fake {
+
+struct State {
+  std::vector<std::string> calls;  // names of functions, as the driver has them
+  std::string fails;               // this one
+  int result = 0;                  // with this, from then on all of them where it is one that ends a context
+  api::LaunchConfig config = {};   // of the last launch
+  std::vector<api::LaunchAttribute> attributes = {};
+  std::string image = {};  // of the last module
+  size_t free_bytes = size_t{1} << 30;
+  int context_depth = 0;  // pushed and not popped
+};
+
+}  // namespace weft::cuda::fake
+
+extern "C" weft::cuda::fake::State* weft_fake_driver();

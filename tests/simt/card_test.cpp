@@ -1,0 +1,226 @@
+// What the host machine believes of the hardware, asked of a card: every kernel here gives the same bytes on both. Where there
+// is no card these tests are skipped, and say so.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "device/cuda/launch.h"
+#include "device/cuda/memory.h"
+#include "device/cuda/stream.h"
+#include "jit/nvrtc/module.h"
+#include "jit/nvrtc/toolchain.h"
+#include "tests/simt/kernels/args.h"
+#include "tests/simt/machine/device.h"
+#include "tests/simt/machine/machine.h"
+#include "weft/device.h"
+
+extern "C" void weft_sum(weft::SumArgs args);
+extern "C" void weft_gemm_fp16(weft::GemmArgs args);
+extern "C" void weft_gemm_bf16(weft::GemmArgs args);
+extern "C" void weft_attend_fp16(weft::AttendArgs args);
+extern "C" void weft_attend_bf16(weft::AttendArgs args);
+extern "C" void weft_convert(weft::ConvertArgs args);
+extern "C" void weft_instructions(weft::InstructionsArgs args);
+extern "C" void weft_rows(weft::RowsArgs args);
+
+namespace weft::text {
+extern const char* const sum;
+extern const char* const gemm;
+extern const char* const attend;
+extern const char* const convert;
+extern const char* const instructions;
+extern const char* const rows;
+}  // namespace weft::text
+
+namespace weft::simt {
+namespace {
+
+class SimtCard : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::num_cards() == 0) GTEST_SKIP() << "no card here: " << cuda::find_driver().tried;
+    const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
+    if (search.compiler == nullptr) GTEST_SKIP() << "no NVRTC here: " << search.tried;
+  }
+
+  // Runs the kernel in the machine and on the card, from the same bytes. `make` makes its arguments of what `at` gives for
+  // each span; `near` names a buffer of floats that need be only so near, relative to the larger of 1 and their size.
+  template <class Args, class Make>
+  void compare(const char* text, const char* symbol, void (*kernel)(Args), const Launch& launch, const Make& make,
+               const std::string& near = {}, float tolerance = 0) {
+    const std::string before = memory_.content();
+    const Args host_args = make([](auto* p) { return p; });
+    run(memory_, launch, [&] { kernel(host_args); });
+    const std::string expected = memory_.content();
+
+    cuda::Card& card = cuda::Card::at(0);
+    std::vector<Workspace> copies;
+    const char* from = before.data();
+    for (const Memory::Buffer& buffer : memory_.buffers()) {
+      copies.emplace_back(Device::cuda(0), buffer.bytes);
+      cuda::copy_to_card(card, copies.back().data(), from, buffer.bytes, nullptr);
+      from += buffer.bytes;
+    }
+    const auto at = [&](auto* p) {
+      for (size_t i = 0; i < copies.size(); ++i) {
+        const Memory::Buffer& buffer = memory_.buffers()[i];
+        const auto* byte = reinterpret_cast<const char*>(p);
+        if (byte >= buffer.begin && byte < buffer.begin + buffer.bytes)
+          return reinterpret_cast<decltype(p)>(static_cast<char*>(copies[i].data()) + (byte - buffer.begin));
+      }
+      return static_cast<decltype(p)>(nullptr);
+    };
+    const jit::CudaModule loaded = jit::cuda_module(card, symbol, text);
+    const cuda::Kernel on_card = cuda::find_kernel(*loaded.module, symbol, launch.shared_bytes);
+    cuda::launch(on_card, {.ctas = launch.ctas, .threads = launch.threads}, nullptr, make(at));
+    cuda::synchronize(card, nullptr);
+
+    const char* wanted = expected.data();
+    for (size_t i = 0; i < copies.size(); ++i) {
+      const Memory::Buffer& buffer = memory_.buffers()[i];
+      std::string got(buffer.bytes, '\0');
+      cuda::copy_to_host(card, got.data(), copies[i].data(), buffer.bytes, nullptr);
+      cuda::synchronize(card, nullptr);
+      for (size_t word = 0; word + 4 <= buffer.bytes; word += 4) {
+        unsigned ours, theirs;
+        std::memcpy(&ours, wanted + word, 4);
+        std::memcpy(&theirs, got.data() + word, 4);
+        const float x = std::bit_cast<float>(ours), y = std::bit_cast<float>(theirs);
+        if (std::isnan(x) && std::isnan(y)) continue;  // whichever
+        if (buffer.name != near) {
+          ASSERT_EQ(ours, theirs) << symbol << ": word " << word / 4 << " of '" << buffer.name << "'";
+          continue;
+        }
+        ASSERT_LE(std::fabs(x - y), tolerance * std::fmax(1.f, std::fabs(x)))
+            << symbol << ": element " << word / 4 << " of '" << buffer.name << "' is " << y << " on the card, " << x
+            << " in the machine";
+      }
+      wanted += buffer.bytes;
+    }
+  }
+
+  static bool has_bf16() { return cuda::Card::at(0).capability_major() >= 8; }
+  // Integers of at most `most`, as halves.
+  std::vector<unsigned short> halves(int n, bool bf16, int most) {
+    std::vector<unsigned short> bits;
+    for (int i = 0; i < n; ++i) {
+      const float value = static_cast<float>(static_cast<int>(random_() % static_cast<unsigned>(2 * most + 1)) - most);
+      bits.push_back(bf16 ? static_cast<unsigned short>(std::bit_cast<unsigned>(value) >> 16) : to_fp16(value));
+    }
+    return bits;
+  }
+
+  Memory memory_;
+  std::mt19937 random_{20261123};
+};
+
+TEST_F(SimtCard, InstructionsDoWhatTheirTwinsDo) {
+  if (!has_bf16()) GTEST_SKIP() << "the machine plays a card of capability 8.0 or more, which has bf16";
+  std::vector<float> values;
+  for (int i = 0; i < 128; ++i)
+    values.push_back(
+        std::ldexp(std::uniform_real_distribution<float>(-2, 2)(random_), static_cast<int>(random_() % 44) - 24));
+  values[3] = NAN, values[9] = INFINITY, values[17] = -INFINITY, values[33] = 0.f, values[64] = 3.4e38f;
+  const auto words = memory_.make("words", std::vector<unsigned>(kInstructionWords * 32));
+  const auto near = memory_.make<float>("near", 256);
+  const auto numbers = memory_.make("numbers", values);
+  const auto counters = memory_.make("counters", std::vector<unsigned>(32, 5));
+  compare(
+      text::instructions, "weft_instructions", weft_instructions, {.threads = 32, .shared_bytes = 512},
+      [&](const auto& at) {
+        return InstructionsArgs{at(words.data()), at(near.data()), at(numbers.data()), at(counters.data())};
+      },
+      "near", 1e-6f);
+}
+
+TEST_F(SimtCard, ElementsConvertAsInTheMachine) {
+  for (int type = 0; type < 6; ++type) {
+    const int words = type < 2 ? 1 << 15 : type < 5 ? 64 : 2, per_word = type < 2 ? 2 : type < 5 ? 4 : 8;
+    memory_ = {};
+    std::vector<unsigned> all(static_cast<size_t>(words), 0);
+    for (int i = 0; i < words * per_word; ++i)
+      all[static_cast<size_t>(i / per_word)] |= static_cast<unsigned>(i) << (32 / per_word * (i % per_word));
+    const auto from = memory_.make("words", all);
+    const auto floats = memory_.make<float>("floats", static_cast<size_t>(words * per_word));
+    std::vector<float> numbers;
+    for (int i = 0; i < 4096; ++i)
+      numbers.push_back(
+          std::ldexp(std::uniform_real_distribution<float>(1, 2)(random_), static_cast<int>(random_() % 44) - 26));
+    const auto values = memory_.make("values", numbers);
+    const auto halves = memory_.make<unsigned>("halves", 8192);
+    const auto stored = memory_.make<unsigned short>("stored", 4096);
+    compare(text::convert, "weft_convert", weft_convert, {.threads = 128}, [&](const auto& at) {
+      return ConvertArgs{type,
+                         at(from.data()),
+                         words,
+                         at(floats.data()),
+                         at(values.data()),
+                         4096,
+                         at(halves.data()),
+                         at(stored.data())};
+    });
+  }
+}
+
+TEST_F(SimtCard, RowsLieInTheirTilesAsInTheMachine) {
+  for (const int columns : {24, 80, 128}) {
+    memory_ = {};
+    const auto from = memory_.make("from", halves(kRowsRows * columns, false, 1000));
+    const auto to = memory_.make<unsigned short>("to", from.size());
+    compare(text::rows, "weft_rows", weft_rows, {.threads = 64, .shared_bytes = from.size() * 2}, [&](const auto& at) {
+      return RowsArgs{at(from.data()), at(to.data()), columns};
+    });
+  }
+}
+
+TEST_F(SimtCard, SumsOfSeveralCtasAreTheSame) {
+  std::vector<float> values(5000);
+  for (float& value : values) value = static_cast<float>(static_cast<int>(random_() % 201) - 100);
+  const auto x = memory_.make("x", values);
+  const auto shares = memory_.make<float>("shares", 4), total = memory_.make<float>("total", 1);
+  const auto arrived = memory_.make("arrived", std::vector<unsigned>{0});
+  compare(text::sum, "weft_sum", weft_sum, {.ctas = 4, .threads = 128, .shared_bytes = 16}, [&](const auto& at) {
+    return SumArgs{at(x.data()), 5000, at(shares.data()), at(arrived.data()), at(total.data())};
+  });
+}
+
+TEST_F(SimtCard, ProductsOfIntegersAreTheSame) {
+  for (const bool bf16 : {false, true}) {
+    if (bf16 && !has_bf16()) continue;
+    memory_ = {};
+    const int m = 100, n = 130, k = 96;
+    const auto a = memory_.make("a", halves(m * k, bf16, 8)), b = memory_.make("b", halves(n * k, bf16, 8));
+    const auto c = memory_.make<float>("c", static_cast<size_t>(m * n));
+    compare(text::gemm, bf16 ? "weft_gemm_bf16" : "weft_gemm_fp16", bf16 ? weft_gemm_bf16 : weft_gemm_fp16,
+            {.ctas = 6, .threads = 128, .shared_bytes = 16384},
+            [&](const auto& at) { return GemmArgs{at(a.data()), at(b.data()), at(c.data()), m, n, k}; });
+  }
+}
+
+// Exponentials differ in their last bits, and with them probabilities' rounding: the outputs are near.
+TEST_F(SimtCard, AttentionIsNear) {
+  for (const bool bf16 : {false, true}) {
+    if (bf16 && !has_bf16()) continue;
+    memory_ = {};
+    const int num_queries = 70, num_keys = 100, dim = bf16 ? 64 : 80;
+    const auto q = memory_.make("q", halves(num_queries * dim, bf16, 2)),
+               k = memory_.make("k", halves(num_keys * dim, bf16, 2)),
+               v = memory_.make("v", halves(num_keys * dim, bf16, 2));
+    const auto o = memory_.make<float>("o", static_cast<size_t>(num_queries * dim + num_queries));
+    const size_t shared = static_cast<size_t>((64 + 4 * 32) * dim * 2);
+    compare(
+        text::attend, bf16 ? "weft_attend_bf16" : "weft_attend_fp16", bf16 ? weft_attend_bf16 : weft_attend_fp16,
+        {.ctas = 2, .threads = 128, .shared_bytes = shared},
+        [&](const auto& at) {
+          return AttendArgs{at(q.data()), at(k.data()), at(v.data()), at(o.data()), at(o.data() + num_queries * dim),
+                            num_queries,  num_keys,     true,         0.125f};
+        },
+        "o", bf16 ? 0.02f : 0.003f);
+  }
+}
+
+}  // namespace
+}  // namespace weft::simt

@@ -1,0 +1,195 @@
+#include "tests/simt/machine/device.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "tests/simt/machine/thread.h"
+
+// The line of the kernel that a twin is called from.
+#define WEFT_CALLER __builtin_return_address(0)
+
+namespace weft::simt {
+namespace {
+
+Machine& machine() { return *Machine::active(); }
+
+struct Exchange {
+  unsigned x = 0, y = 0;
+  int from = 0;
+};
+
+void exchange(void* const* lanes) {
+  for (int i = 0; i < 32; ++i) {
+    auto& self = *static_cast<Exchange*>(lanes[i]);
+    self.y = static_cast<Exchange*>(lanes[self.from & 31])->x;
+  }
+}
+
+struct Matrices {
+  unsigned* r;
+  const unsigned char* row;
+};
+
+template <bool transposed>
+void load_matrices(void* const* lanes) {
+  unsigned loaded[32][4];
+  for (int lane = 0; lane < 32; ++lane)
+    for (int m = 0; m < 4; ++m) {
+      unsigned short pair[2];
+      for (int e = 0; e < 2; ++e) {
+        const int row = transposed ? lane % 4 * 2 + e : lane / 4, column = transposed ? lane / 4 : lane % 4 * 2 + e;
+        std::memcpy(&pair[e], static_cast<Matrices*>(lanes[8 * m + row])->row + 2 * column, 2);
+      }
+      loaded[lane][m] = static_cast<unsigned>(pair[1]) << 16 | pair[0];
+    }
+  for (int lane = 0; lane < 32; ++lane) std::memcpy(static_cast<Matrices*>(lanes[lane])->r, loaded[lane], 16);
+}
+
+struct Product {
+  float* d;
+  const unsigned *a, *b;
+  int k;
+  bool bf16;
+};
+
+float element(unsigned word, int half, bool bf16) {
+  const unsigned bits = word >> (16 * half) & 0xffff;
+  return bf16 ? std::bit_cast<float>(bits << 16) : from_fp16(static_cast<unsigned short>(bits));
+}
+
+// Products are exact and their sum is rounded once; the card's sums are a little less exact.
+void multiply(void* const* lanes) {
+  const auto at = [&](int lane) -> const Product& { return *static_cast<Product*>(lanes[lane]); };
+  const int k = at(0).k;
+  const bool bf16 = at(0).bf16;
+  float sums[32][4];
+  for (int lane = 0; lane < 32; ++lane)
+    for (int e = 0; e < 4; ++e) {
+      const int row = lane / 4 + e / 2 * 8, column = lane % 4 * 2 + e % 2;
+      double sum = at(lane).d[e];
+      for (int i = 0; i < k; ++i) {
+        const int quad = i % 8 / 2, high = i / 8;
+        sum += double{element(at(row % 8 * 4 + quad).a[row / 8 + 2 * high], i % 2, bf16)} *
+               double{element(at(column * 4 + quad).b[high], i % 2, bf16)};
+      }
+      sums[lane][e] = static_cast<float>(sum);
+    }
+  for (int lane = 0; lane < 32; ++lane) std::memcpy(at(lane).d, sums[lane], sizeof sums[lane]);
+}
+
+}  // namespace
+
+int thread_index() { return machine().current().index; }
+int num_threads() { return machine().launch().threads; }
+int cta_index() { return machine().current().cta; }
+int num_ctas() { return machine().launch().ctas; }
+unsigned char* shared_memory() { return reinterpret_cast<unsigned char*>(machine().cta().shared); }
+
+void cta_sync() { machine().barrier(0, num_threads(), true, true, "cta_sync", WEFT_CALLER); }
+void named_sync(int id, int threads) { machine().barrier(id, threads, true, false, "named_sync", WEFT_CALLER); }
+void named_arrive(int id, int threads) { machine().barrier(id, threads, false, false, "named_arrive", WEFT_CALLER); }
+void warp_sync() { machine().collective("warp_sync", nullptr, nullptr, true, WEFT_CALLER); }
+
+unsigned shuffle_xor(unsigned x, int mask) {
+  Exchange own{x, 0, machine().current().index % 32 ^ mask};
+  machine().collective("shuffle_xor", &own, exchange, false, WEFT_CALLER);
+  return own.y;
+}
+unsigned shuffle(unsigned x, int from) {
+  Exchange own{x, 0, from};
+  machine().collective("shuffle", &own, exchange, false, WEFT_CALLER);
+  return own.y;
+}
+unsigned ballot(bool condition) {
+  unsigned own = condition;
+  machine().collective(
+      "ballot", &own,
+      [](void* const* lanes) {
+        unsigned bits = 0;
+        for (int i = 0; i < 32; ++i) bits |= *static_cast<unsigned*>(lanes[i]) << i;
+        for (int i = 0; i < 32; ++i) *static_cast<unsigned*>(lanes[i]) = bits;
+      },
+      false, WEFT_CALLER);
+  return own;
+}
+
+void ldmatrix_x4(unsigned* r, const void* row, bool transposed) {
+  machine().require_aligned(row, 16, "loads a matrix's row from", WEFT_CALLER);
+  machine().access(row, 16, Access::read, WEFT_CALLER);
+  Matrices own{r, static_cast<const unsigned char*>(row)};
+  machine().collective("ldmatrix", &own, transposed ? load_matrices<true> : load_matrices<false>, false, WEFT_CALLER);
+}
+void mma_m16n8(float* d, const unsigned* a, const unsigned* b, int k, bool bf16) {
+  Product own{d, a, b, k, bf16};
+  machine().collective("mma", &own, multiply, false, WEFT_CALLER);
+}
+
+void cp_async_16(void* shared, const void* global, int bytes) {
+  machine().copy_async(shared, global, bytes, WEFT_CALLER);
+}
+void cp_async_commit() { machine().commit_copies(); }
+void cp_async_wait(int pending) { machine().wait_copies(static_cast<size_t>(pending), WEFT_CALLER); }
+
+unsigned atomic(AtomicOp op, unsigned* p, unsigned x, bool acq_rel) {
+  machine().require_aligned(p, 4, "changes atomically", WEFT_CALLER);
+  machine().access(p, 4, Access::atomic, WEFT_CALLER);
+  Thread& self = machine().current();
+  Clock& published = machine().clock_of(p);
+  if (acq_rel) {
+    join(self.clock, published);
+    join(published, self.clock);
+    ++self.clock[static_cast<size_t>(self.id)];
+  } else {
+    join(self.acquired, published);
+    join(published, self.released);
+  }
+  const unsigned old = *p;
+  *p = op == AtomicOp::add ? old + x : old | x;
+  return old;
+}
+unsigned load_acquire(const unsigned* p) {
+  machine().yield();  // who waits for a word lets others write it
+  machine().access(p, 4, Access::atomic, WEFT_CALLER);
+  join(machine().current().clock, machine().clock_of(p));
+  return *p;
+}
+void store_release(unsigned* p, unsigned x) {
+  machine().access(p, 4, Access::atomic, WEFT_CALLER);
+  Thread& self = machine().current();
+  machine().clock_of(p) = self.clock;
+  ++self.clock[static_cast<size_t>(self.id)];
+  *p = x;
+}
+void fence_gpu() {
+  Thread& self = machine().current();
+  join(self.clock, self.acquired);
+  self.released = self.clock;
+  ++self.clock[static_cast<size_t>(self.id)];
+}
+
+float exp2(float x) { return std::exp2(x); }
+float log2(float x) { return std::log2(x); }
+float square_root(float x) { return std::sqrt(x); }
+
+float from_fp16(unsigned short bits) {
+  const int exponent = bits >> 10 & 31, mantissa = bits & 0x3ff;
+  const float size = exponent == 31  ? (mantissa != 0 ? NAN : INFINITY)
+                     : exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24)
+                                     : std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
+  return (bits & 0x8000) != 0 ? -size : size;
+}
+unsigned short to_fp16(float x) {
+  const auto sign = static_cast<unsigned short>(std::signbit(x) ? 0x8000 : 0);
+  const float size = std::fabs(x);
+  if (std::isnan(x)) return 0x7fff;
+  if (size == 0.f || size >= 65520.f) return sign | (size == 0.f ? 0 : 0x7c00);
+  int exponent = 0;
+  std::frexp(size, &exponent);
+  const int step = exponent < -13 ? -24 : exponent - 11;  // 2^step: what the last bit is worth
+  const auto steps = static_cast<unsigned short>(std::nearbyint(std::ldexp(size, -step)));
+  // 1,024 steps begin the next exponent by themselves.
+  return static_cast<unsigned short>(sign + (exponent < -13 ? steps : ((exponent + 13) << 10) + steps));
+}
+
+}  // namespace weft::simt

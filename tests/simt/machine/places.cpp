@@ -1,0 +1,53 @@
+#include "tests/simt/machine/places.h"
+
+#include <fmt/format.h>
+#include <link.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <vector>
+
+namespace weft::simt {
+namespace {
+
+// "/any/where/src/tile/cuda/reduce.h:34 (discriminator 2)" -> "tile/cuda/reduce.h:34"
+std::string shortened(std::string line) {
+  line = line.substr(0, line.find_first_of("\n("));
+  line = line.substr(0, line.find_last_not_of(' ') + 1);
+  if (const size_t at = line.rfind("/tests/simt/"); at != line.npos) return line.substr(at + 1);
+  if (const size_t at = line.rfind("/src/"); at != line.npos) return line.substr(at + 5);
+  return line;
+}
+
+std::string look_up(const void* return_address) {
+  uintptr_t base = 0;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* to) { return *static_cast<uintptr_t*>(to) = info->dlpi_addr, 1; },
+      &base);  // the first is the program
+  const auto address = reinterpret_cast<uintptr_t>(return_address) - base - 1;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  std::FILE* pipe = popen(fmt::format("addr2line -i -e '{}' {:#x}", program, address).c_str(), "r");
+  if (pipe == nullptr) return "an unknown line";
+  std::vector<std::string> frames;  // innermost first
+  for (char line[4096]; std::fgets(line, sizeof line, pipe) != nullptr;)
+    if (std::string frame = shortened(line); frame.find("tests/simt/twins/") == frame.npos) frames.push_back(frame);
+  pclose(pipe);
+  if (frames.empty()) return "an unknown line";
+  std::string text = frames[0];
+  const auto file_of = [](const std::string& frame) { return frame.substr(0, frame.rfind(':')); };
+  for (const std::string& frame : frames)
+    if (file_of(frame) != file_of(frames[0])) return text + ", called at " + frame;
+  return text;
+}
+
+}  // namespace
+
+const std::string& place(const void* return_address) {
+  static std::map<const void*, std::string> known;
+  const auto [entry, is_new] = known.try_emplace(return_address);
+  if (is_new) entry->second = look_up(return_address);
+  return entry->second;
+}
+
+}  // namespace weft::simt

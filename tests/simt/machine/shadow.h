@@ -1,0 +1,44 @@
+// What is remembered of every byte: who wrote it last, and two of those who read it since.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace weft::simt {
+
+enum class Access : uint8_t { read, write, atomic };
+
+// Vector clocks: entry t says how much of thread t's past is seen. A thread counts on whenever it tells others.
+using Clock = std::vector<uint32_t>;
+inline void join(Clock& to, const Clock& from) {
+  for (size_t i = 0; i < to.size(); ++i) to[i] = to[i] < from[i] ? from[i] : to[i];
+}
+
+struct Event {
+  uint32_t clock = 0;  // 0: never
+  uint16_t thread = 0;
+  bool is_atomic = false;
+  const void* pc = nullptr;
+  bool is_before(const Clock& now) const { return clock <= now[thread]; }
+};
+
+struct ShadowByte {
+  Event write, reads[2];
+  bool in_flight = false;  // a cp.async has it as its destination; `write` says whose
+};
+
+// Shadow of the bytes [begin, begin + size).
+class Shadow {
+ public:
+  Shadow() = default;
+  Shadow(const char* begin, size_t size) : begin_(begin), bytes_(size) {}
+  bool contains(const char* p) const { return p >= begin_ && p < begin_ + bytes_.size(); }
+  ShadowByte& operator[](const char* p) { return bytes_[static_cast<size_t>(p - begin_)]; }
+
+ private:
+  const char* begin_ = nullptr;
+  std::vector<ShadowByte> bytes_;
+};
+
+}  // namespace weft::simt
