@@ -53,8 +53,9 @@ const Expr* Facts::extent_of(const std::string& variable) const {
 bool Facts::replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient) const {
   Expr least, most;
   if (term->op == Op::variable) {
-    least = 0;  // scalars and loop variables are never negative; other variables have no bound
-    if (const Expr* extent = extent_of(term->name)) most = *extent - 1;
+    const Expr* extent = extent_of(term->name);
+    if (extent != nullptr || scalars_.contains(term->name)) least = 0;
+    if (extent != nullptr) most = *extent - 1;
   } else if (term->op == Op::load) {
     for (const Buffer& buffer : buffers_)
       if (buffer.name == term->name && buffer.least) least = buffer.least, most = buffer.most;

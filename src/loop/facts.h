@@ -17,7 +17,8 @@ namespace weft::loop {
 class Facts {
  public:
   Facts() = default;
-  explicit Facts(const Function& function) : buffers_(function.buffers) {}
+  explicit Facts(const Function& function)
+      : buffers_(function.buffers), scalars_(function.scalars.begin(), function.scalars.end()) {}
   void push_loop(std::string variable, Expr extent) { loops_.emplace_back(std::move(variable), std::move(extent)); }
   void pop_loop() { loops_.pop_back(); }
   void push_condition(const Expr& condition);
@@ -32,6 +33,7 @@ class Facts {
   bool replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient) const;
   const Expr* extent_of(const std::string& variable) const;
   std::vector<Buffer> buffers_;
+  Names scalars_;  // never negative, as loop variables; what `let` names may be
   std::vector<std::pair<std::string, Expr>> loops_;
   std::vector<std::vector<Expr>> conditions_;  // what is at least 0 in them
 };

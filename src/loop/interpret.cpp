@@ -10,7 +10,7 @@ namespace weft::loop {
 
 Interpreter::Interpreter(Memory& memory, Place place) : memory_(memory), place_(std::move(place)), variables_(memory.scalars) {}
 
-double& Interpreter::element(const std::string& buffer, const std::vector<Expr>& indices) {
+double* Interpreter::element(const std::string& buffer, const std::vector<Expr>& indices) {
   std::vector<int64_t> at;
   for (const Expr& index : indices) at.push_back(integer(index));
   int64_t place = 0;
@@ -21,12 +21,19 @@ double& Interpreter::element(const std::string& buffer, const std::vector<Expr>&
       place = place * local->second[i] + at[i];
     }
   } else {
-    place = place_(buffer, at);
+    const std::optional<int64_t> found = place_(buffer, at);
+    if (!found) return nullptr;
+    place = *found;
   }
   std::vector<double>& values = memory_.buffers.at(buffer);
   ensure(place >= 0 && place < static_cast<int64_t>(values.size()), "interpreter: '{}' has {} elements; {} is accessed",
          buffer, values.size(), place);
-  return values[static_cast<size_t>(place)];
+  return &values[static_cast<size_t>(place)];
+}
+
+double Interpreter::read(const std::string& buffer, const std::vector<Expr>& indices) {
+  const double* found = element(buffer, indices);
+  return found == nullptr ? 0 : *found;
 }
 
 int64_t Interpreter::search(const Expr& e) {
@@ -36,7 +43,7 @@ int64_t Interpreter::search(const Expr& e) {
   int64_t below = 0;  // slow on purpose: no binary search that could err like the generated one
   for (int64_t i = 0; i < count; ++i) {
     at.back() = first + i;
-    const auto value = static_cast<int64_t>(element(e->name, at));
+    const auto value = static_cast<int64_t>(read(e->name, at));
     if (e->op == Op::find && value == x) return i;
     below += value <= x ? 1 : 0;
   }
@@ -52,7 +59,7 @@ int64_t Interpreter::integer(const Expr& e) {
       ensure(found != variables_.end(), "interpreter: '{}' has no value", e->name);
       return found->second;
     }
-    case Op::load: return static_cast<int64_t>(element(e->name, x));
+    case Op::load: return static_cast<int64_t>(read(e->name, x));
     case Op::add: return integer(x[0]) + integer(x[1]);
     case Op::subtract: return integer(x[0]) - integer(x[1]);
     case Op::multiply: return integer(x[0]) * integer(x[1]);
@@ -80,7 +87,7 @@ double Interpreter::real(const Expr& e) {
   const auto& x = e->operands;
   switch (e->op) {
     case Op::real_literal: return e->real;
-    case Op::load: return element(e->name, x);
+    case Op::load: return read(e->name, x);
     case Op::add: return real(x[0]) + real(x[1]);
     case Op::subtract: return real(x[0]) - real(x[1]);
     case Op::multiply: return real(x[0]) * real(x[1]);
@@ -135,7 +142,10 @@ void Interpreter::run(const Body& body) {
       }
       case Stmt::Kind::store: {
         const double value = real(stmt.value);
-        element(stmt.name, stmt.indices) = value;
+        double* target = element(stmt.name, stmt.indices);
+        check(target != nullptr, ErrorCode::invalid_argument, "'{}' is written at a coordinate that it does not store: {}",
+              stmt.name, to_text(Body{stmt}));
+        *target = value;
         break;
       }
       case Stmt::Kind::condition:

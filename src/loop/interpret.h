@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,10 +20,11 @@ struct Memory {
 };
 
 // Statements over buffers that may have several dimensions. `place` says where an element lies, from the buffer's name
-// and its indices; local buffers have places in row-major order.
+// and its indices, or that it is absent: then 0 is read, and writing throws Error(invalid_argument). Local buffers have
+// places in row-major order.
 class Interpreter {
  public:
-  using Place = std::function<int64_t(const std::string& buffer, const std::vector<int64_t>& indices)>;
+  using Place = std::function<std::optional<int64_t>(const std::string& buffer, const std::vector<int64_t>& indices)>;
   Interpreter(Memory& memory, Place place);
   void run(const Body& body);
   int64_t integer(const Expr& e);
@@ -31,7 +33,8 @@ class Interpreter {
   void set(const std::string& variable, int64_t value) { variables_[variable] = value; }
 
  private:
-  double& element(const std::string& buffer, const std::vector<Expr>& indices);
+  double* element(const std::string& buffer, const std::vector<Expr>& indices);  // null: absent
+  double read(const std::string& buffer, const std::vector<Expr>& indices);
   int64_t search(const Expr& e);
   Memory& memory_;
   Place place_;

@@ -67,6 +67,8 @@ std::string CFamily::expr(const Expr& e, int precedence) {
     case Op::variable: return e->name;
     case Op::load: {
       const std::string element = fmt::format("{}[{}]", e->name, expr(x[0]));
+      // What is computed of an index may not fit 32 bits.
+      if (dtype_of(e->name) == DType::int32) return fmt::format("(long long){}", element);
       return dtype_of(e->name) == DType::bf16 ? fmt::format("weft_from_bf16({})", element) : element;
     }
     case Op::floor_div: return fmt::format("weft_floor_div({}, {})", expr(x[0]), expr(x[1]));

@@ -106,8 +106,7 @@ template <class T> static inline long long weft_find(const T* array, long long s
   }
   return low < count && array[start + low] == x ? low : -1;
 }
-// Where the iterations of a worker begin: an equal share of the work, which is one for an iteration, and with an indptr
-// also one for four of its elements.
+// Where the iterations of a worker begin: an equal share of the work, an iteration being as much as four elements.
 template <class T> static inline long long weft_share(const T* indptr, long long extent, long long worker, long long workers) {
   const long long total = extent * 4 + indptr[extent] - indptr[0];
   const long long goal = total / workers * worker + total % workers * worker / workers;

@@ -23,11 +23,11 @@ class IterationLowering {
     for (const Expr& condition : it_.where) guards_.push_back(translate(condition));
     ensure(lets_.empty(), "conditions of '{}' search", it_.name);
     for (const Expr& guard : guards_) facts_.push_condition(guard);
-    Stmt block = make_block(it_.name, lower_stores(it_.body), lower_stores(it_.init));
+    Stmt block = loop::make_block(it_.name, lower_stores(it_.body), lower_stores(it_.init));
     Body nest{std::move(block)};
     Expr guard;
     for (const Expr& condition : guards_) guard = both(guard, condition);
-    if (guard) nest = {make_condition(guard, std::move(nest))};
+    if (guard) nest = {loop::make_condition(guard, std::move(nest))};
     for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
       Stmt stmt = std::move(*level);
       if (stmt.kind == Stmt::Kind::loop) {

@@ -26,27 +26,27 @@ const Axis* Declarations::find_axis(std::string_view axis) const { return find_n
 const SparseBuffer* Declarations::find_buffer(std::string_view buffer) const { return find_named(buffers, buffer); }
 const Iteration* Stage1::find_iteration(std::string_view iteration) const { return find_named(iterations, iteration); }
 
-const Axis& Declarations::axis(std::string_view name) const {
-  const Axis* found = find_axis(name);
-  ensure(found != nullptr, "no axis '{}' is declared", name);
+const Axis& Declarations::axis(std::string_view wanted) const {
+  const Axis* found = find_axis(wanted);
+  ensure(found != nullptr, "no axis '{}' is declared", wanted);
   return *found;
 }
 
-const SparseBuffer& Declarations::buffer(std::string_view name) const {
-  const SparseBuffer* found = find_buffer(name);
-  ensure(found != nullptr, "no buffer '{}' is declared", name);
+const SparseBuffer& Declarations::buffer(std::string_view wanted) const {
+  const SparseBuffer* found = find_buffer(wanted);
+  ensure(found != nullptr, "no buffer '{}' is declared", wanted);
   return *found;
 }
 
-std::vector<std::string> Declarations::ancestors(std::string_view name) const {
+std::vector<std::string> Declarations::ancestors(std::string_view child) const {
   std::vector<std::string> list;
-  for (std::string parent = axis(name).parent; !parent.empty(); parent = axis(parent).parent)
+  for (std::string parent = axis(child).parent; !parent.empty(); parent = axis(parent).parent)
     list.insert(list.begin(), parent);
   return list;
 }
 
-Expr Declarations::num_positions(std::string_view name) const {
-  const Axis& a = axis(name);
+Expr Declarations::num_positions(std::string_view wanted) const {
+  const Axis& a = axis(wanted);
   if (a.parent.empty()) return a.length;
   return a.is_variable ? a.nnz : num_positions(a.parent) * a.nnz;
 }

@@ -56,12 +56,12 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
   Stmt& loop = found.loop();
   const auto copy = [&](const char* what, Stmt stmt) {
     return spatial_nest(found.nest, found.place + 1,
-                        {make_block(fmt::format("{}_{}", found.block, what), {std::move(stmt)})});
+                        {loop::make_block(fmt::format("{}_{}", found.block, what), {std::move(stmt)})});
   };
-  Body body{make_allocate(local, extents, buffer->dtype == DType::bf16 ? DType::fp32 : buffer->dtype, scope)};
+  Body body{loop::make_allocate(local, extents, buffer->dtype == DType::bf16 ? DType::fp32 : buffer->dtype, scope)};
   const auto append = [&](Body part) { body.insert(body.end(), part.begin(), part.end()); };
-  if (block.init.empty() && loads_from(block.body, local)) append(copy("read", make_store(local, places, target)));
-  Body write = copy("write", make_store(store.name, store.indices, cached));
+  if (block.init.empty() && loads_from(block.body, local)) append(copy("read", loop::make_store(local, places, target)));
+  Body write = copy("write", loop::make_store(store.name, store.indices, cached));
   append(loop.body);
   append(std::move(write));
   loop.body = std::move(body);

@@ -9,7 +9,7 @@ void place_init(Nest nest, size_t place, const std::string& name) {
   Stmt& block = nest.block();
   Body init = std::move(block.init);
   block.init.clear();
-  if (!name.empty()) init = {make_block(name, std::move(init))};
+  if (!name.empty()) init = {loop::make_block(name, std::move(init))};
   Body before = spatial_nest(nest, place, std::move(init));
   Body& body = *nest.path[place].body;
   body.insert(body.begin() + static_cast<std::ptrdiff_t>(nest.path[place].index), before.begin(), before.end());

@@ -26,10 +26,10 @@ struct Nest {
 Nest find_block(Stage2& stage, const std::string& block);
 // "csrmm.k": the way to the block, and the place of the loop in it.
 struct LoopInNest {
-  Nest nest;
+  Nest nest = {};
   size_t place = 0;
-  std::string name;  // "csrmm.k"
-  std::string block, variable;
+  std::string name = {};  // "csrmm.k"
+  std::string block = {}, variable = {};
   Stmt& loop() const { return nest.path[place].stmt(); }
 };
 LoopInNest find_loop(Stage2& stage, const std::string& name);

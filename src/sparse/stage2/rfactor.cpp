@@ -44,11 +44,11 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
 
   // Zero, each iteration to its own; then the sums in order.
   Stmt zero = loop::make_loop(found.variable, extent,
-                              {make_block(found.block + "_zero", {make_store(partial, {place}, loop::real(0))})});
+                              {loop::make_block(found.block + "_zero", {loop::make_store(partial, {place}, loop::real(0))})});
   Stmt sum = loop::make_loop(
       lane, extent,
-      {make_block(found.block + "_sum",
-                  {make_store(store.name, store.indices, target + loop::load(partial, {loop::variable(lane)}, target->type))},
+      {loop::make_block(found.block + "_sum",
+                  {loop::make_store(store.name, store.indices, target + loop::load(partial, {loop::variable(lane)}, target->type))},
                   block.init)});
   sum.reduction = true;
   block.init.clear();
@@ -60,7 +60,7 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   const auto at = body.begin() + static_cast<std::ptrdiff_t>(found.nest.path[first].index);
   const DType dtype = buffer->dtype == DType::fp64 ? DType::fp64 : DType::fp32;
   Body sums{std::move(sum)};
-  Body before{make_allocate(partial, {Expr(extent)}, dtype, scope), std::move(zero)};
+  Body before{loop::make_allocate(partial, {Expr(extent)}, dtype, scope), std::move(zero)};
   const auto after = body.insert(at, before.begin(), before.end()) + 3;
   body.insert(after, sums.begin(), sums.end());
 }

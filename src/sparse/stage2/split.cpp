@@ -20,7 +20,7 @@ void split(Stage2& stage, const std::string& name, int64_t factor, const std::st
   substitute(body, {{loop.name, index}});
   int64_t extent = 0;
   const bool divides = loop::is_integer(loop.value, &extent) && extent % factor == 0;
-  if (!divides) body = {make_condition(loop::less(index, loop.value), std::move(body))};
+  if (!divides) body = {loop::make_condition(loop::less(index, loop.value), std::move(body))};
   Stmt inner_loop = loop::make_loop(inner, factor, std::move(body));
   inner_loop.reduction = loop.reduction;
   const Expr iterations = divides ? Expr(extent / factor) : loop::floor_div(loop.value + (factor - 1), factor);

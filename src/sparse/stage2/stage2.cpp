@@ -23,7 +23,7 @@ Expr extent_of(const Declarations& declared, const Axis& axis, const std::vector
 }
 
 loop::Facts facts_of(const Declarations& declared) {
-  loop::Function arrays;
+  loop::Function arrays{.name = declared.name, .scalars = declared.params};
   for (const Axis& axis : declared.axes) {
     if (!axis.indptr.empty()) arrays.buffers.push_back({.name = axis.indptr, .least = 0, .most = axis.nnz});
     if (!axis.indices.empty())
