@@ -25,9 +25,7 @@ class IterationLowering {
     for (const Expr& guard : guards_) facts_.push_condition(guard);
     Stmt block = loop::make_block(it_.name, lower_stores(it_.body), lower_stores(it_.init));
     Body nest{std::move(block)};
-    Expr guard;
-    for (const Expr& condition : guards_) guard = both(guard, condition);
-    if (guard) nest = {loop::make_condition(guard, std::move(nest))};
+    for (auto guard = guards_.rbegin(); guard != guards_.rend(); ++guard) nest = {loop::make_condition(*guard, std::move(nest))};
     for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
       Stmt stmt = std::move(*level);
       if (stmt.kind == Stmt::Kind::loop) {
