@@ -51,12 +51,57 @@ loop::Memory interpret_operator(const Operator& op, const RunArguments& argument
       memory.buffers[buffer.name] = values_of(arguments.buffers.at(buffer.name));
   }
   const bool has_preprocess = !made.parts.preprocess.iterations.empty();
+  if (stage == Stage::source) interpret(made.source, memory);
   if (stage == Stage::one) interpret(made.stage1, memory);
   if (stage == Stage::two && has_preprocess) interpret(made.preprocess2, memory);
   if (stage == Stage::two) interpret(made.compute2, memory);
   if (stage == Stage::three && has_preprocess) interpret(made.preprocess3, memory);
   if (stage == Stage::three) interpret(made.compute3, memory);
   return memory;
+}
+
+namespace {
+
+double num_operations(const Expr& e) {
+  double count = 0;
+  loop::visit(e, [&](const Expr& node) {
+    const bool is_leaf = node->op == Op::load || node->op == Op::real_literal || node->op == Op::to_real;
+    count += node->type == Type::real && !is_leaf && node->op != Op::select ? 1 : 0;
+  });
+  return count;
+}
+
+}  // namespace
+
+RunSize size_of_run(const Operator& op, const RunArguments& arguments) {
+  const Compilation& made = op.impl().made;
+  Bound bound;
+  bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound);
+  bind_parameters(made.stage1, arguments.scalars, arguments.buffers, bound);
+  const Names filled_here = filled_by_preprocess(made.stage1);
+  RunSize size;
+  for (const SparseBuffer& buffer : made.source.buffers) {
+    const int64_t count = num_values(made.source, buffer, bound.numbers);
+    size.tensors.push_back({buffer.name, buffer.dtype, count});
+    size.bytes += static_cast<double>(count) * bits_of(buffer.dtype) / 8;
+  }
+  for (const Axis& axis : made.source.axes) {
+    const int bytes = bits_of(axis.index_type) / 8;
+    if (axis.is_variable)
+      size.bytes += bytes * (static_cast<double>(evaluate(made.source.num_positions(axis.parent), bound.numbers)) + 1);
+    if (axis.is_sparse) size.bytes += bytes * static_cast<double>(evaluate(made.source.num_positions(axis.name), bound.numbers));
+  }
+  for (const Iteration& it : made.source.iterations) {
+    double points = 1;
+    const std::vector<std::string> axes = it.flat_axes();
+    for (const std::string& axis : axes) {
+      bool is_last = true;  // of its chain in the iteration
+      for (const std::string& other : axes) is_last = is_last && made.source.axis(other).parent != axis;
+      if (is_last) points *= static_cast<double>(evaluate(made.source.num_positions(axis), bound.numbers));
+    }
+    for (const Stmt& stmt : it.body) size.flops += points * num_operations(stmt.value);
+  }
+  return size;
 }
 
 std::vector<std::string> outputs_of(const Operator& op) {
@@ -71,7 +116,7 @@ std::vector<std::string> outputs_of(const Operator& op) {
 }
 
 double max_error(const Operator& op, const RunArguments& before, const std::map<std::string, TensorView>& after) {
-  const loop::Memory expected = interpret_operator(op, before, Stage::one);
+  const loop::Memory expected = interpret_operator(op, before, Stage::source);
   double largest = 0, error = 0;
   for (const auto& [name, tensor] : after) {
     const std::vector<double> got = values_of(tensor);

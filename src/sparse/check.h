@@ -9,15 +9,29 @@
 
 namespace weft::sparse {
 
-enum class Stage { one, two, three };
+enum class Stage { source, one, two, three };  // source: without its schedule
 
 // Runs the program of one stage in double, preprocessing first, on the values of the arguments' tensors. What the program
 // fills itself begins as NaN, so do `outputs`.
 loop::Memory interpret_operator(const Operator& op, const RunArguments& arguments, Stage stage);
 
+// What a run of the unscheduled program is: sizes of the caller's buffers, arithmetic on reals, bytes of buffers and
+// arrays. From structures and scalars alone.
+struct RunSize {
+  struct Tensor {
+    std::string name;
+    DType dtype = DType::fp32;
+    int64_t count = 0;
+  };
+  std::vector<Tensor> tensors = {};
+  double flops = 0, bytes = 0;
+};
+RunSize size_of_run(const Operator& op, const RunArguments& arguments);
+
 // The names of the tensors that the program writes.
 std::vector<std::string> outputs_of(const Operator& op);
-// The largest difference of what the tensors hold from what the interpreter of stage I computes, divided by the largest
+// The largest difference of what the tensors hold from what the interpreter computes of the
+// program without its schedule, divided by the largest
 // magnitude of that. Tensors that are read and written have to be as before the run.
 double max_error(const Operator& op, const RunArguments& before, const std::map<std::string, TensorView>& after);
 

@@ -32,8 +32,8 @@ struct Pass {
 
 const Pass kPasses[] = {
     // Stage I: coordinates.
-    {"specialise", [](const Context& c) { c.made.stage1 = specialise(std::move(c.made.stage1), c.options.set); }},
-    {"schedule stage I", [](const Context& c) { c.made.schedule.run_stage1(c.made.stage1); }},
+    {"specialise", [](const Context& c) { c.made.source = specialise(std::move(c.made.source), c.options.set); }},
+    {"schedule stage I", [](const Context& c) { c.made.schedule.run_stage1(c.made.stage1 = c.made.source); }},
     {"split preprocess", [](const Context& c) { c.made.parts = split_preprocess(c.made.stage1); }},
 
     // Stage II: positions. Equations 3.1 to 3.5.
@@ -85,7 +85,7 @@ Compilation run_passes(const ParsedProgram& program, const CompileOptions& optio
   const bool known = options.stop_after.empty() || std::find(names.begin(), names.end(), options.stop_after) != names.end();
   check(known, ErrorCode::invalid_argument, "stop_after: '{}' is no pass{}", options.stop_after,
         did_you_mean(options.stop_after, names));
-  Compilation made{.stage1 = program.stage1, .schedule = ScheduleRunner(program.schedule), .parts = {}, .preprocess2 = {},
+  Compilation made{.source = program.stage1, .stage1 = program.stage1, .schedule = ScheduleRunner(program.schedule), .parts = {}, .preprocess2 = {},
                    .compute2 = {}, .preprocess3 = {}, .compute3 = {}};
   const Context context{made, options};
   for (const Pass& pass : kPasses) {

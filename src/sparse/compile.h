@@ -15,6 +15,7 @@
 namespace weft::sparse {
 
 struct Compilation {
+  Stage1 source;          // as it was given, with parameters specialised
   Stage1 stage1;          // after its schedule
   ScheduleRunner schedule;
   SplitProgram parts;     // what runs once for new values, and what runs always

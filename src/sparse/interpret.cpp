@@ -14,55 +14,69 @@ using loop::Memory;
 // Where things lie, from the arrays alone.
 class Layout {
  public:
-  Layout(const Declarations& declared, Memory& memory) : declared_(declared), memory_(memory) {}
-
-  int64_t array(const std::string& name, int64_t index) const {
-    const std::vector<double>& values = memory_.buffers.at(name);
-    ensure(index >= 0 && index < static_cast<int64_t>(values.size()), "interpreter: '{}' has no element {}", name, index);
-    return static_cast<int64_t>(values[static_cast<size_t>(index)]);
-  }
-
-  // The first offset below the parent's offset, and how many positions follow.
-  int64_t first_below(const Axis& axis, int64_t parent) const {
-    if (axis.parent.empty()) return 0;
-    return axis.is_variable ? array(axis.indptr, parent) : parent * evaluate(axis.nnz, memory_);
-  }
-  int64_t num_below(const Axis& axis, int64_t parent) const {
-    if (axis.parent.empty()) return evaluate(axis.length, memory_);
-    return axis.is_variable ? array(axis.indptr, parent + 1) - array(axis.indptr, parent) : evaluate(axis.nnz, memory_);
-  }
-
-  // The position of a coordinate below the parent's offset; none where it is absent.
-  std::optional<int64_t> find(const Axis& axis, int64_t parent, int64_t coordinate) const {
-    const int64_t count = num_below(axis, parent);
-    if (!axis.is_sparse) {
-      if (coordinate < 0 || coordinate >= count) return std::nullopt;
-      return coordinate;
+  // An axis with its numbers and arrays.
+  struct Level {
+    const Axis* axis = nullptr;
+    int64_t length = 0, num_positions = 0, per_parent = 0;
+    const std::vector<double>*indptr = nullptr, *indices = nullptr;
+    bool has_parent() const { return !axis->parent.empty(); }
+    // The first offset below the parent's offset, and how many positions follow.
+    int64_t first_below(int64_t parent) const {
+      if (!has_parent()) return 0;
+      return indptr != nullptr ? at(*indptr, parent) : parent * per_parent;
     }
-    if (coordinate >= evaluate(axis.length, memory_)) return std::nullopt;  // padding holds the length
-    for (int64_t p = 0; p < count; ++p)
-      if (array(axis.indices, first_below(axis, parent) + p) == coordinate) return p;
-    return std::nullopt;
+    int64_t num_below(int64_t parent) const {
+      if (!has_parent()) return length;
+      return indptr != nullptr ? at(*indptr, parent + 1) - at(*indptr, parent) : per_parent;
+    }
+    int64_t index(int64_t offset) const { return at(*indices, offset); }
+    static int64_t at(const std::vector<double>& array, int64_t place) {
+      ensure(place >= 0 && place < static_cast<int64_t>(array.size()), "interpreter: an array of {} elements has none at {}",
+             array.size(), place);
+      return static_cast<int64_t>(array[static_cast<size_t>(place)]);
+    }
+    // The position of a coordinate below the parent's offset; none where it is absent.
+    std::optional<int64_t> find(int64_t parent, int64_t coordinate) const {
+      const int64_t count = num_below(parent);
+      if (!axis->is_sparse) return coordinate >= 0 && coordinate < count ? std::optional(coordinate) : std::nullopt;
+      if (coordinate >= length) return std::nullopt;  // padding holds the length
+      const int64_t first = first_below(parent);
+      for (int64_t p = 0; p < count; ++p)
+        if (index(first + p) == coordinate) return p;
+      return std::nullopt;
+    }
+  };
+
+  Layout(const Declarations& declared, const Memory& memory) {
+    for (const Axis& axis : declared.axes) {
+      Level level{.axis = &axis, .length = evaluate(axis.length, memory)};
+      level.num_positions = evaluate(declared.num_positions(axis.name), memory);
+      if (axis.is_variable) level.indptr = &memory.buffers.at(axis.indptr);
+      if (axis.is_sparse) level.indices = &memory.buffers.at(axis.indices);
+      if (!axis.parent.empty() && !axis.is_variable) level.per_parent = evaluate(axis.nnz, memory);
+      levels_[axis.name] = level;
+    }
   }
+  const Level& level(const std::string& axis) const { return levels_.at(axis); }
 
   // Of a buffer on `axes`, from coordinates or positions.
   std::optional<int64_t> place(const std::vector<std::string>& axes, const std::vector<int64_t>& at, bool coordinates) const {
     int64_t place = 0, offset = 0;
+    const Level* last = nullptr;
     for (size_t i = 0; i < axes.size(); ++i) {
-      const Axis& axis = declared_.axis(axes[i]);
-      const int64_t parent = axis.parent.empty() ? 0 : offset;
-      const std::optional<int64_t> position = coordinates ? find(axis, parent, at[i]) : at[i];
+      const Level& level = levels_.at(axes[i]);
+      if (!level.has_parent() && last != nullptr) place = place * last->num_positions + offset;  // a chain ends
+      const int64_t parent = level.has_parent() ? offset : 0;
+      const std::optional<int64_t> position = coordinates ? level.find(parent, at[i]) : at[i];
       if (!position) return std::nullopt;
-      offset = first_below(axis, parent) + *position;
-      if (i + 1 < axes.size() && !declared_.axis(axes[i + 1]).parent.empty()) continue;
-      place = place * evaluate(declared_.num_positions(axis.name), memory_) + offset;
+      offset = level.first_below(parent) + *position;
+      last = &level;
     }
-    return place;
+    return place * last->num_positions + offset;
   }
 
  private:
-  const Declarations& declared_;
-  Memory& memory_;
+  std::map<std::string, Level> levels_;
 };
 
 // Walks the coordinates that the axes of one iteration store.
@@ -79,10 +93,11 @@ class Walker {
       check(offset_.contains(axis.parent), ErrorCode::unsupported,
             "iteration '{}': init runs over '{}', below the reduction '{}'", it_.name, axis.name, axis.parent);
     const int64_t parent = axis.parent.empty() ? 0 : offset_.at(axis.parent);
-    const int64_t first = layout_.first_below(axis, parent), count = layout_.num_below(axis, parent);
+    const Layout::Level& level = layout_.level(axis.name);
+    const int64_t first = level.first_below(parent), count = level.num_below(parent);
     for (int64_t p = 0; p < count; ++p) {
-      const int64_t coordinate = axis.is_sparse ? layout_.array(axis.indices, first + p) : p;
-      if (axis.is_sparse && !axis.is_variable && coordinate >= interpreter_.integer(axis.length)) continue;
+      const int64_t coordinate = axis.is_sparse ? level.index(first + p) : p;
+      if (axis.is_sparse && !axis.is_variable && coordinate >= level.length) continue;  // padding
       offset_[axis.name] = first + p;
       interpreter_.set(it_.iterators[index], coordinate);
       walk(index + 1);

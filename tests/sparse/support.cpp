@@ -97,10 +97,10 @@ void expect_everywhere(const Operator& op, const RunArguments& arguments, const 
   // What is written begins as NaN: nobody may read what nobody set.
   const TensorView& target = arguments.buffers.at(output);
   const auto poison = [&] { std::fill_n(target.as<float>(), target.size(), std::nanf("")); };
-  for (const Stage stage : {Stage::one, Stage::two, Stage::three}) {
+  for (const Stage stage : {Stage::source, Stage::one, Stage::two, Stage::three}) {
     poison();
     const loop::Memory memory = interpret_operator(op, arguments, stage);
-    expect_close(memory.buffers.at(output), want, 1e-6, what + ", stage " + std::to_string(static_cast<int>(stage) + 1));
+    expect_close(memory.buffers.at(output), want, 1e-6, what + ", stage " + std::to_string(static_cast<int>(stage)));
   }
   poison();
   op.run(arguments);

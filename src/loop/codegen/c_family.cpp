@@ -127,7 +127,7 @@ void CFamily::emit_loop(const Stmt& loop) {
     open_shared_loop(loop);
   } else {
     if (loop.loop == LoopKind::unroll || loop.loop == LoopKind::vectorize)
-      line(loop.loop == LoopKind::unroll ? fmt::format("#pragma GCC unroll {}", expr(loop.value)) : "#pragma GCC ivdep");
+      line(pragma(loop));
     line(fmt::format("for (long long {0} = 0; {0} < {1}; ++{0}) {{", loop.name, expr(loop.value, kSum)));
   }
   ++indent_;

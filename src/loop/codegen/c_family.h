@@ -28,6 +28,8 @@ class CFamily {
   virtual std::string scalar_declaration(const std::string& scalar, size_t index) const = 0;
   // "for (...)" of a loop that workers or threads share.
   virtual void open_shared_loop(const Stmt& loop) = 0;
+  // Above a loop to be unrolled or vectorised.
+  virtual std::string pragma(const Stmt& loop) = 0;
   virtual bool has_vectors() const = 0;
   virtual std::string scope_prefix(Scope scope) const = 0;
   virtual void check_phase(const Function&, const Phase&) const {}
@@ -36,8 +38,6 @@ class CFamily {
   std::string expr(const Expr& e, int precedence = 0);
   std::string real_type() const { return is_double_ ? "double" : "float"; }
   static std::string element_type(DType dtype);
-  static std::string written_type(DType dtype) { return element_type(dtype); }
-  const Function& function() const { return *function_; }
 
  private:
   void emit(const Body& body);

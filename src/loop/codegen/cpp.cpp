@@ -148,6 +148,9 @@ class Cpp : public CFamily {
                        loop.balance, expr(loop.value)));
     }
   }
+  std::string pragma(const Stmt& loop) override {
+    return loop.loop == LoopKind::unroll ? fmt::format("#pragma GCC unroll {}", expr(loop.value)) : "#pragma GCC ivdep";
+  }
   bool has_vectors() const override { return true; }
   std::string scope_prefix(Scope) const override { return ""; }
 };

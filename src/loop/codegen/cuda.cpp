@@ -73,6 +73,7 @@ class Cuda : public CFamily {
     }
     line(fmt::format("for (long long {0} = {1}; {0} < {2}; {0} += {3}) {{", loop.name, first, expr(loop.value, 6), step));
   }
+  std::string pragma(const Stmt&) override { return "#pragma unroll"; }
   bool has_vectors() const override { return false; }
   std::string scope_prefix(Scope scope) const override { return scope == Scope::shared ? "__shared__ " : ""; }
 
