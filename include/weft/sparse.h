@@ -63,6 +63,23 @@ Converted csr_from_coo(const Coo& coo);
 Converted ell_from_coo(const Coo& coo);                 // as wide as the longest row
 Converted bsr_from_coo(const Coo& coo, int64_t block);  // of blocks that hold something; bind the axis of block columns
 Converted csc_from_coo(const Coo& coo);                 // CSR of the transpose: num_rows() is that of columns
+Converted dcsr_from_coo(const Coo& coo);                // below an axis of one, rows that hold something, and columns
+Converted dbsr_from_coo(const Coo& coo, int64_t block);  // of block rows that hold something
+// Strips of t rows; of a strip's columns that hold something, groups of g; the last group's padding holds num_cols. The
+// axes: strips, groups (dense, variable), columns (sparse, fixed g); t values stand together below each.
+Converted sr_bcrs_from_coo(const Coo& coo, int64_t t, int64_t g);
+// Diagonals that hold something: values [diagonal, row], of column row + offset.
+struct Diagonals {
+  std::vector<int32_t> offsets = {};
+  std::vector<int64_t> order = {};
+};
+Diagonals dia_from_coo(const Coo& coo);
+// A tensor of any rank: coordinates[d][e] is below extents[d].
+struct CooTensor {
+  std::vector<int64_t> extents = {};
+  std::vector<std::vector<int32_t>> coordinates = {};
+};
+Converted csf_from_coo(const CooTensor& coo);  // below an axis of one, a sparse axis for each dimension
 
 // ---------------------------------------------------------------- programs
 
@@ -125,7 +142,7 @@ struct SparseOptions {
 void spmm(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
           const SparseOptions& options = {}, Stream stream = {});
 // out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j); x [m, feat], y [n, feat], fp32.
-void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y, const TensorView& out,
-           Stream stream = {});
+void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,
+           const TensorView& out, Stream stream = {});
 
 }  // namespace weft::sparse

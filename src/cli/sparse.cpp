@@ -76,10 +76,12 @@ void run(const SparseOptions& options, const sparse::Operator& op, const sparse:
   const std::vector<std::string> outputs = sparse::outputs_of(op);
   for (const std::string& name : outputs) {
     before[name] = tensors[name];
-    as_before.buffers[name] = TensorView(before[name].bytes.data(), tensors[name].view.dtype(), tensors[name].view.shape());
+    as_before.buffers[name] =
+        TensorView(before[name].bytes.data(), tensors[name].view.dtype(), tensors[name].view.shape());
   }
   const auto restore = [&] {
-    for (const std::string& name : outputs) tensors[name].bytes.assign(before[name].bytes.begin(), before[name].bytes.end());
+    for (const std::string& name : outputs)
+      tensors[name].bytes.assign(before[name].bytes.begin(), before[name].bytes.end());
   };
   const double first_ms = seconds_of([&] { op.run(arguments); }) * 1e3;
   arguments.values_unchanged = true;
@@ -95,13 +97,16 @@ void run(const SparseOptions& options, const sparse::Operator& op, const sparse:
     after[name] = arguments.buffers[name];
     for (const double value : sparse::values_of(arguments.buffers[name])) checksum += value;
   }
-  nlohmann::json result = {{"event", "done"},     {"compile_ms", compile_ms}, {"convert_ms", std::max(0., first_ms - run_ms)},
-                           {"run_ms", run_ms},    {"flops", size.flops},      {"bytes", size.bytes},
-                           {"checksum", checksum}};
+  nlohmann::json result = {
+      {"event", "done"},     {"compile_ms", compile_ms}, {"convert_ms", std::max(0., first_ms - run_ms)},
+      {"run_ms", run_ms},    {"flops", size.flops},      {"bytes", size.bytes},
+      {"checksum", checksum}};
   if (options.check) result["max_error"] = sparse::max_error(op, as_before, after);
   if (context.json) return print_json(result);
-  print_out("compiled in {:.1f} ms, converted in {:.1f} ms, ran in {:.3f} ms: {:.2f} GFLOP/s, {:.2f} GB/s; checksum {}\n",
-            compile_ms, std::max(0., first_ms - run_ms), run_ms, size.flops / run_ms / 1e6, size.bytes / run_ms / 1e6, checksum);
+  print_out(
+      "compiled in {:.1f} ms, converted in {:.1f} ms, ran in {:.3f} ms: {:.2f} GFLOP/s, {:.2f} GB/s; checksum {}\n",
+      compile_ms, std::max(0., first_ms - run_ms), run_ms, size.flops / run_ms / 1e6, size.bytes / run_ms / 1e6,
+      checksum);
   if (options.check) print_out("max error against the interpreter: {:.3g}\n", result["max_error"].get<double>());
 }
 
@@ -122,14 +127,16 @@ void sparse_verb(const SparseOptions& options, const Context& context) {
     stop_if_interrupted();
   }
   const auto start = Clock::now();
-  const sparse::Operator op = options.schedule.empty() ? sparse::compile(program, Device::cpu(), compile_options)
-                                                       : sparse::compile(program, schedule, Device::cpu(), compile_options);
+  const sparse::Operator op = options.schedule.empty()
+                                  ? sparse::compile(program, Device::cpu(), compile_options)
+                                  : sparse::compile(program, schedule, Device::cpu(), compile_options);
   const double compile_ms = seconds_since(start) * 1e3;
   if (!options.svg.empty()) {
     std::ofstream out(options.svg, std::ios::binary);
     out << sparse_svg(op, arguments.structures);
     out.flush();
-    check(out.good(), ErrorCode::io_error, "--svg {}: cannot be written; check the folder and its permissions", options.svg);
+    check(out.good(), ErrorCode::io_error, "--svg {}: cannot be written; check the folder and its permissions",
+          options.svg);
   }
   if (!options.print.empty()) {
     const std::string text = op.text(options.print);
@@ -150,7 +157,8 @@ void add_sparse(Program& program, Context& context) {
   Verb verb = program.verb("sparse", "Compile a sparse tensor program; show its stages, run it, check it, draw it");
   auto options = std::make_shared<SparseOptions>();
   verb.option("file", options->file, "A program in the text form, with its schedule").required().type_name("FILE");
-  verb.option("--print", options->print, "Show a stage, or the code").one_of({"stage1", "stage2", "stage3", "code", "cuda"});
+  verb.option("--print", options->print, "Show a stage, or the code")
+      .one_of({"stage1", "stage2", "stage3", "code", "cuda"});
   verb.option("--schedule", options->schedule, "Lines of a schedule instead of the program's own").type_name("FILE");
   verb.option("--set", options->set, "Parameters that are fixed, feat=64").type_name("NAME=N");
   verb.flag("--run", options->run, "Run it; buffers are filled with numbers in [-1, 1)");

@@ -70,7 +70,8 @@ sparse::Coo read_matrix_market(Reader& reader) {
   std::string banner, object, format, field, symmetry;
   head >> banner >> object >> format >> field >> symmetry;
   for (std::string* word : {&object, &format, &field, &symmetry})
-    std::transform(word->begin(), word->end(), word->begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::transform(word->begin(), word->end(), word->begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (banner != "%%MatrixMarket" || object != "matrix" || format != "coordinate")
     reader.fail("%%MatrixMarket matrix coordinate is expected; dense arrays are not read");
   const size_t words = field == "complex" ? 2 : field == "pattern" ? 0 : 1;
@@ -112,7 +113,8 @@ sparse::Coo read_smtx(Reader& reader) {
     before = next;
   }
   if (before != count) reader.fail(fmt::format("indptr ends at {}; there are {} elements", before, count));
-  for (int64_t e = 0; e < count; ++e) coo.cols.push_back(static_cast<int32_t>(reader.integer("a column", 0, coo.num_cols - 1)));
+  for (int64_t e = 0; e < count; ++e)
+    coo.cols.push_back(static_cast<int32_t>(reader.integer("a column", 0, coo.num_cols - 1)));
   return coo;
 }
 
@@ -166,8 +168,8 @@ sparse::Coo read_matrix(const std::string& path) {
   if (plain.ends_with(".mtx")) return read_matrix_market(reader);
   if (plain.ends_with(".smtx")) return read_smtx(reader);
   if (plain.ends_with(".csv")) return read_triples(reader);
-  fail(ErrorCode::invalid_file, "'{}': its name ends as no format that is read; those are .mtx, .smtx and .csv, each also .gz",
-       path);
+  fail(ErrorCode::invalid_file,
+       "'{}': its name ends as no format that is read; those are .mtx, .smtx and .csv, each also .gz", path);
 }
 
 }  // namespace weft::cli

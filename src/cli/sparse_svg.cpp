@@ -10,7 +10,8 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kColours[] = {"#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac"};
+constexpr const char* kColours[] = {"#4c78a8", "#f58518", "#54a24b", "#e45756",
+                                    "#72b7b2", "#b279a2", "#9d755d", "#bab0ac"};
 constexpr double kSide = 480;
 constexpr size_t kMaxDots = 20000;
 
@@ -45,8 +46,8 @@ void add_matrix(std::string& svg, const sparse::Coordinates& all, const std::vec
     }
     left = std::move(rest);
     if (!rules.empty())
-      svg += fmt::format("<text x='20' y='{}' fill='{}' font-size='12'>{}: {} elements</text>\n", 40 + kSide + 16. * static_cast<double>(r),
-                         colour, escaped(rules[r].name), count);
+      svg += fmt::format("<text x='20' y='{}' fill='{}' font-size='12'>{}: {} elements</text>\n",
+                         40 + kSide + 16. * static_cast<double>(r), colour, escaped(rules[r].name), count);
   }
 }
 
@@ -72,12 +73,14 @@ std::string sparse_svg(const sparse::Operator& op, const std::map<std::string, s
   size_t widest = 0;
   for (std::string line; std::getline(nest, line); top += 15) {
     widest = std::max(widest, line.size());
-    body += fmt::format("<text x='{}' y='{}' font-size='12' xml:space='preserve'>{}</text>\n", left, top + 12, escaped(line));
+    body += fmt::format("<text x='{}' y='{}' font-size='12' xml:space='preserve'>{}</text>\n", left, top + 12,
+                        escaped(line));
   }
   const double height = std::max(top + 20, kSide + 60 + 16. * static_cast<double>(num_rules));
-  return fmt::format("<svg xmlns='http://www.w3.org/2000/svg' width='{}' height='{}' font-family='monospace'>\n"
-                     "<rect width='100%' height='100%' fill='white'/>\n{}</svg>\n",
-                     left + 7.3 * static_cast<double>(widest) + 20, height, body);
+  return fmt::format(
+      "<svg xmlns='http://www.w3.org/2000/svg' width='{}' height='{}' font-family='monospace'>\n"
+      "<rect width='100%' height='100%' fill='white'/>\n{}</svg>\n",
+      left + 7.3 * static_cast<double>(widest) + 20, height, body);
 }
 
 }  // namespace weft::cli

@@ -59,9 +59,9 @@ struct Node;
 
 class Expr {
  public:
-  Expr() = default;                           // none
-  Expr(int value) : Expr(int64_t{value}) {}   // NOLINT: literals read as in text
-  Expr(int64_t value);                        // NOLINT
+  Expr() = default;                          // none
+  Expr(int value) : Expr(int64_t{value}) {}  // NOLINT: literals read as in text
+  Expr(int64_t value);                       // NOLINT
   explicit Expr(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
   explicit operator bool() const { return node_ != nullptr; }
   const Node& operator*() const { return *node_; }

@@ -8,7 +8,8 @@
 
 namespace weft::loop {
 
-Interpreter::Interpreter(Memory& memory, Place place) : memory_(memory), place_(std::move(place)), variables_(memory.scalars) {}
+Interpreter::Interpreter(Memory& memory, Place place)
+    : memory_(memory), place_(std::move(place)), variables_(memory.scalars) {}
 
 double* Interpreter::element(const std::string& buffer, const std::vector<Expr>& indices) {
   std::vector<int64_t> at;
@@ -143,8 +144,8 @@ void Interpreter::run(const Body& body) {
       case Stmt::Kind::store: {
         const double value = real(stmt.value);
         double* target = element(stmt.name, stmt.indices);
-        check(target != nullptr, ErrorCode::invalid_argument, "'{}' is written at a coordinate that it does not store: {}",
-              stmt.name, to_text(Body{stmt}));
+        check(target != nullptr, ErrorCode::invalid_argument,
+              "'{}' is written at a coordinate that it does not store: {}", stmt.name, to_text(Body{stmt}));
         *target = value;
         break;
       }
@@ -169,7 +170,9 @@ void Interpreter::run(const Body& body) {
 }
 
 void interpret(const Function& function, Memory& memory) {
-  Interpreter(memory, [](const std::string&, const std::vector<int64_t>& indices) { return indices[0]; }).run(function.body);
+  Interpreter(memory, [](const std::string&, const std::vector<int64_t>& indices) {
+    return indices[0];
+  }).run(function.body);
 }
 
 }  // namespace weft::loop

@@ -24,8 +24,8 @@ Stmt make_block(std::string name, Body body, Body init) {
   return {.kind = Kind::block, .name = std::move(name), .body = std::move(body), .init = std::move(init)};
 }
 Stmt make_allocate(std::string buffer, std::vector<Expr> extents, DType dtype, Scope scope) {
-  return {.kind = Kind::allocate, .name = std::move(buffer), .indices = std::move(extents), .dtype = dtype,
-          .scope = scope};
+  return {
+      .kind = Kind::allocate, .name = std::move(buffer), .indices = std::move(extents), .dtype = dtype, .scope = scope};
 }
 
 std::string_view to_string(LoopKind kind) {

@@ -38,9 +38,9 @@ struct Stmt {
   Body init = {};
   // Of a loop:
   LoopKind loop = LoopKind::serial;
-  bool reduction = false;      // its iterations add to the same elements
-  std::string thread = {};     // of LoopKind::bind: blockIdx.x, ...
-  std::string balance = {};    // of LoopKind::parallel: the indptr that says how much work an iteration is
+  bool reduction = false;    // its iterations add to the same elements
+  std::string thread = {};   // of LoopKind::bind: blockIdx.x, ...
+  std::string balance = {};  // of LoopKind::parallel: the indptr that says how much work an iteration is
   std::vector<std::string> annotations = {};
   // Of an allocation:
   DType dtype = DType::fp32;

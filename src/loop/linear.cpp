@@ -53,7 +53,9 @@ Linear linear_of(const Expr& e) {
 
 Expr expr_of(const Linear& sum) {
   Expr result;
-  const auto scaled = [](const Expr& term, int64_t coefficient) { return coefficient == 1 ? term : term * coefficient; };
+  const auto scaled = [](const Expr& term, int64_t coefficient) {
+    return coefficient == 1 ? term : term * coefficient;
+  };
   for (const auto& [term, coefficient] : sum.terms)
     if (coefficient > 0) result = result ? result + scaled(term, coefficient) : scaled(term, coefficient);
   if (!result && (sum.constant > 0 || sum.terms.empty())) {

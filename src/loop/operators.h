@@ -14,9 +14,9 @@ struct InfixOperator {
 };
 // Longer symbols first where one begins with another.
 inline constexpr InfixOperator kInfixOperators[] = {
-    {"or", Op::logical_or, 1}, {"and", Op::logical_and, 2},   {"<=", Op::less_equal, 4}, {">=", Op::greater_equal, 4},
-    {"==", Op::equal, 4},      {"!=", Op::not_equal, 4},      {"<", Op::less, 4},        {">", Op::greater, 4},
-    {"+", Op::add, 5},         {"-", Op::subtract, 5},        {"*", Op::multiply, 6},    {"//", Op::floor_div, 6},
+    {"or", Op::logical_or, 1}, {"and", Op::logical_and, 2}, {"<=", Op::less_equal, 4}, {">=", Op::greater_equal, 4},
+    {"==", Op::equal, 4},      {"!=", Op::not_equal, 4},    {"<", Op::less, 4},        {">", Op::greater, 4},
+    {"+", Op::add, 5},         {"-", Op::subtract, 5},      {"*", Op::multiply, 6},    {"//", Op::floor_div, 6},
     {"/", Op::divide, 6},      {"%", Op::modulo, 6}};
 inline constexpr int kNotPrecedence = 3, kUnaryPrecedence = 7, kPostfixPrecedence = 8;
 
@@ -26,9 +26,9 @@ struct NamedFunction {
   size_t num_operands;
 };
 inline constexpr NamedFunction kNamedFunctions[] = {
-    {"min", Op::minimum, 2}, {"max", Op::maximum, 2},     {"select", Op::select, 3}, {"exp", Op::exponential, 1},
-    {"sqrt", Op::square_root, 1}, {"abs", Op::absolute, 1}, {"real", Op::to_real, 1}, {"find", Op::find, 3},
-    {"upper_bound", Op::upper_bound, 3}};
+    {"min", Op::minimum, 2},     {"max", Op::maximum, 2},      {"select", Op::select, 3},
+    {"exp", Op::exponential, 1}, {"sqrt", Op::square_root, 1}, {"abs", Op::absolute, 1},
+    {"real", Op::to_real, 1},    {"find", Op::find, 3},        {"upper_bound", Op::upper_bound, 3}};
 
 int precedence_of(const Node& node);
 

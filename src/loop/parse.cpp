@@ -128,8 +128,8 @@ class ExprParser {
                                         symbol.num_indices));
     for (const Expr& index : indices)
       if (index->type != Type::integer)
-        line_.fail_at(column, fmt::format("'{}' is accessed with an index that is no integer: {}", name,
-                                          to_text(index)));
+        line_.fail_at(column,
+                      fmt::format("'{}' is accessed with an index that is no integer: {}", name, to_text(index)));
   }
 
   Expr parse_call(size_t column, const NamedFunction& function) {
@@ -139,7 +139,8 @@ class ExprParser {
       const Expr first = parse();
       if (first->op != Op::load || first->type != Type::integer)
         line_.fail_at(at, fmt::format("{} searches an integer buffer: its first element is expected here, as in "
-                                      "indices[0]", function.name));
+                                      "indices[0]",
+                                      function.name));
       line_.expect(",");
       const std::vector<Expr> rest = parse_list(")");
       check_operands(column, function, rest.size() + 1, rest);
@@ -196,15 +197,14 @@ DType parse_dtype(Cursor& line) {
   const std::string name = line.name("an element type");
   for (const DType dtype : {DType::fp32, DType::bf16, DType::fp64, DType::int32, DType::int64})
     if (weft::to_string(dtype) == name) return dtype;
-  line.fail_at(column, fmt::format("'{}' is no element type of a buffer; allowed are fp32, bf16, fp64, int32, int64",
-                                   name));
+  line.fail_at(column,
+               fmt::format("'{}' is no element type of a buffer; allowed are fp32, bf16, fp64, int32, int64", name));
 }
 
 Stmt parse_store(Cursor& line, const Symbols& symbols) {
   const size_t column = line.column();
   const Expr target = parse_expr(line, symbols);
-  if (target->op != Op::load)
-    line.fail_at(column, "an assignment is expected here, as in C[i, k] = ...");
+  if (target->op != Op::load) line.fail_at(column, "an assignment is expected here, as in C[i, k] = ...");
   line.expect("=");
   const Expr value = parse_expr(line, symbols);
   line.expect_end();

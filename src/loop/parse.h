@@ -38,7 +38,7 @@ class Cursor {
   bool looks_like(std::string_view symbol);
   bool at_name();
   bool at_digit();
-  std::string name(std::string_view what);  // an identifier; `what` it names, for messages
+  std::string name(std::string_view what);      // an identifier; `what` it names, for messages
   std::string new_name(std::string_view what);  // that is no word of the language
   Expr number_literal();
   std::string quoted();

@@ -12,8 +12,8 @@ struct Tail {
 };
 
 // Finds such a condition within the loop whose bound does not change in it.
-bool find_tail(const Body& body, const std::string& outer, Names declared, std::vector<std::pair<std::string, Expr>> loops,
-               Tail* tail) {
+bool find_tail(const Body& body, const std::string& outer, Names declared,
+               std::vector<std::pair<std::string, Expr>> loops, Tail* tail) {
   for (const Stmt& stmt : body) {
     if (stmt.kind == Stmt::Kind::condition && stmt.value->op == Op::less) {
       Linear rest = linear_of(stmt.value->operands[0]);
@@ -73,7 +73,8 @@ Body peeled(Body body, const Facts& facts) {
   for (Stmt& stmt : body) {
     stmt.body = peeled(std::move(stmt.body), facts);
     Tail tail;
-    const bool serial = stmt.kind == Stmt::Kind::loop && (stmt.loop == LoopKind::serial || stmt.loop == LoopKind::unroll);
+    const bool serial =
+        stmt.kind == Stmt::Kind::loop && (stmt.loop == LoopKind::serial || stmt.loop == LoopKind::unroll);
     const bool found = serial && find_tail(stmt.body, stmt.name, {}, {}, &tail);
     if (!found || !(simplify(floor_div(tail.bound + (tail.factor - 1), tail.factor), facts) == stmt.value)) {
       result.push_back(std::move(stmt));

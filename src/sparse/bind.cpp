@@ -29,15 +29,18 @@ void equate(const Expr& e, int64_t value, const std::string& what, Bound& bound)
 void bind_level(const Axis& axis, const Level& level, const std::string& name, Bound& bound) {
   check(axis.is_sparse == level.is_sparse && axis.is_variable == level.is_variable, ErrorCode::invalid_argument,
         "structures['{}']: axis '{}' is {} and {}, and the structure is {} and {} there", name, axis.name,
-        axis.is_sparse ? "sparse" : "dense", axis.is_variable ? "variable" : "fixed", level.is_sparse ? "sparse" : "dense",
-        level.is_variable ? "variable" : "fixed");
+        axis.is_sparse ? "sparse" : "dense", axis.is_variable ? "variable" : "fixed",
+        level.is_sparse ? "sparse" : "dense", level.is_variable ? "variable" : "fixed");
   check(axis.index_type == DType::int32, ErrorCode::unsupported,
-        "structures['{}']: axis '{}' has indices of int64; required: int64 structures; supported: int32", name, axis.name);
+        "structures['{}']: axis '{}' has indices of int64; required: int64 structures; supported: int32", name,
+        axis.name);
   equate(axis.length, level.length, fmt::format("structures['{}']: the length of axis '{}'", name, axis.name), bound);
   if (axis.nnz)
     equate(axis.nnz, axis.is_variable ? level.num_positions : level.per_parent,
            fmt::format("structures['{}']: the number of positions of axis '{}'", name, axis.name), bound);
-  const auto pointer = [](const std::vector<int32_t>& v) { return const_cast<void*>(static_cast<const void*>(v.data())); };
+  const auto pointer = [](const std::vector<int32_t>& v) {
+    return const_cast<void*>(static_cast<const void*>(v.data()));
+  };
   if (!axis.indptr.empty()) bound.pointers[axis.indptr] = pointer(level.indptr);
   if (!axis.indices.empty()) bound.pointers[axis.indices] = pointer(level.indices);
 }
@@ -57,21 +60,22 @@ void bind_structures(const Stage1& program, const std::vector<Decomposition>& de
   std::vector<std::string> axes;
   for (const Axis& axis : program.axes) axes.push_back(axis.name);
   for (const auto& [name, structure] : structures) {
-    check(program.find_axis(name) != nullptr, ErrorCode::invalid_argument, "structures['{}']: there is no such axis{}", name,
-          did_you_mean(name, axes));
+    check(program.find_axis(name) != nullptr, ErrorCode::invalid_argument, "structures['{}']: there is no such axis{}",
+          name, did_you_mean(name, axes));
     std::vector<std::string> chain = program.ancestors(name);
     chain.push_back(name);
     const Structure::Data& data = data_of(structure, fmt::format("structures['{}']", name).c_str());
     check(chain.size() == data.levels.size(), ErrorCode::invalid_argument,
-          "structures['{}']: the axis has {} ancestors, and the structure {} levels above its last", name, chain.size() - 1,
-          data.levels.size() - 1);
+          "structures['{}']: the axis has {} ancestors, and the structure {} levels above its last", name,
+          chain.size() - 1, data.levels.size() - 1);
     for (size_t l = 0; l < chain.size(); ++l) bind_level(program.axis(chain[l]), data.levels[l], name, bound);
     bound.held.push_back(structure.data());
   }
   for (const Decomposition& decomposition : decompositions) {
     const auto found = structures.find(decomposition.col_axis);
     check(found != structures.end(), ErrorCode::invalid_argument,
-          "structures: '{}' is missing; its matrix is decomposed, and the formats are made of it", decomposition.col_axis);
+          "structures: '{}' is missing; its matrix is decomposed, and the formats are made of it",
+          decomposition.col_axis);
     for (FormatArrays& format : take_all(decomposition.rules, coordinates_of(*found->second.data()))) {
       bound.numbers.scalars.insert(format.scalars.begin(), format.scalars.end());
       for (auto& [array, values] : format.arrays) {
@@ -86,10 +90,11 @@ void bind_structures(const Stage1& program, const std::vector<Decomposition>& de
 void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>& scalars,
                      const std::map<std::string, TensorView>& buffers, Bound& bound) {
   for (const auto& [name, value] : scalars) {
-    check(std::find(program.params.begin(), program.params.end(), name) != program.params.end(), ErrorCode::invalid_argument,
-          "scalars['{}']: there is no such parameter{}", name, did_you_mean(name, program.params));
-    check(value >= 0 && value <= INT32_MAX, ErrorCode::invalid_argument, "scalars['{}']: is {}; 0 to {} are allowed", name,
-          value, INT32_MAX);
+    check(std::find(program.params.begin(), program.params.end(), name) != program.params.end(),
+          ErrorCode::invalid_argument, "scalars['{}']: there is no such parameter{}", name,
+          did_you_mean(name, program.params));
+    check(value >= 0 && value <= INT32_MAX, ErrorCode::invalid_argument, "scalars['{}']: is {}; 0 to {} are allowed",
+          name, value, INT32_MAX);
     equate(loop::variable(name), value, fmt::format("scalars['{}']", name), bound);
   }
   for (const SparseBuffer& buffer : program.buffers) {
@@ -151,12 +156,13 @@ void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>
       continue;
     }
     const auto found = buffers.find(buffer.name);
-    check(found != buffers.end() && found->second, ErrorCode::invalid_argument, "buffers: '{}' is missing", buffer.name);
+    check(found != buffers.end() && found->second, ErrorCode::invalid_argument, "buffers: '{}' is missing",
+          buffer.name);
     const TensorView& tensor = found->second;
     check(tensor.dtype() == buffer.dtype, ErrorCode::invalid_dtype, "buffers['{}']: is of {}; the program has {}",
           buffer.name, weft::to_string(tensor.dtype()), weft::to_string(buffer.dtype));
-    check(tensor.device() == Device::cpu(), ErrorCode::invalid_device, "buffers['{}']: lies on {}; the operator runs on cpu",
-          buffer.name, weft::to_string(tensor.device()));
+    check(tensor.device() == Device::cpu(), ErrorCode::invalid_device,
+          "buffers['{}']: lies on {}; the operator runs on cpu", buffer.name, weft::to_string(tensor.device()));
     check(tensor.is_contiguous(), ErrorCode::invalid_stride, "buffers['{}']: is not contiguous", buffer.name);
     check(tensor.size() == count, ErrorCode::invalid_shape, "buffers['{}']: {} has {} values; the program has {} there",
           buffer.name, shape_string(tensor), tensor.size(), count);

@@ -46,7 +46,8 @@ loop::Memory interpret_operator(const Operator& op, const RunArguments& argument
   }
   for (const SparseBuffer& buffer : made.stage1.buffers) {
     if (filled_here.contains(buffer.name))
-      memory.buffers[buffer.name].assign(static_cast<size_t>(num_values(made.stage1, buffer, bound.numbers)), std::nan(""));
+      memory.buffers[buffer.name].assign(static_cast<size_t>(num_values(made.stage1, buffer, bound.numbers)),
+                                         std::nan(""));
     else
       memory.buffers[buffer.name] = values_of(arguments.buffers.at(buffer.name));
   }
@@ -89,7 +90,8 @@ RunSize size_of_run(const Operator& op, const RunArguments& arguments) {
     const int bytes = bits_of(axis.index_type) / 8;
     if (axis.is_variable)
       size.bytes += bytes * (static_cast<double>(evaluate(made.source.num_positions(axis.parent), bound.numbers)) + 1);
-    if (axis.is_sparse) size.bytes += bytes * static_cast<double>(evaluate(made.source.num_positions(axis.name), bound.numbers));
+    if (axis.is_sparse)
+      size.bytes += bytes * static_cast<double>(evaluate(made.source.num_positions(axis.name), bound.numbers));
   }
   for (const Iteration& it : made.source.iterations) {
     double points = 1;

@@ -82,11 +82,18 @@ void verify_all(const Context& c) {
 
 Compilation run_passes(const ParsedProgram& program, const CompileOptions& options) {
   const std::vector<std::string> names = pass_names();
-  const bool known = options.stop_after.empty() || std::find(names.begin(), names.end(), options.stop_after) != names.end();
+  const bool known =
+      options.stop_after.empty() || std::find(names.begin(), names.end(), options.stop_after) != names.end();
   check(known, ErrorCode::invalid_argument, "stop_after: '{}' is no pass{}", options.stop_after,
         did_you_mean(options.stop_after, names));
-  Compilation made{.source = program.stage1, .stage1 = program.stage1, .schedule = ScheduleRunner(program.schedule), .parts = {}, .preprocess2 = {},
-                   .compute2 = {}, .preprocess3 = {}, .compute3 = {}};
+  Compilation made{.source = program.stage1,
+                   .stage1 = program.stage1,
+                   .schedule = ScheduleRunner(program.schedule),
+                   .parts = {},
+                   .preprocess2 = {},
+                   .compute2 = {},
+                   .preprocess3 = {},
+                   .compute3 = {}};
   const Context context{made, options};
   for (const Pass& pass : kPasses) {
     const auto start = std::chrono::steady_clock::now();

@@ -15,10 +15,10 @@
 namespace weft::sparse {
 
 struct Compilation {
-  Stage1 source;          // as it was given, with parameters specialised
-  Stage1 stage1;          // after its schedule
+  Stage1 source;  // as it was given, with parameters specialised
+  Stage1 stage1;  // after its schedule
   ScheduleRunner schedule;
-  SplitProgram parts;     // what runs once for new values, and what runs always
+  SplitProgram parts;  // what runs once for new values, and what runs always
   Stage2 preprocess2, compute2;
   Stage3 preprocess3, compute3;
   loop::BoundsReport bounds = {};

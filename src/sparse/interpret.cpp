@@ -31,8 +31,8 @@ class Layout {
     }
     int64_t index(int64_t offset) const { return at(*indices, offset); }
     static int64_t at(const std::vector<double>& array, int64_t place) {
-      ensure(place >= 0 && place < static_cast<int64_t>(array.size()), "interpreter: an array of {} elements has none at {}",
-             array.size(), place);
+      ensure(place >= 0 && place < static_cast<int64_t>(array.size()),
+             "interpreter: an array of {} elements has none at {}", array.size(), place);
       return static_cast<int64_t>(array[static_cast<size_t>(place)]);
     }
     // The position of a coordinate below the parent's offset; none where it is absent.
@@ -60,7 +60,8 @@ class Layout {
   const Level& level(const std::string& axis) const { return levels_.at(axis); }
 
   // Of a buffer on `axes`, from coordinates or positions.
-  std::optional<int64_t> place(const std::vector<std::string>& axes, const std::vector<int64_t>& at, bool coordinates) const {
+  std::optional<int64_t> place(const std::vector<std::string>& axes, const std::vector<int64_t>& at,
+                               bool coordinates) const {
     int64_t place = 0, offset = 0;
     const Level* last = nullptr;
     for (size_t i = 0; i < axes.size(); ++i) {

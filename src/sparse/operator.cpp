@@ -41,7 +41,8 @@ bool same_structures(const Bound& last, const Bound& now) { return last.held == 
 
 Operator compile_parsed(const ParsedProgram& parsed, Device device, const CompileOptions& options) {
   check(device == Device::cpu(), ErrorCode::unsupported,
-        "compile: device {}: required: a backend that loads kernels there; supported: cpu; `text(\"cuda\")` shows the kernels",
+        "compile: device {}: required: a backend that loads kernels there; supported: cpu; `text(\"cuda\")` shows the "
+        "kernels",
         weft::to_string(device));
   auto impl = std::make_shared<Operator::Impl>(run_passes(parsed, options));
   if (!options.stop_after.empty()) return Operator(impl);

@@ -11,9 +11,9 @@ namespace weft::sparse {
 namespace {
 
 const std::vector<std::string> kStage1 = {"decompose_format", "sparse_reorder", "sparse_fuse"};
-const std::vector<std::string> kStage2 = {"split",   "fuse",        "reorder",    "parallel",  "vectorize", "unroll",
-                                          "bind",    "annotate",    "cache_write", "cache_read", "set_scope", "rfactor",
-                                          "decompose_reduction"};
+const std::vector<std::string> kStage2 = {
+    "split",       "fuse",       "reorder",   "parallel", "vectorize",          "unroll", "bind", "annotate",
+    "cache_write", "cache_read", "set_scope", "rfactor",  "decompose_reduction"};
 
 bool contains(const std::vector<std::string>& list, const std::string& name) {
   return std::find(list.begin(), list.end(), name) != list.end();
@@ -63,6 +63,7 @@ void check_known(const ScheduleLine& line, const std::vector<std::string>& own, 
                  const char* advice) {
   if (contains(own, line.primitive)) return;
   if (contains(other, line.primitive)) fail(ErrorCode::invalid_argument, "{}: {}", line.primitive, advice);
+  check(line.primitive != "lower", ErrorCode::invalid_argument, "lower: it stands once, between the stages");
   std::vector<std::string> all = kStage1;
   all.insert(all.end(), kStage2.begin(), kStage2.end());
   all.emplace_back("lower");
@@ -87,22 +88,25 @@ std::vector<FormatRewriteRule> rules_of(const Operand& format, const MatrixAxes&
 }
 
 void ScheduleRunner::decompose(const ScheduleLine& line, Stage1& program) {
-  const std::string form = "decompose_format(iteration, buffer, format, ...), as in decompose_format(csrmm, A, hyb(1, 5))";
+  const std::string form =
+      "decompose_format(iteration, buffer, format, ...), as in decompose_format(csrmm, A, hyb(1, 5))";
   const std::string iteration = name_at(line, 0, form), buffer = name_at(line, 1, form);
   require(line.operands.size() >= 3 && line.results.empty(), line, form);
   const SparseBuffer* matrix = program.find_buffer(buffer);
   check(matrix != nullptr, ErrorCode::invalid_argument, "decompose_format({}, {}): there is no buffer '{}'", iteration,
         buffer, buffer);
-  const bool is_csr = matrix->axes.size() == 2 && program.axis(matrix->axes[1]).is_sparse &&
-                      program.axis(matrix->axes[1]).is_variable;
+  const bool is_csr =
+      matrix->axes.size() == 2 && program.axis(matrix->axes[1]).is_sparse && program.axis(matrix->axes[1]).is_variable;
   check(is_csr, ErrorCode::unsupported,
-        "decompose_format({}, {}): required: a matrix on a dense and a sparse variable axis, which is CSR", iteration, buffer);
+        "decompose_format({}, {}): required: a matrix on a dense and a sparse variable axis, which is CSR", iteration,
+        buffer);
   const MatrixAxes axes{matrix->axes[0], matrix->axes[1], program.axis(matrix->axes[0]).length,
                         program.axis(matrix->axes[1]).length};
   Decomposition decomposition{axes.row, axes.col, {}};
   for (size_t f = 2; f < line.operands.size(); ++f)
     for (FormatRewriteRule& rule : rules_of(line.operands[f], axes)) decomposition.rules.push_back(std::move(rule));
-  const bool has_init = program.find_iteration(iteration) != nullptr && !program.find_iteration(iteration)->init.empty();
+  const bool has_init =
+      program.find_iteration(iteration) != nullptr && !program.find_iteration(iteration)->init.empty();
   program = decompose_format(program, iteration, buffer, decomposition.rules);
   Group& group = groups_[iteration];
   for (const FormatRewriteRule& rule : decomposition.rules) group.blocks.push_back(iteration + "_" + rule.name);
@@ -136,15 +140,19 @@ void ScheduleRunner::run_stage1(Stage1& program) {
   }
 }
 
-bool ScheduleRunner::has_stage2_lines() const { return !schedule_.empty() && schedule_.back().primitive != "lower" &&
-         std::any_of(schedule_.begin(), schedule_.end(), [](const ScheduleLine& l) { return l.primitive == "lower"; }); }
+bool ScheduleRunner::has_stage2_lines() const {
+  const auto lowering = std::find_if(schedule_.begin(), schedule_.end(),
+                                     [](const ScheduleLine& line) { return line.primitive == "lower"; });
+  return lowering != schedule_.end() && lowering + 1 != schedule_.end();
+}
 
 std::string ScheduleRunner::resolved(const std::string& name) const {
   const auto found = results_.find(name);
   return found == results_.end() ? name : found->second;
 }
 
-std::vector<std::vector<std::string>> ScheduleRunner::loops_of(const Stage2& stage, const std::vector<std::string>& names,
+std::vector<std::vector<std::string>> ScheduleRunner::loops_of(const Stage2& stage,
+                                                               const std::vector<std::string>& names,
                                                                bool with_init) const {
   std::vector<std::string> blocks;
   std::vector<std::string> variables;
@@ -153,7 +161,8 @@ std::vector<std::vector<std::string>> ScheduleRunner::loops_of(const Stage2& sta
     const std::string name = resolved(written);
     const size_t dot = name.find('.');
     check(dot != name.npos, ErrorCode::invalid_argument,
-          "'{}': a loop is named by its iteration and its variable, as in csrmm.k, or by a result of a line before", name);
+          "'{}': a loop is named by its iteration and its variable, as in csrmm.k, or by a result of a line before",
+          name);
     const std::string block = name.substr(0, dot);
     if (first_block.empty()) first_block = block;
     check(block == first_block, ErrorCode::invalid_argument, "'{}' and '{}' are loops of different iterations",
@@ -229,11 +238,17 @@ void ScheduleRunner::run_line(const ScheduleLine& line, Stage2& stage) {
   }
   const bool has_word = p == "bind" || p == "annotate" || p == "cache_write" || p == "rfactor";
   const bool has_buffer = p == "cache_read";
-  const std::string form = p + "(loop" + (has_buffer ? ", buffer, scope" : p == "bind" ? ", thread" : p == "annotate" ? ", word"
-                                          : has_word ? ", scope" : "") + ")";
+  const std::string form = p + "(loop" +
+                           (has_buffer        ? ", buffer, scope"
+                            : p == "bind"     ? ", thread"
+                            : p == "annotate" ? ", word"
+                            : has_word        ? ", scope"
+                                              : "") +
+                           ")";
   if (p == "set_scope") {
     require(line.operands.size() == 2, line, "set_scope(buffer, scope)");
-    return set_scope(stage, name_at(line, 0, "set_scope(buffer, scope)"), scope_of(name_at(line, 1, "set_scope(buffer, scope)")));
+    return set_scope(stage, name_at(line, 0, "set_scope(buffer, scope)"),
+                     scope_of(name_at(line, 1, "set_scope(buffer, scope)")));
   }
   require(line.operands.size() == (has_buffer ? 3u : has_word ? 2u : 1u), line, form);
   const std::string loop = name_at(line, 0, form), word = line.operands.size() > 1 ? name_at(line, 1, form) : "";
@@ -254,10 +269,11 @@ void ScheduleRunner::run_line(const ScheduleLine& line, Stage2& stage) {
 void ScheduleRunner::run_stage2(Stage2& stage) {
   bool lowered = false;
   for (const ScheduleLine& line : schedule_) {
-    if (lowered) at_line(line, [&] {
-      run_line(line, stage);
-      verify(stage);
-    });
+    if (lowered)
+      at_line(line, [&] {
+        run_line(line, stage);
+        verify(stage);
+      });
     lowered |= line.primitive == "lower";
   }
 }

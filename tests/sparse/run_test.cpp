@@ -23,10 +23,12 @@ constexpr SpmmCase kSpmmCases[] = {
     {"parallel", "lower()\nparallel(csrmm.i)\n", 7, false},
     {"split_with_tail", "lower()\nko, ki = split(csrmm.k, 4)\nvectorize(ki)\nparallel(csrmm.i)\n", 7, false},
     {"split_with_constant_tail", "lower()\nko, ki = split(csrmm.k, 4)\nreorder(ko, csrmm.j, ki)\nvectorize(ki)\n", 10},
-    {"registers", "lower()\nko, ki = split(csrmm.k, 4)\nreorder(ko, csrmm.j, ki)\nvectorize(ki)\ncache_write(ko, register)\n", 8},
+    {"registers",
+     "lower()\nko, ki = split(csrmm.k, 4)\nreorder(ko, csrmm.j, ki)\nvectorize(ki)\ncache_write(ko, register)\n", 8},
     {"registers_with_tail",
-     "lower()\nko, ki = split(csrmm.k, 8)\nreorder(ko, csrmm.j, ki)\nvectorize(ki)\ncache_write(ko, register)\nparallel(csrmm.i)\n", 11,
-     false},
+     "lower()\nko, ki = split(csrmm.k, 8)\nreorder(ko, csrmm.j, ki)\nvectorize(ki)\ncache_write(ko, "
+     "register)\nparallel(csrmm.i)\n",
+     11, false},
     {"rows_split", "lower()\nio, ii = split(csrmm.i, 4)\nparallel(io)\n", 6, false},
     {"reduction_split", "lower()\njo, ji = split(csrmm.j, 4)\nparallel(csrmm.i)\n", 6, false},
     {"init_apart", "lower()\ndecompose_reduction(csrmm.i)\n", 6, false},
@@ -35,13 +37,16 @@ constexpr SpmmCase kSpmmCases[] = {
     {"elements_fetched", "lower()\njo, ji = split(csrmm.j, 4)\ncache_read(csrmm.i, B, register)\n", 6},
     {"csr", "decompose_format(csrmm, A, csr())\nlower()\n", 5, false},
     {"bsr_2", "decompose_format(csrmm, A, bsr(2))\nlower()\nparallel(csrmm.io)\n", 6, false},
-    {"bsr_3", "decompose_format(csrmm, A, bsr(3))\nlower()\nki, kv = split(csrmm.k, 2)\nvectorize(kv)\nparallel(csrmm.io)\n", 6},
+    {"bsr_3",
+     "decompose_format(csrmm, A, bsr(3))\nlower()\nki, kv = split(csrmm.k, 2)\nvectorize(kv)\nparallel(csrmm.io)\n", 6},
     {"bsr_2_and_ell_2", "decompose_format(csrmm, A, bsr(2), ell(2), csr())\nlower()\n", 5, false},
     {"ell_50", "decompose_format(csrmm, A, ell(50))\nlower()\nparallel(csrmm.i)\n", 4, false},
     {"hyb_1_0", "decompose_format(csrmm, A, hyb(1, 0))\n", 4, false},
     {"hyb_1_3", "decompose_format(csrmm, A, hyb(1, 3))\nlower()\nparallel(csrmm.i)\n", 6, false},
-    {"hyb_3_2", "decompose_format(csrmm, A, hyb(3, 2))\nlower()\nko, ki = split(csrmm.k, 4)\nreorder(ko, csrmm.j, ki)\n"
-                "reorder(ko, csrmm.s)\nvectorize(ki)\ncache_write(ko, register)\nparallel(csrmm.i)\n", 12},
+    {"hyb_3_2",
+     "decompose_format(csrmm, A, hyb(3, 2))\nlower()\nko, ki = split(csrmm.k, 4)\nreorder(ko, csrmm.j, ki)\n"
+     "reorder(ko, csrmm.s)\nvectorize(ki)\ncache_write(ko, register)\nparallel(csrmm.i)\n",
+     12},
 };
 
 TEST(Run, SpmmIsDenseArithmeticAtEveryStageInEveryFormat) {
@@ -73,10 +78,13 @@ struct SddmmCase {
 constexpr SddmmCase kSddmmCases[] = {
     {"plain", "", 5},
     {"fused", "sparse_fuse(sddmm, I, J)\nlower()\nparallel(sddmm.i_j)\n", 5},
-    {"two_stages", "lower()\nko, ki = split(sddmm.k, 4)\nrfactor(ki, register)\nvectorize(ki)\nparallel(sddmm.i)\n", 12},
+    {"two_stages", "lower()\nko, ki = split(sddmm.k, 4)\nrfactor(ki, register)\nvectorize(ki)\nparallel(sddmm.i)\n",
+     12},
     {"two_stages_with_tail", "lower()\nko, ki = split(sddmm.k, 8)\nrfactor(ki, register)\nvectorize(ki)\n", 13},
-    {"fused_two_stages", "sparse_fuse(sddmm, I, J)\nlower()\nko, ki = split(sddmm.k, 4)\nrfactor(ki, register)\n"
-                         "vectorize(ki)\nparallel(sddmm.i_j)\n", 8},
+    {"fused_two_stages",
+     "sparse_fuse(sddmm, I, J)\nlower()\nko, ki = split(sddmm.k, 4)\nrfactor(ki, register)\n"
+     "vectorize(ki)\nparallel(sddmm.i_j)\n",
+     8},
     {"accumulator", "lower()\ncache_write(sddmm.j, register)\nparallel(sddmm.i)\n", 9},
 };
 
@@ -86,7 +94,8 @@ TEST(Run, SddmmIsDenseArithmeticAtEveryStage) {
     uint32_t seed = 100;
     for (const Shape shape : kShapes) {
       const Matrix a = random_matrix(shape, seed++);
-      Values x = random_values(static_cast<size_t>(a.rows * c.feat), seed), y = random_values(static_cast<size_t>(a.cols * c.feat), seed + 1);
+      Values x = random_values(static_cast<size_t>(a.rows * c.feat), seed),
+             y = random_values(static_cast<size_t>(a.cols * c.feat), seed + 1);
       Values out(a.values.size());
       expect_everywhere(op,
                         {.structures = {{"J", a.structure()}},

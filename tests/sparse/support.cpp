@@ -9,7 +9,8 @@
 namespace weft::sparse::test {
 
 const char* name_of(Shape shape) {
-  constexpr const char* kNames[] = {"uniform", "power_law", "empty_rows", "one_dense_row", "empty", "no_rows", "blocks"};
+  constexpr const char* kNames[] = {"uniform", "power_law", "empty_rows", "one_dense_row",
+                                    "empty",   "no_rows",   "blocks"};
   return kNames[static_cast<size_t>(shape)];
 }
 
@@ -31,7 +32,8 @@ Matrix random_matrix(Shape shape, uint32_t seed) {
   for (int64_t r = 0; r < m.rows; ++r) {
     std::set<int64_t> row;
     int64_t length = below(std::min<int64_t>(m.cols, 8));
-    if (shape == Shape::power_law) length = std::min(m.cols, static_cast<int64_t>(8.0 / (1.0 + static_cast<double>(below(20)))));
+    if (shape == Shape::power_law)
+      length = std::min(m.cols, static_cast<int64_t>(8.0 / (1.0 + static_cast<double>(below(20)))));
     if (shape == Shape::empty_rows && r % 3 != 1) length = 0;
     if (shape == Shape::one_dense_row) length = r == m.rows / 2 ? m.cols : below(2);
     if (shape == Shape::empty) length = 0;

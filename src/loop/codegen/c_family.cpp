@@ -18,14 +18,16 @@ struct Infix {
   const char* symbol;
   int precedence;
 };
-constexpr Infix kInfix[] = {{Op::logical_or, "||", 1},   {Op::logical_and, "&&", 2},   {Op::less_equal, "<=", 4},
-                            {Op::greater_equal, ">=", 4}, {Op::equal, "==", 4},        {Op::not_equal, "!=", 4},
-                            {Op::less, "<", 4},          {Op::greater, ">", 4},        {Op::add, "+", kSum},
-                            {Op::subtract, "-", kSum},   {Op::multiply, "*", kProduct}, {Op::divide, "/", kProduct}};
+constexpr Infix kInfix[] = {{Op::logical_or, "||", 1},    {Op::logical_and, "&&", 2},    {Op::less_equal, "<=", 4},
+                            {Op::greater_equal, ">=", 4}, {Op::equal, "==", 4},          {Op::not_equal, "!=", 4},
+                            {Op::less, "<", 4},           {Op::greater, ">", 4},         {Op::add, "+", kSum},
+                            {Op::subtract, "-", kSum},    {Op::multiply, "*", kProduct}, {Op::divide, "/", kProduct}};
 
 }  // namespace
 
-std::string phase_name(const Function& function, size_t phase) { return fmt::format("weft_{}_{}", function.name, phase); }
+std::string phase_name(const Function& function, size_t phase) {
+  return fmt::format("weft_{}_{}", function.name, phase);
+}
 
 std::string CFamily::element_type(DType dtype) {
   switch (dtype) {
@@ -39,7 +41,9 @@ std::string CFamily::element_type(DType dtype) {
   return {};
 }
 
-void CFamily::line(const std::string& text) { text_ += std::string(static_cast<size_t>(indent_) * 2, ' ') + text + "\n"; }
+void CFamily::line(const std::string& text) {
+  text_ += std::string(static_cast<size_t>(indent_) * 2, ' ') + text + "\n";
+}
 
 DType CFamily::dtype_of(const std::string& buffer) const {
   if (const auto found = local_.find(buffer); found != local_.end()) return found->second;
@@ -59,8 +63,9 @@ std::string CFamily::expr(const Expr& e, int precedence) {
   const auto& x = e->operands;
   for (const Infix& infix : kInfix)
     if (infix.op == e->op)
-      return parenthesised(fmt::format("{} {} {}", expr(x[0], infix.precedence), infix.symbol,
-                                       expr(x[1], infix.precedence + 1)), infix.precedence, precedence);
+      return parenthesised(
+          fmt::format("{} {} {}", expr(x[0], infix.precedence), infix.symbol, expr(x[1], infix.precedence + 1)),
+          infix.precedence, precedence);
   switch (e->op) {
     case Op::integer_literal: return parenthesised(fmt::format("{}", e->integer), e->integer < 0 ? 7 : 9, precedence);
     case Op::real_literal: return parenthesised(real_literal(e->real), std::signbit(e->real) ? 7 : 9, precedence);
@@ -126,8 +131,7 @@ void CFamily::emit_loop(const Stmt& loop) {
   if (loop.loop == LoopKind::parallel || loop.loop == LoopKind::bind) {
     open_shared_loop(loop);
   } else {
-    if (loop.loop == LoopKind::unroll || loop.loop == LoopKind::vectorize)
-      line(pragma(loop));
+    if (loop.loop == LoopKind::unroll || loop.loop == LoopKind::vectorize) line(pragma(loop));
     line(fmt::format("for (long long {0} = 0; {0} < {1}; ++{0}) {{", loop.name, expr(loop.value, kSum)));
   }
   ++indent_;

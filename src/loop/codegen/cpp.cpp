@@ -124,8 +124,10 @@ class Cpp : public CFamily {
   std::string prelude() const override { return kPrelude; }
   std::string head(const std::string& name, const Function&, const Phase&) override {
     return fmt::format(
-        "extern \"C\" __attribute__((visibility(\"default\"))) void {}(void* const* buffers, const long long* scalars,\n"
-        "    int worker, int workers) {{", name);
+        "extern \"C\" __attribute__((visibility(\"default\"))) void {}(void* const* buffers, const long long* "
+        "scalars,\n"
+        "    int worker, int workers) {{",
+        name);
   }
   std::string buffer_declaration(const Buffer& buffer, size_t index, bool written) const override {
     const std::string type = (written ? "" : "const ") + element_type(buffer.dtype);
@@ -144,8 +146,8 @@ class Cpp : public CFamily {
     } else {
       line(fmt::format("const long long {}_end = weft_share({}, {}, worker + 1, workers);", loop.name, loop.balance,
                        expr(loop.value)));
-      line(fmt::format("for (long long {0} = weft_share({1}, {2}, worker, workers); {0} < {0}_end; ++{0}) {{", loop.name,
-                       loop.balance, expr(loop.value)));
+      line(fmt::format("for (long long {0} = weft_share({1}, {2}, worker, workers); {0} < {0}_end; ++{0}) {{",
+                       loop.name, loop.balance, expr(loop.value)));
     }
   }
   std::string pragma(const Stmt& loop) override {

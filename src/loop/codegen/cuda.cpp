@@ -62,7 +62,9 @@ class Cuda : public CFamily {
     return fmt::format("extern \"C\" __global__ void {}({}) {{", name, arguments);
   }
   // Arguments have their names already.
-  std::string buffer_declaration(const Buffer& buffer, size_t, bool) const override { return "(void)" + buffer.name + ";"; }
+  std::string buffer_declaration(const Buffer& buffer, size_t, bool) const override {
+    return "(void)" + buffer.name + ";";
+  }
   std::string scalar_declaration(const std::string& scalar, size_t) const override { return "(void)" + scalar + ";"; }
 
   void open_shared_loop(const Stmt& loop) override {
@@ -71,7 +73,8 @@ class Cuda : public CFamily {
       first = loop.thread;
       step = (loop.thread.starts_with("block") ? "gridDim." : "blockDim.") + loop.thread.substr(loop.thread.size() - 1);
     }
-    line(fmt::format("for (long long {0} = {1}; {0} < {2}; {0} += {3}) {{", loop.name, first, expr(loop.value, 6), step));
+    line(fmt::format("for (long long {0} = {1}; {0} < {2}; {0} += {3}) {{", loop.name, first, expr(loop.value, 6),
+                     step));
   }
   std::string pragma(const Stmt&) override { return "#pragma unroll"; }
   bool has_vectors() const override { return false; }
@@ -95,7 +98,8 @@ class Cuda : public CFamily {
       if (stmt.kind == Stmt::Kind::store && function.find(stmt.name) != nullptr)
         check(around == threads, ErrorCode::unsupported,
               "{}: '{}' is stored outside of a loop that is bound to threads; required: every store within all bound "
-              "loops of its nest", function.name, stmt.name);
+              "loops of its nest",
+              function.name, stmt.name);
       Names inner = around;
       if (stmt.loop == LoopKind::bind) inner.insert(stmt.thread);
       if (stmt.loop == LoopKind::parallel) inner.insert("the grid");

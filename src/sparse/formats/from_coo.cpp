@@ -20,7 +20,9 @@ std::vector<int64_t> sorted_order(const Coo& coo) {
           coo.cols[e], coo.num_rows, coo.num_cols);
   std::vector<int64_t> order(coo.rows.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto key = [&](int64_t e) { return std::pair(coo.rows[static_cast<size_t>(e)], coo.cols[static_cast<size_t>(e)]); };
+  const auto key = [&](int64_t e) {
+    return std::pair(coo.rows[static_cast<size_t>(e)], coo.cols[static_cast<size_t>(e)]);
+  };
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return key(a) < key(b); });
   for (size_t p = 1; p < order.size(); ++p)
     check(key(order[p - 1]) != key(order[p]), ErrorCode::invalid_argument,
@@ -53,7 +55,8 @@ Converted ell_from_coo(const Coo& coo) {
   const Converted sorted = csr_from_coo(coo);
   const Level& rows = sorted.structure.data()->levels[1];
   int64_t width = 0;
-  for (size_t r = 0; r + 1 < rows.indptr.size(); ++r) width = std::max<int64_t>(width, rows.indptr[r + 1] - rows.indptr[r]);
+  for (size_t r = 0; r + 1 < rows.indptr.size(); ++r)
+    width = std::max<int64_t>(width, rows.indptr[r + 1] - rows.indptr[r]);
   check(coo.num_rows == 0 || width <= INT32_MAX / coo.num_rows, ErrorCode::invalid_argument,
         "ell: {} rows of {} places do not fit indices of 32 bits", coo.num_rows, width);
   const auto size = static_cast<size_t>(coo.num_rows * width);

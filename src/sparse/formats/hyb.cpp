@@ -67,16 +67,28 @@ std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, in
       const std::string col = "J_" + bucket.name, rows = "rows_" + bucket.name, pieces = "pieces_" + bucket.name;
       FormatRewriteRule rule{.name = bucket.name, .params = {rows}, .buffer_axes = {one, row, col}};
       rule.axes = {{.name = one, .length = 1},
-                   {.name = row, .is_sparse = true, .parent = one, .length = matrix.num_rows, .nnz = var(rows),
+                   {.name = row,
+                    .is_sparse = true,
+                    .parent = one,
+                    .length = matrix.num_rows,
+                    .nnz = var(rows),
                     .indices = row + "_indices"}};
       if (bucket.is_last) {
         rule.params.push_back(pieces);
         rule.buffer_axes = {one, row, piece, col};
-        rule.axes.push_back({.name = piece, .is_variable = true, .parent = row, .length = matrix.num_cols,
-                             .nnz = var(pieces), .indptr = piece + "_indptr"});
+        rule.axes.push_back({.name = piece,
+                             .is_variable = true,
+                             .parent = row,
+                             .length = matrix.num_cols,
+                             .nnz = var(pieces),
+                             .indptr = piece + "_indptr"});
       }
-      rule.axes.push_back({.name = col, .is_sparse = true, .parent = bucket.is_last ? piece : row,
-                           .length = matrix.num_cols, .nnz = bucket.width, .indices = col + "_indices"});
+      rule.axes.push_back({.name = col,
+                           .is_sparse = true,
+                           .parent = bucket.is_last ? piece : row,
+                           .length = matrix.num_cols,
+                           .nnz = bucket.width,
+                           .indices = col + "_indices"});
       rule.axis_map = {{matrix.row, {row}}, {matrix.col, {col}}};
       rule.to_new = {{row, var(matrix.row)}, {col, var(matrix.col)}};
       rule.to_old = {{matrix.row, var(row)}, {matrix.col, var(col)}};

@@ -22,8 +22,14 @@ FormatRewriteRule csr_rule(const MatrixAxes& matrix) {
   const std::string name = "csr", row = "I_csr", col = "J_csr";
   FormatRewriteRule rule{.name = name, .params = {"nnz_csr"}, .buffer_axes = {row, col}};
   rule.axes = {{.name = row, .length = matrix.num_rows},
-               {.name = col, .is_sparse = true, .is_variable = true, .parent = row, .length = matrix.num_cols,
-                .nnz = var("nnz_csr"), .indptr = "J_csr_indptr", .indices = "J_csr_indices"}};
+               {.name = col,
+                .is_sparse = true,
+                .is_variable = true,
+                .parent = row,
+                .length = matrix.num_cols,
+                .nnz = var("nnz_csr"),
+                .indptr = "J_csr_indptr",
+                .indices = "J_csr_indices"}};
   rule.axis_map = {{matrix.row, {row}}, {matrix.col, {col}}};
   rule.to_new = {{row, var(matrix.row)}, {col, var(matrix.col)}};
   rule.to_old = {{matrix.row, var(row)}, {matrix.col, var(col)}};
@@ -41,12 +47,16 @@ FormatRewriteRule csr_rule(const MatrixAxes& matrix) {
 }
 
 FormatRewriteRule ell_rule(const MatrixAxes& matrix, int64_t width) {
-  check(width >= 1 && width <= 1 << 20, ErrorCode::invalid_argument,
-        "ell({}): the columns of a row are 1 to {}", width, 1 << 20);
+  check(width >= 1 && width <= 1 << 20, ErrorCode::invalid_argument, "ell({}): the columns of a row are 1 to {}", width,
+        1 << 20);
   const std::string name = fmt::format("ell_{}", width), row = "I_" + name, col = "J_" + name;
   FormatRewriteRule rule{.name = name, .buffer_axes = {row, col}};
   rule.axes = {{.name = row, .length = matrix.num_rows},
-               {.name = col, .is_sparse = true, .parent = row, .length = matrix.num_cols, .nnz = width,
+               {.name = col,
+                .is_sparse = true,
+                .parent = row,
+                .length = matrix.num_cols,
+                .nnz = width,
                 .indices = col + "_indices"}};
   rule.axis_map = {{matrix.row, {row}}, {matrix.col, {col}}};
   rule.to_new = {{row, var(matrix.row)}, {col, var(matrix.col)}};
@@ -77,13 +87,21 @@ FormatRewriteRule bsr_rule(const MatrixAxes& matrix, int64_t block) {
   const auto blocks = [&](const Expr& length) { return loop::floor_div(length + (block - 1), block); };
   FormatRewriteRule rule{.name = name, .params = {nnzb}, .buffer_axes = {io, jo, ii, ji}};
   rule.axes = {{.name = io, .length = blocks(matrix.num_rows)},
-               {.name = jo, .is_sparse = true, .is_variable = true, .parent = io, .length = blocks(matrix.num_cols),
-                .nnz = var(nnzb), .indptr = jo + "_indptr", .indices = jo + "_indices"},
+               {.name = jo,
+                .is_sparse = true,
+                .is_variable = true,
+                .parent = io,
+                .length = blocks(matrix.num_cols),
+                .nnz = var(nnzb),
+                .indptr = jo + "_indptr",
+                .indices = jo + "_indices"},
                {.name = ii, .length = block},
                {.name = ji, .length = block}};
   rule.axis_map = {{matrix.row, {io, ii}}, {matrix.col, {jo, ji}}};
   const Expr i = var(matrix.row), j = var(matrix.col);
-  rule.to_new = {{io, loop::floor_div(i, block)}, {jo, loop::floor_div(j, block)}, {ii, loop::modulo(i, block)},
+  rule.to_new = {{io, loop::floor_div(i, block)},
+                 {jo, loop::floor_div(j, block)},
+                 {ii, loop::modulo(i, block)},
                  {ji, loop::modulo(j, block)}};
   rule.to_old = {{matrix.row, var(io) * block + var(ii)}, {matrix.col, var(jo) * block + var(ji)}};
   rule.iterators = {{io, "io"}, {jo, "jo"}, {ii, "ii"}, {ji, "ji"}};

@@ -9,7 +9,8 @@ namespace weft::sparse {
 
 void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>& old_axes) {
   for (const std::string& axis : old_axes)
-    check(rule.to_old.contains(axis), ErrorCode::invalid_argument, "format {}: the inverse map has no '{}'", rule.name, axis);
+    check(rule.to_old.contains(axis), ErrorCode::invalid_argument, "format {}: the inverse map has no '{}'", rule.name,
+          axis);
   constexpr int64_t kGrid = 37;  // coordinates along each axis: more than most blocks are wide, and no multiple of one
   loop::Memory at;
   std::vector<int64_t> coordinate(old_axes.size(), 0);
@@ -48,8 +49,10 @@ std::vector<FormatArrays> take_all(const std::vector<FormatRewriteRule>& rules, 
     left.cols.resize(kept);
   }
   check(left.size() == 0, ErrorCode::invalid_argument,
-        "decompose_format: {} elements are in none of the formats, the first at row {}, column {}; end with a format that "
-        "takes any, such as csr()", left.size(), left.size() == 0 ? 0 : left.rows[0], left.size() == 0 ? 0 : left.cols[0]);
+        "decompose_format: {} elements are in none of the formats, the first at row {}, column {}; end with a format "
+        "that "
+        "takes any, such as csr()",
+        left.size(), left.size() == 0 ? 0 : left.rows[0], left.size() == 0 ? 0 : left.cols[0]);
   return all;
 }
 

@@ -32,11 +32,11 @@ struct FormatRewriteRule {
   std::string name = {};
   std::vector<std::string> params = {};  // new ones
   std::vector<Axis> axes = {};
-  std::vector<std::string> buffer_axes = {};                        // of the new buffer, in order
-  std::map<std::string, std::vector<std::string>> axis_map = {};    // old axis -> new axes; those of none count places
-  std::map<std::string, Expr> to_new = {};                          // f: each new axis, of the old axes' names
-  std::map<std::string, Expr> to_old = {};                          // its inverse: each old axis, of the new axes' names
-  std::map<std::string, std::string> iterators = {};                // what the new axes' iterators are called
+  std::vector<std::string> buffer_axes = {};                      // of the new buffer, in order
+  std::map<std::string, std::vector<std::string>> axis_map = {};  // old axis -> new axes; those of none count places
+  std::map<std::string, Expr> to_new = {};                        // f: each new axis, of the old axes' names
+  std::map<std::string, Expr> to_old = {};                        // its inverse: each old axis, of the new axes' names
+  std::map<std::string, std::string> iterators = {};              // what the new axes' iterators are called
   // Takes what it stores of the coordinates that formats before it have left; `last`: all that is left, if it can.
   std::function<FormatArrays(const Coordinates& left, bool last)> take = {};
 };

@@ -65,8 +65,8 @@ Structure make_structure(std::vector<Level> levels) {
     if (!level.is_sparse) {
       for (int64_t row = 0; level.is_variable && row < parents; ++row) {
         const int64_t length = level.indptr[static_cast<size_t>(row) + 1] - level.indptr[static_cast<size_t>(row)];
-        check(length <= level.length, ErrorCode::invalid_indptr, "structure: row {} has {} elements; at most {} are allowed",
-              row, length, level.length);
+        check(length <= level.length, ErrorCode::invalid_indptr,
+              "structure: row {} has {} elements; at most {} are allowed", row, length, level.length);
       }
       continue;
     }
@@ -91,14 +91,17 @@ int64_t Structure::nnz() const { return data_of(*this, "structure").levels.back(
 
 Structure csr(int64_t num_rows, int64_t num_cols, std::span<const int32_t> indptr, std::span<const int32_t> indices) {
   return make_structure({{.length = num_rows},
-                         {.is_sparse = true, .is_variable = true, .length = num_cols,
-                          .indptr = {indptr.begin(), indptr.end()}, .indices = {indices.begin(), indices.end()}}});
+                         {.is_sparse = true,
+                          .is_variable = true,
+                          .length = num_cols,
+                          .indptr = {indptr.begin(), indptr.end()},
+                          .indices = {indices.begin(), indices.end()}}});
 }
 
 Structure ell(int64_t num_rows, int64_t num_cols, int64_t width, std::span<const int32_t> indices) {
-  return make_structure({{.length = num_rows},
-                         {.is_sparse = true, .length = num_cols, .per_parent = width,
-                          .indices = {indices.begin(), indices.end()}}});
+  return make_structure(
+      {{.length = num_rows},
+       {.is_sparse = true, .length = num_cols, .per_parent = width, .indices = {indices.begin(), indices.end()}}});
 }
 
 Structure ragged(int64_t num_rows, int64_t max_length, std::span<const int32_t> indptr) {

@@ -8,7 +8,8 @@
 namespace weft::sparse {
 
 // The operator of this program and schedule with these parameters fixed; compiled by the first who asks.
-Operator kept_operator(const std::string& program, const std::string& schedule, const std::map<std::string, int64_t>& set);
+Operator kept_operator(const std::string& program, const std::string& schedule,
+                       const std::map<std::string, int64_t>& set);
 
 extern const char* const kSpmmProgram;
 extern const char* const kSddmmProgram;

@@ -26,8 +26,8 @@ std::string sddmm_schedule(int64_t feat) {
   return text + "parallel(sddmm.i)\n";
 }
 
-void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y, const TensorView& out,
-           Stream stream) {
+void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,
+           const TensorView& out, Stream stream) {
   check(x.rank() == 2, ErrorCode::invalid_shape, "x: has shape {}; [m, feat] is expected", shape_string(x));
   const int64_t feat = x.shape(1);
   kept_operator(kSddmmProgram, sddmm_schedule(feat), {{"feat", feat}})

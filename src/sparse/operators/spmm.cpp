@@ -32,8 +32,7 @@ std::string spmm_schedule(int64_t feat, const std::string& format) {
   const std::string parallel_lines = fmt::format("parallel({})\n", rows) + (blocked ? "parallel(csrmm_init.i)\n" : "");
   if (feat % 16 != 0) return text + parallel_lines;
   const int64_t tile = feat % 64 == 0 ? 64 : feat % 32 == 0 ? 32 : 16;
-  if (feat > tile)
-    text += fmt::format("ko, kt = split(csrmm.k, {})\n", tile);
+  if (feat > tile) text += fmt::format("ko, kt = split(csrmm.k, {})\n", tile);
   const std::string inner = feat > tile ? "kt" : "csrmm.k";
   std::string vector = inner;
   if (tile > 16) {
@@ -52,7 +51,8 @@ std::string spmm_schedule(int64_t feat, const std::string& format) {
   return text + parallel_lines;
 }
 
-Operator kept_operator(const std::string& program, const std::string& schedule, const std::map<std::string, int64_t>& set) {
+Operator kept_operator(const std::string& program, const std::string& schedule,
+                       const std::map<std::string, int64_t>& set) {
   static std::mutex& mutex = *new std::mutex;
   static auto& kept = *new std::map<std::string, Operator>;  // outlives every static that runs one
   std::string key = program + schedule;

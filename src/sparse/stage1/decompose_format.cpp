@@ -125,7 +125,8 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
   const Iteration* it = program.find_iteration(name);
   std::vector<std::string> known;
   for (const Iteration& other : program.iterations) known.push_back(other.name);
-  if (it == nullptr) refuse(name, buffer_name, fmt::format("there is no iteration '{}'{}", name, did_you_mean(name, known)));
+  if (it == nullptr)
+    refuse(name, buffer_name, fmt::format("there is no iteration '{}'{}", name, did_you_mean(name, known)));
   const SparseBuffer* buffer = program.find_buffer(buffer_name);
   if (buffer == nullptr) refuse(name, buffer_name, fmt::format("there is no buffer '{}'", buffer_name));
   const std::vector<std::string> axes = it->flat_axes();
@@ -142,14 +143,17 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
     const Axis& a = program.axis(axis);
     const bool is_own = std::find(buffer->axes.begin(), buffer->axes.end(), axis) != buffer->axes.end();
     if (!is_own && !a.parent.empty())
-      refuse(name, buffer_name, fmt::format("axis '{}' of the iteration hangs on '{}', and would lose it", axis, a.parent));
+      refuse(name, buffer_name,
+             fmt::format("axis '{}' of the iteration hangs on '{}', and would lose it", axis, a.parent));
   }
-  if (stores_to(it->body, buffer_name)) refuse(name, buffer_name, "the iteration writes the buffer; only what is read changes its format");
+  if (stores_to(it->body, buffer_name))
+    refuse(name, buffer_name, "the iteration writes the buffer; only what is read changes its format");
   for (const Stmt& stmt : it->body) {
     if (const SparseBuffer& written = program.buffer(stmt.name);
-        std::any_of(written.axes.begin(), written.axes.end(), [&](const std::string& a) { return !program.axis(a).parent.empty(); }))
-      refuse(name, buffer_name, fmt::format("'{}' is written on axes of its own structure, which the new formats do not have",
-                                            stmt.name));
+        std::any_of(written.axes.begin(), written.axes.end(),
+                    [&](const std::string& a) { return !program.axis(a).parent.empty(); }))
+      refuse(name, buffer_name,
+             fmt::format("'{}' is written on axes of its own structure, which the new formats do not have", stmt.name));
     bool adds = false;
     loop::visit(stmt.value, [&](const Expr& e) {
       if (e->op != Op::load || e->name != buffer_name) return;
@@ -160,8 +164,8 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
     adds = (stmt.value->op == Op::add || stmt.value->op == Op::maximum || stmt.value->op == Op::minimum) &&
            stmt.value->operands[0] == target;
     if (!adds)
-      refuse(name, buffer_name, fmt::format("'{}' is not accumulated as in C = C + x: parts of it cannot be computed apart",
-                                            stmt.name));
+      refuse(name, buffer_name,
+             fmt::format("'{}' is not accumulated as in C = C + x: parts of it cannot be computed apart", stmt.name));
   }
 }
 
@@ -179,7 +183,8 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
   for (const FormatRewriteRule& rule : rules) {
     check_inverse(rule, buffer.axes);
     for (const std::string& param : rule.params) {
-      if (result.all_names().contains(param)) refuse(name, buffer_name, fmt::format("format {} stands twice", rule.name));
+      if (result.all_names().contains(param))
+        refuse(name, buffer_name, fmt::format("format {} stands twice", rule.name));
       result.params.push_back(param);
     }
     for (const Axis& axis : rule.axes) {

@@ -13,7 +13,8 @@ Expr both(const Expr& a, const Expr& b) { return a ? loop::operation(Op::logical
 
 class IterationLowering {
  public:
-  IterationLowering(const Stage1& program, const Iteration& it) : program_(program), it_(it), facts_(facts_of(program)) {
+  IterationLowering(const Stage1& program, const Iteration& it)
+      : program_(program), it_(it), facts_(facts_of(program)) {
     taken_ = program.all_names();
     taken_.insert(it.iterators.begin(), it.iterators.end());
   }
@@ -25,7 +26,8 @@ class IterationLowering {
     for (const Expr& guard : guards_) facts_.push_condition(guard);
     Stmt block = loop::make_block(it_.name, lower_stores(it_.body), lower_stores(it_.init));
     Body nest{std::move(block)};
-    for (auto guard = guards_.rbegin(); guard != guards_.rend(); ++guard) nest = {loop::make_condition(*guard, std::move(nest))};
+    for (auto guard = guards_.rbegin(); guard != guards_.rend(); ++guard)
+      nest = {loop::make_condition(*guard, std::move(nest))};
     for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
       Stmt stmt = std::move(*level);
       if (stmt.kind == Stmt::Kind::loop) {
@@ -103,9 +105,8 @@ class IterationLowering {
     for (size_t a = 1; a < group.size(); ++a) {
       const Axis& axis = program_.axis(group[a]);
       const std::vector<Expr> above = positions_of(program_.ancestors(axis.name));
-      position_[axis.name] = axis.is_variable
-                                 ? offsets[a] - loop::load(axis.indptr, above, Type::integer)
-                                 : loop::modulo(offsets[a], axis.nnz);
+      position_[axis.name] = axis.is_variable ? offsets[a] - loop::load(axis.indptr, above, Type::integer)
+                                              : loop::modulo(offsets[a], axis.nnz);
     }
   }
 
@@ -142,10 +143,12 @@ class IterationLowering {
       const Access target = locate(store.name, store.indices);
       check(!target.searched, ErrorCode::unsupported,
             "iteration '{}' writes '{}' at a coordinate that has to be searched; required: the buffer's own axes, "
-            "written at their iterators; iterate over the axes of '{}'", it_.name, store.name, store.name);
+            "written at their iterators; iterate over the axes of '{}'",
+            it_.name, store.name, store.name);
       check(!target.present, ErrorCode::unsupported,
             "iteration '{}' writes '{}' at a coordinate that may lie outside: {} is not proven; add it to the "
-            "iteration's where", it_.name, store.name, target.present ? loop::to_text(target.present) : "");
+            "iteration's where",
+            it_.name, store.name, target.present ? loop::to_text(target.present) : "");
       body.insert(body.end(), lets_.begin(), lets_.end());
       lets_.clear();
       body.push_back(loop::make_store(store.name, target.positions, value));
@@ -171,9 +174,9 @@ class IterationLowering {
     for (size_t j = 0; j < indices.size(); ++j) {
       const Axis& axis = program_.axis(buffer.axes[j]);
       const std::vector<std::string> ancestors = program_.ancestors(axis.name);
-      const Expr position = is_own(axis, ancestors, indices[j], known) ? position_.at(axis.name)
-                                                                       : search(access, axis, ancestors, known,
-                                                                                translate(indices[j]));
+      const Expr position = is_own(axis, ancestors, indices[j], known)
+                                ? position_.at(axis.name)
+                                : search(access, axis, ancestors, known, translate(indices[j]));
       known[axis.name] = position;
       access.positions.push_back(position);
     }

@@ -29,7 +29,8 @@ std::string named_argument(Cursor& line, std::string_view keyword) {
 
 // "sparse_variable(I, n, nnz, indptr=a, indices=b)" after the name of the kind.
 Axis parse_axis(Cursor& line, std::string name, std::string_view kind, const Symbols& symbols) {
-  Axis axis{.name = std::move(name), .is_sparse = kind.starts_with("sparse"), .is_variable = kind.ends_with("variable")};
+  Axis axis{
+      .name = std::move(name), .is_sparse = kind.starts_with("sparse"), .is_variable = kind.ends_with("variable")};
   line.expect("(");
   if (kind != "dense_fixed") {
     axis.parent = line.name("the parent axis");
@@ -46,8 +47,7 @@ Axis parse_axis(Cursor& line, std::string name, std::string_view kind, const Sym
   if (line.accept(":")) {
     const size_t column = line.column();
     axis.index_type = loop::parse_dtype(line);
-    if (loop::type_of(axis.index_type) != Type::integer)
-      line.fail_at(column, "indices are of type int32 or int64");
+    if (loop::type_of(axis.index_type) != Type::integer) line.fail_at(column, "indices are of type int32 or int64");
   }
   line.expect_end();
   return axis;
@@ -98,6 +98,7 @@ Iteration parse_iteration(Source& source, Cursor& line, const Declarations& decl
   const size_t column = line.column();
   Symbols symbols = symbols_of(declared);
   parse_iteration_head(line, it, symbols);
+  if (std::string problem = problem_of_axes(declared, it); !problem.empty()) line.fail_at(column, problem);
   symbols.variables.insert(it.iterators.begin(), it.iterators.end());
   const auto parse_stores = [&](int indent, Body& body) {
     while (source.has_line(indent)) {
@@ -115,8 +116,8 @@ Iteration parse_iteration(Source& source, Cursor& line, const Declarations& decl
     }
   }
   parse_stores(4, it.body);
-  if (it.body.empty()) source.fail_after(fmt::format("iteration '{}' computes nothing; write its lines 4 spaces deep",
-                                                     it.name));
+  if (it.body.empty())
+    source.fail_after(fmt::format("iteration '{}' computes nothing; write its lines 4 spaces deep", it.name));
   if (std::string problem = problem_of(declared, it); !problem.empty()) line.fail_at(column, problem);
   return it;
 }
@@ -206,13 +207,15 @@ void parse_declarations(Source& source, Declarations& declared) {
       SparseBuffer buffer = parse_buffer(line, name);
       problem = problem_of(declared, buffer);
       if (problem.empty()) declared.buffers.push_back(std::move(buffer));
-    } else if (kind == "dense_fixed" || kind == "dense_variable" || kind == "sparse_fixed" || kind == "sparse_variable") {
+    } else if (kind == "dense_fixed" || kind == "dense_variable" || kind == "sparse_fixed" ||
+               kind == "sparse_variable") {
       Axis axis = parse_axis(line, name, kind, scalar_symbols(declared));
       problem = problem_of(declared, axis);
       if (problem.empty()) declared.axes.push_back(std::move(axis));
     } else {
       line.fail_at(kind_column, fmt::format("'{}' declares nothing; allowed are dense_fixed, dense_variable, "
-                                            "sparse_fixed, sparse_variable and buffer", kind));
+                                            "sparse_fixed, sparse_variable and buffer",
+                                            kind));
     }
     if (!problem.empty()) line.fail_at(column, problem);
   }

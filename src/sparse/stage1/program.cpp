@@ -88,9 +88,9 @@ std::string problem_of(const Declarations& declared, const Axis& axis) {
   if (axis.indices == axis.name) return fmt::format("'{}' is declared twice", axis.indices);
   if (axis.parent.empty()) return {};
   const Axis* parent = declared.find_axis(axis.parent);
-  if (parent == nullptr) return fmt::format("the parent '{}' of axis '{}' is not declared before it", axis.parent, axis.name);
-  if (declared.ancestors(axis.parent).size() >= 6)
-    return fmt::format("axis '{}' has more than 6 ancestors", axis.name);
+  if (parent == nullptr)
+    return fmt::format("the parent '{}' of axis '{}' is not declared before it", axis.parent, axis.name);
+  if (declared.ancestors(axis.parent).size() >= 6) return fmt::format("axis '{}' has more than 6 ancestors", axis.name);
   return {};
 }
 
@@ -102,8 +102,10 @@ std::string problem_of(const Declarations& declared, const SparseBuffer& buffer)
     if (axis == nullptr) return fmt::format("axis '{}' of buffer '{}' is not declared", buffer.axes[i], buffer.name);
     // Trees that interleave or branch have no place for an element that the offsets of positions would give: refused.
     if (!axis->parent.empty() && (i == 0 || buffer.axes[i - 1] != axis->parent))
-      return fmt::format("axis '{}' of buffer '{}' does not follow its parent '{}' directly; a buffer's axes are chains "
-                         "from a root on, one after another", axis->name, buffer.name, axis->parent);
+      return fmt::format(
+          "axis '{}' of buffer '{}' does not follow its parent '{}' directly; a buffer's axes are chains "
+          "from a root on, one after another",
+          axis->name, buffer.name, axis->parent);
     if (std::count(buffer.axes.begin(), buffer.axes.end(), axis->name) > 1)
       return fmt::format("axis '{}' stands twice in buffer '{}'; declare another axis of the same length", axis->name,
                          buffer.name);
@@ -113,9 +115,21 @@ std::string problem_of(const Declarations& declared, const SparseBuffer& buffer)
 
 namespace {
 
+// A sum may be scattered: C[row[e]] = C[row[e]] + x, over a reduction e.
+Names variables_outside_loads(const Expr& e) {
+  if (e->op == Op::load) return {};
+  Names names;
+  if (e->op == Op::variable) names.insert(e->name);
+  for (const Expr& operand : e->operands) names.merge(variables_outside_loads(operand));
+  return names;
+}
+
 std::string problem_of_store(const Iteration& it, const Stmt& store, bool is_init) {
-  Names written;
-  for (const Expr& index : store.indices) written.merge(loop::variables_of(index));
+  Names written, direct;  // what indices use, and what of it outside of loads
+  for (const Expr& index : store.indices) {
+    written.merge(loop::variables_of(index));
+    direct.merge(variables_outside_loads(index));
+  }
   Names used = written;
   used.merge(loop::variables_of(store.value));
   for (size_t a = 0; a < it.iterators.size(); ++a) {
@@ -123,15 +137,19 @@ std::string problem_of_store(const Iteration& it, const Stmt& store, bool is_ini
     if (it.kinds[a] == 'R' && is_init && used.contains(iterator))
       return fmt::format("init of '{}' uses the reduction iterator '{}'; it runs once for all of its values", it.name,
                          iterator);
-    if (it.kinds[a] == 'R' && written.contains(iterator))
+    if (it.kinds[a] == 'R' && direct.contains(iterator))
       return fmt::format("'{}' is a reduction iterator of '{}', and '{}' is written at it; make it spatial", iterator,
                          it.name, store.name);
     if (it.kinds[a] == 'S' && !written.contains(iterator))
-      return fmt::format("'{}' is a spatial iterator of '{}', but '{}' is not written at it: its iterations would meet; "
-                         "make it a reduction", iterator, it.name, store.name);
+      return fmt::format(
+          "'{}' is a spatial iterator of '{}', but '{}' is not written at it: its iterations would meet; "
+          "make it a reduction",
+          iterator, it.name, store.name);
   }
   return {};
 }
+
+}  // namespace
 
 std::string problem_of_axes(const Declarations& declared, const Iteration& it) {
   const std::vector<std::string> axes = it.flat_axes();
@@ -166,8 +184,6 @@ std::string problem_of_axes(const Declarations& declared, const Iteration& it) {
       return fmt::format("iterator '{}' of '{}' has a name that something else has", it.iterators[i], it.name);
   return {};
 }
-
-}  // namespace
 
 std::string problem_of(const Declarations& declared, const Iteration& it) {
   if (std::string problem = problem_of_axes(declared, it); !problem.empty()) return problem;

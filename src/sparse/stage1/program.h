@@ -33,8 +33,8 @@ struct Axis {
   bool is_sparse = false;
   bool is_variable = false;
   std::string parent = {};
-  Expr length = {};   // coordinates are below it
-  Expr nnz = {};      // variable: of all positions; fixed with a parent: below each position of it (nnz_cols)
+  Expr length = {};  // coordinates are below it
+  Expr nnz = {};     // variable: of all positions; fixed with a parent: below each position of it (nnz_cols)
   std::string indptr = {}, indices = {};
   DType index_type = DType::int32;
   friend bool operator==(const Axis&, const Axis&) = default;
@@ -76,10 +76,10 @@ struct Iteration {
   std::vector<std::vector<std::string>> axes = {};  // more than one in a group: fused
   std::string kinds = {};                           // an 'S' (spatial) or 'R' (reduction) for each axis
   std::vector<std::string> iterators = {};          // a name for each axis
-  Body init = {};                              // stores
-  Body body = {};                              // stores
-  std::vector<Expr> where = {};                // computes only where they hold
-  bool preprocess = false;                     // depends on structures and values alone that stay: runs once
+  Body init = {};                                   // stores
+  Body body = {};                                   // stores
+  std::vector<Expr> where = {};                     // computes only where they hold
+  bool preprocess = false;                          // depends on structures and values alone that stay: runs once
   std::vector<std::string> flat_axes() const;
   friend bool operator==(const Iteration&, const Iteration&) = default;
 };
@@ -97,6 +97,7 @@ void verify(const Stage1& program);
 std::string problem_of(const Declarations& declared, const Axis& axis);
 std::string problem_of(const Declarations& declared, const SparseBuffer& buffer);
 std::string problem_of(const Declarations& declared, const Iteration& iteration);
+std::string problem_of_axes(const Declarations& declared, const Iteration& iteration);  // of its head alone
 
 std::string to_text(const Stage1& program);
 std::string to_text(const Axis& axis);

@@ -19,7 +19,8 @@ Stage1 sparse_fuse(Stage1 program, const std::string& name, const std::vector<st
   if (first == it.axes.size()) refuse(fmt::format("axis '{}' is none of the iteration, or is fused already", fused[0]));
   for (size_t a = 0; a < fused.size(); ++a)
     if (first + a >= it.axes.size() || it.axes[first + a] != std::vector<std::string>{fused[a]})
-      refuse(fmt::format("axis '{}' does not follow the one before it in the iteration; sparse_reorder them first", fused[a]));
+      refuse(fmt::format("axis '{}' does not follow the one before it in the iteration; sparse_reorder them first",
+                         fused[a]));
   const auto begin = it.axes.begin() + static_cast<std::ptrdiff_t>(first);
   it.axes.erase(begin + 1, begin + static_cast<std::ptrdiff_t>(fused.size()));
   it.axes[first] = fused;

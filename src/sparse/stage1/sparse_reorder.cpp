@@ -16,7 +16,8 @@ Stage1 sparse_reorder(Stage1 program, const std::string& name, const std::vector
   for (const auto& group : it.axes)
     if (group.size() > 1) refuse("axes of the iteration are fused; reorder before sparse_fuse");
   if (order.size() != axes.size() || !std::is_permutation(order.begin(), order.end(), axes.begin()))
-    refuse(fmt::format("the order names {} axes; it has to name each of the iteration's {} once", order.size(), axes.size()));
+    refuse(fmt::format("the order names {} axes; it has to name each of the iteration's {} once", order.size(),
+                       axes.size()));
   Iteration result = it;
   result.axes.clear();
   result.kinds.clear();
@@ -29,8 +30,8 @@ Stage1 sparse_reorder(Stage1 program, const std::string& name, const std::vector
   }
   Declarations declared = program;
   if (const std::string problem = problem_of(declared, result); !problem.empty()) refuse(problem);
-  *std::find_if(program.iterations.begin(), program.iterations.end(), [&](const Iteration& i) { return i.name == name; }) =
-      result;
+  *std::find_if(program.iterations.begin(), program.iterations.end(),
+                [&](const Iteration& i) { return i.name == name; }) = result;
   return program;
 }
 

@@ -13,8 +13,8 @@ Stage1 specialise(Stage1 program, const std::map<std::string, int64_t>& values) 
     const auto at = std::find(program.params.begin(), program.params.end(), name);
     check(at != program.params.end(), ErrorCode::invalid_argument, "set: '{}' is no parameter of program {}{}", name,
           program.name, did_you_mean(name, program.params));
-    check(value >= 0 && value <= INT32_MAX, ErrorCode::invalid_argument, "set: {} = {}; 0 to {} are allowed", name, value,
-          INT32_MAX);
+    check(value >= 0 && value <= INT32_MAX, ErrorCode::invalid_argument, "set: {} = {}; 0 to {} are allowed", name,
+          value, INT32_MAX);
     program.params.erase(at);
     numbers[name] = value;
   }

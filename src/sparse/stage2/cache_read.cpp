@@ -12,7 +12,8 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
   Stmt& block = found.nest.block();
   const SparseBuffer* buffer = stage.find_buffer(buffer_name);
   const Auxiliary* array = stage.find_auxiliary(buffer_name);
-  if (buffer == nullptr && array == nullptr) refuse("cache_read", name, fmt::format("there is no buffer '{}'", buffer_name));
+  if (buffer == nullptr && array == nullptr)
+    refuse("cache_read", name, fmt::format("there is no buffer '{}'", buffer_name));
   if (stores_to(block.body, buffer_name))
     refuse("cache_read", name, fmt::format("block '{}' writes '{}' itself; use cache_write", block.name, buffer_name));
   Expr access;
@@ -20,8 +21,9 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
     loop::visit(e, [&](const Expr& node) {
       if (node->op != Op::load || node->name != buffer_name) return;
       if (access && !(access == node))
-        refuse("cache_read", name, fmt::format("block '{}' reads '{}' at {} and at {}; one place is kept", block.name,
-                                               buffer_name, loop::to_text(access), loop::to_text(node)));
+        refuse("cache_read", name,
+               fmt::format("block '{}' reads '{}' at {} and at {}; one place is kept", block.name, buffer_name,
+                           loop::to_text(access), loop::to_text(node)));
       access = node;
     });
   });
@@ -36,28 +38,33 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
     Stmt shell = found.nest.path[i].stmt();
     shell.body.clear();
     for (size_t before = 0; before < found.nest.path[i].index; ++before)
-      if (const Stmt& other = (*found.nest.path[i].body)[before]; other.kind == Stmt::Kind::let) hidden.insert(other.name);
+      if (const Stmt& other = (*found.nest.path[i].body)[before]; other.kind == Stmt::Kind::let)
+        hidden.insert(other.name);
     if (shell.kind == Stmt::Kind::loop && !used.contains(shell.name)) {
       hidden.insert(shell.name);
       continue;
     }
     const Names needed = loop::variables_of(shell.value);
-    const bool is_known = std::none_of(needed.begin(), needed.end(), [&](const std::string& v) { return hidden.contains(v); });
+    const bool is_known =
+        std::none_of(needed.begin(), needed.end(), [&](const std::string& v) { return hidden.contains(v); });
     if (shell.kind == Stmt::Kind::loop) {
       if (!loop::is_integer(shell.value))
-        refuse("cache_read", name, fmt::format("the extent {} of '{}' is no literal; split it first",
-                                               loop::to_text(shell.value), shell.name));
+        refuse(
+            "cache_read", name,
+            fmt::format("the extent {} of '{}' is no literal; split it first", loop::to_text(shell.value), shell.name));
       extents.push_back(shell.value);
       places.push_back(loop::variable(shell.name));
       shell.reduction = false;
       shell.loop = loop::LoopKind::serial;
     } else if (!is_known) {
-      refuse("cache_read", name, fmt::format("whether '{}' may be read depends on {}", buffer_name, loop::to_text(shell.value)));
+      refuse("cache_read", name,
+             fmt::format("whether '{}' may be read depends on {}", buffer_name, loop::to_text(shell.value)));
     }
     shells.push_back(std::move(shell));
   }
   for (const std::string& v : used)
-    if (hidden.contains(v)) refuse("cache_read", name, fmt::format("'{}' is read at '{}', which is set further inside", buffer_name, v));
+    if (hidden.contains(v))
+      refuse("cache_read", name, fmt::format("'{}' is read at '{}', which is set further inside", buffer_name, v));
   if (extents.empty()) extents.push_back(1), places.push_back(0);
 
   const std::string local = loop::fresh_name(buffer_name + "_local", taken_names(stage));
@@ -85,7 +92,8 @@ void set_scope(Stage2& stage, const std::string& buffer, loop::Scope scope) {
     stmt.scope = scope;
     ++found;
   });
-  if (found == 0) refuse("set_scope", buffer, "no memory of that name was made; cache_read, cache_write and rfactor make some");
+  if (found == 0)
+    refuse("set_scope", buffer, "no memory of that name was made; cache_read, cache_write and rfactor make some");
 }
 
 }  // namespace weft::sparse

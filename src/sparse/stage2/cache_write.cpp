@@ -15,13 +15,21 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
     refuse("cache_write", name, fmt::format("block '{}' writes more than one element", block.name));
   const Stmt store = *std::find_if(block.body.begin(), block.body.end(), is_store);
   const SparseBuffer* buffer = stage.find_buffer(store.name);
-  if (buffer == nullptr) refuse("cache_write", name, fmt::format("'{}' is kept in memory of its own already", store.name));
+  if (buffer == nullptr)
+    refuse("cache_write", name, fmt::format("'{}' is kept in memory of its own already", store.name));
   for (size_t i = 0; i <= found.place; ++i)
     if (found.nest.path[i].stmt().reduction)
-      refuse("cache_write", name,
-             fmt::format("loop '{}' is a reduction; what is added up has to be kept around all of it, at a loop outside",
-                         found.nest.path[i].stmt().name));
+      refuse(
+          "cache_write", name,
+          fmt::format("loop '{}' is a reduction; what is added up has to be kept around all of it, at a loop outside",
+                      found.nest.path[i].stmt().name));
 
+  for (const Nest::Level& level : found.nest.path)
+    for (const Expr& index : store.indices)
+      if (level.stmt().kind == Stmt::Kind::loop && level.stmt().reduction && loop::uses(index, level.stmt().name))
+        refuse("cache_write", name,
+               fmt::format("'{}' is written at {}, another element in each iteration of the reduction '{}'", store.name,
+                           loop::to_text(index), level.stmt().name));
   // One place for each iteration of the spatial loops within.
   std::vector<Expr> extents, places;
   for (size_t i = found.place + 1; i < found.nest.path.size(); ++i) {
@@ -50,7 +58,8 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
   redirect(block.body);
   redirect(block.init);
   if (loads_from(block.body, store.name) || stores_to(block.init, store.name) || loads_from(block.init, store.name))
-    refuse("cache_write", name, fmt::format("block '{}' reads other elements of '{}' than it writes", block.name, store.name));
+    refuse("cache_write", name,
+           fmt::format("block '{}' reads other elements of '{}' than it writes", block.name, store.name));
 
   // [allocate] [read, unless init sets it] the nest [write]
   Stmt& loop = found.loop();
@@ -60,7 +69,8 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
   };
   Body body{loop::make_allocate(local, extents, buffer->dtype == DType::bf16 ? DType::fp32 : buffer->dtype, scope)};
   const auto append = [&](Body part) { body.insert(body.end(), part.begin(), part.end()); };
-  if (block.init.empty() && loads_from(block.body, local)) append(copy("read", loop::make_store(local, places, target)));
+  if (block.init.empty() && loads_from(block.body, local))
+    append(copy("read", loop::make_store(local, places, target)));
   Body write = copy("write", loop::make_store(store.name, store.indices, cached));
   append(loop.body);
   append(std::move(write));

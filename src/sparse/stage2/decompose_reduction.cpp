@@ -23,7 +23,8 @@ void decompose_reduction(Stage2& stage, const std::string& name) {
     if (found.nest.path[i].stmt().reduction)
       refuse("decompose_reduction", name,
              fmt::format("the reduction '{}' stands around it: init would run again and again; name that loop or one "
-                         "outside of it", found.nest.path[i].stmt().name));
+                         "outside of it",
+                         found.nest.path[i].stmt().name));
   place_init(found.nest, found.place, found.block + "_init");
 }
 

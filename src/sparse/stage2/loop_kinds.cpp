@@ -55,11 +55,14 @@ void parallel(Stage2& stage, const std::string& name) {
   const LoopInNest found = find_loop(stage, name);
   Stmt& loop = serial_loop("parallel", found);
   if (loop.reduction)
-    refuse("parallel", name, "it is a reduction, whose iterations add to the same elements; use rfactor, or a spatial loop");
-  if (found.place != 0)
     refuse("parallel", name,
-           fmt::format("it stands within {}; the team shares an outermost loop", found.nest.path[0].stmt().kind == Stmt::Kind::loop
-                           ? "loop '" + found.nest.path[0].stmt().name + "'" : "a condition"));
+           "it is a reduction, whose iterations add to the same elements; use rfactor, or a spatial loop");
+  if (found.place != 0)
+    refuse(
+        "parallel", name,
+        fmt::format("it stands within {}; the team shares an outermost loop",
+                    found.nest.path[0].stmt().kind == Stmt::Kind::loop ? "loop '" + found.nest.path[0].stmt().name + "'"
+                                                                       : "a condition"));
   check_writes_apart("parallel", stage, found);
   loop.loop = LoopKind::parallel;
   loop.balance = balance_of(stage, loop);
@@ -72,11 +75,13 @@ void vectorize(Stage2& stage, const std::string& name) {
   if (extent < 2 || extent > 64 || (extent & (extent - 1)) != 0)
     refuse("vectorize", name, fmt::format("its extent is {}; 2, 4, 8, 16, 32 and 64 are allowed", extent));
   if (loop.reduction)
-    refuse("vectorize", name, "it is a reduction; rfactor makes partial sums of it, one a lane, and a loop to vectorise");
+    refuse("vectorize", name,
+           "it is a reduction; rfactor makes partial sums of it, one a lane, and a loop to vectorise");
   for (size_t i = found.place + 1; i < found.nest.path.size(); ++i)
     if (found.nest.path[i].stmt().kind == Stmt::Kind::loop)
-      refuse("vectorize", name, fmt::format("loop '{}' stands within it; reorder first, a vector is innermost",
-                                            found.nest.path[i].stmt().name));
+      refuse("vectorize", name,
+             fmt::format("loop '{}' stands within it; reorder first, a vector is innermost",
+                         found.nest.path[i].stmt().name));
   check_writes_apart("vectorize", stage, found);
   loop.loop = LoopKind::vectorize;
 }
@@ -92,13 +97,14 @@ void unroll(Stage2& stage, const std::string& name) {
 void bind(Stage2& stage, const std::string& name, const std::string& thread) {
   const LoopInNest found = find_loop(stage, name);
   Stmt& loop = serial_loop("bind", found);
-  constexpr const char* kThreads[] = {"blockIdx.x", "blockIdx.y", "blockIdx.z",
+  constexpr const char* kThreads[] = {"blockIdx.x",  "blockIdx.y",  "blockIdx.z",
                                       "threadIdx.x", "threadIdx.y", "threadIdx.z"};
   if (std::find(std::begin(kThreads), std::end(kThreads), thread) == std::end(kThreads))
     refuse("bind", name, fmt::format("'{}' is no thread axis; allowed are blockIdx and threadIdx, .x to .z", thread));
   if (loop.reduction) refuse("bind", name, "it is a reduction, whose iterations add to the same elements; use rfactor");
   for (const Stmt* other : found.nest.loops())
-    if (other->thread == thread) refuse("bind", name, fmt::format("loop '{}' is bound to {} already", other->name, thread));
+    if (other->thread == thread)
+      refuse("bind", name, fmt::format("loop '{}' is bound to {} already", other->name, thread));
   check_writes_apart("bind", stage, found);
   loop.loop = LoopKind::bind;
   loop.thread = thread;

@@ -20,8 +20,7 @@ class BufferLowering {
       const Axis& axis = stage_.axis(a.axis);
       const Expr size = a.is_indptr ? stage_.num_positions(axis.parent) + 1 : stage_.num_positions(axis.name);
       const Expr most = a.is_indptr ? axis.nnz : axis.is_variable ? axis.length - 1 : axis.length;
-      function.buffers.push_back(
-          {.name = a.name, .dtype = axis.index_type, .size = size, .least = 0, .most = most});
+      function.buffers.push_back({.name = a.name, .dtype = axis.index_type, .size = size, .least = 0, .most = most});
     }
     for (const SparseBuffer& b : stage_.buffers)
       function.buffers.push_back({.name = b.name, .dtype = b.dtype, .size = size_of(b.axes)});

@@ -129,7 +129,8 @@ Body spatial_nest(const Nest& nest, size_t from, Body inner) {
   for (const std::string& name : used)
     check(!reduced.contains(name), ErrorCode::unsupported,
           "block '{}': init or write-back needs '{}', which depends on a reduction; keep its spatial loops apart from "
-          "the reduction's", nest.block().name, name);
+          "the reduction's",
+          nest.block().name, name);
   for (auto level = levels.rbegin(); level != levels.rend(); ++level) {
     Stmt stmt = *level;
     if (stmt.kind != Stmt::Kind::let) {

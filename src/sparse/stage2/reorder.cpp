@@ -52,7 +52,8 @@ void reorder(Stage2& stage, const std::vector<std::string>& names) {
       continue;
     }
     const std::string& variable = loops[next++].variable;
-    reordered.push_back(*std::find_if(in_order.begin(), in_order.end(), [&](const Stmt& l) { return l.name == variable; }));
+    reordered.push_back(
+        *std::find_if(in_order.begin(), in_order.end(), [&](const Stmt& l) { return l.name == variable; }));
   }
   // A loop's extent may use what stands outside of it alone.
   Names inside;
@@ -62,8 +63,9 @@ void reorder(Stage2& stage, const std::vector<std::string>& names) {
     inside.insert(loop->name);
     for (const std::string& used : loop::variables_of(loop->value))
       if (inside.contains(used))
-        refuse("reorder", all, fmt::format("the extent {} of '{}' uses '{}', which would stand within it",
-                                           loop::to_text(loop->value), loop->name, used));
+        refuse("reorder", all,
+               fmt::format("the extent {} of '{}' uses '{}', which would stand within it", loop::to_text(loop->value),
+                           loop->name, used));
   }
 
   Body inner = std::move(nest.path[*last].stmt().body);

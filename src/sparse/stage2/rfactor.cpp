@@ -11,13 +11,15 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   Stmt& loop = found.loop();
   if (!loop.reduction) refuse("rfactor", name, "it is no reduction; its iterations have elements of their own already");
   const int64_t extent = literal_extent("rfactor", found);
-  if (extent > 4096) refuse("rfactor", name, fmt::format("its extent is {}; at most 4096 partial sums are kept", extent));
+  if (extent > 4096)
+    refuse("rfactor", name, fmt::format("its extent is {}; at most 4096 partial sums are kept", extent));
   size_t first = 0;  // the outermost reduction
   while (!found.nest.path[first].stmt().reduction) ++first;
   for (size_t i = first; i < found.nest.path.size(); ++i) {
     const Stmt& stmt = found.nest.path[i].stmt();
     if (stmt.kind == Stmt::Kind::loop && !stmt.reduction)
-      refuse("rfactor", name, fmt::format("the spatial loop '{}' stands within reductions; reorder them inwards", stmt.name));
+      refuse("rfactor", name,
+             fmt::format("the spatial loop '{}' stands within reductions; reorder them inwards", stmt.name));
   }
 
   // Only a sum can be taken apart: target = target + x.
@@ -33,9 +35,16 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   const bool alone = std::count_if(block.body.begin(), block.body.end(),
                                    [](const Stmt& stmt) { return stmt.kind == Stmt::Kind::store; }) == 1;
   if (!is_sum || !alone)
-    refuse("rfactor", name, fmt::format("block '{}' is no sum of the form {} = {} + x", block.name,
-                                        loop::to_text(target), loop::to_text(target)));
+    refuse("rfactor", name,
+           fmt::format("block '{}' is no sum of the form {} = {} + x", block.name, loop::to_text(target),
+                       loop::to_text(target)));
 
+  for (const Nest::Level& level : found.nest.path)
+    for (const Expr& index : store.indices)
+      if (level.stmt().kind == Stmt::Kind::loop && level.stmt().reduction && loop::uses(index, level.stmt().name))
+        refuse("rfactor", name,
+               fmt::format("'{}' is written at {}, another element in each iteration of the reduction '{}'", store.name,
+                           loop::to_text(index), level.stmt().name));
   const Names taken = taken_names(stage);
   const std::string partial = loop::fresh_name(store.name + "_partial", taken);
   const std::string lane = loop::fresh_name(found.variable + "_sum", taken);
@@ -43,13 +52,15 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   const Expr mine = loop::load(partial, {place}, target->type);
 
   // Zero, each iteration to its own; then the sums in order.
-  Stmt zero = loop::make_loop(found.variable, extent,
-                              {loop::make_block(found.block + "_zero", {loop::make_store(partial, {place}, loop::real(0))})});
+  Stmt zero =
+      loop::make_loop(found.variable, extent,
+                      {loop::make_block(found.block + "_zero", {loop::make_store(partial, {place}, loop::real(0))})});
   Stmt sum = loop::make_loop(
       lane, extent,
       {loop::make_block(found.block + "_sum",
-                  {loop::make_store(store.name, store.indices, target + loop::load(partial, {loop::variable(lane)}, target->type))},
-                  block.init)});
+                        {loop::make_store(store.name, store.indices,
+                                          target + loop::load(partial, {loop::variable(lane)}, target->type))},
+                        block.init)});
   sum.reduction = true;
   block.init.clear();
   store.value = mine + store.value->operands[1];

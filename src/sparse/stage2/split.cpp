@@ -7,7 +7,8 @@ namespace weft::sparse {
 
 void split(Stage2& stage, const std::string& name, int64_t factor, const std::string& outer, const std::string& inner) {
   LoopInNest found = find_loop(stage, name);
-  if (factor < 2 || factor > 65536) refuse("split", name, fmt::format("the factor is {}; 2 to 65536 are allowed", factor));
+  if (factor < 2 || factor > 65536)
+    refuse("split", name, fmt::format("the factor is {}; 2 to 65536 are allowed", factor));
   Stmt& loop = found.loop();
   if (loop.loop != loop::LoopKind::serial)
     refuse("split", name, fmt::format("the loop is {} already; split it before", loop::to_string(loop.loop)));

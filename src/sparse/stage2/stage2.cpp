@@ -89,7 +89,8 @@ class Verifier {
       for (const Expr& index : stmt.indices) check_expr(index);
       if (stmt.value) check_expr(stmt.value);
       if (stmt.kind == Stmt::Kind::store) check_access(stmt.name, stmt.indices.size());
-      if (stmt.kind == Stmt::Kind::allocate) symbols_.buffers[stmt.name] = {loop::type_of(stmt.dtype), stmt.indices.size()};
+      if (stmt.kind == Stmt::Kind::allocate)
+        symbols_.buffers[stmt.name] = {loop::type_of(stmt.dtype), stmt.indices.size()};
       const bool declares = stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::let;
       if (declares)
         ensure(symbols_.variables.insert(stmt.name).second, "stage II of {}: '{}' is declared twice", name_, stmt.name);
