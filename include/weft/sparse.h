@@ -2,9 +2,9 @@
 //
 //   Program program = parse(text);                                 // docs/sparse.md shows the language
 //   Operator op = compile(program, Device::cpu());
-//   Structure graph = csr(m, n, indptr, indices);                  // checked once, bound to any operator of that format
+//   Structure graph = csr(m, n, indptr, indices);      // checked once, bound to any operator of that format
 //   op.run({.structures = {{"J", graph}}, .buffers = {{"A", values}, {"B", b}, {"C", c}}});
-//   spmm(graph, values, b, c);                                     // ready operators are short helpers over the same path
+//   spmm(graph, values, b, c);                         // ready operators are short helpers over the same path
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,9 @@ class Structure {
   std::shared_ptr<const Data> data_;
 };
 
-// Each checks its arrays, copies them, and throws Error(invalid_indptr) or Error(invalid_argument) naming the first wrong
-// element: an indptr begins at 0 and never falls, indices of a row rise and lie below the extent, and all fits 32 bits.
+// Each checks its arrays, copies them, and throws Error(invalid_indptr) or Error(invalid_argument) naming the first
+// wrong element: an indptr begins at 0 and never falls, indices of a row rise and lie below the extent, and all fits 32
+// bits.
 Structure csr(int64_t num_rows, int64_t num_cols, std::span<const int32_t> indptr, std::span<const int32_t> indices);
 // `width` places a row; a place that is not used holds num_cols, behind those that are.
 Structure ell(int64_t num_rows, int64_t num_cols, int64_t width, std::span<const int32_t> indices);

@@ -1,5 +1,5 @@
-// Expressions of every stage of the compiler: immutable trees, compared by structure. Variables and buffers are known by
-// their names, which a program keeps unique.
+// Expressions of every stage of the compiler: immutable trees, compared by structure. Variables and buffers are known
+// by their names, which a program keeps unique.
 //
 //   const Expr i = variable("i"), n = variable("n");
 //   const Expr x = load("A", {i * n + 1}, Type::real) * real(2);

@@ -8,7 +8,7 @@ void Linear::add(const Expr& term, int64_t coefficient) {
   if (coefficient == 0) return;
   for (auto it = terms.begin(); it != terms.end(); ++it) {
     if (!(it->first == term)) continue;
-    overflows |= __builtin_add_overflow(it->second, coefficient, &it->second);
+    overflows |= __builtin_add_overflow(it->second, coefficient, &it->second) || it->second == INT64_MIN;
     if (it->second == 0) terms.erase(it);
     return;
   }
@@ -44,7 +44,7 @@ Linear linear_of(const Expr& e) {
   } else {
     sum.add(e, 1);
   }
-  if (sum.overflows) {
+  if (sum.overflows || sum.constant == INT64_MIN) {  // its negative does not fit
     sum = {};
     sum.add(e, 1);
   }

@@ -1,4 +1,5 @@
-// Reads the text form: lines with indentation of two spaces, expressions, statements. Every error names line and column.
+// Reads the text form: lines with indentation of two spaces, expressions, statements. Every error names line and
+// column.
 //
 //   Source source(text);
 //   Cursor line = source.next();            // the next line that is not empty or a comment

@@ -15,8 +15,8 @@ void simplify(Function& function);
 // Loops with a condition like `outer * 16 + inner < n` become a loop where it holds and a rest where it is asked.
 void peel_tails(Function& function);
 
-// Throws Error(invalid_argument) where an access of a function's buffer provably lies outside. Returns how many accesses
-// are proven to lie inside, of how many; the others rest on checks of the structures.
+// Throws Error(invalid_argument) where an access of a function's buffer provably lies outside. Returns how many
+// accesses are proven to lie inside, of how many; the others rest on checks of the structures.
 struct BoundsReport {
   int proven = 0, total = 0;
 };

@@ -9,7 +9,7 @@ namespace {
 // x // c and x % c, of the part of x that c divides and the rest.
 Expr simplify_division(const Expr& e, const Facts& facts) {
   int64_t divisor = 0;
-  if (!is_integer(e->operands[1], &divisor) || divisor <= 0) return e;
+  if (!is_integer(e->operands[1], &divisor) || divisor <= 0 || divisor > INT32_MAX) return e;
   Linear quotient, rest;
   for (const auto& [term, coefficient] : linear_of(e->operands[0]).terms) {
     if (coefficient % divisor == 0)
@@ -18,6 +18,7 @@ Expr simplify_division(const Expr& e, const Facts& facts) {
       rest.add(term, coefficient);
   }
   const int64_t constant = linear_of(e->operands[0]).constant;
+  if (constant > INT64_MAX / 2 || constant < INT64_MIN / 2) return e;  // the steps below would not fit
   rest.constant = ((constant % divisor) + divisor) % divisor;
   quotient.constant = (constant - rest.constant) / divisor;
   const Expr remainder = expr_of(rest);

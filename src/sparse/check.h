@@ -11,8 +11,8 @@ namespace weft::sparse {
 
 enum class Stage { source, one, two, three };  // source: without its schedule
 
-// Runs the program of one stage in double, preprocessing first, on the values of the arguments' tensors. What the program
-// fills itself begins as NaN, so do `outputs`.
+// Runs the program of one stage in double, preprocessing first, on the values of the arguments' tensors. What the
+// program fills itself begins as NaN, so do `outputs`.
 loop::Memory interpret_operator(const Operator& op, const RunArguments& arguments, Stage stage);
 
 // What a run of the unscheduled program is: sizes of the caller's buffers, arithmetic on reals, bytes of buffers and

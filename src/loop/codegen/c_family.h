@@ -1,5 +1,5 @@
-// The one generator of C-like code. A target says how it writes what differs: the head of a function, parallel and bound
-// loops, memory scopes, vectors.
+// The one generator of C-like code. A target says how it writes what differs: the head of a function, parallel and
+// bound loops, memory scopes, vectors.
 //
 //   std::string text = cpp_module({compute}, "spmm");     // codegen/cpp.h
 #pragma once

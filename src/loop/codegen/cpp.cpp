@@ -89,7 +89,8 @@ static inline double weft_exp(double x) {
 }
 
 // How many of `count` sorted elements from `start` on are at most x.
-template <class T> static inline long long weft_upper_bound(const T* array, long long start, long long count, long long x) {
+template <class T>
+static inline long long weft_upper_bound(const T* array, long long start, long long count, long long x) {
   long long low = 0, high = count;
   while (low < high) {
     const long long middle = (low + high) / 2;
@@ -98,7 +99,8 @@ template <class T> static inline long long weft_upper_bound(const T* array, long
   return low;
 }
 // The place of x among them; -1 where it is absent.
-template <class T> static inline long long weft_find(const T* array, long long start, long long count, long long x) {
+template <class T>
+static inline long long weft_find(const T* array, long long start, long long count, long long x) {
   long long low = 0, high = count;
   while (low < high) {
     const long long middle = (low + high) / 2;
@@ -107,7 +109,8 @@ template <class T> static inline long long weft_find(const T* array, long long s
   return low < count && array[start + low] == x ? low : -1;
 }
 // Where the iterations of a worker begin: an equal share of the work, an iteration being as much as four elements.
-template <class T> static inline long long weft_share(const T* indptr, long long extent, long long worker, long long workers) {
+template <class T>
+static inline long long weft_share(const T* indptr, long long extent, long long worker, long long workers) {
   const long long total = extent * 4 + indptr[extent] - indptr[0];
   const long long goal = total / workers * worker + total % workers * worker / workers;
   long long low = 0, high = extent;

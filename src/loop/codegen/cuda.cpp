@@ -29,7 +29,8 @@ __device__ inline unsigned short weft_to_bf16(float x) {
   return static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 // How many of `count` sorted elements from `start` on are at most x.
-template <class T> __device__ inline long long weft_upper_bound(const T* array, long long start, long long count, long long x) {
+template <class T>
+__device__ inline long long weft_upper_bound(const T* array, long long start, long long count, long long x) {
   long long low = 0, high = count;
   while (low < high) {
     const long long middle = (low + high) / 2;
@@ -38,7 +39,8 @@ template <class T> __device__ inline long long weft_upper_bound(const T* array, 
   return low;
 }
 // The place of x among them; -1 where it is absent.
-template <class T> __device__ inline long long weft_find(const T* array, long long start, long long count, long long x) {
+template <class T>
+__device__ inline long long weft_find(const T* array, long long start, long long count, long long x) {
   long long low = 0, high = count;
   while (low < high) {
     const long long middle = (low + high) / 2;

@@ -16,7 +16,8 @@ struct Bucket {
   bool is_first, is_last;  // of its partition
 };
 
-// The rows of one bucket as ELL of its width, with the number of the row; in the last bucket a row is one piece or more.
+// The rows of one bucket as ELL of its width, with the number of the row; in the last bucket a row is one piece or
+// more.
 FormatArrays take_bucket(const Bucket& bucket, const Coordinates& left) {
   const std::string rows = "I_" + bucket.name, pieces = "S_" + bucket.name, cols = "J_" + bucket.name;
   FormatArrays result{.taken = std::vector<char>(left.size(), 0)};
@@ -59,6 +60,8 @@ FormatArrays take_bucket(const Bucket& bucket, const Coordinates& left) {
 std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, int64_t k) {
   check(c >= 1 && c <= 64, ErrorCode::invalid_argument, "hyb({}, {}): there are 1 to 64 column partitions", c, k);
   check(k >= 0 && k <= 16, ErrorCode::invalid_argument, "hyb({}, {}): k, of the longest rows 2^k, is 0 to 16", c, k);
+  check(c * (k + 1) <= 512, ErrorCode::invalid_argument, "hyb({}, {}): {} buckets; at most 512 are allowed", c, k,
+        c * (k + 1));
   std::vector<FormatRewriteRule> rules;
   for (int64_t p = 0; p < c; ++p)
     for (int64_t b = 0; b <= k; ++b) {

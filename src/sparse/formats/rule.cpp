@@ -11,24 +11,25 @@ void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>
   for (const std::string& axis : old_axes)
     check(rule.to_old.contains(axis), ErrorCode::invalid_argument, "format {}: the inverse map has no '{}'", rule.name,
           axis);
-  constexpr int64_t kGrid = 37;  // coordinates along each axis: more than most blocks are wide, and no multiple of one
+  // Along each axis: small numbers, and those around the width of a block.
+  constexpr int64_t kGrid[] = {0, 1, 2, 3, 5, 8, 13, 31, 32, 33, 100, 255};
   loop::Memory at;
-  std::vector<int64_t> coordinate(old_axes.size(), 0);
+  std::vector<size_t> chosen(old_axes.size(), 0);
   for (;;) {
-    for (size_t a = 0; a < old_axes.size(); ++a) at.scalars[old_axes[a]] = coordinate[a];
+    for (size_t a = 0; a < old_axes.size(); ++a) at.scalars[old_axes[a]] = kGrid[chosen[a]];
     loop::Memory there;
     for (const auto& [axis, expr] : rule.to_new) there.scalars[axis] = evaluate(expr, at);
     for (const std::string& axis : rule.buffer_axes)
       if (!rule.to_new.contains(axis)) there.scalars[axis] = 0;
     for (size_t a = 0; a < old_axes.size(); ++a) {
       const int64_t back = evaluate(rule.to_old.at(old_axes[a]), there);
-      check(back == coordinate[a], ErrorCode::invalid_argument,
+      check(back == kGrid[chosen[a]], ErrorCode::invalid_argument,
             "format {}: its maps are not inverse to each other: {} = {} comes back as {} through {}", rule.name,
-            old_axes[a], coordinate[a], back, loop::to_text(rule.to_old.at(old_axes[a])));
+            old_axes[a], kGrid[chosen[a]], back, loop::to_text(rule.to_old.at(old_axes[a])));
     }
     size_t a = 0;
-    while (a < coordinate.size() && ++coordinate[a] == kGrid) coordinate[a++] = 0;
-    if (a == coordinate.size()) return;
+    while (a < chosen.size() && ++chosen[a] == std::size(kGrid)) chosen[a++] = 0;
+    if (a == chosen.size()) return;
   }
 }
 

@@ -44,12 +44,11 @@ struct FormatRewriteRule {
 // Throws Error(invalid_argument) where f and its inverse are not inverse to each other, on a grid of coordinates.
 void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>& old_axes);
 
-// The rules of all formats together: runs them in order. Throws Error(invalid_argument) naming an element that none takes,
-// or that several store.
+// The rules of all formats together: runs them in order. Throws Error(invalid_argument) naming an element that none
+// takes, or that several store.
 std::vector<FormatArrays> take_all(const std::vector<FormatRewriteRule>& rules, Coordinates coordinates);
 
-// The named formats, for a matrix on axes `row` and `col` of lengths `num_rows` and `num_cols`. `suffix` makes their names
-// differ from others of the program.
+// The named formats, for a matrix on axes `row` and `col` of lengths `num_rows` and `num_cols`.
 struct MatrixAxes {
   std::string row, col;
   Expr num_rows, num_cols;
@@ -57,8 +56,8 @@ struct MatrixAxes {
 FormatRewriteRule csr_rule(const MatrixAxes& matrix);
 FormatRewriteRule ell_rule(const MatrixAxes& matrix, int64_t width);
 FormatRewriteRule bsr_rule(const MatrixAxes& matrix, int64_t block);
-// c column partitions of equal width, each with k + 1 buckets of rows: bucket i has those of a length in (2^(i-1), 2^i],
-// the last also longer ones, in pieces of 2^k.
+// c column partitions of equal width, each with k + 1 buckets of rows: bucket i has those of a length in (2^(i-1),
+// 2^i], the last also longer ones, in pieces of 2^k.
 std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, int64_t k);
 
 }  // namespace weft::sparse

@@ -12,7 +12,8 @@ using loop::Cursor;
 using loop::Source;
 using loop::Symbols;
 
-constexpr size_t kMaxDeclared = 4096;  // axes, buffers and iterations of a program, and lines of a schedule
+constexpr size_t kMaxDeclared = 4096;  // axes, buffers and iterations of a program
+constexpr size_t kMaxLines = 512;      // of a schedule, each of which may make a loop more
 
 Symbols scalar_symbols(const Declarations& declared) {
   Symbols symbols;
@@ -174,7 +175,7 @@ Schedule parse_schedule_lines(Source& source, int indent) {
   Schedule schedule;
   while (source.has_line(indent)) {
     Cursor line = source.next();
-    if (schedule.size() == kMaxDeclared) line.fail(fmt::format("a schedule has at most {} lines", kMaxDeclared));
+    if (schedule.size() == kMaxLines) line.fail(fmt::format("a schedule has at most {} lines", kMaxLines));
     schedule.push_back(parse_schedule_line(line));
   }
   return schedule;

@@ -1,4 +1,5 @@
-// The schedule primitives of stage I. Each gives a changed program, or throws Error(invalid_argument) that says why not.
+// The schedule primitives of stage I. Each gives a changed program, or throws Error(invalid_argument) that says why
+// not.
 //
 //   Stage1 fused = sparse_fuse(sddmm, "sddmm", {"I", "J"});
 //   Stage1 hybrid = decompose_format(spmm, "csrmm", "A", {bsr_rule(...), ell_rule(...)});
@@ -19,8 +20,9 @@ Stage1 sparse_reorder(Stage1 program, const std::string& iteration, const std::v
 // and reduction axes, init becomes an iteration of its own before.
 Stage1 sparse_fuse(Stage1 program, const std::string& iteration, const std::vector<std::string>& axes);
 
-// What the iteration computes with `buffer` it computes with the buffers of other formats instead, one iteration for each
-// rule, and init once before. Iterations that copy the values are marked `preprocess`. One rule alone is conversion.
+// What the iteration computes with `buffer` it computes with the buffers of other formats instead, one iteration for
+// each rule, and init once before. Iterations that copy the values are marked `preprocess`. One rule alone is
+// conversion.
 Stage1 decompose_format(const Stage1& program, const std::string& iteration, const std::string& buffer,
                         const std::vector<FormatRewriteRule>& rules);
 

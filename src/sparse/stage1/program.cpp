@@ -73,6 +73,12 @@ Names Declarations::all_names() const {
   return names;
 }
 
+bool Declarations::declares(std::string_view wanted) const {
+  const auto is_axis = [&](const Axis& a) { return a.name == wanted || a.indptr == wanted || a.indices == wanted; };
+  return wanted == name || std::find(params.begin(), params.end(), wanted) != params.end() ||
+         std::any_of(axes.begin(), axes.end(), is_axis) || find_buffer(wanted) != nullptr;
+}
+
 std::vector<std::string> Iteration::flat_axes() const {
   std::vector<std::string> flat;
   for (const auto& group : axes) flat.insert(flat.end(), group.begin(), group.end());
@@ -80,9 +86,8 @@ std::vector<std::string> Iteration::flat_axes() const {
 }
 
 std::string problem_of(const Declarations& declared, const Axis& axis) {
-  const Names names = declared.all_names();
   for (const std::string& name : {axis.name, axis.indptr, axis.indices})
-    if (!name.empty() && names.contains(name)) return fmt::format("'{}' is declared twice", name);
+    if (!name.empty() && declared.declares(name)) return fmt::format("'{}' is declared twice", name);
   if (!axis.indptr.empty() && (axis.indptr == axis.name || axis.indptr == axis.indices))
     return fmt::format("'{}' is declared twice", axis.indptr);
   if (axis.indices == axis.name) return fmt::format("'{}' is declared twice", axis.indices);
@@ -95,7 +100,7 @@ std::string problem_of(const Declarations& declared, const Axis& axis) {
 }
 
 std::string problem_of(const Declarations& declared, const SparseBuffer& buffer) {
-  if (declared.all_names().contains(buffer.name)) return fmt::format("'{}' is declared twice", buffer.name);
+  if (declared.declares(buffer.name)) return fmt::format("'{}' is declared twice", buffer.name);
   if (buffer.axes.empty()) return fmt::format("buffer '{}' has no axis", buffer.name);
   for (size_t i = 0; i < buffer.axes.size(); ++i) {
     const Axis* axis = declared.find_axis(buffer.axes[i]);
@@ -178,9 +183,8 @@ std::string problem_of_axes(const Declarations& declared, const Iteration& it) {
         return fmt::format("fuse({}) is no chain of axes from a root on: the parent of '{}' is '{}'", joined(group),
                            group[i], declared.axis(group[i]).parent);
   }
-  const Names names = declared.all_names();
   for (size_t i = 0; i < it.iterators.size(); ++i)
-    if (names.contains(it.iterators[i]) || std::count(it.iterators.begin(), it.iterators.end(), it.iterators[i]) > 1)
+    if (declared.declares(it.iterators[i]) || std::count(it.iterators.begin(), it.iterators.end(), it.iterators[i]) > 1)
       return fmt::format("iterator '{}' of '{}' has a name that something else has", it.iterators[i], it.name);
   return {};
 }

@@ -26,8 +26,8 @@ using loop::Stmt;
 using loop::Substitution;
 using loop::Type;
 
-// Stored coordinates of one dimension. Dense: 0, 1, 2, ... without gaps; sparse: those in `indices`. Fixed: as many below
-// every position of the parent; variable: as many as `indptr` says. An axis without parent is dense and fixed.
+// Stored coordinates of one dimension. Dense: 0, 1, 2, ... without gaps; sparse: those in `indices`. Fixed: as many
+// below every position of the parent; variable: as many as `indptr` says. An axis without parent is dense and fixed.
 struct Axis {
   std::string name = {};
   bool is_sparse = false;
@@ -67,6 +67,7 @@ struct Declarations {
   const Axis* axis_of_indptr(std::string_view name) const;
   const Axis* axis_of_indices(std::string_view name) const;
   Names all_names() const;
+  bool declares(std::string_view name) const;  // one of them
   friend bool operator==(const Declarations&, const Declarations&) = default;
 };
 

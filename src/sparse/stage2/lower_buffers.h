@@ -4,8 +4,8 @@
 //   to_text(flat);          // ... A[j_indptr[i] + j] ...
 //
 // offset(i) = x_i for a root; offset(parent) * nnz_cols + x_i for a fixed axis; indptr[offset(parent)] + x_i for a
-// variable one. A buffer's axes are chains, one after another: the element's place is the sum of the last offset of each
-// chain times the number of positions of the chains after it.
+// variable one. A buffer's axes are chains, one after another: the element's place is the sum of the last offset of
+// each chain times the number of positions of the chains after it.
 #pragma once
 
 #include "sparse/stage2/stage2.h"

@@ -32,8 +32,8 @@ void cache_write(Stage2& stage, const std::string& loop, loop::Scope scope);
 // What the block reads of `buffer` within an iteration of `loop` is copied first.
 void cache_read(Stage2& stage, const std::string& loop, const std::string& buffer, loop::Scope scope);
 void set_scope(Stage2& stage, const std::string& buffer, loop::Scope scope);
-// A reduction loop becomes spatial: every iteration adds to a partial sum of its own, and a second block sums them up in
-// order.
+// A reduction loop becomes spatial: every iteration adds to a partial sum of its own, and a second block sums them up
+// in order.
 void rfactor(Stage2& stage, const std::string& loop, loop::Scope scope);
 // Runs init of the block before this loop from now on, as a block of its own.
 void decompose_reduction(Stage2& stage, const std::string& loop);
