@@ -18,10 +18,10 @@ Coordinates coordinates(const Matrix& a) { return coordinates_of(*a.structure().
 TEST(Formats, ConversionsKeepEveryElementOnce) {
   for (const Shape shape : kShapes) {
     const Coo coo = random_matrix(shape, 71).coo();
-    const std::vector<std::vector<int64_t>> orders = {
-        csr_from_coo(coo).order,     csc_from_coo(coo).order,     ell_from_coo(coo).order,
-        bsr_from_coo(coo, 3).order,  dcsr_from_coo(coo).order,    dbsr_from_coo(coo, 2).order,
-        sr_bcrs_from_coo(coo, 4, 2).order, dia_from_coo(coo).order};
+    const std::vector<std::vector<int64_t>> orders = {csr_from_coo(coo).order,           csc_from_coo(coo).order,
+                                                      ell_from_coo(coo).order,           bsr_from_coo(coo, 3).order,
+                                                      dcsr_from_coo(coo).order,          dbsr_from_coo(coo, 2).order,
+                                                      sr_bcrs_from_coo(coo, 4, 2).order, dia_from_coo(coo).order};
     for (size_t f = 0; f < orders.size(); ++f) {
       std::vector<int> seen(coo.rows.size(), 0);
       for (const int64_t e : orders[f])
@@ -33,7 +33,7 @@ TEST(Formats, ConversionsKeepEveryElementOnce) {
 
 TEST(Formats, RulesTogetherTakeEveryElementOnce) {
   const std::vector<std::vector<FormatRewriteRule>> compositions = {
-      {csr_rule(axes())},      {bsr_rule(axes(), 2)},  {bsr_rule(axes(), 2), ell_rule(axes(), 2), csr_rule(axes())},
+      {csr_rule(axes())},      {bsr_rule(axes(), 2)},   {bsr_rule(axes(), 2), ell_rule(axes(), 2), csr_rule(axes())},
       hyb_rules(axes(), 1, 3), hyb_rules(axes(), 3, 0), hyb_rules(axes(), 4, 5)};
   for (const auto& rules : compositions)
     for (const Shape shape : kShapes) {
@@ -81,9 +81,10 @@ TEST(Formats, MapsThatAreNotInverseAreRefused) {
   FormatRewriteRule rule = bsr_rule(axes(), 2);
   check_inverse(rule, {"I", "J"});
   rule.to_old["I"] = loop::variable("IO_bsr_2") * 2;
-  expect_contains(refusal([&] { check_inverse(rule, {"I", "J"}); }),
-                  "its maps are not inverse to each other: I = 1 comes back as 0",
-                  "bsr");
+  expect_contains(refusal([&] {
+                    check_inverse(rule, {"I", "J"});
+                  }),
+                  "its maps are not inverse to each other: I = 1 comes back as 0", "bsr");
   rule.to_old.erase("J");
   expect_contains(refusal([&] { check_inverse(rule, {"J"}); }), "the inverse map has no 'J'", "bsr");
 }

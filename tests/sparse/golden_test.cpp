@@ -31,6 +31,11 @@ std::vector<GoldenCase> cases() {
       {"spmm_hyb", kSpmmProgram, spmm_schedule(64, "hyb(1, 2)"), {{"feat", 64}}},
       {"sddmm", kSddmmProgram, sddmm_schedule(64), {{"feat", 64}}},
       {"sddmm_fused", kSddmmProgram, "sparse_fuse(sddmm, I, J)\nlower()\nparallel(sddmm.i_j)\n"},
+      {"spmm_prefetch",
+       kSpmmProgram,
+       "lower()\nku, ki = split(csrmm.k, 16)\nvectorize(ki)\nunroll(ku)\n"
+       "annotate(csrmm.j, prefetch)\nparallel(csrmm.i)\n",
+       {{"feat", 32}}},
       {"spmm_bound", kSpmmProgram,
        "lower()\nreorder(csrmm.k, csrmm.j)\nbind(csrmm.i, blockIdx.x)\nbind(csrmm.k, "
        "threadIdx.x)\ncache_write(csrmm.k, register)\n"},

@@ -1,5 +1,6 @@
 #include "loop/codegen/c_family.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -135,8 +136,49 @@ void CFamily::emit_loop(const Stmt& loop) {
     line(fmt::format("for (long long {0} = 0; {0} < {1}; ++{0}) {{", loop.name, expr(loop.value, kSum)));
   }
   ++indent_;
+  const bool prefetches =
+      std::find(loop.annotations.begin(), loop.annotations.end(), "prefetch") != loop.annotations.end();
+  if (prefetches && has_prefetch()) emit_prefetch(loop);
   emit(loop.body);
   --indent_;
+  line("}");
+}
+
+namespace {
+
+constexpr int64_t kAhead = 8;  // iterations
+
+// Loads whose place is loaded in turn, with each iteration of unrolled loops, at the first of others.
+void collect_gathers(const Body& body, const std::string& variable, std::vector<Expr>& gathers) {
+  for (const Stmt& stmt : body) {
+    int64_t times = 1;
+    if (stmt.kind == Stmt::Kind::loop && stmt.loop == LoopKind::unroll) is_integer(stmt.value, &times);
+    for (int64_t i = 0; i < times; ++i) {
+      Body inner = stmt.body;
+      if (stmt.kind == Stmt::Kind::loop) substitute(inner, {{stmt.name, i}});
+      collect_gathers(inner, variable, gathers);
+    }
+    if (stmt.kind != Stmt::Kind::store) continue;
+    visit(stmt.value, [&](const Expr& e) {
+      if (e->op != Op::load) return;
+      bool is_gathered = false;
+      visit(e->operands[0], [&](const Expr& place) { is_gathered |= place->op == Op::load && uses(place, variable); });
+      if (is_gathered && std::find(gathers.begin(), gathers.end(), e) == gathers.end()) gathers.push_back(e);
+    });
+  }
+}
+
+}  // namespace
+
+void CFamily::emit_prefetch(const Stmt& loop) {
+  std::vector<Expr> gathers;
+  collect_gathers(loop.body, loop.name, gathers);
+  if (gathers.empty()) return;
+  const Expr ahead = variable(loop.name) + kAhead;
+  line(fmt::format("if ({} < {}) {{", expr(ahead, kSum), expr(loop.value, kSum)));
+  for (const Expr& gather : gathers)
+    line(fmt::format("  __builtin_prefetch({} + {});", gather->name,
+                     expr(substitute(gather->operands[0], {{loop.name, ahead}}), kSum)));
   line("}");
 }
 

@@ -31,6 +31,7 @@ class CFamily {
   // Above a loop to be unrolled or vectorised.
   virtual std::string pragma(const Stmt& loop) = 0;
   virtual bool has_vectors() const = 0;
+  virtual bool has_prefetch() const = 0;
   virtual std::string scope_prefix(Scope scope) const = 0;
   virtual void check_phase(const Function&, const Phase&) const {}
 
@@ -43,6 +44,8 @@ class CFamily {
   void emit(const Body& body);
   void emit_loop(const Stmt& loop);
   void emit_store(const Stmt& store);
+  // Of a loop that is to prefetch: what it loads at loaded places, some iterations ahead.
+  void emit_prefetch(const Stmt& loop);
   bool emit_vector_loop(const Stmt& loop);
   // The statement over all lanes at once; none where its form does not allow that.
   std::string vector_store(const Stmt& store, const Stmt& loop);

@@ -157,6 +157,7 @@ class Cpp : public CFamily {
     return loop.loop == LoopKind::unroll ? fmt::format("#pragma GCC unroll {}", expr(loop.value)) : "#pragma GCC ivdep";
   }
   bool has_vectors() const override { return true; }
+  bool has_prefetch() const override { return true; }
   std::string scope_prefix(Scope) const override { return ""; }
 };
 

@@ -80,6 +80,7 @@ class Cuda : public CFamily {
   }
   std::string pragma(const Stmt&) override { return "#pragma unroll"; }
   bool has_vectors() const override { return false; }
+  bool has_prefetch() const override { return false; }  // other warps run meanwhile
   std::string scope_prefix(Scope scope) const override { return scope == Scope::shared ? "__shared__ " : ""; }
 
   // A store to memory that all threads see has to stand within every loop that the phase binds, or threads repeat it.
