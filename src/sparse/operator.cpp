@@ -4,38 +4,9 @@
 #include <mutex>
 
 #include "base/check.h"
-#include "jit/host/module.h"
-#include "loop/codegen/c_family.h"
-#include "sparse/interpret.h"
 
 namespace weft::sparse {
 namespace {
-
-std::vector<Operator::Impl::Entry> entries_of(const Module& module, const loop::Function& function) {
-  std::vector<Operator::Impl::Entry> entries;
-  const std::vector<loop::Phase> phases = loop::split_phases(function);
-  for (size_t i = 0; i < phases.size(); ++i) {
-    const std::string name = loop::phase_name(function, i);
-    void* symbol = module.symbol(name.c_str());
-    ensure(symbol != nullptr, "the module of {} has no '{}'", function.name, name);
-    entries.push_back({reinterpret_cast<Operator::Impl::Phase>(symbol), phases[i].parallel() != nullptr});
-  }
-  return entries;
-}
-
-void run_phases(const std::vector<Operator::Impl::Entry>& phases, const loop::Function& function, const Bound& bound,
-                WorkerTeam& team) {
-  std::vector<void*> buffers;
-  std::vector<long long> scalars;
-  for (const loop::Buffer& buffer : function.buffers) buffers.push_back(bound.pointers.at(buffer.name));
-  for (const std::string& scalar : function.scalars) scalars.push_back(bound.numbers.scalars.at(scalar));
-  for (const Operator::Impl::Entry& phase : phases) {
-    if (phase.parallel)
-      team.run([&](int worker) { phase.call(buffers.data(), scalars.data(), worker, team.num_workers()); });
-    else
-      phase.call(buffers.data(), scalars.data(), 0, 1);
-  }
-}
 
 bool same_structures(const Bound& last, const Bound& now) { return last.held == now.held; }
 
@@ -47,14 +18,7 @@ Operator compile_parsed(const ParsedProgram& parsed, Device device, const Compil
   auto impl = std::make_shared<Operator::Impl>(run_passes(parsed, options));
   if (!options.stop_after.empty()) return Operator(impl);
   const auto start = std::chrono::steady_clock::now();
-  const Isa isa = current_isa();
-  const Compilation& made = impl->made;
-  impl->module = jit::host_module({.name = fmt::format("sparse {} {}", made.stage1.name, to_string(isa)),
-                                   .text = made.code,
-                                   .target = jit::host_target(isa)})
-                     .module;
-  if (!made.preprocess3.function.body.empty()) impl->preprocess = entries_of(*impl->module, made.preprocess3.function);
-  impl->compute = entries_of(*impl->module, made.compute3.function);
+  impl->loaded = load_on_cpu(impl->made);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   impl->made.times.push_back({"compile and load", took.count()});
   return Operator(impl);
@@ -77,10 +41,10 @@ Operator compile(const Program& program, std::string_view schedule, Device devic
 void Operator::run(const RunArguments& arguments, Stream stream) const {
   Impl& impl = *impl_;
   const Compilation& made = impl.made;
-  check(impl.module != nullptr, ErrorCode::invalid_argument,
+  check(impl.loaded != nullptr, ErrorCode::invalid_argument,
         "run: the operator was compiled up to '{}'; compile it without stop_after", made.done);
   const Names filled_here = filled_by_preprocess(made.stage1);
-  const bool takes_turns = !impl.preprocess.empty();
+  const bool takes_turns = !made.preprocess3.function.body.empty();
   std::unique_lock<std::mutex> turn(impl.mutex, std::defer_lock);
   if (takes_turns) turn.lock();
 
@@ -103,10 +67,10 @@ void Operator::run(const RunArguments& arguments, Stream stream) const {
   bind_parameters(made.stage1, arguments.scalars, arguments.buffers, b);
   bind_buffers(made.stage1, arguments.buffers, filled_here, b);
   if (takes_turns && !keeps_values) {
-    run_phases(impl.preprocess, made.preprocess3.function, b, stream.team());
+    impl.loaded->preprocess(b, stream);
     impl.has_values = true;
   }
-  run_phases(impl.compute, made.compute3.function, b, stream.team());
+  impl.loaded->compute(b, stream);
 }
 
 std::string Operator::text(std::string_view stage) const {

@@ -4,21 +4,14 @@
 #include <memory>
 #include <mutex>
 
-#include "device/cpu/module.h"
-#include "sparse/bind.h"
-#include "sparse/compile.h"
+#include "sparse/loaded.h"
 
 namespace weft::sparse {
 
 struct Operator::Impl {
+  explicit Impl(Compilation compilation) : made(std::move(compilation)) {}
   Compilation made;
-  std::shared_ptr<const Module> module = {};
-  using Phase = void (*)(void* const* buffers, const long long* scalars, int worker, int workers);
-  struct Entry {
-    Phase call = nullptr;
-    bool parallel = false;
-  };
-  std::vector<Entry> preprocess = {}, compute = {};
+  std::unique_ptr<const Loaded> loaded = {};  // null: compiled up to some pass
   // Formats made of the structures of the last run, and their values.
   std::mutex mutex = {};
   std::unique_ptr<Bound> last = {};
