@@ -29,6 +29,7 @@ void add_tokenize(Program& program, Context& context);
 void add_plan(Program& program, Context& context);
 void add_replay(Program& program, Context& context);
 void add_jit(Program& program, Context& context);
+void add_sparse(Program& program, Context& context);
 void add_bench(Program& program, Context& context);
 void add_doctor(Program& program, Context& context);
 

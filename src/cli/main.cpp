@@ -43,6 +43,7 @@ int run_program(const std::vector<std::string>& arguments) {
   add_plan(program, context);
   add_replay(program, context);
   add_jit(program, context);
+  add_sparse(program, context);
   add_bench(program, context);
   add_doctor(program, context);
   const int code = program.run(arguments, context.json);

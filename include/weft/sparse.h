@@ -1,0 +1,149 @@
+// Sparse tensor programs: axes, buffers and iterations, how they are stored and scheduled, compiled for this machine.
+//
+//   Program program = parse(text);                                 // docs/sparse.md shows the language
+//   Operator op = compile(program, Device::cpu());
+//   Structure graph = csr(m, n, indptr, indices);      // checked once, bound to any operator of that format
+//   op.run({.structures = {{"J", graph}}, .buffers = {{"A", values}, {"B", b}, {"C", c}}});
+//   spmm(graph, values, b, c);                         // ready operators are short helpers over the same path
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "weft/device.h"
+#include "weft/tensor.h"
+
+namespace weft::sparse {
+
+// ---------------------------------------------------------------- structures
+
+// Which coordinates a sparse tensor stores, without values: the arrays of a chain of axes. Immutable, shared by copies,
+// safe to use from any thread.
+class Structure {
+ public:
+  struct Data;
+  Structure() = default;
+  explicit Structure(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
+  explicit operator bool() const { return data_ != nullptr; }
+  int64_t num_rows() const;
+  int64_t num_cols() const;
+  int64_t nnz() const;  // positions of the last axis: padding counts
+  const std::shared_ptr<const Data>& data() const { return data_; }
+
+ private:
+  std::shared_ptr<const Data> data_;
+};
+
+// Each checks its arrays, copies them, and throws Error(invalid_indptr) or Error(invalid_argument) naming the first
+// wrong element: an indptr begins at 0 and never falls, indices of a row rise and lie below the extent, and all fits 32
+// bits.
+Structure csr(int64_t num_rows, int64_t num_cols, std::span<const int32_t> indptr, std::span<const int32_t> indices);
+// `width` places a row; a place that is not used holds num_cols, behind those that are.
+Structure ell(int64_t num_rows, int64_t num_cols, int64_t width, std::span<const int32_t> indices);
+// Rows of any length, dense: element j of row i is at column j.
+Structure ragged(int64_t num_rows, int64_t max_length, std::span<const int32_t> indptr);
+
+// Elements in any order, none twice.
+struct Coo {
+  int64_t num_rows = 0, num_cols = 0;
+  std::vector<int32_t> rows = {}, cols = {};
+};
+// `order[p]` says which element of the list stands at position p; -1 where none does.
+struct Converted {
+  Structure structure = {};
+  std::vector<int64_t> order = {};
+};
+// Throws Error(invalid_argument) naming row and column of an element outside, or one that stands twice.
+Converted csr_from_coo(const Coo& coo);
+Converted ell_from_coo(const Coo& coo);                 // as wide as the longest row
+Converted bsr_from_coo(const Coo& coo, int64_t block);  // of blocks that hold something; bind the axis of block columns
+Converted csc_from_coo(const Coo& coo);                 // CSR of the transpose: num_rows() is that of columns
+Converted dcsr_from_coo(const Coo& coo);                // below an axis of one, rows that hold something, and columns
+Converted dbsr_from_coo(const Coo& coo, int64_t block);  // of block rows that hold something
+// Strips of t rows; of a strip's columns that hold something, groups of g; the last group's padding holds num_cols. The
+// axes: strips, groups (dense, variable), columns (sparse, fixed g); t values stand together below each.
+Converted sr_bcrs_from_coo(const Coo& coo, int64_t t, int64_t g);
+// Diagonals that hold something: values [diagonal, row], of column row + offset.
+struct Diagonals {
+  std::vector<int32_t> offsets = {};
+  std::vector<int64_t> order = {};
+};
+Diagonals dia_from_coo(const Coo& coo);
+// A tensor of any rank: coordinates[d][e] is below extents[d].
+struct CooTensor {
+  std::vector<int64_t> extents = {};
+  std::vector<std::vector<int32_t>> coordinates = {};
+};
+Converted csf_from_coo(const CooTensor& coo);  // below an axis of one, a sparse axis for each dimension
+
+// ---------------------------------------------------------------- programs
+
+// A program in the text form, with its schedule. Every mistake is Error(invalid_argument) that names line and column.
+class Program {
+ public:
+  explicit Program(std::string_view text);
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+inline Program parse(std::string_view text) { return Program(text); }
+
+struct CompileOptions {
+  std::map<std::string, int64_t> set = {};  // parameters that are fixed: code for one feature size runs faster
+  std::string stop_after = {};              // a pass; then only what was made so far can be shown
+};
+
+struct RunArguments {
+  std::map<std::string, Structure> structures = {};  // by the axis that they end in
+  std::map<std::string, TensorView> buffers = {};    // by name; contiguous
+  std::map<std::string, int64_t> scalars = {};       // parameters that no structure and no shape tells
+  bool values_unchanged = false;  // those of decomposed buffers are the ones of the last run: they are not copied again
+};
+
+struct PassTime {
+  std::string name;
+  double milliseconds = 0;
+};
+
+// A compiled program. Thread-safe; runs of one operator with decomposed formats take turns.
+class Operator {
+ public:
+  // Throws Error(invalid_argument) and others before anything is computed: a structure of another format, a parameter
+  // that is not known, a tensor of another shape or type, outputs that overlap with other tensors.
+  void run(const RunArguments& arguments, Stream stream = {}) const;
+  // "stage1", "stage2", "stage3", "code" or "cuda".
+  std::string text(std::string_view stage) const;
+  const std::vector<PassTime>& passes() const;
+  struct Impl;
+  explicit Operator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+// With the program's own schedule, or with lines of another one.
+Operator compile(const Program& program, Device device = Device::cpu(), const CompileOptions& options = {});
+Operator compile(const Program& program, std::string_view schedule, Device device = Device::cpu(),
+                 const CompileOptions& options = {});
+
+// ---------------------------------------------------------------- ready operators
+
+struct SparseOptions {
+  std::string format = "csr";  // or "hyb(1, 5)", "bsr(4)", "ell(8)": what the matrix is decomposed to
+};
+// c = a b, a being [m, n] of that structure and values [nnz]; b [n, feat], c [m, feat], fp32.
+void spmm(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
+          const SparseOptions& options = {}, Stream stream = {});
+// out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j); x [m, feat], y [n, feat], fp32.
+void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,
+           const TensorView& out, Stream stream = {});
+
+}  // namespace weft::sparse

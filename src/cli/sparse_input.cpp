@@ -1,0 +1,175 @@
+#include "cli/sparse_input.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+#include "base/check.h"
+
+#if defined(WEFT_HAVE_ZLIB)
+#include <zlib.h>
+#endif
+
+namespace weft::cli {
+namespace {
+
+constexpr int64_t kMaxExtent = INT32_MAX;
+
+// Words and lines of a text, which count for messages.
+class Reader {
+ public:
+  Reader(const std::string& path, std::string_view text) : path_(path), text_(text) {}
+
+  bool at_end() {
+    skip();
+    return at_ == text_.size();
+  }
+  std::string_view line() {
+    const size_t end = std::min(text_.find('\n', at_), text_.size());
+    const std::string_view found = text_.substr(at_, end - at_);
+    at_ = std::min(end + 1, text_.size());
+    ++line_;
+    return found;
+  }
+  // A whole number; `what` it is, for messages.
+  int64_t integer(const char* what, int64_t least, int64_t most) {
+    skip();
+    int64_t value = 0;
+    const auto [stop, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+    if (error != std::errc()) fail(fmt::format("{} is expected", what));
+    if (value < least || value > most) fail(fmt::format("{} is {}; allowed are {} to {}", what, value, least, most));
+    at_ = static_cast<size_t>(stop - text_.data());
+    return value;
+  }
+  void skip_word() {
+    skip();
+    if (at_ == text_.size()) fail("the file ends early");
+    while (at_ < text_.size() && !is_space(text_[at_])) ++at_;
+  }
+  [[noreturn]] void fail(const std::string& message) const {
+    weft::fail(ErrorCode::invalid_file, "'{}', line {}: {}", path_, line_, message);
+  }
+
+ private:
+  static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == ','; }
+  void skip() {
+    for (; at_ < text_.size() && is_space(text_[at_]); ++at_) line_ += text_[at_] == '\n' ? 1 : 0;
+  }
+  const std::string& path_;
+  std::string_view text_;
+  size_t at_ = 0;
+  int line_ = 1;
+};
+
+sparse::Coo read_matrix_market(Reader& reader) {
+  std::istringstream head{std::string(reader.line())};
+  std::string banner, object, format, field, symmetry;
+  head >> banner >> object >> format >> field >> symmetry;
+  for (std::string* word : {&object, &format, &field, &symmetry})
+    std::transform(word->begin(), word->end(), word->begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (banner != "%%MatrixMarket" || object != "matrix" || format != "coordinate")
+    reader.fail("%%MatrixMarket matrix coordinate is expected; dense arrays are not read");
+  const size_t words = field == "complex" ? 2 : field == "pattern" ? 0 : 1;
+  if (field != "real" && field != "integer" && field != "pattern" && field != "complex")
+    reader.fail(fmt::format("field '{}' is not known", field));
+  const bool mirrored = symmetry == "symmetric" || symmetry == "skew-symmetric" || symmetry == "hermitian";
+  if (!mirrored && symmetry != "general") reader.fail(fmt::format("symmetry '{}' is not known", symmetry));
+  std::string_view sizes = reader.line();
+  while (!sizes.empty() && sizes[0] == '%') sizes = reader.line();
+  const std::string size_path = "sizes";
+  Reader size_reader(size_path, sizes);
+  sparse::Coo coo;
+  coo.num_rows = size_reader.integer("the number of rows", 0, kMaxExtent);
+  coo.num_cols = size_reader.integer("the number of columns", 0, kMaxExtent);
+  const int64_t count = size_reader.integer("the number of elements", 0, kMaxExtent / 2);
+  for (int64_t e = 0; e < count; ++e) {
+    const auto row = static_cast<int32_t>(reader.integer("a row", 1, coo.num_rows) - 1);
+    const auto col = static_cast<int32_t>(reader.integer("a column", 1, coo.num_cols) - 1);
+    for (size_t w = 0; w < words; ++w) reader.skip_word();
+    coo.rows.push_back(row);
+    coo.cols.push_back(col);
+    if (!mirrored || row == col) continue;
+    coo.rows.push_back(col);
+    coo.cols.push_back(row);
+  }
+  if (!reader.at_end()) reader.fail("more elements follow than the header says");
+  return coo;
+}
+
+sparse::Coo read_smtx(Reader& reader) {
+  sparse::Coo coo;
+  coo.num_rows = reader.integer("the number of rows", 0, kMaxExtent);
+  coo.num_cols = reader.integer("the number of columns", 0, kMaxExtent);
+  const int64_t count = reader.integer("the number of elements", 0, kMaxExtent);
+  int64_t before = reader.integer("indptr[0]", 0, 0);
+  for (int64_t row = 0; row < coo.num_rows; ++row) {
+    const int64_t next = reader.integer("an element of indptr", before, count);
+    coo.rows.insert(coo.rows.end(), static_cast<size_t>(next - before), static_cast<int32_t>(row));
+    before = next;
+  }
+  if (before != count) reader.fail(fmt::format("indptr ends at {}; there are {} elements", before, count));
+  for (int64_t e = 0; e < count; ++e)
+    coo.cols.push_back(static_cast<int32_t>(reader.integer("a column", 0, coo.num_cols - 1)));
+  return coo;
+}
+
+sparse::Coo read_triples(Reader& reader) {
+  reader.line();  // names of the columns
+  std::set<std::pair<int32_t, int32_t>> places;
+  int64_t largest = -1;
+  while (!reader.at_end()) {
+    reader.integer("a relation", 0, kMaxExtent);
+    const int64_t row = reader.integer("a row", 0, kMaxExtent - 1), col = reader.integer("a column", 0, kMaxExtent - 1);
+    largest = std::max({largest, row, col});
+    places.emplace(static_cast<int32_t>(row), static_cast<int32_t>(col));
+  }
+  sparse::Coo coo{.num_rows = largest + 1, .num_cols = largest + 1};
+  for (const auto& [row, col] : places) {
+    coo.rows.push_back(row);
+    coo.cols.push_back(col);
+  }
+  return coo;
+}
+
+}  // namespace
+
+std::string read_packed_file(const std::string& path) {
+#if defined(WEFT_HAVE_ZLIB)
+  gzFile file = gzopen(path.c_str(), "rb");
+  check(file != nullptr, ErrorCode::io_error, "'{}': cannot be opened; is the path right?", path);
+  std::string text;
+  std::string chunk(1 << 20, '\0');
+  int read = 0;
+  while ((read = gzread(file, chunk.data(), static_cast<unsigned>(chunk.size()))) > 0)
+    text.append(chunk, 0, static_cast<size_t>(read));
+  const int closed = gzclose(file);
+  check(read == 0 && closed == Z_OK, ErrorCode::invalid_file, "'{}': is damaged, or no file that can be read", path);
+  return text;
+#else
+  check(!path.ends_with(".gz"), ErrorCode::unsupported,
+        "'{}': required: zlib when weft is built; supported: the unpacked file (gunzip it first)", path);
+  std::ifstream file(path, std::ios::binary);
+  check(file.good(), ErrorCode::io_error, "'{}': cannot be opened; is the path right?", path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+#endif
+}
+
+sparse::Coo read_matrix(const std::string& path) {
+  const std::string text = read_packed_file(path);
+  Reader reader(path, text);
+  const std::string plain = path.ends_with(".gz") ? path.substr(0, path.size() - 3) : path;
+  if (plain.ends_with(".mtx")) return read_matrix_market(reader);
+  if (plain.ends_with(".smtx")) return read_smtx(reader);
+  if (plain.ends_with(".csv")) return read_triples(reader);
+  fail(ErrorCode::invalid_file,
+       "'{}': its name ends as no format that is read; those are .mtx, .smtx and .csv, each also .gz", path);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,13 @@
+// Pictures of sparse programs.
+#pragma once
+
+#include <string>
+
+#include "weft/sparse.h"
+
+namespace weft::cli {
+
+// The matrix with a dot for each element, coloured by the format that takes it, beside the loop nest of stage II.
+std::string sparse_svg(const sparse::Operator& op, const std::map<std::string, sparse::Structure>& structures);
+
+}  // namespace weft::cli

@@ -1,0 +1,63 @@
+#include "base/check.h"
+#include "loop/facts.h"
+#include "loop/passes.h"
+
+namespace weft::loop {
+namespace {
+
+class Checker {
+ public:
+  explicit Checker(const Function& function) : function_(function), facts_(function) {}
+
+  void check_body(const Body& body) {
+    for (const Stmt& stmt : body) {
+      for (const Expr& index : stmt.indices) check_expr(index);
+      if (stmt.value) check_expr(stmt.value);
+      if (stmt.kind == Stmt::Kind::store) check_access(stmt.name, stmt.indices[0]);
+      if (stmt.kind == Stmt::Kind::loop) facts_.push_loop(stmt.name, stmt.value);
+      if (stmt.kind == Stmt::Kind::condition) facts_.push_condition(stmt.value);
+      check_body(stmt.body);
+      if (stmt.kind == Stmt::Kind::loop) facts_.pop_loop();
+      if (stmt.kind == Stmt::Kind::condition) facts_.pop_condition();
+    }
+  }
+
+  BoundsReport report;
+
+ private:
+  void check_expr(const Expr& e) {
+    if (e->op == Op::select) {  // only one of the two is evaluated
+      check_expr(e->operands[0]);
+      facts_.push_condition(e->operands[0]);
+      check_expr(e->operands[1]);
+      facts_.pop_condition();
+      return check_expr(e->operands[2]);
+    }
+    for (const Expr& operand : e->operands) check_expr(operand);
+    if (e->op == Op::load) check_access(e->name, e->operands[0]);
+  }
+
+  void check_access(const std::string& name, const Expr& index) {
+    const Buffer* buffer = function_.find(name);
+    if (buffer == nullptr) return;
+    ++report.total;
+    const Expr last = buffer->size - 1;
+    const bool outside = facts_.holds(less(index, 0)) || facts_.holds(less(last, index));
+    check(!outside, ErrorCode::invalid_argument, "{}: '{}' is accessed at {}, outside of its {} elements",
+          function_.name, name, to_text(index), to_text(buffer->size));
+    if (facts_.is_nonnegative(index) && facts_.is_nonnegative(last - index)) ++report.proven;
+  }
+
+  const Function& function_;
+  Facts facts_;
+};
+
+}  // namespace
+
+BoundsReport check_bounds(const Function& function) {
+  Checker checker(function);
+  checker.check_body(function.body);
+  return checker.report;
+}
+
+}  // namespace weft::loop

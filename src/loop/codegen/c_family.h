@@ -1,0 +1,67 @@
+// The one generator of C-like code. A target says how it writes what differs: the head of a function, parallel and
+// bound loops, memory scopes, vectors.
+//
+//   std::string text = cpp_module({compute}, "spmm");     // codegen/cpp.h
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "loop/ir.h"
+#include "loop/passes.h"
+
+namespace weft::loop {
+
+class CFamily {
+ public:
+  virtual ~CFamily() = default;
+  // The whole text of a module with all phases of the functions, named by phase_name().
+  std::string module(const std::vector<Function>& functions);
+
+ protected:
+  // Text that every module begins with.
+  virtual std::string prelude() const = 0;
+  // "extern "C" void name(...) {" and what makes locals of its arguments, but not of buffers and scalars.
+  virtual std::string head(const std::string& name, const Function& function, const Phase& phase) = 0;
+  virtual std::string buffer_declaration(const Buffer& buffer, size_t index, bool written) const = 0;
+  virtual std::string scalar_declaration(const std::string& scalar, size_t index) const = 0;
+  // "for (...)" of a loop that workers or threads share.
+  virtual void open_shared_loop(const Stmt& loop) = 0;
+  // Above a loop to be unrolled or vectorised.
+  virtual std::string pragma(const Stmt& loop) = 0;
+  virtual bool has_vectors() const = 0;
+  virtual bool has_prefetch() const = 0;
+  virtual std::string scope_prefix(Scope scope) const = 0;
+  virtual void check_phase(const Function&, const Phase&) const {}
+
+  void line(const std::string& text);
+  std::string expr(const Expr& e, int precedence = 0);
+  std::string real_type() const { return is_double_ ? "double" : "float"; }
+  static std::string element_type(DType dtype);
+
+ private:
+  void emit(const Body& body);
+  void emit_loop(const Stmt& loop);
+  void emit_store(const Stmt& store);
+  // Of a loop that is to prefetch: what it loads at loaded places, some iterations ahead.
+  void emit_prefetch(const Stmt& loop);
+  bool emit_vector_loop(const Stmt& loop);
+  // The statement over all lanes at once; none where its form does not allow that.
+  std::string vector_store(const Stmt& store, const Stmt& loop);
+  std::string vector_expr(const Expr& e, const Stmt& loop, bool* possible);
+  std::string phase(const Function& function, const Phase& phase, size_t index);
+  DType dtype_of(const std::string& buffer) const;
+  std::string real_literal(double value) const;
+
+  std::string text_;
+  int indent_ = 0;
+  bool is_double_ = false;
+  const Function* function_ = nullptr;
+  std::map<std::string, DType> local_;
+};
+
+// "weft_spmm_0"
+std::string phase_name(const Function& function, size_t phase);
+
+}  // namespace weft::loop

@@ -1,0 +1,171 @@
+#include "loop/expr.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace weft::loop {
+namespace {
+
+Type type_of(Op op, const std::vector<Expr>& operands) {
+  switch (op) {
+    case Op::less:
+    case Op::less_equal:
+    case Op::greater:
+    case Op::greater_equal:
+    case Op::equal:
+    case Op::not_equal:
+    case Op::logical_and:
+    case Op::logical_or:
+    case Op::logical_not: return Type::boolean;
+    case Op::divide:
+    case Op::exponential:
+    case Op::square_root:
+    case Op::to_real: return Type::real;
+    case Op::find:
+    case Op::upper_bound: return Type::integer;
+    case Op::select: return std::max(operands[1]->type, operands[2]->type);
+    default: {
+      Type widest = Type::integer;
+      for (const Expr& operand : operands) widest = std::max(widest, operand->type);
+      return widest;
+    }
+  }
+}
+
+int64_t floor_divided(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a % b < 0) != (b < 0) ? 1 : 0); }
+
+// The literal that the operation of two integers is, if it fits.
+bool fold(Op op, int64_t a, int64_t b, int64_t* result) {
+  switch (op) {
+    case Op::add: return !__builtin_add_overflow(a, b, result);
+    case Op::subtract: return !__builtin_sub_overflow(a, b, result);
+    case Op::multiply: return !__builtin_mul_overflow(a, b, result);
+    case Op::floor_div: return b > 0 && (*result = floor_divided(a, b), true);
+    case Op::modulo: return b > 0 && (*result = a - floor_divided(a, b) * b, true);
+    case Op::minimum: return *result = std::min(a, b), true;
+    case Op::maximum: return *result = std::max(a, b), true;
+    default: return false;
+  }
+}
+
+Expr fold_integers(Op op, const std::vector<Expr>& operands) {
+  if (operands.size() != 2 || operands[0]->type != Type::integer || operands[1]->type != Type::integer) return {};
+  const Expr &a = operands[0], &b = operands[1];
+  int64_t x = 0, y = 0, result = 0;
+  const bool left = is_integer(a, &x), right = is_integer(b, &y);
+  if (left && right && fold(op, x, y, &result)) return result;
+  if ((op == Op::add || op == Op::subtract) && right && y == 0) return a;
+  if (op == Op::add && left && x == 0) return b;
+  if ((op == Op::multiply || op == Op::floor_div) && right && y == 1) return a;
+  if (op == Op::multiply && left && x == 1) return b;
+  if (op == Op::multiply && ((left && x == 0) || (right && y == 0))) return 0;
+  if (op == Op::modulo && right && y == 1) return 0;
+  return {};
+}
+
+Expr make(Node node) { return Expr(std::make_shared<const Node>(std::move(node))); }
+
+}  // namespace
+
+Expr::Expr(int64_t value) : node_(std::make_shared<const Node>(Node{.integer = value})) {}
+
+bool operator==(const Expr& a, const Expr& b) {
+  if (a.node_ == b.node_) return true;
+  if (!a || !b) return false;
+  const bool same_real = a->real == b->real || (a->real != a->real && b->real != b->real);
+  return a->op == b->op && a->type == b->type && a->integer == b->integer && same_real && a->name == b->name &&
+         a->operands == b->operands;
+}
+
+Expr real(double value) { return make({.op = Op::real_literal, .type = Type::real, .real = value}); }
+
+Expr variable(std::string name, Type type) { return make({.op = Op::variable, .type = type, .name = std::move(name)}); }
+
+Expr load(std::string buffer, std::vector<Expr> indices, Type type) {
+  return make({.op = Op::load, .type = type, .name = std::move(buffer), .operands = std::move(indices)});
+}
+
+Expr operation(Op op, std::vector<Expr> operands) {
+  if (Expr folded = fold_integers(op, operands)) return folded;
+  const Type type = type_of(op, operands);
+  return make({.op = op, .type = type, .operands = std::move(operands)});
+}
+
+Expr select(Expr condition, Expr a, Expr b) {
+  return operation(Op::select, {std::move(condition), std::move(a), std::move(b)});
+}
+
+Expr search(Op op, std::string buffer, std::vector<Expr> start, Expr count, Expr x) {
+  start.push_back(std::move(count));
+  start.push_back(std::move(x));
+  return make({.op = op, .type = Type::integer, .name = std::move(buffer), .operands = std::move(start)});
+}
+
+Expr operator+(Expr a, Expr b) { return operation(Op::add, {std::move(a), std::move(b)}); }
+Expr operator-(Expr a, Expr b) { return operation(Op::subtract, {std::move(a), std::move(b)}); }
+Expr operator*(Expr a, Expr b) { return operation(Op::multiply, {std::move(a), std::move(b)}); }
+Expr floor_div(Expr a, Expr b) { return operation(Op::floor_div, {std::move(a), std::move(b)}); }
+Expr modulo(Expr a, Expr b) { return operation(Op::modulo, {std::move(a), std::move(b)}); }
+Expr less(Expr a, Expr b) { return operation(Op::less, {std::move(a), std::move(b)}); }
+Expr at_least(Expr a, Expr b) { return operation(Op::greater_equal, {std::move(a), std::move(b)}); }
+
+bool is_literal(const Expr& e, int64_t value) { return e && e->op == Op::integer_literal && e->integer == value; }
+
+bool is_integer(const Expr& e, int64_t* value) {
+  if (!e || e->op != Op::integer_literal) return false;
+  if (value != nullptr) *value = e->integer;
+  return true;
+}
+
+bool is_variable(const Expr& e, std::string_view name) { return e && e->op == Op::variable && e->name == name; }
+bool is_search(Op op) { return op == Op::find || op == Op::upper_bound; }
+
+void visit(const Expr& e, const std::function<void(const Expr&)>& call) {
+  if (!e) return;
+  for (const Expr& operand : e->operands) visit(operand, call);
+  call(e);
+}
+
+Expr with_operands(const Expr& e, std::vector<Expr> operands) {
+  if (operands == e->operands) return e;
+  if (e->op == Op::load || is_search(e->op))
+    return make({.op = e->op, .type = e->type, .name = e->name, .operands = std::move(operands)});
+  return operation(e->op, std::move(operands));
+}
+
+Expr rewrite(const Expr& e, const std::function<Expr(const Expr&)>& call) {
+  if (!e) return e;
+  std::vector<Expr> operands;
+  operands.reserve(e->operands.size());
+  for (const Expr& operand : e->operands) operands.push_back(rewrite(operand, call));
+  return call(with_operands(e, std::move(operands)));
+}
+
+Expr substitute(const Expr& e, const Substitution& values) {
+  if (values.empty()) return e;
+  return rewrite(e, [&](const Expr& node) {
+    if (node->op != Op::variable) return node;
+    const auto found = values.find(node->name);
+    return found == values.end() ? node : found->second;
+  });
+}
+
+Names variables_of(const Expr& e) {
+  Names names;
+  visit(e, [&](const Expr& node) {
+    if (node->op == Op::variable) names.insert(node->name);
+  });
+  return names;
+}
+
+bool uses(const Expr& e, const std::string& variable) { return variables_of(e).contains(variable); }
+
+bool loads_from(const Expr& e, const std::string& buffer) {
+  bool found = false;
+  visit(e, [&](const Expr& node) { found |= (node->op == Op::load || is_search(node->op)) && node->name == buffer; });
+  return found;
+}
+
+}  // namespace weft::loop

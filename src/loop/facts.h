@@ -1,0 +1,44 @@
+// What is known at a place of a program: ranges of loop variables, conditions that hold, values of integer buffers.
+//
+//   Facts facts(function);
+//   facts.push_loop("k", variable("feat"));
+//   facts.holds(less(variable("k"), variable("feat")));   // true
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loop/ir.h"
+#include "loop/linear.h"
+
+namespace weft::loop {
+
+class Facts {
+ public:
+  Facts() = default;
+  explicit Facts(const Function& function)
+      : buffers_(function.buffers), scalars_(function.scalars.begin(), function.scalars.end()) {}
+  void push_loop(std::string variable, Expr extent) { loops_.emplace_back(std::move(variable), std::move(extent)); }
+  void pop_loop() { loops_.pop_back(); }
+  void push_condition(const Expr& condition);
+  void pop_condition() { conditions_.pop_back(); }
+  // Whether it is proven; false says nothing.
+  bool is_nonnegative(const Expr& e) const;
+  bool holds(const Expr& condition) const;
+  bool fails(const Expr& condition) const;
+
+ private:
+  bool is_nonnegative(Linear sum) const;
+  bool replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient) const;
+  const Expr* extent_of(const std::string& variable) const;
+  std::vector<Buffer> buffers_;
+  Names scalars_;  // never negative, as loop variables; what `let` names may be
+  std::vector<std::pair<std::string, Expr>> loops_;
+  std::vector<std::vector<Expr>> conditions_;  // what is at least 0 in them
+};
+
+// Integer arithmetic in its shortest form, conditions that are proven left out.
+Expr simplify(const Expr& e, const Facts& facts);
+
+}  // namespace weft::loop

@@ -1,0 +1,178 @@
+#include "loop/interpret.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+
+namespace weft::loop {
+
+Interpreter::Interpreter(Memory& memory, Place place)
+    : memory_(memory), place_(std::move(place)), variables_(memory.scalars) {}
+
+double* Interpreter::element(const std::string& buffer, const std::vector<Expr>& indices) {
+  std::vector<int64_t> at;
+  for (const Expr& index : indices) at.push_back(integer(index));
+  int64_t place = 0;
+  if (const auto local = local_.find(buffer); local != local_.end()) {
+    for (size_t i = 0; i < at.size(); ++i) {
+      ensure(at[i] >= 0 && at[i] < local->second[i], "interpreter: '{}' has {} places, not {}", buffer,
+             local->second[i], at[i]);
+      place = place * local->second[i] + at[i];
+    }
+  } else {
+    const std::optional<int64_t> found = place_(buffer, at);
+    if (!found) return nullptr;
+    place = *found;
+  }
+  std::vector<double>& values = memory_.buffers.at(buffer);
+  ensure(place >= 0 && place < static_cast<int64_t>(values.size()), "interpreter: '{}' has {} elements; {} is accessed",
+         buffer, values.size(), place);
+  return &values[static_cast<size_t>(place)];
+}
+
+double Interpreter::read(const std::string& buffer, const std::vector<Expr>& indices) {
+  const double* found = element(buffer, indices);
+  return found == nullptr ? 0 : *found;
+}
+
+int64_t Interpreter::search(const Expr& e) {
+  std::vector<Expr> at(e->operands.begin(), e->operands.end() - 2);
+  const int64_t count = integer(*(e->operands.end() - 2)), x = integer(e->operands.back());
+  const Expr first = at.back();
+  int64_t below = 0;  // slow on purpose: no binary search that could err like the generated one
+  for (int64_t i = 0; i < count; ++i) {
+    at.back() = first + i;
+    const auto value = static_cast<int64_t>(read(e->name, at));
+    if (e->op == Op::find && value == x) return i;
+    below += value <= x ? 1 : 0;
+  }
+  return e->op == Op::find ? -1 : below;
+}
+
+int64_t Interpreter::integer(const Expr& e) {
+  const auto& x = e->operands;
+  switch (e->op) {
+    case Op::integer_literal: return e->integer;
+    case Op::variable: {
+      const auto found = variables_.find(e->name);
+      ensure(found != variables_.end(), "interpreter: '{}' has no value", e->name);
+      return found->second;
+    }
+    case Op::load: return static_cast<int64_t>(read(e->name, x));
+    case Op::add: return integer(x[0]) + integer(x[1]);
+    case Op::subtract: return integer(x[0]) - integer(x[1]);
+    case Op::multiply: return integer(x[0]) * integer(x[1]);
+    case Op::floor_div:
+    case Op::modulo: {
+      const int64_t a = integer(x[0]), b = integer(x[1]);
+      check(b > 0, ErrorCode::invalid_argument, "{}: the divisor is {}; 1 and more are allowed", to_text(e), b);
+      const int64_t quotient = a / b - (a % b < 0 ? 1 : 0);
+      return e->op == Op::floor_div ? quotient : a - quotient * b;
+    }
+    case Op::minimum: return std::min(integer(x[0]), integer(x[1]));
+    case Op::maximum: return std::max(integer(x[0]), integer(x[1]));
+    case Op::negate: return -integer(x[0]);
+    case Op::absolute: return std::abs(integer(x[0]));
+    case Op::select: return integer(condition(x[0]) ? x[1] : x[2]);
+    case Op::find:
+    case Op::upper_bound: return search(e);
+    default: ensure(false, "interpreter: '{}' is no integer", to_text(e));
+  }
+  return 0;
+}
+
+double Interpreter::real(const Expr& e) {
+  if (e->type == Type::integer) return static_cast<double>(integer(e));
+  const auto& x = e->operands;
+  switch (e->op) {
+    case Op::real_literal: return e->real;
+    case Op::load: return read(e->name, x);
+    case Op::add: return real(x[0]) + real(x[1]);
+    case Op::subtract: return real(x[0]) - real(x[1]);
+    case Op::multiply: return real(x[0]) * real(x[1]);
+    case Op::divide: return real(x[0]) / real(x[1]);
+    case Op::minimum: {
+      const double a = real(x[0]), b = real(x[1]);
+      return b < a ? b : a;
+    }
+    case Op::maximum: {
+      const double a = real(x[0]), b = real(x[1]);
+      return a < b ? b : a;
+    }
+    case Op::negate: return -real(x[0]);
+    case Op::absolute: return std::fabs(real(x[0]));
+    case Op::exponential: return std::exp(real(x[0]));
+    case Op::square_root: return std::sqrt(real(x[0]));
+    case Op::to_real: return static_cast<double>(integer(x[0]));
+    case Op::select: return real(condition(x[0]) ? x[1] : x[2]);
+    default: ensure(false, "interpreter: '{}' is no real", to_text(e));
+  }
+  return 0;
+}
+
+bool Interpreter::condition(const Expr& e) {
+  const auto& x = e->operands;
+  switch (e->op) {
+    case Op::logical_and: return condition(x[0]) && condition(x[1]);
+    case Op::logical_or: return condition(x[0]) || condition(x[1]);
+    case Op::logical_not: return !condition(x[0]);
+    case Op::less: return real(x[0]) < real(x[1]);
+    case Op::less_equal: return real(x[0]) <= real(x[1]);
+    case Op::greater: return real(x[0]) > real(x[1]);
+    case Op::greater_equal: return real(x[0]) >= real(x[1]);
+    case Op::equal: return real(x[0]) == real(x[1]);
+    case Op::not_equal: return real(x[0]) != real(x[1]);
+    case Op::select: return condition(condition(x[0]) ? x[1] : x[2]);
+    default: ensure(false, "interpreter: '{}' is no condition", to_text(e));
+  }
+  return false;
+}
+
+void Interpreter::run(const Body& body) {
+  for (const Stmt& stmt : body) {
+    switch (stmt.kind) {
+      case Stmt::Kind::loop: {
+        const int64_t extent = integer(stmt.value);
+        for (int64_t i = 0; i < extent; ++i) {
+          variables_[stmt.name] = i;
+          run(stmt.body);
+        }
+        break;
+      }
+      case Stmt::Kind::store: {
+        const double value = real(stmt.value);
+        double* target = element(stmt.name, stmt.indices);
+        check(target != nullptr, ErrorCode::invalid_argument,
+              "'{}' is written at a coordinate that it does not store: {}", stmt.name, to_text(Body{stmt}));
+        *target = value;
+        break;
+      }
+      case Stmt::Kind::condition:
+        if (condition(stmt.value)) run(stmt.body);
+        break;
+      case Stmt::Kind::let: variables_[stmt.name] = integer(stmt.value); break;
+      case Stmt::Kind::allocate: {
+        std::vector<int64_t> extents;
+        int64_t size = 1;
+        for (const Expr& extent : stmt.indices) extents.push_back(integer(extent)), size *= extents.back();
+        local_[stmt.name] = extents;
+        memory_.buffers[stmt.name].assign(static_cast<size_t>(size), std::nan(""));  // nothing is set until it is
+        break;
+      }
+      case Stmt::Kind::block:
+        ensure(stmt.init.empty(), "interpreter: init of block '{}' has no place yet", stmt.name);
+        run(stmt.body);
+        break;
+    }
+  }
+}
+
+void interpret(const Function& function, Memory& memory) {
+  Interpreter(memory, [](const std::string&, const std::vector<int64_t>& indices) {
+    return indices[0];
+  }).run(function.body);
+}
+
+}  // namespace weft::loop

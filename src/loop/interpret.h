@@ -1,0 +1,47 @@
+// Runs statements slowly, in double, one after another: what every lowering is compared with.
+//
+//   Memory memory{.scalars = {{"n", 4}}, .buffers = {{"A", {...}}}};
+//   interpret(function, memory);
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loop/ir.h"
+
+namespace weft::loop {
+
+struct Memory {
+  std::map<std::string, int64_t> scalars = {};
+  std::map<std::string, std::vector<double>> buffers = {};  // integers, too: exact up to 2^53
+};
+
+// Statements over buffers that may have several dimensions. `place` says where an element lies, from the buffer's name
+// and its indices, or that it is absent: then 0 is read, and writing throws Error(invalid_argument). Local buffers have
+// places in row-major order.
+class Interpreter {
+ public:
+  using Place = std::function<std::optional<int64_t>(const std::string& buffer, const std::vector<int64_t>& indices)>;
+  Interpreter(Memory& memory, Place place);
+  void run(const Body& body);
+  int64_t integer(const Expr& e);
+  double real(const Expr& e);
+  bool condition(const Expr& e);
+  void set(const std::string& variable, int64_t value) { variables_[variable] = value; }
+
+ private:
+  double* element(const std::string& buffer, const std::vector<Expr>& indices);  // null: absent
+  double read(const std::string& buffer, const std::vector<Expr>& indices);
+  int64_t search(const Expr& e);
+  Memory& memory_;
+  Place place_;
+  std::map<std::string, int64_t> variables_;
+  std::map<std::string, std::vector<int64_t>> local_;  // extents
+};
+
+void interpret(const Function& function, Memory& memory);
+
+}  // namespace weft::loop

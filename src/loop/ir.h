@@ -1,0 +1,103 @@
+// The statements of stages II and III, and a function of flat loops, which is what code is made of.
+//
+//   Stmt loop = make_loop("i", variable("n"), {make_store("C", {variable("i")}, real(0))});
+//   loop.kind_of_loop = LoopKind::parallel;
+//   to_text(loop);            // for i in range(n) [parallel]:
+//                             //   C[i] = 0.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "loop/expr.h"
+#include "weft/tensor.h"
+
+namespace weft::loop {
+
+enum class LoopKind : uint8_t { serial, parallel, vectorize, unroll, bind };
+enum class Scope : uint8_t { global, shared, registers };
+
+struct Stmt;
+using Body = std::vector<Stmt>;
+
+// A value: copied whole, compared by structure.
+struct Stmt {
+  enum class Kind : uint8_t {
+    loop,       // for name in range(value): body
+    store,      // name[indices] = value
+    condition,  // if value: body
+    let,        // let name = value, for the statements after it in its body
+    allocate,   // name[indices], for the statements after it in its body
+    block,      // what an iteration computes at one point; `init` runs before the reduction loops around it
+  };
+  Kind kind = Kind::block;
+  std::string name = {};
+  std::vector<Expr> indices = {};
+  Expr value = {};
+  Body body = {};
+  Body init = {};
+  // Of a loop:
+  LoopKind loop = LoopKind::serial;
+  bool reduction = false;    // its iterations add to the same elements
+  std::string thread = {};   // of LoopKind::bind: blockIdx.x, ...
+  std::string balance = {};  // of LoopKind::parallel: the indptr that says how much work an iteration is
+  std::vector<std::string> annotations = {};
+  // Of an allocation:
+  DType dtype = DType::fp32;
+  Scope scope = Scope::registers;
+
+  friend bool operator==(const Stmt&, const Stmt&) = default;
+};
+
+Stmt make_loop(std::string variable, Expr extent, Body body);
+Stmt make_store(std::string buffer, std::vector<Expr> indices, Expr value);
+Stmt make_condition(Expr condition, Body body);
+Stmt make_let(std::string variable, Expr value);
+Stmt make_block(std::string name, Body body, Body init = {});
+Stmt make_allocate(std::string buffer, std::vector<Expr> extents, DType dtype, Scope scope);
+
+std::string_view to_string(LoopKind kind);
+std::string_view to_string(Scope scope);
+Type type_of(DType dtype);
+
+// Calls on every statement, outer ones first, and on statements of `init` too.
+void visit(const Body& body, const std::function<void(const Stmt&)>& call);
+void visit(Body& body, const std::function<void(Stmt&)>& call);
+// Calls on every expression that stands in a statement, not on its operands.
+void visit_exprs(const Body& body, const std::function<void(const Expr&)>& call);
+void rewrite_exprs(Body& body, const std::function<Expr(const Expr&)>& call);
+// Substitutes variables, but not within the loops that bind them anew.
+void substitute(Body& body, const Substitution& values);
+bool uses(const Body& body, const std::string& variable);
+bool loads_from(const Body& body, const std::string& buffer);
+bool stores_to(const Body& body, const std::string& buffer);
+// The first name of `stem`, `stem_1`, `stem_2`, ... that is not taken.
+std::string fresh_name(const std::string& stem, const Names& taken);
+
+// A buffer of one dimension: a parameter of the function, or memory that is there while it runs.
+struct Buffer {
+  std::string name;
+  DType dtype = DType::fp32;
+  Expr size = {};
+  Expr least = {}, most = {};  // of an integer buffer: what its values are known to lie between
+  bool temporary = false;
+  friend bool operator==(const Buffer&, const Buffer&) = default;
+};
+
+struct Function {
+  std::string name;
+  std::vector<std::string> scalars = {};  // integers, 0 or more
+  std::vector<Buffer> buffers = {};
+  Body body = {};
+  const Buffer* find(std::string_view buffer) const;
+  friend bool operator==(const Function&, const Function&) = default;
+};
+
+std::string to_text(const Body& body, int indent = 0);
+std::string to_text(const Function& function);
+
+// Throws InternalError where a rule of the IR is broken: names that are not declared, stores into what is no buffer,
+// indices of a flat buffer other than one. A pass may leave nothing behind that does not pass.
+void verify(const Function& function);
+
+}  // namespace weft::loop

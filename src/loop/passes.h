@@ -1,0 +1,33 @@
+// Passes over a function of flat loops, in the order in which sparse/compile.cpp runs them. Each leaves a function that
+// passes verify() and computes the same.
+#pragma once
+
+#include <vector>
+
+#include "loop/ir.h"
+
+namespace weft::loop {
+
+// Shortest arithmetic; conditions that are proven, loops that run once, and what never runs, left out; conditions moved
+// out of the loops that they do not depend on.
+void simplify(Function& function);
+
+// Loops with a condition like `outer * 16 + inner < n` become a loop where it holds and a rest where it is asked.
+void peel_tails(Function& function);
+
+// Throws Error(invalid_argument) where an access of a function's buffer provably lies outside. Returns how many
+// accesses are proven to lie inside, of how many; the others rest on checks of the structures.
+struct BoundsReport {
+  int proven = 0, total = 0;
+};
+BoundsReport check_bounds(const Function& function);
+
+// What is started at once: a nest whose outermost loop is parallel, or statements between two of them, which one worker
+// runs. On a GPU each is a kernel; on the CPU the team waits between any two.
+struct Phase {
+  Body body;
+  const Stmt* parallel() const;  // the outermost loop, if it is a parallel one; else null
+};
+std::vector<Phase> split_phases(const Function& function);
+
+}  // namespace weft::loop

@@ -1,0 +1,98 @@
+#include "loop/facts.h"
+#include "loop/passes.h"
+
+namespace weft::loop {
+namespace {
+
+// `outer * factor + inner < bound` where inner runs below the factor.
+struct Tail {
+  int64_t factor = 0;
+  std::string inner = {};
+  Expr bound = {};
+};
+
+// Finds such a condition within the loop whose bound does not change in it.
+bool find_tail(const Body& body, const std::string& outer, Names declared,
+               std::vector<std::pair<std::string, Expr>> loops, Tail* tail) {
+  for (const Stmt& stmt : body) {
+    if (stmt.kind == Stmt::Kind::condition && stmt.value->op == Op::less) {
+      Linear rest = linear_of(stmt.value->operands[0]);
+      const Expr& bound = stmt.value->operands[1];
+      int64_t factor = 0;
+      std::string inner;
+      for (const auto& [term, coefficient] : rest.terms) {
+        if (is_variable(term, outer)) factor = coefficient;
+        if (term->op == Op::variable && coefficient == 1 && term->name != outer) inner = term->name;
+      }
+      bool fits = rest.terms.size() == 2 && rest.constant == 0 && factor > 1 && !inner.empty();
+      bool is_bounded = false;
+      for (const auto& [name, extent] : loops) is_bounded |= name == inner && is_literal(extent, factor);
+      for (const std::string& used : variables_of(bound)) fits = fits && used != outer && !declared.contains(used);
+      bool loads = false;
+      visit(bound, [&](const Expr& e) { loads |= e->op == Op::load; });
+      if (fits && is_bounded && !loads) {
+        *tail = {factor, inner, bound};
+        return true;
+      }
+    }
+    Names inside = declared;
+    auto nested = loops;
+    if (stmt.kind == Stmt::Kind::loop) {
+      inside.insert(stmt.name);
+      nested.emplace_back(stmt.name, stmt.value);
+    }
+    if (stmt.kind == Stmt::Kind::let) declared.insert(stmt.name);
+    if (find_tail(stmt.body, outer, inside, nested, tail)) return true;
+  }
+  return false;
+}
+
+// The same without those conditions.
+Body without_tails(Body body, const std::string& outer, const Tail& tail) {
+  Body result;
+  for (Stmt& stmt : body) {
+    stmt.body = without_tails(std::move(stmt.body), outer, tail);
+    Linear rest;
+    const bool is_less = stmt.kind == Stmt::Kind::condition && stmt.value->op == Op::less;
+    if (is_less) rest = linear_of(stmt.value->operands[0]);
+    bool is_tail = is_less && stmt.value->operands[1] == tail.bound && rest.terms.size() == 2 && rest.constant == 0;
+    for (const auto& [term, coefficient] : rest.terms)
+      is_tail = is_tail && (is_variable(term, outer) ? coefficient == tail.factor : is_variable(term, tail.inner));
+    if (!is_tail) {
+      result.push_back(std::move(stmt));
+      continue;
+    }
+    for (Stmt& inner : stmt.body) result.push_back(std::move(inner));
+  }
+  return result;
+}
+
+// A loop over ceil(bound / factor) becomes one over what is full, and the last, which is not, if there is one.
+Body peeled(Body body, const Facts& facts) {
+  Body result;
+  for (Stmt& stmt : body) {
+    stmt.body = peeled(std::move(stmt.body), facts);
+    Tail tail;
+    const bool serial =
+        stmt.kind == Stmt::Kind::loop && (stmt.loop == LoopKind::serial || stmt.loop == LoopKind::unroll);
+    const bool found = serial && find_tail(stmt.body, stmt.name, {}, {}, &tail);
+    if (!found || !(simplify(floor_div(tail.bound + (tail.factor - 1), tail.factor), facts) == stmt.value)) {
+      result.push_back(std::move(stmt));
+      continue;
+    }
+    Stmt whole = stmt;
+    whole.value = floor_div(tail.bound, tail.factor);
+    whole.body = without_tails(std::move(whole.body), stmt.name, tail);
+    Body last = std::move(stmt.body);
+    substitute(last, {{stmt.name, floor_div(tail.bound, tail.factor)}});
+    result.push_back(std::move(whole));
+    result.push_back(make_condition(less(0, modulo(tail.bound, tail.factor)), std::move(last)));
+  }
+  return result;
+}
+
+}  // namespace
+
+void peel_tails(Function& function) { function.body = peeled(std::move(function.body), Facts(function)); }
+
+}  // namespace weft::loop

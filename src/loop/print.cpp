@@ -1,0 +1,123 @@
+// The text form of expressions, statements and functions.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "loop/ir.h"
+#include "loop/operators.h"
+
+namespace weft::loop {
+namespace {
+
+std::string joined(const std::vector<Expr>& list) {
+  std::string text;
+  for (const Expr& e : list) text += (text.empty() ? "" : ", ") + to_text(e);
+  return text;
+}
+
+std::string real_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == text.npos) text += ".0";
+  return text;
+}
+
+std::string operand_text(const Expr& e, int precedence) {
+  const std::string text = to_text(e);
+  return precedence_of(*e) < precedence ? "(" + text + ")" : text;
+}
+
+}  // namespace
+
+int precedence_of(const Node& node) {
+  if (node.op == Op::integer_literal && node.integer < 0) return kUnaryPrecedence;
+  if (node.op == Op::real_literal && (node.real < 0 || std::signbit(node.real))) return kUnaryPrecedence;
+  for (const InfixOperator& op : kInfixOperators)
+    if (op.op == node.op) return op.precedence;
+  if (node.op == Op::negate) return kUnaryPrecedence;
+  if (node.op == Op::logical_not) return kNotPrecedence;
+  return kPostfixPrecedence;
+}
+
+std::string to_text(const Expr& e) {
+  switch (e->op) {
+    case Op::integer_literal: return fmt::format("{}", e->integer);
+    case Op::real_literal: return real_text(e->real);
+    case Op::variable: return e->name;
+    case Op::load: return fmt::format("{}[{}]", e->name, joined(e->operands));
+    case Op::negate: return "-" + operand_text(e->operands[0], kPostfixPrecedence);
+    case Op::logical_not: return "not " + operand_text(e->operands[0], kNotPrecedence);
+    default: break;
+  }
+  for (const InfixOperator& op : kInfixOperators)
+    if (op.op == e->op)
+      return fmt::format("{} {} {}", operand_text(e->operands[0], op.precedence), op.symbol,
+                         operand_text(e->operands[1], op.precedence + 1));
+  std::string_view function;
+  for (const NamedFunction& f : kNamedFunctions)
+    if (f.op == e->op) function = f.name;
+  if (!is_search(e->op)) return fmt::format("{}({})", function, joined(e->operands));
+  const std::vector<Expr> start(e->operands.begin(), e->operands.end() - 2);
+  return fmt::format("{}({}[{}], {}, {})", function, e->name, joined(start), to_text(*(e->operands.end() - 2)),
+                     to_text(e->operands.back()));
+}
+
+namespace {
+
+std::string attributes_of(const Stmt& loop) {
+  std::string text;
+  const auto add = [&](const std::string& word) { text += (text.empty() ? " [" : ", ") + word; };
+  if (loop.reduction) add("reduce");
+  if (loop.loop == LoopKind::bind)
+    add("bind=" + loop.thread);
+  else if (loop.loop != LoopKind::serial)
+    add(std::string(to_string(loop.loop)));
+  if (!loop.balance.empty()) add("balance=" + loop.balance);
+  for (const std::string& annotation : loop.annotations) add(annotation);
+  return text.empty() ? text : text + "]";
+}
+
+}  // namespace
+
+std::string to_text(const Body& body, int indent) {
+  std::string text;
+  const std::string space(static_cast<size_t>(indent), ' ');
+  for (const Stmt& stmt : body) {
+    switch (stmt.kind) {
+      case Stmt::Kind::loop:
+        text += fmt::format("{}for {} in range({}){}:\n", space, stmt.name, to_text(stmt.value), attributes_of(stmt));
+        break;
+      case Stmt::Kind::store:
+        text += fmt::format("{}{}[{}] = {}\n", space, stmt.name, joined(stmt.indices), to_text(stmt.value));
+        break;
+      case Stmt::Kind::condition: text += fmt::format("{}if {}:\n", space, to_text(stmt.value)); break;
+      case Stmt::Kind::let: text += fmt::format("{}let {} = {}\n", space, stmt.name, to_text(stmt.value)); break;
+      case Stmt::Kind::allocate:
+        text += fmt::format("{}allocate {}[{}]: {} in {}\n", space, stmt.name, joined(stmt.indices),
+                            weft::to_string(stmt.dtype), to_string(stmt.scope));
+        break;
+      case Stmt::Kind::block:
+        text += fmt::format("{}block {}:\n", space, stmt.name);
+        if (!stmt.init.empty()) text += fmt::format("{}  init:\n{}", space, to_text(stmt.init, indent + 4));
+        break;
+    }
+    text += to_text(stmt.body, indent + 2);
+  }
+  return text;
+}
+
+std::string to_text(const Function& function) {
+  std::string scalars;
+  for (const std::string& scalar : function.scalars) scalars += (scalars.empty() ? "" : ", ") + scalar;
+  std::string text = fmt::format("stage3 {}({}):\n", function.name, scalars);
+  for (const Buffer& b : function.buffers) {
+    text += fmt::format("  {} = {}({}): {}", b.name, b.temporary ? "temporary" : "flat", to_text(b.size),
+                        weft::to_string(b.dtype));
+    if (b.least) text += fmt::format(" in {} to {}", to_text(b.least), to_text(b.most));
+    text += "\n";
+  }
+  return text + to_text(function.body, 2);
+}
+
+}  // namespace weft::loop

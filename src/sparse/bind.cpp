@@ -1,0 +1,181 @@
+#include "sparse/bind.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/names.h"
+#include "sparse/interpret.h"
+
+namespace weft::sparse {
+namespace {
+
+bool is_known(const Expr& e, const Bound& bound) {
+  const Names used = loop::variables_of(e);
+  return std::all_of(used.begin(), used.end(), [&](const std::string& v) { return bound.numbers.scalars.contains(v); });
+}
+
+// A length that the program writes as `e` is `value`: sets the parameter that it is, or compares.
+void equate(const Expr& e, int64_t value, const std::string& what, Bound& bound) {
+  if (e->op == Op::variable && !bound.numbers.scalars.contains(e->name)) {
+    bound.numbers.scalars[e->name] = value;
+    return;
+  }
+  if (!is_known(e, bound)) return;  // compared later, through sizes
+  const int64_t expected = evaluate(e, bound.numbers);
+  check(expected == value, ErrorCode::invalid_shape, "{} is {}; the program has {} = {} there", what, value,
+        loop::to_text(e), expected);
+}
+
+void bind_level(const Axis& axis, const Level& level, const std::string& name, Bound& bound) {
+  check(axis.is_sparse == level.is_sparse && axis.is_variable == level.is_variable, ErrorCode::invalid_argument,
+        "structures['{}']: axis '{}' is {} and {}, and the structure is {} and {} there", name, axis.name,
+        axis.is_sparse ? "sparse" : "dense", axis.is_variable ? "variable" : "fixed",
+        level.is_sparse ? "sparse" : "dense", level.is_variable ? "variable" : "fixed");
+  check(axis.index_type == DType::int32, ErrorCode::unsupported,
+        "structures['{}']: axis '{}' has indices of int64; required: int64 structures; supported: int32", name,
+        axis.name);
+  equate(axis.length, level.length, fmt::format("structures['{}']: the length of axis '{}'", name, axis.name), bound);
+  if (axis.nnz)
+    equate(axis.nnz, axis.is_variable ? level.num_positions : level.per_parent,
+           fmt::format("structures['{}']: the number of positions of axis '{}'", name, axis.name), bound);
+  const auto pointer = [](const std::vector<int32_t>& v) {
+    return const_cast<void*>(static_cast<const void*>(v.data()));
+  };
+  if (!axis.indptr.empty()) bound.pointers[axis.indptr] = pointer(level.indptr);
+  if (!axis.indices.empty()) bound.pointers[axis.indices] = pointer(level.indices);
+}
+
+}  // namespace
+
+Names filled_by_preprocess(const Stage1& program) {
+  Names names;
+  for (const Iteration& it : program.iterations)
+    if (it.preprocess)
+      for (const Stmt& stmt : it.body) names.insert(stmt.name);
+  return names;
+}
+
+void bind_structures(const Stage1& program, const std::vector<Decomposition>& decompositions,
+                     const std::map<std::string, Structure>& structures, Bound& bound) {
+  std::vector<std::string> axes;
+  for (const Axis& axis : program.axes) axes.push_back(axis.name);
+  for (const auto& [name, structure] : structures) {
+    check(program.find_axis(name) != nullptr, ErrorCode::invalid_argument, "structures['{}']: there is no such axis{}",
+          name, did_you_mean(name, axes));
+    std::vector<std::string> chain = program.ancestors(name);
+    chain.push_back(name);
+    const Structure::Data& data = data_of(structure, fmt::format("structures['{}']", name).c_str());
+    check(chain.size() == data.levels.size(), ErrorCode::invalid_argument,
+          "structures['{}']: the axis has {} ancestors, and the structure {} levels above its last", name,
+          chain.size() - 1, data.levels.size() - 1);
+    for (size_t l = 0; l < chain.size(); ++l) bind_level(program.axis(chain[l]), data.levels[l], name, bound);
+    bound.held.push_back(structure.data());
+  }
+  for (const Decomposition& decomposition : decompositions) {
+    const auto found = structures.find(decomposition.col_axis);
+    check(found != structures.end(), ErrorCode::invalid_argument,
+          "structures: '{}' is missing; its matrix is decomposed, and the formats are made of it",
+          decomposition.col_axis);
+    for (FormatArrays& format : take_all(decomposition.rules, coordinates_of(*found->second.data()))) {
+      bound.numbers.scalars.insert(format.scalars.begin(), format.scalars.end());
+      for (auto& [array, values] : format.arrays) {
+        bound.arrays[array] = std::move(values);
+        bound.pointers[array] = bound.arrays[array].data();
+      }
+    }
+  }
+  bound.structure_numbers = bound.numbers;
+}
+
+void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>& scalars,
+                     const std::map<std::string, TensorView>& buffers, Bound& bound) {
+  for (const auto& [name, value] : scalars) {
+    check(std::find(program.params.begin(), program.params.end(), name) != program.params.end(),
+          ErrorCode::invalid_argument, "scalars['{}']: there is no such parameter{}", name,
+          did_you_mean(name, program.params));
+    check(value >= 0 && value <= INT32_MAX, ErrorCode::invalid_argument, "scalars['{}']: is {}; 0 to {} are allowed",
+          name, value, INT32_MAX);
+    equate(loop::variable(name), value, fmt::format("scalars['{}']", name), bound);
+  }
+  for (const SparseBuffer& buffer : program.buffers) {
+    const auto found = buffers.find(buffer.name);
+    if (found == buffers.end() || found->second.rank() != static_cast<int>(buffer.axes.size())) continue;
+    for (size_t d = 0; d < buffer.axes.size(); ++d)
+      if (const Axis& axis = program.axis(buffer.axes[d]); axis.parent.empty())
+        equate(axis.length, found->second.shape(static_cast<int>(d)),
+               fmt::format("buffers['{}']: extent {}", buffer.name, d), bound);
+  }
+  // Lengths below structured axes, as those of blocks in [num_blocks, 2, 2].
+  for (const SparseBuffer& buffer : program.buffers) {
+    const auto found = buffers.find(buffer.name);
+    if (found == buffers.end()) continue;
+    std::vector<const Axis*> last;  // of each chain
+    for (size_t i = 0; i < buffer.axes.size(); ++i)
+      if (i + 1 == buffer.axes.size() || program.axis(buffer.axes[i + 1]).parent.empty())
+        last.push_back(&program.axis(buffer.axes[i]));
+    if (found->second.rank() != static_cast<int>(last.size())) continue;
+    for (size_t d = 0; d < last.size(); ++d)
+      if (last[d]->parent.empty())
+        equate(last[d]->length, found->second.shape(static_cast<int>(d)),
+               fmt::format("buffers['{}']: extent {}", buffer.name, d), bound);
+  }
+  std::string missing;
+  for (const std::string& param : program.params)
+    if (!bound.numbers.scalars.contains(param)) missing += (missing.empty() ? "" : ", ") + param;
+  check(missing.empty(), ErrorCode::invalid_argument,
+        "parameters {}: no structure and no shape tells them; give them in scalars", missing);
+  for (const Axis& axis : program.axes)
+    for (const std::string& array : {axis.indptr, axis.indices})
+      check(array.empty() || bound.pointers.contains(array), ErrorCode::invalid_argument,
+            "structures: axis '{}' has no structure; give one for it, or for the axis that it leads to", axis.name);
+}
+
+void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const Names& filled_here,
+                  Bound& bound) {
+  std::vector<std::string> known;
+  for (const SparseBuffer& buffer : program.buffers) known.push_back(buffer.name);
+  for (const auto& [name, tensor] : buffers)
+    check(program.find_buffer(name) != nullptr && !filled_here.contains(name), ErrorCode::invalid_argument,
+          "buffers['{}']: the program has no such buffer to give{}", name, did_you_mean(name, known));
+  struct Range {
+    std::string name;
+    const char *begin, *end;
+    bool written;
+  };
+  std::vector<Range> ranges;
+  for (const SparseBuffer& buffer : program.buffers) {
+    const int64_t count = num_values(program, buffer, bound.numbers);
+    check(count >= 0 && count < int64_t{1} << 40, ErrorCode::invalid_shape, "buffers['{}']: {} values are too many",
+          buffer.name, count);
+    const size_t bytes = static_cast<size_t>(count) * static_cast<size_t>(bits_of(buffer.dtype)) / 8;
+    if (filled_here.contains(buffer.name)) {
+      std::vector<char>& memory = bound.values[buffer.name];
+      memory.resize(bytes + 64);
+      auto address = reinterpret_cast<uintptr_t>(memory.data());
+      bound.pointers[buffer.name] = memory.data() + (64 - address % 64) % 64;
+      continue;
+    }
+    const auto found = buffers.find(buffer.name);
+    check(found != buffers.end() && found->second, ErrorCode::invalid_argument, "buffers: '{}' is missing",
+          buffer.name);
+    const TensorView& tensor = found->second;
+    check(tensor.dtype() == buffer.dtype, ErrorCode::invalid_dtype, "buffers['{}']: is of {}; the program has {}",
+          buffer.name, weft::to_string(tensor.dtype()), weft::to_string(buffer.dtype));
+    check(tensor.device() == Device::cpu(), ErrorCode::invalid_device,
+          "buffers['{}']: lies on {}; the operator runs on cpu", buffer.name, weft::to_string(tensor.device()));
+    check(tensor.is_contiguous(), ErrorCode::invalid_stride, "buffers['{}']: is not contiguous", buffer.name);
+    check(tensor.size() == count, ErrorCode::invalid_shape, "buffers['{}']: {} has {} values; the program has {} there",
+          buffer.name, shape_string(tensor), tensor.size(), count);
+    bound.pointers[buffer.name] = tensor.data();
+    bool written = false;
+    for (const Iteration& it : program.iterations)
+      written |= stores_to(it.body, buffer.name) || stores_to(it.init, buffer.name);
+    ranges.push_back({buffer.name, tensor.as<char>(), tensor.as<char>() + bytes, written});
+  }
+  for (const Range& a : ranges)
+    for (const Range& b : ranges)
+      check(!a.written || a.name == b.name || a.end <= b.begin || b.end <= a.begin, ErrorCode::invalid_argument,
+            "buffers['{}'] is written and overlaps with buffers['{}']; give it memory of its own", a.name, b.name);
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,37 @@
+// Names of a program bound to structures, tensors and numbers, all checked before anything runs.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "loop/interpret.h"
+#include "sparse/formats/structure.h"
+#include "sparse/schedule.h"
+
+namespace weft::sparse {
+
+// What the compiled phases are called with. Holds what it points to, but for the caller's tensors.
+struct Bound {
+  loop::Memory numbers = {};                                // parameters
+  loop::Memory structure_numbers = {};                      // those that the structures tell
+  std::map<std::string, std::vector<int32_t>> arrays = {};  // of formats that were made here
+  std::map<std::string, std::vector<char>> values = {};     // of buffers that are filled here
+  std::vector<std::shared_ptr<const Structure::Data>> held = {};
+  std::map<std::string, void*> pointers = {};  // by the name of array or buffer
+};
+
+// Arrays and parameters: from structures by axis, from the formats made of them, from `scalars` and shapes. Throws
+// Error(invalid_argument), Error(invalid_shape) or Error(invalid_dtype) for what does not fit together.
+void bind_structures(const Stage1& program, const std::vector<Decomposition>& decompositions,
+                     const std::map<std::string, Structure>& structures, Bound& bound);
+void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>& scalars,
+                     const std::map<std::string, TensorView>& buffers, Bound& bound);
+// Tensors of the caller; memory for buffers that `filled_here` names.
+void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const Names& filled_here,
+                  Bound& bound);
+// What preprocessing writes.
+Names filled_by_preprocess(const Stage1& program);
+
+}  // namespace weft::sparse

@@ -1,0 +1,137 @@
+#include "sparse/check.h"
+
+#include <bit>
+#include <cmath>
+
+#include "base/check.h"
+#include "sparse/interpret.h"
+#include "sparse/operator.h"
+
+namespace weft::sparse {
+
+std::vector<double> values_of(const TensorView& tensor) {
+  std::vector<double> values;
+  values.reserve(static_cast<size_t>(tensor.size()));
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    switch (tensor.dtype()) {
+      case DType::fp32: values.push_back(tensor.as<float>()[i]); break;
+      case DType::fp64: values.push_back(tensor.as<double>()[i]); break;
+      case DType::int32: values.push_back(tensor.as<int32_t>()[i]); break;
+      case DType::int64: values.push_back(static_cast<double>(tensor.as<int64_t>()[i])); break;
+      case DType::bf16:
+        values.push_back(std::bit_cast<float>(static_cast<uint32_t>(tensor.as<uint16_t>()[i]) << 16));
+        break;
+      default: ensure(false, "values of {}", weft::to_string(tensor.dtype()));
+    }
+  }
+  return values;
+}
+
+loop::Memory interpret_operator(const Operator& op, const RunArguments& arguments, Stage stage) {
+  const Compilation& made = op.impl().made;
+  Bound bound;
+  bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound);
+  bind_parameters(made.stage1, arguments.scalars, arguments.buffers, bound);
+  const Names filled_here = filled_by_preprocess(made.stage1);
+  bind_buffers(made.stage1, arguments.buffers, filled_here, bound);
+  loop::Memory memory{.scalars = bound.numbers.scalars};
+  for (const Axis& axis : made.stage1.axes) {
+    const auto add = [&](const std::string& array, int64_t size) {
+      if (array.empty()) return;
+      const auto* values = static_cast<const int32_t*>(bound.pointers.at(array));
+      memory.buffers[array].assign(values, values + size);
+    };
+    if (axis.is_variable) add(axis.indptr, evaluate(made.stage1.num_positions(axis.parent), bound.numbers) + 1);
+    if (axis.is_sparse) add(axis.indices, evaluate(made.stage1.num_positions(axis.name), bound.numbers));
+  }
+  for (const SparseBuffer& buffer : made.stage1.buffers) {
+    if (filled_here.contains(buffer.name))
+      memory.buffers[buffer.name].assign(static_cast<size_t>(num_values(made.stage1, buffer, bound.numbers)),
+                                         std::nan(""));
+    else
+      memory.buffers[buffer.name] = values_of(arguments.buffers.at(buffer.name));
+  }
+  const bool has_preprocess = !made.parts.preprocess.iterations.empty();
+  if (stage == Stage::source) interpret(made.source, memory);
+  if (stage == Stage::one) interpret(made.stage1, memory);
+  if (stage == Stage::two && has_preprocess) interpret(made.preprocess2, memory);
+  if (stage == Stage::two) interpret(made.compute2, memory);
+  if (stage == Stage::three && has_preprocess) interpret(made.preprocess3, memory);
+  if (stage == Stage::three) interpret(made.compute3, memory);
+  return memory;
+}
+
+namespace {
+
+double num_operations(const Expr& e) {
+  double count = 0;
+  loop::visit(e, [&](const Expr& node) {
+    const bool is_leaf = node->op == Op::load || node->op == Op::real_literal || node->op == Op::to_real;
+    count += node->type == Type::real && !is_leaf && node->op != Op::select ? 1 : 0;
+  });
+  return count;
+}
+
+}  // namespace
+
+RunSize size_of_run(const Operator& op, const RunArguments& arguments) {
+  const Compilation& made = op.impl().made;
+  Bound bound;
+  bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound);
+  bind_parameters(made.stage1, arguments.scalars, arguments.buffers, bound);
+  const Names filled_here = filled_by_preprocess(made.stage1);
+  RunSize size;
+  for (const SparseBuffer& buffer : made.source.buffers) {
+    const int64_t count = num_values(made.source, buffer, bound.numbers);
+    size.tensors.push_back({buffer.name, buffer.dtype, count});
+    size.bytes += static_cast<double>(count) * bits_of(buffer.dtype) / 8;
+  }
+  for (const Axis& axis : made.source.axes) {
+    const int bytes = bits_of(axis.index_type) / 8;
+    if (axis.is_variable)
+      size.bytes += bytes * (static_cast<double>(evaluate(made.source.num_positions(axis.parent), bound.numbers)) + 1);
+    if (axis.is_sparse)
+      size.bytes += bytes * static_cast<double>(evaluate(made.source.num_positions(axis.name), bound.numbers));
+  }
+  for (const Iteration& it : made.source.iterations) {
+    double points = 1;
+    const std::vector<std::string> axes = it.flat_axes();
+    for (const std::string& axis : axes) {
+      bool is_last = true;  // of its chain in the iteration
+      for (const std::string& other : axes) is_last = is_last && made.source.axis(other).parent != axis;
+      if (is_last) points *= static_cast<double>(evaluate(made.source.num_positions(axis), bound.numbers));
+    }
+    for (const Stmt& stmt : it.body) size.flops += points * num_operations(stmt.value);
+  }
+  return size;
+}
+
+std::vector<std::string> outputs_of(const Operator& op) {
+  const Stage1& program = op.impl().made.stage1;
+  std::vector<std::string> names;
+  for (const SparseBuffer& buffer : program.buffers) {
+    bool written = false;
+    for (const Iteration& it : program.iterations) written |= !it.preprocess && stores_to(it.body, buffer.name);
+    if (written) names.push_back(buffer.name);
+  }
+  return names;
+}
+
+double max_error(const Operator& op, const RunArguments& before, const std::map<std::string, TensorView>& after) {
+  const loop::Memory expected = interpret_operator(op, before, Stage::source);
+  double largest = 0, error = 0;
+  for (const auto& [name, tensor] : after) {
+    const std::vector<double> got = values_of(tensor);
+    const std::vector<double>& want = expected.buffers.at(name);
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (std::isnan(want[i]) && std::isnan(got[i])) continue;
+      if (std::isinf(want[i]) && got[i] == want[i]) continue;
+      const double difference = std::fabs(got[i] - want[i]);
+      error = difference <= error ? error : difference;  // NaN stays
+      largest = std::max(largest, std::fabs(want[i]));
+    }
+  }
+  return largest > 0 ? error / largest : error;
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,35 @@
+// What a compilation makes on its way, and the passes that make it.
+//
+//   Compilation compilation = run_passes(parse_program(text), options);
+//   compilation.compute3;        // the flat loops
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "loop/passes.h"
+#include "sparse/schedule.h"
+#include "sparse/stage2/lower_buffers.h"
+#include "weft/sparse.h"
+
+namespace weft::sparse {
+
+struct Compilation {
+  Stage1 source;  // as it was given, with parameters specialised
+  Stage1 stage1;  // after its schedule
+  ScheduleRunner schedule;
+  SplitProgram parts;  // what runs once for new values, and what runs always
+  Stage2 preprocess2, compute2;
+  Stage3 preprocess3, compute3;
+  loop::BoundsReport bounds = {};
+  std::string code = {};  // C++
+  std::string done = {};  // the last pass that ran
+  std::vector<PassTime> times = {};
+};
+
+Compilation run_passes(const ParsedProgram& program, const CompileOptions& options);
+std::vector<std::string> pass_names();
+// Text of CUDA for the compute program; throws Error(unsupported) as loop/codegen/printers.h says.
+std::string cuda_text(const Compilation& compilation);
+
+}  // namespace weft::sparse

@@ -1,0 +1,114 @@
+// Conversions from a list of elements in any order.
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+#include "sparse/formats/structure.h"
+
+namespace weft::sparse {
+namespace {
+
+// The list's places by row, then column.
+std::vector<int64_t> sorted_order(const Coo& coo) {
+  check(coo.rows.size() == coo.cols.size(), ErrorCode::invalid_argument, "coo: there are {} rows and {} columns",
+        coo.rows.size(), coo.cols.size());
+  check(coo.rows.size() <= static_cast<size_t>(INT32_MAX), ErrorCode::invalid_argument,
+        "coo: {} elements do not fit indices of 32 bits", coo.rows.size());
+  for (size_t e = 0; e < coo.rows.size(); ++e)
+    check(coo.rows[e] >= 0 && coo.rows[e] < coo.num_rows && coo.cols[e] >= 0 && coo.cols[e] < coo.num_cols,
+          ErrorCode::invalid_argument, "coo: element {} is at row {}, column {}, outside of {} x {}", e, coo.rows[e],
+          coo.cols[e], coo.num_rows, coo.num_cols);
+  std::vector<int64_t> order(coo.rows.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto key = [&](int64_t e) {
+    return std::pair(coo.rows[static_cast<size_t>(e)], coo.cols[static_cast<size_t>(e)]);
+  };
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return key(a) < key(b); });
+  for (size_t p = 1; p < order.size(); ++p)
+    check(key(order[p - 1]) != key(order[p]), ErrorCode::invalid_argument,
+          "coo: row {}, column {} stands twice; sum such elements first", key(order[p]).first, key(order[p]).second);
+  return order;
+}
+
+}  // namespace
+
+Converted csr_from_coo(const Coo& coo) {
+  Converted result{.order = sorted_order(coo)};
+  check(coo.num_rows >= 0 && coo.num_rows <= INT32_MAX, ErrorCode::invalid_argument,
+        "coo: {} rows do not fit indices of 32 bits", coo.num_rows);
+  std::vector<int32_t> indptr(static_cast<size_t>(coo.num_rows) + 1, 0), indices;
+  indices.reserve(result.order.size());
+  for (const int64_t e : result.order) {
+    indices.push_back(coo.cols[static_cast<size_t>(e)]);
+    ++indptr[static_cast<size_t>(coo.rows[static_cast<size_t>(e)]) + 1];
+  }
+  std::partial_sum(indptr.begin(), indptr.end(), indptr.begin());
+  result.structure = csr(coo.num_rows, coo.num_cols, indptr, indices);
+  return result;
+}
+
+Converted csc_from_coo(const Coo& coo) {
+  return csr_from_coo({.num_rows = coo.num_cols, .num_cols = coo.num_rows, .rows = coo.cols, .cols = coo.rows});
+}
+
+Converted ell_from_coo(const Coo& coo) {
+  const Converted sorted = csr_from_coo(coo);
+  const Level& rows = sorted.structure.data()->levels[1];
+  int64_t width = 0;
+  for (size_t r = 0; r + 1 < rows.indptr.size(); ++r)
+    width = std::max<int64_t>(width, rows.indptr[r + 1] - rows.indptr[r]);
+  check(coo.num_rows == 0 || width <= INT32_MAX / coo.num_rows, ErrorCode::invalid_argument,
+        "ell: {} rows of {} places do not fit indices of 32 bits", coo.num_rows, width);
+  const auto size = static_cast<size_t>(coo.num_rows * width);
+  std::vector<int32_t> indices(size, static_cast<int32_t>(coo.num_cols));
+  Converted result{.order = std::vector<int64_t>(size, -1)};
+  for (size_t r = 0; r + 1 < rows.indptr.size(); ++r)
+    for (int32_t p = rows.indptr[r]; p < rows.indptr[r + 1]; ++p) {
+      const size_t place = r * static_cast<size_t>(width) + static_cast<size_t>(p - rows.indptr[r]);
+      indices[place] = rows.indices[static_cast<size_t>(p)];
+      result.order[place] = sorted.order[static_cast<size_t>(p)];
+    }
+  result.structure = ell(coo.num_rows, coo.num_cols, width, indices);
+  return result;
+}
+
+namespace {
+
+Converted blocked(const Coo& coo, int64_t block) {
+  const std::vector<int64_t> order = sorted_order(coo);
+  // Blocks by block row, then block column.
+  std::vector<std::pair<int32_t, int32_t>> blocks;
+  const auto block_of = [&](int64_t e) {
+    return std::pair(static_cast<int32_t>(coo.rows[static_cast<size_t>(e)] / block),
+                     static_cast<int32_t>(coo.cols[static_cast<size_t>(e)] / block));
+  };
+  for (const int64_t e : order) blocks.push_back(block_of(e));
+  std::sort(blocks.begin(), blocks.end());
+  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
+  check(static_cast<int64_t>(blocks.size()) <= INT32_MAX / (block * block), ErrorCode::invalid_argument,
+        "bsr: {} blocks of {} x {} do not fit indices of 32 bits", blocks.size(), block, block);
+  const int64_t block_rows = (coo.num_rows + block - 1) / block, block_cols = (coo.num_cols + block - 1) / block;
+  std::vector<int32_t> indptr(static_cast<size_t>(block_rows) + 1, 0), indices;
+  for (const auto& [row, col] : blocks) {
+    ++indptr[static_cast<size_t>(row) + 1];
+    indices.push_back(col);
+  }
+  std::partial_sum(indptr.begin(), indptr.end(), indptr.begin());
+  Converted result{.order = std::vector<int64_t>(blocks.size() * static_cast<size_t>(block * block), -1)};
+  for (const int64_t e : order) {
+    const auto at = std::lower_bound(blocks.begin(), blocks.end(), block_of(e)) - blocks.begin();
+    const int64_t inner = coo.rows[static_cast<size_t>(e)] % block * block + coo.cols[static_cast<size_t>(e)] % block;
+    result.order[static_cast<size_t>(at * block * block + inner)] = e;
+  }
+  result.structure = csr(block_rows, block_cols, indptr, indices);
+  return result;
+}
+
+}  // namespace
+
+Converted bsr_from_coo(const Coo& coo, int64_t block) {
+  check(block >= 1 && block <= 256, ErrorCode::invalid_argument, "bsr: blocks are 1 to 256 wide, not {}", block);
+  return blocked(coo, block);
+}
+
+}  // namespace weft::sparse

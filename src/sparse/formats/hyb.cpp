@@ -1,0 +1,105 @@
+// The rules of hyb(c, k).
+#include <algorithm>
+
+#include "base/check.h"
+#include "sparse/formats/rule.h"
+
+namespace weft::sparse {
+namespace {
+
+Expr var(const std::string& name) { return loop::variable(name); }
+
+struct Bucket {
+  std::string name;
+  int64_t partition, num_partitions;
+  int64_t width;
+  bool is_first, is_last;  // of its partition
+};
+
+// The rows of one bucket as ELL of its width, with the number of the row; in the last bucket a row is one piece or
+// more.
+FormatArrays take_bucket(const Bucket& bucket, const Coordinates& left) {
+  const std::string rows = "I_" + bucket.name, pieces = "S_" + bucket.name, cols = "J_" + bucket.name;
+  FormatArrays result{.taken = std::vector<char>(left.size(), 0)};
+  const int64_t step = (left.num_cols + bucket.num_partitions - 1) / bucket.num_partitions;
+  const int64_t begin = bucket.partition * step, end = begin + step;
+  std::vector<int32_t> row_indices, indptr{0}, indices;
+  for (size_t e = 0; e < left.size();) {
+    size_t stop = e, count = 0;
+    for (; stop < left.size() && left.rows[stop] == left.rows[e]; ++stop)
+      count += left.cols[stop] >= begin && left.cols[stop] < end ? 1 : 0;
+    const auto length = static_cast<int64_t>(count);
+    const bool is_short = length * 2 <= bucket.width && !bucket.is_first;  // an earlier bucket's
+    if (length > 0 && !is_short && (bucket.is_last || length <= bucket.width)) {
+      row_indices.push_back(left.rows[e]);
+      for (size_t x = e; x < stop; ++x) {
+        if (left.cols[x] < begin || left.cols[x] >= end) continue;
+        indices.push_back(left.cols[x]);
+        result.taken[x] = 1;
+      }
+      const size_t width = static_cast<size_t>(bucket.width);
+      indices.resize((indices.size() + width - 1) / width * width, static_cast<int32_t>(left.num_cols));
+      check(indices.size() <= static_cast<size_t>(INT32_MAX), ErrorCode::invalid_argument,
+            "hyb: bucket {} has more elements than indices of 32 bits count", bucket.name);
+      indptr.push_back(static_cast<int32_t>(indices.size() / width));
+    }
+    e = stop;
+  }
+  result.scalars = {{"rows_" + bucket.name, static_cast<int64_t>(row_indices.size())}};
+  if (bucket.is_last) {
+    result.scalars["pieces_" + bucket.name] = indptr.back();
+    result.arrays[pieces + "_indptr"] = std::move(indptr);
+  }
+  result.arrays[rows + "_indices"] = std::move(row_indices);
+  result.arrays[cols + "_indices"] = std::move(indices);
+  return result;
+}
+
+}  // namespace
+
+std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, int64_t k) {
+  check(c >= 1 && c <= 64, ErrorCode::invalid_argument, "hyb({}, {}): there are 1 to 64 column partitions", c, k);
+  check(k >= 0 && k <= 16, ErrorCode::invalid_argument, "hyb({}, {}): k, of the longest rows 2^k, is 0 to 16", c, k);
+  check(c * (k + 1) <= 512, ErrorCode::invalid_argument, "hyb({}, {}): {} buckets; at most 512 are allowed", c, k,
+        c * (k + 1));
+  std::vector<FormatRewriteRule> rules;
+  for (int64_t p = 0; p < c; ++p)
+    for (int64_t b = 0; b <= k; ++b) {
+      const Bucket bucket{fmt::format("hyb_{}_{}", p, b), p, c, int64_t{1} << b, b == 0, b == k};
+      const std::string one = "O_" + bucket.name, row = "I_" + bucket.name, piece = "S_" + bucket.name;
+      const std::string col = "J_" + bucket.name, rows = "rows_" + bucket.name, pieces = "pieces_" + bucket.name;
+      FormatRewriteRule rule{.name = bucket.name, .params = {rows}, .buffer_axes = {one, row, col}};
+      rule.axes = {{.name = one, .length = 1},
+                   {.name = row,
+                    .is_sparse = true,
+                    .parent = one,
+                    .length = matrix.num_rows,
+                    .nnz = var(rows),
+                    .indices = row + "_indices"}};
+      if (bucket.is_last) {
+        rule.params.push_back(pieces);
+        rule.buffer_axes = {one, row, piece, col};
+        rule.axes.push_back({.name = piece,
+                             .is_variable = true,
+                             .parent = row,
+                             .length = matrix.num_cols,
+                             .nnz = var(pieces),
+                             .indptr = piece + "_indptr"});
+      }
+      rule.axes.push_back({.name = col,
+                           .is_sparse = true,
+                           .parent = bucket.is_last ? piece : row,
+                           .length = matrix.num_cols,
+                           .nnz = bucket.width,
+                           .indices = col + "_indices"});
+      rule.axis_map = {{matrix.row, {row}}, {matrix.col, {col}}};
+      rule.to_new = {{row, var(matrix.row)}, {col, var(matrix.col)}};
+      rule.to_old = {{matrix.row, var(row)}, {matrix.col, var(col)}};
+      rule.iterators = {{one, "o"}, {piece, "s"}};
+      rule.take = [bucket](const Coordinates& left, bool) { return take_bucket(bucket, left); };
+      rules.push_back(std::move(rule));
+    }
+  return rules;
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,60 @@
+#include "sparse/formats/rule.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "sparse/interpret.h"
+
+namespace weft::sparse {
+
+void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>& old_axes) {
+  for (const std::string& axis : old_axes)
+    check(rule.to_old.contains(axis), ErrorCode::invalid_argument, "format {}: the inverse map has no '{}'", rule.name,
+          axis);
+  // Along each axis: small numbers, and those around the width of a block.
+  constexpr int64_t kGrid[] = {0, 1, 2, 3, 5, 8, 13, 31, 32, 33, 100, 255};
+  loop::Memory at;
+  std::vector<size_t> chosen(old_axes.size(), 0);
+  for (;;) {
+    for (size_t a = 0; a < old_axes.size(); ++a) at.scalars[old_axes[a]] = kGrid[chosen[a]];
+    loop::Memory there;
+    for (const auto& [axis, expr] : rule.to_new) there.scalars[axis] = evaluate(expr, at);
+    for (const std::string& axis : rule.buffer_axes)
+      if (!rule.to_new.contains(axis)) there.scalars[axis] = 0;
+    for (size_t a = 0; a < old_axes.size(); ++a) {
+      const int64_t back = evaluate(rule.to_old.at(old_axes[a]), there);
+      check(back == kGrid[chosen[a]], ErrorCode::invalid_argument,
+            "format {}: its maps are not inverse to each other: {} = {} comes back as {} through {}", rule.name,
+            old_axes[a], kGrid[chosen[a]], back, loop::to_text(rule.to_old.at(old_axes[a])));
+    }
+    size_t a = 0;
+    while (a < chosen.size() && ++chosen[a] == std::size(kGrid)) chosen[a++] = 0;
+    if (a == chosen.size()) return;
+  }
+}
+
+std::vector<FormatArrays> take_all(const std::vector<FormatRewriteRule>& rules, Coordinates left) {
+  std::vector<FormatArrays> all;
+  for (size_t r = 0; r < rules.size(); ++r) {
+    all.push_back(rules[r].take(left, r + 1 == rules.size()));
+    const std::vector<char>& taken = all.back().taken;
+    ensure(taken.size() == left.size(), "format {} answered for {} of {} elements", rules[r].name, taken.size(),
+           left.size());
+    size_t kept = 0;
+    for (size_t e = 0; e < left.size(); ++e) {
+      if (taken[e] != 0) continue;
+      left.rows[kept] = left.rows[e];
+      left.cols[kept++] = left.cols[e];
+    }
+    left.rows.resize(kept);
+    left.cols.resize(kept);
+  }
+  check(left.size() == 0, ErrorCode::invalid_argument,
+        "decompose_format: {} elements are in none of the formats, the first at row {}, column {}; end with a format "
+        "that "
+        "takes any, such as csr()",
+        left.size(), left.size() == 0 ? 0 : left.rows[0], left.size() == 0 ? 0 : left.cols[0]);
+  return all;
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,63 @@
+// How a matrix is stored otherwise: what decompose_format needs to know of a format.
+//
+//   FormatRewriteRule{.name = "ell_2", .params = ..., .axes = {I2, J2}, .buffer_axes = {"I2", "J2"},
+//                     .axis_map = {{"I", {"I2"}}, {"J", {"J2"}}}, .to_new = {{"I2", i}, {"J2", j}},
+//                     .to_old = {{"I", i2}, {"J", j2}}, .take = ...};
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sparse/stage1/program.h"
+
+namespace weft::sparse {
+
+// Where elements stand in a matrix, sorted by row, then column, none twice.
+struct Coordinates {
+  int64_t num_rows = 0, num_cols = 0;
+  std::vector<int32_t> rows = {}, cols = {};
+  size_t size() const { return rows.size(); }
+};
+
+// What a format's axes need for some elements: arrays by name, parameters by name, and which elements they are.
+struct FormatArrays {
+  std::map<std::string, std::vector<int32_t>> arrays = {};
+  std::map<std::string, int64_t> scalars = {};
+  std::vector<char> taken = {};  // of each coordinate that was offered
+};
+
+struct FormatRewriteRule {
+  std::string name = {};
+  std::vector<std::string> params = {};  // new ones
+  std::vector<Axis> axes = {};
+  std::vector<std::string> buffer_axes = {};                      // of the new buffer, in order
+  std::map<std::string, std::vector<std::string>> axis_map = {};  // old axis -> new axes; those of none count places
+  std::map<std::string, Expr> to_new = {};                        // f: each new axis, of the old axes' names
+  std::map<std::string, Expr> to_old = {};                        // its inverse: each old axis, of the new axes' names
+  std::map<std::string, std::string> iterators = {};              // what the new axes' iterators are called
+  // Takes what it stores of the coordinates that formats before it have left; `last`: all that is left, if it can.
+  std::function<FormatArrays(const Coordinates& left, bool last)> take = {};
+};
+
+// Throws Error(invalid_argument) where f and its inverse are not inverse to each other, on a grid of coordinates.
+void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>& old_axes);
+
+// The rules of all formats together: runs them in order. Throws Error(invalid_argument) naming an element that none
+// takes, or that several store.
+std::vector<FormatArrays> take_all(const std::vector<FormatRewriteRule>& rules, Coordinates coordinates);
+
+// The named formats, for a matrix on axes `row` and `col` of lengths `num_rows` and `num_cols`.
+struct MatrixAxes {
+  std::string row, col;
+  Expr num_rows, num_cols;
+};
+FormatRewriteRule csr_rule(const MatrixAxes& matrix);
+FormatRewriteRule ell_rule(const MatrixAxes& matrix, int64_t width);
+FormatRewriteRule bsr_rule(const MatrixAxes& matrix, int64_t block);
+// c column partitions of equal width, each with k + 1 buckets of rows: bucket i has those of a length in (2^(i-1),
+// 2^i], the last also longer ones, in pieces of 2^k.
+std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, int64_t k);
+
+}  // namespace weft::sparse

@@ -1,0 +1,31 @@
+// What a Structure holds.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "sparse/formats/rule.h"
+#include "weft/sparse.h"
+
+namespace weft::sparse {
+
+// One axis, with its arrays; the first has no parent.
+struct Level {
+  bool is_sparse = false, is_variable = false;
+  int64_t length = 0;
+  int64_t num_positions = 0;  // of all parents together
+  int64_t per_parent = 0;     // of a fixed axis with a parent
+  std::vector<int32_t> indptr = {}, indices = {};
+};
+
+struct Structure::Data {
+  std::vector<Level> levels = {};
+};
+
+// Throws where a level breaks the rules above, naming it.
+Structure make_structure(std::vector<Level> levels);
+const Structure::Data& data_of(const Structure& structure, const char* name);
+// Of a CSR structure.
+Coordinates coordinates_of(const Structure::Data& structure);
+
+}  // namespace weft::sparse

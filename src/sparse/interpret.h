@@ -1,0 +1,24 @@
+// Runs any of the three stages slowly, in double: what every lowering is compared with.
+//
+//   interpret(program, memory);      // stage I: coordinates, no lowering involved
+//   interpret(stage2, memory);       // positions
+//   interpret(stage3, memory);       // flat
+#pragma once
+
+#include "loop/interpret.h"
+#include "sparse/stage1/program.h"
+#include "sparse/stage2/lower_buffers.h"
+
+namespace weft::sparse {
+
+// `memory` holds the parameters, the arrays of axes by their names, and the values of buffers.
+void interpret(const Stage1& program, loop::Memory& memory);
+void interpret(Stage2 stage, loop::Memory& memory);
+void interpret(const Stage3& stage, loop::Memory& memory);
+
+// The number an expression of parameters is.
+int64_t evaluate(const Expr& e, const loop::Memory& memory);
+// How many values a buffer has.
+int64_t num_values(const Declarations& declared, const SparseBuffer& buffer, const loop::Memory& memory);
+
+}  // namespace weft::sparse

@@ -1,0 +1,37 @@
+// O = A * (X Y^T) where A stores something.
+#include "base/check.h"
+#include "sparse/operators/kept.h"
+
+namespace weft::sparse {
+
+const char* const kSddmmProgram = R"(program sddmm(m, n, nnz, feat):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  J_ = dense_fixed(n)
+  K = dense_fixed(feat)
+  A = buffer(I, J): fp32
+  X = buffer(I, K): fp32
+  Y = buffer(J_, K): fp32
+  O = buffer(I, J): fp32
+  iterate sddmm(I, J, K) "SSR" as (i, j, k):
+    init:
+      O[i, j] = 0.0
+    O[i, j] = O[i, j] + A[i, j] * (X[i, k] * Y[j, k])
+)";
+
+// Two stages of reduction: 16 partial sums, added up at the end, in order.
+std::string sddmm_schedule(int64_t feat) {
+  std::string text = "lower()\n";
+  if (feat % 16 == 0 && feat > 16) text += "ko, ki = split(sddmm.k, 16)\nrfactor(ki, register)\nvectorize(ki)\n";
+  return text + "parallel(sddmm.i)\n";
+}
+
+void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,
+           const TensorView& out, Stream stream) {
+  check(x.rank() == 2, ErrorCode::invalid_shape, "x: has shape {}; [m, feat] is expected", shape_string(x));
+  const int64_t feat = x.shape(1);
+  kept_operator(kSddmmProgram, sddmm_schedule(feat), {{"feat", feat}})
+      .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"X", x}, {"Y", y}, {"O", out}}}, stream);
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,76 @@
+// C = A B for a sparse A.
+#include <map>
+#include <mutex>
+
+#include "base/check.h"
+#include "sparse/operators/kept.h"
+#include "sparse/schedule.h"
+
+namespace weft::sparse {
+
+const char* const kSpmmProgram = R"(program spmm(m, n, nnz, feat):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  J_ = dense_fixed(n)
+  K = dense_fixed(feat)
+  A = buffer(I, J): fp32
+  B = buffer(J_, K): fp32
+  C = buffer(I, K): fp32
+  iterate csrmm(I, J, K) "SRS" as (i, j, k):
+    init:
+      C[i, k] = 0.0
+    C[i, k] = C[i, k] + A[i, j] * B[j, k]
+)";
+
+// Up to 64 sums of a row stay in registers while its elements pass by.
+std::string spmm_schedule(int64_t feat, const std::string& format) {
+  std::string text;
+  if (!format.empty()) text += fmt::format("decompose_format(csrmm, A, {})\n", format);
+  text += "lower()\n";
+  const bool blocked = format.starts_with("bsr");
+  const std::string rows = blocked ? "csrmm.io" : "csrmm.i";
+  const std::string parallel_lines = fmt::format("parallel({})\n", rows) + (blocked ? "parallel(csrmm_init.i)\n" : "");
+  if (feat % 16 != 0) return text + parallel_lines;
+  const int64_t tile = feat % 64 == 0 ? 64 : feat % 32 == 0 ? 32 : 16;
+  if (feat > tile) text += fmt::format("ko, kt = split(csrmm.k, {})\n", tile);
+  const std::string inner = feat > tile ? "kt" : "csrmm.k";
+  std::string vector = inner;
+  if (tile > 16) {
+    text += fmt::format("ku, ki = split({}, 16)\n", inner);
+    vector = "ki";
+  }
+  if (blocked) {
+    text += fmt::format("vectorize({})\n", vector);
+  } else {
+    text += fmt::format("reorder({}csrmm.j, {}{})\n", feat > tile ? "ko, " : "", tile > 16 ? "ku, " : "", vector);
+    if (feat > tile && format.starts_with("hyb")) text += "reorder(ko, csrmm.s)\n";  // pieces of long rows
+    text += fmt::format("vectorize({})\n", vector);
+    if (tile > 16) text += "unroll(ku)\n";
+    text += fmt::format("cache_write({}, register)\n", feat > tile ? "ko" : "csrmm.i");
+  }
+  return text + parallel_lines;
+}
+
+Operator kept_operator(const std::string& program, const std::string& schedule,
+                       const std::map<std::string, int64_t>& set) {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& kept = *new std::map<std::string, Operator>;  // outlives every static that runs one
+  std::string key = program + schedule;
+  for (const auto& [name, value] : set) key += fmt::format("{}={};", name, value);
+  const std::lock_guard lock(mutex);
+  auto found = kept.find(key);
+  if (found == kept.end())
+    found = kept.emplace(key, compile(parse(program), schedule, Device::cpu(), {.set = set})).first;
+  return found->second;
+}
+
+void spmm(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
+          const SparseOptions& options, Stream stream) {
+  check(b.rank() == 2, ErrorCode::invalid_shape, "b: has shape {}; [n, feat] is expected", shape_string(b));
+  const std::string format = options.format == "csr" ? "" : options.format;
+  const int64_t feat = b.shape(1);
+  kept_operator(kSpmmProgram, spmm_schedule(feat, format), {{"feat", feat}})
+      .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"B", b}, {"C", c}}}, stream);
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,56 @@
+// Runs the lines of a schedule. A name of an iteration stands for all iterations that decompose_format made of it.
+//
+//   ScheduleRunner runner(schedule);
+//   runner.run_stage1(program);      // up to lower()
+//   runner.run_stage2(stage2);       // what follows
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sparse/stage1/parse.h"
+#include "sparse/stage1/primitives.h"
+#include "sparse/stage2/stage2.h"
+
+namespace weft::sparse {
+
+// A matrix that is stored in other formats: whose structure they are made of.
+struct Decomposition {
+  std::string row_axis, col_axis;
+  std::vector<FormatRewriteRule> rules;
+};
+
+class ScheduleRunner {
+ public:
+  explicit ScheduleRunner(Schedule schedule) : schedule_(std::move(schedule)) {}
+  void run_stage1(Stage1& program);
+  void run_stage2(Stage2& stage);
+  bool has_stage2_lines() const;
+  const std::vector<Decomposition>& decompositions() const { return decompositions_; }
+
+ private:
+  void run_line(const ScheduleLine& line, Stage1& program);
+  void run_line(const ScheduleLine& line, Stage2& stage);
+  void decompose(const ScheduleLine& line, Stage1& program);
+  // "csrmm.k" for each block that has loops of all those names.
+  std::vector<std::vector<std::string>> loops_of(const Stage2& stage, const std::vector<std::string>& names,
+                                                 bool with_init) const;
+  std::string resolved(const std::string& name) const;
+
+  struct Group {
+    std::vector<std::string> blocks = {};
+    std::string init = {};
+  };
+  Schedule schedule_;
+  std::vector<Decomposition> decompositions_;
+  std::map<std::string, Group> groups_;
+  std::map<std::string, std::string> results_;  // what a line calls a loop -> "csrmm.ko"
+};
+
+// Rules of "hyb(1, 5)", "bsr(2)", "ell(4)", "csr()".
+std::vector<FormatRewriteRule> rules_of(const Operand& format, const MatrixAxes& matrix);
+// What runs without any line for stage II: the outermost spatial loop of each nest is shared by the team.
+void default_schedule(Stage2& stage);
+
+}  // namespace weft::sparse

@@ -1,0 +1,264 @@
+// Stage I -> stage II. Equations 3.1 to 3.5 with ancestors' positions where 3.3 prints their coordinates, which is the
+// same for CSR alone.
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+#include "sparse/stage2/stage2.h"
+
+namespace weft::sparse {
+namespace {
+
+Expr both(const Expr& a, const Expr& b) { return a ? loop::operation(Op::logical_and, {a, b}) : b; }
+
+class IterationLowering {
+ public:
+  IterationLowering(const Stage1& program, const Iteration& it)
+      : program_(program), it_(it), facts_(facts_of(program)) {
+    taken_ = program.all_names();
+    taken_.insert(it.iterators.begin(), it.iterators.end());
+  }
+
+  Body lower() {
+    make_loops();
+    for (const Expr& condition : it_.where) guards_.push_back(translate(condition));
+    ensure(lets_.empty(), "conditions of '{}' search", it_.name);
+    for (const Expr& guard : guards_) facts_.push_condition(guard);
+    Stmt block = loop::make_block(it_.name, lower_stores(it_.body), lower_stores(it_.init));
+    Body nest{std::move(block)};
+    for (auto guard = guards_.rbegin(); guard != guards_.rend(); ++guard)
+      nest = {loop::make_condition(*guard, std::move(nest))};
+    for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
+      Stmt stmt = std::move(*level);
+      if (stmt.kind == Stmt::Kind::loop) {
+        stmt.body = std::move(nest);
+        nest.clear();
+      }
+      nest.insert(nest.begin(), std::move(stmt));
+    }
+    return nest;
+  }
+
+ private:
+  // Step 2: a loop for each axis or fused group, outer ones first; positions and coordinates of each axis (3.2, 3.3).
+  void make_loops() {
+    size_t next = 0;
+    for (const auto& group : it_.axes) {
+      if (group.size() == 1)
+        add_axis(program_.axis(group[0]), next);
+      else
+        add_fused(group, next);
+      for (const std::string& name : group) add_coordinate(program_.axis(name), next++);
+    }
+  }
+
+  std::vector<Expr> positions_of(const std::vector<std::string>& axes) const {
+    std::vector<Expr> positions;
+    for (const std::string& axis : axes) positions.push_back(position_.at(axis));
+    return positions;
+  }
+
+  void add_loop(const std::string& variable, const Expr& extent, bool reduction) {
+    Stmt loop = loop::make_loop(variable, extent, {});
+    loop.reduction = reduction;
+    levels_.push_back(std::move(loop));
+    facts_.push_loop(variable, extent);
+  }
+
+  void add_axis(const Axis& axis, size_t index) {
+    const Expr extent = extent_of(program_, axis, positions_of(program_.ancestors(axis.name)));
+    const std::string& iterator = it_.iterators[index];
+    if (loop::is_literal(extent, 1)) {  // one position needs no loop
+      position_[axis.name] = 0;
+      return;
+    }
+    position_[axis.name] = loop::variable(iterator);
+    add_loop(iterator, extent, it_.kinds[index] == 'R');
+  }
+
+  // One loop over all positions of the last axis; those of the others are recovered from the last to the first.
+  void add_fused(const std::vector<std::string>& group, size_t index) {
+    std::string name = it_.iterators[index];
+    bool reduction = it_.kinds[index] == 'R';
+    for (size_t a = 1; a < group.size(); ++a) {
+      name += "_" + it_.iterators[index + a];
+      reduction |= it_.kinds[index + a] == 'R';
+    }
+    name = loop::fresh_name(name, taken_);
+    taken_.insert(name);
+    add_loop(name, program_.num_positions(group.back()), reduction);
+    // Offsets of the fused loop's place in each axis, last to first.
+    std::vector<Expr> offsets(group.size());
+    offsets.back() = loop::variable(name);
+    for (size_t a = group.size() - 1; a > 0; --a) {
+      const Axis& axis = program_.axis(group[a]);
+      if (!axis.is_variable) {
+        offsets[a - 1] = loop::floor_div(offsets[a], axis.nnz);
+        continue;
+      }
+      const std::vector<Expr> start(a, Expr(0));
+      const Expr rows = program_.num_positions(group[a - 1]) + 1;
+      offsets[a - 1] = let(it_.iterators[index + a - 1] + (a > 1 ? "_offset" : ""),
+                           loop::search(Op::upper_bound, axis.indptr, start, rows, offsets[a]) - 1);
+    }
+    position_[group[0]] = offsets[0];
+    for (size_t a = 1; a < group.size(); ++a) {
+      const Axis& axis = program_.axis(group[a]);
+      const std::vector<Expr> above = positions_of(program_.ancestors(axis.name));
+      position_[axis.name] = axis.is_variable ? offsets[a] - loop::load(axis.indptr, above, Type::integer)
+                                              : loop::modulo(offsets[a], axis.nnz);
+    }
+  }
+
+  Expr let(const std::string& stem, const Expr& value) {
+    std::string name = stem;
+    if (taken_.contains(name) && !is_iterator(name)) name = loop::fresh_name(stem, taken_);
+    taken_.insert(name);
+    levels_.push_back(loop::make_let(name, value));
+    return loop::variable(name);
+  }
+
+  bool is_iterator(const std::string& name) const {
+    for (const std::string& iterator : it_.iterators)
+      if (iterator == name) return true;
+    return false;
+  }
+
+  void add_coordinate(const Axis& axis, size_t index) {
+    Expr coordinate = position_.at(axis.name);
+    if (axis.is_sparse) {
+      std::vector<Expr> positions = positions_of(program_.ancestors(axis.name));
+      positions.push_back(coordinate);
+      coordinate = loop::load(axis.indices, positions, Type::integer);
+      if (!axis.is_variable) guards_.push_back(loop::less(coordinate, axis.length));  // padding holds the length
+    }
+    coordinate_[it_.iterators[index]] = coordinate;
+    axis_of_iterator_[it_.iterators[index]] = axis.name;
+  }
+
+  Body lower_stores(const Body& stores) {
+    Body body;
+    for (const Stmt& store : stores) {
+      const Expr value = translate(store.value);
+      const Access target = locate(store.name, store.indices);
+      check(!target.searched, ErrorCode::unsupported,
+            "iteration '{}' writes '{}' at a coordinate that has to be searched; required: the buffer's own axes, "
+            "written at their iterators; iterate over the axes of '{}'",
+            it_.name, store.name, store.name);
+      check(!target.present, ErrorCode::unsupported,
+            "iteration '{}' writes '{}' at a coordinate that may lie outside: {} is not proven; add it to the "
+            "iteration's where",
+            it_.name, store.name, target.present ? loop::to_text(target.present) : "");
+      body.insert(body.end(), lets_.begin(), lets_.end());
+      lets_.clear();
+      body.push_back(loop::make_store(store.name, target.positions, value));
+    }
+    return body;
+  }
+
+  struct Access {
+    std::vector<Expr> positions = {};
+    Expr present = {};  // none: always
+    bool searched = false;
+  };
+
+  void require(Access& access, const Expr& condition) {
+    if (!facts_.holds(condition)) access.present = both(access.present, condition);
+  }
+
+  // Step 3: coordinates of an access to positions (3.1, 3.4).
+  Access locate(const std::string& name, const std::vector<Expr>& indices) {
+    const SparseBuffer& buffer = program_.buffer(name);
+    Access access;
+    std::map<std::string, Expr> known;  // positions by axis
+    for (size_t j = 0; j < indices.size(); ++j) {
+      const Axis& axis = program_.axis(buffer.axes[j]);
+      const std::vector<std::string> ancestors = program_.ancestors(axis.name);
+      const Expr position = is_own(axis, ancestors, indices[j], known)
+                                ? position_.at(axis.name)
+                                : search(access, axis, ancestors, known, translate(indices[j]));
+      known[axis.name] = position;
+      access.positions.push_back(position);
+    }
+    return access;
+  }
+
+  // Whether an index is the iterator of the very axis, below the same positions.
+  bool is_own(const Axis& axis, const std::vector<std::string>& ancestors, const Expr& index,
+              const std::map<std::string, Expr>& known) const {
+    if (index->op != Op::variable) return false;
+    const auto found = axis_of_iterator_.find(index->name);
+    if (found == axis_of_iterator_.end() || found->second != axis.name) return false;
+    for (const std::string& ancestor : ancestors)
+      if (!(known.at(ancestor) == position_.at(ancestor))) return false;
+    return true;
+  }
+
+  Expr search(Access& access, const Axis& axis, const std::vector<std::string>& ancestors,
+              const std::map<std::string, Expr>& known, const Expr& x) {
+    std::vector<Expr> start;
+    for (const std::string& ancestor : ancestors) start.push_back(known.at(ancestor));
+    const Expr extent = extent_of(program_, axis, start);
+    if (!axis.is_sparse) {
+      require(access, loop::at_least(x, 0));
+      require(access, loop::less(x, extent));
+      return x;
+    }
+    start.push_back(0);
+    Expr found = loop::search(Op::find, axis.indices, start, extent, x);
+    if (access.present) found = loop::select(access.present, found, -1);
+    const std::string name = loop::fresh_name("at_" + axis.name, taken_);
+    taken_.insert(name);
+    lets_.push_back(loop::make_let(name, found));
+    access.searched = true;
+    access.present = loop::at_least(loop::variable(name), 0);  // -1 where an ancestor is absent, too
+    return loop::variable(name);
+  }
+
+  Expr translate(const Expr& e) {
+    if (e->op == Op::variable) {
+      const auto found = coordinate_.find(e->name);
+      return found == coordinate_.end() ? e : found->second;
+    }
+    if (e->op != Op::load) {
+      std::vector<Expr> operands;
+      for (const Expr& operand : e->operands) operands.push_back(translate(operand));
+      return loop::with_operands(e, std::move(operands));
+    }
+    const Access access = locate(e->name, e->operands);
+    Expr value = loop::load(e->name, access.positions, e->type);
+    if (!access.present) return value;
+    return loop::select(access.present, value, e->type == Type::real ? loop::real(0) : Expr(0));
+  }
+
+  const Stage1& program_;
+  const Iteration& it_;
+  loop::Facts facts_;
+  Names taken_;
+  std::vector<Stmt> levels_;  // loops, and lets between them
+  std::map<std::string, Expr> position_;
+  std::map<std::string, Expr> coordinate_;
+  std::map<std::string, std::string> axis_of_iterator_;
+  std::vector<Expr> guards_;
+  Body lets_;  // searches of the store that is being lowered
+};
+
+}  // namespace
+
+Stage2 lower_iterations(const Stage1& program) {
+  verify(program);
+  Stage2 stage;
+  static_cast<Declarations&>(stage) = program;
+  for (const Axis& axis : program.axes) {
+    if (!axis.indptr.empty()) stage.auxiliaries.push_back({axis.indptr, axis.name, true});
+    if (!axis.indices.empty()) stage.auxiliaries.push_back({axis.indices, axis.name, false});
+  }
+  for (const Iteration& it : program.iterations) {
+    Body nest = IterationLowering(program, it).lower();
+    stage.body.insert(stage.body.end(), nest.begin(), nest.end());
+  }
+  verify(stage);
+  return stage;
+}
+
+}  // namespace weft::sparse

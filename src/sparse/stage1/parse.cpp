@@ -1,0 +1,275 @@
+#include "sparse/stage1/parse.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/names.h"
+
+namespace weft::sparse {
+namespace {
+
+using loop::Cursor;
+using loop::Source;
+using loop::Symbols;
+
+constexpr size_t kMaxDeclared = 4096;  // axes, buffers and iterations of a program
+constexpr size_t kMaxLines = 512;      // of a schedule, each of which may make a loop more
+
+Symbols scalar_symbols(const Declarations& declared) {
+  Symbols symbols;
+  symbols.variables.insert(declared.params.begin(), declared.params.end());
+  return symbols;
+}
+
+std::string named_argument(Cursor& line, std::string_view keyword) {
+  line.expect(",");
+  line.expect(keyword);
+  line.expect("=");
+  return line.new_name(keyword);
+}
+
+// "sparse_variable(I, n, nnz, indptr=a, indices=b)" after the name of the kind.
+Axis parse_axis(Cursor& line, std::string name, std::string_view kind, const Symbols& symbols) {
+  Axis axis{
+      .name = std::move(name), .is_sparse = kind.starts_with("sparse"), .is_variable = kind.ends_with("variable")};
+  line.expect("(");
+  if (kind != "dense_fixed") {
+    axis.parent = line.name("the parent axis");
+    line.expect(",");
+  }
+  axis.length = parse_integer(line, symbols);
+  if (kind != "dense_fixed") {
+    line.expect(",");
+    axis.nnz = parse_integer(line, symbols);
+    if (axis.is_variable) axis.indptr = named_argument(line, "indptr");
+    if (axis.is_sparse) axis.indices = named_argument(line, "indices");
+  }
+  line.expect(")");
+  if (line.accept(":")) {
+    const size_t column = line.column();
+    axis.index_type = loop::parse_dtype(line);
+    if (loop::type_of(axis.index_type) != Type::integer) line.fail_at(column, "indices are of type int32 or int64");
+  }
+  line.expect_end();
+  return axis;
+}
+
+SparseBuffer parse_buffer(Cursor& line, std::string name) {
+  SparseBuffer buffer{.name = std::move(name)};
+  line.expect("(");
+  do {
+    buffer.axes.push_back(line.name("an axis"));
+  } while (line.accept(","));
+  line.expect(")");
+  line.expect(":");
+  buffer.dtype = loop::parse_dtype(line);
+  line.expect_end();
+  return buffer;
+}
+
+// iterate NAME(I, fuse(J, K)) "SRS" as (i, j, k) where CONDITION:
+void parse_iteration_head(Cursor& line, Iteration& it, Symbols symbols) {
+  it.name = line.new_name("iteration");
+  line.expect("(");
+  do {
+    it.axes.emplace_back();
+    const bool fused = line.accept("fuse");
+    if (fused) line.expect("(");
+    do {
+      it.axes.back().push_back(line.name("an axis"));
+    } while (fused && line.accept(","));
+    if (fused) line.expect(")");
+  } while (line.accept(","));
+  line.expect(")");
+  it.kinds = line.quoted();
+  line.expect("as");
+  it.iterators = loop::parse_parameters(line);
+  symbols.variables.insert(it.iterators.begin(), it.iterators.end());
+  if (line.accept("where")) {
+    do {
+      it.where.push_back(parse_condition(line, symbols));
+    } while (line.accept(","));
+  }
+  line.expect(":");
+  line.expect_end();
+}
+
+Iteration parse_iteration(Source& source, Cursor& line, const Declarations& declared, bool preprocess) {
+  Iteration it{.preprocess = preprocess};
+  const size_t column = line.column();
+  Symbols symbols = symbols_of(declared);
+  parse_iteration_head(line, it, symbols);
+  if (std::string problem = problem_of_axes(declared, it); !problem.empty()) line.fail_at(column, problem);
+  symbols.variables.insert(it.iterators.begin(), it.iterators.end());
+  const auto parse_stores = [&](int indent, Body& body) {
+    while (source.has_line(indent)) {
+      Cursor store = source.next();
+      body.push_back(parse_store(store, symbols));
+    }
+  };
+  if (source.has_line(4)) {
+    if (Cursor first = source.peek(); first.accept("init")) {
+      first.expect(":");
+      first.expect_end();
+      source.next();
+      parse_stores(6, it.init);
+      if (it.init.empty()) source.fail_after("init computes nothing; write its lines 6 spaces deep");
+    }
+  }
+  parse_stores(4, it.body);
+  if (it.body.empty())
+    source.fail_after(fmt::format("iteration '{}' computes nothing; write its lines 4 spaces deep", it.name));
+  if (std::string problem = problem_of(declared, it); !problem.empty()) line.fail_at(column, problem);
+  return it;
+}
+
+Operand parse_operand(Cursor& line, int depth) {
+  if (depth > 8) line.fail("operands stand more than 8 deep");
+  if (line.looks_like("-") || line.at_digit()) {
+    const size_t column = line.column();
+    const Expr number = loop::parse_expr(line, {});
+    Operand operand{.kind = Operand::Kind::integer};
+    if (!loop::is_integer(number, &operand.integer)) line.fail_at(column, "an integer is expected here");
+    return operand;
+  }
+  Operand operand{.text = line.name("an operand")};
+  while (line.accept(".")) operand.text += "." + line.name("the name after the dot");
+  if (!line.accept("(")) return operand;
+  operand.kind = Operand::Kind::call;
+  if (line.accept(")")) return operand;
+  do {
+    operand.operands.push_back(parse_operand(line, depth + 1));
+  } while (line.accept(","));
+  line.expect(")");
+  return operand;
+}
+
+ScheduleLine parse_schedule_line(Cursor& line) {
+  ScheduleLine result{.line = line.number()};
+  result.column = static_cast<int>(line.column());
+  std::vector<std::string> names;
+  do {
+    names.push_back(line.name("a primitive"));
+  } while (line.accept(","));
+  if (line.accept("=")) {
+    result.results = names;
+    result.column = static_cast<int>(line.column());
+    result.primitive = line.name("a primitive");
+  } else if (names.size() == 1) {
+    result.primitive = names[0];
+  } else {
+    line.expect("=");
+  }
+  line.expect("(");
+  if (!line.accept(")")) {
+    do {
+      result.operands.push_back(parse_operand(line, 0));
+    } while (line.accept(","));
+    line.expect(")");
+  }
+  line.expect_end();
+  return result;
+}
+
+Schedule parse_schedule_lines(Source& source, int indent) {
+  Schedule schedule;
+  while (source.has_line(indent)) {
+    Cursor line = source.next();
+    if (schedule.size() == kMaxLines) line.fail(fmt::format("a schedule has at most {} lines", kMaxLines));
+    schedule.push_back(parse_schedule_line(line));
+  }
+  return schedule;
+}
+
+}  // namespace
+
+Symbols symbols_of(const Declarations& declared) {
+  Symbols symbols = scalar_symbols(declared);
+  for (const SparseBuffer& b : declared.buffers) symbols.buffers[b.name] = {loop::type_of(b.dtype), b.axes.size()};
+  return symbols;
+}
+
+void parse_declarations(Source& source, Declarations& declared) {
+  while (source.has_line(2)) {
+    Cursor line = source.peek();
+    const size_t column = line.column();
+    if (line.looks_like("iterate") || line.looks_like("preprocess") || line.looks_like("for")) return;
+    std::string name = line.name("a declaration");
+    if (!line.accept("=")) return;
+    line = source.next();
+    if (declared.axes.size() + declared.buffers.size() >= kMaxDeclared)
+      line.fail_at(column, fmt::format("a program declares at most {} axes and buffers", kMaxDeclared));
+    name = line.new_name("axis or buffer");
+    line.expect("=");
+    const size_t kind_column = line.column();
+    const std::string kind = line.name("dense_fixed, dense_variable, sparse_fixed, sparse_variable or buffer");
+    std::string problem;
+    if (kind == "buffer") {
+      SparseBuffer buffer = parse_buffer(line, name);
+      problem = problem_of(declared, buffer);
+      if (problem.empty()) declared.buffers.push_back(std::move(buffer));
+    } else if (kind == "dense_fixed" || kind == "dense_variable" || kind == "sparse_fixed" ||
+               kind == "sparse_variable") {
+      Axis axis = parse_axis(line, name, kind, scalar_symbols(declared));
+      problem = problem_of(declared, axis);
+      if (problem.empty()) declared.axes.push_back(std::move(axis));
+    } else {
+      line.fail_at(kind_column, fmt::format("'{}' declares nothing; allowed are dense_fixed, dense_variable, "
+                                            "sparse_fixed, sparse_variable and buffer",
+                                            kind));
+    }
+    if (!problem.empty()) line.fail_at(column, problem);
+  }
+}
+
+ParsedProgram parse_program(std::string_view text) {
+  Source source(text);
+  if (source.at_end()) source.fail_after("a program is expected, as in program NAME(n):");
+  ParsedProgram parsed;
+  Stage1& program = parsed.stage1;
+  if (!source.has_line(0)) source.fail_after("a program is expected");
+  Cursor head = source.next();
+  head.expect("program");
+  program.name = head.new_name("program");
+  const size_t params_column = head.column();
+  program.params = loop::parse_parameters(head);
+  if (std::count(program.params.begin(), program.params.end(), program.name) > 0)
+    head.fail_at(params_column, fmt::format("'{}' is declared twice", program.name));
+  head.expect(":");
+  head.expect_end();
+  parse_declarations(source, program);
+  while (source.has_line(2)) {
+    Cursor line = source.next();
+    const bool preprocess = line.accept("preprocess");
+    if (!preprocess) line.expect("iterate");
+    const size_t column = line.column();
+    Iteration it = parse_iteration(source, line, program, preprocess);
+    if (program.find_iteration(it.name) != nullptr)
+      line.fail_at(column, fmt::format("iteration '{}' is declared twice", it.name));
+    if (program.iterations.size() == kMaxDeclared)
+      line.fail_at(column, fmt::format("a program has at most {} iterations", kMaxDeclared));
+    program.iterations.push_back(std::move(it));
+  }
+  if (program.iterations.empty()) source.fail_after("the program computes nothing; write an iterate");
+  if (source.has_line(0)) {
+    Cursor line = source.next();
+    line.expect("schedule");
+    line.expect(":");
+    line.expect_end();
+    parsed.schedule = parse_schedule_lines(source, 2);
+  }
+  if (!source.at_end()) {
+    Cursor line = source.peek();
+    line.fail("nothing may follow here");
+  }
+  return parsed;
+}
+
+Schedule parse_schedule(std::string_view text) {
+  Source source(text);
+  Schedule schedule = parse_schedule_lines(source, 0);
+  if (!source.at_end()) source.peek().fail("nothing may follow here");
+  return schedule;
+}
+
+}  // namespace weft::sparse

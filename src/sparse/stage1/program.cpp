@@ -1,0 +1,273 @@
+#include "sparse/stage1/program.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "sparse/stage1/parse.h"
+
+namespace weft::sparse {
+namespace {
+
+template <class List>
+auto* find_named(const List& list, std::string_view name) {
+  const auto found = std::find_if(list.begin(), list.end(), [&](const auto& item) { return item.name == name; });
+  return found == list.end() ? nullptr : &*found;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+}  // namespace
+
+const Axis* Declarations::find_axis(std::string_view axis) const { return find_named(axes, axis); }
+const SparseBuffer* Declarations::find_buffer(std::string_view buffer) const { return find_named(buffers, buffer); }
+const Iteration* Stage1::find_iteration(std::string_view iteration) const { return find_named(iterations, iteration); }
+
+const Axis& Declarations::axis(std::string_view wanted) const {
+  const Axis* found = find_axis(wanted);
+  ensure(found != nullptr, "no axis '{}' is declared", wanted);
+  return *found;
+}
+
+const SparseBuffer& Declarations::buffer(std::string_view wanted) const {
+  const SparseBuffer* found = find_buffer(wanted);
+  ensure(found != nullptr, "no buffer '{}' is declared", wanted);
+  return *found;
+}
+
+std::vector<std::string> Declarations::ancestors(std::string_view child) const {
+  std::vector<std::string> list;
+  for (std::string parent = axis(child).parent; !parent.empty(); parent = axis(parent).parent)
+    list.insert(list.begin(), parent);
+  return list;
+}
+
+Expr Declarations::num_positions(std::string_view wanted) const {
+  const Axis& a = axis(wanted);
+  if (a.parent.empty()) return a.length;
+  return a.is_variable ? a.nnz : num_positions(a.parent) * a.nnz;
+}
+
+const Axis* Declarations::axis_of_indptr(std::string_view indptr) const {
+  for (const Axis& a : axes)
+    if (!indptr.empty() && a.indptr == indptr) return &a;
+  return nullptr;
+}
+
+const Axis* Declarations::axis_of_indices(std::string_view indices) const {
+  for (const Axis& a : axes)
+    if (!indices.empty() && a.indices == indices) return &a;
+  return nullptr;
+}
+
+Names Declarations::all_names() const {
+  Names names(params.begin(), params.end());
+  names.insert(name);
+  for (const Axis& a : axes)
+    for (const std::string& n : {a.name, a.indptr, a.indices})
+      if (!n.empty()) names.insert(n);
+  for (const SparseBuffer& b : buffers) names.insert(b.name);
+  return names;
+}
+
+bool Declarations::declares(std::string_view wanted) const {
+  const auto is_axis = [&](const Axis& a) { return a.name == wanted || a.indptr == wanted || a.indices == wanted; };
+  return wanted == name || std::find(params.begin(), params.end(), wanted) != params.end() ||
+         std::any_of(axes.begin(), axes.end(), is_axis) || find_buffer(wanted) != nullptr;
+}
+
+std::vector<std::string> Iteration::flat_axes() const {
+  std::vector<std::string> flat;
+  for (const auto& group : axes) flat.insert(flat.end(), group.begin(), group.end());
+  return flat;
+}
+
+std::string problem_of(const Declarations& declared, const Axis& axis) {
+  for (const std::string& name : {axis.name, axis.indptr, axis.indices})
+    if (!name.empty() && declared.declares(name)) return fmt::format("'{}' is declared twice", name);
+  if (!axis.indptr.empty() && (axis.indptr == axis.name || axis.indptr == axis.indices))
+    return fmt::format("'{}' is declared twice", axis.indptr);
+  if (axis.indices == axis.name) return fmt::format("'{}' is declared twice", axis.indices);
+  if (axis.parent.empty()) return {};
+  const Axis* parent = declared.find_axis(axis.parent);
+  if (parent == nullptr)
+    return fmt::format("the parent '{}' of axis '{}' is not declared before it", axis.parent, axis.name);
+  if (declared.ancestors(axis.parent).size() >= 6) return fmt::format("axis '{}' has more than 6 ancestors", axis.name);
+  return {};
+}
+
+std::string problem_of(const Declarations& declared, const SparseBuffer& buffer) {
+  if (declared.declares(buffer.name)) return fmt::format("'{}' is declared twice", buffer.name);
+  if (buffer.axes.empty()) return fmt::format("buffer '{}' has no axis", buffer.name);
+  for (size_t i = 0; i < buffer.axes.size(); ++i) {
+    const Axis* axis = declared.find_axis(buffer.axes[i]);
+    if (axis == nullptr) return fmt::format("axis '{}' of buffer '{}' is not declared", buffer.axes[i], buffer.name);
+    // Trees that interleave or branch have no place for an element that the offsets of positions would give: refused.
+    if (!axis->parent.empty() && (i == 0 || buffer.axes[i - 1] != axis->parent))
+      return fmt::format(
+          "axis '{}' of buffer '{}' does not follow its parent '{}' directly; a buffer's axes are chains "
+          "from a root on, one after another",
+          axis->name, buffer.name, axis->parent);
+    if (std::count(buffer.axes.begin(), buffer.axes.end(), axis->name) > 1)
+      return fmt::format("axis '{}' stands twice in buffer '{}'; declare another axis of the same length", axis->name,
+                         buffer.name);
+  }
+  return {};
+}
+
+namespace {
+
+// A sum may be scattered: C[row[e]] = C[row[e]] + x, over a reduction e.
+Names variables_outside_loads(const Expr& e) {
+  if (e->op == Op::load) return {};
+  Names names;
+  if (e->op == Op::variable) names.insert(e->name);
+  for (const Expr& operand : e->operands) names.merge(variables_outside_loads(operand));
+  return names;
+}
+
+std::string problem_of_store(const Iteration& it, const Stmt& store, bool is_init) {
+  Names written, direct;  // what indices use, and what of it outside of loads
+  for (const Expr& index : store.indices) {
+    written.merge(loop::variables_of(index));
+    direct.merge(variables_outside_loads(index));
+  }
+  Names used = written;
+  used.merge(loop::variables_of(store.value));
+  for (size_t a = 0; a < it.iterators.size(); ++a) {
+    const std::string& iterator = it.iterators[a];
+    if (it.kinds[a] == 'R' && is_init && used.contains(iterator))
+      return fmt::format("init of '{}' uses the reduction iterator '{}'; it runs once for all of its values", it.name,
+                         iterator);
+    if (it.kinds[a] == 'R' && direct.contains(iterator))
+      return fmt::format("'{}' is a reduction iterator of '{}', and '{}' is written at it; make it spatial", iterator,
+                         it.name, store.name);
+    if (it.kinds[a] == 'S' && !written.contains(iterator))
+      return fmt::format(
+          "'{}' is a spatial iterator of '{}', but '{}' is not written at it: its iterations would meet; "
+          "make it a reduction",
+          iterator, it.name, store.name);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string problem_of_axes(const Declarations& declared, const Iteration& it) {
+  const std::vector<std::string> axes = it.flat_axes();
+  if (axes.empty()) return fmt::format("iteration '{}' has no axis", it.name);
+  if (it.kinds.size() != axes.size())
+    return fmt::format("iteration '{}' has {} axes and {} kinds in \"{}\"; write S or R for each", it.name, axes.size(),
+                       it.kinds.size(), it.kinds);
+  if (it.kinds.find_first_not_of("SR") != it.kinds.npos)
+    return fmt::format("\"{}\": the kinds of axes are S (spatial) and R (reduction)", it.kinds);
+  if (it.iterators.size() != axes.size())
+    return fmt::format("iteration '{}' has {} axes and {} iterators", it.name, axes.size(), it.iterators.size());
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const Axis* axis = declared.find_axis(axes[i]);
+    if (axis == nullptr) return fmt::format("axis '{}' of iteration '{}' is not declared", axes[i], it.name);
+    const auto end = axes.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::find(axes.begin(), end, axes[i]) != end)
+      return fmt::format("axis '{}' stands twice in iteration '{}'", axes[i], it.name);
+    if (!axis->parent.empty() && std::find(axes.begin(), end, axis->parent) == end)
+      return fmt::format("axis '{}' of iteration '{}' depends on its parent '{}', which has to stand before it",
+                         axis->name, it.name, axis->parent);
+  }
+  for (const auto& group : it.axes) {
+    if (group.size() == 1) continue;
+    for (size_t i = 0; i < group.size(); ++i)
+      if (declared.axis(group[i]).parent != (i == 0 ? "" : group[i - 1]))
+        return fmt::format("fuse({}) is no chain of axes from a root on: the parent of '{}' is '{}'", joined(group),
+                           group[i], declared.axis(group[i]).parent);
+  }
+  for (size_t i = 0; i < it.iterators.size(); ++i)
+    if (declared.declares(it.iterators[i]) || std::count(it.iterators.begin(), it.iterators.end(), it.iterators[i]) > 1)
+      return fmt::format("iterator '{}' of '{}' has a name that something else has", it.iterators[i], it.name);
+  return {};
+}
+
+std::string problem_of(const Declarations& declared, const Iteration& it) {
+  if (std::string problem = problem_of_axes(declared, it); !problem.empty()) return problem;
+  if (it.body.empty()) return fmt::format("iteration '{}' computes nothing", it.name);
+  for (const auto* body : {&it.init, &it.body})
+    for (const Stmt& stmt : *body) {
+      if (declared.find_buffer(stmt.name) == nullptr)
+        return fmt::format("'{}' is no buffer that a program writes", stmt.name);
+      if (std::string problem = problem_of_store(it, stmt, body == &it.init); !problem.empty()) return problem;
+    }
+  return {};
+}
+
+void verify(const Stage1& program) {
+  Stage1 declared{{.name = program.name, .params = program.params}};
+  const auto require = [&](const std::string& problem) {
+    check(problem.empty(), ErrorCode::invalid_argument, "program {}: {}", program.name, problem);
+  };
+  for (const Axis& axis : program.axes) {
+    require(problem_of(declared, axis));
+    declared.axes.push_back(axis);
+  }
+  for (const SparseBuffer& buffer : program.buffers) {
+    require(problem_of(declared, buffer));
+    declared.buffers.push_back(buffer);
+  }
+  for (const Iteration& iteration : program.iterations) {
+    require(problem_of(declared, iteration));
+    require(declared.find_iteration(iteration.name) == nullptr
+                ? ""
+                : fmt::format("iteration '{}' is declared twice", iteration.name));
+    declared.iterations.push_back(iteration);
+  }
+}
+
+ProgramBuilder::ProgramBuilder(std::string name, std::vector<std::string> params)
+    : text_(fmt::format("program {}({}):\n", name, joined(params))) {}
+
+ProgramBuilder& ProgramBuilder::dense_fixed(const std::string& name, const std::string& length) {
+  text_ += fmt::format("  {} = dense_fixed({})\n", name, length);
+  return *this;
+}
+
+ProgramBuilder& ProgramBuilder::dense_variable(const std::string& name, const std::string& parent,
+                                               const std::string& length, const std::string& nnz,
+                                               const std::string& indptr) {
+  text_ += fmt::format("  {} = dense_variable({}, {}, {}, indptr={})\n", name, parent, length, nnz, indptr);
+  return *this;
+}
+
+ProgramBuilder& ProgramBuilder::sparse_fixed(const std::string& name, const std::string& parent,
+                                             const std::string& length, const std::string& nnz_cols,
+                                             const std::string& indices) {
+  text_ += fmt::format("  {} = sparse_fixed({}, {}, {}, indices={})\n", name, parent, length, nnz_cols, indices);
+  return *this;
+}
+
+ProgramBuilder& ProgramBuilder::sparse_variable(const std::string& name, const std::string& parent,
+                                                const std::string& length, const std::string& nnz,
+                                                const std::string& indptr, const std::string& indices) {
+  text_ += fmt::format("  {} = sparse_variable({}, {}, {}, indptr={}, indices={})\n", name, parent, length, nnz, indptr,
+                       indices);
+  return *this;
+}
+
+ProgramBuilder& ProgramBuilder::buffer(const std::string& name, const std::vector<std::string>& axes, DType dtype) {
+  text_ += fmt::format("  {} = buffer({}): {}\n", name, joined(axes), weft::to_string(dtype));
+  return *this;
+}
+
+ProgramBuilder& ProgramBuilder::iterate(const std::string& name, const std::vector<std::string>& axes,
+                                        const std::string& kinds, const std::vector<std::string>& iterators,
+                                        const std::vector<std::string>& body, const std::vector<std::string>& init) {
+  text_ += fmt::format("  iterate {}({}) \"{}\" as ({}):\n", name, joined(axes), kinds, joined(iterators));
+  if (!init.empty()) text_ += "    init:\n";
+  for (const std::string& line : init) text_ += "      " + line + "\n";
+  for (const std::string& line : body) text_ += "    " + line + "\n";
+  return *this;
+}
+
+Stage1 ProgramBuilder::build() const { return parse_program(text_).stage1; }
+
+}  // namespace weft::sparse

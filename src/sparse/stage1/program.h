@@ -1,0 +1,128 @@
+// Stage I: what is computed, in coordinates. Axes say how a tensor is stored, buffers hold values on axes, iterations
+// compute at every coordinate that their axes store.
+//
+//   Stage1 spmm = ProgramBuilder("spmm", {"m", "n", "nnz", "feat"})
+//       .dense_fixed("I", "m").sparse_variable("J", "I", "n", "nnz", "j_indptr", "j_indices")
+//       .dense_fixed("J_", "n").dense_fixed("K", "feat")
+//       .buffer("A", {"I", "J"}).buffer("B", {"J_", "K"}).buffer("C", {"I", "K"})
+//       .iterate("csrmm", {"I", "J", "K"}, "SRS", {"i", "j", "k"}, {"C[i, k] = C[i, k] + A[i, j] * B[j, k]"},
+//                {"C[i, k] = 0.0"})
+//       .build();
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loop/ir.h"
+
+namespace weft::sparse {
+
+using loop::Body;
+using loop::Expr;
+using loop::Names;
+using loop::Op;
+using loop::Stmt;
+using loop::Substitution;
+using loop::Type;
+
+// Stored coordinates of one dimension. Dense: 0, 1, 2, ... without gaps; sparse: those in `indices`. Fixed: as many
+// below every position of the parent; variable: as many as `indptr` says. An axis without parent is dense and fixed.
+struct Axis {
+  std::string name = {};
+  bool is_sparse = false;
+  bool is_variable = false;
+  std::string parent = {};
+  Expr length = {};  // coordinates are below it
+  Expr nnz = {};     // variable: of all positions; fixed with a parent: below each position of it (nnz_cols)
+  std::string indptr = {}, indices = {};
+  DType index_type = DType::int32;
+  friend bool operator==(const Axis&, const Axis&) = default;
+};
+
+// Values on axes, stored in the order of their positions; the structure belongs to the axes.
+struct SparseBuffer {
+  std::string name = {};
+  std::vector<std::string> axes = {};
+  DType dtype = DType::fp32;
+  friend bool operator==(const SparseBuffer&, const SparseBuffer&) = default;
+};
+
+// What the stages I and II declare alike.
+struct Declarations {
+  std::string name = {};
+  std::vector<std::string> params = {};  // integers, 0 or more
+  std::vector<Axis> axes = {};
+  std::vector<SparseBuffer> buffers = {};
+
+  const Axis* find_axis(std::string_view axis) const;
+  const Axis& axis(std::string_view axis) const;  // InternalError where it is not there
+  const SparseBuffer* find_buffer(std::string_view buffer) const;
+  const SparseBuffer& buffer(std::string_view buffer) const;
+  // From the root to the parent.
+  std::vector<std::string> ancestors(std::string_view axis) const;
+  // How many positions the axis has below all of its parent's.
+  Expr num_positions(std::string_view axis) const;
+  // The axis whose indptr or indices have that name; null where there is none.
+  const Axis* axis_of_indptr(std::string_view name) const;
+  const Axis* axis_of_indices(std::string_view name) const;
+  Names all_names() const;
+  bool declares(std::string_view name) const;  // one of them
+  friend bool operator==(const Declarations&, const Declarations&) = default;
+};
+
+// One nest over axes. Indices in `init` and `body` are coordinates.
+struct Iteration {
+  std::string name = {};
+  std::vector<std::vector<std::string>> axes = {};  // more than one in a group: fused
+  std::string kinds = {};                           // an 'S' (spatial) or 'R' (reduction) for each axis
+  std::vector<std::string> iterators = {};          // a name for each axis
+  Body init = {};                                   // stores
+  Body body = {};                                   // stores
+  std::vector<Expr> where = {};                     // computes only where they hold
+  bool preprocess = false;                          // depends on structures and values alone that stay: runs once
+  std::vector<std::string> flat_axes() const;
+  friend bool operator==(const Iteration&, const Iteration&) = default;
+};
+
+struct Stage1 : Declarations {
+  std::vector<Iteration> iterations = {};
+  const Iteration* find_iteration(std::string_view iteration) const;
+  friend bool operator==(const Stage1&, const Stage1&) = default;
+};
+
+// Throws Error(invalid_argument) naming what breaks the language's rules: parents before children, names declared once,
+// spatial iterators that say where is written and reduction iterators that don't, ...
+void verify(const Stage1& program);
+// The same of one more axis or buffer, which is not in the program yet; nothing where it keeps the rules.
+std::string problem_of(const Declarations& declared, const Axis& axis);
+std::string problem_of(const Declarations& declared, const SparseBuffer& buffer);
+std::string problem_of(const Declarations& declared, const Iteration& iteration);
+std::string problem_of_axes(const Declarations& declared, const Iteration& iteration);  // of its head alone
+
+std::string to_text(const Stage1& program);
+std::string to_text(const Axis& axis);
+std::string to_text(const SparseBuffer& buffer);
+
+// Builds a program as the text form would; every call checks like the parser.
+class ProgramBuilder {
+ public:
+  ProgramBuilder(std::string name, std::vector<std::string> params);
+  ProgramBuilder& dense_fixed(const std::string& name, const std::string& length);
+  ProgramBuilder& dense_variable(const std::string& name, const std::string& parent, const std::string& length,
+                                 const std::string& nnz, const std::string& indptr);
+  ProgramBuilder& sparse_fixed(const std::string& name, const std::string& parent, const std::string& length,
+                               const std::string& nnz_cols, const std::string& indices);
+  ProgramBuilder& sparse_variable(const std::string& name, const std::string& parent, const std::string& length,
+                                  const std::string& nnz, const std::string& indptr, const std::string& indices);
+  ProgramBuilder& buffer(const std::string& name, const std::vector<std::string>& axes, DType dtype = DType::fp32);
+  ProgramBuilder& iterate(const std::string& name, const std::vector<std::string>& axes, const std::string& kinds,
+                          const std::vector<std::string>& iterators, const std::vector<std::string>& body,
+                          const std::vector<std::string>& init = {});
+  Stage1 build() const;
+
+ private:
+  std::string text_;
+};
+
+}  // namespace weft::sparse

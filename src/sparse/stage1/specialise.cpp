@@ -1,0 +1,32 @@
+#include "sparse/stage1/specialise.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/names.h"
+
+namespace weft::sparse {
+
+Stage1 specialise(Stage1 program, const std::map<std::string, int64_t>& values) {
+  Substitution numbers;
+  for (const auto& [name, value] : values) {
+    const auto at = std::find(program.params.begin(), program.params.end(), name);
+    check(at != program.params.end(), ErrorCode::invalid_argument, "set: '{}' is no parameter of program {}{}", name,
+          program.name, did_you_mean(name, program.params));
+    check(value >= 0 && value <= INT32_MAX, ErrorCode::invalid_argument, "set: {} = {}; 0 to {} are allowed", name,
+          value, INT32_MAX);
+    program.params.erase(at);
+    numbers[name] = value;
+  }
+  for (Axis& axis : program.axes) {
+    axis.length = loop::substitute(axis.length, numbers);
+    if (axis.nnz) axis.nnz = loop::substitute(axis.nnz, numbers);
+  }
+  for (Iteration& it : program.iterations) {
+    for (Body* body : {&it.init, &it.body}) loop::substitute(*body, numbers);
+    for (Expr& condition : it.where) condition = loop::substitute(condition, numbers);
+  }
+  return program;
+}
+
+}  // namespace weft::sparse

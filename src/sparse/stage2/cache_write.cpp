@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "sparse/stage2/nest.h"
+#include "sparse/stage2/primitives.h"
+
+namespace weft::sparse {
+
+void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
+  const LoopInNest found = find_loop(stage, name);
+  Stmt& block = found.nest.block();
+  // One element that the block adds to.
+  const auto is_store = [](const Stmt& stmt) { return stmt.kind == Stmt::Kind::store; };
+  if (std::count_if(block.body.begin(), block.body.end(), is_store) != 1)
+    refuse("cache_write", name, fmt::format("block '{}' writes more than one element", block.name));
+  const Stmt store = *std::find_if(block.body.begin(), block.body.end(), is_store);
+  const SparseBuffer* buffer = stage.find_buffer(store.name);
+  if (buffer == nullptr)
+    refuse("cache_write", name, fmt::format("'{}' is kept in memory of its own already", store.name));
+  for (size_t i = 0; i <= found.place; ++i)
+    if (found.nest.path[i].stmt().reduction)
+      refuse(
+          "cache_write", name,
+          fmt::format("loop '{}' is a reduction; what is added up has to be kept around all of it, at a loop outside",
+                      found.nest.path[i].stmt().name));
+
+  for (const Nest::Level& level : found.nest.path)
+    for (const Expr& index : store.indices)
+      if (level.stmt().kind == Stmt::Kind::loop && level.stmt().reduction && loop::uses(index, level.stmt().name))
+        refuse("cache_write", name,
+               fmt::format("'{}' is written at {}, another element in each iteration of the reduction '{}'", store.name,
+                           loop::to_text(index), level.stmt().name));
+  // One place for each iteration of the spatial loops within.
+  std::vector<Expr> extents, places;
+  for (size_t i = found.place + 1; i < found.nest.path.size(); ++i) {
+    const Stmt& loop = found.nest.path[i].stmt();
+    if (loop.kind != Stmt::Kind::loop || loop.reduction || loop.loop == loop::LoopKind::bind) continue;
+    if (!loop::is_integer(loop.value))
+      refuse("cache_write", name,
+             fmt::format("the extent {} of '{}' is no literal; split it, and keep what the inner loop writes",
+                         loop::to_text(loop.value), loop.name));
+    extents.push_back(loop.value);
+    places.push_back(loop::variable(loop.name));
+  }
+  if (extents.empty()) extents.push_back(1), places.push_back(0);
+
+  const std::string local = loop::fresh_name(store.name + "_local", taken_names(stage));
+  const Expr target = loop::load(store.name, store.indices, loop::type_of(buffer->dtype));
+  const Expr cached = loop::load(local, places, target->type);
+  const auto redirect = [&](Body& body) {
+    rewrite_exprs(body, [&](const Expr& e) {
+      return loop::rewrite(e, [&](const Expr& node) { return node == target ? cached : node; });
+    });
+    for (Stmt& stmt : body)
+      if (stmt.kind == Stmt::Kind::store && stmt.name == store.name && stmt.indices == store.indices)
+        stmt.name = local, stmt.indices = places;
+  };
+  redirect(block.body);
+  redirect(block.init);
+  if (loads_from(block.body, store.name) || stores_to(block.init, store.name) || loads_from(block.init, store.name))
+    refuse("cache_write", name,
+           fmt::format("block '{}' reads other elements of '{}' than it writes", block.name, store.name));
+
+  // [allocate] [read, unless init sets it] the nest [write]
+  Stmt& loop = found.loop();
+  const auto copy = [&](const char* what, Stmt stmt) {
+    return spatial_nest(found.nest, found.place + 1,
+                        {loop::make_block(fmt::format("{}_{}", found.block, what), {std::move(stmt)})});
+  };
+  Body body{loop::make_allocate(local, extents, buffer->dtype == DType::bf16 ? DType::fp32 : buffer->dtype, scope)};
+  const auto append = [&](Body part) { body.insert(body.end(), part.begin(), part.end()); };
+  if (block.init.empty() && loads_from(block.body, local))
+    append(copy("read", loop::make_store(local, places, target)));
+  Body write = copy("write", loop::make_store(store.name, store.indices, cached));
+  append(loop.body);
+  append(std::move(write));
+  loop.body = std::move(body);
+}
+
+}  // namespace weft::sparse

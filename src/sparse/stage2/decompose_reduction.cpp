@@ -1,0 +1,44 @@
+#include "base/check.h"
+#include "sparse/stage2/lower_init.h"
+#include "sparse/stage2/nest.h"
+#include "sparse/stage2/primitives.h"
+
+namespace weft::sparse {
+
+void place_init(Nest nest, size_t place, const std::string& name) {
+  Stmt& block = nest.block();
+  Body init = std::move(block.init);
+  block.init.clear();
+  if (!name.empty()) init = {loop::make_block(name, std::move(init))};
+  Body before = spatial_nest(nest, place, std::move(init));
+  Body& body = *nest.path[place].body;
+  body.insert(body.begin() + static_cast<std::ptrdiff_t>(nest.path[place].index), before.begin(), before.end());
+}
+
+void decompose_reduction(Stage2& stage, const std::string& name) {
+  const LoopInNest found = find_loop(stage, name);
+  if (found.nest.block().init.empty())
+    refuse("decompose_reduction", name, fmt::format("block '{}' has no init; it was taken out already", found.block));
+  for (size_t i = 0; i < found.place; ++i)
+    if (found.nest.path[i].stmt().reduction)
+      refuse("decompose_reduction", name,
+             fmt::format("the reduction '{}' stands around it: init would run again and again; name that loop or one "
+                         "outside of it",
+                         found.nest.path[i].stmt().name));
+  place_init(found.nest, found.place, found.block + "_init");
+}
+
+void lower_init(Stage2& stage) {
+  std::vector<std::string> blocks;
+  visit(stage.body, [&](Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::block && !stmt.init.empty()) blocks.push_back(stmt.name);
+  });
+  for (const std::string& name : blocks) {
+    Nest nest = find_block(stage, name);
+    size_t place = 0;
+    while (place + 1 < nest.path.size() && !nest.path[place].stmt().reduction) ++place;
+    place_init(nest, place, "");
+  }
+}
+
+}  // namespace weft::sparse

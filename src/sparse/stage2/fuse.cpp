@@ -1,0 +1,34 @@
+#include "base/check.h"
+#include "sparse/stage2/nest.h"
+#include "sparse/stage2/primitives.h"
+
+namespace weft::sparse {
+
+void fuse(Stage2& stage, const std::string& outer, const std::string& inner, const std::string& fused) {
+  LoopInNest a = find_loop(stage, outer);
+  const LoopInNest b = find_loop(stage, inner);
+  const std::string both = outer + ", " + inner;
+  if (a.block != b.block || b.place != a.place + 1 || a.loop().body.size() != 1)
+    refuse("fuse", both, fmt::format("'{}' does not stand directly and alone within '{}'", b.variable, a.variable));
+  if (loop::uses(b.loop().value, a.variable))
+    refuse("fuse", both,
+           fmt::format("the extent {} of '{}' depends on '{}'; fuse the axes with sparse_fuse in stage I",
+                       loop::to_text(b.loop().value), b.variable, a.variable));
+  if (a.loop().reduction != b.loop().reduction)
+    refuse("fuse", both, "one of them is spatial and the other a reduction");
+  if (a.loop().loop != loop::LoopKind::serial || b.loop().loop != loop::LoopKind::serial)
+    refuse("fuse", both, "one of them is no serial loop any more; fuse before");
+  if (fused != a.variable && fused != b.variable) check_new_name(stage, a.nest, fused);
+
+  Stmt& loop = a.loop();
+  const Expr extent = b.loop().value;
+  Body body = std::move(b.loop().body);
+  // Through names that nothing has: `fused` may be one of the two.
+  const Expr index = loop::variable(fused);
+  substitute(body, {{a.variable, loop::floor_div(index, extent)}, {b.variable, loop::modulo(index, extent)}});
+  loop.name = fused;
+  loop.value = loop.value * extent;
+  loop.body = std::move(body);
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,121 @@
+#include "sparse/stage2/lower_buffers.h"
+
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+#include "loop/facts.h"
+#include "sparse/stage2/lower_init.h"
+
+namespace weft::sparse {
+namespace {
+
+class BufferLowering {
+ public:
+  explicit BufferLowering(const Stage2& stage) : stage_(stage) {}
+
+  loop::Function lower() {
+    loop::Function function{.name = stage_.name, .scalars = stage_.params};
+    for (const Auxiliary& a : stage_.auxiliaries) {
+      const Axis& axis = stage_.axis(a.axis);
+      const Expr size = a.is_indptr ? stage_.num_positions(axis.parent) + 1 : stage_.num_positions(axis.name);
+      const Expr most = a.is_indptr ? axis.nnz : axis.is_variable ? axis.length - 1 : axis.length;
+      function.buffers.push_back({.name = a.name, .dtype = axis.index_type, .size = size, .least = 0, .most = most});
+    }
+    for (const SparseBuffer& b : stage_.buffers)
+      function.buffers.push_back({.name = b.name, .dtype = b.dtype, .size = size_of(b.axes)});
+    function.body = lowered(stage_.body);
+    return function;
+  }
+
+ private:
+  Expr size_of(const std::vector<std::string>& axes) const {
+    Expr size = 1;
+    for (size_t i = 0; i < axes.size(); ++i)
+      if (i + 1 == axes.size() || stage_.axis(axes[i + 1]).parent.empty()) size = size * stage_.num_positions(axes[i]);
+    return size;
+  }
+
+  // Equations 3.6 to 3.8.
+  Expr flat_index(const std::vector<std::string>& axes, const std::vector<Expr>& positions) const {
+    Expr index = 0, offset;
+    for (size_t i = 0; i < axes.size(); ++i) {
+      const Axis& axis = stage_.axis(axes[i]);
+      if (axis.parent.empty())
+        offset = positions[i];
+      else if (axis.is_variable)
+        offset = loop::load(axis.indptr, {offset}, Type::integer) + positions[i];
+      else
+        offset = offset * axis.nnz + positions[i];
+      const bool is_last = i + 1 == axes.size() || stage_.axis(axes[i + 1]).parent.empty();
+      if (!is_last) continue;
+      // A chain after others: their offsets in units of its positions.
+      index = index * stage_.num_positions(axis.name) + offset;
+    }
+    return index;
+  }
+
+  Expr flat_access(const std::string& name, const std::vector<Expr>& positions) const {
+    if (const Auxiliary* a = stage_.find_auxiliary(name)) {
+      std::vector<std::string> axes = stage_.ancestors(a->axis);
+      if (!a->is_indptr) axes.push_back(a->axis);
+      return flat_index(axes, positions);
+    }
+    if (const SparseBuffer* buffer = stage_.find_buffer(name)) return flat_index(buffer->axes, positions);
+    const std::vector<Expr>& extents = local_.at(name);
+    Expr index = 0;
+    for (size_t i = 0; i < extents.size(); ++i) index = index * extents[i] + positions[i];
+    return index;
+  }
+
+  Expr lowered(const Expr& e) const {
+    return loop::rewrite(e, [&](const Expr& node) -> Expr {
+      if (node->op == Op::load) return loop::load(node->name, {flat_access(node->name, node->operands)}, node->type);
+      if (!loop::is_search(node->op)) return node;
+      const std::vector<Expr> start(node->operands.begin(), node->operands.end() - 2);
+      return loop::search(node->op, node->name, {flat_access(node->name, start)}, *(node->operands.end() - 2),
+                          node->operands.back());
+    });
+  }
+
+  Body lowered(const Body& body) {
+    Body result;
+    for (Stmt stmt : body) {
+      if (stmt.kind == Stmt::Kind::block) {
+        // Blocks dissolve; their lets keep their scope where names could meet.
+        Body inner = lowered(stmt.body);
+        result.insert(result.end(), std::make_move_iterator(inner.begin()), std::make_move_iterator(inner.end()));
+        continue;
+      }
+      if (stmt.kind == Stmt::Kind::allocate) {
+        local_[stmt.name] = stmt.indices;
+        Expr size = 1;
+        for (const Expr& extent : stmt.indices) size = size * extent;
+        stmt.indices = {size};
+      } else {
+        for (Expr& index : stmt.indices) index = lowered(index);
+      }
+      if (stmt.value) stmt.value = lowered(stmt.value);
+      if (stmt.kind == Stmt::Kind::store) stmt.indices = {flat_access_of(stmt)};
+      stmt.body = lowered(stmt.body);
+      result.push_back(std::move(stmt));
+    }
+    return result;
+  }
+
+  Expr flat_access_of(const Stmt& store) const { return flat_access(store.name, store.indices); }
+
+  const Stage2& stage_;
+  std::map<std::string, std::vector<Expr>> local_;
+};
+
+}  // namespace
+
+Stage3 lower_buffers(Stage2 stage) {
+  lower_init(stage);
+  Stage3 result{BufferLowering(stage).lower()};
+  verify(result.function);
+  return result;
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,48 @@
+// Finds loops and blocks for the primitives. Pointers hold until the tree is changed above them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sparse/stage2/stage2.h"
+
+namespace weft::sparse {
+
+// The way to a block: statements from the outermost on, and in which body each stands.
+struct Nest {
+  struct Level {
+    Body* body = nullptr;
+    size_t index = 0;
+    Stmt& stmt() const { return (*body)[index]; }
+  };
+  std::vector<Level> path = {};
+  Stmt& block() const { return path.back().stmt(); }
+  std::vector<Stmt*> loops() const;
+  // The place in `path` of a loop.
+  size_t find(const std::string& variable) const;
+};
+
+// Throws Error(invalid_argument) where there is none, naming the nearest.
+Nest find_block(Stage2& stage, const std::string& block);
+// "csrmm.k": the way to the block, and the place of the loop in it.
+struct LoopInNest {
+  Nest nest = {};
+  size_t place = 0;
+  std::string name = {};  // "csrmm.k"
+  std::string block = {}, variable = {};
+  Stmt& loop() const { return nest.path[place].stmt(); }
+};
+LoopInNest find_loop(Stage2& stage, const std::string& name);
+// Throws where something in the nest has the name already.
+void check_new_name(const Stage2& stage, const Nest& nest, const std::string& name);
+// Throws Error(invalid_argument) that begins with primitive and loop.
+[[noreturn]] void refuse(const std::string& primitive, const std::string& loop, const std::string& why);
+Names taken_names(const Stage2& stage);
+// Extent of a loop that has to be a literal.
+int64_t literal_extent(const std::string& primitive, const LoopInNest& loop);
+
+// The loops among `path[from..]` that are spatial, around what `make` gives, with the conditions among them that hold
+// for any iteration of the reductions. Lets that those need are kept.
+Body spatial_nest(const Nest& nest, size_t from, Body inner);
+
+}  // namespace weft::sparse

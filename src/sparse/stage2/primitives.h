@@ -1,0 +1,41 @@
+// The schedule primitives of stage II. Each changes the loops in place and keeps what is computed; where it would not,
+// it throws Error(invalid_argument) that says why. A loop is named by the block below it: "csrmm.k".
+//
+//   split(stage, "csrmm.k", 16, "ko", "ki");
+//   reorder(stage, {"csrmm.ko", "csrmm.j", "csrmm.ki"});
+//   vectorize(stage, "csrmm.ki");
+//
+// docs/sparse.md shows each before and after, with an example that is refused.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sparse/stage2/stage2.h"
+
+namespace weft::sparse {
+
+// loop -> outer * factor + inner; a condition guards the end where the factor may not divide the extent.
+void split(Stage2& stage, const std::string& loop, int64_t factor, const std::string& outer, const std::string& inner);
+// Two loops, one directly within the other, become one.
+void fuse(Stage2& stage, const std::string& outer, const std::string& inner, const std::string& fused);
+// Puts loops of one nest in this order, outermost first.
+void reorder(Stage2& stage, const std::vector<std::string>& loops);
+// The team's workers share its iterations, by the work that an indptr tells where there is one.
+void parallel(Stage2& stage, const std::string& loop);
+void vectorize(Stage2& stage, const std::string& loop);
+void unroll(Stage2& stage, const std::string& loop);
+void bind(Stage2& stage, const std::string& loop, const std::string& thread);
+void annotate(Stage2& stage, const std::string& loop, const std::string& annotation);
+// What the block adds to within `loop` is kept in memory of its own, written back at the end of each iteration.
+void cache_write(Stage2& stage, const std::string& loop, loop::Scope scope);
+// What the block reads of `buffer` within an iteration of `loop` is copied first.
+void cache_read(Stage2& stage, const std::string& loop, const std::string& buffer, loop::Scope scope);
+void set_scope(Stage2& stage, const std::string& buffer, loop::Scope scope);
+// A reduction loop becomes spatial: every iteration adds to a partial sum of its own, and a second block sums them up
+// in order.
+void rfactor(Stage2& stage, const std::string& loop, loop::Scope scope);
+// Runs init of the block before this loop from now on, as a block of its own.
+void decompose_reduction(Stage2& stage, const std::string& loop);
+
+}  // namespace weft::sparse

@@ -1,0 +1,79 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "sparse/stage2/nest.h"
+#include "sparse/stage2/primitives.h"
+
+namespace weft::sparse {
+
+void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
+  const LoopInNest found = find_loop(stage, name);
+  Stmt& loop = found.loop();
+  if (!loop.reduction) refuse("rfactor", name, "it is no reduction; its iterations have elements of their own already");
+  const int64_t extent = literal_extent("rfactor", found);
+  if (extent > 4096)
+    refuse("rfactor", name, fmt::format("its extent is {}; at most 4096 partial sums are kept", extent));
+  size_t first = 0;  // the outermost reduction
+  while (!found.nest.path[first].stmt().reduction) ++first;
+  for (size_t i = first; i < found.nest.path.size(); ++i) {
+    const Stmt& stmt = found.nest.path[i].stmt();
+    if (stmt.kind == Stmt::Kind::loop && !stmt.reduction)
+      refuse("rfactor", name,
+             fmt::format("the spatial loop '{}' stands within reductions; reorder them inwards", stmt.name));
+  }
+
+  // Only a sum can be taken apart: target = target + x.
+  Stmt& block = found.nest.block();
+  if (block.body.empty() || block.body.back().kind != Stmt::Kind::store)
+    refuse("rfactor", name, fmt::format("block '{}' stores nothing", block.name));
+  Stmt& store = block.body.back();
+  const SparseBuffer* buffer = stage.find_buffer(store.name);
+  if (buffer == nullptr) refuse("rfactor", name, fmt::format("'{}' is no buffer of the program", store.name));
+  const Expr target = loop::load(store.name, store.indices, loop::type_of(buffer->dtype));
+  const bool is_sum = store.value->op == Op::add && store.value->operands[0] == target &&
+                      !loop::loads_from(store.value->operands[1], store.name);
+  const bool alone = std::count_if(block.body.begin(), block.body.end(),
+                                   [](const Stmt& stmt) { return stmt.kind == Stmt::Kind::store; }) == 1;
+  if (!is_sum || !alone)
+    refuse("rfactor", name,
+           fmt::format("block '{}' is no sum of the form {} = {} + x", block.name, loop::to_text(target),
+                       loop::to_text(target)));
+
+  for (const Nest::Level& level : found.nest.path)
+    for (const Expr& index : store.indices)
+      if (level.stmt().kind == Stmt::Kind::loop && level.stmt().reduction && loop::uses(index, level.stmt().name))
+        refuse("rfactor", name,
+               fmt::format("'{}' is written at {}, another element in each iteration of the reduction '{}'", store.name,
+                           loop::to_text(index), level.stmt().name));
+  const Names taken = taken_names(stage);
+  const std::string partial = loop::fresh_name(store.name + "_partial", taken);
+  const std::string lane = loop::fresh_name(found.variable + "_sum", taken);
+  const Expr place = loop::variable(found.variable);
+  const Expr mine = loop::load(partial, {place}, target->type);
+
+  // Zero, each iteration to its own; then the sums in order.
+  Stmt zero =
+      loop::make_loop(found.variable, extent,
+                      {loop::make_block(found.block + "_zero", {loop::make_store(partial, {place}, loop::real(0))})});
+  Stmt sum = loop::make_loop(
+      lane, extent,
+      {loop::make_block(found.block + "_sum",
+                        {loop::make_store(store.name, store.indices,
+                                          target + loop::load(partial, {loop::variable(lane)}, target->type))},
+                        block.init)});
+  sum.reduction = true;
+  block.init.clear();
+  store.value = mine + store.value->operands[1];
+  store.name = partial;
+  store.indices = {place};
+  loop.reduction = false;
+  Body& body = *found.nest.path[first].body;
+  const auto at = body.begin() + static_cast<std::ptrdiff_t>(found.nest.path[first].index);
+  const DType dtype = buffer->dtype == DType::fp64 ? DType::fp64 : DType::fp32;
+  Body sums{std::move(sum)};
+  Body before{loop::make_allocate(partial, {Expr(extent)}, dtype, scope), std::move(zero)};
+  const auto after = body.insert(at, before.begin(), before.end()) + 3;
+  body.insert(after, sums.begin(), sums.end());
+}
+
+}  // namespace weft::sparse

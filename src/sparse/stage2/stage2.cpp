@@ -1,0 +1,169 @@
+#include "sparse/stage2/stage2.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "sparse/stage1/parse.h"
+
+namespace weft::sparse {
+
+const Auxiliary* Stage2::find_auxiliary(std::string_view auxiliary) const {
+  for (const Auxiliary& a : auxiliaries)
+    if (a.name == auxiliary) return &a;
+  return nullptr;
+}
+
+Expr extent_of(const Declarations& declared, const Axis& axis, const std::vector<Expr>& ancestors) {
+  (void)declared;
+  if (axis.parent.empty()) return axis.length;
+  if (!axis.is_variable) return axis.nnz;
+  std::vector<Expr> next = ancestors;
+  next.back() = next.back() + 1;
+  return loop::load(axis.indptr, next, Type::integer) - loop::load(axis.indptr, ancestors, Type::integer);
+}
+
+loop::Facts facts_of(const Declarations& declared) {
+  loop::Function arrays{.name = declared.name, .scalars = declared.params};
+  for (const Axis& axis : declared.axes) {
+    if (!axis.indptr.empty()) arrays.buffers.push_back({.name = axis.indptr, .least = 0, .most = axis.nnz});
+    if (!axis.indices.empty())
+      arrays.buffers.push_back(
+          {.name = axis.indices, .least = 0, .most = axis.is_variable ? axis.length - 1 : axis.length});
+  }
+  return loop::Facts(arrays);
+}
+
+namespace {
+
+std::string region_text(const std::string& buffer, const std::vector<Expr>& indices, const Names& inner) {
+  std::string text;
+  for (const Expr& index : indices) {
+    const Names used = loop::variables_of(index);
+    const bool varies = std::any_of(used.begin(), used.end(), [&](const std::string& v) { return inner.contains(v); });
+    text += (text.empty() ? "" : ", ") + (varies ? ":" : loop::to_text(index));
+  }
+  return fmt::format("{}[{}]", buffer, text);
+}
+
+void add_once(std::vector<std::string>& list, std::string text) {
+  if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(std::move(text));
+}
+
+}  // namespace
+
+Regions regions_of(const Stmt& block) {
+  Regions regions;
+  Names inner;
+  const Body body{block};
+  visit(body, [&](const Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::let) inner.insert(stmt.name);
+  });
+  visit(body, [&](const Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::store) add_once(regions.writes, region_text(stmt.name, stmt.indices, inner));
+  });
+  visit_exprs(body, [&](const Expr& e) {
+    loop::visit(e, [&](const Expr& node) {
+      if (node->op == Op::load) add_once(regions.reads, region_text(node->name, node->operands, inner));
+    });
+  });
+  return regions;
+}
+
+namespace {
+
+loop::Symbols symbols_of(const Stage2& stage) {
+  loop::Symbols symbols = symbols_of(static_cast<const Declarations&>(stage));
+  for (const Auxiliary& a : stage.auxiliaries)
+    symbols.buffers[a.name] = {Type::integer, stage.ancestors(a.axis).size() + (a.is_indptr ? 0 : 1)};
+  return symbols;
+}
+
+// Names are declared before they are used, and accesses have as many indices as their buffers.
+class Verifier {
+ public:
+  explicit Verifier(const Stage2& stage) : name_(stage.name), symbols_(symbols_of(stage)) {}
+
+  void check_body(const Body& body) {
+    const loop::Symbols before = symbols_;
+    for (const Stmt& stmt : body) {
+      for (const Expr& index : stmt.indices) check_expr(index);
+      if (stmt.value) check_expr(stmt.value);
+      if (stmt.kind == Stmt::Kind::store) check_access(stmt.name, stmt.indices.size());
+      if (stmt.kind == Stmt::Kind::allocate)
+        symbols_.buffers[stmt.name] = {loop::type_of(stmt.dtype), stmt.indices.size()};
+      const bool declares = stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::let;
+      if (declares)
+        ensure(symbols_.variables.insert(stmt.name).second, "stage II of {}: '{}' is declared twice", name_, stmt.name);
+      check_body(stmt.init);
+      check_body(stmt.body);
+      if (stmt.kind == Stmt::Kind::loop) symbols_.variables.erase(stmt.name);
+    }
+    symbols_ = before;
+  }
+
+ private:
+  void check_access(const std::string& buffer, size_t num_indices) const {
+    const auto found = symbols_.buffers.find(buffer);
+    ensure(found != symbols_.buffers.end(), "stage II of {}: no buffer '{}' is declared here", name_, buffer);
+    ensure(found->second.num_indices == num_indices, "stage II of {}: '{}' has {} dimensions, not {}", name_, buffer,
+           found->second.num_indices, num_indices);
+  }
+
+  void check_expr(const Expr& e) const {
+    loop::visit(e, [&](const Expr& node) {
+      if (node->op == Op::variable)
+        ensure(symbols_.variables.contains(node->name), "stage II of {}: no variable '{}' is declared here", name_,
+               node->name);
+      if (node->op == Op::load) check_access(node->name, node->operands.size());
+      if (loop::is_search(node->op)) check_access(node->name, node->operands.size() - 2);
+    });
+  }
+
+  std::string name_;
+  loop::Symbols symbols_;
+};
+
+}  // namespace
+
+void verify(const Stage2& stage) { Verifier(stage).check_body(stage.body); }
+
+std::string to_text(const Stage2& stage) {
+  std::string params;
+  for (const std::string& param : stage.params) params += (params.empty() ? "" : ", ") + param;
+  std::string text = fmt::format("stage2 {}({}):\n", stage.name, params);
+  for (const Axis& axis : stage.axes) text += "  " + to_text(axis) + "\n";
+  for (const SparseBuffer& buffer : stage.buffers) text += "  " + to_text(buffer) + "\n";
+  for (const Auxiliary& a : stage.auxiliaries) {
+    const Axis& axis = stage.axis(a.axis);
+    const Expr most = a.is_indptr ? axis.nnz : axis.is_variable ? axis.length - 1 : axis.length;
+    std::string indices;
+    for (const std::string& ancestor : stage.ancestors(a.axis)) indices += (indices.empty() ? "" : ", ") + ancestor;
+    if (!a.is_indptr) indices += ", " + a.axis;
+    text += fmt::format("  # {}[{}]: {} in 0 to {}\n", a.name, indices, weft::to_string(axis.index_type),
+                        loop::to_text(most));
+  }
+  return text + loop::to_text(stage.body, 2);
+}
+
+Stage2 parse_stage2(std::string_view text) {
+  loop::Source source(text);
+  if (source.at_end()) source.fail_after("a program of stage II is expected, as in stage2 NAME(n):");
+  loop::Cursor head = source.next();
+  head.expect("stage2");
+  Stage2 stage;
+  stage.name = head.new_name("program");
+  stage.params = loop::parse_parameters(head);
+  head.expect(":");
+  head.expect_end();
+  parse_declarations(source, stage);
+  for (const Axis& axis : stage.axes) {
+    if (!axis.indptr.empty()) stage.auxiliaries.push_back({axis.indptr, axis.name, true});
+    if (!axis.indices.empty()) stage.auxiliaries.push_back({axis.indices, axis.name, false});
+  }
+  stage.body = loop::parse_body(source, 2, symbols_of(stage));
+  if (!source.at_end()) source.peek().fail("nothing may follow the program");
+  verify(stage);
+  return stage;
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,97 @@
+// `weft sparse` as a user calls it.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/cli/program.h"
+
+namespace weft::testing {
+namespace {
+
+const std::string kSpmmFile = WEFT_SPARSE_EXAMPLES "/spmm_hyb.txt";
+
+std::string small_matrix() {
+  return temporary_file("small.mtx",
+                        "%%MatrixMarket matrix coordinate pattern symmetric\n% a comment\n5 5 4\n2 1\n3 2\n5 5\n4 1\n");
+}
+
+TEST(SparseProgram, RunsAndChecksAProgramOnAMatrixFromAFile) {
+  const Result result = run_weft(
+      {"sparse", kSpmmFile, "--run", "--matrix", "J=" + small_matrix(), "--set", "feat=32", "--check", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const nlohmann::json last = result.last();
+  EXPECT_EQ(last.at("event"), "done");
+  EXPECT_LE(last.at("max_error").get<double>(), 1e-5);
+  EXPECT_EQ(last.at("flops").get<double>(), 2. * 7 * 32);
+  for (const char* key : {"compile_ms", "convert_ms", "run_ms", "bytes", "checksum"})
+    EXPECT_TRUE(last.at(key).is_number()) << key;
+}
+
+TEST(SparseProgram, GivesTheSameChecksumInEveryFormat) {
+  double checksum = 0;
+  for (const char* schedule :
+       {"lower()\n", "decompose_format(csrmm, A, bsr(2))\n", "decompose_format(csrmm, A, hyb(2, 1))\n"}) {
+    const Result result = run_weft({"sparse", kSpmmFile, "--schedule", temporary_file("schedule.txt", schedule),
+                                    "--run", "--matrix", "J=" + small_matrix(), "--set", "feat=8", "--json"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const double got = result.last().at("checksum");
+    if (checksum == 0) checksum = got;
+    EXPECT_NEAR(got, checksum, 1e-5) << schedule;
+  }
+}
+
+TEST(SparseProgram, ShowsEachStageAndListsPasses) {
+  const std::pair<const char*, const char*> stages[] = {{"stage1", "program spmm"},
+                                                        {"stage2", "stage2 spmm"},
+                                                        {"stage3", "stage3 spmm"},
+                                                        {"code", "void weft_spmm_0("},
+                                                        {"cuda", "__global__ void weft_spmm_0("}};
+  for (const auto& [stage, text] : stages) {
+    const Result result = run_weft({"sparse", kSpmmFile, "--print", stage});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_NE(result.out.find(text), std::string::npos) << stage << "\n" << result.out;
+  }
+  EXPECT_NE(run_weft({"sparse", kSpmmFile}).out.find("lower iterations"), std::string::npos);
+}
+
+TEST(SparseProgram, DrawsTheMatrixInItsFormats) {
+  const std::string path = temporary_file("picture.svg", "");
+  ASSERT_EQ(run_weft({"sparse", kSpmmFile, "--matrix", "J=" + small_matrix(), "--svg", path}).exit_code, 0);
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  EXPECT_EQ(text.str().rfind("<svg", 0), 0u);
+  EXPECT_NE(text.str().find("hyb_0_1: "), std::string::npos);
+  EXPECT_NE(text.str().find("block csrmm_hyb_0_0"), std::string::npos);
+}
+
+TEST(SparseProgram, RefusesWhatIsWrong) {
+  expect_refusal(run_weft({"sparse", temporary_file("bad.txt", "program p(n):\n  I = dens_fixed(n)\n")}), 3,
+                 "invalid_argument", "line 2, column 7: 'dens_fixed' declares nothing");
+  expect_refusal(run_weft({"sparse", "/nowhere.txt"}), 3, "io_error", "/nowhere.txt");
+  expect_refusal(run_weft({"sparse", kSpmmFile, "--print", "stage9"}), 2, "usage", "stage9");
+  expect_refusal(run_weft({"sparse", kSpmmFile, "--set", "feat"}), 2, "usage", "NAME=VALUE is expected");
+  expect_refusal(run_weft({"sparse", kSpmmFile, "--set", "feat=-1"}), 3, "invalid_argument", "feat");
+  expect_refusal(run_weft({"sparse", kSpmmFile, "--set", "fat=1"}), 3, "invalid_argument", "did you mean 'feat'?");
+  expect_refusal(run_weft({"sparse", kSpmmFile, "--run"}), 3, "invalid_argument", "structures");
+  const std::pair<const char*, const char*> matrices[] = {
+      {"%%MatrixMarket matrix array real general\n2 2\n", "dense arrays are not read"},
+      {"%%MatrixMarket matrix coordinate pattern general\n2 2 2\n1 1\n", "a row is expected"},
+      {"%%MatrixMarket matrix coordinate pattern general\n2 2 1\n3 1\n", "a row is 3; allowed are 1 to 2"},
+      {"%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 1\n2 2\n", "more elements follow"},
+      {"%%MatrixMarket matrix coordinate odd general\n2 2 1\n1 1\n", "field 'odd' is not known"}};
+  for (const auto& [text, says] : matrices)
+    expect_refusal(run_weft({"sparse", kSpmmFile, "--run", "--matrix", "J=" + temporary_file("bad.mtx", text)}), 3,
+                   "invalid_file", says);
+  expect_refusal(
+      run_weft(
+          {"sparse", kSpmmFile, "--run", "--matrix",
+           "J=" + temporary_file("twice.mtx", "%%MatrixMarket matrix coordinate pattern general\n2 2 2\n1 1\n1 1\n")}),
+      3, "invalid_argument", "row 0, column 0 stands twice");
+  expect_refusal(run_weft({"sparse", kSpmmFile, "--run", "--matrix", "J=" + temporary_file("m.dat", "")}), 3,
+                 "invalid_file", "its name ends as no format that is read");
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,114 @@
+// Passes over flat loops: before and after as text, and by value.
+#include "loop/passes.h"
+
+#include <gtest/gtest.h>
+
+#include "loop/codegen/printers.h"
+#include "loop/interpret.h"
+#include "loop/parse.h"
+#include "weft/error.h"
+
+namespace weft::loop {
+namespace {
+
+std::string body_of(const Function& function) { return to_text(function.body); }
+
+Function with(const std::string& body) {
+  return parse_function(
+      "stage3 f(n, m):\n  p = flat(n): int32 in 0 to m\n  A = flat(n * 8): fp32\n  B = flat(n * 8): fp32\n" + body);
+}
+
+std::string simplified(const std::string& body) {
+  Function function = with(body);
+  simplify(function);
+  return body_of(function);
+}
+
+TEST(Simplify, DropsWhatIsProvenAndWhatNeverRuns) {
+  EXPECT_EQ(
+      simplified("  for i in range(n):\n    if i < n:\n      A[i + 1 - 1] = 0.0\n    if i < 0:\n      A[i] = 1.0\n"),
+      "for i in range(n):\n  A[i] = 0.0\n");
+  EXPECT_EQ(simplified("  for i in range(1):\n    A[i * 3 + 2] = 0.0\n  for j in range(0):\n    A[j] = 1.0\n"),
+            "A[2] = 0.0\n");
+}
+
+TEST(Simplify, MovesConditionsOutOfLoopsThatTheyDoNotDependOn) {
+  EXPECT_EQ(
+      simplified(
+          "  for i in range(n):\n    for k in range(8):\n      if p[i] < m and k < 4:\n        A[i * 8 + k] = 0.0\n"),
+      "for i in range(n):\n  if p[i] < m:\n    for k in range(8):\n      if k < 4:\n        A[i * 8 + k] = 0.0\n");
+}
+
+TEST(Simplify, LeavesConditionsWhereTheLoopChangesThem) {
+  const std::string text = "for k in range(8):\n  if A[0] < 1.0:\n    A[0] = A[0] + B[k]\n";
+  EXPECT_EQ(simplified("  for k in range(8):\n    if A[0] < 1.0:\n      A[0] = A[0] + B[k]\n"), text);
+}
+
+TEST(PeelTails, MakesALoopOfWholeVectorsAndARest) {
+  Function function = with(
+      "  for i in range(n):\n    for o in range((m + 3) // 4):\n      for v in range(4) [vectorize]:\n"
+      "        if o * 4 + v < m:\n          A[i * m + o * 4 + v] = 0.0\n");
+  simplify(function);
+  peel_tails(function);
+  EXPECT_EQ(body_of(function),
+            "for i in range(n):\n  for o in range(m // 4):\n    for v in range(4) [vectorize]:\n      A[i * m + o * 4 "
+            "+ v] = 0.0\n"
+            "  if 0 < m % 4:\n    for v in range(4) [vectorize]:\n      if m // 4 * 4 + v < m:\n"
+            "        A[i * m + m // 4 * 4 + v] = 0.0\n");
+}
+
+// Programs of nested loops with tails, by value: each pass changes nothing.
+TEST(Passes, ComputeTheSame) {
+  for (const int64_t m : {0, 1, 3, 4, 5, 8}) {
+    const Function before = with(
+        "  for i in range(n):\n    for o in range((m + 3) // 4):\n      for v in range(4):\n        if o * 4 + v < m:\n"
+        "          B[i * 8 + (o * 4 + v) % 8] = A[(i * 8 + o * 4 + v) // 2] * 3.0 + real(o - v)\n");
+    Function after = before;
+    simplify(after);
+    peel_tails(after);
+    simplify(after);
+    Memory one{
+        .scalars = {{"n", 3}, {"m", m}},
+        .buffers = {
+            {"p", std::vector<double>(3)}, {"A", std::vector<double>(24, 1.5)}, {"B", std::vector<double>(24, 7)}}};
+    Memory two = one;
+    interpret(before, one);
+    interpret(after, two);
+    EXPECT_EQ(one.buffers, two.buffers) << m;
+  }
+}
+
+TEST(Bounds, CountProofsAndRefuseWhatLiesOutside) {
+  const BoundsReport report =
+      check_bounds(with("  for i in range(n):\n    for k in range(8):\n      A[i * 8 + k] = B[p[i]]\n"));
+  EXPECT_EQ(report.total, 3);
+  EXPECT_EQ(report.proven, 2);  // A and p; B's index is known to be at most m, which n * 8 may not be above
+  EXPECT_THROW(check_bounds(with("  for i in range(n):\n    A[i + n * 8] = 0.0\n")), Error);
+  EXPECT_THROW(check_bounds(with("  for i in range(n):\n    A[i] = B[-1]\n")), Error);
+}
+
+TEST(Phases, AreParallelNestsAndWhatStandsBetween) {
+  const std::vector<Phase> phases = split_phases(with(
+      "  A[0] = 1.0\n  A[1] = 2.0\n  for i in range(n) [parallel]:\n    A[i] = 0.0\n  for j in range(n) [parallel]:\n"
+      "    B[j] = 0.0\n  B[0] = A[0]\n"));
+  ASSERT_EQ(phases.size(), 4u);
+  EXPECT_EQ(phases[0].body.size(), 2u);
+  EXPECT_EQ(phases[0].parallel(), nullptr);
+  EXPECT_NE(phases[1].parallel(), nullptr);
+  EXPECT_NE(phases[2].parallel(), nullptr);
+  EXPECT_EQ(phases[3].parallel(), nullptr);
+}
+
+TEST(Codegen, CudaRefusesStoresThatThreadsWouldRepeat) {
+  EXPECT_THROW(cuda_module({with(
+                   "  for i in range(n) [bind=blockIdx.x]:\n    A[i] = 0.0\n    for k in range(8) [bind=threadIdx.x]:\n"
+                   "      A[i] = A[i] + B[k]\n")}),
+               Error);
+  EXPECT_NE(cuda_module({with("  for i in range(n) [bind=blockIdx.x]:\n    for k in range(8) [bind=threadIdx.x]:\n"
+                              "      A[i * 8 + k] = B[k]\n")})
+                .find("for (long long k = threadIdx.x; k < 8; k += blockDim.x)"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft::loop

@@ -1,0 +1,103 @@
+// Formats: conversions keep every element once, hyb fills its buckets as it says, maps are inverse to each other.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "sparse/formats/structure.h"
+#include "sparse/schedule.h"
+#include "tests/sparse/refusals.h"
+#include "tests/sparse/support.h"
+
+namespace weft::sparse::test {
+namespace {
+
+MatrixAxes axes() { return {"I", "J", loop::variable("m"), loop::variable("n")}; }
+
+Coordinates coordinates(const Matrix& a) { return coordinates_of(*a.structure().data()); }
+
+TEST(Formats, ConversionsKeepEveryElementOnce) {
+  for (const Shape shape : kShapes) {
+    const Coo coo = random_matrix(shape, 71).coo();
+    const std::vector<std::vector<int64_t>> orders = {csr_from_coo(coo).order,           csc_from_coo(coo).order,
+                                                      ell_from_coo(coo).order,           bsr_from_coo(coo, 3).order,
+                                                      dcsr_from_coo(coo).order,          dbsr_from_coo(coo, 2).order,
+                                                      sr_bcrs_from_coo(coo, 4, 2).order, dia_from_coo(coo).order};
+    for (size_t f = 0; f < orders.size(); ++f) {
+      std::vector<int> seen(coo.rows.size(), 0);
+      for (const int64_t e : orders[f])
+        if (e >= 0) ++seen[static_cast<size_t>(e)];
+      EXPECT_EQ(seen, std::vector<int>(coo.rows.size(), 1)) << name_of(shape) << ", format " << f;
+    }
+  }
+}
+
+TEST(Formats, RulesTogetherTakeEveryElementOnce) {
+  const std::vector<std::vector<FormatRewriteRule>> compositions = {
+      {csr_rule(axes())},      {bsr_rule(axes(), 2)},   {bsr_rule(axes(), 2), ell_rule(axes(), 2), csr_rule(axes())},
+      hyb_rules(axes(), 1, 3), hyb_rules(axes(), 3, 0), hyb_rules(axes(), 4, 5)};
+  for (const auto& rules : compositions)
+    for (const Shape shape : kShapes) {
+      const Coordinates all = coordinates(random_matrix(shape, 72));
+      size_t taken = 0;
+      for (const FormatArrays& format : take_all(rules, all))
+        taken += static_cast<size_t>(std::count(format.taken.begin(), format.taken.end(), 1));
+      EXPECT_EQ(taken, all.size()) << rules[0].name << ", " << name_of(shape);
+    }
+}
+
+// A row of length l goes to the bucket i with 2^(i-1) < l <= 2^i; a longer one to the last, in pieces.
+TEST(Formats, HybPutsRowsIntoBucketsByTheirLength) {
+  Coordinates rows{.num_rows = 9, .num_cols = 16};
+  for (int32_t r = 0; r < 9; ++r)
+    for (int32_t c = 0; c < r; ++c) {
+      rows.rows.push_back(r);
+      rows.cols.push_back(c);
+    }
+  const std::vector<FormatArrays> buckets = take_all(hyb_rules(axes(), 1, 2), rows);
+  const auto array = [&](size_t b, const std::string& name) { return buckets[b].arrays.at(name); };
+  EXPECT_EQ(array(0, "I_hyb_0_0_indices"), (std::vector<int32_t>{1}));
+  EXPECT_EQ(array(1, "I_hyb_0_1_indices"), (std::vector<int32_t>{2}));
+  EXPECT_EQ(array(2, "I_hyb_0_2_indices"), (std::vector<int32_t>{3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(array(2, "S_hyb_0_2_indptr"), (std::vector<int32_t>{0, 1, 2, 4, 6, 8, 10}));
+  const std::vector<int32_t> columns = array(2, "J_hyb_0_2_indices");
+  EXPECT_EQ(std::vector<int32_t>(columns.begin(), columns.begin() + 4), (std::vector<int32_t>{0, 1, 2, 16}));
+  EXPECT_EQ(std::vector<int32_t>(columns.begin() + 8, columns.begin() + 16),
+            (std::vector<int32_t>{0, 1, 2, 3, 4, 16, 16, 16}));
+}
+
+TEST(Formats, HybPartitionsColumnsEvenly) {
+  Coordinates row{.num_rows = 1, .num_cols = 10};
+  for (int32_t c = 0; c < 10; ++c) {
+    row.rows.push_back(0);
+    row.cols.push_back(c);
+  }
+  const std::vector<FormatArrays> buckets = take_all(hyb_rules(axes(), 3, 2), row);  // widths 4, 4, 2
+  EXPECT_EQ(buckets[2].arrays.at("J_hyb_0_2_indices"), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(buckets[5].arrays.at("J_hyb_1_2_indices"), (std::vector<int32_t>{4, 5, 6, 7}));
+  EXPECT_EQ(buckets[7].arrays.at("J_hyb_2_1_indices"), (std::vector<int32_t>{8, 9}));
+}
+
+TEST(Formats, MapsThatAreNotInverseAreRefused) {
+  FormatRewriteRule rule = bsr_rule(axes(), 2);
+  check_inverse(rule, {"I", "J"});
+  rule.to_old["I"] = loop::variable("IO_bsr_2") * 2;
+  expect_contains(refusal([&] {
+                    check_inverse(rule, {"I", "J"});
+                  }),
+                  "its maps are not inverse to each other: I = 1 comes back as 0", "bsr");
+  rule.to_old.erase("J");
+  expect_contains(refusal([&] { check_inverse(rule, {"J"}); }), "the inverse map has no 'J'", "bsr");
+}
+
+TEST(Formats, SrBcrsPadsTheLastGroup) {
+  // Rows 0 and 1 hold columns 1 and 3; row 5 holds column 0: strips of 2, groups of 3 tiles.
+  const Coo coo{.num_rows = 6, .num_cols = 4, .rows = {0, 1, 5}, .cols = {1, 3, 0}};
+  const Converted converted = sr_bcrs_from_coo(coo, 2, 3);
+  const auto& levels = converted.structure.data()->levels;
+  EXPECT_EQ(levels[1].indptr, (std::vector<int32_t>{0, 1, 1, 2}));
+  EXPECT_EQ(levels[2].indices, (std::vector<int32_t>{1, 3, 4, 0, 4, 4}));
+  EXPECT_EQ(converted.order, (std::vector<int64_t>{0, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, -1}));
+}
+
+}  // namespace
+}  // namespace weft::sparse::test

@@ -1,0 +1,270 @@
+// Every program of examples/sparse, at every stage and compiled, against dense arithmetic in double.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "tests/sparse/support.h"
+
+namespace weft::sparse::test {
+namespace {
+
+std::string example(const std::string& name) {
+  std::ifstream file(std::string(WEFT_SPARSE_EXAMPLES) + "/" + name + ".txt");
+  EXPECT_TRUE(file.good()) << name;
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TensorView view(Values& values, std::initializer_list<int64_t> shape) { return {values.data(), DType::fp32, shape}; }
+TensorView flat(Values& values) { return {values.data(), DType::fp32, {static_cast<int64_t>(values.size())}}; }
+TensorView flat(std::vector<int32_t>& values) {
+  return {values.data(), DType::int32, {static_cast<int64_t>(values.size())}};
+}
+
+// Values where a format puts them; 0 where it has nothing.
+Values placed(const Matrix& a, const std::vector<int64_t>& order) {
+  Values values;
+  for (const int64_t e : order) values.push_back(e < 0 ? 0.f : a.values[static_cast<size_t>(e)]);
+  return values;
+}
+
+constexpr int64_t kFeat = 5;
+
+// One format of SpMM on all shapes of matrices.
+void expect_spmm(const std::string& name, const std::string& axis,
+                 const std::function<Converted(const Coo&)>& convert) {
+  const Operator op = compile(parse(example(name)));
+  uint32_t seed = 300;
+  for (const Shape shape : kShapes) {
+    const Matrix a = random_matrix(shape, seed++);
+    const Converted converted = convert(a.coo());
+    Values values = placed(a, converted.order), b = random_values(static_cast<size_t>(a.cols * kFeat), seed);
+    Values c(static_cast<size_t>(a.rows * kFeat));
+    const RunArguments arguments{
+        .structures = {{axis, converted.structure}},
+        .buffers = {{"A", flat(values)}, {"B", view(b, {a.cols, kFeat})}, {"C", view(c, {a.rows, kFeat})}}};
+    expect_everywhere(op, arguments, "C", dense_spmm(a, b, kFeat), name + ", " + name_of(shape));
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(Operators, SpmmInEll) {
+  expect_spmm("spmm_ell", "J", [](const Coo& a) { return ell_from_coo(a); });
+}
+TEST(Operators, SpmmInBsr) {
+  expect_spmm("spmm_bsr", "JO", [](const Coo& a) { return bsr_from_coo(a, 4); });
+}
+TEST(Operators, SpmmInDcsr) {
+  expect_spmm("spmm_dcsr", "J", [](const Coo& a) { return dcsr_from_coo(a); });
+}
+TEST(Operators, SpmmInDbsr) {
+  expect_spmm("spmm_dbsr", "JO", [](const Coo& a) { return dbsr_from_coo(a, 4); });
+}
+TEST(Operators, SpmmInSrBcrs) {
+  expect_spmm("spmm_sr_bcrs", "J", [](const Coo& a) { return sr_bcrs_from_coo(a, 8, 4); });
+}
+
+TEST(Operators, SpmmInDiagonals) {
+  const Operator op = compile(parse(example("spmm_dia")));
+  uint32_t seed = 400;
+  for (const Shape shape : kShapes) {
+    const Matrix a = random_matrix(shape, seed++);
+    Diagonals dia = dia_from_coo(a.coo());
+    Values values = placed(a, dia.order), b = random_values(static_cast<size_t>(a.cols * kFeat), seed);
+    Values c(static_cast<size_t>(a.rows * kFeat));
+    expect_everywhere(op,
+                      {.buffers = {{"A", view(values, {static_cast<int64_t>(dia.offsets.size()), a.rows})},
+                                   {"Offset", flat(dia.offsets)},
+                                   {"B", view(b, {a.cols, kFeat})},
+                                   {"C", view(c, {a.rows, kFeat})}}},
+                      "C", dense_spmm(a, b, kFeat), name_of(shape));
+  }
+}
+
+TEST(Operators, SpmmOfAListInAnyOrder) {
+  const Operator op = compile(parse(example("spmm_coo")));
+  for (const Shape shape : kShapes) {
+    const Matrix a = random_matrix(shape, 17);
+    Coo coo = a.coo();
+    Values values = a.values;
+    for (size_t e = 0; e < values.size(); e += 3) {  // another order
+      std::swap(values[e], values[values.size() - 1 - e]);
+      std::swap(coo.rows[e], coo.rows[values.size() - 1 - e]);
+      std::swap(coo.cols[e], coo.cols[values.size() - 1 - e]);
+    }
+    Values b = random_values(static_cast<size_t>(a.cols * kFeat), 18), c(static_cast<size_t>(a.rows * kFeat));
+    expect_everywhere(op,
+                      {.buffers = {{"A", flat(values)},
+                                   {"Row", flat(coo.rows)},
+                                   {"Col", flat(coo.cols)},
+                                   {"B", view(b, {a.cols, kFeat})},
+                                   {"C", view(c, {a.rows, kFeat})}}},
+                      "C", dense_spmm(a, b, kFeat), name_of(shape));
+  }
+}
+
+TEST(Operators, RaggedSoftmax) {
+  const Operator op = compile(parse(example("ragged_softmax")));
+  for (const Shape shape : kShapes) {
+    const Matrix a = random_matrix(shape, 21);
+    Values x = random_values(a.values.size(), 22), y(x.size()), largest(static_cast<size_t>(a.rows)), sum = largest;
+    std::vector<double> want;
+    for (size_t r = 0; r + 1 < a.indptr.size(); ++r) {
+      double top = -1e30, total = 0;
+      for (int32_t p = a.indptr[r]; p < a.indptr[r + 1]; ++p) top = std::max<double>(top, x[static_cast<size_t>(p)]);
+      for (int32_t p = a.indptr[r]; p < a.indptr[r + 1]; ++p) total += std::exp(x[static_cast<size_t>(p)] - top);
+      for (int32_t p = a.indptr[r]; p < a.indptr[r + 1]; ++p)
+        want.push_back(std::exp(x[static_cast<size_t>(p)] - top) / total);
+    }
+    expect_everywhere(op,
+                      {.structures = {{"J", ragged(a.rows, 64, a.indptr)}},
+                       .buffers = {{"X", flat(x)}, {"Y", flat(y)}, {"Largest", flat(largest)}, {"Sum", flat(sum)}}},
+                      "Y", want, name_of(shape));
+  }
+}
+
+TEST(Operators, GraphAttention) {
+  const Operator op = compile(parse(example("graph_attention")));
+  for (const Shape shape : kShapes) {
+    const Matrix a = random_matrix(shape, 31);
+    const auto rows = static_cast<size_t>(a.rows), cols = static_cast<size_t>(a.cols),
+               feat = static_cast<size_t>(kFeat);
+    Values q = random_values(rows * feat, 32), k = random_values(cols * feat, 33), v = random_values(cols * feat, 34);
+    Values p(a.values.size()), largest(rows), sum(rows), o(rows * feat);
+    std::vector<double> want(rows * feat, 0);
+    for (size_t r = 0; r < rows; ++r) {
+      std::vector<double> weights;
+      double total = 0;
+      for (int32_t e = a.indptr[r]; e < a.indptr[r + 1]; ++e) {
+        double dot = 0;
+        for (size_t x = 0; x < feat; ++x)
+          dot += static_cast<double>(q[r * feat + x]) *
+                 k[static_cast<size_t>(a.indices[static_cast<size_t>(e)]) * feat + x];
+        weights.push_back(std::exp(dot));
+        total += weights.back();
+      }
+      for (int32_t e = a.indptr[r]; e < a.indptr[r + 1]; ++e)
+        for (size_t x = 0; x < feat; ++x)
+          want[r * feat + x] += weights[static_cast<size_t>(e - a.indptr[r])] / total *
+                                v[static_cast<size_t>(a.indices[static_cast<size_t>(e)]) * feat + x];
+    }
+    expect_everywhere(op,
+                      {.structures = {{"J", a.structure()}},
+                       .buffers = {{"Q", view(q, {a.rows, kFeat})},
+                                   {"Keys", view(k, {a.cols, kFeat})},
+                                   {"V", view(v, {a.cols, kFeat})},
+                                   {"P", flat(p)},
+                                   {"Largest", flat(largest)},
+                                   {"Sum", flat(sum)},
+                                   {"O", view(o, {a.rows, kFeat})}}},
+                      "O", want, name_of(shape));
+  }
+}
+
+TEST(Operators, BatchedSpmm) {
+  const Operator op = compile(parse(example("batched_spmm")));
+  constexpr int64_t kHeads = 3;
+  for (const Shape shape : kShapes) {
+    Matrix a = random_matrix(shape, 41);
+    const size_t nnz = a.values.size();
+    Values values = random_values(nnz * kHeads, 42),
+           b = random_values(static_cast<size_t>(kHeads * a.cols * kFeat), 43);
+    Values c(static_cast<size_t>(kHeads * a.rows * kFeat));
+    std::vector<double> want;
+    for (size_t h = 0; h < kHeads; ++h) {
+      size_t e = h * nnz;
+      for (double& x : a.dense) x = 0;
+      for (size_t r = 0; r + 1 < a.indptr.size(); ++r)
+        for (int32_t p = a.indptr[r]; p < a.indptr[r + 1]; ++p)
+          a.dense[r * static_cast<size_t>(a.cols) + static_cast<size_t>(a.indices[static_cast<size_t>(p)])] =
+              values[e++];
+      const auto size = static_cast<std::ptrdiff_t>(a.cols * kFeat), from = static_cast<std::ptrdiff_t>(h) * size;
+      for (const double x : dense_spmm(a, Values(b.begin() + from, b.begin() + from + size), kFeat)) want.push_back(x);
+    }
+    expect_everywhere(op,
+                      {.structures = {{"J", a.structure()}},
+                       .buffers = {{"A", view(values, {kHeads, static_cast<int64_t>(nnz)})},
+                                   {"B", view(b, {kHeads, a.cols, kFeat})},
+                                   {"C", view(c, {kHeads, a.rows, kFeat})}}},
+                      "C", want, name_of(shape));
+  }
+}
+
+// Elements of a random tensor, none twice, in any order.
+CooTensor random_tensor(std::vector<int64_t> extents, size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::set<std::vector<int32_t>> places;
+  while (places.size() < count) {
+    std::vector<int32_t> place;
+    for (const int64_t extent : extents)
+      place.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(extent)));
+    places.insert(place);
+  }
+  std::vector<std::vector<int32_t>> shuffled(places.begin(), places.end());
+  std::shuffle(shuffled.begin(), shuffled.end(), random);
+  CooTensor coo{.extents = extents, .coordinates = std::vector<std::vector<int32_t>>(extents.size())};
+  for (const auto& place : shuffled)
+    for (size_t d = 0; d < place.size(); ++d) coo.coordinates[d].push_back(place[d]);
+  return coo;
+}
+
+TEST(Operators, RelationalGatherMatmulScatter) {
+  const Operator op = compile(parse(example("rgms")));
+  for (const size_t count : {0, 1, 30}) {
+    const int64_t relations = 4, m = 7, n = 6, in = 3, out = 2;
+    const CooTensor coo = random_tensor({relations, m, n}, count, 51);
+    const Converted csf = csf_from_coo(coo);
+    Values list = random_values(count, 52), values, x = random_values(static_cast<size_t>(n * in), 53);
+    Values w = random_values(static_cast<size_t>(relations * in * out), 54), y(static_cast<size_t>(m * out));
+    for (const int64_t e : csf.order) values.push_back(list[static_cast<size_t>(e)]);
+    std::vector<double> want(static_cast<size_t>(m * out), 0);
+    for (size_t e = 0; e < count; ++e)
+      for (int64_t l = 0; l < in; ++l)
+        for (int64_t k = 0; k < out; ++k)
+          want[static_cast<size_t>(coo.coordinates[1][e] * out + k)] +=
+              static_cast<double>(list[e]) * x[static_cast<size_t>(coo.coordinates[2][e] * in + l)] *
+              w[static_cast<size_t>((coo.coordinates[0][e] * in + l) * out + k)];
+    expect_everywhere(op,
+                      {.structures = {{"J", csf.structure}},
+                       .buffers = {{"A", flat(values)},
+                                   {"X", view(x, {n, in})},
+                                   {"W", view(w, {relations, in, out})},
+                                   {"Y", view(y, {m, out})}}},
+                      "Y", want, std::to_string(count) + " edges");
+  }
+}
+
+TEST(Operators, MttkrpOfATensorInCsf) {
+  const Operator op = compile(parse(example("mttkrp")));
+  for (const size_t count : {0, 1, 40}) {
+    const int64_t ni = 6, nj = 5, nl = 8, rank = 3;
+    const CooTensor coo = random_tensor({ni, nj, nl}, count, 61);
+    const Converted csf = csf_from_coo(coo);
+    Values list = random_values(count, 62), values, b = random_values(static_cast<size_t>(nj * rank), 63);
+    Values c = random_values(static_cast<size_t>(nl * rank), 64), d(static_cast<size_t>(ni * rank));
+    for (const int64_t e : csf.order) values.push_back(list[static_cast<size_t>(e)]);
+    std::vector<double> want(static_cast<size_t>(ni * rank), 0);
+    for (size_t e = 0; e < count; ++e)
+      for (int64_t k = 0; k < rank; ++k)
+        want[static_cast<size_t>(coo.coordinates[0][e] * rank + k)] +=
+            static_cast<double>(list[e]) * b[static_cast<size_t>(coo.coordinates[1][e] * rank + k)] *
+            c[static_cast<size_t>(coo.coordinates[2][e] * rank + k)];
+    expect_everywhere(op,
+                      {.structures = {{"L", csf.structure}},
+                       .buffers = {{"A", flat(values)},
+                                   {"B", view(b, {nj, rank})},
+                                   {"C", view(c, {nl, rank})},
+                                   {"D", view(d, {ni, rank})}}},
+                      "D", want, std::to_string(count) + " elements");
+  }
+}
+
+}  // namespace
+}  // namespace weft::sparse::test

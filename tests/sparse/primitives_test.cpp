@@ -1,0 +1,261 @@
+// Each primitive: before and after as text, and what it refuses.
+#include <gtest/gtest.h>
+
+#include "sparse/operators/kept.h"
+#include "tests/sparse/refusals.h"
+#include "weft/sparse.h"
+
+namespace weft::sparse::test {
+namespace {
+
+Operator lowered(const std::string& schedule, const char* program = kSpmmProgram,
+                 const std::map<std::string, int64_t>& set = {}) {
+  return compile(parse(program), schedule, Device::cpu(), {.set = set, .stop_after = "schedule stage II"});
+}
+
+// The loops alone.
+std::string loops(const std::string& schedule, const char* program = kSpmmProgram,
+                  const std::map<std::string, int64_t>& set = {}) {
+  const std::string text = lowered(schedule, program, set).text("stage2");
+  return text.substr(text.find("  for "));
+}
+
+TEST(Primitives, SplitMakesTwoLoopsAndAGuard) {
+  EXPECT_EQ(loops("lower()\nko, ki = split(csrmm.k, 4)\n"),
+            R"(  for i in range(m):
+    for j in range(j_indptr[i + 1] - j_indptr[i]) [reduce]:
+      for ko in range((feat + 3) // 4):
+        for ki in range(4):
+          if ko * 4 + ki < feat:
+            block csrmm:
+              init:
+                C[i, ko * 4 + ki] = 0.0
+              C[i, ko * 4 + ki] = C[i, ko * 4 + ki] + A[i, j] * B[j_indices[i, j], ko * 4 + ki]
+)");
+}
+
+TEST(Primitives, SplitNeedsNoGuardWhereTheFactorDivides) {
+  EXPECT_EQ(loops("lower()\nko, ki = split(csrmm.k, 4)\n", kSpmmProgram, {{"feat", 8}}).find("if "), std::string::npos);
+  EXPECT_NE(loops("lower()\nko, ki = split(csrmm.k, 4)\n", kSpmmProgram, {{"feat", 9}}).find("if "), std::string::npos);
+}
+
+TEST(Primitives, FuseMakesOneLoopOfTwo) {
+  EXPECT_EQ(loops("lower()\nko, ki = split(csrmm.k, 4)\nkf = fuse(ko, ki)\n", kSpmmProgram, {{"feat", 8}}),
+            R"(  for i in range(m):
+    for j in range(j_indptr[i + 1] - j_indptr[i]) [reduce]:
+      for kf in range(8):
+        block csrmm:
+          init:
+            C[i, kf // 4 * 4 + kf % 4] = 0.0
+          C[i, kf // 4 * 4 + kf % 4] = C[i, kf // 4 * 4 + kf % 4] + A[i, j] * B[j_indices[i, j], kf // 4 * 4 + kf % 4]
+)");
+}
+
+TEST(Primitives, ReorderPutsInitWhereItBelongs) {
+  EXPECT_EQ(loops("lower()\nreorder(csrmm.k, csrmm.j)\n"),
+            R"(  for i in range(m):
+    for k in range(feat):
+      for j in range(j_indptr[i + 1] - j_indptr[i]) [reduce]:
+        block csrmm:
+          init:
+            C[i, k] = 0.0
+          C[i, k] = C[i, k] + A[i, j] * B[j_indices[i, j], k]
+)");
+}
+
+TEST(Primitives, CacheWriteKeepsSumsApart) {
+  EXPECT_EQ(loops("lower()\nreorder(csrmm.k, csrmm.j)\ncache_write(csrmm.k, register)\n"),
+            R"(  for i in range(m):
+    for k in range(feat):
+      allocate C_local[1]: fp32 in register
+      for j in range(j_indptr[i + 1] - j_indptr[i]) [reduce]:
+        block csrmm:
+          init:
+            C_local[0] = 0.0
+          C_local[0] = C_local[0] + A[i, j] * B[j_indices[i, j], k]
+      block csrmm_write:
+        C[i, k] = C_local[0]
+)");
+}
+
+TEST(Primitives, CacheReadFetchesWhatIsReadAgain) {
+  EXPECT_EQ(loops("lower()\ncache_read(sddmm.i, X, register)\n", kSddmmProgram, {{"feat", 4}}),
+            R"(  for i in range(m):
+    allocate X_local[4]: fp32 in register
+    for k in range(4):
+      block sddmm_fetch:
+        X_local[k] = X[i, k]
+    for j in range(j_indptr[i + 1] - j_indptr[i]):
+      for k in range(4) [reduce]:
+        block sddmm:
+          init:
+            O[i, j] = 0.0
+          O[i, j] = O[i, j] + A[i, j] * (X_local[k] * Y[j_indices[i, j], k])
+)");
+}
+
+TEST(Primitives, DecomposeReductionMakesInitABlock) {
+  EXPECT_EQ(loops("lower()\ndecompose_reduction(csrmm.j)\n"),
+            R"(  for i in range(m):
+    for k in range(feat):
+      block csrmm_init:
+        C[i, k] = 0.0
+    for j in range(j_indptr[i + 1] - j_indptr[i]) [reduce]:
+      for k in range(feat):
+        block csrmm:
+          C[i, k] = C[i, k] + A[i, j] * B[j_indices[i, j], k]
+)");
+}
+
+TEST(Primitives, SetScopeMovesMemory) {
+  EXPECT_NE(loops("lower()\nreorder(csrmm.k, csrmm.j)\ncache_write(csrmm.k, register)\nset_scope(C_local, shared)\n")
+                .find("allocate C_local[1]: fp32 in shared"),
+            std::string::npos);
+}
+
+struct Refused {
+  const char* schedule;
+  const char* says;
+  bool sddmm = false;
+  std::map<std::string, int64_t> set = {};
+};
+
+TEST(Primitives, RefuseWhatWouldChangeTheResult) {
+  const Refused cases[] = {
+      {"splitt(csrmm.k, 4)\n", "line 1, column 1: 'splitt' is no primitive; did you mean 'split'?"},
+      {"split(csrmm.k, 4)\n", "it changes loops, which there are after lower()"},
+      {"lower()\nsparse_fuse(csrmm, I, J)\n",
+       "line 2, column 1: sparse_fuse: it changes iterations, of which lower() makes loops"},
+      {"lower(3)\n", "lower: the operands are written as lower()"},
+      {"lower()\nlower()\n", "lower: it stands once, between the stages"},
+      // stage I
+      {"sparse_reorder(csrmm, J, I, K)\n", "depends on its parent 'I', which has to stand before it"},
+      {"sparse_reorder(csrmm, I, K)\n", "the order names 2 axes; it has to name each of the iteration's 3 once"},
+      {"sparse_reorder(foo, I, J, K)\n", "sparse_reorder(foo): there is no such iteration"},
+      {"sparse_fuse(csrmm, I)\n", "two axes or more are fused"},
+      {"sparse_fuse(csrmm, J, K)\n", "is no chain of axes from a root on"},
+      {"sparse_fuse(csrmm, I, K)\n", "axis 'K' does not follow the one before it"},
+      {"sparse_fuse(csrmm, Q, K)\n", "axis 'Q' is none of the iteration"},
+      {"sparse_fuse(foo, I, J)\n", "there is no such iteration"},
+      {"sparse_fuse(csrmm, I, J)\nsparse_reorder(csrmm, I, J, K)\n", "axes of the iteration are fused; reorder before"},
+      {"sparse_fuse(csrmm, I, J)\ndecompose_format(csrmm, A, csr())\n",
+       "axes of the iteration are fused; decompose before"},
+      {"decompose_format(foo, A, csr())\n", "there is no iteration 'foo'"},
+      {"decompose_format(csrmm, D, csr())\n", "there is no buffer 'D'"},
+      {"decompose_format(csrmm, B, csr())\n", "required: a matrix on a dense and a sparse variable axis"},
+      {"decompose_format(csrmm, A)\n", "the operands are written as decompose_format(iteration, buffer, format, ...)"},
+      {"decompose_format(csrmm, A, hyb(1))\n",
+       "'hyb(1)' is no format; allowed are csr(), ell(width), bsr(block) and hyb(c, k)"},
+      {"decompose_format(csrmm, A, csc())\n", "'csc()' is no format"},
+      {"decompose_format(csrmm, A, hyb(0, 2))\n", "there are 1 to 64 column partitions"},
+      {"decompose_format(csrmm, A, hyb(1, 20))\n", "is 0 to 16"},
+      {"decompose_format(csrmm, A, bsr(1))\n", "blocks are 2 to 256 wide"},
+      {"decompose_format(csrmm, A, ell(0))\n", "the columns of a row are 1 to"},
+      {"decompose_format(csrmm, A, bsr(2), bsr(2))\n", "format bsr_2 stands twice"},
+      {"x = decompose_format(csrmm, A, csr())\n", "the operands are written as"},
+      {"decompose_format(sddmm, O, csr())\n", "the iteration writes the buffer", true},
+      {"decompose_format(sddmm, A, csr())\n", "'O' is written on axes of its own structure", true},
+      // split, fuse, reorder
+      {"lower()\nko, ki = split(csrmm.k, 1)\n", "the factor is 1; 2 to 65536 are allowed"},
+      {"lower()\nko, ko = split(csrmm.k, 4)\n", "both loops would be called 'ko'"},
+      {"lower()\ni, ki = split(csrmm.k, 4)\n", "'i': a loop cannot be called so"},
+      {"lower()\nfeat, ki = split(csrmm.k, 4)\n", "'feat': a loop cannot be called so"},
+      {"lower()\nko = split(csrmm.k, 4)\n", "the operands are written as outer, inner = split(loop, factor)"},
+      {"lower()\nko, ki = split(csrmm.q, 4)\n", "no loop of that variable is around block 'csrmm'; there are i, j, k"},
+      {"lower()\nko, ki = split(csrm.k, 4)\n", "there is no such block; there are csrmm; did you mean 'csrmm'?"},
+      {"lower()\nko, ki = split(k, 4)\n", "a loop is named by its iteration and its variable"},
+      {"lower()\nunroll(csrmm.k)\nko, ki = split(csrmm.k, 4)\n", "the loop is unroll already", false, {{"feat", 8}}},
+      {"lower()\nf = fuse(csrmm.i, csrmm.j)\n", "depends on 'i'; fuse the axes with sparse_fuse in stage I"},
+      {"lower()\nf = fuse(csrmm.i, csrmm.k)\n", "'k' does not stand directly and alone within 'i'"},
+      {"lower()\nf = fuse(csrmm.j, csrmm.k)\n", "one of them is spatial and the other a reduction"},
+      {"lower()\nreorder(csrmm.j, csrmm.i)\n", "uses 'i', which would stand within it"},
+      {"lower()\nreorder(csrmm.j)\n", "the operands are written as reorder(loop, loop, ...)"},
+      {"lower()\nreorder(csrmm.j, csrmm.j)\n", "'csrmm.j' stands twice"},
+      {"lower()\ndecompose_reduction(csrmm.j)\nreorder(csrmm.k, csrmm.i)\n",
+       "other statements stand between the loops"},
+      // kinds of loops
+      {"lower()\nparallel(csrmm.j)\n", "it is a reduction, whose iterations add to the same elements"},
+      {"lower()\nparallel(csrmm.k)\n", "it stands within loop 'i'; the team shares an outermost loop"},
+      {"lower()\nparallel(csrmm.i)\nparallel(csrmm.i)\n", "the loop is parallel already"},
+      {"lower()\nvectorize(csrmm.k)\n", "its extent feat is no literal; split the loop by a literal first"},
+      {"lower()\nvectorize(csrmm.k)\n", "its extent is 12; 2, 4, 8, 16, 32 and 64 are allowed", false, {{"feat", 12}}},
+      {"lower()\njo, ji = split(csrmm.j, 4)\nvectorize(ji)\n", "it is a reduction; rfactor makes partial sums"},
+      {"lower()\nio, ii = split(csrmm.i, 4)\nvectorize(ii)\n", "loop 'j' stands within it; reorder first"},
+      {"lower()\nunroll(csrmm.k)\n", "at most 64 are allowed", false, {{"feat", 65}}},
+      {"lower()\nbind(csrmm.i, blockIdx.w)\n", "'blockIdx.w' is no thread axis"},
+      {"lower()\nbind(csrmm.j, threadIdx.x)\n", "it is a reduction"},
+      {"lower()\nbind(csrmm.i, threadIdx.x)\nbind(csrmm.k, threadIdx.x)\n", "loop 'i' is bound to threadIdx.x already"},
+      {"lower()\nbind(csrmm.i)\n", "the operands are written as bind(loop, thread)"},
+      {"lower()\nannotate(csrmm.j, fast)\n", "'fast' means nothing to any generator"},
+      // memory
+      {"lower()\ncache_write(csrmm.k, register)\n",
+       "loop 'j' is a reduction; what is added up has to be kept around all of it"},
+      {"lower()\ncache_write(csrmm.i, register)\n", "the extent feat of 'k' is no literal"},
+      {"lower()\ncache_write(csrmm.i, cache)\n", "'cache' is no scope; allowed are register, shared and global"},
+      {"lower()\nreorder(csrmm.k, csrmm.j)\ncache_write(csrmm.k, register)\ncache_write(csrmm.k, register)\n",
+       "'C_local' is kept in memory of its own already"},
+      {"lower()\ncache_read(csrmm.i, C, register)\n", "writes 'C' itself; use cache_write"},
+      {"lower()\ncache_read(csrmm.i, D, register)\n", "there is no buffer 'D'"},
+      {"lower()\ncache_read(csrmm.i, B, register)\n",
+       "the extent j_indptr[i + 1] - j_indptr[i] of 'j' is no literal",
+       false,
+       {{"feat", 4}}},
+      {"lower()\nset_scope(C_local, shared)\n", "no memory of that name was made"},
+      // reductions
+      {"lower()\nrfactor(csrmm.i, register)\n",
+       "it is no reduction; its iterations have elements of their own already"},
+      {"lower()\nrfactor(sddmm.k, register)\n", "its extent feat is no literal", true},
+      {"lower()\njo, ji = split(csrmm.j, 4)\nrfactor(ji, register)\n", "the spatial loop 'k' stands within reductions"},
+      {"lower()\ndecompose_reduction(csrmm.k)\n", "the reduction 'j' stands around it: init would run again and again"},
+      {"lower()\ndecompose_reduction(csrmm.j)\ndecompose_reduction(csrmm.i)\n",
+       "has no init; it was taken out already"},
+  };
+  for (const Refused& c : cases)
+    expect_contains(refusal([&] { lowered(c.schedule, c.sddmm ? kSddmmProgram : kSpmmProgram, c.set); }), c.says,
+                    c.schedule);
+}
+
+// A loop over a loaded index may write an element twice.
+TEST(Primitives, ParallelIsRefusedWhereWritesMayMeet) {
+  const char* scatter = R"(program scatter(e, n):
+  E = dense_fixed(e)
+  N = dense_fixed(n)
+  T = buffer(E): int32
+  X = buffer(E): fp32
+  Y = buffer(N): fp32
+  iterate add(E) "S" as (i) where T[i] >= 0, T[i] < n:
+    Y[T[i]] = X[i]
+)";
+  expect_contains(refusal([&] { lowered("lower()\nparallel(add.i)\n", scatter); }),
+                  "'Y' is written at T[i], which may be the same in two iterations", "scatter");
+}
+
+TEST(Primitives, WritesOutsideOfABufferAreRefusedUnlessExcluded) {
+  const std::string shift = R"(program shift(n):
+  N = dense_fixed(n)
+  X = buffer(N): fp32
+  Y = buffer(N): fp32
+  iterate move(N) "S" as (i)WHERE:
+    Y[i + 1] = X[i]
+)";
+  std::string text = shift;
+  expect_contains(refusal([&] { lowered("", text.replace(text.find("WHERE"), 5, "").c_str()); }),
+                  "writes 'Y' at a coordinate that may lie outside", "no where");
+  text = shift;
+  EXPECT_EQ(refusal([&] { lowered("", text.replace(text.find("WHERE"), 5, " where i + 1 < n").c_str()); }), "");
+}
+
+TEST(Primitives, StagesAndPassesHaveNames) {
+  expect_contains(refusal([] { compile(parse(kSpmmProgram), Device::cpu(), {.stop_after = "simplfy"}); }),
+                  "stop_after: 'simplfy' is no pass; did you mean 'simplify'?", "pass");
+  expect_contains(refusal([] { lowered("").text("stage4"); }), "'stage4' is no stage", "stage");
+  expect_contains(refusal([] {
+                    compile(parse(kSpmmProgram), Device::cpu(), {.set = {{"fea", 3}}});
+                  }),
+                  "set: 'fea' is no parameter of program spmm; did you mean 'feat'?", "set");
+  expect_contains(refusal([] { compile(parse(kSpmmProgram), Device::cuda()); }), "supported: cpu", "device");
+  expect_contains(refusal([] { lowered("").run({}); }), "was compiled up to 'schedule stage II'", "run");
+}
+
+}  // namespace
+}  // namespace weft::sparse::test

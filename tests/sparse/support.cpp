@@ -1,0 +1,112 @@
+#include "tests/sparse/support.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace weft::sparse::test {
+
+const char* name_of(Shape shape) {
+  constexpr const char* kNames[] = {"uniform", "power_law", "empty_rows", "one_dense_row",
+                                    "empty",   "no_rows",   "blocks"};
+  return kNames[static_cast<size_t>(shape)];
+}
+
+Coo Matrix::coo() const {
+  Coo result{.num_rows = rows, .num_cols = cols, .cols = indices};
+  for (size_t r = 0; r + 1 < indptr.size(); ++r)
+    result.rows.insert(result.rows.end(), static_cast<size_t>(indptr[r + 1] - indptr[r]), static_cast<int32_t>(r));
+  return result;
+}
+
+Matrix random_matrix(Shape shape, uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  Matrix m{.rows = 5 + below(30), .cols = 3 + below(40)};
+  if (shape == Shape::no_rows) m.rows = 0;
+  m.dense.assign(static_cast<size_t>(m.rows * m.cols), 0);
+  m.indptr = {0};
+  std::uniform_real_distribution<float> value(0.1f, 1.f);
+  for (int64_t r = 0; r < m.rows; ++r) {
+    std::set<int64_t> row;
+    int64_t length = below(std::min<int64_t>(m.cols, 8));
+    if (shape == Shape::power_law)
+      length = std::min(m.cols, static_cast<int64_t>(8.0 / (1.0 + static_cast<double>(below(20)))));
+    if (shape == Shape::empty_rows && r % 3 != 1) length = 0;
+    if (shape == Shape::one_dense_row) length = r == m.rows / 2 ? m.cols : below(2);
+    if (shape == Shape::empty) length = 0;
+    while (static_cast<int64_t>(row.size()) < length) row.insert(below(m.cols));
+    if (shape == Shape::blocks)
+      for (int64_t j = 0; j < m.cols; ++j)
+        if ((r / 2 * 7 + j / 2 * 3) % 5 == 0) row.insert(j);
+    for (const int64_t j : row) {
+      m.indices.push_back(static_cast<int32_t>(j));
+      m.values.push_back(value(random) * (below(2) == 0 ? 1.f : -1.f));
+      m.dense[static_cast<size_t>(r * m.cols + j)] = m.values.back();
+    }
+    m.indptr.push_back(static_cast<int32_t>(m.indices.size()));
+  }
+  return m;
+}
+
+Values random_values(size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> value(-1.f, 1.f);
+  Values values(count);
+  for (float& v : values) v = value(random);
+  return values;
+}
+
+std::vector<double> dense_spmm(const Matrix& a, const Values& b, int64_t feat) {
+  std::vector<double> c(static_cast<size_t>(a.rows * feat), 0);
+  for (int64_t i = 0; i < a.rows; ++i)
+    for (int64_t j = 0; j < a.cols; ++j)
+      for (int64_t k = 0; k < feat; ++k)
+        c[static_cast<size_t>(i * feat + k)] += a.at(i, j) * b[static_cast<size_t>(j * feat + k)];
+  return c;
+}
+
+std::vector<double> dense_sddmm(const Matrix& a, const Values& x, const Values& y, int64_t feat) {
+  std::vector<double> out;
+  for (int64_t i = 0; i < a.rows; ++i)
+    for (int32_t p = a.indptr[static_cast<size_t>(i)]; p < a.indptr[static_cast<size_t>(i) + 1]; ++p) {
+      double dot = 0;
+      for (int64_t k = 0; k < feat; ++k)
+        dot += static_cast<double>(x[static_cast<size_t>(i * feat + k)]) *
+               y[static_cast<size_t>(a.indices[static_cast<size_t>(p)] * feat + k)];
+      out.push_back(dot * a.values[static_cast<size_t>(p)]);
+    }
+  return out;
+}
+
+std::vector<double> doubles(const Values& values) { return {values.begin(), values.end()}; }
+
+void expect_close(const std::vector<double>& got, const std::vector<double>& want, double tolerance,
+                  const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isnan(want[i]) && std::isnan(got[i])) continue;
+    ASSERT_FALSE(std::isnan(got[i])) << what << ", element " << i << ": NaN";
+    if (got[i] == want[i]) continue;
+    ASSERT_LE(std::fabs(got[i] - want[i]), tolerance * (1 + std::fabs(want[i]))) << what << ", element " << i;
+  }
+}
+
+void expect_everywhere(const Operator& op, const RunArguments& arguments, const std::string& output,
+                       const std::vector<double>& want, const std::string& what) {
+  // What is written begins as NaN: nobody may read what nobody set.
+  const TensorView& target = arguments.buffers.at(output);
+  const auto poison = [&] { std::fill_n(target.as<float>(), target.size(), std::nanf("")); };
+  for (const Stage stage : {Stage::source, Stage::one, Stage::two, Stage::three}) {
+    poison();
+    const loop::Memory memory = interpret_operator(op, arguments, stage);
+    expect_close(memory.buffers.at(output), want, 1e-6, what + ", stage " + std::to_string(static_cast<int>(stage)));
+  }
+  poison();
+  op.run(arguments);
+  expect_close(values_of(target), want, 1e-5, what + ", compiled");
+}
+
+}  // namespace weft::sparse::test

@@ -1,0 +1,46 @@
+// Random matrices, and what operators compute, densely and in double.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "sparse/check.h"
+#include "weft/sparse.h"
+
+namespace weft::sparse::test {
+
+using Values = std::vector<float>;
+
+// A matrix with values, in CSR and densely.
+struct Matrix {
+  int64_t rows = 0, cols = 0;
+  std::vector<int32_t> indptr = {}, indices = {};
+  Values values = {};
+  std::vector<double> dense = {};
+  Structure structure() const { return csr(rows, cols, indptr, indices); }
+  TensorView values_view() const { return {values.data(), DType::fp32, {static_cast<int64_t>(values.size())}}; }
+  Coo coo() const;
+  double at(int64_t i, int64_t j) const { return dense[static_cast<size_t>(i * cols + j)]; }
+};
+enum class Shape { uniform, power_law, empty_rows, one_dense_row, empty, no_rows, blocks };
+inline constexpr Shape kShapes[] = {Shape::uniform, Shape::power_law, Shape::empty_rows, Shape::one_dense_row,
+                                    Shape::empty,   Shape::no_rows,   Shape::blocks};
+const char* name_of(Shape shape);
+Matrix random_matrix(Shape shape, uint32_t seed);
+
+Values random_values(size_t count, uint32_t seed);
+std::vector<double> dense_spmm(const Matrix& a, const Values& b, int64_t feat);
+std::vector<double> dense_sddmm(const Matrix& a, const Values& x, const Values& y, int64_t feat);
+
+// Compares within what fp32 sums of `terms` terms may differ.
+void expect_close(const std::vector<double>& got, const std::vector<double>& want, double tolerance,
+                  const std::string& what);
+std::vector<double> doubles(const Values& values);
+
+// Runs the operator through all three interpreters, and compiled; compares each with `want` of the output.
+void expect_everywhere(const Operator& op, const RunArguments& arguments, const std::string& output,
+                       const std::vector<double>& want, const std::string& what);
+
+}  // namespace weft::sparse::test
