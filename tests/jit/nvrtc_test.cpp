@@ -1,4 +1,6 @@
 // NVRTC as a toolchain. Where there is none, what needs one is skipped, and says so.
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
 
