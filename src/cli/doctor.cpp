@@ -105,13 +105,18 @@ Finding check_huge_pages() {
   return finding;
 }
 
+// Remembers who compilers are. What is wrong with it is check_cache's to tell.
+std::optional<jit::Cache> cache_or_none() {
+  try {
+    return jit::open_cache(true);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 Finding check_compiler() {
   Finding finding{.name = "compiler"};
-  std::optional<jit::Cache> cache;
-  try {
-    cache = jit::open_cache(true);
-  } catch (const Error&) {  // which is check_cache's to tell
-  }
+  const std::optional<jit::Cache> cache = cache_or_none();
   const jit::CompilerSearch search = jit::host_toolchain().find(cache ? &*cache : nullptr);
   finding.ok = search.compiler != nullptr;
   finding.detail = finding.ok ? fmt::format("{} ({})", search.compiler->path, search.compiler->version)
@@ -149,7 +154,8 @@ Finding check_card() {
 
 Finding check_nvrtc() {
   Finding finding{.name = "NVRTC"};
-  const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
+  const std::optional<jit::Cache> cache = cache_or_none();
+  const jit::CompilerSearch search = jit::nvrtc_toolchain().find(cache ? &*cache : nullptr);
   finding.ok = search.compiler != nullptr;
   finding.detail = finding.ok ? fmt::format("{} ({})", search.compiler->path, search.compiler->version) : search.tried;
   if (!finding.ok) finding.fix = "kernels for a card are compiled with it: " + search.remedy;

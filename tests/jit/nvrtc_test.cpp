@@ -1,4 +1,6 @@
 // NVRTC as a toolchain. Where there is none, what needs one is skipped, and says so.
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -23,6 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+const char* const kTexts[] = {text::sum, text::gemm, text::attend, text::convert, text::rows, text::instructions};
+
 class NvrtcTest : public JitTest {
  protected:
   static Request request_of(std::string text, std::string_view architecture = "sm_90a") {
@@ -41,7 +45,7 @@ class NvrtcCompiles : public NvrtcTest {
 class NvrtcFor : public NvrtcCompiles, public testing::WithParamInterface<std::string_view> {};
 
 TEST_P(NvrtcFor, TheKernelsThatRunOnTheHostCompile) {
-  for (const char* text : {text::sum, text::gemm, text::attend, text::convert, text::rows, text::instructions}) {
+  for (const char* text : kTexts) {
     const auto built = build(request_of(text, GetParam()));
     EXPECT_EQ(built.origin, Origin::compiler);
     EXPECT_TRUE(
@@ -60,6 +64,20 @@ TEST_P(NvrtcFor, TheKernelsThatRunOnTheHostCompile) {
 }
 INSTANTIATE_TEST_SUITE_P(Architecture, NvrtcFor, testing::ValuesIn(nvrtc_architectures()),
                          [](const auto& architecture) { return std::string(architecture.param); });
+
+// With the compiler that the tests pin: a change that costs registers, or spills, is seen where it is made.
+TEST_F(NvrtcCompiles, KernelsToTheResourcesOfTheTable) {
+  const CompilerSearch search = nvrtc_toolchain().find(nullptr);
+  if (search.compiler->version != "NVRTC 12.9")
+    GTEST_SKIP() << "the table is of NVRTC 12.9; here is " << search.compiler->version;
+  std::string table =
+      "# kernel, architecture, registers of a thread, bytes of its stack, with NVRTC 12.9 (tools/fetch_nvrtc.sh)\n";
+  for (const char* text : kTexts)
+    for (const std::string_view architecture : nvrtc_architectures())
+      for (const KernelResources& kernel : kernel_resources(build(request_of(text, architecture)).bytes))
+        table += fmt::format("{} {} {} {}\n", kernel.name, architecture, kernel.registers, kernel.stack_bytes);
+  EXPECT_EQ(table, read(WEFT_KERNEL_RESOURCES)) << "the whole table:\n" << table;
+}
 
 // Two kernels whose text says what they need.
 TEST_F(NvrtcCompiles, AndTheCubinTellsWhatItsKernelsTake) {

@@ -30,7 +30,6 @@ enum : Result {
   kSuccess = 0,
   kInvalidValue = 1,
   kOutOfMemory = 2,
-  kStubLibrary = 34,
   kNoDevice = 100,
   kInvalidImage = 200,
   kNoBinaryForGpu = 209,
@@ -46,7 +45,6 @@ enum : Result {
   kAssert = 710,
   kHardwareStackError = 714,
   kLaunchFailed = 719,
-  kSystemDriverMismatch = 803,
   kUnknown = 999
 };
 
@@ -55,7 +53,6 @@ enum DeviceAttribute : int {
   kL2CacheSize = 38,
   kComputeCapabilityMajor = 75,
   kComputeCapabilityMinor = 76,
-  kMaxSharedMemoryPerMultiprocessor = 81,
   kMaxSharedMemoryPerBlockOptin = 97
 };
 enum FunctionAttribute : int {

@@ -10,6 +10,9 @@ void launch_with(const Kernel& kernel, const Grid& grid, api::Stream stream, con
   check(grid.cluster == 1 || is_hopper, ErrorCode::unsupported,
         "'{}': required clusters of CTAs, supported from compute capability 9.0 on, missing on cuda:{} ({}, {}.{})",
         kernel.name, card.index(), card.name(), card.capability_major(), card.capability_minor());
+  ensure(grid.ctas > 0 && grid.threads > 0 && grid.threads <= kernel.max_threads && grid.ctas % grid.cluster == 0,
+         "'{}' cannot be launched as {} CTAs of {} threads in clusters of {}", kernel.name, grid.ctas, grid.threads,
+         grid.cluster);
   api::LaunchAttribute attributes[3] = {};
   api::LaunchConfig config = {};
   config.grid_x = static_cast<unsigned>(grid.ctas);

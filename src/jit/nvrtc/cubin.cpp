@@ -17,6 +17,7 @@ constexpr uint16_t kMachineCuda = 190;
 // a symbol and a number.
 constexpr uint8_t kSizedValue = 4, kRegisterCount = 0x2f, kFrameSize = 0x11;
 constexpr std::string_view kSharedPrefix = ".nv.shared.";
+constexpr std::string_view kArgumentsPrefix = ".nv.constant0.";  // what the compiler calls by itself has none
 // From sm_90 on the system has so much of each CTA's shared memory, and this section says that it counts as the kernel's.
 constexpr std::string_view kReserved = ".nv.shared.reserved.0";
 constexpr int kReservedBytes = 1024;
@@ -103,6 +104,10 @@ std::vector<KernelResources> kernel_resources(std::string_view cubin) {
   }
   std::vector<KernelResources> all;
   for (auto& [name, kernel] : kernels) {
+    const std::string arguments = std::string(kArgumentsPrefix) + name;
+    if (std::none_of(elf.sections.begin(), elf.sections.end(),
+                     [&](const Elf64_Shdr& section) { return elf.name(section) == arguments; }))
+      continue;
     kernel.name = name;
     all.push_back(kernel);
   }

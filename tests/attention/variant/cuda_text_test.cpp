@@ -1,5 +1,6 @@
 // The text of a variant is a card's as it stands: every built-in one, and one of each vector hook, compiles behind the head
 // that CUDA kernels share. What the hooks compute there is compared on the host machine (tests/simt).
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -80,7 +80,6 @@ Result cuDeviceGetAttribute(int* value, DeviceAttribute which, DeviceId) {
     case kL2CacheSize: *value = 50 << 20; break;
     case kComputeCapabilityMajor: *value = capability / 10; break;
     case kComputeCapabilityMinor: *value = capability % 10; break;
-    case kMaxSharedMemoryPerMultiprocessor: *value = 228 << 10; break;
     case kMaxSharedMemoryPerBlockOptin: *value = 227 << 10; break;
   }
   return kSuccess;

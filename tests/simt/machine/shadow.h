@@ -3,6 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <type_traits>
 #include <vector>
 
 namespace weft::simt {
@@ -28,17 +32,26 @@ struct ShadowByte {
   bool in_flight = false;  // a cp.async has it as its destination; `write` says whose
 };
 
+static_assert(std::is_trivially_copyable_v<ShadowByte>, "zero bytes are one that nothing has happened to");
+
 // Shadow of the bytes [begin, begin + size).
 class Shadow {
  public:
   Shadow() = default;
-  Shadow(const char* begin, size_t size) : begin_(begin), bytes_(size) {}
-  bool contains(const char* p) const { return p >= begin_ && p < begin_ + bytes_.size(); }
+  Shadow(const char* begin, size_t size)
+      : begin_(begin), size_(size), bytes_(static_cast<ShadowByte*>(std::calloc(size, sizeof(ShadowByte)))) {
+    if (bytes_ == nullptr) throw std::bad_alloc();
+  }
+  bool contains(const char* p) const { return p >= begin_ && p < begin_ + size_; }
   ShadowByte& operator[](const char* p) { return bytes_[static_cast<size_t>(p - begin_)]; }
 
  private:
+  struct Free {
+    void operator()(ShadowByte* bytes) const { std::free(bytes); }
+  };
   const char* begin_ = nullptr;
-  std::vector<ShadowByte> bytes_;
+  size_t size_ = 0;
+  std::unique_ptr<ShadowByte[], Free> bytes_;  // zero, and no memory until it is touched: most is red zones
 };
 
 }  // namespace weft::simt

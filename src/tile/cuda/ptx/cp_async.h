@@ -14,13 +14,15 @@ WEFT_INLINE void cp_async_16(void* shared, const void* global, int bytes = 16) {
                "l"(__cvta_generic_to_global(global)), "r"(bytes)
                : "memory");
 #else
-  uint4 value = make_uint4(0, 0, 0, 0);
+  uint4 value;
   if (bytes == 16) {
     value = *static_cast<const uint4*>(global);
   } else {
-    u8 part[16] = {};
-    for (int i = 0; i < bytes; ++i) part[i] = static_cast<const u8*>(global)[i];
-    value = *reinterpret_cast<const uint4*>(part);
+    u32 words[4] = {};
+    WEFT_UNROLL
+    for (int i = 0; i < 15; ++i)
+      if (i < bytes) words[i / 4] |= static_cast<u32>(static_cast<const u8*>(global)[i]) << (8 * (i % 4));
+    value = make_uint4(words[0], words[1], words[2], words[3]);
   }
   *static_cast<uint4*>(shared) = value;
 #endif
