@@ -2,7 +2,7 @@
 """Draws results as an SVG that reads in light and dark: a bar a contestant, longest the fastest of its row.
 
     bench/peers/plot.py bench/results/peers.jsonl peers.svg     every row
-    bench/peers/plot.py --front                                 the README's picture, docs/peers.svg
+    bench/peers/plot.py --front [FILE]                          the README's picture, docs/peers.svg
 
 It needs nothing but Python. Times are drawn by their reciprocal, so the longer bar is the faster one everywhere.
 """
@@ -88,10 +88,12 @@ def picture(lines, chosen=None):
 
 
 def main(arguments):
-    front = arguments == ["--front"]
-    if not front and (len(arguments) != 2 or arguments[0].startswith("-")):
+    front = arguments[:1] == ["--front"]
+    if front:
+        arguments = [ROOT / "bench/results/peers.jsonl", *(arguments[1:] or [ROOT / "docs/peers.svg"])]
+    if len(arguments) != 2 or str(arguments[0]).startswith("-"):
         sys.exit(__doc__)
-    results, to = (ROOT / "bench/results/peers.jsonl", ROOT / "docs/peers.svg") if front else arguments
+    results, to = arguments
     if not str(to).endswith(".svg"):
         sys.exit(f"{to}: pictures are drawn as .svg alone")
     lines = [json.loads(line) for line in pathlib.Path(results).read_text().splitlines()]
