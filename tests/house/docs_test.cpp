@@ -27,6 +27,11 @@ std::string read(const std::string& path) {
   return text.str();
 }
 
+std::string without_indents(const std::string& text) {
+  static const std::regex kIndent("(^|\n) +");
+  return std::regex_replace(text, kIndent, "$1");
+}
+
 // The cells of a table's rows, without the header: | `NAME` | second | ...
 std::vector<std::vector<std::string>> rows(const std::string& document) {
   std::vector<std::vector<std::string>> result;
@@ -133,6 +138,45 @@ TEST(Docs, ReadmesProgramIsTheOneThatIsBuiltAgainstTheInstalledTree) {
   ASSERT_NE(begin, std::string::npos);
   const size_t end = readme.find("```", begin + 7);
   EXPECT_EQ(readme.substr(begin + 7, end - begin - 7), read("tests/install/consumer/attend.cpp"));
+}
+
+TEST(Docs, ReadmesFiguresAreThoseOfTheTablesOfPerformance) {
+  const std::string performance = read("docs/performance.md");
+  std::string section = read("README.md");
+  section.erase(0, section.find("## How fast"));
+  section.erase(section.find("\n## ", 1));
+  static const std::regex kRow("\n\\| ([^|]+) \\| ([^|]+) \\|([^|]*)\\| ([^|]+) \\| ([^|]+) \\|");
+  int rows = 0;
+  for (std::sregex_iterator it(section.begin(), section.end(), kRow), end; it != end; ++it) {
+    const std::smatch& cells = *it;
+    if (cells[1] == "Work") continue;
+    ++rows;
+    // There: "| work[, quick] | figure (lowest to highest) | ...", with more cells between.
+    size_t begin = performance.find(fmt::format("\n| {}, quick |", cells[1].str()));
+    if (begin == std::string::npos) begin = performance.find(fmt::format("\n| {} |", cells[1].str()));
+    ASSERT_NE(begin, std::string::npos) << cells[1];
+    const std::string row = performance.substr(begin, performance.find('\n', begin + 1) - begin);
+    for (const int cell : {2, 3, 4, 5}) {
+      const std::string text = std::regex_replace(cells[cell].str(), std::regex("^ +| +$"), "");
+      EXPECT_NE(row.find(" " + text), std::string::npos) << cells[1] << ": " << text << "\n" << row;
+    }
+  }
+  EXPECT_EQ(rows, 8);
+}
+
+TEST(Docs, ReadmesOtherExamplesArePartsOfLessons) {
+  std::string lessons;
+  for (const auto& entry : fs::directory_iterator(kRoot / "examples"))
+    if (entry.path().extension() == ".cpp")
+      lessons += without_indents(read(fs::relative(entry.path(), kRoot).string()));
+  const std::string readme = read("README.md");
+  int examples = 0;
+  for (size_t at = readme.find("```cpp\n"); at != std::string::npos; at = readme.find("```cpp\n", at + 7)) {
+    if (examples++ == 0) continue;  // the program of the test before
+    const std::string example = readme.substr(at + 7, readme.find("```", at + 7) - at - 7);
+    EXPECT_NE(lessons.find(without_indents(example)), std::string::npos) << example;
+  }
+  EXPECT_GE(examples, 2);
 }
 
 }  // namespace
