@@ -3,15 +3,17 @@
 
     bench/measure.py --model MODEL.gguf [--program build/release/bin/weft] [--name cpu]
     bench/measure.py --peers            the same, then every row of bench/peers/compare.py
-    bench/measure.py --write            measures nothing: writes the README's table from bench/results
+    bench/measure.py --write            measures nothing: writes docs/performance.md, draws its picture
     bench/measure.py --numerics         measures errors, on any machine: bench/results/numerics.jsonl, docs/numerics.md
 
-Writes bench/results/NAME.jsonl (every row, as `weft bench --json` prints it) and the tables in README.md between its
-`measured` marks. Run it on a machine with nothing else to do; rows stand beside ceilings of the same run.
+Writes bench/results/NAME.jsonl (every row, as `weft bench --json` prints it), the tables in docs/performance.md between
+its `measured` marks, and docs/peers.svg. The README's rows are copied from there by hand. Run it on a machine with nothing
+else to do; rows stand beside ceilings of the same run.
 """
 import argparse
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -23,6 +25,8 @@ import table as peers_table  # noqa: E402
 BENCHES = (("ceilings", ["--quick"]), ("threads", ["--quick"]), ("attention", ["--quick"]), ("plan", ["--quick"]),
            ("jit", ["--quick"]))
 SHOWN = ("ceilings", "attention", "model")
+QUICK = {bench for bench, extra in BENCHES if "--quick" in extra}
+FULL_READINGS = 9  # of a peer's row; fewer are a quick run
 
 
 def rows_of(program, bench, extra):
@@ -48,17 +52,32 @@ def write_between_marks(path, text):
     path.write_text(old[:old.index(BEGIN) + len(BEGIN)] + "\n" + text + "\n" + old[old.index(END):])
 
 
-def ceilings_table(rows):
-    """Weft alone: each row as a share of what the machine can do."""
-    notes = [row["note"] for row in rows if "note" in row]
-    lines = [f"{notes[0]}; written by `bench/measure.py`.", ""] if notes else []
-    lines += ["| Case | Metric | Value | Share of the ceiling in the same run |", "|---|---|---:|---:|"]
+def machine_of(about):
+    """The processor and how many: what comparisons and `weft bench` both begin with."""
+    return re.match(r"[^,]+, \d+ CPUs", about).group()
+
+
+def case_of(row):
+    return f"{row['bench']}: {row['case']}{', quick' if row['bench'] in QUICK else ''}"
+
+
+def bench_table(rows, heading):
+    lines = [f"| Case | Metric | Value | {heading} |", "|---|---|---:|---:|"]
     for row in rows:
-        if "metric" not in row or row["bench"] not in SHOWN:
-            continue
         share = f"{100 * row['share']:.0f} %" if row.get("share") else ""
-        lines.append(f"| {row['bench']}: {row['case']} | {row['metric']} | {row['value']:.4g} {row['unit']} | {share} |")
+        lines.append(f"| {case_of(row)} | {row['metric']} | {row['value']:.4g} {row['unit']} | {share} |")
     return "\n".join(lines)
+
+
+def bench_tables(rows):
+    """Weft alone: rows with a ceiling, and apart from them rows that are measured by another case ("A by B")."""
+    note = next(row["note"] for row in rows if "note" in row)
+    shown = [row for row in rows if "metric" in row and row["bench"] in SHOWN]
+    return "\n\n".join([f"### Weft beside the ceiling\n\n{note}.",
+                        bench_table([row for row in shown if " by " not in row["case"]], "Share of the ceiling"),
+                        "### One case by another\n\nA time is the better for a smaller figure, a rate for a larger "
+                        "one; neither case is a ceiling.",
+                        bench_table([row for row in shown if " by " in row["case"]], "By the other case")])
 
 
 def numerics_table(rows):
@@ -69,35 +88,40 @@ def numerics_table(rows):
     return "\n".join(lines)
 
 
-def comparison_tables(lines):
-    """A table for each machine that rows were measured on: a run of some rows leaves the others as they were."""
-    machines = {}
-    for line in lines:
-        machines.setdefault((line["machine"], line["threads"]), []).append(line)
-    return "\n\n".join(comparison_table(group) for group in machines.values())
-
-
 def comparison_table(lines):
-    """Weft beside the fastest peer of each row."""
+    """Weft in its two precisions beside the fastest peer of each row."""
     about = lines[0]
-    out = [f"{about['machine']}; {about['threads']} threads; medians, lowest and highest of readings taken in turns "
-           "([bench/README.md](bench/README.md)); written by `bench/measure.py`.", "",
-           "| Work | Weft | Share of the ceiling | Best peer | Weft is |", "|---|---:|---:|---|---:|"]
+    out = ["### Weft beside its peers", "",
+           f"{about['machine']}; {about['threads']} threads; median (lowest to highest).", "",
+           "| Work | Weft | Share of the ceiling | Weft `fast` | Best peer | Weft is |",
+           "|---|---:|---:|---:|---|---:|"]
     for group in peers_table.by_row(lines):
         measured = {line["contestant"]: line for line in group if "median" in line}
         weft = measured.get("Weft")
         peers = [line for line in measured.values() if line["weft_is"] is not None]
         best = peers_table.fastest(peers)
         share = f"{100 * weft['share']:.0f} %" if weft and weft["share"] else ""
-        out.append(f"| {group[0]['what']} | {cell(weft)} | {share} | "
+        quick = ", quick" if weft and weft["readings"] < FULL_READINGS else ""
+        out.append(f"| {group[0]['what']}{quick} | {cell(weft)} | {share} | {cell(measured.get('Weft fast'))} | "
                    f"{f'{peers_table.name_of(best)}: {cell(best)}' if best else 'none'} | "
                    f"{peers_table.ratio_of(best) if best else ''} |")
     return "\n".join(out)
 
 
+def sections(peers, rows):
+    """A section for each machine, with what was measured there."""
+    machines = {}
+    for line in peers:
+        machines.setdefault(machine_of(line["machine"]), {}).setdefault(line["threads"], []).append(line)
+    parts = {machine: [comparison_table(group) for group in groups.values()] for machine, groups in machines.items()}
+    if rows:
+        parts.setdefault(machine_of(rows[0]["note"]), []).append(bench_tables(rows))
+    return "\n\n".join("\n\n".join([f"## {machine}", *tables]) for machine, tables in parts.items())
+
+
 def cell(line):
     if line is None:
-        return "none"
+        return ""
     low, median, high = (peers_table.number(line[key]) for key in ("low", "median", "high"))
     return f"{median} {line['unit']} ({low} to {high})"
 
@@ -108,7 +132,7 @@ def main():
     parser.add_argument("--model", help="a GGUF file; default: tools/fetch_model.sh fetches one")
     parser.add_argument("--name", default="cpu", help="of the file in bench/results")
     parser.add_argument("--peers", action="store_true", help="compares with peers too")
-    parser.add_argument("--write", action="store_true", help="measures nothing, writes the tables")
+    parser.add_argument("--write", action="store_true", help="measures nothing, writes tables and picture")
     parser.add_argument("--numerics", action="store_true", help="measures errors alone")
     arguments = parser.parse_args()
     if arguments.numerics:
@@ -124,11 +148,12 @@ def main():
         write_rows(arguments.name, rows)
         if arguments.peers:
             subprocess.run([ROOT / "bench/peers/compare.py", "--model", model], check=True)
-    tables = [make(rows) for make, name in ((comparison_tables, "peers"), (ceilings_table, arguments.name))
-              if (rows := read_rows(name))]
-    if not tables:
+    peers, rows = read_rows("peers"), read_rows(arguments.name)
+    if not peers and not rows:
         sys.exit("bench/results holds no rows yet: run bench/measure.py without --write")
-    write_between_marks(ROOT / "README.md", "\n\n".join(tables))
+    write_between_marks(ROOT / "docs/performance.md", sections(peers, rows))
+    if peers:
+        subprocess.run([sys.executable, ROOT / "bench/peers/plot.py", "--front"], check=True)
 
 
 if __name__ == "__main__":

