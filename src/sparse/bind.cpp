@@ -69,7 +69,7 @@ void bind_structures(const Stage1& program, const std::vector<Decomposition>& de
           "structures['{}']: the axis has {} ancestors, and the structure {} levels above its last", name,
           chain.size() - 1, data.levels.size() - 1);
     for (size_t l = 0; l < chain.size(); ++l) bind_level(program.axis(chain[l]), data.levels[l], name, bound);
-    bound.held.push_back(structure.data());
+    bound.held[name] = structure.data();
   }
   for (const Decomposition& decomposition : decompositions) {
     const auto found = structures.find(decomposition.col_axis);

@@ -14,12 +14,12 @@ namespace weft::sparse {
 
 // What the compiled phases are called with. Holds what it points to, but for the caller's tensors.
 struct Bound {
-  loop::Memory numbers = {};                                // parameters
-  loop::Memory structure_numbers = {};                      // those that the structures tell
-  std::map<std::string, std::vector<int32_t>> arrays = {};  // of formats that were made here
-  std::map<std::string, std::vector<char>> values = {};     // of buffers that are filled here
-  std::vector<std::shared_ptr<const Structure::Data>> held = {};
-  std::map<std::string, void*> pointers = {};  // by the name of array or buffer
+  loop::Memory numbers = {};                                                // parameters
+  loop::Memory structure_numbers = {};                                      // those that the structures tell
+  std::map<std::string, std::vector<int32_t>> arrays = {};                  // of formats that were made here
+  std::map<std::string, std::vector<char>> values = {};                     // of buffers that are filled here
+  std::map<std::string, std::shared_ptr<const Structure::Data>> held = {};  // by axis
+  std::map<std::string, void*> pointers = {};                               // by the name of array or buffer
 };
 
 // Arrays and parameters: from structures by axis, from the formats made of them, from `scalars` and shapes. Throws

@@ -50,8 +50,7 @@ void Operator::run(const RunArguments& arguments, Stream stream) const {
 
   // Structures of the last run keep their formats.
   auto bound = std::make_unique<Bound>();
-  for (const auto& [name, structure] : arguments.structures)
-    if (structure) bound->held.push_back(structure.data());
+  for (const auto& [name, structure] : arguments.structures) bound->held[name] = structure.data();
   const bool is_same = takes_turns && impl.last != nullptr && same_structures(*impl.last, *bound);
   if (is_same) {
     bound = std::move(impl.last);

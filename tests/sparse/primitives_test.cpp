@@ -1,4 +1,5 @@
 // Each primitive: before and after as text, and what it refuses.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "sparse/operators/kept.h"
@@ -170,6 +171,8 @@ TEST(Primitives, RefuseWhatWouldChangeTheResult) {
       {"lower()\nf = fuse(csrmm.j, csrmm.k)\n", "one of them is spatial and the other a reduction"},
       {"lower()\nreorder(csrmm.j, csrmm.i)\n", "uses 'i', which would stand within it"},
       {"lower()\nreorder(csrmm.j)\n", "the operands are written as reorder(loop, loop, ...)"},
+      {"lower()\nparallel(csrmm.i)\nreorder(csrmm.k, csrmm.j, csrmm.i)\n",
+       "'csrmm.i' is parallel already; reorder before"},
       {"lower()\nreorder(csrmm.j, csrmm.j)\n", "'csrmm.j' stands twice"},
       {"lower()\ndecompose_reduction(csrmm.j)\nreorder(csrmm.k, csrmm.i)\n",
        "other statements stand between the loops"},
@@ -227,7 +230,22 @@ TEST(Primitives, ParallelIsRefusedWhereWritesMayMeet) {
     Y[T[i]] = X[i]
 )";
   expect_contains(refusal([&] { lowered("lower()\nparallel(add.i)\n", scatter); }),
-                  "'Y' is written at T[i], which may be the same in two iterations", "scatter");
+                  "Y[T[i]] may be the same element in two of its iterations", "scatter");
+  for (const char* index : {"i // 2 + j", "i % 4 + j", "i + j", "i * 3 + j", "max(i, j)"}) {
+    const std::string text = fmt::format(R"(program p(n):
+  N = dense_fixed(n)
+  F = dense_fixed(4)
+  X = buffer(N): fp32
+  Y = buffer(N): fp32
+  iterate move(N, F) "SS" as (i, j) where {0} < n:
+    Y[{0}] = X[i] + real(j)
+)",
+                                         index);
+    expect_contains(refusal([&] { lowered("lower()\nparallel(move.i)\n", text.c_str()); }),
+                    "may be the same element in two of its iterations", text);
+    // A loop that cannot be shared is one worker's, not an error, where no schedule asks for it.
+    EXPECT_EQ(loops("", text.c_str()).find("parallel"), std::string::npos) << text;
+  }
 }
 
 TEST(Primitives, WritesOutsideOfABufferAreRefusedUnlessExcluded) {

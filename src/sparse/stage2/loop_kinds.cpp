@@ -16,19 +16,103 @@ Stmt& serial_loop(const std::string& primitive, const LoopInNest& found) {
   return found.loop();
 }
 
-// Different iterations write different elements where the loop is spatial, unless a loaded index may be the same twice:
-// those of a structure are checked to be unique, others are not.
+// Shows that no two iterations of a loop write the same element.
+class WritesApart {
+ public:
+  WritesApart(const Stage2& stage, std::string variable)
+      : stage_(stage), variable_(std::move(variable)), facts_(facts_of(stage)) {}
+
+  // What may be written twice; empty where nothing may.
+  std::string problem_in(const Body& body) {
+    for (const Stmt& stmt : body) {
+      const bool is_output = stmt.kind == Stmt::Kind::store && stage_.find_buffer(stmt.name) != nullptr;
+      if (is_output && !is_apart(stmt.indices)) return loop::to_text(loop::load(stmt.name, stmt.indices, Type::real));
+      if (stmt.kind == Stmt::Kind::loop) {
+        facts_.push_loop(stmt.name, stmt.value);
+        inner_.insert(stmt.name);
+      }
+      std::string problem = problem_in(stmt.init);
+      if (problem.empty()) problem = problem_in(stmt.body);
+      if (stmt.kind == Stmt::Kind::loop) {
+        facts_.pop_loop();
+        inner_.erase(stmt.name);
+      }
+      if (!problem.empty()) return problem;
+    }
+    return {};
+  }
+
+ private:
+  bool uses_inner(const Expr& e) const {
+    const Names used = loop::variables_of(e);
+    return std::any_of(used.begin(), used.end(), [&](const std::string& v) { return inner_.contains(v); });
+  }
+
+  bool is_apart(const std::vector<Expr>& indices) const {
+    const Expr v = loop::variable(variable_);
+    for (size_t i = 0; i < indices.size(); ++i) {
+      const Expr& e = indices[i];
+      // An index of the axis is as good as v: unique, and never negative.
+      const Expr own =
+          loop::rewrite(e, [&](const Expr& node) { return is_own_index(node) ? loop::variable("") : node; });
+      const std::string unique = loop::uses(own, variable_) ? variable_ : "";
+      int64_t factor = 0;
+      Expr rest;
+      if (loop::is_linear_in(unique.empty() ? own : e, unique, &factor, &rest) && factor > 0) {
+        if (!uses_inner(rest) && !may_change(rest)) return true;
+        if (facts_.is_nonnegative(rest) && facts_.holds(loop::less(rest, factor))) return true;  // v * 4 + below 4
+      }
+      // (v // e, v % e), which two fused loops are.
+      for (const Expr& other : indices)
+        if (e->op == Op::floor_div && other->op == Op::modulo && e->operands == other->operands &&
+            e->operands[0] == v && !uses_inner(e->operands[1]))
+          return true;
+      // (row, v - indptr[row]), which fused axes are.
+      const std::vector<Expr> before(indices.begin(), indices.begin() + static_cast<std::ptrdiff_t>(i));
+      if (e->op == Op::subtract && e->operands[0] == v && e->operands[1]->op == Op::load &&
+          e->operands[1]->operands == before && stage_.find_auxiliary(e->operands[1]->name) != nullptr)
+        return true;
+    }
+    return false;
+  }
+
+  // indices[..., v] of an axis, which are unique below one parent.
+  bool is_own_index(const Expr& e) const {
+    if (e->op != Op::load) return false;
+    const Auxiliary* array = stage_.find_auxiliary(e->name);
+    if (array == nullptr || array->is_indptr || !loop::is_variable(e->operands.back(), variable_)) return false;
+    for (size_t i = 0; i + 1 < e->operands.size(); ++i)
+      if (loop::uses(e->operands[i], variable_) || uses_inner(e->operands[i])) return false;
+    return true;
+  }
+
+  // Whether it may differ from one iteration to the next, by a load or by what `let` names.
+  bool may_change(const Expr& e) const {
+    bool found = false;
+    loop::visit(e, [&](const Expr& node) { found |= node->op == Op::load || loop::is_search(node->op); });
+    const Names used = loop::variables_of(e);
+    for (const std::string& name : used)
+      found |= !inner_.contains(name) &&
+               std::find(stage_.params.begin(), stage_.params.end(), name) == stage_.params.end() &&
+               !is_outer_loop(name);
+    return found;
+  }
+  bool is_outer_loop(const std::string& name) const {
+    bool is_let = false;
+    visit(stage_.body, [&](const Stmt& stmt) { is_let |= stmt.kind == Stmt::Kind::let && stmt.name == name; });
+    return !is_let;
+  }
+
+  const Stage2& stage_;
+  std::string variable_;
+  loop::Facts facts_;
+  Names inner_;
+};
+
 void check_writes_apart(const std::string& primitive, const Stage2& stage, const LoopInNest& found) {
-  visit(found.loop().body, [&](const Stmt& stmt) {
-    if (stmt.kind != Stmt::Kind::store || stage.find_buffer(stmt.name) == nullptr) return;
-    for (const Expr& index : stmt.indices)
-      loop::visit(index, [&](const Expr& e) {
-        if (e->op == Op::load && stage.find_auxiliary(e->name) == nullptr && loop::uses(e, found.variable))
-          refuse(primitive, found.name,
-                 fmt::format("'{}' is written at {}, which may be the same in two iterations", stmt.name,
-                             loop::to_text(e)));
-      });
-  });
+  const std::string problem = WritesApart(stage, found.variable).problem_in(found.loop().body);
+  if (!problem.empty())
+    refuse(primitive, found.name, fmt::format("{} may be the same element in two of its iterations", problem));
 }
 
 // The indptr that says how much an iteration does: some inner loop runs from indptr[v] to indptr[v + 1].

@@ -18,6 +18,9 @@ void reorder(Stage2& stage, const std::vector<std::string>& names) {
       refuse("reorder", all, fmt::format("'{}' is of another nest than '{}'", loop.name, loops[0].name));
     if (std::count(places.begin(), places.end(), loop.place) > 0)
       refuse("reorder", all, fmt::format("'{}' stands twice", loop.name));
+    if (loop.loop().loop == loop::LoopKind::parallel || loop.loop().loop == loop::LoopKind::vectorize)
+      refuse("reorder", all,
+             fmt::format("'{}' is {} already; reorder before", loop.name, loop::to_string(loop.loop().loop)));
     places.push_back(loop.place);
   }
   const auto [first, last] = std::minmax_element(places.begin(), places.end());
