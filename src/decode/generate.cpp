@@ -1,0 +1,75 @@
+#include "decode/generate.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "decode/text_stream.h"
+
+namespace weft::decode {
+namespace {
+
+// Tokens of a forward call: long inputs go in parts, so that activations stay small and a stop is heard.
+constexpr size_t kTokensPerStep = 512;
+
+}  // namespace
+
+Answer Generator::answer(ForwardPass::SequenceId sequence, std::span<const int32_t> prompt,
+                         const AnswerOptions& options) {
+  const int64_t before = forward_.length(sequence);
+  check(before + static_cast<int64_t>(prompt.size()) <= options.context, ErrorCode::context_full,
+        "the prompt has {} tokens and {} are there already; the context holds {}: shorten it or take a larger context",
+        prompt.size(), before, options.context);
+  ensure(!prompt.empty(), "a prompt without tokens");
+
+  Answer answer;
+  const auto start = Clock::now();
+  TensorView logits;
+  for (size_t done = 0; done < prompt.size();) {
+    const size_t count = std::min(kTokensPerStep, prompt.size() - done);
+    logits = forward_.run({{.sequence = sequence, .tokens = prompt.subspan(done, count)}});
+    done += count;
+    if (options.stopped() && done < prompt.size()) {
+      answer.finish = "interrupted";
+      return answer;
+    }
+  }
+
+  TextStream stream;
+  // Right after BOS or the like, a SentencePiece token's leading space is not part of the text.
+  bool at_start = tokenizer_.piece(prompt.back(), true).empty();
+  auto first_token = Clock::now();
+  answer.prefill_s = std::chrono::duration<double>(first_token - start).count();
+  for (;;) {
+    if (options.stopped()) answer.finish = "interrupted";
+    if (static_cast<int64_t>(answer.ids.size()) >= options.max_tokens) answer.finish = "length";
+    if (!answer.finish.empty()) break;
+    const std::span<float> row(logits.as<float>(), static_cast<size_t>(tokenizer_.vocab_size()));
+    apply_penalties(row, penalties_, prompt, answer.ids);
+    const int32_t id = sample(row, sampling_, random_);
+    if (answer.ids.empty()) first_token = Clock::now();
+    if (tokenizer_.is_end(id)) {
+      answer.finish = "end";
+      break;
+    }
+    answer.ids.push_back(id);
+    const std::string text = stream.push(at_start ? tokenizer_.decode({&id, 1}) : tokenizer_.piece(id));
+    at_start = false;
+    answer.text += text;
+    options.on_token(id, text);
+    if (forward_.length(sequence) >= options.context) {
+      answer.finish = "context";
+      break;
+    }
+    if (static_cast<int64_t>(answer.ids.size()) < options.max_tokens)
+      logits = forward_.run({{.sequence = sequence, .tokens = {&id, 1}}});
+  }
+  answer.decode_s = seconds_since(first_token);
+  if (const std::string rest = stream.finish(); !rest.empty()) {
+    answer.text += rest;
+    options.on_token(-1, rest);
+  }
+  return answer;
+}
+
+}  // namespace weft::decode

@@ -1,0 +1,51 @@
+#include "decode/text_stream.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include "models/utf8.h"
+
+namespace weft::decode {
+namespace {
+
+TEST(TextStream, HoldsBytesBackUntilTheirCharacterIsWhole) {
+  TextStream stream;
+  EXPECT_EQ(stream.push("a\xf0\x9f"), "a");
+  EXPECT_EQ(stream.push("\x99"), "");
+  EXPECT_EQ(stream.push("\x82z"), "🙂z");
+  EXPECT_EQ(stream.finish(), "");
+}
+
+TEST(TextStream, MarksBytesThatAreNoCharacter) {
+  TextStream stream;
+  EXPECT_EQ(stream.push("a\xff\xfe"), "a\uFFFD");
+  EXPECT_EQ(stream.push("b\xe2\x82"), "b");
+  EXPECT_EQ(stream.finish(), "\uFFFD");
+  EXPECT_EQ(stream.push("\xe2(x"), "\uFFFD(x");
+  EXPECT_EQ(valid_utf8("\xed\xa0\x80|\xc0\xaf"), "\uFFFD|\uFFFD");
+}
+
+TEST(TextStream, GivesValidTextWhateverTheBytesAndHoweverTheyAreCut) {
+  rc::check("pieces of any bytes", [](const std::vector<std::string>& pieces) {
+    TextStream stream;
+    std::string text;
+    for (const std::string& piece : pieces) {
+      const std::string part = stream.push(piece);
+      RC_ASSERT(valid_utf8(part) == part);
+      text += part;
+    }
+    text += stream.finish();
+    RC_ASSERT(valid_utf8(text) == text);
+  });
+}
+
+TEST(TextStream, KeepsValidTextAsItIsByteByByte) {
+  const std::string text = "aé€🙂 日本語\n\x7f";
+  TextStream stream;
+  std::string out;
+  for (const char c : text) out += stream.push(std::string(1, c));
+  EXPECT_EQ(out, text);
+}
+
+}  // namespace
+}  // namespace weft::decode
