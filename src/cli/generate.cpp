@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "cli/cli.h"
-#include "cli/clock.h"
 #include "cli/model_options.h"
 #include "cli/text_stream.h"
 

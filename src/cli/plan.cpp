@@ -13,9 +13,9 @@
 #include "attention/kernel.h"
 #include "attention/plan/planner.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
-#include "cli/clock.h"
 #include "cli/output.h"
 
 namespace weft::cli {

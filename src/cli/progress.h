@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "cli/clock.h"
+#include "base/clock.h"
 
 namespace weft::cli {
 

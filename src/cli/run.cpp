@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
-#include "cli/clock.h"
 #include "cli/generate.h"
 #include "cli/model_options.h"
 #include "cli/output.h"

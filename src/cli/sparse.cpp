@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
-#include "cli/clock.h"
+#include "base/clock.h"
 #include "cli/number.h"
 #include "cli/output.h"
 #include "cli/sparse_input.h"

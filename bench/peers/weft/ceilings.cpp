@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "cli/probe.h"
+#include "bench/probe.h"
 #include "contestants.h"
 #include "weft/model.h"
 
@@ -10,7 +10,7 @@ namespace contest {
 namespace {
 
 using weft::WorkerTeam;
-using weft::cli::Instruction;
+using weft::bench::Instruction;
 
 struct Work {
   double bytes = 0, span = 0;  // read at least once; over how much memory the reads of a row go
@@ -19,8 +19,8 @@ struct Work {
 
 // Operations a second; 0 where the machine has no such instruction.
 double rate(WorkerTeam& team, Instruction instruction) {
-  const weft::cli::Probe probe = weft::cli::probe_ops(team, instruction);
-  return probe ? weft::cli::best_of(probe) : 0;
+  const weft::bench::Probe probe = weft::bench::probe_ops(team, instruction);
+  return probe ? weft::bench::best_of(probe) : 0;
 }
 double fp32_rate(WorkerTeam& team) { return rate(team, Instruction::fp32_multiply_add); }
 // The narrower type is not the faster one on every machine; a row may be computed in the wider one then.
@@ -28,8 +28,8 @@ double bf16_rate(WorkerTeam& team) { return std::max(rate(team, Instruction::bf1
 double int8_rate(WorkerTeam& team) { return std::max(rate(team, Instruction::int8_dot), bf16_rate(team)); }
 
 double read_rate(WorkerTeam& team, size_t bytes) {
-  const weft::Workspace memory = weft::cli::memory_to_read(team, bytes);
-  return weft::cli::best_of(weft::cli::probe_read(team, static_cast<const char*>(memory.data()), bytes, bytes));
+  const weft::Workspace memory = weft::bench::memory_to_read(team, bytes);
+  return weft::bench::best_of(weft::bench::probe_read(team, static_cast<const char*>(memory.data()), bytes, bytes));
 }
 
 double seconds(const Work& work, int threads) {

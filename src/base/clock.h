@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-namespace weft::cli {
+namespace weft {
 
 using Clock = std::chrono::steady_clock;
 
@@ -17,4 +17,4 @@ double seconds_of(Work&& work) {
   return seconds_since(start);
 }
 
-}  // namespace weft::cli
+}  // namespace weft

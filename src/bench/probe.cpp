@@ -1,15 +1,16 @@
-#include "cli/probe.h"
+#include "bench/probe.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "cli/bench.h"
-#include "cli/bench_loops.h"
-#include "cli/cli.h"
+#include "base/clock.h"
+#include "bench/loops.h"
+#include "bench/stop.h"
+#include "bench/timing.h"
 #include "device/cpu/cpuid.h"
 #include "weft/error.h"
 
-namespace weft::cli {
+namespace weft::bench {
 namespace {
 
 constexpr size_t kGranule = 4096;  // workers' slices are whole pages
@@ -38,7 +39,7 @@ std::vector<double> readings(const Probe& probe) {
   std::vector<double> rates;
   probe();  // warms up
   for (const auto start = Clock::now(); rates.size() < kLeast || seconds_since(start) < kSeconds;) {
-    stop_if_interrupted();
+    stop_if_asked();
     rates.push_back(probe());
   }
   return rates;
@@ -105,7 +106,7 @@ TimedBeside time_beside(const std::function<void()>& work, std::span<const Probe
   std::vector<std::vector<double>> rates(probes.size());
   double worked = 0, read = 0;
   while (static_cast<int>(seconds.size()) < min_runs || worked < min_seconds) {
-    stop_if_interrupted();
+    stop_if_asked();
     seconds.push_back(seconds_of(work));
     worked += seconds.back();
     while (read < worked * kReadingShare && !probes.empty())
@@ -118,4 +119,4 @@ TimedBeside time_beside(const std::function<void()>& work, std::span<const Probe
   return result;
 }
 
-}  // namespace weft::cli
+}  // namespace weft::bench

@@ -9,7 +9,7 @@
 
 #include "weft/attention.h"
 
-namespace weft::cli {
+namespace weft::bench {
 
 struct Shape {
   int qo_heads, kv_heads, head_dim;
@@ -35,4 +35,4 @@ struct Batch {
   AttentionTensors tensors;
 };
 
-}  // namespace weft::cli
+}  // namespace weft::bench

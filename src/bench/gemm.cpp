@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "cli/bench.h"
-#include "cli/probe.h"
+#include "bench/measure.h"
+#include "bench/probe.h"
 #include "device/cpu/cpuid.h"
 #include "ops/gemm/linear.h"
 
-namespace weft::cli {
+namespace weft::bench {
 namespace {
 
 struct Shape {
@@ -99,7 +99,7 @@ Probe arithmetic_probe(WorkerTeam& team, WeightType type, Precision precision) {
 
 }  // namespace
 
-void bench_gemm(const BenchOptions& options, BenchReport& report) {
+void measure_gemm(const BenchOptions& options, BenchReport& report) {
   WorkerTeam team(options.threads);
   report.note(
       fmt::format("{} threads; weights cycle over copies beyond the caches; ceilings of arithmetic: int8 or bf16 dots "
@@ -156,4 +156,4 @@ void bench_gemm(const BenchOptions& options, BenchReport& report) {
     }
 }
 
-}  // namespace weft::cli
+}  // namespace weft::bench

@@ -10,15 +10,16 @@
 
 #include "attention/cpu/leaf.h"
 #include "attention/kernel.h"
-#include "cli/bench_calls.h"
+#include "bench/calls.h"
+#include "bench/measure.h"
 #include "device/cpu/cpuid.h"
 
-namespace weft::cli {
+namespace weft::bench {
 namespace {
 
 constexpr Shape kDecodeShapes[] = {{32, 8, 128}, {9, 3, 64}};
 
-void bench_decode(Bench& bench) {
+void measure_decode(AttentionBench& bench) {
   const int kv_len = bench.options.quick ? 2048 : 8192;
   for (const Shape& shape : kDecodeShapes)
     for (const DType dtype : {DType::bf16, DType::fp32})
@@ -52,7 +53,7 @@ void bench_decode(Bench& bench) {
 }
 
 // Narrow caches beside bf16: the time of the same decode.
-void bench_narrow_caches(Bench& bench) {
+void measure_narrow_caches(AttentionBench& bench) {
   const int kv_len = bench.options.quick ? 2048 : 8192;
   for (const Shape& shape : kDecodeShapes)
     for (const DType dtype : {DType::int8, DType::int4, DType::fp8_e4m3}) {
@@ -73,7 +74,7 @@ void bench_narrow_caches(Bench& bench) {
 }
 
 // A few tokens of one request, as drafts that are verified or a prompt's next chunk, beside a single one over as many keys.
-void bench_few_tokens(Bench& bench) {
+void measure_few_tokens(AttentionBench& bench) {
   const int kv_len = bench.options.quick ? 2048 : 8192;
   for (const Shape& shape : kDecodeShapes)
     for (const int tokens : {4, 8, 16, 32}) {
@@ -107,7 +108,7 @@ std::vector<Lengths> mixed_lengths(int longest) {
   return {uniform, zipf};
 }
 
-void bench_decode_lengths(Bench& bench) {
+void measure_decode_lengths(AttentionBench& bench) {
   const std::vector<int> constant(kRequests, 1024);
   for (const Shape& shape : kDecodeShapes) {
     const AttentionSpec spec = make_spec(DType::bf16, shape.head_dim, Mask::none);
@@ -143,7 +144,7 @@ void bench_decode_lengths(Bench& bench) {
 }
 
 // By the work that the causal mask leaves.
-void bench_prefill_lengths(Bench& bench) {
+void measure_prefill_lengths(AttentionBench& bench) {
   if (bench.options.quick) return;
   const std::vector<int> constant(kRequests, 1024);
   for (const Shape& shape : kDecodeShapes)
@@ -167,7 +168,7 @@ void bench_prefill_lengths(Bench& bench) {
     }
 }
 
-void bench_prefill(Bench& bench) {
+void measure_prefill(AttentionBench& bench) {
   for (const int head_dim : {64, 128})
     for (const int len : {512, 4096})
       for (const DType dtype : {DType::bf16, DType::fp32}) {
@@ -186,7 +187,7 @@ void bench_prefill(Bench& bench) {
 }
 
 // Variants beside plain attention of the same call, by the work that their masks leave.
-void bench_variants(Bench& bench) {
+void measure_variants(AttentionBench& bench) {
   const int len = bench.options.quick ? 512 : 4096, window = len / 4;
   const std::vector<float> slopes(32, 0.01f);
   const TensorView slopes_view(slopes.data(), DType::fp32, {32});
@@ -235,29 +236,29 @@ void bench_variants(Bench& bench) {
 
 }  // namespace
 
-void bench_attention(const BenchOptions& options, BenchReport& report) {
+void measure_attention(const BenchOptions& options, BenchReport& report) {
   WorkerTeam team(options.threads);
   report.note(fmt::format("{}, {}, {} threads; random data, shuffled pages, NHD", cpu_info().model,
                           to_string(current_isa()), team.num_workers()));
-  Bench bench{.options = options, .report = report, .team = team, .memory = {}};
+  AttentionBench bench{.options = options, .report = report, .team = team, .memory = {}};
   if (options.numerics) {
     report.note(
         "errors against fp64 as a share of the bound of docs/numerics.md; decode over 2000 keys, prefill of 70 after "
         "230");
-    return bench_numerics(bench);
+    return measure_numerics(bench);
   }
   report.note(
       "decode: bytes of K and V read once, beside a plain read of memory of their size; prefill: beside the rate of "
       "the "
       "instruction that multiplies; `by`: beside the other case of the same run, by the work left");
-  bench_decode(bench);
-  bench_few_tokens(bench);
-  bench_narrow_caches(bench);
-  bench_decode_lengths(bench);
-  bench_prefill_lengths(bench);
-  bench_prefill(bench);
-  bench_variants(bench);
-  bench_forms(bench);
+  measure_decode(bench);
+  measure_few_tokens(bench);
+  measure_narrow_caches(bench);
+  measure_decode_lengths(bench);
+  measure_prefill_lengths(bench);
+  measure_prefill(bench);
+  measure_variants(bench);
+  measure_forms(bench);
 }
 
-}  // namespace weft::cli
+}  // namespace weft::bench

@@ -6,12 +6,14 @@
 #include <string>
 #include <thread>
 
-#include "cli/bench.h"
-#include "cli/cli.h"
+#include "base/clock.h"
+#include "bench/measure.h"
+#include "bench/stop.h"
+#include "bench/timing.h"
 #include "device/cpu/cpuid.h"
 #include "weft/device.h"
 
-namespace weft::cli {
+namespace weft::bench {
 namespace {
 
 // The least that any fork and join can take: a cache line to another thread and back.
@@ -71,9 +73,9 @@ struct OpenMp {
 constexpr int kRegions = 1000;          // fork/joins and barriers of one timed run
 constexpr double kWorkSeconds = 40e-6;  // a layer's part of a token, about
 
-class Bench {
+class ThreadsBench {
  public:
-  Bench(const BenchOptions& options, BenchReport& report)
+  ThreadsBench(const BenchOptions& options, BenchReport& report)
       : report_(report), runs_(options.quick ? 10 : 50), seconds_(options.quick ? 0.2 : 1.0) {}
 
   template <class Run>
@@ -123,7 +125,7 @@ class Bench {
     run();
     const auto begin = Clock::now();
     for (int regions = 1;; ++regions) {
-      stop_if_interrupted();
+      stop_if_asked();
       run();
       const double elapsed = seconds_since(begin);
       if (elapsed >= seconds_) return elapsed / regions;
@@ -137,7 +139,7 @@ class Bench {
 
 }  // namespace
 
-void bench_threads(const BenchOptions& options, BenchReport& report) {
+void measure_threads(const BenchOptions& options, BenchReport& report) {
   WorkerTeam team(options.threads);
   const int threads = team.num_workers();
   report.note(
@@ -147,7 +149,7 @@ void bench_threads(const BenchOptions& options, BenchReport& report) {
                   threads, cpu_info().num_cpus));
   const double floor_s = threads > 1 ? round_trip_seconds(options.quick ? 10 : 50) : 0;
   const long long steps = steps_of(kWorkSeconds);
-  Bench bench(options, report);
+  ThreadsBench bench(options, report);
   bench.overhead("weft", "fork/join", floor_s, [&] {
     for (int i = 0; i < kRegions; ++i) team.run([](int) {});
   });
@@ -177,4 +179,4 @@ void bench_threads(const BenchOptions& options, BenchReport& report) {
                   [&] { openmp.parallel([](void* s) { work(*static_cast<long long*>(s)); }, &steps_argument, n, 0); });
 }
 
-}  // namespace weft::cli
+}  // namespace weft::bench

@@ -9,10 +9,10 @@
 #include "attention/cpu/traits.h"
 #include "attention/kernel.h"
 #include "attention/reference/error_model/error_model.h"
-#include "cli/bench_calls.h"
-#include "cli/bench_variants.h"
+#include "bench/calls.h"
+#include "bench/variants.h"
 
-namespace weft::cli {
+namespace weft::bench {
 namespace {
 
 constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
@@ -166,9 +166,9 @@ std::vector<Case> variant_cases(DType dtype) {
   return cases;
 }
 
-void add_errors(Bench& bench, const Case& c) {
+void add_errors(AttentionBench& bench, const Case& c) {
   for (const DType compute : compute_types(c.spec)) {
-    stop_if_interrupted();
+    stop_if_asked();
     AttentionSpec spec = c.spec;
     spec.compute = compute;
     const std::string name = fmt::format("numerics {}, q {} kv {} o {} ({} products)", c.name, to_string(spec.q_dtype),
@@ -182,10 +182,10 @@ void add_errors(Bench& bench, const Case& c) {
 
 }  // namespace
 
-void bench_numerics(Bench& bench) {
+void measure_numerics(AttentionBench& bench) {
   for (const Case& c : dtype_cases()) add_errors(bench, c);
   for (const DType dtype : {DType::fp32, DType::bf16})
     for (const Case& c : variant_cases(dtype)) add_errors(bench, c);
 }
 
-}  // namespace weft::cli
+}  // namespace weft::bench

@@ -1,10 +1,10 @@
 // Loops that do nothing but read, or multiply and add: what a core can do at most. One table per instruction set,
-// from bench_loops.cpp compiled with its flags.
+// from loops.cpp compiled with its flags.
 #pragma once
 
 #include "device/cpu/built_isas.h"
 
-namespace weft::cli {
+namespace weft::bench {
 
 using WorkLoop = void (*)(long long rounds);
 
@@ -21,4 +21,4 @@ struct BenchLoops {
 
 WEFT_DECLARE_PER_ISA(const BenchLoops kBenchLoops)
 
-}  // namespace weft::cli
+}  // namespace weft::bench

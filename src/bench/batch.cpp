@@ -1,11 +1,11 @@
-#include "cli/bench_batch.h"
+#include "bench/batch.h"
 
 #include <algorithm>
 #include <numeric>
 #include <random>
 #include <utility>
 
-namespace weft::cli {
+namespace weft::bench {
 
 AttentionSpec make_spec(DType dtype, int head_dim, Mask mask, const Variant& variant) {
   AttentionSpec spec;
@@ -97,4 +97,4 @@ Batch::Batch(const AttentionSpec& spec, const Shape& shape, int qo_len, const st
   }
 }
 
-}  // namespace weft::cli
+}  // namespace weft::bench

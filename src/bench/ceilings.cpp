@@ -4,12 +4,12 @@
 #include <fstream>
 #include <string>
 
-#include "cli/bench.h"
-#include "cli/probe.h"
+#include "bench/measure.h"
+#include "bench/probe.h"
 #include "device/cpu/cpuid.h"
 #include "weft/device.h"
 
-namespace weft::cli {
+namespace weft::bench {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -27,7 +27,7 @@ std::string size_string(size_t bytes) {
 
 }  // namespace
 
-void bench_ceilings(const BenchOptions& options, BenchReport& report) {
+void measure_ceilings(const BenchOptions& options, BenchReport& report) {
   WorkerTeam team(options.threads);
   const int threads = team.num_workers();
   const auto workers = static_cast<size_t>(threads);
@@ -74,4 +74,4 @@ void bench_ceilings(const BenchOptions& options, BenchReport& report) {
       report.note(fmt::format("{}: not in {}", rate.name, to_string(current_isa())));
 }
 
-}  // namespace weft::cli
+}  // namespace weft::bench

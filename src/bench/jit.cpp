@@ -14,15 +14,17 @@
 #include "attention/cpu/leaf.h"
 #include "attention/variant/text.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/env.h"
-#include "cli/bench.h"
-#include "cli/cli.h"
+#include "bench/measure.h"
+#include "bench/stop.h"
+#include "bench/timing.h"
 #include "jit/host/module.h"
 #include "jit/host/process.h"
 #include "jit/key.h"
 #include "weft/attention.h"
 
-namespace weft::cli {
+namespace weft::bench {
 namespace {
 
 // A cache of its own for the time of the benchmark: what the user has compiled stays as it is.
@@ -76,7 +78,7 @@ double seconds_in_child(const AttentionSpec& spec, std::string_view origin) {
       const double taken = seconds_of([&] { leaf = find(spec); });
       if (leaf.origin == origin) seconds = taken;
     } catch (const std::exception& error) {
-      if (!interrupted) std::fprintf(stderr, "weft: %s\n", error.what());
+      if (!asked_to_stop()) std::fprintf(stderr, "weft: %s\n", error.what());
     }
     _exit(write(ends[1], &seconds, sizeof seconds) == sizeof seconds ? 0 : 1);
   }
@@ -86,7 +88,7 @@ double seconds_in_child(const AttentionSpec& spec, std::string_view origin) {
   close(ends[0]);
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
-  stop_if_interrupted();  // which the child and its compiler heard, too
+  stop_if_asked();  // which the child and its compiler heard, too
   ensure(is_read && seconds >= 0, "bench jit: a leaf did not come from {}", origin);
   return seconds;
 }
@@ -117,7 +119,7 @@ class Stages {
       std::filesystem::remove(folder_ + "/output");  // writing over a file costs more than a new one
       stage.seconds.push_back(seconds_of([&] {
         const jit::ProcessResult result = jit::run_process(request);
-        stop_if_interrupted();
+        stop_if_asked();
         check(result.ok(), ErrorCode::compile_failed, "bench jit: {} failed: {}", compiler_.path, result.errors);
       }));
     }
@@ -146,7 +148,7 @@ void add(BenchReport& report, const std::string& name, double seconds, double ce
 
 }  // namespace
 
-void bench_jit(const BenchOptions& options, BenchReport& report) {
+void measure_jit(const BenchOptions& options, BenchReport& report) {
   const jit::Compiler& compiler = jit::host_compiler();
   check(!compiler.path.empty(), ErrorCode::no_compiler,
         "bench jit needs a C++ compiler: install one with `apt-get install g++`, or name one in WEFT_CXX");
@@ -170,7 +172,7 @@ void bench_jit(const BenchOptions& options, BenchReport& report) {
   seconds_in_child(spec_of(-1), "compiler");  // the compiler's files are read, and its identity remembered
   std::shared_ptr<const Module> module;
   for (int i = 0; i < runs; ++i) {
-    stop_if_interrupted();
+    stop_if_asked();
     const AttentionSpec spec = spec_of(i);
     cold.push_back(seconds_in_child(spec, "compiler"));
     disk.push_back(seconds_in_child(spec, "disk"));
@@ -214,4 +216,4 @@ void bench_jit(const BenchOptions& options, BenchReport& report) {
       "us", 1e6);
 }
 
-}  // namespace weft::cli
+}  // namespace weft::bench

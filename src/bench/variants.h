@@ -7,7 +7,7 @@
 #include "weft/attention.h"
 #include "weft/device.h"
 
-namespace weft::cli {
+namespace weft::bench {
 
 // Tensors of a variant and the numbers in them, 64-byte aligned as an engine's are.
 class VariantTensors {
@@ -34,4 +34,4 @@ Variant qk_norm_inside();
 // Linear attention with decay: no softmax; log2_decay [num_qo_heads].
 Variant decay();
 
-}  // namespace weft::cli
+}  // namespace weft::bench

@@ -12,10 +12,11 @@
 #include "attention/kernel.h"
 #include "attention/plan/planner.h"
 #include "base/check.h"
-#include "cli/bench.h"
-#include "cli/bench_batch.h"
+#include "bench/batch.h"
+#include "bench/measure.h"
+#include "bench/timing.h"
 
-namespace weft::cli {
+namespace weft::bench {
 namespace {
 
 using attention::TileKind;
@@ -115,7 +116,7 @@ void fit_class(const AttentionKernel& kernel, const TileClass& in_use, bool quic
 
 }  // namespace
 
-void bench_plan_fit(const BenchOptions& options, BenchReport& report) {
+void measure_plan_fit(const BenchOptions& options, BenchReport& report) {
   report.note("plan --fit: constants of an item's cost beside those in use; KV in cache where 16 items fit");
   WorkerTeam team(1);
   for (const int head_dim : {64, 128})
@@ -131,4 +132,4 @@ void bench_plan_fit(const BenchOptions& options, BenchReport& report) {
     }
 }
 
-}  // namespace weft::cli
+}  // namespace weft::bench

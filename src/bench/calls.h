@@ -9,12 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "cli/bench.h"
-#include "cli/bench_batch.h"
-#include "cli/probe.h"
+#include "bench/batch.h"
+#include "bench/bench.h"
+#include "bench/probe.h"
+#include "bench/timing.h"
 #include "weft/attention.h"
 
-namespace weft::cli {
+namespace weft::bench {
 
 // Memory for caches, larger than the machine's: batches lie in it side by side, so that no line of one is still in a
 // cache when its turn comes again. Its numbers are fit for bf16 and fp32.
@@ -40,8 +41,8 @@ struct Job {
   Timing time(WorkerTeam& team, int min_runs, double min_seconds);
 };
 
-// What the rows of one call of the benchmark share.
-struct Bench {
+// What the rows of one call of the bench share.
+struct AttentionBench {
   const BenchOptions& options;
   BenchReport& report;
   WorkerTeam& team;
@@ -63,17 +64,17 @@ struct Bench {
 };
 
 // Decode over batches that fill the pool, or `qo_len` tokens of each request; bytes a run in `bytes`.
-Job decode_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& kv_lens,
+Job decode_job(AttentionBench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& kv_lens,
                int page_size, int64_t& bytes, int qo_len = 1);
 // Requests of so many tokens from their first on; not planned yet.
-Job prefill_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& lens);
+Job prefill_job(AttentionBench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& lens);
 // Causal: row i of the last qo_len sees the keys up to its own, at most window + 1 of them.
 double prefill_flops(const Shape& shape, double len, double window);
 std::string products_of(DType compute);
 
-// Rows of one subject each.
-void bench_forms(
-    Bench& bench);  // latent rows, chosen pages, shared prefixes, masked tiles, trees, streams, rotation inside
-void bench_numerics(Bench& bench);  // errors instead of speeds: every combination of types, scales, variants and masks
+// Latent rows, chosen pages, shared prefixes, masked tiles, trees, streams, rotation inside.
+void measure_forms(AttentionBench& bench);
+// Errors instead of speeds: every combination of types, scales, variants and masks.
+void measure_numerics(AttentionBench& bench);
 
-}  // namespace weft::cli
+}  // namespace weft::bench

@@ -1,13 +1,13 @@
-#include "cli/bench_calls.h"
+#include "bench/calls.h"
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
-#include "cli/cli.h"
+#include "bench/stop.h"
 #include "device/cpu/cpuid.h"
 
-namespace weft::cli {
+namespace weft::bench {
 
 Pool::Pool(int64_t bytes) : memory_(Device::cpu(), static_cast<size_t>(bytes)) {
   const int64_t part = std::min<int64_t>(bytes, 64 << 20);
@@ -34,21 +34,21 @@ Timing Job::time(WorkerTeam& team, int min_runs, double min_seconds) {
   return time_runs([&] { run(team); }, min_runs, min_seconds);
 }
 
-Pool& Bench::pool() {
+Pool& AttentionBench::pool() {
   constexpr int64_t kLargestBatch = int64_t{1} << 30;  // 16 requests of 8,192 tokens in fp32
   const auto l3 = static_cast<int64_t>(cpu_info().l3_bytes);
   if (!memory) memory.emplace(options.quick ? 256 << 20 : std::max(8 * l3, kLargestBatch));
   return *memory;
 }
 
-std::pair<double, double> Bench::time_in_turns(const std::function<void()>& one, const std::function<void()>& other,
-                                               int min_rounds) {
+std::pair<double, double> AttentionBench::time_in_turns(const std::function<void()>& one,
+                                                        const std::function<void()>& other, int min_rounds) {
   const double min_seconds = options.quick ? 0.05 : 0.5;
   std::vector<double> times[2];
   double seconds = 0;
   for (int round = -1; round < min_rounds || seconds < min_seconds; ++round)  // the first warms up
     for (const int which : {0, 1}) {
-      stop_if_interrupted();
+      stop_if_asked();
       const double taken = seconds_of(which == 0 ? one : other);
       seconds += taken;
       if (round >= 0) times[which].push_back(taken);
@@ -56,14 +56,14 @@ std::pair<double, double> Bench::time_in_turns(const std::function<void()>& one,
   return {median(times[0]), median(times[1])};
 }
 
-std::pair<double, double> Bench::time_beside_peak(Job& job, DType compute, int min_runs) {
+std::pair<double, double> AttentionBench::time_beside_peak(Job& job, DType compute, int min_runs) {
   const Probe probe = probe_ops(team, compute == DType::bf16 ? Instruction::bf16_dot : Instruction::fp32_multiply_add);
   const TimedBeside timed = time_beside([&] { job.run(team); }, {&probe, 1},
                                         options.quick ? std::min(min_runs, 3) : min_runs, options.quick ? 0.05 : 0.3);
   return {timed.median_s, timed.ceilings[0]};
 }
 
-Job decode_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& kv_lens,
+Job decode_job(AttentionBench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& kv_lens,
                int page_size, int64_t& bytes, int qo_len) {
   const int64_t token_bytes = int64_t{2} * shape.kv_heads * shape.head_dim * bits_of(spec.kv_dtype) / 8;
   bytes = std::accumulate(kv_lens.begin(), kv_lens.end(), int64_t{0}) * token_bytes;
@@ -85,10 +85,10 @@ double prefill_flops(const Shape& shape, double len, double window) {
 
 std::string products_of(DType compute) { return compute == DType::bf16 ? "bf16 dot" : "fp32 multiply-add"; }
 
-Job prefill_job(Bench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& lens) {
+Job prefill_job(AttentionBench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& lens) {
   Job job{.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}};
   job.batches.emplace_back(spec, shape, kWholePrompts, lens, 16, bench.team.num_workers());
   return job;
 }
 
-}  // namespace weft::cli
+}  // namespace weft::bench

@@ -9,7 +9,7 @@
 
 #include "weft/device.h"
 
-namespace weft::cli {
+namespace weft::bench {
 
 // One reading: operations or bytes a second of all workers together, over one run of some milliseconds.
 using Probe = std::function<double()>;
@@ -42,4 +42,4 @@ struct TimedBeside {
 TimedBeside time_beside(const std::function<void()>& work, std::span<const Probe> probes, int min_runs,
                         double min_seconds);
 
-}  // namespace weft::cli
+}  // namespace weft::bench

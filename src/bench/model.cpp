@@ -1,6 +1,8 @@
 // `weft bench model`: a model file from process start to tokens. Decode's ceiling is reading every weight once a step
 // and the keys and values of every request, at the bandwidth of this run; prefill's is the arithmetic of its weights,
 // which bounds many requests as well.
+#include "weft/model.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -15,12 +17,13 @@
 #include <vector>
 
 #include "base/check.h"
-#include "cli/bench.h"
-#include "cli/cli.h"
-#include "cli/probe.h"
-#include "weft/model.h"
+#include "base/clock.h"
+#include "bench/measure.h"
+#include "bench/probe.h"
+#include "bench/stop.h"
+#include "bench/timing.h"
 
-namespace weft::cli {
+namespace weft::bench {
 namespace {
 
 // Runs this program for one token, its output thrown away. Seconds from fork to exit, and the most memory it held.
@@ -48,7 +51,7 @@ Child run_one_token(const BenchOptions& options) {
   rusage usage{};
   while (wait4(child, &status, 0, &usage) < 0 && errno == EINTR) {
   }
-  stop_if_interrupted();  // which the child heard, too
+  stop_if_asked();  // which the child heard, too
   check(WIFEXITED(status) && WEXITSTATUS(status) == 0, ErrorCode::io_error,
         "bench model: `weft run {} -n 1` did not end well; run it by itself to see why", options.model);
   return {seconds_since(start), int64_t{usage.ru_maxrss} << 10};
@@ -154,7 +157,7 @@ Decode measure_decode(ForwardPass& forward, std::span<const int32_t> ids, int re
     inputs.push_back({.sequence = forward.fork(inputs[0].sequence, prompt), .tokens = {}});
   std::vector<double> step_s;
   for (int step = 0; step < steps; ++step) {
-    stop_if_interrupted();
+    stop_if_asked();
     for (int i = 0; i < requests; ++i)
       inputs[static_cast<size_t>(i)].tokens = ids.subspan(static_cast<size_t>(step + i) % ids.size(), 1);
     const auto start = Clock::now();
@@ -219,7 +222,7 @@ Long measure_long(const ModelFile& file, const BenchOptions& options, WorkerTeam
 
 }  // namespace
 
-void bench_model(const BenchOptions& options, BenchReport& report) {
+void measure_model(const BenchOptions& options, BenchReport& report) {
   check(!options.model.empty(), ErrorCode::invalid_argument, "bench model: --model is not given; name a GGUF file");
   const ModelFile file(options.model);
   const int64_t prompt = std::min<int64_t>(512, file.config().context_length / 4);
@@ -299,4 +302,4 @@ void bench_model(const BenchOptions& options, BenchReport& report) {
   add(fmt::format("context {}", context), "peak memory", static_cast<double>(usage.ru_maxrss) * 1024 / 1e6, "MB");
 }
 
-}  // namespace weft::cli
+}  // namespace weft::bench

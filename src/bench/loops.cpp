@@ -3,9 +3,9 @@
 //
 // Products need 4 to 6 cycles and two can start in each, so twelve sums that do not depend on each other keep the
 // units busy. They fit the 16 registers of AVX2 beside two factors. Assembler keeps them there.
-#include "cli/bench_loops.h"
+#include "bench/loops.h"
 
-namespace weft::cli::WEFT_ISA_NAME {
+namespace weft::bench::WEFT_ISA_NAME {
 namespace {
 
 #if defined(WEFT_ISA_avx512) || defined(WEFT_ISA_avx512_bf16)
@@ -116,4 +116,4 @@ extern const BenchLoops kBenchLoops = {.read = read,
                                        .int16 = {int16, kInt16Ops},
                                        .int8 = {int8, kInt8Ops}};
 
-}  // namespace weft::cli::WEFT_ISA_NAME
+}  // namespace weft::bench::WEFT_ISA_NAME

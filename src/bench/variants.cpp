@@ -1,10 +1,10 @@
-#include "cli/bench_variants.h"
+#include "bench/variants.h"
 
 #include <cmath>
 #include <cstring>
 #include <utility>
 
-namespace weft::cli {
+namespace weft::bench {
 
 void VariantTensors::add(const std::string& name, const std::vector<float>& numbers, std::vector<int64_t> shape) {
   Workspace memory(Device::cpu(), numbers.size() * sizeof(float));
@@ -73,4 +73,4 @@ Variant decay() {
           .use_softmax = false};
 }
 
-}  // namespace weft::cli
+}  // namespace weft::bench

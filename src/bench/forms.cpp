@@ -7,17 +7,17 @@
 
 #include "attention/cpu/traits.h"
 #include "attention/kernel.h"
-#include "cli/bench_calls.h"
-#include "cli/bench_variants.h"
+#include "bench/calls.h"
+#include "bench/variants.h"
 #include "weft/block_sparse.h"
 #include "weft/levels.h"
 #include "weft/quest.h"
 
-namespace weft::cli {
+namespace weft::bench {
 namespace {
 
 // MLA: each latent row serves every query head, which makes decode a matter of arithmetic.
-void bench_latent(Bench& bench) {
+void measure_latent(AttentionBench& bench) {
   AttentionSpec spec = make_spec(DType::bf16, 576, Mask::none);
   spec.head_dim_vo = 512;
   spec.kv_form = KvForm::latent;
@@ -48,7 +48,8 @@ struct QuestSteps {
   double choice_s;
 };
 
-QuestSteps quest_steps(Bench& bench, AttentionSpec spec, const Shape& shape, int kv_len, int page_size, int budget) {
+QuestSteps quest_steps(AttentionBench& bench, AttentionSpec spec, const Shape& shape, int kv_len, int page_size,
+                       int budget) {
   spec.kv_form = KvForm::block_sparse;
   QuestSteps steps{.attention = {.kernel = build(spec, Device::cpu()), .batches = {}, .workspaces = {}},
                    .lists = {},
@@ -92,7 +93,7 @@ QuestSteps quest_steps(Bench& bench, AttentionSpec spec, const Shape& shape, int
 
 // Quest beside attention over everything: a step of a long context by the same step of a short one, by plain attention
 // over as many keys, and with the choice of pages by attention over all of them.
-void bench_quest(Bench& bench, Layout layout, int budget) {
+void measure_quest(AttentionBench& bench, Layout layout, int budget) {
   const Shape shape{32, 8, 128};
   const int page_size = 16, longest = bench.options.quick ? 4096 : 65536;
   const std::string name =
@@ -124,7 +125,7 @@ Workspace placed(const Plan& plan) {
 }
 
 // Decode of requests that share their first tokens: with the levels that are found, beside the plain plan.
-void bench_levels(Bench& bench) {
+void measure_levels(AttentionBench& bench) {
   struct Case {
     int prefix, own, requests;
   };
@@ -163,7 +164,7 @@ void bench_levels(Bench& bench) {
 }
 
 // A prompt of which half the tiles below the diagonal are masked, at random, beside the whole prompt, by the work left.
-void bench_masked_tiles(Bench& bench) {
+void measure_masked_tiles(AttentionBench& bench) {
   const int len = bench.options.quick ? 512 : 4096, rows = 64;
   for (const int head_dim : {64, 128})
     for (const int page_size : {64, 16}) {
@@ -203,7 +204,7 @@ void bench_masked_tiles(Bench& bench) {
 }
 
 // A tree of 64 draft tokens beside 64 tokens in a row.
-void bench_tree(Bench& bench) {
+void measure_tree(AttentionBench& bench) {
   const Shape shape{32, 8, 128};
   const int nodes = 64, kv_len = bench.options.quick ? 1024 : 4096;
   const std::string name = fmt::format("tree of {} nodes by as many tokens in a row, {}q/{}kv hd{} kv{} bf16", nodes,
@@ -230,7 +231,7 @@ void bench_tree(Bench& bench) {
 }
 
 // The first tokens and a window of recent ones: a long context beside a short one.
-void bench_streaming(Bench& bench) {
+void measure_streaming(AttentionBench& bench) {
   const Shape shape{32, 8, 128};
   const int window = bench.options.quick ? 256 : 1024, longest = bench.options.quick ? 8192 : 65536;
   const std::string name = fmt::format("decode 4 sinks and window {}, {}q/{}kv hd{} kv{} by kv{}", window,
@@ -258,7 +259,7 @@ void bench_streaming(Bench& bench) {
 }
 
 // Keys stored before their rotation and turned as they are read, beside plain decode of as many bytes.
-void bench_rope(Bench& bench) {
+void measure_rope(AttentionBench& bench) {
   const int kv_len = bench.options.quick ? 2048 : 8192;
   for (const Shape& shape : {Shape{32, 8, 128}, {9, 3, 64}}) {
     const std::string name = fmt::format("decode {}q/{}kv hd{} kv{} batch16 page16 bf16, RoPE inside by plain",
@@ -281,16 +282,16 @@ void bench_rope(Bench& bench) {
 
 }  // namespace
 
-void bench_forms(Bench& bench) {
-  bench_latent(bench);
+void measure_forms(AttentionBench& bench) {
+  measure_latent(bench);
   for (const Layout layout : {Layout::nhd, Layout::hnd})
     for (const int budget : bench.options.quick ? std::vector{16} : std::vector{64, 512})
-      bench_quest(bench, layout, budget);
-  bench_levels(bench);
-  bench_masked_tiles(bench);
-  bench_tree(bench);
-  bench_streaming(bench);
-  bench_rope(bench);
+      measure_quest(bench, layout, budget);
+  measure_levels(bench);
+  measure_masked_tiles(bench);
+  measure_tree(bench);
+  measure_streaming(bench);
+  measure_rope(bench);
 }
 
-}  // namespace weft::cli
+}  // namespace weft::bench

@@ -11,9 +11,10 @@
 #include "attention/cpu/traits.h"
 #include "attention/kernel.h"
 #include "attention/plan/planner.h"
-#include "cli/bench.h"
+#include "bench/measure.h"
+#include "bench/timing.h"
 
-namespace weft::cli {
+namespace weft::bench {
 namespace {
 
 // Decode requests over a paged cache, 32 query and 8 KV heads.
@@ -135,10 +136,10 @@ void measure_balance(const BenchOptions& options, BenchReport& report) {
 
 }  // namespace
 
-void bench_plan(const BenchOptions& options, BenchReport& report) {
-  if (options.fit) return bench_plan_fit(options, report);
+void measure_plan(const BenchOptions& options, BenchReport& report) {
+  if (options.fit) return measure_plan_fit(options, report);
   time_planning(options, report);
   measure_balance(options, report);
 }
 
-}  // namespace weft::cli
+}  // namespace weft::bench

@@ -1,0 +1,17 @@
+// The benches: each in the file of its name.
+#pragma once
+
+#include "bench/bench.h"
+
+namespace weft::bench {
+
+void measure_ceilings(const BenchOptions& options, BenchReport& report);
+void measure_threads(const BenchOptions& options, BenchReport& report);
+void measure_jit(const BenchOptions& options, BenchReport& report);
+void measure_plan(const BenchOptions& options, BenchReport& report);
+void measure_plan_fit(const BenchOptions& options, BenchReport& report);
+void measure_attention(const BenchOptions& options, BenchReport& report);
+void measure_gemm(const BenchOptions& options, BenchReport& report);
+void measure_model(const BenchOptions& options, BenchReport& report);
+
+}  // namespace weft::bench

@@ -1,0 +1,21 @@
+// The rows of a bench on stdout as they come: a table, or JSON lines {bench, case, metric, value, unit, ceiling, share}.
+#pragma once
+
+#include <string>
+
+#include "bench/bench.h"
+
+namespace weft::cli {
+
+class PrintedReport : public bench::BenchReport {
+ public:
+  explicit PrintedReport(bool json) : json_(json) {}
+  void add(const bench::BenchRow& row) override;
+  void note(const std::string& line) override;
+
+ private:
+  bool json_;
+  std::string last_bench_;
+};
+
+}  // namespace weft::cli
