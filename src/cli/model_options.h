@@ -28,9 +28,6 @@ struct Engine {
 };
 Engine load_engine(const ModelFile& file, const ModelOptions& options, int64_t tokens);
 
-// Tokens of a forward call: long inputs go in parts, so that activations stay small and Ctrl-C is heard.
-inline constexpr size_t kTokensPerStep = 512;
-
 // The context to use: --ctx, else `wanted` or 2048, whichever is more, but never more than the model's own.
 // Throws Error(invalid_argument) for a --ctx out of range.
 int64_t choose_context(const ModelConfig& config, const ModelOptions& options, int64_t wanted);

@@ -8,14 +8,20 @@
 #include "base/clock.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
-#include "cli/generate.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/text_input.h"
+#include "decode/conversation.h"
+#include "decode/generate.h"
 #include "weft/model.h"
 
 namespace weft::cli {
 namespace {
+
+using decode::Answer;
+using decode::AnswerOptions;
+using decode::Conversation;
+using decode::Generator;
 
 struct RunOptions {
   ModelOptions model;
@@ -37,34 +43,12 @@ std::optional<ChatTemplate> read_template(const ModelFile& file, bool raw) {
   return from_file([&] { return ChatTemplate(file.get_string("tokenizer.chat_template")); });
 }
 
-struct Conversation {
-  const Tokenizer& tokenizer;
-  const std::optional<ChatTemplate>& chat_template;
-  nlohmann::json messages = nlohmann::json::array();
-
-  // The tokens of the whole conversation up to where the model goes on.
-  std::vector<int32_t> tokens() const {
-    const auto text_of = [&](int32_t id) { return id < 0 ? std::string() : tokenizer.piece(id, false); };
-    const nlohmann::json context = {{"messages", messages},
-                                    {"add_generation_prompt", true},
-                                    {"bos_token", text_of(tokenizer.bos())},
-                                    {"eos_token", text_of(tokenizer.eos())}};
-    const std::string text =
-        chat_template->render(context.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-    std::vector<int32_t> ids = tokenizer.encode(text, {.add_special = false, .parse_special = true});
-    // Some templates write BOS themselves.
-    if (tokenizer.adds_bos() && (ids.empty() || ids.front() != tokenizer.bos()))
-      ids.insert(ids.begin(), tokenizer.bos());
-    return ids;
-  }
-};
-
 std::vector<int32_t> prompt_tokens(const RunOptions& options, const Tokenizer& tokenizer,
                                    const std::optional<ChatTemplate>& chat_template) {
   const std::string text = read_text(options.input);
   if (chat_template) {
-    Conversation conversation{tokenizer, chat_template};
-    conversation.messages.push_back({{"role", "user"}, {"content", text}});
+    Conversation conversation(tokenizer, *chat_template);
+    conversation.add("user", text);
     return conversation.tokens();
   }
   std::vector<int32_t> ids = tokenizer.encode(text, {.add_special = true, .parse_special = true});
@@ -80,13 +64,17 @@ void print_text(std::string_view text) {
   flush_out();
 }
 
-int64_t token_limit(const RunOptions& options, int64_t context) {
-  return options.num_tokens < 0 ? context : options.num_tokens;
-}
-
 void print_token(const Context& context, int32_t id, std::string_view text) {
   if (!context.json) return print_text(text);
   print_json({{"event", "token"}, {"id", id}, {"text", text}});
+}
+
+// Printed as it comes, until Ctrl-C; `room`: tokens of context.
+AnswerOptions answer_options(const RunOptions& options, int64_t room, const Context& context) {
+  return {.max_tokens = options.num_tokens < 0 ? room : options.num_tokens,
+          .context = room,
+          .on_token = [&context](int32_t id, std::string_view text) { print_token(context, id, text); },
+          .stopped = [] { return interrupted.load(); }};
 }
 
 struct Prompt {
@@ -137,8 +125,8 @@ void answer_once(const RunOptions& options, const ModelFile& file, const Tokeniz
   const double load_s = seconds_since(start);
 
   Generator generator(*engine.forward, tokenizer, options.sampling, options.penalties, options.seed);
-  const Answer answer = generator.answer(engine.forward->add_sequence(), prompt, token_limit(options, room), room,
-                                         [&](int32_t id, std::string_view text) { print_token(context, id, text); });
+  const Answer answer =
+      generator.answer(engine.forward->add_sequence(), prompt, answer_options(options, room, context));
   print_end(context, answer, {.prompt_tokens = prompt_count, .computed_tokens = prompt_count, .load_s = load_s});
   if (!context.json) print_figures(answer, prompt_count, load_s);
   if (answer.finish == "interrupted") context.exit_code = kInterrupted;
@@ -167,25 +155,25 @@ void chat(const RunOptions& options, const ModelFile& file, const Tokenizer& tok
   const double load_s = seconds_since(start);
   Generator generator(*engine.forward, tokenizer, options.sampling, options.penalties, options.seed);
   const auto sequence = engine.forward->add_sequence();
-  Conversation conversation{tokenizer, chat_template};
+  Conversation conversation(tokenizer, *chat_template);
   std::vector<int32_t> held;  // the tokens whose keys and values the sequence holds
   std::fputs("Type a message; Ctrl-C stops an answer, Ctrl-D ends the chat.\n", stderr);
   LineReader lines;
   while (const auto line = ask(lines)) {
     if (line->empty()) continue;
-    conversation.messages.push_back({{"role", "user"}, {"content", *line}});
+    conversation.add("user", *line);
     const std::vector<int32_t> ids = conversation.tokens();
     // What the conversation shares with what is there stays; at least one token must run for its logits.
     size_t shared = 0;
     while (shared < held.size() && shared + 1 < ids.size() && held[shared] == ids[shared]) ++shared;
     if (static_cast<int64_t>(ids.size()) >= room) {
       std::fputs("weft: the conversation fills the context; start a new one or raise --ctx\n", stderr);
-      conversation.messages.erase(conversation.messages.size() - 1);
+      conversation.drop_last();
       continue;
     }
     engine.forward->truncate(sequence, static_cast<int64_t>(shared));
-    const Answer answer = generator.answer(sequence, std::span(ids).subspan(shared), token_limit(options, room), room,
-                                           [&](int32_t id, std::string_view text) { print_token(context, id, text); });
+    const Answer answer =
+        generator.answer(sequence, std::span(ids).subspan(shared), answer_options(options, room, context));
     const auto prompt_tokens = static_cast<int64_t>(ids.size());
     print_end(context, answer,
               {.prompt_tokens = prompt_tokens,
@@ -195,7 +183,7 @@ void chat(const RunOptions& options, const ModelFile& file, const Tokenizer& tok
     held.insert(held.end(), answer.ids.begin(), answer.ids.end());
     held.resize(
         static_cast<size_t>(std::min<int64_t>(engine.forward->length(sequence), static_cast<int64_t>(held.size()))));
-    conversation.messages.push_back({{"role", "assistant"}, {"content", answer.text}});
+    conversation.add("assistant", answer.text);
     if (interrupted) listen_for_interrupt();  // it stopped the answer, not the chat
   }
 }

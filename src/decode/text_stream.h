@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace weft::cli {
+namespace weft::decode {
 
 class TextStream {
  public:
@@ -20,4 +20,4 @@ class TextStream {
 // The whole text at once.
 std::string valid_utf8(std::string_view bytes);
 
-}  // namespace weft::cli
+}  // namespace weft::decode

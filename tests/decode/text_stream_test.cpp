@@ -1,12 +1,11 @@
-#include "cli/text_stream.h"
+#include "decode/text_stream.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "cli/help.h"
 #include "models/utf8.h"
 
-namespace weft::cli {
+namespace weft::decode {
 namespace {
 
 TEST(TextStream, HoldsBytesBackUntilTheirCharacterIsWhole) {
@@ -48,12 +47,5 @@ TEST(TextStream, KeepsValidTextAsItIsByteByByte) {
   EXPECT_EQ(out, text);
 }
 
-TEST(Nearest, FindsTheWordWithTheFewestDifferences) {
-  const std::vector<std::string> words = {"--prompt", "--precision", "--seed", "-p"};
-  EXPECT_EQ(nearest("--promt", words), "--prompt");
-  EXPECT_EQ(nearest("--sede", words), "--seed");
-  EXPECT_EQ(nearest("--zzzzzzzzzz", words), "");
-}
-
 }  // namespace
-}  // namespace weft::cli
+}  // namespace weft::decode

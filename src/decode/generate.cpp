@@ -1,21 +1,25 @@
-#include "cli/generate.h"
+#include "decode/generate.h"
 
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "cli/cli.h"
-#include "cli/model_options.h"
-#include "cli/text_stream.h"
+#include "decode/text_stream.h"
 
-namespace weft::cli {
+namespace weft::decode {
+namespace {
 
-Answer Generator::answer(ForwardPass::SequenceId sequence, std::span<const int32_t> prompt, int64_t max_tokens,
-                         int64_t context, const std::function<void(int32_t id, std::string_view text)>& on_token) {
+// Tokens of a forward call: long inputs go in parts, so that activations stay small and a stop is heard.
+constexpr size_t kTokensPerStep = 512;
+
+}  // namespace
+
+Answer Generator::answer(ForwardPass::SequenceId sequence, std::span<const int32_t> prompt,
+                         const AnswerOptions& options) {
   const int64_t before = forward_.length(sequence);
-  check(before + static_cast<int64_t>(prompt.size()) <= context, ErrorCode::context_full,
-        "the prompt has {} tokens and {} are there already; the context holds {}: shorten it or raise --ctx",
-        prompt.size(), before, context);
+  check(before + static_cast<int64_t>(prompt.size()) <= options.context, ErrorCode::context_full,
+        "the prompt has {} tokens and {} are there already; the context holds {}: shorten it or take a larger context",
+        prompt.size(), before, options.context);
   ensure(!prompt.empty(), "a prompt without tokens");
 
   Answer answer;
@@ -25,7 +29,7 @@ Answer Generator::answer(ForwardPass::SequenceId sequence, std::span<const int32
     const size_t count = std::min(kTokensPerStep, prompt.size() - done);
     logits = forward_.run({{.sequence = sequence, .tokens = prompt.subspan(done, count)}});
     done += count;
-    if (interrupted && done < prompt.size()) {
+    if (options.stopped() && done < prompt.size()) {
       answer.finish = "interrupted";
       return answer;
     }
@@ -37,8 +41,8 @@ Answer Generator::answer(ForwardPass::SequenceId sequence, std::span<const int32
   auto first_token = Clock::now();
   answer.prefill_s = std::chrono::duration<double>(first_token - start).count();
   for (;;) {
-    if (interrupted) answer.finish = "interrupted";
-    if (static_cast<int64_t>(answer.ids.size()) >= max_tokens) answer.finish = "length";
+    if (options.stopped()) answer.finish = "interrupted";
+    if (static_cast<int64_t>(answer.ids.size()) >= options.max_tokens) answer.finish = "length";
     if (!answer.finish.empty()) break;
     const std::span<float> row(logits.as<float>(), static_cast<size_t>(tokenizer_.vocab_size()));
     apply_penalties(row, penalties_, prompt, answer.ids);
@@ -52,20 +56,20 @@ Answer Generator::answer(ForwardPass::SequenceId sequence, std::span<const int32
     const std::string text = stream.push(at_start ? tokenizer_.decode({&id, 1}) : tokenizer_.piece(id));
     at_start = false;
     answer.text += text;
-    on_token(id, text);
-    if (forward_.length(sequence) >= context) {
+    options.on_token(id, text);
+    if (forward_.length(sequence) >= options.context) {
       answer.finish = "context";
       break;
     }
-    if (static_cast<int64_t>(answer.ids.size()) < max_tokens)
+    if (static_cast<int64_t>(answer.ids.size()) < options.max_tokens)
       logits = forward_.run({{.sequence = sequence, .tokens = {&id, 1}}});
   }
   answer.decode_s = seconds_since(first_token);
   if (const std::string rest = stream.finish(); !rest.empty()) {
     answer.text += rest;
-    on_token(-1, rest);
+    options.on_token(-1, rest);
   }
   return answer;
 }
 
-}  // namespace weft::cli
+}  // namespace weft::decode

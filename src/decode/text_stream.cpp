@@ -1,8 +1,8 @@
-#include "cli/text_stream.h"
+#include "decode/text_stream.h"
 
 #include "models/utf8.h"
 
-namespace weft::cli {
+namespace weft::decode {
 namespace {
 
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
@@ -41,4 +41,4 @@ std::string TextStream::finish() {
 
 std::string valid_utf8(std::string_view bytes) { return replace_invalid(bytes); }
 
-}  // namespace weft::cli
+}  // namespace weft::decode

@@ -12,7 +12,7 @@
 #include "weft/model.h"
 #include "weft/ops.h"
 
-namespace weft::cli {
+namespace weft::decode {
 
 struct Answer {
   std::vector<int32_t> ids;  // without the token that ended it
@@ -24,6 +24,14 @@ struct Answer {
   }
 };
 
+struct AnswerOptions {
+  int64_t max_tokens;
+  int64_t context;  // tokens that the sequence may hold
+  // Gets each id with the characters that it completed, which may be none; -1 with what is left at the end.
+  std::function<void(int32_t id, std::string_view text)> on_token;
+  std::function<bool()> stopped;  // asked between steps; true ends the answer
+};
+
 class Generator {
  public:
   Generator(ForwardPass& forward, const Tokenizer& tokenizer, const SamplingParams& sampling,
@@ -31,10 +39,8 @@ class Generator {
       : forward_(forward), tokenizer_(tokenizer), sampling_(sampling), penalties_(penalties), random_(seed) {}
 
   // Appends the prompt to the sequence and answers with at most max_tokens tokens while the sequence holds fewer than
-  // `context`. on_token gets each id with the characters that it completed, which may be none.
-  // Throws Error(context_full) when the prompt alone does not fit.
-  Answer answer(ForwardPass::SequenceId sequence, std::span<const int32_t> prompt, int64_t max_tokens, int64_t context,
-                const std::function<void(int32_t id, std::string_view text)>& on_token);
+  // `context`. Throws Error(context_full) when the prompt alone does not fit.
+  Answer answer(ForwardPass::SequenceId sequence, std::span<const int32_t> prompt, const AnswerOptions& options);
 
  private:
   ForwardPass& forward_;
@@ -44,4 +50,4 @@ class Generator {
   std::mt19937_64 random_;
 };
 
-}  // namespace weft::cli
+}  // namespace weft::decode
