@@ -9,9 +9,9 @@
 #include <random>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
-#include "base/clock.h"
 #include "cli/number.h"
 #include "cli/output.h"
 #include "cli/sparse_input.h"
