@@ -30,9 +30,10 @@ class IsaTarget : public Target {
 }  // namespace
 
 std::span<const Target* const> targets() {
+  static const std::vector<IsaTarget> of_isas(supported_isas().begin(), supported_isas().end());
   static const std::vector<const Target*> all = [] {
     std::vector<const Target*> list;
-    for (const Isa isa : supported_isas()) list.push_back(new IsaTarget(isa));
+    for (const IsaTarget& target : of_isas) list.push_back(&target);
     return list;
   }();
   return all;
