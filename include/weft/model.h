@@ -167,7 +167,8 @@ class ChatTemplate {
 
 struct ForwardOptions {
   Precision precision = Precision::standard;
-  int64_t max_tokens = 2048;  // of all sequences together: the size of the page pool
+  Device device = Device::cpu();  // where weights and pages lie and the layers run; logits come back to the host
+  int64_t max_tokens = 2048;      // of all sequences together: the size of the page pool
   int max_sequences = 1;
   int page_size = 16;
   std::optional<DType> kv_dtype = {};  // default: fp32 for exact, else bf16; int8 with fast alone

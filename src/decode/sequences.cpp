@@ -1,9 +1,9 @@
 #include "decode/sequences.h"
 
 #include <array>
-#include <cstring>
 
 #include "base/check.h"
+#include "device/memory.h"
 
 namespace weft::decode {
 namespace {
@@ -30,7 +30,7 @@ Sequences::Sequences(const ModelConfig& config, const ForwardOptions& options, D
       head_dim_(config.head_dim),
       dtype_(kv_dtype),
       scaled_(bits_of(kv_dtype) <= 8) {
-  pool_ = Workspace(Device::cpu(), bytes_per_token() * static_cast<size_t>(table_.num_pages() * table_.page_size()));
+  pool_ = Workspace(options.device, bytes_per_token() * static_cast<size_t>(table_.num_pages() * table_.page_size()));
 }
 
 size_t Sequences::bytes_per_token() const {
@@ -97,8 +97,8 @@ void Sequences::copy_slots(const PageTable::Fork& fork) {
     for (const TensorView* side : {&cache.k, &cache.v, &cache.k_scale, &cache.v_scale}) {
       if (!*side) continue;
       const TensorView from = side->select(0, fork.source_page), to = side->select(0, fork.target_page);
-      std::memcpy(to.data(), from.data(),
-                  static_cast<size_t>(fork.copied_slots * from.stride(0) * bits_of(from.dtype()) / 8));
+      device::copy(pool_.device(), to.data(), from.data(),
+                   static_cast<size_t>(fork.copied_slots * from.stride(0) * bits_of(from.dtype()) / 8));
     }
   }
 }
@@ -109,10 +109,11 @@ KvCache Sequences::layer(int index) const {
   const int64_t rows = shape[0] * shape[1] * shape[2], side = rows * head_dim_ * bits_of(dtype_) / 8,
                 scales = scaled_ ? rows * static_cast<int64_t>(sizeof(float)) : 0;
   char* base = static_cast<char*>(pool_.data()) + 2 * index * (side + scales);
-  KvCache cache(TensorView(base, dtype_, shape), TensorView(base + side, dtype_, shape));
+  const Device device = pool_.device();
+  KvCache cache(TensorView(base, dtype_, shape, device), TensorView(base + side, dtype_, shape, device));
   if (!scaled_) return cache;
-  cache.k_scale = TensorView(base + 2 * side, DType::fp32, scale_shape);
-  cache.v_scale = TensorView(base + 2 * side + scales, DType::fp32, scale_shape);
+  cache.k_scale = TensorView(base + 2 * side, DType::fp32, scale_shape, device);
+  cache.v_scale = TensorView(base + 2 * side + scales, DType::fp32, scale_shape, device);
   return cache;
 }
 

@@ -1,4 +1,4 @@
-// The sequences of a forward pass: their pages, and the pool of keys and values of every layer.
+// The sequences of a forward pass: their pages, and the pool of keys and values of every layer, on the forward pass's device.
 #pragma once
 
 #include <span>

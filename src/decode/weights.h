@@ -1,8 +1,7 @@
-// The weights of a Llama-family model as the forward pass multiplies them: projections that share an input are one
-// matrix, everything packed lies in one piece of huge-page memory.
+// What a file of the Llama family gives a forward pass: vectors, and the sources of its matrices, projections that share an
+// input being one matrix. Each device packs the matrices in its own way.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "ops/gemm/linear.h"
@@ -10,29 +9,38 @@
 
 namespace weft::decode {
 
-struct LayerWeights {
+using Sources = std::vector<gemm::WeightSource>;
+
+struct LayerVectors {
   std::vector<float> attn_norm, ffn_norm;
   // Empty unless the model has them.
   std::vector<float> q_norm, k_norm, attn_post_norm, ffn_post_norm, qkv_bias;
-  gemm::PackedLinear qkv;  // rows of q, then k, then v
-  gemm::PackedLinear output;
-  gemm::PackedLinear gate_up;  // rows of gate, then up
-  gemm::PackedLinear down;
+
+  int64_t size() const {  // of all of them
+    size_t size = 0;
+    for (const auto* vector : {&attn_norm, &ffn_norm, &q_norm, &k_norm, &attn_post_norm, &ffn_post_norm, &qkv_bias})
+      size += vector->size();
+    return static_cast<int64_t>(size);
+  }
 };
 
-struct ModelWeights {
-  Workspace memory;  // what the matrices below lie in
-  gemm::PackedLinear embedding;
-  gemm::PackedLinear own_head;  // empty when the embedding is the head
+struct LayerSources {
+  LayerVectors vectors;
+  Sources qkv;  // rows of q, then k, then v
+  Sources output;
+  Sources gate_up;  // rows of gate, then up
+  Sources down;
+};
+
+struct ModelSources {
+  Sources embedding;
+  Sources own_head;  // empty when the embedding is the head
   std::vector<float> output_norm;
-  std::vector<LayerWeights> layers;
-
-  const gemm::PackedLinear& head() const { return own_head.rows() > 0 ? own_head : embedding; }
-  size_t bytes_per_token() const;  // of the matrices and vectors that one token multiplies
+  std::vector<LayerSources> layers;
 };
 
-// Reads and packs with the whole team; `on_load` is told the share that is done.
-ModelWeights load_weights(const ModelFile& file, Precision precision, Isa isa, WorkerTeam& team,
-                          const std::function<void(double)>& on_load);
+// Vectors are read, matrices when they are packed: the file outlives the sources. Throws what check_weights throws, and
+// Error(unsupported) for vectors of another type than F32.
+ModelSources read_sources(const ModelFile& file);
 
 }  // namespace weft::decode

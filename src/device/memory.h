@@ -14,10 +14,15 @@ struct Memory {
   // Zero bytes, 64-byte aligned; null where there are not so many.
   void* (*allocate)(Device device, size_t bytes);
   void (*release)(Device device, void* data, size_t bytes);  // throws nothing
+  // Within the device, behind all that its default stream was given; done when it returns.
+  void (*copy)(Device device, void* to, const void* from, size_t bytes);
 };
 
 // Takes the place of what was there; it stays.
 void add_memory(DeviceKind kind, const Memory& memory);
+
+// Throws what require does, and Error(device_failed).
+void copy(Device device, void* to, const void* from, size_t bytes);
 
 extern const Memory cpu_memory;  // of device/cpu
 

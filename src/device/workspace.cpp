@@ -1,19 +1,28 @@
 #include <atomic>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
 #include "device/cuda/memory.h"
+#include "device/cuda/stream.h"
 #include "device/memory.h"
 #include "weft/device.h"
 
 namespace weft {
 namespace {
 
+void copy_on_card(Device device, void* to, const void* from, size_t bytes) {
+  cuda::Card& card = cuda::Card::at(device.index);
+  cuda::copy_on_card(card, to, from, bytes, nullptr);
+  cuda::synchronize(card, nullptr);
+}
+void copy_on_host(Device, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+
 // Pinned memory may be asked for where a card is.
-constexpr device::Memory kCuda = {cuda::require_card, cuda::allocate, cuda::release};
+constexpr device::Memory kCuda = {cuda::require_card, cuda::allocate, cuda::release, copy_on_card};
 constexpr device::Memory kCudaHost = {
     [](Device device, std::string_view name) { cuda::require_card(Device::cuda(device.index), name); },
-    cuda::allocate_pinned, cuda::release_pinned};
+    cuda::allocate_pinned, cuda::release_pinned, copy_on_host};
 
 std::atomic<const device::Memory*>& memory_of(DeviceKind kind) {
   static std::atomic<const device::Memory*> all[] = {&device::cpu_memory, &kCuda, &kCudaHost};
@@ -23,6 +32,12 @@ std::atomic<const device::Memory*>& memory_of(DeviceKind kind) {
 }  // namespace
 
 void device::add_memory(DeviceKind kind, const Memory& memory) { memory_of(kind) = &memory; }
+
+void device::copy(Device device, void* to, const void* from, size_t bytes) {
+  const Memory& memory = *memory_of(device.kind);
+  memory.require(device, "copy");
+  memory.copy(device, to, from, bytes);
+}
 
 Workspace::Workspace(Device device, size_t bytes) : device_(device) {
   const device::Memory& memory = *memory_of(device.kind);

@@ -51,8 +51,10 @@ void release(Device, void* data, size_t bytes) {
     std::free(data);
 }
 
+void copy_bytes(Device, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+
 }  // namespace
 
-const device::Memory device::cpu_memory = {require, allocate, release};
+const device::Memory device::cpu_memory = {require, allocate, release, copy_bytes};
 
 }  // namespace weft

@@ -45,7 +45,11 @@ void* allocate(Device, size_t bytes) {
 constexpr device::Memory kMemory = {[](Device device, std::string_view name) {
                                       if (device != Device::cuda()) refuse_device(name, device);
                                     },
-                                    allocate, [](Device, void*, size_t) {}};
+                                    allocate, [](Device, void*, size_t) {},
+                                    [](Device, void* to, const void* from, size_t bytes) {
+                                      std::memmove(real(static_cast<char*>(to)), real(static_cast<const char*>(from)),
+                                                   bytes);
+                                    }};
 
 // ---------------------------------------------------------------- kernels
 

@@ -1,0 +1,116 @@
+#include "decode/step_attention.h"
+
+#include <utility>
+
+#include "attention/backend.h"
+#include "base/check.h"
+#include "models/layers.h"
+#include "weft/levels.h"
+
+namespace weft::decode {
+namespace {
+
+AttentionSpec spec_of(const ModelConfig& config, const ForwardOptions& options, DType kv_dtype, bool slides) {
+  AttentionSpec spec;
+  // A bf16 query lets the core multiply bf16 where that is faster; elsewhere it would only be rounded in vain.
+  spec.kv_dtype = kv_dtype;
+  if (options.precision != Precision::exact && kv_dtype == DType::bf16) {
+    spec.q_dtype = DType::bf16;
+    const attention::Backend& backend = attention::backend_of(options.device);
+    if (backend.compute_type(spec, backend.target({})) != DType::bf16) spec.q_dtype = DType::fp32;
+  }
+  spec.kv_scales = kv_scales_of(kv_dtype);
+  spec.o_dtype = DType::fp32;
+  spec.head_dim_qk = spec.head_dim_vo = config.head_dim;
+  spec.mask = Mask::causal;
+  spec.sliding_window = slides;
+  if (config.attention_soft_cap > 0.f) spec.variant = variants::logits_soft_cap();
+  return spec;
+}
+
+}  // namespace
+
+DType kv_dtype_of(const ForwardOptions& options) {
+  const bool exact = options.precision == Precision::exact;
+  const DType dtype = options.kv_dtype.value_or(exact ? DType::fp32 : DType::bf16);
+  const bool wide = dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
+  check(wide || dtype == DType::int8, ErrorCode::unsupported,
+        "kv_dtype: required {}; supported fp32, fp16, bf16, and int8 with precision fast; missing: a precision that "
+        "allows the error of {}",
+        to_string(dtype), to_string(dtype));
+  check(wide || options.precision == Precision::fast, ErrorCode::invalid_argument,
+        "kv_dtype = {} with precision {}; only precision fast allows it", to_string(dtype),
+        to_string(options.precision));
+  check(!exact || dtype == DType::fp32, ErrorCode::invalid_argument,
+        "kv_dtype = {} with precision exact; exact keeps fp32: leave kv_dtype out, or use precision default, which "
+        "allows {}",
+        to_string(dtype), to_string(dtype));
+  return dtype;
+}
+
+KvScales kv_scales_of(DType kv_dtype) { return bits_of(kv_dtype) <= 8 ? KvScales::token : KvScales::none; }
+
+StepAttention::StepAttention(const ModelConfig& config, const ForwardOptions& options, Stream stream)
+    : config_(config),
+      options_(options),
+      stream_(stream),
+      workers_(attention::backend_of(options.device).num_workers(stream)) {
+  const DType kv_dtype = kv_dtype_of(options);
+  add_kind(false, config.rope, {}, kv_dtype);
+  if (config.sliding_window > 0)
+    add_kind(true, config.sliding_rope, {{"window_left", static_cast<double>(config.sliding_window - 1)}}, kv_dtype);
+  // Refuses plan options now, not in the first run.
+  kinds_[0].kernel.workspace_bytes({.max_requests = options.max_sequences,
+                                    .max_rows = 1,
+                                    .max_pages = 1,
+                                    .max_kv_len = options.page_size,
+                                    .page_size = options.page_size,
+                                    .num_qo_heads = config.num_qo_heads,
+                                    .num_kv_heads = config.num_kv_heads,
+                                    .workers = workers_,
+                                    .mode = options.plan_mode,
+                                    .fixed_split_size = options.fixed_split_size});
+}
+
+void StepAttention::add_kind(bool slides, const RopeParams& rope, std::vector<ScalarArg> scalars, DType kv_dtype) {
+  kinds_.push_back(
+      {build(spec_of(config_, options_, kv_dtype, slides), options_.device), rope, std::move(scalars), {}, {}});
+}
+
+size_t StepAttention::kind_of(int layer) const { return layer_slides(config_, layer) ? 1 : 0; }
+
+void StepAttention::plan(const Step& step, bool pages_may_be_shared) {
+  PlanInput input;
+  input.num_qo_heads = config_.num_qo_heads;
+  input.num_kv_heads = config_.num_kv_heads;
+  input.qo_indptr = step.qo_indptr;
+  input.pages = step.pages.get();
+  input.num_workers = workers_;
+  input.mode = options_.plan_mode;
+  input.fixed_split_size = options_.fixed_split_size;
+  input.borrow_page_ids = true;
+  for (Kind& kind : kinds_) {
+    input.scalars = kind.plan_scalars;
+    // What forks share is read once for all of them. Not under fixed splits: a request alone has nothing to share, and
+    // gets the same bits there.
+    SharedLevels shared;
+    if (step.qo_indptr.size() > 2 && pages_may_be_shared && options_.plan_mode != PlanMode::fixed_split)
+      shared = levels_from_page_tables(kind.kernel, input);
+    const Plan plan = kind.kernel.plan(shared.apply(input));
+    if (kind.workspace.bytes() < plan.workspace_bytes()) {
+      kind.workspace = Workspace();
+      kind.workspace = Workspace(options_.device, plan.workspace_bytes());
+    }
+    plan.upload(kind.workspace, stream_);
+    ops::make_rope_table(step.positions, kind.rope_params, config_.head_dim, kind.rope);
+  }
+}
+
+void StepAttention::run(int layer, AttentionTensors tensors) {
+  Kind& kind = kinds_[kind_of(layer)];
+  if (config_.sm_scale > 0.f) tensors.sm_scale = config_.sm_scale;
+  if (config_.attention_soft_cap > 0.f) tensors.scalars = {{"cap", config_.attention_soft_cap}};
+  kind.kernel.run(kind.workspace, tensors, stream_);
+}
+
+}  // namespace weft::decode
