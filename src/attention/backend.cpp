@@ -15,6 +15,13 @@ std::atomic<const Backend*>& of_kind(DeviceKind kind) {
 }
 }  // namespace
 
+DType Backend::query_type(const AttentionSpec& spec, const std::string& target) const {
+  AttentionSpec alike = spec;
+  alike.q_dtype = spec.kv_dtype;
+  const bool may_be = bits_of(spec.kv_dtype) == 16;
+  return may_be && compute_type(alike, target) == spec.kv_dtype ? spec.kv_dtype : DType::fp32;
+}
+
 void add_backend(DeviceKind kind, const Backend& backend) { of_kind(kind) = &backend; }
 
 const Backend& backend_of(Device device, std::string_view name) {

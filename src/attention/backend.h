@@ -34,6 +34,9 @@ class Backend {
   // The type in which q . k and p . v are multiplied: the spec's, or the target's choice. Throws Error(unsupported) for one
   // that the target does not multiply.
   virtual DType compute_type(const AttentionSpec& spec, const std::string& target) const = 0;
+  // The type of queries that suits the spec's keys and values best: theirs where products are in it, else fp32, as other
+  // queries would only be rounded in vain.
+  DType query_type(const AttentionSpec& spec, const std::string& target) const;
   // What its kernels round that multiply in this type, for the error model.
   virtual Rounding rounding(const AttentionSpec& spec, DType compute) const = 0;
   // All that plans of the kernel follow from: tile classes, costs, thresholds, the default number of workers.
