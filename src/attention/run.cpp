@@ -201,10 +201,10 @@ const TensorView& named(const std::vector<TensorArg>& tensors, std::string_view 
 
 // n numbers for the host to look at: where they lie, or in `copy`.
 template <class T>
-const T* on_host(const Backend& backend, const T* from, int64_t n, Stream stream, std::vector<T>& copy) {
-  if (backend.is_host_memory() || n == 0) return from;
+const T* on_host(const AttentionKernel::Impl& kernel, const T* from, int64_t n, Stream stream, std::vector<T>& copy) {
+  if (kernel.backend->is_host_memory() || n == 0) return from;
   copy.resize(static_cast<size_t>(n));
-  backend.read(from, copy.data(), n * static_cast<int64_t>(sizeof(T)), stream);
+  kernel.backend->read(kernel.device, from, copy.data(), n * static_cast<int64_t>(sizeof(T)), stream);
   return copy.data();
 }
 
@@ -218,12 +218,12 @@ void check_custom_mask(const AttentionKernel::Impl& kernel, const PlanHeader& pl
         plan.num_requests);
   thread_local std::vector<int> qo_copy, kv_copy;  // grow to the largest call's
   thread_local std::vector<int64_t> indptr_copy;
-  const auto lengths = [&](const Section& lengths, std::vector<int>& copy) {
-    return on_host(*kernel.backend, section<int>(workspace.data(), lengths), plan.num_requests, stream, copy);
+  const auto lengths = [&](const Section& s, std::vector<int>& copy) {
+    return on_host(kernel, section<int>(workspace.data(), s), plan.num_requests, stream, copy);
   };
   const int* qo_len = lengths(plan.qo_len, qo_copy);
   const int* kv_len = lengths(plan.kv_len, kv_copy);
-  const int64_t* begins = on_host(*kernel.backend, indptr.as<int64_t>(), plan.num_requests, stream, indptr_copy);
+  const int64_t* begins = on_host(kernel, indptr.as<int64_t>(), plan.num_requests, stream, indptr_copy);
   for (int r = 0; r < plan.num_requests; ++r) {
     const int64_t elements = int64_t{qo_len[r]} * kv_len[r];
     if (elements == 0) continue;

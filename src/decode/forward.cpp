@@ -48,7 +48,7 @@ AttentionSpec spec_of(const ModelConfig& config, const ForwardOptions& options, 
   spec.kv_dtype = kv_dtype;
   const attention::Backend& backend = attention::backend_of(Device::cpu());
   if (options.precision != Precision::exact && kv_dtype == DType::bf16)
-    spec.q_dtype = backend.query_type(spec, backend.target({}));
+    spec.q_dtype = backend.query_type(spec, backend.target({}, Device::cpu()));
   spec.kv_scales = kv_scales_of(kv_dtype);
   spec.o_dtype = DType::fp32;
   spec.head_dim_qk = spec.head_dim_vo = config.head_dim;
