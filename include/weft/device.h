@@ -100,11 +100,14 @@ class Workspace {
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
+  // Weft's own: what it remembers of a plan in memory that the host does not read. It ends with the workspace.
+  std::shared_ptr<void>& host_copy() const { return host_copy_; }
 
  private:
   void* data_ = nullptr;
   size_t bytes_ = 0;
   Device device_;
+  mutable std::shared_ptr<void> host_copy_;
 };
 
 }  // namespace weft

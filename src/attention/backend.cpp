@@ -7,19 +7,28 @@
 namespace weft::attention {
 
 const Backend& cpu_backend();  // of attention/cpu: the one that is always there
+const Backend& cuda_backend();
 
 namespace {
 std::atomic<const Backend*>& of_kind(DeviceKind kind) {
-  static std::atomic<const Backend*> backends[3] = {&cpu_backend(), nullptr, nullptr};
+  static std::atomic<const Backend*> backends[3] = {&cpu_backend(), &cuda_backend(), nullptr};
   return backends[static_cast<int>(kind)];
 }
 }  // namespace
+
+DType Backend::query_type(const AttentionSpec& spec, const std::string& target) const {
+  AttentionSpec alike = spec;
+  alike.q_dtype = spec.kv_dtype;
+  const bool may_be = bits_of(spec.kv_dtype) == 16;
+  return may_be && compute_type(alike, target) == spec.kv_dtype ? spec.kv_dtype : DType::fp32;
+}
 
 void add_backend(DeviceKind kind, const Backend& backend) { of_kind(kind) = &backend; }
 
 const Backend& backend_of(Device device, std::string_view name) {
   const Backend* backend = of_kind(device.kind);
-  if (backend == nullptr || device.index < 0 || device.index >= backend->num_devices()) refuse_device(name, device);
+  if (backend == nullptr) refuse_device(name, device);
+  backend->require(device, name);
   return *backend;
 }
 

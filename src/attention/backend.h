@@ -2,7 +2,7 @@
 // all; what lies above this header names none.
 //
 //   const Backend& backend = backend_of(device);
-//   const KernelTraits traits = backend.traits(spec, backend.target(options));
+//   const KernelTraits traits = backend.traits(spec, backend.target(options, device), device);
 #pragma once
 
 #include <cstdint>
@@ -25,27 +25,32 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  virtual int num_devices() const = 0;
-  // How many workers run the work of a stream; of the default one, as many as traits say.
+  // Throws Error(unsupported | invalid_device) where there is no such device; `name` is what lies there.
+  virtual void require(Device device, std::string_view name) const = 0;
+  // How many workers run the work of a stream; 0: as many as traits say.
   virtual int num_workers(Stream stream) const = 0;
-  // Names the machine that a kernel is for ("avx2"): what the options ask for, or the best one here. Throws
+  // Names the machine that a kernel is for ("avx2"): what the options ask for, or the best one of the device. Throws
   // Error(unsupported).
-  virtual std::string target(const BuildOptions& options) const = 0;
+  virtual std::string target(const BuildOptions& options, Device device) const = 0;
   // The type in which q . k and p . v are multiplied: the spec's, or the target's choice. Throws Error(unsupported) for one
   // that the target does not multiply.
   virtual DType compute_type(const AttentionSpec& spec, const std::string& target) const = 0;
+  // The type of queries that suits the spec's keys and values best: theirs where products are in it, else fp32, as other
+  // queries would only be rounded in vain.
+  DType query_type(const AttentionSpec& spec, const std::string& target) const;
   // What its kernels round that multiply in this type, for the error model.
   virtual Rounding rounding(const AttentionSpec& spec, DType compute) const = 0;
   // All that plans of the kernel follow from: tile classes, costs, thresholds, the default number of workers.
-  virtual KernelTraits traits(const AttentionSpec& spec, const std::string& target) const = 0;
+  virtual KernelTraits traits(const AttentionSpec& spec, const std::string& target, Device device) const = 0;
   // Of a valid spec. Throws Error(no_compiler | compile_failed | invalid_argument).
-  virtual std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string& target) const = 0;
+  virtual std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string& target,
+                                            Device device) const = 0;
 
   // Uploads: bytes from the host into a workspace, and zeros; both in the order of the stream.
   virtual void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream stream) const = 0;
   virtual void clear(const Workspace& to, int64_t offset, int64_t bytes, Stream stream) const = 0;
   // Downloads: bytes that a tensor or a workspace points at, in the order of the stream; they are there when it returns.
-  virtual void read(const void* from, void* to, int64_t bytes, Stream stream) const = 0;
+  virtual void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const = 0;
   // The header of the plan that was written there, where the host can read it; null where there is none.
   virtual const PlanHeader* plan_in(const Workspace& workspace) const = 0;
   // Whether the host reads this memory as it stands: what tensors hold can be checked before a run.
@@ -55,7 +60,8 @@ class Backend {
   virtual void launch(const AttentionKernel::Impl& kernel, const RunArgs& args, Workspace& workspace,
                       Stream stream) const = 0;
   // `floats` is how much is read.
-  virtual void merge_states(const MergeStatesArgs& args, int64_t rows, int64_t floats, Stream stream) const = 0;
+  virtual void merge_states(const MergeStatesArgs& args, int64_t rows, int64_t floats, Device device,
+                            Stream stream) const = 0;
 };
 
 // Throws Error(unsupported) where there is no such device.

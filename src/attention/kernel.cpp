@@ -65,8 +65,8 @@ std::shared_ptr<const AttentionKernel::Impl> make_kernel(const KernelQuery& quer
   impl->target = query.target;
   impl->compute = query.backend->compute_type(spec, query.target);
   impl->params = Params(spec, query.device);
-  impl->code = query.backend->build(spec, query.target);
-  impl->traits = query.backend->traits(spec, query.target);
+  impl->code = query.backend->build(spec, query.target, query.device);
+  impl->traits = query.backend->traits(spec, query.target, query.device);
   impl->signature = impl->traits.signature();
   for (const Mask mask : {Mask::custom, Mask::custom_packed})
     if (spec.mask == mask ||
@@ -82,7 +82,7 @@ std::shared_ptr<const AttentionKernel::Impl> make_kernel(const KernelQuery& quer
 
 AttentionKernel build(const AttentionSpec& spec, Device device, const BuildOptions& options) {
   const attention::Backend& backend = attention::backend_of(device);
-  const std::string target = backend.target(options);
+  const std::string target = backend.target(options, device);
   const KernelQuery query{spec, device, &backend, target, env::check_masks()};
   AttentionKernel kernel;
   kernel.impl_ = kernels().get(query.hash(), query, [&] { return make_kernel(query); });

@@ -113,7 +113,7 @@ void merge_states(const TensorView& o, const TensorView& lse, const TensorView& 
   for (int axis = 0; axis < 3; ++axis) check_same("o_out", o_out, axis, "o", o, axis + 1);
   MergeStatesArgs args = make_args(o, lse, 1, o_out, lse_out);
   args.num_states = o.shape(0);
-  backend.merge_states(args, o_out.shape(0), o.size(), stream);
+  backend.merge_states(args, o_out.shape(0), o.size(), o_out.device(), stream);
 }
 
 void merge_states(const TensorView& o, const TensorView& lse, std::span<const int32_t> indptr, const TensorView& o_out,
@@ -137,7 +137,7 @@ void merge_states(const TensorView& o, const TensorView& lse, std::span<const in
         o.shape(0));
   MergeStatesArgs args = make_args(o, lse, 0, o_out, lse_out);
   args.indptr = indptr.data();
-  backend.merge_states(args, o_out.shape(0), o.size(), stream);
+  backend.merge_states(args, o_out.shape(0), o.size(), o_out.device(), stream);
 }
 
 }  // namespace weft

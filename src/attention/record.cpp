@@ -42,13 +42,14 @@ class File {
 // Brings what a device holds to the host, and into files.
 class Reader {
  public:
-  Reader(const attention::Backend& backend, Stream stream) : backend_(backend), stream_(stream) {}
+  Reader(const AttentionKernel::Impl& kernel, Stream stream)
+      : backend_(*kernel.backend), device_(kernel.device), stream_(stream) {}
 
   void write(File& file, const char* from, int64_t bytes) {
     for (int64_t done = 0; done < bytes; done += kBuffer) {
       const int64_t n = std::min(bytes - done, kBuffer);
       buffer_.resize(static_cast<size_t>(n));
-      backend_.read(from + done, buffer_.data(), n, stream_);
+      backend_.read(device_, from + done, buffer_.data(), n, stream_);
       file.write(buffer_.data(), n);
     }
   }
@@ -76,6 +77,7 @@ class Reader {
   static constexpr int64_t kBuffer = 16 << 20;
 
   const attention::Backend& backend_;
+  Device device_;
   Stream stream_;
   std::vector<char> buffer_;
 };
@@ -195,7 +197,7 @@ std::string record_call(const AttentionKernel::Impl& kernel, const Workspace& wo
   try {
     fs::create_directories(making);
     const PlanHeader& plan = *kernel.backend->plan_in(workspace);
-    Reader reader(*kernel.backend, stream);
+    Reader reader(kernel, stream);
     File file(making / "plan.bin");
     reader.write(file, static_cast<const char*>(workspace.data()), plan.counters.offset);
     file.close();
@@ -217,7 +219,7 @@ std::string record_call(const AttentionKernel::Impl& kernel, const Workspace& wo
 
 void record_result(const std::string& folder, const AttentionKernel::Impl& kernel, const AttentionTensors& tensors,
                    Stream stream) {
-  Reader reader(*kernel.backend, stream);
+  Reader reader(kernel, stream);
   for (const Named& output : outputs_of(tensors))
     reader.write_tensor(fs::path(folder) / (output.name + ".bin"), output.tensor);
 }

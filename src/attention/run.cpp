@@ -199,25 +199,40 @@ const TensorView& named(const std::vector<TensorArg>& tensors, std::string_view 
   return std::find_if(tensors.begin(), tensors.end(), [&](const TensorArg& arg) { return arg.name == name; })->value;
 }
 
-// The kernel follows mask_indptr without looking: where the host may look, a custom mask must hold every row of every
-// request of the plan.
-void check_custom_mask(Mask kind, const PlanHeader& plan, const std::vector<TensorArg>& tensors) {
-  if (kind == Mask::none) return;
+// n numbers for the host to look at: where they lie, or in `copy`.
+template <class T>
+const T* on_host(const AttentionKernel::Impl& kernel, const T* from, int64_t n, Stream stream, std::vector<T>& copy) {
+  if (kernel.backend->is_host_memory() || n == 0) return from;
+  copy.resize(static_cast<size_t>(n));
+  kernel.backend->read(kernel.device, from, copy.data(), n * static_cast<int64_t>(sizeof(T)), stream);
+  return copy.data();
+}
+
+// The kernel follows mask_indptr without looking: a custom mask must hold every row of every request of the plan.
+void check_custom_mask(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const Workspace& workspace,
+                       const std::vector<TensorArg>& tensors, Stream stream) {
+  if (kernel.custom_mask == Mask::none) return;
   const TensorView &mask = named(tensors, "mask"), &indptr = named(tensors, "mask_indptr");
   check(indptr.shape(0) >= plan.num_requests, ErrorCode::invalid_shape,
         "mask_indptr: has {} entries for {} requests; one a request is needed, and one behind", indptr.shape(0),
         plan.num_requests);
-  const int* qo_len = section<int>(&plan, plan.qo_len);
-  const int* kv_len = section<int>(&plan, plan.kv_len);
+  thread_local std::vector<int> qo_copy, kv_copy;  // grow to the largest call's
+  thread_local std::vector<int64_t> indptr_copy;
+  const auto lengths = [&](const Section& s, std::vector<int>& copy) {
+    return on_host(kernel, section<int>(workspace.data(), s), plan.num_requests, stream, copy);
+  };
+  const int* qo_len = lengths(plan.qo_len, qo_copy);
+  const int* kv_len = lengths(plan.kv_len, kv_copy);
+  const int64_t* begins = on_host(kernel, indptr.as<int64_t>(), plan.num_requests, stream, indptr_copy);
   for (int r = 0; r < plan.num_requests; ++r) {
     const int64_t elements = int64_t{qo_len[r]} * kv_len[r];
     if (elements == 0) continue;
-    const int64_t begin = indptr.as<int64_t>()[r];
-    const int64_t size = kind == Mask::custom ? elements : (elements + 7) / 8 + 4;  // words are read
+    const int64_t begin = begins[r];
+    const int64_t size = kernel.custom_mask == Mask::custom ? elements : (elements + 7) / 8 + 4;  // words are read
     check(begin >= 0 && begin <= mask.shape(0) && size <= mask.shape(0) - begin, ErrorCode::invalid_shape,
           "mask: request {} needs {} bytes from mask_indptr[{}] = {} on (qo_len {} x kv_len {}{}), but the mask has {}",
-          r, size, r, begin, qo_len[r], kv_len[r], kind == Mask::custom ? "" : ", as bits, and 4 of padding",
-          mask.shape(0));
+          r, size, r, begin, qo_len[r], kv_len[r],
+          kernel.custom_mask == Mask::custom ? "" : ", as bits, and 4 of padding", mask.shape(0));
   }
 }
 
@@ -263,7 +278,7 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   if (slots.size() < kernel.params.num_slots()) slots.resize(kernel.params.num_slots());
   abi::Slot* const params = slots.data();
   kernel.params.pack(sm_scale, tensors.scalars, tensors.tensors, plan.scalars, params);
-  if (kernel.backend->is_host_memory()) check_custom_mask(kernel.custom_mask, plan, tensors.tensors);
+  check_custom_mask(kernel, plan, workspace, tensors.tensors, stream);
   if (const char* name = kernel.per_head)
     check_extent_at_least(name, named(tensors.tensors, name), plan.num_qo_heads, "num_qo_heads of the plan");
 

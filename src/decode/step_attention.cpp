@@ -12,13 +12,10 @@ namespace {
 
 AttentionSpec spec_of(const ModelConfig& config, const ForwardOptions& options, DType kv_dtype, bool slides) {
   AttentionSpec spec;
-  // A bf16 query lets the core multiply bf16 where that is faster; elsewhere it would only be rounded in vain.
   spec.kv_dtype = kv_dtype;
-  if (options.precision != Precision::exact && kv_dtype == DType::bf16) {
-    spec.q_dtype = DType::bf16;
-    const attention::Backend& backend = attention::backend_of(options.device);
-    if (backend.compute_type(spec, backend.target({})) != DType::bf16) spec.q_dtype = DType::fp32;
-  }
+  const attention::Backend& backend = attention::backend_of(options.device);
+  if (options.precision != Precision::exact && kv_dtype == DType::bf16)
+    spec.q_dtype = backend.query_type(spec, backend.target({}, options.device));
   spec.kv_scales = kv_scales_of(kv_dtype);
   spec.o_dtype = DType::fp32;
   spec.head_dim_qk = spec.head_dim_vo = config.head_dim;

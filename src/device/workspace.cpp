@@ -59,6 +59,7 @@ Workspace& Workspace::operator=(Workspace&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   std::swap(device_, other.device_);
+  std::swap(host_copy_, other.host_copy_);
   return *this;
 }
 

@@ -7,6 +7,7 @@
 #include "attention/cpu/rounding.h"
 #include "attention/cpu/traits.h"
 #include "base/check.h"
+#include "base/device_checks.h"
 #include "device/cpu/cpuid.h"
 
 namespace weft::attention {
@@ -16,10 +17,12 @@ char* at(const Workspace& workspace, int64_t offset) { return static_cast<char*>
 
 class CpuBackend : public Backend {
  public:
-  int num_devices() const override { return 1; }
+  void require(Device device, std::string_view name) const override {
+    if (device != Device::cpu()) refuse_device(name, device);
+  }
   int num_workers(Stream stream) const override { return stream.team().num_workers(); }
 
-  std::string target(const BuildOptions& options) const override {
+  std::string target(const BuildOptions& options, Device) const override {
     const Isa isa = options.isa.value_or(current_isa());
     check_supported(isa, "isa");
     return std::string(to_string(isa));
@@ -28,10 +31,10 @@ class CpuBackend : public Backend {
     return weft::compute_type(spec, isa_from_string(target));
   }
   Rounding rounding(const AttentionSpec& spec, DType compute) const override { return cpu_rounding(spec, compute); }
-  KernelTraits traits(const AttentionSpec& spec, const std::string& target) const override {
+  KernelTraits traits(const AttentionSpec& spec, const std::string& target, Device) const override {
     return cpu_traits(spec, isa_from_string(target));
   }
-  std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string& target) const override {
+  std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string& target, Device) const override {
     const Isa isa = isa_from_string(target);
     auto code = std::make_shared<cpu::CpuCode>();
     code->leaf = find_leaf(spec, isa);
@@ -48,7 +51,7 @@ class CpuBackend : public Backend {
   void clear(const Workspace& to, int64_t offset, int64_t bytes, Stream) const override {
     std::memset(at(to, offset), 0, static_cast<size_t>(bytes));
   }
-  void read(const void* from, void* to, int64_t bytes, Stream) const override {
+  void read(Device, const void* from, void* to, int64_t bytes, Stream) const override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }
   const PlanHeader* plan_in(const Workspace& workspace) const override {
@@ -60,7 +63,7 @@ class CpuBackend : public Backend {
               Stream stream) const override {
     cpu::launch(kernel, args, workspace, stream);
   }
-  void merge_states(const MergeStatesArgs& args, int64_t rows, int64_t floats, Stream stream) const override {
+  void merge_states(const MergeStatesArgs& args, int64_t rows, int64_t floats, Device, Stream stream) const override {
     cpu::merge_states(args, rows, floats, stream);
   }
 };

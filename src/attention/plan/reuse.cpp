@@ -1,11 +1,9 @@
-// A plan in a workspace, and the same plan for other lengths.
+// The same plan for other lengths.
 #include <algorithm>
 #include <cstring>
 
-#include "attention/backend.h"
 #include "attention/plan/draft.h"
 #include "base/check.h"
-#include "base/device_checks.h"
 
 namespace weft {
 
@@ -100,37 +98,6 @@ void Plan::update(const PlanInput& input) {
     impl_->bytes.resize(static_cast<size_t>(header.page_indices.offset));
   }
   write_lengths(problem, draft, *impl_);
-}
-
-void Plan::upload(Workspace& workspace, Stream stream) const {
-  const Impl& plan = impl();
-  const attention::Backend& backend = attention::backend_of(workspace.device(), "workspace");
-  if (!stream.is_default()) check_on("", "stream", stream.device(), workspace.device());
-  check(workspace.bytes() >= workspace_bytes(), ErrorCode::workspace_too_small,
-        "workspace: has {} bytes, the plan needs {}; ask Plan::workspace_bytes, or kernel.workspace_bytes(bounds)",
-        workspace.bytes(), workspace_bytes());
-  const auto write = [&](int64_t offset, const void* from, int64_t bytes) {
-    if (bytes > 0) backend.write(workspace, offset, from, bytes, stream);
-  };
-  const char* const source = plan.bytes.data();
-  const PlanHeader& from = plan.header();
-  const PlanHeader& to = plan.placed;
-  if (std::memcmp(&from, &to, sizeof from) == 0) {
-    write(0, source, static_cast<int64_t>(plan.bytes.size()));
-  } else {
-    write(0, &to, sizeof to);
-    for (const CopiedSection& copied : copied_sections()) {
-      if (copied.section == &PlanHeader::page_indices && plan.borrows_page_ids) continue;
-      const Section& s = from.*copied.section;
-      write((to.*copied.section).offset, source + s.offset, s.count * static_cast<int64_t>(copied.element_bytes));
-    }
-  }
-  int64_t ids = to.page_indices.offset;
-  for (const std::span<const int32_t> borrowed : plan.borrowed_page_ids) {
-    write(ids, borrowed.data(), static_cast<int64_t>(borrowed.size_bytes()));
-    ids += static_cast<int64_t>(borrowed.size_bytes());
-  }
-  backend.clear(workspace, to.counters.offset, to.counters.count * static_cast<int64_t>(sizeof(int)), stream);
 }
 
 }  // namespace weft

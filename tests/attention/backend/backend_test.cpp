@@ -196,6 +196,19 @@ TEST(Backend, RefusesWhatLiesElsewhereOrWasNotUploaded) {
   EXPECT_EQ(code_of([&] { build_on(fake_target(), capped); }), ErrorCode::unsupported);
 }
 
+// What the host does not read where it lies is fetched to be checked.
+TEST(Backend, RefusesACustomMaskThatEndsTooSoon) {
+  for (const Mask mask : {Mask::custom, Mask::custom_packed}) {
+    Case c = small_case();
+    c.mask = mask;
+    Problem problem(c);
+    const AttentionKernel kernel = build_on(fake_target(), problem.spec());
+    const Plan plan = kernel.plan(problem.input(2));
+    problem.tensors().tensors[1].value.as<int64_t>()[1] = int64_t{1} << 40;
+    EXPECT_EQ(code_of([&] { run_on(fake_target(), kernel, plan, problem.tensors()); }), ErrorCode::invalid_shape);
+  }
+}
+
 // The recording is read back through the backend.
 TEST(BackendDeathTest, RecordsACall) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // whether calls are recorded is asked once a process

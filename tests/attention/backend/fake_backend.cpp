@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <map>
+#include <memory>
 
 #include "attention/backend.h"
 #include "attention/kernel.h"
@@ -184,15 +184,17 @@ class Run {
 
 class FakeBackend : public Backend {
  public:
-  int num_devices() const override { return 1; }
+  void require(Device device, std::string_view name) const override {
+    if (device != Device::cuda()) refuse_device(name, device);
+  }
   int num_workers(Stream) const override { return 3; }
-  std::string target(const BuildOptions&) const override { return "fake"; }
+  std::string target(const BuildOptions&, Device) const override { return "fake"; }
   DType compute_type(const AttentionSpec& spec, const std::string&) const override {
     check(spec.compute.value_or(DType::fp32) == DType::fp32, ErrorCode::unsupported, "compute: fp32 is all there is");
     return DType::fp32;
   }
   Rounding rounding(const AttentionSpec&, DType) const override { return {}; }
-  KernelTraits traits(const AttentionSpec& spec, const std::string&) const override {
+  KernelTraits traits(const AttentionSpec& spec, const std::string&, Device) const override {
     KernelTraits traits = traits_of(spec);
     traits.granule = 16;
     traits.classes = {{.kind = TileKind::direct, .rows = 4, .row = 1, .token = 1, .row_token = 1, .item = 1},
@@ -206,7 +208,7 @@ class FakeBackend : public Backend {
     traits.default_workers = num_workers({});
     return traits;
   }
-  std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string&) const override {
+  std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string&, Device) const override {
     check(spec.variant.text.empty() && spec.kv_scales == KvScales::none && bits_of(spec.kv_dtype) >= 16 &&
               spec.kv_form != KvForm::block_sparse && spec.kv_form != KvForm::latent,
           ErrorCode::unsupported, "spec: plain attention over 16 and 32 bits is all there is");
@@ -215,24 +217,23 @@ class FakeBackend : public Backend {
 
   void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream) const override {
     std::memcpy(real(static_cast<char*>(to.data())) + offset, from, static_cast<size_t>(bytes));
-    if (offset == 0) std::memcpy(&headers_[to.data()], from, sizeof(PlanHeader));
+    if (offset == 0) to.host_copy() = std::make_shared<PlanHeader>(*static_cast<const PlanHeader*>(from));
   }
   void clear(const Workspace& to, int64_t offset, int64_t bytes, Stream) const override {
     std::memset(real(static_cast<char*>(to.data())) + offset, 0, static_cast<size_t>(bytes));
   }
-  void read(const void* from, void* to, int64_t bytes, Stream) const override {
+  void read(Device, const void* from, void* to, int64_t bytes, Stream) const override {
     std::memcpy(to, real(static_cast<const char*>(from)), static_cast<size_t>(bytes));
   }
   const PlanHeader* plan_in(const Workspace& workspace) const override {
-    const auto header = headers_.find(workspace.data());
-    return header == headers_.end() ? nullptr : &header->second;
+    return static_cast<const PlanHeader*>(workspace.host_copy().get());
   }
   bool is_host_memory() const override { return false; }
 
   void launch(const AttentionKernel::Impl&, const RunArgs& args, Workspace& workspace, Stream) const override {
     Run(args, workspace.data()).all();
   }
-  void merge_states(const MergeStatesArgs& args, int64_t rows, int64_t, Stream) const override {
+  void merge_states(const MergeStatesArgs& args, int64_t rows, int64_t, Device, Stream) const override {
     for (int64_t r = 0; r < rows; ++r)
       for (int h = 0; h < args.num_heads; ++h) {
         State state{std::vector<float>(static_cast<size_t>(args.dim))};
@@ -249,9 +250,6 @@ class FakeBackend : public Backend {
         *real(args.lse_out + r * args.lse_out_row_stride + h * args.lse_out_head_stride) = state.lse;
       }
   }
-
- private:
-  mutable std::map<void*, PlanHeader> headers_;  // the host's copy of what lies in a workspace
 };
 
 class FakeTarget : public Target {
@@ -271,7 +269,7 @@ class FakeTarget : public Target {
     return placed;
   }
   void fetch(void* host, void* placed, size_t bytes) const override {
-    if (bytes > 0) backend_.read(placed, host, static_cast<int64_t>(bytes), {});
+    if (bytes > 0) backend_.read(device(), placed, host, static_cast<int64_t>(bytes), {});
   }
   void poison(const Workspace& workspace) const override {
     std::memset(real(static_cast<char*>(workspace.data())), 0xff, workspace.bytes());

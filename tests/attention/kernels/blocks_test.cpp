@@ -104,7 +104,7 @@ class Pool {
   // The first thing that is wrong of what ran last.
   std::string compare(const MeasuredReference& reference, int64_t kv_len, const Target& target) {
     const AttentionSpec s = spec(KvForm::block_sparse);
-    const ErrorBound error_bound(s, testing::rounding(s, target.compute_types(s).back()));
+    const ErrorBound error_bound(s, testing::rounding(s, target.compute_types(s).back(), target));
     for (size_t i = 0; i < reference.o.size(); ++i) {
       const double o = o_.as<float>()[i];
       if (!(std::abs(o - reference.o[i]) <= error_bound(kv_len, reference, i)))

@@ -79,7 +79,7 @@ TEST(AttentionGrid, AgreesWithTheReferenceWithinItsBound) {
         const Plan plan = kernel.plan(problem.input(mode.workers, mode.mode, mode.split));
         problem.poison_outputs();
         run_on(*target, kernel, plan, problem.tensors());
-        ASSERT_EQ(problem.compare(compute), "");
+        ASSERT_EQ(problem.compare(compute, *target), "");
       }
   }
 }

@@ -105,7 +105,7 @@ class Shared {
   // The first thing that is wrong; empty when all is right.
   std::string compare(const Target& target) {
     if (reference_.o.empty()) reference_ = testing::measured_reference(spec_, input(1), tensors());
-    const ErrorBound error_bound(spec_, testing::rounding(spec_, target.compute_types(spec_).back()));
+    const ErrorBound error_bound(spec_, testing::rounding(spec_, target.compute_types(spec_).back(), target));
     const size_t dim = static_cast<size_t>(setting_.head_dim), heads = static_cast<size_t>(o_.shape(1));
     for (size_t r = 0; r + 1 < levels_.qo_indptr().size(); ++r)
       for (size_t state = levels_.qo_indptr()[r] * heads; state < levels_.qo_indptr()[r + 1] * heads; ++state) {

@@ -62,8 +62,8 @@ int64_t offset(const TensorView& t, std::initializer_list<int64_t> index) {
 
 }  // namespace
 
-attention::Rounding rounding(const AttentionSpec& spec, DType compute) {
-  return attention::backend_of(Device::cpu()).rounding(spec, compute);
+attention::Rounding rounding(const AttentionSpec& spec, DType compute, const Target& target) {
+  return attention::backend_of(target.device()).rounding(spec, compute);
 }
 
 MeasuredReference measured_reference(const AttentionSpec& spec, const PlanInput& input,
@@ -374,14 +374,14 @@ const MeasuredReference& Problem::reference() {
   return reference_;
 }
 
-std::string Problem::compare(DType compute) const {
+std::string Problem::compare(DType compute, const Target& target) const {
   std::string report;
   int wrong = 0;
   const auto complain = [&](const std::string& line) {
     if (++wrong <= 4) report += line + "\n";
   };
   const int64_t rows = o_view_.shape(0), heads = o_view_.shape(1), dim = o_view_.shape(2);
-  const ErrorBound error_bound(spec_, rounding(spec_, compute));
+  const ErrorBound error_bound(spec_, rounding(spec_, compute, target));
   std::vector<char> owned(o_.size() / static_cast<size_t>(bytes_of(case_.o_dtype)), 0);
   for (size_t r = 0; r + 1 < qo_indptr_.size(); ++r)
     for (int64_t row = qo_indptr_[r]; row < qo_indptr_[r + 1]; ++row)

@@ -38,8 +38,8 @@ struct Case {
 };
 std::string to_string(const Case& c);
 
-// What the CPU's kernels round that multiply in this type.
-attention::Rounding rounding(const AttentionSpec& spec, DType compute);
+// What the kernels of a target round that multiply in this type.
+attention::Rounding rounding(const AttentionSpec& spec, DType compute, const Target& target = *targets().front());
 // The reference, measured for whatever kernels of the spec multiply in.
 MeasuredReference measured_reference(const AttentionSpec& spec, const PlanInput& input,
                                      const AttentionTensors& tensors);
@@ -58,7 +58,7 @@ class Problem {
   // Everything that a kernel may write becomes NaN.
   void poison_outputs();
   // One line for each thing that is wrong; empty when all is right.
-  std::string compare(DType compute) const;
+  std::string compare(DType compute, const Target& target = *targets().front()) const;
   std::string outputs() const { return std::string(o_.begin(), o_.end()) + std::string(lse_bytes(), lse_bytes_size()); }
   const MeasuredReference& reference();
 

@@ -1,43 +1,8 @@
 #include "tests/attention/kernels/target.h"
 
-#include <cstring>
-
-#include "device/cpu/cpuid.h"
 #include "tests/support/sanitizers.h"
 
 namespace weft::testing {
-namespace {
-
-class IsaTarget : public Target {
- public:
-  explicit IsaTarget(Isa isa) : isa_(isa) {}
-  std::string name() const override { return std::string(to_string(isa_)); }
-  Device device() const override { return Device::cpu(); }
-  BuildOptions options() const override { return {.isa = isa_}; }
-  Stream stream(WorkerTeam& team) const override { return Stream::cpu(team); }
-  std::vector<DType> compute_types(const AttentionSpec& spec) const override {
-    if ((spec.kv_dtype == DType::int8 || spec.kv_dtype == DType::int4) && isa_ >= Isa::avx512)
-      return {DType::fp32, DType::int8};
-    if (isa_ != Isa::avx512_bf16 || spec.q_dtype != DType::bf16 || spec.kv_dtype != DType::bf16) return {DType::fp32};
-    return {DType::fp32, DType::bf16};
-  }
-  void poison(const Workspace& workspace) const override { std::memset(workspace.data(), 0xff, workspace.bytes()); }
-
- private:
-  Isa isa_;
-};
-
-}  // namespace
-
-std::span<const Target* const> targets() {
-  static const std::vector<IsaTarget> of_isas(supported_isas().begin(), supported_isas().end());
-  static const std::vector<const Target*> all = [] {
-    std::vector<const Target*> list;
-    for (const IsaTarget& target : of_isas) list.push_back(&target);
-    return list;
-  }();
-  return all;
-}
 
 std::span<const Target* const> targets_of_case(unsigned index) {
   return kUnderSanitizer ? targets().subspan(index % targets().size(), 1) : targets();
@@ -58,8 +23,8 @@ void run_on(const Target& target, const AttentionKernel& kernel, const Plan& pla
 
 Placed::Placed(const Target& target, const AttentionTensors& host) : target_(target), tensors_(host) {
   for (TensorView* view : {&tensors_.q, &tensors_.kv.k, &tensors_.kv.v, &tensors_.kv.k_scale, &tensors_.kv.v_scale})
-    place(*view);
-  for (TensorArg& arg : tensors_.tensors) place(arg.value);
+    copies_.push_back(place(*view));
+  for (TensorArg& arg : tensors_.tensors) copies_.push_back(place(arg.value));
   for (TensorView* view : {&tensors_.o, &tensors_.lse}) outputs_.push_back(place(*view));
 }
 
@@ -74,6 +39,11 @@ Placed::Copy Placed::place(TensorView& view) {
   const std::vector<int64_t> strides(view.strides().begin(), view.strides().end());
   view = TensorView(copy.placed, view.dtype(), shape, strides, target_.device());
   return copy;
+}
+
+Placed::~Placed() {
+  for (const std::vector<Copy>* copies : {&copies_, &outputs_})
+    for (const Copy& copy : *copies) target_.release(copy.placed, copy.bytes);
 }
 
 void Placed::fetch() const {

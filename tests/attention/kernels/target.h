@@ -22,11 +22,12 @@ class Target {
   // Memory of the device with a copy of these bytes, and its way back; where the device reads the host's, they are it.
   virtual void* place(void* host, size_t /*bytes*/) const { return host; }
   virtual void fetch(void* /*host*/, void* /*placed*/, size_t /*bytes*/) const {}
+  virtual void release(void* /*placed*/, size_t /*bytes*/) const {}
   // Each byte becomes 0xff.
   virtual void poison(const Workspace& workspace) const = 0;
 };
 
-// The instruction sets of this machine, lowest first.
+// What a program of tests runs on, one file a program: isa_targets.cpp has the instruction sets of this machine, lowest first.
 std::span<const Target* const> targets();
 // What the index-th of many cases runs on: every target; one of them in turn with sanitizers, under which a run takes
 // tens of times longer.
@@ -40,6 +41,9 @@ void run_on(const Target& target, const AttentionKernel& kernel, const Plan& pla
 class Placed {
  public:
   Placed(const Target& target, const AttentionTensors& host);
+  ~Placed();
+  Placed(const Placed&) = delete;
+  Placed& operator=(const Placed&) = delete;
   const AttentionTensors& tensors() const { return tensors_; }
   void fetch() const;  // o and lse
 
@@ -52,7 +56,7 @@ class Placed {
 
   const Target& target_;
   AttentionTensors tensors_;
-  std::vector<Copy> outputs_;
+  std::vector<Copy> copies_, outputs_;
 };
 
 }  // namespace weft::testing

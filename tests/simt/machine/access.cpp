@@ -1,4 +1,5 @@
 // Every access of a kernel: is it in bounds, aligned, and ordered after those that it conflicts with?
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -54,7 +55,10 @@ bool Machine::may_access(const char* p, size_t bytes, Access access, std::string
   for (const Memory::Buffer& buffer : memory_.buffers())
     if (p >= buffer.begin && p + bytes <= buffer.begin + buffer.bytes) return true;
   why = "out of bounds";
-  return access == Access::read && p >= &__executable_start && p < &_end;  // constants
+  if (access != Access::read) return false;
+  if (p >= &__executable_start && p < &_end) return true;  // constants, of the program or of a module
+  Dl_info found;
+  return dladdr(p, &found) != 0;
 }
 
 void Machine::access(const void* address, size_t bytes, Access access, const void* pc) {

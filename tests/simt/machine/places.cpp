@@ -1,5 +1,6 @@
 #include "tests/simt/machine/places.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <link.h>
 
@@ -21,12 +22,13 @@ std::string shortened(std::string line) {
 }
 
 std::string look_up(const void* return_address) {
-  uintptr_t base = 0;
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* to) { return *static_cast<uintptr_t*>(to) = info->dlpi_addr, 1; },
-      &base);  // the first is the program
-  const auto address = reinterpret_cast<uintptr_t>(return_address) - base - 1;
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  Dl_info found = {};
+  link_map* module = nullptr;
+  if (dladdr1(return_address, &found, reinterpret_cast<void**>(&module), RTLD_DL_LINKMAP) == 0)
+    return "an unknown line";
+  const auto address = reinterpret_cast<uintptr_t>(return_address) - module->l_addr - 1;
+  const std::string program =  // the program's own name is empty
+      *module->l_name != '\0' ? module->l_name : std::filesystem::read_symlink("/proc/self/exe").string();
   std::FILE* pipe = popen(fmt::format("addr2line -i -e '{}' {:#x}", program, address).c_str(), "r");
   if (pipe == nullptr) return "an unknown line";
   std::vector<std::string> frames;  // innermost first

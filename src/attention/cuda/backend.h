@@ -1,0 +1,36 @@
+// CUDA as a backend of attention: specs become texts of kernels, which a runtime compiles and launches.
+#pragma once
+
+#include "attention/backend.h"
+#include "attention/cuda/runtime.h"
+
+namespace weft::attention {
+
+class CudaBackend : public Backend {
+ public:
+  explicit CudaBackend(const cuda::Runtime& runtime) : runtime_(runtime) {}
+
+  void require(Device device, std::string_view name) const override { runtime_.require(device, name); }
+  int num_workers(Stream) const override { return 0; }
+  std::string target(const BuildOptions& options, Device device) const override;
+  DType compute_type(const AttentionSpec& spec, const std::string& target) const override;
+  Rounding rounding(const AttentionSpec& spec, DType compute) const override;
+  KernelTraits traits(const AttentionSpec& spec, const std::string& target, Device device) const override;
+  std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string& target, Device device) const override;
+
+  void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream stream) const override;
+  void clear(const Workspace& to, int64_t offset, int64_t bytes, Stream stream) const override;
+  void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const override;
+  const PlanHeader* plan_in(const Workspace& workspace) const override;
+  bool is_host_memory() const override { return false; }
+
+  void launch(const AttentionKernel::Impl& kernel, const RunArgs& args, Workspace& workspace,
+              Stream stream) const override;
+  void merge_states(const MergeStatesArgs& args, int64_t rows, int64_t floats, Device device,
+                    Stream stream) const override;
+
+ private:
+  const cuda::Runtime& runtime_;
+};
+
+}  // namespace weft::attention

@@ -1,0 +1,23 @@
+// What a launch of attention is given, by value: the call, and the plan in its workspace.
+#pragma once
+
+#include "attention/abi.h"
+
+namespace weft::attention::cuda {
+
+struct Call : RunArgs {  // params: of the host, whose copy is Args::params
+  const PlanHeader* plan;
+  unsigned* mask_error;  // WEFT_CHECK: becomes 1 where a row sees a key of a tile that was to be left out; else null
+};
+
+template <int kSlots>
+struct Args {
+  Call call;
+  abi::Slot params[kSlots];
+};
+
+// The whole of a kernel's argument is at most so large, on every driver.
+inline constexpr int kMaxArgsBytes = 4096;
+inline constexpr int kMaxSlots = (kMaxArgsBytes - static_cast<int>(sizeof(Call))) / static_cast<int>(sizeof(abi::Slot));
+
+}  // namespace weft::attention::cuda

@@ -1,0 +1,119 @@
+// A work item as kernels walk it: which rows see which keys, and where those keys lie.
+#pragma once
+
+#include "attention/cuda/kernels/args.h"
+#include "tile/cuda/ptx/target.h"
+
+namespace weft::attention::cuda {
+
+// The positions that a query token sees: [lower[0], upper[0]) and [lower[1], upper[1]); an empty one is [0, 0).
+struct Visible {
+  int lower[2], upper[2];
+  WEFT_INLINE bool holds(int pos) const {
+    return (pos >= lower[0] && pos < upper[0]) || (pos >= lower[1] && pos < upper[1]);
+  }
+};
+
+WEFT_INLINE int clamped(i64 value, int high) { return static_cast<int>(value < 0 ? 0 : value > high ? high : value); }
+
+WEFT_INLINE Visible visible_to(const PlanHeader& plan, int q_pos, int kv_len) {
+  Visible visible = {{0, 0}, {plan.num_intervals == 0 ? kv_len : 0, 0}};
+  const auto evaluate = [&](const BoundTerm& term) {
+    return clamped(static_cast<i64>(term.q_pos ? q_pos : 0) + (term.kv_len ? kv_len : 0) + term.constant, kv_len);
+  };
+  WEFT_UNROLL
+  for (int i = 0; i < kMaxIntervals; ++i) {
+    if (i >= plan.num_intervals) continue;
+    const ResolvedInterval& interval = plan.intervals[i];
+    int lower = 0, upper = kv_len;
+    for (int k = 0; k < interval.num_lower; ++k) {
+      const int bound = evaluate(interval.lower[k]);
+      lower = bound > lower ? bound : lower;
+    }
+    for (int k = 0; k < interval.num_upper; ++k) {
+      const int bound = evaluate(interval.upper[k]);
+      upper = bound < upper ? bound : upper;
+    }
+    if (lower < upper) {
+      visible.lower[i] = lower;
+      visible.upper[i] = upper;
+    }
+  }
+  return visible;
+}
+
+// One fused row: a query token and a query head.
+struct FusedRow {
+  int q_row, request, idx, pos;
+  int head;  // query head
+  int kv_head;
+  int qo_len, kv_len;
+  int of_block;  // its place among the rows of its page list, which is its row of the bits of blocks
+  Visible visible;
+};
+
+// Fused row `f` of a KV head of the unit: query token after query token, each with the heads of the group.
+WEFT_INLINE FusedRow fused_row(const Call& call, const Unit& unit, const PageList& list, int kv_head, int f) {
+  const PlanHeader& plan = *call.plan;
+  const int token = unit.row_begin + f / call.group_size;
+  const PlanRow& row = section<PlanRow>(&plan, plan.rows)[token];
+  FusedRow fused;
+  fused.q_row = row.q_row;
+  fused.request = row.request;
+  fused.idx = row.idx;
+  fused.pos = row.pos;
+  fused.kv_head = kv_head;
+  fused.head = kv_head * call.group_size + f % call.group_size;
+  fused.qo_len = section<int>(&plan, plan.qo_len)[row.request];
+  fused.kv_len = section<int>(&plan, plan.kv_len)[row.request];
+  fused.of_block = token - list.row_begin;
+  fused.visible = visible_to(plan, row.pos, fused.kv_len);
+  return fused;
+}
+
+// Where the keys of an item end: of its last chunk where the list ends now.
+WEFT_INLINE int end_of(const PlanHeader& plan, const PageList& list, const WorkItem& item) {
+  const int len = list.len >= 0 ? list.len : section<int>(&plan, plan.kv_len)[list.request] - list.first_pos;
+  return item.kv_end < len ? item.kv_end : len;
+}
+
+// A token's page, or 0 where there are none, and its place there.
+struct Place {
+  i64 page, slot;
+};
+WEFT_INLINE Place place_of(const Call& call, const PageList& list, int t) {
+  const int page_size = call.token_page_size;
+  if (page_size == 0) return {0, list.first + t};
+  if (call.paged) {
+    const int* const pages = section<int>(call.plan, call.plan->page_indices) + list.first;
+    return {pages[t / page_size], t % page_size};
+  }
+  const i64 row = list.first + t;
+  return {row / page_size, row % page_size};
+}
+WEFT_INLINE const char* row_of(const TokensView& view, const Place& place, int head) {
+  const i64 row = view.group == 1 ? place.slot : place.slot / view.group;
+  return view.data + place.page * view.page_stride + row * view.token_stride + head * view.head_stride;
+}
+
+// The position of token t of a list.
+WEFT_INLINE int position_of(const PlanHeader& plan, const PageList& list, int t) {
+  if (plan.positions_per_page == 0) return list.first_pos + t;
+  const int* const known = section<int>(&plan, plan.kv_positions);
+  if (plan.positions_per_page == plan.page_size) return known[list.first * plan.page_size + t];
+  return known[list.first + t / plan.page_size] + t % plan.page_size;
+}
+
+// The bits that say which rows of its list see token t: where those of its block begin, -1 where every row does.
+WEFT_INLINE i64 bits_of_token(const PlanHeader& plan, const PageList& list, int t) {
+  if (plan.bits_index.count == 0) return -1;
+  const int pattern = section<int>(&plan, plan.bits_index)[list.first + t / plan.page_size];
+  return pattern < 0 ? -1 : pattern * bytes_of_bits(plan.block_rows, plan.page_size);
+}
+WEFT_INLINE bool bits_show(const PlanHeader& plan, i64 bits, int row, int t) {
+  if (bits < 0) return true;
+  const i64 bit = static_cast<i64>(row) * plan.page_size + t % plan.page_size;
+  return (section<unsigned char>(&plan, plan.bits)[bits + bit / 8] >> (bit % 8) & 1) != 0;
+}
+
+}  // namespace weft::attention::cuda

@@ -1,0 +1,72 @@
+// Cards as what runs kernels.
+#include "attention/cuda/runtime.h"
+
+#include "base/check.h"
+#include "device/cuda/graph.h"
+#include "device/cuda/launch.h"
+#include "device/cuda/memory.h"
+#include "device/cuda/stream.h"
+#include "jit/nvrtc/module.h"
+#include "jit/nvrtc/toolchain.h"
+
+namespace weft::attention::cuda {
+namespace {
+
+using weft::cuda::Card;
+
+struct OnCard : Loaded {
+  jit::CudaModule module;
+  weft::cuda::Kernel kernel;
+};
+
+weft::cuda::api::Stream handle_of(Stream stream) {
+  return static_cast<weft::cuda::api::Stream>(stream.is_default() ? nullptr : stream.handle());
+}
+
+class Cards : public Runtime {
+ public:
+  void require(Device device, std::string_view name) const override { weft::cuda::require_card(device, name); }
+  std::string architecture(Device device) const override {
+    const Card& card = Card::at(device.index);
+    const std::string_view found = jit::architecture_of(card.capability_major(), card.capability_minor());
+    check(!found.empty(), ErrorCode::unsupported,
+          "device: required code for compute capability {}.{} of cuda:{} ({}), supported are 7.5, 8.x and 9.x, missing "
+          "it",
+          card.capability_major(), card.capability_minor(), card.index(), card.name());
+    return std::string(found);
+  }
+  int num_multiprocessors(Device device) const override { return Card::at(device.index).num_multiprocessors(); }
+
+  std::shared_ptr<const Loaded> load(Device device, const std::string& name, const char* symbol,
+                                     const KernelText& text) const override {
+    auto loaded = std::make_shared<OnCard>();
+    loaded->module = jit::cuda_module(Card::at(device.index), name, text.head + text.instances);
+    loaded->kernel = weft::cuda::find_kernel(*loaded->module.module, symbol, static_cast<size_t>(text.shared_bytes));
+    return loaded;
+  }
+  void launch(const Loaded& kernel, int ctas, int threads, const void* args, size_t, Stream stream) const override {
+    weft::cuda::launch_with(static_cast<const OnCard&>(kernel).kernel, {.ctas = ctas, .threads = threads},
+                            handle_of(stream), args);
+  }
+
+  void write(Device device, void* to, const void* from, int64_t bytes, Stream stream) const override {
+    weft::cuda::copy_to_card(Card::at(device.index), to, from, static_cast<size_t>(bytes), handle_of(stream));
+  }
+  void clear(Device device, void* to, int64_t bytes, Stream stream) const override {
+    weft::cuda::fill_zero(Card::at(device.index), to, static_cast<size_t>(bytes), handle_of(stream));
+  }
+  void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const override {
+    Card& card = Card::at(device.index);
+    weft::cuda::copy_to_host(card, to, from, static_cast<size_t>(bytes), handle_of(stream));
+    weft::cuda::synchronize(card, handle_of(stream));
+  }
+};
+
+}  // namespace
+
+const Runtime& cards() {
+  static const Cards all;
+  return all;
+}
+
+}  // namespace weft::attention::cuda

@@ -1,0 +1,39 @@
+// What runs the kernels of this backend: cards, or the machine of the tests, which is given the same texts.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "attention/cuda/text.h"
+#include "weft/device.h"
+
+namespace weft::attention::cuda {
+
+// A kernel that is ready to be launched; whoever made it reads it.
+struct Loaded {
+  virtual ~Loaded() = default;
+};
+
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+  // Throws where there is no such device.
+  virtual void require(Device device, std::string_view name) const = 0;
+  virtual std::string architecture(Device device) const = 0;  // whose code it runs: "sm_90a"
+  virtual int num_multiprocessors(Device device) const = 0;
+  virtual std::shared_ptr<const Loaded> load(Device device, const std::string& name, const char* symbol,
+                                             const KernelText& text) const = 0;
+  // `args`: the kernel's one argument, of which at most `bytes` are read.
+  virtual void launch(const Loaded& kernel, int ctas, int threads, const void* args, size_t bytes,
+                      Stream stream) const = 0;
+
+  // In the order of the stream; host memory may change when they return.
+  virtual void write(Device device, void* to, const void* from, int64_t bytes, Stream stream) const = 0;
+  virtual void clear(Device device, void* to, int64_t bytes, Stream stream) const = 0;
+  virtual void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const = 0;
+};
+
+const Runtime& cards();
+
+}  // namespace weft::attention::cuda

@@ -1,0 +1,180 @@
+#include "host_runtime.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "attention/cuda/backend.h"
+#include "attention/cuda/kernels/args.h"
+#include "base/check.h"
+#include "base/device_checks.h"
+#include "base/hash.h"
+#include "device/memory.h"
+#include "tests/simt/machine/machine.h"
+
+namespace weft::testing {
+namespace {
+
+using namespace attention;
+namespace fs = std::filesystem;
+
+// ---------------------------------------------------------------- memory
+
+// Of the device; fresh again once nothing of it is in use.
+struct Arena {
+  simt::Memory memory;
+  int in_use = 0;
+  void* take(size_t bytes) {
+    ++in_use;
+    return memory.make<char>(fmt::format("buffer {} of {} bytes", memory.buffers().size(), bytes), bytes).data();
+  }
+  void give_back() {
+    if (--in_use == 0) memory = {};
+  }
+};
+Arena& arena() {
+  static Arena instance;
+  return instance;
+}
+
+constexpr device::Memory kMemory = {[](Device device, std::string_view name) {
+                                      if (device != Device::cuda()) refuse_device(name, device);
+                                    },
+                                    [](Device, size_t bytes) -> void* {
+                                      void* data = arena().take(bytes);
+                                      std::memset(data, 0, bytes);
+                                      return data;
+                                    },
+                                    [](Device, void*, size_t) { arena().give_back(); }};
+
+// ---------------------------------------------------------------- kernels
+
+struct OnHost : cuda::Loaded {
+  void (*call)(const void* args) = nullptr;
+  size_t shared_bytes = 0;
+};
+
+std::string read_file(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// The text with twins in the place of tile/cuda/ptx. The arguments are the launch's, outside of the kernel's memory.
+std::string host_text(const cuda::KernelText& text, const char* symbol) {
+  return fmt::format(
+      "#include \"{}\"\n{}\n"
+      "template <class A>\n__attribute__((no_sanitize(\"thread\"))) void weft_call(void (*kernel)(A), const void* "
+      "args) {{\n"
+      "  kernel(*static_cast<const A*>(args));\n}}\n"
+      "extern \"C\" __attribute__((no_sanitize(\"thread\"))) void weft_launch(const void* args) {{ weft_call({}, "
+      "args); }}\n",
+      text.file, text.instances, symbol);
+}
+
+// Compiled once for each content of text, kernels and twins.
+fs::path compiled(const cuda::KernelText& text, const char* symbol) {
+  const fs::path root = WEFT_SOURCE_DIR, cache = WEFT_SIMT_CACHE;
+  const std::string source = host_text(text, symbol);
+  Sha256 hash;
+  hash.update(source).update(text.head).update(WEFT_TEST_CXX);
+  std::vector<fs::path> twins;
+  for (const auto& file : fs::directory_iterator(root / "tests/simt/twins/tile/cuda/ptx")) twins.push_back(file.path());
+  std::sort(twins.begin(), twins.end());
+  for (const fs::path& twin : twins) hash.update(read_file(twin));
+  const std::string name = (cache / hash.hex_digest()).string();
+  if (fs::exists(name + ".so")) return name + ".so";
+  fs::create_directories(cache);
+  const std::string own = fmt::format("{}.{}", name, getpid());  // other processes may compile it too
+  std::ofstream(own + ".cpp") << source;
+  const std::string command = fmt::format(
+      "{0} -std=c++20 -O1 -g -fPIC -fsanitize=thread -fno-optimize-sibling-calls -ffp-contract=off "
+      "-ftrivial-auto-var-init=pattern -w -I{1}/tests/simt/twins -I{1}/src -I{1} -c {2}.cpp -o {2}.o && "
+      "{0} -shared {2}.o -o {2}.so",
+      WEFT_TEST_CXX, root.string(), own);
+  ensure(std::system(command.c_str()) == 0, "the kernel's text does not compile on the host: {}.cpp", own);
+  fs::rename(own + ".so", name + ".so");
+  fs::remove(own + ".o");
+  return name + ".so";
+}
+
+class HostRuntime : public cuda::Runtime {
+ public:
+  void require(Device device, std::string_view name) const override {
+    if (device != Device::cuda()) refuse_device(name, device);
+  }
+  std::string architecture(Device) const override { return "sm_90a"; }
+  int num_multiprocessors(Device) const override { return 2; }
+
+  std::shared_ptr<const cuda::Loaded> load(Device, const std::string&, const char* symbol,
+                                           const cuda::KernelText& text) const override {
+    const fs::path module = compiled(text, symbol);
+    void* handle = dlopen(module.c_str(), RTLD_NOW | RTLD_LOCAL);
+    ensure(handle != nullptr, "{}", handle == nullptr ? dlerror() : "");
+    auto loaded = std::make_shared<OnHost>();
+    loaded->call = reinterpret_cast<void (*)(const void*)>(dlsym(handle, "weft_launch"));
+    loaded->shared_bytes = static_cast<size_t>(text.shared_bytes);
+    return loaded;
+  }
+  void launch(const cuda::Loaded& kernel, int ctas, int threads, const void* args, size_t bytes,
+              Stream) const override {
+    const auto& loaded = static_cast<const OnHost&>(kernel);
+    std::vector<char> copy(cuda::kMaxArgsBytes);
+    std::memcpy(copy.data(), args, bytes);
+    simt::run_in_all_orders(arena().memory, {.ctas = ctas, .threads = threads, .shared_bytes = loaded.shared_bytes},
+                            [&] { loaded.call(copy.data()); });
+  }
+
+  void write(Device, void* to, const void* from, int64_t bytes, Stream) const override {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+  void clear(Device, void* to, int64_t bytes, Stream) const override { std::memset(to, 0, static_cast<size_t>(bytes)); }
+  void read(Device, const void* from, void* to, int64_t bytes, Stream) const override {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+};
+
+class HostMachine : public Target {
+ public:
+  HostMachine() : backend_(runtime_) {
+    device::add_memory(DeviceKind::cuda, kMemory);
+    add_backend(DeviceKind::cuda, backend_);
+  }
+  std::string name() const override { return "host machine"; }
+  Device device() const override { return Device::cuda(); }
+  Stream stream(WorkerTeam&) const override { return {}; }
+  std::vector<DType> compute_types(const AttentionSpec&) const override { return {DType::fp32}; }
+  void* place(void* host, size_t bytes) const override {
+    void* placed = arena().take(bytes);
+    std::memcpy(placed, host, bytes);
+    return placed;
+  }
+  void fetch(void* host, void* placed, size_t bytes) const override { std::memcpy(host, placed, bytes); }
+  void release(void*, size_t) const override { arena().give_back(); }
+  void poison(const Workspace& workspace) const override { std::memset(workspace.data(), 0xff, workspace.bytes()); }
+
+ private:
+  HostRuntime runtime_;
+  CudaBackend backend_;
+};
+
+}  // namespace
+
+const Target& host_machine() {
+  static const HostMachine target;
+  return target;
+}
+
+std::span<const Target* const> targets() {
+  static const Target* const all[] = {&host_machine()};
+  return all;
+}
+
+}  // namespace weft::testing

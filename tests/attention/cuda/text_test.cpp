@@ -1,0 +1,118 @@
+// Kernels of attention compile for every architecture, without a card: of every type and form, with every hook, and with
+// the registers that the table says.
+#include "attention/cuda/text.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "jit/build.h"
+#include "jit/nvrtc/cubin.h"
+#include "jit/nvrtc/toolchain.h"
+
+namespace weft::attention::cuda {
+namespace {
+
+class CudaKernelText : public testing::Test {
+ protected:
+  void SetUp() override {
+    const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
+    if (search.compiler == nullptr) GTEST_SKIP() << "no NVRTC here: " << search.tried << "; " << search.remedy;
+  }
+  static std::string compile(const KernelText& text, std::string_view architecture) {
+    const jit::Request request{
+        .name = "kernel", .text = text.head + text.instances, .target = jit::nvrtc_target(architecture)};
+    const jit::CompilerSearch search = request.target.toolchain->find(nullptr);
+    return request.target.toolchain->compile(*search.compiler, request, request.target.toolchain->flags(architecture),
+                                             "");
+  }
+};
+
+struct Row {
+  const char* name;
+  AttentionSpec spec;
+};
+const Row kRows[] = {
+    {"fp32 hd64", {.head_dim_qk = 64, .head_dim_vo = 64, .mask = Mask::causal}},
+    {"bf16 hd128",
+     {.q_dtype = DType::bf16, .kv_dtype = DType::bf16, .o_dtype = DType::bf16, .head_dim_qk = 128, .head_dim_vo = 128}},
+    {"fp16 hd256",
+     {.q_dtype = DType::fp16, .kv_dtype = DType::fp16, .o_dtype = DType::fp16, .head_dim_qk = 256, .head_dim_vo = 256}},
+    {"int4 hd128",
+     {.q_dtype = DType::bf16,
+      .kv_dtype = DType::int4,
+      .o_dtype = DType::bf16,
+      .head_dim_qk = 128,
+      .head_dim_vo = 128,
+      .kv_scales = KvScales::token}},
+    {"latent 576",
+     {.q_dtype = DType::bf16,
+      .kv_dtype = DType::bf16,
+      .o_dtype = DType::bf16,
+      .head_dim_qk = 576,
+      .head_dim_vo = 512,
+      .kv_form = KvForm::latent}},
+    {"soft cap hd128", {.head_dim_qk = 128, .head_dim_vo = 128, .variant = variants::logits_soft_cap()}},
+};
+
+class CudaKernelTextFor : public CudaKernelText, public testing::WithParamInterface<std::string_view> {};
+
+TEST_P(CudaKernelTextFor, TakesTheResourcesOfTheTable) {
+  const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
+  if (search.compiler->version != "NVRTC 12.9")
+    GTEST_SKIP() << "the table is of NVRTC 12.9; here is " << search.compiler->version;
+  std::string taken, expected;
+  for (const Row& row : kRows)
+    for (const jit::KernelResources& kernel : jit::kernel_resources(compile(attend_text(row.spec), GetParam()))) {
+      EXPECT_EQ(kernel.static_shared_bytes, 0) << row.name;
+      taken += fmt::format("{} {} {} {}\n", GetParam(), row.name, kernel.registers, kernel.stack_bytes);
+    }
+  std::ifstream table(WEFT_KERNEL_RESOURCES);
+  for (std::string line; std::getline(table, line);)
+    if (line.starts_with(GetParam())) expected += line + "\n";
+  EXPECT_EQ(taken, expected) << "the table's lines:\n" << taken;
+}
+INSTANTIATE_TEST_SUITE_P(Architecture, CudaKernelTextFor, testing::ValuesIn(jit::nvrtc_architectures()),
+                         [](const auto& architecture) { return std::string(architecture.param); });
+
+TEST_F(CudaKernelText, OfEveryHookAndTypeCompiles) {
+  AttentionSpec spec;
+  spec.variant = {.name = "All",
+                  .text = R"(struct All {
+  real first = 0;
+  void init(P p, Request r) { first = real(r.batch); }
+  real query_transform(P p, Vec x, int i, Row r) { return x[i] * weft::rsqrt(weft::dot(x, x) + p.eps) + weft::pair(x, i); }
+  real key_transform(P p, Vec x, int i, Row r) { return weft::pair_halves(x, i) * p.table(r.pos, i) + weft::sum(x); }
+  real value_transform(P p, Vec x, int i, Row r) { return weft::dot(x, p.table.row(i)) + weft::pair_halves(x, i, 2); }
+  real logits_transform(P p, Score c, real s) { return weft::tanh(s) + first; }
+  bool logits_mask(P p, Score c) { return weft::mod_const(c.kv_idx, 3) != weft::div_const(c.qo_idx, 5); }
+  real output_transform(P p, Vec x, int i, Row r) { return weft::min(x[i], r.lse); }
+  real lse_transform(P p, Row r) { return r.lse + 1; }
+};)",
+                  .scalars = {{"eps"}},
+                  .tensors = {{"table", DType::fp32, 2}}};
+  spec.mask = Mask::custom_packed;
+  for (const std::string_view architecture : {"sm_75", "sm_90a"})
+    EXPECT_NO_THROW(compile(attend_text(spec), architecture));
+  for (const DType kv : {DType::fp8_e4m3, DType::fp8_e5m2, DType::int8}) {
+    spec = {.kv_dtype = kv, .kv_scales = KvScales::head};
+    EXPECT_NO_THROW(compile(attend_text(spec), "sm_80")) << to_string(kv);
+  }
+  EXPECT_NO_THROW(compile(merge_states_text(DType::bf16, DType::fp32), "sm_80"));
+}
+
+TEST_F(CudaKernelText, RefusesMoreParametersThanALaunchTakes) {
+  AttentionSpec spec;
+  spec.variant = {.name = "Many", .text = "struct Many {};"};
+  for (int i = 0; i < 500; ++i) spec.variant.scalars.push_back({.name = fmt::format("s{}", i)});
+  try {
+    attend_text(spec);
+    FAIL() << "it was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  }
+}
+
+}  // namespace
+}  // namespace weft::attention::cuda
