@@ -1,8 +1,8 @@
 // What planner, host code and kernels of attention share: the plan as it lies in the workspace, and the tensors of a call.
 // Plain structs, 32-bit fields, sections at byte offsets from the header; the same for every backend.
 //
-// A plan is a list of units: (rows, KV heads, pages). Work items are parts of units along the keys, one worker
-// each. An item that covers its unit alone writes the output; otherwise it writes a partial state, and the item
+// A plan is a list of units: (rows, KV heads, pages). A work item is a chunk of a unit's keys, for
+// one worker. An item that covers its unit alone writes the output; otherwise it writes a partial state, and the item
 // that arrives last at a merge group merges the group's partials in plan order.
 #pragma once
 
@@ -34,8 +34,9 @@ struct PlanRow {
 //   paged:      in page page_indices[first + t / page_size], slot t % page_size
 //   otherwise:  in row first + t of the token axis
 // len < 0: the list goes on to the end of `request`, kv_len[request] - first_pos tokens.
-// The KV heads [kv_head_begin, kv_head_end) of the rows [row_begin, row_end) attend it; `request` is that of the first of them. Rows of several requests share a
-// list where they share a level: level 0 is the most shared, and a request's levels follow each other in position.
+// The KV heads [kv_head_begin, kv_head_end) of the rows [row_begin, row_end) attend it; `request` is that of the first
+// of them. Rows of several requests share a list where they share a level: level 0 is the most shared, and a request's
+// levels follow each other in position.
 struct PageList {
   long long first;
   int first_pos;

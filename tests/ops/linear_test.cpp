@@ -221,7 +221,8 @@ TEST_P(LinearOnIsa, MakesEachRowOnceAndAppliesTheGateToTheSameProducts) {
           for (int64_t r = begin; r < end; ++r) ++times[static_cast<size_t>(r)];
           std::copy(x.begin() + begin * 96, x.begin() + end * 96, made.begin() + begin * 96);
         };
-        gemm::linear(packed, made.data(), m, 96, y.data(), 80, scratch, team, {.before = before, .gate = gate});
+        gemm::linear(packed, made.data(), m, 96, y.data(), 80, scratch, team,
+                     {.prologue = before, .gate_epilogue = gate});
         for (int64_t r = 0; r < m; ++r) {
           ASSERT_EQ(times[static_cast<size_t>(r)], 1);
           for (int64_t n = 0; n < 80; ++n) {
@@ -250,9 +251,9 @@ TEST(Linear, EndsWithTheErrorOfAWorkerThatMakesRows) {
       };
     };
     for (const int64_t row : {0, 8, 63})
-      EXPECT_THROW(
-          gemm::linear(packed, x.data(), m, 96, y.data(), 75, scratch, team, {.before = fail_on(row), .gate = nullptr}),
-          Error)
+      EXPECT_THROW(gemm::linear(packed, x.data(), m, 96, y.data(), 75, scratch, team,
+                                {.prologue = fail_on(row), .gate_epilogue = nullptr}),
+                   Error)
           << m;
     gemm::linear(packed, x.data(), m, 96, y.data(), 75, scratch, team);
     EXPECT_EQ(y, multiply(packed, x, m, team)) << m;
@@ -306,7 +307,7 @@ TEST(Linear, RefusesShapesThatDoNotFit) {
   gemm::Scratch scratch;
   float x[8] = {}, y[4];
   const auto gate = [](const float*, const float*, long long, float*) {};
-  EXPECT_THROW(gemm::linear(alone, x, 1, 8, y, 4, scratch, team, {.before = {}, .gate = gate}), Error);
+  EXPECT_THROW(gemm::linear(alone, x, 1, 8, y, 4, scratch, team, {.prologue = {}, .gate_epilogue = gate}), Error);
   EXPECT_THROW(gemm::linear(alone, x, -1, 8, y, 4, scratch, team), Error);
   EXPECT_THROW(gemm::linear(alone, x, 1, 7, y, 4, scratch, team), Error);
   EXPECT_THROW(gemm::linear(alone, x, 1, 8, y, 3, scratch, team), Error);

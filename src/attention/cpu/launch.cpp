@@ -99,13 +99,13 @@ void launch(const AttentionKernel::Impl& kernel, const RunArgs& given, Workspace
 void merge_states(const MergeStatesArgs& args, int64_t rows, int64_t floats, Stream stream) {
   const CoreTable& core = core_for(current_isa());
   WorkerTeam& team = stream.team();
-  const int64_t parts = std::min<int64_t>(team.num_workers(), floats / kMinFloatsPerWorker);
-  if (parts <= 1) {
+  const int64_t ranges = std::min<int64_t>(team.num_workers(), floats / kMinFloatsPerWorker);
+  if (ranges <= 1) {
     core.merge_states(args, 0, rows);
     return;
   }
   team.run([&](int worker) {
-    if (worker < parts) core.merge_states(args, rows * worker / parts, rows * (worker + 1) / parts);
+    if (worker < ranges) core.merge_states(args, rows * worker / ranges, rows * (worker + 1) / ranges);
   });
 }
 

@@ -1,7 +1,7 @@
 // Block-sparse input -> entries: a list of blocks for each row block, of all KV heads or of one.
 #include <algorithm>
 
-#include "attention/plan/draft.h"
+#include "attention/plan/plan_builder.h"
 #include "base/check.h"
 
 namespace weft::planner {
@@ -40,7 +40,7 @@ int end_of_list(const BlockSparse& b, int64_t first, int64_t last_block, int len
 
 }  // namespace
 
-void check_blocks(Problem& p, Draft& draft) {
+void check_blocks(Problem& p, PlanBuilder& builder) {
   const BlockSparse& b = *p.blocks;
   check(b.block_rows >= 1 && b.block_cols >= 1, ErrorCode::invalid_argument,
         "blocks.block_rows = {}, block_cols = {}; both are at least 1", b.block_rows, b.block_cols);
@@ -83,7 +83,7 @@ void check_blocks(Problem& p, Draft& draft) {
   p.num_pool_pages = b.num_blocks;
   p.num_page_ids = static_cast<int64_t>(listed);
   p.levels[0].pages.kv_page_indices = b.block_indices;
-  draft.entry_len.resize(static_cast<size_t>(lists));
+  builder.entry_len.resize(static_cast<size_t>(lists));
   for (int64_t list = 0; list < lists; ++list) {
     const auto i = static_cast<size_t>(list);
     const int64_t n = b.block_indptr[i + 1] - b.block_indptr[i];
@@ -93,37 +93,37 @@ void check_blocks(Problem& p, Draft& draft) {
     const int64_t len = n == 0 ? 0 : (n - 1) * b.block_cols + last;
     check(len <= kMaxKvLen, ErrorCode::invalid_argument, "blocks: list {} has {} keys; at most {} are allowed", list,
           len, kMaxKvLen);
-    draft.entry_len[i] = static_cast<int>(len);
+    builder.entry_len[i] = static_cast<int>(len);
   }
 }
 
-void lay_blocks(const Problem& p, Draft& draft) {
+void lay_blocks(const Problem& p, PlanBuilder& builder) {
   const BlockSparse& b = *p.blocks;
   const int64_t row_blocks = num_row_blocks(p);
   const bool per_head = static_cast<int64_t>(b.block_indptr.size()) - 1 != row_blocks;
   const int lists_a_row = per_head ? p.num_kv_heads : 1;
-  draft.kv_len.assign(static_cast<size_t>(p.num_requests), 0);
-  draft.entries.clear();
+  builder.kv_len.assign(static_cast<size_t>(p.num_requests), 0);
+  builder.entries.clear();
   int64_t row_block = 0;
   for (int r = 0; r < p.num_requests; ++r)
     for (int row = p.qo_indptr[r]; row < p.qo_indptr[r + 1]; row += b.block_rows, ++row_block) {
       const int end = std::min(row + b.block_rows, p.qo_indptr[r + 1]);
       for (int h = 0; h < lists_a_row; ++h) {
         const auto list = static_cast<size_t>(h * row_blocks + row_block);
-        const int len = draft.entry_len[list];
+        const int len = builder.entry_len[list];
         const int64_t first = b.block_indptr[list], last = b.block_indptr[list + 1] - int64_t{1};
         const int last_len = len == 0 ? 0 : (len - 1) % b.block_cols + 1;
-        draft.kv_len[r] = std::max(draft.kv_len[r], end_of_list(b, first, last, len, last_len));
-        draft.entries.push_back({.level = 0,
-                                 .row_begin = row,
-                                 .row_end = end,
-                                 .place_begin = r,
-                                 .place_end = r + 1,
-                                 .head_begin = per_head ? h : 0,
-                                 .head_end = per_head ? h + 1 : p.num_kv_heads,
-                                 .first_pos = 0,
-                                 .len = len,
-                                 .first = first});
+        builder.kv_len[r] = std::max(builder.kv_len[r], end_of_list(b, first, last, len, last_len));
+        builder.entries.push_back({.level = 0,
+                                   .row_begin = row,
+                                   .row_end = end,
+                                   .place_begin = r,
+                                   .place_end = r + 1,
+                                   .head_begin = per_head ? h : 0,
+                                   .head_end = per_head ? h + 1 : p.num_kv_heads,
+                                   .first_pos = 0,
+                                   .len = len,
+                                   .first = first});
       }
     }
 }

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "attention/plan/draft.h"
+#include "attention/plan/plan_builder.h"
 #include "base/check.h"
 
 namespace weft {
@@ -142,7 +142,7 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
   return room;
 }
 
-void check_within(const Problem& p, const Draft& draft) {
+void check_within(const Problem& p, const PlanBuilder& builder) {
   const PlanBounds& b = *p.bounds;
   const auto at_most = [](const char* what, int64_t value, const char* bound, int64_t most) {
     check(value <= most, ErrorCode::invalid_argument, "{} = {}: beyond bounds.{} = {}; plan less, or raise the bound",
@@ -157,7 +157,7 @@ void check_within(const Problem& p, const Draft& draft) {
   at_most("page ids", p.num_page_ids, "max_pages", b.max_pages);
   at_most("levels", p.num_levels, "max_levels", std::max(1, b.max_levels));
   at_most("num_workers", p.num_workers, "workers", b.workers);
-  for (int r = 0; r < p.num_requests; ++r) at_most("kv_len", draft.kv_len[r], "max_kv_len", b.max_kv_len);
+  for (int r = 0; r < p.num_requests; ++r) at_most("kv_len", builder.kv_len[r], "max_kv_len", b.max_kv_len);
   equal("num_qo_heads", p.num_qo_heads, b.num_qo_heads);
   equal("num_kv_heads", p.num_kv_heads, b.num_kv_heads);
   equal("page_size", p.page_size, b.page_size);

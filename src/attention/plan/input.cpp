@@ -4,7 +4,7 @@
 #include <iterator>
 #include <limits>
 
-#include "attention/plan/draft.h"
+#include "attention/plan/plan_builder.h"
 #include "base/check.h"
 #include "base/index_checks.h"
 
@@ -85,14 +85,14 @@ void check_pages(const char* of, const PageTableView& pages, std::span<int> toke
 }
 
 // The pages of every level, over one cache.
-void check_levels(const PlanInput& input, Problem& p, Draft& draft) {
+void check_levels(const PlanInput& input, Problem& p, PlanBuilder& builder) {
   p.page_size = p.levels[0].pages.page_size;
   p.num_pool_pages = p.levels[0].pages.num_pages;
   p.num_page_ids = static_cast<int64_t>(p.levels[0].pages.kv_page_indices.size());
-  if (p.plain) return check_pages(kLevelName[input.levels.size()], p.levels[0].pages, draft.kv_len);
+  if (p.plain) return check_pages(kLevelName[input.levels.size()], p.levels[0].pages, builder.kv_len);
   size_t num_entries = 0;
   for (int l = 0; l < p.num_levels; ++l) num_entries += p.levels[l].num_entries();
-  draft.entry_len.resize(num_entries);
+  builder.entry_len.resize(num_entries);
   num_entries = 0;
   p.num_page_ids = 0;
   for (int l = 0; l < p.num_levels; ++l) {
@@ -102,7 +102,7 @@ void check_levels(const PlanInput& input, Problem& p, Draft& draft) {
     num_entries += level.num_entries();
     p.num_page_ids += static_cast<int64_t>(level.pages.kv_page_indices.size());
     check_pages(kLevelName[l + 1], level.pages,
-                std::span(draft.entry_len).subspan(level.first_entry, level.num_entries()));
+                std::span(builder.entry_len).subspan(level.first_entry, level.num_entries()));
     check(level.pages.page_size == p.page_size && level.pages.num_pages == p.num_pool_pages,
           ErrorCode::invalid_argument,
           "levels[{}].pages: {} pages of {} tokens, and levels[0] has {} of {}; all levels lie in one cache", l,
@@ -112,7 +112,7 @@ void check_levels(const PlanInput& input, Problem& p, Draft& draft) {
         p.num_page_ids, kMaxInt);
 }
 
-void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, Draft& draft) {
+void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, PlanBuilder& builder) {
   const auto batch = static_cast<size_t>(p.num_requests);
   const bool paged = has_page_table(traits.kv_form);
   const bool ragged = traits.kv_form == KvForm::ragged;
@@ -147,14 +147,14 @@ void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, Dr
                 : "block-sparse");
   check(padded || input.max_kv_len == 0, ErrorCode::invalid_argument,
         "max_kv_len = {}: only a padded cache has it; leave it 0", input.max_kv_len);
-  draft.kv_len.resize(batch);
+  builder.kv_len.resize(batch);
   if (blocks) {
     check(p.bounds == nullptr, ErrorCode::unsupported,
           "bounds: required for block-sparse plans; supported for the other forms; missing: bounds of listed blocks");
     p.blocks = input.blocks;
-    check_blocks(p, draft);
+    check_blocks(p, builder);
   } else if (paged) {
-    check_levels(input, p, draft);
+    check_levels(input, p, builder);
   } else if (ragged) {
     check_indptr("", "kv_indptr", input.kv_indptr);
     check(input.kv_indptr.size() == batch + 1, ErrorCode::invalid_indptr,
@@ -162,9 +162,9 @@ void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, Dr
     p.kv_indptr = input.kv_indptr;
     p.num_pool_pages = input.kv_indptr[batch];
     for (size_t r = 0; r < batch; ++r) {
-      draft.kv_len[r] = input.kv_indptr[r + 1] - input.kv_indptr[r];
-      check(draft.kv_len[r] <= kMaxKvLen, ErrorCode::invalid_argument,
-            "request {}: {} tokens of KV; at most {} are allowed", r, draft.kv_len[r], kMaxKvLen);
+      builder.kv_len[r] = input.kv_indptr[r + 1] - input.kv_indptr[r];
+      check(builder.kv_len[r] <= kMaxKvLen, ErrorCode::invalid_argument,
+            "request {}: {} tokens of KV; at most {} are allowed", r, builder.kv_len[r], kMaxKvLen);
     }
   } else {
     check(input.kv_len.size() == batch, ErrorCode::invalid_argument,
@@ -174,7 +174,7 @@ void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, Dr
     p.max_kv_len = input.max_kv_len;
     p.num_pool_pages = static_cast<int64_t>(batch) * input.max_kv_len;
     for (size_t r = 0; r < batch; ++r) {
-      draft.kv_len[r] = input.kv_len[r];
+      builder.kv_len[r] = input.kv_len[r];
       check(input.kv_len[r] >= 0 && input.kv_len[r] <= input.max_kv_len, ErrorCode::invalid_argument,
             "kv_len[{}] = {}; allowed are 0 to max_kv_len = {}", r, input.kv_len[r], input.max_kv_len);
     }
@@ -308,7 +308,7 @@ void check_mode(const KernelTraits& traits, const PlanInput& input) {
 
 }  // namespace
 
-Problem check_input(const KernelTraits& traits, const PlanInput& input, Draft& draft) {
+Problem check_input(const KernelTraits& traits, const PlanInput& input, PlanBuilder& builder) {
   check_traits(traits);
   Problem p;
   p.traits = &traits;
@@ -330,7 +330,7 @@ Problem check_input(const KernelTraits& traits, const PlanInput& input, Draft& d
   p.bounds = input.bounds;
   p.borrow_page_ids = input.borrow_page_ids;
   take_levels(input, p);
-  check_kv(traits, input, p, draft);
+  check_kv(traits, input, p, builder);
   resolve_intervals(traits, input, p);
   return p;
 }

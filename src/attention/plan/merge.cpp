@@ -1,13 +1,13 @@
 // Which items' partial states meet where, and in which order they are summed.
 //
-// A unit that shares no row with another one merges its own parts, if it has several. With levels a row has a unit on
+// A unit that shares no row with another one merges its own chunks, if it has several. With levels a row has a unit on
 // each of them, of other rows and other KV heads: then all of them write partials, and rows and KV heads are cut into
 // cells at every border of a unit, so that each unit covers whole cells. A cell is a merge group: it sums its rows'
 // partials by level, then along the keys.
 #include <algorithm>
 #include <limits>
 
-#include "attention/plan/draft.h"
+#include "attention/plan/plan_builder.h"
 #include "base/check.h"
 
 namespace weft::planner {
@@ -15,26 +15,26 @@ namespace {
 
 using namespace attention;
 
-int64_t floats_of(const Problem& p, const Tile& tile, const DraftUnit& unit) {
+int64_t floats_of(const Problem& p, const Tile& tile, const PlannedUnit& unit) {
   return partial_floats(tile.row_end - tile.row_begin, int64_t{unit.head_end - unit.head_begin} * p.group,
                         p.traits->head_dim_vo);
 }
 
 // Which tiles have a row in common with a tile of another level.
-void find_shared_rows(const Problem& p, const Draft& draft, Merges& m) {
-  m.shares_rows.assign(draft.tiles.size(), 0);
+void find_shared_rows(const Problem& p, const PlanBuilder& builder, Merges& m) {
+  m.shares_rows.assign(builder.tiles.size(), 0);
   if (p.num_levels == 1) return;
   // Every row has a tile of the last level; those with another one too are shared.
   m.row_marks.assign(static_cast<size_t>(p.num_rows) + 1, Merges::kOutside);
-  for (size_t t = 0; t < draft.tiles.size(); ++t) {
-    const Tile& tile = draft.tiles[t];
-    if (tile.skipped || draft.entries[tile.entry].level == p.num_levels - 1) continue;
+  for (size_t t = 0; t < builder.tiles.size(); ++t) {
+    const Tile& tile = builder.tiles[t];
+    if (tile.skipped || builder.entries[tile.entry].level == p.num_levels - 1) continue;
     m.shares_rows[t] = 1;
     std::fill(&m.row_marks[tile.row_begin], &m.row_marks[tile.row_end], Merges::kInside);
   }
-  for (size_t t = 0; t < draft.tiles.size(); ++t) {
-    const Tile& tile = draft.tiles[t];
-    if (draft.entries[tile.entry].level < p.num_levels - 1) continue;
+  for (size_t t = 0; t < builder.tiles.size(); ++t) {
+    const Tile& tile = builder.tiles[t];
+    if (builder.entries[tile.entry].level < p.num_levels - 1) continue;
     const auto begin = m.row_marks.begin() + tile.row_begin, end = m.row_marks.begin() + tile.row_end;
     if (std::find(begin, end, Merges::kInside) == end) continue;
     m.shares_rows[t] = 1;
@@ -54,7 +54,7 @@ void number_ranges(const std::vector<Merges::Mark>& marks, std::vector<Merges::R
   }
 }
 
-void cut_cells(const Problem& p, const Draft& draft, Merges& m) {
+void cut_cells(const Problem& p, const PlanBuilder& builder, Merges& m) {
   m.rows.clear();
   m.heads.clear();
   if (p.num_levels == 1) return;
@@ -63,9 +63,9 @@ void cut_cells(const Problem& p, const Draft& draft, Merges& m) {
   };
   m.head_marks.assign(static_cast<size_t>(p.num_kv_heads) + 1, Merges::kInside);
   m.head_marks.back() = Merges::kOutside;
-  for (const DraftUnit& unit : draft.units) {
+  for (const PlannedUnit& unit : builder.units) {
     if (m.shares_rows[unit.tile] == 0) continue;
-    const Tile& tile = draft.tiles[unit.tile];
+    const Tile& tile = builder.tiles[unit.tile];
     border(m.row_marks, tile.row_begin);
     border(m.row_marks, tile.row_end);
     border(m.head_marks, unit.head_begin);
@@ -79,39 +79,39 @@ void cut_cells(const Problem& p, const Draft& draft, Merges& m) {
 struct Cells {
   int row, num_rows, head, num_heads;
 };
-Cells cells_of(const Draft& draft, const Merges& m, const DraftUnit& unit) {
-  const Tile& tile = draft.tiles[unit.tile];
+Cells cells_of(const PlanBuilder& builder, const Merges& m, const PlannedUnit& unit) {
+  const Tile& tile = builder.tiles[unit.tile];
   const int row = m.row_cell[tile.row_begin], head = m.head_cell[unit.head_begin];
   return {row, m.row_cell[tile.row_end - 1] + 1 - row, head, m.head_cell[unit.head_end - 1] + 1 - head};
 }
 
 }  // namespace
 
-void lay_merges(const Problem& p, const Draft& draft, Merges& m) {
-  find_shared_rows(p, draft, m);
-  cut_cells(p, draft, m);
+void lay_merges(const Problem& p, const PlanBuilder& builder, Merges& m) {
+  find_shared_rows(p, builder, m);
+  cut_cells(p, builder, m);
   m.partials = m.sources = m.floats = 0;
   m.groups = static_cast<int64_t>(m.rows.size() * m.heads.size());
-  m.first_partial.resize(draft.units.size());
-  m.partial_units.resize(draft.units.size());
+  m.first_partial.resize(builder.units.size());
+  m.partial_units.resize(builder.units.size());
   size_t count = 0;
-  for (size_t u = 0; u < draft.units.size(); ++u) {  // without branches: which units are cut follows no pattern
-    const DraftUnit& unit = draft.units[u];
-    const bool writes = (m.shares_rows[unit.tile] != 0) | (unit.parts > 1);
+  for (size_t u = 0; u < builder.units.size(); ++u) {  // without branches: which units are cut follows no pattern
+    const PlannedUnit& unit = builder.units[u];
+    const bool writes = (m.shares_rows[unit.tile] != 0) | (unit.num_chunks > 1);
     m.first_partial[u] = writes ? static_cast<int>(m.partials) : -1;
-    m.partials += writes ? unit.parts : 0;
+    m.partials += writes ? unit.num_chunks : 0;
     m.partial_units[count] = static_cast<int>(u);
     count += writes ? 1 : 0;
   }
   m.partial_units.resize(count);
   for (const int u : m.partial_units) {
-    const DraftUnit& unit = draft.units[u];
-    m.floats += unit.parts * floats_of(p, draft.tiles[unit.tile], unit);
+    const PlannedUnit& unit = builder.units[u];
+    m.floats += unit.num_chunks * floats_of(p, builder.tiles[unit.tile], unit);
     if (m.shares_rows[unit.tile] != 0) {
-      const Cells cells = cells_of(draft, m, unit);
-      m.sources += int64_t{unit.parts} * cells.num_rows * cells.num_heads;
+      const Cells cells = cells_of(builder, m, unit);
+      m.sources += int64_t{unit.num_chunks} * cells.num_rows * cells.num_heads;
     } else {
-      m.sources += unit.parts;
+      m.sources += unit.num_chunks;
       ++m.groups;
     }
   }
@@ -121,7 +121,7 @@ void lay_merges(const Problem& p, const Draft& draft, Merges& m) {
         most);
 }
 
-void write_merges(const Problem& p, const Draft& draft, const Merges& m, Plan::Impl& impl) {
+void write_merges(const Problem& p, const PlanBuilder& builder, const Merges& m, Plan::Impl& impl) {
   char* base = impl.bytes.data();
   const PlanHeader& header = impl.header();
   Unit* units = section<Unit>(base, header.units);
@@ -136,49 +136,51 @@ void write_merges(const Problem& p, const Draft& draft, const Merges& m, Plan::I
     const Merges::Range rows = m.rows[g / stride], heads = m.heads[g % stride];
     groups[g] = {rows.begin, rows.end, heads.begin, heads.end, 0, 0, 0, g};
   }
-  const auto for_groups = [&](const DraftUnit& unit, auto f) {
-    const Cells cells = cells_of(draft, m, unit);
+  const auto for_groups = [&](const PlannedUnit& unit, auto f) {
+    const Cells cells = cells_of(builder, m, unit);
     for (int r = cells.row; r < cells.row + cells.num_rows; ++r)
       for (int h = cells.head; h < cells.head + cells.num_heads; ++h) f(groups[r * stride + h]);
   };
   if (num_groups > 0) {
-    for (const DraftUnit& unit : draft.units)
-      if (m.shares_rows[unit.tile] != 0) for_groups(unit, [&](MergeGroup& group) { group.expected += unit.parts; });
+    for (const PlannedUnit& unit : builder.units)
+      if (m.shares_rows[unit.tile] != 0)
+        for_groups(unit, [&](MergeGroup& group) { group.expected += unit.num_chunks; });
     for (int g = 0; g < num_groups; ++g) {
       groups[g].source_begin = groups[g].source_end = num_sources;
       num_sources += groups[g].expected;
     }
   }
-  for (size_t u = 0; u < draft.units.size(); ++u) {
-    const DraftUnit& unit = draft.units[u];
-    const Tile& tile = draft.tiles[unit.tile];
+  for (size_t u = 0; u < builder.units.size(); ++u) {
+    const PlannedUnit& unit = builder.units[u];
+    const Tile& tile = builder.tiles[unit.tile];
     const TileKind kind = p.traits->classes[tile.tile_class].kind;
     units[u] = {tile.row_begin, tile.row_end, unit.head_begin, unit.head_end, tile.entry, kind, 0, 0, 0};
   }
   int64_t floats = 0;
   for (const int u : m.partial_units) {
-    const DraftUnit& unit = draft.units[u];
-    const Tile& tile = draft.tiles[unit.tile];
+    const PlannedUnit& unit = builder.units[u];
+    const Tile& tile = builder.tiles[unit.tile];
     const int first = m.first_partial[u];
     if (m.shares_rows[unit.tile] != 0) {
-      const Cells cells = cells_of(draft, m, unit);
+      const Cells cells = cells_of(builder, m, unit);
       units[u].merge_begin = cells.row * stride + cells.head;
       units[u].merge_rows = cells.num_rows;
       units[u].merge_heads = cells.num_heads;
       for_groups(unit, [&](MergeGroup& group) {
-        for (int part = 0; part < unit.parts; ++part)
-          sources[group.source_end++] = {first + part, group.row_begin - tile.row_begin};
+        for (int chunk = 0; chunk < unit.num_chunks; ++chunk)
+          sources[group.source_end++] = {first + chunk, group.row_begin - tile.row_begin};
       });
     } else {
       units[u].merge_begin = num_groups;
       units[u].merge_rows = units[u].merge_heads = 1;
-      groups[num_groups] = {tile.row_begin,           tile.row_end, unit.head_begin, unit.head_end, num_sources,
-                            num_sources + unit.parts, unit.parts,   num_groups};
+      groups[num_groups] = {tile.row_begin,  tile.row_end, unit.head_begin,
+                            unit.head_end,   num_sources,  num_sources + unit.num_chunks,
+                            unit.num_chunks, num_groups};
       ++num_groups;
-      for (int part = 0; part < unit.parts; ++part) sources[num_sources++] = {first + part, 0};
+      for (int chunk = 0; chunk < unit.num_chunks; ++chunk) sources[num_sources++] = {first + chunk, 0};
     }
     const int64_t size = floats_of(p, tile, unit);
-    for (int part = 0; part < unit.parts; ++part, floats += size) partials[first + part] = {floats, u, 0};
+    for (int chunk = 0; chunk < unit.num_chunks; ++chunk, floats += size) partials[first + chunk] = {floats, u, 0};
   }
 }
 

@@ -1,5 +1,5 @@
 // The planner's pipeline, and the Plan it returns.
-#include "attention/plan/draft.h"
+#include "attention/plan/plan_builder.h"
 #include "base/check.h"
 
 namespace weft {
@@ -7,20 +7,20 @@ namespace weft {
 using namespace planner;
 
 Plan Planner::plan(const KernelTraits& traits, const PlanInput& input) {
-  static thread_local Draft draft;
-  const Problem problem = check_input(traits, input, draft);
-  lay_entries(problem, draft);
-  if (problem.bounds != nullptr) check_within(problem, draft);
-  lay_units(problem, draft);
+  static thread_local PlanBuilder builder;
+  const Problem problem = check_input(traits, input, builder);
+  lay_entries(problem, builder);
+  if (problem.bounds != nullptr) check_within(problem, builder);
+  lay_units(problem, builder);
   switch (problem.mode) {
-    case PlanMode::balanced: cut_balanced(problem, draft); break;
-    case PlanMode::paper: cut_paper(problem, draft); break;
-    case PlanMode::fixed_split: cut_fixed(problem, draft); break;
-    case PlanMode::no_split: cut_none(problem, draft); break;
+    case PlanMode::balanced: cut_balanced(problem, builder); break;
+    case PlanMode::paper: cut_paper(problem, builder); break;
+    case PlanMode::fixed_split: cut_fixed(problem, builder); break;
+    case PlanMode::no_split: cut_none(problem, builder); break;
   }
   Plan plan;
   plan.impl_ = std::make_unique<Plan::Impl>();
-  write_plan(problem, draft, *plan.impl_);
+  write_plan(problem, builder, *plan.impl_);
 #ifndef NDEBUG
   verify(plan);
 #endif

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "attention/plan/draft.h"
+#include "attention/plan/plan_builder.h"
 #include "base/check.h"
 
 namespace weft {
@@ -13,7 +13,7 @@ using namespace attention;
 
 namespace {
 
-struct Part {
+struct PrintedItem {
   int request, last_request, level, row_begin, row_end, kv_head_begin, kv_head_end;
   int kv_begin, kv_end;
   TileKind tile_kind;
@@ -38,7 +38,7 @@ class Reader {
   int begin(int worker) const { return worker_indptr_[worker]; }
   int end(int worker) const { return worker_indptr_[worker + 1]; }
 
-  Part part(int i) const {
+  PrintedItem item(int i) const {
     const WorkItem& item = items_[i];
     const Unit& unit = units_[item.unit];
     const PageList& list = lists_[unit.page_list];
@@ -46,14 +46,14 @@ class Reader {
     const bool shared = first.request != last.request;  // then rows are counted over all requests
     const int len = list.len >= 0 ? list.len : kv_len_[list.request] - list.first_pos;
     const int end = item.kv_end == kOpenEnd ? len : std::min(item.kv_end, len);
-    const planner::Hull hull = hull_of(unit, list, len);
-    const int from = std::clamp(item.kv_begin, hull.begin, hull.end),
-              to = std::clamp(end, from, std::max(from, hull.end));
+    const planner::VisibleRange visible = visible_range(unit, list, len);
+    const int from = std::clamp(item.kv_begin, visible.begin, visible.end),
+              to = std::clamp(end, from, std::max(from, visible.end));
     const TileClass& c = *impl_.traits.find_class(unit.tile_kind);
     const int fused = (unit.row_end - unit.row_begin) * (header_.num_qo_heads / header_.num_kv_heads);
     const double walks = static_cast<double>(planner::ceil_div(fused, c.rows));
     const double cost = (unit.kv_head_end - unit.kv_head_begin) *
-                        (c.row * fused + c.item + (c.token * walks + c.row_token * fused) * hull.visible(from, to));
+                        (c.row * fused + c.item + (c.token * walks + c.row_token * fused) * visible.num_keys(from, to));
     return {first.request,
             last.request,
             list.level,
@@ -70,20 +70,20 @@ class Reader {
 
   double load(int worker) const {
     double sum = 0;
-    for (int i = begin(worker); i < end(worker); ++i) sum += part(i).cost;
+    for (int i = begin(worker); i < end(worker); ++i) sum += item(i).cost;
     return sum;
   }
 
  private:
-  planner::Hull hull_of(const Unit& unit, const PageList& list, int len) const {
+  planner::VisibleRange visible_range(const Unit& unit, const PageList& list, int len) const {
     const std::span<const ResolvedInterval> intervals(header_.intervals, static_cast<size_t>(header_.num_intervals));
     if (header_.positions_per_page > 0) return {0, len, 0, 0};
-    planner::Hull hull;
+    planner::VisibleRange visible;
     for (int row = unit.row_begin; row < unit.row_end; ++row) {
       const PlanRow& at = rows_[row];
-      hull = planner::joined(hull, planner::hull_of(intervals, at.pos, at.pos, kv_len_[at.request]));
+      visible = planner::joined(visible, planner::visible_range(intervals, at.pos, at.pos, kv_len_[at.request]));
     }
-    return planner::within_list(hull, list.first_pos, len);
+    return planner::within_list(visible, list.first_pos, len);
   }
 
   const Plan::Impl& impl_;
@@ -98,7 +98,7 @@ class Reader {
 
 std::string range(int begin, int end) { return fmt::format("{}..{}", begin, end); }
 // Requests from the first to the last of a unit's rows.
-std::string requests(const Part& p) {
+std::string requests(const PrintedItem& p) {
   return p.request == p.last_request ? std::to_string(p.request) : fmt::format("{}-{}", p.request, p.last_request);
 }
 
@@ -128,7 +128,7 @@ std::string Plan::to_string() const {
     const double share = impl_->makespan > 0 ? 100 * reader.load(w) / impl_->makespan : 0;
     if (reader.begin(w) == reader.end(w)) fmt::format_to(out, "{:>6}  {:>5.1f}%  idle\n", w, share);
     for (int i = reader.begin(w); i < reader.end(w); ++i) {
-      const Part p = reader.part(i);
+      const PrintedItem p = reader.item(i);
       fmt::format_to(out, "{:>6}  {:>6}  {:>5}  {:>7}  {:>13}  {:>8}  {:>15}  {:>8}  {:>7}\n",
                      i == reader.begin(w) ? std::to_string(w) : "",
                      i == reader.begin(w) ? fmt::format("{:.1f}%", share) : "", p.level, requests(p),
@@ -169,7 +169,7 @@ std::string Plan::to_svg() const {
                      y + row / 2 + 4, w);
     double x = left;
     for (int i = reader.begin(w); i < reader.end(w); ++i) {
-      const Part p = reader.part(i);
+      const PrintedItem p = reader.item(i);
       const double length = p.cost * scale;
       const auto box = [&](std::string_view fill, std::string_view rest) {
         fmt::format_to(out, "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\"{}", x, y,

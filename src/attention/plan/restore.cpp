@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "attention/plan/draft.h"
+#include "attention/plan/plan_builder.h"
 #include "base/check.h"
 
 namespace weft {

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "attention/kernel.h"
-#include "attention/plan/draft.h"
+#include "attention/plan/plan_builder.h"
 #include "base/check.h"
 #include "weft/levels.h"
 
@@ -93,8 +93,8 @@ struct Node {
 
 class Search {
  public:
-  Search(const KernelTraits& traits, const PlanInput& input, Draft& draft)
-      : p_(check_input(traits, input, draft)), thresholds_(traits.thresholds), draft_(draft) {
+  Search(const KernelTraits& traits, const PlanInput& input, PlanBuilder& builder)
+      : p_(check_input(traits, input, builder)), thresholds_(traits.thresholds), builder_(builder) {
     check(p_.plain, ErrorCode::invalid_argument, "levels: are given; levels_from_page_tables finds its own");
     order_.resize(static_cast<size_t>(p_.num_requests));
     std::iota(order_.begin(), order_.end(), 0);
@@ -110,8 +110,8 @@ class Search {
     p_.plain = false;
     p_.num_levels = 2;
     p_.request_order = order_;
-    draft_.row_indptr.assign(1, 0);
-    for (const int32_t r : order_) draft_.row_indptr.push_back(draft_.row_indptr.back() + p_.qo_len(r));
+    builder_.row_indptr.assign(1, 0);
+    for (const int32_t r : order_) builder_.row_indptr.push_back(builder_.row_indptr.back() + p_.qo_len(r));
     double plain = 0, shared = 0;
     for (int place = 0; place < p_.num_requests; ++place) plain += cost_alone(place, 0);
     int place = 0;
@@ -175,13 +175,13 @@ class Search {
     return static_cast<int>(int64_t{node.last_page} * p_.page_size / border_ * border_);
   }
   double cost_alone(int place, int from) {
-    const int kv_len = draft_.kv_len[order_[static_cast<size_t>(place)]];
+    const int kv_len = builder_.kv_len[order_[static_cast<size_t>(place)]];
     return cost_of(place, place + 1, from, kv_len);
   }
   double cost_of(int begin, int end, int from, int to) {
     const Entry entry{
-        1, draft_.row_indptr[begin], draft_.row_indptr[end], begin, end, 0, p_.num_kv_heads, from, to - from, 0};
-    return entry.row_begin == entry.row_end ? 0 : entry_cost(p_, draft_, entry);
+        1, builder_.row_indptr[begin], builder_.row_indptr[end], begin, end, 0, p_.num_kv_heads, from, to - from, 0};
+    return entry.row_begin == entry.row_end ? 0 : entry_cost(p_, builder_, entry);
   }
 
   double cost(int index, int from) {
@@ -202,7 +202,7 @@ class Search {
     Node::Choice choice{from, below(from), false};
     const int to = end_of(node);
     if (to > from) {
-      const int rows = (draft_.row_indptr[node.end] - draft_.row_indptr[node.begin]) * p_.group;
+      const int rows = (builder_.row_indptr[node.end] - builder_.row_indptr[node.begin]) * p_.group;
       const double kept = cost_of(node.begin, node.end, from, to) + below(to) + thresholds_.merge_row * rows;
       if (kept < choice.cost) choice = {from, kept, true};
     }
@@ -245,7 +245,7 @@ class Search {
 
   Problem p_;
   const PlanThresholds& thresholds_;
-  Draft& draft_;
+  PlanBuilder& builder_;
   std::vector<int32_t> order_;  // requests, those that share pages side by side
   std::vector<Node> nodes_;
   std::vector<int> roots_;
@@ -259,8 +259,8 @@ SharedLevels levels_from_page_tables(const AttentionKernel& kernel, const PlanIn
 }
 
 SharedLevels Planner::shared_levels(const KernelTraits& traits, const PlanInput& input) {
-  static thread_local Draft draft;
-  return Search(traits, input, draft).run();
+  static thread_local PlanBuilder builder;
+  return Search(traits, input, builder).run();
 }
 
 SharedLevels levels_from_prefix_tree(const PrefixTree& tree, std::span<const int32_t> qo_indptr) {

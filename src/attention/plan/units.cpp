@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "attention/plan/draft.h"
+#include "attention/plan/plan_builder.h"
 #include "base/check.h"
 
 namespace weft::planner {
@@ -59,35 +59,36 @@ class Classes {
 // Cuts entries into tiles.
 class TileCutter {
  public:
-  TileCutter(const Problem& p, Draft& draft) : p_(p), draft_(draft), classes_(p.traits->classes, p.group) {}
+  TileCutter(const Problem& p, PlanBuilder& builder) : p_(p), builder_(builder), classes_(p.traits->classes, p.group) {}
 
   // The tiles of one class over rows [row_begin, row_end) of an entry.
   void add_run(int entry_index, int tile_class, int row_begin, int row_end) {
-    const Entry& entry = draft_.entries[entry_index];
-    const int tokens = classes_.tokens(tile_class), run = static_cast<int>(draft_.tile_indptr.size()) - 1;
+    const Entry& entry = builder_.entries[entry_index];
+    const int tokens = classes_.tokens(tile_class), run = static_cast<int>(builder_.tile_indptr.size()) - 1;
     const bool last_level = entry.level == p_.num_levels - 1;
     const int num_tiles = row_end - row_begin <= tokens ? 1 : static_cast<int>(ceil_div(row_end - row_begin, tokens));
     for (int t = num_tiles - 1; t >= 0; --t) {
       const int begin = row_begin + t * tokens, end = begin + std::min(tokens, row_end - begin);
-      const Hull hull = p_.num_intervals == 0 ? Hull{0, entry.len} : hull_of_rows(p_, draft_, entry, begin, end);
+      const VisibleRange visible =
+          p_.num_intervals == 0 ? VisibleRange{0, entry.len} : visible_to_rows(p_, builder_, entry, begin, end);
       const Costs& c = costs_of(tile_class, (end - begin) * p_.group);
-      draft_.tiles.push_back({entry_index, run, tile_class, begin, end, entry.head_end - entry.head_begin, 1,
-                              !last_level && hull.begin == hull.end, hull, c.overhead, c.per_token,
-                              c.overhead + c.per_token * hull.visible()});
+      builder_.tiles.push_back({entry_index, run, tile_class, begin, end, entry.head_end - entry.head_begin, 1,
+                                !last_level && visible.begin == visible.end, visible, c.overhead, c.per_token,
+                                c.overhead + c.per_token * visible.num_keys()});
     }
-    draft_.tile_indptr.push_back(static_cast<int>(draft_.tiles.size()));
+    builder_.tile_indptr.push_back(static_cast<int>(builder_.tiles.size()));
   }
 
   // An entry takes the class that holds all of its rows, so requests that share pages share tiles.
   void add_entry(int entry_index) {
-    const Entry& entry = draft_.entries[entry_index];
+    const Entry& entry = builder_.entries[entry_index];
     const int tokens = entry.row_end - entry.row_begin;
     if (p_.mode != PlanMode::fixed_split || entry.place_end - entry.place_begin == 1)
       return add_run(entry_index, classes_.class_of(tokens), entry.row_begin, entry.row_end);
     // Whatever shares a request's tiles, its class is its own, and so are its bits: neighbours of one class are a run.
     int run_begin = entry.row_begin, run_class = -1;
     for (int place = entry.place_begin; place < entry.place_end; ++place) {
-      const int begin = draft_.row_indptr[place], end = draft_.row_indptr[place + 1];
+      const int begin = builder_.row_indptr[place], end = builder_.row_indptr[place + 1];
       if (begin == end) continue;
       const int own = classes_.class_of(end - begin);
       if (own == run_class) continue;
@@ -117,24 +118,24 @@ class TileCutter {
   }
 
   const Problem& p_;
-  Draft& draft_;
+  PlanBuilder& builder_;
   Classes classes_;
   Costs last_costs_;
 };
 
-void lay_tiles(const Problem& p, Draft& draft) {
-  TileCutter cutter(p, draft);
+void lay_tiles(const Problem& p, PlanBuilder& builder) {
+  TileCutter cutter(p, builder);
   int64_t most = 0;
-  for (const Entry& entry : draft.entries) {
+  for (const Entry& entry : builder.entries) {
     const int rows = entry.row_end - entry.row_begin;
     most += p.mode == PlanMode::fixed_split || rows == 1 ? rows : cutter.num_tiles_at_most(rows);
   }
   check(most * p.num_kv_heads <= std::numeric_limits<int32_t>::max(), ErrorCode::invalid_argument,
         "qo_indptr: {} query tokens make too many work units; plan fewer at once", p.num_rows);
-  draft.tiles.clear();
-  draft.tile_indptr.assign(1, 0);
-  for (int e = 0; e < static_cast<int>(draft.entries.size()); ++e)
-    if (draft.entries[e].row_begin < draft.entries[e].row_end) cutter.add_entry(e);
+  builder.tiles.clear();
+  builder.tile_indptr.assign(1, 0);
+  for (int e = 0; e < static_cast<int>(builder.entries.size()); ++e)
+    if (builder.entries[e].row_begin < builder.entries[e].row_end) cutter.add_entry(e);
 }
 
 // Heads of a unit of each class.
@@ -143,14 +144,14 @@ struct HeadsOfClass {
   int of(const Tile& tile) const { return std::min(tile.heads, heads[tile.tile_class]); }
 };
 
-HeadsOfClass choose_heads(const Problem& p, const Draft& draft) {
+HeadsOfClass choose_heads(const Problem& p, const PlanBuilder& builder) {
   const auto& classes = p.traits->classes;
   HeadsOfClass result{};
   bool any = false;
-  // At most a part of the KV heads, a divisor of them.
-  const auto heads_in = [&](const TileClass& tile_class, int parts) {
+  // At most 1 / divisor of the KV heads, a divisor of them.
+  const auto heads_in = [&](const TileClass& tile_class, int divisor) {
     if (!tile_class.all_kv_heads) return 1;
-    int heads = p.num_kv_heads / parts;
+    int heads = p.num_kv_heads / divisor;
     while (heads > 1 && (p.num_kv_heads % heads != 0 || int64_t{tile_class.rows} * heads > tile_class.most_states))
       --heads;
     return heads;
@@ -164,22 +165,22 @@ HeadsOfClass choose_heads(const Problem& p, const Draft& draft) {
   const Granule granule(p.traits->granule);
   const int64_t enough = int64_t{p.traits->thresholds.granules_per_worker} * p.num_workers;
   int64_t whole = 0, single = 0;
-  for (const Tile& tile : draft.tiles) {
+  for (const Tile& tile : builder.tiles) {
     if (whole + single >= enough) return result;
     if (tile.skipped) continue;
-    const int64_t pieces = std::max(1, granule.ceil(tile.hull.visible()));
+    const int64_t pieces = std::max(1, granule.ceil(tile.visible.num_keys()));
     if (classes[tile.tile_class].all_kv_heads && tile.heads > 1)
       whole += pieces * (tile.heads / result.of(tile));
     else
       single += pieces * tile.heads;
   }
-  int parts = 1;
-  for (int divisor = 1; whole * parts + single < enough && divisor < p.num_kv_heads;) {
-    do ++divisor;
-    while (p.num_kv_heads % divisor != 0);
-    parts = divisor;
+  int divisor = 1;
+  for (int next = 1; whole * divisor + single < enough && next < p.num_kv_heads;) {
+    do ++next;
+    while (p.num_kv_heads % next != 0);
+    divisor = next;
   }
-  for (size_t c = 0; c < classes.size(); ++c) result.heads[c] = heads_in(classes[c], parts);
+  for (size_t c = 0; c < classes.size(); ++c) result.heads[c] = heads_in(classes[c], divisor);
   return result;
 }
 
@@ -197,11 +198,11 @@ class LowerBound {
   // The units of a tile, whose costs are those of one unit.
   void add(const Tile& tile, int units) {
     total_ += tile.cost * units;
-    const Hull& hull = tile.hull;
-    const bool has_gap = hull.gap_end > hull.gap_begin;
-    int64_t full = granule_.floor(hull.end) - granule_.ceil(hull.begin);
-    if (has_gap) full -= granule_.ceil(hull.gap_end) - granule_.floor(hull.gap_begin);
-    if (full <= 0) return add_piece(tile, largest_piece(hull, has_gap));
+    const VisibleRange& visible = tile.visible;
+    const bool has_gap = visible.gap_end > visible.gap_begin;
+    int64_t full = granule_.floor(visible.end) - granule_.ceil(visible.begin);
+    if (has_gap) full -= granule_.ceil(visible.gap_end) - granule_.floor(visible.gap_begin);
+    if (full <= 0) return add_piece(tile, largest_piece(visible, has_gap));
     Pieces& of_class = pieces_[tile.tile_class];
     of_class.count += full * units;
     if (tile.overhead == of_class.last_overhead && tile.per_token == of_class.last_per_token) return;
@@ -238,11 +239,11 @@ class LowerBound {
     largest_ = std::max(largest_, tile.overhead + tile.per_token * tokens);
   }
   // Tokens of the largest piece when everything is cut everywhere and no granule is full.
-  double largest_piece(const Hull& hull, bool has_gap) const {
-    if (granule_.floor(hull.begin) == granule_.ceil(hull.end) - 1) return hull.visible();
+  double largest_piece(const VisibleRange& visible, bool has_gap) const {
+    if (granule_.floor(visible.begin) == granule_.ceil(visible.end) - 1) return visible.num_keys();
     if (has_gap) return 0;
-    const int border = granule_.floor(hull.end) * granule_.size();
-    return std::max(border - hull.begin, hull.end - border);
+    const int border = granule_.floor(visible.end) * granule_.size();
+    return std::max(border - visible.begin, visible.end - border);
   }
 
   const int num_workers_;
@@ -254,48 +255,48 @@ class LowerBound {
 
 }  // namespace
 
-Hull hull_of(std::span<const ResolvedInterval> intervals, int first_pos, int last_pos, int kv_len) {
+VisibleRange visible_range(std::span<const ResolvedInterval> intervals, int first_pos, int last_pos, int kv_len) {
   if (intervals.empty()) return {0, kv_len, 0, 0};
   // Bounds never fall as the position grows, so the first row has the lowest and the last row the highest.
-  Hull hull;
+  VisibleRange visible;
   for (const ResolvedInterval& interval : intervals) {
     const int begin = lower_of(interval, first_pos, kv_len), end = upper_of(interval, last_pos, kv_len);
     if (begin >= end) continue;
-    if (hull.begin == hull.end) {
-      hull = {begin, end, 0, 0};
+    if (visible.begin == visible.end) {
+      visible = {begin, end, 0, 0};
       continue;
     }
-    if (begin > hull.end) {
-      hull.gap_begin = hull.end;
-      hull.gap_end = begin;
-    } else if (end < hull.begin) {
-      hull.gap_begin = end;
-      hull.gap_end = hull.begin;
+    if (begin > visible.end) {
+      visible.gap_begin = visible.end;
+      visible.gap_end = begin;
+    } else if (end < visible.begin) {
+      visible.gap_begin = end;
+      visible.gap_end = visible.begin;
     }
-    hull.begin = std::min(hull.begin, begin);
-    hull.end = std::max(hull.end, end);
+    visible.begin = std::min(visible.begin, begin);
+    visible.end = std::max(visible.end, end);
   }
-  return hull;
+  return visible;
 }
 
-Hull joined(const Hull& a, const Hull& b) {
+VisibleRange joined(const VisibleRange& a, const VisibleRange& b) {
   if (a.begin == a.end) return b;
   if (b.begin == b.end) return a;
-  Hull hull{std::min(a.begin, b.begin), std::max(a.end, b.end), 0, 0};
+  VisibleRange visible{std::min(a.begin, b.begin), std::max(a.end, b.end), 0, 0};
   // What one does not see on its left, in its gap and on its right, the other must not see either.
-  const int hidden_a[3][2] = {{hull.begin, a.begin}, {a.gap_begin, a.gap_end}, {a.end, hull.end}};
-  const int hidden_b[3][2] = {{hull.begin, b.begin}, {b.gap_begin, b.gap_end}, {b.end, hull.end}};
+  const int hidden_a[3][2] = {{visible.begin, a.begin}, {a.gap_begin, a.gap_end}, {a.end, visible.end}};
+  const int hidden_b[3][2] = {{visible.begin, b.begin}, {b.gap_begin, b.gap_end}, {b.end, visible.end}};
   for (const auto& [a_begin, a_end] : hidden_a)
     for (const auto& [b_begin, b_end] : hidden_b) {
       const int begin = std::max(a_begin, b_begin), end = std::min(a_end, b_end);
-      if (end - begin > hull.gap_end - hull.gap_begin) hull.gap_begin = begin, hull.gap_end = end;
+      if (end - begin > visible.gap_end - visible.gap_begin) visible.gap_begin = begin, visible.gap_end = end;
     }
-  return hull;
+  return visible;
 }
 
-Hull within_list(const Hull& hull, int first_pos, int len) {
+VisibleRange within_list(const VisibleRange& visible, int first_pos, int len) {
   const auto inside = [&](int pos) { return std::clamp(pos - first_pos, 0, len); };
-  Hull local{inside(hull.begin), inside(hull.end), inside(hull.gap_begin), inside(hull.gap_end)};
+  VisibleRange local{inside(visible.begin), inside(visible.end), inside(visible.gap_begin), inside(visible.gap_end)};
   if (local.begin == local.end) return {};
   // A gap at an end is none.
   if (local.gap_begin == local.gap_end)
@@ -304,73 +305,74 @@ Hull within_list(const Hull& hull, int first_pos, int len) {
     local = {local.gap_end, local.end, 0, 0};
   else if (local.gap_end >= local.end)
     local = {local.begin, local.gap_begin, 0, 0};
-  return local.begin < local.end ? local : Hull{};
+  return local.begin < local.end ? local : VisibleRange{};
 }
 
-Hull hull_of_rows(const Problem& p, const Draft& draft, const Entry& entry, int row_begin, int row_end) {
+VisibleRange visible_to_rows(const Problem& p, const PlanBuilder& builder, const Entry& entry, int row_begin,
+                             int row_end) {
   const std::span<const ResolvedInterval> intervals(p.intervals, static_cast<size_t>(p.num_intervals));
   if (intervals.empty()) return {0, entry.len, 0, 0};
   if (p.plain) {
-    const int kv_len = draft.kv_len[entry.place_begin], first_pos = kv_len - (entry.row_end - entry.row_begin);
-    return hull_of(intervals, first_pos + row_begin - entry.row_begin, first_pos + row_end - 1 - entry.row_begin,
-                   kv_len);
+    const int kv_len = builder.kv_len[entry.place_begin], first_pos = kv_len - (entry.row_end - entry.row_begin);
+    return visible_range(intervals, first_pos + row_begin - entry.row_begin, first_pos + row_end - 1 - entry.row_begin,
+                         kv_len);
   }
-  Hull hull;
+  VisibleRange visible;
   if (p.blocks != nullptr) {
     if (!p.blocks->kv_positions.empty()) return {0, entry.len, 0, 0};
     int low = std::numeric_limits<int>::max(), high = -low;
     for (int row = row_begin; row < row_end; ++row) {
-      low = std::min(low, row_position(p, draft, entry.place_begin, row));
-      high = std::max(high, row_position(p, draft, entry.place_begin, row));
+      low = std::min(low, row_position(p, builder, entry.place_begin, row));
+      high = std::max(high, row_position(p, builder, entry.place_begin, row));
     }
-    return within_list(hull_of(intervals, low, high, draft.kv_len[entry.place_begin]), 0, entry.len);
+    return within_list(visible_range(intervals, low, high, builder.kv_len[entry.place_begin]), 0, entry.len);
   }
   for (int place = entry.place_begin; place < entry.place_end; ++place) {
-    const int request_begin = draft.row_indptr[place], request_end = draft.row_indptr[place + 1];
+    const int request_begin = builder.row_indptr[place], request_end = builder.row_indptr[place + 1];
     const int begin = std::max(row_begin, request_begin), end = std::min(row_end, request_end);
     if (begin >= end) continue;
-    const int kv_len = draft.kv_len[p.request_at(place)], shift = kv_len - request_end;
-    hull = joined(hull, hull_of(intervals, begin + shift, end - 1 + shift, kv_len));
+    const int kv_len = builder.kv_len[p.request_at(place)], shift = kv_len - request_end;
+    visible = joined(visible, visible_range(intervals, begin + shift, end - 1 + shift, kv_len));
   }
-  return within_list(hull, entry.first_pos, entry.len);
+  return within_list(visible, entry.first_pos, entry.len);
 }
 
-double entry_cost(const Problem& p, Draft& draft, const Entry& entry) {
-  draft.entries.assign(1, entry);
-  draft.tiles.clear();
-  draft.tile_indptr.assign(1, 0);
-  TileCutter(p, draft).add_entry(0);
+double entry_cost(const Problem& p, PlanBuilder& builder, const Entry& entry) {
+  builder.entries.assign(1, entry);
+  builder.tiles.clear();
+  builder.tile_indptr.assign(1, 0);
+  TileCutter(p, builder).add_entry(0);
   double cost = 0;
-  for (const Tile& tile : draft.tiles) cost += tile.cost;
+  for (const Tile& tile : builder.tiles) cost += tile.cost;
   return cost;
 }
 
-void lay_units(const Problem& p, Draft& draft) {
-  lay_tiles(p, draft);
-  const HeadsOfClass heads = choose_heads(p, draft);
+void lay_units(const Problem& p, PlanBuilder& builder) {
+  lay_tiles(p, builder);
+  const HeadsOfClass heads = choose_heads(p, builder);
   LowerBound bound(p);
   size_t num_units = 0;
-  for (Tile& tile : draft.tiles) {
+  for (Tile& tile : builder.tiles) {
     tile.unit_heads = heads.of(tile);
     const double h = tile.unit_heads;
     tile.overhead *= h;
     tile.per_token *= h;
-    tile.cost = tile.overhead + tile.per_token * tile.hull.visible();
+    tile.cost = tile.overhead + tile.per_token * tile.visible.num_keys();
     if (tile.skipped) continue;
     const int units = tile.unit_heads == tile.heads ? 1 : tile.heads / tile.unit_heads;
     bound.add(tile, units);
     num_units += static_cast<size_t>(units);
   }
-  draft.lower_bound = bound.makespan();
-  draft.units.resize(num_units);
-  DraftUnit* out = draft.units.data();
-  for (size_t run = 0; run + 1 < draft.tile_indptr.size(); ++run) {
-    const int begin = draft.tile_indptr[run], end = draft.tile_indptr[run + 1];
-    const Entry& entry = draft.entries[draft.tiles[begin].entry];
-    const int h = draft.tiles[begin].unit_heads;
+  builder.lower_bound = bound.makespan();
+  builder.units.resize(num_units);
+  PlannedUnit* out = builder.units.data();
+  for (size_t run = 0; run + 1 < builder.tile_indptr.size(); ++run) {
+    const int begin = builder.tile_indptr[run], end = builder.tile_indptr[run + 1];
+    const Entry& entry = builder.entries[builder.tiles[begin].entry];
+    const int h = builder.tiles[begin].unit_heads;
     for (int head = entry.head_begin; head < entry.head_end; head += h)
       for (int t = begin; t < end; ++t)
-        if (!draft.tiles[t].skipped) *out++ = {t, head, head + h, 0};
+        if (!builder.tiles[t].skipped) *out++ = {t, head, head + h, 0};
   }
 }
 

@@ -1,8 +1,9 @@
-// The planner's promises, checked on a finished plan row by row, without the planner's own notion of tiles and hulls.
+// The planner's promises, checked on a finished plan row by row, without the planner's own notion of
+// tiles and visible ranges.
 #include <algorithm>
 #include <vector>
 
-#include "attention/plan/draft.h"
+#include "attention/plan/plan_builder.h"
 #include "base/check.h"
 
 namespace weft {
@@ -198,7 +199,7 @@ class Units {
     return (unit.row_end - unit.row_begin) * (h_.num_qo_heads / h_.num_kv_heads);
   }
   const PageList& list_of(const Unit& unit) const { return v_.page_lists[unit.page_list]; }
-  const WorkItem& item(int unit, int part) const { return v_.items[items_of_[first_item_[unit] + part]]; }
+  const WorkItem& item(int unit, int chunk) const { return v_.items[items_of_[first_item_[unit] + chunk]]; }
 
   // One unit a row, KV head and level, within its page list's rows.
   void place(int u) {

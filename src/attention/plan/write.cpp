@@ -1,9 +1,9 @@
-// A draft as bytes: units, items, merge groups, rows and page lists in the layout of kernels/abi.h.
+// What was built as bytes: units, items, merge groups, rows and page lists in the layout of attention/abi.h.
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
-#include "attention/plan/draft.h"
+#include "attention/plan/plan_builder.h"
 #include "base/check.h"
 
 namespace weft::planner {
@@ -11,41 +11,44 @@ namespace {
 
 using namespace attention;
 
-void write_rows(const Problem& p, const Draft& draft, PlanRow* rows) {
+void write_rows(const Problem& p, const PlanBuilder& builder, PlanRow* rows) {
   for (int place = 0; place < p.num_requests; ++place) {
     const int r = p.request_at(place), begin = p.qo_indptr[r], end = p.qo_indptr[r + 1];
-    for (int q = begin; q < end; ++q) *rows++ = {q, r, q - begin, row_position(p, draft, r, q)};
+    for (int q = begin; q < end; ++q) *rows++ = {q, r, q - begin, row_position(p, builder, r, q)};
   }
 }
 
-// The last part of a unit stays open where the unit sees the request's last key.
-bool ends_open(const Problem& p, const Entry& entry, const Hull& hull) {
-  return p.blocks == nullptr && entry.level == p.num_levels - 1 && hull.end == entry.len && hull.begin < hull.end;
+// The last chunk of a unit stays open where the unit sees the request's last key.
+bool ends_open(const Problem& p, const Entry& entry, const VisibleRange& visible) {
+  return p.blocks == nullptr && entry.level == p.num_levels - 1 && visible.end == entry.len &&
+         visible.begin < visible.end;
 }
 
-void write_items(const Problem& p, const Draft& draft, const Merges& merges, Plan::Impl& impl) {
+void write_items(const Problem& p, const PlanBuilder& builder, const Merges& merges, Plan::Impl& impl) {
   const PlanHeader& header = impl.header();
   char* base = impl.bytes.data();
   WorkItem* items = section<WorkItem>(base, header.items);
-  std::copy(draft.worker_indptr.begin(), draft.worker_indptr.end(), section<int>(base, header.worker_indptr));
+  std::copy(builder.worker_indptr.begin(), builder.worker_indptr.end(), section<int>(base, header.worker_indptr));
   for (int w = 0; w < p.num_workers; ++w) {
     double load = 0;
-    for (int i = draft.worker_indptr[w]; i < draft.worker_indptr[w + 1]; ++i) {
-      const DraftItem& item = draft.items[i];
-      const DraftUnit& unit = draft.units[item.unit];
-      const Tile& tile = draft.tiles[unit.tile];
-      const Entry& entry = draft.entries[tile.entry];
-      const bool open = item.kv_end == tile.hull.end && ends_open(p, entry, tile.hull);
+    for (int i = builder.worker_indptr[w]; i < builder.worker_indptr[w + 1]; ++i) {
+      const PlannedItem& item = builder.items[i];
+      const PlannedUnit& unit = builder.units[item.unit];
+      const Tile& tile = builder.tiles[unit.tile];
+      const Entry& entry = builder.entries[tile.entry];
+      const bool open = item.kv_end == tile.visible.end && ends_open(p, entry, tile.visible);
       const int first_partial = merges.first_partial[item.unit];
       // A chunk's keys are walked from where it begins, wherever the first that some row sees lies: which rows share the
       // unit does not say where a tile of keys begins.
       const int begin =
           p.mode == PlanMode::fixed_split ? item.kv_begin / p.fixed_split_size * p.fixed_split_size : item.kv_begin;
-      items[i] = {item.unit, begin, open ? kOpenEnd : item.kv_end, first_partial < 0 ? -1 : first_partial + item.part};
+      items[i] = {item.unit, begin, open ? kOpenEnd : item.kv_end, first_partial < 0 ? -1 : first_partial + item.chunk};
       load += item_cost(tile, item.kv_begin, item.kv_end);
-      if (item.part != unit.parts - 1) continue;
-      // Shorter lengths must leave the last of several parts a key.
-      const int least = entry.first_pos + (!open ? item.kv_end : unit.parts > 1 ? item.kv_begin + 1 : item.kv_begin);
+      if (item.chunk != unit.num_chunks - 1) continue;
+      // Shorter lengths must leave the last of several chunks a key.
+      const int least = entry.first_pos + (!open                 ? item.kv_end
+                                           : unit.num_chunks > 1 ? item.kv_begin + 1
+                                                                 : item.kv_begin);
       for (int place = entry.place_begin; place < entry.place_end; ++place) {
         const int r = p.request_at(place);
         if (p.qo_len(r) == 0) continue;  // no row of the entry is its own
@@ -57,7 +60,7 @@ void write_items(const Problem& p, const Draft& draft, const Merges& merges, Pla
 }
 
 // For which lengths each request's units still hold every key that its rows see.
-void write_reach(const Problem& p, const Draft& draft, std::vector<Plan::Impl::Reach>& reach) {
+void write_reach(const Problem& p, const PlanBuilder& builder, std::vector<Plan::Impl::Reach>& reach) {
   bool lower_moves = false, upper_moves = p.num_intervals == 0;
   for (int i = 0; i < p.num_intervals; ++i) {
     const ResolvedInterval& interval = p.intervals[i];
@@ -68,24 +71,24 @@ void write_reach(const Problem& p, const Draft& draft, std::vector<Plan::Impl::R
   }
   for (Plan::Impl::Reach& limits : reach) limits.max_kv_len = std::numeric_limits<int32_t>::max();
   const bool open_ended = p.num_intervals == 0 && p.blocks == nullptr && p.mode != PlanMode::fixed_split;
-  for (const Tile& tile : draft.tiles) {
-    const Hull& hull = tile.hull;
-    if (open_ended && hull.begin < hull.end) continue;  // grows and shrinks with its requests
-    const Entry& entry = draft.entries[tile.entry];
+  for (const Tile& tile : builder.tiles) {
+    const VisibleRange& visible = tile.visible;
+    if (open_ended && visible.begin < visible.end) continue;  // grows and shrinks with its requests
+    const Entry& entry = builder.entries[tile.entry];
     // A longer KV moves upper bounds up: over a closed end they must not move.
-    const bool closed = hull.end < entry.len || (!ends_open(p, entry, hull) && entry.level == p.num_levels - 1);
-    const bool may_grow = !closed || !(upper_moves || hull.begin == hull.end);
+    const bool closed = visible.end < entry.len || (!ends_open(p, entry, visible) && entry.level == p.num_levels - 1);
+    const bool may_grow = !closed || !(upper_moves || visible.begin == visible.end);
     // A shorter one moves lower bounds down: the unit must begin at the first key already.
-    const bool may_shrink = !lower_moves || (hull.begin == 0 && hull.end > 0);
+    const bool may_shrink = !lower_moves || (visible.begin == 0 && visible.end > 0);
     for (int place = entry.place_begin; place < entry.place_end; ++place) {
-      const int r = p.request_at(place), kv_len = draft.kv_len[r];
+      const int r = p.request_at(place), kv_len = builder.kv_len[r];
       if (p.qo_len(r) == 0) continue;
       Plan::Impl::Reach& limits = reach[r];
       if (!may_grow) limits.max_kv_len = kv_len;
       if (!may_shrink) limits.min_kv_len = kv_len;
       if (p.mode != PlanMode::fixed_split) continue;
       // The chunks must stay those of a fresh plan.
-      if (hull.begin > 0 || hull.gap_end > hull.gap_begin) limits = {kv_len, kv_len};
+      if (visible.begin > 0 || visible.gap_end > visible.gap_begin) limits = {kv_len, kv_len};
       const int64_t n = p.fixed_split_size, last_chunk = (std::max(kv_len, 1) - 1) / n * n;
       limits.min_kv_len = std::max(limits.min_kv_len, std::min(kv_len, static_cast<int>(last_chunk) + 1));
       limits.max_kv_len = static_cast<int>(std::min<int64_t>(limits.max_kv_len, last_chunk + n));
@@ -115,14 +118,14 @@ std::span<const CopiedSection> copied_sections() {
   return kSections;
 }
 
-void write_lengths(const Problem& p, const Draft& draft, Plan::Impl& impl) {
+void write_lengths(const Problem& p, const PlanBuilder& builder, Plan::Impl& impl) {
   char* base = impl.bytes.data();
   PlanHeader& header = *reinterpret_cast<PlanHeader*>(base);
   header.num_pool_pages = impl.placed.num_pool_pages = p.num_pool_pages;
   header.page_indices.count = impl.placed.page_indices.count = p.num_page_ids;
-  write_rows(p, draft, section<PlanRow>(base, header.rows));
+  write_rows(p, builder, section<PlanRow>(base, header.rows));
   PageList* lists = section<PageList>(base, header.page_lists);
-  for (const Entry& entry : draft.entries) {
+  for (const Entry& entry : builder.entries) {
     const int request = entry.place_begin < entry.place_end ? p.request_at(entry.place_begin) : 0;
     *lists++ = {
         entry.first,   entry.first_pos,  entry.level == p.num_levels - 1 && p.blocks == nullptr ? -1 : entry.len,
@@ -131,7 +134,7 @@ void write_lengths(const Problem& p, const Draft& draft, Plan::Impl& impl) {
   }
   int* qo_len = section<int>(base, header.qo_len);
   for (int r = 0; r < p.num_requests; ++r) qo_len[r] = p.qo_len(r);
-  std::copy(draft.kv_len.begin(), draft.kv_len.end(), section<int>(base, header.kv_len));
+  std::copy(builder.kv_len.begin(), builder.kv_len.end(), section<int>(base, header.kv_len));
   int* ids = section<int>(base, header.page_indices);
   impl.borrows_page_ids = p.borrow_page_ids;
   for (int l = 0; l < p.num_levels; ++l) {
@@ -142,15 +145,15 @@ void write_lengths(const Problem& p, const Draft& draft, Plan::Impl& impl) {
   }
 }
 
-void write_plan(const Problem& p, const Draft& draft, Plan::Impl& impl) {
+void write_plan(const Problem& p, const PlanBuilder& builder, Plan::Impl& impl) {
   static thread_local Merges merges;
-  lay_merges(p, draft, merges);
+  lay_merges(p, builder, merges);
   SectionCounts counts;
   counts.worker_indptr = p.num_workers + 1;
-  counts.items = static_cast<int64_t>(draft.items.size());
-  counts.units = static_cast<int64_t>(draft.units.size());
+  counts.items = static_cast<int64_t>(builder.items.size());
+  counts.units = static_cast<int64_t>(builder.units.size());
   counts.rows = p.num_rows;
-  counts.page_lists = static_cast<int64_t>(draft.entries.size());
+  counts.page_lists = static_cast<int64_t>(builder.entries.size());
   counts.requests = p.num_requests;
   counts.partials = merges.partials;
   counts.merge_groups = merges.groups;
@@ -207,7 +210,7 @@ void write_plan(const Problem& p, const Draft& draft, Plan::Impl& impl) {
   impl.max_kv_len = static_cast<int>(p.bounds != nullptr ? p.bounds->max_kv_len : std::numeric_limits<int32_t>::max());
   impl.traits = *p.traits;
   impl.mode = p.mode;
-  impl.lower_bound = draft.lower_bound;
+  impl.lower_bound = builder.lower_bound;
   impl.reach.assign(static_cast<size_t>(p.num_requests), {});
 
   const bool with_pages = !p.borrow_page_ids;
@@ -226,10 +229,10 @@ void write_plan(const Problem& p, const Draft& draft, Plan::Impl& impl) {
     const Section& s = header.*copied.section;
     if (with_pages || copied.section != &PlanHeader::page_indices) zero_up(s.offset + s.count * copied.element_bytes);
   }
-  write_merges(p, draft, merges, impl);
-  write_items(p, draft, merges, impl);
-  write_reach(p, draft, impl.reach);
-  write_lengths(p, draft, impl);
+  write_merges(p, builder, merges, impl);
+  write_items(p, builder, merges, impl);
+  write_reach(p, builder, impl.reach);
+  write_lengths(p, builder, impl);
   if (p.blocks == nullptr) return;
   const auto copy = [&](const Section& s, const auto& from) {
     if (s.count > 0) std::memcpy(base + s.offset, from.data(), from.size_bytes());

@@ -44,12 +44,12 @@ class CpuLayers : public Layers {
           ops::elementwise().scale(residual_ + row * hidden, hidden, config_.embedding_scale);
       }
     });
-    before_ = norm_rows(weights_.layers[0].vectors.attn_norm);
+    next_ = norm_rows(weights_.layers[0].vectors.attn_norm);
   }
 
   void append(int layer) override {
     const CpuLayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
-    multiply(weights.qkv, normed_, config_.hidden_size, qkv_, before_);
+    multiply(weights.qkv, normed_, config_.hidden_size, qkv_, next_);
     finish_qkv(weights.vectors, attention_.rope(attention_.kind_of(layer)));
     const KvCache cache = sequences_.layer(layer);
     append_paged_kv(heads_view(config_.num_qo_heads, config_.num_kv_heads),
@@ -85,17 +85,17 @@ class CpuLayers : public Layers {
     const bool is_last = layer + 1 == config_.num_layers;
     const LayerVectors& vectors = weights.vectors;
     multiply(weights.output, attended_, q_cols(), projected_);
-    gemm::Around around = add_and_norm_rows(vectors.attn_post_norm, vectors.ffn_norm);
-    around.gate = gate_;
-    multiply(weights.gate_up, normed_, config_.hidden_size, gated_, around);
+    gemm::Fusion fusion = add_and_norm_rows(vectors.attn_post_norm, vectors.ffn_norm);
+    fusion.gate_epilogue = gate_;
+    multiply(weights.gate_up, normed_, config_.hidden_size, gated_, fusion);
     multiply(weights.down, gated_, config_.intermediate_size, projected_);
-    before_ = add_and_norm_rows(
+    next_ = add_and_norm_rows(
         vectors.ffn_post_norm,
         is_last ? weights_.output_norm : weights_.layers[static_cast<size_t>(layer) + 1].vectors.attn_norm);
   }
 
   void finish(float* logits) override {
-    multiply(weights_.head(), normed_, config_.hidden_size, logits, before_);
+    multiply(weights_.head(), normed_, config_.hidden_size, logits, next_);
     if (config_.logits_soft_cap > 0.f)
       soft_cap(rows_view(logits, rows_, config_.vocab_size), config_.logits_soft_cap, stream_);
   }
@@ -125,22 +125,22 @@ class CpuLayers : public Layers {
     return TensorView(qkv_ + first * config_.head_dim, DType::fp32, shape, strides);
   }
 
-  void multiply(const gemm::PackedLinear& w, const float* x, int64_t ldx, float* y, const gemm::Around& around = {}) {
-    const int64_t cols = around.gate != nullptr ? w.rows() / 2 : w.rows();
-    gemm::linear(w, x, rows_, ldx, y, cols, scratch_, team_, around);
+  void multiply(const gemm::PackedLinear& w, const float* x, int64_t ldx, float* y, const gemm::Fusion& fusion = {}) {
+    const int64_t cols = fusion.gate_epilogue != nullptr ? w.rows() / 2 : w.rows();
+    gemm::linear(w, x, rows_, ldx, y, cols, scratch_, team_, fusion);
   }
 
   // Rows of the residual, normed for the next product.
-  gemm::Around norm_rows(const std::vector<float>& weight) {
-    return {.before = [this, &weight](int64_t begin, int64_t end) {
+  gemm::Fusion norm_rows(const std::vector<float>& weight) {
+    return {.prologue = [this, &weight](int64_t begin, int64_t end) {
       const TensorView sum = rows_view(residual_, rows_, config_.hidden_size),
                        norm = rows_view(normed_, rows_, config_.hidden_size);
       rms_norm(sum.slice(0, begin, end), vector_view(weight), config_.norm_eps, norm.slice(0, begin, end), stream_);
     }};
   }
   // The same after adding the projection, itself normed in models that do so.
-  gemm::Around add_and_norm_rows(const std::vector<float>& part_weight, const std::vector<float>& weight) {
-    return {.before = [this, &part_weight, &weight](int64_t begin, int64_t end) {
+  gemm::Fusion add_and_norm_rows(const std::vector<float>& part_weight, const std::vector<float>& weight) {
+    return {.prologue = [this, &part_weight, &weight](int64_t begin, int64_t end) {
       const int64_t hidden = config_.hidden_size;
       const TensorView part = rows_view(projected_, rows_, hidden).slice(0, begin, end),
                        sum = rows_view(residual_, rows_, hidden).slice(0, begin, end),
@@ -174,7 +174,7 @@ class CpuLayers : public Layers {
   CpuWeights weights_;
   void (*gate_)(const float* gate, const float* up, long long n, float* y);
   gemm::Scratch scratch_;
-  gemm::Around before_;  // of the next product: makes its rows
+  gemm::Fusion next_;  // of the next product: makes its rows
   const Step* step_ = nullptr;
   int64_t rows_ = 0;  // of the step that go on
 

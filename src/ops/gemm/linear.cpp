@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "device/cpu/futex.h"
 #include "ops/gemm/packed.h"
-#include "ops/gemm/shares.h"
+#include "ops/gemm/work_queue.h"
 
 namespace weft::gemm {
 
@@ -23,7 +23,7 @@ struct Scratch::Impl {
   };
   std::array<Activations, kNumSchemes> activations;
   Workspace workers;
-  Shares shares;
+  WorkQueue queue;
 };
 
 namespace {
@@ -51,8 +51,8 @@ int group_of(const PackedLinear::Impl& w, int64_t m) {
 
 // How m rows are multiplied by weights.
 Scheme scheme_of(const KernelTable& kernels, const Panels& weights, int64_t m) {
-  const bool digits = weights.scheme == Scheme::pair16 && m <= kernels.digit_rows && weights.format != Format::q6_k;
-  return digits ? Scheme::digits : weights.scheme;
+  const bool split = weights.scheme == Scheme::pair16 && m <= kernels.split_rows && weights.format != Format::q6_k;
+  return split ? Scheme::split_int8 : weights.scheme;
 }
 
 // Where activations of a scheme go.
@@ -74,19 +74,19 @@ Rows rows_of(const PackedLinear::Impl& w, Scheme scheme, int64_t m, Scratch::Imp
 
 using Prepared = std::array<Rows, kNumSchemes>;
 
-// Makes rows and writes them in every scheme that the parts multiply.
+// Makes rows and writes them in every scheme that the sources multiply.
 class RowMaker {
  public:
   RowMaker(const PackedLinear::Impl& w, const float* x, int64_t m, int64_t ldx, Scratch::Impl& scratch,
-           const WorkerTeam& team, const Around& around)
+           const WorkerTeam& team, const Fusion& fusion)
       : w_(w),
         x_(x),
         m_(m),
         ldx_(ldx),
         step_(std::min(kMadeRows, (m + team.num_workers() - 1) / team.num_workers())),
-        around_(around) {
-    for (const PackedPart& part : w.parts) {
-      const Scheme scheme = scheme_of(*w.kernels, part.panels, m);
+        fusion_(fusion) {
+    for (const PackedSource& packed : w.sources) {
+      const Scheme scheme = scheme_of(*w.kernels, packed.panels, m);
       const auto index = static_cast<size_t>(scheme);
       if (std::exchange(used_[index], true)) continue;
       prepared_[index] = rows_of(w, scheme, m, scratch);
@@ -126,7 +126,7 @@ class RowMaker {
   void make(int64_t begin, int64_t end) const {
     for (int64_t first = begin; first < end; first += kMadeRows) {
       const int64_t last = std::min(end, first + kMadeRows);
-      if (around_.before) around_.before(first, last);
+      if (fusion_.prologue) fusion_.prologue(first, last);
       for (size_t scheme = 0; scheme < used_.size(); ++scheme)
         for (int64_t row = first; used_[scheme] && row < last; ++row)
           w_.kernels->prepare(static_cast<Scheme>(scheme), x_ + row * ldx_, w_.cols, prepared_[scheme], row);
@@ -136,37 +136,37 @@ class RowMaker {
   const PackedLinear::Impl& w_;
   const float* x_;
   const int64_t m_, ldx_, step_;
-  const Around& around_;
+  const Fusion& fusion_;
   Prepared prepared_{};
   std::array<bool, kNumSchemes> used_{};
   std::atomic<int64_t> next_{0}, made_{0};
   std::atomic<bool> failed_{false};
 };
 
-// The panels, counted over all parts, where worker `worker` begins: cut by bytes.
+// The panels, counted over all sources, where worker `worker` begins: cut by bytes.
 int64_t panel_border(const PackedLinear::Impl& w, int worker, int workers) {
   int64_t total = 0;
-  for (const PackedPart& part : w.parts) total += part.num_panels * part.panels.panel_bytes;
+  for (const PackedSource& packed : w.sources) total += packed.num_panels * packed.panels.panel_bytes;
   int64_t wanted = total / workers * worker + total % workers * worker / workers, first = 0;
-  for (const PackedPart& part : w.parts) {
-    const int64_t panels = wanted / part.panels.panel_bytes;
-    if (panels < part.num_panels) return first + panels;
-    wanted -= part.num_panels * part.panels.panel_bytes;
-    first += part.num_panels;
+  for (const PackedSource& packed : w.sources) {
+    const int64_t panels = wanted / packed.panels.panel_bytes;
+    if (panels < packed.num_panels) return first + panels;
+    wanted -= packed.num_panels * packed.panels.panel_bytes;
+    first += packed.num_panels;
   }
   return w.num_panels;
 }
 
-// The beginning of panel `panel`, counted over all parts: kernels fetch what lies so far ahead of it.
+// The beginning of panel `panel`, counted over all sources: kernels fetch what lies so far ahead of it.
 inline void fetch_first(const PackedLinear::Impl& w, int64_t panel) {
   constexpr int64_t kBytes = 6144;
-  for (const PackedPart& part : w.parts) {
-    if (panel < part.num_panels) {
-      const char* data = part.panels.data + panel * part.panels.panel_bytes;
+  for (const PackedSource& packed : w.sources) {
+    if (panel < packed.num_panels) {
+      const char* data = packed.panels.data + panel * packed.panels.panel_bytes;
       for (int64_t line = 0; line < kBytes; line += 64) __builtin_prefetch(data + line, 0, 2);
       return;
     }
-    panel -= part.num_panels;
+    panel -= packed.num_panels;
   }
 }
 
@@ -179,26 +179,27 @@ Scratch& Scratch::operator=(Scratch&&) noexcept = default;
 Scratch::Impl& Scratch::impl() { return held(impl_, "scratch", "Scratch()"); }
 
 void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx, float* y, int64_t ldy,
-            Scratch& scratch, WorkerTeam& team, const Around& around) {
+            Scratch& scratch, WorkerTeam& team, const Fusion& fusion) {
   const PackedLinear::Impl& w = weights.impl();
-  const bool gated = around.gate != nullptr;
-  check(!gated || (w.parts.size() == 2 && w.parts[0].panels.rows == w.parts[1].panels.rows), ErrorCode::invalid_shape,
-        "linear: a gate with weights of {} sources; two of as many rows are needed", w.parts.size());
+  const bool gated = fusion.gate_epilogue != nullptr;
+  check(!gated || (w.sources.size() == 2 && w.sources[0].panels.rows == w.sources[1].panels.rows),
+        ErrorCode::invalid_shape, "linear: a gate with weights of {} sources; two of as many rows are needed",
+        w.sources.size());
   const int64_t out_cols = gated ? w.rows / 2 : w.rows;
   check(m >= 0 && ldx >= w.cols && ldy >= out_cols, ErrorCode::invalid_shape,
         "linear: m = {}, ldx = {}, ldy = {} for weights {} x {}; ldx must be at least cols, ldy at least {}", m, ldx,
         ldy, w.rows, w.cols, out_cols);
   if (m == 0) return;
   const KernelTable& kernels = *w.kernels;
-  RowMaker maker(w, x, m, ldx, scratch.impl(), team, around);
+  RowMaker maker(w, x, m, ldx, scratch.impl(), team, fusion);
   const int workers = team.num_workers();
   const int64_t panel = kernels.panel, gate_bytes = gated ? m * panel * static_cast<int64_t>(sizeof(float)) : 0;
   const int64_t scratch_bytes = (kernels.scratch_bytes + 2 * gate_bytes + 63) / 64 * 64;
   char* worker_scratch = at_least<char>(scratch.impl().workers, scratch_bytes * workers);
 
-  const auto multiply_part = [&](int worker, const PackedPart& part, int64_t begin, int64_t end, int64_t row_begin,
-                                 int64_t row_end, float* to, int64_t ld) {
-    Panels panels = part.panels;
+  const auto multiply_source = [&](int worker, const PackedSource& packed, int64_t begin, int64_t end,
+                                   int64_t row_begin, int64_t row_end, float* to, int64_t ld) {
+    Panels panels = packed.panels;
     panels.scheme = scheme_of(kernels, panels, m);
     kernels.multiply({.w = panels,
                       .x = maker.rows(panels.scheme),
@@ -210,14 +211,15 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
                       .row_end = row_end,
                       .scratch = worker_scratch + scratch_bytes * worker});
   };
-  // Panels [begin, end), counted over all parts, times rows [row_begin, row_end).
+  // Panels [begin, end), counted over all sources, times rows [row_begin, row_end).
   const auto multiply = [&](int worker, int64_t begin, int64_t end, int64_t row_begin, int64_t row_end) {
     int64_t first = 0;
-    for (const PackedPart& part : w.parts) {
-      const int64_t part_begin = std::max<int64_t>(begin - first, 0), part_end = std::min(end - first, part.num_panels);
-      if (part_begin < part_end)
-        multiply_part(worker, part, part_begin, part_end, row_begin, row_end, y + part.first_row, ldy);
-      first += part.num_panels;
+    for (const PackedSource& packed : w.sources) {
+      const int64_t packed_begin = std::max<int64_t>(begin - first, 0),
+                    packed_end = std::min(end - first, packed.num_panels);
+      if (packed_begin < packed_end)
+        multiply_source(worker, packed, packed_begin, packed_end, row_begin, row_end, y + packed.first_row, ldy);
+      first += packed.num_panels;
     }
   };
   // Panels [begin, end) of the gate and of what it multiplies: one at a time through memory in the caches.
@@ -227,21 +229,21 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
       float* side = sides;
       for (int64_t row = row_begin; row < row_end; ++row)  // other weights have passed through the caches since
         for (int64_t i = 0; i < panel; i += 16) __builtin_prefetch(y + row * ldy + p * panel + i, 1);
-      for (const PackedPart& part : w.parts) {
-        Panels one = part.panels;
+      for (const PackedSource& packed : w.sources) {
+        Panels one = packed.panels;
         one.data += p * one.panel_bytes;
         one.rows -= p * panel;
-        multiply_part(worker, {.panels = one}, 0, 1, row_begin, row_end, side, panel);
+        multiply_source(worker, {.panels = one}, 0, 1, row_begin, row_end, side, panel);
         side += m * panel;
       }
       float* rows = sides + row_begin * panel;
-      around.gate(rows, rows + m * panel, (row_end - row_begin) * panel, rows);
+      fusion.gate_epilogue(rows, rows + m * panel, (row_end - row_begin) * panel, rows);
       const auto bytes = static_cast<size_t>(std::min(panel, out_cols - p * panel)) * sizeof(float);
       for (int64_t row = row_begin; row < row_end; ++row, rows += panel)
         std::memcpy(y + row * ldy + p * panel, rows, bytes);
     }
   };
-  const int64_t num_panels = gated ? w.parts[0].num_panels : w.num_panels;
+  const int64_t num_panels = gated ? w.sources[0].num_panels : w.num_panels;
   const auto border = [&](int worker) {
     return gated ? num_panels * worker / workers : panel_border(w, worker, workers);
   };
@@ -252,23 +254,23 @@ void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx,
       multiply(worker, begin, end, row_begin, row_end);
   };
   if (m > kMadeTogether) maker.make_all(team);
-  Shares& shares = scratch.impl().shares;
+  WorkQueue& queue = scratch.impl().queue;
   if (m <= kFusedRows) {
-    shares.deal(workers, border);
+    queue.deal(workers, border);
     team.run([&](int worker) {
       fetch_first(w, border(worker));
       if (!maker.make_together()) return;
-      for (Shares::Run run; shares.take(worker, run);) multiply_panels(worker, run.begin, run.end, 0, m);
+      for (WorkQueue::Run run; queue.take(worker, run);) multiply_panels(worker, run.begin, run.end, 0, m);
     });
     return;
   }
   const int64_t row_blocks = (m + kRowBlock - 1) / kRowBlock, items = row_blocks * num_panels;
   const int64_t group = group_of(w, m), groups = (m + group - 1) / group;
   const auto row_border = [&](int64_t block) { return std::min(m, groups * block / row_blocks * group); };
-  shares.deal(workers, [&](int worker) { return items * worker / workers; });
+  queue.deal(workers, [&](int worker) { return items * worker / workers; });
   team.run([&](int worker) {
     if (!maker.make_together()) return;
-    for (Shares::Run run; shares.take(worker, run);)
+    for (WorkQueue::Run run; queue.take(worker, run);)
       while (run.begin < run.end) {
         const int64_t block = run.begin / num_panels, begin = run.begin % num_panels;
         const int64_t stop = std::min(num_panels, begin + run.end - run.begin);

@@ -64,17 +64,17 @@ class Scratch {
   std::unique_ptr<Impl> impl_;
 };
 
-// What a product does on the way, while rows are in the caches.
-struct Around {
+// What is fused with a product, while its rows are in the caches.
+struct Fusion {
   // Makes rows [begin, end) of x. Each row is made once, by the worker that reads it next where rows are many.
-  std::function<void(int64_t begin, int64_t end)> before = {};
+  std::function<void(int64_t begin, int64_t end)> prologue = {};
   // The weights are two sources of as many rows, the gate's first: y [m, rows / 2] = gate(y of the first, of the second).
-  void (*gate)(const float* gate, const float* up, long long n, float* y) = nullptr;
+  void (*gate_epilogue)(const float* gate, const float* up, long long n, float* y) = nullptr;
 };
 
 // x [m, cols] fp32 with row stride ldx, y [m, rows] fp32 with row stride ldy.
 void linear(const PackedLinear& weights, const float* x, int64_t m, int64_t ldx, float* y, int64_t ldy,
-            Scratch& scratch, WorkerTeam& team, const Around& around = {});
+            Scratch& scratch, WorkerTeam& team, const Fusion& fusion = {});
 // Copies row `row` as fp32: embedding look-up from a matrix that is also the output head.
 void read_row(const PackedLinear& weights, int64_t row, float* to);
 

@@ -54,10 +54,10 @@ int64_t file_row_bytes(const WeightSource& source) {
 // A column of a packed block (kernels/abi.h). Made from block `b` of 32 of a row in the file by one of those below.
 template <Format format>
 struct Column {
-  static constexpr BlockParts kParts = block_parts(format);
-  uint32_t words[kParts.words];
-  uint16_t halves[kParts.halves];
-  uint8_t bytes[kParts.bytes + 1];  // at least one, as arrays are
+  static constexpr BlockLayout kLayout = block_layout(format);
+  uint32_t words[kLayout.words];
+  uint16_t halves[kLayout.halves];
+  uint8_t bytes[kLayout.bytes + 1];  // at least one, as arrays are
 };
 
 // The file's scales and integers, as they stand.
@@ -90,19 +90,19 @@ void read_q5_0(const char* row, int64_t b, Column<Format::q8_0>& to) {
 void read_q4_k(const char* row, int64_t b, Column<Format::q4_k>& to) {
   const char* block = row + b / 8 * 144;
   const auto* six = reinterpret_cast<const uint8_t*>(block + 4);
-  const int64_t part = b % 8;
+  const int64_t eighth = b % 8;
   to.halves[0] = get<uint16_t>(block, 0);
   to.halves[1] = static_cast<uint16_t>(get<uint16_t>(block, 1) ^ 0x8000u);
-  if (part < 4) {
-    to.bytes[0] = six[part] & 63;
-    to.bytes[1] = six[part + 4] & 63;
+  if (eighth < 4) {
+    to.bytes[0] = six[eighth] & 63;
+    to.bytes[1] = six[eighth + 4] & 63;
   } else {
-    to.bytes[0] = static_cast<uint8_t>((six[part + 4] & 15) | six[part - 4] >> 6 << 4);
-    to.bytes[1] = static_cast<uint8_t>(six[part + 4] >> 4 | six[part] >> 6 << 4);
+    to.bytes[0] = static_cast<uint8_t>((six[eighth + 4] & 15) | six[eighth - 4] >> 6 << 4);
+    to.bytes[1] = static_cast<uint8_t>(six[eighth + 4] >> 4 | six[eighth] >> 6 << 4);
   }
-  const char* nibbles = block + 16 + part / 2 * 32;
+  const char* nibbles = block + 16 + eighth / 2 * 32;
   uint8_t* q = bytes_of(to.words);
-  const int shift = part % 2 == 0 ? 0 : 4;
+  const int shift = eighth % 2 == 0 ? 0 : 4;
   for (int i = 0; i < 16; ++i) {
     const int low = get<uint8_t>(nibbles, i) >> shift & 15, high = get<uint8_t>(nibbles, i + 16) >> shift & 15;
     q[i] = static_cast<uint8_t>(low | high << 4);
@@ -130,21 +130,21 @@ void read_q6_k(const char* row, int64_t b, Column<Format::q6_k>& to) {
 template <Format format, int kPanel>
 void pack_blocks(void (*read)(const char* row, int64_t b, Column<format>& to), const char* from, int64_t count,
                  int64_t cols, int64_t row_bytes, char* to) {
-  constexpr BlockParts kParts = block_parts(format);
+  constexpr BlockLayout kLayout = block_layout(format);
   for (int64_t b = 0; b < cols / kBlock; ++b) {
-    uint32_t words[kParts.words][kPanel] = {};
-    uint16_t halves[kParts.halves][kPanel] = {};
-    uint8_t bytes[kParts.bytes + 1][kPanel] = {};
+    uint32_t words[kLayout.words][kPanel] = {};
+    uint16_t halves[kLayout.halves][kPanel] = {};
+    uint8_t bytes[kLayout.bytes + 1][kPanel] = {};
     for (int64_t c = 0; c < count; ++c) {
       Column<format> column;
       read(from + c * row_bytes, b, column);
-      for (int j = 0; j < kParts.words; ++j) words[j][c] = column.words[j];
-      for (int j = 0; j < kParts.halves; ++j) halves[j][c] = column.halves[j];
-      for (int j = 0; j < kParts.bytes; ++j) bytes[j][c] = column.bytes[j];
+      for (int j = 0; j < kLayout.words; ++j) words[j][c] = column.words[j];
+      for (int j = 0; j < kLayout.halves; ++j) halves[j][c] = column.halves[j];
+      for (int j = 0; j < kLayout.bytes; ++j) bytes[j][c] = column.bytes[j];
     }
     std::memcpy(to, words, sizeof words);
     std::memcpy(to + sizeof words, halves, sizeof halves);
-    std::memcpy(to + sizeof words + sizeof halves, bytes, kParts.bytes * kPanel);
+    std::memcpy(to + sizeof words + sizeof halves, bytes, kLayout.bytes * kPanel);
     to += panel_bytes(format, kBlock, kPanel);
   }
 }
@@ -178,12 +178,12 @@ void pack_panel(const WeightSource& source, const char* from, int64_t count, cha
   }
 }
 
-void pack_part(const WeightSource& source, const PackedPart& part, int panel, WorkerTeam& team) {
+void pack_source(const WeightSource& source, const PackedSource& packed, int panel, WorkerTeam& team) {
   const int64_t row_bytes = file_row_bytes(source);
   const int64_t step = std::max<int64_t>(1, kReadBytes / std::max<int64_t>(1, row_bytes * panel));  // panels
   const int workers = team.num_workers();
   team.run([&](int worker) {
-    const int64_t begin = part.num_panels * worker / workers, end = part.num_panels * (worker + 1) / workers;
+    const int64_t begin = packed.num_panels * worker / workers, end = packed.num_panels * (worker + 1) / workers;
     if (begin == end) return;
     const auto rows =
         std::make_unique_for_overwrite<char[]>(static_cast<size_t>(std::min(step, end - begin) * panel * row_bytes));
@@ -193,7 +193,7 @@ void pack_part(const WeightSource& source, const PackedPart& part, int panel, Wo
       for (int64_t i = p; i < p_end; ++i) {
         const int64_t count = std::min<int64_t>(panel, source.rows - i * panel);
         const char* from = rows.get() + (i - p) * panel * row_bytes;
-        char* to = const_cast<char*>(part.panels.data) + i * part.panels.panel_bytes;
+        char* to = const_cast<char*>(packed.panels.data) + i * packed.panels.panel_bytes;
         switch (panel) {
           case 8: pack_panel<8>(source, from, count, to); break;
           case 16: pack_panel<16>(source, from, count, to); break;
@@ -207,7 +207,7 @@ void pack_part(const WeightSource& source, const PackedPart& part, int panel, Wo
 
 int64_t panels_of(const WeightSource& source, int panel) { return (source.rows + panel - 1) / panel; }
 
-int64_t part_bytes(const WeightSource& source, int panel) {
+int64_t source_bytes(const WeightSource& source, int panel) {
   return (panels_of(source, panel) * panel_bytes(file_type(source.type).format, source.cols, panel) + 63) / 64 * 64;
 }
 
@@ -231,7 +231,7 @@ size_t PackedLinear::bytes() const { return impl_ ? impl_->bytes : 0; }
 
 size_t packed_bytes(std::span<const WeightSource> sources, Isa isa) {
   int64_t bytes = 0;
-  for (const WeightSource& source : sources) bytes += part_bytes(source, kernel_table(isa).panel);
+  for (const WeightSource& source : sources) bytes += source_bytes(source, kernel_table(isa).panel);
   return static_cast<size_t>(bytes);
 }
 
@@ -263,20 +263,20 @@ PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precis
     const Format format = file_type(source.type).format;
     Scheme scheme = impl->kernels->schemes[static_cast<int>(format)][static_cast<int>(precision)];
     if (scheme == Scheme::bf16_dot && !is_bf16_dot_fast()) scheme = Scheme::fp32;
-    PackedPart part;
-    part.panels = {.data = at,
-                   .panel_bytes = panel_bytes(format, source.cols, impl->kernels->panel),
-                   .rows = source.rows,
-                   .cols = source.cols,
-                   .format = format,
-                   .scheme = scheme};
-    part.first_row = impl->rows;
-    part.num_panels = panels_of(source, impl->kernels->panel);
-    pack_part(source, part, impl->kernels->panel, team);
-    at += part_bytes(source, impl->kernels->panel);
+    PackedSource packed;
+    packed.panels = {.data = at,
+                     .panel_bytes = panel_bytes(format, source.cols, impl->kernels->panel),
+                     .rows = source.rows,
+                     .cols = source.cols,
+                     .format = format,
+                     .scheme = scheme};
+    packed.first_row = impl->rows;
+    packed.num_panels = panels_of(source, impl->kernels->panel);
+    pack_source(source, packed, impl->kernels->panel, team);
+    at += source_bytes(source, impl->kernels->panel);
     impl->rows += source.rows;
-    impl->num_panels += part.num_panels;
-    impl->parts.push_back(part);
+    impl->num_panels += packed.num_panels;
+    impl->sources.push_back(packed);
   }
   PackedLinear packed;
   packed.impl_ = std::move(impl);
@@ -287,11 +287,11 @@ void read_row(const PackedLinear& weights, int64_t row, float* to) {
   const PackedLinear::Impl& w = weights.impl();
   check(row >= 0 && row < w.rows, ErrorCode::invalid_argument, "read_row: row = {}; allowed are 0 to {}", row,
         w.rows - 1);
-  const auto part = std::find_if(w.parts.begin(), w.parts.end(),
-                                 [&](const PackedPart& p) { return row < p.first_row + p.panels.rows; });
-  const int64_t panel = w.kernels->panel, column = (row - part->first_row) % panel;
-  const Panels& panels = part->panels;
-  const char* from = panels.data + (row - part->first_row) / panel * panels.panel_bytes;
+  const auto packed = std::find_if(w.sources.begin(), w.sources.end(),
+                                   [&](const PackedSource& p) { return row < p.first_row + p.panels.rows; });
+  const int64_t panel = w.kernels->panel, column = (row - packed->first_row) % panel;
+  const Panels& panels = packed->panels;
+  const char* from = panels.data + (row - packed->first_row) / panel * panels.panel_bytes;
   if (panels.format == Format::f32) {
     for (int64_t k = 0; k < w.cols; ++k) to[k] = get<float>(from, k * panel + column);
     return;
@@ -306,22 +306,22 @@ void read_row(const PackedLinear& weights, int64_t row, float* to) {
           std::bit_cast<float>(static_cast<uint32_t>(get<uint16_t>(from, (k / 2 * panel + column) * 2 + k % 2)) << 16);
     return;
   }
-  const BlockParts parts = block_parts(panels.format);
+  const BlockLayout layout = block_layout(panels.format);
   for (int64_t b = 0; b < w.cols / kBlock; ++b, to += kBlock) {
     const char* block = from + b * panel_bytes(panels.format, kBlock, static_cast<int>(panel));
-    const char* halves = block + parts.words * panel * 4;
-    const char* bytes = halves + parts.halves * panel * 2;
+    const char* halves = block + layout.words * panel * 4;
+    const char* bytes = halves + layout.halves * panel * 2;
     const auto half = [&](int64_t i) { return half_to_float(get<uint16_t>(halves, i * panel + column)); };
     const auto factor = [&](int64_t i) {
-      return parts.bytes == 0 ? 1.f : static_cast<float>(get<int8_t>(bytes, i * panel + column));
+      return layout.bytes == 0 ? 1.f : static_cast<float>(get<int8_t>(bytes, i * panel + column));
     };
-    const float d = half(0) * factor(0), m = parts.halves == 2 ? half(1) * factor(1) : 0.f;
+    const float d = half(0) * factor(0), m = layout.halves == 2 ? half(1) * factor(1) : 0.f;
     const float second_d = panels.format == Format::q6_k ? half(0) * factor(1) : d;
     const int offset = panels.format == Format::q4_0 ? 8 : 0;
-    for (int64_t j = 0; j < parts.words; ++j)
+    for (int64_t j = 0; j < layout.words; ++j)
       for (int64_t byte = 0; byte < 4; ++byte) {
         const auto bits = static_cast<uint8_t>(get<uint32_t>(block, j * panel + column) >> 8 * byte);
-        if (parts.words == 8) {
+        if (layout.words == 8) {
           to[4 * j + byte] = static_cast<float>(static_cast<int8_t>(bits)) * (j < 4 ? d : second_d);
         } else {
           to[4 * j + byte] = static_cast<float>((bits & 15) - offset) * d + m;

@@ -10,7 +10,7 @@ namespace weft::gemm {
 
 const KernelTable& kernel_table(Isa isa);
 
-struct PackedPart {
+struct PackedSource {
   Panels panels;
   int64_t first_row = 0;  // of the whole matrix
   int64_t num_panels = 0;
@@ -19,9 +19,9 @@ struct PackedPart {
 struct PackedLinear::Impl {
   const KernelTable* kernels = nullptr;
   TileRows tile_rows{};  // of the kernels, for this machine
-  std::vector<PackedPart> parts;
+  std::vector<PackedSource> sources;
   int64_t rows = 0, cols = 0;
-  int64_t num_panels = 0;  // of all parts
+  int64_t num_panels = 0;  // of all sources
   size_t bytes = 0;
   Workspace own;  // empty when the caller gave the memory
 };

@@ -134,7 +134,7 @@ void to_halves(const float* from, long long n, unsigned short* to) {
   vec::narrow<Element>(from, n, reinterpret_cast<char*>(to));
 }
 template <class Element>
-void from_bytes(const unsigned char* from, long long n, float factor, float* to) {
+void dequantise(const unsigned char* from, long long n, float factor, float* to) {
   vec::widen<Element>(reinterpret_cast<const char*>(from), n, to);
   scale(to, n, factor);
 }
@@ -217,10 +217,10 @@ extern const ElementwiseTable elementwise = {
     .to_int4 = to_int4,
     .to_e4m3 = to_e4m3,
     .to_e5m2 = to_e5m2,
-    .from_int8 = from_bytes<vec::Int8>,
-    .from_int4 = from_bytes<vec::Int4>,
-    .from_e4m3 = from_bytes<vec::E4m3>,
-    .from_e5m2 = from_bytes<vec::E5m2>,
+    .from_int8 = dequantise<vec::Int8>,
+    .from_int4 = dequantise<vec::Int4>,
+    .from_e4m3 = dequantise<vec::E4m3>,
+    .from_e5m2 = dequantise<vec::E5m2>,
 };
 
 }  // namespace weft::ops::WEFT_ISA_NAME

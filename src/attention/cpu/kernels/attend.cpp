@@ -72,14 +72,14 @@ bool Item::hide_by_bits(const KvTile& tile, int num_states, float scale) {
       const int begin = max_of(page * page_size, tile.begin), end = min_of((page + 1) * page_size, tile.begin + tile.n);
       for (int i = begin; i < end; ++i) {
         const long long bit = row * page_size + i - page * page_size;
-        b_.shown[i - tile.begin] =
+        b_.visible[i - tile.begin] =
             patterns[page] < 0 || ((bits[patterns[page] * bytes + bit / 8] >> (bit % 8)) & 1) != 0;
       }
     }
     for (int first = 0; first < num_states; first += b_.group_rows)
       for (int g = 0; g < args_.group_size; ++g) {
         float* scores = b_.scores + (first + r * args_.group_size + g) * b_.ld_scores;
-        for (int i = 0; i < tile.n; ++i) scores[i] = b_.shown[i] ? scores[i] * scale : hidden;
+        for (int i = 0; i < tile.n; ++i) scores[i] = b_.visible[i] ? scores[i] * scale : hidden;
       }
   }
   return true;
@@ -119,7 +119,7 @@ void Item::score(const KvTile& tile, int first_state, int num_states) {
 
 void Item::order_values(float* o, long long states) const {
   const ColumnOrder order = loader_of(values()).order_of_values;
-  if (b_.direct && !b_.value_digits && order != ColumnOrder::stored)
+  if (b_.direct && !b_.int8_values && order != ColumnOrder::stored)
     for (float* panel = o; panel < o + states * b_.ld_o; panel += kPanel) {
       F32 a = load(panel), b = load(panel + kLanes);
       if (order == ColumnOrder::halves)
@@ -130,7 +130,7 @@ void Item::order_values(float* o, long long states) const {
       store(panel + kLanes, b);
     }
   if constexpr (kHasByteDot)
-    if (b_.value_digits) order_digit_values(args_.kv_element, args_.head_dim_vo, o, b_.ld_o, static_cast<int>(states));
+    if (b_.int8_values) order_int8_values(args_.kv_element, args_.head_dim_vo, o, b_.ld_o, static_cast<int>(states));
 }
 
 // States leave for the output, or for the item's partial.

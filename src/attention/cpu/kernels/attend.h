@@ -1,6 +1,6 @@
 // One work item in the making: what it needs in scratch, and its steps. attend.cpp begins and ends it, tokens.cpp finds
 // keys and values, attend_direct.cpp, attend_packed.cpp and attend_latent.cpp are the three ways through its tiles,
-// attend_digits.cpp the integer products, and contain.cpp keeps NaN and Inf from rows that do not see them.
+// attend_int8.cpp the integer products, and contain.cpp keeps NaN and Inf from rows that do not see them.
 #pragma once
 
 #include "attention/cpu/kernels/dense.h"
@@ -12,7 +12,7 @@ using abi::kColumnStep;
 
 // Tokens of a head that are worked on at once, whole vectors of scores; and those that a hook changes at once: before
 // and after, with what the hook reads of them, they stay in the first-level cache.
-constexpr int kBlockTokens = 16, kHookTokens = 8;
+constexpr int kSliceTokens = 16, kHookTokens = 8;
 
 // Everything an item needs, in scratch. `states` are the fused rows of every KV head of the unit, in order
 // [KV head][query token][query head of the group].
@@ -33,19 +33,19 @@ struct Buffers {
   // Where the scales of keys and of values lie: this tile's and the next one's, of the unit's first head.
   const char** scale_rows[2][2];
   float* scales[2];           // [heads worked on][tokens]
-  const char** shown_rows;    // one side of a boundary tile; what no row sees lies among zeros
-  unsigned char* marks;       // [tokens] which of a boundary tile's columns some row sees
+  const char** masked_rows;   // one side of a boundary tile; what no row sees lies among zeros
+  unsigned char* marks;       // [tokens] columns of a boundary tile that some row sees
   unsigned char* non_finite;  // [heads][tokens] and whose values or scales are not finite, when containing them
-  unsigned char* shown;       // [tokens] which columns the bits of their pages show to one row
-  float* widened;             // [kHookTokens][larger head dim] keys or values before their hook
-  char* changed;              // [tokens][larger head dim] and after it, in bf16 where that is multiplied
-  const char** changed_rows;
+  unsigned char* visible;     // [tokens] columns that the bits of their pages show to one row
+  float* dequantised;         // [kHookTokens][larger head dim] keys or values before their hook
+  char* transformed;          // [tokens][larger head dim] and after it, in bf16 where that is multiplied
+  const char** transformed_rows;
   abi::VectorRow* key_vectors;  // [tokens]
   float* vector_scratch;        // [larger head dim]
 
-  // Integer products: rows as digits, beside their scales and sums.
-  unsigned *query_digits, *prob_digits;  // [states][kDigitLd]
-  int* value_sums;                       // [states][ld_o] of a tile
+  // Integer products: rows split into int8, beside their scales and sums.
+  unsigned *query_split, *prob_split;  // [states][kSplitLd]
+  int* value_sums;                     // [states][ld_o] of a tile
   float *query_scales, *prob_scales;
   int *query_sums, *prob_sums;
 
@@ -56,7 +56,7 @@ struct Buffers {
   bool direct;
   bool streamed;  // keys and values come from memory
   bool latent;    // packed, and one packed row serves as key and value
-  bool key_digits, value_digits;
+  bool int8_keys, int8_values;
   int group_rows;  // fused rows of one head
   int states, tokens;
   long long ld_o, ld_scores, ld_by_token;
@@ -87,7 +87,7 @@ class Item {
         num_rows_(unit_.row_end - unit_.row_begin),
         b_(lay_out(args, unit_, scratch)),
         stored_(loader_for(args.kv_element, args.compute_bf16)),
-        changed_(loader_for(Element::fp32, false)) {
+        transformed_(loader_for(Element::fp32, false)) {
     const int* kv_len = section<int>(args.plan, plan_.kv_len);
     end_ = min_of(item.kv_end, list_.len >= 0 ? list_.len : kv_len[list_.request] - list_.first_pos);
     for (int r = 0; r < num_rows_; ++r) b_.seen[r] = seen_by(plan_, rows_[r].pos, kv_len[rows_[r].request]);
@@ -134,7 +134,7 @@ class Item {
   Sources both_sources() const { return {{keys(), values()}}; }
   long long head_bytes(const Source& source) const { return source.dim * bits_of(args_.kv_element) / 8; }
   const Loader& loader_of(const Source& source) const {
-    return source.hook && !args_.compute_bf16 ? changed_ : stored_;
+    return source.hook && !args_.compute_bf16 ? transformed_ : stored_;
   }
 
   void attend() {
@@ -147,52 +147,52 @@ class Item {
   }
   void attend_direct();
   void attend_packed();
-  void attend_packed(const KvTile& tile, int h, int which, Ahead& ahead, int ahead_lines);
+  void attend_packed(const KvTile& tile, int h, int stage, Prefetcher& prefetcher, int prefetch_lines);
   void attend_latent();
   void start(int first_head, int heads);
   void load_query(int head, const abi::VectorRow* vectors, float* query);
-  void locate(const KvTile& tile, int head, int which);
-  void join(const KvTile& tile, int which);
+  void locate(const KvTile& tile, int head, int stage);
+  void join(const KvTile& tile, int stage);
   void pack_queries();
-  void locate_scales(const KvTile& tile, int head, int which);
+  void locate_scales(const KvTile& tile, int head, int stage);
   // Of n tokens from `begin` on, and with the tile's last ones what pads it; tokens that no row sees are zeros.
   Side as_stored(const KvTile& tile, const char* const* rows, long long offset, int begin, int n) {
     if (!tile.boundary) return {rows, offset, &stored_};
-    return shown(tile, rows, offset, begin, n);
+    return masked(tile, rows, offset, begin, n);
   }
-  Side shown(const KvTile& tile, const char* const* rows, long long offset, int begin, int n);
-  // Tokens [begin, begin + n) of a tile and a head, which counts from the item's first; `next` as of Ahead.
-  struct Block {
+  Side masked(const KvTile& tile, const char* const* rows, long long offset, int begin, int n);
+  // Tokens [begin, begin + n) of a tile and a head, which counts from the item's first; `next` as of Prefetcher.
+  struct Slice {
     const KvTile& tile;
-    int which, head, begin, n;
-    Ahead::Next next = {};
+    int stage, head, begin, n;
+    Prefetcher::Next next = {};
   };
   // As of as_stored, after their hook.
-  Side side(const Source& source, const Block& block) {
-    if (source.hook) return changed(source, block);
-    return as_stored(block.tile, source.rows[block.which], block.head * source.tokens.head_stride, block.begin,
-                     block.n);
+  Side side(const Source& source, const Slice& slice) {
+    if (source.hook) return transformed(source, slice);
+    return as_stored(slice.tile, source.rows[slice.stage], slice.head * source.tokens.head_stride, slice.begin,
+                     slice.n);
   }
-  void widen(const Source& source, const Side& stored, const Block& block, int first, int count);
-  Side changed(const Source& source, const Block& block);
-  void fetch_scales(const Source& source, int begin, int end, int which) const;
-  void gather_scales(const KvTile& tile, int heads, int which);
+  void dequantise(const Source& source, const Side& stored, const Slice& slice, int first, int count);
+  Side transformed(const Source& source, const Slice& slice);
+  void fetch_scales(const Source& source, int begin, int end, int stage) const;
+  void gather_scales(const KvTile& tile, int heads, int stage);
   void scale_columns(const KvTile& tile, const Source& source, int head, int first_state);
   // From now on fetches the tile, located already, beside what is worked on. Returns how many lines that are.
-  int fetch_beside(const KvTile& tile, int which, Ahead& ahead) const;
-  Ahead::Part part_of(const TokensView& view, const char* const* rows, int n, int dim) const;
+  int fetch_beside(const KvTile& tile, int stage, Prefetcher& prefetcher) const;
+  Prefetcher::Region region_of(const TokensView& view, const char* const* rows, int n, int dim) const;
   void place(const KvTile& tile);
   bool hide_by_bits(const KvTile& tile, int num_states, float scale);
-  void make_query_digits(const float* query, int first_state);
+  void split_queries(const float* query, int first_state);
   // Of n tokens from `begin` on; `head` counts from the first one worked on.
-  void multiply_key_digits(const Side& side, int begin, int n, int head, Ahead& ahead);
-  void make_prob_digits(const KvTile& tile, int head);
-  void multiply_value_digits(const Side& side, int begin, int n, int head, Ahead& ahead);
-  void add_value_sums();
+  void multiply_int8_keys(const Side& side, int begin, int n, int head, Prefetcher& prefetcher);
+  void split_probs(const KvTile& tile, int head);
+  void multiply_int8_values(const Side& side, int begin, int n, int head, Prefetcher& prefetcher);
+  void add_int8_sums();
   // Puts output columns, which stand as the values' products leave them, in the order of the head.
   void order_values(float* o, long long states) const;
-  void multiply_values(const KvTile& tile, int first_state, Ahead& ahead, int ahead_lines);
-  // Half of what a block reads is fetched beside its products, beside every other unit of a panel: packing fetches the
+  void multiply_values(const KvTile& tile, int first_state, Prefetcher& prefetcher, int prefetch_lines);
+  // Half of what a slice reads is fetched beside its products, beside every other word of a panel: packing fetches the
   // other half.
   int fetched_lines() const { return !b_.streamed ? 0 : args_.kv_element == Element::int4 ? 1 : 2; }
   unsigned stored_offset() const { return args_.kv_element == Element::int4 ? 8 : 128; }
@@ -217,11 +217,11 @@ class Item {
 
   bool must_contain() const;
   bool contains(const KvTile& tile) const { return containing_ && tile.boundary; }
-  void find_non_finite(const KvTile& tile, int which, int heads);
+  void find_non_finite(const KvTile& tile, int stage, int heads);
   // As of side, for the products with values.
-  Side contained(const Source& source, const Block& block);
-  void add_non_finite(const KvTile& tile, int which, int head);
-  float load_value(const Source& source, const Block& token, float* value);
+  Side contained(const Source& source, const Slice& slice);
+  void add_non_finite(const KvTile& tile, int stage, int head);
+  float load_value(const Source& source, const Slice& token, float* value);
 
   TileCursor tiles() const { return {args_, list_, b_.seen, num_rows_, item_.kv_begin, end_, b_.tokens}; }
 
@@ -234,8 +234,8 @@ class Item {
   int num_rows_, end_ = 0;
   bool containing_ = false;
   Buffers b_;
-  const Loader& stored_;   // reads the cache
-  const Loader& changed_;  // reads what a hook made, in fp32
+  const Loader& stored_;       // reads the cache
+  const Loader& transformed_;  // reads what a hook made, in fp32
 };
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

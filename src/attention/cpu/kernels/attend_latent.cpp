@@ -10,9 +10,9 @@ void Item::pack_queries() {
     const char* rows[kLanes];
     for (int i = 0; i < kLanes; ++i)
       rows[i] = first + i < b_.group_rows ? reinterpret_cast<const char*>(b_.query) + (first + i) * row_bytes : kZeros;
-    const int per_unit = args_.compute_bf16 ? 2 : 1;
-    float* panel = b_.query_panels + first / kPanel * panel_stride(args_.head_dim_qk / per_unit) + first % kPanel;
-    (args_.compute_bf16 ? stored_ : changed_).pack_keys(rows, 0, kLanes, args_.head_dim_qk, panel);
+    const int per_word = args_.compute_bf16 ? 2 : 1;
+    float* panel = b_.query_panels + first / kPanel * panel_stride(args_.head_dim_qk / per_word) + first % kPanel;
+    (args_.compute_bf16 ? stored_ : transformed_).pack_keys(rows, 0, kLanes, args_.head_dim_qk, panel);
   }
 }
 
@@ -22,7 +22,7 @@ void Item::pack_queries() {
 void Item::attend_latent() {
   const int dqk = args_.head_dim_qk, dvo = args_.head_dim_vo, rows = b_.group_rows;
   const bool bf16 = args_.compute_bf16 != 0;
-  const int per_unit = bf16 ? 2 : 1;
+  const int per_word = bf16 ? 2 : 1;
   start(unit_.kv_head_begin, 1);
   load_query(unit_.kv_head_begin, b_.query_vectors, b_.query);
   pack_queries();
@@ -37,25 +37,26 @@ void Item::attend_latent() {
     const int padded = round_up(tile.n, kColumnStep);
     // The next tile is on its way meanwhile.
     if (more) locate_tokens(args_, list_, args_.k, 0, next.begin, next.n, b_.key_rows[1]);
-    Ahead ahead;
-    const int lines = more ? fetch_beside(next, 1, ahead) : 0;
-    const int blocks = num_blocks(tile.n, dqk / per_unit, score_vectors) + num_blocks(rows, tile.n, value_vectors);
-    const int ahead_lines = (lines + blocks - 1) / blocks;
+    Prefetcher prefetcher;
+    const int lines = more ? fetch_beside(next, 1, prefetcher) : 0;
+    const int micro_tiles =
+        num_micro_tiles(tile.n, dqk / per_word, score_vectors) + num_micro_tiles(rows, tile.n, value_vectors);
+    const int prefetch_lines = (lines + micro_tiles - 1) / micro_tiles;
     const Side latent = as_stored(tile, b_.key_rows[0], 0, 0, tile.n);
     latent.loader->pack_values(latent.rows, latent.offset, padded, bf16 ? dvo : dqk, b_.values);
     multiply({.a = bf16 ? reinterpret_cast<const float*>(b_.joined[0]) : b_.values,
               .lda = bf16 ? dqk / 2 : kPanel,
               .a_stride = bf16 ? 0 : panel_stride(padded),
               .b = b_.query_panels,
-              .stride = panel_stride(dqk / per_unit),
-              .units = dqk / per_unit,
+              .stride = panel_stride(dqk / per_word),
+              .words = dqk / per_word,
               .c = b_.by_token,
               .ldc = b_.ld_by_token,
               .alpha = nullptr,
               .rows = tile.n,
               .vectors = score_vectors,
-              .ahead = &ahead,
-              .ahead_lines = ahead_lines},
+              .prefetcher = &prefetcher,
+              .prefetch_lines = prefetch_lines},
              bf16);
     transpose_scores(b_.by_token, b_.ld_by_token, rows, padded, b_.scores, b_.ld_scores);
     score(tile, 0, rows);
@@ -64,7 +65,7 @@ void Item::attend_latent() {
       const Side some_values = contained(values(), {tile, 0, 0, 0, tile.n});
       some_values.loader->pack_values(some_values.rows, some_values.offset, padded, dvo, b_.values);
     }
-    multiply_values(tile, 0, ahead, ahead_lines);
+    multiply_values(tile, 0, prefetcher, prefetch_lines);
     add_non_finite(tile, 0, 0);
   }
 }

@@ -20,9 +20,9 @@ struct AttendArgs : RunArgs {
   const PlanHeader* plan;
   const abi::Leaf* leaf;
   int compute_bf16;
-  int compute_digits;  // integer keys and values times queries and probabilities of 16 bits
-  int check_masks;     // treat every tile as a boundary and compare its class with its intervals
-  int* mask_error;     // set to 1 when they disagree
+  int compute_int8;  // integer keys and values times queries and probabilities of 16 bits
+  int check_masks;   // treat every tile as a boundary and compare its class with its intervals
+  int* mask_error;   // set to 1 when they disagree
 };
 
 // A tile of scores, as the leaf leaves them where the variant has one.

@@ -9,54 +9,55 @@ namespace {
 
 // ---------------------------------------------------------------- packing
 
-// What a vector of one unit of kLanes keys becomes: a line of a panel as it is, ...
+// What a vector of one word of kLanes keys becomes: a line of a panel as it is, ...
 template <class Load>
 struct Line : Load {
   static constexpr int kLines = 1;
-  static WEFT_INLINE void put(float* line, F32 units) { store(line, units); }
+  static WEFT_INLINE void put(float* line, F32 words) { store(line, words); }
 };
 // ... or, of two bf16, a line for each in fp32. Widened after the transpose, which has half as many lanes to move.
 struct TwoLines {
   static constexpr int kBits = 32, kElements = 2, kLines = 2;
   static WEFT_INLINE F32 load(const char* p) { return as_f32(load_u32(p)); }
-  static WEFT_INLINE void put(float* line, F32 units) {
-    store(line, as_f32(as_u32(units) << 16));
-    store(line + kPanel, as_f32(as_u32(units) & 0xffff0000u));
+  static WEFT_INLINE void put(float* line, F32 words) {
+    store(line, as_f32(as_u32(words) << 16));
+    store(line + kPanel, as_f32(as_u32(words) & 0xffff0000u));
   }
 };
 
 template <class Load>
 void pack_keys(const char* const* rows, long long offset, int n, int dim, float* out) {
-  const int units = dim / Load::kElements;
-  const long long panel = panel_stride(units * Load::kLines);
+  const int words = dim / Load::kElements;
+  const long long panel = panel_stride(words * Load::kLines);
   for (int t = 0; t < n; t += kLanes) {
     float* column = out + t / kPanel * panel + t % kPanel;
-    F32 block[kLanes];
+    F32 square[kLanes];
     const auto put = [&](int u, F32 v) { Load::put(column + u * Load::kLines * kPanel, v); };
     int u = 0;
-    for (; u + kLanes <= units; u += kLanes) {
+    for (; u + kLanes <= words; u += kLanes) {
 #pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) block[i] = Load::load(rows[t + i] + offset + bytes_of<Load>(u));
-      transpose(block);
+      for (int i = 0; i < kLanes; ++i) square[i] = Load::load(rows[t + i] + offset + bytes_of<Load>(u));
+      transpose(square);
 #pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) put(u + i, block[i]);
+      for (int i = 0; i < kLanes; ++i) put(u + i, square[i]);
     }
-    if (u < units) {
-      for (int i = 0; i < kLanes; ++i) block[i] = load_first<Load>(rows[t + i] + offset + bytes_of<Load>(u), units - u);
-      transpose(block);
-      for (int i = 0; u + i < units; ++i) put(u + i, block[i]);
+    if (u < words) {
+      for (int i = 0; i < kLanes; ++i)
+        square[i] = load_first<Load>(rows[t + i] + offset + bytes_of<Load>(u), words - u);
+      transpose(square);
+      for (int i = 0; u + i < words; ++i) put(u + i, square[i]);
     }
   }
 }
 
-// Calls full(first), part(first, count) or zero(first) for each vector of columns of the panels that cover dim.
-template <class Full, class Part, class Zero>
-WEFT_INLINE void for_columns(int dim, const Full& full, const Part& part, const Zero& zero) {
+// Calls full(first), tail(first, count) or zero(first) for each vector of columns of the panels that cover dim.
+template <class Full, class Tail, class Zero>
+WEFT_INLINE void for_columns(int dim, const Full& full, const Tail& tail, const Zero& zero) {
   const int end = round_up(dim, kPanel);
   int d = 0;
   for (; d + kLanes <= dim; d += kLanes) full(d);
   if (d < dim) {
-    part(d, dim - d);
+    tail(d, dim - d);
     d += kLanes;
   }
   for (; d < end; d += kLanes) zero(d);
@@ -99,7 +100,8 @@ void pack_value_pairs(const char* const* rows, long long offset, int n, int dim,
 #endif
 
 template <class Element>
-void widen_rows(const char* const* rows, long long offset, int n, int dim, Ahead::Next next, float* out, long long ld) {
+void widen_rows(const char* const* rows, long long offset, int n, int dim, Prefetcher::Next next, float* out,
+                long long ld) {
   constexpr int kVectors = 4;
   for (int t = 0; t < n; ++t, out += ld) {
     const char *row = rows[t] + offset, *next_row = rows[t + next.rows] + offset + next.bytes;
@@ -134,9 +136,9 @@ constexpr Loader kPairLoader = {
 // ---------------------------------------------------------------- products
 
 // Rows x two vectors of sums stay in registers: 12 of 16, or 24 of 32.
-constexpr int kBlockRows = kRegisters == 32 ? 12 : 6;
+constexpr int kMicroRows = kRegisters == 32 ? 12 : 6;
 
-// Units of a, `run` side by side, then on at `jump` from where they began.
+// Words of a, `run` side by side, then on at `jump` from where they began.
 struct LeftSide {
   const float* a;
   long long lda, jump;
@@ -150,8 +152,7 @@ struct Lines {
 
 // N: vectors of columns.
 template <class Multiply, int M, int N, bool kScale>
-void multiply_block(LeftSide left, const float* b, int units, float* c, long long ldc, const float* alpha,
-                    Lines lines) {
+void micro_kernel(LeftSide left, const float* b, int words, float* c, long long ldc, const float* alpha, Lines lines) {
   F32 sum[M][N];
 #pragma GCC unroll 12
   for (int i = 0; i < M; ++i)
@@ -163,8 +164,8 @@ void multiply_block(LeftSide left, const float* b, int units, float* c, long lon
         sum[i][j] = F32{};
     }
   const long long lda = left.lda;
-  for (; units > 0; units -= left.run, left.a += left.jump) {
-    const int run = min_of(units, left.run);
+  for (; words > 0; words -= left.run, left.a += left.jump) {
+    const int run = min_of(words, left.run);
     const float* a = left.a;
     for (int u = 0; u < run; ++u, b += kPanel) {
       if (lines.next != lines.end) prefetch(*lines.next++);
@@ -185,51 +186,50 @@ void multiply_block(LeftSide left, const float* b, int units, float* c, long lon
     for (int j = 0; j < N; ++j) store(c + i * ldc + j * kLanes, sum[i][j]);
 }
 
-using BlockFn = void (*)(LeftSide, const float*, int, float*, long long, const float*, Lines);
+using MicroKernel = void (*)(LeftSide, const float*, int, float*, long long, const float*, Lines);
 template <class Multiply, int N, bool kScale>
-constexpr BlockFn kBlocks[] = {
-    multiply_block<Multiply, 1, N, kScale>,  multiply_block<Multiply, 2, N, kScale>,
-    multiply_block<Multiply, 3, N, kScale>,  multiply_block<Multiply, 4, N, kScale>,
-    multiply_block<Multiply, 5, N, kScale>,  multiply_block<Multiply, 6, N, kScale>,
+constexpr MicroKernel kMicroKernels[] = {
+    micro_kernel<Multiply, 1, N, kScale>,  micro_kernel<Multiply, 2, N, kScale>,  micro_kernel<Multiply, 3, N, kScale>,
+    micro_kernel<Multiply, 4, N, kScale>,  micro_kernel<Multiply, 5, N, kScale>,  micro_kernel<Multiply, 6, N, kScale>,
 #if WEFT_REGISTERS == 32
-    multiply_block<Multiply, 7, N, kScale>,  multiply_block<Multiply, 8, N, kScale>,
-    multiply_block<Multiply, 9, N, kScale>,  multiply_block<Multiply, 10, N, kScale>,
-    multiply_block<Multiply, 11, N, kScale>, multiply_block<Multiply, 12, N, kScale>,
+    micro_kernel<Multiply, 7, N, kScale>,  micro_kernel<Multiply, 8, N, kScale>,  micro_kernel<Multiply, 9, N, kScale>,
+    micro_kernel<Multiply, 10, N, kScale>, micro_kernel<Multiply, 11, N, kScale>, micro_kernel<Multiply, 12, N, kScale>,
 #endif
 };
-static_assert(sizeof kBlocks<MultiplyF32, 2, true> / sizeof(BlockFn) == kBlockRows);
+static_assert(sizeof kMicroKernels<MultiplyF32, 2, true> / sizeof(MicroKernel) == kMicroRows);
 
-// Units of b that all rows pass by: they stay in the first-level cache meanwhile.
-constexpr int kUnitsInCache = 256;
+// Words of b that all rows pass by: they stay in the first-level cache meanwhile.
+constexpr int kWordsInCache = 256;
 constexpr float kOnes[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-static_assert(sizeof kOnes / sizeof(float) >= kBlockRows);
+static_assert(sizeof kOnes / sizeof(float) >= kMicroRows);
 
-int num_parts(int units) { return max_of(1, (units + kUnitsInCache - 1) / kUnitsInCache); }
+int num_slabs(int words) { return max_of(1, (words + kWordsInCache - 1) / kWordsInCache); }
 
 template <class Multiply>
 void multiply_panels(const Product& x) {
-  const int parts = num_parts(x.units);
-  const int step = parts == 1 ? max_of(1, x.units) : round_up((x.units + parts - 1) / parts, kPanel);
-  LeftSide left{x.a, x.lda, x.a_stride, x.a_stride == 0 ? max_of(1, x.units) : kPanel};
+  const int slabs = num_slabs(x.words);
+  const int step = slabs == 1 ? max_of(1, x.words) : round_up((x.words + slabs - 1) / slabs, kPanel);
+  LeftSide left{x.a, x.lda, x.a_stride, x.a_stride == 0 ? max_of(1, x.words) : kPanel};
   for (int vector = 0; vector < x.vectors; vector += 2)
-    for (int unit = 0; unit == 0 || unit < x.units; unit += step) {
-      const float* b = x.b + vector / 2 * x.stride + static_cast<long long>(unit) * kPanel;
-      const float* a = x.a_stride == 0 ? x.a + unit : x.a + unit / kPanel * x.a_stride;
-      const bool pair = x.vectors - vector > 1, scale = unit > 0 || x.alpha != nullptr;
-      const BlockFn* blocks = pair ? (scale ? kBlocks<Multiply, 2, true> : kBlocks<Multiply, 2, false>)
-                                   : (scale ? kBlocks<Multiply, 1, true> : kBlocks<Multiply, 1, false>);
+    for (int word = 0; word == 0 || word < x.words; word += step) {
+      const float* b = x.b + vector / 2 * x.stride + static_cast<long long>(word) * kPanel;
+      const float* a = x.a_stride == 0 ? x.a + word : x.a + word / kPanel * x.a_stride;
+      const bool pair = x.vectors - vector > 1, scale = word > 0 || x.alpha != nullptr;
+      const MicroKernel* kernels = pair
+                                       ? (scale ? kMicroKernels<Multiply, 2, true> : kMicroKernels<Multiply, 2, false>)
+                                       : (scale ? kMicroKernels<Multiply, 1, true> : kMicroKernels<Multiply, 1, false>);
       for (int row = 0; row < x.rows;) {
         const int rows_left = x.rows - row;
-        const int row_parts = (rows_left + kBlockRows - 1) / kBlockRows;
-        const int count = (rows_left + row_parts - 1) / row_parts;
-        const char* fetched[kUnitsInCache];
-        const int fetches = min_of(x.ahead_lines, min_of(step, x.units - unit));
-        x.ahead->fetch(x.ahead_lines - fetches);
-        x.ahead->take(fetches, 1, fetched);
+        const int row_tiles = (rows_left + kMicroRows - 1) / kMicroRows;
+        const int count = (rows_left + row_tiles - 1) / row_tiles;
+        const char* fetched[kWordsInCache];
+        const int fetches = min_of(x.prefetch_lines, min_of(step, x.words - word));
+        x.prefetcher->fetch(x.prefetch_lines - fetches);
+        x.prefetcher->take(fetches, 1, fetched);
         left.a = a + row * x.lda;
-        const float* alpha = unit > 0 || !x.alpha ? kOnes : x.alpha + row;
-        blocks[count - 1](left, b, min_of(step, x.units - unit), x.c + row * x.ldc + vector * kLanes, x.ldc, alpha,
-                          {fetched, fetched + fetches});
+        const float* alpha = word > 0 || !x.alpha ? kOnes : x.alpha + row;
+        kernels[count - 1](left, b, min_of(step, x.words - word), x.c + row * x.ldc + vector * kLanes, x.ldc, alpha,
+                           {fetched, fetched + fetches});
         row += count;
       }
     }
@@ -263,18 +263,18 @@ void multiply(const Product& product, [[maybe_unused]] bool bf16) {
   multiply_panels<MultiplyF32>(product);
 }
 
-int num_blocks(int rows, int units, int vectors) {
-  return (rows + kBlockRows - 1) / kBlockRows * num_parts(units) * ((vectors + 1) / 2);
+int num_micro_tiles(int rows, int words, int vectors) {
+  return (rows + kMicroRows - 1) / kMicroRows * num_slabs(words) * ((vectors + 1) / 2);
 }
 
 void transpose_scores(const float* from, long long ld_from, int num_rows, int tokens, float* to, long long ld) {
   for (int row = 0; row < num_rows; row += kLanes)
     for (int t = 0; t < tokens; t += kLanes) {
-      F32 block[kLanes];
+      F32 square[kLanes];
 #pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) block[i] = load(from + (t + i) * ld_from + row);
-      transpose(block);
-      for (int i = 0; i < min_of(kLanes, num_rows - row); ++i) store(to + (row + i) * ld + t, block[i]);
+      for (int i = 0; i < kLanes; ++i) square[i] = load(from + (t + i) * ld_from + row);
+      transpose(square);
+      for (int i = 0; i < min_of(kLanes, num_rows - row); ++i) store(to + (row + i) * ld + t, square[i]);
     }
 }
 

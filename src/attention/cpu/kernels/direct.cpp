@@ -12,7 +12,7 @@ constexpr int lines_of(long long bytes) { return static_cast<int>((bytes + 63) /
 template <class Load, int M>
 constexpr int kDots = [] {
   int most = min_of(8, kLanes);
-  while (most > 1 && most * (M + Load::kParts) >= kRegisters) most /= 2;
+  while (most > 1 && most * (M + Load::kOperands) >= kRegisters) most /= 2;
   return most;
 }();
 // Of so many tokens the lanes are added up in registers.
@@ -20,26 +20,26 @@ constexpr int folded(int tokens) { return min_of(tokens, 4); }
 
 // Loaded vectors of values, likewise.
 template <class Load, int M>
-constexpr int kVectors = max_of(1, min_of((kRegisters - 1) / ((M + 1) * Load::kParts), 8 / Load::kParts));
+constexpr int kVectors = max_of(1, min_of((kRegisters - 1) / ((M + 1) * Load::kOperands), 8 / Load::kOperands));
 
-// work.operator()<i>() for each part of a loaded vector.
+// work.operator()<i>() for each operand in a loaded vector.
 template <class Load, class Work>
-WEFT_INLINE void for_parts(const Work& work) {
+WEFT_INLINE void for_operands(const Work& work) {
   work.template operator()<0>();
-  if constexpr (Load::kParts == 2) work.template operator()<1>();
+  if constexpr (Load::kOperands == 2) work.template operator()<1>();
 }
 
 // sums[m * ld + j]: lanes of q[m] . token, of `folded` tokens each, for N tokens.
 template <class Load, int M, int N>
-WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const float* q, int units, Ahead& ahead,
-                            F32* sums, int ld) {
-  constexpr int kStep = Load::kParts * kLanes;  // elements of q, which are fp32 or, unit by unit, pairs
+WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const float* q, int words,
+                            Prefetcher& prefetcher, F32* sums, int ld) {
+  constexpr int kStep = Load::kOperands * kLanes;  // elements of q, which are fp32 or, word by word, pairs
   constexpr int kLines = lines_of(bytes_of<Load>(N * kLanes));
   const char* fetched[kMaxHeadDim / kLanes];
-  ahead.take(units / kLanes, kLines, fetched);
+  prefetcher.take(words / kLanes, kLines, fetched);
   const char* key[N];
-  const char* const* next = rows + ahead.next.rows;
-  const long long next_offset = offset + ahead.next.bytes;
+  const char* const* next = rows + prefetcher.next.rows;
+  const long long next_offset = offset + prefetcher.next.bytes;
   F32 acc[N][M];
 #pragma GCC unroll 8
   for (int j = 0; j < N; ++j) {
@@ -48,20 +48,20 @@ WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const flo
     for (int m = 0; m < M; ++m) acc[j][m] = F32{};
   }
   const auto multiply = [&](const auto(&loaded)[N]) __attribute__((always_inline)) {
-    for_parts<Load>([&]<int kPart>() __attribute__((always_inline)) {
+    for_operands<Load>([&]<int kOperand>() __attribute__((always_inline)) {
       F32 k[N];
 #pragma GCC unroll 8
-      for (int j = 0; j < N; ++j) k[j] = Load::template part<kPart>(loaded[j]);
+      for (int j = 0; j < N; ++j) k[j] = Load::template operand<kOperand>(loaded[j]);
 #pragma GCC unroll 8
       for (int m = 0; m < M; ++m) {
-        const F32 x = load(q + (kPart * M + m) * kLanes);
+        const F32 x = load(q + (kOperand * M + m) * kLanes);
 #pragma GCC unroll 8
         for (int j = 0; j < N; ++j) acc[j][m] = Load::step(acc[j][m], k[j], x);
       }
     });
   };
   int u = 0;
-  for (; u + kLanes <= units; u += kLanes, q += M * kStep) {
+  for (; u + kLanes <= words; u += kLanes, q += M * kStep) {
     for (int i = 0; i < kLines; ++i) prefetch(fetched[u / kLanes] + 64 * i);
     decltype(Load::load(nullptr)) loaded[N];
 #pragma GCC unroll 8
@@ -73,10 +73,10 @@ WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const flo
   }
   // Head dims are multiples of 8.
   if constexpr (kLanes * Load::kElements > 8)
-    if (u < units) {
+    if (u < words) {
       decltype(Load::load(nullptr)) loaded[N];
 #pragma GCC unroll 8
-      for (int j = 0; j < N; ++j) loaded[j] = Load::load(key[j] + bytes_of<Load>(u), units - u);
+      for (int j = 0; j < N; ++j) loaded[j] = Load::load(key[j] + bytes_of<Load>(u), words - u);
       multiply(loaded);
     }
 #pragma GCC unroll 8
@@ -90,40 +90,41 @@ WEFT_INLINE void dot_tokens(const char* const* rows, long long offset, const flo
 }
 
 template <class Load, int M>
-void dot_block(const char* const* rows, long long offset, int n, Ahead& ahead, const float* q, int dim, float* scores) {
+void dot_rows(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* q, int dim,
+              float* scores) {
   constexpr int kCount = kDots<Load, M>, kFolded = folded(kCount), kSums = kLanes / kFolded;
-  const int units = dim / Load::kElements;
+  const int words = dim / Load::kElements;
   for (int t = 0; t < n; t += kLanes) {
     F32 sums[M][kSums];
     for (int j = 0; j < kLanes; j += kCount)
-      dot_tokens<Load, M, kCount>(rows + t + j, offset, q, units, ahead, &sums[0][j / kFolded], kSums);
+      dot_tokens<Load, M, kCount>(rows + t + j, offset, q, words, prefetcher, &sums[0][j / kFolded], kSums);
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) store(scores + m * kDirectLd + t, fold_lanes<kFolded, kLanes>(sums[m]).v[0]);
   }
 }
 
-// Row stride of probabilities, of which a step takes one unit.
+// Row stride of probabilities, of which a step takes one word.
 template <class Load>
 constexpr int kProbsLd = kDirectLd / Load::kTokens;
 
-template <class Load, class... Units>
-WEFT_INLINE auto load_tokens(const char* const (&rows)[Load::kTokens], long long at, Units... units) {
+template <class Load, class... Words>
+WEFT_INLINE auto load_tokens(const char* const (&rows)[Load::kTokens], long long at, Words... words) {
   if constexpr (Load::kTokens == 1)
-    return Load::load(rows[0] + at, units...);
+    return Load::load(rows[0] + at, words...);
   else
-    return Load::load(rows[0] + at, rows[1] + at, units...);
+    return Load::load(rows[0] + at, rows[1] + at, words...);
 }
 
 // M rows x N loaded vectors' worth of the output stay in registers while n tokens pass by.
 template <class Load, int M, int N>
-void accumulate_strip(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, float* o,
-                      long long ld) {
-  constexpr int kOutputs = N * Load::kParts;
+void accumulate_strip(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* p,
+                      float* o, long long ld) {
+  constexpr int kOutputs = N * Load::kOperands;
   constexpr int kLines = lines_of(bytes_of<Load>(N * kLanes));
   const char* fetched[kDirectTokens];
-  ahead.take(n, kLines, fetched);
-  const char* const* next = rows + ahead.next.rows;
-  const long long next_offset = offset + ahead.next.bytes;
+  prefetcher.take(n, kLines, fetched);
+  const char* const* next = rows + prefetcher.next.rows;
+  const long long next_offset = offset + prefetcher.next.bytes;
   F32 acc[M][kOutputs];
 #pragma GCC unroll 8
   for (int m = 0; m < M; ++m)
@@ -143,8 +144,8 @@ void accumulate_strip(const char* const* rows, long long offset, int n, Ahead& a
       if (starts_line<Load>(j * kLanes))
         for (const char* at : next_row) prefetch_near(at + bytes_of<Load>(j * kLanes));
       const auto loaded = load_tokens<Load>(row, bytes_of<Load>(j * kLanes));
-      for_parts<Load>([&]<int kPart>() __attribute__((always_inline)) {
-        v[j * Load::kParts + kPart] = Load::template part<kPart>(loaded);
+      for_operands<Load>([&]<int kOperand>() __attribute__((always_inline)) {
+        v[j * Load::kOperands + kOperand] = Load::template operand<kOperand>(loaded);
       });
     }
 #pragma GCC unroll 8
@@ -160,29 +161,30 @@ void accumulate_strip(const char* const* rows, long long offset, int n, Ahead& a
     for (int j = 0; j < kOutputs; ++j) store(o + m * ld + j * kLanes, acc[m][j]);
 }
 
-// The last `units`, fewer than a loaded vector has.
+// The last `words`, fewer than a loaded vector has.
 template <class Load, int M>
-void accumulate_rest(const char* const* rows, long long offset, int n, int units, const float* p, float* o,
+void accumulate_rest(const char* const* rows, long long offset, int n, int words, const float* p, float* o,
                      long long ld) {
-  F32 acc[M][Load::kParts];
+  F32 acc[M][Load::kOperands];
   const auto each = [&](const auto& work) {
     for (int m = 0; m < M; ++m)
-      for (int part = 0; part < Load::kParts; ++part) work(acc[m][part], o + m * ld + part * kLanes);
+      for (int i = 0; i < Load::kOperands; ++i) work(acc[m][i], o + m * ld + i * kLanes);
   };
   each([](F32& x, float* at) { x = load(at); });
   for (int t = 0; t < n; t += Load::kTokens, ++p) {
     const char* row[Load::kTokens];
     for (int k = 0; k < Load::kTokens; ++k) row[k] = rows[t + k] + offset;
-    const auto loaded = load_tokens<Load>(row, 0, units);
-    for_parts<Load>([&]<int kPart>() {
-      const F32 v = Load::template part<kPart>(loaded);
-      for (int m = 0; m < M; ++m) acc[m][kPart] = Load::step(acc[m][kPart], Load::spread(p + m * kProbsLd<Load>), v);
+    const auto loaded = load_tokens<Load>(row, 0, words);
+    for_operands<Load>([&]<int kOperand>() {
+      const F32 v = Load::template operand<kOperand>(loaded);
+      for (int m = 0; m < M; ++m)
+        acc[m][kOperand] = Load::step(acc[m][kOperand], Load::spread(p + m * kProbsLd<Load>), v);
     });
   }
   each([](const F32& x, float* at) { store(at, x); });
 }
 
-using StripFn = void (*)(const char* const*, long long, int, Ahead&, const float*, float*, long long);
+using StripFn = void (*)(const char* const*, long long, int, Prefetcher&, const float*, float*, long long);
 // By number of vectors.
 template <class Load, int M>
 constexpr StripFn kStrips[] = {
@@ -204,34 +206,35 @@ int evenly(int vectors) {
 }
 
 template <class Load, int M>
-void accumulate_block(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, int dim, float* o,
-                      long long ld) {
-  const int units = dim / Load::kElements;
-  const long long bytes = bytes_of<Load>(units);
+void accumulate_rows(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* p, int dim,
+                     float* o, long long ld) {
+  const int words = dim / Load::kElements;
+  const long long bytes = bytes_of<Load>(words);
   // All strips of some tokens before the next ones.
-  constexpr long long kMost = kBlocksInCache * kBlockBytes;
+  constexpr long long kMost = kSlicesInCache * kSliceBytes;
   const int step = n * bytes <= kMost ? n : max_of(static_cast<int>(kMost / bytes) / 4 * 4, 4);
   for (int t = 0; t < n; t += step) {
-    const char* const* block = rows + t;
-    const float* block_p = p + t / Load::kTokens;
+    const char* const* slice = rows + t;
+    const float* slice_p = p + t / Load::kTokens;
     const int count = min_of(step, n - t);
     int u = 0;
-    for (int left = units / kLanes; left > 0;) {
+    for (int left = words / kLanes; left > 0;) {
       const int vectors = left <= kVectors<Load, M> ? left : evenly<kVectors<Load, M>>(left);
-      kStrips<Load, M>[vectors - 1](block, offset + bytes_of<Load>(u), count, ahead, block_p, o + u * Load::kParts, ld);
+      kStrips<Load, M>[vectors - 1](slice, offset + bytes_of<Load>(u), count, prefetcher, slice_p,
+                                    o + u * Load::kOperands, ld);
       u += vectors * kLanes;
       left -= vectors;
     }
     if constexpr (kLanes * Load::kElements > 8)
-      if (u < units)
-        accumulate_rest<Load, M>(block, offset + bytes_of<Load>(u), count, units - u, block_p, o + u * Load::kParts,
+      if (u < words)
+        accumulate_rest<Load, M>(slice, offset + bytes_of<Load>(u), count, words - u, slice_p, o + u * Load::kOperands,
                                  ld);
   }
 }
 
-// Calls work.template operator()<M>(row) for each block of rows.
+// Calls work.template operator()<M>(row) for each tile of rows.
 template <class Work>
-WEFT_INLINE void for_blocks(int num_rows, const Work& work) {
+WEFT_INLINE void for_row_tiles(int num_rows, const Work& work) {
   for (int row = 0; row < num_rows;) {
     const int count = direct_rows(num_rows - row);
     switch (count) {
@@ -255,45 +258,45 @@ WEFT_INLINE void for_blocks(int num_rows, const Work& work) {
 }  // namespace
 
 template <class Load>
-void direct_dot(const char* const* rows, long long offset, int n, Ahead& ahead, const float* q, int num_rows, int dim,
-                float* scores) {
-  for_blocks(num_rows, [&]<int M>(int row) {
-    dot_block<Load, M>(rows, offset, n, ahead, q + row * direct_query_size(dim), dim, scores + row * kDirectLd);
+void direct_dot(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* q, int num_rows,
+                int dim, float* scores) {
+  for_row_tiles(num_rows, [&]<int M>(int row) {
+    dot_rows<Load, M>(rows, offset, n, prefetcher, q + row * direct_query_size(dim), dim, scores + row * kDirectLd);
   });
 }
 
 template <class Load>
-void direct_accumulate(const char* const* rows, long long offset, int n, Ahead& ahead, const float* p, int num_rows,
-                       int dim, float* o, long long ld) {
-  for_blocks(num_rows, [&]<int M>(int row) {
-    accumulate_block<Load, M>(rows, offset, round_up(n, Load::kTokens), ahead, p + row * kProbsLd<Load>, dim,
-                              o + row * ld, ld);
+void direct_accumulate(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* p,
+                       int num_rows, int dim, float* o, long long ld) {
+  for_row_tiles(num_rows, [&]<int M>(int row) {
+    accumulate_rows<Load, M>(rows, offset, round_up(n, Load::kTokens), prefetcher, p + row * kProbsLd<Load>, dim,
+                             o + row * ld, ld);
   });
 }
 
-void pack_direct_query(const float* q, long long ld, int num_rows, int units, bool halves, int dim, float* out) {
+void pack_direct_query(const float* q, long long ld, int num_rows, int words, bool halves, int dim, float* out) {
   for (int row = 0; row < num_rows;) {
     const int count = direct_rows(num_rows - row);
-    float* block = out + row * direct_query_size(dim);
+    float* tile = out + row * direct_query_size(dim);
     for (int m = 0; m < count; ++m) {
       float padded[kMaxHeadDim + kPanel];  // bits are copied: a pair of bf16 is no number
-      __builtin_memcpy(padded, q + (row + m) * ld, static_cast<unsigned long>(units) * sizeof(float));
-      for (int u = units; u < round_up(units, kPanel); ++u) padded[u] = 0;
-      for (int u = 0; u < units; u += kPanel) {
+      __builtin_memcpy(padded, q + (row + m) * ld, static_cast<unsigned long>(words) * sizeof(float));
+      for (int u = words; u < round_up(words, kPanel); ++u) padded[u] = 0;
+      for (int u = 0; u < words; u += kPanel) {
         F32 a = load(padded + u), b = load(padded + u + kLanes);
         if (halves) split_pairs(a, b);
-        store(block + (u / kLanes * count + m) * kLanes, a);
-        store(block + ((u / kLanes + 1) * count + m) * kLanes, b);
+        store(tile + (u / kLanes * count + m) * kLanes, a);
+        store(tile + ((u / kLanes + 1) * count + m) * kLanes, b);
       }
     }
     row += count;
   }
 }
 
-#define WEFT_DIRECT(Load)                                                                                           \
-  template void direct_dot<Load>(const char* const*, long long, int, Ahead&, const float*, int, int, float*);       \
-  template void direct_accumulate<Load>(const char* const*, long long, int, Ahead&, const float*, int, int, float*, \
-                                        long long);
+#define WEFT_DIRECT(Load)                                                                                          \
+  template void direct_dot<Load>(const char* const*, long long, int, Prefetcher&, const float*, int, int, float*); \
+  template void direct_accumulate<Load>(const char* const*, long long, int, Prefetcher&, const float*, int, int,   \
+                                        float*, long long);
 WEFT_DIRECT(Widen<Fp32>)
 WEFT_DIRECT(Widen<Fp16>)
 WEFT_DIRECT(Halves)
@@ -302,9 +305,9 @@ WEFT_DIRECT(Widen<E5m2>)
 WEFT_DIRECT(Widen<Int8>)
 WEFT_DIRECT(Widen<Int4>)
 #if defined(WEFT_HAS_BF16_DOT)
-template void direct_dot<Pairs>(const char* const*, long long, int, Ahead&, const float*, int, int, float*);
-template void direct_accumulate<TokenPairs>(const char* const*, long long, int, Ahead&, const float*, int, int, float*,
-                                            long long);
+template void direct_dot<Pairs>(const char* const*, long long, int, Prefetcher&, const float*, int, int, float*);
+template void direct_accumulate<TokenPairs>(const char* const*, long long, int, Prefetcher&, const float*, int, int,
+                                            float*, long long);
 #endif
 #undef WEFT_DIRECT
 

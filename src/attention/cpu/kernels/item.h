@@ -6,11 +6,11 @@
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 
 // Cuts scratch memory into arrays, each on its own cache line. With a null base it only counts.
-class Carver {
+class Arena {
  public:
-  explicit Carver(char* base) : base_(base) {}
+  explicit Arena(char* base) : base_(base) {}
   template <class T>
-  T* take(long long n) {
+  T* allocate(long long n) {
     T* p = base_ ? reinterpret_cast<T*>(base_ + bytes_) : nullptr;
     bytes_ += (n * static_cast<long long>(sizeof(T)) + 63) / 64 * 64;
     return p;

@@ -54,12 +54,12 @@ MergeBuffers lay_out(const AttendArgs& args, int kv_heads, char* base) {
   MergeBuffers b = {};
   const int states = kv_heads * args.group_size;
   b.ld = round_up(args.head_dim_vo, kPanel);
-  Carver carver(base);
-  b.o = carver.take<float>(static_cast<long long>(states) * b.ld);
-  b.lse = carver.take<float>(states);
-  b.vectors = carver.take<abi::VectorRow>(states);
-  b.vector_scratch = carver.take<float>(args.head_dim_vo);
-  b.bytes = carver.bytes();
+  Arena arena(base);
+  b.o = arena.allocate<float>(static_cast<long long>(states) * b.ld);
+  b.lse = arena.allocate<float>(states);
+  b.vectors = arena.allocate<abi::VectorRow>(states);
+  b.vector_scratch = arena.allocate<float>(args.head_dim_vo);
+  b.bytes = arena.bytes();
   return b;
 }
 

@@ -4,64 +4,65 @@
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 
 // Finds the tile's tokens.
-void Item::locate(const KvTile& tile, int head, int which) {
-  locate_tokens(args_, list_, args_.k, head, tile.begin, tile.n, b_.key_rows[which]);
-  if (!args_.v_is_k_prefix) locate_tokens(args_, list_, args_.v, head, tile.begin, tile.n, b_.value_rows[which]);
-  if (b_.joined[which]) join(tile, which);
+void Item::locate(const KvTile& tile, int head, int stage) {
+  locate_tokens(args_, list_, args_.k, head, tile.begin, tile.n, b_.key_rows[stage]);
+  if (!args_.v_is_k_prefix) locate_tokens(args_, list_, args_.v, head, tile.begin, tile.n, b_.value_rows[stage]);
+  if (b_.joined[stage]) join(tile, stage);
 }
 
 // Copies latent rows, so that each is whole and one follows the other.
-void Item::join(const KvTile& tile, int which) {
+void Item::join(const KvTile& tile, int stage) {
   const int bytes = bits_of(args_.kv_element) / 8, rope = args_.rope_dim * bytes,
             first = args_.head_dim_qk * bytes - rope;
-  const char** rope_rows = b_.shown_rows;  // nobody else's until the tile is worked on
+  const char** rope_rows = b_.masked_rows;  // nobody else's until the tile is worked on
   if (rope > 0) locate_tokens(args_, list_, args_.rope, 0, tile.begin, tile.n, rope_rows);
-  char* to = b_.joined[which];
+  char* to = b_.joined[stage];
   for (int i = 0; i < tile.n; ++i, to += first + rope) {
-    __builtin_memcpy(to, b_.key_rows[which][i], static_cast<unsigned long>(first));
+    __builtin_memcpy(to, b_.key_rows[stage][i], static_cast<unsigned long>(first));
     if (rope > 0) __builtin_memcpy(to + first, rope_rows[i], static_cast<unsigned long>(rope));
-    b_.key_rows[which][i] = to;
+    b_.key_rows[stage][i] = to;
   }
 }
 
 // A tile's n tokens in the order of memory, which is what the machine's own prefetchers follow.
-Ahead::Part Item::part_of(const TokensView& view, const char* const* rows, int n, int dim) const {
+Prefetcher::Region Item::region_of(const TokensView& view, const char* const* rows, int n, int dim) const {
   const int heads = unit_.kv_head_end - unit_.kv_head_begin, bytes = dim * bits_of(args_.kv_element) / 8;
   if (view.head_stride == bytes) return {rows, n, bytes * heads, 1, 0};  // whole tokens
   return {rows, n, bytes, heads, view.head_stride};
 }
 
-int Item::fetch_beside(const KvTile& tile, int which, Ahead& ahead) const {
-  const Ahead::Part k = part_of(args_.k, b_.key_rows[which], tile.n, args_.head_dim_qk - args_.rope_dim),
-                    v = part_of(args_.v, b_.value_rows[which], args_.v_is_k_prefix ? 0 : tile.n, args_.head_dim_vo);
-  ahead.add(k, v);
+int Item::fetch_beside(const KvTile& tile, int stage, Prefetcher& prefetcher) const {
+  const Prefetcher::Region k = region_of(args_.k, b_.key_rows[stage], tile.n, args_.head_dim_qk - args_.rope_dim),
+                           v = region_of(args_.v, b_.value_rows[stage], args_.v_is_k_prefix ? 0 : tile.n,
+                                         args_.head_dim_vo);
+  prefetcher.add(k, v);
   return (k.n * k.bytes * k.heads + v.n * v.bytes * v.heads) / 64;
 }
 
 // Finds the scales of a tile's tokens, which fetch_scales and gather_scales shall read later.
-void Item::locate_scales(const KvTile& tile, int head, int which) {
+void Item::locate_scales(const KvTile& tile, int head, int stage) {
   if (args_.scaling != Scaling::token) return;
   for (const Source& source : both_sources())
-    locate_tokens(args_, list_, source.scale, head, tile.begin, tile.n, b_.scale_rows[which][source.side]);
+    locate_tokens(args_, list_, source.scale, head, tile.begin, tile.n, b_.scale_rows[stage][source.side]);
 }
 
 // Asks for those of tokens [begin, end), of which some share a line.
-void Item::fetch_scales(const Source& source, int begin, int end, int which) const {
+void Item::fetch_scales(const Source& source, int begin, int end, int stage) const {
   if (args_.scaling != Scaling::token) return;
-  const char* const* rows = b_.scale_rows[which][source.side];
+  const char* const* rows = b_.scale_rows[stage][source.side];
   const long long stride = source.scale.token_stride;
   const int step = stride > 0 && stride < 64 ? min_of(static_cast<int>(64 / stride), args_.token_page_size) : 1;
   for (int i = begin; i < end; i += max_of(step, 1)) prefetch(rows[i]);
 }
 
 // Those of each head from the located one on; 0 for what no row sees, whatever lies there.
-void Item::gather_scales(const KvTile& tile, int heads, int which) {
+void Item::gather_scales(const KvTile& tile, int heads, int stage) {
   if (args_.scaling != Scaling::token) return;
   for (const Source& source : both_sources())
     for (int h = 0; h < heads; ++h) {
       float* scales = source.scales + static_cast<long long>(h) * b_.tokens;
       const long long offset = h * source.scale.head_stride;
-      const char* const* rows = b_.scale_rows[which][source.side];
+      const char* const* rows = b_.scale_rows[stage][source.side];
       int i = 0;
       for (; i + kLanes <= tile.n; i += kLanes) store(scales + i, gather(rows + i, offset));
       for (; i < tile.n; ++i) __builtin_memcpy(scales + i, rows[i] + offset, sizeof(float));
@@ -83,40 +84,41 @@ void Item::scale_columns(const KvTile& tile, const Source& source, int head, int
   }
 }
 
-Item::Side Item::shown(const KvTile& tile, const char* const* rows, long long offset, int begin, int n) {
+Item::Side Item::masked(const KvTile& tile, const char* const* rows, long long offset, int begin, int n) {
   const int end = begin + n < tile.n ? begin + n : round_up(tile.n, kColumnStep);
-  for (int i = begin; i < end; ++i) b_.shown_rows[i] = i < tile.n && b_.marks[i] ? rows[i] + offset : kZeros;
-  return {b_.shown_rows, 0, &stored_};
+  for (int i = begin; i < end; ++i) b_.masked_rows[i] = i < tile.n && b_.marks[i] ? rows[i] + offset : kZeros;
+  return {b_.masked_rows, 0, &stored_};
 }
 
-// Tokens of a block in fp32, scaled.
-void Item::widen(const Source& source, const Side& stored, const Block& block, int first, int count) {
+// Tokens of a slice in fp32, scaled.
+void Item::dequantise(const Source& source, const Side& stored, const Slice& slice, int first, int count) {
   const int dim = source.dim;
-  stored_.widen_rows(stored.rows + first, stored.offset, count, dim, block.next, b_.widened, dim);
+  stored_.widen_rows(stored.rows + first, stored.offset, count, dim, slice.next, b_.dequantised, dim);
   if (args_.scaling == Scaling::head)
-    scale_vector(b_.widened, static_cast<long long>(count) * dim,
-                 head_scale(source.scale, unit_.kv_head_begin + block.head));
+    scale_vector(b_.dequantised, static_cast<long long>(count) * dim,
+                 head_scale(source.scale, unit_.kv_head_begin + slice.head));
   if (args_.scaling != Scaling::token) return;
-  const float* scales = source.scales_of(block.head, b_.tokens);
-  for (int i = 0; i < count; ++i) scale_vector(b_.widened + static_cast<long long>(i) * dim, dim, scales[first + i]);
+  const float* scales = source.scales_of(slice.head, b_.tokens);
+  for (int i = 0; i < count; ++i)
+    scale_vector(b_.dequantised + static_cast<long long>(i) * dim, dim, scales[first + i]);
 }
 
-// What the hook makes of a block's tokens, a few at a time, which it reads in fp32 or, for products in bf16, as they are
+// What the hook makes of a slice's tokens, a few at a time, which it reads in fp32 or, for products in bf16, as they are
 // stored.
-Item::Side Item::changed(const Source& source, const Block& block) {
-  const auto& [tile, which, head, begin, n, next] = block;
-  const Side stored = as_stored(tile, source.rows[which], head * source.tokens.head_stride, begin, n);
+Item::Side Item::transformed(const Source& source, const Slice& slice) {
+  const auto& [tile, stage, head, begin, n, next] = slice;
+  const Side stored = as_stored(tile, source.rows[stage], head * source.tokens.head_stride, begin, n);
   const int dim = source.dim, end = begin + n, kv_head = unit_.kv_head_begin + head;
   const long long row_bytes = dim * (args_.compute_bf16 ? 2 : 4);
   for (int first = begin; first < end; first += kHookTokens) {
     const int count = min_of(kHookTokens, end - first);
-    char* to = b_.changed + (first - begin) * row_bytes;
+    char* to = b_.transformed + (first - begin) * row_bytes;
     for (int i = 0; i < count; ++i) {
       b_.key_vectors[first + i].head = kv_head;
-      b_.changed_rows[first + i] = to + i * row_bytes;
+      b_.transformed_rows[first + i] = to + i * row_bytes;
     }
-    const char* widened[kHookTokens];
-    abi::VectorTile vectors = {args_.params, b_.key_vectors + first, count, dim, widened, 0, to, dim};
+    const char* dequantised[kHookTokens];
+    abi::VectorTile vectors = {args_.params, b_.key_vectors + first, count, dim, dequantised, 0, to, dim};
     if (args_.compute_bf16) {
       vectors.from = stored.rows + first;
       vectors.offset = stored.offset;
@@ -124,16 +126,16 @@ Item::Side Item::changed(const Source& source, const Block& block) {
         for (int at = 0; at < row_bytes; at += 64)
           prefetch_near(vectors.from[i + next.rows] + stored.offset + next.bytes + at);
     } else {
-      widen(source, stored, block, first, count);
+      dequantise(source, stored, slice, first, count);
       for (int i = 0; i < count; ++i)
-        widened[i] = reinterpret_cast<const char*>(b_.widened + static_cast<long long>(i) * dim);
+        dequantised[i] = reinterpret_cast<const char*>(b_.dequantised + static_cast<long long>(i) * dim);
     }
     source.hook(&vectors);
   }
   if (tile.boundary)
     for (int i = begin; i < (end < tile.n ? end : round_up(end, kColumnStep)); ++i)
-      if (i >= tile.n || !b_.marks[i]) b_.changed_rows[i] = kZeros;
-  return {b_.changed_rows, 0, &loader_of(source)};
+      if (i >= tile.n || !b_.marks[i]) b_.transformed_rows[i] = kZeros;
+  return {b_.transformed_rows, 0, &loader_of(source)};
 }
 
 // Positions of the tile's columns, -1 behind the last one, what hooks are told of them, and for a boundary tile which

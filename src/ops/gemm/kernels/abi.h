@@ -20,12 +20,12 @@ inline constexpr int kNumFormats = 8;
 inline constexpr int kNumPrecisions = 3;
 
 // How a product is computed.
-//   fp32      weights expanded to fp32, fused multiply-add over k in order
-//   bf16_dot  pairs of bf16 with the machine's dot product
-//   pair16    int16 activations, one scale a row; int32 sums over a block of 32
-//   digits    the same numbers, each int16 as two signed bytes: less to unpack, so for few rows
-//   quad8     int8 activations, one scale a block of 32
-enum class Scheme : int { fp32, bf16_dot, pair16, quad8, digits };
+//   fp32        weights expanded to fp32, fused multiply-add over k in order
+//   bf16_dot    pairs of bf16 with the machine's dot product
+//   pair16      int16 activations, one scale a row; int32 sums over a block of 32
+//   split_int8  the same numbers, each int16 as two signed bytes: less to unpack, so for few rows
+//   quad8       int8 activations, one scale a block of 32
+enum class Scheme : int { fp32, bf16_dot, pair16, quad8, split_int8 };
 inline constexpr int kNumSchemes = 5;
 
 inline constexpr int kBlock = 32;             // inputs that share a scale
@@ -49,7 +49,7 @@ struct Rows {
   long long row_bytes;
   int group;         // rows of a group: one of KernelTable::tile_rows
   long long blocks;  // of a row
-  float* scales;     // pair16, digits: [rows]; quad8: [group][block][row of the group]
+  float* scales;     // pair16, split_int8: [rows]; quad8: [group][block][row of the group]
   // [group][block][row of the group], made of the sum of a block's integers:
   int* offsets;      // times -kLeastOffset
   float* real_sums;  // times the block's scale for quad8
@@ -74,7 +74,7 @@ struct TileRows {
 struct KernelTable {
   int panel;
   TileRows tile_rows[2];  // where a vector is stored in one cycle, and in more
-  int digit_rows;         // up to here pair16 is done as digits, where the format allows it
+  int split_rows;         // up to here pair16 is done as split_int8, where the format allows it
   long long scratch_bytes;
   Scheme schemes[kNumFormats][kNumPrecisions];
   // Writes row `row` of x from floats. Bytes a row: activation_bytes(scheme, cols).
@@ -92,17 +92,17 @@ constexpr long long activation_bytes(Scheme scheme, long long cols) {
     case Scheme::fp32: return apart(cols * 4);
     case Scheme::bf16_dot: return apart((cols + 1) / 2 * 4);
     case Scheme::pair16:
-    case Scheme::digits: return cols * 2;
+    case Scheme::split_int8: return cols * 2;
     case Scheme::quad8: return cols;
   }
   return 0;
 }
 
 // What a column of a block consists of: words, fp16 scales, int8 scales. All 0: a format that is not quantised.
-struct BlockParts {
+struct BlockLayout {
   int words, halves, bytes;
 };
-constexpr BlockParts block_parts(Format format) {
+constexpr BlockLayout block_layout(Format format) {
   switch (format) {
     case Format::f32:
     case Format::f16:
@@ -120,8 +120,8 @@ constexpr long long panel_bytes(Format format, long long cols, int panel) {
   if (format == Format::f32) return cols * panel * 4;
   if (format == Format::f16) return cols * panel * 2;
   if (format == Format::bf16) return (cols + 1) / 2 * panel * 4;
-  const BlockParts parts = block_parts(format);
-  return cols / kBlock * panel * (parts.words * 4 + parts.halves * 2 + parts.bytes);
+  const BlockLayout layout = block_layout(format);
+  return cols / kBlock * panel * (layout.words * 4 + layout.halves * 2 + layout.bytes);
 }
 
 WEFT_DECLARE_PER_ISA(const KernelTable kernels)

@@ -29,9 +29,9 @@ inline WEFT_INLINED void unroll(const Body& body) {
 }
 
 template <Format format>
-inline constexpr int kWordsOf = block_parts(format).words;  // a column and block
+inline constexpr int kWordsOf = block_layout(format).words;  // a column and block
 template <Format format>
-inline constexpr bool kHasMin = block_parts(format).halves == 2;
+inline constexpr bool kHasMin = block_layout(format).halves == 2;
 // What scales a block's sums: d; d, and m times the activations' sum; or d for each half of the block.
 enum class Scales { one, with_min, halves };
 template <Format format>
@@ -45,9 +45,9 @@ inline constexpr long long kBlockBytesOf = panel_bytes(format, kBlock, kPanel);
 template <Format format>
 inline Floats load_d(const char* scales, int v, int half = 0) {
   const Floats d = load_halves(scales + v * kLanes * 2);
-  constexpr BlockParts parts = block_parts(format);
-  if constexpr (parts.bytes == 0) return d;
-  const int factor = parts.halves * 2 * kPanel + (kScales<format> == Scales::halves ? half * kPanel : 0);
+  constexpr BlockLayout layout = block_layout(format);
+  if constexpr (layout.bytes == 0) return d;
+  const int factor = layout.halves * 2 * kPanel + (kScales<format> == Scales::halves ? half * kPanel : 0);
   return mul(d, to_floats(load_bytes(scales + factor + v * kLanes)));
 }
 template <Format format>
@@ -121,7 +121,7 @@ struct Quad8 {
   // For 4-bit weights only: int16 sums over a block reach 8 * 2 * 15 * 127 = 30,480.
   static Ints begin(Ints) { return Ints{}; }
   static Ints dot(Ints acc, Ints w, Ints x) { return settled(quad_dot16(acc, w, x)); }
-  static Ints total(Ints acc, Ints offset) { return add(widen_pairs(acc), offset); }
+  static Ints total(Ints acc, Ints offset) { return add(add_pairs(acc), offset); }
 #else
   static Ints begin(Ints offset) { return offset; }
   static Ints dot(Ints acc, Ints w, Ints x) { return settled(quad_dot(acc, w, x)); }
@@ -131,10 +131,10 @@ struct Quad8 {
 #endif
 
 #if defined(WEFT_ISA_avx512) || defined(WEFT_ISA_avx512_bf16)
-#define WEFT_HAS_DIGITS 1
+#define WEFT_HAS_SPLIT_INT8 1
 // Registers of weights as Quad8 has them, beside the higher and the lower signed byte of int16 activations: Pair16's
 // sums to the bit, with half of its unpacking and as many products.
-struct Digits : Quad8 {
+struct SplitInt8 : Quad8 {
   static constexpr bool kRowScale = true;
   static constexpr int kSlots = 16;
   template <Format format>
@@ -288,8 +288,8 @@ void packed_tile(const char* w, long long first, long long blocks, const Rows& r
     prefetch<kBlockBytesOf<format>>(w);
     const char* x = rows.data + place * S::kSlots * 4;
     Floats scales[2][kVecs];
-    constexpr int kParts = kScales<format> == Scales::halves ? 2 : 1, kPartWords = kWordsOf<format> / kParts;
-    unroll<kParts>([&](auto part) WEFT_INLINED {
+    constexpr int kHalves = kScales<format> == Scales::halves ? 2 : 1, kHalfWords = kWordsOf<format> / kHalves;
+    unroll<kHalves>([&](auto half) WEFT_INLINED {
       constexpr int kOffset = S::template kOffset<format>;
       typename S::Sum sums[kRows][kVecs];
       begin_sums<S, kOffset>(sums, rows, place);
@@ -306,18 +306,18 @@ void packed_tile(const char* w, long long first, long long blocks, const Rows& r
           add_products<S>(sums, weights, x + slot * 4);
         });
       };
-      constexpr int kFirst = part.value * kPartWords;
+      constexpr int kFirst = half.value * kHalfWords;
       if constexpr (kRows <= 4) {
-        unroll<kPartWords>([&](auto word) WEFT_INLINED { add_word(kFirst + word.value); });
+        unroll<kHalfWords>([&](auto word) WEFT_INLINED { add_word(kFirst + word.value); });
       } else {
 #pragma GCC unroll 1
-        for (int j = kFirst; j < kFirst + kPartWords; ++j) add_word(j);
+        for (int j = kFirst; j < kFirst + kHalfWords; ++j) add_word(j);
       }
-      if constexpr (part.value == 0) {
+      if constexpr (half.value == 0) {
         load_scales<format>(w, scales[0], scales[1]);
         if constexpr (kKeep) keep_scales<S, format>(scales[0], scales[1], to);
       }
-      add_sums<S, kHasMin<format>, kOffset>(sums, scales[part.value], scales[1], rows, place, tile);
+      add_sums<S, kHasMin<format>, kOffset>(sums, scales[half.value], scales[1], rows, place, tile);
     });
     if constexpr (kKeep) to += kUnpackedBytes<S>;
   }
@@ -332,18 +332,18 @@ void unpacked_tile(const char* w, long long first, long long blocks, const Rows&
   long long place = place_of(rows, row, first);
   for (long long b = 0; b < blocks; ++b, place += rows.group, w += kUnpackedBytes<S>) {
     const char* x = rows.data + place * S::kSlots * 4;
-    constexpr int kParts = kKind == Scales::halves ? 2 : 1, kPartSlots = S::kSlots / kParts;
-    unroll<kParts>([&](auto part) WEFT_INLINED {
+    constexpr int kHalves = kKind == Scales::halves ? 2 : 1, kHalfSlots = S::kSlots / kHalves;
+    unroll<kHalves>([&](auto half) WEFT_INLINED {
       typename S::Sum sums[kRows][kVecs];
       begin_sums<S, offset>(sums, rows, place);
 #pragma GCC unroll 4
-      for (int slot = part.value * kPartSlots; slot < (part.value + 1) * kPartSlots; ++slot) {
+      for (int slot = half.value * kHalfSlots; slot < (half.value + 1) * kHalfSlots; ++slot) {
         Ints weights[kVecs];
         unroll<kVecs>([&](auto v)
                           WEFT_INLINED { weights[v.value] = load_ints(w + (slot * kVecs + v.value) * kVecBytes); });
         add_products<S>(sums, weights, x + slot * 4);
       }
-      const float* scales = reinterpret_cast<const float*>(w + kUnpackedInts<S>) + part.value * kPanel;
+      const float* scales = reinterpret_cast<const float*>(w + kUnpackedInts<S>) + half.value * kPanel;
       Floats d[kVecs], m[kVecs];
       unroll<kVecs>([&](auto v) WEFT_INLINED {
         d[v.value] = load(scales + v.value * kLanes);

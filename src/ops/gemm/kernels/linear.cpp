@@ -140,31 +140,31 @@ void quantised_panel(const Job& job, const char* w, long long row_begin, long lo
   }
 }
 
-#if defined(WEFT_HAS_DIGITS)
-constexpr int kDigitRows = 3;
+#if defined(WEFT_HAS_SPLIT_INT8)
+constexpr int kSplitRows = 3;
 
 template <Format format>
-void digit_tiles(const Job& job, const char* w, long long row_begin, long long row_end, float* acc) {
+void split_int8_tiles(const Job& job, const char* w, long long row_begin, long long row_end, float* acc) {
   for_tiles<2>(row_begin, row_end, [&](auto rows, long long row) {
-    packed_tile<Digits, format, rows.value, false>(w, 0, job.x.blocks, job.x, row, acc + (row - row_begin) * kPanel,
-                                                   nullptr);
+    packed_tile<SplitInt8, format, rows.value, false>(w, 0, job.x.blocks, job.x, row, acc + (row - row_begin) * kPanel,
+                                                      nullptr);
   });
 }
 
-void digits_panel(const Job& job, const char* w, long long row_begin, long long row_end, float* acc) {
+void split_int8_panel(const Job& job, const char* w, long long row_begin, long long row_end, float* acc) {
   switch (job.w.format) {
-    case Format::q8_0: digit_tiles<Format::q8_0>(job, w, row_begin, row_end, acc); break;
-    case Format::q4_0: digit_tiles<Format::q4_0>(job, w, row_begin, row_end, acc); break;
-    case Format::q4_1: digit_tiles<Format::q4_1>(job, w, row_begin, row_end, acc); break;
-    case Format::q4_k: digit_tiles<Format::q4_k>(job, w, row_begin, row_end, acc); break;
+    case Format::q8_0: split_int8_tiles<Format::q8_0>(job, w, row_begin, row_end, acc); break;
+    case Format::q4_0: split_int8_tiles<Format::q4_0>(job, w, row_begin, row_end, acc); break;
+    case Format::q4_1: split_int8_tiles<Format::q4_1>(job, w, row_begin, row_end, acc); break;
+    case Format::q4_k: split_int8_tiles<Format::q4_k>(job, w, row_begin, row_end, acc); break;
     case Format::q6_k:  // offsets would need sums of half blocks
     case Format::f32:
     case Format::f16:
-    case Format::bf16: break;  // never with digits
+    case Format::bf16: break;  // never with split_int8
   }
 }
 #else
-constexpr int kDigitRows = 0;
+constexpr int kSplitRows = 0;
 #endif
 
 void multiply(const Job& job) {
@@ -187,9 +187,9 @@ void multiply(const Job& job) {
 #if !defined(WEFT_ISA_plain)
         case Scheme::quad8: quantised_panel<Quad8>(job, w, row, end, acc, chunk); break;
 #endif
-#if defined(WEFT_HAS_DIGITS)
-        case Scheme::digits:
-          digits_panel(job, w, row, end, acc);
+#if defined(WEFT_HAS_SPLIT_INT8)
+        case Scheme::split_int8:
+          split_int8_panel(job, w, row, end, acc);
           row_scale = true;
           break;
 #endif
@@ -225,7 +225,7 @@ void multiply(const Job& job) {
 extern const KernelTable kernels = {
     .panel = kPanel,
     .tile_rows = {{kLowTileRows, kTileRows}, {kLowSmallTileRows, kSmallTileRows}},
-    .digit_rows = kDigitRows,
+    .split_rows = kSplitRows,
     .scratch_bytes = kAccBytes + kChunkBytes,
     .schemes = {{Scheme::fp32, Scheme::fp32, Scheme::fp32},
                 {Scheme::fp32, Scheme::fp32, Scheme::fp32},

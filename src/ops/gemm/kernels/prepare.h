@@ -51,8 +51,8 @@ inline void put_pairs(const IntLanes (&q)[kBlockVecs], char* to) {
   unroll<kBlockVecs>([&](auto v) { store_shorts(to + v.value * kLanes * 2, swap_middle((Ints)q[v.value])); });
 }
 
-// Of each four numbers their higher digits, then the lower ones.
-inline void put_digits(const IntLanes (&q)[kBlockVecs], char* to) {
+// Of each four numbers their high bytes, then the low ones.
+inline void put_split_int8(const IntLanes (&q)[kBlockVecs], char* to) {
   char high[kBlock], low[kBlock];
   unroll<kBlockVecs>([&](auto v) {
     store_bytes(high + v.value * kLanes, (Ints)((q[v.value] + 128) >> 8));
@@ -99,7 +99,7 @@ inline void prepare(Scheme scheme, const float* from, long long cols, const Rows
     case Scheme::fp32: __builtin_memcpy(x.data + row * x.row_bytes, from, static_cast<unsigned long>(cols) * 4); break;
     case Scheme::bf16_dot: prepare_bf16(from, cols, x, row); break;
     case Scheme::pair16: prepare_int16(from, x, row, put_pairs); break;
-    case Scheme::digits: prepare_int16(from, x, row, put_digits); break;
+    case Scheme::split_int8: prepare_int16(from, x, row, put_split_int8); break;
     case Scheme::quad8: prepare_int8(from, x, row); break;
   }
 }

@@ -156,7 +156,7 @@ inline Ints load_bytes(const void* p) { return _mm256_cvtepi8_epi32(_mm_loadl_ep
 inline Ints pair_dot(Ints acc, Ints w, Ints x) { return _mm256_add_epi32(acc, _mm256_madd_epi16(w, x)); }
 // int16 sums of pairs of products, unsigned times signed: 8 of them hold 4-bit weights times int8 exactly.
 inline Ints quad_dot16(Ints acc, Ints w, Ints x) { return _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, x)); }
-inline Ints widen_pairs(Ints acc) { return _mm256_madd_epi16(acc, _mm256_set1_epi16(1)); }
+inline Ints add_pairs(Ints acc) { return _mm256_madd_epi16(acc, _mm256_set1_epi16(1)); }
 
 #else  // AVX-512
 

@@ -1,4 +1,4 @@
-// Memory on its way into the caches while something else is worked on.
+// Fetches memory into the caches while something else is worked on.
 #pragma once
 
 #include "attention/cpu/kernels/core.h"
@@ -12,18 +12,18 @@ using namespace weft::tile::WEFT_ISA_NAME;
 extern const char kZeros[kMaxHeadDim * 4];
 
 // Memory to fetch while something else is worked on, a few lines at a time. Evenly: a core has few lines under way at
-// once, and those that it works on need some of them. It holds the parts of two tiles, and goes from each to the next.
-class Ahead {
+// once, and those that it works on need some of them. It holds the regions of two tiles, and goes from each to the next.
+class Prefetcher {
  public:
   // `bytes` of each of n rows, for each of some heads.
-  struct Part {
+  struct Region {
     const char* const* rows;
     int n, bytes, heads;
     long long head_stride;
   };
 
-  // The two parts of a tile, in the order in which they are read, in place of those of the tile before the last one.
-  void add(const Part& first, const Part& second);
+  // The two regions of a tile, in the order in which they are read, in place of those of the tile before the last one.
+  void add(const Region& first, const Region& second);
 
   void fetch(int lines) {
     for (int i = 0; i < lines; ++i) prefetch(at_ + 64 * i);
@@ -47,19 +47,19 @@ class Ahead {
     long long bytes;
   };
   Next next = {};
-  // From here on, a line that is read stands for 64 >> widened stored bytes, the rest being what was made of them.
-  void widen(int widened) {
-    line_ = 64 >> widened;
+  // From here on, a line that is read stands for 64 >> widening stored bytes, the rest being what was made of them.
+  void set_widening(int widening) {
+    line_ = 64 >> widening;
     if (step_ > 0) step_ = line_;
   }
 
  private:
   void next_run();
-  void begin(int part);
+  void begin(int region);
   const char *at_ = kZeros, *end_ = kZeros + 1;  // what is left of a run of memory
   long long line_ = 64, step_ = 0;               // to the next line; 0: nothing is left
-  int part_ = 0, num_parts_ = 0, head_ = 0, row_ = 0;
-  Part parts_[4] = {};
+  int region_ = 0, num_regions_ = 0, head_ = 0, row_ = 0;
+  Region regions_[4] = {};
 };
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

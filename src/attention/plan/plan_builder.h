@@ -24,7 +24,7 @@ struct LevelInput {
   std::span<const int32_t> qo_indptr;
   PageTableView pages;
   int64_t first_id = 0;    // where its page ids begin among those of all levels
-  size_t first_entry = 0;  // where its lengths begin in Draft::entry_len
+  size_t first_entry = 0;  // where its lengths begin in PlanBuilder::entry_len
   size_t num_entries() const { return qo_indptr.size() - 1; }
 };
 
@@ -71,12 +71,12 @@ struct Entry {
 
 // Keys that some row of a tile sees, counted from the first token of its page list: [begin, end) without
 // [gap_begin, gap_end). Empty: begin == end.
-struct Hull {
+struct VisibleRange {
   int begin = 0, end = 0;
   int gap_begin = 0, gap_end = 0;
-  int visible() const { return end - begin - (gap_end - gap_begin); }
+  int num_keys() const { return end - begin - (gap_end - gap_begin); }
   // Visible keys in [from, to), which lies in [begin, end).
-  int visible(int from, int to) const {
+  int num_keys(int from, int to) const {
     const int lo = gap_begin > from ? gap_begin : from, hi = gap_end < to ? gap_end : to;
     return to - from - (hi > lo ? hi - lo : 0);
   }
@@ -110,37 +110,38 @@ struct Tile {
   int row_begin, row_end;  // in the plan's order of rows
   int heads, unit_heads;   // KV heads of its entry, and of each unit
   bool skipped;            // no row sees a key of this level, and each has a unit on another one
-  Hull hull;
+  VisibleRange visible;
   // Of an item over the KV heads of one unit, and of a unit that is one item. Until units are laid: over one KV head.
   double overhead, per_token, cost;
 };
 
-struct DraftUnit {
+struct PlannedUnit {
   int tile;
   int head_begin, head_end;
-  int parts;  // items that it was cut into
+  int num_chunks;  // an item each
 };
 
-// A part of a unit; its worker is implied by Draft::worker_indptr once the draft is complete.
-struct DraftItem {
+// A chunk of a unit; its worker is implied by PlanBuilder::worker_indptr once all items are dealt.
+struct PlannedItem {
   int unit;
   int kv_begin, kv_end;
-  int part;  // the how manieth of its unit, along the keys
+  int chunk;  // the how manieth of its unit, along the keys
 };
 
-struct Draft {
+// What the stages have built so far.
+struct PlanBuilder {
   std::vector<int> kv_len;         // [requests]
   std::vector<int> row_indptr;     // [requests + 1], in the plan's order
   std::vector<Entry> entries;      // by level, rows
   std::vector<Tile> tiles;         // an entry's last tile first: the heaviest under a causal mask
   std::vector<int> tile_indptr;    // [runs + 1]; a run is the tiles of one class of an entry
-  std::vector<DraftUnit> units;    // by run, KV heads, tile: neighbours share K and V
-  std::vector<DraftItem> items;    // by worker, in the order of execution
+  std::vector<PlannedUnit> units;  // by run, KV heads, tile: neighbours share K and V
+  std::vector<PlannedItem> items;  // by worker, in the order of execution
   std::vector<int> worker_indptr;  // [workers + 1]
   double lower_bound = 0, makespan = 0;
 
   // Scratch of the stages.
-  std::vector<DraftItem> pieces;
+  std::vector<PlannedItem> pieces;
   std::vector<int> piece_worker, order;
   std::vector<double> piece_cost, load;
   std::vector<int> on_line;       // units
@@ -148,7 +149,7 @@ struct Draft {
   std::vector<int> entry_len;     // tokens of every level's entries; not of a plain plan
 };
 
-// Which partial states meet where. Units that share no row with another one merge their own parts, if they have
+// Which partial states meet where. Units that share no row with another one merge their own chunks, if they have
 // several. The others write partials always, and their rows and KV heads are cut into cells that no unit cuts.
 struct Merges {
   enum Mark : char { kOutside, kInside, kBegins };
@@ -168,50 +169,51 @@ struct Merges {
 // ---------------------------------------------------------------- stages, in order
 
 // Throws Error(invalid_argument | invalid_indptr | invalid_page | unsupported) for a user's mistake.
-Problem check_input(const KernelTraits& traits, const PlanInput& input, Draft& draft);
+Problem check_input(const KernelTraits& traits, const PlanInput& input, PlanBuilder& builder);
 
 // Who attends which pages, and every request's length. Throws Error(invalid_argument | invalid_indptr) where levels
 // do not fit together.
-void lay_entries(const Problem& problem, Draft& draft);
+void lay_entries(const Problem& problem, PlanBuilder& builder);
 
 // The block-sparse form of the two.
-void check_blocks(Problem& problem, Draft& draft);
-void lay_blocks(const Problem& problem, Draft& draft);
+void check_blocks(Problem& problem, PlanBuilder& builder);
+void lay_blocks(const Problem& problem, PlanBuilder& builder);
 
-// Rows and hulls of every query tile; units over all KV heads; the lower bound of the makespan.
-void lay_units(const Problem& problem, Draft& draft);
+// Rows and visible ranges of every query tile; units over all KV heads; the lower bound of the makespan.
+void lay_units(const Problem& problem, PlanBuilder& builder);
 
 // Items of every worker.
-void cut_balanced(const Problem& problem, Draft& draft);
-void cut_paper(const Problem& problem, Draft& draft);
-void cut_fixed(const Problem& problem, Draft& draft);
-void cut_none(const Problem& problem, Draft& draft);
+void cut_balanced(const Problem& problem, PlanBuilder& builder);
+void cut_paper(const Problem& problem, PlanBuilder& builder);
+void cut_fixed(const Problem& problem, PlanBuilder& builder);
+void cut_none(const Problem& problem, PlanBuilder& builder);
 
 // Partials, merge groups and their sources.
-void lay_merges(const Problem& problem, const Draft& draft, Merges& merges);
+void lay_merges(const Problem& problem, const PlanBuilder& builder, Merges& merges);
 
 // The plan's bytes, and again those that follow lengths: positions, page lists, page ids.
-void write_plan(const Problem& problem, const Draft& draft, Plan::Impl& impl);
-void write_merges(const Problem& problem, const Draft& draft, const Merges& merges, Plan::Impl& impl);
-void write_lengths(const Problem& problem, const Draft& draft, Plan::Impl& impl);
+void write_plan(const Problem& problem, const PlanBuilder& builder, Plan::Impl& impl);
+void write_merges(const Problem& problem, const PlanBuilder& builder, const Merges& merges, Plan::Impl& impl);
+void write_lengths(const Problem& problem, const PlanBuilder& builder, Plan::Impl& impl);
 
-// ---------------------------------------------------------------- parts of stages
+// ---------------------------------------------------------------- used by several stages
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Positions that the rows of one request from first_pos to last_pos see.
-Hull hull_of(std::span<const ResolvedInterval> intervals, int first_pos, int last_pos, int kv_len);
+VisibleRange visible_range(std::span<const ResolvedInterval> intervals, int first_pos, int last_pos, int kv_len);
 // What either sees. Of several gaps the largest stays.
-Hull joined(const Hull& a, const Hull& b);
-// Of a hull of positions, what lies in a page list, counted from its first token.
-Hull within_list(const Hull& hull, int first_pos, int len);
-inline int row_position(const Problem& problem, const Draft& draft, int request, int q_row) {
+VisibleRange joined(const VisibleRange& a, const VisibleRange& b);
+// Of a range of positions, what lies in a page list, counted from its first token.
+VisibleRange within_list(const VisibleRange& visible, int first_pos, int len);
+inline int row_position(const Problem& problem, const PlanBuilder& builder, int request, int q_row) {
   if (problem.blocks != nullptr && !problem.blocks->q_positions.empty()) return problem.blocks->q_positions[q_row];
-  return draft.kv_len[request] - problem.qo_indptr[request + 1] + q_row;
+  return builder.kv_len[request] - problem.qo_indptr[request + 1] + q_row;
 }
 // The keys of `entry` that its rows [row_begin, row_end) see.
-Hull hull_of_rows(const Problem& problem, const Draft& draft, const Entry& entry, int row_begin, int row_end);
-// What the units of an entry cost over one KV head. Leaves its tiles in draft.
-double entry_cost(const Problem& problem, Draft& draft, const Entry& entry);
+VisibleRange visible_to_rows(const Problem& problem, const PlanBuilder& builder, const Entry& entry, int row_begin,
+                             int row_end);
+// What the units of an entry cost over one KV head. Leaves its tiles in the builder.
+double entry_cost(const Problem& problem, PlanBuilder& builder, const Entry& entry);
 // Fused rows of a kernel's largest tiles.
 inline int most_rows(const KernelTraits& traits) {
   int most = 0;
@@ -221,13 +223,13 @@ inline int most_rows(const KernelTraits& traits) {
 // Query tokens of a tile of so many fused rows.
 inline int tile_tokens(int rows, int group) { return rows >= group ? rows / group : 1; }
 inline double item_cost(const Tile& tile, int kv_begin, int kv_end) {
-  return tile.overhead + tile.per_token * tile.hull.visible(kv_begin, kv_end);
+  return tile.overhead + tile.per_token * tile.visible.num_keys(kv_begin, kv_end);
 }
 
-// Deals the pieces (in draft.order's order) to the least loaded worker each, and gathers items by worker.
-void deal_pieces(int num_workers, Draft& draft);
+// Deals the pieces (in builder.order's order) to the least loaded worker each, and gathers items by worker.
+void deal_pieces(int num_workers, PlanBuilder& builder);
 // items and worker_indptr from pieces and piece_worker, keeping the pieces' order within a worker.
-void gather_items(int num_workers, Draft& draft);
+void gather_items(int num_workers, PlanBuilder& builder);
 
 // ---------------------------------------------------------------- sections
 
@@ -242,7 +244,7 @@ void place_sections(const SectionCounts& room, PlanHeader& header);
 // The most that a plan within the bounds needs. Throws Error(invalid_argument | unsupported) for senseless bounds.
 SectionCounts room_of(const KernelTraits& traits, const PlanBounds& bounds);
 // Throws Error(invalid_argument) naming what exceeds the bounds.
-void check_within(const Problem& problem, const Draft& draft);
+void check_within(const Problem& problem, const PlanBuilder& builder);
 // Floats of a partial's o and lse, rounded up to whole cache lines.
 inline int64_t partial_floats(int64_t rows, int64_t qo_heads, int head_dim_vo) {
   return (rows * qo_heads * (head_dim_vo + 1) + 15) & ~int64_t{15};

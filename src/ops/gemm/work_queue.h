@@ -10,7 +10,7 @@
 
 namespace weft::gemm {
 
-class Shares {
+class WorkQueue {
  public:
   struct Run {
     int64_t begin = 0, end = 0;

@@ -1,4 +1,4 @@
-#include "ops/gemm/shares.h"
+#include "ops/gemm/work_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -11,16 +11,16 @@
 namespace weft::gemm {
 namespace {
 
-TEST(Shares, GiveEachItemOnceHoweverUnevenTheyAre) {
+TEST(WorkQueue, GivesEachItemOnceHoweverUnevenTheSharesAre) {
   for (const int workers : {1, 2, 3, 7}) {
     WorkerTeam team(workers);
-    Shares shares;
+    WorkQueue queue;
     for (const int64_t items : {int64_t{0}, int64_t{1}, int64_t{6}, int64_t{1000}})
       for (const bool first_has_all : {false, true}) {
         std::vector<std::atomic<int>> given(static_cast<size_t>(items));
-        shares.deal(workers, [&](int w) { return first_has_all ? (w == 0 ? 0 : items) : items * w / workers; });
+        queue.deal(workers, [&](int w) { return first_has_all ? (w == 0 ? 0 : items) : items * w / workers; });
         team.run([&](int worker) {
-          for (Shares::Run run; shares.take(worker, run);) {
+          for (WorkQueue::Run run; queue.take(worker, run);) {
             EXPECT_LT(run.begin, run.end);
             for (int64_t i = run.begin; i < run.end; ++i) ++given[static_cast<size_t>(i)];
           }
@@ -30,13 +30,13 @@ TEST(Shares, GiveEachItemOnceHoweverUnevenTheyAre) {
   }
 }
 
-TEST(Shares, ComeFromTheFrontOfOnesOwnAndFromTheBackOfTheLongest) {
-  Shares shares;
+TEST(WorkQueue, TakesFromTheFrontOfOnesOwnShareAndFromTheBackOfTheLongest) {
+  WorkQueue queue;
   const int64_t borders[] = {0, 2, 10, 26};
-  shares.deal(3, [&](int w) { return borders[w]; });
-  Shares::Run run;
+  queue.deal(3, [&](int w) { return borders[w]; });
+  WorkQueue::Run run;
   const auto expect = [&](int worker, int64_t begin, int64_t end) {
-    ASSERT_TRUE(shares.take(worker, run));
+    ASSERT_TRUE(queue.take(worker, run));
     EXPECT_EQ(run.begin, begin);
     EXPECT_EQ(run.end, end);
   };

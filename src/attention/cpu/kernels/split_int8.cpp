@@ -10,7 +10,7 @@ namespace {
 constexpr unsigned kByteOffset = 0x80808080u, kNibbleOffset = 0x08080808u, kLowNibbles = 0x0f0f0f0fu;
 
 struct Bytes {
-  static constexpr int kLines = 1;  // of a panel, made of one line of stored units
+  static constexpr int kLines = 1;  // of a panel, made of one line of stored words
   static WEFT_INLINE void put(unsigned* line, int, U32 x) { store_u32(line, x ^ kByteOffset); }
 };
 // The even elements of 8, then the odd ones.
@@ -39,44 +39,45 @@ WEFT_INLINE U32 load_two(const char* a, const char* b, int bytes) {  // fewer th
 
 // A panel's columns are tokens, 16 at a time; its lines hold 4 bytes of each.
 template <class Type>
-void pack_keys(const char* const* rows, long long offset, int n, int row_bytes, unsigned* out, Ahead& ahead) {
-  const int units = row_bytes / 4;
-  const long long panel = panel_stride(units * Type::kLines);
+void pack_keys(const char* const* rows, long long offset, int n, int row_bytes, unsigned* out, Prefetcher& prefetcher) {
+  const int words = row_bytes / 4;
+  const long long panel = panel_stride(words * Type::kLines);
   for (int t = 0; t < n; t += kLanes) {
     unsigned* column = out + t / kPanel * panel + t % kPanel;
     const auto put = [&](int u, F32 v) { Type::put(column + u * Type::kLines * kPanel, kPanel, as_u32(v)); };
     int u = 0;
-    for (; u + kLanes <= units; u += kLanes) {
-      ahead.fetch(kLanes / 2);
-      F32 block[kLanes];
+    for (; u + kLanes <= words; u += kLanes) {
+      prefetcher.fetch(kLanes / 2);
+      F32 square[kLanes];
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {
-        block[i] = as_f32(load_u32(rows[t + i] + offset + u * 4));
+        square[i] = as_f32(load_u32(rows[t + i] + offset + u * 4));
       }
-      transpose(block);
+      transpose(square);
 #pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) put(u + i, block[i]);
+      for (int i = 0; i < kLanes; ++i) put(u + i, square[i]);
     }
-    for (; u < units; u += kLanes / 2) {
-      ahead.fetch(kLanes / 4);
-      F32 block[kLanes / 2];
-      const int left = min_of(units - u, kLanes / 2);
+    for (; u < words; u += kLanes / 2) {
+      prefetcher.fetch(kLanes / 4);
+      F32 square[kLanes / 2];
+      const int left = min_of(words - u, kLanes / 2);
 #pragma GCC unroll 8
       for (int i = 0; i < kLanes / 2; ++i) {
         const char *a = rows[t + i] + offset + u * 4, *b = rows[t + i + kLanes / 2] + offset + u * 4;
-        block[i] = as_f32(left == kLanes / 2 ? load_two(a, b) : load_two(a, b, left * 4));
+        square[i] = as_f32(left == kLanes / 2 ? load_two(a, b) : load_two(a, b, left * 4));
       }
-      transpose_halves(block);
+      transpose_halves(square);
 #pragma GCC unroll 8
       for (int i = 0; i < kLanes / 2; ++i)
-        if (i < left) put(u + i, block[i]);
+        if (i < left) put(u + i, square[i]);
     }
   }
 }
 
 // A panel's columns are bytes of a row, in the order of byte_at; its lines hold those of 4 tokens.
 template <class Type>
-void pack_values(const char* const* rows, long long offset, int n, int row_bytes, unsigned* out, Ahead& ahead) {
+void pack_values(const char* const* rows, long long offset, int n, int row_bytes, unsigned* out,
+                 Prefetcher& prefetcher) {
   const long long panel = panel_stride(n / 4);
   // A vector of bytes becomes one of a panel, or the two of one.
   const auto put = [&](unsigned* line, int vector, U32 v) __attribute__((always_inline)) {
@@ -86,7 +87,7 @@ void pack_values(const char* const* rows, long long offset, int n, int row_bytes
   int d = 0;
   for (; d + 64 <= row_bytes; d += 64, out += 2 * Type::kLines * panel)
     for (int t = 0; t < n; t += 4) {
-      ahead.fetch(2);
+      prefetcher.fetch(2);
       unsigned* line = out + t / 4 * kPanel;
       const long long at = offset + d;
       const U32 a = load_u32(rows[t] + at), b = load_u32(rows[t + 1] + at), c = load_u32(rows[t + 2] + at),
@@ -101,7 +102,7 @@ void pack_values(const char* const* rows, long long offset, int n, int row_bytes
   for (; d < row_bytes; d += 32, out += Type::kLines * panel) {
     const int left = min_of(row_bytes - d, 32);
     for (int t = 0; t < n; t += 4) {
-      ahead.fetch(1);
+      prefetcher.fetch(1);
       const auto two = [&](int i, int j) {
         const char *first = rows[t + i] + offset + d, *second = rows[t + j] + offset + d;
         return left == 32 ? load_two(first, second) : load_two(first, second, left);
@@ -144,22 +145,22 @@ void order_columns(int dim, float* o, long long ld, int rows) {
   }
 }
 
-// Rows whose sums, two digits of two vectors each, stay in registers.
-constexpr int kBlockRows = 6;
+// Rows whose sums, two of two vectors each, stay in registers.
+constexpr int kMicroRows = 6;
 
 // What becomes of sums: they are scores, are added to the output, or go on.
 enum class To { scores, output, sums };
 
 template <int M, To kTo>
-void multiply_block(const DigitProduct& x, int row, int panel, Ahead& ahead) {
-  const unsigned* a = x.a + row * kDigitLd;
+void micro_kernel(const Int8Product& x, int row, int panel, Prefetcher& prefetcher) {
+  const unsigned* a = x.a + row * kSplitLd;
   const unsigned* b = x.b + panel * x.stride;
   I32 sum[M][2][2] = {};
   const auto multiply = [&](int u) __attribute__((always_inline)) {
     const U32 b0 = load_u32(b + u * kPanel), b1 = load_u32(b + u * kPanel + kLanes);
 #pragma GCC unroll 8
     for (int i = 0; i < M; ++i) {
-      const U32 high = broadcast(a[u + i * kDigitLd]), low = broadcast(a[u + i * kDigitLd + kDigitLow]);
+      const U32 high = broadcast(a[u + i * kSplitLd]), low = broadcast(a[u + i * kSplitLd + kSplitLow]);
       sum[i][0][0] = dot_bytes(sum[i][0][0], b0, high);
       sum[i][0][1] = dot_bytes(sum[i][0][1], b1, high);
       sum[i][1][0] = dot_bytes(sum[i][1][0], b0, low);
@@ -167,15 +168,15 @@ void multiply_block(const DigitProduct& x, int row, int panel, Ahead& ahead) {
     }
   };
   if (x.lines > 0 && row == 0) {
-    const char* fetched[kDigitLow / 2];
-    ahead.take(x.units / 2, x.lines, fetched);
-    for (int u = 0; u < x.units; u += 2, a += 2, b += 2 * kPanel) {
+    const char* fetched[kSplitLow / 2];
+    prefetcher.take(x.words / 2, x.lines, fetched);
+    for (int u = 0; u < x.words; u += 2, a += 2, b += 2 * kPanel) {
       for (int i = 0; i < x.lines; ++i) prefetch(fetched[u / 2] + 64 * i);
       multiply(0);
       multiply(1);
     }
   } else {
-    for (int u = 0; u < x.units; u += 2, a += 2, b += 2 * kPanel) {
+    for (int u = 0; u < x.words; u += 2, a += 2, b += 2 * kPanel) {
       multiply(0);
       multiply(1);
     }
@@ -199,23 +200,23 @@ void multiply_block(const DigitProduct& x, int row, int panel, Ahead& ahead) {
 }
 
 template <To kTo>
-void multiply_panels(const DigitProduct& x, Ahead& ahead) {
+void multiply_panels(const Int8Product& x, Prefetcher& prefetcher) {
   for (int panel = 0; panel < x.panels; ++panel)
     for (int row = 0; row < x.rows;) {
-      const int left = x.rows - row, parts = (left + kBlockRows - 1) / kBlockRows, count = (left + parts - 1) / parts;
+      const int left = x.rows - row, tiles = (left + kMicroRows - 1) / kMicroRows, count = (left + tiles - 1) / tiles;
       switch (count) {
-        case 1: multiply_block<1, kTo>(x, row, panel, ahead); break;
-        case 2: multiply_block<2, kTo>(x, row, panel, ahead); break;
-        case 3: multiply_block<3, kTo>(x, row, panel, ahead); break;
-        case 4: multiply_block<4, kTo>(x, row, panel, ahead); break;
-        case 5: multiply_block<5, kTo>(x, row, panel, ahead); break;
-        default: multiply_block<6, kTo>(x, row, panel, ahead); break;
+        case 1: micro_kernel<1, kTo>(x, row, panel, prefetcher); break;
+        case 2: micro_kernel<2, kTo>(x, row, panel, prefetcher); break;
+        case 3: micro_kernel<3, kTo>(x, row, panel, prefetcher); break;
+        case 4: micro_kernel<4, kTo>(x, row, panel, prefetcher); break;
+        case 5: micro_kernel<5, kTo>(x, row, panel, prefetcher); break;
+        default: micro_kernel<6, kTo>(x, row, panel, prefetcher); break;
       }
       row += count;
     }
 }
 
-// 1.5 * 2^23 and half a low digit: the sum's lowest bytes are the digits, the lower one without its sign.
+// 1.5 * 2^23 and half a low byte: the sum's lowest bytes are the two, the lower one without its sign.
 constexpr float kMagic = 12582912.f + 128.f;
 constexpr unsigned kMagicBits = 0x4b400000u + 128;  // its own, to which those of a sum add the number
 
@@ -227,7 +228,7 @@ WEFT_INLINE void store_low_bytes(unsigned* to, U32 v) {
 
 }  // namespace
 
-void make_digits(const float* x, int n, const float* factors, int most, unsigned* digits, float& scale, int& sum) {
+void split_int8(const float* x, int n, const float* factors, int most, unsigned* split, float& scale, int& sum) {
   U32 top = {};  // bits of numbers without a sign are in their order, and those of what is none lie above them
   const auto value = [&](int i) { return factors != nullptr ? load(x + i) * load(factors + i) : load(x + i); };
   for (int i = 0; i < n; i += kLanes) top = max(as_u32(value(i)) & 0x7fffffffu, top);
@@ -242,8 +243,8 @@ void make_digits(const float* x, int n, const float* factors, int most, unsigned
     const F32 v = usable ? value(i) : F32{};
     const U32 shifted = as_u32(fma(v, inverse, broadcast(kMagic)));
     total += shifted;
-    store_low_bytes(digits + i / 4, shifted >> 8);
-    store_low_bytes(digits + i / 4 + kDigitLow, shifted ^ 0x80u);
+    store_low_bytes(split + i / 4, shifted >> 8);
+    store_low_bytes(split + i / 4 + kSplitLow, shifted ^ 0x80u);
   }
   sum = static_cast<int>(sum_lanes(total) - static_cast<unsigned>(n) * kMagicBits);
 }
@@ -258,33 +259,33 @@ void order_query(const float* q, int dim, Element element, float* out) {
 
 int value_columns(Element element, int dim) { return element == Element::int4 ? round_up(dim, 64) : round_up(dim, 32); }
 
-void order_digit_values(Element element, int dim, float* o, long long ld, int rows) {
+void order_int8_values(Element element, int dim, float* o, long long ld, int rows) {
   if (element == Element::int4) return order_columns<Nibbles>(dim, o, ld, rows);
   order_columns<Bytes>(dim, o, ld, rows);
 }
 
-void pack_digit_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
-                     Ahead& ahead) {
-  if (element == Element::int4) return pack_keys<Nibbles>(rows, offset, n, dim / 2, out, ahead);
-  pack_keys<Bytes>(rows, offset, n, dim, out, ahead);
+void pack_int8_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
+                    Prefetcher& prefetcher) {
+  if (element == Element::int4) return pack_keys<Nibbles>(rows, offset, n, dim / 2, out, prefetcher);
+  pack_keys<Bytes>(rows, offset, n, dim, out, prefetcher);
 }
 
-void pack_digit_values(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
-                       Ahead& ahead) {
-  if (element == Element::int4) return pack_values<Nibbles>(rows, offset, n, dim / 2, out, ahead);
-  pack_values<Bytes>(rows, offset, n, dim, out, ahead);
+void pack_int8_values(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
+                      Prefetcher& prefetcher) {
+  if (element == Element::int4) return pack_values<Nibbles>(rows, offset, n, dim / 2, out, prefetcher);
+  pack_values<Bytes>(rows, offset, n, dim, out, prefetcher);
 }
 
-void multiply_digits(const DigitProduct& product, Ahead& ahead) {
+void multiply_int8(const Int8Product& product, Prefetcher& prefetcher) {
   if (product.c_sums != nullptr)
-    multiply_panels<To::sums>(product, ahead);
+    multiply_panels<To::sums>(product, prefetcher);
   else if (product.alpha != nullptr)
-    multiply_panels<To::output>(product, ahead);
+    multiply_panels<To::output>(product, prefetcher);
   else
-    multiply_panels<To::scores>(product, ahead);
+    multiply_panels<To::scores>(product, prefetcher);
 }
 
-void finish_digits(int* sums, int n, unsigned offset, float scale, float alpha, float* c) {
+void finish_int8(int* sums, int n, unsigned offset, float scale, float alpha, float* c) {
   for (int i = 0; i < n; i += kLanes) {
     const U32 own = load_u32(sums + i) - offset;
     store(c + i, fma(load(c + i), broadcast(alpha), to_f32(reinterpret_cast<I32>(own)) * broadcast(scale)));
