@@ -43,8 +43,11 @@ void Operator::run(const RunArguments& arguments, Stream stream) const {
   const Compilation& made = impl.made;
   check(impl.loaded != nullptr, ErrorCode::invalid_argument,
         "run: the operator was compiled up to '{}'; compile it without stop_after", made.done);
-  const Names filled_here = filled_by_preprocess(made.stage1);
-  const bool takes_turns = !made.preprocess3.function.body.empty();
+  const bool has_preprocess = !made.preprocess3.function.body.empty();
+  Names own;  // memory that is made here; a schedule may have kept a temporary buffer in registers
+  for (const std::string& name : made_here(made.stage1))
+    if (made.compute3.function.find(name) != nullptr) own.insert(name);
+  const bool takes_turns = !own.empty();
   std::unique_lock<std::mutex> turn(impl.mutex, std::defer_lock);
   if (takes_turns) turn.lock();
 
@@ -64,8 +67,8 @@ void Operator::run(const RunArguments& arguments, Stream stream) const {
   const bool keeps_values = is_same && impl.has_values && arguments.values_unchanged;
   if (takes_turns) impl.last = std::move(bound);
   bind_parameters(made.stage1, arguments.scalars, arguments.buffers, b);
-  bind_buffers(made.stage1, arguments.buffers, filled_here, b);
-  if (takes_turns && !keeps_values) {
+  bind_buffers(made.stage1, arguments.buffers, own, b);
+  if (has_preprocess && !keeps_values) {
     impl.loaded->preprocess(b, stream);
     impl.has_values = true;
   }

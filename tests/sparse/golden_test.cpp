@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "sparse/operator.h"
-#include "sparse/operators/kept.h"
 #include "sparse/stage1/parse.h"
+#include "tests/sparse/ready_programs.h"
 #include "weft/error.h"
 #include "weft/sparse.h"
 
@@ -15,14 +15,14 @@ namespace weft::sparse::test {
 namespace {
 
 struct GoldenCase {
-  const char* name;
-  const char* program;
+  std::string name;
+  std::string program;
   std::string schedule;
   std::map<std::string, int64_t> set = {};
 };
 
 std::vector<GoldenCase> cases() {
-  return {
+  std::vector<GoldenCase> all = {
       {"spmm_csr", kSpmmProgram, spmm_schedule(128, ""), {{"feat", 128}}},
       {"spmm_tail", kSpmmProgram,
        "lower()\nko, ki = split(csrmm.k, 16)\nreorder(ko, csrmm.j, ki)\nvectorize(ki)\n"
@@ -40,6 +40,8 @@ std::vector<GoldenCase> cases() {
        "lower()\nreorder(csrmm.k, csrmm.j)\nbind(csrmm.i, blockIdx.x)\nbind(csrmm.k, "
        "threadIdx.x)\ncache_write(csrmm.k, register)\n"},
   };
+  for (const ReadyCase& c : ready_cases()) all.push_back({c.name, c.ready.text, c.ready.schedule, c.ready.set});
+  return all;
 }
 
 // Code after what every module begins with.

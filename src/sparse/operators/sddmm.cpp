@@ -19,10 +19,13 @@ const char* const kSddmmProgram = R"(program sddmm(m, n, nnz, feat):
     O[i, j] = O[i, j] + A[i, j] * (X[i, k] * Y[j, k])
 )";
 
-// Two stages of reduction: 16 partial sums, added up at the end, in order.
-std::string sddmm_schedule(int64_t feat) {
+// Two stages of reduction: 16 partial sums, added up at the end, in order. Sums are in fp32 whatever the tensors are.
+std::string sddmm_schedule(int64_t feat, DType dtype) {
   std::string text = "lower()\n";
-  if (feat % 16 == 0 && feat > 16) text += "ko, ki = split(sddmm.k, 16)\nrfactor(ki, register)\nvectorize(ki)\n";
+  const bool two_stages = feat % 16 == 0 && feat > 16;
+  if (two_stages) text += "ko, ki = split(sddmm.k, 16)\nrfactor(ki, register)\nvectorize(ki)\n";
+  if (dtype == DType::bf16)
+    text += two_stages ? "cache_write(sddmm_sum.j, register)\n" : "cache_write(sddmm.j, register)\n";
   return text + "parallel(sddmm.i)\n";
 }
 
@@ -30,7 +33,9 @@ void sddmm(const Structure& a, const TensorView& values, const TensorView& x, co
            const TensorView& out, Stream stream) {
   check(x.rank() == 2, ErrorCode::invalid_shape, "x: has shape {}; [m, feat] is expected", shape_string(x));
   const int64_t feat = x.shape(1);
-  kept_operator(kSddmmProgram, sddmm_schedule(feat), {{"feat", feat}})
+  const DType dtype = common_dtype({{"values", &values}, {"x", &x}, {"y", &y}, {"out", &out}});
+  const std::string program = replaced(kSddmmProgram, "fp32", std::string(to_string(dtype)));
+  kept_operator(program, sddmm_schedule(feat, dtype), {{"feat", feat}})
       .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"X", x}, {"Y", y}, {"O", out}}}, stream);
 }
 

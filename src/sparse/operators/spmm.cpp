@@ -1,10 +1,6 @@
 // C = A B for a sparse A.
-#include <map>
-#include <mutex>
-
 #include "base/check.h"
 #include "sparse/operators/kept.h"
-#include "sparse/schedule.h"
 
 namespace weft::sparse {
 
@@ -30,7 +26,12 @@ std::string spmm_schedule(int64_t feat, const std::string& format) {
   const bool blocked = format.starts_with("bsr");
   const std::string rows = blocked ? "csrmm.io" : "csrmm.i";
   const std::string parallel_lines = fmt::format("parallel({})\n", rows) + (blocked ? "parallel(csrmm_init.i)\n" : "");
-  if (feat % 16 != 0) return text + parallel_lines;
+  if (feat % 16 != 0 && (blocked || format.starts_with("ell"))) return text + parallel_lines;
+  if (feat % 16 != 0) {
+    text += "ko, ki = split(csrmm.k, 16)\nreorder(ko, csrmm.j, ki)\n";
+    if (format.starts_with("hyb")) text += "reorder(ko, csrmm.s)\n";  // pieces of long rows
+    return text + "vectorize(ki)\ncache_write(ko, register)\n" + parallel_lines;
+  }
   const int64_t tile = feat % 64 == 0 ? 64 : feat % 32 == 0 ? 32 : 16;
   if (feat > tile) text += fmt::format("ko, kt = split(csrmm.k, {})\n", tile);
   const std::string inner = feat > tile ? "kt" : "csrmm.k";
@@ -51,25 +52,19 @@ std::string spmm_schedule(int64_t feat, const std::string& format) {
   return text + parallel_lines;
 }
 
-Operator kept_operator(const std::string& program, const std::string& schedule,
-                       const std::map<std::string, int64_t>& set) {
-  static std::mutex& mutex = *new std::mutex;
-  static auto& kept = *new std::map<std::string, Operator>;  // outlives every static that runs one
-  std::string key = program + schedule;
-  for (const auto& [name, value] : set) key += fmt::format("{}={};", name, value);
-  const std::lock_guard lock(mutex);
-  auto found = kept.find(key);
-  if (found == kept.end())
-    found = kept.emplace(key, compile(parse(program), schedule, Device::cpu(), {.set = set})).first;
-  return found->second;
-}
-
 void spmm(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
           const SparseOptions& options, Stream stream) {
   check(b.rank() == 2, ErrorCode::invalid_shape, "b: has shape {}; [n, feat] is expected", shape_string(b));
   const std::string format = options.format == "csr" ? "" : options.format;
   const int64_t feat = b.shape(1);
-  kept_operator(kSpmmProgram, spmm_schedule(feat, format), {{"feat", feat}})
+  const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
+  const bool one_sum = format.empty() || format.starts_with("hyb(1,");  // of a row, whatever its format
+  check(
+      dtype == DType::fp32 || one_sum, ErrorCode::unsupported,
+      "spmm: format {} of bf16: required: sums of a row kept in fp32 from format to format; supported: csr, hyb(1, k)",
+      format);
+  kept_operator(replaced(kSpmmProgram, "fp32", std::string(to_string(dtype))), spmm_schedule(feat, format),
+                {{"feat", feat}})
       .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"B", b}, {"C", c}}}, stream);
 }
 
