@@ -36,6 +36,10 @@ class Scratch {
 };
 thread_local Scratch scratch;
 
+Compute compute_of(DType dtype) {
+  return dtype == DType::bf16 ? Compute::bf16 : dtype == DType::int8 ? Compute::int8 : Compute::fp32;
+}
+
 // One worker's queue: every item, and every merge group whose last item it finished.
 void run_queue(const AttendArgs& args, const CoreTable& core, const WorkItem* items, int begin, int end,
                Trace::Lane lane) {
@@ -71,13 +75,8 @@ void launch(const AttentionKernel::Impl& kernel, const RunArgs& given, Workspace
   const auto& code = static_cast<const CpuCode&>(*kernel.code);
   const auto& plan = *static_cast<const PlanHeader*>(workspace.data());
   int mask_error = 0;
-  const AttendArgs args = {given,
-                           &plan,
-                           code.leaf.leaf,
-                           kernel.compute == DType::bf16,
-                           kernel.compute == DType::int8,
-                           kernel.check_masks,
-                           &mask_error};
+  const AttendArgs args = {given, &plan, code.leaf.leaf, compute_of(kernel.compute),
+                           kernel.check_masks ? &mask_error : nullptr};
   const int* indptr = section<int>(&plan, plan.worker_indptr);
   const WorkItem* items = section<WorkItem>(&plan, plan.items);
   WorkerTeam& team = stream.team();
