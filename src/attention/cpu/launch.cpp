@@ -40,6 +40,12 @@ Compute compute_of(DType dtype) {
   return dtype == DType::bf16 ? Compute::bf16 : dtype == DType::int8 ? Compute::int8 : Compute::fp32;
 }
 
+// Whether items of two units need as much scratch.
+bool are_alike(const Unit& a, const Unit& b) {
+  return a.tile_kind == b.tile_kind && a.row_end - a.row_begin == b.row_end - b.row_begin &&
+         a.kv_head_end - a.kv_head_begin == b.kv_head_end - b.kv_head_begin;
+}
+
 // One worker's queue: every item, and every merge group whose last item it finished.
 void run_queue(const AttendArgs& args, const CoreTable& core, const WorkItem* items, int begin, int end,
                Trace::Lane lane) {
@@ -47,11 +53,15 @@ void run_queue(const AttendArgs& args, const CoreTable& core, const WorkItem* it
   const Unit* units = section<Unit>(base, args.plan->units);
   const MergeGroup* groups = section<MergeGroup>(base, args.plan->merge_groups);
   int* counters = section<int>(base, args.plan->counters);
+  const Unit* sized = nullptr;  // for whose items `bytes` are enough
+  long long bytes = 0;
   for (int i = begin; i < end; ++i) {
     const WorkItem& item = items[i];
     const Unit& unit = units[item.unit];
     lane.begin();
-    core.attend(args, item, scratch.reserve(core.attend_scratch(args, unit)));
+    if (sized == nullptr || !are_alike(*sized, unit)) bytes = core.attend_scratch(args, unit);
+    sized = &unit;
+    core.attend(args, item, scratch.reserve(bytes));
     lane.end_item(i);
     if (item.partial < 0) continue;
     for (int k = 0; k < unit.merge_rows * unit.merge_heads; ++k) {

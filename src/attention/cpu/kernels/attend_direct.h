@@ -23,7 +23,7 @@ class AttendDirect {
     if (!more) return;
     item.locate(tile, stage);
     item.prefetch(tile, stage, prefetcher);
-    prefetcher.fetch_each(kLeadBytes / 64);
+    prefetcher.fetch_each(static_cast<int>(Keys::lead_bytes(item.unit) / 64));
     for (; more; tile = next, stage = 1 - stage) {
       more = cursor.next(next);
       if (more) {
@@ -39,9 +39,6 @@ class AttendDirect {
   Item item;
 
  private:
-  // How far ahead of what is worked on memory is fetched.
-  static constexpr int kLeadBytes = 32 << 10;
-
   static ItemSizes sizes(const UnitView& unit) {
     const AttendArgs& args = unit.args;
     const int dims = args.head_dim_qk + (args.v_is_k_prefix ? 0 : args.head_dim_vo);

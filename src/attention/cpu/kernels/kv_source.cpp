@@ -25,14 +25,11 @@ KvSource::KvSource(const UnitView& unit, const Side& side, const TileRows& rows,
       loader_(side.hook && unit.args.compute != Compute::bf16 ? loader_for(Element::fp32, false) : cache_loader_),
       masked_(arena.allocate<const char*>(tokens)) {}
 
-KvSource::Rows KvSource::rows(const Slice& slice) const { return side_.hook ? transformed(slice) : stored(slice); }
-
-// Where the cache holds them; of a boundary tile those that some row sees.
-KvSource::Rows KvSource::stored(const Slice& slice) const {
+// Those that some row sees, of a boundary tile.
+KvSource::Rows KvSource::masked(const Slice& slice) const {
   const auto& [tile, stage, head, begin, n, next] = slice;
   const char* const* rows = rows_.at(stage);
   const long long offset = head * side_.tokens.head_stride;
-  if (!tile.boundary) return {rows, offset};
   const int end = begin + n < tile.n ? begin + n : round_up(tile.n, abi::kColumnStep);
   for (int i = begin; i < end; ++i) masked_[i] = i < tile.n && columns_.marks[i] ? rows[i] + offset : kZeros;
   return {masked_, 0};
@@ -41,7 +38,7 @@ KvSource::Rows KvSource::stored(const Slice& slice) const {
 // What the hook makes of them, a few at a time, which it reads in fp32 or, for products in bf16, as they are stored.
 KvSource::Rows KvSource::transformed(const Slice& slice) const {
   const auto& [tile, stage, head, begin, n, next] = slice;
-  const Rows from = stored(slice);
+  const Rows from = tile.boundary ? masked(slice) : Rows{rows_.at(stage), head * side_.tokens.head_stride};
   const bool bf16 = unit_.args.compute == Compute::bf16;
   const int dim = side_.dim, end = begin + n;
   const long long row_bytes = dim * (bf16 ? 2 : 4);

@@ -34,7 +34,11 @@ class KvSource {
     const char* const* at;
     long long offset;
   };
-  Rows rows(const Slice& slice) const;
+  Rows rows(const Slice& slice) const {
+    if (side_.hook) return transformed(slice);
+    if (slice.tile.boundary) return masked(slice);
+    return {rows_.at(slice.stage), slice.head * side_.tokens.head_stride};
+  }
   // The same of a boundary tile, with zeros for what is excluded: [tokens] of the head.
   Rows rows_without(const unsigned char* excluded, const Slice& slice) const;
   const Loader& loader() const { return loader_; }
@@ -56,7 +60,7 @@ class KvSource {
   TokenScales scales;
 
  private:
-  Rows stored(const Slice& slice) const;
+  Rows masked(const Slice& slice) const;
   Rows transformed(const Slice& slice) const;
   void dequantise(const Slice& slice, const Rows& stored, int first, int count) const;
 

@@ -20,6 +20,8 @@ class DirectKeys {
   DirectKeys(Item& item, Arena& arena);
   // Of which a slice stays in the first-level cache.
   static int slice_tokens(const UnitView& unit);
+  // How far ahead of what is worked on memory is fetched; a slice more takes 1.08 times as long.
+  static long long lead_bytes(const UnitView&) { return 32 << 10; }
   void load_queries();
   void multiply(const Slice& slice, Prefetcher& prefetcher);
 
