@@ -82,7 +82,7 @@ class AttendDirect {
       prefetcher.next = as_long ? Prefetcher::Next{next_begin - begin, (next_head - head) * source.head_stride()}
                                 : Prefetcher::Next{};
       if (head == 0) source.scales.fetch(begin, min_of(begin + step, next_tokens), 1 - stage);
-      work({tile, stage, head, begin, n, prefetcher.next});
+      work({tile, stage, head, begin, n});
     }
   }
 

@@ -48,8 +48,7 @@ struct Loader {
   void (*accumulate)(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* p,
                      int num_rows, int dim, float* o, long long ld);
   // out[t * ld ...] = token t in fp32, any n.
-  void (*widen_rows)(const char* const* rows, long long offset, int n, int dim, Prefetcher::Next next, float* out,
-                     long long ld);
+  void (*widen_rows)(const char* const* rows, long long offset, int n, int dim, float* out, long long ld);
   bool halves_of_keys;  // queries of `dot` hold the even elements of each kPanel before the odd ones
   ColumnOrder order_of_values;
 };

@@ -27,7 +27,7 @@ KvSource::KvSource(const UnitView& unit, const Side& side, const TileRows& rows,
 
 // Those that some row sees, of a boundary tile.
 KvSource::Rows KvSource::masked(const Slice& slice) const {
-  const auto& [tile, stage, head, begin, n, next] = slice;
+  const auto& [tile, stage, head, begin, n] = slice;
   const char* const* rows = rows_.at(stage);
   const long long offset = head * side_.tokens.head_stride;
   const int end = begin + n < tile.n ? begin + n : round_up(tile.n, abi::kColumnStep);
@@ -37,7 +37,7 @@ KvSource::Rows KvSource::masked(const Slice& slice) const {
 
 // What the hook makes of them, a few at a time, which it reads in fp32 or, for products in bf16, as they are stored.
 KvSource::Rows KvSource::transformed(const Slice& slice) const {
-  const auto& [tile, stage, head, begin, n, next] = slice;
+  const auto& [tile, stage, head, begin, n] = slice;
   const Rows from = tile.boundary ? masked(slice) : Rows{rows_.at(stage), head * side_.tokens.head_stride};
   const bool bf16 = unit_.args.compute == Compute::bf16;
   const int dim = side_.dim, end = begin + n;
@@ -70,7 +70,7 @@ KvSource::Rows KvSource::transformed(const Slice& slice) const {
 // Tokens [first, first + count) in fp32, scaled.
 void KvSource::dequantise(const Slice& slice, const Rows& from, int first, int count) const {
   const int dim = side_.dim;
-  cache_loader_.widen_rows(from.at + first, from.offset, count, dim, slice.next, buffers_.dequantised, dim);
+  cache_loader_.widen_rows(from.at + first, from.offset, count, dim, buffers_.dequantised, dim);
   if (unit_.args.scaling == Scaling::head)
     scale_vector(buffers_.dequantised, static_cast<long long>(count) * dim,
                  head_scale(side_.scale, unit_.first_head + slice.head));
@@ -89,7 +89,7 @@ KvSource::Rows KvSource::rows_without(const unsigned char* excluded, const Slice
 
 float KvSource::load_token(const Slice& slice, float* to) const {
   const Rows one = rows(slice);
-  loader_.widen_rows(one.at + slice.begin, one.offset, 1, side_.dim, {}, to, side_.dim);
+  loader_.widen_rows(one.at + slice.begin, one.offset, 1, side_.dim, to, side_.dim);
   return scales_columns() ? scales.stored(slice) : 1.f;
 }
 

@@ -46,7 +46,6 @@ class KvSource {
   float load_token(const Slice& slice, float* to) const;
 
   int dim() const { return side_.dim; }
-  bool has_hook() const { return side_.hook != nullptr; }
   long long head_bytes() const { return side_.dim * bits_of(unit_.args.kv_element) / 8; }
   long long head_stride() const { return side_.tokens.head_stride; }
   // Bits of what is multiplied by those of what is stored, as a shift.

@@ -99,20 +99,8 @@ void pack_value_pairs(const char* const* rows, long long offset, int n, int dim,
 #endif
 
 template <class Element>
-void widen_rows(const char* const* rows, long long offset, int n, int dim, Prefetcher::Next next, float* out,
-                long long ld) {
-  constexpr int kVectors = 4;
-  for (int t = 0; t < n; ++t, out += ld) {
-    const char *row = rows[t] + offset, *next_row = rows[t + next.rows] + offset + next.bytes;
-    int i = 0;
-    for (; i + kVectors * kLanes <= dim; i += kVectors * kLanes)
-#pragma GCC unroll 4
-      for (int j = i; j < i + kVectors * kLanes; j += kLanes) {
-        if (starts_line<Element>(j)) prefetch_near(next_row + bytes_of<Element>(j));
-        store(out + j, Element::load(row + bytes_of<Element>(j)));
-      }
-    widen<Element>(row + bytes_of<Element>(i), dim - i, out + i);
-  }
+void widen_rows(const char* const* rows, long long offset, int n, int dim, float* out, long long ld) {
+  for (int t = 0; t < n; ++t, out += ld) widen<Element>(rows[t] + offset, dim, out);
 }
 
 template <class Type>

@@ -13,7 +13,6 @@ void locate_tokens(const UnitView& unit, const TokensView& view, long long head,
 struct Slice {
   const KvTile& tile;
   int stage, head, begin, n;
-  Prefetcher::Next next = {};
 };
 
 // The rows of keys or of values in the unit's first head: of the tile that is worked on, and of the next one, which is
