@@ -18,7 +18,6 @@ KernelTraits traits(const AttentionSpec& spec, int num_multiprocessors) {
                      .row_token = dims / 64.,
                      .item = 3000}};
   traits.thresholds = {.level_enough = 1.02,
-                       .worth_another_order = 1.05,
                        .granules_per_worker = 4,
                        .shared_cost_at_most = 0.9,
                        .merge_row = 3 * traits.classes[0].row,
