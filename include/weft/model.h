@@ -25,6 +25,7 @@
 #include "weft/error.h"
 #include "weft/ops.h"
 #include "weft/tensor.h"
+#include "weft/weight_type.h"
 
 namespace weft {
 
@@ -36,11 +37,6 @@ std::string_view to_string(Precision precision);         // "exact", "default", 
 Precision precision_from_string(std::string_view name);  // throws Error(invalid_argument)
 
 // ---------------------------------------------------------------- file
-
-// Element types of weights in GGUF files that Weft reads. Blocks along the innermost axis, of 256 for q4_k and q6_k, of
-// 32 for the other quantised types.
-enum class WeightType : uint8_t { f32, f16, bf16, q8_0, q5_0, q4_0, q4_1, q4_k, q6_k };
-std::string_view to_string(WeightType type);
 
 // A weight as it lies in the file: rows x cols (cols innermost), row-major.
 struct WeightInfo {
