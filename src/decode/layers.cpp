@@ -5,7 +5,7 @@
 namespace weft::decode {
 
 void Layers::run(const Step& step, float* logits) {
-  attention_.plan(step, sequences_.pages_may_be_shared());
+  attention_.plan(step, sequences_.num_shares());
   begin(step);
   for (int layer = 0; layer < config_.num_layers; ++layer) {
     const bool is_last = layer + 1 == config_.num_layers;

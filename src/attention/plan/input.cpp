@@ -328,6 +328,10 @@ Problem check_input(const KernelTraits& traits, const PlanInput& input, PlanBuil
   p.mode = input.mode;
   p.fixed_split_size = input.fixed_split_size;
   p.bounds = input.bounds;
+  check(input.spare_pages >= 0 && input.spare_pages <= kMaxInt - p.num_page_ids, ErrorCode::invalid_argument,
+        "spare_pages = {}; allowed are 0 to {} beside {} page ids", input.spare_pages, kMaxInt - p.num_page_ids,
+        p.num_page_ids);
+  p.spare_pages = input.spare_pages;
   p.borrow_page_ids = input.borrow_page_ids;
   take_levels(input, p);
   check_kv(traits, input, p, builder);

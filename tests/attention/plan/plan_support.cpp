@@ -27,6 +27,7 @@ PlanInput Batch::input() {
   in.fixed_split_size = fixed_split_size;
   in.scalars = scalars;
   in.bounds = bounds;
+  in.spare_pages = spare_pages;
   in.borrow_page_ids = borrow_page_ids;
   if (form == KvForm::paged) {
     page_ids.resize(static_cast<size_t>(kv_indptr[n]));

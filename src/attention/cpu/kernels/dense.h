@@ -4,7 +4,9 @@
 
 #include "attention/cpu/kernels/prefetcher.h"
 #include "attention/cpu/kernels/unit_view.h"
+#include "tile/cpu/bf16_dot.h"
 #include "tile/cpu/convert.h"
+#include "tile/cpu/int_dot.h"
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 

@@ -6,6 +6,7 @@
 #include "attention/cpu/kernels/arena.h"
 #include "attention/cpu/kernels/dense.h"
 #include "attention/cpu/kernels/output.h"
+#include "tile/cpu/exp.h"
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 namespace {

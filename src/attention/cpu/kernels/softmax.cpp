@@ -1,5 +1,6 @@
 // Scores become probabilities: what the rows' intervals do not show is masked, then the online softmax.
 #include "attention/cpu/kernels/dense.h"
+#include "tile/cpu/exp.h"
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 namespace {

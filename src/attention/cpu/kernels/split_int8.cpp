@@ -233,12 +233,6 @@ void multiply_panels(const Int8Product& x, const To& to, Prefetcher& prefetcher)
 constexpr float kMagic = 12582912.f + 128.f;
 constexpr unsigned kMagicBits = 0x4b400000u + 128;  // its own, to which those of a sum add the number
 
-// Low bytes of 4 vectors, in order.
-WEFT_INLINE void store_low_bytes(unsigned* to, U32 v) {
-  typedef unsigned char U8 __attribute__((vector_size(16), aligned(4), may_alias));
-  *reinterpret_cast<U8*>(to) = __builtin_convertvector(v, U8);
-}
-
 }  // namespace
 
 void split_int8(const float* x, int n, const float* factors, int most, const SplitRows& row) {
@@ -256,8 +250,9 @@ void split_int8(const float* x, int n, const float* factors, int most, const Spl
     const F32 v = usable ? value(i) : F32{};
     const U32 shifted = as_u32(fma(v, inverse, broadcast(kMagic)));
     total += shifted;
-    store_low_bytes(row.words + i / 4, shifted >> 8);
-    store_low_bytes(row.words + i / 4 + kSplitLow, shifted ^ 0x80u);
+    const SplitI16 bytes = split_i16(shifted);
+    store_u8(row.words + i / 4, bytes.high);
+    store_u8(row.words + i / 4 + kSplitLow, bytes.low);
   }
   *row.sums = static_cast<int>(sum_lanes(total) - static_cast<unsigned>(n) * kMagicBits);
 }

@@ -1,6 +1,8 @@
 // The scales of integer keys and values.
 #include "attention/cpu/kernels/token_scales.h"
 
+#include "tile/cpu/lanes.h"
+
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 
 TokenScales::TokenScales(const UnitView& unit, const TokensView& view, int tokens, Arena& arena)
