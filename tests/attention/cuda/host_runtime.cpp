@@ -44,15 +44,17 @@ Arena& arena() {
   return instance;
 }
 
-constexpr device::Memory kMemory = {[](Device device, std::string_view name) {
-                                      if (device != Device::cuda()) refuse_device(name, device);
-                                    },
-                                    [](Device, size_t bytes) -> void* {
-                                      void* data = arena().take(bytes);
-                                      std::memset(data, 0, bytes);
-                                      return data;
-                                    },
-                                    [](Device, void*, size_t) { arena().give_back(); }};
+constexpr device::Memory kMemory = {
+    [](Device device, std::string_view name) {
+      if (device != Device::cuda()) refuse_device(name, device);
+    },
+    [](Device, size_t bytes) -> void* {
+      void* data = arena().take(bytes);
+      std::memset(data, 0, bytes);
+      return data;
+    },
+    [](Device, void*, size_t) { arena().give_back(); },
+    [](Device, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }};
 
 // ---------------------------------------------------------------- kernels
 
@@ -128,8 +130,11 @@ class HostRuntime : public cuda::Runtime {
     const auto& loaded = static_cast<const OnHost&>(kernel);
     std::vector<char> copy(cuda::kMaxArgsBytes);
     std::memcpy(copy.data(), args, bytes);
-    simt::run_in_all_orders(arena().memory, {.ctas = ctas, .threads = threads, .shared_bytes = loaded.shared_bytes},
-                            [&] { loaded.call(copy.data()); });
+    const auto run = [=, call = loaded.call, shared_bytes = loaded.shared_bytes] {
+      simt::run_in_all_orders(arena().memory, {.ctas = ctas, .threads = threads, .shared_bytes = shared_bytes},
+                              [&] { call(copy.data()); });
+    };
+    if (defer_launch == nullptr || !defer_launch(run)) run();
   }
 
   void write(Device, void* to, const void* from, int64_t bytes, Stream) const override {
@@ -171,6 +176,9 @@ const Target& host_machine() {
   static const HostMachine target;
   return target;
 }
+
+bool (*defer_launch)(std::function<void()> work) = nullptr;
+simt::Memory& host_memory() { return arena().memory; }
 
 std::span<const Target* const> targets() {
   static const Target* const all[] = {&host_machine()};
