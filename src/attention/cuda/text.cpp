@@ -35,8 +35,8 @@ struct PathText {
 
 PathText plain_path(const AttentionSpec& spec) {
   const PlainTile tile = plain_tile(spec);
-  return {fmt::format("  static constexpr int kRows = {}, kKeys = {};\n", tile.rows, tile.keys),
-          "Plain<Spec, Variant>", tile.threads, plain_shared_bytes(spec, tile)};
+  return {fmt::format("  static constexpr int kRows = {}, kKeys = {};\n", tile.rows, tile.keys), "Plain<Spec, Variant>",
+          tile.threads, plain_shared_bytes(spec, tile)};
 }
 
 PathText mma_path(const AttentionSpec& spec, const std::string& architecture, bool small) {
@@ -59,9 +59,10 @@ PathText mma_path(const AttentionSpec& spec, const std::string& architecture, bo
 KernelText attend_text(const AttentionSpec& spec, const std::string& architecture, Path path) {
   const LeafParts parts = leaf_parts(spec);
   const int slots = static_cast<int>(Params(spec).num_slots());
-  check(slots <= kMaxSlots, ErrorCode::unsupported,
-        "variant '{}': its scalars and tensors take {} words; a launch takes at most {}: declare fewer, or of lower rank",
-        spec.variant.name, slots, kMaxSlots);
+  check(
+      slots <= kMaxSlots, ErrorCode::unsupported,
+      "variant '{}': its scalars and tensors take {} words; a launch takes at most {}: declare fewer, or of lower rank",
+      spec.variant.name, slots, kMaxSlots);
   const PathText of_path =
       path == Path::plain ? plain_path(spec) : mma_path(spec, architecture, path == Path::small_tiles);
   KernelText text{.symbol = "weft_attend",

@@ -50,7 +50,8 @@ std::optional<DType> mma_type(const AttentionSpec& spec, const std::string& arch
 MmaTiles mma_tiles(const AttentionSpec& spec, const std::string& architecture) {
   const Memory memory = memory_of(architecture);
   const int half = memory.of_multiprocessor / 2 - 1024;
-  MmaTiles tiles{.keys = kKeys, .threads = kThreads, .stages_of_small = 2, .stages = 2, .has_64 = false, .has_128 = false};
+  MmaTiles tiles{
+      .keys = kKeys, .threads = kThreads, .stages_of_small = 2, .stages = 2, .has_64 = false, .has_128 = false};
   for (const int stages : {3, 4})
     if (fits(spec, kSmall, stages, half)) tiles.stages_of_small = stages;
   tiles.has_64 = fits(spec, 64, tiles.stages, memory.of_cta);

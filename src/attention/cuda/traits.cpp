@@ -11,7 +11,8 @@ DType compute_type(const AttentionSpec& spec, const std::string& architecture) {
   const DType compute = spec.compute.value_or(products.value_or(DType::fp32));
   const std::string_view name = to_string(compute);
   check(compute == DType::fp32 || compute == products, ErrorCode::unsupported,
-        "compute = {}: required products in {} of q {} and KV {} with head dims {} and {}, supported on {} {}, missing {}; "
+        "compute = {}: required products in {} of q {} and KV {} with head dims {} and {}, supported on {} {}, missing "
+        "{}; "
         "leave compute out, or choose fp32",
         name, name, to_string(spec.q_dtype), to_string(spec.kv_dtype), spec.head_dim_qk, spec.head_dim_vo, architecture,
         products ? fmt::format("fp32 and {}", to_string(*products)) : "fp32", name);

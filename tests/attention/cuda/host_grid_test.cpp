@@ -32,7 +32,7 @@ struct ModeChoice {
   int split;
 };
 constexpr ModeChoice kModes[] = {
-    {1, PlanMode::balanced, 0}, {3, PlanMode::balanced, 0}, {2, PlanMode::fixed_split, 32}, {2, PlanMode::paper, 0}};
+    {1, PlanMode::balanced, 0}, {3, PlanMode::balanced, 0}, {2, PlanMode::fixed_split, 64}, {2, PlanMode::paper, 0}};
 
 Case make_case(const std::vector<int>& row) {
   Case c;

@@ -16,9 +16,9 @@
 #include "base/check.h"
 #include "base/device_checks.h"
 #include "base/hash.h"
-#include "types.h"
 #include "device/memory.h"
 #include "tests/simt/machine/machine.h"
+#include "types.h"
 
 namespace weft::testing {
 namespace {
@@ -45,15 +45,17 @@ Arena& arena() {
   return instance;
 }
 
-constexpr device::Memory kMemory = {[](Device device, std::string_view name) {
-                                      if (device != Device::cuda()) refuse_device(name, device);
-                                    },
-                                    [](Device, size_t bytes) -> void* {
-                                      void* data = arena().take(bytes);
-                                      std::memset(data, 0, bytes);
-                                      return data;
-                                    },
-                                    [](Device, void*, size_t) { arena().give_back(); }};
+constexpr device::Memory kMemory = {
+    [](Device device, std::string_view name) {
+      if (device != Device::cuda()) refuse_device(name, device);
+    },
+    [](Device, size_t bytes) -> void* {
+      void* data = arena().take(bytes);
+      std::memset(data, 0, bytes);
+      return data;
+    },
+    [](Device, void*, size_t) { arena().give_back(); },
+    [](Device, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }};
 
 // ---------------------------------------------------------------- kernels
 

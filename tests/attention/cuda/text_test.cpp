@@ -73,7 +73,8 @@ TEST_P(CudaKernelTextFor, TakesTheResourcesOfTheTable) {
   std::string taken, expected;
   for (const Row& row : kRows) {
     if (row.path != Path::plain && !mma_type(row.spec, std::string(GetParam()))) continue;
-    for (const jit::KernelResources& kernel : jit::kernel_resources(compile(attend_text(row.spec, std::string(GetParam()), row.path), GetParam()))) {
+    for (const jit::KernelResources& kernel :
+         jit::kernel_resources(compile(attend_text(row.spec, std::string(GetParam()), row.path), GetParam()))) {
       EXPECT_EQ(kernel.static_shared_bytes, 0) << row.name;
       taken += fmt::format("{} {} {} {}\n", GetParam(), row.name, kernel.registers, kernel.stack_bytes);
     }

@@ -36,8 +36,8 @@ WEFT_INLINE void attend(const Args<S::kSlots>& args) {
   for (int worker = ptx::cta_index(); worker < plan.num_workers; worker += ptx::num_ctas()) {
     const int end = indptr[worker + 1];
     for (int i = indptr[worker]; i < end; ++i) {
-      const WorkItem item = items[i];
-      const Unit unit = units[item.unit];
+      const WorkItem& item = items[i];
+      const Unit& unit = units[item.unit];
       Path::attend(call, p, item, unit);
       if (item.partial >= 0) arrive<S, F>(call, p, unit);
     }

@@ -24,15 +24,16 @@ class Mma {
   static constexpr int kDimQk = S::kDimQk, kDimVo = S::kDimVo;
   // Products take 16 elements at a time: rows end with zeros.
   static constexpr int kPadQk = (kDimQk + 15) / 16 * 16, kPadVo = (kDimVo + 15) / 16 * 16;
+  // A warp's scores are of so many keys at a time: beside many outputs there are registers for half a tile.
+  static constexpr int kStepKeys = kFragments * kPadVo <= 128 || kWarpKeys < 32 ? kWarpKeys : kWarpKeys / 2;
   using Keys = tile::SharedTile<kPadQk>;
   using Values = tile::SharedTile<kPadVo>;
   static constexpr int kStageBytes = Keys::bytes(kKeys) + Values::bytes(kKeys);
   static constexpr int kTileBytes = Keys::bytes(kRows) + kStages * kStageBytes;
   static constexpr int kOutStride = kPadVo + 4, kOutBytes = kWarpsN * kRows * kOutStride * 4;
   // Scores are changed by a functor, or are what values are multiplied by.
-  static constexpr bool kFunctor =
-      H::logits_transform || H::logits_mask || F::OfMask::logits_mask || !F::kSoftmax;
-  static_assert(kThreads == 32 * kWarps && kWarpKeys % 16 == 0 && kKeys <= kThreads && kStages >= 2);
+  static constexpr bool kFunctor = H::logits_transform || H::logits_mask || F::OfMask::logits_mask || !F::kSoftmax;
+  static_assert(kThreads == 32 * kWarps && kStepKeys % 16 == 0 && kKeys <= kThreads && kStages >= 2);
   static_assert(!H::value_transform && !S::kLatent && S::kScaling == Scaling::none);
 
   // Where a token's key and value lie; null: no row sees it.
@@ -128,12 +129,13 @@ class Mma {
 
   template <int kTileRows, int kDim, int kColumns, class From>
   WEFT_INLINE void copy(const tile::SharedTile<kColumns>& to, const From& from) const {
-    constexpr int kChunks = tile::SharedTile<kColumns>::kChunks, kAll = kTileRows * kChunks;
+    constexpr int kChunks = tile::SharedTile<kColumns>::kChunks;
+    constexpr int kTogether = kThreads / kChunks;  // rows that the CTA copies at a time
+    const int chunk = ptx::thread_index() % kChunks, first = ptx::thread_index() / kChunks;
     WEFT_UNROLL
-    for (int i = 0; i < (kAll + kThreads - 1) / kThreads; ++i) {
-      const int at = ptx::thread_index() + i * kThreads;
-      if (kAll % kThreads != 0 && at >= kAll) break;
-      const int row = at / kChunks, chunk = at % kChunks;
+    for (int i = 0; i < (kTileRows + kTogether - 1) / kTogether; ++i) {
+      const int row = first + i * kTogether;
+      if ((kTileRows % kTogether != 0 || kThreads % kChunks != 0) && (row >= kTileRows || first >= kTogether)) break;
       const char* const source = from(row);
       const bool is_there = source != nullptr && (kDim == kColumns || chunk < kDim / 8);
       ptx::cp_async_16(to.chunk(row, chunk), is_there ? source + 16 * chunk : call_.q.data, is_there ? 16 : 0);
@@ -214,22 +216,21 @@ class Mma {
     // Tiles are located kStages ahead, and fetched kStages - 1 ahead.
     const int first = seen_from(item_.kv_begin);
     int to_locate = first, to_fetch = first;
+    WEFT_NO_UNROLL
     for (int tile = 0; tile < kStages; ++tile, to_locate = seen_from(to_locate + kKeys)) keep(tile, locate(to_locate));
-    ptx::cta_sync();
-    for (int tile = 0; tile < kStages - 1; ++tile, to_fetch = seen_from(to_fetch + kKeys)) {
-      if (to_fetch < end_) fetch(tile);
-      ptx::cp_async_commit();
-    }
-    for (int tile = 0, at = first; at < end_; ++tile, at = seen_from(at + kKeys)) {
-      ptx::cp_async_wait<kStages - 2>();
+    WEFT_NO_UNROLL
+    for (int tile = 1 - kStages, at = first; at < end_; ++tile) {
+      if (tile >= 0) ptx::cp_async_wait<kStages - 2>();
       ptx::cta_sync();  // the tile is there, and the one before it was read
       if (to_fetch < end_) fetch(tile + kStages - 1);
       ptx::cp_async_commit();
       to_fetch = seen_from(to_fetch + kKeys);
+      if (tile < 0) continue;
       const Source next = locate(to_locate);
       to_locate = seen_from(to_locate + kKeys);
       multiply_tile(tile, at, apart);
       keep(tile + kStages, next);
+      at = seen_from(at + kKeys);
     }
     ptx::cp_async_wait<0>();
     ptx::cta_sync();
@@ -239,32 +240,39 @@ class Mma {
     const int stage = tile % kStages;
     if constexpr (H::key_transform) transform_keys(tile, at);
     if (apart) leave_out(values_of(stage));
-    float s[kFragments][kWarpKeys / 8][4] = {};
-    multiply_keys(keys_of(stage), s);
-    const float to_log2 = make_logits(tile, at, s);
-    if constexpr (F::kSoftmax) {
-      WEFT_UNROLL
-      for (int m = 0; m < kFragments; ++m) {
-        float shrink[2];
-        state_[m].step(s[m], to_log2, shrink);
-        WEFT_UNROLL
-        for (int f = 0; f < kPadVo / 8; ++f) WEFT_UNROLL
-        for (int e = 0; e < 4; ++e) o_[m][f][e] *= shrink[e / 2];
-      }
+    WEFT_NO_UNROLL
+    for (int key = warp_n() * kWarpKeys; key < (warp_n() + 1) * kWarpKeys; key += kStepKeys) {
+      float s[kFragments][kStepKeys / 8][4] = {};
+      multiply_keys(keys_of(stage), key, s);
+      const float to_log2 = make_logits(tile, at, key, s);
+      if constexpr (F::kSoftmax) exponentiate(to_log2, s);
+      multiply_values(values_of(stage), key, s);
     }
-    multiply_values(values_of(stage), s);
   }
 
-  WEFT_INLINE void multiply_keys(const Keys& keys, float (&s)[kFragments][kWarpKeys / 8][4]) const {
+  // Probabilities, and what was summed before relative to the new maximum. Most tiles leave the maxima as they are.
+  WEFT_INLINE void exponentiate(float to_log2, float (&s)[kFragments][kStepKeys / 8][4]) {
+    WEFT_UNROLL
+    for (int m = 0; m < kFragments; ++m) {
+      float shrink[2];
+      state_[m].step(s[m], to_log2, shrink);
+      if (ptx::ballot(shrink[0] != 1.f || shrink[1] != 1.f) == 0) continue;
+      WEFT_UNROLL
+      for (int f = 0; f < kPadVo / 8; ++f) WEFT_UNROLL
+      for (int e = 0; e < 4; ++e) o_[m][f][e] *= shrink[e / 2];
+    }
+  }
+
+  WEFT_INLINE void multiply_keys(const Keys& keys, int first, float (&s)[kFragments][kStepKeys / 8][4]) const {
     WEFT_UNROLL
     for (int k = 0; k < kPadQk; k += 16) {
       u32 a[kFragments][4];
       WEFT_UNROLL
       for (int m = 0; m < kFragments; ++m) tile::load_a(a[m], queries(), first_row() + 16 * m, k);
       WEFT_UNROLL
-      for (int key = 0; key < kWarpKeys; key += 16) {
+      for (int key = 0; key < kStepKeys; key += 16) {
         u32 b[4];
-        tile::load_b(b, keys, warp_n() * kWarpKeys + key, k);
+        tile::load_b(b, keys, first + key, k);
         WEFT_UNROLL
         for (int m = 0; m < kFragments; ++m) {
           tile::multiply<T>(s[m][key / 8], a[m], b[0], b[1]);
@@ -275,7 +283,7 @@ class Mma {
   }
 
   // Scores become logits, hidden ones what hides them; times what is returned they are relative to 2.
-  WEFT_INLINE float make_logits(int tile, int at, float (&s)[kFragments][kWarpKeys / 8][4]) const {
+  WEFT_INLINE float make_logits(int tile, int at, int first, float (&s)[kFragments][kStepKeys / 8][4]) const {
     const Shared& shared = Mma::shared();
     const int begin = list_.first_pos + at, keys = end_ - at < kKeys ? end_ - at : kKeys;
     bool all = keys == kKeys && !by_position_ && shared.hull.is_seen_by_all(begin, begin + kKeys);
@@ -285,10 +293,10 @@ class Mma {
     const auto each = [&](const auto& change) {
       WEFT_UNROLL
       for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
-      for (int f = 0; f < kWarpKeys / 8; ++f) WEFT_UNROLL
+      for (int f = 0; f < kStepKeys / 8; ++f) WEFT_UNROLL
       for (int e = 0; e < 4; ++e)
         change(s[m][f][e], first_row() + 16 * m + tile::fragment_row(e / 2),
-               warp_n() * kWarpKeys + 8 * f + tile::fragment_column() + e % 2);
+               first + 8 * f + tile::fragment_column() + e % 2);
     };
     const auto sees = [&](int row, int key) {
       if (key >= keys) return false;
@@ -296,8 +304,7 @@ class Mma {
       bool seen;
       if constexpr (S::kBlockSparse) {
         const Source& source = shared.sources[tile % kRing][key];
-        seen = visible.holds(source.pos) &&
-               bits_show(*call_.plan, source.bits, shared.rows[row].of_block, at + key);
+        seen = visible.holds(source.pos) && bits_show(*call_.plan, source.bits, shared.rows[row].of_block, at + key);
       } else {
         seen = visible.holds(begin + key);
       }
@@ -325,9 +332,9 @@ class Mma {
   }
 
   // Two fragments of a product are the halves of the next one's left operand.
-  WEFT_INLINE void multiply_values(const Values& values, const float (&s)[kFragments][kWarpKeys / 8][4]) {
+  WEFT_INLINE void multiply_values(const Values& values, int first, const float (&s)[kFragments][kStepKeys / 8][4]) {
     WEFT_UNROLL
-    for (int key = 0; key < kWarpKeys; key += 16) {
+    for (int key = 0; key < kStepKeys; key += 16) {
       const int f = key / 8;
       u32 p[kFragments][4];
       WEFT_UNROLL
@@ -336,7 +343,7 @@ class Mma {
       WEFT_UNROLL
       for (int d = 0; d < kPadVo; d += 16) {
         u32 b[4];
-        tile::load_b_rows(b, values, warp_n() * kWarpKeys + key, d);
+        tile::load_b_rows(b, values, first + key, d);
         WEFT_UNROLL
         for (int m = 0; m < kFragments; ++m) {
           tile::multiply<T>(o_[m][d / 8], p[m], b[0], b[1]);
