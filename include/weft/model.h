@@ -31,6 +31,10 @@
 
 namespace weft {
 
+namespace decode {
+struct ModelSources;
+}
+
 // exact     fp32 activations and KV: mean log-probability error at most 0.001 against fp64
 // standard  ("default") 16-bit activations and KV: at most 0.015
 // fast      8-bit activations, 8-bit KV allowed: at most 0.07
@@ -228,6 +232,9 @@ class ForwardPass {
  private:
   struct Impl;
   Impl& impl() const;
+  explicit ForwardPass(std::unique_ptr<Impl> impl);
+  friend ForwardPass make_forward_pass(const ModelConfig& config, decode::ModelSources sources,
+                                       const ForwardOptions& options);  // decode/forward.h
   std::unique_ptr<Impl> impl_;
 };
 

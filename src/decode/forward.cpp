@@ -1,5 +1,7 @@
 // The forward pass: inputs are checked, given room, and cut into steps of so many rows, which go through the layers
 // together (layers.h).
+#include "decode/forward.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -32,11 +34,11 @@ struct ForwardPass::Impl {
   decode::Step step;
   Workspace logits;
 
-  Impl(const ModelFile& file, const ForwardOptions& o)
-      : config(file.config()),
+  Impl(const ModelConfig& c, decode::ModelSources from, const ForwardOptions& o)
+      : config(c),
         options(o),
         sequences(config, checked(o), decode::kv_dtype_of(o)),
-        layers(decode::make_layers(file, config, options, sequences)) {}
+        layers(decode::make_layers(config, std::move(from), options, sequences)) {}
 
   TensorView run(std::span<const Input> inputs, const SharedPrefixes& prefixes);
   void check_inputs(std::span<const Input> inputs, const SharedPrefixes& prefixes) const;
@@ -133,7 +135,11 @@ TensorView ForwardPass::Impl::run(std::span<const Input> inputs, const SharedPre
 }
 
 ForwardPass::ForwardPass(const ModelFile& file, const ForwardOptions& options)
-    : impl_(std::make_unique<Impl>(file, options)) {}
+    : impl_(std::make_unique<Impl>(file.config(), decode::read_sources(file), options)) {}
+ForwardPass::ForwardPass(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ForwardPass make_forward_pass(const ModelConfig& config, decode::ModelSources sources, const ForwardOptions& options) {
+  return ForwardPass(std::make_unique<ForwardPass::Impl>(config, std::move(sources), options));
+}
 ForwardPass::~ForwardPass() = default;
 ForwardPass::ForwardPass(ForwardPass&&) noexcept = default;
 ForwardPass& ForwardPass::operator=(ForwardPass&&) noexcept = default;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "attention/backend.h"
+#include "attention/kernel.h"
 #include "base/check.h"
 #include "models/layers.h"
 #include "weft/levels.h"
@@ -58,6 +59,7 @@ StepAttention::StepAttention(const ModelConfig& config, const ForwardOptions& op
   add_kind(false, config.rope, {}, kv_dtype);
   if (config.sliding_window > 0)
     add_kind(true, config.sliding_rope, {{"window_left", static_cast<double>(config.sliding_window - 1)}}, kv_dtype);
+  if (workers_ == 0) workers_ = kinds_[0].kernel.impl().traits.default_workers;
   // Refuses plan options now, not in the first run.
   kinds_[0].kernel.workspace_bytes({.max_requests = options.max_sequences,
                                     .max_rows = 1,

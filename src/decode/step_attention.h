@@ -33,6 +33,7 @@ class StepAttention {
   // Layers of a kind rotate by the same angles.
   size_t num_kinds() const { return kinds_.size(); }
   size_t kind_of(int layer) const;
+  const Workspace& workspace(size_t kind) const { return kinds_[kind].workspace; }  // with the plan of the step
   const ops::RopeTable& rope(size_t kind) const { return kinds_[kind].rope; }
 
  private:
