@@ -241,7 +241,7 @@ void ScheduleRunner::run_line(const ScheduleLine& line, Stage2& stage) {
   const std::string form = p + "(loop" +
                            (has_buffer        ? ", buffer, scope"
                             : p == "bind"     ? ", thread"
-                            : p == "annotate" ? ", word"
+                            : p == "annotate" ? ", word, or also a number of iterations"
                             : has_word        ? ", scope"
                                               : "") +
                            ")";
@@ -250,7 +250,8 @@ void ScheduleRunner::run_line(const ScheduleLine& line, Stage2& stage) {
     return set_scope(stage, name_at(line, 0, "set_scope(buffer, scope)"),
                      scope_of(name_at(line, 1, "set_scope(buffer, scope)")));
   }
-  require(line.operands.size() == (has_buffer ? 3u : has_word ? 2u : 1u), line, form);
+  const bool has_number = p == "annotate" && line.operands.size() == 3;
+  require(line.operands.size() == (has_buffer || has_number ? 3u : has_word ? 2u : 1u), line, form);
   const std::string loop = name_at(line, 0, form), word = line.operands.size() > 1 ? name_at(line, 1, form) : "";
   const bool with_init = p == "parallel" || p == "vectorize" || p == "unroll" || p == "bind";
   each({loop}, with_init, [&](const std::vector<std::string>& l) {
@@ -258,7 +259,7 @@ void ScheduleRunner::run_line(const ScheduleLine& line, Stage2& stage) {
     if (p == "vectorize") vectorize(stage, l[0]);
     if (p == "unroll") unroll(stage, l[0]);
     if (p == "bind") bind(stage, l[0], word);
-    if (p == "annotate") annotate(stage, l[0], word);
+    if (p == "annotate") annotate(stage, l[0], word, has_number ? integer_at(line, 2, form) : 8);
     if (p == "cache_write") cache_write(stage, l[0], scope_of(word));
     if (p == "cache_read") cache_read(stage, l[0], word, scope_of(name_at(line, 2, form)));
     if (p == "rfactor") rfactor(stage, l[0], scope_of(word));

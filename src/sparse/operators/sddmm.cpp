@@ -3,6 +3,11 @@
 #include "sparse/operators/kept.h"
 
 namespace weft::sparse {
+namespace {
+
+constexpr int64_t kPrefetch = 16;  // elements
+
+}  // namespace
 
 const char* const kSddmmProgram = R"(program sddmm(m, n, nnz, feat):
   I = dense_fixed(m)
@@ -19,10 +24,16 @@ const char* const kSddmmProgram = R"(program sddmm(m, n, nnz, feat):
     O[i, j] = O[i, j] + A[i, j] * (X[i, k] * Y[j, k])
 )";
 
-// Two stages of reduction: 16 partial sums, added up at the end, in order.
-std::string sddmm_schedule(int64_t feat) {
+// Two stages of reduction: a partial sum a lane, then the sum of the lanes.
+std::string sddmm_schedule(int64_t feat, const VectorUnit& unit, int64_t prefetch) {
   std::string text = "lower()\n";
-  if (feat % 16 == 0 && feat > 16) text += "ko, ki = split(sddmm.k, 16)\nrfactor(ki, register)\nvectorize(ki)\n";
+  const RowTiles tiles = row_tiles(feat, unit);
+  if (tiles.lanes > 1 && feat > tiles.lanes) {
+    text += fmt::format("ko, ki = split(sddmm.k, {})\nrfactor(ki, register)\n", tiles.lanes);
+    text += "vectorize(sddmm_zero.ki)\nvectorize(ki)\nvectorize(sddmm_sum.ki_sum)\n";
+    if (feat / tiles.lanes <= unit.registers) text += "unroll(ko)\n";
+    if (prefetch > 0) text += fmt::format("annotate(sddmm.j, prefetch, {})\n", prefetch);
+  }
   return text + "parallel(sddmm.i)\n";
 }
 
@@ -30,7 +41,7 @@ void sddmm(const Structure& a, const TensorView& values, const TensorView& x, co
            const TensorView& out, Stream stream) {
   check(x.rank() == 2, ErrorCode::invalid_shape, "x: has shape {}; [m, feat] is expected", shape_string(x));
   const int64_t feat = x.shape(1);
-  kept_operator(kSddmmProgram, sddmm_schedule(feat), {{"feat", feat}})
+  kept_operator(kSddmmProgram, sddmm_schedule(feat, vector_unit(current_isa()), kPrefetch), {{"feat", feat}})
       .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"X", x}, {"Y", y}, {"O", out}}}, stream);
 }
 
