@@ -11,6 +11,7 @@
 #include "cli/arguments.h"
 #include "cli/bench_report.h"
 #include "cli/cli.h"
+#include "cli/sparse_input.h"
 
 namespace weft::cli {
 
@@ -27,13 +28,16 @@ void add_bench(Program& program, Context& context) {
   verb.option("NAME", *name, "What to measure:" + list).required().one_of(names).type_name("");
   verb.flag("--quick", options->quick, "Fewer cases and repetitions");
   verb.flag("--numerics", options->numerics, "attention: errors against fp64 instead of speeds");
-  verb.option("--only", options->only, "attention: only the rows whose name holds this text");
+  verb.option("--only", options->only, "attention, sparse: only the rows whose name holds this text");
   verb.flag("--fit", options->fit, "plan: fit the constants of the cost model to timed items instead");
   verb.option("--threads", options->threads, "Worker threads; 0: as many as affinity and quota allow").range(0, 1024);
   verb.option("--model", options->model, "model: a GGUF file");
   verb.option("--precision", options->precision, "model: exact, default or fast").one_of({"exact", "default", "fast"});
+  verb.option("--data", options->data, "sparse: also the matrices (.mtx, .smtx, each also .gz) of this folder")
+      .type_name("DIR");
   verb.runs([&context, options, name] {
     bench::stop_when([] { return interrupted.load(); });
+    options->read_matrix = read_matrix;
     PrintedReport report(context.json);
     report.note(bench::machine());
     try {

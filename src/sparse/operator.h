@@ -12,9 +12,11 @@ struct Operator::Impl {
   explicit Impl(Compilation compilation) : made(std::move(compilation)) {}
   Compilation made;
   std::unique_ptr<const Loaded> loaded = {};  // null: compiled up to some pass
-  // Formats made of the structures of the last run, and their values.
+  // What the last run was bound to, with formats made of its structures, and their values. A run that differs in the
+  // addresses of its tensors alone is bound to no more than these.
   std::mutex mutex = {};
   std::unique_ptr<Bound> last = {};
+  RunArguments last_arguments = {};
   bool has_values = false;
 };
 

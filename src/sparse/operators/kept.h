@@ -23,6 +23,9 @@ struct RowTiles {
 };
 RowTiles row_tiles(int64_t feat, const VectorUnit& unit);
 
+// How many elements ahead gathered rows of fp32 are best fetched.
+int64_t default_prefetch(int64_t feat);
+
 extern const char* const kSpmmProgram;
 extern const char* const kSddmmProgram;
 // How each runs fastest for rows of `feat` features; of a format, which is "" for the program's own. `prefetch`: how many

@@ -3,11 +3,6 @@
 #include "sparse/operators/kept.h"
 
 namespace weft::sparse {
-namespace {
-
-constexpr int64_t kPrefetch = 16;  // elements
-
-}  // namespace
 
 const char* const kSddmmProgram = R"(program sddmm(m, n, nnz, feat):
   I = dense_fixed(m)
@@ -41,7 +36,7 @@ void sddmm(const Structure& a, const TensorView& values, const TensorView& x, co
            const TensorView& out, Stream stream) {
   check(x.rank() == 2, ErrorCode::invalid_shape, "x: has shape {}; [m, feat] is expected", shape_string(x));
   const int64_t feat = x.shape(1);
-  kept_operator(kSddmmProgram, sddmm_schedule(feat, vector_unit(current_isa()), kPrefetch), {{"feat", feat}})
+  kept_operator(kSddmmProgram, sddmm_schedule(feat, vector_unit(current_isa()), default_prefetch(feat)), {{"feat", feat}})
       .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"X", x}, {"Y", y}, {"O", out}}}, stream);
 }
 

@@ -7,11 +7,6 @@
 #include "sparse/schedule.h"
 
 namespace weft::sparse {
-namespace {
-
-constexpr int64_t kPrefetch = 16;  // elements
-
-}  // namespace
 
 const char* const kSpmmProgram = R"(program spmm(m, n, nnz, feat):
   I = dense_fixed(m)
@@ -45,6 +40,9 @@ RowTiles row_tiles(int64_t feat, const VectorUnit& unit) {
     if (feat / tiles.lanes % d == 0) tiles.vectors = d;
   return tiles;
 }
+
+// 8 KiB of rows on their way hide the memory behind all caches, and stay in the first one until their turn.
+int64_t default_prefetch(int64_t feat) { return std::clamp<int64_t>(2048 / std::max<int64_t>(feat, 1), 4, 64); }
 
 // Sums of a row stay in registers while its elements pass by.
 std::string spmm_schedule(int64_t feat, const std::string& format, const VectorUnit& unit, int64_t prefetch) {
@@ -96,7 +94,7 @@ void spmm(const Structure& a, const TensorView& values, const TensorView& b, con
   check(b.rank() == 2, ErrorCode::invalid_shape, "b: has shape {}; [n, feat] is expected", shape_string(b));
   const std::string format = options.format == "csr" ? "" : options.format;
   const int64_t feat = b.shape(1);
-  kept_operator(kSpmmProgram, spmm_schedule(feat, format, vector_unit(current_isa()), kPrefetch), {{"feat", feat}})
+  kept_operator(kSpmmProgram, spmm_schedule(feat, format, vector_unit(current_isa()), default_prefetch(feat)), {{"feat", feat}})
       .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"B", b}, {"C", c}}}, stream);
 }
 
