@@ -14,19 +14,11 @@
 #include "bench/measure.h"
 #include "bench/probe.h"
 #include "bench/sparse_cases.h"
-#include "bench/sparse_loops.h"
+#include "bench/sparse_probe.h"
 #include "bench/timing.h"
-#include "sparse/operators/kept.h"
 
 namespace weft::bench {
 namespace {
-
-const SparseLoops& loops() {
-  switch (current_isa()) {
-    WEFT_RETURN_PER_ISA(kSparseLoops)
-    default: throw InternalError("an instruction set without loops to time");
-  }
-}
 
 struct SparseBench {
   const BenchOptions& options;
@@ -58,43 +50,6 @@ struct Tensors {
   Workspace x, y, c, out;  // [rows, feat], [cols, feat], [rows, feat], [nnz]
 };
 
-// Rows of each worker, with an equal share of the elements.
-std::vector<CsrRows> shares_of(const SparseCase& a, int workers) {
-  std::vector<CsrRows> shares;
-  int64_t begin = 0;
-  for (int w = 0; w < workers; ++w) {
-    const int64_t goal = a.nnz() * (w + 1) / workers;
-    const auto end = std::lower_bound(a.indptr.begin() + begin, a.indptr.end() - 1, goal) - a.indptr.begin();
-    shares.push_back({a.indptr.data(), a.indices.data(), a.values.data(), begin, w + 1 == workers ? a.rows : end});
-    begin = shares.back().end;
-  }
-  return shares;
-}
-
-// Operations a second of a loop over everybody's rows.
-Probe probe_rows(WorkerTeam& team, const SparseCase& a, int64_t feat, std::function<void(const CsrRows&)> loop) {
-  const std::vector<CsrRows> shares = shares_of(a, team.num_workers());
-  const double flops = 2. * static_cast<double>(a.nnz() * feat);
-  return [&team, shares, loop = std::move(loop), flops] {
-    return flops / seconds_of([&] { team.run([&](int worker) { loop(shares[static_cast<size_t>(worker)]); }); });
-  };
-}
-
-// The bound of gathering, at its best distance.
-Probe probe_gather(WorkerTeam& team, const Tensors& t) {
-  Probe best;
-  double most = 0;
-  for (const int64_t ahead : {0, 4, 8, 16, 32, 64}) {
-    Probe probe = probe_rows(team, t.a, t.feat, [&t, ahead](const CsrRows& rows) {
-      loops().gather(rows, Tensors::floats(t.y), t.feat, ahead);
-    });
-    probe();
-    const double rate = std::max({probe(), probe(), probe()});
-    if (rate > most) most = rate, best = std::move(probe);
-  }
-  return best;
-}
-
 // Bytes that have to move: structure and values, the rows that are touched, what is written.
 double floor_bytes(const Tensors& t, bool is_spmm) {
   const auto nnz = static_cast<double>(t.a.nnz()), rows = static_cast<double>(t.a.rows);
@@ -121,10 +76,8 @@ bool wants(const SparseBench& bench, const std::string& name) {
 }
 
 void measure_spmm(SparseBench& bench, const Tensors& t, const std::vector<std::string>& formats) {
-  const Probe gather = probe_gather(bench.team, t);
-  const Probe plain = probe_rows(bench.team, t.a, t.feat, [&](const CsrRows& rows) {
-    loops().spmm(rows, Tensors::floats(t.y), Tensors::floats(t.c), t.feat);
-  });
+  const Probe gather = probe_gather(bench.team, t.a, Tensors::floats(t.y), t.feat);
+  const Probe plain = probe_plain_spmm(bench.team, t.a, Tensors::floats(t.y), Tensors::floats(t.c), t.feat);
   for (const std::string& format : formats) {
     const std::string name = fmt::format("spmm {} F{} {}", t.a.name, t.feat, format);
     if (!wants(bench, name)) continue;
@@ -143,14 +96,14 @@ void measure_spmm(SparseBench& bench, const Tensors& t, const std::vector<std::s
 void measure_sddmm(SparseBench& bench, const Tensors& t) {
   const std::string name = fmt::format("sddmm {} F{}", t.a.name, t.feat);
   if (!wants(bench, name)) return;
-  const Probe plain = probe_rows(bench.team, t.a, t.feat, [&](const CsrRows& rows) {
-    loops().sddmm(rows, Tensors::floats(t.x), Tensors::floats(t.y), Tensors::floats(t.out), t.feat);
-  });
+  const Probe plain =
+      probe_plain_sddmm(bench.team, t.a, Tensors::floats(t.x), Tensors::floats(t.y), Tensors::floats(t.out), t.feat);
   const auto run = [&] {
     sparse::sddmm(t.a.structure, t.values(), t.view(t.x, t.a.rows), t.view(t.y, t.a.cols),
                   {t.out.data(), DType::fp32, {t.a.nnz()}}, bench.stream);
   };
-  add_rows(bench, name, t, run, probe_gather(bench.team, t), plain, floor_bytes(t, false));
+  add_rows(bench, name, t, run, probe_gather(bench.team, t.a, Tensors::floats(t.y), t.feat), plain,
+           floor_bytes(t, false));
 }
 
 std::vector<SparseCase> files_of(const BenchOptions& options) {
