@@ -50,7 +50,8 @@ TEST(Codegen, LanesOfASumAreAddedInPairs) {
 
 TEST(Codegen, Bf16IsWidenedAndRoundedInWholeVectors) {
   const std::string code = code_of("  for v in range(8) [vectorize]:\n    A[v] = B[v] + B[v + 8]\n", "bf16");
-  EXPECT_NE(code.find("weft_store_bf16(A + 0, (weft_load_bf16x8(B + 0) + weft_load_bf16x8(B + 8)));"), code.npos) << code;
+  EXPECT_NE(code.find("weft_store_bf16(A + 0, (weft_load_bf16x8(B + 0) + weft_load_bf16x8(B + 8)));"), code.npos)
+      << code;
 }
 
 TEST(Codegen, PrefetchesALineOnceAndOnlyWhereItsPlaceIsThere) {

@@ -36,7 +36,8 @@ void sddmm(const Structure& a, const TensorView& values, const TensorView& x, co
            const TensorView& out, Stream stream) {
   check(x.rank() == 2, ErrorCode::invalid_shape, "x: has shape {}; [m, feat] is expected", shape_string(x));
   const int64_t feat = x.shape(1);
-  kept_operator(kSddmmProgram, sddmm_schedule(feat, vector_unit(current_isa()), default_prefetch(feat)), {{"feat", feat}})
+  kept_operator(kSddmmProgram, sddmm_schedule(feat, vector_unit(current_isa()), default_prefetch(feat)),
+                {{"feat", feat}})
       .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"X", x}, {"Y", y}, {"O", out}}}, stream);
 }
 

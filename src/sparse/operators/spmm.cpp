@@ -94,7 +94,8 @@ void spmm(const Structure& a, const TensorView& values, const TensorView& b, con
   check(b.rank() == 2, ErrorCode::invalid_shape, "b: has shape {}; [n, feat] is expected", shape_string(b));
   const std::string format = options.format == "csr" ? "" : options.format;
   const int64_t feat = b.shape(1);
-  kept_operator(kSpmmProgram, spmm_schedule(feat, format, vector_unit(current_isa()), default_prefetch(feat)), {{"feat", feat}})
+  kept_operator(kSpmmProgram, spmm_schedule(feat, format, vector_unit(current_isa()), default_prefetch(feat)),
+                {{"feat", feat}})
       .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"B", b}, {"C", c}}}, stream);
 }
 
