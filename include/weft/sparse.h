@@ -7,6 +7,7 @@
 //   spmm(graph, values, b, c);                         // ready operators are short helpers over the same path
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -81,6 +82,20 @@ struct CooTensor {
   std::vector<std::vector<int32_t>> coordinates = {};
 };
 Converted csf_from_coo(const CooTensor& coo);  // below an axis of one, a sparse axis for each dimension
+// Edges (relation, row, column) as rgms takes them: tiles of rows, below each its relations, rows and columns.
+Converted relational_from_coo(const CooTensor& edges, int64_t tile = 64);
+
+// CSR of the transpose; `order[p]` says where the matrix holds what the transpose stores at p.
+struct Transposed {
+  Structure structure = {};
+  std::vector<int32_t> order = {};
+};
+Transposed transposed(const Structure& a);
+
+// Structures of blocks for sparse attention: those within `reach` of the diagonal (Longformer); those whose numbers
+// differ in at most one bit, up to `stride` (Pixelated Butterfly).
+Structure band(int64_t num_blocks, int64_t reach);
+Structure butterfly(int64_t num_blocks, int64_t stride);
 
 // ---------------------------------------------------------------- programs
 
@@ -112,7 +127,7 @@ struct PassTime {
   double milliseconds = 0;
 };
 
-// A compiled program. Thread-safe; runs of one operator with decomposed formats take turns.
+// A compiled program. Thread-safe; runs of one operator with decomposed formats or temporary buffers take turns.
 class Operator {
  public:
   // Throws Error(invalid_argument) and others before anything is computed: a structure of another format, a parameter
@@ -139,11 +154,78 @@ Operator compile(const Program& program, std::string_view schedule, Device devic
 struct SparseOptions {
   std::string format = "csr";  // or "hyb(1, 5)", "bsr(4)", "ell(8)": what the matrix is decomposed to
 };
-// c = a b, a being [m, n] of that structure and values [nnz]; b [n, feat], c [m, feat], fp32.
+// All tensors of a call are of fp32, or all of bf16 with sums in fp32, unless it says otherwise.
+
+// c = a b, a being [m, n] of that structure and values [nnz]; b [n, feat], c [m, feat].
 void spmm(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
           const SparseOptions& options = {}, Stream stream = {});
-// out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j); x [m, feat], y [n, feat], fp32.
+// out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j); x [m, feat], y [n, feat].
 void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,
            const TensorView& out, Stream stream = {});
+
+// o[i] = sum over stored (i, j) of softmax(scale * dot(q[i], k[j])) v[j], one row after another; 0 where a row stores
+// nothing. q [m, feat], k [n, feat], v [n, feat_v], o [m, feat_v].
+void graph_attention(const Structure& graph, const TensorView& q, const TensorView& k, const TensorView& v,
+                     const TensorView& o, float scale = 1, Stream stream = {});
+// o[i] = sum over stored (i, j) of sigmoid(dot(x[i], y[j])) y[j]; no score is stored (FusedMM). x [m, feat], y [n,
+// feat], o [m, feat].
+void fused_mm(const Structure& graph, const TensorView& x, const TensorView& y, const TensorView& o,
+              Stream stream = {});
+
+// One structure for all heads: values [heads, nnz], b [heads, n, feat], c [heads, m, feat]; x [heads, m, feat], y
+// [heads, n, feat], out [heads, nnz].
+void batched_spmm(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
+                  Stream stream = {});
+void batched_sddmm(const Structure& a, const TensorView& x, const TensorView& y, const TensorView& out,
+                   Stream stream = {});
+// The same in blocks: `blocks` is CSR of block rows and columns (bsr_from_coo, band, butterfly), values and out are
+// [heads, nnzb, block, block]; rows and columns are whole blocks. Without heads, one rank less everywhere: weights.
+void block_spmm(const Structure& blocks, const TensorView& values, const TensorView& b, const TensorView& c,
+                Stream stream = {});
+void block_sddmm(const Structure& blocks, const TensorView& x, const TensorView& y, const TensorView& out,
+                 Stream stream = {});
+// c = a b of the structures that dbsr_from_coo (values [nnzb, block, block]) and sr_bcrs_from_coo (values [groups, g,
+// t]) make; c has whole block rows, or strips.
+void dbsr_spmm(const Structure& blocks, const TensorView& values, const TensorView& b, const TensorView& c,
+               Stream stream = {});
+void sr_bcrs_spmm(const Structure& strips, const TensorView& values, const TensorView& b, const TensorView& c,
+                  Stream stream = {});
+
+// y[i] = sum over edges (r, i, j) of values * x[j] w[r]: gather, multiply and scatter in one nest. x [n, feat_in], w
+// [relations, feat_in, feat_out], y [m, feat_out]; values [nnz] in the structure's order, or none, which are ones.
+void rgms(const Structure& edges, const TensorView& values, const TensorView& x, const TensorView& w,
+          const TensorView& y, Stream stream = {});
+
+// Which inputs a convolution over voxels meets. An output at u meets the input at u * stride + offset - (kernel - 1) /
+// 2, offsets counted with the last dimension innermost. With stride 1 outputs are the inputs; else the inputs' places
+// divided by the stride, each once, sorted.
+struct KernelMap {
+  std::vector<std::array<int32_t, 3>> outputs = {};
+  CooTensor edges = {};  // (offset, output, input)
+  Structure structure = {};
+};
+// Throws Error(invalid_argument) for a voxel that stands twice, or a kernel or stride beyond 1 to 15.
+KernelMap kernel_map(const std::vector<std::array<int32_t, 3>>& coordinates, std::array<int32_t, 3> kernel = {3, 3, 3},
+                     std::array<int32_t, 3> stride = {1, 1, 1});
+// x [inputs, feat_in], w [offsets, feat_in, feat_out], y [outputs, feat_out].
+void sparse_convolution(const KernelMap& map, const TensorView& x, const TensorView& w, const TensorView& y,
+                        Stream stream = {});
+
+// ---------------------------------------------------------------- gradients, of fp32
+
+// Of c = a b, from d_c: those that are asked for.
+struct SpmmGradients {
+  TensorView values = {};  // [nnz]
+  TensorView b = {};       // [n, feat]
+};
+void spmm_backward(const Structure& a, const Transposed& a_transposed, const TensorView& values, const TensorView& b,
+                   const TensorView& d_c, const SpmmGradients& gradients, Stream stream = {});
+// Of sddmm's out, from d_out [nnz].
+struct SddmmGradients {
+  TensorView values = {};  // [nnz]
+  TensorView x = {}, y = {};
+};
+void sddmm_backward(const Structure& a, const Transposed& a_transposed, const TensorView& values, const TensorView& x,
+                    const TensorView& y, const TensorView& d_out, const SddmmGradients& gradients, Stream stream = {});
 
 }  // namespace weft::sparse

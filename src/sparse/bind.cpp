@@ -47,8 +47,10 @@ void bind_level(const Axis& axis, const Level& level, const std::string& name, B
 
 }  // namespace
 
-Names filled_by_preprocess(const Stage1& program) {
+Names made_here(const Stage1& program) {
   Names names;
+  for (const SparseBuffer& buffer : program.buffers)
+    if (buffer.temporary) names.insert(buffer.name);
   for (const Iteration& it : program.iterations)
     if (it.preprocess)
       for (const Stmt& stmt : it.body) names.insert(stmt.name);
@@ -130,12 +132,14 @@ void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>
             "structures: axis '{}' has no structure; give one for it, or for the axis that it leads to", axis.name);
 }
 
-void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const Names& filled_here,
+void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const Names& made_here,
                   Bound& bound) {
+  const Names own = weft::sparse::made_here(program);
   std::vector<std::string> known;
-  for (const SparseBuffer& buffer : program.buffers) known.push_back(buffer.name);
+  for (const SparseBuffer& buffer : program.buffers)
+    if (!own.contains(buffer.name)) known.push_back(buffer.name);
   for (const auto& [name, tensor] : buffers)
-    check(program.find_buffer(name) != nullptr && !filled_here.contains(name), ErrorCode::invalid_argument,
+    check(program.find_buffer(name) != nullptr && !own.contains(name), ErrorCode::invalid_argument,
           "buffers['{}']: the program has no such buffer to give{}", name, did_you_mean(name, known));
   bound.given.clear();
   for (const SparseBuffer& buffer : program.buffers) {
@@ -143,7 +147,8 @@ void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>
     check(count >= 0 && count < int64_t{1} << 40, ErrorCode::invalid_shape, "buffers['{}']: {} values are too many",
           buffer.name, count);
     const size_t bytes = static_cast<size_t>(count) * static_cast<size_t>(bits_of(buffer.dtype)) / 8;
-    if (filled_here.contains(buffer.name)) {
+    if (own.contains(buffer.name) && !made_here.contains(buffer.name)) continue;  // kept in memory of the code
+    if (made_here.contains(buffer.name)) {
       std::vector<char>& memory = bound.values[buffer.name];
       memory.resize(bytes + 64);
       auto address = reinterpret_cast<uintptr_t>(memory.data());

@@ -34,12 +34,12 @@ void bind_structures(const Stage1& program, const std::vector<Decomposition>& de
                      const std::map<std::string, Structure>& structures, Bound& bound);
 void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>& scalars,
                      const std::map<std::string, TensorView>& buffers, Bound& bound);
-// Tensors of the caller; memory for buffers that `filled_here` names.
-void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const Names& filled_here,
+// Tensors of the caller; memory for buffers that `made_here` names. Other temporary buffers get none.
+void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const Names& made_here,
                   Bound& bound);
 // Other tensors of the same names, types and shapes instead.
 void rebind_buffers(const std::map<std::string, TensorView>& buffers, Bound& bound);
-// What preprocessing writes.
-Names filled_by_preprocess(const Stage1& program);
+// What the caller does not give: what preprocessing writes, and temporary buffers.
+Names made_here(const Stage1& program);
 
 }  // namespace weft::sparse

@@ -32,8 +32,8 @@ loop::Memory interpret_operator(const Operator& op, const RunArguments& argument
   Bound bound;
   bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound);
   bind_parameters(made.stage1, arguments.scalars, arguments.buffers, bound);
-  const Names filled_here = filled_by_preprocess(made.stage1);
-  bind_buffers(made.stage1, arguments.buffers, filled_here, bound);
+  const Names own = made_here(made.stage1);
+  bind_buffers(made.stage1, arguments.buffers, own, bound);
   loop::Memory memory{.scalars = bound.numbers.scalars};
   for (const Axis& axis : made.stage1.axes) {
     const auto add = [&](const std::string& array, int64_t size) {
@@ -45,7 +45,7 @@ loop::Memory interpret_operator(const Operator& op, const RunArguments& argument
     if (axis.is_sparse) add(axis.indices, evaluate(made.stage1.num_positions(axis.name), bound.numbers));
   }
   for (const SparseBuffer& buffer : made.stage1.buffers) {
-    if (filled_here.contains(buffer.name))
+    if (own.contains(buffer.name))
       memory.buffers[buffer.name].assign(static_cast<size_t>(num_values(made.stage1, buffer, bound.numbers)),
                                          std::nan(""));
     else
@@ -79,9 +79,9 @@ RunSize size_of_run(const Operator& op, const RunArguments& arguments) {
   Bound bound;
   bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound);
   bind_parameters(made.stage1, arguments.scalars, arguments.buffers, bound);
-  const Names filled_here = filled_by_preprocess(made.stage1);
   RunSize size;
   for (const SparseBuffer& buffer : made.source.buffers) {
+    if (buffer.temporary) continue;
     const int64_t count = num_values(made.source, buffer, bound.numbers);
     size.tensors.push_back({buffer.name, buffer.dtype, count});
     size.bytes += static_cast<double>(count) * bits_of(buffer.dtype) / 8;
@@ -111,6 +111,7 @@ std::vector<std::string> outputs_of(const Operator& op) {
   std::vector<std::string> names;
   for (const SparseBuffer& buffer : program.buffers) {
     bool written = false;
+    if (buffer.temporary) continue;
     for (const Iteration& it : program.iterations) written |= !it.preprocess && stores_to(it.body, buffer.name);
     if (written) names.push_back(buffer.name);
   }

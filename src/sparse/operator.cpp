@@ -31,6 +31,8 @@ Operator compile_parsed(const ParsedProgram& parsed, Device device, const Compil
         weft::to_string(device));
   auto impl = std::make_shared<Operator::Impl>(run_passes(parsed, options));
   if (!options.stop_after.empty()) return Operator(impl);
+  for (const std::string& name : made_here(impl->made.stage1))
+    if (impl->made.compute3.function.find(name) != nullptr) impl->own.insert(name);
   const auto start = std::chrono::steady_clock::now();
   impl->loaded = load_on_cpu(impl->made);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
@@ -38,17 +40,17 @@ Operator compile_parsed(const ParsedProgram& parsed, Device device, const Compil
   return Operator(impl);
 }
 
-void bind_rest(const Compilation& made, const RunArguments& arguments, Bound& bound) {
+void bind_rest(const Operator::Impl& impl, const RunArguments& arguments, Bound& bound) {
   bound.numbers = bound.structure_numbers;
-  bind_parameters(made.stage1, arguments.scalars, arguments.buffers, bound);
-  bind_buffers(made.stage1, arguments.buffers, filled_by_preprocess(made.stage1), bound);
+  bind_parameters(impl.made.stage1, arguments.scalars, arguments.buffers, bound);
+  bind_buffers(impl.made.stage1, arguments.buffers, impl.own, bound);
 }
 
 // Beside another run of the operator, which has no formats of its own.
 void run_anew(const Operator::Impl& impl, const RunArguments& arguments, Stream stream) {
   Bound bound;
   bind_structures(impl.made.stage1, impl.made.schedule.decompositions(), arguments.structures, bound);
-  bind_rest(impl.made, arguments, bound);
+  bind_rest(impl, arguments, bound);
   impl.loaded->compute(bound, stream);
 }
 
@@ -71,7 +73,7 @@ void Operator::run(const RunArguments& arguments, Stream stream) const {
   const Compilation& made = impl.made;
   check(impl.loaded != nullptr, ErrorCode::invalid_argument,
         "run: the operator was compiled up to '{}'; compile it without stop_after", made.done);
-  const bool takes_turns = !made.preprocess3.function.body.empty();
+  const bool takes_turns = !impl.own.empty(), has_preprocess = !made.preprocess3.function.body.empty();
   std::unique_lock<std::mutex> turn(impl.mutex, std::defer_lock);
   if (takes_turns)
     turn.lock();
@@ -91,11 +93,11 @@ void Operator::run(const RunArguments& arguments, Stream stream) const {
       bound = std::make_unique<Bound>();
       bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, *bound);
     }
-    bind_rest(made, arguments, *bound);
+    bind_rest(impl, arguments, *bound);
     impl.last_arguments = arguments;
   }
   impl.last = std::move(bound);
-  if (takes_turns && !keeps_values) {
+  if (has_preprocess && !keeps_values) {
     impl.loaded->preprocess(*impl.last, stream);
     impl.has_values = true;
   }

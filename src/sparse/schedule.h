@@ -32,6 +32,10 @@ class ScheduleRunner {
  private:
   void run_line(const ScheduleLine& line, Stage1& program);
   void run_line(const ScheduleLine& line, Stage2& stage);
+  bool run_loops_line(const ScheduleLine& line, Stage2& stage);
+  bool run_blocks_line(const ScheduleLine& line, Stage2& stage);
+  // Names a loop of the same block.
+  void define(const std::string& result, const std::string& loop);
   void decompose(const ScheduleLine& line, Stage1& program);
   // "csrmm.k" for each block that has loops of all those names.
   std::vector<std::vector<std::string>> loops_of(const Stage2& stage, const std::vector<std::string>& names,

@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "sparse/operator.h"
-#include "sparse/operators/kept.h"
 #include "sparse/stage1/parse.h"
+#include "tests/sparse/ready_programs.h"
 #include "weft/error.h"
 #include "weft/sparse.h"
 
@@ -15,21 +15,21 @@ namespace weft::sparse::test {
 namespace {
 
 struct GoldenCase {
-  const char* name;
-  const char* program;
+  std::string name;
+  std::string program;
   std::string schedule;
   std::map<std::string, int64_t> set = {};
 };
 
 std::vector<GoldenCase> cases() {
-  return {
+  std::vector<GoldenCase> all = {
       {"spmm_csr", kSpmmProgram, spmm_schedule(128, "", {}, 16), {{"feat", 128}}},
       {"spmm_tail", kSpmmProgram,
        "lower()\nko, ki = split(csrmm.k, 16)\nreorder(ko, csrmm.j, ki)\nvectorize(ki)\n"
        "cache_write(ko, register)\nparallel(csrmm.i)\n"},
       {"spmm_bsr_ell", kSpmmProgram, "decompose_format(csrmm, A, bsr(2), ell(2))\n"},
       {"spmm_hyb", kSpmmProgram, spmm_schedule(64, "hyb(1, 2)", {}, 0), {{"feat", 64}}},
-      {"sddmm", kSddmmProgram, sddmm_schedule(64, {}, 16), {{"feat", 64}}},
+      {"sddmm", kSddmmProgram, sddmm_schedule(64, DType::fp32, {}, 16), {{"feat", 64}}},
       {"sddmm_fused", kSddmmProgram, "sparse_fuse(sddmm, I, J)\nlower()\nparallel(sddmm.i_j)\n"},
       {"spmm_prefetch",
        kSpmmProgram,
@@ -40,6 +40,8 @@ std::vector<GoldenCase> cases() {
        "lower()\nreorder(csrmm.k, csrmm.j)\nbind(csrmm.i, blockIdx.x)\nbind(csrmm.k, "
        "threadIdx.x)\ncache_write(csrmm.k, register)\n"},
   };
+  for (const ReadyCase& c : ready_cases()) all.push_back({c.name, c.ready.text, c.ready.schedule, c.ready.set});
+  return all;
 }
 
 // Code after what every module begins with.

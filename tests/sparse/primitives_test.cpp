@@ -210,7 +210,7 @@ TEST(Primitives, RefuseWhatWouldChangeTheResult) {
       {"lower()\nbind(csrmm.i)\n", "the operands are written as bind(loop, thread)"},
       {"lower()\nannotate(csrmm.j, fast)\n", "'fast' means nothing to any generator"},
       {"lower()\nannotate(csrmm.j, prefetch, 0)\n", "prefetching 0 iterations ahead; 1 to 1024 are allowed"},
-      {"lower()\nannotate(csrmm.j, prefetch, far)\n", "annotate(loop, word, or also a number of iterations)"},
+      {"lower()\nannotate(csrmm.j, prefetch, far)\n", "annotate(loop, word, number of iterations)"},
       // memory
       {"lower()\ncache_write(csrmm.k, register)\n",
        "loop 'j' is a reduction; what is added up has to be kept around all of it"},

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <set>
 
+#include "sparse/formats/structure.h"
+
 namespace weft::sparse::test {
 
 const char* name_of(Shape shape) {
@@ -57,6 +59,11 @@ Values random_values(size_t count, uint32_t seed) {
   Values values(count);
   for (float& v : values) v = value(random);
   return values;
+}
+
+std::pair<std::vector<int32_t>, std::vector<int32_t>> csr_arrays(const Structure& structure) {
+  const Level& level = structure.data()->levels.at(1);
+  return {level.indptr, level.indices};
 }
 
 std::vector<double> dense_spmm(const Matrix& a, const Values& b, int64_t feat) {

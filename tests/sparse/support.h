@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sparse/check.h"
@@ -31,6 +32,8 @@ const char* name_of(Shape shape);
 Matrix random_matrix(Shape shape, uint32_t seed);
 
 Values random_values(size_t count, uint32_t seed);
+// indptr and indices of a structure in CSR.
+std::pair<std::vector<int32_t>, std::vector<int32_t>> csr_arrays(const Structure& structure);
 std::vector<double> dense_spmm(const Matrix& a, const Values& b, int64_t feat);
 std::vector<double> dense_sddmm(const Matrix& a, const Values& x, const Values& y, int64_t feat);
 

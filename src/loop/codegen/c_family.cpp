@@ -32,6 +32,33 @@ constexpr Infix kInfix[] = {{Op::logical_or, "||", 1},
 
 }  // namespace
 
+std::string CFamily::search_functions(const std::string& qualifier) {
+  std::string text = R"(// How many of `count` sorted elements from `start` on are at most x.
+template <class T>
+QUALIFIER long long weft_upper_bound(const T* array, long long start, long long count, long long x) {
+  long long low = 0, high = count;
+  while (low < high) {
+    const long long middle = (low + high) / 2;
+    if (array[start + middle] <= x) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+// The place of x among them; -1 where it is absent.
+template <class T>
+QUALIFIER long long weft_find(const T* array, long long start, long long count, long long x) {
+  long long low = 0, high = count;
+  while (low < high) {
+    const long long middle = (low + high) / 2;
+    if (array[start + middle] < x) low = middle + 1; else high = middle;
+  }
+  return low < count && array[start + low] == x ? low : -1;
+}
+)";
+  const std::string_view placeholder = "QUALIFIER";
+  for (size_t at; (at = text.find(placeholder)) != text.npos;) text.replace(at, placeholder.size(), qualifier);
+  return text;
+}
+
 std::string phase_name(const Function& function, size_t phase) {
   return fmt::format("weft_{}_{}", function.name, phase);
 }

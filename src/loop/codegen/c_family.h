@@ -35,6 +35,8 @@ class CFamily {
   virtual std::string scope_prefix(Scope scope) const = 0;
   virtual void check_phase(const Function&, const Phase&) const {}
 
+  // weft_upper_bound and weft_find, as functions of that kind.
+  static std::string search_functions(const std::string& qualifier);
   void line(const std::string& text);
   std::string expr(const Expr& e, int precedence = 0);
   std::string real_type() const { return is_double_ ? "double" : "float"; }

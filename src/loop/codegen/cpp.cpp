@@ -111,28 +111,10 @@ static inline double weft_exp(double x) {
   __builtin_memcpy(&b, &high, 8);
   return sum * a * b;
 }
+)";
 
-// How many of `count` sorted elements from `start` on are at most x.
-template <class T>
-static inline long long weft_upper_bound(const T* array, long long start, long long count, long long x) {
-  long long low = 0, high = count;
-  while (low < high) {
-    const long long middle = (low + high) / 2;
-    if (array[start + middle] <= x) low = middle + 1; else high = middle;
-  }
-  return low;
-}
-// The place of x among them; -1 where it is absent.
-template <class T>
-static inline long long weft_find(const T* array, long long start, long long count, long long x) {
-  long long low = 0, high = count;
-  while (low < high) {
-    const long long middle = (low + high) / 2;
-    if (array[start + middle] < x) low = middle + 1; else high = middle;
-  }
-  return low < count && array[start + low] == x ? low : -1;
-}
-// Where the iterations of a worker begin: an equal share of the work, an iteration being as much as four elements.
+constexpr const char* kShare =
+    R"(// Where the iterations of a worker begin: an equal share of the work, an iteration being as much as four elements.
 template <class T>
 static inline long long weft_share(const T* indptr, long long extent, long long worker, long long workers) {
   const long long total = extent * 4 + indptr[extent] - indptr[0];
@@ -148,7 +130,7 @@ static inline long long weft_share(const T* indptr, long long extent, long long 
 
 class Cpp : public CFamily {
  protected:
-  std::string prelude() const override { return kPrelude; }
+  std::string prelude() const override { return kPrelude + search_functions("static inline") + kShare; }
   std::string head(const std::string& name, const Function&, const Phase&) override {
     return fmt::format(
         "extern \"C\" __attribute__((visibility(\"default\"))) void {}(void* const* buffers, const long long* "

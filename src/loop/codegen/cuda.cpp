@@ -28,31 +28,11 @@ __device__ inline unsigned short weft_to_bf16(float x) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<unsigned short>((bits >> 16) | 0x40u);
   return static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
-// How many of `count` sorted elements from `start` on are at most x.
-template <class T>
-__device__ inline long long weft_upper_bound(const T* array, long long start, long long count, long long x) {
-  long long low = 0, high = count;
-  while (low < high) {
-    const long long middle = (low + high) / 2;
-    if (array[start + middle] <= x) low = middle + 1; else high = middle;
-  }
-  return low;
-}
-// The place of x among them; -1 where it is absent.
-template <class T>
-__device__ inline long long weft_find(const T* array, long long start, long long count, long long x) {
-  long long low = 0, high = count;
-  while (low < high) {
-    const long long middle = (low + high) / 2;
-    if (array[start + middle] < x) low = middle + 1; else high = middle;
-  }
-  return low < count && array[start + low] == x ? low : -1;
-}
 )";
 
 class Cuda : public CFamily {
  protected:
-  std::string prelude() const override { return kPrelude; }
+  std::string prelude() const override { return kPrelude + search_functions("__device__ inline"); }
 
   std::string head(const std::string& name, const Function& function, const Phase& phase) override {
     std::string arguments;

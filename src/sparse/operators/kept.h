@@ -2,14 +2,47 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "weft/sparse.h"
 
 namespace weft::sparse {
 
+// A program, how it runs fastest, and the parameters that both take as literals.
+struct ReadyProgram {
+  std::string text = {};
+  std::string schedule = {};
+  std::map<std::string, int64_t> set = {};
+};
+
 // The operator of this program and schedule with these parameters fixed; compiled by the first who asks.
 Operator kept_operator(const std::string& program, const std::string& schedule,
                        const std::map<std::string, int64_t>& set);
+inline Operator kept_operator(const ReadyProgram& ready) {
+  return kept_operator(ready.text, ready.schedule, ready.set);
+}
+
+// Every `old` in the text becomes `now`.
+std::string replaced(std::string text, const std::string& old, const std::string& now);
+// The program with that type where its text says DTYPE; temporary buffers and sums stay in fp32.
+std::string with_dtype(const std::string& program, DType dtype);
+// Throws Error(invalid_dtype) for tensors of another type than the first, or of one that operators don't take.
+DType common_dtype(const std::vector<std::pair<const char*, const TensorView*>>& tensors);
+void check_rank(const TensorView& tensor, const char* name, int rank, const char* shape);
+// b, [.., feat] behind the first.
+inline int64_t last_extent(const TensorView& tensor) { return tensor.shape(tensor.rank() - 1); }
+
+// A tile of features that stays in registers while a reduction passes by: splits `loop`, the innermost, puts the loops
+// `within` between its tiles and its vectors, and keeps the sums.
+struct FeatureTile {
+  std::string block = {}, loop = "k";
+  int64_t feat = 0;
+  std::vector<std::string> within = {};  // reductions, by their variables
+  std::string rows = {};                 // a loop of rows that the tile has, too; unrolled
+  int64_t num_rows = 1;                  // its extent
+  std::string around = {};               // the loop that holds the sums where one tile has all features
+};
+std::string tiled(const FeatureTile& tile);
 
 // Lanes of fp32 in a vector, and vectors in registers.
 struct VectorUnit {
@@ -31,6 +64,20 @@ extern const char* const kSddmmProgram;
 // How each runs fastest for rows of `feat` features; of a format, which is "" for the program's own. `prefetch`: how many
 // elements ahead gathered rows are fetched; 0: not.
 std::string spmm_schedule(int64_t feat, const std::string& format, const VectorUnit& unit, int64_t prefetch);
-std::string sddmm_schedule(int64_t feat, const VectorUnit& unit, int64_t prefetch);
+std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch);
+
+ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype);
+ReadyProgram fused_mm_program(int64_t feat, DType dtype);
+ReadyProgram batched_spmm_program(int64_t feat, DType dtype);
+ReadyProgram batched_sddmm_program(int64_t feat, DType dtype);
+ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype);
+ReadyProgram block_sddmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype);
+ReadyProgram dbsr_spmm_program(int64_t block, int64_t feat, DType dtype);
+ReadyProgram sr_bcrs_spmm_program(int64_t t, int64_t g, int64_t feat, DType dtype);
+// Rows of `tile` stand together; without values every edge counts once.
+ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype);
+ReadyProgram transposed_spmm_program(int64_t feat, bool weighted);
+ReadyProgram weighted_spmm_program(int64_t feat);
+ReadyProgram edge_dots_program(int64_t feat, const VectorUnit& unit = {});
 
 }  // namespace weft::sparse

@@ -1,10 +1,6 @@
 // C = A B for a sparse A.
-#include <map>
-#include <mutex>
-
 #include "base/check.h"
 #include "sparse/operators/kept.h"
-#include "sparse/schedule.h"
 
 namespace weft::sparse {
 
@@ -33,8 +29,8 @@ VectorUnit vector_unit(Isa isa) {
 
 RowTiles row_tiles(int64_t feat, const VectorUnit& unit) {
   RowTiles tiles{.lanes = unit.lanes};
-  while (tiles.lanes > 1 && feat % tiles.lanes != 0) tiles.lanes /= 2;
-  if (tiles.lanes < 4) return {};
+  while (tiles.lanes > 4 && feat % tiles.lanes != 0 && tiles.lanes * 4 > unit.lanes) tiles.lanes /= 2;
+  if (feat % tiles.lanes != 0) return {};
   // Half of the registers for sums; the others for what is multiplied.
   for (int64_t d = 1; d <= unit.registers / 2; ++d)
     if (feat / tiles.lanes % d == 0) tiles.vectors = d;
@@ -53,7 +49,12 @@ std::string spmm_schedule(int64_t feat, const std::string& format, const VectorU
   const std::string rows = blocked ? "csrmm.io" : "csrmm.i";
   const std::string parallel_lines = fmt::format("parallel({})\n", rows) + (blocked ? "parallel(csrmm_init.i)\n" : "");
   const RowTiles tiles = row_tiles(feat, unit);
-  if (tiles.lanes == 1) return text + parallel_lines;
+  if (tiles.lanes == 1 && (blocked || format.starts_with("ell"))) return text + parallel_lines;
+  if (tiles.lanes == 1) {
+    text += fmt::format("ko, ki = split(csrmm.k, {})\nreorder(ko, csrmm.j, ki)\n", unit.lanes);
+    if (format.starts_with("hyb")) text += "reorder(ko, csrmm.s)\n";  // pieces of long rows
+    return text + "vectorize(ki)\ncache_write(ko, register)\n" + parallel_lines;
+  }
   const int64_t tile = tiles.lanes * tiles.vectors;
   if (feat > tile) text += fmt::format("ko, kt = split(csrmm.k, {})\n", tile);
   const std::string inner = feat > tile ? "kt" : "csrmm.k";
@@ -76,26 +77,19 @@ std::string spmm_schedule(int64_t feat, const std::string& format, const VectorU
   return text + parallel_lines;
 }
 
-Operator kept_operator(const std::string& program, const std::string& schedule,
-                       const std::map<std::string, int64_t>& set) {
-  static std::mutex& mutex = *new std::mutex;
-  static auto& kept = *new std::map<std::string, Operator>;  // outlives every static that runs one
-  std::string key = program + schedule;
-  for (const auto& [name, value] : set) key += fmt::format("{}={};", name, value);
-  const std::lock_guard lock(mutex);
-  auto found = kept.find(key);
-  if (found == kept.end())
-    found = kept.emplace(key, compile(parse(program), schedule, Device::cpu(), {.set = set})).first;
-  return found->second;
-}
-
 void spmm(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
           const SparseOptions& options, Stream stream) {
   check(b.rank() == 2, ErrorCode::invalid_shape, "b: has shape {}; [n, feat] is expected", shape_string(b));
   const std::string format = options.format == "csr" ? "" : options.format;
   const int64_t feat = b.shape(1);
-  kept_operator(kSpmmProgram, spmm_schedule(feat, format, vector_unit(current_isa()), default_prefetch(feat)),
-                {{"feat", feat}})
+  const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
+  const bool one_sum = format.empty() || format.starts_with("hyb(1,");  // of a row, whatever its format
+  check(
+      dtype == DType::fp32 || one_sum, ErrorCode::unsupported,
+      "spmm: format {} of bf16: required: sums of a row kept in fp32 from format to format; supported: csr, hyb(1, k)",
+      format);
+  kept_operator(replaced(kSpmmProgram, "fp32", std::string(to_string(dtype))),
+                spmm_schedule(feat, format, vector_unit(current_isa()), default_prefetch(feat)), {{"feat", feat}})
       .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"B", b}, {"C", c}}}, stream);
 }
 

@@ -54,8 +54,8 @@ Axis parse_axis(Cursor& line, std::string name, std::string_view kind, const Sym
   return axis;
 }
 
-SparseBuffer parse_buffer(Cursor& line, std::string name) {
-  SparseBuffer buffer{.name = std::move(name)};
+SparseBuffer parse_buffer(Cursor& line, std::string name, bool temporary) {
+  SparseBuffer buffer{.name = std::move(name), .temporary = temporary};
   line.expect("(");
   do {
     buffer.axes.push_back(line.name("an axis"));
@@ -202,10 +202,11 @@ void parse_declarations(Source& source, Declarations& declared) {
     name = line.new_name("axis or buffer");
     line.expect("=");
     const size_t kind_column = line.column();
-    const std::string kind = line.name("dense_fixed, dense_variable, sparse_fixed, sparse_variable or buffer");
+    const std::string kind =
+        line.name("dense_fixed, dense_variable, sparse_fixed, sparse_variable, buffer or temporary");
     std::string problem;
-    if (kind == "buffer") {
-      SparseBuffer buffer = parse_buffer(line, name);
+    if (kind == "buffer" || kind == "temporary") {
+      SparseBuffer buffer = parse_buffer(line, name, kind == "temporary");
       problem = problem_of(declared, buffer);
       if (problem.empty()) declared.buffers.push_back(std::move(buffer));
     } else if (kind == "dense_fixed" || kind == "dense_variable" || kind == "sparse_fixed" ||
@@ -215,7 +216,7 @@ void parse_declarations(Source& source, Declarations& declared) {
       if (problem.empty()) declared.axes.push_back(std::move(axis));
     } else {
       line.fail_at(kind_column, fmt::format("'{}' declares nothing; allowed are dense_fixed, dense_variable, "
-                                            "sparse_fixed, sparse_variable and buffer",
+                                            "sparse_fixed, sparse_variable, buffer and temporary",
                                             kind));
     }
     if (!problem.empty()) line.fail_at(column, problem);

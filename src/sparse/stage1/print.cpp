@@ -31,7 +31,8 @@ std::string to_text(const Axis& axis) {
 }
 
 std::string to_text(const SparseBuffer& buffer) {
-  return fmt::format("{} = buffer({}): {}", buffer.name, joined(buffer.axes, kSame), weft::to_string(buffer.dtype));
+  return fmt::format("{} = {}({}): {}", buffer.name, buffer.temporary ? "temporary" : "buffer",
+                     joined(buffer.axes, kSame), weft::to_string(buffer.dtype));
 }
 
 std::string to_text(const Stage1& program) {

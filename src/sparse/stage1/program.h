@@ -40,11 +40,13 @@ struct Axis {
   friend bool operator==(const Axis&, const Axis&) = default;
 };
 
-// Values on axes, stored in the order of their positions; the structure belongs to the axes.
+// Values on axes, stored in the order of their positions; the structure belongs to the axes. A temporary one is the
+// program's own: nobody gives it, nobody sees it, and it begins with anything.
 struct SparseBuffer {
   std::string name = {};
   std::vector<std::string> axes = {};
   DType dtype = DType::fp32;
+  bool temporary = false;
   friend bool operator==(const SparseBuffer&, const SparseBuffer&) = default;
 };
 

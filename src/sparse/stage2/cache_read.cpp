@@ -1,4 +1,4 @@
-// cache_read and set_scope: memory of one's own for what is read.
+// Memory of one's own for what is read.
 #include <algorithm>
 
 #include "base/check.h"
@@ -16,6 +16,8 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
     refuse("cache_read", name, fmt::format("there is no buffer '{}'", buffer_name));
   if (stores_to(block.body, buffer_name))
     refuse("cache_read", name, fmt::format("block '{}' writes '{}' itself; use cache_write", block.name, buffer_name));
+  if (stores_to(found.loop().body, buffer_name))
+    refuse("cache_read", name, fmt::format("'{}' is written within the loop", buffer_name));
   Expr access;
   visit_exprs(block.body, [&](const Expr& e) {
     loop::visit(e, [&](const Expr& node) {
@@ -83,17 +85,6 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
   Body& body = found.loop().body;
   copy.insert(copy.begin(), loop::make_allocate(local, extents, dtype, scope));
   body.insert(body.begin(), copy.begin(), copy.end());
-}
-
-void set_scope(Stage2& stage, const std::string& buffer, loop::Scope scope) {
-  int found = 0;
-  visit(stage.body, [&](Stmt& stmt) {
-    if (stmt.kind != Stmt::Kind::allocate || stmt.name != buffer) return;
-    stmt.scope = scope;
-    ++found;
-  });
-  if (found == 0)
-    refuse("set_scope", buffer, "no memory of that name was made; cache_read, cache_write and rfactor make some");
 }
 
 }  // namespace weft::sparse

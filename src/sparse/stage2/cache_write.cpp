@@ -17,24 +17,25 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
   const SparseBuffer* buffer = stage.find_buffer(store.name);
   if (buffer == nullptr)
     refuse("cache_write", name, fmt::format("'{}' is kept in memory of its own already", store.name));
-  for (size_t i = 0; i <= found.place; ++i)
-    if (found.nest.path[i].stmt().reduction)
+  const Names reductions = found.nest.reductions();
+  for (size_t i = 0; i <= found.place && !block.init.empty(); ++i)
+    if (reductions.contains(found.nest.path[i].stmt().name))
       refuse(
           "cache_write", name,
           fmt::format("loop '{}' is a reduction; what is added up has to be kept around all of it, at a loop outside",
                       found.nest.path[i].stmt().name));
 
-  for (const Nest::Level& level : found.nest.path)
+  for (size_t i = found.place + 1; i < found.nest.path.size(); ++i)
     for (const Expr& index : store.indices)
-      if (level.stmt().kind == Stmt::Kind::loop && level.stmt().reduction && loop::uses(index, level.stmt().name))
+      if (const Stmt& loop = found.nest.path[i].stmt(); reductions.contains(loop.name) && loop::uses(index, loop.name))
         refuse("cache_write", name,
                fmt::format("'{}' is written at {}, another element in each iteration of the reduction '{}'", store.name,
-                           loop::to_text(index), level.stmt().name));
+                           loop::to_text(index), loop.name));
   // One place for each iteration of the spatial loops within.
   std::vector<Expr> extents, places;
   for (size_t i = found.place + 1; i < found.nest.path.size(); ++i) {
     const Stmt& loop = found.nest.path[i].stmt();
-    if (loop.kind != Stmt::Kind::loop || loop.reduction || loop.loop == loop::LoopKind::bind) continue;
+    if (loop.kind != Stmt::Kind::loop || reductions.contains(loop.name) || loop.loop == loop::LoopKind::bind) continue;
     if (!loop::is_integer(loop.value))
       refuse("cache_write", name,
              fmt::format("the extent {} of '{}' is no literal; split it, and keep what the inner loop writes",
@@ -62,19 +63,23 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
            fmt::format("block '{}' reads other elements of '{}' than it writes", block.name, store.name));
 
   // [allocate] [read, unless init sets it] the nest [write]
-  Stmt& loop = found.loop();
+  const Nest::Level& around = found.nest.path[found.place + 1];
+  if (const Effects left = effects_of({around.stmt()});
+      left.reads.contains(store.name) || left.writes.contains(store.name))
+    refuse("cache_write", name, fmt::format("another block within the loop accesses '{}', too", store.name));
   const auto copy = [&](const char* what, Stmt stmt) {
     return spatial_nest(found.nest, found.place + 1,
                         {loop::make_block(fmt::format("{}_{}", found.block, what), {std::move(stmt)})});
   };
-  Body body{loop::make_allocate(local, extents, buffer->dtype == DType::bf16 ? DType::fp32 : buffer->dtype, scope)};
-  const auto append = [&](Body part) { body.insert(body.end(), part.begin(), part.end()); };
-  if (block.init.empty() && loads_from(block.body, local))
-    append(copy("read", loop::make_store(local, places, target)));
-  Body write = copy("write", loop::make_store(store.name, store.indices, cached));
-  append(loop.body);
-  append(std::move(write));
-  loop.body = std::move(body);
+  Body before{loop::make_allocate(local, extents, buffer->dtype == DType::bf16 ? DType::fp32 : buffer->dtype, scope)};
+  if (block.init.empty() && loads_from(block.body, local)) {
+    const Body read = copy("read", loop::make_store(local, places, target));
+    before.insert(before.end(), read.begin(), read.end());
+  }
+  const Body after = copy("write", loop::make_store(store.name, store.indices, cached));
+  Body& body = *around.body;
+  const auto place = body.begin() + static_cast<std::ptrdiff_t>(around.index);
+  body.insert(body.insert(place + 1, after.begin(), after.end()) - 1, before.begin(), before.end());
 }
 
 }  // namespace weft::sparse

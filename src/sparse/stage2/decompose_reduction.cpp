@@ -19,8 +19,9 @@ void decompose_reduction(Stage2& stage, const std::string& name) {
   const LoopInNest found = find_loop(stage, name);
   if (found.nest.block().init.empty())
     refuse("decompose_reduction", name, fmt::format("block '{}' has no init; it was taken out already", found.block));
+  const Names reductions = found.nest.reductions();
   for (size_t i = 0; i < found.place; ++i)
-    if (found.nest.path[i].stmt().reduction)
+    if (reductions.contains(found.nest.path[i].stmt().name))
       refuse("decompose_reduction", name,
              fmt::format("the reduction '{}' stands around it: init would run again and again; name that loop or one "
                          "outside of it",
@@ -35,8 +36,9 @@ void lower_init(Stage2& stage) {
   });
   for (const std::string& name : blocks) {
     Nest nest = find_block(stage, name);
+    const Names reductions = nest.reductions();
     size_t place = 0;
-    while (place + 1 < nest.path.size() && !nest.path[place].stmt().reduction) ++place;
+    while (place + 1 < nest.path.size() && !reductions.contains(nest.path[place].stmt().name)) ++place;
     place_init(nest, place, "");
   }
 }

@@ -1,5 +1,6 @@
 // parallel, vectorize, unroll, bind, annotate: how a loop runs.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "sparse/stage2/nest.h"
@@ -55,18 +56,23 @@ class WritesApart {
       // An index of the axis is as good as v: unique, and never negative.
       const Expr own =
           loop::rewrite(e, [&](const Expr& node) { return is_own_index(node) ? loop::variable("") : node; });
-      const std::string unique = loop::uses(own, variable_) ? variable_ : "";
       int64_t factor = 0;
       Expr rest;
-      if (loop::is_linear_in(unique.empty() ? own : e, unique, &factor, &rest) && factor > 0) {
-        if (!uses_inner(rest) && !may_change(rest)) return true;
+      for (const auto& [index, unique] : {std::pair(e, variable_), std::pair(own, std::string())}) {
+        if (!loop::is_linear_in(index, unique, &factor, &rest) || factor <= 0) continue;
+        if (!uses_inner(rest) && !may_change(rest) && !loop::uses(rest, variable_)) return true;
         if (facts_.is_nonnegative(rest) && facts_.holds(loop::less(rest, factor))) return true;  // v * 4 + below 4
       }
-      // (v // e, v % e), which two fused loops are.
-      for (const Expr& other : indices)
-        if (e->op == Op::floor_div && other->op == Op::modulo && e->operands == other->operands &&
-            e->operands[0] == v && !uses_inner(e->operands[1]))
-          return true;
+      // (v // e, v % e), which two fused loops are, or (v // e, v % e * 4 + below 4).
+      if (e->op == Op::floor_div && e->operands[0] == v && !uses_inner(e->operands[1]))
+        for (const Expr& other : indices) {
+          const Expr second = loop::rewrite(other, [&](const Expr& node) {
+            return node->op == Op::modulo && node->operands == e->operands ? loop::variable("") : node;
+          });
+          if (loop::is_linear_in(second, "", &factor, &rest) && factor > 0 && facts_.is_nonnegative(rest) &&
+              facts_.holds(loop::less(rest, factor)))
+            return true;
+        }
       // (row, v - indptr[row]), which fused axes are.
       const std::vector<Expr> before(indices.begin(), indices.begin() + static_cast<std::ptrdiff_t>(i));
       if (e->op == Op::subtract && e->operands[0] == v && e->operands[1]->op == Op::load &&

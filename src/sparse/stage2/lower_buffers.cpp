@@ -23,7 +23,7 @@ class BufferLowering {
       function.buffers.push_back({.name = a.name, .dtype = axis.index_type, .size = size, .least = 0, .most = most});
     }
     for (const SparseBuffer& b : stage_.buffers)
-      function.buffers.push_back({.name = b.name, .dtype = b.dtype, .size = size_of(b.axes)});
+      function.buffers.push_back({.name = b.name, .dtype = b.dtype, .size = size_of(b.axes), .temporary = b.temporary});
     function.body = lowered(stage_.body);
     return function;
   }

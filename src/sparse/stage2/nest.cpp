@@ -1,6 +1,7 @@
 #include "sparse/stage2/nest.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/names.h"
@@ -31,6 +32,31 @@ size_t Nest::find(const std::string& variable) const {
   for (size_t i = 0; i < path.size(); ++i)
     if (path[i].stmt().kind == Stmt::Kind::loop && path[i].stmt().name == variable) return i;
   return path.size();
+}
+
+Names Nest::reductions() const {
+  // What the indices of the block's writes are made of, through what `let` names.
+  Names used;
+  for (const Body* body : {&block().init, &block().body})
+    for (const Stmt& stmt : *body)
+      if (stmt.kind == Stmt::Kind::store && !block().init.empty())
+        for (const Expr& index : stmt.indices) used.merge(loop::variables_of(index));
+  for (auto level = path.rbegin(); level != path.rend(); ++level)
+    for (size_t before = level->index; before-- > 0;)
+      if (const Stmt& let = (*level->body)[before]; let.kind == Stmt::Kind::let && used.contains(let.name))
+        used.merge(loop::variables_of(let.value));
+  // Memory of its own is new in every iteration of the loops around it.
+  size_t outermost = 0;
+  for (size_t l = 0; l < path.size(); ++l)
+    for (size_t before = 0; before < path[l].index; ++before)
+      if (const Stmt& stmt = (*path[l].body)[before];
+          stmt.kind == Stmt::Kind::allocate && loop::stores_to(block().init, stmt.name))
+        outermost = l;
+  Names names;
+  for (size_t l = outermost; l < path.size(); ++l)
+    if (const Stmt& loop = path[l].stmt(); loop.kind == Stmt::Kind::loop && loop.reduction && !used.contains(loop.name))
+      names.insert(loop.name);
+  return names;
 }
 
 Nest find_block(Stage2& stage, const std::string& block) {
@@ -91,8 +117,29 @@ int64_t literal_extent(const std::string& primitive, const LoopInNest& loop) {
   return extent;
 }
 
+Effects effects_of(const Body& body) {
+  Effects effects;
+  visit(body, [&](const Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::store) effects.writes.insert(stmt.name);
+  });
+  visit_exprs(body, [&](const Expr& e) {
+    loop::visit(e, [&](const Expr& node) {
+      if (node->op == Op::load || loop::is_search(node->op)) effects.reads.insert(node->name);
+    });
+  });
+  return effects;
+}
+
+std::string conflict_of(const Effects& a, const Effects& b) {
+  for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)})
+    for (const std::string& buffer : one->writes)
+      if (other->reads.contains(buffer) || other->writes.contains(buffer)) return buffer;
+  return {};
+}
+
 Body spatial_nest(const Nest& nest, size_t from, Body inner) {
   // Outer to inner: names that depend on a reduction.
+  const Names reductions = nest.reductions();
   Names reduced;
   const auto is_reduced = [&](const Expr& e) {
     const Names used = loop::variables_of(e);
@@ -111,7 +158,7 @@ Body spatial_nest(const Nest& nest, size_t from, Body inner) {
         levels.push_back(let);
     }
     const Stmt& stmt = level.stmt();
-    if (stmt.kind == Stmt::Kind::loop && stmt.reduction) {
+    if (stmt.kind == Stmt::Kind::loop && reductions.contains(stmt.name)) {
       reduced.insert(stmt.name);
     } else if (stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::condition) {
       if (is_reduced(stmt.value)) {

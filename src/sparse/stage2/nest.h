@@ -20,6 +20,9 @@ struct Nest {
   std::vector<Stmt*> loops() const;
   // The place in `path` of a loop.
   size_t find(const std::string& variable) const;
+  // Loops that add to the same elements as far as this block is concerned: reductions, but for those that other blocks
+  // reduce over and this one is written at.
+  Names reductions() const;
 };
 
 // Throws Error(invalid_argument) where there is none, naming the nearest.
@@ -40,6 +43,14 @@ void check_new_name(const Stage2& stage, const Nest& nest, const std::string& na
 Names taken_names(const Stage2& stage);
 // Extent of a loop that has to be a literal.
 int64_t literal_extent(const std::string& primitive, const LoopInNest& loop);
+
+// What statements read and write, buffers of the program and memory of their own alike.
+struct Effects {
+  Names reads = {}, writes = {};
+};
+Effects effects_of(const Body& body);
+// A buffer that one writes and the other reads or writes; "" where they may run in any order.
+std::string conflict_of(const Effects& a, const Effects& b);
 
 // The loops among `path[from..]` that are spatial, around what `make` gives, with the conditions among them that hold
 // for any iteration of the reductions. Lets that those need are kept.

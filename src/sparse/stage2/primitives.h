@@ -32,7 +32,13 @@ void annotate(Stage2& stage, const std::string& loop, const std::string& annotat
 void cache_write(Stage2& stage, const std::string& loop, loop::Scope scope);
 // What the block reads of `buffer` within an iteration of `loop` is copied first.
 void cache_read(Stage2& stage, const std::string& loop, const std::string& buffer, loop::Scope scope);
+// Where memory lies that a primitive made. A temporary buffer of the program, which is written and read within one
+// iteration of some loops, comes to lie there, too, as large as those loops leave it.
 void set_scope(Stage2& stage, const std::string& buffer, loop::Scope scope);
+// Lets the nest of `block` share the outer loops of another nest up to `loop`: there it runs first, in every iteration.
+void compute_at(Stage2& stage, const std::string& block, const std::string& loop);
+// The same for a block that comes after the other: there it runs last.
+void reverse_compute_at(Stage2& stage, const std::string& block, const std::string& loop);
 // A reduction loop becomes spatial: every iteration adds to a partial sum of its own, and a second block sums them up
 // in order. A factor that is the same in all of them multiplies the sum.
 void rfactor(Stage2& stage, const std::string& loop, loop::Scope scope);

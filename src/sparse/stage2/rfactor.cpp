@@ -38,11 +38,14 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   const int64_t extent = literal_extent("rfactor", found);
   if (extent > 4096)
     refuse("rfactor", name, fmt::format("its extent is {}; at most 4096 partial sums are kept", extent));
+  const Names reductions = found.nest.reductions();
+  if (!reductions.contains(found.variable))
+    refuse("rfactor", name, "it is another block's reduction; this one is written at it");
   size_t first = 0;  // the outermost reduction
-  while (!found.nest.path[first].stmt().reduction) ++first;
+  while (!reductions.contains(found.nest.path[first].stmt().name)) ++first;
   for (size_t i = first; i < found.nest.path.size(); ++i) {
     const Stmt& stmt = found.nest.path[i].stmt();
-    if (stmt.kind == Stmt::Kind::loop && !stmt.reduction)
+    if (stmt.kind == Stmt::Kind::loop && !reductions.contains(stmt.name))
       refuse("rfactor", name,
              fmt::format("the spatial loop '{}' stands within reductions; reorder them inwards", stmt.name));
   }

@@ -1,0 +1,80 @@
+// Attention along the edges of a graph: SDDMM, softmax over each row, SpMM, one row after another.
+#include "base/check.h"
+#include "sparse/operators/kept.h"
+
+namespace weft::sparse {
+namespace {
+
+constexpr const char* kProgram = R"(program graph_attention(m, n, nnz, feat, feat_v):
+  One = dense_fixed(1)
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  J_ = dense_fixed(n)
+  K = dense_fixed(feat)
+  L = dense_fixed(feat_v)
+  Scale = buffer(One): fp32
+  Q = buffer(I, K): DTYPE
+  Keys = buffer(J_, K): DTYPE
+  V = buffer(J_, L): DTYPE
+  P = temporary(I, J): fp32
+  Largest = temporary(I): fp32
+  Sum = temporary(I): fp32
+  Weighted = temporary(I, L): fp32
+  O = buffer(I, L): DTYPE
+  iterate scores(I, J, K) "SSR" as (i, j, k):
+    init:
+      P[i, j] = 0.0
+    P[i, j] = P[i, j] + Q[i, k] * Keys[j, k]
+  iterate largest(I, J) "SR" as (i, j):
+    init:
+      Largest[i] = -inf
+    Largest[i] = max(Largest[i], P[i, j] * Scale[0])
+  iterate exponentials(I, J) "SS" as (i, j):
+    P[i, j] = exp(P[i, j] * Scale[0] - Largest[i])
+  iterate sums(I, J) "SR" as (i, j):
+    init:
+      Sum[i] = 0.0
+    Sum[i] = Sum[i] + P[i, j]
+  iterate values(I, J, L) "SRS" as (i, j, l):
+    init:
+      Weighted[i, l] = 0.0
+    Weighted[i, l] = Weighted[i, l] + P[i, j] * V[j, l]
+  iterate quotients(I, L) "SS" as (i, l):
+    O[i, l] = select(Sum[i] == 0.0, 0.0, Weighted[i, l] / Sum[i])
+)";
+
+// One nest over rows: what a row needs between its steps stays in registers and the nearest cache.
+constexpr const char* kOneNest = R"(compute_at(sums, values.i)
+compute_at(exponentials, values.i)
+compute_at(largest, values.i)
+compute_at(scores, values.i)
+reverse_compute_at(quotients, values.i)
+set_scope(Largest, register)
+set_scope(Sum, register)
+set_scope(Weighted, register)
+)";
+
+}  // namespace
+
+ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype) {
+  std::string text = "lower()\n";
+  if (feat % 16 == 0 && feat > 16)
+    text += "scores_ko, scores_ki = split(scores.k, 16)\nrfactor(scores_ki, register)\nvectorize(scores_ki)\n";
+  text += tiled({.block = "values", .loop = "l", .feat = feat_v, .within = {"j"}, .around = "values.i"});
+  if (feat_v % 16 == 0) text += "quotients_lo, quotients_li = split(quotients.l, 16)\nvectorize(quotients_li)\n";
+  text += kOneNest;
+  return {with_dtype(kProgram, dtype), text + "parallel(values.i)\n", {{"feat", feat}, {"feat_v", feat_v}}};
+}
+
+void graph_attention(const Structure& graph, const TensorView& q, const TensorView& k, const TensorView& v,
+                     const TensorView& o, float scale, Stream stream) {
+  check_rank(q, "q", 2, "[m, feat]");
+  check_rank(v, "v", 2, "[n, feat_v]");
+  const DType dtype = common_dtype({{"q", &q}, {"k", &k}, {"v", &v}, {"o", &o}});
+  kept_operator(attention_program(last_extent(q), last_extent(v), dtype))
+      .run({.structures = {{"J", graph}},
+            .buffers = {{"Scale", {&scale, DType::fp32, {1}}}, {"Q", q}, {"Keys", k}, {"V", v}, {"O", o}}},
+           stream);
+}
+
+}  // namespace weft::sparse

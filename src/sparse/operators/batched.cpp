@@ -1,0 +1,180 @@
+// SpMM and SDDMM of sparse attention: one structure for all heads, element by element or in blocks.
+#include "base/check.h"
+#include "sparse/operators/kept.h"
+
+namespace weft::sparse {
+namespace {
+
+constexpr const char* kBatchedSpmm = R"(program batched_spmm(heads, m, n, nnz, feat):
+  H = dense_fixed(heads)
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  J_ = dense_fixed(n)
+  K = dense_fixed(feat)
+  A = buffer(H, I, J): DTYPE
+  B = buffer(H, J_, K): DTYPE
+  C = buffer(H, I, K): DTYPE
+  iterate spmm(H, I, J, K) "SSRS" as (h, i, j, k):
+    init:
+      C[h, i, k] = 0.0
+    C[h, i, k] = C[h, i, k] + A[h, i, j] * B[h, j, k]
+)";
+
+constexpr const char* kBatchedSddmm = R"(program batched_sddmm(heads, m, n, nnz, feat):
+  H = dense_fixed(heads)
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  J_ = dense_fixed(n)
+  K = dense_fixed(feat)
+  X = buffer(H, I, K): DTYPE
+  Y = buffer(H, J_, K): DTYPE
+  O = buffer(H, I, J): DTYPE
+  iterate sddmm(H, I, J, K) "SSSR" as (h, i, j, k):
+    init:
+      O[h, i, j] = 0.0
+    O[h, i, j] = O[h, i, j] + X[h, i, k] * Y[h, j, k]
+)";
+
+// BLOCK is a literal: rows and columns of a block.
+constexpr const char* kBlockAxes = R"(  H = dense_fixed(heads)
+  IO = dense_fixed(mb)
+  JO = sparse_variable(IO, nb, nnzb, indptr=jo_indptr, indices=jo_indices)
+  II = dense_fixed(BLOCK)
+  JI = dense_fixed(BLOCK)
+  I = dense_fixed(mb * BLOCK)
+  J = dense_fixed(nb * BLOCK)
+  K = dense_fixed(feat)
+)";
+
+constexpr const char* kBlockSpmm = R"(  A = buffer(H, IO, JO, II, JI): DTYPE
+  B = buffer(H, J, K): DTYPE
+  C = buffer(H, I, K): DTYPE
+  iterate spmm(H, IO, II, JO, JI, K) "SSSRRS" as (h, io, ii, jo, ji, k):
+    init:
+      C[h, io * BLOCK + ii, k] = 0.0
+    C[h, io * BLOCK + ii, k] = C[h, io * BLOCK + ii, k] + A[h, io, jo, ii, ji] * B[h, jo * BLOCK + ji, k]
+)";
+
+constexpr const char* kBlockSddmm = R"(  X = buffer(H, I, K): DTYPE
+  Y = buffer(H, J, K): DTYPE
+  O = buffer(H, IO, JO, II, JI): DTYPE
+  iterate sddmm(H, IO, JO, II, JI, K) "SSSSSR" as (h, io, jo, ii, ji, k):
+    init:
+      O[h, io, jo, ii, ji] = 0.0
+    O[h, io, jo, ii, ji] = O[h, io, jo, ii, ji] + X[h, io * BLOCK + ii, k] * Y[h, jo * BLOCK + ji, k]
+)";
+
+std::string in_blocks(const char* name, const char* body, int64_t block) {
+  return replaced(fmt::format("program {}(heads, mb, nb, nnzb, feat):\n{}{}", name, kBlockAxes, body), "BLOCK",
+                  std::to_string(block));
+}
+
+// Rows of all heads are shared by the team; of one head, balanced by what they store.
+std::string shared_rows(const std::string& block, const std::string& rows, bool one_head) {
+  if (one_head) return fmt::format("parallel({}.{})\n", block, rows);
+  return fmt::format("{0}_rows = fuse({0}.h, {0}.{1})\nparallel({0}_rows)\n", block, rows);
+}
+
+// Sixteen sums for each dot product, then those: two stages of reduction.
+std::string dot_products(const std::string& block, const std::string& around, int64_t feat) {
+  if (feat % 16 != 0 || feat == 16) return fmt::format("cache_write({}.{}, register)\n", block, around);
+  return fmt::format(
+      "{0}_ko, {0}_ki = split({0}.k, 16)\nrfactor({0}_ki, register)\nvectorize({0}_ki)\n"
+      "cache_write({0}_sum.{1}, register)\n",
+      block, around);
+}
+
+void check_block(int64_t block) {
+  check(block >= 2 && block <= 256, ErrorCode::invalid_argument, "values: blocks are {} wide; 2 to 256 are allowed",
+        block);
+}
+
+// [heads, rest...] of a tensor that may have no heads.
+TensorView with_heads(const TensorView& tensor, const char* name, int rank, const char* shape) {
+  if (tensor.rank() == rank) return tensor;
+  check(tensor.rank() == rank - 1, ErrorCode::invalid_shape, "{}: has shape {}; {} is expected, or without heads", name,
+        shape_string(tensor), shape);
+  check(tensor.is_contiguous(), ErrorCode::invalid_stride, "{}: is not contiguous", name);
+  std::vector<int64_t> extents{1};
+  for (int d = 0; d < tensor.rank(); ++d) extents.push_back(tensor.shape(d));
+  return {tensor.data(), tensor.dtype(), extents};
+}
+
+}  // namespace
+
+ReadyProgram batched_spmm_program(int64_t feat, DType dtype) {
+  return {with_dtype(kBatchedSpmm, dtype),
+          "lower()\n" + tiled({.block = "spmm", .feat = feat, .within = {"j"}, .around = "spmm.i"}) +
+              shared_rows("spmm", "i", false),
+          {{"feat", feat}}};
+}
+
+ReadyProgram batched_sddmm_program(int64_t feat, DType dtype) {
+  return {with_dtype(kBatchedSddmm, dtype),
+          "lower()\n" + dot_products("sddmm", "j", feat) + shared_rows("sddmm", "i", false),
+          {{"feat", feat}}};
+}
+
+ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype) {
+  ReadyProgram ready{with_dtype(in_blocks("block_spmm", kBlockSpmm, block), dtype), "lower()\n", {{"feat", feat}}};
+  const int64_t rows = block % 4 == 0 ? 4 : block % 2 == 0 ? 2 : 1;
+  FeatureTile tile{.block = "spmm", .feat = feat, .within = {"jo", "ji"}, .num_rows = rows, .around = "spmm.ii"};
+  if (rows > 1 && rows < block) {
+    ready.schedule += fmt::format("spmm_ro, spmm_ri = split(spmm.ii, {})\n", rows);
+    tile.rows = "spmm_ri";
+    tile.around = "spmm_ro";
+  } else if (rows > 1) {
+    tile.rows = "spmm.ii";
+    tile.around = "spmm.io";
+  }
+  ready.schedule += tiled(tile) + shared_rows("spmm", "io", heads == 1);
+  if (heads == 1) ready.set["heads"] = 1;
+  return ready;
+}
+
+ReadyProgram block_sddmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype) {
+  ReadyProgram ready{with_dtype(in_blocks("block_sddmm", kBlockSddmm, block), dtype),
+                     "lower()\n" + dot_products("sddmm", "ji", feat) + shared_rows("sddmm", "io", heads == 1),
+                     {{"feat", feat}}};
+  if (heads == 1) ready.set["heads"] = 1;
+  return ready;
+}
+
+void batched_spmm(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
+                  Stream stream) {
+  check_rank(b, "b", 3, "[heads, n, feat]");
+  const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
+  kept_operator(batched_spmm_program(last_extent(b), dtype))
+      .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"B", b}, {"C", c}}}, stream);
+}
+
+void batched_sddmm(const Structure& a, const TensorView& x, const TensorView& y, const TensorView& out, Stream stream) {
+  check_rank(x, "x", 3, "[heads, m, feat]");
+  const DType dtype = common_dtype({{"x", &x}, {"y", &y}, {"out", &out}});
+  kept_operator(batched_sddmm_program(last_extent(x), dtype))
+      .run({.structures = {{"J", a}}, .buffers = {{"X", x}, {"Y", y}, {"O", out}}}, stream);
+}
+
+void block_spmm(const Structure& blocks, const TensorView& values, const TensorView& b, const TensorView& c,
+                Stream stream) {
+  const TensorView a = with_heads(values, "values", 4, "[heads, nnzb, block, block]");
+  const TensorView b3 = with_heads(b, "b", 3, "[heads, n, feat]"), c3 = with_heads(c, "c", 3, "[heads, m, feat]");
+  const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
+  const int64_t block = last_extent(a);
+  check_block(block);
+  kept_operator(block_spmm_program(b3.shape(0), block, last_extent(b), dtype))
+      .run({.structures = {{"JO", blocks}}, .buffers = {{"A", a}, {"B", b3}, {"C", c3}}}, stream);
+}
+
+void block_sddmm(const Structure& blocks, const TensorView& x, const TensorView& y, const TensorView& out,
+                 Stream stream) {
+  const TensorView o = with_heads(out, "out", 4, "[heads, nnzb, block, block]");
+  const TensorView x3 = with_heads(x, "x", 3, "[heads, m, feat]"), y3 = with_heads(y, "y", 3, "[heads, n, feat]");
+  const DType dtype = common_dtype({{"x", &x}, {"y", &y}, {"out", &out}});
+  const int64_t block = last_extent(o);
+  check_block(block);
+  kept_operator(block_sddmm_program(x3.shape(0), block, last_extent(x), dtype))
+      .run({.structures = {{"JO", blocks}}, .buffers = {{"X", x3}, {"Y", y3}, {"O", o}}}, stream);
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,125 @@
+// Gradients of SpMM and SDDMM, from those of what they computed.
+#include "base/check.h"
+#include "sparse/formats/structure.h"
+#include "sparse/operators/kept.h"
+
+namespace weft::sparse {
+namespace {
+
+// D = (A * G)^T X by columns of A; Order says where A and G hold what the transpose stores. WEIGHT is A's element, or
+// A's and G's.
+constexpr const char* kTransposed = R"(program transposed_spmm(m, n, nnz, feat):
+  J = dense_fixed(n)
+  I = sparse_variable(J, m, nnz, indptr=i_indptr, indices=i_indices)
+  E = dense_fixed(nnz)
+  I_ = dense_fixed(m)
+  K = dense_fixed(feat)
+  Order = buffer(J, I): int32
+  A = buffer(E): fp32
+  G = buffer(E): fp32
+  X = buffer(I_, K): fp32
+  D = buffer(J, K): fp32
+  iterate spmm(J, I, K) "SRS" as (j, i, k):
+    init:
+      D[j, k] = 0.0
+    D[j, k] = D[j, k] + WEIGHT * X[i, k]
+)";
+
+// D = (A * G) Y.
+constexpr const char* kWeighted = R"(program weighted_spmm(m, n, nnz, feat):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  J_ = dense_fixed(n)
+  K = dense_fixed(feat)
+  A = buffer(I, J): fp32
+  G = buffer(I, J): fp32
+  Y = buffer(J_, K): fp32
+  D = buffer(I, K): fp32
+  iterate spmm(I, J, K) "SRS" as (i, j, k):
+    init:
+      D[i, k] = 0.0
+    D[i, k] = D[i, k] + A[i, j] * G[i, j] * Y[j, k]
+)";
+
+std::string rows_schedule(int64_t feat, const std::string& row, const std::string& reduction) {
+  return "lower()\n" + tiled({.block = "spmm", .feat = feat, .within = {reduction}, .around = "spmm." + row}) +
+         fmt::format("parallel(spmm.{})\n", row);
+}
+
+void check_fp32(const std::vector<std::pair<const char*, const TensorView*>>& tensors) {
+  for (const auto& [name, tensor] : tensors)
+    check(!*tensor || tensor->dtype() == DType::fp32, ErrorCode::invalid_dtype, "{}: is of {}; gradients are of fp32",
+          name, to_string(tensor->dtype()));
+}
+
+TensorView order_view(const Transposed& at) {
+  return {at.order.data(), DType::int32, {static_cast<int64_t>(at.order.size())}};
+}
+
+}  // namespace
+
+ReadyProgram transposed_spmm_program(int64_t feat, bool weighted) {
+  std::string text = replaced(kTransposed, "WEIGHT", weighted ? "A[Order[j, i]] * G[Order[j, i]]" : "A[Order[j, i]]");
+  if (!weighted) text = replaced(text, "  G = buffer(E): fp32\n", "");
+  return {text, rows_schedule(feat, "j", "i"), {{"feat", feat}}};
+}
+
+ReadyProgram weighted_spmm_program(int64_t feat) {
+  return {kWeighted, rows_schedule(feat, "i", "j"), {{"feat", feat}}};
+}
+
+ReadyProgram edge_dots_program(int64_t feat, const VectorUnit& unit) {
+  std::string text = replaced(kSddmmProgram, "A[i, j] * (X[i, k] * Y[j, k])", "X[i, k] * Y[j, k]");
+  text = replaced(text, "  A = buffer(I, J): fp32\n", "");
+  return {replaced(text, "program sddmm(", "program edge_dots("),
+          sddmm_schedule(feat, DType::fp32, unit, default_prefetch(feat)),
+          {{"feat", feat}}};
+}
+
+Transposed transposed(const Structure& a) {
+  const Coordinates at = coordinates_of(data_of(a, "a"));
+  const Converted columns =
+      csc_from_coo({.num_rows = at.num_rows, .num_cols = at.num_cols, .rows = at.rows, .cols = at.cols});
+  return {columns.structure, {columns.order.begin(), columns.order.end()}};
+}
+
+void spmm_backward(const Structure& a, const Transposed& a_transposed, const TensorView& values, const TensorView& b,
+                   const TensorView& d_c, const SpmmGradients& gradients, Stream stream) {
+  check_rank(d_c, "d_c", 2, "[m, feat]");
+  check_fp32({{"values", &values}, {"b", &b}, {"d_c", &d_c}, {"d_values", &gradients.values}, {"d_b", &gradients.b}});
+  const int64_t feat = last_extent(d_c);
+  if (gradients.values)
+    kept_operator(edge_dots_program(feat, vector_unit(current_isa())))
+        .run({.structures = {{"J", a}}, .buffers = {{"X", d_c}, {"Y", b}, {"O", gradients.values}}}, stream);
+  if (gradients.b)
+    kept_operator(transposed_spmm_program(feat, false))
+        .run({.structures = {{"I", a_transposed.structure}},
+              .buffers = {{"Order", order_view(a_transposed)}, {"A", values}, {"X", d_c}, {"D", gradients.b}}},
+             stream);
+}
+
+void sddmm_backward(const Structure& a, const Transposed& a_transposed, const TensorView& values, const TensorView& x,
+                    const TensorView& y, const TensorView& d_out, const SddmmGradients& gradients, Stream stream) {
+  check_rank(x, "x", 2, "[m, feat]");
+  check_fp32({{"values", &values},
+              {"x", &x},
+              {"y", &y},
+              {"d_out", &d_out},
+              {"d_values", &gradients.values},
+              {"d_x", &gradients.x},
+              {"d_y", &gradients.y}});
+  const int64_t feat = last_extent(x);
+  if (gradients.values) sddmm(a, d_out, x, y, gradients.values, stream);
+  if (gradients.x)
+    kept_operator(weighted_spmm_program(feat))
+        .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"G", d_out}, {"Y", y}, {"D", gradients.x}}},
+             stream);
+  if (gradients.y)
+    kept_operator(transposed_spmm_program(feat, true))
+        .run({.structures = {{"I", a_transposed.structure}},
+              .buffers =
+                  {{"Order", order_view(a_transposed)}, {"A", values}, {"G", d_out}, {"X", x}, {"D", gradients.y}}},
+             stream);
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,102 @@
+// Relational gather-matmul-scatter: Y[i] = sum over relations r and edges (i, j) of A[r, i, j] X[j] W[r]. RGCN layers,
+// and sparse convolution, where every offset of the kernel is a relation.
+//
+// Rows stand in tiles, and below a tile by relation, so that a relation's weights serve the tile from the nearest
+// cache and no two workers write one row.
+#include "base/check.h"
+#include "sparse/formats/structure.h"
+#include "sparse/operators/kept.h"
+
+namespace weft::sparse {
+namespace {
+
+// TILE is a literal.
+constexpr const char* kProgram = R"(program rgms(tiles, stored, relations, pairs, m, rows, n, nnz, feat_in, feat_out):
+  O = dense_fixed(1)
+  P = sparse_variable(O, tiles, stored, indptr=p_indptr, indices=p_indices)
+  R = sparse_variable(P, relations, pairs, indptr=r_indptr, indices=r_indices)
+  II = sparse_variable(R, TILE, rows, indptr=i_indptr, indices=i_indices)
+  J = sparse_variable(II, n, nnz, indptr=j_indptr, indices=j_indices)
+  M = dense_fixed(m)
+  N = dense_fixed(n)
+  R_ = dense_fixed(relations)
+  L = dense_fixed(feat_in)
+  K = dense_fixed(feat_out)
+  A = buffer(O, P, R, II, J): DTYPE
+  X = buffer(N, L): DTYPE
+  W = buffer(R_, L, K): DTYPE
+  Gathered = temporary(O, P, R, II, L): fp32
+  Y = buffer(M, K): DTYPE
+  iterate clear(M, K) "SS" as (x, y):
+    Y[x, y] = 0.0
+  iterate gather(O, P, R, II, J, L) "SSSSRS" as (o, p, r, ii, j, l):
+    init:
+      Gathered[o, p, r, ii, l] = 0.0
+    Gathered[o, p, r, ii, l] = Gathered[o, p, r, ii, l] + A[o, p, r, ii, j] * X[j, l]
+  iterate multiply(O, P, R, II, L, K) "RSRSRS" as (o, p, r, ii, l, k) where p * TILE + ii < m:
+    Y[p * TILE + ii, k] = Y[p * TILE + ii, k] + Gathered[o, p, r, ii, l] * W[r, l, k]
+)";
+
+// Sums over relations in fp32, rounded once.
+std::string with_rounding(std::string text) {
+  text = replaced(text, "Y[", "Sums[");
+  text = replaced(text, "  Y = buffer(M, K)", "  Sums = temporary(M, K): fp32\n  Y = buffer(M, K)");
+  return text + "  iterate round(M, K) \"SS\" as (x, y):\n    Y[x, y] = Sums[x, y]\n";
+}
+
+}  // namespace
+
+ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype) {
+  std::string text = replaced(with_dtype(kProgram, dtype), "TILE", std::to_string(tile));
+  if (!has_values) {
+    text = replaced(text, "A[o, p, r, ii, j] * ", "");
+    text = replaced(text, fmt::format("  A = buffer(O, P, R, II, J): {}\n", to_string(dtype)), "");
+  }
+  std::string schedule = "lower()\n";
+  if (dtype == DType::bf16) {
+    text = with_rounding(text);
+    schedule += "parallel(round.x)\n";
+  }
+  if (feat_in % 16 == 0) schedule += "gather_lo, gather_li = split(gather.l, 16)\nvectorize(gather_li)\n";
+  schedule += tiled({.block = "multiply", .feat = feat_out, .within = {"l"}, .around = "multiply.ii"});
+  schedule +=
+      "compute_at(gather, multiply.ii)\nset_scope(Gathered, register)\nparallel(clear.x)\nparallel(multiply.p)\n";
+  return {text, schedule, {{"feat_in", feat_in}, {"feat_out", feat_out}}};
+}
+
+Converted relational_from_coo(const CooTensor& edges, int64_t tile) {
+  check(edges.extents.size() == 3 && edges.coordinates.size() == 3, ErrorCode::invalid_argument,
+        "edges: there are {} dimensions; three are expected: relation, row, column", edges.extents.size());
+  check(tile >= 1 && tile <= 65536, ErrorCode::invalid_argument, "tile: is {}; 1 to 65536 are allowed", tile);
+  CooTensor tiled{
+      .extents = {(edges.extents[1] + tile - 1) / tile, edges.extents[0], tile, edges.extents[2]},
+      .coordinates = {edges.coordinates[1], edges.coordinates[0], edges.coordinates[1], edges.coordinates[2]}};
+  for (size_t e = 0; e < edges.coordinates[1].size(); ++e) {
+    const int64_t row = edges.coordinates[1][e];
+    check(row >= 0 && row < edges.extents[1], ErrorCode::invalid_argument,
+          "edges: element {} is of row {}, outside of {}", e, row, edges.extents[1]);
+    tiled.coordinates[0][e] = static_cast<int32_t>(row / tile);
+    tiled.coordinates[2][e] = static_cast<int32_t>(row % tile);
+  }
+  return csf_from_coo(tiled);
+}
+
+void rgms(const Structure& edges, const TensorView& values, const TensorView& x, const TensorView& w,
+          const TensorView& y, Stream stream) {
+  check_rank(x, "x", 2, "[n, feat_in]");
+  check_rank(w, "w", 3, "[relations, feat_in, feat_out]");
+  check_rank(y, "y", 2, "[m, feat_out]");
+  const Structure::Data& data = data_of(edges, "edges");
+  check(data.levels.size() == 5, ErrorCode::invalid_argument,
+        "edges: the structure has {} levels; relational_from_coo makes the one of 5 that is expected",
+        data.levels.size());
+  const int64_t tile = data.levels[3].length, tiles = data.levels[1].length;
+  check((y.shape(0) + tile - 1) / tile == tiles, ErrorCode::invalid_shape,
+        "y: has {} rows; the structure has {} tiles of {}", y.shape(0), tiles, tile);
+  const DType dtype = common_dtype({{"x", &x}, {"w", &w}, {"y", &y}});
+  RunArguments arguments{.structures = {{"J", edges}}, .buffers = {{"X", x}, {"W", w}, {"Y", y}}};
+  if (values) arguments.buffers["A"] = values;
+  kept_operator(rgms_program(tile, static_cast<bool>(values), w.shape(1), w.shape(2), dtype)).run(arguments, stream);
+}
+
+}  // namespace weft::sparse

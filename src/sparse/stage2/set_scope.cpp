@@ -1,0 +1,147 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "sparse/stage2/nest.h"
+#include "sparse/stage2/primitives.h"
+
+namespace weft::sparse {
+namespace {
+
+using Access = std::vector<Expr>;  // its indices
+
+std::vector<Access> accesses_of(const Body& body, const std::string& buffer) {
+  std::vector<Access> accesses;
+  visit(body, [&](const Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::store && stmt.name == buffer) accesses.push_back(stmt.indices);
+  });
+  visit_exprs(body, [&](const Expr& e) {
+    loop::visit(e, [&](const Expr& node) {
+      if (node->op == Op::load && node->name == buffer) accesses.push_back(node->operands);
+    });
+  });
+  return accesses;
+}
+
+// A temporary buffer that becomes memory within a body of loops.
+class Keeping {
+ public:
+  Keeping(Stage2& stage, const SparseBuffer& buffer)
+      : stage_(stage), buffer_(buffer), accesses_(accesses_of(stage.body, buffer.name)) {
+    if (!loop::stores_to(stage.body, buffer.name))
+      refuse("set_scope", buffer.name, "nothing that runs always writes it; what preprocessing fills stays in memory");
+  }
+
+  void keep(loop::Scope scope) {
+    Body& body = innermost(stage_.body);
+    std::vector<Expr> extents;
+    for (size_t d = 0; d < buffer_.axes.size(); ++d) {
+      if (is_fixed(d)) continue;
+      kept_.push_back(d);
+      extents.push_back(extent_of_axis(stage_.axis(buffer_.axes[d])));
+    }
+    if (extents.empty()) extents.push_back(1);
+    const std::string local = loop::fresh_name(buffer_.name + "_local", taken_names(stage_));
+    redirect(body, local);
+    const auto first = std::find_if(body.begin(), body.end(), [&](const Stmt& stmt) {
+      return loop::stores_to({stmt}, local) || loop::loads_from({stmt}, local);
+    });
+    const DType dtype = buffer_.dtype == DType::bf16 ? DType::fp32 : buffer_.dtype;
+    body.insert(first, loop::make_allocate(local, extents, dtype, scope));
+    std::erase_if(stage_.buffers, [&](const SparseBuffer& b) { return b.name == buffer_.name; });
+  }
+
+ private:
+  // The index that all accesses have in dimension `d`; none where they differ.
+  Expr common(size_t d) const {
+    for (const Access& at : accesses_)
+      if (!(at[d] == accesses_[0][d])) return {};
+    return accesses_[0][d];
+  }
+
+  // Whether one iteration of the loops around the memory accesses one place of dimension `d`.
+  bool is_fixed(size_t d) const {
+    const Expr index = common(d);
+    if (!index) return false;
+    const Names used = loop::variables_of(index);
+    return std::all_of(used.begin(), used.end(), [&](const std::string& v) {
+      return around_.contains(v) || std::find(stage_.params.begin(), stage_.params.end(), v) != stage_.params.end();
+    });
+  }
+
+  // The body of the innermost loop around all accesses whose iterations share nothing of the buffer.
+  Body& innermost(Body& body) {
+    Stmt* only = nullptr;
+    for (Stmt& stmt : body) {
+      if (accesses_of({stmt}, buffer_.name).empty()) continue;
+      if (only != nullptr) return body;
+      only = &stmt;
+    }
+    ensure(only != nullptr, "set_scope: no access of '{}'", buffer_.name);
+    if (only->kind == Stmt::Kind::condition) return innermost(only->body);
+    if (only->kind != Stmt::Kind::loop) return body;
+    bool is_apart = false;
+    for (size_t d = 0; d < buffer_.axes.size(); ++d)
+      if (const Expr index = common(d)) is_apart |= loop::is_variable(index, only->name);
+    if (!is_apart) return body;
+    around_.insert(only->name);
+    return innermost(only->body);
+  }
+
+  Expr extent_of_axis(const Axis& axis) const {
+    const Expr extent = axis.parent.empty() ? axis.length : axis.nnz;
+    if (axis.is_variable || !loop::is_integer(extent))
+      refuse("set_scope", buffer_.name,
+             fmt::format("axis '{}' has no literal number of positions, and the loops around all accesses do not leave "
+                         "one of them; specialise it, or let the nests share its loop with compute_at",
+                         axis.name));
+    return extent;
+  }
+
+  std::vector<Expr> places(const Access& at) const {
+    std::vector<Expr> places;
+    for (const size_t d : kept_) places.push_back(at[d]);
+    if (places.empty()) places.push_back(0);
+    return places;
+  }
+
+  void redirect(Body& body, const std::string& local) const {
+    rewrite_exprs(body, [&](const Expr& e) {
+      return loop::rewrite(e, [&](const Expr& node) {
+        return node->op == Op::load && node->name == buffer_.name
+                   ? loop::load(local, places(node->operands), node->type)
+                   : node;
+      });
+    });
+    visit(body, [&](Stmt& stmt) {
+      if (stmt.kind != Stmt::Kind::store || stmt.name != buffer_.name) return;
+      stmt.name = local;
+      stmt.indices = places(stmt.indices);
+    });
+  }
+
+  Stage2& stage_;
+  const SparseBuffer buffer_;
+  std::vector<Access> accesses_;
+  Names around_;              // variables of the loops around the memory
+  std::vector<size_t> kept_;  // dimensions that it has
+};
+
+}  // namespace
+
+void set_scope(Stage2& stage, const std::string& name, loop::Scope scope) {
+  if (const SparseBuffer* buffer = stage.find_buffer(name)) {
+    if (!buffer->temporary)
+      refuse("set_scope", name, "it is a buffer of the caller; declare it as temporary, or use cache_write");
+    return Keeping(stage, *buffer).keep(scope);
+  }
+  int found = 0;
+  visit(stage.body, [&](Stmt& stmt) {
+    if (stmt.kind != Stmt::Kind::allocate || stmt.name != name) return;
+    stmt.scope = scope;
+    ++found;
+  });
+  if (found == 0)
+    refuse("set_scope", name, "no memory of that name was made; cache_read, cache_write and rfactor make some");
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,53 @@
+#include "tests/sparse/ready_programs.h"
+
+#include <bit>
+
+namespace weft::sparse::test {
+
+std::vector<ReadyCase> ready_cases() {
+  const DType fp32 = DType::fp32, bf16 = DType::bf16;
+  const auto plain = [](const Matrix& a) { return a.structure(); };
+  const auto blocks = [](const Matrix& a) { return bsr_from_coo(a.coo(), 4).structure; };
+  const auto edges = [](const Matrix& a) {
+    const Coo coo = a.coo();
+    CooTensor tensor{.extents = {3, coo.num_rows, coo.num_cols}, .coordinates = {{}, coo.rows, coo.cols}};
+    for (size_t e = 0; e < coo.rows.size(); ++e) tensor.coordinates[0].push_back(static_cast<int32_t>(e % 2) * 2);
+    return relational_from_coo(tensor, 64).structure;  // nothing of relation 1
+  };
+  const std::map<std::string, int64_t> heads{{"heads", 2}};
+  return {
+      {"graph_attention", attention_program(32, 64, fp32), "J", plain},
+      {"fused_mm", fused_mm_program(32, fp32), "J", plain},
+      {"batched_spmm", batched_spmm_program(64, bf16), "J", plain, heads},
+      {"batched_sddmm", batched_sddmm_program(64, bf16), "J", plain, heads},
+      {"block_spmm", block_spmm_program(2, 32, 64, bf16), "JO", blocks, heads},
+      {"block_sddmm", block_sddmm_program(2, 32, 64, bf16), "JO", blocks, heads},
+      {"dbsr_spmm", dbsr_spmm_program(32, 64, fp32), "JO",
+       [](const Matrix& a) { return dbsr_from_coo(a.coo(), 4).structure; }},
+      {"sr_bcrs_spmm", sr_bcrs_spmm_program(8, 32, 64, fp32), "J",
+       [](const Matrix& a) { return sr_bcrs_from_coo(a.coo(), 8, 32).structure; }},
+      {"rgms", rgms_program(64, true, 32, 32, fp32), "J", edges, {{"m", 40}}},
+      {"convolution", rgms_program(64, false, 64, 64, bf16), "J", edges, {{"m", 40}}},
+      {"transposed_spmm", transposed_spmm_program(32, true), "I", plain},
+      {"weighted_spmm", weighted_spmm_program(32), "J", plain},
+      {"edge_dots", edge_dots_program(32), "J", plain},
+  };
+}
+
+RunMemory::RunMemory(const Operator& op, RunArguments given, uint32_t seed) : arguments(std::move(given)) {
+  for (const RunSize::Tensor& wanted : size_of_run(op, arguments).tensors) {
+    std::vector<char>& memory = bytes[wanted.name];
+    const auto count = static_cast<size_t>(wanted.count);
+    memory.resize(count * static_cast<size_t>(bits_of(wanted.dtype)) / 8);
+    const Values values = random_values(count, seed++);
+    for (size_t e = 0; e < count; ++e) {
+      if (wanted.dtype == DType::fp32) reinterpret_cast<float*>(memory.data())[e] = values[e];
+      if (wanted.dtype == DType::int32) reinterpret_cast<int32_t*>(memory.data())[e] = static_cast<int32_t>(e);
+      if (wanted.dtype == DType::bf16)
+        reinterpret_cast<uint16_t*>(memory.data())[e] = static_cast<uint16_t>(std::bit_cast<uint32_t>(values[e]) >> 16);
+    }
+    arguments.buffers[wanted.name] = TensorView(memory.data(), wanted.dtype, {wanted.count});
+  }
+}
+
+}  // namespace weft::sparse::test

@@ -1,0 +1,29 @@
+// Every ready operator as a program with its schedule, and structures that it takes.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sparse/operators/kept.h"
+#include "tests/sparse/support.h"
+
+namespace weft::sparse::test {
+
+struct ReadyCase {
+  std::string name = {};
+  ReadyProgram ready = {};
+  std::string axis = {};                                     // that its structure is of
+  std::function<Structure(const Matrix& a)> structure = {};  // from the places of a matrix
+  std::map<std::string, int64_t> scalars = {};               // what no structure tells
+};
+std::vector<ReadyCase> ready_cases();
+
+// Memory for all buffers of a run: random numbers, and for integers 0, 1, 2, ...
+struct RunMemory {
+  RunMemory(const Operator& op, RunArguments given, uint32_t seed);
+  RunArguments arguments = {};
+  std::map<std::string, std::vector<char>> bytes = {};
+};
+
+}  // namespace weft::sparse::test
