@@ -170,7 +170,7 @@ TokensView check_scales(const char* name, const TensorView& t, const TensorView&
 // Latent rows: ckv, then kpe, or both in one tensor.
 void check_latent(const KvCache& kv, const AttentionSpec& spec, const PlanHeader& plan, RunArgs& args) {
   const int64_t bytes = bits_of(spec.kv_dtype) / 8;
-  const auto part = [&](const char* name, const TensorView& t, int dim, const char* what) -> TokensView {
+  const auto rows = [&](const char* name, const TensorView& t, int dim, const char* what) -> TokensView {
     check_tensor(name, t, spec.kv_dtype, 3, "[pages, page_size, dim]");
     check(t.shape(0) >= plan.num_pool_pages, ErrorCode::invalid_shape, "{}: {} has {} pages; the plan's pool has {}",
           name, t, t.shape(0), plan.num_pool_pages);
@@ -181,11 +181,11 @@ void check_latent(const KvCache& kv, const AttentionSpec& spec, const PlanHeader
   };
   args.v_is_k_prefix = 1;
   if (!kv.v) {
-    args.k = part("ckv and kpe", kv.k, spec.head_dim_qk, "head_dim_qk of the kernel");
+    args.k = rows("ckv and kpe", kv.k, spec.head_dim_qk, "head_dim_qk of the kernel");
   } else {
     args.rope_dim = spec.head_dim_qk - spec.head_dim_vo;
-    args.k = part("ckv", kv.k, spec.head_dim_vo, "head_dim_vo of the kernel");
-    args.rope = part("kpe", kv.v, args.rope_dim, "head_dim_qk - head_dim_vo of the kernel");
+    args.k = rows("ckv", kv.k, spec.head_dim_vo, "head_dim_vo of the kernel");
+    args.rope = rows("kpe", kv.v, args.rope_dim, "head_dim_qk - head_dim_vo of the kernel");
   }
   args.v = args.k;
 }
@@ -236,22 +236,18 @@ void check_custom_mask(const AttentionKernel::Impl& kernel, const PlanHeader& pl
   }
 }
 
-}  // namespace
-
-KvCache::KvCache(TensorView pages_5d) {
-  check(pages_5d.rank() == 5 && pages_5d.shape(1) == 2, ErrorCode::invalid_shape,
-        "kv: {} is no 5-D cache; required is [pages, 2, page_size, num_kv_heads, dim] or "
-        "[pages, 2, num_kv_heads, page_size, dim]",
-        shape_string(pages_5d));
-  k = pages_5d.select(1, 0);
-  v = pages_5d.select(1, 1);
+void check_lse(const TensorView& lse, const AttentionSpec& spec, const PlanHeader& plan) {
+  check(spec.variant.use_softmax, ErrorCode::invalid_argument,
+        "lse: variant '{}' has no softmax and so no lse; leave it empty", spec.variant.name);
+  check_tensor("lse", lse, DType::fp32, 2, "[nnz_qo, num_qo_heads]");
+  check_extent("lse", lse, 0, plan.num_rows_q, "the plan's number of query tokens");
+  check_extent("lse", lse, 1, plan.num_qo_heads, "num_qo_heads of the plan");
+  check_written("", "lse", lse);
 }
 
-void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors, Stream stream) const {
-  const Impl& kernel = impl();
+// Every tensor of the call, checked against kernel and plan, as kernels find it; without params.
+RunArgs checked_args(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const AttentionTensors& tensors) {
   const AttentionSpec& spec = kernel.spec;
-  if (!stream.is_default()) check_on("", "stream", stream.device(), kernel.device);
-  const PlanHeader& plan = checked_plan(kernel, workspace);
   check_devices(tensors, spec.kv_form == KvForm::latent, kernel.device);
   check_rows("q", tensors.q, spec.q_dtype, plan, spec.head_dim_qk, "[nnz_qo, num_qo_heads, head_dim_qk]");
   check_rows("o", tensors.o, spec.o_dtype, plan, spec.head_dim_vo, "[nnz_qo, num_qo_heads, head_dim_vo]");
@@ -265,26 +261,6 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
     args.k_scale = check_scales("k_scale", tensors.kv.k_scale, tensors.kv.k, spec, plan);
     args.v_scale = check_scales("v_scale", tensors.kv.v_scale, tensors.kv.v, spec, plan);
   }
-  if (tensors.lse) {
-    check(spec.variant.use_softmax, ErrorCode::invalid_argument,
-          "lse: variant '{}' has no softmax and so no lse; leave it empty", spec.variant.name);
-    check_tensor("lse", tensors.lse, DType::fp32, 2, "[nnz_qo, num_qo_heads]");
-    check_extent("lse", tensors.lse, 0, plan.num_rows_q, "the plan's number of query tokens");
-    check_extent("lse", tensors.lse, 1, plan.num_qo_heads, "num_qo_heads of the plan");
-    check_written("", "lse", tensors.lse);
-  }
-  const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
-  thread_local std::vector<abi::Slot> slots;  // grows to the largest call's
-  if (slots.size() < kernel.params.num_slots()) slots.resize(kernel.params.num_slots());
-  abi::Slot* const params = slots.data();
-  kernel.params.pack(sm_scale, tensors.scalars, tensors.tensors, plan.scalars, params);
-  check_custom_mask(kernel, plan, workspace, tensors.tensors, stream);
-  if (const char* name = kernel.per_head)
-    check_extent_at_least(name, named(tensors.tensors, name), plan.num_qo_heads, "num_qo_heads of the plan");
-
-  const std::string recorded = record_call(kernel, workspace, tensors, sm_scale, stream);
-
-  args.params = params;
   args.q = rows_view(tensors.q);
   args.o = rows_view(tensors.o);
   args.kv_element = element_of(spec.kv_dtype);
@@ -296,14 +272,49 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
                          : spec.kv_form == KvForm::ragged
                              ? 0
                              : static_cast<int>(tensors.kv.k.shape(spec.layout == Layout::nhd ? 1 : 2));
-  args.lse = tensors.lse ? tensors.lse.as<float>() : nullptr;
-  if (args.lse) {
+  if (tensors.lse) {
+    check_lse(tensors.lse, spec, plan);
+    args.lse = tensors.lse.as<float>();
     args.lse_row_stride = tensors.lse.stride(0);
     args.lse_head_stride = tensors.lse.stride(1);
   }
   args.head_dim_qk = spec.head_dim_qk;
   args.head_dim_vo = spec.head_dim_vo;
   args.group_size = plan.num_qo_heads / plan.num_kv_heads;
+  return args;
+}
+
+// What the variant declares, as kernels find it: good until this thread's next call.
+const abi::Slot* packed_params(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const Workspace& workspace,
+                               const AttentionTensors& tensors, float sm_scale, Stream stream) {
+  thread_local std::vector<abi::Slot> slots;  // grows to the largest call's
+  if (slots.size() < kernel.params.num_slots()) slots.resize(kernel.params.num_slots());
+  kernel.params.pack(sm_scale, tensors.scalars, tensors.tensors, plan.scalars, slots.data());
+  check_custom_mask(kernel, plan, workspace, tensors.tensors, stream);
+  if (const char* name = kernel.per_head)
+    check_extent_at_least(name, named(tensors.tensors, name), plan.num_qo_heads, "num_qo_heads of the plan");
+  return slots.data();
+}
+
+}  // namespace
+
+KvCache::KvCache(TensorView pages_5d) {
+  check(pages_5d.rank() == 5 && pages_5d.shape(1) == 2, ErrorCode::invalid_shape,
+        "kv: {} is no 5-D cache; required is [pages, 2, page_size, num_kv_heads, dim] or "
+        "[pages, 2, num_kv_heads, page_size, dim]",
+        shape_string(pages_5d));
+  k = pages_5d.select(1, 0);
+  v = pages_5d.select(1, 1);
+}
+
+void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors, Stream stream) const {
+  const Impl& kernel = impl();
+  if (!stream.is_default()) check_on("", "stream", stream.device(), kernel.device);
+  const PlanHeader& plan = checked_plan(kernel, workspace);
+  RunArgs args = checked_args(kernel, plan, tensors);
+  const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(kernel.spec.head_dim_qk)));
+  args.params = packed_params(kernel, plan, workspace, tensors, sm_scale, stream);
+  const std::string recorded = record_call(kernel, workspace, tensors, sm_scale, stream);
   kernel.backend->launch(kernel, args, workspace, stream);
   if (!recorded.empty()) record_result(recorded, kernel, tensors, stream);
 }

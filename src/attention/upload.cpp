@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "attention/backend.h"
-#include "attention/plan/draft.h"
+#include "attention/plan/plan_builder.h"
 #include "base/check.h"
 #include "base/device_checks.h"
 

@@ -29,7 +29,7 @@ DType dtype_of(Element element) {
 
 std::string CudaBackend::target(const BuildOptions& options, Device device) const {
   check(!options.isa, ErrorCode::invalid_argument, "isa = {}: names an instruction set of CPUs; leave it out for {}",
-        to_string(*options.isa), to_string(device));
+        to_string(options.isa.value_or(Isa::plain)), to_string(device));
   return runtime_.architecture(device);
 }
 

@@ -29,9 +29,10 @@ KernelTraits traits(const AttentionSpec& spec, int num_multiprocessors) {
 }
 
 DType compute_type(const AttentionSpec& spec, const std::string& architecture) {
-  check(spec.compute.value_or(DType::fp32) == DType::fp32, ErrorCode::unsupported,
+  const DType compute = spec.compute.value_or(DType::fp32);
+  check(compute == DType::fp32, ErrorCode::unsupported,
         "compute = {}: required products in {}, supported on {} fp32, missing {}; leave compute out",
-        to_string(*spec.compute), to_string(*spec.compute), architecture, to_string(*spec.compute));
+        to_string(compute), to_string(compute), architecture, to_string(compute));
   return DType::fp32;
 }
 

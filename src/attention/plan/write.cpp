@@ -96,6 +96,101 @@ void write_reach(const Problem& p, const PlanBuilder& builder, std::vector<Plan:
   }
 }
 
+SectionCounts counts_of(const Problem& p, const PlanBuilder& builder, const Merges& merges) {
+  SectionCounts counts;
+  counts.worker_indptr = p.num_workers + 1;
+  counts.items = static_cast<int64_t>(builder.items.size());
+  counts.units = static_cast<int64_t>(builder.units.size());
+  counts.rows = p.num_rows;
+  counts.page_lists = static_cast<int64_t>(builder.entries.size());
+  counts.requests = p.num_requests;
+  counts.partials = merges.partials;
+  counts.merge_groups = merges.groups;
+  counts.merge_sources = merges.sources;
+  counts.page_indices = p.num_page_ids;
+  if (p.blocks != nullptr) {
+    counts.kv_positions = static_cast<int64_t>(p.blocks->kv_positions.size());
+    counts.bits_index = static_cast<int64_t>(p.blocks->bits_index.size());
+    counts.bits = p.blocks->bits_index.empty() ? 0 : static_cast<int64_t>(p.blocks->bits.size());
+  }
+  counts.partial_floats = merges.floats;
+  return counts;
+}
+
+void set_counts(const SectionCounts& counts, PlanHeader& header) {
+  header.worker_indptr.count = counts.worker_indptr;
+  header.items.count = counts.items;
+  header.units.count = counts.units;
+  header.rows.count = counts.rows;
+  header.page_lists.count = counts.page_lists;
+  header.partials.count = counts.partials;
+  header.merge_groups.count = header.counters.count = counts.merge_groups;
+  header.merge_sources.count = counts.merge_sources;
+  header.qo_len.count = header.kv_len.count = counts.requests;
+  header.page_indices.count = counts.page_indices;
+  header.kv_positions.count = counts.kv_positions;
+  header.bits_index.count = counts.bits_index;
+  header.bits.count = counts.bits;
+  header.partial_data.count = counts.partial_floats;
+}
+
+// Without offsets.
+PlanHeader header_of(const Problem& p, const Merges& merges, const SectionCounts& counts) {
+  PlanHeader header;
+  std::memset(static_cast<void*>(&header), 0, sizeof header);
+  header.magic = kPlanMagic;
+  header.signature = p.traits->signature();
+  header.num_workers = p.num_workers;
+  header.num_requests = p.num_requests;
+  header.num_qo_heads = p.num_qo_heads;
+  header.num_kv_heads = p.num_kv_heads;
+  header.head_dim_vo = p.traits->head_dim_vo;
+  header.page_size = p.page_size;
+  header.num_intervals = p.num_intervals;
+  header.fixed_split_size = p.fixed_split_size;
+  header.num_levels = p.num_levels;
+  header.merge_stride = static_cast<int>(merges.heads.size());
+  header.num_rows_q = p.num_rows;
+  for (int i = 0; i < p.num_intervals; ++i) header.intervals[i] = p.intervals[i];
+  std::memcpy(header.scalars, p.scalars, sizeof header.scalars);
+  if (p.blocks != nullptr) {
+    header.block_rows = p.blocks->block_rows;
+    if (counts.kv_positions > 0)
+      header.positions_per_page = static_cast<int>(counts.kv_positions / counts.page_indices);
+  }
+  set_counts(counts, header);
+  return header;
+}
+
+// Room for the sections, with the header in place. What alignment leaves between sections is zero, so that equal plans have
+// equal bytes.
+void start_bytes(const Problem& p, const PlanHeader& header, Plan::Impl& impl) {
+  const bool with_pages = !p.borrow_page_ids;
+  impl.bytes.resize(static_cast<size_t>(with_pages ? header.counters.offset : header.page_indices.offset));
+  char* base = impl.bytes.data();
+  const char* const end = base + impl.bytes.size();
+  std::memcpy(base, &header, sizeof header);
+  const auto zero_up = [&](int64_t from) {
+    char* gap = base + from;
+    const int64_t aligned = ceil_div(from, 64) * 64;
+    std::memset(gap, 0, static_cast<size_t>(std::min<int64_t>(aligned - from, end - gap)));
+  };
+  zero_up(sizeof header);
+  for (const CopiedSection& copied : copied_sections()) {
+    const Section& s = header.*copied.section;
+    if (with_pages || copied.section != &PlanHeader::page_indices) zero_up(s.offset + s.count * copied.element_bytes);
+  }
+}
+
+void write_blocks(const BlockSparse& blocks, const PlanHeader& header, char* base) {
+  const auto copy = [&](const Section& s, const auto& from) {
+    if (s.count > 0) std::memcpy(base + s.offset, from.data(), from.size_bytes());
+  };
+  copy(header.kv_positions, blocks.kv_positions);
+  copy(header.bits_index, blocks.bits_index);
+  copy(header.bits, blocks.bits);
+}
+
 }  // namespace
 
 std::span<const CopiedSection> copied_sections() {
@@ -148,60 +243,8 @@ void write_lengths(const Problem& p, const PlanBuilder& builder, Plan::Impl& imp
 void write_plan(const Problem& p, const PlanBuilder& builder, Plan::Impl& impl) {
   static thread_local Merges merges;
   lay_merges(p, builder, merges);
-  SectionCounts counts;
-  counts.worker_indptr = p.num_workers + 1;
-  counts.items = static_cast<int64_t>(builder.items.size());
-  counts.units = static_cast<int64_t>(builder.units.size());
-  counts.rows = p.num_rows;
-  counts.page_lists = static_cast<int64_t>(builder.entries.size());
-  counts.requests = p.num_requests;
-  counts.partials = merges.partials;
-  counts.merge_groups = merges.groups;
-  counts.merge_sources = merges.sources;
-  counts.page_indices = p.num_page_ids;
-  if (p.blocks != nullptr) {
-    counts.kv_positions = static_cast<int64_t>(p.blocks->kv_positions.size());
-    counts.bits_index = static_cast<int64_t>(p.blocks->bits_index.size());
-    counts.bits = p.blocks->bits_index.empty() ? 0 : static_cast<int64_t>(p.blocks->bits.size());
-  }
-  counts.partial_floats = merges.floats;
-
-  PlanHeader header;
-  std::memset(static_cast<void*>(&header), 0, sizeof header);
-  header.magic = kPlanMagic;
-  header.signature = p.traits->signature();
-  header.num_workers = p.num_workers;
-  header.num_requests = p.num_requests;
-  header.num_qo_heads = p.num_qo_heads;
-  header.num_kv_heads = p.num_kv_heads;
-  header.head_dim_vo = p.traits->head_dim_vo;
-  header.page_size = p.page_size;
-  header.num_intervals = p.num_intervals;
-  header.fixed_split_size = p.fixed_split_size;
-  header.num_levels = p.num_levels;
-  header.merge_stride = static_cast<int>(merges.heads.size());
-  header.num_rows_q = p.num_rows;
-  for (int i = 0; i < p.num_intervals; ++i) header.intervals[i] = p.intervals[i];
-  std::memcpy(header.scalars, p.scalars, sizeof header.scalars);
-  header.worker_indptr.count = counts.worker_indptr;
-  header.items.count = counts.items;
-  header.units.count = counts.units;
-  header.rows.count = counts.rows;
-  header.page_lists.count = counts.page_lists;
-  header.partials.count = counts.partials;
-  header.merge_groups.count = header.counters.count = counts.merge_groups;
-  header.merge_sources.count = counts.merge_sources;
-  header.qo_len.count = header.kv_len.count = counts.requests;
-  header.page_indices.count = counts.page_indices;
-  header.kv_positions.count = counts.kv_positions;
-  header.bits_index.count = counts.bits_index;
-  header.bits.count = counts.bits;
-  if (p.blocks != nullptr) {
-    header.block_rows = p.blocks->block_rows;
-    if (counts.kv_positions > 0)
-      header.positions_per_page = static_cast<int>(counts.kv_positions / counts.page_indices);
-  }
-  header.partial_data.count = counts.partial_floats;
+  const SectionCounts counts = counts_of(p, builder, merges);
+  PlanHeader header = header_of(p, merges, counts);
   impl.placed = header;
   place_sections(counts, header);
   const SectionCounts room = p.bounds != nullptr ? room_of(*p.traits, *p.bounds) : counts;
@@ -212,34 +255,12 @@ void write_plan(const Problem& p, const PlanBuilder& builder, Plan::Impl& impl) 
   impl.mode = p.mode;
   impl.lower_bound = builder.lower_bound;
   impl.reach.assign(static_cast<size_t>(p.num_requests), {});
-
-  const bool with_pages = !p.borrow_page_ids;
-  impl.bytes.resize(static_cast<size_t>(with_pages ? header.counters.offset : header.page_indices.offset));
-  char* base = impl.bytes.data();
-  // What alignment leaves between sections is zero, so that equal plans have equal bytes.
-  const char* const end = base + impl.bytes.size();
-  std::memcpy(base, &header, sizeof header);
-  const auto zero_up = [&](int64_t from) {
-    char* gap = base + from;
-    const int64_t aligned = ceil_div(from, 64) * 64;
-    std::memset(gap, 0, static_cast<size_t>(std::min<int64_t>(aligned - from, end - gap)));
-  };
-  zero_up(sizeof header);
-  for (const CopiedSection& copied : copied_sections()) {
-    const Section& s = header.*copied.section;
-    if (with_pages || copied.section != &PlanHeader::page_indices) zero_up(s.offset + s.count * copied.element_bytes);
-  }
+  start_bytes(p, header, impl);
   write_merges(p, builder, merges, impl);
   write_items(p, builder, merges, impl);
   write_reach(p, builder, impl.reach);
   write_lengths(p, builder, impl);
-  if (p.blocks == nullptr) return;
-  const auto copy = [&](const Section& s, const auto& from) {
-    if (s.count > 0) std::memcpy(base + s.offset, from.data(), from.size_bytes());
-  };
-  copy(header.kv_positions, p.blocks->kv_positions);
-  copy(header.bits_index, p.blocks->bits_index);
-  copy(header.bits, p.blocks->bits);
+  if (p.blocks != nullptr) write_blocks(*p.blocks, header, impl.bytes.data());
 }
 
 }  // namespace weft::planner

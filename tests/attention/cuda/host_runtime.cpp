@@ -147,7 +147,7 @@ class HostMachine : public Target {
     device::add_memory(DeviceKind::cuda, kMemory);
     add_backend(DeviceKind::cuda, backend_);
   }
-  std::string name() const override { return "host machine"; }
+  std::string name() const override { return "host_machine"; }
   Device device() const override { return Device::cuda(); }
   Stream stream(WorkerTeam&) const override { return {}; }
   std::vector<DType> compute_types(const AttentionSpec&) const override { return {DType::fp32}; }
