@@ -76,7 +76,7 @@ def lines_of(row, results, about):
         if name not in results:
             continue
         readings, contestant = results[name], CONTESTANTS[name]
-        version = about[contestant.peer] if contestant.peer in about else install.VERSIONS[contestant.package]
+        version = about[contestant.peer] if contestant.peer in about else install.VERSIONS.get(contestant.package)
         line = {"row": row.name, "what": row.what, "contestant": name, "peer": contestant.peer,
                 "version": version, "unit": row.unit}
         if name not in median:
@@ -97,8 +97,9 @@ def keep(path, lines):
     names = {line["row"] for line in lines}
     path.parent.mkdir(parents=True, exist_ok=True)
     old = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
-    kept = [line for line in old if line["row"] in place and line["row"] not in names] + lines
-    kept.sort(key=lambda line: place[line["row"]])
+    # Rows over a folder's matrices have names that rows.py does not know.
+    kept = [line for line in old if (line["row"] in place or line["row"].startswith("spmm-")) and line["row"] not in names]
+    kept = sorted(kept + lines, key=lambda line: place.get(line["row"], len(place)))
     path.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
 
@@ -111,7 +112,7 @@ def chosen_rows(arguments):
     if not model and any(is_chosen(row) and "model" in row.fields for row in all_rows("", False)):
         model = subprocess.run([ROOT / "tools/fetch_model.sh"], check=True, stdout=subprocess.PIPE,
                                text=True).stdout.strip()
-    rows = list(filter(is_chosen, all_rows(model, arguments.quick)))
+    rows = list(filter(is_chosen, all_rows(model, arguments.quick, arguments.data)))
     return rows if arguments.peer else [], rows + list(filter(is_chosen, bench_rows())) if arguments.against else []
 
 
@@ -149,6 +150,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="3 rounds and less memory instead of 9 rounds")
     parser.add_argument("--model", help="a GGUF file; default: tools/fetch_model.sh fetches one")
+    parser.add_argument("--data", metavar="DIR", help="SpMM over the matrices (.mtx, .smtx, also .gz) of this folder, too")
     parser.add_argument("--build", default=ROOT / "build/release", type=pathlib.Path, help="where Weft is built")
     parser.add_argument("--name", help="of the file in bench/results; default: peers, and against for --against")
     parser.add_argument("--plot", metavar="FILE", help="draws all results of the peers' file too, as .svg")

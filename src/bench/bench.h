@@ -4,9 +4,11 @@
 //   for (const bench::Bench& bench : bench::benches()) bench.run(options, report);
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 
+#include "weft/sparse.h"
 #include "weft/tensor.h"
 
 namespace weft::bench {
@@ -14,12 +16,14 @@ namespace weft::bench {
 struct BenchOptions {
   bool quick = false;     // fewer cases and repetitions
   bool numerics = false;  // attention: errors against fp64 instead of speeds
-  std::string only;       // attention: rows whose name holds this
+  std::string only;       // attention, sparse: rows whose name holds this
   Device device;          // attention: where it runs
   bool fit = false;       // plan: constants of the cost model from timed items
   int threads = 0;        // 0: as many as affinity and quota allow
   std::string model;      // a GGUF file, for bench model
   std::string precision = "default";
+  std::string data;  // sparse: a folder of matrices; "": only generated ones
+  std::function<sparse::Coo(const std::string& path)> read_matrix;  // of that folder
 };
 
 struct BenchRow {

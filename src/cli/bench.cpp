@@ -13,6 +13,7 @@
 #include "cli/bench_report.h"
 #include "cli/cli.h"
 #include "device/cuda/card.h"
+#include "cli/sparse_input.h"
 
 namespace weft::cli {
 namespace {
@@ -43,18 +44,21 @@ void add_bench(Program& program, Context& context) {
   verb.option("NAME", *name, "What to measure:" + list).required().one_of(names).type_name("");
   verb.flag("--quick", options->quick, "Fewer cases and repetitions");
   verb.flag("--numerics", options->numerics, "attention: errors against fp64 instead of speeds");
-  verb.option("--only", options->only, "attention: only the rows whose name holds this text");
+  verb.option("--only", options->only, "attention, sparse: only the rows whose name holds this text");
   verb.option("--device", *device, "attention: where it runs: cpu, cuda:0, ...");
   verb.flag("--fit", options->fit, "plan: fit the constants of the cost model to timed items instead");
   verb.option("--threads", options->threads, "Worker threads; 0: as many as affinity and quota allow").range(0, 1024);
   verb.option("--model", options->model, "model: a GGUF file");
   verb.option("--precision", options->precision, "model: exact, default or fast").one_of({"exact", "default", "fast"});
+  verb.option("--data", options->data, "sparse: also the matrices (.mtx, .smtx, each also .gz) of this folder")
+      .type_name("DIR");
   verb.runs([&context, options, name, device] {
     options->device = device_of(*device);
     check(options->device == Device::cpu() || *name == "attention", ErrorCode::unsupported,
           "bench {} --device {}: required is a bench of that device, supported is attention, missing {}", *name,
           *device, *name);
     bench::stop_when([] { return interrupted.load(); });
+    options->read_matrix = read_matrix;
     PrintedReport report(context.json);
     report.note(bench::machine());
     try {

@@ -102,6 +102,17 @@ bool uses(const Body& body, const std::string& variable) {
   return found;
 }
 
+int64_t prefetch_distance(const Stmt& loop) {
+  constexpr std::string_view kWord = "prefetch";
+  constexpr int64_t kDefault = 8;
+  for (const std::string& annotation : loop.annotations) {
+    if (annotation == kWord) return kDefault;
+    if (annotation.starts_with(kWord) && annotation[kWord.size()] == '=')
+      return std::atoll(annotation.c_str() + kWord.size() + 1);
+  }
+  return 0;
+}
+
 bool loads_from(const Body& body, const std::string& buffer) {
   bool found = false;
   visit_exprs(body, [&](const Expr& e) { found = found || loads_from(e, buffer); });

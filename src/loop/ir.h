@@ -41,7 +41,7 @@ struct Stmt {
   bool reduction = false;    // its iterations add to the same elements
   std::string thread = {};   // of LoopKind::bind: blockIdx.x, ...
   std::string balance = {};  // of LoopKind::parallel: the indptr that says how much work an iteration is
-  std::vector<std::string> annotations = {};
+  std::vector<std::string> annotations = {};  // "prefetch=16"
   // Of an allocation:
   DType dtype = DType::fp32;
   Scope scope = Scope::registers;
@@ -68,6 +68,8 @@ void visit_exprs(const Body& body, const std::function<void(const Expr&)>& call)
 void rewrite_exprs(Body& body, const std::function<Expr(const Expr&)>& call);
 // Substitutes variables, but not within the loops that bind them anew.
 void substitute(Body& body, const Substitution& values);
+// How many iterations ahead a loop is to fetch what it gathers; 0: not at all.
+int64_t prefetch_distance(const Stmt& loop);
 bool uses(const Body& body, const std::string& variable);
 bool loads_from(const Body& body, const std::string& buffer);
 bool stores_to(const Body& body, const std::string& buffer);

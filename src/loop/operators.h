@@ -18,7 +18,8 @@ inline constexpr InfixOperator kInfixOperators[] = {
     {"==", Op::equal, 4},      {"!=", Op::not_equal, 4},    {"<", Op::less, 4},        {">", Op::greater, 4},
     {"+", Op::add, 5},         {"-", Op::subtract, 5},      {"*", Op::multiply, 6},    {"//", Op::floor_div, 6},
     {"/", Op::divide, 6},      {"%", Op::modulo, 6}};
-inline constexpr int kNotPrecedence = 3, kUnaryPrecedence = 7, kPostfixPrecedence = 8;
+inline constexpr int kNotPrecedence = 3, kSumPrecedence = 5, kProductPrecedence = 6, kUnaryPrecedence = 7,
+                     kPostfixPrecedence = 8;
 
 struct NamedFunction {
   std::string_view name;

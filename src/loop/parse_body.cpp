@@ -40,7 +40,12 @@ void parse_attributes(Cursor& line, Stmt& loop) {
       bool is_kind = false;
       for (const LoopKind kind : {LoopKind::parallel, LoopKind::vectorize, LoopKind::unroll})
         if (to_string(kind) == word) loop.loop = kind, is_kind = true;
-      if (!is_kind) loop.annotations.push_back(word);
+      if (is_kind) continue;
+      int64_t value = 0;
+      if (line.accept("=") && is_integer(line.number_literal(), &value))
+        loop.annotations.push_back(fmt::format("{}={}", word, value));
+      else
+        loop.annotations.push_back(word);
     }
   } while (line.accept(","));
   line.expect("]");

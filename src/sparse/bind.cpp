@@ -141,12 +141,7 @@ void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>
   for (const auto& [name, tensor] : buffers)
     check(program.find_buffer(name) != nullptr && !own.contains(name), ErrorCode::invalid_argument,
           "buffers['{}']: the program has no such buffer to give{}", name, did_you_mean(name, known));
-  struct Range {
-    std::string name;
-    const char *begin, *end;
-    bool written;
-  };
-  std::vector<Range> ranges;
+  bound.given.clear();
   for (const SparseBuffer& buffer : program.buffers) {
     const int64_t count = num_values(program, buffer, bound.numbers);
     check(count >= 0 && count < int64_t{1} << 40, ErrorCode::invalid_shape, "buffers['{}']: {} values are too many",
@@ -171,16 +166,24 @@ void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>
     check(tensor.is_contiguous(), ErrorCode::invalid_stride, "buffers['{}']: is not contiguous", buffer.name);
     check(tensor.size() == count, ErrorCode::invalid_shape, "buffers['{}']: {} has {} values; the program has {} there",
           buffer.name, shape_string(tensor), tensor.size(), count);
-    bound.pointers[buffer.name] = tensor.data();
     bool written = false;
     for (const Iteration& it : program.iterations)
       written |= stores_to(it.body, buffer.name) || stores_to(it.init, buffer.name);
-    ranges.push_back({buffer.name, tensor.as<char>(), tensor.as<char>() + bytes, written});
+    bound.given.push_back({buffer.name, bytes, written});
   }
-  for (const Range& a : ranges)
-    for (const Range& b : ranges)
-      check(!a.written || a.name == b.name || a.end <= b.begin || b.end <= a.begin, ErrorCode::invalid_argument,
+  rebind_buffers(buffers, bound);
+}
+
+void rebind_buffers(const std::map<std::string, TensorView>& buffers, Bound& bound) {
+  for (const Bound::Given& given : bound.given) bound.pointers[given.name] = buffers.at(given.name).data();
+  for (const Bound::Given& a : bound.given)
+    for (const Bound::Given& b : bound.given) {
+      if (!a.written || &a == &b) continue;
+      const auto* at = static_cast<const char*>(bound.pointers[a.name]);
+      const auto* other = static_cast<const char*>(bound.pointers[b.name]);
+      check(at + a.bytes <= other || other + b.bytes <= at, ErrorCode::invalid_argument,
             "buffers['{}'] is written and overlaps with buffers['{}']; give it memory of its own", a.name, b.name);
+    }
 }
 
 }  // namespace weft::sparse

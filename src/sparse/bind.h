@@ -20,6 +20,12 @@ struct Bound {
   std::map<std::string, std::vector<char>> values = {};                     // of buffers that are filled here
   std::map<std::string, std::shared_ptr<const Structure::Data>> held = {};  // by axis
   std::map<std::string, void*> pointers = {};                               // by the name of array or buffer
+  struct Given {
+    std::string name;
+    size_t bytes;
+    bool written;
+  };
+  std::vector<Given> given = {};  // the caller's tensors
 };
 
 // Arrays and parameters: from structures by axis, from the formats made of them, from `scalars` and shapes. Throws
@@ -31,6 +37,8 @@ void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>
 // Tensors of the caller; memory for buffers that `made_here` names. Other temporary buffers get none.
 void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const Names& made_here,
                   Bound& bound);
+// Other tensors of the same names, types and shapes instead.
+void rebind_buffers(const std::map<std::string, TensorView>& buffers, Bound& bound);
 // What the caller does not give: what preprocessing writes, and temporary buffers.
 Names made_here(const Stage1& program);
 

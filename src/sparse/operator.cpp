@@ -1,14 +1,28 @@
 #include "sparse/operator.h"
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <utility>
 
 #include "base/check.h"
 
 namespace weft::sparse {
 namespace {
 
-bool same_structures(const Bound& last, const Bound& now) { return last.held == now.held; }
+bool same_structures(const std::map<std::string, Structure>& a, const std::map<std::string, Structure>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.first == y.first && x.second.data() == y.second.data();
+  });
+}
+
+bool same_shapes(const std::map<std::string, TensorView>& a, const std::map<std::string, TensorView>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    const TensorView &s = x.second, &t = y.second;
+    return x.first == y.first && s.dtype() == t.dtype() && s.device() == t.device() &&
+           std::ranges::equal(s.shape(), t.shape()) && std::ranges::equal(s.strides(), t.strides());
+  });
+}
 
 Operator compile_parsed(const ParsedProgram& parsed, Device device, const CompileOptions& options) {
   check(device == Device::cpu(), ErrorCode::unsupported,
@@ -17,11 +31,27 @@ Operator compile_parsed(const ParsedProgram& parsed, Device device, const Compil
         weft::to_string(device));
   auto impl = std::make_shared<Operator::Impl>(run_passes(parsed, options));
   if (!options.stop_after.empty()) return Operator(impl);
+  for (const std::string& name : made_here(impl->made.stage1))
+    if (impl->made.compute3.function.find(name) != nullptr) impl->own.insert(name);
   const auto start = std::chrono::steady_clock::now();
   impl->loaded = load_on_cpu(impl->made);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   impl->made.times.push_back({"compile and load", took.count()});
   return Operator(impl);
+}
+
+void bind_rest(const Operator::Impl& impl, const RunArguments& arguments, Bound& bound) {
+  bound.numbers = bound.structure_numbers;
+  bind_parameters(impl.made.stage1, arguments.scalars, arguments.buffers, bound);
+  bind_buffers(impl.made.stage1, arguments.buffers, impl.own, bound);
+}
+
+// Beside another run of the operator, which has no formats of its own.
+void run_anew(const Operator::Impl& impl, const RunArguments& arguments, Stream stream) {
+  Bound bound;
+  bind_structures(impl.made.stage1, impl.made.schedule.decompositions(), arguments.structures, bound);
+  bind_rest(impl, arguments, bound);
+  impl.loaded->compute(bound, stream);
 }
 
 }  // namespace
@@ -43,36 +73,35 @@ void Operator::run(const RunArguments& arguments, Stream stream) const {
   const Compilation& made = impl.made;
   check(impl.loaded != nullptr, ErrorCode::invalid_argument,
         "run: the operator was compiled up to '{}'; compile it without stop_after", made.done);
-  const bool has_preprocess = !made.preprocess3.function.body.empty();
-  Names own;  // memory that is made here; a schedule may have kept a temporary buffer in registers
-  for (const std::string& name : made_here(made.stage1))
-    if (made.compute3.function.find(name) != nullptr) own.insert(name);
-  const bool takes_turns = !own.empty();
+  const bool takes_turns = !impl.own.empty(), has_preprocess = !made.preprocess3.function.body.empty();
   std::unique_lock<std::mutex> turn(impl.mutex, std::defer_lock);
-  if (takes_turns) turn.lock();
+  if (takes_turns)
+    turn.lock();
+  else if (!turn.try_lock())
+    return run_anew(impl, arguments, stream);
 
-  // Structures of the last run keep their formats.
-  auto bound = std::make_unique<Bound>();
-  for (const auto& [name, structure] : arguments.structures) bound->held[name] = structure.data();
-  const bool is_same = takes_turns && impl.last != nullptr && same_structures(*impl.last, *bound);
-  if (is_same) {
-    bound = std::move(impl.last);
-    bound->numbers = bound->structure_numbers;
-  } else {
-    bound->held.clear();
-    bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, *bound);
-    impl.has_values = impl.has_values && !takes_turns;
-  }
-  Bound& b = *bound;
+  const bool is_same = impl.last != nullptr && same_structures(impl.last_arguments.structures, arguments.structures);
   const bool keeps_values = is_same && impl.has_values && arguments.values_unchanged;
-  if (takes_turns) impl.last = std::move(bound);
-  bind_parameters(made.stage1, arguments.scalars, arguments.buffers, b);
-  bind_buffers(made.stage1, arguments.buffers, own, b);
+  const bool is_repeated = is_same && impl.last_arguments.scalars == arguments.scalars &&
+                           same_shapes(impl.last_arguments.buffers, arguments.buffers);
+  std::unique_ptr<Bound> bound = std::exchange(impl.last, nullptr);  // what throws leaves none
+  impl.has_values = impl.has_values && is_same;
+  if (is_repeated) {
+    rebind_buffers(arguments.buffers, *bound);
+  } else {
+    if (!is_same) {
+      bound = std::make_unique<Bound>();
+      bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, *bound);
+    }
+    bind_rest(impl, arguments, *bound);
+    impl.last_arguments = arguments;
+  }
+  impl.last = std::move(bound);
   if (has_preprocess && !keeps_values) {
-    impl.loaded->preprocess(b, stream);
+    impl.loaded->preprocess(*impl.last, stream);
     impl.has_values = true;
   }
-  impl.loaded->compute(b, stream);
+  impl.loaded->compute(*impl.last, stream);
 }
 
 std::string Operator::text(std::string_view stage) const {

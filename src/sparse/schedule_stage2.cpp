@@ -29,7 +29,6 @@ const LoopPrimitive kLoopPrimitives[] = {
     {"vectorize", "", true, [](Stage2& s, const std::string& l, const Words&) { vectorize(s, l); }},
     {"unroll", "", true, [](Stage2& s, const std::string& l, const Words&) { unroll(s, l); }},
     {"bind", ", thread", true, [](Stage2& s, const std::string& l, const Words& w) { bind(s, l, w[0]); }},
-    {"annotate", ", word", false, [](Stage2& s, const std::string& l, const Words& w) { annotate(s, l, w[0]); }},
     {"cache_write", ", scope", false,
      [](Stage2& s, const std::string& l, const Words& w) { cache_write(s, l, scope_of(w[0])); }},
     {"cache_read", ", buffer, scope", false,
@@ -50,7 +49,8 @@ const LoopPrimitive* find_loop_primitive(const std::string& name) {
 
 const std::vector<std::string>& stage2_primitives() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = {"split", "fuse", "reorder", "set_scope", "compute_at", "reverse_compute_at"};
+    std::vector<std::string> all = {"split",    "fuse",       "reorder",           "set_scope",
+                                    "annotate", "compute_at", "reverse_compute_at"};
     for (const LoopPrimitive& p : kLoopPrimitives) all.emplace_back(p.name);
     return all;
   }();
@@ -160,6 +160,14 @@ bool ScheduleRunner::run_blocks_line(const ScheduleLine& line, Stage2& stage) {
   if (p == "set_scope") {
     const auto n = names("set_scope(buffer, scope)", 2);
     set_scope(stage, n[0], scope_of(n[1]));
+    return true;
+  }
+  if (p == "annotate") {
+    const std::string form = "annotate(loop, word), or annotate(loop, word, number of iterations)";
+    require(line.operands.size() == 2 || line.operands.size() == 3, line, form);
+    const int64_t distance = line.operands.size() == 3 ? integer_at(line, 2, form) : 8;
+    for (const auto& l : loops_of(stage, {name_at(line, 0, form)}, false))
+      annotate(stage, l[0], name_at(line, 1, form), distance);
     return true;
   }
   if (p == "compute_at" || p == "reverse_compute_at") {

@@ -23,13 +23,13 @@ struct GoldenCase {
 
 std::vector<GoldenCase> cases() {
   std::vector<GoldenCase> all = {
-      {"spmm_csr", kSpmmProgram, spmm_schedule(128, ""), {{"feat", 128}}},
+      {"spmm_csr", kSpmmProgram, spmm_schedule(128, "", {}, 16), {{"feat", 128}}},
       {"spmm_tail", kSpmmProgram,
        "lower()\nko, ki = split(csrmm.k, 16)\nreorder(ko, csrmm.j, ki)\nvectorize(ki)\n"
        "cache_write(ko, register)\nparallel(csrmm.i)\n"},
       {"spmm_bsr_ell", kSpmmProgram, "decompose_format(csrmm, A, bsr(2), ell(2))\n"},
-      {"spmm_hyb", kSpmmProgram, spmm_schedule(64, "hyb(1, 2)"), {{"feat", 64}}},
-      {"sddmm", kSddmmProgram, sddmm_schedule(64), {{"feat", 64}}},
+      {"spmm_hyb", kSpmmProgram, spmm_schedule(64, "hyb(1, 2)", {}, 0), {{"feat", 64}}},
+      {"sddmm", kSddmmProgram, sddmm_schedule(64, DType::fp32, {}, 16), {{"feat", 64}}},
       {"sddmm_fused", kSddmmProgram, "sparse_fuse(sddmm, I, J)\nlower()\nparallel(sddmm.i_j)\n"},
       {"spmm_prefetch",
        kSpmmProgram,

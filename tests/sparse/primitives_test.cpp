@@ -95,6 +95,25 @@ TEST(Primitives, CacheReadFetchesWhatIsReadAgain) {
 )");
 }
 
+TEST(Primitives, RfactorTakesAFactorOutOfTheSum) {
+  EXPECT_EQ(loops("lower()\nrfactor(sddmm.k, register)\nvectorize(sddmm_sum.k_sum)\n", kSddmmProgram, {{"feat", 4}}),
+            R"(  for i in range(m):
+    for j in range(j_indptr[i + 1] - j_indptr[i]):
+      allocate O_partial[4]: fp32 in register
+      for k in range(4):
+        block sddmm_zero:
+          O_partial[k] = 0.0
+      for k in range(4):
+        block sddmm:
+          O_partial[k] = O_partial[k] + X[i, k] * Y[j_indices[i, j], k]
+      for k_sum in range(4) [reduce, vectorize]:
+        block sddmm_sum:
+          init:
+            O[i, j] = 0.0
+          O[i, j] = O[i, j] + A[i, j] * O_partial[k_sum]
+)");
+}
+
 TEST(Primitives, DecomposeReductionMakesInitABlock) {
   EXPECT_EQ(loops("lower()\ndecompose_reduction(csrmm.j)\n"),
             R"(  for i in range(m):
@@ -190,6 +209,8 @@ TEST(Primitives, RefuseWhatWouldChangeTheResult) {
       {"lower()\nbind(csrmm.i, threadIdx.x)\nbind(csrmm.k, threadIdx.x)\n", "loop 'i' is bound to threadIdx.x already"},
       {"lower()\nbind(csrmm.i)\n", "the operands are written as bind(loop, thread)"},
       {"lower()\nannotate(csrmm.j, fast)\n", "'fast' means nothing to any generator"},
+      {"lower()\nannotate(csrmm.j, prefetch, 0)\n", "prefetching 0 iterations ahead; 1 to 1024 are allowed"},
+      {"lower()\nannotate(csrmm.j, prefetch, far)\n", "annotate(loop, word, number of iterations)"},
       // memory
       {"lower()\ncache_write(csrmm.k, register)\n",
        "loop 'j' is a reduction; what is added up has to be kept around all of it"},

@@ -85,6 +85,10 @@ constexpr SddmmCase kSddmmCases[] = {
      "sparse_fuse(sddmm, I, J)\nlower()\nko, ki = split(sddmm.k, 4)\nrfactor(ki, register)\n"
      "vectorize(ki)\nparallel(sddmm.i_j)\n",
      8},
+    {"lanes_added_in_pairs",
+     "lower()\nko, ki = split(sddmm.k, 8)\nrfactor(ki, register)\nvectorize(sddmm_zero.ki)\nvectorize(ki)\n"
+     "vectorize(sddmm_sum.ki_sum)\nunroll(ko)\nannotate(sddmm.j, prefetch, 3)\nparallel(sddmm.i)\n",
+     24},
     {"row_fetched", "lower()\ncache_read(sddmm.i, X, register)\nparallel(sddmm.i)\n", 6},
     {"accumulator", "lower()\ncache_write(sddmm.j, register)\nparallel(sddmm.i)\n", 9},
 };
@@ -237,6 +241,34 @@ TEST(Run, NewValuesOfTheSameStructureAreConvertedAgainUnlessToldThatTheyAreTheSa
   std::vector<double> twice = once;
   for (double& v : twice) v *= 2;
   expect_close(doubles(c), twice, 1e-5, "converted again");
+}
+
+TEST(Run, OtherTensorsOfTheSameShapesAreTakenAndChecked) {
+  const Operator op = compile(parse(kSpmmProgram));
+  const Matrix a = random_matrix(Shape::uniform, 5);
+  constexpr int64_t kFeat = 3;
+  std::vector<Values> b, c;
+  for (uint32_t i = 0; i < 3; ++i) {
+    b.push_back(random_values(static_cast<size_t>(a.cols * kFeat), i));
+    c.emplace_back(static_cast<size_t>(a.rows * kFeat), std::nanf(""));
+    op.run({.structures = {{"J", a.structure()}},
+            .buffers = {{"A", a.values_view()},
+                        {"B", {b[i].data(), DType::fp32, {a.cols, kFeat}}},
+                        {"C", {c[i].data(), DType::fp32, {a.rows, kFeat}}}}});
+  }
+  const Structure kept = a.structure();
+  const auto run = [&](Values& from, Values& to) {
+    op.run({.structures = {{"J", kept}},
+            .buffers = {{"A", a.values_view()},
+                        {"B", {from.data(), DType::fp32, {a.cols, kFeat}}},
+                        {"C", {to.data(), DType::fp32, {a.rows, kFeat}}}}});
+  };
+  for (size_t i = 0; i < 3; ++i) run(b[i], c[(i + 1) % 3]);
+  for (size_t i = 0; i < 3; ++i)
+    expect_close(doubles(c[(i + 1) % 3]), dense_spmm(a, b[i], kFeat), 1e-5, "another tensor");
+  EXPECT_THROW(run(b[0], b[0]), Error);
+  run(b[1], c[1]);
+  expect_close(doubles(c[1]), dense_spmm(a, b[1], kFeat), 1e-5, "after a refusal");
 }
 
 TEST(Run, GivesTheSameBitsOnAnyNumberOfWorkers) {

@@ -98,6 +98,7 @@ Work model_work(const json& row) {
 
 Reading ceiling(const json& row) {
   const std::string kind = row.at("kind");
+  if (kind == "spmm") return gather_ceiling(row);
   const Work work = kind == "attention" ? attention_work(row) : kind == "linear" ? linear_work(row) : model_work(row);
   const int threads = row.at("threads");
   return [work, threads] { return seconds(work, threads); };

@@ -10,7 +10,11 @@ using nlohmann::json;
 
 Reading weft_attention(const json& row);
 Reading weft_linear(const json& row);
+Reading weft_spmm(const json& row);
 Reading weft_model(const json& row);
+
+// Seconds of a loop that only loads the rows which SpMM gathers.
+Reading gather_ceiling(const json& row);
 
 // Seconds that the row's bytes and operations take at least on this machine, as it is at the moment of the reading.
 Reading ceiling(const json& row);

@@ -20,6 +20,7 @@ const Kind kKinds[] = {
      contest::weft_attention,
      {"dtype", "qo_heads", "kv_heads", "head_dim", "qo_len", "kv_len", "batch", "copies", "soft_cap"}},
     {"linear", contest::weft_linear, {"weights", "rows", "cols", "m", "copies"}},
+    {"spmm", contest::weft_spmm, {"matrix", "feat"}},
     {"prefill", contest::weft_model, {"model", "prompt"}},
     {"decode", contest::weft_model, {"model", "prompt", "steps", "sequences", "shared"}},
 };

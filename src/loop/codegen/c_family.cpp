@@ -10,8 +10,6 @@
 namespace weft::loop {
 namespace {
 
-constexpr int kSum = 5, kProduct = 6, kPostfix = 8;  // as precedences in operators.h
-
 std::string parenthesised(std::string text, int own, int needed) { return own < needed ? "(" + text + ")" : text; }
 
 struct Infix {
@@ -19,10 +17,18 @@ struct Infix {
   const char* symbol;
   int precedence;
 };
-constexpr Infix kInfix[] = {{Op::logical_or, "||", 1},    {Op::logical_and, "&&", 2},    {Op::less_equal, "<=", 4},
-                            {Op::greater_equal, ">=", 4}, {Op::equal, "==", 4},          {Op::not_equal, "!=", 4},
-                            {Op::less, "<", 4},           {Op::greater, ">", 4},         {Op::add, "+", kSum},
-                            {Op::subtract, "-", kSum},    {Op::multiply, "*", kProduct}, {Op::divide, "/", kProduct}};
+constexpr Infix kInfix[] = {{Op::logical_or, "||", 1},
+                            {Op::logical_and, "&&", 2},
+                            {Op::less_equal, "<=", 4},
+                            {Op::greater_equal, ">=", 4},
+                            {Op::equal, "==", 4},
+                            {Op::not_equal, "!=", 4},
+                            {Op::less, "<", 4},
+                            {Op::greater, ">", 4},
+                            {Op::add, "+", kSumPrecedence},
+                            {Op::subtract, "-", kSumPrecedence},
+                            {Op::multiply, "*", kProductPrecedence},
+                            {Op::divide, "/", kProductPrecedence}};
 
 }  // namespace
 
@@ -99,6 +105,7 @@ std::string CFamily::expr(const Expr& e, int precedence) {
     case Op::real_literal: return parenthesised(real_literal(e->real), std::signbit(e->real) ? 7 : 9, precedence);
     case Op::variable: return e->name;
     case Op::load: {
+      if (registers_.contains(e->name)) spilled_.insert(e->name);
       const std::string element = fmt::format("{}[{}]", e->name, expr(x[0]));
       // What is computed of an index may not fit 32 bits.
       if (dtype_of(e->name) == DType::int32) return fmt::format("(long long){}", element);
@@ -108,8 +115,8 @@ std::string CFamily::expr(const Expr& e, int precedence) {
     case Op::modulo: return fmt::format("weft_modulo({}, {})", expr(x[0]), expr(x[1]));
     case Op::minimum: return fmt::format("weft_min({}, {})", expr(x[0]), expr(x[1]));
     case Op::maximum: return fmt::format("weft_max({}, {})", expr(x[0]), expr(x[1]));
-    case Op::negate: return parenthesised("-" + expr(x[0], kPostfix), 7, precedence);
-    case Op::logical_not: return "!" + expr(x[0], kPostfix);
+    case Op::negate: return parenthesised("-" + expr(x[0], kPostfixPrecedence), 7, precedence);
+    case Op::logical_not: return "!" + expr(x[0], kPostfixPrecedence);
     case Op::exponential: return fmt::format("weft_exp({})", expr(x[0]));
     case Op::square_root: return fmt::format("weft_sqrt({})", expr(x[0]));
     case Op::absolute: return fmt::format("weft_abs({})", expr(x[0]));
@@ -133,6 +140,12 @@ void CFamily::emit(const Body& body) {
       case Stmt::Kind::let: line(fmt::format("const long long {} = {};", stmt.name, expr(stmt.value))); break;
       case Stmt::Kind::allocate:
         local_[stmt.name] = stmt.dtype;
+        if (const auto found = registers_.find(stmt.name); found != registers_.end()) {
+          int64_t size = 0;
+          is_integer(stmt.indices[0], &size);
+          line(fmt::format("weft_{}x{} {}[{}];", real_type(), found->second, stmt.name, size / found->second));
+          break;
+        }
         line(fmt::format("{}{} {}[{}];", scope_prefix(stmt.scope), element_type(stmt.dtype), stmt.name,
                          expr(stmt.indices[0])));
         break;
@@ -149,6 +162,7 @@ void CFamily::emit(const Body& body) {
 }
 
 void CFamily::emit_store(const Stmt& store) {
+  if (registers_.contains(store.name)) spilled_.insert(store.name);
   const std::string value = expr(store.value);
   line(fmt::format("{}[{}] = {};", store.name, expr(store.indices[0]),
                    dtype_of(store.name) == DType::bf16 ? fmt::format("weft_to_bf16({})", value) : value));
@@ -160,149 +174,50 @@ void CFamily::emit_loop(const Stmt& loop) {
     open_shared_loop(loop);
   } else {
     if (loop.loop == LoopKind::unroll || loop.loop == LoopKind::vectorize) line(pragma(loop));
-    line(fmt::format("for (long long {0} = 0; {0} < {1}; ++{0}) {{", loop.name, expr(loop.value, kSum)));
+    line(fmt::format("for (long long {0} = 0; {0} < {1}; ++{0}) {{", loop.name, expr(loop.value, kSumPrecedence)));
   }
   ++indent_;
-  const bool prefetches =
-      std::find(loop.annotations.begin(), loop.annotations.end(), "prefetch") != loop.annotations.end();
-  if (prefetches && has_prefetch()) emit_prefetch(loop);
+  if (const int64_t ahead = prefetch_distance(loop); ahead > 0 && has_prefetch()) emit_prefetch(loop, ahead);
   emit(loop.body);
   --indent_;
   line("}");
 }
 
-namespace {
-
-constexpr int64_t kAhead = 8;  // iterations
-
-// Loads whose place is loaded in turn, with each iteration of unrolled loops, at the first of others.
-void collect_gathers(const Body& body, const std::string& variable, std::vector<Expr>& gathers) {
-  for (const Stmt& stmt : body) {
-    int64_t times = 1;
-    if (stmt.kind == Stmt::Kind::loop && stmt.loop == LoopKind::unroll) is_integer(stmt.value, &times);
-    for (int64_t i = 0; i < times; ++i) {
-      Body inner = stmt.body;
-      if (stmt.kind == Stmt::Kind::loop) substitute(inner, {{stmt.name, i}});
-      collect_gathers(inner, variable, gathers);
-    }
-    if (stmt.kind != Stmt::Kind::store) continue;
-    visit(stmt.value, [&](const Expr& e) {
-      if (e->op != Op::load) return;
-      bool is_gathered = false;
-      visit(e->operands[0], [&](const Expr& place) { is_gathered |= place->op == Op::load && uses(place, variable); });
-      if (is_gathered && std::find(gathers.begin(), gathers.end(), e) == gathers.end()) gathers.push_back(e);
-    });
-  }
+const char* CFamily::infix_symbol(Op op) {
+  for (const Infix& infix : kInfix)
+    if (infix.op == op) return infix.symbol;
+  return nullptr;
 }
 
-}  // namespace
-
-void CFamily::emit_prefetch(const Stmt& loop) {
-  std::vector<Expr> gathers;
-  collect_gathers(loop.body, loop.name, gathers);
-  if (gathers.empty()) return;
-  const Expr ahead = variable(loop.name) + kAhead;
-  line(fmt::format("if ({} < {}) {{", expr(ahead, kSum), expr(loop.value, kSum)));
-  for (const Expr& gather : gathers)
-    line(fmt::format("  __builtin_prefetch({} + {});", gather->name,
-                     expr(substitute(gather->operands[0], {{loop.name, ahead}}), kSum)));
-  line("}");
-}
-
-// All statements over all lanes, if each can be; a guard at the end of the range is asked once for the whole vector.
-bool CFamily::emit_vector_loop(const Stmt& loop) {
-  const Body* body = &loop.body;
-  std::string whole;
-  const bool guarded = body->size() == 1 && (*body)[0].kind == Stmt::Kind::condition;
-  if (guarded) {
-    const Expr& guard = (*body)[0].value;
-    int64_t step = 0, other = 0;
-    Expr rest, bound;
-    if (guard->op != Op::less || !is_linear_in(guard->operands[0], loop.name, &step, &rest) || step != 1 ||
-        !is_linear_in(guard->operands[1], loop.name, &other, &bound) || other != 0)
-      return false;
-    whole = fmt::format("{} <= {}", expr(expr_of(linear_of(rest + loop.value)), kSum), expr(bound, kSum));
-    body = &(*body)[0].body;
-  }
-  std::vector<std::string> stores;
-  for (const Stmt& stmt : *body) {
-    if (stmt.kind != Stmt::Kind::store) return false;
-    stores.push_back(vector_store(stmt, loop));
-    if (stores.back().empty()) return false;
-  }
-  if (guarded) line(fmt::format("if ({}) {{", whole)), ++indent_;
-  for (const std::string& store : stores) line(store);
-  if (guarded) {
-    --indent_;
-    line("} else {");
-    ++indent_;
-    line(fmt::format("for (long long {0} = 0; {0} < {1}; ++{0}) {{", loop.name, expr(loop.value, kSum)));
-    ++indent_;
-    emit(loop.body);
-    --indent_;
-    line("}");
-    --indent_;
-    line("}");
-  }
-  return true;
-}
-
-std::string CFamily::vector_store(const Stmt& store, const Stmt& loop) {
-  int64_t step = 0;
-  Expr rest;
-  if (!is_linear_in(store.indices[0], loop.name, &step, &rest) || step != 1) return {};
-  bool possible = true;
-  const std::string value = vector_expr(store.value, loop, &possible);
-  if (!possible) return {};
-  const std::string vector = fmt::format("weft_{}x{}", real_type(), expr(loop.value));
-  const bool varies = uses(store.value, loop.name);
-  const std::string whole = varies ? value : fmt::format("{} - {}{{}}", value, vector);
-  switch (dtype_of(store.name)) {
-    case DType::bf16: return fmt::format("weft_store_bf16({} + {}, {});", store.name, expr(rest, kSum), whole);
-    case DType::fp32:
-    case DType::fp64:
-      if ((dtype_of(store.name) == DType::fp64) != is_double_) return {};
-      return fmt::format("*({}*)({} + {}) = {};", vector, store.name, expr(rest, kSum), whole);
-    default: return {};
-  }
-}
-
-std::string CFamily::vector_expr(const Expr& e, const Stmt& loop, bool* possible) {
-  if (!uses(e, loop.name)) return expr(e, kPostfix);
-  const std::string vector = fmt::format("weft_{}x{}", real_type(), expr(loop.value));
-  if (e->op == Op::load) {
-    int64_t step = 0;
-    Expr rest;
-    const DType dtype = dtype_of(e->name);
-    if (is_linear_in(e->operands[0], loop.name, &step, &rest) && step == 1) {
-      if (dtype == (is_double_ ? DType::fp64 : DType::fp32))
-        return fmt::format("*(const {}*)({} + {})", vector, e->name, expr(rest, kSum));
-      if (dtype == DType::bf16 && !is_double_)
-        return fmt::format("weft_load_bf16<{}>({} + {})", vector, e->name, expr(rest, kSum));
-    }
-  }
-  if (e->type == Type::real)
-    for (const Infix& infix : kInfix) {
-      if (infix.op != e->op) continue;
-      return fmt::format("({} {} {})", vector_expr(e->operands[0], loop, possible), infix.symbol,
-                         vector_expr(e->operands[1], loop, possible));
-    }
-  *possible = false;
-  return {};
-}
-
+// Memory that was taken to be in vector registers and is not used as whole vectors makes the phase anew, as an array.
 std::string CFamily::phase(const Function& function, const Phase& phase, size_t index) {
-  text_.clear();
-  indent_ = 0;
   function_ = &function;
-  local_.clear();
   is_double_ = false;
   for (const Buffer& buffer : function.buffers) is_double_ |= buffer.dtype == DType::fp64;
   check_phase(function, phase);
+  const Phase made{has_vectors() ? unrolled(phase.body) : phase.body};
+  registers_.clear();
+  if (has_vectors()) registers_ = vector_locals(made.body, is_double_ ? DType::fp64 : DType::fp32);
+  do {
+    for (const std::string& name : spilled_) registers_.erase(name);
+    spilled_.clear();
+    write_phase(function, made, index);
+  } while (!spilled_.empty());
+  return text_;
+}
+
+void CFamily::write_phase(const Function& function, const Phase& phase, size_t index) {
+  text_.clear();
+  indent_ = 0;
+  local_.clear();
   Names used;
   visit(phase.body, [&](const Stmt& stmt) {
     if (stmt.kind == Stmt::Kind::store) used.insert(stmt.name);
     if (!stmt.balance.empty()) used.insert(stmt.balance);
+    if (prefetch_distance(stmt) > 0 && has_prefetch())  // asks whether places are there to be read
+      for (const Buffer& buffer : function.buffers)
+        if (type_of(buffer.dtype) == Type::integer && loads_from(stmt.body, buffer.name))
+          used.merge(variables_of(buffer.size));
   });
   visit_exprs(phase.body, [&](const Expr& e) {
     visit(e, [&](const Expr& node) {
@@ -319,7 +234,6 @@ std::string CFamily::phase(const Function& function, const Phase& phase, size_t 
   emit(phase.body);
   --indent_;
   line("}");
-  return text_;
 }
 
 std::string CFamily::module(const std::vector<Function>& functions) {

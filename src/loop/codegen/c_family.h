@@ -47,12 +47,19 @@ class CFamily {
   void emit_loop(const Stmt& loop);
   void emit_store(const Stmt& store);
   // Of a loop that is to prefetch: what it loads at loaded places, some iterations ahead.
-  void emit_prefetch(const Stmt& loop);
+  void emit_prefetch(const Stmt& loop, int64_t ahead);
   bool emit_vector_loop(const Stmt& loop);
   // The statement over all lanes at once; none where its form does not allow that.
   std::string vector_store(const Stmt& store, const Stmt& loop);
+  std::string lane_sum(const Stmt& store, const Stmt& loop);
   std::string vector_expr(const Expr& e, const Stmt& loop, bool* possible);
+  std::string vector_type(const Stmt& loop) const;
+  std::string register_at(const std::string& name, const Expr& at, int64_t lanes);
   std::string phase(const Function& function, const Phase& phase, size_t index);
+  void write_phase(const Function& function, const Phase& phase, size_t index);
+  static const char* infix_symbol(Op op);  // null: it is none
+  static int64_t literal(const Expr& e);
+  Expr size_of(const std::string& buffer) const;
   DType dtype_of(const std::string& buffer) const;
   std::string real_literal(double value) const;
 
@@ -61,7 +68,14 @@ class CFamily {
   bool is_double_ = false;
   const Function* function_ = nullptr;
   std::map<std::string, DType> local_;
+  std::map<std::string, int64_t> registers_;  // memory of the nest that is whole vectors of so many lanes
+  Names spilled_;                             // what of it has to be an array after all
 };
+
+// Copies in place of loops to be unrolled, as far as their text stays short.
+Body unrolled(Body body);
+// Memory of the nest that vector loops use, with how many lanes.
+std::map<std::string, int64_t> vector_locals(const Body& body, DType dtype);
 
 // "weft_spmm_0"
 std::string phase_name(const Function& function, size_t phase);

@@ -42,13 +42,37 @@ static inline unsigned short weft_to_bf16(float x) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<unsigned short>((bits >> 16) | 0x40u);
   return static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
-template <class V> static inline V weft_load_bf16(const unsigned short* p) {
-  V v;
-  for (unsigned i = 0; i < sizeof(V) / 4; ++i) v[i] = weft_from_bf16(p[i]);
-  return v;
-}
-template <class V> static inline void weft_store_bf16(unsigned short* p, V v) {
-  for (unsigned i = 0; i < sizeof(V) / 4; ++i) p[i] = weft_to_bf16(v[i]);
+// Vectors of N bf16, which are the upper halves of fp32; stores round to nearest, ties to even, and keep NaN.
+#define WEFT_BF16(N)                                                                             \
+  static inline weft_floatx##N weft_load_bf16x##N(const unsigned short* p) {                     \
+    typedef unsigned short halves __attribute__((vector_size(2 * N), aligned(2), may_alias));    \
+    typedef unsigned bits __attribute__((vector_size(4 * N)));                                   \
+    return (weft_floatx##N)(__builtin_convertvector(*(const halves*)p, bits) << 16);             \
+  }                                                                                              \
+  static inline void weft_store_bf16(unsigned short* p, weft_floatx##N v) {                      \
+    typedef unsigned short halves __attribute__((vector_size(2 * N), aligned(2), may_alias));    \
+    typedef unsigned bits __attribute__((vector_size(4 * N)));                                   \
+    const bits x = (bits)v, is_nan = (bits)(v != v);                                             \
+    const bits rounded = (x + 0x7fffu + ((x >> 16) & 1u)) >> 16, quiet = (x >> 16) | 0x40u;      \
+    *(halves*)p = __builtin_convertvector((is_nan & quiet) | (~is_nan & rounded), halves);       \
+  }
+WEFT_BF16(2)
+WEFT_BF16(4)
+WEFT_BF16(8)
+WEFT_BF16(16)
+WEFT_BF16(32)
+WEFT_BF16(64)
+// The sum of all lanes, in pairs of halves.
+template <class V> static inline auto weft_sum(V v) {
+  typedef __typeof__(v[0] + v[0]) element;
+  if constexpr (sizeof(V) == 2 * sizeof(element)) {
+    return v[0] + v[1];
+  } else {
+    typedef element half __attribute__((vector_size(sizeof(V) / 2)));
+    half parts[2];
+    __builtin_memcpy(parts, &v, sizeof v);
+    return weft_sum(parts[0] + parts[1]);
+  }
 }
 // e^x = 2^n e^r with |r| <= ln(2) / 2; within 2 ulps (float) of e^x.
 static inline float weft_exp(float x) {

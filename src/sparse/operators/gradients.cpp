@@ -68,10 +68,12 @@ ReadyProgram weighted_spmm_program(int64_t feat) {
   return {kWeighted, rows_schedule(feat, "i", "j"), {{"feat", feat}}};
 }
 
-ReadyProgram edge_dots_program(int64_t feat) {
+ReadyProgram edge_dots_program(int64_t feat, const VectorUnit& unit) {
   std::string text = replaced(kSddmmProgram, "A[i, j] * (X[i, k] * Y[j, k])", "X[i, k] * Y[j, k]");
   text = replaced(text, "  A = buffer(I, J): fp32\n", "");
-  return {replaced(text, "program sddmm(", "program edge_dots("), sddmm_schedule(feat), {{"feat", feat}}};
+  return {replaced(text, "program sddmm(", "program edge_dots("),
+          sddmm_schedule(feat, DType::fp32, unit, default_prefetch(feat)),
+          {{"feat", feat}}};
 }
 
 Transposed transposed(const Structure& a) {
@@ -87,7 +89,7 @@ void spmm_backward(const Structure& a, const Transposed& a_transposed, const Ten
   check_fp32({{"values", &values}, {"b", &b}, {"d_c", &d_c}, {"d_values", &gradients.values}, {"d_b", &gradients.b}});
   const int64_t feat = last_extent(d_c);
   if (gradients.values)
-    kept_operator(edge_dots_program(feat))
+    kept_operator(edge_dots_program(feat, vector_unit(current_isa())))
         .run({.structures = {{"J", a}}, .buffers = {{"X", d_c}, {"Y", b}, {"O", gradients.values}}}, stream);
   if (gradients.b)
     kept_operator(transposed_spmm_program(feat, false))

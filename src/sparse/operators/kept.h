@@ -44,11 +44,27 @@ struct FeatureTile {
 };
 std::string tiled(const FeatureTile& tile);
 
+// Lanes of fp32 in a vector, and vectors in registers.
+struct VectorUnit {
+  int64_t lanes = 16, registers = 32;
+};
+VectorUnit vector_unit(Isa isa);
+// A row of `feat` features in vectors: `lanes` of each, 1 where there is no vector of them; how many of a row are kept in
+// registers at once.
+struct RowTiles {
+  int64_t lanes = 1, vectors = 1;
+};
+RowTiles row_tiles(int64_t feat, const VectorUnit& unit);
+
+// How many elements ahead gathered rows of fp32 are best fetched.
+int64_t default_prefetch(int64_t feat);
+
 extern const char* const kSpmmProgram;
 extern const char* const kSddmmProgram;
-// How each runs fastest for rows of `feat` features; of a format, which is "" for the program's own.
-std::string spmm_schedule(int64_t feat, const std::string& format);
-std::string sddmm_schedule(int64_t feat, DType dtype = DType::fp32);
+// How each runs fastest for rows of `feat` features; of a format, which is "" for the program's own. `prefetch`: how many
+// elements ahead gathered rows are fetched; 0: not.
+std::string spmm_schedule(int64_t feat, const std::string& format, const VectorUnit& unit, int64_t prefetch);
+std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch);
 
 ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype);
 ReadyProgram fused_mm_program(int64_t feat, DType dtype);
@@ -62,6 +78,6 @@ ReadyProgram sr_bcrs_spmm_program(int64_t t, int64_t g, int64_t feat, DType dtyp
 ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype);
 ReadyProgram transposed_spmm_program(int64_t feat, bool weighted);
 ReadyProgram weighted_spmm_program(int64_t feat);
-ReadyProgram edge_dots_program(int64_t feat);
+ReadyProgram edge_dots_program(int64_t feat, const VectorUnit& unit = {});
 
 }  // namespace weft::sparse

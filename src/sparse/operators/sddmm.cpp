@@ -19,11 +19,17 @@ const char* const kSddmmProgram = R"(program sddmm(m, n, nnz, feat):
     O[i, j] = O[i, j] + A[i, j] * (X[i, k] * Y[j, k])
 )";
 
-// Two stages of reduction: 16 partial sums, added up at the end, in order. Sums are in fp32 whatever the tensors are.
-std::string sddmm_schedule(int64_t feat, DType dtype) {
+// Two stages of reduction: a partial sum a lane, then the sum of the lanes. Sums are in fp32 whatever the tensors are.
+std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch) {
   std::string text = "lower()\n";
-  const bool two_stages = feat % 16 == 0 && feat > 16;
-  if (two_stages) text += "ko, ki = split(sddmm.k, 16)\nrfactor(ki, register)\nvectorize(ki)\n";
+  const RowTiles tiles = row_tiles(feat, unit);
+  const bool two_stages = tiles.lanes > 1 && feat > tiles.lanes;
+  if (two_stages) {
+    text += fmt::format("ko, ki = split(sddmm.k, {})\nrfactor(ki, register)\n", tiles.lanes);
+    text += "vectorize(sddmm_zero.ki)\nvectorize(ki)\nvectorize(sddmm_sum.ki_sum)\n";
+    if (feat / tiles.lanes <= unit.registers) text += "unroll(ko)\n";
+    if (prefetch > 0) text += fmt::format("annotate(sddmm.j, prefetch, {})\n", prefetch);
+  }
   if (dtype == DType::bf16)
     text += two_stages ? "cache_write(sddmm_sum.j, register)\n" : "cache_write(sddmm.j, register)\n";
   return text + "parallel(sddmm.i)\n";
@@ -35,7 +41,8 @@ void sddmm(const Structure& a, const TensorView& values, const TensorView& x, co
   const int64_t feat = x.shape(1);
   const DType dtype = common_dtype({{"values", &values}, {"x", &x}, {"y", &y}, {"out", &out}});
   const std::string program = replaced(kSddmmProgram, "fp32", std::string(to_string(dtype)));
-  kept_operator(program, sddmm_schedule(feat, dtype), {{"feat", feat}})
+  kept_operator(program, sddmm_schedule(feat, dtype, vector_unit(current_isa()), default_prefetch(feat)),
+                {{"feat", feat}})
       .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"X", x}, {"Y", y}, {"O", out}}}, stream);
 }
 

@@ -121,6 +121,18 @@ void check_writes_apart(const std::string& primitive, const Stage2& stage, const
     refuse(primitive, found.name, fmt::format("{} may be the same element in two of its iterations", problem));
 }
 
+// Whether the loop adds up what a primitive has put into memory of its own: lanes of one vector, in pairs.
+bool adds_up_own_memory(const Stage2& stage, const LoopInNest& found) {
+  const Body& body = found.nest.block().body;
+  if (body.size() != 1 || body[0].kind != Stmt::Kind::store || body[0].value->op != loop::Op::add) return false;
+  bool adds = false;
+  loop::visit(body[0].value->operands[1], [&](const Expr& e) {
+    adds |= e->op == loop::Op::load && stage.find_buffer(e->name) == nullptr &&
+            stage.find_auxiliary(e->name) == nullptr && loop::uses(e, found.variable);
+  });
+  return adds && !loop::uses(body[0].indices.back(), found.variable);
+}
+
 // The indptr that says how much an iteration does: some inner loop runs from indptr[v] to indptr[v + 1].
 std::string balance_of(const Stage2& stage, const Stmt& loop) {
   std::string balance;
@@ -164,15 +176,15 @@ void vectorize(Stage2& stage, const std::string& name) {
   const int64_t extent = literal_extent("vectorize", found);
   if (extent < 2 || extent > 64 || (extent & (extent - 1)) != 0)
     refuse("vectorize", name, fmt::format("its extent is {}; 2, 4, 8, 16, 32 and 64 are allowed", extent));
-  if (loop.reduction)
+  if (loop.reduction && !adds_up_own_memory(stage, found))
     refuse("vectorize", name,
-           "it is a reduction; rfactor makes partial sums of it, one a lane, and a loop to vectorise");
+           "it is a reduction; rfactor makes partial sums of it, one a lane, and loops to vectorise");
   for (size_t i = found.place + 1; i < found.nest.path.size(); ++i)
     if (found.nest.path[i].stmt().kind == Stmt::Kind::loop)
       refuse("vectorize", name,
              fmt::format("loop '{}' stands within it; reorder first, a vector is innermost",
                          found.nest.path[i].stmt().name));
-  check_writes_apart("vectorize", stage, found);
+  if (!loop.reduction) check_writes_apart("vectorize", stage, found);
   loop.loop = LoopKind::vectorize;
 }
 
@@ -200,12 +212,15 @@ void bind(Stage2& stage, const std::string& name, const std::string& thread) {
   loop.thread = thread;
 }
 
-void annotate(Stage2& stage, const std::string& name, const std::string& annotation) {
+void annotate(Stage2& stage, const std::string& name, const std::string& annotation, int64_t distance) {
   const LoopInNest found = find_loop(stage, name);
   if (annotation != "prefetch")
     refuse("annotate", name, fmt::format("'{}' means nothing to any generator; allowed is prefetch", annotation));
+  if (distance < 1 || distance > 1024)
+    refuse("annotate", name, fmt::format("prefetching {} iterations ahead; 1 to 1024 are allowed", distance));
   auto& list = found.loop().annotations;
-  if (std::find(list.begin(), list.end(), annotation) == list.end()) list.push_back(annotation);
+  std::erase_if(list, [](const std::string& word) { return word.starts_with("prefetch"); });
+  list.push_back(fmt::format("prefetch={}", distance));
 }
 
 }  // namespace weft::sparse

@@ -26,7 +26,8 @@ void parallel(Stage2& stage, const std::string& loop);
 void vectorize(Stage2& stage, const std::string& loop);
 void unroll(Stage2& stage, const std::string& loop);
 void bind(Stage2& stage, const std::string& loop, const std::string& thread);
-void annotate(Stage2& stage, const std::string& loop, const std::string& annotation);
+// "prefetch": what the loop loads at loaded places is fetched so many of its iterations ahead.
+void annotate(Stage2& stage, const std::string& loop, const std::string& annotation, int64_t distance);
 // What the block adds to within `loop` is kept in memory of its own, written back at the end of each iteration.
 void cache_write(Stage2& stage, const std::string& loop, loop::Scope scope);
 // What the block reads of `buffer` within an iteration of `loop` is copied first.
@@ -39,7 +40,7 @@ void compute_at(Stage2& stage, const std::string& block, const std::string& loop
 // The same for a block that comes after the other: there it runs last.
 void reverse_compute_at(Stage2& stage, const std::string& block, const std::string& loop);
 // A reduction loop becomes spatial: every iteration adds to a partial sum of its own, and a second block sums them up
-// in order.
+// in order. A factor that is the same in all of them multiplies the sum.
 void rfactor(Stage2& stage, const std::string& loop, loop::Scope scope);
 // Runs init of the block before this loop from now on, as a block of its own.
 void decompose_reduction(Stage2& stage, const std::string& loop);

@@ -5,6 +5,31 @@
 #include "sparse/stage2/primitives.h"
 
 namespace weft::sparse {
+namespace {
+
+// a * x, where a is the same in every iteration of the reductions: their sums are multiplied by it once.
+void take_factor(const Nest& nest, Expr& term, Expr& factor) {
+  if (term->op != Op::multiply) return;
+  Names reduced;  // what changes within them
+  bool inside = false;
+  for (const Nest::Level& level : nest.path) {
+    inside |= level.stmt().reduction;
+    if (inside && !level.stmt().name.empty()) reduced.insert(level.stmt().name);
+    for (const Stmt& other : *level.body)
+      if (inside && other.kind == Stmt::Kind::let) reduced.insert(other.name);
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    const Names used = loop::variables_of(term->operands[i]);
+    if (std::any_of(used.begin(), used.end(), [&](const std::string& v) { return reduced.contains(v); })) continue;
+    factor = term->operands[i];
+    term = term->operands[1 - i];
+    return;
+  }
+}
+
+Expr scaled(const Expr& factor, const Expr& x) { return factor ? factor * x : x; }
+
+}  // namespace
 
 void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   const LoopInNest found = find_loop(stage, name);
@@ -54,6 +79,10 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   const Expr place = loop::variable(found.variable);
   const Expr mine = loop::load(partial, {place}, target->type);
 
+  Expr factor, term = store.value->operands[1];
+  take_factor(found.nest, term, factor);
+  const Expr taken_sum = loop::load(partial, {loop::variable(lane)}, target->type);
+
   // Zero, each iteration to its own; then the sums in order.
   Stmt zero =
       loop::make_loop(found.variable, extent,
@@ -61,12 +90,11 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   Stmt sum = loop::make_loop(
       lane, extent,
       {loop::make_block(found.block + "_sum",
-                        {loop::make_store(store.name, store.indices,
-                                          target + loop::load(partial, {loop::variable(lane)}, target->type))},
+                        {loop::make_store(store.name, store.indices, target + scaled(factor, taken_sum))},
                         block.init)});
   sum.reduction = true;
   block.init.clear();
-  store.value = mine + store.value->operands[1];
+  store.value = mine + term;
   store.name = partial;
   store.indices = {place};
   loop.reduction = false;

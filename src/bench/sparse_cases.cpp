@@ -1,0 +1,107 @@
+#include "bench/sparse_cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+namespace weft::bench {
+namespace {
+
+// "32k", "1.5M", "900"
+std::string rounded(int64_t count) {
+  if (count >= 1000000) return fmt::format("{:.3g}M", static_cast<double>(count) / 1e6);
+  return count >= 1000 ? fmt::format("{}k", count % 1024 == 0 ? count / 1024 : count / 1000) : fmt::format("{}", count);
+}
+
+}  // namespace
+
+int64_t SparseCase::touched_cols() const {
+  std::vector<char> touched(static_cast<size_t>(cols), 0);
+  for (const int32_t j : indices) touched[static_cast<size_t>(j)] = 1;
+  return std::count(touched.begin(), touched.end(), 1);
+}
+
+std::vector<float> random_floats(size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<float> numbers(count);
+  for (float& x : numbers) x = static_cast<float>(static_cast<double>(random() >> 11) * 0x1p-52 - 1);
+  return numbers;
+}
+
+void finish(SparseCase& a) {
+  a.values = random_floats(a.indices.size(), 7);
+  a.structure = sparse::csr(a.rows, a.cols, a.indptr, a.indices);
+}
+
+SparseCase uniform_case(int64_t rows, int64_t degree) {
+  SparseCase a{.name = fmt::format("uniform {} degree {}", rounded(rows), degree), .rows = rows, .cols = rows};
+  std::mt19937_64 random(1);
+  std::vector<int32_t> row;
+  for (int64_t i = 0; i < rows; ++i) {
+    row.clear();
+    while (static_cast<int64_t>(row.size()) < degree) {
+      const auto j = static_cast<int32_t>(random() % static_cast<uint64_t>(rows));
+      if (std::find(row.begin(), row.end(), j) == row.end()) row.push_back(j);
+    }
+    std::sort(row.begin(), row.end());
+    a.indices.insert(a.indices.end(), row.begin(), row.end());
+    a.indptr.push_back(static_cast<int32_t>(a.indices.size()));
+  }
+  finish(a);
+  return a;
+}
+
+SparseCase power_law_case(int64_t rows, int64_t nnz) {
+  std::mt19937_64 random(1);
+  std::vector<double> sums(static_cast<size_t>(rows));
+  double sum = 0;
+  for (size_t rank = 0; rank < sums.size(); ++rank) sums[rank] = sum += std::pow(static_cast<double>(rank + 1), -0.6);
+  std::vector<int64_t> row_of(sums.size()), col_of(sums.size());
+  for (std::vector<int64_t>* order : {&row_of, &col_of}) {
+    std::iota(order->begin(), order->end(), 0);
+    std::shuffle(order->begin(), order->end(), random);
+  }
+  const auto draw = [&](const std::vector<int64_t>& order) {
+    const double at = static_cast<double>(random() >> 11) * 0x1p-53 * sum;
+    return order[static_cast<size_t>(std::lower_bound(sums.begin(), sums.end() - 1, at) - sums.begin())];
+  };
+  std::vector<int64_t> elements;
+  while (static_cast<int64_t>(elements.size()) < nnz) {
+    while (static_cast<int64_t>(elements.size()) < nnz + nnz / 8) {
+      const int64_t row = draw(row_of);
+      elements.push_back(row * rows + draw(col_of));
+    }
+    std::sort(elements.begin(), elements.end());
+    elements.erase(std::unique(elements.begin(), elements.end()), elements.end());
+  }
+  std::shuffle(elements.begin(), elements.end(), random);
+  elements.resize(static_cast<size_t>(nnz));
+  sparse::Coo coo{.num_rows = rows, .num_cols = rows};
+  for (const int64_t e : elements) {
+    coo.rows.push_back(static_cast<int32_t>(e / rows));
+    coo.cols.push_back(static_cast<int32_t>(e % rows));
+  }
+  return coo_case(fmt::format("power law {} nnz {}", rounded(rows), rounded(nnz)), coo);
+}
+
+SparseCase coo_case(std::string name, const sparse::Coo& coo) {
+  SparseCase a{.name = std::move(name), .rows = coo.num_rows, .cols = coo.num_cols};
+  std::vector<size_t> order(coo.rows.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](size_t x, size_t y) {
+    return std::pair(coo.rows[x], coo.cols[x]) < std::pair(coo.rows[y], coo.cols[y]);
+  });
+  a.indptr.assign(static_cast<size_t>(a.rows) + 1, 0);
+  for (const size_t e : order) {
+    ++a.indptr[static_cast<size_t>(coo.rows[e]) + 1];
+    a.indices.push_back(coo.cols[e]);
+  }
+  std::partial_sum(a.indptr.begin(), a.indptr.end(), a.indptr.begin());
+  finish(a);
+  return a;
+}
+
+}  // namespace weft::bench

@@ -1,0 +1,35 @@
+// Matrices that the rows of `weft bench sparse` are about.
+//
+//   const SparseCase a = uniform_case(32768, 16);
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "weft/sparse.h"
+
+namespace weft::bench {
+
+struct SparseCase {
+  std::string name;
+  int64_t rows = 0, cols = 0;
+  std::vector<int32_t> indptr = {0}, indices = {};
+  std::vector<float> values = {};
+  sparse::Structure structure = {};
+  int64_t nnz() const { return static_cast<int64_t>(indices.size()); }
+  int64_t touched_cols() const;  // columns that hold something
+};
+
+// `degree` elements a row, anywhere.
+SparseCase uniform_case(int64_t rows, int64_t degree);
+// Both ends of an element with a probability of rank^-0.6, ranks in random order: a few rows and columns hold a lot.
+SparseCase power_law_case(int64_t rows, int64_t nnz);
+SparseCase coo_case(std::string name, const sparse::Coo& coo);
+// Random values where the structure has elements.
+void finish(SparseCase& a);
+
+// Random numbers in [-1, 1).
+std::vector<float> random_floats(size_t count, uint64_t seed);
+
+}  // namespace weft::bench

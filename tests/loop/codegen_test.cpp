@@ -1,0 +1,74 @@
+// What the generator makes of loops: vectors, memory in registers, prefetches.
+#include <gtest/gtest.h>
+
+#include "loop/codegen/printers.h"
+#include "loop/parse.h"
+
+namespace weft::loop {
+namespace {
+
+// Code of a body over p [n] in 0 to m, A and B [n * 8], without what every module begins with.
+std::string code_of(const std::string& body, const std::string& dtype = "fp32") {
+  const Function function =
+      parse_function("stage3 f(n, m):\n  p = flat(n): int32 in 0 to m\n  A = flat(n * 8): " + dtype +
+                     "\n  B = flat(n * 8): " + dtype + "\n" + body);
+  const std::string code = cpp_module({function});
+  return code.substr(code.find("extern \"C\""));
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+constexpr const char* kCopied =
+    "  for i in range(n):\n    allocate x[8]: fp32 in register\n    for u in range(2) [unroll]:\n"
+    "      for v in range(4) [vectorize]:\n        x[u * 4 + v] = B[i * 8 + u * 4 + v]\n"
+    "    for u in range(2) [unroll]:\n      for v in range(4) [vectorize]:\n        A[i * 8 + u * 4 + v] = x[u * 4 + "
+    "v]\n";
+
+TEST(Codegen, MemoryOfWholeVectorsIsAnArrayOfThemAtLiteralPlaces) {
+  const std::string code = code_of(kCopied);
+  EXPECT_NE(code.find("weft_floatx4 x[2];"), code.npos) << code;
+  EXPECT_NE(code.find("x[1] = *(const weft_floatx4*)(B + i * 8 + 4);"), code.npos) << code;
+  EXPECT_NE(code.find("*(weft_floatx4*)(A + i * 8) = x[0];"), code.npos) << code;
+}
+
+TEST(Codegen, MemoryThatIsAlsoReadByElementIsAPlainArray) {
+  const std::string code = code_of(std::string(kCopied) + "    A[i * 8] = x[3]\n");
+  EXPECT_NE(code.find("float x[8];"), code.npos) << code;
+  EXPECT_EQ(code.find("x[0] ="), code.npos) << code;
+}
+
+TEST(Codegen, LanesOfASumAreAddedInPairs) {
+  const std::string code = code_of(
+      "  for i in range(n):\n    A[i] = 0.0\n    for v in range(8) [reduce, vectorize]:\n      A[i] = A[i] + B[i * 8 + "
+      "v]\n");
+  EXPECT_NE(code.find("A[i] = A[i] + weft_sum(*(const weft_floatx8*)(B + i * 8));"), code.npos) << code;
+}
+
+TEST(Codegen, Bf16IsWidenedAndRoundedInWholeVectors) {
+  const std::string code = code_of("  for v in range(8) [vectorize]:\n    A[v] = B[v] + B[v + 8]\n", "bf16");
+  EXPECT_NE(code.find("weft_store_bf16(A + 0, (weft_load_bf16x8(B + 0) + weft_load_bf16x8(B + 8)));"), code.npos)
+      << code;
+}
+
+TEST(Codegen, PrefetchesALineOnceAndOnlyWhereItsPlaceIsThere) {
+  const std::string code = code_of(
+      "  for i in range(n) [prefetch=3]:\n    for u in range(4) [unroll]:\n      for v in range(8) [vectorize]:\n"
+      "        A[i * 8 + v] = A[i * 8 + v] + B[p[i] * 32 + u * 8 + v]\n");
+  EXPECT_EQ(count_of(code, "if (i + 3 < n) {"), 1u) << code;
+  EXPECT_EQ(count_of(code, "__builtin_prefetch"), 2u) << code;  // 32 floats are two lines
+  EXPECT_NE(code.find("__builtin_prefetch(B + (long long)p[i + 3] * 32 + 16);"), code.npos) << code;
+}
+
+TEST(Codegen, ALoopOfManyStatementsIsUnrolledByTheCompiler) {
+  const std::string code =
+      code_of("  for i in range(64) [unroll]:\n    for j in range(64) [unroll]:\n      A[i + j] = B[i] * 2.0\n");
+  EXPECT_NE(code.find("#pragma GCC unroll 64"), code.npos) << code;
+  EXPECT_LT(code.size(), 20000u);
+}
+
+}  // namespace
+}  // namespace weft::loop
