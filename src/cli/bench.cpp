@@ -12,8 +12,8 @@
 #include "cli/arguments.h"
 #include "cli/bench_report.h"
 #include "cli/cli.h"
-#include "device/cuda/card.h"
 #include "cli/sparse_input.h"
+#include "device/cuda/card.h"
 
 namespace weft::cli {
 namespace {
