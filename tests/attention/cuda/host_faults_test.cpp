@@ -50,7 +50,10 @@ const Broken kBroken[] = {
      "no barrier"},
     {"QueriesBehindTheLast", {"mma.h", "(r < n_ ? r : n_ - 1)", "r + 100000"}, DType::bf16, "out of bounds"},
     {"WarpsNotJoined", {"mma.h", "total += weight[w] * s.sum[w][r];", "total += s.sum[w][r];"}, DType::bf16, ""},
-    {"CausalByOne", {"item.h", "pos < upper[0]", "pos <= upper[0]"}, DType::bf16, ""},
+    {"CausalByOne",
+     {"mma.h", "visible.upper[i] - begin : keys", "visible.upper[i] - begin + 1 : keys"},
+     DType::bf16,
+     ""},
     {"MergeWithoutWeights", {"merge.h", "weight = exp_fast(lse(own, row, head) - base);", ""}, DType::fp32, ""},
 };
 
