@@ -15,5 +15,6 @@ void measure_attention_on_card(const BenchOptions& options, BenchReport& report)
 void measure_gemm(const BenchOptions& options, BenchReport& report);
 void measure_sparse(const BenchOptions& options, BenchReport& report);
 void measure_model(const BenchOptions& options, BenchReport& report);
+void measure_model_on_card(const BenchOptions& options, BenchReport& report);
 
 }  // namespace weft::bench
