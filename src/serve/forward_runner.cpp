@@ -1,0 +1,143 @@
+#include "serve/forward_runner.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/check.h"
+#include "serve/scheduler.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr int kFixedSplit = 256;
+constexpr double kShareOfMemory = 0.5;  // of what is left beside the weights
+
+uint64_t number_in(const std::string& path) {
+  std::ifstream file(path);
+  uint64_t number = UINT64_MAX;  // no such file, or "max"
+  return file >> number ? number : UINT64_MAX;
+}
+
+// "MemAvailable:  123 kB", in bytes.
+uint64_t line_of(const std::string& path, const std::string& name, uint64_t unit) {
+  std::ifstream file(path);
+  std::string word;
+  uint64_t number = 0;
+  while (file >> word)
+    if (word == name && file >> number) return number * unit;
+  return UINT64_MAX;
+}
+
+size_t kv_bytes_per_token(const ModelConfig& config, const ForwardOptions& options) {
+  const bool exact = options.precision == Precision::exact;
+  const int bits = bits_of(options.kv_dtype.value_or(exact ? DType::fp32 : DType::bf16));
+  const int64_t head = int64_t{config.head_dim} * bits / 8 + (bits <= 8 ? 4 : 0);
+  return static_cast<size_t>(2 * config.num_layers * config.num_kv_heads * head);
+}
+
+class ForwardRunner : public ModelRunner {
+ public:
+  ForwardRunner(const ModelFile& file, const ForwardOptions& options, const Limits& limits)
+      : forward_(file, options), limits_(limits), pages_(limits.page_size, limits.num_pages) {}
+
+  Limits limits() const override { return limits_; }
+  int64_t num_free_pages() const override { return pages_.num_free_pages(); }
+
+  Sequence add() override {
+    const Sequence sequence = forward_.add_sequence();
+    requests_.emplace(sequence, pages_.add());
+    return sequence;
+  }
+  Sequence fork(Sequence sequence, int64_t tokens) override {
+    const Sequence forked = forward_.fork(sequence, tokens);
+    requests_.emplace(forked, pages_.fork(requests_.at(sequence), tokens).request);
+    return forked;
+  }
+  void release(Sequence sequence) override {
+    forward_.release(sequence);
+    pages_.release(requests_.at(sequence));
+    requests_.erase(sequence);
+  }
+
+  std::span<float> run(std::span<const Piece> pieces) override {
+    std::vector<ForwardPass::Input> inputs;
+    for (const Piece& piece : pieces) inputs.push_back({piece.sequence, piece.tokens, piece.logit_rows > 1});
+    const TensorView logits = forward_.run(inputs);
+    for (const Piece& piece : pieces)
+      pages_.append(requests_.at(piece.sequence), static_cast<int64_t>(piece.tokens.size()));
+    return keep_wanted(pieces, logits);
+  }
+
+ private:
+  // The forward pass gives a row for each piece; those that nobody wants make room for the others.
+  std::span<float> keep_wanted(std::span<const Piece> pieces, const TensorView& logits) const {
+    const int64_t vocab = limits_.vocab_size;
+    float* const data = logits.as<float>();
+    float* to = data;
+    const float* from = data;
+    for (const Piece& piece : pieces) {
+      const int64_t given = piece.logit_rows > 1 ? static_cast<int64_t>(piece.tokens.size()) : 1;
+      from += (given - piece.logit_rows) * vocab;
+      if (from != to) std::copy(from, from + piece.logit_rows * vocab, to);
+      from += piece.logit_rows * vocab;
+      to += piece.logit_rows * vocab;
+    }
+    return {data, to};
+  }
+  ForwardPass forward_;
+  Limits limits_;
+  PageTable pages_;  // what the forward pass does with its own
+  std::unordered_map<Sequence, PageTable::RequestId> requests_;
+};
+
+}  // namespace
+
+uint64_t available_memory() {
+  uint64_t available = line_of("/proc/meminfo", "MemAvailable:", 1024);
+  const auto within = [&](uint64_t limit, uint64_t used) {
+    if (limit != UINT64_MAX && used != UINT64_MAX) available = std::min(available, limit - std::min(limit, used));
+  };
+  within(number_in("/sys/fs/cgroup/memory.max"), number_in("/sys/fs/cgroup/memory.current"));
+  within(number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+         number_in("/sys/fs/cgroup/memory/memory.usage_in_bytes"));
+  return available;
+}
+
+std::unique_ptr<ModelRunner> make_forward_runner(const ModelFile& file, const EngineOptions& options) {
+  const ModelConfig& config = file.config();
+  check(options.context >= 0 && options.context <= config.context_length, ErrorCode::invalid_argument,
+        "context = {}; allowed are 0 to {}, the model's own", options.context, config.context_length);
+  ForwardOptions forward = options.forward;
+  ModelRunner::Limits limits;
+  limits.page_size = forward.page_size;
+  limits.context = options.context > 0 ? options.context : config.context_length;
+  limits.vocab_size = config.vocab_size;
+  limits.reproducible = options.reproducible;
+  if (options.reproducible) {
+    check(Scheduler::kReproducibleCut % forward.page_size == 0, ErrorCode::invalid_argument,
+          "page_size = {} with reproducible; allowed are divisors of {}", forward.page_size,
+          Scheduler::kReproducibleCut);
+    forward.plan_mode = PlanMode::fixed_split;
+    forward.fixed_split_size = kFixedSplit;
+  }
+  int64_t tokens = options.kv_tokens;
+  if (tokens == 0) {
+    const uint64_t available = available_memory(), weights = file.file_bytes() + file.file_bytes() / 4;
+    const double left = available > weights ? static_cast<double>(available - weights) : 0;
+    const auto affordable =
+        static_cast<int64_t>(left * kShareOfMemory / static_cast<double>(kv_bytes_per_token(config, forward)));
+    tokens = std::clamp(affordable, limits.context, limits.context * options.max_running);
+  }
+  check(tokens >= limits.context, ErrorCode::invalid_argument, "kv_tokens = {}; allowed are {}, one context, and more",
+        tokens, limits.context);
+  // Every sequence that there is holds a page of its own: as many sequences as pages will do.
+  limits.num_pages = std::max<int64_t>(2, pages_of(tokens, limits.page_size));
+  forward.max_sequences = static_cast<int>(std::min<int64_t>(limits.num_pages - 1, 1 << 20));
+  forward.max_tokens = (limits.num_pages - forward.max_sequences) * limits.page_size;
+  return std::make_unique<ForwardRunner>(file, forward, limits);
+}
+
+}  // namespace weft::serve
