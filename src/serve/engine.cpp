@@ -98,6 +98,7 @@ struct Engine::Impl {
   void check_queue() const;
   bool step();
   void take_messages();
+  void end_late_requests(Clock::time_point now);
   void run_pieces(std::span<const ScheduledPiece> pieces);
   std::span<float> run_model(std::span<const ScheduledPiece> pieces);
   void postprocess(const ScheduledPiece& piece, std::span<float> rows);
@@ -114,7 +115,11 @@ struct Engine::Impl {
 bool Engine::Impl::step() {
   take_messages();
   const auto begin = Clock::now();
+  end_late_requests(begin);
   const std::vector<ScheduledPiece> pieces = scheduler.schedule(states, begin);
+  for (const ScheduledPiece& piece : pieces)
+    if (!std::exchange(piece.state->counted, true))
+      counts.queue.add(std::chrono::duration<double>(begin - piece.state->arrived).count());
   StepCost::Work work;
   for (const ScheduledPiece& piece : pieces)
     work.add(piece.count, piece.state->choices[static_cast<size_t>(piece.choice)].computed);
@@ -296,6 +301,19 @@ void Engine::Impl::take_messages() {
     if (RequestState* state = find(id)) state->paused = pause;
   for (const RequestId id : cancelled)
     if (RequestState* state = find(id); state != nullptr && !state->done()) end_request(*state, "cancelled", "", "");
+  std::erase_if(states, [](const auto& state) { return state->done(); });
+}
+
+void Engine::Impl::end_late_requests(Clock::time_point now) {
+  for (const auto& state : states) {
+    const double age = std::chrono::duration<double>(now - state->arrived).count();
+    const Request& request = state->request;
+    const bool waits = !state->began && request.max_queue_s > 0 && age > request.max_queue_s;
+    if (waits || (request.max_total_s > 0 && age > request.max_total_s))
+      end_request(*state, "error", "timed_out",
+                  fmt::format("the request {} for {:.1f} s, longer than this server allows",
+                              waits ? "waited" : "was there", age));
+  }
   std::erase_if(states, [](const auto& state) { return state->done(); });
 }
 

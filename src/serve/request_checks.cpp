@@ -74,9 +74,8 @@ void check_request(const Request& request, const ModelRunner::Limits& limits, in
     check(!stop.empty() && stop.size() <= kMostStopBytes, ErrorCode::invalid_argument,
           "stop has a text of {} bytes; allowed are 1 to {}", stop.size(), kMostStopBytes);
   check(!request.reproducible || limits.reproducible, ErrorCode::unsupported,
-        "reproducible: required is an engine that keeps the order of sums; this one was started without it: start it "
-        "with "
-        "--reproducible");
+        "reproducible: required is an engine that keeps the order of sums, supported is one that does not; missing is "
+        "weft serve --invariant, or EngineOptions::reproducible");
 }
 
 }  // namespace weft::serve

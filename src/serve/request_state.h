@@ -37,6 +37,7 @@ struct RequestState {
   int64_t max_tokens = 0;   // of a choice, within the context
   int64_t reused = 0;       // tokens of the prompt that were not computed, when it began
   bool began = false;       // was admitted once
+  bool counted = false;     // how long it had waited, by then
   PrefixCache::Match held;  // its prompt's locked part of the prefix cache
   std::vector<TokenLogprob> prompt_logprobs;
   Clock::time_point arrived;
