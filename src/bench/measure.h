@@ -13,6 +13,7 @@ void measure_plan_fit(const BenchOptions& options, BenchReport& report);
 void measure_attention(const BenchOptions& options, BenchReport& report);
 void measure_attention_on_card(const BenchOptions& options, BenchReport& report);
 void measure_gemm(const BenchOptions& options, BenchReport& report);
+void measure_serve(const BenchOptions& options, BenchReport& report);
 void measure_model(const BenchOptions& options, BenchReport& report);
 
 }  // namespace weft::bench
