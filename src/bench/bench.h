@@ -4,6 +4,7 @@
 //   for (const bench::Bench& bench : bench::benches()) bench.run(options, report);
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -12,6 +13,18 @@
 #include "weft/tensor.h"
 
 namespace weft::bench {
+
+// What bench serve sends, and where to.
+struct ServeLoad {
+  std::string url, api_key, trace;                  // a file of arrivals; none: a Poisson process
+  float rate = 1;                                   // of the process per second, of a trace how many times as fast
+  int64_t requests = 200;                           // the first so many; 0: all of a trace
+  bool at_once = false;                             // all at the start
+  int64_t prompt_tokens = 256, output_tokens = 64;  // of the process
+  int64_t divide = 1, most_prompt = 0, most_output = 0;
+  int64_t vocabulary = 32000;            // prompts are ids below it
+  int64_t ttft_ms = 5000, gap_ms = 150;  // what counts as good
+};
 
 struct BenchOptions {
   bool quick = false;     // fewer cases and repetitions
@@ -25,6 +38,7 @@ struct BenchOptions {
   std::string precision = "default";
   std::string data;  // sparse: a folder of matrices; "": only generated ones
   std::function<sparse::Coo(const std::string& path)> read_matrix;  // of that folder
+  ServeLoad load;
 };
 
 struct BenchRow {

@@ -16,6 +16,27 @@
 #include "cli/sparse_input.h"
 
 namespace weft::cli {
+namespace {
+
+void add_load(Verb& verb, bench::ServeLoad& load) {
+  verb.option("--url", load.url, "serve: the server, http://HOST:PORT");
+  verb.option("--api-key", load.api_key, "serve: its key");
+  verb.option("--trace", load.trace, "serve: arrivals, a table or JSON lines; default: a Poisson process");
+  verb.option("--rate", load.rate, "serve: requests a second, or how many times as fast as the trace")
+      .allows("above 0", [](double rate) { return rate > 0; });
+  verb.option("--requests", load.requests, "serve: the first so many; 0: all of the trace").range(0, 10000000);
+  verb.flag("--at-once", load.at_once, "serve: all of them at the start");
+  verb.option("--prompt-tokens", load.prompt_tokens, "serve: of the Poisson process").range(1, 1 << 20);
+  verb.option("--output-tokens", load.output_tokens, "serve: of the Poisson process").range(1, 1 << 20);
+  verb.option("--divide", load.divide, "serve: lengths are divided by it").range(1, 1 << 20);
+  verb.option("--most-prompt", load.most_prompt, "serve: prompts are cut to it; 0: as they are").range(0, 1 << 20);
+  verb.option("--most-output", load.most_output, "serve: answers are cut to it; 0: as they are").range(0, 1 << 20);
+  verb.option("--vocabulary", load.vocabulary, "serve: prompts are ids below it").range(4, 1 << 24);
+  verb.option("--good-ttft", load.ttft_ms, "serve: milliseconds to a good first token").range(1, 10000000);
+  verb.option("--good-gap", load.gap_ms, "serve: milliseconds of a good mean gap").range(1, 10000000);
+}
+
+}  // namespace
 
 void add_bench(Program& program, Context& context) {
   auto options = std::make_shared<bench::BenchOptions>();
@@ -41,6 +62,7 @@ void add_bench(Program& program, Context& context) {
   verb.option("--precision", options->precision, "model: exact, default or fast").one_of({"exact", "default", "fast"});
   verb.option("--data", options->data, "sparse: also the matrices (.mtx, .smtx, each also .gz) of this folder")
       .type_name("DIR");
+  add_load(verb, options->load);
   verb.runs([&context, options, name, device] {
     options->device = require_device(*device);
     check(options->device == Device::cpu() || *name == "attention" || *name == "model", ErrorCode::unsupported,

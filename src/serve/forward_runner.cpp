@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fstream>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/check.h"
@@ -41,56 +40,30 @@ size_t kv_bytes_per_token(const ModelConfig& config, const ForwardOptions& optio
 class ForwardRunner : public ModelRunner {
  public:
   ForwardRunner(const ModelFile& file, const ForwardOptions& options, const Limits& limits)
-      : forward_(file, options), limits_(limits), pages_(limits.page_size, limits.num_pages) {}
+      : forward_(file, options), limits_(limits) {
+    limits_.num_pages = forward_.num_pages();
+  }
 
   Limits limits() const override { return limits_; }
-  int64_t num_free_pages() const override { return pages_.num_free_pages(); }
-
-  Sequence add() override {
-    const Sequence sequence = forward_.add_sequence();
-    requests_.emplace(sequence, pages_.add());
-    return sequence;
-  }
-  Sequence fork(Sequence sequence, int64_t tokens) override {
-    const Sequence forked = forward_.fork(sequence, tokens);
-    requests_.emplace(forked, pages_.fork(requests_.at(sequence), tokens).request);
-    return forked;
-  }
-  void release(Sequence sequence) override {
-    forward_.release(sequence);
-    pages_.release(requests_.at(sequence));
-    requests_.erase(sequence);
-  }
+  int64_t num_free_pages() const override { return forward_.num_free_pages(); }
+  Sequence add(std::span<const int32_t> pages) override { return forward_.add_sequence(pages); }
+  Sequence fork(Sequence sequence, int64_t tokens) override { return forward_.fork(sequence, tokens); }
+  void release(Sequence sequence) override { forward_.release(sequence); }
+  std::span<const int32_t> pages(Sequence sequence) const override { return forward_.pages(sequence); }
+  void hold(std::span<const int32_t> pages) override { forward_.hold_pages(pages); }
+  void unhold(std::span<const int32_t> pages) override { forward_.unhold_pages(pages); }
 
   std::span<float> run(std::span<const Piece> pieces) override {
-    std::vector<ForwardPass::Input> inputs;
-    for (const Piece& piece : pieces) inputs.push_back({piece.sequence, piece.tokens, piece.logit_rows > 1});
-    const TensorView logits = forward_.run(inputs);
-    for (const Piece& piece : pieces)
-      pages_.append(requests_.at(piece.sequence), static_cast<int64_t>(piece.tokens.size()));
-    return keep_wanted(pieces, logits);
+    inputs_.clear();
+    for (const Piece& piece : pieces) inputs_.push_back({piece.sequence, piece.tokens, piece.logit_rows});
+    const TensorView logits = forward_.run(inputs_);
+    return {logits.as<float>(), static_cast<size_t>(logits.shape(0) * logits.shape(1))};
   }
 
  private:
-  // The forward pass gives a row for each piece; those that nobody wants make room for the others.
-  std::span<float> keep_wanted(std::span<const Piece> pieces, const TensorView& logits) const {
-    const int64_t vocab = limits_.vocab_size;
-    float* const data = logits.as<float>();
-    float* to = data;
-    const float* from = data;
-    for (const Piece& piece : pieces) {
-      const int64_t given = piece.logit_rows > 1 ? static_cast<int64_t>(piece.tokens.size()) : 1;
-      from += (given - piece.logit_rows) * vocab;
-      if (from != to) std::copy(from, from + piece.logit_rows * vocab, to);
-      from += piece.logit_rows * vocab;
-      to += piece.logit_rows * vocab;
-    }
-    return {data, to};
-  }
   ForwardPass forward_;
   Limits limits_;
-  PageTable pages_;  // what the forward pass does with its own
-  std::unordered_map<Sequence, PageTable::RequestId> requests_;
+  std::vector<ForwardPass::Input> inputs_;
 };
 
 }  // namespace
@@ -124,6 +97,9 @@ std::unique_ptr<ModelRunner> make_forward_runner(const ModelFile& file, const En
     forward.fixed_split_size = kFixedSplit;
   }
   int64_t tokens = options.kv_tokens;
+  check(tokens > 0 || forward.device == Device::cpu(), ErrorCode::invalid_argument,
+        "kv_tokens = 0 on {}; the size of the cache follows from the memory of this machine alone: say how many tokens",
+        to_string(forward.device));
   if (tokens == 0) {
     const uint64_t available = available_memory(), weights = file.file_bytes() + file.file_bytes() / 4;
     const double left = available > weights ? static_cast<double>(available - weights) : 0;
@@ -133,10 +109,9 @@ std::unique_ptr<ModelRunner> make_forward_runner(const ModelFile& file, const En
   }
   check(tokens >= limits.context, ErrorCode::invalid_argument, "kv_tokens = {}; allowed are {}, one context, and more",
         tokens, limits.context);
-  // Every sequence that there is holds a page of its own: as many sequences as pages will do.
-  limits.num_pages = std::max<int64_t>(2, pages_of(tokens, limits.page_size));
-  forward.max_sequences = static_cast<int>(std::min<int64_t>(limits.num_pages - 1, 1 << 20));
-  forward.max_tokens = (limits.num_pages - forward.max_sequences) * limits.page_size;
+  forward.max_tokens = tokens;
+  forward.max_sequences = options.max_running;
+  forward.max_rows = options.max_step_rows;
   return std::make_unique<ForwardRunner>(file, forward, limits);
 }
 

@@ -27,10 +27,16 @@ class ModelRunner {
   virtual ~ModelRunner() = default;
   virtual Limits limits() const = 0;
   virtual int64_t num_free_pages() const = 0;
-  virtual Sequence add() = 0;
+  // One that begins with these whole pages, which somebody holds.
+  virtual Sequence add(std::span<const int32_t> pages) = 0;
   // Begins with the first `tokens` tokens of another; whole pages are shared, the rest of a page is copied.
   virtual Sequence fork(Sequence sequence, int64_t tokens) = 0;
   virtual void release(Sequence sequence) = 0;
+  // In their order from the start; until the sequence changes.
+  virtual std::span<const int32_t> pages(Sequence sequence) const = 0;
+  // One more holder of each page, beside sequences, and one fewer.
+  virtual void hold(std::span<const int32_t> pages) = 0;
+  virtual void unhold(std::span<const int32_t> pages) = 0;
   // Logits of all pieces, [rows, vocab_size], in the caller's hands until the next call. Throws and changes nothing.
   virtual std::span<float> run(std::span<const Piece> pieces) = 0;
 };

@@ -22,7 +22,7 @@ struct PrefixCache::Node {
   Node* parent = nullptr;
   std::vector<int32_t> tokens;  // whole pages; none in a root
   int64_t end = 0;              // tokens from the root to the end of this node
-  ModelRunner::Sequence sequence = -1;
+  std::vector<int32_t> pages;
   std::map<std::vector<int32_t>, std::unique_ptr<Node>, LessPage> children;  // by their first page
   int64_t locks = 0;                                                         // of this node and of those below it
   uint64_t last_use = 0, number = 0;
@@ -43,12 +43,10 @@ PrefixCache::PrefixCache(ModelRunner& model) : model_(model), page_size_(model.l
 PrefixCache::~PrefixCache() {
   const auto release = [&](const auto& self, Node& node) -> void {
     for (auto& [page, child] : node.children) self(self, *child);
-    if (node.parent != nullptr) model_.release(node.sequence);
+    model_.unhold(node.pages);
   };
   for (auto& [salt, root] : roots_) release(release, *root);
 }
-
-int64_t PrefixCache::pages(const Node& node) const { return static_cast<int64_t>(node.tokens.size()) / page_size_; }
 
 bool PrefixCache::is_free_leaf(const Node& node) const {
   return node.parent != nullptr && node.children.empty() && node.locks == 0;
@@ -89,8 +87,13 @@ PrefixCache::Match PrefixCache::match(const std::string& salt, std::span<const i
   return {found.node, found.tokens};
 }
 
-ModelRunner::Sequence PrefixCache::fork(const Match& match) const {
-  return model_.fork(match.node->sequence, match.tokens);
+ModelRunner::Sequence PrefixCache::begin(const Match& match) const {
+  std::vector<const Node*> path;
+  for (const Node* node = match.node; node != nullptr; node = node->parent) path.push_back(node);
+  std::vector<int32_t> pages;
+  for (size_t i = path.size(); i-- > 0;) pages.insert(pages.end(), path[i]->pages.begin(), path[i]->pages.end());
+  pages.resize(static_cast<size_t>(match.tokens / page_size_));
+  return model_.add(pages);
 }
 
 // The first `tokens` tokens of the path become a node of their own above the rest. Pages don't change hands.
@@ -98,9 +101,9 @@ PrefixCache::Node* PrefixCache::split(Node* node, int64_t tokens) {
   Node* parent = node->parent;
   const auto head_size = static_cast<int64_t>(node->tokens.size()) - (node->end - tokens);
   auto head = std::make_unique<Node>();
-  head->sequence = model_.fork(node->sequence, tokens);
   head->parent = parent;
   head->tokens.assign(node->tokens.begin(), node->tokens.begin() + head_size);
+  head->pages.assign(node->pages.begin(), node->pages.begin() + head_size / page_size_);
   head->end = tokens;
   head->locks = node->locks;
   head->last_use = node->last_use;
@@ -110,6 +113,7 @@ PrefixCache::Node* PrefixCache::split(Node* node, int64_t tokens) {
   std::unique_ptr<Node>& place = parent->children.find(first)->second;
   std::unique_ptr<Node> rest = std::move(place);
   rest->tokens.erase(rest->tokens.begin(), rest->tokens.begin() + head_size);
+  rest->pages.erase(rest->pages.begin(), rest->pages.begin() + head_size / page_size_);
   rest->parent = head.get();
   const std::vector<int32_t> rest_first(rest->tokens.begin(), rest->tokens.begin() + page_size_);
   head->children.emplace(rest_first, std::move(rest));
@@ -117,35 +121,38 @@ PrefixCache::Node* PrefixCache::split(Node* node, int64_t tokens) {
   return place.get();
 }
 
-PrefixCache::Match PrefixCache::extend(const std::string& salt, const Match& held, std::span<const int32_t> tokens,
+PrefixCache::Match PrefixCache::extend(const std::string& salt, const Match& locked, std::span<const int32_t> tokens,
                                        ModelRunner::Sequence sequence) {
   tokens = tokens.first(tokens.size() / static_cast<size_t>(page_size_) * static_cast<size_t>(page_size_));
-  if (static_cast<int64_t>(tokens.size()) <= held.tokens) return held;
+  const auto end = static_cast<int64_t>(tokens.size());
+  if (end <= locked.tokens) return locked;
   const uint64_t now = ++uses_;
   Walk at = walk(salt, tokens, now);
-  if (at.tokens != held.tokens) return held;  // its pages are other ones from there on
+  if (at.tokens == end) return locked;
+  auto node = std::make_unique<Node>();
+  node->tokens.assign(tokens.begin() + at.tokens, tokens.end());
+  const auto pages = model_.pages(sequence).subspan(static_cast<size_t>(at.tokens / page_size_));
+  node->pages.assign(pages.begin(), pages.begin() + (end - at.tokens) / page_size_);
+  node->end = end;
+  node->last_use = now;
+  node->number = ++made_;
   if (at.node == nullptr) {
     auto root = std::make_unique<Node>();
     root->salt = salt;
     at.node = roots_.emplace(salt, std::move(root)).first->second.get();
   }
-  auto node = std::make_unique<Node>();
-  node->sequence = model_.fork(sequence, static_cast<int64_t>(tokens.size()));
   if (at.tokens < at.node->end) at.node = split(at.node, at.tokens);
-  const auto rest = tokens.subspan(static_cast<size_t>(at.tokens));
   node->parent = at.node;
-  node->tokens.assign(rest.begin(), rest.end());
-  node->end = static_cast<int64_t>(tokens.size());
-  node->last_use = now;
-  node->number = ++made_;
   if (is_free_leaf(*at.node)) free_leaves_.erase(at.node);
   Node* added = node.get();
-  at.node->children.emplace(std::vector<int32_t>(rest.begin(), rest.begin() + page_size_), std::move(node));
-  held_pages_ += pages(*added);
+  const auto first = tokens.subspan(static_cast<size_t>(at.tokens), static_cast<size_t>(page_size_));
+  at.node->children.emplace(std::vector<int32_t>(first.begin(), first.end()), std::move(node));
+  model_.hold(added->pages);
+  held_pages_ += static_cast<int64_t>(added->pages.size());
   free_leaves_.insert(added);
   lock(added);
-  unlock(held.node);
-  return {added, added->end};
+  unlock(locked.node);
+  return {added, end};
 }
 
 PrefixCache::Match PrefixCache::lock(Match match) {
@@ -157,14 +164,14 @@ PrefixCache::Match PrefixCache::lock(Match match) {
 void PrefixCache::lock(Node* node) {
   for (; node != nullptr; node = node->parent) {
     if (is_free_leaf(*node)) free_leaves_.erase(node);
-    if (node->locks++ == 0) locked_pages_ += pages(*node);
+    if (node->locks++ == 0) locked_pages_ += static_cast<int64_t>(node->pages.size());
   }
 }
 
 void PrefixCache::unlock(Node* node) {
   for (; node != nullptr; node = node->parent) {
     ensure(node->locks > 0, "a prefix is unlocked more often than locked");
-    if (--node->locks == 0) locked_pages_ -= pages(*node);
+    if (--node->locks == 0) locked_pages_ -= static_cast<int64_t>(node->pages.size());
     if (is_free_leaf(*node)) free_leaves_.insert(node);
   }
 }
@@ -172,19 +179,19 @@ void PrefixCache::unlock(Node* node) {
 void PrefixCache::drop(Node* node) {
   Node* parent = node->parent;
   free_leaves_.erase(node);
-  held_pages_ -= pages(*node);
-  model_.release(node->sequence);
+  held_pages_ -= static_cast<int64_t>(node->pages.size());
+  model_.unhold(node->pages);
   parent->children.erase(std::vector<int32_t>(node->tokens.begin(), node->tokens.begin() + page_size_));
   if (is_free_leaf(*parent)) free_leaves_.insert(parent);
   if (parent->parent == nullptr && parent->children.empty()) roots_.erase(std::string(parent->salt));
 }
 
 void PrefixCache::trim(Node* node, int64_t pages) {
-  const int64_t end = node->end - pages * page_size_;
-  const ModelRunner::Sequence shorter = model_.fork(node->sequence, end);
-  model_.release(std::exchange(node->sequence, shorter));
-  node->tokens.resize(node->tokens.size() - static_cast<size_t>(node->end - end));
-  node->end = end;
+  const auto kept = node->pages.size() - static_cast<size_t>(pages);
+  model_.unhold(std::span(node->pages).subspan(kept));
+  node->pages.resize(kept);
+  node->tokens.resize(kept * static_cast<size_t>(page_size_));
+  node->end -= pages * page_size_;
   held_pages_ -= pages;
 }
 
@@ -192,8 +199,8 @@ int64_t PrefixCache::evict(int64_t wanted) {
   int64_t freed = 0;
   while (freed < wanted && !free_leaves_.empty()) {
     Node* oldest = *free_leaves_.begin();
-    const int64_t take = std::min(wanted - freed, pages(*oldest));
-    if (take == pages(*oldest))
+    const int64_t take = std::min(wanted - freed, static_cast<int64_t>(oldest->pages.size()));
+    if (take == static_cast<int64_t>(oldest->pages.size()))
       drop(oldest);
     else
       trim(oldest, take);

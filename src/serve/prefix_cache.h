@@ -1,6 +1,6 @@
 // Prompts that were computed before: a radix tree of token ids in whole pages, a tree for each salt.
 //
-// A node holds the tokens that follow its parent's, and a sequence of the model that ends with them: what keeps the pages.
+// A node has the tokens that follow its parent's, and holds their pages.
 // Requests lock the node that they go on from; the least recently used leaves that nobody locks are evicted, page by page
 // from their end.
 #pragma once
@@ -21,7 +21,7 @@ class PrefixCache {
   struct Node;
   struct Match {
     Node* node = nullptr;  // null: nothing is there
-    int64_t tokens = 0;    // that the node's sequence has in common, whole pages
+    int64_t tokens = 0;    // from the start, whole pages
   };
 
   explicit PrefixCache(ModelRunner& model);
@@ -30,10 +30,10 @@ class PrefixCache {
   // The longest cached beginning of `tokens`; it counts as used now.
   Match match(const std::string& salt, std::span<const int32_t> tokens);
   // A sequence that begins with a match.
-  ModelRunner::Sequence fork(const Match& match) const;
-  // What a request holds, and has locked, grows to the whole pages of `tokens`, which `sequence` begins with; the new match
-  // is locked instead. Not where another request has put the same tokens in other pages meanwhile: then it stays as it is.
-  Match extend(const std::string& salt, const Match& held, std::span<const int32_t> tokens,
+  ModelRunner::Sequence begin(const Match& match) const;
+  // What a request has locked grows to the whole pages of `tokens`, which `sequence` begins with; the new match is locked
+  // instead. What is there already, from another request perhaps, stays as it is.
+  Match extend(const std::string& salt, const Match& locked, std::span<const int32_t> tokens,
                ModelRunner::Sequence sequence);
   // Cuts a node that goes on behind the match, so that no more than the match is locked.
   Match lock(Match match);
@@ -54,7 +54,6 @@ class PrefixCache {
   void trim(Node* node, int64_t pages);
   void touch(Node* node, uint64_t now) const;
   bool is_free_leaf(const Node& node) const;
-  int64_t pages(const Node& node) const;
 
   ModelRunner& model_;
   int page_size_;

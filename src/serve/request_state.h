@@ -20,7 +20,6 @@ struct Choice {
   int index = 0;
   ModelRunner::Sequence sequence = kNoSequence;
   int64_t computed = 0;  // tokens that the sequence holds
-  int64_t shared = 0;    // of those, how many lie in pages of the request's locked prefix
   std::mt19937_64 random;
   AnswerText text;
   std::vector<int32_t> output = {};  // drawn; the last one is not computed yet

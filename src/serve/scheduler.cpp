@@ -197,9 +197,8 @@ bool Scheduler::try_start(RequestState& state, const PrefixCache::Match& found, 
     return false;
   }
   cache_.evict(forks - model_.num_free_pages());
-  trunk.sequence = match.node != nullptr ? cache_.fork(match) : model_.add();
+  trunk.sequence = cache_.begin(match);
   state.held = match;
-  trunk.shared = match.tokens;
   state.running = true;
   if (!state.began) state.reused = std::min(match.tokens, state.prompt_size());
   state.began = true;
@@ -264,14 +263,14 @@ void Scheduler::give_back(RequestState& state, Choice& choice) {
   if (choice.sequence != kNoSequence) {
     if (!state.request.reproducible) {
       cache_.lock(state.held.node);
-      const PrefixCache::Match grown = cache_.extend(salt_of(state.request), {state.held.node, choice.shared},
-                                                     state.tokens(choice, 0, choice.computed), choice.sequence);
+      const PrefixCache::Match grown =
+          cache_.extend(salt_of(state.request), state.held, state.tokens(choice, 0, choice.computed), choice.sequence);
       cache_.unlock(grown.node);
     }
     model_.release(choice.sequence);
   }
   choice.sequence = kNoSequence;
-  choice.computed = choice.shared = 0;
+  choice.computed = 0;
 }
 
 // ---------------------------------------------------------------- after the step
@@ -286,7 +285,6 @@ void Scheduler::ran(const ScheduledPiece& piece) {
   const int64_t cut = state.request.reproducible ? shared - shared % kReproducibleCut : shared;
   state.held = cache_.extend(salt_of(state.request), state.held,
                              std::span(state.request.prompt).first(static_cast<size_t>(cut)), choice.sequence);
-  choice.shared = state.held.tokens;
   if (choice.computed >= state.prompt_size()) fork_choices(state);
 }
 
@@ -296,7 +294,6 @@ void Scheduler::fork_choices(RequestState& state) {
     if (choice.done || choice.sequence != kNoSequence) continue;
     choice.sequence = model_.fork(trunk.sequence, state.prompt_size());
     choice.computed = state.prompt_size();
-    choice.shared = std::min(trunk.shared, state.prompt_size() / limits_.page_size * limits_.page_size);
   }
 }
 

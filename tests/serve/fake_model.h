@@ -30,7 +30,12 @@ class FakeModel : public serve::ModelRunner {
 
   Limits limits() const override { return limits_; }
   int64_t num_free_pages() const override { return pages_.num_free_pages(); }
-  Sequence add() override { return put(pages_.add(), {}); }
+  Sequence add(std::span<const int32_t> pages) override {
+    const PageTable::RequestId request = pages_.add(pages);
+    std::vector<int32_t> tokens;
+    for (const int32_t page : pages) tokens.insert(tokens.end(), written_.at(page).begin(), written_.at(page).end());
+    return put(request, std::move(tokens));
+  }
   Sequence fork(Sequence sequence, int64_t tokens) override {
     const Held& other = sequences_.at(sequence);
     if (tokens > static_cast<int64_t>(other.tokens.size())) throw std::logic_error("fork beyond the end");
@@ -41,6 +46,11 @@ class FakeModel : public serve::ModelRunner {
     pages_.release(sequences_.at(sequence).request);
     sequences_.erase(sequence);
   }
+  std::span<const int32_t> pages(Sequence sequence) const override {
+    return pages_.pages(sequences_.at(sequence).request);
+  }
+  void hold(std::span<const int32_t> pages) override { pages_.hold(pages); }
+  void unhold(std::span<const int32_t> pages) override { pages_.unhold(pages); }
   std::span<float> run(std::span<const Piece> pieces) override {
     ++steps;
     if (fail_at_step == steps) throw std::bad_alloc();
@@ -61,6 +71,7 @@ class FakeModel : public serve::ModelRunner {
         row[fake_next(held.tokens)] = 10.f;
         row += kFakeVocab;
       }
+      note_pages(held);
       most_rows = std::max(most_rows, static_cast<int64_t>(piece.tokens.size()));
     }
     return logits_;
@@ -75,6 +86,14 @@ class FakeModel : public serve::ModelRunner {
     PageTable::RequestId request;
     std::vector<int32_t> tokens;
   };
+  // What the whole pages of a sequence hold.
+  void note_pages(const Held& held) {
+    const auto size = static_cast<size_t>(limits_.page_size);
+    const auto table = pages_.pages(held.request);
+    for (size_t i = 0; (i + 1) * size <= held.tokens.size(); ++i)
+      written_[table[i]].assign(held.tokens.begin() + static_cast<int64_t>(i * size),
+                                held.tokens.begin() + static_cast<int64_t>((i + 1) * size));
+  }
   Sequence put(PageTable::RequestId request, std::vector<int32_t> tokens) {
     sequences_.emplace(next_, Held{request, std::move(tokens)});
     return next_++;
@@ -82,6 +101,7 @@ class FakeModel : public serve::ModelRunner {
   Limits limits_;
   PageTable pages_;
   std::map<Sequence, Held> sequences_;
+  std::map<int32_t, std::vector<int32_t>> written_;
   Sequence next_ = 0;
   std::vector<float> logits_;
 };

@@ -16,7 +16,7 @@ struct PrefixCacheTest : ::testing::Test {
   PrefixCache::Match compute(const std::string& salt, const std::vector<int32_t>& tokens) {
     const PrefixCache::Match found = cache.match(salt, tokens);
     cache.lock(found.node);
-    const auto sequence = found.node != nullptr ? cache.fork(found) : model.add();
+    const auto sequence = cache.begin(found);
     if (const auto rest = std::span(tokens).subspan(static_cast<size_t>(found.tokens)); !rest.empty()) {
       const ModelRunner::Piece piece{sequence, rest, 0};
       model.run({&piece, 1});
@@ -98,7 +98,7 @@ TEST_F(PrefixCacheTest, LocksNoMoreThanTheMatch) {
 
 // Two that computed the same at once: the second one's pages stay its own.
 TEST_F(PrefixCacheTest, KeepsOnePageForTokensThatWereComputedTwice) {
-  const auto first = model.add(), second = model.add();
+  const auto first = model.add({}), second = model.add({});
   const std::vector<int32_t> tokens = prompt_of(16);
   for (const auto sequence : {first, second}) {
     const ModelRunner::Piece piece{sequence, tokens, 0};
@@ -112,17 +112,18 @@ TEST_F(PrefixCacheTest, KeepsOnePageForTokensThatWereComputedTwice) {
   expect_pages_add_up();
 }
 
-TEST_F(PrefixCacheTest, GivesAllSequencesBackWhenItEnds) {
+TEST_F(PrefixCacheTest, GivesAllPagesBackWhenItEnds) {
   {
     PrefixCache own(model);
-    const auto sequence = model.add();
+    const auto sequence = model.add({});
     const std::vector<int32_t> tokens = prompt_of(16);
     const ModelRunner::Piece piece{sequence, tokens, 0};
     model.run({&piece, 1});
     own.extend("", {}, tokens, sequence);
     model.release(sequence);
+    EXPECT_EQ(model.num_free_pages(), 60);
   }
-  EXPECT_EQ(model.num_sequences(), 0u);
+  EXPECT_EQ(model.num_free_pages(), 64);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 
 int connected(int family, const sockaddr* address, socklen_t size) {
   const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  timeval limit{10, 0};
+  timeval limit{60, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   if (connect(fd, address, size) != 0) throw std::runtime_error(std::string("connect: ") + std::strerror(errno));
   return fd;

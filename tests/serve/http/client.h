@@ -25,7 +25,7 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   void send(const std::string& bytes);
-  // The next reply, or what came of it before the connection ended or ten seconds went by.
+  // The next reply, or what came of it before the connection ended or a minute went by.
   Reply read();
   bool read_some(std::string& to);  // false at the end
   bool at_end();                    // whether the server has closed

@@ -45,7 +45,7 @@ class Running {
   void wait_for_end() { server_thread_.join(); }
   // Until the engine has nothing left; every page is free or cached then.
   void expect_idle() {
-    for (int i = 0; i < 500; ++i) {
+    for (int i = 0; i < 6000; ++i) {
       const EngineStats stats = engine_.stats();
       if (stats.requests_running + stats.requests_waiting == 0) {
         EXPECT_EQ(stats.pages_free + stats.pages_evictable, stats.pages);
@@ -354,10 +354,12 @@ TEST(HttpServer, AsksForAKey) {
 }
 
 TEST(HttpServer, LetsStreamsFinishAfterTheFirstSignalAndTakesNothingNew) {
-  Running running;
+  ServerOptions options;
+  options.drain_s = 600;
+  Running running(options);
   Client client(running.port()), idle(running.port());
   EXPECT_EQ(idle.get("/ready").status, 200);
-  client.send(Client::post_text("/v1/completions", story(300, true).dump()));
+  client.send(Client::post_text("/v1/completions", story(200, true).dump()));
   std::string begun;
   ASSERT_TRUE(client.read_some(begun));
   running.server().stop();
