@@ -1,5 +1,6 @@
 // CUDA text of sparse operators as it is generated: tests/sparse holds the golden texts to be just that.
-// clang-format off: the order matters
+// The order matters.
+// clang-format off
 #include "tests/simt/sparse/cuda.h"
 #include "tests/golden/sparse/prelude.cuda.txt"
 #include "tests/golden/sparse/block_spmm.cuda.txt"
