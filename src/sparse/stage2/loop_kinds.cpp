@@ -63,11 +63,13 @@ class WritesApart {
         if (!uses_inner(rest) && !may_change(rest) && !loop::uses(rest, variable_)) return true;
         if (facts_.is_nonnegative(rest) && facts_.holds(loop::less(rest, factor))) return true;  // v * 4 + below 4
       }
-      // (v // e, v % e), which two fused loops are, or (v // e, v % e * 4 + below 4).
-      if (e->op == Op::floor_div && e->operands[0] == v && !uses_inner(e->operands[1]))
+      // (v // e, v % e), which two fused loops are, or one of them with the other * 4 + below 4.
+      const bool is_half = e->op == Op::floor_div || e->op == Op::modulo;
+      if (is_half && e->operands[0] == v && !uses_inner(e->operands[1]))
         for (const Expr& other : indices) {
           const Expr second = loop::rewrite(other, [&](const Expr& node) {
-            return node->op == Op::modulo && node->operands == e->operands ? loop::variable("") : node;
+            const bool is_other = node->op == (e->op == Op::modulo ? Op::floor_div : Op::modulo);
+            return is_other && node->operands == e->operands ? loop::variable("") : node;
           });
           if (loop::is_linear_in(second, "", &factor, &rest) && factor > 0 && facts_.is_nonnegative(rest) &&
               facts_.holds(loop::less(rest, factor)))
