@@ -144,7 +144,7 @@ struct AttentionSpec {
   DType q_dtype = DType::fp32;   // fp32, fp16, bf16
   DType kv_dtype = DType::fp32;  // fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8, int4 (two a byte along dim, low first)
   DType o_dtype = DType::fp32;   // fp32, fp16, bf16
-  // What q . k and p . v are multiplied in: fp32; bf16 where q and KV are bf16 and the machine has the dot product; int8
+  // What q . k and p . v are multiplied in: fp32; bf16 or fp16 where q and KV are that and the machine has the product; int8
   // where KV is int8 or int4 and the machine has that dot product (AVX-512 with VNNI): queries and probabilities are
   // rounded to 16 bits, two bytes. Default: the fastest on this machine.
   std::optional<DType> compute = {};

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,10 +24,16 @@
 #include "weft/attention.h"
 #include "weft/device.h"
 #include "weft/error.h"
+#include "weft/levels.h"
 #include "weft/ops.h"
 #include "weft/tensor.h"
+#include "weft/weight_type.h"
 
 namespace weft {
+
+namespace decode {
+struct ModelSources;
+}
 
 // exact     fp32 activations and KV: mean log-probability error at most 0.001 against fp64
 // standard  ("default") 16-bit activations and KV: at most 0.015
@@ -36,11 +43,6 @@ std::string_view to_string(Precision precision);         // "exact", "default", 
 Precision precision_from_string(std::string_view name);  // throws Error(invalid_argument)
 
 // ---------------------------------------------------------------- file
-
-// Element types of weights in GGUF files that Weft reads. Blocks along the innermost axis, of 256 for q4_k and q6_k, of
-// 32 for the other quantised types.
-enum class WeightType : uint8_t { f32, f16, bf16, q8_0, q5_0, q4_0, q4_1, q4_k, q6_k };
-std::string_view to_string(WeightType type);
 
 // A weight as it lies in the file: rows x cols (cols innermost), row-major.
 struct WeightInfo {
@@ -171,6 +173,7 @@ struct ForwardOptions {
   int64_t max_tokens = 2048;      // of all sequences together: the size of the page pool
   int max_sequences = 1;
   int page_size = 16;
+  int64_t max_rows = 512;              // tokens of a step: what goes through the layers together, and fits the caches
   std::optional<DType> kv_dtype = {};  // default: fp32 for exact, else bf16; int8 with fast alone
   PlanMode plan_mode = PlanMode::balanced;
   int fixed_split_size = 0;    // with PlanMode::fixed_split
@@ -179,6 +182,8 @@ struct ForwardOptions {
 };
 
 // The layers of a model over a paged KV cache: any number of sequences, any number of new tokens each.
+// Pages are held by sequences, and beside them by whoever keeps them for sequences to come, a prefix cache for one; a page is
+// free again when nobody holds it.
 // Not thread-safe. Throws Error(invalid_file | unsupported | out_of_memory).
 class ForwardPass {
  public:
@@ -190,19 +195,35 @@ class ForwardPass {
 
   const ModelConfig& config() const;
   SequenceId add_sequence();
+  // One that begins with these pages, whole ones that somebody holds, in their order from a sequence's start.
+  SequenceId add_sequence(std::span<const int32_t> pages);
   SequenceId fork(SequenceId sequence, int64_t tokens);  // shares the first `tokens` tokens
   void truncate(SequenceId sequence, int64_t tokens);
   void release(SequenceId sequence);
   int64_t length(SequenceId sequence) const;
 
+  // In order, page_size() tokens each, the last one perhaps fewer. Valid until the sequence changes.
+  std::span<const int32_t> pages(SequenceId sequence) const;
+  // One more holder of each page, and one fewer. Throws Error(invalid_argument) and changes nothing for a page that is free,
+  // or that was not held so.
+  void hold_pages(std::span<const int32_t> pages);
+  void unhold_pages(std::span<const int32_t> pages);
+  int page_size() const;
+  int64_t num_pages() const;
+  int64_t num_free_pages() const;
+
+  static constexpr int64_t kAllRows = std::numeric_limits<int64_t>::max();
   struct Input {
     SequenceId sequence;
     std::span<const int32_t> tokens;
-    bool all_logits = false;  // else of the last token only
+    int64_t logit_rows = 1;  // the last so many of them give logits
   };
   // Appends the tokens and returns fp32 logits [rows, vocab], rows in the order of the inputs; valid until the
-  // next call. Throws Error(context_full | invalid_token) and changes nothing then.
-  TensorView run(std::span<const Input> inputs);
+  // next call. Inputs of up to max_rows tokens together are one step, more of them several.
+  // `prefixes`: pages that the inputs' sequences have in common before these tokens, a node for each input; they are read
+  // once for all where that pays. Without them what forks share is looked for.
+  // Throws Error(context_full | invalid_token | invalid_argument) and changes nothing then.
+  TensorView run(std::span<const Input> inputs, const SharedPrefixes& prefixes = {});
   TensorView run(std::initializer_list<Input> inputs);
 
   size_t weight_bytes() const;  // read once for a token
@@ -211,6 +232,9 @@ class ForwardPass {
  private:
   struct Impl;
   Impl& impl() const;
+  explicit ForwardPass(std::unique_ptr<Impl> impl);
+  friend ForwardPass make_forward_pass(const ModelConfig& config, decode::ModelSources sources,
+                                       const ForwardOptions& options);  // decode/forward.h
   std::unique_ptr<Impl> impl_;
 };
 

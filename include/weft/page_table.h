@@ -35,7 +35,8 @@ struct PageTableView {
 };
 
 // Host side owner of a pool's pages: hands them out, shares prefixes, takes them back, and checks each id once.
-// Not thread-safe. Requests are named by a handle; a page is freed when its last request releases it.
+// Not thread-safe. Requests are named by a handle; a page is free again when the last request has released it and nobody
+// else holds it.
 class PageTable {
  public:
   using RequestId = int64_t;
@@ -46,6 +47,9 @@ class PageTable {
   PageTable& operator=(PageTable&&) noexcept;
 
   RequestId add();  // an empty request
+  // A request that begins with these pages, all of them full: shared with whoever has them. Throws
+  // Error(invalid_argument) for a page that is free.
+  RequestId add(std::span<const int32_t> pages);
   // A new request that begins with the first `tokens` tokens of `other`: full pages are shared. A last page
   // that is not full gets a page of its own, and its `copied_slots` first slots must be copied by the caller
   // from `source_page` to `target_page` (-1 when nothing is to be copied).
@@ -60,6 +64,12 @@ class PageTable {
   void append(RequestId request, int64_t tokens);
   void truncate(RequestId request, int64_t tokens);  // keeps the first `tokens` tokens
   void release(RequestId request);
+  // Holds beside those of requests, as of a prefix cache: one more of each page, which is not free then when its requests
+  // are gone; unhold ends one of each. Throws Error(invalid_argument) and changes nothing for a page that is free, or
+  // that unhold finds without a hold.
+  void hold(std::span<const int32_t> pages);
+  void unhold(std::span<const int32_t> pages);
+  int num_holders(int32_t page) const;  // requests, and holds beside them
   int64_t length(RequestId request) const;
   std::span<const int32_t> pages(RequestId request) const;
   int page_size() const;

@@ -58,6 +58,9 @@ struct PlanInput {
   std::vector<ScalarArg> scalars = {};  // integer scalars that intervals name, e.g. window_left
   // Given: sections lie in the workspace at the offsets of these bounds, and a plan beyond them is refused.
   const struct PlanBounds* bounds = nullptr;
+  // Room for so many page ids more than there are: the plan covers steps in which requests have got further pages. Not with
+  // bounds, which say how many there may be.
+  int64_t spare_pages = 0;
   // true: page ids are not copied into the plan; `pages` must live, unchanged, until the plan was uploaded.
   bool borrow_page_ids = false;
 };

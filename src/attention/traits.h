@@ -33,9 +33,8 @@ struct TileClass {
 
 // What the planner holds to be worth it. They follow from the machine as the costs do, so every backend sets them all.
 struct PlanThresholds {
-  // balanced, as ratios to the lower bound. Tiles dealt whole are not cut where the busiest worker is within
-  // `level_enough`; the line of units is tried in other orders where its cap is above `worth_another_order`.
-  double level_enough = 0, worth_another_order = 0;
+  // balanced: tiles dealt whole are not cut where the busiest worker is within this ratio to the lower bound.
+  double level_enough = 0;
   // balanced gives items fewer heads where whole tokens make fewer granules of keys than this for each worker.
   int granules_per_worker = 0;
   // levels_from_page_tables declines where shared levels cost more than this share of the plain plan: a smaller gain is

@@ -237,6 +237,7 @@ void measure_variants(AttentionBench& bench) {
 }  // namespace
 
 void measure_attention(const BenchOptions& options, BenchReport& report) {
+  if (options.device != Device::cpu()) return measure_attention_on_card(options, report);
   WorkerTeam team(options.threads);
   report.note(fmt::format("{}, {}, {} threads; random data, shuffled pages, NHD", cpu_info().model,
                           to_string(current_isa()), team.num_workers()));

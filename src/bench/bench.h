@@ -9,6 +9,7 @@
 #include <string>
 
 #include "weft/sparse.h"
+#include "weft/tensor.h"
 
 namespace weft::bench {
 
@@ -16,6 +17,7 @@ struct BenchOptions {
   bool quick = false;     // fewer cases and repetitions
   bool numerics = false;  // attention: errors against fp64 instead of speeds
   std::string only;       // attention, sparse: rows whose name holds this
+  Device device;          // attention: where it runs
   bool fit = false;       // plan: constants of the cost model from timed items
   int threads = 0;        // 0: as many as affinity and quota allow
   std::string model;      // a GGUF file, for bench model

@@ -83,6 +83,12 @@ double prefill_flops(const Shape& shape, double len, double window) {
   return 4. * shape.qo_heads * shape.head_dim * seen;  // a multiply-add in each product counts as two
 }
 
+Workspace placed(const Plan& plan) {
+  Workspace workspace(Device::cpu(), plan.workspace_bytes());
+  plan.upload(workspace);
+  return workspace;
+}
+
 std::string products_of(DType compute) { return compute == DType::bf16 ? "bf16 dot" : "fp32 multiply-add"; }
 
 Job prefill_job(AttentionBench& bench, const AttentionSpec& spec, const Shape& shape, const std::vector<int>& lens) {

@@ -72,8 +72,13 @@ Job prefill_job(AttentionBench& bench, const AttentionSpec& spec, const Shape& s
 double prefill_flops(const Shape& shape, double len, double window);
 std::string products_of(DType compute);
 
-// Latent rows, chosen pages, shared prefixes, masked tiles, trees, streams, rotation inside.
+// A workspace that a plan lies in.
+Workspace placed(const Plan& plan);
+
+// Latent rows, shared prefixes, lists of blocks, streams, rotation inside.
 void measure_forms(AttentionBench& bench);
+// Chosen pages, masked tiles, trees.
+void measure_block_lists(AttentionBench& bench);
 // Errors instead of speeds: every combination of types, scales, variants and masks.
 void measure_numerics(AttentionBench& bench);
 

@@ -22,28 +22,6 @@ struct Shape {
   int64_t rows, cols;
 };
 
-const char* name_of(WeightType type) {
-  constexpr const char* kNames[] = {"f32", "f16", "bf16", "q8_0", "q5_0", "q4_0", "q4_1", "q4_k", "q6_k"};
-  return kNames[static_cast<int>(type)];
-}
-
-// Blocks of a quantised type in the file: inputs, bytes, and where their fp16 scales stand.
-struct Blocks {
-  int64_t inputs = 1, bytes = 0;
-  std::vector<int> scales = {};
-};
-Blocks blocks_of(WeightType type) {
-  switch (type) {
-    case WeightType::q8_0: return {32, 34, {0}};
-    case WeightType::q5_0: return {32, 22, {0}};
-    case WeightType::q4_0: return {32, 18, {0}};
-    case WeightType::q4_1: return {32, 20, {0, 2}};
-    case WeightType::q4_k: return {256, 144, {0, 2}};
-    case WeightType::q6_k: return {256, 210, {208}};
-    default: return {};
-  }
-}
-
 // Rows in file layout: random integers, small scales.
 gemm::WeightSource random_source(WeightType type, const Shape& shape) {
   const auto read = [type, cols = shape.cols](int64_t begin, int64_t end, void* to) {
@@ -53,9 +31,9 @@ gemm::WeightSource random_source(WeightType type, const Shape& shape) {
       std::memcpy(out, &value, sizeof value);
       out += sizeof value;
     };
-    const Blocks blocks = blocks_of(type);
-    for (int64_t i = 0; i < (end - begin) * cols; i += blocks.inputs) {
-      if (blocks.bytes == 0) {
+    const WeightBlock& layout = weight_block(type);
+    for (int64_t i = 0; i < (end - begin) * cols; i += layout.inputs) {
+      if (!layout.is_quantised()) {
         const auto bits = static_cast<uint32_t>((random() & 0x807fffff) | 0x3d000000);
         if (type == WeightType::f32)
           put(bits);
@@ -64,8 +42,8 @@ gemm::WeightSource random_source(WeightType type, const Shape& shape) {
         continue;
       }
       char* block = out;
-      for (int64_t j = 0; j < blocks.bytes; j += 2) put(static_cast<uint16_t>(random()));
-      for (const int at : blocks.scales) std::memcpy(block + at, "\x00\x20", 2);
+      for (int64_t j = 0; j < layout.bytes; j += 2) put(static_cast<uint16_t>(random()));
+      for (int j = 0; j < layout.num_scales; ++j) std::memcpy(block + layout.scale_at[j], "\x00\x20", 2);
     }
   };
   return {.type = type, .rows = shape.rows, .cols = shape.cols, .read = read};
@@ -88,7 +66,7 @@ std::vector<gemm::PackedLinear> make_copies(WeightType type, const Shape& shape,
 }
 
 Probe arithmetic_probe(WorkerTeam& team, WeightType type, Precision precision) {
-  const bool quantised = blocks_of(type).bytes > 0;
+  const bool quantised = weight_block(type).is_quantised();
   const bool plain = precision == Precision::exact || (!quantised && type != WeightType::bf16);
   return arithmetic_of(team, plain                          ? Instruction::fp32_multiply_add
                              : !quantised                   ? Instruction::bf16_dot
@@ -123,7 +101,7 @@ void measure_gemm(const BenchOptions& options, BenchReport& report) {
       const bool floats = type == WeightType::f32 || type == WeightType::f16;
       if (floats && precision != Precision::exact) continue;  // the same kernel
       for (const Shape& shape : shapes) {
-        if (shape.cols % blocks_of(type).inputs != 0) continue;
+        if (shape.cols % weight_block(type).inputs != 0) continue;
         const std::vector<gemm::PackedLinear> copies = make_copies(type, shape, precision, options.quick, team);
         const auto bytes = static_cast<double>(copies[0].bytes());
         for (int64_t m : {1, 8, 512}) {
@@ -146,7 +124,7 @@ void measure_gemm(const BenchOptions& options, BenchReport& report) {
           if (m > 1 && m <= 8) ceiling = std::min(ceiling, timed.ceilings[0] / bytes * operations);
           report.add(
               {.bench = "gemm",
-               .name = fmt::format("{} {} {}x{} m{}", name_of(type), to_string(precision), shape.rows, shape.cols, m),
+               .name = fmt::format("{} {} {}x{} m{}", to_string(type), to_string(precision), shape.rows, shape.cols, m),
                .metric = m == 1 ? "bandwidth" : "rate",
                .value = amount / timed.median_s / 1e9,
                .unit = m == 1 ? "GB/s" : "GOP/s",

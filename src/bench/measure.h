@@ -11,6 +11,7 @@ void measure_jit(const BenchOptions& options, BenchReport& report);
 void measure_plan(const BenchOptions& options, BenchReport& report);
 void measure_plan_fit(const BenchOptions& options, BenchReport& report);
 void measure_attention(const BenchOptions& options, BenchReport& report);
+void measure_attention_on_card(const BenchOptions& options, BenchReport& report);
 void measure_gemm(const BenchOptions& options, BenchReport& report);
 void measure_sparse(const BenchOptions& options, BenchReport& report);
 void measure_model(const BenchOptions& options, BenchReport& report);

@@ -19,7 +19,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "bench/measure.h"
-#include "bench/probe.h"
+#include "bench/model_steps.h"
 #include "bench/stop.h"
 #include "bench/timing.h"
 
@@ -63,110 +63,6 @@ double layer_weights(const ModelFile& file) {
   for (const WeightInfo& weight : file.weights())
     if (weight.rows > 1 && weight.name.starts_with("blk.")) count += static_cast<double>(weight.rows * weight.cols);
   return count;
-}
-
-// What the machine can do at most.
-struct Ceilings {
-  double bandwidth = 0, ops = 0;
-};
-class Machine {
- public:
-  // Reads of the weights' size; arithmetic of the precision's products.
-  Machine(WorkerTeam& team, size_t weight_bytes, const std::string& precision)
-      : memory_(memory_to_read(team, std::max(weight_bytes, size_t{64} << 20))),
-        read_(probe_read(team, static_cast<const char*>(memory_.data()), memory_.bytes(), memory_.bytes())) {
-    const Arithmetic arithmetic = arithmetic_of(team, precision == "exact"  ? Instruction::fp32_multiply_add
-                                                      : precision == "fast" ? Instruction::int8_dot
-                                                                            : Instruction::int16_dot);
-    ops_ = arithmetic.ops;
-    products_ = arithmetic.instruction == Instruction::fp32_multiply_add ? "fp32 multiply-add"
-                : arithmetic.instruction == Instruction::int8_dot        ? "int8 dots"
-                                                                         : "int16 dots";
-  }
-  const char* products() const { return products_; }
-
-  const Probe& ops() const { return ops_; }
-
-  // What `measure` gives, with the ceilings around it: reads between its steps would cost it its caches.
-  template <class Measure>
-  auto beside(const Measure& measure) const {
-    const Ceilings before = now();
-    auto row = measure();
-    const Ceilings after = now();
-    row.ceilings = {(before.bandwidth + after.bandwidth) / 2, (before.ops + after.ops) / 2};
-    return row;
-  }
-  Ceilings now() const { return {median_of(read_), median_of(ops_)}; }
-
- private:
-  Workspace memory_;
-  Probe read_, ops_;
-  const char* products_ = nullptr;
-};
-
-struct Prefill {
-  int64_t tokens = 0;
-  double seconds = 0, ops = 0;  // medians: of the runs, and of readings in between
-};
-Prefill measure_prefill(const Machine& machine, ForwardPass& forward, std::span<const int32_t> ids, int64_t tokens,
-                        int repeats) {
-  const auto sequence = forward.add_sequence();
-  const auto run = [&] {
-    forward.truncate(sequence, 0);
-    forward.run({{.sequence = sequence, .tokens = ids.first(static_cast<size_t>(tokens))}});
-  };
-  const TimedBeside timed = time_beside(run, {&machine.ops(), 1}, repeats, 0);
-  forward.release(sequence);
-  return {tokens, timed.median_s, timed.ceilings[0]};
-}
-
-// Requests of `prompt` tokens each, then `steps` tokens more of all together, one of each a step.
-struct Decode {
-  int requests = 0, steps = 0;
-  int64_t prompt = 0;
-  bool shared = false;               // the prompt, by all requests
-  double kv_bytes = 0;               // of a token of context
-  std::string kv_dtype{};            // where it is not the precision's own
-  double prefill_s = 0, step_s = 0;  // the median step
-  Ceilings ceilings{};
-
-  double bytes_read() const {  // of keys and values, a step
-    return kv_bytes * (requests * steps / 2. + static_cast<double>(prompt) * (shared ? 1 : requests));
-  }
-  std::string name() const {
-    std::string name = requests == 1 ? fmt::format("decode {} after {}", steps, prompt)
-                       : shared      ? fmt::format("{} requests, {} after {} shared", requests, steps, prompt)
-                                     : fmt::format("{} requests, {} after {}", requests, steps, prompt);
-    return kv_dtype.empty() ? name : name + ", " + kv_dtype;
-  }
-};
-Decode measure_decode(ForwardPass& forward, std::span<const int32_t> ids, int requests, int64_t prompt, int steps,
-                      bool shared = false) {
-  std::vector<ForwardPass::Input> inputs;
-  for (int i = 0; i < requests && !(shared && i > 0); ++i)
-    inputs.push_back({.sequence = forward.add_sequence(), .tokens = ids.first(static_cast<size_t>(prompt))});
-  const auto prefill_start = Clock::now();
-  forward.run(inputs);
-  Decode result{.requests = requests,
-                .steps = steps,
-                .prompt = prompt,
-                .shared = shared,
-                .kv_bytes = static_cast<double>(forward.kv_bytes_per_token()),
-                .prefill_s = seconds_since(prefill_start)};
-  while (static_cast<int>(inputs.size()) < requests)
-    inputs.push_back({.sequence = forward.fork(inputs[0].sequence, prompt), .tokens = {}});
-  std::vector<double> step_s;
-  for (int step = 0; step < steps; ++step) {
-    stop_if_asked();
-    for (int i = 0; i < requests; ++i)
-      inputs[static_cast<size_t>(i)].tokens = ids.subspan(static_cast<size_t>(step + i) % ids.size(), 1);
-    const auto start = Clock::now();
-    forward.run(inputs);
-    step_s.push_back(seconds_since(start));
-  }
-  result.step_s = median(step_s);
-  for (const auto& input : inputs) forward.release(input.sequence);
-  return result;
 }
 
 constexpr int kRequests = 16;

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
 
@@ -11,6 +10,7 @@
 #include "attention/reference/error_model/error_model.h"
 #include "bench/calls.h"
 #include "bench/variants.h"
+#include "ops/elementwise.h"
 
 namespace weft::bench {
 namespace {
@@ -20,15 +20,9 @@ constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
 double value_of(const TensorView& t, int64_t index) {
   if (t.dtype() == DType::fp32) return t.as<const float>()[index];
   const uint16_t bits = t.as<const uint16_t>()[index];
-  if (t.dtype() == DType::bf16) {
-    const uint32_t wide = static_cast<uint32_t>(bits) << 16;
-    float x;
-    std::memcpy(&x, &wide, sizeof x);
-    return x;
-  }
-  const int exponent = bits >> 10 & 31;
-  const double x = exponent == 0 ? std::ldexp(bits & 1023, -24) : std::ldexp(1024 + (bits & 1023), exponent - 25);
-  return bits & 0x8000 ? -x : x;
+  float x;
+  (t.dtype() == DType::bf16 ? ops::elementwise().from_bf16 : ops::elementwise().from_fp16)(&bits, 1, &x);
+  return x;
 }
 
 struct Case {

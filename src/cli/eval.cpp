@@ -92,7 +92,8 @@ void eval(const EvalOptions& options, Context& context) {
     for (int64_t begin = window.begin; begin < window.end - 1 && !interrupted;) {
       const int64_t end = std::min(window.end - 1, begin + static_cast<int64_t>(kRowsPerStep));
       const std::span<const int32_t> tokens(ids.data() + begin, static_cast<size_t>(end - begin));
-      const TensorView logits = engine.forward->run({{.sequence = sequence, .tokens = tokens, .all_logits = true}});
+      const TensorView logits =
+          engine.forward->run({{.sequence = sequence, .tokens = tokens, .logit_rows = ForwardPass::kAllRows}});
       for (int64_t t = std::max(begin, window.first - 1); t < end; ++t) {
         const std::span<const float> row(logits.as<const float>() + static_cast<size_t>(t - begin) * vocabulary,
                                          vocabulary);

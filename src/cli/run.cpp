@@ -87,7 +87,7 @@ double prefill_rate(const Answer& answer, int64_t tokens) {
 }
 
 // What ends an answer on stdout.
-void print_end(const Context& context, const Answer& answer, const Prompt& prompt) {
+void print_end(const Context& context, Device device, const Answer& answer, const Prompt& prompt) {
   if (!context.json) return print_text("\n");
   print_json({{"event", "done"},
               {"prompt_tokens", prompt.prompt_tokens},
@@ -100,7 +100,7 @@ void print_end(const Context& context, const Answer& answer, const Prompt& promp
               {"prefill_tok_s", prefill_rate(answer, prompt.computed_tokens)},
               {"decode_tok_s", answer.decode_tok_s()},
               {"peak_rss_bytes", peak_rss_bytes()},
-              {"device", "cpu"}});
+              {"device", to_string(device)}});
 }
 
 void print_figures(const Answer& answer, int64_t prompt_tokens, double load_s) {
@@ -127,7 +127,8 @@ void answer_once(const RunOptions& options, const ModelFile& file, const Tokeniz
   Generator generator(*engine.forward, tokenizer, options.sampling, options.penalties, options.seed);
   const Answer answer =
       generator.answer(engine.forward->add_sequence(), prompt, answer_options(options, room, context));
-  print_end(context, answer, {.prompt_tokens = prompt_count, .computed_tokens = prompt_count, .load_s = load_s});
+  print_end(context, device_of(options.model), answer,
+            {.prompt_tokens = prompt_count, .computed_tokens = prompt_count, .load_s = load_s});
   if (!context.json) print_figures(answer, prompt_count, load_s);
   if (answer.finish == "interrupted") context.exit_code = kInterrupted;
 }
@@ -175,7 +176,7 @@ void chat(const RunOptions& options, const ModelFile& file, const Tokenizer& tok
     const Answer answer =
         generator.answer(sequence, std::span(ids).subspan(shared), answer_options(options, room, context));
     const auto prompt_tokens = static_cast<int64_t>(ids.size());
-    print_end(context, answer,
+    print_end(context, device_of(options.model), answer,
               {.prompt_tokens = prompt_tokens,
                .computed_tokens = prompt_tokens - static_cast<int64_t>(shared),
                .load_s = load_s});

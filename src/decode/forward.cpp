@@ -1,5 +1,7 @@
 // The forward pass: inputs are checked, given room, and cut into steps of so many rows, which go through the layers
 // together (layers.h).
+#include "decode/forward.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +14,15 @@ namespace {
 
 using decode::Sequences;
 
-constexpr int64_t kStepRows = 512;  // activations of a step stay in the caches, weights are unpacked seldom
+const ForwardOptions& checked(const ForwardOptions& options) {
+  check(options.max_rows >= 1 && options.max_rows <= 1 << 20, ErrorCode::invalid_argument,
+        "max_rows = {}; allowed are 1 to {}", options.max_rows, 1 << 20);
+  return options;
+}
+
+int64_t logit_rows_of(const ForwardPass::Input& input) {
+  return std::min(input.logit_rows, static_cast<int64_t>(input.tokens.size()));
+}
 
 }  // namespace
 
@@ -24,23 +34,25 @@ struct ForwardPass::Impl {
   decode::Step step;
   Workspace logits;
 
-  Impl(const ModelFile& file, const ForwardOptions& o)
-      : config(file.config()),
+  Impl(const ModelConfig& c, decode::ModelSources from, const ForwardOptions& o)
+      : config(c),
         options(o),
-        sequences(config, o, decode::kv_dtype_of(o)),
-        layers(decode::make_layers(file, config, options, sequences)) {}
+        sequences(config, checked(o), decode::kv_dtype_of(o)),
+        layers(decode::make_layers(config, std::move(from), options, sequences)) {}
 
-  TensorView run(std::span<const Input> inputs);
-  void check_inputs(std::span<const Input> inputs) const;
+  TensorView run(std::span<const Input> inputs, const SharedPrefixes& prefixes);
+  void check_inputs(std::span<const Input> inputs, const SharedPrefixes& prefixes) const;
   void run_step(float*& logits_to);
-  void add_rows(const Input& input, int64_t begin, int64_t count, int64_t length);
+  void add_rows(const Input& input, int32_t node, int64_t begin, int64_t count, int64_t length);
 };
 
-void ForwardPass::Impl::check_inputs(std::span<const Input> inputs) const {
+void ForwardPass::Impl::check_inputs(std::span<const Input> inputs, const SharedPrefixes& prefixes) const {
   check(!inputs.empty(), ErrorCode::invalid_argument, "run: no input is given; give at least one sequence");
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Input& input = inputs[i];
     check(!input.tokens.empty(), ErrorCode::invalid_argument, "run: inputs[{}] has no tokens; give at least one", i);
+    check(input.logit_rows >= 0, ErrorCode::invalid_argument,
+          "run: inputs[{}].logit_rows = {}; allowed are 0 and more, kAllRows for all", i, input.logit_rows);
     for (size_t j = 0; j < i; ++j)
       check(inputs[j].sequence != input.sequence, ErrorCode::invalid_argument,
             "run: inputs[{}] and inputs[{}] both name sequence {}; join their tokens", j, i, input.sequence);
@@ -49,11 +61,14 @@ void ForwardPass::Impl::check_inputs(std::span<const Input> inputs) const {
             "run: inputs[{}].tokens[{}] = {}; allowed are 0 to {}", i, t, input.tokens[t], config.vocab_size - 1);
     sequences.length(input.sequence);  // throws for one that does not exist
   }
+  check(prefixes.parent.empty() || prefixes.node_of_request.size() == inputs.size(), ErrorCode::invalid_argument,
+        "run: prefixes.node_of_request has {} entries for {} inputs; give one of each, -1 for one that shares nothing",
+        prefixes.node_of_request.size(), inputs.size());
 }
 
 // Rows [begin, begin + count) of an input whose sequence then holds `length` tokens.
-void ForwardPass::Impl::add_rows(const Input& input, int64_t begin, int64_t count, int64_t length) {
-  const auto total = static_cast<int64_t>(input.tokens.size()), first_wanted = input.all_logits ? 0 : total - 1;
+void ForwardPass::Impl::add_rows(const Input& input, int32_t node, int64_t begin, int64_t count, int64_t length) {
+  const int64_t first_wanted = static_cast<int64_t>(input.tokens.size()) - logit_rows_of(input);
   for (int64_t i = begin; i < begin + count; ++i) {
     if (i >= first_wanted) step.wanted.push_back(step.rows());
     step.positions.push_back(static_cast<int32_t>(length - count + i - begin));
@@ -61,6 +76,7 @@ void ForwardPass::Impl::add_rows(const Input& input, int64_t begin, int64_t coun
   }
   step.qo_indptr.push_back(static_cast<int32_t>(step.rows()));
   step.pages.add(sequences, input.sequence, length);
+  if (step.has_prefixes()) step.node_of_request.push_back(node);
 }
 
 void ForwardPass::Impl::run_step(float*& logits_to) {
@@ -69,10 +85,10 @@ void ForwardPass::Impl::run_step(float*& logits_to) {
   step.clear();
 }
 
-TensorView ForwardPass::Impl::run(std::span<const Input> inputs) {
-  check_inputs(inputs);
+TensorView ForwardPass::Impl::run(std::span<const Input> inputs, const SharedPrefixes& prefixes) {
+  check_inputs(inputs, prefixes);
   int64_t logit_rows = 0;
-  for (const Input& input : inputs) logit_rows += input.all_logits ? static_cast<int64_t>(input.tokens.size()) : 1;
+  for (const Input& input : inputs) logit_rows += logit_rows_of(input);
   const size_t logit_bytes = static_cast<size_t>(logit_rows * config.vocab_size) * sizeof(float);
 
   // Takes the appended tokens back unless everything went well.
@@ -100,14 +116,17 @@ TensorView ForwardPass::Impl::run(std::span<const Input> inputs) {
   }
   auto* logits_to = static_cast<float*>(logits.data());
   step.clear();
-  for (const Input& input : inputs) {
+  step.prefix_parents.assign(prefixes.parent.begin(), prefixes.parent.end());
+  step.prefix_pages.assign(prefixes.num_pages.begin(), prefixes.num_pages.end());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Input& input = inputs[i];
     const auto total = static_cast<int64_t>(input.tokens.size());
     const int64_t before = sequences.length(input.sequence) - total;
     for (int64_t begin = 0; begin < total;) {
-      const int64_t count = std::min(total - begin, kStepRows - step.rows());
-      add_rows(input, begin, count, before + begin + count);
+      const int64_t count = std::min(total - begin, options.max_rows - step.rows());
+      add_rows(input, step.has_prefixes() ? prefixes.node_of_request[i] : -1, begin, count, before + begin + count);
       begin += count;
-      if (step.rows() == kStepRows) run_step(logits_to);
+      if (step.rows() == options.max_rows) run_step(logits_to);
     }
   }
   if (step.rows() > 0) run_step(logits_to);
@@ -116,7 +135,11 @@ TensorView ForwardPass::Impl::run(std::span<const Input> inputs) {
 }
 
 ForwardPass::ForwardPass(const ModelFile& file, const ForwardOptions& options)
-    : impl_(std::make_unique<Impl>(file, options)) {}
+    : impl_(std::make_unique<Impl>(file.config(), decode::read_sources(file), options)) {}
+ForwardPass::ForwardPass(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ForwardPass make_forward_pass(const ModelConfig& config, decode::ModelSources sources, const ForwardOptions& options) {
+  return ForwardPass(std::make_unique<ForwardPass::Impl>(config, std::move(sources), options));
+}
 ForwardPass::~ForwardPass() = default;
 ForwardPass::ForwardPass(ForwardPass&&) noexcept = default;
 ForwardPass& ForwardPass::operator=(ForwardPass&&) noexcept = default;
@@ -125,15 +148,26 @@ ForwardPass::Impl& ForwardPass::impl() const { return held(impl_, "forward pass"
 
 const ModelConfig& ForwardPass::config() const { return impl().config; }
 ForwardPass::SequenceId ForwardPass::add_sequence() { return impl().sequences.add(); }
+ForwardPass::SequenceId ForwardPass::add_sequence(std::span<const int32_t> pages) {
+  return impl().sequences.add(pages);
+}
 ForwardPass::SequenceId ForwardPass::fork(SequenceId sequence, int64_t tokens) {
   return impl().sequences.fork(sequence, tokens);
 }
 void ForwardPass::truncate(SequenceId sequence, int64_t tokens) { impl().sequences.truncate(sequence, tokens); }
 void ForwardPass::release(SequenceId sequence) { impl().sequences.release(sequence); }
 int64_t ForwardPass::length(SequenceId sequence) const { return impl().sequences.length(sequence); }
-TensorView ForwardPass::run(std::span<const Input> inputs) { return impl().run(inputs); }
+std::span<const int32_t> ForwardPass::pages(SequenceId sequence) const { return impl().sequences.pages(sequence); }
+void ForwardPass::hold_pages(std::span<const int32_t> pages) { impl().sequences.hold(pages); }
+void ForwardPass::unhold_pages(std::span<const int32_t> pages) { impl().sequences.unhold(pages); }
+int ForwardPass::page_size() const { return impl().sequences.page_size(); }
+int64_t ForwardPass::num_pages() const { return impl().sequences.num_pages(); }
+int64_t ForwardPass::num_free_pages() const { return impl().sequences.num_free_pages(); }
+TensorView ForwardPass::run(std::span<const Input> inputs, const SharedPrefixes& prefixes) {
+  return impl().run(inputs, prefixes);
+}
 TensorView ForwardPass::run(std::initializer_list<Input> inputs) {
-  return impl().run(std::span<const Input>(inputs.begin(), inputs.size()));
+  return impl().run(std::span<const Input>(inputs.begin(), inputs.size()), {});
 }
 size_t ForwardPass::weight_bytes() const { return impl().layers->weight_bytes(); }
 size_t ForwardPass::kv_bytes_per_token() const { return impl().sequences.bytes_per_token(); }

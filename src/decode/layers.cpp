@@ -1,12 +1,21 @@
 #include "decode/layers.h"
 
+#include <utility>
+
 #include "decode/cpu/layers.h"
+#include "decode/cuda/layers.h"
 
 namespace weft::decode {
 
 void Layers::run(const Step& step, float* logits) {
-  attention_.plan(step, sequences_.pages_may_be_shared());
-  begin(step);
+  attention_.plan(step, sequences_.num_shares());
+  upload(step);
+  enqueue(step, logits);
+  stream_.synchronize();
+}
+
+void Layers::run_layers(const Step& step, float* logits) {
+  embed(step);
   for (int layer = 0; layer < config_.num_layers; ++layer) {
     const bool is_last = layer + 1 == config_.num_layers;
     append(layer);
@@ -16,12 +25,12 @@ void Layers::run(const Step& step, float* logits) {
     feed_forward(layer);
   }
   if (!step.wanted.empty()) finish(logits);
-  stream_.synchronize();
 }
 
-std::unique_ptr<Layers> make_layers(const ModelFile& file, const ModelConfig& config, const ForwardOptions& options,
+std::unique_ptr<Layers> make_layers(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
                                     const Sequences& sequences) {
-  return make_cpu_layers(file, config, options, sequences);
+  return options.device.kind == DeviceKind::cuda ? make_cuda_layers(config, sources, options, sequences)
+                                                 : make_cpu_layers(config, std::move(sources), options, sequences);
 }
 
 }  // namespace weft::decode

@@ -1,6 +1,6 @@
 // The layers of a model on one device: its weights, its buffers, and what a step does with them.
 //
-//   std::unique_ptr<Layers> layers = make_layers(file, config, options, sequences);
+//   std::unique_ptr<Layers> layers = make_layers(config, read_sources(file), options, sequences);
 //   layers->run(step, logits);                        // [step.wanted, vocab]
 #pragma once
 
@@ -8,6 +8,7 @@
 
 #include "decode/step.h"
 #include "decode/step_attention.h"
+#include "decode/weights.h"
 #include "weft/model.h"
 
 namespace weft::decode {
@@ -28,8 +29,14 @@ class Layers {
   virtual size_t weight_bytes() const = 0;  // read once for a token
 
  protected:
+  // What the layers read of the step, and room for its rows.
+  virtual void upload(const Step& step) = 0;
+  // All of the step: run_layers, or work that was captured of it.
+  virtual void enqueue(const Step& step, float* logits) { run_layers(step, logits); }
+  void run_layers(const Step& step, float* logits);
+
   // The rows of the embedding become the residual.
-  virtual void begin(const Step& step) = 0;
+  virtual void embed(const Step& step) = 0;
   // Queries, keys and values of the residual, the latter two into the layer's pages.
   virtual void append(int layer) = 0;
   virtual void attend(int layer) = 0;
@@ -53,7 +60,7 @@ class Layers {
 
 // On options.device. Throws Error(unsupported) where the forward pass does not run there, and what reading weights throws.
 // Config, options and sequences outlive it.
-std::unique_ptr<Layers> make_layers(const ModelFile& file, const ModelConfig& config, const ForwardOptions& options,
+std::unique_ptr<Layers> make_layers(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
                                     const Sequences& sequences);
 
 }  // namespace weft::decode

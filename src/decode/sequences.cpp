@@ -45,28 +45,43 @@ PageTable::RequestId Sequences::request(Id sequence) const {
   return found->second;
 }
 
-Sequences::Id Sequences::add() {
+void Sequences::check_room() const {
   check(requests_.size() < static_cast<size_t>(max_sequences_), ErrorCode::context_full,
         "all {} sequences are in use; release one, or raise max_sequences", max_sequences_);
+}
+
+Sequences::Id Sequences::add() {
+  check_room();
   requests_.emplace(next_id_, table_.add());
   return next_id_++;
 }
 
+Sequences::Id Sequences::add(std::span<const int32_t> pages) {
+  check_room();
+  const int64_t tokens = static_cast<int64_t>(pages.size()) * table_.page_size();
+  check(tokens <= context_length_, ErrorCode::context_full,
+        "add_sequence: {} pages are {} tokens; the model's context is {}: give fewer", pages.size(), tokens,
+        context_length_);
+  requests_.emplace(next_id_, table_.add(pages));
+  ++num_shares_;
+  return next_id_++;
+}
+
 Sequences::Id Sequences::fork(Id sequence, int64_t tokens) {
-  check(requests_.size() < static_cast<size_t>(max_sequences_), ErrorCode::context_full,
-        "all {} sequences are in use; release one, or raise max_sequences", max_sequences_);
+  check_room();
   const PageTable::Fork forked = table_.fork(request(sequence), tokens);
   copy_slots(forked);
-  pages_may_be_shared_ = true;
+  ++num_shares_;
   requests_.emplace(next_id_, forked.request);
   return next_id_++;
 }
 
-// A last page that is cut may belong to another sequence too: what is appended next must not be written there, so
-// the sequence goes on with a copy.
+// A last page that is cut may have other holders too: what is appended next must not be written there, so the sequence
+// goes on with a copy.
 void Sequences::truncate(Id sequence, int64_t tokens) {
   const PageTable::RequestId old = request(sequence);
-  if (!pages_may_be_shared_ || tokens % table_.page_size() == 0 || tokens >= table_.length(old)) {
+  const bool cuts = tokens >= 0 && tokens % table_.page_size() != 0 && tokens < table_.length(old);
+  if (!cuts || table_.num_holders(table_.pages(old)[static_cast<size_t>(tokens / table_.page_size())]) == 1) {
     table_.truncate(old, tokens);
     return;
   }

@@ -16,6 +16,7 @@ class Sequences {
   Sequences(const ModelConfig& config, const ForwardOptions& options, DType kv_dtype);
 
   Id add();
+  Id add(std::span<const int32_t> pages);
   Id fork(Id sequence, int64_t tokens);
   void truncate(Id sequence, int64_t tokens);
   void release(Id sequence);
@@ -25,7 +26,15 @@ class Sequences {
   // Gives back what append added last.
   void take_back(Id sequence, int64_t tokens) { table_.truncate(request(sequence), length(sequence) - tokens); }
 
-  bool pages_may_be_shared() const { return pages_may_be_shared_; }
+  std::span<const int32_t> pages(Id sequence) const { return table_.pages(request(sequence)); }
+  void hold(std::span<const int32_t> pages) { table_.hold(pages); }
+  void unhold(std::span<const int32_t> pages) { table_.unhold(pages); }
+  int page_size() const { return table_.page_size(); }
+  int64_t num_pages() const { return table_.num_pages(); }
+  int64_t num_free_pages() const { return table_.num_free_pages(); }
+
+  // How often sequences have begun with pages of others, so far.
+  int64_t num_shares() const { return num_shares_; }
 
   // The tables of sequences as if they held `lengths` tokens, no more than they do.
   class View {
@@ -45,13 +54,14 @@ class Sequences {
 
  private:
   PageTable::RequestId request(Id sequence) const;
+  void check_room() const;  // for one sequence more
   void copy_slots(const PageTable::Fork& fork);
 
   PageTable table_;
   Workspace pool_;
   std::unordered_map<Id, PageTable::RequestId> requests_;
   Id next_id_ = 0;
-  bool pages_may_be_shared_ = false;
+  int64_t num_shares_ = 0;
   int max_sequences_, context_length_, num_layers_, num_kv_heads_, head_dim_;
   DType dtype_;
   bool scaled_;

@@ -3,12 +3,15 @@
 #include <utility>
 
 #include "attention/backend.h"
+#include "attention/kernel.h"
 #include "base/check.h"
 #include "models/layers.h"
 #include "weft/levels.h"
 
 namespace weft::decode {
 namespace {
+
+constexpr int64_t kGrowth = 32;  // a plan is kept until KV has grown by one part in so many
 
 AttentionSpec spec_of(const ModelConfig& config, const ForwardOptions& options, DType kv_dtype, bool slides) {
   AttentionSpec spec;
@@ -56,6 +59,7 @@ StepAttention::StepAttention(const ModelConfig& config, const ForwardOptions& op
   add_kind(false, config.rope, {}, kv_dtype);
   if (config.sliding_window > 0)
     add_kind(true, config.sliding_rope, {{"window_left", static_cast<double>(config.sliding_window - 1)}}, kv_dtype);
+  if (workers_ == 0) workers_ = kinds_[0].kernel.impl().traits.default_workers;
   // Refuses plan options now, not in the first run.
   kinds_[0].kernel.workspace_bytes({.max_requests = options.max_sequences,
                                     .max_rows = 1,
@@ -71,12 +75,12 @@ StepAttention::StepAttention(const ModelConfig& config, const ForwardOptions& op
 
 void StepAttention::add_kind(bool slides, const RopeParams& rope, std::vector<ScalarArg> scalars, DType kv_dtype) {
   kinds_.push_back(
-      {build(spec_of(config_, options_, kv_dtype, slides), options_.device), rope, std::move(scalars), {}, {}});
+      {build(spec_of(config_, options_, kv_dtype, slides), options_.device), rope, std::move(scalars), {}, {}, {}, {}});
 }
 
 size_t StepAttention::kind_of(int layer) const { return layer_slides(config_, layer) ? 1 : 0; }
 
-void StepAttention::plan(const Step& step, bool pages_may_be_shared) {
+PlanInput StepAttention::input_of(const Step& step) const {
   PlanInput input;
   input.num_qo_heads = config_.num_qo_heads;
   input.num_kv_heads = config_.num_kv_heads;
@@ -86,21 +90,62 @@ void StepAttention::plan(const Step& step, bool pages_may_be_shared) {
   input.mode = options_.plan_mode;
   input.fixed_split_size = options_.fixed_split_size;
   input.borrow_page_ids = true;
+  input.spare_pages = step.kv_tokens() / kGrowth / options_.page_size + static_cast<int64_t>(step.qo_indptr.size());
+  return input;
+}
+
+void StepAttention::plan(const Step& step, int64_t num_shares) {
+  PlanInput input = input_of(step);
+  bool keeps = may_keep_plans(step, num_shares);
+  made_.any = false;  // until all went well
   for (Kind& kind : kinds_) {
     input.scalars = kind.plan_scalars;
-    // What forks share is read once for all of them. Not under fixed splits: a request alone has nothing to share, and
-    // gets the same bits there.
-    SharedLevels shared;
-    if (step.qo_indptr.size() > 2 && pages_may_be_shared && options_.plan_mode != PlanMode::fixed_split)
-      shared = levels_from_page_tables(kind.kernel, input);
-    const Plan plan = kind.kernel.plan(shared.apply(input));
-    if (kind.workspace.bytes() < plan.workspace_bytes()) {
+    keeps = keeps && keep_plan(kind, input);
+  }
+  for (Kind& kind : kinds_) {
+    input.scalars = kind.plan_scalars;
+    if (!keeps) make_plan(kind, step, input, num_shares > 0);
+    if (kind.workspace.bytes() < kind.plan.workspace_bytes()) {
       kind.workspace = Workspace();
-      kind.workspace = Workspace(options_.device, plan.workspace_bytes());
+      kind.workspace = Workspace(options_.device, kind.plan.workspace_bytes());
     }
-    plan.upload(kind.workspace, stream_);
+    kind.plan.upload(kind.workspace, stream_);
     ops::make_rope_table(step.positions, kind.rope_params, config_.head_dim, kind.rope);
   }
+  if (!keeps)
+    made_ = {true, step.kv_tokens(), num_shares, step.prefix_parents, step.prefix_pages, step.node_of_request};
+  made_.any = true;
+}
+
+// A plan covers lengths that its workers would share unevenly: they may grow by a little only.
+bool StepAttention::may_keep_plans(const Step& step, int64_t num_shares) const {
+  const int64_t tokens = step.kv_tokens();
+  return made_.any && tokens >= made_.kv_tokens && tokens - made_.kv_tokens <= made_.kv_tokens / kGrowth &&
+         num_shares == made_.num_shares && step.prefix_parents == made_.prefix_parents &&
+         step.prefix_pages == made_.prefix_pages && step.node_of_request == made_.node_of_request;
+}
+
+// Brings the last plan up to date where it covers the step.
+bool StepAttention::keep_plan(Kind& kind, const PlanInput& input) {
+  if (!kind.shared.empty() && !kind.shared.follow(input)) return false;
+  const PlanInput leveled = kind.shared.apply(input);
+  if (!kind.plan.covers(leveled)) return false;
+  kind.plan.update(leveled);
+  return true;
+}
+
+void StepAttention::make_plan(Kind& kind, const Step& step, const PlanInput& input, bool may_share) {
+  kind.shared = {};
+  // What sequences share is read once for all of them. Not under fixed splits: a request alone has nothing to share, and
+  // gets the same bits there.
+  if (step.qo_indptr.size() > 2 && options_.plan_mode != PlanMode::fixed_split) {
+    if (step.has_prefixes())
+      kind.shared = levels_from_prefixes(kind.kernel, input, step.prefixes());
+    else if (may_share)
+      kind.shared = levels_from_page_tables(kind.kernel, input);
+  }
+  kind.plan = kind.kernel.plan(kind.shared.apply(input));
+  ++num_plans_;
 }
 
 void StepAttention::run(int layer, AttentionTensors tensors) {

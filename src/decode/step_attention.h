@@ -7,6 +7,7 @@
 #include "decode/step.h"
 #include "ops/rope.h"
 #include "weft/attention.h"
+#include "weft/levels.h"
 #include "weft/model.h"
 
 namespace weft::decode {
@@ -22,14 +23,17 @@ class StepAttention {
   StepAttention(const ModelConfig& config, const ForwardOptions& options, Stream stream);
 
   DType q_dtype() const { return kinds_[0].kernel.spec().q_dtype; }
-  // Plans and angles for the rows of a step.
-  void plan(const Step& step, bool pages_may_be_shared);
+  // Plans and angles for the rows of a step. A plan is made again where the last one does not cover the step.
+  // num_shares: how often pages have got a further owner so far.
+  void plan(const Step& step, int64_t num_shares);
+  int64_t num_plans() const { return num_plans_; }  // made so far, by all kinds of layers
   // The layer's attention: tensors are q, kv and o; the rest is the model's.
   void run(int layer, AttentionTensors tensors);
 
   // Layers of a kind rotate by the same angles.
   size_t num_kinds() const { return kinds_.size(); }
   size_t kind_of(int layer) const;
+  const Workspace& workspace(size_t kind) const { return kinds_[kind].workspace; }  // with the plan of the step
   const ops::RopeTable& rope(size_t kind) const { return kinds_[kind].rope; }
 
  private:
@@ -39,7 +43,20 @@ class StepAttention {
     std::vector<ScalarArg> plan_scalars;
     Workspace workspace;  // holds the plan
     ops::RopeTable rope;
+    // Of the last step, and of those to come that it covers.
+    Plan plan;
+    SharedLevels shared;
   };
+  // What the plans were made for, beside lengths.
+  struct Made {
+    bool any = false;
+    int64_t kv_tokens = 0, num_shares = 0;
+    std::vector<int32_t> prefix_parents, prefix_pages, node_of_request;
+  };
+  PlanInput input_of(const Step& step) const;
+  bool may_keep_plans(const Step& step, int64_t num_shares) const;
+  static bool keep_plan(Kind& kind, const PlanInput& input);
+  void make_plan(Kind& kind, const Step& step, const PlanInput& input, bool may_share);
   void add_kind(bool slides, const RopeParams& rope, std::vector<ScalarArg> scalars, DType kv_dtype);
 
   const ModelConfig& config_;
@@ -47,6 +64,8 @@ class StepAttention {
   Stream stream_;
   int workers_;
   std::vector<Kind> kinds_;  // of layers that see everything; where some slide, theirs besides
+  Made made_;
+  int64_t num_plans_ = 0;
 };
 
 }  // namespace weft::decode

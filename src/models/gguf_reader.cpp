@@ -30,25 +30,27 @@ constexpr uint32_t kSwappedMagic = 0x47475546;
 // Types of tensors by their number in the file. Those without a WeightType are known by name only.
 struct FileType {
   uint32_t id;
-  std::string_view name;
+  std::string_view own_name = {};
   std::optional<WeightType> type = {};
-  int64_t block = 1;  // elements of a block
-  uint64_t block_bytes = 0;
+
+  constexpr FileType(uint32_t number, std::string_view text) : id(number), own_name(text) {}
+  constexpr FileType(uint32_t number, WeightType known) : id(number), type(known) {}
+  std::string_view name() const { return type ? to_string(*type) : own_name; }
 };
 constexpr FileType kFileTypes[] = {
-    {0, "F32", WeightType::f32, 1, 4},
-    {1, "F16", WeightType::f16, 1, 2},
-    {2, "Q4_0", WeightType::q4_0, 32, 18},
-    {3, "Q4_1", WeightType::q4_1, 32, 20},
-    {6, "Q5_0", WeightType::q5_0, 32, 22},
+    {0, WeightType::f32},
+    {1, WeightType::f16},
+    {2, WeightType::q4_0},
+    {3, WeightType::q4_1},
+    {6, WeightType::q5_0},
     {7, "Q5_1"},
-    {8, "Q8_0", WeightType::q8_0, 32, 34},
+    {8, WeightType::q8_0},
     {9, "Q8_1"},
     {10, "Q2_K"},
     {11, "Q3_K"},
-    {12, "Q4_K", WeightType::q4_k, 256, 144},
+    {12, WeightType::q4_k},
     {13, "Q5_K"},
-    {14, "Q6_K", WeightType::q6_k, 256, 210},
+    {14, WeightType::q6_k},
     {15, "Q8_K"},
     {16, "IQ2_XXS"},
     {17, "IQ2_XS"},
@@ -64,7 +66,7 @@ constexpr FileType kFileTypes[] = {
     {27, "I64"},
     {28, "F64"},
     {29, "IQ1_M"},
-    {30, "BF16", WeightType::bf16, 1, 2},
+    {30, WeightType::bf16},
     {34, "TQ1_0"},
     {35, "TQ2_0"},
     {39, "MXFP4"},
@@ -281,28 +283,29 @@ class HeaderReader {
       else if (__builtin_mul_overflow(tensor.rows, static_cast<int64_t>(extent), &tensor.rows))
         invalid("{}: extents multiply to more than {} elements", here(), INT64_MAX);
     }
-    const FileType type = file_type(number<uint32_t>("type"));
-    tensor.type = *type.type;
-    if (tensor.cols % type.block != 0)
-      invalid("{}: extent of axis 0 is {}; {} needs a multiple of {}", here(), tensor.cols, type.name, type.block);
+    tensor.type = weight_type(number<uint32_t>("type"));
+    const WeightBlock& block = weight_block(tensor.type);
+    if (tensor.cols % block.inputs != 0)
+      invalid("{}: extent of axis 0 is {}; {} needs a multiple of {}", here(), tensor.cols, to_string(tensor.type),
+              block.inputs);
     uint64_t blocks = 0;
-    if (__builtin_mul_overflow(static_cast<uint64_t>(tensor.cols / type.block), static_cast<uint64_t>(tensor.rows),
+    if (__builtin_mul_overflow(static_cast<uint64_t>(tensor.cols / block.inputs), static_cast<uint64_t>(tensor.rows),
                                &blocks) ||
-        __builtin_mul_overflow(blocks, type.block_bytes, &tensor.bytes))
+        __builtin_mul_overflow(blocks, static_cast<uint64_t>(block.bytes), &tensor.bytes))
       invalid("{}: extents {} x {} take more bytes than a file can have", here(), tensor.rows, tensor.cols);
     tensor.offset = number<uint64_t>("offset");
     return tensor;
   }
 
-  FileType file_type(uint32_t id) const {
+  WeightType weight_type(uint32_t id) const {
     const auto* found = std::find_if(std::begin(kFileTypes), std::end(kFileTypes),
                                      [id](const FileType& known) { return known.id == id; });
-    if (found != std::end(kFileTypes) && found->type) return *found;
+    if (found != std::end(kFileTypes) && found->type) return *found->type;
     std::string supported;
     for (const FileType& known : kFileTypes)
-      if (known.type) supported += fmt::format("{}{}", supported.empty() ? "" : ", ", known.name);
+      if (known.type) supported += fmt::format("{}{}", supported.empty() ? "" : ", ", known.name());
     refuse(ErrorCode::unsupported, "{}: required type {}, supported {}; use a file quantised to one of these", here(),
-           found != std::end(kFileTypes) ? std::string(found->name) : fmt::format("number {}", id), supported);
+           found != std::end(kFileTypes) ? std::string(found->name()) : fmt::format("number {}", id), supported);
   }
 
   void sort_metadata(Gguf& gguf) const {
@@ -382,12 +385,6 @@ std::string_view to_string(GgufType type) {
     case GgufType::i64: return "i64";
     case GgufType::f64: return "f64";
   }
-  return "unknown";
-}
-
-std::string_view to_string(WeightType type) {
-  for (const FileType& known : kFileTypes)
-    if (known.type == type) return known.name;
   return "unknown";
 }
 

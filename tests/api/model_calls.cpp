@@ -120,7 +120,8 @@ class ForwardCalls : public CallFamily {
         for (std::vector<int32_t>& ids : tokens) {
           ids.resize(static_cast<size_t>(dice.below(6)));
           for (int32_t& id : ids) id = dice.once_in(20) ? dice.odd_int() : dice.below(100);
-          inputs.push_back({.sequence = sequence(), .tokens = ids, .all_logits = dice.once_in(2)});
+          inputs.push_back(
+              {.sequence = sequence(), .tokens = ids, .logit_rows = dice.once_in(2) ? ForwardPass::kAllRows : 1});
         }
         forward_->run(inputs);
       }

@@ -47,6 +47,9 @@ class Model {
         into_shared_page =
             into_shared_page || (other != id && std::count(table_.pages(other).begin(), table_.pages(other).end(),
                                                            pages_before.back()) > 0);
+    if (tokens > 0 && static_cast<int64_t>(expected.size()) % ps != 0)
+      for (const std::vector<int32_t>& pages : held_)
+        into_shared_page = into_shared_page || std::count(pages.begin(), pages.end(), pages_before.back()) > 0;
     try {
       table_.append(id, tokens);
     } catch (const Error& error) {
@@ -80,6 +83,26 @@ class Model {
     }
   }
 
+  // Whole pages of a request, held as a prefix cache would.
+  void hold(PageTable::RequestId id) {
+    const int64_t whole = table_.length(id) / table_.page_size();
+    held_.emplace_back(table_.pages(id).begin(), table_.pages(id).begin() + whole);
+    table_.hold(held_.back());
+  }
+  void unhold() {
+    if (held_.empty()) return;
+    table_.unhold(held_.front());
+    held_.erase(held_.begin());
+  }
+  // A request that begins with held pages.
+  void add_held() {
+    if (held_.empty()) return add();
+    std::vector<int>& tokens = requests_[table_.add(held_.back())];
+    const auto ps = static_cast<size_t>(table_.page_size());
+    for (const int32_t page : held_.back())
+      for (size_t i = 0; i < ps; ++i) tokens.push_back(slots_[static_cast<size_t>(page) * ps + i]);
+  }
+
   void truncate(PageTable::RequestId id, int64_t tokens) {
     table_.truncate(id, tokens);
     requests_[id].resize(static_cast<size_t>(tokens));
@@ -99,6 +122,8 @@ class Model {
       for (size_t t = 0; t < tokens.size(); ++t) RC_ASSERT(slot(id, static_cast<int64_t>(t)) == tokens[t]);
       used.insert(table_.pages(id).begin(), table_.pages(id).end());
     }
+    for (const std::vector<int32_t>& pages : held_) used.insert(pages.begin(), pages.end());
+    for (const int32_t page : used) RC_ASSERT(table_.num_holders(page) >= 1);
     RC_ASSERT(table_.num_free_pages() == table_.num_pages() - static_cast<int64_t>(used.size()));
     const PageTableView view = table_.view(ids);
     RC_ASSERT(view.kv_page_indptr.size() == ids.size() + 1);
@@ -123,6 +148,7 @@ class Model {
   PageTable table_;
   std::vector<int> slots_;
   std::map<PageTable::RequestId, std::vector<int>> requests_;
+  std::vector<std::vector<int32_t>> held_;
   int next_token_ = 0;
 };
 
@@ -130,7 +156,7 @@ RC_GTEST_PROP(PageTable, keeps_every_token_of_every_request_apart, ()) {
   Model model(*rc::gen::element(1, 2, 3, 16), *rc::gen::inRange(0, 20));
   const int steps = *rc::gen::inRange(1, 60);
   for (int i = 0; i < steps; ++i) {
-    const int action = *rc::gen::inRange(0, 6);
+    const int action = *rc::gen::inRange(0, 9);
     if (action == 0 || model.requests().empty()) {
       model.add();
     } else {
@@ -143,6 +169,9 @@ RC_GTEST_PROP(PageTable, keeps_every_token_of_every_request_apart, ()) {
         case 2: model.append(id, *rc::gen::inRange(0, 40)); break;
         case 3: model.fork(id, *rc::gen::inRange(0, length + 1)); break;
         case 4: model.truncate(id, *rc::gen::inRange(0, length + 1)); break;
+        case 5: model.hold(id); break;
+        case 6: model.unhold(); break;
+        case 7: model.add_held(); break;
         default: model.release(id); break;
       }
     }
@@ -217,6 +246,45 @@ TEST(PageTable, ATruncatedRequestDoesNotWriteIntoASharedPage) {
   table.append(own.request, 1);
   table.release(b);
   table.append(a, 1);  // alone again
+}
+
+TEST(PageTable, HeldPagesOutliveTheirRequestsAndBeginOthers) {
+  PageTable table(4, 4);
+  const auto a = table.add();
+  table.append(a, 9);
+  const std::vector<int32_t> whole(table.pages(a).begin(), table.pages(a).begin() + 2);
+  table.hold(whole);
+  EXPECT_EQ(table.num_holders(whole[0]), 2);
+  table.release(a);
+  EXPECT_EQ(table.num_free_pages(), 2);
+  const auto b = table.add(whole);
+  EXPECT_EQ(table.length(b), 8);
+  table.unhold(whole);
+  EXPECT_EQ(table.num_free_pages(), 2);
+  table.release(b);
+  EXPECT_EQ(table.num_free_pages(), 4);
+  EXPECT_EQ(table.num_holders(whole[0]), 0);
+}
+
+TEST(PageTable, RefusesHoldsOfPagesThatAreFreeAndChangesNothing) {
+  PageTable table(4, 4);
+  const auto a = table.add();
+  table.append(a, 8);
+  const int32_t first = table.pages(a)[0], second = table.pages(a)[1];
+  for (const int32_t wrong : {-1, 2, 4, 1000}) {
+    const std::vector<int32_t> pages{first, wrong};
+    EXPECT_EQ(code_of([&] { table.hold(pages); }), ErrorCode::invalid_argument);
+    EXPECT_EQ(code_of([&] { table.add(pages); }), ErrorCode::invalid_argument);
+  }
+  const std::vector<int32_t> one{first}, twice{first, first}, other{first, second};
+  EXPECT_EQ(code_of([&] { table.unhold(one); }), ErrorCode::invalid_argument);  // the request's own stays
+  table.hold(one);
+  EXPECT_EQ(code_of([&] { table.unhold(twice); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { table.unhold(other); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(table.num_holders(first), 2);
+  table.unhold(one);
+  table.release(a);
+  EXPECT_EQ(table.num_free_pages(), 4);
 }
 
 TEST(PageTable, TruncateGivesBackWholePages) {

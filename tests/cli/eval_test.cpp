@@ -23,8 +23,9 @@ TEST(Eval, ScoresATokenAfterAsManyBeforeItAsTheContextHolds) {
   std::ifstream in(text);
   const std::vector<int32_t> ids = Tokenizer(file).encode(std::string(std::istreambuf_iterator<char>(in), {}));
   ForwardPass forward(file, {.precision = Precision::exact, .max_tokens = 150});
-  const TensorView logits = forward.run(
-      {{.sequence = forward.add_sequence(), .tokens = std::span(ids).subspan(50, 150), .all_logits = true}});
+  const TensorView logits = forward.run({{.sequence = forward.add_sequence(),
+                                          .tokens = std::span(ids).subspan(50, 150),
+                                          .logit_rows = ForwardPass::kAllRows}});
   const auto vocabulary = static_cast<size_t>(file.config().vocab_size);
   for (size_t position = 150; position < 200; ++position) {
     const std::span<const float> row(logits.as<const float>() + (position - 51) * vocabulary, vocabulary);

@@ -56,7 +56,8 @@ double largest_difference(const Row& a, const Row& b) {
 double mean_error(const std::string& path, const Ids& ids, const ForwardOptions& options) {
   const ModelFile file(path);
   ForwardPass forward(file, options);
-  const TensorView logits = forward.run({{.sequence = forward.add_sequence(), .tokens = ids, .all_logits = true}});
+  const TensorView logits =
+      forward.run({{.sequence = forward.add_sequence(), .tokens = ids, .logit_rows = ForwardPass::kAllRows}});
   const std::vector<double> expected = testing::reference_log_probabilities(path, ids);
   const auto vocab = static_cast<size_t>(logits.shape(1));
   double sum = 0;
@@ -229,6 +230,126 @@ TEST_F(RandomModel, AgreesWhetherTokensComeAtOnceInChunksOrOneByOne) {
   EXPECT_EQ(forward.length(parts), 1100);
 }
 
+TEST_F(RandomModel, GivesLogitsOfAsManyRowsAsAnInputAsksFor) {
+  const ModelFile file(write({}));
+  for (const int64_t max_rows : {512, 7}) {  // at once, and cut into several steps
+    ForwardPass forward(file, {.precision = Precision::exact, .max_sequences = 4, .max_rows = max_rows});
+    const Ids a = random_ids(30, 1), b = random_ids(20, 2), c = random_ids(10, 3);
+    const auto run = [&](int64_t rows_a, int64_t rows_b, int64_t rows_c) {
+      const auto s0 = forward.add_sequence(), s1 = forward.add_sequence(), s2 = forward.add_sequence();
+      const TensorView logits = forward.run({{.sequence = s0, .tokens = a, .logit_rows = rows_a},
+                                             {.sequence = s1, .tokens = b, .logit_rows = rows_b},
+                                             {.sequence = s2, .tokens = c, .logit_rows = rows_c}});
+      std::vector<Row> rows;
+      for (int64_t row = 0; row < logits.shape(0); ++row) rows.push_back(row_of(logits, row));
+      for (const auto sequence : {s0, s1, s2}) forward.release(sequence);
+      return rows;
+    };
+    const std::vector<Row> all = run(ForwardPass::kAllRows, 20, 1000), some = run(0, 3, 1);
+    ASSERT_EQ(all.size(), 60u);
+    ASSERT_EQ(some.size(), 4u);
+    for (size_t i = 0; i < 3; ++i) EXPECT_LE(largest_difference(some[i], all[47 + i]), 1e-4) << i;
+    EXPECT_LE(largest_difference(some[3], all[59]), 1e-4);
+    EXPECT_EQ(run(0, 0, 0).size(), 0u);
+    EXPECT_EQ(code_of([&] { run(1, -1, 1); }), ErrorCode::invalid_argument);
+  }
+}
+
+// A prefix cache holds whole pages of a sequence that is gone; another one begins with them.
+TEST_F(RandomModel, SequencesBeginWithPagesThatOthersHold) {
+  const ModelFile file(write({}));
+  for (const DType kv_dtype : {DType::fp32, DType::int8}) {
+    const Precision precision = kv_dtype == DType::int8 ? Precision::fast : Precision::exact;
+    ForwardPass forward(
+        file, {.precision = precision, .max_tokens = 256, .max_sequences = 3, .page_size = 8, .kv_dtype = kv_dtype});
+    const int64_t free = forward.num_free_pages();
+    EXPECT_EQ(free, forward.num_pages());
+    EXPECT_EQ(forward.page_size(), 8);
+    const Ids ids = random_ids(45, 1);
+    const auto first = forward.add_sequence();
+    const Row expected = row_of(forward.run({{.sequence = first, .tokens = ids}}));
+    const std::vector<int32_t> pages(forward.pages(first).begin(), forward.pages(first).begin() + 4);
+    forward.hold_pages(pages);
+    forward.release(first);
+    EXPECT_EQ(forward.num_free_pages(), free - 4);
+    const auto second = forward.add_sequence(pages);
+    EXPECT_EQ(forward.length(second), 32);
+    const Row got = row_of(forward.run({{.sequence = second, .tokens = std::span(ids).subspan(32)}}));
+    EXPECT_LE(largest_difference(got, expected), precision == Precision::exact ? 1e-4 : 0.2);
+    // Cut inside a page that is held, it goes on with one of its own.
+    forward.truncate(second, 29);
+    const Row again = row_of(forward.run({{.sequence = second, .tokens = std::span(ids).subspan(29)}}));
+    EXPECT_LE(largest_difference(again, expected), precision == Precision::exact ? 1e-4 : 0.2);
+    EXPECT_NE(forward.pages(second)[3], pages[3]);
+    forward.release(second);
+    forward.unhold_pages(pages);
+    EXPECT_EQ(forward.num_free_pages(), free);
+    EXPECT_EQ(code_of([&] { forward.unhold_pages(pages); }), ErrorCode::invalid_argument);
+    EXPECT_EQ(code_of([&] { forward.add_sequence(pages); }), ErrorCode::invalid_argument);
+  }
+}
+
+// Many steps of sequences that share pages, as a prefix cache says: what a plan of an earlier step, brought up to date,
+// attends is what each sequence alone does.
+TEST_F(RandomModel, SequencesOfKnownPrefixesAgreeWithSequencesAlone) {
+  const ModelFile file(write({.context_length = 1024}));
+  for (const PlanMode mode : {PlanMode::balanced, PlanMode::fixed_split}) {
+    WorkerTeam team(3);
+    ForwardPass forward(file, {.precision = Precision::exact,
+                               .max_tokens = 4096,
+                               .max_sequences = 6,
+                               .page_size = 16,
+                               .plan_mode = mode,
+                               .fixed_split_size = mode == PlanMode::fixed_split ? 64 : 0,
+                               .team = &team});
+    const Ids trunk = random_ids(512, 1), stranger = random_ids(90, 2);
+    std::vector<ForwardPass::SequenceId> sequences{forward.add_sequence(), forward.add_sequence()};
+    forward.run({{.sequence = sequences[0], .tokens = trunk}, {.sequence = sequences[1], .tokens = stranger}});
+    const std::vector<int32_t> pages(forward.pages(sequences[0]).begin(), forward.pages(sequences[0]).end());
+    for (const size_t kept : {32u, 32u, 16u}) sequences.push_back(forward.add_sequence(std::span(pages).first(kept)));
+    std::vector<Ids> whole{trunk, stranger, trunk, trunk, Ids(trunk.begin(), trunk.begin() + 256)};
+    const std::vector<int32_t> parent{-1, 0}, num_pages{16, 32}, node{1, -1, 1, 1, 0};
+    const SharedPrefixes prefixes{parent, num_pages, node};
+    TensorView logits;
+    for (int step = 0; step < 40; ++step) {  // over two borders of pages
+      std::vector<Ids> next;
+      std::vector<ForwardPass::Input> inputs;
+      for (size_t i = 0; i < sequences.size(); ++i) next.push_back(random_ids(step == 0 ? 5 : 1, 100 * step + i));
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        inputs.push_back({.sequence = sequences[i], .tokens = next[i]});
+        whole[i].insert(whole[i].end(), next[i].begin(), next[i].end());
+      }
+      logits = forward.run(inputs, prefixes);
+    }
+    ForwardPass alone(file, {.precision = Precision::exact, .max_tokens = 1024, .team = &team});
+    const auto only = alone.add_sequence();
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      alone.truncate(only, 0);
+      EXPECT_LE(largest_difference(row_of(logits, static_cast<int64_t>(i)),
+                                   row_of(alone.run({{.sequence = only, .tokens = whole[i]}}))),
+                1e-4)
+          << i;
+    }
+  }
+}
+
+TEST_F(RandomModel, RefusesPrefixesThatAreNotThoseOfItsSequencesAndChangesNothing) {
+  const ModelFile file(write({}));
+  ForwardPass forward(file, {.precision = Precision::exact, .max_tokens = 512, .max_sequences = 2, .page_size = 8});
+  const auto a = forward.add_sequence(), b = forward.add_sequence();
+  const Ids ids = random_ids(40, 1), one = random_ids(1, 2);
+  forward.run({{.sequence = a, .tokens = ids}, {.sequence = b, .tokens = ids}});
+  const int64_t free = forward.num_free_pages();
+  const std::vector<ForwardPass::Input> inputs{{.sequence = a, .tokens = one}, {.sequence = b, .tokens = one}};
+  const std::vector<int32_t> parent{-1}, num_pages{4}, node{0, 0}, short_list{0};
+  EXPECT_EQ(code_of([&] { forward.run(inputs, {parent, num_pages, node}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { forward.run(inputs, {parent, num_pages, short_list}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(forward.length(a), 40);
+  EXPECT_EQ(forward.num_free_pages(), free);
+  forward.run(inputs);
+  EXPECT_EQ(forward.length(a), 41);
+}
+
 TEST_F(RandomModel, GivesAllLogitsOrTheLastOfEachInput) {
   const ModelFile file(write({}));
   ForwardPass forward(file, {.precision = Precision::exact, .max_sequences = 4});
@@ -238,7 +359,7 @@ TEST_F(RandomModel, GivesAllLogitsOrTheLastOfEachInput) {
   const TensorView last = forward.run({{.sequence = s0, .tokens = a}, {.sequence = s1, .tokens = b}});
   const Row last_a = row_of(last, 0), last_b = row_of(last, 1);
   const TensorView mixed =
-      forward.run({{.sequence = s2, .tokens = a, .all_logits = true}, {.sequence = s3, .tokens = b}});
+      forward.run({{.sequence = s2, .tokens = a, .logit_rows = ForwardPass::kAllRows}, {.sequence = s3, .tokens = b}});
   ASSERT_EQ(mixed.shape(0), 31);
   EXPECT_LE(largest_difference(row_of(mixed, 29), last_a), 1e-4);
   EXPECT_LE(largest_difference(row_of(mixed, 30), last_b), 1e-4);

@@ -4,9 +4,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -96,28 +98,105 @@ TEST(Docs, ErrorsListsEveryCodeWithAnExampleAndARemedy) {
   EXPECT_EQ(table.size(), code);
 }
 
-TEST(Docs, PathsNamesFilesThatExistEachFromAnEarlierStepOn) {
-  const std::string text = read("docs/paths.md");
-  const std::regex step("\n([0-9]+)\\. `([^`]+)`");
-  int expected = 1, steps = 0;
-  for (std::sregex_iterator it(text.begin(), text.end(), step), end; it != end; ++it, ++steps) {
-    const int number = std::stoi((*it)[1]);
-    if (number == 1) expected = 1;  // another path begins
-    EXPECT_EQ(number, expected++) << (*it)[2];
-    EXPECT_TRUE(fs::exists(kRoot / (*it)[2].str())) << (*it)[2];
+// A step of docs/paths.md: "N. `file`, `Class::function`: text"; steps of some paths name no function.
+struct Step {
+  std::string file, function;
+};
+struct Path {
+  std::string title;
+  std::vector<Step> steps;
+};
+
+std::vector<Path> paths() {
+  std::vector<Path> result;
+  std::istringstream in(read("docs/paths.md"));
+  static const std::regex kStep("([0-9]+)\\. `([^`]+)`(, `([^`]+)`:)?.*");
+  std::smatch match;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("## ")) result.push_back({line.substr(3), {}});
+    if (!std::regex_match(line, match, kStep)) continue;
+    result.back().steps.push_back({match[2], match[4]});
+    EXPECT_EQ(std::stoul(match[1]), result.back().steps.size()) << line;
   }
-  EXPECT_GE(steps, 8);
+  return result;
 }
 
-TEST(Docs, AttentionCallIsFollowedInTheOrderOfItsLayers) {
-  const std::string text = read("docs/paths.md");
-  size_t at = 0;
-  for (const char* file : {"include/weft/attention.h", "src/attention/spec.cpp", "src/attention/variant/text.cpp",
-                           "src/jit/build.cpp", "src/attention/plan/plan.cpp", "src/attention/run.cpp"}) {
-    const size_t next = text.find(fmt::format("`{}`", file), at);
-    ASSERT_NE(next, std::string::npos) << file << " is missing or comes too early";
-    at = next;
+const Path& path(const std::vector<Path>& all, const std::string& title) {
+  for (const Path& path : all)
+    if (path.title == title) return path;
+  throw std::runtime_error("docs/paths.md has no path '" + title + "'");
+}
+
+// Where a file names a function, by its last part, from a place on; npos: it does not.
+size_t named(const std::string& file, const std::string& function, size_t from = 0) {
+  const std::string name = function.substr(function.rfind(':') + 1), text = read(file).substr(from);
+  std::smatch match;
+  if (!std::regex_search(text, match, std::regex("\\b" + name + "\\b"))) return std::string::npos;
+  return from + static_cast<size_t>(match.position());
+}
+
+TEST(Docs, PathsNameFilesAndFunctionsThatExistAndNoFileTwice) {
+  int num_paths = 0;
+  for (const Path& path : paths()) {
+    std::set<std::string> files;
+    for (const Step& step : path.steps) {
+      EXPECT_TRUE(files.insert(step.file).second) << path.title << " enters " << step.file << " twice";
+      ASSERT_TRUE(fs::exists(kRoot / step.file)) << step.file;
+      if (!step.function.empty()) {
+        EXPECT_NE(named(step.file, step.function), std::string::npos) << step.file << " has no " << step.function;
+      }
+    }
+    num_paths += !path.steps.empty();
   }
+  EXPECT_GE(num_paths, 6);
+}
+
+// Those that one file leads to come in the order in which it names them.
+TEST(Docs, EachStepOfAPathIsNamedByTheFileOfAnEarlierOne) {
+  for (const Path& path : paths()) {
+    std::map<size_t, size_t> last_named;  // by the step whose file names another
+    for (size_t i = 1; i < path.steps.size(); ++i) {
+      const Step& step = path.steps[i];
+      if (step.function.empty()) continue;
+      size_t caller = i;
+      while (--caller > 0 && named(path.steps[caller].file, step.function) == std::string::npos) {
+      }
+      const size_t at = named(path.steps[caller].file, step.function, last_named[caller]);
+      ASSERT_NE(at, std::string::npos) << path.title << ": " << path.steps[caller].file << " does not name "
+                                       << step.function << " of " << step.file << " after the steps between them";
+      last_named[caller] = at;
+    }
+  }
+}
+
+TEST(Docs, OneRunIsFollowedInTwelveFilesAndAnItemInEight) {
+  const std::vector<Path> all = paths();
+  for (const char* title : {"One run of decode", "One run of prefill"}) {
+    const std::vector<Step>& steps = path(all, title).steps;
+    ASSERT_FALSE(steps.empty());
+    EXPECT_LE(steps.size(), 12u) << title;
+    EXPECT_EQ(steps.front().file, "include/weft/attention.h");
+    size_t attend = 0;
+    while (attend < steps.size() && !steps[attend].file.ends_with("/attend.cpp")) ++attend;
+    ASSERT_LT(attend, steps.size()) << title;
+    EXPECT_LE(steps.size() - attend, 8u) << title;
+  }
+}
+
+TEST(Docs, WhereIsAnswersWithAFileAndAFunctionInIt) {
+  const std::string text = read("docs/paths.md");
+  const std::string section = text.substr(text.find("\n## Where is"));
+  static const std::regex kAnswer("\n\\| ([^|]+)\\? \\| `([^`]+)`, `([^`]+)` \\|");
+  std::string questions;
+  for (std::sregex_iterator it(section.begin(), section.end(), kAnswer), end; it != end; ++it) {
+    const std::smatch& answer = *it;
+    questions += answer[1].str() + "\n";
+    ASSERT_TRUE(fs::exists(kRoot / answer[2].str())) << answer[2];
+    EXPECT_NE(named(answer[2], answer[3]), std::string::npos) << answer[2] << " has no " << answer[3];
+  }
+  for (const char* asked :
+       {"page pointer resolved", "score masked", "given its scale", "partial merged", "missing leaf"})
+    EXPECT_NE(questions.find(asked), std::string::npos) << asked;
 }
 
 TEST(Docs, LinksBetweenDocumentsLeadSomewhere) {

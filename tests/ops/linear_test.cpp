@@ -25,11 +25,6 @@ using test::Weights;
 using test::whole_blocks;
 
 constexpr Precision kPrecisions[] = {Precision::exact, Precision::standard, Precision::fast};
-const char* name_of(WeightType type) {
-  constexpr const char* kNames[] = {"f32", "f16", "bf16", "q8_0", "q5_0", "q4_0", "q4_1", "q4_k", "q6_k"};
-  return kNames[static_cast<int>(type)];
-}
-
 std::vector<float> random_activations(int64_t m, int64_t cols, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
@@ -71,7 +66,7 @@ TEST_P(LinearOnIsa, AgreesWithFp64WithinTheStatedBound) {
             for (int64_t n = 0; n < rows; ++n) {
               const test::ExactSum exact = test::exact_sum(w, x.data() + r * cols, n, precision, GetParam());
               ASSERT_LE(std::abs(y[r * rows + n] - exact.value), exact.bound)
-                  << name_of(type) << " precision " << static_cast<int>(precision) << " " << rows << "x" << cols
+                  << to_string(type) << " precision " << static_cast<int>(precision) << " " << rows << "x" << cols
                   << " m " << m << " row " << r << " output " << n;
             }
         }
@@ -109,7 +104,7 @@ TEST_P(LinearOnIsa, GivesARowTheSameBitsAloneAndInAnyBatch) {
       for (int64_t m : {1, 3, 5, 7, 8, 13, 200}) {
         const std::vector<float> some = multiply(packed, x, m, two);
         ASSERT_EQ(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)), 0)
-            << name_of(type) << " precision " << static_cast<int>(precision) << " m " << m;
+            << to_string(type) << " precision " << static_cast<int>(precision) << " m " << m;
       }
     }
   }
@@ -131,7 +126,7 @@ TEST_P(LinearOnIsa, HoldsTheLargestIntegersWithoutOverflow) {
           for (int64_t m : {1, 12}) {
             const std::vector<float> x(static_cast<size_t>(m * w.cols), sign * 3e5f);
             for (float y : multiply(pack(w, precision, GetParam(), team), x, m, team))
-              ASSERT_NEAR(y, sign * expected, 1e-4 * size + 1) << name_of(type) << " byte " << byte << " m " << m;
+              ASSERT_NEAR(y, sign * expected, 1e-4 * size + 1) << to_string(type) << " byte " << byte << " m " << m;
           }
     }
 }
@@ -197,7 +192,7 @@ TEST_P(LinearOnIsa, TilesOfEitherKindOfMachineGiveTheSameBits) {
           y[halved] = multiply(packed, x, m, team);
         }
         ASSERT_EQ(0, std::memcmp(y[0].data(), y[1].data(), y[0].size() * sizeof(float)))
-            << name_of(type) << " precision " << static_cast<int>(precision) << " m " << m;
+            << to_string(type) << " precision " << static_cast<int>(precision) << " m " << m;
       }
     }
 }
@@ -229,7 +224,7 @@ TEST_P(LinearOnIsa, MakesEachRowOnceAndAppliesTheGateToTheSameProducts) {
             const float *g = both.data() + r * 150 + n, *up = g + 75;
             float expected = 77.f;
             if (n < 75) gate(g, up, 1, &expected);
-            ASSERT_EQ(y[r * 80 + n], expected) << name_of(first) << " m " << m << " row " << r << " output " << n;
+            ASSERT_EQ(y[r * 80 + n], expected) << to_string(first) << " m " << m << " row " << r << " output " << n;
           }
         }
       }
@@ -271,12 +266,12 @@ TEST_P(LinearOnIsa, ReadsRowsBackAndTakesTheStatedBytes) {
                         : type == WeightType::q4_k ? 22.0 / 18
                         : type == WeightType::q6_k ? 36.0 / 26.25
                                                    : 1;
-    EXPECT_EQ(static_cast<double>(packed.bytes()), static_cast<double>(w.bytes.size()) * more) << name_of(type);
+    EXPECT_EQ(static_cast<double>(packed.bytes()), static_cast<double>(w.bytes.size()) * more) << to_string(type);
     std::vector<float> row(static_cast<size_t>(cols));
     for (int64_t r : {0, 1, 17, 63}) {
       gemm::read_row(packed, r, row.data());
       for (int64_t k = 0; k < cols; ++k)
-        ASSERT_NEAR(row[k], w.values[r * cols + k], 1e-7) << name_of(type) << " row " << r << " element " << k;
+        ASSERT_NEAR(row[k], w.values[r * cols + k], 1e-7) << to_string(type) << " row " << r << " element " << k;
     }
     EXPECT_THROW(gemm::read_row(packed, 64, row.data()), Error);
     EXPECT_THROW(gemm::read_row(packed, -1, row.data()), Error);

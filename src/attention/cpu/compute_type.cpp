@@ -10,6 +10,9 @@ DType compute_type(const AttentionSpec& spec, Isa isa) {
         "compute = bf16: required avx512_bf16, supported {}, missing the dot product of bf16; leave compute out, or "
         "choose fp32",
         to_string(isa));
+  check(spec.compute != DType::fp16, ErrorCode::unsupported,
+        "compute = fp16: required products in fp16, supported {}, missing them; leave compute out, or choose fp32",
+        to_string(isa));
   const bool has_byte_dot = isa >= Isa::avx512;
   check(has_byte_dot || spec.compute != DType::int8, ErrorCode::unsupported,
         "compute = int8: required avx512, supported {}, missing the dot product of bytes; leave compute out, or choose "

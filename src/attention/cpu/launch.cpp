@@ -36,6 +36,16 @@ class Scratch {
 };
 thread_local Scratch scratch;
 
+Compute compute_of(DType dtype) {
+  return dtype == DType::bf16 ? Compute::bf16 : dtype == DType::int8 ? Compute::int8 : Compute::fp32;
+}
+
+// Whether items of two units need as much scratch.
+bool are_alike(const Unit& a, const Unit& b) {
+  return a.tile_kind == b.tile_kind && a.row_end - a.row_begin == b.row_end - b.row_begin &&
+         a.kv_head_end - a.kv_head_begin == b.kv_head_end - b.kv_head_begin;
+}
+
 // One worker's queue: every item, and every merge group whose last item it finished.
 void run_queue(const AttendArgs& args, const CoreTable& core, const WorkItem* items, int begin, int end,
                Trace::Lane lane) {
@@ -43,11 +53,15 @@ void run_queue(const AttendArgs& args, const CoreTable& core, const WorkItem* it
   const Unit* units = section<Unit>(base, args.plan->units);
   const MergeGroup* groups = section<MergeGroup>(base, args.plan->merge_groups);
   int* counters = section<int>(base, args.plan->counters);
+  const Unit* sized = nullptr;  // for whose items `bytes` are enough
+  long long bytes = 0;
   for (int i = begin; i < end; ++i) {
     const WorkItem& item = items[i];
     const Unit& unit = units[item.unit];
     lane.begin();
-    core.attend(args, item, scratch.reserve(core.attend_scratch(args, unit)));
+    if (sized == nullptr || !are_alike(*sized, unit)) bytes = core.attend_scratch(args, unit);
+    sized = &unit;
+    core.attend(args, item, scratch.reserve(bytes));
     lane.end_item(i);
     if (item.partial < 0) continue;
     for (int k = 0; k < unit.merge_rows * unit.merge_heads; ++k) {
@@ -71,13 +85,8 @@ void launch(const AttentionKernel::Impl& kernel, const RunArgs& given, Workspace
   const auto& code = static_cast<const CpuCode&>(*kernel.code);
   const auto& plan = *static_cast<const PlanHeader*>(workspace.data());
   int mask_error = 0;
-  const AttendArgs args = {given,
-                           &plan,
-                           code.leaf.leaf,
-                           kernel.compute == DType::bf16,
-                           kernel.compute == DType::int8,
-                           kernel.check_masks,
-                           &mask_error};
+  const AttendArgs args = {given, &plan, code.leaf.leaf, compute_of(kernel.compute),
+                           kernel.check_masks ? &mask_error : nullptr};
   const int* indptr = section<int>(&plan, plan.worker_indptr);
   const WorkItem* items = section<WorkItem>(&plan, plan.items);
   WorkerTeam& team = stream.team();

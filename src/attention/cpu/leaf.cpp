@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/check.h"
 #include "device/cpu/built_isas.h"
 #include "jit/host/module.h"
@@ -52,8 +54,9 @@ LeafHandle find_leaf(const AttentionSpec& spec, Isa isa) {
   if (const abi::Leaf* leaf = find_builtin(parts, isa)) return {leaf, nullptr, "built-in"};
 
   const std::string_view name = parts.variant.name.empty() ? "plain" : std::string_view(parts.variant.name);
+  std::string text = leaf_text(spec, isa);
   const auto [module, origin] = jit::host_module({.name = fmt::format("leaf {} {}", name, to_string(isa)),
-                                                  .text = leaf_text(spec, isa),
+                                                  .text = std::move(text),
                                                   .target = jit::host_target(isa),
                                                   .flags = leaf_flags()});
   const auto* leaf = static_cast<const abi::Leaf*>(module->symbol("weft_leaf"));

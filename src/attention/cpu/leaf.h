@@ -18,7 +18,7 @@ namespace weft {
 bool are_hooks_in_bf16(const AttentionSpec& spec, Isa isa);
 
 // Definitions of a leaf's text, up to and including the loops; the same for every leaf.
-std::string leaf_head();
+std::string leaf_head(Isa isa);
 // The initialiser of the abi::Leaf of a body in `name_space`.
 std::string leaf_instance(const LeafParts& parts, std::string_view name_space, bool hooks_in_bf16 = false);
 // The complete text. real = float in kernels.
@@ -60,6 +60,8 @@ inline constexpr int kNumBuiltins = 15;  // variant-major
 
 namespace weft::text {
 // Embedded at build time from src/tile, without their #pragma once.
+extern const char* const k_cpu_vec;
+extern const char* const k_cpu_bf16_dot;
 extern const char* const k_cpu_leaf_target;
 extern const char* const k_cpu_float_bits;
 extern const char* const k_cpu_leaf_vector;

@@ -14,8 +14,10 @@ std::string float_math_text() {
          text_part("tile/variant/float_math.h", text::k_variant_float_math);
 }
 
-std::string leaf_head() {
-  return text_part("tile/abi/leaf.h", text::k_abi_leaf) + text_part("tile/cpu/leaf_target.h", text::k_cpu_leaf_target) +
+std::string leaf_head(Isa isa) {
+  return fmt::format("#define WEFT_ISA_NAME {0}\n#define WEFT_ISA_{0} 1\n", to_string(isa)) +
+         text_part("tile/cpu/vec.h", text::k_cpu_vec) + text_part("tile/cpu/bf16_dot.h", text::k_cpu_bf16_dot) +
+         text_part("tile/abi/leaf.h", text::k_abi_leaf) + text_part("tile/cpu/leaf_target.h", text::k_cpu_leaf_target) +
          text_part("tile/variant/language.h", text::k_variant_language) + float_math_text() +
          text_part("tile/cpu/leaf_vector.h", text::k_cpu_leaf_vector) +
          text_part("tile/variant/vectors.h", text::k_variant_vectors) +
@@ -31,10 +33,9 @@ std::string leaf_instance(const LeafParts& parts, std::string_view name_space, b
 
 std::string leaf_text(const AttentionSpec& spec, Isa isa) {
   const LeafParts parts = leaf_parts(spec);
-  // The flags choose the ISA; its name makes the text say what it is for.
   return fmt::format("// Leaf of {}, {}.\n", parts.variant.name.empty() ? "plain attention" : parts.variant.name,
                      to_string(isa)) +
-         leaf_head() + leaf_body(parts, "leaf") +
+         leaf_head(isa) + leaf_body(parts, "leaf") +
          "extern \"C\" {\nextern const weft::abi::Leaf weft_leaf __attribute__((visibility(\"default\")));\n"
          "const weft::abi::Leaf weft_leaf = " +
          leaf_instance(parts, "leaf", are_hooks_in_bf16(spec, isa)) + ";\n}\n";

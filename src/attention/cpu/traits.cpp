@@ -80,7 +80,6 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
   }
   // Chosen on machines of two cores. Predicted savings of 10 to 17 % by shared levels cost 2 to 6 %.
   traits.thresholds = {.level_enough = 1.02,
-                       .worth_another_order = 1.05,
                        .granules_per_worker = 16,
                        .shared_cost_at_most = 0.8,
                        .merge_row = 3 * direct.row,

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
+#include <mutex>
 
 #include "attention/cuda/kernels/args.h"
 #include "attention/cuda/kernels/merge_args.h"
@@ -14,10 +16,57 @@
 namespace weft::attention {
 namespace {
 
-struct CudaCode : Code {
-  std::shared_ptr<const cuda::Loaded> kernel;
-  int threads = 0;
+// The kernels of a spec, each made with the first plan that needs it.
+class CudaCode : public Code {
+ public:
+  CudaCode(const cuda::Runtime& runtime, const AttentionSpec& spec, const std::string& architecture, Device device)
+      : runtime_(runtime), spec_(spec), architecture_(architecture), device_(device) {}
+
+  struct Kernel {
+    std::shared_ptr<const cuda::Loaded> loaded;
+    int threads = 0;
+  };
+  const Kernel& kernel(cuda::Path path) const {
+    const std::lock_guard lock(mutex_);
+    Kernel& kernel = kernels_[static_cast<size_t>(path)];
+    if (kernel.loaded == nullptr) {
+      const std::string_view variant = spec_.variant.name.empty() ? "plain" : std::string_view(spec_.variant.name);
+      const cuda::KernelText text = cuda::attend_text(spec_, architecture_, path);
+      kernel = {runtime_.load(device_, fmt::format("attention {} {}", variant, architecture_), text), text.threads};
+    }
+    return kernel;
+  }
+
+ private:
+  const cuda::Runtime& runtime_;
+  AttentionSpec spec_;
+  std::string architecture_;
+  Device device_;
+  mutable std::mutex mutex_;
+  mutable Kernel kernels_[3];
 };
+
+// What the host remembers of the plan in a workspace.
+struct PlanOnHost {
+  PlanHeader header;
+  bool has_small_tiles_alone = true;
+};
+
+// Copies to shared memory take 16 bytes.
+bool is_aligned(const RunArgs& args) {
+  const auto fits = [](const void* data, std::initializer_list<long long> strides) {
+    return reinterpret_cast<uintptr_t>(data) % 16 == 0 &&
+           std::all_of(strides.begin(), strides.end(), [](long long stride) { return stride % 16 == 0; });
+  };
+  return fits(args.q.data, {args.q.row_stride, args.q.head_stride}) &&
+         fits(args.k.data, {args.k.page_stride, args.k.token_stride, args.k.head_stride}) &&
+         fits(args.v.data, {args.v.page_stride, args.v.token_stride, args.v.head_stride});
+}
+
+cuda::Path path_of(const AttentionKernel::Impl& kernel, const RunArgs& args, const PlanOnHost& plan) {
+  if (kernel.compute == DType::fp32 || !is_aligned(args)) return cuda::Path::plain;
+  return plan.has_small_tiles_alone ? cuda::Path::small_tiles : cuda::Path::all_tiles;
+}
 
 char* at(const Workspace& workspace, int64_t offset) { return static_cast<char*>(workspace.data()) + offset; }
 
@@ -39,24 +88,28 @@ DType CudaBackend::compute_type(const AttentionSpec& spec, const std::string& ta
 
 Rounding CudaBackend::rounding(const AttentionSpec& spec, DType compute) const { return cuda::rounding(spec, compute); }
 
-KernelTraits CudaBackend::traits(const AttentionSpec& spec, const std::string&, Device device) const {
-  return cuda::traits(spec, runtime_.num_multiprocessors(device));
+KernelTraits CudaBackend::traits(const AttentionSpec& spec, const std::string& target, Device device) const {
+  return cuda::traits(spec, target, runtime_.num_multiprocessors(device));
 }
 
 std::shared_ptr<const Code> CudaBackend::build(const AttentionSpec& spec, const std::string& target,
                                                Device device) const {
-  const cuda::KernelText text = cuda::attend_text(spec);
-  const std::string_view variant = spec.variant.name.empty() ? "plain" : std::string_view(spec.variant.name);
-  auto code = std::make_shared<CudaCode>();
-  code->kernel = runtime_.load(device, fmt::format("attention {} {}", variant, target), "weft_attend", text);
-  code->threads = text.threads;
+  auto code = std::make_shared<CudaCode>(runtime_, spec, target, device);
+  const bool is_plain = compute_type(spec, target) == DType::fp32;
+  code->kernel(is_plain ? cuda::Path::plain : cuda::Path::small_tiles);  // says now what the compiler says of a variant
   return code;
 }
 
-// The host keeps the header: it is what `run` checks tensors against.
+// The host keeps the header, which `run` checks tensors against, and looks at the units' tiles.
 void CudaBackend::write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream stream) const {
   runtime_.write(to.device(), at(to, offset), from, bytes, stream);
-  if (offset == 0) to.host_copy() = std::make_shared<PlanHeader>(*static_cast<const PlanHeader*>(from));
+  if (offset == 0) to.host_copy() = std::make_shared<PlanOnHost>(PlanOnHost{*static_cast<const PlanHeader*>(from)});
+  auto& plan = *static_cast<PlanOnHost*>(to.host_copy().get());
+  const Section& units = plan.header.units;
+  if (units.offset < offset || units.offset >= offset + bytes) return;
+  const Unit* unit = reinterpret_cast<const Unit*>(static_cast<const char*>(from) + units.offset - offset);
+  plan.has_small_tiles_alone =
+      std::all_of(unit, unit + units.count, [](const Unit& u) { return u.tile_kind == TileKind::direct; });
 }
 void CudaBackend::clear(const Workspace& to, int64_t offset, int64_t bytes, Stream stream) const {
   if (bytes > 0) runtime_.clear(to.device(), at(to, offset), bytes, stream);
@@ -65,14 +118,16 @@ void CudaBackend::read(Device device, const void* from, void* to, int64_t bytes,
   if (bytes > 0) runtime_.read(device, from, to, bytes, stream);
 }
 const PlanHeader* CudaBackend::plan_in(const Workspace& workspace) const {
-  return static_cast<const PlanHeader*>(workspace.host_copy().get());
+  const auto* plan = static_cast<const PlanOnHost*>(workspace.host_copy().get());
+  return plan == nullptr ? nullptr : &plan->header;
 }
 
 void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& given, Workspace& workspace,
                          Stream stream) const {
-  const PlanHeader& plan = *plan_in(workspace);
+  const auto& on_host = *static_cast<const PlanOnHost*>(workspace.host_copy().get());
+  const PlanHeader& plan = on_host.header;
   if (plan.items.count == 0) return;
-  const auto& code = static_cast<const CudaCode&>(*kernel.code);
+  const CudaCode::Kernel& code = static_cast<const CudaCode&>(*kernel.code).kernel(path_of(kernel, given, on_host));
   struct {
     cuda::Call call;
     abi::Slot params[cuda::kMaxSlots];
@@ -87,7 +142,7 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
     error = Workspace(kernel.device, sizeof(unsigned));
     args.call.mask_error = static_cast<unsigned*>(error.data());
   }
-  runtime_.launch(*code.kernel, plan.num_workers, code.threads, &args, sizeof args.call + slots, stream);
+  runtime_.launch(*code.loaded, plan.num_workers, code.threads, &args, sizeof args.call + slots, stream);
   if (!kernel.check_masks) return;
   unsigned found = 0;
   runtime_.read(kernel.device, error.data(), &found, sizeof found, stream);
@@ -98,7 +153,7 @@ void CudaBackend::merge_states(const MergeStatesArgs& given, int64_t rows, int64
                                Stream stream) const {
   if (rows * given.num_heads == 0) return;
   const cuda::KernelText text = cuda::merge_states_text(dtype_of(given.element), dtype_of(given.o_out.element));
-  const auto kernel = runtime_.load(device, "merge_states " + runtime_.architecture(device), "weft_merge_states", text);
+  const auto kernel = runtime_.load(device, "merge_states " + runtime_.architecture(device), text);
   cuda::MergeArgs args{given, rows};
   Workspace indptr;
   if (given.indptr != nullptr) {

@@ -37,11 +37,11 @@ class Cards : public Runtime {
   }
   int num_multiprocessors(Device device) const override { return Card::at(device.index).num_multiprocessors(); }
 
-  std::shared_ptr<const Loaded> load(Device device, const std::string& name, const char* symbol,
-                                     const KernelText& text) const override {
+  std::shared_ptr<const Loaded> load(Device device, const std::string& name, const KernelText& text) const override {
     auto loaded = std::make_shared<OnCard>();
     loaded->module = jit::cuda_module(Card::at(device.index), name, text.head + text.instances);
-    loaded->kernel = weft::cuda::find_kernel(*loaded->module.module, symbol, static_cast<size_t>(text.shared_bytes));
+    loaded->kernel =
+        weft::cuda::find_kernel(*loaded->module.module, text.symbol, static_cast<size_t>(text.shared_bytes));
     return loaded;
   }
   void launch(const Loaded& kernel, int ctas, int threads, const void* args, size_t, Stream stream) const override {

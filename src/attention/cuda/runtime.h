@@ -22,8 +22,7 @@ class Runtime {
   virtual void require(Device device, std::string_view name) const = 0;
   virtual std::string architecture(Device device) const = 0;  // whose code it runs: "sm_90a"
   virtual int num_multiprocessors(Device device) const = 0;
-  virtual std::shared_ptr<const Loaded> load(Device device, const std::string& name, const char* symbol,
-                                             const KernelText& text) const = 0;
+  virtual std::shared_ptr<const Loaded> load(Device device, const std::string& name, const KernelText& text) const = 0;
   // `args`: the kernel's one argument, of which at most `bytes` are read.
   virtual void launch(const Loaded& kernel, int ctas, int threads, const void* args, size_t bytes,
                       Stream stream) const = 0;

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "attention/cuda/kernels/args.h"
+#include "attention/cuda/shared_bytes.h"
 #include "attention/params.h"
 #include "attention/variant/text.h"
 #include "base/check.h"
@@ -28,33 +27,49 @@ std::string_view scaling(KvScales scales) {
   return scales == KvScales::none ? "none" : scales < KvScales::token ? "head" : "token";
 }
 
-// Of Plain::Shared, which the kernel's text holds against it.
-int plain_shared_bytes(const AttentionSpec& spec, const PlainTile& tile) {
-  const int most = std::max(spec.head_dim_qk, spec.head_dim_vo), warps = tile.threads / 32;
-  const int floats = tile.rows * spec.head_dim_qk + tile.keys * (most + 4) + tile.keys * (tile.rows + 4) +
-                     warps * most + 4 * tile.rows + tile.threads;
-  return 4 * floats + 64 * (tile.rows + tile.keys);
+// The members of Spec that paths have of their own, and the class that computes.
+struct PathText {
+  std::string constants, type;
+  int threads, shared_bytes;
+};
+
+PathText plain_path(const AttentionSpec& spec) {
+  const PlainTile tile = plain_tile(spec);
+  return {fmt::format("  static constexpr int kRows = {}, kKeys = {};\n", tile.rows, tile.keys), "Plain<Spec, Variant>",
+          tile.threads, plain_shared_bytes(spec, tile)};
+}
+
+PathText mma_path(const AttentionSpec& spec, const std::string& architecture, bool small) {
+  const MmaTiles tiles = mma_tiles(spec, architecture);
+  const int stages = small ? tiles.stages_of_small : tiles.stages;
+  const int most_rows = small ? 16 : tiles.has_128 ? 128 : tiles.has_64 ? 64 : 16;
+  std::string type = "Mma<Spec, Variant, 1, 1, 4>";
+  if (most_rows > 16) type += ", Mma<Spec, Variant, 1, 4, 1>";
+  if (most_rows > 64) type += ", Mma<Spec, Variant, 2, 4, 1>";
+  int shared_bytes = 0;
+  for (int rows = 16; rows <= most_rows; rows *= rows == 16 ? 4 : 2)
+    shared_bytes = std::max(shared_bytes, mma_shared_bytes(spec, rows, tiles.keys, stages));
+  return {fmt::format("  using Multiplied = Query;\n  static constexpr int kTileKeys = {}, kStages = {};\n", tiles.keys,
+                      stages),
+          "Tiles<" + type + ">", tiles.threads, shared_bytes};
 }
 
 }  // namespace
 
-PlainTile plain_tile(const AttentionSpec& spec) {
-  const int most = std::max(spec.head_dim_qk, spec.head_dim_vo);
-  return {.rows = most <= 256 ? 16 : 8, .keys = most <= 128 ? 32 : most <= 256 ? 16 : 8, .threads = 128};
-}
-
-KernelText attend_text(const AttentionSpec& spec) {
+KernelText attend_text(const AttentionSpec& spec, const std::string& architecture, Path path) {
   const LeafParts parts = leaf_parts(spec);
-  const PlainTile tile = plain_tile(spec);
   const int slots = static_cast<int>(Params(spec).num_slots());
   check(
       slots <= kMaxSlots, ErrorCode::unsupported,
       "variant '{}': its scalars and tensors take {} words; a launch takes at most {}: declare fewer, or of lower rank",
       spec.variant.name, slots, kMaxSlots);
-  KernelText text{.file = "attention/cuda/kernels/attend.h",
+  const PathText of_path =
+      path == Path::plain ? plain_path(spec) : mma_path(spec, architecture, path == Path::small_tiles);
+  KernelText text{.symbol = "weft_attend",
+                  .file = "attention/cuda/kernels/attend.h",
                   .head = weft::text::k_cuda_attend,
-                  .threads = tile.threads,
-                  .shared_bytes = plain_shared_bytes(spec, tile)};
+                  .threads = of_path.threads,
+                  .shared_bytes = of_path.shared_bytes};
   text.instances = leaf_body(parts, "leaf");
   text.instances += fmt::format(
       R"(#line 1 "weft/attend"
@@ -63,28 +78,31 @@ struct Spec {{
   using Query = {};
   using Cache = {};
   using Output = {};
-  static constexpr int kDimQk = {}, kDimVo = {}, kRows = {}, kKeys = {}, kThreads = {}, kSlots = {};
-  static constexpr bool kLatent = {};
+  static constexpr int kDimQk = {}, kDimVo = {}, kThreads = {}, kSlots = {};
+  static constexpr bool kLatent = {}, kBlockSparse = {};
   static constexpr Scaling kScaling = Scaling::{};
-}};
+{}}};
 using Variant = Functors<::leaf::P, {}, {}>;
-using Path = Plain<Spec, Variant>;
-static_assert(sizeof(Path::Shared) <= {}, "cuda/text.cpp gives the CTA too little shared memory");
+using Path = {};
+static_assert(Path::kSharedBytes <= {}, "cuda/shared_bytes.h gives the CTA too little");
 }}  // namespace weft::attention::cuda
 )",
       element_type(spec.q_dtype), element_type(spec.kv_dtype), element_type(spec.o_dtype), spec.head_dim_qk,
-      spec.head_dim_vo, tile.rows, tile.keys, tile.threads, slots, spec.kv_form == KvForm::latent,
-      scaling(spec.kv_scales), variant_class(parts, "::leaf"), mask_class(parts, "::leaf"), text.shared_bytes);
+      spec.head_dim_vo, text.threads, slots, spec.kv_form == KvForm::latent, spec.kv_form == KvForm::block_sparse,
+      scaling(spec.kv_scales), of_path.constants, variant_class(parts, "::leaf"), mask_class(parts, "::leaf"),
+      of_path.type, text.shared_bytes);
   text.instances += fmt::format(
       "WEFT_KERNEL({}, 1) void weft_attend(WEFT_PARAM weft::attention::cuda::Args<{}> args) {{\n"
       "  using namespace weft::attention::cuda;\n  attend<Spec, Variant, Path>(args);\n}}\n",
-      tile.threads, slots);
+      text.threads, slots);
   return text;
 }
 
 KernelText merge_states_text(DType in, DType out) {
-  KernelText text{
-      .file = "attention/cuda/kernels/merge_states.h", .head = weft::text::k_cuda_merge_states, .threads = 128};
+  KernelText text{.symbol = "weft_merge_states",
+                  .file = "attention/cuda/kernels/merge_states.h",
+                  .head = weft::text::k_cuda_merge_states,
+                  .threads = 128};
   text.instances = fmt::format(
       "WEFT_KERNEL(128, 1) void weft_merge_states(WEFT_PARAM weft::attention::cuda::MergeArgs args) {{\n"
       "  weft::attention::cuda::merge_states<{}, {}>(args);\n}}\n",

@@ -1,6 +1,7 @@
 // A spec as the text of a kernel: what all share, which is the text of cuda/kernels/, and instances for the spec behind it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "weft/attention.h"
@@ -8,20 +9,35 @@
 namespace weft::attention::cuda {
 
 struct KernelText {
-  const char* file;            // that the head is the text of, from src/ on
-  const char* head;            // complete
-  std::string instances = {};  // of the spec; the kernel is weft_attend, or weft_merge_states
+  const char* symbol;  // of the kernel
+  const char* file;    // that the head is the text of, from src/ on
+  const char* head;    // complete
   int threads = 0, shared_bytes = 0;
+  std::string instances = {};  // of the spec
 };
 
-// Fused rows and keys of a tile, and threads of a CTA, which fit the shared memory of every card.
+// How a kernel computes: in fp32 on CUDA cores, whatever the tensors are; or by products of warps, with tiles of every class
+// or with the smallest alone, which more CTAs of a multiprocessor may have.
+enum class Path { plain, small_tiles, all_tiles };
+
+// Fused rows and keys of a tile of the plain path.
 struct PlainTile {
   int rows, keys, threads;
 };
 PlainTile plain_tile(const AttentionSpec& spec);
 
+// Tiles of products: 16 rows, and 64 and 128 where their shared memory and registers are there.
+struct MmaTiles {
+  int keys, threads, stages_of_small, stages;
+  bool has_64, has_128;
+};
+// What a card of this architecture ("sm_90a") multiplies the spec in: bf16 or fp16; nothing where the plain path is all.
+std::optional<DType> mma_type(const AttentionSpec& spec, const std::string& architecture);
+// Of a spec that has such a type.
+MmaTiles mma_tiles(const AttentionSpec& spec, const std::string& architecture);
+
 // Throws Error(unsupported) for a variant with more parameters than a launch takes.
-KernelText attend_text(const AttentionSpec& spec);
+KernelText attend_text(const AttentionSpec& spec, const std::string& architecture, Path path);
 // States in one type to states in another: fp32, fp16, bf16.
 KernelText merge_states_text(DType in, DType out);
 

@@ -6,37 +6,59 @@
 
 namespace weft::attention::cuda {
 
-KernelTraits traits(const AttentionSpec& spec, int num_multiprocessors) {
+DType compute_type(const AttentionSpec& spec, const std::string& architecture) {
+  const std::optional<DType> products = mma_type(spec, architecture);
+  const DType compute = spec.compute.value_or(products.value_or(DType::fp32));
+  const std::string_view name = to_string(compute);
+  check(compute == DType::fp32 || compute == products, ErrorCode::unsupported,
+        "compute = {}: required products in {} of q {} and KV {} with head dims {} and {}, supported on {} {}, missing "
+        "{}; "
+        "leave compute out, or choose fp32",
+        name, name, to_string(spec.q_dtype), to_string(spec.kv_dtype), spec.head_dim_qk, spec.head_dim_vo, architecture,
+        products ? fmt::format("fp32 and {}", to_string(*products)) : "fp32", name);
+  return compute;
+}
+
+KernelTraits traits(const AttentionSpec& spec, const std::string& architecture, int num_multiprocessors) {
   KernelTraits traits = traits_of(spec);
   const int dims = spec.head_dim_qk + spec.head_dim_vo;
-  // Costs in nanoseconds of a CTA, of which a multiprocessor has two: 12 bytes of memory a nanosecond, half of its lanes'
-  // multiply-adds at 1.7 GHz. An item begins with a chain of loads, each of which takes a trip to memory.
-  traits.classes = {{.kind = TileKind::direct,
-                     .rows = plain_tile(spec).rows,
-                     .row = dims * 0.1,
-                     .token = dims * bits_of(spec.kv_dtype) / 8. / 12.,
-                     .row_token = dims / 64.,
-                     .item = 3000}};
+  // Costs in nanoseconds of a CTA, of which a multiprocessor has two: 12 bytes of memory a nanosecond; products at a quarter
+  // of what its CUDA cores or tensor cores can do at 1.7 GHz. An item begins with a chain of loads, each a trip to memory.
+  const bool is_plain = compute_type(spec, architecture) == DType::fp32;
+  const TileClass small = {.kind = TileKind::direct,
+                           .rows = is_plain ? plain_tile(spec).rows : 16,
+                           .row = dims * 0.1,
+                           .token = dims * bits_of(spec.kv_dtype) / 8. / 12.,
+                           .row_token = is_plain ? dims / 64. : dims / 512.,
+                           .item = 2000};
+  traits.classes = {small};
+  if (!is_plain) {
+    const MmaTiles tiles = mma_tiles(spec, architecture);
+    const auto add = [&](TileKind kind, int rows) {
+      TileClass tile_class = small;
+      tile_class.kind = kind;
+      tile_class.rows = rows;
+      traits.classes.push_back(tile_class);
+    };
+    if (tiles.has_64) add(TileKind::streamed, 64);
+    if (tiles.has_128) add(TileKind::packed, 128);
+  }
   traits.thresholds = {.level_enough = 1.02,
-                       .worth_another_order = 1.05,
                        .granules_per_worker = 4,
                        .shared_cost_at_most = 0.9,
-                       .merge_row = 3 * traits.classes[0].row,
+                       .merge_row = 3 * small.row,
                        .prefix_tree_depth = 16};
   traits.default_workers = 2 * num_multiprocessors;
-  traits.granule = 32;
+  traits.granule = is_plain ? 32 : 64;
   return traits;
 }
 
-DType compute_type(const AttentionSpec& spec, const std::string& architecture) {
-  const DType compute = spec.compute.value_or(DType::fp32);
-  check(compute == DType::fp32, ErrorCode::unsupported,
-        "compute = {}: required products in {}, supported on {} fp32, missing {}; leave compute out",
-        to_string(compute), to_string(compute), architecture, to_string(compute));
-  return DType::fp32;
+// Sums, and the functors' text, are float as on the host, whose math it is.
+Rounding rounding(const AttentionSpec& spec, DType compute) {
+  Rounding rounding = backend_of(Device::cpu()).rounding(spec, DType::fp32);
+  if (compute == DType::bf16) rounding.probabilities = rounding.vectors = 0x1p-8;
+  if (compute == DType::fp16) rounding.probabilities = rounding.vectors = 0x1p-11;
+  return rounding;
 }
-
-// Vectors, sums and the text of functors are float as on the host, whose math it is.
-Rounding rounding(const AttentionSpec& spec, DType) { return backend_of(Device::cpu()).rounding(spec, DType::fp32); }
 
 }  // namespace weft::attention::cuda

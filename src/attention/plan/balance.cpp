@@ -39,11 +39,6 @@ class Line {
     sum_costs();
   }
 
-  // Another order of the line.
-  void set_order(const std::vector<int>& units) {
-    builder_.on_line = units;
-    sum_costs();
-  }
   // Deals units and their chunks to workers, beside what they carry already. Returns the cost that does not fit.
   double fill(double cap);
   // The chunks of the last fill, all of which fitted.
@@ -151,8 +146,8 @@ void deal_tiles(const Problem& p, double cap, PlanBuilder& builder) {
   }
 }
 
-// Fills the line under the smallest cap that holds it; returns the cap.
-double fill_under_smallest_cap(const Problem& p, const PlanBuilder& builder, Line& line) {
+// Fills the line under the smallest cap that holds it.
+void fill_under_smallest_cap(const Problem& p, const PlanBuilder& builder, Line& line) {
   double low = builder.lower_bound;
   for (const double load : builder.load) low = std::max(low, load);
   // What a worker is likely to lose at its end: a chunk's overhead and half a granule. Near enough, that is the cap.
@@ -162,7 +157,7 @@ double fill_under_smallest_cap(const Problem& p, const PlanBuilder& builder, Lin
     low = high + left / p.num_workers;
     high = low + width;
   }
-  if (high - low <= kNearEnough * builder.lower_bound) return high;
+  if (high - low <= kNearEnough * builder.lower_bound) return;
   bool filled = true;  // under `high`
   while (high - low > kCapTolerance * builder.lower_bound) {
     const double middle = low + (high - low) / 2, left = line.fill(middle);
@@ -173,33 +168,6 @@ double fill_under_smallest_cap(const Problem& p, const PlanBuilder& builder, Lin
       low = middle + left / p.num_workers;
   }
   if (!filled) line.fill(high);
-  return high;
-}
-
-// Fills the line in the best of several orders. With few granules a worker it decides where cuts fall: from the other
-// end, and with long units first or last, they fall elsewhere.
-void fill_in_best_order(const Problem& p, PlanBuilder& builder, Line& line) {
-  double cap = fill_under_smallest_cap(p, builder, line);
-  const double enough = p.traits->thresholds.worth_another_order * builder.lower_bound;
-  if (cap <= enough) return;
-  std::vector<int> best = builder.on_line, order = best;
-  const auto attempt = [&] {
-    if (cap <= enough) return;
-    line.set_order(order);
-    const double other = fill_under_smallest_cap(p, builder, line);
-    if (other >= cap) return;
-    cap = other;
-    best = order;
-  };
-  std::reverse(order.begin(), order.end());
-  attempt();
-  const auto cost = [&](int unit) { return builder.tiles[builder.units[unit].tile].cost; };
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return cost(a) > cost(b); });
-  attempt();
-  std::reverse(order.begin(), order.end());
-  attempt();
-  line.set_order(best);
-  line.fill(cap);
 }
 
 }  // namespace
@@ -224,7 +192,7 @@ void cut_balanced(const Problem& p, PlanBuilder& builder) {
   const size_t num_dealt = builder.pieces.size();
   if (!builder.on_line.empty()) {
     Line line(p, builder);
-    fill_in_best_order(p, builder, line);
+    fill_under_smallest_cap(p, builder, line);
     line.finish();
   }
   if (num_dealt > 0) {

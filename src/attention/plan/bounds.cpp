@@ -55,6 +55,28 @@ void check_bounds(const KernelTraits& traits, const PlanBounds& b) {
           to_string(b.mode));
 }
 
+// Floats of at most so many partials, where units are cut so often.
+int64_t most_partial_floats(const KernelTraits& traits, const PlanBounds& b, int64_t partials, int64_t cuts) {
+  const int group = b.num_qo_heads / b.num_kv_heads;
+  const int64_t levels = std::max(1, b.max_levels), shared_rows = levels > 1 ? levels * b.max_rows : 0;
+  int64_t largest = 0;
+  for (const TileClass& c : traits.classes) {
+    const int64_t tokens = std::min<int64_t>(b.max_rows, tile_tokens(c.rows, group));
+    largest = std::max(largest, partial_floats(tokens, c.all_kv_heads ? b.num_qo_heads : group, traits.head_dim_vo));
+  }
+  int64_t floats = partials * largest;
+  // Every row and head has at most one partial a level, and one more a cut or a chunk; a partial is rounded up by less
+  // than 16 floats.
+  const int64_t row_floats = int64_t{b.num_qo_heads} * (traits.head_dim_vo + 1);
+  if (b.mode == PlanMode::fixed_split && cuts + shared_rows > 0) {
+    const int64_t chunks = ceil_div(b.max_kv_len, b.fixed_split_size) + (levels > 1 ? levels : 0);
+    floats = std::min(floats, chunks * b.max_rows * row_floats + partials * 15);
+  } else if (levels > 1) {
+    floats = std::min(floats, shared_rows * row_floats + cuts * largest + partials * 15);
+  }
+  return ceil_div(floats, 16) * 16;
+}
+
 }  // namespace
 
 void place_sections(const SectionCounts& room, PlanHeader& header) {
@@ -111,34 +133,15 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
   room.merge_groups = std::min(room.units, cuts);
   room.partials = room.merge_sources = std::min(2 * cuts, room.units + cuts);
   // Rows that several levels share write partials, cut or not, and are merged in cells.
-  int64_t shared_rows = 0;
   if (levels > 1) {
     const int64_t tile_rows = std::min<int64_t>(b.max_rows, largest_tile);
-    shared_rows = levels * b.max_rows;
     room.merge_groups = std::min(b.max_rows, tiles) * b.num_kv_heads;
     room.partials = room.items;
     room.merge_sources = levels * room.merge_groups + cuts * tile_rows * b.num_kv_heads;
   }
   // Before the bytes of partials, which these limits keep within 64 bits.
   check_number("partials to merge", std::max(room.partials, room.merge_sources));
-  int64_t largest_partial = 0;
-  for (const TileClass& tile_class : traits.classes) {
-    const int64_t tokens = std::min<int64_t>(b.max_rows, tile_tokens(tile_class.rows, group));
-    const int64_t heads = tile_class.all_kv_heads ? b.num_qo_heads : group;
-    largest_partial = std::max(largest_partial, partial_floats(tokens, heads, traits.head_dim_vo));
-  }
-  room.partial_floats = room.partials * largest_partial;
-  // Every row and head has at most one partial a level, and one more a cut or a chunk; a partial is rounded up by less
-  // than 16 floats.
-  const int64_t row_floats = int64_t{b.num_qo_heads} * (traits.head_dim_vo + 1);
-  if (b.mode == PlanMode::fixed_split && cuts + shared_rows > 0) {
-    const int64_t chunks = ceil_div(b.max_kv_len, b.fixed_split_size) + (levels > 1 ? levels : 0);
-    room.partial_floats = std::min(room.partial_floats, chunks * b.max_rows * row_floats + room.partials * 15);
-  } else if (levels > 1) {
-    room.partial_floats =
-        std::min(room.partial_floats, shared_rows * row_floats + cuts * largest_partial + room.partials * 15);
-  }
-  room.partial_floats = ceil_div(room.partial_floats, 16) * 16;
+  room.partial_floats = most_partial_floats(traits, b, room.partials, cuts);
   return room;
 }
 

@@ -32,8 +32,8 @@ void check_traits(const KernelTraits& traits) {
   }
   ensure(any_for_the_rest, "a kernel's class of most rows serves only entries of one tile");
   const PlanThresholds& t = traits.thresholds;
-  ensure(t.level_enough >= 1 && t.worth_another_order >= 1 && t.granules_per_worker >= 1 && t.merge_row >= 0 &&
-             t.shared_cost_at_most > 0 && t.prefix_tree_depth >= 1,
+  ensure(t.level_enough >= 1 && t.granules_per_worker >= 1 && t.merge_row >= 0 && t.shared_cost_at_most > 0 &&
+             t.prefix_tree_depth >= 1,
          "a kernel's thresholds are not all set");
   ensure(traits.default_workers >= 1 && traits.default_workers <= kMaxWorkers, "a kernel has {} workers by default",
          traits.default_workers);
@@ -328,6 +328,10 @@ Problem check_input(const KernelTraits& traits, const PlanInput& input, PlanBuil
   p.mode = input.mode;
   p.fixed_split_size = input.fixed_split_size;
   p.bounds = input.bounds;
+  check(input.spare_pages >= 0 && input.spare_pages <= kMaxInt - p.num_page_ids, ErrorCode::invalid_argument,
+        "spare_pages = {}; allowed are 0 to {} beside {} page ids", input.spare_pages, kMaxInt - p.num_page_ids,
+        p.num_page_ids);
+  p.spare_pages = input.spare_pages;
   p.borrow_page_ids = input.borrow_page_ids;
   take_levels(input, p);
   check_kv(traits, input, p, builder);

@@ -1,4 +1,4 @@
-// PageTable: pages of a pool, counted by the requests that hold them.
+// PageTable: pages of a pool, counted by the requests and others that hold them.
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
@@ -18,7 +18,8 @@ struct PageTable::Impl {
   int64_t num_pages;
   // Memory grows with the pages in use, not with the pool: those from references.size() on were never handed out.
   std::vector<int32_t> references;
-  std::vector<int32_t> free;  // of the others; the last one is handed out next
+  std::vector<int32_t> holds;  // of the references those that belong to no request; perhaps shorter
+  std::vector<int32_t> free;   // of the others; the last one is handed out next
   std::unordered_map<RequestId, Request> requests;
   RequestId next_id = 0;  // handles are never used twice
   // What view() points to.
@@ -34,6 +35,15 @@ struct PageTable::Impl {
     if (id >= 0 && id < next_id)
       fail(ErrorCode::invalid_argument, "{}: request {} was released; a handle ends with its release", what, id);
     fail(ErrorCode::invalid_argument, "{}: no request has the handle {}; use what add() or fork() returned", what, id);
+  }
+  bool in_use(int32_t page) const {
+    return page >= 0 && static_cast<size_t>(page) < references.size() && references[static_cast<size_t>(page)] > 0;
+  }
+  void check_in_use(std::span<const int32_t> pages, const char* what) const {
+    for (size_t i = 0; i < pages.size(); ++i)
+      check(in_use(pages[i]), ErrorCode::invalid_argument,
+            "{}: pages[{}] = {} is free, or no page of the pool of {}; give pages of requests that live", what, i,
+            pages[i], num_pages);
   }
   int64_t pages_for(int64_t tokens) const { return tokens / page_size + (tokens % page_size != 0); }
   int64_t num_free() const {
@@ -88,6 +98,46 @@ PageTable::RequestId PageTable::add() {
   Impl& impl = this->impl();
   impl.requests.try_emplace(impl.next_id);
   return impl.next_id++;
+}
+
+PageTable::RequestId PageTable::add(std::span<const int32_t> pages) {
+  Impl& impl = this->impl();
+  impl.check_in_use(pages, "add");
+  Impl::Request request{{pages.begin(), pages.end()}, static_cast<int64_t>(pages.size()) * impl.page_size};
+  impl.requests.try_emplace(impl.next_id, std::move(request));
+  // From here on nothing throws.
+  for (const int32_t page : pages) ++impl.references[static_cast<size_t>(page)];
+  return impl.next_id++;
+}
+
+void PageTable::hold(std::span<const int32_t> pages) {
+  Impl& impl = this->impl();
+  impl.check_in_use(pages, "hold");
+  impl.holds.resize(impl.references.size());
+  for (const int32_t page : pages) {
+    ++impl.references[static_cast<size_t>(page)];
+    ++impl.holds[static_cast<size_t>(page)];
+  }
+}
+
+void PageTable::unhold(std::span<const int32_t> pages) {
+  Impl& impl = this->impl();
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const int32_t page = pages[i];
+    if (page >= 0 && static_cast<size_t>(page) < impl.holds.size() && impl.holds[static_cast<size_t>(page)] > 0) {
+      --impl.holds[static_cast<size_t>(page)];
+      continue;
+    }
+    for (size_t j = 0; j < i; ++j) ++impl.holds[static_cast<size_t>(pages[j])];
+    fail(ErrorCode::invalid_argument, "unhold: pages[{}] = {} has no hold left; give pages that hold() was given", i,
+         page);
+  }
+  for (const int32_t page : pages) impl.give_back(page);
+}
+
+int PageTable::num_holders(int32_t page) const {
+  const Impl& impl = this->impl();
+  return impl.in_use(page) ? impl.references[static_cast<size_t>(page)] : 0;
 }
 
 PageTable::Fork PageTable::fork(RequestId other, int64_t tokens) {

@@ -46,6 +46,7 @@ struct Problem {
   bool plain = true;  // one level, an entry a request, in the order of q
   const BlockSparse* blocks = nullptr;
   int64_t num_page_ids = 0;  // of all levels
+  int64_t spare_pages = 0;
   std::span<const int32_t> kv_indptr;
   int64_t max_kv_len = 0;  // padded
   const PlanBounds* bounds = nullptr;

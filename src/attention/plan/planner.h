@@ -21,7 +21,9 @@ class Planner {
   // A plan from the bytes that a workspace held up to its counters. covers and update do not go on from it. Throws
   // Error(invalid_file | plan_mismatch).
   static Plan restore(const KernelTraits& traits, std::span<const char> bytes);
-  static SharedLevels shared_levels(const KernelTraits& traits, const PlanInput& input);
+  // Those of prefixes that are given, else of those in the page tables.
+  static SharedLevels shared_levels(const KernelTraits& traits, const PlanInput& input,
+                                    const SharedPrefixes* prefixes = nullptr);
 };
 
 // Bytes that are not zeroed on allocation: the planner writes each of them once.

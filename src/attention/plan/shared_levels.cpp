@@ -1,10 +1,9 @@
-// Shared leading pages -> levels: find the tree of prefixes, choose the nodes that pay, write the arrays.
+// Shared leading pages -> levels: choose the nodes of the tree of prefixes that pay, write the arrays.
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "attention/kernel.h"
-#include "attention/plan/plan_builder.h"
+#include "attention/plan/prefix_forest.h"
 #include "base/check.h"
 #include "weft/levels.h"
 
@@ -41,12 +40,31 @@ class LevelBuilder {
         add(result_.arrays_[l], piece, piece.node == last_node, rows);
         last_node = piece.node;
       }
-      const SharedLevels::Arrays& a = result_.arrays_[l];
-      result_.levels_.push_back(
-          {a.qo_indptr,
-           {pool_.page_size, pool_.num_pages, a.page_indptr, a.page_indices, a.last_page_len, pool_.ids_checked}});
+      result_.levels_.push_back(view_of(result_.arrays_[l], pool_));
     }
     return std::move(result_);
+  }
+
+  // What follow() compares.
+  static void remember(SharedLevels& levels, std::span<const int32_t> qo_indptr,
+                       const std::vector<std::vector<Piece>>& paths) {
+    levels.qo_indptr_.assign(qo_indptr.begin(), qo_indptr.end());
+    levels.shared_indptr_.assign(1, 0);
+    for (const std::vector<Piece>& path : paths) {
+      for (size_t i = 0; i + 1 < path.size(); ++i)
+        levels.shared_pages_.insert(levels.shared_pages_.end(), path[i].pages.begin(), path[i].pages.end());
+      levels.shared_indptr_.push_back(static_cast<int32_t>(levels.shared_pages_.size()));
+    }
+  }
+
+  static Level view_of(const SharedLevels::Arrays& a, const PageTableView& pool) {
+    return {a.qo_indptr,
+            {pool.page_size, pool.num_pages, a.page_indptr, a.page_indices, a.last_page_len, pool.ids_checked}};
+  }
+  static void add_pages(SharedLevels::Arrays& level, std::span<const int32_t> pages, int last_page_len) {
+    level.page_indices.insert(level.page_indices.end(), pages.begin(), pages.end());
+    level.page_indptr.push_back(static_cast<int32_t>(level.page_indices.size()));
+    level.last_page_len.push_back(last_page_len);
   }
 
  private:
@@ -56,9 +74,7 @@ class LevelBuilder {
       return;
     }
     level.qo_indptr.push_back(rows);
-    level.page_indices.insert(level.page_indices.end(), piece.pages.begin(), piece.pages.end());
-    level.page_indptr.push_back(static_cast<int32_t>(level.page_indices.size()));
-    level.last_page_len.push_back(piece.last_page_len);
+    add_pages(level, piece.pages, piece.last_page_len);
   }
 
   PageTableView pool_;
@@ -74,51 +90,66 @@ PlanInput SharedLevels::apply(const PlanInput& input) const {
   return leveled;
 }
 
+bool SharedLevels::follow(const PlanInput& input) {
+  const PageTableView& table = input.pages;
+  if (empty() || !std::equal(qo_indptr_.begin(), qo_indptr_.end(), input.qo_indptr.begin(), input.qo_indptr.end()))
+    return false;
+  const auto pages = [&](size_t r) {
+    const auto first = static_cast<size_t>(table.kv_page_indptr[r]);
+    return table.kv_page_indices.subspan(first, static_cast<size_t>(table.kv_page_indptr[r + 1]) - first);
+  };
+  const auto num_shared = [&](size_t r) { return static_cast<size_t>(shared_indptr_[r + 1] - shared_indptr_[r]); };
+  if (table.kv_last_page_len.size() != order_.size()) return false;
+  for (size_t r = 0; r < order_.size(); ++r) {
+    const std::span<const int32_t> now = pages(r);
+    const size_t least = num_shared(r) > 0 ? num_shared(r) + 1 : 0;  // a last page of its own behind shared ones
+    if (now.size() < least || !std::equal(now.begin(), now.begin() + static_cast<int64_t>(num_shared(r)),
+                                          shared_pages_.begin() + shared_indptr_[r]))
+      return false;
+  }
+  Arrays& own = arrays_.back();
+  own.page_indptr.assign(1, 0);
+  own.page_indices.clear();
+  own.last_page_len.clear();
+  for (const int32_t request : order_) {
+    const auto r = static_cast<size_t>(request);
+    LevelBuilder::add_pages(own, pages(r).subspan(num_shared(r)), table.kv_last_page_len[r]);
+  }
+  levels_.back() = LevelBuilder::view_of(own, table);
+  return true;
+}
+
 namespace {
 
-// Requests [begin, end) of the order, which share the pages [first_page, last_page).
-struct Node {
-  int begin, end;
-  int first_page, last_page;
-  int depth;
-  std::vector<int> children = {};
-  // Its subtree's least cost when its keys begin at this token, and whether it is a level then.
-  struct Choice {
-    int from;
-    double cost;
-    bool kept;
-  };
-  std::vector<Choice> choices = {};
-};
-
+// Which nodes of a forest are levels.
 class Search {
  public:
-  Search(const KernelTraits& traits, const PlanInput& input, PlanBuilder& builder)
+  Search(const KernelTraits& traits, const PlanInput& input, const SharedPrefixes* prefixes, PlanBuilder& builder)
       : p_(check_input(traits, input, builder)), thresholds_(traits.thresholds), builder_(builder) {
-    check(p_.plain, ErrorCode::invalid_argument, "levels: are given; levels_from_page_tables finds its own");
-    order_.resize(static_cast<size_t>(p_.num_requests));
-    std::iota(order_.begin(), order_.end(), 0);
+    check(p_.plain, ErrorCode::invalid_argument, "levels: are given; levels of shared pages are made of plain inputs");
     border_ = p_.mode == PlanMode::fixed_split ? p_.fixed_split_size : 1;
     border_ = std::lcm(border_, int64_t{p_.page_size});
+    if (p_.page_size == 0) return;
+    forest_ = prefixes != nullptr ? take_prefixes(p_, *prefixes, thresholds_.prefix_tree_depth)
+                                  : find_prefixes(p_, thresholds_.prefix_tree_depth);
+    choices_.resize(forest_.nodes.size());
   }
 
   SharedLevels run() {
-    if (p_.page_size == 0) return {};
-    split(0, p_.num_requests, 0, 0, roots_);
-    if (roots_.empty()) return {};
+    if (forest_.roots.empty()) return {};
     // Costs follow the plan's order of rows.
     p_.plain = false;
     p_.num_levels = 2;
-    p_.request_order = order_;
+    p_.request_order = forest_.order;
     builder_.row_indptr.assign(1, 0);
-    for (const int32_t r : order_) builder_.row_indptr.push_back(builder_.row_indptr.back() + p_.qo_len(r));
+    for (const int32_t r : forest_.order) builder_.row_indptr.push_back(builder_.row_indptr.back() + p_.qo_len(r));
     double plain = 0, shared = 0;
     for (int place = 0; place < p_.num_requests; ++place) plain += cost_alone(place, 0);
     int place = 0;
-    for (const int root : roots_) {
-      for (; place < nodes_[root].begin; ++place) shared += cost_alone(place, 0);
+    for (const int root : forest_.roots) {
+      for (; place < forest_.nodes[root].begin; ++place) shared += cost_alone(place, 0);
       shared += cost(root, 0);
-      place = nodes_[root].end;
+      place = forest_.nodes[root].end;
     }
     for (; place < p_.num_requests; ++place) shared += cost_alone(place, 0);
     if (shared > thresholds_.shared_cost_at_most * plain) return {};
@@ -126,56 +157,19 @@ class Search {
   }
 
  private:
-  std::span<const int32_t> pages(int place) const {
-    const PageTableView& t = p_.levels[0].pages;
-    const int32_t r = order_[static_cast<size_t>(place)];
-    return t.kv_page_indices.subspan(static_cast<size_t>(t.kv_page_indptr[r]),
-                                     static_cast<size_t>(t.kv_page_indptr[r + 1] - t.kv_page_indptr[r]));
-  }
-  // Pages that a request may share: its last one stays its own, as it grows.
-  int shareable(int place) const {
-    const bool attends = p_.qo_len(order_[static_cast<size_t>(place)]) > 0;
-    return attends ? std::max(0, static_cast<int>(pages(place).size()) - 1) : 0;
-  }
+  // A subtree's least cost when its keys begin at this token, and whether its first node is a level then.
+  struct Choice {
+    int from;
+    double cost;
+    bool kept;
+  };
 
-  // Nodes among requests [begin, end), which share their first `page` pages.
-  void split(int begin, int end, int page, int depth, std::vector<int>& found) {
-    const auto key = [&](int32_t r) -> int64_t {
-      const PageTableView& t = p_.levels[0].pages;
-      const int64_t own = t.kv_page_indptr[r + 1] - t.kv_page_indptr[r] - 1;
-      // One that shares nothing more stands alone, behind the others.
-      if (p_.qo_len(r) == 0 || own <= page) return (int64_t{1} << 32) + r;
-      return t.kv_page_indices[static_cast<size_t>(t.kv_page_indptr[r] + page)];
-    };
-    std::stable_sort(order_.begin() + begin, order_.begin() + end,
-                     [&](int32_t a, int32_t b) { return key(a) < key(b); });
-    for (int first = begin, last; first < end; first = last) {
-      const int64_t own = key(order_[static_cast<size_t>(first)]);
-      for (last = first + 1; last < end && key(order_[static_cast<size_t>(last)]) == own;) ++last;
-      if (last - first < 2) continue;
-      int common = shareable(first);
-      const std::span<const int32_t> leader = pages(first);
-      for (int place = first + 1; place < last; ++place) {
-        const std::span<const int32_t> other = pages(place);
-        const int most = std::min(common, shareable(place));
-        common = static_cast<int>(
-            std::mismatch(leader.begin() + page, leader.begin() + most, other.begin() + page).first - leader.begin());
-      }
-      const int index = static_cast<int>(nodes_.size());
-      nodes_.push_back({first, last, page, common, depth});
-      found.push_back(index);
-      if (depth + 1 == thresholds_.prefix_tree_depth) continue;
-      std::vector<int> children;
-      split(first, last, common, depth + 1, children);
-      nodes_[index].children = std::move(children);
-    }
-  }
-
-  int end_of(const Node& node) const {
+  std::span<const int32_t> pages(int place) const { return pages_of(p_, forest_.order[static_cast<size_t>(place)]); }
+  int end_of(const PrefixNode& node) const {
     return static_cast<int>(int64_t{node.last_page} * p_.page_size / border_ * border_);
   }
   double cost_alone(int place, int from) {
-    const int kv_len = builder_.kv_len[order_[static_cast<size_t>(place)]];
+    const int kv_len = builder_.kv_len[forest_.order[static_cast<size_t>(place)]];
     return cost_of(place, place + 1, from, kv_len);
   }
   double cost_of(int begin, int end, int from, int to) {
@@ -185,58 +179,61 @@ class Search {
   }
 
   double cost(int index, int from) {
-    for (const Node::Choice& choice : nodes_[index].choices)
+    for (const Choice& choice : choices_[static_cast<size_t>(index)])
       if (choice.from == from) return choice.cost;
     const auto below = [&](int start) {
       double sum = 0;
-      int place = nodes_[index].begin;
-      for (const int child : nodes_[index].children) {
-        for (; place < nodes_[child].begin; ++place) sum += cost_alone(place, start);
+      int place = forest_.nodes[index].begin;
+      for (const int child : forest_.nodes[index].children) {
+        for (; place < forest_.nodes[child].begin; ++place) sum += cost_alone(place, start);
         sum += cost(child, start);
-        place = nodes_[child].end;
+        place = forest_.nodes[child].end;
       }
-      for (; place < nodes_[index].end; ++place) sum += cost_alone(place, start);
+      for (; place < forest_.nodes[index].end; ++place) sum += cost_alone(place, start);
       return sum;
     };
-    const Node& node = nodes_[index];
-    Node::Choice choice{from, below(from), false};
+    const PrefixNode& node = forest_.nodes[index];
+    Choice choice{from, below(from), false};
     const int to = end_of(node);
     if (to > from) {
       const int rows = (builder_.row_indptr[node.end] - builder_.row_indptr[node.begin]) * p_.group;
       const double kept = cost_of(node.begin, node.end, from, to) + below(to) + thresholds_.merge_row * rows;
       if (kept < choice.cost) choice = {from, kept, true};
     }
-    nodes_[index].choices.push_back(choice);
+    choices_[static_cast<size_t>(index)].push_back(choice);
     return choice.cost;
   }
 
   SharedLevels build() {
-    std::vector<std::vector<Piece>> paths(order_.size());
-    std::vector<int> from(order_.size(), 0);  // first page that is in no piece yet, by place
-    for (const int root : roots_) take(root, from, paths);
+    std::vector<std::vector<Piece>> paths(forest_.order.size());
+    std::vector<int> from(forest_.order.size(), 0);  // first page that is in no piece yet, by place
+    for (const int root : forest_.roots) take(root, from, paths);
     bool any = false;
     for (int place = 0; place < p_.num_requests; ++place) {
-      const auto r = static_cast<size_t>(order_[static_cast<size_t>(place)]);
+      const auto r = static_cast<size_t>(forest_.order[static_cast<size_t>(place)]);
       any = any || !paths[r].empty();
       // Its own pieces are numbered behind all nodes, so that none joins another.
-      paths[r].push_back({static_cast<int>(nodes_.size() + r), pages(place).subspan(static_cast<size_t>(from[place])),
+      paths[r].push_back({static_cast<int>(forest_.nodes.size() + r),
+                          pages(place).subspan(static_cast<size_t>(from[place])),
                           p_.levels[0].pages.kv_last_page_len[r]});
     }
     if (!any) return {};
-    return LevelBuilder(p_.levels[0].pages, order_).build(paths, p_.qo_indptr);
+    SharedLevels levels = LevelBuilder(p_.levels[0].pages, forest_.order).build(paths, p_.qo_indptr);
+    LevelBuilder::remember(levels, p_.qo_indptr, paths);
+    return levels;
   }
   void take(int index, std::vector<int>& from, std::vector<std::vector<Piece>>& paths) {
-    const Node& node = nodes_[index];
+    const PrefixNode& node = forest_.nodes[index];
     const int start = from[node.begin] * p_.page_size;
-    const auto choice =
-        std::find_if(node.choices.begin(), node.choices.end(), [&](const Node::Choice& c) { return c.from == start; });
-    const auto depth = paths[static_cast<size_t>(order_[static_cast<size_t>(node.begin)])].size();
-    if (choice != node.choices.end() && choice->kept && depth + 2 <= kMaxLevels) {
+    const std::vector<Choice>& choices = choices_[static_cast<size_t>(index)];
+    const auto choice = std::find_if(choices.begin(), choices.end(), [&](const Choice& c) { return c.from == start; });
+    const auto depth = paths[static_cast<size_t>(forest_.order[static_cast<size_t>(node.begin)])].size();
+    if (choice != choices.end() && choice->kept && depth + 2 <= kMaxLevels) {
       const int end = end_of(node) / p_.page_size;
       const std::span<const int32_t> shared =
           pages(node.begin).subspan(static_cast<size_t>(from[node.begin]), static_cast<size_t>(end - from[node.begin]));
       for (int place = node.begin; place < node.end; ++place) {
-        paths[static_cast<size_t>(order_[static_cast<size_t>(place)])].push_back({index, shared, p_.page_size});
+        paths[static_cast<size_t>(forest_.order[static_cast<size_t>(place)])].push_back({index, shared, p_.page_size});
         from[place] = end;
       }
     }
@@ -246,9 +243,8 @@ class Search {
   Problem p_;
   const PlanThresholds& thresholds_;
   PlanBuilder& builder_;
-  std::vector<int32_t> order_;  // requests, those that share pages side by side
-  std::vector<Node> nodes_;
-  std::vector<int> roots_;
+  PrefixForest forest_;
+  std::vector<std::vector<Choice>> choices_;  // of each node
   int64_t border_ = 1;
 };
 
@@ -258,9 +254,15 @@ SharedLevels levels_from_page_tables(const AttentionKernel& kernel, const PlanIn
   return Planner::shared_levels(kernel.impl().traits, input);
 }
 
-SharedLevels Planner::shared_levels(const KernelTraits& traits, const PlanInput& input) {
+SharedLevels levels_from_prefixes(const AttentionKernel& kernel, const PlanInput& input,
+                                  const SharedPrefixes& prefixes) {
+  return Planner::shared_levels(kernel.impl().traits, input, &prefixes);
+}
+
+SharedLevels Planner::shared_levels(const KernelTraits& traits, const PlanInput& input,
+                                    const SharedPrefixes* prefixes) {
   static thread_local PlanBuilder builder;
-  return Search(traits, input, builder).run();
+  return Search(traits, input, prefixes, builder).run();
 }
 
 SharedLevels levels_from_prefix_tree(const PrefixTree& tree, std::span<const int32_t> qo_indptr) {

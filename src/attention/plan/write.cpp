@@ -107,7 +107,7 @@ SectionCounts counts_of(const Problem& p, const PlanBuilder& builder, const Merg
   counts.partials = merges.partials;
   counts.merge_groups = merges.groups;
   counts.merge_sources = merges.sources;
-  counts.page_indices = p.num_page_ids;
+  counts.page_indices = p.num_page_ids + p.spare_pages;
   if (p.blocks != nullptr) {
     counts.kv_positions = static_cast<int64_t>(p.blocks->kv_positions.size());
     counts.bits_index = static_cast<int64_t>(p.blocks->bits_index.size());
@@ -155,8 +155,7 @@ PlanHeader header_of(const Problem& p, const Merges& merges, const SectionCounts
   std::memcpy(header.scalars, p.scalars, sizeof header.scalars);
   if (p.blocks != nullptr) {
     header.block_rows = p.blocks->block_rows;
-    if (counts.kv_positions > 0)
-      header.positions_per_page = static_cast<int>(counts.kv_positions / counts.page_indices);
+    if (counts.kv_positions > 0) header.positions_per_page = static_cast<int>(counts.kv_positions / p.num_page_ids);
   }
   set_counts(counts, header);
   return header;
@@ -178,8 +177,11 @@ void start_bytes(const Problem& p, const PlanHeader& header, Plan::Impl& impl) {
   zero_up(sizeof header);
   for (const CopiedSection& copied : copied_sections()) {
     const Section& s = header.*copied.section;
-    if (with_pages || copied.section != &PlanHeader::page_indices) zero_up(s.offset + s.count * copied.element_bytes);
+    if (copied.section != &PlanHeader::page_indices) zero_up(s.offset + s.count * copied.element_bytes);
   }
+  // Page ids come last, with their spare room.
+  char* const ids_end = base + header.page_indices.offset + p.num_page_ids * static_cast<int64_t>(sizeof(int));
+  if (with_pages) std::memset(ids_end, 0, static_cast<size_t>(end - ids_end));
 }
 
 void write_blocks(const BlockSparse& blocks, const PlanHeader& header, char* base) {

@@ -23,19 +23,22 @@ TensorView rows_view(const float* data, int64_t rows, int64_t cols) {
 
 class CpuLayers : public Layers {
  public:
-  CpuLayers(const ModelFile& file, const ModelConfig& config, const ForwardOptions& options, const Sequences& sequences)
+  CpuLayers(const ModelConfig& config, ModelSources sources, const ForwardOptions& options, const Sequences& sequences)
       : Layers(config, options, Stream::cpu(team_of(options)), sequences),
         team_(team_of(options)),
-        weights_(pack_weights(read_sources(file), options.precision, team_, options.on_load)),
+        weights_(pack_weights(std::move(sources), options.precision, team_, options.on_load)),
         gate_(config.gate == Gate::silu ? ops::elementwise().silu_and_mul : ops::elementwise().gelu_tanh_and_mul) {}
 
   size_t weight_bytes() const override { return weights_.bytes_per_token(); }
 
  private:
-  void begin(const Step& step) override {
+  void upload(const Step& step) override {
     step_ = &step;
     rows_ = step.rows();
     make_buffers();
+  }
+
+  void embed(const Step& step) override {
     const int64_t hidden = config_.hidden_size;
     ops::for_rows(team_, rows_, 4 * hidden, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
@@ -188,9 +191,9 @@ class CpuLayers : public Layers {
 
 }  // namespace
 
-std::unique_ptr<Layers> make_cpu_layers(const ModelFile& file, const ModelConfig& config, const ForwardOptions& options,
+std::unique_ptr<Layers> make_cpu_layers(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
                                         const Sequences& sequences) {
-  return std::make_unique<CpuLayers>(file, config, options, sequences);
+  return std::make_unique<CpuLayers>(config, std::move(sources), options, sequences);
 }
 
 }  // namespace weft::decode

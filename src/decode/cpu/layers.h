@@ -5,7 +5,7 @@
 
 namespace weft::decode {
 
-std::unique_ptr<Layers> make_cpu_layers(const ModelFile& file, const ModelConfig& config, const ForwardOptions& options,
+std::unique_ptr<Layers> make_cpu_layers(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
                                         const Sequences& sequences);
 
 }  // namespace weft::decode

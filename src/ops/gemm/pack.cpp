@@ -1,6 +1,5 @@
 // Weights from the file's rows to panels (kernels/abi.h draws them), in chunks, by all workers at once.
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <memory>
 
@@ -13,13 +12,6 @@ namespace {
 
 constexpr int64_t kReadBytes = 256 << 10;  // of file rows a worker reads at a time, about
 
-float half_to_float(uint16_t half) {
-  const uint32_t exponent = half >> 10 & 31u, fraction = half & 1023u, sign = (half & 0x8000u) << 16;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
-  if (exponent == 0) return (sign ? -1.f : 1.f) * static_cast<float>(fraction) * 0x1p-24f;
-  return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
-}
-
 template <class T>
 T get(const char* from, int64_t index) {
   T value;
@@ -27,28 +19,24 @@ T get(const char* from, int64_t index) {
   return value;
 }
 
-// A type of the file: what it is packed as, and its blocks there.
-struct FileType {
-  Format format;
-  int64_t block, bytes;
-};
-FileType file_type(WeightType type) {
+// What weights of a type are packed as.
+Format format_of(WeightType type) {
   switch (type) {
-    case WeightType::f32: return {Format::f32, 1, 4};
-    case WeightType::f16: return {Format::f16, 1, 2};
-    case WeightType::bf16: return {Format::bf16, 1, 2};
-    case WeightType::q8_0: return {Format::q8_0, 32, 34};
-    case WeightType::q5_0: return {Format::q8_0, 32, 22};
-    case WeightType::q4_0: return {Format::q4_0, 32, 18};
-    case WeightType::q4_1: return {Format::q4_1, 32, 20};
-    case WeightType::q4_k: return {Format::q4_k, 256, 144};
-    case WeightType::q6_k: return {Format::q6_k, 256, 210};
+    case WeightType::f32: return Format::f32;
+    case WeightType::f16: return Format::f16;
+    case WeightType::bf16: return Format::bf16;
+    case WeightType::q8_0:
+    case WeightType::q5_0: return Format::q8_0;
+    case WeightType::q4_0: return Format::q4_0;
+    case WeightType::q4_1: return Format::q4_1;
+    case WeightType::q4_k: return Format::q4_k;
+    case WeightType::q6_k: return Format::q6_k;
   }
   throw InternalError("a weight type without a packed format");
 }
 int64_t file_row_bytes(const WeightSource& source) {
-  const FileType type = file_type(source.type);
-  return source.cols / type.block * type.bytes;
+  const WeightBlock& block = weight_block(source.type);
+  return source.cols / block.inputs * block.bytes;
 }
 
 // A column of a packed block (kernels/abi.h). Made from block `b` of 32 of a row in the file by one of those below.
@@ -73,7 +61,7 @@ uint8_t* bytes_of(uint32_t* words) { return reinterpret_cast<uint8_t*>(words); }
 
 // d, a word of fifth bits, 16 bytes of nibbles: to bytes from -16 to 15.
 void read_q5_0(const char* row, int64_t b, Column<Format::q8_0>& to) {
-  const char* block = row + b * 22;
+  const char* block = row + b * weight_block(WeightType::q5_0).bytes;
   to.halves[0] = get<uint16_t>(block, 0);
   uint32_t fifth;
   std::memcpy(&fifth, block + 2, sizeof fifth);
@@ -88,7 +76,7 @@ void read_q5_0(const char* row, int64_t b, Column<Format::q8_0>& to) {
 // A block of 256: d and the step of minima, 12 bytes with 8 scales and 8 minima of 6 bits, then for each 64 inputs 32
 // bytes whose low nibbles are the first 32. Minima are taken off, so their step changes its sign.
 void read_q4_k(const char* row, int64_t b, Column<Format::q4_k>& to) {
-  const char* block = row + b / 8 * 144;
+  const char* block = row + b / 8 * weight_block(WeightType::q4_k).bytes;
   const auto* six = reinterpret_cast<const uint8_t*>(block + 4);
   const int64_t eighth = b % 8;
   to.halves[0] = get<uint16_t>(block, 0);
@@ -112,7 +100,7 @@ void read_q4_k(const char* row, int64_t b, Column<Format::q4_k>& to) {
 // A block of 256: 128 bytes of low nibbles, 64 bytes of upper bits, both in halves of 128 inputs, 16 scales of 8 bits, d.
 // To bytes from -32 to 31.
 void read_q6_k(const char* row, int64_t b, Column<Format::q6_k>& to) {
-  const char* block = row + b / 8 * 210;
+  const char* block = row + b / 8 * weight_block(WeightType::q6_k).bytes;
   const int64_t half = b % 8 / 4, quarter = b % 4;
   const char* low = block + half * 64 + quarter % 2 * 32;
   const char* high = block + 128 + half * 32;
@@ -208,7 +196,7 @@ void pack_source(const WeightSource& source, const PackedSource& packed, int pan
 int64_t panels_of(const WeightSource& source, int panel) { return (source.rows + panel - 1) / panel; }
 
 int64_t source_bytes(const WeightSource& source, int panel) {
-  return (panels_of(source, panel) * panel_bytes(file_type(source.type).format, source.cols, panel) + 63) / 64 * 64;
+  return (panels_of(source, panel) * panel_bytes(format_of(source.type), source.cols, panel) + 63) / 64 * 64;
 }
 
 }  // namespace
@@ -249,7 +237,7 @@ PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precis
     check(source.rows >= 1 && source.cols >= 1 && source.cols == impl->cols, ErrorCode::invalid_shape,
           "pack_linear: a weight of {} x {}; rows and cols must be 1 or more, and cols equal those of the first, {}",
           source.rows, source.cols, impl->cols);
-    const int64_t block = file_type(source.type).block;
+    const int64_t block = weight_block(source.type).inputs;
     check(source.cols % block == 0, ErrorCode::invalid_shape,
           "pack_linear: {} cols of weights in blocks; a multiple of {} is needed", source.cols, block);
   }
@@ -260,7 +248,7 @@ PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precis
   }
   auto* at = static_cast<char*>(memory);
   for (const WeightSource& source : sources) {
-    const Format format = file_type(source.type).format;
+    const Format format = format_of(source.type);
     Scheme scheme = impl->kernels->schemes[static_cast<int>(format)][static_cast<int>(precision)];
     if (scheme == Scheme::bf16_dot && !is_bf16_dot_fast()) scheme = Scheme::fp32;
     PackedSource packed;
@@ -281,54 +269,6 @@ PackedLinear pack_linear(std::span<const WeightSource> sources, Precision precis
   PackedLinear packed;
   packed.impl_ = std::move(impl);
   return packed;
-}
-
-void read_row(const PackedLinear& weights, int64_t row, float* to) {
-  const PackedLinear::Impl& w = weights.impl();
-  check(row >= 0 && row < w.rows, ErrorCode::invalid_argument, "read_row: row = {}; allowed are 0 to {}", row,
-        w.rows - 1);
-  const auto packed = std::find_if(w.sources.begin(), w.sources.end(),
-                                   [&](const PackedSource& p) { return row < p.first_row + p.panels.rows; });
-  const int64_t panel = w.kernels->panel, column = (row - packed->first_row) % panel;
-  const Panels& panels = packed->panels;
-  const char* from = panels.data + (row - packed->first_row) / panel * panels.panel_bytes;
-  if (panels.format == Format::f32) {
-    for (int64_t k = 0; k < w.cols; ++k) to[k] = get<float>(from, k * panel + column);
-    return;
-  }
-  if (panels.format == Format::f16) {
-    for (int64_t k = 0; k < w.cols; ++k) to[k] = half_to_float(get<uint16_t>(from, k * panel + column));
-    return;
-  }
-  if (panels.format == Format::bf16) {
-    for (int64_t k = 0; k < w.cols; ++k)
-      to[k] =
-          std::bit_cast<float>(static_cast<uint32_t>(get<uint16_t>(from, (k / 2 * panel + column) * 2 + k % 2)) << 16);
-    return;
-  }
-  const BlockLayout layout = block_layout(panels.format);
-  for (int64_t b = 0; b < w.cols / kBlock; ++b, to += kBlock) {
-    const char* block = from + b * panel_bytes(panels.format, kBlock, static_cast<int>(panel));
-    const char* halves = block + layout.words * panel * 4;
-    const char* bytes = halves + layout.halves * panel * 2;
-    const auto half = [&](int64_t i) { return half_to_float(get<uint16_t>(halves, i * panel + column)); };
-    const auto factor = [&](int64_t i) {
-      return layout.bytes == 0 ? 1.f : static_cast<float>(get<int8_t>(bytes, i * panel + column));
-    };
-    const float d = half(0) * factor(0), m = layout.halves == 2 ? half(1) * factor(1) : 0.f;
-    const float second_d = panels.format == Format::q6_k ? half(0) * factor(1) : d;
-    const int offset = panels.format == Format::q4_0 ? 8 : 0;
-    for (int64_t j = 0; j < layout.words; ++j)
-      for (int64_t byte = 0; byte < 4; ++byte) {
-        const auto bits = static_cast<uint8_t>(get<uint32_t>(block, j * panel + column) >> 8 * byte);
-        if (layout.words == 8) {
-          to[4 * j + byte] = static_cast<float>(static_cast<int8_t>(bits)) * (j < 4 ? d : second_d);
-        } else {
-          to[4 * j + byte] = static_cast<float>((bits & 15) - offset) * d + m;
-          to[16 + 4 * j + byte] = static_cast<float>((bits >> 4) - offset) * d + m;
-        }
-      }
-  }
 }
 
 }  // namespace weft::gemm

@@ -3,6 +3,7 @@
 
 #include "ops/kernels/largest.h"
 #include "tile/cpu/convert.h"
+#include "tile/cpu/exp.h"
 
 namespace weft::ops::WEFT_ISA_NAME {
 namespace {
@@ -51,51 +52,37 @@ void scale(float* x, long long n, float factor) {
   for (long long i = 0; i < n; ++i) x[i] *= factor;
 }
 
-// e^x = power * (1 + part) within 2 ulp: 2^n and a polynomial on [-ln2 / 2, ln2 / 2]. Arguments are held to [-87, 88]:
-// gates and caps do not need the rest.
-struct Exp {
-  float power, part;
-};
-inline Exp exp_held(float x) {
-  x = x < -87.f ? -87.f : x > 88.f ? 88.f : x;
-  constexpr float kMagic = 12582912.f;
-  const float shifted = x * 1.44269504f + kMagic, n = shifted - kMagic;
-  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  float p = 1.f / 5040.f;
-  p = p * r + 1.f / 720.f;
-  p = p * r + 1.f / 120.f;
-  p = p * r + 1.f / 24.f;
-  p = p * r + 1.f / 6.f;
-  p = p * r + 0.5f;
-  p = p * r + 1.f;
-  const int power = (__builtin_bit_cast(int, shifted) - __builtin_bit_cast(int, kMagic) + 127) << 23;
-  return {__builtin_bit_cast(float, power), p * r};
-}
-inline float exp_of(float x) {
-  const Exp e = exp_held(x);
-  return (e.part + 1.f) * e.power;
-}
-// e^x - 1, without cancellation near 0.
-inline float expm1_of(float x) {
-  const Exp e = exp_held(x);
-  return e.power * e.part + (e.power - 1.f);
+// y = f(a, b), element by element, a vector at a time.
+template <class Function>
+inline void map(const float* a, const float* b, long long n, float* y, const Function& f) {
+  long long i = 0;
+  for (; i + vec::kLanes <= n; i += vec::kLanes) vec::store(y + i, f(vec::load(a + i), vec::load(b + i)));
+  if (i == n) return;
+  const auto left = static_cast<int>(n - i);
+  const auto rest = [&](const float* x) {
+    return vec::load_first<vec::Fp32>(reinterpret_cast<const char*>(x + i), left);
+  };
+  float last[vec::kLanes];
+  vec::store(last, f(rest(a), rest(b)));
+  __builtin_memcpy(y + i, last, static_cast<unsigned long>(left) * sizeof(float));
 }
 
-// Gates are held to where they have vanished: beyond, what exp was held to would not outweigh them.
+// Gates are held to where they have vanished: beyond, the exponential would be infinite.
 void silu_and_mul(const float* gate, const float* up, long long n, float* y) {
-  for (long long i = 0; i < n; ++i) {
-    const float x = gate[i] < -88.f ? -88.f : gate[i];
-    y[i] = x / (1.f + exp_of(-x)) * up[i];
-  }
+  map(gate, up, n, y, [](vec::F32 g, vec::F32 u) {
+    const vec::F32 x = g < vec::broadcast(-88.f) ? vec::broadcast(-88.f) : g;
+    return x / (1.f + vec::exp(-x)) * u;
+  });
 }
 
 // (1 + tanh(z)) / 2 = 1 / (1 + exp(-2z)).
 void gelu_tanh_and_mul(const float* gate, const float* up, long long n, float* y) {
   constexpr float kTwice = 1.5957691216f;  // 2 * sqrt(2 / pi)
-  for (long long i = 0; i < n; ++i) {
-    const float x = gate[i] < -11.f ? -11.f : gate[i], z = kTwice * (x + 0.044715f * x * x * x);
-    y[i] = x / (1.f + exp_of(-z)) * up[i];
-  }
+  map(gate, up, n, y, [](vec::F32 g, vec::F32 u) {
+    const vec::F32 x = g < vec::broadcast(-11.f) ? vec::broadcast(-11.f) : g;
+    const vec::F32 z = kTwice * (x + 0.044715f * x * x * x);
+    return x / (1.f + vec::exp(-z)) * u;
+  });
 }
 
 // tanh(z) = e / (e + 2), e = exp(2z) - 1; z itself where its cube is not seen, so that a large cap takes nothing from a
@@ -103,10 +90,11 @@ void gelu_tanh_and_mul(const float* gate, const float* up, long long n, float* y
 void soft_cap(float* x, long long n, float cap) {
   constexpr float kMost = 3e38f;  // the inverse of a subnormal cap is infinite
   const float inverse = 2.f / cap, twice = inverse < kMost ? inverse : kMost;
-  for (long long i = 0; i < n; ++i) {
-    const float z = twice * x[i], e = expm1_of(z);
-    x[i] = __builtin_fabsf(z) < 4e-4f ? x[i] : cap * (e / (e + 2.f));
-  }
+  map(x, x, n, x, [&](vec::F32 v, vec::F32) {
+    const vec::F32 z = twice * v, e = vec::expm1(z);
+    const vec::F32 magnitude = vec::as_f32(vec::as_u32(z) & 0x7fffffffu);
+    return magnitude < vec::broadcast(4e-4f) ? v : cap * (e / (e + 2.f));
+  });
 }
 
 void rotate_adjacent(float* x, const float* cos, const float* sin, long long pairs) {

@@ -1,7 +1,7 @@
-// Element types in memory, as vectors of fp32: load, store (round to nearest, ties to even) and the bf16 dot.
+// Element types in memory, as vectors of fp32: load, store (round to nearest, ties to even).
 #pragma once
 
-#include "tile/cpu/vec.h"
+#include "tile/cpu/lanes.h"
 
 namespace weft::tile::WEFT_ISA_NAME {
 
@@ -78,6 +78,43 @@ WEFT_INLINE U16 f32_to_fp16(F32 v) {
 }
 #endif
 
+// The low 16 or 8 bits of each lane.
+typedef unsigned char U8 __attribute__((vector_size(WEFT_LANES)));
+typedef signed char I8 __attribute__((vector_size(WEFT_LANES)));
+typedef short I16 __attribute__((vector_size(2 * WEFT_LANES)));
+#if WEFT_LANES == 8
+typedef int I32x4 __attribute__((vector_size(16)));
+typedef char Char16 __attribute__((vector_size(16)));
+WEFT_INLINE U16 low_u16(U32 v) {
+  const I32 low = reinterpret_cast<I32>(v << 16) >> 16;  // or it would saturate
+  return reinterpret_cast<U16>(__builtin_ia32_packssdw128(__builtin_shufflevector(low, low, 0, 1, 2, 3),
+                                                          __builtin_shufflevector(low, low, 4, 5, 6, 7)));
+}
+WEFT_INLINE U8 low_u8(U32 v) {
+  const auto low = reinterpret_cast<I16x8>(low_u16(v & 0xffu));
+  const Char16 twice = __builtin_ia32_packuswb128(low, low);
+  return reinterpret_cast<U8>(__builtin_shufflevector(twice, twice, 0, 1, 2, 3, 4, 5, 6, 7));
+}
+#elif WEFT_LANES == 16
+typedef char Char16 __attribute__((vector_size(16)));
+WEFT_INLINE U16 low_u16(U32 v) {
+  return reinterpret_cast<U16>(__builtin_ia32_pmovdw512_mask(reinterpret_cast<I32>(v), I16x16{}, -1));
+}
+WEFT_INLINE U8 low_u8(U32 v) {
+  return reinterpret_cast<U8>(__builtin_ia32_pmovdb512_mask(reinterpret_cast<I32>(v), Char16{}, -1));
+}
+#else
+WEFT_INLINE U16 low_u16(U32 v) { return __builtin_convertvector(v, U16); }
+WEFT_INLINE U8 low_u8(U32 v) { return __builtin_convertvector(v, U8); }
+#endif
+WEFT_INLINE void store_u8(void* p, U8 v) { __builtin_memcpy(p, &v, sizeof v); }
+
+// A number of 16 bits as 256 * high + low, both of them signed bytes. The low 16 bits of `raised` are the number plus 128.
+struct SplitI16 {
+  U8 high, low;
+};
+WEFT_INLINE SplitI16 split_i16(U32 raised) { return {low_u8(raised >> 8), low_u8(raised ^ 0x80u)}; }
+
 // ---------------------------------------------------------------- elements in memory
 
 // Of n elements of a row.
@@ -89,10 +126,6 @@ constexpr long long bytes_of(long long n) {
 // load and store take kLanes elements, load_half 8 of them (kLanes is 16: head dims are multiples of 8), the other lanes
 // being zero; of fp32 store_half, too. Narrower machines have no halves.
 #if WEFT_LANES == 16
-typedef float F32x8 __attribute__((vector_size(32)));
-typedef float F32x8Memory __attribute__((vector_size(32), aligned(4), may_alias));
-typedef unsigned short U16x8 __attribute__((vector_size(16)));
-typedef unsigned short U16x8Memory __attribute__((vector_size(16), aligned(2), may_alias));
 WEFT_INLINE U16 load_half_u16(const void* p) {
   const U16x8 low = *static_cast<const U16x8Memory*>(p);
   return __builtin_shufflevector(low, U16x8{}, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -134,13 +167,10 @@ struct Bf16 {
 
 // Numbers of fewer bits are stored by other code; here they are only read. A row of them starts on a byte.
 
-typedef signed char I8 __attribute__((vector_size(WEFT_LANES)));
 typedef signed char I8Memory __attribute__((vector_size(WEFT_LANES), aligned(1), may_alias));
 #if WEFT_LANES == 16
-typedef char Char16 __attribute__((vector_size(16)));
 WEFT_INLINE I32 widen_i8(I8 v) { return __builtin_ia32_pmovsxbd512_mask(reinterpret_cast<Char16>(v), I32{}, -1); }
 #elif WEFT_LANES == 8
-typedef char Char16 __attribute__((vector_size(16)));
 WEFT_INLINE I32 widen_i8(I8 v) {
   return __builtin_ia32_pmovsxbd256(
       reinterpret_cast<Char16>(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7)));
@@ -148,10 +178,8 @@ WEFT_INLINE I32 widen_i8(I8 v) {
 #else
 WEFT_INLINE I32 widen_i8(I8 v) { return __builtin_convertvector(v, I32); }
 #endif
-WEFT_INLINE F32 to_f32(I32 v) { return __builtin_convertvector(v, F32); }
 // Each byte as the high half of 16 bits.
 WEFT_INLINE U16 load_high_bytes(const void* p) {
-  typedef unsigned char U8 __attribute__((vector_size(WEFT_LANES)));
   const I8 v = *static_cast<const I8Memory*>(p);
   return __builtin_convertvector(reinterpret_cast<U8>(v), U16) << 8;
 }
@@ -186,7 +214,6 @@ struct E5m2 {
 struct E4m3 {
   static constexpr int kBits = 8;
   static WEFT_INLINE F32 load(const void* p) {
-    typedef short I16 __attribute__((vector_size(2 * WEFT_LANES)));
     const U16 bits = load_high_bytes(p);
     const U16 number = reinterpret_cast<U16>(reinterpret_cast<I16>(bits) >> 1) & static_cast<unsigned short>(0xbf80);
     const U16 nan = U16{} + static_cast<unsigned short>(0x7e00);
@@ -248,53 +275,5 @@ WEFT_INLINE void narrow(const float* from, long long n, char* to) {
   Element::store(narrowed, load(rest));
   __builtin_memcpy(to + bytes_of<Element>(i), narrowed, static_cast<unsigned long>(bytes_of<Element>(n - i)));
 }
-
-#if WEFT_LANES == 16
-#define WEFT_HAS_BYTE_DOT 1
-// acc plus four products of unsigned bytes of a with signed ones of b, modulo 2^32.
-WEFT_INLINE I32 dot_bytes(I32 acc, U32 a, U32 b) {
-  asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
-  return acc;
-}
-// (x & a) ^ b, which compilers make two instructions of.
-WEFT_INLINE U32 and_xor(U32 x, unsigned a, unsigned b) {
-  return reinterpret_cast<U32>(__builtin_ia32_pternlogd512_mask(
-      reinterpret_cast<I32>(x), reinterpret_cast<I32>(broadcast(a)), reinterpret_cast<I32>(broadcast(b)), 0x6a, -1));
-}
-// Of each 16 bytes of a and b, the first or the last 8, in turns.
-typedef char Char64 __attribute__((vector_size(64)));
-typedef short Short32 __attribute__((vector_size(64)));
-WEFT_INLINE U32 interleave_low_bytes(U32 a, U32 b) {
-  return reinterpret_cast<U32>(
-      __builtin_ia32_punpcklbw512_mask(reinterpret_cast<Char64>(a), reinterpret_cast<Char64>(b), Char64{}, -1));
-}
-WEFT_INLINE U32 interleave_high_bytes(U32 a, U32 b) {
-  return reinterpret_cast<U32>(
-      __builtin_ia32_punpckhbw512_mask(reinterpret_cast<Char64>(a), reinterpret_cast<Char64>(b), Char64{}, -1));
-}
-WEFT_INLINE U32 interleave_low_shorts(U32 a, U32 b) {
-  return reinterpret_cast<U32>(
-      __builtin_ia32_punpcklwd512_mask(reinterpret_cast<Short32>(a), reinterpret_cast<Short32>(b), Short32{}, -1));
-}
-WEFT_INLINE U32 interleave_high_shorts(U32 a, U32 b) {
-  return reinterpret_cast<U32>(
-      __builtin_ia32_punpckhwd512_mask(reinterpret_cast<Short32>(a), reinterpret_cast<Short32>(b), Short32{}, -1));
-}
-#endif
-
-#if defined(WEFT_ISA_avx512_bf16)
-#define WEFT_HAS_BF16_DOT 1
-// acc[i] + a[2i] * b[2i] + a[2i+1] * b[2i+1]; denormals count as zero.
-WEFT_INLINE F32 dot_bf16(F32 acc, U32 a, U32 b) {
-  asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
-  return acc;
-}
-// Rounds kLanes numbers of each to 2 * kLanes bf16; denormals count as zero.
-WEFT_INLINE void store_bf16_pair(unsigned short* p, F32 first, F32 second) {
-  U32 both;
-  asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(both) : "v"(first), "v"(second));
-  store_u32(p, both);
-}
-#endif
 
 }  // namespace weft::tile::WEFT_ISA_NAME

@@ -10,36 +10,22 @@
 
 namespace weft::detail {
 
-#if defined(__AVX512F__)
-inline constexpr int kLanes = 16;
-#elif defined(__AVX2__)
-inline constexpr int kLanes = 8;
-#else
-inline constexpr int kLanes = 4;
-#endif
-typedef float Lanes __attribute__((vector_size(4 * kLanes)));
-typedef float LanesUnaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
 inline constexpr int kBlock = abi::kColumnStep;
 inline constexpr int kMaxDim = 576;
 
-#if defined(__AVX512BF16__)
-// n numbers, a multiple of 8 that ends where 32 may be read; denormals count as zero.
+#if defined(WEFT_HAS_BF16_DOT)
+// n numbers, a multiple of 8 that ends where two vectors may be read.
 WEFT_INLINE void round_to_bf16(const float* x, int n, unsigned short* to) {
-  typedef unsigned short Shorts __attribute__((vector_size(64)));
-  typedef unsigned short ShortsUnaligned __attribute__((vector_size(64), aligned(2), may_alias));
-  typedef unsigned short Short8Memory __attribute__((vector_size(16), aligned(2), may_alias));
-  for (int i = 0; i < n; i += 32) {
-    Shorts both;
-    asm("vcvtne2ps2bf16 %1, %2, %0"
-        : "=v"(both)
-        : "v"(*reinterpret_cast<const Lanes*>(x + i)), "v"(*reinterpret_cast<const Lanes*>(x + i + 16)));
-    if (i + 32 <= n) {
-      *reinterpret_cast<ShortsUnaligned*>(to + i) = both;
+  constexpr int kStep = 2 * vec::kLanes;
+  for (int i = 0; i < n; i += kStep) {
+    const vec::F32 first = vec::load(x + i), second = vec::load(x + i + vec::kLanes);
+    if (i + kStep <= n) {
+      vec::store_bf16_pair(to + i, first, second);
     } else {
-      alignas(64) unsigned short last[32];
-      *reinterpret_cast<Shorts*>(last) = both;
+      unsigned short last[kStep];
+      vec::store_bf16_pair(last, first, second);
       for (int j = i; j < n; j += 8)
-        *reinterpret_cast<Short8Memory*>(to + j) = *reinterpret_cast<const Short8Memory*>(last + j - i);
+        *reinterpret_cast<vec::U16x8Memory*>(to + j) = *reinterpret_cast<const vec::U16x8Memory*>(last + j - i);
     }
   }
 }
@@ -90,8 +76,7 @@ struct Leaf {
         const int* positions = tile->kv_positions + b;
         const int first = tile->kv_begin + b, left = tile->num_kv - b, n = left < kBlock ? left : kBlock;
         alignas(64) float block[kBlock];
-        for (int u = 0; u < kBlock; u += kLanes)
-          *reinterpret_cast<Lanes*>(block + u) = *reinterpret_cast<const LanesUnaligned*>(scores + u) * p.sm_scale;
+        for (int u = 0; u < kBlock; u += vec::kLanes) vec::store(block + u, vec::load(scores + u) * p.sm_scale);
         for (int u = 0; u < n; ++u) {
           const Score c{row.batch, row.qo_idx,   first + u,  row.qo_head, row.kv_head,
                         row.q_pos, positions[u], row.qo_len, row.kv_len,  {first}};
@@ -100,8 +85,7 @@ struct Leaf {
           if constexpr (kPredicate) s = visible(p, state, c) ? s : kHidden;
           block[u] = s;
         }
-        for (int u = 0; u < kBlock; u += kLanes)
-          *reinterpret_cast<LanesUnaligned*>(scores + u) = *reinterpret_cast<const Lanes*>(block + u);
+        for (int u = 0; u < kBlock; u += vec::kLanes) vec::store(scores + u, vec::load(block + u));
       }
     }
   }
@@ -147,7 +131,7 @@ struct Leaf {
 #pragma GCC ivdep
         for (int i = 0; i < dim; ++i) y[i] = element(i);
       }
-#if defined(__AVX512BF16__)
+#if defined(WEFT_HAS_BF16_DOT)
       if constexpr (kBf16) round_to_bf16(made, dim, to);
 #endif
     }

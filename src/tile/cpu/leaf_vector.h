@@ -6,20 +6,21 @@
 namespace weft {
 
 namespace detail {
-typedef float Float8 __attribute__((vector_size(32)));
-typedef float Float8Unaligned __attribute__((vector_size(32), aligned(4), may_alias));
-typedef unsigned Bits8 __attribute__((vector_size(32)));
-typedef unsigned short Short8Unaligned __attribute__((vector_size(16), aligned(2), may_alias));
-// No function returns such a vector: without AVX that would be another calling convention.
-WEFT_INLINE void load8(const float* x, Float8& to) { to = *reinterpret_cast<const Float8Unaligned*>(x); }
-WEFT_INLINE void load8(const unsigned short* bf16, Float8& to) {
-  to = reinterpret_cast<Float8>(__builtin_convertvector(*reinterpret_cast<const Short8Unaligned*>(bf16), Bits8) << 16);
+
+namespace vec = tile::WEFT_ISA_NAME;
+
+WEFT_INLINE void load8(const float* x, vec::F32x8& to) { to = *reinterpret_cast<const vec::F32x8Memory*>(x); }
+WEFT_INLINE void load8(const unsigned short* bf16, vec::F32x8& to) {
+  const vec::U16x8 bits = *reinterpret_cast<const vec::U16x8Memory*>(bf16);
+  to = reinterpret_cast<vec::F32x8>(__builtin_convertvector(bits, vec::U32x8) << 16);
 }
-WEFT_INLINE float sum8(const Float8& a) { return ((a[0] + a[4]) + (a[1] + a[5])) + ((a[2] + a[6]) + (a[3] + a[7])); }
+WEFT_INLINE float sum8(const vec::F32x8& a) {
+  return ((a[0] + a[4]) + (a[1] + a[5])) + ((a[2] + a[6]) + (a[3] + a[7]));
+}
 // Sums of n terms, n a multiple of 8, in four chains of eight: add(sum, i) adds those of eight elements.
 template <class Add>
 WEFT_INLINE float sum_in_chains(int n, const Add& add) {
-  Float8 a = {}, b = {}, c = {}, d = {};
+  vec::F32x8 a = {}, b = {}, c = {}, d = {};
   int i = 0;
   for (; i + 32 <= n; i += 32) {
     add(a, i);
@@ -33,8 +34,8 @@ WEFT_INLINE float sum_in_chains(int n, const Add& add) {
 template <class T>
 WEFT_INLINE float sum_of(const T* x, int n) {
   return sum_in_chains(
-      n, [&](Float8 & sum, int i) __attribute__((always_inline)) {
-        Float8 v;
+      n, [&](vec::F32x8 & sum, int i) __attribute__((always_inline)) {
+        vec::F32x8 v;
         load8(x + i, v);
         sum += v;
       });
@@ -42,8 +43,8 @@ WEFT_INLINE float sum_of(const T* x, int n) {
 template <class T, class U>
 WEFT_INLINE float dot_of(const T* x, const U* y, int n) {
   return sum_in_chains(
-      n, [&](Float8 & sum, int i) __attribute__((always_inline)) {
-        Float8 v, w;
+      n, [&](vec::F32x8 & sum, int i) __attribute__((always_inline)) {
+        vec::F32x8 v, w;
         load8(x + i, v);
         load8(y + i, w);
         sum += v * w;

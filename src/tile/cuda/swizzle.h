@@ -21,7 +21,8 @@ struct SharedTile {
 
   u8* data;  // 16-byte aligned
   WEFT_INLINE u8* chunk(int row, int c) const {
-    return data + (row * kChunks + (c ^ (row / (8 / kPower) % kPower))) * 16;
+    const u32 r = static_cast<u32>(row), mixed = static_cast<u32>(c) ^ (r / (8 / kPower) % kPower);
+    return data + (r * kChunks + mixed) * 16;
   }
 };
 

@@ -200,7 +200,6 @@ class FakeBackend : public Backend {
     traits.classes = {{.kind = TileKind::direct, .rows = 4, .row = 1, .token = 1, .row_token = 1, .item = 1},
                       {.kind = TileKind::packed, .rows = 16, .row = 1, .token = 4, .row_token = 0.5, .item = 1}};
     traits.thresholds = {.level_enough = 1.1,
-                         .worth_another_order = 1.1,
                          .granules_per_worker = 4,
                          .shared_cost_at_most = 1,
                          .merge_row = 1,

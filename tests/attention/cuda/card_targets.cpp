@@ -7,6 +7,7 @@
 #include "device/cuda/stream.h"
 #include "jit/nvrtc/toolchain.h"
 #include "tests/attention/kernels/target.h"
+#include "types.h"
 
 namespace weft::testing {
 namespace {
@@ -16,7 +17,9 @@ class CardTarget : public Target {
   std::string name() const override { return "card"; }
   Device device() const override { return Device::cuda(); }
   Stream stream(WorkerTeam&) const override { return {}; }
-  std::vector<DType> compute_types(const AttentionSpec&) const override { return {DType::fp32}; }
+  std::vector<DType> compute_types(const AttentionSpec& spec) const override {
+    return types_on(spec, std::string(jit::architecture_of(card().capability_major(), card().capability_minor())));
+  }
   void* place(void* host, size_t bytes) const override {
     if (bytes == 0) return nullptr;
     void* placed = cuda::allocate(device(), bytes);

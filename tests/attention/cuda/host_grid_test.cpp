@@ -32,7 +32,7 @@ struct ModeChoice {
   int split;
 };
 constexpr ModeChoice kModes[] = {
-    {1, PlanMode::balanced, 0}, {3, PlanMode::balanced, 0}, {2, PlanMode::fixed_split, 32}, {2, PlanMode::paper, 0}};
+    {1, PlanMode::balanced, 0}, {3, PlanMode::balanced, 0}, {2, PlanMode::fixed_split, 64}, {2, PlanMode::paper, 0}};
 
 Case make_case(const std::vector<int>& row) {
   Case c;
@@ -71,11 +71,15 @@ TEST_P(AttentionInTheHostMachine, AgreesWithTheReferenceWithinItsBound) {
                  std::string(to_string(mode.mode)) + ": " + to_string(c));
     Problem problem(c);
     problem.reference();
-    const AttentionKernel kernel = build_on(host_machine(), problem.spec());
-    const Plan plan = kernel.plan(problem.input(mode.workers, mode.mode, mode.split));
-    problem.poison_outputs();
-    run_on(host_machine(), kernel, plan, problem.tensors());
-    ASSERT_EQ(problem.compare(DType::fp32), "");
+    for (const DType compute : host_machine().compute_types(problem.spec())) {
+      AttentionSpec spec = problem.spec();
+      spec.compute = compute;
+      const AttentionKernel kernel = build_on(host_machine(), spec);
+      const Plan plan = kernel.plan(problem.input(mode.workers, mode.mode, mode.split));
+      problem.poison_outputs();
+      run_on(host_machine(), kernel, plan, problem.tensors());
+      ASSERT_EQ(problem.compare(compute), "") << to_string(compute);
+    }
   }
 }
 INSTANTIATE_TEST_SUITE_P(Part, AttentionInTheHostMachine, ::testing::Range(0, AttentionInTheHostMachine::kParts));

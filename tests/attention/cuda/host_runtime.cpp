@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "device/memory.h"
 #include "tests/simt/machine/machine.h"
+#include "types.h"
 
 namespace weft::testing {
 namespace {
@@ -44,15 +45,17 @@ Arena& arena() {
   return instance;
 }
 
-constexpr device::Memory kMemory = {[](Device device, std::string_view name) {
-                                      if (device != Device::cuda()) refuse_device(name, device);
-                                    },
-                                    [](Device, size_t bytes) -> void* {
-                                      void* data = arena().take(bytes);
-                                      std::memset(data, 0, bytes);
-                                      return data;
-                                    },
-                                    [](Device, void*, size_t) { arena().give_back(); }};
+constexpr device::Memory kMemory = {
+    [](Device device, std::string_view name) {
+      if (device != Device::cuda()) refuse_device(name, device);
+    },
+    [](Device, size_t bytes) -> void* {
+      void* data = arena().take(bytes);
+      std::memset(data, 0, bytes);
+      return data;
+    },
+    [](Device, void*, size_t) { arena().give_back(); },
+    [](Device, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }};
 
 // ---------------------------------------------------------------- kernels
 
@@ -68,7 +71,7 @@ std::string read_file(const fs::path& path) {
 }
 
 // The text with twins in the place of tile/cuda/ptx. The arguments are the launch's, outside of the kernel's memory.
-std::string host_text(const cuda::KernelText& text, const char* symbol) {
+std::string host_text(const cuda::KernelText& text) {
   return fmt::format(
       "#include \"{}\"\n{}\n"
       "template <class A>\n__attribute__((no_sanitize(\"thread\"))) void weft_call(void (*kernel)(A), const void* "
@@ -76,13 +79,13 @@ std::string host_text(const cuda::KernelText& text, const char* symbol) {
       "  kernel(*static_cast<const A*>(args));\n}}\n"
       "extern \"C\" __attribute__((no_sanitize(\"thread\"))) void weft_launch(const void* args) {{ weft_call({}, "
       "args); }}\n",
-      text.file, text.instances, symbol);
+      text.file, text.instances, text.symbol);
 }
 
 // Compiled once for each content of text, kernels and twins.
-fs::path compiled(const cuda::KernelText& text, const char* symbol) {
+fs::path compiled(const cuda::KernelText& text) {
   const fs::path root = WEFT_SOURCE_DIR, cache = WEFT_SIMT_CACHE;
-  const std::string source = host_text(text, symbol);
+  const std::string source = host_text(text);
   Sha256 hash;
   hash.update(source).update(text.head).update(WEFT_TEST_CXX);
   std::vector<fs::path> twins;
@@ -113,9 +116,8 @@ class HostRuntime : public cuda::Runtime {
   std::string architecture(Device) const override { return "sm_90a"; }
   int num_multiprocessors(Device) const override { return 2; }
 
-  std::shared_ptr<const cuda::Loaded> load(Device, const std::string&, const char* symbol,
-                                           const cuda::KernelText& text) const override {
-    const fs::path module = compiled(text, symbol);
+  std::shared_ptr<const cuda::Loaded> load(Device, const std::string&, const cuda::KernelText& text) const override {
+    const fs::path module = compiled(text);
     void* handle = dlopen(module.c_str(), RTLD_NOW | RTLD_LOCAL);
     ensure(handle != nullptr, "{}", handle == nullptr ? dlerror() : "");
     auto loaded = std::make_shared<OnHost>();
@@ -128,8 +130,11 @@ class HostRuntime : public cuda::Runtime {
     const auto& loaded = static_cast<const OnHost&>(kernel);
     std::vector<char> copy(cuda::kMaxArgsBytes);
     std::memcpy(copy.data(), args, bytes);
-    simt::run_in_all_orders(arena().memory, {.ctas = ctas, .threads = threads, .shared_bytes = loaded.shared_bytes},
-                            [&] { loaded.call(copy.data()); });
+    const auto run = [=, call = loaded.call, shared_bytes = loaded.shared_bytes] {
+      simt::run_in_all_orders(arena().memory, {.ctas = ctas, .threads = threads, .shared_bytes = shared_bytes},
+                              [&] { call(copy.data()); });
+    };
+    if (defer_launch == nullptr || !defer_launch(run)) run();
   }
 
   void write(Device, void* to, const void* from, int64_t bytes, Stream) const override {
@@ -150,7 +155,7 @@ class HostMachine : public Target {
   std::string name() const override { return "host_machine"; }
   Device device() const override { return Device::cuda(); }
   Stream stream(WorkerTeam&) const override { return {}; }
-  std::vector<DType> compute_types(const AttentionSpec&) const override { return {DType::fp32}; }
+  std::vector<DType> compute_types(const AttentionSpec& spec) const override { return types_on(spec, "sm_90a"); }
   void* place(void* host, size_t bytes) const override {
     void* placed = arena().take(bytes);
     std::memcpy(placed, host, bytes);
@@ -171,6 +176,9 @@ const Target& host_machine() {
   static const HostMachine target;
   return target;
 }
+
+bool (*defer_launch)(std::function<void()> work) = nullptr;
+simt::Memory& host_memory() { return arena().memory; }
 
 std::span<const Target* const> targets() {
   static const Target* const all[] = {&host_machine()};

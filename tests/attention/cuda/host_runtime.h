@@ -2,12 +2,19 @@
 // compiler, in three orders of threads, and what a kernel does wrong is thrown (simt::Fault).
 #pragma once
 
+#include <functional>
+
 #include "attention/cuda/runtime.h"
 #include "tests/attention/kernels/target.h"
+#include "tests/simt/machine/machine.h"
 
 namespace weft::testing {
 
 // Registers itself for Device::cuda() with the first call.
 const Target& host_machine();
+// What its workspaces and tensors lie in.
+simt::Memory& host_memory();
+// Asked before every launch, where it is set: takes the work for later, or gives false.
+extern bool (*defer_launch)(std::function<void()> work);
 
 }  // namespace weft::testing

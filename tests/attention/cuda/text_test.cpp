@@ -32,7 +32,11 @@ class CudaKernelText : public testing::Test {
 struct Row {
   const char* name;
   AttentionSpec spec;
+  Path path = Path::plain;
 };
+AttentionSpec halves(DType type, int dim, Mask mask = Mask::none) {
+  return {.q_dtype = type, .kv_dtype = type, .o_dtype = type, .head_dim_qk = dim, .head_dim_vo = dim, .mask = mask};
+}
 const Row kRows[] = {
     {"fp32 hd64", {.head_dim_qk = 64, .head_dim_vo = 64, .mask = Mask::causal}},
     {"bf16 hd128",
@@ -54,6 +58,10 @@ const Row kRows[] = {
       .head_dim_vo = 512,
       .kv_form = KvForm::latent}},
     {"soft cap hd128", {.head_dim_qk = 128, .head_dim_vo = 128, .variant = variants::logits_soft_cap()}},
+    {"bf16 hd128 small tiles", halves(DType::bf16, 128), Path::small_tiles},
+    {"bf16 hd128 all tiles", halves(DType::bf16, 128), Path::all_tiles},
+    {"fp16 hd64 all tiles", halves(DType::fp16, 64, Mask::custom), Path::all_tiles},
+    {"bf16 hd256 all tiles", halves(DType::bf16, 256), Path::all_tiles},
 };
 
 class CudaKernelTextFor : public CudaKernelText, public testing::WithParamInterface<std::string_view> {};
@@ -63,11 +71,14 @@ TEST_P(CudaKernelTextFor, TakesTheResourcesOfTheTable) {
   if (search.compiler->version != "NVRTC 12.9")
     GTEST_SKIP() << "the table is of NVRTC 12.9; here is " << search.compiler->version;
   std::string taken, expected;
-  for (const Row& row : kRows)
-    for (const jit::KernelResources& kernel : jit::kernel_resources(compile(attend_text(row.spec), GetParam()))) {
+  for (const Row& row : kRows) {
+    if (row.path != Path::plain && !mma_type(row.spec, std::string(GetParam()))) continue;
+    for (const jit::KernelResources& kernel :
+         jit::kernel_resources(compile(attend_text(row.spec, std::string(GetParam()), row.path), GetParam()))) {
       EXPECT_EQ(kernel.static_shared_bytes, 0) << row.name;
       taken += fmt::format("{} {} {} {}\n", GetParam(), row.name, kernel.registers, kernel.stack_bytes);
     }
+  }
   std::ifstream table(WEFT_KERNEL_RESOURCES);
   for (std::string line; std::getline(table, line);)
     if (line.starts_with(GetParam())) expected += line + "\n";
@@ -94,10 +105,10 @@ TEST_F(CudaKernelText, OfEveryHookAndTypeCompiles) {
                   .tensors = {{"table", DType::fp32, 2}}};
   spec.mask = Mask::custom_packed;
   for (const std::string_view architecture : {"sm_75", "sm_90a"})
-    EXPECT_NO_THROW(compile(attend_text(spec), architecture));
+    EXPECT_NO_THROW(compile(attend_text(spec, std::string(architecture), Path::plain), architecture));
   for (const DType kv : {DType::fp8_e4m3, DType::fp8_e5m2, DType::int8}) {
     spec = {.kv_dtype = kv, .kv_scales = KvScales::head};
-    EXPECT_NO_THROW(compile(attend_text(spec), "sm_80")) << to_string(kv);
+    EXPECT_NO_THROW(compile(attend_text(spec, "sm_80", Path::plain), "sm_80")) << to_string(kv);
   }
   EXPECT_NO_THROW(compile(merge_states_text(DType::bf16, DType::fp32), "sm_80"));
 }
@@ -107,7 +118,7 @@ TEST_F(CudaKernelText, RefusesMoreParametersThanALaunchTakes) {
   spec.variant = {.name = "Many", .text = "struct Many {};"};
   for (int i = 0; i < 500; ++i) spec.variant.scalars.push_back({.name = fmt::format("s{}", i)});
   try {
-    attend_text(spec);
+    attend_text(spec, "sm_80", Path::plain);
     FAIL() << "it was taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::unsupported);

@@ -1,6 +1,8 @@
 #include "vec_probe.h"
 
 #include "tile/cpu/convert.h"
+#include "tile/cpu/exp.h"
+#include "tile/cpu/int_dot.h"
 
 namespace weft::testing::WEFT_ISA_NAME {
 namespace {
@@ -8,6 +10,7 @@ namespace {
 using namespace weft::tile::WEFT_ISA_NAME;
 
 void probe_exp(const float* x, float* y) { store(y, exp(load(x))); }
+void probe_expm1(const float* x, float* y) { store(y, expm1(load(x))); }
 void probe_transpose(const float* x, float* y) {
   F32 rows[kLanes];
   for (int i = 0; i < kLanes; ++i) rows[i] = load(x + i * kLanes);
@@ -35,10 +38,19 @@ void probe_narrow(const float* x, int n, void* y, int element) {
   if (element == 1) return narrow<Fp16>(x, n, to);
   narrow<Bf16>(x, n, to);
 }
+void probe_split_i16(const int* x, signed char* high, signed char* low) {
+  const SplitI16 split = split_i16(load_u32(x) + 128u);
+  store_u8(high, split.high);
+  store_u8(low, split.low);
+}
+void probe_dot_shorts(const int* acc, const void* a, const void* b, int* sum) {
+  store_u32(sum, reinterpret_cast<U32>(dot_shorts(reinterpret_cast<I32>(load_u32(acc)), load_u32(a), load_u32(b))));
+}
 
 }  // namespace
 
 extern const VecProbe kProbe;
-const VecProbe kProbe = {kLanes, probe_exp, probe_transpose, probe_sum_each, probe_widen, probe_narrow};
+const VecProbe kProbe = {kLanes,      probe_exp,    probe_expm1,     probe_transpose, probe_sum_each,
+                         probe_widen, probe_narrow, probe_split_i16, probe_dot_shorts};
 
 }  // namespace weft::testing::WEFT_ISA_NAME

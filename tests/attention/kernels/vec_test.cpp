@@ -67,6 +67,57 @@ TEST_P(Vec, ExpOfEveryKindOfNanIsNan) {
     }
 }
 
+TEST_P(Vec, Expm1IsWithinTwoUlpsNearZeroToo) {
+  const auto expm1 = [&](float x) {
+    const std::vector<float> in(16, x);
+    std::vector<float> out(16);
+    probe().expm1(in.data(), out.data());
+    return out[0];
+  };
+  for (float x = -30.f; x < 60.f; x += 0.0137f) {
+    const double expected = std::expm1(static_cast<double>(x));
+    EXPECT_NEAR(expm1(x), expected, std::abs(expected) * 0x1p-22) << x;
+  }
+  for (float x = 1e-30f; x < 0.5f; x *= 1.9f)
+    for (const float signed_x : {x, -x}) {
+      const double expected = std::expm1(static_cast<double>(signed_x));
+      EXPECT_NEAR(expm1(signed_x), expected, std::abs(expected) * 0x1p-22) << signed_x;
+    }
+  EXPECT_EQ(expm1(0.f), 0.f);
+  EXPECT_EQ(expm1(-INFINITY), -1.f);
+  EXPECT_TRUE(std::isfinite(expm1(INFINITY)));
+  EXPECT_TRUE(std::isnan(expm1(NAN)));
+}
+
+TEST_P(Vec, SplitsEveryNumberOf16BitsIntoTwoSignedBytes) {
+  const int n = probe().lanes;
+  std::vector<int> x(static_cast<size_t>(n));
+  std::vector<signed char> high(x.size()), low(x.size());
+  for (int first = -32768; first <= 32767 - 128; first += n) {  // above, the high byte would be 128
+    for (int i = 0; i < n; ++i) x[static_cast<size_t>(i)] = first + i;
+    probe().split_i16(x.data(), high.data(), low.data());
+    for (size_t i = 0; i < x.size() && x[i] <= 32767 - 128; ++i) ASSERT_EQ(256 * high[i] + low[i], x[i]);
+  }
+}
+
+TEST_P(Vec, DotShortsAddsTwoProductsOfSignedNumbers) {
+  const auto n = static_cast<size_t>(probe().lanes);
+  std::mt19937 random(7);
+  for (int round = 0; round < 100; ++round) {
+    std::vector<int> acc(n), sum(n);
+    std::vector<int16_t> a(2 * n), b(2 * n);
+    for (int& value : acc) value = static_cast<int>(random() >> 4);
+    for (size_t i = 0; i < 2 * n; ++i) {
+      a[i] = static_cast<int16_t>(round == 0 ? -32767 : random());
+      b[i] = static_cast<int16_t>(random() % 16001 - 8000);
+    }
+    probe().dot_shorts(acc.data(), a.data(), b.data(), sum.data());
+    for (size_t i = 0; i < n; ++i)
+      ASSERT_EQ(static_cast<uint32_t>(sum[i]),
+                static_cast<uint32_t>(int64_t{acc[i]} + a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1]));
+  }
+}
+
 TEST_P(Vec, TransposeSwapsRowsAndColumns) {
   const int n = probe().lanes;
   std::vector<float> x(static_cast<size_t>(n * n)), y(x.size());

@@ -27,6 +27,7 @@ PlanInput Batch::input() {
   in.fixed_split_size = fixed_split_size;
   in.scalars = scalars;
   in.bounds = bounds;
+  in.spare_pages = spare_pages;
   in.borrow_page_ids = borrow_page_ids;
   if (form == KvForm::paged) {
     page_ids.resize(static_cast<size_t>(kv_indptr[n]));
@@ -82,7 +83,6 @@ KernelTraits cpu_like_traits(Keys keys, KvForm form) {
       {.kind = TileKind::streamed, .rows = 64, .row = 8, .token = 60, .row_token = 5, .item = 300},
       {.kind = TileKind::packed, .rows = 128, .row = 8, .token = 60, .row_token = 4.5, .item = 300}};
   traits.thresholds = {.level_enough = 1.02,
-                       .worth_another_order = 1.05,
                        .granules_per_worker = 16,
                        .shared_cost_at_most = 0.8,
                        .merge_row = 24,

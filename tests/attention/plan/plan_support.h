@@ -20,6 +20,7 @@ struct Batch {
   std::vector<int> qo, kv;
   std::vector<ScalarArg> scalars;
   const PlanBounds* bounds = nullptr;
+  int64_t spare_pages = 0;
   bool borrow_page_ids = false;
   int64_t max_kv_len = 0;  // padded; 0: the largest
 

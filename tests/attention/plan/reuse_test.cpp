@@ -213,6 +213,37 @@ TEST(Covers, ALongerDecodeKeepsThePlanUntilItNeedsAnotherPage) {
   EXPECT_EQ(code_of([&] { plan.update(b.input()); }), ErrorCode::plan_mismatch);
 }
 
+TEST(Covers, SparePagesLeaveRoomForSoManyMore) {
+  for (const bool borrow : {false, true}) {
+    Batch b;
+    b.borrow_page_ids = borrow;
+    b.qo = {1, 1};
+    b.kv = {100, 33};
+    b.spare_pages = 2;
+    const KernelTraits traits = cpu_like_traits(Keys::causal);
+    Plan plan = Planner::plan(traits, b.input());
+    EXPECT_EQ(bytes_of(plan), bytes_of(Planner::plan(traits, b.input())));
+    b.kv = {113, 49};  // two pages more
+    ASSERT_TRUE(plan.covers(b.input()));
+    const size_t room = plan.workspace_bytes();
+    plan.update(b.input());
+    EXPECT_EQ(plan.workspace_bytes(), room);
+    if (!borrow) verify(plan);
+    Workspace workspace(Device::cpu(), room);
+    plan.upload(workspace);
+    const auto& h = *static_cast<const PlanHeader*>(workspace.data());
+    for (size_t page = 0; page < b.page_ids.size(); ++page)
+      EXPECT_EQ(section<int>(workspace.data(), h.page_indices)[page], b.page_ids[page]);
+    b.kv = {129, 49};
+    EXPECT_FALSE(plan.covers(b.input()));
+  }
+  Batch b;
+  b.qo = {1};
+  b.kv = {5};
+  b.spare_pages = -1;
+  EXPECT_EQ(code_of([&] { Planner::plan(cpu_like_traits(), b.input()); }), ErrorCode::invalid_argument);
+}
+
 TEST(Covers, BoundsLeaveRoomForPages) {
   const PlanBounds bounds{.max_requests = 4,
                           .max_rows = 8,
@@ -329,7 +360,10 @@ RC_GTEST_PROP(Covers, an_updated_plan_attends_what_a_fresh_one_attends, ()) {
                           .workers = 9,
                           .mode = b.mode,
                           .fixed_split_size = b.fixed_split_size};
-  b.bounds = &bounds;
+  if (*rc::gen::arbitrary<bool>())
+    b.bounds = &bounds;
+  else if (form == KvForm::paged)
+    b.spare_pages = *rc::gen::inRange(0, 20);
   Plan plan = Planner::plan(traits, b.input());
   RC_ASSERT(plan.covers(b.input()));
   int updates = 0;

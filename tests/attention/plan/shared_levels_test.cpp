@@ -145,6 +145,107 @@ TEST(SharedLevels, RoundBordersDownToTheSplit) {
   verify(Planner::plan(traits, shared.apply(t.input)));
 }
 
+// Two branches of 64 pages behind a trunk of 64, each of eight requests, one of which ends with the trunk; one stranger.
+struct KnownTree {
+  Tables t;
+  std::vector<int32_t> parent{-1, 0, 0}, num_pages{64, 128, 128}, node;
+  KnownTree() {
+    for (int r = 0; r < 16; ++r) {
+      const int branch = r % 2;
+      t.add(r == 5 ? range(0, 64) + range(5000, 3)
+                   : range(0, 64) + range(100 + 64 * branch, 64) + range(1000 + 4 * r, 4));
+      node.push_back(r == 5 ? 0 : 1 + branch);
+    }
+    t.add(range(9000, 40));
+    node.push_back(-1);
+  }
+  SharedPrefixes prefixes() const { return {parent, num_pages, node}; }
+  const PlanInput& give() {
+    t.give();
+    t.input.pages.num_pages = 50000;  // of the pool, whatever the requests hold
+    return t.input;
+  }
+};
+
+TEST(KnownPrefixes, BecomeTheLevelsThatAreFoundInTables) {
+  KnownTree tree;
+  const KernelTraits traits = cpu_like_traits();
+  const SharedPrefixes prefixes = tree.prefixes();
+  const SharedLevels known = Planner::shared_levels(traits, tree.t.give(), &prefixes),
+                     found = Planner::shared_levels(traits, tree.t.input);
+  ASSERT_EQ(known.num_levels(), 3);
+  EXPECT_EQ(known.num_levels(), found.num_levels());
+  const Plan plan = Planner::plan(traits, known.apply(tree.t.input));
+  verify(plan);
+  EXPECT_EQ(keys_of(plan), keys_of(Planner::plan(traits, tree.t.input)));
+  const double as_found = Planner::plan(traits, found.apply(tree.t.input)).makespan();
+  EXPECT_NEAR(plan.makespan(), as_found, 0.01 * as_found);  // in another order
+}
+
+TEST(KnownPrefixes, DeclineWhereTheyDoNotPay) {
+  Tables t;
+  for (int r = 0; r < 16; ++r) t.add(range(0, 1) + range(1000 + 300 * r, 300));
+  const std::vector<int32_t> parent{-1}, num_pages{1}, node(16, 0);
+  const SharedPrefixes prefixes{parent, num_pages, node};
+  EXPECT_TRUE(Planner::shared_levels(cpu_like_traits(), t.give(), &prefixes).empty());
+  const std::vector<int32_t> alone(16, -1);
+  const SharedPrefixes none{parent, num_pages, alone};
+  EXPECT_TRUE(Planner::shared_levels(cpu_like_traits(), t.input, &none).empty());
+}
+
+TEST(KnownPrefixes, NameWhatIsWrong) {
+  const KernelTraits traits = cpu_like_traits();
+  const auto refuses = [&](const auto& spoil) {
+    KnownTree tree;
+    spoil(tree);
+    const SharedPrefixes prefixes = tree.prefixes();
+    try {
+      Planner::shared_levels(traits, tree.t.give(), &prefixes);
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::invalid_argument;
+    }
+    return false;
+  };
+  EXPECT_FALSE(refuses([](KnownTree&) {}));
+  EXPECT_TRUE(refuses([](KnownTree& k) { k.node[3] = 3; }));
+  EXPECT_TRUE(refuses([](KnownTree& k) { k.node[3] = -2; }));
+  EXPECT_TRUE(refuses([](KnownTree& k) { k.node.pop_back(); }));
+  EXPECT_TRUE(refuses([](KnownTree& k) { k.parent[1] = 1; }));
+  EXPECT_TRUE(refuses([](KnownTree& k) { k.num_pages[2] = 64; }));
+  EXPECT_TRUE(refuses([](KnownTree& k) { k.num_pages.push_back(70); }));
+  EXPECT_TRUE(refuses([](KnownTree& k) { k.node[16] = 0; }));         // the stranger has other pages
+  EXPECT_TRUE(refuses([](KnownTree& k) { k.node[5] = 2; }));          // and this one fewer
+  EXPECT_TRUE(refuses([](KnownTree& k) { k.t.pages[7][100] = 1; }));  // one page of a branch differs
+}
+
+TEST(KnownPrefixes, AreFollowedWhileTheirRequestsGrow) {
+  KnownTree tree;
+  const KernelTraits traits = cpu_like_traits();
+  const SharedPrefixes prefixes = tree.prefixes();
+  SharedLevels levels = Planner::shared_levels(traits, tree.give(), &prefixes);
+  ASSERT_FALSE(levels.empty());
+  for (int step = 0; step < 3; ++step) {
+    for (size_t r = 0; r < tree.t.pages.size(); ++r) {
+      tree.t.pages[r].push_back(20000 + 100 * step + static_cast<int32_t>(r));
+      tree.t.last_page_len[r] = 1 + step;
+    }
+    ASSERT_TRUE(levels.follow(tree.give()));
+    const Plan plan = Planner::plan(traits, levels.apply(tree.t.input));
+    verify(plan);
+    EXPECT_EQ(keys_of(plan), keys_of(Planner::plan(traits, tree.t.input)));
+  }
+  const auto follows_when = [&](const auto& change) {
+    KnownTree other = tree;
+    change(other.t);
+    return levels.follow(other.give());
+  };
+  EXPECT_TRUE(follows_when([](Tables&) {}));
+  EXPECT_FALSE(follows_when([](Tables& t) { t.pages[7][100] = 30000; }));  // another shared page
+  EXPECT_FALSE(follows_when([](Tables& t) { t.pages[5].resize(64); }));    // nothing of its own
+  EXPECT_FALSE(follows_when([](Tables& t) { t.qo_indptr.back() += 1; }));
+  EXPECT_FALSE(SharedLevels().follow(tree.give()));
+}
+
 RC_GTEST_PROP(SharedLevels, attend_what_the_plain_plan_attends, ()) {
   // Tables grown from each other: pages of earlier requests, cut somewhere, and some of one's own.
   Tables t;

@@ -78,20 +78,6 @@ TEST(Traits, SayWhichDealNeedsNoCut) {
   EXPECT_EQ(Planner::plan(traits, b.input()).num_partials(), 0);
 }
 
-TEST(Traits, SayWhenTheLineIsTriedInOtherOrders) {
-  KernelTraits eager = cpu_like_traits(), content = eager;
-  eager.thresholds.worth_another_order = 1;
-  content.thresholds.worth_another_order = 100;
-  std::mt19937 random(4);
-  int better = 0;
-  for (int round = 0; round < 100; ++round) {
-    Batch b = draw_batch(random);
-    const Plan tried = Planner::plan(eager, b.input()), first = Planner::plan(content, b.input());
-    better += tried.makespan() < first.makespan() * (1 - 1e-9);
-  }
-  EXPECT_GT(better, 10);
-}
-
 // Decode requests over pages of 16 tokens: `root` pages shared by all, `branch` by each half, `own` each.
 struct Tree {
   std::vector<int32_t> qo_indptr{0}, indptr{0}, ids, last_page_len;

@@ -105,7 +105,7 @@ LeafParts parts_of(const std::string& member) {
 
 // One text with every form, and the report of what was vectorised: form -> loops.
 std::map<std::string, int> vectorised(Isa isa) {
-  std::string text = leaf_head();
+  std::string text = leaf_head(isa);
   for (const Form& form : kForms) {
     const std::string name = fmt::format("form_{}", form.name);
     text += leaf_body(parts_of(form.member), name);

@@ -22,7 +22,7 @@ const Module& functions(Isa isa) {
   static std::map<Isa, std::shared_ptr<const Module>> modules;
   auto& module = modules[isa];
   if (module == nullptr) {
-    std::string text = leaf_head();
+    std::string text = leaf_head(isa);
     for (const char* f : {"exp", "exp2", "log", "tanh", "sigmoid", "sin", "cos", "rsqrt", "sqrt", "abs"})
       text += std::string("extern \"C\" __attribute__((visibility(\"default\"))) void f_") + f +
               "(const float* x, float* y, int n) { for (int i = 0; i < n; ++i) y[i] = weft::" + f + "(x[i]); }\n";

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <set>
 
 using namespace weft::cuda;
 using namespace weft::cuda::api;
@@ -12,7 +13,8 @@ namespace {
 fake::State the_state;
 // Never destroyed: what lies on a lost card is left there, and is no leak.
 auto& the_memory = *new std::map<void*, size_t>;
-std::string the_capture;
+std::set<std::string> the_symbols;
+std::vector<std::vector<std::function<void()>>> the_graphs;
 
 int number(const char* name, int otherwise) {
   const char* value = std::getenv(name);
@@ -27,7 +29,8 @@ Result called(const char* name) {
   return fails ? the_state.result : kSuccess;
 }
 
-void* take(size_t bytes) {
+void* take(size_t bytes, bool on_card) {
+  if (on_card && the_state.allocate) return the_state.allocate(bytes);
   if (bytes > the_state.free_bytes) return nullptr;
   void* data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   std::memset(data, 0xab, bytes);
@@ -38,11 +41,19 @@ void* take(size_t bytes) {
 
 Result give_back(void* data) {
   const auto at = the_memory.find(data);
-  if (at == the_memory.end()) return kInvalidValue;
+  if (at == the_memory.end()) return the_state.allocate ? kSuccess : kInvalidValue;
   the_state.free_bytes += at->second;
   the_memory.erase(at);
   std::free(data);
   return kSuccess;
+}
+
+// Now, or when the graph of the capture is launched.
+void enqueue(std::function<void()> work) {
+  if (the_state.is_capturing)
+    the_state.captured.push_back(std::move(work));
+  else
+    work();
 }
 
 template <class T>
@@ -76,7 +87,7 @@ Result cuDeviceGetName(char* name, int, DeviceId) { return std::strcpy(name, "Fa
 Result cuDeviceGetAttribute(int* value, DeviceAttribute which, DeviceId) {
   const int capability = number("FAKE_CUDA_CAPABILITY", 90);
   switch (which) {
-    case kMultiprocessorCount: *value = 132; break;
+    case kMultiprocessorCount: *value = number("FAKE_CUDA_MULTIPROCESSORS", 132); break;
     case kL2CacheSize: *value = 50 << 20; break;
     case kComputeCapabilityMajor: *value = capability / 10; break;
     case kComputeCapabilityMinor: *value = capability % 10; break;
@@ -93,7 +104,7 @@ Result cuCtxPushCurrent_v2(Context) { return ++the_state.context_depth, kSuccess
 Result cuCtxPopCurrent_v2(Context*) { return --the_state.context_depth, kSuccess; }
 Result cuMemAlloc_v2(Pointer* data, size_t bytes) {
   CALLED(cuMemAlloc);
-  *data = reinterpret_cast<Pointer>(take(bytes));
+  *data = reinterpret_cast<Pointer>(take(bytes, true));
   return *data != 0 ? kSuccess : kOutOfMemory;
 }
 Result cuMemFree_v2(Pointer data) {
@@ -102,7 +113,7 @@ Result cuMemFree_v2(Pointer data) {
 }
 Result cuMemHostAlloc(void** data, size_t bytes, unsigned) {
   CALLED(cuMemHostAlloc);
-  return (*data = take(bytes)) != nullptr ? kSuccess : kOutOfMemory;
+  return (*data = take(bytes, false)) != nullptr ? kSuccess : kOutOfMemory;
 }
 Result cuMemFreeHost(void* data) {
   CALLED(cuMemFreeHost);
@@ -110,19 +121,19 @@ Result cuMemFreeHost(void* data) {
 }
 Result cuMemcpyHtoDAsync_v2(Pointer to, const void* from, size_t bytes, Stream) {
   CALLED(cuMemcpyHtoDAsync);
-  return std::memcpy(reinterpret_cast<void*>(to), from, bytes), kSuccess;
+  return enqueue([=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); }), kSuccess;
 }
 Result cuMemcpyDtoHAsync_v2(void* to, Pointer from, size_t bytes, Stream) {
   CALLED(cuMemcpyDtoHAsync);
-  return std::memcpy(to, reinterpret_cast<void*>(from), bytes), kSuccess;
+  return enqueue([=] { std::memcpy(to, reinterpret_cast<void*>(from), bytes); }), kSuccess;
 }
 Result cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, size_t bytes, Stream) {
   CALLED(cuMemcpyDtoDAsync);
-  return std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes), kSuccess;
+  return enqueue([=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); }), kSuccess;
 }
 Result cuMemsetD8Async(Pointer to, unsigned char value, size_t bytes, Stream) {
   CALLED(cuMemsetD8Async);
-  return std::memset(reinterpret_cast<void*>(to), value, bytes), kSuccess;
+  return enqueue([=] { std::memset(reinterpret_cast<void*>(to), value, bytes); }), kSuccess;
 }
 Result cuStreamCreate(Stream* stream, unsigned) {
   CALLED(cuStreamCreate);
@@ -131,10 +142,16 @@ Result cuStreamCreate(Stream* stream, unsigned) {
 Result cuStreamDestroy_v2(Stream) { return called("cuStreamDestroy"); }
 Result cuStreamSynchronize(Stream) { return called("cuStreamSynchronize"); }
 Result cuStreamWaitEvent(Stream, Event, unsigned) { return called("cuStreamWaitEvent"); }
-Result cuStreamBeginCapture_v2(Stream, CaptureMode) { return called("cuStreamBeginCapture"); }
+Result cuStreamBeginCapture_v2(Stream, CaptureMode) {
+  CALLED(cuStreamBeginCapture);
+  the_state.captured.clear();
+  return the_state.is_capturing = true, kSuccess;
+}
 Result cuStreamEndCapture(Stream, Graph* graph) {
+  the_state.is_capturing = false;
   CALLED(cuStreamEndCapture);
-  return *graph = handle<Graph>(300), kSuccess;
+  the_graphs.push_back(the_state.captured);
+  return *graph = handle<Graph>(300 + static_cast<int>(the_graphs.size())), kSuccess;
 }
 Result cuStreamIsCapturing(Stream, int* status) { return *status = 0, kSuccess; }
 Result cuEventCreate(Event* event, unsigned) {
@@ -146,23 +163,28 @@ Result cuEventRecord(Event, Stream) { return called("cuEventRecord"); }
 Result cuEventQuery(Event) { return called("cuEventQuery"); }
 Result cuEventSynchronize(Event) { return called("cuEventSynchronize"); }
 Result cuEventElapsedTime(float* ms, Event, Event) { return *ms = 1.5f, kSuccess; }
-Result cuGraphInstantiateWithFlags(GraphExec* exec, Graph, unsigned long long) {
+Result cuGraphInstantiateWithFlags(GraphExec* exec, Graph graph, unsigned long long) {
   CALLED(cuGraphInstantiate);
-  return *exec = handle<GraphExec>(500), kSuccess;
+  return *exec = reinterpret_cast<GraphExec>(graph), kSuccess;
 }
 Result cuGraphDestroy(Graph) { return called("cuGraphDestroy"); }
 Result cuGraphExecDestroy(GraphExec) { return called("cuGraphExecDestroy"); }
 Result cuGraphUpload(GraphExec, Stream) { return called("cuGraphUpload"); }
-Result cuGraphLaunch(GraphExec, Stream) { return called("cuGraphLaunch"); }
+Result cuGraphLaunch(GraphExec exec, Stream) {
+  CALLED(cuGraphLaunch);
+  for (const auto& work : the_graphs[reinterpret_cast<uintptr_t>(exec) - 301]) work();
+  return kSuccess;
+}
 Result cuModuleLoadData(Module* module, const void* image) {
   the_state.image = static_cast<const char*>(image);
   CALLED(cuModuleLoadData);
   return *module = handle<Module>(600), kSuccess;
 }
 Result cuModuleUnload(Module) { return called("cuModuleUnload"); }
-Result cuModuleGetFunction(Function* function, Module, const char*) {
+Result cuModuleGetFunction(Function* function, Module, const char* symbol) {
   CALLED(cuModuleGetFunction);
-  return *function = handle<Function>(700), kSuccess;
+  return *function = reinterpret_cast<Function>(const_cast<char*>(the_symbols.emplace(symbol).first->c_str())),
+         kSuccess;
 }
 Result cuFuncGetAttribute(int* value, FunctionAttribute which, Function) {
   return *value = which == kNumRegs ? 104 : which == kLocalSizeBytes ? 16 : 1024, kSuccess;
@@ -172,10 +194,20 @@ Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* ctas, Function, int thre
   return *ctas = 512 / threads, kSuccess;
 }
 #ifndef FAKE_WITHOUT_LAUNCH
-Result cuLaunchKernelEx(const LaunchConfig* config, Function, void**, void**) {
+Result cuLaunchKernelEx(const LaunchConfig* config, Function function, void** params, void**) {
   the_state.config = *config;
   the_state.attributes.assign(config->attributes, config->attributes + config->num_attributes);
-  return called("cuLaunchKernelEx");
+  CALLED(cuLaunchKernelEx);
+  if (!the_state.launch) return kSuccess;
+  const char* symbol = reinterpret_cast<const char*>(function);
+  const auto* args = static_cast<const char*>(params[0]);
+  if (!the_state.is_capturing) return the_state.launch(symbol, *config, args), kSuccess;
+  const std::vector<char> copy(args, args + the_state.bytes_of_args(symbol));
+  LaunchConfig kept = *config;
+  kept.attributes = nullptr;
+  kept.num_attributes = 0;
+  enqueue([=] { the_state.launch(symbol, kept, copy.data()); });
+  return kSuccess;
 }
 #endif
 }

@@ -1,9 +1,10 @@
 // What tests tell a driver that is none, and ask it. It is a library of its own, libcuda.so.1, which the product finds in
 // WEFT_CUDA_LIBS; the environment says what machine it plays.
 //
-//   FAKE_CUDA_CARDS=2  FAKE_CUDA_VERSION=12040  FAKE_CUDA_INIT=803  FAKE_CUDA_CAPABILITY=80
+//   FAKE_CUDA_CARDS=2  FAKE_CUDA_VERSION=12040  FAKE_CUDA_INIT=803  FAKE_CUDA_CAPABILITY=80  FAKE_CUDA_MULTIPROCESSORS=132
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,13 @@ struct State {
   std::string image = {};  // of the last module
   size_t free_bytes = size_t{1} << 30;
   int context_depth = 0;  // pushed and not popped
+  // Where they are given: a card's memory, which is not freed, and what runs a kernel with its one argument.
+  std::function<void*(size_t bytes)> allocate = {};
+  std::function<void(const char* symbol, const api::LaunchConfig& config, const void* args)> launch = {};
+  std::function<size_t(const char* symbol)> bytes_of_args = {};  // for launches that are captured
+  // Where a stream is being captured: what is enqueued, for graphs to do.
+  bool is_capturing = false;
+  std::vector<std::function<void()>> captured = {};
 };
 
 }  // namespace weft::cuda::fake

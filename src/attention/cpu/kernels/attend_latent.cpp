@@ -1,73 +1,105 @@
 // Many rows over latent keys and values.
-#include "attention/cpu/kernels/attend.h"
+#include "attention/cpu/kernels/attend_latent.h"
+
+#include "attention/cpu/kernels/products.h"
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
+namespace {
 
-// Queries as the right side of a product: panels of fused rows.
-void Item::pack_queries() {
-  const long long row_bytes = static_cast<long long>(args_.head_dim_qk) * (args_.compute_bf16 ? 2 : 4);
-  for (int first = 0; first < b_.ld_by_token; first += kLanes) {
-    const char* rows[kLanes];
-    for (int i = 0; i < kLanes; ++i)
-      rows[i] = first + i < b_.group_rows ? reinterpret_cast<const char*>(b_.query) + (first + i) * row_bytes : kZeros;
-    const int per_word = args_.compute_bf16 ? 2 : 1;
-    float* panel = b_.query_panels + first / kPanel * panel_stride(args_.head_dim_qk / per_word) + first % kPanel;
-    (args_.compute_bf16 ? stored_ : transformed_).pack_keys(rows, 0, kLanes, args_.head_dim_qk, panel);
+ItemSizes sizes(const UnitView& unit) {
+  const AttendArgs& args = unit.args;
+  const bool bf16 = args.compute == Compute::bf16;
+  // A tile holds keys alone, and gets twice the room: each tile is a pass over all of o.
+  const int tokens = tile_tokens(static_cast<long long>(args.head_dim_qk / 2) * (bf16 ? 2 : 4));
+  return {.tokens = tokens,
+          .ld_o = round_up(args.head_dim_vo, kPanel),
+          .scored_heads = 1,
+          .ld_scores = tokens,
+          .join_rows = bf16 || args.rope_dim > 0};
+}
+
+}  // namespace
+
+AttendLatent::AttendLatent(const UnitView& unit, Arena& arena)
+    : item(unit, sizes(unit), arena), query_vectors_((unit.group_rows + kLanes - 1) / kLanes) {
+  const int dim = unit.args.head_dim_qk;
+  queries_ = arena.allocate<float>(static_cast<long long>(unit.states) * dim);
+  query_panels_ = arena.allocate<float>(round_up(unit.group_rows, kPanel) / kPanel * panel_stride(dim));
+  by_token_ = arena.allocate<float>(static_cast<long long>(item.tokens) * query_vectors_ * kLanes);
+  rows_ = arena.allocate<float>(round_up(dim, kPanel) / kPanel * panel_stride(item.tokens));
+}
+
+void AttendLatent::attend(const WorkItem& work) {
+  TileCursor cursor = item.start(work);
+  load_queries(item.states, 0, queries_);
+  pack_queries();
+  Prefetcher prefetcher;
+  KvTile tile, next;
+  int stage = 0;
+  bool more = cursor.next(tile);
+  if (more) item.locate(tile, stage);
+  for (; more; tile = next, stage = 1 - stage) {
+    more = cursor.next(next);
+    item.begin(tile, stage);
+    const int words = item.unit.args.head_dim_qk / per_word(item.unit.args);
+    const int tiles = num_register_tiles(tile.n, words, query_vectors_) +
+                      num_register_tiles(item.unit.group_rows, tile.n, static_cast<int>(item.states.ld_o / kLanes));
+    if (more) item.locate(next, 1 - stage);
+    prefetcher.spread(more ? item.prefetch(next, 1 - stage, prefetcher) : 0, tiles);
+    attend({tile, stage, 0, 0, tile.n}, prefetcher);
   }
 }
 
-// Latent rows are keys and, up to head_dim_vo, values of many queries. Their scores are computed token by token, with
-// the queries on the right, so that a row packed for P V is a left side as it stands: it is read and packed once. Pairs
-// of bf16 run along a key's elements, and along tokens in values: there the joined rows are the left side.
-void Item::attend_latent() {
-  const int dqk = args_.head_dim_qk, dvo = args_.head_dim_vo, rows = b_.group_rows;
-  const bool bf16 = args_.compute_bf16 != 0;
-  const int per_word = bf16 ? 2 : 1;
-  start(unit_.kv_head_begin, 1);
-  load_query(unit_.kv_head_begin, b_.query_vectors, b_.query);
-  pack_queries();
-  const int score_vectors = static_cast<int>(b_.ld_by_token / kLanes),
-            value_vectors = static_cast<int>(b_.ld_o / kLanes);
-  TileCursor cursor = tiles();
-  KvTile tile, next;
-  for (bool more = cursor.next(tile); more; tile = next) {
-    locate(tile, 0, 0);
-    place(tile);
-    more = cursor.next(next);
-    const int padded = round_up(tile.n, kColumnStep);
-    // The next tile is on its way meanwhile.
-    if (more) locate_tokens(args_, list_, args_.k, 0, next.begin, next.n, b_.key_rows[1]);
-    Prefetcher prefetcher;
-    const int lines = more ? fetch_beside(next, 1, prefetcher) : 0;
-    const int micro_tiles =
-        num_micro_tiles(tile.n, dqk / per_word, score_vectors) + num_micro_tiles(rows, tile.n, value_vectors);
-    const int prefetch_lines = (lines + micro_tiles - 1) / micro_tiles;
-    const Side latent = as_stored(tile, b_.key_rows[0], 0, 0, tile.n);
-    latent.loader->pack_values(latent.rows, latent.offset, padded, bf16 ? dvo : dqk, b_.values);
-    multiply({.a = bf16 ? reinterpret_cast<const float*>(b_.joined[0]) : b_.values,
-              .lda = bf16 ? dqk / 2 : kPanel,
-              .a_stride = bf16 ? 0 : panel_stride(padded),
-              .b = b_.query_panels,
-              .stride = panel_stride(dqk / per_word),
-              .words = dqk / per_word,
-              .c = b_.by_token,
-              .ldc = b_.ld_by_token,
-              .alpha = nullptr,
-              .rows = tile.n,
-              .vectors = score_vectors,
-              .prefetcher = &prefetcher,
-              .prefetch_lines = prefetch_lines},
-             bf16);
-    transpose_scores(b_.by_token, b_.ld_by_token, rows, padded, b_.scores, b_.ld_scores);
-    score(tile, 0, rows);
-    if (contains(tile)) {  // the keys' products have taken what is not finite
-      find_non_finite(tile, 0, 1);
-      const Side some_values = contained(values(), {tile, 0, 0, 0, tile.n});
-      some_values.loader->pack_values(some_values.rows, some_values.offset, padded, dvo, b_.values);
-    }
-    multiply_values(tile, 0, prefetcher, prefetch_lines);
-    add_non_finite(tile, 0, 0);
+void AttendLatent::attend(const Slice& latent, Prefetcher& prefetcher) {
+  const KvTile& tile = latent.tile;
+  multiply_keys(latent, prefetcher);
+  transpose_scores(by_token_, query_vectors_ * kLanes, item.unit.group_rows, round_up(tile.n, abi::kColumnStep),
+                   item.scores.of(0), item.scores.ld());
+  item.scores.to_probabilities(tile, 0, 1);
+  if (item.non_finite.contains(tile)) {  // the keys' products have taken what is not finite
+    const KvSource::Rows values = item.non_finite.rows(latent);
+    item.values.loader().pack_values(values.at, values.offset, round_up(tile.n, abi::kColumnStep), item.values.dim(),
+                                     rows_);
   }
+  multiply_packed_values(item, tile, 0, rows_, prefetcher);
+  add_non_finite(item, *this, tile, latent.stage, 0);
+}
+
+// Queries as the right side of a product: panels of fused rows.
+void AttendLatent::pack_queries() {
+  const AttendArgs& args = item.unit.args;
+  const bool bf16 = args.compute == Compute::bf16;
+  const int dim = args.head_dim_qk, words = dim / per_word(args);
+  const Loader& loader = loader_for(bf16 ? args.kv_element : Element::fp32, bf16);
+  for (int first = 0; first < query_vectors_ * kLanes; first += kLanes) {
+    const char* rows[kLanes];
+    for (int i = 0; i < kLanes; ++i)
+      rows[i] = first + i < item.unit.group_rows
+                    ? reinterpret_cast<const char*>(queries_ + static_cast<long long>(first + i) * words)
+                    : kZeros;
+    loader.pack_keys(rows, 0, kLanes, dim, query_panels_ + first / kPanel * panel_stride(words) + first % kPanel);
+  }
+}
+
+// Packs a tile's rows, and multiplies them with the queries.
+void AttendLatent::multiply_keys(const Slice& latent, Prefetcher& prefetcher) {
+  const AttendArgs& args = item.unit.args;
+  const bool bf16 = args.compute == Compute::bf16;
+  const int n = latent.n, padded = round_up(n, abi::kColumnStep), dim = args.head_dim_qk, words = dim / per_word(args);
+  const KvSource::Rows rows = item.keys.rows(latent);
+  item.keys.loader().pack_values(rows.at, rows.offset, padded, bf16 ? args.head_dim_vo : dim, rows_);
+  multiply_packed({.a = bf16 ? reinterpret_cast<const float*>(item.key_rows.joined(latent.stage)) : rows_,
+                   .lda = bf16 ? words : kPanel,
+                   .a_stride = bf16 ? 0 : panel_stride(padded),
+                   .b = query_panels_,
+                   .stride = panel_stride(words),
+                   .words = words,
+                   .c = by_token_,
+                   .ldc = query_vectors_ * kLanes,
+                   .alpha = nullptr,
+                   .rows = n,
+                   .vectors = query_vectors_},
+                  bf16, prefetcher);
 }
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

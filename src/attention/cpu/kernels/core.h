@@ -15,14 +15,17 @@ enum class Isa : unsigned char;
 
 namespace weft::attention::cpu {
 
+// What keys and queries, and values and probabilities, are multiplied in. int8: integer keys and values times queries and
+// probabilities of 16 bits; what a hook made of them is multiplied in fp32.
+enum class Compute : int { fp32, bf16, int8 };
+
 // A run as the core sees it.
 struct AttendArgs : RunArgs {
   const PlanHeader* plan;
   const abi::Leaf* leaf;
-  int compute_bf16;
-  int compute_int8;  // integer keys and values times queries and probabilities of 16 bits
-  int check_masks;   // treat every tile as a boundary and compare its class with its intervals
-  int* mask_error;   // set to 1 when they disagree
+  Compute compute;
+  // Null, or: every tile is treated as a boundary tile, and 1 is stored where its class disagrees with its rows' intervals.
+  int* mask_error;
 };
 
 // A tile of scores, as the leaf leaves them where the variant has one.

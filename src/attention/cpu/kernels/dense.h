@@ -3,7 +3,10 @@
 #pragma once
 
 #include "attention/cpu/kernels/prefetcher.h"
+#include "attention/cpu/kernels/unit_view.h"
+#include "tile/cpu/bf16_dot.h"
 #include "tile/cpu/convert.h"
+#include "tile/cpu/int_dot.h"
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 
@@ -16,18 +19,16 @@ constexpr long long panel_stride(int words) { return static_cast<long long>(word
 
 // Rows that one call of the direct kernels works on at once.
 inline constexpr int kMostDirectRows = kRegisters == 32 ? 8 : 6;
+// Tokens of a tile at most.
+inline constexpr int kMostTokens = 256;
 // Row stride of scores beside the direct kernels, fixed so that they address all rows from one pointer; the 16
 // spread rows over cache sets.
-inline constexpr int kDirectTokens = 256;
-inline constexpr int kDirectLd = kDirectTokens + 16;
+inline constexpr int kDirectLd = kMostTokens + 16;
 
 // A slice is the tokens of a head that the direct kernels work on at once, so many bytes for each tile of rows: shorter
 // ones begin and end too often. So many slices stay in the first-level cache.
 inline constexpr int kSliceBytes = 4096, kSlicesInCache = 4;
-
-constexpr int round_up(int n, int step) { return (n + step - 1) / step * step; }
-constexpr int min_of(int a, int b) { return a < b ? a : b; }
-constexpr int max_of(int a, int b) { return a > b ? a : b; }
+inline constexpr int kSliceTokens = 16;  // or a multiple: whole vectors of scores
 
 // How `accumulate` leaves the columns of each kPanel: as they are stored, the even ones before the odd ones, or of each 8
 // the first 4 before the last 4.
@@ -49,12 +50,11 @@ struct Loader {
   void (*accumulate)(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* p,
                      int num_rows, int dim, float* o, long long ld);
   // out[t * ld ...] = token t in fp32, any n.
-  void (*widen_rows)(const char* const* rows, long long offset, int n, int dim, Prefetcher::Next next, float* out,
-                     long long ld);
+  void (*widen_rows)(const char* const* rows, long long offset, int n, int dim, float* out, long long ld);
   bool halves_of_keys;  // queries of `dot` hold the even elements of each kPanel before the odd ones
   ColumnOrder order_of_values;
 };
-// of_dot_bf16: keys and queries are multiplied as pairs of bf16.
+// compute_bf16: keys and queries are multiplied as pairs of bf16.
 const Loader& loader_for(Element element, bool compute_bf16);
 
 // c[rows][columns] = a . b, or alpha[row] * c + a . b where alpha is given. a is row-major with `words` in use, or
@@ -70,67 +70,16 @@ struct Product {
   long long ldc;
   const float* alpha;
   int rows, vectors;
-  Prefetcher* prefetcher;  // of which so many lines are fetched beside each tile of registers, one a step
-  int prefetch_lines;
 };
-// Tiles of registers that `multiply` works on.
-int num_micro_tiles(int rows, int words, int vectors);
-void multiply(const Product& product, bool bf16);
+// Tiles of registers that it works on.
+int num_register_tiles(int rows, int words, int vectors);
+// Beside each, some lines of memory are fetched (Prefetcher::spread), one a step.
+void multiply_packed(const Product& product, bool bf16, Prefetcher& prefetcher);
 
 // to[row][token] = from[token][row]; `tokens` is a multiple of kLanes, rows of `from` are whole vectors.
 void transpose_scores(const float* from, long long ld_from, int num_rows, int tokens, float* to, long long ld);
 
 void softmax(const SoftmaxTile& tile);
-
-// ---- integer keys and values (split_int8.cpp): a word is 4 bytes, a row of the other side two signed bytes a number.
-
-#if defined(WEFT_HAS_BYTE_DOT)
-inline constexpr bool kHasByteDot = true;
-#else
-inline constexpr bool kHasByteDot = false;  // the functions below are not there
-#endif
-// Splits n numbers (a multiple of kLanes), each times its factor where factors are given, into signed bytes: they are
-// scale times 256 high + low, at most `most` in all; `sum` is that of the integers. NaN or Inf: scale is NaN.
-void split_int8(const float* x, int n, const float* factors, int most, unsigned* split, float& scale, int& sum);
-inline constexpr int kMostSplit = 32512;  // keeps the high byte below 128
-// Where the low bytes of a row begin, and the next row, in words: fixed, so that products address all rows from one
-// pointer.
-inline constexpr int kSplitLow = kMaxHeadDim / 4, kSplitLd = 2 * kSplitLow;
-static_assert(kDirectTokens / 4 <= kSplitLow);
-// So that sums of `n` products with bytes fit 32 bits.
-constexpr int most_split(int n) { return min_of(kMostSplit, 0x7fffffff / (128 * n)); }
-// A query in the order of the words of keys.
-void order_query(const float* q, int dim, Element element, float* out);
-// Columns of panels of values, dim and more; puts those of each row of an output into the order of the head.
-int value_columns(Element element, int dim);
-void order_int8_values(Element element, int dim, float* o, long long ld, int rows);
-// As of Loader; n a multiple of kPanel.
-void pack_int8_keys(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
-                    Prefetcher& prefetcher);
-void pack_int8_values(Element element, const char* const* rows, long long offset, int n, int dim, unsigned* out,
-                      Prefetcher& prefetcher);
-// c[rows][columns] = scales[row] * column_scales[column] * (a . b), or that and alpha[row] * c. A row of a is words of
-// high bytes, and kSplitLow words later those of low ones; b holds stored numbers and `offset` more, `sums` are those of
-// a's rows. Where c_sums is given, a . b alone is added there, offset and all, modulo 2^32.
-struct Int8Product {
-  const unsigned* a;
-  const int* sums;
-  const float* scales;
-  const unsigned* b;
-  long long stride;
-  int words;
-  unsigned offset;
-  const float* column_scales;  // or null
-  float* c;
-  long long ldc;
-  const float* alpha;  // or null
-  int* c_sums;         // or null; rows as c's
-  int rows, panels;
-  int lines;  // of memory to fetch ahead beside every other word of a panel
-};
-void multiply_int8(const Int8Product& product, Prefetcher& prefetcher);
-// c[n] = alpha * c + scale * (sums - offset), and zeros for sums.
-void finish_int8(int* sums, int n, unsigned offset, float scale, float alpha, float* c);
 
 // Query rows for `dot`: tiles of rows as direct_rows cuts them, each [words / kLanes][rows][kLanes], a word being an
 // element in fp32 or a pair of bf16; `halves` as of Loader. Lanes behind the last word are zero.
@@ -143,6 +92,10 @@ constexpr int direct_rows(int left) {
 }
 // Floats of one packed row.
 constexpr int direct_query_size(int dim) { return round_up(dim, 2 * kLanes); }
+
+inline void scale_vector(float* x, long long n, float factor) {
+  for (long long i = 0; i < n; ++i) x[i] *= factor;
+}
 
 // Of floating types of 16 bits and more; n a multiple of 8.
 void convert_to_f32(const char* from, Element element, int n, float* to);

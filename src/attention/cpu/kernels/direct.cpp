@@ -121,7 +121,7 @@ void accumulate_strip(const char* const* rows, long long offset, int n, Prefetch
                       float* o, long long ld) {
   constexpr int kOutputs = N * Load::kOperands;
   constexpr int kLines = lines_of(bytes_of<Load>(N * kLanes));
-  const char* fetched[kDirectTokens];
+  const char* fetched[kMostTokens];
   prefetcher.take(n, kLines, fetched);
   const char* const* next = rows + prefetcher.next.rows;
   const long long next_offset = offset + prefetcher.next.bytes;
@@ -258,16 +258,16 @@ WEFT_INLINE void for_row_tiles(int num_rows, const Work& work) {
 }  // namespace
 
 template <class Load>
-void direct_dot(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* q, int num_rows,
-                int dim, float* scores) {
+void dot(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* q, int num_rows,
+         int dim, float* scores) {
   for_row_tiles(num_rows, [&]<int M>(int row) {
     dot_rows<Load, M>(rows, offset, n, prefetcher, q + row * direct_query_size(dim), dim, scores + row * kDirectLd);
   });
 }
 
 template <class Load>
-void direct_accumulate(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* p,
-                       int num_rows, int dim, float* o, long long ld) {
+void accumulate(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* p, int num_rows,
+                int dim, float* o, long long ld) {
   for_row_tiles(num_rows, [&]<int M>(int row) {
     accumulate_rows<Load, M>(rows, offset, round_up(n, Load::kTokens), prefetcher, p + row * kProbsLd<Load>, dim,
                              o + row * ld, ld);
@@ -293,10 +293,10 @@ void pack_direct_query(const float* q, long long ld, int num_rows, int words, bo
   }
 }
 
-#define WEFT_DIRECT(Load)                                                                                          \
-  template void direct_dot<Load>(const char* const*, long long, int, Prefetcher&, const float*, int, int, float*); \
-  template void direct_accumulate<Load>(const char* const*, long long, int, Prefetcher&, const float*, int, int,   \
-                                        float*, long long);
+#define WEFT_DIRECT(Load)                                                                                         \
+  template void dot<Load>(const char* const*, long long, int, Prefetcher&, const float*, int, int, float*);       \
+  template void accumulate<Load>(const char* const*, long long, int, Prefetcher&, const float*, int, int, float*, \
+                                 long long);
 WEFT_DIRECT(Widen<Fp32>)
 WEFT_DIRECT(Widen<Fp16>)
 WEFT_DIRECT(Halves)
@@ -305,9 +305,9 @@ WEFT_DIRECT(Widen<E5m2>)
 WEFT_DIRECT(Widen<Int8>)
 WEFT_DIRECT(Widen<Int4>)
 #if defined(WEFT_HAS_BF16_DOT)
-template void direct_dot<Pairs>(const char* const*, long long, int, Prefetcher&, const float*, int, int, float*);
-template void direct_accumulate<TokenPairs>(const char* const*, long long, int, Prefetcher&, const float*, int, int,
-                                            float*, long long);
+template void dot<Pairs>(const char* const*, long long, int, Prefetcher&, const float*, int, int, float*);
+template void accumulate<TokenPairs>(const char* const*, long long, int, Prefetcher&, const float*, int, int, float*,
+                                     long long);
 #endif
 #undef WEFT_DIRECT
 

@@ -82,10 +82,10 @@ constexpr bool starts_line(int word) {
 }
 
 template <class Load>
-void direct_dot(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* q, int num_rows,
-                int dim, float* scores);
+void dot(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* q, int num_rows,
+         int dim, float* scores);
 template <class Load>
-void direct_accumulate(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* p,
-                       int num_rows, int dim, float* o, long long ld);
+void accumulate(const char* const* rows, long long offset, int n, Prefetcher& prefetcher, const float* p, int num_rows,
+                int dim, float* o, long long ld);
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

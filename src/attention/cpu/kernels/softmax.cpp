@@ -1,5 +1,6 @@
-// Scores become probabilities: what the rows' intervals do not show is hidden, then the online softmax.
+// Scores become probabilities: what the rows' intervals do not show is masked, then the online softmax.
 #include "attention/cpu/kernels/dense.h"
+#include "tile/cpu/exp.h"
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 namespace {
@@ -44,8 +45,8 @@ struct Scales {
   }
 };
 
-// Scales a row's scores and hides the keys that it does not see.
-void scale_and_hide(const SoftmaxTile& tile, const abi::ScoreRow& row, float* scores, F32 scale, F32 hidden) {
+// Scales a row's scores and masks the keys that it does not see.
+void scale_and_mask(const SoftmaxTile& tile, const abi::ScoreRow& row, float* scores, F32 scale, F32 hidden) {
   const auto from = [&](int i) { return broadcast(static_cast<unsigned>(row.lower[i])); };
   const auto width = [&](int i) {
     return broadcast(static_cast<unsigned>(row.upper[i] > row.lower[i] ? row.upper[i] - row.lower[i] : 0));
@@ -93,7 +94,7 @@ void softmax_rows(const SoftmaxTile& tile) {
     const auto scores = [&](int row) { return tile.scores + row * tile.ld; };
     if (tile.boundary)
       for (int row = first; row < end; ++row)
-        scale_and_hide(tile, tile.rows[row], scores(row), broadcast(scales.first), broadcast(scales.hidden));
+        scale_and_mask(tile, tile.rows[row], scores(row), broadcast(scales.first), broadcast(scales.hidden));
     if (!tile.use_softmax) {
       for (int row = first; row < end; ++row) {
         const To to = To::of(tile, row);

@@ -1,5 +1,5 @@
 // Products of integer keys and values: rows of 16 bits, cut into two signed bytes, times bytes as they are stored.
-#include "attention/cpu/kernels/dense.h"
+#include "attention/cpu/kernels/split_int8.h"
 
 #if defined(WEFT_HAS_BYTE_DOT)
 
@@ -148,12 +148,32 @@ void order_columns(int dim, float* o, long long ld, int rows) {
 // Rows whose sums, two of two vectors each, stay in registers.
 constexpr int kMicroRows = 6;
 
-// What becomes of sums: they are scores, are added to the output, or go on.
-enum class To { scores, output, sums };
+// What becomes of a register tile of sums: scores, ...
+struct Scores {
+  const SplitRows& rows;
+  unsigned offset;
+  const float* column_scales;
+  float* c;
+  long long ld;
+  WEFT_INLINE void put(int row, int column, U32 total) const {
+    const U32 own = total - static_cast<unsigned>(rows.sums[row]) * offset;
+    F32 value = to_f32(reinterpret_cast<I32>(own)) * broadcast(rows.scales[row]);
+    if (column_scales != nullptr) value *= load(column_scales + column);
+    store(c + row * ld + column, value);
+  }
+};
+// ... or sums over more tokens.
+struct Sums {
+  int* c;
+  long long ld;
+  WEFT_INLINE void put(int row, int column, U32 total) const {
+    store_u32(c + row * ld + column, load_u32(c + row * ld + column) + total);
+  }
+};
 
-template <int M, To kTo>
-void micro_kernel(const Int8Product& x, int row, int panel, Prefetcher& prefetcher) {
-  const unsigned* a = x.a + row * kSplitLd;
+template <int M, class To>
+void micro_kernel(const Int8Product& x, int row, int panel, const To& to, Prefetcher& prefetcher) {
+  const unsigned* a = x.a.words + row * kSplitLd;
   const unsigned* b = x.b + panel * x.stride;
   I32 sum[M][2][2] = {};
   const auto multiply = [&](int u) __attribute__((always_inline)) {
@@ -167,11 +187,13 @@ void micro_kernel(const Int8Product& x, int row, int panel, Prefetcher& prefetch
       sum[i][1][1] = dot_bytes(sum[i][1][1], b1, low);
     }
   };
-  if (x.lines > 0 && row == 0) {
+  if (row == 0 && !prefetcher.is_done()) {
+    // Half of what is read is fetched beside products, once for all rows: packing fetches the other half.
+    const int lines = x.element == Element::int4 ? 1 : 2;
     const char* fetched[kSplitLow / 2];
-    prefetcher.take(x.words / 2, x.lines, fetched);
+    prefetcher.take(x.words / 2, lines, fetched);
     for (int u = 0; u < x.words; u += 2, a += 2, b += 2 * kPanel) {
-      for (int i = 0; i < x.lines; ++i) prefetch(fetched[u / 2] + 64 * i);
+      for (int i = 0; i < lines; ++i) prefetch(fetched[u / 2] + 64 * i);
       multiply(0);
       multiply(1);
     }
@@ -184,33 +206,24 @@ void micro_kernel(const Int8Product& x, int row, int panel, Prefetcher& prefetch
 #pragma GCC unroll 8
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 2
-    for (int v = 0; v < 2; ++v) {
+    for (int v = 0; v < 2; ++v)
       // Modulo 2^32 until the offset has gone: the sum itself fits.
-      const U32 total = (reinterpret_cast<U32>(sum[i][0][v]) << 8) + reinterpret_cast<U32>(sum[i][1][v]);
-      const long long at = (row + i) * x.ldc + panel * kPanel + v * kLanes;
-      if constexpr (kTo == To::sums) {
-        store_u32(x.c_sums + at, load_u32(x.c_sums + at) + total);
-        continue;
-      }
-      const U32 own = total - static_cast<unsigned>(x.sums[row + i]) * x.offset;
-      F32 value = to_f32(reinterpret_cast<I32>(own)) * broadcast(x.scales[row + i]);
-      if (x.column_scales != nullptr) value *= load(x.column_scales + panel * kPanel + v * kLanes);
-      store(x.c + at, kTo == To::output ? fma(load(x.c + at), broadcast(x.alpha[row + i]), value) : value);
-    }
+      to.put(row + i, panel * kPanel + v * kLanes,
+             (reinterpret_cast<U32>(sum[i][0][v]) << 8) + reinterpret_cast<U32>(sum[i][1][v]));
 }
 
-template <To kTo>
-void multiply_panels(const Int8Product& x, Prefetcher& prefetcher) {
+template <class To>
+void multiply_panels(const Int8Product& x, const To& to, Prefetcher& prefetcher) {
   for (int panel = 0; panel < x.panels; ++panel)
     for (int row = 0; row < x.rows;) {
       const int left = x.rows - row, tiles = (left + kMicroRows - 1) / kMicroRows, count = (left + tiles - 1) / tiles;
       switch (count) {
-        case 1: micro_kernel<1, kTo>(x, row, panel, prefetcher); break;
-        case 2: micro_kernel<2, kTo>(x, row, panel, prefetcher); break;
-        case 3: micro_kernel<3, kTo>(x, row, panel, prefetcher); break;
-        case 4: micro_kernel<4, kTo>(x, row, panel, prefetcher); break;
-        case 5: micro_kernel<5, kTo>(x, row, panel, prefetcher); break;
-        default: micro_kernel<6, kTo>(x, row, panel, prefetcher); break;
+        case 1: micro_kernel<1>(x, row, panel, to, prefetcher); break;
+        case 2: micro_kernel<2>(x, row, panel, to, prefetcher); break;
+        case 3: micro_kernel<3>(x, row, panel, to, prefetcher); break;
+        case 4: micro_kernel<4>(x, row, panel, to, prefetcher); break;
+        case 5: micro_kernel<5>(x, row, panel, to, prefetcher); break;
+        default: micro_kernel<6>(x, row, panel, to, prefetcher); break;
       }
       row += count;
     }
@@ -220,15 +233,9 @@ void multiply_panels(const Int8Product& x, Prefetcher& prefetcher) {
 constexpr float kMagic = 12582912.f + 128.f;
 constexpr unsigned kMagicBits = 0x4b400000u + 128;  // its own, to which those of a sum add the number
 
-// Low bytes of 4 vectors, in order.
-WEFT_INLINE void store_low_bytes(unsigned* to, U32 v) {
-  typedef unsigned char U8 __attribute__((vector_size(16), aligned(4), may_alias));
-  *reinterpret_cast<U8*>(to) = __builtin_convertvector(v, U8);
-}
-
 }  // namespace
 
-void split_int8(const float* x, int n, const float* factors, int most, unsigned* split, float& scale, int& sum) {
+void split_int8(const float* x, int n, const float* factors, int most, const SplitRows& row) {
   U32 top = {};  // bits of numbers without a sign are in their order, and those of what is none lie above them
   const auto value = [&](int i) { return factors != nullptr ? load(x + i) * load(factors + i) : load(x + i); };
   for (int i = 0; i < n; i += kLanes) top = max(as_u32(value(i)) & 0x7fffffffu, top);
@@ -236,17 +243,18 @@ void split_int8(const float* x, int n, const float* factors, int most, unsigned*
   const bool bad = bits >= 0x7f800000u;
   const float largest = bad ? 0.f : as_f32(broadcast(bits))[0];
   const bool usable = largest >= 1e-30f;
-  scale = bad ? __builtin_nanf("") : usable ? largest / static_cast<float>(most) : 0.f;
+  *row.scales = bad ? __builtin_nanf("") : usable ? largest / static_cast<float>(most) : 0.f;
   const F32 inverse = broadcast(usable ? static_cast<float>(most) / largest : 0.f);
   U32 total = {};
   for (int i = 0; i < n; i += kLanes) {
     const F32 v = usable ? value(i) : F32{};
     const U32 shifted = as_u32(fma(v, inverse, broadcast(kMagic)));
     total += shifted;
-    store_low_bytes(split + i / 4, shifted >> 8);
-    store_low_bytes(split + i / 4 + kSplitLow, shifted ^ 0x80u);
+    const SplitI16 bytes = split_i16(shifted);
+    store_u8(row.words + i / 4, bytes.high);
+    store_u8(row.words + i / 4 + kSplitLow, bytes.low);
   }
-  sum = static_cast<int>(sum_lanes(total) - static_cast<unsigned>(n) * kMagicBits);
+  *row.sums = static_cast<int>(sum_lanes(total) - static_cast<unsigned>(n) * kMagicBits);
 }
 
 void order_query(const float* q, int dim, Element element, float* out) {
@@ -276,20 +284,20 @@ void pack_int8_values(Element element, const char* const* rows, long long offset
   pack_values<Bytes>(rows, offset, n, dim, out, prefetcher);
 }
 
-void multiply_int8(const Int8Product& product, Prefetcher& prefetcher) {
-  if (product.c_sums != nullptr)
-    multiply_panels<To::sums>(product, prefetcher);
-  else if (product.alpha != nullptr)
-    multiply_panels<To::output>(product, prefetcher);
-  else
-    multiply_panels<To::scores>(product, prefetcher);
+void multiply_int8_keys(const Int8Product& product, const float* column_scales, float* c, long long ldc,
+                        Prefetcher& prefetcher) {
+  multiply_panels(product, Scores{product.a, stored_offset(product.element), column_scales, c, ldc}, prefetcher);
 }
 
-void finish_int8(int* sums, int n, unsigned offset, float scale, float alpha, float* c) {
+void multiply_int8_values(const Int8Product& product, int* sums, long long ld, Prefetcher& prefetcher) {
+  multiply_panels(product, Sums{sums, ld}, prefetcher);
+}
+
+void add_int8_sums(const int* sums, int n, const SplitRows& row, Element element, float alpha, float* c) {
+  const unsigned offset = static_cast<unsigned>(*row.sums) * stored_offset(element);
   for (int i = 0; i < n; i += kLanes) {
     const U32 own = load_u32(sums + i) - offset;
-    store(c + i, fma(load(c + i), broadcast(alpha), to_f32(reinterpret_cast<I32>(own)) * broadcast(scale)));
-    store_u32(sums + i, U32{});
+    store(c + i, fma(load(c + i), broadcast(alpha), to_f32(reinterpret_cast<I32>(own)) * broadcast(*row.scales)));
   }
 }
 

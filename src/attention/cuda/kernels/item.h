@@ -2,7 +2,8 @@
 #pragma once
 
 #include "attention/cuda/kernels/args.h"
-#include "tile/cuda/ptx/target.h"
+#include "tile/cuda/ptx/shuffle.h"
+#include "tile/cuda/ptx/thread.h"
 
 namespace weft::attention::cuda {
 
@@ -69,6 +70,47 @@ WEFT_INLINE FusedRow fused_row(const Call& call, const Unit& unit, const PageLis
   fused.of_block = token - list.row_begin;
   fused.visible = visible_to(plan, row.pos, fused.kv_len);
   return fused;
+}
+
+// What the rows of a tile see together, by intervals: a key that one of them sees lies in [low, high) of either interval, and
+// every row sees all of [all_low, all_high).
+struct Hull {
+  int low[2], high[2], all_low[2], all_high[2];
+  WEFT_INLINE bool touches(int begin, int end) const {
+    return (low[0] < end && high[0] > begin) || (low[1] < end && high[1] > begin);
+  }
+  WEFT_INLINE bool is_seen_by_all(int begin, int end) const {
+    return (all_low[0] <= begin && end <= all_high[0]) || (all_low[1] <= begin && end <= all_high[1]);
+  }
+};
+// Of n rows, by one warp.
+WEFT_INLINE Hull hull_of(const FusedRow* rows, int n) {
+  Hull hull;
+  const auto least = [](int x) {
+    WEFT_UNROLL
+    for (int mask = 16; mask > 0; mask /= 2) {
+      const int y = static_cast<int>(ptx::shuffle_xor(static_cast<u32>(x), mask));
+      x = y < x ? y : x;
+    }
+    return x;
+  };
+  WEFT_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    constexpr int kFar = 0x7fffffff;
+    int low = kFar, high = 0, all_low = 0, all_high = kFar;
+    for (int r = ptx::lane(); r < n; r += 32) {
+      const int lower = rows[r].visible.lower[i], upper = rows[r].visible.upper[i];
+      if (lower < upper && lower < low) low = lower;
+      if (upper > high) high = upper;
+      if (lower > all_low) all_low = lower;
+      if (upper < all_high) all_high = upper;
+    }
+    hull.low[i] = least(low);
+    hull.high[i] = -least(-high);
+    hull.all_low[i] = -least(-all_low);
+    hull.all_high[i] = least(all_high);
+  }
+  return hull;
 }
 
 // Where the keys of an item end: of its last chunk where the list ends now.

@@ -17,6 +17,11 @@ WEFT_INLINE float lse_of(float base, float sum) {
   return sum == 0.f ? -infinity() : base + ptx::log2_fast(sum) * tile::kLn2;
 }
 
+// The same of a base that is relative to 2: a logit times log2(e).
+WEFT_INLINE float lse_of_base2(float base, float sum) {
+  return sum == 0.f ? -infinity() : (base + ptx::log2_fast(sum)) * tile::kLn2;
+}
+
 // One state of a group by one warp; `o`: kDimVo floats of its own.
 template <class S, class F>
 WEFT_INLINE void merge_state(const Call& call, const typename F::P& p, const MergeGroup& group, int row, int head,
@@ -56,11 +61,21 @@ WEFT_INLINE void merge_state(const Call& call, const typename F::P& p, const Mer
   ptx::warp_sync();
 }
 
+// Of the CTA, at the beginning of its shared memory: a vector of any kind for each warp, and a word for each thread.
+template <class S>
+struct Scratch {
+  static constexpr int kDim = S::kDimQk > S::kDimVo ? S::kDimQk : S::kDimVo;
+  alignas(16) float vectors[S::kThreads / 32][kDim];
+  int last[S::kThreads];
+  WEFT_INLINE static Scratch& of_cta() { return *reinterpret_cast<Scratch*>(ptx::shared_memory()); }
+};
+
 // The item of a unit that wrote a partial is done: counts at the unit's groups, and merges those where all have come.
-// `rows`: kDimVo floats for each warp; `last`: an int for each thread.
 template <class S, class F>
-WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const Unit& unit, float* rows, int* last) {
+WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const Unit& unit) {
   const PlanHeader& plan = *call.plan;
+  Scratch<S>& scratch = Scratch<S>::of_cta();
+  int* const last = scratch.last;
   const MergeGroup* const groups = section<MergeGroup>(&plan, plan.merge_groups);
   unsigned* const counters = section<unsigned>(&plan, plan.counters);
   const int num_groups = unit.merge_rows * unit.merge_heads;
@@ -84,7 +99,7 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const Unit& un
       const int heads = (group.kv_head_end - group.kv_head_begin) * call.group_size;
       for (int i = ptx::warp(); i < (group.row_end - group.row_begin) * heads; i += S::kThreads / 32)
         merge_state<S, F>(call, p, group, group.row_begin + i / heads,
-                          group.kv_head_begin * call.group_size + i % heads, rows + ptx::warp() * S::kDimVo);
+                          group.kv_head_begin * call.group_size + i % heads, scratch.vectors[ptx::warp()]);
     }
     ptx::cta_sync();
   }

@@ -49,4 +49,18 @@ WEFT_INLINE PartialState partial_state(const Call& call, int partial, int row, i
   return {data + state * call.head_dim_vo, data + states * call.head_dim_vo + state};
 }
 
+// A warp writes the state of a fused row of an item's unit: to the outputs, or to the item's partial. `token` counts query
+// tokens of the unit.
+template <class S, class F>
+WEFT_INLINE void write_state(const Call& call, const typename F::P& p, const WorkItem& item, const FusedRow& row,
+                             int token, const float* o, float lse) {
+  if (item.partial < 0) {
+    write_output<S, F>(call, p, {row.q_row, row.request, row.idx, row.pos, row.head}, o, lse);
+    return;
+  }
+  const PartialState to = partial_state(call, item.partial, token, row.head);
+  for (int i = ptx::lane(); i < S::kDimVo; i += 32) to.o[i] = o[i];
+  if (ptx::lane() == 0) *to.lse = lse;
+}
+
 }  // namespace weft::attention::cuda

@@ -37,16 +37,18 @@ class Plain {
  public:
   // What lies in the CTA's shared memory.
   struct Shared {
+    Scratch<S> scratch;
     alignas(16) float queries[kRows * kDimQk];
     alignas(16) float tile[kKeys * kStride];  // of keys, then of values; at last of outputs
     alignas(16) float scores[kKeys * kScoreStride];
-    float vectors[kWarps * kMaxDim];  // one a warp, of hooks and merges
     float shrink[kRows], base[kRows], sum[kRows];
     unsigned seen[kRows];  // bit k: the row sees key k of the tile
     FusedRow rows[kRows];
+    Hull hull;
     Token tokens[kKeys];
-    int last[kThreads];
   };
+
+  static constexpr int kSharedBytes = sizeof(Shared);
 
   WEFT_INLINE static Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }
 
@@ -96,11 +98,15 @@ class Plain {
       s.shrink[r] = 1;
     }
     ptx::cta_sync();
+    if (ptx::warp() == 0) {
+      const Hull hull = hull_of(s.rows, n_);
+      if (ptx::lane() == 0) s.hull = hull;
+    }
     for (int r = ptx::warp(); r < n_; r += kWarps) {
       const FusedRow& row = s.rows[r];
       const char* const from = call_.q.data + row.q_row * call_.q.row_stride + row.head * call_.q.head_stride;
       float* const to = s.queries + r * kDimQk;
-      float* const raw = H::query_transform ? s.vectors + ptx::warp() * kMaxDim : to;
+      float* const raw = H::query_transform ? s.scratch.vectors[ptx::warp()] : to;
       for (int i = ptx::lane(); i < kDimQk; i += 32) raw[i] = element<typename S::Query>(from, i);
       if constexpr (H::query_transform) {
         ptx::warp_sync();
@@ -118,13 +124,8 @@ class Plain {
   // Whether any row sees any key of the tile, by intervals; where keys are in any order, perhaps.
   WEFT_INLINE bool is_seen(int begin, int end) const {
     if (call_.plan->positions_per_page > 0) return true;
-    const int a = list_.first_pos + begin, b = list_.first_pos + (end - begin < kKeys ? end : begin + kKeys);
-    bool seen = false;
-    for (int r = 0; r < n_; ++r) {
-      const Visible& v = shared().rows[r].visible;
-      seen = seen || (v.lower[0] < b && v.upper[0] > a) || (v.lower[1] < b && v.upper[1] > a);
-    }
-    return seen;
+    const int first = list_.first_pos + begin;
+    return shared().hull.touches(first, first + (end - begin < kKeys ? end - begin : kKeys));
   }
 
   WEFT_INLINE void locate(int begin, int keys) {
@@ -162,7 +163,7 @@ class Plain {
       for (int t = 0; t < kTogether; ++t) {
         if (first + t >= keys) continue;
         float* const to = s.tile + (first + t) * kStride;
-        float* const raw = kHook ? s.vectors + ptx::warp() * kMaxDim : to;
+        float* const raw = kHook ? s.scratch.vectors[ptx::warp()] : to;
         WEFT_UNROLL
         for (int i = 0; i < kPerLane; ++i)
           if (const int at = ptx::lane() + 32 * i; at < kDim) raw[at] = x[t][i];
@@ -331,21 +332,10 @@ class Plain {
     for (int r = ptx::warp(); r < n_; r += kWarps) {
       const FusedRow& row = s.rows[r];
       const float* const o = s.tile + r * kStride;
-      const float lse = F::kSoftmax ? lse_of_state(s.base[r], s.sum[r]) : 0.f;
-      if (item_.partial < 0) {
-        write_output<S, F>(call_, p_, {row.q_row, row.request, row.idx, row.pos, row.head}, o, lse);
-        continue;
-      }
-      const PartialState to = partial_state(call_, item_.partial, (first_ + r) / call_.group_size, row.head);
-      for (int i = ptx::lane(); i < kDimVo; i += 32) to.o[i] = o[i];
-      if (ptx::lane() == 0) *to.lse = lse;
+      const float lse = F::kSoftmax ? lse_of_base2(s.base[r], s.sum[r]) : 0.f;
+      write_state<S, F>(call_, p_, item_, row, (first_ + r) / call_.group_size, o, lse);
     }
     ptx::cta_sync();
-  }
-
-  // `base` is that of probabilities: a logit times log2(e).
-  WEFT_INLINE static float lse_of_state(float base, float sum) {
-    return sum == 0.f ? -infinity() : (base + ptx::log2_fast(sum)) * tile::kLn2;
   }
 
   const Call& call_;

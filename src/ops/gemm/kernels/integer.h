@@ -6,153 +6,10 @@
 // computed together.
 #pragma once
 
-#include "ops/gemm/kernels/abi.h"
-#include "ops/gemm/kernels/simd.h"
-
-// Of lambdas in a tile: called as functions they would find the sums in memory.
-#define WEFT_INLINED __attribute__((always_inline))
+#include "ops/gemm/kernels/schemes.h"
 
 namespace weft::gemm::WEFT_ISA_NAME {
 namespace {
-
-template <int n>
-struct Index {
-  static constexpr int value = n;
-};
-// Calls body(Index<0>), ..., body(Index<n - 1>).
-template <int n, class Body>
-inline WEFT_INLINED void unroll(const Body& body) {
-  if constexpr (n > 0) {
-    unroll<n - 1>(body);
-    body(Index<n - 1>{});
-  }
-}
-
-template <Format format>
-inline constexpr int kWordsOf = block_layout(format).words;  // a column and block
-template <Format format>
-inline constexpr bool kHasMin = block_layout(format).halves == 2;
-// What scales a block's sums: d; d, and m times the activations' sum; or d for each half of the block.
-enum class Scales { one, with_min, halves };
-template <Format format>
-inline constexpr Scales kScales = format == Format::q6_k ? Scales::halves
-                                  : kHasMin<format>      ? Scales::with_min
-                                                         : Scales::one;
-template <Format format>
-inline constexpr long long kBlockBytesOf = panel_bytes(format, kBlock, kPanel);
-
-// d of column vector v, with the 8-bit factor of K types; m likewise. `scales` follows a packed block's words.
-template <Format format>
-inline Floats load_d(const char* scales, int v, int half = 0) {
-  const Floats d = load_halves(scales + v * kLanes * 2);
-  constexpr BlockLayout layout = block_layout(format);
-  if constexpr (layout.bytes == 0) return d;
-  const int factor = layout.halves * 2 * kPanel + (kScales<format> == Scales::halves ? half * kPanel : 0);
-  return mul(d, to_floats(load_bytes(scales + factor + v * kLanes)));
-}
-template <Format format>
-inline Floats load_m(const char* scales, int v) {
-  const Floats m = load_halves(scales + (kPanel + v * kLanes) * 2);
-  if constexpr (format == Format::q4_1) return m;
-  return mul(m, to_floats(load_bytes(scales + 5 * kPanel + v * kLanes)));
-}
-
-// A scheme says what a register of weights holds. A block is kSlots registers for each vector of outputs; the one in
-// slot s is multiplied by the activations at byte 4 * s of the block. unpack makes kUnpacked registers of a packed
-// word, register u for slot(word, u). Integers are kOffset above the weights: what that adds to a block's sums is taken
-// off as they begin, for nothing, or where they are too narrow for it as they end.
-
-// A register holds two inputs of each output as int16. The inputs of a pair are elements e and e + 2 of a group of
-// four, so prepare() swaps the middle two of each four activations.
-struct Pair16 {
-  static constexpr bool kRowScale = true;
-  static constexpr int kSlots = 16;
-  template <Format format>
-  static constexpr int kUnpacked = kWordsOf<format> == 8 ? 2 : 4;
-  template <Format format>
-  static constexpr int kOffset = format == Format::q4_0 ? 8 : 0;
-  template <Format format>
-  static constexpr int slot(int word, int u) {
-    return kWordsOf<format> == 8 ? 2 * word + u : (u & 1) * 8 + 2 * word + (u >> 1);
-  }
-  template <Format format, int u>
-  static Ints unpack(Ints raw) {
-    if constexpr (kWordsOf<format> == 8) {
-      return u == 0 ? shift_right16<8>(shift_left16<8>(raw)) : shift_right16<8>(raw);
-    } else {
-      const Ints nibble = set(0x000f000f);
-      if constexpr (u == 0) return bit_and(raw, nibble);
-      if constexpr (u == 3) return shift_right_zero16<12>(raw);
-      return bit_and(shift_right_zero16<4 * u>(raw), nibble);
-    }
-  }
-  using Activations = Ints;
-  using Sum = Ints;
-  static Ints activations(const char* x) { return broadcast(x); }
-  static Ints begin(Ints offset) { return offset; }
-  static Ints dot(Ints acc, Ints w, Ints x) { return settled(pair_dot(acc, w, x)); }
-  static Ints total(Ints acc, Ints) { return acc; }
-};
-
-#if !defined(WEFT_ISA_plain)
-// A register holds four inputs of each output as unsigned bytes.
-struct Quad8 {
-  static constexpr bool kRowScale = false;
-  static constexpr int kSlots = 8;
-  template <Format format>
-  static constexpr int kUnpacked = format == Format::q8_0 ? 1 : 2;
-  template <Format format>
-  static constexpr int kOffset = format == Format::q8_0   ? 128
-                                 : format == Format::q4_0 ? 8
-                                                          : 0;
-  template <Format format>
-  static constexpr int slot(int word, int u) {
-    return word + 4 * u;
-  }
-  template <Format format, int u>
-  static Ints unpack(Ints raw) {
-    if constexpr (format == Format::q8_0) return raw ^ set(static_cast<int>(0x80808080u));
-    return bit_and(u == 0 ? raw : shift_right_zero16<4>(raw), set(0x0f0f0f0f));
-  }
-  using Activations = Ints;
-  using Sum = Ints;
-  static Ints activations(const char* x) { return broadcast(x); }
-#if defined(WEFT_ISA_avx2)
-  // For 4-bit weights only: int16 sums over a block reach 8 * 2 * 15 * 127 = 30,480.
-  static Ints begin(Ints) { return Ints{}; }
-  static Ints dot(Ints acc, Ints w, Ints x) { return settled(quad_dot16(acc, w, x)); }
-  static Ints total(Ints acc, Ints offset) { return add(add_pairs(acc), offset); }
-#else
-  static Ints begin(Ints offset) { return offset; }
-  static Ints dot(Ints acc, Ints w, Ints x) { return settled(quad_dot(acc, w, x)); }
-  static Ints total(Ints acc, Ints) { return acc; }
-#endif
-};
-#endif
-
-#if defined(WEFT_ISA_avx512) || defined(WEFT_ISA_avx512_bf16)
-#define WEFT_HAS_SPLIT_INT8 1
-// Registers of weights as Quad8 has them, beside the higher and the lower signed byte of int16 activations: Pair16's
-// sums to the bit, with half of its unpacking and as many products.
-struct SplitInt8 : Quad8 {
-  static constexpr bool kRowScale = true;
-  static constexpr int kSlots = 16;
-  template <Format format>
-  static constexpr int slot(int word, int u) {
-    return 2 * Quad8::slot<format>(word, u);
-  }
-  struct Activations {
-    Ints high, low;
-  };
-  using Sum = Activations;
-  static Activations activations(const char* x) { return {broadcast(x), broadcast(x + 4)}; }
-  static Sum begin(Ints offset) { return {Ints{}, offset}; }
-  static Sum dot(const Sum& acc, Ints w, const Activations& x) {
-    return {Quad8::dot(acc.high, w, x.high), Quad8::dot(acc.low, w, x.low)};
-  }
-  static Ints total(const Sum& acc, Ints) { return add(shift_left<8>(acc.high), acc.low); }
-};
-#endif
 
 // Where a row's block lies in the groups of Rows.
 inline long long place_of(const Rows& x, long long row, long long block) {
@@ -162,23 +19,23 @@ inline long long place_of(const Rows& x, long long row, long long block) {
 // Weights pass by once, and a core alone asks for too few of them ahead of time: into the second-level cache, whose
 // requests do not hold up loads, and a little ahead into the first.
 template <long long bytes>
-inline void prefetch(const char* w) {
+inline void prefetch_ahead(const char* w) {
   constexpr long long kFar = 16384, kNear = 1024;
   for (long long line = 0; line < bytes; line += 64) {
-    __builtin_prefetch(w + kFar + line, 0, 2);
-    __builtin_prefetch(w + kNear + line);
+    prefetch(w + kFar + line);
+    prefetch_near(w + kNear + line);
   }
 }
 
 // An unpacked block: [slot][vector of outputs], then d as fp32, and m or the d of the second half.
 template <class S>
-inline constexpr long long kUnpackedInts = S::kSlots* kVecs* kVecBytes;
+inline constexpr long long kUnpackedWeights = S::kSlots* kVecs* kVecBytes;
 template <class S>
-inline constexpr long long kUnpackedBytes = kUnpackedInts<S> + 2 * kPanel * 4;
+inline constexpr long long kUnpackedBytes = kUnpackedWeights<S> + 2 * kPanel * 4;
 
 // The same numbers of a packed block.
 template <Format format>
-inline void load_scales(const char* w, Floats (&d)[kVecs], Floats (&second)[kVecs]) {
+inline void load_scales(const char* w, F32 (&d)[kVecs], F32 (&second)[kVecs]) {
   const char* scales = w + kWordsOf<format> * kPanel * 4;
   unroll<kVecs>([&](auto v) WEFT_INLINED {
     d[v.value] = load_d<format>(scales, v.value);
@@ -188,8 +45,8 @@ inline void load_scales(const char* w, Floats (&d)[kVecs], Floats (&second)[kVec
 }
 
 template <class S, Format format>
-inline void keep_scales(const Floats (&d)[kVecs], const Floats (&second)[kVecs], char* unpacked) {
-  float* scales = reinterpret_cast<float*>(unpacked + kUnpackedInts<S>);
+inline void keep_scales(const F32 (&d)[kVecs], const F32 (&second)[kVecs], char* unpacked) {
+  float* scales = reinterpret_cast<float*>(unpacked + kUnpackedWeights<S>);
   unroll<kVecs>([&](auto v) WEFT_INLINED {
     store(scales + v.value * kLanes, d[v.value]);
     if constexpr (kScales<format> != Scales::one) store(scales + kPanel + v.value * kLanes, second[v.value]);
@@ -198,7 +55,7 @@ inline void keep_scales(const Floats (&d)[kVecs], const Floats (&second)[kVecs],
 
 // sums += the weights of a slot times the activations that begin at x.
 template <class S, int kRows>
-inline WEFT_INLINED void add_products(typename S::Sum (&sums)[kRows][kVecs], const Ints (&weights)[kVecs],
+inline WEFT_INLINED void add_products(typename S::Sum (&sums)[kRows][kVecs], const U32 (&weights)[kVecs],
                                       const char* x) {
   unroll<kRows>([&](auto r) WEFT_INLINED {
     const typename S::Activations at = S::activations(x + r.value * S::kSlots * 4);
@@ -209,18 +66,18 @@ inline WEFT_INLINED void add_products(typename S::Sum (&sums)[kRows][kVecs], con
 
 // What weights `offset` too large would add to the sums of row r's block, turned round.
 template <int offset>
-inline WEFT_INLINED Ints offset_of(const Rows& x, long long place, int r) {
-  if constexpr (offset == 0) return set(0);
-  const Ints least = broadcast(reinterpret_cast<const char*>(x.offsets + place + r));
+inline WEFT_INLINED I32 offset_of(const Rows& x, long long place, int r) {
+  if constexpr (offset == 0) return I32{};
+  const I32 least = reinterpret_cast<I32>(broadcast_word(x.offsets + place + r));
   if constexpr (offset == kLeastOffset) return least;
   static_assert(offset == 0 || offset == kLeastOffset || offset == kLeastOffset << 4);
-  return shift_left<4>(least);
+  return least << 4;
 }
 
 template <class S, int offset, int kRows>
 inline WEFT_INLINED void begin_sums(typename S::Sum (&sums)[kRows][kVecs], const Rows& x, long long place) {
   unroll<kRows>([&](auto r) WEFT_INLINED {
-    const Ints first = offset_of<offset>(x, place, r.value);
+    const I32 first = offset_of<offset>(x, place, r.value);
     unroll<kVecs>([&](auto v) WEFT_INLINED { sums[r.value][v.value] = S::begin(first); });
   });
 }
@@ -229,7 +86,7 @@ inline WEFT_INLINED void begin_sums(typename S::Sum (&sums)[kRows][kVecs], const
 template <int kRows>
 struct TileSums {
   float* acc;
-  Floats held[kRows][kVecs];
+  F32 held[kRows][kVecs];
   template <class Work>
   WEFT_INLINED void each(const Work& work) {
     if constexpr (kHoldsSums<kRows>)
@@ -239,38 +96,38 @@ struct TileSums {
       });
   }
   WEFT_INLINED void begin() {
-    each([](Floats& sum, const float* at) WEFT_INLINED { sum = load(at); });
+    each([](F32& sum, const float* at) WEFT_INLINED { sum = load(at); });
   }
-  WEFT_INLINED Floats get(int row, int vec) const {
+  WEFT_INLINED F32 get(int row, int vec) const {
     if constexpr (kHoldsSums<kRows>) return held[row][vec];
     return load(acc + row * kPanel + vec * kLanes);
   }
-  WEFT_INLINED void put(int row, int vec, Floats sum) {
+  WEFT_INLINED void put(int row, int vec, F32 sum) {
     if constexpr (kHoldsSums<kRows>)
       held[row][vec] = sum;
     else
       store(acc + row * kPanel + vec * kLanes, sum);
   }
   WEFT_INLINED void end() {
-    each([](Floats sum, float* at) WEFT_INLINED { store(at, sum); });
+    each([](F32 sum, float* at) WEFT_INLINED { store(at, sum); });
   }
 };
 
 // to += the sums of a block, scaled; `place` is that of row 0's block. In units of the row's scale where the scheme has
 // one a row.
 template <class S, bool kMin, int offset, int kRows>
-inline WEFT_INLINED void add_sums(const typename S::Sum (&sums)[kRows][kVecs], const Floats (&d)[kVecs],
-                                  const Floats (&m)[kVecs], const Rows& x, long long place, TileSums<kRows>& to) {
+inline WEFT_INLINED void add_sums(const typename S::Sum (&sums)[kRows][kVecs], const F32 (&d)[kVecs],
+                                  const F32 (&m)[kVecs], const Rows& x, long long place, TileSums<kRows>& to) {
   const float *scales = x.scales + place, *real = x.real_sums + place;
   // Or gcc holds some of them over blocks, in registers that it does not have.
   if constexpr (!kHoldsSums<kRows>) asm("" : "+r"(to.acc));
   unroll<kRows>([&](auto r) WEFT_INLINED {
     unroll<kVecs>([&](auto v) WEFT_INLINED {
-      const Ints total = S::total(sums[r.value][v.value], offset_of<offset>(x, place, r.value));
-      Floats scale = d[v.value];
-      if constexpr (!S::kRowScale) scale = mul(scale, set(scales[r.value]));
-      Floats y = fma(to_floats(total), scale, to.get(r.value, v.value));
-      if constexpr (kMin) y = fma(m[v.value], set(real[r.value]), y);
+      const I32 total = S::total(sums[r.value][v.value], offset_of<offset>(x, place, r.value));
+      F32 scale = d[v.value];
+      if constexpr (!S::kRowScale) scale = scale * broadcast(scales[r.value]);
+      F32 y = fma(to_f32(total), scale, to.get(r.value, v.value));
+      if constexpr (kMin) y = fma(m[v.value], broadcast(real[r.value]), y);
       to.put(r.value, v.value, y);
     });
   });
@@ -285,23 +142,23 @@ void packed_tile(const char* w, long long first, long long blocks, const Rows& r
   tile.begin();
   long long place = place_of(rows, row, first);
   for (long long b = 0; b < blocks; ++b, place += rows.group, w += kBlockBytesOf<format>) {
-    prefetch<kBlockBytesOf<format>>(w);
+    prefetch_ahead<kBlockBytesOf<format>>(w);
     const char* x = rows.data + place * S::kSlots * 4;
-    Floats scales[2][kVecs];
+    F32 scales[2][kVecs];
     constexpr int kHalves = kScales<format> == Scales::halves ? 2 : 1, kHalfWords = kWordsOf<format> / kHalves;
     unroll<kHalves>([&](auto half) WEFT_INLINED {
       constexpr int kOffset = S::template kOffset<format>;
       typename S::Sum sums[kRows][kVecs];
       begin_sums<S, kOffset>(sums, rows, place);
       const auto add_word = [&](int j) WEFT_INLINED {
-        Ints raw[kVecs];
-        unroll<kVecs>([&](auto v) WEFT_INLINED { raw[v.value] = load_ints(w + (j * kVecs + v.value) * kVecBytes); });
+        U32 raw[kVecs];
+        unroll<kVecs>([&](auto v) WEFT_INLINED { raw[v.value] = load_u32(w + (j * kVecs + v.value) * kVecBytes); });
         unroll<S::template kUnpacked<format>>([&](auto u) WEFT_INLINED {
           const int slot = S::template slot<format>(j, u.value);
-          Ints weights[kVecs];
+          U32 weights[kVecs];
           unroll<kVecs>([&](auto v) WEFT_INLINED {
             weights[v.value] = settled(S::template unpack<format, u.value>(raw[v.value]));
-            if constexpr (kKeep) store_ints(to + (slot * kVecs + v.value) * kVecBytes, weights[v.value]);
+            if constexpr (kKeep) store_u32(to + (slot * kVecs + v.value) * kVecBytes, weights[v.value]);
           });
           add_products<S>(sums, weights, x + slot * 4);
         });
@@ -338,13 +195,13 @@ void unpacked_tile(const char* w, long long first, long long blocks, const Rows&
       begin_sums<S, offset>(sums, rows, place);
 #pragma GCC unroll 4
       for (int slot = half.value * kHalfSlots; slot < (half.value + 1) * kHalfSlots; ++slot) {
-        Ints weights[kVecs];
+        U32 weights[kVecs];
         unroll<kVecs>([&](auto v)
-                          WEFT_INLINED { weights[v.value] = load_ints(w + (slot * kVecs + v.value) * kVecBytes); });
+                          WEFT_INLINED { weights[v.value] = load_u32(w + (slot * kVecs + v.value) * kVecBytes); });
         add_products<S>(sums, weights, x + slot * 4);
       }
-      const float* scales = reinterpret_cast<const float*>(w + kUnpackedInts<S>) + half.value * kPanel;
-      Floats d[kVecs], m[kVecs];
+      const float* scales = reinterpret_cast<const float*>(w + kUnpackedWeights<S>) + half.value * kPanel;
+      F32 d[kVecs], m[kVecs];
       unroll<kVecs>([&](auto v) WEFT_INLINED {
         d[v.value] = load(scales + v.value * kLanes);
         if constexpr (kKind == Scales::with_min) m[v.value] = load(scales + kPanel + v.value * kLanes);

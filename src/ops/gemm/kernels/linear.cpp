@@ -43,7 +43,7 @@ inline void write_rows(const Job& job, long long panel, long long row_begin, lon
     float* y = job.y + row * job.ldy + panel * kPanel;
     const float scale = row_scale ? job.x.scales[row] : 1.f;
     if (left >= kPanel) {
-      unroll<kVecs>([&](auto v) { store(y + v.value * kLanes, mul(load(acc + v.value * kLanes), set(scale))); });
+      unroll<kVecs>([&](auto v) { store(y + v.value * kLanes, load(acc + v.value * kLanes) * broadcast(scale)); });
     } else {
       for (long long i = 0; i < left; ++i) y[i] = acc[i] * scale;
     }
@@ -140,7 +140,7 @@ void quantised_panel(const Job& job, const char* w, long long row_begin, long lo
   }
 }
 
-#if defined(WEFT_HAS_SPLIT_INT8)
+#if defined(WEFT_HAS_BYTE_DOT)
 constexpr int kSplitRows = 3;
 
 template <Format format>
@@ -176,7 +176,7 @@ void multiply(const Job& job) {
     for (long long panel = job.panel_begin; panel < job.panel_end; ++panel) {
       const char* w = job.w.data + panel * job.w.panel_bytes;
       fetch_outputs(job, panel, row, end);
-      for (long long i = 0; i < padded * kVecs; ++i) store(acc + i * kLanes, set(0.f));
+      for (long long i = 0; i < padded * kVecs; ++i) store(acc + i * kLanes, F32{});
       bool row_scale = false;
       switch (job.w.scheme) {
         case Scheme::fp32: fp32_panel(job, w, row, end, acc, chunk); break;
@@ -187,13 +187,13 @@ void multiply(const Job& job) {
 #if !defined(WEFT_ISA_plain)
         case Scheme::quad8: quantised_panel<Quad8>(job, w, row, end, acc, chunk); break;
 #endif
-#if defined(WEFT_HAS_SPLIT_INT8)
+#if defined(WEFT_HAS_BYTE_DOT)
         case Scheme::split_int8:
           split_int8_panel(job, w, row, end, acc);
           row_scale = true;
           break;
 #endif
-#if defined(WEFT_ISA_avx512_bf16)
+#if defined(WEFT_HAS_BF16_DOT)
         case Scheme::bf16_dot: float_rows<Bf16Step>(job, w, 0, (job.w.cols + 1) / 2, row, end, acc); break;
 #endif
         default: break;  // not in this table's schemes
@@ -215,7 +215,7 @@ void multiply(const Job& job) {
 #define WEFT_INT8 Scheme::quad8
 #define WEFT_INT4 Scheme::quad8
 #endif
-#if defined(WEFT_ISA_avx512_bf16)
+#if defined(WEFT_HAS_BF16_DOT)
 #define WEFT_BF16 Scheme::bf16_dot
 #else
 #define WEFT_BF16 Scheme::fp32

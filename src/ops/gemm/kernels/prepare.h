@@ -19,15 +19,15 @@ using ops::WEFT_ISA_NAME::largest;
 inline bool is_finite(float magnitude) { return bits_of(magnitude) < 0x7f800000; }
 
 // 32 values to integers; returns their sum.
-inline int quantise_block(const float* x, float inverse, IntLanes (&q)[kBlockVecs]) {
+inline int quantise_block(const float* x, float inverse, I32 (&q)[kBlockVecs]) {
   constexpr float kMagic = 12582912.f;
-  IntLanes sum{};
+  I32 sum{};
   unroll<kBlockVecs>([&](auto v) {
-    const Floats shifted = fma(load(x + v.value * kLanes), set(inverse), set(kMagic));
-    q[v.value] = (IntLanes)shifted - bits_of(kMagic);
+    const F32 shifted = fma(load(x + v.value * kLanes), broadcast(inverse), broadcast(kMagic));
+    q[v.value] = reinterpret_cast<I32>(shifted) - bits_of(kMagic);
     sum += q[v.value];
   });
-  return sum_lanes((Ints)sum);
+  return static_cast<int>(sum_lanes(reinterpret_cast<U32>(sum)));
 }
 
 // One scale a row. A row that is not finite gets the scale NaN. put(q, to) stores a block.
@@ -39,7 +39,7 @@ inline void prepare_int16(const float* from, const Rows& x, long long row, const
   x.scales[row] = usable ? most / static_cast<float>(kActivationMax) : is_finite(most) ? 0.f : __builtin_nanf("");
   long long place = place_of(x, row, 0);
   for (long long b = 0; b < x.blocks; ++b, place += x.group) {
-    IntLanes q[kBlockVecs] = {};
+    I32 q[kBlockVecs] = {};
     const int sum = usable ? quantise_block(from + b * kBlock, inverse, q) : 0;
     x.offsets[place] = -kLeastOffset * sum;
     x.real_sums[place] = static_cast<float>(sum);
@@ -47,16 +47,26 @@ inline void prepare_int16(const float* from, const Rows& x, long long row, const
   }
 }
 
-inline void put_pairs(const IntLanes (&q)[kBlockVecs], char* to) {
-  unroll<kBlockVecs>([&](auto v) { store_shorts(to + v.value * kLanes * 2, swap_middle((Ints)q[v.value])); });
+template <int... I>
+inline I32 swap_middle(I32 v, Lanes<I...>) {
+  constexpr int kFrom[] = {0, 2, 1, 3};
+  return __builtin_shufflevector(v, v, (I / 4 * 4 + kFrom[I % 4])...);
+}
+
+// Of each four numbers the middle two change places (Pair16).
+inline void put_pairs(const I32 (&q)[kBlockVecs], char* to) {
+  unroll<kBlockVecs>([&](auto v) {
+    store_u16(to + v.value * kLanes * 2, low_u16(reinterpret_cast<U32>(swap_middle(q[v.value], AllLanes()))));
+  });
 }
 
 // Of each four numbers their high bytes, then the low ones.
-inline void put_split_int8(const IntLanes (&q)[kBlockVecs], char* to) {
+inline void put_split_int8(const I32 (&q)[kBlockVecs], char* to) {
   char high[kBlock], low[kBlock];
   unroll<kBlockVecs>([&](auto v) {
-    store_bytes(high + v.value * kLanes, (Ints)((q[v.value] + 128) >> 8));
-    store_bytes(low + v.value * kLanes, (Ints)q[v.value]);
+    const SplitI16 split = split_i16(reinterpret_cast<U32>(q[v.value] + 128));
+    store_u8(high + v.value * kLanes, split.high);
+    store_u8(low + v.value * kLanes, split.low);
   });
   for (int i = 0; i < kBlock; i += 4) {
     __builtin_memcpy(to + 2 * i, high + i, 4);
@@ -71,27 +81,21 @@ inline void prepare_int8(const float* from, const Rows& x, long long row) {
     const float most = largest(from + b * kBlock, kBlock);
     const bool usable = is_finite(most) && most >= kSmallest;
     const float scale = usable ? most / 127.f : is_finite(most) ? 0.f : __builtin_nanf("");
-    IntLanes q[kBlockVecs] = {};
+    I32 q[kBlockVecs] = {};
     const int sum = usable ? quantise_block(from + b * kBlock, 127.f / most, q) : 0;
     char* to = x.data + place * kBlock;
-    unroll<kBlockVecs>([&](auto v) { store_bytes(to + v.value * kLanes, (Ints)q[v.value]); });
+    unroll<kBlockVecs>([&](auto v) { store_u8(to + v.value * kLanes, low_u8(reinterpret_cast<U32>(q[v.value]))); });
     x.scales[place] = scale;
     x.offsets[place] = -kLeastOffset * sum;
     x.real_sums[place] = scale * static_cast<float>(sum);
   }
 }
 
-// bf16_dot: round to nearest even; an odd row ends with a zero.
+// bf16_dot: an odd row ends with a zero.
 inline void prepare_bf16(const float* from, long long cols, const Rows& x, long long row) {
   char* to = x.data + row * x.row_bytes;
-  for (long long i = 0; i < (cols + 1) / 2 * 2; ++i) {
-    const float value = i < cols ? from[i] : 0.f;
-    const unsigned bits = __builtin_bit_cast(unsigned, value);
-    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    const unsigned short half =
-        static_cast<unsigned short>(nan ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-    __builtin_memcpy(to + i * 2, &half, sizeof half);
-  }
+  narrow<Bf16>(from, cols, to);
+  if (cols % 2 != 0) __builtin_memset(to + 2 * cols, 0, 2);
 }
 
 inline void prepare(Scheme scheme, const float* from, long long cols, const Rows& x, long long row) {

@@ -1,6 +1,5 @@
 // Products of packed tiles (prefill) and packing; products with stored keys and values are in direct.cpp.
 #include "attention/cpu/kernels/dense.h"
-
 #include "attention/cpu/kernels/loaders.h"
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
@@ -100,37 +99,21 @@ void pack_value_pairs(const char* const* rows, long long offset, int n, int dim,
 #endif
 
 template <class Element>
-void widen_rows(const char* const* rows, long long offset, int n, int dim, Prefetcher::Next next, float* out,
-                long long ld) {
-  constexpr int kVectors = 4;
-  for (int t = 0; t < n; ++t, out += ld) {
-    const char *row = rows[t] + offset, *next_row = rows[t + next.rows] + offset + next.bytes;
-    int i = 0;
-    for (; i + kVectors * kLanes <= dim; i += kVectors * kLanes)
-#pragma GCC unroll 4
-      for (int j = i; j < i + kVectors * kLanes; j += kLanes) {
-        if (starts_line<Element>(j)) prefetch_near(next_row + bytes_of<Element>(j));
-        store(out + j, Element::load(row + bytes_of<Element>(j)));
-      }
-    widen<Element>(row + bytes_of<Element>(i), dim - i, out + i);
-  }
+void widen_rows(const char* const* rows, long long offset, int n, int dim, float* out, long long ld) {
+  for (int t = 0; t < n; ++t, out += ld) widen<Element>(rows[t] + offset, dim, out);
 }
 
 template <class Type>
-constexpr Loader kLoader = {pack_keys<Line<Widen<Type>>>,
-                            pack_values<Widen<Type>>,
-                            direct_dot<Widen<Type>>,
-                            direct_accumulate<Widen<Type>>,
-                            widen_rows<Type>,
-                            false,
+constexpr Loader kLoader = {pack_keys<Line<Widen<Type>>>, pack_values<Widen<Type>>, dot<Widen<Type>>,
+                            accumulate<Widen<Type>>,      widen_rows<Type>,         false,
                             ColumnOrder::stored};
-constexpr Loader kBf16Loader = {pack_keys<TwoLines>,       pack_values<Widen<Bf16>>, direct_dot<Halves>,
-                                direct_accumulate<Halves>, widen_rows<Bf16>,         true,
+constexpr Loader kBf16Loader = {pack_keys<TwoLines>, pack_values<Widen<Bf16>>, dot<Halves>,
+                                accumulate<Halves>,  widen_rows<Bf16>,         true,
                                 ColumnOrder::halves};
 #if defined(WEFT_HAS_BF16_DOT)
-constexpr Loader kPairLoader = {
-    pack_keys<Line<Pairs>>, pack_value_pairs, direct_dot<Pairs>, direct_accumulate<TokenPairs>, widen_rows<Bf16>, false,
-    ColumnOrder::fours};
+constexpr Loader kPairLoader = {pack_keys<Line<Pairs>>, pack_value_pairs, dot<Pairs>,
+                                accumulate<TokenPairs>, widen_rows<Bf16>, false,
+                                ColumnOrder::fours};
 #endif
 
 // ---------------------------------------------------------------- products
@@ -206,7 +189,7 @@ static_assert(sizeof kOnes / sizeof(float) >= kMicroRows);
 int num_slabs(int words) { return max_of(1, (words + kWordsInCache - 1) / kWordsInCache); }
 
 template <class Multiply>
-void multiply_panels(const Product& x) {
+void multiply_panels(const Product& x, Prefetcher& prefetcher) {
   const int slabs = num_slabs(x.words);
   const int step = slabs == 1 ? max_of(1, x.words) : round_up((x.words + slabs - 1) / slabs, kPanel);
   LeftSide left{x.a, x.lda, x.a_stride, x.a_stride == 0 ? max_of(1, x.words) : kPanel};
@@ -223,9 +206,9 @@ void multiply_panels(const Product& x) {
         const int row_tiles = (rows_left + kMicroRows - 1) / kMicroRows;
         const int count = (rows_left + row_tiles - 1) / row_tiles;
         const char* fetched[kWordsInCache];
-        const int fetches = min_of(x.prefetch_lines, min_of(step, x.words - word));
-        x.prefetcher->fetch(x.prefetch_lines - fetches);
-        x.prefetcher->take(fetches, 1, fetched);
+        const int fetches = min_of(prefetcher.lines_a_tile(), min_of(step, x.words - word));
+        prefetcher.fetch(prefetcher.lines_a_tile() - fetches);
+        prefetcher.take(fetches, 1, fetched);
         left.a = a + row * x.lda;
         const float* alpha = word > 0 || !x.alpha ? kOnes : x.alpha + row;
         kernels[count - 1](left, b, min_of(step, x.words - word), x.c + row * x.ldc + vector * kLanes, x.ldc, alpha,
@@ -253,17 +236,17 @@ const Loader& loader_for(Element element, [[maybe_unused]] bool compute_bf16) {
   return kLoader<Int4>;
 }
 
-void multiply(const Product& product, [[maybe_unused]] bool bf16) {
+void multiply_packed(const Product& product, [[maybe_unused]] bool bf16, Prefetcher& prefetcher) {
 #if defined(WEFT_HAS_BF16_DOT)
   if (bf16) {
-    multiply_panels<MultiplyPairs>(product);
+    multiply_panels<MultiplyPairs>(product, prefetcher);
     return;
   }
 #endif
-  multiply_panels<MultiplyF32>(product);
+  multiply_panels<MultiplyF32>(product, prefetcher);
 }
 
-int num_micro_tiles(int rows, int words, int vectors) {
+int num_register_tiles(int rows, int words, int vectors) {
   return (rows + kMicroRows - 1) / kMicroRows * num_slabs(words) * ((vectors + 1) / 2);
 }
 

@@ -1,0 +1,62 @@
+// Which tiles kernels have: what fits shared memory and registers.
+#include <algorithm>
+
+#include "attention/cuda/shared_bytes.h"
+#include "attention/cuda/text.h"
+#include "attention/variant/text.h"
+#include "base/check.h"
+
+namespace weft::attention::cuda {
+namespace {
+
+// Shared memory of a multiprocessor and, of that, what one CTA may have. A kilobyte of each CTA's is the system's.
+struct Memory {
+  int of_multiprocessor, of_cta;
+};
+Memory memory_of(const std::string& architecture) {
+  constexpr int kKilobyte = 1024;
+  if (architecture == "sm_75") return {64 * kKilobyte, 64 * kKilobyte};
+  if (architecture == "sm_80") return {164 * kKilobyte, 163 * kKilobyte};
+  if (architecture == "sm_90a") return {228 * kKilobyte, 227 * kKilobyte};
+  return {100 * kKilobyte, 99 * kKilobyte};
+}
+
+constexpr int kKeys = 64, kThreads = 128, kSmall = 16;
+
+bool fits(const AttentionSpec& spec, int rows, int stages, int bytes) {
+  return mma_shared_bytes(spec, rows, kKeys, stages) <= bytes;
+}
+
+}  // namespace
+
+PlainTile plain_tile(const AttentionSpec& spec) {
+  const int most = std::max(spec.head_dim_qk, spec.head_dim_vo);
+  return {.rows = most <= 256 ? 16 : 8, .keys = most <= 128 ? 32 : most <= 256 ? 16 : 8, .threads = kThreads};
+}
+
+std::optional<DType> mma_type(const AttentionSpec& spec, const std::string& architecture) {
+  const DType type = spec.q_dtype;
+  const bool has_products = type == DType::fp16 || (type == DType::bf16 && architecture != "sm_75");
+  if (!has_products || spec.kv_dtype != type) return {};
+  // Of fp16, probabilities without softmax may be too large.
+  if (type == DType::fp16 && !spec.variant.use_softmax) return {};
+  // A lane keeps an eighth of 16 outputs in registers.
+  if (spec.kv_form == KvForm::latent || spec.head_dim_vo > 256 || spec.head_dim_qk > 256) return {};
+  if (names_hook(spec.variant, {"value_transform"})) return {};
+  if (!fits(spec, kSmall, 2, memory_of(architecture).of_cta)) return {};
+  return type;
+}
+
+MmaTiles mma_tiles(const AttentionSpec& spec, const std::string& architecture) {
+  const Memory memory = memory_of(architecture);
+  const int half = memory.of_multiprocessor / 2 - 1024;
+  MmaTiles tiles{
+      .keys = kKeys, .threads = kThreads, .stages_of_small = 2, .stages = 2, .has_64 = false, .has_128 = false};
+  for (const int stages : {3, 4})
+    if (fits(spec, kSmall, stages, half)) tiles.stages_of_small = stages;
+  tiles.has_64 = fits(spec, 64, tiles.stages, memory.of_cta);
+  tiles.has_128 = tiles.has_64 && spec.head_dim_vo <= 128 && fits(spec, 128, tiles.stages, memory.of_cta);
+  return tiles;
+}
+
+}  // namespace weft::attention::cuda

@@ -1,0 +1,41 @@
+// What rows on a card share: memory for caches, timing by events of graphs, and the card's ceilings.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "device/cuda/graph.h"
+#include "device/cuda/launch.h"
+#include "device/cuda/stream.h"
+#include "jit/nvrtc/module.h"
+#include "weft/device.h"
+
+namespace weft::bench {
+
+class CardBench {
+ public:
+  explicit CardBench(Device device);
+
+  Device device() const { return device_; }
+  Stream stream() const { return Stream::cuda(stream_.get(), device_.index); }
+  cuda::Card& card() const { return card_; }
+  // Random halves, larger than the card's cache by far; 256-byte aligned.
+  char* pool() const { return static_cast<char*>(pool_.data()); }
+  size_t pool_bytes() const { return pool_.bytes(); }
+
+  // Median seconds of one of `count` runs, which a graph holds in this order.
+  double time(int count, const std::function<void(int run)>& run);
+  // Bytes a second of a plain read of so many; operations a second of products.
+  double read_rate(size_t bytes);
+  double product_rate();
+
+ private:
+  Device device_;
+  cuda::Card& card_;
+  cuda::OwnedStream stream_;
+  Workspace pool_, word_;
+  jit::CudaModule kernels_;
+  cuda::Kernel read_, multiply_;
+};
+
+}  // namespace weft::bench

@@ -1,0 +1,257 @@
+#include "decode/cuda/layers.h"
+
+#include <utility>
+
+#include "decode/cuda/step_graphs.h"
+#include "decode/cuda/step_upload.h"
+#include "decode/cuda/weights.h"
+#include "device/cuda/stream.h"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/linear.h"
+
+namespace weft::decode {
+namespace {
+
+using ops::CardMatrix;
+using ops::CardProduct;
+
+constexpr int64_t kWarps = ops::kThreads / 32;  // of a CTA, each with a row at a time
+
+WorkerTeam& team_of(const ForwardOptions& options) {
+  return options.team != nullptr ? *options.team : WorkerTeam::shared();
+}
+
+class CudaLayers : public Layers {
+ public:
+  CudaLayers(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options,
+             const Sequences& sequences, cuda::Card& card, cuda::OwnedStream stream)
+      : Layers(config, options, Stream::cuda(stream.get(), card.index()), sequences),
+        card_(card),
+        own_stream_(std::move(stream)),
+        weights_(load_weights(card, sources, team_of(options), options.on_load)),
+        upload_(card, attention_.num_kinds(), config.head_dim / 2),
+        graphs_(card, own_stream_.get()) {
+    ops::prepare(card, kernels(), team_of(options));
+  }
+
+  size_t weight_bytes() const override { return weights_.bytes_per_token(); }
+
+ private:
+  void upload(const Step& step) override {
+    make_buffers(step);
+    upload_.write(step, attention_, own_stream_.get());
+  }
+
+  void enqueue(const Step& step, float* logits) override {
+    graphs_.run({.rows = step.rows(), .wanted = static_cast<int64_t>(step.wanted.size()), .memory = memory_of(logits)},
+                [&] { run_layers(step, logits); });
+  }
+  // All that a step reads and writes at addresses that may change.
+  std::vector<const void*> memory_of(const float* logits) const {
+    std::vector<const void*> memory{logits, logits_.data(), buffers_.data(), upload_.tokens()};
+    for (size_t kind = 0; kind < attention_.num_kinds(); ++kind) memory.push_back(attention_.workspace(kind).data());
+    return memory;
+  }
+
+  void embed(const Step& step) override {
+    rows_ = step.rows();
+    ops::embed(card_, weights_.embedding, upload_.tokens(), rows_, config_.embedding_scale, residual_, stream_);
+  }
+
+  void append(int layer) override {
+    const CardLayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
+    multiply(weights.qkv, {.x = residual_, .y = qkv_, .ldy = qkv_cols(), .norm = weights.attn_norm});
+    const size_t kind = attention_.kind_of(layer);
+    const StepUpload::Angles angles = upload_.angles(kind);
+    const ops::RopeTable& rope = attention_.rope(kind);
+    const KvCache cache = sequences_.layer(layer);
+    const int heads = config_.num_qo_heads + 2 * config_.num_kv_heads;
+    const ops::QkvArgs args{.qkv = qkv_,
+                            .bias = weights.qkv_bias,
+                            .q_norm = weights.q_norm,
+                            .k_norm = weights.k_norm,
+                            .cos = angles.cos,
+                            .sin = angles.sin,
+                            .places = upload_.places(),
+                            .q = query_,
+                            .k = cache_of(cache.k, cache.k_scale),
+                            .v = cache_of(cache.v, cache.v_scale),
+                            .rows = rows_,
+                            .num_qo_heads = config_.num_qo_heads,
+                            .num_kv_heads = config_.num_kv_heads,
+                            .dim = config_.head_dim,
+                            .pairs = rope.pairs,
+                            .eps = config_.norm_eps,
+                            .halves = rope.order == RopePairs::halves};
+    ops::launch(card_, qkv_kernel(),
+                {.ctas = (rows_ * heads + kWarps - 1) / kWarps,
+                 .shared_bytes = static_cast<size_t>(kWarps * config_.head_dim) * sizeof(float)},
+                stream_, args);
+  }
+
+  void attend(int layer) override {
+    AttentionTensors tensors;
+    const int64_t heads = config_.num_qo_heads, dim = config_.head_dim;
+    tensors.q = TensorView(query_, attention_.q_dtype(), {rows_, heads, dim}, stream_.device());
+    tensors.kv = sequences_.layer(layer);
+    tensors.o = TensorView(attended_, DType::fp32, {rows_, heads, dim}, stream_.device());
+    attention_.run(layer, std::move(tensors));
+  }
+
+  void keep(const std::vector<int64_t>& wanted) override {
+    const auto move = [&](float* data, int64_t cols) {
+      for (size_t i = 0; i < wanted.size(); ++i)
+        if (wanted[i] != static_cast<int64_t>(i))
+          cuda::copy_on_card(card_, data + static_cast<int64_t>(i) * cols, data + wanted[i] * cols,
+                             static_cast<size_t>(cols) * sizeof(float), own_stream_.get());
+    };
+    move(residual_, config_.hidden_size);
+    move(attended_, q_cols());
+    rows_ = static_cast<int64_t>(wanted.size());
+  }
+
+  void feed_forward(int layer) override {
+    const CardLayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
+    add_product(weights.output, attended_, weights.attn_post_norm);
+    multiply_gated(weights.gate_up, weights.ffn_norm);
+    add_product(weights.down, gated_, weights.ffn_post_norm);
+  }
+
+  void finish(float* logits) override {
+    const int64_t vocab = config_.vocab_size;
+    const size_t bytes = static_cast<size_t>(rows_ * vocab) * sizeof(float);
+    auto* to = static_cast<float*>(logits_.data());
+    multiply(weights_.head(), {.x = residual_, .y = to, .ldy = vocab, .norm = weights_.output_norm});
+    if (config_.logits_soft_cap > 0.f)
+      ops::launch(card_, ops::cap_kernel(), {.ctas = (rows_ + kWarps - 1) / kWarps}, stream_,
+                  ops::CapArgs{rows_of(to, vocab), rows_, static_cast<int>(vocab), config_.logits_soft_cap});
+    cuda::copy_to_host(card_, logits, to, bytes, own_stream_.get());
+  }
+
+  ops::KernelText qkv_kernel() const {
+    const DType cache = kv_dtype_of(options_);
+    return ops::qkv_kernel(cache, kv_scales_of(cache), attention_.q_dtype());
+  }
+
+  // That steps of one row and of many launch: no step waits for a compiler.
+  std::vector<ops::KernelText> kernels() const {
+    std::vector<ops::KernelText> all{ops::embed_kernel(weights_.embedding.parts[0].type), qkv_kernel()};
+    const auto add = [&](const CardMatrix& matrix, bool gated) {
+      const std::vector<ops::KernelText> some = ops::linear_kernels(card_, matrix, gated);
+      all.insert(all.end(), some.begin(), some.end());
+    };
+    add(weights_.head(), false);
+    for (const CardLayerWeights& layer : weights_.layers) {
+      for (const CardMatrix* matrix : {&layer.qkv, &layer.output, &layer.down}) add(*matrix, false);
+      add(layer.gate_up, ops::can_gate(layer.gate_up));
+    }
+    all.push_back(ops::norm_kernel());
+    return all;
+  }
+
+  static ops::CardRows rows_of(float* data, int64_t cols) { return {data, 1, cols, 0}; }
+  static ops::CardCache cache_of(const TensorView& cache, const TensorView& scale) {
+    ops::CardCache to{.data = cache.data(),
+                      .page_stride = cache.stride(0),
+                      .slot_stride = cache.stride(1),
+                      .head_stride = cache.stride(2)};
+    if (scale) {
+      to.scale = scale.as<float>();
+      to.scale_page_stride = scale.stride(0), to.scale_slot_stride = scale.stride(1);
+      to.scale_head_stride = scale.stride(2);
+    }
+    return to;
+  }
+
+  // Rows of x lie without gaps.
+  void multiply(const CardMatrix& matrix, CardProduct product) {
+    product.rows = rows_;
+    product.ldx = matrix.cols;
+    product.eps = config_.norm_eps;
+    ops::linear(card_, matrix, product, stream_);
+  }
+
+  // The residual becomes larger by the product, itself normed in models that do so.
+  void add_product(const CardMatrix& matrix, const float* x, const float* post_norm) {
+    const int64_t hidden = config_.hidden_size;
+    if (post_norm == nullptr) return multiply(matrix, {.x = x, .y = residual_, .ldy = hidden, .add = true});
+    multiply(matrix, {.x = x, .y = projected_, .ldy = hidden});
+    ops::launch(card_, ops::norm_kernel(), {.ctas = (rows_ + kWarps - 1) / kWarps}, stream_,
+                ops::NormArgs{.x = rows_of(projected_, hidden),
+                              .residual = rows_of(residual_, hidden),
+                              .y = {},
+                              .weight = post_norm,
+                              .rows = rows_,
+                              .dim = static_cast<int>(hidden),
+                              .eps = config_.norm_eps,
+                              .onto = true});
+  }
+
+  // gated = gate(first half of the product) * the other half.
+  void multiply_gated(const CardMatrix& matrix, const float* norm) {
+    const int64_t half = config_.intermediate_size;
+    if (ops::can_gate(matrix))
+      return multiply(matrix, {.x = residual_, .y = gated_, .ldy = half, .norm = norm, .gate = config_.gate});
+    multiply(matrix, {.x = residual_, .y = both_, .ldy = 2 * half, .norm = norm});
+    ops::launch(card_, ops::gate_kernel(), {.ctas = (rows_ + kWarps - 1) / kWarps}, stream_,
+                ops::GateArgs{.gate = rows_of(both_, 2 * half),
+                              .up = rows_of(both_ + half, 2 * half),
+                              .y = rows_of(gated_, half),
+                              .rows = rows_,
+                              .dim = static_cast<int>(half),
+                              .gelu = config_.gate == Gate::gelu_tanh});
+  }
+
+  void make_buffers(const Step& step) {
+    const size_t logit_bytes = step.wanted.size() * static_cast<size_t>(config_.vocab_size) * sizeof(float);
+    if (logits_.bytes() < logit_bytes) {
+      logits_ = Workspace();
+      logits_ = Workspace(stream_.device(), logit_bytes);
+    }
+    if (step.rows() <= buffer_rows_) return;
+    rows_ = step.rows();
+    const int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
+    const int64_t cols = 2 * hidden + qkv_cols() + 2 * q_cols() + 3 * intermediate;
+    constexpr int64_t kAligned = 64, kBuffers = 7;  // each begins on a line
+    buffers_ = Workspace();
+    buffer_rows_ = 0;
+    buffers_ = Workspace(stream_.device(), static_cast<size_t>(rows_ * cols + kBuffers * kAligned) * sizeof(float));
+    buffer_rows_ = rows_;
+    auto* at = static_cast<float*>(buffers_.data());
+    const auto take = [&](int64_t of_row) {
+      return std::exchange(at, at + (rows_ * of_row + kAligned - 1) / kAligned * kAligned);
+    };
+    residual_ = take(hidden);
+    projected_ = take(hidden);
+    qkv_ = take(qkv_cols());
+    query_ = take(q_cols());
+    attended_ = take(q_cols());
+    gated_ = take(intermediate);
+    both_ = take(2 * intermediate);
+  }
+
+  cuda::Card& card_;
+  cuda::OwnedStream own_stream_;
+  CardWeights weights_;
+  StepUpload upload_;
+  StepGraphs graphs_;
+  Workspace logits_;
+  int64_t rows_ = 0;  // of the step that go on
+
+  // Of a step, all fp32 but the queries: [rows, ...]
+  Workspace buffers_;
+  int64_t buffer_rows_ = 0;
+  float *residual_ = nullptr, *projected_ = nullptr, *qkv_ = nullptr, *query_ = nullptr, *attended_ = nullptr,
+        *gated_ = nullptr, *both_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Layers> make_cuda_layers(const ModelConfig& config, const ModelSources& sources,
+                                         const ForwardOptions& options, const Sequences& sequences) {
+  cuda::require_card(options.device, "device");
+  cuda::Card& card = cuda::Card::at(options.device.index);
+  return std::make_unique<CudaLayers>(config, sources, options, sequences, card, cuda::make_stream(card));
+}
+
+}  // namespace weft::decode

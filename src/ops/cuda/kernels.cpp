@@ -1,0 +1,136 @@
+#include "ops/cuda/kernels.h"
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+
+#include "base/check.h"
+#include "base/once_map.h"
+#include "jit/nvrtc/module.h"
+
+namespace weft {
+namespace text {
+extern const char* const ops_elementwise;
+extern const char* const ops_append;
+extern const char* const ops_linear;
+}  // namespace text
+
+namespace ops {
+namespace {
+
+// What each of them can be given: every card has as much for a CTA.
+constexpr size_t kMostShared = 64 << 10;
+constexpr int kCtasOfMultiprocessor = 2;
+
+const char* element_of(DType dtype) {
+  switch (dtype) {
+    case DType::fp32: return "float";
+    case DType::fp16: return "fp16";
+    case DType::bf16: return "bf16";
+    case DType::int8: return "signed char";
+    default:
+      fail(ErrorCode::unsupported,
+           "append on a card: required a cache of {}, supported fp32, fp16, bf16 and int8, missing {}",
+           to_string(dtype), to_string(dtype));
+  }
+}
+
+const char* scaled_of(KvScales scales) {
+  switch (scales) {
+    case KvScales::none: return "none";
+    case KvScales::tensor:
+    case KvScales::head: return "given";
+    case KvScales::token: return "token";
+    default:
+      fail(ErrorCode::unsupported,
+           "append on a card: required kv_scales = {}, supported none, tensor, head and token, missing {}",
+           to_string(scales), to_string(scales));
+  }
+}
+
+const char* name_of(WeightType type) {
+  switch (type) {
+    case WeightType::f32: return "F32";
+    case WeightType::f16: return "F16";
+    case WeightType::bf16: return "BF16";
+    case WeightType::q8_0: return "Q8_0";
+    case WeightType::q5_0: return "Q5_0";
+    case WeightType::q4_0: return "Q4_0";
+    case WeightType::q4_1: return "Q4_1";
+    case WeightType::q4_k: return "Q4_K";
+    case WeightType::q6_k: return "Q6_K";
+  }
+  throw InternalError("a weight type without a kernel");
+}
+
+struct Key {
+  int card;
+  std::string symbol;
+  friend bool operator==(const Key&, const Key&) = default;
+};
+
+const cuda::Kernel& kernel_of(cuda::Card& card, const KernelText& of) {
+  static auto* kernels = new OnceMap<Key, cuda::Kernel>;  // graphs hold them
+  const Key key{card.index(), of.symbol};
+  return kernels->get(std::hash<std::string>()(of.symbol) + static_cast<size_t>(card.index()), key, [&] {
+    const jit::CudaModule loaded = jit::cuda_module(card, of.symbol, of.text());
+    return cuda::find_kernel(*loaded.module, of.symbol.c_str(), of.most_shared_bytes);
+  });
+}
+
+}  // namespace
+
+KernelText norm_kernel() { return {"weft_norm", text::ops_elementwise, ""}; }
+KernelText gate_kernel() { return {"weft_gate", text::ops_elementwise, ""}; }
+KernelText cap_kernel() { return {"weft_cap", text::ops_elementwise, ""}; }
+KernelText rotate_kernel() { return {"weft_rotate", text::ops_elementwise, ""}; }
+
+KernelText append_kernel(DType cache, KvScales scales) {
+  const char *element = element_of(cache), *scaled = scaled_of(scales);
+  const std::string symbol = fmt::format("weft_append_{}_{}", to_string(cache), scaled);
+  return {symbol, text::ops_append,
+          fmt::format("using namespace weft;\nWEFT_APPEND({}, {}, {})\n", symbol, element, scaled)};
+}
+
+KernelText qkv_kernel(DType cache, KvScales scales, DType query) {
+  const char *element = element_of(cache), *scaled = scaled_of(scales);
+  const std::string symbol = fmt::format("weft_qkv_{}_{}_{}", to_string(cache), scaled, to_string(query));
+  return {symbol, text::ops_append,
+          fmt::format("using namespace weft;\nWEFT_QKV({}, {}, {}, {})\n", symbol, element, scaled, element_of(query)),
+          kMostShared};
+}
+
+KernelText linear_kernel(WeightType weights, int rows, int outputs, bool gated) {
+  const char* name = name_of(weights);
+  const std::string symbol = fmt::format("weft_linear_{}_{}_{}{}", name, rows, outputs, gated ? "_gated" : "");
+  return {symbol, text::ops_linear,
+          fmt::format("WEFT_LINEAR({}, {}, {}, {}, {})\n", symbol, name, rows, outputs, gated), kMostShared};
+}
+
+KernelText embed_kernel(WeightType weights) {
+  const char* name = name_of(weights);
+  const std::string symbol = fmt::format("weft_embed_{}", name);
+  return {symbol, text::ops_linear, fmt::format("WEFT_EMBED({}, {})\n", symbol, name)};
+}
+
+void prepare(cuda::Card& card, std::vector<KernelText> kernels, WorkerTeam& team) {
+  std::ranges::sort(kernels, {}, &KernelText::symbol);
+  const auto same = std::ranges::unique(kernels, {}, &KernelText::symbol);
+  kernels.erase(same.begin(), same.end());
+  std::atomic<size_t> next{0};
+  team.run([&](int) {
+    for (size_t i; (i = next.fetch_add(1)) < kernels.size();) kernel_of(card, kernels[i]);
+  });
+}
+
+void launch_with(cuda::Card& card, const KernelText& of, const CardLaunch& how, Stream stream, const void* args) {
+  if (how.ctas <= 0) return;
+  cuda::Kernel kernel = kernel_of(card, of);
+  kernel.shared_bytes = how.shared_bytes;
+  const int64_t ctas = std::min<int64_t>(how.ctas, int64_t{kCtasOfMultiprocessor} * card.num_multiprocessors());
+  cuda::launch_with(kernel, {.ctas = static_cast<int>(ctas), .threads = kThreads, .after_previous = false},
+                    static_cast<cuda::api::Stream>(stream.handle()), args);
+}
+
+}  // namespace ops
+}  // namespace weft

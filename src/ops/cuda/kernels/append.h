@@ -1,0 +1,79 @@
+// New keys and values into their pages, and in a layer of a model what stands before that: a warp a row and head.
+//
+// The generated text instantiates them for the types of a cache: WEFT_APPEND(symbol, element, scaled) and
+// WEFT_QKV(symbol, element, scaled, type of queries), scaled one of Scaled.
+#pragma once
+
+#include "ops/cuda/kernels/cache.h"
+#include "ops/cuda/kernels/gates.h"
+#include "ops/cuda/kernels/rows.h"
+#include "tile/cuda/ptx/dependent_launch.h"
+
+namespace weft::ops {
+
+inline constexpr int kAppendWarps = 8;
+
+template <class T, Scaled kScaled>
+WEFT_INLINE void append_rows(const AppendArgs& args) {
+  ptx::wait_for_previous_kernel();
+  ptx::allow_next_kernel();
+  const i64 warps = static_cast<i64>(ptx::num_ctas()) * kAppendWarps;
+  for (i64 i = static_cast<i64>(ptx::cta_index()) * kAppendWarps + ptx::warp(); i < args.rows; i += warps)
+    write_row<T, kScaled>(args.to, args.places[i / args.heads], static_cast<int>(i % args.heads), row_of(args.x, i),
+                          args.dim);
+}
+
+// Shared memory: dim floats a warp.
+template <class T, Scaled kScaled, class Query>
+struct Qkv {
+  WEFT_INLINE static void run(const QkvArgs& args) {
+    ptx::wait_for_previous_kernel();
+    ptx::allow_next_kernel();
+    const int heads = args.num_qo_heads + 2 * args.num_kv_heads;
+    const i64 warps = static_cast<i64>(ptx::num_ctas()) * kAppendWarps;
+    float* x = reinterpret_cast<float*>(ptx::shared_memory()) + ptx::warp() * args.dim;
+    for (i64 i = static_cast<i64>(ptx::cta_index()) * kAppendWarps + ptx::warp(); i < args.rows * heads; i += warps) {
+      finish(args, i / heads, static_cast<int>(i % heads), heads, x);
+      ptx::warp_sync();  // before the next row takes its place
+    }
+  }
+
+ private:
+  WEFT_INLINE static void finish(const QkvArgs& args, i64 row, int head, int heads, float* x) {
+    const bool is_query = head < args.num_qo_heads, is_value = head >= args.num_qo_heads + args.num_kv_heads;
+    const float* from = args.qkv + (row * heads + head) * args.dim;
+    for (int i = ptx::lane(); i < args.dim; i += 32)
+      x[i] = from[i] + (args.bias != nullptr ? args.bias[static_cast<i64>(head) * args.dim + i] : 0.f);
+    const float* norm = is_query ? args.q_norm : is_value ? nullptr : args.k_norm;
+    if (norm != nullptr) {
+      const NormFactors factors = norm_factors(args.dim, args.eps, [&](int i) { return x[i]; });
+      for (int i = ptx::lane(); i < args.dim; i += 32) x[i] = x[i] * factors.before * factors.after * norm[i];
+    }
+    ptx::warp_sync();
+    if (!is_value) {
+      for (int i = ptx::lane(); i < args.pairs; i += 32)
+        rotate(x[args.halves ? i : 2 * i], x[args.halves ? i + args.pairs : 2 * i + 1], args.cos[row * args.pairs + i],
+               args.sin[row * args.pairs + i]);
+      ptx::warp_sync();
+    }
+    if (is_query) {
+      Query* to = static_cast<Query*>(args.q) + (row * args.num_qo_heads + head) * args.dim;
+      for (int i = ptx::lane(); i < args.dim; i += 32) tile::store(to + i, x[i]);
+    } else if (is_value) {
+      write_row<T, kScaled>(args.v, args.places[row], head - args.num_qo_heads - args.num_kv_heads, x, args.dim);
+    } else {
+      write_row<T, kScaled>(args.k, args.places[row], head - args.num_qo_heads, x, args.dim);
+    }
+  }
+};
+
+}  // namespace weft::ops
+
+#define WEFT_APPEND(symbol, element, scaled)                               \
+  WEFT_KERNEL(256, 1) void symbol(WEFT_PARAM weft::ops::AppendArgs args) { \
+    weft::ops::append_rows<element, weft::ops::Scaled::scaled>(args);      \
+  }
+#define WEFT_QKV(symbol, element, scaled, query)                          \
+  WEFT_KERNEL(256, 1) void symbol(WEFT_PARAM weft::ops::QkvArgs args) {   \
+    weft::ops::Qkv<element, weft::ops::Scaled::scaled, query>::run(args); \
+  }

@@ -1,0 +1,114 @@
+// Arguments of the operators' kernels, for host and kernel alike.
+#pragma once
+
+namespace weft::ops {
+
+// Rows of fp32: row i lies at data + i / inner * outer_stride + i % inner * inner_stride, in elements.
+struct CardRows {
+  float* data;
+  long long inner, outer_stride, inner_stride;
+};
+
+// y = x * weight / sqrt(mean(x^2) + eps), where a residual is given of residual += x, which is written too.
+// `onto`: residual += that instead, and there is no y.
+struct NormArgs {
+  CardRows x, residual, y;  // data null: not given
+  const float* weight;
+  long long rows;
+  int dim;
+  float eps;
+  bool onto;
+};
+
+// y = gate(gate) * up.
+struct GateArgs {
+  CardRows gate, up, y;
+  long long rows;
+  int dim;
+  bool gelu;  // else silu
+};
+
+// x = cap * tanh(x / cap)
+struct CapArgs {
+  CardRows x;
+  long long rows;
+  int dim;
+  float cap;
+};
+
+// Pairs of each head are turned by the angle of their row.
+struct RotateArgs {
+  CardRows x;              // a row and head each
+  const float *cos, *sin;  // [rows, pairs]
+  long long rows;          // times heads
+  int heads, pairs;
+  bool halves;  // pairs are (i, i + pairs), else (2i, 2i + 1)
+};
+
+// Where a token's key and value go.
+struct CachePlace {
+  int page, slot;
+};
+
+// A cache's keys or values; strides in elements. Its scales are there or not.
+struct CardCache {
+  void* data;
+  long long page_stride, slot_stride, head_stride;
+  float* scale = nullptr;
+  long long scale_page_stride = 0, scale_slot_stride = 0, scale_head_stride = 0;
+};
+
+// New keys or values [rows, heads, dim] into their places.
+struct AppendArgs {
+  CardRows x;  // a row and head each
+  const CachePlace* places;
+  CardCache to;
+  long long rows;  // times heads
+  int heads, dim;
+};
+
+// What becomes of a product with the weights of queries, keys and values: bias, norms and rotation, and then queries to their
+// tensor, keys and values into the cache.
+struct QkvArgs {
+  const float* qkv;              // [rows, q heads, then k heads, then v heads, dim]
+  const float* bias;             // of all heads; null: none
+  const float *q_norm, *k_norm;  // [dim]; null: none
+  const float *cos, *sin;        // [rows, pairs]
+  const CachePlace* places;      // [rows]
+  void* q;                       // [rows, q heads, dim]
+  CardCache k, v;
+  long long rows;
+  int num_qo_heads, num_kv_heads, dim, pairs;
+  float eps;
+  bool halves;
+};
+
+// One part of a matrix of weights as a card keeps it (ops/cuda/weights.h).
+struct WeightPlanes {
+  const void *quants, *high, *scales, *supers;
+};
+
+// Rows `tokens` of a matrix, times a factor.
+struct EmbedArgs {
+  WeightPlanes w;
+  const int* tokens;
+  float* to;  // [rows, cols]
+  long long rows, cols;
+  float scale;
+};
+
+// y = x W^T, rows of x normed first where there is a norm's weight. `add`: y += that.
+struct LinearArgs {
+  WeightPlanes w;
+  const float* x;     // [up to as many rows as the kernel is for, cols]
+  const float* norm;  // [cols]
+  float* y;
+  long long ldx, ldy;  // in elements
+  long long outputs;   // columns of y; of a gate half as many as the weights have rows
+  int cols, rows;      // of x
+  int chunk;           // columns of x that shared memory holds, a multiple of 1,024, or all
+  float eps;
+  bool add, gelu;
+};
+
+}  // namespace weft::ops

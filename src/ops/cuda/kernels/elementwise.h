@@ -1,0 +1,68 @@
+// Norms, gates, caps and rotation: a warp a row, rows dealt over all warps of the launch.
+#pragma once
+
+#include "ops/cuda/kernels/gates.h"
+#include "ops/cuda/kernels/rows.h"
+#include "tile/cuda/ptx/dependent_launch.h"
+
+namespace weft::ops {
+
+inline constexpr int kRowThreads = 256;
+
+template <class Work>
+WEFT_INLINE void for_rows(i64 rows, const Work& work) {
+  ptx::wait_for_previous_kernel();
+  ptx::allow_next_kernel();
+  const i64 warps = static_cast<i64>(ptx::num_ctas()) * (kRowThreads / 32);
+  for (i64 row = static_cast<i64>(ptx::cta_index()) * (kRowThreads / 32) + ptx::warp(); row < rows; row += warps)
+    work(row);
+}
+
+WEFT_INLINE void norm_row(const NormArgs& args, i64 row) {
+  const float* x = row_of(args.x, row);
+  float* residual = args.residual.data != nullptr ? row_of(args.residual, row) : nullptr;
+  if (residual != nullptr && !args.onto)
+    for (int i = ptx::lane(); i < args.dim; i += 32) residual[i] += x[i];
+  const float* from = residual != nullptr && !args.onto ? residual : x;  // what this lane reads, it has written
+  const NormFactors factors = norm_factors(args.dim, args.eps, [&](int i) { return from[i]; });
+  float* to = args.onto ? residual : row_of(args.y, row);
+  for (int i = ptx::lane(); i < args.dim; i += 32) {
+    const float y = from[i] * factors.before * factors.after * args.weight[i];
+    to[i] = args.onto ? to[i] + y : y;
+  }
+}
+
+WEFT_INLINE void rotate_row(const RotateArgs& args, i64 row) {
+  float* x = row_of(args.x, row);
+  const i64 angles = row / args.heads * args.pairs;
+  for (int i = ptx::lane(); i < args.pairs; i += 32)
+    rotate(x[args.halves ? i : 2 * i], x[args.halves ? i + args.pairs : 2 * i + 1], args.cos[angles + i],
+           args.sin[angles + i]);
+}
+
+}  // namespace weft::ops
+
+WEFT_KERNEL(256, 1) void weft_norm(WEFT_PARAM weft::ops::NormArgs args) {
+  weft::ops::for_rows(args.rows, [&](weft::i64 row) { weft::ops::norm_row(args, row); });
+}
+
+WEFT_KERNEL(256, 1) void weft_gate(WEFT_PARAM weft::ops::GateArgs args) {
+  using namespace weft;
+  ops::for_rows(args.rows, [&](i64 row) {
+    const float *gate = ops::row_of(args.gate, row), *up = ops::row_of(args.up, row);
+    float* y = ops::row_of(args.y, row);
+    for (int i = ptx::lane(); i < args.dim; i += 32) y[i] = ops::gate_of(gate[i], args.gelu) * up[i];
+  });
+}
+
+WEFT_KERNEL(256, 1) void weft_cap(WEFT_PARAM weft::ops::CapArgs args) {
+  using namespace weft;
+  ops::for_rows(args.rows, [&](i64 row) {
+    float* x = ops::row_of(args.x, row);
+    for (int i = ptx::lane(); i < args.dim; i += 32) x[i] = ops::capped(x[i], args.cap);
+  });
+}
+
+WEFT_KERNEL(256, 1) void weft_rotate(WEFT_PARAM weft::ops::RotateArgs args) {
+  weft::ops::for_rows(args.rows, [&](weft::i64 row) { weft::ops::rotate_row(args, row); });
+}

@@ -1,0 +1,218 @@
+// y = x W^T for a few rows of x: a warp has kOutputs rows of the weights at a time, its lanes the pieces of them, and the rows
+// of x lie in shared memory. All that is read of global memory but x is read once, so the bytes of the weights are the cost.
+//
+// The generated text instantiates it: WEFT_LINEAR(symbol, weights, rows of x, outputs of a warp, gated) and
+// WEFT_EMBED(symbol, weights). With a gate the weights have two rows for each output, its gate's first, the other one `outputs`
+// rows behind: y = gate(the first's) * the other's.
+#pragma once
+
+#include "ops/cuda/kernels/gates.h"
+#include "ops/cuda/kernels/rows.h"
+#include "ops/cuda/kernels/weights.h"
+#include "tile/cuda/ptx/barrier.h"
+#include "tile/cuda/ptx/dependent_launch.h"
+
+namespace weft::ops {
+
+inline constexpr int kLinearWarps = 8;
+
+// Where column k of a row of x lies in shared memory: lanes that read 16 bytes at strides of 4, 8, 16 or 32 columns find them
+// in different banks.
+WEFT_INLINE constexpr int spread(int k) { return k + k / 32 * 4; }
+
+template <class Weights, int kRows, int kOutputs, bool kGated>
+struct Linear {
+  static constexpr int kThreads = 32 * kLinearWarps, kWeights = Weights::kWeights;
+  static constexpr int kOfWarp = kGated ? kOutputs / 2 : kOutputs;
+  using Pieces = Weights[kOutputs];
+  using Sums = float[kOutputs][kRows];
+  // In shared memory, behind it the rows of x.
+  struct Shared {
+    float squares[kRows][kLinearWarps];
+    NormFactors factors[kRows];
+  };
+
+  WEFT_INLINE static void run(const LinearArgs& args) {
+    Shared& shared = *reinterpret_cast<Shared*>(ptx::shared_memory());
+    float* x = reinterpret_cast<float*>(ptx::shared_memory() + (sizeof(Shared) + 15) / 16 * 16);  // [kRows, stride]
+    const int stride = spread((args.chunk + 31) / 32 * 32);
+    const i64 step = static_cast<i64>(ptx::num_ctas()) * kLinearWarps * kOfWarp;
+    i64 cta_first = static_cast<i64>(ptx::cta_index()) * kLinearWarps * kOfWarp;
+    Pieces next;  // of the weights, which no kernel before this one writes: they are on their way while it ends
+    load(args, cta_first, ptx::lane(), next);
+    ptx::wait_for_previous_kernel();
+    ptx::allow_next_kernel();
+    float squares[kRows] = {};
+    for (bool is_first = true; cta_first < args.outputs; cta_first += step, is_first = false) {
+      Sums sums = {};
+      int piece = ptx::lane();
+      for (int k = 0; k < args.cols; k += args.chunk) {
+        if (is_first || args.chunk < args.cols) {
+          ptx::cta_sync();  // nobody reads the columns before
+          fill(args, k, x, stride, squares);
+          ptx::cta_sync();
+        }
+        multiply(args, cta_first, k, x, stride, piece, next, sums);
+      }
+      load(args, cta_first + step, ptx::lane(), next);
+      if (is_first && args.norm != nullptr) find_factors(args, squares, shared);
+      finish(args, shared, cta_first + ptx::warp() * kOfWarp, sums);
+    }
+  }
+
+ private:
+  // Columns k to k + chunk of x, times a norm's weights; what lies beyond x is zero. Squares are those of x.
+  WEFT_INLINE static void fill(const LinearArgs& args, int k, float* x, int stride, float (&squares)[kRows]) {
+    const int columns = (args.chunk + 31) / 32 * 32;
+    for (int i = ptx::thread_index(); i < columns; i += kThreads) {
+      const bool is_there = k + i < args.cols;
+      const float weight = args.norm != nullptr && is_there ? args.norm[k + i] : 1.f;
+      WEFT_UNROLL
+      for (int row = 0; row < kRows; ++row) {
+        const float value = is_there && row < args.rows ? args.x[row * args.ldx + k + i] : 0.f;
+        squares[row] += value * value;
+        x[row * stride + spread(i)] = value * weight;
+      }
+    }
+  }
+
+  WEFT_INLINE static void find_factors(const LinearArgs& args, const float (&squares)[kRows], Shared& shared) {
+    WEFT_UNROLL
+    for (int row = 0; row < kRows; ++row) {
+      const float sum = tile::lane_sum(squares[row]);
+      if (ptx::lane() == 0) shared.squares[row][ptx::warp()] = sum;
+    }
+    ptx::cta_sync();
+    for (int row = ptx::warp(); row < args.rows; row += kLinearWarps) {
+      float sum = 0.f;
+      WEFT_UNROLL
+      for (int warp = 0; warp < kLinearWarps; ++warp) sum += shared.squares[row][warp];
+      const float* from = args.x + row * args.ldx;
+      const NormFactors factors = norm_factors(args.cols, args.eps, sum, [&](int i) { return from[i]; });
+      if (ptx::lane() == 0) shared.factors[row] = factors;
+    }
+    ptx::cta_sync();
+  }
+
+  // The row of the weights that makes sum o; some row where there is none.
+  WEFT_INLINE static i64 weight_row(const LinearArgs& args, i64 first, int o) {
+    const i64 output = first + (kGated ? o / 2 : o);
+    const i64 held = output < args.outputs ? output : args.outputs - 1;
+    return kGated && o % 2 == 1 ? held + args.outputs : held;
+  }
+
+  // This warp's pieces where the outputs of its CTA begin at cta_first.
+  WEFT_INLINE static void load(const LinearArgs& args, i64 cta_first, int piece, Pieces& to) {
+    const int pieces = (args.cols + kWeights - 1) / kWeights;
+    if (cta_first >= args.outputs || piece >= pieces) return;
+    WEFT_UNROLL
+    for (int o = 0; o < kOutputs; ++o)
+      to[o].load(args.w, weight_row(args, cta_first + ptx::warp() * kOfWarp, o) * pieces + piece);
+  }
+
+  // This lane's pieces within columns k to k + chunk, of which `next` is the first; it becomes the one behind them.
+  WEFT_INLINE static void multiply(const LinearArgs& args, i64 cta_first, int k, const float* x, int stride, int& piece,
+                                   Pieces& next, Sums& sums) {
+    const int last = k + args.chunk < args.cols ? k + args.chunk : args.cols;
+    for (; piece * kWeights < last; piece += 32) {
+      Pieces now;
+      WEFT_UNROLL
+      for (int o = 0; o < kOutputs; ++o) now[o] = next[o];
+      load(args, cta_first, piece + 32, next);
+      multiply_piece(now, x + spread(piece * kWeights - k), stride, sums);
+    }
+  }
+
+  WEFT_INLINE static void multiply_piece(const Pieces& w, const float* x, int stride, Sums& sums) {
+    constexpr int kGroups = kWeights / 4, kGroupsOfScale = kGroups / Weights::kScales;
+    float x_sums[kRows] = {};
+    WEFT_UNROLL
+    for (int part = 0; part < Weights::kScales; ++part) {
+      Sums products = {};
+      WEFT_UNROLL
+      for (int g = part * kGroupsOfScale; g < (part + 1) * kGroupsOfScale; ++g)
+        multiply_group(w, g, x + 4 * g, stride, x_sums, products);
+      WEFT_UNROLL
+      for (int o = 0; o < kOutputs; ++o) WEFT_UNROLL
+      for (int row = 0; row < kRows; ++row) sums[o][row] += w[o].scale(part) * products[o][row];
+    }
+    if constexpr (Weights::kHasLeast) {
+      WEFT_UNROLL
+      for (int o = 0; o < kOutputs; ++o) WEFT_UNROLL
+      for (int row = 0; row < kRows; ++row) sums[o][row] += w[o].least() * x_sums[row];
+    }
+  }
+
+  // Group g of the weights by its columns of x.
+  WEFT_INLINE static void multiply_group(const Pieces& w, int g, const float* x, int stride, float (&x_sums)[kRows],
+                                         Sums& products) {
+    float q[kOutputs][4];
+    WEFT_UNROLL
+    for (int o = 0; o < kOutputs; ++o) w[o].numbers(g, q[o]);
+    WEFT_UNROLL
+    for (int row = 0; row < kRows; ++row) {
+      const Bytes16 four = *reinterpret_cast<const Bytes16*>(x + row * stride);
+      WEFT_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float value = ptx::from_bits(four.word[i]);
+        if constexpr (Weights::kHasLeast) x_sums[row] += value;
+        WEFT_UNROLL
+        for (int o = 0; o < kOutputs; ++o) products[o][row] += q[o][i] * value;
+      }
+    }
+  }
+
+  WEFT_INLINE static void finish(const LinearArgs& args, const Shared& shared, i64 first, Sums& sums) {
+    WEFT_UNROLL
+    for (int row = 0; row < kRows; ++row) {
+      float all[kOutputs];
+      WEFT_UNROLL
+      for (int o = 0; o < kOutputs; ++o) all[o] = tile::lane_sum(sums[o][row]);
+      if (row >= args.rows || ptx::lane() != 0) continue;
+      if (args.norm != nullptr) {
+        const NormFactors factors = shared.factors[row];
+        WEFT_UNROLL
+        for (int o = 0; o < kOutputs; ++o) all[o] = all[o] * factors.before * factors.after;
+      }
+      WEFT_UNROLL
+      for (int o = 0; o < kOfWarp; ++o) {
+        if (first + o >= args.outputs) break;
+        float* y = args.y + row * args.ldy + first + o;
+        const float sum = kGated ? gate_of(all[2 * o], args.gelu) * all[2 * o + 1] : all[o];
+        *y = args.add ? *y + sum : sum;
+      }
+    }
+  }
+};
+
+// A row of the matrix is made by one CTA.
+template <class Weights>
+WEFT_INLINE void embed(const EmbedArgs& args) {
+  ptx::wait_for_previous_kernel();
+  ptx::allow_next_kernel();
+  const i64 pieces = (args.cols + Weights::kWeights - 1) / Weights::kWeights;
+  for (i64 row = ptx::cta_index(); row < args.rows; row += ptx::num_ctas())
+    for (i64 piece = ptx::thread_index(); piece < pieces; piece += ptx::num_threads()) {
+      Weights w;
+      w.load(args.w, args.tokens[row] * pieces + piece);
+      for (int g = 0; g < Weights::kWeights / 4; ++g) {
+        float q[4];
+        w.numbers(g, q);
+        for (int i = 0; i < 4; ++i) {
+          const i64 column = piece * Weights::kWeights + 4 * g + i;
+          float value = w.scale(4 * g * Weights::kScales / Weights::kWeights) * q[i];
+          if constexpr (Weights::kHasLeast) value += w.least();
+          if (column < args.cols) args.to[row * args.cols + column] = value * args.scale;
+        }
+      }
+    }
+}
+
+}  // namespace weft::ops
+
+#define WEFT_LINEAR(symbol, weights, rows, outputs, gated)                  \
+  WEFT_KERNEL(256, 1) void symbol(WEFT_PARAM weft::ops::LinearArgs args) {  \
+    weft::ops::Linear<weft::ops::weights, rows, outputs, gated>::run(args); \
+  }
+#define WEFT_EMBED(symbol, weights) \
+  WEFT_KERNEL(256, 1) void symbol(WEFT_PARAM weft::ops::EmbedArgs args) { weft::ops::embed<weft::ops::weights>(args); }

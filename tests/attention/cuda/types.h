@@ -1,0 +1,17 @@
+// The types that kernels for an architecture multiply a spec in, fp32 first.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "attention/cuda/text.h"
+
+namespace weft::testing {
+
+inline std::vector<DType> types_on(const AttentionSpec& spec, const std::string& architecture) {
+  std::vector<DType> types{DType::fp32};
+  if (const auto type = attention::cuda::mma_type(spec, architecture)) types.push_back(*type);
+  return types;
+}
+
+}  // namespace weft::testing

@@ -1,0 +1,144 @@
+// The forward pass on a card, every kernel of it in the host machine, against the reference in fp64.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "tests/attention/cuda/host_runtime.h"
+#include "tests/ops/cuda/host_card.h"
+#include "tests/support/random_model.h"
+#include "tests/support/reference_forward.h"
+#include "weft/model.h"
+
+namespace weft {
+namespace {
+
+using testing::GgufWriter;
+using testing::random_model;
+using testing::RandomModelOptions;
+using testing::TempFolder;
+using Ids = std::vector<int32_t>;
+
+class ForwardOnACard : public testing::HostCard {
+ protected:
+  ForwardOnACard() : HostCard((testing::host_machine(), testing::host_memory())) { testing::defer_launch = defer; }
+  std::string write(const RandomModelOptions& options) {
+    const std::string path = folder_.path("model" + std::to_string(count_++) + ".gguf");
+    random_model(options).write(path);
+    return path;
+  }
+  TempFolder folder_;
+  int count_ = 0;
+};
+
+Ids random_ids(size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Ids ids(count);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % testing::kRandomModelVocab);
+  return ids;
+}
+
+// |log p - log p*| of all tokens after each of the ids, the first `at_once` of which run together, the others one by one.
+struct Errors {
+  double largest = 0, mean = 0;
+};
+Errors errors_of(const std::string& path, const Ids& ids, size_t at_once, ForwardOptions options) {
+  options.device = Device::cuda(0);
+  options.max_tokens = 64;
+  const ModelFile file(path);
+  ForwardPass forward(file, options);
+  const std::vector<double> expected = testing::reference_log_probabilities(path, ids);
+  const auto sequence = forward.add_sequence();
+  const auto vocab = static_cast<size_t>(file.config().vocab_size);
+  Errors errors;
+  for (size_t done = 0; done < ids.size();) {
+    const size_t count = done == 0 ? at_once : 1;
+    const TensorView logits =
+        forward.run({{.sequence = sequence, .tokens = std::span(ids).subspan(done, count), .all_logits = true}});
+    for (size_t row = 0; row < count; ++row) {
+      const std::span<const float> of_row(logits.as<float>() + row * vocab, vocab);
+      for (size_t id = 0; id < vocab; ++id) {
+        const double error =
+            std::abs(log_probability(of_row, static_cast<int32_t>(id)) - expected[(done + row) * vocab + id]);
+        errors.largest = std::max(errors.largest, error);
+        errors.mean += error / static_cast<double>(ids.size() * vocab);
+      }
+    }
+    done += count;
+  }
+  return errors;
+}
+
+TEST_F(ForwardOnACard, AgreesWithTheReferenceInEveryArchitecture) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3", "gemma2", "gemma3"}) {
+    const std::string path = write({.architecture = architecture,
+                                    .hidden_size = 64,
+                                    .intermediate_size = 96,
+                                    .num_qo_heads = 4,
+                                    .num_kv_heads = 2,
+                                    .head_dim = 16,
+                                    .sliding_window = 5});
+    EXPECT_LE(errors_of(path, random_ids(13, 3), 9, {.precision = Precision::exact}).largest, 1e-3) << architecture;
+  }
+}
+
+TEST_F(ForwardOnACard, AgreesWithTheReferenceInEveryWeightType) {
+  for (const uint32_t type : {GgufWriter::kF16, GgufWriter::kBF16, GgufWriter::kQ8_0, GgufWriter::kQ5_0,
+                              GgufWriter::kQ4_0, GgufWriter::kQ4_1, GgufWriter::kQ4_K, GgufWriter::kQ6_K}) {
+    const bool large = type == GgufWriter::kQ4_K || type == GgufWriter::kQ6_K;  // in blocks of 256
+    const std::string path = write({.weights = type,
+                                    .tied = type % 2 == 0,
+                                    .num_layers = 1,
+                                    .hidden_size = large ? 256u : 64u,
+                                    .intermediate_size = large ? 256u : 96u,
+                                    .num_qo_heads = 4,
+                                    .num_kv_heads = 2,
+                                    .head_dim = large ? 64u : 16u,
+                                    .seed = type + 1});
+    EXPECT_LE(errors_of(path, random_ids(3, type), 2, {.precision = Precision::exact}).largest, 1e-3) << type;
+  }
+}
+
+TEST_F(ForwardOnACard, KeepsTheStatedErrorWithEveryCache) {
+  const std::string path =
+      write({.hidden_size = 64, .intermediate_size = 96, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 16});
+  const Ids ids = random_ids(9, 4);
+  for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16})
+    EXPECT_LE(errors_of(path, ids, 8, {.kv_dtype = dtype}).mean, 0.015) << to_string(dtype);
+  EXPECT_LE(errors_of(path, ids, 8, {.precision = Precision::fast, .kv_dtype = DType::int8}).mean, 0.07);
+}
+
+// Sequences of several lengths in one step, of which some give all logits, one goes on from a fork's middle of a page.
+TEST_F(ForwardOnACard, RunsSequencesTogetherAsAlone) {
+  const ModelFile file(
+      write({.hidden_size = 64, .intermediate_size = 96, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 16}));
+  const ForwardOptions options{
+      .precision = Precision::exact, .device = Device::cuda(0), .max_tokens = 64, .max_sequences = 3, .page_size = 4};
+  ForwardPass forward(file, options);
+  const Ids a = random_ids(6, 1), b = random_ids(3, 2), next{5, 6};
+  const auto first = forward.add_sequence(), second = forward.add_sequence();
+  forward.run({{.sequence = first, .tokens = a}, {.sequence = second, .tokens = b}});
+  const auto fork = forward.fork(first, 5);
+  const TensorView together = forward.run({{.sequence = fork, .tokens = next, .all_logits = true},
+                                           {.sequence = second, .tokens = std::span(next).first(1)},
+                                           {.sequence = first, .tokens = std::span(next).last(1)}});
+  ASSERT_EQ(together.shape(0), 4);
+  const auto vocab = static_cast<size_t>(together.shape(1));
+  const std::vector<float> got(together.as<float>(), together.as<float>() + 4 * vocab);
+  Ids wholes[] = {Ids(a.begin(), a.begin() + 5), b, a};
+  wholes[0].insert(wholes[0].end(), next.begin(), next.end());
+  wholes[1].push_back(next[0]);
+  wholes[2].push_back(next[1]);
+  const size_t rows[] = {1, 2, 3};
+  ForwardPass alone(file, options);
+  for (int i = 0; i < 3; ++i) {
+    const auto sequence = alone.add_sequence();
+    const TensorView expected = alone.run({{.sequence = sequence, .tokens = wholes[i]}});
+    for (size_t id = 0; id < vocab; ++id)
+      ASSERT_NEAR(got[rows[i] * vocab + id], expected.as<float>()[id], 1e-4) << i << " " << id;
+    alone.release(sequence);
+  }
+}
+
+}  // namespace
+}  // namespace weft

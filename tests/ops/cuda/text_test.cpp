@@ -1,0 +1,50 @@
+// The operators' kernels compile for every architecture, and take the registers that a table says. Where there is no NVRTC
+// these tests are skipped, and say so.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "jit/build.h"
+#include "jit/nvrtc/cubin.h"
+#include "jit/nvrtc/toolchain.h"
+#include "ops/cuda/kernels.h"
+
+namespace weft::ops {
+namespace {
+
+class OperatorTextFor : public testing::TestWithParam<std::string_view> {
+ protected:
+  void SetUp() override {
+    const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
+    if (search.compiler == nullptr) GTEST_SKIP() << "no NVRTC here: " << search.tried << "; " << search.remedy;
+  }
+};
+
+TEST_P(OperatorTextFor, TakesTheResourcesOfTheTable) {
+  const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
+  if (search.compiler->version != "NVRTC 12.9")
+    GTEST_SKIP() << "the table is of NVRTC 12.9; here is " << search.compiler->version;
+  std::string taken, expected;
+  for (const KernelText& text :
+       {norm_kernel(), append_kernel(DType::int8, KvScales::token),
+        qkv_kernel(DType::bf16, KvScales::none, DType::bf16), embed_kernel(WeightType::q4_k),
+        linear_kernel(WeightType::q4_1, 1, 4, true), linear_kernel(WeightType::q4_1, 8, 4, false),
+        linear_kernel(WeightType::q6_k, 1, 4, false), linear_kernel(WeightType::bf16, 1, 4, false)}) {
+    const jit::Built built =
+        jit::build({.name = text.symbol, .text = text.text(), .target = jit::nvrtc_target(GetParam())});
+    for (const jit::KernelResources& kernel : jit::kernel_resources(built.bytes)) {
+      EXPECT_EQ(kernel.static_shared_bytes, 0) << kernel.name;
+      taken += fmt::format("{} {} {} {}\n", GetParam(), kernel.name, kernel.registers, kernel.stack_bytes);
+    }
+  }
+  std::ifstream table(WEFT_KERNEL_RESOURCES);
+  for (std::string line; std::getline(table, line);)
+    if (line.starts_with(GetParam())) expected += line + "\n";
+  EXPECT_EQ(taken, expected) << "the table's lines:\n" << taken;
+}
+INSTANTIATE_TEST_SUITE_P(Architecture, OperatorTextFor, testing::ValuesIn(jit::nvrtc_architectures()),
+                         [](const auto& architecture) { return std::string(architecture.param); });
+
+}  // namespace
+}  // namespace weft::ops
