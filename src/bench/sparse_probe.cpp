@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "bench/kernels/sparse_loops.h"
+#include "bench/sparse_loops.h"
 
 namespace weft::bench {
 namespace {

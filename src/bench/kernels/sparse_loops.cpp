@@ -1,6 +1,6 @@
 // Compiled once per instruction set. No header of the standard library: an inline function of one would be kept
 // from the copy that needs the newest CPU.
-#include "bench/kernels/sparse_loops.h"
+#include "bench/sparse_loops.h"
 
 namespace weft::bench::WEFT_ISA_NAME {
 namespace {
