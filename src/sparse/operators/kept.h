@@ -41,6 +41,7 @@ struct FeatureTile {
   std::string rows = {};                 // a loop of rows that the tile has, too; unrolled
   int64_t num_rows = 1;                  // its extent
   std::string around = {};               // the loop that holds the sums where one tile has all features
+  std::string pairs = {};                // a reduction of two, whose products are a dot product of bf16
 };
 std::string tiled(const FeatureTile& tile);
 
@@ -71,7 +72,8 @@ ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype);
 ReadyProgram fused_mm_program(int64_t feat, DType dtype);
 ReadyProgram batched_spmm_program(int64_t feat, DType dtype);
 ReadyProgram batched_sddmm_program(int64_t feat, DType dtype);
-ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype);
+// `dots`: products of bf16 in pairs, by an instruction.
+ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots = false);
 ReadyProgram block_sddmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype);
 ReadyProgram dbsr_spmm_program(int64_t block, int64_t feat, DType dtype);
 ReadyProgram sr_bcrs_spmm_program(int64_t t, int64_t g, int64_t feat, DType dtype);

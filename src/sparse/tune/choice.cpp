@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "base/check.h"
-#include "device/cpu/cpuid.h"
+#include "sparse/machine.h"
 #include "sparse/operators/kept.h"
 
 namespace weft::sparse {
@@ -55,9 +55,8 @@ double surprises_of(const Level& level, int64_t fitting_rows) {
 
 // Of a line of so many bytes: of the second cache of a core, of the third, and of memory for what that does not hold.
 double line_cost(double bytes) {
-  const CpuInfo& cpu = cpu_info();
-  if (bytes <= static_cast<double>(cpu.l2_bytes)) return 0.24;
-  return 0.45 + 1.85 * std::max(0., 1 - static_cast<double>(cpu.l3_bytes) / bytes);
+  if (bytes <= static_cast<double>(machine().l2_bytes)) return 0.24;
+  return 0.45 + 1.85 * std::max(0., 1 - static_cast<double>(machine().l3_bytes) / bytes);
 }
 
 constexpr double kElement = 0.3, kRow = 4, kPhase = 1000, kCopiedElement = 25, kFetchedLine = 0.09, kLateLine = 0.25;
@@ -95,7 +94,7 @@ RowLengths row_lengths(const Structure::Data& structure, const SpmmCall& call) {
     result.elements[bucket] += length;
   }
   const int64_t row_bytes = std::max<int64_t>(1, call.feat * call.element_bytes);
-  result.surprises = surprises_of(level, static_cast<int64_t>(cpu_info().l2_bytes) / row_bytes);
+  result.surprises = surprises_of(level, machine().l2_bytes / row_bytes);
   for (size_t b = 0; b < kBlocks.size(); ++b) result.fill[b] = fill_of(level, result.num_rows, kBlocks[b]);
   return result;
 }
@@ -109,7 +108,7 @@ double expected_cost(const RowLengths& rows, const SpmmChoice& choice, const Spm
   // its way depends on how far it comes: 4, 8 or 16 KiB.
   const auto gathered = [&](double bytes) {
     if (choice.prefetch == 0) return lines * (line_cost(bytes) + rows.surprises * kLateLine * (line_cost(bytes) + 1));
-    const auto l3 = static_cast<double>(cpu_info().l3_bytes);
+    const auto l3 = static_cast<double>(machine().l3_bytes);
     const double best = static_cast<double>(default_prefetch(call.feat)) * (bytes * 4 <= l3   ? 0.5
                                                                             : bytes * 2 <= l3 ? 1
                                                                                               : 2);

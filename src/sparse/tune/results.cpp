@@ -4,8 +4,8 @@
 
 #include "base/check.h"
 #include "base/hash.h"
-#include "device/cpu/cpuid.h"
 #include "jit/cache.h"
+#include "sparse/machine.h"
 
 namespace weft::sparse {
 namespace {
@@ -27,7 +27,7 @@ uint64_t hash_of(const std::vector<int32_t>& numbers) {
 
 std::string results_key(const Structure::Data& structure, const SpmmCall& call) {
   Sha256 hash;
-  hash.update(fmt::format("{}\n{}\n{}\n{} {} {} {}\n", kVersion, cpu_info().model, to_string(current_isa()), call.feat,
+  hash.update(fmt::format("{}\n{}\n{}\n{} {} {} {}\n", kVersion, machine().model, to_string(current_isa()), call.feat,
                           call.element_bytes, call.keeps_values, call.workers));
   for (const Level& level : structure.levels) {
     hash.update(fmt::format("{} {} {:x} {:x}\n", level.length, level.num_positions, hash_of(level.indptr),
