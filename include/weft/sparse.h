@@ -165,13 +165,31 @@ Operator compile(const Program& program, std::string_view schedule, Device devic
 // ---------------------------------------------------------------- ready operators
 
 struct SparseOptions {
-  std::string format = "csr";  // or "hyb(1, 5)", "bsr(4)", "ell(8)": what the matrix is decomposed to
+  // What the matrix is decomposed to: "csr", "hyb(1, 5)", "bsr(4)", "ell(8)"; "auto": what tune_spmm has found for the
+  // structure, else what its row lengths promise.
+  std::string format = "auto";
+  // The values are those of the last call in this format: they are not copied into it again.
+  bool values_unchanged = false;
 };
 // All tensors of a call are of fp32, or all of bf16 with sums in fp32, unless it says otherwise.
 
 // c = a b, a being [m, n] of that structure and values [nnz]; b [n, feat], c [m, feat].
 void spmm(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
           const SparseOptions& options = {}, Stream stream = {});
+
+struct TuneOptions {
+  double seconds = 45;            // for measuring; what is left by then, another call goes on with
+  bool values_unchanged = false;  // for calls with that promise: formats need not be filled at each call
+};
+struct TunedSpmm {
+  std::string choice = {}, likely_choice = {};  // the fastest; what "auto" takes without a search
+  double seconds = 0, likely_seconds = 0;       // of a call
+  int num_tried = 0, num_left = 0;              // by this search; of all candidates
+};
+// Searches formats and schedules of SpMM in fp32 over rows of `feat` features, with ones for tensors, on the stream's
+// team. "auto" takes the fastest from then on, also in later processes: results are kept in the kernel cache.
+TunedSpmm tune_spmm(const Structure& a, int64_t feat, const TuneOptions& options = {}, Stream stream = {});
+
 // out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j); x [m, feat], y [n, feat].
 void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,
            const TensorView& out, Stream stream = {});

@@ -43,7 +43,7 @@ Probe probe_rows(WorkerTeam& team, const SparseCase& a, int64_t feat, const Loop
 Probe probe_gather(WorkerTeam& team, const SparseCase& a, const float* y, int64_t feat) {
   Probe best;
   double most = 0;
-  for (const int64_t ahead : {0, 4, 8, 16, 32, 64}) {
+  for (const int64_t ahead : {0, 1, 2, 4, 8, 16, 32, 64}) {
     Probe probe = probe_rows(team, a, feat, [=](const CsrRows& rows) { loops().gather(rows, y, feat, ahead); });
     probe();
     const double rate = std::max({probe(), probe(), probe()});

@@ -102,6 +102,10 @@ bool uses(const Body& body, const std::string& variable) {
   return found;
 }
 
+bool has_annotation(const Stmt& loop, std::string_view word) {
+  return std::find(loop.annotations.begin(), loop.annotations.end(), word) != loop.annotations.end();
+}
+
 int64_t prefetch_distance(const Stmt& loop) {
   constexpr std::string_view kWord = "prefetch";
   constexpr int64_t kDefault = 8;

@@ -71,6 +71,7 @@ void visit_exprs(const Body& body, const std::function<void(const Expr&)>& call)
 void rewrite_exprs(Body& body, const std::function<Expr(const Expr&)>& call);
 // Substitutes variables, but not within the loops that bind them anew.
 void substitute(Body& body, const Substitution& values);
+bool has_annotation(const Stmt& loop, std::string_view word);
 // How many iterations ahead a loop is to fetch what it gathers; 0: not at all.
 int64_t prefetch_distance(const Stmt& loop);
 bool uses(const Body& body, const std::string& variable);

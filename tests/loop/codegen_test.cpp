@@ -63,6 +63,27 @@ TEST(Codegen, PrefetchesALineOnceAndOnlyWhereItsPlaceIsThere) {
   EXPECT_NE(code.find("__builtin_prefetch(B + (long long)p[i + 3] * 32 + 16);"), code.npos) << code;
 }
 
+// Sums of 16 lanes, two products each, in memory of the nest.
+std::string dot_of(const std::string& product) {
+  return "  for i in range(n):\n    allocate x[16]: fp32 in register\n    for v in range(16) [vectorize]:\n"
+         "      x[v] = 0.0\n    for j in range(2) [reduce, dot]:\n      for v in range(16) [vectorize]:\n"
+         "        x[v] = x[v] + " +
+         product + "\n    for v in range(16) [vectorize]:\n      A[i * 16 + v] = x[v]\n";
+}
+
+TEST(Codegen, TwoProductsOfBf16AreOneDotProduct) {
+  for (const char* product : {"A[i * 2 + j] * B[j * 32 + v]", "B[j * 32 + v] * A[i * 2 + j]"}) {
+    const std::string code = code_of(dot_of(product), "bf16");
+    EXPECT_NE(code.find("x[0] = weft_dot_bf16(x[0], A + i * 2, B + 0, B + 32);"), code.npos) << code;
+  }
+}
+
+TEST(Codegen, ProductsThatAreNoDotProductAreLoops) {
+  for (const char* product : {"A[i * 2 + j * 3] * B[j * 32 + v]", "A[i * 2 + j] * B[j * 32 + v * 2]", "A[i * 2 + j]"})
+    EXPECT_EQ(code_of(dot_of(product), "bf16").find("weft_dot_bf16"), std::string::npos) << product;
+  EXPECT_EQ(code_of(dot_of("A[i * 2 + j] * B[j * 32 + v]")).find("weft_dot_bf16"), std::string::npos) << "fp32";
+}
+
 TEST(Codegen, ALoopOfManyStatementsIsUnrolledByTheCompiler) {
   const std::string code =
       code_of("  for i in range(64) [unroll]:\n    for j in range(64) [unroll]:\n      A[i + j] = B[i] * 2.0\n");

@@ -209,6 +209,8 @@ TEST(Primitives, RefuseWhatWouldChangeTheResult) {
       {"lower()\nbind(csrmm.i, threadIdx.x)\nbind(csrmm.k, threadIdx.x)\n", "loop 'i' is bound to threadIdx.x already"},
       {"lower()\nbind(csrmm.i)\n", "the operands are written as bind(loop, thread)"},
       {"lower()\nannotate(csrmm.j, fast)\n", "'fast' means nothing to any generator"},
+      {"lower()\nannotate(csrmm.j, dot)\n", "dot: required is a reduction of two; split one by 2"},
+      {"lower()\nannotate(csrmm.k, dot)\n", "dot: required is a reduction of two", false, {{"feat", 2}}},
       {"lower()\nannotate(csrmm.j, prefetch, 0)\n", "prefetching 0 iterations ahead; 1 to 1024 are allowed"},
       {"lower()\nannotate(csrmm.j, prefetch, far)\n", "annotate(loop, word, number of iterations)"},
       // memory

@@ -21,6 +21,7 @@ std::vector<ReadyCase> ready_cases() {
       {"batched_spmm", batched_spmm_program(32, bf16), "J", plain, heads},
       {"batched_sddmm", batched_sddmm_program(32, bf16), "J", plain, heads},
       {"block_spmm", block_spmm_program(2, 4, 32, bf16), "JO", blocks, heads},
+      {"block_spmm_dots", block_spmm_program(2, 4, 32, bf16, true), "JO", blocks, heads},
       {"block_sddmm", block_sddmm_program(2, 4, 32, bf16), "JO", blocks, heads},
       {"dbsr_spmm", dbsr_spmm_program(8, 32, fp32), "JO",
        [](const Matrix& a) { return dbsr_from_coo(a.coo(), 8).structure; }},

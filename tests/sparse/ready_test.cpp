@@ -200,6 +200,7 @@ void expect_blocks(const Structure& blocks, int64_t heads, int64_t block, int64_
 TEST(ReadyBlocks, SparseAttentionAndWeightsAreDenseInBlocks) {
   for (const DType dtype : kTypes) {
     expect_blocks(band(6, 2), 3, 8, 64, dtype);
+    expect_blocks(band(4, 1), 2, 32, 64, dtype);
     expect_blocks(butterfly(8, 4), 2, 4, 16, dtype);
     expect_blocks(band(3, 0), 1, 3, 5, dtype);
     expect_blocks(band(0, 1), 2, 8, 64, dtype);

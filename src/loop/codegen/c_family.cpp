@@ -175,6 +175,7 @@ void CFamily::emit_loop(const Stmt& loop) {
   if (loop.loop == LoopKind::vectorize && has_vectors() && emit_vector_loop(loop)) return;
   if (std::find(loop.annotations.begin(), loop.annotations.end(), "product") != loop.annotations.end())
     return emit_product(loop);
+  if (has_annotation(loop, "dot") && has_vectors() && emit_dot(loop)) return;
   if (loop.loop == LoopKind::parallel || loop.loop == LoopKind::bind) {
     open_shared_loop(loop);
   } else {

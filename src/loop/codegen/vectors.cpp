@@ -162,6 +162,36 @@ std::string CFamily::lane_sum(const Stmt& store, const Stmt& loop) {
   return fmt::format("{0} = {0} + weft_sum({1});", place, lanes);
 }
 
+// Two bf16 products for each of 16 lanes: sums += a[j] * b[j, lane], j in 0 to 1, a's two side by side.
+bool CFamily::emit_dot(const Stmt& loop) {
+  const bool is_nest = loop.body.size() == 1 && loop.body[0].kind == Stmt::Kind::loop &&
+                       loop.body[0].loop == LoopKind::vectorize && loop.body[0].body.size() == 1;
+  if (!is_nest || !is_literal(loop.value, 2) || !is_literal(loop.body[0].value, 16)) return false;
+  const Stmt &lanes = loop.body[0], &store = lanes.body[0];
+  if (store.kind != Stmt::Kind::store || !registers_.contains(store.name) || store.value->op != Op::add) return false;
+  const Expr& product = store.value->operands[1];
+  const bool is_sum = store.value->operands[0] == load(store.name, store.indices, Type::real) &&
+                      product->op == Op::multiply && !uses(store.indices[0], loop.name);
+  int64_t step = 0;
+  Expr sum, a, b;
+  if (!is_sum || !is_linear_in(store.indices[0], lanes.name, &step, &sum) || step != 1) return false;
+  const Expr* factors = product->operands.data();
+  const bool varies = uses(factors[0], lanes.name);
+  const Expr &scalar = factors[varies ? 1 : 0], &vector = factors[varies ? 0 : 1];
+  for (const Expr& factor : {scalar, vector})
+    if (factor->op != Op::load || dtype_of(factor->name) != DType::bf16) return false;
+  if (!is_linear_in(scalar->operands[0], loop.name, &step, &a) || step != 1 || uses(a, lanes.name)) return false;
+  if (!is_linear_in(vector->operands[0], lanes.name, &step, &b) || step != 1) return false;
+  const auto row = [&](int64_t j) {
+    return fmt::format("{} + {}", vector->name,
+                       expr(expr_of(linear_of(substitute(b, {{loop.name, j}}))), kSumPrecedence));
+  };
+  const std::string target = register_at(store.name, sum, 16);
+  line(fmt::format("{0} = weft_dot_bf16({0}, {1} + {2}, {3}, {4});", target, scalar->name, expr(a, kSumPrecedence),
+                   row(0), row(1)));
+  return true;
+}
+
 std::string CFamily::vector_expr(const Expr& e, const Stmt& loop, bool* possible) {
   if (!uses(e, loop.name)) return expr(e, kPostfixPrecedence);
   const std::string vector = vector_type(loop);

@@ -78,7 +78,7 @@ Structure make_structure(std::vector<Level> levels) {
       check_row(level, begin, end, row);
     }
   }
-  return Structure(std::make_shared<const Structure::Data>(Structure::Data{std::move(levels)}));
+  return Structure(std::make_shared<const Structure::Data>(std::move(levels)));
 }
 
 const Structure::Data& data_of(const Structure& structure, const char* name) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sparse/formats/rule.h"
+#include "sparse/tune/spmm_choice.h"
 #include "weft/sparse.h"
 
 namespace weft::sparse {
@@ -19,7 +20,9 @@ struct Level {
 };
 
 struct Structure::Data {
-  std::vector<Level> levels = {};
+  explicit Data(std::vector<Level> all) : levels(std::move(all)) {}
+  std::vector<Level> levels;
+  mutable ChoiceMemo choices = {};  // thread-safe
 };
 
 // Throws where a level breaks the rules above, naming it.

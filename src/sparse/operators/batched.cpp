@@ -1,5 +1,6 @@
 // SpMM and SDDMM of sparse attention: one structure for all heads, element by element or in blocks.
 #include "base/check.h"
+#include "sparse/machine.h"
 #include "sparse/operators/kept.h"
 
 namespace weft::sparse {
@@ -78,10 +79,12 @@ std::string shared_rows(const std::string& block, const std::string& rows, bool 
 // Sixteen sums for each dot product, then those: two stages of reduction.
 std::string dot_products(const std::string& block, const std::string& around, int64_t feat) {
   if (feat % 16 != 0 || feat == 16) return fmt::format("cache_write({}.{}, register)\n", block, around);
-  return fmt::format(
-      "{0}_ko, {0}_ki = split({0}.k, 16)\nrfactor({0}_ki, register)\nvectorize({0}_ki)\n"
-      "cache_write({0}_sum.{1}, register)\n",
+  std::string text = fmt::format(
+      "{0}_ko, {0}_ki = split({0}.k, 16)\nrfactor({0}_ki, register)\nvectorize({0}_zero.{0}_ki)\n"
+      "vectorize({0}_ki)\nvectorize({0}_sum.{0}_ki_sum)\ncache_write({0}_sum.{1}, register)\n",
       block, around);
+  if (feat <= 16 * 32) text += fmt::format("unroll({}_ko)\n", block);
+  return text;
 }
 
 void check_block(int64_t block) {
@@ -115,9 +118,13 @@ ReadyProgram batched_sddmm_program(int64_t feat, DType dtype) {
           {{"feat", feat}}};
 }
 
-ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype) {
+ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots) {
   ReadyProgram ready{with_dtype(in_blocks("block_spmm", kBlockSpmm, block), dtype), "lower()\n", {{"feat", feat}}};
-  const int64_t rows = block % 4 == 0 ? 4 : block % 2 == 0 ? 2 : 1;
+  // Sixteen rows of one vector: what a pass reads of b and of the blocks stays in the nearest cache. Factors of bf16
+  // that are widened one by one are shared by four vectors instead.
+  const bool pairs = dots && dtype == DType::bf16 && block % 2 == 0 && feat % 16 == 0;
+  const bool is_tall = block % 16 == 0 && (pairs || dtype == DType::fp32);
+  const int64_t rows = is_tall ? 16 : block % 4 == 0 ? 4 : block % 2 == 0 ? 2 : 1;
   FeatureTile tile{.block = "spmm", .feat = feat, .within = {"jo", "ji"}, .num_rows = rows, .around = "spmm.ii"};
   if (rows > 1 && rows < block) {
     ready.schedule += fmt::format("spmm_ro, spmm_ri = split(spmm.ii, {})\n", rows);
@@ -126,6 +133,11 @@ ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DTyp
   } else if (rows > 1) {
     tile.rows = "spmm.ii";
     tile.around = "spmm.io";
+  }
+  if (pairs) {
+    ready.schedule += "spmm_jp, spmm_jj = split(spmm.ji, 2)\n";
+    tile.within = {"jo", "spmm_jp"};
+    tile.pairs = "spmm_jj";
   }
   ready.schedule += tiled(tile) + shared_rows("spmm", "io", heads == 1);
   if (heads == 1) ready.set["heads"] = 1;
@@ -162,7 +174,7 @@ void block_spmm(const Structure& blocks, const TensorView& values, const TensorV
   const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
   const int64_t block = last_extent(a);
   check_block(block);
-  kept_operator(block_spmm_program(b3.shape(0), block, last_extent(b), dtype))
+  kept_operator(block_spmm_program(b3.shape(0), block, last_extent(b), dtype, machine().prefers_bf16_dots))
       .run({.structures = {{"JO", blocks}}, .buffers = {{"A", a}, {"B", b3}, {"C", c3}}}, stream);
 }
 

@@ -61,10 +61,12 @@ std::string tiled(const FeatureTile& tile) {
   for (const std::string& reduction : tile.within) order += fmt::format("{}.{}, ", tile.block, reduction);
   if (!tile.rows.empty()) order += tile.rows + ", ";
   if (has_vectors) order += vectors + ", ";
+  if (!tile.pairs.empty()) order += tile.pairs + ", ";
   if (!order.empty()) text += fmt::format("reorder({}{})\n", order, lanes);
   text += fmt::format("vectorize({})\n", lanes);
   if (has_vectors) text += fmt::format("unroll({})\n", vectors);
   if (!tile.rows.empty() && tile.num_rows > 1) text += fmt::format("unroll({})\n", tile.rows);
+  if (!tile.pairs.empty()) text += fmt::format("annotate({}, dot)\n", tile.pairs);
   return text + fmt::format("cache_write({}, register)\n", several ? outer : tile.around);
 }
 

@@ -41,6 +41,7 @@ struct FeatureTile {
   std::string rows = {};                 // a loop of rows that the tile has, too; unrolled
   int64_t num_rows = 1;                  // its extent
   std::string around = {};               // the loop that holds the sums where one tile has all features
+  std::string pairs = {};                // a reduction of two, whose products are a dot product of bf16
 };
 std::string tiled(const FeatureTile& tile);
 
@@ -50,11 +51,11 @@ struct VectorUnit {
 };
 VectorUnit vector_unit(Isa isa);
 // A row of `feat` features in vectors: `lanes` of each, 1 where there is no vector of them; how many of a row are kept in
-// registers at once.
+// registers at once, of `rows` rows.
 struct RowTiles {
   int64_t lanes = 1, vectors = 1;
 };
-RowTiles row_tiles(int64_t feat, const VectorUnit& unit);
+RowTiles row_tiles(int64_t feat, const VectorUnit& unit, int64_t rows = 1);
 
 // How many elements ahead gathered rows of fp32 are best fetched.
 int64_t default_prefetch(int64_t feat);
@@ -62,15 +63,17 @@ int64_t default_prefetch(int64_t feat);
 extern const char* const kSpmmProgram;
 extern const char* const kSddmmProgram;
 // How each runs fastest for rows of `feat` features; of a format, which is "" for the program's own. `prefetch`: how many
-// elements ahead gathered rows are fetched; 0: not.
-std::string spmm_schedule(int64_t feat, const std::string& format, const VectorUnit& unit, int64_t prefetch);
+// elements ahead gathered rows are fetched; 0: not. `tile`: of CSR, features that pass by all rows before the next; 0: all.
+std::string spmm_schedule(int64_t feat, const std::string& format, const VectorUnit& unit, int64_t prefetch,
+                          int64_t tile = 0);
 std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch);
 
 ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype);
 ReadyProgram fused_mm_program(int64_t feat, DType dtype);
 ReadyProgram batched_spmm_program(int64_t feat, DType dtype);
 ReadyProgram batched_sddmm_program(int64_t feat, DType dtype);
-ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype);
+// `dots`: products of bf16 in pairs, by an instruction.
+ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots = false);
 ReadyProgram block_sddmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype);
 ReadyProgram dbsr_spmm_program(int64_t block, int64_t feat, DType dtype);
 ReadyProgram sr_bcrs_spmm_program(int64_t t, int64_t g, int64_t feat, DType dtype);

@@ -1,4 +1,6 @@
 // C = A B for a sparse A.
+#include "sparse/tune/spmm.h"
+
 #include "base/check.h"
 #include "sparse/operators/kept.h"
 
@@ -27,12 +29,12 @@ VectorUnit vector_unit(Isa isa) {
   }
 }
 
-RowTiles row_tiles(int64_t feat, const VectorUnit& unit) {
+RowTiles row_tiles(int64_t feat, const VectorUnit& unit, int64_t rows) {
   RowTiles tiles{.lanes = unit.lanes};
   while (tiles.lanes > 4 && feat % tiles.lanes != 0 && tiles.lanes * 4 > unit.lanes) tiles.lanes /= 2;
   if (feat % tiles.lanes != 0) return {};
   // Half of the registers for sums; the others for what is multiplied.
-  for (int64_t d = 1; d <= unit.registers / 2; ++d)
+  for (int64_t d = 1; d <= std::max<int64_t>(1, unit.registers / 2 / rows); ++d)
     if (feat / tiles.lanes % d == 0) tiles.vectors = d;
   return tiles;
 }
@@ -40,57 +42,64 @@ RowTiles row_tiles(int64_t feat, const VectorUnit& unit) {
 // 8 KiB of rows on their way hide the memory behind all caches, and stay in the first one until their turn.
 int64_t default_prefetch(int64_t feat) { return std::clamp<int64_t>(2048 / std::max<int64_t>(feat, 1), 4, 64); }
 
-// Sums of a row stay in registers while its elements pass by.
-std::string spmm_schedule(int64_t feat, const std::string& format, const VectorUnit& unit, int64_t prefetch) {
+// Sums stay in registers while elements pass by: of a row, or of all rows of a block.
+std::string spmm_schedule(int64_t feat, const std::string& format, const VectorUnit& unit, int64_t prefetch,
+                          int64_t outer_tile) {
+  const bool blocked = format.starts_with("bsr"), pieces = format.starts_with("hyb");
+  const int64_t block = blocked ? std::atoll(format.c_str() + 4) : 1;
   std::string text;
   if (!format.empty()) text += fmt::format("decompose_format(csrmm, A, {})\n", format);
   text += "lower()\n";
-  const bool blocked = format.starts_with("bsr");
   const std::string rows = blocked ? "csrmm.io" : "csrmm.i";
   const std::string parallel_lines = fmt::format("parallel({})\n", rows) + (blocked ? "parallel(csrmm_init.i)\n" : "");
-  const RowTiles tiles = row_tiles(feat, unit);
+  const bool tiles_outside = outer_tile > 0 && outer_tile < feat && format.empty();
+  const RowTiles tiles = row_tiles(tiles_outside ? outer_tile : feat, unit, block);
   if (tiles.lanes == 1 && (blocked || format.starts_with("ell"))) return text + parallel_lines;
-  if (tiles.lanes == 1) {
-    text += fmt::format("ko, ki = split(csrmm.k, {})\nreorder(ko, csrmm.j, ki)\n", unit.lanes);
-    if (format.starts_with("hyb")) text += "reorder(ko, csrmm.s)\n";  // pieces of long rows
-    return text + "vectorize(ki)\ncache_write(ko, register)\n" + parallel_lines;
+  // ko: tiles of what registers hold; ku: their vectors; ki: lanes.
+  const int64_t tile = tiles_outside ? outer_tile : tiles.lanes * tiles.vectors;
+  const bool several = tiles.lanes == 1 || feat > tile, has_vectors = tiles.vectors > 1;
+  std::string inner = "csrmm.k";
+  if (several) {
+    inner = has_vectors ? "kt" : "ki";
+    text += fmt::format("ko, {} = split(csrmm.k, {})\n", inner, tiles.lanes == 1 ? unit.lanes : tile);
   }
-  const int64_t tile = tiles.lanes * tiles.vectors;
-  if (feat > tile) text += fmt::format("ko, kt = split(csrmm.k, {})\n", tile);
-  const std::string inner = feat > tile ? "kt" : "csrmm.k";
-  std::string vector = inner;
-  if (tiles.vectors > 1) {
+  if (has_vectors) {
     text += fmt::format("ku, ki = split({}, {})\n", inner, tiles.lanes);
-    vector = "ki";
+    inner = "ki";
   }
-  if (blocked) {
-    text += fmt::format("vectorize({})\n", vector);
-  } else {
-    text +=
-        fmt::format("reorder({}csrmm.j, {}{})\n", feat > tile ? "ko, " : "", tiles.vectors > 1 ? "ku, " : "", vector);
-    if (feat > tile && format.starts_with("hyb")) text += "reorder(ko, csrmm.s)\n";  // pieces of long rows
-    text += fmt::format("vectorize({})\n", vector);
-    if (tiles.vectors > 1) text += "unroll(ku)\n";
-    text += fmt::format("cache_write({}, register)\n", feat > tile ? "ko" : "csrmm.i");
-    if (prefetch > 0) text += fmt::format("annotate(csrmm.j, prefetch, {})\n", prefetch);
-  }
-  return text + parallel_lines;
+  const std::string outer = !several ? "" : tiles_outside ? "ko, csrmm.i, " : "ko, ";
+  text += fmt::format("reorder({}{}{}{})\n", outer, blocked ? "csrmm.jo, csrmm.ji, csrmm.ii, " : "csrmm.j, ",
+                      has_vectors ? "ku, " : "", inner);
+  if (several && pieces) text += "reorder(ko, csrmm.s)\n";  // of long rows
+  text += fmt::format("vectorize({})\n", inner);
+  if (has_vectors) text += "unroll(ku)\n";
+  if (blocked && block <= 16) text += "unroll(csrmm.ii)\n";
+  if (tiles_outside) text += "tiles = fuse(ko, csrmm.i)\n";
+  text += fmt::format("cache_write({}, register)\n", tiles_outside ? "tiles" : several ? "ko" : rows);
+  if (prefetch > 0) text += fmt::format("annotate({}, prefetch, {})\n", blocked ? "csrmm.jo" : "csrmm.j", prefetch);
+  return text + (tiles_outside ? "parallel(tiles)\n" : parallel_lines);
 }
 
 void spmm(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
           const SparseOptions& options, Stream stream) {
-  check(b.rank() == 2, ErrorCode::invalid_shape, "b: has shape {}; [n, feat] is expected", shape_string(b));
-  const std::string format = options.format == "csr" ? "" : options.format;
+  check_rank(b, "b", 2, "[n, feat]");
   const int64_t feat = b.shape(1);
   const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
-  const bool one_sum = format.empty() || format.starts_with("hyb(1,");  // of a row, whatever its format
+  const SpmmCall call{.feat = feat,
+                      .element_bytes = bits_of(dtype) / 8,
+                      .keeps_values = options.values_unchanged,
+                      .workers = stream.team().num_workers()};
+  const SpmmChoice choice =
+      options.format == "auto" ? choice_of(data_of(a, "a"), call) : SpmmChoice{options.format, default_prefetch(feat)};
   check(
-      dtype == DType::fp32 || one_sum, ErrorCode::unsupported,
+      dtype == DType::fp32 || sums_in_fp32(choice), ErrorCode::unsupported,
       "spmm: format {} of bf16: required: sums of a row kept in fp32 from format to format; supported: csr, hyb(1, k)",
-      format);
-  kept_operator(replaced(kSpmmProgram, "fp32", std::string(to_string(dtype))),
-                spmm_schedule(feat, format, vector_unit(current_isa()), default_prefetch(feat)), {{"feat", feat}})
-      .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"B", b}, {"C", c}}}, stream);
+      choice.format);
+  spmm_operator(choice, feat, dtype)
+      .run({.structures = {{"J", a}},
+            .buffers = {{"A", values}, {"B", b}, {"C", c}},
+            .values_unchanged = options.values_unchanged},
+           stream);
 }
 
 }  // namespace weft::sparse

@@ -63,11 +63,13 @@ class WritesApart {
         if (!uses_inner(rest) && !may_change(rest) && !loop::uses(rest, variable_)) return true;
         if (facts_.is_nonnegative(rest) && facts_.holds(loop::less(rest, factor))) return true;  // v * 4 + below 4
       }
-      // (v // e, v % e), which two fused loops are, or (v // e, v % e * 4 + below 4).
-      if (e->op == Op::floor_div && e->operands[0] == v && !uses_inner(e->operands[1]))
+      // (v // e, v % e), which two fused loops are, or one of them with the other * 4 + below 4.
+      const bool is_half = e->op == Op::floor_div || e->op == Op::modulo;
+      if (is_half && e->operands[0] == v && !uses_inner(e->operands[1]))
         for (const Expr& other : indices) {
           const Expr second = loop::rewrite(other, [&](const Expr& node) {
-            return node->op == Op::modulo && node->operands == e->operands ? loop::variable("") : node;
+            const bool is_other = node->op == (e->op == Op::modulo ? Op::floor_div : Op::modulo);
+            return is_other && node->operands == e->operands ? loop::variable("") : node;
           });
           if (loop::is_linear_in(second, "", &factor, &rest) && factor > 0 && facts_.is_nonnegative(rest) &&
               facts_.holds(loop::less(rest, factor)))
@@ -222,8 +224,16 @@ void bind(Stage2& stage, const std::string& name, const std::string& thread) {
 
 void annotate(Stage2& stage, const std::string& name, const std::string& annotation, int64_t distance) {
   const LoopInNest found = find_loop(stage, name);
+  if (annotation == "dot") {
+    int64_t extent = 0;
+    if (!found.loop().reduction || !loop::is_integer(found.loop().value, &extent) || extent != 2)
+      refuse("annotate", name, "dot: required is a reduction of two; split one by 2");
+    found.loop().annotations.emplace_back("dot");
+    return;
+  }
   if (annotation != "prefetch")
-    refuse("annotate", name, fmt::format("'{}' means nothing to any generator; allowed is prefetch", annotation));
+    refuse("annotate", name,
+           fmt::format("'{}' means nothing to any generator; allowed are prefetch and dot", annotation));
   if (distance < 1 || distance > 1024)
     refuse("annotate", name, fmt::format("prefetching {} iterations ahead; 1 to 1024 are allowed", distance));
   auto& list = found.loop().annotations;

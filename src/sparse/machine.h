@@ -1,0 +1,17 @@
+// What decides between schedules, of the machine that they run on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace weft::sparse {
+
+struct Machine {
+  std::string model = {};              // as the processor names itself
+  int64_t l2_bytes = 0, l3_bytes = 0;  // of one core; of all
+  bool prefers_bf16_dots = false;      // to widening, and multiplying and adding in fp32
+};
+
+const Machine& machine();  // of sparse/cpu
+
+}  // namespace weft::sparse

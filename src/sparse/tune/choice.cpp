@@ -1,0 +1,178 @@
+#include "sparse/tune/choice.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "sparse/machine.h"
+#include "sparse/operators/kept.h"
+
+namespace weft::sparse {
+namespace {
+
+constexpr std::array<int64_t, 3> kBlocks = {2, 4, 8};
+constexpr int64_t kSampledRows = 4096;  // a multiple of every block
+
+double fill_of(const Level& level, int64_t num_rows, int64_t block) {
+  const int64_t step = std::max<int64_t>(1, num_rows / kSampledRows) * block;
+  std::vector<int32_t> cols;
+  size_t elements = 0, blocks = 0;
+  for (int64_t first = 0; first < num_rows; first += step) {
+    cols.clear();
+    const auto begin = static_cast<size_t>(level.indptr[static_cast<size_t>(first)]);
+    const auto end = static_cast<size_t>(level.indptr[static_cast<size_t>(std::min(first + block, num_rows))]);
+    for (size_t p = begin; p < end; ++p) cols.push_back(level.indices[p] / static_cast<int32_t>(block));
+    std::sort(cols.begin(), cols.end());
+    elements += cols.size();
+    blocks += static_cast<size_t>(std::unique(cols.begin(), cols.end()) - cols.begin());
+  }
+  return blocks == 0 ? 1 : static_cast<double>(elements) / static_cast<double>(blocks);
+}
+
+// Numbers of "hyb(2, 5)" or "bsr(4)".
+std::pair<int64_t, int64_t> numbers_of(const std::string& format) {
+  char* rest = nullptr;
+  const int64_t first = std::strtoll(format.c_str() + format.find('(') + 1, &rest, 10);
+  return {first, *rest == ',' ? std::strtoll(rest + 1, nullptr, 10) : 0};
+}
+
+// The share of elements whose row a cache of so many rows does not hold when it comes, nor the one before it.
+double surprises_of(const Level& level, int64_t fitting_rows) {
+  if (level.length <= fitting_rows || level.indices.empty()) return 0;
+  const auto slots = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(std::max<int64_t>(fitting_rows, 1))));
+  std::vector<int32_t> held(static_cast<size_t>(slots), -2);
+  const auto holds = [&](int32_t row) { return held[static_cast<size_t>(row & (slots - 1))] == row; };
+  int64_t surprises = 0;
+  for (const int32_t row : level.indices) {
+    surprises += holds(row) || (row > 0 && holds(row - 1)) ? 0 : 1;
+    held[static_cast<size_t>(row & (slots - 1))] = row;
+  }
+  return static_cast<double>(surprises) / static_cast<double>(level.indices.size());
+}
+
+// Of a line of so many bytes: of the second cache of a core, of the third, and of memory for what that does not hold.
+double line_cost(double bytes) {
+  if (bytes <= static_cast<double>(machine().l2_bytes)) return 0.24;
+  return 0.45 + 1.85 * std::max(0., 1 - static_cast<double>(machine().l3_bytes) / bytes);
+}
+
+constexpr double kElement = 0.3, kRow = 4, kPhase = 1000, kCopiedElement = 25, kFetchedLine = 0.09, kLateLine = 0.25;
+
+}  // namespace
+
+std::string to_text(const SpmmChoice& choice) {
+  return fmt::format("{} prefetch {} tile {}", choice.format, choice.prefetch, choice.tile);
+}
+
+SpmmChoice parse_choice(const std::string& text) {
+  const size_t first = text.find(" prefetch "), second = text.find(" tile ");
+  const bool has_both = first != text.npos && second != text.npos && first < second;
+  const auto number = [&](size_t begin, size_t end, int64_t* value) {
+    const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, *value);
+    return error == std::errc() && stop == text.data() + end && *value >= 0 && *value <= 65536;
+  };
+  SpmmChoice choice{.format = text.substr(0, first)};
+  check(has_both && number(first + 10, second, &choice.prefetch) && number(second + 6, text.size(), &choice.tile) &&
+            choice.prefetch <= 1024,
+        ErrorCode::invalid_argument, "'{}' is no choice, as 'csr prefetch 16 tile 0' is one", text);
+  return choice;
+}
+
+RowLengths row_lengths(const Structure::Data& structure, const SpmmCall& call) {
+  const bool is_csr = structure.levels.size() == 2 && structure.levels[1].is_sparse && structure.levels[1].is_variable;
+  check(is_csr, ErrorCode::unsupported, "spmm: required: a structure in CSR; supported: csr()");
+  const Level& level = structure.levels[1];
+  RowLengths result{.num_rows = structure.levels[0].length, .num_cols = level.length, .nnz = level.num_positions};
+  for (size_t i = 0; i + 1 < level.indptr.size(); ++i) {
+    const auto length = static_cast<uint32_t>(level.indptr[i + 1] - level.indptr[i]);
+    if (length == 0) continue;
+    const auto bucket = static_cast<size_t>(std::bit_width(length - 1));
+    ++result.rows[bucket];
+    result.elements[bucket] += length;
+  }
+  const int64_t row_bytes = std::max<int64_t>(1, call.feat * call.element_bytes);
+  result.surprises = surprises_of(level, machine().l2_bytes / row_bytes);
+  for (size_t b = 0; b < kBlocks.size(); ++b) result.fill[b] = fill_of(level, result.num_rows, kBlocks[b]);
+  return result;
+}
+
+double expected_cost(const RowLengths& rows, const SpmmChoice& choice, const SpmmCall& call) {
+  const auto nnz = static_cast<double>(rows.nnz), num_rows = static_cast<double>(rows.num_rows);
+  const double row_bytes = static_cast<double>(call.feat * call.element_bytes);
+  const double lines = std::ceil(row_bytes / 64), footprint = static_cast<double>(rows.num_cols) * row_bytes;
+  const double output = num_rows * lines * line_cost(num_rows * row_bytes);
+  // What is not fetched ahead comes late where it is a surprise; fetching costs where it is none. How much is best on
+  // its way depends on how far it comes: 4, 8 or 16 KiB.
+  const auto gathered = [&](double bytes) {
+    if (choice.prefetch == 0) return lines * (line_cost(bytes) + rows.surprises * kLateLine * (line_cost(bytes) + 1));
+    const auto l3 = static_cast<double>(machine().l3_bytes);
+    const double best = static_cast<double>(default_prefetch(call.feat)) * (bytes * 4 <= l3   ? 0.5
+                                                                            : bytes * 2 <= l3 ? 1
+                                                                                              : 2);
+    return lines * (line_cost(bytes) + kFetchedLine) *
+           (1 + 0.02 * std::fabs(std::log2(static_cast<double>(choice.prefetch) / best)));
+  };
+  if (choice.format == "csr" && choice.tile == 0)
+    return nnz * (gathered(footprint) + kElement) + num_rows * kRow + output + kPhase;
+  const double copies = call.keeps_values ? 0 : nnz * kCopiedElement;
+  if (choice.format == "csr") {
+    // Each worker has tiles of its own, and reads the structure for each.
+    const double tiles = static_cast<double>(call.feat) / static_cast<double>(choice.tile);
+    const double held = footprint / tiles * std::min(static_cast<double>(call.workers), tiles);
+    return nnz * (gathered(held) + tiles * 4 * kElement) + tiles * num_rows * 2 * kRow + output + kPhase;
+  }
+  const auto [first, k] = numbers_of(choice.format);
+  if (choice.format.starts_with("bsr")) {
+    const auto at = static_cast<size_t>(std::find(kBlocks.begin(), kBlocks.end(), first) - kBlocks.begin());
+    const double blocks = nnz / (at < rows.fill.size() ? rows.fill[at] : 1);
+    const auto width = static_cast<double>(first);
+    return blocks * width * (gathered(footprint) + width * lines * 0.2 + kElement * width) + num_rows * kRow +
+           3 * output + 2 * kPhase + copies;
+  }
+  // Each partition reads and writes what its rows add to, again. Far memory stays far: rows come once a partition.
+  const auto partitions = static_cast<double>(first);
+  double updates = 0;
+  for (size_t bucket = 0; bucket < rows.rows.size(); ++bucket) {
+    if (rows.rows[bucket] == 0) continue;
+    const double length = static_cast<double>(rows.elements[bucket]) / static_cast<double>(rows.rows[bucket]);
+    updates += static_cast<double>(rows.rows[bucket]) * partitions * (1 - std::exp(-length / partitions));
+  }
+  return nnz * (gathered(footprint) + 2 * kElement) + updates * (2 * kRow + 2 * output / std::max(num_rows, 1.)) +
+         output + partitions * static_cast<double>(k + 2) * kPhase + copies;
+}
+
+std::vector<SpmmChoice> spmm_candidates(const RowLengths& rows, const SpmmCall& call) {
+  const int64_t distance = default_prefetch(call.feat);
+  std::vector<std::string> formats = {"csr"};
+  for (const int64_t block : kBlocks) formats.push_back(fmt::format("bsr({})", block));
+  const double mean =
+      static_cast<double>(std::max<int64_t>(rows.nnz, 1)) / static_cast<double>(std::max<int64_t>(rows.num_rows, 1));
+  const auto middle = static_cast<int64_t>(std::ceil(std::log2(std::max(mean, 1.))));
+  for (const int c : {1, 2, 4, 8, 16})
+    for (int64_t k = std::max<int64_t>(0, middle - 1); k <= middle + 3; ++k)
+      formats.push_back(fmt::format("hyb({}, {})", c, k));
+  std::vector<SpmmChoice> candidates;
+  for (const std::string& format : formats)
+    for (const int64_t ahead : {int64_t{0}, distance / 4, distance / 2, distance, 2 * distance})
+      if ((format == "csr" || ahead == 0 || ahead == distance) && (call.element_bytes == 4 || sums_in_fp32({format})))
+        candidates.push_back({format, ahead});
+  for (const int64_t tile : {128, 256})
+    if (call.feat % tile == 0 && tile < call.feat)
+      for (const int64_t ahead : {distance, std::min<int64_t>(4 * distance, 64)}) {
+        const SpmmChoice tiled{"csr", ahead, tile};
+        if (std::find(candidates.begin(), candidates.end(), tiled) == candidates.end()) candidates.push_back(tiled);
+      }
+  std::stable_sort(candidates.begin(), candidates.end(), [&](const SpmmChoice& a, const SpmmChoice& b) {
+    return expected_cost(rows, a, call) < expected_cost(rows, b, call);
+  });
+  return candidates;
+}
+
+bool sums_in_fp32(const SpmmChoice& choice) { return choice.format == "csr" || choice.format.starts_with("hyb(1,"); }
+
+SpmmChoice likely_choice(const RowLengths& rows, const SpmmCall& call) { return spmm_candidates(rows, call).front(); }
+
+}  // namespace weft::sparse

@@ -1,0 +1,51 @@
+// What SpMM can be run as, and what each is expected to cost.
+//
+//   const SpmmCall call{.feat = 64, .keeps_values = true};
+//   const SpmmChoice choice = likely_choice(row_lengths(*structure.data(), call), call);
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sparse/formats/structure.h"
+#include "sparse/tune/spmm_choice.h"
+
+namespace weft::sparse {
+
+// "csr prefetch 16 tile 0", and back; what does not read so is Error(invalid_argument).
+std::string to_text(const SpmmChoice& choice);
+SpmmChoice parse_choice(const std::string& text);
+
+struct SpmmCall {
+  int64_t feat = 0;
+  int64_t element_bytes = 4;
+  bool keeps_values = false;  // else formats take the values anew at each call
+  int64_t workers = 1;
+};
+// How long the rows of a matrix in CSR are, and how they fill blocks.
+struct RowLengths {
+  int64_t num_rows = 0, num_cols = 0, nnz = 0;
+  // By the power of two that holds a row's length: bucket i has lengths in (2^(i-1), 2^i], none the empty rows.
+  std::array<int64_t, 32> rows = {}, elements = {};
+  // The share of elements whose row of the other matrix comes as a surprise: the second cache of a core, which fetches
+  // the next row by itself, does not hold it.
+  double surprises = 0;
+  // Elements in a block of 2, 4, 8 rows and columns that holds some, on average over a sample of rows.
+  std::array<double, 3> fill = {1, 1, 1};
+};
+// Throws Error(unsupported) for what is no CSR.
+RowLengths row_lengths(const Structure::Data& structure, const SpmmCall& call);
+
+// Nanoseconds of one worker, all together: a sum over elements, rows and phases, of costs that cache sizes tell. It ranks;
+// it does not predict.
+double expected_cost(const RowLengths& rows, const SpmmChoice& choice, const SpmmCall& call);
+// Everything that a search tries, the cheapest by expectation first: CSR and blocks; hyb(c, k) of c in {1, 2, 4, 8, 16} and
+// k from one below ceil(log2(nnz / rows)) to three above; each at several distances.
+std::vector<SpmmChoice> spmm_candidates(const RowLengths& rows, const SpmmCall& call);
+// Whether one iteration adds up a whole row, so that sums of bf16 are rounded once.
+bool sums_in_fp32(const SpmmChoice& choice);
+SpmmChoice likely_choice(const RowLengths& rows, const SpmmCall& call);
+
+}  // namespace weft::sparse

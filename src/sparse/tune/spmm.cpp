@@ -1,0 +1,65 @@
+#include "sparse/tune/spmm.h"
+
+#include <functional>
+#include <mutex>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "base/once_map.h"
+#include "sparse/operators/kept.h"
+#include "sparse/tune/results.h"
+
+namespace weft::sparse {
+namespace {
+
+// What tells the calls apart that one structure has different choices for.
+int64_t memo_key(const SpmmCall& call) {
+  return (call.feat * 4096 + std::min<int64_t>(call.workers, 1023)) * 16 + call.element_bytes * 2 +
+         (call.keeps_values ? 1 : 0);
+}
+
+struct OperatorKey {
+  SpmmChoice choice;
+  int64_t feat;
+  DType dtype;
+  bool operator==(const OperatorKey&) const = default;
+};
+
+}  // namespace
+
+SpmmChoice choice_of(const Structure::Data& structure, const SpmmCall& call) {
+  const int64_t key = memo_key(call);
+  ChoiceMemo& memo = structure.choices;
+  {
+    const std::lock_guard lock(memo.mutex);
+    if (const auto found = memo.choices.find(key); found != memo.choices.end()) return found->second;
+  }
+  SpmmChoice best;
+  double seconds = 0;
+  for (const Measured& measured : read_results(results_key(structure, call)))
+    if (seconds == 0 || measured.seconds < seconds) best = measured.choice, seconds = measured.seconds;
+  if (seconds == 0) best = likely_choice(row_lengths(structure, call), call);
+  keep_choice(structure, call, best);
+  return best;
+}
+
+void keep_choice(const Structure::Data& structure, const SpmmCall& call, const SpmmChoice& choice) {
+  const std::lock_guard lock(structure.choices.mutex);
+  structure.choices.choices[memo_key(call)] = choice;
+}
+
+const Operator& spmm_operator(const SpmmChoice& choice, int64_t feat, DType dtype) {
+  static auto& operators = *new OnceMap<OperatorKey, Operator>;  // outlives every static that runs one
+  const OperatorKey key{choice, feat, dtype};
+  const size_t hash = std::hash<std::string>()(choice.format) +
+                      static_cast<size_t>(choice.prefetch * 977 + choice.tile * 31 + feat * 3) +
+                      static_cast<size_t>(dtype);
+  return operators.get(hash, key, [&] {
+    const std::string format = choice.format == "csr" ? "" : choice.format;
+    return kept_operator(replaced(kSpmmProgram, "fp32", std::string(to_string(dtype))),
+                         spmm_schedule(feat, format, vector_unit(current_isa()), choice.prefetch, choice.tile),
+                         {{"feat", feat}});
+  });
+}
+
+}  // namespace weft::sparse

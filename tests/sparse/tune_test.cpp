@@ -1,0 +1,151 @@
+// The search for formats and schedules, and what "auto" takes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <set>
+
+#include "sparse/tune/results.h"
+#include "sparse/tune/spmm.h"
+#include "tests/sparse/refusals.h"
+#include "tests/sparse/support.h"
+#include "weft/error.h"
+
+namespace weft::sparse::test {
+namespace {
+
+TEST(Choice, ReadsBackWhatItIsWrittenAs) {
+  for (const SpmmChoice& choice : {SpmmChoice{"csr", 0}, SpmmChoice{"hyb(2, 5)", 16}, SpmmChoice{"csr", 1024, 64}})
+    EXPECT_EQ(parse_choice(to_text(choice)), choice);
+  for (const char* text :
+       {"", "csr", "csr prefetch 1", "csr prefetch x tile 0", "csr prefetch 16 tile 0 ", "csr prefetch -1 tile 0",
+        "csr prefetch 1025 tile 0", "csr tile 0 prefetch 1", "csr prefetch 99999999999999999999 tile 0"})
+    EXPECT_THROW(parse_choice(text), Error) << text;
+}
+
+TEST(RowLengths, AreCountedByPowersOfTwo) {
+  // Lengths 0, 1, 2, 3, 4, 5.
+  const std::vector<int32_t> indptr = {0, 0, 1, 3, 6, 10, 15};
+  std::vector<int32_t> indices;
+  for (int32_t row = 0; row < 6; ++row)
+    for (int32_t j = 0; j < row; ++j) indices.push_back(j);
+  const RowLengths rows = row_lengths(*csr(6, 8, indptr, indices).data(), {.feat = 64});
+  EXPECT_EQ(rows.nnz, 15);
+  EXPECT_EQ((std::vector<int64_t>(rows.rows.begin(), rows.rows.begin() + 5)), (std::vector<int64_t>{1, 1, 2, 1, 0}));
+  EXPECT_EQ((std::vector<int64_t>(rows.elements.begin(), rows.elements.begin() + 4)),
+            (std::vector<int64_t>{1, 2, 7, 5}));
+}
+
+TEST(RowLengths, KnowHowFullBlocksAre) {
+  // Full blocks of 4 on the diagonal: 16 elements in each.
+  std::vector<int32_t> indptr = {0}, indices;
+  for (int32_t row = 0; row < 32; ++row) {
+    for (int32_t j = 0; j < 4; ++j) indices.push_back(row / 4 * 4 + j);
+    indptr.push_back(static_cast<int32_t>(indices.size()));
+  }
+  const RowLengths rows = row_lengths(*csr(32, 32, indptr, indices).data(), {.feat = 64});
+  EXPECT_DOUBLE_EQ(rows.fill[0], 4);
+  EXPECT_DOUBLE_EQ(rows.fill[1], 16);
+  EXPECT_DOUBLE_EQ(rows.fill[2], 32);
+}
+
+TEST(Candidates, AreEveryFormatOfTheSearchOnceTheLikelyOneFirst) {
+  for (const Shape shape : kShapes) {
+    const Matrix a = random_matrix(shape, 3);
+    const RowLengths rows = row_lengths(*a.structure().data(), {.feat = 64});
+    for (const bool keeps : {false, true}) {
+      const SpmmCall call{.feat = 64, .keeps_values = keeps, .workers = 2};
+      const std::vector<SpmmChoice> all = spmm_candidates(rows, call);
+      std::set<std::string> texts;
+      for (const SpmmChoice& choice : all) texts.insert(to_text(choice));
+      EXPECT_EQ(texts.size(), all.size()) << name_of(shape);
+      for (const char* format : {"csr", "bsr(2)", "bsr(8)", "hyb(1, 3)", "hyb(16, 3)"})
+        EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const SpmmChoice& c) { return c.format == format; }))
+            << format << ", " << name_of(shape);
+      EXPECT_EQ(likely_choice(rows, call), all.front());
+      for (size_t i = 0; i + 1 < all.size(); ++i)
+        EXPECT_LE(expected_cost(rows, all[i], call), expected_cost(rows, all[i + 1], call));
+      EXPECT_TRUE(std::isfinite(expected_cost(rows, all.back(), call)));
+    }
+  }
+}
+
+// A format's values are copied at each call unless the caller promises that they stay.
+TEST(Candidates, AreCsrWhereValuesMayChange) {
+  const Matrix a = random_matrix(Shape::power_law, 4);
+  EXPECT_EQ(likely_choice(row_lengths(*a.structure().data(), {.feat = 64}), {.feat = 64}).format, "csr");
+}
+
+TEST(Results, AreKeptByStructureAndKindOfCall) {
+  const Matrix a = random_matrix(Shape::uniform, 5), b = random_matrix(Shape::uniform, 6);
+  const SpmmCall call{.feat = 32, .workers = 2};
+  const std::string key = results_key(*a.structure().data(), call);
+  EXPECT_EQ(key, results_key(*a.structure().data(), call));
+  EXPECT_NE(key, results_key(*b.structure().data(), call));
+  EXPECT_NE(key, results_key(*a.structure().data(), {.feat = 64, .workers = 2}));
+  EXPECT_NE(key, results_key(*a.structure().data(), {.feat = 32, .keeps_values = true, .workers = 2}));
+  EXPECT_TRUE(read_results(key).empty());
+  ASSERT_TRUE(keep_results(key, {{{"csr", 8}, 2e-6}, {{"bsr(4)", 0}, 1e-6}}));
+  const std::vector<Measured> back = read_results(key);
+  ASSERT_EQ(back.size(), 2u);
+  EXPECT_EQ(back[1].choice, (SpmmChoice{"bsr(4)", 0}));
+  EXPECT_DOUBLE_EQ(back[1].seconds, 1e-6);
+  // Another process would find the same; a structure of its own asks the cache.
+  EXPECT_EQ(choice_of(*a.structure().data(), call), (SpmmChoice{"bsr(4)", 0}));
+}
+
+TEST(Tune, GoesOnWhereItsTimeEndedAndAutoTakesTheFastest) {
+  const Matrix a = random_matrix(Shape::power_law, 7);
+  constexpr int64_t kFeat = 16;
+  const Structure structure = a.structure();
+  const TunedSpmm first = tune_spmm(structure, kFeat, {.seconds = 0});
+  EXPECT_EQ(first.num_tried, 1);
+  EXPECT_GT(first.num_left, 10);
+  EXPECT_EQ(first.choice, first.likely_choice);
+  const TunedSpmm second = tune_spmm(structure, kFeat, {.seconds = 0.3});
+  EXPECT_GE(second.num_tried, 1);
+  EXPECT_EQ(second.num_tried + second.num_left, first.num_left);
+  EXPECT_LE(second.seconds, first.seconds);
+  EXPECT_EQ(second.likely_seconds, first.likely_seconds);
+  const SpmmCall call{.feat = kFeat, .workers = WorkerTeam::shared().num_workers()};
+  EXPECT_EQ(to_text(choice_of(*structure.data(), call)), second.choice);
+  Values b = random_values(static_cast<size_t>(a.cols * kFeat), 8), c(static_cast<size_t>(a.rows * kFeat));
+  spmm(structure, a.values_view(), {b.data(), DType::fp32, {a.cols, kFeat}}, {c.data(), DType::fp32, {a.rows, kFeat}});
+  expect_close(doubles(c), dense_spmm(a, b, kFeat), 1e-5, second.choice);
+}
+
+TEST(Tune, RefusesWhatItCannotSearch) {
+  const Matrix a = random_matrix(Shape::uniform, 9);
+  EXPECT_THROW(tune_spmm(a.structure(), 0), Error);
+  EXPECT_THROW(tune_spmm(a.structure(), 16, {.seconds = -1}), Error);
+  EXPECT_THROW(tune_spmm(ell_from_coo(a.coo()).structure, 16), Error);
+  EXPECT_THROW(tune_spmm(Structure(), 16), Error);
+}
+
+// Every candidate of the search computes the same.
+TEST(Tune, EveryCandidateIsDenseArithmetic) {
+#if defined(WEFT_UNDER_SANITIZER)
+  const std::vector<SpmmChoice> choices = {{"csr", 5, 16}, {"bsr(4)", 5}};  // compiling is most of the time
+#else
+  const std::vector<SpmmChoice> choices = {{"csr", 5},    {"csr", 3, 16}, {"bsr(2)", 5},
+                                           {"bsr(4)", 0}, {"bsr(8)", 5},  {"hyb(2, 3)", 5}};
+#endif
+  constexpr int64_t kFeat = 32;
+  for (const Shape shape : {Shape::power_law, Shape::blocks, Shape::empty, Shape::no_rows}) {
+    const Matrix a = random_matrix(shape, 10);
+    Values b = random_values(static_cast<size_t>(a.cols * kFeat), 11), c(static_cast<size_t>(a.rows * kFeat));
+    for (const SpmmChoice& choice : choices) {
+      std::fill(c.begin(), c.end(), std::nanf(""));
+      spmm_operator(choice, kFeat, DType::fp32)
+          .run({.structures = {{"J", a.structure()}},
+                .buffers = {{"A", a.values_view()},
+                            {"B", {b.data(), DType::fp32, {a.cols, kFeat}}},
+                            {"C", {c.data(), DType::fp32, {a.rows, kFeat}}}}});
+      expect_close(doubles(c), dense_spmm(a, b, kFeat), 1e-5, to_text(choice) + ", " + name_of(shape));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::sparse::test
