@@ -163,7 +163,7 @@ void CFamily::emit(const Body& body) {
 
 void CFamily::emit_store(const Stmt& store) {
   if (store.atomic)
-    return line(fmt::format("weft_atomic_add({} + {}, {});", store.name, expr(store.indices[0], kSum),
+    return line(fmt::format("weft_atomic_add({} + {}, {});", store.name, expr(store.indices[0], kSumPrecedence),
                             expr(store.value->operands[1])));
   if (registers_.contains(store.name)) spilled_.insert(store.name);
   const std::string value = expr(store.value);
@@ -173,8 +173,7 @@ void CFamily::emit_store(const Stmt& store) {
 
 void CFamily::emit_loop(const Stmt& loop) {
   if (loop.loop == LoopKind::vectorize && has_vectors() && emit_vector_loop(loop)) return;
-  if (std::find(loop.annotations.begin(), loop.annotations.end(), "product") != loop.annotations.end())
-    return emit_product(loop);
+  if (has_annotation(loop, "product")) return emit_product(loop);
   if (has_annotation(loop, "dot") && has_vectors() && emit_dot(loop)) return;
   if (loop.loop == LoopKind::parallel || loop.loop == LoopKind::bind) {
     open_shared_loop(loop);
