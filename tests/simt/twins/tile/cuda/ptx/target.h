@@ -5,6 +5,7 @@
 
 #define WEFT_INLINE inline __attribute__((always_inline))
 #define WEFT_UNROLL
+#define WEFT_UNROLL_4
 #define WEFT_NO_UNROLL
 #define WEFT_KERNEL(threads, ctas) extern "C"
 #define WEFT_PARAM const
