@@ -1,5 +1,6 @@
 # make             build/release/bin/weft and the libraries
 # make demo        fetches a small model and lets it answer: MODEL=path.gguf (or gemma3) and PROMPT="..." choose others
+# make serve       the same model, served on http://127.0.0.1:8080: PORT chooses another port
 # make test        everything that needs no model: release suite, sanitizers, fuzzing, checks of the sources
 # make test-random the fast suite on random cases of a seed of its own: SEED=N gives the same ones again
 # make test-model  the tests that need the model; MODEL=gemma3: those with Gemma 3 besides
@@ -11,10 +12,11 @@
 PREFIX ?= /usr/local
 PROMPT ?= Why is the sky blue? Answer in two sentences.
 FUZZ_SECONDS ?= 600
+PORT ?= 8080
 MODEL ?=
 SEED ?=
 
-.PHONY: all demo test test-random test-model fuzz format install
+.PHONY: all demo serve test test-random test-model fuzz format install
 all:
 	@tools/bootstrap.sh build
 	@tools/build_cli.sh
@@ -23,6 +25,11 @@ demo:
 	@tools/bootstrap.sh build $(if $(wildcard $(MODEL)),,fetch)
 	@tools/build_cli.sh
 	@model="$$(tools/fetch_model.sh "$(MODEL)")" && build/release/bin/weft run "$$model" -p "$(PROMPT)"
+
+serve:
+	@tools/bootstrap.sh build $(if $(wildcard $(MODEL)),,fetch)
+	@tools/build_cli.sh
+	@model="$$(tools/fetch_model.sh "$(MODEL)")" && exec build/release/bin/weft serve "$$model" --port "$(PORT)"
 
 test:
 	@tools/bootstrap.sh build test

@@ -34,6 +34,7 @@ enum class ErrorCode {
   context_full,         // more tokens than the context or the page pool holds
   out_of_memory,        //
   device_failed,        // a card's context is lost: a kernel failed, or the card did
+  queue_full,           // more requests than an engine's queue takes: come again later
 };
 
 // The code's name as written above, e.g. "invalid_shape".

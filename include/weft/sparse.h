@@ -76,12 +76,23 @@ struct Diagonals {
   std::vector<int64_t> order = {};
 };
 Diagonals dia_from_coo(const Coo& coo);
+// Each place of the list once, sorted; `place[e]` says which of them element e of the list adds to.
+struct Merged {
+  Coo coo = {};
+  std::vector<int64_t> place = {};
+};
+Merged merged(const Coo& coo);
+// Values of the list, added up where elements stand at one place, in the order of the list.
+std::vector<float> summed(const Merged& merged, std::span<const float> values);
 // A tensor of any rank: coordinates[d][e] is below extents[d].
 struct CooTensor {
   std::vector<int64_t> extents = {};
   std::vector<std::vector<int32_t>> coordinates = {};
 };
 Converted csf_from_coo(const CooTensor& coo);  // below an axis of one, a sparse axis for each dimension
+// Elements (relation, row, column): a dense axis of relations, below each rows that hold something, and columns. 3-D hyb
+// is hyb(c, k) of these.
+Converted relations_from_coo(const CooTensor& coo);
 // Edges (relation, row, column) as rgms takes them: tiles of rows, below each its relations, rows and columns.
 Converted relational_from_coo(const CooTensor& edges, int64_t tile = 64);
 
@@ -113,6 +124,8 @@ inline Program parse(std::string_view text) { return Program(text); }
 struct CompileOptions {
   std::map<std::string, int64_t> set = {};  // parameters that are fixed: code for one feature size runs faster
   std::string stop_after = {};              // a pass; then only what was made so far can be shown
+  std::vector<std::string> skip = {};       // passes that only make code faster: "simplify", "peel tails", ...
+  bool prove_bounds = false;                // refuse a program with an access that is not proven to lie inside
 };
 
 struct RunArguments {

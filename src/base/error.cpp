@@ -28,6 +28,7 @@ std::string_view to_string(ErrorCode code) {
     case ErrorCode::context_full: return "context_full";
     case ErrorCode::out_of_memory: return "out_of_memory";
     case ErrorCode::device_failed: return "device_failed";
+    case ErrorCode::queue_full: return "queue_full";
   }
   return "unknown";
 }

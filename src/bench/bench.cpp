@@ -10,6 +10,7 @@ constexpr Bench kBenches[] = {
     {"attention", "decode, prefill and append against the machine's ceilings; --numerics: errors against fp64",
      measure_attention},
     {"model", "prefill and decode of a model file", measure_model},
+    {"serve", "a server that speaks OpenAI's completions, under the load of a trace; needs --url", measure_serve},
     {"gemm", "matrix products of every weight type and precision", measure_gemm},
     {"sparse", "sparse operators against the rows that they gather, and plain loops", measure_sparse},
     {"plan", "planning time and balance", measure_plan},

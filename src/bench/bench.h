@@ -4,6 +4,7 @@
 //   for (const bench::Bench& bench : bench::benches()) bench.run(options, report);
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -13,17 +14,31 @@
 
 namespace weft::bench {
 
+// What bench serve sends, and where to.
+struct ServeLoad {
+  std::string url, api_key, trace;                  // a file of arrivals; none: a Poisson process
+  float rate = 1;                                   // of the process per second, of a trace how many times as fast
+  int64_t requests = 200;                           // the first so many; 0: all of a trace
+  bool at_once = false;                             // all at the start
+  int64_t prompt_tokens = 256, output_tokens = 64;  // of the process
+  int64_t divide = 1, most_prompt = 0, most_output = 0;
+  int64_t vocabulary = 32000;            // prompts are ids below it
+  int64_t ttft_ms = 5000, gap_ms = 150;  // what counts as good
+};
+
 struct BenchOptions {
   bool quick = false;     // fewer cases and repetitions
   bool numerics = false;  // attention: errors against fp64 instead of speeds
   std::string only;       // attention, sparse: rows whose name holds this
-  Device device;          // attention: where it runs
+  Device device;          // attention, model: where it runs
   bool fit = false;       // plan: constants of the cost model from timed items
   int threads = 0;        // 0: as many as affinity and quota allow
   std::string model;      // a GGUF file, for bench model
+  std::string shape;      // model, on a card: random weights of that shape instead, 8b or 1b
   std::string precision = "default";
   std::string data;  // sparse: a folder of matrices; "": only generated ones
   std::function<sparse::Coo(const std::string& path)> read_matrix;  // of that folder
+  ServeLoad load;
 };
 
 struct BenchRow {

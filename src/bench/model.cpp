@@ -119,6 +119,10 @@ Long measure_long(const ModelFile& file, const BenchOptions& options, WorkerTeam
 }  // namespace
 
 void measure_model(const BenchOptions& options, BenchReport& report) {
+  if (options.device != Device::cpu()) return measure_model_on_card(options, report);
+  check(options.shape.empty(), ErrorCode::unsupported,
+        "bench model --shape {}: required is a card, supported on the CPU is --model FILE, missing random weights",
+        options.shape);
   check(!options.model.empty(), ErrorCode::invalid_argument, "bench model: --model is not given; name a GGUF file");
   const ModelFile file(options.model);
   const int64_t prompt = std::min<int64_t>(512, file.config().context_length / 4);

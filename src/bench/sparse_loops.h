@@ -1,5 +1,5 @@
 // What sparse rows are held against: a loop that only loads the gathered rows, and the loops over CSR that a simple
-// compiler emits. One table per instruction set, from sparse_loops.cpp compiled with its flags.
+// compiler emits. One table per instruction set, from kernels/sparse_loops.cpp compiled with its flags.
 #pragma once
 
 #include "device/cpu/built_isas.h"

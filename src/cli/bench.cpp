@@ -12,20 +12,28 @@
 #include "cli/arguments.h"
 #include "cli/bench_report.h"
 #include "cli/cli.h"
+#include "cli/device.h"
 #include "cli/sparse_input.h"
-#include "device/cuda/card.h"
 
 namespace weft::cli {
 namespace {
 
-Device device_of(const std::string& name) {
-  if (name == "cpu") return Device::cpu();
-  const std::string index = name.starts_with("cuda:") ? name.substr(5) : "";
-  check(!index.empty() && index.size() < 4 && index.find_first_not_of("0123456789") == index.npos,
-        ErrorCode::invalid_argument, "--device = {}; allowed are cpu and cuda:N", name);
-  const Device device = Device::cuda(std::stoi(index));
-  cuda::require_card(device, "--device");
-  return device;
+void add_load(Verb& verb, bench::ServeLoad& load) {
+  verb.option("--url", load.url, "serve: the server, http://HOST:PORT");
+  verb.option("--api-key", load.api_key, "serve: its key");
+  verb.option("--trace", load.trace, "serve: arrivals, a table or JSON lines; default: a Poisson process");
+  verb.option("--rate", load.rate, "serve: requests a second, or how many times as fast as the trace")
+      .allows("above 0", [](double rate) { return rate > 0; });
+  verb.option("--requests", load.requests, "serve: the first so many; 0: all of the trace").range(0, 10000000);
+  verb.flag("--at-once", load.at_once, "serve: all of them at the start");
+  verb.option("--prompt-tokens", load.prompt_tokens, "serve: of the Poisson process").range(1, 1 << 20);
+  verb.option("--output-tokens", load.output_tokens, "serve: of the Poisson process").range(1, 1 << 20);
+  verb.option("--divide", load.divide, "serve: lengths are divided by it").range(1, 1 << 20);
+  verb.option("--most-prompt", load.most_prompt, "serve: prompts are cut to it; 0: as they are").range(0, 1 << 20);
+  verb.option("--most-output", load.most_output, "serve: answers are cut to it; 0: as they are").range(0, 1 << 20);
+  verb.option("--vocabulary", load.vocabulary, "serve: prompts are ids below it").range(4, 1 << 24);
+  verb.option("--good-ttft", load.ttft_ms, "serve: milliseconds to a good first token").range(1, 10000000);
+  verb.option("--good-gap", load.gap_ms, "serve: milliseconds of a good mean gap").range(1, 10000000);
 }
 
 }  // namespace
@@ -45,18 +53,21 @@ void add_bench(Program& program, Context& context) {
   verb.flag("--quick", options->quick, "Fewer cases and repetitions");
   verb.flag("--numerics", options->numerics, "attention: errors against fp64 instead of speeds");
   verb.option("--only", options->only, "attention, sparse: only the rows whose name holds this text");
-  verb.option("--device", *device, "attention: where it runs: cpu, cuda:0, ...");
+  verb.option("--device", *device, "attention, model: where it runs: cpu, cuda:0, ...");
   verb.flag("--fit", options->fit, "plan: fit the constants of the cost model to timed items instead");
   verb.option("--threads", options->threads, "Worker threads; 0: as many as affinity and quota allow").range(0, 1024);
   verb.option("--model", options->model, "model: a GGUF file");
+  verb.option("--shape", options->shape, "model on a card: random weights of that shape instead: 8b or 1b")
+      .one_of({"", "8b", "1b"});
   verb.option("--precision", options->precision, "model: exact, default or fast").one_of({"exact", "default", "fast"});
   verb.option("--data", options->data, "sparse: also the matrices (.mtx, .smtx, each also .gz) of this folder")
       .type_name("DIR");
+  add_load(verb, options->load);
   verb.runs([&context, options, name, device] {
-    options->device = device_of(*device);
-    check(options->device == Device::cpu() || *name == "attention", ErrorCode::unsupported,
-          "bench {} --device {}: required is a bench of that device, supported is attention, missing {}", *name,
-          *device, *name);
+    options->device = require_device(*device);
+    check(options->device == Device::cpu() || *name == "attention" || *name == "model", ErrorCode::unsupported,
+          "bench {} --device {}: required is a bench of that device, supported are attention and model, missing {}",
+          *name, *device, *name);
     bench::stop_when([] { return interrupted.load(); });
     options->read_matrix = read_matrix;
     PrintedReport report(context.json);

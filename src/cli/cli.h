@@ -26,6 +26,7 @@ struct Context {
 void add_run(Program& program, Context& context);
 void add_eval(Program& program, Context& context);
 void add_tokenize(Program& program, Context& context);
+void add_serve(Program& program, Context& context);
 void add_plan(Program& program, Context& context);
 void add_replay(Program& program, Context& context);
 void add_jit(Program& program, Context& context);

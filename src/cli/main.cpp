@@ -40,6 +40,7 @@ int run_program(const std::vector<std::string>& arguments) {
   add_run(program, context);
   add_eval(program, context);
   add_tokenize(program, context);
+  add_serve(program, context);
   add_plan(program, context);
   add_replay(program, context);
   add_jit(program, context);

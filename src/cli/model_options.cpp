@@ -3,11 +3,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/check.h"
+#include "cli/device.h"
 #include "cli/progress.h"
-#include "device/cuda/card.h"
 
 namespace weft::cli {
 
@@ -25,33 +24,7 @@ void add_model_options(Verb& verb, ModelOptions& options) {
             "The same tokens whatever else is in the batch and however many workers there are (slower)");
 }
 
-Device device_of(const ModelOptions& options) {
-  if (options.device == "cpu") return Device::cpu();
-  std::string_view rest = options.device;
-  int index = 0;
-  bool valid = rest.starts_with("cuda");
-  if (valid && !(rest = rest.substr(4)).empty()) {
-    const char* end = rest.data() + rest.size();
-    const auto [last, error] = std::from_chars(rest.data() + 1, end, index);
-    valid = rest[0] == ':' && error == std::errc() && last == end && index >= 0;
-  }
-  check(valid, ErrorCode::invalid_argument, "--device = {}; allowed are cpu and cuda:N", options.device);
-  return Device::cuda(index);
-}
-
-void check_model_options(const ModelOptions& options) {
-  const Device device = device_of(options);
-  if (device.kind != DeviceKind::cuda) return;
-  try {
-    cuda::require_card(device, "--device");
-  } catch (const Error& error) {  // in the words of this program
-    std::string text = std::string(error.what()).substr(to_string(error.code()).size() + 2);
-    constexpr std::string_view kOfTheLibrary = "give Device::cpu()";
-    if (const size_t at = text.find(kOfTheLibrary); at != text.npos)
-      text.replace(at, kOfTheLibrary.size(), "use --device cpu");
-    throw Error(error.code(), text);
-  }
-}
+void check_model_options(const ModelOptions& options) { require_device(options.device); }
 
 int64_t choose_context(const ModelConfig& config, const ModelOptions& options, int64_t wanted) {
   check(options.ctx <= config.context_length, ErrorCode::invalid_argument,
@@ -66,7 +39,7 @@ Engine load_engine(const ModelFile& file, const ModelOptions& options, int64_t t
   Progress progress("loading " + file.path());
   ForwardOptions forward;
   forward.precision = precision_from_string(options.precision);
-  forward.device = device_of(options);
+  forward.device = device_of(options.device);
   forward.max_tokens = tokens;
   if (options.kv_dtype != "auto") forward.kv_dtype = dtype_from_string(options.kv_dtype);
   if (options.invariant) {

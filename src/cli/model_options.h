@@ -20,8 +20,6 @@ struct ModelOptions {
 void add_model_options(Verb& verb, ModelOptions& options);
 // Throws Error(unsupported | invalid_device) for a device that is not there. Before anything is loaded.
 void check_model_options(const ModelOptions& options);
-// "cpu", "cuda" (the first card) or "cuda:N". Throws Error(invalid_argument).
-Device device_of(const ModelOptions& options);
 
 // A forward pass and the team it runs on. `tokens` is the context it is made for; progress goes to stderr.
 struct Engine {

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
+#include "cli/device.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/text_input.h"
@@ -127,7 +128,7 @@ void answer_once(const RunOptions& options, const ModelFile& file, const Tokeniz
   Generator generator(*engine.forward, tokenizer, options.sampling, options.penalties, options.seed);
   const Answer answer =
       generator.answer(engine.forward->add_sequence(), prompt, answer_options(options, room, context));
-  print_end(context, device_of(options.model), answer,
+  print_end(context, device_of(options.model.device), answer,
             {.prompt_tokens = prompt_count, .computed_tokens = prompt_count, .load_s = load_s});
   if (!context.json) print_figures(answer, prompt_count, load_s);
   if (answer.finish == "interrupted") context.exit_code = kInterrupted;
@@ -176,7 +177,7 @@ void chat(const RunOptions& options, const ModelFile& file, const Tokenizer& tok
     const Answer answer =
         generator.answer(sequence, std::span(ids).subspan(shared), answer_options(options, room, context));
     const auto prompt_tokens = static_cast<int64_t>(ids.size());
-    print_end(context, device_of(options.model), answer,
+    print_end(context, device_of(options.model.device), answer,
               {.prompt_tokens = prompt_tokens,
                .computed_tokens = prompt_tokens - static_cast<int64_t>(shared),
                .load_s = load_s});

@@ -136,7 +136,67 @@ sparse::Coo read_triples(Reader& reader) {
   return coo;
 }
 
+sparse::CooTensor read_relations(Reader& reader) {
+  reader.line();  // names of the columns
+  sparse::CooTensor tensor{.extents = {0, 0, 0}, .coordinates = std::vector<std::vector<int32_t>>(3)};
+  while (!reader.at_end())
+    for (size_t d = 0; d < 3; ++d) {
+      const int64_t x = reader.integer(d == 0 ? "a relation" : d == 1 ? "a row" : "a column", 0, kMaxExtent - 1);
+      tensor.coordinates[d].push_back(static_cast<int32_t>(x));
+      tensor.extents[d] = std::max(tensor.extents[d], x + 1);
+    }
+  // Rows and columns are of one kind.
+  tensor.extents[1] = tensor.extents[2] = std::max(tensor.extents[1], tensor.extents[2]);
+  return tensor;
+}
+
+// As many coordinates a line as the first one has, and a value.
+sparse::CooTensor read_frostt(Reader& reader) {
+  sparse::CooTensor tensor;
+  while (!reader.at_end()) {
+    const std::string_view line = reader.line();
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream words{std::string(line)};
+    std::vector<std::string> list;
+    for (std::string word; words >> word;) list.push_back(word);
+    if (tensor.extents.empty()) {
+      if (list.size() < 2 || list.size() > 7)
+        reader.fail(fmt::format("{} words; 1 to 6 coordinates and a value are expected", list.size()));
+      tensor.extents.assign(list.size() - 1, 0);
+      tensor.coordinates.resize(list.size() - 1);
+    }
+    if (list.size() != tensor.extents.size() + 1)
+      reader.fail(fmt::format("{} words; {} coordinates and a value are expected", list.size(), tensor.extents.size()));
+    for (size_t d = 0; d < tensor.extents.size(); ++d) {
+      int64_t x = 0;
+      const auto [stop, error] = std::from_chars(list[d].data(), list[d].data() + list[d].size(), x);
+      if (error != std::errc() || *stop != '\0' || x < 1 || x > kMaxExtent)
+        reader.fail(fmt::format("'{}' is no coordinate; 1 to {} are allowed", list[d], kMaxExtent));
+      tensor.coordinates[d].push_back(static_cast<int32_t>(x - 1));
+      tensor.extents[d] = std::max(tensor.extents[d], x);
+    }
+  }
+  if (tensor.extents.empty()) reader.fail("the file holds no element");
+  return tensor;
+}
+
+// The name without .gz.
+std::string unpacked_name(const std::string& path) {
+  return path.ends_with(".gz") ? path.substr(0, path.size() - 3) : path;
+}
+
 }  // namespace
+
+bool is_tensor(const std::string& path) {
+  const std::string name = unpacked_name(path);
+  return name.ends_with(".tns") || name.ends_with(".csv");
+}
+
+sparse::CooTensor read_tensor(const std::string& path) {
+  const std::string text = read_packed_file(path);
+  Reader reader(path, text);
+  return unpacked_name(path).ends_with(".csv") ? read_relations(reader) : read_frostt(reader);
+}
 
 std::string read_packed_file(const std::string& path) {
 #if defined(WEFT_HAVE_ZLIB)
@@ -164,12 +224,14 @@ std::string read_packed_file(const std::string& path) {
 sparse::Coo read_matrix(const std::string& path) {
   const std::string text = read_packed_file(path);
   Reader reader(path, text);
-  const std::string plain = path.ends_with(".gz") ? path.substr(0, path.size() - 3) : path;
+  const std::string plain = unpacked_name(path);
   if (plain.ends_with(".mtx")) return read_matrix_market(reader);
   if (plain.ends_with(".smtx")) return read_smtx(reader);
   if (plain.ends_with(".csv")) return read_triples(reader);
   fail(ErrorCode::invalid_file,
-       "'{}': its name ends as no format that is read; those are .mtx, .smtx and .csv, each also .gz", path);
+       "'{}': its name ends as no format that is read; those are .mtx, .smtx and .csv, each also .gz, and .tns for "
+       "axes below others",
+       path);
 }
 
 }  // namespace weft::cli

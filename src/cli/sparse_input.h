@@ -1,7 +1,8 @@
-// Matrices from files: Matrix Market (.mtx), .smtx (a line of sizes, one of indptr, one of indices), triples (.csv with
-// relation, row, column: all relations together), each also compressed (.gz).
+// Structures from files: Matrix Market (.mtx), .smtx (a line of sizes, one of indptr, one of indices), triples (.csv with
+// relation, row, column), FROSTT tensors (.tns: coordinates from 1 on, then the value), each also compressed (.gz).
 //
 //   const sparse::Coo coo = read_matrix("cora.mtx.gz");
+//   const sparse::CooTensor tensor = read_tensor("facts.tns.gz");
 #pragma once
 
 #include <string>
@@ -11,7 +12,9 @@
 namespace weft::cli {
 
 // Throws Error(io_error), Error(invalid_file) naming the line, or Error(unsupported) where zlib is missing.
-sparse::Coo read_matrix(const std::string& path);
+sparse::Coo read_matrix(const std::string& path);  // of triples all relations together
+bool is_tensor(const std::string& path);           // .tns or triples
+sparse::CooTensor read_tensor(const std::string& path);
 // A whole file, unpacked.
 std::string read_packed_file(const std::string& path);
 

@@ -136,9 +136,9 @@ bool StepAttention::keep_plan(Kind& kind, const PlanInput& input) {
 
 void StepAttention::make_plan(Kind& kind, const Step& step, const PlanInput& input, bool may_share) {
   kind.shared = {};
-  // What sequences share is read once for all of them. Not under fixed splits: a request alone has nothing to share, and
-  // gets the same bits there.
-  if (step.qo_indptr.size() > 2 && options_.plan_mode != PlanMode::fixed_split) {
+  // What sequences share is read once for all of them. Under fixed splits levels begin at multiples of the split, and do not
+  // change a bit.
+  if (step.qo_indptr.size() > 2) {
     if (step.has_prefixes())
       kind.shared = levels_from_prefixes(kind.kernel, input, step.prefixes());
     else if (may_share)

@@ -12,9 +12,9 @@ namespace weft::decode {
 using Sources = std::vector<gemm::WeightSource>;
 
 struct LayerVectors {
-  std::vector<float> attn_norm, ffn_norm;
+  std::vector<float> attn_norm = {}, ffn_norm = {};
   // Empty unless the model has them.
-  std::vector<float> q_norm, k_norm, attn_post_norm, ffn_post_norm, qkv_bias;
+  std::vector<float> q_norm = {}, k_norm = {}, attn_post_norm = {}, ffn_post_norm = {}, qkv_bias = {};
 
   int64_t size() const {  // of all of them
     size_t size = 0;

@@ -1,5 +1,7 @@
 #include "loop/facts.h"
 
+#include <algorithm>
+
 namespace weft::loop {
 namespace {
 
@@ -52,6 +54,12 @@ const Expr* Facts::extent_of(const std::string& variable) const {
 // Puts the term's least or greatest value in its place, whichever makes the sum least. False where none is known.
 bool Facts::replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient) const {
   Expr least, most;
+  if (coefficient < 0)
+    if (Linear less_sum = sum;
+        bound_quotient(less_sum, term, coefficient) || bound_product(less_sum, term, coefficient)) {
+      sum = std::move(less_sum);
+      return !sum.overflows;
+    }
   if (term->op == Op::variable) {
     const Expr* extent = extent_of(term->name);
     if (extent != nullptr || scalars_.contains(term->name)) least = 0;
@@ -83,34 +91,114 @@ bool Facts::replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient)
   return !sum.overflows;
 }
 
-bool Facts::is_nonnegative(Linear sum) const {
-  for (int steps = 0; steps < 64 && !sum.terms.empty(); ++steps) {
-    // Inner loops first: their extents may speak of outer ones.
-    size_t chosen = sum.terms.size();
-    for (auto loop = loops_.rbegin(); loop != loops_.rend() && chosen == sum.terms.size(); ++loop)
-      for (size_t i = 0; i < sum.terms.size(); ++i)
-        if (is_variable(sum.terms[i].first, loop->first)) chosen = i;
-    if (chosen == sum.terms.size()) {
-      chosen = 0;
-      while (chosen + 1 < sum.terms.size() && sum.terms[chosen].first->op == Op::variable) ++chosen;
-    }
-    const auto [term, coefficient] = sum.terms[chosen];
-    if (!replace_by_bound(sum, term, coefficient)) return false;
-  }
-  return sum.terms.empty() && sum.constant >= 0;
-}
-
-bool Facts::is_nonnegative(const Expr& e) const {
-  const Linear sum = linear_of(e);
-  if (is_nonnegative(sum)) return true;
+// What a value is at most: the extent of its loop, what its buffer holds, what a condition says.
+Expr Facts::most_of(const Expr& e) const {
+  if (e->op == Op::variable)
+    if (const Expr* extent = extent_of(e->name)) return *extent - 1;
   for (const auto& slacks : conditions_)
     for (const Expr& slack : slacks) {
-      Linear rest = sum;
-      rest.add(linear_of(slack), -1);
-      if (is_nonnegative(rest)) return true;
+      const Linear own = linear_of(e);
+      Linear rest = linear_of(slack);
+      rest.add(own);
+      const auto is_left = [&](const auto& part) {
+        return std::any_of(rest.terms.begin(), rest.terms.end(), [&](const auto& t) { return t.first == part.first; });
+      };
+      if (!own.terms.empty() && std::none_of(own.terms.begin(), own.terms.end(), is_left)) return expr_of(rest);
+    }
+  if (e->op == Op::load)
+    for (const Buffer& buffer : buffers_)
+      if (buffer.name == e->name && buffer.least) return buffer.most;
+  if (e->op == Op::modulo) return e->operands[1] - 1;
+  // v // d, v being below q * d.
+  if (e->op == Op::floor_div && e->operands[0]->op == Op::variable)
+    if (const Expr* extent = extent_of(e->operands[0]->name); extent != nullptr && (*extent)->op == Op::multiply)
+      for (size_t i = 0; i < 2; ++i)
+        if ((*extent)->operands[i] == e->operands[1]) return (*extent)->operands[1 - i] - 1;
+  return {};
+}
+
+// -k d (x // d) is at least -k x.
+bool Facts::bound_quotient(Linear& sum, const Expr& term, int64_t coefficient) const {
+  int64_t divisor = 0;
+  if (term->op != Op::floor_div || !is_integer(term->operands[1], &divisor) || coefficient % divisor != 0) return false;
+  const Expr x = term->operands[0];
+  sum.add(Expr(term), -coefficient);
+  sum.add(linear_of(x), coefficient / divisor);
+  return true;
+}
+
+// -a b is at least -most(a) b, where b is not negative.
+bool Facts::bound_product(Linear& sum, const Expr& term, int64_t coefficient) const {
+  if (term->op != Op::multiply) return false;
+  const Expr product = term;
+  for (size_t i = 0; i < 2; ++i) {
+    const Expr &a = product->operands[i], &b = product->operands[1 - i];
+    const Expr most = most_of(a);
+    if (!most || !is_nonnegative(b)) continue;
+    const Linear bound = linear_of(most);
+    sum.add(product, -coefficient);
+    for (const auto& [part, factor] : bound.terms)
+      sum.add(linear_of(i == 0 ? part * b : b * part), coefficient * factor);
+    sum.add(linear_of(b), coefficient * bound.constant);
+    return true;
+  }
+  return false;
+}
+
+bool Facts::is_nonnegative(Linear sum, int depth) const {
+  constexpr int kMaxNesting = 6, kMaxSteps = 64;
+  if (nesting_ == kMaxNesting) return false;
+  ++nesting_;
+  bool proven = false, open = true;
+  for (int steps = 0; steps < kMaxSteps && open && !proven && !sum.overflows; ++steps) {
+    open = !sum.terms.empty();
+    proven = open ? depth > 0 && is_nonnegative_by_conditions(sum, depth) : sum.constant >= 0;
+    if (open && !proven) open = bound_some(sum);
+  }
+  --nesting_;
+  return proven;
+}
+
+// Puts its bound in the place of a term: of what is subtracted first, as it may cancel what is added; inner loops before
+// outer ones, which their extents may speak of; variables last.
+bool Facts::bound_some(Linear& sum) const {
+  std::vector<Expr> order;
+  for (const bool negative : {true, false}) {
+    const auto add = [&](const auto& wanted) {
+      for (const auto& [term, coefficient] : sum.terms)
+        if ((coefficient < 0) == negative && wanted(term)) order.push_back(term);
+    };
+    for (auto loop = loops_.rbegin(); loop != loops_.rend(); ++loop)
+      add([&](const Expr& term) { return is_variable(term, loop->first); });
+    add([](const Expr& term) { return term->op != Op::variable; });
+    add([](const Expr& term) { return term->op == Op::variable; });
+  }
+  for (const Expr& term : order) {
+    const auto at = std::find_if(sum.terms.begin(), sum.terms.end(), [&](const auto& t) { return t.first == term; });
+    if (replace_by_bound(sum, term, at->second)) return true;
+  }
+  return false;
+}
+
+// Whether what is left behind a multiple of what a condition says to be at least 0 is at least 0.
+bool Facts::is_nonnegative_by_conditions(const Linear& sum, int depth) const {
+  for (const auto& slacks : conditions_)
+    for (const Expr& slack : slacks) {
+      const Linear known = linear_of(slack);
+      for (const auto& [term, coefficient] : known.terms) {
+        const auto at =
+            std::find_if(sum.terms.begin(), sum.terms.end(), [&](const auto& t) { return t.first == term; });
+        if (at == sum.terms.end() || at->second % coefficient != 0 || at->second / coefficient <= 0) continue;
+        Linear rest = sum;
+        rest.add(known, -(at->second / coefficient));
+        if (is_nonnegative(rest, depth - 1)) return true;
+        break;  // other terms give the same multiple, or none
+      }
     }
   return false;
 }
+
+bool Facts::is_nonnegative(const Expr& e) const { return is_nonnegative(linear_of(e), 2); }
 
 bool Facts::holds(const Expr& condition) const {
   if (condition->op == Op::logical_and) return holds(condition->operands[0]) && holds(condition->operands[1]);

@@ -29,9 +29,15 @@ class Facts {
   bool fails(const Expr& condition) const;
 
  private:
-  bool is_nonnegative(Linear sum) const;
+  bool is_nonnegative(Linear sum, int depth) const;  // of so many conditions
+  bool is_nonnegative_by_conditions(const Linear& sum, int depth) const;
+  Expr most_of(const Expr& e) const;
+  bool bound_some(Linear& sum) const;
+  bool bound_quotient(Linear& sum, const Expr& term, int64_t coefficient) const;
+  bool bound_product(Linear& sum, const Expr& term, int64_t coefficient) const;
   bool replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient) const;
   const Expr* extent_of(const std::string& variable) const;
+  mutable int nesting_ = 0;  // of proofs that need others
   std::vector<Buffer> buffers_;
   Names scalars_;  // never negative, as loop variables; what `let` names may be
   std::vector<std::pair<std::string, Expr>> loops_;

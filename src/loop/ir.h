@@ -42,6 +42,9 @@ struct Stmt {
   std::string thread = {};   // of LoopKind::bind: blockIdx.x, ...
   std::string balance = {};  // of LoopKind::parallel: the indptr that says how much work an iteration is
   std::vector<std::string> annotations = {};  // "prefetch=16"
+  bool joined = false;  // of LoopKind::parallel: nobody waits between the parallel loop before and this one
+  // Of a store:
+  bool atomic = false;  // adds to the element, which other iterations of shared loops may add to at once
   // Of an allocation:
   DType dtype = DType::fp32;
   Scope scope = Scope::registers;
@@ -91,6 +94,7 @@ struct Function {
   std::string name;
   std::vector<std::string> scalars = {};  // integers, 0 or more
   std::vector<Buffer> buffers = {};
+  std::vector<std::vector<std::string>> apart = {};  // of integer buffers: no value stands in two of a list
   Body body = {};
   const Buffer* find(std::string_view buffer) const;
   friend bool operator==(const Function&, const Function&) = default;

@@ -26,6 +26,20 @@ void Linear::add(const Linear& other, int64_t factor) {
   }
 }
 
+namespace {
+
+// The literal in a product like a * (b * 4).
+bool has_factor(const Expr& product, int64_t* factor) {
+  for (const Expr& x : product->operands) {
+    const Linear parts = linear_of(x);
+    if (parts.terms.size() != 1 || parts.constant != 0 || parts.overflows) continue;
+    if (__builtin_mul_overflow(*factor, parts.terms[0].second, factor)) return false;
+  }
+  return *factor != 1;
+}
+
+}  // namespace
+
 Linear linear_of(const Expr& e) {
   Linear sum;
   const auto& operands = e->operands;
@@ -41,6 +55,12 @@ Linear linear_of(const Expr& e) {
     sum.add(linear_of(operands[0]), value);
   } else if (e->op == Op::multiply && is_integer(operands[0], &value)) {
     sum.add(linear_of(operands[1]), value);
+  } else if (int64_t factor = 1; e->op == Op::multiply && e->type == Type::integer && has_factor(e, &factor)) {
+    const auto without = [](const Expr& x) {
+      const Linear parts = linear_of(x);
+      return parts.terms.size() == 1 && parts.constant == 0 ? parts.terms[0].first : x;
+    };
+    sum.add(without(operands[0]) * without(operands[1]), factor);
   } else {
     sum.add(e, 1);
   }

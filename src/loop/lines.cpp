@@ -13,10 +13,11 @@ bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_word(char c) { return is_letter(c) || is_digit(c); }
 
-constexpr std::string_view kWords[] = {
-    "and",  "or",       "not",     "if",       "for", "let",         "in",         "init",  "block", "range",
-    "as",   "allocate", "program", "schedule", "min", "max",         "select",     "exp",   "sqrt",  "abs",
-    "real", "find",     "iterate", "inf",      "nan", "upper_bound", "preprocess", "where", "fuse"};
+constexpr std::string_view kWords[] = {"and",  "or",      "not",    "if",  "for",         "let",        "in",
+                                       "init", "block",   "range",  "as",  "allocate",    "program",    "schedule",
+                                       "min",  "max",     "select", "exp", "sqrt",        "abs",        "real",
+                                       "find", "iterate", "inf",    "nan", "upper_bound", "preprocess", "where",
+                                       "fuse", "atomic",  "apart"};
 
 constexpr int kMaxDepth = 64;
 

@@ -85,6 +85,8 @@ Stmt parse_store(Cursor& line, const Symbols& symbols);
 Body parse_body(Source& source, int indent, Symbols symbols);
 // "(a, b)", the names of parameters.
 std::vector<std::string> parse_parameters(Cursor& line);
+// "(a, b)", of which no two hold one value; after the word apart.
+std::vector<std::string> parse_apart(Cursor& line);
 // "stage3 NAME(...):" and what follows.
 Function parse_function(std::string_view text);
 

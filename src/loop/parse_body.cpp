@@ -36,6 +36,8 @@ void parse_attributes(Cursor& line, Stmt& loop) {
     } else if (word == "balance") {
       line.expect("=");
       loop.balance = line.name("an indptr");
+    } else if (word == "joined") {
+      loop.joined = true;
     } else {
       bool is_kind = false;
       for (const LoopKind kind : {LoopKind::parallel, LoopKind::vectorize, LoopKind::unroll})
@@ -120,8 +122,26 @@ Stmt parse_stmt(Source& source, int indent, Symbols& symbols) {
     block.body = parse_body(source, indent + 2, symbols);
     return block;
   }
-  return parse_store(line, symbols);
+  const bool atomic = line.accept("atomic");
+  Stmt store = parse_store(line, symbols);
+  store.atomic = atomic;
+  return store;
 }
+
+}  // namespace
+
+std::vector<std::string> parse_apart(Cursor& line) {
+  std::vector<std::string> names;
+  line.expect("(");
+  do {
+    names.push_back(line.name("what is apart"));
+  } while (line.accept(","));
+  line.expect(")");
+  line.expect_end();
+  return names;
+}
+
+namespace {
 
 void parse_buffer(Cursor& line, Function& function, Symbols& symbols) {
   Buffer buffer{.name = declared_name(line, "buffer", symbols)};
@@ -167,6 +187,11 @@ Function parse_function(std::string_view text) {
   while (source.has_line(2)) {
     Cursor line = source.peek();
     if (!line.at_name()) break;
+    if (line.accept("apart")) {
+      source.next();
+      function.apart.push_back(parse_apart(line));
+      continue;
+    }
     line.name("a name");
     if (!line.accept("=")) break;
     line = source.next();

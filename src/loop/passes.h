@@ -15,18 +15,24 @@ void simplify(Function& function);
 // Loops with a condition like `outer * 16 + inner < n` become a loop where it holds and a rest where it is asked.
 void peel_tails(Function& function);
 
+// Marks parallel loops that meet none of those right before them, so that nobody waits between (horizontal fusion): no
+// element is written by one and accessed by the other, because buffers differ, because sums are atomic, or because
+// arrays that are apart say where.
+void join_phases(Function& function);
+
 // Throws Error(invalid_argument) where an access of a function's buffer provably lies outside. Returns how many
 // accesses are proven to lie inside, of how many; the others rest on checks of the structures.
 struct BoundsReport {
   int proven = 0, total = 0;
+  std::vector<std::string> others = {};  // as text
 };
 BoundsReport check_bounds(const Function& function);
 
-// What is started at once: a nest whose outermost loop is parallel, or statements between two of them, which one worker
-// runs. On a GPU each is a kernel; on the CPU the team waits between any two.
+// What is started at once: a nest whose outermost loop is parallel, with those that are joined to it, or statements
+// between two of them, which one worker runs. On a GPU each is a kernel; on the CPU the team waits between any two.
 struct Phase {
   Body body;
-  const Stmt* parallel() const;  // the outermost loop, if it is a parallel one; else null
+  const Stmt* parallel() const;  // the first outermost loop, if that is a parallel one; else null
 };
 std::vector<Phase> split_phases(const Function& function);
 

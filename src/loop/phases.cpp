@@ -3,8 +3,8 @@
 namespace weft::loop {
 
 const Stmt* Phase::parallel() const {
-  const bool is_nest = body.size() == 1 && body[0].kind == Stmt::Kind::loop;
-  return is_nest && body[0].loop == LoopKind::parallel ? &body[0] : nullptr;
+  const bool is_loop = !body.empty() && body[0].kind == Stmt::Kind::loop;
+  return is_loop && body[0].loop == LoopKind::parallel ? &body[0] : nullptr;
 }
 
 std::vector<Phase> split_phases(const Function& function) {
@@ -14,6 +14,10 @@ std::vector<Phase> split_phases(const Function& function) {
     const bool parallel = stmt.kind == Stmt::Kind::loop && stmt.loop == LoopKind::parallel;
     bool binds = false;
     visit(Body{stmt}, [&](const Stmt& inner) { binds |= inner.loop == LoopKind::bind; });
+    if (parallel && stmt.joined && !phases.empty() && phases.back().parallel() != nullptr) {
+      phases.back().body.push_back(stmt);
+      continue;
+    }
     const bool alone = parallel || binds;
     if (alone || !is_open) phases.emplace_back();
     phases.back().body.push_back(stmt);

@@ -1,5 +1,6 @@
 // The text form of expressions, statements and functions.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
@@ -74,6 +75,7 @@ std::string attributes_of(const Stmt& loop) {
   else if (loop.loop != LoopKind::serial)
     add(std::string(to_string(loop.loop)));
   if (!loop.balance.empty()) add("balance=" + loop.balance);
+  if (loop.joined) add("joined");
   for (const std::string& annotation : loop.annotations) add(annotation);
   return text.empty() ? text : text + "]";
 }
@@ -89,7 +91,8 @@ std::string to_text(const Body& body, int indent) {
         text += fmt::format("{}for {} in range({}){}:\n", space, stmt.name, to_text(stmt.value), attributes_of(stmt));
         break;
       case Stmt::Kind::store:
-        text += fmt::format("{}{}[{}] = {}\n", space, stmt.name, joined(stmt.indices), to_text(stmt.value));
+        text += fmt::format("{}{}{}[{}] = {}\n", space, stmt.atomic ? "atomic " : "", stmt.name, joined(stmt.indices),
+                            to_text(stmt.value));
         break;
       case Stmt::Kind::condition: text += fmt::format("{}if {}:\n", space, to_text(stmt.value)); break;
       case Stmt::Kind::let: text += fmt::format("{}let {} = {}\n", space, stmt.name, to_text(stmt.value)); break;
@@ -117,6 +120,7 @@ std::string to_text(const Function& function) {
     if (b.least) text += fmt::format(" in {} to {}", to_text(b.least), to_text(b.most));
     text += "\n";
   }
+  for (const auto& names : function.apart) text += fmt::format("  apart({})\n", fmt::join(names, ", "));
   return text + to_text(function.body, 2);
 }
 

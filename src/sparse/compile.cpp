@@ -25,9 +25,19 @@ struct Context {
   }
 };
 
+// Every access of a buffer lies within it: proven here, or by what is checked when a structure is made.
+void check_bounds(const Context& c) {
+  c.made.bounds = loop::check_bounds(c.made.compute3.function);
+  const loop::BoundsReport& report = c.made.bounds;
+  check(!c.options.prove_bounds || report.others.empty(), ErrorCode::unsupported,
+        "prove_bounds: {} of {} accesses are not proven, the first {}; required: conditions that say where it lies",
+        report.others.size(), report.total, report.others.empty() ? "" : report.others[0]);
+}
+
 struct Pass {
   const char* name;
   void (*run)(const Context& c);
+  bool needed = true;  // else it may be skipped
 };
 
 const Pass kPasses[] = {
@@ -57,10 +67,11 @@ const Pass kPasses[] = {
        if (c.has_preprocess()) c.made.preprocess3 = lower_buffers(c.made.preprocess2);
        c.made.compute3 = lower_buffers(c.made.compute2);
      }},
-    {"simplify", [](const Context& c) { c.each_function([](loop::Function& f) { loop::simplify(f); }); }},
-    {"peel tails", [](const Context& c) { c.each_function([](loop::Function& f) { loop::peel_tails(f); }); }},
-    {"simplify again", [](const Context& c) { c.each_function([](loop::Function& f) { loop::simplify(f); }); }},
-    {"check bounds", [](const Context& c) { c.made.bounds = loop::check_bounds(c.made.compute3.function); }},
+    {"simplify", [](const Context& c) { c.each_function([](loop::Function& f) { loop::simplify(f); }); }, false},
+    {"peel tails", [](const Context& c) { c.each_function([](loop::Function& f) { loop::peel_tails(f); }); }, false},
+    {"simplify again", [](const Context& c) { c.each_function([](loop::Function& f) { loop::simplify(f); }); }, false},
+    {"join phases", [](const Context& c) { c.each_function([](loop::Function& f) { loop::join_phases(f); }); }, false},
+    {"check bounds", check_bounds},
 
     // Code.
     {"generate",
@@ -86,9 +97,17 @@ Compilation run_passes(const ParsedProgram& program, const CompileOptions& optio
       options.stop_after.empty() || std::find(names.begin(), names.end(), options.stop_after) != names.end();
   check(known, ErrorCode::invalid_argument, "stop_after: '{}' is no pass{}", options.stop_after,
         did_you_mean(options.stop_after, names));
+  for (const std::string& name : options.skip) {
+    const Pass* found =
+        std::find_if(std::begin(kPasses), std::end(kPasses), [&](const Pass& p) { return p.name == name; });
+    check(found != std::end(kPasses), ErrorCode::invalid_argument, "skip: '{}' is no pass{}", name,
+          did_you_mean(name, names));
+    check(!found->needed, ErrorCode::invalid_argument,
+          "skip: '{}' is needed; those that make code faster may be skipped", name);
+  }
   Compilation made{.source = program.stage1,
                    .stage1 = program.stage1,
-                   .schedule = ScheduleRunner(program.schedule),
+                   .schedule = ScheduleRunner(program.schedule, program.formats),
                    .parts = {},
                    .preprocess2 = {},
                    .compute2 = {},
@@ -96,6 +115,7 @@ Compilation run_passes(const ParsedProgram& program, const CompileOptions& optio
                    .compute3 = {}};
   const Context context{made, options};
   for (const Pass& pass : kPasses) {
+    if (std::find(options.skip.begin(), options.skip.end(), pass.name) != options.skip.end()) continue;
     const auto start = std::chrono::steady_clock::now();
     pass.run(context);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;

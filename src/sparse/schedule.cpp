@@ -47,20 +47,52 @@ void check_known(const ScheduleLine& line, const std::vector<std::string>& own, 
   fail(ErrorCode::invalid_argument, "'{}' is no primitive{}", line.primitive, did_you_mean(line.primitive, all));
 }
 
-std::vector<FormatRewriteRule> rules_of(const Operand& format, const MatrixAxes& matrix) {
+std::vector<FormatRewriteRule> rules_of(const Operand& format, const MatrixAxes& matrix,
+                                        const std::vector<FormatDefinition>& defined) {
   const auto number = [&](size_t i) { return format.operands[i].integer; };
   const bool integers = std::all_of(format.operands.begin(), format.operands.end(),
                                     [](const Operand& o) { return o.kind == Operand::Kind::integer; });
   const size_t count = format.operands.size();
+  for (const FormatDefinition& definition : defined)
+    if (format.kind == Operand::Kind::call && count == 0 && definition.name == format.text)
+      return {rule_of(definition, matrix)};
   if (format.kind == Operand::Kind::call && integers) {
     if (format.text == "csr" && count == 0) return {csr_rule(matrix)};
     if (format.text == "ell" && count == 1) return {ell_rule(matrix, number(0))};
     if (format.text == "bsr" && count == 1) return {bsr_rule(matrix, number(0))};
     if (format.text == "hyb" && count == 2) return hyb_rules(matrix, number(0), number(1));
   }
-  fail(ErrorCode::invalid_argument, "'{}' is no format; allowed are csr(), ell(width), bsr(block) and hyb(c, k)",
-       to_text(format));
+  std::string own;
+  for (const FormatDefinition& definition : defined) own += fmt::format(", {}()", definition.name);
+  fail(ErrorCode::invalid_argument, "'{}' is no format; allowed are csr(), ell(width), bsr(block) and hyb(c, k){}",
+       to_text(format), own);
 }
+
+namespace {
+
+// A matrix, or a stack of them.
+MatrixAxes matrix_axes(const Stage1& program, const SparseBuffer& matrix, const std::string& iteration) {
+  const std::vector<std::string>& axes = matrix.axes;
+  const auto is_compressed = [&](size_t d) {
+    const Axis& axis = program.axis(axes[d]);
+    return axis.is_sparse && axis.is_variable && axis.parent == axes[d - 1];
+  };
+  const bool is_stack = axes.size() == 3 && is_compressed(1) && is_compressed(2);
+  check(
+      is_stack || (axes.size() == 2 && is_compressed(1)), ErrorCode::unsupported,
+      "decompose_format({}, {}): required: a matrix on a dense and a sparse variable axis, which is CSR, or a stack of "
+      "them below a dense axis",
+      iteration, matrix.name);
+  const size_t row = is_stack ? 1 : 0;
+  MatrixAxes result{axes[row], axes[row + 1], program.axis(axes[row]).length, program.axis(axes[row + 1]).length};
+  if (is_stack) {
+    result.outer = axes[0];
+    result.num_outer = program.axis(axes[0]).length;
+  }
+  return result;
+}
+
+}  // namespace
 
 void ScheduleRunner::decompose(const ScheduleLine& line, Stage1& program) {
   const std::string form =
@@ -70,16 +102,11 @@ void ScheduleRunner::decompose(const ScheduleLine& line, Stage1& program) {
   const SparseBuffer* matrix = program.find_buffer(buffer);
   check(matrix != nullptr, ErrorCode::invalid_argument, "decompose_format({}, {}): there is no buffer '{}'", iteration,
         buffer, buffer);
-  const bool is_csr =
-      matrix->axes.size() == 2 && program.axis(matrix->axes[1]).is_sparse && program.axis(matrix->axes[1]).is_variable;
-  check(is_csr, ErrorCode::unsupported,
-        "decompose_format({}, {}): required: a matrix on a dense and a sparse variable axis, which is CSR", iteration,
-        buffer);
-  const MatrixAxes axes{matrix->axes[0], matrix->axes[1], program.axis(matrix->axes[0]).length,
-                        program.axis(matrix->axes[1]).length};
+  const MatrixAxes axes = matrix_axes(program, *matrix, iteration);
   Decomposition decomposition{axes.row, axes.col, {}};
   for (size_t f = 2; f < line.operands.size(); ++f)
-    for (FormatRewriteRule& rule : rules_of(line.operands[f], axes)) decomposition.rules.push_back(std::move(rule));
+    for (FormatRewriteRule& rule : rules_of(line.operands[f], axes, formats_))
+      decomposition.rules.push_back(std::move(rule));
   const bool has_init =
       program.find_iteration(iteration) != nullptr && !program.find_iteration(iteration)->init.empty();
   program = decompose_format(program, iteration, buffer, decomposition.rules);

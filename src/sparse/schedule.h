@@ -23,7 +23,8 @@ struct Decomposition {
 
 class ScheduleRunner {
  public:
-  explicit ScheduleRunner(Schedule schedule) : schedule_(std::move(schedule)) {}
+  explicit ScheduleRunner(Schedule schedule, std::vector<FormatDefinition> formats = {})
+      : schedule_(std::move(schedule)), formats_(std::move(formats)) {}
   void run_stage1(Stage1& program);
   void run_stage2(Stage2& stage);
   bool has_stage2_lines() const;
@@ -47,13 +48,15 @@ class ScheduleRunner {
     std::string init = {};
   };
   Schedule schedule_;
+  std::vector<FormatDefinition> formats_;  // of the program's text
   std::vector<Decomposition> decompositions_;
   std::map<std::string, Group> groups_;
   std::map<std::string, std::string> results_;  // what a line calls a loop -> "csrmm.ko"
 };
 
-// Rules of "hyb(1, 5)", "bsr(2)", "ell(4)", "csr()".
-std::vector<FormatRewriteRule> rules_of(const Operand& format, const MatrixAxes& matrix);
+// Rules of "hyb(1, 5)", "bsr(2)", "ell(4)", "csr()", and of what the text defines.
+std::vector<FormatRewriteRule> rules_of(const Operand& format, const MatrixAxes& matrix,
+                                        const std::vector<FormatDefinition>& defined);
 // What runs without any line for stage II: the outermost spatial loop of each nest is shared by the team.
 void default_schedule(Stage2& stage);
 

@@ -33,6 +33,7 @@ const LoopPrimitive kLoopPrimitives[] = {
      [](Stage2& s, const std::string& l, const Words& w) { cache_write(s, l, scope_of(w[0])); }},
     {"cache_read", ", buffer, scope", false,
      [](Stage2& s, const std::string& l, const Words& w) { cache_read(s, l, w[0], scope_of(w[1])); }},
+    {"tensorize", ", intrinsic", false, [](Stage2& s, const std::string& l, const Words& w) { tensorize(s, l, w[0]); }},
     {"rfactor", ", scope", false,
      [](Stage2& s, const std::string& l, const Words& w) { rfactor(s, l, scope_of(w[0])); }},
     {"decompose_reduction", "", false,
@@ -49,8 +50,9 @@ const LoopPrimitive* find_loop_primitive(const std::string& name) {
 
 const std::vector<std::string>& stage2_primitives() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = {"split",    "fuse",       "reorder",           "set_scope",
-                                    "annotate", "compute_at", "reverse_compute_at"};
+    std::vector<std::string> all = {"split",      "annotate",           "fuse",          "reorder",        "set_scope",
+                                    "compute_at", "reverse_compute_at", "storage_align", "compute_inline", "atomic",
+                                    "blockize"};
     for (const LoopPrimitive& p : kLoopPrimitives) all.emplace_back(p.name);
     return all;
   }();
@@ -139,6 +141,14 @@ bool ScheduleRunner::run_loops_line(const ScheduleLine& line, Stage2& stage) {
     define(line.results[0], outer);
     return true;
   }
+  if (p == "blockize") {
+    const std::string form = "block = blockize(loop)";
+    require(line.operands.size() == 1 && line.results.size() == 1, line, form);
+    const auto loops = loops_of(stage, {name_at(line, 0, form)}, false);
+    check(loops.size() == 1, ErrorCode::unsupported, "blockize: required: a loop of one iteration");
+    blockize(stage, loops[0][0], line.results[0]);
+    return true;
+  }
   require(line.results.empty(), line, p + "(...) without results");
   if (p != "reorder") return false;
   std::vector<std::string> loops;
@@ -168,6 +178,19 @@ bool ScheduleRunner::run_blocks_line(const ScheduleLine& line, Stage2& stage) {
     const int64_t distance = line.operands.size() == 3 ? integer_at(line, 2, form) : 8;
     for (const auto& l : loops_of(stage, {name_at(line, 0, form)}, false))
       annotate(stage, l[0], name_at(line, 1, form), distance);
+    return true;
+  }
+  if (p == "storage_align") {
+    const std::string form = "storage_align(buffer, factor, offset)";
+    require(line.operands.size() == 3, line, form);
+    storage_align(stage, name_at(line, 0, form), integer_at(line, 1, form), integer_at(line, 2, form));
+    return true;
+  }
+  if (p == "compute_inline" || p == "atomic") {
+    const std::string block = names(p + "(iteration)", 1)[0];
+    const auto group = groups_.find(block);
+    for (const std::string& b : group == groups_.end() ? std::vector{block} : group->second.blocks)
+      (p == "atomic" ? atomic : compute_inline)(stage, b);
     return true;
   }
   if (p == "compute_at" || p == "reverse_compute_at") {

@@ -28,6 +28,39 @@ TEST(SparseProgram, RunsAndChecksAProgramOnAMatrixFromAFile) {
     EXPECT_TRUE(last.at(key).is_number()) << key;
 }
 
+// A tensor in CSF, relations as a stack, a matrix with duplicates.
+TEST(SparseProgram, ReadsTensorsAndSumsDuplicates) {
+  const std::string tensor =
+      temporary_file("facts.tns", "# relation, head, tail, value\n1 2 3 1.0\n3 1 1 0.5\n1 2 1 2\n2 4 3 1\n");
+  Result result = run_weft({"sparse", WEFT_SPARSE_EXAMPLES "/mttkrp.txt", "--run", "--matrix", "L=" + tensor, "--set",
+                            "rank=3", "--check", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_LE(result.last().at("max_error").get<double>(), 1e-5);
+  const std::string triples = temporary_file("edges.csv", "rel,src,dst\n0,1,2\n2,3,0\n2,1,2\n");
+  for (const std::string& file : {tensor, triples}) {
+    result = run_weft({"sparse", WEFT_SPARSE_EXAMPLES "/rgms_hyb.txt", "--run", "--matrix", "J=" + file, "--set",
+                       "feat_in=3", "--set", "feat_out=2", "--check", "--json"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_LE(result.last().at("max_error").get<double>(), 1e-5);
+  }
+  const std::string twice =
+      temporary_file("sum.mtx", "%%MatrixMarket matrix coordinate pattern general\n2 2 3\n1 1\n1 1\n2 1\n");
+  result = run_weft(
+      {"sparse", kSpmmFile, "--run", "--matrix", "J=" + twice, "--set", "feat=16", "--sum-duplicates", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.last().at("flops").get<double>(), 2. * 2 * 16);
+  const auto refused = [&](const std::string& axis, const std::string& text, const std::string& part) {
+    expect_refusal(run_weft({"sparse", WEFT_SPARSE_EXAMPLES "/mttkrp.txt", "--run", "--matrix",
+                             axis + "=" + temporary_file("bad.tns", text), "--set", "rank=3"}),
+                   3, "invalid_file", part);
+  };
+  refused("L", "1 2 x 1\n", "'x' is no coordinate");
+  refused("L", "1 2 0 1\n", "'0' is no coordinate");
+  refused("L", "1 2 3 1\n1 2 1\n", "3 words; 3 coordinates and a value are expected");
+  refused("L", "5\n", "1 words; 1 to 6 coordinates");
+  refused("L", "# nothing\n", "the file holds no element");
+}
+
 TEST(SparseProgram, GivesTheSameChecksumInEveryFormat) {
   double checksum = 0;
   for (const char* schedule :

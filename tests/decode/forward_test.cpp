@@ -333,6 +333,39 @@ TEST_F(RandomModel, SequencesOfKnownPrefixesAgreeWithSequencesAlone) {
   }
 }
 
+TEST_F(RandomModel, KnownPrefixesDoNotChangeABitUnderFixedSplits) {
+  const ModelFile file(write({.num_qo_heads = 4, .num_kv_heads = 1, .head_dim = 32, .context_length = 8192}));
+  WorkerTeam team(3);
+  const Ids trunk = random_ids(4096, 1);
+  const std::vector<int32_t> parent{-1}, num_pages{256}, node(8, 0);
+  std::vector<std::vector<Row>> results;
+  for (const bool together : {true, false}) {
+    ForwardPass forward(file, {.precision = Precision::exact,
+                               .max_tokens = 8192,
+                               .max_sequences = 9,
+                               .plan_mode = PlanMode::fixed_split,
+                               .fixed_split_size = 128,
+                               .team = &team});
+    const auto first = forward.add_sequence();
+    forward.run({{.sequence = first, .tokens = trunk, .logit_rows = 0}});
+    const std::vector<int32_t> pages(forward.pages(first).begin(), forward.pages(first).end());
+    std::vector<ForwardPass::Input> inputs;
+    std::vector<Ids> next;
+    for (size_t i = 0; i < 8; ++i) next.push_back(random_ids(1 + i % 3, 10 + i));
+    for (size_t i = 0; i < 8; ++i) inputs.push_back({.sequence = forward.add_sequence(pages), .tokens = next[i]});
+    std::vector<Row>& rows = results.emplace_back();
+    for (int step = 0; step < 3; ++step) {
+      if (together) {
+        const TensorView logits = forward.run(inputs, {parent, num_pages, node});
+        for (int64_t row = 0; row < 8; ++row) rows.push_back(row_of(logits, row));
+      } else {
+        for (const ForwardPass::Input& input : inputs) rows.push_back(row_of(forward.run({input})));
+      }
+    }
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
 TEST_F(RandomModel, RefusesPrefixesThatAreNotThoseOfItsSequencesAndChangesNothing) {
   const ModelFile file(write({}));
   ForwardPass forward(file, {.precision = Precision::exact, .max_tokens = 512, .max_sequences = 2, .page_size = 8});

@@ -14,34 +14,9 @@
 namespace weft::sparse::test {
 namespace {
 
-struct GoldenCase {
-  std::string name;
-  std::string program;
-  std::string schedule;
-  std::map<std::string, int64_t> set = {};
-};
-
-std::vector<GoldenCase> cases() {
-  std::vector<GoldenCase> all = {
-      {"spmm_csr", kSpmmProgram, spmm_schedule(128, "", {}, 16), {{"feat", 128}}},
-      {"spmm_tail", kSpmmProgram,
-       "lower()\nko, ki = split(csrmm.k, 16)\nreorder(ko, csrmm.j, ki)\nvectorize(ki)\n"
-       "cache_write(ko, register)\nparallel(csrmm.i)\n"},
-      {"spmm_bsr_ell", kSpmmProgram, "decompose_format(csrmm, A, bsr(2), ell(2))\n"},
-      {"spmm_hyb", kSpmmProgram, spmm_schedule(64, "hyb(1, 2)", {}, 0), {{"feat", 64}}},
-      {"sddmm", kSddmmProgram, sddmm_schedule(64, DType::fp32, {}, 16), {{"feat", 64}}},
-      {"sddmm_fused", kSddmmProgram, "sparse_fuse(sddmm, I, J)\nlower()\nparallel(sddmm.i_j)\n"},
-      {"spmm_prefetch",
-       kSpmmProgram,
-       "lower()\nku, ki = split(csrmm.k, 16)\nvectorize(ki)\nunroll(ku)\n"
-       "annotate(csrmm.j, prefetch)\nparallel(csrmm.i)\n",
-       {{"feat", 32}}},
-      {"spmm_bound", kSpmmProgram,
-       "lower()\nreorder(csrmm.k, csrmm.j)\nbind(csrmm.i, blockIdx.x)\nbind(csrmm.k, "
-       "threadIdx.x)\ncache_write(csrmm.k, register)\n"},
-  };
-  for (const ReadyCase& c : ready_cases()) all.push_back({c.name, c.ready.text, c.ready.schedule, c.ready.set});
-  return all;
+// Up to the code's text.
+Operator compiled_text(const ReadyCase& c) {
+  return compile(parse(c.ready.text), c.ready.schedule, Device::cpu(), {.set = c.ready.set, .stop_after = "generate"});
 }
 
 // Code after what every module begins with.
@@ -49,8 +24,8 @@ std::string without_prelude(const std::string& code) { return code.substr(code.f
 
 TEST(Golden, EveryStageOfEveryOperatorIsAsKept) {
   const char* update = std::getenv("WEFT_UPDATE_GOLDEN");
-  for (const GoldenCase& c : cases()) {
-    const Operator op = compile(parse(c.program), c.schedule, Device::cpu(), {.set = c.set, .stop_after = "generate"});
+  for (const ReadyCase& c : all_cases()) {
+    const Operator op = compiled_text(c);
     for (const char* stage : {"stage1", "stage2", "stage3", "code", "cuda"}) {
       std::string text;
       try {
@@ -72,10 +47,22 @@ TEST(Golden, EveryStageOfEveryOperatorIsAsKept) {
   }
 }
 
+// What every CUDA text begins with; tests/simt runs the others behind it.
+TEST(Golden, ThePreludeOfCudaIsAsKept) {
+  const std::string text = compiled_text(all_cases()[0]).text("cuda");
+  const std::string path = std::string(WEFT_GOLDEN) + "/prelude.cuda.txt";
+  const std::string prelude = text.substr(0, text.find("extern \"C\""));
+  if (std::getenv("WEFT_UPDATE_GOLDEN") != nullptr) std::ofstream(path, std::ios::binary) << prelude;
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream kept;
+  kept << file.rdbuf();
+  EXPECT_EQ(prelude, kept.str());
+}
+
 // Every print can be read again, and is printed the same.
 TEST(Golden, EveryStageReadsBackAsItWasPrinted) {
-  for (const GoldenCase& c : cases()) {
-    const Operator op = compile(parse(c.program), c.schedule, Device::cpu(), {.set = c.set, .stop_after = "generate"});
+  for (const ReadyCase& c : all_cases()) {
+    const Operator op = compiled_text(c);
     const Compilation& made = op.impl().made;
     const Stage1 stage1 = parse_program(to_text(made.stage1)).stage1;
     EXPECT_EQ(stage1, made.stage1) << c.name;

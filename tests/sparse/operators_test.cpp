@@ -71,6 +71,10 @@ TEST(Operators, SpmmInSrBcrs) {
   expect_spmm("spmm_sr_bcrs", "J", [](const Coo& a) { return sr_bcrs_from_coo(a, 8, 4); });
 }
 
+TEST(Operators, SpmmInAFormatThatTheTextDefines) {
+  expect_spmm("spmm_own_format", "J", [](const Coo& a) { return csr_from_coo(a); });
+}
+
 TEST(Operators, SpmmInDiagonals) {
   const Operator op = compile(parse(example("spmm_dia")));
   uint32_t seed = 400;
@@ -233,6 +237,34 @@ TEST(Operators, RelationalGatherMatmulScatter) {
               w[static_cast<size_t>((coo.coordinates[0][e] * in + l) * out + k)];
     expect_everywhere(op,
                       {.structures = {{"J", csf.structure}},
+                       .buffers = {{"A", flat(values)},
+                                   {"X", view(x, {n, in})},
+                                   {"W", view(w, {relations, in, out})},
+                                   {"Y", view(y, {m, out})}}},
+                      "Y", want, std::to_string(count) + " edges");
+  }
+}
+
+TEST(Operators, RelationalGatherMatmulScatterInHyb) {
+  const Operator op = compile(parse(example("rgms_hyb")));
+  for (const size_t count : {0, 1, 60}) {
+    const int64_t relations = 4, m = 7, n = 11, in = 3, out = 2;
+    const CooTensor coo = random_tensor({relations - 1, m, n}, count, 55);  // the last is empty
+    CooTensor given = coo;
+    given.extents[0] = relations;
+    const Converted stack = relations_from_coo(given);
+    Values list = random_values(count, 52), values, x = random_values(static_cast<size_t>(n * in), 53);
+    Values w = random_values(static_cast<size_t>(relations * in * out), 54), y(static_cast<size_t>(m * out));
+    for (const int64_t e : stack.order) values.push_back(list[static_cast<size_t>(e)]);
+    std::vector<double> want(static_cast<size_t>(m * out), 0);
+    for (size_t e = 0; e < count; ++e)
+      for (int64_t l = 0; l < in; ++l)
+        for (int64_t k = 0; k < out; ++k)
+          want[static_cast<size_t>(coo.coordinates[1][e] * out + k)] +=
+              static_cast<double>(list[e]) * x[static_cast<size_t>(coo.coordinates[2][e] * in + l)] *
+              w[static_cast<size_t>((coo.coordinates[0][e] * in + l) * out + k)];
+    expect_everywhere(op,
+                      {.structures = {{"J", stack.structure}},
                        .buffers = {{"A", flat(values)},
                                    {"X", view(x, {n, in})},
                                    {"W", view(w, {relations, in, out})},

@@ -35,6 +35,35 @@ std::vector<ReadyCase> ready_cases() {
   };
 }
 
+std::vector<ReadyCase> all_cases() {
+  const auto plain = [](const Matrix& a) { return a.structure(); };
+  const auto spmm = [&](const char* name, const std::string& schedule, std::map<std::string, int64_t> set = {}) {
+    return ReadyCase{name, {kSpmmProgram, schedule, std::move(set)}, "J", plain};
+  };
+  const auto sddmm = [&](const char* name, const std::string& schedule, std::map<std::string, int64_t> set = {}) {
+    return ReadyCase{name, {kSddmmProgram, schedule, std::move(set)}, "J", plain};
+  };
+  std::vector<ReadyCase> all = {
+      spmm("spmm_csr", spmm_schedule(128, "", {}, 16), {{"feat", 128}}),
+      spmm("spmm_tail",
+           "lower()\nko, ki = split(csrmm.k, 16)\nreorder(ko, csrmm.j, ki)\nvectorize(ki)\n"
+           "cache_write(ko, register)\nparallel(csrmm.i)\n"),
+      spmm("spmm_bsr_ell", "decompose_format(csrmm, A, bsr(2), ell(2))\n"),
+      spmm("spmm_hyb", spmm_schedule(64, "hyb(1, 2)", {}, 0), {{"feat", 64}}),
+      sddmm("sddmm", sddmm_schedule(64, DType::fp32, {}, 16), {{"feat", 64}}),
+      sddmm("sddmm_fused", "sparse_fuse(sddmm, I, J)\nlower()\nparallel(sddmm.i_j)\n"),
+      spmm("spmm_prefetch",
+           "lower()\nku, ki = split(csrmm.k, 16)\nvectorize(ki)\nunroll(ku)\n"
+           "annotate(csrmm.j, prefetch)\nparallel(csrmm.i)\n",
+           {{"feat", 32}}),
+      spmm("spmm_bound",
+           "lower()\nreorder(csrmm.k, csrmm.j)\nbind(csrmm.i, blockIdx.x)\nbind(csrmm.k, threadIdx.x)\n"
+           "cache_write(csrmm.k, register)\n"),
+  };
+  for (ReadyCase& c : ready_cases()) all.push_back(std::move(c));
+  return all;
+}
+
 RunMemory::RunMemory(const Operator& op, RunArguments given, uint32_t seed) : arguments(std::move(given)) {
   for (const RunSize::Tensor& wanted : size_of_run(op, arguments).tensors) {
     std::vector<char>& memory = bytes[wanted.name];

@@ -18,6 +18,8 @@ struct ReadyCase {
   std::map<std::string, int64_t> scalars = {};               // what no structure tells
 };
 std::vector<ReadyCase> ready_cases();
+// The same, and SpMM and SDDMM in several formats and schedules: what has golden texts.
+std::vector<ReadyCase> all_cases();
 
 // Memory for all buffers of a run: random numbers, and for integers 0, 1, 2, ...
 struct RunMemory {

@@ -6,6 +6,7 @@
 #include "device/cuda/launch.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
+#include "device/cuda/upload_ring.h"
 #include "jit/nvrtc/module.h"
 #include "jit/nvrtc/toolchain.h"
 
@@ -50,7 +51,7 @@ class Cards : public Runtime {
   }
 
   void write(Device device, void* to, const void* from, int64_t bytes, Stream stream) const override {
-    weft::cuda::copy_to_card(Card::at(device.index), to, from, static_cast<size_t>(bytes), handle_of(stream));
+    weft::cuda::UploadRing::of(Card::at(device.index)).write(to, from, static_cast<size_t>(bytes), handle_of(stream));
   }
   void clear(Device device, void* to, int64_t bytes, Stream stream) const override {
     weft::cuda::fill_zero(Card::at(device.index), to, static_cast<size_t>(bytes), handle_of(stream));

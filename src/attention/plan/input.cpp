@@ -112,72 +112,80 @@ void check_levels(const PlanInput& input, Problem& p, PlanBuilder& builder) {
         p.num_page_ids, kMaxInt);
 }
 
-void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, PlanBuilder& builder) {
-  const auto batch = static_cast<size_t>(p.num_requests);
-  const bool paged = has_page_table(traits.kv_form);
-  const bool ragged = traits.kv_form == KvForm::ragged;
-  const bool padded = traits.kv_form == KvForm::padded;
-  const bool blocks = traits.kv_form == KvForm::block_sparse;
-  check(traits.kv_form != KvForm::latent || p.num_kv_heads == 1, ErrorCode::invalid_argument,
+const char* cache_name(KvForm form) {
+  switch (form) {
+    case KvForm::block_sparse: return "block-sparse";
+    case KvForm::ragged: return "ragged";
+    case KvForm::padded: return "padded";
+    default: return "paged";
+  }
+}
+
+// What is given is what caches of this form have.
+void check_form(KvForm form, const PlanInput& input, const Problem& p) {
+  const bool paged = has_page_table(form), blocks = form == KvForm::block_sparse;
+  check(form != KvForm::latent || p.num_kv_heads == 1, ErrorCode::invalid_argument,
         "num_kv_heads = {}: a latent cache has one row a token for all query heads; give 1", p.num_kv_heads);
   const PageTableView& pages = p.levels[0].pages;
   const bool has_pages =
       !pages.kv_page_indptr.empty() || !pages.kv_page_indices.empty() || !pages.kv_last_page_len.empty();
   check(paged || !has_pages, ErrorCode::invalid_argument, "pages: this kernel reads a {} cache; leave pages empty",
-        blocks   ? "block-sparse"
-        : ragged ? "ragged"
-                 : "padded");
+        cache_name(form));
   check(paged || input.levels.empty(), ErrorCode::invalid_argument,
         "levels: this kernel reads a {} cache; levels share pages: build it for KvForm::paged, or leave them empty",
-        blocks   ? "block-sparse"
-        : ragged ? "ragged"
-                 : "padded");
+        cache_name(form));
   check(blocks == (input.blocks != nullptr), ErrorCode::invalid_argument, "blocks: {}",
         blocks ? "are missing; this kernel reads a block-sparse cache"
                : "are for a kernel with kv_form = block_sparse; leave them out");
-  check(ragged || input.kv_indptr.empty(), ErrorCode::invalid_argument,
-        "kv_indptr: this kernel reads a {} cache; leave kv_indptr empty",
-        padded  ? "padded"
-        : paged ? "paged"
-                : "block-sparse");
-  check(padded || input.kv_len.empty(), ErrorCode::invalid_argument,
-        "kv_len: this kernel reads a {} cache; leave kv_len empty",
-        ragged  ? "ragged"
-        : paged ? "paged"
-                : "block-sparse");
-  check(padded || input.max_kv_len == 0, ErrorCode::invalid_argument,
+  check(form == KvForm::ragged || input.kv_indptr.empty(), ErrorCode::invalid_argument,
+        "kv_indptr: this kernel reads a {} cache; leave kv_indptr empty", cache_name(form));
+  check(form == KvForm::padded || input.kv_len.empty(), ErrorCode::invalid_argument,
+        "kv_len: this kernel reads a {} cache; leave kv_len empty", cache_name(form));
+  check(form == KvForm::padded || input.max_kv_len == 0, ErrorCode::invalid_argument,
         "max_kv_len = {}: only a padded cache has it; leave it 0", input.max_kv_len);
-  builder.kv_len.resize(batch);
-  if (blocks) {
-    check(p.bounds == nullptr, ErrorCode::unsupported,
-          "bounds: required for block-sparse plans; supported for the other forms; missing: bounds of listed blocks");
-    p.blocks = input.blocks;
-    check_blocks(p, builder);
-  } else if (paged) {
-    check_levels(input, p, builder);
-  } else if (ragged) {
-    check_indptr("", "kv_indptr", input.kv_indptr);
-    check(input.kv_indptr.size() == batch + 1, ErrorCode::invalid_indptr,
-          "kv_indptr: has {} entries, qo_indptr has {}; both have [batch + 1]", input.kv_indptr.size(), batch + 1);
-    p.kv_indptr = input.kv_indptr;
-    p.num_pool_pages = input.kv_indptr[batch];
-    for (size_t r = 0; r < batch; ++r) {
-      builder.kv_len[r] = input.kv_indptr[r + 1] - input.kv_indptr[r];
-      check(builder.kv_len[r] <= kMaxKvLen, ErrorCode::invalid_argument,
-            "request {}: {} tokens of KV; at most {} are allowed", r, builder.kv_len[r], kMaxKvLen);
-    }
-  } else {
-    check(input.kv_len.size() == batch, ErrorCode::invalid_argument,
-          "kv_len: has {} entries; it needs one for each of {} requests", input.kv_len.size(), batch);
-    check(input.max_kv_len >= 0 && input.max_kv_len <= kMaxKvLen, ErrorCode::invalid_argument,
-          "max_kv_len = {}; allowed are 0 to {}", input.max_kv_len, kMaxKvLen);
-    p.max_kv_len = input.max_kv_len;
-    p.num_pool_pages = static_cast<int64_t>(batch) * input.max_kv_len;
-    for (size_t r = 0; r < batch; ++r) {
-      builder.kv_len[r] = input.kv_len[r];
-      check(input.kv_len[r] >= 0 && input.kv_len[r] <= input.max_kv_len, ErrorCode::invalid_argument,
-            "kv_len[{}] = {}; allowed are 0 to max_kv_len = {}", r, input.kv_len[r], input.max_kv_len);
-    }
+}
+
+void check_ragged(const PlanInput& input, Problem& p, PlanBuilder& builder) {
+  const auto batch = static_cast<size_t>(p.num_requests);
+  check_indptr("", "kv_indptr", input.kv_indptr);
+  check(input.kv_indptr.size() == batch + 1, ErrorCode::invalid_indptr,
+        "kv_indptr: has {} entries, qo_indptr has {}; both have [batch + 1]", input.kv_indptr.size(), batch + 1);
+  p.kv_indptr = input.kv_indptr;
+  p.num_pool_pages = input.kv_indptr[batch];
+  for (size_t r = 0; r < batch; ++r) {
+    builder.kv_len[r] = input.kv_indptr[r + 1] - input.kv_indptr[r];
+    check(builder.kv_len[r] <= kMaxKvLen, ErrorCode::invalid_argument,
+          "request {}: {} tokens of KV; at most {} are allowed", r, builder.kv_len[r], kMaxKvLen);
+  }
+}
+
+void check_padded(const PlanInput& input, Problem& p, PlanBuilder& builder) {
+  const auto batch = static_cast<size_t>(p.num_requests);
+  check(input.kv_len.size() == batch, ErrorCode::invalid_argument,
+        "kv_len: has {} entries; it needs one for each of {} requests", input.kv_len.size(), batch);
+  check(input.max_kv_len >= 0 && input.max_kv_len <= kMaxKvLen, ErrorCode::invalid_argument,
+        "max_kv_len = {}; allowed are 0 to {}", input.max_kv_len, kMaxKvLen);
+  p.max_kv_len = input.max_kv_len;
+  p.num_pool_pages = static_cast<int64_t>(batch) * input.max_kv_len;
+  for (size_t r = 0; r < batch; ++r) {
+    builder.kv_len[r] = input.kv_len[r];
+    check(input.kv_len[r] >= 0 && input.kv_len[r] <= input.max_kv_len, ErrorCode::invalid_argument,
+          "kv_len[{}] = {}; allowed are 0 to max_kv_len = {}", r, input.kv_len[r], input.max_kv_len);
+  }
+}
+
+void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, PlanBuilder& builder) {
+  check_form(traits.kv_form, input, p);
+  builder.kv_len.resize(static_cast<size_t>(p.num_requests));
+  switch (traits.kv_form) {
+    case KvForm::block_sparse:
+      check(p.bounds == nullptr, ErrorCode::unsupported,
+            "bounds: required for block-sparse plans; supported for the other forms; missing: bounds of listed blocks");
+      p.blocks = input.blocks;
+      return check_blocks(p, builder);
+    case KvForm::ragged: return check_ragged(input, p, builder);
+    case KvForm::padded: return check_padded(input, p, builder);
+    default: return check_levels(input, p, builder);
   }
 }
 

@@ -88,8 +88,8 @@ DType CFamily::dtype_of(const std::string& buffer) const {
 
 std::string CFamily::real_literal(double value) const {
   const char* suffix = is_double_ ? "" : "f";
-  if (std::isinf(value)) return fmt::format("{}__builtin_inf{}()", value < 0 ? "-" : "", suffix);
-  if (std::isnan(value)) return fmt::format("__builtin_nan{}(\"\")", suffix);
+  if (std::isinf(value)) return (value < 0 ? "-" : "") + infinity();
+  if (std::isnan(value)) return not_a_number();
   return to_text(real(value)) + suffix;
 }
 
@@ -162,6 +162,9 @@ void CFamily::emit(const Body& body) {
 }
 
 void CFamily::emit_store(const Stmt& store) {
+  if (store.atomic)
+    return line(fmt::format("weft_atomic_add({} + {}, {});", store.name, expr(store.indices[0], kSum),
+                            expr(store.value->operands[1])));
   if (registers_.contains(store.name)) spilled_.insert(store.name);
   const std::string value = expr(store.value);
   line(fmt::format("{}[{}] = {};", store.name, expr(store.indices[0]),
@@ -171,6 +174,7 @@ void CFamily::emit_store(const Stmt& store) {
 void CFamily::emit_loop(const Stmt& loop) {
   if (loop.loop == LoopKind::vectorize && has_vectors() && emit_vector_loop(loop)) return;
   if (has_annotation(loop, "dot") && has_vectors() && emit_dot(loop)) return;
+  if (has_annotation(loop, "product")) return emit_product(loop);
   if (loop.loop == LoopKind::parallel || loop.loop == LoopKind::bind) {
     open_shared_loop(loop);
   } else {

@@ -32,7 +32,10 @@ class CFamily {
   virtual std::string pragma(const Stmt& loop) = 0;
   virtual bool has_vectors() const = 0;
   virtual bool has_prefetch() const = 0;
+  virtual bool has_product() const = 0;  // the routine of tensorize
   virtual std::string scope_prefix(Scope scope) const = 0;
+  virtual std::string infinity() const = 0;
+  virtual std::string not_a_number() const = 0;
   virtual void check_phase(const Function&, const Phase&) const {}
 
   // weft_upper_bound and weft_find, as functions of that kind.
@@ -50,6 +53,8 @@ class CFamily {
   void emit_prefetch(const Stmt& loop, int64_t ahead);
   bool emit_vector_loop(const Stmt& loop);
   bool emit_dot(const Stmt& loop);
+  // Three loops that are tensorised, as one call.
+  void emit_product(const Stmt& loop);
   // The statement over all lanes at once; none where its form does not allow that.
   std::string vector_store(const Stmt& store, const Stmt& loop);
   std::string lane_sum(const Stmt& store, const Stmt& loop);

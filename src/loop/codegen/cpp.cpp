@@ -18,6 +18,7 @@ typedef double weft_doublex16 __attribute__((vector_size(128), aligned(8), may_a
 typedef double weft_doublex32 __attribute__((vector_size(256), aligned(8), may_alias));
 typedef double weft_doublex64 __attribute__((vector_size(512), aligned(8), may_alias));
 typedef unsigned weft_bits __attribute__((may_alias));
+typedef unsigned long long weft_bits64 __attribute__((may_alias));
 
 template <class T> static inline T weft_min(T a, T b) { return b < a ? b : a; }
 template <class T> static inline T weft_max(T a, T b) { return a < b ? b : a; }
@@ -42,6 +43,9 @@ static inline unsigned short weft_to_bf16(float x) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<unsigned short>((bits >> 16) | 0x40u);
   return static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
+static inline float weft_real(float x) { return x; }
+static inline double weft_real(double x) { return x; }
+static inline float weft_real(unsigned short x) { return weft_from_bf16(x); }
 // Vectors of N bf16, which are the upper halves of fp32; stores round to nearest, ties to even, and keep NaN.
 #define WEFT_BF16(N)                                                                             \
   static inline weft_floatx##N weft_load_bf16x##N(const unsigned short* p) {                     \
@@ -129,7 +133,41 @@ static inline double weft_exp(double x) {
 )";
 
 constexpr const char* kShare =
-    R"(// Where the iterations of a worker begin: an equal share of the work, an iteration being as much as four elements.
+    R"(// c[m, n] += a[m, k] * b[k, n]; rows of c and b lie in one piece.
+template <int M, int N, int K, class T, class A, class B>
+static inline void weft_product(T* c, long long c_row, const A* a, long long a_row, long long a_step, const B* b,
+                                long long b_row) {
+  for (int m = 0; m < M; ++m) {
+    T sums[N];
+    for (int n = 0; n < N; ++n) sums[n] = c[m * c_row + n];
+    for (int k = 0; k < K; ++k) {
+      const T x = weft_real(a[m * a_row + k * a_step]);
+#pragma GCC ivdep
+      for (int n = 0; n < N; ++n) sums[n] += x * weft_real(b[k * b_row + n]);
+    }
+    for (int n = 0; n < N; ++n) c[m * c_row + n] = sums[n];
+  }
+}
+// Adds what other workers may add to at once.
+static inline void weft_atomic_add(float* p, float x) {
+  unsigned old = __atomic_load_n((weft_bits*)p, __ATOMIC_RELAXED), sum;
+  do {
+    float value;
+    __builtin_memcpy(&value, &old, 4);
+    value += x;
+    __builtin_memcpy(&sum, &value, 4);
+  } while (!__atomic_compare_exchange_n((weft_bits*)p, &old, sum, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+}
+static inline void weft_atomic_add(double* p, double x) {
+  unsigned long long old = __atomic_load_n((weft_bits64*)p, __ATOMIC_RELAXED), sum;
+  do {
+    double value;
+    __builtin_memcpy(&value, &old, 8);
+    value += x;
+    __builtin_memcpy(&sum, &value, 8);
+  } while (!__atomic_compare_exchange_n((weft_bits64*)p, &old, sum, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+}
+// Where the iterations of a worker begin: an equal share of the work, an iteration being as much as four elements.
 template <class T>
 static inline long long weft_share(const T* indptr, long long extent, long long worker, long long workers) {
   const long long total = extent * 4 + indptr[extent] - indptr[0];
@@ -168,10 +206,10 @@ class Cpp : public CFamily {
       line(fmt::format("for (long long {0} = {1} * worker / workers; {0} < {1} * (worker + 1) / workers; ++{0}) {{",
                        loop.name, extent));
     } else {
-      line(fmt::format("const long long {}_end = weft_share({}, {}, worker + 1, workers);", loop.name, loop.balance,
-                       expr(loop.value)));
-      line(fmt::format("for (long long {0} = weft_share({1}, {2}, worker, workers); {0} < {0}_end; ++{0}) {{",
-                       loop.name, loop.balance, expr(loop.value)));
+      const std::string share = fmt::format("weft_share({}, {}, ", loop.balance, expr(loop.value));
+      line(fmt::format(
+          "for (long long {0} = {1}worker, workers), {0}_end = {1}worker + 1, workers); {0} < {0}_end; ++{0}) {{",
+          loop.name, share));
     }
   }
   std::string pragma(const Stmt& loop) override {
@@ -179,7 +217,12 @@ class Cpp : public CFamily {
   }
   bool has_vectors() const override { return true; }
   bool has_prefetch() const override { return true; }
+  bool has_product() const override { return true; }
   std::string scope_prefix(Scope) const override { return ""; }
+  std::string infinity() const override { return real_type() == "float" ? "__builtin_inff()" : "__builtin_inf()"; }
+  std::string not_a_number() const override {
+    return real_type() == "float" ? "__builtin_nanf(\"\")" : "__builtin_nan(\"\")";
+  }
 };
 
 }  // namespace

@@ -28,6 +28,8 @@ __device__ inline unsigned short weft_to_bf16(float x) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<unsigned short>((bits >> 16) | 0x40u);
   return static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
+__device__ inline void weft_atomic_add(float* p, float x) { atomicAdd(p, x); }
+__device__ inline void weft_atomic_add(double* p, double x) { atomicAdd(p, x); }
 )";
 
 class Cuda : public CFamily {
@@ -61,6 +63,13 @@ class Cuda : public CFamily {
   std::string pragma(const Stmt&) override { return "#pragma unroll"; }
   bool has_vectors() const override { return false; }
   bool has_prefetch() const override { return false; }  // other warps run meanwhile
+  bool has_product() const override { return false; }
+  std::string infinity() const override {
+    return real_type() == "float" ? "__int_as_float(0x7f800000)" : "__longlong_as_double(0x7ff0000000000000ll)";
+  }
+  std::string not_a_number() const override {
+    return real_type() == "float" ? "__int_as_float(0x7fffffff)" : "__longlong_as_double(0x7fffffffffffffffll)";
+  }
   std::string scope_prefix(Scope scope) const override { return scope == Scope::shared ? "__shared__ " : ""; }
 
   // A store to memory that all threads see has to stand within every loop that the phase binds, or threads repeat it.

@@ -105,7 +105,7 @@ bool CFamily::emit_vector_loop(const Stmt& loop) {
   }
   std::vector<std::string> stores;
   for (const Stmt& stmt : *body) {
-    if (stmt.kind != Stmt::Kind::store) return false;
+    if (stmt.kind != Stmt::Kind::store || stmt.atomic) return false;
     stores.push_back(loop.reduction ? lane_sum(stmt, loop) : vector_store(stmt, loop));
     if (stores.back().empty()) return false;
   }

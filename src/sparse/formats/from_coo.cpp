@@ -8,8 +8,8 @@
 namespace weft::sparse {
 namespace {
 
-// The list's places by row, then column.
-std::vector<int64_t> sorted_order(const Coo& coo) {
+// The list's places by row, then column; those at one place as they stand.
+std::vector<int64_t> sorted_places(const Coo& coo) {
   check(coo.rows.size() == coo.cols.size(), ErrorCode::invalid_argument, "coo: there are {} rows and {} columns",
         coo.rows.size(), coo.cols.size());
   check(coo.rows.size() <= static_cast<size_t>(INT32_MAX), ErrorCode::invalid_argument,
@@ -23,14 +23,46 @@ std::vector<int64_t> sorted_order(const Coo& coo) {
   const auto key = [&](int64_t e) {
     return std::pair(coo.rows[static_cast<size_t>(e)], coo.cols[static_cast<size_t>(e)]);
   };
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return key(a) < key(b); });
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return key(a) < key(b); });
+  return order;
+}
+
+std::vector<int64_t> sorted_order(const Coo& coo) {
+  const std::vector<int64_t> order = sorted_places(coo);
+  const auto key = [&](int64_t e) {
+    return std::pair(coo.rows[static_cast<size_t>(e)], coo.cols[static_cast<size_t>(e)]);
+  };
   for (size_t p = 1; p < order.size(); ++p)
     check(key(order[p - 1]) != key(order[p]), ErrorCode::invalid_argument,
-          "coo: row {}, column {} stands twice; sum such elements first", key(order[p]).first, key(order[p]).second);
+          "coo: row {}, column {} stands twice; merged() and summed() add such elements up", key(order[p]).first,
+          key(order[p]).second);
   return order;
 }
 
 }  // namespace
+
+Merged merged(const Coo& coo) {
+  Merged result{.coo = {.num_rows = coo.num_rows, .num_cols = coo.num_cols},
+                .place = std::vector<int64_t>(coo.rows.size())};
+  for (const int64_t e : sorted_places(coo)) {
+    const int32_t row = coo.rows[static_cast<size_t>(e)], col = coo.cols[static_cast<size_t>(e)];
+    const bool is_new = result.coo.rows.empty() || result.coo.rows.back() != row || result.coo.cols.back() != col;
+    if (is_new) {
+      result.coo.rows.push_back(row);
+      result.coo.cols.push_back(col);
+    }
+    result.place[static_cast<size_t>(e)] = static_cast<int64_t>(result.coo.rows.size()) - 1;
+  }
+  return result;
+}
+
+std::vector<float> summed(const Merged& merged, std::span<const float> values) {
+  check(values.size() == merged.place.size(), ErrorCode::invalid_shape,
+        "values: there are {}; the list has {} elements", values.size(), merged.place.size());
+  std::vector<float> sums(merged.coo.rows.size(), 0);
+  for (size_t e = 0; e < values.size(); ++e) sums[static_cast<size_t>(merged.place[e])] += values[e];
+  return sums;
+}
 
 Converted csr_from_coo(const Coo& coo) {
   Converted result{.order = sorted_order(coo)};

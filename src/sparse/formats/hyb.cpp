@@ -14,6 +14,7 @@ struct Bucket {
   int64_t partition, num_partitions;
   int64_t width;
   bool is_first, is_last;  // of its partition
+  bool is_stack = false;   // rows of several matrices
 };
 
 // The rows of one bucket as ELL of its width, with the number of the row; in the last bucket a row is one piece or
@@ -24,14 +25,16 @@ FormatArrays take_bucket(const Bucket& bucket, const Coordinates& left) {
   const int64_t step = (left.num_cols + bucket.num_partitions - 1) / bucket.num_partitions;
   const int64_t begin = bucket.partition * step, end = begin + step;
   std::vector<int32_t> row_indices, indptr{0}, indices;
+  std::vector<int32_t> outer_indptr(static_cast<size_t>(left.num_outer) + 1, 0);  // rows of each matrix of a stack
   for (size_t e = 0; e < left.size();) {
     size_t stop = e, count = 0;
-    for (; stop < left.size() && left.rows[stop] == left.rows[e]; ++stop)
+    for (; stop < left.size() && left.same_row(stop, e); ++stop)
       count += left.cols[stop] >= begin && left.cols[stop] < end ? 1 : 0;
     const auto length = static_cast<int64_t>(count);
     const bool is_short = length * 2 <= bucket.width && !bucket.is_first;  // an earlier bucket's
     if (length > 0 && !is_short && (bucket.is_last || length <= bucket.width)) {
       row_indices.push_back(left.rows[e]);
+      if (!left.outer.empty()) ++outer_indptr[static_cast<size_t>(left.outer[e]) + 1];
       for (size_t x = e; x < stop; ++x) {
         if (left.cols[x] < begin || left.cols[x] >= end) continue;
         indices.push_back(left.cols[x]);
@@ -50,6 +53,8 @@ FormatArrays take_bucket(const Bucket& bucket, const Coordinates& left) {
     result.scalars["pieces_" + bucket.name] = indptr.back();
     result.arrays[pieces + "_indptr"] = std::move(indptr);
   }
+  for (size_t r = 0; r + 1 < outer_indptr.size(); ++r) outer_indptr[r + 1] += outer_indptr[r];
+  if (bucket.is_stack) result.arrays[rows + "_indptr"] = std::move(outer_indptr);
   result.arrays[rows + "_indices"] = std::move(row_indices);
   result.arrays[cols + "_indices"] = std::move(indices);
   return result;
@@ -65,16 +70,19 @@ std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, in
   std::vector<FormatRewriteRule> rules;
   for (int64_t p = 0; p < c; ++p)
     for (int64_t b = 0; b <= k; ++b) {
-      const Bucket bucket{fmt::format("hyb_{}_{}", p, b), p, c, int64_t{1} << b, b == 0, b == k};
+      const bool is_stack = !matrix.outer.empty();
+      const Bucket bucket{fmt::format("hyb_{}_{}", p, b), p, c, int64_t{1} << b, b == 0, b == k, is_stack};
       const std::string one = "O_" + bucket.name, row = "I_" + bucket.name, piece = "S_" + bucket.name;
       const std::string col = "J_" + bucket.name, rows = "rows_" + bucket.name, pieces = "pieces_" + bucket.name;
       FormatRewriteRule rule{.name = bucket.name, .params = {rows}, .buffer_axes = {one, row, col}};
-      rule.axes = {{.name = one, .length = 1},
+      rule.axes = {{.name = one, .length = is_stack ? matrix.num_outer : Expr(1)},
                    {.name = row,
                     .is_sparse = true,
+                    .is_variable = is_stack,
                     .parent = one,
                     .length = matrix.num_rows,
                     .nnz = var(rows),
+                    .indptr = is_stack ? row + "_indptr" : "",
                     .indices = row + "_indices"}};
       if (bucket.is_last) {
         rule.params.push_back(pieces);
@@ -95,7 +103,15 @@ std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, in
       rule.axis_map = {{matrix.row, {row}}, {matrix.col, {col}}};
       rule.to_new = {{row, var(matrix.row)}, {col, var(matrix.col)}};
       rule.to_old = {{matrix.row, var(row)}, {matrix.col, var(col)}};
-      rule.iterators = {{one, "o"}, {piece, "s"}};
+      rule.iterators = {{piece, "s"}};
+      if (is_stack) {
+        rule.axis_map[matrix.outer] = {one};
+        rule.to_new[one] = var(matrix.outer);
+        rule.to_old[matrix.outer] = var(one);
+      } else {
+        rule.iterators[one] = "o";
+        if (c == 1) rule.apart = row;  // a row has one length
+      }
       rule.take = [bucket](const Coordinates& left, bool) { return take_bucket(bucket, left); };
       rules.push_back(std::move(rule));
     }

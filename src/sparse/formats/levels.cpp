@@ -66,6 +66,20 @@ Converted csf_from_coo(const CooTensor& coo) {
   return result;
 }
 
+Converted relations_from_coo(const CooTensor& coo) {
+  check(coo.extents.size() == 3, ErrorCode::invalid_argument,
+        "coo: there are {} dimensions; three are expected: relation, row, column", coo.extents.size());
+  const Converted csf = csf_from_coo(coo);
+  const std::vector<Level>& levels = csf.structure.data()->levels;
+  // The sparse relations of the list become all there are.
+  Level rows = levels[2];
+  rows.indptr.assign(static_cast<size_t>(coo.extents[0]) + 1, 0);
+  for (size_t r = 0; r < levels[1].indices.size(); ++r)
+    rows.indptr[static_cast<size_t>(levels[1].indices[r]) + 1] = levels[2].indptr[r + 1] - levels[2].indptr[r];
+  std::partial_sum(rows.indptr.begin(), rows.indptr.end(), rows.indptr.begin());
+  return {make_structure({{.length = coo.extents[0]}, std::move(rows), levels[3]}), csf.order};
+}
+
 Converted dcsr_from_coo(const Coo& coo) {
   return csf_from_coo({.extents = {coo.num_rows, coo.num_cols}, .coordinates = {coo.rows, coo.cols}});
 }

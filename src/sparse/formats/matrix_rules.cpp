@@ -19,6 +19,7 @@ int32_t count32(size_t count, const std::string& what) {
 }  // namespace
 
 FormatRewriteRule csr_rule(const MatrixAxes& matrix) {
+  check_no_stack(matrix, "csr");
   const std::string name = "csr", row = "I_csr", col = "J_csr";
   FormatRewriteRule rule{.name = name, .params = {"nnz_csr"}, .buffer_axes = {row, col}};
   rule.axes = {{.name = row, .length = matrix.num_rows},
@@ -49,6 +50,7 @@ FormatRewriteRule csr_rule(const MatrixAxes& matrix) {
 FormatRewriteRule ell_rule(const MatrixAxes& matrix, int64_t width) {
   check(width >= 1 && width <= 1 << 20, ErrorCode::invalid_argument, "ell({}): the columns of a row are 1 to {}", width,
         1 << 20);
+  check_no_stack(matrix, "ell");
   const std::string name = fmt::format("ell_{}", width), row = "I_" + name, col = "J_" + name;
   FormatRewriteRule rule{.name = name, .buffer_axes = {row, col}};
   rule.axes = {{.name = row, .length = matrix.num_rows},
@@ -82,6 +84,7 @@ FormatRewriteRule ell_rule(const MatrixAxes& matrix, int64_t width) {
 
 FormatRewriteRule bsr_rule(const MatrixAxes& matrix, int64_t block) {
   check(block >= 2 && block <= 256, ErrorCode::invalid_argument, "bsr({}): blocks are 2 to 256 wide", block);
+  check_no_stack(matrix, "bsr");
   const std::string name = fmt::format("bsr_{}", block);
   const std::string io = "IO_" + name, jo = "JO_" + name, ii = "II_" + name, ji = "JI_" + name, nnzb = "nnzb_" + name;
   const auto blocks = [&](const Expr& length) { return loop::floor_div(length + (block - 1), block); };

@@ -33,6 +33,12 @@ void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>
   }
 }
 
+void check_no_stack(const MatrixAxes& matrix, const std::string& format) {
+  check(matrix.outer.empty(), ErrorCode::unsupported,
+        "decompose_format: format {} of a stack of matrices: required: a matrix; supported for a stack: hyb(c, k)",
+        format);
+}
+
 std::vector<FormatArrays> take_all(const std::vector<FormatRewriteRule>& rules, Coordinates left) {
   std::vector<FormatArrays> all;
   for (size_t r = 0; r < rules.size(); ++r) {
@@ -43,9 +49,11 @@ std::vector<FormatArrays> take_all(const std::vector<FormatRewriteRule>& rules, 
     size_t kept = 0;
     for (size_t e = 0; e < left.size(); ++e) {
       if (taken[e] != 0) continue;
+      if (!left.outer.empty()) left.outer[kept] = left.outer[e];
       left.rows[kept] = left.rows[e];
       left.cols[kept++] = left.cols[e];
     }
+    if (!left.outer.empty()) left.outer.resize(kept);
     left.rows.resize(kept);
     left.cols.resize(kept);
   }

@@ -14,10 +14,14 @@
 
 namespace weft::sparse {
 
-// Where elements stand in a matrix, sorted by row, then column, none twice.
+// Where elements stand in a matrix, sorted by row, then column, none twice. Of a stack of matrices, a relation each,
+// `outer` says which one, and elements are sorted by it first.
 struct Coordinates {
   int64_t num_rows = 0, num_cols = 0;
   std::vector<int32_t> rows = {}, cols = {};
+  int64_t num_outer = 0;
+  std::vector<int32_t> outer = {};  // empty: one matrix
+  bool same_row(size_t a, size_t b) const { return rows[a] == rows[b] && (outer.empty() || outer[a] == outer[b]); }
   size_t size() const { return rows.size(); }
 };
 
@@ -37,6 +41,7 @@ struct FormatRewriteRule {
   std::map<std::string, Expr> to_new = {};                        // f: each new axis, of the old axes' names
   std::map<std::string, Expr> to_old = {};                        // its inverse: each old axis, of the new axes' names
   std::map<std::string, std::string> iterators = {};              // what the new axes' iterators are called
+  std::string apart = {};  // an axis whose coordinates are in no other rule's of the same decomposition
   // Takes what it stores of the coordinates that formats before it have left; `last`: all that is left, if it can.
   std::function<FormatArrays(const Coordinates& left, bool last)> take = {};
 };
@@ -48,11 +53,16 @@ void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>
 // takes, or that several store.
 std::vector<FormatArrays> take_all(const std::vector<FormatRewriteRule>& rules, Coordinates coordinates);
 
-// The named formats, for a matrix on axes `row` and `col` of lengths `num_rows` and `num_cols`.
+// The named formats, for a matrix on axes `row` and `col` of lengths `num_rows` and `num_cols`; of a stack of them below
+// the dense axis `outer` (3-D hyb).
 struct MatrixAxes {
   std::string row, col;
   Expr num_rows, num_cols;
+  std::string outer = {};
+  Expr num_outer = {};
 };
+// Throws Error(unsupported) for a stack.
+void check_no_stack(const MatrixAxes& matrix, const std::string& format);
 FormatRewriteRule csr_rule(const MatrixAxes& matrix);
 FormatRewriteRule ell_rule(const MatrixAxes& matrix, int64_t width);
 FormatRewriteRule bsr_rule(const MatrixAxes& matrix, int64_t block);

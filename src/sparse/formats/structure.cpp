@@ -109,9 +109,32 @@ Structure ragged(int64_t num_rows, int64_t max_length, std::span<const int32_t> 
       {{.length = num_rows}, {.is_variable = true, .length = max_length, .indptr = {indptr.begin(), indptr.end()}}});
 }
 
+namespace {
+
+Coordinates coordinates_of_stack(const Structure::Data& structure) {
+  const Level &rows = structure.levels[1], &cols = structure.levels[2];
+  Coordinates result{
+      .num_rows = rows.length, .num_cols = cols.length, .cols = cols.indices, .num_outer = structure.levels[0].length};
+  for (size_t r = 0; r + 1 < rows.indptr.size(); ++r)
+    for (int32_t p = rows.indptr[r]; p < rows.indptr[r + 1]; ++p) {
+      const auto row = static_cast<size_t>(p);
+      const auto length = static_cast<size_t>(cols.indptr[row + 1] - cols.indptr[row]);
+      result.outer.insert(result.outer.end(), length, static_cast<int32_t>(r));
+      result.rows.insert(result.rows.end(), length, rows.indices[row]);
+    }
+  return result;
+}
+
+}  // namespace
+
 Coordinates coordinates_of(const Structure::Data& structure) {
-  const bool is_csr = structure.levels.size() == 2 && structure.levels[1].is_sparse && structure.levels[1].is_variable;
-  check(is_csr, ErrorCode::unsupported, "decompose_format: required: a structure in CSR; supported: csr()");
+  const auto is_compressed = [](const Level& level) { return level.is_sparse && level.is_variable; };
+  const bool is_stack =
+      structure.levels.size() == 3 && is_compressed(structure.levels[1]) && is_compressed(structure.levels[2]);
+  if (is_stack) return coordinates_of_stack(structure);
+  const bool is_csr = structure.levels.size() == 2 && is_compressed(structure.levels[1]);
+  check(is_csr, ErrorCode::unsupported,
+        "decompose_format: required: a structure in CSR, or of relations_from_coo; supported: csr()");
   const Level& level = structure.levels[1];
   Coordinates result{.num_rows = structure.levels[0].length, .num_cols = level.length, .cols = level.indices};
   result.rows.reserve(level.indices.size());

@@ -127,6 +127,7 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
   for (const Iteration& other : program.iterations) known.push_back(other.name);
   if (it == nullptr)
     refuse(name, buffer_name, fmt::format("there is no iteration '{}'{}", name, did_you_mean(name, known)));
+  if (const std::string problem = problem_of_nest(*it); !problem.empty()) refuse(name, buffer_name, problem);
   const SparseBuffer* buffer = program.find_buffer(buffer_name);
   if (buffer == nullptr) refuse(name, buffer_name, fmt::format("there is no buffer '{}'", buffer_name));
   const std::vector<std::string> axes = it->flat_axes();
@@ -180,6 +181,7 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
 
   Stage1 result = program;
   std::vector<Iteration> copies, computes;
+  std::vector<std::string> apart;
   for (const FormatRewriteRule& rule : rules) {
     check_inverse(rule, buffer.axes);
     for (const std::string& param : rule.params) {
@@ -196,7 +198,9 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
     copies.push_back(rewriter.copy());
     computes.push_back(rewriter.compute());
     result.buffers.push_back(rewriter.new_buffer());
+    if (!rule.apart.empty()) apart.push_back(rule.apart);
   }
+  if (apart.size() > 1 && apart.size() == rules.size()) result.apart.push_back(apart);
 
   std::vector<Iteration> iterations;
   for (const Iteration& other : program.iterations) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "sparse/stage2/primitives.h"
 #include "sparse/stage2/stage2.h"
 
 namespace weft::sparse {
@@ -243,6 +244,19 @@ class IterationLowering {
   Body lets_;  // searches of the store that is being lowered
 };
 
+// Iterations of one nest share its loops. Throws where they may not: where one of them needs what another computes at
+// other points of the nest.
+void merge_nests(const Stage1& program, Stage2& stage) {
+  const Iteration* first = nullptr;
+  for (const Iteration& it : program.iterations) {
+    if (it.nest.empty() || first == nullptr || first->nest != it.nest) {
+      first = it.nest.empty() ? nullptr : &it;
+      continue;
+    }
+    reverse_compute_at(stage, it.name, fmt::format("{}.{}", first->name, it.iterators[it.nest_axes - 1]));
+  }
+}
+
 }  // namespace
 
 Stage2 lower_iterations(const Stage1& program) {
@@ -257,6 +271,7 @@ Stage2 lower_iterations(const Stage1& program) {
     Body nest = IterationLowering(program, it).lower();
     stage.body.insert(stage.body.end(), nest.begin(), nest.end());
   }
+  merge_nests(program, stage);
   verify(stage);
   return stage;
 }

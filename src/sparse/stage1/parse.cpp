@@ -94,33 +94,70 @@ void parse_iteration_head(Cursor& line, Iteration& it, Symbols symbols) {
   line.expect_end();
 }
 
-Iteration parse_iteration(Source& source, Cursor& line, const Declarations& declared, bool preprocess) {
+// The axes of the iteration around it come first.
+void put_within(const Iteration& outer, Iteration& it) {
+  it.nest = outer.name;
+  it.nest_axes = outer.axes.size();
+  it.axes.insert(it.axes.begin(), outer.axes.begin(), outer.axes.end());
+  it.kinds = outer.kinds + it.kinds;
+  it.iterators.insert(it.iterators.begin(), outer.iterators.begin(), outer.iterators.end());
+}
+
+std::vector<Iteration> parse_inner(Source& source, Cursor& line, size_t column, const Declarations& declared,
+                                   const Iteration& it, const Iteration* outer);
+
+// `outer` is an iteration that it stands within, or null.
+std::vector<Iteration> parse_iteration(Source& source, Cursor& line, const Declarations& declared, bool preprocess,
+                                       const Iteration* outer = nullptr) {
+  const int deep = outer == nullptr ? 4 : 6;
   Iteration it{.preprocess = preprocess};
   const size_t column = line.column();
   Symbols symbols = symbols_of(declared);
+  if (outer != nullptr) symbols.variables.insert(outer->iterators.begin(), outer->iterators.end());
   parse_iteration_head(line, it, symbols);
+  if (outer != nullptr) put_within(*outer, it);
   if (std::string problem = problem_of_axes(declared, it); !problem.empty()) line.fail_at(column, problem);
   symbols.variables.insert(it.iterators.begin(), it.iterators.end());
+  if (source.has_line(deep) && Cursor(source.peek()).looks_like("iterate"))
+    return parse_inner(source, line, column, declared, it, outer);
   const auto parse_stores = [&](int indent, Body& body) {
     while (source.has_line(indent)) {
       Cursor store = source.next();
       body.push_back(parse_store(store, symbols));
     }
   };
-  if (source.has_line(4)) {
+  if (source.has_line(deep)) {
     if (Cursor first = source.peek(); first.accept("init")) {
       first.expect(":");
       first.expect_end();
       source.next();
-      parse_stores(6, it.init);
-      if (it.init.empty()) source.fail_after("init computes nothing; write its lines 6 spaces deep");
+      parse_stores(deep + 2, it.init);
+      if (it.init.empty())
+        source.fail_after(fmt::format("init computes nothing; write its lines {} spaces deep", deep + 2));
     }
   }
-  parse_stores(4, it.body);
+  parse_stores(deep, it.body);
   if (it.body.empty())
-    source.fail_after(fmt::format("iteration '{}' computes nothing; write its lines 4 spaces deep", it.name));
+    source.fail_after(fmt::format("iteration '{}' computes nothing; write its lines {} spaces deep", it.name, deep));
   if (std::string problem = problem_of(declared, it); !problem.empty()) line.fail_at(column, problem);
-  return it;
+  return {it};
+}
+
+std::vector<Iteration> parse_inner(Source& source, Cursor& line, size_t column, const Declarations& declared,
+                                   const Iteration& it, const Iteration* outer) {
+  if (outer != nullptr) line.fail_at(column, "iterations stand within others one deep; put these beside each other");
+  if (!it.where.empty())
+    line.fail_at(column, fmt::format("'where' of '{}' belongs to the iterations within it", it.name));
+  for (const auto& group : it.axes)
+    if (group.size() > 1)
+      line.fail_at(column, fmt::format("axes of '{}', which has others within, are fused", it.name));
+  std::vector<Iteration> inner;
+  while (source.has_line(4)) {
+    Cursor head = source.next();
+    head.expect("iterate");
+    for (Iteration& one : parse_iteration(source, head, declared, it.preprocess, &it)) inner.push_back(std::move(one));
+  }
+  return inner;
 }
 
 Operand parse_operand(Cursor& line, int depth) {
@@ -194,6 +231,13 @@ void parse_declarations(Source& source, Declarations& declared) {
     Cursor line = source.peek();
     const size_t column = line.column();
     if (line.looks_like("iterate") || line.looks_like("preprocess") || line.looks_like("for")) return;
+    if (line.accept("apart")) {
+      source.next();
+      declared.apart.push_back(loop::parse_apart(line));
+      if (const std::string problem = problem_of_apart(declared, declared.apart.back()); !problem.empty())
+        line.fail_at(column, "apart: " + problem);
+      continue;
+    }
     std::string name = line.name("a declaration");
     if (!line.accept("=")) return;
     line = source.next();
@@ -244,14 +288,23 @@ ParsedProgram parse_program(std::string_view text) {
     const bool preprocess = line.accept("preprocess");
     if (!preprocess) line.expect("iterate");
     const size_t column = line.column();
-    Iteration it = parse_iteration(source, line, program, preprocess);
-    if (program.find_iteration(it.name) != nullptr)
-      line.fail_at(column, fmt::format("iteration '{}' is declared twice", it.name));
-    if (program.iterations.size() == kMaxDeclared)
-      line.fail_at(column, fmt::format("a program has at most {} iterations", kMaxDeclared));
-    program.iterations.push_back(std::move(it));
+    for (Iteration& it : parse_iteration(source, line, program, preprocess)) {
+      if (program.find_iteration(it.name) != nullptr)
+        line.fail_at(column, fmt::format("iteration '{}' is declared twice", it.name));
+      if (program.iterations.size() == kMaxDeclared)
+        line.fail_at(column, fmt::format("a program has at most {} iterations", kMaxDeclared));
+      program.iterations.push_back(std::move(it));
+    }
   }
   if (program.iterations.empty()) source.fail_after("the program computes nothing; write an iterate");
+  while (source.has_line(0)) {
+    if (Cursor line = source.peek(); !line.looks_like("format")) break;
+    const Cursor line = source.peek();
+    parsed.formats.push_back(parse_format(source, program.params));
+    const auto named = [&](const FormatDefinition& f) { return f.name == parsed.formats.back().name; };
+    if (std::count_if(parsed.formats.begin(), parsed.formats.end(), named) > 1)
+      line.fail_at(1, fmt::format("format '{}' is defined twice", parsed.formats.back().name));
+  }
   if (source.has_line(0)) {
     Cursor line = source.next();
     line.expect("schedule");

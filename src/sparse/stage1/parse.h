@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "loop/parse.h"
+#include "sparse/formats/definition.h"
 #include "sparse/stage1/program.h"
 
 namespace weft::sparse {
@@ -39,6 +40,7 @@ std::string to_text(const Schedule& schedule);
 struct ParsedProgram {
   Stage1 stage1;
   Schedule schedule = {};
+  std::vector<FormatDefinition> formats = {};
 };
 
 ParsedProgram parse_program(std::string_view text);
@@ -48,5 +50,7 @@ Schedule parse_schedule(std::string_view text);
 // Shared with the text of stage II: parameters, axes, buffers, at two spaces. Ends before what is neither.
 void parse_declarations(loop::Source& source, Declarations& declared);
 loop::Symbols symbols_of(const Declarations& declared);
+// "format NAME(I, J):" and what follows, of a program with these parameters.
+FormatDefinition parse_format(loop::Source& source, const std::vector<std::string>& params);
 
 }  // namespace weft::sparse

@@ -35,20 +35,49 @@ std::string to_text(const SparseBuffer& buffer) {
                      joined(buffer.axes, kSame), weft::to_string(buffer.dtype));
 }
 
+namespace {
+
+// "iterate NAME(I, fuse(J, K)) "SRS" as (i, j, k)" of the groups of axes from `begin` to `end`.
+std::string head_text(const Iteration& it, const std::string& name, size_t begin, size_t end, int indent) {
+  std::string axes, kinds, iterators;
+  size_t place = 0;
+  for (size_t g = 0; g < end; ++g) {
+    const std::vector<std::string>& group = it.axes[g];
+    const size_t first = place;
+    place += group.size();
+    if (g < begin) continue;
+    axes += (axes.empty() ? "" : ", ") + (group.size() == 1 ? group[0] : fmt::format("fuse({})", joined(group, kSame)));
+    kinds += it.kinds.substr(first, group.size());
+    for (size_t a = first; a < place; ++a) iterators += (iterators.empty() ? "" : ", ") + it.iterators[a];
+  }
+  return fmt::format("{}{} {}({}) \"{}\" as ({})", std::string(static_cast<size_t>(indent), ' '),
+                     it.preprocess ? "preprocess" : "iterate", name, axes, kinds, iterators);
+}
+
+}  // namespace
+
+std::string text_of_apart(const Declarations& declared) {
+  std::string text;
+  for (const auto& axes : declared.apart) text += fmt::format("  apart({})\n", joined(axes, kSame));
+  return text;
+}
+
 std::string to_text(const Stage1& program) {
   std::string text = fmt::format("program {}({}):\n", program.name, joined(program.params, kSame));
   for (const Axis& axis : program.axes) text += "  " + to_text(axis) + "\n";
   for (const SparseBuffer& buffer : program.buffers) text += "  " + to_text(buffer) + "\n";
+  text += text_of_apart(program);
+  std::string nest;
   for (const Iteration& it : program.iterations) {
-    const std::string axes = joined(it.axes, [](const std::vector<std::string>& group) {
-      return group.size() == 1 ? group[0] : fmt::format("fuse({})", joined(group, kSame));
-    });
-    text += fmt::format("  {} {}({}) \"{}\" as ({})", it.preprocess ? "preprocess" : "iterate", it.name, axes, it.kinds,
-                        joined(it.iterators, kSame));
+    const int indent = it.nest.empty() ? 2 : 4;
+    if (!it.nest.empty() && it.nest != nest) text += head_text(it, it.nest, 0, it.nest_axes, 2) + ":\n";
+    nest = it.nest;
+    text += head_text(it, it.name, it.nest_axes, it.axes.size(), indent);
     if (!it.where.empty()) text += " where " + joined(it.where, [](const Expr& e) { return loop::to_text(e); });
     text += ":\n";
-    if (!it.init.empty()) text += "    init:\n" + loop::to_text(it.init, 6);
-    text += loop::to_text(it.body, 4);
+    const std::string space(static_cast<size_t>(indent) + 2, ' ');
+    if (!it.init.empty()) text += space + "init:\n" + loop::to_text(it.init, indent + 4);
+    text += loop::to_text(it.body, indent + 2);
   }
   return text;
 }

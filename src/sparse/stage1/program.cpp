@@ -118,6 +118,21 @@ std::string problem_of(const Declarations& declared, const SparseBuffer& buffer)
   return {};
 }
 
+std::string problem_of_apart(const Declarations& declared, const std::vector<std::string>& axes) {
+  for (const std::string& name : axes) {
+    const Axis* axis = declared.find_axis(name);
+    if (axis == nullptr) return fmt::format("axis '{}' is not declared", name);
+    if (!axis->is_sparse) return fmt::format("axis '{}' is dense: it stores every coordinate", name);
+    if (std::count(axes.begin(), axes.end(), name) > 1) return fmt::format("axis '{}' stands twice", name);
+  }
+  return {};
+}
+
+std::string problem_of_nest(const Iteration& it) {
+  if (it.nest.empty()) return {};
+  return fmt::format("it stands within iteration '{}', whose axes it shares; write it beside that one", it.nest);
+}
+
 namespace {
 
 // A sum may be scattered: C[row[e]] = C[row[e]] + x, over a reduction e.
@@ -214,6 +229,7 @@ void verify(const Stage1& program) {
     require(problem_of(declared, buffer));
     declared.buffers.push_back(buffer);
   }
+  for (const auto& axes : program.apart) require(problem_of_apart(declared, axes));
   for (const Iteration& iteration : program.iterations) {
     require(problem_of(declared, iteration));
     require(declared.find_iteration(iteration.name) == nullptr

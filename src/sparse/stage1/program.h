@@ -56,6 +56,8 @@ struct Declarations {
   std::vector<std::string> params = {};  // integers, 0 or more
   std::vector<Axis> axes = {};
   std::vector<SparseBuffer> buffers = {};
+  // Lists of sparse axes: no coordinate is stored on two of a list. What makes the structures promises it.
+  std::vector<std::vector<std::string>> apart = {};
 
   const Axis* find_axis(std::string_view axis) const;
   const Axis& axis(std::string_view axis) const;  // InternalError where it is not there
@@ -83,6 +85,10 @@ struct Iteration {
   Body body = {};                                   // stores
   std::vector<Expr> where = {};                     // computes only where they hold
   bool preprocess = false;                          // depends on structures and values alone that stay: runs once
+  // Of an iteration within another: the name of that one, whose axes are the first of `axes`. Those of one nest stand
+  // one after another, and run so at each of its points.
+  std::string nest = {};
+  size_t nest_axes = 0;
   std::vector<std::string> flat_axes() const;
   friend bool operator==(const Iteration&, const Iteration&) = default;
 };
@@ -93,6 +99,8 @@ struct Stage1 : Declarations {
   friend bool operator==(const Stage1&, const Stage1&) = default;
 };
 
+// Why axes and format of an iteration within another stay: "" where it is no such.
+std::string problem_of_nest(const Iteration& iteration);
 // Throws Error(invalid_argument) naming what breaks the language's rules: parents before children, names declared once,
 // spatial iterators that say where is written and reduction iterators that don't, ...
 void verify(const Stage1& program);
@@ -100,11 +108,13 @@ void verify(const Stage1& program);
 std::string problem_of(const Declarations& declared, const Axis& axis);
 std::string problem_of(const Declarations& declared, const SparseBuffer& buffer);
 std::string problem_of(const Declarations& declared, const Iteration& iteration);
+std::string problem_of_apart(const Declarations& declared, const std::vector<std::string>& axes);
 std::string problem_of_axes(const Declarations& declared, const Iteration& iteration);  // of its head alone
 
 std::string to_text(const Stage1& program);
 std::string to_text(const Axis& axis);
 std::string to_text(const SparseBuffer& buffer);
+std::string text_of_apart(const Declarations& declared);
 
 // Builds a program as the text form would; every call checks like the parser.
 class ProgramBuilder {

@@ -13,6 +13,7 @@ Stage1 sparse_fuse(Stage1 program, const std::string& name, const std::vector<st
                                [&](const Iteration& i) { return i.name == name; });
   if (at == program.iterations.end()) refuse("there is no such iteration");
   if (fused.size() < 2) refuse("two axes or more are fused");
+  if (const std::string problem = problem_of_nest(*at); !problem.empty()) refuse(problem);
   Iteration it = *at;
   size_t first = 0;  // the group that the first axis is
   while (first < it.axes.size() && it.axes[first] != std::vector<std::string>{fused[0]}) ++first;

@@ -11,6 +11,7 @@ Stage1 sparse_reorder(Stage1 program, const std::string& name, const std::vector
   };
   const Iteration* found = program.find_iteration(name);
   if (found == nullptr) refuse("there is no such iteration");
+  if (const std::string problem = problem_of_nest(*found); !problem.empty()) refuse(problem);
   Iteration it = *found;
   const std::vector<std::string> axes = it.flat_axes();
   for (const auto& group : it.axes)

@@ -14,6 +14,7 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
   if (std::count_if(block.body.begin(), block.body.end(), is_store) != 1)
     refuse("cache_write", name, fmt::format("block '{}' writes more than one element", block.name));
   const Stmt store = *std::find_if(block.body.begin(), block.body.end(), is_store);
+  if (store.atomic) refuse("cache_write", name, "the block's sums are atomic; keep them before that");
   const SparseBuffer* buffer = stage.find_buffer(store.name);
   if (buffer == nullptr)
     refuse("cache_write", name, fmt::format("'{}' is kept in memory of its own already", store.name));

@@ -26,7 +26,7 @@ class WritesApart {
   // What may be written twice; empty where nothing may.
   std::string problem_in(const Body& body) {
     for (const Stmt& stmt : body) {
-      const bool is_output = stmt.kind == Stmt::Kind::store && stage_.find_buffer(stmt.name) != nullptr;
+      const bool is_output = stmt.kind == Stmt::Kind::store && !stmt.atomic && stage_.find_buffer(stmt.name) != nullptr;
       if (is_output && !is_apart(stmt.indices)) return loop::to_text(loop::load(stmt.name, stmt.indices, Type::real));
       if (stmt.kind == Stmt::Kind::loop) {
         facts_.push_loop(stmt.name, stmt.value);
@@ -153,14 +153,21 @@ std::string balance_of(const Stage2& stage, const Stmt& loop) {
   return balance;
 }
 
+// Whether what is added up within is added at once; other writes have elements of their own.
+bool adds_atomically(const Body& body) {
+  bool found = false;
+  visit(body, [&](const Stmt& stmt) { found |= stmt.atomic; });
+  return found;
+}
+
 }  // namespace
 
 void parallel(Stage2& stage, const std::string& name) {
   const LoopInNest found = find_loop(stage, name);
   Stmt& loop = serial_loop("parallel", found);
-  if (loop.reduction)
+  if (loop.reduction && !adds_atomically(loop.body))
     refuse("parallel", name,
-           "it is a reduction, whose iterations add to the same elements; use rfactor, or a spatial loop");
+           "it is a reduction, whose iterations add to the same elements; use rfactor, atomic, or a spatial loop");
   if (found.place != 0)
     refuse(
         "parallel", name,
@@ -205,7 +212,8 @@ void bind(Stage2& stage, const std::string& name, const std::string& thread) {
                                       "threadIdx.x", "threadIdx.y", "threadIdx.z"};
   if (std::find(std::begin(kThreads), std::end(kThreads), thread) == std::end(kThreads))
     refuse("bind", name, fmt::format("'{}' is no thread axis; allowed are blockIdx and threadIdx, .x to .z", thread));
-  if (loop.reduction) refuse("bind", name, "it is a reduction, whose iterations add to the same elements; use rfactor");
+  if (loop.reduction && !adds_atomically(loop.body))
+    refuse("bind", name, "it is a reduction, whose iterations add to the same elements; use rfactor or atomic");
   for (const Stmt* other : found.nest.loops())
     if (other->thread == thread)
       refuse("bind", name, fmt::format("loop '{}' is bound to {} already", other->name, thread));

@@ -24,6 +24,10 @@ class BufferLowering {
     }
     for (const SparseBuffer& b : stage_.buffers)
       function.buffers.push_back({.name = b.name, .dtype = b.dtype, .size = size_of(b.axes), .temporary = b.temporary});
+    for (const auto& axes : stage_.apart) {
+      std::vector<std::string>& arrays = function.apart.emplace_back();
+      for (const std::string& axis : axes) arrays.push_back(stage_.axis(axis).indices);
+    }
     function.body = lowered(stage_.body);
     return function;
   }

@@ -35,6 +35,18 @@ void cache_read(Stage2& stage, const std::string& loop, const std::string& buffe
 // Where memory lies that a primitive made. A temporary buffer of the program, which is written and read within one
 // iteration of some loops, comes to lie there, too, as large as those loops leave it.
 void set_scope(Stage2& stage, const std::string& buffer, loop::Scope scope);
+// Rows of memory that a primitive made, along its last dimension, begin `offset` beyond a multiple of `factor`
+// elements: shared memory whose columns lie in different banks.
+void storage_align(Stage2& stage, const std::string& buffer, int64_t factor, int64_t offset);
+// Puts the expression that the block computes where its temporary buffer is read.
+void compute_inline(Stage2& stage, const std::string& block);
+// The block's sums may be added up by several iterations of shared loops at once, in any order: results may differ in
+// the last bits from run to run.
+void atomic(Stage2& stage, const std::string& block);
+// The loop and what stands within it become a block of their own, which loops outside are not exchanged with.
+void blockize(Stage2& stage, const std::string& loop, const std::string& block);
+// Three loops are computed by one routine of the generator: "product", c[m, n] = c[m, n] + a[m, k] * b[k, n].
+void tensorize(Stage2& stage, const std::string& loop, const std::string& intrinsic);
 // Lets the nest of `block` share the outer loops of another nest up to `loop`: there it runs first, in every iteration.
 void compute_at(Stage2& stage, const std::string& block, const std::string& loop);
 // The same for a block that comes after the other: there it runs last.

@@ -58,7 +58,7 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   const SparseBuffer* buffer = stage.find_buffer(store.name);
   if (buffer == nullptr) refuse("rfactor", name, fmt::format("'{}' is no buffer of the program", store.name));
   const Expr target = loop::load(store.name, store.indices, loop::type_of(buffer->dtype));
-  const bool is_sum = store.value->op == Op::add && store.value->operands[0] == target &&
+  const bool is_sum = !store.atomic && store.value->op == Op::add && store.value->operands[0] == target &&
                       !loop::loads_from(store.value->operands[1], store.name);
   const bool alone = std::count_if(block.body.begin(), block.body.end(),
                                    [](const Stmt& stmt) { return stmt.kind == Stmt::Kind::store; }) == 1;

@@ -142,7 +142,7 @@ std::string to_text(const Stage2& stage) {
     text += fmt::format("  # {}[{}]: {} in 0 to {}\n", a.name, indices, weft::to_string(axis.index_type),
                         loop::to_text(most));
   }
-  return text + loop::to_text(stage.body, 2);
+  return text + text_of_apart(stage) + loop::to_text(stage.body, 2);
 }
 
 Stage2 parse_stage2(std::string_view text) {

@@ -82,6 +82,26 @@ std::string host_text(const cuda::KernelText& text) {
       text.file, text.instances, text.symbol);
 }
 
+Breakage& breakage() {
+  static Breakage instance;
+  return instance;
+}
+
+// A folder that stands before the kernels' own on the include path.
+fs::path folder_of_broken(const fs::path& root, const fs::path& cache) {
+  const Breakage& what = breakage();
+  const std::string inner = "attention/cuda/kernels/" + what.file;
+  std::string text = read_file(root / "src" / inner);
+  const size_t at = text.find(what.from);
+  ensure(at != text.npos && text.find(what.from, at + 1) == text.npos, "'{}' is not once in {}", what.from, inner);
+  text.replace(at, what.from.size(), what.to);
+  const fs::path folder = cache / fmt::format("broken.{}", getpid());
+  fs::remove_all(folder);
+  fs::create_directories((folder / inner).parent_path());
+  std::ofstream(folder / inner) << text;
+  return folder;
+}
+
 // Compiled once for each content of text, kernels and twins.
 fs::path compiled(const cuda::KernelText& text) {
   const fs::path root = WEFT_SOURCE_DIR, cache = WEFT_SIMT_CACHE;
@@ -92,16 +112,18 @@ fs::path compiled(const cuda::KernelText& text) {
   for (const auto& file : fs::directory_iterator(root / "tests/simt/twins/tile/cuda/ptx")) twins.push_back(file.path());
   std::sort(twins.begin(), twins.end());
   for (const fs::path& twin : twins) hash.update(read_file(twin));
+  hash.update(breakage().file + breakage().from + breakage().to);
   const std::string name = (cache / hash.hex_digest()).string();
   if (fs::exists(name + ".so")) return name + ".so";
   fs::create_directories(cache);
   const std::string own = fmt::format("{}.{}", name, getpid());  // other processes may compile it too
   std::ofstream(own + ".cpp") << source;
+  const std::string broken = breakage().file.empty() ? "" : "-I" + folder_of_broken(root, cache).string();
   const std::string command = fmt::format(
       "{0} -std=c++20 -O1 -g -fPIC -fsanitize=thread -fno-optimize-sibling-calls -ffp-contract=off "
-      "-ftrivial-auto-var-init=pattern -w -I{1}/tests/simt/twins -I{1}/src -I{1} -c {2}.cpp -o {2}.o && "
+      "-ftrivial-auto-var-init=pattern -w {3} -I{1}/tests/simt/twins -I{1}/src -I{1} -c {2}.cpp -o {2}.o && "
       "{0} -shared {2}.o -o {2}.so",
-      WEFT_TEST_CXX, root.string(), own);
+      WEFT_TEST_CXX, root.string(), own, broken);
   ensure(std::system(command.c_str()) == 0, "the kernel's text does not compile on the host: {}.cpp", own);
   fs::rename(own + ".so", name + ".so");
   fs::remove(own + ".o");
@@ -171,6 +193,8 @@ class HostMachine : public Target {
 };
 
 }  // namespace
+
+void break_kernels(const Breakage& what) { breakage() = what; }
 
 const Target& host_machine() {
   static const HostMachine target;

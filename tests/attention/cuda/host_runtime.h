@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "attention/cuda/runtime.h"
 #include "tests/attention/kernels/target.h"
@@ -16,5 +17,11 @@ const Target& host_machine();
 simt::Memory& host_memory();
 // Asked before every launch, where it is set: takes the work for later, or gives false.
 extern bool (*defer_launch)(std::function<void()> work);
+
+// Kernels made from now on have one place of a header of attention/cuda/kernels changed; without a file they are as they are.
+struct Breakage {
+  std::string file, from, to;
+};
+void break_kernels(const Breakage& breakage);
 
 }  // namespace weft::testing

@@ -43,7 +43,8 @@ Placed::Copy Placed::place(TensorView& view) {
 
 Placed::~Placed() {
   for (const std::vector<Copy>* copies : {&copies_, &outputs_})
-    for (const Copy& copy : *copies) target_.release(copy.placed, copy.bytes);
+    for (const Copy& copy : *copies)
+      if (copy.placed != nullptr) target_.release(copy.placed, copy.bytes);
 }
 
 void Placed::fetch() const {

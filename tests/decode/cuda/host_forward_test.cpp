@@ -53,8 +53,8 @@ Errors errors_of(const std::string& path, const Ids& ids, size_t at_once, Forwar
   Errors errors;
   for (size_t done = 0; done < ids.size();) {
     const size_t count = done == 0 ? at_once : 1;
-    const TensorView logits =
-        forward.run({{.sequence = sequence, .tokens = std::span(ids).subspan(done, count), .all_logits = true}});
+    const TensorView logits = forward.run(
+        {{.sequence = sequence, .tokens = std::span(ids).subspan(done, count), .logit_rows = ForwardPass::kAllRows}});
     for (size_t row = 0; row < count; ++row) {
       const std::span<const float> of_row(logits.as<float>() + row * vocab, vocab);
       for (size_t id = 0; id < vocab; ++id) {
@@ -119,7 +119,7 @@ TEST_F(ForwardOnACard, RunsSequencesTogetherAsAlone) {
   const auto first = forward.add_sequence(), second = forward.add_sequence();
   forward.run({{.sequence = first, .tokens = a}, {.sequence = second, .tokens = b}});
   const auto fork = forward.fork(first, 5);
-  const TensorView together = forward.run({{.sequence = fork, .tokens = next, .all_logits = true},
+  const TensorView together = forward.run({{.sequence = fork, .tokens = next, .logit_rows = ForwardPass::kAllRows},
                                            {.sequence = second, .tokens = std::span(next).first(1)},
                                            {.sequence = first, .tokens = std::span(next).last(1)}});
   ASSERT_EQ(together.shape(0), 4);

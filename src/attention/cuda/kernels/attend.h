@@ -5,6 +5,7 @@
 #include "attention/cuda/kernels/mma.h"
 #include "attention/cuda/kernels/plain.h"
 #include "tile/cuda/ptx/dependent_launch.h"
+#include "tile/cuda/ptx/prefetch.h"
 
 namespace weft::attention::cuda {
 
@@ -24,6 +25,20 @@ struct Tiles {
   }
 };
 
+// What later items of a worker begin with comes to the cache while the first ones run: each is a chain of loads.
+WEFT_INLINE void look_ahead(const PlanHeader& plan, const WorkItem* items, const Unit* units, int begin, int end) {
+  const int i = begin + ptx::thread_index();
+  if (i >= end) return;
+  const WorkItem& item = items[i];
+  const Unit& unit = units[item.unit];
+  const PageList& list = section<PageList>(&plan, plan.page_lists)[unit.page_list];
+  ptx::prefetch(section<PlanRow>(&plan, plan.rows) + unit.row_begin);
+  ptx::prefetch(section<MergeGroup>(&plan, plan.merge_groups) + unit.merge_begin);
+  if (item.partial >= 0) ptx::prefetch(section<Partial>(&plan, plan.partials) + item.partial);
+  const i64 page = plan.page_size > 0 ? item.kv_begin / plan.page_size : 0;
+  if (plan.page_indices.count > 0) ptx::prefetch(section<int>(&plan, plan.page_indices) + list.first + page);
+}
+
 template <class S, class F, class Path>
 WEFT_INLINE void attend(const Args<S::kSlots>& args) {
   ptx::wait_for_previous_kernel();
@@ -35,6 +50,7 @@ WEFT_INLINE void attend(const Args<S::kSlots>& args) {
   const Unit* const units = section<Unit>(&plan, plan.units);
   for (int worker = ptx::cta_index(); worker < plan.num_workers; worker += ptx::num_ctas()) {
     const int end = indptr[worker + 1];
+    look_ahead(plan, items, units, indptr[worker] + 1, end);
     for (int i = indptr[worker]; i < end; ++i) {
       const WorkItem& item = items[i];
       const Unit& unit = units[item.unit];

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/cuda/kernels/args.h"
+#include "tile/cuda/ptx/math.h"
 #include "tile/cuda/ptx/shuffle.h"
 #include "tile/cuda/ptx/thread.h"
 
@@ -137,6 +138,42 @@ WEFT_INLINE const char* row_of(const TokensView& view, const Place& place, int h
   const i64 row = view.group == 1 ? place.slot : place.slot / view.group;
   return view.data + place.page * view.page_stride + row * view.token_stride + head * view.head_stride;
 }
+
+// The same for the tokens of one list, with all that they have in common known: a division is a shift where pages allow it.
+template <class S>
+class Tokens {
+ public:
+  WEFT_INLINE Tokens(const Call& call, const PageList& list) {
+    if constexpr (S::kPaged) {
+      pages_ = section<int>(call.plan, call.plan->page_indices) + list.first;
+      page_size_ = call.token_page_size;
+      shift_ = (page_size_ & (page_size_ - 1)) == 0 ? ptx::count_bits(static_cast<u32>(page_size_ - 1)) : -1;
+    } else {
+      const Place place = place_of(call, list, 0);
+      page_ = place.page;
+      slot_ = place.slot;
+    }
+  }
+  // The id of token t's page.
+  WEFT_INLINE int page(int t) const {
+    if constexpr (S::kPaged) return pages_[shift_ >= 0 ? t >> shift_ : t / page_size_];
+    return 0;
+  }
+  // Of a tensor whose tokens share no rows.
+  WEFT_INLINE const char* row(const TokensView& view, int page, int t, int head) const {
+    const char* const data = view.data + head * view.head_stride;
+    if constexpr (S::kPaged) {
+      const int slot = shift_ >= 0 ? t & (page_size_ - 1) : t % page_size_;
+      return data + page * view.page_stride + slot * view.token_stride;
+    }
+    return data + page_ * view.page_stride + (slot_ + t) * view.token_stride;
+  }
+
+ private:
+  const int* pages_;
+  int page_size_, shift_;
+  i64 page_, slot_;
+};
 
 // The position of token t of a list.
 WEFT_INLINE int position_of(const PlanHeader& plan, const PageList& list, int t) {

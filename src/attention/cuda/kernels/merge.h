@@ -22,44 +22,86 @@ WEFT_INLINE float lse_of_base2(float base, float sum) {
   return sum == 0.f ? -infinity() : (base + ptx::log2_fast(sum)) * tile::kLn2;
 }
 
-// One state of a group by one warp; `o`: kDimVo floats of its own.
-template <class S, class F>
-WEFT_INLINE void merge_state(const Call& call, const typename F::P& p, const MergeGroup& group, int row, int head,
-                             float* o) {
+// A lane's source of a group: where its states lie, and which of them is the group's first row.
+struct SourceOfLane {
+  PartialStates states;
+  int row_offset;
+};
+WEFT_INLINE SourceOfLane source_of_lane(const Call& call, const MergeGroup& group, int first) {
   const PlanHeader& plan = *call.plan;
-  const MergeSource* const sources = section<MergeSource>(&plan, plan.merge_sources);
-  const auto state_of = [&](int s) {
-    return partial_state(call, sources[s].partial, sources[s].row_offset + row - group.row_begin, head);
-  };
-  constexpr int kPerLane = (S::kDimVo + 31) / 32;
-  float sums[kPerLane] = {}, base = 0, total = 0;
-  if constexpr (F::kSoftmax) {
-    float largest = -infinity();
-    for (int s = group.source_begin; s < group.source_end; ++s) largest = ptx::larger(largest, *state_of(s).lse);
-    base = finite_base(largest);
-  }
-  for (int s = group.source_begin; s < group.source_end; ++s) {
-    const PartialState state = state_of(s);
-    float weight = 1;
+  const int s = first + ptx::lane();
+  if (s >= group.source_end) return {{nullptr, 0, 0, 0}, 0};
+  const MergeSource& source = section<MergeSource>(&plan, plan.merge_sources)[s];
+  const Partial& partial = section<Partial>(&plan, plan.partials)[source.partial];
+  const Unit& unit = section<Unit>(&plan, plan.units)[partial.unit];
+  return {partial_of(call, partial, unit), source.row_offset};
+}
+
+// Merges a state at a time by one warp; a lane has a source, and sees to its weight.
+template <class S, class F>
+class Merge {
+ public:
+  WEFT_INLINE Merge(const Call& call, const typename F::P& p, const MergeGroup& group, float* o)
+      : call_(call), p_(p), group_(group), o_(o), first_(source_of_lane(call, group, group.source_begin)) {}
+
+  // `o_`: kDimVo floats of the warp's own.
+  WEFT_INLINE void state(int row, int head) const {
+    float base = 0, total = 0, sums[kPerLane] = {};
     if constexpr (F::kSoftmax) {
-      const float lse = *state.lse;
-      if (lse == -infinity()) continue;
-      weight = exp_fast(lse - base);
-      total += weight;
+      float largest = -infinity();
+      for (int first = group_.source_begin; first < group_.source_end; first += 32)
+        largest = ptx::larger(largest, lse(source(first), row, head));
+      base = finite_base(tile::lane_max(largest));
     }
+    for (int first = group_.source_begin; first < group_.source_end; first += 32) {
+      const SourceOfLane own = source(first);
+      float weight = own.states.data == nullptr ? 0.f : 1.f;
+      if constexpr (F::kSoftmax) weight = exp_fast(lse(own, row, head) - base);
+      total += tile::lane_sum(weight);
+      const float* const from =
+          own.states.data == nullptr ? nullptr : own.states.o(call_, own.row_offset + row - group_.row_begin, head);
+      const int n = group_.source_end - first < 32 ? group_.source_end - first : 32;
+      for (int s = 0; s < n; ++s) add(ptx::shuffle(weight, s), address(from, s), sums);
+    }
+    const float factor = !F::kSoftmax ? 1.f : total == 0.f ? 0.f : 1.f / total;
     WEFT_UNROLL
     for (int i = 0; i < kPerLane; ++i)
-      if (const int at = ptx::lane() + 32 * i; at < S::kDimVo) sums[i] += weight * state.o[at];
+      if (const int at = ptx::lane() + 32 * i; at < S::kDimVo) o_[at] = sums[i] * factor;
+    ptx::warp_sync();
+    const PlanRow& of = section<PlanRow>(call_.plan, call_.plan->rows)[row];
+    write_output<S, F>(call_, p_, {of.q_row, of.request, of.idx, of.pos, head}, o_,
+                       F::kSoftmax ? lse_of(base, total) : 0.f);
+    ptx::warp_sync();
   }
-  const float factor = !F::kSoftmax ? 1.f : total == 0.f ? 0.f : 1.f / total;
-  WEFT_UNROLL
-  for (int i = 0; i < kPerLane; ++i)
-    if (const int at = ptx::lane() + 32 * i; at < S::kDimVo) o[at] = sums[i] * factor;
-  ptx::warp_sync();
-  const PlanRow& of = section<PlanRow>(&plan, plan.rows)[row];
-  write_output<S, F>(call, p, {of.q_row, of.request, of.idx, of.pos, head}, o, F::kSoftmax ? lse_of(base, total) : 0.f);
-  ptx::warp_sync();
-}
+
+ private:
+  static constexpr int kPerLane = (S::kDimVo + 31) / 32;
+
+  WEFT_INLINE SourceOfLane source(int first) const {
+    return first == group_.source_begin ? first_ : source_of_lane(call_, group_, first);
+  }
+  WEFT_INLINE float lse(const SourceOfLane& own, int row, int head) const {
+    return own.states.data == nullptr ? -infinity()
+                                      : *own.states.lse(call_, own.row_offset + row - group_.row_begin, head);
+  }
+  WEFT_INLINE static const float* address(const float* own, int lane) {
+    const u64 bits = reinterpret_cast<u64>(own);
+    const u32 low = ptx::shuffle(static_cast<u32>(bits), lane), high = ptx::shuffle(static_cast<u32>(bits >> 32), lane);
+    return reinterpret_cast<const float*>(static_cast<u64>(high) << 32 | low);
+  }
+  // An empty state weighs nothing, and holds anything.
+  WEFT_INLINE static void add(float weight, const float* o, float (&sums)[kPerLane]) {
+    WEFT_UNROLL
+    for (int i = 0; i < kPerLane; ++i)
+      if (const int at = ptx::lane() + 32 * i; at < S::kDimVo && weight != 0.f) sums[i] += weight * o[at];
+  }
+
+  const Call& call_;
+  const typename F::P& p_;
+  const MergeGroup& group_;
+  float* const o_;
+  const SourceOfLane first_;
+};
 
 // Of the CTA, at the beginning of its shared memory: a vector of any kind for each warp, and a word for each thread.
 template <class S>
@@ -70,7 +112,7 @@ struct Scratch {
   WEFT_INLINE static Scratch& of_cta() { return *reinterpret_cast<Scratch*>(ptx::shared_memory()); }
 };
 
-// The item of a unit that wrote a partial is done: counts at the unit's groups, and merges those where all have come.
+// The item of a unit that wrote a partial is done, and the CTA has met since: counts at the unit's groups, and merges those where all have come.
 template <class S, class F>
 WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const Unit& unit) {
   const PlanHeader& plan = *call.plan;
@@ -82,7 +124,6 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const Unit& un
   const auto group_of = [&](int k) -> const MergeGroup& {
     return groups[unit.merge_begin + k / unit.merge_heads * plan.merge_stride + k % unit.merge_heads];
   };
-  ptx::cta_sync();  // the partial is whole
   for (int first = 0; first < num_groups; first += S::kThreads) {
     const int n = num_groups - first < S::kThreads ? num_groups - first : S::kThreads;
     if (ptx::thread_index() < n) {
@@ -97,9 +138,9 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const Unit& un
       if (!last[k]) continue;
       const MergeGroup& group = group_of(first + k);
       const int heads = (group.kv_head_end - group.kv_head_begin) * call.group_size;
+      const Merge<S, F> merge(call, p, group, scratch.vectors[ptx::warp()]);
       for (int i = ptx::warp(); i < (group.row_end - group.row_begin) * heads; i += S::kThreads / 32)
-        merge_state<S, F>(call, p, group, group.row_begin + i / heads,
-                          group.kv_head_begin * call.group_size + i % heads, scratch.vectors[ptx::warp()]);
+        merge.state(group.row_begin + i / heads, group.kv_head_begin * call.group_size + i % heads);
     }
     ptx::cta_sync();
   }

@@ -76,11 +76,13 @@ class Mma {
         item_(item),
         unit_(unit),
         list_(list),
+        partial_(partial_of(call, item, unit)),
         kv_head_(kv_head),
         first_(first),
         n_(n),
         end_(end_of(*call.plan, list, item)),
-        by_position_(call.plan->positions_per_page > 0) {}
+        by_position_(S::kBlockSparse && call.plan->positions_per_page > 0),
+        tokens_(call, list) {}
 
   WEFT_INLINE static Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }
   WEFT_INLINE static Keys queries() { return {shared().tiles}; }
@@ -105,7 +107,8 @@ class Mma {
     }
     Shared& s = shared();
     for (int r = ptx::warp(); r < n_; r += kWarps)
-      write_state<S, F>(call_, p_, item_, s.rows[r], (first_ + r) / call_.group_size, out() + r * kOutStride, s.lse[r]);
+      write_state<S, F>(call_, p_, partial_, s.rows[r], (first_ + r) / call_.group_size, out() + r * kOutStride,
+                        s.lse[r]);
     ptx::cta_sync();
   }
 
@@ -114,11 +117,14 @@ class Mma {
     return unit_.row_end - unit_.row_begin > 1 || by_position_ || call_.plan->bits_index.count > 0;
   }
 
-  // Rows behind the last one are that one again, so that functors see what exists.
+  // Rows behind the last one are that one again, so that functors see what exists. The last threads begin: the first ones
+  // look for pages meanwhile.
   WEFT_INLINE void load_rows() {
     Shared& s = shared();
-    for (int r = ptx::thread_index(); r < kRows; r += kThreads)
+    for (int r = kThreads - 1 - ptx::thread_index(); r < kRows; r += kThreads)
       s.rows[r] = fused_row(call_, unit_, list_, kv_head_, first_ + (r < n_ ? r : n_ - 1));
+    WEFT_UNROLL
+    for (int tile = 0; tile < kStages; ++tile) first_pages_[tile] = page_of(item_.kv_begin + tile * kKeys);
     ptx::cta_sync();
     if (ptx::warp() == 0) {
       const Hull hull = hull_of(s.rows, n_);
@@ -175,7 +181,8 @@ class Mma {
 
   // The first tile from `at` on of which some row sees a key; with WEFT_CHECK, any.
   WEFT_INLINE int seen_from(int at) const {
-    while (at < end_ && call_.mask_error == nullptr && !touches(at)) at += kKeys;
+    if (has_gaps_)
+      while (at < end_ && !touches(at)) at += kKeys;
     return at;
   }
   WEFT_INLINE bool touches(int at) const {
@@ -183,21 +190,36 @@ class Mma {
     const int first = list_.first_pos + at;
     return shared().hull.touches(first, first + (end_ - at < kKeys ? end_ - at : kKeys));
   }
+  // Where the keys that rows see begin, by tiles, and end. Between them are gaps only where rows have two intervals.
+  WEFT_INLINE int begin_of_seen() {
+    const Hull& hull = shared().hull;
+    const bool has_two = hull.low[1] < hull.high[1];
+    has_gaps_ = !by_position_ && has_two && call_.mask_error == nullptr;
+    if (by_position_ || call_.mask_error != nullptr) return item_.kv_begin;
+    const int low = (has_two && hull.low[1] < hull.low[0] ? hull.low[1] : hull.low[0]) - list_.first_pos;
+    const int high = (hull.high[1] > hull.high[0] ? hull.high[1] : hull.high[0]) - list_.first_pos;
+    end_ = high < end_ ? high : end_;
+    return low <= item_.kv_begin ? item_.kv_begin : item_.kv_begin + (low - item_.kv_begin) / kKeys * kKeys;
+  }
 
-  WEFT_INLINE Source locate(int at) const {
+  // A token of a tile is found in two steps: its page's id, which is read while another tile is multiplied, and its rows.
+  WEFT_INLINE int page_of(int at) const {
+    const int t = at + ptx::thread_index();
+    return ptx::thread_index() < kKeys && t < end_ ? tokens_.page(t) : 0;
+  }
+  WEFT_INLINE void keep(int tile, int at, int page) const {
+    if (ptx::thread_index() >= kKeys) return;
     Source source = {nullptr, nullptr, -1, 0};
     const int t = at + ptx::thread_index();
-    if (ptx::thread_index() >= kKeys || t >= end_) return source;
-    source.pos = position_of(*call_.plan, list_, t);
-    if (!shared().hull.touches(source.pos, source.pos + 1)) return source;
-    if constexpr (S::kBlockSparse) source.bits = bits_of_token(*call_.plan, list_, t);
-    const Place place = place_of(call_, list_, t);
-    source.k = row_of(call_.k, place, kv_head_);
-    source.v = row_of(call_.v, place, kv_head_);
-    return source;
-  }
-  WEFT_INLINE void keep(int tile, const Source& source) const {
-    if (ptx::thread_index() < kKeys) shared().sources[tile % kRing][ptx::thread_index()] = source;
+    if (t < end_) {
+      source.pos = S::kBlockSparse ? position_of(*call_.plan, list_, t) : list_.first_pos + t;
+      if (shared().hull.touches(source.pos, source.pos + 1)) {
+        if constexpr (S::kBlockSparse) source.bits = bits_of_token(*call_.plan, list_, t);
+        source.k = tokens_.row(call_.k, page, t, kv_head_);
+        source.v = tokens_.row(call_.v, page, t, kv_head_);
+      }
+    }
+    shared().sources[tile % kRing][ptx::thread_index()] = source;
   }
   WEFT_INLINE void fetch(int tile) const {
     const Source* const sources = shared().sources[tile % kRing];
@@ -214,10 +236,11 @@ class Mma {
       for (int e = 0; e < 4; ++e) o_[m][f][e] = 0;
     }
     // Tiles are located kStages ahead, and fetched kStages - 1 ahead.
-    const int first = seen_from(item_.kv_begin);
+    const int first = seen_from(begin_of_seen());
     int to_locate = first, to_fetch = first;
-    WEFT_NO_UNROLL
-    for (int tile = 0; tile < kStages; ++tile, to_locate = seen_from(to_locate + kKeys)) keep(tile, locate(to_locate));
+    WEFT_UNROLL
+    for (int tile = 0; tile < kStages; ++tile, to_locate = seen_from(to_locate + kKeys))
+      keep(tile, to_locate, to_locate == item_.kv_begin + tile * kKeys ? first_pages_[tile] : page_of(to_locate));
     WEFT_NO_UNROLL
     for (int tile = 1 - kStages, at = first; at < end_; ++tile) {
       if (tile >= 0) ptx::cp_async_wait<kStages - 2>();
@@ -226,10 +249,10 @@ class Mma {
       ptx::cp_async_commit();
       to_fetch = seen_from(to_fetch + kKeys);
       if (tile < 0) continue;
-      const Source next = locate(to_locate);
-      to_locate = seen_from(to_locate + kKeys);
+      const int page = page_of(to_locate);
       multiply_tile(tile, at, apart);
-      keep(tile + kStages, next);
+      keep(tile + kStages, to_locate, page);
+      to_locate = seen_from(to_locate + kKeys);
       at = seen_from(at + kKeys);
     }
     ptx::cp_async_wait<0>();
@@ -282,53 +305,81 @@ class Mma {
     }
   }
 
+  // Which keys of a tile a row sees: those of two ranges that begin at `low`.
+  struct Ranges {
+    int low[2];
+    unsigned length[2];
+    WEFT_INLINE bool holds(int key) const {
+      return static_cast<unsigned>(key - low[0]) < length[0] || static_cast<unsigned>(key - low[1]) < length[1];
+    }
+  };
+  WEFT_INLINE static Ranges ranges_of(const Visible& visible, int begin, int keys) {
+    Ranges ranges;
+    WEFT_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int upper = visible.upper[i] - begin < keys ? visible.upper[i] - begin : keys;
+      ranges.low[i] = visible.lower[i] - begin;
+      ranges.length[i] = upper > ranges.low[i] ? static_cast<unsigned>(upper - ranges.low[i]) : 0;
+    }
+    return ranges;
+  }
+
   // Scores become logits, hidden ones what hides them; times what is returned they are relative to 2.
   WEFT_INLINE float make_logits(int tile, int at, int first, float (&s)[kFragments][kStepKeys / 8][4]) const {
     const Shared& shared = Mma::shared();
+    const Source* const sources = shared.sources[tile % kRing];
     const int begin = list_.first_pos + at, keys = end_ - at < kKeys ? end_ - at : kKeys;
     bool all = keys == kKeys && !by_position_ && shared.hull.is_seen_by_all(begin, begin + kKeys);
     if constexpr (S::kBlockSparse) all = all && call_.plan->bits_index.count == 0;
-    const bool left_out = call_.mask_error != nullptr && !touches(at);
-    const bool is_positive = p_.sm_scale > 0.f;  // else the largest score is not the largest logit
-    const auto each = [&](const auto& change) {
+    if constexpr (kFunctor) {
+      WEFT_UNROLL
+      for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const FusedRow& row = shared.rows[first_row() + 16 * m + tile::fragment_row(half)];
+        WEFT_UNROLL
+        for (int f = 0; f < kStepKeys / 8; ++f) WEFT_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          // Of a key that is not there, the last one's.
+          int key = first + 8 * f + tile::fragment_column() + e;
+          key = key < keys ? key : keys - 1;
+          float& x = s[m][f][2 * half + e];
+          x = F::logit(p_, row, begin + key, S::kBlockSparse ? sources[key].pos : begin + key, x);
+        }
+      }
+    } else if (!(p_.sm_scale > 0.f)) {  // the largest score is not the largest logit
       WEFT_UNROLL
       for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
       for (int f = 0; f < kStepKeys / 8; ++f) WEFT_UNROLL
-      for (int e = 0; e < 4; ++e)
-        change(s[m][f][e], first_row() + 16 * m + tile::fragment_row(e / 2),
-               first + 8 * f + tile::fragment_column() + e % 2);
-    };
-    const auto sees = [&](int row, int key) {
-      if (key >= keys) return false;
-      const Visible& visible = shared.rows[row].visible;
-      bool seen;
-      if constexpr (S::kBlockSparse) {
-        const Source& source = shared.sources[tile % kRing][key];
-        seen = visible.holds(source.pos) && bits_show(*call_.plan, source.bits, shared.rows[row].of_block, at + key);
-      } else {
-        seen = visible.holds(begin + key);
-      }
-      if (seen && left_out && row < n_) ptx::atomic_or(call_.mask_error, 1);
-      return seen;
-    };
-    if constexpr (kFunctor) {
-      each([&](float& x, int row, int key) {
-        if (all || sees(row, key)) {
-          int pos = begin + key;
-          if constexpr (S::kBlockSparse) pos = shared.sources[tile % kRing][key].pos;
-          x = F::logit(p_, shared.rows[row], begin + key, pos, x);
-        } else {
-          x = F::hidden();
-        }
-      });
-      return tile::kLog2E;
+      for (int e = 0; e < 4; ++e) s[m][f][e] *= p_.sm_scale;
     }
-    if (!is_positive) each([&](float& x, int, int) { x *= p_.sm_scale; });
-    if (!all)
-      each([&](float& x, int row, int key) {
-        if (!sees(row, key)) x = F::hidden();
-      });
-    return is_positive ? p_.sm_scale * tile::kLog2E : tile::kLog2E;
+    if (!all) hide(sources, at, begin, keys, first, s);
+    return !kFunctor && p_.sm_scale > 0.f ? p_.sm_scale * tile::kLog2E : tile::kLog2E;
+  }
+
+  WEFT_INLINE void hide(const Source* sources, int at, int begin, int keys, int first,
+                        float (&s)[kFragments][kStepKeys / 8][4]) const {
+    bool any = false;
+    WEFT_UNROLL
+    for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const FusedRow& row = shared().rows[first_row() + 16 * m + tile::fragment_row(half)];
+      const Ranges ranges = ranges_of(row.visible, begin, keys);
+      WEFT_UNROLL
+      for (int f = 0; f < kStepKeys / 8; ++f) WEFT_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const int key = first + 8 * f + tile::fragment_column() + e;
+        bool seen;
+        if constexpr (S::kBlockSparse)
+          seen = key < keys && row.visible.holds(sources[key].pos) &&
+                 bits_show(*call_.plan, sources[key].bits, row.of_block, at + key);
+        else
+          seen = ranges.holds(key);
+        any = any || seen;
+        float& x = s[m][f][2 * half + e];
+        x = seen ? x : F::hidden();
+      }
+    }
+    if (call_.mask_error != nullptr && any && !touches(at)) ptx::atomic_or(call_.mask_error, 1);
   }
 
   // Two fragments of a product are the halves of the next one's left operand.
@@ -475,8 +526,13 @@ class Mma {
   const WorkItem& item_;
   const Unit& unit_;
   const PageList& list_;
-  const int kv_head_, first_, n_, end_;
+  const PartialStates partial_;
+  const int kv_head_, first_, n_;
+  int end_;
   const bool by_position_;
+  bool has_gaps_ = false;
+  int first_pages_[kStages];  // of this thread's tokens of the item's first tiles
+  const Tokens<S> tokens_;
   tile::RowState state_[kFragments];
   float o_[kFragments][kPadVo / 8][4];
 };

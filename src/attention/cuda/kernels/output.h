@@ -34,33 +34,41 @@ WEFT_INLINE void write_output(const Call& call, const typename F::P& p, const St
   call.lse[of.q_row * call.lse_row_stride + of.head * call.lse_head_stride] = lse;
 }
 
-// Where the state of a row and head of a unit lies in a partial: o, and lse behind those of all.
-struct PartialState {
-  float *o, *lse;
+// A partial of a unit: o of its rows and query heads, and lse behind those of all.
+struct PartialStates {
+  float* data;
+  i64 states;
+  int heads, first_head;
+  WEFT_INLINE float* o(const Call& call, int row, int head) const {
+    return data + (static_cast<i64>(row) * heads + head - first_head) * call.head_dim_vo;
+  }
+  WEFT_INLINE float* lse(const Call& call, int row, int head) const {
+    return data + states * call.head_dim_vo + static_cast<i64>(row) * heads + head - first_head;
+  }
 };
-WEFT_INLINE PartialState partial_state(const Call& call, int partial, int row, int head) {
-  const PlanHeader& plan = *call.plan;
-  const Partial& at = section<Partial>(&plan, plan.partials)[partial];
-  const Unit& unit = section<Unit>(&plan, plan.units)[at.unit];
-  const i64 heads = static_cast<i64>(unit.kv_head_end - unit.kv_head_begin) * call.group_size;
-  const i64 states = (unit.row_end - unit.row_begin) * heads;
-  const i64 state = row * heads + head - unit.kv_head_begin * call.group_size;
-  float* const data = section<float>(&plan, plan.partial_data) + at.offset;
-  return {data + state * call.head_dim_vo, data + states * call.head_dim_vo + state};
+WEFT_INLINE PartialStates partial_of(const Call& call, const Partial& partial, const Unit& unit) {
+  const int heads = (unit.kv_head_end - unit.kv_head_begin) * call.group_size;
+  return {section<float>(call.plan, call.plan->partial_data) + partial.offset,
+          static_cast<i64>(unit.row_end - unit.row_begin) * heads, heads, unit.kv_head_begin * call.group_size};
+}
+// Of an item that writes one; else nothing.
+WEFT_INLINE PartialStates partial_of(const Call& call, const WorkItem& item, const Unit& unit) {
+  if (item.partial < 0) return {nullptr, 0, 0, 0};
+  return partial_of(call, section<Partial>(call.plan, call.plan->partials)[item.partial], unit);
 }
 
 // A warp writes the state of a fused row of an item's unit: to the outputs, or to the item's partial. `token` counts query
 // tokens of the unit.
 template <class S, class F>
-WEFT_INLINE void write_state(const Call& call, const typename F::P& p, const WorkItem& item, const FusedRow& row,
-                             int token, const float* o, float lse) {
-  if (item.partial < 0) {
+WEFT_INLINE void write_state(const Call& call, const typename F::P& p, const PartialStates& partial,
+                             const FusedRow& row, int token, const float* o, float lse) {
+  if (partial.data == nullptr) {
     write_output<S, F>(call, p, {row.q_row, row.request, row.idx, row.pos, row.head}, o, lse);
     return;
   }
-  const PartialState to = partial_state(call, item.partial, token, row.head);
-  for (int i = ptx::lane(); i < S::kDimVo; i += 32) to.o[i] = o[i];
-  if (ptx::lane() == 0) *to.lse = lse;
+  float* const to = partial.o(call, token, row.head);
+  for (int i = ptx::lane(); i < S::kDimVo; i += 32) to[i] = o[i];
+  if (ptx::lane() == 0) *partial.lse(call, token, row.head) = lse;
 }
 
 }  // namespace weft::attention::cuda

@@ -65,7 +65,15 @@ class Plain {
  private:
   WEFT_INLINE Plain(const Call& call, const P& p, const WorkItem& item, const Unit& unit, const PageList& list,
                     int kv_head, int first, int n)
-      : call_(call), p_(p), item_(item), unit_(unit), list_(list), kv_head_(kv_head), first_(first), n_(n) {}
+      : call_(call),
+        p_(p),
+        item_(item),
+        unit_(unit),
+        list_(list),
+        partial_(partial_of(call, item, unit)),
+        kv_head_(kv_head),
+        first_(first),
+        n_(n) {}
 
   WEFT_INLINE void run() {
     load_rows();
@@ -333,7 +341,7 @@ class Plain {
       const FusedRow& row = s.rows[r];
       const float* const o = s.tile + r * kStride;
       const float lse = F::kSoftmax ? lse_of_base2(s.base[r], s.sum[r]) : 0.f;
-      write_state<S, F>(call_, p_, item_, row, (first_ + r) / call_.group_size, o, lse);
+      write_state<S, F>(call_, p_, partial_, row, (first_ + r) / call_.group_size, o, lse);
     }
     ptx::cta_sync();
   }
@@ -343,6 +351,7 @@ class Plain {
   const WorkItem& item_;
   const Unit& unit_;
   const PageList& list_;
+  const PartialStates partial_;
   const int kv_head_, first_, n_;
   float sums_[kRows][kColumns] = {};
 };

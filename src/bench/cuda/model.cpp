@@ -1,0 +1,118 @@
+// `weft bench model --device cuda:0`: a model file, or a shape with random weights, a token at a time. The bound of a step is a
+// read of all weights and of the keys and values before it, at the rate of this run.
+#include "weft/model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "base/check.h"
+#include "bench/cuda/card.h"
+#include "bench/measure.h"
+#include "bench/timing.h"
+#include "decode/forward.h"
+
+namespace weft::bench {
+namespace {
+
+// Llama 3.1 8B and Llama 3.2 1B.
+ModelConfig config_of(const std::string& shape) {
+  ModelConfig config;
+  config.architecture = config.name = "llama";
+  config.vocab_size = 128256;
+  config.context_length = 8192;
+  config.num_qo_heads = 32;
+  config.num_kv_heads = 8;
+  config.rope.theta = 500000.f;
+  const bool large = shape == "8b";
+  config.num_layers = large ? 32 : 16;
+  config.hidden_size = large ? 4096 : 2048;
+  config.intermediate_size = large ? 14336 : 8192;
+  config.head_dim = large ? 128 : 64;
+  config.tied_embeddings = !large;
+  return config;
+}
+
+// bf16 of a size near 2^-7, cheap to make.
+gemm::WeightSource random_source(int64_t rows, int64_t cols) {
+  return {.type = WeightType::bf16, .rows = rows, .cols = cols, .read = [cols](int64_t begin, int64_t end, void* to) {
+            uint64_t state = static_cast<uint64_t>(begin) * 0x9e3779b97f4a7c15u + 1;
+            auto* words = static_cast<char*>(to);
+            for (int64_t i = 0; i < (end - begin) * cols / 4; ++i) {
+              state = state * 6364136223846793005u + 1442695040888963407u;
+              const uint64_t four = (state & 0x807f807f807f807fu) | 0x3c003c003c003c00u;
+              std::memcpy(words + 8 * i, &four, 8);
+            }
+          }};
+}
+
+decode::ModelSources random_sources(const ModelConfig& config) {
+  const int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
+  const int64_t q = int64_t{config.num_qo_heads} * config.head_dim, kv = int64_t{config.num_kv_heads} * config.head_dim;
+  const std::vector<float> ones(static_cast<size_t>(hidden), 1.f);
+  decode::ModelSources sources;
+  sources.embedding = {random_source(config.vocab_size, hidden)};
+  if (!config.tied_embeddings) sources.own_head = {random_source(config.vocab_size, hidden)};
+  sources.output_norm = ones;
+  for (int i = 0; i < config.num_layers; ++i)
+    sources.layers.push_back({.vectors = {.attn_norm = ones, .ffn_norm = ones},
+                              .qkv = {random_source(q, hidden), random_source(kv, hidden), random_source(kv, hidden)},
+                              .output = {random_source(hidden, q)},
+                              .gate_up = {random_source(intermediate, hidden), random_source(intermediate, hidden)},
+                              .down = {random_source(hidden, intermediate)}});
+  return sources;
+}
+
+// One sequence of `context` tokens, a step at a time.
+void measure_decode(ForwardPass& forward, const std::string& name, int context, CardBench& bench, BenchReport& report) {
+  const auto sequence = forward.add_sequence();
+  const std::vector<int32_t> prompt(static_cast<size_t>(context), 7);
+  const std::vector<int32_t> next{11};
+  double prefill_s = seconds_of([&] { forward.run({{.sequence = sequence, .tokens = prompt}}); });
+  forward.truncate(sequence, 0);
+  prefill_s = std::min(prefill_s, seconds_of([&] { forward.run({{.sequence = sequence, .tokens = prompt}}); }));
+  const Timing step = time_runs(
+      [&] {
+        forward.run({{.sequence = sequence, .tokens = next}});
+        forward.truncate(sequence, context);
+      },
+      20, 0.5);
+  forward.release(sequence);
+  const double bytes = static_cast<double>(forward.weight_bytes()) +
+                       static_cast<double>(forward.kv_bytes_per_token()) * static_cast<double>(context);
+  const double rate = bench.read_rate(std::min(forward.weight_bytes(), bench.pool_bytes()));
+  const std::string row = fmt::format("{} decode batch1 ctx{}", name, context);
+  report.add({"model", row, "speed", 1 / step.median_s, "tok/s", rate / bytes});
+  report.add({"model", row, "step", step.median_s * 1e6, "us"});
+  report.add({"model", fmt::format("{} prefill {}", name, context), "speed", context / prefill_s, "tok/s"});
+}
+
+}  // namespace
+
+void measure_model_on_card(const BenchOptions& options, BenchReport& report) {
+  check(options.model.empty() != options.shape.empty(), ErrorCode::invalid_argument,
+        "bench model --device {}: give --model FILE or --shape 8b or 1b, one of them", to_string(options.device));
+  CardBench bench(options.device);
+  report.note(
+      fmt::format("{}: {}; a step from ids to logits on the host, beside a read of all weights and of the keys "
+                  "and values before it",
+                  to_string(options.device), bench.card().name()));
+  ForwardOptions forward_options{
+      .precision = precision_from_string(options.precision), .device = options.device, .max_tokens = 2048};
+  std::optional<ForwardPass> forward;
+  std::string name = options.shape + " bf16 random";
+  if (!options.shape.empty()) {
+    const ModelConfig config = config_of(options.shape);
+    forward.emplace(make_forward_pass(config, random_sources(config), forward_options));
+  } else {
+    const ModelFile file(options.model);
+    name = file.config().name;
+    forward.emplace(file, forward_options);
+  }
+  for (const int context : {128, 1024}) measure_decode(*forward, name, context, bench, report);
+}
+
+}  // namespace weft::bench

@@ -1,0 +1,60 @@
+// Loops that are tensorised.
+#include <utility>
+
+#include "base/check.h"
+#include "loop/codegen/c_family.h"
+#include "loop/linear.h"
+
+namespace weft::loop {
+namespace {
+
+constexpr int kSum = 5;  // as precedences in operators.h
+
+}  // namespace
+
+void CFamily::emit_product(const Stmt& outer) {
+  check(has_product(), ErrorCode::unsupported,
+        "{}: loop '{}' is tensorised: required: fragments of tensor cores; supported: the CPU's code", function_->name,
+        outer.name);
+  std::map<std::string, int64_t> extents;
+  const Stmt* inner = &outer;
+  for (; inner->kind == Stmt::Kind::loop; inner = &inner->body[0]) is_integer(inner->value, &extents[inner->name]);
+  const Stmt& store = *inner;
+  const auto stop = [&](const std::string& why) {
+    fail(ErrorCode::unsupported, "{}: loop '{}' is tensorised: {}", function_->name, outer.name, why);
+  };
+  if (store.kind != Stmt::Kind::store) stop("required: no condition within; supported: extents that its splits divide");
+  if (dtype_of(store.name) == DType::bf16) stop("required: sums in fp32 or fp64; use cache_write");
+  for (const std::string& name :
+       {store.name, store.value->operands[1]->operands[0]->name, store.value->operands[1]->operands[1]->name})
+    if (registers_.contains(name)) spilled_.insert(name);
+  // Where each operand begins, and its step along each loop.
+  struct Operand {
+    std::string begin;
+    std::map<std::string, int64_t> steps;
+  };
+  const auto operand = [&](const std::string& name, Expr index) {
+    Operand result;
+    for (const auto& [variable, extent] : extents) {
+      Expr rest;
+      if (!is_linear_in(index, variable, &result.steps[variable], &rest)) stop("required: places at literal steps");
+      index = rest;
+    }
+    result.begin = fmt::format("{} + {}", name, expr(index, kSum));
+    return result;
+  };
+  const auto& factors = store.value->operands[1]->operands;
+  const Operand c = operand(store.name, store.indices[0]);
+  Operand a = operand(factors[0]->name, factors[0]->operands[0]),
+          b = operand(factors[1]->name, factors[1]->operands[0]);
+  std::string m, n, k;
+  for (const auto& [variable, extent] : extents)
+    (c.steps.at(variable) == 0 ? k : c.steps.at(variable) == 1 ? n : m) = variable;
+  if (n.empty() || k.empty() || m.empty()) stop("required: rows of the sums in one piece");
+  if (b.steps.at(n) == 0) std::swap(a, b);
+  if (b.steps.at(n) != 1) stop("required: rows of the second operand in one piece");
+  line(fmt::format("weft_product<{}, {}, {}>({}, {}, {}, {}, {}, {}, {});", extents.at(m), extents.at(n), extents.at(k),
+                   c.begin, c.steps.at(m), a.begin, a.steps.at(m), a.steps.at(k), b.begin, b.steps.at(k)));
+}
+
+}  // namespace weft::loop

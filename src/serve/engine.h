@@ -1,0 +1,27 @@
+// An engine over any model, for those that bring their own.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "serve/model_runner.h"
+#include "weft/serve.h"
+
+namespace weft::serve {
+
+// What the engine asks of a tokenizer.
+struct Vocabulary {
+  // The bytes of a token; at the start of a text some lose a space.
+  std::function<std::string(int32_t id, bool at_start)> text;
+  std::vector<int32_t> ends;  // tokens that end an answer, ascending
+};
+Vocabulary vocabulary_of(const Tokenizer& tokenizer);
+
+class EngineMaker {
+ public:
+  static Engine make(std::unique_ptr<ModelRunner> model, Vocabulary vocabulary, const EngineOptions& options);
+};
+
+}  // namespace weft::serve

@@ -1,0 +1,173 @@
+#include "serve/http/api_answer.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <random>
+
+#include "decode/text_stream.h"
+#include "serve/http/json.h"
+
+namespace weft::serve::http {
+namespace {
+
+using nlohmann::json;
+
+std::string new_id(bool chat) {
+  static thread_local std::mt19937_64 random(std::random_device{}());
+  return fmt::format("{}{:016x}{:016x}", chat ? "chatcmpl-" : "cmpl-", random(), random());
+}
+
+// JSON has no infinity: what is impossible has the least number that clients expect.
+double finite(double logprob) { return std::isfinite(logprob) ? logprob : -9999.0; }
+
+}  // namespace
+
+ApiAnswer::ApiAnswer(const ApiRequest& api, const Tokenizer& tokenizer, const std::string& model_name)
+    : chat_(api.chat),
+      stream_(api.stream),
+      usage_wanted_(api.include_usage),
+      echo_(api.echo),
+      logprobs_(api.logprobs),
+      tokenizer_(tokenizer),
+      model_(model_name),
+      id_(new_id(api.chat)),
+      created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+                   .count()),
+      prompts_(api.texts),
+      n_(api.requests.front().n) {
+  for (const Request& request : api.requests) {
+    if (echo_ && logprobs_) first_ids_.push_back({request.prompt.front()});
+    for (int i = 0; i < request.n; ++i) choices_.push_back({.text = {}, .finish = {}, .logprobs = empty_logprobs()});
+  }
+}
+
+std::string ApiAnswer::name_of(int32_t id) const { return decode::valid_utf8(tokenizer_.piece(id, false)); }
+
+json ApiAnswer::empty_logprobs() const {
+  if (!logprobs_) return nullptr;
+  if (chat_) return {{"content", json::array()}};
+  return {{"tokens", json::array()},
+          {"token_logprobs", json::array()},
+          {"top_logprobs", json::array()},
+          {"text_offset", json::array()}};
+}
+
+json ApiAnswer::token_logprob(const TokenLogprob& token) const {
+  const auto one = [&](int32_t id, double logprob) {
+    const std::string bytes = tokenizer_.piece(id, false);
+    return json{{"token", name_of(id)},
+                {"logprob", finite(logprob)},
+                {"bytes", std::vector<uint8_t>(bytes.begin(), bytes.end())}};
+  };
+  json entry = one(token.id, token.logprob);
+  entry["top_logprobs"] = json::array();
+  for (const auto& [id, logprob] : token.top) entry["top_logprobs"].push_back(one(id, logprob));
+  return entry;
+}
+
+void ApiAnswer::add_logprobs(json& to, Choice& choice, const std::vector<TokenLogprob>& tokens) {
+  for (const TokenLogprob& token : tokens) {
+    if (chat_) {
+      to["content"].push_back(token_logprob(token));
+      continue;
+    }
+    json top = json::object();
+    for (const auto& [id, logprob] : token.top) top[name_of(id)] = finite(logprob);
+    to["tokens"].push_back(name_of(token.id));
+    to["token_logprobs"].push_back(finite(token.logprob));
+    to["top_logprobs"].push_back(top);
+    to["text_offset"].push_back(choice.text_offset);
+    choice.text_offset += static_cast<int64_t>(name_of(token.id).size());
+  }
+}
+
+json ApiAnswer::envelope() const {
+  const char* object = chat_ ? stream_ ? "chat.completion.chunk" : "chat.completion" : "text_completion";
+  return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}};
+}
+
+json ApiAnswer::usage() const {
+  return {{"prompt_tokens", prompt_tokens_},
+          {"completion_tokens", output_tokens_},
+          {"total_tokens", prompt_tokens_ + output_tokens_},
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}}}};
+}
+
+std::vector<std::string> ApiAnswer::add(size_t index, const Update& update) {
+  const size_t number = index * static_cast<size_t>(n_) + static_cast<size_t>(update.choice);
+  Choice& choice = choices_[number];
+  std::string text = update.text;
+  json logprobs = stream_ ? empty_logprobs() : json();
+  json& to = stream_ ? logprobs : choice.logprobs;
+  const bool first = !choice.begun;
+  if (first && echo_) {
+    text = prompts_[index] + text;
+    if (logprobs_) {  // nothing says how probable the first token is
+      to["tokens"].push_back(name_of(first_ids_[index][0]));
+      to["token_logprobs"].push_back(nullptr);
+      to["top_logprobs"].push_back(nullptr);
+      to["text_offset"].push_back(0);
+      choice.text_offset = static_cast<int64_t>(name_of(first_ids_[index][0]).size());
+      add_logprobs(to, choice, update.prompt);
+    }
+  }
+  choice.begun = true;
+  if (update.logprob) add_logprobs(to, choice, {*update.logprob});
+  choice.finish = update.finish;
+  if (update.last) {
+    prompt_tokens_ += update.prompt_tokens;
+    cached_tokens_ += update.cached_tokens;
+    output_tokens_ += update.output_tokens;
+  }
+  if (!stream_) {
+    choice.text += text;
+    return {};
+  }
+  if (text.empty() && update.finish.empty() && !update.logprob && !first) return {};
+  json event = envelope();
+  json part = {{"index", number},
+               {"logprobs", logprobs},
+               {"finish_reason", update.finish.empty() ? json() : json(update.finish)}};
+  if (chat_) {
+    part["delta"] = json::object();
+    if (first) part["delta"]["role"] = "assistant";
+    if (first || !text.empty()) part["delta"]["content"] = text;
+  } else {
+    part["text"] = text;
+  }
+  event["choices"] = json::array({part});
+  if (usage_wanted_) event["usage"] = nullptr;
+  return {dump(event)};
+}
+
+std::vector<std::string> ApiAnswer::last_events() const {
+  std::vector<std::string> events;
+  if (usage_wanted_) {
+    json event = envelope();
+    event["choices"] = json::array();
+    event["usage"] = usage();
+    events.push_back(dump(event));
+  }
+  events.emplace_back("[DONE]");
+  return events;
+}
+
+std::string ApiAnswer::body() const {
+  json answer = envelope();
+  answer["choices"] = json::array();
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& choice = choices_[i];
+    json entry = {{"index", i}, {"logprobs", choice.logprobs}, {"finish_reason", choice.finish}};
+    if (chat_)
+      entry["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+    else
+      entry["text"] = choice.text;
+    answer["choices"].push_back(entry);
+  }
+  answer["usage"] = usage();
+  return dump(answer);
+}
+
+}  // namespace weft::serve::http

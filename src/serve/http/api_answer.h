@@ -1,0 +1,54 @@
+// What the engine says, as the bodies and events that OpenAI's clients read.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "serve/http/api_request.h"
+
+namespace weft::serve::http {
+
+// Of one API request. Choices are counted through all prompts: prompt i has i * n to i * n + n - 1.
+class ApiAnswer {
+ public:
+  ApiAnswer(const ApiRequest& api, const Tokenizer& tokenizer, const std::string& model_name);
+
+  // Takes an update of prompt `index`. Streaming, it returns the events to send, without "data: "; else none.
+  std::vector<std::string> add(size_t index, const Update& update);
+  // The end of a stream, or the whole answer.
+  std::vector<std::string> last_events() const;
+  std::string body() const;
+
+  int64_t prompt_tokens() const { return prompt_tokens_; }
+  int64_t cached_tokens() const { return cached_tokens_; }
+  int64_t output_tokens() const { return output_tokens_; }
+
+ private:
+  struct Choice {
+    std::string text, finish;
+    nlohmann::json logprobs;  // so far
+    int64_t text_offset = 0;
+    bool begun = false;
+  };
+  nlohmann::json envelope() const;
+  nlohmann::json usage() const;
+  nlohmann::json token_logprob(const TokenLogprob& token) const;
+  void add_logprobs(nlohmann::json& to, Choice& choice, const std::vector<TokenLogprob>& tokens);
+  std::string name_of(int32_t id) const;
+  nlohmann::json empty_logprobs() const;
+
+  bool chat_, stream_, usage_wanted_, echo_, logprobs_;
+  const Tokenizer& tokenizer_;
+  std::string model_, id_;
+  int64_t created_;
+  std::vector<std::string> prompts_;
+  std::vector<std::vector<int32_t>> first_ids_;  // of prompts, where echo wants log-probabilities
+  std::vector<Choice> choices_;
+  int n_;
+  int64_t prompt_tokens_ = 0, cached_tokens_ = 0, output_tokens_ = 0;
+};
+
+}  // namespace weft::serve::http

@@ -1,0 +1,34 @@
+// The bodies of /v1/chat/completions and /v1/completions as requests to the engine (docs/http.md lists the fields).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serve/http/limits.h"
+#include "weft/serve.h"
+
+namespace weft::serve::http {
+
+// How text becomes tokens.
+struct Prompter {
+  const Tokenizer& tokenizer;
+  const ChatTemplate* chat_template = nullptr;  // null: the model has none
+};
+
+struct ApiRequest {
+  bool chat = false, stream = false, include_usage = false;
+  bool echo = false, logprobs = false;
+  std::vector<Request> requests;   // one for each prompt; all alike but for it
+  std::vector<std::string> texts;  // of the prompts, where echo wants them
+};
+
+// Throws Failure or weft::Error, which name the field.
+ApiRequest read_chat(std::string_view body, const Prompter& prompter, const ServerOptions& options);
+ApiRequest read_completion(std::string_view body, const Prompter& prompter, const ServerOptions& options);
+// /tokenize: the ids of a prompt or of messages. /detokenize: ids.
+std::vector<int32_t> read_tokenize(std::string_view body, const Prompter& prompter, const ServerOptions& options);
+std::vector<int32_t> read_detokenize(std::string_view body, const ServerOptions& options);
+
+}  // namespace weft::serve::http

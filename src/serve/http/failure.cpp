@@ -1,0 +1,58 @@
+#include "serve/http/failure.h"
+
+#include <nlohmann/json.hpp>
+
+#include "serve/http/json.h"
+#include "weft/error.h"
+
+namespace weft::serve::http {
+namespace {
+
+const char* type_of(int status) {
+  switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 429: return "rate_limit_error";
+    default: return status >= 500 ? "server_error" : "invalid_request_error";
+  }
+}
+
+int status_of(const std::string& code) {
+  if (code == to_string(ErrorCode::queue_full)) return 429;
+  if (code == to_string(ErrorCode::out_of_memory)) return 503;
+  if (code == "timed_out") return 408;
+  if (code == to_string(ErrorCode::io_error) || code == to_string(ErrorCode::device_failed) || code == "internal")
+    return 500;
+  return 400;
+}
+
+}  // namespace
+
+std::string Failure::json() const {
+  return dump({{"error",
+                {{"message", what()},
+                 {"type", type_of(status)},
+                 {"param", param.empty() ? nlohmann::json() : nlohmann::json(param)},
+                 {"code", code}}}});
+}
+
+Failure failure_of_code(const std::string& code, const std::string& message) {
+  return {status_of(code), code, message};
+}
+
+Failure failure_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Failure& failure) {
+    return failure;
+  } catch (const Error& error) {
+    return failure_of_code(std::string(to_string(error.code())), error.what());
+  } catch (const std::bad_alloc&) {
+    return failure_of_code(std::string(to_string(ErrorCode::out_of_memory)), "the system gave no more memory");
+  } catch (const std::exception& error) {
+    return failure_of_code("internal", error.what());
+  }
+}
+
+}  // namespace weft::serve::http

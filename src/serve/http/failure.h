@@ -1,0 +1,22 @@
+// What went wrong with a request, as OpenAI's clients read it.
+#pragma once
+
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+namespace weft::serve::http {
+
+struct Failure : std::runtime_error {
+  Failure(int s, std::string c, const std::string& message, std::string field = {})
+      : std::runtime_error(message), status(s), code(std::move(c)), param(std::move(field)) {}
+  int status;
+  std::string code, param;
+  std::string json() const;
+};
+
+// Of weft::Error by its code, of anything else 500.
+Failure failure_of(const std::exception_ptr& thrown);
+Failure failure_of_code(const std::string& code, const std::string& message);
+
+}  // namespace weft::serve::http

@@ -1,0 +1,199 @@
+#include "serve/http/server.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <csignal>
+#include <list>
+
+#include "base/check.h"
+#include "serve/http/session.h"
+
+namespace weft::serve::http {
+namespace {
+
+namespace net = boost::asio;
+using Tcp = net::ip::tcp;
+using Local = net::local::stream_protocol;
+using Code = boost::system::error_code;
+
+constexpr std::chrono::milliseconds kTick{50}, kAcceptPause{100};
+
+void check_code(Code error, const std::string& what) {
+  check(!error, ErrorCode::io_error, "{}: {}", what, error.message());
+}
+
+}  // namespace
+
+struct Server::Impl {
+  ServerOptions options;
+  Service& service;
+  Transport transport;
+  net::io_context io{1};
+  std::optional<Tcp::acceptor> tcp;
+  std::optional<Local::acceptor> local;
+  net::signal_set signals{io};
+  net::steady_timer tick{io}, accept_again{io};
+  std::list<std::weak_ptr<Session>> sessions;
+  std::chrono::steady_clock::time_point drain_end;
+
+  Impl(Service& s, const ServerOptions& o)
+      : options(o), service(s), transport{s, options.limits, !o.unix_socket.empty()} {}
+
+  void listen_tcp();
+  void listen_local();
+  void accept();
+  template <class Socket_>
+  void add(Socket_ socket);
+  void on_tick();
+  void begin_drain();
+  void end();
+};
+
+void Server::Impl::listen_tcp() {
+  Code error;
+  const std::string host = options.host == "localhost" ? "127.0.0.1" : options.host;
+  const auto address = net::ip::make_address(host, error);
+  check(!error, ErrorCode::invalid_argument, "--host = {}; an address is needed, such as 127.0.0.1 or ::1",
+        options.host);
+  const Tcp::endpoint endpoint(address, static_cast<unsigned short>(options.port));
+  const std::string what = fmt::format("{} port {}", options.host, options.port);
+  tcp.emplace(io);
+  tcp->open(endpoint.protocol(), error), check_code(error, what);
+  tcp->set_option(Tcp::acceptor::reuse_address(true), error);
+  tcp->bind(endpoint, error), check_code(error, what);
+  tcp->listen(net::socket_base::max_listen_connections, error), check_code(error, what);
+}
+
+// A socket that an earlier server left behind is replaced; one that is in use is not, nor is any other file.
+void Server::Impl::listen_local() {
+  Code error;
+  const Local::endpoint endpoint(options.unix_socket);
+  struct stat status {};
+  if (lstat(options.unix_socket.c_str(), &status) == 0) {
+    check(S_ISSOCK(status.st_mode), ErrorCode::io_error, "--unix-socket {}: there is a file that is no socket",
+          options.unix_socket);
+    Local::socket probe(io);
+    probe.connect(endpoint, error);
+    check(static_cast<bool>(error), ErrorCode::io_error, "--unix-socket {}: another server listens there",
+          options.unix_socket);
+    unlink(options.unix_socket.c_str());
+  }
+  local.emplace(io);
+  local->open(endpoint.protocol(), error), check_code(error, options.unix_socket);
+  const mode_t before = umask(0077);  // for this user alone
+  local->bind(endpoint, error);
+  umask(before);
+  check_code(error, options.unix_socket);
+  local->listen(net::socket_base::max_listen_connections, error), check_code(error, options.unix_socket);
+}
+
+template <class Socket_>
+void Server::Impl::add(Socket_ socket) {
+  const bool one_too_many = transport.counts.connections >= options.limits.connections;
+  const auto session = std::make_shared<Session>(Socket(std::move(socket)), transport);
+  if (one_too_many) {
+    ++transport.counts.refused_connections;
+    return session->start_refusing();
+  }
+  sessions.push_back(session);
+  session->start();
+}
+
+void Server::Impl::accept() {
+  const auto next = [this](Code error, auto socket) {
+    if (error == net::error::operation_aborted) return;
+    if (!error) {
+      if constexpr (std::is_same_v<decltype(socket), Tcp::socket>) {
+        Code ignored;
+        socket.set_option(Tcp::no_delay(true), ignored);
+      }
+      add(std::move(socket));
+      return accept();
+    }
+    // No descriptor or no memory is left: others will close theirs.
+    ++transport.counts.accept_failures;
+    accept_again.expires_after(kAcceptPause);
+    accept_again.async_wait([this](Code stopped) {
+      if (!stopped) accept();
+    });
+  };
+  if (tcp) tcp->async_accept(next);
+  if (local) local->async_accept(next);
+}
+
+void Server::Impl::begin_drain() {
+  if (transport.draining) return io.stop();  // the second signal
+  transport.draining = true;
+  service.drain();
+  drain_end = std::chrono::steady_clock::now() + std::chrono::seconds(options.drain_s);
+  for (const auto& session : sessions)
+    if (const auto alive = session.lock()) alive->drain();
+}
+
+void Server::Impl::on_tick() {
+  sessions.remove_if([](const auto& session) { return session.expired(); });
+  service.set_transport_counts(transport.counts);
+  if (transport.draining) {
+    const bool late = std::chrono::steady_clock::now() >= drain_end;
+    bool answering = service.open_generations() > 0;
+    for (const auto& session : sessions)
+      if (const auto alive = session.lock()) answering = answering || alive->answering();
+    if (late || !answering) return io.stop();
+  }
+  tick.expires_after(kTick);
+  tick.async_wait([this](Code error) {
+    if (!error) on_tick();
+  });
+}
+
+Server::Server(Service& service, const ServerOptions& options) : impl_(std::make_unique<Impl>(service, options)) {
+  if (options.unix_socket.empty())
+    impl_->listen_tcp();
+  else
+    impl_->listen_local();
+  for (const int signal : {SIGTERM, SIGINT}) impl_->signals.add(signal);
+}
+
+Server::~Server() {
+  if (impl_->local) unlink(impl_->options.unix_socket.c_str());
+}
+
+std::string Server::url() const {
+  if (impl_->local) return "unix:" + impl_->options.unix_socket;
+  const auto endpoint = impl_->tcp->local_endpoint();
+  const std::string address = endpoint.address().to_string();
+  return fmt::format("http://{}:{}", endpoint.address().is_v6() ? "[" + address + "]" : address, endpoint.port());
+}
+
+void Server::Impl::end() {
+  service.end();
+  for (const auto& session : sessions)
+    if (const auto alive = session.lock()) alive->close();
+}
+
+void Server::run() {
+  Impl& server = *impl_;
+  const auto wait = [&server](const auto& self) -> void {
+    server.signals.async_wait([&server, self](Code error, int) {
+      if (error) return;
+      server.begin_drain();
+      self(self);
+    });
+  };
+  wait(wait);
+  server.accept();
+  server.on_tick();
+  server.io.run();
+  server.end();
+}
+
+void Server::stop() {
+  boost::asio::post(impl_->io, [this] { impl_->begin_drain(); });
+}
+
+}  // namespace weft::serve::http

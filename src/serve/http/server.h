@@ -1,0 +1,28 @@
+// Sockets: one thread that accepts, reads and writes for all connections.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "serve/http/service.h"
+
+namespace weft::serve::http {
+
+class Server {
+ public:
+  // Listens. Throws Error(io_error | invalid_argument).
+  Server(Service& service, const ServerOptions& options);
+  ~Server();
+  std::string url() const;
+  // Serves until SIGTERM or SIGINT: then nothing new is taken, and what streams may end within `drain_s`; a second
+  // signal ends it at once.
+  void run();
+  // As a signal would; from any thread.
+  void stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft::serve::http

@@ -1,0 +1,242 @@
+#include "serve/http/service.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "decode/text_stream.h"
+#include "serve/http/access.h"
+#include "serve/http/generation.h"
+#include "serve/http/json.h"
+#include "serve/http/metrics.h"
+#include "serve/http/page.h"
+
+namespace weft::serve::http {
+namespace {
+
+using nlohmann::json;
+
+// Runs what it is given one after another on a thread of its own: reading and tokenising a long prompt would hold up the
+// sockets.
+class Queue {
+ public:
+  Queue() : thread_([this] { run(); }) {}
+  ~Queue() {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+  void add(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+    wake_.notify_one();
+  }
+
+ private:
+  void run() {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return ending_ || !work_.empty(); });
+      if (ending_) return;
+      const std::function<void()> work = std::move(work_.front());
+      work_.pop_front();
+      lock.unlock();
+      work();
+    }
+  }
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> work_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+Response response_of(const Failure& failure) {
+  Response response{.status = failure.status, .body = failure.json()};
+  if (failure.status == 429 || failure.status == 503) response.headers.emplace_back("Retry-After", "1");
+  if (failure.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+struct Service::Impl {
+  Engine& engine;
+  const Tokenizer& tokenizer;
+  Prompter prompter;
+  ServerOptions options;
+  Access access;
+  int64_t created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  std::atomic<bool> draining = false;
+  std::atomic<int64_t> open = 0;
+  mutable std::mutex mutex;
+  Counts transport;
+  mutable std::array<uint64_t, 6> responses{};
+  std::optional<Queue> queue;
+
+  Impl(Engine& e, const Tokenizer& t, const ChatTemplate* c, const ServerOptions& o)
+      : engine(e), tokenizer(t), prompter{t, c}, options(o), access(o) {
+    queue.emplace();
+  }
+
+  void note(const HttpRequest& request, int status) const;
+  void note(const std::string& path, const Generation::Figures& figures) const;
+  void generate(HttpRequest request, std::shared_ptr<Exchange> exchange);
+  Response answer(const HttpRequest& request);
+  Response models() const;
+  Response tokenize(const HttpRequest& request) const;
+  Response detokenize(const HttpRequest& request) const;
+};
+
+Service::Service(Engine& engine, const Tokenizer& tokenizer, const ChatTemplate* chat_template,
+                 const ServerOptions& options)
+    : impl_(std::make_unique<Impl>(engine, tokenizer, chat_template, options)) {}
+Service::~Service() = default;
+
+void Service::Impl::note(const HttpRequest& request, int status) const {
+  {
+    const std::lock_guard lock(mutex);
+    ++responses[static_cast<size_t>(std::min(5, status / 100))];
+  }
+  if (options.log)
+    options.log(dump({{"event", "request"}, {"method", request.method}, {"path", request.path}, {"status", status}}));
+}
+
+void Service::Impl::note(const std::string& path, const Generation::Figures& figures) const {
+  {
+    const std::lock_guard lock(mutex);
+    ++responses[static_cast<size_t>(std::min(5, figures.status / 100))];
+  }
+  if (options.log)
+    options.log(dump({{"event", "request"},
+                      {"method", "POST"},
+                      {"path", path},
+                      {"status", figures.status},
+                      {"prompt_tokens", figures.prompt_tokens},
+                      {"cached_tokens", figures.cached_tokens},
+                      {"output_tokens", figures.output_tokens},
+                      {"ttft_s", figures.first_token_s < 0 ? json() : json(figures.first_token_s)},
+                      {"seconds", figures.seconds}}));
+}
+
+std::optional<Response> Service::refuse(const HttpRequest& head) const {
+  try {
+    impl_->access.check(head);
+    return std::nullopt;
+  } catch (...) {
+    const Response response = response_of(failure_of(std::current_exception()));
+    impl_->note(head, response.status);
+    return response;
+  }
+}
+
+void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  const bool generates = request.path == "/v1/chat/completions" || request.path == "/v1/completions";
+  if (generates) return impl_->generate(std::move(request), std::move(exchange));
+  const auto answer = [this, request, exchange] {
+    Response response;
+    try {
+      response = impl_->answer(request);
+    } catch (...) {
+      response = response_of(failure_of(std::current_exception()));
+    }
+    impl_->note(request, response.status);
+    exchange->respond(std::move(response));
+  };
+  if (request.method == "POST")
+    impl_->queue->add(answer);  // text that may be long
+  else
+    answer();
+}
+
+void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  try {
+    if (draining) throw Failure(503, "shutting_down", "the server is ending and takes no more requests");
+    engine.check_queue();  // before anything is read
+  } catch (...) {
+    Response response = response_of(failure_of(std::current_exception()));
+    note(request, response.status);
+    return exchange->respond(std::move(response));
+  }
+  ++open;
+  const auto generation = std::make_shared<Generation>(engine, std::move(exchange),
+                                                       [this, path = request.path](const Generation::Figures& figures) {
+                                                         note(path, figures);
+                                                         --open;
+                                                       });
+  generation->watch();
+  queue->add([this, generation, body = std::move(request.body), chat = request.path == "/v1/chat/completions",
+              key = access.key_of(request)] {
+    generation->start(
+        [&] {
+          ApiRequest api = chat ? read_chat(body, prompter, options) : read_completion(body, prompter, options);
+          for (Request& each : api.requests) {
+            each.key = key;
+            each.max_queue_s = static_cast<double>(options.limits.queue_s);
+            each.max_total_s = static_cast<double>(options.limits.request_s);
+          }
+          return api;
+        },
+        tokenizer, options.model_name);
+  });
+}
+
+Response Service::Impl::answer(const HttpRequest& request) {
+  if (request.path == "/") return page();
+  if (request.path == "/health") return {.body = R"({"status":"ok"})"};
+  if (request.path == "/ready") {
+    if (draining) throw Failure(503, "shutting_down", "the server is ending and takes no more requests");
+    engine.check_queue();
+    return {.body = R"({"status":"ready"})"};
+  }
+  if (request.path == "/v1/models") return models();
+  if (request.path == "/metrics") {
+    const std::lock_guard lock(mutex);
+    return {.body = metrics_text(engine.stats(), transport, responses.data()),
+            .content_type = "text/plain; version=0.0.4"};
+  }
+  if (request.path == "/inside") return {.body = inside_json(engine.stats(), engine.view())};
+  if (request.path == "/tokenize") return tokenize(request);
+  return detokenize(request);
+}
+
+Response Service::Impl::models() const {
+  const json model = {{"id", options.model_name},
+                      {"object", "model"},
+                      {"created", created},
+                      {"owned_by", "weft"},
+                      {"max_model_len", engine.context()}};
+  return {.body = dump({{"object", "list"}, {"data", json::array({model})}})};
+}
+
+Response Service::Impl::tokenize(const HttpRequest& request) const {
+  const std::vector<int32_t> ids = read_tokenize(request.body, prompter, options);
+  return {.body = dump({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", engine.context()}})};
+}
+
+Response Service::Impl::detokenize(const HttpRequest& request) const {
+  const std::vector<int32_t> ids = read_detokenize(request.body, options);
+  return {.body = dump({{"prompt", decode::valid_utf8(tokenizer.decode(ids))}})};
+}
+
+void Service::drain() { impl_->draining = true; }
+void Service::end() { impl_->queue.reset(); }
+int64_t Service::open_generations() const { return impl_->open; }
+
+void Service::set_transport_counts(const Counts& counts) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->transport = counts;
+}
+
+}  // namespace weft::serve::http

@@ -1,0 +1,277 @@
+#include "serve/http/session.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/read.hpp>
+#include <cctype>
+#include <cerrno>
+
+#include "serve/http/failure.h"
+
+namespace weft::serve::http {
+namespace {
+
+namespace net = boost::asio;
+namespace beast_http = boost::beast::http;
+
+constexpr int64_t kLingerSeconds = 1;
+
+const char* reason_of(int status) {
+  const auto known = beast_http::obsolete_reason(beast_http::int_to_status(static_cast<unsigned>(status)));
+  return known.data();
+}
+
+std::string head_of(int status, const std::string& content_type, bool keep_alive,
+                    const std::vector<std::pair<std::string, std::string>>& headers) {
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nCache-Control: no-store\r\n", status,
+                                 reason_of(status), content_type);
+  for (const auto& [name, value] : headers) head += fmt::format("{}: {}\r\n", name, value);
+  if (!keep_alive) head += "Connection: close\r\n";
+  return head;
+}
+
+}  // namespace
+
+Session::Session(Socket socket, Transport& transport)
+    : socket_(std::move(socket)), transport_(transport), timer_(socket_.get_executor()) {
+  ++transport_.counts.connections;
+}
+
+Session::~Session() { --transport_.counts.connections; }
+
+// What a thread of the engine says is done by the thread of the sockets.
+template <class Work>
+void Session::post(Work work) {
+  net::post(socket_.get_executor(), [self = shared_from_this(), work = std::move(work)]() mutable {
+    if (!self->closed_) work(*self);
+  });
+}
+
+void Session::limit(int64_t seconds) {
+  timer_.expires_after(std::chrono::seconds(seconds));
+  timer_.async_wait([weak = weak_from_this(), number = ++limit_number_](Code) {
+    const auto self = weak.lock();
+    if (!self || self->closed_ || self->limit_number_ != number) return;
+    ++self->transport_.counts.timeouts;
+    self->close();
+  });
+}
+
+void Session::lift_limit() {
+  ++limit_number_;
+  timer_.cancel();
+}
+
+void Session::close() {
+  if (std::exchange(closed_, true)) return;
+  Code ignored;
+  socket_.shutdown(Socket::shutdown_both, ignored);
+  socket_.close(ignored);
+  timer_.cancel();
+  if (const auto closed = std::exchange(on_closed_, nullptr)) closed();
+  on_stalled_ = nullptr;
+}
+
+// ---------------------------------------------------------------- reading
+
+void Session::start() { read_head(transport_.limits.header_s); }
+
+void Session::start_refusing() {
+  keep_alive_ = false;
+  answering_ = true;
+  limit(1);
+  respond(
+      response_of({503, "too_many_connections", "this server has as many connections as it takes: try again later"}));
+}
+
+void Session::drain() {
+  if (!answering_) close();
+}
+
+void Session::read_head(int64_t seconds) {
+  parser_.emplace();
+  parser_->header_limit(static_cast<uint32_t>(transport_.limits.header_bytes));
+  parser_->body_limit(static_cast<uint64_t>(transport_.limits.body_bytes));
+  limit(seconds);
+  beast_http::async_read_header(socket_, buffer_, *parser_,
+                                [self = shared_from_this()](Code error, size_t) { self->on_head(error); });
+}
+
+HttpRequest Session::head() const {
+  const auto& message = parser_->get();
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  request.path = std::string(message.target());
+  request.path = request.path.substr(0, request.path.find('?'));
+  request.local = transport_.local;
+  for (const auto& field : message) {
+    std::string name(field.name_string());
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::string& value = request.headers[name];
+    if (!value.empty()) value += ", ";
+    value += std::string(field.value());
+  }
+  return request;
+}
+
+void Session::on_head(Code error) {
+  if (closed_) return;
+  if (error) return answer_bad_read(error);
+  keep_alive_ = parser_->get().keep_alive() && !transport_.draining;
+  if (auto refusal = transport_.service.refuse(head())) {
+    keep_alive_ = false;  // its body stays unread
+    answering_ = true;
+    return respond(std::move(*refusal));
+  }
+  limit(transport_.limits.body_s);
+  if (!boost::beast::iequals(parser_->get()[beast_http::field::expect], "100-continue")) return read_body();
+  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  net::async_write(socket_, net::buffer(kContinue), [self = shared_from_this()](Code failed, size_t) {
+    if (failed) return self->close();
+    self->read_body();
+  });
+}
+
+void Session::read_body() {
+  beast_http::async_read(socket_, buffer_, *parser_,
+                         [self = shared_from_this()](Code error, size_t) { self->on_body(error); });
+}
+
+void Session::on_body(Code error) {
+  if (closed_) return;
+  if (error) return answer_bad_read(error);
+  lift_limit();
+  answering_ = true;
+  HttpRequest request = head();
+  request.body = std::move(parser_->get().body());
+  transport_.service.handle(std::move(request), shared_from_this());
+  watch_for_end();
+}
+
+void Session::answer_bad_read(Code error) {
+  using Error = beast_http::error;
+  keep_alive_ = false;
+  answering_ = true;
+  if (error == Error::body_limit)
+    return respond(response_of(
+        {413, "body_too_large", fmt::format("the body has more than {} bytes", transport_.limits.body_bytes)}));
+  if (error == Error::header_limit)
+    return respond(response_of(
+        {431, "header_too_large", fmt::format("the header has more than {} bytes", transport_.limits.header_bytes)}));
+  const bool malformed = error.category() == beast_http::make_error_code(Error::bad_method).category() &&
+                         error != Error::end_of_stream && error != Error::partial_message;
+  if (malformed) return respond(response_of({400, "bad_http", "the request is no HTTP/1.1: " + error.message()}));
+  close();
+}
+
+// While an answer is made nothing is read: a closed connection shows as readable, and empty. A half that is closed counts.
+void Session::watch_for_end() {
+  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](Code error) {
+    if (self->closed_ || !self->answering_) return;
+    char byte;
+    const auto got = recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (error || got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) return self->close();
+    if (got < 0) self->watch_for_end();  // else the next request has come: it waits its turn
+  });
+}
+
+// ---------------------------------------------------------------- writing
+
+void Session::watch(std::function<void()> closed, std::function<void(bool)> stalled) {
+  // Asked for by the service while it handles a request: on this thread.
+  on_closed_ = std::move(closed);
+  on_stalled_ = std::move(stalled);
+}
+
+void Session::respond(Response response) {
+  post([response = std::move(response)](Session& self) {
+    self.write(head_of(response.status, response.content_type, self.keep_alive_, response.headers) +
+                   fmt::format("Content-Length: {}\r\n\r\n", response.body.size()) + response.body,
+               true);
+  });
+}
+
+void Session::begin_events() {
+  post([](Session& self) {
+    self.write(head_of(200, "text/event-stream", self.keep_alive_,
+                       {{"Transfer-Encoding", "chunked"}, {"X-Accel-Buffering", "no"}}) +
+                   "\r\n",
+               false);
+  });
+}
+
+void Session::send_event(std::string data) {
+  post([data = std::move(data)](Session& self) {
+    self.write(fmt::format("{:x}\r\ndata: {}\n\n\r\n", data.size() + 8, data), false);
+  });
+}
+
+void Session::end_events() {
+  post([](Session& self) { self.write("0\r\n\r\n", true); });
+}
+
+void Session::write(std::string bytes, bool last) {
+  unread_ += bytes.size();
+  out_.push_back(std::move(bytes));
+  last_ = last;
+  if (!stalled_ && on_stalled_ && unread_ > static_cast<size_t>(transport_.limits.unread_bytes)) {
+    stalled_ = true;
+    ++transport_.counts.stalls;
+    on_stalled_(true);
+  }
+  if (!writing_) write_next();
+}
+
+void Session::write_next() {
+  writing_ = true;
+  limit(transport_.limits.unread_s);
+  // What came meanwhile goes out together.
+  while (out_.size() > 1) {
+    out_.front() += out_[1];
+    out_.erase(out_.begin() + 1);
+  }
+  socket_.async_write_some(net::buffer(out_.front()),
+                           [self = shared_from_this()](Code error, size_t bytes) { self->on_written(error, bytes); });
+}
+
+void Session::on_written(Code error, size_t bytes) {
+  writing_ = false;
+  if (closed_) return;
+  if (error) return close();
+  unread_ -= bytes;
+  out_.front().erase(0, bytes);
+  if (out_.front().empty()) out_.pop_front();
+  if (!out_.empty()) return write_next();
+  lift_limit();
+  if (std::exchange(stalled_, false) && on_stalled_) on_stalled_(false);
+  if (last_) next_request();
+}
+
+void Session::next_request() {
+  on_closed_ = nullptr;
+  on_stalled_ = nullptr;
+  answering_ = last_ = false;
+  Code ignored;
+  socket_.cancel(ignored);  // of watching for the end
+  if (keep_alive_ && !transport_.draining) return read_head(transport_.limits.idle_s);
+  // What the client still sends is read: else the system would take the answer back.
+  socket_.shutdown(Socket::shutdown_send, ignored);
+  limit(kLingerSeconds);
+  linger();
+}
+
+void Session::linger() {
+  buffer_.clear();
+  socket_.async_read_some(buffer_.prepare(16 << 10), [self = shared_from_this()](Code error, size_t) {
+    if (self->closed_) return;
+    if (error) return self->close();
+    self->linger();
+  });
+}
+
+}  // namespace weft::serve::http

@@ -1,0 +1,80 @@
+// One connection: reads a request, waits for its answer, writes it, and begins again. All of it runs on the thread of the
+// sockets; what other threads say is posted there.
+#pragma once
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <deque>
+#include <optional>
+
+#include "serve/http/service.h"
+
+namespace weft::serve::http {
+
+using Socket = boost::asio::generic::stream_protocol::socket;
+
+// What sessions share.
+struct Transport {
+  Service& service;
+  const Limits& limits;
+  bool local;  // a unix socket
+  bool draining = false;
+  Service::Counts counts = {};
+};
+
+class Session : public Exchange, public std::enable_shared_from_this<Session> {
+ public:
+  Session(Socket socket, Transport& transport);
+  ~Session() override;
+  void start();
+  // The connection is one too many.
+  void start_refusing();
+  // Nothing new: an idle connection closes.
+  void drain();
+  void close();
+  bool answering() const { return answering_; }
+
+  void respond(Response response) override;
+  void begin_events() override;
+  void send_event(std::string data) override;
+  void end_events() override;
+  void watch(std::function<void()> closed, std::function<void(bool)> stalled) override;
+
+ private:
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  using Code = boost::beast::error_code;
+  void read_head(int64_t seconds);
+  void on_head(Code error);
+  void read_body();
+  void on_body(Code error);
+  void answer_bad_read(Code error);
+  HttpRequest head() const;
+  void watch_for_end();
+  void write(std::string bytes, bool last);
+  void write_next();
+  void on_written(Code error, size_t bytes);
+  void next_request();
+  void linger();
+  void limit(int64_t seconds);
+  void lift_limit();
+  template <class Work>
+  void post(Work work);
+
+  Socket socket_;
+  Transport& transport_;
+  boost::asio::steady_timer timer_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  std::deque<std::string> out_;
+  size_t unread_ = 0;  // bytes of out_
+  uint64_t limit_number_ = 0;
+  bool answering_ = false, last_ = false, keep_alive_ = true, closed_ = false, stalled_ = false, writing_ = false;
+  std::function<void()> on_closed_;
+  std::function<void(bool)> on_stalled_;
+};
+
+}  // namespace weft::serve::http

@@ -1,0 +1,46 @@
+// What the engine asks of a model: sequences over a pool of pages, and steps of pieces. No device is named here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace weft::serve {
+
+class ModelRunner {
+ public:
+  using Sequence = int64_t;
+  struct Limits {
+    int page_size = 16;
+    int64_t num_pages = 0;
+    int64_t context = 0;  // tokens of a sequence
+    int vocab_size = 0;
+    bool reproducible = false;  // rows have the same bits whatever else is in the step
+  };
+  // `tokens` follow what the sequence holds; the last `logit_rows` of them give logits.
+  struct Piece {
+    Sequence sequence;
+    std::span<const int32_t> tokens;
+    int64_t logit_rows;
+  };
+
+  virtual ~ModelRunner() = default;
+  virtual Limits limits() const = 0;
+  virtual int64_t num_free_pages() const = 0;
+  // One that begins with these whole pages, which somebody holds.
+  virtual Sequence add(std::span<const int32_t> pages) = 0;
+  // Begins with the first `tokens` tokens of another; whole pages are shared, the rest of a page is copied.
+  virtual Sequence fork(Sequence sequence, int64_t tokens) = 0;
+  virtual void release(Sequence sequence) = 0;
+  // In their order from the start; until the sequence changes.
+  virtual std::span<const int32_t> pages(Sequence sequence) const = 0;
+  // One more holder of each page, beside sequences, and one fewer.
+  virtual void hold(std::span<const int32_t> pages) = 0;
+  virtual void unhold(std::span<const int32_t> pages) = 0;
+  // Logits of all pieces, [rows, vocab_size], in the caller's hands until the next call. Throws and changes nothing.
+  virtual std::span<float> run(std::span<const Piece> pieces) = 0;
+};
+
+inline int64_t pages_of(int64_t tokens, int page_size) { return (tokens + page_size - 1) / page_size; }
+
+}  // namespace weft::serve

@@ -1,0 +1,223 @@
+#include "serve/prefix_cache.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace weft::serve {
+namespace {
+
+struct LessPage {
+  using is_transparent = void;
+  template <class A, class B>
+  bool operator()(const A& a, const B& b) const {
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
+  }
+};
+
+}  // namespace
+
+struct PrefixCache::Node {
+  std::string salt;  // of a root
+  Node* parent = nullptr;
+  std::vector<int32_t> tokens;  // whole pages; none in a root
+  int64_t end = 0;              // tokens from the root to the end of this node
+  std::vector<int32_t> pages;
+  std::map<std::vector<int32_t>, std::unique_ptr<Node>, LessPage> children;  // by their first page
+  int64_t locks = 0;                                                         // of this node and of those below it
+  uint64_t last_use = 0, number = 0;
+};
+
+// Where a walk along tokens ended: `node` is the last one that shares something, `tokens` all that is shared.
+struct PrefixCache::Walk {
+  Node* node;
+  int64_t tokens;
+};
+
+bool PrefixCache::Older::operator()(const Node* a, const Node* b) const {
+  return a->last_use != b->last_use ? a->last_use < b->last_use : a->number < b->number;
+}
+
+PrefixCache::PrefixCache(ModelRunner& model) : model_(model), page_size_(model.limits().page_size) {}
+
+PrefixCache::~PrefixCache() {
+  const auto release = [&](const auto& self, Node& node) -> void {
+    for (auto& [page, child] : node.children) self(self, *child);
+    model_.unhold(node.pages);
+  };
+  for (auto& [salt, root] : roots_) release(release, *root);
+}
+
+bool PrefixCache::is_free_leaf(const Node& node) const {
+  return node.parent != nullptr && node.children.empty() && node.locks == 0;
+}
+
+void PrefixCache::touch(Node* node, uint64_t now) const {
+  const bool listed = is_free_leaf(*node);
+  if (listed) free_leaves_.erase(node);
+  node->last_use = now;
+  if (listed) free_leaves_.insert(node);
+}
+
+PrefixCache::Walk PrefixCache::walk(const std::string& salt, std::span<const int32_t> tokens, uint64_t now) const {
+  const auto root = roots_.find(salt);
+  if (root == roots_.end()) return {nullptr, 0};
+  Node* node = root->second.get();
+  const auto page = static_cast<size_t>(page_size_);
+  for (;;) {
+    touch(node, now);
+    const auto rest = tokens.subspan(static_cast<size_t>(node->end));
+    if (rest.size() < page) return {node, node->end};
+    const auto child = node->children.find(rest.first(page));
+    if (child == node->children.end()) return {node, node->end};
+    Node* next = child->second.get();
+    const auto differ = std::mismatch(rest.begin(), rest.end(), next->tokens.begin(), next->tokens.end());
+    const auto shared = static_cast<size_t>(differ.second - next->tokens.begin()) / page * page;
+    if (shared < next->tokens.size()) {
+      touch(next, now);
+      return {next, node->end + static_cast<int64_t>(shared)};
+    }
+    node = next;
+  }
+}
+
+PrefixCache::Match PrefixCache::match(const std::string& salt, std::span<const int32_t> tokens) {
+  const Walk found = walk(salt, tokens, ++uses_);
+  if (found.tokens == 0) return {};
+  return {found.node, found.tokens};
+}
+
+ModelRunner::Sequence PrefixCache::begin(const Match& match) const {
+  std::vector<const Node*> path;
+  for (const Node* node = match.node; node != nullptr; node = node->parent) path.push_back(node);
+  std::vector<int32_t> pages;
+  for (size_t i = path.size(); i-- > 0;) pages.insert(pages.end(), path[i]->pages.begin(), path[i]->pages.end());
+  pages.resize(static_cast<size_t>(match.tokens / page_size_));
+  return model_.add(pages);
+}
+
+// The first `tokens` tokens of the path become a node of their own above the rest. Pages don't change hands.
+PrefixCache::Node* PrefixCache::split(Node* node, int64_t tokens) {
+  Node* parent = node->parent;
+  const auto head_size = static_cast<int64_t>(node->tokens.size()) - (node->end - tokens);
+  auto head = std::make_unique<Node>();
+  head->parent = parent;
+  head->tokens.assign(node->tokens.begin(), node->tokens.begin() + head_size);
+  head->pages.assign(node->pages.begin(), node->pages.begin() + head_size / page_size_);
+  head->end = tokens;
+  head->locks = node->locks;
+  head->last_use = node->last_use;
+  head->number = ++made_;
+
+  const std::vector<int32_t> first(node->tokens.begin(), node->tokens.begin() + page_size_);
+  std::unique_ptr<Node>& place = parent->children.find(first)->second;
+  std::unique_ptr<Node> rest = std::move(place);
+  rest->tokens.erase(rest->tokens.begin(), rest->tokens.begin() + head_size);
+  rest->pages.erase(rest->pages.begin(), rest->pages.begin() + head_size / page_size_);
+  rest->parent = head.get();
+  const std::vector<int32_t> rest_first(rest->tokens.begin(), rest->tokens.begin() + page_size_);
+  head->children.emplace(rest_first, std::move(rest));
+  place = std::move(head);
+  return place.get();
+}
+
+PrefixCache::Match PrefixCache::extend(const std::string& salt, const Match& locked, std::span<const int32_t> tokens,
+                                       ModelRunner::Sequence sequence) {
+  tokens = tokens.first(tokens.size() / static_cast<size_t>(page_size_) * static_cast<size_t>(page_size_));
+  const auto end = static_cast<int64_t>(tokens.size());
+  if (end <= locked.tokens) return locked;
+  const uint64_t now = ++uses_;
+  Walk at = walk(salt, tokens, now);
+  if (at.tokens == end) return locked;
+  auto node = std::make_unique<Node>();
+  node->tokens.assign(tokens.begin() + at.tokens, tokens.end());
+  const auto pages = model_.pages(sequence).subspan(static_cast<size_t>(at.tokens / page_size_));
+  node->pages.assign(pages.begin(), pages.begin() + (end - at.tokens) / page_size_);
+  node->end = end;
+  node->last_use = now;
+  node->number = ++made_;
+  if (at.node == nullptr) {
+    auto root = std::make_unique<Node>();
+    root->salt = salt;
+    at.node = roots_.emplace(salt, std::move(root)).first->second.get();
+  }
+  if (at.tokens < at.node->end) at.node = split(at.node, at.tokens);
+  node->parent = at.node;
+  if (is_free_leaf(*at.node)) free_leaves_.erase(at.node);
+  Node* added = node.get();
+  const auto first = tokens.subspan(static_cast<size_t>(at.tokens), static_cast<size_t>(page_size_));
+  at.node->children.emplace(std::vector<int32_t>(first.begin(), first.end()), std::move(node));
+  model_.hold(added->pages);
+  held_pages_ += static_cast<int64_t>(added->pages.size());
+  free_leaves_.insert(added);
+  lock(added);
+  unlock(locked.node);
+  return {added, end};
+}
+
+PrefixCache::Match PrefixCache::lock(Match match) {
+  if (match.node != nullptr && match.tokens < match.node->end) match.node = split(match.node, match.tokens);
+  lock(match.node);
+  return match;
+}
+
+void PrefixCache::lock(Node* node) {
+  for (; node != nullptr; node = node->parent) {
+    if (is_free_leaf(*node)) free_leaves_.erase(node);
+    if (node->locks++ == 0) locked_pages_ += static_cast<int64_t>(node->pages.size());
+  }
+}
+
+void PrefixCache::unlock(Node* node) {
+  for (; node != nullptr; node = node->parent) {
+    ensure(node->locks > 0, "a prefix is unlocked more often than locked");
+    if (--node->locks == 0) locked_pages_ -= static_cast<int64_t>(node->pages.size());
+    if (is_free_leaf(*node)) free_leaves_.insert(node);
+  }
+}
+
+void PrefixCache::drop(Node* node) {
+  Node* parent = node->parent;
+  free_leaves_.erase(node);
+  held_pages_ -= static_cast<int64_t>(node->pages.size());
+  model_.unhold(node->pages);
+  parent->children.erase(std::vector<int32_t>(node->tokens.begin(), node->tokens.begin() + page_size_));
+  if (is_free_leaf(*parent)) free_leaves_.insert(parent);
+  if (parent->parent == nullptr && parent->children.empty()) roots_.erase(std::string(parent->salt));
+}
+
+void PrefixCache::trim(Node* node, int64_t pages) {
+  const auto kept = node->pages.size() - static_cast<size_t>(pages);
+  model_.unhold(std::span(node->pages).subspan(kept));
+  node->pages.resize(kept);
+  node->tokens.resize(kept * static_cast<size_t>(page_size_));
+  node->end -= pages * page_size_;
+  held_pages_ -= pages;
+}
+
+int64_t PrefixCache::evict(int64_t wanted) {
+  int64_t freed = 0;
+  while (freed < wanted && !free_leaves_.empty()) {
+    Node* oldest = *free_leaves_.begin();
+    const int64_t take = std::min(wanted - freed, static_cast<int64_t>(oldest->pages.size()));
+    if (take == static_cast<int64_t>(oldest->pages.size()))
+      drop(oldest);
+    else
+      trim(oldest, take);
+    freed += take;
+  }
+  return freed;
+}
+
+std::vector<CachedPrefix> PrefixCache::describe() const {
+  std::vector<CachedPrefix> all;
+  const auto add = [&](const auto& self, const Node& node, int depth) -> void {
+    if (node.parent != nullptr)
+      all.push_back({depth, static_cast<int64_t>(node.tokens.size()), static_cast<int>(node.locks)});
+    for (const auto& [page, child] : node.children) self(self, *child, depth + 1);
+  };
+  for (const auto& [salt, root] : roots_) add(add, *root, -1);
+  return all;
+}
+
+}  // namespace weft::serve

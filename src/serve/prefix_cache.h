@@ -1,0 +1,69 @@
+// Prompts that were computed before: a radix tree of token ids in whole pages, a tree for each salt.
+//
+// A node has the tokens that follow its parent's, and holds their pages.
+// Requests lock the node that they go on from; the least recently used leaves that nobody locks are evicted, page by page
+// from their end.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "serve/model_runner.h"
+#include "weft/serve.h"
+
+namespace weft::serve {
+
+class PrefixCache {
+ public:
+  struct Node;
+  struct Match {
+    Node* node = nullptr;  // null: nothing is there
+    int64_t tokens = 0;    // from the start, whole pages
+  };
+
+  explicit PrefixCache(ModelRunner& model);
+  ~PrefixCache();
+
+  // The longest cached beginning of `tokens`; it counts as used now.
+  Match match(const std::string& salt, std::span<const int32_t> tokens);
+  // A sequence that begins with a match.
+  ModelRunner::Sequence begin(const Match& match) const;
+  // What a request has locked grows to the whole pages of `tokens`, which `sequence` begins with; the new match is locked
+  // instead. What is there already, from another request perhaps, stays as it is.
+  Match extend(const std::string& salt, const Match& locked, std::span<const int32_t> tokens,
+               ModelRunner::Sequence sequence);
+  // Cuts a node that goes on behind the match, so that no more than the match is locked.
+  Match lock(Match match);
+  void lock(Node* node);    // null: nothing
+  void unlock(Node* node);  //
+  // Frees up to `pages` pages, as far as nobody locks them; returns how many.
+  int64_t evict(int64_t pages);
+
+  int64_t held_pages() const { return held_pages_; }
+  int64_t evictable_pages() const { return held_pages_ - locked_pages_; }
+  std::vector<CachedPrefix> describe() const;
+
+ private:
+  struct Walk;
+  Walk walk(const std::string& salt, std::span<const int32_t> tokens, uint64_t now) const;
+  Node* split(Node* node, int64_t tokens);
+  void drop(Node* node);
+  void trim(Node* node, int64_t pages);
+  void touch(Node* node, uint64_t now) const;
+  bool is_free_leaf(const Node& node) const;
+
+  ModelRunner& model_;
+  int page_size_;
+  std::map<std::string, std::unique_ptr<Node>> roots_;
+  struct Older {
+    bool operator()(const Node* a, const Node* b) const;
+  };
+  mutable std::set<Node*, Older> free_leaves_;  // by last use
+  uint64_t uses_ = 0, made_ = 0;
+  int64_t held_pages_ = 0, locked_pages_ = 0;
+};
+
+}  // namespace weft::serve

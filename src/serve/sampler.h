@@ -1,0 +1,61 @@
+// Draws a token from a row of logits: one pass for the largest, one for the weights in fp32, and then only what the
+// filters may keep. The same row, params and generator give the same token on every machine.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "weft/ops.h"
+#include "weft/serve.h"
+
+namespace weft::serve {
+
+// What changes the logits of a row besides the model.
+struct LogitChanges {
+  std::span<const std::pair<int32_t, float>> bias = {};
+  Penalties penalties = {};
+  std::span<const int32_t> prompt = {}, output = {};
+  std::span<const int32_t> ruled_out = {};  // token ids
+};
+
+class Sampler {
+ public:
+  // Params as weft::sample takes them (weft/ops.h), and checked there. Leaves the row as it was.
+  // Throws Error(invalid_argument) when no token is possible.
+  int32_t draw(std::span<float> row, const LogitChanges& changes, const SamplingParams& params,
+               std::mt19937_64& generator);
+  // Of the row as it is: of `id`, and the `top` most probable ones.
+  TokenLogprob log_probability(std::span<const float> row, int32_t id, int top);
+
+ private:
+  struct Candidate {
+    int32_t id;
+    float weight;
+  };
+  struct Saved {
+    int32_t id;
+    float logit;
+  };
+  void change(std::span<float> row, const LogitChanges& changes);
+  void restore(std::span<float> row);
+  void weigh(std::span<const float> row, float largest, float scale);
+  void collect(float least);
+  void filter(const SamplingParams& params);
+  int32_t draw_any(double uniform) const;
+  int32_t draw_changed(std::span<const float> row, const SamplingParams& params, std::mt19937_64& generator);
+
+  std::vector<float> weights_;
+  std::vector<double> block_sums_;
+  std::vector<float> block_most_;
+  double sum_ = 0;
+  std::vector<Candidate> candidates_;
+  std::vector<Saved> saved_;
+};
+
+// A generator of its own for each choice of a request.
+std::mt19937_64 generator_of(uint64_t seed, int choice);
+
+}  // namespace weft::serve

@@ -1,0 +1,310 @@
+// What the grid leaves out, in the host machine: forms, narrow types, hooks, levels, merging, strides, NaN and WEFT_CHECK.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "attention/kernel.h"
+#include "host_runtime.h"
+#include "tests/attention/kernels/problem.h"
+#include "weft/block_sparse.h"
+
+namespace weft {
+namespace {
+
+using testing::Case;
+using testing::host_machine;
+using testing::Problem;
+
+// Runs in every type that the machine multiplies it in, and says what is wrong.
+std::string wrong(Problem& problem, const AttentionSpec& spec, const PlanInput& input) {
+  problem.reference();
+  std::string all;
+  for (const DType compute : host_machine().compute_types(spec)) {
+    AttentionSpec own = spec;
+    own.compute = compute;
+    const AttentionKernel kernel = build_on(host_machine(), own);
+    const Plan plan = kernel.plan(input);
+    problem.poison_outputs();
+    run_on(host_machine(), kernel, plan, problem.tensors());
+    all += problem.compare(compute);
+  }
+  return all;
+}
+std::string wrong(const Case& c, int workers = 3) {
+  Problem problem(c);
+  return wrong(problem, problem.spec(), problem.input(workers));
+}
+
+Case small_case(DType type = DType::fp32) {
+  Case c;
+  c.q_dtype = c.kv_dtype = c.o_dtype = type;
+  c.group = 3;
+  c.kv_heads = 2;
+  c.head_dim_qk = 32;
+  c.head_dim_vo = 16;
+  c.mask = Mask::causal;
+  c.lengths = {{1, 130}, {5, 40}, {1, 0}, {3, 3}};
+  return c;
+}
+
+TEST(HostMachineForms, LatentRows) {
+  for (const bool one_tensor : {false, true}) {
+    Case c = small_case(DType::bf16);
+    c.form = KvForm::latent;
+    c.kv_heads = 1;
+    c.group = 18;
+    c.head_dim_qk = 56;
+    c.head_dim_vo = 40;
+    c.five_d = one_tensor;
+    EXPECT_EQ(wrong(c), "");
+  }
+}
+
+TEST(HostMachineForms, NarrowTypesWithEveryScaling) {
+  for (const DType type : {DType::int8, DType::int4, DType::fp8_e4m3, DType::fp8_e5m2})
+    for (const KvScales scales : {KvScales::tensor, KvScales::head, KvScales::token, KvScales::token_group}) {
+      Case c = small_case();
+      c.kv_dtype = type;
+      c.kv_scales = scales;
+      c.kv_scale_group = scales == KvScales::token_group ? 4 : 0;
+      c.lengths = {{1, 70}, {3, 20}};
+      EXPECT_EQ(wrong(c), "") << to_string(type) << " " << to_string(scales);
+    }
+}
+
+// The bits of the last block hide what a causal mask would.
+TEST(HostMachineForms, BlocksWithBits) {
+  for (const DType type : {DType::fp32, DType::bf16}) {
+    Case c = small_case(type);
+    c.lengths = {{3, 37}};
+    Problem problem(c);
+    PlanInput input = problem.input(2);
+    const std::vector<int32_t> indptr{0, 3}, last{5}, bits_index{-1, -1, 0};
+    std::vector<uint8_t> bits(6);
+    for (int row = 0; row < 3; ++row)
+      for (int slot = 0; slot <= 2 + row; ++slot) bits[static_cast<size_t>(2 * row)] |= static_cast<uint8_t>(1 << slot);
+    BlockSparse blocks{.block_rows = 3, .block_cols = 16, .num_blocks = input.pages.num_pages};
+    blocks.block_indptr = indptr;
+    blocks.block_indices = input.pages.kv_page_indices;
+    blocks.last_block_len = last;
+    blocks.bits_index = bits_index;
+    blocks.bits = bits;
+    input.pages = {};
+    input.blocks = &blocks;
+    AttentionSpec spec = problem.spec();
+    spec.kv_form = KvForm::block_sparse;
+    spec.mask = Mask::none;
+    EXPECT_EQ(wrong(problem, spec, input), "") << to_string(type);
+    const std::vector<int32_t> positions{0, 16, 32};  // the same ones, said
+    blocks.kv_positions = positions;
+    spec.mask = Mask::causal;
+    EXPECT_EQ(wrong(problem, spec, input), "") << to_string(type);
+  }
+}
+
+TEST(HostMachineForms, VariantsWithHooks) {
+  std::vector<float> slopes{0.5f, 0.25f, 0.125f, 0.0625f, 0.5f, 1.f}, table(256 * 32);
+  for (size_t i = 0; i < table.size(); ++i) table[i] = std::sin(static_cast<float>(i));
+  const TensorView of_heads(slopes.data(), DType::fp32, {6}), angles(table.data(), DType::fp32, {256, 32});
+  for (const DType type : {DType::fp32, DType::bf16}) {
+    Case c = small_case(type);
+    c.variant = variants::logits_soft_cap();
+    c.scalars = {{"cap", 5.0}};
+    EXPECT_EQ(wrong(c), "") << "soft cap";
+    c = small_case(type);
+    c.variant = variants::alibi();
+    c.tensors = {{"slopes", of_heads}};
+    EXPECT_EQ(wrong(c), "") << "alibi";
+    c = small_case(type);
+    c.variant = variants::sigmoid();
+    c.scalars = {{"bias", -1.0}};
+    EXPECT_EQ(wrong(c), "") << "sigmoid";
+    c = small_case(type);
+    c.variant = variants::attention_sink();
+    c.tensors = {{"sinks", of_heads}};
+    EXPECT_EQ(wrong(c), "") << "sinks";
+    c = small_case(type);
+    c.variant = {.name = "turned",
+                 .text = R"(struct turned {
+  real scale = 0;
+  void init(P p, Request r) { scale = real(r.batch + 1); }
+  real query_transform(P p, Vec x, int i, Row r) { return x[i] * real(0.5) + weft::pair(x, i) * p.table(r.pos + 3, i); }
+  real key_transform(P p, Vec x, int i, Row r) { return x[i] * weft::rsqrt(weft::dot(x, x) + real(1)); }
+  real logits_transform(P p, Score c, real s) { return s + real(c.kv_pos - c.q_pos) * real(0.01) * scale; }
+  real output_transform(P p, Vec x, int i, Row r) { return x[i] * scale; }
+  real lse_transform(P p, Row r) { return r.lse + scale; }
+};
+)",
+                 .tensors = {{"table", DType::fp32, 2}}};
+    c.tensors = {{"table", angles}};
+    EXPECT_EQ(wrong(c), "") << "hooks";
+    c.variant.text.insert(
+        c.variant.text.find("  real logits_transform"),
+        "  real value_transform(P p, Vec x, int i, Row r) { return x[i] + weft::sum(x) / real(16); }\n");
+    EXPECT_EQ(wrong(c), "") << "values";
+  }
+}
+
+TEST(HostMachineForms, ScalesThatAreNotPositive) {
+  for (const float scale : {0.f, -0.25f}) {
+    Case c = small_case(DType::bf16);
+    Problem problem(c);
+    AttentionTensors tensors = problem.tensors();
+    tensors.sm_scale = scale;
+    const ReferenceResult expected = attention_reference(problem.spec(), problem.input(1), tensors);
+    const AttentionKernel kernel = build_on(host_machine(), problem.spec());
+    run_on(host_machine(), kernel, kernel.plan(problem.input(2)), tensors);
+    for (size_t i = 0; i < expected.o.size(); ++i)
+      ASSERT_NEAR(testing::get(tensors.o.data(), DType::bf16, static_cast<int64_t>(i)), expected.o[i], 0.05) << i;
+  }
+}
+
+// Two requests share their first two pages.
+TEST(HostMachineForms, Levels) {
+  for (const DType type : {DType::fp32, DType::bf16}) {
+    Case c = small_case(type);
+    c.lengths = {{2, 100}, {3, 60}};
+    Problem problem(c);
+    PlanInput input = problem.input(3);
+    std::vector<int32_t> ids(input.pages.kv_page_indices.begin(), input.pages.kv_page_indices.end());
+    ids[7] = ids[0];
+    ids[8] = ids[1];
+    input.pages.kv_page_indices = ids;
+    const ReferenceResult flat = attention_reference(problem.spec(), input, problem.tensors());
+    const std::vector<int32_t> shared_rows{0, 5}, own_rows{0, 2, 5}, shared_indptr{0, 2}, own_indptr{0, 5, 7};
+    const std::vector<int32_t> shared_last{16}, own_last{4, 12};
+    std::vector<int32_t> own_ids(ids.begin() + 2, ids.begin() + 7);
+    own_ids.insert(own_ids.end(), ids.begin() + 9, ids.begin() + 11);
+    const PageTableView table = input.pages;
+    const Level levels[] = {{shared_rows, {16, table.num_pages, shared_indptr, std::span(ids).first(2), shared_last}},
+                            {own_rows, {16, table.num_pages, own_indptr, own_ids, own_last}}};
+    input.pages = {};
+    input.levels = levels;
+    const AttentionKernel kernel = build_on(host_machine(), problem.spec());
+    const Plan plan = kernel.plan(input);
+    ASSERT_GT(plan.num_partials(), 0);
+    run_on(host_machine(), kernel, plan, problem.tensors());
+    const TensorView o = problem.tensors().o;
+    for (size_t i = 0; i < flat.o.size(); ++i)
+      ASSERT_NEAR(testing::get(o.data(), type, static_cast<int64_t>(i)), flat.o[i], type == DType::fp32 ? 1e-4 : 0.03)
+          << i;
+  }
+}
+
+// Copies take 16 bytes: rows that begin elsewhere go the plain path.
+TEST(HostMachineForms, StridesThatCopiesCannotServe) {
+  Case c = small_case(DType::bf16);
+  Problem problem(c);
+  problem.reference();
+  AttentionTensors tensors = problem.tensors();
+  const int64_t rows = tensors.q.shape(0), heads = tensors.q.shape(1), dim = tensors.q.shape(2);
+  std::vector<uint16_t> q(static_cast<size_t>(rows * (heads * dim + 1)));
+  for (int64_t r = 0; r < rows; ++r)
+    std::memcpy(q.data() + r * (heads * dim + 1), tensors.q.as<uint16_t>() + r * heads * dim,
+                static_cast<size_t>(heads * dim) * 2);
+  tensors.q = TensorView(q.data(), DType::bf16, std::vector<int64_t>{rows, heads, dim},
+                         std::vector<int64_t>{heads * dim + 1, dim, 1});
+  const AttentionKernel kernel = build_on(host_machine(), problem.spec());
+  run_on(host_machine(), kernel, kernel.plan(problem.input(2)), tensors);
+  EXPECT_EQ(problem.compare(DType::fp32), "");
+}
+
+// Token 38 of 40 is seen by the last two of five queries.
+TEST(HostMachineForms, AValueThatIsNoNumberReachesTheRowsThatSeeIt) {
+  for (const DType type : {DType::fp32, DType::bf16, DType::fp16})
+    for (const double value : {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()}) {
+      Case c = small_case(type);
+      c.lengths = {{5, 40}, {1, 130}};
+      Problem problem(c);
+      const AttentionKernel kernel = build_on(host_machine(), problem.spec());
+      const Plan plan = kernel.plan(problem.input(2));
+      run_on(host_machine(), kernel, plan, problem.tensors());
+      const std::string clean = problem.outputs();
+      problem.put_value(0, 38, value);
+      run_on(host_machine(), kernel, plan, problem.tensors());
+      const std::string spoilt = problem.outputs();
+      const TensorView o = problem.tensors().o;
+      const auto bytes = static_cast<size_t>(bits_of(type) / 8);
+      for (int64_t i = 0; i < o.size(); ++i) {
+        const int64_t row = i / (6 * 16);
+        if (row >= 3 && row < 5 && i % 16 == 0) {
+          const double got = testing::get(o.data(), type, i);
+          ASSERT_TRUE(std::isnan(value) ? std::isnan(got) : got == value) << i << " is " << got;
+        } else {
+          ASSERT_EQ(clean.substr(static_cast<size_t>(i) * bytes, bytes),
+                    spoilt.substr(static_cast<size_t>(i) * bytes, bytes))
+              << i;
+        }
+      }
+    }
+}
+
+TEST(HostMachineForms, TilesAreWhatTheirIntervalsSay) {
+  setenv("WEFT_CHECK", "1", 1);
+  for (const DType type : {DType::fp32, DType::bf16}) {
+    Case c = small_case(type);
+    c.window = 20;
+    EXPECT_EQ(wrong(c), "");
+  }
+  unsetenv("WEFT_CHECK");
+}
+
+TEST(HostMachineForms, AttendsAndMergesStates) {
+  constexpr int kRows = 3, kHeads = 2, kDim = 40, kKeys = 50;
+  std::vector<float> q(kRows * kHeads * kDim), k(kKeys * kHeads * kDim), v(k.size()), whole(q.size());
+  for (size_t i = 0; i < k.size(); ++i) {
+    k[i] = std::sin(static_cast<float>(i));
+    v[i] = std::cos(static_cast<float>(i));
+    if (i < q.size()) q[i] = std::sin(static_cast<float>(7 * i));
+  }
+  std::vector<float> parts(2 * q.size()), lse(2 * kRows * kHeads), whole_lse(kRows * kHeads), o(q.size()),
+      o_lse(whole_lse.size());
+  const AttentionSpec spec{.head_dim_qk = kDim, .head_dim_vo = kDim, .kv_form = KvForm::ragged};
+  const auto attend_part = [&](int begin, int end, float* out, float* out_lse) {
+    AttentionTensors tensors;
+    tensors.q = TensorView(q.data(), DType::fp32, {kRows, kHeads, kDim});
+    tensors.kv = {TensorView(k.data() + begin * kHeads * kDim, DType::fp32, {end - begin, kHeads, kDim}),
+                  TensorView(v.data() + begin * kHeads * kDim, DType::fp32, {end - begin, kHeads, kDim})};
+    tensors.o = TensorView(out, DType::fp32, {kRows, kHeads, kDim});
+    tensors.lse = TensorView(out_lse, DType::fp32, {kRows, kHeads});
+    const testing::Placed placed(host_machine(), tensors);
+    const AttentionTensors& t = placed.tensors();
+    attend(spec, t.q, t.kv.k, t.kv.v, t.o, t.lse);
+    placed.fetch();
+  };
+  attend_part(0, kKeys, whole.data(), whole_lse.data());
+  attend_part(0, 20, parts.data(), lse.data());
+  attend_part(20, kKeys, parts.data() + q.size(), lse.data() + kRows * kHeads);
+  AttentionTensors states;  // of merge_states, for their places
+  states.q = TensorView(parts.data(), DType::fp32, {2, kRows, kHeads, kDim});
+  states.kv.k_scale = TensorView(lse.data(), DType::fp32, {2, kRows, kHeads});
+  states.o = TensorView(o.data(), DType::fp32, {kRows, kHeads, kDim});
+  states.lse = TensorView(o_lse.data(), DType::fp32, {kRows, kHeads});
+  {
+    const testing::Placed placed(host_machine(), states);
+    const AttentionTensors& t = placed.tensors();
+    merge_states(t.q, t.kv.k_scale, t.o, t.lse);
+    placed.fetch();
+  }
+  for (size_t i = 0; i < o.size(); ++i) EXPECT_NEAR(o[i], whole[i], 1e-5);
+  for (size_t i = 0; i < o_lse.size(); ++i) EXPECT_NEAR(o_lse[i], whole_lse[i], 1e-5);
+  // The states of row 0 of both parts, none, and one.
+  states.q = TensorView(parts.data(), DType::fp32, {2 * kRows, kHeads, kDim});
+  states.kv.k_scale = TensorView(lse.data(), DType::fp32, {2 * kRows, kHeads});
+  const testing::Placed placed(host_machine(), states);
+  const AttentionTensors& t = placed.tensors();
+  const std::vector<int32_t> indptr{0, 0, 1, 2 * kRows};
+  merge_states(t.q, t.kv.k_scale, indptr, t.o, t.lse);
+  placed.fetch();
+  for (int i = 0; i < kHeads * kDim; ++i) {
+    EXPECT_EQ(o[static_cast<size_t>(i)], 0.f);
+    EXPECT_NEAR(o[static_cast<size_t>(kHeads * kDim + i)], parts[static_cast<size_t>(i)], 1e-6);
+  }
+  EXPECT_EQ(o_lse[0], -std::numeric_limits<float>::infinity());
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,137 @@
+// Traces, prompts, and the client against a server that says what it is told to.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+#include "bench/serve/client.h"
+#include "bench/serve/trace.h"
+#include "weft/error.h"
+
+namespace weft::bench {
+namespace {
+
+std::string file_with(const std::string& name, const std::string& text) {
+  const std::string path = ::testing::TempDir() + "/" + name;
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(Trace, ReadsTablesAndJsonLines) {
+  const auto table =
+      read_trace(file_with("trace.csv", "arrival_ms,prompt_tokens,output_tokens\n500,374,44\n1500.5,10,1\n"));
+  ASSERT_EQ(table.size(), 2u);
+  EXPECT_EQ(table[0].at_s, 0);
+  EXPECT_DOUBLE_EQ(table[1].at_s, 1.0005);
+  EXPECT_EQ(table[0].prompt_tokens, 374);
+  const auto lines = read_trace(
+      file_with("trace.jsonl", R"({"timestamp":0,"input_length":33,"output_length":5,"hash_ids":[0,1,2]})"
+                               "\n"
+                               R"({"timestamp":2000,"input_length":30,"output_length":5,"hash_ids":[0,7]})"));
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[1].blocks, (std::vector<int64_t>{0, 7}));
+  EXPECT_EQ(lines[0].block_tokens, 16);
+}
+
+TEST(Trace, RefusesABadLineByItsNumber) {
+  for (const char* bad : {"1,2,3\nx\n", "1,2,3\n4,5\n", "1,2,3\n4,0,5\n", "1,2,3\n{\"timestamp\":1}\n"}) {
+    try {
+      read_trace(file_with("bad.csv", bad));
+      FAIL() << bad;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_file);
+      EXPECT_NE(std::string(error.what()).find("line 2"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_THROW(read_trace("/nowhere"), Error);
+  EXPECT_THROW(read_trace(file_with("empty.csv", "")), Error);
+}
+
+TEST(Trace, GivesPromptsThatShareWhatTheirBlocksShare) {
+  const Arrival first{.prompt_tokens = 40, .blocks = {1, 2}, .block_tokens = 16};
+  const Arrival second{.prompt_tokens = 40, .blocks = {1, 3}, .block_tokens = 16};
+  const auto a = prompt_of(first, 0, 1000), b = prompt_of(second, 1, 1000);
+  ASSERT_EQ(a.size(), 40u);
+  EXPECT_TRUE(std::equal(a.begin(), a.begin() + 16, b.begin()));
+  EXPECT_NE(a[16], b[16]);
+  EXPECT_EQ(prompt_of(first, 0, 1000), a);
+  for (const int32_t id : a) EXPECT_TRUE(id >= 3 && id < 1000);
+}
+
+TEST(Trace, IsShaped) {
+  auto arrivals = poisson(100, 10, 320, 64, 7);
+  EXPECT_NEAR(arrivals.back().at_s, 10, 4);
+  shape(arrivals, {.requests = 50, .speed = 2, .divide = 4, .most_prompt = 70});
+  ASSERT_EQ(arrivals.size(), 50u);
+  EXPECT_EQ(arrivals[3].prompt_tokens, 70);
+  EXPECT_EQ(arrivals[3].output_tokens, 16);
+}
+
+TEST(LoadClient, ReadsUrls) {
+  EXPECT_EQ(parse_url("http://127.0.0.1:80/").port, "80");
+  for (const char* bad : {"", "127.0.0.1:80", "https://a:1", "http://a", "http://:1", "http://a:x"})
+    EXPECT_THROW(parse_url(bad), Error) << bad;
+}
+
+// Answers each connection with what it holds, byte by byte where that is asked for, and ends it.
+class Saying {
+ public:
+  explicit Saying(std::vector<std::string> answers) {
+    fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    bind(fd_, reinterpret_cast<sockaddr*>(&address), size);
+    listen(fd_, 16);
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this, answers = std::move(answers)] {
+      for (const std::string& answer : answers) {
+        const int client = accept(fd_, nullptr, nullptr);
+        char buffer[65536];
+        (void)!recv(client, buffer, sizeof buffer, 0);
+        for (size_t at = 0; at < answer.size(); at += 7)
+          (void)!send(client, answer.data() + at, std::min<size_t>(7, answer.size() - at), MSG_NOSIGNAL);
+        close(client);
+      }
+    });
+  }
+  ~Saying() {
+    thread_.join();
+    close(fd_);
+  }
+  Url url() const { return {"127.0.0.1", std::to_string(port_)}; }
+
+ private:
+  int fd_ = -1, port_ = 0;
+  std::thread thread_;
+};
+
+std::string chunk(const std::string& text) { return fmt::format("{:x}\r\n{}\r\n", text.size(), text); }
+
+TEST(LoadClient, CountsTokensOfAStreamHoweverItsBytesArrive) {
+  const std::string models = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+  const std::string stream =
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk("data: {\"choices\":[{\"text\":\"a\"}]}\n\n") +
+      chunk("data: {\"choices\":[{\"text\":\"b\"}]}\n\n") +
+      chunk("data: {\"choices\":[],\"usage\":{\"completion_tokens\":7}}\n\n") + chunk("data: [DONE]\n\n") + chunk("");
+  const std::string refused = "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\n\r\n{}";
+  const Saying server({models, stream, refused, ""});
+  const auto got = play(server.url(), {{0, "{}"}, {0.05, "{}"}, {0.1, "{}"}}, "");
+  EXPECT_TRUE(got[0].complete);
+  EXPECT_EQ(got[0].tokens, 7);
+  EXPECT_GE(got[0].first, got[0].sent);
+  EXPECT_EQ(got[1].status, 429);
+  EXPECT_FALSE(got[1].complete);
+  EXPECT_EQ(got[2].status, 0);
+}
+
+TEST(LoadClient, SaysThatNobodyListens) { EXPECT_THROW(play({"127.0.0.1", "1"}, {}, ""), Error); }
+
+}  // namespace
+}  // namespace weft::bench

@@ -1,0 +1,348 @@
+#include "serve/engine.h"
+
+#include "tests/serve/fake_model.h"
+#include "weft/error.h"
+
+namespace weft::serve {
+namespace {
+
+using testing::Collected;
+using testing::fake_answer;
+using testing::fake_vocabulary;
+using testing::FakeModel;
+using testing::kFakeEnd;
+using testing::prompt_of;
+
+const SamplingParams kGreedy{.temperature = 0.f};
+const std::vector<std::pair<int32_t, float>> kEndNow{{kFakeEnd, 100.f}};
+
+struct EngineTest : ::testing::Test {
+  FakeModel* model = nullptr;
+  Engine make(int64_t pages = 64, EngineOptions options = {}, bool reproducible = false) {
+    auto made = std::make_unique<FakeModel>(4, pages, 128, reproducible);
+    model = made.get();
+    return EngineMaker::make(std::move(made), fake_vocabulary(), options);
+  }
+  static void finish(Engine& engine, int most = 2000) {
+    while (engine.step()) ASSERT_GT(most--, 0) << "the engine does not come to an end";
+  }
+  static Request greedy(std::vector<int32_t> prompt, int64_t max_tokens) {
+    return {.prompt = std::move(prompt), .max_tokens = max_tokens, .sampling = kGreedy};
+  }
+};
+
+TEST_F(EngineTest, AnswersAlone) {
+  Engine engine = make();
+  Collected got;
+  engine.submit(greedy(prompt_of(10), 6), got.handler());
+  finish(engine);
+  EXPECT_EQ(got.ids[0], fake_answer(prompt_of(10), 6));
+  EXPECT_EQ(got.finish[0], "length");
+  ASSERT_TRUE(got.last);
+  EXPECT_EQ(got.updates.back().prompt_tokens, 10);
+  EXPECT_EQ(got.updates.back().output_tokens, 6);
+  EXPECT_EQ(engine.stats().requests_finished, 1u);
+}
+
+TEST_F(EngineTest, AnswersManyTogetherAsEachAlone) {
+  Engine engine = make(200);
+  std::vector<Collected> got(20);
+  for (int i = 0; i < 20; ++i)
+    engine.submit(greedy(prompt_of(5 + static_cast<size_t>(i), i), 3 + i), got[static_cast<size_t>(i)].handler());
+  finish(engine);
+  for (int i = 0; i < 20; ++i)
+    EXPECT_EQ(got[static_cast<size_t>(i)].ids[0],
+              fake_answer(prompt_of(5 + static_cast<size_t>(i), i), static_cast<size_t>(3 + i)));
+}
+
+TEST_F(EngineTest, EndsAtTheEndTokenUnlessToldToGoOn) {
+  Engine engine = make();
+  Collected ends, waits, ignores;
+  Request request = greedy(prompt_of(4), 8);
+  request.logit_bias = kEndNow;
+  engine.submit(request, ends.handler());
+  request.min_tokens = 3;
+  engine.submit(request, waits.handler());
+  request.min_tokens = 0, request.ignore_eos = true;
+  engine.submit(request, ignores.handler());
+  finish(engine);
+  EXPECT_TRUE(ends.ids[0].empty());
+  EXPECT_EQ(ends.finish[0], "stop");
+  EXPECT_EQ(waits.ids[0], fake_answer(prompt_of(4), 3));
+  EXPECT_EQ(ignores.ids[0], std::vector<int32_t>(8, kFakeEnd));
+  EXPECT_EQ(ignores.finish[0], "length");
+}
+
+TEST_F(EngineTest, EndsBeforeAStopTextThatSpansTokens) {
+  Engine engine = make();
+  const std::vector<int32_t> answer = fake_answer(prompt_of(4), 8);
+  Collected got;
+  Request request = greedy(prompt_of(4), 8);
+  request.stop = {fmt::format("{}><{}", answer[3], answer[4])};
+  engine.submit(request, got.handler());
+  finish(engine);
+  EXPECT_EQ(got.finish[0], "stop");
+  EXPECT_EQ(got.text[0], fmt::format("<{}><{}><{}><", answer[0], answer[1], answer[2]));
+}
+
+TEST_F(EngineTest, ForksChoicesFromOnePrompt) {
+  Engine engine = make(100);
+  Collected got;
+  Request request = {.prompt = prompt_of(30), .max_tokens = 5, .ignore_eos = true, .n = 8, .seed = 3};
+  request.sampling.temperature = 5.f;
+  engine.submit(request, got.handler());
+  finish(engine);
+  EXPECT_EQ(got.ids.size(), 8u);
+  EXPECT_EQ(model->computed, 30 + 8 * 4);
+  EXPECT_GT(std::set(got.ids.begin(), got.ids.end()).size(), 1u);
+  Collected again;
+  engine.submit(request, again.handler());
+  finish(engine);
+  EXPECT_EQ(got.ids, again.ids) << "a seed gives the same answers";
+}
+
+TEST_F(EngineTest, GoesOnWithTheChoicesThatAreLeftWhenTheFirstOneEnds) {
+  Engine engine = make();
+  Collected got;
+  Request request = {.prompt = prompt_of(9), .max_tokens = 6, .n = 12, .logit_bias = {{kFakeEnd, 10.f}}, .seed = 1};
+  engine.submit(request, got.handler());
+  finish(engine);
+  EXPECT_EQ(got.finish.size(), 12u);
+  EXPECT_TRUE(got.last);
+}
+
+TEST_F(EngineTest, ComputesACachedPrefixOnce) {
+  Engine engine = make();
+  Collected first, second;
+  engine.submit(greedy(prompt_of(40), 2), first.handler());
+  finish(engine);
+  const int64_t before = model->computed;
+  std::vector<int32_t> longer = prompt_of(40);
+  longer.push_back(3);
+  engine.submit(greedy(longer, 2), second.handler());
+  finish(engine);
+  EXPECT_EQ(model->computed - before, 1 + 1);
+  EXPECT_EQ(second.updates.back().cached_tokens, 40);
+  EXPECT_EQ(second.ids[0], fake_answer(longer, 2));
+}
+
+TEST_F(EngineTest, ComputesAnEqualColdPrefixOfRequestsThatArriveTogetherOnce) {
+  Engine engine = make(400, {.max_step_rows = 64});
+  std::vector<Collected> got(8);
+  for (int i = 0; i < 8; ++i) {
+    std::vector<int32_t> prompt = prompt_of(80);
+    prompt.push_back(i + 1);
+    engine.submit(greedy(prompt, 1), got[static_cast<size_t>(i)].handler());
+  }
+  finish(engine);
+  EXPECT_EQ(model->computed, 80 + 8);
+}
+
+TEST_F(EngineTest, SharesNoPrefixBetweenKeys) {
+  Engine engine = make();
+  Collected got[2];
+  for (int i = 0; i < 2; ++i) {
+    Request request = greedy(prompt_of(40), 1);
+    request.key = std::string(1, static_cast<char>('a' + i));
+    engine.submit(request, got[i].handler());
+    finish(engine);
+  }
+  EXPECT_EQ(model->computed, 80);
+}
+
+TEST_F(EngineTest, PreemptsTheYoungestAndAnswersTheSame) {
+  Engine engine = make(20);  // 80 tokens
+  std::vector<Collected> got(4);
+  for (int i = 0; i < 4; ++i) engine.submit(greedy(prompt_of(8, i), 40), got[static_cast<size_t>(i)].handler());
+  finish(engine);
+  EXPECT_GT(engine.stats().preemptions, 0u);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(got[static_cast<size_t>(i)].ids[0], fake_answer(prompt_of(8, i), 40)) << i;
+}
+
+TEST_F(EngineTest, RecomputesTheChoicesOfAPreemptedRequest) {
+  Engine engine = make(24);
+  Collected old, many;
+  engine.submit(greedy(prompt_of(10, 1), 60), old.handler());
+  Request request = greedy(prompt_of(10, 2), 24);
+  request.n = 3;
+  engine.submit(request, many.handler());
+  finish(engine);
+  EXPECT_GT(engine.stats().preemptions, 0u);
+  EXPECT_EQ(old.ids[0], fake_answer(prompt_of(10, 1), 60));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(many.ids[i], fake_answer(prompt_of(10, 2), 24)) << i;
+}
+
+TEST_F(EngineTest, GivesLogprobsOfAnswerAndPrompt) {
+  Engine engine = make(100);
+  Collected got;
+  Request request = greedy(prompt_of(90), 3);
+  request.logprobs = 2, request.prompt_logprobs = true;
+  engine.submit(request, got.handler());
+  finish(engine);
+  ASSERT_EQ(got.updates.at(0).prompt.size(), 89u);
+  EXPECT_EQ(got.updates[0].prompt[0].id, prompt_of(90)[1]);
+  EXPECT_LE(model->most_rows, 64);
+  for (const Update& update : got.updates) {
+    ASSERT_TRUE(update.logprob.has_value());
+    EXPECT_EQ(update.logprob->id, update.id);
+    EXPECT_EQ(update.logprob->top.size(), 2u);
+    EXPECT_EQ(update.logprob->top[0].first, update.id);
+  }
+}
+
+TEST_F(EngineTest, TakesKeysInTurns) {
+  Engine engine = make(64, {.max_running = 1});
+  std::vector<char> order;
+  for (int i = 0; i < 6; ++i) {
+    Request request = greedy(prompt_of(4, i), 1);
+    request.key = i < 4 ? "a" : "b";
+    engine.submit(request, [&order, key = request.key](const Update&) { order.push_back(key[0]); });
+  }
+  finish(engine);
+  EXPECT_EQ(std::string(order.begin(), order.end()), "ababaa");
+}
+
+TEST_F(EngineTest, TakesHigherPrioritiesFirst) {
+  Engine engine = make(64, {.max_running = 1});
+  std::vector<int> order;
+  for (const int priority : {0, 5, -3, 5}) {
+    Request request = greedy(prompt_of(4, priority), 1);
+    request.priority = priority;
+    engine.submit(request, [&order, priority](const Update&) { order.push_back(priority); });
+  }
+  finish(engine);
+  EXPECT_EQ(order, (std::vector<int>{5, 5, 0, -3}));
+}
+
+TEST_F(EngineTest, CancelsRunningAndWaitingRequestsWithinAStep) {
+  Engine engine = make(64, {.max_running = 1});
+  Collected running, waiting;
+  const RequestId first = engine.submit(greedy(prompt_of(8), 100), running.handler());
+  const RequestId second = engine.submit(greedy(prompt_of(8, 2), 100), waiting.handler());
+  engine.step();
+  engine.cancel(first), engine.cancel(second), engine.cancel(12345);
+  EXPECT_FALSE(engine.step());
+  EXPECT_EQ(running.finish[0], "cancelled");
+  EXPECT_EQ(waiting.finish[0], "cancelled");
+  EXPECT_EQ(engine.stats().pages_free + engine.stats().pages_evictable, 64);
+}
+
+TEST_F(EngineTest, PausesARequest) {
+  Engine engine = make();
+  Collected got;
+  const RequestId id = engine.submit(greedy(prompt_of(8), 10), got.handler());
+  engine.step();
+  engine.pause(id, true);
+  EXPECT_FALSE(engine.step());
+  EXPECT_EQ(got.ids[0].size(), 1u);
+  engine.pause(id, false);
+  finish(engine);
+  EXPECT_EQ(got.ids[0], fake_answer(prompt_of(8), 10));
+}
+
+TEST_F(EngineTest, RefusesWhatTheQueueDoesNotTake) {
+  Engine engine = make(64, {.max_queued = 2, .max_queued_tokens = 100});
+  engine.submit(greedy(prompt_of(4), 1), {});
+  engine.submit(greedy(prompt_of(4), 1), {});
+  try {
+    engine.submit(greedy(prompt_of(4), 1), {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::queue_full);
+  }
+  EXPECT_THROW(engine.check_queue(), Error);
+  finish(engine);
+  engine.check_queue();
+  EXPECT_EQ(engine.stats().requests_refused, 1u);
+}
+
+TEST_F(EngineTest, FailsOneRequestAndNoOther) {
+  Engine engine = make(64);
+  Collected good, bad;
+  model->poison = 2;
+  engine.submit(greedy(prompt_of(8), 10), good.handler());
+  engine.submit(greedy({1, 2, 3}, 10), bad.handler());
+  finish(engine);
+  EXPECT_EQ(bad.finish[0], "error");
+  EXPECT_EQ(bad.updates.back().error_code, "internal");
+  EXPECT_TRUE(bad.last);
+  EXPECT_EQ(good.ids[0], fake_answer(prompt_of(8), 10));
+}
+
+TEST_F(EngineTest, RunsAStepAgainThatFailedOnce) {
+  Engine engine = make(64);
+  Collected got[2];
+  model->fail_at_step = 3;
+  for (int i = 0; i < 2; ++i) engine.submit(greedy(prompt_of(8, i), 6), got[i].handler());
+  finish(engine);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(got[i].ids[0], fake_answer(prompt_of(8, i), 6));
+}
+
+TEST_F(EngineTest, RefusesBadRequestsByField) {
+  Engine engine = make(20, {}, false);
+  const auto refused = [&](Request request, ErrorCode code, const std::string& field) {
+    try {
+      engine.submit(std::move(request), {});
+      ADD_FAILURE() << field << " was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_NE(std::string(error.what()).find(field), std::string::npos) << error.what();
+    }
+  };
+  const Request good = greedy(prompt_of(8), 4);
+  const auto with = [&](auto change) {
+    Request request = good;
+    change(request);
+    return request;
+  };
+  const auto invalid = ErrorCode::invalid_argument;
+  refused(with([](Request& r) { r.prompt.clear(); }), invalid, "prompt");
+  refused(with([](Request& r) { r.prompt[2] = 50; }), ErrorCode::invalid_token, "prompt[2]");
+  refused(with([](Request& r) { r.prompt[2] = -1; }), ErrorCode::invalid_token, "prompt[2]");
+  refused(with([](Request& r) { r.prompt.resize(128, 1); }), ErrorCode::context_full, "prompt");
+  refused(with([](Request& r) { r.max_tokens = 0; }), invalid, "max_tokens");
+  refused(with([](Request& r) { r.max_tokens = INT64_MAX; }), ErrorCode::context_full, "max_tokens");
+  refused(with([](Request& r) { r.min_tokens = 5; }), invalid, "min_tokens");
+  refused(with([](Request& r) { r.n = 65; }), invalid, "n =");
+  refused(with([](Request& r) { r.n = 0; }), invalid, "n =");
+  refused(with([](Request& r) { r.n = 64, r.max_tokens = 100; }), ErrorCode::context_full, "n =");
+  refused(with([](Request& r) { r.sampling.temperature = NAN; }), invalid, "temperature");
+  refused(with([](Request& r) { r.sampling.top_k = -1; }), invalid, "top_k");
+  refused(with([](Request& r) { r.sampling.top_p = 0; }), invalid, "top_p");
+  refused(with([](Request& r) { r.sampling.min_p = 2; }), invalid, "min_p");
+  refused(with([](Request& r) { r.penalties.repetition = 0; }), invalid, "repetition_penalty");
+  refused(with([](Request& r) { r.penalties.presence = INFINITY; }), invalid, "presence_penalty");
+  refused(with([](Request& r) { r.penalties.frequency = NAN; }), invalid, "frequency_penalty");
+  refused(with([](Request& r) { r.logit_bias = {{50, 1.f}}; }), ErrorCode::invalid_token, "logit_bias");
+  refused(with([](Request& r) { r.logit_bias = {{5, 101.f}}; }), invalid, "logit_bias");
+  refused(with([](Request& r) { r.stop = {""}; }), invalid, "stop");
+  refused(with([](Request& r) { r.logprobs = 21; }), invalid, "logprobs");
+  refused(with([](Request& r) { r.prompt_logprobs = true; }), invalid, "prompt_logprobs");
+  refused(with([](Request& r) { r.priority = 101; }), invalid, "priority");
+  refused(with([](Request& r) { r.reproducible = true; }), ErrorCode::unsupported, "reproducible");
+  EXPECT_FALSE(engine.step());
+}
+
+TEST_F(EngineTest, CutsAndReusesReproduciblePromptsAtFixedMultiplesAndNeverPreemptsThem) {
+  auto made = std::make_unique<FakeModel>(4, 130, 500, true);
+  model = made.get();
+  Engine engine = EngineMaker::make(std::move(made), fake_vocabulary(), {});
+  Collected ordinary, first, second;
+  engine.submit(greedy(prompt_of(8, 9), 200), ordinary.handler());
+  engine.step();
+  Request request = greedy(prompt_of(300), 20);
+  request.reproducible = true;
+  engine.submit(request, first.handler());
+  for (int i = 0; i < 5; ++i) engine.step();
+  EXPECT_LE(model->most_rows, 128);
+  finish(engine);
+  EXPECT_EQ(first.ids[0], fake_answer(prompt_of(300), 20));
+  EXPECT_EQ(ordinary.ids[0], fake_answer(prompt_of(8, 9), 200));
+  engine.submit(request, second.handler());
+  finish(engine);
+  EXPECT_EQ(second.ids[0], first.ids[0]);
+  EXPECT_EQ(second.updates.back().cached_tokens % 128, 0);
+}
+
+}  // namespace
+}  // namespace weft::serve

@@ -1,0 +1,95 @@
+#include "serve/http/access.h"
+
+#include <gtest/gtest.h>
+
+#include "serve/http/failure.h"
+
+namespace weft::serve::http {
+namespace {
+
+struct AccessTest : ::testing::Test {
+  ServerOptions options;
+  HttpRequest head{.method = "GET", .path = "/v1/models", .headers = {{"host", "localhost:8080"}}, .body = {}};
+  int status() const {
+    try {
+      Access(options).check(head);
+      return 200;
+    } catch (const Failure& failure) {
+      return failure.status;
+    }
+  }
+};
+
+TEST_F(AccessTest, KnowsItselfByLoopbackNamesAndThoseGiven) {
+  for (const char* host : {"localhost", "LOCALHOST:1", "127.0.0.1:80", "[::1]:80"}) {
+    head.headers["host"] = host;
+    EXPECT_EQ(status(), 200) << host;
+  }
+  for (const char* host : {"", "evil.example", "localhost.evil.example", "10.0.0.1", "127.0.0.1.evil"}) {
+    head.headers["host"] = host;
+    EXPECT_EQ(status(), 403) << host;
+  }
+  options.host_names = {"Weft.Example"};
+  head.headers["host"] = "weft.example:443";
+  EXPECT_EQ(status(), 200);
+  options.host = "0.0.0.0";
+  head.headers["host"] = "10.1.2.3:8080";
+  EXPECT_EQ(status(), 200);
+  head.headers["host"] = "evil.example";
+  EXPECT_EQ(status(), 403);
+  head.local = true;
+  EXPECT_EQ(status(), 200);
+}
+
+TEST_F(AccessTest, RefusesPagesOfElsewhere) {
+  head.headers["origin"] = "http://localhost:8080";
+  EXPECT_EQ(status(), 200);
+  for (const char* origin : {"http://evil.example", "null", "http://localhost:9999", "file://"}) {
+    head.headers["origin"] = origin;
+    EXPECT_EQ(status(), 403) << origin;
+  }
+}
+
+TEST_F(AccessTest, AsksForAKeyButForThePageAndHealth) {
+  options.api_keys = {"secret", "other"};
+  EXPECT_EQ(status(), 401);
+  for (const char* wrong :
+       {"", "secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secret2", "Basic secret", "Bearer ecret"}) {
+    head.headers["authorization"] = wrong;
+    EXPECT_EQ(status(), 401) << wrong;
+  }
+  head.headers["authorization"] = "bearer other";
+  EXPECT_EQ(status(), 200);
+  EXPECT_EQ(Access(options).key_of(head), "other");
+  head.headers.erase("authorization");
+  for (const char* open : {"/", "/health", "/ready"}) {
+    head.path = open;
+    EXPECT_EQ(status(), 200) << open;
+  }
+  head.path = "/metrics";
+  EXPECT_EQ(status(), 401);
+  head.path = "/nowhere";
+  EXPECT_EQ(status(), 401) << "who has no key learns of no path";
+}
+
+TEST_F(AccessTest, ChecksPathMethodAndContentType) {
+  head.path = "/nowhere";
+  EXPECT_EQ(status(), 404);
+  head.path = "/v1/completions";
+  EXPECT_EQ(status(), 405);
+  head.method = "POST";
+  EXPECT_EQ(status(), 415);
+  head.headers["content-type"] = "text/plain";
+  EXPECT_EQ(status(), 415);
+  head.headers["content-type"] = "Application/JSON; charset=utf-8";
+  EXPECT_EQ(status(), 200);
+}
+
+TEST(Loopback, IsOnlyWhatNobodyElseReaches) {
+  for (const char* host : {"localhost", "127.0.0.1", "127.8.8.8", "::1"}) EXPECT_TRUE(is_loopback(host)) << host;
+  for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "127.evil.example", ""})
+    EXPECT_FALSE(is_loopback(host)) << host;
+}
+
+}  // namespace
+}  // namespace weft::serve::http

@@ -1,0 +1,229 @@
+#include "serve/http/api_request.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "serve/http/api_answer.h"
+#include "serve/http/failure.h"
+#include "weft/error.h"
+
+namespace weft::serve::http {
+namespace {
+
+using nlohmann::json;
+
+struct ApiRequestTest : ::testing::Test {
+  const ModelFile file{WEFT_TEST_DATA "/stories260K.gguf"};
+  const Tokenizer tokenizer{file};
+  const ChatTemplate chat_template{"{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"};
+  ServerOptions options;
+  ApiRequestTest() { options.model_name = "stories"; }
+
+  ApiRequest chat(const json& body) const { return read_chat(body.dump(), {tokenizer, &chat_template}, options); }
+  ApiRequest completion(const json& body) const { return read_completion(body.dump(), {tokenizer, nullptr}, options); }
+
+  // The field that a refusal names.
+  template <class Read>
+  static std::string refused(const Read& read) {
+    try {
+      read();
+    } catch (const Failure& failure) {
+      EXPECT_GE(failure.status, 400);
+      EXPECT_LT(failure.status, 500);
+      const json error = json::parse(failure.json()).at("error");
+      for (const char* key : {"message", "type", "param", "code"}) EXPECT_TRUE(error.contains(key)) << key;
+      return failure.param.empty() ? std::string("?") + failure.what() : failure.param;
+    } catch (const Error& error) {
+      return std::string(to_string(error.code()));
+    }
+    return "accepted";
+  }
+  static json hello() { return {{"messages", {{{"role", "user"}, {"content", "hello"}}}}}; }
+};
+
+TEST_F(ApiRequestTest, ReadsAChatWithItsDefaults) {
+  const ApiRequest api = chat(hello());
+  ASSERT_EQ(api.requests.size(), 1u);
+  const Request& request = api.requests[0];
+  EXPECT_EQ(tokenizer.decode(request.prompt), "[user]hello");
+  EXPECT_EQ(request.max_tokens, -1);
+  EXPECT_EQ(request.sampling.temperature, 1.f);
+  EXPECT_FALSE(api.stream);
+  EXPECT_NE(chat(hello()).requests[0].seed, request.seed) << "without a seed, each has its own";
+}
+
+TEST_F(ApiRequestTest, ReadsEveryField) {
+  json body = hello();
+  body.update({{"model", "stories"},
+               {"max_completion_tokens", 7},
+               {"n", 3},
+               {"temperature", 0.5},
+               {"top_p", 0.9},
+               {"top_k", 5},
+               {"min_p", 0.1},
+               {"presence_penalty", 1},
+               {"frequency_penalty", -1},
+               {"repetition_penalty", 1.1},
+               {"seed", -5},
+               {"stop", {"a", "b"}},
+               {"stream", true},
+               {"stream_options", {{"include_usage", true}}},
+               {"logprobs", true},
+               {"top_logprobs", 4},
+               {"logit_bias", {{"17", -100}}},
+               {"ignore_eos", true},
+               {"min_tokens", 2},
+               {"priority", 4},
+               {"user", "x"},
+               {"store", true},
+               {"metadata", {{"a", "b"}}},
+               {"service_tier", "auto"},
+               {"response_format", {{"type", "text"}}},
+               {"tools", json::array()},
+               {"tool_choice", "none"},
+               {"parallel_tool_calls", true},
+               {"functions", nullptr}});
+  const ApiRequest api = chat(body);
+  const Request& request = api.requests[0];
+  EXPECT_TRUE(api.stream && api.include_usage && api.logprobs && request.ignore_eos);
+  EXPECT_EQ(request.max_tokens, 7);
+  EXPECT_EQ(request.n, 3);
+  EXPECT_EQ(request.sampling.top_k, 5);
+  EXPECT_EQ(request.logprobs, 4);
+  EXPECT_EQ(request.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(request.logit_bias, (std::vector<std::pair<int32_t, float>>{{17, -100.f}}));
+  EXPECT_EQ(request.seed, static_cast<uint64_t>(-5));
+  EXPECT_EQ(request.priority, 4);
+}
+
+TEST_F(ApiRequestTest, ReadsPromptsInAllFourForms) {
+  EXPECT_EQ(completion({{"prompt", "hello"}}).requests[0].prompt, tokenizer.encode("hello"));
+  EXPECT_EQ(completion({{"prompt", {1, 2, 3}}}).requests[0].prompt, (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(completion({{"prompt", {"a", "b"}}}).requests.size(), 2u);
+  EXPECT_EQ(completion({{"prompt", {{1, 2}, {3}}}}).requests[1].prompt, std::vector<int32_t>{3});
+  EXPECT_EQ(completion({{"prompt", "hello"}}).requests[0].max_tokens, 16);
+  EXPECT_EQ(completion({{"prompt", ""}}).requests[0].prompt, std::vector<int32_t>{tokenizer.bos()});
+}
+
+TEST_F(ApiRequestTest, JoinsTheTextPartsOfAMessage) {
+  json body = hello();
+  body["messages"][0]["content"] = {{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}};
+  EXPECT_EQ(tokenizer.decode(chat(body).requests[0].prompt), "[user]ab");
+  body["messages"][0]["content"] = {{{"type", "image_url"}, {"image_url", "x"}}};
+  EXPECT_EQ(refused([&] { chat(body); }), "messages[0].content.type");
+}
+
+TEST_F(ApiRequestTest, RefusesEachBadFieldByItsName) {
+  const std::vector<std::pair<std::string, json>> bad{{"temperature", "hot"},
+                                                      {"top_k", 1.5},
+                                                      {"top_k", 1e300},
+                                                      {"n", 0},
+                                                      {"n", 65},
+                                                      {"n", uint64_t{1} << 63},
+                                                      {"n", -1},
+                                                      {"max_tokens", 0},
+                                                      {"max_tokens", -1},
+                                                      {"seed", "x"},
+                                                      {"stop", {1}},
+                                                      {"stop", json::object()},
+                                                      {"stream", 1},
+                                                      {"stream_options", {{"include_usage", true}}},
+                                                      {"logprobs", 5},
+                                                      {"top_logprobs", 3},
+                                                      {"logit_bias", {{"x", 1}}},
+                                                      {"logit_bias", {1}},
+                                                      {"priority", 1000},
+                                                      {"response_format", {{"type", "json_object"}}},
+                                                      {"tools", {{{"type", "function"}}}},
+                                                      {"tool_choice", "required"},
+                                                      {"modalities", {"audio"}},
+                                                      {"messages", nullptr},
+                                                      {"messages", json::array()},
+                                                      {"messages", "hello"},
+                                                      {"min_tokens", -1},
+                                                      {"nonsense", 1},
+                                                      {"model", "other"}};
+  for (const auto& [name, value] : bad) {
+    json body = hello();
+    body[name] = value;
+    EXPECT_EQ(refused([&] { chat(body); }).substr(0, name.size()), name) << name << " = " << value;
+  }
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, json>>{{"prompt", 5},
+                                                 {"prompt", json::array()},
+                                                 {"prompt", {-1}},
+                                                 {"prompt", {uint64_t{1} << 40}},
+                                                 {"prompt", {{"a"}}},
+                                                 {"prompt", std::vector<std::string>(65, "a")},
+                                                 {"best_of", 2},
+                                                 {"suffix", "x"},
+                                                 {"logprobs", 21}}) {
+    json body{{"prompt", "a"}};
+    body[name] = value;
+    EXPECT_EQ(refused([&] { completion(body); }), name) << value;
+  }
+}
+
+TEST_F(ApiRequestTest, RefusesRolesAndToolMessagesOfLater) {
+  json body = hello();
+  body["messages"][0]["role"] = "tool";
+  EXPECT_EQ(refused([&] { chat(body); }), "messages[0].role");
+  body = hello();
+  body["messages"][0]["tool_calls"] = {{{"id", "x"}}};
+  EXPECT_EQ(refused([&] { chat(body); }), "messages[0].tool_calls");
+}
+
+TEST_F(ApiRequestTest, RefusesWhatIsNoJsonObject) {
+  const Prompter prompter{tokenizer, &chat_template};
+  for (const std::string& body : std::vector<std::string>{
+           "", "{", "[]", "null", "NaN", R"({"temperature": NaN})", R"({"temperature": 1e999})",
+           "{\"prompt\": \"\xff\"}", R"({"a": 1} x)", std::string(60000, '['), std::string(60000, '{')})
+    EXPECT_EQ(refused([&] { read_chat(body, prompter, options); }).substr(0, 1), "?") << body.substr(0, 40);
+}
+
+TEST_F(ApiRequestTest, RefusesAChatWithoutATemplate) {
+  EXPECT_EQ(refused([&] { read_chat(hello().dump(), {tokenizer, nullptr}, options); }), "messages");
+}
+
+TEST_F(ApiRequestTest, KeepsToTheServersLimits) {
+  options.limits.prompt_tokens = 3;
+  options.limits.n = 2;
+  EXPECT_NE(refused([&] { completion({{"prompt", {1, 2, 3, 4}}}); }), "accepted");
+  EXPECT_EQ(refused([&] { completion({{"prompt", "a"}, {"n", 3}}); }), "n");
+  EXPECT_EQ(refused([&] { completion({{"prompt", {"a", "b", "c"}}}); }), "prompt");
+}
+
+TEST_F(ApiRequestTest, AnswersInTheShapeOfAChat) {
+  json body = hello();
+  body.update({{"logprobs", true}, {"n", 2}});
+  ApiAnswer answer(chat(body), tokenizer, "stories");
+  const TokenLogprob logprob{300, -0.5, {{300, -0.5}, {301, -INFINITY}}};
+  EXPECT_TRUE(answer.add(0, {.choice = 1, .id = 300, .text = "x", .logprob = logprob}).empty());
+  answer.add(0, {.choice = 1, .text = "\xff", .finish = "stop"});
+  answer.add(
+      0, {.choice = 0, .finish = "length", .last = true, .prompt_tokens = 5, .cached_tokens = 2, .output_tokens = 3});
+  const json got = json::parse(answer.body());
+  EXPECT_EQ(got.at("object"), "chat.completion");
+  EXPECT_EQ(got.at("choices").at(1).at("finish_reason"), "stop");
+  EXPECT_EQ(got.at("choices").at(1).at("logprobs").at("content").at(0).at("top_logprobs").at(1).at("logprob"), -9999.0);
+  EXPECT_EQ(got.at("usage").at("total_tokens"), 8);
+  EXPECT_EQ(got.at("usage").at("prompt_tokens_details").at("cached_tokens"), 2);
+}
+
+TEST_F(ApiRequestTest, EchoesPromptsWithTheirLogprobs) {
+  ApiAnswer answer(completion({{"prompt", {{1, 300, 301}}}, {"echo", true}, {"logprobs", 0}}), tokenizer, "stories");
+  answer.add(0, {.id = 302,
+                 .text = "end",
+                 .logprob = TokenLogprob{302, -3, {}},
+                 .prompt = {{300, -1, {}}, {301, -2, {}}},
+                 .finish = "length",
+                 .last = true});
+  const json choice = json::parse(answer.body()).at("choices").at(0);
+  EXPECT_EQ(choice.at("logprobs").at("token_logprobs"), (json{nullptr, -1.0, -2.0, -3.0}));
+  EXPECT_TRUE(choice.at("text").get<std::string>().ends_with("end"));
+  EXPECT_TRUE(choice.at("text").get<std::string>().starts_with(tokenizer.decode(std::vector<int32_t>{1, 300, 301})));
+}
+
+}  // namespace
+}  // namespace weft::serve::http

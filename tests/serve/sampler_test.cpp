@@ -1,0 +1,159 @@
+#include "serve/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "weft/error.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr int kVocab = 700;
+
+std::vector<float> random_row(int seed, float spread = 6.f) {
+  std::mt19937 random(static_cast<uint32_t>(seed));
+  std::normal_distribution<float> normal(0.f, spread / 2);
+  std::vector<float> row(kVocab);
+  for (float& logit : row) logit = normal(random);
+  return row;
+}
+
+// The text book's filters, in double: what is kept, with its probability.
+std::map<int32_t, double> reference(const std::vector<float>& row, const SamplingParams& params) {
+  std::vector<std::pair<double, int32_t>> order;
+  double largest = -INFINITY, all = 0;
+  for (const float logit : row) largest = std::max(largest, static_cast<double>(logit));
+  for (int32_t id = 0; id < kVocab; ++id) {
+    const double weight = std::exp((static_cast<double>(row[static_cast<size_t>(id)]) - largest) /
+                                   static_cast<double>(params.temperature));
+    order.emplace_back(-weight, id);
+    all += weight;
+  }
+  std::sort(order.begin(), order.end());
+  if (params.top_k > 0) order.resize(static_cast<size_t>(std::min(params.top_k, kVocab)));
+  double kept = 0;
+  for (const auto& [weight, id] : order) kept -= weight;
+  const double share = static_cast<double>(params.top_p) * (params.filter_order == FilterOrder::joint ? all : kept);
+  double sum = 0;
+  std::map<int32_t, double> result;
+  for (const auto& [weight, id] : order) {
+    if (params.top_p < 1.f && sum >= share) break;
+    sum -= weight;
+    if (-weight >= static_cast<double>(params.min_p)) result[id] = -weight;
+  }
+  double mass = 0;
+  for (const auto& [id, weight] : result) mass += weight;
+  for (auto& [id, weight] : result) weight /= mass;
+  return result;
+}
+
+class SamplerFilters : public testing::TestWithParam<SamplingParams> {};
+
+TEST_P(SamplerFilters, DrawsEachTokenAsOftenAsItsProbabilitySays) {
+  std::vector<float> row = random_row(3);
+  const auto expected = reference(row, GetParam());
+  Sampler sampler;
+  std::mt19937_64 generator = generator_of(5, 0);
+  constexpr int kDraws = 5000;
+  std::map<int32_t, int> counts;
+  for (int i = 0; i < kDraws; ++i) ++counts[sampler.draw(row, {}, GetParam(), generator)];
+  double chi = 0, rest_expected = 0, rest_seen = 0;
+  int bins = 1;
+  for (const auto& [id, count] : counts) ASSERT_TRUE(expected.contains(id)) << id << " was filtered";
+  for (const auto& [id, probability] : expected) {
+    const double mean = probability * kDraws, seen = counts.contains(id) ? counts[id] : 0;
+    if (mean < 10) {
+      rest_expected += mean, rest_seen += seen;
+      continue;
+    }
+    chi += (seen - mean) * (seen - mean) / mean;
+    ++bins;
+  }
+  if (rest_expected > 0) chi += (rest_seen - rest_expected) * (rest_seen - rest_expected) / rest_expected;
+  EXPECT_LT(chi, bins + 6 * std::sqrt(2. * bins));  // six standard deviations, of a fixed seed
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, SamplerFilters,
+                         testing::Values(SamplingParams{}, SamplingParams{.temperature = 0.3f},
+                                         SamplingParams{.top_k = 7}, SamplingParams{.top_p = 0.9f},
+                                         SamplingParams{.min_p = 0.05f},
+                                         SamplingParams{.top_k = 50, .top_p = 0.8f, .min_p = 0.02f},
+                                         SamplingParams{.top_k = 5, .top_p = 0.5f, .filter_order = FilterOrder::joint},
+                                         SamplingParams{.temperature = 5.f, .top_p = 0.99f},
+                                         SamplingParams{.top_k = 5000}));
+
+TEST(Sampler, TakesTheFirstOfTheLargestAtTemperatureZero) {
+  std::vector<float> row(kVocab, 1.f);
+  row[17] = row[600] = 3.f;
+  row[3] = NAN;
+  Sampler sampler;
+  std::mt19937_64 generator;
+  EXPECT_EQ(sampler.draw(row, {}, {.temperature = 0.f}, generator), 17);
+}
+
+TEST(Sampler, LeavesTheRowAsItWas) {
+  const std::vector<float> before = random_row(4);
+  std::vector<float> row = before;
+  Sampler sampler;
+  std::mt19937_64 generator;
+  const std::vector<std::pair<int32_t, float>> bias{{5, 3.f}, {5, -INFINITY}, {9, 100.f}};
+  const std::vector<int32_t> prompt{1, 5, 5}, output{7, 9, 9}, ends{0, 9};
+  const LogitChanges changes{bias, {.repetition = 1.3f, .presence = 0.5f, .frequency = 0.25f}, prompt, output, ends};
+  sampler.draw(row, changes, {}, generator);
+  EXPECT_EQ(row, before);
+}
+
+TEST(Sampler, AppliesBiasPenaltiesAndWhatIsRuledOut) {
+  std::vector<float> row(kVocab, 0.f);
+  row[10] = 5.f;
+  row[11] = 4.9f;
+  row[12] = 4.f;
+  Sampler sampler;
+  std::mt19937_64 generator;
+  const SamplingParams greedy{.temperature = 0.f};
+  const std::vector<int32_t> said{10}, twice{11, 11};
+  const std::vector<std::pair<int32_t, float>> bias{{500, 50.f}};
+  EXPECT_EQ(sampler.draw(row, {}, greedy, generator), 10);
+  EXPECT_EQ(sampler.draw(row, {.penalties = {.presence = 0.2f}, .output = said}, greedy, generator), 11);
+  EXPECT_EQ(sampler.draw(row, {.penalties = {.repetition = 1.1f}, .prompt = said}, greedy, generator), 11);
+  EXPECT_EQ(
+      sampler.draw(row, {.penalties = {.frequency = 0.6f}, .output = twice, .ruled_out = said}, greedy, generator), 12);
+  EXPECT_EQ(sampler.draw(row, {.bias = bias}, greedy, generator), 500);
+}
+
+TEST(Sampler, DrawsAnInfiniteLogitAndRefusesARowWithoutAPossibleToken) {
+  std::vector<float> row(kVocab, -INFINITY);
+  Sampler sampler;
+  std::mt19937_64 generator;
+  EXPECT_THROW(sampler.draw(row, {}, {}, generator), Error);
+  row[3] = NAN;
+  EXPECT_THROW(sampler.draw(row, {}, {.temperature = 0.f}, generator), Error);
+  row[4] = 1.f, row[5] = INFINITY;
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(sampler.draw(row, {}, {.temperature = 2.f}, generator), 5);
+}
+
+TEST(Sampler, GivesLogProbabilitiesOfTheRowAsItIs) {
+  const std::vector<float> row = random_row(9);
+  Sampler sampler;
+  const TokenLogprob found = sampler.log_probability(row, 42, 5);
+  EXPECT_NEAR(found.logprob, log_probability(row, 42), 1e-5);
+  const auto top = top_log_probabilities(row, 5);
+  ASSERT_EQ(found.top.size(), top.size());
+  for (size_t i = 0; i < top.size(); ++i) {
+    EXPECT_EQ(found.top[i].first, top[i].first);
+    EXPECT_NEAR(found.top[i].second, top[i].second, 1e-5);
+  }
+}
+
+TEST(Sampler, GivesEveryChoiceAGeneratorOfItsOwn) {
+  std::set<uint64_t> first;
+  for (uint64_t seed : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 32})
+    for (int choice = 0; choice < 64; ++choice) first.insert(generator_of(seed, choice)());
+  EXPECT_EQ(first.size(), 3u * 64u);
+}
+
+}  // namespace
+}  // namespace weft::serve
