@@ -4,6 +4,7 @@
 #pragma once
 
 #define WEFT_INLINE __forceinline__
+#define WEFT_NO_INLINE __noinline__
 #define WEFT_UNROLL _Pragma("unroll")
 #define WEFT_UNROLL_4 _Pragma("unroll 4")
 #define WEFT_NO_UNROLL _Pragma("unroll 1")

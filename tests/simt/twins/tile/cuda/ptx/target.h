@@ -4,6 +4,7 @@
 #include "tests/simt/machine/device.h"
 
 #define WEFT_INLINE inline __attribute__((always_inline))
+#define WEFT_NO_INLINE __attribute__((noinline))
 #define WEFT_UNROLL
 #define WEFT_UNROLL_4
 #define WEFT_NO_UNROLL
