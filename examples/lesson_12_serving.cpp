@@ -1,4 +1,4 @@
-// Lesson 10: many requests at once, without HTTP.
+// Lesson 12: many requests at once, without HTTP.
 //
 // An engine takes requests, steps, and says what each step drew. Prompts that begin alike are computed once: the second
 // wave finds its beginnings cached, and answers the same.
