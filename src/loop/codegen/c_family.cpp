@@ -163,7 +163,7 @@ void CFamily::emit(const Body& body) {
 
 void CFamily::emit_store(const Stmt& store) {
   if (store.atomic)
-    return line(fmt::format("weft_atomic_add({} + {}, {});", store.name, expr(store.indices[0], kSum),
+    return line(fmt::format("weft_atomic_add({} + {}, {});", store.name, expr(store.indices[0], kSumPrecedence),
                             expr(store.value->operands[1])));
   if (registers_.contains(store.name)) spilled_.insert(store.name);
   const std::string value = expr(store.value);
