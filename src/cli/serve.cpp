@@ -73,6 +73,7 @@ class EngineThread {
           } catch (...) {
             failure_ = std::current_exception();
             server.stop();
+            server.stop();  // at once: nothing answers any more
           }
         }) {}
   ~EngineThread() {
