@@ -6,9 +6,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <system_error>
 
 #include "base/check.h"
+#include "device/cuda/driver.h"
 #include "device/cuda/folders.h"
 
 namespace weft::ops {
@@ -119,15 +121,20 @@ const Blas* load(const std::string& path, std::string& why) {
   return new Library(path, functions);  // for good, as its handles
 }
 
+// Of no newer major version than the driver's.
 BlasSearch search() {
   BlasSearch found;
+  const std::optional<int> driver = cuda::driver_version();
   for (const std::string& folder : cuda::library_folders())
-    for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12"}) {
-      const std::string path = folder + "/" + name;
+    for (const int major : {13, 12}) {
+      const std::string path = fmt::format("{}/libcublasLt.so.{}", folder, major);
       std::error_code ignored;
       if (!std::filesystem::exists(path, ignored)) continue;
       std::string why;
-      if ((found.blas = load(path, why)) != nullptr) return found;
+      if (driver && major > *driver / 1000)
+        why = fmt::format("the driver is for CUDA {}", *driver / 1000);
+      else if ((found.blas = load(path, why)) != nullptr)
+        return found;
       found.tried += fmt::format("{}{} ({})", found.tried.empty() ? "tried " : ", ", path, why);
     }
   if (cuda::library_folders().empty()) found.tried = "WEFT_CUDA_LIBS=none switches CUDA off";

@@ -11,7 +11,7 @@
 
 namespace weft::ops {
 
-// y [rows, outputs] = x [rows, cols] w [outputs, cols]^T, all fp32 and 16-byte aligned; `add`: y += that.
+// y [rows, outputs] = x [rows, cols] w [outputs, cols]^T, all fp32 and 256-byte aligned; `add`: y += that.
 struct BlasProduct {
   const float *w, *x;
   float* y;

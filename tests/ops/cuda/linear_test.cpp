@@ -138,13 +138,13 @@ TEST_F(CardLinear, MultipliesManyRowsByTheLibrary) {
   ops::ManyRows many(*blas);
   for (const WeightType type : kWeightTypes) {
     const int64_t cols = whole_blocks(type, 64), m = 17;
-    const test::Weights parts[] = {random_weights(type, 12, cols, 1), random_weights(WeightType::q8_0, 8, cols, 2)};
+    const test::Weights parts[] = {random_weights(type, 64, cols, 1), random_weights(WeightType::q8_0, 8, cols, 2)};
     const ops::CardMatrix matrix = load(parts);
-    const std::vector<float> x = random_floats(m * cols, 3), before = random_floats(m * 20, 4);
+    const std::vector<float> x = random_floats(m * cols, 3), before = random_floats(m * 72, 4);
     const std::vector<float> norm(static_cast<size_t>(cols), 2.f);
     float* y = place(before);
     const ops::CardProduct product{
-        .x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = 20, .norm = place(norm), .add = true};
+        .x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = 72, .norm = place(norm), .add = true};
     ASSERT_TRUE(ops::ManyRows::takes(matrix, product));
     many.multiply(cuda::Card::at(0), matrix, product, true, Stream::cuda(nullptr));
     for (int64_t r = 0; r < m; ++r) {
@@ -154,10 +154,10 @@ TEST_F(CardLinear, MultipliesManyRowsByTheLibrary) {
       for (int64_t k = 0; k < cols; ++k)
         normed[static_cast<size_t>(k)] =
             static_cast<float>(2 * double{x[r * cols + k]} / std::sqrt(squares / static_cast<double>(cols)));
-      for (int64_t n = 0; n < 20; ++n) {
-        const test::Weights& part = parts[n < 12 ? 0 : 1];
-        const Exact exact = exact_sum(part.values.data() + (n < 12 ? n : n - 12) * cols, normed.data(), cols);
-        ASSERT_LE(std::abs(y[r * 20 + n] - exact.value - double{before[static_cast<size_t>(r * 20 + n)]}),
+      for (int64_t n = 0; n < 72; ++n) {
+        const test::Weights& part = parts[n < 64 ? 0 : 1];
+        const Exact exact = exact_sum(part.values.data() + (n < 64 ? n : n - 64) * cols, normed.data(), cols);
+        ASSERT_LE(std::abs(y[r * 72 + n] - exact.value - double{before[static_cast<size_t>(r * 72 + n)]}),
                   2 * exact.bound + 1e-6)
             << to_string(type) << " row " << r << " output " << n;
       }
