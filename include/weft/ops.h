@@ -1,5 +1,6 @@
 // The operators around attention: page append, absorbed weights, RoPE, norms, gates, caps, sampling.
-// All run on the stream's team, check their arguments first, and accept fp32 unless stated. A tensor that is written may
+// All check their arguments first, run on the stream, and accept fp32 unless stated. Page append, RoPE, norms, gates and caps
+// take tensors of the CPU or, all of them, of one card; there they return at once. The others take the CPU's. A tensor that is written may
 // have gaps and its axes in any order, but each stride steps over all that the smaller ones reach.
 #pragma once
 

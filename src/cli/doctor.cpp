@@ -20,6 +20,7 @@
 #include "jit/cache.h"
 #include "jit/host/module.h"
 #include "jit/nvrtc/toolchain.h"
+#include "ops/cuda/blas.h"
 #include "weft/device.h"
 #include "weft/jit.h"
 
@@ -162,6 +163,16 @@ Finding check_nvrtc() {
   return finding;
 }
 
+Finding check_cublas() {
+  Finding finding{.name = "cuBLASLt"};
+  const ops::BlasSearch& search = ops::find_blas();
+  finding.ok = search.blas != nullptr;
+  finding.detail = finding.ok ? search.blas->path() : search.tried;
+  if (!finding.ok)
+    finding.fix = "without it a card reads weights once for every 8 tokens of a prompt: " + search.remedy;
+  return finding;
+}
+
 Finding check_cache() {
   Finding finding{.name = "kernel cache"};
   try {
@@ -196,7 +207,7 @@ Finding check_downloader() {
 void doctor(Context& context) {
   std::vector<Finding> findings = check_variables();
   for (const auto& check : {check_processor, check_workers, check_memory, check_huge_pages, check_compiler, check_card,
-                            check_nvrtc, check_cache, check_downloader})
+                            check_nvrtc, check_cublas, check_cache, check_downloader})
     findings.push_back(check());
   bool can_run = true;
   nlohmann::json checks = nlohmann::json::array();

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
+#include "cli/device.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
 #include "cli/text_input.h"
@@ -54,7 +55,7 @@ serve::EngineOptions engine_options(const ServeOptions& options, WorkerTeam* tea
   engine.reproducible = options.model.invariant;
   engine.target_itl_s = static_cast<double>(options.target_itl_ms) / 1000;
   engine.max_step_rows = std::max<int64_t>(512, engine.max_running);
-  engine.forward.device = device_of(options.model);
+  engine.forward.device = device_of(options.model.device);
   engine.forward.precision = precision_from_string(options.model.precision);
   if (options.model.kv_dtype != "auto") engine.forward.kv_dtype = dtype_from_string(options.model.kv_dtype);
   engine.forward.team = team;
@@ -72,6 +73,7 @@ class EngineThread {
           } catch (...) {
             failure_ = std::current_exception();
             server.stop();
+            server.stop();  // at once: nothing answers any more
           }
         }) {}
   ~EngineThread() {

@@ -113,6 +113,30 @@ void run(const SparseOptions& options, const sparse::Operator& op, const sparse:
   if (options.check) print_out("max error against the interpreter: {:.3g}\n", result["max_error"].get<double>());
 }
 
+// The structure of an axis: as many levels above it as the program has.
+sparse::Structure read_structure(const sparse::Stage1& program, const std::string& axis, const std::string& path,
+                                 bool sum_duplicates) {
+  check(program.find_axis(axis) != nullptr, ErrorCode::invalid_argument, "--matrix {}={}: the program has no axis '{}'",
+        axis, path, axis);
+  const std::vector<std::string> above = program.ancestors(axis);
+  if (above.size() <= 1) {
+    const sparse::Coo coo = read_matrix(path);
+    return sparse::csr_from_coo(sum_duplicates ? sparse::merged(coo).coo : coo).structure;
+  }
+  if (!is_tensor(path)) return sparse::dcsr_from_coo(read_matrix(path)).structure;
+  const sparse::CooTensor tensor = read_tensor(path);
+  const size_t rank = tensor.extents.size();
+  if (above.size() == rank) return sparse::csf_from_coo(tensor).structure;
+  if (rank == 3 && above.size() == 2) return sparse::relations_from_coo(tensor).structure;
+  int64_t tile = 0;
+  if (rank == 3 && above.size() == 4 && loop::is_integer(program.axis(above.back()).length, &tile))
+    return sparse::relational_from_coo(tensor, tile).structure;
+  fail(ErrorCode::invalid_argument,
+       "--matrix {}={}: the tensor has {} dimensions and the axis {} above it; required: as many (CSF below an axis of "
+       "one), or relations as relations_from_coo and relational_from_coo make them",
+       axis, path, rank, above.size());
+}
+
 // The search behind format "auto": of SpMM, over the one matrix that is given.
 void tune(const SparseOptions& options, const sparse::Program& program, const Context& context) {
   const bool is_spmm =
@@ -140,30 +164,6 @@ void tune(const SparseOptions& options, const sparse::Program& program, const Co
                        {"left", tuned.num_left}});
   print_out("{}: {:.3f} ms; without a search {}: {:.3f} ms; {} candidates measured now, {} left\n", tuned.choice,
             tuned.seconds * 1e3, tuned.likely_choice, tuned.likely_seconds * 1e3, tuned.num_tried, tuned.num_left);
-}
-
-// The structure of an axis: as many levels above it as the program has.
-sparse::Structure read_structure(const sparse::Stage1& program, const std::string& axis, const std::string& path,
-                                 bool sum_duplicates) {
-  check(program.find_axis(axis) != nullptr, ErrorCode::invalid_argument, "--matrix {}={}: the program has no axis '{}'",
-        axis, path, axis);
-  const std::vector<std::string> above = program.ancestors(axis);
-  if (above.size() <= 1) {
-    const sparse::Coo coo = read_matrix(path);
-    return sparse::csr_from_coo(sum_duplicates ? sparse::merged(coo).coo : coo).structure;
-  }
-  if (!is_tensor(path)) return sparse::dcsr_from_coo(read_matrix(path)).structure;
-  const sparse::CooTensor tensor = read_tensor(path);
-  const size_t rank = tensor.extents.size();
-  if (above.size() == rank) return sparse::csf_from_coo(tensor).structure;
-  if (rank == 3 && above.size() == 2) return sparse::relations_from_coo(tensor).structure;
-  int64_t tile = 0;
-  if (rank == 3 && above.size() == 4 && loop::is_integer(program.axis(above.back()).length, &tile))
-    return sparse::relational_from_coo(tensor, tile).structure;
-  fail(ErrorCode::invalid_argument,
-       "--matrix {}={}: the tensor has {} dimensions and the axis {} above it; required: as many (CSF below an axis of "
-       "one), or relations as relations_from_coo and relational_from_coo make them",
-       axis, path, rank, above.size());
 }
 
 void sparse_verb(const SparseOptions& options, const Context& context) {
@@ -222,11 +222,11 @@ void add_sparse(Program& program, Context& context) {
   verb.flag("--run", options->run, "Run it; buffers are filled with numbers in [-1, 1)");
   verb.option("--matrix", options->matrices, "The structure of an axis, J=FILE: .mtx, .smtx, .csv, .tns, each also .gz")
       .type_name("AXIS=FILE");
+  verb.flag("--sum-duplicates", options->sum_duplicates, "Elements of a matrix that stand twice are one");
   verb.flag("--tune", options->tune,
             "Search formats and schedules of SpMM for --matrix and --set feat; results are kept");
   verb.option("--seconds", options->seconds, "With --tune: for so long; another call goes on with what is left")
       .range(0, 86400);
-  verb.flag("--sum-duplicates", options->sum_duplicates, "Elements of a matrix that stand twice are one");
   verb.flag("--check", options->check, "With --run: compare with the interpreter, in fp64");
   verb.option("--seed", options->seed, "Of the numbers that fill buffers");
   verb.option("--svg", options->svg, "Draw the matrix in its formats, and the loops, into this file").type_name("FILE");

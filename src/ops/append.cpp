@@ -1,38 +1,28 @@
-// Page append: new keys and values to the last slots of each request.
-#include <algorithm>
-#include <array>
+// Page append: its arguments, whatever the device.
 #include <cstring>
 #include <limits>
 #include <string_view>
-#include <vector>
+#include <utility>
 
+#include "ops/backend.h"
 #include "ops/elementwise.h"
-#include "ops/narrow.h"
 #include "ops/paged.h"
 #include "weft/ops.h"
 
 namespace weft {
 namespace {
 
+using ops::CacheRows;
+
 constexpr std::string_view kOp = "append_paged_kv";
 
-// A cache tensor as [pages][slots][heads][dim] whatever its layout, or its scales.
-struct Cache {
-  char* data = nullptr;
-  int64_t page_stride = 0, slot_stride = 0, head_stride = 0;  // elements
-  int64_t bits = 0;
-  char* at(int64_t page, int64_t slot, int64_t head) const {
-    return data + (page * page_stride + slot * slot_stride + head * head_stride) * bits / 8;
-  }
-};
-
-Cache cache_of(std::string_view name, const TensorView& tensor, const TensorView& rows, const PageTableView& pages,
-               Layout layout) {
+CacheRows cache_of(std::string_view name, const TensorView& tensor, const TensorView& rows, const PageTableView& pages,
+                   Layout layout, Device device) {
   const DType dtype = tensor.dtype();
   check(dtype <= DType::int4, ErrorCode::invalid_dtype,
         "{}: {} has dtype {}; fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8 and int4 are supported", kOp, name,
         to_string(dtype));
-  ops::check_memory(kOp, name, tensor);
+  ops::check_memory(kOp, name, tensor, device);
   const int slots = ops::slot_axis(kOp, layout), heads = 3 - slots;
   check(tensor.rank() == 4 && tensor.shape(0) == pages.num_pages && tensor.shape(slots) == pages.page_size &&
             tensor.shape(heads) == rows.shape(1) && tensor.shape(3) == rows.shape(2),
@@ -44,13 +34,10 @@ Cache cache_of(std::string_view name, const TensorView& tensor, const TensorView
   return {tensor.as<char>(), tensor.stride(0), tensor.stride(slots), tensor.stride(heads), bits_of(dtype)};
 }
 
-// The scales of keys or values, and how many tokens of a page share one.
-struct Scales : Cache {
-  int64_t group = 1;
-};
-
-Scales scales_of(std::string_view name, const TensorView& tensor, DType dtype, const TensorView& rows,
-                 const PageTableView& pages, Layout layout, KvScales scales) {
+// The scales of a side, and how many tokens of a page share one.
+std::pair<CacheRows, int64_t> scales_of(std::string_view name, const TensorView& tensor, DType dtype,
+                                        const TensorView& rows, const PageTableView& pages, Layout layout,
+                                        KvScales scales, Device device) {
   const bool integer = dtype == DType::int8 || dtype == DType::int4;
   check(scales <= KvScales::token_group, ErrorCode::invalid_argument,
         "{}: kv_scales = {}; allowed are KvScales::none, tensor, head, token and token_group", kOp,
@@ -63,11 +50,11 @@ Scales scales_of(std::string_view name, const TensorView& tensor, DType dtype, c
         to_string(dtype));
   if (scales == KvScales::none) {
     check(!tensor, ErrorCode::invalid_argument, "{}: {} is given with kv_scales = none", kOp, name);
-    return {};
+    return {{}, 1};
   }
   check(!tensor || tensor.dtype() == DType::fp32, ErrorCode::invalid_dtype, "{}: {} has dtype {}; fp32 is needed", kOp,
         name, to_string(tensor.dtype()));
-  ops::check_memory(kOp, name, tensor);
+  ops::check_memory(kOp, name, tensor, device);
   const bool token = scales >= KvScales::token;
   const int slots = ops::slot_axis(kOp, layout), heads = 3 - slots;
   const bool grouped = scales == KvScales::token_group && tensor.rank() == 4 && tensor.shape(slots) >= 1;
@@ -84,72 +71,16 @@ Scales scales_of(std::string_view name, const TensorView& tensor, DType dtype, c
         layout == Layout::nhd ? num_heads : per_page);
   if (token) check_written(kOp, name, tensor);
   const auto stride = [&](int axis) { return tensor.shape(axis) > 1 ? tensor.stride(axis) : 0; };
-  const Scales result{{tensor.as<char>(), stride(0), stride(slots), stride(heads), 32}, group};
-  for (int64_t head = 0; !token && head < num_heads; ++head) {
+  const CacheRows result{tensor.as<char>(), stride(0), stride(slots), stride(heads), 32};
+  // What lies on a card is not looked at: a scale that is 0 or less writes zeros there.
+  for (int64_t head = 0; !token && device == Device::cpu() && head < num_heads; ++head) {
     float scale;
     std::memcpy(&scale, result.at(0, 0, head), sizeof scale);
     check(scale > 0.f && scale <= std::numeric_limits<float>::max(), ErrorCode::invalid_argument,
           "{}: {} is {} for head {}; scales are finite and above 0", kOp, name, scale, head);
   }
-  return result;
+  return {result, group};
 }
-
-// Keys or values, where they go and how.
-struct Side {
-  const TensorView& rows;
-  Cache cache;
-  Scales scales;
-  DType dtype;
-  bool scale_rows;  // by the largest magnitude of each, or of a group of tokens
-
-  // Rows [row, row + count) to slots of one page from `slot` on, all of one group. `scratch` holds a row.
-  void write(const ops::ElementwiseTable& loops, int64_t row, int64_t count, int64_t page, int64_t slot,
-             float* scratch) const {
-    for (int64_t head = 0; head < rows.shape(1); ++head) {
-      const float factor = ops::is_narrow(dtype) ? find_factor(loops, row, count, page, slot, head, scratch) : 1.f;
-      for (int64_t i = 0; i < count; ++i) write_row(loops, from(row + i, head), factor, cache.at(page, slot + i, head));
-    }
-  }
-
- private:
-  const float* from(int64_t row, int64_t head) const {
-    return rows.as<float>() + row * rows.stride(0) + head * rows.stride(1);
-  }
-
-  void write_row(const ops::ElementwiseTable& loops, const float* x, float factor, char* to) const {
-    const int64_t dim = rows.shape(2);
-    switch (dtype) {
-      case DType::fp32: std::memcpy(to, x, static_cast<size_t>(dim) * sizeof(float)); break;
-      case DType::bf16: loops.to_bf16(x, dim, reinterpret_cast<unsigned short*>(to)); break;
-      case DType::fp16: loops.to_fp16(x, dim, reinterpret_cast<unsigned short*>(to)); break;
-      default: ops::to_narrow(dtype, x, dim, factor, to);
-    }
-  }
-
-  // What rows are multiplied by. Their scale is written where it is not given; where it outgrows that of the group's
-  // tokens before them, these are rounded anew.
-  float find_factor(const ops::ElementwiseTable& loops, int64_t row, int64_t count, int64_t page, int64_t slot,
-                    int64_t head, float* scratch) const {
-    if (scales.data == nullptr) return 1.f;
-    char* at = scales.at(page, slot / scales.group, head);
-    float old = 0;
-    const int64_t first = slot / scales.group * scales.group;
-    if (!scale_rows || first < slot) std::memcpy(&old, at, sizeof old);
-    if (!scale_rows) return ops::factor_of(old);
-    float most = 0;
-    for (int64_t i = 0; i < count; ++i) most = ops::larger(loops.largest(from(row + i, head), rows.shape(2)), most);
-    const float grown = ops::scale_for(dtype, most);
-    if (first < slot && grown <= old) return ops::factor_of(old);
-    const float scale = old == old ? grown : old;  // NaN stays
-    std::memcpy(at, &scale, sizeof scale);
-    for (int64_t before = first; before < slot; ++before) {
-      char* numbers = cache.at(page, before, head);
-      ops::from_narrow(dtype, numbers, rows.shape(2), old, scratch);
-      ops::to_narrow(dtype, scratch, rows.shape(2), ops::factor_of(scale), numbers);
-    }
-    return ops::factor_of(scale);
-  }
-};
 
 }  // namespace
 
@@ -161,8 +92,10 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
 void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const int32_t> append_indptr,
                      const PageTableView& pages, Layout layout, const KvCache& cache, KvScales kv_scales,
                      Stream stream) {
-  ops::check_fp32(kOp, "k", k, 3, 3);
-  ops::check_fp32(kOp, "v", v, 3, 3);
+  const Device device = ops::device_of(k);
+  ops::check_fp32(kOp, "k", k, 3, 3, device);
+  ops::check_fp32(kOp, "v", v, 3, 3, device);
+  ops::check_stream(kOp, stream, device);
   check(k.shape(0) == v.shape(0) && k.shape(1) == v.shape(1), ErrorCode::invalid_shape,
         "{}: k is {}, v is {}; rows and heads must be equal", kOp, shape_string(k), shape_string(v));
   check(pages.num_pages >= 0, ErrorCode::invalid_argument, "{}: num_pages = {}; 0 or more is needed", kOp,
@@ -176,32 +109,19 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
   }
   const auto side = [&](std::string_view name, std::string_view scale_name, const TensorView& rows,
                         const TensorView& to, const TensorView& scale) {
-    return Side{rows, cache_of(name, to, rows, pages, layout),
-                scales_of(scale_name, scale, to.dtype(), rows, pages, layout, kv_scales), to.dtype(),
-                kv_scales >= KvScales::token};
+    const CacheRows cache_rows = cache_of(name, to, rows, pages, layout, device);
+    const auto [scales, group] = scales_of(scale_name, scale, to.dtype(), rows, pages, layout, kv_scales, device);
+    return ops::AppendSide{rows, cache_rows, scales, group, to.dtype()};
   };
-  const std::array<Side, 2> sides{side("cache.k", "cache.k_scale", k, cache.k, cache.k_scale),
-                                  side("cache.v", "cache.v_scale", v, cache.v, cache.v_scale)};
-  const int64_t group = sides[0].scales.group;
-  check(sides[1].scales.group == group, ErrorCode::invalid_shape,
-        "{}: cache.k_scale has groups of {} tokens, cache.v_scale of {}; they must be equal", kOp, group,
-        sides[1].scales.group);
-  const ops::ElementwiseTable& loops = ops::elementwise();
-  ops::for_rows(stream.team(), k.shape(0), k.shape(1) * (k.shape(2) + v.shape(2)), [&](int64_t begin, int64_t end) {
-    size_t request = 0;
-    std::vector<float> scratch(group > 1 ? static_cast<size_t>(std::max(k.shape(2), v.shape(2))) : 0);
-    for (int64_t row = begin; row < end; ++row) {
-      while (append_indptr[request + 1] <= row) ++request;
-      const int64_t left = append_indptr[request + 1] - row;
-      const ops::PagedRequest own = ops::request_of(pages, request);
-      const int64_t token = own.tokens - left, slot = token % pages.page_size;
-      // Whoever has a group's first new row writes all of them: they share a scale.
-      if (slot % group != 0 && row != append_indptr[request]) continue;
-      const int64_t page = own.pages[static_cast<size_t>(token / pages.page_size)];
-      const int64_t count = std::min(left, group - slot % group);
-      for (const Side& s : sides) s.write(loops, row, count, page, slot, scratch.data());
-    }
-  });
+  const ops::AppendCall call{{side("cache.k", "cache.k_scale", k, cache.k, cache.k_scale),
+                              side("cache.v", "cache.v_scale", v, cache.v, cache.v_scale)},
+                             append_indptr,
+                             pages,
+                             kv_scales};
+  check(call.sides[0].group == call.sides[1].group, ErrorCode::invalid_shape,
+        "{}: cache.k_scale has groups of {} tokens, cache.v_scale of {}; they must be equal", kOp, call.sides[0].group,
+        call.sides[1].group);
+  ops::backend_of(kOp, device).append(call, stream);
 }
 
 }  // namespace weft

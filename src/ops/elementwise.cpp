@@ -1,8 +1,9 @@
-// Norms, gates and caps: one row after another, rows over the team.
+// Norms, gates and caps: their arguments, whatever the device.
 #include "ops/elementwise.h"
 
 #include <cmath>
 
+#include "ops/backend.h"
 #include "weft/ops.h"
 
 namespace weft {
@@ -17,47 +18,31 @@ const ElementwiseTable& elementwise() {
 
 namespace {
 
-// Rows [rows] or [rows][heads] of a tensor, flattened.
-struct RowsOf {
-  float* data;
-  int64_t inner, outer_stride, inner_stride;
-  explicit RowsOf(const TensorView& x)
-      : data(x.as<float>()),
-        inner(x.rank() == 3 ? x.shape(1) : 1),
-        outer_stride(x.stride(0)),
-        inner_stride(x.rank() == 3 ? x.stride(1) : 0) {}
-  float* row(int64_t i) const { return data + i / inner * outer_stride + i % inner * inner_stride; }
-};
-
-int64_t row_count(const TensorView& x) { return x.rank() == 3 ? x.shape(0) * x.shape(1) : x.shape(0); }
-
-void check_norm(std::string_view op, const TensorView& x, const TensorView& weight, float eps, const TensorView& y) {
-  check_fp32(op, "x", x, 2, 3);
-  check_fp32(op, "weight", weight, 1, 1);
-  check_fp32(op, "y", y, 2, 3);
-  check_same_shape(op, "y", y, "x", x);
-  check_written(op, "y", y);
-  const int64_t dim = x.shape(x.rank() - 1);
-  check(weight.shape(0) == dim && dim > 0, ErrorCode::invalid_shape,
-        "{}: weight has {} elements, rows of x {}; they must be equal and 1 or more", op, weight.shape(0), dim);
-  check(eps >= 0.f && std::isfinite(eps), ErrorCode::invalid_argument,
-        "{}: eps = {}; a finite number of 0 or more is needed", op, eps);
+void check_norm(std::string_view op, const NormCall& call, Stream stream, Device device) {
+  check_fp32(op, "x", call.x, 2, 3, device);
+  check_fp32(op, "weight", call.weight, 1, 1, device);
+  check_fp32(op, "y", call.y, 2, 3, device);
+  check_same_shape(op, "y", call.y, "x", call.x);
+  check_written(op, "y", call.y);
+  const int64_t dim = call.x.shape(call.x.rank() - 1);
+  check(call.weight.shape(0) == dim && dim > 0, ErrorCode::invalid_shape,
+        "{}: weight has {} elements, rows of x {}; they must be equal and 1 or more", op, call.weight.shape(0), dim);
+  check(call.eps >= 0.f && std::isfinite(call.eps), ErrorCode::invalid_argument,
+        "{}: eps = {}; a finite number of 0 or more is needed", op, call.eps);
+  check_stream(op, stream, device);
 }
 
-// y = f(gate) * up, by the row loop that is given.
-void gate_and_mul(std::string_view op, decltype(ElementwiseTable::silu_and_mul) loop, const TensorView& gate,
-                  const TensorView& up, const TensorView& y, Stream stream) {
-  check_fp32(op, "gate", gate, 2, 2);
-  check_fp32(op, "up", up, 2, 2);
-  check_fp32(op, "y", y, 2, 2);
+void gate_and_mul(std::string_view op, GateKind kind, const TensorView& gate, const TensorView& up, const TensorView& y,
+                  Stream stream) {
+  const Device device = device_of(gate);
+  check_fp32(op, "gate", gate, 2, 2, device);
+  check_fp32(op, "up", up, 2, 2, device);
+  check_fp32(op, "y", y, 2, 2, device);
   check_same_shape(op, "up", up, "gate", gate);
   check_same_shape(op, "y", y, "gate", gate);
   check_written(op, "y", y);
-  const RowsOf g(gate), u(up), to(y);
-  const int64_t dim = gate.shape(1);
-  for_rows(stream.team(), gate.shape(0), 4 * dim, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) loop(g.row(i), u.row(i), dim, to.row(i));
-  });
+  check_stream(op, stream, device);
+  backend_of(op, device).gate_and_mul(kind, gate, up, y, stream);
 }
 
 }  // namespace
@@ -66,53 +51,38 @@ void gate_and_mul(std::string_view op, decltype(ElementwiseTable::silu_and_mul) 
 using namespace ops;
 
 void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y, Stream stream) {
-  check_norm("rms_norm", x, weight, eps, y);
-  const RowsOf from(x), to(y);
-  const int64_t dim = weight.shape(0);
-  const float* w = weight.as<float>();
-  const ElementwiseTable& loops = elementwise();
-  for_rows(stream.team(), row_count(x), dim, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) loops.rms_norm(from.row(i), w, dim, eps, to.row(i));
-  });
+  const Device device = device_of(x);
+  const NormCall call{.x = x, .weight = weight, .y = y, .eps = eps};
+  check_norm("rms_norm", call, stream, device);
+  backend_of("rms_norm", device).norm(call, stream);
 }
 
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
                   const TensorView& y, Stream stream) {
-  check_norm("add_rms_norm", x, weight, eps, y);
-  check_fp32("add_rms_norm", "residual", residual, 2, 3);
+  const Device device = device_of(x);
+  const NormCall call{.x = x, .residual = residual, .weight = weight, .y = y, .eps = eps};
+  check_norm("add_rms_norm", call, stream, device);
+  check_fp32("add_rms_norm", "residual", residual, 2, 3, device);
   check_same_shape("add_rms_norm", "residual", residual, "x", x);
   check_written("add_rms_norm", "residual", residual);
-  const RowsOf from(x), sum(residual), to(y);
-  const int64_t dim = weight.shape(0);
-  const float* w = weight.as<float>();
-  const ElementwiseTable& loops = elementwise();
-  for_rows(stream.team(), row_count(x), 2 * dim, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      loops.add(from.row(i), dim, sum.row(i));
-      loops.rms_norm(sum.row(i), w, dim, eps, to.row(i));
-    }
-  });
+  backend_of("add_rms_norm", device).norm(call, stream);
 }
 
 void silu_and_mul(const TensorView& gate, const TensorView& up, const TensorView& y, Stream stream) {
-  gate_and_mul("silu_and_mul", elementwise().silu_and_mul, gate, up, y, stream);
+  gate_and_mul("silu_and_mul", GateKind::silu, gate, up, y, stream);
 }
 
 void gelu_tanh_and_mul(const TensorView& gate, const TensorView& up, const TensorView& y, Stream stream) {
-  gate_and_mul("gelu_tanh_and_mul", elementwise().gelu_tanh_and_mul, gate, up, y, stream);
+  gate_and_mul("gelu_tanh_and_mul", GateKind::gelu_tanh, gate, up, y, stream);
 }
 
 void soft_cap(const TensorView& x, float cap, Stream stream) {
-  check_fp32("soft_cap", "x", x, 2, 2);
+  const Device device = device_of(x);
+  check_fp32("soft_cap", "x", x, 2, 2, device);
   check_written("soft_cap", "x", x);
   check(cap > 0.f, ErrorCode::invalid_argument, "soft_cap: cap = {}; a number above 0 is needed, inf is no cap", cap);
-  if (std::isinf(cap)) return;
-  const RowsOf rows(x);
-  const int64_t dim = x.shape(1);
-  const ElementwiseTable& loops = elementwise();
-  for_rows(stream.team(), x.shape(0), 4 * dim, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) loops.soft_cap(rows.row(i), dim, cap);
-  });
+  check_stream("soft_cap", stream, device);
+  if (!std::isinf(cap)) backend_of("soft_cap", device).soft_cap(x, cap, stream);
 }
 
 }  // namespace weft

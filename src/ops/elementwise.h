@@ -30,22 +30,23 @@ void for_rows(WorkerTeam& team, int64_t rows, int64_t elements_of_a_row, const W
   });
 }
 
-// A given tensor in CPU memory, of elements of whole bytes.
-inline void check_memory(std::string_view op, std::string_view name, const TensorView& tensor) {
+// A given tensor in a device's memory, of elements of whole bytes.
+inline void check_memory(std::string_view op, std::string_view name, const TensorView& tensor,
+                         Device device = Device::cpu()) {
   check(static_cast<bool>(tensor), ErrorCode::invalid_argument, "{}: {} is not given", op, name);
-  check_on_cpu(op, name, tensor.device());
+  check_on(op, name, tensor.device(), device);
   check(tensor.data() != nullptr || tensor.size() == 0, ErrorCode::invalid_argument, "{}: {} {} has no data", op, name,
         shape_string(tensor));
   check(reinterpret_cast<uintptr_t>(tensor.data()) % static_cast<uintptr_t>((bits_of(tensor.dtype()) + 7) / 8) == 0,
         ErrorCode::invalid_stride, "{}: the data of {} is not aligned to its elements; copy it", op, name);
 }
 
-// A given fp32 tensor in CPU memory whose last axis is contiguous.
-inline void check_fp32(std::string_view op, std::string_view name, const TensorView& tensor, int min_rank,
-                       int max_rank) {
+// A given fp32 tensor in a device's memory whose last axis is contiguous.
+inline void check_fp32(std::string_view op, std::string_view name, const TensorView& tensor, int min_rank, int max_rank,
+                       Device device = Device::cpu()) {
   check(!tensor || tensor.dtype() == DType::fp32, ErrorCode::invalid_dtype, "{}: {} has dtype {}; fp32 is needed", op,
         name, to_string(tensor.dtype()));
-  check_memory(op, name, tensor);
+  check_memory(op, name, tensor, device);
   check(tensor.rank() >= min_rank && tensor.rank() <= max_rank, ErrorCode::invalid_shape,
         "{}: {} {} has rank {}; {} is needed", op, name, shape_string(tensor), tensor.rank(), max_rank);
   check(tensor.shape(tensor.rank() - 1) <= 1 || tensor.stride(tensor.rank() - 1) == 1, ErrorCode::invalid_stride,

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "base/enum_names.h"
+#include "ops/backend.h"
 #include "ops/elementwise.h"
 
 namespace weft {
@@ -118,13 +119,15 @@ void apply_rope_table(const TensorView& x, const RopeTable& table, int64_t first
 }  // namespace ops
 
 void apply_rope(const TensorView& x, std::span<const int32_t> positions, const RopeParams& params, Stream stream) {
-  ops::check_fp32("apply_rope", "x", x, 3, 3);
+  const Device device = ops::device_of(x);
+  ops::check_fp32("apply_rope", "x", x, 3, 3, device);
   check_written("apply_rope", "x", x);
   check(static_cast<int64_t>(positions.size()) == x.shape(0), ErrorCode::invalid_shape,
         "apply_rope: {} positions for {} rows of x; one a row is needed", positions.size(), x.shape(0));
   ops::RopeTable table;
   ops::make_rope_table(positions, params, x.shape(2), table);
-  ops::apply_rope_table(x, table, 0, stream);
+  ops::check_stream("apply_rope", stream, device);
+  ops::backend_of("apply_rope", device).rotate(x, table, stream);
 }
 
 std::string_view to_string(RopePairs pairs) {

@@ -46,7 +46,9 @@ class ForwardRunner : public ModelRunner {
 
   Limits limits() const override { return limits_; }
   int64_t num_free_pages() const override { return forward_.num_free_pages(); }
-  Sequence add(std::span<const int32_t> pages) override { return forward_.add_sequence(pages); }
+  Sequence add(std::span<const int32_t> pages) override {
+    return pages.empty() ? forward_.add_sequence() : forward_.add_sequence(pages);
+  }
   Sequence fork(Sequence sequence, int64_t tokens) override { return forward_.fork(sequence, tokens); }
   void release(Sequence sequence) override { forward_.release(sequence); }
   std::span<const int32_t> pages(Sequence sequence) const override { return forward_.pages(sequence); }

@@ -121,20 +121,21 @@ PrefixCache::Node* PrefixCache::split(Node* node, int64_t tokens) {
   return place.get();
 }
 
-PrefixCache::Match PrefixCache::extend(const std::string& salt, const Match& locked, std::span<const int32_t> tokens,
+std::span<const int32_t> PrefixCache::whole_pages(std::span<const int32_t> tokens) const {
+  return tokens.first(tokens.size() - tokens.size() % static_cast<size_t>(page_size_));
+}
+
+// A leaf for the tokens behind those that a walk found.
+PrefixCache::Node* PrefixCache::insert(const std::string& salt, Walk at, std::span<const int32_t> tokens,
                                        ModelRunner::Sequence sequence) {
-  tokens = tokens.first(tokens.size() / static_cast<size_t>(page_size_) * static_cast<size_t>(page_size_));
-  const auto end = static_cast<int64_t>(tokens.size());
-  if (end <= locked.tokens) return locked;
-  const uint64_t now = ++uses_;
-  Walk at = walk(salt, tokens, now);
-  if (at.tokens == end) return locked;
+  const auto rest = tokens.subspan(static_cast<size_t>(at.tokens));
+  const auto pages = model_.pages(sequence).subspan(static_cast<size_t>(at.tokens / page_size_),
+                                                    rest.size() / static_cast<size_t>(page_size_));
   auto node = std::make_unique<Node>();
-  node->tokens.assign(tokens.begin() + at.tokens, tokens.end());
-  const auto pages = model_.pages(sequence).subspan(static_cast<size_t>(at.tokens / page_size_));
-  node->pages.assign(pages.begin(), pages.begin() + (end - at.tokens) / page_size_);
-  node->end = end;
-  node->last_use = now;
+  node->tokens.assign(rest.begin(), rest.end());
+  node->pages.assign(pages.begin(), pages.end());
+  node->end = static_cast<int64_t>(tokens.size());
+  node->last_use = uses_;
   node->number = ++made_;
   if (at.node == nullptr) {
     auto root = std::make_unique<Node>();
@@ -145,14 +146,29 @@ PrefixCache::Match PrefixCache::extend(const std::string& salt, const Match& loc
   node->parent = at.node;
   if (is_free_leaf(*at.node)) free_leaves_.erase(at.node);
   Node* added = node.get();
-  const auto first = tokens.subspan(static_cast<size_t>(at.tokens), static_cast<size_t>(page_size_));
-  at.node->children.emplace(std::vector<int32_t>(first.begin(), first.end()), std::move(node));
+  at.node->children.emplace(std::vector<int32_t>(rest.begin(), rest.begin() + page_size_), std::move(node));
   model_.hold(added->pages);
   held_pages_ += static_cast<int64_t>(added->pages.size());
   free_leaves_.insert(added);
+  return added;
+}
+
+PrefixCache::Match PrefixCache::extend(const std::string& salt, const Match& locked, std::span<const int32_t> tokens,
+                                       ModelRunner::Sequence sequence) {
+  tokens = whole_pages(tokens);
+  if (static_cast<int64_t>(tokens.size()) <= locked.tokens) return locked;
+  const Walk at = walk(salt, tokens, ++uses_);
+  if (at.tokens != locked.tokens) return locked;
+  Node* added = insert(salt, at, tokens, sequence);
   lock(added);
   unlock(locked.node);
-  return {added, end};
+  return {added, added->end};
+}
+
+void PrefixCache::keep(const std::string& salt, std::span<const int32_t> tokens, ModelRunner::Sequence sequence) {
+  tokens = whole_pages(tokens);
+  const Walk at = walk(salt, tokens, ++uses_);
+  if (at.tokens < static_cast<int64_t>(tokens.size())) insert(salt, at, tokens, sequence);
 }
 
 PrefixCache::Match PrefixCache::lock(Match match) {

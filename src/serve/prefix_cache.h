@@ -31,10 +31,12 @@ class PrefixCache {
   Match match(const std::string& salt, std::span<const int32_t> tokens);
   // A sequence that begins with a match.
   ModelRunner::Sequence begin(const Match& match) const;
-  // What a request has locked grows to the whole pages of `tokens`, which `sequence` begins with; the new match is locked
-  // instead. What is there already, from another request perhaps, stays as it is.
+  // What a running request has locked grows to the whole pages of `tokens`, which its `sequence` begins with; the new
+  // match is locked instead. Not where another request has put the same tokens in other pages meanwhile.
   Match extend(const std::string& salt, const Match& locked, std::span<const int32_t> tokens,
                ModelRunner::Sequence sequence);
+  // Keeps the whole pages of a sequence that is about to be released, as far as their tokens are not there.
+  void keep(const std::string& salt, std::span<const int32_t> tokens, ModelRunner::Sequence sequence);
   // Cuts a node that goes on behind the match, so that no more than the match is locked.
   Match lock(Match match);
   void lock(Node* node);    // null: nothing
@@ -50,6 +52,8 @@ class PrefixCache {
   struct Walk;
   Walk walk(const std::string& salt, std::span<const int32_t> tokens, uint64_t now) const;
   Node* split(Node* node, int64_t tokens);
+  std::span<const int32_t> whole_pages(std::span<const int32_t> tokens) const;
+  Node* insert(const std::string& salt, Walk at, std::span<const int32_t> tokens, ModelRunner::Sequence sequence);
   void drop(Node* node);
   void trim(Node* node, int64_t pages);
   void touch(Node* node, uint64_t now) const;

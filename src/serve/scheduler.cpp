@@ -46,6 +46,14 @@ void Scheduler::check_fits(const RequestState& state) const {
 std::string Scheduler::salt_of(const Request& request) { return (request.reproducible ? "r" : "o") + request.key; }
 
 std::vector<ScheduledPiece> Scheduler::schedule(const States& states, Clock::time_point now) {
+  const uint64_t before = preemptions_;
+  Step step = compose(states, now);
+  // Who was preempted begins again at once where nobody else runs.
+  if (step.empty() && preemptions_ != before) step = compose(states, now);
+  return step;
+}
+
+std::vector<ScheduledPiece> Scheduler::compose(const States& states, Clock::time_point now) {
   Running running;
   for (const auto& state : states)
     if (state->running) running.push_back(state.get());
@@ -235,7 +243,8 @@ void Scheduler::make_room(Running& running, Step& step) {
     }
     if (needed <= room) {
       cache_.evict(all - model_.num_free_pages());
-      return;
+      // Not yet, where sequences still use what was evicted.
+      if (all <= model_.num_free_pages()) return;
     }
     const auto youngest =
         std::max_element(running.begin(), running.end(), [&](const RequestState* a, const RequestState* b) {
@@ -261,12 +270,8 @@ void Scheduler::preempt(RequestState& state) {
 // reproducible answers stay out.
 void Scheduler::give_back(RequestState& state, Choice& choice) {
   if (choice.sequence != kNoSequence) {
-    if (!state.request.reproducible) {
-      cache_.lock(state.held.node);
-      const PrefixCache::Match grown =
-          cache_.extend(salt_of(state.request), state.held, state.tokens(choice, 0, choice.computed), choice.sequence);
-      cache_.unlock(grown.node);
-    }
+    if (!state.request.reproducible)
+      cache_.keep(salt_of(state.request), state.tokens(choice, 0, choice.computed), choice.sequence);
     model_.release(choice.sequence);
   }
   choice.sequence = kNoSequence;

@@ -51,6 +51,7 @@ class Scheduler {
  private:
   using Running = std::vector<RequestState*>;
   using Step = std::vector<ScheduledPiece>;
+  Step compose(const States& states, Clock::time_point now);
   bool reserves(const RequestState& state) const { return state.request.reproducible; }
   void add_decodes(RequestState& state, Step& step) const;
   void add_prefill(RequestState& state, Step& step) const;

@@ -47,6 +47,28 @@ void bind_level(const Axis& axis, const Level& level, const std::string& name, B
 
 }  // namespace
 
+namespace {
+
+// That no coordinate is stored on two axes of a list; loops over them write one buffer at the same time. What the library
+// decomposes is so by its rules.
+void check_apart(const Stage1& program, const std::map<std::string, const Level*>& levels) {
+  for (const auto& list : program.apart) {
+    std::map<int32_t, std::string> owner;  // of each coordinate
+    for (const std::string& axis : list) {
+      const auto found = levels.find(axis);
+      if (found == levels.end()) continue;
+      for (const int32_t index : found->second->indices) {
+        if (index == found->second->length) continue;  // padding
+        const std::string& first = owner.emplace(index, axis).first->second;
+        check(first == axis, ErrorCode::invalid_argument,
+              "structures: coordinate {} is stored on '{}' and on '{}', which are apart", index, first, axis);
+      }
+    }
+  }
+}
+
+}  // namespace
+
 Names made_here(const Stage1& program) {
   Names names;
   for (const SparseBuffer& buffer : program.buffers)
@@ -61,6 +83,7 @@ void bind_structures(const Stage1& program, const std::vector<Decomposition>& de
                      const std::map<std::string, Structure>& structures, Bound& bound) {
   std::vector<std::string> axes;
   for (const Axis& axis : program.axes) axes.push_back(axis.name);
+  std::map<std::string, const Level*> levels;
   for (const auto& [name, structure] : structures) {
     check(program.find_axis(name) != nullptr, ErrorCode::invalid_argument, "structures['{}']: there is no such axis{}",
           name, did_you_mean(name, axes));
@@ -70,9 +93,13 @@ void bind_structures(const Stage1& program, const std::vector<Decomposition>& de
     check(chain.size() == data.levels.size(), ErrorCode::invalid_argument,
           "structures['{}']: the axis has {} ancestors, and the structure {} levels above its last", name,
           chain.size() - 1, data.levels.size() - 1);
-    for (size_t l = 0; l < chain.size(); ++l) bind_level(program.axis(chain[l]), data.levels[l], name, bound);
+    for (size_t l = 0; l < chain.size(); ++l) {
+      bind_level(program.axis(chain[l]), data.levels[l], name, bound);
+      levels[chain[l]] = &data.levels[l];
+    }
     bound.held[name] = structure.data();
   }
+  check_apart(program, levels);
   for (const Decomposition& decomposition : decompositions) {
     const auto found = structures.find(decomposition.col_axis);
     check(found != structures.end(), ErrorCode::invalid_argument,

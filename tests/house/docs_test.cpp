@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -127,17 +128,22 @@ const Path& path(const std::vector<Path>& all, const std::string& title) {
   throw std::runtime_error("docs/paths.md has no path '" + title + "'");
 }
 
-// Whether a file has a function or class, by its last part: calls count, too.
-bool has(const std::string& file, const std::string& function) {
-  const std::string name = function.substr(function.rfind(':') + 1);
-  return std::regex_search(read(file), std::regex("\\b" + name + " ?[({]"));
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+// Where a file names a function or class, by its last part, from a place on, followed by one of these; npos: it does not.
+size_t named(const std::string& file, const std::string& function, size_t from = 0,
+             const std::vector<std::string>& followed_by = {""}) {
+  const std::string name = function.substr(function.rfind(':') + 1), text = read(file);
+  for (size_t at = text.find(name, from); at != std::string::npos; at = text.find(name, at + 1)) {
+    const size_t end = at + name.size();
+    if ((at > 0 && is_word(text[at - 1])) || (end < text.size() && is_word(text[end]))) continue;
+    for (const std::string& next : followed_by)
+      if (text.compare(end, next.size(), next) == 0) return at;
+  }
+  return std::string::npos;
 }
-// Where a file names it, from a place on; npos: it does not.
-size_t named(const std::string& file, const std::string& function, size_t from = 0) {
-  const std::string name = function.substr(function.rfind(':') + 1), text = read(file).substr(from);
-  std::smatch match;
-  if (!std::regex_search(text, match, std::regex("\\b" + name + "\\b"))) return std::string::npos;
-  return from + static_cast<size_t>(match.position());
+bool has(const std::string& file, const std::string& function) {
+  return named(file, function, 0, {"(", " (", "{", " {"}) != std::string::npos;
 }
 
 TEST(Docs, PathsNameFilesAndFunctionsThatExistAndNoFileTwice) {

@@ -153,11 +153,8 @@ TEST(Merged, ElementsAtOnePlaceAreAddedUp) {
 // Code without the passes that make it faster computes the same.
 TEST(Passes, ThatAreSkippedChangeNoResult) {
   const int64_t feat = 21;
-  for (const std::vector<std::string>& skip : {std::vector<std::string>{"simplify"},
-                                               {"peel tails"},
-                                               {"simplify again"},
-                                               {"join phases"},
-                                               {"simplify", "peel tails", "simplify again", "join phases"}})
+  for (const std::vector<std::string>& skip :
+       {std::vector<std::string>{"join phases"}, {"simplify", "peel tails", "simplify again", "join phases"}})
     for (const char* schedule : {"lower()\nko, ki = split(csrmm.k, 4)\nreorder(ko, csrmm.j, ki)\nvectorize(ki)\n",
                                  "decompose_format(csrmm, A, hyb(1, 1))\n"}) {
       const Operator op = compile(parse(kSpmmProgram), schedule, Device::cpu(), {.skip = skip});

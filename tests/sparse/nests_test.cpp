@@ -350,6 +350,18 @@ TEST(Nests, AxesThatAreApartAreChecked) {
                        line);
   };
   EXPECT_EQ(refusal([&] { parse(program("apart(A, B)")); }), "");
+  // What a caller gives is checked, too.
+  const Operator op = compile(parse(program("apart(A, B)")));
+  const auto run = [&](const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+    Values x(a.size());
+    return refusal([&] {
+      op.run({.structures = {{"A", ell(1, 9, static_cast<int64_t>(a.size()), a)},
+                             {"B", ell(1, 9, static_cast<int64_t>(b.size()), b)}},
+              .buffers = {{"X", {x.data(), DType::fp32, {static_cast<int64_t>(x.size())}}}}});
+    });
+  };
+  EXPECT_EQ(run({1, 4, 9}, {2, 3, 9}), "");
+  expect_contains(run({1, 4}, {2, 4}), "coordinate 4 is stored on 'A' and on 'B', which are apart", "overlap");
   expect_contains(refusal([&] { parse(program("apart(A, C)")); }), "axis 'C' is not declared", "unknown");
   expect_contains(refusal([&] { parse(program("apart(A, I)")); }), "axis 'I' is dense", "dense");
   expect_contains(refusal([&] { parse(program("apart(A, A)")); }), "axis 'A' stands twice", "twice");
@@ -424,6 +436,7 @@ TEST(Within, RefusesWhatNeedsOtherPoints) {
   expect_contains(
       changed("      Y[i, j] = X[i, j] / sqrt(S[i])\n", "      iterate more(J) \"S\" as (p):\n        Y[i, j] = 0.0\n"),
       "one deep", "deep");
+  expect_contains(changed("iterate quotients(J)", "iterate rows(J)"), "iteration 'rows' is declared twice", "names");
   for (const char* line : {"sparse_reorder(sums, I, J)\n", "sparse_fuse(sums, I, J)\n"})
     expect_contains(changed("norms", "norms", line), "it stands within iteration 'rows'", line);
   expect_contains(changed("norms", "norms", "decompose_format(sums, X, csr())\n"), "it stands within iteration 'rows'",

@@ -271,6 +271,18 @@ TEST(Primitives, ParallelIsRefusedWhereWritesMayMeet) {
   }
 }
 
+TEST(Primitives, ParallelIsRefusedWhereAnotherIterationIsRead) {
+  const char* shift = R"(program shift(n):
+  N = dense_fixed(n)
+  X = buffer(N): fp32
+  iterate move(N) "S" as (i):
+    X[i] = X[i + 1]
+)";
+  expect_contains(refusal([&] { lowered("lower()\nparallel(move.i)\n", shift); }),
+                  "X[i + 1] may be written by another of its iterations", "shift");
+  EXPECT_EQ(loops("", shift).find("parallel"), std::string::npos);
+}
+
 TEST(Primitives, WritesOutsideOfABufferAreRefusedUnlessExcluded) {
   const std::string shift = R"(program shift(n):
   N = dense_fixed(n)

@@ -1,5 +1,6 @@
 #include "decode/cuda/layers.h"
 
+#include <optional>
 #include <utility>
 
 #include "decode/cuda/step_graphs.h"
@@ -8,6 +9,7 @@
 #include "device/cuda/stream.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/linear.h"
+#include "ops/cuda/many_rows.h"
 
 namespace weft::decode {
 namespace {
@@ -31,6 +33,7 @@ class CudaLayers : public Layers {
         weights_(load_weights(card, sources, team_of(options), options.on_load)),
         upload_(card, attention_.num_kinds(), config.head_dim / 2),
         graphs_(card, own_stream_.get()) {
+    if (const ops::Blas* blas = ops::find_blas().blas) many_rows_.emplace(*blas);
     ops::prepare(card, kernels(), team_of(options));
   }
 
@@ -145,6 +148,10 @@ class CudaLayers : public Layers {
       for (const CardMatrix* matrix : {&layer.qkv, &layer.output, &layer.down}) add(*matrix, false);
       add(layer.gate_up, ops::can_gate(layer.gate_up));
     }
+    if (many_rows_)  // makes fp32 of the weights
+      for (const CardLayerWeights& layer : weights_.layers)
+        for (const CardMatrix* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
+          for (const CardMatrix::Part& part : matrix->parts) all.push_back(ops::embed_kernel(part.type));
     all.push_back(ops::norm_kernel());
     return all;
   }
@@ -168,7 +175,10 @@ class CudaLayers : public Layers {
     product.rows = rows_;
     product.ldx = matrix.cols;
     product.eps = config_.norm_eps;
-    ops::linear(card_, matrix, product, stream_);
+    if (many_rows_ && ops::ManyRows::takes(matrix, product))
+      many_rows_->multiply(card_, matrix, product, options_.precision == Precision::exact, stream_);
+    else
+      ops::linear(card_, matrix, product, stream_);
   }
 
   // The residual becomes larger by the product, itself normed in models that do so.
@@ -190,7 +200,8 @@ class CudaLayers : public Layers {
   // gated = gate(first half of the product) * the other half.
   void multiply_gated(const CardMatrix& matrix, const float* norm) {
     const int64_t half = config_.intermediate_size;
-    if (ops::can_gate(matrix))
+    const bool is_for_many = many_rows_ && rows_ > ops::kFewRows;
+    if (ops::can_gate(matrix) && !is_for_many)
       return multiply(matrix, {.x = residual_, .y = gated_, .ldy = half, .norm = norm, .gate = config_.gate});
     multiply(matrix, {.x = residual_, .y = both_, .ldy = 2 * half, .norm = norm});
     ops::launch(card_, ops::gate_kernel(), {.ctas = (rows_ + kWarps - 1) / kWarps}, stream_,
@@ -235,6 +246,7 @@ class CudaLayers : public Layers {
   CardWeights weights_;
   StepUpload upload_;
   StepGraphs graphs_;
+  std::optional<ops::ManyRows> many_rows_;  // where cuBLASLt is
   Workspace logits_;
   int64_t rows_ = 0;  // of the step that go on
 

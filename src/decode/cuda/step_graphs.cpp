@@ -5,7 +5,7 @@
 namespace weft::decode {
 namespace {
 
-constexpr int64_t kMostRows = 64;
+constexpr int64_t kMostRows = 16;   // more go through memory that grows
 constexpr size_t kMostGraphs = 16;  // the least recent one goes
 
 }  // namespace

@@ -173,8 +173,8 @@ void CFamily::emit_store(const Stmt& store) {
 
 void CFamily::emit_loop(const Stmt& loop) {
   if (loop.loop == LoopKind::vectorize && has_vectors() && emit_vector_loop(loop)) return;
-  if (has_annotation(loop, "dot") && has_vectors() && emit_dot(loop)) return;
   if (has_annotation(loop, "product")) return emit_product(loop);
+  if (has_annotation(loop, "dot") && has_vectors() && emit_dot(loop)) return;
   if (loop.loop == LoopKind::parallel || loop.loop == LoopKind::bind) {
     open_shared_loop(loop);
   } else {

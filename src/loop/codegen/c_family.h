@@ -52,9 +52,9 @@ class CFamily {
   // Of a loop that is to prefetch: what it loads at loaded places, some iterations ahead.
   void emit_prefetch(const Stmt& loop, int64_t ahead);
   bool emit_vector_loop(const Stmt& loop);
-  bool emit_dot(const Stmt& loop);
   // Three loops that are tensorised, as one call.
   void emit_product(const Stmt& loop);
+  bool emit_dot(const Stmt& loop);
   // The statement over all lanes at once; none where its form does not allow that.
   std::string vector_store(const Stmt& store, const Stmt& loop);
   std::string lane_sum(const Stmt& store, const Stmt& loop);

@@ -4,13 +4,9 @@
 #include "base/check.h"
 #include "loop/codegen/c_family.h"
 #include "loop/linear.h"
+#include "loop/operators.h"
 
 namespace weft::loop {
-namespace {
-
-constexpr int kSum = 5;  // as precedences in operators.h
-
-}  // namespace
 
 void CFamily::emit_product(const Stmt& outer) {
   check(has_product(), ErrorCode::unsupported,
@@ -40,7 +36,7 @@ void CFamily::emit_product(const Stmt& outer) {
       if (!is_linear_in(index, variable, &result.steps[variable], &rest)) stop("required: places at literal steps");
       index = rest;
     }
-    result.begin = fmt::format("{} + {}", name, expr(index, kSum));
+    result.begin = fmt::format("{} + {}", name, expr(index, kSumPrecedence));
     return result;
   };
   const auto& factors = store.value->operands[1]->operands;

@@ -20,7 +20,6 @@ namespace {
 
 // What each of them can be given: every card has as much for a CTA.
 constexpr size_t kMostShared = 64 << 10;
-constexpr int kCtasOfMultiprocessor = 2;
 
 const char* element_of(DType dtype) {
   switch (dtype) {
@@ -127,7 +126,9 @@ void launch_with(cuda::Card& card, const KernelText& of, const CardLaunch& how, 
   if (how.ctas <= 0) return;
   cuda::Kernel kernel = kernel_of(card, of);
   kernel.shared_bytes = how.shared_bytes;
-  const int64_t ctas = std::min<int64_t>(how.ctas, int64_t{kCtasOfMultiprocessor} * card.num_multiprocessors());
+  // All of them are there at once.
+  const int64_t most = int64_t{cuda::ctas_per_multiprocessor(kernel, kThreads)} * card.num_multiprocessors();
+  const int64_t ctas = std::min(how.ctas, std::max<int64_t>(most, 1));
   cuda::launch_with(kernel, {.ctas = static_cast<int>(ctas), .threads = kThreads, .after_previous = false},
                     static_cast<cuda::api::Stream>(stream.handle()), args);
 }

@@ -25,17 +25,19 @@ int64_t chunk_of(int64_t cols, int rows) {
 // The rows of x that a kernel is for which makes so many at most.
 int rows_of_kernel(int64_t rows) { return rows > 4 ? kMostRows : rows > 2 ? 4 : static_cast<int>(rows); }
 
-// What the kernel of a part computes: columns of y, and how many of them a warp has at a time. More of them share the columns
-// of x that it reads, as long as there is work for all warps of the card; of a gate it has two rows of the weights for each.
+// What the kernel of a part computes: columns of y, and how many rows of the weights a warp has at a time, of a gate two for
+// each column. As many as let all CTAs be there at once: what they have on their way keeps memory busy, and none is left over.
 struct Outputs {
   int64_t count;
   int rows_of_warp;
   int64_t of_cta;
 };
 Outputs outputs_of(const cuda::Card& card, const CardMatrix::Part& part, bool gated) {
-  const int64_t count = gated ? part.rows / 2 : part.rows, warps = int64_t{2} * kWarps * card.num_multiprocessors();
-  const int rows = count >= 4 * warps ? 4 : count >= 2 * warps || gated ? 2 : 1;
-  return {count, rows, kWarps * rows / (gated ? 2 : 1)};
+  const int64_t count = gated ? part.rows / 2 : part.rows, at_once = int64_t{3} * card.num_multiprocessors();
+  int rows = gated ? 2 : 1;
+  const auto of_cta = [&] { return int64_t{kWarps} * rows / (gated ? 2 : 1); };
+  while (rows < 4 && count > at_once * of_cta()) rows *= 2;
+  return {count, rows, of_cta()};
 }
 
 }  // namespace
@@ -43,6 +45,9 @@ Outputs outputs_of(const cuda::Card& card, const CardMatrix::Part& part, bool ga
 void linear(cuda::Card& card, const CardMatrix& matrix, const CardProduct& product, Stream stream) {
   const bool gated = product.gate.has_value();
   ensure(!gated || can_gate(matrix), "a gate of another type than what it multiplies");
+  const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  const bool aligned =
+      is_aligned(product.x) && is_aligned(product.norm) && product.ldx % 4 == 0 && matrix.cols % 4 == 0;
   const int rows = rows_of_kernel(product.rows);
   const int64_t chunk = chunk_of(matrix.cols, rows);
   for (const CardMatrix::Part& part : matrix.parts) {
@@ -63,7 +68,8 @@ void linear(cuda::Card& card, const CardMatrix& matrix, const CardProduct& produ
                             .chunk = static_cast<int>(chunk),
                             .eps = product.eps,
                             .add = product.add,
-                            .gelu = product.gate == Gate::gelu_tanh};
+                            .gelu = product.gate == Gate::gelu_tanh,
+                            .is_aligned = aligned};
       launch(card, kernel, how, stream, args);
     }
   }
@@ -80,7 +86,7 @@ std::vector<KernelText> linear_kernels(const cuda::Card& card, const CardMatrix&
 void embed(cuda::Card& card, const CardMatrix& matrix, const int* tokens, int64_t rows, float scale, float* to,
            Stream stream) {
   ensure(matrix.parts.size() == 1, "an embedding of several types");
-  const EmbedArgs args{matrix.parts[0].planes, tokens, to, rows, matrix.cols, scale};
+  const EmbedArgs args{matrix.parts[0].planes, tokens, 0, to, rows, matrix.cols, scale};
   launch(card, embed_kernel(matrix.parts[0].type), {.ctas = rows}, stream, args);
 }
 

@@ -10,8 +10,8 @@ namespace weft::serve::http {
 
 nlohmann::json parse_object(std::string_view text, int64_t depth) {
   const auto within = [&](int level, nlohmann::json::parse_event_t event, nlohmann::json&) {
-    using enum nlohmann::json::parse_event_t;
-    if ((event == object_start || event == array_start) && level >= depth)
+    using Event = nlohmann::json::parse_event_t;
+    if ((event == Event::object_start || event == Event::array_start) && level >= depth)
       throw Failure(400, "invalid_argument", fmt::format("the body's JSON is deeper than {} levels", depth));
     return true;
   };

@@ -288,8 +288,13 @@ ParsedProgram parse_program(std::string_view text) {
     const bool preprocess = line.accept("preprocess");
     if (!preprocess) line.expect("iterate");
     const size_t column = line.column();
-    for (Iteration& it : parse_iteration(source, line, program, preprocess)) {
-      if (program.find_iteration(it.name) != nullptr)
+    std::vector<Iteration> parsed_here = parse_iteration(source, line, program, preprocess);
+    const std::string nest = parsed_here[0].nest;
+    for (const Iteration& other : program.iterations)
+      if (!nest.empty() && (other.nest == nest || other.name == nest))
+        line.fail_at(column, fmt::format("iteration '{}' is declared twice", nest));
+    for (Iteration& it : parsed_here) {
+      if (program.find_iteration(it.name) != nullptr || it.name == nest)
         line.fail_at(column, fmt::format("iteration '{}' is declared twice", it.name));
       if (program.iterations.size() == kMaxDeclared)
         line.fail_at(column, fmt::format("a program has at most {} iterations", kMaxDeclared));

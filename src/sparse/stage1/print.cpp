@@ -39,6 +39,7 @@ namespace {
 
 // "iterate NAME(I, fuse(J, K)) "SRS" as (i, j, k)" of the groups of axes from `begin` to `end`.
 std::string head_text(const Iteration& it, const std::string& name, size_t begin, size_t end, int indent) {
+  const bool preprocess = it.preprocess && (it.nest.empty() || begin == 0);  // said once for a nest
   std::string axes, kinds, iterators;
   size_t place = 0;
   for (size_t g = 0; g < end; ++g) {
@@ -51,7 +52,7 @@ std::string head_text(const Iteration& it, const std::string& name, size_t begin
     for (size_t a = first; a < place; ++a) iterators += (iterators.empty() ? "" : ", ") + it.iterators[a];
   }
   return fmt::format("{}{} {}({}) \"{}\" as ({})", std::string(static_cast<size_t>(indent), ' '),
-                     it.preprocess ? "preprocess" : "iterate", name, axes, kinds, iterators);
+                     preprocess ? "preprocess" : "iterate", name, axes, kinds, iterators);
 }
 
 }  // namespace

@@ -88,16 +88,21 @@ class Merging {
     visit(Body{stage_.body[target_.nest.path[0].index]}, [&](const Stmt& stmt) {
       if (stmt.kind != Stmt::Kind::store && stmt.kind != Stmt::Kind::block) taken.insert(stmt.name);
     });
-    rename_declared(inner, taken);
+    Names lets;
+    visit(Body{stage_.body[target_.nest.path[0].index]}, [&](const Stmt& stmt) {
+      if (stmt.kind == Stmt::Kind::let) lets.insert(stmt.name);
+    });
+    lets.insert(shared_.begin(), shared_.end());
+    rename_declared(inner, taken, lets);
     substitute(inner, names_);
   }
 
-  void rename_declared(Body& body, const Names& taken) const {
+  // Loops may be called as others that stand beside them.
+  void rename_declared(Body& body, const Names& taken, const Names& not_for_loops) const {
     for (size_t i = 0; i < body.size(); ++i) {
       Stmt& stmt = body[i];
       const bool is_loop = stmt.kind == Stmt::Kind::loop;
-      const bool clashes =
-          is_loop ? std::find(shared_.begin(), shared_.end(), stmt.name) != shared_.end() : taken.contains(stmt.name);
+      const bool clashes = (is_loop ? not_for_loops : taken).contains(stmt.name);
       if ((is_loop || stmt.kind == Stmt::Kind::let) && clashes) {
         const std::string name = loop::fresh_name(stmt.name, taken);
         const Substitution other{{stmt.name, loop::variable(name)}};
@@ -113,7 +118,7 @@ class Merging {
       }
       if (stmt.kind == Stmt::Kind::allocate && clashes)
         stop(fmt::format("both keep memory of the name '{}'; merge first, then keep it", stmt.name));
-      rename_declared(body[i].body, taken);
+      rename_declared(body[i].body, taken, not_for_loops);
     }
   }
 

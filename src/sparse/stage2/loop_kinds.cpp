@@ -1,5 +1,6 @@
 // parallel, vectorize, unroll, bind, annotate: how a loop runs.
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/check.h"
@@ -117,10 +118,37 @@ class WritesApart {
   Names inner_;
 };
 
+// A load of what another iteration may write; empty where there is none. It is one's own where all indices, or one that
+// is the loop's variable, are those of every store.
+std::string foreign_load(const Stage2& stage, const LoopInNest& found) {
+  std::map<std::string, std::vector<std::vector<Expr>>> stores;
+  const Body& body = found.loop().body;
+  visit(body, [&](const Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::store && !stmt.atomic && stage.find_buffer(stmt.name) != nullptr)
+      stores[stmt.name].push_back(stmt.indices);
+  });
+  std::string problem;
+  visit_exprs(body, [&](const Expr& e) {
+    loop::visit(e, [&](const Expr& node) {
+      const auto written = node->op == Op::load ? stores.find(node->name) : stores.end();
+      if (written == stores.end()) return;
+      const auto& all = written->second;
+      bool is_own = std::all_of(all.begin(), all.end(), [&](const auto& at) { return at == node->operands; });
+      for (size_t d = 0; d < node->operands.size(); ++d)
+        is_own |= loop::uses(node->operands[d], found.variable) &&
+                  std::all_of(all.begin(), all.end(), [&](const auto& at) { return at[d] == node->operands[d]; });
+      if (!is_own) problem = loop::to_text(node);
+    });
+  });
+  return problem;
+}
+
 void check_writes_apart(const std::string& primitive, const Stage2& stage, const LoopInNest& found) {
   const std::string problem = WritesApart(stage, found.variable).problem_in(found.loop().body);
   if (!problem.empty())
     refuse(primitive, found.name, fmt::format("{} may be the same element in two of its iterations", problem));
+  if (const std::string load = foreign_load(stage, found); !load.empty())
+    refuse(primitive, found.name, fmt::format("{} may be written by another of its iterations", load));
 }
 
 // Whether the loop adds up what a primitive has put into memory of its own: lanes of one vector, in pairs.

@@ -39,10 +39,6 @@ AttentionSpec halves(DType type, int dim, Mask mask = Mask::none) {
 }
 const Row kRows[] = {
     {"fp32 hd64", {.head_dim_qk = 64, .head_dim_vo = 64, .mask = Mask::causal}},
-    {"bf16 hd128",
-     {.q_dtype = DType::bf16, .kv_dtype = DType::bf16, .o_dtype = DType::bf16, .head_dim_qk = 128, .head_dim_vo = 128}},
-    {"fp16 hd256",
-     {.q_dtype = DType::fp16, .kv_dtype = DType::fp16, .o_dtype = DType::fp16, .head_dim_qk = 256, .head_dim_vo = 256}},
     {"int4 hd128",
      {.q_dtype = DType::bf16,
       .kv_dtype = DType::int4,
@@ -57,11 +53,9 @@ const Row kRows[] = {
       .head_dim_qk = 576,
       .head_dim_vo = 512,
       .kv_form = KvForm::latent}},
-    {"soft cap hd128", {.head_dim_qk = 128, .head_dim_vo = 128, .variant = variants::logits_soft_cap()}},
     {"bf16 hd128 small tiles", halves(DType::bf16, 128), Path::small_tiles},
     {"bf16 hd128 all tiles", halves(DType::bf16, 128), Path::all_tiles},
     {"fp16 hd64 all tiles", halves(DType::fp16, 64, Mask::custom), Path::all_tiles},
-    {"bf16 hd256 all tiles", halves(DType::bf16, 256), Path::all_tiles},
 };
 
 class CudaKernelTextFor : public CudaKernelText, public testing::WithParamInterface<std::string_view> {};

@@ -99,6 +99,17 @@ TEST_F(ForwardOnACard, AgreesWithTheReferenceInEveryWeightType) {
   }
 }
 
+// By the library of products, and with a gate of its own.
+TEST_F(ForwardOnACard, AgreesWithTheReferenceOnPromptsOfManyRows) {
+  const std::string path = write({.weights = GgufWriter::kQ4_1,
+                                  .hidden_size = 64,
+                                  .intermediate_size = 96,
+                                  .num_qo_heads = 4,
+                                  .num_kv_heads = 2,
+                                  .head_dim = 16});
+  EXPECT_LE(errors_of(path, random_ids(21, 3), 20, {.precision = Precision::exact}).largest, 1e-3);
+}
+
 TEST_F(ForwardOnACard, KeepsTheStatedErrorWithEveryCache) {
   const std::string path =
       write({.hidden_size = 64, .intermediate_size = 96, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 16});

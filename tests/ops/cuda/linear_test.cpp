@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "ops/cuda/many_rows.h"
 #include "tests/ops/cuda/host_card.h"
 #include "tests/ops/weights.h"
 
@@ -129,6 +130,44 @@ TEST_F(CardLinear, GatesOneHalfOfTheRowsByTheOther) {
             << to_string(gate) << " row " << r << " output " << n;
       }
   }
+}
+
+TEST_F(CardLinear, MultipliesManyRowsByTheLibrary) {
+  const ops::Blas* blas = ops::find_blas().blas;
+  ASSERT_NE(blas, nullptr) << ops::find_blas().tried;
+  ops::ManyRows many(*blas);
+  for (const WeightType type : kWeightTypes) {
+    const int64_t cols = whole_blocks(type, 64), m = 17;
+    const test::Weights parts[] = {random_weights(type, 12, cols, 1), random_weights(WeightType::q8_0, 8, cols, 2)};
+    const ops::CardMatrix matrix = load(parts);
+    const std::vector<float> x = random_floats(m * cols, 3), before = random_floats(m * 20, 4);
+    const std::vector<float> norm(static_cast<size_t>(cols), 2.f);
+    float* y = place(before);
+    const ops::CardProduct product{
+        .x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = 20, .norm = place(norm), .add = true};
+    ASSERT_TRUE(ops::ManyRows::takes(matrix, product));
+    many.multiply(cuda::Card::at(0), matrix, product, true, Stream::cuda(nullptr));
+    for (int64_t r = 0; r < m; ++r) {
+      double squares = 0;
+      for (int64_t k = 0; k < cols; ++k) squares += double{x[r * cols + k]} * double{x[r * cols + k]};
+      std::vector<float> normed(static_cast<size_t>(cols));
+      for (int64_t k = 0; k < cols; ++k)
+        normed[static_cast<size_t>(k)] =
+            static_cast<float>(2 * double{x[r * cols + k]} / std::sqrt(squares / static_cast<double>(cols)));
+      for (int64_t n = 0; n < 20; ++n) {
+        const test::Weights& part = parts[n < 12 ? 0 : 1];
+        const Exact exact = exact_sum(part.values.data() + (n < 12 ? n : n - 12) * cols, normed.data(), cols);
+        ASSERT_LE(std::abs(y[r * 20 + n] - exact.value - double{before[static_cast<size_t>(r * 20 + n)]}),
+                  2 * exact.bound + 1e-6)
+            << to_string(type) << " row " << r << " output " << n;
+      }
+    }
+  }
+  const ops::CardProduct few{.rows = 16}, odd{.x = place(std::vector<float>(8)) + 1, .rows = 40};
+  ops::CardMatrix matrix;
+  matrix.cols = 4;
+  EXPECT_FALSE(ops::ManyRows::takes(matrix, few));
+  EXPECT_FALSE(ops::ManyRows::takes(matrix, odd));
 }
 
 TEST_F(CardLinear, ReadsRowsOfAnEmbedding) {

@@ -19,9 +19,20 @@ struct Tiles {
   }();
   template <class P>
   WEFT_INLINE static void attend(const Call& call, const P& p, const WorkItem& item, const Unit& unit) {
-    int kind = static_cast<int>(TileKind::direct);
-    if (sizeof...(Larger) == 0 || static_cast<int>(unit.tile_kind) == kind) return Small::attend(call, p, item, unit);
-    ((++kind == static_cast<int>(unit.tile_kind) ? Larger::attend(call, p, item, unit) : void()), ...);
+    if constexpr (sizeof...(Larger) == 0) {
+      Small::attend(call, p, item, unit);
+    } else {
+      int kind = static_cast<int>(TileKind::direct);
+      if (static_cast<int>(unit.tile_kind) == kind) return attend_with<Small>(call, p, item, unit);
+      ((++kind == static_cast<int>(unit.tile_kind) ? attend_with<Larger>(call, p, item, unit) : void()), ...);
+    }
+  }
+
+ private:
+  // A function of its own, with registers of its own: what one class computes ahead takes none from another.
+  template <class Class, class P>
+  WEFT_NO_INLINE static void attend_with(const Call& call, const P& p, const WorkItem& item, const Unit& unit) {
+    Class::attend(call, p, item, unit);
   }
 };
 

@@ -61,6 +61,7 @@ class Merge {
       const float* const from =
           own.states.data == nullptr ? nullptr : own.states.o(call_, own.row_offset + row - group_.row_begin, head);
       const int n = group_.source_end - first < 32 ? group_.source_end - first : 32;
+      WEFT_UNROLL_4
       for (int s = 0; s < n; ++s) add(ptx::shuffle(weight, s), address(from, s), sums);
     }
     const float factor = !F::kSoftmax ? 1.f : total == 0.f ? 0.f : 1.f / total;

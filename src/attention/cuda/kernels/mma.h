@@ -198,7 +198,8 @@ class Mma {
     if (by_position_ || call_.mask_error != nullptr) return item_.kv_begin;
     const int low = (has_two && hull.low[1] < hull.low[0] ? hull.low[1] : hull.low[0]) - list_.first_pos;
     const int high = (hull.high[1] > hull.high[0] ? hull.high[1] : hull.high[0]) - list_.first_pos;
-    end_ = high < end_ ? high : end_;
+    end_ = low >= high ? item_.kv_begin : high < end_ ? high : end_;  // no row may see any
+    if (low >= end_) return item_.kv_begin > end_ ? item_.kv_begin : end_;
     return low <= item_.kv_begin ? item_.kv_begin : item_.kv_begin + (low - item_.kv_begin) / kKeys * kKeys;
   }
 

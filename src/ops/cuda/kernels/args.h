@@ -88,10 +88,11 @@ struct WeightPlanes {
   const void *quants, *high, *scales, *supers;
 };
 
-// Rows `tokens` of a matrix, times a factor.
+// Rows `tokens` of a matrix, or those from first_row on, times a factor.
 struct EmbedArgs {
   WeightPlanes w;
-  const int* tokens;
+  const int* tokens;  // null: rows from first_row on
+  long long first_row;
   float* to;  // [rows, cols]
   long long rows, cols;
   float scale;
@@ -109,6 +110,7 @@ struct LinearArgs {
   int chunk;           // columns of x that shared memory holds, a multiple of 1,024, or all
   float eps;
   bool add, gelu;
+  bool is_aligned;  // x, its rows and the norm's weights to 16 bytes, and cols a multiple of 4
 };
 
 }  // namespace weft::ops

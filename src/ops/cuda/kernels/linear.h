@@ -24,6 +24,13 @@ template <class Weights, int kRows, int kOutputs, bool kGated>
 struct Linear {
   static constexpr int kThreads = 32 * kLinearWarps, kWeights = Weights::kWeights;
   static constexpr int kOfWarp = kGated ? kOutputs / 2 : kOutputs;
+  // Pieces of a row that a lane has on their way: enough bytes in all to keep memory busy for as long as a load takes, in
+  // registers for two CTAs. What a piece of 32 weights is unpacked to leaves room for fewer.
+  static constexpr int kAhead = kRows > 2        ? 1
+                                : kWeights == 32 ? kOutputs == 4 ? 1 : 2
+                                : kOutputs == 1  ? 4
+                                : kOutputs == 2  ? 3
+                                                 : 2;
   using Pieces = Weights[kOutputs];
   using Sums = float[kOutputs][kRows];
   // In shared memory, behind it the rows of x.
@@ -38,8 +45,8 @@ struct Linear {
     const int stride = spread((args.chunk + 31) / 32 * 32);
     const i64 step = static_cast<i64>(ptx::num_ctas()) * kLinearWarps * kOfWarp;
     i64 cta_first = static_cast<i64>(ptx::cta_index()) * kLinearWarps * kOfWarp;
-    Pieces next;  // of the weights, which no kernel before this one writes: they are on their way while it ends
-    load(args, cta_first, ptx::lane(), next);
+    Pieces next[kAhead];  // of the weights, which no kernel before this one writes: they are on their way while it ends
+    load_first(args, cta_first, next);
     ptx::wait_for_previous_kernel();
     ptx::allow_next_kernel();
     float squares[kRows] = {};
@@ -54,7 +61,7 @@ struct Linear {
         }
         multiply(args, cta_first, k, x, stride, piece, next, sums);
       }
-      load(args, cta_first + step, ptx::lane(), next);
+      load_first(args, cta_first + step, next);
       if (is_first && args.norm != nullptr) find_factors(args, squares, shared);
       finish(args, shared, cta_first + ptx::warp() * kOfWarp, sums);
     }
@@ -64,6 +71,37 @@ struct Linear {
   // Columns k to k + chunk of x, times a norm's weights; what lies beyond x is zero. Squares are those of x.
   WEFT_INLINE static void fill(const LinearArgs& args, int k, float* x, int stride, float (&squares)[kRows]) {
     const int columns = (args.chunk + 31) / 32 * 32;
+    if (args.is_aligned) {
+      // A batch of loads is on its way at a time.
+      constexpr int kBatch = kRows > 2 ? 1 : 4, kStep = 4 * kThreads;
+      for (int first = 4 * ptx::thread_index(); first < columns; first += kBatch * kStep) {
+        Bytes16 weights[kBatch], fours[kBatch][kRows];
+        WEFT_UNROLL
+        for (int b = 0; b < kBatch; ++b) {
+          const int i = first + b * kStep;
+          const bool is_there = i < columns && k + i < args.cols;
+          weights[b] =
+              args.norm != nullptr && is_there ? four_of(args.norm + k + i) : Bytes16{{kOne, kOne, kOne, kOne}};
+          WEFT_UNROLL
+          for (int row = 0; row < kRows; ++row)
+            fours[b][row] = is_there && row < args.rows ? four_of(args.x + row * args.ldx + k + i) : Bytes16{};
+        }
+        WEFT_UNROLL
+        for (int b = 0; b < kBatch; ++b) WEFT_UNROLL
+        for (int row = 0; row < kRows; ++row) {
+          Bytes16& four = fours[b][row];
+          WEFT_UNROLL
+          for (int e = 0; e < 4; ++e) {
+            const float value = ptx::from_bits(four.word[e]);
+            squares[row] += value * value;
+            four.word[e] = ptx::to_bits(value * ptx::from_bits(weights[b].word[e]));
+          }
+          if (first + b * kStep < columns)
+            *reinterpret_cast<Bytes16*>(x + row * stride + spread(first + b * kStep)) = four;
+        }
+      }
+      return;
+    }
     for (int i = ptx::thread_index(); i < columns; i += kThreads) {
       const bool is_there = k + i < args.cols;
       const float weight = args.norm != nullptr && is_there ? args.norm[k + i] : 1.f;
@@ -75,6 +113,9 @@ struct Linear {
       }
     }
   }
+
+  static constexpr u32 kOne = 0x3f800000u;  // 1.f
+  WEFT_INLINE static Bytes16 four_of(const float* p) { return *reinterpret_cast<const Bytes16*>(p); }
 
   WEFT_INLINE static void find_factors(const LinearArgs& args, const float (&squares)[kRows], Shared& shared) {
     WEFT_UNROLL
@@ -110,17 +151,41 @@ struct Linear {
       to[o].load(args.w, weight_row(args, cta_first + ptx::warp() * kOfWarp, o) * pieces + piece);
   }
 
-  // This lane's pieces within columns k to k + chunk, of which `next` is the first; it becomes the one behind them.
+  // The first of this lane's pieces.
+  WEFT_INLINE static void load_first(const LinearArgs& args, i64 cta_first, Pieces (&next)[kAhead]) {
+    WEFT_UNROLL
+    for (int a = 0; a < kAhead; ++a) load(args, cta_first, ptx::lane() + 32 * a, next[a]);
+  }
+
+  // This lane's pieces within columns k to k + chunk, of which next[0] is the first; it becomes the one behind them.
   WEFT_INLINE static void multiply(const LinearArgs& args, i64 cta_first, int k, const float* x, int stride, int& piece,
-                                   Pieces& next, Sums& sums) {
+                                   Pieces (&next)[kAhead], Sums& sums) {
     const int last = k + args.chunk < args.cols ? k + args.chunk : args.cols;
-    for (; piece * kWeights < last; piece += 32) {
-      Pieces now;
+    int done = 0;
+    while (piece * kWeights < last) {
       WEFT_UNROLL
-      for (int o = 0; o < kOutputs; ++o) now[o] = next[o];
-      load(args, cta_first, piece + 32, next);
-      multiply_piece(now, x + spread(piece * kWeights - k), stride, sums);
+      for (int a = 0; a < kAhead; ++a) {
+        if (piece * kWeights >= last) break;
+        Pieces now;
+        copy(next[a], now);
+        load(args, cta_first, piece + 32 * kAhead, next[a]);
+        multiply_piece(now, x + spread(piece * kWeights - k), stride, sums);
+        piece += 32;
+        ++done;
+      }
     }
+    if (kAhead == 1 || last == args.cols) return;
+    for (; done % kAhead != 0; --done) {  // next[done % kAhead] is to be the first again
+      Pieces first;
+      copy(next[0], first);
+      WEFT_UNROLL
+      for (int a = 0; a + 1 < kAhead; ++a) copy(next[a + 1], next[a]);
+      copy(first, next[kAhead - 1]);
+    }
+  }
+  WEFT_INLINE static void copy(const Pieces& from, Pieces& to) {
+    WEFT_UNROLL
+    for (int o = 0; o < kOutputs; ++o) to[o] = from[o];
   }
 
   WEFT_INLINE static void multiply_piece(const Pieces& w, const float* x, int stride, Sums& sums) {
@@ -194,7 +259,8 @@ WEFT_INLINE void embed(const EmbedArgs& args) {
   for (i64 row = ptx::cta_index(); row < args.rows; row += ptx::num_ctas())
     for (i64 piece = ptx::thread_index(); piece < pieces; piece += ptx::num_threads()) {
       Weights w;
-      w.load(args.w, args.tokens[row] * pieces + piece);
+      const i64 from = args.tokens != nullptr ? args.tokens[row] : args.first_row + row;
+      w.load(args.w, from * pieces + piece);
       for (int g = 0; g < Weights::kWeights / 4; ++g) {
         float q[4];
         w.numbers(g, q);
@@ -210,9 +276,9 @@ WEFT_INLINE void embed(const EmbedArgs& args) {
 
 }  // namespace weft::ops
 
-#define WEFT_LINEAR(symbol, weights, rows, outputs, gated)                  \
-  WEFT_KERNEL(256, 1) void symbol(WEFT_PARAM weft::ops::LinearArgs args) {  \
-    weft::ops::Linear<weft::ops::weights, rows, outputs, gated>::run(args); \
+#define WEFT_LINEAR(symbol, weights, rows, outputs, gated)                                 \
+  WEFT_KERNEL(256, rows <= 2 ? 2 : 1) void symbol(WEFT_PARAM weft::ops::LinearArgs args) { \
+    weft::ops::Linear<weft::ops::weights, rows, outputs, gated>::run(args);                \
   }
 #define WEFT_EMBED(symbol, weights) \
   WEFT_KERNEL(256, 1) void symbol(WEFT_PARAM weft::ops::EmbedArgs args) { weft::ops::embed<weft::ops::weights>(args); }

@@ -4,7 +4,9 @@
 #pragma once
 
 #define WEFT_INLINE __forceinline__
+#define WEFT_NO_INLINE __noinline__
 #define WEFT_UNROLL _Pragma("unroll")
+#define WEFT_UNROLL_4 _Pragma("unroll 4")
 #define WEFT_NO_UNROLL _Pragma("unroll 1")
 // WEFT_KERNEL(threads of a CTA, CTAs that a multiprocessor is to hold) void attend(WEFT_PARAM Args args) { ... }
 #define WEFT_KERNEL(threads, ctas) extern "C" __global__ __launch_bounds__(threads, ctas)

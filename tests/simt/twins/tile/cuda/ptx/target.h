@@ -4,7 +4,9 @@
 #include "tests/simt/machine/device.h"
 
 #define WEFT_INLINE inline __attribute__((always_inline))
+#define WEFT_NO_INLINE __attribute__((noinline))
 #define WEFT_UNROLL
+#define WEFT_UNROLL_4
 #define WEFT_NO_UNROLL
 #define WEFT_KERNEL(threads, ctas) extern "C"
 #define WEFT_PARAM const

@@ -1,0 +1,48 @@
+// What differs by device in the operators of ops.h: arguments are checked before, the same for all.
+//
+//   const Device device = device_of(x);
+//   backend_of("rms_norm", device).norm({.x = x, .weight = weight, .y = y, .eps = eps}, stream);
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "ops/append.h"
+#include "ops/rope.h"
+#include "weft/device.h"
+#include "weft/tensor.h"
+
+namespace weft::ops {
+
+// y = rms_norm(x); with a residual, residual += x and y = rms_norm(residual).
+struct NormCall {
+  TensorView x, residual = {}, weight, y;
+  float eps = 0.f;
+};
+enum class GateKind : uint8_t { silu, gelu_tanh };
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual void norm(const NormCall& call, Stream stream) const = 0;
+  // y = gate(gate) * up
+  virtual void gate_and_mul(GateKind kind, const TensorView& gate, const TensorView& up, const TensorView& y,
+                            Stream stream) const = 0;
+  virtual void soft_cap(const TensorView& x, float cap, Stream stream) const = 0;
+  // Row r of x [rows, heads, dim] by row r of the table.
+  virtual void rotate(const TensorView& x, const RopeTable& table, Stream stream) const = 0;
+  virtual void append(const AppendCall& call, Stream stream) const = 0;
+};
+
+// Of a tensor: where it lies, pinned memory being the CPU's.
+Device device_of(const TensorView& tensor);
+// Throws Error(unsupported | invalid_device) where there is no such device.
+const Backend& backend_of(std::string_view op, Device device);
+// Throws Error(invalid_device) unless the stream is the default one or of that device.
+void check_stream(std::string_view op, Stream stream, Device device);
+
+const Backend& cpu_backend();   // of ops/cpu
+const Backend& cuda_backend();  // of ops/cuda
+
+}  // namespace weft::ops

@@ -1,0 +1,117 @@
+// Operators on a card: their kernels on the call's tensors. Indices of the host go along with each call.
+#include "ops/backend.h"
+
+#include <array>
+#include <vector>
+
+#include "base/check.h"
+#include "device/cuda/memory.h"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/kernels/args.h"
+#include "ops/paged.h"
+
+namespace weft::ops {
+namespace {
+
+constexpr int64_t kWarps = kThreads / 32;  // of a CTA, each with a row at a time
+
+cuda::Card& card_of(const TensorView& tensor) { return cuda::Card::at(tensor.device().index); }
+
+CardRows rows_of(const TensorView& x) {
+  if (!x) return {};
+  const bool heads = x.rank() == 3;
+  return {x.as<float>(), heads ? x.shape(1) : 1, x.stride(0), heads ? x.stride(1) : 0};
+}
+int64_t row_count(const TensorView& x) { return x.rank() == 3 ? x.shape(0) * x.shape(1) : x.shape(0); }
+int dim_of(const TensorView& x) { return static_cast<int>(x.shape(x.rank() - 1)); }
+
+template <class Args>
+void launch_rows(const TensorView& x, const KernelText& kernel, Stream stream, const Args& args) {
+  launch(card_of(x), kernel, {.ctas = (row_count(x) + kWarps - 1) / kWarps}, stream, args);
+}
+
+// Numbers of the host on the card, until the call's kernels have read them: freeing waits for those.
+template <class T>
+Workspace placed(cuda::Card& card, const std::vector<T>& values, Stream stream) {
+  Workspace memory(Device::cuda(card.index()), values.size() * sizeof(T));
+  if (!values.empty())
+    cuda::copy_to_card(card, memory.data(), values.data(), memory.bytes(),
+                       static_cast<cuda::api::Stream>(stream.handle()));
+  return memory;
+}
+
+CardCache cache_of(const AppendSide& side) {
+  const CacheRows &to = side.cache, &scales = side.scales;
+  return {to.data,
+          to.page_stride,
+          to.slot_stride,
+          to.head_stride,
+          reinterpret_cast<float*>(scales.data),
+          scales.page_stride,
+          scales.slot_stride,
+          scales.head_stride};
+}
+
+class CudaBackend : public Backend {
+ public:
+  void norm(const NormCall& call, Stream stream) const override {
+    launch_rows(call.x, norm_kernel(), stream,
+                NormArgs{.x = rows_of(call.x),
+                         .residual = rows_of(call.residual),
+                         .y = rows_of(call.y),
+                         .weight = call.weight.as<float>(),
+                         .rows = row_count(call.x),
+                         .dim = dim_of(call.x),
+                         .eps = call.eps,
+                         .onto = false});
+  }
+
+  void gate_and_mul(GateKind kind, const TensorView& gate, const TensorView& up, const TensorView& y,
+                    Stream stream) const override {
+    launch_rows(
+        gate, gate_kernel(), stream,
+        GateArgs{rows_of(gate), rows_of(up), rows_of(y), gate.shape(0), dim_of(gate), kind == GateKind::gelu_tanh});
+  }
+
+  void soft_cap(const TensorView& x, float cap, Stream stream) const override {
+    launch_rows(x, cap_kernel(), stream, CapArgs{rows_of(x), x.shape(0), dim_of(x), cap});
+  }
+
+  void rotate(const TensorView& x, const RopeTable& table, Stream stream) const override {
+    cuda::Card& card = card_of(x);
+    const Workspace cos = placed(card, table.cos, stream), sin = placed(card, table.sin, stream);
+    launch_rows(x, rotate_kernel(), stream,
+                RotateArgs{rows_of(x), static_cast<const float*>(cos.data()), static_cast<const float*>(sin.data()),
+                           row_count(x), static_cast<int>(x.shape(1)), table.pairs, table.order == RopePairs::halves});
+  }
+
+  void append(const AppendCall& call, Stream stream) const override {
+    std::array<KernelText, 2> kernels;  // refused before anything is written
+    for (size_t i = 0; i < 2; ++i) kernels[i] = append_kernel(call.sides[i].dtype, call.kv_scales);
+    std::vector<CachePlace> places(static_cast<size_t>(call.sides[0].rows.shape(0)));
+    for (size_t r = 0; r + 1 < call.append_indptr.size(); ++r) {
+      const PagedRequest own = request_of(call.pages, r);
+      for (int64_t row = call.append_indptr[r]; row < call.append_indptr[r + 1]; ++row) {
+        const int64_t token = own.tokens - (call.append_indptr[r + 1] - row);
+        places[static_cast<size_t>(row)] = {own.pages[static_cast<size_t>(token / call.pages.page_size)],
+                                            static_cast<int>(token % call.pages.page_size)};
+      }
+    }
+    const Workspace on_card = placed(card_of(call.sides[0].rows), places, stream);
+    for (size_t i = 0; i < 2; ++i) {
+      const AppendSide& side = call.sides[i];
+      launch_rows(side.rows, kernels[i], stream,
+                  AppendArgs{rows_of(side.rows), static_cast<const CachePlace*>(on_card.data()), cache_of(side),
+                             row_count(side.rows), static_cast<int>(side.rows.shape(1)), dim_of(side.rows)});
+    }
+  }
+};
+
+}  // namespace
+
+const Backend& cuda_backend() {
+  static const CudaBackend backend;
+  return backend;
+}
+
+}  // namespace weft::ops

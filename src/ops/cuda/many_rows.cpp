@@ -1,0 +1,81 @@
+#include "ops/cuda/many_rows.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace weft::ops {
+namespace {
+
+constexpr int64_t kWeightBytes = 64 << 20, kWorkspaceBytes = 32 << 20;
+
+void* at_least(Workspace& memory, Device device, int64_t bytes) {
+  if (memory.bytes() < static_cast<size_t>(bytes)) {
+    memory = Workspace();
+    memory = Workspace(device, static_cast<size_t>(bytes));
+  }
+  return memory.data();
+}
+
+bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+}  // namespace
+
+bool ManyRows::takes(const CardMatrix& matrix, const CardProduct& product) {
+  bool aligned = is_aligned(product.x) && product.ldx % 4 == 0 && product.ldy % 4 == 0 && matrix.cols % 4 == 0;
+  for (const CardMatrix::Part& part : matrix.parts) aligned = aligned && is_aligned(product.y + part.first_row);
+  return product.rows > kFewRows && !product.gate && aligned;
+}
+
+const float* ManyRows::normed(cuda::Card& card, const CardMatrix& matrix, const CardProduct& product, Stream stream) {
+  const int64_t cols = matrix.cols;
+  auto* x =
+      static_cast<float*>(at_least(x_, stream.device(), product.rows * cols * static_cast<int64_t>(sizeof(float))));
+  launch(card, norm_kernel(), {.ctas = (product.rows + 7) / 8}, stream,
+         NormArgs{.x = {const_cast<float*>(product.x), 1, product.ldx, 0},
+                  .residual = {},
+                  .y = {x, 1, cols, 0},
+                  .weight = product.norm,
+                  .rows = product.rows,
+                  .dim = static_cast<int>(cols),
+                  .eps = product.eps,
+                  .onto = false});
+  return x;
+}
+
+void ManyRows::multiply(cuda::Card& card, const CardMatrix& matrix, const CardProduct& product, bool exact,
+                        Stream stream) {
+  ensure(takes(matrix, product), "a product that is not for cuBLASLt");
+  const int64_t cols = matrix.cols, row_bytes = cols * static_cast<int64_t>(sizeof(float));
+  const float* x = product.norm != nullptr ? normed(card, matrix, product, stream) : product.x;
+  const int64_t ldx = product.norm != nullptr ? cols : product.ldx;
+  at_least(workspace_, stream.device(), kWorkspaceBytes);
+  // A whole number of lines, so that each piece of y begins on one.
+  const int64_t step = std::max<int64_t>(kWeightBytes / row_bytes / 64 * 64, 64);
+  for (const CardMatrix::Part& part : matrix.parts)
+    for (int64_t first = 0; first < part.rows; first += step) {
+      const int64_t count = std::min(step, part.rows - first);
+      const bool is_there = part.type == WeightType::f32;  // as it lies, in whole pieces
+      auto* w = static_cast<float*>(is_there ? const_cast<void*>(part.planes.quants)
+                                             : at_least(weights_, stream.device(), step * row_bytes));
+      if (is_there)
+        w += first * cols;
+      else
+        launch(card, embed_kernel(part.type), {.ctas = count}, stream,
+               EmbedArgs{part.planes, nullptr, first, w, count, cols, 1.f});
+      blas_->multiply(card,
+                      {.w = w,
+                       .x = x,
+                       .y = product.y + part.first_row + first,
+                       .rows = product.rows,
+                       .outputs = count,
+                       .cols = cols,
+                       .ldx = ldx,
+                       .ldy = product.ldy,
+                       .add = product.add,
+                       .exact = exact},
+                      workspace_, stream);
+    }
+}
+
+}  // namespace weft::ops

@@ -1,0 +1,73 @@
+// What an engine is made of: engine.cpp steps, engine_api.cpp speaks with other threads.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "serve/engine.h"
+#include "serve/sampler.h"
+#include "serve/scheduler.h"
+
+namespace weft::serve {
+
+// Throws Error(invalid_argument).
+EngineOptions checked(const EngineOptions& options);
+
+struct Engine::Impl {
+  std::unique_ptr<ModelRunner> model;
+  Vocabulary vocabulary;
+  EngineOptions options;
+  ModelRunner::Limits limits;
+  PrefixCache cache;
+  Scheduler scheduler;
+  Sampler sampler;
+  States states;  // of the thread that steps, as all above
+  EngineStats counts;
+  std::deque<double> step_s;
+
+  // What other threads say and see.
+  mutable std::mutex mutex;
+  std::condition_variable wake;
+  States inbox;
+  std::vector<RequestId> cancels;
+  std::vector<std::pair<RequestId, bool>> pauses;
+  bool stopping = false;
+  RequestId next_id = 1;
+  uint64_t refused = 0;
+  int64_t inbox_tokens = 0;
+  EngineStats published;
+  mutable bool view_wanted = true;
+  EngineView published_view;
+
+  Impl(std::unique_ptr<ModelRunner> m, Vocabulary v, const EngineOptions& o)
+      : model(std::move(m)),
+        vocabulary(std::move(v)),
+        options(checked(o)),
+        limits(model->limits()),
+        cache(*model),
+        scheduler(*model, cache,
+                  {.max_running = o.max_running, .max_step_rows = o.max_step_rows, .target_itl_s = o.target_itl_s}) {
+    publish();
+  }
+  ~Impl() {
+    for (auto& state : states) scheduler.release(*state);
+  }
+
+  std::unique_ptr<RequestState> make_state(Request request, OnUpdate on_update) const;
+  void check_queue() const;
+  bool step();
+  void take_messages();
+  void end_late_requests(Clock::time_point now);
+  void run_pieces(std::span<const ScheduledPiece> pieces);
+  std::span<float> run_model(std::span<const ScheduledPiece> pieces);
+  void postprocess(const ScheduledPiece& piece, std::span<float> rows);
+  void draw(RequestState& state, Choice& choice, std::span<float> row);
+  void add_prompt_logprobs(const ScheduledPiece& piece, std::span<float> rows);
+  void end_choice(RequestState& state, Choice& choice, Update update);
+  void end_request(RequestState& state, const std::string& finish, const std::string& code, const std::string& message);
+  void emit(const RequestState& state, Update& update, bool last = false);
+  void publish();
+};
+
+}  // namespace weft::serve

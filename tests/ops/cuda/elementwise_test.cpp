@@ -1,0 +1,162 @@
+// Operators on a card, in the host machine, against the CPU's, which have tests of their own.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "tests/ops/cuda/host_card.h"
+#include "weft/error.h"
+#include "weft/ops.h"
+
+namespace weft {
+namespace {
+
+class CardOperators : public testing::HostCard {
+ protected:
+  std::vector<float> floats(int64_t n, float scale = 1.f) {
+    std::normal_distribution<float> normal(0.f, scale);
+    std::vector<float> x(static_cast<size_t>(n));
+    for (float& value : x) value = normal(random_);
+    return x;
+  }
+  static TensorView on_host(const std::vector<float>& x, std::initializer_list<int64_t> shape) {
+    return TensorView(x.data(), DType::fp32, shape);
+  }
+  static TensorView on_card(const void* x, std::initializer_list<int64_t> shape, DType dtype = DType::fp32) {
+    return TensorView(x, dtype, shape, Device::cuda(0));
+  }
+  void expect_near(const float* got, const std::vector<float>& expected, double tolerance, const char* what) {
+    for (size_t i = 0; i < expected.size(); ++i)
+      ASSERT_NEAR(got[i], expected[i], tolerance * (1 + std::fabs(expected[i]))) << what << " " << i;
+  }
+  std::mt19937 random_{20261123};
+};
+
+TEST_F(CardOperators, NormAndAddAsOnTheCpu) {
+  for (const auto& [rows, heads, dim] : {std::array<int64_t, 3>{3, 2, 40}, {17, 1, 33}}) {
+    std::vector<float> x = floats(rows * heads * dim), residual = floats(rows * heads * dim), y(x.size());
+    const std::vector<float> weight = floats(dim);
+    for (int64_t i = 0; i < dim; ++i) x[static_cast<size_t>(i)] *= 1e22f;  // squares overflow
+    float *card_x = place(x), *card_residual = place(residual), *card_y = poisoned<float>(x.size());
+    const float* card_weight = place(weight);
+    rms_norm(on_card(card_x, {rows, heads, dim}), on_card(card_weight, {dim}), 1e-5f,
+             on_card(card_y, {rows, heads, dim}));
+    rms_norm(on_host(x, {rows, heads, dim}), on_host(weight, {dim}), 1e-5f, on_host(y, {rows, heads, dim}));
+    expect_near(card_y, y, 1e-5, "rms_norm");
+    add_rms_norm(on_card(card_x, {rows, heads, dim}), on_card(card_residual, {rows, heads, dim}),
+                 on_card(card_weight, {dim}), 0.f, on_card(card_y, {rows, heads, dim}));
+    add_rms_norm(on_host(x, {rows, heads, dim}), on_host(residual, {rows, heads, dim}), on_host(weight, {dim}), 0.f,
+                 on_host(y, {rows, heads, dim}));
+    expect_near(card_y, y, 1e-5, "add_rms_norm");
+    expect_near(card_residual, residual, 0, "residual");
+  }
+}
+
+TEST_F(CardOperators, GateAndCapAsOnTheCpu) {
+  const int64_t rows = 5, dim = 70;
+  std::vector<float> gate = floats(rows * dim, 8.f), y(gate.size());
+  const std::vector<float> up = floats(rows * dim);
+  gate[0] = -200.f, gate[1] = 200.f, gate[2] = 0.f;
+  float *card_gate = place(gate), *card_y = poisoned<float>(y.size());
+  const float* card_up = place(up);
+  for (const auto gate_of : {silu_and_mul, gelu_tanh_and_mul}) {
+    gate_of(on_card(card_gate, {rows, dim}), on_card(card_up, {rows, dim}), on_card(card_y, {rows, dim}), {});
+    gate_of(on_host(gate, {rows, dim}), on_host(up, {rows, dim}), on_host(y, {rows, dim}), {});
+    expect_near(card_y, y, 1e-5, "gate");
+  }
+  for (const float cap : {30.f, 1e-3f, INFINITY}) {
+    std::vector<float> x = gate;
+    float* card_x = place(x);
+    soft_cap(on_card(card_x, {rows, dim}), cap);
+    soft_cap(on_host(x, {rows, dim}), cap);
+    expect_near(card_x, x, 1e-5, "cap");
+  }
+}
+
+TEST_F(CardOperators, RotateAsOnTheCpu) {
+  const int64_t rows = 4, heads = 3, dim = 24;
+  for (const RopePairs pairs : {RopePairs::adjacent, RopePairs::halves}) {
+    std::vector<float> x = floats(rows * heads * dim);
+    float* card_x = place(x);
+    const RopeParams params{.pairs = pairs, .rotary_dim = 16};
+    const std::vector<int32_t> positions{0, 5, 4000, 7};
+    apply_rope(on_card(card_x, {rows, heads, dim}), positions, params);
+    apply_rope(on_host(x, {rows, heads, dim}), positions, params);
+    expect_near(card_x, x, 1e-6, "rope");
+  }
+}
+
+// Two requests whose last tokens lie in the middle of pages, one of them new from its first token on.
+TEST_F(CardOperators, AppendTheSameBytesAsTheCpu) {
+  const int64_t pages = 5, page_size = 4, heads = 2, dim = 12, rows = 7;
+  const std::vector<int32_t> page_indptr{0, 2, 4}, page_ids{3, 0, 4, 1}, last{2, 3}, indptr{0, 3, 7};
+  const PageTableView table{.page_size = static_cast<int>(page_size),
+                            .num_pages = pages,
+                            .kv_page_indptr = page_indptr,
+                            .kv_page_indices = page_ids,
+                            .kv_last_page_len = last};
+  std::vector<float> k = floats(rows * heads * dim), v = floats(rows * heads * dim);
+  k[5] = 1e30f;  // beyond fp16
+  const float *card_k = place(k), *card_v = place(v);
+  struct Form {
+    DType dtype;
+    KvScales scales;
+  };
+  for (const auto& [dtype, scales] :
+       {Form{DType::fp32, KvScales::none}, Form{DType::fp16, KvScales::none}, Form{DType::bf16, KvScales::none},
+        Form{DType::int8, KvScales::token}, Form{DType::int8, KvScales::head}}) {
+    const bool token = scales == KvScales::token;
+    const std::initializer_list<int64_t> shape{pages, page_size, heads, dim},
+        scale_shape{token ? pages : 1, token ? page_size : 1, heads, 1};
+    const size_t bytes = static_cast<size_t>(pages * page_size * heads * dim * bits_of(dtype) / 8);
+    const size_t num_scales = static_cast<size_t>(token ? pages * page_size * heads : heads);
+    std::vector<char> host[2] = {std::vector<char>(bytes, 1), std::vector<char>(bytes, 1)};
+    std::vector<float> host_scales[2] = {std::vector<float>(num_scales, 0.5f), std::vector<float>(num_scales, 0.25f)};
+    const char* card[2] = {place(host[0]), place(host[1])};
+    const float* card_scales[2] = {place(host_scales[0]), place(host_scales[1])};
+    KvCache on_cpu(TensorView(host[0].data(), dtype, shape), TensorView(host[1].data(), dtype, shape));
+    KvCache cache(on_card(card[0], shape, dtype), on_card(card[1], shape, dtype));
+    if (scales != KvScales::none) {
+      on_cpu.k_scale = on_host(host_scales[0], scale_shape), on_cpu.v_scale = on_host(host_scales[1], scale_shape);
+      cache.k_scale = on_card(card_scales[0], scale_shape), cache.v_scale = on_card(card_scales[1], scale_shape);
+    }
+    append_paged_kv(on_host(k, {rows, heads, dim}), on_host(v, {rows, heads, dim}), indptr, table, Layout::nhd, on_cpu,
+                    scales);
+    append_paged_kv(on_card(card_k, {rows, heads, dim}), on_card(card_v, {rows, heads, dim}), indptr, table,
+                    Layout::nhd, cache, scales);
+    for (int side = 0; side < 2; ++side) {
+      EXPECT_EQ(fetch(card[side], bytes), host[side]) << to_string(dtype) << " side " << side;
+      EXPECT_EQ(fetch(card_scales[side], num_scales), host_scales[side]) << to_string(dtype) << " side " << side;
+    }
+  }
+}
+
+TEST_F(CardOperators, RefuseWhatIsNotThereAndWhatLiesElsewhere) {
+  std::vector<float> x(8), weight(4);
+  const auto code_of = [](auto&& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ErrorCode::io_error;
+  };
+  const TensorView card = on_card(place(x), {2, 4}), host = on_host(x, {2, 4});
+  EXPECT_EQ(code_of([&] { rms_norm(card, on_host(weight, {4}), 0.f, card); }), ErrorCode::invalid_device);
+  EXPECT_EQ(code_of([&] { rms_norm(host, on_card(place(weight), {4}), 0.f, host); }), ErrorCode::invalid_device);
+  EXPECT_EQ(code_of([&] { soft_cap(host, 1.f, Stream::cuda(nullptr)); }), ErrorCode::invalid_device);
+  EXPECT_EQ(code_of([&] {
+              soft_cap(TensorView(x.data(), DType::fp32, {2, 4}, Device::cuda(9)), 1.f);
+            }),
+            ErrorCode::invalid_device);
+  const std::vector<int32_t> indptr{0, 1}, pages{0, 1}, ids{0}, last{1};
+  const PageTableView table{
+      .page_size = 1, .num_pages = 1, .kv_page_indptr = pages, .kv_page_indices = ids, .kv_last_page_len = last};
+  const TensorView rows = on_card(place(x), {1, 1, 8});
+  const KvCache cache(on_card(place(x), {1, 1, 1, 8}, DType::fp8_e4m3),
+                      on_card(place(x), {1, 1, 1, 8}, DType::fp8_e4m3));
+  EXPECT_EQ(code_of([&] { append_paged_kv(rows, rows, indptr, table, Layout::nhd, cache); }), ErrorCode::unsupported);
+}
+
+}  // namespace
+}  // namespace weft
