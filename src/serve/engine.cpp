@@ -78,13 +78,16 @@ void Engine::Impl::run_pieces(std::span<const ScheduledPiece> pieces) {
 std::span<float> Engine::Impl::run_model(std::span<const ScheduledPiece> pieces) {
   std::vector<std::vector<int32_t>> tokens;
   std::vector<ModelRunner::Piece> run;
+  std::vector<PrefixCache::Node*> nodes;
   tokens.reserve(pieces.size());
   for (const ScheduledPiece& piece : pieces) {
     const Choice& choice = piece.state->choices[static_cast<size_t>(piece.choice)];
     tokens.push_back(piece.state->tokens(choice, choice.computed, piece.count));
     run.push_back({choice.sequence, tokens.back(), piece.logit_rows});
+    // A request that was preempted may go on from one choice's output, which the others don't share.
+    nodes.push_back(cache.within(piece.state->held.node, piece.state->prompt_size()));
   }
-  return model->run(run);
+  return model->run(run, cache.shared_by(nodes).view());
 }
 
 void Engine::Impl::postprocess(const ScheduledPiece& piece, std::span<float> rows) {

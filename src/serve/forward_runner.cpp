@@ -55,10 +55,10 @@ class ForwardRunner : public ModelRunner {
   void hold(std::span<const int32_t> pages) override { forward_.hold_pages(pages); }
   void unhold(std::span<const int32_t> pages) override { forward_.unhold_pages(pages); }
 
-  std::span<float> run(std::span<const Piece> pieces) override {
+  std::span<float> run(std::span<const Piece> pieces, const SharedPrefixes& prefixes) override {
     inputs_.clear();
     for (const Piece& piece : pieces) inputs_.push_back({piece.sequence, piece.tokens, piece.logit_rows});
-    const TensorView logits = forward_.run(inputs_);
+    const TensorView logits = forward_.run(inputs_, prefixes);
     return {logits.as<float>(), static_cast<size_t>(logits.shape(0) * logits.shape(1))};
   }
 

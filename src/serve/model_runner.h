@@ -5,6 +5,8 @@
 #include <memory>
 #include <span>
 
+#include "weft/levels.h"
+
 namespace weft::serve {
 
 class ModelRunner {
@@ -37,8 +39,9 @@ class ModelRunner {
   // One more holder of each page, beside sequences, and one fewer.
   virtual void hold(std::span<const int32_t> pages) = 0;
   virtual void unhold(std::span<const int32_t> pages) = 0;
-  // Logits of all pieces, [rows, vocab_size], in the caller's hands until the next call. Throws and changes nothing.
-  virtual std::span<float> run(std::span<const Piece> pieces) = 0;
+  // Logits of all pieces, [rows, vocab_size], in the caller's hands until the next call. `prefixes`: the pages that pieces
+  // are known to share, a request for each piece. Throws and changes nothing.
+  virtual std::span<float> run(std::span<const Piece> pieces, const SharedPrefixes& prefixes) = 0;
 };
 
 inline int64_t pages_of(int64_t tokens, int page_size) { return (tokens + page_size - 1) / page_size; }

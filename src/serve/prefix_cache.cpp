@@ -1,6 +1,7 @@
 #include "serve/prefix_cache.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/check.h"
 
@@ -223,6 +224,26 @@ int64_t PrefixCache::evict(int64_t wanted) {
     freed += take;
   }
   return freed;
+}
+
+PrefixCache::Node* PrefixCache::within(Node* node, int64_t tokens) const {
+  while (node != nullptr && node->end > tokens) node = node->parent;
+  return node;
+}
+
+PrefixCache::Shared PrefixCache::shared_by(std::span<Node* const> pieces) const {
+  Shared shared;
+  std::unordered_map<const Node*, int32_t> ids;
+  const auto id_of = [&](const auto& self, const Node* node) -> int32_t {
+    if (node == nullptr || node->parent == nullptr) return -1;  // a root has no pages
+    if (const auto known = ids.find(node); known != ids.end()) return known->second;
+    const int32_t parent = self(self, node->parent);
+    shared.parent.push_back(parent);
+    shared.num_pages.push_back(static_cast<int32_t>(node->end / page_size_));
+    return ids[node] = static_cast<int32_t>(shared.parent.size()) - 1;
+  };
+  for (const Node* node : pieces) shared.node_of_piece.push_back(id_of(id_of, node));
+  return shared;
 }
 
 std::vector<CachedPrefix> PrefixCache::describe() const {

@@ -27,6 +27,15 @@ class PrefixCache {
   explicit PrefixCache(ModelRunner& model);
   ~PrefixCache();
 
+  // The last node on the way to this one that ends within so many tokens; null: none.
+  Node* within(Node* node, int64_t tokens) const;
+  // The nodes from the roots to those that a step's pieces have locked (null: none), as the model takes them.
+  struct Shared {
+    std::vector<int32_t> parent = {}, num_pages = {}, node_of_piece = {};
+    SharedPrefixes view() const { return {parent, num_pages, node_of_piece}; }
+  };
+  Shared shared_by(std::span<Node* const> pieces) const;
+
   // The longest cached beginning of `tokens`; it counts as used now.
   Match match(const std::string& salt, std::span<const int32_t> tokens);
   // A sequence that begins with a match.

@@ -136,6 +136,7 @@ TEST_F(EngineTest, ComputesAnEqualColdPrefixOfRequestsThatArriveTogetherOnce) {
   }
   finish(engine);
   EXPECT_EQ(model->computed, 80 + 8);
+  EXPECT_GT(model->shared_nodes, 0);  // the model was told what they share
 }
 
 TEST_F(EngineTest, SharesNoPrefixBetweenKeys) {

@@ -51,8 +51,10 @@ class FakeModel : public serve::ModelRunner {
   }
   void hold(std::span<const int32_t> pages) override { pages_.hold(pages); }
   void unhold(std::span<const int32_t> pages) override { pages_.unhold(pages); }
-  std::span<float> run(std::span<const Piece> pieces) override {
+  std::span<float> run(std::span<const Piece> pieces, const SharedPrefixes& prefixes) override {
     ++steps;
+    expect_shared(pieces, prefixes);
+    shared_nodes += static_cast<int64_t>(prefixes.parent.size());
     if (fail_at_step == steps) throw std::bad_alloc();
     int64_t rows = 0;
     for (const Piece& piece : pieces) {
@@ -78,7 +80,7 @@ class FakeModel : public serve::ModelRunner {
   }
   size_t num_sequences() const { return sequences_.size(); }
 
-  int64_t steps = 0, computed = 0, most_rows = 0, fail_at_step = -1;
+  int64_t steps = 0, computed = 0, most_rows = 0, shared_nodes = 0, fail_at_step = -1;
   int32_t poison = -1;  // a token that makes a step throw
 
  private:
@@ -86,6 +88,22 @@ class FakeModel : public serve::ModelRunner {
     PageTable::RequestId request;
     std::vector<int32_t> tokens;
   };
+  // Who is said to share pages has the same ones, and a token behind them.
+  void expect_shared(std::span<const Piece> pieces, const SharedPrefixes& prefixes) const {
+    if (prefixes.node_of_request.empty()) return;
+    ASSERT_EQ(prefixes.node_of_request.size(), pieces.size());
+    std::map<int32_t, std::vector<int32_t>> pages_of_node;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const auto table = pages(pieces[i].sequence);
+      for (int32_t node = prefixes.node_of_request[i]; node >= 0; node = prefixes.parent[static_cast<size_t>(node)]) {
+        const auto count = static_cast<size_t>(prefixes.num_pages[static_cast<size_t>(node)]);
+        ASSERT_LE(count, table.size());
+        const std::vector<int32_t> shared(table.begin(), table.begin() + static_cast<int64_t>(count));
+        EXPECT_EQ(pages_of_node.emplace(node, shared).first->second, shared);
+        EXPECT_LT(prefixes.parent[static_cast<size_t>(node)], node);
+      }
+    }
+  }
   // What the whole pages of a sequence hold.
   void note_pages(const Held& held) {
     const auto size = static_cast<size_t>(limits_.page_size);

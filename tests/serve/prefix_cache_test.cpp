@@ -19,7 +19,7 @@ struct PrefixCacheTest : ::testing::Test {
     const auto sequence = cache.begin(found);
     if (const auto rest = std::span(tokens).subspan(static_cast<size_t>(found.tokens)); !rest.empty()) {
       const ModelRunner::Piece piece{sequence, rest, 0};
-      model.run({&piece, 1});
+      model.run({&piece, 1}, {});
     }
     const PrefixCache::Match held = cache.extend(salt, found, tokens, sequence);
     model.release(sequence);
@@ -102,7 +102,7 @@ TEST_F(PrefixCacheTest, KeepsOnePageForTokensThatWereComputedTwice) {
   const std::vector<int32_t> tokens = prompt_of(16);
   for (const auto sequence : {first, second}) {
     const ModelRunner::Piece piece{sequence, tokens, 0};
-    model.run({&piece, 1});
+    model.run({&piece, 1}, {});
   }
   const PrefixCache::Match held = cache.extend("", {}, tokens, first);
   EXPECT_EQ(held.tokens, 16);
@@ -118,7 +118,7 @@ TEST_F(PrefixCacheTest, GivesAllPagesBackWhenItEnds) {
     const auto sequence = model.add({});
     const std::vector<int32_t> tokens = prompt_of(16);
     const ModelRunner::Piece piece{sequence, tokens, 0};
-    model.run({&piece, 1});
+    model.run({&piece, 1}, {});
     own.extend("", {}, tokens, sequence);
     model.release(sequence);
     EXPECT_EQ(model.num_free_pages(), 60);
