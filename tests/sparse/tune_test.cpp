@@ -103,7 +103,9 @@ TEST(Tune, GoesOnWhereItsTimeEndedAndAutoTakesTheFastest) {
   EXPECT_EQ(first.num_tried, 1);
   EXPECT_GT(first.num_left, 10);
   EXPECT_EQ(first.choice, first.likely_choice);
-  const TunedSpmm second = tune_spmm(structure, kFeat, {.seconds = 0.3});
+  TunedSpmm second;  // a busy machine may measure nothing in its time
+  for (double seconds = 0.3; second.num_tried == 0 && seconds < 60; seconds *= 2)
+    second = tune_spmm(structure, kFeat, {.seconds = seconds});
   EXPECT_GE(second.num_tried, 1);
   EXPECT_EQ(second.num_tried + second.num_left, first.num_left);
   EXPECT_LE(second.seconds, first.seconds);
