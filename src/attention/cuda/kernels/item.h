@@ -75,7 +75,7 @@ WEFT_INLINE FusedRow fused_row(const Call& call, const Unit& unit, const PageLis
 
 // What the rows of a tile see together, by intervals: a key that one of them sees lies in [low, high) of either interval, and
 // every row sees all of [all_low, all_high).
-struct Hull {
+struct VisibleRange {
   int low[2], high[2], all_low[2], all_high[2];
   WEFT_INLINE bool touches(int begin, int end) const {
     return (low[0] < end && high[0] > begin) || (low[1] < end && high[1] > begin);
@@ -85,8 +85,8 @@ struct Hull {
   }
 };
 // Of n rows, by one warp.
-WEFT_INLINE Hull hull_of(const FusedRow* rows, int n) {
-  Hull hull;
+WEFT_INLINE VisibleRange hull_of(const FusedRow* rows, int n) {
+  VisibleRange visible;
   const auto least = [](int x) {
     WEFT_UNROLL
     for (int mask = 16; mask > 0; mask /= 2) {
@@ -106,12 +106,12 @@ WEFT_INLINE Hull hull_of(const FusedRow* rows, int n) {
       if (lower > all_low) all_low = lower;
       if (upper < all_high) all_high = upper;
     }
-    hull.low[i] = least(low);
-    hull.high[i] = -least(-high);
-    hull.all_low[i] = -least(-all_low);
-    hull.all_high[i] = least(all_high);
+    visible.low[i] = least(low);
+    visible.high[i] = -least(-high);
+    visible.all_low[i] = -least(-all_low);
+    visible.all_high[i] = least(all_high);
   }
-  return hull;
+  return visible;
 }
 
 // Where the keys of an item end: of its last chunk where the list ends now.

@@ -47,7 +47,7 @@ class Mma {
   struct Shared {
     Scratch<S> scratch;
     FusedRow rows[kRows];
-    Hull hull;
+    VisibleRange visible;
     float lse[kRows];
     float base[kWarpsN][kRows], sum[kWarpsN][kRows];
     int not_finite[kWarps];
@@ -127,8 +127,8 @@ class Mma {
     for (int tile = 0; tile < kStages; ++tile) first_pages_[tile] = page_of(item_.kv_begin + tile * kKeys);
     ptx::cta_sync();
     if (ptx::warp() == 0) {
-      const Hull hull = hull_of(s.rows, n_);
-      if (ptx::lane() == 0) s.hull = hull;
+      const VisibleRange visible = hull_of(s.rows, n_);
+      if (ptx::lane() == 0) s.visible = visible;
     }
     ptx::cta_sync();
   }
@@ -188,16 +188,16 @@ class Mma {
   WEFT_INLINE bool touches(int at) const {
     if (by_position_) return true;
     const int first = list_.first_pos + at;
-    return shared().hull.touches(first, first + (end_ - at < kKeys ? end_ - at : kKeys));
+    return shared().visible.touches(first, first + (end_ - at < kKeys ? end_ - at : kKeys));
   }
   // Where the keys that rows see begin, by tiles, and end. Between them are gaps only where rows have two intervals.
   WEFT_INLINE int begin_of_seen() {
-    const Hull& hull = shared().hull;
-    const bool has_two = hull.low[1] < hull.high[1];
+    const VisibleRange& visible = shared().visible;
+    const bool has_two = visible.low[1] < visible.high[1];
     has_gaps_ = !by_position_ && has_two && call_.mask_error == nullptr;
     if (by_position_ || call_.mask_error != nullptr) return item_.kv_begin;
-    const int low = (has_two && hull.low[1] < hull.low[0] ? hull.low[1] : hull.low[0]) - list_.first_pos;
-    const int high = (hull.high[1] > hull.high[0] ? hull.high[1] : hull.high[0]) - list_.first_pos;
+    const int low = (has_two && visible.low[1] < visible.low[0] ? visible.low[1] : visible.low[0]) - list_.first_pos;
+    const int high = (visible.high[1] > visible.high[0] ? visible.high[1] : visible.high[0]) - list_.first_pos;
     end_ = low >= high ? item_.kv_begin : high < end_ ? high : end_;  // no row may see any
     if (low >= end_) return item_.kv_begin > end_ ? item_.kv_begin : end_;
     return low <= item_.kv_begin ? item_.kv_begin : item_.kv_begin + (low - item_.kv_begin) / kKeys * kKeys;
@@ -214,7 +214,7 @@ class Mma {
     const int t = at + ptx::thread_index();
     if (t < end_) {
       source.pos = S::kBlockSparse ? position_of(*call_.plan, list_, t) : list_.first_pos + t;
-      if (shared().hull.touches(source.pos, source.pos + 1)) {
+      if (shared().visible.touches(source.pos, source.pos + 1)) {
         if constexpr (S::kBlockSparse) source.bits = bits_of_token(*call_.plan, list_, t);
         source.k = tokens_.row(call_.k, page, t, kv_head_);
         source.v = tokens_.row(call_.v, page, t, kv_head_);
@@ -330,7 +330,7 @@ class Mma {
     const Shared& shared = Mma::shared();
     const Source* const sources = shared.sources[tile % kRing];
     const int begin = list_.first_pos + at, keys = end_ - at < kKeys ? end_ - at : kKeys;
-    bool all = keys == kKeys && !by_position_ && shared.hull.is_seen_by_all(begin, begin + kKeys);
+    bool all = keys == kKeys && !by_position_ && shared.visible.is_seen_by_all(begin, begin + kKeys);
     if constexpr (S::kBlockSparse) all = all && call_.plan->bits_index.count == 0;
     if constexpr (kFunctor) {
       WEFT_UNROLL
@@ -443,7 +443,7 @@ class Mma {
     const Shared& s = shared();
     for (int t = item_.kv_begin; t < end_; ++t) {
       const int pos = position_of(*call_.plan, list_, t);
-      if (!s.hull.touches(pos, pos + 1)) continue;
+      if (!s.visible.touches(pos, pos + 1)) continue;
       const i64 bits = bits_of_token(*call_.plan, list_, t);
       const char* const row = row_of(call_.v, place_of(call_, list_, t), kv_head_);
       for (int i = ptx::thread_index(); i < kDimVo; i += kThreads) {

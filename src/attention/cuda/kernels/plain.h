@@ -44,7 +44,7 @@ class Plain {
     float shrink[kRows], base[kRows], sum[kRows];
     unsigned seen[kRows];  // bit k: the row sees key k of the tile
     FusedRow rows[kRows];
-    Hull hull;
+    VisibleRange visible;
     Token tokens[kKeys];
   };
 
@@ -107,8 +107,8 @@ class Plain {
     }
     ptx::cta_sync();
     if (ptx::warp() == 0) {
-      const Hull hull = hull_of(s.rows, n_);
-      if (ptx::lane() == 0) s.hull = hull;
+      const VisibleRange visible = hull_of(s.rows, n_);
+      if (ptx::lane() == 0) s.visible = visible;
     }
     for (int r = ptx::warp(); r < n_; r += kWarps) {
       const FusedRow& row = s.rows[r];
@@ -133,7 +133,7 @@ class Plain {
   WEFT_INLINE bool is_seen(int begin, int end) const {
     if (call_.plan->positions_per_page > 0) return true;
     const int first = list_.first_pos + begin;
-    return shared().hull.touches(first, first + (end - begin < kKeys ? end - begin : kKeys));
+    return shared().visible.touches(first, first + (end - begin < kKeys ? end - begin : kKeys));
   }
 
   WEFT_INLINE void locate(int begin, int keys) {
