@@ -185,12 +185,12 @@ bool Facts::is_nonnegative_by_conditions(const Linear& sum, int depth) const {
   for (const auto& slacks : conditions_)
     for (const Expr& slack : slacks) {
       const Linear known = linear_of(slack);
-      for (const auto& [term, coefficient] : known.terms) {
+      for (const auto& one : known.terms) {
         const auto at =
-            std::find_if(sum.terms.begin(), sum.terms.end(), [&](const auto& t) { return t.first == term; });
-        if (at == sum.terms.end() || at->second % coefficient != 0 || at->second / coefficient <= 0) continue;
+            std::find_if(sum.terms.begin(), sum.terms.end(), [&](const auto& t) { return t.first == one.first; });
+        if (at == sum.terms.end() || at->second % one.second != 0 || at->second / one.second <= 0) continue;
         Linear rest = sum;
-        rest.add(known, -(at->second / coefficient));
+        rest.add(known, -(at->second / one.second));
         if (is_nonnegative(rest, depth - 1)) return true;
         break;  // other terms give the same multiple, or none
       }
