@@ -10,7 +10,7 @@
 
 namespace weft::attention {
 
-inline constexpr unsigned long long kPlanMagic = 0x334e414c50544657ull;  // "WFTPLAN3"
+inline constexpr unsigned long long kPlanMagic = 0x344e414c50544657ull;  // "WFTPLAN4"
 inline constexpr int kOpenEnd = 0x7fffffff;  // kv_end of a last chunk: ends where the page list ends at run time
 
 // How a kernel computes a unit. Each tile class of a kernel has a kind of its own, and a unit carries that of its class:
@@ -85,6 +85,35 @@ struct MergeSource {
   int row_offset;  // the group's first row within the partial's unit
 };
 
+// Floats of a partial of so many rows x query heads, in whole cache lines.
+inline constexpr long long partial_floats(long long states, int head_dim_vo) {
+  return (states * (head_dim_vo + 1) + 15) & ~15ll;
+}
+
+// A work item with all that the sections say of it, for kernels to which each load on the way to the first key is a trip to
+// memory. Records lie right behind the header (kRecordsOffset): that of a worker's first item is the worker's own, and `next`
+// leads to the others. They name no length that grows: an open-ended item reads kv_len beside its page ids.
+struct alignas(16) ItemRecord {
+  int next;            // record of the worker's next item; -1: none
+  TileKind tile_kind;  // of the unit
+  int kv_head_begin, kv_head_end;
+  int row_begin, num_rows;  // into rows; no rows: the worker has no item
+  // Not negative: the rows follow each other in q from here on, and are tokens idx, idx + 1, ... of the request's qo_len, at
+  // positions kv_len[request] - qo_len + idx, ... Else -1: as `rows` says.
+  int q_row;
+  int block_row;             // row_begin, counted from the page list's first row
+  int request, idx, qo_len;  // the page list's request
+  int first_pos;             // of the page list
+  int kv_begin, kv_end;
+  long long first;        // of the page list
+  long long partial;      // own, floats into partial_data; -1: the item writes the output
+  int chunk, num_chunks;  // of the unit, of one level; their partials follow each other
+  // As in Unit. Of one level the one group is the unit: merge_begin is its counter, and its sources are the unit's chunks.
+  int merge_begin, merge_rows, merge_heads;
+  int num_page_ids;  // of the page list, as long as it was when the plan was written
+};
+static_assert(sizeof(ItemRecord) == 96);
+
 // Interval bounds, resolved: position = (q_pos ? row pos : 0) + (kv_len ? kv_len : 0) + constant.
 struct BoundTerm {
   int q_pos, kv_len, constant;
@@ -129,6 +158,7 @@ struct PlanHeader {
   ResolvedInterval intervals[kMaxIntervals];
   int scalars[kMaxScalars];  // that the bounds named, in the order of interval_scalars; the others 0
   // Written by the planner, copied by upload:
+  Section records;        // ItemRecord, where the kernel asks for them: first of all
   Section worker_indptr;  // int [workers + 1] into items
   Section items;          // WorkItem
   Section units;          // Unit
@@ -149,6 +179,8 @@ struct PlanHeader {
   // Owned by the kernel: never initialised.
   Section partial_data;  // float
 };
+
+inline constexpr long long kRecordsOffset = (sizeof(PlanHeader) + 63) / 64 * 64;
 
 // ---------------------------------------------------------------- tensors of a call, as every kernel finds them
 

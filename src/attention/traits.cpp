@@ -74,6 +74,7 @@ uint64_t KernelTraits::signature() const {
   }
   hash.add(classes.size()).add(sum_of_classes);
   hash.add(granule).add(head_dim_vo).add(static_cast<int>(use_softmax)).add(static_cast<int>(kv_form));
+  if (item_records) hash.add(sizeof(attention::ItemRecord));
   hash.add(intervals.size());
   for (const Interval& interval : intervals) {
     add(hash, interval.lower);

@@ -55,6 +55,7 @@ struct KernelTraits {
   int granule = 64;         // chunk borders are multiples of this many tokens
   int head_dim_vo = 0;
   bool use_softmax = true;
+  bool item_records = false;  // plans hold a record of each item (attention/abi.h)
   KvForm kv_form = KvForm::paged;
   std::vector<Interval> intervals;  // of mask and variant together, 0 to 2
   std::vector<ScalarArg> defaults;  // of scalars that intervals name, where plan is not given them

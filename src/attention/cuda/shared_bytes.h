@@ -3,12 +3,14 @@
 
 #include <algorithm>
 
+#include "attention/abi.h"
 #include "attention/cuda/text.h"
 
 namespace weft::attention::cuda {
 
 inline int scratch_bytes(const AttentionSpec& spec, int threads) {
-  return 4 * (threads / 32 * std::max(spec.head_dim_qk, spec.head_dim_vo) + threads);
+  return 2 * static_cast<int>(sizeof(ItemRecord)) +
+         4 * (threads / 32 * std::max(spec.head_dim_qk, spec.head_dim_vo) + threads);
 }
 
 inline constexpr int kFusedRowBytes = 52, kHullBytes = 32, kTokenBytes = 48, kSourceBytes = 32, kAlignment = 128;

@@ -62,7 +62,8 @@ int64_t most_partial_floats(const KernelTraits& traits, const PlanBounds& b, int
   int64_t largest = 0;
   for (const TileClass& c : traits.classes) {
     const int64_t tokens = std::min<int64_t>(b.max_rows, tile_tokens(c.rows, group));
-    largest = std::max(largest, partial_floats(tokens, c.all_kv_heads ? b.num_qo_heads : group, traits.head_dim_vo));
+    largest = std::max<int64_t>(largest,
+                                partial_floats(tokens * (c.all_kv_heads ? b.num_qo_heads : group), traits.head_dim_vo));
   }
   int64_t floats = partials * largest;
   // Every row and head has at most one partial a level, and one more a cut or a chunk; a partial is rounded up by less
@@ -85,10 +86,10 @@ void place_sections(const SectionCounts& room, PlanHeader& header) {
     (header.*section).offset = offset;
     offset = ceil_div(offset + count * element_bytes, kAlignment) * kAlignment;
   };
-  const int64_t counts[] = {room.worker_indptr, room.items,       room.units,        room.rows,
-                            room.page_lists,    room.partials,    room.merge_groups, room.merge_sources,
-                            room.requests,      room.requests,    room.kv_positions, room.bits_index,
-                            room.bits,          room.page_indices};
+  const int64_t counts[] = {room.records,       room.worker_indptr, room.items,       room.units,
+                            room.rows,          room.page_lists,    room.partials,    room.merge_groups,
+                            room.merge_sources, room.requests,      room.requests,    room.kv_positions,
+                            room.bits_index,    room.bits,          room.page_indices};
   const std::span<const CopiedSection> copied = copied_sections();
   for (size_t i = 0; i < copied.size(); ++i) place(copied[i].section, counts[i], copied[i].element_bytes);
   place(&PlanHeader::counters, room.merge_groups, sizeof(int));
@@ -130,6 +131,7 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
   }
   room.items = room.units + cuts;
   check_number("items and partials", room.items);
+  if (traits.item_records) room.records = b.workers + room.items;
   room.merge_groups = std::min(room.units, cuts);
   room.partials = room.merge_sources = std::min(2 * cuts, room.units + cuts);
   // Rows that several levels share write partials, cut or not, and are merged in cells.

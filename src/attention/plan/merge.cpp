@@ -16,7 +16,7 @@ namespace {
 using namespace attention;
 
 int64_t floats_of(const Problem& p, const Tile& tile, const PlannedUnit& unit) {
-  return partial_floats(tile.row_end - tile.row_begin, int64_t{unit.head_end - unit.head_begin} * p.group,
+  return partial_floats(int64_t{tile.row_end - tile.row_begin} * (unit.head_end - unit.head_begin) * p.group,
                         p.traits->head_dim_vo);
 }
 

@@ -196,6 +196,8 @@ void lay_merges(const Problem& problem, const PlanBuilder& builder, Merges& merg
 void write_plan(const Problem& problem, const PlanBuilder& builder, Plan::Impl& impl);
 void write_merges(const Problem& problem, const PlanBuilder& builder, const Merges& merges, Plan::Impl& impl);
 void write_lengths(const Problem& problem, const PlanBuilder& builder, Plan::Impl& impl);
+// Of each item, from what the other sections say; nothing where there is no section of records.
+void write_records(Plan::Impl& impl);
 
 // ---------------------------------------------------------------- used by several stages
 
@@ -236,9 +238,9 @@ void gather_items(int num_workers, PlanBuilder& builder);
 
 // Elements that each section of a workspace has room for.
 struct SectionCounts {
-  int64_t worker_indptr = 0, items = 0, units = 0, rows = 0, page_lists = 0, partials = 0, merge_groups = 0,
-          merge_sources = 0, requests = 0, page_indices = 0, kv_positions = 0, bits_index = 0, bits = 0,
-          partial_floats = 0;
+  int64_t records = 0, worker_indptr = 0, items = 0, units = 0, rows = 0, page_lists = 0, partials = 0,
+          merge_groups = 0, merge_sources = 0, requests = 0, page_indices = 0, kv_positions = 0, bits_index = 0,
+          bits = 0, partial_floats = 0;
 };
 // Sets every section's offset, and total_bytes.
 void place_sections(const SectionCounts& room, PlanHeader& header);
@@ -246,11 +248,6 @@ void place_sections(const SectionCounts& room, PlanHeader& header);
 SectionCounts room_of(const KernelTraits& traits, const PlanBounds& bounds);
 // Throws Error(invalid_argument) naming what exceeds the bounds.
 void check_within(const Problem& problem, const PlanBuilder& builder);
-// Floats of a partial's o and lse, rounded up to whole cache lines.
-inline int64_t partial_floats(int64_t rows, int64_t qo_heads, int head_dim_vo) {
-  return (rows * qo_heads * (head_dim_vo + 1) + 15) & ~int64_t{15};
-}
-
 // The sections that upload copies, in the order in which they lie.
 struct CopiedSection {
   attention::Section PlanHeader::*section;

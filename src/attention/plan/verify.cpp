@@ -1,6 +1,7 @@
 // The planner's promises, checked on a finished plan row by row, without the planner's own notion of
 // tiles and visible ranges.
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "attention/plan/plan_builder.h"
@@ -13,6 +14,7 @@ using namespace attention;
 
 struct View {
   const PlanHeader& header;
+  std::span<const ItemRecord> records;
   std::span<const int> worker_indptr;
   std::span<const WorkItem> items;
   std::span<const Unit> units;
@@ -46,6 +48,7 @@ std::vector<int> page_ids_of(const Plan::Impl& impl) {
 View view_of(const Plan::Impl& impl, std::span<const int> page_ids) {
   const PlanHeader& h = impl.header();
   return {h,
+          span_of<ItemRecord>(impl, h.records),
           span_of<int>(impl, h.worker_indptr),
           span_of<WorkItem>(impl, h.items),
           span_of<Unit>(impl, h.units),
@@ -353,6 +356,60 @@ class Units {
   std::vector<int> arrivals_;               // [merge groups]
 };
 
+void verify_record(const View& v, const WorkItem& item, const ItemRecord& record) {
+  const Unit& unit = v.units[item.unit];
+  const PageList& list = v.page_lists[unit.page_list];
+  const auto of_unit = [](const auto& x) {
+    return std::tuple(x.row_begin, x.kv_head_begin, x.kv_head_end, x.tile_kind, x.merge_begin, x.merge_rows,
+                      x.merge_heads);
+  };
+  ensure(of_unit(record) == of_unit(unit) && record.num_rows == unit.row_end - unit.row_begin &&
+             record.block_row == unit.row_begin - list.row_begin,
+         "a record is of other rows or heads than its unit {}", item.unit);
+  ensure(record.kv_begin == item.kv_begin && record.kv_end == item.kv_end && record.first == list.first &&
+             record.first_pos == list.first_pos && record.request == list.request,
+         "a record is of other keys than its item of unit {}", item.unit);
+  ensure(v.header.page_size == 0 || int64_t{record.num_page_ids} * v.header.page_size >= v.length(list),
+         "a record of unit {} names {} page ids", item.unit, record.num_page_ids);
+  for (int i = 0; i < record.num_rows && record.q_row >= 0; ++i) {
+    const PlanRow& row = v.rows[unit.row_begin + i];
+    ensure(row.q_row == record.q_row + i && row.request == record.request && row.idx == record.idx + i &&
+               record.qo_len == v.qo_len[row.request] && row.pos == v.kv_len[row.request] - record.qo_len + row.idx,
+           "a record of unit {} says that its rows lie together", item.unit);
+  }
+  ensure(record.partial == (item.partial < 0 ? -1 : v.partials[item.partial].offset), "a record has another partial");
+  if (item.partial < 0 || v.header.num_levels > 1) return;
+  const MergeGroup& group = v.groups[unit.merge_begin];
+  ensure(record.num_chunks == group.expected && group.counter == unit.merge_begin, "a record counts {} chunks of {}",
+         record.num_chunks, group.expected);
+  const int64_t floats = partial_floats(int64_t{record.num_rows} * (unit.kv_head_end - unit.kv_head_begin) *
+                                            (v.header.num_qo_heads / v.header.num_kv_heads),
+                                        v.header.head_dim_vo);
+  for (int s = 0; s < record.num_chunks; ++s)
+    ensure(v.partials[v.sources[group.source_begin + s].partial].offset == record.partial + (s - record.chunk) * floats,
+           "chunk {} of unit {} lies elsewhere than its record says", s, item.unit);
+}
+
+// Each worker's records, from its own on, say what the sections say of its items.
+void verify_records(const View& v) {
+  if (v.records.empty()) return;
+  const PlanHeader& h = v.header;
+  ensure(h.records.offset == kRecordsOffset, "records: at {}", h.records.offset);
+  std::vector<char> seen(v.records.size(), 0);
+  for (int w = 0; w < h.num_workers; ++w) {
+    int at = w;
+    for (int i = v.worker_indptr[w]; i < v.worker_indptr[w + 1]; ++i) {
+      ensure(at >= 0 && at < static_cast<int>(v.records.size()) && !seen[at], "item {}: record {}", i, at);
+      seen[at] = 1;
+      verify_record(v, v.items[i], v.records[at]);
+      at = v.records[at].next;
+    }
+    const bool none = v.worker_indptr[w] == v.worker_indptr[w + 1];
+    if (none) ensure(v.records[w].num_rows == 0, "worker {}: a record and no item", w);
+    ensure((none ? v.records[w].next : at) == -1, "worker {}: more records than items", w);
+  }
+}
+
 }  // namespace
 
 void verify(const Plan& plan) {
@@ -368,6 +425,7 @@ void verify(const Plan& plan) {
   verify_lists(v);
   Units units(impl, v);
   units.verify();
+  verify_records(v);
   if (impl.mode == PlanMode::balanced)
     for (int w = 0; w < v.header.num_workers; ++w) {
       int cut = 0;

@@ -99,6 +99,10 @@ void write_reach(const Problem& p, const PlanBuilder& builder, std::vector<Plan:
 SectionCounts counts_of(const Problem& p, const PlanBuilder& builder, const Merges& merges) {
   SectionCounts counts;
   counts.worker_indptr = p.num_workers + 1;
+  if (p.traits->item_records) {  // a worker without items has one, too
+    const std::vector<int>& indptr = builder.worker_indptr;
+    for (int w = 0; w < p.num_workers; ++w) counts.records += std::max(1, indptr[w + 1] - indptr[w]);
+  }
   counts.items = static_cast<int64_t>(builder.items.size());
   counts.units = static_cast<int64_t>(builder.units.size());
   counts.rows = p.num_rows;
@@ -118,6 +122,7 @@ SectionCounts counts_of(const Problem& p, const PlanBuilder& builder, const Merg
 }
 
 void set_counts(const SectionCounts& counts, PlanHeader& header) {
+  header.records.count = counts.records;
   header.worker_indptr.count = counts.worker_indptr;
   header.items.count = counts.items;
   header.units.count = counts.units;
@@ -197,6 +202,7 @@ void write_blocks(const BlockSparse& blocks, const PlanHeader& header, char* bas
 
 std::span<const CopiedSection> copied_sections() {
   static constexpr CopiedSection kSections[] = {
+      {&PlanHeader::records, sizeof(ItemRecord)},
       {&PlanHeader::worker_indptr, sizeof(int)},
       {&PlanHeader::items, sizeof(WorkItem)},
       {&PlanHeader::units, sizeof(Unit)},
@@ -240,6 +246,7 @@ void write_lengths(const Problem& p, const PlanBuilder& builder, Plan::Impl& imp
     if (!p.borrow_page_ids && !own.empty()) std::memcpy(ids, own.data(), own.size_bytes());
     ids += own.size();
   }
+  write_records(impl);
 }
 
 void write_plan(const Problem& p, const PlanBuilder& builder, Plan::Impl& impl) {

@@ -228,6 +228,40 @@ TEST(Coverage, OneLevelIsThePlainPlan) {
   EXPECT_EQ(bytes_of(Planner::plan(cpu_like_traits(), plain)), bytes_of(Planner::plan(cpu_like_traits(), leveled)));
 }
 
+TEST(Verify, FindsARecordThatIsNotItsItems) {
+  using attention::ItemRecord;
+  Batch b;
+  b.qo = {1, 3};
+  b.kv = {100000, 700};
+  b.workers = 3;
+  Plan plan = Planner::plan(per_head_traits(), b.input());
+  verify(plan);
+  ASSERT_GT(plan.num_partials(), 0);
+  const auto& h = plan.impl().header();
+  ASSERT_EQ(h.records.count, plan.num_items());
+  auto* records = section<ItemRecord>(plan.impl().bytes.data(), h.records);
+  for (int ItemRecord::*field :
+       {&ItemRecord::next, &ItemRecord::kv_head_begin, &ItemRecord::row_begin, &ItemRecord::num_rows,
+        &ItemRecord::q_row, &ItemRecord::block_row, &ItemRecord::request, &ItemRecord::idx, &ItemRecord::qo_len,
+        &ItemRecord::first_pos, &ItemRecord::kv_begin, &ItemRecord::kv_end, &ItemRecord::chunk, &ItemRecord::num_chunks,
+        &ItemRecord::merge_begin, &ItemRecord::merge_rows}) {
+    ItemRecord* const cut = std::find_if(records, records + h.records.count, [](const ItemRecord& record) {
+      return record.partial >= 0 && record.next >= 0;
+    });
+    ASSERT_NE(cut, records + h.records.count);
+    ++(cut->*field);
+    EXPECT_THROW(verify(plan), InternalError)
+        << "field at byte " << reinterpret_cast<char*>(&(cut->*field)) - reinterpret_cast<char*>(cut);
+    --(cut->*field);
+    verify(plan);
+  }
+  ++records->first;
+  EXPECT_THROW(verify(plan), InternalError);
+  --records->first;
+  records->num_page_ids -= 1;
+  EXPECT_THROW(verify(plan), InternalError);
+}
+
 TEST(Verify, FindsAShiftedBorder) {
   Batch b;
   b.qo = {1};

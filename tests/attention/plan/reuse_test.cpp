@@ -95,9 +95,9 @@ RC_GTEST_PROP(Bounds, plans_made_with_them_share_their_offsets_and_fit, ()) {
     RC_ASSERT(plan.workspace_bytes() == most);
     const PlanHeader& h = plan.impl().placed;
     const std::vector<long long> now = {
-        h.worker_indptr.offset, h.items.offset,        h.units.offset,         h.rows.offset,   h.page_lists.offset,
-        h.partials.offset,      h.merge_groups.offset, h.merge_sources.offset, h.qo_len.offset, h.kv_len.offset,
-        h.page_indices.offset,  h.counters.offset,     h.partial_data.offset};
+        h.records.offset,    h.worker_indptr.offset, h.items.offset,        h.units.offset,         h.rows.offset,
+        h.page_lists.offset, h.partials.offset,      h.merge_groups.offset, h.merge_sources.offset, h.qo_len.offset,
+        h.kv_len.offset,     h.page_indices.offset,  h.counters.offset,     h.partial_data.offset};
     if (offsets.empty()) offsets = now;
     RC_ASSERT(now == offsets);
   }
@@ -111,6 +111,7 @@ std::string uploaded(const Workspace& workspace) {
     all.append(static_cast<const char*>(workspace.data()) + s.offset, static_cast<size_t>(s.count) * bytes);
     all.push_back('|');
   };
+  add(h.records, sizeof(ItemRecord));
   add(h.worker_indptr, sizeof(int));
   add(h.items, sizeof(WorkItem));
   add(h.units, sizeof(Unit));
@@ -127,7 +128,7 @@ std::string uploaded(const Workspace& workspace) {
 }
 
 TEST(Upload, OneWorkspaceReplays1000OtherPlansAsIfItWereFresh) {
-  const KernelTraits traits = cpu_like_traits(Keys::causal);
+  const KernelTraits traits = per_head_traits(Keys::causal);
   const PlanBounds bounds{.max_requests = 12,
                           .max_rows = 300,
                           .max_pages = 4000,

@@ -54,11 +54,19 @@ struct FusedRow {
   Visible visible;
 };
 
-// Fused row `f` of a KV head of the unit: query token after query token, each with the heads of the group.
-WEFT_INLINE FusedRow fused_row(const Call& call, const Unit& unit, const PageList& list, int kv_head, int f) {
+// A query token of an item, counted from its first one. Of rows that lie together only the position is read, by the length.
+WEFT_INLINE PlanRow token_of(const Call& call, const ItemRecord& item, int token) {
   const PlanHeader& plan = *call.plan;
-  const int token = unit.row_begin + f / call.group_size;
-  const PlanRow& row = section<PlanRow>(&plan, plan.rows)[token];
+  if (item.q_row < 0) return section<PlanRow>(&plan, plan.rows)[item.row_begin + token];
+  const int idx = item.idx + token, kv_len = section<int>(&plan, plan.kv_len)[item.request];
+  return {item.q_row + token, item.request, idx, kv_len - item.qo_len + idx};
+}
+
+// Fused row `f` of a KV head of the item: query token after query token, each with the heads of the group.
+WEFT_INLINE FusedRow fused_row(const Call& call, const ItemRecord& item, int kv_head, int f) {
+  const PlanHeader& plan = *call.plan;
+  const int token = f / call.group_size;
+  const PlanRow row = token_of(call, item, token);
   FusedRow fused;
   fused.q_row = row.q_row;
   fused.request = row.request;
@@ -66,9 +74,9 @@ WEFT_INLINE FusedRow fused_row(const Call& call, const Unit& unit, const PageLis
   fused.pos = row.pos;
   fused.kv_head = kv_head;
   fused.head = kv_head * call.group_size + f % call.group_size;
-  fused.qo_len = section<int>(&plan, plan.qo_len)[row.request];
+  fused.qo_len = item.q_row < 0 ? section<int>(&plan, plan.qo_len)[row.request] : item.qo_len;
   fused.kv_len = section<int>(&plan, plan.kv_len)[row.request];
-  fused.of_block = token - list.row_begin;
+  fused.of_block = item.block_row + token;
   fused.visible = visible_to(plan, row.pos, fused.kv_len);
   return fused;
 }
@@ -114,24 +122,24 @@ WEFT_INLINE VisibleRange hull_of(const FusedRow* rows, int n) {
   return visible;
 }
 
-// Where the keys of an item end: of its last chunk where the list ends now.
-WEFT_INLINE int end_of(const PlanHeader& plan, const PageList& list, const WorkItem& item) {
-  const int len = list.len >= 0 ? list.len : section<int>(&plan, plan.kv_len)[list.request] - list.first_pos;
-  return item.kv_end < len ? item.kv_end : len;
+// Where the keys of an item end: of an open end where the page list ends now.
+WEFT_INLINE int end_of(const PlanHeader& plan, const ItemRecord& item) {
+  if (item.kv_end != kOpenEnd) return item.kv_end;
+  return section<int>(&plan, plan.kv_len)[item.request] - item.first_pos;
 }
 
 // A token's page, or 0 where there are none, and its place there.
 struct Place {
   i64 page, slot;
 };
-WEFT_INLINE Place place_of(const Call& call, const PageList& list, int t) {
+WEFT_INLINE Place place_of(const Call& call, const ItemRecord& item, int t) {
   const int page_size = call.token_page_size;
-  if (page_size == 0) return {0, list.first + t};
+  if (page_size == 0) return {0, item.first + t};
   if (call.paged) {
-    const int* const pages = section<int>(call.plan, call.plan->page_indices) + list.first;
+    const int* const pages = section<int>(call.plan, call.plan->page_indices) + item.first;
     return {pages[t / page_size], t % page_size};
   }
-  const i64 row = list.first + t;
+  const i64 row = item.first + t;
   return {row / page_size, row % page_size};
 }
 WEFT_INLINE const char* row_of(const TokensView& view, const Place& place, int head) {
@@ -139,17 +147,18 @@ WEFT_INLINE const char* row_of(const TokensView& view, const Place& place, int h
   return view.data + place.page * view.page_stride + row * view.token_stride + head * view.head_stride;
 }
 
-// The same for the tokens of one list, with all that they have in common known: a division is a shift where pages allow it.
+// The same for the tokens of one item, with all that they have in common known: a division is a shift where pages allow it.
 template <class S>
 class Tokens {
  public:
-  WEFT_INLINE Tokens(const Call& call, const PageList& list) {
+  WEFT_INLINE Tokens(const Call& call, const ItemRecord& item) {
     if constexpr (S::kPaged) {
-      pages_ = section<int>(call.plan, call.plan->page_indices) + list.first;
+      pages_ = section<int>(call.plan, call.plan->page_indices) + item.first;
+      last_page_ = item.num_page_ids - 1;
       page_size_ = call.token_page_size;
       shift_ = (page_size_ & (page_size_ - 1)) == 0 ? ptx::count_bits(static_cast<u32>(page_size_ - 1)) : -1;
     } else {
-      const Place place = place_of(call, list, 0);
+      const Place place = place_of(call, item, 0);
       page_ = place.page;
       slot_ = place.slot;
     }
@@ -157,6 +166,14 @@ class Tokens {
   // The id of token t's page.
   WEFT_INLINE int page(int t) const {
     if constexpr (S::kPaged) return pages_[shift_ >= 0 ? t >> shift_ : t / page_size_];
+    return 0;
+  }
+  // The same before the item's end is known: of a token behind the list any of its pages.
+  WEFT_INLINE int page_if_listed(int t) const {
+    if constexpr (S::kPaged) {
+      const int page = shift_ >= 0 ? t >> shift_ : t / page_size_;
+      return last_page_ < 0 ? 0 : pages_[page < last_page_ ? page : last_page_];
+    }
     return 0;
   }
   // Of a tensor whose tokens share no rows.
@@ -171,22 +188,22 @@ class Tokens {
 
  private:
   const int* pages_;
-  int page_size_, shift_;
+  int page_size_, shift_, last_page_;
   i64 page_, slot_;
 };
 
-// The position of token t of a list.
-WEFT_INLINE int position_of(const PlanHeader& plan, const PageList& list, int t) {
-  if (plan.positions_per_page == 0) return list.first_pos + t;
+// The position of token t of an item's list.
+WEFT_INLINE int position_of(const PlanHeader& plan, const ItemRecord& item, int t) {
+  if (plan.positions_per_page == 0) return item.first_pos + t;
   const int* const known = section<int>(&plan, plan.kv_positions);
-  if (plan.positions_per_page == plan.page_size) return known[list.first * plan.page_size + t];
-  return known[list.first + t / plan.page_size] + t % plan.page_size;
+  if (plan.positions_per_page == plan.page_size) return known[item.first * plan.page_size + t];
+  return known[item.first + t / plan.page_size] + t % plan.page_size;
 }
 
 // The bits that say which rows of its list see token t: where those of its block begin, -1 where every row does.
-WEFT_INLINE i64 bits_of_token(const PlanHeader& plan, const PageList& list, int t) {
+WEFT_INLINE i64 bits_of_token(const PlanHeader& plan, const ItemRecord& item, int t) {
   if (plan.bits_index.count == 0) return -1;
-  const int pattern = section<int>(&plan, plan.bits_index)[list.first + t / plan.page_size];
+  const int pattern = section<int>(&plan, plan.bits_index)[item.first + t / plan.page_size];
   return pattern < 0 ? -1 : pattern * bytes_of_bits(plan.block_rows, plan.page_size);
 }
 WEFT_INLINE bool bits_show(const PlanHeader& plan, i64 bits, int row, int t) {

@@ -27,22 +27,32 @@ struct SourceOfLane {
   PartialStates states;
   int row_offset;
 };
-WEFT_INLINE SourceOfLane source_of_lane(const Call& call, const MergeGroup& group, int first) {
+WEFT_INLINE SourceOfLane source_of_lane(const Call& call, const ItemRecord& item, const MergeGroup& group, int first) {
   const PlanHeader& plan = *call.plan;
   const int s = first + ptx::lane();
   if (s >= group.source_end) return {{nullptr, 0, 0, 0}, 0};
+  if (plan.num_levels == 1) {
+    PartialStates states = partial_of(call, item);
+    states.data += (s - item.chunk) * partial_floats(states.states, call.head_dim_vo);
+    return {states, 0};
+  }
   const MergeSource& source = section<MergeSource>(&plan, plan.merge_sources)[s];
   const Partial& partial = section<Partial>(&plan, plan.partials)[source.partial];
   const Unit& unit = section<Unit>(&plan, plan.units)[partial.unit];
-  return {partial_of(call, partial, unit), source.row_offset};
+  return {partial_at(call, partial.offset, unit.row_end - unit.row_begin, unit), source.row_offset};
 }
 
 // Merges a state at a time by one warp; a lane has a source, and sees to its weight.
 template <class S, class F>
 class Merge {
  public:
-  WEFT_INLINE Merge(const Call& call, const typename F::P& p, const MergeGroup& group, float* o)
-      : call_(call), p_(p), group_(group), o_(o), first_(source_of_lane(call, group, group.source_begin)) {}
+  WEFT_INLINE Merge(const Call& call, const typename F::P& p, const ItemRecord& item, const MergeGroup& group, float* o)
+      : call_(call),
+        p_(p),
+        item_(item),
+        group_(group),
+        o_(o),
+        first_(source_of_lane(call, item, group, group.source_begin)) {}
 
   // `o_`: kDimVo floats of the warp's own.
   WEFT_INLINE void state(int row, int head) const {
@@ -69,7 +79,7 @@ class Merge {
     for (int i = 0; i < kPerLane; ++i)
       if (const int at = ptx::lane() + 32 * i; at < S::kDimVo) o_[at] = sums[i] * factor;
     ptx::warp_sync();
-    const PlanRow& of = section<PlanRow>(call_.plan, call_.plan->rows)[row];
+    const PlanRow of = token_of(call_, item_, row - item_.row_begin);
     write_output<S, F>(call_, p_, {of.q_row, of.request, of.idx, of.pos, head}, o_,
                        F::kSoftmax ? lse_of(base, total) : 0.f);
     ptx::warp_sync();
@@ -79,7 +89,7 @@ class Merge {
   static constexpr int kPerLane = (S::kDimVo + 31) / 32;
 
   WEFT_INLINE SourceOfLane source(int first) const {
-    return first == group_.source_begin ? first_ : source_of_lane(call_, group_, first);
+    return first == group_.source_begin ? first_ : source_of_lane(call_, item_, group_, first);
   }
   WEFT_INLINE float lse(const SourceOfLane& own, int row, int head) const {
     return own.states.data == nullptr ? -infinity()
@@ -99,36 +109,48 @@ class Merge {
 
   const Call& call_;
   const typename F::P& p_;
-  const MergeGroup& group_;
+  const ItemRecord& item_;
+  const MergeGroup group_;
   float* const o_;
   const SourceOfLane first_;
 };
 
-// Of the CTA, at the beginning of its shared memory: a vector of any kind for each warp, and a word for each thread.
+// Of the CTA, at the beginning of its shared memory: items, a vector of any kind for each warp, and a word for each thread.
 template <class S>
 struct Scratch {
   static constexpr int kDim = S::kDimQk > S::kDimVo ? S::kDimQk : S::kDimVo;
+  ItemRecord items[2];  // at work, and the worker's next one
   alignas(16) float vectors[S::kThreads / 32][kDim];
   int last[S::kThreads];
   WEFT_INLINE static Scratch& of_cta() { return *reinterpret_cast<Scratch*>(ptx::shared_memory()); }
 };
 
-// The item of a unit that wrote a partial is done, and the CTA has met since: counts at the unit's groups, and merges those where all have come.
+// An item that wrote a partial is done, and the CTA has met since: counts at its unit's groups, and merges those where all
+// have come.
 template <class S, class F>
-WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const Unit& unit) {
+WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemRecord& item) {
   const PlanHeader& plan = *call.plan;
   Scratch<S>& scratch = Scratch<S>::of_cta();
   int* const last = scratch.last;
-  const MergeGroup* const groups = section<MergeGroup>(&plan, plan.merge_groups);
   unsigned* const counters = section<unsigned>(&plan, plan.counters);
-  const int num_groups = unit.merge_rows * unit.merge_heads;
-  const auto group_of = [&](int k) -> const MergeGroup& {
-    return groups[unit.merge_begin + k / unit.merge_heads * plan.merge_stride + k % unit.merge_heads];
+  const int num_groups = item.merge_rows * item.merge_heads;
+  const auto group_of = [&](int k) -> MergeGroup {
+    if (plan.num_levels == 1)
+      return {item.row_begin,
+              item.row_begin + item.num_rows,
+              item.kv_head_begin,
+              item.kv_head_end,
+              0,
+              item.num_chunks,
+              item.num_chunks,
+              item.merge_begin};
+    const int row = k / item.merge_heads, head = k % item.merge_heads;
+    return section<MergeGroup>(&plan, plan.merge_groups)[item.merge_begin + row * plan.merge_stride + head];
   };
   for (int first = 0; first < num_groups; first += S::kThreads) {
     const int n = num_groups - first < S::kThreads ? num_groups - first : S::kThreads;
     if (ptx::thread_index() < n) {
-      const MergeGroup& group = group_of(first + ptx::thread_index());
+      const MergeGroup group = group_of(first + ptx::thread_index());
       // Releases what the CTA wrote before the barrier, acquires the partials of those who came before.
       const unsigned before = ptx::atomic_add_acq_rel(counters + group.counter, 1);
       last[ptx::thread_index()] = static_cast<int>(before) + 1 == group.expected;
@@ -137,9 +159,9 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const Unit& un
     ptx::cta_sync();
     for (int k = 0; k < n; ++k) {
       if (!last[k]) continue;
-      const MergeGroup& group = group_of(first + k);
+      const MergeGroup group = group_of(first + k);
       const int heads = (group.kv_head_end - group.kv_head_begin) * call.group_size;
-      const Merge<S, F> merge(call, p, group, scratch.vectors[ptx::warp()]);
+      const Merge<S, F> merge(call, p, item, group, scratch.vectors[ptx::warp()]);
       for (int i = ptx::warp(); i < (group.row_end - group.row_begin) * heads; i += S::kThreads / 32)
         merge.state(group.row_begin + i / heads, group.kv_head_begin * call.group_size + i % heads);
     }

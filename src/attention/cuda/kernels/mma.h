@@ -58,31 +58,27 @@ class Mma {
 
   static constexpr int kSharedBytes = sizeof(Shared);
 
-  WEFT_INLINE static void attend(const Call& call, const P& p, const WorkItem& item, const Unit& unit) {
-    const PageList& list = section<PageList>(call.plan, call.plan->page_lists)[unit.page_list];
-    const int num_rows = (unit.row_end - unit.row_begin) * call.group_size;
-    for (int kv_head = unit.kv_head_begin; kv_head < unit.kv_head_end; ++kv_head)
+  WEFT_INLINE static void attend(const Call& call, const P& p, const ItemRecord& item) {
+    const int num_rows = item.num_rows * call.group_size;
+    for (int kv_head = item.kv_head_begin; kv_head < item.kv_head_end; ++kv_head)
       for (int first = 0; first < num_rows; first += kRows) {
         const int n = num_rows - first < kRows ? num_rows - first : kRows;
-        Mma(call, p, item, unit, list, kv_head, first, n).run();
+        Mma(call, p, item, kv_head, first, n).run();
       }
   }
 
  private:
-  WEFT_INLINE Mma(const Call& call, const P& p, const WorkItem& item, const Unit& unit, const PageList& list,
-                  int kv_head, int first, int n)
+  WEFT_INLINE Mma(const Call& call, const P& p, const ItemRecord& item, int kv_head, int first, int n)
       : call_(call),
         p_(p),
         item_(item),
-        unit_(unit),
-        list_(list),
-        partial_(partial_of(call, item, unit)),
+        partial_(partial_of(call, item)),
         kv_head_(kv_head),
         first_(first),
         n_(n),
-        end_(end_of(*call.plan, list, item)),
+        end_(end_of(*call.plan, item)),
         by_position_(S::kBlockSparse && call.plan->positions_per_page > 0),
-        tokens_(call, list) {}
+        tokens_(call, item) {}
 
   WEFT_INLINE static Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }
   WEFT_INLINE static Keys queries() { return {shared().tiles}; }
@@ -113,18 +109,16 @@ class Mma {
   }
 
   // Whether rows may see different keys.
-  WEFT_INLINE bool may_differ() const {
-    return unit_.row_end - unit_.row_begin > 1 || by_position_ || call_.plan->bits_index.count > 0;
-  }
+  WEFT_INLINE bool may_differ() const { return item_.num_rows > 1 || by_position_ || call_.plan->bits_index.count > 0; }
 
   // Rows behind the last one are that one again, so that functors see what exists. The last threads begin: the first ones
   // look for pages meanwhile.
   WEFT_INLINE void load_rows() {
     Shared& s = shared();
     for (int r = kThreads - 1 - ptx::thread_index(); r < kRows; r += kThreads)
-      s.rows[r] = fused_row(call_, unit_, list_, kv_head_, first_ + (r < n_ ? r : n_ - 1));
+      s.rows[r] = fused_row(call_, item_, kv_head_, first_ + (r < n_ ? r : n_ - 1));
     WEFT_UNROLL
-    for (int tile = 0; tile < kStages; ++tile) first_pages_[tile] = page_of(item_.kv_begin + tile * kKeys);
+    for (int tile = 0; tile < kStages; ++tile) first_pages_[tile] = first_page_of(item_.kv_begin + tile * kKeys);
     ptx::cta_sync();
     if (ptx::warp() == 0) {
       const VisibleRange visible = hull_of(s.rows, n_);
@@ -187,7 +181,7 @@ class Mma {
   }
   WEFT_INLINE bool touches(int at) const {
     if (by_position_) return true;
-    const int first = list_.first_pos + at;
+    const int first = item_.first_pos + at;
     return shared().visible.touches(first, first + (end_ - at < kKeys ? end_ - at : kKeys));
   }
   // Where the keys that rows see begin, by tiles, and end. Between them are gaps only where rows have two intervals.
@@ -196,8 +190,8 @@ class Mma {
     const bool has_two = visible.low[1] < visible.high[1];
     has_gaps_ = !by_position_ && has_two && call_.mask_error == nullptr;
     if (by_position_ || call_.mask_error != nullptr) return item_.kv_begin;
-    const int low = (has_two && visible.low[1] < visible.low[0] ? visible.low[1] : visible.low[0]) - list_.first_pos;
-    const int high = (visible.high[1] > visible.high[0] ? visible.high[1] : visible.high[0]) - list_.first_pos;
+    const int low = (has_two && visible.low[1] < visible.low[0] ? visible.low[1] : visible.low[0]) - item_.first_pos;
+    const int high = (visible.high[1] > visible.high[0] ? visible.high[1] : visible.high[0]) - item_.first_pos;
     end_ = low >= high ? item_.kv_begin : high < end_ ? high : end_;  // no row may see any
     if (low >= end_) return item_.kv_begin > end_ ? item_.kv_begin : end_;
     return low <= item_.kv_begin ? item_.kv_begin : item_.kv_begin + (low - item_.kv_begin) / kKeys * kKeys;
@@ -208,14 +202,17 @@ class Mma {
     const int t = at + ptx::thread_index();
     return ptx::thread_index() < kKeys && t < end_ ? tokens_.page(t) : 0;
   }
+  WEFT_INLINE int first_page_of(int at) const {  // where the end may still be on its way
+    return ptx::thread_index() < kKeys ? tokens_.page_if_listed(at + ptx::thread_index()) : 0;
+  }
   WEFT_INLINE void keep(int tile, int at, int page) const {
     if (ptx::thread_index() >= kKeys) return;
     Source source = {nullptr, nullptr, -1, 0};
     const int t = at + ptx::thread_index();
     if (t < end_) {
-      source.pos = S::kBlockSparse ? position_of(*call_.plan, list_, t) : list_.first_pos + t;
+      source.pos = S::kBlockSparse ? position_of(*call_.plan, item_, t) : item_.first_pos + t;
       if (shared().visible.touches(source.pos, source.pos + 1)) {
-        if constexpr (S::kBlockSparse) source.bits = bits_of_token(*call_.plan, list_, t);
+        if constexpr (S::kBlockSparse) source.bits = bits_of_token(*call_.plan, item_, t);
         source.k = tokens_.row(call_.k, page, t, kv_head_);
         source.v = tokens_.row(call_.v, page, t, kv_head_);
       }
@@ -329,7 +326,7 @@ class Mma {
   WEFT_INLINE float make_logits(int tile, int at, int first, float (&s)[kFragments][kStepKeys / 8][4]) const {
     const Shared& shared = Mma::shared();
     const Source* const sources = shared.sources[tile % kRing];
-    const int begin = list_.first_pos + at, keys = end_ - at < kKeys ? end_ - at : kKeys;
+    const int begin = item_.first_pos + at, keys = end_ - at < kKeys ? end_ - at : kKeys;
     bool all = keys == kKeys && !by_position_ && shared.visible.is_seen_by_all(begin, begin + kKeys);
     if constexpr (S::kBlockSparse) all = all && call_.plan->bits_index.count == 0;
     if constexpr (kFunctor) {
@@ -415,9 +412,9 @@ class Mma {
       const auto at_element = [&](int i) { return reinterpret_cast<T*>(keys.chunk(key, i / 8)) + i % 8; };
       for (int i = ptx::lane(); i < kDimQk; i += 32) raw[i] = tile::to_float(*at_element(i));
       ptx::warp_sync();
-      auto state = F::enter(p_, list_.request);
+      auto state = F::enter(p_, item_.request);
       const Vec x = vector_of<kDimQk>(raw);
-      const Row of{list_.request, list_.first_pos + at + key, sources[key].pos, kv_head_, 0.f};
+      const Row of{item_.request, item_.first_pos + at + key, sources[key].pos, kv_head_, 0.f};
       for (int i = ptx::lane(); i < kDimQk; i += 32)
         if constexpr (H::key_transform)
           tile::store(at_element(i), static_cast<float>(state.variant.key_transform(p_, x, i, of)));
@@ -442,10 +439,10 @@ class Mma {
   WEFT_INLINE void add_not_finite() const {
     const Shared& s = shared();
     for (int t = item_.kv_begin; t < end_; ++t) {
-      const int pos = position_of(*call_.plan, list_, t);
+      const int pos = position_of(*call_.plan, item_, t);
       if (!s.visible.touches(pos, pos + 1)) continue;
-      const i64 bits = bits_of_token(*call_.plan, list_, t);
-      const char* const row = row_of(call_.v, place_of(call_, list_, t), kv_head_);
+      const i64 bits = bits_of_token(*call_.plan, item_, t);
+      const char* const row = row_of(call_.v, place_of(call_, item_, t), kv_head_);
       for (int i = ptx::thread_index(); i < kDimVo; i += kThreads) {
         const float v = element<T>(row, i);
         if (is_finite(v)) continue;
@@ -524,9 +521,7 @@ class Mma {
 
   const Call& call_;
   const P& p_;
-  const WorkItem& item_;
-  const Unit& unit_;
-  const PageList& list_;
+  const ItemRecord& item_;
   const PartialStates partial_;
   const int kv_head_, first_, n_;
   int end_;

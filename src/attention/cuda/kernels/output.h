@@ -46,15 +46,17 @@ struct PartialStates {
     return data + states * call.head_dim_vo + static_cast<i64>(row) * heads + head - first_head;
   }
 };
-WEFT_INLINE PartialStates partial_of(const Call& call, const Partial& partial, const Unit& unit) {
-  const int heads = (unit.kv_head_end - unit.kv_head_begin) * call.group_size;
-  return {section<float>(call.plan, call.plan->partial_data) + partial.offset,
-          static_cast<i64>(unit.row_end - unit.row_begin) * heads, heads, unit.kv_head_begin * call.group_size};
+// `offset`: as in Partial. Of a unit or an item of it.
+template <class Of>
+WEFT_INLINE PartialStates partial_at(const Call& call, i64 offset, int num_rows, const Of& of) {
+  const int heads = (of.kv_head_end - of.kv_head_begin) * call.group_size;
+  return {section<float>(call.plan, call.plan->partial_data) + offset, static_cast<i64>(num_rows) * heads, heads,
+          of.kv_head_begin * call.group_size};
 }
 // Of an item that writes one; else nothing.
-WEFT_INLINE PartialStates partial_of(const Call& call, const WorkItem& item, const Unit& unit) {
+WEFT_INLINE PartialStates partial_of(const Call& call, const ItemRecord& item) {
   if (item.partial < 0) return {nullptr, 0, 0, 0};
-  return partial_of(call, section<Partial>(call.plan, call.plan->partials)[item.partial], unit);
+  return partial_at(call, item.partial, item.num_rows, item);
 }
 
 // A warp writes the state of a fused row of an item's unit: to the outputs, or to the item's partial. `token` counts query

@@ -52,32 +52,22 @@ class Plain {
 
   WEFT_INLINE static Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }
 
-  WEFT_INLINE static void attend(const Call& call, const P& p, const WorkItem& item, const Unit& unit) {
-    const PageList& list = section<PageList>(call.plan, call.plan->page_lists)[unit.page_list];
-    const int num_rows = (unit.row_end - unit.row_begin) * call.group_size;
-    for (int kv_head = unit.kv_head_begin; kv_head < unit.kv_head_end; ++kv_head)
+  WEFT_INLINE static void attend(const Call& call, const P& p, const ItemRecord& item) {
+    const int num_rows = item.num_rows * call.group_size;
+    for (int kv_head = item.kv_head_begin; kv_head < item.kv_head_end; ++kv_head)
       for (int first = 0; first < num_rows; first += kRows) {
         const int n = num_rows - first < kRows ? num_rows - first : kRows;
-        Plain(call, p, item, unit, list, kv_head, first, n).run();
+        Plain(call, p, item, kv_head, first, n).run();
       }
   }
 
  private:
-  WEFT_INLINE Plain(const Call& call, const P& p, const WorkItem& item, const Unit& unit, const PageList& list,
-                    int kv_head, int first, int n)
-      : call_(call),
-        p_(p),
-        item_(item),
-        unit_(unit),
-        list_(list),
-        partial_(partial_of(call, item, unit)),
-        kv_head_(kv_head),
-        first_(first),
-        n_(n) {}
+  WEFT_INLINE Plain(const Call& call, const P& p, const ItemRecord& item, int kv_head, int first, int n)
+      : call_(call), p_(p), item_(item), partial_(partial_of(call, item)), kv_head_(kv_head), first_(first), n_(n) {}
 
   WEFT_INLINE void run() {
     load_rows();
-    const int end = end_of(*call_.plan, list_, item_);
+    const int end = end_of(*call_.plan, item_);
     for (int begin = item_.kv_begin; begin < end; begin += kKeys) {
       const bool left_out = !is_seen(begin, end);
       if (left_out && call_.mask_error == nullptr) continue;
@@ -100,7 +90,7 @@ class Plain {
   WEFT_INLINE void load_rows() {
     Shared& s = shared();
     for (int r = ptx::thread_index(); r < n_; r += kThreads) {
-      s.rows[r] = fused_row(call_, unit_, list_, kv_head_, first_ + r);
+      s.rows[r] = fused_row(call_, item_, kv_head_, first_ + r);
       s.base[r] = -infinity();
       s.sum[r] = 0;
       s.shrink[r] = 1;
@@ -132,7 +122,7 @@ class Plain {
   // Whether any row sees any key of the tile, by intervals; where keys are in any order, perhaps.
   WEFT_INLINE bool is_seen(int begin, int end) const {
     if (call_.plan->positions_per_page > 0) return true;
-    const int first = list_.first_pos + begin;
+    const int first = item_.first_pos + begin;
     return shared().visible.touches(first, first + (end - begin < kKeys ? end - begin : kKeys));
   }
 
@@ -140,7 +130,7 @@ class Plain {
     const int thread = ptx::thread_index();
     if (thread < keys) {
       Token& token = shared().tokens[thread];
-      const Place place = place_of(call_, list_, begin + thread);
+      const Place place = place_of(call_, item_, begin + thread);
       token.k = row_of(call_.k, place, kv_head_);
       token.v = row_of(call_.v, place, kv_head_);
       if constexpr (S::kLatent) token.rope = call_.rope_dim > 0 ? row_of(call_.rope, place, 0) : nullptr;
@@ -148,8 +138,8 @@ class Plain {
         token.k_scale = *reinterpret_cast<const float*>(row_of(call_.k_scale, place, kv_head_));
         token.v_scale = *reinterpret_cast<const float*>(row_of(call_.v_scale, place, kv_head_));
       }
-      token.pos = position_of(*call_.plan, list_, begin + thread);
-      token.bits = bits_of_token(*call_.plan, list_, begin + thread);
+      token.pos = position_of(*call_.plan, item_, begin + thread);
+      token.bits = bits_of_token(*call_.plan, item_, begin + thread);
     }
     ptx::cta_sync();
   }
@@ -205,8 +195,8 @@ class Plain {
   template <bool kIsKey, int kDim>
   WEFT_INLINE void transform(int t, int pos, const float* raw, float* to) const {
     ptx::warp_sync();
-    const Row of{list_.request, list_.first_pos + t, pos, kv_head_, 0.f};
-    auto state = F::enter(p_, list_.request);
+    const Row of{item_.request, item_.first_pos + t, pos, kv_head_, 0.f};
+    auto state = F::enter(p_, item_.request);
     const Vec x = vector_of<kDim>(raw);
     for (int i = ptx::lane(); i < kDim; i += 32) {
       if constexpr (kIsKey)
@@ -247,7 +237,7 @@ class Plain {
         if (sees && left_out) ptx::atomic_or(call_.mask_error, 1);
       }
       float score = F::hidden();
-      if (sees) score = F::logit(p_, s.rows[r], list_.first_pos + begin + key, s.tokens[key].pos, products[i]);
+      if (sees) score = F::logit(p_, s.rows[r], item_.first_pos + begin + key, s.tokens[key].pos, products[i]);
       const unsigned ballot = ptx::ballot(sees);
       if (r >= n_) continue;
       s.scores[key * kScoreStride + r] = score;
@@ -348,9 +338,7 @@ class Plain {
 
   const Call& call_;
   const P& p_;
-  const WorkItem& item_;
-  const Unit& unit_;
-  const PageList& list_;
+  const ItemRecord& item_;
   const PartialStates partial_;
   const int kv_head_, first_, n_;
   float sums_[kRows][kColumns] = {};
