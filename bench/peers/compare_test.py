@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -13,6 +14,8 @@ sys.path.insert(0, str(HERE))
 import against  # noqa: E402
 import compare  # noqa: E402
 import contestants  # noqa: E402
+import gpu_rows  # noqa: E402
+import gpu_table  # noqa: E402
 import install  # noqa: E402
 import table  # noqa: E402
 from contestants import CONTESTANTS, BenchProgram, Field, Refused, Server  # noqa: E402
@@ -270,6 +273,51 @@ class Rows(unittest.TestCase):
     def test_copies_exceed_the_caches(self):
         self.assertEqual(copies_beyond_caches(512 << 20, True), 1)
         self.assertEqual(copies_beyond_caches((512 << 20) - 1, True), 2)
+
+
+class OnACard(unittest.TestCase):
+    """What needs neither a card nor torch."""
+
+    def row(self, contestant, value, ceiling=3000.0, metric="bandwidth", unit="GB/s"):
+        return {**gpu_rows.line("decode", metric, value, unit, ceiling), "contestant": contestant}
+
+    def last(self, *lines):
+        return gpu_table.table(lines).splitlines()[-1]
+
+    def test_weft_stands_beside_the_fastest_peer(self):
+        text = self.last(self.row("Weft", 2400.0), self.row("a", 1000.0), self.row("b", 2000.0))
+        self.assertEqual(text, "| decode | 2400 GB/s (0.80) | b 2000 GB/s (0.67) | 1.20 | a 1000 GB/s (0.33) |")
+        text = self.last(self.row("Weft", 10.0, None, "time", "us"), self.row("a", 15.0, None, "time", "us"))
+        self.assertIn("| 1.50 |", text)
+
+    def test_shares_are_compared_where_the_reads_differ(self):
+        text = self.last(self.row("Weft", 2400.0, 3000.0), self.row("a", 3200.0, 4000.0))
+        self.assertIn("| 1.00 of shares |", text)
+        self.assertIn("| 0.75 |", self.last(self.row("Weft", 2400.0, 3000.0), self.row("a", 3200.0, 3080.0)))
+
+    def test_a_row_that_one_alone_has_stands_by_itself(self):
+        self.assertEqual(self.last(self.row("Weft", 2400.0)), "| decode | 2400 GB/s (0.80) |  |  |  |")
+        self.assertEqual(self.last(self.row("a", 3.0)), "| decode |  | a 3 GB/s (0.00) |  |  |")
+
+    def test_rows_count_what_weft_bench_counts(self):
+        rows = {row.case: row for row in gpu_rows.all_rows()}
+        self.assertEqual(len(rows), len(gpu_rows.all_rows()))
+        decode = rows["decode 32q/8kv hd128 page16 bf16 batch16 kv8192"]
+        self.assertEqual(decode.bytes, 16 * 8192 * 8 * 128 * 2 * 2)
+        self.assertEqual([line["metric"] for line in decode.lines(1e-3, 3e12, 6e14)], ["bandwidth"])
+        one = rows["decode 32q/8kv hd128 page16 bf16 batch1 kv1024"]
+        self.assertEqual([line["value"] for line in one.lines(1e-5, 3e12, 6e14) if line["metric"] == "time"], [10.0])
+        prefill = rows["prefill causal 16q/16kv hd64 page16 bf16 batch8 n2048"]
+        self.assertEqual(prefill.operations, 2 * 2048 ** 2 * 64 * 16 * 8)
+
+    def test_says_what_python_lacks(self):
+        folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, folder)
+        (folder / "torch.py").write_text("raise ImportError('no torch for this test')")
+        done = subprocess.run([sys.executable, HERE / "gpu.py"], capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": str(folder)})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no torch for this test; run this with a Python that has torch with CUDA", done.stderr)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,10 @@ namespace weft::bench {
 namespace {
 
 constexpr Bench kBenches[] = {
-    {"ceilings", "what this machine can read and multiply at most", measure_ceilings},
-    {"attention", "decode, prefill and append against the machine's ceilings; --numerics: errors against fp64",
-     measure_attention},
-    {"model", "prefill and decode of a model file", measure_model},
-    {"serve", "a server that speaks OpenAI's completions, under the load of a trace; needs --url", measure_serve},
+    {"ceilings", "what this machine, or a card, can read and multiply at most", measure_ceilings},
+    {"attention", "decode, prefill and append against the machine's ceilings", measure_attention},
+    {"model", "prefill and decode of a model file, or of a shape", measure_model},
+    {"serve", "a server that speaks OpenAI's completions, under the load of a trace", measure_serve},
     {"gemm", "matrix products of every weight type and precision", measure_gemm},
     {"sparse", "sparse operators against the rows that they gather, and plain loops", measure_sparse},
     {"plan", "planning time and balance", measure_plan},

@@ -28,6 +28,7 @@ std::string size_string(size_t bytes) {
 }  // namespace
 
 void measure_ceilings(const BenchOptions& options, BenchReport& report) {
+  if (options.device != Device::cpu()) return measure_ceilings_on_card(options, report);
   WorkerTeam team(options.threads);
   const int threads = team.num_workers();
   const auto workers = static_cast<size_t>(threads);

@@ -6,6 +6,7 @@
 namespace weft::bench {
 
 void measure_ceilings(const BenchOptions& options, BenchReport& report);
+void measure_ceilings_on_card(const BenchOptions& options, BenchReport& report);
 void measure_threads(const BenchOptions& options, BenchReport& report);
 void measure_jit(const BenchOptions& options, BenchReport& report);
 void measure_plan(const BenchOptions& options, BenchReport& report);

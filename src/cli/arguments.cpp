@@ -85,11 +85,22 @@ std::vector<std::string> option_names(const CLI::App& verb) {
   return names;
 }
 
-const CLI::App& chosen_verb(const CLI::App& app, const std::vector<std::string>& arguments) {
-  for (const std::string& argument : arguments)
+// The verb that the arguments choose, and below it the next; takes their words away.
+const CLI::App& chosen_verb(const CLI::App& app, std::vector<std::string>& arguments) {
+  for (auto argument = arguments.begin(); argument != arguments.end(); ++argument)
     for (const CLI::App* verb : app.get_subcommands({}))
-      if (verb->get_name() == argument) return *verb;
+      if (verb->get_name() == *argument) {
+        arguments.erase(argument);
+        return chosen_verb(*verb, arguments);
+      }
   return app;
+}
+
+// "bench plan".
+std::string full_name(const CLI::App& verb) {
+  const CLI::App* above = verb.get_parent();
+  return above == nullptr || above->get_parent() == nullptr ? verb.get_name()
+                                                            : full_name(*above) + " " + verb.get_name();
 }
 
 std::string no_verb_message(const CLI::App& app, const std::vector<std::string>& arguments) {
@@ -103,10 +114,10 @@ std::string no_verb_message(const CLI::App& app, const std::vector<std::string>&
                      near.empty() ? "allowed are " + all : "did you mean '" + near + "'?");
 }
 
-std::string usage_message(const CLI::App& app, const CLI::ParseError& error,
-                          const std::vector<std::string>& arguments) {
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error, std::vector<std::string> arguments) {
   const CLI::App& verb = chosen_verb(app, arguments);
-  if (&verb == &app) return no_verb_message(app, arguments);
+  if (!verb.get_subcommands({}).empty()) return no_verb_message(verb, arguments);
+  const std::string title = full_name(verb);
   // An option that nobody knows: the first that starts like one and is not among the verb's.
   const std::vector<std::string> names = option_names(verb);
   const auto known = [&](const std::string& name) {
@@ -118,14 +129,13 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error,
       if (word.size() < 2 || word[0] != '-' || known(word)) continue;
       if (word[1] != '-' && known(word.substr(0, 2))) continue;
       const std::string near = nearest(word, names);
-      return fmt::format(
-          "{}: unknown option {}; {}", verb.get_name(), word,
-          near.empty() ? fmt::format("see weft {} --help", verb.get_name()) : "did you mean " + near + "?");
+      return fmt::format("{}: unknown option {}; {}", title, word,
+                         near.empty() ? fmt::format("see weft {} --help", title) : "did you mean " + near + "?");
     }
   }
   std::string message = error.what();
   std::replace(message.begin(), message.end(), '\n', ' ');
-  return fmt::format("{}: {}; see weft {} --help", verb.get_name(), message, verb.get_name());
+  return fmt::format("{}: {}; see weft {} --help", title, message, title);
 }
 
 }  // namespace

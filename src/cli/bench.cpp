@@ -1,13 +1,10 @@
-// `weft bench`: options, and where the rows go; src/bench/ has what is measured.
+// `weft bench`: a verb for each bench, its options, and where the rows go; src/bench/ has what is measured.
 #include "bench/bench.h"
-
-#include <fmt/format.h>
 
 #include <memory>
 #include <string>
-#include <vector>
+#include <string_view>
 
-#include "base/check.h"
 #include "bench/stop.h"
 #include "cli/arguments.h"
 #include "cli/bench_report.h"
@@ -18,68 +15,95 @@
 namespace weft::cli {
 namespace {
 
-void add_load(Verb& verb, bench::ServeLoad& load) {
-  verb.option("--url", load.url, "serve: the server, http://HOST:PORT");
-  verb.option("--api-key", load.api_key, "serve: its key");
-  verb.option("--trace", load.trace, "serve: arrivals, a table or JSON lines; default: a Poisson process");
-  verb.option("--rate", load.rate, "serve: requests a second, or how many times as fast as the trace")
+struct Chosen {
+  bench::BenchOptions options;
+  std::string device = "cpu";
+};
+
+void add_device(Verb& verb, Chosen& chosen) {
+  verb.option("--device", chosen.device, "Where it runs: cpu, cuda:0, ...");
+}
+
+void add_attention(Verb& verb, Chosen& chosen) {
+  add_device(verb, chosen);
+  verb.flag("--numerics", chosen.options.numerics, "Errors against fp64 instead of speeds");
+  verb.option("--only", chosen.options.only, "Only the rows whose name holds this text");
+}
+
+void add_model(Verb& verb, Chosen& chosen) {
+  add_device(verb, chosen);
+  verb.option("--model", chosen.options.model, "A GGUF file");
+  verb.option("--shape", chosen.options.shape, "On a card: random weights of that shape instead: 8b or 1b")
+      .one_of({"", "8b", "1b"});
+  verb.option("--precision", chosen.options.precision, "exact, default or fast").one_of({"exact", "default", "fast"});
+}
+
+void add_sparse(Verb& verb, Chosen& chosen) {
+  verb.option("--only", chosen.options.only, "Only the rows whose name holds this text");
+  verb.option("--data", chosen.options.data, "Also the matrices (.mtx, .smtx, each also .gz) of this folder")
+      .type_name("DIR");
+}
+
+void add_plan(Verb& verb, Chosen& chosen) {
+  verb.flag("--fit", chosen.options.fit, "Fit the constants of the cost model to timed items instead");
+}
+
+void add_serve(Verb& verb, Chosen& chosen) {
+  bench::ServeLoad& load = chosen.options.load;
+  verb.option("--url", load.url, "The server, http://HOST:PORT");
+  verb.option("--api-key", load.api_key, "Its key");
+  verb.option("--trace", load.trace, "Arrivals, a table or JSON lines; default: a Poisson process");
+  verb.option("--rate", load.rate, "Requests a second, or how many times as fast as the trace")
       .allows("above 0", [](double rate) { return rate > 0; });
-  verb.option("--requests", load.requests, "serve: the first so many; 0: all of the trace").range(0, 10000000);
-  verb.flag("--at-once", load.at_once, "serve: all of them at the start");
-  verb.option("--prompt-tokens", load.prompt_tokens, "serve: of the Poisson process").range(1, 1 << 20);
-  verb.option("--output-tokens", load.output_tokens, "serve: of the Poisson process").range(1, 1 << 20);
-  verb.option("--divide", load.divide, "serve: lengths are divided by it").range(1, 1 << 20);
-  verb.option("--most-prompt", load.most_prompt, "serve: prompts are cut to it; 0: as they are").range(0, 1 << 20);
-  verb.option("--most-output", load.most_output, "serve: answers are cut to it; 0: as they are").range(0, 1 << 20);
-  verb.option("--vocabulary", load.vocabulary, "serve: prompts are ids below it").range(4, 1 << 24);
-  verb.option("--good-ttft", load.ttft_ms, "serve: milliseconds to a good first token").range(1, 10000000);
-  verb.option("--good-gap", load.gap_ms, "serve: milliseconds of a good mean gap").range(1, 10000000);
+  verb.option("--requests", load.requests, "The first so many; 0: all of the trace").range(0, 10000000);
+  verb.flag("--at-once", load.at_once, "All of them at the start");
+  verb.option("--prompt-tokens", load.prompt_tokens, "Of the Poisson process").range(1, 1 << 20);
+  verb.option("--output-tokens", load.output_tokens, "Of the Poisson process").range(1, 1 << 20);
+  verb.option("--divide", load.divide, "Lengths are divided by it").range(1, 1 << 20);
+  verb.option("--most-prompt", load.most_prompt, "Prompts are cut to it; 0: as they are").range(0, 1 << 20);
+  verb.option("--most-output", load.most_output, "Answers are cut to it; 0: as they are").range(0, 1 << 20);
+  verb.option("--vocabulary", load.vocabulary, "Prompts are ids below it").range(4, 1 << 24);
+  verb.option("--good-ttft", load.ttft_ms, "Milliseconds to a good first token").range(1, 10000000);
+  verb.option("--good-gap", load.gap_ms, "Milliseconds of a good mean gap").range(1, 10000000);
+}
+
+// The options of benches that have some beside those of all.
+constexpr struct {
+  std::string_view bench;
+  void (*add)(Verb& verb, Chosen& chosen);
+} kOptions[] = {{"ceilings", add_device}, {"attention", add_attention}, {"model", add_model},
+                {"sparse", add_sparse},   {"plan", add_plan},           {"serve", add_serve}};
+
+void run(const bench::Bench& bench, Chosen& chosen, Context& context) {
+  chosen.options.device = require_device(chosen.device);
+  bench::stop_when([] { return interrupted.load(); });
+  chosen.options.read_matrix = read_matrix;
+  PrintedReport report(context.json);
+  report.note(bench::machine());
+  try {
+    bench.run(chosen.options, report);
+  } catch (const bench::Stopped&) {
+    throw Interrupted();
+  }
+  context.exit_code = kDone;
 }
 
 }  // namespace
 
 void add_bench(Program& program, Context& context) {
-  auto options = std::make_shared<bench::BenchOptions>();
-  auto name = std::make_shared<std::string>();
-  auto device = std::make_shared<std::string>("cpu");
-  Verb verb = program.verb("bench", "Measure speed, beside what the machine can do");
-  std::vector<std::string> names;
-  std::string list;
+  auto chosen = std::make_shared<Chosen>();
+  Verb all = program.verb("bench", "Measure speed, beside what the machine can do");
+  all.needs_verb();
+  all.example("weft bench attention --quick --only decode");
   for (const bench::Bench& bench : bench::benches()) {
-    names.emplace_back(bench.name);
-    list += fmt::format("\n  {:<10} {}", bench.name, bench.description);
+    Verb verb = all.verb(bench.name, bench.description);
+    verb.flag("--quick", chosen->options.quick, "Fewer cases and repetitions");
+    verb.option("--threads", chosen->options.threads, "Worker threads; 0: as many as affinity and quota allow")
+        .range(0, 1024);
+    for (const auto& options : kOptions)
+      if (options.bench == bench.name) options.add(verb, *chosen);
+    verb.runs([&bench, chosen, &context] { run(bench, *chosen, context); });
   }
-  verb.option("NAME", *name, "What to measure:" + list).required().one_of(names).type_name("");
-  verb.flag("--quick", options->quick, "Fewer cases and repetitions");
-  verb.flag("--numerics", options->numerics, "attention: errors against fp64 instead of speeds");
-  verb.option("--only", options->only, "attention, sparse: only the rows whose name holds this text");
-  verb.option("--device", *device, "attention, model: where it runs: cpu, cuda:0, ...");
-  verb.flag("--fit", options->fit, "plan: fit the constants of the cost model to timed items instead");
-  verb.option("--threads", options->threads, "Worker threads; 0: as many as affinity and quota allow").range(0, 1024);
-  verb.option("--model", options->model, "model: a GGUF file");
-  verb.option("--shape", options->shape, "model on a card: random weights of that shape instead: 8b or 1b")
-      .one_of({"", "8b", "1b"});
-  verb.option("--precision", options->precision, "model: exact, default or fast").one_of({"exact", "default", "fast"});
-  verb.option("--data", options->data, "sparse: also the matrices (.mtx, .smtx, each also .gz) of this folder")
-      .type_name("DIR");
-  add_load(verb, options->load);
-  verb.runs([&context, options, name, device] {
-    options->device = require_device(*device);
-    check(options->device == Device::cpu() || *name == "attention" || *name == "model", ErrorCode::unsupported,
-          "bench {} --device {}: required is a bench of that device, supported are attention and model, missing {}",
-          *name, *device, *name);
-    bench::stop_when([] { return interrupted.load(); });
-    options->read_matrix = read_matrix;
-    PrintedReport report(context.json);
-    report.note(bench::machine());
-    try {
-      for (const bench::Bench& bench : bench::benches())
-        if (*name == bench.name) bench.run(*options, report);
-    } catch (const bench::Stopped&) {
-      throw Interrupted();
-    }
-    context.exit_code = kDone;
-  });
 }
 
 }  // namespace weft::cli

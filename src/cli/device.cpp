@@ -24,16 +24,7 @@ Device device_of(const std::string& option) {
 
 Device require_device(const std::string& option) {
   const Device device = device_of(option);
-  if (device.kind != DeviceKind::cuda) return device;
-  try {
-    cuda::require_card(device, "--device");
-  } catch (const Error& error) {
-    std::string text = std::string(error.what()).substr(to_string(error.code()).size() + 2);
-    constexpr std::string_view kOfTheLibrary = "give Device::cpu()";
-    if (const size_t at = text.find(kOfTheLibrary); at != text.npos)
-      text.replace(at, kOfTheLibrary.size(), "use --device cpu");
-    throw Error(error.code(), text);
-  }
+  if (device.kind == DeviceKind::cuda) cuda::require_card(device, "--device", "use --device cpu");
   return device;
 }
 

@@ -13,7 +13,9 @@
 #include "base/check.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
+#include "cli/jit_compile.h"
 #include "cli/output.h"
+#include "jit/nvrtc/cubin.h"
 
 namespace weft::cli {
 namespace {
@@ -51,8 +53,7 @@ void print_removed(const std::vector<jit::Entry>& entries, const Context& contex
     print_out("{} removed, {} bytes\n", entries.size(), bytes);
 }
 
-void write_object(const std::string& key, const std::string& path) {
-  const std::string object = jit::object(key);
+void write_object(const std::string& object, const std::string& path) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(object.data(), static_cast<std::streamsize>(object.size()));
   file.close();
@@ -68,19 +69,48 @@ void add_list(Verb& jit, Context& context) {
   });
 }
 
+// What kernels of a card take of a multiprocessor; of the CPU's modules nothing.
+nlohmann::json resources_json(const std::string& object) {
+  nlohmann::json all = nlohmann::json::array();
+  if (!jit::is_cubin(object)) return all;
+  for (const jit::KernelResources& kernel : jit::kernel_resources(object))
+    all.push_back({{"name", kernel.name},
+                   {"registers", kernel.registers},
+                   {"stack_bytes", kernel.stack_bytes},
+                   {"static_shared_bytes", kernel.static_shared_bytes}});
+  return all;
+}
+
+void print_resources(const std::string& object) {
+  if (!jit::is_cubin(object)) return;
+  for (const jit::KernelResources& kernel : jit::kernel_resources(object))
+    print_out(
+        "// {}: {} registers a thread, {} bytes of stack a thread, {} bytes of shared memory a CTA beside its "
+        "launch's\n",
+        kernel.name, kernel.registers, kernel.stack_bytes, kernel.static_shared_bytes);
+}
+
 void add_show(Verb& jit, Context& context) {
   struct Options {
     std::string key, object;
+    bool sass = false;
   };
-  Verb verb = jit.verb("show", "The text a module was made from");
+  Verb verb = jit.verb("show", "The text a module was made from, and what a card's kernels take of it");
   auto options = std::make_shared<Options>();
   verb.option("key", options->key, "A key, or at least its first 4 digits").required().type_name("KEY");
-  verb.option("--object", options->object, "Also write the module, for objdump -d").type_name("FILE");
+  verb.flag("--sass", options->sass, "A card's machine code instead of the text, by nvdisasm or cuobjdump");
+  verb.option("--object", options->object, "Also write the module, for objdump -d or nvdisasm").type_name("FILE");
   verb.example("weft jit show 3fa94c --object leaf.so && objdump -dl leaf.so");
   verb.runs([options, &context] {
-    const std::string text = jit::source(options->key);
-    if (!options->object.empty()) write_object(options->key, options->object);
-    if (context.json) return print_json({{"key", options->key}, {"text", text}});
+    const std::string object = jit::object(options->key);
+    check(!options->sass || jit::is_cubin(object), ErrorCode::invalid_argument,
+          "--sass: module {} is the CPU's; write it with --object FILE and give that to objdump -dl", options->key);
+    const std::string text = options->sass ? jit::disassemble(object) : jit::source(options->key);
+    if (!options->object.empty()) write_object(object, options->object);
+    if (context.json)
+      return print_json(
+          {{"key", options->key}, {options->sass ? "sass" : "text", text}, {"kernels", resources_json(object)}});
+    print_resources(object);
     write_out(text);
   });
 }
@@ -141,6 +171,7 @@ void add_jit(Program& program, Context& context) {
   verb.example("weft jit list");
   add_list(verb, context);
   add_show(verb, context);
+  add_jit_compile(verb, context);
   add_verify(verb, context);
   add_prune(verb, context);
   add_export(verb, context);

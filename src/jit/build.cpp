@@ -27,7 +27,7 @@ std::optional<Built> from_disk(const Cache& cache, const std::string& key, const
     cache.remove(key);
   }
   if (!read.stored || read.stored->text != request.text) return std::nullopt;
-  return Built{std::move(read.stored->module), Origin::disk};
+  return Built{std::move(read.stored->module), key, Origin::disk};
 }
 
 // Where to compile when the cache is missing, read-only or full: a folder like it among the temporary files, whose own
@@ -96,7 +96,7 @@ Built from_compiler(const std::optional<Cache>& cache, const Compiler& compiler,
   if (lock)
     store(*cache, *lock,
           {key, request.name, compiler.version, compiler.identity, id.target, flags, request.text, code});
-  return {std::move(code), Origin::compiler};
+  return {std::move(code), key, Origin::compiler};
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ std::string_view to_string(Origin origin);
 
 struct Built {
   std::string bytes;
+  std::string key;  // in the cache
   Origin origin = Origin::compiler;
 };
 

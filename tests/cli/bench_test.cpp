@@ -95,8 +95,18 @@ TEST(BenchVerb, PrintsTheMachineAndEveryCeiling) {
 
 TEST(BenchVerb, RefusesWhatItDoesNotKnow) {
   Context context;
-  EXPECT_THROW(run_bench({"bench"}, context), UsageError);
-  EXPECT_THROW(run_bench({"bench", "speed"}, context), UsageError);
+  const auto refusal = [&](const std::vector<std::string>& arguments) -> std::string {
+    try {
+      run_bench(arguments, context);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "taken";
+  };
+  EXPECT_EQ(refusal({"bench"}).find("a verb is missing; allowed are ceilings, attention"), 0u) << refusal({"bench"});
+  EXPECT_EQ(refusal({"bench", "atention"}), "'atention' is no verb; did you mean 'attention'?");
+  EXPECT_EQ(refusal({"bench", "plan", "--fitt"}), "bench plan: unknown option --fitt; did you mean --fit?");
+  EXPECT_EQ(refusal({"bench", "plan", "--url", "x"}).find("bench plan: unknown option --url"), 0u);
   EXPECT_THROW(run_bench({"bench", "ceilings", "--threads", "-1"}, context), Error);
   EXPECT_THROW(run_bench({"bench", "model", "--precision", "exactly"}, context), UsageError);
 }

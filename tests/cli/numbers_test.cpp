@@ -26,7 +26,7 @@ std::vector<Flag> number_flags(std::vector<std::string> verb) {
 class Numbers : public ::testing::Test {
  protected:
   const std::vector<std::vector<std::string>> verbs_ = {
-      {"run", kStories, "-p", "x"}, {"eval", kStories, "-p", "x"}, {"plan"}, {"bench", "ceilings"}, {"jit", "prune"}};
+      {"run", kStories, "-p", "x"}, {"eval", kStories, "-p", "x"}, {"plan"}, {"bench", "serve"}, {"jit", "prune"}};
   // What each flag of each verb says to such a value.
   void expect(int exit_code, const std::string& code, const std::function<std::vector<std::string>(const Flag&)>& of) {
     int flags = 0;

@@ -77,12 +77,10 @@ nlohmann::json Result::last() const {
 
 Result run_weft(const std::vector<std::string>& arguments, const RunOptions& options) {
   Pipe in, out, err;
-  std::vector<std::string> argv = {WEFT_PROGRAM}, environment;
+  std::vector<std::string> argv = {WEFT_PROGRAM}, environment = options.environment;  // of two values the first counts
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   for (char** variable = environ; *variable != nullptr; ++variable)
     if (!std::string(*variable).starts_with("WEFT_")) environment.emplace_back(*variable);
-  // Of two values the first counts.
-  environment.insert(environment.end(), options.environment.begin(), options.environment.end());
   environment.push_back("WEFT_CACHE_DIR=" + ::testing::TempDir() + "weft_cli_cache");
 
   posix_spawn_file_actions_t actions;

@@ -1,5 +1,6 @@
 #include "tests/cli/program.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -328,6 +329,8 @@ TEST(Program, KeepsTheKernelCache) {
   EXPECT_EQ(key.size(), 64u);
   EXPECT_EQ(entry.at("intact"), true);
   EXPECT_NE(jit({"list"}).out.find(key.substr(0, 16)), std::string::npos);
+  EXPECT_EQ(jit({"show", key, "--json"}).last().at("kernels"), nlohmann::json::array());
+  expect_refusal(jit({"show", key, "--sass"}), 3, "invalid_argument", "objdump");
   const std::string object = folder.path("answer.so");
   EXPECT_NE(jit({"show", key.substr(0, 8), "--object", object}).out.find("return 42"), std::string::npos);
   EXPECT_GT(std::filesystem::file_size(object), 1000u);
@@ -346,6 +349,52 @@ TEST(Program, KeepsTheKernelCache) {
   expect_refusal(jit({"show", key}), 3, "invalid_argument", key.substr(0, 8));
   const Result copied = run_weft({"jit", "list", "--json"}, {.environment = {"WEFT_CACHE_DIR=" + folder.path("copy")}});
   EXPECT_EQ(copied.last().at("key"), key);
+}
+
+// A disassembler that tells what it was given; Weft asks for no other where PATH has one.
+std::string fake_disassembler(const TempFolder& folder) {
+  const std::string path = folder.path("nvdisasm");
+  std::ofstream(path)
+      << "#!/bin/sh\nfor file; do :; done\nprintf 'SASS of a file that begins with '; head -c 4 \"$file\" | "
+         "tail -c 3\n";
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return path.substr(0, path.rfind('/'));
+}
+
+TEST(Program, CompilesKernelsForACardThatIsNotHere) {
+  const TempFolder folder;
+  const auto jit = [&](std::vector<std::string> arguments, const std::string& path = "/usr/bin:/bin") {
+    arguments.insert(arguments.begin(), "jit");
+    std::vector<std::string> environment = {"WEFT_CACHE_DIR=" + folder.path("cache"), "PATH=" + path};
+    if (const char* libraries = std::getenv("WEFT_CUDA_LIBS"))
+      environment.push_back(fmt::format("WEFT_CUDA_LIBS={}", libraries));
+    return run_weft(arguments, {.environment = environment});
+  };
+  const std::vector<std::string> compile = {"compile", "--arch",     "sm_80", "--dtype",
+                                            "fp32",    "--head-dim", "64",    "--json"};
+  const Result made = jit(compile);
+  if (made.exit_code == 4) {
+    expect_refusal(made, 4, "no_compiler", "nvidia-cuda-nvrtc");
+    GTEST_SKIP() << "no NVRTC here: " << made.err;
+  }
+  ASSERT_EQ(made.lines().size(), 1u) << made.out << made.err;  // fp32 has no products of warps
+  const nlohmann::json plain = made.last();
+  EXPECT_EQ(plain.at("name"), "attention plain fp32 hd64 plain sm_80");
+  EXPECT_EQ(plain.at("from"), "compiler");
+  EXPECT_EQ(jit(compile).last().at("from"), "disk");
+
+  const std::string key = plain.at("key");
+  const nlohmann::json shown = jit({"show", key, "--json"}).last();
+  EXPECT_NE(shown.at("text").get<std::string>().find("weft_attend"), std::string::npos);
+  ASSERT_EQ(shown.at("kernels").size(), 1u);
+  EXPECT_EQ(shown.at("kernels").at(0).at("name"), "weft_attend");
+  EXPECT_EQ(shown.at("kernels").at(0).at("registers"), plain.at("registers"));
+  EXPECT_GT(plain.at("registers").get<int>(), 16);
+  EXPECT_LE(plain.at("registers").get<int>(), 255);
+  EXPECT_EQ(jit({"show", key}).out.find("// weft_attend: " + plain.at("registers").dump() + " registers a thread"), 0u);
+  EXPECT_NE(jit({"show", key, "--sass"}, fake_disassembler(folder) + ":/usr/bin:/bin").out.find("begins with ELF"),
+            std::string::npos);
+  expect_refusal(jit({"compile", "--dtype", "bf17"}), 3, "invalid_dtype", "bf17");
 }
 
 // ---- doctor

@@ -224,5 +224,24 @@ TEST_F(NvrtcTest, LiesAmongPythonsPackagesBesideAFolderOfPrograms) {
   EXPECT_TRUE(is_found);
 }
 
+TEST_F(NvrtcTest, SaysWhatDisassemblesWhereNothingDoes) {
+  const std::string cubin = std::string(
+                                "\x7f"
+                                "ELF\2\1\1",
+                                7) +
+                            std::string(9, '\0') + std::string("\2\0\xbe\0", 4);
+  EXPECT_TRUE(is_cubin(cubin + std::string(44, '\0')));
+  EXPECT_FALSE(is_cubin(cubin));
+  const ScopedEnv path("PATH", folder_.c_str()), home("CUDA_HOME", folder_.c_str());
+  try {
+    disassemble(cubin + std::string(44, '\0'));
+    GTEST_SKIP() << "there is a toolkit below /usr/local";
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::invalid_file) GTEST_SKIP() << "there is a toolkit below /usr/local";
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    EXPECT_NE(std::string(error.what()).find("nvdisasm"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace weft::jit

@@ -30,9 +30,8 @@ class CudaCode : public Code {
     const std::lock_guard lock(mutex_);
     Kernel& kernel = kernels_[static_cast<size_t>(path)];
     if (kernel.loaded == nullptr) {
-      const std::string_view variant = spec_.variant.name.empty() ? "plain" : std::string_view(spec_.variant.name);
       const cuda::KernelText text = cuda::attend_text(spec_, architecture_, path);
-      kernel = {runtime_.load(device_, fmt::format("attention {} {}", variant, architecture_), text), text.threads};
+      kernel = {runtime_.load(device_, cuda::kernel_name(spec_, architecture_, path), text), text.threads};
     }
     return kernel;
   }

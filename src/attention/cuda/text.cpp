@@ -7,6 +7,7 @@
 #include "attention/params.h"
 #include "attention/variant/text.h"
 #include "base/check.h"
+#include "base/enum_names.h"
 
 namespace weft::attention::cuda {
 namespace {
@@ -55,6 +56,17 @@ PathText mma_path(const AttentionSpec& spec, const std::string& architecture, bo
 }
 
 }  // namespace
+
+std::string_view to_string(Path path) {
+  constexpr std::string_view kNames[] = {"plain", "small_tiles", "all_tiles"};
+  return enum_name(kNames, path);
+}
+
+std::string kernel_name(const AttentionSpec& spec, const std::string& architecture, Path path) {
+  const std::string_view variant = spec.variant.name.empty() ? "plain" : std::string_view(spec.variant.name);
+  return fmt::format("attention {} {} hd{} {} {}", variant, to_string(spec.kv_dtype), spec.head_dim_qk, to_string(path),
+                     architecture);
+}
 
 KernelText attend_text(const AttentionSpec& spec, const std::string& architecture, Path path) {
   const LeafParts parts = leaf_parts(spec);

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "weft/attention.h"
 
@@ -19,6 +20,7 @@ struct KernelText {
 // How a kernel computes: in fp32 on CUDA cores, whatever the tensors are; or by products of warps, with tiles of every class
 // or with the smallest alone, which more CTAs of a multiprocessor may have.
 enum class Path { plain, small_tiles, all_tiles };
+std::string_view to_string(Path path);
 
 // Fused rows and keys of a tile of the plain path.
 struct PlainTile {
@@ -36,6 +38,8 @@ std::optional<DType> mma_type(const AttentionSpec& spec, const std::string& arch
 // Of a spec that has such a type.
 MmaTiles mma_tiles(const AttentionSpec& spec, const std::string& architecture);
 
+// For people: "attention LogitsSoftCap bf16 hd128 small_tiles sm_90a".
+std::string kernel_name(const AttentionSpec& spec, const std::string& architecture, Path path);
 // Throws Error(unsupported) for a variant with more parameters than a launch takes.
 KernelText attend_text(const AttentionSpec& spec, const std::string& architecture, Path path);
 // States in one type to states in another: fp32, fp16, bf16.

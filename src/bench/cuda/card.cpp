@@ -81,4 +81,17 @@ double CardBench::product_rate() {
   return 2. * 16 * 8 * 16 * 16 * kRounds * kWarps * ctas / seconds;
 }
 
+double CardBench::copy_rate() {
+  const size_t half = pool_bytes() / 2;
+  const double seconds = time(2, [&](int) { cuda::copy_on_card(card_, pool(), pool() + half, half, stream_.get()); });
+  return 2. * static_cast<double>(half) / seconds;
+}
+
+double CardBench::node_seconds(bool dependent_launch) {
+  const CeilingArgs nothing{pool(), word_.data(), 0};
+  return time(256, [&](int) {
+    cuda::launch(read_, {.ctas = 1, .threads = 32, .after_previous = !dependent_launch}, stream_.get(), nothing);
+  });
+}
+
 }  // namespace weft::bench

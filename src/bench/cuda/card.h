@@ -28,6 +28,10 @@ class CardBench {
   // Bytes a second of a plain read of so many; operations a second of products.
   double read_rate(size_t bytes);
   double product_rate();
+  // Bytes a second, read and written, of a copy of half the pool to the other.
+  double copy_rate();
+  // Seconds of a node of a graph that does nothing; with programmatic dependent launch, or after the one before it.
+  double node_seconds(bool dependent_launch);
 
  private:
   Device device_;

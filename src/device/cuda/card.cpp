@@ -75,20 +75,22 @@ struct Cards {
 
 int num_cards() { return Cards::all().count; }
 
-void require_card(Device device, std::string_view name) {
+void require_card(Device device, std::string_view name) { require_card(device, name, "give Device::cpu()"); }
+
+void require_card(Device device, std::string_view name, std::string_view otherwise) {
   const Cards& cards = Cards::all();
   const std::string given = to_string(device);
-  constexpr const char* kRefusal = "{}: required {}, supported cpu, missing {}: {}; {}, or give Device::cpu()";
+  constexpr const char* kRefusal = "{}: required {}, supported cpu, missing {}: {}; {}, or {}";
   const DriverSearch& found = find_driver();
   if (cards.driver == nullptr)
-    fail(ErrorCode::unsupported, kRefusal, name, given, found.missing, found.tried, found.remedy);
+    fail(ErrorCode::unsupported, kRefusal, name, given, found.missing, found.tried, found.remedy, otherwise);
   if (cards.count == 0) {
     const std::string why =
         cards.started == api::kSuccess || cards.started == api::kNoDevice
             ? fmt::format("{} finds none", cards.driver->path)
             : fmt::format("{} does not start: {}", cards.driver->path, cards.driver->describe(cards.started));
     fail(ErrorCode::unsupported, kRefusal, name, given, "a card", why,
-         "see whether `nvidia-smi` lists one, and whether this process (its container) may use it");
+         "see whether `nvidia-smi` lists one, and whether this process (its container) may use it", otherwise);
   }
   check(device.index >= 0 && device.index < cards.count, ErrorCode::invalid_device, "{}: {} is not there; allowed: {}",
         name, given, cards.list());

@@ -23,8 +23,10 @@ namespace weft::cuda {
 // How many cards there are; 0 where there is no driver, or none that works.
 int num_cards();
 // Throws Error(unsupported) where there is no driver or no card, Error(invalid_device) for an index beyond, in the words
-// that a refusal of a tensor's or workspace's device needs.
+// that a refusal of a tensor's or workspace's device needs. `otherwise` says how to do without a card, if not by
+// Device::cpu().
 void require_card(Device device, std::string_view name);
+void require_card(Device device, std::string_view name, std::string_view otherwise);
 
 class Card {
  public:

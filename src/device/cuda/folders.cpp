@@ -38,12 +38,20 @@ void add_loader_folders(std::vector<std::string>& folders, const std::string& fi
   }
 }
 
-// NVIDIA's packages for Python below PREFIX/lib/pythonX.Y/site-packages.
-void add_python_folders(std::vector<std::string>& folders, const fs::path& prefix) {
-  for (const std::string& python : entries(prefix / "lib", "python3"))
-    for (const char* packages : {"site-packages", "dist-packages"})
-      for (const std::string& package : entries(fs::path(python) / packages / "nvidia", "cu"))
-        folders.push_back(package + "/lib");
+std::vector<std::string> toolkits() {
+  std::vector<std::string> all = env::cuda_toolkits();
+  for (const std::string& toolkit : entries("/usr/local", "cuda")) all.push_back(toolkit);
+  return all;
+}
+
+// Where Python's packages lie: PREFIX/lib/pythonX.Y/site-packages for each PREFIX/bin on PATH.
+std::vector<fs::path> python_packages() {
+  std::vector<fs::path> all;
+  for (const std::string& programs : env::search_folders())
+    if (programs.ends_with("/bin"))
+      for (const std::string& python : entries(fs::path(programs).parent_path() / "lib", "python3"))
+        for (const char* packages : {"site-packages", "dist-packages"}) all.push_back(fs::path(python) / packages);
+  return all;
 }
 
 }  // namespace
@@ -55,16 +63,21 @@ std::vector<std::string> library_folders() {
   for (const std::string& folder : env::loader_folders()) folders.push_back(folder);
   add_loader_folders(folders, "/etc/ld.so.conf");
   for (const char* folder : {"/lib64", "/usr/lib64", "/lib", "/usr/lib"}) folders.emplace_back(folder);
-  std::vector<std::string> toolkits = env::cuda_toolkits();
-  for (const std::string& toolkit : entries("/usr/local", "cuda")) toolkits.push_back(toolkit);
-  for (const std::string& toolkit : toolkits)
+  for (const std::string& toolkit : toolkits())
     for (const char* lib : {"/lib64", "/lib"}) folders.push_back(toolkit + lib);
-  for (const std::string& programs : env::search_folders())
-    if (programs.ends_with("/bin")) add_python_folders(folders, fs::path(programs).parent_path());
+  for (const fs::path& packages : python_packages())
+    for (const std::string& package : entries(packages / "nvidia", "cu")) folders.push_back(package + "/lib");
   std::vector<std::string> unique;
   for (const std::string& folder : folders)
     if (std::find(unique.begin(), unique.end(), folder) == unique.end()) unique.push_back(folder);
   return unique;
+}
+
+std::vector<std::string> program_folders() {
+  std::vector<std::string> folders;
+  for (const std::string& toolkit : toolkits()) folders.push_back(toolkit + "/bin");
+  for (const fs::path& packages : python_packages()) folders.push_back(packages / "triton/backends/nvidia/bin");
+  return folders;
 }
 
 }  // namespace weft::cuda

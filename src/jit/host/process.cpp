@@ -20,7 +20,6 @@ namespace weft::jit {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr size_t kMaxOutput = size_t{1} << 20;
 
 // What is set below; and what would change the compiler's output, or the language of its messages, without being part
 // of the key.
@@ -116,24 +115,24 @@ struct Pipe {
 };
 
 // Reads what is there. False at the end of the stream.
-bool drain(int fd, std::string& into) {
+bool drain(int fd, std::string& into, size_t most) {
   std::array<char, 16384> buffer;
   const ssize_t count = read(fd, buffer.data(), buffer.size());
   if (count < 0) return errno == EINTR || errno == EAGAIN;
-  into.append(buffer.data(), std::min(static_cast<size_t>(count), kMaxOutput - into.size()));
+  into.append(buffer.data(), std::min(static_cast<size_t>(count), most - into.size()));
   return count > 0;
 }
 
-ProcessResult watch(pid_t pid, Fd output, Fd errors, std::chrono::milliseconds timeout) {
+ProcessResult watch(pid_t pid, Fd output, Fd errors, const ProcessRequest& request) {
   using std::chrono::milliseconds;
   ProcessResult result;
-  const auto deadline = Clock::now() + timeout;
+  const auto deadline = Clock::now() + request.timeout;
   for (const Fd* fd : {&output, &errors}) fcntl(fd->get(), F_SETFL, O_NONBLOCK);
   auto collect = [&](milliseconds wait) {
     pollfd streams[] = {{output.get(), POLLIN, 0}, {errors.get(), POLLIN, 0}};
     poll(streams, 2, static_cast<int>(wait.count()));
-    if (streams[0].revents != 0 && !drain(output.get(), result.output)) output.reset();
-    if (streams[1].revents != 0 && !drain(errors.get(), result.errors)) errors.reset();
+    if (streams[0].revents != 0 && !drain(output.get(), result.output, request.most_output)) output.reset();
+    if (streams[1].revents != 0 && !drain(errors.get(), result.errors, request.most_output)) errors.reset();
     return streams[0].revents != 0 || streams[1].revents != 0;
   };
   int status = 0;
@@ -207,7 +206,7 @@ ProcessResult run_process(const ProcessRequest& request) {
     result.code = launch_error;
     return result;
   }
-  result = watch(pid, std::move(output.read_end), std::move(errors.read_end), request.timeout);
+  result = watch(pid, std::move(output.read_end), std::move(errors.read_end), request);
   // Looked at only now, and without waiting: a fork elsewhere in this process may hold the other end open.
   int exec_error = 0;
   fcntl(failure.read_end.get(), F_SETFL, O_NONBLOCK);

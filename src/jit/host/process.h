@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -15,13 +16,14 @@ struct ProcessRequest {
   int input = -1;                      // becomes stdin; -1: /dev/null
   std::string temp_dir;                // TMPDIR of the program; empty: inherited
   std::chrono::milliseconds timeout{120'000};
+  size_t most_output = size_t{1} << 20;  // bytes that are kept of each stream
 };
 
 struct ProcessResult {
   enum class End { exited, signalled, timed_out, not_started };
   End end = End::not_started;
   int code = 0;                // exit status, signal, or errno of what could not be started
-  std::string output, errors;  // stdout and stderr, the first MiB of each
+  std::string output, errors;  // stdout and stderr
   bool ok() const { return end == End::exited && code == 0; }
 };
 

@@ -88,6 +88,13 @@ void add_info(const Elf& elf, const Elf64_Shdr& section, std::map<std::string, K
 
 }  // namespace
 
+bool is_cubin(std::string_view bytes) {
+  Elf64_Ehdr header;
+  if (bytes.size() < sizeof header) return false;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  return std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_machine == kMachineCuda;
+}
+
 std::vector<KernelResources> kernel_resources(std::string_view cubin) {
   const Elf elf(cubin);
   std::map<std::string, KernelResources> kernels;
