@@ -130,8 +130,8 @@ TEST(Tune, EveryCandidateIsDenseArithmetic) {
 #if defined(WEFT_UNDER_SANITIZER)
   const std::vector<SpmmChoice> choices = {{"csr", 5, 16}, {"bsr(4)", 5}};  // compiling is most of the time
 #else
-  const std::vector<SpmmChoice> choices = {{"csr", 5},    {"csr", 3, 16}, {"bsr(2)", 5},
-                                           {"bsr(4)", 0}, {"bsr(8)", 5},  {"hyb(2, 3)", 5}};
+  const std::vector<SpmmChoice> choices = {{"csr", 5},    {"csr", 3, 16},   {"bsr(2)", 5},   {"bsr(4)", 0},
+                                           {"bsr(8)", 5}, {"hyb(2, 3)", 5}, {"hyb(1, 0)", 5}};
 #endif
   constexpr int64_t kFeat = 32;
   for (const Shape shape : {Shape::power_law, Shape::blocks, Shape::empty, Shape::no_rows}) {

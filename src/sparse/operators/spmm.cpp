@@ -47,6 +47,9 @@ std::string spmm_schedule(int64_t feat, const std::string& format, const VectorU
                           int64_t outer_tile) {
   const bool blocked = format.starts_with("bsr"), pieces = format.starts_with("hyb");
   const int64_t block = blocked ? std::atoll(format.c_str() + 4) : 1;
+  // Pieces of one element have no loop over elements: the loop over a row's pieces is that one.
+  const bool single = pieces && format.ends_with(", 0)");
+  const std::string elements = blocked ? "csrmm.jo" : single ? "csrmm.s" : "csrmm.j";
   std::string text;
   if (!format.empty()) text += fmt::format("decompose_format(csrmm, A, {})\n", format);
   text += "lower()\n";
@@ -68,15 +71,15 @@ std::string spmm_schedule(int64_t feat, const std::string& format, const VectorU
     inner = "ki";
   }
   const std::string outer = !several ? "" : tiles_outside ? "ko, csrmm.i, " : "ko, ";
-  text += fmt::format("reorder({}{}{}{})\n", outer, blocked ? "csrmm.jo, csrmm.ji, csrmm.ii, " : "csrmm.j, ",
+  text += fmt::format("reorder({}{}{}{})\n", outer, blocked ? elements + ", csrmm.ji, csrmm.ii, " : elements + ", ",
                       has_vectors ? "ku, " : "", inner);
-  if (several && pieces) text += "reorder(ko, csrmm.s)\n";  // of long rows
+  if (several && pieces && !single) text += "reorder(ko, csrmm.s)\n";  // of long rows
   text += fmt::format("vectorize({})\n", inner);
   if (has_vectors) text += "unroll(ku)\n";
   if (blocked && block <= 16) text += "unroll(csrmm.ii)\n";
   if (tiles_outside) text += "tiles = fuse(ko, csrmm.i)\n";
   text += fmt::format("cache_write({}, register)\n", tiles_outside ? "tiles" : several ? "ko" : rows);
-  if (prefetch > 0) text += fmt::format("annotate({}, prefetch, {})\n", blocked ? "csrmm.jo" : "csrmm.j", prefetch);
+  if (prefetch > 0) text += fmt::format("annotate({}, prefetch, {})\n", elements, prefetch);
   return text + (tiles_outside ? "parallel(tiles)\n" : parallel_lines);
 }
 

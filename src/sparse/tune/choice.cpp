@@ -152,8 +152,7 @@ std::vector<SpmmChoice> spmm_candidates(const RowLengths& rows, const SpmmCall& 
       static_cast<double>(std::max<int64_t>(rows.nnz, 1)) / static_cast<double>(std::max<int64_t>(rows.num_rows, 1));
   const auto middle = static_cast<int64_t>(std::ceil(std::log2(std::max(mean, 1.))));
   for (const int c : {1, 2, 4, 8, 16})
-    // Pieces of one element leave no loop over a row's elements to reorder, so k is 1 at least.
-    for (int64_t k = std::max<int64_t>(1, middle - 1); k <= middle + 3; ++k)
+    for (int64_t k = std::max<int64_t>(0, middle - 1); k <= middle + 3; ++k)
       formats.push_back(fmt::format("hyb({}, {})", c, k));
   std::vector<SpmmChoice> candidates;
   for (const std::string& format : formats)
