@@ -4,10 +4,11 @@
 
 namespace weft::sparse::test {
 
-std::vector<ReadyCase> ready_cases() {
+std::vector<ReadyCase> ready_cases(const VectorUnit& unit) {
   const DType fp32 = DType::fp32, bf16 = DType::bf16;
   const auto plain = [](const Matrix& a) { return a.structure(); };
   const auto blocks = [](const Matrix& a) { return bsr_from_coo(a.coo(), 4).structure; };
+  const auto tall_blocks = [](const Matrix& a) { return bsr_from_coo(a.coo(), 16).structure; };
   const auto edges = [](const Matrix& a) {
     const Coo coo = a.coo();
     CooTensor tensor{.extents = {3, coo.num_rows, coo.num_cols}, .coordinates = {{}, coo.rows, coo.cols}};
@@ -16,22 +17,24 @@ std::vector<ReadyCase> ready_cases() {
   };
   const std::map<std::string, int64_t> heads{{"heads", 2}};
   return {
-      {"graph_attention", attention_program(32, 32, fp32), "J", plain},
-      {"fused_mm", fused_mm_program(32, fp32), "J", plain},
-      {"batched_spmm", batched_spmm_program(32, bf16), "J", plain, heads},
-      {"batched_sddmm", batched_sddmm_program(32, bf16), "J", plain, heads},
-      {"block_spmm", block_spmm_program(2, 4, 32, bf16), "JO", blocks, heads},
-      {"block_spmm_dots", block_spmm_program(2, 4, 32, bf16, true), "JO", blocks, heads},
-      {"block_sddmm", block_sddmm_program(2, 4, 32, bf16), "JO", blocks, heads},
-      {"dbsr_spmm", dbsr_spmm_program(8, 32, fp32), "JO",
+      {"graph_attention", attention_program(32, 32, fp32, unit), "J", plain},
+      {"fused_mm", fused_mm_program(32, fp32, unit), "J", plain},
+      {"batched_spmm", batched_spmm_program(32, bf16, unit), "J", plain, heads},
+      {"batched_sddmm", batched_sddmm_program(32, bf16, unit), "J", plain, heads},
+      {"block_spmm", block_spmm_program(2, 4, 32, bf16, false, unit), "JO", blocks, heads},
+      {"block_spmm_dots", block_spmm_program(2, 4, 32, bf16, true, unit), "JO", blocks, heads},
+      {"block_sddmm", block_sddmm_program(2, 4, 32, bf16, false, unit), "JO", blocks, heads},
+      {"block_sddmm_turned", block_sddmm_program(2, 16, 8, fp32, false, unit), "JO", tall_blocks, heads},
+      {"block_sddmm_dots", block_sddmm_program(2, 16, 8, bf16, true, unit), "JO", tall_blocks, heads},
+      {"dbsr_spmm", dbsr_spmm_program(8, 32, fp32, false, unit), "JO",
        [](const Matrix& a) { return dbsr_from_coo(a.coo(), 8).structure; }},
-      {"sr_bcrs_spmm", sr_bcrs_spmm_program(4, 8, 32, fp32), "J",
+      {"sr_bcrs_spmm", sr_bcrs_spmm_program(4, 8, 32, fp32, unit), "J",
        [](const Matrix& a) { return sr_bcrs_from_coo(a.coo(), 4, 8).structure; }},
-      {"rgms", rgms_program(64, true, 16, 32, fp32), "J", edges, {{"m", 40}}},
-      {"convolution", rgms_program(64, false, 16, 16, bf16), "J", edges, {{"m", 40}}},
-      {"transposed_spmm", transposed_spmm_program(32, true), "I", plain},
-      {"weighted_spmm", weighted_spmm_program(32), "J", plain},
-      {"edge_dots", edge_dots_program(32), "J", plain},
+      {"rgms", rgms_program(64, true, 16, 32, fp32, unit), "J", edges, {{"m", 40}}},
+      {"convolution", rgms_program(64, false, 16, 16, bf16, unit), "J", edges, {{"m", 40}}},
+      {"transposed_spmm", transposed_spmm_program(32, true, unit), "I", plain},
+      {"weighted_spmm", weighted_spmm_program(32, unit), "J", plain},
+      {"edge_dots", edge_dots_program(32, unit), "J", plain},
   };
 }
 

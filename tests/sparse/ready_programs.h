@@ -17,7 +17,7 @@ struct ReadyCase {
   std::function<Structure(const Matrix& a)> structure = {};  // from the places of a matrix
   std::map<std::string, int64_t> scalars = {};               // what no structure tells
 };
-std::vector<ReadyCase> ready_cases();
+std::vector<ReadyCase> ready_cases(const VectorUnit& unit = {});
 // The same, and SpMM and SDDMM in several formats and schedules: what has golden texts.
 std::vector<ReadyCase> all_cases();
 

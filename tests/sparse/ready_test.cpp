@@ -236,8 +236,11 @@ TEST_P(Ready, PrunedWeightsInTheirFormats) {
         call(format.structure, values.view(), b.view(), c.view(), Stream{});
         expect_result(c, want, what);
       };
-      const Converted dbsr = dbsr_from_coo(a.coo(), 4);
-      expect(dbsr, {dbsr.structure.nnz(), 4, 4}, padded(a.rows, 4), padded(a.cols, 4), dbsr_spmm, "dbsr");
+      for (const int64_t block : {4, 32}) {
+        const Converted dbsr = dbsr_from_coo(a.coo(), block);
+        expect(dbsr, {dbsr.structure.nnz(), block, block}, padded(a.rows, block), padded(a.cols, block), dbsr_spmm,
+               "dbsr of " + std::to_string(block));
+      }
       const Converted strips = sr_bcrs_from_coo(a.coo(), 8, 32);
       expect(strips, {strips.structure.nnz() / 32, 32, 8}, padded(a.rows, 8), a.cols, sr_bcrs_spmm, "sr_bcrs");
     }
@@ -374,30 +377,47 @@ TEST_P(Ready, GradientsOfSpmmAndSddmm) {
 }
 
 // Each program as it is scheduled, at every stage, computes what it says without its schedule.
-TEST(ReadyStages, ComputeTheSameAtEveryStage) {
-  for (const ReadyCase& c : ready_cases()) {
-    const Operator op = kept_operator(c.ready);
-    uint32_t seed = 500;
-    for (const Shape shape : {Shape::empty_rows, Shape::one_dense_row, Shape::empty, Shape::no_rows}) {
-      const Matrix a = random_matrix(shape, seed);
-      RunMemory run(op, {.structures = {{c.axis, c.structure(a)}}, .scalars = c.scalars}, seed++);
-      const std::string what = c.name + ", " + name_of(shape);
-      const std::vector<std::string> outputs = outputs_of(op);
-      const loop::Memory want = interpret_operator(op, run.arguments, Stage::source);
-      for (const Stage stage : {Stage::one, Stage::two, Stage::three}) {
-        const loop::Memory got = interpret_operator(op, run.arguments, stage);
-        for (const std::string& name : outputs)
-          expect_close(got.buffers.at(name), want.buffers.at(name), 1e-9,
-                       fmt::format("{}, stage {}", what, int(stage)));
-      }
-      op.run(run.arguments);
-      for (const std::string& name : outputs) {
-        const TensorView& tensor = run.arguments.buffers.at(name);
-        expect_close(values_of(tensor), want.buffers.at(name), tensor.dtype() == DType::fp32 ? 2e-5 : 1. / 64,
-                     what + ", compiled");
-      }
-      if (HasFatalFailure()) return;
+// One operator over several matrices: each stage by the interpreter, and the code.
+void expect_same_at_every_stage(const ReadyCase& c, std::initializer_list<Shape> shapes) {
+  const Operator op = kept_operator(c.ready);
+  uint32_t seed = 500;
+  for (const Shape shape : shapes) {
+    const Matrix a = random_matrix(shape, seed);
+    RunMemory run(op, {.structures = {{c.axis, c.structure(a)}}, .scalars = c.scalars}, seed++);
+    const std::string what = c.name + ", " + name_of(shape);
+    const std::vector<std::string> outputs = outputs_of(op);
+    const loop::Memory want = interpret_operator(op, run.arguments, Stage::source);
+    for (const Stage stage : {Stage::one, Stage::two, Stage::three}) {
+      const loop::Memory got = interpret_operator(op, run.arguments, stage);
+      for (const std::string& name : outputs)
+        expect_close(got.buffers.at(name), want.buffers.at(name), 1e-9, fmt::format("{}, stage {}", what, int(stage)));
     }
+    op.run(run.arguments);
+    for (const std::string& name : outputs) {
+      const TensorView& tensor = run.arguments.buffers.at(name);
+      expect_close(values_of(tensor), want.buffers.at(name), tensor.dtype() == DType::fp32 ? 2e-5 : 1. / 64,
+                   what + ", compiled");
+    }
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(ReadyStages, ComputeTheSameAtEveryStage) {
+  for (const ReadyCase& c : ready_cases())
+    expect_same_at_every_stage(c, {Shape::empty_rows, Shape::one_dense_row, Shape::empty, Shape::no_rows});
+}
+
+// Of AVX2: eight lanes, and half of sixteen registers for sums.
+TEST(ReadyStages, VectorsAreAsWideAsTheMachines) {
+  for (const ReadyCase& c : ready_cases({.lanes = 8, .registers = 16})) {
+    const std::string code =
+        compile(parse(c.ready.text), c.ready.schedule, Device::cpu(), {.set = c.ready.set, .stop_after = "generate"})
+            .text("code");
+    const std::string own = code.substr(code.find("extern \"C\""));
+    EXPECT_NE(own.find("floatx8"), own.npos) << c.name;
+    EXPECT_EQ(own.find("floatx16"), own.npos) << c.name;
+    if (c.name == "block_sddmm_turned" || c.name == "graph_attention" || c.name == "rgms")
+      expect_same_at_every_stage(c, {Shape::one_dense_row});
   }
 }
 

@@ -166,9 +166,13 @@ void CFamily::emit_store(const Stmt& store) {
     return line(fmt::format("weft_atomic_add({} + {}, {});", store.name, expr(store.indices[0], kSumPrecedence),
                             expr(store.value->operands[1])));
   if (registers_.contains(store.name)) spilled_.insert(store.name);
+  const auto is_bf16 = [&](const std::string& name) { return dtype_of(name) == DType::bf16; };
+  if (store.value->op == Op::load && is_bf16(store.value->name) && is_bf16(store.name))  // bits as they are
+    return line(fmt::format("{}[{}] = {}[{}];", store.name, expr(store.indices[0]), store.value->name,
+                            expr(store.value->operands[0])));
   const std::string value = expr(store.value);
   line(fmt::format("{}[{}] = {};", store.name, expr(store.indices[0]),
-                   dtype_of(store.name) == DType::bf16 ? fmt::format("weft_to_bf16({})", value) : value));
+                   is_bf16(store.name) ? fmt::format("weft_to_bf16({})", value) : value));
 }
 
 void CFamily::emit_loop(const Stmt& loop) {

@@ -81,6 +81,18 @@ static inline weft_floatx16 weft_dot_bf16(weft_floatx16 sum, const unsigned shor
   return sum + weft_from_bf16(a[0]) * (weft_floatx16)(low << 16) + weft_from_bf16(a[1]) * (weft_floatx16)high;
 #endif
 }
+// The same of pairs that lie side by side: b[0] + 2 * lane, b[1] behind it.
+static inline weft_floatx16 weft_dot_bf16(weft_floatx16 sum, const unsigned short* a, const unsigned short* b) {
+  typedef unsigned words __attribute__((vector_size(64), aligned(2), may_alias));
+  const words pairs = *(const words*)b;
+#if defined(__AVX512BF16__)
+  asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(pairs), "m"(*(const weft_bits*)a));
+  return sum;
+#else
+  return sum + weft_from_bf16(a[0]) * (weft_floatx16)(pairs << 16) +
+         weft_from_bf16(a[1]) * (weft_floatx16)(pairs & 0xffff0000u);
+#endif
+}
 // The sum of all lanes, in pairs of halves.
 template <class V> static inline auto weft_sum(V v) {
   typedef __typeof__(v[0] + v[0]) element;
@@ -94,11 +106,11 @@ template <class V> static inline auto weft_sum(V v) {
   }
 }
 // e^x = 2^n e^r with |r| <= ln(2) / 2; within 2 ulps (float) of e^x.
+// Beyond what fp32 holds it is what the bounds give, infinity and 0: without branches loops over it become vectors.
 static inline float weft_exp(float x) {
-  if (x != x) return x;
-  if (x > 88.7228f) return __builtin_inff();
-  if (x < -103.972f) return 0.f;
-  const float n = __builtin_floorf(x * 1.44269504f + 0.5f);
+  x = x > 89.f ? 89.f : x;
+  x = x < -104.f ? -104.f : x;
+  const float nearest = __builtin_floorf(x * 1.44269504f + 0.5f), n = x == x ? nearest : 0.f;
   const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;

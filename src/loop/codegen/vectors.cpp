@@ -162,7 +162,8 @@ std::string CFamily::lane_sum(const Stmt& store, const Stmt& loop) {
   return fmt::format("{0} = {0} + weft_sum({1});", place, lanes);
 }
 
-// Two bf16 products for each of 16 lanes: sums += a[j] * b[j, lane], j in 0 to 1, a's two side by side.
+// Two bf16 products for each of 16 lanes: sums += a[j] * b[j, lane], j in 0 to 1, a's two side by side; b's rows, or its
+// pairs.
 bool CFamily::emit_dot(const Stmt& loop) {
   const bool is_nest = loop.body.size() == 1 && loop.body[0].kind == Stmt::Kind::loop &&
                        loop.body[0].loop == LoopKind::vectorize && loop.body[0].body.size() == 1;
@@ -181,14 +182,20 @@ bool CFamily::emit_dot(const Stmt& loop) {
   for (const Expr& factor : {scalar, vector})
     if (factor->op != Op::load || dtype_of(factor->name) != DType::bf16) return false;
   if (!is_linear_in(scalar->operands[0], loop.name, &step, &a) || step != 1 || uses(a, lanes.name)) return false;
-  if (!is_linear_in(vector->operands[0], lanes.name, &step, &b) || step != 1) return false;
-  const auto row = [&](int64_t j) {
-    return fmt::format("{} + {}", vector->name,
-                       expr(expr_of(linear_of(substitute(b, {{loop.name, j}}))), kSumPrecedence));
-  };
-  const std::string target = register_at(store.name, sum, 16);
-  line(fmt::format("{0} = weft_dot_bf16({0}, {1} + {2}, {3}, {4});", target, scalar->name, expr(a, kSumPrecedence),
-                   row(0), row(1)));
+  const Expr& at = vector->operands[0];
+  const auto place = [&](const Expr& e) { return fmt::format("{} + {}", vector->name, expr(e, kSumPrecedence)); };
+  std::string rows;  // two of them, or the pairs of one
+  if (!is_linear_in(at, lanes.name, &step, &b)) return false;
+  if (Expr pairs; step == 2 && is_linear_in(b, loop.name, &step, &pairs) && step == 1) {
+    rows = place(pairs);
+  } else if (is_linear_in(at, lanes.name, &step, &b) && step == 1) {
+    const auto row = [&](int64_t j) { return place(expr_of(linear_of(substitute(b, {{loop.name, j}})))); };
+    rows = row(0) + ", " + row(1);
+  } else {
+    return false;
+  }
+  line(fmt::format("{0} = weft_dot_bf16({0}, {1} + {2}, {3});", register_at(store.name, sum, 16), scalar->name,
+                   expr(a, kSumPrecedence), rows));
   return true;
 }
 

@@ -56,12 +56,14 @@ set_scope(Weighted, register)
 
 }  // namespace
 
-ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype) {
+ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit) {
   std::string text = "lower()\n";
-  if (feat % 16 == 0 && feat > 16)
-    text += "scores_ko, scores_ki = split(scores.k, 16)\nrfactor(scores_ki, register)\nvectorize(scores_ki)\n";
-  text += tiled({.block = "values", .loop = "l", .feat = feat_v, .within = {"j"}, .around = "values.i"});
-  if (feat_v % 16 == 0) text += "quotients_lo, quotients_li = split(quotients.l, 16)\nvectorize(quotients_li)\n";
+  text += partial_sums("scores", feat, unit);
+  text += tiled({.block = "values", .loop = "l", .feat = feat_v, .within = {"j"}, .around = "values.i", .unit = unit});
+  if (feat_v % unit.lanes == 0)
+    text += fmt::format("quotients_lo, quotients_li = split(quotients.l, {})\nvectorize(quotients_li)\n", unit.lanes);
+  for (const char* loop : {"scores.j", "values.j"})
+    text += fmt::format("annotate({}, prefetch, {})\n", loop, default_prefetch(feat));
   text += kOneNest;
   return {with_dtype(kProgram, dtype), text + "parallel(values.i)\n", {{"feat", feat}, {"feat_v", feat_v}}};
 }
@@ -71,7 +73,7 @@ void graph_attention(const Structure& graph, const TensorView& q, const TensorVi
   check_rank(q, "q", 2, "[m, feat]");
   check_rank(v, "v", 2, "[n, feat_v]");
   const DType dtype = common_dtype({{"q", &q}, {"k", &k}, {"v", &v}, {"o", &o}});
-  kept_operator(attention_program(last_extent(q), last_extent(v), dtype))
+  kept_operator(attention_program(last_extent(q), last_extent(v), dtype, vector_unit(current_isa())))
       .run({.structures = {{"J", graph}},
             .buffers = {{"Scale", {&scale, DType::fp32, {1}}}, {"Q", q}, {"Keys", k}, {"V", v}, {"O", o}}},
            stream);

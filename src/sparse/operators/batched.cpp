@@ -56,7 +56,39 @@ constexpr const char* kBlockSpmm = R"(  A = buffer(H, IO, JO, II, JI): DTYPE
     C[h, io * BLOCK + ii, k] = C[h, io * BLOCK + ii, k] + A[h, io, jo, ii, ji] * B[h, jo * BLOCK + ji, k]
 )";
 
-constexpr const char* kBlockSddmm = R"(  X = buffer(H, I, K): DTYPE
+// Columns holds y's rows of each block turned, so that a vector is of sixteen columns' elements: products of a tile add
+// up in its lanes.
+constexpr const char* kBlockSddmm = R"(  JB = dense_fixed(nb)
+  X = buffer(H, I, K): DTYPE
+  Y = buffer(H, J, K): DTYPE
+  O = buffer(H, IO, JO, II, JI): DTYPE
+  Columns = temporary(H, JB, K, JI): fp32
+  iterate turn(H, JB, K, JI) "SSSS" as (h, jb, k, ji):
+    Columns[h, jb, k, ji] = Y[h, jb * BLOCK + ji, k]
+  iterate sddmm(H, IO, JO, II, K, JI) "SSSSRS" as (h, io, jo, ii, k, ji):
+    init:
+      O[h, io, jo, ii, ji] = 0.0
+    O[h, io, jo, ii, ji] = O[h, io, jo, ii, ji] + X[h, io * BLOCK + ii, k] * Columns[h, jo, k, ji]
+)";
+
+// The same with two features of a column side by side.
+constexpr const char* kBlockSddmmInPairs = R"(  JB = dense_fixed(nb)
+  KP = dense_fixed(feat // 2)
+  KK = dense_fixed(2)
+  X = buffer(H, I, K): bf16
+  Y = buffer(H, J, K): bf16
+  O = buffer(H, IO, JO, II, JI): bf16
+  Columns = temporary(H, JB, KP, JI, KK): bf16
+  iterate turn(H, JB, KP, JI, KK) "SSSSS" as (h, jb, kp, ji, kk):
+    Columns[h, jb, kp, ji, kk] = Y[h, jb * BLOCK + ji, kp * 2 + kk]
+  iterate sddmm(H, IO, JO, II, KP, JI, KK) "SSSSRSR" as (h, io, jo, ii, kp, ji, kk):
+    init:
+      O[h, io, jo, ii, ji] = 0.0
+    O[h, io, jo, ii, ji] = O[h, io, jo, ii, ji] + X[h, io * BLOCK + ii, kp * 2 + kk] * Columns[h, jo, kp, ji, kk]
+)";
+
+// Of narrow blocks: a dot product for each element.
+constexpr const char* kNarrowSddmm = R"(  X = buffer(H, I, K): DTYPE
   Y = buffer(H, J, K): DTYPE
   O = buffer(H, IO, JO, II, JI): DTYPE
   iterate sddmm(H, IO, JO, II, JI, K) "SSSSSR" as (h, io, jo, ii, ji, k):
@@ -76,15 +108,10 @@ std::string shared_rows(const std::string& block, const std::string& rows, bool 
   return fmt::format("{0}_rows = fuse({0}.h, {0}.{1})\nparallel({0}_rows)\n", block, rows);
 }
 
-// Sixteen sums for each dot product, then those: two stages of reduction.
-std::string dot_products(const std::string& block, const std::string& around, int64_t feat) {
-  if (feat % 16 != 0 || feat == 16) return fmt::format("cache_write({}.{}, register)\n", block, around);
-  std::string text = fmt::format(
-      "{0}_ko, {0}_ki = split({0}.k, 16)\nrfactor({0}_ki, register)\nvectorize({0}_zero.{0}_ki)\n"
-      "vectorize({0}_ki)\nvectorize({0}_sum.{0}_ki_sum)\ncache_write({0}_sum.{1}, register)\n",
-      block, around);
-  if (feat <= 16 * 32) text += fmt::format("unroll({}_ko)\n", block);
-  return text;
+// A vector of sums for each dot product, then those: two stages of reduction.
+std::string dot_products(const std::string& block, const std::string& around, int64_t feat, const VectorUnit& unit) {
+  const std::string sums = partial_sums(block, feat, unit);
+  return sums + fmt::format("cache_write({}{}.{}, register)\n", block, sums.empty() ? "" : "_sum", around);
 }
 
 void check_block(int64_t block) {
@@ -105,49 +132,56 @@ TensorView with_heads(const TensorView& tensor, const char* name, int rank, cons
 
 }  // namespace
 
-ReadyProgram batched_spmm_program(int64_t feat, DType dtype) {
+ReadyProgram batched_spmm_program(int64_t feat, DType dtype, const VectorUnit& unit) {
   return {with_dtype(kBatchedSpmm, dtype),
-          "lower()\n" + tiled({.block = "spmm", .feat = feat, .within = {"j"}, .around = "spmm.i"}) +
+          "lower()\n" + tiled({.block = "spmm", .feat = feat, .within = {"j"}, .around = "spmm.i", .unit = unit}) +
               shared_rows("spmm", "i", false),
           {{"feat", feat}}};
 }
 
-ReadyProgram batched_sddmm_program(int64_t feat, DType dtype) {
+ReadyProgram batched_sddmm_program(int64_t feat, DType dtype, const VectorUnit& unit) {
   return {with_dtype(kBatchedSddmm, dtype),
-          "lower()\n" + dot_products("sddmm", "j", feat) + shared_rows("sddmm", "i", false),
+          "lower()\n" + dot_products("sddmm", "j", feat, unit) + shared_rows("sddmm", "i", false),
           {{"feat", feat}}};
 }
 
-ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots) {
+// What a pass over rows of one vector reads of b and of the blocks stays in the nearest cache. Factors of bf16 that are
+// widened one by one are shared by several vectors instead.
+ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots,
+                                const VectorUnit& unit) {
   ReadyProgram ready{with_dtype(in_blocks("block_spmm", kBlockSpmm, block), dtype), "lower()\n", {{"feat", feat}}};
-  // Sixteen rows of one vector: what a pass reads of b and of the blocks stays in the nearest cache. Factors of bf16
-  // that are widened one by one are shared by four vectors instead.
-  const bool pairs = dots && dtype == DType::bf16 && block % 2 == 0 && feat % 16 == 0;
-  const bool is_tall = block % 16 == 0 && (pairs || dtype == DType::fp32);
-  const int64_t rows = is_tall ? 16 : block % 4 == 0 ? 4 : block % 2 == 0 ? 2 : 1;
-  FeatureTile tile{.block = "spmm", .feat = feat, .within = {"jo", "ji"}, .num_rows = rows, .around = "spmm.ii"};
-  if (rows > 1 && rows < block) {
-    ready.schedule += fmt::format("spmm_ro, spmm_ri = split(spmm.ii, {})\n", rows);
-    tile.rows = "spmm_ri";
-    tile.around = "spmm_ro";
-  } else if (rows > 1) {
-    tile.rows = "spmm.ii";
-    tile.around = "spmm.io";
-  }
-  if (pairs) {
-    ready.schedule += "spmm_jp, spmm_jj = split(spmm.ji, 2)\n";
-    tile.within = {"jo", "spmm_jp"};
-    tile.pairs = "spmm_jj";
-  }
-  ready.schedule += tiled(tile) + shared_rows("spmm", "io", heads == 1);
+  const bool pairs = has_pairs(block, feat, dtype, dots, unit);
+  BlockTile tile{.name = "spmm",
+                 .above = "io",
+                 .block = block,
+                 .is_tall = pairs || dtype == DType::fp32,
+                 .tile = {.feat = feat, .within = {"jo", "ji"}, .unit = unit}};
+  if (pairs) ready.schedule += in_pairs(tile);
+  ready.schedule += block_tiled(tile) + shared_rows("spmm", "io", heads == 1);
   if (heads == 1) ready.set["heads"] = 1;
   return ready;
 }
 
-ReadyProgram block_sddmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype) {
-  ReadyProgram ready{with_dtype(in_blocks("block_sddmm", kBlockSddmm, block), dtype),
-                     "lower()\n" + dot_products("sddmm", "ji", feat) + shared_rows("sddmm", "io", heads == 1),
-                     {{"feat", feat}}};
+ReadyProgram block_sddmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots,
+                                 const VectorUnit& unit) {
+  const bool is_narrow = block % unit.lanes != 0, pairs = !is_narrow && has_pairs(feat, block, dtype, dots, unit);
+  const char* body = is_narrow ? kNarrowSddmm : pairs ? kBlockSddmmInPairs : kBlockSddmm;
+  ReadyProgram ready{with_dtype(in_blocks("block_sddmm", body, block), dtype), "lower()\n", {{"feat", feat}}};
+  if (is_narrow) {
+    ready.schedule += dot_products("sddmm", "ji", feat, unit);
+  } else {
+    ready.schedule += block_tiled({.name = "sddmm",
+                                   .above = "jo",
+                                   .block = block,
+                                   .is_tall = pairs || dtype == DType::fp32,
+                                   .tile = {.loop = "ji",
+                                            .feat = block,
+                                            .within = {pairs ? "kp" : "k"},
+                                            .pairs = pairs ? "sddmm.kk" : "",
+                                            .unit = unit}});
+    ready.schedule += shared_rows("turn", "jb", heads == 1);
+  }
+  ready.schedule += shared_rows("sddmm", "io", heads == 1);
   if (heads == 1) ready.set["heads"] = 1;
   return ready;
 }
@@ -156,14 +190,14 @@ void batched_spmm(const Structure& a, const TensorView& values, const TensorView
                   Stream stream) {
   check_rank(b, "b", 3, "[heads, n, feat]");
   const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
-  kept_operator(batched_spmm_program(last_extent(b), dtype))
+  kept_operator(batched_spmm_program(last_extent(b), dtype, vector_unit(current_isa())))
       .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"B", b}, {"C", c}}}, stream);
 }
 
 void batched_sddmm(const Structure& a, const TensorView& x, const TensorView& y, const TensorView& out, Stream stream) {
   check_rank(x, "x", 3, "[heads, m, feat]");
   const DType dtype = common_dtype({{"x", &x}, {"y", &y}, {"out", &out}});
-  kept_operator(batched_sddmm_program(last_extent(x), dtype))
+  kept_operator(batched_sddmm_program(last_extent(x), dtype, vector_unit(current_isa())))
       .run({.structures = {{"J", a}}, .buffers = {{"X", x}, {"Y", y}, {"O", out}}}, stream);
 }
 
@@ -174,7 +208,8 @@ void block_spmm(const Structure& blocks, const TensorView& values, const TensorV
   const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
   const int64_t block = last_extent(a);
   check_block(block);
-  kept_operator(block_spmm_program(b3.shape(0), block, last_extent(b), dtype, machine().prefers_bf16_dots))
+  kept_operator(block_spmm_program(b3.shape(0), block, last_extent(b), dtype, machine().prefers_bf16_dots,
+                                   vector_unit(current_isa())))
       .run({.structures = {{"JO", blocks}}, .buffers = {{"A", a}, {"B", b3}, {"C", c3}}}, stream);
 }
 
@@ -185,7 +220,8 @@ void block_sddmm(const Structure& blocks, const TensorView& x, const TensorView&
   const DType dtype = common_dtype({{"x", &x}, {"y", &y}, {"out", &out}});
   const int64_t block = last_extent(o);
   check_block(block);
-  kept_operator(block_sddmm_program(x3.shape(0), block, last_extent(x), dtype))
+  kept_operator(block_sddmm_program(x3.shape(0), block, last_extent(x), dtype, machine().prefers_bf16_dots,
+                                    vector_unit(current_isa())))
       .run({.structures = {{"JO", blocks}}, .buffers = {{"X", x3}, {"Y", y3}, {"O", o}}}, stream);
 }
 

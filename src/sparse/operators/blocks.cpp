@@ -1,6 +1,7 @@
 // Pruned weights: blocks of rows that hold something (DBSR), and strips of tiles t x 1 (SR-BCRS).
 #include "base/check.h"
 #include "sparse/formats/structure.h"
+#include "sparse/machine.h"
 #include "sparse/operators/kept.h"
 
 namespace weft::sparse {
@@ -45,26 +46,22 @@ constexpr const char* kSrBcrs = R"(program sr_bcrs_spmm(n, strips, most, groups,
 
 }  // namespace
 
-ReadyProgram dbsr_spmm_program(int64_t block, int64_t feat, DType dtype) {
-  const int64_t rows = block % 4 == 0 ? 4 : block % 2 == 0 ? 2 : 1;
-  FeatureTile tile{.block = "spmm", .feat = feat, .within = {"jo", "ji"}, .num_rows = rows, .around = "spmm.ii"};
-  std::string text = "lower()\n";
-  if (rows > 1 && rows < block) {
-    text += fmt::format("spmm_ro, spmm_ri = split(spmm.ii, {})\n", rows);
-    tile.rows = "spmm_ri";
-    tile.around = "spmm_ro";
-  } else if (rows > 1) {
-    tile.rows = "spmm.ii";
-    tile.around = "spmm.io";
-  }
+ReadyProgram dbsr_spmm_program(int64_t block, int64_t feat, DType dtype, bool dots, const VectorUnit& unit) {
+  const bool pairs = has_pairs(block, feat, dtype, dots, unit);
+  BlockTile tile{.name = "spmm",
+                 .above = "io",
+                 .block = block,
+                 .is_tall = pairs || dtype == DType::fp32,
+                 .tile = {.feat = feat, .within = {"jo", "ji"}, .unit = unit}};
+  const std::string split = pairs ? in_pairs(tile) : "";
   return {replaced(with_dtype(kDbsr, dtype), "BLOCK", std::to_string(block)),
-          text + tiled(tile) + "parallel(clear.x)\nparallel(spmm.io)\n",
+          "lower()\n" + split + block_tiled(tile) + "parallel(clear.x)\nparallel(spmm.io)\n",
           {{"feat", feat}}};
 }
 
-ReadyProgram sr_bcrs_spmm_program(int64_t t, int64_t g, int64_t feat, DType dtype) {
-  FeatureTile tile{.block = "spmm", .feat = feat, .within = {"g", "j"}, .num_rows = 1, .around = "spmm.ii"};
-  if (t >= 2 && t <= 16) {
+ReadyProgram sr_bcrs_spmm_program(int64_t t, int64_t g, int64_t feat, DType dtype, const VectorUnit& unit) {
+  FeatureTile tile{.block = "spmm", .feat = feat, .within = {"g", "j"}, .around = "spmm.ii", .unit = unit};
+  if (t >= 2 && t <= unit.registers / 2) {
     tile.rows = "spmm.ii";
     tile.num_rows = t;
     tile.around = "spmm.s";
@@ -82,7 +79,8 @@ void dbsr_spmm(const Structure& blocks, const TensorView& values, const TensorVi
   const int64_t block = last_extent(values);
   check(block >= 2 && block <= 256, ErrorCode::invalid_argument, "values: blocks are {} wide; 2 to 256 are allowed",
         block);
-  kept_operator(dbsr_spmm_program(block, last_extent(b), dtype))
+  kept_operator(
+      dbsr_spmm_program(block, last_extent(b), dtype, machine().prefers_bf16_dots, vector_unit(current_isa())))
       .run({.structures = {{"JO", blocks}}, .buffers = {{"A", values}, {"B", b}, {"C", c}}}, stream);
 }
 
@@ -95,7 +93,7 @@ void sr_bcrs_spmm(const Structure& strips, const TensorView& values, const Tenso
   check(t >= 1 && t <= 256 && g >= 1 && g <= 4096, ErrorCode::invalid_argument,
         "values: groups of {} tiles of {} rows; 1 to 4096 and 1 to 256 are allowed", g, t);
   check(values.is_contiguous(), ErrorCode::invalid_stride, "values: is not contiguous");
-  kept_operator(sr_bcrs_spmm_program(t, g, last_extent(b), dtype))
+  kept_operator(sr_bcrs_spmm_program(t, g, last_extent(b), dtype, vector_unit(current_isa())))
       .run({.structures = {{"J", strips}},
             .buffers = {{"A", {values.data(), dtype, {values.size()}}}, {"B", b}, {"C", c}}},
            stream);

@@ -29,13 +29,15 @@ constexpr const char* kProgram = R"(program fused_mm(m, n, nnz, feat):
 
 }  // namespace
 
-ReadyProgram fused_mm_program(int64_t feat, DType dtype) {
+ReadyProgram fused_mm_program(int64_t feat, DType dtype, const VectorUnit& unit) {
   std::string text = "lower()\n";
-  if (feat % 16 == 0 && feat > 16)
-    text += "scores_ko, scores_ki = split(scores.k, 16)\nrfactor(scores_ki, register)\nvectorize(scores_ki)\n";
+  text += partial_sums("scores", feat, unit);
   // All features of a row at once: each score is computed once.
-  if (feat % 16 == 0) text += "sums_ku, sums_ki = split(sums.k, 16)\nvectorize(sums_ki)\n";
-  if (feat % 16 == 0 && feat <= 1024) text += "unroll(sums_ku)\n";
+  if (feat % unit.lanes == 0) {
+    text += fmt::format("sums_ku, sums_ki = split(sums.k, {})\nvectorize(sums_ki)\n", unit.lanes);
+    if (feat <= 64 * unit.lanes) text += "unroll(sums_ku)\n";
+  }
+  text += fmt::format("annotate(sums.j, prefetch, {})\n", default_prefetch(feat));
   text += "compute_at(weights, sums.j)\ncompute_at(scores, sums.j)\nset_scope(S, register)\nset_scope(W, register)\n";
   text += "cache_write(sums.i, register)\nparallel(sums.i)\n";
   return {with_dtype(kProgram, dtype), text, {{"feat", feat}}};
@@ -44,7 +46,7 @@ ReadyProgram fused_mm_program(int64_t feat, DType dtype) {
 void fused_mm(const Structure& graph, const TensorView& x, const TensorView& y, const TensorView& o, Stream stream) {
   check_rank(x, "x", 2, "[m, feat]");
   const DType dtype = common_dtype({{"x", &x}, {"y", &y}, {"o", &o}});
-  kept_operator(fused_mm_program(last_extent(x), dtype))
+  kept_operator(fused_mm_program(last_extent(x), dtype, vector_unit(current_isa())))
       .run({.structures = {{"J", graph}}, .buffers = {{"X", x}, {"Y", y}, {"O", o}}}, stream);
 }
 

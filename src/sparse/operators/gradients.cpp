@@ -41,8 +41,9 @@ constexpr const char* kWeighted = R"(program weighted_spmm(m, n, nnz, feat):
     D[i, k] = D[i, k] + A[i, j] * G[i, j] * Y[j, k]
 )";
 
-std::string rows_schedule(int64_t feat, const std::string& row, const std::string& reduction) {
-  return "lower()\n" + tiled({.block = "spmm", .feat = feat, .within = {reduction}, .around = "spmm." + row}) +
+std::string rows_schedule(int64_t feat, const std::string& row, const std::string& reduction, const VectorUnit& unit) {
+  return "lower()\n" +
+         tiled({.block = "spmm", .feat = feat, .within = {reduction}, .around = "spmm." + row, .unit = unit}) +
          fmt::format("parallel(spmm.{})\n", row);
 }
 
@@ -58,14 +59,14 @@ TensorView order_view(const Transposed& at) {
 
 }  // namespace
 
-ReadyProgram transposed_spmm_program(int64_t feat, bool weighted) {
+ReadyProgram transposed_spmm_program(int64_t feat, bool weighted, const VectorUnit& unit) {
   std::string text = replaced(kTransposed, "WEIGHT", weighted ? "A[Order[j, i]] * G[Order[j, i]]" : "A[Order[j, i]]");
   if (!weighted) text = replaced(text, "  G = buffer(E): fp32\n", "");
-  return {text, rows_schedule(feat, "j", "i"), {{"feat", feat}}};
+  return {text, rows_schedule(feat, "j", "i", unit), {{"feat", feat}}};
 }
 
-ReadyProgram weighted_spmm_program(int64_t feat) {
-  return {kWeighted, rows_schedule(feat, "i", "j"), {{"feat", feat}}};
+ReadyProgram weighted_spmm_program(int64_t feat, const VectorUnit& unit) {
+  return {kWeighted, rows_schedule(feat, "i", "j", unit), {{"feat", feat}}};
 }
 
 ReadyProgram edge_dots_program(int64_t feat, const VectorUnit& unit) {
@@ -92,7 +93,7 @@ void spmm_backward(const Structure& a, const Transposed& a_transposed, const Ten
     kept_operator(edge_dots_program(feat, vector_unit(current_isa())))
         .run({.structures = {{"J", a}}, .buffers = {{"X", d_c}, {"Y", b}, {"O", gradients.values}}}, stream);
   if (gradients.b)
-    kept_operator(transposed_spmm_program(feat, false))
+    kept_operator(transposed_spmm_program(feat, false, vector_unit(current_isa())))
         .run({.structures = {{"I", a_transposed.structure}},
               .buffers = {{"Order", order_view(a_transposed)}, {"A", values}, {"X", d_c}, {"D", gradients.b}}},
              stream);
@@ -111,11 +112,11 @@ void sddmm_backward(const Structure& a, const Transposed& a_transposed, const Te
   const int64_t feat = last_extent(x);
   if (gradients.values) sddmm(a, d_out, x, y, gradients.values, stream);
   if (gradients.x)
-    kept_operator(weighted_spmm_program(feat))
+    kept_operator(weighted_spmm_program(feat, vector_unit(current_isa())))
         .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"G", d_out}, {"Y", y}, {"D", gradients.x}}},
              stream);
   if (gradients.y)
-    kept_operator(transposed_spmm_program(feat, true))
+    kept_operator(transposed_spmm_program(feat, true, vector_unit(current_isa())))
         .run({.structures = {{"I", a_transposed.structure}},
               .buffers =
                   {{"Order", order_view(a_transposed)}, {"A", values}, {"G", d_out}, {"X", x}, {"D", gradients.y}}},

@@ -42,20 +42,21 @@ void check_rank(const TensorView& tensor, const char* name, int rank, const char
 }
 
 std::string tiled(const FeatureTile& tile) {
-  // Sixteen vectors of sums leave room for what is multiplied.
-  const auto fits = [&](int64_t width) { return tile.feat % width == 0 && width * tile.num_rows <= 256; };
-  const int64_t width = fits(64) ? 64 : fits(32) ? 32 : 16;
-  const bool has_tail = tile.feat % 16 != 0;
+  // Half of the registers hold sums, the others what is multiplied.
+  const int64_t one = tile.unit.lanes, most = tile.unit.registers / 2 * one;
+  const auto fits = [&](int64_t width) { return tile.feat % width == 0 && width * tile.num_rows <= most; };
+  const int64_t width = fits(4 * one) ? 4 * one : fits(2 * one) ? 2 * one : one;
+  const bool has_tail = tile.feat % one != 0;
   const bool several = has_tail || tile.feat > width;
   const std::string loop = tile.block + "." + tile.loop, stem = tile.block + "_" + tile.loop;
   const std::string outer = stem + "o", part = stem + "t", vectors = stem + "u", vector = stem + "i";
   std::string text, inner = loop;
   if (several) {
-    inner = !has_tail && width > 16 ? part : vector;
-    text += fmt::format("{}, {} = split({}, {})\n", outer, inner, loop, has_tail ? 16 : width);
+    inner = !has_tail && width > one ? part : vector;
+    text += fmt::format("{}, {} = split({}, {})\n", outer, inner, loop, has_tail ? one : width);
   }
-  const bool has_vectors = !has_tail && width > 16;
-  if (has_vectors) text += fmt::format("{}, {} = split({}, 16)\n", vectors, vector, inner);
+  const bool has_vectors = !has_tail && width > one;
+  if (has_vectors) text += fmt::format("{}, {} = split({}, {})\n", vectors, vector, inner, one);
   const std::string lanes = has_vectors ? vector : inner;
   std::string order = several ? outer + ", " : "";
   for (const std::string& reduction : tile.within) order += fmt::format("{}.{}, ", tile.block, reduction);
@@ -68,6 +69,47 @@ std::string tiled(const FeatureTile& tile) {
   if (!tile.rows.empty() && tile.num_rows > 1) text += fmt::format("unroll({})\n", tile.rows);
   if (!tile.pairs.empty()) text += fmt::format("annotate({}, dot)\n", tile.pairs);
   return text + fmt::format("cache_write({}, register)\n", several ? outer : tile.around);
+}
+
+std::string block_tiled(BlockTile tile) {
+  const int64_t tall = tile.tile.unit.registers / 2;
+  int64_t rows = tile.is_tall && tile.block % tall == 0 ? tall : 4;
+  while (tile.block % rows != 0) rows /= 2;
+  std::string text;
+  tile.tile.block = tile.name;
+  tile.tile.num_rows = rows;
+  tile.tile.around = tile.name + ".ii";
+  if (rows > 1 && rows < tile.block) {
+    text = fmt::format("{0}_ro, {0}_ri = split({0}.ii, {1})\n", tile.name, rows);
+    tile.tile.rows = tile.name + "_ri";
+    tile.tile.around = tile.name + "_ro";
+  } else if (rows > 1) {
+    tile.tile.rows = tile.name + ".ii";
+    tile.tile.around = tile.name + "." + tile.above;
+  }
+  return text + tiled(tile.tile);
+}
+
+bool has_pairs(int64_t block, int64_t feat, DType dtype, bool dots, const VectorUnit& unit) {
+  return dots && dtype == DType::bf16 && unit.lanes == 16 && block % 2 == 0 && feat % 16 == 0;
+}
+
+std::string in_pairs(BlockTile& tile) {
+  std::string& last = tile.tile.within.back();
+  const std::string text = fmt::format("{0}_jp, {0}_jj = split({0}.{1}, 2)\n", tile.name, last);
+  last = tile.name + "_jp";
+  tile.tile.pairs = tile.name + "_jj";
+  return text;
+}
+
+std::string partial_sums(const std::string& block, int64_t feat, const VectorUnit& unit) {
+  if (feat % unit.lanes != 0 || feat == unit.lanes) return {};
+  std::string text = fmt::format(
+      "{0}_ko, {0}_ki = split({0}.k, {1})\nrfactor({0}_ki, register)\nvectorize({0}_zero.{0}_ki)\n"
+      "vectorize({0}_ki)\nvectorize({0}_sum.{0}_ki_sum)\n",
+      block, unit.lanes);
+  if (feat <= unit.lanes * unit.registers) text += fmt::format("unroll({}_ko)\n", block);
+  return text;
 }
 
 }  // namespace weft::sparse

@@ -32,6 +32,12 @@ void check_rank(const TensorView& tensor, const char* name, int rank, const char
 // b, [.., feat] behind the first.
 inline int64_t last_extent(const TensorView& tensor) { return tensor.shape(tensor.rank() - 1); }
 
+// Lanes of fp32 in a vector, and vectors in registers.
+struct VectorUnit {
+  int64_t lanes = 16, registers = 32;
+};
+VectorUnit vector_unit(Isa isa);
+
 // A tile of features that stays in registers while a reduction passes by: splits `loop`, the innermost, puts the loops
 // `within` between its tiles and its vectors, and keeps the sums.
 struct FeatureTile {
@@ -42,14 +48,25 @@ struct FeatureTile {
   int64_t num_rows = 1;                  // its extent
   std::string around = {};               // the loop that holds the sums where one tile has all features
   std::string pairs = {};                // a reduction of two, whose products are a dot product of bf16
+  VectorUnit unit = {};
 };
 std::string tiled(const FeatureTile& tile);
-
-// Lanes of fp32 in a vector, and vectors in registers.
-struct VectorUnit {
-  int64_t lanes = 16, registers = 32;
+// A tile of a block's rows and features: as many rows as there are sums for, 1 or a divisor of the block, split off the
+// loop `ii`.
+struct BlockTile {
+  std::string name = {};   // of the iteration
+  std::string above = {};  // the loop around `ii`
+  int64_t block = 0;
+  bool is_tall = false;  // factors cost nothing to broadcast: as many rows as registers have room for
+  FeatureTile tile = {};
 };
-VectorUnit vector_unit(Isa isa);
+std::string block_tiled(BlockTile tile);
+// Whether products of bf16 are taken in pairs; splits the innermost reduction for that.
+bool has_pairs(int64_t block, int64_t feat, DType dtype, bool dots, const VectorUnit& unit);
+std::string in_pairs(BlockTile& tile);
+// Sums of a reduction `k` within a block in one vector; "" where there is none.
+std::string partial_sums(const std::string& block, int64_t feat, const VectorUnit& unit);
+
 // A row of `feat` features in vectors: `lanes` of each, 1 where there is no vector of them; how many of a row are kept in
 // registers at once, of `rows` rows.
 struct RowTiles {
@@ -68,19 +85,23 @@ std::string spmm_schedule(int64_t feat, const std::string& format, const VectorU
                           int64_t tile = 0);
 std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch);
 
-ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype);
-ReadyProgram fused_mm_program(int64_t feat, DType dtype);
-ReadyProgram batched_spmm_program(int64_t feat, DType dtype);
-ReadyProgram batched_sddmm_program(int64_t feat, DType dtype);
+ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit = {});
+ReadyProgram fused_mm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});
+ReadyProgram batched_spmm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});
+ReadyProgram batched_sddmm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});
 // `dots`: products of bf16 in pairs, by an instruction.
-ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots = false);
-ReadyProgram block_sddmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype);
-ReadyProgram dbsr_spmm_program(int64_t block, int64_t feat, DType dtype);
-ReadyProgram sr_bcrs_spmm_program(int64_t t, int64_t g, int64_t feat, DType dtype);
+ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots = false,
+                                const VectorUnit& unit = {});
+ReadyProgram block_sddmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots = false,
+                                 const VectorUnit& unit = {});
+ReadyProgram dbsr_spmm_program(int64_t block, int64_t feat, DType dtype, bool dots = false,
+                               const VectorUnit& unit = {});
+ReadyProgram sr_bcrs_spmm_program(int64_t t, int64_t g, int64_t feat, DType dtype, const VectorUnit& unit = {});
 // Rows of `tile` stand together; without values every edge counts once.
-ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype);
-ReadyProgram transposed_spmm_program(int64_t feat, bool weighted);
-ReadyProgram weighted_spmm_program(int64_t feat);
+ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
+                          const VectorUnit& unit = {});
+ReadyProgram transposed_spmm_program(int64_t feat, bool weighted, const VectorUnit& unit = {});
+ReadyProgram weighted_spmm_program(int64_t feat, const VectorUnit& unit = {});
 ReadyProgram edge_dots_program(int64_t feat, const VectorUnit& unit = {});
 
 }  // namespace weft::sparse

@@ -46,7 +46,8 @@ std::string with_rounding(std::string text) {
 
 }  // namespace
 
-ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype) {
+ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
+                          const VectorUnit& unit) {
   std::string text = replaced(with_dtype(kProgram, dtype), "TILE", std::to_string(tile));
   if (!has_values) {
     text = replaced(text, "A[o, p, r, ii, j] * ", "");
@@ -57,8 +58,9 @@ ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_
     text = with_rounding(text);
     schedule += "parallel(round.x)\n";
   }
-  if (feat_in % 16 == 0) schedule += "gather_lo, gather_li = split(gather.l, 16)\nvectorize(gather_li)\n";
-  schedule += tiled({.block = "multiply", .feat = feat_out, .within = {"l"}, .around = "multiply.ii"});
+  if (feat_in % unit.lanes == 0)
+    schedule += fmt::format("gather_lo, gather_li = split(gather.l, {})\nvectorize(gather_li)\n", unit.lanes);
+  schedule += tiled({.block = "multiply", .feat = feat_out, .within = {"l"}, .around = "multiply.ii", .unit = unit});
   schedule +=
       "compute_at(gather, multiply.ii)\nset_scope(Gathered, register)\nparallel(clear.x)\nparallel(multiply.p)\n";
   return {text, schedule, {{"feat_in", feat_in}, {"feat_out", feat_out}}};
@@ -96,7 +98,9 @@ void rgms(const Structure& edges, const TensorView& values, const TensorView& x,
   const DType dtype = common_dtype({{"x", &x}, {"w", &w}, {"y", &y}});
   RunArguments arguments{.structures = {{"J", edges}}, .buffers = {{"X", x}, {"W", w}, {"Y", y}}};
   if (values) arguments.buffers["A"] = values;
-  kept_operator(rgms_program(tile, static_cast<bool>(values), w.shape(1), w.shape(2), dtype)).run(arguments, stream);
+  kept_operator(
+      rgms_program(tile, static_cast<bool>(values), w.shape(1), w.shape(2), dtype, vector_unit(current_isa())))
+      .run(arguments, stream);
 }
 
 }  // namespace weft::sparse
