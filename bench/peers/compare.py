@@ -13,6 +13,7 @@ Results go to bench/results/NAME.jsonl (--name), a run of some rows replaces the
 """
 import argparse
 import datetime
+import fnmatch
 import json
 import os
 import pathlib
@@ -42,10 +43,11 @@ def measure(row, names, field, rounds, pair=False):
     """{contestant: readings in seconds, or why there are none}; "ceiling" is one of them where the row has one.
 
     A pair takes turns A B A B and has no ceiling: before each reading the other one ran, and nothing else."""
-    running, results = {}, {}
+    running, results, facts = {}, {}, {}
     for name in names:
         try:
             running[name] = field.start(name, row)
+            facts[name] = getattr(running[name], "facts", {})
         except Refused as error:
             results[name] = str(error)
     ceiling = None if pair else field.start_ceiling(row)
@@ -66,6 +68,8 @@ def measure(row, names, field, rounds, pair=False):
                 results[name] = str(error)
     for server in running.values():
         server.close()
+    if any(facts.values()):
+        results["facts"] = facts
     return results
 
 
@@ -85,10 +89,14 @@ def lines_of(row, results, about):
         values = sorted(row.value(seconds) for seconds in readings)
         line |= {"median": row.value(median[name]), "low": values[0], "high": values[-1], "readings": len(values),
                  "share": median["ceiling"] / median[name] if "ceiling" in median else None, "weft_is": None}
+        line |= results.get("facts", {}).get(name, {})
         if contestant.peer != "weft" and not contestant.less_work:
             line["weft_is"] = {weft: row.ratio(row.value(median[weft]), line["median"])
                                for weft in ((contestant.beside,) if contestant.beside else WEFT) if weft in median}
         yield {**line, **about}
+
+
+OF_FILES = ("spmm-", "rgcn-", "convolution-", "graphsage-")  # rows that files of --data may give a name
 
 
 def keep(path, lines):
@@ -97,8 +105,7 @@ def keep(path, lines):
     names = {line["row"] for line in lines}
     path.parent.mkdir(parents=True, exist_ok=True)
     old = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
-    # Rows over a folder's matrices have names that rows.py does not know.
-    kept = [line for line in old if (line["row"] in place or line["row"].startswith("spmm-")) and line["row"] not in names]
+    kept = [line for line in old if (line["row"] in place or line["row"].startswith(OF_FILES)) and line["row"] not in names]
     kept = sorted(kept + lines, key=lambda line: place.get(line["row"], len(place)))
     path.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
@@ -106,7 +113,7 @@ def keep(path, lines):
 def chosen_rows(arguments):
     """Rows for peers, and rows for another build of Weft, which has more of them."""
     def is_chosen(row):
-        return not arguments.only or any(row.name.startswith(prefix) for prefix in arguments.only)
+        return not arguments.only or any(fnmatch.fnmatchcase(row.name, f"{names}*") for names in arguments.only)
 
     model = arguments.model
     if not model and any(is_chosen(row) and "model" in row.fields for row in all_rows("", False)):
@@ -125,6 +132,7 @@ def compare_with_peers(rows, peers, field, rounds, about, results):
         keep(results, lines)
         measured += lines
     print(table.text(measured))
+    print(table.peers_summary(measured))
 
 
 def compare_with_build(rows, field, rounds, about, results):
@@ -143,14 +151,16 @@ def compare_with_build(rows, field, rounds, about, results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="ROW", action="append", help="rows whose name starts so; may be repeated")
+    parser.add_argument("--only", metavar="ROW", action="append", help="rows whose name starts so, * standing for anything; may be repeated")
     parser.add_argument("--peer", metavar="NAME", action="append", choices=PEERS, help="this peer alone; may be repeated")
     parser.add_argument("--against", metavar="BUILD", help="a build folder of another Weft, or its program: the two in turns")
     parser.add_argument("--rounds", metavar="N", type=int, help="readings of each contestant; default 9, --quick 3")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="3 rounds and less memory instead of 9 rounds")
     parser.add_argument("--model", help="a GGUF file; default: tools/fetch_model.sh fetches one")
-    parser.add_argument("--data", metavar="DIR", help="SpMM over the matrices (.mtx, .smtx, also .gz) of this folder, too")
+    parser.add_argument("--data", metavar="DIR", action="append",
+                        help="sparse operators also over the matrices (.mtx, .smtx), typed graphs (_triples.csv) and voxels "
+                             "(.zyx_i16.bin) of this folder, each also .gz; may be repeated")
     parser.add_argument("--build", default=ROOT / "build/release", type=pathlib.Path, help="where Weft is built")
     parser.add_argument("--name", help="of the file in bench/results; default: peers, and against for --against")
     parser.add_argument("--plot", metavar="FILE", help="draws all results of the peers' file too, as .svg")
@@ -158,7 +168,7 @@ def main():
     parser.add_argument("--install", action="store_true", help="installs the peers and ends")
     arguments = parser.parse_args()
     if arguments.list:
-        print("\n".join(f"{row.name:<44} {row.what}" for row in all_rows("", False)))
+        print("\n".join(f"{row.name:<44} {row.what}" for row in all_rows("", False, arguments.data)))
         print("with --against only:")
         print("\n".join(f"{row.name:<44} {row.what}" for row in bench_rows()))
         return print("peers:", " ".join(PEERS))

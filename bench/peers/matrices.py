@@ -66,15 +66,14 @@ def write(path, rows, cols, i, j):
 
 
 MADE = {"uniform-32k": lambda: uniform(32768, 16), "uniform-262k": lambda: uniform(262144, 16),
-        "power-law-100k": lambda: power_law(100_000, 1_500_000)}
+        "power-law-100k": lambda: power_law(100_000, 1_500_000),
+        "graph-20k": lambda: power_law(19717, 88648)}
 
 
-def files_of(folder):
-    """{name: path} of a folder's matrices; none of no folder."""
+def files_of(folders):
+    """{name: path} of the matrices of some folders."""
     names = {}
-    if not folder:
-        return names
-    for path in sorted(pathlib.Path(folder).iterdir()):
+    for path in (path for folder in folders or () for path in sorted(pathlib.Path(folder).iterdir())):
         stem = path.name.removesuffix(".gz")
         if stem.endswith((".mtx", ".smtx")):
             names[stem.rsplit(".", 1)[0]] = path

@@ -20,6 +20,21 @@ def mean_seconds(operation, at_least_s=0.1):
             return seconds / runs
 
 
+FACTS = {}  # of the row that is ready
+
+
+def note_memory_of(operation):
+    """Runs it, and notes how much memory it takes beside what is there already: its temporaries at their most."""
+    def megabytes(name):
+        return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name)) / 1024
+
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # the peak is what is there now
+    before = megabytes("VmRSS:")
+    operation()
+    FACTS["extra_mb"] = max(0, megabytes("VmHWM:") - before)
+
+
 def serve(prepare):
     """Serves until stdin ends. `prepare(row)` returns a function that takes a reading: seconds of one operation."""
     answers = os.fdopen(os.dup(1), "w")  # answers alone go to stdout: what libraries print there joins stderr
@@ -30,8 +45,9 @@ def serve(prepare):
         try:
             if "prepare" in request:
                 read = None
+                FACTS.clear()
                 read = prepare(request["prepare"])
-                answer = {"ready": True}
+                answer = {"ready": True, **FACTS}
             else:
                 answer = {"seconds": read()}
         except Exception as error:  # whatever a peer throws is its reason
@@ -46,3 +62,11 @@ def read_csr(path):
     with open(path, "rb") as file:
         rows, cols, nnz = np.fromfile(file, np.int64, 3)
         return int(rows), int(cols), np.fromfile(file, np.int32, rows + 1), np.fromfile(file, np.int32, nnz)
+
+
+def read_edges(path):
+    """Relations, rows, columns, and relation, row and column of each edge of a file that edges.py wrote."""
+    import numpy as np
+    with open(path, "rb") as file:
+        relations, rows, cols, count = np.fromfile(file, np.int64, 4)
+        return int(relations), int(rows), int(cols), *np.fromfile(file, np.int32, 3 * count).reshape(3, count)

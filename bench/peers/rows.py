@@ -2,6 +2,7 @@
 import dataclasses
 import pathlib
 
+import edges
 import matrices
 
 WEFT = ("Weft", "Weft fast")
@@ -109,15 +110,48 @@ def linear_rows(quick):
            [linear("bf16", 14336, 4096, m, ("Weft",), ("torch", "onnxruntime")) for m in (512, 1)]
 
 
+def has_amx():
+    return "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text()
+
+
 def sparse_rows(data):
-    """SpMM over matrices that matrices.py makes, and those of the folder `data`."""
+    """Sparse operators over what matrices.py and edges.py make, and over the files of the folders `data`."""
     def spmm(name, feat, source=None):
         fields = {"kind": "spmm", "matrix": name, "feat": feat, **({"source": str(source)} if source else {})}
         return Row(f"spmm-{name}-F{feat}", f"SpMM fp32 {name.replace('-', ' ')}, {feat} features", "us", 1, fields,
                    ("Weft", "nested loops", "Eigen", "MKL", "torch", "scipy"))
 
-    rows = [spmm(name, feat) for name in matrices.MADE for feat in (64, 128)]
-    return rows + [spmm(name, feat, path) for name, path in matrices.files_of(data).items() for feat in (64, 128)]
+    def blocks(op, pattern, dtype):
+        what = {"pruned": "pruned weights 4,096 x 4,096, block 32, density 0.1, by 512 features"}.get(
+            pattern, f"{pattern} attention 4,096 x 12 heads hd64")
+        return Row(f"blocks-{op}-{pattern}-{dtype}", f"{'SpMM' if op == 'spmm' else 'SDDMM'} {dtype} {what}", "us", 1,
+                   {"kind": "blocks", "op": op, "pattern": pattern, "dtype": dtype},
+                   ("Weft", "torch", *(("torch without AMX",) if has_amx() else ())))
+
+    def rgms(name, what, feat, source=None, disjoint=1):
+        copies = f"-x{disjoint}" if disjoint > 1 else ""
+        fields = {"kind": "rgms", "edges": name, "feat_in": feat, "feat_out": feat,
+                  **({"source": str(source)} if source else {}), **({"disjoint": disjoint} if copies else {})}
+        return Row(f"{what.split()[0].lower()}-{name}{copies}",
+                   f"{what} fp32 {name.replace('-', ' ')}{f', {disjoint} side by side' if copies else ''}, "
+                   f"{feat} -> {feat} features", "us", 1, fields, ("Weft", "torch, all nodes", "torch, gathered"))
+
+    def graphsage(name, source=None):
+        fields = {"kind": "graphsage", "matrix": name, "feat": 500, "hidden": 128, "classes": 3,
+                  **({"source": str(source)} if source else {})}
+        return Row(f"graphsage-{name}", f"GraphSAGE epoch {name.replace('-', ' ')}, 500 features, hidden 128", "ms", 1,
+                   fields, ("Weft", "torch"))
+
+    files, (graphs, voxels) = matrices.files_of(data), edges.files_of(data)
+    rows = [spmm(name, feat) for name in ("uniform-32k", "uniform-262k", "power-law-100k") for feat in (64, 128)]
+    rows += [spmm(name, feat, path) for name, path in files.items() for feat in (64, 128)]
+    rows += [blocks(op, pattern, dtype) for dtype in ("bf16", "fp32") for op in ("spmm", "sddmm")
+             for pattern in ("longformer", "butterfly", "pruned") if op == "spmm" or pattern != "pruned"]
+    rows += [rgms("typed-graph-8k", "RGCN", 32)]
+    rows += [rgms(name, "RGCN", 32, path, copies) for name, path in graphs.items() for copies in (1, 32)]
+    rows += [rgms("voxels-80k", "Convolution 3 x 3 x 3", 64)]
+    rows += [rgms(name, "Convolution 3 x 3 x 3", 64, path) for name, path in voxels.items()]
+    return rows + [graphsage("graph-20k")] + [graphsage(name, path) for name, path in files.items() if name == "pubmed"]
 
 
 def all_rows(model, quick, data=None):

@@ -41,6 +41,17 @@ def mark_of(line):
     return "  <-- slower" if any(ratio < SLOWER_BELOW for ratio in against_ratios([line]).values()) else ""
 
 
+def peers_summary(lines):
+    """Of each peer that stands in several rows: the geometric mean of how many times faster Weft is, and the lowest."""
+    ratios = {}
+    for line in lines:
+        for weft, ratio in (line.get("weft_is") or {}).items():
+            ratios.setdefault((weft, line["contestant"]), []).append((ratio, line["row"]))
+    return "\n".join(f"{weft} by {peer}, geometric mean of {len(list_)} rows: "
+                     f"{statistics.geometric_mean(ratio for ratio, _ in list_):.2f} x; lowest {min(list_)[0]:.2f} x, {min(list_)[1]}"
+                     for (weft, peer), list_ in ratios.items() if len(list_) > 1)
+
+
 def against_summary(lines):
     """The geometric mean over the rows, how many are slower, and what could not be compared."""
     ratios = against_ratios(lines)

@@ -1,21 +1,15 @@
-"""torch's part in the comparison: attention by SDPA and FlexAttention, linear layers by oneDNN, SpMM by MKL."""
+"""torch's part in the comparison: attention by SDPA and FlexAttention, linear layers by oneDNN; torch_sparse.py has the rest."""
 import itertools
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from protocol import Refused, mean_seconds, read_csr, serve
+import torch_sparse
+from protocol import Refused, mean_seconds, serve
+from torch_sparse import TYPES, random_tensor
 
-TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 CAP = 30.0
-
-
-def random_tensor(dtype, *shape):
-    """One block of random numbers, again and again: a large cache must fill quickly."""
-    count = torch.Size(shape).numel()
-    block = torch.randn(min(count, 1 << 20)).to(dtype)
-    return block.repeat(-(-count // block.numel()))[:count].view(shape)
 
 
 def in_turn(operation, copies):
@@ -62,23 +56,13 @@ def linear(row):
     return in_turn(lambda layer: layer(x), layers)
 
 
-def spmm(row):
-    rows, cols, indptr, indices = read_csr(row["matrix"])
-    a = torch.sparse_csr_tensor(torch.from_numpy(indptr), torch.from_numpy(indices), torch.full((len(indices),), 0.5),
-                                (rows, cols))
-    b, c = random_tensor(torch.float32, cols, row["feat"]), torch.empty(rows, row["feat"])
-    return in_turn(lambda: torch.addmm(c, a, b, beta=0, out=c), [()])  # into a kept output
-
-
 def prepare(row):
     torch.set_num_threads(row["threads"])
     if row["kind"] == "attention":
         return attention(row)
     if row["kind"] == "linear":
         return linear(row)
-    if row["kind"] == "spmm":
-        return spmm(row)
-    raise Refused("torch is measured with attention, linear layers and SpMM")
+    return torch_sparse.prepare(row)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ constexpr Bench kBenches[] = {
     {"serve", "a server that speaks OpenAI's completions, under the load of a trace", measure_serve},
     {"gemm", "matrix products of every weight type and precision", measure_gemm},
     {"sparse", "sparse operators against the rows that they gather, and plain loops", measure_sparse},
+    {"sparse-tune", "what searching for an SpMM finds and takes, and compiling one", measure_sparse_tune},
     {"plan", "planning time and balance", measure_plan},
     {"jit", "from a variant's text to callable code", measure_jit},
     {"threads", "fork, join and barrier of the worker team, quiet and with a busy neighbour", measure_threads},

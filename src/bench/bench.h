@@ -36,7 +36,8 @@ struct BenchOptions {
   std::string model;      // a GGUF file, for bench model
   std::string shape;      // model, on a card: random weights of that shape instead, 8b or 1b
   std::string precision = "default";
-  std::string data;  // sparse: a folder of matrices; "": only generated ones
+  std::string data;    // sparse: a folder of matrices; "": only generated ones
+  float seconds = 10;  // sparse-tune: for the search over each matrix
   std::function<sparse::Coo(const std::string& path)> read_matrix;  // of that folder
   ServeLoad load;
 };

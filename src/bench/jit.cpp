@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "bench/measure.h"
+#include "bench/own_cache.h"
 #include "bench/stop.h"
 #include "bench/timing.h"
 #include "jit/host/module.h"
@@ -26,27 +27,6 @@
 
 namespace weft::bench {
 namespace {
-
-// A cache of its own for the time of the benchmark: what the user has compiled stays as it is.
-class OwnCache {
- public:
-  OwnCache() {
-    folder_ = std::filesystem::temp_directory_path() / "weft-bench-XXXXXX";
-    check(mkdtemp(folder_.data()) != nullptr, ErrorCode::io_error,
-          "bench jit: no folder can be made in '{}'; set TMPDIR", std::filesystem::temp_directory_path().string());
-    before_ = env::cache_dir().value_or("");
-    setenv("WEFT_CACHE_DIR", folder_.c_str(), 1);
-  }
-  ~OwnCache() {
-    before_.empty() ? unsetenv("WEFT_CACHE_DIR") : setenv("WEFT_CACHE_DIR", before_.c_str(), 1);
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-  const std::string& folder() const { return folder_; }
-
- private:
-  std::string folder_, before_;
-};
 
 // A variant that nobody has compiled before.
 AttentionSpec spec_of(int number) {
@@ -152,7 +132,7 @@ void measure_jit(const BenchOptions& options, BenchReport& report) {
   const jit::Compiler& compiler = jit::host_compiler();
   check(!compiler.path.empty(), ErrorCode::no_compiler,
         "bench jit needs a C++ compiler: install one with `apt-get install g++`, or name one in WEFT_CXX");
-  const OwnCache cache;
+  const OwnCache cache("bench jit");
   const int runs = options.quick ? 5 : 21;
   const Isa isa = current_isa();
   const auto request_of = [&](const AttentionSpec& spec) {

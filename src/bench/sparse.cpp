@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -114,22 +113,6 @@ void measure_sddmm(SparseBench& bench, const Tensors& t) {
            floor_bytes(t, false));
 }
 
-std::vector<SparseCase> files_of(const BenchOptions& options) {
-  std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(options.data)) paths.push_back(entry.path().string());
-  std::sort(paths.begin(), paths.end());
-  std::vector<SparseCase> cases;
-  for (const std::string& path : paths) {
-    stop_if_asked();
-    std::string name = std::filesystem::path(path).filename().string();
-    if (name.ends_with(".gz")) name.resize(name.size() - 3);
-    if (!name.ends_with(".mtx") && !name.ends_with(".smtx")) continue;
-    name.resize(name.rfind('.'));
-    cases.push_back(coo_case(name, options.read_matrix(path)));
-  }
-  return cases;
-}
-
 }  // namespace
 
 void measure_sparse(const BenchOptions& options, BenchReport& report) {
@@ -156,8 +139,8 @@ void measure_sparse(const BenchOptions& options, BenchReport& report) {
   measure(uniform_case(32768, 16), all, {"auto", "hyb(1, 4)"});
   measure(power_law_case(100000, options.quick ? 300000 : 1500000), all, {"auto", "hyb(1, 4)"});
   if (!options.quick) measure(uniform_case(262144, 16), 128, {"auto"});
+  measure_graph_attention(bench);
   measure_blocks(bench);
-  if (options.data.empty()) return;
   for (const SparseCase& a : files_of(options)) measure(a, all, {"auto"});
 }
 

@@ -15,5 +15,6 @@ struct SparseBench {
 };
 
 void measure_blocks(SparseBench& bench);
+void measure_graph_attention(SparseBench& bench);
 
 }  // namespace weft::bench

@@ -4,8 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <random>
+
+#include "base/check.h"
+#include "bench/stop.h"
 
 namespace weft::bench {
 namespace {
@@ -102,6 +107,37 @@ SparseCase coo_case(std::string name, const sparse::Coo& coo) {
   std::partial_sum(a.indptr.begin(), a.indptr.end(), a.indptr.begin());
   finish(a);
   return a;
+}
+
+SparseCase read_case(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  int64_t sizes[3] = {};
+  file.read(reinterpret_cast<char*>(sizes), sizeof sizes);
+  SparseCase a{.name = path, .rows = sizes[0], .cols = sizes[1]};
+  a.indptr.resize(static_cast<size_t>(a.rows) + 1);
+  a.indices.resize(static_cast<size_t>(sizes[2]));
+  file.read(reinterpret_cast<char*>(a.indptr.data()), static_cast<std::streamsize>(a.indptr.size() * 4));
+  file.read(reinterpret_cast<char*>(a.indices.data()), static_cast<std::streamsize>(a.indices.size() * 4));
+  check(file.good(), ErrorCode::io_error, "matrix: '{}' cannot be read", path);
+  finish(a);
+  return a;
+}
+
+std::vector<SparseCase> files_of(const BenchOptions& options) {
+  if (options.data.empty()) return {};
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(options.data)) paths.push_back(entry.path().string());
+  std::sort(paths.begin(), paths.end());
+  std::vector<SparseCase> cases;
+  for (const std::string& path : paths) {
+    stop_if_asked();
+    std::string name = std::filesystem::path(path).filename().string();
+    if (name.ends_with(".gz")) name.resize(name.size() - 3);
+    if (!name.ends_with(".mtx") && !name.ends_with(".smtx")) continue;
+    name.resize(name.rfind('.'));
+    cases.push_back(coo_case(name, options.read_matrix(path)));
+  }
+  return cases;
 }
 
 }  // namespace weft::bench

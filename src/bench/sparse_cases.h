@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/sparse.h"
+#include "bench/bench.h"
 
 namespace weft::bench {
 
@@ -26,6 +26,10 @@ SparseCase uniform_case(int64_t rows, int64_t degree);
 // Both ends of an element with a probability of rank^-0.6, ranks in random order: a few rows and columns hold a lot.
 SparseCase power_law_case(int64_t rows, int64_t nnz);
 SparseCase coo_case(std::string name, const sparse::Coo& coo);
+// Of a file that bench/peers/matrices.py wrote: rows, columns, the number of elements (64 bits), indptr, indices (32).
+SparseCase read_case(const std::string& path);
+// The matrices of the folder that the options name; none without one.
+std::vector<SparseCase> files_of(const BenchOptions& options);
 // Random values where the structure has elements.
 void finish(SparseCase& a);
 

@@ -44,6 +44,12 @@ void add_sparse(Verb& verb, Chosen& chosen) {
       .type_name("DIR");
 }
 
+void add_sparse_tune(Verb& verb, Chosen& chosen) {
+  add_sparse(verb, chosen);
+  verb.option("--seconds", chosen.options.seconds, "For the search over each matrix")
+      .allows("above 0", [](double seconds) { return seconds > 0; });
+}
+
 void add_plan(Verb& verb, Chosen& chosen) {
   verb.flag("--fit", chosen.options.fit, "Fit the constants of the cost model to timed items instead");
 }
@@ -71,8 +77,9 @@ void add_serve(Verb& verb, Chosen& chosen) {
 constexpr struct {
   std::string_view bench;
   void (*add)(Verb& verb, Chosen& chosen);
-} kOptions[] = {{"ceilings", add_device}, {"attention", add_attention}, {"model", add_model},
-                {"sparse", add_sparse},   {"plan", add_plan},           {"serve", add_serve}};
+} kOptions[] = {{"ceilings", add_device}, {"attention", add_attention},     {"model", add_model},
+                {"sparse", add_sparse},   {"sparse-tune", add_sparse_tune}, {"plan", add_plan},
+                {"serve", add_serve}};
 
 void run(const bench::Bench& bench, Chosen& chosen, Context& context) {
   chosen.options.device = require_device(chosen.device);

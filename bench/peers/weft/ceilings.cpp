@@ -1,7 +1,11 @@
 // What a row costs at least: every byte read once, every product at the machine's rate for its type.
 #include <algorithm>
+#include <fstream>
+#include <set>
 #include <stdexcept>
+#include <utility>
 
+#include "bench/block_work.h"
 #include "bench/probe.h"
 #include "contestants.h"
 #include "weft/model.h"
@@ -94,12 +98,58 @@ Work model_work(const json& row) {
   return work;
 }
 
+Work block_work(const json& row) {
+  const bool bf16 = row.at("dtype") == "bf16";
+  const weft::bench::BlockWork blocks(weft::bench::block_case(row.at("pattern")), weft::DType::bf16);
+  Work work;
+  work.bytes = work.span = blocks.bytes() * (bf16 ? 1 : 2);
+  (bf16 ? work.bf16_ops : work.fp32_ops) = blocks.flops();
+  return work;
+}
+
+// Sums of a row's inputs by relation, each multiplied once; inputs, weights and outputs pass once.
+Work rgms_work(const json& row) {
+  const weft::sparse::CooTensor edges = read_edges(row.at("edges"));
+  std::set<std::pair<int32_t, int32_t>> pairs;
+  for (size_t e = 0; e < edges.coordinates[0].size(); ++e)
+    pairs.emplace(edges.coordinates[0][e], edges.coordinates[1][e]);
+  const double feat_in = row.at("feat_in"), feat_out = row.at("feat_out");
+  Work work;
+  work.fp32_ops = 2 * static_cast<double>(pairs.size()) * feat_in * feat_out;
+  work.bytes = work.span =
+      4 * (static_cast<double>(edges.extents[2]) * feat_in + static_cast<double>(edges.extents[1]) * feat_out +
+           static_cast<double>(edges.extents[0]) * feat_in * feat_out);
+  return work;
+}
+
+// Of each layer the products with both of its weights, forward and in the gradient of the weights; of the second one in
+// that of its inputs, too. Features pass twice.
+Work graphsage_work(const json& row) {
+  int64_t nodes = 0;
+  std::ifstream(row.at("matrix").get<std::string>(), std::ios::binary).read(reinterpret_cast<char*>(&nodes), 8);
+  const double n = static_cast<double>(nodes), feat = row.at("feat"), hidden = row.at("hidden");
+  const double classes = row.at("classes");
+  Work work;
+  work.fp32_ops = 2 * n * 2 * (2 * feat * hidden + 3 * hidden * classes);
+  work.bytes = work.span = 2 * 4 * n * feat;
+  return work;
+}
+
+Work work_of(const json& row) {
+  const std::string kind = row.at("kind");
+  if (kind == "attention") return attention_work(row);
+  if (kind == "linear") return linear_work(row);
+  if (kind == "blocks") return block_work(row);
+  if (kind == "rgms") return rgms_work(row);
+  if (kind == "graphsage") return graphsage_work(row);
+  return model_work(row);
+}
+
 }  // namespace
 
 Reading ceiling(const json& row) {
-  const std::string kind = row.at("kind");
-  if (kind == "spmm") return gather_ceiling(row);
-  const Work work = kind == "attention" ? attention_work(row) : kind == "linear" ? linear_work(row) : model_work(row);
+  if (row.at("kind") == "spmm") return gather_ceiling(row);
+  const Work work = work_of(row);
   const int threads = row.at("threads");
   return [work, threads] { return seconds(work, threads); };
 }

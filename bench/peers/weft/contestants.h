@@ -3,6 +3,7 @@
 #pragma once
 
 #include "protocol.h"
+#include "weft/sparse.h"
 
 namespace contest {
 
@@ -11,7 +12,13 @@ using nlohmann::json;
 Reading weft_attention(const json& row);
 Reading weft_linear(const json& row);
 Reading weft_spmm(const json& row);
+Reading weft_blocks(const json& row);
+Reading weft_rgms(const json& row);
+Reading weft_graphsage(const json& row);
 Reading weft_model(const json& row);
+
+// A file that edges.py wrote: relation, row and column of each edge.
+weft::sparse::CooTensor read_edges(const std::string& path);
 
 // Seconds of a loop that only loads the rows which SpMM gathers.
 Reading gather_ceiling(const json& row);

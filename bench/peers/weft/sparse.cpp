@@ -2,8 +2,6 @@
 #include "weft/sparse.h"
 
 #include <cstring>
-#include <fstream>
-#include <stdexcept>
 #include <vector>
 
 #include "bench/sparse_cases.h"
@@ -23,17 +21,7 @@ struct Spmm {
   Workspace b, c;
 
   explicit Spmm(const json& row) : feat(row.at("feat")), team(row.at("threads").get<int>()) {
-    std::ifstream file(row.at("matrix").get<std::string>(), std::ios::binary);
-    int64_t sizes[3] = {};
-    file.read(reinterpret_cast<char*>(sizes), sizeof sizes);
-    if (!file) throw std::runtime_error("the matrix cannot be read");
-    a.rows = sizes[0], a.cols = sizes[1];
-    a.indptr.resize(static_cast<size_t>(a.rows) + 1);
-    a.indices.resize(static_cast<size_t>(sizes[2]));
-    file.read(reinterpret_cast<char*>(a.indptr.data()), static_cast<std::streamsize>(a.indptr.size() * 4));
-    file.read(reinterpret_cast<char*>(a.indices.data()), static_cast<std::streamsize>(a.indices.size() * 4));
-    if (!file) throw std::runtime_error("the matrix ends early");
-    bench::finish(a);
+    a = bench::read_case(row.at("matrix"));
     b = Workspace(Device::cpu(), static_cast<size_t>(a.cols * feat) * sizeof(float));
     c = Workspace(Device::cpu(), static_cast<size_t>(a.rows * feat) * sizeof(float));
     const std::vector<float> numbers = bench::random_floats(static_cast<size_t>(a.cols * feat), 1);

@@ -21,12 +21,15 @@ const Kind kKinds[] = {
      {"dtype", "qo_heads", "kv_heads", "head_dim", "qo_len", "kv_len", "batch", "copies", "soft_cap"}},
     {"linear", contest::weft_linear, {"weights", "rows", "cols", "m", "copies"}},
     {"spmm", contest::weft_spmm, {"matrix", "feat"}},
+    {"blocks", contest::weft_blocks, {"pattern", "op", "dtype"}},
+    {"rgms", contest::weft_rgms, {"edges", "feat_in", "feat_out"}},
+    {"graphsage", contest::weft_graphsage, {"matrix", "feat", "hidden", "classes"}},
     {"prefill", contest::weft_model, {"model", "prompt"}},
     {"decode", contest::weft_model, {"model", "prompt", "steps", "sequences", "shared"}},
 };
 
 // Rows may be younger than this build (compare.py --against). A field that it passed over would change what is measured.
-contest::Reading weft(const contest::json& row) {
+contest::Reading prepare(const contest::json& row) {
   const std::string name = row.at("kind");
   const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return k.name == name; });
   if (kind == std::end(kKinds)) throw std::invalid_argument("this build of Weft knows no row of kind '" + name + "'");
@@ -43,5 +46,5 @@ contest::Reading weft(const contest::json& row) {
 
 int main(int argc, char** argv) {
   const bool ceilings = argc == 2 && std::strcmp(argv[1], "--ceilings") == 0;
-  return contest::serve(ceilings ? contest::ceiling : weft);
+  return contest::serve(ceilings ? contest::ceiling : prepare);
 }

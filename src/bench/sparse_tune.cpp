@@ -1,0 +1,118 @@
+// `weft bench sparse-tune`: what SpMM's "auto" takes beside the best that a search finds, what hyb(1, k) stores beside
+// the elements, and how long searching, converting and compiling take. Nothing is known of any matrix before.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/clock.h"
+#include "bench/measure.h"
+#include "bench/own_cache.h"
+#include "bench/sparse_bench.h"
+#include "bench/sparse_cases.h"
+#include "bench/timing.h"
+#include "sparse/formats/structure.h"
+#include "sparse/operators/kept.h"
+
+namespace weft::bench {
+namespace {
+
+constexpr int64_t kFeat = 64;
+
+void add(SparseBench& bench, const std::string& name, const char* metric, double value, const char* unit,
+         double ceiling = 0) {
+  bench.report.add(
+      {.bench = "sparse-tune", .name = name, .metric = metric, .value = value, .unit = unit, .ceiling = ceiling});
+}
+
+// As little as ceil(log2(mean length)), what hyb's k is by default.
+int64_t middle_k(const SparseCase& a) {
+  const double mean = static_cast<double>(a.nnz()) / static_cast<double>(std::max<int64_t>(a.rows, 1));
+  return static_cast<int64_t>(std::ceil(std::log2(std::max(mean, 1.))));
+}
+
+void measure_search(SparseBench& bench, const SparseCase& a) {
+  const std::string name = fmt::format("spmm {} F{}", a.name, kFeat);
+  sparse::TunedSpmm tuned;
+  const double seconds = seconds_of([&] {
+    tuned = sparse::tune_spmm(a.structure, kFeat, {.seconds = bench.options.seconds, .values_unchanged = true},
+                              bench.stream);
+  });
+  const double flops = 2. * static_cast<double>(a.nnz() * kFeat);
+  bench.report.note(fmt::format("{}: auto takes {}; the fastest of {} is {}", name, tuned.likely_choice,
+                                tuned.num_tried, tuned.choice));
+  add(bench, name, "auto by the search's best", flops / tuned.likely_seconds / 1e9, "GFLOP/s",
+      flops / tuned.seconds / 1e9);
+  add(bench, name, "search", seconds, "s");
+  add(bench, name, "candidates left", tuned.num_left, "of them");
+}
+
+void measure_padding(SparseBench& bench, const SparseCase& a) {
+  const sparse::MatrixAxes axes{.row = "I", .col = "J", .num_rows = a.rows, .num_cols = a.cols};
+  const sparse::Coordinates elements = sparse::coordinates_of(*a.structure.data());
+  for (const int64_t k : {middle_k(a), int64_t{5}}) {
+    size_t places = 0;
+    for (const sparse::FormatArrays& bucket : sparse::take_all(sparse::hyb_rules(axes, 1, k), elements))
+      for (const auto& [name, array] : bucket.arrays) places += name.starts_with("J_") ? array.size() : 0;
+    add(bench, fmt::format("hyb(1, {}) of {}", k, a.name), "padding by elements",
+        100 * (static_cast<double>(places) / static_cast<double>(std::max<int64_t>(a.nnz(), 1)) - 1), "%");
+  }
+}
+
+// The first run in a format, which makes its structure and fills its values, without what a later one takes.
+void measure_conversion(SparseBench& bench, const SparseCase& a) {
+  const std::string format = fmt::format("hyb(1, {})", middle_k(a));
+  const std::vector<float> b(static_cast<size_t>(a.cols * kFeat), 1.f);
+  std::vector<float> c(static_cast<size_t>(a.rows * kFeat));
+  const auto run = [&](const sparse::Structure& structure) {
+    sparse::spmm(structure, {a.values.data(), DType::fp32, {a.nnz()}}, {b.data(), DType::fp32, {a.cols, kFeat}},
+                 {c.data(), DType::fp32, {a.rows, kFeat}}, {.format = format, .values_unchanged = true}, bench.stream);
+  };
+  run(a.structure);  // compiles
+  const sparse::Structure again = sparse::csr(a.rows, a.cols, a.indptr, a.indices);
+  const double first = seconds_of([&] { run(again); }), later = seconds_of([&] { run(again); });
+  add(bench, fmt::format("{} to {}", a.name, format), "conversion", (first - later) * 1e3, "ms");
+}
+
+// A program that nobody has compiled before, again and again.
+void measure_compiling(SparseBench& bench) {
+  const std::string name = fmt::format("text to callable: spmm hyb(1, 5) F{}, cold", kFeat);
+  if (name.find(bench.options.only) == std::string::npos) return;
+  const std::string schedule = sparse::spmm_schedule(kFeat, "hyb(1, 5)", sparse::vector_unit(current_isa()), 0);
+  std::vector<double> whole, compiler;
+  for (int i = 0; i < (bench.options.quick ? 3 : 9); ++i) {
+    const std::string text = sparse::replaced(sparse::kSpmmProgram, "program spmm", fmt::format("program spmm_{}", i));
+    stop_if_asked();
+    whole.push_back(seconds_of([&] {
+      const sparse::Operator op =
+          sparse::compile(sparse::parse(text), schedule, Device::cpu(), {.set = {{"feat", kFeat}}});
+      compiler.push_back(op.passes().back().milliseconds / 1e3);
+    }));
+  }
+  add(bench, name, "time", median(whole) * 1e3, "ms", median(compiler) * 1e3);
+}
+
+}  // namespace
+
+void measure_sparse_tune(const BenchOptions& options, BenchReport& report) {
+  const OwnCache cache("bench sparse-tune");
+  WorkerTeam team(options.threads);
+  SparseBench bench{options, report, team};
+  report.note(fmt::format(
+      "{} threads, fp32, {} features, values that stay; ceilings: of auto, the fastest of a search of {:g} s; of "
+      "compiling, the C++ compiler alone",
+      team.num_workers(), kFeat, options.seconds));
+  measure_compiling(bench);
+  const auto measure = [&](const SparseCase& a) {
+    stop_if_asked();
+    if (a.name.find(options.only) == std::string::npos) return;
+    measure_padding(bench, a);
+    measure_conversion(bench, a);
+    measure_search(bench, a);
+  };
+  measure(uniform_case(32768, 16));
+  measure(power_law_case(100000, options.quick ? 300000 : 1500000));
+  for (const SparseCase& a : files_of(options)) measure(a);
+}
+
+}  // namespace weft::bench
