@@ -21,9 +21,12 @@ namespace {
 void add_load(Verb& verb, bench::ServeLoad& load) {
   verb.option("--url", load.url, "serve: the server, http://HOST:PORT");
   verb.option("--api-key", load.api_key, "serve: its key");
-  verb.option("--trace", load.trace, "serve: arrivals, a table or JSON lines; default: a Poisson process");
+  verb.option("--trace", load.trace,
+              "serve: arrivals, a table, JSON lines or ServeGen's clients; default: a Poisson process");
   verb.option("--rate", load.rate, "serve: requests a second, or how many times as fast as the trace")
       .allows("above 0", [](double rate) { return rate > 0; });
+  verb.option("--ramp", load.ramp, "serve: the process's rate grows to this one; 0: it stays")
+      .allows("0 and more", [](double rate) { return rate >= 0; });
   verb.option("--requests", load.requests, "serve: the first so many; 0: all of the trace").range(0, 10000000);
   verb.flag("--at-once", load.at_once, "serve: all of them at the start");
   verb.option("--prompt-tokens", load.prompt_tokens, "serve: of the Poisson process").range(1, 1 << 20);
@@ -31,9 +34,21 @@ void add_load(Verb& verb, bench::ServeLoad& load) {
   verb.option("--divide", load.divide, "serve: lengths are divided by it").range(1, 1 << 20);
   verb.option("--most-prompt", load.most_prompt, "serve: prompts are cut to it; 0: as they are").range(0, 1 << 20);
   verb.option("--most-output", load.most_output, "serve: answers are cut to it; 0: as they are").range(0, 1 << 20);
+  verb.option("--choices", load.choices, "serve: of each request").range(1, 64);
+  verb.flag("--same-prompt", load.same_prompt, "serve: all have the first one's prompt");
+  verb.flag("--reproducible", load.reproducible, "serve: all ask for the same bits in any batch");
+  verb.option("--temperature", load.temperature, "serve: 0 is greedy").range(0, 100);
+  verb.option("--top-p", load.top_p, "serve: of each request").allows("above 0 to 1", [](double top_p) {
+    return top_p > 0 && top_p <= 1;
+  });
+  verb.option("--cancel", load.cancel, "serve: this share of clients leaves, in any phase")
+      .allows("0 to 1", [](double share) { return share >= 0 && share <= 1; });
+  verb.option("--seed", load.seed, "serve: of arrivals, prompts and cancels").range(1, int64_t{1} << 40);
   verb.option("--vocabulary", load.vocabulary, "serve: prompts are ids below it").range(4, 1 << 24);
   verb.option("--good-ttft", load.ttft_ms, "serve: milliseconds to a good first token").range(1, 10000000);
   verb.option("--good-gap", load.gap_ms, "serve: milliseconds of a good mean gap").range(1, 10000000);
+  verb.option("--outcomes", load.outcomes, "serve: a file for what came of each request").type_name("FILE");
+  verb.option("--save", load.save, "serve: a file for the requests; without --url nothing is sent").type_name("FILE");
 }
 
 }  // namespace
