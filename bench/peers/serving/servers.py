@@ -1,5 +1,6 @@
 """Servers that are measured: Weft's and llama.cpp's over HTTP, OpenVINO GenAI in process; and the load they are given."""
 import dataclasses
+import functools
 import gzip
 import json
 import os
@@ -91,6 +92,11 @@ class Server:
         self.stop()
 
 
+@functools.cache
+def llama_server():
+    return install.build_llama("llama-server")[0]
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -114,7 +120,7 @@ class Machine:
 
     def llama(self, setup=Setup()):
         port = free_port()
-        return Server([install.build_llama("llama-server")[0], "-m", self.model, "--host", "127.0.0.1", "--port", port,
+        return Server([llama_server(), "-m", self.model, "--host", "127.0.0.1", "--port", port,
                        "-t", self.threads, "-tb", self.threads, "-c", setup.tokens, "-np", setup.running, "--kv-unified",
                        "-fa", "on", "-b", 2048, "-ub", 512, *setup.llama], f"http://127.0.0.1:{port}")
 
