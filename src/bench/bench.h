@@ -18,12 +18,21 @@ namespace weft::bench {
 struct ServeLoad {
   std::string url, api_key, trace;                  // a file of arrivals; none: a Poisson process
   float rate = 1;                                   // of the process per second, of a trace how many times as fast
+  float ramp = 0;                                   // the process's rate grows to this one; 0: it stays
   int64_t requests = 200;                           // the first so many; 0: all of a trace
   bool at_once = false;                             // all at the start
   int64_t prompt_tokens = 256, output_tokens = 64;  // of the process
   int64_t divide = 1, most_prompt = 0, most_output = 0;
+  int64_t choices = 1;
+  bool same_prompt = false;  // all have the first one's
+  bool reproducible = false;
+  float temperature = 0, top_p = 1;
+  float cancel = 0;  // this share of clients leaves, in any phase
+  uint64_t seed = 1;
   int64_t vocabulary = 32000;            // prompts are ids below it
   int64_t ttft_ms = 5000, gap_ms = 150;  // what counts as good
+  std::string outcomes;                  // a file for what came of each request
+  std::string save;                      // a file for the requests, which are sent nowhere then
 };
 
 struct BenchOptions {

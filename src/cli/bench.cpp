@@ -58,9 +58,11 @@ void add_serve(Verb& verb, Chosen& chosen) {
   bench::ServeLoad& load = chosen.options.load;
   verb.option("--url", load.url, "The server, http://HOST:PORT");
   verb.option("--api-key", load.api_key, "Its key");
-  verb.option("--trace", load.trace, "Arrivals, a table or JSON lines; default: a Poisson process");
+  verb.option("--trace", load.trace, "Arrivals, a table, JSON lines or ServeGen's clients; default: a Poisson process");
   verb.option("--rate", load.rate, "Requests a second, or how many times as fast as the trace")
       .allows("above 0", [](double rate) { return rate > 0; });
+  verb.option("--ramp", load.ramp, "The process's rate grows to this one; 0: it stays")
+      .allows("0 and more", [](double rate) { return rate >= 0; });
   verb.option("--requests", load.requests, "The first so many; 0: all of the trace").range(0, 10000000);
   verb.flag("--at-once", load.at_once, "All of them at the start");
   verb.option("--prompt-tokens", load.prompt_tokens, "Of the Poisson process").range(1, 1 << 20);
@@ -68,9 +70,22 @@ void add_serve(Verb& verb, Chosen& chosen) {
   verb.option("--divide", load.divide, "Lengths are divided by it").range(1, 1 << 20);
   verb.option("--most-prompt", load.most_prompt, "Prompts are cut to it; 0: as they are").range(0, 1 << 20);
   verb.option("--most-output", load.most_output, "Answers are cut to it; 0: as they are").range(0, 1 << 20);
+  verb.option("--choices", load.choices, "Of each request").range(1, 64);
+  verb.flag("--same-prompt", load.same_prompt, "All have the first one's prompt");
+  verb.flag("--reproducible", load.reproducible, "All ask for the same bits in any batch");
+  verb.option("--temperature", load.temperature, "0 is greedy").range(0, 100);
+  verb.option("--top-p", load.top_p, "Of each request").allows("above 0 to 1", [](double top_p) {
+    return top_p > 0 && top_p <= 1;
+  });
+  verb.option("--cancel", load.cancel, "This share of clients leaves, in any phase").allows("0 to 1", [](double share) {
+    return share >= 0 && share <= 1;
+  });
+  verb.option("--seed", load.seed, "Of arrivals, prompts and cancels").range(1, int64_t{1} << 40);
   verb.option("--vocabulary", load.vocabulary, "Prompts are ids below it").range(4, 1 << 24);
   verb.option("--good-ttft", load.ttft_ms, "Milliseconds to a good first token").range(1, 10000000);
   verb.option("--good-gap", load.gap_ms, "Milliseconds of a good mean gap").range(1, 10000000);
+  verb.option("--outcomes", load.outcomes, "A file for what came of each request").type_name("FILE");
+  verb.option("--save", load.save, "A file for the requests; without --url nothing is sent").type_name("FILE");
 }
 
 // The options of benches that have some beside those of all.

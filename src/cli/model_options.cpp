@@ -44,7 +44,7 @@ Engine load_engine(const ModelFile& file, const ModelOptions& options, int64_t t
   if (options.kv_dtype != "auto") forward.kv_dtype = dtype_from_string(options.kv_dtype);
   if (options.invariant) {
     forward.plan_mode = PlanMode::fixed_split;
-    forward.fixed_split_size = 256;
+    forward.fixed_split_size = ForwardPass::kInvariantSplit;
   }
   forward.team = engine.team.get();
   forward.on_load = [&](double fraction) { progress.set(fraction); };

@@ -25,7 +25,7 @@ struct ServeOptions {
   serve::EngineOptions engine;
   int64_t target_itl_ms = 120;
   std::string api_key_file, model_name;
-  bool log_json = false;
+  bool log_json = false, no_levels = false;
 };
 
 // One key a line; what begins with # is a comment.
@@ -52,13 +52,13 @@ void check_options(ServeOptions& options) {
 serve::EngineOptions engine_options(const ServeOptions& options, WorkerTeam* team, Progress& progress) {
   serve::EngineOptions engine = options.engine;
   engine.context = options.model.ctx;
-  engine.reproducible = options.model.invariant;
   engine.target_itl_s = static_cast<double>(options.target_itl_ms) / 1000;
   engine.max_step_rows = std::max<int64_t>(512, engine.max_running);
   engine.forward.device = device_of(options.model.device);
   engine.forward.precision = precision_from_string(options.model.precision);
   if (options.model.kv_dtype != "auto") engine.forward.kv_dtype = dtype_from_string(options.model.kv_dtype);
   engine.forward.team = team;
+  engine.forward.levels = !options.no_levels;
   engine.forward.on_load = [&progress](double fraction) { progress.set(fraction); };
   return engine;
 }
@@ -109,6 +109,7 @@ void serve_model(ServeOptions options) {
   serve::http::ServerOptions http = options.http;
   http.model_name =
       options.model_name.empty() ? std::filesystem::path(file.path()).stem().string() : options.model_name;
+  http.reproducible = options.model.invariant;
   if (options.log_json) http.log = [](const std::string& line) { print_json(nlohmann::json::parse(line)); };
   serve::http::Service service(engine, tokenizer, chat_template ? &*chat_template : nullptr, http);
   serve::http::Server server(service, http);
@@ -158,6 +159,8 @@ void add_serve(Program& program, Context&) {
               "Tokens that the KV cache holds; 0: half of the memory that is left")
       .allows("0 (automatic) and more", [](double tokens) { return tokens >= 0; });
   verb.seconds("--drain", options->http.drain_s, "Time that answers get to end after SIGTERM");
+  verb.flag("--no-levels", options->no_levels,
+            "What requests share is read by each of them: to see what reading it once for all is worth");
   verb.flag("--log-json", options->log_json, "A JSON object a request on stdout");
   add_limits(verb, options->http.limits, options->engine);
   verb.example("weft serve model.gguf --port 8080");

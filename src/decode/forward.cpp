@@ -120,6 +120,8 @@ TensorView ForwardPass::Impl::run(std::span<const Input> inputs, const SharedPre
   step.prefix_pages.assign(prefixes.num_pages.begin(), prefixes.num_pages.end());
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Input& input = inputs[i];
+    if (step.rows() > 0 && step.invariant != input.invariant) run_step(logits_to);
+    step.invariant = input.invariant;
     const auto total = static_cast<int64_t>(input.tokens.size());
     const int64_t before = sequences.length(input.sequence) - total;
     for (int64_t begin = 0; begin < total;) {

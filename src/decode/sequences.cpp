@@ -50,30 +50,46 @@ void Sequences::check_room() const {
         "all {} sequences are in use; release one, or raise max_sequences", max_sequences_);
 }
 
-Sequences::Id Sequences::add() {
+// Its place first: where there is no memory for that, no pages are taken.
+Sequences::Id Sequences::put(const std::function<PageTable::RequestId()>& make) {
   check_room();
-  requests_.emplace(next_id_, table_.add());
+  const auto placed = requests_.try_emplace(next_id_).first;
+  try {
+    placed->second = make();
+  } catch (...) {
+    requests_.erase(placed);
+    throw;
+  }
   return next_id_++;
 }
 
+Sequences::Id Sequences::add() {
+  return put([&] { return table_.add(); });
+}
+
 Sequences::Id Sequences::add(std::span<const int32_t> pages) {
-  check_room();
   const int64_t tokens = static_cast<int64_t>(pages.size()) * table_.page_size();
   check(tokens <= context_length_, ErrorCode::context_full,
         "add_sequence: {} pages are {} tokens; the model's context is {}: give fewer", pages.size(), tokens,
         context_length_);
-  requests_.emplace(next_id_, table_.add(pages));
+  const Id added = put([&] { return table_.add(pages); });
   ++num_shares_;
-  return next_id_++;
+  return added;
 }
 
 Sequences::Id Sequences::fork(Id sequence, int64_t tokens) {
-  check_room();
-  const PageTable::Fork forked = table_.fork(request(sequence), tokens);
-  copy_slots(forked);
+  const Id forked = put([&] {
+    const PageTable::Fork fork = table_.fork(request(sequence), tokens);
+    try {
+      copy_slots(fork);
+    } catch (...) {
+      table_.release(fork.request);
+      throw;
+    }
+    return fork.request;
+  });
   ++num_shares_;
-  requests_.emplace(next_id_, forked.request);
-  return next_id_++;
+  return forked;
 }
 
 // A last page that is cut may have other holders too: what is appended next must not be written there, so the sequence

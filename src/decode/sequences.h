@@ -1,6 +1,7 @@
 // The sequences of a forward pass: their pages, and the pool of keys and values of every layer, on the forward pass's device.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -55,6 +56,7 @@ class Sequences {
  private:
   PageTable::RequestId request(Id sequence) const;
   void check_room() const;  // for one sequence more
+  Id put(const std::function<PageTable::RequestId()>& make);
   void copy_slots(const PageTable::Fork& fork);
 
   PageTable table_;

@@ -14,6 +14,7 @@ struct Step {
   std::vector<int32_t> qo_indptr{0};       // [requests + 1]: whose rows they are
   Sequences::View pages;                   // of each request, this step's tokens included
   std::vector<int64_t> wanted;             // rows that give logits, ascending
+  bool invariant = false;                  // ForwardPass::Input::invariant, of all rows
   // Pages that requests share, where somebody says so.
   std::vector<int32_t> prefix_parents, prefix_pages, node_of_request;
 

@@ -87,8 +87,8 @@ PlanInput StepAttention::input_of(const Step& step) const {
   input.qo_indptr = step.qo_indptr;
   input.pages = step.pages.get();
   input.num_workers = workers_;
-  input.mode = options_.plan_mode;
-  input.fixed_split_size = options_.fixed_split_size;
+  input.mode = step.invariant ? PlanMode::fixed_split : options_.plan_mode;
+  input.fixed_split_size = step.invariant ? ForwardPass::kInvariantSplit : options_.fixed_split_size;
   input.borrow_page_ids = true;
   input.spare_pages = step.kv_tokens() / kGrowth / options_.page_size + static_cast<int64_t>(step.qo_indptr.size());
   return input;
@@ -113,16 +113,23 @@ void StepAttention::plan(const Step& step, int64_t num_shares) {
     ops::make_rope_table(step.positions, kind.rope_params, config_.head_dim, kind.rope);
   }
   if (!keeps)
-    made_ = {true, step.kv_tokens(), num_shares, step.prefix_parents, step.prefix_pages, step.node_of_request};
+    made_ = {true,
+             step.invariant,
+             step.kv_tokens(),
+             num_shares,
+             step.prefix_parents,
+             step.prefix_pages,
+             step.node_of_request};
   made_.any = true;
 }
 
 // A plan covers lengths that its workers would share unevenly: they may grow by a little only.
 bool StepAttention::may_keep_plans(const Step& step, int64_t num_shares) const {
   const int64_t tokens = step.kv_tokens();
-  return made_.any && tokens >= made_.kv_tokens && tokens - made_.kv_tokens <= made_.kv_tokens / kGrowth &&
-         num_shares == made_.num_shares && step.prefix_parents == made_.prefix_parents &&
-         step.prefix_pages == made_.prefix_pages && step.node_of_request == made_.node_of_request;
+  return made_.any && made_.invariant == step.invariant && tokens >= made_.kv_tokens &&
+         tokens - made_.kv_tokens <= made_.kv_tokens / kGrowth && num_shares == made_.num_shares &&
+         step.prefix_parents == made_.prefix_parents && step.prefix_pages == made_.prefix_pages &&
+         step.node_of_request == made_.node_of_request;
 }
 
 // Brings the last plan up to date where it covers the step.
@@ -138,7 +145,7 @@ void StepAttention::make_plan(Kind& kind, const Step& step, const PlanInput& inp
   kind.shared = {};
   // What sequences share is read once for all of them. Under fixed splits levels begin at multiples of the split, and do not
   // change a bit.
-  if (step.qo_indptr.size() > 2) {
+  if (options_.levels && step.qo_indptr.size() > 2) {
     if (step.has_prefixes())
       kind.shared = levels_from_prefixes(kind.kernel, input, step.prefixes());
     else if (may_share)

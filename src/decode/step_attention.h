@@ -49,7 +49,7 @@ class StepAttention {
   };
   // What the plans were made for, beside lengths.
   struct Made {
-    bool any = false;
+    bool any = false, invariant = false;
     int64_t kv_tokens = 0, num_shares = 0;
     std::vector<int32_t> prefix_parents, prefix_pages, node_of_request;
   };

@@ -14,6 +14,20 @@ std::vector<int32_t> ids_of(const Vocabulary& vocabulary, std::initializer_list<
   return ids;
 }
 
+// U+FDD0, which no text has: Unicode keeps it for use inside of programs.
+constexpr std::string_view kPlainMark = "\xEF\xB7\x90";
+
+std::string without_marks(std::string_view text) {
+  std::string rest;
+  rest.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t mark = std::min(text.find(kPlainMark, at), text.size());
+    rest += text.substr(at, mark - at);
+    at = mark + kPlainMark.size();
+  }
+  return rest;
+}
+
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
@@ -61,13 +75,14 @@ std::vector<int32_t> TokenizerCore::encode(std::string_view text, EncodeOptions 
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3 + 2);
   if (options.add_special && vocabulary_.add_bos) ids.push_back(vocabulary_.bos);
-  const SpecialTokens& special = options.parse_special ? all_special_ : user_defined_;
   // SentencePiece puts its space in front of the text, and again after a control token.
   bool space_prefix = vocabulary_.add_space_prefix;
   std::vector<std::string_view> words;
   for (size_t done = 0; done < text.size();) {
-    const SpecialTokens::Match match = special.find(text, done);
-    const std::string_view raw = text.substr(done, (match.id < 0 ? text.size() : match.begin) - done);
+    const SpecialTokens::Match match = find_special(text, done, options.parse_special);
+    std::string_view raw = text.substr(done, (match.id < 0 ? text.size() : match.begin) - done);
+    const std::string unmarked = options.parse_special ? without_marks(raw) : std::string();
+    if (options.parse_special) raw = unmarked;
     if (!raw.empty()) {
       if (pieces_) {
         pieces_->encode(raw, space_prefix, ids);
@@ -84,6 +99,31 @@ std::vector<int32_t> TokenizerCore::encode(std::string_view text, EncodeOptions 
   }
   if (options.add_special && vocabulary_.add_eos) ids.push_back(vocabulary_.eos);
   return ids;
+}
+
+// A control token behind a mark is none.
+SpecialTokens::Match TokenizerCore::find_special(std::string_view text, size_t from, bool parse_special) const {
+  if (!parse_special) return user_defined_.find(text, from);
+  for (;; ++from) {
+    const SpecialTokens::Match match = all_special_.find(text, from);
+    if (match.id < 0 || !is_special(match.id) || !text.substr(0, match.begin).ends_with(kPlainMark)) return match;
+    from = match.begin;
+  }
+}
+
+std::string TokenizerCore::as_plain_text(std::string_view text) const {
+  const std::string own = without_marks(text);
+  std::string marked;
+  size_t done = 0;
+  for (size_t from = 0; from < own.size();) {
+    const SpecialTokens::Match match = all_special_.find(own, from);
+    if (match.id < 0) break;
+    from = match.begin + 1;  // another may begin inside
+    if (!is_special(match.id)) continue;
+    marked.append(own, done, match.begin - done).append(kPlainMark);
+    done = match.begin;
+  }
+  return marked.append(own, done);
 }
 
 std::string TokenizerCore::piece(int32_t id, bool skip_special) const {

@@ -26,6 +26,7 @@ class TokenizerCore {
   TokenizerCore& operator=(const TokenizerCore&) = delete;
 
   std::vector<int32_t> encode(std::string_view text, EncodeOptions options) const;
+  std::string as_plain_text(std::string_view text) const;
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
   std::string piece(int32_t id, bool skip_special) const;
   int32_t token(std::string_view text) const { return index_.find(text); }
@@ -34,6 +35,7 @@ class TokenizerCore {
 
  private:
   bool is_special(int32_t id) const;
+  SpecialTokens::Match find_special(std::string_view text, size_t from, bool parse_special) const;
 
   Vocabulary vocabulary_;
   TokenIndex index_;

@@ -1,5 +1,6 @@
 // The engine: schedule, run, postprocess.
 #include <algorithm>
+#include <thread>
 
 #include "base/check.h"
 #include "serve/engine_impl.h"
@@ -8,6 +9,7 @@ namespace weft::serve {
 namespace {
 
 constexpr size_t kStepsInView = 120;
+constexpr std::chrono::milliseconds kPauseAfterFailure{1};
 
 // An exception as a client sees it.
 std::pair<std::string, std::string> failure_of(const std::exception_ptr& thrown) {
@@ -27,9 +29,36 @@ std::pair<std::string, std::string> failure_of(const std::exception_ptr& thrown)
 // ---------------------------------------------------------------- one step
 
 bool Engine::Impl::step() {
+  try {
+    const bool worked = one_step();
+    failed_steps = 0;
+    return worked;
+  } catch (const std::exception&) {
+    fail_step(std::current_exception());
+    return true;
+  }
+}
+
+// What throws outside of a piece loses nothing: the next step takes it up again. Where that fails too, the youngest request
+// goes, so that the others go on in the end.
+void Engine::Impl::fail_step(const std::exception_ptr& thrown) {
+  std::this_thread::sleep_for(kPauseAfterFailure);
+  if (++failed_steps < 2) return;
+  const auto is_running = [](const auto& state) { return state->running; };
+  auto youngest = std::find_if(states.rbegin(), states.rend(), is_running);
+  if (youngest == states.rend()) youngest = states.rbegin();
+  if (youngest == states.rend()) return;
+  try {
+    const auto [code, message] = failure_of(thrown);
+    end_request(**youngest, "error", code, message);
+  } catch (const std::exception&) {
+  }
+}
+
+bool Engine::Impl::one_step() {
   take_messages();
   const auto begin = Clock::now();
-  end_late_requests(begin);
+  end_early(begin);
   const std::vector<ScheduledPiece> pieces = scheduler.schedule(states, begin);
   for (const ScheduledPiece& piece : pieces)
     if (!std::exchange(piece.state->counted, true))
@@ -83,7 +112,7 @@ std::span<float> Engine::Impl::run_model(std::span<const ScheduledPiece> pieces)
   for (const ScheduledPiece& piece : pieces) {
     const Choice& choice = piece.state->choices[static_cast<size_t>(piece.choice)];
     tokens.push_back(piece.state->tokens(choice, choice.computed, piece.count));
-    run.push_back({choice.sequence, tokens.back(), piece.logit_rows});
+    run.push_back({choice.sequence, tokens.back(), piece.logit_rows, piece.state->request.reproducible});
     // A request that was preempted may go on from one choice's output, which the others don't share.
     nodes.push_back(cache.within(piece.state->held.node, piece.state->prompt_size()));
   }
@@ -168,15 +197,15 @@ void Engine::Impl::end_choice(RequestState& state, Choice& choice, Update update
 
 void Engine::Impl::end_request(RequestState& state, const std::string& finish, const std::string& code,
                                const std::string& message) {
+  std::vector<Update> ends;  // all memory first: a request has ended with its updates, or goes on
+  for (const Choice& choice : state.choices)
+    if (!choice.done)
+      ends.push_back(
+          {.request = state.id, .choice = choice.index, .finish = finish, .error_code = code, .error = message});
   scheduler.release(state);
   ++(code.empty() ? counts.requests_cancelled : counts.requests_failed);
-  std::vector<int> open;
-  for (Choice& choice : state.choices)
-    if (!std::exchange(choice.done, true)) open.push_back(choice.index);
-  for (const int index : open) {
-    Update update{.request = state.id, .choice = index, .finish = finish, .error_code = code, .error = message};
-    emit(state, update, index == open.back());
-  }
+  for (Choice& choice : state.choices) choice.done = true;
+  for (Update& end : ends) emit(state, end, &end == &ends.back());
 }
 
 void Engine::Impl::emit(const RequestState& state, Update& update, bool last) {
@@ -185,7 +214,10 @@ void Engine::Impl::emit(const RequestState& state, Update& update, bool last) {
     update.cached_tokens = state.reused;
     for (const Choice& choice : state.choices) update.output_tokens += static_cast<int64_t>(choice.output.size());
   }
-  if (state.on_update) state.on_update(update);
+  try {
+    if (state.on_update) state.on_update(update);
+  } catch (const std::exception&) {  // it must not throw; one that does harms nobody else
+  }
 }
 
 }  // namespace weft::serve

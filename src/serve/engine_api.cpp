@@ -38,6 +38,7 @@ void Engine::Impl::take_messages() {
   std::vector<std::pair<RequestId, bool>> paused;
   {
     const std::lock_guard lock(mutex);
+    states.reserve(states.size() + inbox.size());  // what is taken out is not lost
     arrived.swap(inbox);
     cancelled.swap(cancels);
     paused.swap(pauses);
@@ -59,12 +60,16 @@ void Engine::Impl::take_messages() {
   for (const auto& [id, pause] : paused)
     if (RequestState* state = find(id)) state->paused = pause;
   for (const RequestId id : cancelled)
-    if (RequestState* state = find(id); state != nullptr && !state->done()) end_request(*state, "cancelled", "", "");
-  std::erase_if(states, [](const auto& state) { return state->done(); });
+    if (RequestState* state = find(id)) state->cancelled = true;
 }
 
-void Engine::Impl::end_late_requests(Clock::time_point now) {
+void Engine::Impl::end_early(Clock::time_point now) {
   for (const auto& state : states) {
+    if (state->done()) continue;
+    if (state->cancelled) {
+      end_request(*state, "cancelled", "", "");
+      continue;
+    }
     const double age = std::chrono::duration<double>(now - state->arrived).count();
     const Request& request = state->request;
     const bool waits = !state->began && request.max_queue_s > 0 && age > request.max_queue_s;
@@ -175,8 +180,9 @@ RequestId Engine::submit(Request request, OnUpdate on_update) {
     throw;
   }
   const RequestId id = state->id = impl().next_id++;
-  impl().inbox_tokens += state->prompt_size();
+  const int64_t tokens = state->prompt_size();
   impl().inbox.push_back(std::move(state));
+  impl().inbox_tokens += tokens;
   impl().wake.notify_one();
   return id;
 }

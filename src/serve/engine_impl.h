@@ -25,6 +25,7 @@ struct Engine::Impl {
   States states;  // of the thread that steps, as all above
   EngineStats counts;
   std::deque<double> step_s;
+  int failed_steps = 0;  // one after another
 
   // What other threads say and see.
   mutable std::mutex mutex;
@@ -57,8 +58,10 @@ struct Engine::Impl {
   std::unique_ptr<RequestState> make_state(Request request, OnUpdate on_update) const;
   void check_queue() const;
   bool step();
+  bool one_step();
+  void fail_step(const std::exception_ptr& thrown);
   void take_messages();
-  void end_late_requests(Clock::time_point now);
+  void end_early(Clock::time_point now);
   void run_pieces(std::span<const ScheduledPiece> pieces);
   std::span<float> run_model(std::span<const ScheduledPiece> pieces);
   void postprocess(const ScheduledPiece& piece, std::span<float> rows);

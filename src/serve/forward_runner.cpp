@@ -11,7 +11,6 @@
 namespace weft::serve {
 namespace {
 
-constexpr int kFixedSplit = 256;
 constexpr double kShareOfMemory = 0.5;  // of what is left beside the weights
 
 uint64_t number_in(const std::string& path) {
@@ -57,7 +56,8 @@ class ForwardRunner : public ModelRunner {
 
   std::span<float> run(std::span<const Piece> pieces, const SharedPrefixes& prefixes) override {
     inputs_.clear();
-    for (const Piece& piece : pieces) inputs_.push_back({piece.sequence, piece.tokens, piece.logit_rows});
+    for (const Piece& piece : pieces)
+      inputs_.push_back({piece.sequence, piece.tokens, piece.logit_rows, piece.reproducible});
     const TensorView logits = forward_.run(inputs_, prefixes);
     return {logits.as<float>(), static_cast<size_t>(logits.shape(0) * logits.shape(1))};
   }
@@ -90,14 +90,7 @@ std::unique_ptr<ModelRunner> make_forward_runner(const ModelFile& file, const En
   limits.page_size = forward.page_size;
   limits.context = options.context > 0 ? options.context : config.context_length;
   limits.vocab_size = config.vocab_size;
-  limits.reproducible = options.reproducible;
-  if (options.reproducible) {
-    check(Scheduler::kReproducibleCut % forward.page_size == 0, ErrorCode::invalid_argument,
-          "page_size = {} with reproducible; allowed are divisors of {}", forward.page_size,
-          Scheduler::kReproducibleCut);
-    forward.plan_mode = PlanMode::fixed_split;
-    forward.fixed_split_size = kFixedSplit;
-  }
+  limits.reproducible = Scheduler::kReproducibleCut % forward.page_size == 0;
   int64_t tokens = options.kv_tokens;
   check(tokens > 0 || forward.device == Device::cpu(), ErrorCode::invalid_argument,
         "kv_tokens = 0 on {}; the size of the cache follows from the memory of this machine alone: say how many tokens",

@@ -17,13 +17,14 @@ class ModelRunner {
     int64_t num_pages = 0;
     int64_t context = 0;  // tokens of a sequence
     int vocab_size = 0;
-    bool reproducible = false;  // rows have the same bits whatever else is in the step
+    bool reproducible = false;  // pieces may be
   };
   // `tokens` follow what the sequence holds; the last `logit_rows` of them give logits.
   struct Piece {
     Sequence sequence;
     std::span<const int32_t> tokens;
     int64_t logit_rows;
+    bool reproducible = false;  // the same bits whatever else is in the step; these come last
   };
 
   virtual ~ModelRunner() = default;

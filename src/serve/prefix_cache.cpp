@@ -27,6 +27,7 @@ struct PrefixCache::Node {
   std::map<std::vector<int32_t>, std::unique_ptr<Node>, LessPage> children;  // by their first page
   int64_t locks = 0;                                                         // of this node and of those below it
   uint64_t last_use = 0, number = 0;
+  FreeLeaves::node_type listing;  // its place among the free leaves while it has none there: listing it takes no memory
 };
 
 // Where a walk along tokens ended: `node` is the last one that shares something, `tokens` all that is shared.
@@ -49,18 +50,34 @@ PrefixCache::~PrefixCache() {
   for (auto& [salt, root] : roots_) release(release, *root);
 }
 
+std::span<const int32_t> PrefixCache::first_page(const Node& node) const {
+  return std::span(node.tokens).first(static_cast<size_t>(page_size_));
+}
+
 bool PrefixCache::is_free_leaf(const Node& node) const {
   return node.parent != nullptr && node.children.empty() && node.locks == 0;
 }
 
-void PrefixCache::touch(Node* node, uint64_t now) const {
-  const bool listed = is_free_leaf(*node);
-  if (listed) free_leaves_.erase(node);
-  node->last_use = now;
-  if (listed) free_leaves_.insert(node);
+std::unique_ptr<PrefixCache::Node> PrefixCache::make_node() {
+  auto node = std::make_unique<Node>();
+  node->number = ++made_;
+  FreeLeaves listing;
+  listing.insert(node.get());
+  node->listing = listing.extract(listing.begin());
+  return node;
 }
 
-PrefixCache::Walk PrefixCache::walk(const std::string& salt, std::span<const int32_t> tokens, uint64_t now) const {
+void PrefixCache::list(Node* node) { free_leaves_.insert(std::move(node->listing)); }
+void PrefixCache::unlist(Node* node) { node->listing = free_leaves_.extract(node); }
+
+void PrefixCache::touch(Node* node, uint64_t now) {
+  const bool listed = is_free_leaf(*node);
+  if (listed) unlist(node);
+  node->last_use = now;
+  if (listed) list(node);
+}
+
+PrefixCache::Walk PrefixCache::walk(const std::string& salt, std::span<const int32_t> tokens, uint64_t now) {
   const auto root = roots_.find(salt);
   if (root == roots_.end()) return {nullptr, 0};
   Node* node = root->second.get();
@@ -101,23 +118,21 @@ ModelRunner::Sequence PrefixCache::begin(const Match& match) const {
 PrefixCache::Node* PrefixCache::split(Node* node, int64_t tokens) {
   Node* parent = node->parent;
   const auto head_size = static_cast<int64_t>(node->tokens.size()) - (node->end - tokens);
-  auto head = std::make_unique<Node>();
+  auto head = make_node();
   head->parent = parent;
   head->tokens.assign(node->tokens.begin(), node->tokens.begin() + head_size);
   head->pages.assign(node->pages.begin(), node->pages.begin() + head_size / page_size_);
   head->end = tokens;
   head->locks = node->locks;
   head->last_use = node->last_use;
-  head->number = ++made_;
-
-  const std::vector<int32_t> first(node->tokens.begin(), node->tokens.begin() + page_size_);
-  std::unique_ptr<Node>& place = parent->children.find(first)->second;
-  std::unique_ptr<Node> rest = std::move(place);
+  const auto rest_first = std::span(node->tokens).subspan(head->tokens.size(), static_cast<size_t>(page_size_));
+  std::unique_ptr<Node>& rest = head->children[std::vector<int32_t>(rest_first.begin(), rest_first.end())];
+  // From here on nothing throws.
+  std::unique_ptr<Node>& place = parent->children.find(first_page(*node))->second;
+  rest = std::move(place);
   rest->tokens.erase(rest->tokens.begin(), rest->tokens.begin() + head_size);
   rest->pages.erase(rest->pages.begin(), rest->pages.begin() + head_size / page_size_);
   rest->parent = head.get();
-  const std::vector<int32_t> rest_first(rest->tokens.begin(), rest->tokens.begin() + page_size_);
-  head->children.emplace(rest_first, std::move(rest));
   place = std::move(head);
   return place.get();
 }
@@ -132,25 +147,31 @@ PrefixCache::Node* PrefixCache::insert(const std::string& salt, Walk at, std::sp
   const auto rest = tokens.subspan(static_cast<size_t>(at.tokens));
   const auto pages = model_.pages(sequence).subspan(static_cast<size_t>(at.tokens / page_size_),
                                                     rest.size() / static_cast<size_t>(page_size_));
-  auto node = std::make_unique<Node>();
+  auto node = make_node();
   node->tokens.assign(rest.begin(), rest.end());
   node->pages.assign(pages.begin(), pages.end());
   node->end = static_cast<int64_t>(tokens.size());
   node->last_use = uses_;
-  node->number = ++made_;
   if (at.node == nullptr) {
-    auto root = std::make_unique<Node>();
+    auto root = make_node();
     root->salt = salt;
     at.node = roots_.emplace(salt, std::move(root)).first->second.get();
   }
   if (at.tokens < at.node->end) at.node = split(at.node, at.tokens);
   node->parent = at.node;
-  if (is_free_leaf(*at.node)) free_leaves_.erase(at.node);
+  std::vector<int32_t> first(rest.begin(), rest.begin() + page_size_);
+  model_.hold(node->pages);
+  const bool was_leaf = is_free_leaf(*at.node);
   Node* added = node.get();
-  at.node->children.emplace(std::vector<int32_t>(rest.begin(), rest.begin() + page_size_), std::move(node));
-  model_.hold(added->pages);
+  try {
+    at.node->children.emplace(std::move(first), std::move(node));
+  } catch (const std::bad_alloc&) {
+    model_.unhold(pages);
+    throw;
+  }
+  if (was_leaf) unlist(at.node);
   held_pages_ += static_cast<int64_t>(added->pages.size());
-  free_leaves_.insert(added);
+  list(added);
   return added;
 }
 
@@ -180,7 +201,7 @@ PrefixCache::Match PrefixCache::lock(Match match) {
 
 void PrefixCache::lock(Node* node) {
   for (; node != nullptr; node = node->parent) {
-    if (is_free_leaf(*node)) free_leaves_.erase(node);
+    if (is_free_leaf(*node)) unlist(node);
     if (node->locks++ == 0) locked_pages_ += static_cast<int64_t>(node->pages.size());
   }
 }
@@ -189,18 +210,18 @@ void PrefixCache::unlock(Node* node) {
   for (; node != nullptr; node = node->parent) {
     ensure(node->locks > 0, "a prefix is unlocked more often than locked");
     if (--node->locks == 0) locked_pages_ -= static_cast<int64_t>(node->pages.size());
-    if (is_free_leaf(*node)) free_leaves_.insert(node);
+    if (is_free_leaf(*node)) list(node);
   }
 }
 
 void PrefixCache::drop(Node* node) {
   Node* parent = node->parent;
-  free_leaves_.erase(node);
+  unlist(node);
   held_pages_ -= static_cast<int64_t>(node->pages.size());
   model_.unhold(node->pages);
-  parent->children.erase(std::vector<int32_t>(node->tokens.begin(), node->tokens.begin() + page_size_));
-  if (is_free_leaf(*parent)) free_leaves_.insert(parent);
-  if (parent->parent == nullptr && parent->children.empty()) roots_.erase(std::string(parent->salt));
+  parent->children.erase(parent->children.find(first_page(*node)));
+  if (is_free_leaf(*parent)) list(parent);
+  if (parent->parent == nullptr && parent->children.empty()) roots_.erase(roots_.find(parent->salt));
 }
 
 void PrefixCache::trim(Node* node, int64_t pages) {

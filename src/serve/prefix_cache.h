@@ -2,7 +2,7 @@
 //
 // A node has the tokens that follow its parent's, and holds their pages.
 // Requests lock the node that they go on from; the least recently used leaves that nobody locks are evicted, page by page
-// from their end.
+// from their end. What throws, for want of memory, changes nothing; giving back never throws.
 #pragma once
 
 #include <map>
@@ -59,14 +59,18 @@ class PrefixCache {
 
  private:
   struct Walk;
-  Walk walk(const std::string& salt, std::span<const int32_t> tokens, uint64_t now) const;
+  Walk walk(const std::string& salt, std::span<const int32_t> tokens, uint64_t now);
   Node* split(Node* node, int64_t tokens);
   std::span<const int32_t> whole_pages(std::span<const int32_t> tokens) const;
   Node* insert(const std::string& salt, Walk at, std::span<const int32_t> tokens, ModelRunner::Sequence sequence);
+  std::unique_ptr<Node> make_node();
+  void list(Node* node);    // among the free leaves
+  void unlist(Node* node);  //
   void drop(Node* node);
   void trim(Node* node, int64_t pages);
-  void touch(Node* node, uint64_t now) const;
+  void touch(Node* node, uint64_t now);
   bool is_free_leaf(const Node& node) const;
+  std::span<const int32_t> first_page(const Node& node) const;
 
   ModelRunner& model_;
   int page_size_;
@@ -74,7 +78,8 @@ class PrefixCache {
   struct Older {
     bool operator()(const Node* a, const Node* b) const;
   };
-  mutable std::set<Node*, Older> free_leaves_;  // by last use
+  using FreeLeaves = std::set<Node*, Older>;  // by last use
+  FreeLeaves free_leaves_;
   uint64_t uses_ = 0, made_ = 0;
   int64_t held_pages_ = 0, locked_pages_ = 0;
 };

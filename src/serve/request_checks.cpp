@@ -74,8 +74,10 @@ void check_request(const Request& request, const ModelRunner::Limits& limits, in
     check(!stop.empty() && stop.size() <= kMostStopBytes, ErrorCode::invalid_argument,
           "stop has a text of {} bytes; allowed are 1 to {}", stop.size(), kMostStopBytes);
   check(!request.reproducible || limits.reproducible, ErrorCode::unsupported,
-        "reproducible: required is an engine that keeps the order of sums, supported is one that does not; missing is "
-        "weft serve --invariant, or EngineOptions::reproducible");
+        "reproducible: required are pages that divide 128 tokens, supported are pages of {} tokens; missing is a "
+        "page_size "
+        "that does",
+        limits.page_size);
 }
 
 }  // namespace weft::serve

@@ -32,7 +32,7 @@ struct RequestState {
   Request request;
   OnUpdate on_update;
   std::vector<Choice> choices;
-  bool running = false, paused = false;
+  bool running = false, paused = false, cancelled = false;
   int64_t max_tokens = 0;   // of a choice, within the context
   int64_t reused = 0;       // tokens of the prompt that were not computed, when it began
   bool began = false;       // was admitted once

@@ -50,6 +50,8 @@ std::vector<ScheduledPiece> Scheduler::schedule(const States& states, Clock::tim
   Step step = compose(states, now);
   // Who was preempted begins again at once where nobody else runs.
   if (step.empty() && preemptions_ != before) step = compose(states, now);
+  std::stable_partition(step.begin(), step.end(),
+                        [](const ScheduledPiece& piece) { return !piece.state->request.reproducible; });
   return step;
 }
 
@@ -58,6 +60,8 @@ std::vector<ScheduledPiece> Scheduler::compose(const States& states, Clock::time
   for (const auto& state : states)
     if (state->running) running.push_back(state.get());
   Step step;
+  for (RequestState* state : running)
+    if (const Choice* trunk = state->trunk(); trunk->computed >= state->prompt_size()) fork_choices(*state);
   for (RequestState* state : running) add_decodes(*state, step);
   for (RequestState* state : running) add_prefill(*state, step);
   admit(states, running, now, step);
@@ -205,7 +209,13 @@ bool Scheduler::try_start(RequestState& state, const PrefixCache::Match& found, 
     return false;
   }
   cache_.evict(forks - model_.num_free_pages());
-  trunk.sequence = cache_.begin(match);
+  try {
+    trunk.sequence = cache_.begin(match);
+  } catch (...) {
+    trunk.computed = 0;
+    cache_.unlock(match.node);
+    throw;
+  }
   state.held = match;
   state.running = true;
   if (!state.began) state.reused = std::min(match.tokens, state.prompt_size());
@@ -270,11 +280,13 @@ void Scheduler::preempt(RequestState& state) {
 // reproducible answers stay out.
 void Scheduler::give_back(RequestState& state, Choice& choice) {
   if (choice.sequence != kNoSequence) {
-    if (!state.request.reproducible)
-      cache_.keep(salt_of(state.request), state.tokens(choice, 0, choice.computed), choice.sequence);
-    model_.release(choice.sequence);
+    try {
+      if (!state.request.reproducible)
+        cache_.keep(salt_of(state.request), state.tokens(choice, 0, choice.computed), choice.sequence);
+    } catch (const std::bad_alloc&) {  // it is computed again, then
+    }
+    model_.release(std::exchange(choice.sequence, kNoSequence));
   }
-  choice.sequence = kNoSequence;
   choice.computed = 0;
 }
 

@@ -63,12 +63,38 @@ TEST(Trace, GivesPromptsThatShareWhatTheirBlocksShare) {
 }
 
 TEST(Trace, IsShaped) {
-  auto arrivals = poisson(100, 10, 320, 64, 7);
+  auto arrivals = poisson(
+      {.requests = 100, .per_second = 10, .last_per_second = 10, .prompt_tokens = 320, .output_tokens = 64, .seed = 7});
   EXPECT_NEAR(arrivals.back().at_s, 10, 4);
   shape(arrivals, {.requests = 50, .speed = 2, .divide = 4, .most_prompt = 70});
   ASSERT_EQ(arrivals.size(), 50u);
   EXPECT_EQ(arrivals[3].prompt_tokens, 70);
   EXPECT_EQ(arrivals[3].output_tokens, 16);
+}
+
+TEST(Trace, GrowsTheRateOfARamp) {
+  const auto arrivals = poisson({.requests = 2000, .per_second = 1, .last_per_second = 100});
+  const double first = arrivals[200].at_s, last = arrivals[1999].at_s - arrivals[1799].at_s;
+  EXPECT_GT(first, 10 * last) << "of a tenth of the requests each";
+}
+
+TEST(Trace, DrawsWhatServeGensClientsSay) {
+  const std::string client =
+      R"({"client":1,"arrivals":[[0,0,0,"",0,0],[600,20,3,"Weibull",0.5,1],[1200,5,1,"Gamma",1,0.2]],)"
+      R"("length_pmf_by_window_s":{"0":{"input_tokens":[[7,9],[0.5,0.5]],"output_tokens":[[3],[1]]}}})";
+  const auto all = read_trace(file_with("servegen.jsonl", client + "\n"));
+  const auto quiet = std::count_if(all.begin(), all.end(), [](const Arrival& a) { return a.at_s > 600; });
+  EXPECT_NEAR(static_cast<double>(quiet), 3000, 400);
+  EXPECT_NEAR(static_cast<double>(all.size()), 15000, 2500);
+  for (const Arrival& arrival : all) {
+    ASSERT_TRUE(arrival.prompt_tokens == 7 || arrival.prompt_tokens == 9);
+    ASSERT_EQ(arrival.output_tokens, 3);
+  }
+  EXPECT_EQ(read_trace(file_with("servegen.jsonl", client + "\n" + client), 50).size(), 100u) << "of each client";
+  EXPECT_THROW(read_trace(file_with("servegen.jsonl", R"({"arrivals":[],"length_pmf_by_window_s":{}})")), Error);
+  EXPECT_THROW(read_trace(file_with("servegen.jsonl",
+                                    R"({"arrivals":[[0,1,1,"Pareto",1,1]],"length_pmf_by_window_s":{"0":{}}})")),
+               Error);
 }
 
 TEST(LoadClient, ReadsUrls) {
@@ -129,6 +155,34 @@ TEST(LoadClient, CountsTokensOfAStreamHoweverItsBytesArrive) {
   EXPECT_EQ(got[1].status, 429);
   EXPECT_FALSE(got[1].complete);
   EXPECT_EQ(got[2].status, 0);
+}
+
+TEST(LoadClient, LeavesWhenItIsTold) {
+  const std::string models = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+  std::string stream = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (int i = 0; i < 50; ++i) stream += chunk("data: {\"choices\":[{\"text\":\"a\"}]}\n\n");
+  const Saying server({models, stream, stream, ""});
+  const auto got = play(server.url(),
+                        {{0, "{}", {Leave::When::reading, 3}},
+                         {0.1, "{}", {Leave::When::sending, 0.5}},
+                         {0.2, "{}", {Leave::When::waiting, 0.}}},
+                        "");
+  for (const Outcome& outcome : got) EXPECT_TRUE(outcome.left && !outcome.complete);
+  EXPECT_GE(got[0].tokens, 3);
+  EXPECT_EQ(got[2].tokens, 0);
+}
+
+TEST(LoadClient, CountsNoTokenForAnEndThatComesAlone) {
+  const std::string models = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+  const std::string stream = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" +
+                             chunk("data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":null}]}\n\n") +
+                             chunk("data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}]}\n\n") +
+                             chunk("data: [DONE]\n\n") + chunk("");
+  const Saying server({models, stream});
+  const auto got = play(server.url(), {{0, "{}"}}, "");
+  EXPECT_TRUE(got[0].complete);
+  EXPECT_EQ(got[0].tokens, 1);
+  EXPECT_TRUE(got[0].gaps.empty());
 }
 
 TEST(LoadClient, SaysThatNobodyListens) { EXPECT_THROW(play({"127.0.0.1", "1"}, {}, ""), Error); }

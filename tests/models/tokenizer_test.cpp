@@ -91,6 +91,22 @@ TEST(Tokenizer, MatchesControlTokensOnlyOnRequest) {
   EXPECT_EQ(tokenizer.encode("a<tool>", kPlain), (std::vector<int32_t>{'a', 257}));
 }
 
+// Marks are gone from the tokens, those that a text brings along, too.
+TEST(Tokenizer, TakesPlainTextAsTextInsideOfTextWithControlTokens) {
+  const TokenizerCore tokenizer(
+      make_vocabulary(byte_parts({{"<|end|>", 3}, {"<tool>", 4}, {"|", 3}, {"<|e", 3}, {"<|end|>x", 3}})));
+  for (const std::string text : {"a<|end|>b", "<|end|>x", "<|<|end|>|", "<|e<|end|", "\uFDD0<|end|>", "no", ""}) {
+    std::string own = text;
+    if (own.starts_with("\uFDD0")) own.erase(0, 3);
+    std::vector<int32_t> expected = tokenizer.encode(own, kPlain);
+    expected.insert(expected.begin(), 256);
+    expected.push_back(256);
+    EXPECT_EQ(tokenizer.encode("<|end|>" + tokenizer.as_plain_text(text) + "<|end|>", kSpecial), expected) << text;
+  }
+  EXPECT_EQ(tokenizer.encode(tokenizer.as_plain_text("<tool>"), kSpecial), (std::vector<int32_t>{257}))
+      << "user-defined tokens are text";
+}
+
 TEST(Tokenizer, TakesTheLongestOfTheTokensThatBeginAtTheSamePlace) {
   const TokenizerCore tokenizer(make_vocabulary(byte_parts({{"<x", 4}, {"<x>", 4}, {"<x>y", 4}, {"<xz", 4}})));
   EXPECT_EQ(tokenizer.encode("<x>y<x><x<xz<", kPlain), (std::vector<int32_t>{258, 257, 256, 259, '<'}));

@@ -90,7 +90,7 @@ TEST_F(ForwardRunnerTest, GivesReproducibleRequestsTheSameBitsInAnyBatch) {
     return got;
   };
   WorkerTeam one(1), three(3);
-  EngineOptions options{.forward = {.precision = Precision::standard}, .kv_tokens = 4096, .reproducible = true};
+  EngineOptions options{.forward = {.precision = Precision::standard}, .kv_tokens = 4096};
   options.forward.team = &one;
   Engine alone(file, tokenizer, options);
   const auto expected = ask(alone, false, 0);

@@ -19,6 +19,8 @@
 namespace weft::bench {
 namespace {
 
+constexpr double kLongestWait = 0.05;
+
 struct AddressList {
   addrinfo* list = nullptr;
   explicit AddressList(const Url& url) {
@@ -35,7 +37,7 @@ struct AddressList {
 // A request on a connection of its own.
 class Exchange {
  public:
-  Exchange(const addrinfo& address, std::string request) : out_(std::move(request)) {
+  Exchange(const addrinfo& address, std::string request) : out_(std::move(request)), unsent_(out_) {
     fd_ = socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     const int on = 1;
     if (fd_ >= 0) setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -47,17 +49,19 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  pollfd waits_for() const { return {fd_, static_cast<short>(out_.empty() ? POLLIN : POLLOUT), 0}; }
+  pollfd waits_for() const { return {fd_, static_cast<short>(unsent_.empty() ? POLLIN : POLLOUT), 0}; }
   bool over() const { return over_; }
   int status() const { return status_; }
   const std::string& body() const { return body_; }  // so far
   bool complete() const { return complete_; }
+  bool sent_all() const { return unsent_.empty(); }
+  void keep_back(size_t bytes) { unsent_.remove_suffix(std::min(bytes, unsent_.size())); }  // it never sends these
 
   void work() {
-    if (!out_.empty()) {
-      const auto sent = send(fd_, out_.data(), out_.size(), MSG_NOSIGNAL);
+    if (!unsent_.empty()) {
+      const auto sent = send(fd_, unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
       if (sent < 0) over_ = errno != EAGAIN && errno != EINTR;
-      if (sent > 0) out_.erase(0, static_cast<size_t>(sent));
+      if (sent > 0) unsent_.remove_prefix(static_cast<size_t>(sent));
       return;
     }
     char buffer[65536];
@@ -102,6 +106,7 @@ class Exchange {
 
   int fd_ = -1, status_ = 0;
   std::string out_, in_, body_;
+  std::string_view unsent_;
   size_t length_ = SIZE_MAX;
   bool chunked_ = false, over_ = false, complete_ = false;
 };
@@ -116,9 +121,25 @@ std::string head_of(const std::string& method, const Url& url, const std::string
 // An exchange of a stream, and what of its body was looked at.
 struct Stream {
   size_t number;
+  Leave leave;
   std::unique_ptr<Exchange> exchange;
   size_t seen = 0;
 };
+
+// Servers differ in whether the last token and the reason of the end come together.
+bool is_end_alone(std::string_view event) {
+  return event.find("\"finish_reason\":\"") != event.npos && event.find("\"text\":\"\"") != event.npos;
+}
+
+// What stands between the quotes, escapes as they are.
+std::string_view text_of(std::string_view event) {
+  constexpr std::string_view kKey = "\"text\":\"";
+  const size_t begin = event.find(kKey);
+  if (begin == event.npos) return {};
+  size_t end = begin + kKey.size();
+  while (end < event.size() && event[end] != '"') end += event[end] == '\\' ? 2 : 1;
+  return event.substr(begin + kKey.size(), end - begin - kKey.size());
+}
 
 void read_events(Stream& stream, double now, Outcome& outcome) {
   const std::string& body = stream.exchange->body();
@@ -129,9 +150,11 @@ void read_events(Stream& stream, double now, Outcome& outcome) {
       outcome.complete = true;
     } else if (const size_t at = event.find("\"completion_tokens\":"); at != event.npos) {
       outcome.tokens = std::atoll(event.data() + at + 20);
-    } else if (event.find("\"choices\":[{") != event.npos) {
+    } else if (event.find("\"choices\":[{") != event.npos && !is_end_alone(event)) {
       text = true;
       ++outcome.tokens;
+      for (const char byte : text_of(event))
+        outcome.digest = (outcome.digest ^ static_cast<unsigned char>(byte)) * 1099511628211u;
     }
   }
   if (!text) return;
@@ -140,6 +163,26 @@ void read_events(Stream& stream, double now, Outcome& outcome) {
   else
     outcome.gaps.push_back(now - outcome.last);
   outcome.last = now;
+}
+
+bool leaves_now(const Stream& stream, const Outcome& outcome, double now) {
+  switch (stream.leave.when) {
+    case Leave::When::never: return false;
+    case Leave::When::sending: return stream.exchange->sent_all();
+    case Leave::When::waiting: return now - outcome.sent >= stream.leave.after;
+    case Leave::When::reading: return static_cast<double>(outcome.tokens) >= stream.leave.after;
+  }
+  return false;
+}
+
+Stream open_stream(const addrinfo& address, size_t number, const Ask& ask, const std::string& head) {
+  const std::string request =
+      fmt::format("{}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", head, ask.body.size(), ask.body);
+  Stream stream{number, ask.leave, std::make_unique<Exchange>(address, request)};
+  if (ask.leave.when == Leave::When::sending)
+    stream.exchange->keep_back(request.size() -
+                               static_cast<size_t>(ask.leave.after * static_cast<double>(request.size())));
+  return stream;
 }
 
 }  // namespace
@@ -160,6 +203,7 @@ std::vector<Outcome> play(const Url& url, const std::vector<Ask>& asks, const st
   fetch(url, "/v1/models", api_key);
   std::vector<Outcome> outcomes(asks.size());
   std::vector<Stream> open;
+  const std::string head = head_of("POST", url, "/v1/completions", api_key);
   const auto start = Clock::now();
   for (size_t next = 0; next < asks.size() || !open.empty();) {
     stop_if_asked();
@@ -167,24 +211,22 @@ std::vector<Outcome> play(const Url& url, const std::vector<Ask>& asks, const st
     for (; next < asks.size() && asks[next].at_s <= now; ++next) {
       outcomes[next].scheduled = asks[next].at_s;
       outcomes[next].sent = now = seconds_since(start);
-      const std::string head = head_of("POST", url, "/v1/completions", api_key);
-      open.push_back(
-          {next, std::make_unique<Exchange>(
-                     *addresses.list, fmt::format("{}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
-                                                  head, asks[next].body.size(), asks[next].body))});
+      open.push_back(open_stream(*addresses.list, next, asks[next], head));
     }
     std::vector<pollfd> files;
     for (const Stream& stream : open) files.push_back(stream.exchange->waits_for());
-    const double wait = next < asks.size() ? asks[next].at_s - now : 0.05;
-    poll(files.data(), files.size(), static_cast<int>(std::clamp(wait, 0., 0.05) * 1000));
+    const double wait = next < asks.size() ? asks[next].at_s - now : kLongestWait;
+    poll(files.data(), files.size(), static_cast<int>(std::clamp(wait, 0., kLongestWait) * 1000));
     now = seconds_since(start);
     for (size_t i = 0; i < open.size(); ++i) {
       Outcome& outcome = outcomes[open[i].number];
       if (files[i].revents != 0) open[i].exchange->work();
       outcome.status = open[i].exchange->status();
+      outcome.end = now;
       read_events(open[i], now, outcome);
+      outcome.left = leaves_now(open[i], outcome, now);
     }
-    std::erase_if(open, [](const Stream& stream) { return stream.exchange->over(); });
+    std::erase_if(open, [&](const Stream& stream) { return stream.exchange->over() || outcomes[stream.number].left; });
   }
   return outcomes;
 }

@@ -12,18 +12,27 @@ struct Url {
 };
 Url parse_url(const std::string& text);  // http://HOST:PORT; throws Error(invalid_argument)
 
+// A client that goes away: after this share of its request is sent, or so many seconds, or tokens, later.
+struct Leave {
+  enum class When : uint8_t { never, sending, waiting, reading };
+  When when = When::never;
+  double after = 0;
+};
+
 struct Ask {
   double at_s;
   std::string body;
+  Leave leave = {};
 };
 
 // Times in seconds from the start of all.
 struct Outcome {
-  double scheduled = 0, sent = 0, first = -1, last = -1;  // -1: no token came
-  int status = 0;                                         // 0: the connection failed
-  bool complete = false;
-  int64_t tokens = 0;        // as the answer's usage says, else its events
-  std::vector<double> gaps;  // between events with text
+  double scheduled = 0, sent = 0, first = -1, last = -1, end = -1;  // -1: no token came, no end
+  int status = 0;                                                   // 0: the connection failed
+  bool complete = false, left = false;
+  int64_t tokens = 0;                       // as the answer's usage says, else its events
+  std::vector<double> gaps;                 // between events with text
+  uint64_t digest = 14695981039346656037u;  // of the answer's text, as JSON has it (FNV-1a)
 };
 
 // Plays all of them from one thread. Throws Stopped, and Error(io_error) where nobody listens at the start.

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "bench/serve/servegen.h"
 
 namespace weft::bench {
 namespace {
@@ -36,7 +37,7 @@ Arrival from_json(const std::string& line) {
 
 }  // namespace
 
-std::vector<Arrival> read_trace(const std::string& path) {
+std::vector<Arrival> read_trace(const std::string& path, int64_t most, uint64_t seed) {
   std::ifstream file(path);
   check(file.good(), ErrorCode::io_error, "--trace {}: it cannot be read", path);
   std::vector<Arrival> arrivals;
@@ -45,6 +46,10 @@ std::vector<Arrival> read_trace(const std::string& path) {
     ++number;
     if (line.empty() || line.starts_with("arrival_ms")) continue;
     try {
+      if (is_servegen(line)) {
+        add_servegen(line, most, seed + static_cast<uint64_t>(number), arrivals);
+        continue;
+      }
       Arrival arrival = line.front() == '{' ? from_json(line) : from_table(line);
       if (arrival.prompt_tokens < 1 || arrival.output_tokens < 1 || !(arrival.at_s >= 0))
         throw std::runtime_error("lengths are 1 and more, times 0 and more");
@@ -59,6 +64,8 @@ std::vector<Arrival> read_trace(const std::string& path) {
     }
   }
   check(!arrivals.empty(), ErrorCode::invalid_file, "--trace {}: there is no request in it", path);
+  std::stable_sort(arrivals.begin(), arrivals.end(),
+                   [](const Arrival& a, const Arrival& b) { return a.at_s < b.at_s; });
   for (Arrival& arrival : arrivals)
     arrival.block_tokens = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(block)));
   const double first = arrivals.front().at_s;
@@ -66,14 +73,18 @@ std::vector<Arrival> read_trace(const std::string& path) {
   return arrivals;
 }
 
-std::vector<Arrival> poisson(int64_t count, double per_second, int64_t prompt_tokens, int64_t output_tokens,
-                             uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::exponential_distribution<double> gap(per_second);
+std::vector<Arrival> poisson(const Process& process) {
+  std::mt19937_64 random(process.seed);
+  std::exponential_distribution<double> gap(1);
   std::vector<Arrival> arrivals;
+  const double growth =
+      (process.last_per_second - process.per_second) / static_cast<double>(std::max<int64_t>(1, process.requests - 1));
   double at = 0;
-  for (int64_t i = 0; i < count; ++i, at += gap(random))
-    arrivals.push_back({.at_s = at, .prompt_tokens = prompt_tokens, .output_tokens = output_tokens, .blocks = {}});
+  for (int64_t i = 0; i < process.requests; ++i) {
+    arrivals.push_back(
+        {.at_s = at, .prompt_tokens = process.prompt_tokens, .output_tokens = process.output_tokens, .blocks = {}});
+    at += gap(random) / (process.per_second + growth * static_cast<double>(i));
+  }
   return arrivals;
 }
 

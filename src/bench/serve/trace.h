@@ -14,11 +14,18 @@ struct Arrival {
   int64_t block_tokens = 0;
 };
 
-// A table (arrival_ms,prompt_tokens,output_tokens with that line above) or JSON lines (timestamp in ms, input_length,
-// output_length, hash_ids). Throws Error(io_error | invalid_file) with the line's number.
-std::vector<Arrival> read_trace(const std::string& path);
-std::vector<Arrival> poisson(int64_t count, double per_second, int64_t prompt_tokens, int64_t output_tokens,
-                             uint64_t seed);
+// A table (arrival_ms,prompt_tokens,output_tokens with that line above), JSON lines (timestamp in ms, input_length,
+// output_length, hash_ids), or ServeGen's clients (servegen.h), of which `most` requests are drawn by `seed`; 0: a day of
+// them. Throws Error(io_error | invalid_file) with the line's number.
+std::vector<Arrival> read_trace(const std::string& path, int64_t most = 0, uint64_t seed = 1);
+// A Poisson process whose rate grows evenly from the first request's to the last one's.
+struct Process {
+  int64_t requests = 1;
+  double per_second = 1, last_per_second = 1;
+  int64_t prompt_tokens = 1, output_tokens = 1;
+  uint64_t seed = 1;
+};
+std::vector<Arrival> poisson(const Process& process);
 
 struct Shaping {
   int64_t requests = 0;     // the first so many; 0: all

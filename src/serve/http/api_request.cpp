@@ -69,7 +69,7 @@ Request read_common(Fields& fields, ApiRequest& api, const ServerOptions& option
   request.min_tokens = fields.integer("min_tokens", 0, 0, kMostTokens);
   request.ignore_eos = fields.boolean("ignore_eos", false);
   request.priority = static_cast<int>(fields.integer("priority", 0, -100, 100));
-  request.reproducible = fields.boolean("reproducible", false);
+  request.reproducible = fields.boolean("reproducible", options.reproducible);
   request.seed = fields.find("seed") != nullptr ? static_cast<uint64_t>(fields.integer("seed", 0, INT64_MIN, INT64_MAX))
                                                 : random_seed();
   fields.ignore({"user", "store", "metadata", "service_tier"});
@@ -119,7 +119,7 @@ std::vector<int32_t> tokens_of_messages(Fields& fields, const Prompter& prompter
     inner.only("refusal", {});
     inner.only("audio", {});
     inner.refuse_others();
-    conversation.add(role, content_of(message, where));
+    conversation.add(role, prompter.tokenizer.as_plain_text(content_of(message, where)));
   }
   return conversation.tokens();
 }

@@ -42,6 +42,14 @@ void Generation::on_update(size_t index, const Update& update) {
   if (over_) return;
   if (update.finish == "error") return fail(failure_of_code(update.error_code, update.error));
   if (update.finish == "cancelled") return fail({503, "cancelled", "the server ended the request"});
+  try {
+    take(index, update);
+  } catch (...) {
+    fail(failure_of(std::current_exception()));
+  }
+}
+
+void Generation::take(size_t index, const Update& update) {
   if (first_token_s_ < 0) first_token_s_ = seconds_since(start_);
   const std::vector<std::string> events = answer_->add(index, update);
   if (stream_ && !std::exchange(streaming_, true)) exchange_->begin_events();

@@ -30,6 +30,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   void on_update(size_t index, const Update& update);
+  void take(size_t index, const Update& update);
   void on_closed();
   void pause(bool paused);
   void fail(const Failure& failure);

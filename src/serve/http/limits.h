@@ -28,6 +28,7 @@ struct ServerOptions {
   std::vector<std::string> api_keys;    // none: everybody may ask
   std::vector<std::string> host_names;  // further names that a Host header may have
   std::string model_name;
+  bool reproducible = false;  // requests are, unless they say otherwise
   Limits limits;
   int64_t drain_s = 30;
   std::function<void(const std::string& line)> log = {};  // one JSON object a request; none: no log

@@ -63,6 +63,9 @@ std::string metrics_text(const EngineStats& s, const Service::Counts& transport,
   text.add("counter", "weft_stalls_total", "Generations that paused for a client that did not read.", transport.stalls);
   text.add("counter", "weft_accept_failures_total", "Connections that the system had no descriptor or memory for.",
            transport.accept_failures);
+  text.add("counter", "weft_transport_failures_total", "Connections that ended for want of memory.",
+           transport.failures);
+  text.add("counter", "weft_log_failures_total", "Lines of the log that could not be written.", transport.log_failures);
   text.head("counter", "weft_http_responses_total", "Responses by class of status.");
   for (int i = 2; i < 6; ++i)
     text.text_ += fmt::format("weft_http_responses_total{{class=\"{}xx\"}} {}\n", i, responses_by_class[i]);

@@ -40,6 +40,7 @@ struct Server::Impl {
   net::steady_timer tick{io}, accept_again{io};
   std::list<std::weak_ptr<Session>> sessions;
   std::chrono::steady_clock::time_point drain_end;
+  bool accepting = false, ticking = false, waiting = false;  // each is to come, or has to be asked for again
 
   Impl(Service& s, const ServerOptions& o)
       : options(o), service(s), transport{s, options.limits, !o.unix_socket.empty()} {}
@@ -47,6 +48,8 @@ struct Server::Impl {
   void listen_tcp();
   void listen_local();
   void accept();
+  void pause_accepting();
+  void wait_for_signals();
   template <class Socket_>
   void add(Socket_ socket);
   void on_tick();
@@ -106,24 +109,28 @@ void Server::Impl::add(Socket_ socket) {
 
 void Server::Impl::accept() {
   const auto next = [this](Code error, auto socket) {
+    accepting = false;
     if (error == net::error::operation_aborted) return;
-    if (!error) {
-      if constexpr (std::is_same_v<decltype(socket), Tcp::socket>) {
-        Code ignored;
-        socket.set_option(Tcp::no_delay(true), ignored);
-      }
-      add(std::move(socket));
-      return accept();
+    if (error) return pause_accepting();  // no descriptor or no memory is left: others will close theirs
+    if constexpr (std::is_same_v<decltype(socket), Tcp::socket>) {
+      Code ignored;
+      socket.set_option(Tcp::no_delay(true), ignored);
     }
-    // No descriptor or no memory is left: others will close theirs.
-    ++transport.counts.accept_failures;
-    accept_again.expires_after(kAcceptPause);
-    accept_again.async_wait([this](Code stopped) {
-      if (!stopped) accept();
-    });
+    add(std::move(socket));
+    accept();
   };
   if (tcp) tcp->async_accept(next);
   if (local) local->async_accept(next);
+  accepting = true;
+}
+
+void Server::Impl::pause_accepting() {
+  ++transport.counts.accept_failures;
+  accept_again.expires_after(kAcceptPause);
+  accept_again.async_wait([this](Code stopped) {
+    if (!stopped) accept();
+  });
+  accepting = true;
 }
 
 void Server::Impl::begin_drain() {
@@ -135,7 +142,18 @@ void Server::Impl::begin_drain() {
     if (const auto alive = session.lock()) alive->drain();
 }
 
+void Server::Impl::wait_for_signals() {
+  signals.async_wait([this](Code error, int) {
+    waiting = false;
+    if (error) return;
+    begin_drain();
+    wait_for_signals();
+  });
+  waiting = true;
+}
+
 void Server::Impl::on_tick() {
+  ticking = false;
   sessions.remove_if([](const auto& session) { return session.expired(); });
   service.set_transport_counts(transport.counts);
   if (transport.draining) {
@@ -149,6 +167,7 @@ void Server::Impl::on_tick() {
   tick.async_wait([this](Code error) {
     if (!error) on_tick();
   });
+  ticking = true;
 }
 
 Server::Server(Service& service, const ServerOptions& options) : impl_(std::make_unique<Impl>(service, options)) {
@@ -178,17 +197,16 @@ void Server::Impl::end() {
 
 void Server::run() {
   Impl& server = *impl_;
-  const auto wait = [&server](const auto& self) -> void {
-    server.signals.async_wait([&server, self](Code error, int) {
-      if (error) return;
-      server.begin_drain();
-      self(self);
-    });
-  };
-  wait(wait);
-  server.accept();
-  server.on_tick();
-  server.io.run();
+  // What throws, for want of memory, ends the connection that it is about, and nothing else.
+  for (bool ended = false; !ended;) try {
+      if (!server.waiting) server.wait_for_signals();
+      if (!server.accepting) server.accept();
+      if (!server.ticking) server.on_tick();
+      server.io.run();
+      ended = true;
+    } catch (const std::exception&) {
+      ++server.transport.counts.failures;
+    }
   server.end();
 }
 

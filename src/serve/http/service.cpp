@@ -51,7 +51,10 @@ class Queue {
       const std::function<void()> work = std::move(work_.front());
       work_.pop_front();
       lock.unlock();
-      work();
+      try {
+        work();
+      } catch (const std::exception&) {  // not even the failure could be said: the connection ends with its last holder
+      }
     }
   }
   std::mutex mutex_;
@@ -80,6 +83,7 @@ struct Service::Impl {
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   std::atomic<bool> draining = false;
   std::atomic<int64_t> open = 0;
+  mutable std::atomic<uint64_t> log_failures = 0;
   mutable std::mutex mutex;
   Counts transport;
   mutable std::array<uint64_t, 6> responses{};
@@ -90,6 +94,7 @@ struct Service::Impl {
     queue.emplace();
   }
 
+  void log(const json& line) const;
   void note(const HttpRequest& request, int status) const;
   void note(const std::string& path, const Generation::Figures& figures) const;
   void generate(HttpRequest request, std::shared_ptr<Exchange> exchange);
@@ -104,13 +109,22 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ChatTemplate*
     : impl_(std::make_unique<Impl>(engine, tokenizer, chat_template, options)) {}
 Service::~Service() = default;
 
+// A full disk is no reason to answer nobody.
+void Service::Impl::log(const json& line) const {
+  if (!options.log) return;
+  try {
+    options.log(dump(line));
+  } catch (const std::exception&) {
+    ++log_failures;
+  }
+}
+
 void Service::Impl::note(const HttpRequest& request, int status) const {
   {
     const std::lock_guard lock(mutex);
     ++responses[static_cast<size_t>(std::min(5, status / 100))];
   }
-  if (options.log)
-    options.log(dump({{"event", "request"}, {"method", request.method}, {"path", request.path}, {"status", status}}));
+  log({{"event", "request"}, {"method", request.method}, {"path", request.path}, {"status", status}});
 }
 
 void Service::Impl::note(const std::string& path, const Generation::Figures& figures) const {
@@ -118,16 +132,15 @@ void Service::Impl::note(const std::string& path, const Generation::Figures& fig
     const std::lock_guard lock(mutex);
     ++responses[static_cast<size_t>(std::min(5, figures.status / 100))];
   }
-  if (options.log)
-    options.log(dump({{"event", "request"},
-                      {"method", "POST"},
-                      {"path", path},
-                      {"status", figures.status},
-                      {"prompt_tokens", figures.prompt_tokens},
-                      {"cached_tokens", figures.cached_tokens},
-                      {"output_tokens", figures.output_tokens},
-                      {"ttft_s", figures.first_token_s < 0 ? json() : json(figures.first_token_s)},
-                      {"seconds", figures.seconds}}));
+  log({{"event", "request"},
+       {"method", "POST"},
+       {"path", path},
+       {"status", figures.status},
+       {"prompt_tokens", figures.prompt_tokens},
+       {"cached_tokens", figures.cached_tokens},
+       {"output_tokens", figures.output_tokens},
+       {"ttft_s", figures.first_token_s < 0 ? json() : json(figures.first_token_s)},
+       {"seconds", figures.seconds}});
 }
 
 std::optional<Response> Service::refuse(const HttpRequest& head) const {
@@ -203,6 +216,7 @@ Response Service::Impl::answer(const HttpRequest& request) {
   if (request.path == "/v1/models") return models();
   if (request.path == "/metrics") {
     const std::lock_guard lock(mutex);
+    transport.log_failures = log_failures;
     return {.body = metrics_text(engine.stats(), transport, responses.data()),
             .content_type = "text/plain; version=0.0.4"};
   }

@@ -1,0 +1,121 @@
+"""Measurements that take several loads: the highest rate, slow clients, answers that must be the same."""
+import json
+import math
+import random
+import shutil
+import subprocess
+import time
+
+from contestants import Refused
+from serving import figures
+from serving.servers import Setup
+
+PAGE = 16
+FIRST_GUESS = {"Weft": 0.6, "Weft fast": 0.7, "llama-server": 0.12, "OpenVINO GenAI": 0.6}  # requests a second
+
+
+def distinct_tokens(load, machine):
+    """Prompt tokens that a cache of whole pages without limits would compute, one request after another."""
+    path = machine.folder / "distinct"
+    machine.client(None, "--save", path, *load)[0].wait()
+    seen, computed = set(), 0
+    for line in path.read_text().splitlines():
+        prompt, at, before = json.loads(line)["body"]["prompt"], 0, 0
+        hits = True
+        for end in range(PAGE, len(prompt) + 1, PAGE):
+            before = hash((before, tuple(prompt[end - PAGE:end])))
+            hits = hits and before in seen and end < len(prompt)  # the last token is computed for its logits
+            at = end if hits else at
+            seen.add(before)
+        computed += len(prompt) - at
+    return computed
+
+
+def search(holds, guess, low, high, minutes):
+    """Brackets the highest rate that holds within 5 %: (holds, fails), as far as the time allows."""
+    until = time.monotonic() + 60 * minutes
+    longest = 0
+    while high / low > 1.05 if 0 < low and high < math.inf else True:
+        if low == 0 and high == math.inf:
+            rate = guess
+        elif low == 0:
+            rate = high / 1.4
+        else:
+            rate = min(low * 1.4, math.sqrt(low * high))
+        began = time.monotonic()
+        if began + longest > until:
+            break
+        if holds(rate):
+            low = rate
+        else:
+            high = rate
+        longest = max(longest, time.monotonic() - began)
+    return low, high
+
+
+def azure(first_s):
+    """The first requests of Azure's conversations, as much faster or slower as the rate says."""
+    def measure(machine, contestant, options):
+        count = options.requests or (20 if options.quick else 200)
+        trace = machine.trace("azure2023_conv.csv")
+        last_ms = float(trace.read_text().splitlines()[count].split(",")[0])
+        own_rate = (count - 1) / last_ms * 1000
+        setup = Setup(running=16, batched=256, weft=("--target-itl", 140))
+
+        def holds(rate):
+            outcomes = machine.answer(contestant, setup, "--trace", trace, "--requests", count, "--most-prompt", 7168,
+                                      "--rate", rate / own_rate)
+            fits = figures.holds(outcomes, first_s, 0.15)
+            print(f"  {contestant} at {rate:.3f} req/s: P90 first token {figures.percentile(figures.first_tokens(outcomes), 0.9):.2f} s, "
+                  f"gap {figures.percentile(figures.gaps(outcomes), 0.9) * 1000:.0f} ms, {'holds' if fits else 'fails'}", flush=True)
+            return fits
+
+        known = options.known(f"azure-{first_s}s-rate", contestant)
+        low, high = search(holds, FIRST_GUESS[contestant], known.get("median", 0) or 0, known.get("fails") or math.inf,
+                           options.minutes)
+        return {"rate": low, "fails": None if high == math.inf else high}
+    return measure
+
+
+def slow_clients(machine, contestant, options):
+    """Four requests a second, alone and beside a thousand connections that send or read a byte now and then."""
+    if shutil.which("slowhttptest") is None:
+        raise Refused("slowhttptest is not installed (apt-get install slowhttptest)")
+    seconds = 10 if options.quick else 25
+    good = ["--requests", 4 * seconds, "--rate", 4, "--prompt-tokens", 64, "--output-tokens", 16]
+    attacks = {"header": ["-H"], "body": ["-B", "-t", "POST", "-f", "application/json"],
+               "read": ["-X", "-w", 1, "-y", 2, "-n", 5, "-z", 1, "-k", 3]}
+    found = {}
+    with machine.start(contestant, Setup(running=16)) as server:
+        machine.play(server, *good)
+        alone = figures.percentile(figures.first_tokens(machine.play(server, *good)), 0.99)
+        for number, (name, words) in enumerate(attacks.items()):
+            url = server.url + ("/v1/completions" if name == "body" else "/")
+            attack = subprocess.Popen([str(word) for word in ("slowhttptest", "-c", 1000, "-r", 500, "-i", 5, "-l", seconds + 5,
+                                                              *words, "-u", url)], stdout=subprocess.DEVNULL)
+            time.sleep(3)
+            beside = figures.percentile(figures.first_tokens(machine.play(server, *good, "--seed", 10 + number)), 0.99)
+            attack.terminate()
+            attack.wait()
+            found[name] = beside / alone
+    return found
+
+
+def reproducible(machine, contestant, options):
+    """Answers one at a time, and again all at once beside clients that leave, in a pool that must evict."""
+    count, random_ = (100 if options.quick else 1000), random.Random(5)
+    lines = []
+    for number in range(count):
+        family, shared, own = random_.randrange(4), 4 * random_.randrange(6), 4 + random_.randrange(12)
+        blocks = [*range(100 * family, 100 * family + shared), *range(1000 + 20 * number, 1000 + 20 * number + own)]
+        lines.append((PAGE * len(blocks), 24, blocks))
+    trace = machine.prompts("reproducible", lines)
+    load = ["--trace", trace, "--requests", 0, "--at-once", "--reproducible"]
+    with machine.start(contestant, Setup(running=1)) as server:
+        alone = machine.play(server, *load)
+    with machine.start(contestant, Setup(tokens=8192, running=32)) as server:
+        others, left = machine.client(server.url, "--requests", count // 2, "--rate", 20, "--cancel", 0.5, "--seed", 9)
+        together = machine.play(server, *load)
+        others.wait()
+    same = sum(a["digest"] == b["digest"] and a["complete"] and b["complete"] for a, b in zip(alone, together))
+    return {"same": same / count}
