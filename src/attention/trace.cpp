@@ -71,22 +71,38 @@ Trace::Lane::~Lane() {
 }
 
 // A trace that cannot go on ends with a warning: the run itself is fine.
+void Trace::append(std::string lines) {
+  lines += kEnd;
+  std::FILE* file = file_.get();
+  failed_ = std::fseek(file, -static_cast<long>(kEnd.size()), SEEK_END) != 0 ||
+            std::fwrite(lines.data(), 1, lines.size(), file) != lines.size() || std::fflush(file) != 0;
+  if (failed_) log::warn("WEFT_TRACE = '{}': stops here: {}", path_, std::strerror(errno));
+}
+
 void Trace::write(const Lane& lane) noexcept try {
   std::scoped_lock lock(mutex_);
   if (failed_) return;
-  std::string text;
+  std::string lines;
   for (const Lane::Span& span : lane.spans_)
-    fmt::format_to(std::back_inserter(text), R"({}{{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},{}}})",
-                   std::exchange(first_, false) ? "\n" : ",\n", lane.worker_,
-                   static_cast<double>(span.begin - start_) * 1e-3, static_cast<double>(span.end - span.begin) * 1e-3,
+    fmt::format_to(std::back_inserter(lines), R"({}{{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},{}}})",
+                   separator(), lane.worker_, static_cast<double>(span.begin - start_) * 1e-3,
+                   static_cast<double>(span.end - span.begin) * 1e-3,
                    span.item >= 0 ? item_line(lane.plan_, span.item) : group_line(lane.plan_, span.group));
-  text += kEnd;
-  std::FILE* file = file_.get();
-  failed_ = std::fseek(file, -static_cast<long>(kEnd.size()), SEEK_END) != 0 ||
-            std::fwrite(text.data(), 1, text.size(), file) != text.size() || std::fflush(file) != 0;
-  if (failed_) log::warn("WEFT_TRACE = '{}': stops here: {}", path_, std::strerror(errno));
+  append(std::move(lines));
 } catch (const std::bad_alloc&) {
   log::warn("WEFT_TRACE = '{}': a worker's lane is left out: no memory", path_);
+}
+
+void Trace::add_launch(std::string_view kernel, Device device, const PlanHeader& plan, double seconds) noexcept try {
+  std::scoped_lock lock(mutex_);
+  if (failed_) return;
+  append(fmt::format(
+      R"({}{{"ph":"X","pid":2,"tid":{},"ts":{:.3f},"dur":{:.3f},"name":"{}","cat":"launch","args":{{"requests":{},)"
+      R"("rows":{},"items":{},"workers":{}}}}})",
+      separator(), device.index, static_cast<double>(Lane::now() - start_) * 1e-3 - seconds * 1e6, seconds * 1e6,
+      kernel, plan.num_requests, plan.num_rows_q, plan.items.count, plan.num_workers));
+} catch (const std::bad_alloc&) {
+  log::warn("WEFT_TRACE = '{}': a launch is left out: no memory", path_);
 }
 
 }  // namespace weft::attention

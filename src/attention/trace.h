@@ -1,5 +1,5 @@
 // WEFT_TRACE=FILE: when each work item and merge began and ended, one lane a worker, in the format that Perfetto and
-// chrome://tracing read. The file is whole after every run.
+// chrome://tracing read; of a card, when each launch did. The file is whole after every run.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,12 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "attention/abi.h"
+#include "weft/tensor.h"
 
 namespace weft::attention {
 
@@ -49,8 +52,14 @@ class Trace {
     std::vector<Span> spans_;
   };
 
+  // A launch on a card that has just ended and took so long by the card's clock.
+  void add_launch(std::string_view kernel, Device device, const PlanHeader& plan, double seconds) noexcept;
+
  private:
   void write(const Lane& lane) noexcept;
+  // Lines of events, each behind what separates it from the one before.
+  void append(std::string lines);
+  const char* separator() { return std::exchange(first_, false) ? "\n" : ",\n"; }
 
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }

@@ -8,9 +8,9 @@
 
 namespace weft::cli {
 
-Device device_of(const std::string& option) {
-  if (option == "cpu") return Device::cpu();
-  std::string_view rest = option;
+Device device_of(const std::string& value, const std::string& option) {
+  if (value == "cpu") return Device::cpu();
+  std::string_view rest = value;
   int index = 0;
   bool valid = rest.starts_with("cuda");
   if (valid && !(rest = rest.substr(4)).empty()) {
@@ -18,13 +18,13 @@ Device device_of(const std::string& option) {
     const auto [last, error] = std::from_chars(rest.data() + 1, end, index);
     valid = rest[0] == ':' && error == std::errc() && last == end && index >= 0;
   }
-  check(valid, ErrorCode::invalid_argument, "--device = {}; allowed are cpu and cuda:N", option);
+  check(valid, ErrorCode::invalid_argument, "{} = {}; allowed are cpu and cuda:N", option, value);
   return Device::cuda(index);
 }
 
-Device require_device(const std::string& option) {
-  const Device device = device_of(option);
-  if (device.kind == DeviceKind::cuda) cuda::require_card(device, "--device", "use --device cpu");
+Device require_device(const std::string& value, const std::string& option) {
+  const Device device = device_of(value, option);
+  if (device.kind == DeviceKind::cuda) cuda::require_card(device, option, "use " + option + " cpu");
   return device;
 }
 

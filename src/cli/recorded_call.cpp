@@ -12,6 +12,7 @@
 #include "attention/record.h"
 #include "base/check.h"
 #include "base/enum_names.h"
+#include "jit/nvrtc/toolchain.h"
 
 namespace weft::cli {
 namespace {
@@ -130,13 +131,24 @@ RecordedTensor tensor_of(const json& j, const fs::path& folder, bool required) {
   return t;
 }
 
-Isa isa_of(const std::string& name) {
-  for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::avx512_bf16})
-    if (to_string(isa) == name) return isa;
-  fail(ErrorCode::invalid_file, "call.json: isa '{}' is not known", name);
+constexpr Isa kIsas[] = {Isa::plain, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
+
+std::string target_of(const std::string& name) {
+  const auto is_known =
+      std::any_of(std::begin(kIsas), std::end(kIsas), [&](Isa isa) { return to_string(isa) == name; });
+  const auto cards = jit::nvrtc_architectures();
+  check(is_known || std::find(cards.begin(), cards.end(), name) != cards.end(), ErrorCode::invalid_file,
+        "call.json: isa '{}' is not known", name);
+  return name;
 }
 
 }  // namespace
+
+bool RecordedCall::is_of_a_card() const { return target.starts_with("sm_"); }
+
+Isa RecordedCall::isa() const {
+  return *std::find_if(std::begin(kIsas), std::end(kIsas), [&](Isa isa) { return to_string(isa) == target; });
+}
 
 const RecordedTensor& RecordedCall::input(std::string_view name) const {
   for (const RecordedTensor& t : inputs)
@@ -178,7 +190,7 @@ RecordedCall read_recorded_call(const std::string& folder) {
     check(j.at("version").get<int>() == 1, ErrorCode::invalid_file, "call.json: version {}; this program reads 1",
           j.at("version").get<int>());
     RecordedCall call;
-    call.isa = isa_of(j.at("isa").get<std::string>());
+    call.target = target_of(j.at("isa").get<std::string>());
     call.sm_scale = static_cast<float>(number_of(j.at("sm_scale")));
     call.spec = spec_of(j.at("spec"));
     call.scalars = list_of(j.at("scalars"), [](const json& s) {

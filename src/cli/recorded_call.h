@@ -20,12 +20,14 @@ struct RecordedTensor {
 
 struct RecordedCall {
   AttentionSpec spec;
-  Isa isa = Isa::plain;
+  std::string target;  // what ran it: an instruction set ("avx2"), or a card's architecture ("sm_90a")
   float sm_scale = 1;
   std::vector<ScalarArg> scalars;
   std::vector<RecordedTensor> inputs, outputs;  // outputs without bytes where the run did not end
   std::vector<char> plan;
 
+  bool is_of_a_card() const;
+  Isa isa() const;  // of one that the CPU ran
   // Throws Error(invalid_file) when there is none of this name.
   const RecordedTensor& input(std::string_view name) const;
   const RecordedTensor* output(std::string_view name) const;  // null when there is none

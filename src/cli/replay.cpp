@@ -18,9 +18,12 @@
 #include "base/check.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
+#include "cli/copy_on_device.h"
+#include "cli/device.h"
 #include "cli/output.h"
 #include "cli/ragged_call.h"
 #include "cli/recorded_call.h"
+#include "cli/recorded_plan.h"
 #include "cli/text_input.h"
 
 namespace weft::cli {
@@ -29,9 +32,11 @@ namespace {
 using namespace attention;
 
 struct ReplayOptions {
-  std::string folder, backend = "cpu";
+  std::string folder, backend;
   bool bisect = false;
 };
+
+constexpr std::string_view kSameBits = "same bits", kOtherBits = "other bits";
 
 struct Wrong {
   int64_t row;  // of q
@@ -39,14 +44,22 @@ struct Wrong {
   std::string what;
 };
 
-// One recorded call: its kernel, its plan in a workspace, and outputs of its own.
+// The CPU's kernels are for the instruction set that recorded them.
+BuildOptions build_options(const RecordedCall& call, Device device) {
+  if (device != Device::cpu() || call.is_of_a_card()) return {};
+  return {.isa = call.isa()};
+}
+
+// One recorded call: its kernel on some device, its plan in a workspace, and outputs of its own.
 class Replay {
  public:
-  explicit Replay(const RecordedCall& call)
+  Replay(const RecordedCall& call, Device device)
       : call_(call),
-        kernel_(build(call.spec, Device::cpu(), {.isa = call.isa})),
+        kernel_(build(call.spec, device, build_options(call, device))),
         rounding_(kernel_.impl().backend->rounding(call.spec, kernel_.impl().compute)),
-        plan_(Planner::restore(kernel_.impl().traits, call.plan)),
+        recorded_plan_(call),
+        is_as_recorded_(kernel_.impl().target == call.target),
+        plan_(is_as_recorded_ ? recorded_plan_.as_it_was(kernel_.impl().traits) : recorded_plan_.anew(kernel_)),
         workspace_(Device::cpu(), plan_.workspace_bytes()),
         tensors_(call.tensors()),
         o_bytes_(static_cast<size_t>(rows() * heads() * dim() * bits_of(call.spec.o_dtype) / 8)),
@@ -63,13 +76,20 @@ class Replay {
 
   const PlanHeader& header() const { return *static_cast<const PlanHeader*>(workspace_.data()); }
   const Rounding& rounding() const { return rounding_; }
-  void run() { kernel_.run(workspace_, tensors_); }
+  void run() {
+    if (kernel_.impl().device == Device::cpu()) return kernel_.run(workspace_, tensors_);
+    CopyOnDevice copy(kernel_.impl().device, tensors_);
+    Workspace workspace(kernel_.impl().device, plan_.workspace_bytes());
+    kernel_.run(plan_, copy.tensors(), workspace);
+    copy.fetch_outputs();
+  }
 
-  // Whether o has the recorded bits; nothing where the recorded run did not end.
-  std::optional<bool> same_as_recorded() const {
+  // How o compares with the recorded one: "same bits", "other bits", or why there is nothing to compare with.
+  std::string against_the_record() const {
     const RecordedTensor* o = call_.output("o");
-    if (o == nullptr || (o->bytes.empty() && !o_bytes_.empty())) return {};
-    return o->bytes == o_bytes_;
+    if (o == nullptr || (o->bytes.empty() && !o_bytes_.empty())) return "the recorded run did not end";
+    if (!is_as_recorded_) return fmt::format("{} recorded it, {} ran it", call_.target, kernel_.impl().target);
+    return std::string(o->bytes == o_bytes_ ? kSameBits : kOtherBits);
   }
 
   // The first state of the output beyond its bound, and the largest error over its bound.
@@ -99,8 +119,10 @@ class Replay {
   const RecordedCall& call_;
   AttentionKernel kernel_;
   Rounding rounding_;
+  RecordedPlan recorded_plan_;
+  bool is_as_recorded_;
   Plan plan_;
-  Workspace workspace_;
+  Workspace workspace_;  // the CPU's, from which the plan is read
   AttentionTensors tensors_;
   std::vector<char> o_bytes_;
   std::vector<float> lse_;
@@ -208,13 +230,22 @@ std::optional<Found> first_wrong_item(Replay& replay, const RaggedCall& ragged) 
   return {};
 }
 
+// What was asked for, else what recorded the call.
+Device device_for(const ReplayOptions& options, const RecordedCall& call) {
+  const Device device =
+      require_device(options.backend.empty() ? call.is_of_a_card() ? "cuda" : "cpu" : options.backend, "--backend");
+  check(device == Device::cpu() || !options.bisect, ErrorCode::unsupported,
+        "--bisect: required work items one by one on {}, supported on cpu, missing {}; add --backend cpu",
+        to_string(device), to_string(device));
+  return device;
+}
+
 void replay(const ReplayOptions& options, Context& context) {
-  check(options.backend == "cpu", ErrorCode::unsupported, "--backend {}: required {}, supported cpu, missing {}",
-        options.backend, options.backend, options.backend);
   const RecordedCall call = from_file([&] { return read_recorded_call(options.folder); });
-  Replay replay = from_file([&] { return Replay(call); });
+  const Device device = device_for(options, call);
+  Replay replay = from_file([&] { return Replay(call, device); });
   replay.run();
-  const std::optional<bool> same = replay.same_as_recorded();
+  const std::string recorded = replay.against_the_record();
   const RaggedCall ragged(call, replay.header());
   const PlanHeader& h = replay.header();
   std::vector<int64_t> q_rows(static_cast<size_t>(h.num_rows_q));
@@ -223,10 +254,9 @@ void replay(const ReplayOptions& options, Context& context) {
       replay.judge_output(ragged.reference(replay.rounding(), {}), q_rows, 0, h.num_qo_heads);
   std::optional<Found> found;
   if (options.bisect && judgement.wrong) found = first_wrong_item(replay, ragged);
-  const bool right = !judgement.wrong && same.value_or(true);
+  const bool right = !judgement.wrong && recorded != kOtherBits;
   if (!right) context.exit_code = kInternal;
 
-  const std::string recorded = !same ? "the recorded run did not end" : *same ? "same bits" : "other bits";
   if (context.json) {
     nlohmann::json line{{"event", "done"},
                         {"items", h.items.count},
@@ -254,7 +284,7 @@ void add_replay(Program& program, Context& context) {
   Verb verb = program.verb("replay", "Run a recorded attention call again and compare it with fp64");
   auto options = std::make_shared<ReplayOptions>();
   verb.option("folder", options->folder, "One call's folder below that of WEFT_RECORD").required().type_name("DIR");
-  verb.option("--backend", options->backend, "What runs it: cpu");
+  verb.option("--backend", options->backend, "What runs it: cpu, cuda or cuda:N; default: what recorded it");
   verb.flag("--bisect", options->bisect, "Find the first wrong work item, each run by itself");
   verb.example("WEFT_RECORD=calls weft run model.gguf -p Hi && weft replay calls/* --bisect");
   verb.runs([options, &context] { replay(*options, context); });

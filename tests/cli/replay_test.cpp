@@ -227,8 +227,11 @@ TEST(Replay, RefusesWhatIsNoRecordedCall) {
   EXPECT_NE(missing.err.find("io_error"), std::string::npos) << missing.err;
   const fs::path call = record("refuse").front();
   const Result backend = run_weft({"replay", call, "--backend", "simt"});
-  EXPECT_EQ(backend.exit_code, 4);
-  EXPECT_NE(backend.err.find("supported cpu"), std::string::npos) << backend.err;
+  EXPECT_EQ(backend.exit_code, 3);
+  EXPECT_NE(backend.err.find("--backend = simt; allowed are cpu and cuda:N"), std::string::npos) << backend.err;
+  const Result card = run_weft({"replay", call, "--backend", "cuda"}, {.environment = {"WEFT_CUDA_LIBS=none"}});
+  EXPECT_EQ(card.exit_code, 4);
+  EXPECT_NE(card.err.find("or use --backend cpu"), std::string::npos) << card.err;
   const std::string q = read(call / "q.bin");
   write(call / "q.bin", q.substr(1));
   const Result cut = run_weft({"replay", call});

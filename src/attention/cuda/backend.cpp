@@ -11,6 +11,7 @@
 #include "attention/cuda/kernels/merge_args.h"
 #include "attention/cuda/traits.h"
 #include "attention/kernel.h"
+#include "attention/trace.h"
 #include "base/check.h"
 
 namespace weft::attention {
@@ -126,7 +127,8 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
   const auto& on_host = *static_cast<const PlanOnHost*>(workspace.host_copy().get());
   const PlanHeader& plan = on_host.header;
   if (plan.items.count == 0) return;
-  const CudaCode::Kernel& code = static_cast<const CudaCode&>(*kernel.code).kernel(path_of(kernel, given, on_host));
+  const cuda::Path path = path_of(kernel, given, on_host);
+  const CudaCode::Kernel& code = static_cast<const CudaCode&>(*kernel.code).kernel(path);
   struct {
     cuda::Call call;
     abi::Slot params[cuda::kMaxSlots];
@@ -141,7 +143,15 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
     error = Workspace(kernel.device, sizeof(unsigned));
     args.call.mask_error = static_cast<unsigned*>(error.data());
   }
-  runtime_.launch(*code.loaded, plan.num_workers, code.threads, &args, sizeof args.call + slots, stream);
+  const auto run = [&] {
+    runtime_.launch(*code.loaded, plan.num_workers, code.threads, &args, sizeof args.call + slots, stream);
+  };
+  if (Trace* trace = Trace::instance()) {
+    if (const auto seconds = runtime_.seconds_of(kernel.device, run, stream))
+      trace->add_launch(cuda::kernel_name(kernel.spec, kernel.target, path), kernel.device, plan, *seconds);
+  } else {
+    run();
+  }
   if (!kernel.check_masks) return;
   unsigned found = 0;
   runtime_.read(kernel.device, error.data(), &found, sizeof found, stream);

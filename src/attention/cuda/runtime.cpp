@@ -50,6 +50,18 @@ class Cards : public Runtime {
                             handle_of(stream), args);
   }
 
+  std::optional<double> seconds_of(Device device, const std::function<void()>& work, Stream stream) const override {
+    Card& card = Card::at(device.index);
+    const weft::cuda::api::Stream handle = handle_of(stream);
+    if (weft::cuda::is_capturing(card, handle)) return work(), std::nullopt;
+    const weft::cuda::Event begin = weft::cuda::make_event(card, true), end = weft::cuda::make_event(card, true);
+    weft::cuda::record(begin, handle);
+    work();
+    weft::cuda::record(end, handle);
+    weft::cuda::synchronize(card, handle);
+    return weft::cuda::milliseconds_between(begin, end) * 1e-3;
+  }
+
   void write(Device device, void* to, const void* from, int64_t bytes, Stream stream) const override {
     weft::cuda::UploadRing::of(Card::at(device.index)).write(to, from, static_cast<size_t>(bytes), handle_of(stream));
   }
@@ -58,6 +70,11 @@ class Cards : public Runtime {
   }
   void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const override {
     Card& card = Card::at(device.index);
+    check(!weft::cuda::is_capturing(card, handle_of(stream)), ErrorCode::unsupported,
+          "stream: required what lies on {}, supported in a stream that is not being captured, missing that: "
+          "WEFT_RECORD, "
+          "WEFT_CHECK and custom masks read at every run; run once outside of the capture",
+          to_string(device));
     weft::cuda::copy_to_host(card, to, from, static_cast<size_t>(bytes), handle_of(stream));
     weft::cuda::synchronize(card, handle_of(stream));
   }

@@ -1,7 +1,9 @@
 // What runs the kernels of this backend: cards, or the machine of the tests, which is given the same texts.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,6 +28,9 @@ class Runtime {
   // `args`: the kernel's one argument, of which at most `bytes` are read.
   virtual void launch(const Loaded& kernel, int ctas, int threads, const void* args, size_t bytes,
                       Stream stream) const = 0;
+  // Does the work, which launches in the stream, waits for it and gives its seconds by the device's clock. In a stream that is
+  // being captured nothing is waited for, and nothing is given.
+  virtual std::optional<double> seconds_of(Device device, const std::function<void()>& work, Stream stream) const = 0;
 
   // In the order of the stream; host memory may change when they return.
   virtual void write(Device device, void* to, const void* from, int64_t bytes, Stream stream) const = 0;

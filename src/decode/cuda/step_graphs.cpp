@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/env.h"
+
 namespace weft::decode {
 namespace {
 
@@ -11,7 +13,8 @@ constexpr size_t kMostGraphs = 16;  // the least recent one goes
 }  // namespace
 
 void StepGraphs::run(const Form& form, const std::function<void()>& work) {
-  if (form.rows > kMostRows || form.wanted != form.rows) return work();
+  const bool is_watched = env::record_dir() || env::trace_file();
+  if (is_watched || form.rows > kMostRows || form.wanted != form.rows) return work();
   const auto found = std::ranges::find(entries_, form, &Entry::form);
   if (found == entries_.end()) {
     if (entries_.size() == kMostGraphs) entries_.erase(entries_.begin());

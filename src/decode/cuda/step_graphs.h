@@ -21,7 +21,8 @@ class StepGraphs {
     friend bool operator==(const Form&, const Form&) = default;
   };
   // Runs the work, which enqueues a step of this form. The first time as it is, so that kernels are there; from the second on
-  // as a graph, where the form is one that comes again: few rows, all of which are wanted.
+  // as a graph, where the form is one that comes again: few rows, all of which are wanted. Never where calls are recorded or
+  // traced, which a capture does not allow.
   void run(const Form& form, const std::function<void()>& work);
 
  private:

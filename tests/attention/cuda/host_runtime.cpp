@@ -14,6 +14,7 @@
 #include "attention/cuda/backend.h"
 #include "attention/cuda/kernels/args.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/device_checks.h"
 #include "base/hash.h"
 #include "device/memory.h"
@@ -157,6 +158,10 @@ class HostRuntime : public cuda::Runtime {
                               [&] { call(copy.data()); });
     };
     if (defer_launch == nullptr || !defer_launch(run)) run();
+  }
+
+  std::optional<double> seconds_of(Device, const std::function<void()>& work, Stream) const override {
+    return weft::seconds_of(work);
   }
 
   void write(Device, void* to, const void* from, int64_t bytes, Stream) const override {
