@@ -105,6 +105,12 @@ PrefixCache::Match PrefixCache::match(const std::string& salt, std::span<const i
   return {found.node, found.tokens};
 }
 
+PrefixCache::Match PrefixCache::shortened(Match match, int64_t tokens) const {
+  if (tokens == 0) return {};
+  while (match.node->parent != nullptr && match.node->parent->end >= tokens) match.node = match.node->parent;
+  return {match.node, tokens};
+}
+
 ModelRunner::Sequence PrefixCache::begin(const Match& match) const {
   std::vector<const Node*> path;
   for (const Node* node = match.node; node != nullptr; node = node->parent) path.push_back(node);
@@ -118,6 +124,7 @@ ModelRunner::Sequence PrefixCache::begin(const Match& match) const {
 PrefixCache::Node* PrefixCache::split(Node* node, int64_t tokens) {
   Node* parent = node->parent;
   const auto head_size = static_cast<int64_t>(node->tokens.size()) - (node->end - tokens);
+  ensure(head_size > 0 && tokens < node->end, "a prefix is cut at {} tokens, where none of its nodes is", tokens);
   auto head = make_node();
   head->parent = parent;
   head->tokens.assign(node->tokens.begin(), node->tokens.begin() + head_size);

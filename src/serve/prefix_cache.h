@@ -38,6 +38,8 @@ class PrefixCache {
 
   // The longest cached beginning of `tokens`; it counts as used now.
   Match match(const std::string& salt, std::span<const int32_t> tokens);
+  // The first `tokens` tokens of a match, whole pages.
+  Match shortened(Match match, int64_t tokens) const;
   // A sequence that begins with a match.
   ModelRunner::Sequence begin(const Match& match) const;
   // What a running request has locked grows to the whole pages of `tokens`, which its `sequence` begins with; the new

@@ -159,9 +159,8 @@ PrefixCache::Match Scheduler::match(RequestState& state) const {
   if (state.wants_prompt_logits()) return {};
   const Choice& trunk = *state.trunk();
   const int64_t most = state.request.reproducible ? state.prompt_size() - 1 : state.length(trunk) - 1;
-  PrefixCache::Match found = cache_.match(salt_of(state.request), state.tokens(trunk, 0, most));
-  if (state.request.reproducible) found.tokens -= found.tokens % kReproducibleCut;
-  return found.tokens > 0 ? found : PrefixCache::Match{};
+  const PrefixCache::Match found = cache_.match(salt_of(state.request), state.tokens(trunk, 0, most));
+  return state.request.reproducible ? cache_.shortened(found, found.tokens - found.tokens % kReproducibleCut) : found;
 }
 
 // Whether a running request is about to compute more of its prompt than is cached.

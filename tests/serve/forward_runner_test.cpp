@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <random>
+#include <tuple>
 
 #include "decode/generate.h"
 #include "serve/engine.h"
@@ -100,6 +103,61 @@ TEST_F(ForwardRunnerTest, GivesReproducibleRequestsTheSameBitsInAnyBatch) {
   options.forward.team = &three;
   Engine other(file, tokenizer, options);
   EXPECT_EQ(ask(other, true, 1), expected) << "in company, on three workers, with a cold cache";
+}
+
+// Prompts that share beginnings, in a pool that evicts, among ordinary requests of which some leave: as each alone.
+TEST_F(ForwardRunnerTest, GivesReproducibleRequestsOneAnswerUnderAnyLoad) {
+  using Answer = std::vector<std::tuple<int, int32_t, double>>;
+  std::mt19937 random(1);
+  const auto below = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most)); };
+  std::vector<Request> requests(90);
+  for (Request& request : requests) {
+    const int family = below(3), shared = 16 * below(17), own = 1 + below(60);
+    for (int i = 0; i < shared + own; ++i)
+      request.prompt.push_back(static_cast<int32_t>(3 + (i < shared ? i * 37 + family * 91 : below(400)) % 400));
+    request.max_tokens = 1 + below(20);
+    request.n = below(5) == 0 ? 3 : 1;
+    request.sampling = {.temperature = 0.7f};
+    request.seed = random();
+    request.logprobs = 0;
+    request.reproducible = true;
+  }
+  const auto collect = [](Answer& answer) {
+    return [&answer](const Update& update) {
+      if (update.logprob) answer.emplace_back(update.choice, update.id, update.logprob->logprob);
+    };
+  };
+  WorkerTeam two(2), three(3);
+  EngineOptions options{.forward = {.precision = Precision::standard}, .kv_tokens = 1024, .max_running = 9};
+  options.forward.team = &two;
+  std::vector<Answer> alone(requests.size()), together(requests.size());
+  {
+    Engine serve(file, tokenizer, options);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      serve.submit(requests[i], collect(alone[i]));
+      while (serve.step()) {
+      }
+    }
+  }
+  options.forward.team = &three;
+  Engine serve(file, tokenizer, options);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    serve.submit(requests[i], collect(together[i]));
+    const RequestId other = serve.submit({.prompt = requests[i].prompt, .max_tokens = 60}, {});
+    for (int steps = below(8); steps > 0; --steps) serve.step();
+    if (below(2) == 0) serve.cancel(other);
+  }
+  while (serve.step()) {
+  }
+  EXPECT_GT(serve.stats().preemptions, 0u);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::stable_sort(alone[i].begin(), alone[i].end(),
+                     [](const auto& a, const auto& b) { return std::get<0>(a) < std::get<0>(b); });
+    std::stable_sort(together[i].begin(), together[i].end(),
+                     [](const auto& a, const auto& b) { return std::get<0>(a) < std::get<0>(b); });
+    ASSERT_FALSE(alone[i].empty());
+    EXPECT_EQ(together[i], alone[i]) << i << ": a prompt of " << requests[i].prompt.size();
+  }
 }
 
 TEST_F(ForwardRunnerTest, RefusesAPoolSmallerThanOneContext) {

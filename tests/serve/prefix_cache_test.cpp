@@ -52,6 +52,25 @@ TEST_F(PrefixCacheTest, SplitsWherePromptsPart) {
   expect_pages_add_up();
 }
 
+TEST_F(PrefixCacheTest, ShortensAMatchToTheNodesThatItLeaves) {
+  std::vector<int32_t> other = prompt_of(24);
+  other[13] = 49;
+  keep("", prompt_of(24));
+  keep("", other);  // nodes end at 12 and at 24
+  const PrefixCache::Match whole = cache.match("", other);
+  for (const int64_t tokens : {24, 16, 12, 8, 4}) {
+    const PrefixCache::Match part = cache.lock(cache.shortened(whole, tokens));
+    EXPECT_EQ(part.tokens, tokens);
+    const auto sequence = cache.begin(part);
+    EXPECT_EQ(model.pages(sequence).size(), static_cast<size_t>(tokens / 4));
+    model.release(sequence);
+    cache.unlock(part.node);
+    EXPECT_EQ(cache.match("", other).tokens, 24);
+  }
+  EXPECT_EQ(cache.shortened(whole, 0).node, nullptr);
+  EXPECT_EQ(cache.evict(100), 9);
+}
+
 TEST_F(PrefixCacheTest, KeepsSaltsApart) {
   keep("a", prompt_of(8));
   EXPECT_EQ(cache.match("b", prompt_of(8)).tokens, 0);
