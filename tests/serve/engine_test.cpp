@@ -324,6 +324,30 @@ TEST_F(EngineTest, RefusesBadRequestsByField) {
   EXPECT_FALSE(engine.step());
 }
 
+TEST_F(EngineTest, FailsTheRequestWhoseLogitsAreNoNumbersAndNoOther) {
+  Engine engine = make();
+  model->nan_after = 2;
+  Collected good, bad;
+  std::vector<int32_t> prompt = prompt_of(6);
+  engine.submit(greedy(prompt, 8), good.handler());
+  prompt.back() = 2;
+  engine.submit(greedy(prompt, 8), bad.handler());
+  finish(engine);
+  EXPECT_EQ(good.ids[0], fake_answer(prompt_of(6), 8));
+  EXPECT_EQ(bad.finish[0], "error");
+  EXPECT_FALSE(bad.updates.back().error_code.empty());
+  EXPECT_TRUE(bad.last);
+}
+
+TEST_F(EngineTest, OutlivesAListenerThatThrows) {
+  Engine engine = make();
+  Collected good;
+  engine.submit(greedy(prompt_of(5), 4), [](const Update&) { throw std::runtime_error("a listener"); });
+  engine.submit(greedy(prompt_of(6), 8), good.handler());
+  finish(engine);
+  EXPECT_EQ(good.ids[0], fake_answer(prompt_of(6), 8));
+}
+
 TEST_F(EngineTest, CutsAndReusesReproduciblePromptsAtFixedMultiplesAndNeverPreemptsThem) {
   auto made = std::make_unique<FakeModel>(4, 130, 500, true);
   model = made.get();

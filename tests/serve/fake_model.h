@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -71,6 +72,7 @@ class FakeModel : public serve::ModelRunner {
         held.tokens.push_back(piece.tokens[i]);
         if (static_cast<int64_t>(piece.tokens.size() - i) > piece.logit_rows) continue;
         row[fake_next(held.tokens)] = 10.f;
+        if (piece.tokens[i] == nan_after) std::fill(row, row + kFakeVocab, std::nanf(""));
         row += kFakeVocab;
       }
       note_pages(held);
@@ -81,7 +83,8 @@ class FakeModel : public serve::ModelRunner {
   size_t num_sequences() const { return sequences_.size(); }
 
   int64_t steps = 0, computed = 0, most_rows = 0, shared_nodes = 0, fail_at_step = -1;
-  int32_t poison = -1;  // a token that makes a step throw
+  int32_t poison = -1;     // a token that makes a step throw
+  int32_t nan_after = -1;  // a token after which no logit is a number
 
  private:
   struct Held {
