@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Clients that people have, against `weft serve` as it was built: OpenAI's library, a browser on the page, slowhttptest.
+
+    tests/clients/run.py [--build build/release] [--only openai|page|slow]
+
+The libraries come from PyPI into a virtual environment of the user's cache folder; chromium, chromedriver and slowhttptest
+are Debian's (apt-get install chromium chromium-driver slowhttptest).
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+ENVIRONMENT = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "weft/clients/venv"
+PACKAGES = ("openai==3.54.0", "selenium==4.51.0")
+
+
+def python():
+    """Of the environment, which is made where it is not there."""
+    if not (ENVIRONMENT / "bin/python").exists():
+        subprocess.run([sys.executable, "-m", "venv", ENVIRONMENT], check=True)
+    pip = [ENVIRONMENT / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, *PACKAGES], check=True)
+    return ENVIRONMENT / "bin/python"
+
+
+def slow(url):
+    """A thousand connections that send or read a byte now and then; the server answers beside them and after them."""
+    for words in (["-H"], ["-B", "-t", "POST", "-f", "application/json"], ["-X", "-w", "1", "-y", "2", "-n", "5", "-z", "1"]):
+        subprocess.run(["slowhttptest", "-c", "1000", "-r", "500", "-l", "8", *words, "-u", url + "/v1/completions"],
+                       check=True, stdout=subprocess.DEVNULL)
+        with urllib.request.urlopen(url + "/ready", timeout=5) as reply:
+            assert reply.status == 200
+    for _ in range(300):
+        with urllib.request.urlopen(url + "/metrics", timeout=5) as reply:
+            metrics = reply.read().decode()
+        open_now = int(next(line for line in metrics.splitlines() if line.startswith("weft_connections ")).split()[1])
+        if open_now <= 1:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{open_now} connections are left of slow clients")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    parser.add_argument("--only", choices=("openai", "page", "slow"))
+    arguments = parser.parse_args()
+    missing = [name for name in ("chromium", "chromedriver", "slowhttptest") if shutil.which(name) is None]
+    if missing and arguments.only != "openai":
+        sys.exit(f"not installed: {' '.join(missing)} (apt-get install chromium chromium-driver slowhttptest)")
+    model = subprocess.run([ROOT / "tools/fetch_model.sh"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    server = subprocess.Popen([arguments.build / "bin/weft", "serve", model, "--port", "0", "--header-time", "5",
+                               "--body-time", "5"], stdout=subprocess.PIPE, text=True)
+    try:
+        url = json.loads(server.stdout.readline())["url"]
+        for name in ("openai", "page"):
+            if arguments.only in (None, name):
+                subprocess.run([python(), HERE / f"{name}_client.py", url], check=True)
+        if arguments.only in (None, "slow"):
+            slow(url)
+            print("slow clients: well")
+        assert server.poll() is None, "the server has ended"
+    finally:
+        server.terminate()
+    assert server.wait(40) == 0, f"it ended with {server.returncode}"
+
+
+if __name__ == "__main__":
+    main()
