@@ -56,13 +56,15 @@ class Scheduler {
   void add_decodes(RequestState& state, Step& step) const;
   void add_prefill(RequestState& state, Step& step) const;
   int64_t prefill_rows(const Step& step, int64_t before) const;
+  // admission.cpp
   void admit(const States& states, Running& running, Clock::time_point now, Step& step);
   std::vector<RequestState*>::iterator next_waiting(std::vector<RequestState*>& waiting, Clock::time_point now) const;
   bool waits_for_prefix(const RequestState& state, int64_t cached, const Running& running) const;
   PrefixCache::Match match(RequestState& state) const;
   bool try_start(RequestState& state, const PrefixCache::Match& found, const Running& running);
-  void fork_choices(RequestState& state);
   int64_t pages_to_come(const RequestState& state) const;
+  // scheduler.cpp
+  void fork_choices(RequestState& state);
   int64_t pages_of_piece(const ScheduledPiece& piece) const;
   int64_t pages_of_forks(const RequestState& state) const;
   void make_room(Running& running, Step& step);
