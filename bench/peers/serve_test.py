@@ -1,0 +1,82 @@
+"""What serve.py makes of outcomes, without a server."""
+import json
+import math
+import pathlib
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import serve  # noqa: E402
+from serving import figures, knee, rates, rows  # noqa: E402
+
+
+def outcome(first, gaps, scheduled=0.0, complete=True):
+    last = first + sum(gaps)
+    return {"start": 1000.0, "scheduled": scheduled, "sent": scheduled, "first": first, "last": last, "end": last, "status": 200,
+            "complete": complete, "left": False, "tokens": 1 + len(gaps), "gaps": gaps}
+
+
+class Figures(unittest.TestCase):
+    def test_percentiles_are_readings(self):
+        self.assertEqual(figures.percentile([3, 1, 2], 0.5), 2)
+        self.assertEqual(figures.percentile(range(1, 101), 0.99), 99)
+        self.assertTrue(math.isnan(figures.percentile([], 0.5)))
+
+    def test_decode_counts_while_all_streams_decode(self):
+        streams = [outcome(0.0, [0.1] * 20), outcome(1.0, [0.1] * 20)]
+        self.assertAlmostEqual(figures.decode_rate(streams), 20, delta=2)
+        self.assertTrue(math.isnan(figures.decode_rate([outcome(0.0, [0.1]), outcome(5.0, [0.1])])))
+
+    def test_gaps_within_a_time_are_those_that_end_there(self):
+        self.assertEqual(len(figures.gaps_within([outcome(0.0, [1.0] * 5)], 1001.5, 1003.5)), 2)
+
+    def test_goodput_wants_the_first_token_and_the_gaps_in_time(self):
+        good, slow, late, lost = outcome(1, [0.1] * 9), outcome(1, [0.2] * 9), outcome(9, [0.1] * 9), outcome(1, [0.1], complete=False)
+        self.assertAlmostEqual(figures.goodput([good, slow, late, lost], 5, 0.15), 1 / 9.9)
+        self.assertTrue(figures.holds([good], 5, 0.15))
+        self.assertFalse(figures.holds([good, lost], 5, 0.15))
+        self.assertFalse(figures.holds([slow], 5, 0.15))
+
+
+class Search(unittest.TestCase):
+    def test_brackets_a_rate_from_above_and_from_below(self):
+        for guess in (0.01, 0.7, 50):
+            low, high = rates.search(lambda rate: rate <= 1, guess, 0, math.inf, 1)
+            self.assertTrue(low <= 1 < high and high / low <= 1.05, (low, high))
+
+    def test_goes_on_where_it_was(self):
+        tried = []
+        low, high = rates.search(lambda rate: tried.append(rate) or rate <= 1, 9, 0.9, 1.1, 1)
+        self.assertTrue(all(0.9 < rate < 1.1 for rate in tried) and low <= 1 < high)
+
+
+class Results(unittest.TestCase):
+    def test_a_row_of_one_contestant_replaces_that_one_alone(self):
+        start = next(m for m in rows.MEASUREMENTS if m.name == "start")
+        about = {"weft": "abc", "threads": 2, "machine": "m", "date": "d"}
+        with tempfile.TemporaryDirectory() as folder:
+            serve.RESULTS = pathlib.Path(folder) / "serve.jsonl"
+            serve.keep(list(serve.lines_of(start, {"llama-server": [{"ready": 300.0}], "Weft": [{"ready": 200.0}] * 3}, about)))
+            serve.keep(list(serve.lines_of(start, {"Weft": [{"ready": 150.0}]}, about)))
+            lines = [json.loads(line) for line in serve.RESULTS.read_text().splitlines()]
+        self.assertEqual([(line["contestant"], line["median"]) for line in lines], [("Weft", 150.0), ("llama-server", 300.0)])
+        self.assertIn("2.00 x llama-server", serve.text(lines))
+
+    def test_who_refuses_stands_in_the_table_with_the_reason(self):
+        start = next(m for m in rows.MEASUREMENTS if m.name == "start")
+        lines = list(serve.lines_of(start, {"llama-server": "not installed"}, {"weft": "abc"}))
+        self.assertIn("none: not installed", serve.text(lines))
+
+    def test_names_of_rows_are_different(self):
+        names = [f"{m.name}-{key}" for m in rows.MEASUREMENTS for key in m.figures]
+        self.assertEqual(len(names), len(set(names)))
+
+    def test_the_knee_is_drawn(self):
+        picture = knee.picture([(1, 1, 0.2), (2, 1.9, 0.4), (4, 2, 6.0)], {"machine": "m", "threads": 2})
+        self.assertTrue(picture.startswith("<svg") and picture.count("<polyline") == 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
