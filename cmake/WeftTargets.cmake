@@ -218,5 +218,6 @@ function(weft_test name)
     set(labels ${ARG_LABELS})
   endif()
   weft_up_to_date(${name})
-  gtest_discover_tests(${name} PROPERTIES LABELS "${labels}" FIXTURES_REQUIRED build.${name} DISCOVERY_TIMEOUT 60)
+  # Without values: those that gtest cannot print are addresses, other ones in every run.
+  gtest_discover_tests(${name} NO_PRETTY_VALUES PROPERTIES LABELS "${labels}" FIXTURES_REQUIRED build.${name} DISCOVERY_TIMEOUT 60)
 endfunction()

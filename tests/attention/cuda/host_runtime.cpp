@@ -121,7 +121,7 @@ fs::path compiled(const cuda::KernelText& text) {
   std::ofstream(own + ".cpp") << source;
   const std::string broken = breakage().file.empty() ? "" : "-I" + folder_of_broken(root, cache).string();
   const std::string command = fmt::format(
-      "{0} -std=c++20 -O1 -g -fPIC -fsanitize=thread -fno-optimize-sibling-calls -ffp-contract=off "
+      "{0} -std=c++20 -O1 -g1 -fPIC -fsanitize=thread -fno-optimize-sibling-calls -ffp-contract=off "
       "-ftrivial-auto-var-init=pattern -w {3} -I{1}/tests/simt/twins -I{1}/src -I{1} -c {2}.cpp -o {2}.o && "
       "{0} -shared {2}.o -o {2}.so",
       WEFT_TEST_CXX, root.string(), own, broken);

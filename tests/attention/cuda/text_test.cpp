@@ -10,11 +10,12 @@
 #include "jit/build.h"
 #include "jit/nvrtc/cubin.h"
 #include "jit/nvrtc/toolchain.h"
+#include "tests/support/sanitizers.h"
 
 namespace weft::attention::cuda {
 namespace {
 
-class CudaKernelText : public testing::Test {
+class CudaKernelText : public ::testing::Test {
  protected:
   void SetUp() override {
     const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
@@ -58,7 +59,7 @@ const Row kRows[] = {
     {"fp16 hd64 all tiles", halves(DType::fp16, 64, Mask::custom), Path::all_tiles},
 };
 
-class CudaKernelTextFor : public CudaKernelText, public testing::WithParamInterface<std::string_view> {};
+class CudaKernelTextFor : public CudaKernelText, public ::testing::WithParamInterface<std::string_view> {};
 
 TEST_P(CudaKernelTextFor, TakesTheResourcesOfTheTable) {
   const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
@@ -78,7 +79,11 @@ TEST_P(CudaKernelTextFor, TakesTheResourcesOfTheTable) {
     if (line.starts_with(GetParam())) expected += line + "\n";
   EXPECT_EQ(taken, expected) << "the table's lines:\n" << taken;
 }
-INSTANTIATE_TEST_SUITE_P(Architecture, CudaKernelTextFor, testing::ValuesIn(jit::nvrtc_architectures()),
+// Sanitizers watch who makes the texts, and not the compiler, which takes most of the time: the shortest list will do.
+INSTANTIATE_TEST_SUITE_P(Architecture, CudaKernelTextFor,
+                         ::testing::ValuesIn(jit::nvrtc_architectures().first(weft::testing::kUnderSanitizer
+                                                                                  ? 1
+                                                                                  : jit::nvrtc_architectures().size())),
                          [](const auto& architecture) { return std::string(architecture.param); });
 
 TEST_F(CudaKernelText, OfEveryHookAndTypeCompiles) {
