@@ -54,8 +54,8 @@ void measure_padding(SparseBench& bench, const SparseCase& a) {
     size_t places = 0;
     for (const sparse::FormatArrays& bucket : sparse::take_all(sparse::hyb_rules(axes, 1, k), elements))
       for (const auto& [name, array] : bucket.arrays) places += name.starts_with("J_") ? array.size() : 0;
-    add(bench, fmt::format("hyb(1, {}) of {}", k, a.name), "padding by elements",
-        100 * (static_cast<double>(places) / static_cast<double>(std::max<int64_t>(a.nnz(), 1)) - 1), "%");
+    add(bench, fmt::format("hyb(1, {}) of {}", k, a.name), "padding of its places",
+        100 * (1 - static_cast<double>(a.nnz()) / static_cast<double>(std::max<size_t>(places, 1))), "%");
   }
 }
 

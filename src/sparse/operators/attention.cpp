@@ -35,16 +35,19 @@ constexpr const char* kProgram = R"(program graph_attention(m, n, nnz, feat, fea
     init:
       Sum[i] = 0.0
     Sum[i] = Sum[i] + P[i, j]
+  iterate inverse(I) "S" as (i):
+    Sum[i] = select(Sum[i] == 0.0, 0.0, 1.0 / Sum[i])
   iterate values(I, J, L) "SRS" as (i, j, l):
     init:
       Weighted[i, l] = 0.0
     Weighted[i, l] = Weighted[i, l] + P[i, j] * V[j, l]
   iterate quotients(I, L) "SS" as (i, l):
-    O[i, l] = select(Sum[i] == 0.0, 0.0, Weighted[i, l] / Sum[i])
+    O[i, l] = Weighted[i, l] * Sum[i]
 )";
 
 // One nest over rows: what a row needs between its steps stays in registers and the nearest cache.
-constexpr const char* kOneNest = R"(compute_at(sums, values.i)
+constexpr const char* kOneNest = R"(compute_at(inverse, values.i)
+compute_at(sums, values.i)
 compute_at(exponentials, values.i)
 compute_at(largest, values.i)
 compute_at(scores, values.i)
@@ -60,8 +63,10 @@ ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const 
   std::string text = "lower()\n";
   text += partial_sums("scores", feat, unit);
   text += tiled({.block = "values", .loop = "l", .feat = feat_v, .within = {"j"}, .around = "values.i", .unit = unit});
-  if (feat_v % unit.lanes == 0)
+  if (feat_v % unit.lanes == 0) {
     text += fmt::format("quotients_lo, quotients_li = split(quotients.l, {})\nvectorize(quotients_li)\n", unit.lanes);
+    if (feat_v > unit.lanes && feat_v <= unit.lanes * unit.registers) text += "unroll(quotients_lo)\n";
+  }
   for (const char* loop : {"scores.j", "values.j"})
     text += fmt::format("annotate({}, prefetch, {})\n", loop, default_prefetch(feat));
   text += kOneNest;
