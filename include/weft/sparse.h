@@ -181,14 +181,22 @@ struct TuneOptions {
   double seconds = 45;            // for measuring; what is left by then, another call goes on with
   bool values_unchanged = false;  // for calls with that promise: formats need not be filled at each call
 };
-struct TunedSpmm {
+struct Tuned {
   std::string choice = {}, likely_choice = {};  // the fastest; what "auto" takes without a search
   double seconds = 0, likely_seconds = 0;       // of a call
   int num_tried = 0, num_left = 0;              // by this search; of all candidates
 };
-// Searches formats and schedules of SpMM in fp32 over rows of `feat` features, with ones for tensors, on the stream's
-// team. "auto" takes the fastest from then on, also in later processes: results are kept in the kernel cache.
-TunedSpmm tune_spmm(const Structure& a, int64_t feat, const TuneOptions& options = {}, Stream stream = {});
+// Each searches with ones for tensors on the stream's team, and calls over the structure take the fastest from then on,
+// also in later processes: results are kept in the kernel cache. Formats and schedules of SpMM in fp32 over rows of `feat`
+// features, which "auto" takes:
+Tuned tune_spmm(const Structure& a, int64_t feat, const TuneOptions& options = {}, Stream stream = {});
+// Schedules of SDDMM in fp32, of block_spmm, of rgms in fp32 without values. Structures of other blocks or tiles are
+// searches of their own.
+Tuned tune_sddmm(const Structure& a, int64_t feat, const TuneOptions& options = {}, Stream stream = {});
+Tuned tune_block_spmm(const Structure& blocks, int64_t heads, int64_t block, int64_t feat, DType dtype,
+                      const TuneOptions& options = {}, Stream stream = {});
+Tuned tune_rgms(const Structure& edges, int64_t feat_in, int64_t feat_out, const TuneOptions& options = {},
+                Stream stream = {});
 
 // out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j); x [m, feat], y [n, feat].
 void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,

@@ -33,7 +33,7 @@ int64_t middle_k(const SparseCase& a) {
 
 void measure_search(SparseBench& bench, const SparseCase& a) {
   const std::string name = fmt::format("spmm {} F{}", a.name, kFeat);
-  sparse::TunedSpmm tuned;
+  sparse::Tuned tuned;
   const double seconds = seconds_of([&] {
     tuned = sparse::tune_spmm(a.structure, kFeat, {.seconds = bench.options.seconds, .values_unchanged = true},
                               bench.stream);

@@ -152,7 +152,7 @@ void tune(const SparseOptions& options, const sparse::Program& program, const Co
   if (feat == 0) throw UsageError("--tune: give the width of rows, --set feat=64");
   const sparse::Structure a =
       sparse::csr_from_coo(read_matrix(named("--matrix", options.matrices[0]).second)).structure;
-  const sparse::TunedSpmm tuned =
+  const sparse::Tuned tuned =
       sparse::tune_spmm(a, feat, {.seconds = static_cast<double>(options.seconds), .values_unchanged = true});
   if (context.json)
     return print_json({{"event", "done"},

@@ -35,6 +35,10 @@ class Reader {
     ++line_;
     return found;
   }
+  // Lines from here on that begin with that character.
+  void skip_comments(char mark) {
+    while (at_ < text_.size() && text_[at_] == mark) line();
+  }
   // A whole number; `what` it is, for messages.
   int64_t integer(const char* what, int64_t least, int64_t most) {
     skip();
@@ -103,6 +107,7 @@ sparse::Coo read_matrix_market(Reader& reader) {
 
 sparse::Coo read_smtx(Reader& reader) {
   sparse::Coo coo;
+  reader.skip_comments('%');
   coo.num_rows = reader.integer("the number of rows", 0, kMaxExtent);
   coo.num_cols = reader.integer("the number of columns", 0, kMaxExtent);
   const int64_t count = reader.integer("the number of elements", 0, kMaxExtent);

@@ -61,6 +61,16 @@ TEST(SparseProgram, ReadsTensorsAndSumsDuplicates) {
   refused("L", "# nothing\n", "the file holds no element");
 }
 
+TEST(SparseProgram, ReadsPrunedWeights) {
+  for (const char* head : {"2, 3, 3\n", "% comments\n% stand first\n2 3 3\n"}) {
+    const std::string weights = temporary_file("weights.smtx", head + std::string("0 1 3\n2 0 1\n"));
+    const Result result =
+        run_weft({"sparse", kSpmmFile, "--run", "--matrix", "J=" + weights, "--set", "feat=16", "--json"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.last().at("flops").get<double>(), 2. * 3 * 16);
+  }
+}
+
 TEST(SparseProgram, GivesTheSameChecksumInEveryFormat) {
   double checksum = 0;
   for (const char* schedule :

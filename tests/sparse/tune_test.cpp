@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <set>
 
+#include "sparse/operators/kept.h"
 #include "sparse/tune/results.h"
+#include "sparse/tune/search.h"
 #include "sparse/tune/spmm.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
@@ -80,16 +82,20 @@ TEST(Candidates, AreCsrWhereValuesMayChange) {
 TEST(Results, AreKeptByStructureAndKindOfCall) {
   const Matrix a = random_matrix(Shape::uniform, 5), b = random_matrix(Shape::uniform, 6);
   const SpmmCall call{.feat = 32, .workers = 2};
-  const std::string key = results_key(*a.structure().data(), call);
-  EXPECT_EQ(key, results_key(*a.structure().data(), call));
-  EXPECT_NE(key, results_key(*b.structure().data(), call));
-  EXPECT_NE(key, results_key(*a.structure().data(), {.feat = 64, .workers = 2}));
-  EXPECT_NE(key, results_key(*a.structure().data(), {.feat = 32, .keeps_values = true, .workers = 2}));
+  const auto key_of = [](const Matrix& matrix, const SpmmCall& spmm) {
+    return results_key(*matrix.structure().data(), to_text(spmm));
+  };
+  const std::string key = key_of(a, call);
+  EXPECT_EQ(key, key_of(a, call));
+  EXPECT_NE(key, key_of(b, call));
+  EXPECT_NE(key, key_of(a, {.feat = 64, .workers = 2}));
+  EXPECT_NE(key, key_of(a, {.feat = 32, .keeps_values = true, .workers = 2}));
   EXPECT_TRUE(read_results(key).empty());
-  ASSERT_TRUE(keep_results(key, {{{"csr", 8}, 2e-6}, {{"bsr(4)", 0}, 1e-6}}));
+  const Measured faster{to_text(SpmmChoice{"bsr(4)", 0}), 1e-6};
+  ASSERT_TRUE(keep_results(key, {{to_text(SpmmChoice{"csr", 8}), 2e-6}, faster, {"what nobody knows", 1e-7}}));
   const std::vector<Measured> back = read_results(key);
-  ASSERT_EQ(back.size(), 2u);
-  EXPECT_EQ(back[1].choice, (SpmmChoice{"bsr(4)", 0}));
+  ASSERT_EQ(back.size(), 3u);
+  EXPECT_EQ(back[1].choice, faster.choice);
   EXPECT_DOUBLE_EQ(back[1].seconds, 1e-6);
   // Another process would find the same; a structure of its own asks the cache.
   EXPECT_EQ(choice_of(*a.structure().data(), call), (SpmmChoice{"bsr(4)", 0}));
@@ -99,11 +105,11 @@ TEST(Tune, GoesOnWhereItsTimeEndedAndAutoTakesTheFastest) {
   const Matrix a = random_matrix(Shape::power_law, 7);
   constexpr int64_t kFeat = 16;
   const Structure structure = a.structure();
-  const TunedSpmm first = tune_spmm(structure, kFeat, {.seconds = 0});
+  const Tuned first = tune_spmm(structure, kFeat, {.seconds = 0});
   EXPECT_EQ(first.num_tried, 1);
   EXPECT_GT(first.num_left, 10);
   EXPECT_EQ(first.choice, first.likely_choice);
-  TunedSpmm second;  // a busy machine may measure nothing in its time
+  Tuned second;  // a busy machine may measure nothing in its time
   for (double seconds = 0.3; second.num_tried == 0 && seconds < 60; seconds *= 2)
     second = tune_spmm(structure, kFeat, {.seconds = seconds});
   EXPECT_GE(second.num_tried, 1);
@@ -123,6 +129,10 @@ TEST(Tune, RefusesWhatItCannotSearch) {
   EXPECT_THROW(tune_spmm(a.structure(), 16, {.seconds = -1}), Error);
   EXPECT_THROW(tune_spmm(ell_from_coo(a.coo()).structure, 16), Error);
   EXPECT_THROW(tune_spmm(Structure(), 16), Error);
+  EXPECT_THROW(tune_sddmm(ell_from_coo(a.coo()).structure, 16), Error);
+  EXPECT_THROW(tune_block_spmm(a.structure(), 1, 1, 16, DType::fp32), Error);
+  EXPECT_THROW(tune_block_spmm(a.structure(), 1, 8, 16, DType::fp16), Error);
+  EXPECT_THROW(tune_rgms(a.structure(), 16, 16), Error);
 }
 
 // Every candidate of the search computes the same.
@@ -147,6 +157,45 @@ TEST(Tune, EveryCandidateIsDenseArithmetic) {
       expect_close(doubles(c), dense_spmm(a, b, kFeat), 1e-5, to_text(choice) + ", " + name_of(shape));
     }
   }
+}
+
+// The others' searches: every way is measured, and calls take the fastest.
+void expect_tuned(const Tuned& tuned, int ways, const Structure& structure, const std::string& call) {
+  EXPECT_EQ(tuned.num_tried, ways) << call;
+  EXPECT_EQ(tuned.num_left, 0) << call;
+  EXPECT_LE(tuned.seconds, tuned.likely_seconds) << call;
+  EXPECT_EQ(tuned_way(*structure.data(), call), tuned.choice);
+}
+
+TEST(Tune, SearchesSchedulesOfSddmm) {
+  const Matrix a = random_matrix(Shape::power_law, 21);
+  const Structure structure = a.structure();
+  const int64_t workers = WorkerTeam::shared().num_workers();
+  expect_tuned(tune_sddmm(structure, 32), 5, structure, sddmm_call(32, DType::fp32, workers));
+  EXPECT_EQ(tune_sddmm(structure, 32).num_tried, 0);  // all are known
+  const Values x = random_values(static_cast<size_t>(a.rows * 32), 1);
+  const Values y = random_values(static_cast<size_t>(a.cols * 32), 2);
+  Values out(a.values.size(), std::nanf(""));
+  sddmm(structure, a.values_view(), {x.data(), DType::fp32, {a.rows, 32}}, {y.data(), DType::fp32, {a.cols, 32}},
+        {out.data(), DType::fp32, {static_cast<int64_t>(out.size())}});
+  expect_close(doubles(out), dense_sddmm(a, x, y, 32), 1e-5, "tuned");
+}
+
+TEST(Tune, SearchesSchedulesOfBlocksAndRelations) {
+  const int64_t workers = WorkerTeam::shared().num_workers();
+  const Structure blocks = band(4, 1);
+  expect_tuned(tune_block_spmm(blocks, 1, 8, 32, DType::fp32), 4, blocks,
+               block_spmm_call(1, 8, 32, DType::fp32, workers));
+  const Structure edges =
+      relational_from_coo({.extents = {2, 3, 3}, .coordinates = {{0, 1, 1}, {0, 1, 2}, {2, 0, 1}}}).structure;
+  EXPECT_EQ(tune_rgms(edges, 16, 16, {.seconds = 0}).choice, "vectors 4 prefetch 0");
+  EXPECT_EQ(tune_rgms(edges, 16, 16, {.seconds = 0}).num_left, 8);
+}
+
+TEST(Tune, NumbersOfAWayAreRead) {
+  EXPECT_EQ(number_in("vectors 2 prefetch 8", "prefetch", 3), 8);
+  for (const char* way : {"", "prefetch", "prefetch x", "prefetch -1", "prefetch 99999"})
+    EXPECT_EQ(number_in(way, "prefetch", 3), 3) << way;
 }
 
 }  // namespace

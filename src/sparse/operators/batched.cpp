@@ -1,7 +1,9 @@
 // SpMM and SDDMM of sparse attention: one structure for all heads, element by element or in blocks.
 #include "base/check.h"
+#include "sparse/formats/structure.h"
 #include "sparse/machine.h"
 #include "sparse/operators/kept.h"
+#include "sparse/tune/search.h"
 
 namespace weft::sparse {
 namespace {
@@ -148,13 +150,14 @@ ReadyProgram batched_sddmm_program(int64_t feat, DType dtype, const VectorUnit& 
 // What a pass over rows of one vector reads of b and of the blocks stays in the nearest cache. Factors of bf16 that are
 // widened one by one are shared by several vectors instead.
 ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots,
-                                const VectorUnit& unit) {
+                                const VectorUnit& unit, int64_t rows) {
   ReadyProgram ready{with_dtype(in_blocks("block_spmm", kBlockSpmm, block), dtype), "lower()\n", {{"feat", feat}}};
   const bool pairs = has_pairs(block, feat, dtype, dots, unit);
   BlockTile tile{.name = "spmm",
                  .above = "io",
                  .block = block,
                  .is_tall = pairs || dtype == DType::fp32,
+                 .rows = rows,
                  .tile = {.feat = feat, .within = {"jo", "ji"}, .unit = unit}};
   if (pairs) ready.schedule += in_pairs(tile);
   ready.schedule += block_tiled(tile) + shared_rows("spmm", "io", heads == 1);
@@ -201,6 +204,16 @@ void batched_sddmm(const Structure& a, const TensorView& x, const TensorView& y,
       .run({.structures = {{"J", a}}, .buffers = {{"X", x}, {"Y", y}, {"O", out}}}, stream);
 }
 
+std::string block_spmm_call(int64_t heads, int64_t block, int64_t feat, DType dtype, int64_t workers) {
+  return fmt::format("block_spmm {} {} {} {} {}", heads, block, feat, to_string(dtype), workers);
+}
+
+Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType dtype, const std::string& way) {
+  const bool dots = machine().prefers_bf16_dots && number_in(way, "dots", 1) > 0;
+  return kept_operator(
+      block_spmm_program(heads, block, feat, dtype, dots, vector_unit(current_isa()), number_in(way, "rows", 0)));
+}
+
 void block_spmm(const Structure& blocks, const TensorView& values, const TensorView& b, const TensorView& c,
                 Stream stream) {
   const TensorView a = with_heads(values, "values", 4, "[heads, nnzb, block, block]");
@@ -208,8 +221,8 @@ void block_spmm(const Structure& blocks, const TensorView& values, const TensorV
   const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
   const int64_t block = last_extent(a);
   check_block(block);
-  kept_operator(block_spmm_program(b3.shape(0), block, last_extent(b), dtype, machine().prefers_bf16_dots,
-                                   vector_unit(current_isa())))
+  const std::string call = block_spmm_call(b3.shape(0), block, last_extent(b), dtype, stream.team().num_workers());
+  block_spmm_operator(b3.shape(0), block, last_extent(b), dtype, tuned_way(data_of(blocks, "blocks"), call))
       .run({.structures = {{"JO", blocks}}, .buffers = {{"A", a}, {"B", b3}, {"C", c3}}}, stream);
 }
 

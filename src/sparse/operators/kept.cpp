@@ -45,7 +45,8 @@ std::string tiled(const FeatureTile& tile) {
   // Half of the registers hold sums, the others what is multiplied.
   const int64_t one = tile.unit.lanes, most = tile.unit.registers / 2 * one;
   const auto fits = [&](int64_t width) { return tile.feat % width == 0 && width * tile.num_rows <= most; };
-  const int64_t width = fits(4 * one) ? 4 * one : fits(2 * one) ? 2 * one : one;
+  int64_t width = tile.most_vectors * one;
+  while (width > one && !fits(width)) width /= 2;
   const bool has_tail = tile.feat % one != 0;
   const bool several = has_tail || tile.feat > width;
   const std::string loop = tile.block + "." + tile.loop, stem = tile.block + "_" + tile.loop;
@@ -73,7 +74,7 @@ std::string tiled(const FeatureTile& tile) {
 
 std::string block_tiled(BlockTile tile) {
   const int64_t tall = tile.tile.unit.registers / 2;
-  int64_t rows = tile.is_tall && tile.block % tall == 0 ? tall : 4;
+  int64_t rows = tile.rows > 0 ? tile.rows : tile.is_tall && tile.block % tall == 0 ? tall : 4;
   while (tile.block % rows != 0) rows /= 2;
   std::string text;
   tile.tile.block = tile.name;

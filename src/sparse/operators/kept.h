@@ -49,6 +49,7 @@ struct FeatureTile {
   std::string around = {};               // the loop that holds the sums where one tile has all features
   std::string pairs = {};                // a reduction of two, whose products are a dot product of bf16
   VectorUnit unit = {};
+  int64_t most_vectors = 4;  // of a row
 };
 std::string tiled(const FeatureTile& tile);
 // A tile of a block's rows and features: as many rows as there are sums for, 1 or a divisor of the block, split off the
@@ -58,6 +59,7 @@ struct BlockTile {
   std::string above = {};  // the loop around `ii`
   int64_t block = 0;
   bool is_tall = false;  // factors cost nothing to broadcast: as many rows as registers have room for
+  int64_t rows = 0;      // so many instead
   FeatureTile tile = {};
 };
 std::string block_tiled(BlockTile tile);
@@ -85,13 +87,23 @@ std::string spmm_schedule(int64_t feat, const std::string& format, const VectorU
                           int64_t tile = 0);
 std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch);
 
+// What results of a search for such calls are kept by, and how a call runs: as the search found, or as tends to be best.
+std::string sddmm_call(int64_t feat, DType dtype, int64_t workers);
+std::string block_spmm_call(int64_t heads, int64_t block, int64_t feat, DType dtype, int64_t workers);
+std::string rgms_call(bool has_values, int64_t feat_in, int64_t feat_out, DType dtype, int64_t workers);
+Operator sddmm_operator(int64_t feat, DType dtype, const std::string& way);
+Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType dtype, const std::string& way);
+Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
+                       const std::string& way);
+
 ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit = {});
 ReadyProgram fused_mm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});
 ReadyProgram batched_spmm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});
 ReadyProgram batched_sddmm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});
 // `dots`: products of bf16 in pairs, by an instruction.
+// `rows` in registers, of a block; 0: as many as tend to be best.
 ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots = false,
-                                const VectorUnit& unit = {});
+                                const VectorUnit& unit = {}, int64_t rows = 0);
 ReadyProgram block_sddmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots = false,
                                  const VectorUnit& unit = {});
 ReadyProgram dbsr_spmm_program(int64_t block, int64_t feat, DType dtype, bool dots = false,
@@ -99,7 +111,7 @@ ReadyProgram dbsr_spmm_program(int64_t block, int64_t feat, DType dtype, bool do
 ReadyProgram sr_bcrs_spmm_program(int64_t t, int64_t g, int64_t feat, DType dtype, const VectorUnit& unit = {});
 // Rows of `tile` stand together; without values every edge counts once.
 ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
-                          const VectorUnit& unit = {});
+                          const VectorUnit& unit = {}, int64_t vectors = 4, int64_t prefetch = 0);
 ReadyProgram transposed_spmm_program(int64_t feat, bool weighted, const VectorUnit& unit = {});
 ReadyProgram weighted_spmm_program(int64_t feat, const VectorUnit& unit = {});
 ReadyProgram edge_dots_program(int64_t feat, const VectorUnit& unit = {});

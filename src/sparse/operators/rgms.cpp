@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operators/kept.h"
+#include "sparse/tune/search.h"
 
 namespace weft::sparse {
 namespace {
@@ -47,7 +48,7 @@ std::string with_rounding(std::string text) {
 }  // namespace
 
 ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
-                          const VectorUnit& unit) {
+                          const VectorUnit& unit, int64_t vectors, int64_t prefetch) {
   std::string text = replaced(with_dtype(kProgram, dtype), "TILE", std::to_string(tile));
   if (!has_values) {
     text = replaced(text, "A[o, p, r, ii, j] * ", "");
@@ -60,7 +61,13 @@ ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_
   }
   if (feat_in % unit.lanes == 0)
     schedule += fmt::format("gather_lo, gather_li = split(gather.l, {})\nvectorize(gather_li)\n", unit.lanes);
-  schedule += tiled({.block = "multiply", .feat = feat_out, .within = {"l"}, .around = "multiply.ii", .unit = unit});
+  schedule += tiled({.block = "multiply",
+                     .feat = feat_out,
+                     .within = {"l"},
+                     .around = "multiply.ii",
+                     .unit = unit,
+                     .most_vectors = vectors});
+  if (prefetch > 0) schedule += fmt::format("annotate(gather.j, prefetch, {})\n", prefetch);
   schedule +=
       "compute_at(gather, multiply.ii)\nset_scope(Gathered, register)\nparallel(clear.x)\nparallel(multiply.p)\n";
   return {text, schedule, {{"feat_in", feat_in}, {"feat_out", feat_out}}};
@@ -83,6 +90,16 @@ Converted relational_from_coo(const CooTensor& edges, int64_t tile) {
   return csf_from_coo(tiled);
 }
 
+std::string rgms_call(bool has_values, int64_t feat_in, int64_t feat_out, DType dtype, int64_t workers) {
+  return fmt::format("rgms {} {} {} {} {}", has_values, feat_in, feat_out, to_string(dtype), workers);
+}
+
+Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
+                       const std::string& way) {
+  return kept_operator(rgms_program(tile, has_values, feat_in, feat_out, dtype, vector_unit(current_isa()),
+                                    number_in(way, "vectors", 4), number_in(way, "prefetch", 0)));
+}
+
 void rgms(const Structure& edges, const TensorView& values, const TensorView& x, const TensorView& w,
           const TensorView& y, Stream stream) {
   check_rank(x, "x", 2, "[n, feat_in]");
@@ -98,8 +115,9 @@ void rgms(const Structure& edges, const TensorView& values, const TensorView& x,
   const DType dtype = common_dtype({{"x", &x}, {"w", &w}, {"y", &y}});
   RunArguments arguments{.structures = {{"J", edges}}, .buffers = {{"X", x}, {"W", w}, {"Y", y}}};
   if (values) arguments.buffers["A"] = values;
-  kept_operator(
-      rgms_program(tile, static_cast<bool>(values), w.shape(1), w.shape(2), dtype, vector_unit(current_isa())))
+  const std::string call =
+      rgms_call(static_cast<bool>(values), w.shape(1), w.shape(2), dtype, stream.team().num_workers());
+  rgms_operator(tile, static_cast<bool>(values), w.shape(1), w.shape(2), dtype, tuned_way(data, call))
       .run(arguments, stream);
 }
 

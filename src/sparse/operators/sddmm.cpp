@@ -1,6 +1,8 @@
 // O = A * (X Y^T) where A stores something.
 #include "base/check.h"
+#include "sparse/formats/structure.h"
 #include "sparse/operators/kept.h"
+#include "sparse/tune/search.h"
 
 namespace weft::sparse {
 
@@ -35,14 +37,23 @@ std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, in
   return text + "parallel(sddmm.i)\n";
 }
 
+std::string sddmm_call(int64_t feat, DType dtype, int64_t workers) {
+  return fmt::format("sddmm {} {} {}", feat, to_string(dtype), workers);
+}
+
+Operator sddmm_operator(int64_t feat, DType dtype, const std::string& way) {
+  const int64_t prefetch = number_in(way, "prefetch", default_prefetch(feat));
+  return kept_operator(replaced(kSddmmProgram, "fp32", std::string(to_string(dtype))),
+                       sddmm_schedule(feat, dtype, vector_unit(current_isa()), prefetch), {{"feat", feat}});
+}
+
 void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,
            const TensorView& out, Stream stream) {
   check(x.rank() == 2, ErrorCode::invalid_shape, "x: has shape {}; [m, feat] is expected", shape_string(x));
   const int64_t feat = x.shape(1);
   const DType dtype = common_dtype({{"values", &values}, {"x", &x}, {"y", &y}, {"out", &out}});
-  const std::string program = replaced(kSddmmProgram, "fp32", std::string(to_string(dtype)));
-  kept_operator(program, sddmm_schedule(feat, dtype, vector_unit(current_isa()), default_prefetch(feat)),
-                {{"feat", feat}})
+  const std::string call = sddmm_call(feat, dtype, stream.team().num_workers());
+  sddmm_operator(feat, dtype, tuned_way(data_of(a, "a"), call))
       .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"X", x}, {"Y", y}, {"O", out}}}, stream);
 }
 

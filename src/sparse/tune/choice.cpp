@@ -67,6 +67,10 @@ std::string to_text(const SpmmChoice& choice) {
   return fmt::format("{} prefetch {} tile {}", choice.format, choice.prefetch, choice.tile);
 }
 
+std::string to_text(const SpmmCall& call) {
+  return fmt::format("spmm {} {} {} {}", call.feat, call.element_bytes, call.keeps_values, call.workers);
+}
+
 SpmmChoice parse_choice(const std::string& text) {
   const size_t first = text.find(" prefetch "), second = text.find(" tile ");
   const bool has_both = first != text.npos && second != text.npos && first < second;
@@ -81,9 +85,13 @@ SpmmChoice parse_choice(const std::string& text) {
   return choice;
 }
 
-RowLengths row_lengths(const Structure::Data& structure, const SpmmCall& call) {
+void check_is_csr(const Structure::Data& structure, const char* op) {
   const bool is_csr = structure.levels.size() == 2 && structure.levels[1].is_sparse && structure.levels[1].is_variable;
-  check(is_csr, ErrorCode::unsupported, "spmm: required: a structure in CSR; supported: csr()");
+  check(is_csr, ErrorCode::unsupported, "{}: required: a structure in CSR; supported: csr()", op);
+}
+
+RowLengths row_lengths(const Structure::Data& structure, const SpmmCall& call) {
+  check_is_csr(structure, "spmm");
   const Level& level = structure.levels[1];
   RowLengths result{.num_rows = structure.levels[0].length, .num_cols = level.length, .nnz = level.num_positions};
   for (size_t i = 0; i + 1 < level.indptr.size(); ++i) {

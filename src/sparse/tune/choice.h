@@ -24,6 +24,8 @@ struct SpmmCall {
   bool keeps_values = false;  // else formats take the values anew at each call
   int64_t workers = 1;
 };
+// What results of such calls are kept by.
+std::string to_text(const SpmmCall& call);
 // How long the rows of a matrix in CSR are, and how they fill blocks.
 struct RowLengths {
   int64_t num_rows = 0, num_cols = 0, nnz = 0;
@@ -36,6 +38,7 @@ struct RowLengths {
   std::array<double, 3> fill = {1, 1, 1};
 };
 // Throws Error(unsupported) for what is no CSR.
+void check_is_csr(const Structure::Data& structure, const char* op);
 RowLengths row_lengths(const Structure::Data& structure, const SpmmCall& call);
 
 // Nanoseconds of one worker, all together: a sum over elements, rows and phases, of costs that cache sizes tell. It ranks;

@@ -11,7 +11,7 @@ namespace weft::sparse {
 namespace {
 
 constexpr const char* kFolder = "tuned";
-constexpr const char* kVersion = "spmm 1";  // of the schedules that choices stand for
+constexpr const char* kVersion = "2";  // of the schedules that choices stand for
 
 // Of millions of indices in a moment. Structures that meet would share results, which are then not the best ones.
 uint64_t hash_of(const std::vector<int32_t>& numbers) {
@@ -25,10 +25,9 @@ uint64_t hash_of(const std::vector<int32_t>& numbers) {
 
 }  // namespace
 
-std::string results_key(const Structure::Data& structure, const SpmmCall& call) {
+std::string results_key(const Structure::Data& structure, const std::string& call) {
   Sha256 hash;
-  hash.update(fmt::format("{}\n{}\n{}\n{} {} {} {}\n", kVersion, machine().model, to_string(current_isa()), call.feat,
-                          call.element_bytes, call.keeps_values, call.workers));
+  hash.update(fmt::format("{}\n{}\n{}\n{}\n", kVersion, machine().model, to_string(current_isa()), call));
   for (const Level& level : structure.levels) {
     hash.update(fmt::format("{} {} {:x} {:x}\n", level.length, level.num_positions, hash_of(level.indptr),
                             hash_of(level.indices)));
@@ -44,12 +43,8 @@ std::vector<Measured> read_results(const std::string& key) {
   std::istringstream lines(*text);
   double nanoseconds = 0;
   std::string choice;
-  try {
-    while (lines >> nanoseconds && lines.get() == ' ' && std::getline(lines, choice))
-      results.push_back({parse_choice(choice), nanoseconds / 1e9});
-  } catch (const Error&) {
-    return {};  // written by nobody who is known: measured again
-  }
+  while (lines >> nanoseconds && lines.get() == ' ' && std::getline(lines, choice))
+    results.push_back({choice, nanoseconds / 1e9});
   return results;
 }
 
@@ -57,8 +52,7 @@ bool keep_results(const std::string& key, const std::vector<Measured>& results) 
   const std::optional<jit::Cache> cache = jit::open_cache(/*create=*/true);
   if (!cache) return false;
   std::string text;
-  for (const Measured& measured : results)
-    text += fmt::format("{:.0f} {}\n", measured.seconds * 1e9, to_text(measured.choice));
+  for (const Measured& measured : results) text += fmt::format("{:.0f} {}\n", measured.seconds * 1e9, measured.choice);
   const std::optional<jit::BuildFolder> build = cache->lock("tuned-" + key.substr(0, 16));
   return build && cache->publish(*build, kFolder, key, text);
 }

@@ -1,24 +1,24 @@
 // What searches have measured, by the structure: in files of the kernel cache, so that a search goes on where another
 // ended, in this process or a later one.
 //
-//   const std::string key = results_key(*structure.data(), call);
+//   const std::string key = results_key(*structure.data(), "spmm 64 4");
 //   std::vector<Measured> known = read_results(key);
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "sparse/tune/choice.h"
+#include "sparse/formats/structure.h"
 
 namespace weft::sparse {
 
 struct Measured {
-  SpmmChoice choice = {};
+  std::string choice = {};  // one line
   double seconds = 0;
 };
 
-// Tells structures, widths, types, workers, instruction sets and processors apart. Reads every index of the structure.
-std::string results_key(const Structure::Data& structure, const SpmmCall& call);
+// Tells structures, calls, instruction sets and processors apart. Reads every index of the structure.
+std::string results_key(const Structure::Data& structure, const std::string& call);
 // Those in the order in which they were kept; none where there are none, or none that can be read.
 std::vector<Measured> read_results(const std::string& key);
 // In place of what was kept, in one step. False where the cache's folder cannot be written.

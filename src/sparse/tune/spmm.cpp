@@ -36,8 +36,14 @@ SpmmChoice choice_of(const Structure::Data& structure, const SpmmCall& call) {
   }
   SpmmChoice best;
   double seconds = 0;
-  for (const Measured& measured : read_results(results_key(structure, call)))
-    if (seconds == 0 || measured.seconds < seconds) best = measured.choice, seconds = measured.seconds;
+  for (const Measured& measured : read_results(results_key(structure, to_text(call))))
+    if (seconds == 0 || measured.seconds < seconds) {
+      try {
+        best = parse_choice(measured.choice);
+        seconds = measured.seconds;
+      } catch (const Error&) {  // written by nobody who is known
+      }
+    }
   if (seconds == 0) best = likely_choice(row_lengths(structure, call), call);
   keep_choice(structure, call, best);
   return best;

@@ -18,7 +18,8 @@ struct SpmmChoice {
 // What was chosen for a structure, by what its calls are like.
 struct ChoiceMemo {
   std::mutex mutex = {};
-  std::map<int64_t, SpmmChoice> choices = {};
+  std::map<int64_t, SpmmChoice> choices = {};    // of SpMM
+  std::map<std::string, std::string> ways = {};  // of other operators
 };
 
 }  // namespace weft::sparse

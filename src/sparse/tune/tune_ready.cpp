@@ -1,0 +1,99 @@
+// Searches for schedules of other operators than SpMM. The first way of each is what runs without a search.
+#include "base/check.h"
+#include "sparse/formats/structure.h"
+#include "sparse/machine.h"
+#include "sparse/operators/kept.h"
+#include "sparse/tune/choice.h"
+#include "sparse/tune/results.h"
+#include "sparse/tune/search.h"
+
+namespace weft::sparse {
+namespace {
+
+void check_feat(const char* name, int64_t feat) {
+  check(feat >= 1 && feat <= 65536, ErrorCode::invalid_argument, "{}: is {}; 1 to 65536 are allowed", name, feat);
+}
+
+Tuned search_and_keep(const Structure::Data& data, const std::string& call, const std::vector<Way>& ways,
+                      const TuneOptions& options) {
+  const Tuned tuned = search(results_key(data, call), ways, options.seconds);
+  keep_way(data, call, tuned.choice);
+  return tuned;
+}
+
+}  // namespace
+
+Tuned tune_sddmm(const Structure& a, int64_t feat, const TuneOptions& options, Stream stream) {
+  check_feat("feat", feat);
+  const Structure::Data& data = data_of(a, "a");
+  check_is_csr(data, "sddmm");
+  const Workspace values = ones(a.nnz()), out = ones(a.nnz());
+  const Workspace x = ones(a.num_rows() * feat), y = ones(a.num_cols() * feat);
+  const RunArguments arguments{.structures = {{"J", a}},
+                               .buffers = {{"A", {values.data(), DType::fp32, {a.nnz()}}},
+                                           {"X", {x.data(), DType::fp32, {a.num_rows(), feat}}},
+                                           {"Y", {y.data(), DType::fp32, {a.num_cols(), feat}}},
+                                           {"O", {out.data(), DType::fp32, {a.nnz()}}}}};
+  const int64_t d = default_prefetch(feat);
+  std::vector<Way> ways;
+  for (const int64_t ahead : {d, d / 2, 2 * d, d / 4, int64_t{0}}) {
+    const std::string way = fmt::format("prefetch {}", ahead);
+    ways.push_back({way, [&, way] { sddmm_operator(feat, DType::fp32, way).run(arguments, stream); }});
+  }
+  return search_and_keep(data, sddmm_call(feat, DType::fp32, stream.team().num_workers()), ways, options);
+}
+
+Tuned tune_block_spmm(const Structure& blocks, int64_t heads, int64_t block, int64_t feat, DType dtype,
+                      const TuneOptions& options, Stream stream) {
+  check_feat("feat", feat);
+  check(heads >= 1 && block >= 2 && block <= 256, ErrorCode::invalid_argument,
+        "block: {} heads of blocks {} wide; 1 and more heads, and blocks of 2 to 256 are allowed", heads, block);
+  check(dtype == DType::fp32 || dtype == DType::bf16, ErrorCode::invalid_dtype,
+        "dtype: is {}; allowed are fp32 and bf16", to_string(dtype));
+  const Structure::Data& data = data_of(blocks, "blocks");
+  check_is_csr(data, "block_spmm");
+  const int64_t n = blocks.num_cols() * block, m = blocks.num_rows() * block;
+  const Workspace a = ones(heads * blocks.nnz() * block * block), b = ones(heads * n * feat);
+  const Workspace c = ones(heads * m * feat);
+  const RunArguments arguments{.structures = {{"JO", blocks}},
+                               .buffers = {{"A", {a.data(), dtype, {heads, blocks.nnz(), block, block}}},
+                                           {"B", {b.data(), dtype, {heads, n, feat}}},
+                                           {"C", {c.data(), dtype, {heads, m, feat}}}}};
+  std::vector<Way> ways;
+  for (const int64_t dots : {1, 0}) {
+    if (dots == 0 && !(dtype == DType::bf16 && machine().prefers_bf16_dots)) continue;
+    for (const int64_t rows : {0, 16, 8, 4, 2}) {
+      if (rows > 0 && block % rows != 0) continue;
+      const std::string way = fmt::format("rows {} dots {}", rows, dots);
+      ways.push_back({way, [&, way] { block_spmm_operator(heads, block, feat, dtype, way).run(arguments, stream); }});
+    }
+  }
+  return search_and_keep(data, block_spmm_call(heads, block, feat, dtype, stream.team().num_workers()), ways, options);
+}
+
+Tuned tune_rgms(const Structure& edges, int64_t feat_in, int64_t feat_out, const TuneOptions& options, Stream stream) {
+  check_feat("feat_in", feat_in);
+  check_feat("feat_out", feat_out);
+  const Structure::Data& data = data_of(edges, "edges");
+  check(data.levels.size() == 5, ErrorCode::invalid_argument,
+        "edges: the structure has {} levels; relational_from_coo makes the one of 5 that is expected",
+        data.levels.size());
+  const int64_t relations = data.levels[2].length, tile = data.levels[3].length, n = data.levels[4].length;
+  const int64_t m = data.levels[1].length * tile;
+  const Workspace x = ones(n * feat_in), w = ones(relations * feat_in * feat_out), y = ones(m * feat_out);
+  const RunArguments arguments{.structures = {{"J", edges}},
+                               .buffers = {{"X", {x.data(), DType::fp32, {n, feat_in}}},
+                                           {"W", {w.data(), DType::fp32, {relations, feat_in, feat_out}}},
+                                           {"Y", {y.data(), DType::fp32, {m, feat_out}}}}};
+  std::vector<Way> ways;
+  for (const int64_t vectors : {4, 2, 1})
+    for (const int64_t ahead : {0, 8, 32}) {
+      const std::string way = fmt::format("vectors {} prefetch {}", vectors, ahead);
+      ways.push_back(
+          {way, [&, way] { rgms_operator(tile, false, feat_in, feat_out, DType::fp32, way).run(arguments, stream); }});
+    }
+  return search_and_keep(data, rgms_call(false, feat_in, feat_out, DType::fp32, stream.team().num_workers()), ways,
+                         options);
+}
+
+}  // namespace weft::sparse
