@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/read.hpp>
-#include <cctype>
 #include <cerrno>
 
 #include "serve/http/failure.h"
@@ -93,37 +91,17 @@ void Session::drain() {
 }
 
 void Session::read_head(int64_t seconds) {
-  parser_.emplace();
-  parser_->header_limit(static_cast<uint32_t>(transport_.limits.header_bytes));
-  parser_->body_limit(static_cast<uint64_t>(transport_.limits.body_bytes));
+  make_parser(parser_, transport_.limits);
   limit(seconds);
   beast_http::async_read_header(socket_, buffer_, *parser_,
                                 [self = shared_from_this()](Code error, size_t) { self->on_head(error); });
-}
-
-HttpRequest Session::head() const {
-  const auto& message = parser_->get();
-  HttpRequest request;
-  request.method = std::string(message.method_string());
-  request.path = std::string(message.target());
-  request.path = request.path.substr(0, request.path.find('?'));
-  request.local = transport_.local;
-  for (const auto& field : message) {
-    std::string name(field.name_string());
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    std::string& value = request.headers[name];
-    if (!value.empty()) value += ", ";
-    value += std::string(field.value());
-  }
-  return request;
 }
 
 void Session::on_head(Code error) {
   if (closed_) return;
   if (error) return answer_bad_read(error);
   keep_alive_ = parser_->get().keep_alive() && !transport_.draining;
-  if (auto refusal = transport_.service.refuse(head())) {
+  if (auto refusal = transport_.service.refuse(request_of(parser_->get(), transport_.local))) {
     keep_alive_ = false;  // its body stays unread
     answering_ = true;
     return respond(std::move(*refusal));
@@ -147,25 +125,16 @@ void Session::on_body(Code error) {
   if (error) return answer_bad_read(error);
   lift_limit();
   answering_ = true;
-  HttpRequest request = head();
+  HttpRequest request = request_of(parser_->get(), transport_.local);
   request.body = std::move(parser_->get().body());
   transport_.service.handle(std::move(request), shared_from_this());
   watch_for_end();
 }
 
 void Session::answer_bad_read(Code error) {
-  using Error = beast_http::error;
   keep_alive_ = false;
   answering_ = true;
-  if (error == Error::body_limit)
-    return respond(response_of(
-        {413, "body_too_large", fmt::format("the body has more than {} bytes", transport_.limits.body_bytes)}));
-  if (error == Error::header_limit)
-    return respond(response_of(
-        {431, "header_too_large", fmt::format("the header has more than {} bytes", transport_.limits.header_bytes)}));
-  const bool malformed = error.category() == beast_http::make_error_code(Error::bad_method).category() &&
-                         error != Error::end_of_stream && error != Error::partial_message;
-  if (malformed) return respond(response_of({400, "bad_http", "the request is no HTTP/1.1: " + error.message()}));
+  if (const auto failure = failure_of_read(error, transport_.limits)) return respond(response_of(*failure));
   close();
 }
 

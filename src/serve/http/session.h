@@ -6,11 +6,10 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <deque>
 #include <optional>
 
+#include "serve/http/request_reader.h"
 #include "serve/http/service.h"
 
 namespace weft::serve::http {
@@ -45,14 +44,12 @@ class Session : public Exchange, public std::enable_shared_from_this<Session> {
   void watch(std::function<void()> closed, std::function<void(bool)> stalled) override;
 
  private:
-  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
   using Code = boost::beast::error_code;
   void read_head(int64_t seconds);
   void on_head(Code error);
   void read_body();
   void on_body(Code error);
   void answer_bad_read(Code error);
-  HttpRequest head() const;
   void watch_for_end();
   void write(std::string bytes, bool last);
   void write_next();
