@@ -12,6 +12,7 @@
 #include "tests/sparse/ready_programs.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
+#include "tests/support/sanitizers.h"
 
 namespace weft::sparse::test {
 namespace {
@@ -376,7 +377,6 @@ TEST_P(Ready, GradientsOfSpmmAndSddmm) {
   }
 }
 
-// Each program as it is scheduled, at every stage, computes what it says without its schedule.
 // One operator over several matrices: each stage by the interpreter, and the code.
 void expect_same_at_every_stage(const ReadyCase& c, std::initializer_list<Shape> shapes) {
   const Operator op = kept_operator(c.ready);
@@ -402,9 +402,17 @@ void expect_same_at_every_stage(const ReadyCase& c, std::initializer_list<Shape>
   }
 }
 
+// Each program as it is scheduled, at every stage, computes what it says without its schedule. Under a sanitizer the shapes
+// take turns.
 TEST(ReadyStages, ComputeTheSameAtEveryStage) {
-  for (const ReadyCase& c : ready_cases())
-    expect_same_at_every_stage(c, {Shape::empty_rows, Shape::one_dense_row, Shape::empty, Shape::no_rows});
+  size_t turn = 0;
+  for (const ReadyCase& c : ready_cases()) {
+    constexpr Shape kShapes[] = {Shape::empty_rows, Shape::one_dense_row, Shape::empty, Shape::no_rows};
+    if (weft::testing::kUnderSanitizer)
+      expect_same_at_every_stage(c, {kShapes[turn++ % std::size(kShapes)]});
+    else
+      expect_same_at_every_stage(c, {kShapes[0], kShapes[1], kShapes[2], kShapes[3]});
+  }
 }
 
 // Of AVX2: eight lanes, and half of sixteen registers for sums.

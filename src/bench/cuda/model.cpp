@@ -66,8 +66,19 @@ decode::ModelSources random_sources(const ModelConfig& config) {
   return sources;
 }
 
+// Kernels of a step of one row, which runs for the first time: later ones are a graph of them.
+int64_t nodes_of_step(ForwardPass& forward, cuda::Card& card) {
+  const auto sequence = forward.add_sequence();
+  const std::vector<int32_t> token{7};
+  const int64_t before = card.num_launches();
+  forward.run({{.sequence = sequence, .tokens = token}});
+  forward.release(sequence);
+  return card.num_launches() - before;
+}
+
 // One sequence of `context` tokens, a step at a time.
-void measure_decode(ForwardPass& forward, const std::string& name, int context, CardBench& bench, BenchReport& report) {
+void measure_decode(ForwardPass& forward, const std::string& name, int context, int64_t nodes, CardBench& bench,
+                    BenchReport& report) {
   const auto sequence = forward.add_sequence();
   const std::vector<int32_t> prompt(static_cast<size_t>(context), 7);
   const std::vector<int32_t> next{11};
@@ -87,6 +98,8 @@ void measure_decode(ForwardPass& forward, const std::string& name, int context, 
   const std::string row = fmt::format("{} decode batch1 ctx{}", name, context);
   report.add({"model", row, "speed", 1 / step.median_s, "tok/s", rate / bytes});
   report.add({"model", row, "step", step.median_s * 1e6, "us"});
+  report.add({"model", row, "step by bound",
+              step.median_s / (static_cast<double>(nodes) * bench.node_seconds(true) + bytes / rate), "x"});
   report.add({"model", fmt::format("{} prefill {}", name, context), "speed", context / prefill_s, "tok/s"});
 }
 
@@ -98,7 +111,7 @@ void measure_model_on_card(const BenchOptions& options, BenchReport& report) {
   CardBench bench(options.device);
   report.note(
       fmt::format("{}: {}; a step from ids to logits on the host, beside a read of all weights and of the keys "
-                  "and values before it",
+                  "and values before it; \"step by bound\": its time by that read and as many empty nodes of a graph",
                   to_string(options.device), bench.card().name()));
   ForwardOptions forward_options{
       .precision = precision_from_string(options.precision), .device = options.device, .max_tokens = 2048};
@@ -112,7 +125,9 @@ void measure_model_on_card(const BenchOptions& options, BenchReport& report) {
     name = file.config().name;
     forward.emplace(file, forward_options);
   }
-  for (const int context : {128, 1024}) measure_decode(*forward, name, context, bench, report);
+  const int64_t nodes = nodes_of_step(*forward, bench.card());
+  report.note(fmt::format("{}: {} kernels a step", name, nodes));
+  for (const int context : {128, 1024}) measure_decode(*forward, name, context, nodes, bench, report);
 }
 
 }  // namespace weft::bench

@@ -164,10 +164,16 @@ void Card::check(api::Result result, std::string_view what) {
 void Card::check_launch(api::Result result, std::string_view kernel) {
   if (result != api::kSuccess) fail_for_good(result, fmt::format("launching '{}'", kernel));
   const std::scoped_lock lock(mutex_);
+  ++num_launches_;
   const std::string quoted = fmt::format("'{}'", kernel);
   if (std::find(launches_.begin(), launches_.end(), quoted) != launches_.end()) return;
   if (launches_.size() == kMaxLaunches) launches_.pop_back();
   launches_.push_back(quoted);
+}
+
+int64_t Card::num_launches() const {
+  const std::scoped_lock lock(mutex_);
+  return num_launches_;
 }
 
 void Card::forget_launches() {

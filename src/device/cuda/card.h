@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -51,6 +52,8 @@ class Card {
   void check(api::Result result, std::string_view what);
   // A launch's: anything but success ends the card.
   void check_launch(api::Result result, std::string_view kernel);
+  // Of kernels and graphs by this process, captured ones too.
+  int64_t num_launches() const;
   // All that was launched has ended well.
   void forget_launches();
 
@@ -80,6 +83,7 @@ class Card {
   mutable std::mutex mutex_;
   std::optional<Error> failure_;
   std::vector<std::string> launches_;  // since the last synchronisation that went well: the first few and the last
+  int64_t num_launches_ = 0;
   Ledger ledger_;
 };
 

@@ -169,7 +169,9 @@ TEST_F(CudaCard, LaunchesWithWhatTheGridAsksFor) {
   EXPECT_EQ(kernel.local_bytes, 16);
   EXPECT_EQ(ctas_per_multiprocessor(kernel, 128), 4);
   const struct { int n; } args{1};
+  const int64_t before = card.num_launches();
   launch(kernel, {.ctas = 264, .threads = 128}, nullptr, args);
+  EXPECT_EQ(card.num_launches(), before + 1);
   EXPECT_EQ(state().config.grid_x, 264u);
   EXPECT_EQ(state().config.block_x, 128u);
   EXPECT_EQ(state().config.grid_y * state().config.grid_z * state().config.block_y * state().config.block_z, 1u);
