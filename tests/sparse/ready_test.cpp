@@ -238,6 +238,7 @@ TEST_P(Ready, PrunedWeightsInTheirFormats) {
         expect_result(c, want, what);
       };
       for (const int64_t block : {4, 32}) {
+        if (block == 32 && GetParam() != Shape::blocks) continue;  // compiling is most of the time
         const Converted dbsr = dbsr_from_coo(a.coo(), block);
         expect(dbsr, {dbsr.structure.nnz(), block, block}, padded(a.rows, block), padded(a.cols, block), dbsr_spmm,
                "dbsr of " + std::to_string(block));

@@ -115,7 +115,7 @@ TEST(Tune, GoesOnWhereItsTimeEndedAndAutoTakesTheFastest) {
   EXPECT_GE(second.num_tried, 1);
   EXPECT_EQ(second.num_tried + second.num_left, first.num_left);
   EXPECT_LE(second.seconds, first.seconds);
-  EXPECT_EQ(second.likely_seconds, first.likely_seconds);
+  EXPECT_LE(second.likely_seconds, first.likely_seconds);  // measured again beside the others
   const SpmmCall call{.feat = kFeat, .workers = WorkerTeam::shared().num_workers()};
   EXPECT_EQ(to_text(choice_of(*structure.data(), call)), second.choice);
   Values b = random_values(static_cast<size_t>(a.cols * kFeat), 8), c(static_cast<size_t>(a.rows * kFeat));

@@ -45,12 +45,13 @@ constexpr const char* kProgram = R"(program graph_attention(m, n, nnz, feat, fea
     O[i, l] = Weighted[i, l] * Sum[i]
 )";
 
-// One nest over rows: what a row needs between its steps stays in registers and the nearest cache.
+// One nest over rows: what a row needs between its steps stays in registers and the nearest cache. The largest score is
+// found behind the gathers of the next ones.
 constexpr const char* kOneNest = R"(compute_at(inverse, values.i)
 compute_at(sums, values.i)
 compute_at(exponentials, values.i)
 compute_at(largest, values.i)
-compute_at(scores, values.i)
+compute_at(scores, largest.j)
 reverse_compute_at(quotients, values.i)
 set_scope(Largest, register)
 set_scope(Sum, register)
@@ -59,7 +60,7 @@ set_scope(Weighted, register)
 
 }  // namespace
 
-ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit) {
+ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit, bool same) {
   std::string text = "lower()\n";
   text += partial_sums("scores", feat, unit);
   text += tiled({.block = "values", .loop = "l", .feat = feat_v, .within = {"j"}, .around = "values.i", .unit = unit});
@@ -67,8 +68,8 @@ ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const 
     text += fmt::format("quotients_lo, quotients_li = split(quotients.l, {})\nvectorize(quotients_li)\n", unit.lanes);
     if (feat_v > unit.lanes && feat_v <= unit.lanes * unit.registers) text += "unroll(quotients_lo)\n";
   }
-  for (const char* loop : {"scores.j", "values.j"})
-    text += fmt::format("annotate({}, prefetch, {})\n", loop, default_prefetch(feat));
+  text += fmt::format("annotate(largest.j, prefetch, {})\n", default_prefetch(feat));
+  if (!same) text += fmt::format("annotate(values.j, prefetch, {})\n", default_prefetch(feat_v));
   text += kOneNest;
   return {with_dtype(kProgram, dtype), text + "parallel(values.i)\n", {{"feat", feat}, {"feat_v", feat_v}}};
 }
@@ -78,7 +79,8 @@ void graph_attention(const Structure& graph, const TensorView& q, const TensorVi
   check_rank(q, "q", 2, "[m, feat]");
   check_rank(v, "v", 2, "[n, feat_v]");
   const DType dtype = common_dtype({{"q", &q}, {"k", &k}, {"v", &v}, {"o", &o}});
-  kept_operator(attention_program(last_extent(q), last_extent(v), dtype, vector_unit(current_isa())))
+  const bool same = k.data() == v.data();
+  kept_operator(attention_program(last_extent(q), last_extent(v), dtype, vector_unit(current_isa()), same))
       .run({.structures = {{"J", graph}},
             .buffers = {{"Scale", {&scale, DType::fp32, {1}}}, {"Q", q}, {"Keys", k}, {"V", v}, {"O", o}}},
            stream);

@@ -96,7 +96,9 @@ Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType d
 Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
                        const std::string& way);
 
-ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit = {});
+// `same`: keys are the values, and are there already when those are read.
+ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit = {},
+                               bool same = false);
 ReadyProgram fused_mm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});
 ReadyProgram batched_spmm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});
 ReadyProgram batched_sddmm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});
