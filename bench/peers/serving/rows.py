@@ -116,7 +116,7 @@ def overload(machine, contestant, options):
     good, refusals = {}, []
     for share in (0.8, 1, 2):
         rate = share * capacity
-        setup = Setup(weft=("--max-queued", max(1, round(2 * capacity))))
+        setup = Setup(queued=max(1, round(2 * capacity)))
         with machine.start(contestant, setup) as server:
             outcomes = machine.play(server, "--requests", round(rate * (10 if options.quick else 30)), "--rate", rate, *shape)
         good[share] = figures.goodput(outcomes, 5, 0.15)
@@ -130,7 +130,7 @@ def killed(machine, contestant, options):
     def load(count, seed):
         return ["--requests", count, "--rate", 150, "--cancel", 1, "--prompt-tokens", 64, "--output-tokens", 32, "--seed", seed]
 
-    with machine.start(contestant, Setup(tokens=32768)) as server:
+    with machine.start(contestant, Setup(tokens=8192)) as server:  # a small pool, that all of it is in use before
         machine.play(server, *load(1000, 2))
         before = server.rss_kb()
         machine.play(server, *load(1000 if options.quick else 10000, 3))
