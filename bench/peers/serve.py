@@ -17,6 +17,7 @@ import json
 import math
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -142,6 +143,7 @@ def main():
     model = arguments.model or subprocess.run([ROOT / "tools/fetch_model.sh"], check=True, stdout=subprocess.PIPE,
                                               text=True).stdout.strip()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:arguments.threads])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers end with it
     about = {"weft": against.describe(ROOT), "threads": arguments.threads, "machine": this_machine(),
              "date": datetime.date.today().isoformat()}
     machine = Machine(arguments.build / "bin", model, arguments.threads, arguments.traces)

@@ -110,7 +110,7 @@ TEST_F(ForwardRunnerTest, GivesReproducibleRequestsOneAnswerUnderAnyLoad) {
   using Answer = std::vector<std::tuple<int, int32_t, double>>;
   std::mt19937 random(1);
   const auto below = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most)); };
-  std::vector<Request> requests(90);
+  std::vector<Request> requests(32);
   for (Request& request : requests) {
     const int family = below(3), shared = 16 * below(17), own = 1 + below(60);
     for (int i = 0; i < shared + own; ++i)

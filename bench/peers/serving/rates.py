@@ -78,7 +78,9 @@ def azure(first_s):
 
 
 def slow_clients(machine, contestant, options):
-    """Four requests a second, alone and beside a thousand connections that send or read a byte now and then."""
+    """Four requests a second, alone and beside a thousand connections that send or read a byte now and then.
+
+    Who attacks has a machine of its own: here it takes the time that others leave."""
     if shutil.which("slowhttptest") is None:
         raise Refused("slowhttptest is not installed (apt-get install slowhttptest)")
     seconds = 10 if options.quick else 25
@@ -91,7 +93,7 @@ def slow_clients(machine, contestant, options):
         alone = figures.percentile(figures.first_tokens(machine.play(server, *good)), 0.99)
         for number, (name, words) in enumerate(attacks.items()):
             url = server.url + ("/v1/completions" if name == "body" else "/")
-            attack = subprocess.Popen([str(word) for word in ("slowhttptest", "-c", 1000, "-r", 500, "-i", 5, "-l", seconds + 5,
+            attack = subprocess.Popen([str(word) for word in ("nice", "-n", 19, "slowhttptest", "-c", 1000, "-r", 500, "-i", 5, "-l", seconds + 5,
                                                               *words, "-u", url)], stdout=subprocess.DEVNULL)
             time.sleep(3)
             beside = figures.percentile(figures.first_tokens(machine.play(server, *good, "--seed", 10 + number)), 0.99)

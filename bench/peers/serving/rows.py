@@ -116,7 +116,7 @@ def overload(machine, contestant, options):
     good, refusals = {}, []
     for share in (0.8, 1, 2):
         rate = share * capacity
-        setup = Setup(weft=("--max-queued", max(1, round(2 * capacity))))
+        setup = Setup(queued=max(1, round(2 * capacity)))
         with machine.start(contestant, setup) as server:
             outcomes = machine.play(server, "--requests", round(rate * (10 if options.quick else 30)), "--rate", rate, *shape)
         good[share] = figures.goodput(outcomes, 5, 0.15)
@@ -128,9 +128,9 @@ def overload(machine, contestant, options):
 def killed(machine, contestant, options):
     """Clients that leave while they send, wait or read."""
     def load(count, seed):
-        return ["--requests", count, "--rate", 150, "--cancel", 1, "--prompt-tokens", 64, "--output-tokens", 32, "--seed", seed]
+        return ["--requests", count, "--rate", 60, "--cancel", 1, "--prompt-tokens", 16, "--output-tokens", 16, "--seed", seed]
 
-    with machine.start(contestant, Setup(tokens=32768)) as server:
+    with machine.start(contestant, Setup(tokens=8192)) as server:  # a small pool, that all of it is in use before
         machine.play(server, *load(1000, 2))
         before = server.rss_kb()
         machine.play(server, *load(1000 if options.quick else 10000, 3))
@@ -182,7 +182,7 @@ MEASUREMENTS = [
     Measurement("overload", {"goodput": Figure("twice the capacity: goodput over its peak", "x"),
                              "refusal": Figure("twice the capacity: P99 of a 429", "ms", True)}, ("Weft",), overload, 2.5),
     Measurement("killed", {"pages": Figure("10,000 clients killed: pages lost", "pages", True),
-                           "rss": Figure("10,000 clients killed: memory over before", "x", True)}, ("Weft",), killed, 1.5),
+                           "rss": Figure("10,000 clients killed: memory over before", "x", True)}, ("Weft",), killed, 3.2),
     Measurement("slow-clients", {mode: Figure(f"1,000 slow connections ({mode}): P99 first token of 4 good clients over alone", "x",
                                               True) for mode in ("header", "body", "read")}, ("Weft",), rates.slow_clients, 2),
     Measurement("reproducible", {"same": Figure("requests whose answer is the one they have alone, under load", "x")}, ("Weft",),

@@ -25,6 +25,7 @@ class Setup:
     """What a row asks of a server, whoever it is."""
     tokens: int = 131072  # of the cache of keys and values
     running: int = 64     # answers at once
+    queued: int = 100000  # requests that wait
     weft: tuple = ()      # further arguments
     llama: tuple = ()
     batched: int = 2048   # OpenVINO: tokens of a step
@@ -115,7 +116,7 @@ class Machine:
 
     def weft(self, setup=Setup(), *more):
         return Server([self.programs / "weft", "serve", self.model, "--port", 0, "--threads", self.threads, "--ctx", 8192,
-                       "--kv-tokens", setup.tokens, "--max-running", setup.running, "--max-queued", 100000,
+                       "--kv-tokens", setup.tokens, "--max-running", setup.running, "--max-queued", setup.queued,
                        "--max-queued-tokens", 1 << 30, "--queue-time", 36000, "--request-time", 36000, *setup.weft, *more])
 
     def llama(self, setup=Setup()):
