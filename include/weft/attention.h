@@ -189,6 +189,16 @@ struct AttentionTensors {
   std::vector<TensorArg> tensors = {};
 };
 
+// A batch whose lengths and pages only a device knows. Tensors are int32 and lie there.
+struct DeviceBatch {
+  TensorView kv_len;                    // [batch]
+  TensorView page_table;                // [batch, most pages of a request]: a request's pages, from its first tokens on
+  int64_t num_pages = 0;                // of the pool
+  int qo_len = 1;                       // query tokens of every request; one tile holds them
+  int num_workers = 0;                  // 0: the kernel's default
+  std::vector<ScalarArg> scalars = {};  // as PlanInput's
+};
+
 struct BuildOptions {
   std::optional<Isa> isa = {};  // default: current_isa()
 };
@@ -200,6 +210,12 @@ class AttentionKernel {
   // Throws Error(invalid_argument | invalid_indptr | invalid_page | invalid_shape | unsupported).
   Plan plan(const PlanInput& input) const;
   size_t workspace_bytes(const PlanBounds& bounds) const;
+  // A kernel of the device writes into the workspace what `plan` with PlanMode::even and the same bounds would upload; it may
+  // be captured. A length outside of [0, bounds.max_kv_len] or longer than its row of the page table, and a page id outside of
+  // the pool, are clamped, and the next Stream::synchronize() throws Error(invalid_page). Throws what plan throws, and
+  // Error(workspace_too_small | unsupported).
+  void plan_on_device(const DeviceBatch& batch, const PlanBounds& bounds, Workspace& workspace,
+                      Stream stream = {}) const;
   // Runs the plan that lies in the workspace. Checks that tensors and plan agree before it touches memory. o and lse may
   // have gaps, but no two of their elements share memory: each stride steps over all that the smaller ones reach.
   // Throws Error(plan_mismatch | invalid_shape | invalid_stride | invalid_dtype | invalid_device | invalid_argument).

@@ -26,7 +26,7 @@ std::string_view to_string(ScalarKind kind) {
   return enum_name(kNames, kind);
 }
 std::string_view to_string(PlanMode mode) {
-  static constexpr std::string_view kNames[] = {"balanced", "paper", "fixed_split", "no_split"};
+  static constexpr std::string_view kNames[] = {"balanced", "paper", "fixed_split", "no_split", "even"};
   return enum_name(kNames, mode);
 }
 

@@ -216,13 +216,8 @@ void check_custom_mask(const AttentionKernel::Impl& kernel, const PlanHeader& pl
   check(indptr.shape(0) >= plan.num_requests, ErrorCode::invalid_shape,
         "mask_indptr: has {} entries for {} requests; one a request is needed, and one behind", indptr.shape(0),
         plan.num_requests);
-  thread_local std::vector<int> qo_copy, kv_copy;  // grow to the largest call's
-  thread_local std::vector<int64_t> indptr_copy;
-  const auto lengths = [&](const Section& s, std::vector<int>& copy) {
-    return on_host(kernel, section<int>(workspace.data(), s), plan.num_requests, stream, copy);
-  };
-  const int* qo_len = lengths(plan.qo_len, qo_copy);
-  const int* kv_len = lengths(plan.kv_len, kv_copy);
+  thread_local std::vector<int64_t> indptr_copy;  // grows to the largest call's
+  const auto [qo_len, kv_len] = kernel.backend->lengths_in(workspace);
   const int64_t* begins = on_host(kernel, indptr.as<int64_t>(), plan.num_requests, stream, indptr_copy);
   for (int r = 0; r < plan.num_requests; ++r) {
     const int64_t elements = int64_t{qo_len[r]} * kv_len[r];

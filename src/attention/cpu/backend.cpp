@@ -48,14 +48,15 @@ class CpuBackend : public Backend {
   void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream) const override {
     std::memcpy(at(to, offset), from, static_cast<size_t>(bytes));
   }
-  void clear(const Workspace& to, int64_t offset, int64_t bytes, Stream) const override {
-    std::memset(at(to, offset), 0, static_cast<size_t>(bytes));
-  }
   void read(Device, const void* from, void* to, int64_t bytes, Stream) const override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }
   const PlanHeader* plan_in(const Workspace& workspace) const override {
     return static_cast<const PlanHeader*>(workspace.data());
+  }
+  PlanLengths lengths_in(const Workspace& workspace) const override {
+    const PlanHeader& plan = *plan_in(workspace);
+    return {section<int>(&plan, plan.qo_len), section<int>(&plan, plan.kv_len)};
   }
   bool is_host_memory() const override { return true; }
 

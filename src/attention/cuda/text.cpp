@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "attention/cuda/kernels/args.h"
+#include "attention/cuda/kernels/even_args.h"
 #include "attention/cuda/shared_bytes.h"
 #include "attention/params.h"
 #include "attention/variant/text.h"
@@ -120,6 +121,19 @@ KernelText merge_states_text(DType in, DType out) {
       "  weft::attention::cuda::merge_states<{}, {}>(args);\n}}\n",
       element_type(in), element_type(out));
   return text;
+}
+
+KernelText plan_even_text() {
+  return {.symbol = "weft_plan_even",
+          .file = "attention/cuda/kernels/plan_even.h",
+          .head = weft::text::k_cuda_plan_even,
+          .threads = kEvenThreads,
+          .shared_bytes = kEvenSharedBytes,
+          .instances = fmt::format(
+              "static_assert(weft::attention::cuda::PlanEven::kSharedBytes == {}, \"kEvenSharedBytes is another\");\n"
+              "WEFT_KERNEL({}, 1) void weft_plan_even(WEFT_PARAM weft::attention::cuda::EvenArgs args) {{\n"
+              "  weft::attention::cuda::PlanEven(args).run();\n}}\n",
+              kEvenSharedBytes, kEvenThreads)};
 }
 
 }  // namespace weft::attention::cuda
