@@ -139,6 +139,13 @@ Variant custom_mask();         // tensors mask uint8 [elements], mask_indptr int
 Variant custom_mask_packed();  // tensors mask uint8 [bytes], mask_indptr int64 [batch + 1], in bytes
 }  // namespace variants
 
+// How a card's kernels bring keys and values to shared memory.
+//   elements  one by one, converted on the way: any type, dim and stride; products in fp32
+//   cp_async  16 bytes at a time, some tiles ahead: fp16 and bf16 beside queries of that type, whose rows and strides are
+//             multiples of 16 bytes
+enum class Loader : uint8_t { elements, cp_async };
+std::string_view to_string(Loader loader);
+
 // What is fixed when a kernel is compiled.
 struct AttentionSpec {
   DType q_dtype = DType::fp32;   // fp32, fp16, bf16
@@ -157,6 +164,9 @@ struct AttentionSpec {
   Variant variant = {};                 // its mask is intersected with the two above
   KvScales kv_scales = KvScales::none;  // of int8 and int4, which need some, and of fp8
   int kv_scale_group = 0;               // token_group: tokens that share a scale
+  int page_size = 0;                    // of every plan, where there are pages; 0: whatever plans have
+  // Cards alone. Named: what it cannot serve is refused. Default: cp_async, and elements for what that does not serve.
+  std::optional<Loader> loader = {};
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
 };
 

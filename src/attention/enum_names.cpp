@@ -21,6 +21,10 @@ std::string_view to_string(Mask mask) {
   static constexpr std::string_view kNames[] = {"none", "causal", "custom", "custom_packed"};
   return enum_name(kNames, mask);
 }
+std::string_view to_string(Loader loader) {
+  static constexpr std::string_view kNames[] = {"elements", "cp_async"};
+  return enum_name(kNames, loader);
+}
 std::string_view to_string(ScalarKind kind) {
   static constexpr std::string_view kNames[] = {"real", "integer"};
   return enum_name(kNames, kind);

@@ -28,6 +28,10 @@ class CpuBackend : public Backend {
     return std::string(to_string(isa));
   }
   DType compute_type(const AttentionSpec& spec, const std::string& target) const override {
+    check(!spec.loader, ErrorCode::unsupported,
+          "loader = {}: required a card's loader, supported on cards, missing on CPUs, which have their own; leave it "
+          "out",
+          to_string(spec.loader.value_or(Loader::elements)));
     return weft::compute_type(spec, isa_from_string(target));
   }
   Rounding rounding(const AttentionSpec& spec, DType compute) const override { return cpu_rounding(spec, compute); }

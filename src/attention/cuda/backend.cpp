@@ -56,19 +56,28 @@ class CudaCode : public Code {
   mutable Kernel kernels_[3];
 };
 
-// Copies to shared memory take 16 bytes.
-bool is_aligned(const RunArgs& args) {
+// Copies to shared memory take 16 bytes: the first tensor that does not lie so, or null.
+const char* not_aligned(const RunArgs& args) {
   const auto fits = [](const void* data, std::initializer_list<long long> strides) {
     return reinterpret_cast<uintptr_t>(data) % 16 == 0 &&
            std::all_of(strides.begin(), strides.end(), [](long long stride) { return stride % 16 == 0; });
   };
-  return fits(args.q.data, {args.q.row_stride, args.q.head_stride}) &&
-         fits(args.k.data, {args.k.page_stride, args.k.token_stride, args.k.head_stride}) &&
-         fits(args.v.data, {args.v.page_stride, args.v.token_stride, args.v.head_stride});
+  if (!fits(args.q.data, {args.q.row_stride, args.q.head_stride})) return "q";
+  if (!fits(args.k.data, {args.k.page_stride, args.k.token_stride, args.k.head_stride})) return "k";
+  if (!fits(args.v.data, {args.v.page_stride, args.v.token_stride, args.v.head_stride})) return "v";
+  return nullptr;
 }
 
 cuda::Path path_of(const AttentionKernel::Impl& kernel, const RunArgs& args, const PlanHeader& plan) {
-  if (kernel.compute == DType::fp32 || !is_aligned(args)) return cuda::Path::plain;
+  if (kernel.compute == DType::fp32) return cuda::Path::plain;
+  if (const char* tensor = not_aligned(args)) {
+    check(kernel.spec.loader != Loader::cp_async, ErrorCode::invalid_stride,
+          "{}: it, or a stride of it, is no multiple of 16 bytes, which loader = cp_async needs; leave loader out, or "
+          "copy "
+          "the tensor",
+          tensor);
+    return cuda::Path::plain;
+  }
   const bool has_small_tiles_alone = plan.tile_kinds == 1 << static_cast<int>(TileKind::direct);
   return has_small_tiles_alone ? cuda::Path::small_tiles : cuda::Path::all_tiles;
 }

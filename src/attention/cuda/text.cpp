@@ -91,7 +91,7 @@ struct Spec {{
   using Query = {};
   using Cache = {};
   using Output = {};
-  static constexpr int kDimQk = {}, kDimVo = {}, kThreads = {}, kSlots = {};
+  static constexpr int kDimQk = {}, kDimVo = {}, kThreads = {}, kSlots = {}, kPageSize = {};
   static constexpr bool kLatent = {}, kBlockSparse = {}, kPaged = {};
   static constexpr Scaling kScaling = Scaling::{};
 {}}};
@@ -101,9 +101,10 @@ static_assert(Path::kSharedBytes <= {}, "cuda/shared_bytes.h gives the CTA too l
 }}  // namespace weft::attention::cuda
 )",
       element_type(spec.q_dtype), element_type(spec.kv_dtype), element_type(spec.o_dtype), spec.head_dim_qk,
-      spec.head_dim_vo, text.threads, slots, spec.kv_form == KvForm::latent, spec.kv_form == KvForm::block_sparse,
-      spec.kv_form != KvForm::ragged && spec.kv_form != KvForm::padded, scaling(spec.kv_scales), of_path.constants,
-      variant_class(parts, "::leaf"), mask_class(parts, "::leaf"), of_path.type, text.shared_bytes);
+      spec.head_dim_vo, text.threads, slots, spec.page_size, spec.kv_form == KvForm::latent,
+      spec.kv_form == KvForm::block_sparse, spec.kv_form != KvForm::ragged && spec.kv_form != KvForm::padded,
+      scaling(spec.kv_scales), of_path.constants, variant_class(parts, "::leaf"), mask_class(parts, "::leaf"),
+      of_path.type, text.shared_bytes);
   text.instances += fmt::format(
       "WEFT_KERNEL({}, 1) void weft_attend(WEFT_PARAM weft::attention::cuda::Args<{}> args) {{\n"
       "  using namespace weft::attention::cuda;\n  attend<Spec, Variant, Path>(args);\n}}\n",

@@ -339,6 +339,10 @@ Problem check_input(const KernelTraits& traits, const PlanInput& input, PlanBuil
   p.borrow_page_ids = input.borrow_page_ids;
   take_levels(input, p);
   check_kv(traits, input, p, builder);
+  check(
+      traits.page_size == 0 || p.page_size == traits.page_size, ErrorCode::invalid_argument,
+      "page_size = {}: this kernel was built for pages of {}; build it for others, or leave AttentionSpec::page_size 0",
+      p.page_size, traits.page_size);
   resolve_intervals(traits, input, p);
   return p;
 }
