@@ -226,6 +226,11 @@ class AttentionKernel {
   // Error(workspace_too_small | unsupported).
   void plan_on_device(const DeviceBatch& batch, const PlanBounds& bounds, Workspace& workspace,
                       Stream stream = {}) const;
+  // What the plan in the workspace says of its query rows, for operators that a graph captures with the run: the position of
+  // each, int32 [nnz_qo], and where its own token lies in the pool, page and slot, int32 [nnz_qo, 2]. Both on the kernel's
+  // device; of paged and latent caches.
+  void locate_rows(const Workspace& workspace, const TensorView& positions, const TensorView& places,
+                   Stream stream = {}) const;
   // Runs the plan that lies in the workspace. Checks that tensors and plan agree before it touches memory. o and lse may
   // have gaps, but no two of their elements share memory: each stride steps over all that the smaller ones reach.
   // Throws Error(plan_mismatch | invalid_shape | invalid_stride | invalid_dtype | invalid_device | invalid_argument).

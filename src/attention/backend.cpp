@@ -33,6 +33,13 @@ void Backend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeader&, 
        to_string(kernel.device));
 }
 
+void Backend::locate_rows(const AttentionKernel::Impl& kernel, const Workspace&, int*, int*, Stream) const {
+  fail(ErrorCode::unsupported,
+       "locate_rows: required the rows of a plan on {}; supported on cards; missing: a kernel; positions and pages are "
+       "the caller's",
+       to_string(kernel.device));
+}
+
 void add_backend(DeviceKind kind, const Backend& backend) { of_kind(kind) = &backend; }
 
 const Backend& backend_of(Device device, std::string_view name) {

@@ -68,6 +68,10 @@ class Backend {
   virtual void plan_even(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const EvenBatch& batch,
                          Workspace& workspace, Stream stream) const;
 
+  // For each query row of the plan there: its position, and page and slot of its own token.
+  virtual void locate_rows(const AttentionKernel::Impl& kernel, const Workspace& workspace, int* positions, int* places,
+                           Stream stream) const;
+
   // Runs the plan in the workspace; the arguments agree with it.
   virtual void launch(const AttentionKernel::Impl& kernel, const RunArgs& args, Workspace& workspace,
                       Stream stream) const = 0;

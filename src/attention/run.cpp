@@ -314,4 +314,26 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   if (!recorded.empty()) record_result(recorded, kernel, tensors, stream);
 }
 
+void AttentionKernel::locate_rows(const Workspace& workspace, const TensorView& positions, const TensorView& places,
+                                  Stream stream) const {
+  const Impl& kernel = impl();
+  check(has_page_table(kernel.spec.kv_form), ErrorCode::unsupported,
+        "locate_rows: required a paged cache; supported paged and latent; missing: the other forms");
+  if (!stream.is_default()) check_on("", "stream", stream.device(), kernel.device);
+  const PlanHeader& plan = checked_plan(kernel, workspace);
+  const auto check_ints = [&](const char* name, const TensorView& t, int rank, const char* form) {
+    check_tensor(name, t, DType::int32, rank, form);
+    check_on("", name, t.device(), kernel.device);
+    check_extent(name, t, 0, plan.num_rows_q, "the plan's number of query tokens");
+    if (rank == 2) check_extent(name, t, 1, 2, "page and slot");
+    int64_t stride = 1;
+    for (int axis = rank - 1; axis >= 0; stride *= t.shape(axis--))
+      check(t.shape(axis) <= 1 || t.stride(axis) == stride, ErrorCode::invalid_stride,
+            "{}: has stride {} along axis {}; it must lie together", name, t.stride(axis), axis);
+  };
+  check_ints("positions", positions, 1, "[nnz_qo]");
+  check_ints("places", places, 2, "[nnz_qo, 2]");
+  kernel.backend->locate_rows(kernel, workspace, positions.as<int32_t>(), places.as<int32_t>(), stream);
+}
+
 }  // namespace weft

@@ -10,6 +10,7 @@
 
 #include "attention/cuda/kernels/args.h"
 #include "attention/cuda/kernels/even_args.h"
+#include "attention/cuda/kernels/locate_args.h"
 #include "attention/cuda/kernels/merge_args.h"
 #include "attention/cuda/traits.h"
 #include "attention/kernel.h"
@@ -160,6 +161,20 @@ void CudaBackend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeade
   of_workspace.lengths.clear();
 }
 
+void CudaBackend::locate_rows(const AttentionKernel::Impl& kernel, const Workspace& workspace, int* positions,
+                              int* places, Stream stream) const {
+  PlanOnHost& plan = of(workspace);
+  check_capture(kernel, plan, stream);
+  const auto rows = static_cast<int>(plan.header.num_rows_q);
+  if (rows == 0) return;
+  const cuda::KernelText text = cuda::locate_rows_text();
+  const auto loaded = runtime_.load(kernel.device, "locate_rows " + runtime_.architecture(kernel.device), text);
+  const cuda::LocateArgs args{static_cast<const PlanHeader*>(workspace.data()), positions, places, rows};
+  plan.order->begin(stream);
+  runtime_.launch(*loaded, (rows + text.threads - 1) / text.threads, text.threads, &args, sizeof args, stream);
+  plan.order->end(stream);
+}
+
 void CudaBackend::read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const {
   if (bytes > 0) runtime_.read(device, from, to, bytes, stream);
 }
@@ -173,14 +188,18 @@ PlanLengths CudaBackend::lengths_in(const Workspace& workspace) const {
   return {plan.lengths.data(), plan.lengths.data() + plan.header.num_requests};
 }
 
+void CudaBackend::check_capture(const AttentionKernel::Impl& kernel, const PlanOnHost& plan, Stream stream) const {
+  check(
+      plan.header.bounds != 0 || !runtime_.is_capturing(kernel.device, stream), ErrorCode::invalid_argument,
+      "run: its stream is being captured, and the plan was made without bounds: a graph that runs later plans needs a "
+      "workspace that holds them; give PlanInput::bounds");
+}
+
 void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& given, Workspace& workspace,
                          Stream stream) const {
   PlanOnHost& on_host = of(workspace);
   const PlanHeader& plan = on_host.header;
-  check(
-      plan.bounds != 0 || !runtime_.is_capturing(kernel.device, stream), ErrorCode::invalid_argument,
-      "run: its stream is being captured, and the plan was made without bounds: a graph that runs later plans needs a "
-      "workspace that holds them; give PlanInput::bounds");
+  check_capture(kernel, on_host, stream);
   if (plan.items.count == 0) return;
   const cuda::Path path = path_of(kernel, given, plan);
   const CudaCode::Kernel& code = static_cast<const CudaCode&>(*kernel.code).kernel(path);

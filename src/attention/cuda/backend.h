@@ -26,6 +26,8 @@ class CudaBackend : public Backend {
 
   void plan_even(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const EvenBatch& batch,
                  Workspace& workspace, Stream stream) const override;
+  void locate_rows(const AttentionKernel::Impl& kernel, const Workspace& workspace, int* positions, int* places,
+                   Stream stream) const override;
   void launch(const AttentionKernel::Impl& kernel, const RunArgs& args, Workspace& workspace,
               Stream stream) const override;
   void merge_states(const MergeStatesArgs& args, int64_t rows, int64_t floats, Device device,
@@ -35,6 +37,8 @@ class CudaBackend : public Backend {
   struct PlanOnHost;
   static PlanOnHost& of(const Workspace& workspace);
   PlanOnHost& kept(const Workspace& workspace) const;
+  // A captured launch runs later plans, too.
+  void check_capture(const AttentionKernel::Impl& kernel, const PlanOnHost& plan, Stream stream) const;
 
   const cuda::Runtime& runtime_;
 };

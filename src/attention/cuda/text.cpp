@@ -4,6 +4,7 @@
 
 #include "attention/cuda/kernels/args.h"
 #include "attention/cuda/kernels/even_args.h"
+#include "attention/cuda/kernels/locate_args.h"
 #include "attention/cuda/shared_bytes.h"
 #include "attention/params.h"
 #include "attention/variant/text.h"
@@ -135,6 +136,17 @@ KernelText plan_even_text() {
               "WEFT_KERNEL({}, 1) void weft_plan_even(WEFT_PARAM weft::attention::cuda::EvenArgs args) {{\n"
               "  weft::attention::cuda::PlanEven(args).run();\n}}\n",
               kEvenSharedBytes, kEvenThreads)};
+}
+
+KernelText locate_rows_text() {
+  return {.symbol = "weft_locate_rows",
+          .file = "attention/cuda/kernels/locate_rows.h",
+          .head = weft::text::k_cuda_locate_rows,
+          .threads = kLocateThreads,
+          .instances = fmt::format(
+              "WEFT_KERNEL({}, 1) void weft_locate_rows(WEFT_PARAM weft::attention::cuda::LocateArgs args) {{\n"
+              "  weft::attention::cuda::locate_rows(args);\n}}\n",
+              kLocateThreads)};
 }
 
 }  // namespace weft::attention::cuda

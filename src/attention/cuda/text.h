@@ -46,6 +46,7 @@ KernelText attend_text(const AttentionSpec& spec, const std::string& architectur
 KernelText merge_states_text(DType in, DType out);
 // PlanMode::even; its argument is EvenArgs.
 KernelText plan_even_text();
+KernelText locate_rows_text();
 
 }  // namespace weft::attention::cuda
 
@@ -53,4 +54,5 @@ namespace weft::text {
 extern const char* const k_cuda_attend;
 extern const char* const k_cuda_merge_states;
 extern const char* const k_cuda_plan_even;
+extern const char* const k_cuda_locate_rows;
 }  // namespace weft::text

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include "attention/kernel.h"
 #include "attention/plan/planner.h"
 #include "host_runtime.h"
 #include "tests/attention/kernels/problem.h"
@@ -191,6 +192,68 @@ TEST_F(HostMachineEven, RefusesWhatBoundsAndBatchDoNotAgreeIn) {
   refused(ErrorCode::invalid_shape, "page_table: has 1 rows; kv_len has 2", [&](auto& batch, auto&, auto&) {
     batch.page_table = TensorView(table.placed, DType::int32, {1, 40}, Device::cuda());
   });
+}
+
+TEST(HostMachineRows, AreWhereThePlanSays) {
+  const AttentionKernel kernel = kernel_of(false);
+  // Two levels: requests 0 and 1 share 32 tokens, and request 2 has more queries than keys of its own.
+  const std::vector<int32_t> shared_rows{0, 3, 5}, shared_pages{0, 2, 2}, shared_ids{7, 8}, shared_last{16, 0};
+  const std::vector<int32_t> own_rows{0, 1, 3, 5}, own_pages{0, 1, 3, 4}, own_ids{1, 2, 3, 4}, own_last{5, 1, 1};
+  const Level levels[] = {{shared_rows, {16, 9, shared_pages, shared_ids, shared_last}},
+                          {own_rows, {16, 9, own_pages, own_ids, own_last}}};
+  PlanInput input{.num_qo_heads = 6, .num_kv_heads = 3, .num_workers = 2, .levels = levels};
+  const Plan plan = kernel.plan(input);
+  Workspace workspace(Device::cuda(), plan.workspace_bytes());
+  plan.upload(workspace);
+  const OnMachine positions(std::vector<int32_t>(5, -1)), places(std::vector<int32_t>(10, -1));
+  kernel.locate_rows(workspace, TensorView(positions.placed, DType::int32, {5}, Device::cuda()),
+                     TensorView(places.placed, DType::int32, {5, 2}, Device::cuda()));
+  const auto* at = static_cast<const int32_t*>(positions.placed);
+  EXPECT_EQ(std::vector(at, at + 5), (std::vector<int32_t>{36, 47, 48, -1, 0}));
+  at = static_cast<const int32_t*>(places.placed);
+  EXPECT_EQ(std::vector(at, at + 10), (std::vector<int32_t>{1, 4, 2, 15, 3, 0, 0, 0, 4, 0}));
+  EXPECT_THROW(kernel.locate_rows(workspace, TensorView(positions.placed, DType::int32, {4}, Device::cuda()),
+                                  TensorView(places.placed, DType::int32, {5, 2}, Device::cuda())),
+               Error);
+}
+
+TEST(HostMachineLoader, RefusesWhatANamedOneCannotServe) {
+  AttentionSpec spec{.q_dtype = DType::bf16, .kv_dtype = DType::bf16, .head_dim_qk = 16, .head_dim_vo = 24};
+  const auto build = [&] { return build_on(host_machine(), spec); };
+  spec.loader = Loader::elements;
+  EXPECT_EQ(build().impl().compute, DType::fp32);
+  spec.loader = Loader::cp_async;
+  spec.page_size = 16;
+  const AttentionKernel kernel = build();
+  EXPECT_EQ(kernel.impl().compute, DType::bf16);
+  testing::Case c;
+  c.q_dtype = c.kv_dtype = DType::bf16;
+  c.head_dim_qk = 16;
+  c.head_dim_vo = 24;
+  c.lengths = {{1, 40}};
+  testing::Problem problem(c);
+  problem.reference();
+  problem.poison_outputs();
+  run_on(host_machine(), kernel, kernel.plan(problem.input(2)), problem.tensors());
+  EXPECT_EQ(problem.compare(DType::bf16), "");
+  c.page_size = 8;
+  testing::Problem other_pages(c);
+  EXPECT_THROW((void)kernel.plan(other_pages.input(2)), Error);
+  const testing::Placed placed(host_machine(), problem.tensors());
+  AttentionTensors tensors = placed.tensors();
+  tensors.q = TensorView(static_cast<char*>(tensors.q.data()) + 2, DType::bf16, {1, 1, 16}, Device::cuda());
+  const Plan plan = kernel.plan(problem.input(2));
+  Workspace workspace(Device::cuda(), plan.workspace_bytes());
+  plan.upload(workspace);
+  try {
+    kernel.run(workspace, tensors);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_stride);
+    EXPECT_NE(std::string(error.what()).find("which loader = cp_async needs"), std::string::npos) << error.what();
+  }
+  spec.kv_dtype = DType::fp8_e4m3;
+  EXPECT_THROW(build(), Error);
 }
 
 TEST(HostMachineCapture, WantsAPlanThatWasMadeWithBounds) {
