@@ -256,6 +256,35 @@ TEST(HostMachineLoader, RefusesWhatANamedOneCannotServe) {
   EXPECT_THROW(build(), Error);
 }
 
+// StreamOrder (device/cuda) makes one stream wait for another; here, that every work on a workspace asks it.
+TEST(HostMachineOrder, HasEveryWorkOnAWorkspace) {
+  static std::string order;
+  order.clear();
+  testing::Case c;
+  c.head_dim_qk = 16;
+  c.head_dim_vo = 24;
+  c.mask = Mask::causal;
+  c.lengths = {{1, 40}};
+  testing::Problem problem(c);
+  const AttentionKernel kernel = kernel_of(false);
+  const testing::Placed placed(host_machine(), problem.tensors());
+  const Plan plan = kernel.plan(problem.input(2));
+  Workspace workspace(Device::cuda(), plan.workspace_bytes());
+  const OnMachine positions(std::vector<int32_t>(1)), places(std::vector<int32_t>(2));
+  const auto stream = [](uintptr_t handle) { return Stream::cuda(reinterpret_cast<void*>(handle)); };
+  testing::watch_order = [](Stream of, bool begins) {
+    order += (begins ? "(" : ")") + std::to_string(reinterpret_cast<uintptr_t>(of.handle()));
+  };
+  testing::defer_launch = [](std::function<void()>) { return !(order += "L").empty(); };
+  plan.upload(workspace, stream(1));
+  kernel.run(workspace, placed.tensors(), stream(2));
+  kernel.locate_rows(workspace, TensorView(positions.placed, DType::int32, {1}, Device::cuda()),
+                     TensorView(places.placed, DType::int32, {1, 2}, Device::cuda()), stream(3));
+  testing::watch_order = nullptr;
+  testing::defer_launch = nullptr;
+  EXPECT_EQ(order, "(1)1(2L)2(3L)3");
+}
+
 TEST(HostMachineCapture, WantsAPlanThatWasMadeWithBounds) {
   testing::Case c;
   c.head_dim_qk = 16;

@@ -176,8 +176,12 @@ class HostRuntime : public cuda::Runtime {
   }
   // A launch has ended when it returns.
   struct AtOnce : Order {
-    void begin(Stream) override {}
-    void end(Stream) override {}
+    void begin(Stream stream) override {
+      if (watch_order != nullptr) watch_order(stream, true);
+    }
+    void end(Stream stream) override {
+      if (watch_order != nullptr) watch_order(stream, false);
+    }
   };
   std::unique_ptr<Order> make_order(Device) const override { return std::make_unique<AtOnce>(); }
   unsigned* clamped_flag(Device) const override { return testing::clamped_flag; }
@@ -218,6 +222,7 @@ const Target& host_machine() {
 
 bool (*defer_launch)(std::function<void()> work) = nullptr;
 bool (*is_capturing)() = nullptr;
+void (*watch_order)(Stream stream, bool begins) = nullptr;
 unsigned* clamped_flag = nullptr;
 simt::Memory& host_memory() { return arena().memory; }
 

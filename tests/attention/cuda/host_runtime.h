@@ -19,6 +19,8 @@ simt::Memory& host_memory();
 extern bool (*defer_launch)(std::function<void()> work);
 // Whether launches go into a graph; where it is not set, no.
 extern bool (*is_capturing)();
+// Told where work on a workspace begins and ends, where it is set.
+extern void (*watch_order)(Stream stream, bool begins);
 // What kernels raise where they clamp: a word of the machine's memory, where a test gives one.
 extern unsigned* clamped_flag;
 
