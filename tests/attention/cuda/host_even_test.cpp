@@ -194,6 +194,24 @@ TEST_F(HostMachineEven, RefusesWhatBoundsAndBatchDoNotAgreeIn) {
   });
 }
 
+// A part of a request may lie in the gap between its first keys and its last ones.
+TEST(HostMachineEvenRuns, SumPartsThatSeeNothing) {
+  testing::Case c;
+  c.head_dim_qk = 16;
+  c.head_dim_vo = 24;
+  c.group = 2;
+  c.sinks = 4;
+  c.lengths = {{1, 400}, {1, 90}, {1, 0}};
+  testing::Problem problem(c);
+  problem.reference();
+  const AttentionKernel kernel = build_on(host_machine(), problem.spec());
+  const Plan plan = kernel.plan(problem.input(9, PlanMode::even));
+  ASSERT_GE(plan.num_partials(), 4);
+  problem.poison_outputs();
+  run_on(host_machine(), kernel, plan, problem.tensors());
+  EXPECT_EQ(problem.compare(DType::fp32), "");
+}
+
 TEST(HostMachineRows, AreWhereThePlanSays) {
   const AttentionKernel kernel = kernel_of(false);
   // Two levels: requests 0 and 1 share 32 tokens, and request 2 has more queries than keys of its own.
