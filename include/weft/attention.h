@@ -139,6 +139,13 @@ Variant custom_mask();         // tensors mask uint8 [elements], mask_indptr int
 Variant custom_mask_packed();  // tensors mask uint8 [bytes], mask_indptr int64 [batch + 1], in bytes
 }  // namespace variants
 
+// How a card's kernels bring keys and values to shared memory.
+//   elements  one by one, converted on the way: any type, dim and stride; products in fp32
+//   cp_async  16 bytes at a time, some tiles ahead: fp16 and bf16 beside queries of that type, whose rows and strides are
+//             multiples of 16 bytes
+enum class Loader : uint8_t { elements, cp_async };
+std::string_view to_string(Loader loader);
+
 // What is fixed when a kernel is compiled.
 struct AttentionSpec {
   DType q_dtype = DType::fp32;   // fp32, fp16, bf16
@@ -157,6 +164,9 @@ struct AttentionSpec {
   Variant variant = {};                 // its mask is intersected with the two above
   KvScales kv_scales = KvScales::none;  // of int8 and int4, which need some, and of fp8
   int kv_scale_group = 0;               // token_group: tokens that share a scale
+  int page_size = 0;                    // of every plan, where there are pages; 0: whatever plans have
+  // Cards alone. Named: what it cannot serve is refused. Default: cp_async, and elements for what that does not serve.
+  std::optional<Loader> loader = {};
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
 };
 
@@ -189,6 +199,16 @@ struct AttentionTensors {
   std::vector<TensorArg> tensors = {};
 };
 
+// A batch whose lengths and pages only a device knows. Tensors are int32 and lie there.
+struct DeviceBatch {
+  TensorView kv_len;                    // [batch]
+  TensorView page_table;                // [batch, most pages of a request]: a request's pages, from its first tokens on
+  int64_t num_pages = 0;                // of the pool
+  int qo_len = 1;                       // query tokens of every request; one tile holds them
+  int num_workers = 0;                  // 0: the kernel's default
+  std::vector<ScalarArg> scalars = {};  // as PlanInput's
+};
+
 struct BuildOptions {
   std::optional<Isa> isa = {};  // default: current_isa()
 };
@@ -200,6 +220,17 @@ class AttentionKernel {
   // Throws Error(invalid_argument | invalid_indptr | invalid_page | invalid_shape | unsupported).
   Plan plan(const PlanInput& input) const;
   size_t workspace_bytes(const PlanBounds& bounds) const;
+  // A kernel of the device writes into the workspace what `plan` with PlanMode::even and the same bounds would upload; it may
+  // be captured. A length outside of [0, bounds.max_kv_len] or longer than its row of the page table, and a page id outside of
+  // the pool, are clamped, and the next Stream::synchronize() throws Error(invalid_page). Throws what plan throws, and
+  // Error(workspace_too_small | unsupported).
+  void plan_on_device(const DeviceBatch& batch, const PlanBounds& bounds, Workspace& workspace,
+                      Stream stream = {}) const;
+  // What the plan in the workspace says of its query rows, for operators that a graph captures with the run: the position of
+  // each, int32 [nnz_qo], and where its own token lies in the pool, page and slot, int32 [nnz_qo, 2]. Both on the kernel's
+  // device; of paged and latent caches.
+  void locate_rows(const Workspace& workspace, const TensorView& positions, const TensorView& places,
+                   Stream stream = {}) const;
   // Runs the plan that lies in the workspace. Checks that tensors and plan agree before it touches memory. o and lse may
   // have gaps, but no two of their elements share memory: each stride steps over all that the smaller ones reach.
   // Throws Error(plan_mismatch | invalid_shape | invalid_stride | invalid_dtype | invalid_device | invalid_argument).

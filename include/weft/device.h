@@ -76,7 +76,8 @@ class Stream {
   WorkerTeam& team() const;
   void* handle() const { return handle_; }  // of a CUDA stream
   // Until all of its work has ended; a CPU stream's has. Throws Error(device_failed) for what went wrong on the card since
-  // the last time, and what every call for a card that is not there throws.
+  // the last time, Error(invalid_page) where a plan was made there from numbers out of range (plan_on_device), and what every
+  // call for a card that is not there throws.
   void synchronize() const;
 
  private:

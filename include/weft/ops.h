@@ -32,6 +32,12 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
                      const PageTableView& pages, Layout layout, const KvCache& cache, KvScales kv_scales,
                      Stream stream = {});
 
+// The same on a card, where row r goes to page places[r, 0], slot places[r, 1] of the cache: int32 [nnz, 2] beside k and v
+// (AttentionKernel::locate_rows writes them). Nothing of it is of the host: it may be captured. A place outside of the cache is
+// clamped, and the next Stream::synchronize() throws Error(invalid_page). Throws Error(unsupported) on a CPU.
+void append_paged_kv(const TensorView& k, const TensorView& v, const TensorView& places, Layout layout,
+                     const KvCache& cache, KvScales kv_scales = KvScales::none, Stream stream = {});
+
 // Numbers of 8 and 4 bits: x ~ scale * q. x [rows, heads, dim] or [rows, dim] fp32; q of the same shape in fp8_e4m3,
 // fp8_e5m2, int8 or int4, its rows whole bytes; scales fp32 of the same rank, [1 or a divisor of rows, 1 or heads, 1]:
 // each spans as many rows and heads as go to it. A scale is the largest magnitude by the type's largest number, as in
@@ -73,6 +79,10 @@ struct RopeParams {
 // In place on x [rows, heads, dim]; positions [rows]. Throws Error(invalid_argument) for params that are not finite or
 // out of range.
 void apply_rope(const TensorView& x, std::span<const int32_t> positions, const RopeParams& params, Stream stream = {});
+
+// The same with positions int32 [rows] that lie beside x on a card (AttentionKernel::locate_rows writes them): it may be
+// captured. Throws Error(unsupported) on a CPU.
+void apply_rope(const TensorView& x, const TensorView& positions, const RopeParams& params, Stream stream = {});
 
 // y = x / sqrt(mean(x^2) + eps) * weight. x, y [rows, dim] or [rows, heads, dim], weight [dim]. y may be x.
 void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y, Stream stream = {});

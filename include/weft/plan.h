@@ -19,7 +19,9 @@ namespace weft {
 // paper        FlashInfer's Algorithm 1: chunks of one size, largest first onto the least loaded worker
 // fixed_split  chunks of fixed_split_size tokens from each request's start: batch-invariant
 // no_split     a unit is never cut
-enum class PlanMode : uint8_t { balanced, paper, fixed_split, no_split };
+// even         in closed form, for requests of as many query tokens that one tile holds (decode): a card makes the same plan
+//              from lengths that only it knows (AttentionKernel::plan_on_device)
+enum class PlanMode : uint8_t { balanced, paper, fixed_split, no_split, even };
 std::string_view to_string(PlanMode mode);
 
 // A named number: an integer scalar for plan, any declared scalar for run. Those that plan was given, or took a default
@@ -56,7 +58,7 @@ struct PlanInput {
   // that share pages need not stand together in q.
   std::span<const int32_t> request_order = {};
   std::vector<ScalarArg> scalars = {};  // integer scalars that intervals name, e.g. window_left
-  // Given: sections lie in the workspace at the offsets of these bounds, and a plan beyond them is refused.
+  // Given: the plan needs the bytes of these bounds, and one beyond them is refused.
   const struct PlanBounds* bounds = nullptr;
   // Room for so many page ids more than there are: the plan covers steps in which requests have got further pages. Not with
   // bounds, which say how many there may be.
@@ -65,18 +67,24 @@ struct PlanInput {
   bool borrow_page_ids = false;
 };
 
-// The largest plans that a workspace is made for; every plan made with them has the same section offsets.
+// The largest plans that a workspace is made for: every plan made with them needs as many bytes, and a graph that captured
+// the run of one of them runs whichever was uploaded last.
 struct PlanBounds {
   int max_requests = 0;
-  int64_t max_rows = 0;   // query tokens of a step
-  int64_t max_pages = 0;  // entries of kv_page_indices, of all levels; 0 for ragged and padded
+  int64_t max_rows = 0;  // query tokens of a step
+  int max_qo_len =
+      0;  // of a request, without levels; 0: as max_rows. Decode says 1, and runs kernels of small tiles alone
+  int64_t max_pages = 0;  // entries of kv_page_indices, of all levels, or of block_indices; 0 for ragged and padded
   int max_levels = 1;
-  int64_t max_kv_len = 0;
-  int page_size = 0;  // 0 for ragged and padded
+  int64_t max_kv_len = 0;  // block-sparse: keys of a list, and positions
+  int page_size = 0;       // 0 for ragged and padded; block-sparse: block_cols
   int num_qo_heads = 0, num_kv_heads = 0;
   int workers = 0;
   PlanMode mode = PlanMode::balanced;
   int fixed_split_size = 0;
+  // Block-sparse alone: query tokens of a row block, entries of kv_positions for each listed block, bytes of bits.
+  int block_rows = 0, positions_per_block = 0;
+  int64_t max_bits_bytes = 0;
 };
 
 // Who computes what. A pure function of lengths: no tensor is read, and the same input gives the same bytes.

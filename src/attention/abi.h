@@ -144,6 +144,7 @@ inline T* section(const void* base, const Section& s) {
 struct PlanHeader {
   unsigned long long magic;
   unsigned long long signature;  // kernels with this signature may run the plan
+  unsigned long long bounds;     // digest of the plan's bounds; 0: it was made without
   long long total_bytes;
   int num_workers, num_requests, num_qo_heads, num_kv_heads;
   int head_dim_vo, page_size;  // page_size 0: ragged or padded
@@ -152,8 +153,9 @@ struct PlanHeader {
   int num_levels;
   int block_rows;          // block-sparse: query tokens of a list; else 0
   int positions_per_page;  // 0: keys follow each other from first_pos on; 1: pages have positions; page_size: keys have
-  int merge_stride;        // merge groups from one range of rows to the next, of units that share rows
-  long long num_rows_q;    // rows of q
+  int tile_kinds;    // bits of the kinds of tile that units have, of any plan within the bounds where there are some
+  int merge_stride;  // merge groups from one range of rows to the next, of units that share rows
+  long long num_rows_q;      // rows of q
   long long num_pool_pages;  // paged: extent of the pool; else of the token axis
   ResolvedInterval intervals[kMaxIntervals];
   int scalars[kMaxScalars];  // that the bounds named, in the order of interval_scalars; the others 0
@@ -174,7 +176,7 @@ struct PlanHeader {
   Section kv_positions;  // int, positions_per_page for each
   Section bits_index;    // int, -1: every row sees the whole page; else a pattern
   Section bits;          // bytes, patterns of block_rows x page_size bits
-  // Owned by the kernel: zero after upload and after every run.
+  // Zero, and by the kernel's doing after every run.
   Section counters;  // int, one per merge group
   // Owned by the kernel: never initialised.
   Section partial_data;  // float

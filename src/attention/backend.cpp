@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "attention/kernel.h"
+#include "base/check.h"
 #include "base/device_checks.h"
 
 namespace weft::attention {
@@ -21,6 +23,21 @@ DType Backend::query_type(const AttentionSpec& spec, const std::string& target) 
   alike.q_dtype = spec.kv_dtype;
   const bool may_be = bits_of(spec.kv_dtype) == 16;
   return may_be && compute_type(alike, target) == spec.kv_dtype ? spec.kv_dtype : DType::fp32;
+}
+
+void Backend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeader&, const EvenBatch&, Workspace&,
+                        Stream) const {
+  fail(ErrorCode::unsupported,
+       "plan_on_device: required plans made on {}; supported on cards; missing: a kernel that plans; use "
+       "AttentionKernel::plan",
+       to_string(kernel.device));
+}
+
+void Backend::locate_rows(const AttentionKernel::Impl& kernel, const Workspace&, int*, int*, Stream) const {
+  fail(ErrorCode::unsupported,
+       "locate_rows: required the rows of a plan on {}; supported on cards; missing: a kernel; positions and pages are "
+       "the caller's",
+       to_string(kernel.device));
 }
 
 void add_backend(DeviceKind kind, const Backend& backend) { of_kind(kind) = &backend; }

@@ -10,11 +10,17 @@
 #include <string>
 
 #include "attention/abi.h"
+#include "attention/even.h"
 #include "attention/rounding.h"
 #include "attention/traits.h"
 #include "weft/attention.h"
 
 namespace weft::attention {
+
+// Of each request of a plan.
+struct PlanLengths {
+  const int *qo_len, *kv_len;
+};
 
 // What a backend made of a spec. It reads its own alone.
 struct Code {
@@ -46,15 +52,25 @@ class Backend {
   virtual std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string& target,
                                             Device device) const = 0;
 
-  // Uploads: bytes from the host into a workspace, and zeros; both in the order of the stream.
+  // Uploads: bytes from the host into a workspace, in the order of the stream.
   virtual void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream stream) const = 0;
-  virtual void clear(const Workspace& to, int64_t offset, int64_t bytes, Stream stream) const = 0;
   // Downloads: bytes that a tensor or a workspace points at, in the order of the stream; they are there when it returns.
   virtual void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const = 0;
   // The header of the plan that was written there, where the host can read it; null where there is none.
   virtual const PlanHeader* plan_in(const Workspace& workspace) const = 0;
+  // How long its requests are; good until the next write.
+  virtual PlanLengths lengths_in(const Workspace& workspace) const = 0;
   // Whether the host reads this memory as it stands: what tensors hold can be checked before a run.
   virtual bool is_host_memory() const = 0;
+
+  // Makes an even plan in the workspace from lengths that the device alone knows; `plan` is of the same batch without keys, and
+  // its sections are laid anew.
+  virtual void plan_even(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const EvenBatch& batch,
+                         Workspace& workspace, Stream stream) const;
+
+  // For each query row of the plan there: its position, and page and slot of its own token.
+  virtual void locate_rows(const AttentionKernel::Impl& kernel, const Workspace& workspace, int* positions, int* places,
+                           Stream stream) const;
 
   // Runs the plan in the workspace; the arguments agree with it.
   virtual void launch(const AttentionKernel::Impl& kernel, const RunArgs& args, Workspace& workspace,

@@ -21,12 +21,16 @@ std::string_view to_string(Mask mask) {
   static constexpr std::string_view kNames[] = {"none", "causal", "custom", "custom_packed"};
   return enum_name(kNames, mask);
 }
+std::string_view to_string(Loader loader) {
+  static constexpr std::string_view kNames[] = {"elements", "cp_async"};
+  return enum_name(kNames, loader);
+}
 std::string_view to_string(ScalarKind kind) {
   static constexpr std::string_view kNames[] = {"real", "integer"};
   return enum_name(kNames, kind);
 }
 std::string_view to_string(PlanMode mode) {
-  static constexpr std::string_view kNames[] = {"balanced", "paper", "fixed_split", "no_split"};
+  static constexpr std::string_view kNames[] = {"balanced", "paper", "fixed_split", "no_split", "even"};
   return enum_name(kNames, mode);
 }
 

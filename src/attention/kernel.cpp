@@ -43,7 +43,8 @@ struct KernelQuery {
          {static_cast<int>(spec.q_dtype), static_cast<int>(spec.kv_dtype), static_cast<int>(spec.o_dtype),
           spec.compute ? static_cast<int>(*spec.compute) : -1, spec.head_dim_qk, spec.head_dim_vo,
           static_cast<int>(spec.kv_form), static_cast<int>(spec.layout), static_cast<int>(spec.mask),
-          static_cast<int>(spec.sliding_window), static_cast<int>(spec.kv_scales), spec.kv_scale_group})
+          static_cast<int>(spec.sliding_window), static_cast<int>(spec.kv_scales), spec.kv_scale_group, spec.page_size,
+          spec.loader ? static_cast<int>(*spec.loader) : -1})
       hash = (hash ^ static_cast<size_t>(field)) * 0x100000001b3ull;
     return hash ^ std::hash<std::string_view>()(target);
   }

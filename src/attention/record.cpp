@@ -199,7 +199,7 @@ std::string record_call(const AttentionKernel::Impl& kernel, const Workspace& wo
     const PlanHeader& plan = *kernel.backend->plan_in(workspace);
     Reader reader(kernel, stream);
     File file(making / "plan.bin");
-    reader.write(file, static_cast<const char*>(workspace.data()), plan.counters.offset);
+    reader.write(file, static_cast<const char*>(workspace.data()), plan.partial_data.offset);
     file.close();
     for (const Named& input : inputs_of(tensors)) reader.write_tensor(making / (input.name + ".bin"), input.tensor);
     const std::string json = call_json(kernel, plan, tensors, sm_scale);

@@ -216,13 +216,8 @@ void check_custom_mask(const AttentionKernel::Impl& kernel, const PlanHeader& pl
   check(indptr.shape(0) >= plan.num_requests, ErrorCode::invalid_shape,
         "mask_indptr: has {} entries for {} requests; one a request is needed, and one behind", indptr.shape(0),
         plan.num_requests);
-  thread_local std::vector<int> qo_copy, kv_copy;  // grow to the largest call's
-  thread_local std::vector<int64_t> indptr_copy;
-  const auto lengths = [&](const Section& s, std::vector<int>& copy) {
-    return on_host(kernel, section<int>(workspace.data(), s), plan.num_requests, stream, copy);
-  };
-  const int* qo_len = lengths(plan.qo_len, qo_copy);
-  const int* kv_len = lengths(plan.kv_len, kv_copy);
+  thread_local std::vector<int64_t> indptr_copy;  // grows to the largest call's
+  const auto [qo_len, kv_len] = kernel.backend->lengths_in(workspace);
   const int64_t* begins = on_host(kernel, indptr.as<int64_t>(), plan.num_requests, stream, indptr_copy);
   for (int r = 0; r < plan.num_requests; ++r) {
     const int64_t elements = int64_t{qo_len[r]} * kv_len[r];
@@ -317,6 +312,28 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   const std::string recorded = record_call(kernel, workspace, tensors, sm_scale, stream);
   kernel.backend->launch(kernel, args, workspace, stream);
   if (!recorded.empty()) record_result(recorded, kernel, tensors, stream);
+}
+
+void AttentionKernel::locate_rows(const Workspace& workspace, const TensorView& positions, const TensorView& places,
+                                  Stream stream) const {
+  const Impl& kernel = impl();
+  check(has_page_table(kernel.spec.kv_form), ErrorCode::unsupported,
+        "locate_rows: required a paged cache; supported paged and latent; missing: the other forms");
+  if (!stream.is_default()) check_on("", "stream", stream.device(), kernel.device);
+  const PlanHeader& plan = checked_plan(kernel, workspace);
+  const auto check_ints = [&](const char* name, const TensorView& t, int rank, const char* form) {
+    check_tensor(name, t, DType::int32, rank, form);
+    check_on("", name, t.device(), kernel.device);
+    check_extent(name, t, 0, plan.num_rows_q, "the plan's number of query tokens");
+    if (rank == 2) check_extent(name, t, 1, 2, "page and slot");
+    int64_t stride = 1;
+    for (int axis = rank - 1; axis >= 0; stride *= t.shape(axis--))
+      check(t.shape(axis) <= 1 || t.stride(axis) == stride, ErrorCode::invalid_stride,
+            "{}: has stride {} along axis {}; it must lie together", name, t.stride(axis), axis);
+  };
+  check_ints("positions", positions, 1, "[nnz_qo]");
+  check_ints("places", places, 2, "[nnz_qo, 2]");
+  kernel.backend->locate_rows(kernel, workspace, positions.as<int32_t>(), places.as<int32_t>(), stream);
 }
 
 }  // namespace weft

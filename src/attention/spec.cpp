@@ -190,6 +190,15 @@ void validate(const AttentionSpec& spec) {
   check(spec.kv_form != KvForm::latent || bits_of(spec.kv_dtype) >= 16, ErrorCode::unsupported,
         "kv_dtype = {} with kv_form = latent: supported are fp32, fp16, bf16; missing: latent rows of fewer bits",
         to_string(spec.kv_dtype));
+  check(spec.page_size >= 0 && (spec.page_size == 0 || spec.kv_form >= KvForm::paged), ErrorCode::invalid_argument,
+        "page_size = {} with kv_form = {}: allowed are 1 and more where there are pages, and 0", spec.page_size,
+        to_string(spec.kv_form));
+  check(!spec.loader || *spec.loader <= Loader::cp_async, ErrorCode::invalid_argument,
+        "loader = {}: allowed are Loader::elements and cp_async", static_cast<int>(*spec.loader));
+  check(spec.loader != Loader::elements || spec.compute.value_or(DType::fp32) == DType::fp32,
+        ErrorCode::invalid_argument,
+        "loader = elements with compute = {}: it multiplies in fp32; leave one of them out",
+        to_string(spec.compute.value_or(DType::fp32)));
   check(spec.layout == Layout::nhd || spec.layout == Layout::hnd, ErrorCode::invalid_argument,
         "layout = {}: allowed are Layout::nhd and Layout::hnd", static_cast<int>(spec.layout));
   check(spec.mask <= Mask::custom_packed, ErrorCode::invalid_argument,

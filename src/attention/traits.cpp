@@ -40,6 +40,7 @@ KernelTraits traits_of(const AttentionSpec& spec) {
   traits.head_dim_vo = spec.head_dim_vo;
   traits.use_softmax = spec.variant.use_softmax;
   traits.kv_form = spec.kv_form;
+  traits.page_size = spec.page_size;
   traits.intervals = combined_intervals(spec);
   const std::vector<std::string_view> named = interval_scalars(traits.intervals);
   for (const ScalarDecl& scalar : spec.variant.scalars)
@@ -74,6 +75,7 @@ uint64_t KernelTraits::signature() const {
   }
   hash.add(classes.size()).add(sum_of_classes);
   hash.add(granule).add(head_dim_vo).add(static_cast<int>(use_softmax)).add(static_cast<int>(kv_form));
+  if (page_size > 0) hash.add(page_size);
   if (item_records) hash.add(sizeof(attention::ItemRecord));
   hash.add(intervals.size());
   for (const Interval& interval : intervals) {

@@ -1,6 +1,4 @@
 // A plan's way into a workspace.
-#include <cstring>
-
 #include "attention/backend.h"
 #include "attention/plan/plan_builder.h"
 #include "base/check.h"
@@ -21,25 +19,12 @@ void Plan::upload(Workspace& workspace, Stream stream) const {
   const auto write = [&](int64_t offset, const void* from, int64_t bytes) {
     if (bytes > 0) backend.write(workspace, offset, from, bytes, stream);
   };
-  const char* const source = plan.bytes.data();
-  const PlanHeader& from = plan.header();
-  const PlanHeader& to = plan.placed;
-  if (std::memcmp(&from, &to, sizeof from) == 0) {
-    write(0, source, static_cast<int64_t>(plan.bytes.size()));
-  } else {
-    write(0, &to, sizeof to);
-    for (const CopiedSection& copied : copied_sections()) {
-      if (copied.section == &PlanHeader::page_indices && plan.borrows_page_ids) continue;
-      const Section& s = from.*copied.section;
-      write((to.*copied.section).offset, source + s.offset, s.count * static_cast<int64_t>(copied.element_bytes));
-    }
-  }
-  int64_t ids = to.page_indices.offset;
+  write(0, plan.bytes.data(), static_cast<int64_t>(plan.bytes.size()));
+  int64_t ids = plan.header().page_indices.offset;
   for (const std::span<const int32_t> borrowed : plan.borrowed_page_ids) {
     write(ids, borrowed.data(), static_cast<int64_t>(borrowed.size_bytes()));
     ids += static_cast<int64_t>(borrowed.size_bytes());
   }
-  backend.clear(workspace, to.counters.offset, to.counters.count * static_cast<int64_t>(sizeof(int)), stream);
 }
 
 }  // namespace weft

@@ -30,9 +30,11 @@ struct PlanOptions {
 };
 
 PlanMode mode_of(const std::string& name) {
-  for (const PlanMode mode : {PlanMode::balanced, PlanMode::paper, PlanMode::fixed_split, PlanMode::no_split})
+  for (const PlanMode mode :
+       {PlanMode::balanced, PlanMode::paper, PlanMode::fixed_split, PlanMode::no_split, PlanMode::even})
     if (to_string(mode) == name) return mode;
-  fail(ErrorCode::invalid_argument, "mode {}: names no mode; allowed are balanced, paper, fixed_split, no_split", name);
+  fail(ErrorCode::invalid_argument, "mode {}: names no mode; allowed are balanced, paper, fixed_split, no_split, even",
+       name);
 }
 
 // The kernel whose classes and costs the plan is for: bf16 on this machine.
@@ -140,7 +142,7 @@ void add_plan(Program& program, Context& context) {
               "Leading KV tokens that all requests share, in whole pages; a level of "
               "their own where that pays")
       .allows("0 and more", is_count);
-  verb.option("--mode", options->mode, "balanced, paper, fixed_split or no_split");
+  verb.option("--mode", options->mode, "balanced, paper, fixed_split, no_split or even");
   verb.option("--fixed-split-size", options->fixed_split_size, "fixed_split: tokens of a chunk");
   verb.option("--svg", options->svg, "Draw workers over cost into this file").type_name("FILE");
   verb.example("weft plan --qo 1,1,512 --kv 4096,100,512 --num-workers 4 --causal --svg plan.svg");

@@ -1,5 +1,7 @@
 #include "decode/step_attention.h"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "attention/backend.h"
@@ -80,7 +82,29 @@ void StepAttention::add_kind(bool slides, const RopeParams& rope, std::vector<Sc
 
 size_t StepAttention::kind_of(int layer) const { return layer_slides(config_, layer) ? 1 : 0; }
 
-PlanInput StepAttention::input_of(const Step& step) const {
+// Steps that a graph may run, which few rows are: plans within bounds that change rarely lie in the same memory. On a CPU
+// there are no graphs.
+const PlanBounds* StepAttention::bounds_of(const Step& step) {
+  if (options_.device.kind != DeviceKind::cuda || step.rows() > kMostRowsOfGraphs) return nullptr;
+  int64_t longest = 1;
+  for (const int32_t position : step.positions) longest = std::max<int64_t>(longest, position + 1);
+  const auto requests = static_cast<int>(step.qo_indptr.size()) - 1;
+  const auto kv_len = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(longest, 1024))));
+  bounds_ = {.max_requests = requests,
+             .max_rows = step.rows(),
+             .max_pages = requests * ((kv_len + options_.page_size - 1) / options_.page_size),
+             .max_levels = requests > 1 ? kMaxLevels : 1,
+             .max_kv_len = kv_len,
+             .page_size = options_.page_size,
+             .num_qo_heads = config_.num_qo_heads,
+             .num_kv_heads = config_.num_kv_heads,
+             .workers = workers_,
+             .mode = options_.plan_mode,
+             .fixed_split_size = options_.fixed_split_size};
+  return &bounds_;
+}
+
+PlanInput StepAttention::input_of(const Step& step) {
   PlanInput input;
   input.num_qo_heads = config_.num_qo_heads;
   input.num_kv_heads = config_.num_kv_heads;
@@ -90,7 +114,9 @@ PlanInput StepAttention::input_of(const Step& step) const {
   input.mode = step.invariant ? PlanMode::fixed_split : options_.plan_mode;
   input.fixed_split_size = step.invariant ? ForwardPass::kInvariantSplit : options_.fixed_split_size;
   input.borrow_page_ids = true;
-  input.spare_pages = step.kv_tokens() / kGrowth / options_.page_size + static_cast<int64_t>(step.qo_indptr.size());
+  input.bounds = bounds_of(step);
+  if (input.bounds == nullptr)
+    input.spare_pages = step.kv_tokens() / kGrowth / options_.page_size + static_cast<int64_t>(step.qo_indptr.size());
   return input;
 }
 

@@ -16,6 +16,9 @@ namespace weft::decode {
 DType kv_dtype_of(const ForwardOptions& options);
 KvScales kv_scales_of(DType kv_dtype);
 
+// Of a step that may be a graph: more rows go through memory that grows.
+inline constexpr int64_t kMostRowsOfGraphs = 16;
+
 class StepAttention {
  public:
   // For work in that stream. Both options outlive it. Throws what build throws, and Error(invalid_argument) for plan options
@@ -53,7 +56,8 @@ class StepAttention {
     int64_t kv_tokens = 0, num_shares = 0;
     std::vector<int32_t> prefix_parents, prefix_pages, node_of_request;
   };
-  PlanInput input_of(const Step& step) const;
+  PlanInput input_of(const Step& step);
+  const PlanBounds* bounds_of(const Step& step);
   bool may_keep_plans(const Step& step, int64_t num_shares) const;
   static bool keep_plan(Kind& kind, const PlanInput& input);
   void make_plan(Kind& kind, const Step& step, const PlanInput& input, bool may_share);
@@ -65,6 +69,7 @@ class StepAttention {
   int workers_;
   std::vector<Kind> kinds_;  // of layers that see everything; where some slide, theirs besides
   Made made_;
+  PlanBounds bounds_;  // of the step
   int64_t num_plans_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "device/cuda/stream.h"
 
 #include "base/device_checks.h"
+#include "device/cuda/clamped.h"
 #include "weft/device.h"
 
 namespace weft {
@@ -13,7 +14,10 @@ WorkerTeam& Stream::team() const {
 void Stream::synchronize() const {
   if (device_.kind == DeviceKind::cpu) return;
   cuda::require_card(device_, "stream");
-  cuda::synchronize(cuda::Card::at(device_.index), static_cast<cuda::api::Stream>(handle_));
+  cuda::Card& card = cuda::Card::at(device_.index);
+  auto* const stream = static_cast<cuda::api::Stream>(handle_);
+  cuda::synchronize(card, stream);
+  cuda::refuse_clamped(card, stream);
 }
 
 }  // namespace weft

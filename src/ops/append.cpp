@@ -89,15 +89,45 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
   append_paged_kv(k, v, append_indptr, pages, layout, cache, KvScales::none, stream);
 }
 
-void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const int32_t> append_indptr,
-                     const PageTableView& pages, Layout layout, const KvCache& cache, KvScales kv_scales,
-                     Stream stream) {
+namespace {
+
+// Both sides, checked; of `pages` the pool's extents.
+ops::AppendCall call_of(const TensorView& k, const TensorView& v, const PageTableView& pages, Layout layout,
+                        const KvCache& cache, KvScales kv_scales, Device device) {
+  const auto side = [&](std::string_view name, std::string_view scale_name, const TensorView& rows,
+                        const TensorView& to, const TensorView& scale) {
+    const CacheRows cache_rows = cache_of(name, to, rows, pages, layout, device);
+    const auto [scales, group] = scales_of(scale_name, scale, to.dtype(), rows, pages, layout, kv_scales, device);
+    return ops::AppendSide{rows, cache_rows, scales, group, to.dtype()};
+  };
+  ops::AppendCall call{.sides = {side("cache.k", "cache.k_scale", k, cache.k, cache.k_scale),
+                                 side("cache.v", "cache.v_scale", v, cache.v, cache.v_scale)},
+                       .append_indptr = {},
+                       .pages = pages,
+                       .places = {},
+                       .kv_scales = kv_scales};
+  check(call.sides[0].group == call.sides[1].group, ErrorCode::invalid_shape,
+        "{}: cache.k_scale has groups of {} tokens, cache.v_scale of {}; they must be equal", kOp, call.sides[0].group,
+        call.sides[1].group);
+  return call;
+}
+
+Device check_rows(const TensorView& k, const TensorView& v, Stream stream) {
   const Device device = ops::device_of(k);
   ops::check_fp32(kOp, "k", k, 3, 3, device);
   ops::check_fp32(kOp, "v", v, 3, 3, device);
   ops::check_stream(kOp, stream, device);
   check(k.shape(0) == v.shape(0) && k.shape(1) == v.shape(1), ErrorCode::invalid_shape,
         "{}: k is {}, v is {}; rows and heads must be equal", kOp, shape_string(k), shape_string(v));
+  return device;
+}
+
+}  // namespace
+
+void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const int32_t> append_indptr,
+                     const PageTableView& pages, Layout layout, const KvCache& cache, KvScales kv_scales,
+                     Stream stream) {
+  const Device device = check_rows(k, v, stream);
   check(pages.num_pages >= 0, ErrorCode::invalid_argument, "{}: num_pages = {}; 0 or more is needed", kOp,
         pages.num_pages);
   ops::check_requests(kOp, "append_indptr", append_indptr, k.shape(0), pages);
@@ -107,20 +137,31 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
       ops::check_page_ids(kOp, pages, r, ops::request_of(pages, r).first_page_of_last(count, pages.page_size),
                           pages.num_pages);
   }
-  const auto side = [&](std::string_view name, std::string_view scale_name, const TensorView& rows,
-                        const TensorView& to, const TensorView& scale) {
-    const CacheRows cache_rows = cache_of(name, to, rows, pages, layout, device);
-    const auto [scales, group] = scales_of(scale_name, scale, to.dtype(), rows, pages, layout, kv_scales, device);
-    return ops::AppendSide{rows, cache_rows, scales, group, to.dtype()};
-  };
-  const ops::AppendCall call{{side("cache.k", "cache.k_scale", k, cache.k, cache.k_scale),
-                              side("cache.v", "cache.v_scale", v, cache.v, cache.v_scale)},
-                             append_indptr,
-                             pages,
-                             kv_scales};
-  check(call.sides[0].group == call.sides[1].group, ErrorCode::invalid_shape,
-        "{}: cache.k_scale has groups of {} tokens, cache.v_scale of {}; they must be equal", kOp, call.sides[0].group,
-        call.sides[1].group);
+  ops::AppendCall call = call_of(k, v, pages, layout, cache, kv_scales, device);
+  call.append_indptr = append_indptr;
+  ops::backend_of(kOp, device).append(call, stream);
+}
+
+void append_paged_kv(const TensorView& k, const TensorView& v, const TensorView& places, Layout layout,
+                     const KvCache& cache, KvScales kv_scales, Stream stream) {
+  const Device device = check_rows(k, v, stream);
+  check(device.kind == DeviceKind::cuda, ErrorCode::unsupported,
+        "{}: required places on {}, supported on cards, missing on CPUs; give append_indptr and pages", kOp,
+        to_string(device));
+  check(!places || places.dtype() == DType::int32, ErrorCode::invalid_dtype, "{}: places has dtype {}; int32 is needed",
+        kOp, to_string(places.dtype()));
+  ops::check_memory(kOp, "places", places, device);
+  check(places.rank() == 2 && places.shape(0) == k.shape(0) && places.shape(1) == 2, ErrorCode::invalid_shape,
+        "{}: places is {}; page and slot of each of {} rows are needed", kOp, shape_string(places), k.shape(0));
+  check(places.shape(0) == 0 || (places.stride(1) == 1 && (places.shape(0) == 1 || places.stride(0) == 2)),
+        ErrorCode::invalid_stride, "{}: places must lie together", kOp);
+  check(cache.k && cache.k.rank() == 4, ErrorCode::invalid_shape, "{}: cache.k is {}; pages of rank 4 are needed", kOp,
+        cache.k ? shape_string(cache.k) : "missing");
+  PageTableView pages;
+  pages.num_pages = cache.k.shape(0);
+  pages.page_size = static_cast<int>(cache.k.shape(ops::slot_axis(kOp, layout)));
+  ops::AppendCall call = call_of(k, v, pages, layout, cache, kv_scales, device);
+  call.places = places;
   ops::backend_of(kOp, device).append(call, stream);
 }
 

@@ -32,6 +32,7 @@ struct AppendCall {
   std::array<AppendSide, 2> sides;  // of one group
   std::span<const int32_t> append_indptr;
   PageTableView pages;
+  TensorView places;  // instead of the two: page and slot of each row, on the device
   KvScales kv_scales = KvScales::none;
   // From token on they are written, by the largest magnitude of each, or of a group of tokens.
   bool writes_scales() const { return kv_scales >= KvScales::token; }

@@ -32,6 +32,8 @@ class Backend {
   virtual void soft_cap(const TensorView& x, float cap, Stream stream) const = 0;
   // Row r of x [rows, heads, dim] by row r of the table.
   virtual void rotate(const TensorView& x, const RopeTable& table, Stream stream) const = 0;
+  // The same with positions [rows] on the device. Cards alone.
+  virtual void rotate_at(const TensorView&, const TensorView&, const RopeFrequencies&, Stream) const {}
   virtual void append(const AppendCall& call, Stream stream) const = 0;
 };
 

@@ -80,26 +80,30 @@ void check_params(const RopeParams& params) {
 
 }  // namespace
 
-void make_rope_table(std::span<const int32_t> positions, const RopeParams& params, int64_t head_dim, RopeTable& table) {
+RopeFrequencies rope_frequencies(const RopeParams& params, int64_t head_dim) {
   const int64_t rotary_dim = params.rotary_dim == 0 ? head_dim : params.rotary_dim;
   check(rotary_dim >= 0 && rotary_dim <= head_dim && rotary_dim % 2 == 0, ErrorCode::invalid_argument,
         "apply_rope: rotary_dim = {} with heads of {}; an even number up to the head's size is needed", rotary_dim,
         head_dim);
   check_params(params);
-  table.pairs = static_cast<int>(rotary_dim / 2);
+  RopeFrequencies all{params.pairs, params.attention_factor, std::vector<double>(static_cast<size_t>(rotary_dim / 2))};
+  for (size_t i = 0; i < all.radians.size(); ++i)
+    all.radians[i] = frequency(params, static_cast<int>(rotary_dim), static_cast<int>(i));
+  return all;
+}
+
+void make_rope_table(std::span<const int32_t> positions, const RopeParams& params, int64_t head_dim, RopeTable& table) {
+  const RopeFrequencies frequencies = rope_frequencies(params, head_dim);
+  const size_t pairs = frequencies.radians.size();
+  table.pairs = static_cast<int>(pairs);
   table.order = params.pairs;
-  const auto pairs = static_cast<size_t>(table.pairs);
   table.cos.resize(positions.size() * pairs);
   table.sin.resize(positions.size() * pairs);
-  const double factor = params.attention_factor;
-  std::vector<double> frequencies(pairs);
-  for (size_t i = 0; i < pairs; ++i)
-    frequencies[i] = frequency(params, static_cast<int>(rotary_dim), static_cast<int>(i));
   for (size_t r = 0; r < positions.size(); ++r) {
     const double position = static_cast<double>(positions[r]) / static_cast<double>(params.linear_scale);
     for (size_t i = 0; i < pairs; ++i) {
-      table.cos[r * pairs + i] = static_cast<float>(factor * std::cos(position * frequencies[i]));
-      table.sin[r * pairs + i] = static_cast<float>(factor * std::sin(position * frequencies[i]));
+      table.cos[r * pairs + i] = static_cast<float>(frequencies.factor * std::cos(position * frequencies.radians[i]));
+      table.sin[r * pairs + i] = static_cast<float>(frequencies.factor * std::sin(position * frequencies.radians[i]));
     }
   }
 }
@@ -128,6 +132,26 @@ void apply_rope(const TensorView& x, std::span<const int32_t> positions, const R
   ops::make_rope_table(positions, params, x.shape(2), table);
   ops::check_stream("apply_rope", stream, device);
   ops::backend_of("apply_rope", device).rotate(x, table, stream);
+}
+
+void apply_rope(const TensorView& x, const TensorView& positions, const RopeParams& params, Stream stream) {
+  const Device device = ops::device_of(x);
+  ops::check_fp32("apply_rope", "x", x, 3, 3, device);
+  check_written("apply_rope", "x", x);
+  check(device.kind == DeviceKind::cuda, ErrorCode::unsupported,
+        "apply_rope: required positions in a tensor on {}, supported on cards, missing on CPUs; give a span of them",
+        to_string(device));
+  check(!positions || positions.dtype() == DType::int32, ErrorCode::invalid_dtype,
+        "apply_rope: positions has dtype {}; int32 is needed", to_string(positions.dtype()));
+  ops::check_memory("apply_rope", "positions", positions, device);
+  check(positions.rank() == 1 && positions.shape(0) == x.shape(0), ErrorCode::invalid_shape,
+        "apply_rope: positions is {} for {} rows of x; one a row is needed", shape_string(positions), x.shape(0));
+  check(positions.shape(0) <= 1 || positions.stride(0) == 1, ErrorCode::invalid_stride,
+        "apply_rope: positions has stride {}; 1 is needed", positions.stride(0));
+  ops::RopeFrequencies frequencies = ops::rope_frequencies(params, x.shape(2));
+  for (double& radians : frequencies.radians) radians /= static_cast<double>(params.linear_scale);
+  ops::check_stream("apply_rope", stream, device);
+  ops::backend_of("apply_rope", device).rotate_at(x, positions, frequencies, stream);
 }
 
 std::string_view to_string(RopePairs pairs) {

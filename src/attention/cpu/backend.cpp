@@ -28,6 +28,10 @@ class CpuBackend : public Backend {
     return std::string(to_string(isa));
   }
   DType compute_type(const AttentionSpec& spec, const std::string& target) const override {
+    check(!spec.loader, ErrorCode::unsupported,
+          "loader = {}: required a card's loader, supported on cards, missing on CPUs, which have their own; leave it "
+          "out",
+          to_string(spec.loader.value_or(Loader::elements)));
     return weft::compute_type(spec, isa_from_string(target));
   }
   Rounding rounding(const AttentionSpec& spec, DType compute) const override { return cpu_rounding(spec, compute); }
@@ -48,14 +52,15 @@ class CpuBackend : public Backend {
   void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream) const override {
     std::memcpy(at(to, offset), from, static_cast<size_t>(bytes));
   }
-  void clear(const Workspace& to, int64_t offset, int64_t bytes, Stream) const override {
-    std::memset(at(to, offset), 0, static_cast<size_t>(bytes));
-  }
   void read(Device, const void* from, void* to, int64_t bytes, Stream) const override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }
   const PlanHeader* plan_in(const Workspace& workspace) const override {
     return static_cast<const PlanHeader*>(workspace.data());
+  }
+  PlanLengths lengths_in(const Workspace& workspace) const override {
+    const PlanHeader& plan = *plan_in(workspace);
+    return {section<int>(&plan, plan.qo_len), section<int>(&plan, plan.kv_len)};
   }
   bool is_host_memory() const override { return true; }
 

@@ -6,8 +6,11 @@
 #include <cstring>
 #include <initializer_list>
 #include <mutex>
+#include <vector>
 
 #include "attention/cuda/kernels/args.h"
+#include "attention/cuda/kernels/even_args.h"
+#include "attention/cuda/kernels/locate_args.h"
 #include "attention/cuda/kernels/merge_args.h"
 #include "attention/cuda/traits.h"
 #include "attention/kernel.h"
@@ -15,6 +18,14 @@
 #include "base/check.h"
 
 namespace weft::attention {
+
+// What the host remembers of the plan in a workspace.
+struct CudaBackend::PlanOnHost {
+  PlanHeader header = {};
+  std::vector<int> lengths;  // qo_len, then kv_len; none of a plan that the card made
+  std::unique_ptr<cuda::Runtime::Order> order;
+};
+
 namespace {
 
 // The kernels of a spec, each made with the first plan that needs it.
@@ -46,26 +57,30 @@ class CudaCode : public Code {
   mutable Kernel kernels_[3];
 };
 
-// What the host remembers of the plan in a workspace.
-struct PlanOnHost {
-  PlanHeader header;
-  bool has_small_tiles_alone = true;
-};
-
-// Copies to shared memory take 16 bytes.
-bool is_aligned(const RunArgs& args) {
+// Copies to shared memory take 16 bytes: the first tensor that does not lie so, or null.
+const char* not_aligned(const RunArgs& args) {
   const auto fits = [](const void* data, std::initializer_list<long long> strides) {
     return reinterpret_cast<uintptr_t>(data) % 16 == 0 &&
            std::all_of(strides.begin(), strides.end(), [](long long stride) { return stride % 16 == 0; });
   };
-  return fits(args.q.data, {args.q.row_stride, args.q.head_stride}) &&
-         fits(args.k.data, {args.k.page_stride, args.k.token_stride, args.k.head_stride}) &&
-         fits(args.v.data, {args.v.page_stride, args.v.token_stride, args.v.head_stride});
+  if (!fits(args.q.data, {args.q.row_stride, args.q.head_stride})) return "q";
+  if (!fits(args.k.data, {args.k.page_stride, args.k.token_stride, args.k.head_stride})) return "k";
+  if (!fits(args.v.data, {args.v.page_stride, args.v.token_stride, args.v.head_stride})) return "v";
+  return nullptr;
 }
 
-cuda::Path path_of(const AttentionKernel::Impl& kernel, const RunArgs& args, const PlanOnHost& plan) {
-  if (kernel.compute == DType::fp32 || !is_aligned(args)) return cuda::Path::plain;
-  return plan.has_small_tiles_alone ? cuda::Path::small_tiles : cuda::Path::all_tiles;
+cuda::Path path_of(const AttentionKernel::Impl& kernel, const RunArgs& args, const PlanHeader& plan) {
+  if (kernel.compute == DType::fp32) return cuda::Path::plain;
+  if (const char* tensor = not_aligned(args)) {
+    check(kernel.spec.loader != Loader::cp_async, ErrorCode::invalid_stride,
+          "{}: it, or a stride of it, is no multiple of 16 bytes, which loader = cp_async needs; leave loader out, or "
+          "copy "
+          "the tensor",
+          tensor);
+    return cuda::Path::plain;
+  }
+  const bool has_small_tiles_alone = plan.tile_kinds == 1 << static_cast<int>(TileKind::direct);
+  return has_small_tiles_alone ? cuda::Path::small_tiles : cuda::Path::all_tiles;
 }
 
 char* at(const Workspace& workspace, int64_t offset) { return static_cast<char*>(workspace.data()) + offset; }
@@ -100,34 +115,93 @@ std::shared_ptr<const Code> CudaBackend::build(const AttentionSpec& spec, const 
   return code;
 }
 
-// The host keeps the header, which `run` checks tensors against, and looks at the units' tiles.
+CudaBackend::PlanOnHost& CudaBackend::of(const Workspace& workspace) {
+  return *static_cast<PlanOnHost*>(workspace.host_copy().get());
+}
+// Makes it where there is none.
+CudaBackend::PlanOnHost& CudaBackend::kept(const Workspace& workspace) const {
+  if (workspace.host_copy() == nullptr) {
+    auto made = std::make_shared<PlanOnHost>();
+    made->order = runtime_.make_order(workspace.device());
+    workspace.host_copy() = made;
+  }
+  return of(workspace);
+}
+
 void CudaBackend::write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream stream) const {
+  PlanOnHost& plan = kept(to);
+  plan.order->begin(stream);
   runtime_.write(to.device(), at(to, offset), from, bytes, stream);
-  if (offset == 0) to.host_copy() = std::make_shared<PlanOnHost>(PlanOnHost{*static_cast<const PlanHeader*>(from)});
-  auto& plan = *static_cast<PlanOnHost*>(to.host_copy().get());
-  const Section& units = plan.header.units;
-  if (units.offset < offset || units.offset >= offset + bytes) return;
-  const Unit* unit = reinterpret_cast<const Unit*>(static_cast<const char*>(from) + units.offset - offset);
-  plan.has_small_tiles_alone =
-      std::all_of(unit, unit + units.count, [](const Unit& u) { return u.tile_kind == TileKind::direct; });
+  plan.order->end(stream);
+  if (offset != 0) return;  // page ids
+  plan.header = *static_cast<const PlanHeader*>(from);
+  const int *const qo_len = section<int>(from, plan.header.qo_len), *const kv_len =
+                                                                        section<int>(from, plan.header.kv_len);
+  plan.lengths.assign(qo_len, qo_len + plan.header.num_requests);
+  plan.lengths.insert(plan.lengths.end(), kv_len, kv_len + plan.header.num_requests);
 }
-void CudaBackend::clear(const Workspace& to, int64_t offset, int64_t bytes, Stream stream) const {
-  if (bytes > 0) runtime_.clear(to.device(), at(to, offset), bytes, stream);
+
+void CudaBackend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const EvenBatch& batch,
+                            Workspace& workspace, Stream stream) const {
+  check(plan.num_requests <= cuda::kMostEvenRequests && plan.num_workers <= cuda::kMostEvenWorkers,
+        ErrorCode::unsupported,
+        "plan_on_device: required {} requests for {} workers; supported {} and {}; missing: room for more; use "
+        "AttentionKernel::plan",
+        plan.num_requests, plan.num_workers, cuda::kMostEvenRequests, cuda::kMostEvenWorkers);
+  const cuda::KernelText text = cuda::plan_even_text();
+  const auto loaded = runtime_.load(kernel.device, "plan_even " + runtime_.architecture(kernel.device), text);
+  const cuda::EvenArgs args{plan, static_cast<char*>(workspace.data()), batch, runtime_.clamped_flag(kernel.device)};
+  const int64_t units = plan.units.count;
+  const int64_t ctas = std::clamp<int64_t>(units / 64, 1, runtime_.num_multiprocessors(kernel.device));
+  PlanOnHost& of_workspace = kept(workspace);
+  of_workspace.order->begin(stream);
+  runtime_.launch(*loaded, static_cast<int>(ctas), text.threads, &args, sizeof args, stream);
+  of_workspace.order->end(stream);
+  of_workspace.header = plan;
+  of_workspace.lengths.clear();
 }
+
+void CudaBackend::locate_rows(const AttentionKernel::Impl& kernel, const Workspace& workspace, int* positions,
+                              int* places, Stream stream) const {
+  PlanOnHost& plan = of(workspace);
+  check_capture(kernel, plan, stream);
+  const auto rows = static_cast<int>(plan.header.num_rows_q);
+  if (rows == 0) return;
+  const cuda::KernelText text = cuda::locate_rows_text();
+  const auto loaded = runtime_.load(kernel.device, "locate_rows " + runtime_.architecture(kernel.device), text);
+  const cuda::LocateArgs args{static_cast<const PlanHeader*>(workspace.data()), positions, places, rows};
+  plan.order->begin(stream);
+  runtime_.launch(*loaded, (rows + text.threads - 1) / text.threads, text.threads, &args, sizeof args, stream);
+  plan.order->end(stream);
+}
+
 void CudaBackend::read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const {
   if (bytes > 0) runtime_.read(device, from, to, bytes, stream);
 }
 const PlanHeader* CudaBackend::plan_in(const Workspace& workspace) const {
-  const auto* plan = static_cast<const PlanOnHost*>(workspace.host_copy().get());
-  return plan == nullptr ? nullptr : &plan->header;
+  return workspace.host_copy() == nullptr ? nullptr : &of(workspace).header;
+}
+PlanLengths CudaBackend::lengths_in(const Workspace& workspace) const {
+  const PlanOnHost& plan = of(workspace);
+  check(!plan.lengths.empty() || plan.header.num_requests == 0, ErrorCode::unsupported,
+        "mask: required lengths of the plan; supported where the host made it; missing: those of plan_on_device");
+  return {plan.lengths.data(), plan.lengths.data() + plan.header.num_requests};
+}
+
+void CudaBackend::check_capture(const AttentionKernel::Impl& kernel, const PlanOnHost& plan, Stream stream) const {
+  check(
+      plan.header.bounds != 0 || !runtime_.is_capturing(kernel.device, stream), ErrorCode::invalid_argument,
+      "run: its stream is being captured, and the plan was made without bounds: a graph that runs later plans needs a "
+      "workspace that holds them; give PlanInput::bounds");
 }
 
 void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& given, Workspace& workspace,
                          Stream stream) const {
-  const auto& on_host = *static_cast<const PlanOnHost*>(workspace.host_copy().get());
+  PlanOnHost& on_host = of(workspace);
   const PlanHeader& plan = on_host.header;
+  check_capture(kernel, on_host, stream);
   if (plan.items.count == 0) return;
-  const cuda::Path path = path_of(kernel, given, on_host);
+  const cuda::Path path = path_of(kernel, given, plan);
   const CudaCode::Kernel& code = static_cast<const CudaCode&>(*kernel.code).kernel(path);
   struct {
     cuda::Call call;
@@ -143,6 +217,7 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
     error = Workspace(kernel.device, sizeof(unsigned));
     args.call.mask_error = static_cast<unsigned*>(error.data());
   }
+  on_host.order->begin(stream);
   const auto run = [&] {
     runtime_.launch(*code.loaded, plan.num_workers, code.threads, &args, sizeof args.call + slots, stream);
   };
@@ -152,6 +227,7 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
   } else {
     run();
   }
+  on_host.order->end(stream);
   if (!kernel.check_masks) return;
   unsigned found = 0;
   runtime_.read(kernel.device, error.data(), &found, sizeof found, stream);

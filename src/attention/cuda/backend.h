@@ -19,17 +19,27 @@ class CudaBackend : public Backend {
   std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string& target, Device device) const override;
 
   void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream stream) const override;
-  void clear(const Workspace& to, int64_t offset, int64_t bytes, Stream stream) const override;
   void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const override;
   const PlanHeader* plan_in(const Workspace& workspace) const override;
+  PlanLengths lengths_in(const Workspace& workspace) const override;
   bool is_host_memory() const override { return false; }
 
+  void plan_even(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const EvenBatch& batch,
+                 Workspace& workspace, Stream stream) const override;
+  void locate_rows(const AttentionKernel::Impl& kernel, const Workspace& workspace, int* positions, int* places,
+                   Stream stream) const override;
   void launch(const AttentionKernel::Impl& kernel, const RunArgs& args, Workspace& workspace,
               Stream stream) const override;
   void merge_states(const MergeStatesArgs& args, int64_t rows, int64_t floats, Device device,
                     Stream stream) const override;
 
  private:
+  struct PlanOnHost;
+  static PlanOnHost& of(const Workspace& workspace);
+  PlanOnHost& kept(const Workspace& workspace) const;
+  // A captured launch runs later plans, too.
+  void check_capture(const AttentionKernel::Impl& kernel, const PlanOnHost& plan, Stream stream) const;
+
   const cuda::Runtime& runtime_;
 };
 

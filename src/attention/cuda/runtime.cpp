@@ -2,10 +2,12 @@
 #include "attention/cuda/runtime.h"
 
 #include "base/check.h"
+#include "device/cuda/clamped.h"
 #include "device/cuda/graph.h"
 #include "device/cuda/launch.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
+#include "device/cuda/stream_order.h"
 #include "device/cuda/upload_ring.h"
 #include "jit/nvrtc/module.h"
 #include "jit/nvrtc/toolchain.h"
@@ -23,6 +25,17 @@ struct OnCard : Loaded {
 weft::cuda::api::Stream handle_of(Stream stream) {
   return static_cast<weft::cuda::api::Stream>(stream.is_default() ? nullptr : stream.handle());
 }
+
+class OrderOnCard : public Runtime::Order {
+ public:
+  explicit OrderOnCard(Device device) : card_(Card::at(device.index)) {}
+  void begin(Stream stream) override { order_.begin(card_, handle_of(stream)); }
+  void end(Stream stream) override { order_.end(card_, handle_of(stream)); }
+
+ private:
+  Card& card_;
+  weft::cuda::StreamOrder order_;
+};
 
 class Cards : public Runtime {
  public:
@@ -65,9 +78,6 @@ class Cards : public Runtime {
   void write(Device device, void* to, const void* from, int64_t bytes, Stream stream) const override {
     weft::cuda::UploadRing::of(Card::at(device.index)).write(to, from, static_cast<size_t>(bytes), handle_of(stream));
   }
-  void clear(Device device, void* to, int64_t bytes, Stream stream) const override {
-    weft::cuda::fill_zero(Card::at(device.index), to, static_cast<size_t>(bytes), handle_of(stream));
-  }
   void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const override {
     Card& card = Card::at(device.index);
     check(!weft::cuda::is_capturing(card, handle_of(stream)), ErrorCode::unsupported,
@@ -78,6 +88,12 @@ class Cards : public Runtime {
     weft::cuda::copy_to_host(card, to, from, static_cast<size_t>(bytes), handle_of(stream));
     weft::cuda::synchronize(card, handle_of(stream));
   }
+
+  bool is_capturing(Device device, Stream stream) const override {
+    return weft::cuda::is_capturing(Card::at(device.index), handle_of(stream));
+  }
+  unsigned* clamped_flag(Device device) const override { return weft::cuda::clamped_flag(Card::at(device.index)); }
+  std::unique_ptr<Order> make_order(Device device) const override { return std::make_unique<OrderOnCard>(device); }
 };
 
 }  // namespace

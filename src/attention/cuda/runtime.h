@@ -34,8 +34,19 @@ class Runtime {
 
   // In the order of the stream; host memory may change when they return.
   virtual void write(Device device, void* to, const void* from, int64_t bytes, Stream stream) const = 0;
-  virtual void clear(Device device, void* to, int64_t bytes, Stream stream) const = 0;
   virtual void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const = 0;
+
+  // Whether what is enqueued goes into a graph.
+  virtual bool is_capturing(Device device, Stream stream) const = 0;
+  // The order of works of several streams on one memory.
+  struct Order {
+    virtual ~Order() = default;
+    virtual void begin(Stream stream) = 0;  // behind what other streams did
+    virtual void end(Stream stream) = 0;
+  };
+  virtual std::unique_ptr<Order> make_order(Device device) const = 0;
+  // A word that kernels raise where they clamp; whoever synchronises reads it.
+  virtual unsigned* clamped_flag(Device device) const = 0;
 };
 
 const Runtime& cards();

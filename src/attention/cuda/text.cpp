@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "attention/cuda/kernels/args.h"
+#include "attention/cuda/kernels/even_args.h"
+#include "attention/cuda/kernels/locate_args.h"
 #include "attention/cuda/shared_bytes.h"
 #include "attention/params.h"
 #include "attention/variant/text.h"
@@ -90,7 +92,7 @@ struct Spec {{
   using Query = {};
   using Cache = {};
   using Output = {};
-  static constexpr int kDimQk = {}, kDimVo = {}, kThreads = {}, kSlots = {};
+  static constexpr int kDimQk = {}, kDimVo = {}, kThreads = {}, kSlots = {}, kPageSize = {};
   static constexpr bool kLatent = {}, kBlockSparse = {}, kPaged = {};
   static constexpr Scaling kScaling = Scaling::{};
 {}}};
@@ -100,9 +102,10 @@ static_assert(Path::kSharedBytes <= {}, "cuda/shared_bytes.h gives the CTA too l
 }}  // namespace weft::attention::cuda
 )",
       element_type(spec.q_dtype), element_type(spec.kv_dtype), element_type(spec.o_dtype), spec.head_dim_qk,
-      spec.head_dim_vo, text.threads, slots, spec.kv_form == KvForm::latent, spec.kv_form == KvForm::block_sparse,
-      spec.kv_form != KvForm::ragged && spec.kv_form != KvForm::padded, scaling(spec.kv_scales), of_path.constants,
-      variant_class(parts, "::leaf"), mask_class(parts, "::leaf"), of_path.type, text.shared_bytes);
+      spec.head_dim_vo, text.threads, slots, spec.page_size, spec.kv_form == KvForm::latent,
+      spec.kv_form == KvForm::block_sparse, spec.kv_form != KvForm::ragged && spec.kv_form != KvForm::padded,
+      scaling(spec.kv_scales), of_path.constants, variant_class(parts, "::leaf"), mask_class(parts, "::leaf"),
+      of_path.type, text.shared_bytes);
   text.instances += fmt::format(
       "WEFT_KERNEL({}, 1) void weft_attend(WEFT_PARAM weft::attention::cuda::Args<{}> args) {{\n"
       "  using namespace weft::attention::cuda;\n  attend<Spec, Variant, Path>(args);\n}}\n",
@@ -120,6 +123,30 @@ KernelText merge_states_text(DType in, DType out) {
       "  weft::attention::cuda::merge_states<{}, {}>(args);\n}}\n",
       element_type(in), element_type(out));
   return text;
+}
+
+KernelText plan_even_text() {
+  return {.symbol = "weft_plan_even",
+          .file = "attention/cuda/kernels/plan_even.h",
+          .head = weft::text::k_cuda_plan_even,
+          .threads = kEvenThreads,
+          .shared_bytes = kEvenSharedBytes,
+          .instances = fmt::format(
+              "static_assert(weft::attention::cuda::PlanEven::kSharedBytes == {}, \"kEvenSharedBytes is another\");\n"
+              "WEFT_KERNEL({}, 1) void weft_plan_even(WEFT_PARAM weft::attention::cuda::EvenArgs args) {{\n"
+              "  weft::attention::cuda::PlanEven(args).run();\n}}\n",
+              kEvenSharedBytes, kEvenThreads)};
+}
+
+KernelText locate_rows_text() {
+  return {.symbol = "weft_locate_rows",
+          .file = "attention/cuda/kernels/locate_rows.h",
+          .head = weft::text::k_cuda_locate_rows,
+          .threads = kLocateThreads,
+          .instances = fmt::format(
+              "WEFT_KERNEL({}, 1) void weft_locate_rows(WEFT_PARAM weft::attention::cuda::LocateArgs args) {{\n"
+              "  weft::attention::cuda::locate_rows(args);\n}}\n",
+              kLocateThreads)};
 }
 
 }  // namespace weft::attention::cuda

@@ -44,10 +44,15 @@ std::string kernel_name(const AttentionSpec& spec, const std::string& architectu
 KernelText attend_text(const AttentionSpec& spec, const std::string& architecture, Path path);
 // States in one type to states in another: fp32, fp16, bf16.
 KernelText merge_states_text(DType in, DType out);
+// PlanMode::even; its argument is EvenArgs.
+KernelText plan_even_text();
+KernelText locate_rows_text();
 
 }  // namespace weft::attention::cuda
 
 namespace weft::text {
 extern const char* const k_cuda_attend;
 extern const char* const k_cuda_merge_states;
+extern const char* const k_cuda_plan_even;
+extern const char* const k_cuda_locate_rows;
 }  // namespace weft::text

@@ -35,6 +35,7 @@ PlainTile plain_tile(const AttentionSpec& spec) {
 }
 
 std::optional<DType> mma_type(const AttentionSpec& spec, const std::string& architecture) {
+  if (spec.loader == Loader::elements) return {};
   const DType type = spec.q_dtype;
   const bool has_products = type == DType::fp16 || (type == DType::bf16 && architecture != "sm_75");
   if (!has_products || spec.kv_dtype != type) return {};

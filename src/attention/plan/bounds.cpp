@@ -4,6 +4,7 @@
 
 #include "attention/plan/plan_builder.h"
 #include "base/check.h"
+#include "base/hash.h"
 
 namespace weft {
 namespace planner {
@@ -28,6 +29,7 @@ void check_bounds(const KernelTraits& traits, const PlanBounds& b) {
   };
   at_least("max_requests", b.max_requests, 0, kMaxInt);
   at_least("max_rows", b.max_rows, 0, kMaxInt);
+  at_least("max_qo_len", b.max_qo_len, 0, kMaxInt);
   at_least("max_pages", b.max_pages, 0, kMaxInt);
   at_least("max_kv_len", b.max_kv_len, 0, int64_t{1} << 30);
   at_least("num_qo_heads", b.num_qo_heads, 1, 65536);
@@ -36,9 +38,13 @@ void check_bounds(const KernelTraits& traits, const PlanBounds& b) {
         "bounds.num_qo_heads = {}: is not a multiple of num_kv_heads = {}", b.num_qo_heads, b.num_kv_heads);
   at_least("workers", b.workers, 1, kMaxWorkers);
   at_least("max_levels", b.max_levels, 0, has_page_table(traits.kv_form) ? kMaxLevels : 1);
-  check(traits.kv_form != KvForm::block_sparse, ErrorCode::unsupported,
-        "bounds: required for block-sparse plans; supported for the other forms; missing: bounds of listed blocks");
-  if (has_page_table(traits.kv_form)) {
+  const bool blocks = traits.kv_form == KvForm::block_sparse;
+  at_least("block_rows", b.block_rows, blocks ? 1 : 0, blocks ? kMaxInt : 0);
+  at_least("max_bits_bytes", b.max_bits_bytes, 0, blocks ? kMaxInt : 0);
+  check(b.positions_per_block == 0 || (blocks && (b.positions_per_block == 1 || b.positions_per_block == b.page_size)),
+        ErrorCode::invalid_argument, "bounds.positions_per_block = {}; allowed are 0, and block-sparse 1 and page_size",
+        b.positions_per_block);
+  if (has_page_table(traits.kv_form) || blocks) {
     at_least("page_size", b.page_size, 1, kMaxInt);
   } else {
     check(b.page_size == 0 && b.max_pages == 0, ErrorCode::invalid_argument,
@@ -55,13 +61,18 @@ void check_bounds(const KernelTraits& traits, const PlanBounds& b) {
           to_string(b.mode));
 }
 
+// Query tokens of an entry, at most: a request, or with levels all that share pages.
+int64_t most_tokens(const PlanBounds& b) {
+  return b.max_levels > 1 || b.max_qo_len == 0 ? b.max_rows : std::min<int64_t>(b.max_rows, b.max_qo_len);
+}
+
 // Floats of at most so many partials, where units are cut so often.
 int64_t most_partial_floats(const KernelTraits& traits, const PlanBounds& b, int64_t partials, int64_t cuts) {
   const int group = b.num_qo_heads / b.num_kv_heads;
   const int64_t levels = std::max(1, b.max_levels), shared_rows = levels > 1 ? levels * b.max_rows : 0;
   int64_t largest = 0;
   for (const TileClass& c : traits.classes) {
-    const int64_t tokens = std::min<int64_t>(b.max_rows, tile_tokens(c.rows, group));
+    const int64_t tokens = std::min<int64_t>(most_tokens(b), tile_tokens(c.rows, group));
     largest = std::max<int64_t>(largest,
                                 partial_floats(tokens * (c.all_kv_heads ? b.num_qo_heads : group), traits.head_dim_vo));
   }
@@ -80,21 +91,28 @@ int64_t most_partial_floats(const KernelTraits& traits, const PlanBounds& b, int
 
 }  // namespace
 
-void place_sections(const SectionCounts& room, PlanHeader& header) {
+namespace {
+
+// Returns where they end.
+int64_t place_copied(const SectionCounts& n, PlanHeader& header) {
+  const int64_t counts[] = {n.records,    n.worker_indptr, n.items,         n.units,       n.rows,     n.page_lists,
+                            n.partials,   n.merge_groups,  n.merge_sources, n.requests,    n.requests, n.kv_positions,
+                            n.bits_index, n.bits,          n.merge_groups,  n.page_indices};
   int64_t offset = ceil_div(sizeof(PlanHeader), kAlignment) * kAlignment;
-  const auto place = [&](Section PlanHeader::*section, int64_t count, int64_t element_bytes) {
-    (header.*section).offset = offset;
-    offset = ceil_div(offset + count * element_bytes, kAlignment) * kAlignment;
-  };
-  const int64_t counts[] = {room.records,       room.worker_indptr, room.items,       room.units,
-                            room.rows,          room.page_lists,    room.partials,    room.merge_groups,
-                            room.merge_sources, room.requests,      room.requests,    room.kv_positions,
-                            room.bits_index,    room.bits,          room.page_indices};
   const std::span<const CopiedSection> copied = copied_sections();
-  for (size_t i = 0; i < copied.size(); ++i) place(copied[i].section, counts[i], copied[i].element_bytes);
-  place(&PlanHeader::counters, room.merge_groups, sizeof(int));
-  place(&PlanHeader::partial_data, room.partial_floats, sizeof(float));
-  header.total_bytes = offset;
+  for (size_t i = 0; i < copied.size(); ++i) {
+    (header.*copied[i].section).offset = offset;
+    offset = ceil_div(offset + counts[i] * copied[i].element_bytes, kAlignment) * kAlignment;
+  }
+  return offset;
+}
+
+}  // namespace
+
+void place_sections(const SectionCounts& counts, const SectionCounts& room, PlanHeader& header) {
+  header.partial_data.offset = place_copied(room, header);
+  header.total_bytes = header.partial_data.offset + ceil_div(room.partial_floats * 4, kAlignment) * kAlignment;
+  place_copied(counts, header);
 }
 
 SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
@@ -112,8 +130,19 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
   for (const TileClass& c : traits.classes)
     whole_tokens = whole_tokens && c.all_kv_heads && int64_t{c.rows} * b.num_kv_heads <= c.most_states;
   const int64_t levels = std::max(1, b.max_levels);
-  const int64_t tiles = levels * max_tiles(b.max_requests, b.max_rows, largest_tile);
+  int64_t tiles = levels * max_tiles(b.max_requests, b.max_rows, largest_tile);
   room.page_lists = levels * b.max_requests;
+  if (most_tokens(b) <= largest_tile) tiles = std::min(tiles, levels * std::min<int64_t>(b.max_requests, b.max_rows));
+  if (b.block_rows > 0) {
+    // A request's last row block may be short, and blocks are cut into tiles of their own; lists of one head have units of one.
+    const int64_t row_blocks = max_tiles(b.max_requests, b.max_rows, b.block_rows);
+    tiles = row_blocks * ceil_div(b.block_rows, largest_tile);
+    room.page_lists = row_blocks * b.num_kv_heads;
+    whole_tokens = false;
+    room.kv_positions = b.max_pages * b.positions_per_block;
+    room.bits = b.max_bits_bytes;
+    room.bits_index = b.max_bits_bytes > 0 ? b.max_pages : 0;
+  }
   room.units = tiles * (whole_tokens ? 1 : b.num_kv_heads);
 
   const auto check_number = [](const char* of, int64_t number) {
@@ -123,7 +152,7 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
   check_number("units", room.units);
   // Each cut makes one piece more, so k cuts leave at most 2k pieces of units that were cut.
   int64_t cuts = 0;
-  if (b.mode == PlanMode::balanced || b.mode == PlanMode::paper) {
+  if (b.mode == PlanMode::balanced || b.mode == PlanMode::paper || b.mode == PlanMode::even) {
     cuts = b.workers - 1;
     if (b.max_kv_len <= traits.granule) cuts = 0;
   } else if (b.mode == PlanMode::fixed_split) {
@@ -147,22 +176,74 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
   return room;
 }
 
+uint64_t digest_of(const PlanBounds& b) {
+  return Hash64()
+      .add(b.max_requests)
+      .add(b.max_rows)
+      .add(b.max_qo_len)
+      .add(b.max_pages)
+      .add(b.max_levels)
+      .add(b.max_kv_len)
+      .add(b.page_size)
+      .add(b.num_qo_heads)
+      .add(b.num_kv_heads)
+      .add(b.workers)
+      .add(b.mode)
+      .add(b.fixed_split_size)
+      .add(b.block_rows)
+      .add(b.positions_per_block)
+      .add(b.max_bits_bytes)
+      .value();
+}
+
+int tile_kinds_of(const Problem& p, const PlanBuilder& builder) {
+  int kinds = 0;
+  if (p.bounds == nullptr) {
+    for (const Tile& tile : builder.tiles) kinds |= 1 << static_cast<int>(p.traits->classes[tile.tile_class].kind);
+    return kinds;
+  }
+  int64_t most = most_tokens(*p.bounds);
+  if (p.blocks != nullptr) most = std::min<int64_t>(p.bounds->max_rows, p.bounds->block_rows);
+  for (const TileKind kind : kinds_of_entries(*p.traits, p.group, static_cast<int>(most)))
+    kinds |= 1 << static_cast<int>(kind);
+  return kinds;
+}
+
+namespace {
+
+void at_most(const char* what, int64_t value, const char* bound, int64_t most) {
+  check(value <= most, ErrorCode::invalid_argument, "{} = {}: beyond bounds.{} = {}; plan less, or raise the bound",
+        what, value, bound, most);
+}
+void equal(const char* what, int64_t value, int64_t bound) {
+  check(value == bound, ErrorCode::invalid_argument, "{} = {}: the bounds are made for {}; make others", what, value,
+        bound);
+}
+
+void check_blocks_within(const BlockSparse& blocks, const PlanBuilder& builder, const PlanBounds& b) {
+  equal("blocks.block_rows", blocks.block_rows, b.block_rows);
+  for (const int len : builder.entry_len) at_most("keys of a list", len, "max_kv_len", b.max_kv_len);
+  at_most("blocks.kv_positions", static_cast<int64_t>(blocks.kv_positions.size()), "max_pages * positions_per_block",
+          b.max_pages * b.positions_per_block);
+  if (!blocks.bits_index.empty())
+    at_most("bytes of blocks.bits", std::max<int64_t>(1, static_cast<int64_t>(blocks.bits.size())), "max_bits_bytes",
+            b.max_bits_bytes);
+}
+
+}  // namespace
+
 void check_within(const Problem& p, const PlanBuilder& builder) {
   const PlanBounds& b = *p.bounds;
-  const auto at_most = [](const char* what, int64_t value, const char* bound, int64_t most) {
-    check(value <= most, ErrorCode::invalid_argument, "{} = {}: beyond bounds.{} = {}; plan less, or raise the bound",
-          what, value, bound, most);
-  };
-  const auto equal = [](const char* what, int64_t value, int64_t bound) {
-    check(value == bound, ErrorCode::invalid_argument, "{} = {}: the bounds are made for {}; make others", what, value,
-          bound);
-  };
   at_most("requests", p.num_requests, "max_requests", b.max_requests);
   at_most("query tokens", p.num_rows, "max_rows", b.max_rows);
   at_most("page ids", p.num_page_ids, "max_pages", b.max_pages);
   at_most("levels", p.num_levels, "max_levels", std::max(1, b.max_levels));
   at_most("num_workers", p.num_workers, "workers", b.workers);
   for (int r = 0; r < p.num_requests; ++r) at_most("kv_len", builder.kv_len[r], "max_kv_len", b.max_kv_len);
+  if (b.max_qo_len > 0 && p.blocks == nullptr && b.max_levels <= 1)
+    for (const Entry& entry : builder.entries)
+      at_most("qo_len", entry.row_end - entry.row_begin, "max_qo_len", b.max_qo_len);
+  if (p.blocks != nullptr) check_blocks_within(*p.blocks, builder, b);
   equal("num_qo_heads", p.num_qo_heads, b.num_qo_heads);
   equal("num_kv_heads", p.num_kv_heads, b.num_kv_heads);
   equal("page_size", p.page_size, b.page_size);
@@ -175,7 +256,8 @@ void check_within(const Problem& p, const PlanBuilder& builder) {
 
 size_t Planner::workspace_bytes(const KernelTraits& traits, const PlanBounds& bounds) {
   attention::PlanHeader header{};
-  planner::place_sections(planner::room_of(traits, bounds), header);
+  const planner::SectionCounts room = planner::room_of(traits, bounds);
+  planner::place_sections(room, room, header);
   return static_cast<size_t>(header.total_bytes);
 }
 

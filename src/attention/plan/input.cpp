@@ -178,11 +178,7 @@ void check_kv(const KernelTraits& traits, const PlanInput& input, Problem& p, Pl
   check_form(traits.kv_form, input, p);
   builder.kv_len.resize(static_cast<size_t>(p.num_requests));
   switch (traits.kv_form) {
-    case KvForm::block_sparse:
-      check(p.bounds == nullptr, ErrorCode::unsupported,
-            "bounds: required for block-sparse plans; supported for the other forms; missing: bounds of listed blocks");
-      p.blocks = input.blocks;
-      return check_blocks(p, builder);
+    case KvForm::block_sparse: p.blocks = input.blocks; return check_blocks(p, builder);
     case KvForm::ragged: return check_ragged(input, p, builder);
     case KvForm::padded: return check_padded(input, p, builder);
     default: return check_levels(input, p, builder);
@@ -301,8 +297,8 @@ void take_levels(const PlanInput& input, Problem& p) {
 }
 
 void check_mode(const KernelTraits& traits, const PlanInput& input) {
-  check(static_cast<int>(input.mode) <= static_cast<int>(PlanMode::no_split), ErrorCode::invalid_argument,
-        "mode: the value {} names no mode; allowed are balanced, paper, fixed_split, no_split",
+  check(static_cast<int>(input.mode) <= static_cast<int>(PlanMode::even), ErrorCode::invalid_argument,
+        "mode: the value {} names no mode; allowed are balanced, paper, fixed_split, no_split, even",
         static_cast<int>(input.mode));
   if (input.mode == PlanMode::fixed_split)
     check(input.fixed_split_size > 0 && input.fixed_split_size % traits.granule == 0, ErrorCode::invalid_argument,
@@ -343,6 +339,10 @@ Problem check_input(const KernelTraits& traits, const PlanInput& input, PlanBuil
   p.borrow_page_ids = input.borrow_page_ids;
   take_levels(input, p);
   check_kv(traits, input, p, builder);
+  check(
+      traits.page_size == 0 || p.page_size == traits.page_size, ErrorCode::invalid_argument,
+      "page_size = {}: this kernel was built for pages of {}; build it for others, or leave AttentionSpec::page_size 0",
+      p.page_size, traits.page_size);
   resolve_intervals(traits, input, p);
   return p;
 }

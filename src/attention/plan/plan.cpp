@@ -17,6 +17,7 @@ Plan Planner::plan(const KernelTraits& traits, const PlanInput& input) {
     case PlanMode::paper: cut_paper(problem, builder); break;
     case PlanMode::fixed_split: cut_fixed(problem, builder); break;
     case PlanMode::no_split: cut_none(problem, builder); break;
+    case PlanMode::even: cut_even(problem, builder); break;
   }
   Plan plan;
   plan.impl_ = std::make_unique<Plan::Impl>();
@@ -34,7 +35,7 @@ Plan& Plan::operator=(Plan&&) noexcept = default;
 
 const Plan::Impl& Plan::impl() const { return held(impl_, "plan", "AttentionKernel::plan"); }
 
-size_t Plan::workspace_bytes() const { return static_cast<size_t>(impl().placed.total_bytes); }
+size_t Plan::workspace_bytes() const { return static_cast<size_t>(impl().header().total_bytes); }
 int Plan::num_workers() const { return impl().header().num_workers; }
 int Plan::num_items() const { return static_cast<int>(impl().header().items.count); }
 int Plan::num_partials() const { return static_cast<int>(impl().header().partials.count); }

@@ -188,6 +188,10 @@ void cut_balanced(const Problem& problem, PlanBuilder& builder);
 void cut_paper(const Problem& problem, PlanBuilder& builder);
 void cut_fixed(const Problem& problem, PlanBuilder& builder);
 void cut_none(const Problem& problem, PlanBuilder& builder);
+// Throws Error(unsupported | invalid_argument) for a batch that it does not take.
+void cut_even(const Problem& problem, PlanBuilder& builder);
+// What an item of even costs beside its granules, in granules.
+int even_overhead(const KernelTraits& traits, int tile_class, int rows);
 
 // Partials, merge groups and their sources.
 void lay_merges(const Problem& problem, const PlanBuilder& builder, Merges& merges);
@@ -196,6 +200,8 @@ void lay_merges(const Problem& problem, const PlanBuilder& builder, Merges& merg
 void write_plan(const Problem& problem, const PlanBuilder& builder, Plan::Impl& impl);
 void write_merges(const Problem& problem, const PlanBuilder& builder, const Merges& merges, Plan::Impl& impl);
 void write_lengths(const Problem& problem, const PlanBuilder& builder, Plan::Impl& impl);
+// Room for the bytes, page ids included where they are copied.
+void resize_bytes(const Problem& problem, const PlanHeader& header, Plan::Impl& impl);
 // Of each item, from what the other sections say; nothing where there is no section of records.
 void write_records(Plan::Impl& impl);
 
@@ -242,10 +248,16 @@ struct SectionCounts {
           merge_groups = 0, merge_sources = 0, requests = 0, page_indices = 0, kv_positions = 0, bits_index = 0,
           bits = 0, partial_floats = 0;
 };
-// Sets every section's offset, and total_bytes.
-void place_sections(const SectionCounts& room, PlanHeader& header);
+// Sets every section's offset, and total_bytes. What the planner writes lies together; partial states lie where they do however
+// much of the room is used.
+void place_sections(const SectionCounts& counts, const SectionCounts& room, PlanHeader& header);
 // The most that a plan within the bounds needs. Throws Error(invalid_argument | unsupported) for senseless bounds.
 SectionCounts room_of(const KernelTraits& traits, const PlanBounds& bounds);
+uint64_t digest_of(const PlanBounds& bounds);
+// PlanHeader::tile_kinds.
+int tile_kinds_of(const Problem& problem, const PlanBuilder& builder);
+// Kinds of the tiles that serve entries of up to so many query tokens.
+std::vector<attention::TileKind> kinds_of_entries(const KernelTraits& traits, int group, int most_tokens);
 // Throws Error(invalid_argument) naming what exceeds the bounds.
 void check_within(const Problem& problem, const PlanBuilder& builder);
 // The sections that upload copies, in the order in which they lie.

@@ -18,7 +18,7 @@ class Planner {
  public:
   static Plan plan(const KernelTraits& traits, const PlanInput& input);
   static size_t workspace_bytes(const KernelTraits& traits, const PlanBounds& bounds);
-  // A plan from the bytes that a workspace held up to its counters. covers and update do not go on from it. Throws
+  // A plan from the bytes that a workspace held up to its partial states. covers and update do not go on from it. Throws
   // Error(invalid_file | plan_mismatch).
   static Plan restore(const KernelTraits& traits, std::span<const char> bytes);
   // Those of prefixes that are given, else of those in the page tables.
@@ -47,8 +47,7 @@ struct Plan::Impl {
   struct Reach {
     int min_kv_len = 0, max_kv_len = 0;
   };
-  std::vector<char, UninitializedAllocator<char>> bytes;   // header and the sections that upload copies, tightly
-  attention::PlanHeader placed = {};                       // the header with the offsets of the workspace
+  std::vector<char, UninitializedAllocator<char>> bytes;   // what upload copies: header and sections
   std::span<const int32_t> borrowed_page_ids[kMaxLevels];  // page ids that are not in bytes (borrow_page_ids)
   bool borrows_page_ids = false;
   int64_t page_capacity = 0;  // entries that the workspace's page_indices has room for
@@ -57,7 +56,7 @@ struct Plan::Impl {
   KernelTraits traits;
   PlanMode mode = PlanMode::balanced;
   double makespan = 0, lower_bound = 0;
-  // Offsets into bytes; a workspace's are in its own header.
+  // Offsets into bytes and into a workspace.
   const attention::PlanHeader& header() const { return *reinterpret_cast<const attention::PlanHeader*>(bytes.data()); }
 };
 

@@ -21,41 +21,52 @@ class Records {
         qo_len_(section<int>(base, plan_.qo_len)),
         kv_len_(section<int>(base, plan_.kv_len)) {}
 
-  ItemRecord of(int index, int next) const {
+  ItemRecord of(int index, int next) {
     const WorkItem& item = items_[index];
     const Unit& unit = units_[item.unit];
-    const PageList& list = lists_[unit.page_list];
-    const PlanRow& first = rows_[unit.row_begin];
-    // Tokens of one request follow each other in q; block-sparse rows have positions of their own.
-    const bool together =
-        plan_.block_rows == 0 && first.request == list.request && first.request == rows_[unit.row_end - 1].request;
-    ItemRecord record = {.next = next,
-                         .tile_kind = unit.tile_kind,
-                         .kv_head_begin = unit.kv_head_begin,
-                         .kv_head_end = unit.kv_head_end,
-                         .row_begin = unit.row_begin,
-                         .num_rows = unit.row_end - unit.row_begin,
-                         .q_row = together ? first.q_row : -1,
-                         .block_row = unit.row_begin - list.row_begin,
-                         .request = list.request,
-                         .idx = together ? first.idx : 0,
-                         .qo_len = together ? qo_len_[first.request] : 0,
-                         .first_pos = list.first_pos,
-                         .kv_begin = item.kv_begin,
-                         .kv_end = item.kv_end,
-                         .first = list.first,
-                         .partial = -1,
-                         .chunk = 0,
-                         .num_chunks = 1,
-                         .merge_begin = unit.merge_begin,
-                         .merge_rows = unit.merge_rows,
-                         .merge_heads = unit.merge_heads,
-                         .num_page_ids = num_page_ids(list)};
+    // Units of several KV heads, and chunks, have rows and pages in common.
+    if (page_list_ != unit.page_list || rows_of_unit_.row_begin != unit.row_begin ||
+        rows_of_unit_.num_rows != unit.row_end - unit.row_begin) {
+      page_list_ = unit.page_list;
+      rows_of_unit_ = of_rows(unit);
+    }
+    ItemRecord record = rows_of_unit_;
+    record.next = next;
+    record.tile_kind = unit.tile_kind;
+    record.kv_head_begin = unit.kv_head_begin;
+    record.kv_head_end = unit.kv_head_end;
+    record.kv_begin = item.kv_begin;
+    record.kv_end = item.kv_end;
+    record.merge_begin = unit.merge_begin;
+    record.merge_rows = unit.merge_rows;
+    record.merge_heads = unit.merge_heads;
     if (item.partial >= 0) add_partial(item, unit, record);
     return record;
   }
 
  private:
+  // What items of the same rows and pages have in common; the rest as of one that is alone.
+  ItemRecord of_rows(const Unit& unit) const {
+    const PageList& list = lists_[unit.page_list];
+    const PlanRow& first = rows_[unit.row_begin];
+    // Tokens of one request follow each other in q; block-sparse rows have positions of their own.
+    const bool together =
+        plan_.block_rows == 0 && first.request == list.request && first.request == rows_[unit.row_end - 1].request;
+    ItemRecord record = {};
+    record.row_begin = unit.row_begin;
+    record.num_rows = unit.row_end - unit.row_begin;
+    record.q_row = together ? first.q_row : -1;
+    record.block_row = unit.row_begin - list.row_begin;
+    record.request = list.request;
+    record.idx = together ? first.idx : 0;
+    record.qo_len = together ? qo_len_[first.request] : 0;
+    record.first_pos = list.first_pos;
+    record.first = list.first;
+    record.partial = -1;
+    record.num_chunks = 1;
+    record.num_page_ids = num_page_ids(list);
+    return record;
+  }
   int num_page_ids(const PageList& list) const {
     if (plan_.page_size == 0) return 0;
     const int64_t len = list.len >= 0 ? list.len : int64_t{kv_len_[list.request]} - list.first_pos;
@@ -78,6 +89,8 @@ class Records {
   const MergeGroup* const groups_;
   const MergeSource* const sources_;
   const int *const qo_len_, *const kv_len_;
+  int page_list_ = -1;  // of rows_of_unit_
+  ItemRecord rows_of_unit_ = {};
 };
 
 }  // namespace
@@ -86,7 +99,7 @@ void write_records(Plan::Impl& impl) {
   const PlanHeader& plan = impl.header();
   if (plan.records.count == 0) return;
   char* base = impl.bytes.data();
-  const Records records(base);
+  Records records(base);
   ItemRecord* const to = section<ItemRecord>(base, plan.records);
   const int* const indptr = section<int>(base, plan.worker_indptr);
   int rest = plan.num_workers;  // where items that are not a worker's first go

@@ -39,7 +39,7 @@ void check_header(const KernelTraits& traits, const PlanHeader& h, size_t bytes)
                   "an interval has too many bounds");
   refuse_unless(h.total_bytes >= static_cast<int64_t>(sizeof h) && h.total_bytes <= kMaxBytes,
                 "its size is out of range");
-  refuse_unless(h.counters.offset == static_cast<int64_t>(bytes), "its file was cut short or extended");
+  refuse_unless(h.partial_data.offset == static_cast<int64_t>(bytes), "its file was cut short or extended");
   const auto fits = [&](const Section& s) {
     return s.offset >= 0 && s.offset <= h.total_bytes && s.count >= 0 && s.count <= h.total_bytes;
   };
@@ -48,7 +48,7 @@ void check_header(const KernelTraits& traits, const PlanHeader& h, size_t bytes)
     refuse_unless(fits(s) && s.offset + s.count * copied.element_bytes <= static_cast<int64_t>(bytes),
                   "a section lies outside of it");
   }
-  refuse_unless(fits(h.counters) && fits(h.partial_data), "a section lies outside of it");
+  refuse_unless(fits(h.partial_data), "a section lies outside of it");
 }
 
 }  // namespace
@@ -63,7 +63,6 @@ Plan Planner::restore(const KernelTraits& traits, std::span<const char> bytes) {
   plan.impl_ = std::make_unique<Plan::Impl>();
   Plan::Impl& impl = *plan.impl_;
   impl.bytes.assign(bytes.begin(), bytes.end());
-  impl.placed = header;
   impl.page_capacity = header.page_indices.count;
   impl.reach.assign(static_cast<size_t>(header.qo_len.count), {});
   impl.traits = traits;

@@ -84,19 +84,7 @@ void Plan::update(const PlanInput& input) {
   const Problem problem = same_terms(impl(), input, builder);
   check(covered(*impl_, problem, builder), ErrorCode::plan_mismatch,
         "update: the plan does not cover these lengths; ask covers(input) first, and plan again when it says no");
-  // Page ids come last in bytes, and may grow into room that only the workspace had.
-  auto& header = *reinterpret_cast<PlanHeader*>(impl_->bytes.data());
-  const int64_t ids_end = header.page_indices.offset + problem.num_page_ids * static_cast<int64_t>(sizeof(int));
-  const int64_t shift = std::max<int64_t>(0, ceil_div(ids_end, 64) * 64 - header.counters.offset);
-  header.counters.offset += shift;
-  header.partial_data.offset += shift;
-  header.total_bytes += shift;
-  if (!problem.borrow_page_ids) {
-    impl_->bytes.resize(static_cast<size_t>(ceil_div(ids_end, 64) * 64));
-    std::memset(impl_->bytes.data() + ids_end, 0, impl_->bytes.size() - static_cast<size_t>(ids_end));
-  } else {
-    impl_->bytes.resize(static_cast<size_t>(header.page_indices.offset));
-  }
+  resize_bytes(problem, impl_->header(), *impl_);
   write_lengths(problem, builder, *impl_);
 }
 

@@ -48,6 +48,11 @@ class Classes {
       if (tokens_[by_rows_[i]] >= qo_len) return by_rows_[i];
     return last();
   }
+  // All that serve entries of at most so many tokens, the smallest first.
+  std::span<const int> up_to(int qo_len) const {
+    return {by_rows_,
+            static_cast<size_t>(std::find(by_rows_, by_rows_ + num_classes_, class_of(qo_len)) - by_rows_) + 1};
+  }
 
  private:
   int last() const { return by_rows_[num_classes_ - 1]; }
@@ -254,6 +259,13 @@ class LowerBound {
 };
 
 }  // namespace
+
+std::vector<attention::TileKind> kinds_of_entries(const KernelTraits& traits, int group, int most_tokens) {
+  const Classes classes(traits.classes, group);
+  std::vector<attention::TileKind> kinds;
+  for (const int c : classes.up_to(most_tokens)) kinds.push_back(traits.classes[static_cast<size_t>(c)].kind);
+  return kinds;
+}
 
 VisibleRange visible_range(std::span<const ResolvedInterval> intervals, int first_pos, int last_pos, int kv_len) {
   if (intervals.empty()) return {0, kv_len, 0, 0};

@@ -66,29 +66,25 @@ bool within(int64_t begin, int64_t end, size_t size) {
   return begin >= 0 && begin <= end && end <= static_cast<int64_t>(size);
 }
 
-// Sections of the workspace do not overlap and end within it; the plan's own bytes hold what upload copies.
+// Sections do not overlap and end within the workspace; the plan's own bytes hold what upload copies.
 void verify_sections(const Plan::Impl& impl) {
-  const PlanHeader& own = impl.header();
-  ensure(own.magic == kPlanMagic && impl.placed.magic == kPlanMagic, "plan: no magic number");
-  ensure(own.signature == impl.traits.signature(), "plan: another kernel's signature");
-  std::vector<planner::CopiedSection> all(planner::copied_sections().begin(), planner::copied_sections().end());
-  all.push_back({&PlanHeader::counters, sizeof(int)});
-  all.push_back({&PlanHeader::partial_data, sizeof(float)});
-  int64_t own_end = sizeof(PlanHeader), placed_end = own_end;
-  for (const planner::CopiedSection& member : all) {
-    const Section &a = own.*member.section, &b = impl.placed.*member.section;
-    ensure(a.count >= 0 && a.count == b.count, "section: {} and {} elements", a.count, b.count);
-    ensure(a.offset % 64 == 0 && b.offset % 64 == 0, "section: at {} and {}, not on a cache line", a.offset, b.offset);
-    ensure(a.offset >= own_end && b.offset >= placed_end, "section: at {} and {}, overlaps the one before", a.offset,
-           b.offset);
-    own_end = a.offset + a.count * member.element_bytes;
-    placed_end = b.offset + b.count * member.element_bytes;
-    const bool copied = member.section != &PlanHeader::counters && member.section != &PlanHeader::partial_data &&
-                        !(member.section == &PlanHeader::page_indices && impl.borrows_page_ids);
-    ensure(!copied || own_end <= static_cast<int64_t>(impl.bytes.size()), "section: ends at {} of {} bytes", own_end,
+  const PlanHeader& h = impl.header();
+  ensure(h.magic == kPlanMagic, "plan: no magic number");
+  ensure(h.signature == impl.traits.signature(), "plan: another kernel's signature");
+  int64_t end = sizeof(PlanHeader);
+  const auto add = [&](const Section& s, int64_t element_bytes) {
+    ensure(s.count >= 0 && s.offset % 64 == 0 && s.offset >= end, "section: {} elements at {}, behind {}", s.count,
+           s.offset, end);
+    end = s.offset + s.count * element_bytes;
+  };
+  for (const planner::CopiedSection& copied : planner::copied_sections()) {
+    add(h.*copied.section, copied.element_bytes);
+    const bool borrowed = copied.section == &PlanHeader::page_indices && impl.borrows_page_ids;
+    ensure(borrowed || end <= static_cast<int64_t>(impl.bytes.size()), "section: ends at {} of {} bytes", end,
            impl.bytes.size());
   }
-  ensure(placed_end <= impl.placed.total_bytes, "sections end at {} of {} bytes", placed_end, impl.placed.total_bytes);
+  add(h.partial_data, sizeof(float));
+  ensure(end <= h.total_bytes, "sections end at {} of {} bytes", end, h.total_bytes);
 }
 
 void verify_requests(const View& v) {

@@ -140,7 +140,7 @@ void set_counts(const SectionCounts& counts, PlanHeader& header) {
 }
 
 // Without offsets.
-PlanHeader header_of(const Problem& p, const Merges& merges, const SectionCounts& counts) {
+PlanHeader header_of(const Problem& p, const PlanBuilder& builder, const Merges& merges, const SectionCounts& counts) {
   PlanHeader header;
   std::memset(static_cast<void*>(&header), 0, sizeof header);
   header.magic = kPlanMagic;
@@ -154,6 +154,8 @@ PlanHeader header_of(const Problem& p, const Merges& merges, const SectionCounts
   header.num_intervals = p.num_intervals;
   header.fixed_split_size = p.fixed_split_size;
   header.num_levels = p.num_levels;
+  header.tile_kinds = tile_kinds_of(p, builder);
+  header.bounds = p.bounds != nullptr ? digest_of(*p.bounds) : 0;
   header.merge_stride = static_cast<int>(merges.heads.size());
   header.num_rows_q = p.num_rows;
   for (int i = 0; i < p.num_intervals; ++i) header.intervals[i] = p.intervals[i];
@@ -166,27 +168,20 @@ PlanHeader header_of(const Problem& p, const Merges& merges, const SectionCounts
   return header;
 }
 
-// Room for the sections, with the header in place. What alignment leaves between sections is zero, so that equal plans have
-// equal bytes.
+// The header in place, and zero counters. What alignment leaves between sections is zero, so that equal plans have equal bytes.
 void start_bytes(const Problem& p, const PlanHeader& header, Plan::Impl& impl) {
-  const bool with_pages = !p.borrow_page_ids;
-  impl.bytes.resize(static_cast<size_t>(with_pages ? header.counters.offset : header.page_indices.offset));
+  resize_bytes(p, header, impl);
   char* base = impl.bytes.data();
-  const char* const end = base + impl.bytes.size();
   std::memcpy(base, &header, sizeof header);
   const auto zero_up = [&](int64_t from) {
-    char* gap = base + from;
-    const int64_t aligned = ceil_div(from, 64) * 64;
-    std::memset(gap, 0, static_cast<size_t>(std::min<int64_t>(aligned - from, end - gap)));
+    std::memset(base + from, 0, static_cast<size_t>(ceil_div(from, 64) * 64 - from));
   };
   zero_up(sizeof header);
   for (const CopiedSection& copied : copied_sections()) {
     const Section& s = header.*copied.section;
     if (copied.section != &PlanHeader::page_indices) zero_up(s.offset + s.count * copied.element_bytes);
   }
-  // Page ids come last, with their spare room.
-  char* const ids_end = base + header.page_indices.offset + p.num_page_ids * static_cast<int64_t>(sizeof(int));
-  if (with_pages) std::memset(ids_end, 0, static_cast<size_t>(end - ids_end));
+  std::memset(section<int>(base, header.counters), 0, static_cast<size_t>(header.counters.count) * sizeof(int));
 }
 
 void write_blocks(const BlockSparse& blocks, const PlanHeader& header, char* base) {
@@ -216,16 +211,22 @@ std::span<const CopiedSection> copied_sections() {
       {&PlanHeader::kv_positions, sizeof(int)},
       {&PlanHeader::bits_index, sizeof(int)},
       {&PlanHeader::bits, 1},
+      {&PlanHeader::counters, sizeof(int)},
       {&PlanHeader::page_indices, sizeof(int)},
   };
   return kSections;
 }
 
+void resize_bytes(const Problem& p, const PlanHeader& header, Plan::Impl& impl) {
+  const int64_t ids = p.borrow_page_ids ? 0 : p.num_page_ids;  // they come last
+  impl.bytes.resize(static_cast<size_t>(header.page_indices.offset + ids * static_cast<int64_t>(sizeof(int))));
+}
+
 void write_lengths(const Problem& p, const PlanBuilder& builder, Plan::Impl& impl) {
   char* base = impl.bytes.data();
   PlanHeader& header = *reinterpret_cast<PlanHeader*>(base);
-  header.num_pool_pages = impl.placed.num_pool_pages = p.num_pool_pages;
-  header.page_indices.count = impl.placed.page_indices.count = p.num_page_ids;
+  header.num_pool_pages = p.num_pool_pages;
+  header.page_indices.count = p.num_page_ids;
   write_rows(p, builder, section<PlanRow>(base, header.rows));
   PageList* lists = section<PageList>(base, header.page_lists);
   for (const Entry& entry : builder.entries) {
@@ -253,11 +254,9 @@ void write_plan(const Problem& p, const PlanBuilder& builder, Plan::Impl& impl) 
   static thread_local Merges merges;
   lay_merges(p, builder, merges);
   const SectionCounts counts = counts_of(p, builder, merges);
-  PlanHeader header = header_of(p, merges, counts);
-  impl.placed = header;
-  place_sections(counts, header);
+  PlanHeader header = header_of(p, builder, merges, counts);
   const SectionCounts room = p.bounds != nullptr ? room_of(*p.traits, *p.bounds) : counts;
-  place_sections(room, impl.placed);
+  place_sections(counts, room, header);
   impl.page_capacity = room.page_indices;
   impl.max_kv_len = static_cast<int>(p.bounds != nullptr ? p.bounds->max_kv_len : std::numeric_limits<int32_t>::max());
   impl.traits = *p.traits;

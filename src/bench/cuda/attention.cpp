@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "attention/kernel.h"
 #include "bench/batch.h"
 #include "bench/cuda/card.h"
 #include "bench/measure.h"
@@ -23,6 +24,7 @@ constexpr int kMostRuns = 16, kWindow = 1024;
 struct CardBatch {
   std::vector<int32_t> qo_indptr{0}, page_indptr{0}, page_indices, last_page_len;
   PlanInput input;
+  PlanBounds bounds;
   Workspace q, o, plan, slopes;
   AttentionTensors tensors;
   int64_t cache_bytes = 0;  // that are read
@@ -93,6 +95,18 @@ void fill(CardBench& bench, const Row& row, const AttentionKernel& kernel, char*
   batch.input.pages = {row.page_size, pages, batch.page_indptr, batch.page_indices, batch.last_page_len};
   batch.input.mode = row.mode;
   if (row.mode == PlanMode::fixed_split) batch.input.fixed_split_size = 512;
+  batch.bounds = {.max_requests = static_cast<int>(row.kv_lens.size()),
+                  .max_rows = rows,
+                  .max_qo_len = *std::max_element(row.qo_lens.begin(), row.qo_lens.end()),
+                  .max_pages = pages,
+                  .max_kv_len = *std::max_element(row.kv_lens.begin(), row.kv_lens.end()),
+                  .page_size = row.page_size,
+                  .num_qo_heads = row.shape.qo_heads,
+                  .num_kv_heads = row.shape.kv_heads,
+                  .workers = kernel.impl().traits.default_workers,
+                  .mode = row.mode,
+                  .fixed_split_size = batch.input.fixed_split_size};
+  batch.input.bounds = &batch.bounds;  // a run is captured
   const int64_t q_bytes = rows * row.shape.qo_heads * row.shape.head_dim * 2;
   batch.q = Workspace(bench.device(), static_cast<size_t>(q_bytes));
   batch.o = Workspace(bench.device(), static_cast<size_t>(q_bytes));

@@ -3,18 +3,18 @@
 #include <algorithm>
 
 #include "base/env.h"
+#include "decode/step_attention.h"
 
 namespace weft::decode {
 namespace {
 
-constexpr int64_t kMostRows = 16;   // more go through memory that grows
 constexpr size_t kMostGraphs = 16;  // the least recent one goes
 
 }  // namespace
 
 void StepGraphs::run(const Form& form, const std::function<void()>& work) {
   const bool is_watched = env::record_dir() || env::trace_file();
-  if (is_watched || form.rows > kMostRows || form.wanted != form.rows) return work();
+  if (is_watched || form.rows > kMostRowsOfGraphs || form.wanted != form.rows) return work();
   const auto found = std::ranges::find(entries_, form, &Entry::form);
   if (found == entries_.end()) {
     if (entries_.size() == kMostGraphs) entries_.erase(entries_.begin());

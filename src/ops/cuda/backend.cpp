@@ -2,9 +2,11 @@
 #include "ops/backend.h"
 
 #include <array>
+#include <numbers>
 #include <vector>
 
 #include "base/check.h"
+#include "device/cuda/clamped.h"
 #include "device/cuda/memory.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/kernels/args.h"
@@ -85,9 +87,30 @@ class CudaBackend : public Backend {
                            row_count(x), static_cast<int>(x.shape(1)), table.pairs, table.order == RopePairs::halves});
   }
 
+  void rotate_at(const TensorView& x, const TensorView& positions, const RopeFrequencies& frequencies,
+                 Stream stream) const override {
+    RotateAtArgs args{.x = rows_of(x),
+                      .positions = positions.as<int>(),
+                      .rows = row_count(x),
+                      .heads = static_cast<int>(x.shape(1)),
+                      .pairs = static_cast<int>(frequencies.radians.size()),
+                      .halves = frequencies.order == RopePairs::halves,
+                      .factor = static_cast<float>(frequencies.factor),
+                      .turns = {}};
+    check(args.pairs <= kMostPairs, ErrorCode::unsupported,
+          "apply_rope: required {} pairs a head, supported {} on cards, missing room for more", args.pairs, kMostPairs);
+    for (int i = 0; i < args.pairs; ++i)
+      args.turns[i] = frequencies.radians[static_cast<size_t>(i)] / (2 * std::numbers::pi);
+    launch_rows(x, rotate_at_kernel(), stream, args);
+  }
+
   void append(const AppendCall& call, Stream stream) const override {
     std::array<KernelText, 2> kernels;  // refused before anything is written
     for (size_t i = 0; i < 2; ++i) kernels[i] = append_kernel(call.sides[i].dtype, call.kv_scales);
+    if (call.places) {
+      cuda::Card& card = card_of(call.places);
+      return write(call, kernels, call.places.as<CachePlace>(), cuda::clamped_flag(card), stream);
+    }
     std::vector<CachePlace> places(static_cast<size_t>(call.sides[0].rows.shape(0)));
     for (size_t r = 0; r + 1 < call.append_indptr.size(); ++r) {
       const PagedRequest own = request_of(call.pages, r);
@@ -98,11 +121,18 @@ class CudaBackend : public Backend {
       }
     }
     const Workspace on_card = placed(card_of(call.sides[0].rows), places, stream);
+    write(call, kernels, static_cast<const CachePlace*>(on_card.data()), nullptr, stream);
+  }
+
+ private:
+  static void write(const AppendCall& call, const std::array<KernelText, 2>& kernels, const CachePlace* places,
+                    unsigned* clamped, Stream stream) {
     for (size_t i = 0; i < 2; ++i) {
       const AppendSide& side = call.sides[i];
       launch_rows(side.rows, kernels[i], stream,
-                  AppendArgs{rows_of(side.rows), static_cast<const CachePlace*>(on_card.data()), cache_of(side),
-                             row_count(side.rows), static_cast<int>(side.rows.shape(1)), dim_of(side.rows)});
+                  AppendArgs{rows_of(side.rows), places, cache_of(side), row_count(side.rows),
+                             static_cast<int>(side.rows.shape(1)), dim_of(side.rows), clamped,
+                             static_cast<int>(call.pages.num_pages), call.pages.page_size});
     }
   }
 };

@@ -26,6 +26,7 @@ KernelText norm_kernel();
 KernelText gate_kernel();
 KernelText cap_kernel();
 KernelText rotate_kernel();
+KernelText rotate_at_kernel();
 // Of a cache of fp32, fp16, bf16 or int8. Throws Error(unsupported) for another.
 KernelText append_kernel(DType cache, KvScales scales);
 // `query`: fp32 or bf16.

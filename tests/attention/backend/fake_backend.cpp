@@ -218,14 +218,15 @@ class FakeBackend : public Backend {
     std::memcpy(real(static_cast<char*>(to.data())) + offset, from, static_cast<size_t>(bytes));
     if (offset == 0) to.host_copy() = std::make_shared<PlanHeader>(*static_cast<const PlanHeader*>(from));
   }
-  void clear(const Workspace& to, int64_t offset, int64_t bytes, Stream) const override {
-    std::memset(real(static_cast<char*>(to.data())) + offset, 0, static_cast<size_t>(bytes));
-  }
   void read(Device, const void* from, void* to, int64_t bytes, Stream) const override {
     std::memcpy(to, real(static_cast<const char*>(from)), static_cast<size_t>(bytes));
   }
   const PlanHeader* plan_in(const Workspace& workspace) const override {
     return static_cast<const PlanHeader*>(workspace.host_copy().get());
+  }
+  PlanLengths lengths_in(const Workspace& workspace) const override {
+    const auto* plan = reinterpret_cast<const PlanHeader*>(real(static_cast<char*>(workspace.data())));
+    return {section<int>(plan, plan->qo_len), section<int>(plan, plan->kv_len)};
   }
   bool is_host_memory() const override { return false; }
 

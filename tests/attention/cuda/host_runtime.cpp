@@ -167,10 +167,24 @@ class HostRuntime : public cuda::Runtime {
   void write(Device, void* to, const void* from, int64_t bytes, Stream) const override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }
-  void clear(Device, void* to, int64_t bytes, Stream) const override { std::memset(to, 0, static_cast<size_t>(bytes)); }
   void read(Device, const void* from, void* to, int64_t bytes, Stream) const override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }
+
+  bool is_capturing(Device, Stream) const override {
+    return testing::is_capturing != nullptr && testing::is_capturing();
+  }
+  // A launch has ended when it returns.
+  struct AtOnce : Order {
+    void begin(Stream stream) override {
+      if (watch_order != nullptr) watch_order(stream, true);
+    }
+    void end(Stream stream) override {
+      if (watch_order != nullptr) watch_order(stream, false);
+    }
+  };
+  std::unique_ptr<Order> make_order(Device) const override { return std::make_unique<AtOnce>(); }
+  unsigned* clamped_flag(Device) const override { return testing::clamped_flag; }
 };
 
 class HostMachine : public Target {
@@ -207,6 +221,9 @@ const Target& host_machine() {
 }
 
 bool (*defer_launch)(std::function<void()> work) = nullptr;
+bool (*is_capturing)() = nullptr;
+void (*watch_order)(Stream stream, bool begins) = nullptr;
+unsigned* clamped_flag = nullptr;
 simt::Memory& host_memory() { return arena().memory; }
 
 std::span<const Target* const> targets() {

@@ -110,6 +110,8 @@ TEST_F(CudaKernelText, OfEveryHookAndTypeCompiles) {
     EXPECT_NO_THROW(compile(attend_text(spec, "sm_80", Path::plain), "sm_80")) << to_string(kv);
   }
   EXPECT_NO_THROW(compile(merge_states_text(DType::bf16, DType::fp32), "sm_80"));
+  EXPECT_NO_THROW(compile(plan_even_text(), "sm_75"));
+  EXPECT_NO_THROW(compile(locate_rows_text(), "sm_75"));
 }
 
 TEST_F(CudaKernelText, RefusesMoreParametersThanALaunchTakes) {

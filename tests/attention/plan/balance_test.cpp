@@ -146,6 +146,41 @@ TEST(Balanced, NarrowsWholeTokensOnlyWhereWorkersAreMany) {
   EXPECT_EQ(widest(64), 1);
 }
 
+TEST(Even, IsNearlyLevelAndCutsAtMostOnceAWorker) {
+  std::mt19937 random(4);
+  for (const Lengths kind : {Lengths::constant, Lengths::uniform, Lengths::zipf, Lengths::one_long})
+    for (const int workers : {1, 4, 33, 132, 264}) {
+      Batch b;
+      b.kv = draw_lengths(kind, 64, random);
+      b.qo.assign(64, 1);
+      b.workers = workers;
+      b.mode = PlanMode::even;
+      const Plan plan = Planner::plan(per_head_traits(), b.input());
+      verify(plan);
+      EXPECT_LE(plan.makespan(), 1.25 * plan.lower_bound()) << name_of(kind) << " on " << workers;
+      EXPECT_LE(plan.num_items(), 64 * 8 + workers - 1);
+    }
+}
+
+TEST(Even, TakesRequestsOfOneTileThatAreAlike) {
+  const auto refused = [](ErrorCode code, const char* says, Batch b) {
+    b.mode = PlanMode::even;
+    try {
+      (void)Planner::plan(per_head_traits(), b.input());
+      ADD_FAILURE() << says << ": nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+    }
+  };
+  Batch b;
+  b.qo = {1, 2};
+  b.kv = {100, 100};
+  refused(ErrorCode::invalid_argument, "request 1 has 2 query tokens, request 0 has 1", b);
+  b.qo = {33, 33};  // of 4 rows each: one more than the largest tile
+  refused(ErrorCode::invalid_argument, "33 query tokens need several tiles", b);
+}
+
 TEST(Paper, ChunksHaveOneSizeAndTheLargestComeFirst) {
   Batch b;
   b.qo = {1, 1, 1};

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <utility>
 
 #include "tests/attention/plan/plan_support.h"
 #include "weft/block_sparse.h"
@@ -63,6 +64,44 @@ TEST(Blocks, MayDifferAKvHead) {
   EXPECT_EQ(lists[1].len, 5);
 }
 
+TEST(Blocks, BoundsLeaveRoomForOtherLists) {
+  Given g;
+  g.lists.bits_index.assign(14, -1);
+  g.lists.bits_index[3] = 1;
+  g.lists.bits.assign(16, 0x5a);
+  for (int32_t block = 0; block < 14; ++block) g.lists.kv_positions.push_back(16 * block);
+  PlanBounds bounds{.max_requests = 2,
+                    .max_rows = 9,
+                    .max_pages = 20,
+                    .max_kv_len = 224,
+                    .page_size = 16,
+                    .num_qo_heads = 8,
+                    .num_kv_heads = 2,
+                    .workers = 3,
+                    .block_rows = 4,
+                    .positions_per_block = 1,
+                    .max_bits_bytes = 16};
+  g.input.bounds = &bounds;
+  const Plan plan = Planner::plan(traits_of(), g.give());
+  verify(plan);
+  EXPECT_EQ(plan.workspace_bytes(), Planner::workspace_bytes(traits_of(), bounds));
+  Given less;
+  less.input.bounds = &bounds;
+  const Plan other = Planner::plan(traits_of(), less.give());
+  verify(other);
+  EXPECT_EQ(other.workspace_bytes(), plan.workspace_bytes());
+  const auto refused = [&](auto PlanBounds::*bound, auto value) {
+    const auto before = std::exchange(bounds.*bound, value);
+    EXPECT_THROW((void)Planner::plan(traits_of(), g.input), Error);
+    bounds.*bound = before;
+  };
+  refused(&PlanBounds::block_rows, 3);
+  refused(&PlanBounds::positions_per_block, 0);
+  refused(&PlanBounds::max_bits_bytes, int64_t{15});
+  refused(&PlanBounds::max_kv_len, int64_t{210});
+  refused(&PlanBounds::max_pages, int64_t{13});
+}
+
 TEST(Blocks, RefusalsNameWhatIsWrong) {
   const auto refused = [](ErrorCode code, const char* mentions, const std::function<void(Given&)>& change) {
     Given g;
@@ -91,8 +130,9 @@ TEST(Blocks, RefusalsNameWhatIsWrong) {
     g.lists.bits_index.assign(14, 1);
     g.lists.bits.assign(8, 0xff);
   });
-  refused(ErrorCode::unsupported, "bounds", [](Given& g) {
-    static const PlanBounds bounds{};
+  refused(kArgument, "beyond bounds.max_requests = 0", [](Given& g) {
+    static const PlanBounds bounds{
+        .page_size = 16, .num_qo_heads = 8, .num_kv_heads = 2, .workers = 3, .block_rows = 4};
     g.input.bounds = &bounds;
   });
   Given g;

@@ -28,12 +28,13 @@ Case draw_case() {
   b.num_qo_heads = b.num_kv_heads * *rc::gen::element(1, 3, 4, 40, 200);
   b.page_size = *rc::gen::element(1, 5, 16);
   b.workers = *rc::gen::element(1, 2, 3, 7, 16, 61);
-  b.mode = *rc::gen::element(PlanMode::balanced, PlanMode::paper, PlanMode::fixed_split, PlanMode::no_split);
+  b.mode =
+      *rc::gen::element(PlanMode::balanced, PlanMode::paper, PlanMode::fixed_split, PlanMode::no_split, PlanMode::even);
   if (b.mode == PlanMode::fixed_split) b.fixed_split_size = c.traits.granule * *rc::gen::element(1, 2, 5);
   b.scalars = scalars_of(c.keys, c.window_left);
   const int requests = *rc::gen::inRange(0, 6);
   for (int r = 0; r < requests; ++r) {
-    b.qo.push_back(*rc::gen::element(0, 1, 1, 1, 2, 5, 40));
+    b.qo.push_back(b.mode == PlanMode::even ? 1 : *rc::gen::element(0, 1, 1, 1, 2, 5, 40));
     b.kv.push_back(*rc::gen::oneOf(rc::gen::inRange(0, 20), rc::gen::inRange(0, 400)));
   }
   return c;
@@ -121,6 +122,7 @@ RC_GTEST_PROP(Coverage, a_unit_is_cut_only_where_the_mode_allows_it, ()) {
 
 RC_GTEST_PROP(Coverage, no_part_of_a_cut_unit_is_without_a_visible_key, ()) {
   Case c = draw_case();
+  if (c.batch.mode == PlanMode::even && c.keys == Keys::sink_and_window) return;  // it counts the gap
   const Plan plan = Planner::plan(c.traits, c.batch.input());
   using namespace attention;
   const char* base = plan.impl().bytes.data();

@@ -9,10 +9,12 @@
 #include <cstring>
 #include <string>
 
+#include "device/cuda/clamped.h"
 #include "device/cuda/graph.h"
 #include "device/cuda/launch.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
+#include "device/cuda/stream_order.h"
 #include "tests/device/cuda/fake_driver.h"
 #include "weft/device.h"
 
@@ -129,6 +131,42 @@ TEST_F(CudaCard, AStreamThatIsNoneIsTheCallersMistake) {
   const Error error = error_of([] { Stream::cuda(reinterpret_cast<void*>(0x1234)).synchronize(); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_TRUE(contains(error, "give a stream of this card that is there still")) << error.what();
+}
+
+TEST_F(CudaCard, WorkOnOneMemoryWaitsForThatOfAnotherStream) {
+  Card& card = Card::at(0);
+  auto* const one = reinterpret_cast<api::Stream>(0x1000);
+  auto* const two = reinterpret_cast<api::Stream>(0x2000);
+  StreamOrder order;
+  const auto waits = [&](api::Stream stream) {
+    const long before = count("cuStreamWaitEvent");
+    order.begin(card, stream);
+    order.end(card, stream);
+    return count("cuStreamWaitEvent") - before;
+  };
+  EXPECT_EQ(waits(one), 0);
+  EXPECT_EQ(waits(one), 0);
+  EXPECT_EQ(waits(two), 1);
+  EXPECT_EQ(waits(two), 0);
+  EXPECT_EQ(waits(one), 1);
+  state().is_capturing = true;
+  EXPECT_EQ(waits(two), 0);  // whoever launches the graph orders it
+  state().is_capturing = false;
+  EXPECT_EQ(waits(one), 0);
+  EXPECT_EQ(waits(nullptr), 1);
+}
+
+TEST_F(CudaCard, ClampedNumbersAreRefusedByTheNextSynchronisation) {
+  Card& card = Card::at(0);
+  Stream::cuda(nullptr).synchronize();
+  unsigned* const flag = clamped_flag(card);
+  EXPECT_EQ(flag, clamped_flag(card));
+  Stream::cuda(nullptr).synchronize();
+  *flag = 1;  // a kernel did that
+  const Error error = error_of([] { Stream::cuda(nullptr).synchronize(); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_page);
+  EXPECT_TRUE(contains(error, "it was clamped")) << error.what();
+  Stream::cuda(nullptr).synchronize();
 }
 
 TEST_F(CudaCard, StreamsEventsAndGraphsEndWithTheirOwners) {

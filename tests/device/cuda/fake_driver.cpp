@@ -153,7 +153,7 @@ Result cuStreamEndCapture(Stream, Graph* graph) {
   the_graphs.push_back(the_state.captured);
   return *graph = handle<Graph>(300 + static_cast<int>(the_graphs.size())), kSuccess;
 }
-Result cuStreamIsCapturing(Stream, int* status) { return *status = 0, kSuccess; }
+Result cuStreamIsCapturing(Stream, int* status) { return *status = the_state.is_capturing ? 1 : 0, kSuccess; }
 Result cuEventCreate(Event* event, unsigned) {
   CALLED(cuEventCreate);
   return *event = handle<Event>(400), kSuccess;

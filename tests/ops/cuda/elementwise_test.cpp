@@ -86,6 +86,54 @@ TEST_F(CardOperators, RotateAsOnTheCpu) {
   }
 }
 
+TEST_F(CardOperators, RotateByPositionsThatLieOnTheCard) {
+  const int64_t rows = 5, heads = 3, dim = 24;
+  for (const RopePairs pairs : {RopePairs::adjacent, RopePairs::halves}) {
+    std::vector<float> x = floats(rows * heads * dim);
+    float* card_x = place(x);
+    const RopeParams params{.pairs = pairs, .rotary_dim = 16, .linear_scale = 2.f, .attention_factor = 1.5f};
+    const std::vector<int32_t> positions{0, 5, 4000, 131071, -3};
+    const int32_t* card_positions = place(positions);
+    apply_rope(on_card(card_x, {rows, heads, dim}), on_card(card_positions, {rows}, DType::int32), params);
+    apply_rope(on_host(x, {rows, heads, dim}), positions, params);
+    expect_near(card_x, x, 2e-6, "rope");
+  }
+  float x[24] = {};
+  int32_t position[1] = {};
+  EXPECT_THROW(apply_rope(TensorView(x, DType::fp32, {1, 1, 24}), TensorView(position, DType::int32, {1}), {}), Error);
+}
+
+TEST_F(CardOperators, AppendAtPlacesThatLieOnTheCard) {
+  const int64_t pages = 3, page_size = 4, heads = 2, dim = 12, rows = 3;
+  const std::vector<float> k = floats(rows * heads * dim), v = floats(rows * heads * dim);
+  const float *card_k = place(k), *card_v = place(v);
+  const std::initializer_list<int64_t> shape{pages, page_size, heads, dim};
+  const std::vector<float> zeros(static_cast<size_t>(pages * page_size * heads * dim), 0.f);
+  const float *card_to_k = place(zeros), *card_to_v = place(zeros);
+  const KvCache cache(on_card(card_to_k, shape), on_card(card_to_v, shape));
+  const auto append = [&](const std::vector<int32_t>& places) {
+    append_paged_kv(on_card(card_k, {rows, heads, dim}), on_card(card_v, {rows, heads, dim}),
+                    on_card(place(places), {rows, 2}, DType::int32), Layout::nhd, cache);
+  };
+  append({2, 1, 0, 3, 1, 0});
+  Stream::cuda(nullptr).synchronize();
+  const auto expect = [&](int64_t row, int64_t page, int64_t slot) {
+    for (int64_t i = 0; i < heads * dim; ++i) {
+      const auto from = static_cast<size_t>(row * heads * dim + i);
+      ASSERT_EQ(card_to_k[(page * page_size + slot) * heads * dim + i], k[from]) << row;
+      ASSERT_EQ(card_to_v[(page * page_size + slot) * heads * dim + i], v[from]) << row;
+    }
+  };
+  expect(0, 2, 1);
+  expect(1, 0, 3);
+  expect(2, 1, 0);
+  append({3, 1, 0, -1, 1, 2});  // a page and a slot that are not there
+  expect(0, 2, 1);
+  expect(1, 0, 0);
+  expect(2, 1, 2);
+  EXPECT_THROW(Stream::cuda(nullptr).synchronize(), Error);
+}
+
 // Two requests whose last tokens lie in the middle of pages, one of them new from its first token on.
 TEST_F(CardOperators, AppendTheSameBytesAsTheCpu) {
   const int64_t pages = 5, page_size = 4, heads = 2, dim = 12, rows = 7;

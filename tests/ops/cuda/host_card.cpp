@@ -78,8 +78,9 @@ HostCard::HostCard(simt::Memory& memory) {
 
 HostCard::~HostCard() { state().launch = {}; }
 
+bool HostCard::is_capturing() { return state().is_capturing; }
 bool HostCard::defer(std::function<void()> work) {
-  if (!state().is_capturing) return false;
+  if (!is_capturing()) return false;
   state().captured.push_back(std::move(work));
   return true;
 }

@@ -44,6 +44,7 @@ class HostCard : public ::testing::Test {
   // For those whose kernels the driver does not launch: keeps the work for the graph where a stream is being captured, else
   // false.
   static bool defer(std::function<void()> work);
+  static bool is_capturing();
 
  private:
   template <class T>

@@ -155,7 +155,7 @@ class Tokens {
     if constexpr (S::kPaged) {
       pages_ = section<int>(call.plan, call.plan->page_indices) + item.first;
       last_page_ = item.num_page_ids - 1;
-      page_size_ = call.token_page_size;
+      page_size_ = S::kPageSize > 0 ? S::kPageSize : call.token_page_size;
       shift_ = (page_size_ & (page_size_ - 1)) == 0 ? ptx::count_bits(static_cast<u32>(page_size_ - 1)) : -1;
     } else {
       const Place place = place_of(call, item, 0);

@@ -7,11 +7,21 @@
 #include "ops/cuda/kernels/cache.h"
 #include "ops/cuda/kernels/gates.h"
 #include "ops/cuda/kernels/rows.h"
+#include "tile/cuda/ptx/atomic.h"
 #include "tile/cuda/ptx/dependent_launch.h"
 
 namespace weft::ops {
 
 inline constexpr int kAppendWarps = 8;
+
+WEFT_INLINE int clamped(int x, int behind) { return x < 0 ? 0 : x < behind ? x : behind - 1; }
+WEFT_INLINE CachePlace place_of(const AppendArgs& args, i64 row) {
+  const CachePlace given = args.places[row];
+  if (args.clamped == nullptr) return given;
+  const CachePlace place = {clamped(given.page, args.num_pages), clamped(given.slot, args.page_size)};
+  if (place.page != given.page || place.slot != given.slot) ptx::atomic_or(args.clamped, 1);
+  return place;
+}
 
 template <class T, Scaled kScaled>
 WEFT_INLINE void append_rows(const AppendArgs& args) {
@@ -19,7 +29,7 @@ WEFT_INLINE void append_rows(const AppendArgs& args) {
   ptx::allow_next_kernel();
   const i64 warps = static_cast<i64>(ptx::num_ctas()) * kAppendWarps;
   for (i64 i = static_cast<i64>(ptx::cta_index()) * kAppendWarps + ptx::warp(); i < args.rows; i += warps)
-    write_row<T, kScaled>(args.to, args.places[i / args.heads], static_cast<int>(i % args.heads), row_of(args.x, i),
+    write_row<T, kScaled>(args.to, place_of(args, i / args.heads), static_cast<int>(i % args.heads), row_of(args.x, i),
                           args.dim);
 }
 

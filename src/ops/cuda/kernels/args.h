@@ -45,6 +45,18 @@ struct RotateArgs {
   bool halves;  // pairs are (i, i + pairs), else (2i, 2i + 1)
 };
 
+// The same with the angles of positions that lie on the card: position times frequency, in double.
+inline constexpr int kMostPairs = 288;
+struct RotateAtArgs {
+  CardRows x;
+  const int* positions;
+  long long rows;
+  int heads, pairs;
+  bool halves;
+  float factor;              // of cos and sin
+  double turns[kMostPairs];  // that a pair makes from one position to the next
+};
+
 // Where a token's key and value go.
 struct CachePlace {
   int page, slot;
@@ -65,6 +77,9 @@ struct AppendArgs {
   CardCache to;
   long long rows;  // times heads
   int heads, dim;
+  // Places that the host did not see are clamped to the cache's, and the flag becomes 1; null: it has seen them.
+  unsigned* clamped;
+  int num_pages, page_size;
 };
 
 // What becomes of a product with the weights of queries, keys and values: bias, norms and rotation, and then queries to their

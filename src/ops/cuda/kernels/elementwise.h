@@ -40,7 +40,22 @@ WEFT_INLINE void rotate_row(const RotateArgs& args, i64 row) {
            args.sin[angles + i]);
 }
 
+WEFT_INLINE void rotate_row_at(const RotateAtArgs& args, i64 row) {
+  float* x = row_of(args.x, row);
+  const double position = args.positions[row / args.heads];
+  for (int i = ptx::lane(); i < args.pairs; i += 32) {
+    const double turns = position * args.turns[i];
+    const auto angle = static_cast<float>((turns - static_cast<double>(static_cast<i64>(turns))) * 6.283185307179586);
+    rotate(x[args.halves ? i : 2 * i], x[args.halves ? i + args.pairs : 2 * i + 1], args.factor * weft::cos(angle),
+           args.factor * weft::sin(angle));
+  }
+}
+
 }  // namespace weft::ops
+
+WEFT_KERNEL(256, 1) void weft_rotate_at(WEFT_PARAM weft::ops::RotateAtArgs args) {
+  weft::ops::for_rows(args.rows, [&](weft::i64 row) { weft::ops::rotate_row_at(args, row); });
+}
 
 WEFT_KERNEL(256, 1) void weft_norm(WEFT_PARAM weft::ops::NormArgs args) {
   weft::ops::for_rows(args.rows, [&](weft::i64 row) { weft::ops::norm_row(args, row); });
