@@ -102,6 +102,13 @@ TEST(HostMachineForms, BlocksWithBits) {
     blocks.kv_positions = positions;
     spec.mask = Mask::causal;
     EXPECT_EQ(wrong(problem, spec, input), "") << to_string(type);
+    blocks.kv_positions = {};  // keys of a tile that no row sees
+    blocks.bits_index = {};
+    blocks.bits = {};
+    spec.sliding_window = true;
+    const std::vector<ScalarArg> window{{"window_left", 10}};
+    input.scalars = window;
+    EXPECT_EQ(wrong(problem, spec, input), "") << to_string(type);
   }
 }
 

@@ -100,14 +100,6 @@ struct VisibleRange {
 // Of n rows, by one warp.
 WEFT_INLINE VisibleRange hull_of(const FusedRow* rows, int n) {
   VisibleRange visible;
-  const auto least = [](int x) {
-    WEFT_UNROLL
-    for (int mask = 16; mask > 0; mask /= 2) {
-      const int y = static_cast<int>(ptx::shuffle_xor(static_cast<u32>(x), mask));
-      x = y < x ? y : x;
-    }
-    return x;
-  };
   WEFT_UNROLL
   for (int i = 0; i < 2; ++i) {
     constexpr int kFar = 0x7fffffff;
@@ -120,10 +112,10 @@ WEFT_INLINE VisibleRange hull_of(const FusedRow* rows, int n) {
       if (lower > all_low) all_low = lower;
       if (upper < all_high) all_high = upper;
     }
-    visible.low[i] = least(low);
-    visible.high[i] = -least(-high);
-    visible.all_low[i] = -least(-all_low);
-    visible.all_high[i] = least(all_high);
+    visible.low[i] = ptx::least_of_lanes(low);
+    visible.high[i] = -ptx::least_of_lanes(-high);
+    visible.all_low[i] = -ptx::least_of_lanes(-all_low);
+    visible.all_high[i] = ptx::least_of_lanes(all_high);
   }
   return visible;
 }

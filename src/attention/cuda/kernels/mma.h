@@ -246,9 +246,10 @@ class Mma {
     Source<S::kBlockSparse>& source = s.sources[tile % kRing][key];
     source.k = s.tokens.row(call_.k, page, t, kv_head_);
     source.v = s.tokens.row(call_.v, page, t, kv_head_);
-    if constexpr (S::kBlockSparse) {
-      source.bits = bits_of_token(call_, item_, t);
-      source.pos = position_of(call_, item_, t);
+    if constexpr (S::kBlockSparse) {  // its own, whoever stands in its place
+      const int own = s.walk.at(tile) + key;
+      source.bits = own < s.walk.end ? bits_of_token(call_, item_, own) : -1;
+      source.pos = own < s.walk.end ? position_of(call_, item_, own) : -1;
     }
   }
   WEFT_INLINE void fetch(int tile) const {
