@@ -102,12 +102,26 @@ TEST(HostMachineForms, BlocksWithBits) {
     blocks.kv_positions = positions;
     spec.mask = Mask::causal;
     EXPECT_EQ(wrong(problem, spec, input), "") << to_string(type);
-    blocks.kv_positions = {};  // keys of a tile that no row sees
-    blocks.bits_index = {};
-    blocks.bits = {};
-    spec.sliding_window = true;
-    const std::vector<ScalarArg> window{{"window_left", 10}};
-    input.scalars = window;
+  }
+}
+
+TEST(HostMachineForms, BlocksOfWhichNoRowSeesSome) {
+  for (const DType type : {DType::fp32, DType::bf16}) {
+    Case c = small_case(type);
+    c.lengths = {{3, 37}};
+    c.mask = Mask::causal;
+    c.window = 10;
+    Problem problem(c);
+    PlanInput input = problem.input(2);
+    const std::vector<int32_t> indptr{0, 3}, last{5};
+    BlockSparse blocks{.block_rows = 3, .block_cols = 16, .num_blocks = input.pages.num_pages};
+    blocks.block_indptr = indptr;
+    blocks.block_indices = input.pages.kv_page_indices;
+    blocks.last_block_len = last;
+    input.pages = {};
+    input.blocks = &blocks;
+    AttentionSpec spec = problem.spec();
+    spec.kv_form = KvForm::block_sparse;
     EXPECT_EQ(wrong(problem, spec, input), "") << to_string(type);
   }
 }

@@ -28,13 +28,13 @@ struct alignas(16) Source<true> {
 };
 
 // S: the spec as constants (cuda/text.cpp), F: Functors.
-template <class S, class F, int kFragments, int kWarpsM, int kWarpsN>
+template <class S, class F, int kFragments, int kWarpsM, int kWarpsN, int kKeys>
 class Mma {
   using P = typename F::P;
   using H = typename F::OfVariant;
   using T = typename S::Multiplied;
   static constexpr int kThreads = S::kThreads, kWarps = kWarpsM * kWarpsN;
-  static constexpr int kRows = 16 * kFragments * kWarpsM, kKeys = S::kTileKeys, kWarpKeys = kKeys / kWarpsN;
+  static constexpr int kRows = 16 * kFragments * kWarpsM, kWarpKeys = kKeys / kWarpsN;
   static constexpr int kStages = S::kStages, kRing = kStages + 1;
   static constexpr int kDimQk = S::kDimQk, kDimVo = S::kDimVo;
   // Products take 16 elements at a time: rows end with zeros.
