@@ -21,7 +21,7 @@ constexpr int kMostRuns = 16;
 struct CardBatch {
   std::vector<int32_t> qo_indptr{0}, page_indptr{0}, page_indices, last_page_len;
   PlanInput input;
-  Workspace q, o, plan;
+  Workspace q, o, plan, slopes;
   AttentionTensors tensors;
   int64_t cache_bytes = 0;  // that are read
 };
@@ -32,6 +32,8 @@ struct Row {
   std::vector<int> qo_lens, kv_lens;
   int page_size = 16;
   PlanMode mode = PlanMode::balanced;
+  std::vector<ScalarArg> scalars = {};  // that the plan takes, or the variant
+  bool has_slopes = false;              // of ALiBi
 };
 
 int64_t pool_bytes_of(const Row& row) {
@@ -57,6 +59,19 @@ void fill(CardBench& bench, const Row& row, const AttentionKernel& kernel, char*
   batch.input.pages = {row.page_size, pages, batch.page_indptr, batch.page_indices, batch.last_page_len};
   batch.input.mode = row.mode;
   if (row.mode == PlanMode::fixed_split) batch.input.fixed_split_size = 512;
+  if (kernel.spec().sliding_window)
+    batch.input.scalars = row.scalars;
+  else
+    batch.tensors.scalars = row.scalars;
+  if (row.has_slopes) {
+    std::vector<float> slopes(static_cast<size_t>(row.shape.qo_heads));
+    for (size_t head = 0; head < slopes.size(); ++head) slopes[head] = 1.f / static_cast<float>(2 + head);
+    batch.slopes = Workspace(bench.device(), slopes.size() * sizeof(float));
+    cuda::copy_to_card(bench.card(), batch.slopes.data(), slopes.data(), batch.slopes.bytes(),
+                       static_cast<cuda::api::Stream>(bench.stream().handle()));
+    batch.tensors.tensors = {
+        {"slopes", TensorView(batch.slopes.data(), DType::fp32, {row.shape.qo_heads}, bench.device())}};
+  }
   const int64_t q_bytes = rows * row.shape.qo_heads * row.shape.head_dim * 2;
   batch.q = Workspace(bench.device(), static_cast<size_t>(q_bytes));
   batch.o = Workspace(bench.device(), static_cast<size_t>(q_bytes));
@@ -92,6 +107,16 @@ double seconds_of(CardBench& bench, const Row& row, const AttentionKernel& kerne
   });
 }
 
+// 16 requests of 1,024 tokens on average.
+std::vector<int> zipf_lengths() {
+  std::vector<int> lengths;
+  double harmonic = 0;
+  for (int i = 1; i <= 16; ++i) harmonic += 1. / i;
+  for (int i = 1; i <= 16; ++i) lengths.push_back(std::max(static_cast<int>(16 * 1024 / harmonic / i), 1));
+  std::shuffle(lengths.begin(), lengths.end(), std::mt19937(3));
+  return lengths;
+}
+
 void measure_decode(CardBench& bench, const BenchOptions& options, BenchReport& report) {
   const Shape llama{32, 8, 128};
   const auto same = [](int n, int len) { return std::vector<int>(static_cast<size_t>(n), len); };
@@ -102,13 +127,9 @@ void measure_decode(CardBench& bench, const BenchOptions& options, BenchReport& 
   rows.push_back({"batch16 kv8192 page64", llama, same(16, 1), same(16, 8192), 64});
   for (const int group : {3, 5, 7, 16})
     rows.push_back({fmt::format("batch16 kv8192 group{}", group), {8 * group, 8, 128}, same(16, 1), same(16, 8192)});
-  std::vector<int> zipf, mixed = same(32, 1024);
-  double harmonic = 0;
-  for (int i = 1; i <= 16; ++i) harmonic += 1. / i;
-  for (int i = 1; i <= 16; ++i) zipf.push_back(std::max(static_cast<int>(16 * 1024 / harmonic / i), 1));
-  std::shuffle(zipf.begin(), zipf.end(), std::mt19937(3));
+  std::vector<int> mixed = same(32, 1024);
   mixed[0] = 128 << 10;
-  rows.push_back({"batch16 zipf mean1024", llama, same(16, 1), zipf});
+  rows.push_back({"batch16 zipf mean1024", llama, same(16, 1), zipf_lengths()});
   rows.push_back({"one 128k, 31 kv1024", llama, same(32, 1), mixed});
   rows.push_back({"batch16 kv8192 fixed_split", llama, same(16, 1), same(16, 8192), 16, PlanMode::fixed_split});
   rows.push_back({"batch16 kv8192 hd64", {32, 8, 64}, same(16, 1), same(16, 8192)});
@@ -144,6 +165,50 @@ void measure_prefill(CardBench& bench, const BenchOptions& options, BenchReport&
     }
 }
 
+// A causal prefill of 4,096 tokens with more or less to do, and lengths that differ; operations of the keys that rows see.
+void measure_prefill_variants(CardBench& bench, const BenchOptions& options, BenchReport& report) {
+  constexpr int kWindow = 1024, kLen = 4096;
+  struct Case {
+    const char* name;
+    Variant variant = {};
+    std::vector<ScalarArg> scalars = {};
+    bool has_slopes = false, has_window = false;
+  };
+  Variant fast_cap = variants::logits_soft_cap();
+  fast_cap.name = "FastSoftCap";
+  fast_cap.text =
+      "struct FastSoftCap { real logits_transform(P p, Score, real s) { return p.cap * weft::fast_tanh(s / p.cap); } "
+      "};";
+  const Case cases[] = {{"soft-cap", variants::logits_soft_cap(), {{"cap", 30.}}},
+                        {"soft-cap fast_tanh", fast_cap, {{"cap", 30.}}},
+                        {"alibi", variants::alibi(), {}, true},
+                        {"window", {}, {{"window_left", kWindow}}, false, true},
+                        {"zipf mean1024"}};
+  for (const Case& c : cases) {
+    const bool is_zipf = std::string_view(c.name).starts_with("zipf");
+    const std::vector<int> lens = is_zipf ? zipf_lengths() : std::vector<int>(4, kLen);
+    const Row row{is_zipf ? "batch16 zipf mean1024" : fmt::format("batch4 n{} {}", kLen, c.name),
+                  {16, 16, 128},
+                  lens,
+                  lens,
+                  16,
+                  PlanMode::balanced,
+                  c.scalars,
+                  c.has_slopes};
+    const std::string name = fmt::format("prefill causal 16q/16kv hd128 page16 bf16 {}", row.name);
+    if (name.find(options.only) == name.npos) continue;
+    AttentionSpec spec = make_spec(DType::bf16, 128, Mask::causal);
+    spec.variant = c.variant;
+    spec.sliding_window = c.has_window;
+    double seen = 0, bytes = 0;
+    for (const double len : lens)
+      seen += c.has_window ? len * (kWindow + 1) - (kWindow + 1.) * kWindow / 2 : len * len / 2;
+    const double seconds = seconds_of(bench, row, build(spec, bench.device()), bytes);
+    report.add(
+        {"attention", name, "rate", 4. * seen * 128 * 16 / seconds / 1e12, "TFLOP/s", bench.product_rate() / 1e12});
+  }
+}
+
 }  // namespace
 
 void measure_attention_on_card(const BenchOptions& options, BenchReport& report) {
@@ -155,6 +220,7 @@ void measure_attention_on_card(const BenchOptions& options, BenchReport& report)
       "products of warps (mma.sync) on registers");
   measure_decode(bench, options, report);
   measure_prefill(bench, options, report);
+  if (!options.quick) measure_prefill_variants(bench, options, report);
 }
 
 }  // namespace weft::bench
