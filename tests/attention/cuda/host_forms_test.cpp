@@ -120,6 +120,8 @@ TEST(HostMachineForms, BlocksOfWhichNoRowSeesSome) {
     blocks.last_block_len = last;
     input.pages = {};
     input.blocks = &blocks;
+    input.mode = PlanMode::fixed_split;  // items begin where no row sees a key
+    input.fixed_split_size = 64;
     AttentionSpec spec = problem.spec();
     spec.kv_form = KvForm::block_sparse;
     EXPECT_EQ(wrong(problem, spec, input), "") << to_string(type);
