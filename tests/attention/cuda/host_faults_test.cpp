@@ -57,7 +57,7 @@ const Broken kBroken[] = {
      {"mma.h", "seen.high : begin + keys) - column", "seen.high : begin + keys) - column + 1"},
      DType::bf16,
      ""},
-    {"MergeWithoutWeights", {"merge.h", "weight[j] = exp_fast(lse(own, at) - base[j]);", ""}, DType::fp32, ""},
+    {"MergeWithoutWeights", {"merge.h", "weight = exp_fast(lse(own, state) - base);", ""}, DType::fp32, ""},
 };
 
 class BrokenKernels : public ::testing::TestWithParam<const Broken*> {};

@@ -57,63 +57,40 @@ class Merge {
 
   WEFT_INLINE int num_states() const { return (group_.row_end - group_.row_begin) * heads_; }
 
-  // Those of the group from `state` on, every `step`-th, at most so many: what one waits for, the others wait for, too.
-  // `o_`: kDimVo floats of the warp's own.
-  template <int kTogether>
-  WEFT_INLINE void merge(int state, int step) const {
-    float base[kTogether] = {}, total[kTogether] = {}, sums[kTogether][kPerLane] = {};
+  // The i-th of the group. `o_`: kDimVo floats of the warp's own.
+  WEFT_INLINE void merge(int i) const {
+    const State state = state_at(i);
+    float base = 0, total = 0, sums[kPerLane] = {};
     if constexpr (F::kSoftmax) {
-      float largest[kTogether];
-      WEFT_UNROLL
-      for (int j = 0; j < kTogether; ++j) largest[j] = -infinity();
+      float largest = -infinity();
       WEFT_NO_UNROLL
-      for (int first = group_.source_begin; first < group_.source_end; first += 32) {
-        const SourceOfLane own = source(first);
-        WEFT_UNROLL
-        for (int j = 0; j < kTogether; ++j) largest[j] = ptx::larger(largest[j], lse(own, state_at(state + j * step)));
-      }
-      WEFT_UNROLL
-      for (int j = 0; j < kTogether; ++j) base[j] = finite_base(tile::lane_max(largest[j]));
+      for (int first = group_.source_begin; first < group_.source_end; first += 32)
+        largest = ptx::larger(largest, lse(source(first), state));
+      base = finite_base(tile::lane_max(largest));
     }
     WEFT_NO_UNROLL
     for (int first = group_.source_begin; first < group_.source_end; first += 32) {
       const SourceOfLane own = source(first);
-      float weight[kTogether];
-      const float* from[kTogether];
-      WEFT_UNROLL
-      for (int j = 0; j < kTogether; ++j) {
-        const State at = state_at(state + j * step);
-        weight[j] = own.states.data == nullptr ? 0.f : 1.f;
-        if constexpr (F::kSoftmax) weight[j] = exp_fast(lse(own, at) - base[j]);
-        total[j] += tile::lane_sum(weight[j]);
-        from[j] = own.states.data == nullptr ? nullptr : own.states.o(call_, own.row_offset + at.row, at.head);
-      }
+      float weight = own.states.data == nullptr ? 0.f : 1.f;
+      if constexpr (F::kSoftmax) weight = exp_fast(lse(own, state) - base);
+      total += tile::lane_sum(weight);
+      const float* const from =
+          own.states.data == nullptr ? nullptr : own.states.o(call_, own.row_offset + state.row, state.head);
       const int n = group_.source_end - first < 32 ? group_.source_end - first : 32;
-      if constexpr (kTogether == 1) {
-        WEFT_UNROLL_4
-        for (int s = 0; s < n; ++s) add(ptx::shuffle(weight[0], s), address(from[0], s), sums[0]);
-      } else {
-        WEFT_NO_UNROLL
-        for (int s = 0; s < n; ++s) WEFT_UNROLL
-        for (int j = 0; j < kTogether; ++j) add(ptx::shuffle(weight[j], s), address(from[j], s), sums[j]);
-      }
+      WEFT_UNROLL_4
+      for (int s = 0; s < n; ++s) add(ptx::shuffle(weight, s), address(from, s), sums);
     }
-    WEFT_UNROLL
-    for (int j = 0; j < kTogether; ++j)
-      if (state + j * step < num_states()) write(state_at(state + j * step), base[j], total[j], sums[j]);
+    write(state, base, total, sums);
   }
 
  private:
   static constexpr int kPerLane = (S::kDimVo + 31) / 32;
 
-  // A row of the group, and a query head. Behind the last state stands that one again.
+  // A row of the group, and a query head.
   struct State {
     int row, head;
   };
-  WEFT_INLINE State state_at(int i) const {
-    i = i < num_states() ? i : num_states() - 1;
-    return {i / heads_, group_.kv_head_begin * call_.group_size + i % heads_};
-  }
+  WEFT_INLINE State state_at(int i) const { return {i / heads_, group_.kv_head_begin * call_.group_size + i % heads_}; }
 
   WEFT_INLINE void write(const State& at, float base, float total, const float (&sums)[kPerLane]) const {
     const float factor = !F::kSoftmax ? 1.f : total == 0.f ? 0.f : 1.f / total;
@@ -214,15 +191,9 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemReco
     WEFT_NO_UNROLL
     for (int k = 0; k < n; ++k) {
       if (!last[k]) continue;
-      constexpr int kWarps = S::kThreads / 32, kTogether = S::kDimVo <= 128 ? 4 : 2;
       const Merge<S, F> of_group(call, p, item, group_of(first + k), scratch.vectors[ptx::warp()]);
-      if (of_group.num_states() <= kWarps) {
-        if (ptx::warp() < of_group.num_states()) of_group.template merge<1>(ptx::warp(), kWarps);
-      } else {
-        WEFT_NO_UNROLL
-        for (int i = ptx::warp(); i < of_group.num_states(); i += kTogether * kWarps)
-          of_group.template merge<kTogether>(i, kWarps);
-      }
+      WEFT_NO_UNROLL
+      for (int i = ptx::warp(); i < of_group.num_states(); i += S::kThreads / 32) of_group.merge(i);
     }
     ptx::cta_sync();
   }
