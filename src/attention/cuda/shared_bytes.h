@@ -9,11 +9,13 @@
 namespace weft::attention::cuda {
 
 inline int scratch_bytes(const AttentionSpec& spec, int threads) {
-  return 2 * static_cast<int>(sizeof(ItemRecord)) +
+  return static_cast<int>(sizeof(PlanHeader)) + 16 + 2 * static_cast<int>(sizeof(ItemRecord)) +
          4 * (threads / 32 * std::max(spec.head_dim_qk, spec.head_dim_vo) + threads);
 }
 
-inline constexpr int kFusedRowBytes = 52, kHullBytes = 32, kTokenBytes = 48, kSourceBytes = 32, kAlignment = 128;
+inline constexpr int kFusedRowBytes = 52, kHullBytes = 32, kTokenBytes = 48, kAlignment = 128;
+// Which tiles are multiplied, and where their tokens lie.
+inline constexpr int kWalkBytes = 64;
 
 // Plain::Shared.
 inline int plain_shared_bytes(const AttentionSpec& spec, const PlainTile& tile) {
@@ -27,11 +29,11 @@ inline int plain_shared_bytes(const AttentionSpec& spec, const PlainTile& tile) 
 // Mma::Shared: four warps share the rows where these are 16, else each has its own.
 inline int mma_shared_bytes(const AttentionSpec& spec, int rows, int keys, int stages) {
   constexpr int kWarps = 4;
-  const int sharing = rows == 16 ? kWarps : 1;
+  const int sharing = rows == 16 ? kWarps : 1, source = spec.kv_form == KvForm::block_sparse ? 32 : 16;
   const int qk = (spec.head_dim_qk + 15) / 16 * 16, vo = (spec.head_dim_vo + 15) / 16 * 16;
   const int tiles = 2 * rows * qk + stages * 2 * keys * (qk + vo), out = sharing * rows * (vo + 4) * 4;
-  return scratch_bytes(spec, 32 * kWarps) + rows * (kFusedRowBytes + 4 + 8 * sharing) + kHullBytes + 4 * kWarps +
-         (stages + 1) * keys * kSourceBytes + std::max(tiles, out) + 2 * kAlignment;
+  return scratch_bytes(spec, 32 * kWarps) + rows * (kFusedRowBytes + 4 + 8 * sharing) + kHullBytes + kWalkBytes +
+         4 * kWarps + (stages + 1) * keys * source + std::max(tiles, out) + 2 * kAlignment;
 }
 
 }  // namespace weft::attention::cuda

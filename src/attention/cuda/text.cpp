@@ -46,14 +46,14 @@ PathText mma_path(const AttentionSpec& spec, const std::string& architecture, bo
   const MmaTiles tiles = mma_tiles(spec, architecture);
   const int stages = small ? tiles.stages_of_small : tiles.stages;
   const int most_rows = small ? 16 : tiles.has_128 ? 128 : tiles.has_64 ? 64 : 16;
-  std::string type = "Mma<Spec, Variant, 1, 1, 4>";
-  if (most_rows > 16) type += ", Mma<Spec, Variant, 1, 4, 1>";
-  if (most_rows > 64) type += ", Mma<Spec, Variant, 2, 4, 1>";
+  std::string type = fmt::format("Mma<Spec, Variant, 1, 1, 4, {}>", tiles.keys_of_small);
+  if (most_rows > 16) type += fmt::format(", Mma<Spec, Variant, 1, 4, 1, {}>", tiles.keys);
+  if (most_rows > 64) type += fmt::format(", Mma<Spec, Variant, 2, 4, 1, {}>", tiles.keys);
   int shared_bytes = 0;
   for (int rows = 16; rows <= most_rows; rows *= rows == 16 ? 4 : 2)
-    shared_bytes = std::max(shared_bytes, mma_shared_bytes(spec, rows, tiles.keys, stages));
-  return {fmt::format("  using Multiplied = Query;\n  static constexpr int kTileKeys = {}, kStages = {};\n", tiles.keys,
-                      stages),
+    shared_bytes =
+        std::max(shared_bytes, mma_shared_bytes(spec, rows, rows == 16 ? tiles.keys_of_small : tiles.keys, stages));
+  return {fmt::format("  using Multiplied = Query;\n  static constexpr int kStages = {};\n", stages),
           "Tiles<" + type + ">", tiles.threads, shared_bytes};
 }
 

@@ -30,7 +30,7 @@ PlainTile plain_tile(const AttentionSpec& spec);
 
 // Tiles of products: 16 rows, and 64 and 128 where their shared memory and registers are there.
 struct MmaTiles {
-  int keys, threads, stages_of_small, stages;
+  int keys_of_small, keys, threads, stages_of_small, stages;
   bool has_64, has_128;
 };
 // What a card of this architecture ("sm_90a") multiplies the spec in: bf16 or fp16; nothing where the plain path is all.

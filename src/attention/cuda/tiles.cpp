@@ -23,8 +23,8 @@ Memory memory_of(const std::string& architecture) {
 
 constexpr int kKeys = 64, kThreads = 128, kSmall = 16;
 
-bool fits(const AttentionSpec& spec, int rows, int stages, int bytes) {
-  return mma_shared_bytes(spec, rows, kKeys, stages) <= bytes;
+bool fits(const AttentionSpec& spec, int rows, int stages, int bytes, int keys = kKeys) {
+  return mma_shared_bytes(spec, rows, keys, stages) <= bytes;
 }
 
 }  // namespace
@@ -51,10 +51,18 @@ std::optional<DType> mma_type(const AttentionSpec& spec, const std::string& arch
 MmaTiles mma_tiles(const AttentionSpec& spec, const std::string& architecture) {
   const Memory memory = memory_of(architecture);
   const int half = memory.of_multiprocessor / 2 - 1024;
-  MmaTiles tiles{
-      .keys = kKeys, .threads = kThreads, .stages_of_small = 2, .stages = 2, .has_64 = false, .has_128 = false};
+  MmaTiles tiles{.keys_of_small = kKeys,
+                 .keys = kKeys,
+                 .threads = kThreads,
+                 .stages_of_small = 2,
+                 .stages = 2,
+                 .has_64 = false,
+                 .has_128 = false};
+  // A tile costs a warp some time whatever it has: of short rows it has more, so that memory is what binds.
+  const bool is_short = spec.head_dim_qk <= 64 && spec.head_dim_vo <= 64;
+  if (is_short && fits(spec, kSmall, 3, half, 2 * kKeys)) tiles.keys_of_small = 2 * kKeys;
   for (const int stages : {3, 4})
-    if (fits(spec, kSmall, stages, half)) tiles.stages_of_small = stages;
+    if (fits(spec, kSmall, stages, half, tiles.keys_of_small)) tiles.stages_of_small = stages;
   tiles.has_64 = fits(spec, 64, tiles.stages, memory.of_cta);
   tiles.has_128 = tiles.has_64 && spec.head_dim_vo <= 128 && fits(spec, 128, tiles.stages, memory.of_cta);
   return tiles;

@@ -176,7 +176,8 @@ void cut_balanced(const Problem& p, PlanBuilder& builder) {
   const int num_units = static_cast<int>(builder.units.size());
   const bool has_shared_kv = builder.tiles.size() + 1 > builder.tile_indptr.size();  // a run of several tiles
   if (has_shared_kv) {
-    deal_tiles(p, p.traits->thresholds.level_enough * builder.lower_bound, builder);
+    const PlanThresholds& enough = p.traits->thresholds;
+    deal_tiles(p, std::max(enough.level_enough * builder.lower_bound, builder.lower_bound + enough.cut), builder);
     if (!builder.on_line.empty()) {
       double total = 0;
       for (const PlannedUnit& unit : builder.units) total += builder.tiles[unit.tile].cost;

@@ -30,6 +30,46 @@ WEFT_INLINE void load_b_rows(u32 (&b)[4], const SharedTile<kColumns>& from, int 
   ptx::ldmatrix_x4_trans(b, from.chunk(k + lane % 16, n / 8 + lane / 16));
 }
 
+// The same where many fragments of a tile are read: a lane's rows lie a known number of bytes from few places, as chunks are
+// permuted alike in rows that are 8 apart.
+//
+//   const auto rows = FragmentRows<128>::of_b(keys, lane);
+//   load(b, rows, n, k);                             // n is a multiple of 8, k of 16
+template <int kColumns>
+struct FragmentRows {
+  // Bits of a byte's place in its row that the permutation changes; the others are a sum.
+  static constexpr int kMixed = SharedTile<kColumns>::kPower * 16 - 1,
+                       kPlaces = (kMixed + 1) / 32 > 0 ? (kMixed + 1) / 32 : 1;
+  ptx::SharedPlace places[kPlaces];
+
+  WEFT_INLINE static FragmentRows of_a(const SharedTile<kColumns>& tile, int lane) {
+    return at(tile, lane % 16, lane / 16);
+  }
+  WEFT_INLINE static FragmentRows of_b(const SharedTile<kColumns>& tile, int lane) {
+    return at(tile, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  }
+  WEFT_INLINE static FragmentRows of_b_rows(const SharedTile<kColumns>& tile, int lane) { return of_a(tile, lane); }
+  WEFT_INLINE ptx::SharedPlace chunk(int row, int k) const {
+    return places[(2 * k & kMixed) / 32] + (row * kColumns * 2 + (2 * k & ~kMixed));
+  }
+
+ private:
+  WEFT_INLINE static FragmentRows at(const SharedTile<kColumns>& tile, int row, int half) {
+    FragmentRows rows;
+    WEFT_UNROLL
+    for (int i = 0; i < kPlaces; ++i) rows.places[i] = ptx::shared_place(tile.chunk(row, 2 * i + half));
+    return rows;
+  }
+};
+template <int kColumns>
+WEFT_INLINE void load(u32 (&x)[4], const FragmentRows<kColumns>& rows, int row, int k) {
+  ptx::ldmatrix_x4(x, rows.chunk(row, k));
+}
+template <int kColumns>
+WEFT_INLINE void load_transposed(u32 (&x)[4], const FragmentRows<kColumns>& rows, int row, int k) {
+  ptx::ldmatrix_x4_trans(x, rows.chunk(row, k));
+}
+
 // d += a b for elements of type T, fp16 or bf16.
 template <class T>
 WEFT_INLINE void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) = delete;

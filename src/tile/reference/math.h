@@ -14,6 +14,7 @@ inline double exp(double x) { return detail::math->exp(x); }
 inline double exp2(double x) { return detail::math->exp2(x); }
 inline double log(double x) { return detail::math->log(x); }
 inline double tanh(double x) { return detail::math->tanh(x); }
+inline double fast_tanh(double x) { return tanh(x); }
 inline double sigmoid(double x) { return 1. / (1. + exp(-x)); }
 inline double sin(double x) { return detail::math->sin(x); }
 inline double cos(double x) { return detail::math->cos(x); }

@@ -8,7 +8,7 @@
 //   WEFT_INLINE          how its compiler is told to inline a function
 //   weft::real           float in kernels, double in the reference
 //   weft::detail::KeyRun, and bit_of(bytes, bit, run): what mask_bit reads
-// and after it Vec, as vectors.h wants it, and infinity, exp, exp2, log, tanh, sigmoid, sin, cos, sqrt, rsqrt of real.
+// and after it Vec, as vectors.h wants it, and infinity, exp, exp2, log, tanh, fast_tanh, sigmoid, sin, cos, sqrt, rsqrt of real.
 #pragma once
 
 namespace weft {

@@ -105,6 +105,29 @@ TEST(HostMachineForms, BlocksWithBits) {
   }
 }
 
+TEST(HostMachineForms, BlocksOfWhichNoRowSeesSome) {
+  for (const DType type : {DType::fp32, DType::bf16}) {
+    Case c = small_case(type);
+    c.lengths = {{3, 37}};
+    c.mask = Mask::causal;
+    c.window = 10;
+    Problem problem(c);
+    PlanInput input = problem.input(2);
+    const std::vector<int32_t> indptr{0, 3}, last{5};
+    BlockSparse blocks{.block_rows = 3, .block_cols = 16, .num_blocks = input.pages.num_pages};
+    blocks.block_indptr = indptr;
+    blocks.block_indices = input.pages.kv_page_indices;
+    blocks.last_block_len = last;
+    input.pages = {};
+    input.blocks = &blocks;
+    input.mode = PlanMode::fixed_split;  // items begin where no row sees a key
+    input.fixed_split_size = 64;
+    AttentionSpec spec = problem.spec();
+    spec.kv_form = KvForm::block_sparse;
+    EXPECT_EQ(wrong(problem, spec, input), "") << to_string(type);
+  }
+}
+
 TEST(HostMachineForms, VariantsWithHooks) {
   std::vector<float> slopes{0.5f, 0.25f, 0.125f, 0.0625f, 0.5f, 1.f}, table(256 * 32);
   for (size_t i = 0; i < table.size(); ++i) table[i] = std::sin(static_cast<float>(i));

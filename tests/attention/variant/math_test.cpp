@@ -23,7 +23,7 @@ const Module& functions(Isa isa) {
   auto& module = modules[isa];
   if (module == nullptr) {
     std::string text = leaf_head(isa);
-    for (const char* f : {"exp", "exp2", "log", "tanh", "sigmoid", "sin", "cos", "rsqrt", "sqrt", "abs"})
+    for (const char* f : {"exp", "exp2", "log", "tanh", "fast_tanh", "sigmoid", "sin", "cos", "rsqrt", "sqrt", "abs"})
       text += std::string("extern \"C\" __attribute__((visibility(\"default\"))) void f_") + f +
               "(const float* x, float* y, int n) { for (int i = 0; i < n; ++i) y[i] = weft::" + f + "(x[i]); }\n";
     text +=
@@ -67,10 +67,10 @@ double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double rsqrt(double x) { return 1 / std::sqrt(x); }
 
 TEST(LeafMath, StaysWithinItsStatedBoundsOnEveryInstructionSet) {
-  const Case cases[] = {{"exp", std::exp, -86.9f, 88.72f, 2},  {"exp2", std::exp2, -125.4f, 127.99f, 2},
-                        {"log", std::log, 1.2e-38f, 3e38f, 3}, {"tanh", std::tanh, -12.f, 12.f, 4},
-                        {"sigmoid", sigmoid, -80.f, 80.f, 4},  {"sqrt", std::sqrt, 0.f, 3e38f, 1},
-                        {"rsqrt", rsqrt, 1.2e-38f, 3e38f, 2}};
+  const Case cases[] = {{"exp", std::exp, -86.9f, 88.72f, 2},        {"exp2", std::exp2, -125.4f, 127.99f, 2},
+                        {"log", std::log, 1.2e-38f, 3e38f, 3},       {"tanh", std::tanh, -12.f, 12.f, 4},
+                        {"fast_tanh", std::tanh, -12.f, 12.f, 1260}, {"sigmoid", sigmoid, -80.f, 80.f, 4},
+                        {"sqrt", std::sqrt, 0.f, 3e38f, 1},          {"rsqrt", rsqrt, 1.2e-38f, 3e38f, 2}};
   std::mt19937 random(1);
   for (const Isa isa : supported_isas())
     for (const Case& c : cases) {
@@ -115,7 +115,8 @@ TEST(LeafMath, NanOfEveryPayloadStaysNan) {
                         0x7f800001u, 0xff800001u})
     for (uint32_t low : {0u, 0x7fu, 0x155u}) x.push_back(std::bit_cast<float>(bits ^ low));
   for (const Isa isa : supported_isas())
-    for (const char* name : {"exp", "exp2", "log", "tanh", "sigmoid", "sin", "cos", "sqrt", "rsqrt", "abs"})
+    for (const char* name :
+         {"exp", "exp2", "log", "tanh", "fast_tanh", "sigmoid", "sin", "cos", "sqrt", "rsqrt", "abs"})
       for (const float y : apply(isa, name, x)) EXPECT_TRUE(std::isnan(y)) << name << " on " << to_string(isa);
 }
 

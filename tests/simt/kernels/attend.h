@@ -43,7 +43,7 @@ struct Attend {
     });
     fetch(0);
     float o[kDim / 8][4] = {};
-    tile::RowState state = tile::RowState::empty();
+    tile::RowState state[1] = {tile::RowState::empty()};
     const int steps = (n + kKeys - 1) / kKeys, row0 = first_query + 16 * ptx::warp();
     for (int step = 0; step < steps; ++step) {
       if (step + 1 < steps) fetch(step + 1);
@@ -52,7 +52,7 @@ struct Attend {
       else
         ptx::cp_async_wait<0>();
       ptx::cta_sync();
-      float s[kKeys / 8][4] = {};
+      float s[1][kKeys / 8][4] = {};
       WEFT_UNROLL
       for (int k = 0; k < kDim; k += 16) {
         u32 a[4];
@@ -61,8 +61,8 @@ struct Attend {
         for (int key = 0; key < kKeys; key += 16) {
           u32 b[4];
           tile::load_b(b, stage(step, 0), key, k);
-          tile::multiply<T>(s[key / 8], a, b[0], b[1]);
-          tile::multiply<T>(s[key / 8 + 1], a, b[2], b[3]);
+          tile::multiply<T>(s[0][key / 8], a, b[0], b[1]);
+          tile::multiply<T>(s[0][key / 8 + 1], a, b[2], b[3]);
         }
       }
       WEFT_UNROLL
@@ -70,19 +70,19 @@ struct Attend {
       for (int e = 0; e < 4; ++e) {
         const int key = step * kKeys + 8 * f + tile::fragment_column() + e % 2;
         const int last = args.causal ? row0 + tile::fragment_row(e / 2) + n - queries : n - 1;
-        if (key >= n || key > last) s[f][e] = ptx::from_bits(0xff800000u);
+        if (key >= n || key > last) s[0][f][e] = ptx::from_bits(0xff800000u);
       }
-      float scale[2];
-      state.step(s, args.sm_scale * tile::kLog2E, scale);
+      float shrink[1][2];
+      tile::softmax_step(state, s, args.sm_scale * tile::kLog2E, shrink);
       WEFT_UNROLL
       for (int f = 0; f < kDim / 8; ++f) WEFT_UNROLL
-      for (int e = 0; e < 4; ++e) o[f][e] *= scale[e / 2];
+      for (int e = 0; e < 4; ++e) o[f][e] *= shrink[0][e / 2];
       WEFT_UNROLL
       for (int key = 0; key < kKeys; key += 16) {
         // Two fragments of a product are the halves of the next one's left operand.
         const int f = key / 8;
-        const u32 p[4] = {tile::pack<T>(s[f][0], s[f][1]), tile::pack<T>(s[f][2], s[f][3]),
-                          tile::pack<T>(s[f + 1][0], s[f + 1][1]), tile::pack<T>(s[f + 1][2], s[f + 1][3])};
+        const u32 p[4] = {tile::pack<T>(s[0][f][0], s[0][f][1]), tile::pack<T>(s[0][f][2], s[0][f][3]),
+                          tile::pack<T>(s[0][f + 1][0], s[0][f + 1][1]), tile::pack<T>(s[0][f + 1][2], s[0][f + 1][3])};
         WEFT_UNROLL
         for (int d = 0; d < kDim; d += 16) {
           u32 b[4];
@@ -98,9 +98,9 @@ struct Attend {
     WEFT_UNROLL
     for (int r = 0; r < 2; ++r) {
       const int row = row0 + tile::fragment_row(r);
-      const float total = state.total(r), inverse = total > 0.f ? 1.f / total : 0.f;
+      const float total = state[0].total(r), inverse = total > 0.f ? 1.f / total : 0.f;
       if (row >= queries) continue;
-      if (ptx::lane() % 4 == 0) args.lse[row] = state.lse(r, total);
+      if (ptx::lane() % 4 == 0) args.lse[row] = state[0].lse(r, total);
       WEFT_UNROLL
       for (int f = 0; f < kDim / 8; ++f) WEFT_UNROLL
       for (int e = 0; e < 2; ++e)

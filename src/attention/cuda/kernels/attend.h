@@ -19,28 +19,22 @@ struct Tiles {
   }();
   template <class P>
   WEFT_INLINE static void attend(const Call& call, const P& p, const ItemRecord& item) {
-    if constexpr (sizeof...(Larger) == 0) {
-      Small::attend(call, p, item);
-    } else {
-      int kind = static_cast<int>(TileKind::direct);
-      if (static_cast<int>(item.tile_kind) == kind) return attend_with<Small>(call, p, item);
-      ((++kind == static_cast<int>(item.tile_kind) ? attend_with<Larger>(call, p, item) : void()), ...);
-    }
-  }
-
- private:
-  // A function of its own, with registers of its own: what one class computes ahead takes none from another.
-  template <class Class, class P>
-  WEFT_NO_INLINE static void attend_with(const Call& call, const P& p, const ItemRecord& item) {
-    Class::attend(call, p, item);
+    int kind = static_cast<int>(TileKind::direct);
+    if (sizeof...(Larger) == 0 || static_cast<int>(item.tile_kind) == kind) return Small::attend(call, p, item);
+    ((++kind == static_cast<int>(item.tile_kind) ? Larger::attend(call, p, item) : void()), ...);
   }
 };
 
-// A record on its way to shared memory; it is there once the CTA's copies have landed and its threads have met.
+// Some of the plan's bytes on their way to shared memory; they are there once the CTA's copies have landed and its threads have
+// met. A multiple of 16.
+WEFT_INLINE void load(const PlanHeader* plan, i64 offset, void* to, int bytes) {
+  const char* const from = reinterpret_cast<const char*>(plan) + offset;
+  for (int at = ptx::thread_index() * 16; at < bytes; at += ptx::num_threads() * 16)
+    ptx::cp_async_16(static_cast<char*>(to) + at, from + at);
+}
 WEFT_INLINE void load_record(const PlanHeader* plan, int index, ItemRecord& to) {
-  const char* const from = reinterpret_cast<const char*>(plan) + kRecordsOffset + index * sizeof(ItemRecord);
-  const int i = ptx::thread_index() * 16;
-  if (i < static_cast<int>(sizeof(ItemRecord))) ptx::cp_async_16(reinterpret_cast<char*>(&to) + i, from + i);
+  constexpr int kBytes = sizeof(ItemRecord);
+  load(plan, kRecordsOffset + static_cast<i64>(index) * kBytes, &to, kBytes);
   ptx::cp_async_commit();
 }
 
@@ -48,16 +42,19 @@ template <class S, class F, class Path>
 WEFT_INLINE void attend(const Args<S::kSlots>& args) {
   ptx::wait_for_previous_kernel();
   const Call& call = args.call;
-  ItemRecord(&items)[2] = Scratch<S>::of_cta().items;
+  Scratch<S>& scratch = Scratch<S>::of_cta();
+  ItemRecord(&items)[2] = scratch.items;
   int worker = ptx::cta_index();
+  load(call.plan, 0, &scratch.header, sizeof(PlanHeader));
   load_record(call.plan, worker, items[0]);  // before it is known that the worker exists: there is room for its record
   const typename F::P p = F::P::weft_load(args.params);
-  const int num_workers = call.plan->num_workers;
-  while (worker < num_workers) {
+  for (bool is_first = true;; is_first = false) {
+    if (!is_first) load_record(call.plan, worker, items[0]);
     bool more = true;
     for (int at = 0; more; at ^= 1) {
       ptx::cp_async_wait<0>();
       ptx::cta_sync();
+      if (worker >= header().num_workers) break;
       const ItemRecord& item = items[at];
       // The next one comes while this one is multiplied.
       more = item.next >= 0;
@@ -67,11 +64,9 @@ WEFT_INLINE void attend(const Args<S::kSlots>& args) {
       if (item.partial >= 0) arrive<S, F>(call, p, item);
     }
     worker += ptx::num_ctas();
-    if (worker >= num_workers) break;
+    if (worker >= header().num_workers) break;
     ptx::cta_sync();
-    load_record(call.plan, worker, items[0]);
   }
-  ptx::cp_async_wait<0>();
   ptx::allow_next_kernel();
 }
 

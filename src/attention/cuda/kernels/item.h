@@ -8,6 +8,9 @@
 
 namespace weft::attention::cuda {
 
+// A copy of the plan's header, at the beginning of the CTA's shared memory; sections lie in the workspace, from call.plan on.
+WEFT_INLINE const PlanHeader& header() { return *reinterpret_cast<const PlanHeader*>(ptx::shared_memory()); }
+
 // The positions that a query token sees: [lower[0], upper[0]) and [lower[1], upper[1]); an empty one is [0, 0).
 struct Visible {
   int lower[2], upper[2];
@@ -28,10 +31,12 @@ WEFT_INLINE Visible visible_to(const PlanHeader& plan, int q_pos, int kv_len) {
     if (i >= plan.num_intervals) continue;
     const ResolvedInterval& interval = plan.intervals[i];
     int lower = 0, upper = kv_len;
+    WEFT_NO_UNROLL
     for (int k = 0; k < interval.num_lower; ++k) {
       const int bound = evaluate(interval.lower[k]);
       lower = bound > lower ? bound : lower;
     }
+    WEFT_NO_UNROLL
     for (int k = 0; k < interval.num_upper; ++k) {
       const int bound = evaluate(interval.upper[k]);
       upper = bound < upper ? bound : upper;
@@ -56,15 +61,15 @@ struct FusedRow {
 
 // A query token of an item, counted from its first one. Of rows that lie together only the position is read, by the length.
 WEFT_INLINE PlanRow token_of(const Call& call, const ItemRecord& item, int token) {
-  const PlanHeader& plan = *call.plan;
-  if (item.q_row < 0) return section<PlanRow>(&plan, plan.rows)[item.row_begin + token];
-  const int idx = item.idx + token, kv_len = section<int>(&plan, plan.kv_len)[item.request];
+  const PlanHeader& plan = header();
+  if (item.q_row < 0) return section<PlanRow>(call.plan, plan.rows)[item.row_begin + token];
+  const int idx = item.idx + token, kv_len = section<int>(call.plan, plan.kv_len)[item.request];
   return {item.q_row + token, item.request, idx, kv_len - item.qo_len + idx};
 }
 
 // Fused row `f` of a KV head of the item: query token after query token, each with the heads of the group.
 WEFT_INLINE FusedRow fused_row(const Call& call, const ItemRecord& item, int kv_head, int f) {
-  const PlanHeader& plan = *call.plan;
+  const PlanHeader& plan = header();
   const int token = f / call.group_size;
   const PlanRow row = token_of(call, item, token);
   FusedRow fused;
@@ -74,8 +79,8 @@ WEFT_INLINE FusedRow fused_row(const Call& call, const ItemRecord& item, int kv_
   fused.pos = row.pos;
   fused.kv_head = kv_head;
   fused.head = kv_head * call.group_size + f % call.group_size;
-  fused.qo_len = item.q_row < 0 ? section<int>(&plan, plan.qo_len)[row.request] : item.qo_len;
-  fused.kv_len = section<int>(&plan, plan.kv_len)[row.request];
+  fused.qo_len = item.q_row < 0 ? section<int>(call.plan, plan.qo_len)[row.request] : item.qo_len;
+  fused.kv_len = section<int>(call.plan, plan.kv_len)[row.request];
   fused.of_block = item.block_row + token;
   fused.visible = visible_to(plan, row.pos, fused.kv_len);
   return fused;
@@ -95,18 +100,11 @@ struct VisibleRange {
 // Of n rows, by one warp.
 WEFT_INLINE VisibleRange hull_of(const FusedRow* rows, int n) {
   VisibleRange visible;
-  const auto least = [](int x) {
-    WEFT_UNROLL
-    for (int mask = 16; mask > 0; mask /= 2) {
-      const int y = static_cast<int>(ptx::shuffle_xor(static_cast<u32>(x), mask));
-      x = y < x ? y : x;
-    }
-    return x;
-  };
   WEFT_UNROLL
   for (int i = 0; i < 2; ++i) {
     constexpr int kFar = 0x7fffffff;
     int low = kFar, high = 0, all_low = 0, all_high = kFar;
+    WEFT_NO_UNROLL
     for (int r = ptx::lane(); r < n; r += 32) {
       const int lower = rows[r].visible.lower[i], upper = rows[r].visible.upper[i];
       if (lower < upper && lower < low) low = lower;
@@ -114,18 +112,19 @@ WEFT_INLINE VisibleRange hull_of(const FusedRow* rows, int n) {
       if (lower > all_low) all_low = lower;
       if (upper < all_high) all_high = upper;
     }
-    visible.low[i] = least(low);
-    visible.high[i] = -least(-high);
-    visible.all_low[i] = -least(-all_low);
-    visible.all_high[i] = least(all_high);
+    visible.low[i] = ptx::least_of_lanes(low);
+    visible.high[i] = -ptx::least_of_lanes(-high);
+    visible.all_low[i] = -ptx::least_of_lanes(-all_low);
+    visible.all_high[i] = ptx::least_of_lanes(all_high);
   }
   return visible;
 }
 
 // Where the keys of an item end: of an open end where the page list ends now.
-WEFT_INLINE int end_of(const PlanHeader& plan, const ItemRecord& item) {
+WEFT_INLINE int end_of(const Call& call, const ItemRecord& item) {
+  const PlanHeader& plan = header();
   if (item.kv_end != kOpenEnd) return item.kv_end;
-  return section<int>(&plan, plan.kv_len)[item.request] - item.first_pos;
+  return section<int>(call.plan, plan.kv_len)[item.request] - item.first_pos;
 }
 
 // A token's page, or 0 where there are none, and its place there.
@@ -136,7 +135,7 @@ WEFT_INLINE Place place_of(const Call& call, const ItemRecord& item, int t) {
   const int page_size = call.token_page_size;
   if (page_size == 0) return {0, item.first + t};
   if (call.paged) {
-    const int* const pages = section<int>(call.plan, call.plan->page_indices) + item.first;
+    const int* const pages = section<int>(call.plan, header().page_indices) + item.first;
     return {pages[t / page_size], t % page_size};
   }
   const i64 row = item.first + t;
@@ -153,7 +152,7 @@ class Tokens {
  public:
   WEFT_INLINE Tokens(const Call& call, const ItemRecord& item) {
     if constexpr (S::kPaged) {
-      pages_ = section<int>(call.plan, call.plan->page_indices) + item.first;
+      pages_ = section<int>(call.plan, header().page_indices) + item.first;
       last_page_ = item.num_page_ids - 1;
       page_size_ = S::kPageSize > 0 ? S::kPageSize : call.token_page_size;
       shift_ = (page_size_ & (page_size_ - 1)) == 0 ? ptx::count_bits(static_cast<u32>(page_size_ - 1)) : -1;
@@ -193,23 +192,26 @@ class Tokens {
 };
 
 // The position of token t of an item's list.
-WEFT_INLINE int position_of(const PlanHeader& plan, const ItemRecord& item, int t) {
+WEFT_INLINE int position_of(const Call& call, const ItemRecord& item, int t) {
+  const PlanHeader& plan = header();
   if (plan.positions_per_page == 0) return item.first_pos + t;
-  const int* const known = section<int>(&plan, plan.kv_positions);
+  const int* const known = section<int>(call.plan, plan.kv_positions);
   if (plan.positions_per_page == plan.page_size) return known[item.first * plan.page_size + t];
   return known[item.first + t / plan.page_size] + t % plan.page_size;
 }
 
 // The bits that say which rows of its list see token t: where those of its block begin, -1 where every row does.
-WEFT_INLINE i64 bits_of_token(const PlanHeader& plan, const ItemRecord& item, int t) {
+WEFT_INLINE i64 bits_of_token(const Call& call, const ItemRecord& item, int t) {
+  const PlanHeader& plan = header();
   if (plan.bits_index.count == 0) return -1;
-  const int pattern = section<int>(&plan, plan.bits_index)[item.first + t / plan.page_size];
+  const int pattern = section<int>(call.plan, plan.bits_index)[item.first + t / plan.page_size];
   return pattern < 0 ? -1 : pattern * bytes_of_bits(plan.block_rows, plan.page_size);
 }
-WEFT_INLINE bool bits_show(const PlanHeader& plan, i64 bits, int row, int t) {
+WEFT_INLINE bool bits_show(const Call& call, i64 bits, int row, int t) {
+  const PlanHeader& plan = header();
   if (bits < 0) return true;
   const i64 bit = static_cast<i64>(row) * plan.page_size + t % plan.page_size;
-  return (section<unsigned char>(&plan, plan.bits)[bits + bit / 8] >> (bit % 8) & 1) != 0;
+  return (section<unsigned char>(call.plan, plan.bits)[bits + bit / 8] >> (bit % 8) & 1) != 0;
 }
 
 }  // namespace weft::attention::cuda

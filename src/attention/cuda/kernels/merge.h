@@ -28,7 +28,7 @@ struct SourceOfLane {
   int row_offset;
 };
 WEFT_INLINE SourceOfLane source_of_lane(const Call& call, const ItemRecord& item, const MergeGroup& group, int first) {
-  const PlanHeader& plan = *call.plan;
+  const PlanHeader& plan = header();
   const int s = first + ptx::lane();
   if (s >= group.source_end) return {{nullptr, 0, 0, 0}, 0};
   if (plan.num_levels == 1) {
@@ -36,13 +36,13 @@ WEFT_INLINE SourceOfLane source_of_lane(const Call& call, const ItemRecord& item
     states.data += (s - item.chunk) * partial_floats(states.states, call.head_dim_vo);
     return {states, 0};
   }
-  const MergeSource& source = section<MergeSource>(&plan, plan.merge_sources)[s];
-  const Partial& partial = section<Partial>(&plan, plan.partials)[source.partial];
-  const Unit& unit = section<Unit>(&plan, plan.units)[partial.unit];
+  const MergeSource& source = section<MergeSource>(call.plan, plan.merge_sources)[s];
+  const Partial& partial = section<Partial>(call.plan, plan.partials)[source.partial];
+  const Unit& unit = section<Unit>(call.plan, plan.units)[partial.unit];
   return {partial_at(call, partial.offset, unit.row_end - unit.row_begin, unit), source.row_offset};
 }
 
-// Merges a state at a time by one warp; a lane has a source, and sees to its weight.
+// Merges states by one warp; a lane has a source, and sees to its weights.
 template <class S, class F>
 class Merge {
  public:
@@ -52,48 +52,77 @@ class Merge {
         item_(item),
         group_(group),
         o_(o),
+        heads_((group.kv_head_end - group.kv_head_begin) * call.group_size),
         first_(source_of_lane(call, item, group, group.source_begin)) {}
 
-  // `o_`: kDimVo floats of the warp's own.
-  WEFT_INLINE void state(int row, int head) const {
+  WEFT_INLINE int num_states() const { return (group_.row_end - group_.row_begin) * heads_; }
+
+  // The i-th of the group. `o_`: kDimVo floats of the warp's own.
+  WEFT_INLINE void merge(int i) const {
+    const State state = state_at(i);
     float base = 0, total = 0, sums[kPerLane] = {};
     if constexpr (F::kSoftmax) {
       float largest = -infinity();
+      WEFT_NO_UNROLL
       for (int first = group_.source_begin; first < group_.source_end; first += 32)
-        largest = ptx::larger(largest, lse(source(first), row, head));
+        largest = ptx::larger(largest, lse(source(first), state));
       base = finite_base(tile::lane_max(largest));
     }
+    WEFT_NO_UNROLL
     for (int first = group_.source_begin; first < group_.source_end; first += 32) {
       const SourceOfLane own = source(first);
       float weight = own.states.data == nullptr ? 0.f : 1.f;
-      if constexpr (F::kSoftmax) weight = exp_fast(lse(own, row, head) - base);
+      if constexpr (F::kSoftmax) weight = exp_fast(lse(own, state) - base);
       total += tile::lane_sum(weight);
       const float* const from =
-          own.states.data == nullptr ? nullptr : own.states.o(call_, own.row_offset + row - group_.row_begin, head);
+          own.states.data == nullptr ? nullptr : own.states.o(call_, own.row_offset + state.row, state.head);
       const int n = group_.source_end - first < 32 ? group_.source_end - first : 32;
       WEFT_UNROLL_4
       for (int s = 0; s < n; ++s) add(ptx::shuffle(weight, s), address(from, s), sums);
     }
-    const float factor = !F::kSoftmax ? 1.f : total == 0.f ? 0.f : 1.f / total;
-    WEFT_UNROLL
-    for (int i = 0; i < kPerLane; ++i)
-      if (const int at = ptx::lane() + 32 * i; at < S::kDimVo) o_[at] = sums[i] * factor;
-    ptx::warp_sync();
-    const PlanRow of = token_of(call_, item_, row - item_.row_begin);
-    write_output<S, F>(call_, p_, {of.q_row, of.request, of.idx, of.pos, head}, o_,
-                       F::kSoftmax ? lse_of(base, total) : 0.f);
-    ptx::warp_sync();
+    write(state, base, total, sums);
   }
 
  private:
   static constexpr int kPerLane = (S::kDimVo + 31) / 32;
 
+  // A row of the group, and a query head.
+  struct State {
+    int row, head;
+  };
+  WEFT_INLINE State state_at(int i) const { return {i / heads_, group_.kv_head_begin * call_.group_size + i % heads_}; }
+
+  WEFT_INLINE void write(const State& at, float base, float total, const float (&sums)[kPerLane]) const {
+    const float factor = !F::kSoftmax ? 1.f : total == 0.f ? 0.f : 1.f / total;
+    const float lse = F::kSoftmax ? lse_of(base, total) : 0.f;
+    const PlanRow row = token_of(call_, item_, group_.row_begin + at.row - item_.row_begin);
+    const StateOf of{row.q_row, row.request, row.idx, row.pos, at.head};
+    using Output = typename S::Output;
+    auto* const to =
+        reinterpret_cast<Output*>(call_.o.data + of.q_row * call_.o.row_stride + of.head * call_.o.head_stride);
+    WEFT_UNROLL
+    for (int i = 0; i < kPerLane; ++i) {
+      const int element = ptx::lane() + 32 * i;
+      if (element >= S::kDimVo) continue;
+      if constexpr (F::OfVariant::output_transform)
+        o_[element] = sums[i] * factor;
+      else
+        tile::store(to + element, sums[i] * factor);
+    }
+    if constexpr (F::OfVariant::output_transform) {
+      ptx::warp_sync();
+      write_output<S, F>(call_, p_, of, o_, lse);
+      ptx::warp_sync();
+    } else {
+      if (call_.lse != nullptr && ptx::lane() == 0) write_lse<F>(call_, p_, of, lse);
+    }
+  }
+
   WEFT_INLINE SourceOfLane source(int first) const {
     return first == group_.source_begin ? first_ : source_of_lane(call_, item_, group_, first);
   }
-  WEFT_INLINE float lse(const SourceOfLane& own, int row, int head) const {
-    return own.states.data == nullptr ? -infinity()
-                                      : *own.states.lse(call_, own.row_offset + row - group_.row_begin, head);
+  WEFT_INLINE float lse(const SourceOfLane& own, const State& of) const {
+    return own.states.data == nullptr ? -infinity() : *own.states.lse(call_, own.row_offset + of.row, of.head);
   }
   WEFT_INLINE static const float* address(const float* own, int lane) {
     const u64 bits = reinterpret_cast<u64>(own);
@@ -112,13 +141,15 @@ class Merge {
   const ItemRecord& item_;
   const MergeGroup group_;
   float* const o_;
+  const int heads_;
   const SourceOfLane first_;
 };
 
-// Of the CTA, at the beginning of its shared memory: items, a vector of any kind for each warp, and a word for each thread.
+// Of the CTA, at the beginning of its shared memory: the plan's header, items, a vector of any kind for each warp, and a word for each thread.
 template <class S>
 struct Scratch {
   static constexpr int kDim = S::kDimQk > S::kDimVo ? S::kDimQk : S::kDimVo;
+  alignas(16) PlanHeader header;
   ItemRecord items[2];  // at work, and the worker's next one
   alignas(16) float vectors[S::kThreads / 32][kDim];
   int last[S::kThreads];
@@ -129,10 +160,10 @@ struct Scratch {
 // have come.
 template <class S, class F>
 WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemRecord& item) {
-  const PlanHeader& plan = *call.plan;
+  const PlanHeader& plan = header();
   Scratch<S>& scratch = Scratch<S>::of_cta();
   int* const last = scratch.last;
-  unsigned* const counters = section<unsigned>(&plan, plan.counters);
+  unsigned* const counters = section<unsigned>(call.plan, plan.counters);
   const int num_groups = item.merge_rows * item.merge_heads;
   const auto group_of = [&](int k) -> MergeGroup {
     if (plan.num_levels == 1)
@@ -145,7 +176,7 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemReco
               item.num_chunks,
               item.merge_begin};
     const int row = k / item.merge_heads, head = k % item.merge_heads;
-    return section<MergeGroup>(&plan, plan.merge_groups)[item.merge_begin + row * plan.merge_stride + head];
+    return section<MergeGroup>(call.plan, plan.merge_groups)[item.merge_begin + row * plan.merge_stride + head];
   };
   for (int first = 0; first < num_groups; first += S::kThreads) {
     const int n = num_groups - first < S::kThreads ? num_groups - first : S::kThreads;
@@ -157,13 +188,12 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemReco
       if (last[ptx::thread_index()]) counters[group.counter] = 0;
     }
     ptx::cta_sync();
+    WEFT_NO_UNROLL
     for (int k = 0; k < n; ++k) {
       if (!last[k]) continue;
-      const MergeGroup group = group_of(first + k);
-      const int heads = (group.kv_head_end - group.kv_head_begin) * call.group_size;
-      const Merge<S, F> merge(call, p, item, group, scratch.vectors[ptx::warp()]);
-      for (int i = ptx::warp(); i < (group.row_end - group.row_begin) * heads; i += S::kThreads / 32)
-        merge.state(group.row_begin + i / heads, group.kv_head_begin * call.group_size + i % heads);
+      const Merge<S, F> of_group(call, p, item, group_of(first + k), scratch.vectors[ptx::warp()]);
+      WEFT_NO_UNROLL
+      for (int i = ptx::warp(); i < of_group.num_states(); i += S::kThreads / 32) of_group.merge(i);
     }
     ptx::cta_sync();
   }

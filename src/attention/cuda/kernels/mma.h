@@ -3,55 +3,75 @@
 //
 // A tile has 16 * kFragments rows for each of kWarpsM warps; kWarpsN warps share its keys, each with a softmax of its own, and
 // join their states at the end. Tiles begin at multiples of kKeys from the item's first key.
+//
+// Registers are what a warp multiplies and little else: what an item is lies in shared memory, and is read when it is asked for.
 #pragma once
 
 #include "attention/cuda/kernels/merge.h"
 #include "attention/cuda/kernels/output.h"
+#include "attention/cuda/kernels/walk.h"
 #include "tile/cuda/fragment.h"
 #include "tile/cuda/ptx/cp_async.h"
 
 namespace weft::attention::cuda {
 
+// Where a token's key and value lie; of blocks also its position, and the bits that say which rows see it.
+template <bool kBlockSparse>
+struct alignas(16) Source {
+  const char *k, *v;
+};
+template <>
+struct alignas(16) Source<true> {
+  const char *k, *v;
+  i64 bits;
+  int pos;
+};
+
 // S: the spec as constants (cuda/text.cpp), F: Functors.
-template <class S, class F, int kFragments, int kWarpsM, int kWarpsN>
+template <class S, class F, int kFragments, int kWarpsM, int kWarpsN, int kKeys>
 class Mma {
   using P = typename F::P;
   using H = typename F::OfVariant;
   using T = typename S::Multiplied;
   static constexpr int kThreads = S::kThreads, kWarps = kWarpsM * kWarpsN;
-  static constexpr int kRows = 16 * kFragments * kWarpsM, kKeys = S::kTileKeys, kWarpKeys = kKeys / kWarpsN;
+  static constexpr int kRows = 16 * kFragments * kWarpsM, kWarpKeys = kKeys / kWarpsN;
   static constexpr int kStages = S::kStages, kRing = kStages + 1;
   static constexpr int kDimQk = S::kDimQk, kDimVo = S::kDimVo;
   // Products take 16 elements at a time: rows end with zeros.
   static constexpr int kPadQk = (kDimQk + 15) / 16 * 16, kPadVo = (kDimVo + 15) / 16 * 16;
-  // A warp's scores are of so many keys at a time: beside many outputs there are registers for half a tile.
-  static constexpr int kStepKeys = kFragments * kPadVo <= 128 || kWarpKeys < 32 ? kWarpKeys : kWarpKeys / 2;
+  // Scores are changed by a functor, or are what values are multiplied by.
+  static constexpr bool kFunctor = H::logits_transform || H::logits_mask || F::OfMask::logits_mask || !F::kSoftmax;
+  // A warp's scores are of so many keys at a time: beside a functor, or very many outputs, there are registers for half a tile.
+  static constexpr int kStepKeys =
+      kWarpKeys >= 32 && (kFunctor || kFragments * kPadVo > 256) ? kWarpKeys / 2 : kWarpKeys;
+  // Queries stay in registers where these have room.
+  static constexpr bool kKeepsQueries = kFragments * (kPadQk / 4 + kPadVo / 2 + kStepKeys / 2) <= 160;
   using Keys = tile::SharedTile<kPadQk>;
   using Values = tile::SharedTile<kPadVo>;
+  using KeyRows = tile::FragmentRows<kPadQk>;
+  using ValueRows = tile::FragmentRows<kPadVo>;
+  using Scores = float[kFragments][kStepKeys / 8][4];
+  // Threads find the tokens of the first kStages tiles together, so many each.
+  static constexpr int kFirstTokens = (kStages * kKeys + kThreads - 1) / kThreads;
   static constexpr int kStageBytes = Keys::bytes(kKeys) + Values::bytes(kKeys);
   static constexpr int kTileBytes = Keys::bytes(kRows) + kStages * kStageBytes;
   static constexpr int kOutStride = kPadVo + 4, kOutBytes = kWarpsN * kRows * kOutStride * 4;
-  // Scores are changed by a functor, or are what values are multiplied by.
-  static constexpr bool kFunctor = H::logits_transform || H::logits_mask || F::OfMask::logits_mask || !F::kSoftmax;
+  // A warp has rows of its own, and writes them from where its queries were.
+  static constexpr bool kStoresOwn = kWarpsN == 1 && !H::output_transform && kPadVo <= kPadQk;
   static_assert(kThreads == 32 * kWarps && kStepKeys % 16 == 0 && kKeys <= kThreads && kStages >= 2);
   static_assert(!H::value_transform && !S::kLatent && S::kScaling == Scaling::none);
-
-  // Where a token's key and value lie; null: no row sees it.
-  struct Source {
-    const char *k, *v;
-    i64 bits;
-    int pos;
-  };
 
  public:
   struct Shared {
     Scratch<S> scratch;
     FusedRow rows[kRows];
     VisibleRange visible;
+    Walk<kKeys> walk;
+    Tokens<S> tokens;
     float lse[kRows];
     float base[kWarpsN][kRows], sum[kWarpsN][kRows];
     int not_finite[kWarps];
-    Source sources[kRing][kKeys];
+    Source<S::kBlockSparse> sources[kRing][kKeys];
     // Queries, then stages of keys and values; at last the outputs of each of kWarpsN warps.
     alignas(128) u8 tiles[kTileBytes > kOutBytes ? kTileBytes : kOutBytes];
   };
@@ -60,87 +80,122 @@ class Mma {
 
   WEFT_INLINE static void attend(const Call& call, const P& p, const ItemRecord& item) {
     const int num_rows = item.num_rows * call.group_size;
-    for (int kv_head = item.kv_head_begin; kv_head < item.kv_head_end; ++kv_head)
-      for (int first = 0; first < num_rows; first += kRows) {
-        const int n = num_rows - first < kRows ? num_rows - first : kRows;
-        Mma(call, p, item, kv_head, first, n).run();
-      }
+    WEFT_NO_UNROLL
+    for (int kv_head = item.kv_head_begin; kv_head < item.kv_head_end; ++kv_head) WEFT_NO_UNROLL
+    for (int first = 0; first < num_rows; first += kRows) {
+      const int n = num_rows - first < kRows ? num_rows - first : kRows;
+      Mma(call, p, item, kv_head, first, n).run();
+    }
   }
 
  private:
   WEFT_INLINE Mma(const Call& call, const P& p, const ItemRecord& item, int kv_head, int first, int n)
-      : call_(call),
-        p_(p),
-        item_(item),
-        partial_(partial_of(call, item)),
-        kv_head_(kv_head),
-        first_(first),
-        n_(n),
-        end_(end_of(*call.plan, item)),
-        by_position_(S::kBlockSparse && call.plan->positions_per_page > 0),
-        tokens_(call, item) {}
+      : call_(call), p_(p), item_(item), kv_head_(kv_head), first_(first), n_(n) {
+    forget();
+  }
 
   WEFT_INLINE static Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }
   WEFT_INLINE static Keys queries() { return {shared().tiles}; }
   WEFT_INLINE static Keys keys_of(int stage) { return {shared().tiles + Keys::bytes(kRows) + stage * kStageBytes}; }
   WEFT_INLINE static Values values_of(int stage) { return {keys_of(stage).data + Keys::bytes(kKeys)}; }
   WEFT_INLINE static float* out() { return reinterpret_cast<float*>(shared().tiles); }
-  WEFT_INLINE static int warp_m() { return kWarpsN == 1 ? ptx::warp() : ptx::warp() / kWarpsN; }
-  WEFT_INLINE static int warp_n() { return kWarpsN == 1 ? 0 : ptx::warp() % kWarpsN; }
-  WEFT_INLINE static int first_row() { return 16 * kFragments * warp_m(); }
+  WEFT_INLINE int warp_m() const { return kWarpsN == 1 ? warp_ : warp_ / kWarpsN; }
+  WEFT_INLINE int warp_n() const { return kWarpsN == 1 ? 0 : warp_ % kWarpsN; }
+  WEFT_INLINE int first_row() const { return 16 * kFragments * warp_m(); }
+  // Of this lane's rows of the tile.
+  WEFT_INLINE int row_of_lane(int m, int half) const { return first_row() + 16 * m + lane_ / 4 + 8 * half; }
+  WEFT_INLINE int column_of_lane() const { return lane_ % 4 * 2; }
+
+  // What follows from the thread's place is found again from here on, instead of taking registers since the kernel began.
+  WEFT_INLINE void forget() {
+    thread_ = ptx::opaque(ptx::thread_index());
+    lane_ = thread_ % 32;
+    warp_ = thread_ / 32;
+  }
 
   // What a value that is not finite would make of rows that do not see it is seen at the end: then all is done again with such
   // values left out, and they are added to the rows that see them.
   WEFT_INLINE void run() {
-    load_rows();
-    for (bool apart = false;; apart = true) {
+    int pages[kFirstTokens];  // of this thread's tokens of the item's first tiles
+    load_rows(pages);
+    bool apart = false;
+    WEFT_NO_UNROLL
+    for (;; apart = true) {
       load_queries();
-      multiply(apart);
-      const bool is_finite = join();
-      if (!apart && !is_finite && may_differ()) continue;
-      if (apart) add_not_finite();
-      break;
+      multiply(apart, pages);
+      if (apart || !may_differ() || is_finite_everywhere()) break;
     }
-    Shared& s = shared();
-    for (int r = ptx::warp(); r < n_; r += kWarps)
-      write_state<S, F>(call_, p_, partial_, s.rows[r], (first_ + r) / call_.group_size, out() + r * kOutStride,
-                        s.lse[r]);
+    if (kStoresOwn && !apart) {
+      if constexpr (kStoresOwn) store_own();
+    } else {
+      join();
+      if (apart) add_not_finite();
+      const PartialStates partial = partial_of(call_, item_);
+      WEFT_NO_UNROLL
+      for (int r = warp_; r < n_; r += kWarps)
+        write_state<S, F>(call_, p_, partial, shared().rows[r], (first_ + r) / call_.group_size, out() + r * kOutStride,
+                          shared().lse[r]);
+    }
     ptx::cta_sync();
   }
 
+  WEFT_INLINE bool by_position() const { return S::kBlockSparse && header().positions_per_page > 0; }
+  WEFT_INLINE bool has_bits() const { return S::kBlockSparse && header().bits_index.count > 0; }
   // Whether rows may see different keys.
-  WEFT_INLINE bool may_differ() const { return item_.num_rows > 1 || by_position_ || call_.plan->bits_index.count > 0; }
+  WEFT_INLINE bool may_differ() const { return item_.num_rows > 1 || by_position() || has_bits(); }
 
   // Rows behind the last one are that one again, so that functors see what exists. The last threads begin: the first ones
   // look for pages meanwhile.
-  WEFT_INLINE void load_rows() {
+  WEFT_INLINE void load_rows(int (&pages)[kFirstTokens]) {
     Shared& s = shared();
-    for (int r = kThreads - 1 - ptx::thread_index(); r < kRows; r += kThreads)
+    WEFT_NO_UNROLL
+    for (int r = kThreads - 1 - thread_; r < kRows; r += kThreads)
       s.rows[r] = fused_row(call_, item_, kv_head_, first_ + (r < n_ ? r : n_ - 1));
+    const Tokens<S> tokens(call_, item_);
     WEFT_UNROLL
-    for (int tile = 0; tile < kStages; ++tile) first_pages_[tile] = first_page_of(item_.kv_begin + tile * kKeys);
+    for (int i = 0; i < kFirstTokens; ++i) pages[i] = tokens.page_if_listed(item_.kv_begin + thread_ + i * kThreads);
+    const int end = end_of(call_, item_);
     ptx::cta_sync();
-    if (ptx::warp() == 0) {
+    if (warp_ == 0) {
       const VisibleRange visible = hull_of(s.rows, n_);
-      if (ptx::lane() == 0) s.visible = visible;
+      const bool everything = by_position() || call_.mask_error != nullptr;
+      const Walk<kKeys> walk = everything ? Walk<kKeys>::over(item_.kv_begin, end)
+                                          : Walk<kKeys>::over_seen(visible, item_.first_pos, item_.kv_begin, end);
+      if (lane_ == 0) {
+        s.visible = visible;
+        s.walk = walk;
+        s.tokens = tokens;
+      }
     }
     ptx::cta_sync();
   }
 
-  template <int kTileRows, int kDim, int kColumns, class From>
-  WEFT_INLINE void copy(const tile::SharedTile<kColumns>& to, const From& from) const {
-    constexpr int kChunks = tile::SharedTile<kColumns>::kChunks;
-    constexpr int kTogether = kThreads / kChunks;  // rows that the CTA copies at a time
-    const int chunk = ptx::thread_index() % kChunks, first = ptx::thread_index() / kChunks;
-    WEFT_UNROLL
-    for (int i = 0; i < (kTileRows + kTogether - 1) / kTogether; ++i) {
-      const int row = first + i * kTogether;
-      if ((kTileRows % kTogether != 0 || kThreads % kChunks != 0) && (row >= kTileRows || first >= kTogether)) break;
-      const char* const source = from(row);
-      const bool is_there = source != nullptr && (kDim == kColumns || chunk < kDim / 8);
-      ptx::cp_async_16(to.chunk(row, chunk), is_there ? source + 16 * chunk : call_.q.data, is_there ? 16 : 0);
+  // Which rows of a tile this thread copies 16 bytes of, and which: rows `first`, first + kTogether, ... Rows that are 8 apart are
+  // permuted alike.
+  template <int kColumns>
+  struct CopyOf {
+    static constexpr int kChunks = kColumns / 8, kTogether = kThreads / kChunks;
+    int chunk, first;
+    ptx::SharedPlace place;
+    WEFT_INLINE CopyOf(const tile::SharedTile<kColumns>& to, int thread)
+        : chunk(thread % kChunks), first(thread / kChunks), place(ptx::shared_place(to.chunk(first, chunk))) {}
+    // What a row has too few of for products is zeros.
+    template <int kDim>
+    WEFT_INLINE void copy(const tile::SharedTile<kColumns>& to, int i, const char* row) const {
+      const int at = first + i * kTogether;
+      const ptx::SharedPlace there =
+          kTogether % 8 == 0 ? place + i * kTogether * kColumns * 2 : ptx::shared_place(to.chunk(at, chunk));
+      const bool has_chunk = kDim == kColumns || chunk < kDim / 8;
+      ptx::cp_async_16(there, row + (has_chunk ? 16 * chunk : 0), has_chunk ? 16 : 0);
     }
-  }
+    template <int kTileRows>
+    static constexpr int kCopies = (kTileRows + kTogether - 1) / kTogether;
+    template <int kTileRows>
+    WEFT_INLINE bool has(int i) const {
+      return (kTileRows % kTogether == 0 && kThreads % kChunks == 0) ||
+             (first < kTogether && first + i * kTogether < kTileRows);
+    }
+  };
 
   WEFT_INLINE const char* query(int r) const {
     const FusedRow& row = shared().rows[r];
@@ -148,84 +203,79 @@ class Mma {
   }
 
   WEFT_INLINE void load_queries() {
-    if constexpr (!H::query_transform) {
-      copy<kRows, kDimQk>(queries(), [&](int r) { return r < n_ ? query(r) : nullptr; });
+    if constexpr (H::query_transform) {
+      WEFT_NO_UNROLL
+      for (int r = warp_; r < kRows; r += kWarps) transform_query(r);
+    } else {
+      using Copy = CopyOf<kPadQk>;
+      const Copy copy(queries(), thread_);
+      WEFT_UNROLL
+      for (int i = 0; i < Copy::template kCopies<kRows>; ++i)
+        if (copy.template has<kRows>(i))
+          copy.template copy<kDimQk>(queries(), i, query(copy.first + i * Copy::kTogether));
       ptx::cp_async_commit();
-      return;
     }
-    for (int r = ptx::warp(); r < kRows; r += kWarps) {
+  }
+  // By one warp.
+  WEFT_INLINE void transform_query(int r) {
+    if constexpr (H::query_transform) {
       const FusedRow& row = shared().rows[r];
-      float* const raw = shared().scratch.vectors[ptx::warp()];
-      for (int i = ptx::lane(); i < kDimQk; i += 32) raw[i] = element<T>(query(r), i);
+      float* const raw = shared().scratch.vectors[warp_];
+      for (int i = lane_; i < kDimQk; i += 32) raw[i] = element<T>(query(r), i);
       ptx::warp_sync();
       auto state = F::enter(p_, row.request);
       const Vec x = vector_of<kDimQk>(raw);
       const Row of{row.request, row.idx, row.pos, row.head, 0.f};
-      for (int i = ptx::lane(); i < kPadQk; i += 32) {
-        float y = 0;
-        if constexpr (H::query_transform)
-          if (i < kDimQk) y = static_cast<float>(state.variant.query_transform(p_, x, i, of));
-        tile::store(reinterpret_cast<T*>(queries().chunk(r, i / 8)) + i % 8, y);
-      }
+      for (int i = lane_; i < kPadQk; i += 32)
+        tile::store(reinterpret_cast<T*>(queries().chunk(r, i / 8)) + i % 8,
+                    i < kDimQk ? static_cast<float>(state.variant.query_transform(p_, x, i, of)) : 0.f);
       ptx::warp_sync();
     }
   }
 
   // ---------------------------------------------------------------- tiles of keys
 
-  // The first tile from `at` on of which some row sees a key; with WEFT_CHECK, any.
-  WEFT_INLINE int seen_from(int at) const {
-    if (has_gaps_)
-      while (at < end_ && !touches(at)) at += kKeys;
-    return at;
+  // In the place of a token that no row sees, or that is not there, stands the last one that some row sees.
+  WEFT_INLINE int token_of(int tile, int key) const {
+    const Shared& s = shared();
+    const int t = s.walk.at(tile) + key, pos = item_.first_pos + t;
+    return t < s.walk.end && (by_position() || s.visible.touches(pos, pos + 1)) ? t : s.walk.end - 1;
   }
-  WEFT_INLINE bool touches(int at) const {
-    if (by_position_) return true;
-    const int first = item_.first_pos + at;
-    return shared().visible.touches(first, first + (end_ - at < kKeys ? end_ - at : kKeys));
-  }
-  // Where the keys that rows see begin, by tiles, and end. Between them are gaps only where rows have two intervals.
-  WEFT_INLINE int begin_of_seen() {
-    const VisibleRange& visible = shared().visible;
-    const bool has_two = visible.low[1] < visible.high[1];
-    has_gaps_ = !by_position_ && has_two && call_.mask_error == nullptr;
-    if (by_position_ || call_.mask_error != nullptr) return item_.kv_begin;
-    const int low = (has_two && visible.low[1] < visible.low[0] ? visible.low[1] : visible.low[0]) - item_.first_pos;
-    const int high = (visible.high[1] > visible.high[0] ? visible.high[1] : visible.high[0]) - item_.first_pos;
-    end_ = low >= high ? item_.kv_begin : high < end_ ? high : end_;  // no row may see any
-    if (low >= end_) return item_.kv_begin > end_ ? item_.kv_begin : end_;
-    return low <= item_.kv_begin ? item_.kv_begin : item_.kv_begin + (low - item_.kv_begin) / kKeys * kKeys;
-  }
-
-  // A token of a tile is found in two steps: its page's id, which is read while another tile is multiplied, and its rows.
-  WEFT_INLINE int page_of(int at) const {
-    const int t = at + ptx::thread_index();
-    return ptx::thread_index() < kKeys && t < end_ ? tokens_.page(t) : 0;
-  }
-  WEFT_INLINE int first_page_of(int at) const {  // where the end may still be on its way
-    return ptx::thread_index() < kKeys ? tokens_.page_if_listed(at + ptx::thread_index()) : 0;
-  }
-  WEFT_INLINE void keep(int tile, int at, int page) const {
-    if (ptx::thread_index() >= kKeys) return;
-    Source source = {nullptr, nullptr, -1, 0};
-    const int t = at + ptx::thread_index();
-    if (t < end_) {
-      source.pos = S::kBlockSparse ? position_of(*call_.plan, item_, t) : item_.first_pos + t;
-      if (shared().visible.touches(source.pos, source.pos + 1)) {
-        if constexpr (S::kBlockSparse) source.bits = bits_of_token(*call_.plan, item_, t);
-        source.k = tokens_.row(call_.k, page, t, kv_head_);
-        source.v = tokens_.row(call_.v, page, t, kv_head_);
-      }
+  WEFT_INLINE void locate(int tile, int key, int t, int page) const {
+    Shared& s = shared();
+    Source<S::kBlockSparse>& source = s.sources[tile % kRing][key];
+    source.k = s.tokens.row(call_.k, page, t, kv_head_);
+    source.v = s.tokens.row(call_.v, page, t, kv_head_);
+    if constexpr (S::kBlockSparse) {  // its own, whoever stands in its place
+      const int own = s.walk.at(tile) + key;
+      source.bits = own < s.walk.end ? bits_of_token(call_, item_, own) : -1;
+      source.pos = own < s.walk.end ? position_of(call_, item_, own) : -1;
     }
-    shared().sources[tile % kRing][ptx::thread_index()] = source;
   }
   WEFT_INLINE void fetch(int tile) const {
-    const Source* const sources = shared().sources[tile % kRing];
-    copy<kKeys, kDimQk>(keys_of(tile % kStages), [&](int row) { return sources[row].k; });
-    copy<kKeys, kDimVo>(values_of(tile % kStages), [&](int row) { return sources[row].v; });
+    using CopyKeys = CopyOf<kPadQk>;
+    using CopyValues = CopyOf<kPadVo>;
+    const auto* const sources = shared().sources[tile % kRing];
+    const Keys keys = keys_of(tile % kStages);
+    const Values values = values_of(tile % kStages);
+    const CopyKeys of_keys(keys, thread_);
+    const CopyValues of_values(values, thread_);
+    WEFT_UNROLL
+    for (int i = 0; i < CopyKeys::template kCopies<kKeys>; ++i) {
+      if (!of_keys.template has<kKeys>(i)) continue;
+      const auto& source = sources[of_keys.first + i * CopyKeys::kTogether];
+      const char* const k = source.k;
+      const char* const v = source.v;
+      of_keys.template copy<kDimQk>(keys, i, k);
+      if constexpr (kPadQk == kPadVo) of_values.template copy<kDimVo>(values, i, v);
+    }
+    if constexpr (kPadQk != kPadVo) WEFT_UNROLL
+    for (int i = 0; i < CopyValues::template kCopies<kKeys>; ++i)
+      if (of_values.template has<kKeys>(i))
+        of_values.template copy<kDimVo>(values, i, sources[of_values.first + i * CopyValues::kTogether].v);
   }
 
-  WEFT_INLINE void multiply(bool apart) {
+  WEFT_INLINE void multiply(bool apart, const int (&pages)[kFirstTokens]) {
     WEFT_UNROLL
     for (int m = 0; m < kFragments; ++m) {
       state_[m] = tile::RowState::empty();
@@ -233,115 +283,121 @@ class Mma {
       for (int f = 0; f < kPadVo / 8; ++f) WEFT_UNROLL
       for (int e = 0; e < 4; ++e) o_[m][f][e] = 0;
     }
-    // Tiles are located kStages ahead, and fetched kStages - 1 ahead.
-    const int first = seen_from(begin_of_seen());
-    int to_locate = first, to_fetch = first;
+    // Tiles are located kStages ahead, and fetched kStages - 1 ahead: page ids lie together, and mostly in the nearest cache.
+    const Shared& s = shared();
+    const Walk<kKeys>& walk = s.walk;
     WEFT_UNROLL
-    for (int tile = 0; tile < kStages; ++tile, to_locate = seen_from(to_locate + kKeys))
-      keep(tile, to_locate, to_locate == item_.kv_begin + tile * kKeys ? first_pages_[tile] : page_of(to_locate));
+    for (int i = 0; i < kFirstTokens; ++i) {
+      const int at = thread_ + i * kThreads, tile = at / kKeys, key = at % kKeys;
+      if (tile >= kStages || tile >= walk.num_tiles) continue;
+      const int t = token_of(tile, key);
+      locate(tile, key, t, t == item_.kv_begin + at ? pages[i] : s.tokens.page(t));
+    }
+    const int num_tiles = walk.num_tiles;
     WEFT_NO_UNROLL
-    for (int tile = 1 - kStages, at = first; at < end_; ++tile) {
+    for (int tile = 1 - kStages; tile < num_tiles; ++tile) {
+      forget();
       if (tile >= 0) ptx::cp_async_wait<kStages - 2>();
       ptx::cta_sync();  // the tile is there, and the one before it was read
-      if (to_fetch < end_) fetch(tile + kStages - 1);
+      if (tile + kStages - 1 < num_tiles) fetch(tile + kStages - 1);
       ptx::cp_async_commit();
-      to_fetch = seen_from(to_fetch + kKeys);
       if (tile < 0) continue;
-      const int page = page_of(to_locate);
-      multiply_tile(tile, at, apart);
-      keep(tile + kStages, to_locate, page);
-      to_locate = seen_from(to_locate + kKeys);
-      at = seen_from(at + kKeys);
+      if (thread_ < kKeys && tile + kStages < num_tiles) {
+        const int t = token_of(tile + kStages, thread_);
+        locate(tile + kStages, thread_, t, s.tokens.page(t));
+      }
+      if (kKeepsQueries && tile == 0) keep_queries();
+      multiply_tile(tile, apart);
     }
+    forget();
     ptx::cp_async_wait<0>();
     ptx::cta_sync();
   }
 
-  WEFT_INLINE void multiply_tile(int tile, int at, bool apart) {
-    const int stage = tile % kStages;
+  WEFT_INLINE void multiply_tile(int tile, bool apart) {
+    const int stage = tile % kStages, at = shared().walk.at(tile);
     if constexpr (H::key_transform) transform_keys(tile, at);
     if (apart) leave_out(values_of(stage));
     WEFT_NO_UNROLL
     for (int key = warp_n() * kWarpKeys; key < (warp_n() + 1) * kWarpKeys; key += kStepKeys) {
-      float s[kFragments][kStepKeys / 8][4] = {};
-      multiply_keys(keys_of(stage), key, s);
+      Scores s = {};
+      multiply_keys(KeyRows::of_b({keys_of(stage).data + key * kPadQk * 2}, lane_), s);
       const float to_log2 = make_logits(tile, at, key, s);
       if constexpr (F::kSoftmax) exponentiate(to_log2, s);
-      multiply_values(values_of(stage), key, s);
+      multiply_values(ValueRows::of_b_rows({values_of(stage).data + key * kPadVo * 2}, lane_), s);
     }
   }
 
   // Probabilities, and what was summed before relative to the new maximum. Most tiles leave the maxima as they are.
-  WEFT_INLINE void exponentiate(float to_log2, float (&s)[kFragments][kStepKeys / 8][4]) {
+  WEFT_INLINE void exponentiate(float to_log2, Scores& s) {
+    float shrink[kFragments][2];
+    tile::softmax_step(state_, s, to_log2, shrink);
+    bool changes = false;
     WEFT_UNROLL
-    for (int m = 0; m < kFragments; ++m) {
-      float shrink[2];
-      state_[m].step(s[m], to_log2, shrink);
-      if (ptx::ballot(shrink[0] != 1.f || shrink[1] != 1.f) == 0) continue;
-      WEFT_UNROLL
-      for (int f = 0; f < kPadVo / 8; ++f) WEFT_UNROLL
-      for (int e = 0; e < 4; ++e) o_[m][f][e] *= shrink[e / 2];
-    }
+    for (int m = 0; m < kFragments; ++m) changes = changes || shrink[m][0] != 1.f || shrink[m][1] != 1.f;
+    if (ptx::ballot(changes) == 0) return;
+    WEFT_UNROLL
+    for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+    for (int f = 0; f < kPadVo / 8; ++f) WEFT_UNROLL
+    for (int e = 0; e < 4; ++e) o_[m][f][e] *= shrink[m][e / 2];
   }
 
-  WEFT_INLINE void multiply_keys(const Keys& keys, int first, float (&s)[kFragments][kStepKeys / 8][4]) const {
+  WEFT_INLINE void load_query(u32 (&a)[kFragments][4], const KeyRows& from, int k) const {
     WEFT_UNROLL
-    for (int k = 0; k < kPadQk; k += 16) {
-      u32 a[kFragments][4];
+    for (int m = 0; m < kFragments; ++m) tile::load(a[m], from, 16 * m, 16 * k);
+  }
+  WEFT_INLINE KeyRows query_rows() const { return KeyRows::of_a({queries().data + first_row() * kPadQk * 2}, lane_); }
+  WEFT_INLINE void keep_queries() {
+    if constexpr (kKeepsQueries) WEFT_UNROLL
+    for (int k = 0; k < kPadQk / 16; ++k) load_query(q_[k], query_rows(), k);
+  }
+
+  // What is multiplied next is loaded before what is there is multiplied.
+  WEFT_INLINE void multiply_keys(const KeyRows& keys, Scores& s) const {
+    constexpr int kColumns = kStepKeys / 16, kSteps = kPadQk / 16 * kColumns;
+    const KeyRows of_queries = query_rows();
+    u32 a[2][kFragments][4], b[2][4];
+    if constexpr (!kKeepsQueries) load_query(a[0], of_queries, 0);
+    tile::load(b[0], keys, 0, 0);
+    WEFT_UNROLL
+    for (int i = 0; i < kSteps; ++i) {
+      const int k = i / kColumns, column = i % kColumns, next = i + 1;
+      if (next < kSteps) tile::load(b[next % 2], keys, next % kColumns * 16, next / kColumns * 16);
+      if (!kKeepsQueries && column == 0 && k + 1 < kPadQk / 16) load_query(a[(k + 1) % 2], of_queries, k + 1);
       WEFT_UNROLL
-      for (int m = 0; m < kFragments; ++m) tile::load_a(a[m], queries(), first_row() + 16 * m, k);
-      WEFT_UNROLL
-      for (int key = 0; key < kStepKeys; key += 16) {
-        u32 b[4];
-        tile::load_b(b, keys, first + key, k);
-        WEFT_UNROLL
-        for (int m = 0; m < kFragments; ++m) {
-          tile::multiply<T>(s[m][key / 8], a[m], b[0], b[1]);
-          tile::multiply<T>(s[m][key / 8 + 1], a[m], b[2], b[3]);
-        }
+      for (int m = 0; m < kFragments; ++m) {
+        const auto& of_query = kKeepsQueries ? q_[kKeepsQueries ? k : 0] : a[k % 2];
+        tile::multiply<T>(s[m][2 * column], of_query[m], b[i % 2][0], b[i % 2][1]);
+        tile::multiply<T>(s[m][2 * column + 1], of_query[m], b[i % 2][2], b[i % 2][3]);
       }
     }
   }
 
-  // Which keys of a tile a row sees: those of two ranges that begin at `low`.
-  struct Ranges {
-    int low[2];
-    unsigned length[2];
-    WEFT_INLINE bool holds(int key) const {
-      return static_cast<unsigned>(key - low[0]) < length[0] || static_cast<unsigned>(key - low[1]) < length[1];
-    }
-  };
-  WEFT_INLINE static Ranges ranges_of(const Visible& visible, int begin, int keys) {
-    Ranges ranges;
-    WEFT_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const int upper = visible.upper[i] - begin < keys ? visible.upper[i] - begin : keys;
-      ranges.low[i] = visible.lower[i] - begin;
-      ranges.length[i] = upper > ranges.low[i] ? static_cast<unsigned>(upper - ranges.low[i]) : 0;
-    }
-    return ranges;
+  WEFT_INLINE static int position(const Source<S::kBlockSparse>* sources, int begin, int key) {
+    if constexpr (S::kBlockSparse) return sources[key].pos;
+    return begin + key;
   }
 
   // Scores become logits, hidden ones what hides them; times what is returned they are relative to 2.
-  WEFT_INLINE float make_logits(int tile, int at, int first, float (&s)[kFragments][kStepKeys / 8][4]) const {
+  WEFT_INLINE float make_logits(int tile, int at, int first, Scores& s) const {
     const Shared& shared = Mma::shared();
-    const Source* const sources = shared.sources[tile % kRing];
-    const int begin = item_.first_pos + at, keys = end_ - at < kKeys ? end_ - at : kKeys;
-    bool all = keys == kKeys && !by_position_ && shared.visible.is_seen_by_all(begin, begin + kKeys);
-    if constexpr (S::kBlockSparse) all = all && call_.plan->bits_index.count == 0;
+    const auto* const sources = shared.sources[tile % kRing];
+    const int begin = item_.first_pos + at, keys = shared.walk.end - at < kKeys ? shared.walk.end - at : kKeys;
+    const bool all =
+        keys == kKeys && !by_position() && !has_bits() && shared.visible.is_seen_by_all(begin, begin + kKeys);
     if constexpr (kFunctor) {
       WEFT_UNROLL
       for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
       for (int half = 0; half < 2; ++half) {
-        const FusedRow& row = shared.rows[first_row() + 16 * m + tile::fragment_row(half)];
+        const FusedRow& row = shared.rows[row_of_lane(m, half)];
         WEFT_UNROLL
         for (int f = 0; f < kStepKeys / 8; ++f) WEFT_UNROLL
         for (int e = 0; e < 2; ++e) {
           // Of a key that is not there, the last one's.
-          int key = first + 8 * f + tile::fragment_column() + e;
+          int key = first + 8 * f + column_of_lane() + e;
           key = key < keys ? key : keys - 1;
           float& x = s[m][f][2 * half + e];
-          x = F::logit(p_, row, begin + key, S::kBlockSparse ? sources[key].pos : begin + key, x);
+          x = F::logit(p_, row, begin + key, position(sources, begin, key), x);
         }
       }
     } else if (!(p_.sm_scale > 0.f)) {  // the largest score is not the largest logit
@@ -350,54 +406,75 @@ class Mma {
       for (int f = 0; f < kStepKeys / 8; ++f) WEFT_UNROLL
       for (int e = 0; e < 4; ++e) s[m][f][e] *= p_.sm_scale;
     }
-    if (!all) hide(sources, at, begin, keys, first, s);
+    if (!all) {
+      if (call_.mask_error != nullptr) find_left_out(sources, at, begin, keys);
+      if constexpr (S::kBlockSparse)
+        hide_blocks(sources, at, keys, first, s);
+      else
+        hide(begin, keys, first, s);
+    }
     return !kFunctor && p_.sm_scale > 0.f ? p_.sm_scale * tile::kLog2E : tile::kLog2E;
   }
 
-  WEFT_INLINE void hide(const Source* sources, int at, int begin, int keys, int first,
-                        float (&s)[kFragments][kStepKeys / 8][4]) const {
-    bool any = false;
+  // What a row does not see of keys that follow each other lies outside [low, high), or in the gap between two intervals.
+  WEFT_INLINE void hide(int begin, int keys, int first, Scores& s) const {
+    const int column = begin + first + column_of_lane();
     WEFT_UNROLL
     for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const FusedRow& row = shared().rows[first_row() + 16 * m + tile::fragment_row(half)];
-      const Ranges ranges = ranges_of(row.visible, begin, keys);
+      const SeenKeys seen = seen_keys(shared().rows[row_of_lane(m, half)].visible);
+      const int low = seen.low - column, high = (seen.high < begin + keys ? seen.high : begin + keys) - column;
       WEFT_UNROLL
       for (int f = 0; f < kStepKeys / 8; ++f) WEFT_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        const int key = first + 8 * f + tile::fragment_column() + e;
-        bool seen;
-        if constexpr (S::kBlockSparse)
-          seen = key < keys && row.visible.holds(sources[key].pos) &&
-                 bits_show(*call_.plan, sources[key].bits, row.of_block, at + key);
-        else
-          seen = ranges.holds(key);
-        any = any || seen;
-        float& x = s[m][f][2 * half + e];
-        x = seen ? x : F::hidden();
-      }
+      for (int e = 0; e < 2; ++e)
+        if (8 * f + e < low || 8 * f + e >= high) s[m][f][2 * half + e] = F::hidden();
+      if (seen.gap_low >= seen.gap_high) continue;
+      WEFT_UNROLL
+      for (int f = 0; f < kStepKeys / 8; ++f) WEFT_UNROLL
+      for (int e = 0; e < 2; ++e)
+        if (8 * f + e >= seen.gap_low - column && 8 * f + e < seen.gap_high - column)
+          s[m][f][2 * half + e] = F::hidden();
     }
-    if (call_.mask_error != nullptr && any && !touches(at)) ptx::atomic_or(call_.mask_error, 1);
+  }
+  WEFT_INLINE void hide_blocks(const Source<S::kBlockSparse>* sources, int at, int keys, int first, Scores& s) const {
+    WEFT_UNROLL
+    for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+    for (int half = 0; half < 2; ++half) WEFT_UNROLL
+    for (int f = 0; f < kStepKeys / 8; ++f) WEFT_UNROLL
+    for (int e = 0; e < 2; ++e)
+      if (!sees(row_of_lane(m, half), sources, at, keys, first + 8 * f + column_of_lane() + e))
+        s[m][f][2 * half + e] = F::hidden();
+  }
+  WEFT_INLINE bool sees(int r, const Source<S::kBlockSparse>* sources, int at, int keys, int key) const {
+    const FusedRow& row = shared().rows[r];
+    if (key >= keys || !row.visible.holds(position(sources, item_.first_pos + at, key))) return false;
+    if constexpr (S::kBlockSparse) return bits_show(call_, sources[key].bits, row.of_block, at + key);
+    return true;
+  }
+  // WEFT_CHECK: a tile that is left out otherwise.
+  WEFT_INLINE void find_left_out(const Source<S::kBlockSparse>* sources, int at, int begin, int keys) const {
+    if (by_position() || shared().visible.touches(begin, begin + keys)) return;
+    WEFT_NO_UNROLL
+    for (int i = thread_; i < n_ * keys; i += kThreads)
+      if (sees(i / keys, sources, at, keys, i % keys)) ptx::atomic_or(call_.mask_error, 1);
   }
 
   // Two fragments of a product are the halves of the next one's left operand.
-  WEFT_INLINE void multiply_values(const Values& values, int first, const float (&s)[kFragments][kStepKeys / 8][4]) {
+  WEFT_INLINE void multiply_values(const ValueRows& values, const Scores& s) {
+    constexpr int kColumns = kPadVo / 16, kSteps = kStepKeys / 16 * kColumns;
+    u32 p[kFragments][4], b[2][4];
+    tile::load_transposed(b[0], values, 0, 0);
     WEFT_UNROLL
-    for (int key = 0; key < kStepKeys; key += 16) {
-      const int f = key / 8;
-      u32 p[kFragments][4];
+    for (int i = 0; i < kSteps; ++i) {
+      const int key = i / kColumns, column = i % kColumns, next = i + 1;
+      if (next < kSteps) tile::load_transposed(b[next % 2], values, next / kColumns * 16, next % kColumns * 16);
       WEFT_UNROLL
-      for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
-      for (int i = 0; i < 4; ++i) p[m][i] = tile::pack<T>(s[m][f + i / 2][i % 2 * 2], s[m][f + i / 2][i % 2 * 2 + 1]);
-      WEFT_UNROLL
-      for (int d = 0; d < kPadVo; d += 16) {
-        u32 b[4];
-        tile::load_b_rows(b, values, first + key, d);
-        WEFT_UNROLL
-        for (int m = 0; m < kFragments; ++m) {
-          tile::multiply<T>(o_[m][d / 8], p[m], b[0], b[1]);
-          tile::multiply<T>(o_[m][d / 8 + 1], p[m], b[2], b[3]);
-        }
+      for (int m = 0; m < kFragments; ++m) {
+        if (column == 0) WEFT_UNROLL
+        for (int e = 0; e < 4; ++e)
+          p[m][e] = tile::pack<T>(s[m][2 * key + e / 2][e % 2 * 2], s[m][2 * key + e / 2][e % 2 * 2 + 1]);
+        tile::multiply<T>(o_[m][2 * column], p[m], b[i % 2][0], b[i % 2][1]);
+        tile::multiply<T>(o_[m][2 * column + 1], p[m], b[i % 2][2], b[i % 2][3]);
       }
     }
   }
@@ -405,17 +482,19 @@ class Mma {
   // The tile's keys as their hook makes them, rounded to what is multiplied.
   WEFT_INLINE void transform_keys(int tile, int at) const {
     const Keys keys = keys_of(tile % kStages);
-    const Source* const sources = shared().sources[tile % kRing];
-    for (int key = ptx::warp(); key < kKeys; key += kWarps) {
-      if (sources[key].k == nullptr) continue;
-      float* const raw = shared().scratch.vectors[ptx::warp()];
+    const auto* const sources = shared().sources[tile % kRing];
+    WEFT_NO_UNROLL
+    for (int key = warp_; key < kKeys; key += kWarps) {
+      if (at + key >= shared().walk.end) break;
+      float* const raw = shared().scratch.vectors[warp_];
       const auto at_element = [&](int i) { return reinterpret_cast<T*>(keys.chunk(key, i / 8)) + i % 8; };
-      for (int i = ptx::lane(); i < kDimQk; i += 32) raw[i] = tile::to_float(*at_element(i));
+      for (int i = lane_; i < kDimQk; i += 32) raw[i] = tile::to_float(*at_element(i));
       ptx::warp_sync();
       auto state = F::enter(p_, item_.request);
       const Vec x = vector_of<kDimQk>(raw);
-      const Row of{item_.request, item_.first_pos + at + key, sources[key].pos, kv_head_, 0.f};
-      for (int i = ptx::lane(); i < kDimQk; i += 32)
+      const int begin = item_.first_pos + at;
+      const Row of{item_.request, begin + key, position(sources, begin, key), kv_head_, 0.f};
+      for (int i = lane_; i < kDimQk; i += 32)
         if constexpr (H::key_transform)
           tile::store(at_element(i), static_cast<float>(state.variant.key_transform(p_, x, i, of)));
       ptx::warp_sync();
@@ -427,8 +506,26 @@ class Mma {
 
   WEFT_INLINE static bool is_finite(float x) { return x - x == 0.f; }
 
-  WEFT_INLINE static void leave_out(const Values& values) {
-    for (int i = ptx::thread_index(); i < kKeys * kPadVo; i += kThreads) {
+  // The CTA's outputs.
+  WEFT_INLINE bool is_finite_everywhere() const {
+    Shared& s = shared();
+    float zero = 0;
+    WEFT_UNROLL
+    for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+    for (int f = 0; f < kPadVo / 8; ++f) WEFT_UNROLL
+    for (int e = 0; e < 4; ++e) zero += o_[m][f][e] * 0.f;
+    const unsigned ballot = ptx::ballot(zero != 0.f);  // NaN
+    if (lane_ == 0) s.not_finite[warp_] = ballot != 0;
+    ptx::cta_sync();
+    bool finite = true;
+    WEFT_UNROLL
+    for (int w = 0; w < kWarps; ++w) finite = finite && s.not_finite[w] == 0;
+    return finite;
+  }
+
+  WEFT_INLINE void leave_out(const Values& values) const {
+    WEFT_NO_UNROLL
+    for (int i = thread_; i < kKeys * kPadVo; i += kThreads) {
       T* const x = reinterpret_cast<T*>(values.chunk(i / kPadVo, i % kPadVo / 8)) + i % 8;
       if (!is_finite(tile::to_float(*x))) x->bits = 0;
     }
@@ -438,16 +535,20 @@ class Mma {
   // A thread has some elements of all rows' outputs.
   WEFT_INLINE void add_not_finite() const {
     const Shared& s = shared();
-    for (int t = item_.kv_begin; t < end_; ++t) {
-      const int pos = position_of(*call_.plan, item_, t);
+    WEFT_NO_UNROLL
+    for (int t = item_.kv_begin; t < s.walk.end; ++t) {
+      const int pos = position_of(call_, item_, t);
       if (!s.visible.touches(pos, pos + 1)) continue;
-      const i64 bits = bits_of_token(*call_.plan, item_, t);
-      const char* const row = row_of(call_.v, place_of(call_, item_, t), kv_head_);
-      for (int i = ptx::thread_index(); i < kDimVo; i += kThreads) {
+      const i64 bits = bits_of_token(call_, item_, t);
+      const Tokens<S> tokens(call_, item_);
+      const char* const row = tokens.row(call_.v, tokens.page(t), t, kv_head_);
+      WEFT_NO_UNROLL
+      for (int i = thread_; i < kDimVo; i += kThreads) {
         const float v = element<T>(row, i);
         if (is_finite(v)) continue;
+        WEFT_NO_UNROLL
         for (int r = 0; r < n_; ++r)
-          if (s.rows[r].visible.holds(pos) && bits_show(*call_.plan, bits, s.rows[r].of_block, t))
+          if (s.rows[r].visible.holds(pos) && bits_show(call_, bits, s.rows[r].of_block, t))
             out()[r * kOutStride + i] += v;
       }
     }
@@ -456,47 +557,98 @@ class Mma {
 
   // ---------------------------------------------------------------- states
 
-  // States to shared memory, those of the warps that share a row as one. Returns whether all outputs are finite.
-  WEFT_INLINE bool join() {
+  // The states of a warp's own rows, as fragments have them: partials as floats, outputs by way of shared memory in 16 bytes.
+  WEFT_INLINE void store_own() {
     Shared& s = shared();
-    float* const own = out() + warp_n() * kRows * kOutStride;
-    bool finite = true;
+    const PartialStates partial = partial_of(call_, item_);
+    const tile::SharedTile<kPadVo> staged{queries().data + first_row() * kPadQk * 2};
     WEFT_UNROLL
     for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int r = first_row() + 16 * m + tile::fragment_row(half);
-      float factor = 1;
-      if constexpr (F::kSoftmax) {
-        const float total = state_[m].total(half);
-        if (kWarpsN == 1) factor = total == 0.f ? 0.f : 1.f / total;
-        if (ptx::lane() % 4 == 0) {
-          s.base[warp_n()][r] = state_[m].base[half];
-          s.sum[warp_n()][r] = total;
-          if (kWarpsN == 1) s.lse[r] = lse_of_base2(state_[m].base[half], total);
+      const int r = row_of_lane(m, half);
+      const FusedRow& row = s.rows[r];
+      const float total = F::kSoftmax ? state_[m].total(half) : 1.f, factor = total == 0.f ? 0.f : 1.f / total;
+      const float lse = F::kSoftmax ? lse_of_base2(state_[m].base[half], total) : 0.f;
+      const bool writes_lse = lane_ % 4 == 0 && r < n_;
+      if (partial.data != nullptr) {
+        const int token = (first_ + r) / call_.group_size;
+        if (writes_lse) *partial.lse(call_, token, row.head) = lse;
+        if (r < n_) store_pairs(partial.o(call_, token, row.head), m, half, factor);
+      } else {
+        if (writes_lse && call_.lse != nullptr)
+          write_lse<F>(call_, p_, {row.q_row, row.request, row.idx, row.pos, row.head}, lse);
+        if constexpr (kOutputIsHalf) {
+          WEFT_UNROLL
+          for (int f = 0; f < kPadVo / 8; ++f)
+            *reinterpret_cast<u32*>(staged.chunk(r - first_row(), f) + lane_ % 4 * 4) =
+                tile::pack<Output>(o_[m][f][2 * half] * factor, o_[m][f][2 * half + 1] * factor);
+        } else {
+          if (r < n_) store_pairs(reinterpret_cast<float*>(output_row(row)), m, half, factor);
         }
       }
-      WEFT_UNROLL
-      for (int f = 0; f < kPadVo / 8; ++f) WEFT_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        const float x = o_[m][f][2 * half + e] * factor;
-        finite = finite && (is_finite(x) || r >= n_);
-        own[r * kOutStride + 8 * f + tile::fragment_column() + e] = x;
+    }
+    if (kOutputIsHalf && partial.data == nullptr) {
+      ptx::warp_sync();
+      store_staged(staged);
+    }
+  }
+
+  using Output = typename S::Output;
+  static constexpr bool kOutputIsHalf = sizeof(Output) == 2;
+  WEFT_INLINE char* output_row(const FusedRow& row) const {
+    return call_.o.data + row.q_row * call_.o.row_stride + row.head * call_.o.head_stride;
+  }
+  // This lane's elements of a row.
+  WEFT_INLINE void store_pairs(float* to, int m, int half, float factor) const {
+    WEFT_UNROLL
+    for (int f = 0; f < kDimVo / 8; ++f) WEFT_UNROLL
+    for (int e = 0; e < 2; ++e) to[8 * f + column_of_lane() + e] = o_[m][f][2 * half + e] * factor;
+  }
+  WEFT_INLINE void store_staged(const tile::SharedTile<kPadVo>& staged) const {
+    constexpr int kChunks = kDimVo / 8;
+    const bool aligned = ((reinterpret_cast<u64>(call_.o.data) | call_.o.row_stride | call_.o.head_stride) & 15) == 0;
+    WEFT_UNROLL_4
+    for (int i = lane_; i < 16 * kFragments * kChunks; i += 32) {
+      const int r = i / kChunks;
+      if (first_row() + r >= n_) break;
+      const u8* const from = staged.chunk(r, i % kChunks);
+      char* const to = output_row(shared().rows[first_row() + r]) + i % kChunks * 16;
+      if (aligned) {
+        *reinterpret_cast<Bytes16*>(to) = *reinterpret_cast<const Bytes16*>(from);
+      } else {
+        for (int e = 0; e < 8; ++e) reinterpret_cast<u16*>(to)[e] = reinterpret_cast<const u16*>(from)[e];
       }
     }
-    const unsigned ballot = ptx::ballot(!finite);
-    if (ptx::lane() == 0) s.not_finite[ptx::warp()] = ballot != 0;
-    ptx::cta_sync();
+  }
+
+  // States to shared memory, those of the warps that share a row as one.
+  WEFT_INLINE void join() {
+    Shared& s = shared();
+    float* const own = out() + warp_n() * kRows * kOutStride;
     WEFT_UNROLL
-    for (int w = 0; w < kWarps; ++w) finite = finite && s.not_finite[w] == 0;
-    if constexpr (kWarpsN > 1) {
-      for (int r = ptx::warp(); r < n_; r += kWarps) join_row(r);
-      ptx::cta_sync();
+    for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int r = row_of_lane(m, half);
+      if constexpr (F::kSoftmax) {
+        const float total = state_[m].total(half);
+        if (lane_ % 4 == 0) {
+          s.base[warp_n()][r] = state_[m].base[half];
+          s.sum[warp_n()][r] = total;
+        }
+      }
+      if (r >= n_) continue;
+      WEFT_UNROLL
+      for (int f = 0; f < kPadVo / 8; ++f) WEFT_UNROLL
+      for (int e = 0; e < 2; ++e) own[r * kOutStride + 8 * f + column_of_lane() + e] = o_[m][f][2 * half + e];
     }
-    return finite;
+    ptx::cta_sync();
+    WEFT_NO_UNROLL
+    for (int r = warp_; r < n_; r += kWarps) join_row(r);
+    ptx::cta_sync();
   }
 
   // By one warp.
-  WEFT_INLINE static void join_row(int r) {
+  WEFT_INLINE void join_row(int r) const {
     Shared& s = shared();
     float weight[kWarpsN], total = 0, base = -infinity();
     if constexpr (F::kSoftmax) {
@@ -509,28 +661,25 @@ class Mma {
       }
     }
     const float factor = !F::kSoftmax ? 1.f : total == 0.f ? 0.f : 1.f / total;
-    for (int i = ptx::lane(); i < kDimVo; i += 32) {
+    WEFT_UNROLL
+    for (int i = lane_; i < kDimVo; i += 32) {
       float sum = 0;
       WEFT_UNROLL
       for (int w = 0; w < kWarpsN; ++w)
         sum += (F::kSoftmax ? weight[w] : 1.f) * out()[(w * kRows + r) * kOutStride + i];
       out()[r * kOutStride + i] = sum * factor;
     }
-    if (ptx::lane() == 0) s.lse[r] = F::kSoftmax ? lse_of_base2(base, total) : 0.f;
+    if (lane_ == 0) s.lse[r] = F::kSoftmax ? lse_of_base2(base, total) : 0.f;
   }
 
   const Call& call_;
   const P& p_;
   const ItemRecord& item_;
-  const PartialStates partial_;
   const int kv_head_, first_, n_;
-  int end_;
-  const bool by_position_;
-  bool has_gaps_ = false;
-  int first_pages_[kStages];  // of this thread's tokens of the item's first tiles
-  const Tokens<S> tokens_;
+  int thread_, lane_, warp_;
   tile::RowState state_[kFragments];
   float o_[kFragments][kPadVo / 8][4];
+  u32 q_[kKeepsQueries ? kPadQk / 16 : 1][kFragments][4];
 };
 
 }  // namespace weft::attention::cuda

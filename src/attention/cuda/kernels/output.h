@@ -11,14 +11,24 @@ struct StateOf {
   int q_row, request, idx, pos, head;
 };
 
+// By one thread, of a call that wants it.
+template <class F>
+WEFT_INLINE void write_lse(const Call& call, const typename F::P& p, const StateOf& of, float lse) {
+  if constexpr (F::OfVariant::lse_transform) {
+    auto state = F::enter(p, of.request);
+    lse = static_cast<float>(state.variant.lse_transform(p, Row{of.request, of.idx, of.pos, of.head, lse}));
+  }
+  call.lse[of.q_row * call.lse_row_stride + of.head * call.lse_head_stride] = lse;
+}
+
 // A warp writes the state (o, lse) of one row and head to the outputs; o: kDimVo floats that all of its lanes read.
 template <class S, class F>
 WEFT_INLINE void write_output(const Call& call, const typename F::P& p, const StateOf& of, const float* o, float lse) {
   using H = typename F::OfVariant;
   using Output = typename S::Output;
   auto* const to = reinterpret_cast<Output*>(call.o.data + of.q_row * call.o.row_stride + of.head * call.o.head_stride);
-  const Row row{of.request, of.idx, of.pos, of.head, lse};
   if constexpr (H::output_transform) {
+    const Row row{of.request, of.idx, of.pos, of.head, lse};
     auto state = F::enter(p, of.request);
     const Vec x = vector_of<S::kDimVo>(o);
     for (int i = ptx::lane(); i < S::kDimVo; i += 32)
@@ -26,12 +36,7 @@ WEFT_INLINE void write_output(const Call& call, const typename F::P& p, const St
   } else {
     for (int i = ptx::lane(); i < S::kDimVo; i += 32) tile::store(to + i, o[i]);
   }
-  if (call.lse == nullptr || ptx::lane() != 0) return;
-  if constexpr (H::lse_transform) {
-    auto state = F::enter(p, of.request);
-    lse = static_cast<float>(state.variant.lse_transform(p, row));
-  }
-  call.lse[of.q_row * call.lse_row_stride + of.head * call.lse_head_stride] = lse;
+  if (call.lse != nullptr && ptx::lane() == 0) write_lse<F>(call, p, of, lse);
 }
 
 // A partial of a unit: o of its rows and query heads, and lse behind those of all.
@@ -50,7 +55,7 @@ struct PartialStates {
 template <class Of>
 WEFT_INLINE PartialStates partial_at(const Call& call, i64 offset, int num_rows, const Of& of) {
   const int heads = (of.kv_head_end - of.kv_head_begin) * call.group_size;
-  return {section<float>(call.plan, call.plan->partial_data) + offset, static_cast<i64>(num_rows) * heads, heads,
+  return {section<float>(call.plan, header().partial_data) + offset, static_cast<i64>(num_rows) * heads, heads,
           of.kv_head_begin * call.group_size};
 }
 // Of an item that writes one; else nothing.

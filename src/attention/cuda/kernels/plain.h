@@ -67,7 +67,7 @@ class Plain {
 
   WEFT_INLINE void run() {
     load_rows();
-    const int end = end_of(*call_.plan, item_);
+    const int end = end_of(call_, item_);
     for (int begin = item_.kv_begin; begin < end; begin += kKeys) {
       const bool left_out = !is_seen(begin, end);
       if (left_out && call_.mask_error == nullptr) continue;
@@ -121,7 +121,7 @@ class Plain {
 
   // Whether any row sees any key of the tile, by intervals; where keys are in any order, perhaps.
   WEFT_INLINE bool is_seen(int begin, int end) const {
-    if (call_.plan->positions_per_page > 0) return true;
+    if (header().positions_per_page > 0) return true;
     const int first = item_.first_pos + begin;
     return shared().visible.touches(first, first + (end - begin < kKeys ? end - begin : kKeys));
   }
@@ -138,8 +138,8 @@ class Plain {
         token.k_scale = *reinterpret_cast<const float*>(row_of(call_.k_scale, place, kv_head_));
         token.v_scale = *reinterpret_cast<const float*>(row_of(call_.v_scale, place, kv_head_));
       }
-      token.pos = position_of(*call_.plan, item_, begin + thread);
-      token.bits = bits_of_token(*call_.plan, item_, begin + thread);
+      token.pos = position_of(call_, item_, begin + thread);
+      token.bits = bits_of_token(call_, item_, begin + thread);
     }
     ptx::cta_sync();
   }
@@ -233,7 +233,7 @@ class Plain {
       if (r < n_ && key < keys) {
         const FusedRow& row = s.rows[r];
         const Token& token = s.tokens[key];
-        sees = row.visible.holds(token.pos) && bits_show(*call_.plan, token.bits, row.of_block, begin + key);
+        sees = row.visible.holds(token.pos) && bits_show(call_, token.bits, row.of_block, begin + key);
         if (sees && left_out) ptx::atomic_or(call_.mask_error, 1);
       }
       float score = F::hidden();

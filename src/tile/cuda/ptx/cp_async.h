@@ -8,10 +8,10 @@ namespace weft::ptx {
 
 // 16 bytes, both sides 16-byte aligned. Of the source only the first `bytes` (0 to 16) are read, the rest of the
 // destination becomes zero.
-WEFT_INLINE void cp_async_16(void* shared, const void* global, int bytes = 16) {
+WEFT_INLINE void cp_async_16(SharedPlace shared, const void* global, int bytes = 16) {
 #if WEFT_SM >= 80
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
-               "l"(__cvta_generic_to_global(global)), "r"(bytes)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(__cvta_generic_to_global(global)),
+               "r"(bytes)
                : "memory");
 #else
   uint4 value;
@@ -24,8 +24,13 @@ WEFT_INLINE void cp_async_16(void* shared, const void* global, int bytes = 16) {
       if (i < bytes) words[i / 4] |= static_cast<u32>(static_cast<const u8*>(global)[i]) << (8 * (i % 4));
     value = make_uint4(words[0], words[1], words[2], words[3]);
   }
-  *static_cast<uint4*>(shared) = value;
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
 #endif
+}
+WEFT_INLINE void cp_async_16(void* shared, const void* global, int bytes = 16) {
+  cp_async_16(shared_address(shared), global, bytes);
 }
 WEFT_INLINE void cp_async_commit() {
 #if WEFT_SM >= 80

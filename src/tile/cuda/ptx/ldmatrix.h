@@ -7,17 +7,19 @@
 
 namespace weft::ptx {
 
-WEFT_INLINE void ldmatrix_x4(u32 (&r)[4], const void* row) {
+WEFT_INLINE void ldmatrix_x4(u32 (&r)[4], SharedPlace row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
+               : "r"(row)
                : "memory");
 }
-WEFT_INLINE void ldmatrix_x4_trans(u32 (&r)[4], const void* row) {
+WEFT_INLINE void ldmatrix_x4_trans(u32 (&r)[4], SharedPlace row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
+               : "r"(row)
                : "memory");
 }
+WEFT_INLINE void ldmatrix_x4(u32 (&r)[4], const void* row) { ldmatrix_x4(r, shared_address(row)); }
+WEFT_INLINE void ldmatrix_x4_trans(u32 (&r)[4], const void* row) { ldmatrix_x4_trans(r, shared_address(row)); }
 
 }  // namespace weft::ptx

@@ -19,6 +19,21 @@ WEFT_INLINE u32 shuffle(u32 x, int from) {
 }
 WEFT_INLINE float shuffle_xor(float x, int mask) { return __uint_as_float(shuffle_xor(__float_as_uint(x), mask)); }
 WEFT_INLINE float shuffle(float x, int from) { return __uint_as_float(shuffle(__float_as_uint(x), from)); }
+// The least that any lane has.
+WEFT_INLINE int least_of_lanes(int x) {
+#if WEFT_SM >= 80
+  int y;
+  asm volatile("redux.sync.min.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+#else
+  WEFT_UNROLL
+  for (int mask = 16; mask > 0; mask /= 2) {
+    const int y = static_cast<int>(shuffle_xor(static_cast<u32>(x), mask));
+    x = y < x ? y : x;
+  }
+  return x;
+#endif
+}
 // Bit i: the condition of lane i.
 WEFT_INLINE u32 ballot(bool condition) {
   u32 bits;

@@ -13,5 +13,12 @@ WEFT_INLINE float shuffle(float x, int from) {
   return __builtin_bit_cast(float, simt::shuffle(__builtin_bit_cast(u32, x), from));
 }
 WEFT_INLINE u32 ballot(bool condition) { return simt::ballot(condition); }
+WEFT_INLINE int least_of_lanes(int x) {
+  for (int mask = 16; mask > 0; mask /= 2) {
+    const int y = static_cast<int>(shuffle_xor(static_cast<u32>(x), mask));
+    x = y < x ? y : x;
+  }
+  return x;
+}
 
 }  // namespace weft::ptx
