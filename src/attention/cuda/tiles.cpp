@@ -60,7 +60,9 @@ MmaTiles mma_tiles(const AttentionSpec& spec, const std::string& architecture) {
                  .has_128 = false};
   // A tile costs a warp some time whatever it has: of short rows it has more, so that memory is what binds.
   const bool is_short = spec.head_dim_qk <= 64 && spec.head_dim_vo <= 64;
-  if (is_short && fits(spec, kSmall, 3, half, 2 * kKeys)) tiles.keys_of_small = 2 * kKeys;
+  AttentionSpec paged = spec;  // every form has the same tiles: the same keys make the same bits in each
+  paged.kv_form = KvForm::paged;
+  if (is_short && fits(paged, kSmall, 3, half, 2 * kKeys)) tiles.keys_of_small = 2 * kKeys;
   for (const int stages : {3, 4})
     if (fits(spec, kSmall, stages, half, tiles.keys_of_small)) tiles.stages_of_small = stages;
   tiles.has_64 = fits(spec, 64, tiles.stages, memory.of_cta);

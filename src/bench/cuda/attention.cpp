@@ -97,9 +97,10 @@ void fill(CardBench& bench, const Row& row, const AttentionKernel& kernel, char*
   if (row.mode == PlanMode::fixed_split) batch.input.fixed_split_size = 512;
   batch.bounds = {.max_requests = static_cast<int>(row.kv_lens.size()),
                   .max_rows = rows,
-                  .max_qo_len = *std::max_element(row.qo_lens.begin(), row.qo_lens.end()),
-                  .max_pages = pages,
-                  .max_kv_len = *std::max_element(row.kv_lens.begin(), row.kv_lens.end()),
+                  .max_qo_len = row.prefix > 0 ? 0 : *std::max_element(row.qo_lens.begin(), row.qo_lens.end()),
+                  .max_pages = static_cast<int64_t>(batch.page_indices.size()),
+                  .max_levels = row.prefix > 0 ? 2 : 1,
+                  .max_kv_len = row.prefix + *std::max_element(row.kv_lens.begin(), row.kv_lens.end()),
                   .page_size = row.page_size,
                   .num_qo_heads = row.shape.qo_heads,
                   .num_kv_heads = row.shape.kv_heads,
