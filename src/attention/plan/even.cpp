@@ -18,6 +18,7 @@ void check_even(const Problem& p, const PlanBuilder& builder) {
   check(p.plain, ErrorCode::unsupported,
         "mode even: required levels or block lists; supported is one page list a request; missing: the others; use "
         "PlanMode::balanced");
+  if (p.num_requests == 0) return;
   for (int r = 0; r < p.num_requests; ++r)
     check(p.qo_len(r) == p.qo_len(0), ErrorCode::invalid_argument,
           "qo_indptr: request {} has {} query tokens, request 0 has {}; mode even takes requests of as many; use "
