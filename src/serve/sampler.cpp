@@ -42,6 +42,13 @@ int32_t first_with(std::span<const float> row, float value) {
   return static_cast<int32_t>(std::find(row.begin(), row.end(), value) - row.begin());
 }
 
+// Of weights from 1 down to 0: 32 sizes an octave, the largest first.
+constexpr uint32_t kOne = 0x3f800000;
+constexpr int kSizeShift = 18;
+constexpr size_t kSizes = (kOne >> kSizeShift) + 1;
+size_t size_of(float weight) { return (kOne - std::bit_cast<uint32_t>(weight)) >> kSizeShift; }
+float largest_of_size(size_t size) { return std::bit_cast<float>(kOne - (static_cast<uint32_t>(size) << kSizeShift)); }
+
 float possible_largest(std::span<const float> row) {
   const float largest = largest_of(row);
   check(largest > -INFINITY, ErrorCode::invalid_argument,
@@ -94,17 +101,60 @@ void Sampler::weigh(std::span<const float> row, float largest, float scale) {
   } else {
     for (size_t i = 0; i < row.size(); ++i) weights_[i] = row[i] == largest ? 1.f : 0.f;
   }
+  sum_blocks(0.f);
+}
+
+// The sums and the largest of blocks, of weights that are at least so large.
+void Sampler::sum_blocks(float least) {
   block_sums_.clear();
   block_most_.clear();
   sum_ = 0;
-  for (size_t begin = 0; begin < row.size(); begin += kBlock) {
-    const auto block = std::span(weights_).subspan(begin, std::min(kBlock, row.size() - begin));
-    double lanes[4] = {};
-    for (size_t i = 0; i < block.size(); ++i) lanes[i % 4] += static_cast<double>(block[i]);
-    block_sums_.push_back((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]));
+  for (size_t begin = 0; begin < weights_.size(); begin += kBlock) {
+    const auto block = std::span(weights_).subspan(begin, std::min(kBlock, weights_.size() - begin));
+    float lanes[16] = {};
+    size_t i = 0;
+    for (; i + 16 <= block.size(); i += 16)
+      for (size_t lane = 0; lane < 16; ++lane) lanes[lane] += block[i + lane] >= least ? block[i + lane] : 0.f;
+    for (; i < block.size(); ++i) lanes[0] += block[i] >= least ? block[i] : 0.f;
+    double sum = 0;
+    for (const float lane : lanes) sum += static_cast<double>(lane);
+    block_sums_.push_back(sum);
     block_most_.push_back(largest_of(block));
     sum_ += block_sums_.back();
   }
+}
+
+// The least weight of the most probable tokens that have this share of all weights. Sorting them would take long where the
+// distribution is flat, so weights are summed by their size first, and only those of the size in which the share ends are
+// sorted. Of equals the least ids are kept: the others weigh nothing from here on.
+float Sampler::least_of_share(double share) {
+  mass_by_size_.assign(2 * kSizes, 0.);
+  for (size_t i = 0; i < weights_.size(); ++i)  // neighbours apart: an addition need not wait for the one before it
+    mass_by_size_[2 * size_of(weights_[i]) + i % 2] += static_cast<double>(weights_[i]);
+  const double wanted = share * sum_;
+  double kept = 0;
+  size_t size = 0;
+  for (; size + 1 < kSizes; ++size) {
+    const double mass = mass_by_size_[2 * size] + mass_by_size_[2 * size + 1];
+    if (kept + mass >= wanted) break;
+    kept += mass;
+  }
+  const float largest = largest_of_size(size), above = size + 1 < kSizes ? largest_of_size(size + 1) : 0.f;
+  candidates_.clear();
+  for (size_t i = 0; i < weights_.size(); ++i)
+    if (weights_[i] > above && weights_[i] <= largest) candidates_.push_back({static_cast<int32_t>(i), weights_[i]});
+  std::sort(candidates_.begin(), candidates_.end(), is_more_probable);
+  float least = largest;  // should rounding leave nothing to take here: what is larger
+  for (const Candidate& c : candidates_) {
+    if (kept >= wanted) {
+      if (c.weight < least) break;
+      weights_[static_cast<size_t>(c.id)] = 0.f;
+      continue;
+    }
+    kept += static_cast<double>(c.weight);
+    least = c.weight;
+  }
+  return least;
 }
 
 // Tokens of at least this weight, in order of ids.
@@ -118,21 +168,16 @@ void Sampler::collect(float least) {
   }
 }
 
-// top_k, top_p, min_p in this order. Candidates are collected down to a weight that is lowered until enough are there.
+// top_k, top_p, min_p in this order, or min_p alone. Candidates are collected down to a weight that is lowered until enough
+// are there.
 void Sampler::filter(const SamplingParams& params) {
   const auto wanted = static_cast<size_t>(params.top_k);
   const bool by_share = params.top_p < 1.f && params.filter_order == FilterOrder::joint;
-  const bool only_min_p = params.top_k == 0 && params.top_p >= 1.f;
-  for (float least = only_min_p ? params.min_p : 0.01f;; least = least > 1e-30f ? least * 1e-3f : 0.f) {
+  for (float least = params.top_k == 0 ? params.min_p : 0.01f;; least = least > 1e-30f ? least * 1e-3f : 0.f) {
     collect(least);
-    if (only_min_p || least == 0.f) break;
-    double mass = 0;
-    for (const Candidate& c : candidates_) mass += static_cast<double>(c.weight);
-    if (params.top_k > 0 ? candidates_.size() >= wanted : mass >= static_cast<double>(params.top_p) * sum_) break;
+    if (params.top_k == 0 || least == 0.f || candidates_.size() >= wanted) break;
   }
-  std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
-    return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
-  });
+  std::sort(candidates_.begin(), candidates_.end(), is_more_probable);
   if (params.top_k > 0 && candidates_.size() > wanted) candidates_.resize(wanted);
   if (params.top_p < 1.f) {
     double all = sum_;
@@ -149,15 +194,15 @@ void Sampler::filter(const SamplingParams& params) {
   while (candidates_.back().weight < params.min_p) candidates_.pop_back();  // the first weighs 1
 }
 
-// From all tokens: the block first, then within it.
-int32_t Sampler::draw_any(double uniform) const {
+// From all tokens of at least this weight, of which the sums of blocks are: the block first, then within it.
+int32_t Sampler::draw_any(double uniform, float least) const {
   double left = uniform * sum_;
   size_t block = 0;
   while (block + 1 < block_sums_.size() && left >= block_sums_[block]) left -= block_sums_[block++];
   const size_t end = std::min(weights_.size(), (block + 1) * kBlock);
   int32_t last = -1;
   for (size_t i = block * kBlock; i < end; ++i) {
-    if (weights_[i] <= 0.f) continue;
+    if (weights_[i] <= 0.f || weights_[i] < least) continue;
     last = static_cast<int32_t>(i);
     if ((left -= static_cast<double>(weights_[i])) < 0) break;
   }
@@ -169,8 +214,13 @@ int32_t Sampler::draw_changed(std::span<const float> row, const SamplingParams& 
   if (params.temperature == 0.f) return first_with(row, largest);
   weigh(row, largest, 1.f / std::max(params.temperature, 1e-30f));
   const double uniform = static_cast<double>(generator() >> 11) * 0x1p-53;
-  if (params.top_k == 0 && params.top_p >= 1.f && params.min_p <= 0.f) {
-    const int32_t id = draw_any(uniform);
+  if (params.top_k == 0 && (params.top_p < 1.f || params.min_p <= 0.f)) {
+    float least = 0.f;
+    if (params.top_p < 1.f) {
+      least = std::max(least_of_share(static_cast<double>(params.top_p)), params.min_p);
+      sum_blocks(least);
+    }
+    const int32_t id = draw_any(uniform, least);
     return id >= 0 ? id : first_with(row, largest);
   }
   filter(params);

@@ -35,6 +35,9 @@ class Sampler {
     int32_t id;
     float weight;
   };
+  static bool is_more_probable(const Candidate& a, const Candidate& b) {
+    return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
+  }
   struct Saved {
     int32_t id;
     float logit;
@@ -42,14 +45,17 @@ class Sampler {
   void change(std::span<float> row, const LogitChanges& changes);
   void restore(std::span<float> row);
   void weigh(std::span<const float> row, float largest, float scale);
+  void sum_blocks(float least);
+  float least_of_share(double share);
   void collect(float least);
   void filter(const SamplingParams& params);
-  int32_t draw_any(double uniform) const;
+  int32_t draw_any(double uniform, float least) const;
   int32_t draw_changed(std::span<const float> row, const SamplingParams& params, std::mt19937_64& generator);
 
   std::vector<float> weights_;
   std::vector<double> block_sums_;
   std::vector<float> block_most_;
+  std::vector<double> mass_by_size_;
   double sum_ = 0;
   std::vector<Candidate> candidates_;
   std::vector<Saved> saved_;

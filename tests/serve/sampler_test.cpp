@@ -94,6 +94,20 @@ TEST(Sampler, TakesTheFirstOfTheLargestAtTemperatureZero) {
   EXPECT_EQ(sampler.draw(row, {}, {.temperature = 0.f}, generator), 17);
 }
 
+TEST(Sampler, KeepsTheLeastIdsOfEqualsAndAtLeastOneToken) {
+  std::vector<float> row(kVocab, 2.f);
+  Sampler sampler;
+  std::mt19937_64 generator = generator_of(1, 0);
+  std::set<int32_t> drawn, one;
+  for (int i = 0; i < 5000; ++i) {
+    drawn.insert(sampler.draw(row, {}, {.top_p = 0.5f}, generator));
+    one.insert(sampler.draw(row, {}, {.top_p = 1e-6f}, generator));
+  }
+  EXPECT_EQ(drawn.size(), 350u);
+  EXPECT_EQ(*drawn.rbegin(), 349);
+  EXPECT_EQ(one, std::set<int32_t>{0});
+}
+
 TEST(Sampler, LeavesTheRowAsItWas) {
   const std::vector<float> before = random_row(4);
   std::vector<float> row = before;
