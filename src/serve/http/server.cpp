@@ -97,7 +97,7 @@ void Server::Impl::listen_local() {
 
 template <class Socket_>
 void Server::Impl::add(Socket_ socket) {
-  const bool one_too_many = transport.counts.connections >= options.limits.connections;
+  const bool one_too_many = transport.connections >= options.limits.connections;
   const auto session = std::make_shared<Session>(Socket(std::move(socket)), transport);
   if (one_too_many) {
     ++transport.counts.refused_connections;
@@ -155,6 +155,7 @@ void Server::Impl::wait_for_signals() {
 void Server::Impl::on_tick() {
   ticking = false;
   sessions.remove_if([](const auto& session) { return session.expired(); });
+  transport.counts.connections = transport.connections;
   service.set_transport_counts(transport.counts);
   if (transport.draining) {
     const bool late = std::chrono::steady_clock::now() >= drain_end;

@@ -36,10 +36,10 @@ std::string head_of(int status, const std::string& content_type, bool keep_alive
 
 Session::Session(Socket socket, Transport& transport)
     : socket_(std::move(socket)), transport_(transport), timer_(socket_.get_executor()) {
-  ++transport_.counts.connections;
+  ++transport_.connections;
 }
 
-Session::~Session() { --transport_.counts.connections; }
+Session::~Session() { --transport_.connections; }
 
 // What a thread of the engine says is done by the thread of the sockets.
 template <class Work>

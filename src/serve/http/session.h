@@ -1,7 +1,9 @@
 // One connection: reads a request, waits for its answer, writes it, and begins again. All of it runs on the thread of the
-// sockets; what other threads say is posted there.
+// sockets; what other threads say is posted there. Its end alone may come on another thread: whoever made the answer may
+// be the last to let go.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -22,6 +24,7 @@ struct Transport {
   const Limits& limits;
   bool local;  // a unix socket
   bool draining = false;
+  std::atomic<int64_t> connections = 0;  // sessions that live
   Service::Counts counts = {};
 };
 

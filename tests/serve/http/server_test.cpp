@@ -152,6 +152,25 @@ TEST(HttpServer, AnswersManyClientsAtOnce) {
   running.expect_idle();
 }
 
+// The engine's thread may let go of a connection last, while the sockets' thread counts the next one.
+TEST(HttpServer, CountsConnectionsThatEndOnAnyThread) {
+  Running running;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&] {
+      for (int j = 0; j < 30; ++j) EXPECT_EQ(Client(running.port()).post("/v1/completions", story(1)).status, 200);
+    });
+  for (std::thread& thread : threads) thread.join();
+  running.expect_idle();
+  Client client(running.port());
+  std::string metrics;
+  for (int i = 0; i < 100 && metrics.find("weft_connections 1\n") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // longer than the counts take to show
+    metrics = client.get("/metrics").body;
+  }
+  EXPECT_NE(metrics.find("weft_connections 1\n"), std::string::npos) << metrics;
+}
+
 TEST(HttpServer, AnswersSeveralPromptsOfOneRequest) {
   Running running;
   Client client(running.port());
