@@ -5,6 +5,7 @@
 # make test-random the fast suite on random cases of a seed of its own: SEED=N gives the same ones again
 # make test-model  the tests that need the model; MODEL=gemma3: those with Gemma 3 besides
 # make fuzz        fuzzing, FUZZ_SECONDS (600) for each fuzzer
+# make soak        serves for SOAK_SECONDS (3600) whatever may come: no page may be lost, no answer change, no memory grow
 # make format      formats the sources
 # make install     PREFIX=/usr/local
 # Each installs the Debian packages it lacks first (as root or with sudo) and says which.
@@ -12,11 +13,12 @@
 PREFIX ?= /usr/local
 PROMPT ?= Why is the sky blue? Answer in two sentences.
 FUZZ_SECONDS ?= 600
+SOAK_SECONDS ?= 3600
 PORT ?= 8080
 MODEL ?=
 SEED ?=
 
-.PHONY: all demo serve test test-random test-model fuzz format install
+.PHONY: all demo serve test test-random test-model fuzz soak format install
 all:
 	@tools/bootstrap.sh build
 	@tools/build_cli.sh
@@ -46,6 +48,11 @@ test-model:
 fuzz:
 	@tools/bootstrap.sh build test
 	@tools/run_fuzzers.sh $(FUZZ_SECONDS)
+
+soak:
+	@tools/bootstrap.sh build fetch
+	@tools/build_cli.sh
+	@tests/serve/soak.py --seconds "$(SOAK_SECONDS)"
 
 format:
 	@tools/bootstrap.sh format

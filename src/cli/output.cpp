@@ -25,7 +25,7 @@ void secure_standard_streams() {
   struct sigaction action {};
   action.sa_handler = [](int) {};
   action.sa_flags = SA_RESTART;
-  sigaction(SIGPIPE, &action, nullptr);
+  for (const int signal : {SIGPIPE, SIGXFSZ}) sigaction(signal, &action, nullptr);
 }
 
 void write_out(std::string_view text) { check_out(std::fwrite(text.data(), 1, text.size(), stdout) == text.size()); }

@@ -1,5 +1,6 @@
 // The engine: schedule, run, postprocess.
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "base/check.h"
@@ -49,8 +50,7 @@ void Engine::Impl::fail_step(const std::exception_ptr& thrown) {
   if (youngest == states.rend()) youngest = states.rbegin();
   if (youngest == states.rend()) return;
   try {
-    const auto [code, message] = failure_of(thrown);
-    end_request(**youngest, "error", code, message);
+    fail(**youngest, thrown);
   } catch (const std::exception&) {
   }
 }
@@ -80,27 +80,45 @@ bool Engine::Impl::one_step() {
   return !pieces.empty();
 }
 
-// A step that fails is run again piece by piece, and whose piece fails again has failed.
 void Engine::Impl::run_pieces(std::span<const ScheduledPiece> pieces) {
   if (pieces.empty()) return;
+  std::vector<Draw> draws = draws_of(pieces);
   std::span<float> rows;
-  bool ran = true;
   try {
     rows = run_model(pieces);
   } catch (const std::exception&) {
-    ran = false;
+    return run_apart(pieces);
   }
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const ScheduledPiece& piece = pieces[i];
-    const auto size = static_cast<size_t>(piece.logit_rows * limits.vocab_size);
+  answer(pieces, rows, draws);
+}
+
+// A step that failed is run again piece by piece, and whose piece fails again has failed.
+void Engine::Impl::run_apart(std::span<const ScheduledPiece> pieces) {
+  for (; !pieces.empty(); pieces = pieces.subspan(1)) {
+    const auto alone = pieces.first(1);
+    if (alone[0].state->done()) continue;  // it failed with an earlier piece
     try {
-      if (!ran && !piece.state->done()) rows = run_model(pieces.subspan(i, 1));
-      if (!piece.state->done()) postprocess(piece, rows.first(size));  // else it failed with an earlier piece
+      std::vector<Draw> draws = draws_of(alone);
+      answer(alone, run_model(alone), draws);
     } catch (const std::exception&) {
-      const auto [code, message] = failure_of(std::current_exception());
-      end_request(*piece.state, "error", code, message);
+      fail(*alone[0].state, std::current_exception());
     }
-    if (ran) rows = rows.subspan(size);
+  }
+}
+
+void Engine::Impl::answer(std::span<const ScheduledPiece> pieces, std::span<const float> rows, std::span<Draw> draws) {
+  draw_all(rows, draws);
+  for (const ScheduledPiece& piece : pieces) {
+    const auto size = static_cast<size_t>(piece.logit_rows * limits.vocab_size);
+    const auto other = std::find_if(draws.begin(), draws.end(), [&](const Draw& d) { return d.piece != &piece; });
+    const auto drawn = draws.first(static_cast<size_t>(other - draws.begin()));
+    try {
+      if (!piece.state->done()) postprocess(piece, rows.first(size), drawn);  // else it failed with an earlier piece
+    } catch (const std::exception&) {
+      fail(*piece.state, std::current_exception());
+    }
+    rows = rows.subspan(size);
+    draws = draws.subspan(drawn.size());
   }
 }
 
@@ -119,22 +137,43 @@ std::span<float> Engine::Impl::run_model(std::span<const ScheduledPiece> pieces)
   return model->run(run, cache.shared_by(nodes).view());
 }
 
-void Engine::Impl::postprocess(const ScheduledPiece& piece, std::span<float> rows) {
-  RequestState& state = *piece.state;
-  Choice& choice = state.choices[static_cast<size_t>(piece.choice)];
-  if (choice.computed < state.prompt_size())
-    counts.prompt_tokens_computed +=
-        static_cast<uint64_t>(std::min(piece.count, state.prompt_size() - choice.computed));
-  if (state.wants_prompt_logits()) add_prompt_logprobs(piece, rows);
-  scheduler.ran(piece);
-  if (state.to_compute(choice) > 0) return;
-  const std::span<float> row = rows.last(static_cast<size_t>(limits.vocab_size));
-  if (!choice.output.empty()) return draw(state, choice, row);
-  for (Choice& each : state.choices) draw(state, each, row);  // all begin with the prompt's last row
+// ---------------------------------------------------------------- draws
+
+// Of pieces after which nothing is left to compute.
+std::vector<Draw> Engine::Impl::draws_of(std::span<const ScheduledPiece> pieces) const {
+  std::vector<Draw> draws;
+  int64_t row = -1;
+  for (const ScheduledPiece& piece : pieces) {
+    row += piece.logit_rows;
+    Choice& choice = piece.state->choices[static_cast<size_t>(piece.choice)];
+    if (piece.count < piece.state->to_compute(choice)) continue;
+    if (!choice.output.empty()) {
+      draws.push_back({&piece, &choice, row});
+    } else {  // all begin with the prompt's last row
+      for (Choice& each : piece.state->choices) draws.push_back({&piece, &each, row});
+    }
+  }
+  return draws;
 }
 
-void Engine::Impl::draw(RequestState& state, Choice& choice, std::span<float> row) {
-  const Request& request = state.request;
+// Side by side: what a choice draws depends on its row and its own generator alone.
+void Engine::Impl::draw_all(std::span<const float> rows, std::span<Draw> draws) {
+  if (draws.size() <= 1) {
+    for (Draw& each : draws) draw(rows, each, samplers[0]);
+    return;
+  }
+  std::atomic<size_t> next = 0;
+  team.run([&](int worker) {
+    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < draws.size();)
+      draw(rows, draws[i], samplers[static_cast<size_t>(worker)]);
+  });
+}
+
+void Engine::Impl::draw(std::span<const float> rows, Draw& draw, Sampler& sampler) const {
+  const Request& request = draw.piece->state->request;
+  Choice& choice = *draw.choice;
+  const auto size = static_cast<size_t>(limits.vocab_size);
+  const auto row = rows.subspan(static_cast<size_t>(draw.row) * size, size);
   const bool too_early = !request.ignore_eos && static_cast<int64_t>(choice.output.size()) < request.min_tokens;
   const LogitChanges changes{
       .bias = request.logit_bias,
@@ -142,7 +181,33 @@ void Engine::Impl::draw(RequestState& state, Choice& choice, std::span<float> ro
       .prompt = request.prompt,
       .output = choice.output,
       .ruled_out = too_early ? std::span<const int32_t>(vocabulary.ends) : std::span<const int32_t>()};
-  const int32_t id = sampler.draw(row, changes, request.sampling, choice.random);
+  try {
+    draw.id = sampler.draw(row, changes, request.sampling, choice.random);
+    draw.ends = !request.ignore_eos && std::binary_search(vocabulary.ends.begin(), vocabulary.ends.end(), draw.id);
+    if (request.logprobs >= 0 && !draw.ends) draw.logprob = sampler.log_probability(row, draw.id, request.logprobs);
+  } catch (const std::exception&) {
+    draw.failure = std::current_exception();
+  }
+}
+
+// ---------------------------------------------------------------- postprocess
+
+void Engine::Impl::postprocess(const ScheduledPiece& piece, std::span<const float> rows, std::span<Draw> drawn) {
+  RequestState& state = *piece.state;
+  Choice& choice = state.choices[static_cast<size_t>(piece.choice)];
+  if (choice.computed < state.prompt_size())
+    counts.prompt_tokens_computed +=
+        static_cast<uint64_t>(std::min(piece.count, state.prompt_size() - choice.computed));
+  if (state.wants_prompt_logits()) add_prompt_logprobs(piece, rows);
+  scheduler.ran(piece);
+  for (Draw& each : drawn) take(each);
+}
+
+void Engine::Impl::take(Draw& drawn) {
+  if (drawn.failure) std::rethrow_exception(drawn.failure);
+  RequestState& state = *drawn.piece->state;
+  const Request& request = state.request;
+  Choice& choice = *drawn.choice;
   Update update{.request = state.id, .choice = choice.index};
   const auto now = Clock::now();
   if (choice.output.empty()) {
@@ -152,16 +217,16 @@ void Engine::Impl::draw(RequestState& state, Choice& choice, std::span<float> ro
     counts.token_gap.add(std::chrono::duration<double>(now - choice.last_token).count());
   }
   choice.last_token = now;
-  if (!request.ignore_eos && std::binary_search(vocabulary.ends.begin(), vocabulary.ends.end(), id)) {
+  if (drawn.ends) {
     update.text = choice.text.finish();
     update.finish = "stop";
     return end_choice(state, choice, std::move(update));
   }
-  if (request.logprobs >= 0) update.logprob = sampler.log_probability(row, id, request.logprobs);
+  update.logprob = std::move(drawn.logprob);
   const bool at_start = choice.output.empty() && vocabulary.text(request.prompt.back(), false).empty();
-  update.id = id;
-  update.text = choice.text.push(vocabulary.text(id, at_start));
-  choice.output.push_back(id);
+  update.id = drawn.id;
+  update.text = choice.text.push(vocabulary.text(drawn.id, at_start));
+  choice.output.push_back(drawn.id);
   ++counts.output_tokens;
   if (choice.text.stopped()) {
     update.finish = "stop";
@@ -174,13 +239,13 @@ void Engine::Impl::draw(RequestState& state, Choice& choice, std::span<float> ro
 }
 
 // Row i of the piece says what follows its token i.
-void Engine::Impl::add_prompt_logprobs(const ScheduledPiece& piece, std::span<float> rows) {
+void Engine::Impl::add_prompt_logprobs(const ScheduledPiece& piece, std::span<const float> rows) {
   RequestState& state = *piece.state;
   const int64_t first = state.choices[static_cast<size_t>(piece.choice)].computed + 1;
   for (int64_t i = 0; i < piece.count && first + i < state.prompt_size(); ++i) {
     const auto row = rows.subspan(static_cast<size_t>(i * limits.vocab_size), static_cast<size_t>(limits.vocab_size));
     const int32_t id = state.request.prompt[static_cast<size_t>(first + i)];
-    state.prompt_logprobs.push_back(sampler.log_probability(row, id, state.request.logprobs));
+    state.prompt_logprobs.push_back(samplers[0].log_probability(row, id, state.request.logprobs));
   }
 }
 
@@ -206,6 +271,11 @@ void Engine::Impl::end_request(RequestState& state, const std::string& finish, c
   ++(code.empty() ? counts.requests_cancelled : counts.requests_failed);
   for (Choice& choice : state.choices) choice.done = true;
   for (Update& end : ends) emit(state, end, &end == &ends.back());
+}
+
+void Engine::Impl::fail(RequestState& state, const std::exception_ptr& thrown) {
+  const auto [code, message] = failure_of(thrown);
+  end_request(state, "error", code, message);
 }
 
 void Engine::Impl::emit(const RequestState& state, Update& update, bool last) {

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
 
 #include "serve/engine.h"
@@ -14,6 +15,17 @@ namespace weft::serve {
 // Throws Error(invalid_argument).
 EngineOptions checked(const EngineOptions& options);
 
+// A token to draw for a choice, and what came of it.
+struct Draw {
+  const ScheduledPiece* piece;
+  Choice* choice;
+  int64_t row;  // of the step's logits
+  int32_t id = -1;
+  bool ends = false;  // the answer, which does without the token
+  std::optional<TokenLogprob> logprob = {};
+  std::exception_ptr failure = {};
+};
+
 struct Engine::Impl {
   std::unique_ptr<ModelRunner> model;
   Vocabulary vocabulary;
@@ -21,8 +33,9 @@ struct Engine::Impl {
   ModelRunner::Limits limits;
   PrefixCache cache;
   Scheduler scheduler;
-  Sampler sampler;
-  States states;  // of the thread that steps, as all above
+  WorkerTeam& team;
+  std::vector<Sampler> samplers;  // of the team's workers
+  States states;                  // of the thread that steps, as all above
   EngineStats counts;
   std::deque<double> step_s;
   int failed_steps = 0;  // one after another
@@ -48,7 +61,10 @@ struct Engine::Impl {
         limits(model->limits()),
         cache(*model),
         scheduler(*model, cache,
-                  {.max_running = o.max_running, .max_step_rows = o.max_step_rows, .target_itl_s = o.target_itl_s}) {
+                  {.max_running = o.max_running, .max_step_rows = o.max_step_rows, .target_itl_s = o.target_itl_s}),
+        team(o.forward.team != nullptr ? *o.forward.team : WorkerTeam::shared()),
+        samplers(static_cast<size_t>(team.num_workers())) {
+    team.run([](int) {});  // starts its threads: in a step nothing can fail for want of them
     publish();
   }
   ~Impl() {
@@ -64,11 +80,17 @@ struct Engine::Impl {
   void end_early(Clock::time_point now);
   void run_pieces(std::span<const ScheduledPiece> pieces);
   std::span<float> run_model(std::span<const ScheduledPiece> pieces);
-  void postprocess(const ScheduledPiece& piece, std::span<float> rows);
-  void draw(RequestState& state, Choice& choice, std::span<float> row);
-  void add_prompt_logprobs(const ScheduledPiece& piece, std::span<float> rows);
+  void run_apart(std::span<const ScheduledPiece> pieces);
+  std::vector<Draw> draws_of(std::span<const ScheduledPiece> pieces) const;
+  void answer(std::span<const ScheduledPiece> pieces, std::span<const float> rows, std::span<Draw> draws);
+  void draw_all(std::span<const float> rows, std::span<Draw> draws);
+  void draw(std::span<const float> rows, Draw& draw, Sampler& sampler) const;
+  void postprocess(const ScheduledPiece& piece, std::span<const float> rows, std::span<Draw> drawn);
+  void take(Draw& drawn);
+  void add_prompt_logprobs(const ScheduledPiece& piece, std::span<const float> rows);
   void end_choice(RequestState& state, Choice& choice, Update update);
   void end_request(RequestState& state, const std::string& finish, const std::string& code, const std::string& message);
+  void fail(RequestState& state, const std::exception_ptr& thrown);
   void emit(const RequestState& state, Update& update, bool last = false);
   void publish();
 };

@@ -1,4 +1,4 @@
-// Compiled without contraction, in baseline vectors: the same bits on every machine.
+// Compiled without contraction: the same bits on every machine.
 #include "serve/sampler.h"
 
 #include <algorithm>
@@ -7,50 +7,34 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "serve/kernels/row.h"
+#include "weft/device.h"
 
 namespace weft::serve {
 namespace {
 
-constexpr size_t kBlock = 256;  // tokens whose weights are summed apart
+constexpr size_t kBlock = RowTable::kBlock;
 
-// exp(x) for x <= 0 within 2e-7 relative, 0 below -87; plain arithmetic, so that the compiler makes vectors of it.
-inline float exp_of_negative(float x) {
-  const float held = x < -87.f ? -87.f : x;
-  constexpr float kMagic = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer
-  const float shifted = held * 1.44269504f + kMagic, n = shifted - kMagic;
-  const float r = (held - n * 0.693359375f) - n * -2.12194440e-4f;
-  float p = 1.f / 5040.f;
-  for (const float c : {1.f / 720.f, 1.f / 120.f, 1.f / 24.f, 1.f / 6.f, 0.5f, 1.f, 1.f}) p = p * r + c;
-  const uint32_t power = (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kMagic) + 127u) << 23;
-  return x < -87.f ? 0.f : p * std::bit_cast<float>(power);
+const RowTable& loops() {
+  switch (current_isa()) {
+    WEFT_RETURN_PER_ISA(row_loops)
+    default: throw InternalError("an instruction set without loops over logits");
+  }
 }
 
-// NaN counts as -inf. Sixteen running maxima, so that the compiler makes vectors of them.
-float largest_of(std::span<const float> row) {
-  constexpr size_t kLanes = 16;
-  float lanes[kLanes];
-  std::fill_n(lanes, kLanes, -INFINITY);
-  size_t i = 0;
-  for (; i + kLanes <= row.size(); i += kLanes)
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      lanes[lane] = row[i + lane] > lanes[lane] ? row[i + lane] : lanes[lane];
-  for (; i < row.size(); ++i) lanes[0] = row[i] > lanes[0] ? row[i] : lanes[0];
-  return *std::max_element(lanes, lanes + kLanes);
-}
+long long length(std::span<const float> row) { return static_cast<long long>(row.size()); }
 
 int32_t first_with(std::span<const float> row, float value) {
-  return static_cast<int32_t>(std::find(row.begin(), row.end(), value) - row.begin());
+  return static_cast<int32_t>(loops().first_equal(row.data(), length(row), value));
 }
 
-// Of weights from 1 down to 0: 32 sizes an octave, the largest first.
+// Weights, 0 to 1, are in the order of their bits.
 constexpr uint32_t kOne = 0x3f800000;
-constexpr int kSizeShift = 18;
-constexpr size_t kSizes = (kOne >> kSizeShift) + 1;
-size_t size_of(float weight) { return (kOne - std::bit_cast<uint32_t>(weight)) >> kSizeShift; }
-float largest_of_size(size_t size) { return std::bit_cast<float>(kOne - (static_cast<uint32_t>(size) << kSizeShift)); }
+uint32_t bits_of(float weight) { return std::bit_cast<uint32_t>(weight); }
+float of_bits(uint32_t bits) { return std::bit_cast<float>(bits); }
 
 float possible_largest(std::span<const float> row) {
-  const float largest = largest_of(row);
+  const float largest = loops().largest(row.data(), length(row));
   check(largest > -INFINITY, ErrorCode::invalid_argument,
         "logits: each of the {} is -inf or NaN; leave a token possible, or see to the model and its input", row.size());
   return largest;
@@ -63,41 +47,32 @@ std::mt19937_64 generator_of(uint64_t seed, int choice) {
   return std::mt19937_64(both);
 }
 
-void Sampler::change(std::span<float> row, const LogitChanges& changes) {
-  saved_.clear();
-  const auto set = [&](int32_t id, float logit) {
-    saved_.push_back({id, row[static_cast<size_t>(id)]});
-    row[static_cast<size_t>(id)] = logit;
-  };
+std::span<const float> Sampler::changed(std::span<const float> row, const LogitChanges& changes) {
   const Penalties& p = changes.penalties;
-  if (p.repetition != 1.f || p.presence != 0.f || p.frequency != 0.f) {
+  const bool penalised = p.repetition != 1.f || p.presence != 0.f || p.frequency != 0.f;
+  if (!penalised && changes.bias.empty() && changes.ruled_out.empty()) return row;
+  changed_.assign(row.begin(), row.end());
+  if (penalised) {
     std::unordered_map<int32_t, int> counts;
     if (p.repetition != 1.f)
       for (const int32_t id : changes.prompt) counts.emplace(id, 0);
     for (const int32_t id : changes.output) ++counts[id];
     for (const auto& [id, count] : counts) {
-      float logit = row[static_cast<size_t>(id)];
+      float& logit = changed_[static_cast<size_t>(id)];
       logit = logit > 0.f ? logit / p.repetition : logit * p.repetition;
       if (count > 0) logit -= p.presence + p.frequency * static_cast<float>(count);
-      set(id, logit);
     }
   }
-  for (const auto& [id, bias] : changes.bias) set(id, row[static_cast<size_t>(id)] + bias);
-  for (const int32_t id : changes.ruled_out) set(id, -INFINITY);
-}
-
-void Sampler::restore(std::span<float> row) {
-  for (size_t i = saved_.size(); i-- > 0;) row[static_cast<size_t>(saved_[i].id)] = saved_[i].logit;
+  for (const auto& [id, bias] : changes.bias) changed_[static_cast<size_t>(id)] += bias;
+  for (const int32_t id : changes.ruled_out) changed_[static_cast<size_t>(id)] = -INFINITY;
+  return changed_;
 }
 
 // exp(scale * (logit - largest)); what is impossible weighs nothing, and beside an infinite logit only its equals weigh.
 void Sampler::weigh(std::span<const float> row, float largest, float scale) {
   weights_.resize(row.size());
   if (std::isfinite(largest)) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      const float weight = exp_of_negative((row[i] - largest) * scale);
-      weights_[i] = row[i] >= -3.4e38f ? weight : 0.f;
-    }
+    loops().weigh(row.data(), length(row), largest, scale, weights_.data());
   } else {
     for (size_t i = 0; i < row.size(); ++i) weights_[i] = row[i] == largest ? 1.f : 0.f;
   }
@@ -106,45 +81,59 @@ void Sampler::weigh(std::span<const float> row, float largest, float scale) {
 
 // The sums and the largest of blocks, of weights that are at least so large.
 void Sampler::sum_blocks(float least) {
-  block_sums_.clear();
-  block_most_.clear();
+  const size_t blocks = (weights_.size() + kBlock - 1) / kBlock;
+  block_sums_.resize(blocks);
+  block_most_.resize(blocks);
+  loops().sum_blocks(weights_.data(), length(weights_), least, block_sums_.data(), block_most_.data());
   sum_ = 0;
-  for (size_t begin = 0; begin < weights_.size(); begin += kBlock) {
-    const auto block = std::span(weights_).subspan(begin, std::min(kBlock, weights_.size() - begin));
-    float lanes[16] = {};
-    size_t i = 0;
-    for (; i + 16 <= block.size(); i += 16)
-      for (size_t lane = 0; lane < 16; ++lane) lanes[lane] += block[i + lane] >= least ? block[i + lane] : 0.f;
-    for (; i < block.size(); ++i) lanes[0] += block[i] >= least ? block[i] : 0.f;
-    double sum = 0;
-    for (const float lane : lanes) sum += static_cast<double>(lane);
-    block_sums_.push_back(sum);
-    block_most_.push_back(largest_of(block));
-    sum_ += block_sums_.back();
+  for (const double sum : block_sums_) sum_ += sum;
+}
+
+// Where the share ends: the tokens from `high` on have less than `wanted`, those from `low` on have it, and few are between.
+// Each pass over the weights cuts what is between into nine, the first one by two octaves.
+Sampler::ShareEnd Sampler::end_of_share(double wanted) const {
+  constexpr int kLimits = RowTable::kLimits;
+  constexpr double kFew = 128;
+  ShareEnd end{.low = 0, .high = kOne + 1, .kept = 0};
+  double reached = sum_;
+  for (bool first = true; end.high - end.low > 1; first = false) {
+    if (reached - end.kept <= kFew * static_cast<double>(of_bits(end.low))) break;
+    float limits[kLimits];
+    double sums[kLimits];
+    for (int k = 0; k < kLimits; ++k) {
+      const auto part = static_cast<uint64_t>(k) + 1;
+      limits[k] = first ? std::ldexp(1.f, -2 * (k + 1))
+                        : of_bits(end.high - static_cast<uint32_t>((end.high - end.low) * part / (kLimits + 1)));
+    }
+    loops().sum_from(weights_.data(), length(weights_), limits, sums);
+    for (int k = 0; k < kLimits; ++k) {
+      if (sums[k] >= wanted) {
+        end.low = bits_of(limits[k]);
+        reached = sums[k];
+        break;
+      }
+      end.high = bits_of(limits[k]);
+      end.kept = sums[k];
+    }
   }
+  return end;
 }
 
 // The least weight of the most probable tokens that have this share of all weights. Sorting them would take long where the
-// distribution is flat, so weights are summed by their size first, and only those of the size in which the share ends are
-// sorted. Of equals the least ids are kept: the others weigh nothing from here on.
+// distribution is flat: only those where it ends are sorted. Of equals the least ids are kept, the others weigh nothing from
+// here on.
 float Sampler::least_of_share(double share) {
-  mass_by_size_.assign(2 * kSizes, 0.);
-  for (size_t i = 0; i < weights_.size(); ++i)  // neighbours apart: an addition need not wait for the one before it
-    mass_by_size_[2 * size_of(weights_[i]) + i % 2] += static_cast<double>(weights_[i]);
   const double wanted = share * sum_;
-  double kept = 0;
-  size_t size = 0;
-  for (; size + 1 < kSizes; ++size) {
-    const double mass = mass_by_size_[2 * size] + mass_by_size_[2 * size + 1];
-    if (kept + mass >= wanted) break;
-    kept += mass;
-  }
-  const float largest = largest_of_size(size), above = size + 1 < kSizes ? largest_of_size(size + 1) : 0.f;
+  const auto [low, high, before] = end_of_share(wanted);
+  selected_.resize(weights_.size());
+  const long long count = loops().select(weights_.data(), length(weights_), of_bits(std::max(low, 1u) - 1),
+                                         of_bits(high - 1), selected_.data());
   candidates_.clear();
-  for (size_t i = 0; i < weights_.size(); ++i)
-    if (weights_[i] > above && weights_[i] <= largest) candidates_.push_back({static_cast<int32_t>(i), weights_[i]});
+  for (const int id : std::span(selected_).first(static_cast<size_t>(count)))
+    candidates_.push_back({id, weights_[static_cast<size_t>(id)]});
   std::sort(candidates_.begin(), candidates_.end(), is_more_probable);
-  float least = largest;  // should rounding leave nothing to take here: what is larger
+  float least = of_bits(high);  // should rounding leave nothing to take here: what is larger
+  double kept = before;
   for (const Candidate& c : candidates_) {
     if (kept >= wanted) {
       if (c.weight < least) break;
@@ -209,7 +198,9 @@ int32_t Sampler::draw_any(double uniform, float least) const {
   return last;
 }
 
-int32_t Sampler::draw_changed(std::span<const float> row, const SamplingParams& params, std::mt19937_64& generator) {
+int32_t Sampler::draw(std::span<const float> given, const LogitChanges& changes, const SamplingParams& params,
+                      std::mt19937_64& generator) {
+  const std::span<const float> row = changed(given, changes);
   const float largest = possible_largest(row);
   if (params.temperature == 0.f) return first_with(row, largest);
   weigh(row, largest, 1.f / std::max(params.temperature, 1e-30f));
@@ -230,17 +221,6 @@ int32_t Sampler::draw_changed(std::span<const float> row, const SamplingParams& 
   for (const Candidate& c : candidates_)
     if ((left -= static_cast<double>(c.weight)) < 0) return c.id;
   return candidates_.back().id;
-}
-
-int32_t Sampler::draw(std::span<float> row, const LogitChanges& changes, const SamplingParams& params,
-                      std::mt19937_64& generator) {
-  struct Restore {
-    Sampler& sampler;
-    std::span<float> row;
-    ~Restore() { sampler.restore(row); }
-  } restore_after{*this, row};
-  change(row, changes);
-  return draw_changed(row, params, generator);
 }
 
 TokenLogprob Sampler::log_probability(std::span<const float> row, int32_t id, int top) {

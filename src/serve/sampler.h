@@ -1,5 +1,5 @@
 // Draws a token from a row of logits: one pass for the largest, one for the weights in fp32, and then only what the
-// filters may keep. The same row, params and generator give the same token on every machine.
+// filters may keep. The same row, params and generator give the same token on every machine. A sampler is a thread's own.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ struct LogitChanges {
 
 class Sampler {
  public:
-  // Params as weft::sample takes them (weft/ops.h), and checked there. Leaves the row as it was.
+  // Params as weft::sample takes them (weft/ops.h), and checked there.
   // Throws Error(invalid_argument) when no token is possible.
-  int32_t draw(std::span<float> row, const LogitChanges& changes, const SamplingParams& params,
+  int32_t draw(std::span<const float> row, const LogitChanges& changes, const SamplingParams& params,
                std::mt19937_64& generator);
   // Of the row as it is: of `id`, and the `top` most probable ones.
   TokenLogprob log_probability(std::span<const float> row, int32_t id, int top);
@@ -38,27 +38,26 @@ class Sampler {
   static bool is_more_probable(const Candidate& a, const Candidate& b) {
     return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
   }
-  struct Saved {
-    int32_t id;
-    float logit;
-  };
-  void change(std::span<float> row, const LogitChanges& changes);
-  void restore(std::span<float> row);
+  std::span<const float> changed(std::span<const float> row, const LogitChanges& changes);
   void weigh(std::span<const float> row, float largest, float scale);
   void sum_blocks(float least);
+  struct ShareEnd {
+    uint32_t low, high;  // bits of weights
+    double kept;         // the sum of those from `high` on
+  };
+  ShareEnd end_of_share(double wanted) const;
   float least_of_share(double share);
   void collect(float least);
   void filter(const SamplingParams& params);
   int32_t draw_any(double uniform, float least) const;
-  int32_t draw_changed(std::span<const float> row, const SamplingParams& params, std::mt19937_64& generator);
 
+  std::vector<float> changed_;
   std::vector<float> weights_;
   std::vector<double> block_sums_;
   std::vector<float> block_most_;
-  std::vector<double> mass_by_size_;
   double sum_ = 0;
+  std::vector<int> selected_;
   std::vector<Candidate> candidates_;
-  std::vector<Saved> saved_;
 };
 
 // A generator of its own for each choice of a request.

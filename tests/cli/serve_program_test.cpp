@@ -19,12 +19,24 @@ namespace {
 
 using nlohmann::json;
 
+// What the process has; `log` is its stdout instead of a pipe.
+struct Limits {
+  rlim_t descriptors = 0, file_bytes = 0;  // 0: as they are
+  std::string log = {};
+};
+
 // Its first line is read, and what follows as far as a test asks for it.
 class Serving {
  public:
-  explicit Serving(const std::string& model, std::vector<std::string> more = {}, rlim_t descriptors = 0) {
+  explicit Serving(const std::string& model, std::vector<std::string> more = {}, const Limits& limits = {}) {
     int out[2];
-    if (pipe2(out, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
+    if (limits.log.empty()) {
+      if (pipe2(out, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
+    } else {
+      out[0] = open(limits.log.c_str(), O_RDONLY | O_CLOEXEC);
+      out[1] = open(limits.log.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+      lseek(out[0], 0, SEEK_END);
+    }
     std::vector<std::string> words = {WEFT_PROGRAM, "serve", model, "--port", "0", "--precision", "exact"};
     words.insert(words.end(), more.begin(), more.end());
     std::vector<char*> arguments;
@@ -33,15 +45,21 @@ class Serving {
     child_ = fork();
     if (child_ == 0) {
       dup2(out[1], 1);
-      const rlimit limit{descriptors, descriptors};
-      if (descriptors > 0) setrlimit(RLIMIT_NOFILE, &limit);
+      const rlimit descriptors{limits.descriptors, limits.descriptors}, bytes{limits.file_bytes, limits.file_bytes};
+      if (limits.descriptors > 0) setrlimit(RLIMIT_NOFILE, &descriptors);
+      if (limits.file_bytes > 0) setrlimit(RLIMIT_FSIZE, &bytes);
       execv(arguments[0], arguments.data());
       _exit(127);
     }
     close(out[1]);
     out_ = out[0];
     std::string line;
-    for (char byte = 0; byte != '\n' && read(out_, &byte, 1) == 1;) line += byte;
+    for (char byte = 0; byte != '\n';) {
+      const auto got = read(out_, &byte, 1);
+      if (got == 1) line += byte;
+      if (got == 1 || (got == 0 && !limits.log.empty() && waitpid(child_, nullptr, WNOHANG) == 0)) continue;
+      break;
+    }
     first_ = json::parse(line, nullptr, false);
     if (first_.is_discarded()) throw std::runtime_error("it did not start: " + line);
   }
@@ -116,7 +134,7 @@ TEST(ServeProgram, AnswersTheSameWhenItsFileIsReplaced) {
 }
 
 TEST(ServeProgram, AcceptsAgainOnceDescriptorsAreThere) {
-  const Serving serving(kStories, {"--threads", "1"}, 24);
+  const Serving serving(kStories, {"--threads", "1"}, {.descriptors = 24});
   const json expected = answer(serving.port());
   {
     std::vector<std::unique_ptr<Client>> idle;
@@ -133,6 +151,27 @@ TEST(ServeProgram, AnswersThoughItsLogCannotBeWritten) {
   serving.stop_reading();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(answer(serving.port()), expected);
   EXPECT_GT(serving.metric("weft_log_failures_total"), 0);
+}
+
+// A file that may grow no more, in the middle of a line, is to a writer what a full disk is.
+TEST(ServeProgram, AnswersThoughItsDiskIsFullAndLogsAgainOnceThereIsRoom) {
+  constexpr rlim_t kMost = 256 << 20, kRoom = 300;  // modules that are compiled meanwhile stay below it
+  const std::string log = temporary_file("full.jsonl", "");
+  std::filesystem::resize_file(log, kMost - kRoom);  // nothing of it is on the disk
+  const Serving serving(kStories, {"--log-json"}, {.file_bytes = kMost, .log = log});
+  const json expected = answer(serving.port());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(answer(serving.port()), expected);
+  EXPECT_GT(serving.metric("weft_log_failures_total"), 0);
+  EXPECT_EQ(std::filesystem::file_size(log), kMost);
+  std::filesystem::resize_file(log, 0);
+  EXPECT_EQ(answer(serving.port()), expected);
+  json last;  // a line follows its answer
+  for (int i = 0; i < 200 && !last.is_object(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::ifstream file(log);
+    for (std::string line; std::getline(file, line);) last = json::parse(line, nullptr, false);
+  }
+  EXPECT_EQ(last.value("status", 0), 200) << last;
 }
 
 }  // namespace

@@ -339,6 +339,28 @@ TEST_F(EngineTest, FailsTheRequestWhoseLogitsAreNoNumbersAndNoOther) {
   EXPECT_TRUE(bad.last);
 }
 
+TEST_F(EngineTest, DrawsTheSameWhateverTheNumberOfWorkers) {
+  std::vector<std::vector<Collected>> got;
+  for (const int workers : {1, 3}) {
+    WorkerTeam team(workers);
+    EngineOptions options;
+    options.forward.team = &team;
+    Engine engine = make(200, options);
+    got.emplace_back(12);
+    for (size_t i = 0; i < 12; ++i) {
+      Request request{.prompt = prompt_of(5 + i), .max_tokens = 20, .n = i == 7 ? 4 : 1};
+      request.sampling = {.temperature = 4.f, .top_p = i % 2 == 0 ? 0.9f : 1.f};
+      request.seed = i;
+      request.logprobs = i == 3 ? 2 : -1;
+      if (i % 3 == 0) request.logit_bias = {{static_cast<int32_t>(i), 12.f}};
+      engine.submit(std::move(request), got.back()[i].handler());
+    }
+    finish(engine);
+  }
+  for (size_t i = 0; i < 12; ++i) EXPECT_EQ(got[0][i].ids, got[1][i].ids) << i;
+  EXPECT_NE(got[0][7].ids[0], got[0][7].ids[1]) << "choices draw from generators of their own";
+}
+
 TEST_F(EngineTest, OutlivesAListenerThatThrows) {
   Engine engine = make();
   Collected good;

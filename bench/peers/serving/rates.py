@@ -8,9 +8,8 @@ import time
 
 from contestants import Refused
 from serving import figures
-from serving.servers import Setup
+from serving.servers import PAGE, Setup
 
-PAGE = 16
 FIRST_GUESS = {"Weft": 0.6, "Weft fast": 0.7, "llama-server": 0.12, "OpenVINO GenAI": 0.6}  # requests a second
 
 

@@ -18,6 +18,7 @@ import install
 from contestants import Refused
 
 START_LIMIT_S = 120
+PAGE = 16  # tokens; a block of a trace is a page
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +70,15 @@ class Server:
         with urllib.request.urlopen(self.url + "/metrics", timeout=10) as reply:
             lines = [line.split() for line in reply.read().decode().splitlines() if not line.startswith("#")]
         return {name: float(value) for name, value in lines if "{" not in name}
+
+    def pages_lost(self):
+        """Of Weft, once nothing runs: pages that are neither free nor can be evicted."""
+        for _ in range(100):
+            metrics = self.metrics()
+            if metrics["weft_requests_running"] + metrics["weft_requests_waiting"] == 0:
+                return metrics["weft_pages"] - metrics["weft_pages_free"] - metrics["weft_pages_evictable"]
+            time.sleep(0.1)
+        raise Refused("requests of clients that left go on")
 
     def rss_kb(self):
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()

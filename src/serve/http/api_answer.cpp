@@ -37,6 +37,9 @@ ApiAnswer::ApiAnswer(const ApiRequest& api, const Tokenizer& tokenizer, const st
                    .count()),
       prompts_(api.texts),
       n_(api.requests.front().n) {
+  json every = envelope();
+  if (usage_wanted_) every["usage"] = nullptr;
+  event_end_ = dump(every).substr(1);
   for (const Request& request : api.requests) {
     if (echo_ && logprobs_) first_ids_.push_back({request.prompt.front()});
     for (int i = 0; i < request.n; ++i) choices_.push_back({.text = {}, .finish = {}, .logprobs = empty_logprobs()});
@@ -126,20 +129,23 @@ std::vector<std::string> ApiAnswer::add(size_t index, const Update& update) {
     return {};
   }
   if (text.empty() && update.finish.empty() && !update.logprob && !first) return {};
-  json event = envelope();
-  json part = {{"index", number},
-               {"logprobs", logprobs},
-               {"finish_reason", update.finish.empty() ? json() : json(update.finish)}};
+  return {event_of(number, text, first, update.finish, logprobs)};
+}
+
+// Only what differs from token to token is made anew: it is on the way of every token of every stream.
+std::string ApiAnswer::event_of(size_t number, const std::string& text, bool first, const std::string& finish,
+                                const json& logprobs) const {
+  std::string said;
   if (chat_) {
-    part["delta"] = json::object();
-    if (first) part["delta"]["role"] = "assistant";
-    if (first || !text.empty()) part["delta"]["content"] = text;
+    json delta = json::object();
+    if (first) delta["role"] = "assistant";
+    if (first || !text.empty()) delta["content"] = text;
+    said = "\"delta\":" + dump(delta);
   } else {
-    part["text"] = text;
+    said = "\"text\":" + dump(text);
   }
-  event["choices"] = json::array({part});
-  if (usage_wanted_) event["usage"] = nullptr;
-  return {dump(event)};
+  return fmt::format(R"({{"choices":[{{"index":{},{},"finish_reason":{},"logprobs":{}}}],{})", number, said,
+                     finish.empty() ? "null" : dump(finish), logprobs.is_null() ? "null" : dump(logprobs), event_end_);
 }
 
 std::vector<std::string> ApiAnswer::last_events() const {

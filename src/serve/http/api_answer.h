@@ -35,6 +35,8 @@ class ApiAnswer {
   };
   nlohmann::json envelope() const;
   nlohmann::json usage() const;
+  std::string event_of(size_t number, const std::string& text, bool first, const std::string& finish,
+                       const nlohmann::json& logprobs) const;
   nlohmann::json token_logprob(const TokenLogprob& token) const;
   void add_logprobs(nlohmann::json& to, Choice& choice, const std::vector<TokenLogprob>& tokens);
   std::string name_of(int32_t id) const;
@@ -43,6 +45,7 @@ class ApiAnswer {
   bool chat_, stream_, usage_wanted_, echo_, logprobs_;
   const Tokenizer& tokenizer_;
   std::string model_, id_;
+  std::string event_end_;  // what all events of the answer have behind their choice
   int64_t created_;
   std::vector<std::string> prompts_;
   std::vector<std::vector<int32_t>> first_ids_;  // of prompts, where echo wants log-probabilities

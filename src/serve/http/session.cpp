@@ -37,6 +37,8 @@ std::string head_of(int status, const std::string& content_type, bool keep_alive
 Session::Session(Socket socket, Transport& transport)
     : socket_(std::move(socket)), transport_(transport), timer_(socket_.get_executor()) {
   ++transport_.connections;
+  Code ignored;
+  socket_.non_blocking(true, ignored);
 }
 
 Session::~Session() { --transport_.connections; }
@@ -193,32 +195,37 @@ void Session::write(std::string bytes, bool last) {
     ++transport_.counts.stalls;
     on_stalled_(true);
   }
-  if (!writing_) write_next();
+  if (!waits_for_room_) write_next();
 }
 
+// Most writes end at once. One that does not is limited, and what comes meanwhile goes out together.
 void Session::write_next() {
-  writing_ = true;
-  limit(transport_.limits.unread_s);
-  // What came meanwhile goes out together.
-  while (out_.size() > 1) {
-    out_.front() += out_[1];
-    out_.erase(out_.begin() + 1);
+  for (Code error; !out_.empty();) {
+    while (out_.size() > 1) {
+      out_.front() += out_[1];
+      out_.erase(out_.begin() + 1);
+    }
+    const size_t bytes = socket_.write_some(net::buffer(out_.front()), error);
+    if (error == net::error::would_block) return wait_for_room();
+    if (error) return close();
+    unread_ -= bytes;
+    out_.front().erase(0, bytes);
+    if (out_.front().empty()) out_.pop_front();
   }
-  socket_.async_write_some(net::buffer(out_.front()),
-                           [self = shared_from_this()](Code error, size_t bytes) { self->on_written(error, bytes); });
-}
-
-void Session::on_written(Code error, size_t bytes) {
-  writing_ = false;
-  if (closed_) return;
-  if (error) return close();
-  unread_ -= bytes;
-  out_.front().erase(0, bytes);
-  if (out_.front().empty()) out_.pop_front();
-  if (!out_.empty()) return write_next();
-  lift_limit();
   if (std::exchange(stalled_, false) && on_stalled_) on_stalled_(false);
   if (last_) next_request();
+}
+
+void Session::wait_for_room() {
+  waits_for_room_ = true;
+  limit(transport_.limits.unread_s);
+  socket_.async_wait(Socket::wait_write, [self = shared_from_this()](Code error) {
+    self->waits_for_room_ = false;
+    if (self->closed_) return;
+    if (error) return self->close();
+    self->lift_limit();
+    self->write_next();
+  });
 }
 
 void Session::next_request() {

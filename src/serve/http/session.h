@@ -56,7 +56,7 @@ class Session : public Exchange, public std::enable_shared_from_this<Session> {
   void watch_for_end();
   void write(std::string bytes, bool last);
   void write_next();
-  void on_written(Code error, size_t bytes);
+  void wait_for_room();
   void next_request();
   void linger();
   void limit(int64_t seconds);
@@ -72,7 +72,8 @@ class Session : public Exchange, public std::enable_shared_from_this<Session> {
   std::deque<std::string> out_;
   size_t unread_ = 0;  // bytes of out_
   uint64_t limit_number_ = 0;
-  bool answering_ = false, last_ = false, keep_alive_ = true, closed_ = false, stalled_ = false, writing_ = false;
+  bool answering_ = false, last_ = false, keep_alive_ = true, closed_ = false, stalled_ = false,
+       waits_for_room_ = false;
   std::function<void()> on_closed_;
   std::function<void(bool)> on_stalled_;
 };
