@@ -44,6 +44,8 @@ step layers-self-test python3 tools/check_layers.py --self-test
 step layers python3 tools/check_layers.py
 step cuda-kernels-self-test python3 tools/check_cuda_kernels.py --self-test
 step cuda-kernels python3 tools/check_cuda_kernels.py
+step classes-self-test python3 tools/check_classes.py --self-test
+step classes python3 tools/check_classes.py
 step format tools/check_format.sh
 suite release -LE '^model$'
 RC_PARAMS+=" max_success=30"  # sanitizers take tens of times longer

@@ -26,7 +26,7 @@ inline int plain_shared_bytes(const AttentionSpec& spec, const PlainTile& tile) 
          kHullBytes + kAlignment;
 }
 
-// Mma::Shared: four warps share the rows where these are 16, else each has its own.
+// mma::Shape::Shared: four warps share the rows where these are 16, else each has its own.
 inline int mma_shared_bytes(const AttentionSpec& spec, int rows, int keys, int stages) {
   constexpr int kWarps = 4;
   const int sharing = rows == 16 ? kWarps : 1, source = spec.kv_form == KvForm::block_sparse ? 32 : 16;

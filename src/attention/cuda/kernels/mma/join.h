@@ -1,0 +1,83 @@
+// States meet in shared memory, those of the warps that share a row as one, and leave from there.
+#pragma once
+
+#include "attention/cuda/kernels/mma/rows.h"
+#include "attention/cuda/kernels/mma/states.h"
+
+namespace weft::attention::cuda::mma {
+
+template <class Shape>
+class Join {
+  using F = typename Shape::F;
+  static constexpr int kWarpsN = Shape::kWarpsN, kOutStride = Shape::kOutStride;
+
+ public:
+  WEFT_INLINE Join(const Rows<Shape>& rows, const Thread<Shape>& thread) : rows_(rows), thread_(thread) {}
+
+  WEFT_INLINE void join(const States<Shape>& states) const {
+    auto& s = Shape::shared();
+    float* const own = Shape::out() + thread_.warp_n() * Shape::kRows * kOutStride;
+    WEFT_UNROLL
+    for (int m = 0; m < Shape::kFragments; ++m) WEFT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int r = thread_.row(m, half);
+      if constexpr (F::kSoftmax) {
+        const float total = states.rows[m].total(half);
+        if (thread_.lane % 4 == 0) {
+          s.base[thread_.warp_n()][r] = states.rows[m].base[half];
+          s.sum[thread_.warp_n()][r] = total;
+        }
+      }
+      if (r >= rows_.n) continue;
+      WEFT_UNROLL
+      for (int f = 0; f < Shape::kPadVo / 8; ++f) WEFT_UNROLL
+      for (int e = 0; e < 2; ++e) own[r * kOutStride + 8 * f + thread_.column() + e] = states.o[m][f][2 * half + e];
+    }
+    ptx::cta_sync();
+    WEFT_NO_UNROLL
+    for (int r = thread_.warp; r < rows_.n; r += Shape::kWarps) join_row(r);
+    ptx::cta_sync();
+  }
+
+  // To the output or to the item's partial.
+  WEFT_INLINE void write() const {
+    const Call& call = rows_.call;
+    const auto& s = Shape::shared();
+    const PartialStates partial = partial_of(call, rows_.item);
+    WEFT_NO_UNROLL
+    for (int r = thread_.warp; r < rows_.n; r += Shape::kWarps)
+      write_state<typename Shape::S, F>(call, rows_.p, partial, s.rows[r], (rows_.first + r) / call.group_size,
+                                        Shape::out() + r * kOutStride, s.lse[r]);
+  }
+
+ private:
+  // By one warp.
+  WEFT_INLINE void join_row(int r) const {
+    auto& s = Shape::shared();
+    float weight[kWarpsN], total = 0, base = -infinity();
+    if constexpr (F::kSoftmax) {
+      WEFT_UNROLL
+      for (int w = 0; w < kWarpsN; ++w) base = ptx::larger(base, s.base[w][r]);
+      WEFT_UNROLL
+      for (int w = 0; w < kWarpsN; ++w) {
+        weight[w] = ptx::exp2_fast(s.base[w][r] - finite_base(base));
+        total += weight[w] * s.sum[w][r];
+      }
+    }
+    const float factor = !F::kSoftmax ? 1.f : total == 0.f ? 0.f : 1.f / total;
+    WEFT_UNROLL
+    for (int i = thread_.lane; i < Shape::kDimVo; i += 32) {
+      float sum = 0;
+      WEFT_UNROLL
+      for (int w = 0; w < kWarpsN; ++w)
+        sum += (F::kSoftmax ? weight[w] : 1.f) * Shape::out()[(w * Shape::kRows + r) * kOutStride + i];
+      Shape::out()[r * kOutStride + i] = sum * factor;
+    }
+    if (thread_.lane == 0) s.lse[r] = F::kSoftmax ? lse_of_base2(base, total) : 0.f;
+  }
+
+  const Rows<Shape>& rows_;
+  const Thread<Shape>& thread_;
+};
+
+}  // namespace weft::attention::cuda::mma

@@ -1,0 +1,126 @@
+// Keys and values of an item, tile by tile: found kStages tiles ahead, fetched to shared memory kStages - 1 ahead. Page ids lie
+// together, and mostly in the nearest cache.
+#pragma once
+
+#include "attention/cuda/kernels/mma/rows.h"
+
+namespace weft::attention::cuda::mma {
+
+template <class Shape>
+class KvTiles {
+  using S = typename Shape::S;
+  using F = typename Shape::F;
+  using T = typename Shape::T;
+  static constexpr int kThreads = Shape::kThreads, kStages = Shape::kStages, kKeys = Shape::kKeys;
+  static constexpr int kDimQk = Shape::kDimQk, kDimVo = Shape::kDimVo;
+  static constexpr int kPadQk = Shape::kPadQk, kPadVo = Shape::kPadVo;
+
+ public:
+  WEFT_INLINE KvTiles(const Rows<Shape>& rows, const Thread<Shape>& thread) : rows_(rows), thread_(thread) {}
+
+  // The pages of this thread's tokens of the first tiles.
+  using FirstPages = int[Shape::kFirstTokens];
+  // As if the item's first tokens were seen: they are looked up while it is found what is.
+  WEFT_INLINE void look_up(const Tokens<S>& tokens, FirstPages& pages) const {
+    WEFT_UNROLL
+    for (int i = 0; i < Shape::kFirstTokens; ++i)
+      pages[i] = tokens.page_if_listed(rows_.item.kv_begin + thread_.index + i * kThreads);
+  }
+
+  // Finds the first kStages tiles.
+  WEFT_INLINE void locate_first(const FirstPages& pages) const {
+    const auto& s = Shape::shared();
+    WEFT_UNROLL
+    for (int i = 0; i < Shape::kFirstTokens; ++i) {
+      const int at = thread_.index + i * kThreads, tile = at / kKeys, key = at % kKeys;
+      if (tile >= kStages || tile >= s.walk.num_tiles) continue;
+      const int t = token_of(tile, key);
+      locate(tile, key, t, t == rows_.item.kv_begin + at ? pages[i] : s.tokens.page(t));
+    }
+  }
+  WEFT_INLINE void locate(int tile) const {
+    if (thread_.index >= kKeys || tile >= Shape::shared().walk.num_tiles) return;
+    const int t = token_of(tile, thread_.index);
+    locate(tile, thread_.index, t, Shape::shared().tokens.page(t));
+  }
+
+  // A tile that was located is on its way to its stage; where there is no such tile, nothing is.
+  WEFT_INLINE void fetch(int tile) const {
+    if (tile < Shape::shared().walk.num_tiles) copy(tile);
+    ptx::cp_async_commit();
+  }
+
+  // The tile's keys as their hook makes them, rounded to what is multiplied.
+  WEFT_INLINE void transform_keys(int tile) const {
+    const auto keys = Shape::keys_of(tile % kStages);
+    const auto* const sources = Shape::shared().sources[tile % Shape::kRing];
+    const int at = Shape::shared().walk.at(tile), begin = rows_.item.first_pos + at;
+    WEFT_NO_UNROLL
+    for (int key = thread_.warp; key < kKeys; key += Shape::kWarps) {
+      if (at + key >= Shape::shared().walk.end) break;
+      float* const raw = Shape::shared().scratch.vectors[thread_.warp];
+      const auto at_element = [&](int i) { return reinterpret_cast<T*>(keys.chunk(key, i / 8)) + i % 8; };
+      for (int i = thread_.lane; i < kDimQk; i += 32) raw[i] = tile::to_float(*at_element(i));
+      ptx::warp_sync();
+      auto state = F::enter(rows_.p, rows_.item.request);
+      const Vec x = vector_of<kDimQk>(raw);
+      const Row of{rows_.item.request, begin + key, position(sources, begin, key), rows_.kv_head, 0.f};
+      for (int i = thread_.lane; i < kDimQk; i += 32)
+        if constexpr (Shape::H::key_transform)
+          tile::store(at_element(i), static_cast<float>(state.variant.key_transform(rows_.p, x, i, of)));
+      ptx::warp_sync();
+    }
+    ptx::cta_sync();
+  }
+
+  // Of a tile that begins at position `begin`.
+  WEFT_INLINE static int position(const Source<S::kBlockSparse>* sources, int begin, int key) {
+    if constexpr (S::kBlockSparse) return sources[key].pos;
+    return begin + key;
+  }
+
+ private:
+  // In the place of a token that no row sees, or that is not there, stands the last one that some row sees.
+  WEFT_INLINE int token_of(int tile, int key) const {
+    const auto& s = Shape::shared();
+    const int t = s.walk.at(tile) + key, pos = rows_.item.first_pos + t;
+    return t < s.walk.end && (rows_.by_position() || s.visible.touches(pos, pos + 1)) ? t : s.walk.end - 1;
+  }
+  WEFT_INLINE void locate(int tile, int key, int t, int page) const {
+    auto& s = Shape::shared();
+    Source<S::kBlockSparse>& source = s.sources[tile % Shape::kRing][key];
+    source.k = s.tokens.row(rows_.call.k, page, t, rows_.kv_head);
+    source.v = s.tokens.row(rows_.call.v, page, t, rows_.kv_head);
+    if constexpr (S::kBlockSparse) {  // its own, whoever stands in its place
+      const int own = s.walk.at(tile) + key;
+      source.bits = own < s.walk.end ? bits_of_token(rows_.call, rows_.item, own) : -1;
+      source.pos = own < s.walk.end ? position_of(rows_.call, rows_.item, own) : -1;
+    }
+  }
+  WEFT_INLINE void copy(int tile) const {
+    using CopyKeys = RowCopy<kThreads, kPadQk>;
+    using CopyValues = RowCopy<kThreads, kPadVo>;
+    const auto* const sources = Shape::shared().sources[tile % Shape::kRing];
+    const auto keys = Shape::keys_of(tile % kStages);
+    const auto values = Shape::values_of(tile % kStages);
+    const CopyKeys of_keys(keys, thread_.index);
+    const CopyValues of_values(values, thread_.index);
+    WEFT_UNROLL
+    for (int i = 0; i < CopyKeys::template kCopies<kKeys>; ++i) {
+      if (!of_keys.template has<kKeys>(i)) continue;
+      const auto& source = sources[of_keys.row(i)];
+      const char* const k = source.k;
+      const char* const v = source.v;
+      of_keys.template copy<kDimQk>(keys, i, k);
+      if constexpr (kPadQk == kPadVo) of_values.template copy<kDimVo>(values, i, v);
+    }
+    if constexpr (kPadQk != kPadVo) WEFT_UNROLL
+    for (int i = 0; i < CopyValues::template kCopies<kKeys>; ++i)
+      if (of_values.template has<kKeys>(i)) of_values.template copy<kDimVo>(values, i, sources[of_values.row(i)].v);
+  }
+
+  const Rows<Shape>& rows_;
+  const Thread<Shape>& thread_;
+};
+
+}  // namespace weft::attention::cuda::mma

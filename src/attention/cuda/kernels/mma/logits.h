@@ -1,0 +1,114 @@
+// Scores become logits: scaled, changed by the functors of variant and mask, hidden where a row does not see a key.
+#pragma once
+
+#include "attention/cuda/kernels/mma/kv_tiles.h"
+
+namespace weft::attention::cuda::mma {
+
+// Of one tile of keys, as many as there are of it.
+template <class Shape>
+class Logits {
+  using F = typename Shape::F;
+  using Scores = typename Shape::Scores;
+  static constexpr bool kBlockSparse = Shape::S::kBlockSparse;
+  static constexpr int kFragments = Shape::kFragments, kColumns = Shape::kStepKeys / 8, kKeys = Shape::kKeys;
+
+ public:
+  WEFT_INLINE Logits(const Rows<Shape>& rows, const Thread<Shape>& thread, int tile)
+      : rows_(rows),
+        thread_(thread),
+        sources_(Shape::shared().sources[tile % Shape::kRing]),
+        at_(Shape::shared().walk.at(tile)),
+        begin_(rows.item.first_pos + at_),
+        keys_(Shape::shared().walk.end - at_ < kKeys ? Shape::shared().walk.end - at_ : kKeys) {}
+
+  // Scores of keys from `first` on become logits, hidden ones what hides them; times what is returned they are relative to 2.
+  WEFT_INLINE float make(int first, Scores& s) const {
+    const bool all = keys_ == kKeys && !rows_.by_position() && !rows_.has_bits() &&
+                     Shape::shared().visible.is_seen_by_all(begin_, begin_ + kKeys);
+    if constexpr (Shape::kFunctor) {
+      call_functors(first, s);
+    } else if (!(rows_.p.sm_scale > 0.f)) {  // the largest score is not the largest logit
+      WEFT_UNROLL
+      for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+      for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
+      for (int e = 0; e < 4; ++e) s[m][f][e] *= rows_.p.sm_scale;
+    }
+    if (!all) {
+      if (rows_.call.mask_error != nullptr) find_left_out();
+      if constexpr (kBlockSparse)
+        hide_blocks(first, s);
+      else
+        hide(first, s);
+    }
+    return !Shape::kFunctor && rows_.p.sm_scale > 0.f ? rows_.p.sm_scale * tile::kLog2E : tile::kLog2E;
+  }
+
+ private:
+  WEFT_INLINE void call_functors(int first, Scores& s) const {
+    WEFT_UNROLL
+    for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const FusedRow& row = Shape::shared().rows[thread_.row(m, half)];
+      WEFT_UNROLL
+      for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        // Of a key that is not there, the last one's.
+        int key = first + 8 * f + thread_.column() + e;
+        key = key < keys_ ? key : keys_ - 1;
+        float& x = s[m][f][2 * half + e];
+        x = F::logit(rows_.p, row, begin_ + key, KvTiles<Shape>::position(sources_, begin_, key), x);
+      }
+    }
+  }
+
+  // What a row does not see of keys that follow each other lies outside [low, high), or in the gap between two intervals.
+  WEFT_INLINE void hide(int first, Scores& s) const {
+    const int column = begin_ + first + thread_.column(), end = begin_ + keys_;
+    WEFT_UNROLL
+    for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const SeenKeys seen = seen_keys(Shape::shared().rows[thread_.row(m, half)].visible);
+      const int low = seen.low - column, high = (seen.high < end ? seen.high : end) - column;
+      WEFT_UNROLL
+      for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
+      for (int e = 0; e < 2; ++e)
+        if (8 * f + e < low || 8 * f + e >= high) s[m][f][2 * half + e] = F::hidden();
+      if (seen.gap_low >= seen.gap_high) continue;
+      WEFT_UNROLL
+      for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
+      for (int e = 0; e < 2; ++e)
+        if (8 * f + e >= seen.gap_low - column && 8 * f + e < seen.gap_high - column)
+          s[m][f][2 * half + e] = F::hidden();
+    }
+  }
+  WEFT_INLINE void hide_blocks(int first, Scores& s) const {
+    WEFT_UNROLL
+    for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+    for (int half = 0; half < 2; ++half) WEFT_UNROLL
+    for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
+    for (int e = 0; e < 2; ++e)
+      if (!sees(thread_.row(m, half), first + 8 * f + thread_.column() + e)) s[m][f][2 * half + e] = F::hidden();
+  }
+
+  WEFT_INLINE bool sees(int r, int key) const {
+    const FusedRow& row = Shape::shared().rows[r];
+    if (key >= keys_ || !row.visible.holds(KvTiles<Shape>::position(sources_, begin_, key))) return false;
+    if constexpr (kBlockSparse) return bits_show(rows_.call, sources_[key].bits, row.of_block, at_ + key);
+    return true;
+  }
+  // WEFT_CHECK: a tile that is left out otherwise.
+  WEFT_INLINE void find_left_out() const {
+    if (rows_.by_position() || Shape::shared().visible.touches(begin_, begin_ + keys_)) return;
+    WEFT_NO_UNROLL
+    for (int i = thread_.index; i < rows_.n * keys_; i += Shape::kThreads)
+      if (sees(i / keys_, i % keys_)) ptx::atomic_or(rows_.call.mask_error, 1);
+  }
+
+  const Rows<Shape>& rows_;
+  const Thread<Shape>& thread_;
+  const Source<kBlockSparse>* const sources_;
+  const int at_, begin_, keys_;  // the tile's first token, its position, and how many
+};
+
+}  // namespace weft::attention::cuda::mma

@@ -1,0 +1,38 @@
+// Rows of 16-bit elements to a tile in shared memory, by all threads of the CTA, behind their backs.
+#pragma once
+
+#include "tile/cuda/ptx/cp_async.h"
+#include "tile/cuda/swizzle.h"
+
+namespace weft::attention::cuda::mma {
+
+// Which rows of a tile this thread copies 16 bytes of, and which: rows `first`, first + kTogether, ... Rows that are 8 apart are
+// permuted alike.
+template <int kThreads, int kColumns>
+struct RowCopy {
+  static constexpr int kChunks = kColumns / 8, kTogether = kThreads / kChunks;
+  template <int kTileRows>
+  static constexpr int kCopies = (kTileRows + kTogether - 1) / kTogether;
+  int chunk, first;
+  ptx::SharedPlace place;
+
+  WEFT_INLINE RowCopy(const tile::SharedTile<kColumns>& to, int thread)
+      : chunk(thread % kChunks), first(thread / kChunks), place(ptx::shared_place(to.chunk(first, chunk))) {}
+
+  template <int kTileRows>
+  WEFT_INLINE bool has(int i) const {
+    return (kTileRows % kTogether == 0 && kThreads % kChunks == 0) ||
+           (first < kTogether && first + i * kTogether < kTileRows);
+  }
+  WEFT_INLINE int row(int i) const { return first + i * kTogether; }
+  // Of row(i), whose kDim elements lie at `from`. What it has too few of for products is zeros.
+  template <int kDim>
+  WEFT_INLINE void copy(const tile::SharedTile<kColumns>& to, int i, const char* from) const {
+    const ptx::SharedPlace there =
+        kTogether % 8 == 0 ? place + i * kTogether * kColumns * 2 : ptx::shared_place(to.chunk(row(i), chunk));
+    const bool has_chunk = kDim == kColumns || chunk < kDim / 8;
+    ptx::cp_async_16(there, from + (has_chunk ? 16 * chunk : 0), has_chunk ? 16 : 0);
+  }
+};
+
+}  // namespace weft::attention::cuda::mma

@@ -1,0 +1,85 @@
+// The rows of a tile: which they are, what they see, and their queries.
+#pragma once
+
+#include "attention/cuda/kernels/mma/row_copy.h"
+#include "attention/cuda/kernels/mma/shape.h"
+
+namespace weft::attention::cuda::mma {
+
+// n fused rows of one KV head of an item, from its fused row `first` on.
+template <class Shape>
+struct Rows {
+  using F = typename Shape::F;
+  using T = typename Shape::T;
+  static constexpr int kRows = Shape::kRows, kDimQk = Shape::kDimQk, kPadQk = Shape::kPadQk;
+  const Call& call;
+  const typename F::P& p;
+  const ItemRecord& item;
+  const int kv_head, first, n;
+
+  WEFT_INLINE bool by_position() const { return Shape::S::kBlockSparse && header().positions_per_page > 0; }
+  WEFT_INLINE bool has_bits() const { return Shape::S::kBlockSparse && header().bits_index.count > 0; }
+  // Whether rows may see different keys.
+  WEFT_INLINE bool may_differ() const { return item.num_rows > 1 || by_position() || has_bits(); }
+
+  // To shared memory. Rows behind the last one are that one again, so that functors see what exists. The last threads begin:
+  // the first ones look for pages meanwhile.
+  WEFT_INLINE void load(const Thread<Shape>& thread) const {
+    WEFT_NO_UNROLL
+    for (int r = Shape::kThreads - 1 - thread.index; r < kRows; r += Shape::kThreads)
+      Shape::shared().rows[r] = fused_row(call, item, kv_head, first + (r < n ? r : n - 1));
+  }
+
+  // By one warp, once they are there: what they see together, and the tiles of keys where that lies, up to the item's end.
+  WEFT_INLINE void find_visible(const Thread<Shape>& thread, int end) const {
+    using Walk = Walk<Shape::kKeys>;
+    auto& s = Shape::shared();
+    const VisibleRange visible = hull_of(s.rows, n);
+    const bool everything = by_position() || call.mask_error != nullptr;
+    const Walk walk =
+        everything ? Walk::over(item.kv_begin, end) : Walk::over_seen(visible, item.first_pos, item.kv_begin, end);
+    if (thread.lane == 0) {
+      s.visible = visible;
+      s.walk = walk;
+    }
+  }
+
+  // Queries, as their hook makes them, are on their way to shared memory.
+  WEFT_INLINE void load_queries(const Thread<Shape>& thread) const {
+    if constexpr (Shape::H::query_transform) {
+      WEFT_NO_UNROLL
+      for (int r = thread.warp; r < kRows; r += Shape::kWarps) transform_query(r, thread);
+    } else {
+      using Copy = RowCopy<Shape::kThreads, kPadQk>;
+      const Copy copy(Shape::queries(), thread.index);
+      WEFT_UNROLL
+      for (int i = 0; i < Copy::template kCopies<kRows>; ++i)
+        if (copy.template has<kRows>(i)) copy.template copy<kDimQk>(Shape::queries(), i, query(copy.row(i)));
+      ptx::cp_async_commit();
+    }
+  }
+
+ private:
+  WEFT_INLINE const char* query(int r) const {
+    const FusedRow& row = Shape::shared().rows[r];
+    return call.q.data + row.q_row * call.q.row_stride + row.head * call.q.head_stride;
+  }
+  // By one warp.
+  WEFT_INLINE void transform_query(int r, const Thread<Shape>& thread) const {
+    if constexpr (Shape::H::query_transform) {
+      const FusedRow& row = Shape::shared().rows[r];
+      float* const raw = Shape::shared().scratch.vectors[thread.warp];
+      for (int i = thread.lane; i < kDimQk; i += 32) raw[i] = element<T>(query(r), i);
+      ptx::warp_sync();
+      auto state = F::enter(p, row.request);
+      const Vec x = vector_of<kDimQk>(raw);
+      const Row of{row.request, row.idx, row.pos, row.head, 0.f};
+      for (int i = thread.lane; i < kPadQk; i += 32)
+        tile::store(reinterpret_cast<T*>(Shape::queries().chunk(r, i / 8)) + i % 8,
+                    i < kDimQk ? static_cast<float>(state.variant.query_transform(p, x, i, of)) : 0.f);
+      ptx::warp_sync();
+    }
+  }
+};
+
+}  // namespace weft::attention::cuda::mma

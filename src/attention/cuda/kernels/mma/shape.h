@@ -1,0 +1,102 @@
+// A tile of the products of warps (mma.h): its sizes, what lies in shared memory, and where a thread stands in it.
+//
+// It has 16 * kFragments rows for each of kWarpsM warps; kWarpsN warps share its keys, each with a softmax of its own, and join
+// their states at the end.
+#pragma once
+
+#include "attention/cuda/kernels/merge.h"
+#include "attention/cuda/kernels/walk.h"
+#include "tile/cuda/fragment.h"
+
+namespace weft::attention::cuda::mma {
+
+// Where a token's key and value lie; of blocks also its position, and the bits that say which rows see it.
+template <bool kBlockSparse>
+struct alignas(16) Source {
+  const char *k, *v;
+};
+template <>
+struct alignas(16) Source<true> {
+  const char *k, *v;
+  i64 bits;
+  int pos;
+};
+
+// S: the spec as constants (cuda/text.cpp), F: Functors.
+template <class S_, class F_, int kFragments_, int kWarpsM_, int kWarpsN_, int kKeys_>
+struct Shape {
+  using S = S_;
+  using F = F_;
+  using H = typename F::OfVariant;
+  using T = typename S::Multiplied;
+  static constexpr int kFragments = kFragments_, kWarpsN = kWarpsN_, kKeys = kKeys_;
+  static constexpr int kThreads = S::kThreads, kWarps = kWarpsM_ * kWarpsN;
+  static constexpr int kRows = 16 * kFragments * kWarpsM_, kWarpKeys = kKeys / kWarpsN;
+  static constexpr int kStages = S::kStages, kRing = kStages + 1;
+  static constexpr int kDimQk = S::kDimQk, kDimVo = S::kDimVo;
+  // Products take 16 elements at a time: rows end with zeros.
+  static constexpr int kPadQk = (kDimQk + 15) / 16 * 16, kPadVo = (kDimVo + 15) / 16 * 16;
+  // Scores are changed by a functor, or are what values are multiplied by.
+  static constexpr bool kFunctor = H::logits_transform || H::logits_mask || F::OfMask::logits_mask || !F::kSoftmax;
+  // A warp's scores are of so many keys at a time: beside a functor, or very many outputs, there are registers for half a tile.
+  static constexpr int kStepKeys =
+      kWarpKeys >= 32 && (kFunctor || kFragments * kPadVo > 256) ? kWarpKeys / 2 : kWarpKeys;
+  // Queries stay in registers where these have room.
+  static constexpr bool kKeepsQueries = kFragments * (kPadQk / 4 + kPadVo / 2 + kStepKeys / 2) <= 160;
+  using Keys = tile::SharedTile<kPadQk>;
+  using Values = tile::SharedTile<kPadVo>;
+  using KeyRows = tile::FragmentRows<kPadQk>;
+  using ValueRows = tile::FragmentRows<kPadVo>;
+  using Scores = float[kFragments][kStepKeys / 8][4];
+  // Threads find the tokens of the first kStages tiles together, so many each.
+  static constexpr int kFirstTokens = (kStages * kKeys + kThreads - 1) / kThreads;
+  static constexpr int kStageBytes = Keys::bytes(kKeys) + Values::bytes(kKeys);
+  static constexpr int kTileBytes = Keys::bytes(kRows) + kStages * kStageBytes;
+  static constexpr int kOutStride = kPadVo + 4, kOutBytes = kWarpsN * kRows * kOutStride * 4;
+  // A warp has rows of its own, and writes them from where its queries were.
+  static constexpr bool kStoresOwn = kWarpsN == 1 && !H::output_transform && kPadVo <= kPadQk;
+  static_assert(kThreads == 32 * kWarps && kStepKeys % 16 == 0 && kKeys <= kThreads && kStages >= 2);
+  static_assert(!H::value_transform && !S::kLatent && S::kScaling == Scaling::none);
+
+  struct Shared {
+    Scratch<S> scratch;
+    FusedRow rows[kRows];
+    VisibleRange visible;
+    Walk<kKeys> walk;
+    Tokens<S> tokens;
+    float lse[kRows];
+    float base[kWarpsN][kRows], sum[kWarpsN][kRows];
+    int not_finite[kWarps];
+    Source<S::kBlockSparse> sources[kRing][kKeys];
+    // Queries, then stages of keys and values; at last the outputs of each of kWarpsN warps.
+    alignas(128) u8 tiles[kTileBytes > kOutBytes ? kTileBytes : kOutBytes];
+  };
+  WEFT_INLINE static Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }
+  WEFT_INLINE static Keys queries() { return {shared().tiles}; }
+  WEFT_INLINE static Keys keys_of(int stage) { return {shared().tiles + Keys::bytes(kRows) + stage * kStageBytes}; }
+  WEFT_INLINE static Values values_of(int stage) { return {keys_of(stage).data + Keys::bytes(kKeys)}; }
+  WEFT_INLINE static float* out() { return reinterpret_cast<float*>(shared().tiles); }
+};
+
+// A thread's place in the CTA, and which elements of fragments its lane holds.
+template <class Shape>
+struct Thread {
+  static constexpr int kWarpsN = Shape::kWarpsN;
+  int index, lane, warp;
+
+  WEFT_INLINE Thread() { forget(); }
+  // What follows from the place is found again from here on, instead of taking registers since the kernel began.
+  WEFT_INLINE void forget() {
+    index = ptx::opaque(ptx::thread_index());
+    lane = index % 32;
+    warp = index / 32;
+  }
+  WEFT_INLINE int warp_m() const { return kWarpsN == 1 ? warp : warp / kWarpsN; }
+  WEFT_INLINE int warp_n() const { return kWarpsN == 1 ? 0 : warp % kWarpsN; }
+  // Rows of the tile: the warp's first one, and this lane's.
+  WEFT_INLINE int first_row() const { return 16 * Shape::kFragments * warp_m(); }
+  WEFT_INLINE int row(int m, int half) const { return first_row() + 16 * m + lane / 4 + 8 * half; }
+  WEFT_INLINE int column() const { return lane % 4 * 2; }
+};
+
+}  // namespace weft::attention::cuda::mma

@@ -1,0 +1,49 @@
+// The states of a warp's rows, as fragments have them: o, and of the softmax the bases and sums.
+#pragma once
+
+#include "attention/cuda/kernels/mma/shape.h"
+
+namespace weft::attention::cuda::mma {
+
+template <class Shape>
+struct States {
+  static constexpr int kFragments = Shape::kFragments, kColumns = Shape::kPadVo / 8;
+  tile::RowState rows[kFragments];
+  float o[kFragments][kColumns][4];
+
+  WEFT_INLINE void clear() {
+    WEFT_UNROLL
+    for (int m = 0; m < kFragments; ++m) {
+      rows[m] = tile::RowState::empty();
+      WEFT_UNROLL
+      for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
+      for (int e = 0; e < 4; ++e) o[m][f][e] = 0;
+    }
+  }
+
+  // Scores become probabilities, and o relative to the new maximum. Most tiles leave the maxima as they are.
+  WEFT_INLINE void to_probabilities(typename Shape::Scores& scores, float to_log2) {
+    float shrink[kFragments][2];
+    tile::softmax_step(rows, scores, to_log2, shrink);
+    bool changes = false;
+    WEFT_UNROLL
+    for (int m = 0; m < kFragments; ++m) changes = changes || shrink[m][0] != 1.f || shrink[m][1] != 1.f;
+    if (ptx::ballot(changes) == 0) return;
+    WEFT_UNROLL
+    for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+    for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
+    for (int e = 0; e < 4; ++e) o[m][f][e] *= shrink[m][e / 2];
+  }
+
+  // By the warp: whether some element of o is NaN or Inf.
+  WEFT_INLINE bool has_non_finite() const {
+    float zero = 0;
+    WEFT_UNROLL
+    for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+    for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
+    for (int e = 0; e < 4; ++e) zero += o[m][f][e] * 0.f;
+    return ptx::ballot(zero != 0.f) != 0;  // NaN
+  }
+};
+
+}  // namespace weft::attention::cuda::mma

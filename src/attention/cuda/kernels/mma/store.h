@@ -1,0 +1,96 @@
+// The states of rows that are a warp's own, as fragments have them, to the output or to the item's partial.
+#pragma once
+
+#include "attention/cuda/kernels/mma/rows.h"
+#include "attention/cuda/kernels/mma/states.h"
+
+namespace weft::attention::cuda::mma {
+
+template <class Shape>
+class Store {
+  using F = typename Shape::F;
+  using Output = typename Shape::S::Output;
+  static constexpr bool kIsHalf = sizeof(Output) == 2;
+  static constexpr int kFragments = Shape::kFragments, kDimVo = Shape::kDimVo;
+
+ public:
+  WEFT_INLINE Store(const Rows<Shape>& rows, const Thread<Shape>& thread, const States<Shape>& states)
+      : rows_(rows),
+        thread_(thread),
+        states_(states),
+        staged_{Shape::queries().data + thread.first_row() * Shape::kPadQk * 2} {}
+
+  // Partials as floats, outputs by way of shared memory in 16 bytes.
+  WEFT_INLINE void store() const {
+    const Call& call = rows_.call;
+    const PartialStates partial = partial_of(call, rows_.item);
+    WEFT_UNROLL
+    for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int r = thread_.row(m, half);
+      const FusedRow& row = Shape::shared().rows[r];
+      const float total = F::kSoftmax ? states_.rows[m].total(half) : 1.f, factor = total == 0.f ? 0.f : 1.f / total;
+      const float lse = F::kSoftmax ? lse_of_base2(states_.rows[m].base[half], total) : 0.f;
+      const bool writes_lse = thread_.lane % 4 == 0 && r < rows_.n;
+      if (partial.data != nullptr) {
+        const int token = (rows_.first + r) / call.group_size;
+        if (writes_lse) *partial.lse(call, token, row.head) = lse;
+        if (r < rows_.n) store_pairs(partial.o(call, token, row.head), m, half, factor);
+      } else {
+        if (writes_lse && call.lse != nullptr)
+          write_lse<F>(call, rows_.p, {row.q_row, row.request, row.idx, row.pos, row.head}, lse);
+        if constexpr (kIsHalf)
+          stage(r - thread_.first_row(), m, half, factor);
+        else if (r < rows_.n)
+          store_pairs(reinterpret_cast<float*>(output_row(row)), m, half, factor);
+      }
+    }
+    if (kIsHalf && partial.data == nullptr) {
+      ptx::warp_sync();
+      store_staged();
+    }
+  }
+
+ private:
+  WEFT_INLINE char* output_row(const FusedRow& row) const {
+    const Call& call = rows_.call;
+    return call.o.data + row.q_row * call.o.row_stride + row.head * call.o.head_stride;
+  }
+  // This lane's elements of a row.
+  WEFT_INLINE void store_pairs(float* to, int m, int half, float factor) const {
+    WEFT_UNROLL
+    for (int f = 0; f < kDimVo / 8; ++f) WEFT_UNROLL
+    for (int e = 0; e < 2; ++e) to[8 * f + thread_.column() + e] = states_.o[m][f][2 * half + e] * factor;
+  }
+  // The same, to row r of `staged_`.
+  WEFT_INLINE void stage(int r, int m, int half, float factor) const {
+    if constexpr (kIsHalf) WEFT_UNROLL
+    for (int f = 0; f < Shape::kPadVo / 8; ++f)
+      *reinterpret_cast<u32*>(staged_.chunk(r, f) + thread_.lane % 4 * 4) =
+          tile::pack<Output>(states_.o[m][f][2 * half] * factor, states_.o[m][f][2 * half + 1] * factor);
+  }
+  WEFT_INLINE void store_staged() const {
+    const Call& call = rows_.call;
+    constexpr int kChunks = kDimVo / 8;
+    const bool aligned = ((reinterpret_cast<u64>(call.o.data) | call.o.row_stride | call.o.head_stride) & 15) == 0;
+    WEFT_UNROLL_4
+    for (int i = thread_.lane; i < 16 * kFragments * kChunks; i += 32) {
+      const int r = i / kChunks;
+      if (thread_.first_row() + r >= rows_.n) break;
+      const u8* const from = staged_.chunk(r, i % kChunks);
+      char* const to = output_row(Shape::shared().rows[thread_.first_row() + r]) + i % kChunks * 16;
+      if (aligned) {
+        *reinterpret_cast<Bytes16*>(to) = *reinterpret_cast<const Bytes16*>(from);
+      } else {
+        for (int e = 0; e < 8; ++e) reinterpret_cast<u16*>(to)[e] = reinterpret_cast<const u16*>(from)[e];
+      }
+    }
+  }
+
+  const Rows<Shape>& rows_;
+  const Thread<Shape>& thread_;
+  const States<Shape>& states_;
+  const tile::SharedTile<Shape::kPadVo> staged_;  // the warp's rows, where its queries were
+};
+
+}  // namespace weft::attention::cuda::mma
