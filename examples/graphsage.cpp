@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "dense_product.h"
 #include "weft/error.h"
 #include "weft/sparse.h"
 
@@ -91,37 +92,14 @@ Cora read_cora(const char* path) {
 // c = a b, c = a^T b, c = a b^T: one program, read in three ways.
 class Product {
  public:
-  Product(const char* a_axes, const char* b_axes) {
-    std::string text = R"(program product(m, n, inner):
-  I = dense_fixed(m)
-  J = dense_fixed(n)
-  L = dense_fixed(inner)
-  A = buffer(A_AXES): fp32
-  B = buffer(B_AXES): fp32
-  C = buffer(I, J): fp32
-  iterate product(I, L, J) "SRS" as (i, l, j):
-    init:
-      C[i, j] = 0.0
-    C[i, j] = C[i, j] + A[A_AT] * B[B_AT]
-schedule:
-  lower()
-  parallel(product.i)
-)";
-    const auto put = [&](const std::string& name, std::string axes) {
-      text.replace(text.find(name + "_AXES"), 6, axes);
-      for (char& c : axes) c = static_cast<char>(std::tolower(c));
-      text.replace(text.find(name + "_AT"), 4, axes);
-    };
-    put("A", a_axes);
-    put("B", b_axes);
-    op_ = std::make_unique<Operator>(compile(parse(text)));
-  }
+  Product(const char* a_axes, const char* b_axes)
+      : op_(compile(parse(dense_product(a_axes, b_axes) + "schedule:\n  lower()\n  parallel(product.i)\n"))) {}
   void operator()(const Matrix& a, const Matrix& b, Matrix& c) const {
-    op_->run({.buffers = {{"A", a.view()}, {"B", b.view()}, {"C", c.view()}}});
+    op_.run({.buffers = {{"A", a.view()}, {"B", b.view()}, {"C", c.view()}}});
   }
 
  private:
-  std::unique_ptr<Operator> op_;
+  Operator op_;
 };
 
 // A matrix that is trained (Kingma, Ba, 2014), with weight decay in the gradient.

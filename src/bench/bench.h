@@ -46,8 +46,9 @@ struct BenchOptions {
   std::string shape;      // model, on a card: random weights of that shape instead, 8b or 1b
   std::string precision = "default";
   std::string data;    // sparse: a folder of matrices; "": only generated ones
-  float seconds = 10;  // sparse-tune: for the search over each matrix
+  float seconds = 10;  // sparse-tune: for each matrix, most of them for the search
   std::function<sparse::Coo(const std::string& path)> read_matrix;  // of that folder
+  std::function<sparse::CooTensor(const std::string& path)> read_tensor;
   ServeLoad load;
 };
 
@@ -64,7 +65,8 @@ class BenchReport {
  public:
   virtual ~BenchReport() = default;
   virtual void add(const BenchRow& row) = 0;
-  virtual void note(const std::string& line) = 0;  // machine, threads, what is compared
+  virtual void note(const std::string& line) = 0;      // machine, threads, what is compared
+  virtual void progress(const std::string& line) = 0;  // what runs next and for how long, of a bench that takes minutes
 };
 
 struct Bench {

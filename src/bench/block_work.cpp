@@ -28,22 +28,25 @@ sparse::Structure pruned(int64_t rows, int64_t cols) {
 
 }  // namespace
 
-BlockCase block_case(const std::string& pattern, bool quick) {
+BlockCase block_case(const std::string& pattern, bool quick, int64_t feat) {
   const int64_t heads = quick ? 2 : 12, size = quick ? 1024 : 4096, blocks = kTokens / kBlock;
+  const int64_t width = feat > 0 ? feat : pattern == "pruned" ? 512 : 64;
   if (pattern == "longformer")
-    return {.name = fmt::format("longformer 4096 x {} heads d64 band 256", heads),
+    return {.name = fmt::format("longformer 4096 x {} heads d{} band 256", heads, width),
             .structure = sparse::band(blocks, 4),
-            .heads = heads};
+            .heads = heads,
+            .feat = width};
   if (pattern == "butterfly")
-    return {.name = fmt::format("butterfly 4096 x {} heads d64", heads),
+    return {.name = fmt::format("butterfly 4096 x {} heads d{}", heads, width),
             .structure = sparse::butterfly(blocks, blocks / 2),
-            .heads = heads};
+            .heads = heads,
+            .feat = width};
   check(pattern == "pruned", ErrorCode::invalid_argument,
         "pattern: is '{}'; longformer, butterfly and pruned are allowed", pattern);
-  return {.name = fmt::format("pruned {0} x {0} block 32 density 0.1 F512", size),
+  return {.name = fmt::format("pruned {0} x {0} block 32 density 0.1 F{1}", size, width),
           .structure = pruned(size / kBlock, size / kBlock),
           .heads = 1,
-          .feat = 512};
+          .feat = width};
 }
 
 BlockWork::BlockWork(BlockCase blocks, DType dtype)

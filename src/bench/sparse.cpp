@@ -66,10 +66,6 @@ double add_rows(SparseBench& bench, const std::string& name, const Tensors& t, c
   return timed.median_s;
 }
 
-bool wants(const SparseBench& bench, const std::string& name) {
-  return name.find(bench.options.only) != std::string::npos;
-}
-
 void measure_spmm(SparseBench& bench, const Tensors& t, const std::vector<std::string>& formats) {
   const Probe gather = probe_gather(bench.team, t.a, Tensors::floats(t.y), t.feat);
   const Probe plain = probe_plain_spmm(bench.team, t.a, Tensors::floats(t.y), Tensors::floats(t.c), t.feat);
@@ -115,6 +111,26 @@ void measure_sddmm(SparseBench& bench, const Tensors& t) {
 
 }  // namespace
 
+bool wants(const SparseBench& bench, const std::string& name) {
+  return name.find(bench.options.only) != std::string::npos;
+}
+
+bool may_want(const SparseBench& bench, const std::string& begin) {
+  return wants(bench, begin) || bench.options.only.find(begin) != std::string::npos;
+}
+
+std::vector<int64_t> sparse_feats() { return {32, 64, 128, 256, 512}; }
+
+RowCeiling::RowCeiling(WorkerTeam& team, Instruction instruction, double flops, double bytes)
+    : memory_(memory_to_read(team, std::max<size_t>(static_cast<size_t>(bytes), size_t{1} << 20))),
+      probes_{arithmetic_of(team, instruction).ops,
+              probe_read(team, static_cast<const char*>(memory_.data()), memory_.bytes(), memory_.bytes())},
+      flops_per_byte_(flops / bytes) {}
+
+double RowCeiling::of(const TimedBeside& timed) const {
+  return probes_.size() == 1 ? timed.ceilings[0] : std::min(timed.ceilings[0], flops_per_byte_ * timed.ceilings[1]);
+}
+
 void measure_sparse(const BenchOptions& options, BenchReport& report) {
   WorkerTeam team(options.threads);
   SparseBench bench{options, report, team};
@@ -122,26 +138,25 @@ void measure_sparse(const BenchOptions& options, BenchReport& report) {
       fmt::format("{} threads, fp32; ceiling: the same rows loaded in the same order, nothing else; plain loop: nested "
                   "loops over CSR by the compiler, workers with equal shares of the elements",
                   team.num_workers()));
-  const std::vector<int64_t> feats =
-      options.quick ? std::vector<int64_t>{64} : std::vector<int64_t>{32, 64, 128, 256, 512};
-  const auto measure = [&](const SparseCase& a, int64_t most_feat, const std::vector<std::string>& formats) {
-    if (!wants(bench, "spmm " + a.name) && !wants(bench, "sddmm " + a.name) &&
-        options.only.find(a.name) == std::string::npos)
-      return;
-    for (const int64_t feat : feats) {
-      if (feat > most_feat) continue;
+  const auto measure = [&](const SparseCase& a, const std::vector<std::string>& formats) {
+    if (!may_want(bench, "spmm " + a.name) && !may_want(bench, "sddmm " + a.name) && !may_want(bench, a.name)) return;
+    for (const int64_t feat : options.quick ? std::vector<int64_t>{64} : sparse_feats()) {
       const Tensors tensors(a, feat);
       measure_spmm(bench, tensors, formats);
       measure_sddmm(bench, tensors);
     }
   };
-  const auto all = static_cast<int64_t>(512);
-  measure(uniform_case(32768, 16), all, {"auto", "hyb(1, 4)"});
-  measure(power_law_case(100000, options.quick ? 300000 : 1500000), all, {"auto", "hyb(1, 4)"});
-  if (!options.quick) measure(uniform_case(262144, 16), 128, {"auto"});
+  std::vector<SparseCase> graphs;
+  graphs.push_back(uniform_case(32768, 16));
+  graphs.push_back(power_law_case(100000, options.quick ? 300000 : 1500000));
+  std::vector<SparseCase> matrices;
+  for (const MatrixFile& file : matrix_files_of(options)) matrices.push_back(file_case(options, file));
+  for (const SparseCase& graph : graphs) measure(graph, {"auto", "hyb(1, 4)"});
+  if (!options.quick) measure(uniform_case(262144, 16), {"auto"});
   measure_graph_attention(bench);
   measure_blocks(bench);
-  for (const SparseCase& a : files_of(options)) measure(a, all, {"auto"});
+  for (const SparseCase& a : matrices) measure(a, {"auto"});
+  measure_ablations(bench, graphs, matrices);
 }
 
 }  // namespace weft::bench

@@ -55,7 +55,7 @@ class GraphAttention {
 
   void measure(bool same) {
     const std::string name = fmt::format("graph attention {} F{} {}", a_.name, feat_, same ? "K = V" : "K != V");
-    if (name.find(bench_.options.only) == std::string::npos) return;
+    if (!wants(bench_, name)) return;
     const Workspace& v = same ? k_ : v_;
     const double flops = 4. * static_cast<double>(a_.nnz() * feat_);
     const auto fused = [&] {
@@ -72,7 +72,7 @@ class GraphAttention {
     const Probe gather = probe_gather(bench_.team, a_, static_cast<const float*>(k_.data()), feat_);
     const std::vector<Probe> probes = {gather, [&] { return flops / seconds_of(unfused); }};
     const TimedBeside timed =
-        time_beside(fused, probes, bench_.options.quick ? 3 : 9, bench_.options.quick ? 0.05 : 0.3);
+        time_beside(fused, probes, bench_.options.quick ? 3 : 5, bench_.options.quick ? 0.05 : 0.3);
     const double rate = flops / timed.median_s;
     // A row that is key and value comes once.
     const double ceiling = timed.ceilings[0] * (same ? 2 : 1);
@@ -101,19 +101,18 @@ class GraphAttention {
 }  // namespace
 
 void measure_graph_attention(SparseBench& bench) {
-  if (std::string("graph attention").find(bench.options.only) == std::string::npos &&
-      bench.options.only.find("graph attention") == std::string::npos)
-    return;
+  if (!may_want(bench, "graph attention")) return;
   bench.report.note(
       "graph attention: ceiling the rows of keys and values loaded in the same order, those that are both once");
-  // Keys of 5 MB, and of 100, more than caches hold.
+  // Of 64 features keys of 5 MB, and of 100, more than caches hold.
   std::vector<SparseCase> graphs;
   graphs.push_back(power_law_case(20000, 300000));
   if (!bench.options.quick) graphs.push_back(power_law_case(400000, 6000000));
-  for (const SparseCase& graph : graphs) {
-    GraphAttention attention(bench, graph, 64);
-    for (const bool same : {true, false}) attention.measure(same);
-  }
+  for (const SparseCase& graph : graphs)
+    for (const int64_t feat : bench.options.quick ? std::vector<int64_t>{64} : sparse_feats()) {
+      GraphAttention attention(bench, graph, feat);
+      for (const bool same : {true, false}) attention.measure(same);
+    }
 }
 
 }  // namespace weft::bench

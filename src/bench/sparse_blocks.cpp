@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "bench/block_work.h"
 #include "bench/probe.h"
@@ -17,26 +18,24 @@ std::string name_of(const char* op, const BlockCase& blocks, DType dtype) {
 }
 
 bool is_wanted(const SparseBench& bench, const char* op, const BlockCase& blocks, DType dtype) {
-  return name_of(op, blocks, dtype).find(bench.options.only) != std::string::npos;
+  return wants(bench, name_of(op, blocks, dtype));
 }
 
 void measure(SparseBench& bench, const BlockWork& work) {
   const bool dots = work.dtype() == DType::bf16 && is_bf16_dot_fast();
-  const size_t to_read = std::max<size_t>(static_cast<size_t>(work.bytes()), size_t{1} << 20);
-  const Workspace memory = memory_to_read(bench.team, to_read);
-  const std::vector<Probe> probes = {
-      arithmetic_of(bench.team, dots ? Instruction::bf16_dot : Instruction::fp32_multiply_add).ops,
-      probe_read(bench.team, static_cast<const char*>(memory.data()), memory.bytes(), memory.bytes())};
+  const RowCeiling ceiling(bench.team, dots ? Instruction::bf16_dot : Instruction::fp32_multiply_add, work.flops(),
+                           work.bytes());
   const auto row = [&](const char* op, const std::function<void()>& run) {
     if (!is_wanted(bench, op, work.blocks(), work.dtype())) return;
     const std::string name = name_of(op, work.blocks(), work.dtype());
-    const TimedBeside timed = time_beside(run, probes, bench.options.quick ? 3 : 9, bench.options.quick ? 0.05 : 0.3);
+    const TimedBeside timed =
+        time_beside(run, ceiling.probes(), bench.options.quick ? 3 : 9, bench.options.quick ? 0.05 : 0.3);
     bench.report.add({.bench = "sparse",
                       .name = name,
                       .metric = "rate",
                       .value = work.flops() / timed.median_s / 1e9,
                       .unit = "GFLOP/s",
-                      .ceiling = std::min(timed.ceilings[0], work.flops() / work.bytes() * timed.ceilings[1]) / 1e9});
+                      .ceiling = ceiling.of(timed) / 1e9});
     bench.report.add({.bench = "sparse", .name = name, .metric = "floor", .value = work.bytes() / 1e6, .unit = "MB"});
   };
   row("spmm", [&] { work.spmm(bench.stream); });
@@ -46,14 +45,18 @@ void measure(SparseBench& bench, const BlockWork& work) {
 }  // namespace
 
 void measure_blocks(SparseBench& bench) {
-  bench.report.note(
-      "blocks: ceiling the lesser of multiply-adds (bf16 dots where the machine's are the faster ones) and bytes");
+  bool noted = false;
   for (const DType dtype : {DType::bf16, DType::fp32})
-    for (const char* pattern : {"longformer", "butterfly", "pruned"}) {
-      const BlockCase blocks = block_case(pattern, bench.options.quick);
-      if (is_wanted(bench, "spmm", blocks, dtype) || is_wanted(bench, "sddmm", blocks, dtype))
+    for (const char* pattern : {"longformer", "butterfly", "pruned"})
+      for (const int64_t feat : bench.options.quick ? std::vector<int64_t>{0} : sparse_feats()) {
+        const BlockCase blocks = block_case(pattern, bench.options.quick, feat);
+        if (!is_wanted(bench, "spmm", blocks, dtype) && !is_wanted(bench, "sddmm", blocks, dtype)) continue;
+        if (!std::exchange(noted, true))
+          bench.report.note(
+              "blocks: ceiling the lesser of multiply-adds (bf16 dots where the machine's are the faster ones) and "
+              "bytes");
         measure(bench, BlockWork(blocks, dtype));
-    }
+      }
 }
 
 }  // namespace weft::bench

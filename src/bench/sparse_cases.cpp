@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "bench/stop.h"
+#include "sparse/formats/structure.h"
 
 namespace weft::bench {
 namespace {
@@ -123,21 +124,39 @@ SparseCase read_case(const std::string& path) {
   return a;
 }
 
-std::vector<SparseCase> files_of(const BenchOptions& options) {
+std::vector<MatrixFile> matrix_files_of(const BenchOptions& options) {
   if (options.data.empty()) return {};
-  std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(options.data)) paths.push_back(entry.path().string());
-  std::sort(paths.begin(), paths.end());
-  std::vector<SparseCase> cases;
-  for (const std::string& path : paths) {
-    stop_if_asked();
-    std::string name = std::filesystem::path(path).filename().string();
+  std::vector<MatrixFile> files;
+  for (const auto& entry : std::filesystem::directory_iterator(options.data)) {
+    std::string name = entry.path().filename().string();
     if (name.ends_with(".gz")) name.resize(name.size() - 3);
     if (!name.ends_with(".mtx") && !name.ends_with(".smtx")) continue;
     name.resize(name.rfind('.'));
-    cases.push_back(coo_case(name, options.read_matrix(path)));
+    files.push_back({name, entry.path().string()});
   }
-  return cases;
+  std::sort(files.begin(), files.end(), [](const MatrixFile& a, const MatrixFile& b) { return a.path < b.path; });
+  return files;
+}
+
+SparseCase file_case(const BenchOptions& options, const MatrixFile& file) {
+  stop_if_asked();
+  return coo_case(file.name, options.read_matrix(file.path));
+}
+
+std::string Hyb::text() const { return fmt::format("hyb({}, {})", c, k); }
+
+double padding_of(const SparseCase& a, const Hyb& format) {
+  const sparse::MatrixAxes axes{.row = "I", .col = "J", .num_rows = a.rows, .num_cols = a.cols};
+  size_t places = 0;
+  for (const sparse::FormatArrays& bucket :
+       sparse::take_all(sparse::hyb_rules(axes, format.c, format.k), sparse::coordinates_of(*a.structure.data())))
+    for (const auto& [name, array] : bucket.arrays) places += name.starts_with("J_") ? array.size() : 0;
+  return 1 - static_cast<double>(a.nnz()) / static_cast<double>(std::max<size_t>(places, 1));
+}
+
+int64_t middle_k(const SparseCase& a) {
+  const double mean = static_cast<double>(a.nnz()) / static_cast<double>(std::max<int64_t>(a.rows, 1));
+  return static_cast<int64_t>(std::ceil(std::log2(std::max(mean, 1.))));
 }
 
 }  // namespace weft::bench

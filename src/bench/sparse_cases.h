@@ -28,10 +28,23 @@ SparseCase power_law_case(int64_t rows, int64_t nnz);
 SparseCase coo_case(std::string name, const sparse::Coo& coo);
 // Of a file that bench/peers/matrices.py wrote: rows, columns, the number of elements (64 bits), indptr, indices (32).
 SparseCase read_case(const std::string& path);
-// The matrices of the folder that the options name; none without one.
-std::vector<SparseCase> files_of(const BenchOptions& options);
+// The matrices of the folder that the options name, which are not read before they are asked for; none without one.
+struct MatrixFile {
+  std::string name, path;
+};
+std::vector<MatrixFile> matrix_files_of(const BenchOptions& options);
+SparseCase file_case(const BenchOptions& options, const MatrixFile& file);
 // Random values where the structure has elements.
 void finish(SparseCase& a);
+
+// hyb(c, k): as SparseOptions names it; of the places of such a format, the share that holds no element.
+struct Hyb {
+  int64_t c = 1, k = 0;
+  std::string text() const;
+};
+double padding_of(const SparseCase& a, const Hyb& format);
+// ceil(log2(mean length)), what hyb's k is by default.
+int64_t middle_k(const SparseCase& a);
 
 // Random numbers in [-1, 1).
 std::vector<float> random_floats(size_t count, uint64_t seed);

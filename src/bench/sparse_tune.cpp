@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
 
 #include "base/clock.h"
 #include "bench/measure.h"
@@ -25,12 +25,6 @@ void add(SparseBench& bench, const std::string& name, const char* metric, double
       {.bench = "sparse-tune", .name = name, .metric = metric, .value = value, .unit = unit, .ceiling = ceiling});
 }
 
-// As little as ceil(log2(mean length)), what hyb's k is by default.
-int64_t middle_k(const SparseCase& a) {
-  const double mean = static_cast<double>(a.nnz()) / static_cast<double>(std::max<int64_t>(a.rows, 1));
-  return static_cast<int64_t>(std::ceil(std::log2(std::max(mean, 1.))));
-}
-
 void measure_search(SparseBench& bench, const SparseCase& a) {
   const std::string name = fmt::format("spmm {} F{}", a.name, kFeat);
   sparse::Tuned tuned;
@@ -48,20 +42,14 @@ void measure_search(SparseBench& bench, const SparseCase& a) {
 }
 
 void measure_padding(SparseBench& bench, const SparseCase& a) {
-  const sparse::MatrixAxes axes{.row = "I", .col = "J", .num_rows = a.rows, .num_cols = a.cols};
-  const sparse::Coordinates elements = sparse::coordinates_of(*a.structure.data());
-  for (const int64_t k : {middle_k(a), int64_t{5}}) {
-    size_t places = 0;
-    for (const sparse::FormatArrays& bucket : sparse::take_all(sparse::hyb_rules(axes, 1, k), elements))
-      for (const auto& [name, array] : bucket.arrays) places += name.starts_with("J_") ? array.size() : 0;
-    add(bench, fmt::format("hyb(1, {}) of {}", k, a.name), "padding of its places",
-        100 * (1 - static_cast<double>(a.nnz()) / static_cast<double>(std::max<size_t>(places, 1))), "%");
-  }
+  for (const Hyb format : {Hyb{1, middle_k(a)}, Hyb{1, 5}})
+    add(bench, fmt::format("{} of {}", format.text(), a.name), "padding of its places", 100 * padding_of(a, format),
+        "%");
 }
 
 // The first run in a format, which makes its structure and fills its values, without what a later one takes.
 void measure_conversion(SparseBench& bench, const SparseCase& a) {
-  const std::string format = fmt::format("hyb(1, {})", middle_k(a));
+  const std::string format = Hyb{1, middle_k(a)}.text();
   const std::vector<float> b(static_cast<size_t>(a.cols * kFeat), 1.f);
   std::vector<float> c(static_cast<size_t>(a.rows * kFeat));
   const auto run = [&](const sparse::Structure& structure) {
@@ -103,16 +91,29 @@ void measure_sparse_tune(const BenchOptions& options, BenchReport& report) {
       "compiling, the C++ compiler alone",
       team.num_workers(), kFeat, options.seconds));
   measure_compiling(bench);
-  const auto measure = [&](const SparseCase& a) {
+  struct Named {
+    std::string name;
+    std::function<SparseCase()> make;
+  };
+  std::vector<Named> cases;
+  const auto add_case = [&](const std::string& name, const std::function<SparseCase()>& make) {
+    if (name.find(options.only) != std::string::npos) cases.push_back({name, make});
+  };
+  add_case("uniform 32k degree 16", [] { return uniform_case(32768, 16); });
+  const int64_t nnz = options.quick ? 300000 : 1500000;
+  add_case(options.quick ? "power law 100k nnz 300k" : "power law 100k nnz 1.5M",
+           [nnz] { return power_law_case(100000, nnz); });
+  for (const MatrixFile& file : matrix_files_of(options))
+    add_case(file.name, [&options, file] { return file_case(options, file); });
+  for (size_t i = 0; i < cases.size(); ++i) {
     stop_if_asked();
-    if (a.name.find(options.only) == std::string::npos) return;
+    report.progress(fmt::format("{} of {}: {}, for {:g} s; about {:.0f} s are left", i + 1, cases.size(), cases[i].name,
+                                options.seconds, static_cast<double>(cases.size() - i) * (options.seconds + 1)));
+    const SparseCase a = cases[i].make();
     measure_padding(bench, a);
     measure_conversion(bench, a);
     measure_search(bench, a);
-  };
-  measure(uniform_case(32768, 16));
-  measure(power_law_case(100000, options.quick ? 300000 : 1500000));
-  for (const SparseCase& a : files_of(options)) measure(a);
+  }
 }
 
 }  // namespace weft::bench

@@ -100,6 +100,7 @@ void run(const bench::Bench& bench, Chosen& chosen, Context& context) {
   chosen.options.device = require_device(chosen.device);
   bench::stop_when([] { return interrupted.load(); });
   chosen.options.read_matrix = read_matrix;
+  chosen.options.read_tensor = read_tensor;
   PrintedReport report(context.json);
   report.note(bench::machine());
   try {

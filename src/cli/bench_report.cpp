@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -35,6 +36,11 @@ void PrintedReport::note(const std::string& line) {
     print_out("# {}\n", line);
     flush_out();
   }
+}
+
+void PrintedReport::progress(const std::string& line) {
+  stop_if_interrupted();
+  std::fputs(fmt::format("weft: {}\n", line).c_str(), stderr);
 }
 
 void PrintedReport::add(const bench::BenchRow& row) {

@@ -12,6 +12,7 @@ class PrintedReport : public bench::BenchReport {
   explicit PrintedReport(bool json) : json_(json) {}
   void add(const bench::BenchRow& row) override;
   void note(const std::string& line) override;
+  void progress(const std::string& line) override;  // on stderr
 
  private:
   bool json_;

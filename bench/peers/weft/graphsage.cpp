@@ -9,6 +9,7 @@
 
 #include "bench/sparse_cases.h"
 #include "contestants.h"
+#include "dense_product.h"
 #include "weft/device.h"
 #include "weft/sparse.h"
 
@@ -21,30 +22,6 @@ using sparse::Operator;
 constexpr int64_t kLanes = 16, kRows = 256;  // columns and rows are padded to multiples of these
 
 int64_t padded(int64_t n, int64_t by) { return (n + by - 1) / by * by; }
-
-// c = a b. b in strips of a vector: [cols / 16, inner, 16].
-constexpr const char* kProduct = R"(program product(rows, inner, strips):
-  I = dense_fixed(rows)
-  L = dense_fixed(inner)
-  JO = dense_fixed(strips)
-  JI = dense_fixed(16)
-  J = dense_fixed(strips * 16)
-  A = buffer(I, L): fp32
-  B = buffer(JO, L, JI): fp32
-  C = buffer(I, J): fp32
-  iterate product(I, JO, L, JI) "SSRS" as (i, jo, l, ji):
-    init:
-      C[i, jo * 16 + ji] = 0.0
-    C[i, jo * 16 + ji] = C[i, jo * 16 + ji] + A[i, l] * B[jo, l, ji]
-schedule:
-  lower()
-  io, ii = split(product.i, 16)
-  reorder(io, product.jo, product.l, ii, product.ji)
-  vectorize(product.ji)
-  unroll(ii)
-  cache_write(product.jo, register)
-  parallel(io)
-)";
 
 // b = a^T c, in strips, by pieces of rows that the caches hold. HALF strips a worker, TILE rows of b at once.
 constexpr const char* kGradient = R"(program gradient(rows, inner, strips):
@@ -149,10 +126,23 @@ Operator compiled(const std::string& text, const std::map<std::string, int64_t>&
   return sparse::compile(sparse::parse(text), Device::cpu(), {.set = set});
 }
 
+// c = a b. b in strips of a vector: [cols / 16, inner, 16].
 Operator product(int64_t rows, int64_t inner, int64_t cols) {
-  std::string text = kProduct;
-  if (cols == kLanes) text = replaced(replaced(text, "(product.jo, register", "(io, register"), "product.jo, ", "");
-  return compiled(text, {{"rows", rows}, {"inner", inner}, {"strips", cols / kLanes}});
+  std::string schedule = R"(schedule:
+  lower()
+  io, ii = split(product.i, 16)
+  jo, ji = split(product.j, 16)
+  reorder(io, jo, product.l, ii, ji)
+  vectorize(ji)
+  unroll(ii)
+  cache_write(jo, register)
+  parallel(io)
+)";
+  if (cols == kLanes) {
+    schedule = replaced(replaced(schedule, "  jo, ji = split(product.j, 16)\n", ""), "io, jo, ", "io, ");
+    schedule = replaced(replaced(schedule, "(jo, register", "(io, register"), "ji)", "product.j)");
+  }
+  return compiled(dense_product("I, L", "JO, L, JI") + schedule, {{"rows", rows}, {"inner", inner}, {"cols", cols}});
 }
 
 // Two workers share the strips, or where there is one alone the tiles of rows.

@@ -1,9 +1,11 @@
 // Phases as functions of a shared object, run one after another by the team.
+#include <future>
 #include <vector>
 
 #include "base/check.h"
 #include "jit/host/module.h"
 #include "loop/codegen/c_family.h"
+#include "loop/codegen/printers.h"
 #include "sparse/loaded.h"
 
 namespace weft::sparse {
@@ -13,13 +15,14 @@ class LoadedOnCpu : public Loaded {
  public:
   explicit LoadedOnCpu(const Compilation& made)
       : preprocess_(made.preprocess3.function), compute_(made.compute3.function) {
-    const Isa isa = current_isa();
-    module_ = jit::host_module({.name = fmt::format("sparse {} {}", made.stage1.name, to_string(isa)),
-                                .text = made.code,
-                                .target = jit::host_target(isa)})
-                  .module;
-    preprocess_phases_ = phases_of(preprocess_);
-    compute_phases_ = phases_of(compute_);
+    // Each is a module of its own, compiled beside the other: compiling is most of the way from a text to a call.
+    std::future<std::shared_ptr<const Module>> preprocess;
+    if (!preprocess_.body.empty())
+      preprocess = std::async(module_of, std::cref(made.stage1.name), "preprocess ", std::cref(preprocess_));
+    if (!compute_.body.empty()) compute_module_ = module_of(made.stage1.name, "", compute_);
+    if (preprocess.valid()) preprocess_module_ = preprocess.get();
+    preprocess_phases_ = phases_of(preprocess_, preprocess_module_.get());
+    compute_phases_ = phases_of(compute_, compute_module_.get());
   }
   void preprocess(const Bound& bound, Stream stream) const override {
     run(preprocess_, preprocess_phases_, bound, stream.team());
@@ -34,12 +37,22 @@ class LoadedOnCpu : public Loaded {
     bool parallel = false;
   };
 
-  std::vector<Phase> phases_of(const loop::Function& function) const {
+  static std::shared_ptr<const Module> module_of(const std::string& program, const char* part,
+                                                 const loop::Function& function) {
+    const Isa isa = current_isa();
+    return jit::host_module({.name = fmt::format("sparse {} {}{}", program, part, to_string(isa)),
+                             .text = loop::cpp_module({function}),
+                             .target = jit::host_target(isa)})
+        .module;
+  }
+
+  static std::vector<Phase> phases_of(const loop::Function& function, const Module* module) {
     std::vector<Phase> result;
+    if (module == nullptr) return result;
     const std::vector<loop::Phase> phases = loop::split_phases(function);
     for (size_t i = 0; i < phases.size(); ++i) {
       const std::string name = loop::phase_name(function, i);
-      void* symbol = module_->symbol(name.c_str());
+      void* symbol = module->symbol(name.c_str());
       ensure(symbol != nullptr, "the module of {} has no '{}'", function.name, name);
       result.push_back({reinterpret_cast<decltype(Phase::call)>(symbol), phases[i].parallel() != nullptr});
     }
@@ -61,7 +74,7 @@ class LoadedOnCpu : public Loaded {
   }
 
   loop::Function preprocess_, compute_;
-  std::shared_ptr<const Module> module_;
+  std::shared_ptr<const Module> preprocess_module_, compute_module_;  // null: nothing to run
   std::vector<Phase> preprocess_phases_, compute_phases_;
 };
 

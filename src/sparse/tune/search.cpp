@@ -24,8 +24,9 @@ double least_of_runs(const Way& way, double best, double seconds) {
   return least;
 }
 
-// What else the machine did while one of them ran decides nothing: the first way and the fastest ones run again, in turns.
-void measure_again(const std::vector<Way>& ways, std::vector<Measured>& results) {
+// What else the machine did while one of them ran decides nothing: the first way and the fastest ones run again, in
+// turns, once at least and for so long.
+void measure_again(const std::vector<Way>& ways, std::vector<Measured>& results, double for_seconds) {
   constexpr size_t kMost = 4;
   constexpr int kRounds = 5;
   constexpr double kSeconds = 0.005, kClose = 1.5, kNoBest = std::numeric_limits<double>::infinity();
@@ -36,7 +37,8 @@ void measure_again(const std::vector<Way>& ways, std::vector<Measured>& results)
     if (m->choice == ways.front().name || (close.size() < kMost && m->seconds <= kClose * all.front()->seconds))
       close.push_back(m);
   if (close.size() < 2) return;
-  for (int round = 0; round < kRounds; ++round)
+  const auto start = Clock::now();
+  for (int round = 0; round < kRounds && (round == 0 || seconds_since(start) < for_seconds); ++round)
     for (Measured* m : close) {
       const auto way = std::find_if(ways.begin(), ways.end(), [&](const Way& w) { return w.name == m->choice; });
       if (round == 0) way->run();  // may have to be compiled
@@ -58,22 +60,26 @@ Tuned search(const std::string& key, const std::vector<Way>& ways, double second
     return std::find_if(results.begin(), results.end(), [&](const Measured& m) { return m.choice == way.name; });
   };
   Tuned tuned;
+  constexpr double kForFirst = 0.9;  // of the time; the rest is for the fastest ones again
+  double longest = 0;                // of a way so far, with compiling it: none begins that would end too late
   double best = std::numeric_limits<double>::infinity();
   for (const Measured& known : results) best = std::min(best, known.seconds);
   for (const Way& way : ways) {
     if (find(way) != results.end()) continue;
-    if (!results.empty() && seconds_since(start) >= seconds) {
+    if (!results.empty() && seconds_since(start) + longest >= seconds * kForFirst) {
       ++tuned.num_left;
       continue;
     }
+    const auto begin = Clock::now();
     way.run();
     results.push_back({way.name, least_of_runs(way, best, 0.03)});
     best = std::min(best, results.back().seconds);
     ++tuned.num_tried;
     keep_results(key, results);
+    longest = std::max(longest, seconds_since(begin));
   }
   if (tuned.num_tried > 0) {
-    measure_again(ways, results);
+    measure_again(ways, results, seconds - seconds_since(start));
     keep_results(key, results);
   }
   const auto fastest = std::min_element(results.begin(), results.end(),
