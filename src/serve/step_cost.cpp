@@ -6,7 +6,11 @@ namespace weft::serve {
 namespace {
 
 constexpr double kForget = 0.98;
+constexpr double kWithin = 0.97;  // of steps that mix end within what is said times the overshoot
+constexpr double kOvershootStep = 0.03, kMostOvershoot = 2;
 constexpr double kLargest = 1e4;  // of the covariance: with one kind of step alone it would grow without bound
+constexpr double kMostDoubt =
+    0.5;  // of a step with prompts: answers that decode for minutes say nothing of what rows cost
 
 }  // namespace
 
@@ -29,6 +33,10 @@ double StepCost::seconds(const Work& work) const {
 
 void StepCost::learn(const Work& work, double seconds) {
   if (!(seconds > 0) || work.rows == 0) return;
+  if (work.mixes()) {  // a running quantile: up seldom and far, down often and little
+    const bool beyond = seconds > overshoot_ * this->seconds(work);
+    overshoot_ = std::clamp(overshoot_ + kOvershootStep * (beyond ? kWithin : kWithin - 1), 1., kMostOvershoot);
+  }
   Vector x = features(work), gain{};
   for (double& value : x) value /= seconds;
   double error = 1, scale = kForget;
@@ -38,14 +46,23 @@ void StepCost::learn(const Work& work, double seconds) {
     scale += gain[i] * x[i];
   }
   for (size_t i = 0; i < 3; ++i) weights_[i] += gain[i] / scale * error;
+  if (work.rows > work.pieces) last_prompt_ = x;
   double largest = 0;
   for (size_t i = 0; i < 3; ++i) {
     for (size_t j = 0; j < 3; ++j) covariance_[i][j] -= gain[i] * gain[j] / scale;
     largest = std::max(largest, covariance_[i][i]);
   }
-  if (largest * kForget > kLargest) return;
+  if (largest > kLargest * kForget || doubt(last_prompt_) > kMostDoubt * kForget) return;
   for (Vector& row : covariance_)
     for (double& value : row) value /= kForget;
+}
+
+// The variance of what is said of a step, in that of a step's own noise.
+double StepCost::doubt(const Vector& x) const {
+  double sum = 0;
+  for (size_t i = 0; i < 3; ++i)
+    for (size_t j = 0; j < 3; ++j) sum += x[i] * covariance_[i][j] * x[j];
+  return sum;
 }
 
 int64_t StepCost::rows_that_fit(const Work& work, int64_t before, double target, int64_t most) const {
@@ -54,7 +71,7 @@ int64_t StepCost::rows_that_fit(const Work& work, int64_t before, double target,
     const int64_t rows = fits + (fails - fits) / 2;
     Work with = work;
     with.add(rows, before);
-    (seconds(with) <= target ? fits : fails) = rows;
+    (overshoot_ * seconds(with) <= target ? fits : fails) = rows;
   }
   return fits;
 }
