@@ -197,6 +197,13 @@ Tuned tune_block_spmm(const Structure& blocks, int64_t heads, int64_t block, int
                       const TuneOptions& options = {}, Stream stream = {});
 Tuned tune_rgms(const Structure& edges, int64_t feat_in, int64_t feat_out, const TuneOptions& options = {},
                 Stream stream = {});
+// Of edges (relation, row, column), also how many rows stand in a tile: relational_from_coo(edges, tile) makes the
+// structure that the fastest calls take.
+struct TunedRgms : Tuned {
+  int64_t tile = 64;
+};
+TunedRgms tune_rgms(const CooTensor& edges, int64_t feat_in, int64_t feat_out, const TuneOptions& options = {},
+                    Stream stream = {});
 
 // out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j); x [m, feat], y [n, feat].
 void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,

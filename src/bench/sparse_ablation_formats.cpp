@@ -70,7 +70,8 @@ Ablation formats_of_spmm(const SparseCase& a, int64_t feat, const std::vector<Hy
 }
 
 Ablation empty_block_rows(const EmptyBlockRows& shape, int64_t feat) {
-  const auto& [size, block, density, empty] = shape;
+  const int64_t size = shape.size, block = shape.block;
+  const double density = shape.density, empty = shape.empty;
   check(block >= 2 && block <= 256 && size >= block && size % block == 0, ErrorCode::invalid_argument,
         "size: is {} in blocks of {}; whole blocks of 2 to 256 are allowed", size, block);
   check(density > 0 && density <= 1 && empty >= 0 && empty <= 1, ErrorCode::invalid_argument,
@@ -112,7 +113,8 @@ Ablation empty_block_rows(const EmptyBlockRows& shape, int64_t feat) {
 
 Ablation pruned_weights(const PrunedWeights& shape, int64_t feat) {
   constexpr int64_t kBlock = 32, kRows = 8, kGroup = 32;
-  const auto& [rows, cols, density] = shape;
+  const int64_t rows = shape.rows, cols = shape.cols;
+  const double density = shape.density;
   check(rows > 0 && cols > 0 && rows % kBlock == 0 && cols % kBlock == 0, ErrorCode::invalid_argument,
         "rows: there are {}, and {} columns; multiples of {} are allowed", rows, cols, kBlock);
   check(density > 0 && density <= 1, ErrorCode::invalid_argument, "density: is {}; above 0 to 1 is allowed", density);

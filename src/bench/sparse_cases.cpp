@@ -124,19 +124,22 @@ SparseCase read_case(const std::string& path) {
   return a;
 }
 
-std::vector<MatrixFile> matrix_files_of(const BenchOptions& options) {
+std::vector<MatrixFile> files_of(const BenchOptions& options, const std::vector<std::string>& endings) {
   if (options.data.empty()) return {};
+  check(std::filesystem::is_directory(options.data), ErrorCode::io_error, "data: '{}' is no folder that can be read",
+        options.data);
   std::vector<MatrixFile> files;
   for (const auto& entry : std::filesystem::directory_iterator(options.data)) {
     std::string name = entry.path().filename().string();
     if (name.ends_with(".gz")) name.resize(name.size() - 3);
-    if (!name.ends_with(".mtx") && !name.ends_with(".smtx")) continue;
-    name.resize(name.rfind('.'));
-    files.push_back({name, entry.path().string()});
+    for (const std::string& ending : endings)
+      if (name.ends_with(ending)) files.push_back({name.substr(0, name.size() - ending.size()), entry.path().string()});
   }
   std::sort(files.begin(), files.end(), [](const MatrixFile& a, const MatrixFile& b) { return a.path < b.path; });
   return files;
 }
+
+std::vector<MatrixFile> matrix_files_of(const BenchOptions& options) { return files_of(options, {".mtx", ".smtx"}); }
 
 SparseCase file_case(const BenchOptions& options, const MatrixFile& file) {
   stop_if_asked();

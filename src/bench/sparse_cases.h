@@ -28,10 +28,12 @@ SparseCase power_law_case(int64_t rows, int64_t nnz);
 SparseCase coo_case(std::string name, const sparse::Coo& coo);
 // Of a file that bench/peers/matrices.py wrote: rows, columns, the number of elements (64 bits), indptr, indices (32).
 SparseCase read_case(const std::string& path);
-// The matrices of the folder that the options name, which are not read before they are asked for; none without one.
+// Files of the folder that the options name with one of these endings, each also compressed (.gz), sorted; none without
+// a folder. They are read when their turn comes.
 struct MatrixFile {
-  std::string name, path;
+  std::string name, path;  // without the ending
 };
+std::vector<MatrixFile> files_of(const BenchOptions& options, const std::vector<std::string>& endings);
 std::vector<MatrixFile> matrix_files_of(const BenchOptions& options);
 SparseCase file_case(const BenchOptions& options, const MatrixFile& file);
 // Random values where the structure has elements.

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <numeric>
 #include <random>
 
+#include "bench/sparse_cases.h"
 #include "bench/stop.h"
 
 namespace weft::bench {
@@ -60,18 +60,10 @@ TypedGraph typed_graph(int64_t nodes, int64_t relations, int64_t edges) {
 }
 
 std::vector<TypedGraph> typed_graphs_of(const BenchOptions& options) {
-  if (options.data.empty()) return {};
-  std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(options.data)) paths.push_back(entry.path().string());
-  std::sort(paths.begin(), paths.end());
   std::vector<TypedGraph> graphs;
-  for (const std::string& path : paths) {
+  for (const MatrixFile& file : files_of(options, {"_triples.csv"})) {
     stop_if_asked();
-    std::string name = std::filesystem::path(path).filename().string();
-    if (name.ends_with(".gz")) name.resize(name.size() - 3);
-    if (!name.ends_with("_triples.csv")) continue;
-    name.resize(name.size() - std::string("_triples.csv").size());
-    graphs.push_back({name, options.read_tensor(path)});
+    graphs.push_back({file.name, options.read_tensor(file.path)});
     // A destination gathers: relation, destination, source.
     std::swap(graphs.back().edges.coordinates[1], graphs.back().edges.coordinates[2]);
     std::swap(graphs.back().edges.extents[1], graphs.back().edges.extents[2]);

@@ -1,6 +1,8 @@
 // `weft bench`: a verb for each bench, its options, and where the rows go; src/bench/ has what is measured.
 #include "bench/bench.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <string>
 #include <string_view>
@@ -108,6 +110,8 @@ void run(const bench::Bench& bench, Chosen& chosen, Context& context) {
   } catch (const bench::Stopped&) {
     throw Interrupted();
   }
+  if (const std::string& only = chosen.options.only; !only.empty() && report.num_rows() == 0)
+    throw UsageError(fmt::format("--only '{}': no row of {} has a name that holds it", only, bench.name));
   context.exit_code = kDone;
 }
 

@@ -45,6 +45,7 @@ void PrintedReport::progress(const std::string& line) {
 
 void PrintedReport::add(const bench::BenchRow& row) {
   stop_if_interrupted();
+  ++num_rows_;
   const bool has_ceiling = row.ceiling > 0;
   if (json_) {
     nlohmann::json line = {{"bench", row.bench}, {"case", row.name},   {"metric", row.metric}, {"value", row.value},

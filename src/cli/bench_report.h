@@ -11,11 +11,13 @@ class PrintedReport : public bench::BenchReport {
  public:
   explicit PrintedReport(bool json) : json_(json) {}
   void add(const bench::BenchRow& row) override;
+  int num_rows() const { return num_rows_; }
   void note(const std::string& line) override;
   void progress(const std::string& line) override;  // on stderr
 
  private:
   bool json_;
+  int num_rows_ = 0;
   std::string last_bench_;
 };
 

@@ -16,8 +16,8 @@
 #include "cli/output.h"
 #include "cli/sparse_input.h"
 #include "cli/sparse_svg.h"
+#include "cli/sparse_tune.h"
 #include "sparse/check.h"
-#include "sparse/operators/kept.h"
 #include "sparse/stage1/parse.h"
 
 namespace weft::cli {
@@ -137,38 +137,20 @@ sparse::Structure read_structure(const sparse::Stage1& program, const std::strin
        axis, path, rank, above.size());
 }
 
-// The search behind format "auto": of SpMM, over the one matrix that is given.
-void tune(const SparseOptions& options, const sparse::Program& program, const Context& context) {
-  const bool is_spmm =
-      sparse::parse_program(program.text()).stage1 == sparse::parse_program(sparse::kSpmmProgram).stage1;
-  check(is_spmm, ErrorCode::unsupported,
-        "--tune: '{}': required: a search for its formats; supported: SpMM, as examples/sparse/spmm.txt writes it",
-        options.file);
-  if (options.matrices.size() != 1) throw UsageError("--tune: give the one matrix, --matrix J=FILE");
-  int64_t feat = 0;
-  for (const std::string& text : options.set)
-    if (const auto [name, value] = named("--set", text); name == "feat")
-      feat = parse_number<int64_t>("--set feat", value, {"1 to 65536", [](double n) { return n >= 1 && n <= 65536; }});
-  if (feat == 0) throw UsageError("--tune: give the width of rows, --set feat=64");
-  const sparse::Structure a =
-      sparse::csr_from_coo(read_matrix(named("--matrix", options.matrices[0]).second)).structure;
-  const sparse::Tuned tuned =
-      sparse::tune_spmm(a, feat, {.seconds = static_cast<double>(options.seconds), .values_unchanged = true});
-  if (context.json)
-    return print_json({{"event", "done"},
-                       {"choice", tuned.choice},
-                       {"run_ms", tuned.seconds * 1e3},
-                       {"likely_choice", tuned.likely_choice},
-                       {"likely_ms", tuned.likely_seconds * 1e3},
-                       {"tried", tuned.num_tried},
-                       {"left", tuned.num_left}});
-  print_out("{}: {:.3f} ms; without a search {}: {:.3f} ms; {} candidates measured now, {} left\n", tuned.choice,
-            tuned.seconds * 1e3, tuned.likely_choice, tuned.likely_seconds * 1e3, tuned.num_tried, tuned.num_left);
-}
-
 void sparse_verb(const SparseOptions& options, const Context& context) {
   const sparse::Program program = sparse::parse(read_packed_file(options.file));
-  if (options.tune) return tune(options, program, context);
+  if (options.tune) {
+    const auto by_name = [](const std::string& option, const std::vector<std::string>& texts) {
+      std::map<std::string, std::string> map;
+      for (const std::string& text : texts) map.insert(named(option, text));
+      return map;
+    };
+    return tune_sparse({.file = options.file,
+                        .matrices = by_name("--matrix", options.matrices),
+                        .set = by_name("--set", options.set),
+                        .seconds = static_cast<double>(options.seconds)},
+                       program, context);
+  }
   sparse::CompileOptions compile_options;
   const Allowed any{"0 to 2147483647", [](double n) { return n >= 0 && n <= 2147483647.; }};
   for (const std::string& text : options.set) {
@@ -224,7 +206,7 @@ void add_sparse(Program& program, Context& context) {
       .type_name("AXIS=FILE");
   verb.flag("--sum-duplicates", options->sum_duplicates, "Elements of a matrix that stand twice are one");
   verb.flag("--tune", options->tune,
-            "Search formats and schedules of SpMM for --matrix and --set feat; results are kept");
+            "Search formats and schedules of SpMM, SDDMM or RGMS for --matrix and --set; results are kept");
   verb.option("--seconds", options->seconds, "With --tune: for so long; another call goes on with what is left")
       .range(0, 86400);
   verb.flag("--check", options->check, "With --run: compare with the interpreter, in fp64");

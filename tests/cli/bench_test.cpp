@@ -108,6 +108,11 @@ TEST(BenchVerb, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(refusal({"bench", "plan", "--fitt"}), "bench plan: unknown option --fitt; did you mean --fit?");
   EXPECT_EQ(refusal({"bench", "plan", "--url", "x"}).find("bench plan: unknown option --url"), 0u);
   EXPECT_THROW(run_bench({"bench", "ceilings", "--threads", "-1"}, context), Error);
+  printed([&] {
+    EXPECT_EQ(refusal({"bench", "sparse-tune", "--quick", "--only", "unifrom"}),
+              "--only 'unifrom': no row of sparse-tune has a name that holds it");
+    EXPECT_THROW(run_bench({"bench", "sparse-tune", "--quick", "--only", "x", "--data", "/nowhere"}, context), Error);
+  });
   EXPECT_THROW(run_bench({"bench", "model", "--precision", "exactly"}, context), UsageError);
 }
 

@@ -109,6 +109,44 @@ TEST(SparseProgram, DrawsTheMatrixInItsFormats) {
   EXPECT_NE(text.str().find("block csrmm_hyb_0_0"), std::string::npos);
 }
 
+TEST(SparseProgram, TunesReadyOperators) {
+  const std::string examples = WEFT_SPARSE_EXAMPLES;
+  const std::string triples = temporary_file("edges.csv", "rel,src,dst\n0,1,2\n2,3,0\n2,1,2\n");
+  const auto tuned = [&](const std::string& file, const std::string& matrix, const std::string& feat,
+                         const char* likely) {
+    std::vector<std::string> arguments = {"sparse",   examples + "/" + file, "--tune", "--seconds", "0", "--json",
+                                          "--matrix", "J=" + matrix};
+    for (const std::string& name : feat == "rgms" ? std::vector<std::string>{"feat_in", "feat_out"} : std::vector{feat})
+      arguments.insert(arguments.end(), {"--set", name + "=16"});
+    const Result result = run_weft(arguments);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.last().at("likely_choice").get<std::string>().find(likely), 0u) << result.out;
+    EXPECT_GT(result.last().at("run_ms").get<double>(), 0);
+    EXPECT_GT(result.last().at("left").get<int>(), 0);
+  };
+  tuned("spmm_hyb.txt", small_matrix(), "feat", "csr prefetch ");
+  tuned("sddmm.txt", small_matrix(), "feat", "prefetch ");
+  tuned("rgms.txt", triples, "rgms", "tile 64 vectors 4 ");
+}
+
+TEST(SparseProgram, RefusesToTuneWhatItCannot) {
+  const std::string examples = WEFT_SPARSE_EXAMPLES, matrix = "J=" + small_matrix();
+  const auto tune = [&](const std::string& file, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"sparse", examples + "/" + file, "--tune"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_weft(arguments);
+  };
+  expect_refusal(tune("mttkrp.txt", {"--matrix", matrix}), 4, "unsupported", "supported: SpMM, SDDMM and RGMS");
+  expect_refusal(tune("sddmm.txt", {"--matrix", matrix}), 2, "usage", "--set feat=64");
+  expect_refusal(tune("sddmm.txt", {"--set", "feat=16"}), 2, "usage", "--matrix J=FILE");
+  expect_refusal(tune("sddmm.txt", {"--matrix", matrix, "--set", "feat=0"}), 3, "invalid_argument", "1 to 65536");
+  expect_refusal(tune("rgms.txt", {"--matrix", matrix, "--set", "feat_in=16", "--set", "feat_out=16"}), 3,
+                 "invalid_argument", "RGMS takes triples");
+  expect_refusal(
+      tune("rgms.txt", {"--matrix", "J=" + temporary_file("e.csv", "r,i,j\n0,0,0\n"), "--set", "feat_in=16"}), 2,
+      "usage", "--set feat_out=64");
+}
+
 TEST(SparseProgram, RefusesWhatIsWrong) {
   expect_refusal(run_weft({"sparse", temporary_file("bad.txt", "program p(n):\n  I = dens_fixed(n)\n")}), 3,
                  "invalid_argument", "line 2, column 7: 'dens_fixed' declares nothing");

@@ -219,6 +219,23 @@ CooTensor random_tensor(std::vector<int64_t> extents, size_t count, uint32_t see
   return coo;
 }
 
+TEST(Operators, SddmmInTwoStagesOfReduction) {
+  const int64_t feat = 32;
+  const Operator op = compile(parse(example("sddmm")), Device::cpu(), {.set = {{"feat", feat}}});
+  for (const Shape shape : kShapes) {
+    const Matrix a = random_matrix(shape, 71);
+    Values x = random_values(static_cast<size_t>(a.rows * feat), 72), out(a.values.size());
+    Values y = random_values(static_cast<size_t>(a.cols * feat), 73);
+    expect_everywhere(op,
+                      {.structures = {{"J", a.structure()}},
+                       .buffers = {{"A", a.values_view()},
+                                   {"X", view(x, {a.rows, feat})},
+                                   {"Y", view(y, {a.cols, feat})},
+                                   {"O", flat(out)}}},
+                      "O", dense_sddmm(a, x, y, feat), name_of(shape));
+  }
+}
+
 TEST(Operators, RelationalGatherMatmulScatter) {
   const Operator op = compile(parse(example("rgms")));
   for (const size_t count : {0, 1, 30}) {

@@ -192,6 +192,29 @@ TEST(Tune, SearchesSchedulesOfBlocksAndRelations) {
   EXPECT_EQ(tune_rgms(edges, 16, 16, {.seconds = 0}).num_left, 8);
 }
 
+// Of a list of edges the tile is searched, too, and the structure that is named runs in the way that is named.
+TEST(Tune, SearchesTilesOfRelations) {
+  const CooTensor edges{.extents = {2, 70, 3}, .coordinates = {{0, 1, 1}, {0, 69, 2}, {2, 0, 1}}};
+  const TunedRgms first = tune_rgms(edges, 16, 16, {.seconds = 0});
+  EXPECT_EQ(first.choice, "tile 64 vectors 4 prefetch 0");
+  EXPECT_EQ(first.likely_choice, first.choice);
+  EXPECT_EQ(first.num_tried, 1);
+  EXPECT_EQ(first.num_left, 44);
+  // What a search of another tile has found is told with it.
+  const Structure tiles = relational_from_coo(edges, 16).structure;
+  const std::string call = rgms_call(false, 16, 16, DType::fp32, WorkerTeam::shared().num_workers());
+  keep_results(results_key(*tiles.data(), call), {{"vectors 2 prefetch 8", 1e-12}});
+  TunedRgms second;
+  for (double seconds = 2; second.tile != 16 && seconds < 60; seconds *= 4)
+    second = tune_rgms(edges, 16, 16, {.seconds = seconds});
+  EXPECT_EQ(second.tile, 16);
+  EXPECT_EQ(second.choice, "tile 16 vectors 2 prefetch 8");
+  EXPECT_EQ(second.likely_choice, first.likely_choice);
+  EXPECT_THROW(tune_rgms(CooTensor{.extents = {2, 2}, .coordinates = {{0}, {0}}}, 16, 16), Error);
+  EXPECT_THROW(tune_rgms(edges, 0, 16), Error);
+  EXPECT_THROW(tune_rgms(edges, 16, 16, {.seconds = -1}), Error);
+}
+
 TEST(Tune, NumbersOfAWayAreRead) {
   EXPECT_EQ(number_in("vectors 2 prefetch 8", "prefetch", 3), 8);
   for (const char* way : {"", "prefetch", "prefetch x", "prefetch -1", "prefetch 99999"})

@@ -1,5 +1,9 @@
 // Searches for schedules of other operators than SpMM. The first way of each is what runs without a search.
+#include <algorithm>
+#include <array>
+
 #include "base/check.h"
+#include "base/clock.h"
 #include "sparse/formats/structure.h"
 #include "sparse/machine.h"
 #include "sparse/operators/kept.h"
@@ -9,6 +13,8 @@
 
 namespace weft::sparse {
 namespace {
+
+constexpr int kNumRgmsWays = 9;
 
 void check_feat(const char* name, int64_t feat) {
   check(feat >= 1 && feat <= 65536, ErrorCode::invalid_argument, "{}: is {}; 1 to 65536 are allowed", name, feat);
@@ -85,7 +91,7 @@ Tuned tune_rgms(const Structure& edges, int64_t feat_in, int64_t feat_out, const
                                .buffers = {{"X", {x.data(), DType::fp32, {n, feat_in}}},
                                            {"W", {w.data(), DType::fp32, {relations, feat_in, feat_out}}},
                                            {"Y", {y.data(), DType::fp32, {m, feat_out}}}}};
-  std::vector<Way> ways;
+  std::vector<Way> ways;  // kNumRgmsWays
   for (const int64_t vectors : {4, 2, 1})
     for (const int64_t ahead : {0, 8, 32}) {
       const std::string way = fmt::format("vectors {} prefetch {}", vectors, ahead);
@@ -94,6 +100,32 @@ Tuned tune_rgms(const Structure& edges, int64_t feat_in, int64_t feat_out, const
     }
   return search_and_keep(data, rgms_call(false, feat_in, feat_out, DType::fp32, stream.team().num_workers()), ways,
                          options);
+}
+
+TunedRgms tune_rgms(const CooTensor& edges, int64_t feat_in, int64_t feat_out, const TuneOptions& options,
+                    Stream stream) {
+  constexpr std::array<int64_t, 5> kTiles = {64, 128, 32, 256, 16};  // the first is what runs without a search
+  const auto start = Clock::now();
+  TunedRgms best;
+  for (size_t t = 0; t < kTiles.size(); ++t) {
+    const double left = options.seconds - seconds_since(start);
+    if (t > 0 && left <= 0) {
+      best.num_left += kNumRgmsWays;
+      continue;
+    }
+    TuneOptions share = options;
+    if (options.seconds > 0) share.seconds = std::max(left, 0.) / static_cast<double>(kTiles.size() - t);
+    const Tuned found = tune_rgms(relational_from_coo(edges, kTiles[t]).structure, feat_in, feat_out, share, stream);
+    const auto named = [&](const std::string& way) { return fmt::format("tile {} {}", kTiles[t], way); };
+    best.num_tried += found.num_tried;
+    best.num_left += found.num_left;
+    if (t == 0) best.likely_choice = named(found.likely_choice), best.likely_seconds = found.likely_seconds;
+    if (t > 0 && found.seconds >= best.seconds) continue;
+    best.choice = named(found.choice);
+    best.seconds = found.seconds;
+    best.tile = kTiles[t];
+  }
+  return best;
 }
 
 }  // namespace weft::sparse
