@@ -116,7 +116,7 @@ void clear(const TensorView& y) { std::fill_n(static_cast<float*>(y.data()), y.s
 // A product of all nodes and an SpMM for each relation that has edges.
 class RelationByRelation {
  public:
-  RelationByRelation(const Ablation& ablation)
+  explicit RelationByRelation(const Ablation& ablation)
       : x_(ablation.x->view), w_(ablation.y->view), y_(ablation.out->view), t_({x_.shape(0), w_.shape(2)}, 4) {
     const sparse::VectorUnit unit = sparse::vector_unit(current_isa());
     const int64_t feat_in = w_.shape(1), feat_out = w_.shape(2);
@@ -161,7 +161,7 @@ class RelationByRelation {
 // Products of what each relation's edges gather, all of them kept, and an SpMM that adds them to their rows.
 class TransformedThenAdded {
  public:
-  TransformedThenAdded(const Ablation& ablation) : x_(ablation.x->view), w_(ablation.y->view), y_(ablation.out->view) {
+  explicit TransformedThenAdded(const Ablation& ablation) : x_(ablation.x->view), w_(ablation.y->view), y_(ablation.out->view) {
     const Edges edges{ablation.elements};
     std::vector<std::pair<int32_t, int32_t>> sources;  // of a relation
     for (size_t e = 0; e < edges.size(); ++e) sources.emplace_back(edges.relation(e), edges.col(e));
@@ -204,7 +204,7 @@ class TransformedThenAdded {
 
 class StackInHyb {
  public:
-  StackInHyb(const Ablation& ablation)
+  explicit StackInHyb(const Ablation& ablation)
       : stack_(sparse::relations_from_coo(ablation.elements).structure),
         ones_(ablation.elements.coordinates[0].size(), 1.f),
         run_(way_of("", program_of(ablation.y->view),
@@ -229,7 +229,7 @@ class StackInHyb {
 
 class TilesOfRows {
  public:
-  TilesOfRows(const Ablation& ablation)
+  explicit TilesOfRows(const Ablation& ablation)
       : edges_(sparse::relational_from_coo(ablation.elements).structure),
         x_(ablation.x->view),
         w_(ablation.y->view),
