@@ -161,7 +161,8 @@ class RelationByRelation {
 // Products of what each relation's edges gather, all of them kept, and an SpMM that adds them to their rows.
 class TransformedThenAdded {
  public:
-  explicit TransformedThenAdded(const Ablation& ablation) : x_(ablation.x->view), w_(ablation.y->view), y_(ablation.out->view) {
+  explicit TransformedThenAdded(const Ablation& ablation)
+      : x_(ablation.x->view), w_(ablation.y->view), y_(ablation.out->view) {
     const Edges edges{ablation.elements};
     std::vector<std::pair<int32_t, int32_t>> sources;  // of a relation
     for (size_t e = 0; e < edges.size(); ++e) sources.emplace_back(edges.relation(e), edges.col(e));
