@@ -83,23 +83,24 @@ def slow_clients(machine, contestant, options):
     if shutil.which("slowhttptest") is None:
         raise Refused("slowhttptest is not installed (apt-get install slowhttptest)")
     seconds = 10 if options.quick else 25
-    good = ["--requests", 4 * seconds, "--rate", 4, "--prompt-tokens", 64, "--output-tokens", 16]
-    attacks = {"header": ["-H"], "body": ["-B", "-t", "POST", "-f", "application/json"],
+    load = ["--rate", 4, "--prompt-tokens", 64, "--output-tokens", 16]
+    attacks = {"alone": None, "header": ["-H"], "body": ["-B", "-t", "POST", "-f", "application/json"],
                "read": ["-X", "-w", 1, "-y", 2, "-n", 5, "-z", 1, "-k", 3]}
-    found = {}
-    with machine.start(contestant, Setup(running=16)) as server:
-        machine.play(server, *good)
-        alone = figures.percentile(figures.first_tokens(machine.play(server, *good)), 0.99)
-        for number, (name, words) in enumerate(attacks.items()):
+    late = {}
+    for name, words in attacks.items():  # the same arrivals and prompts, at a server that knows none of them
+        with machine.start(contestant, Setup(running=16)) as server:
+            machine.play(server, "--requests", 20, *load, "--seed", 2)
             url = server.url + ("/v1/completions" if name == "body" else "/")
-            attack = subprocess.Popen([str(word) for word in ("nice", "-n", 19, "slowhttptest", "-c", 1000, "-r", 500, "-i", 5, "-l", seconds + 5,
-                                                              *words, "-u", url)], stdout=subprocess.DEVNULL)
+            attack = words and subprocess.Popen([str(word) for word in ("nice", "-n", 19, "slowhttptest", "-c", 1000, "-r", 500, "-i", 5,
+                                                                        "-l", seconds + 5, *words, "-u", url)], stdout=subprocess.DEVNULL)
             time.sleep(3)
-            beside = figures.percentile(figures.first_tokens(machine.play(server, *good, "--seed", 10 + number)), 0.99)
-            attack.terminate()
-            attack.wait()
-            found[name] = beside / alone
-    return found
+            firsts = figures.first_tokens(machine.play(server, "--requests", 4 * seconds, *load))
+            if attack:
+                attack.terminate()
+                attack.wait()
+        late[name] = figures.percentile(firsts, 0.99)
+        print(f"  {name}: P50 {1000 * figures.percentile(firsts, 0.5):.1f} ms, P99 {1000 * late[name]:.1f} ms", flush=True)
+    return {name: value / late["alone"] for name, value in late.items() if name != "alone"}
 
 
 def reproducible(machine, contestant, options):

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "serve/http/session.h"
+#include "serve/http/thread_slice.h"
 
 namespace weft::serve::http {
 namespace {
@@ -198,6 +199,7 @@ void Server::Impl::end() {
 
 void Server::run() {
   Impl& server = *impl_;
+  run_soon_and_briefly();
   // What throws, for want of memory, ends the connection that it is about, and nothing else.
   for (bool ended = false; !ended;) try {
       if (!server.waiting) server.wait_for_signals();

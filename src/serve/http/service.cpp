@@ -17,6 +17,7 @@
 #include "serve/http/json.h"
 #include "serve/http/metrics.h"
 #include "serve/http/page.h"
+#include "serve/http/thread_slice.h"
 
 namespace weft::serve::http {
 namespace {
@@ -44,6 +45,7 @@ class Queue {
 
  private:
   void run() {
+    run_soon_and_briefly();
     for (;;) {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [&] { return ending_ || !work_.empty(); });
