@@ -53,15 +53,14 @@ void attend(const AttentionSpec& spec, const TensorView& q, const TensorView& k,
   check(spec.kv_form == KvForm::ragged, ErrorCode::invalid_argument,
         "spec.kv_form: attend takes one request's k and v as they are; set it to KvForm::ragged");
   check(q.rank() == 3, ErrorCode::invalid_shape, "q: {} has rank {}; required is [qo_len, num_qo_heads, head_dim_qk]",
-        shape_string(q), q.rank());
-  check(k.rank() == 3, ErrorCode::invalid_shape, "k: {} has rank {}; required is {}", shape_string(k), k.rank(),
+        q, q.rank());
+  check(k.rank() == 3, ErrorCode::invalid_shape, "k: {} has rank {}; required is {}", k, k.rank(),
         spec.layout == Layout::nhd ? "[kv_len, num_kv_heads, head_dim_qk]" : "[num_kv_heads, kv_len, head_dim_qk]");
   constexpr int64_t kMaxTokens = 1 << 30;
   const int64_t kv_len = k.shape(spec.layout == Layout::nhd ? 0 : 1);
   const int64_t kv_heads = k.shape(spec.layout == Layout::nhd ? 1 : 0);
   check(q.shape(0) <= kMaxTokens && kv_len <= kMaxTokens && q.shape(1) <= kMaxTokens && kv_heads <= kMaxTokens,
-        ErrorCode::invalid_shape, "q: {}, k: {}; at most {} tokens and heads are allowed", shape_string(q),
-        shape_string(k), kMaxTokens);
+        ErrorCode::invalid_shape, "q: {}, k: {}; at most {} tokens and heads are allowed", q, k, kMaxTokens);
   const AttentionTensors tensors = all_tensors(extra, q, k, v, o, lse);
   const AttentionKernel kernel = build(spec, q.device());
   const int32_t qo_indptr[] = {0, static_cast<int32_t>(q.shape(0))};

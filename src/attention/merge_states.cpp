@@ -4,6 +4,7 @@
 #include "attention/backend.h"
 #include "base/check.h"
 #include "base/device_checks.h"
+#include "base/format_tensor.h"
 #include "base/tensor_checks.h"
 #include "weft/attention.h"
 #include "weft/device.h"
@@ -25,9 +26,8 @@ Element checked_element(const char* name, const TensorView& t) {
 
 void check_tensor(const char* name, const TensorView& t, int rank, const char* form) {
   check(static_cast<bool>(t), ErrorCode::invalid_argument, "{}: is missing; give {}", name, form);
-  check(t.rank() == rank, ErrorCode::invalid_shape, "{}: {} has rank {}; required is {}", name, shape_string(t),
-        t.rank(), form);
-  check(t.data() != nullptr || t.size() == 0, ErrorCode::invalid_argument, "{}: {} has no data", name, shape_string(t));
+  check(t.rank() == rank, ErrorCode::invalid_shape, "{}: {} has rank {}; required is {}", name, t, t.rank(), form);
+  check(t.data() != nullptr || t.size() == 0, ErrorCode::invalid_argument, "{}: {} has no data", name, t);
   check(reinterpret_cast<uintptr_t>(t.data()) % static_cast<uintptr_t>(bits_of(t.dtype()) / 8) == 0,
         ErrorCode::invalid_stride, "{}: its data is not aligned to its elements", name);
 }
@@ -43,8 +43,7 @@ void check_vectors(const char* name, const TensorView& t, int rank, const char* 
   check_tensor(name, t, rank, form);
   const int64_t dim = t.shape(rank - 1);
   check(dim >= 8 && dim <= attention::kMaxHeadDim && dim % 8 == 0, ErrorCode::unsupported,
-        "{}: {} has vectors of {}; supported are 8 to {} in steps of 8", name, shape_string(t), dim,
-        attention::kMaxHeadDim);
+        "{}: {} has vectors of {}; supported are 8 to {} in steps of 8", name, t, dim, attention::kMaxHeadDim);
   check(t.stride(rank - 1) == 1, ErrorCode::invalid_stride,
         "{}: has stride {} along its last axis; it must be 1: copy the tensor", name, t.stride(rank - 1));
 }
@@ -52,8 +51,8 @@ void check_vectors(const char* name, const TensorView& t, int rank, const char* 
 void check_same(const char* name, const TensorView& t, int axis, const char* other_name, const TensorView& other,
                 int other_axis) {
   check(t.shape(axis) == other.shape(other_axis), ErrorCode::invalid_shape,
-        "{}: {} has {} along axis {}, {} {} has {} along axis {}; they must agree", name, shape_string(t),
-        t.shape(axis), axis, other_name, shape_string(other), other.shape(other_axis), other_axis);
+        "{}: {} has {} along axis {}, {} {} has {} along axis {}; they must agree", name, t, t.shape(axis), axis,
+        other_name, other, other.shape(other_axis), other_axis);
 }
 
 void check_outputs(const TensorView& o_out, const TensorView& lse_out) {

@@ -59,8 +59,8 @@ void check_extent(const char* name, const TensorView& t, int axis, int64_t requi
 }
 
 void check_extent_at_least(const char* name, const TensorView& t, int64_t required, const char* what) {
-  check(t.shape(0) >= required, ErrorCode::invalid_shape, "{}: {} has {} elements; {} is {}", name, shape_string(t),
-        t.shape(0), what, required);
+  check(t.shape(0) >= required, ErrorCode::invalid_shape, "{}: {} has {} elements; {} is {}", name, t, t.shape(0), what,
+        required);
 }
 
 void check_last_stride(const char* name, const TensorView& t) {
@@ -297,7 +297,7 @@ KvCache::KvCache(TensorView pages_5d) {
   check(pages_5d.rank() == 5 && pages_5d.shape(1) == 2, ErrorCode::invalid_shape,
         "kv: {} is no 5-D cache; required is [pages, 2, page_size, num_kv_heads, dim] or "
         "[pages, 2, num_kv_heads, page_size, dim]",
-        shape_string(pages_5d));
+        pages_5d);
   k = pages_5d.select(1, 0);
   v = pages_5d.select(1, 1);
 }

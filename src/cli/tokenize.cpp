@@ -31,7 +31,7 @@ std::vector<int32_t> parse_ids(const std::string& text) {
     const auto [next, error] = std::from_chars(at, end, id);
     check(error == std::errc(), ErrorCode::invalid_argument,
           "ids: no token id at byte {} ('{}'); allowed are numbers separated by spaces or commas", at - text.data(),
-          std::string(at, std::min<size_t>(static_cast<size_t>(end - at), 12)));
+          std::string_view(at, std::min<size_t>(static_cast<size_t>(end - at), 12)));
     ids.push_back(id);
     at = next;
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/format_tensor.h"
 #include "ops/elementwise.h"
 #include "weft/ops.h"
 
@@ -29,8 +30,8 @@ void check_extents(std::string_view op, std::string_view name, const TensorView&
                    std::initializer_list<int64_t> required, std::string_view form) {
   ops::check_fp32(op, name, t, 3, 3);
   check(std::equal(required.begin(), required.end(), t.shape().begin()), ErrorCode::invalid_shape,
-        "{}: {} is {}; {} = [{}, {}, {}] is needed", op, name, shape_string(t), form, required.begin()[0],
-        required.begin()[1], required.begin()[2]);
+        "{}: {} is {}; {} = [{}, {}, {}] is needed", op, name, t, form, required.begin()[0], required.begin()[1],
+        required.begin()[2]);
 }
 
 }  // namespace

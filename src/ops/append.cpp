@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/format_tensor.h"
 #include "ops/backend.h"
 #include "ops/elementwise.h"
 #include "ops/paged.h"
@@ -27,7 +28,7 @@ CacheRows cache_of(std::string_view name, const TensorView& tensor, const Tensor
   check(tensor.rank() == 4 && tensor.shape(0) == pages.num_pages && tensor.shape(slots) == pages.page_size &&
             tensor.shape(heads) == rows.shape(1) && tensor.shape(3) == rows.shape(2),
         ErrorCode::invalid_shape, "{}: {} is {}; pages {} x page size {} x heads {} x dim {} are needed in {} order",
-        kOp, name, shape_string(tensor), pages.num_pages, pages.page_size, rows.shape(1), rows.shape(2),
+        kOp, name, tensor, pages.num_pages, pages.page_size, rows.shape(1), rows.shape(2),
         layout == Layout::nhd ? "NHD" : "HND");
   ops::check_rows_of_bytes(kOp, name, tensor);
   check_written(kOp, name, tensor);
@@ -59,15 +60,15 @@ std::pair<CacheRows, int64_t> scales_of(std::string_view name, const TensorView&
   const int slots = ops::slot_axis(kOp, layout), heads = 3 - slots;
   const bool grouped = scales == KvScales::token_group && tensor.rank() == 4 && tensor.shape(slots) >= 1;
   check(!grouped || pages.page_size % tensor.shape(slots) == 0, ErrorCode::invalid_shape,
-        "{}: {} is {}: {} scales for the {} tokens of a page; groups of equal size are needed", kOp, name,
-        shape_string(tensor), tensor.shape(slots), pages.page_size);
+        "{}: {} is {}: {} scales for the {} tokens of a page; groups of equal size are needed", kOp, name, tensor,
+        tensor.shape(slots), pages.page_size);
   const int64_t group = grouped ? pages.page_size / tensor.shape(slots) : 1;
   const int64_t num_pages = token ? pages.num_pages : 1, per_page = token ? pages.page_size / group : 1,
                 num_heads = scales == KvScales::tensor ? 1 : rows.shape(1);
   check(tensor.rank() == 4 && tensor.shape(0) == num_pages && tensor.shape(slots) == per_page &&
             tensor.shape(heads) == num_heads && tensor.shape(3) == 1,
         ErrorCode::invalid_shape, "{}: {} is {}; with kv_scales = {} {} x {} x {} x 1 are needed (axes of the cache)",
-        kOp, name, shape_string(tensor), to_string(scales), num_pages, layout == Layout::nhd ? per_page : num_heads,
+        kOp, name, tensor, to_string(scales), num_pages, layout == Layout::nhd ? per_page : num_heads,
         layout == Layout::nhd ? num_heads : per_page);
   if (token) check_written(kOp, name, tensor);
   const auto stride = [&](int axis) { return tensor.shape(axis) > 1 ? tensor.stride(axis) : 0; };
@@ -118,7 +119,7 @@ Device check_rows(const TensorView& k, const TensorView& v, Stream stream) {
   ops::check_fp32(kOp, "v", v, 3, 3, device);
   ops::check_stream(kOp, stream, device);
   check(k.shape(0) == v.shape(0) && k.shape(1) == v.shape(1), ErrorCode::invalid_shape,
-        "{}: k is {}, v is {}; rows and heads must be equal", kOp, shape_string(k), shape_string(v));
+        "{}: k is {}, v is {}; rows and heads must be equal", kOp, k, v);
   return device;
 }
 
@@ -152,7 +153,7 @@ void append_paged_kv(const TensorView& k, const TensorView& v, const TensorView&
         kOp, to_string(places.dtype()));
   ops::check_memory(kOp, "places", places, device);
   check(places.rank() == 2 && places.shape(0) == k.shape(0) && places.shape(1) == 2, ErrorCode::invalid_shape,
-        "{}: places is {}; page and slot of each of {} rows are needed", kOp, shape_string(places), k.shape(0));
+        "{}: places is {}; page and slot of each of {} rows are needed", kOp, places, k.shape(0));
   check(places.shape(0) == 0 || (places.stride(1) == 1 && (places.shape(0) == 1 || places.stride(0) == 2)),
         ErrorCode::invalid_stride, "{}: places must lie together", kOp);
   check(cache.k && cache.k.rank() == 4, ErrorCode::invalid_shape, "{}: cache.k is {}; pages of rank 4 are needed", kOp,

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/device_checks.h"
+#include "base/format_tensor.h"
 #include "base/tensor_checks.h"
 #include "ops/kernels/elementwise.h"
 #include "weft/device.h"
@@ -36,7 +37,7 @@ inline void check_memory(std::string_view op, std::string_view name, const Tenso
   check(static_cast<bool>(tensor), ErrorCode::invalid_argument, "{}: {} is not given", op, name);
   check_on(op, name, tensor.device(), device);
   check(tensor.data() != nullptr || tensor.size() == 0, ErrorCode::invalid_argument, "{}: {} {} has no data", op, name,
-        shape_string(tensor));
+        tensor);
   check(reinterpret_cast<uintptr_t>(tensor.data()) % static_cast<uintptr_t>((bits_of(tensor.dtype()) + 7) / 8) == 0,
         ErrorCode::invalid_stride, "{}: the data of {} is not aligned to its elements; copy it", op, name);
 }
@@ -48,7 +49,7 @@ inline void check_fp32(std::string_view op, std::string_view name, const TensorV
         name, to_string(tensor.dtype()));
   check_memory(op, name, tensor, device);
   check(tensor.rank() >= min_rank && tensor.rank() <= max_rank, ErrorCode::invalid_shape,
-        "{}: {} {} has rank {}; {} is needed", op, name, shape_string(tensor), tensor.rank(), max_rank);
+        "{}: {} {} has rank {}; {} is needed", op, name, tensor, tensor.rank(), max_rank);
   check(tensor.shape(tensor.rank() - 1) <= 1 || tensor.stride(tensor.rank() - 1) == 1, ErrorCode::invalid_stride,
         "{}: the last axis of {} has stride {}; 1 is needed: copy it to contiguous memory first", op, name,
         tensor.stride(tensor.rank() - 1));
@@ -58,8 +59,8 @@ inline void check_same_shape(std::string_view op, std::string_view name, const T
                              std::string_view other_name, const TensorView& other) {
   bool same = tensor.rank() == other.rank();
   for (int axis = 0; same && axis < tensor.rank(); ++axis) same = tensor.shape(axis) == other.shape(axis);
-  check(same, ErrorCode::invalid_shape, "{}: {} is {}, {} is {}; they must be equal", op, name, shape_string(tensor),
-        other_name, shape_string(other));
+  check(same, ErrorCode::invalid_shape, "{}: {} is {}, {} is {}; they must be equal", op, name, tensor, other_name,
+        other);
 }
 
 }  // namespace weft::ops

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/format_tensor.h"
 #include "base/index_checks.h"
 
 namespace weft::ops {
@@ -64,7 +65,7 @@ void check_rows_of_bytes(std::string_view op, std::string_view name, const Tenso
   check(tensor.shape(last) <= 1 || tensor.stride(last) == 1, ErrorCode::invalid_stride,
         "{}: the last axis of {} has stride {}; 1 is needed", op, name, tensor.stride(last));
   check(tensor.shape(last) * bits % 8 == 0, ErrorCode::invalid_shape, "{}: {} is {}; int4 needs an even last axis", op,
-        name, shape_string(tensor));
+        name, tensor);
   for (int axis = 0; axis < last; ++axis)
     check(tensor.shape(axis) <= 1 || tensor.stride(axis) * bits % 8 == 0, ErrorCode::invalid_stride,
           "{}: {} has stride {} along axis {}; rows of int4 must begin on a byte", op, name, tensor.stride(axis), axis);

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/format_tensor.h"
 #include "ops/elementwise.h"
 #include "ops/narrow.h"
 #include "ops/paged.h"
@@ -30,8 +31,8 @@ struct Call {
     check(scale_rows >= 1 && rows % scale_rows == 0 && (scale_heads == 1 || scale_heads == heads) &&
               scales.shape(last) == 1,
           ErrorCode::invalid_shape,
-          "{}: scales is {} for x {}; 1 or a divisor of the rows, 1 or all of the heads, and 1 are needed", op,
-          shape_string(scales), shape_string(x));
+          "{}: scales is {} for x {}; 1 or a divisor of the rows, 1 or all of the heads, and 1 are needed", op, scales,
+          x);
     const auto strides = [last](const TensorView& t) {
       return Strides{t.shape(0) > 1 ? t.stride(0) : 0, last == 2 && t.shape(1) > 1 ? t.stride(1) : 0};
     };

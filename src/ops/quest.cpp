@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/format_tensor.h"
 #include "ops/elementwise.h"
 #include "ops/paged.h"
 
@@ -46,8 +47,7 @@ void update_page_summaries(const TensorView& keys, std::span<const int32_t> appe
   check(keys.rank() == 4 && keys.shape(0) == min.shape(0) && keys.shape(slots) == pages.page_size &&
             keys.shape(head_axis) == min.shape(1) && keys.shape(3) == min.shape(2),
         ErrorCode::invalid_shape, "{}: keys are {}; pages {} x page size {} x heads {} x dim {} are needed in {} order",
-        kOp, shape_string(keys), min.shape(0), pages.page_size, min.shape(1), min.shape(2),
-        layout == Layout::nhd ? "NHD" : "HND");
+        kOp, keys, min.shape(0), pages.page_size, min.shape(1), min.shape(2), layout == Layout::nhd ? "NHD" : "HND");
   ops::check_rows_of_bytes(kOp, "keys", keys);
   check_table(kOp, "append_indptr", append_indptr, -1, pages, min.shape(0));
 
@@ -106,7 +106,7 @@ std::vector<int32_t> choose_pages(const TensorView& q, const PageSummaries& summ
             q.shape(2) == summaries.min.shape(2),
         ErrorCode::invalid_shape,
         "{}: q is {}, summaries are {} and num_kv_heads = {}; heads of q are a multiple of it, and the last axes agree",
-        kOp, shape_string(q), shape_string(summaries.min), num_kv_heads);
+        kOp, q, summaries.min, num_kv_heads);
   check(budget >= 1 && budget <= kMaxBudget, ErrorCode::invalid_argument, "{}: budget = {}; allowed are 1 to {}", kOp,
         budget, kMaxBudget);
   check_table(kOp, "qo_indptr", qo_indptr, q.shape(0), pages, summaries.min.shape(0));

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "base/enum_names.h"
+#include "base/format_tensor.h"
 #include "ops/backend.h"
 #include "ops/elementwise.h"
 
@@ -145,7 +146,7 @@ void apply_rope(const TensorView& x, const TensorView& positions, const RopePara
         "apply_rope: positions has dtype {}; int32 is needed", to_string(positions.dtype()));
   ops::check_memory("apply_rope", "positions", positions, device);
   check(positions.rank() == 1 && positions.shape(0) == x.shape(0), ErrorCode::invalid_shape,
-        "apply_rope: positions is {} for {} rows of x; one a row is needed", shape_string(positions), x.shape(0));
+        "apply_rope: positions is {} for {} rows of x; one a row is needed", positions, x.shape(0));
   check(positions.shape(0) <= 1 || positions.stride(0) == 1, ErrorCode::invalid_stride,
         "apply_rope: positions has stride {}; 1 is needed", positions.stride(0));
   ops::RopeFrequencies frequencies = ops::rope_frequencies(params, x.shape(2));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/format_tensor.h"
 #include "base/names.h"
 #include "sparse/interpret.h"
 
@@ -192,7 +193,7 @@ void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>
           "buffers['{}']: lies on {}; the operator runs on cpu", buffer.name, weft::to_string(tensor.device()));
     check(tensor.is_contiguous(), ErrorCode::invalid_stride, "buffers['{}']: is not contiguous", buffer.name);
     check(tensor.size() == count, ErrorCode::invalid_shape, "buffers['{}']: {} has {} values; the program has {} there",
-          buffer.name, shape_string(tensor), tensor.size(), count);
+          buffer.name, tensor, tensor.size(), count);
     bool written = false;
     for (const Iteration& it : program.iterations)
       written |= stores_to(it.body, buffer.name) || stores_to(it.init, buffer.name);

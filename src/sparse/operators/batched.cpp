@@ -1,5 +1,6 @@
 // SpMM and SDDMM of sparse attention: one structure for all heads, element by element or in blocks.
 #include "base/check.h"
+#include "base/format_tensor.h"
 #include "sparse/formats/structure.h"
 #include "sparse/machine.h"
 #include "sparse/operators/kept.h"
@@ -125,7 +126,7 @@ void check_block(int64_t block) {
 TensorView with_heads(const TensorView& tensor, const char* name, int rank, const char* shape) {
   if (tensor.rank() == rank) return tensor;
   check(tensor.rank() == rank - 1, ErrorCode::invalid_shape, "{}: has shape {}; {} is expected, or without heads", name,
-        shape_string(tensor), shape);
+        tensor, shape);
   check(tensor.is_contiguous(), ErrorCode::invalid_stride, "{}: is not contiguous", name);
   std::vector<int64_t> extents{1};
   for (int d = 0; d < tensor.rank(); ++d) extents.push_back(tensor.shape(d));

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "base/check.h"
+#include "base/format_tensor.h"
 #include "base/once_map.h"
 
 namespace weft::sparse {
@@ -37,8 +38,7 @@ DType common_dtype(const std::vector<std::pair<const char*, const TensorView*>>&
 }
 
 void check_rank(const TensorView& tensor, const char* name, int rank, const char* shape) {
-  check(tensor.rank() == rank, ErrorCode::invalid_shape, "{}: has shape {}; {} is expected", name, shape_string(tensor),
-        shape);
+  check(tensor.rank() == rank, ErrorCode::invalid_shape, "{}: has shape {}; {} is expected", name, tensor, shape);
 }
 
 std::string tiled(const FeatureTile& tile) {

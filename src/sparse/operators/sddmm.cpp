@@ -1,5 +1,6 @@
 // O = A * (X Y^T) where A stores something.
 #include "base/check.h"
+#include "base/format_tensor.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operators/kept.h"
 #include "sparse/tune/search.h"
@@ -49,7 +50,7 @@ Operator sddmm_operator(int64_t feat, DType dtype, const std::string& way) {
 
 void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,
            const TensorView& out, Stream stream) {
-  check(x.rank() == 2, ErrorCode::invalid_shape, "x: has shape {}; [m, feat] is expected", shape_string(x));
+  check(x.rank() == 2, ErrorCode::invalid_shape, "x: has shape {}; [m, feat] is expected", x);
   const int64_t feat = x.shape(1);
   const DType dtype = common_dtype({{"values", &values}, {"x", &x}, {"y", &y}, {"out", &out}});
   const std::string call = sddmm_call(feat, dtype, stream.team().num_workers());
