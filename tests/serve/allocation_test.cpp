@@ -3,48 +3,21 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <new>
 
 #include "tests/serve/fake_model.h"
+#include "tests/support/allocations.h"
 
+namespace weft::serve {
 namespace {
+
 std::atomic<bool> armed{false};
 std::atomic<long> left{-1};  // allocations until one is refused; below 0: none is
 
 void count() {
   if (armed && left >= 0 && left-- == 0) throw std::bad_alloc();
 }
-void* allocate(size_t bytes, size_t alignment) {
-  count();
-  const size_t whole = (bytes + alignment) / alignment * alignment;
-  if (void* p = std::aligned_alloc(alignment, whole)) return p;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-// Inlined on one side only, GCC takes them for a mismatched pair.
-#define WEFT_NOINLINE [[gnu::noinline]]
-WEFT_NOINLINE void* operator new(size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
-WEFT_NOINLINE void* operator new(size_t bytes, std::align_val_t alignment) {
-  return allocate(bytes, static_cast<size_t>(alignment));
-}
-// Asked for by algorithms that do without.
-WEFT_NOINLINE void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  try {
-    return allocate(bytes, alignof(std::max_align_t));
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-WEFT_NOINLINE void operator delete(void* p, const std::nothrow_t&) noexcept { std::free(p); }
-WEFT_NOINLINE void operator delete(void* p) noexcept { std::free(p); }
-WEFT_NOINLINE void operator delete(void* p, size_t) noexcept { std::free(p); }
-WEFT_NOINLINE void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-WEFT_NOINLINE void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
-
-namespace weft::serve {
-namespace {
+const bool is_told = (testing::before_allocation = count) != nullptr;
 
 using testing::Collected;
 using testing::FakeModel;

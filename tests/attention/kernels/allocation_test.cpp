@@ -2,44 +2,30 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <new>
 
 #include "problem.h"
-
-namespace {
-std::atomic<long long> allocations{0};
-std::atomic<bool> refuse_others{false};  // allocations of threads other than the test's
-thread_local bool is_test = false;
-
-void* allocate(size_t bytes, size_t alignment) {
-  ++allocations;
-  if (refuse_others && !is_test) throw std::bad_alloc();
-  const size_t whole = (bytes + alignment) / alignment * alignment;
-  if (void* p = std::aligned_alloc(alignment, whole)) return p;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-// Inlined on one side only, GCC takes them for a mismatched pair.
-#define WEFT_NOINLINE [[gnu::noinline]]
-WEFT_NOINLINE void* operator new(size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
-WEFT_NOINLINE void* operator new(size_t bytes, std::align_val_t alignment) {
-  return allocate(bytes, static_cast<size_t>(alignment));
-}
-WEFT_NOINLINE void operator delete(void* p) noexcept { std::free(p); }
-WEFT_NOINLINE void operator delete(void* p, size_t) noexcept { std::free(p); }
-WEFT_NOINLINE void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-WEFT_NOINLINE void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+#include "tests/support/allocations.h"
 
 namespace weft {
 namespace {
 
+std::atomic<long long> allocations{0};
+std::atomic<bool> refuse_others{false};  // allocations of threads other than the test's
+thread_local bool is_test = false;
+
+void count() {
+  ++allocations;
+  if (refuse_others && !is_test) throw std::bad_alloc();
+}
+
 TEST(AttentionAllocation, RunsAfterTheFirstAllocateNothing) {
-  for (const bool own : {false, true}) {
+  testing::before_allocation = count;
+  for (const Mask mask : {Mask::causal, Mask::custom}) {
+    const bool own = mask == Mask::custom;
     testing::Case c;
     c.q_dtype = c.kv_dtype = DType::bf16;
-    c.mask = Mask::causal;
+    c.mask = mask;
     c.window = 100;
     c.group = 3;
     c.kv_heads = 2;
@@ -64,9 +50,26 @@ TEST(AttentionAllocation, RunsAfterTheFirstAllocateNothing) {
   }
 }
 
+// Whose arguments are evaluated whether the message is needed or not.
+TEST(AttentionAllocation, ChecksThatPassMakeNoTextOfShapes) {
+  testing::before_allocation = count;
+  const std::vector<float> o(100 * 10 * 10 * 8), lse(100 * 10 * 10);
+  std::vector<float> o_out(10 * 10 * 8), lse_out(10 * 10);
+  const auto merge = [&] {
+    merge_states(TensorView(o.data(), DType::fp32, {100, 10, 10, 8}),
+                 TensorView(lse.data(), DType::fp32, {100, 10, 10}), TensorView(o_out.data(), DType::fp32, {10, 10, 8}),
+                 TensorView(lse_out.data(), DType::fp32, {10, 10}));
+  };
+  merge();
+  const long long before = allocations;
+  merge();
+  EXPECT_EQ(allocations, before);
+}
+
 // One worker has no memory for its scratch, when the other may have counted itself in at merges: the next run begins
 // with none counted.
 TEST(AttentionAllocation, ARunThatFoundNoMemoryLeavesTheWorkspaceFitForTheNext) {
+  testing::before_allocation = count;
   is_test = true;
   testing::Case c;
   c.lengths = {{1, 900}, {1, 500}};
