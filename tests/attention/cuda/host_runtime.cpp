@@ -60,7 +60,7 @@ constexpr device::Memory kMemory = {
 
 // ---------------------------------------------------------------- kernels
 
-struct OnHost : cuda::Loaded {
+struct OnHost : attention::cuda::Loaded {
   void (*call)(const void* args) = nullptr;
   size_t shared_bytes = 0;
 };
@@ -72,7 +72,7 @@ std::string read_file(const fs::path& path) {
 }
 
 // The text with twins in the place of tile/cuda/ptx. The arguments are the launch's, outside of the kernel's memory.
-std::string host_text(const cuda::KernelText& text) {
+std::string host_text(const attention::cuda::KernelText& text) {
   return fmt::format(
       "#include \"{}\"\n{}\n"
       "template <class A>\n__attribute__((no_sanitize(\"thread\"))) void weft_call(void (*kernel)(A), const void* "
@@ -104,7 +104,7 @@ fs::path folder_of_broken(const fs::path& root, const fs::path& cache) {
 }
 
 // Compiled once for each content of text, kernels and twins.
-fs::path compiled(const cuda::KernelText& text) {
+fs::path compiled(const attention::cuda::KernelText& text) {
   const fs::path root = WEFT_SOURCE_DIR, cache = WEFT_SIMT_CACHE;
   const std::string source = host_text(text);
   Sha256 hash;
@@ -131,7 +131,7 @@ fs::path compiled(const cuda::KernelText& text) {
   return name + ".so";
 }
 
-class HostRuntime : public cuda::Runtime {
+class HostRuntime : public attention::cuda::Runtime {
  public:
   void require(Device device, std::string_view name) const override {
     if (device != Device::cuda()) refuse_device(name, device);
@@ -139,7 +139,8 @@ class HostRuntime : public cuda::Runtime {
   std::string architecture(Device) const override { return "sm_90a"; }
   int num_multiprocessors(Device) const override { return 2; }
 
-  std::shared_ptr<const cuda::Loaded> load(Device, const std::string&, const cuda::KernelText& text) const override {
+  std::shared_ptr<const attention::cuda::Loaded> load(Device, const std::string&,
+                                                      const attention::cuda::KernelText& text) const override {
     const fs::path module = compiled(text);
     void* handle = dlopen(module.c_str(), RTLD_NOW | RTLD_LOCAL);
     ensure(handle != nullptr, "{}", handle == nullptr ? dlerror() : "");
@@ -148,10 +149,10 @@ class HostRuntime : public cuda::Runtime {
     loaded->shared_bytes = static_cast<size_t>(text.shared_bytes);
     return loaded;
   }
-  void launch(const cuda::Loaded& kernel, int ctas, int threads, const void* args, size_t bytes,
+  void launch(const attention::cuda::Loaded& kernel, int ctas, int threads, const void* args, size_t bytes,
               Stream) const override {
     const auto& loaded = static_cast<const OnHost&>(kernel);
-    std::vector<char> copy(cuda::kMaxArgsBytes);
+    std::vector<char> copy(attention::cuda::kMaxArgsBytes);
     std::memcpy(copy.data(), args, bytes);
     const auto run = [=, call = loaded.call, shared_bytes = loaded.shared_bytes] {
       simt::run_in_all_orders(arena().memory, {.ctas = ctas, .threads = threads, .shared_bytes = shared_bytes},

@@ -55,6 +55,10 @@ void enqueue(std::function<void()> work) {
   else
     work();
 }
+// The same of what moves bytes.
+void enqueue_copy(std::function<void()> work) {
+  if (the_state.moves_bytes) enqueue(std::move(work));
+}
 
 template <class T>
 T handle(int number) {
@@ -121,19 +125,20 @@ Result cuMemFreeHost(void* data) {
 }
 Result cuMemcpyHtoDAsync_v2(Pointer to, const void* from, size_t bytes, Stream) {
   CALLED(cuMemcpyHtoDAsync);
-  return enqueue([=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); }), kSuccess;
+  return enqueue_copy([=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); }), kSuccess;
 }
 Result cuMemcpyDtoHAsync_v2(void* to, Pointer from, size_t bytes, Stream) {
   CALLED(cuMemcpyDtoHAsync);
-  return enqueue([=] { std::memcpy(to, reinterpret_cast<void*>(from), bytes); }), kSuccess;
+  return enqueue_copy([=] { std::memcpy(to, reinterpret_cast<void*>(from), bytes); }), kSuccess;
 }
 Result cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, size_t bytes, Stream) {
   CALLED(cuMemcpyDtoDAsync);
-  return enqueue([=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); }), kSuccess;
+  return enqueue_copy([=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); }),
+         kSuccess;
 }
 Result cuMemsetD8Async(Pointer to, unsigned char value, size_t bytes, Stream) {
   CALLED(cuMemsetD8Async);
-  return enqueue([=] { std::memset(reinterpret_cast<void*>(to), value, bytes); }), kSuccess;
+  return enqueue_copy([=] { std::memset(reinterpret_cast<void*>(to), value, bytes); }), kSuccess;
 }
 Result cuStreamCreate(Stream* stream, unsigned) {
   CALLED(cuStreamCreate);

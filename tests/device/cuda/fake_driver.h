@@ -25,6 +25,7 @@ struct State {
   std::function<void*(size_t bytes)> allocate = {};
   std::function<void(const char* symbol, const api::LaunchConfig& config, const void* args)> launch = {};
   std::function<size_t(const char* symbol)> bytes_of_args = {};  // for launches that are captured
+  bool moves_bytes = true;  // false: copies and fills do nothing, so that memory may be larger than the machine's
   // Where a stream is being captured: what is enqueued, for graphs to do.
   bool is_capturing = false;
   std::vector<std::function<void()>> captured = {};

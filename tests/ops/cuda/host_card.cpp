@@ -1,14 +1,10 @@
 #include "tests/ops/cuda/host_card.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <stdexcept>
 
 #include "ops/cuda/kernels/args.h"
-#include "tests/device/cuda/fake_driver.h"
 #include "tests/ops/cuda/instances.h"
 #include "tests/simt/machine/machine.h"
 
@@ -19,20 +15,6 @@ WEFT_LINEARS(WEFT_DECLARE)
 
 namespace weft::testing {
 namespace {
-
-// Before anything asks for the driver or a compiler. Their modules are kept apart: no card takes them.
-const int kFake = [] {
-  setenv("FAKE_CUDA_VERSION", "99000", 1);
-  setenv("FAKE_CUDA_CAPABILITY", "90", 1);
-  setenv("FAKE_CUDA_MULTIPROCESSORS", "1", 1);
-  setenv("WEFT_CACHE_DIR", WEFT_FAKE_CACHE, 1);
-  return setenv("WEFT_CUDA_LIBS", WEFT_FAKE_DRIVER_FOLDER ":" WEFT_FAKE_NVRTC_FOLDER, 1);
-}();
-
-cuda::fake::State& state() {
-  void* library = dlopen(WEFT_FAKE_DRIVER_FOLDER "/libcuda.so.1", RTLD_NOW);
-  return *reinterpret_cast<decltype(&weft_fake_driver)>(dlsym(library, "weft_fake_driver"))();
-}
 
 // One for all tests of the program: what the product keeps on the card, it keeps.
 simt::Memory& own_memory() {
@@ -57,14 +39,13 @@ const std::map<std::string, OnHost>& kernels() {
 HostCard::HostCard() : HostCard(own_memory()) {}
 
 HostCard::HostCard(simt::Memory& memory) {
-  state() = {};
-  state().allocate = [&memory](size_t bytes) -> void* { return memory.make<char>("card", bytes).data(); };
-  state().bytes_of_args = [](const char* symbol) {
+  driver().allocate = [&memory](size_t bytes) -> void* { return memory.make<char>("card", bytes).data(); };
+  driver().bytes_of_args = [](const char* symbol) {
     const auto kernel = kernels().find(symbol);
     if (kernel == kernels().end()) throw std::runtime_error(std::string("no kernel of the host: ") + symbol);
     return kernel->second.bytes_of_args;
   };
-  state().launch = [this, &memory](const char* symbol, const cuda::api::LaunchConfig& config, const void* args) {
+  driver().launch = [this, &memory](const char* symbol, const cuda::api::LaunchConfig& config, const void* args) {
     launched.emplace_back(symbol);
     const auto kernel = kernels().find(symbol);
     if (kernel == kernels().end()) throw std::runtime_error(std::string("no kernel of the host: ") + symbol);
@@ -76,12 +57,10 @@ HostCard::HostCard(simt::Memory& memory) {
   };
 }
 
-HostCard::~HostCard() { state().launch = {}; }
-
-bool HostCard::is_capturing() { return state().is_capturing; }
+bool HostCard::is_capturing() { return driver().is_capturing; }
 bool HostCard::defer(std::function<void()> work) {
   if (!is_capturing()) return false;
-  state().captured.push_back(std::move(work));
+  driver().captured.push_back(std::move(work));
   return true;
 }
 

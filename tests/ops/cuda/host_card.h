@@ -14,17 +14,17 @@
 #include <string>
 #include <vector>
 
+#include "tests/device/cuda/fake_card.h"
 #include "tests/simt/machine/machine.h"
 #include "weft/device.h"
 
 namespace weft::testing {
 
-class HostCard : public ::testing::Test {
+class HostCard : public FakeCard {
  protected:
   HostCard();
   // Its memory is that of another one who allocates for the product.
   explicit HostCard(simt::Memory& memory);
-  ~HostCard() override;
 
   // A copy on the card, which lives as long as the test.
   template <class T>
