@@ -63,7 +63,8 @@ enum class KvScales : uint8_t { none, tensor, head, token, token_group };
 std::string_view to_string(KvScales scales);
 
 // Causal masks are aligned bottom-right: query i of qo_len sees key j iff j <= i + kv_len - qo_len.
-// custom: bool mask, flat; custom_packed: the same as little-endian bits (pack_mask).
+// custom: bool mask, flat; custom_packed: the same as little-endian bits (pack_mask). Plan is given where each request's
+// elements lie (PlanInput::mask_indptr), run the tensor `mask` alone, uint8 [elements], or [bytes] and 4 behind them.
 enum class Mask : uint8_t { none, causal, custom, custom_packed };
 std::string_view to_string(Mask mask);
 
@@ -135,8 +136,8 @@ Variant attention_sink();
 // Masks in the same form; AttentionSpec::mask and ::sliding_window name them too.
 Variant causal();
 Variant sliding_window();      // kv_pos >= q_pos - window_left; integer scalar window_left
-Variant custom_mask();         // tensors mask uint8 [elements], mask_indptr int64 [batch + 1]
-Variant custom_mask_packed();  // tensors mask uint8 [bytes], mask_indptr int64 [batch + 1], in bytes
+Variant custom_mask();         // tensor mask, as with Mask::custom
+Variant custom_mask_packed();  // the same with Mask::custom_packed
 }  // namespace variants
 
 // How a card's kernels bring keys and values to shared memory.

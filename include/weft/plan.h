@@ -57,6 +57,9 @@ struct PlanInput {
   // With levels: [batch], the order of requests in which levels count query tokens; empty: as they are. So requests
   // that share pages need not stand together in q.
   std::span<const int32_t> request_order = {};
+  // Of a custom mask [batch + 1], begins at 0 and never decreases: request r's elements, qo_len x kv_len of them, lie in
+  // mask[mask_indptr[r]] to mask[mask_indptr[r + 1]]; of custom_packed it counts bytes.
+  std::span<const int64_t> mask_indptr = {};
   std::vector<ScalarArg> scalars = {};  // integer scalars that intervals name, e.g. window_left
   // Given: the plan needs the bytes of these bounds, and one beyond them is refused.
   const struct PlanBounds* bounds = nullptr;

@@ -10,7 +10,7 @@
 
 namespace weft::attention {
 
-inline constexpr unsigned long long kPlanMagic = 0x344e414c50544657ull;  // "WFTPLAN4"
+inline constexpr unsigned long long kPlanMagic = 0x354e414c50544657ull;  // "WFTPLAN5"
 inline constexpr int kOpenEnd = 0x7fffffff;  // kv_end of a last chunk: ends where the page list ends at run time
 
 // How a kernel computes a unit. Each tile class of a kernel has a kind of its own, and a unit carries that of its class:
@@ -157,6 +157,7 @@ struct PlanHeader {
   int merge_stride;  // merge groups from one range of rows to the next, of units that share rows
   long long num_rows_q;      // rows of q
   long long num_pool_pages;  // paged: extent of the pool; else of the token axis
+  long long mask_bytes;      // that a custom mask has, at least
   ResolvedInterval intervals[kMaxIntervals];
   int scalars[kMaxScalars];  // that the bounds named, in the order of interval_scalars; the others 0
   // Written by the planner, copied by upload:
@@ -171,6 +172,7 @@ struct PlanHeader {
   Section merge_sources;  // MergeSource
   Section qo_len;         // int [requests]
   Section kv_len;         // int [requests], current lengths
+  Section mask_indptr;    // long long [requests + 1], of custom masks
   Section page_indices;   // int
   // Block-sparse, by entries of page_indices:
   Section kv_positions;  // int, positions_per_page for each

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "attention/kernel.h"
+#include "attention/plan/plan_builder.h"
 #include "attention/spec.h"
 #include "attention/traits.h"
 #include "base/check.h"
@@ -71,6 +72,9 @@ void attend(const AttentionSpec& spec, const TensorView& q, const TensorView& k,
   input.qo_indptr = qo_indptr;
   input.kv_indptr = kv_indptr;
   input.num_workers = kernel.impl().backend->num_workers(stream);
+  const Mask mask = kernel.impl().traits.custom_mask;
+  const int64_t mask_indptr[] = {0, planner::mask_part(mask, qo_indptr[1], kv_indptr[1])};
+  if (mask != Mask::none) input.mask_indptr = mask_indptr;
   input.scalars = scalars_of_plan(spec, extra.scalars);
   const Plan plan = kernel.plan(input);
   Workspace workspace(q.device(), plan.workspace_bytes());

@@ -17,11 +17,6 @@
 
 namespace weft::attention {
 
-// Of each request of a plan.
-struct PlanLengths {
-  const int *qo_len, *kv_len;
-};
-
 // What a backend made of a spec. It reads its own alone.
 struct Code {
   virtual ~Code() = default;
@@ -58,10 +53,6 @@ class Backend {
   virtual void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const = 0;
   // The header of the plan that was written there, where the host can read it; null where there is none.
   virtual const PlanHeader* plan_in(const Workspace& workspace) const = 0;
-  // How long its requests are; good until the next write.
-  virtual PlanLengths lengths_in(const Workspace& workspace) const = 0;
-  // Whether the host reads this memory as it stands: what tensors hold can be checked before a run.
-  virtual bool is_host_memory() const = 0;
 
   // Makes an even plan in the workspace from lengths that the device alone knows; `plan` is of the same batch without keys, and
   // its sections are laid anew.

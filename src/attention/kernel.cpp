@@ -69,10 +69,6 @@ std::shared_ptr<const AttentionKernel::Impl> make_kernel(const KernelQuery& quer
   impl->code = query.backend->build(spec, query.target, query.device);
   impl->traits = query.backend->traits(spec, query.target, query.device);
   impl->signature = impl->traits.signature();
-  for (const Mask mask : {Mask::custom, Mask::custom_packed})
-    if (spec.mask == mask ||
-        spec.variant == (mask == Mask::custom ? variants::custom_mask() : variants::custom_mask_packed()))
-      impl->custom_mask = mask;
   if (spec.variant == variants::alibi()) impl->per_head = "slopes";
   if (spec.variant == variants::attention_sink()) impl->per_head = "sinks";
   impl->check_masks = query.check_masks;

@@ -22,10 +22,9 @@ struct AttentionKernel::Impl {
   std::shared_ptr<const attention::Code> code;
   KernelTraits traits;
   uint64_t signature = 0;  // of traits
-  // Built in, in the spec's mask or as its variant: what they read of their tensors is known, and run checks it.
-  Mask custom_mask = Mask::none;   // custom, custom_packed
-  const char* per_head = nullptr;  // a tensor of one number a query head, "slopes" or "sinks"
-  bool check_masks = false;        // WEFT_CHECK=1 when it was built
+  // Of a built-in variant, which is known to read one number a query head: "slopes" or "sinks". Run checks that.
+  const char* per_head = nullptr;
+  bool check_masks = false;  // WEFT_CHECK=1 when it was built
 };
 
 }  // namespace weft

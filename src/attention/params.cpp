@@ -85,12 +85,13 @@ Params::Params(const AttentionSpec& spec, Device device)
     known_.push_back(variants::sliding_window().scalars.front());
   const std::vector<Interval> intervals = combined_intervals(spec);
   for (const std::string_view name : interval_scalars(intervals)) planned_.emplace_back(name);
+  has_custom_mask_ = leaf_parts(spec).mask != Mask::none;
   num_slots_ += declared_.scalars.size();
   for (const TensorDecl& tensor : declared_.tensors) num_slots_ += 1 + static_cast<size_t>(tensor.rank);
 }
 
 void Params::pack(float sm_scale, const std::vector<ScalarArg>& scalars, const std::vector<TensorArg>& tensors,
-                  const int* plan, abi::Slot* slots) const {
+                  const Planned* plan, abi::Slot* slots) const {
   check(std::isfinite(sm_scale), ErrorCode::invalid_argument, "sm_scale = {}; give a finite number", sm_scale);
   check_names("scalar", "tensor", scalars, known_, declared_.tensors);
   check_names("tensor", "scalar", tensors, declared_.tensors, known_);
@@ -103,7 +104,7 @@ void Params::pack(float sm_scale, const std::vector<ScalarArg>& scalars, const s
     if (const auto it = find(scalars, scalar.name); it != scalars.end()) scalar_slot(scalar, it->value);
   const auto planned = [&](const std::string& name) -> const int* {
     const auto it = plan != nullptr ? std::find(planned_.begin(), planned_.end(), name) : planned_.end();
-    return it != planned_.end() ? plan + (it - planned_.begin()) : nullptr;
+    return it != planned_.end() ? plan->scalars + (it - planned_.begin()) : nullptr;
   };
   for (const ScalarArg& scalar : scalars)
     if (const int* value = planned(scalar.name))
@@ -124,6 +125,13 @@ void Params::pack(float sm_scale, const std::vector<ScalarArg>& scalars, const s
   }
   for (const TensorDecl& tensor : declared_.tensors) {
     const auto it = find(tensors, tensor.name);
+    if (plan != nullptr && has_custom_mask_ && tensor.name == "mask_indptr") {
+      check(it == tensors.end(), ErrorCode::invalid_argument,
+            "tensor 'mask_indptr': the plan holds it (PlanInput::mask_indptr); leave it out of the tensors of run");
+      *slots++ = {.pointer = plan->mask_indptr};
+      *slots++ = {.integer = 1};
+      continue;
+    }
     check(it != tensors.end(), ErrorCode::invalid_argument,
           "tensor '{}' is missing; add {{\"{}\", view}} to the tensors of run ({}, rank {})", tensor.name, tensor.name,
           to_string(tensor.dtype), tensor.rank);

@@ -19,16 +19,21 @@ class Params {
   // Parameters of one call into slots[num_slots()], checked against the declarations: every name known, none missing,
   // dtype, rank and last stride right. Throws Error(invalid_argument | invalid_dtype | invalid_shape | invalid_stride);
   // allocates only then.
-  // `plan`: what the plan has of the scalars that intervals name (PlanHeader::scalars); run leaves them out or says the
-  // same, else Error(plan_mismatch). Null: there is no plan.
+  // `plan`: what the plan has of them. Scalars that intervals name: run leaves them out or says the same, else
+  // Error(plan_mismatch). Where a custom mask's requests begin: run leaves that out. Null: there is no plan.
+  struct Planned {
+    const int* scalars;       // PlanHeader::scalars
+    const void* mask_indptr;  // on the device
+  };
   void pack(float sm_scale, const std::vector<ScalarArg>& scalars, const std::vector<TensorArg>& tensors,
-            const int* plan, abi::Slot* slots) const;
+            const Planned* plan, abi::Slot* slots) const;
 
  private:
   Declarations declared_;
   Device device_;
   std::vector<ScalarDecl> known_;     // those that only intervals name too: plan and run may be given the same list
   std::vector<std::string> planned_;  // that intervals name
+  bool has_custom_mask_ = false;      // whose tensors are the last ones that are declared
   size_t num_slots_ = 1;              // sm_scale
 };
 std::vector<abi::Slot> pack_params(const AttentionSpec& spec, float sm_scale, const std::vector<ScalarArg>& scalars,

@@ -26,6 +26,10 @@ void check_batch(const AttentionKernel::Impl& kernel, const DeviceBatch& batch, 
                  const Workspace& workspace, Stream stream) {
   check(has_page_table(kernel.spec.kv_form), ErrorCode::unsupported,
         "plan_on_device: required a paged cache; supported paged and latent; missing: the other forms");
+  check(
+      kernel.traits.custom_mask == Mask::none, ErrorCode::unsupported,
+      "plan_on_device: required a custom mask; supported are none and causal; missing: mask_indptr of lengths that the "
+      "host does not know; use AttentionKernel::plan");
   if (!stream.is_default()) check_on("", "stream", stream.device(), kernel.device);
   check_on("", "workspace", workspace.device(), kernel.device);
   check_ids("kv_len", batch.kv_len, 1, kernel.device);

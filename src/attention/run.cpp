@@ -199,36 +199,14 @@ const TensorView& named(const std::vector<TensorArg>& tensors, std::string_view 
   return std::find_if(tensors.begin(), tensors.end(), [&](const TensorArg& arg) { return arg.name == name; })->value;
 }
 
-// n numbers for the host to look at: where they lie, or in `copy`.
-template <class T>
-const T* on_host(const AttentionKernel::Impl& kernel, const T* from, int64_t n, Stream stream, std::vector<T>& copy) {
-  if (kernel.backend->is_host_memory() || n == 0) return from;
-  copy.resize(static_cast<size_t>(n));
-  kernel.backend->read(kernel.device, from, copy.data(), n * static_cast<int64_t>(sizeof(T)), stream);
-  return copy.data();
-}
-
-// The kernel follows mask_indptr without looking: a custom mask must hold every row of every request of the plan.
-void check_custom_mask(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const Workspace& workspace,
-                       const std::vector<TensorArg>& tensors, Stream stream) {
-  if (kernel.custom_mask == Mask::none) return;
-  const TensorView &mask = named(tensors, "mask"), &indptr = named(tensors, "mask_indptr");
-  check(indptr.shape(0) >= plan.num_requests, ErrorCode::invalid_shape,
-        "mask_indptr: has {} entries for {} requests; one a request is needed, and one behind", indptr.shape(0),
-        plan.num_requests);
-  thread_local std::vector<int64_t> indptr_copy;  // grows to the largest call's
-  const auto [qo_len, kv_len] = kernel.backend->lengths_in(workspace);
-  const int64_t* begins = on_host(kernel, indptr.as<int64_t>(), plan.num_requests, stream, indptr_copy);
-  for (int r = 0; r < plan.num_requests; ++r) {
-    const int64_t elements = int64_t{qo_len[r]} * kv_len[r];
-    if (elements == 0) continue;
-    const int64_t begin = begins[r];
-    const int64_t size = kernel.custom_mask == Mask::custom ? elements : (elements + 7) / 8 + 4;  // words are read
-    check(begin >= 0 && begin <= mask.shape(0) && size <= mask.shape(0) - begin, ErrorCode::invalid_shape,
-          "mask: request {} needs {} bytes from mask_indptr[{}] = {} on (qo_len {} x kv_len {}{}), but the mask has {}",
-          r, size, r, begin, qo_len[r], kv_len[r],
-          kernel.custom_mask == Mask::custom ? "" : ", as bits, and 4 of padding", mask.shape(0));
-  }
+// Kernels follow the plan's mask_indptr without looking.
+void check_custom_mask(const AttentionKernel::Impl& kernel, const PlanHeader& plan,
+                       const std::vector<TensorArg>& tensors) {
+  if (kernel.traits.custom_mask == Mask::none) return;
+  const TensorView& mask = named(tensors, "mask");
+  check(mask.shape(0) >= plan.mask_bytes, ErrorCode::invalid_shape,
+        "mask: has {} bytes; the plan's mask_indptr needs {}{}", mask.shape(0), plan.mask_bytes,
+        kernel.traits.custom_mask == Mask::custom ? "" : ", 4 of them padding");
 }
 
 void check_lse(const TensorView& lse, const AttentionSpec& spec, const PlanHeader& plan) {
@@ -281,11 +259,12 @@ RunArgs checked_args(const AttentionKernel::Impl& kernel, const PlanHeader& plan
 
 // What the variant declares, as kernels find it: good until this thread's next call.
 const abi::Slot* packed_params(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const Workspace& workspace,
-                               const AttentionTensors& tensors, float sm_scale, Stream stream) {
+                               const AttentionTensors& tensors, float sm_scale) {
   thread_local std::vector<abi::Slot> slots;  // grows to the largest call's
   if (slots.size() < kernel.params.num_slots()) slots.resize(kernel.params.num_slots());
-  kernel.params.pack(sm_scale, tensors.scalars, tensors.tensors, plan.scalars, slots.data());
-  check_custom_mask(kernel, plan, workspace, tensors.tensors, stream);
+  const Params::Planned planned{plan.scalars, section<int64_t>(workspace.data(), plan.mask_indptr)};
+  kernel.params.pack(sm_scale, tensors.scalars, tensors.tensors, &planned, slots.data());
+  check_custom_mask(kernel, plan, tensors.tensors);
   if (const char* name = kernel.per_head)
     check_extent_at_least(name, named(tensors.tensors, name), plan.num_qo_heads, "num_qo_heads of the plan");
   return slots.data();
@@ -308,7 +287,7 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   const PlanHeader& plan = checked_plan(kernel, workspace);
   RunArgs args = checked_args(kernel, plan, tensors);
   const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(kernel.spec.head_dim_qk)));
-  args.params = packed_params(kernel, plan, workspace, tensors, sm_scale, stream);
+  args.params = packed_params(kernel, plan, workspace, tensors, sm_scale);
   const std::string recorded = record_call(kernel, workspace, tensors, sm_scale, stream);
   kernel.backend->launch(kernel, args, workspace, stream);
   if (!recorded.empty()) record_result(recorded, kernel, tensors, stream);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/spec.h"
+#include "attention/variant/text.h"
 #include "base/hash.h"
 
 namespace weft {
@@ -41,6 +42,7 @@ KernelTraits traits_of(const AttentionSpec& spec) {
   traits.use_softmax = spec.variant.use_softmax;
   traits.kv_form = spec.kv_form;
   traits.page_size = spec.page_size;
+  traits.custom_mask = leaf_parts(spec).mask;
   traits.intervals = combined_intervals(spec);
   const std::vector<std::string_view> named = interval_scalars(traits.intervals);
   for (const ScalarDecl& scalar : spec.variant.scalars)
@@ -76,6 +78,7 @@ uint64_t KernelTraits::signature() const {
   hash.add(classes.size()).add(sum_of_classes);
   hash.add(granule).add(head_dim_vo).add(static_cast<int>(use_softmax)).add(static_cast<int>(kv_form));
   if (page_size > 0) hash.add(page_size);
+  if (custom_mask != Mask::none) hash.add(static_cast<int>(custom_mask));
   if (item_records) hash.add(sizeof(attention::ItemRecord));
   hash.add(intervals.size());
   for (const Interval& interval : intervals) {

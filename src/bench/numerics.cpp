@@ -44,8 +44,7 @@ struct RandomMask {
     indptr = packed_indptr;
   }
   std::vector<TensorArg> args() const {
-    return {{"mask", TensorView(bytes.data(), DType::uint8, {static_cast<int64_t>(bytes.size())})},
-            {"mask_indptr", TensorView(indptr.data(), DType::int64, {2})}};
+    return {{"mask", TensorView(bytes.data(), DType::uint8, {static_cast<int64_t>(bytes.size())})}};
   }
   std::vector<uint8_t> bytes;
   std::vector<int64_t> indptr;
@@ -68,8 +67,10 @@ double worst_error(const AttentionKernel& kernel, const Case& c, bool quick, Wor
     batch.tensors.scalars = c.scalars;
     batch.tensors.tensors = c.tensors.args();
     const RandomMask mask(spec.mask, int64_t{lengths.qo_len} * lengths.kv_len);
-    if (spec.mask == Mask::custom || spec.mask == Mask::custom_packed)
+    if (spec.mask == Mask::custom || spec.mask == Mask::custom_packed) {
       for (const TensorArg& arg : mask.args()) batch.tensors.tensors.push_back(arg);
+      batch.input.mask_indptr = mask.indptr;
+    }
     const attention::Rounding rounding = kernel.impl().backend->rounding(spec, kernel.impl().compute);
     const MeasuredReference expected = measured_reference(spec, batch.input, batch.tensors, rounding);
     const Plan plan = kernel.plan(batch.input);

@@ -84,6 +84,7 @@ RaggedCall::RaggedCall(const RecordedCall& call, const PlanHeader& plan)
     : spec_(call.spec),
       tensors_(call.tensors()),
       scalars_(plan_scalars(combined_intervals(call.spec), plan)),
+      mask_indptr_(section<int64_t>(&plan, plan.mask_indptr), static_cast<size_t>(plan.mask_indptr.count)),
       num_qo_heads_(plan.num_qo_heads),
       num_kv_heads_(plan.num_kv_heads) {
   const int* qo_len = section<int>(&plan, plan.qo_len);
@@ -133,6 +134,7 @@ MeasuredReference RaggedCall::reference(const attention::Rounding& rounding, con
   input.num_kv_heads = num_kv_heads_;
   input.qo_indptr = qo_indptr_;
   input.kv_indptr = kv_indptr_;
+  input.mask_indptr = mask_indptr_;
   input.scalars = scalars_;
   return measured_reference(spec_, input, tensors_, rounding, part);
 }

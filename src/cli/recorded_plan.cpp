@@ -67,6 +67,7 @@ Plan RecordedPlan::anew(const AttentionKernel& kernel) const {
     input.kv_len = {kv_len, static_cast<size_t>(plan.num_requests)};
     input.max_kv_len = call_.input("k").shape.at(call_.spec.layout == Layout::nhd ? 1 : 2);
   }
+  input.mask_indptr = {part<int64_t>(plan.mask_indptr), static_cast<size_t>(plan.mask_indptr.count)};
   input.scalars = plan_scalars(combined_intervals(call_.spec), plan);
   return kernel.plan(input);
 }

@@ -45,7 +45,8 @@ struct OwnInput {
                copy(from.pages.kv_page_indices),
                copy(from.pages.kv_last_page_len),
                copy(from.kv_indptr),
-               copy(from.kv_len)} {
+               copy(from.kv_len)},
+        mask_indptr(from.mask_indptr.begin(), from.mask_indptr.end()) {
     point();
   }
   OwnInput(const OwnInput&) = delete;
@@ -53,7 +54,7 @@ struct OwnInput {
 
   void spoil(Dice& dice) {
     const auto odd_length = [&] { return dice.once_in(3) ? 1 << dice.below(16) : dice.odd_int(); };
-    switch (dice.below(16)) {
+    switch (dice.below(17)) {
       case 0: input.num_qo_heads = dice.odd_int(); break;
       case 1: input.num_kv_heads = dice.odd_int(); break;
       case 2: input.max_kv_len = dice.odd_long(); break;
@@ -66,6 +67,7 @@ struct OwnInput {
       case 9: input.scalars.clear(); break;
       case 10: levels.resize(static_cast<size_t>(dice.below(3))); break;
       case 11: input.borrow_page_ids = !input.borrow_page_ids; break;
+      case 12: dice.spoil(mask_indptr, dice.odd_long()); break;
       default: dice.spoil(arrays[static_cast<size_t>(dice.below(6))], odd_length()); break;
     }
     point();
@@ -82,10 +84,12 @@ struct OwnInput {
     input.pages.kv_last_page_len = arrays[3];
     input.kv_indptr = arrays[4];
     input.kv_len = arrays[5];
+    input.mask_indptr = mask_indptr;
     for (Level& level : levels) level = {input.qo_indptr, input.pages};
     input.levels = levels;
   }
   std::array<std::vector<int32_t>, 6> arrays;
+  std::vector<int64_t> mask_indptr;
   std::vector<Level> levels;
 };
 

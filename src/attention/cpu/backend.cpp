@@ -58,11 +58,6 @@ class CpuBackend : public Backend {
   const PlanHeader* plan_in(const Workspace& workspace) const override {
     return static_cast<const PlanHeader*>(workspace.data());
   }
-  PlanLengths lengths_in(const Workspace& workspace) const override {
-    const PlanHeader& plan = *plan_in(workspace);
-    return {section<int>(&plan, plan.qo_len), section<int>(&plan, plan.kv_len)};
-  }
-  bool is_host_memory() const override { return true; }
 
   void launch(const AttentionKernel::Impl& kernel, const RunArgs& args, Workspace& workspace,
               Stream stream) const override {

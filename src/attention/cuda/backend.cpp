@@ -22,7 +22,6 @@ namespace weft::attention {
 // What the host remembers of the plan in a workspace.
 struct CudaBackend::PlanOnHost {
   PlanHeader header = {};
-  std::vector<int> lengths;  // qo_len, then kv_len; none of a plan that the card made
   std::unique_ptr<cuda::Runtime::Order> order;
 };
 
@@ -74,8 +73,7 @@ cuda::Path path_of(const AttentionKernel::Impl& kernel, const RunArgs& args, con
   if (const char* tensor = not_aligned(args)) {
     check(kernel.spec.loader != Loader::cp_async, ErrorCode::invalid_stride,
           "{}: it, or a stride of it, is no multiple of 16 bytes, which loader = cp_async needs; leave loader out, or "
-          "copy "
-          "the tensor",
+          "copy the tensor",
           tensor);
     return cuda::Path::plain;
   }
@@ -135,10 +133,6 @@ void CudaBackend::write(const Workspace& to, int64_t offset, const void* from, i
   plan.order->end(stream);
   if (offset != 0) return;  // page ids
   plan.header = *static_cast<const PlanHeader*>(from);
-  const int *const qo_len = section<int>(from, plan.header.qo_len), *const kv_len =
-                                                                        section<int>(from, plan.header.kv_len);
-  plan.lengths.assign(qo_len, qo_len + plan.header.num_requests);
-  plan.lengths.insert(plan.lengths.end(), kv_len, kv_len + plan.header.num_requests);
 }
 
 void CudaBackend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const EvenBatch& batch,
@@ -158,7 +152,6 @@ void CudaBackend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeade
   runtime_.launch(*loaded, static_cast<int>(ctas), text.threads, &args, sizeof args, stream);
   of_workspace.order->end(stream);
   of_workspace.header = plan;
-  of_workspace.lengths.clear();
 }
 
 void CudaBackend::locate_rows(const AttentionKernel::Impl& kernel, const Workspace& workspace, int* positions,
@@ -180,12 +173,6 @@ void CudaBackend::read(Device device, const void* from, void* to, int64_t bytes,
 }
 const PlanHeader* CudaBackend::plan_in(const Workspace& workspace) const {
   return workspace.host_copy() == nullptr ? nullptr : &of(workspace).header;
-}
-PlanLengths CudaBackend::lengths_in(const Workspace& workspace) const {
-  const PlanOnHost& plan = of(workspace);
-  check(!plan.lengths.empty() || plan.header.num_requests == 0, ErrorCode::unsupported,
-        "mask: required lengths of the plan; supported where the host made it; missing: those of plan_on_device");
-  return {plan.lengths.data(), plan.lengths.data() + plan.header.num_requests};
 }
 
 void CudaBackend::check_capture(const AttentionKernel::Impl& kernel, const PlanOnHost& plan, Stream stream) const {

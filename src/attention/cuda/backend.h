@@ -21,8 +21,6 @@ class CudaBackend : public Backend {
   void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream stream) const override;
   void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const override;
   const PlanHeader* plan_in(const Workspace& workspace) const override;
-  PlanLengths lengths_in(const Workspace& workspace) const override;
-  bool is_host_memory() const override { return false; }
 
   void plan_even(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const EvenBatch& batch,
                  Workspace& workspace, Stream stream) const override;

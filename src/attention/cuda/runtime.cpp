@@ -82,8 +82,7 @@ class Cards : public Runtime {
     Card& card = Card::at(device.index);
     check(!weft::cuda::is_capturing(card, handle_of(stream)), ErrorCode::unsupported,
           "stream: required what lies on {}, supported in a stream that is not being captured, missing that: "
-          "WEFT_RECORD, "
-          "WEFT_CHECK and custom masks read at every run; run once outside of the capture",
+          "WEFT_RECORD and WEFT_CHECK read at every run; run once outside of the capture",
           to_string(device));
     weft::cuda::copy_to_host(card, to, from, static_cast<size_t>(bytes), handle_of(stream));
     weft::cuda::synchronize(card, handle_of(stream));

@@ -95,9 +95,10 @@ namespace {
 
 // Returns where they end.
 int64_t place_copied(const SectionCounts& n, PlanHeader& header) {
-  const int64_t counts[] = {n.records,    n.worker_indptr, n.items,         n.units,       n.rows,     n.page_lists,
-                            n.partials,   n.merge_groups,  n.merge_sources, n.requests,    n.requests, n.kv_positions,
-                            n.bits_index, n.bits,          n.merge_groups,  n.page_indices};
+  const int64_t counts[] = {n.records,      n.worker_indptr, n.items,        n.units,         n.rows,
+                            n.page_lists,   n.partials,      n.merge_groups, n.merge_sources, n.requests,
+                            n.requests,     n.mask_indptr,   n.kv_positions, n.bits_index,    n.bits,
+                            n.merge_groups, n.page_indices};
   int64_t offset = ceil_div(sizeof(PlanHeader), kAlignment) * kAlignment;
   const std::span<const CopiedSection> copied = copied_sections();
   for (size_t i = 0; i < copied.size(); ++i) {
@@ -123,6 +124,7 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
   room.worker_indptr = b.workers + 1;
   room.rows = b.max_rows;
   room.requests = b.max_requests;
+  if (traits.custom_mask != Mask::none) room.mask_indptr = int64_t{b.max_requests} + 1;
   room.page_indices = b.max_pages;
 
   // A unit holds all KV heads only where every class says so and nobody narrows it.

@@ -337,6 +337,7 @@ Problem check_input(const KernelTraits& traits, const PlanInput& input, PlanBuil
         p.num_page_ids);
   p.spare_pages = input.spare_pages;
   p.borrow_page_ids = input.borrow_page_ids;
+  p.mask_indptr = input.mask_indptr;
   take_levels(input, p);
   check_kv(traits, input, p, builder);
   check(
@@ -345,6 +346,25 @@ Problem check_input(const KernelTraits& traits, const PlanInput& input, PlanBuil
       p.page_size, traits.page_size);
   resolve_intervals(traits, input, p);
   return p;
+}
+
+void check_mask(const Problem& p, const PlanBuilder& builder) {
+  const std::span<const int64_t> indptr = p.mask_indptr;
+  const Mask mask = p.traits->custom_mask;
+  if (mask == Mask::none)
+    return check(indptr.empty(), ErrorCode::invalid_argument,
+                 "mask_indptr: has {} entries; this kernel has no custom mask, leave it empty", indptr.size());
+  check(indptr.size() == static_cast<size_t>(p.num_requests) + 1, ErrorCode::invalid_indptr,
+        "mask_indptr: has {} entries for {} requests; a custom mask needs [batch + 1]", indptr.size(), p.num_requests);
+  check(indptr[0] == 0, ErrorCode::invalid_indptr, "mask_indptr[0] = {}; an indptr starts at 0", indptr[0]);
+  for (int r = 0; r < p.num_requests; ++r) {
+    const int64_t begin = indptr[r], end = indptr[r + 1], needed = mask_part(mask, p.qo_len(r), builder.kv_len[r]);
+    check(begin <= end, ErrorCode::invalid_indptr, "mask_indptr[{}] = {} after {}; an indptr never decreases", r + 1,
+          end, begin);
+    check(needed <= end - begin, ErrorCode::invalid_indptr,
+          "mask_indptr: request {} has {} bytes, from {} to {}; qo_len {} x kv_len {}{} need {}", r, end - begin, begin,
+          end, p.qo_len(r), builder.kv_len[r], mask == Mask::custom ? "" : " bits", needed);
+  }
 }
 
 }  // namespace weft::planner

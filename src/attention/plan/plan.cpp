@@ -10,6 +10,7 @@ Plan Planner::plan(const KernelTraits& traits, const PlanInput& input) {
   static thread_local PlanBuilder builder;
   const Problem problem = check_input(traits, input, builder);
   lay_entries(problem, builder);
+  check_mask(problem, builder);
   if (problem.bounds != nullptr) check_within(problem, builder);
   lay_units(problem, builder);
   switch (problem.mode) {

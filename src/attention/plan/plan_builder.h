@@ -49,6 +49,7 @@ struct Problem {
   int64_t spare_pages = 0;
   std::span<const int32_t> kv_indptr;
   int64_t max_kv_len = 0;  // padded
+  std::span<const int64_t> mask_indptr;
   const PlanBounds* bounds = nullptr;
   bool borrow_page_ids = false;
   int num_intervals = 0;
@@ -176,6 +177,10 @@ Problem check_input(const KernelTraits& traits, const PlanInput& input, PlanBuil
 // do not fit together.
 void lay_entries(const Problem& problem, PlanBuilder& builder);
 
+// Where a custom mask's elements lie, of lengths that are laid: kernels follow it without looking. Throws
+// Error(invalid_indptr | invalid_argument).
+void check_mask(const Problem& problem, const PlanBuilder& builder);
+
 // The block-sparse form of the two.
 void check_blocks(Problem& problem, PlanBuilder& builder);
 void lay_blocks(const Problem& problem, PlanBuilder& builder);
@@ -208,6 +213,16 @@ void write_records(Plan::Impl& impl);
 // ---------------------------------------------------------------- used by several stages
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// Bytes that a request's rows and keys take of a custom mask.
+inline int64_t mask_part(Mask mask, int qo_len, int kv_len) {
+  const int64_t elements = int64_t{qo_len} * kv_len;
+  return mask == Mask::custom_packed ? ceil_div(elements, 8) : elements;
+}
+// Bytes that the mask has at least: bits are read in words of 4.
+inline int64_t mask_bytes(Mask mask, std::span<const int64_t> mask_indptr) {
+  const int64_t bytes = mask_indptr.empty() ? 0 : mask_indptr.back();
+  return bytes > 0 && mask == Mask::custom_packed ? bytes + 4 : bytes;
+}
 // Positions that the rows of one request from first_pos to last_pos see.
 VisibleRange visible_range(std::span<const ResolvedInterval> intervals, int first_pos, int last_pos, int kv_len);
 // What either sees. Of several gaps the largest stays.
@@ -245,8 +260,8 @@ void gather_items(int num_workers, PlanBuilder& builder);
 // Elements that each section of a workspace has room for.
 struct SectionCounts {
   int64_t records = 0, worker_indptr = 0, items = 0, units = 0, rows = 0, page_lists = 0, partials = 0,
-          merge_groups = 0, merge_sources = 0, requests = 0, page_indices = 0, kv_positions = 0, bits_index = 0,
-          bits = 0, partial_floats = 0;
+          merge_groups = 0, merge_sources = 0, requests = 0, mask_indptr = 0, page_indices = 0, kv_positions = 0,
+          bits_index = 0, bits = 0, partial_floats = 0;
 };
 // Sets every section's offset, and total_bytes. What the planner writes lies together; partial states lie where they do however
 // much of the room is used.

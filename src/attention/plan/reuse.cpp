@@ -19,6 +19,7 @@ Problem same_terms(const Plan::Impl& impl, const PlanInput& input, PlanBuilder& 
   if (relaxed.num_workers == 0) relaxed.num_workers = impl.header().num_workers;
   const Problem problem = check_input(impl.traits, relaxed, builder);
   lay_entries(problem, builder);
+  check_mask(problem, builder);
   return problem;
 }
 

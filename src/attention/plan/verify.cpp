@@ -24,6 +24,7 @@ struct View {
   std::span<const MergeGroup> groups;
   std::span<const MergeSource> sources;
   std::span<const int> qo_len, kv_len, page_indices;
+  std::span<const int64_t> mask_indptr;
 
   // Tokens of a page list at the current lengths.
   int64_t length(const PageList& list) const {
@@ -59,7 +60,8 @@ View view_of(const Plan::Impl& impl, std::span<const int> page_ids) {
           span_of<MergeSource>(impl, h.merge_sources),
           span_of<int>(impl, h.qo_len),
           span_of<int>(impl, h.kv_len),
-          page_ids};
+          page_ids,
+          span_of<int64_t>(impl, h.mask_indptr)};
 }
 
 bool within(int64_t begin, int64_t end, size_t size) {
@@ -117,6 +119,18 @@ std::pair<int64_t, int64_t> seen_keys(const ResolvedInterval& interval, int pos,
 }
 
 // Each row's lists, level after level, hold its request's keys once; block-sparse, one list holds what it likes.
+// Each request's elements lie within the mask.
+void verify_mask(const View& v, Mask mask) {
+  const size_t entries = mask == Mask::none ? 0 : v.qo_len.size() + 1;
+  ensure(v.mask_indptr.size() == entries && v.header.mask_bytes == planner::mask_bytes(mask, v.mask_indptr),
+         "mask_indptr: has {} entries, and a mask of {} bytes", v.mask_indptr.size(), v.header.mask_bytes);
+  for (size_t r = 0; r + 1 < entries; ++r) {
+    const int64_t begin = v.mask_indptr[r], end = v.mask_indptr[r + 1];
+    ensure(begin >= 0 && begin <= end && planner::mask_part(mask, v.qo_len[r], v.kv_len[r]) <= end - begin,
+           "mask_indptr: request {} has {} to {}", r, begin, end);
+  }
+}
+
 void verify_lists(const View& v) {
   const PlanHeader& h = v.header;
   const auto heads = static_cast<size_t>(h.num_kv_heads);
@@ -418,6 +432,7 @@ void verify(const Plan& plan) {
              std::is_sorted(v.worker_indptr.begin(), v.worker_indptr.end()),
          "worker_indptr: does not partition the items");
   verify_requests(v);
+  verify_mask(v, impl.traits.custom_mask);
   verify_lists(v);
   Units units(impl, v);
   units.verify();

@@ -108,6 +108,7 @@ SectionCounts counts_of(const Problem& p, const PlanBuilder& builder, const Merg
   counts.rows = p.num_rows;
   counts.page_lists = static_cast<int64_t>(builder.entries.size());
   counts.requests = p.num_requests;
+  counts.mask_indptr = static_cast<int64_t>(p.mask_indptr.size());
   counts.partials = merges.partials;
   counts.merge_groups = merges.groups;
   counts.merge_sources = merges.sources;
@@ -132,6 +133,7 @@ void set_counts(const SectionCounts& counts, PlanHeader& header) {
   header.merge_groups.count = header.counters.count = counts.merge_groups;
   header.merge_sources.count = counts.merge_sources;
   header.qo_len.count = header.kv_len.count = counts.requests;
+  header.mask_indptr.count = counts.mask_indptr;
   header.page_indices.count = counts.page_indices;
   header.kv_positions.count = counts.kv_positions;
   header.bits_index.count = counts.bits_index;
@@ -208,6 +210,7 @@ std::span<const CopiedSection> copied_sections() {
       {&PlanHeader::merge_sources, sizeof(MergeSource)},
       {&PlanHeader::qo_len, sizeof(int)},
       {&PlanHeader::kv_len, sizeof(int)},
+      {&PlanHeader::mask_indptr, sizeof(int64_t)},
       {&PlanHeader::kv_positions, sizeof(int)},
       {&PlanHeader::bits_index, sizeof(int)},
       {&PlanHeader::bits, 1},
@@ -239,6 +242,8 @@ void write_lengths(const Problem& p, const PlanBuilder& builder, Plan::Impl& imp
   int* qo_len = section<int>(base, header.qo_len);
   for (int r = 0; r < p.num_requests; ++r) qo_len[r] = p.qo_len(r);
   std::copy(builder.kv_len.begin(), builder.kv_len.end(), section<int>(base, header.kv_len));
+  std::copy(p.mask_indptr.begin(), p.mask_indptr.end(), section<int64_t>(base, header.mask_indptr));
+  header.mask_bytes = mask_bytes(p.traits->custom_mask, p.mask_indptr);
   int* ids = section<int>(base, header.page_indices);
   impl.borrows_page_ids = p.borrow_page_ids;
   for (int l = 0; l < p.num_levels; ++l) {

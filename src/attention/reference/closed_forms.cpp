@@ -31,9 +31,9 @@ void add_window(Hooks& hooks, const PlanInput& plan) {
   hooks.visible.push_back([left](const Score& c) { return c.kv_pos >= c.q_pos - left; });
 }
 
-void add_mask(Hooks& hooks, bool packed, const AttentionTensors& tensors) {
+void add_mask(Hooks& hooks, bool packed, const PlanInput& plan, const AttentionTensors& tensors) {
   const auto* mask = tensor(tensors.tensors, "mask").as<const uint8_t>();
-  const auto* indptr = tensor(tensors.tensors, "mask_indptr").as<const int64_t>();
+  const std::vector<int64_t> indptr(plan.mask_indptr.begin(), plan.mask_indptr.end());
   hooks.visible.push_back([=](const Score& c) {
     const int64_t element = int64_t{c.qo_idx} * c.kv_len + c.kv_idx;
     if (packed) return ((mask[indptr[c.batch] + element / 8] >> (element % 8)) & 1) == 1;
@@ -47,7 +47,7 @@ void add_masks(Hooks& hooks, const AttentionSpec& spec, const PlanInput& plan, c
   if (spec.mask == Mask::causal) add_causal(hooks);
   if (spec.sliding_window) add_window(hooks, plan);
   if (spec.mask == Mask::custom || spec.mask == Mask::custom_packed)
-    add_mask(hooks, spec.mask == Mask::custom_packed, tensors);
+    add_mask(hooks, spec.mask == Mask::custom_packed, plan, tensors);
 }
 
 bool add_closed_form(Hooks& hooks, const Variant& v, const PlanInput& plan, const AttentionTensors& tensors) {
@@ -57,7 +57,7 @@ bool add_closed_form(Hooks& hooks, const Variant& v, const PlanInput& plan, cons
   } else if (v == variants::sliding_window()) {
     add_window(hooks, plan);
   } else if (v == variants::custom_mask() || v == variants::custom_mask_packed()) {
-    add_mask(hooks, v == variants::custom_mask_packed(), tensors);
+    add_mask(hooks, v == variants::custom_mask_packed(), plan, tensors);
   } else if (v == variants::logits_soft_cap()) {
     const double cap = scalar(tensors.scalars, "cap");
     if (cap > 0 && std::isfinite(cap))

@@ -9,6 +9,7 @@
 #include "attention/params.h"
 #include "attention/reference/text.h"
 #include "attention/spec.h"
+#include "attention/variant/text.h"
 #include "base/check.h"
 #include "jit/host/module.h"
 
@@ -89,7 +90,11 @@ Hooks compiled_hooks(const AttentionSpec& spec, const PlanInput& given, const At
     if (planned != plan.scalars.end() && !has(scalars, declared.name)) scalars.push_back(*planned);
   }
   const float sm_scale = tensors.sm_scale.value_or(1.f / std::sqrt(static_cast<float>(spec.head_dim_qk)));
-  const auto slots = pack_params(spec, sm_scale, scalars, tensors.tensors);
+  std::vector<TensorArg> tensor_args = tensors.tensors;
+  if (leaf_parts(spec).mask != Mask::none)
+    tensor_args.push_back({"mask_indptr", TensorView(const_cast<int64_t*>(plan.mask_indptr.data()), DType::int64,
+                                                     {static_cast<int64_t>(plan.mask_indptr.size())})});
+  const auto slots = pack_params(spec, sm_scale, scalars, tensor_args);
 
   Hooks h;
   h.use_softmax = spec.variant.use_softmax;

@@ -224,11 +224,6 @@ class FakeBackend : public Backend {
   const PlanHeader* plan_in(const Workspace& workspace) const override {
     return static_cast<const PlanHeader*>(workspace.host_copy().get());
   }
-  PlanLengths lengths_in(const Workspace& workspace) const override {
-    const auto* plan = reinterpret_cast<const PlanHeader*>(real(static_cast<char*>(workspace.data())));
-    return {section<int>(plan, plan->qo_len), section<int>(plan, plan->kv_len)};
-  }
-  bool is_host_memory() const override { return false; }
 
   void launch(const AttentionKernel::Impl&, const RunArgs& args, Workspace& workspace, Stream) const override {
     Run(args, workspace.data()).all();

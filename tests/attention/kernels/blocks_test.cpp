@@ -279,9 +279,9 @@ TEST(AttentionBlocks, SelectedPagesKeepTheirPositions) {
   spec.mask = Mask::custom;
   PlanInput paged = pool.input(table.qo_indptr, 1);
   paged.pages = table.view(pool);
+  paged.mask_indptr = mask_indptr;
   AttentionTensors tensors = pool.tensors();
   tensors.tensors.push_back({"mask", TensorView(mask.data(), DType::uint8, {static_cast<int64_t>(mask.size())})});
-  tensors.tensors.push_back({"mask_indptr", TensorView(mask_indptr.data(), DType::int64, {3})});
   const ReferenceResult masked = attention_reference(spec, paged, tensors);
   for (size_t row = 0; row < 3; ++row)
     for (size_t i = 0; i < 2 * 64; ++i)  // the two query heads of KV head 0

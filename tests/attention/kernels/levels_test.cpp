@@ -70,6 +70,7 @@ class Shared {
                  .num_workers = workers,
                  .mode = mode,
                  .fixed_split_size = split};
+    if (setting_.mask == Mask::custom) in.mask_indptr = mask_indptr_;
     if (setting_.window > -2) in.scalars = {{"window_left", static_cast<double>(setting_.window)}};
     levels_.give(in);
     return in;
@@ -84,9 +85,7 @@ class Shared {
     AttentionTensors t{.q = q_, .kv = cache_, .o = o_};
     if (setting_.variant.use_softmax) t.lse = lse_;
     if (setting_.mask == Mask::custom)
-      t.tensors = {
-          {"mask", TensorView(mask_.data(), DType::uint8, {static_cast<int64_t>(mask_.size())})},
-          {"mask_indptr", TensorView(mask_indptr_.data(), DType::int64, {static_cast<int64_t>(mask_indptr_.size())})}};
+      t.tensors = {{"mask", TensorView(mask_.data(), DType::uint8, {static_cast<int64_t>(mask_.size())})}};
     for (const TensorDecl& tensor : setting_.variant.tensors)
       t.tensors.push_back(
           {tensor.name, TensorView(slopes_.data(), DType::fp32, {static_cast<int64_t>(slopes_.size())})});

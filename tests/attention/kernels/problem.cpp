@@ -339,6 +339,8 @@ PlanInput Problem::input(int workers, PlanMode mode, int split) const {
   in.num_workers = workers;
   in.mode = mode;
   in.fixed_split_size = split;
+  if (case_.mask == Mask::custom) in.mask_indptr = mask_indptr_;
+  if (case_.mask == Mask::custom_packed) in.mask_indptr = packed_mask_indptr_;
   if (case_.window >= -1) in.scalars = {{"window_left", static_cast<double>(case_.window)}};
   return in;
 }
@@ -352,14 +354,9 @@ AttentionTensors Problem::tensors() {
   t.scalars = case_.scalars;
   t.tensors = case_.tensors;
   const auto size = [](const auto& list) { return static_cast<int64_t>(list.size()); };
-  if (case_.mask == Mask::custom) {
-    t.tensors.push_back({"mask", TensorView(mask_.data(), DType::uint8, {size(mask_)})});
-    t.tensors.push_back({"mask_indptr", TensorView(mask_indptr_.data(), DType::int64, {size(mask_indptr_)})});
-  } else if (case_.mask == Mask::custom_packed) {
+  if (case_.mask == Mask::custom) t.tensors.push_back({"mask", TensorView(mask_.data(), DType::uint8, {size(mask_)})});
+  if (case_.mask == Mask::custom_packed)
     t.tensors.push_back({"mask", TensorView(packed_mask_.data(), DType::uint8, {size(packed_mask_)})});
-    t.tensors.push_back(
-        {"mask_indptr", TensorView(packed_mask_indptr_.data(), DType::int64, {size(packed_mask_indptr_)})});
-  }
   return t;
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "attention/plan/planner.h"
 #include "problem.h"
 #include "weft/attention.h"
 
@@ -209,13 +210,58 @@ TEST_F(RunRefusal, CustomMasksThatEndBeforeTheirRows) {
       const AttentionKernel kernel = build(spec, Device::cpu());
       const Plan plan = kernel.plan(problem.input(1));
       Workspace workspace(Device::cpu(), plan.workspace_bytes());
-      for (const std::string name : {"mask", "mask_indptr"}) {
-        AttentionTensors t = problem.tensors();
-        for (TensorArg& arg : t.tensors)
-          if (arg.name == name) arg.value = arg.value.slice(0, 0, name == "mask" ? arg.value.shape(0) - 1 : 1);
-        expect_refusal(ErrorCode::invalid_shape, name, [&] { kernel.run(plan, t, workspace); });
-      }
+      AttentionTensors t = problem.tensors();
+      TensorView& bytes = t.tensors.at(0).value;
+      bytes = bytes.slice(0, 0, bytes.shape(0) - 1);
+      expect_refusal(ErrorCode::invalid_shape, "mask", [&] { kernel.run(plan, t, workspace); });
+      t = problem.tensors();
+      const std::vector<int64_t> again(3);
+      t.tensors.push_back({"mask_indptr", TensorView(again.data(), DType::int64, {3})});
+      expect_refusal(ErrorCode::invalid_argument, "mask_indptr", [&] { kernel.run(plan, t, workspace); });
     }
+}
+
+TEST_F(RunRefusal, MaskIndptrsThatDoNotHoldEveryElement) {
+  Case c = make_case();
+  c.mask = Mask::custom;
+  Problem problem(c);
+  const AttentionKernel kernel = build(problem.spec(), Device::cpu());
+  const PlanInput right = problem.input(1);
+  const auto refused = [&](ErrorCode code, const std::function<void(std::vector<int64_t>&)>& change) {
+    std::vector<int64_t> indptr(right.mask_indptr.begin(), right.mask_indptr.end());
+    change(indptr);
+    PlanInput input = right;
+    input.mask_indptr = indptr;
+    expect_refusal(code, "mask_indptr", [&] { (void)kernel.plan(input); });
+  };
+  refused(ErrorCode::invalid_indptr, [](auto& indptr) { indptr.clear(); });
+  refused(ErrorCode::invalid_indptr, [](auto& indptr) { indptr.push_back(indptr.back()); });
+  refused(ErrorCode::invalid_indptr, [](auto& indptr) { indptr[0] = 1; });
+  refused(ErrorCode::invalid_indptr, [](auto& indptr) { indptr[1] = -1; });
+  refused(ErrorCode::invalid_indptr, [](auto& indptr) { --indptr.back(); });
+  const AttentionKernel causal = build({.mask = Mask::causal}, Device::cpu());
+  expect_refusal(ErrorCode::invalid_argument, "mask_indptr", [&] { (void)causal.plan(right); });
+}
+
+// A mask is as long as the keys are, so it moves from step to step.
+TEST_F(RunRefusal, UpdatedPlansHoldTheMaskOfTheirLengths) {
+  const AttentionKernel kernel = build({.mask = Mask::custom}, Device::cpu());
+  const std::vector<int32_t> qo_indptr{0, 1, 2}, page_indptr{0, 2, 3}, ids{0, 1, 2};
+  std::vector<int32_t> last_page_len{4, 9};
+  std::vector<int64_t> mask_indptr{0, 20, 29};
+  PlanInput input{.num_qo_heads = 1, .num_kv_heads = 1, .qo_indptr = qo_indptr, .mask_indptr = mask_indptr};
+  input.pages = {16, 3, page_indptr, ids, last_page_len};
+  Plan plan = kernel.plan(input);
+  EXPECT_EQ(plan.impl().header().mask_bytes, 29);
+  last_page_len = {5, 10};
+  expect_refusal(ErrorCode::invalid_indptr, "mask_indptr", [&] { plan.update(input); });
+  mask_indptr = {0, 21, 31};
+  plan.update(input);
+  verify(plan);
+  const attention::PlanHeader& header = plan.impl().header();
+  EXPECT_EQ(header.mask_bytes, 31);
+  const auto* begins = attention::section<int64_t>(&header, header.mask_indptr);
+  EXPECT_EQ(std::vector(begins, begins + header.mask_indptr.count), mask_indptr);
 }
 
 TEST_F(RunRefusal, FewerSlopesThanHeads) {

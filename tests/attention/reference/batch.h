@@ -25,6 +25,7 @@ struct Batch {
   std::vector<float> q, k, v;  // ragged, NHD
   std::vector<float> k_other, v_other;
   AttentionSpec spec{.head_dim_qk = kDim, .head_dim_vo = kDimVo, .kv_form = KvForm::ragged};
+  std::vector<int64_t> mask_indptr;  // of a custom mask
   std::vector<float> slopes = {0.5f, 0.25f, 0.125f, 0.0625f};
 
   Batch() {
@@ -49,6 +50,7 @@ struct Batch {
       in.pages.kv_page_indices = page_indices;
       in.pages.kv_last_page_len = last_page_len;
     }
+    in.mask_indptr = mask_indptr;
     in.scalars = {{"window_left", 2}};
     return in;
   }

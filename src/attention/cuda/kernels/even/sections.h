@@ -40,6 +40,7 @@ WEFT_INLINE void place_sections(const EvenArgs& args, const Shares& shares) {
     place(h.merge_sources, partials, sizeof(MergeSource));
     place(h.qo_len, requests, sizeof(int));
     place(h.kv_len, requests, sizeof(int));
+    place(h.mask_indptr, 0, sizeof(i64));
     place(h.kv_positions, 0, sizeof(int));
     place(h.bits_index, 0, sizeof(int));
     place(h.bits, 0, 1);

@@ -1,0 +1,138 @@
+// What calls of attention ask of a card's driver: a run enqueues its launch, and waits for nothing.
+#include <numeric>
+#include <vector>
+
+#include "attention/kernel.h"
+#include "device/cuda/graph.h"
+#include "device/cuda/stream.h"
+#include "tests/device/cuda/fake_card.h"
+
+namespace weft {
+namespace {
+
+constexpr Device kCard = Device::cuda(0);
+constexpr int kHeads = 4, kDim = 64, kTokens = 48;
+
+// Two requests of one query over three pages, in bf16.
+struct Call {
+  std::vector<int32_t> qo_indptr{0, 1, 2}, page_indptr{0, 2, 3}, page_ids{2, 0, 1}, last_page_len{9, 16};
+  std::vector<int64_t> mask_indptr{0, 25, 41};
+  Workspace memory{kCard, 1 << 16};
+  PlanInput input;
+  AttentionTensors tensors;
+
+  explicit Call(const AttentionSpec& spec) {
+    input = {.num_qo_heads = kHeads, .num_kv_heads = kHeads, .qo_indptr = qo_indptr};
+    input.pages = {16, 3, page_indptr, page_ids, last_page_len};
+    if (spec.mask == Mask::custom) input.mask_indptr = mask_indptr;
+    char* at = static_cast<char*>(memory.data());
+    const auto view = [&](DType dtype, std::initializer_list<int64_t> shape) {
+      const TensorView made(at, dtype, shape, kCard);
+      at += made.size() * bits_of(dtype) / 8;
+      return made;
+    };
+    tensors.q = view(DType::bf16, {2, kHeads, kDim});
+    tensors.o = view(DType::bf16, {2, kHeads, kDim});
+    tensors.kv = {view(DType::bf16, {3, 16, kHeads, kDim}), view(DType::bf16, {3, 16, kHeads, kDim})};
+    if (spec.mask == Mask::custom) tensors.tensors = {{"mask", view(DType::uint8, {41})}};
+  }
+};
+
+class CardCalls : public testing::FakeCard {
+ protected:
+  CardCalls() : card_(cuda::Card::at(0)), stream_(cuda::make_stream(card_)) {}
+  Stream stream() const { return Stream::cuda(stream_.get()); }
+  static AttentionSpec spec_of(Mask mask) {
+    return {.q_dtype = DType::bf16, .kv_dtype = DType::bf16, .o_dtype = DType::bf16, .mask = mask};
+  }
+  static int64_t waits_and_copies() {
+    int64_t count = 0;
+    for (const char* name : {"cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuMemcpyDtoDAsync", "cuStreamSynchronize",
+                             "cuEventSynchronize", "cuMemAlloc", "cuMemFree"})
+      count += driver_calls(name);
+    return count;
+  }
+  cuda::Card& card_;
+  cuda::OwnedStream stream_;
+};
+
+TEST_F(CardCalls, OfARunAreOneLaunchWhateverTheMask) {
+  for (const Mask mask : {Mask::none, Mask::causal, Mask::custom}) {
+    const AttentionKernel kernel = build(spec_of(mask), kCard);
+    const Call call(kernel.spec());
+    const Plan plan = kernel.plan(call.input);
+    Workspace workspace(kCard, plan.workspace_bytes());
+    plan.upload(workspace, stream());
+    kernel.run(workspace, call.tensors, stream());
+    forget_driver_calls();
+    kernel.run(workspace, call.tensors, stream());
+    EXPECT_EQ(driver_calls("cuLaunchKernelEx"), 1) << to_string(mask);
+    EXPECT_EQ(waits_and_copies(), 0) << to_string(mask);
+  }
+}
+
+TEST_F(CardCalls, OfAnUploadAreOneCopy) {
+  const AttentionKernel kernel = build(spec_of(Mask::custom), kCard);
+  const Call call(kernel.spec());
+  const Plan plan = kernel.plan(call.input);
+  Workspace workspace(kCard, plan.workspace_bytes());
+  plan.upload(workspace, stream());
+  forget_driver_calls();
+  plan.upload(workspace, stream());
+  EXPECT_EQ(driver_calls("cuMemcpyHtoDAsync"), 1);
+  EXPECT_EQ(waits_and_copies(), 1);
+}
+
+TEST_F(CardCalls, ACustomMaskMayBeCaptured) {
+  const AttentionKernel kernel = build(spec_of(Mask::custom), kCard);
+  Call call(kernel.spec());
+  const PlanBounds bounds{.max_requests = 2,
+                          .max_rows = 2,
+                          .max_pages = 3,
+                          .max_kv_len = kTokens,
+                          .page_size = 16,
+                          .num_qo_heads = kHeads,
+                          .num_kv_heads = kHeads,
+                          .workers = 2};
+  call.input.num_workers = 2;
+  call.input.bounds = &bounds;
+  const Plan plan = kernel.plan(call.input);
+  Workspace workspace(kCard, kernel.workspace_bytes(bounds));
+  plan.upload(workspace, stream());
+  kernel.run(workspace, call.tensors, stream());
+  const cuda::Graph graph = cuda::capture(card_, stream_.get(), [&] { kernel.run(workspace, call.tensors, stream()); });
+  forget_driver_calls();
+  cuda::launch(graph, stream_.get());
+  EXPECT_EQ(waits_and_copies(), 0);
+  EXPECT_EQ(workspace.bytes(), plan.workspace_bytes());
+}
+
+// Of lengths that the card alone knows, nobody can say where masks begin.
+TEST_F(CardCalls, APlanMadeOnTheCardHasNoCustomMask) {
+  const AttentionKernel kernel = build(spec_of(Mask::custom), kCard);
+  const Call call(kernel.spec());
+  const PlanBounds bounds{.max_requests = 2,
+                          .max_rows = 2,
+                          .max_pages = 6,
+                          .max_kv_len = kTokens,
+                          .page_size = 16,
+                          .num_qo_heads = kHeads,
+                          .num_kv_heads = kHeads,
+                          .workers = 2,
+                          .mode = PlanMode::even};
+  Workspace workspace(kCard, kernel.workspace_bytes(bounds));
+  const DeviceBatch batch{.kv_len = TensorView(call.memory.data(), DType::int32, {2}, kCard),
+                          .page_table = TensorView(call.memory.data(), DType::int32, {2, 3}, kCard),
+                          .num_pages = 3};
+  forget_driver_calls();
+  try {
+    kernel.plan_on_device(batch, bounds, workspace, stream());
+    ADD_FAILURE() << "nothing was refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported) << error.what();
+  }
+  EXPECT_TRUE(driver().calls.empty());
+}
+
+}  // namespace
+}  // namespace weft
