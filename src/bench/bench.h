@@ -39,7 +39,7 @@ struct BenchOptions {
   bool quick = false;     // fewer cases and repetitions
   bool numerics = false;  // attention: errors against fp64 instead of speeds
   std::string only;       // attention, sparse: rows whose name holds this
-  Device device;          // ceilings, attention, model: where it runs
+  Device device;          // ceilings, attention, model, plan, jit: where it runs
   bool fit = false;       // plan: constants of the cost model from timed items
   int threads = 0;        // 0: as many as affinity and quota allow
   std::string model;      // a GGUF file, for bench model

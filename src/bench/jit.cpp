@@ -20,6 +20,7 @@
 #include "bench/own_cache.h"
 #include "bench/stop.h"
 #include "bench/timing.h"
+#include "bench/variants.h"
 #include "jit/host/module.h"
 #include "jit/host/process.h"
 #include "jit/key.h"
@@ -28,20 +29,7 @@
 namespace weft::bench {
 namespace {
 
-// A variant that nobody has compiled before.
-AttentionSpec spec_of(int number) {
-  AttentionSpec spec{.mask = Mask::causal};
-  spec.variant = {
-      .name = "CapAndBias",
-      .text = fmt::format("struct CapAndBias {{\n"
-                          "  real logits_transform(P p, Score c, real s) {{\n"
-                          "    return p.cap * weft::tanh(s / p.cap) + real({}) * real(c.kv_pos - c.q_pos);\n"
-                          "  }}\n"
-                          "}};\n",
-                          fmt::format("{}e-6", number + 1)),
-      .scalars = {{.name = "cap"}}};
-  return spec;
-}
+AttentionSpec spec_of(int number) { return {.mask = Mask::causal, .variant = new_variant(number)}; }
 
 LeafHandle find(const AttentionSpec& spec) { return find_leaf(spec, current_isa()); }
 
@@ -129,6 +117,7 @@ void add(BenchReport& report, const std::string& name, double seconds, double ce
 }  // namespace
 
 void measure_jit(const BenchOptions& options, BenchReport& report) {
+  if (options.device != Device::cpu()) return measure_jit_on_card(options, report);
   const jit::Compiler& compiler = jit::host_compiler();
   check(!compiler.path.empty(), ErrorCode::no_compiler,
         "bench jit needs a C++ compiler: install one with `apt-get install g++`, or name one in WEFT_CXX");

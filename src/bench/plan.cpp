@@ -11,6 +11,7 @@
 #include "attention/cpu/traits.h"
 #include "attention/kernel.h"
 #include "attention/plan/planner.h"
+#include "base/check.h"
 #include "bench/measure.h"
 #include "bench/timing.h"
 
@@ -137,7 +138,13 @@ void measure_balance(const BenchOptions& options, BenchReport& report) {
 }  // namespace
 
 void measure_plan(const BenchOptions& options, BenchReport& report) {
-  if (options.fit) return measure_plan_fit(options, report);
+  if (options.fit) {
+    check(options.device == Device::cpu(), ErrorCode::unsupported,
+          "bench plan --fit --device {}: required items timed on a card, supported is cpu, missing them",
+          to_string(options.device));
+    return measure_plan_fit(options, report);
+  }
+  if (options.device != Device::cpu()) return measure_plan_on_card(options, report);
   time_planning(options, report);
   measure_balance(options, report);
 }

@@ -1,5 +1,7 @@
 #include "bench/variants.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -71,6 +73,17 @@ Variant decay() {
 )",
           .tensors = {{"log2_decay"}},
           .use_softmax = false};
+}
+
+Variant new_variant(int number) {
+  return {.name = "CapAndBias",
+          .text = fmt::format("struct CapAndBias {{\n"
+                              "  real logits_transform(P p, Score c, real s) {{\n"
+                              "    return p.cap * weft::tanh(s / p.cap) + real({}e-6) * real(c.kv_pos - c.q_pos);\n"
+                              "  }}\n"
+                              "}};\n",
+                              number + 1),
+          .scalars = {{.name = "cap"}}};
 }
 
 }  // namespace weft::bench

@@ -34,4 +34,7 @@ Variant qk_norm_inside();
 // Linear attention with decay: no softmax; log2_decay [num_qo_heads].
 Variant decay();
 
+// A soft cap and a bias, for each number a text that nobody has compiled before; scalar cap.
+Variant new_variant(int number);
+
 }  // namespace weft::bench

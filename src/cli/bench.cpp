@@ -53,6 +53,7 @@ void add_sparse_tune(Verb& verb, Chosen& chosen) {
 }
 
 void add_plan(Verb& verb, Chosen& chosen) {
+  add_device(verb, chosen);
   verb.flag("--fit", chosen.options.fit, "Fit the constants of the cost model to timed items instead");
 }
 
@@ -94,9 +95,9 @@ void add_serve(Verb& verb, Chosen& chosen) {
 constexpr struct {
   std::string_view bench;
   void (*add)(Verb& verb, Chosen& chosen);
-} kOptions[] = {{"ceilings", add_device}, {"attention", add_attention},     {"model", add_model},
-                {"sparse", add_sparse},   {"sparse-tune", add_sparse_tune}, {"plan", add_plan},
-                {"serve", add_serve}};
+} kOptions[] = {
+    {"ceilings", add_device},         {"attention", add_attention}, {"model", add_model}, {"sparse", add_sparse},
+    {"sparse-tune", add_sparse_tune}, {"plan", add_plan},           {"jit", add_device},  {"serve", add_serve}};
 
 void run(const bench::Bench& bench, Chosen& chosen, Context& context) {
   chosen.options.device = require_device(chosen.device);

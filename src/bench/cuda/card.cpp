@@ -61,6 +61,24 @@ double CardBench::time(int count, const std::function<void(int run)>& run) {
   return median(seconds);
 }
 
+double CardBench::host_seconds(const std::function<void()>& work) {
+  constexpr int kHostRepeats = 101;
+  work();
+  std::vector<double> seconds;
+  for (int i = 0; i < kHostRepeats; ++i) {
+    stop_if_asked();
+    cuda::synchronize(card_, stream_.get());
+    seconds.push_back(weft::seconds_of(work));
+  }
+  cuda::synchronize(card_, stream_.get());
+  return median(seconds);
+}
+
+double CardBench::host_launch_seconds() {
+  const CeilingArgs nothing{pool(), word_.data(), 0};
+  return host_seconds([&] { cuda::launch(read_, {.ctas = 1, .threads = 32}, stream_.get(), nothing); });
+}
+
 double CardBench::read_rate(size_t bytes) {
   const size_t places = std::max<size_t>(pool_bytes() / bytes, 1), n = std::min(bytes, pool_bytes());
   const int runs = static_cast<int>(std::min<size_t>(places, 16));

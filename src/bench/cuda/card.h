@@ -25,6 +25,11 @@ class CardBench {
 
   // Median seconds of one of `count` runs, which a graph holds in this order.
   double time(int count, const std::function<void(int run)>& run);
+  // Median seconds that the host is in `work`, whose launches end before it is asked again.
+  double host_seconds(const std::function<void()>& work);
+  // The same of a launch of a kernel that does nothing.
+  double host_launch_seconds();
+  cuda::Graph capture(const std::function<void()>& work) { return cuda::capture(card_, stream_.get(), work); }
   // Bytes a second of a plain read of so many; operations a second of products.
   double read_rate(size_t bytes);
   double product_rate();

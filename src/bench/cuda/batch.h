@@ -1,0 +1,59 @@
+// Batches of attention on a card, over some part of the bench's pool.
+//
+//   const AttentionKernel kernel = kernel_of(bench, batch_case, Mask::none);
+//   CardBatch batch(bench, batch_case, kernel, bench.pool(), 1);
+//   kernel.run(batch.plan, batch.tensors, bench.stream());
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/batch.h"
+#include "bench/cuda/card.h"
+#include "weft/attention.h"
+
+namespace weft::bench {
+
+inline constexpr int kWindow = 1024;
+
+// In bf16, NHD.
+struct CardCase {
+  std::string name;
+  Shape shape;
+  std::vector<int> qo_lens, kv_lens;
+  int page_size = 16;  // 0: keys of a request follow each other, the ragged form
+  PlanMode mode = PlanMode::balanced;
+  int prefix = 0;  // tokens in whole pages that stand before those of every request
+  Variant variant = {};
+  bool has_window = false;
+
+  int64_t token_bytes() const { return int64_t{shape.kv_heads} * shape.head_dim * 4; }
+  int pages_of(int tokens) const { return page_size == 0 ? tokens : (tokens + page_size - 1) / page_size; }
+  int64_t cache_bytes() const;  // of all pages, or tokens
+};
+
+AttentionKernel kernel_of(CardBench& bench, const CardCase& of, Mask mask);
+
+struct CardBatch {
+  // Keys and values lie at `cache`, pages shuffled by `seed`. The plan is uploaded.
+  CardBatch(CardBench& bench, const CardCase& of, const AttentionKernel& kernel, char* cache, unsigned seed);
+
+  CardBatch(const CardBatch&) = delete;  // its input names its own arrays
+  CardBatch& operator=(const CardBatch&) = delete;
+
+  std::vector<int32_t> qo_indptr{0}, kv_indptr{0}, page_indices, last_page_len;  // kv_indptr: in pages, or tokens
+  PlanInput input;
+  PlanBounds bounds;
+  Workspace q, o, plan, slopes;
+  AttentionTensors tensors;
+  int64_t bytes_read = 0;  // of the cache, at least
+
+ private:
+  void lay_requests(const CardCase& of, unsigned seed);
+  void set_input(const CardCase& of, const AttentionKernel& kernel);
+  void set_tensors(CardBench& bench, const CardCase& of, char* cache);
+  void give_params(CardBench& bench, const CardCase& of);
+};
+
+}  // namespace weft::bench

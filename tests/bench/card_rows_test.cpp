@@ -1,0 +1,87 @@
+// The rows of benches on a card, on one that does nothing: which there are, and in what units.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "bench/measure.h"
+#include "tests/device/cuda/fake_card.h"
+#include "tests/support/random_model.h"
+
+namespace weft::bench {
+namespace {
+
+class Rows : public BenchReport {
+ public:
+  void add(const BenchRow& row) override { rows_.push_back(row); }
+  void note(const std::string&) override {}
+  void progress(const std::string&) override {}
+  // "metric unit" of each row whose case holds this; what is not above 0, or has a ceiling that is not, is said.
+  std::vector<std::string> of(const std::string& part) const {
+    std::vector<std::string> all;
+    for (const BenchRow& row : rows_)
+      if (row.name.find(part) != row.name.npos)
+        all.push_back(row.metric + " " + row.unit + (row.value > 0 && row.ceiling >= 0 ? "" : ": not above 0"));
+    return all;
+  }
+  size_t count() const { return rows_.size(); }
+
+ private:
+  std::vector<BenchRow> rows_;
+};
+
+class CardRows : public testing::FakeCard {
+ protected:
+  CardRows() {
+    have_memory_without_bytes();
+    options_.quick = true;
+    options_.device = Device::cuda(0);
+  }
+  BenchOptions options_;
+  Rows rows_;
+};
+
+using List = std::vector<std::string>;
+
+TEST_F(CardRows, OfPlansSayWhatHostAndCardTake) {
+  measure_plan(options_, rows_);
+  EXPECT_EQ(rows_.of("256 decode requests, kv 1024, page 16, 2 workers"),
+            (List{"host: plan and upload us", "host: plan, by the paper's Algorithm 1 us", "host: upload us",
+                  "host: eager run, by an empty launch us", "host: upload and replay, by an empty launch us",
+                  "card: even plan, by an empty node us", "host: even plan enqueued us"}));
+  EXPECT_EQ(rows_.count(), 7u);
+}
+
+TEST_F(CardRows, OfKernelsSayWhereTheyComeFrom) {
+  measure_jit(options_, rows_);
+  for (const char* way : {"small_tiles: cold, first of the process", "small_tiles: cold, next",
+                          "small_tiles: from disk", ", all_tiles: cold, next", ", all_tiles: from disk"})
+    EXPECT_EQ(rows_.of(way), List{"time ms"}) << way;
+  EXPECT_EQ(rows_.of("from memory, by spec"), List{"time ms"});
+}
+
+TEST_F(CardRows, OfVariantsAndPagesStandBesideWhatTheyDifferFrom) {
+  for (const char* only : {"batch4 n4096 own functor", "page1 bf16 batch4 n4096"}) {
+    options_.only = only;
+    measure_attention(options_, rows_);
+  }
+  EXPECT_EQ(rows_.of("own functor"), (List{"rate TFLOP/s", "rate over plain causal x"}));
+  EXPECT_EQ(rows_.of("page1 bf16 batch4"), (List{"rate TFLOP/s", "rate over contiguous x"}));
+  EXPECT_EQ(rows_.of("contiguous bf16 batch4 n4096"), List{"rate TFLOP/s"});
+}
+
+TEST_F(CardRows, OfAModelStandBesideItsNodesAndBytes) {
+  const testing::TempFolder folder;
+  options_.model = folder.path("model.gguf");
+  testing::random_model({.weights = testing::GgufWriter::kQ4_1,
+                         .hidden_size = 64,
+                         .intermediate_size = 96,
+                         .num_qo_heads = 4,
+                         .num_kv_heads = 2,
+                         .head_dim = 16})
+      .write(options_.model);
+  measure_model(options_, rows_);
+  EXPECT_EQ(rows_.of("decode batch1 ctx1024"), (List{"speed tok/s", "step us", "step by bound x"}));
+}
+
+}  // namespace
+}  // namespace weft::bench
