@@ -21,6 +21,16 @@ AttentionKernel kernel_of(bool window) {
   return build_on(host_machine(), spec);
 }
 
+// For that kernel.
+testing::Case one_request() {
+  testing::Case c;
+  c.head_dim_qk = 16;
+  c.head_dim_vo = 24;
+  c.mask = Mask::causal;
+  c.lengths = {{1, 40}};
+  return c;
+}
+
 // Numbers on the machine, as long as this lives.
 struct OnMachine {
   explicit OnMachine(std::vector<int32_t> numbers) : host(std::move(numbers)) {
@@ -244,11 +254,9 @@ TEST(HostMachineLoader, RefusesWhatANamedOneCannotServe) {
   spec.page_size = 16;
   const AttentionKernel kernel = build();
   EXPECT_EQ(kernel.impl().compute, DType::bf16);
-  testing::Case c;
+  testing::Case c = one_request();
   c.q_dtype = c.kv_dtype = DType::bf16;
-  c.head_dim_qk = 16;
-  c.head_dim_vo = 24;
-  c.lengths = {{1, 40}};
+  c.mask = Mask::none;
   testing::Problem problem(c);
   problem.reference();
   problem.poison_outputs();
@@ -278,12 +286,7 @@ TEST(HostMachineLoader, RefusesWhatANamedOneCannotServe) {
 TEST(HostMachineOrder, HasEveryWorkOnAWorkspace) {
   static std::string order;
   order.clear();
-  testing::Case c;
-  c.head_dim_qk = 16;
-  c.head_dim_vo = 24;
-  c.mask = Mask::causal;
-  c.lengths = {{1, 40}};
-  testing::Problem problem(c);
+  testing::Problem problem(one_request());
   const AttentionKernel kernel = kernel_of(false);
   const testing::Placed placed(host_machine(), problem.tensors());
   const Plan plan = kernel.plan(problem.input(2));
@@ -304,12 +307,7 @@ TEST(HostMachineOrder, HasEveryWorkOnAWorkspace) {
 }
 
 TEST(HostMachineCapture, WantsAPlanThatWasMadeWithBounds) {
-  testing::Case c;
-  c.head_dim_qk = 16;
-  c.head_dim_vo = 24;
-  c.mask = Mask::causal;
-  c.lengths = {{1, 40}};
-  testing::Problem problem(c);
+  testing::Problem problem(one_request());
   const AttentionKernel kernel = kernel_of(false);
   const testing::Placed placed(host_machine(), problem.tensors());
   PlanInput input = problem.input(2);

@@ -53,6 +53,8 @@ class Memory {
     std::memcpy(data.data(), values.data(), values.size() * sizeof(T));
     return data;
   }
+  // The next buffer begins so many bytes behind the last one, or a little more: offsets beyond 32 bits cost no memory.
+  void leave_gap(size_t bytes) { next_ += (bytes + 255) / 256 * 256; }
   struct Buffer {
     std::string name;
     char* begin;

@@ -8,7 +8,7 @@
 namespace weft::simt {
 namespace {
 
-constexpr size_t kRoom = size_t{1} << 30, kRedZone = 64 << 10, kAlignment = 256;
+constexpr size_t kRoom = size_t{32} << 30, kRedZone = 64 << 10, kAlignment = 256;
 
 }  // namespace
 

@@ -1,9 +1,10 @@
 // What is remembered of every byte: who wrote it last, and two of those who read it since.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -34,24 +35,29 @@ struct ShadowByte {
 
 static_assert(std::is_trivially_copyable_v<ShadowByte>, "zero bytes are one that nothing has happened to");
 
+struct Unmap {
+  size_t size = 0;
+  void operator()(ShadowByte* bytes) const { munmap(bytes, size * sizeof(ShadowByte)); }
+};
+
 // Shadow of the bytes [begin, begin + size).
 class Shadow {
  public:
   Shadow() = default;
-  Shadow(const char* begin, size_t size)
-      : begin_(begin), size_(size), bytes_(static_cast<ShadowByte*>(std::calloc(size, sizeof(ShadowByte)))) {
-    if (bytes_ == nullptr) throw std::bad_alloc();
-  }
+  Shadow(const char* begin, size_t size) : begin_(begin), size_(size), bytes_(map(size), Unmap{size}) {}
   bool contains(const char* p) const { return p >= begin_ && p < begin_ + size_; }
   ShadowByte& operator[](const char* p) { return bytes_[static_cast<size_t>(p - begin_)]; }
 
  private:
-  struct Free {
-    void operator()(ShadowByte* bytes) const { std::free(bytes); }
-  };
+  static ShadowByte* map(size_t size) {
+    void* bytes = mmap(nullptr, size * sizeof(ShadowByte), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (bytes == MAP_FAILED) throw std::bad_alloc();
+    return static_cast<ShadowByte*>(bytes);
+  }
   const char* begin_ = nullptr;
   size_t size_ = 0;
-  std::unique_ptr<ShadowByte[], Free> bytes_;  // zero, and no memory until it is touched: most is red zones
+  std::unique_ptr<ShadowByte[], Unmap> bytes_;  // zero, and no memory until it is touched: most is red zones and gaps
 };
 
 }  // namespace weft::simt
