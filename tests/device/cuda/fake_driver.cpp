@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <set>
 
 using namespace weft::cuda;
@@ -10,6 +11,8 @@ using namespace weft::cuda::api;
 
 namespace {
 
+// Any thread calls a driver: kernels are loaded by several.
+std::recursive_mutex the_lock;
 fake::State the_state;
 // Never destroyed: what lies on a lost card is left there, and is no leak.
 auto& the_memory = *new std::map<void*, size_t>;
@@ -23,6 +26,7 @@ int number(const char* name, int otherwise) {
 
 // What the call of that name gives; it is remembered.
 Result called(const char* name) {
+  const std::lock_guard lock(the_lock);
   the_state.calls.emplace_back(name);
   const bool fails = the_state.fails == name || the_state.fails == "everything";
   if (fails && (the_state.result >= 700 && the_state.result < 720)) the_state.fails = "everything";
@@ -70,7 +74,8 @@ T handle(int number) {
 extern "C" {
 fake::State* weft_fake_driver() { return &the_state; }
 
-#define CALLED(name) \
+#define CALLED(name)                    \
+  const std::lock_guard lock(the_lock); \
   if (const Result r = called(#name); r != kSuccess) return r
 
 Result cuInit(unsigned) {
@@ -104,8 +109,14 @@ Result cuDevicePrimaryCtxRetain(Context* context, DeviceId id) {
   CALLED(cuDevicePrimaryCtxRetain);
   return *context = handle<Context>(100 + id), kSuccess;
 }
-Result cuCtxPushCurrent_v2(Context) { return ++the_state.context_depth, kSuccess; }
-Result cuCtxPopCurrent_v2(Context*) { return --the_state.context_depth, kSuccess; }
+Result cuCtxPushCurrent_v2(Context) {
+  const std::lock_guard lock(the_lock);
+  return ++the_state.context_depth, kSuccess;
+}
+Result cuCtxPopCurrent_v2(Context*) {
+  const std::lock_guard lock(the_lock);
+  return --the_state.context_depth, kSuccess;
+}
 Result cuMemAlloc_v2(Pointer* data, size_t bytes) {
   CALLED(cuMemAlloc);
   *data = reinterpret_cast<Pointer>(take(bytes, true));
@@ -181,8 +192,8 @@ Result cuGraphLaunch(GraphExec exec, Stream) {
   return kSuccess;
 }
 Result cuModuleLoadData(Module* module, const void* image) {
-  the_state.image = static_cast<const char*>(image);
   CALLED(cuModuleLoadData);
+  the_state.image = static_cast<const char*>(image);
   return *module = handle<Module>(600), kSuccess;
 }
 Result cuModuleUnload(Module) { return called("cuModuleUnload"); }
