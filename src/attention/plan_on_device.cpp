@@ -66,8 +66,7 @@ void AttentionKernel::plan_on_device(const DeviceBatch& batch, const PlanBounds&
       std::min<int64_t>(batch.page_table.shape(1), planner::ceil_div(bounds.max_kv_len, bounds.page_size));
   check(requests * pages <= bounds.max_pages, ErrorCode::invalid_argument,
         "bounds.max_pages = {}: {} requests may have {} pages each; the host does not see how many they have, so raise "
-        "it "
-        "to {}",
+        "it to {}",
         bounds.max_pages, requests, pages, requests * pages);
   check(workspace.bytes() >= empty.workspace_bytes(), ErrorCode::workspace_too_small,
         "workspace: has {} bytes, the bounds need {}; ask kernel.workspace_bytes(bounds)", workspace.bytes(),

@@ -206,8 +206,7 @@ void validate(const AttentionSpec& spec) {
   check(spec.kv_form != KvForm::block_sparse || (spec.mask != Mask::custom && spec.mask != Mask::custom_packed),
         ErrorCode::unsupported,
         "mask = custom with kv_form = block_sparse: supported are none and causal; what else rows see is said by the "
-        "bits "
-        "of their blocks (weft/block_sparse.h)");
+        "bits of their blocks (weft/block_sparse.h)");
   check_variant(spec.variant);
 
   // What the spec's mask declares must not meet the variant's names.

@@ -250,8 +250,7 @@ void measure_attention(const BenchOptions& options, BenchReport& report) {
   }
   report.note(
       "decode: bytes of K and V read once, beside a plain read of memory of their size; prefill: beside the rate of "
-      "the "
-      "instruction that multiplies; `by`: beside the other case of the same run, by the work left");
+      "the instruction that multiplies; `by`: beside the other case of the same run, by the work left");
   measure_decode(bench);
   measure_few_tokens(bench);
   measure_narrow_caches(bench);

@@ -97,12 +97,10 @@ void require_card(Device device, std::string_view name, std::string_view otherwi
 }
 
 Card& Card::at(int index) {
-  weft::check(
-      !is_forked_child, ErrorCode::unsupported,
-      "cuda:{}: this process was forked from one that used CUDA, whose cards cannot be used here; fork before the "
-      "first "
-      "use of CUDA, or start a new program (Python: multiprocessing's method 'spawn')",
-      index);
+  weft::check(!is_forked_child, ErrorCode::unsupported,
+              "cuda:{}: this process was forked from one that used CUDA, whose cards cannot be used here; fork before "
+              "the first use of CUDA, or start a new program (Python: multiprocessing's method 'spawn')",
+              index);
   require_card(Device::cuda(index), "device");
   Card& card = Cards::all().at(index);
   card.require_alive();

@@ -93,9 +93,8 @@ std::string compile_host(const Compiler& compiler, const Request& request, const
         request.name, folder);
   check(result.ok() || !says_program_is_missing(result.errors), ErrorCode::no_compiler,
         "'{}' cannot be compiled: {} does not find a program that it calls, its assembler or linker for one; looked in "
-        "{} "
-        "(PATH, then the compiler's folder): install what is missing with `apt-get install g++ binutils`, or add its "
-        "folder to PATH. It says:\n{}",
+        "{} (PATH, then the compiler's folder): install what is missing with `apt-get install g++ binutils`, or add "
+        "its folder to PATH. It says:\n{}",
         request.name, compiler.path, search_path_of(compiler.path), explain_errors(request.text, result.errors));
   check(result.ok(), ErrorCode::compile_failed, "'{}' does not compile with {}:\n{}", request.name, compiler.version,
         explain_errors(request.text, result.errors));

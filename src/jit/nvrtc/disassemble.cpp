@@ -28,8 +28,7 @@ Disassembler find_disassembler() {
   }
   fail(ErrorCode::unsupported,
        "disassembling: required nvdisasm or cuobjdump, supported where either is on PATH{}{}, missing both; they come "
-       "with "
-       "the CUDA toolkit, and with `pip install triton`",
+       "with the CUDA toolkit, and with `pip install triton`",
        folders.empty() ? "" : " or in ", fmt::join(folders, ", "));
 }
 

@@ -131,8 +131,7 @@ class NvrtcToolchain : public Toolchain {
     if (const std::string missing = undefined_function(log); !missing.empty())
       fail(ErrorCode::compile_failed,
            "'{}' uses what its text does not define: {}; a variant calls only functions of Weft's vocabulary and its "
-           "own, "
-           "none of a library (docs/variants.md lists the vocabulary)",
+           "own, none of a library (docs/variants.md lists the vocabulary)",
            request.name, missing);
     check(result == Nvrtc::kSuccess, ErrorCode::compile_failed, "'{}' does not compile with {}:\n{}", request.name,
           compiler.version, explain_errors(request.text, log));
