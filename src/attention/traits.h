@@ -60,9 +60,8 @@ struct KernelTraits {
   bool use_softmax = true;
   bool item_records = false;  // plans hold a record of each item (attention/abi.h)
   KvForm kv_form = KvForm::paged;
-  int page_size = 0;  // that every plan has; 0: any
-  Mask custom_mask =
-      Mask::none;  // custom or custom_packed, as the spec's mask or its variant: plans say where they lie
+  int page_size = 0;                // that every plan has; 0: any
+  Mask custom_mask = Mask::none;    // custom or custom_packed, of the spec or its variant: plans say where it lies
   std::vector<Interval> intervals;  // of mask and variant together, 0 to 2
   std::vector<ScalarArg> defaults;  // of scalars that intervals name, where plan is not given them
   // Hash of what a plan and its kernel must agree in: all of the above but thresholds and default_workers, which decide
