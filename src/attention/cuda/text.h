@@ -28,10 +28,9 @@ struct PlainTile {
 };
 PlainTile plain_tile(const AttentionSpec& spec);
 
-// Tiles of products: 16 rows, and 64 and 128 where their shared memory and registers are there.
+// Tiles of products: 16 rows, and up to most_rows 64 and 128, where their shared memory and registers are there.
 struct MmaTiles {
-  int keys_of_small, keys, threads, stages_of_small, stages;
-  bool has_64, has_128;
+  int keys_of_small, keys, threads, stages_of_small, stages, most_rows;
 };
 // What a card of this architecture ("sm_90a") multiplies the spec in: bf16 or fp16; nothing where the plain path is all.
 std::optional<DType> mma_type(const AttentionSpec& spec, const std::string& architecture);

@@ -56,8 +56,7 @@ MmaTiles mma_tiles(const AttentionSpec& spec, const std::string& architecture) {
                  .threads = kThreads,
                  .stages_of_small = 2,
                  .stages = 2,
-                 .has_64 = false,
-                 .has_128 = false};
+                 .most_rows = kSmall};
   // A tile costs a warp some time whatever it has: of short rows it has more, so that memory is what binds.
   const bool is_short = spec.head_dim_qk <= 64 && spec.head_dim_vo <= 64;
   AttentionSpec paged = spec;  // every form has the same tiles: the same keys make the same bits in each
@@ -65,8 +64,9 @@ MmaTiles mma_tiles(const AttentionSpec& spec, const std::string& architecture) {
   if (is_short && fits(paged, kSmall, 3, half, 2 * kKeys)) tiles.keys_of_small = 2 * kKeys;
   for (const int stages : {3, 4})
     if (fits(spec, kSmall, stages, half, tiles.keys_of_small)) tiles.stages_of_small = stages;
-  tiles.has_64 = fits(spec, 64, tiles.stages, memory.of_cta);
-  tiles.has_128 = tiles.has_64 && spec.head_dim_vo <= 128 && fits(spec, 128, tiles.stages, memory.of_cta);
+  for (const int rows : {64, 128})
+    if (fits(spec, rows, tiles.stages, memory.of_cta) && (rows == 64 || spec.head_dim_vo <= 128))
+      tiles.most_rows = rows;
   return tiles;
 }
 

@@ -47,8 +47,8 @@ KernelTraits traits(const AttentionSpec& spec, const std::string& architecture, 
       tile_class.row_token = dims / 600.;
       traits.classes.push_back(tile_class);
     };
-    if (tiles.has_64) add(TileKind::streamed, 64);
-    if (tiles.has_128) add(TileKind::packed, 128);
+    if (tiles.most_rows >= 64) add(TileKind::streamed, 64);
+    if (tiles.most_rows >= 128) add(TileKind::packed, 128);
   }
   // A tile of many rows that is cut is written, read and merged row by row: on an H100 the busiest worker loses tens of us.
   traits.thresholds = {.level_enough = 1.1,

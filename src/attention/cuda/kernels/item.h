@@ -86,6 +86,16 @@ WEFT_INLINE FusedRow fused_row(const Call& call, const ItemRecord& item, int kv_
   return fused;
 }
 
+// Calls work(kv_head, first, n) for the fused rows [first, first + n) of each KV head of an item, at most kRows of them at a time.
+template <int kRows, class Work>
+WEFT_INLINE void for_row_tiles(const Call& call, const ItemRecord& item, const Work& work) {
+  const int num_rows = item.num_rows * call.group_size;
+  WEFT_NO_UNROLL
+  for (int kv_head = item.kv_head_begin; kv_head < item.kv_head_end; ++kv_head) WEFT_NO_UNROLL
+  for (int first = 0; first < num_rows; first += kRows)
+    work(kv_head, first, num_rows - first < kRows ? num_rows - first : kRows);
+}
+
 // What the rows of a tile see together, by intervals: a key that one of them sees lies in [low, high) of either interval, and
 // every row sees all of [all_low, all_high).
 struct VisibleRange {

@@ -98,8 +98,7 @@ class Merge {
     const PlanRow row = token_of(call_, item_, group_.row_begin + at.row - item_.row_begin);
     const StateOf of{row.q_row, row.request, row.idx, row.pos, at.head};
     using Output = typename S::Output;
-    auto* const to =
-        reinterpret_cast<Output*>(call_.o.data + of.q_row * call_.o.row_stride + of.head * call_.o.head_stride);
+    auto* const to = reinterpret_cast<Output*>(output_of(call_, of.q_row, of.head));
     WEFT_UNROLL
     for (int i = 0; i < kPerLane; ++i) {
       const int element = ptx::lane() + 32 * i;

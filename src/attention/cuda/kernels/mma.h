@@ -24,13 +24,9 @@ class Mma {
   static constexpr int kSharedBytes = sizeof(typename Shape::Shared);
 
   WEFT_INLINE static void attend(const Call& call, const P& p, const ItemRecord& item) {
-    const int num_rows = item.num_rows * call.group_size;
-    WEFT_NO_UNROLL
-    for (int kv_head = item.kv_head_begin; kv_head < item.kv_head_end; ++kv_head) WEFT_NO_UNROLL
-    for (int first = 0; first < num_rows; first += Shape::kRows) {
-      const int n = num_rows - first < Shape::kRows ? num_rows - first : Shape::kRows;
+    for_row_tiles<Shape::kRows>(call, item, [&](int kv_head, int first, int n) {
       Mma({call, p, item, kv_head, first, n}).attend();
-    }
+    });
   }
 
  private:

@@ -11,6 +11,10 @@ struct StateOf {
   int q_row, request, idx, pos, head;
 };
 
+WEFT_INLINE char* output_of(const Call& call, int q_row, int head) {
+  return call.o.data + q_row * call.o.row_stride + head * call.o.head_stride;
+}
+
 // By one thread, of a call that wants it.
 template <class F>
 WEFT_INLINE void write_lse(const Call& call, const typename F::P& p, const StateOf& of, float lse) {
@@ -26,7 +30,7 @@ template <class S, class F>
 WEFT_INLINE void write_output(const Call& call, const typename F::P& p, const StateOf& of, const float* o, float lse) {
   using H = typename F::OfVariant;
   using Output = typename S::Output;
-  auto* const to = reinterpret_cast<Output*>(call.o.data + of.q_row * call.o.row_stride + of.head * call.o.head_stride);
+  auto* const to = reinterpret_cast<Output*>(output_of(call, of.q_row, of.head));
   if constexpr (H::output_transform) {
     const Row row{of.request, of.idx, of.pos, of.head, lse};
     auto state = F::enter(p, of.request);

@@ -6,6 +6,7 @@
 
 #include "attention/cuda/kernels/merge.h"
 #include "attention/cuda/kernels/output.h"
+#include "attention/cuda/kernels/vectors.h"
 
 namespace weft::attention::cuda {
 
@@ -53,12 +54,8 @@ class Plain {
   WEFT_INLINE static Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }
 
   WEFT_INLINE static void attend(const Call& call, const P& p, const ItemRecord& item) {
-    const int num_rows = item.num_rows * call.group_size;
-    for (int kv_head = item.kv_head_begin; kv_head < item.kv_head_end; ++kv_head)
-      for (int first = 0; first < num_rows; first += kRows) {
-        const int n = num_rows - first < kRows ? num_rows - first : kRows;
-        Plain(call, p, item, kv_head, first, n).run();
-      }
+    for_row_tiles<kRows>(call, item,
+                         [&](int kv_head, int first, int n) { Plain(call, p, item, kv_head, first, n).run(); });
   }
 
  private:
@@ -101,20 +98,8 @@ class Plain {
       if (ptx::lane() == 0) s.visible = visible;
     }
     for (int r = ptx::warp(); r < n_; r += kWarps) {
-      const FusedRow& row = s.rows[r];
-      const char* const from = call_.q.data + row.q_row * call_.q.row_stride + row.head * call_.q.head_stride;
       float* const to = s.queries + r * kDimQk;
-      float* const raw = H::query_transform ? s.scratch.vectors[ptx::warp()] : to;
-      for (int i = ptx::lane(); i < kDimQk; i += 32) raw[i] = element<typename S::Query>(from, i);
-      if constexpr (H::query_transform) {
-        ptx::warp_sync();
-        auto state = F::enter(p_, row.request);
-        const Vec x = vector_of<kDimQk>(raw);
-        const Row of{row.request, row.idx, row.pos, row.head, 0.f};
-        for (int i = ptx::lane(); i < kDimQk; i += 32)
-          to[i] = static_cast<float>(state.variant.query_transform(p_, x, i, of));
-        ptx::warp_sync();
-      }
+      load_query<S, F>(call_, p_, s.rows[r], s.scratch.vectors[ptx::warp()], [&](int i, float x) { to[i] = x; });
     }
     ptx::cta_sync();
   }
@@ -165,7 +150,9 @@ class Plain {
         WEFT_UNROLL
         for (int i = 0; i < kPerLane; ++i)
           if (const int at = ptx::lane() + 32 * i; at < kDim) raw[at] = x[t][i];
-        if constexpr (kHook) transform<kIsKey, kDim>(begin + first + t, s.tokens[first + t].pos, raw, to);
+        if constexpr (kHook)
+          transform_token<F, kIsKey, kDim>(p_, item_, kv_head_, begin + first + t, s.tokens[first + t].pos, raw,
+                                           [&](int i, float x) { to[i] = x; });
       }
     }
   }
@@ -190,21 +177,6 @@ class Plain {
       x[i] = S::kLatent && at >= in_row ? element<Cache>(token.rope, at - in_row) : element<Cache>(row, at);
       if constexpr (S::kScaling != Scaling::none) x[i] *= scale;
     }
-  }
-
-  template <bool kIsKey, int kDim>
-  WEFT_INLINE void transform(int t, int pos, const float* raw, float* to) const {
-    ptx::warp_sync();
-    const Row of{item_.request, item_.first_pos + t, pos, kv_head_, 0.f};
-    auto state = F::enter(p_, item_.request);
-    const Vec x = vector_of<kDim>(raw);
-    for (int i = ptx::lane(); i < kDim; i += 32) {
-      if constexpr (kIsKey)
-        to[i] = static_cast<float>(state.variant.key_transform(p_, x, i, of));
-      else
-        to[i] = static_cast<float>(state.variant.value_transform(p_, x, i, of));
-    }
-    ptx::warp_sync();
   }
 
   // Logits of the tile, and which keys each row sees: a thread has one key and every kGroups-th row.

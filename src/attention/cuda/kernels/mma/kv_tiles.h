@@ -61,14 +61,9 @@ class KvTiles {
       float* const raw = Shape::shared().scratch.vectors[thread_.warp];
       const auto at_element = [&](int i) { return reinterpret_cast<T*>(keys.chunk(key, i / 8)) + i % 8; };
       for (int i = thread_.lane; i < kDimQk; i += 32) raw[i] = tile::to_float(*at_element(i));
-      ptx::warp_sync();
-      auto state = F::enter(rows_.p, rows_.item.request);
-      const Vec x = vector_of<kDimQk>(raw);
-      const Row of{rows_.item.request, begin + key, position(sources, begin, key), rows_.kv_head, 0.f};
-      for (int i = thread_.lane; i < kDimQk; i += 32)
-        if constexpr (Shape::H::key_transform)
-          tile::store(at_element(i), static_cast<float>(state.variant.key_transform(rows_.p, x, i, of)));
-      ptx::warp_sync();
+      if constexpr (Shape::H::key_transform)
+        transform_token<F, true, kDimQk>(rows_.p, rows_.item, rows_.kv_head, at + key, position(sources, begin, key),
+                                         raw, [&](int i, float x) { tile::store(at_element(i), x); });
     }
     ptx::cta_sync();
   }

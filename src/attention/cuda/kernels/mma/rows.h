@@ -3,6 +3,7 @@
 
 #include "attention/cuda/kernels/mma/row_copy.h"
 #include "attention/cuda/kernels/mma/shape.h"
+#include "attention/cuda/kernels/vectors.h"
 
 namespace weft::attention::cuda::mma {
 
@@ -48,36 +49,22 @@ struct Rows {
   WEFT_INLINE void load_queries(const Thread<Shape>& thread) const {
     if constexpr (Shape::H::query_transform) {
       WEFT_NO_UNROLL
-      for (int r = thread.warp; r < kRows; r += Shape::kWarps) transform_query(r, thread);
+      for (int r = thread.warp; r < kRows; r += Shape::kWarps) {
+        const auto store = [&](int i, float x) {
+          tile::store(reinterpret_cast<T*>(Shape::queries().chunk(r, i / 8)) + i % 8, x);
+        };
+        load_query<typename Shape::S, F>(call, p, Shape::shared().rows[r], Shape::shared().scratch.vectors[thread.warp],
+                                         store);
+        for (int i = kDimQk + thread.lane; i < kPadQk; i += 32) store(i, 0.f);
+      }
     } else {
       using Copy = RowCopy<Shape::kThreads, kPadQk>;
       const Copy copy(Shape::queries(), thread.index);
       WEFT_UNROLL
       for (int i = 0; i < Copy::template kCopies<kRows>; ++i)
-        if (copy.template has<kRows>(i)) copy.template copy<kDimQk>(Shape::queries(), i, query(copy.row(i)));
+        if (copy.template has<kRows>(i))
+          copy.template copy<kDimQk>(Shape::queries(), i, query_of(call, Shape::shared().rows[copy.row(i)]));
       ptx::cp_async_commit();
-    }
-  }
-
- private:
-  WEFT_INLINE const char* query(int r) const {
-    const FusedRow& row = Shape::shared().rows[r];
-    return call.q.data + row.q_row * call.q.row_stride + row.head * call.q.head_stride;
-  }
-  // By one warp.
-  WEFT_INLINE void transform_query(int r, const Thread<Shape>& thread) const {
-    if constexpr (Shape::H::query_transform) {
-      const FusedRow& row = Shape::shared().rows[r];
-      float* const raw = Shape::shared().scratch.vectors[thread.warp];
-      for (int i = thread.lane; i < kDimQk; i += 32) raw[i] = element<T>(query(r), i);
-      ptx::warp_sync();
-      auto state = F::enter(p, row.request);
-      const Vec x = vector_of<kDimQk>(raw);
-      const Row of{row.request, row.idx, row.pos, row.head, 0.f};
-      for (int i = thread.lane; i < kPadQk; i += 32)
-        tile::store(reinterpret_cast<T*>(Shape::queries().chunk(r, i / 8)) + i % 8,
-                    i < kDimQk ? static_cast<float>(state.variant.query_transform(p, x, i, of)) : 0.f);
-      ptx::warp_sync();
     }
   }
 };

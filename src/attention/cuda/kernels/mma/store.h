@@ -42,7 +42,7 @@ class Store {
         if constexpr (kIsHalf)
           stage(r - thread_.first_row(), m, half, factor);
         else if (r < rows_.n)
-          store_pairs(reinterpret_cast<float*>(output_row(row)), m, half, factor);
+          store_pairs(reinterpret_cast<float*>(output_of(call, row.q_row, row.head)), m, half, factor);
       }
     }
     if (kIsHalf && partial.data == nullptr) {
@@ -52,10 +52,6 @@ class Store {
   }
 
  private:
-  WEFT_INLINE char* output_row(const FusedRow& row) const {
-    const Call& call = rows_.call;
-    return call.o.data + row.q_row * call.o.row_stride + row.head * call.o.head_stride;
-  }
   // This lane's elements of a row.
   WEFT_INLINE void store_pairs(float* to, int m, int half, float factor) const {
     WEFT_UNROLL
@@ -78,7 +74,8 @@ class Store {
       const int r = i / kChunks;
       if (thread_.first_row() + r >= rows_.n) break;
       const u8* const from = staged_.chunk(r, i % kChunks);
-      char* const to = output_row(Shape::shared().rows[thread_.first_row() + r]) + i % kChunks * 16;
+      const FusedRow& row = Shape::shared().rows[thread_.first_row() + r];
+      char* const to = output_of(call, row.q_row, row.head) + i % kChunks * 16;
       if (aligned) {
         *reinterpret_cast<Bytes16*>(to) = *reinterpret_cast<const Bytes16*>(from);
       } else {
