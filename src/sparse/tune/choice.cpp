@@ -60,6 +60,7 @@ double line_cost(double bytes) {
 }
 
 constexpr double kElement = 0.3, kRow = 4, kPhase = 1000, kCopiedElement = 25, kFetchedLine = 0.09, kLateLine = 0.25;
+constexpr double kBlock = 0.6, kMultipliedLine = 0.09, kBlockElement = 0.08;
 
 }  // namespace
 
@@ -137,8 +138,9 @@ double expected_cost(const RowLengths& rows, const SpmmChoice& choice, const Spm
     const auto at = static_cast<size_t>(std::find(kBlocks.begin(), kBlocks.end(), first) - kBlocks.begin());
     const double blocks = nnz / (at < rows.fill.size() ? rows.fill[at] : 1);
     const auto width = static_cast<double>(first);
-    return blocks * width * (gathered(footprint) + width * lines * 0.2 + kElement * width) + num_rows * kRow +
-           3 * output + 2 * kPhase + copies;
+    // A gathered row is multiplied by a column of the block: nothing but multiply-adds, padding or not.
+    return blocks * (kBlock + width * (gathered(footprint) + width * (kMultipliedLine * lines + kBlockElement))) +
+           num_rows * kRow + 3 * output + 2 * kPhase + copies;
   }
   // Each partition reads and writes what its rows add to, again. Far memory stays far: rows come once a partition.
   const auto partitions = static_cast<double>(first);
