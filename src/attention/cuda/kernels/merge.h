@@ -60,31 +60,36 @@ class Merge {
   // The i-th of the group. `o_`: kDimVo floats of the warp's own.
   WEFT_INLINE void merge(int i) const {
     const State state = state_at(i);
+    const PlanRow row = token_of(call_, item_, group_.row_begin + state.row - item_.row_begin);
+    const float first_lse = lse(first_, state);
     float base = 0, total = 0, sums[kPerLane] = {};
     if constexpr (F::kSoftmax) {
-      float largest = -infinity();
+      float largest = first_lse;
       WEFT_NO_UNROLL
-      for (int first = group_.source_begin; first < group_.source_end; first += 32)
+      for (int first = group_.source_begin + 32; first < group_.source_end; first += 32)
         largest = ptx::larger(largest, lse(source(first), state));
       base = finite_base(tile::lane_max(largest));
     }
     WEFT_NO_UNROLL
     for (int first = group_.source_begin; first < group_.source_end; first += 32) {
-      const SourceOfLane own = source(first);
+      const bool is_first = first == group_.source_begin;
+      const SourceOfLane own = is_first ? first_ : source(first);
       float weight = own.states.data == nullptr ? 0.f : 1.f;
-      if constexpr (F::kSoftmax) weight = exp_fast(lse(own, state) - base);
+      if constexpr (F::kSoftmax) weight = exp_fast((is_first ? first_lse : lse(own, state)) - base);
       total += tile::lane_sum(weight);
       const float* const from =
           own.states.data == nullptr ? nullptr : own.states.o(call_, own.row_offset + state.row, state.head);
       const int n = group_.source_end - first < 32 ? group_.source_end - first : 32;
-      WEFT_UNROLL_4
-      for (int s = 0; s < n; ++s) add(ptx::shuffle(weight, s), address(from, s), sums);
+      WEFT_NO_UNROLL
+      for (int s = 0; s < n; s += kAtOnce) add(weight, from, s, n, sums);
     }
-    write(state, base, total, sums);
+    write(state, row, base, total, sums);
   }
 
  private:
   static constexpr int kPerLane = (S::kDimVo + 31) / 32;
+  // So many sources are on their way at a time: each is a trip to memory.
+  static constexpr int kAtOnce = kPerLane > 8 ? 2 : kPerLane > 4 ? 4 : 8;
 
   // A row of the group, and a query head.
   struct State {
@@ -92,10 +97,10 @@ class Merge {
   };
   WEFT_INLINE State state_at(int i) const { return {i / heads_, group_.kv_head_begin * call_.group_size + i % heads_}; }
 
-  WEFT_INLINE void write(const State& at, float base, float total, const float (&sums)[kPerLane]) const {
+  WEFT_INLINE void write(const State& at, const PlanRow& row, float base, float total,
+                         const float (&sums)[kPerLane]) const {
     const float factor = !F::kSoftmax ? 1.f : total == 0.f ? 0.f : 1.f / total;
     const float lse = F::kSoftmax ? lse_of(base, total) : 0.f;
-    const PlanRow row = token_of(call_, item_, group_.row_begin + at.row - item_.row_begin);
     const StateOf of{row.q_row, row.request, row.idx, row.pos, at.head};
     using Output = typename S::Output;
     auto* const to = reinterpret_cast<Output*>(output_of(call_, of.q_row, of.head));
@@ -117,9 +122,7 @@ class Merge {
     }
   }
 
-  WEFT_INLINE SourceOfLane source(int first) const {
-    return first == group_.source_begin ? first_ : source_of_lane(call_, item_, group_, first);
-  }
+  WEFT_INLINE SourceOfLane source(int first) const { return source_of_lane(call_, item_, group_, first); }
   WEFT_INLINE float lse(const SourceOfLane& own, const State& of) const {
     return own.states.data == nullptr ? -infinity() : *own.states.lse(call_, own.row_offset + of.row, of.head);
   }
@@ -128,11 +131,24 @@ class Merge {
     const u32 low = ptx::shuffle(static_cast<u32>(bits), lane), high = ptx::shuffle(static_cast<u32>(bits >> 32), lane);
     return reinterpret_cast<const float*>(static_cast<u64>(high) << 32 | low);
   }
-  // An empty state weighs nothing, and holds anything.
-  WEFT_INLINE static void add(float weight, const float* o, float (&sums)[kPerLane]) {
+  // Sources [first, first + kAtOnce) of the n that lanes have. One that is empty weighs nothing, and holds anything.
+  WEFT_INLINE static void add(float weight_of_lane, const float* of_lane, int first, int n, float (&sums)[kPerLane]) {
+    float weight[kAtOnce], o[kAtOnce][kPerLane];
     WEFT_UNROLL
-    for (int i = 0; i < kPerLane; ++i)
-      if (const int at = ptx::lane() + 32 * i; at < S::kDimVo && weight != 0.f) sums[i] += weight * o[at];
+    for (int s = 0; s < kAtOnce; ++s) {
+      const int lane = first + s < n ? first + s : n - 1;
+      const float* const from = address(of_lane, lane);
+      weight[s] = ptx::shuffle(weight_of_lane, lane);
+      if (first + s >= n) weight[s] = 0;
+      WEFT_UNROLL
+      for (int i = 0; i < kPerLane; ++i) {
+        const int at = ptx::lane() + 32 * i;
+        o[s][i] = from[at < S::kDimVo ? at : 0];
+      }
+    }
+    WEFT_UNROLL
+    for (int s = 0; s < kAtOnce; ++s) WEFT_UNROLL
+    for (int i = 0; i < kPerLane; ++i) sums[i] += weight[s] == 0.f ? 0.f : weight[s] * o[s][i];
   }
 
   const Call& call_;
@@ -187,12 +203,15 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemReco
       if (last[ptx::thread_index()]) counters[group.counter] = 0;
     }
     ptx::cta_sync();
+    // Warps share the states of one group; of several each takes its own.
+    constexpr int kWarps = S::kThreads / 32;
+    const bool shares = n == 1;
     WEFT_NO_UNROLL
-    for (int k = 0; k < n; ++k) {
+    for (int k = shares ? 0 : ptx::warp(); k < n; k += shares ? 1 : kWarps) {
       if (!last[k]) continue;
       const Merge<S, F> of_group(call, p, item, group_of(first + k), scratch.vectors[ptx::warp()]);
       WEFT_NO_UNROLL
-      for (int i = ptx::warp(); i < of_group.num_states(); i += S::kThreads / 32) of_group.merge(i);
+      for (int i = shares ? ptx::warp() : 0; i < of_group.num_states(); i += shares ? kWarps : 1) of_group.merge(i);
     }
     ptx::cta_sync();
   }
