@@ -33,7 +33,8 @@ namespace weft {
 
 namespace decode {
 struct ModelSources;
-}
+struct StepProbe;
+}  // namespace decode
 
 // exact     fp32 activations and KV: mean log-probability error at most 0.001 against fp64
 // standard  ("default") 16-bit activations and KV: at most 0.015
@@ -243,6 +244,7 @@ class ForwardPass {
   explicit ForwardPass(std::unique_ptr<Impl> impl);
   friend ForwardPass make_forward_pass(const ModelConfig& config, decode::ModelSources sources,
                                        const ForwardOptions& options);  // decode/forward.h
+  friend struct decode::StepProbe;                                      // decode/forward.h
   std::unique_ptr<Impl> impl_;
 };
 

@@ -31,7 +31,7 @@ struct ForwardPass::Impl {
   ForwardOptions options;
   Sequences sequences;
   std::unique_ptr<decode::Layers> layers;
-  decode::Step step;
+  decode::Step step;  // until the next one begins
   Workspace logits;
 
   Impl(const ModelConfig& c, decode::ModelSources from, const ForwardOptions& o)
@@ -82,7 +82,6 @@ void ForwardPass::Impl::add_rows(const Input& input, int32_t node, int64_t begin
 void ForwardPass::Impl::run_step(float*& logits_to) {
   layers->run(step, logits_to);
   logits_to += static_cast<int64_t>(step.wanted.size()) * config.vocab_size;
-  step.clear();
 }
 
 TensorView ForwardPass::Impl::run(std::span<const Input> inputs, const SharedPrefixes& prefixes) {
@@ -120,15 +119,17 @@ TensorView ForwardPass::Impl::run(std::span<const Input> inputs, const SharedPre
   step.prefix_pages.assign(prefixes.num_pages.begin(), prefixes.num_pages.end());
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Input& input = inputs[i];
-    if (step.rows() > 0 && step.invariant != input.invariant) run_step(logits_to);
-    step.invariant = input.invariant;
     const auto total = static_cast<int64_t>(input.tokens.size());
     const int64_t before = sequences.length(input.sequence) - total;
     for (int64_t begin = 0; begin < total;) {
+      if (step.rows() > 0 && (step.rows() == options.max_rows || step.invariant != input.invariant)) {
+        run_step(logits_to);
+        step.clear();
+      }
+      step.invariant = input.invariant;
       const int64_t count = std::min(total - begin, options.max_rows - step.rows());
       add_rows(input, step.has_prefixes() ? prefixes.node_of_request[i] : -1, begin, count, before + begin + count);
       begin += count;
-      if (step.rows() == options.max_rows) run_step(logits_to);
     }
   }
   if (step.rows() > 0) run_step(logits_to);
@@ -141,6 +142,13 @@ ForwardPass::ForwardPass(const ModelFile& file, const ForwardOptions& options)
 ForwardPass::ForwardPass(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ForwardPass make_forward_pass(const ModelConfig& config, decode::ModelSources sources, const ForwardOptions& options) {
   return ForwardPass(std::make_unique<ForwardPass::Impl>(config, std::move(sources), options));
+}
+const decode::StepSeconds& decode::StepProbe::last(const ForwardPass& forward) {
+  return forward.impl().layers->seconds();
+}
+double decode::StepProbe::replay(ForwardPass& forward, int count) {
+  const ForwardPass::Impl& impl = forward.impl();
+  return impl.layers->replay(impl.step, static_cast<float*>(impl.logits.data()), count);
 }
 ForwardPass::~ForwardPass() = default;
 ForwardPass::ForwardPass(ForwardPass&&) noexcept = default;

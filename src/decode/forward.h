@@ -1,4 +1,4 @@
-// A forward pass over weights that no file holds.
+// What the library's own programs ask of a forward pass: one over weights that no file holds, and where a step's time goes.
 #pragma once
 
 #include "decode/weights.h"
@@ -8,5 +8,23 @@ namespace weft {
 
 // Sources are read before it returns.
 ForwardPass make_forward_pass(const ModelConfig& config, decode::ModelSources sources, const ForwardOptions& options);
+
+namespace decode {
+
+// Of the host, in the parts of a step.
+struct StepSeconds {
+  double plan = 0;     // plans are made, or follow the lengths, and are on their way
+  double upload = 0;   // ids, places and angles are on their way
+  double enqueue = 0;  // layers, or their graph; of a CPU all of the work
+  double wait = 0;     // until logits are there
+};
+struct StepProbe {
+  // Of the last step that ran.
+  static const StepSeconds& last(const ForwardPass& forward);
+  // The layers of the last run's one step so many times more, one after another, before its sequences change: seconds of each.
+  static double replay(ForwardPass& forward, int count);
+};
+
+}  // namespace decode
 
 }  // namespace weft

@@ -2,16 +2,25 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "decode/cpu/layers.h"
 #include "decode/cuda/layers.h"
 
 namespace weft::decode {
 
 void Layers::run(const Step& step, float* logits) {
-  attention_.plan(step, sequences_.num_shares());
-  upload(step);
-  enqueue(step, logits);
-  stream_.synchronize();
+  seconds_ = {.plan = seconds_of([&] { attention_.plan(step, sequences_.num_shares()); }),
+              .upload = seconds_of([&] { upload(step); }),
+              .enqueue = seconds_of([&] { enqueue(step, logits); }),
+              .wait = seconds_of([&] { stream_.synchronize(); })};
+}
+
+double Layers::replay(const Step& step, float* logits, int count) {
+  return seconds_of([&] {
+           for (int i = 0; i < count; ++i) enqueue(step, logits);
+           stream_.synchronize();
+         }) /
+         count;
 }
 
 void Layers::run_layers(const Step& step, float* logits) {

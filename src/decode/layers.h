@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "decode/forward.h"
 #include "decode/step.h"
 #include "decode/step_attention.h"
 #include "decode/weights.h"
@@ -27,6 +28,10 @@ class Layers {
   // returns.
   void run(const Step& step, float* logits);
   virtual size_t weight_bytes() const = 0;  // read once for a token
+
+  const StepSeconds& seconds() const { return seconds_; }  // of the last step
+  // The last step's layers so many times more, one after another, on what lies there: seconds of each.
+  double replay(const Step& step, float* logits, int count);
 
  protected:
   // What the layers read of the step, and room for its rows.
@@ -56,6 +61,9 @@ class Layers {
   const Sequences& sequences_;
   Stream stream_;
   StepAttention attention_;
+
+ private:
+  StepSeconds seconds_;
 };
 
 // On options.device. Throws Error(unsupported) where the forward pass does not run there, and what reading weights throws.

@@ -80,7 +80,9 @@ TEST_F(CardRows, OfAModelStandBesideItsNodesAndBytes) {
                          .head_dim = 16})
       .write(options_.model);
   measure_model(options_, rows_);
-  EXPECT_EQ(rows_.of("decode batch1 ctx1024"), (List{"speed tok/s", "step us", "step by bound x"}));
+  EXPECT_EQ(rows_.of("decode batch1 ctx1024"),
+            (List{"speed tok/s", "step us", "step by bound x", "host: plan us", "host: upload us",
+                  "host: graph launch us", "host: wait us", "graph, one after another us"}));
 }
 
 }  // namespace

@@ -76,6 +76,8 @@ int64_t nodes_of_step(ForwardPass& forward, cuda::Card& card) {
   return card.num_launches() - before;
 }
 
+constexpr int kParts = 51;  // steps whose parts are measured
+
 // One sequence of `context` tokens, a step at a time.
 void measure_decode(ForwardPass& forward, const std::string& name, int context, int64_t nodes, CardBench& bench,
                     BenchReport& report) {
@@ -91,6 +93,13 @@ void measure_decode(ForwardPass& forward, const std::string& name, int context, 
         forward.truncate(sequence, context);
       },
       20, 0.5);
+  std::vector<decode::StepSeconds> parts;
+  for (int i = 0; i < kParts; ++i) {
+    forward.run({{.sequence = sequence, .tokens = next}});
+    parts.push_back(decode::StepProbe::last(forward));
+    if (i + 1 < kParts) forward.truncate(sequence, context);
+  }
+  const double replayed_s = decode::StepProbe::replay(forward, kParts);
   forward.release(sequence);
   const double bytes = static_cast<double>(forward.weight_bytes()) +
                        static_cast<double>(forward.kv_bytes_per_token()) * static_cast<double>(context);
@@ -100,6 +109,16 @@ void measure_decode(ForwardPass& forward, const std::string& name, int context, 
   report.add({"model", row, "step", step.median_s * 1e6, "us"});
   report.add({"model", row, "step by bound",
               step.median_s / (static_cast<double>(nodes) * bench.node_seconds(true) + bytes / rate), "x"});
+  const auto add_part = [&](const char* metric, double decode::StepSeconds::*part) {
+    std::vector<double> seconds;
+    for (const decode::StepSeconds& of_step : parts) seconds.push_back(of_step.*part);
+    report.add({"model", row, metric, median(seconds) * 1e6, "us"});
+  };
+  add_part("host: plan", &decode::StepSeconds::plan);
+  add_part("host: upload", &decode::StepSeconds::upload);
+  add_part("host: graph launch", &decode::StepSeconds::enqueue);
+  add_part("host: wait", &decode::StepSeconds::wait);
+  report.add({"model", row, "graph, one after another", replayed_s * 1e6, "us"});
   report.add({"model", fmt::format("{} prefill {}", name, context), "speed", context / prefill_s, "tok/s"});
 }
 
