@@ -88,7 +88,7 @@ class CudaLayers : public Layers {
                             .halves = rope.order == RopePairs::halves};
     ops::launch(card_, qkv_kernel(),
                 {.ctas = (rows_ * heads + kWarps - 1) / kWarps,
-                 .shared_bytes = static_cast<size_t>(kWarps * config_.head_dim) * sizeof(float)},
+                 .shared_bytes = static_cast<size_t>(2 * kWarps * config_.head_dim) * sizeof(float)},
                 stream_, args);
   }
 

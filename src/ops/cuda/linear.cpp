@@ -12,7 +12,7 @@ constexpr int kWarps = 8;     // of a CTA
 constexpr int64_t kSharedBytes = 64 << 10, kAlignment = 16;
 
 // Bytes of shared memory for a row of x of so many columns, and what is found out about it (ops/cuda/kernels/linear.h).
-int64_t row_bytes(int64_t columns) { return (columns + 31) / 32 * 36 * 4 + (kWarps + 2) * 4; }
+int64_t row_bytes(int64_t columns) { return (columns + 31) / 32 * 36 * 4 + kWarps * 4; }
 
 // The columns of x that shared memory holds at a time.
 int64_t chunk_of(int64_t cols, int rows) {

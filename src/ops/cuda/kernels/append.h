@@ -33,25 +33,37 @@ WEFT_INLINE void append_rows(const AppendArgs& args) {
                           args.dim);
 }
 
-// Shared memory: dim floats a warp.
+// Shared memory: of a warp dim floats for a row, and as many for its angles.
 template <class T, Scaled kScaled, class Query>
 struct Qkv {
   WEFT_INLINE static void run(const QkvArgs& args) {
-    ptx::wait_for_previous_kernel();
     ptx::allow_next_kernel();
     const int heads = args.num_qo_heads + 2 * args.num_kv_heads;
     const i64 warps = static_cast<i64>(ptx::num_ctas()) * kAppendWarps;
-    float* x = reinterpret_cast<float*>(ptx::shared_memory()) + ptx::warp() * args.dim;
+    float* x = reinterpret_cast<float*>(ptx::shared_memory()) + ptx::warp() * 2 * args.dim;
     for (i64 i = static_cast<i64>(ptx::cta_index()) * kAppendWarps + ptx::warp(); i < args.rows * heads; i += warps) {
-      finish(args, i / heads, static_cast<int>(i % heads), heads, x);
+      // No kernel before this one writes places and angles: they come while it ends.
+      const CachePlace place = args.places[i / heads];
+      load_angles(args, i / heads, x + args.dim);
+      ptx::wait_for_previous_kernel();
+      finish(args, i / heads, place, static_cast<int>(i % heads), heads, x);
       ptx::warp_sync();  // before the next row takes its place
     }
+    ptx::wait_for_previous_kernel();  // without rows, too: who waits for this kernel waits for those before it
   }
 
  private:
-  WEFT_INLINE static void finish(const QkvArgs& args, i64 row, int head, int heads, float* x) {
+  WEFT_INLINE static void load_angles(const QkvArgs& args, i64 row, float* to) {
+    for (int i = ptx::lane(); i < args.pairs; i += 32) {
+      to[2 * i] = args.cos[row * args.pairs + i];
+      to[2 * i + 1] = args.sin[row * args.pairs + i];
+    }
+  }
+  // One head of a row; behind x its angles.
+  WEFT_INLINE static void finish(const QkvArgs& args, i64 row, CachePlace place, int head, int heads, float* x) {
     const bool is_query = head < args.num_qo_heads, is_value = head >= args.num_qo_heads + args.num_kv_heads;
     const float* from = args.qkv + (row * heads + head) * args.dim;
+    const float* angles = x + args.dim;
     for (int i = ptx::lane(); i < args.dim; i += 32)
       x[i] = from[i] + (args.bias != nullptr ? args.bias[static_cast<i64>(head) * args.dim + i] : 0.f);
     const float* norm = is_query ? args.q_norm : is_value ? nullptr : args.k_norm;
@@ -62,17 +74,17 @@ struct Qkv {
     ptx::warp_sync();
     if (!is_value) {
       for (int i = ptx::lane(); i < args.pairs; i += 32)
-        rotate(x[args.halves ? i : 2 * i], x[args.halves ? i + args.pairs : 2 * i + 1], args.cos[row * args.pairs + i],
-               args.sin[row * args.pairs + i]);
+        rotate(x[args.halves ? i : 2 * i], x[args.halves ? i + args.pairs : 2 * i + 1], angles[2 * i],
+               angles[2 * i + 1]);
       ptx::warp_sync();
     }
     if (is_query) {
       Query* to = static_cast<Query*>(args.q) + (row * args.num_qo_heads + head) * args.dim;
       for (int i = ptx::lane(); i < args.dim; i += 32) tile::store(to + i, x[i]);
     } else if (is_value) {
-      write_row<T, kScaled>(args.v, args.places[row], head - args.num_qo_heads - args.num_kv_heads, x, args.dim);
+      write_row<T, kScaled>(args.v, place, head - args.num_qo_heads - args.num_kv_heads, x, args.dim);
     } else {
-      write_row<T, kScaled>(args.k, args.places[row], head - args.num_qo_heads, x, args.dim);
+      write_row<T, kScaled>(args.k, place, head - args.num_qo_heads, x, args.dim);
     }
   }
 };

@@ -36,7 +36,6 @@ struct Linear {
   // In shared memory, behind it the rows of x.
   struct Shared {
     float squares[kRows][kLinearWarps];
-    NormFactors factors[kRows];
   };
 
   WEFT_INLINE static void run(const LinearArgs& args) {
@@ -51,23 +50,38 @@ struct Linear {
     ptx::allow_next_kernel();
     float squares[kRows] = {};
     for (bool is_first = true; cta_first < args.outputs; cta_first += step, is_first = false) {
+      const Output output(args, cta_first + ptx::warp() * kOfWarp);
+      const float before = args.add && output.exists ? *output.y : 0.f;  // on its way while rows are multiplied
       Sums sums = {};
       int piece = ptx::lane();
       for (int k = 0; k < args.cols; k += args.chunk) {
         if (is_first || args.chunk < args.cols) {
           ptx::cta_sync();  // nobody reads the columns before
           fill(args, k, x, stride, squares);
+          if (is_first && args.norm != nullptr) share(squares, shared);
           ptx::cta_sync();
         }
         multiply(args, cta_first, k, x, stride, piece, next, sums);
       }
       load_first(args, cta_first + step, next);
-      if (is_first && args.norm != nullptr) find_factors(args, squares, shared);
-      finish(args, shared, cta_first + ptx::warp() * kOfWarp, sums);
+      finish(args, shared, output, before, sums);
     }
   }
 
  private:
+  // This lane's, of those that the warp makes from column `first` of y on.
+  struct Output {
+    int row, column;  // of y, the latter counted from `first`
+    bool exists;
+    float* y;
+    WEFT_INLINE Output(const LinearArgs& args, i64 first)
+        : row(ptx::lane() / kOfWarp),
+          column(ptx::lane() % kOfWarp),
+          exists(row < kRows && row < args.rows && first + column < args.outputs),
+          y(args.y + row * args.ldy + first + column) {}
+  };
+  static_assert(kRows * kOfWarp <= 32);
+
   // Columns k to k + chunk of x, times a norm's weights; what lies beyond x is zero. Squares are those of x.
   WEFT_INLINE static void fill(const LinearArgs& args, int k, float* x, int stride, float (&squares)[kRows]) {
     const int columns = (args.chunk + 31) / 32 * 32;
@@ -117,22 +131,35 @@ struct Linear {
   static constexpr u32 kOne = 0x3f800000u;  // 1.f
   WEFT_INLINE static Bytes16 four_of(const float* p) { return *reinterpret_cast<const Bytes16*>(p); }
 
-  WEFT_INLINE static void find_factors(const LinearArgs& args, const float (&squares)[kRows], Shared& shared) {
+  // The warp's squares so far, for all warps.
+  WEFT_INLINE static void share(const float (&squares)[kRows], Shared& shared) {
     WEFT_UNROLL
     for (int row = 0; row < kRows; ++row) {
       const float sum = tile::lane_sum(squares[row]);
       if (ptx::lane() == 0) shared.squares[row][ptx::warp()] = sum;
     }
-    ptx::cta_sync();
-    for (int row = ptx::warp(); row < args.rows; row += kLinearWarps) {
-      float sum = 0.f;
-      WEFT_UNROLL
-      for (int warp = 0; warp < kLinearWarps; ++warp) sum += shared.squares[row][warp];
+  }
+  WEFT_INLINE static float squares_of(const Shared& shared, int row) {
+    float sum = 0.f;
+    WEFT_UNROLL
+    for (int warp = 0; warp < kLinearWarps; ++warp) sum += shared.squares[row][warp];
+    return sum;
+  }
+  // Of each lane's own row of x, once all squares are shared. All lanes call.
+  WEFT_INLINE static NormFactors factors_of(const LinearArgs& args, const Shared& shared, int own_row) {
+    const bool exists = own_row < args.rows;
+    const float mean =
+        exists ? squares_of(shared, own_row < kRows ? own_row : 0) / static_cast<float>(args.cols) + args.eps : 1.f;
+    if (ptx::ballot(!is_usual(mean)) == 0) return usual_factors(mean);
+    NormFactors own = {1.f, 1.f};
+    WEFT_NO_UNROLL
+    for (int row = 0; row < args.rows; ++row) {
       const float* from = args.x + row * args.ldx;
-      const NormFactors factors = norm_factors(args.cols, args.eps, sum, [&](int i) { return from[i]; });
-      if (ptx::lane() == 0) shared.factors[row] = factors;
+      const NormFactors factors =
+          norm_factors(args.cols, args.eps, squares_of(shared, row), [&](int i) { return from[i]; });
+      if (row == own_row) own = factors;
     }
-    ptx::cta_sync();
+    return own;
   }
 
   // The row of the weights that makes sum o; some row where there is none.
@@ -227,26 +254,24 @@ struct Linear {
     }
   }
 
-  WEFT_INLINE static void finish(const LinearArgs& args, const Shared& shared, i64 first, Sums& sums) {
+  // Sums become the warp's outputs, each by a lane of its own. `before`: what the lane's is added to.
+  WEFT_INLINE static void finish(const LinearArgs& args, const Shared& shared, const Output& output, float before,
+                                 const Sums& sums) {
+    float own = 0.f, multiplied = 0.f;  // of this lane; the latter by a gate
     WEFT_UNROLL
-    for (int row = 0; row < kRows; ++row) {
-      float all[kOutputs];
-      WEFT_UNROLL
-      for (int o = 0; o < kOutputs; ++o) all[o] = tile::lane_sum(sums[o][row]);
-      if (row >= args.rows || ptx::lane() != 0) continue;
-      if (args.norm != nullptr) {
-        const NormFactors factors = shared.factors[row];
-        WEFT_UNROLL
-        for (int o = 0; o < kOutputs; ++o) all[o] = all[o] * factors.before * factors.after;
-      }
-      WEFT_UNROLL
-      for (int o = 0; o < kOfWarp; ++o) {
-        if (first + o >= args.outputs) break;
-        float* y = args.y + row * args.ldy + first + o;
-        const float sum = kGated ? gate_of(all[2 * o], args.gelu) * all[2 * o + 1] : all[o];
-        *y = args.add ? *y + sum : sum;
-      }
+    for (int row = 0; row < kRows; ++row) WEFT_UNROLL
+    for (int o = 0; o < kOutputs; ++o) {
+      const float sum = tile::lane_sum(sums[o][row]);
+      if (output.row == row && output.column == (kGated ? o / 2 : o)) (kGated && o % 2 == 1 ? multiplied : own) = sum;
     }
+    if (args.norm != nullptr) {
+      const NormFactors factors = factors_of(args, shared, output.row);
+      own = own * factors.before * factors.after;
+      if constexpr (kGated) multiplied = multiplied * factors.before * factors.after;
+    }
+    if (!output.exists) return;
+    if constexpr (kGated) own = gate_of(own, args.gelu) * multiplied;
+    *output.y = args.add ? before + own : own;
   }
 };
 

@@ -16,12 +16,15 @@ struct NormFactors {
   float before, after;
 };
 
+WEFT_INLINE bool is_usual(float mean_square) { return mean_square >= 1e-36f && mean_square <= 3e38f; }
+WEFT_INLINE NormFactors usual_factors(float mean_square) { return {1.f, 1.f / ptx::square_root(mean_square)}; }
+
 // Of n elements that the lanes of a warp share, element(i) the i-th, whose squares sum up to `squares` (in float, or beyond).
 // All lanes call.
 template <class Element>
 WEFT_INLINE NormFactors norm_factors(int n, float eps, float squares, const Element& element) {
   const float mean = squares / static_cast<float>(n) + eps;
-  if (mean >= 1e-36f && mean <= 3e38f) return {1.f, 1.f / ptx::square_root(mean)};
+  if (is_usual(mean)) return usual_factors(mean);
   float largest = 0;
   for (int i = ptx::lane(); i < n; i += 32) {
     const float x = element(i);
