@@ -22,6 +22,7 @@ namespace weft::attention {
 // What the host remembers of the plan in a workspace.
 struct CudaBackend::PlanOnHost {
   PlanHeader header = {};
+  bool made_on_card = false;  // by a kernel
   std::unique_ptr<cuda::Runtime::Order> order;
 };
 
@@ -133,6 +134,7 @@ void CudaBackend::write(const Workspace& to, int64_t offset, const void* from, i
   plan.order->end(stream);
   if (offset != 0) return;  // page ids
   plan.header = *static_cast<const PlanHeader*>(from);
+  plan.made_on_card = false;
 }
 
 void CudaBackend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const EvenBatch& batch,
@@ -149,9 +151,10 @@ void CudaBackend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeade
   const int64_t ctas = std::clamp<int64_t>(units / 64, 1, runtime_.num_multiprocessors(kernel.device));
   PlanOnHost& of_workspace = kept(workspace);
   of_workspace.order->begin(stream);
-  runtime_.launch(*loaded, static_cast<int>(ctas), text.threads, &args, sizeof args, stream);
+  runtime_.launch(*loaded, {static_cast<int>(ctas), text.threads}, &args, sizeof args, stream);
   of_workspace.order->end(stream);
   of_workspace.header = plan;
+  of_workspace.made_on_card = true;
 }
 
 void CudaBackend::locate_rows(const AttentionKernel::Impl& kernel, const Workspace& workspace, int* positions,
@@ -164,7 +167,7 @@ void CudaBackend::locate_rows(const AttentionKernel::Impl& kernel, const Workspa
   const auto loaded = runtime_.load(kernel.device, "locate_rows " + runtime_.architecture(kernel.device), text);
   const cuda::LocateArgs args{static_cast<const PlanHeader*>(workspace.data()), positions, places, rows};
   plan.order->begin(stream);
-  runtime_.launch(*loaded, (rows + text.threads - 1) / text.threads, text.threads, &args, sizeof args, stream);
+  runtime_.launch(*loaded, {(rows + text.threads - 1) / text.threads, text.threads}, &args, sizeof args, stream);
   plan.order->end(stream);
 }
 
@@ -205,9 +208,9 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
     args.call.mask_error = static_cast<unsigned*>(error.data());
   }
   on_host.order->begin(stream);
-  const auto run = [&] {
-    runtime_.launch(*code.loaded, plan.num_workers, code.threads, &args, sizeof args.call + slots, stream);
-  };
+  // It reads the plan before it waits for the kernel before it, which may have made the plan.
+  const cuda::Grid grid{plan.num_workers, code.threads, on_host.made_on_card};
+  const auto run = [&] { runtime_.launch(*code.loaded, grid, &args, sizeof args.call + slots, stream); };
   if (Trace* trace = Trace::instance()) {
     if (const auto seconds = runtime_.seconds_of(kernel.device, run, stream))
       trace->add_launch(cuda::kernel_name(kernel.spec, kernel.target, path), kernel.device, plan, *seconds);
@@ -237,7 +240,7 @@ void CudaBackend::merge_states(const MergeStatesArgs& given, int64_t rows, int64
   const int warps = text.threads / 32;
   const int64_t ctas =
       std::min<int64_t>((rows * given.num_heads + warps - 1) / warps, 16 * runtime_.num_multiprocessors(device));
-  runtime_.launch(*kernel, static_cast<int>(ctas), text.threads, &args, sizeof args, stream);
+  runtime_.launch(*kernel, {static_cast<int>(ctas), text.threads}, &args, sizeof args, stream);
   // The indices go with this call: until they were read. cuMemFree waits for what uses the memory.
 }
 

@@ -58,8 +58,9 @@ class Cards : public Runtime {
         weft::cuda::find_kernel(*loaded->module.module, text.symbol, static_cast<size_t>(text.shared_bytes));
     return loaded;
   }
-  void launch(const Loaded& kernel, int ctas, int threads, const void* args, size_t, Stream stream) const override {
-    weft::cuda::launch_with(static_cast<const OnCard&>(kernel).kernel, {.ctas = ctas, .threads = threads},
+  void launch(const Loaded& kernel, const Grid& grid, const void* args, size_t, Stream stream) const override {
+    weft::cuda::launch_with(static_cast<const OnCard&>(kernel).kernel,
+                            {.ctas = grid.ctas, .threads = grid.threads, .after_previous = grid.after_previous},
                             handle_of(stream), args);
   }
 

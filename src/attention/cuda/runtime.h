@@ -17,6 +17,11 @@ struct Loaded {
   virtual ~Loaded() = default;
 };
 
+struct Grid {
+  int ctas, threads;
+  bool after_previous = true;  // false: the kernel waits in its text for the one before it, where the device knows that
+};
+
 class Runtime {
  public:
   virtual ~Runtime() = default;
@@ -26,8 +31,7 @@ class Runtime {
   virtual int num_multiprocessors(Device device) const = 0;
   virtual std::shared_ptr<const Loaded> load(Device device, const std::string& name, const KernelText& text) const = 0;
   // `args`: the kernel's one argument, of which at most `bytes` are read.
-  virtual void launch(const Loaded& kernel, int ctas, int threads, const void* args, size_t bytes,
-                      Stream stream) const = 0;
+  virtual void launch(const Loaded& kernel, const Grid& grid, const void* args, size_t bytes, Stream stream) const = 0;
   // Does the work, which launches in the stream, waits for it and gives its seconds by the device's clock. In a stream that is
   // being captured nothing is waited for, and nothing is given.
   virtual std::optional<double> seconds_of(Device device, const std::function<void()>& work, Stream stream) const = 0;

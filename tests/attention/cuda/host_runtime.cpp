@@ -149,13 +149,14 @@ class HostRuntime : public attention::cuda::Runtime {
     loaded->shared_bytes = static_cast<size_t>(text.shared_bytes);
     return loaded;
   }
-  void launch(const attention::cuda::Loaded& kernel, int ctas, int threads, const void* args, size_t bytes,
+  void launch(const attention::cuda::Loaded& kernel, const attention::cuda::Grid& grid, const void* args, size_t bytes,
               Stream) const override {
     const auto& loaded = static_cast<const OnHost&>(kernel);
     std::vector<char> copy(attention::cuda::kMaxArgsBytes);
     std::memcpy(copy.data(), args, bytes);
     const auto run = [=, call = loaded.call, shared_bytes = loaded.shared_bytes] {
-      simt::run_in_all_orders(arena().memory, {.ctas = ctas, .threads = threads, .shared_bytes = shared_bytes},
+      simt::run_in_all_orders(arena().memory,
+                              {.ctas = grid.ctas, .threads = grid.threads, .shared_bytes = shared_bytes},
                               [&] { call(copy.data()); });
     };
     if (defer_launch == nullptr || !defer_launch(run)) run();

@@ -40,7 +40,7 @@ WEFT_INLINE void load_record(const PlanHeader* plan, int index, ItemRecord& to) 
 
 template <class S, class F, class Path>
 WEFT_INLINE void attend(const Args<S::kSlots>& args) {
-  ptx::wait_for_previous_kernel();
+  ptx::allow_next_kernel();  // all CTAs are there at once: the next one's take no room of theirs
   const Call& call = args.call;
   Scratch<S>& scratch = Scratch<S>::of_cta();
   ItemRecord(&items)[2] = scratch.items;
@@ -67,7 +67,7 @@ WEFT_INLINE void attend(const Args<S::kSlots>& args) {
     if (worker >= header().num_workers) break;
     ptx::cta_sync();
   }
-  ptx::allow_next_kernel();
+  ptx::wait_for_previous_kernel();  // without items, too: who waits for this kernel waits for those before it
 }
 
 }  // namespace weft::attention::cuda

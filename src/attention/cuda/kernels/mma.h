@@ -10,6 +10,7 @@
 #include "attention/cuda/kernels/mma/non_finite.h"
 #include "attention/cuda/kernels/mma/products.h"
 #include "attention/cuda/kernels/mma/store.h"
+#include "tile/cuda/ptx/dependent_launch.h"
 
 namespace weft::attention::cuda {
 
@@ -39,6 +40,7 @@ class Mma {
   WEFT_INLINE void attend() {
     FirstPages pages;
     start(pages);
+    ptx::wait_for_previous_kernel();  // which makes queries, keys and values, and no plan
     do {
       rows_.load_queries(thread_);
       multiply(pages);

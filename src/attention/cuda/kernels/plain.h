@@ -7,6 +7,7 @@
 #include "attention/cuda/kernels/merge.h"
 #include "attention/cuda/kernels/output.h"
 #include "attention/cuda/kernels/vectors.h"
+#include "tile/cuda/ptx/dependent_launch.h"
 
 namespace weft::attention::cuda {
 
@@ -92,6 +93,7 @@ class Plain {
       s.sum[r] = 0;
       s.shrink[r] = 1;
     }
+    ptx::wait_for_previous_kernel();  // which makes queries, keys and values, and no plan
     ptx::cta_sync();
     if (ptx::warp() == 0) {
       const VisibleRange visible = hull_of(s.rows, n_);
