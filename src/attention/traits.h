@@ -38,6 +38,8 @@ struct PlanThresholds {
   // Nor where it is above the lower bound by no more than this, in the unit of costs: what cut tiles cost the busiest worker,
   // whose states are written, read and merged.
   double cut = 0;
+  // balanced cuts no share of a worker smaller than this, in the unit of costs: to merge what is cut takes longer.
+  double least_share = 0;
   // balanced gives items fewer heads where whole tokens make fewer granules of keys than this for each worker.
   int granules_per_worker = 0;
   // levels_from_page_tables declines where shared levels cost more than this share of the plain plan: a smaller gain is

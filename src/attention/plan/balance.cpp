@@ -146,10 +146,18 @@ void deal_tiles(const Problem& p, double cap, PlanBuilder& builder) {
   }
 }
 
+double largest_on_line(const PlanBuilder& builder) {
+  double largest = 0;
+  for (const int unit : builder.on_line) largest = std::max(largest, builder.tiles[builder.units[unit].tile].cost);
+  return largest;
+}
+
 // Fills the line under the smallest cap that holds it.
 void fill_under_smallest_cap(const Problem& p, const PlanBuilder& builder, Line& line) {
   double low = builder.lower_bound;
   for (const double load : builder.load) low = std::max(low, load);
+  const double least = std::min(p.traits->thresholds.least_share, largest_on_line(builder));
+  if (least > low && line.fill(least) <= 0) return;
   // What a worker is likely to lose at its end: a chunk's overhead and half a granule. Near enough, that is the cap.
   const Tile& typical = builder.tiles[builder.units[builder.on_line[builder.on_line.size() / 2]].tile];
   double width = typical.overhead + 0.5 * typical.per_token * p.traits->granule, high = low + width;
