@@ -113,8 +113,8 @@ PlanInput StepAttention::input_of(const Step& step) {
   input.num_workers = workers_;
   input.mode = step.invariant ? PlanMode::fixed_split : options_.plan_mode;
   input.fixed_split_size = step.invariant ? ForwardPass::kInvariantSplit : options_.fixed_split_size;
-  input.borrow_page_ids = true;
   input.bounds = bounds_of(step);
+  input.borrow_page_ids = input.bounds == nullptr;  // few ids are one upload with their plan
   if (input.bounds == nullptr)
     input.spare_pages = step.kv_tokens() / kGrowth / options_.page_size + static_cast<int64_t>(step.qo_indptr.size());
   return input;

@@ -116,6 +116,37 @@ TEST(Balanced, OnlyTheRemainderOfAPrefillIsCut) {
   EXPECT_LE(plan.num_partials(), 2 * 23);
 }
 
+// 8 heads of 40 + 6 * 4 = 64 a token, and 332 an item.
+TEST(Balanced, NoShareIsCutBelowWhatMergingCosts) {
+  KernelTraits traits = per_head_traits();
+  const auto chunks = [&](int kv, double least) {
+    traits.thresholds.least_share = least;
+    Batch b;
+    b.qo = {1};
+    b.kv = {kv};
+    b.workers = 264;
+    const Plan plan = Planner::plan(traits, b.input());
+    verify(plan);
+    return plan.num_items() / 8;
+  };
+  EXPECT_EQ(chunks(1024, 0), 16);  // of one granule
+  EXPECT_EQ(chunks(1024, 332 + 64 * 128), 8);
+  EXPECT_EQ(chunks(1024, 1e9), 1);
+  EXPECT_EQ(chunks(40, 1e9), 1);
+}
+
+TEST(Balanced, AFloorOfSharesKeepsNoWorkerLongerThanTheLargestUnit) {
+  KernelTraits traits = per_head_traits();
+  traits.thresholds.least_share = 1e9;
+  Batch b;
+  b.qo = {1, 1, 1};
+  b.kv = {64, 1024, 64};
+  b.workers = 264;
+  const Plan plan = Planner::plan(traits, b.input());
+  verify(plan);
+  EXPECT_LE(plan.makespan(), 332 + 64 * 1024);
+}
+
 TEST(Balanced, MixedPrefillAndDecodeIsLevel) {
   Batch b;
   b.qo.assign(65, 1);

@@ -1,0 +1,43 @@
+// What a step of a token asks of a card's driver.
+#include <map>
+#include <string>
+
+#include "tests/device/cuda/fake_card.h"
+#include "tests/support/random_model.h"
+#include "weft/model.h"
+
+namespace weft {
+namespace {
+
+class StepCalls : public testing::FakeCard {
+ protected:
+  StepCalls() { have_memory_without_bytes(); }
+  static std::map<std::string, int64_t> calls() {
+    std::map<std::string, int64_t> all;
+    for (const auto& call : driver().calls) ++all[std::string(call)];
+    return all;
+  }
+};
+
+TEST_F(StepCalls, AreUploadsAGraphAndAWait) {
+  const testing::TempFolder folder;
+  const std::string path = folder.path("model.gguf");
+  testing::random_model(
+      {.hidden_size = 64, .intermediate_size = 96, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 16})
+      .write(path);
+  ForwardPass forward(ModelFile(path), {.device = Device::cuda(0), .max_tokens = 64});
+  const auto sequence = forward.add_sequence();
+  const std::vector<int32_t> token{7};
+  const auto step = [&] { forward.run({{.sequence = sequence, .tokens = token}}); };
+  for (int i = 0; i < 20; ++i) step();  // a graph, and slots of pinned memory that were used before
+  forget_driver_calls();
+  step();
+  EXPECT_EQ(calls(), (std::map<std::string, int64_t>{{"cuMemcpyHtoDAsync", 2},   // the plan; ids, places and angles
+                                                     {"cuEventSynchronize", 1},  // the plan's slot of pinned memory
+                                                     {"cuEventRecord", 2},       // that slot's, and the workspace's
+                                                     {"cuGraphLaunch", 1},
+                                                     {"cuStreamSynchronize", 1}}));
+}
+
+}  // namespace
+}  // namespace weft
