@@ -90,6 +90,9 @@ const PlanBounds* StepAttention::bounds_of(const Step& step) {
   for (const int32_t position : step.positions) longest = std::max<int64_t>(longest, position + 1);
   const auto requests = static_cast<int>(step.qo_indptr.size()) - 1;
   const auto kv_len = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(longest, 1024))));
+  // More than one for each granule of keys have nothing to do.
+  const int granule = kinds_[0].kernel.impl().traits.granule;
+  const int64_t most_items = config_.num_kv_heads * ((kv_len + granule - 1) / granule);
   bounds_ = {.max_requests = requests,
              .max_rows = step.rows(),
              .max_pages = requests * ((kv_len + options_.page_size - 1) / options_.page_size),
@@ -98,7 +101,7 @@ const PlanBounds* StepAttention::bounds_of(const Step& step) {
              .page_size = options_.page_size,
              .num_qo_heads = config_.num_qo_heads,
              .num_kv_heads = config_.num_kv_heads,
-             .workers = workers_,
+             .workers = static_cast<int>(std::min<int64_t>(workers_, step.rows() * most_items)),
              .mode = options_.plan_mode,
              .fixed_split_size = options_.fixed_split_size};
   return &bounds_;
@@ -110,10 +113,10 @@ PlanInput StepAttention::input_of(const Step& step) {
   input.num_kv_heads = config_.num_kv_heads;
   input.qo_indptr = step.qo_indptr;
   input.pages = step.pages.get();
-  input.num_workers = workers_;
   input.mode = step.invariant ? PlanMode::fixed_split : options_.plan_mode;
   input.fixed_split_size = step.invariant ? ForwardPass::kInvariantSplit : options_.fixed_split_size;
   input.bounds = bounds_of(step);
+  input.num_workers = input.bounds != nullptr ? bounds_.workers : workers_;
   input.borrow_page_ids = input.bounds == nullptr;  // few ids are one upload with their plan
   if (input.bounds == nullptr)
     input.spare_pages = step.kv_tokens() / kGrowth / options_.page_size + static_cast<int64_t>(step.qo_indptr.size());

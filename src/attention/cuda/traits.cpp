@@ -53,7 +53,7 @@ KernelTraits traits(const AttentionSpec& spec, const std::string& architecture, 
   // A tile of many rows that is cut is written, read and merged row by row: on an H100 the busiest worker loses tens of us.
   traits.thresholds = {.level_enough = 1.1,
                        .cut = is_plain ? 0. : 40000.,
-                       .least_share = is_plain ? 0. : 7000.,
+                       .least_share = is_plain ? 0. : small.item + 140 * small.token,  // measured: some 128 keys
                        .granules_per_worker = 4,
                        .shared_cost_at_most = 0.9,
                        .merge_row = 3 * small.row,

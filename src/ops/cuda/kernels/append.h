@@ -39,14 +39,15 @@ struct Qkv {
   WEFT_INLINE static void run(const QkvArgs& args) {
     ptx::allow_next_kernel();
     const int heads = args.num_qo_heads + 2 * args.num_kv_heads;
-    const i64 warps = static_cast<i64>(ptx::num_ctas()) * kAppendWarps;
+    const int warps = ptx::num_ctas() * kAppendWarps, num_rows = static_cast<int>(args.rows) * heads;
     float* x = reinterpret_cast<float*>(ptx::shared_memory()) + ptx::warp() * 2 * args.dim;
-    for (i64 i = static_cast<i64>(ptx::cta_index()) * kAppendWarps + ptx::warp(); i < args.rows * heads; i += warps) {
+    WEFT_NO_UNROLL
+    for (int i = ptx::cta_index() * kAppendWarps + ptx::warp(); i < num_rows; i += warps) {
       // No kernel before this one writes places and angles: they come while it ends.
       const CachePlace place = args.places[i / heads];
       load_angles(args, i / heads, x + args.dim);
       ptx::wait_for_previous_kernel();
-      finish(args, i / heads, place, static_cast<int>(i % heads), heads, x);
+      finish(args, i / heads, place, i % heads, heads, x);
       ptx::warp_sync();  // before the next row takes its place
     }
     ptx::wait_for_previous_kernel();  // without rows, too: who waits for this kernel waits for those before it
@@ -69,6 +70,7 @@ struct Qkv {
     const float* norm = is_query ? args.q_norm : is_value ? nullptr : args.k_norm;
     if (norm != nullptr) {
       const NormFactors factors = norm_factors(args.dim, args.eps, [&](int i) { return x[i]; });
+      WEFT_NO_UNROLL
       for (int i = ptx::lane(); i < args.dim; i += 32) x[i] = x[i] * factors.before * factors.after * norm[i];
     }
     ptx::warp_sync();

@@ -116,6 +116,7 @@ struct Linear {
       }
       return;
     }
+    WEFT_NO_UNROLL
     for (int i = ptx::thread_index(); i < columns; i += kThreads) {
       const bool is_there = k + i < args.cols;
       const float weight = args.norm != nullptr && is_there ? args.norm[k + i] : 1.f;

@@ -26,6 +26,7 @@ WEFT_INLINE NormFactors norm_factors(int n, float eps, float squares, const Elem
   const float mean = squares / static_cast<float>(n) + eps;
   if (is_usual(mean)) return usual_factors(mean);
   float largest = 0;
+  WEFT_NO_UNROLL
   for (int i = ptx::lane(); i < n; i += 32) {
     const float x = element(i);
     largest = ptx::larger(largest, x < 0.f ? -x : x);
@@ -34,6 +35,7 @@ WEFT_INLINE NormFactors norm_factors(int n, float eps, float squares, const Elem
   // Not below 2^-100, so that the inverse is a number.
   const float unit = largest < 7.9e-31f ? 7.9e-31f : largest, before = 1.f / unit;
   squares = 0;
+  WEFT_NO_UNROLL
   for (int i = ptx::lane(); i < n; i += 32) squares += element(i) * before * (element(i) * before);
   const float relative = tile::lane_sum(squares) / static_cast<float>(n) + eps / unit / unit;
   return {before, 1.f / ptx::square_root(relative)};
