@@ -16,9 +16,9 @@ struct Rounding {
   double query_steps = 0, probability_steps = 0;
   int probability_tile = 0;  // a row of probabilities has one scale for so many tokens in sequence, at most
 
-  // Functors in the type of kernels: what an error of weft::tanh is, in units of the last place, and the text of
+  // Functors in the type of kernels: what an error of weft::tanh is, in units of the last place and beside those, and the text of
   // weft::exp, weft::tanh and so on. Without the text they count as exact.
-  double tanh_ulps = 0;
+  double tanh_ulps = 0, tanh_absolute = 0;
   std::string math = {};
 };
 

@@ -64,7 +64,8 @@ void compile(const Options& options, const Context& context) {
     const cuda::KernelText text = cuda::attend_text(spec, options.architecture, path);
     const jit::Request request{.name = cuda::kernel_name(spec, options.architecture, path),
                                .text = text.head + text.instances,
-                               .target = target};
+                               .target = target,
+                               .flags = text.flags};
     const jit::Built built = jit::build(request);
     const jit::KernelResources kernel = jit::kernel_resources(built.bytes).at(0);
     if (context.json)

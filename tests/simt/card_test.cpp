@@ -12,6 +12,7 @@
 #include "device/cuda/stream.h"
 #include "jit/nvrtc/module.h"
 #include "jit/nvrtc/toolchain.h"
+#include "tests/simt/functions.h"
 #include "tests/simt/kernels/args.h"
 #include "tests/simt/machine/device.h"
 #include "tests/simt/machine/machine.h"
@@ -33,6 +34,7 @@ extern const char* const attend;
 extern const char* const convert;
 extern const char* const instructions;
 extern const char* const rows;
+extern const char* const functions;
 }  // namespace weft::text
 
 namespace weft::simt {
@@ -134,6 +136,21 @@ TEST_F(SimtCard, InstructionsDoWhatTheirTwinsDo) {
         return InstructionsArgs{at(words.data()), at(near.data()), at(numbers.data()), at(counters.data())};
       },
       "near", 1e-6f);
+}
+
+TEST_F(SimtCard, FunctionsStayWithinTheirStatedBounds) {
+  const std::vector<float> x = function_arguments();
+  std::vector<float> y(kFunctions * x.size());
+  cuda::Card& card = cuda::Card::at(0);
+  Workspace from(Device::cuda(0), x.size() * sizeof(float)), to(Device::cuda(0), y.size() * sizeof(float));
+  cuda::copy_to_card(card, from.data(), x.data(), from.bytes(), nullptr);
+  const jit::CudaModule loaded = jit::cuda_module(card, "weft_functions", text::functions, {"--use_fast_math"});
+  const FunctionsArgs args{static_cast<const float*>(from.data()), static_cast<float*>(to.data()),
+                           static_cast<int>(x.size())};
+  cuda::launch(cuda::find_kernel(*loaded.module, "weft_functions", 0), {.ctas = 1, .threads = 128}, nullptr, args);
+  cuda::copy_to_host(card, y.data(), to.data(), to.bytes(), nullptr);
+  cuda::synchronize(card, nullptr);
+  check_functions(x, y);
 }
 
 TEST_F(SimtCard, ElementsConvertAsInTheMachine) {

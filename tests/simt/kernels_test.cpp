@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "tests/simt/functions.h"
 #include "tests/simt/kernels/args.h"
 #include "tests/simt/machine/device.h"
 #include "tests/simt/machine/machine.h"
@@ -20,6 +21,7 @@ extern "C" void weft_instructions(weft::InstructionsArgs args);
 extern "C" void weft_rows(weft::RowsArgs args);
 extern "C" bool weft_swizzle_is_free_of_conflicts(int columns);
 extern "C" void weft_scores(weft::ScoresArgs args);
+extern "C" void weft_functions(weft::FunctionsArgs args);
 
 namespace weft::simt {
 namespace {
@@ -276,6 +278,15 @@ TEST(SimtVariant, TextHasTheTargetsMathAndMasks) {
     }
   const float lse = 1, pairs[] = {-2, 1, -4, 3};
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(to[i], lse + pairs[i]);
+}
+
+TEST(SimtFunctions, StayWithinTheirStatedBoundsWhereInstructionsAreAsInexactAsTheyMayBe) {
+  const std::vector<float> arguments = function_arguments();
+  Memory memory;
+  const auto x = memory.make("x", arguments);
+  const auto y = memory.make<float>("y", kFunctions * arguments.size());
+  run(memory, {.threads = 128}, [&] { weft_functions({x.data(), y.data(), static_cast<int>(arguments.size())}); });
+  check_functions(arguments, {y.begin(), y.end()});
 }
 
 // The value of an element with a sign, `exponent` and `mantissa` bits, as their formats define them.

@@ -1,4 +1,5 @@
 // A variant's text behind the head of CUDA kernels, as generated text has it.
+#include "tests/simt/kernels/functions.h"
 #include "tests/simt/kernels/scores.h"
 
 namespace capped {

@@ -11,7 +11,9 @@ bool are_hooks_in_bf16(const AttentionSpec& spec, Isa isa) {
 
 std::string float_math_text() {
   return text_part("tile/cpu/float_bits.h", text::k_cpu_float_bits) +
-         text_part("tile/variant/float_math.h", text::k_variant_float_math);
+         text_part("tile/variant/float_math.h", text::k_variant_float_math) +
+         text_part("tile/variant/float_exp.h", text::k_variant_float_exp) +
+         text_part("tile/variant/float_tanh.h", text::k_variant_float_tanh);
 }
 
 std::string leaf_head(Isa isa) {

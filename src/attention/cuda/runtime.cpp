@@ -53,7 +53,7 @@ class Cards : public Runtime {
 
   std::shared_ptr<const Loaded> load(Device device, const std::string& name, const KernelText& text) const override {
     auto loaded = std::make_shared<OnCard>();
-    loaded->module = jit::cuda_module(Card::at(device.index), name, text.head + text.instances);
+    loaded->module = jit::cuda_module(Card::at(device.index), name, text.head + text.instances, text.flags);
     loaded->kernel =
         weft::cuda::find_kernel(*loaded->module.module, text.symbol, static_cast<size_t>(text.shared_bytes));
     return loaded;

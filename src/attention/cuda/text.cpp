@@ -83,7 +83,9 @@ KernelText attend_text(const AttentionSpec& spec, const std::string& architectur
                   .file = "attention/cuda/kernels/attend.h",
                   .head = weft::text::k_cuda_attend,
                   .threads = of_path.threads,
-                  .shared_bytes = of_path.shared_bytes};
+                  .shared_bytes = of_path.shared_bytes,
+                  // Functors divide: exactly rounded, a quotient is ten instructions and a call, for each score.
+                  .flags = {"--use_fast_math"}};
   text.instances = leaf_body(parts, "leaf");
   text.instances += fmt::format(
       R"(#line 1 "weft/attend"

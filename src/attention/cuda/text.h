@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "weft/attention.h"
 
@@ -14,7 +15,8 @@ struct KernelText {
   const char* file;    // that the head is the text of, from src/ on
   const char* head;    // complete
   int threads = 0, shared_bytes = 0;
-  std::string instances = {};  // of the spec
+  std::string instances = {};           // of the spec
+  std::vector<std::string> flags = {};  // of the compiler, beside those of every kernel
 };
 
 // How a kernel computes: in fp32 on CUDA cores, whatever the tensors are; or by products of warps, with tiles of every class

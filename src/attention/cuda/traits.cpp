@@ -2,9 +2,26 @@
 
 #include "attention/backend.h"
 #include "attention/cuda/text.h"
+#include "attention/variant/text.h"
 #include "base/check.h"
 
+namespace weft::text {
+extern const char* const k_cpu_float_bits;
+extern const char* const k_reference_card_tanh;
+}  // namespace weft::text
+
 namespace weft::attention::cuda {
+namespace {
+
+// The functors' math on a host, no more exact than a card's (tile/cuda/math.h).
+std::string float_math_text() {
+  return text_part("tile/cpu/float_bits.h", text::k_cpu_float_bits) +
+         text_part("tile/variant/float_math.h", text::k_variant_float_math) +
+         text_part("tile/variant/float_exp.h", text::k_variant_float_exp) +
+         text_part("tile/reference/card_tanh.h", text::k_reference_card_tanh);
+}
+
+}  // namespace
 
 DType compute_type(const AttentionSpec& spec, const std::string& architecture) {
   const std::optional<DType> products = mma_type(spec, architecture);
@@ -64,9 +81,12 @@ KernelTraits traits(const AttentionSpec& spec, const std::string& architecture, 
   return traits;
 }
 
-// Sums, and the functors' text, are float as on the host, whose math it is.
+// Sums, and the functors' text, are float as on the host.
 Rounding rounding(const AttentionSpec& spec, DType compute) {
   Rounding rounding = backend_of(Device::cpu()).rounding(spec, DType::fp32);
+  rounding.tanh_ulps = 0;
+  rounding.tanh_absolute = 4e-7;
+  rounding.math = float_math_text();
   if (compute == DType::bf16) rounding.probabilities = rounding.vectors = 0x1p-8;
   if (compute == DType::fp16) rounding.probabilities = rounding.vectors = 0x1p-11;
   return rounding;

@@ -46,6 +46,8 @@ namespace weft::text {
 extern const char* const k_abi_leaf;
 extern const char* const k_variant_language;
 extern const char* const k_variant_float_math;
+extern const char* const k_variant_float_exp;
+extern const char* const k_variant_float_tanh;
 extern const char* const k_variant_vectors;
 extern const char* const k_variant_hooks;
 }  // namespace weft::text

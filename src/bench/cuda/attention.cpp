@@ -133,10 +133,20 @@ Variant own_functor() {
           .tensors = {{"slope"}}};
 }
 
+// A soft cap whose author says that weft::fast_tanh is exact enough.
+Variant fast_soft_cap() {
+  return {.name = "FastSoftCap",
+          .text = R"(struct FastSoftCap {
+  real logits_transform(P p, Score c, real s) { return p.cap * weft::fast_tanh(s * (1 / p.cap)); }
+};
+)",
+          .scalars = {{"cap"}}};
+}
+
 // Plain causal attention over pages of 16, and what differs from it in one thing.
 std::vector<CardCase> prefill_variants() {
   const CardCase base{"batch4 n4096", {16, 16, 128}, same(4, 4096), same(4, 4096)};
-  std::vector<CardCase> rows(7, base);
+  std::vector<CardCase> rows(8, base);
   const auto name = [&](int i, const char* what) -> CardCase& {
     rows[static_cast<size_t>(i)].name += what;
     return rows[static_cast<size_t>(i)];
@@ -145,8 +155,9 @@ std::vector<CardCase> prefill_variants() {
   name(2, " alibi").variant = variants::alibi();
   name(3, " window").has_window = true;
   name(4, " own functor").variant = own_functor();
-  rows[5].page_size = 1;
-  rows[6].page_size = 0;
+  name(5, " fast soft-cap").variant = fast_soft_cap();
+  rows[6].page_size = 1;
+  rows[7].page_size = 0;
   return rows;
 }
 

@@ -32,7 +32,7 @@ WEFT_INLINE bool bit_of(const u8* bytes, long long row_start, int key, KeyRun) {
 }  // namespace detail
 }  // namespace weft
 
-#include "tile/variant/float_math.h"
+#include "tile/cuda/math.h"
 #include "tile/variant/language.h"
 
 namespace weft {

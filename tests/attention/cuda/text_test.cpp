@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "jit/build.h"
+#include "jit/key.h"
 #include "jit/nvrtc/cubin.h"
 #include "jit/nvrtc/toolchain.h"
 #include "tests/support/sanitizers.h"
@@ -22,11 +23,12 @@ class CudaKernelText : public ::testing::Test {
     if (search.compiler == nullptr) GTEST_SKIP() << "no NVRTC here: " << search.tried << "; " << search.remedy;
   }
   static std::string compile(const KernelText& text, std::string_view architecture) {
-    const jit::Request request{
-        .name = "kernel", .text = text.head + text.instances, .target = jit::nvrtc_target(architecture)};
+    const jit::Request request{.name = "kernel",
+                               .text = text.head + text.instances,
+                               .target = jit::nvrtc_target(architecture),
+                               .flags = text.flags};
     const jit::CompilerSearch search = request.target.toolchain->find(nullptr);
-    return request.target.toolchain->compile(*search.compiler, request, request.target.toolchain->flags(architecture),
-                                             "");
+    return request.target.toolchain->compile(*search.compiler, request, jit::request_id(request).flags, "");
   }
 };
 

@@ -64,6 +64,13 @@ struct ScoresArgs {
   int rows, columns, dim;
 };
 
+inline constexpr int kFunctions = 7;  // exp, exp2, log, tanh, fast_tanh, sigmoid, abs
+struct FunctionsArgs {
+  const float* x;  // [n]
+  float* y;        // [kFunctions, n]
+  int n;
+};
+
 // Of tests/simt/broken.cpp.
 struct BrokenArgs {
   const float* x;  // [64]

@@ -168,8 +168,25 @@ void fence_gpu() {
   ++self.clock[static_cast<size_t>(self.id)];
 }
 
-float exp2(float x) { return std::exp2(x); }
+namespace {
+// What a card may give in place of y: `share` off, up or down by the last bit of y as a float; powers of 2, infinities and NaN
+// as they are.
+float off(double y, double share) {
+  const auto rounded = static_cast<float>(y);
+  const unsigned bits = __builtin_bit_cast(unsigned, rounded);
+  if ((bits & 0x7fffff) == 0 || !std::isfinite(rounded)) return rounded;
+  share -= 0x1p-24;  // the rounding of what is returned
+  return static_cast<float>(y + ((bits & 1) != 0 ? share : -share) * y);
+}
+}  // namespace
+
+float exp2(float x) { return off(std::exp2(static_cast<double>(x)), 0x1p-22); }
 float log2(float x) { return std::log2(x); }
+float reciprocal(float x) { return off(1. / static_cast<double>(x), 0x1p-23); }
+float tanh(float x) {
+  const float y = off(std::tanh(static_cast<double>(x)), 0x1p-11);
+  return y > 1.f ? 1.f : y < -1.f ? -1.f : y;
+}
 float square_root(float x) { return std::sqrt(x); }
 
 float from_fp16(unsigned short bits) {

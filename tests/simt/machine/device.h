@@ -34,6 +34,8 @@ void fence_gpu();
 
 float exp2(float x);
 float log2(float x);
+float reciprocal(float x);
+float tanh(float x);
 float square_root(float x);
 float from_fp16(unsigned short bits);
 unsigned short to_fp16(float x);

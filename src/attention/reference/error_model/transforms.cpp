@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "attention/reference/text.h"
 
@@ -20,8 +21,9 @@ Transforms transforms(const AttentionSpec& spec, const PlanInput& plan, const At
     // tanh, two products, 1 / cap.
     const double operations = 2 * rounding.tanh_ulps + 3;
     if (exact.logits)
-      t.logits_error = [=, f = exact.logits](const Score& c, double s) {
-        return operations * unit * std::abs(f(c, s));
+      t.logits_error = [=, tanh_absolute = rounding.tanh_absolute, f = exact.logits](const Score& c, double s) {
+        const double cap = std::abs(f(c, std::numeric_limits<double>::infinity()));  // infinite: there is none
+        return operations * unit * std::abs(f(c, s)) + (std::isfinite(cap) ? tanh_absolute * cap : 0);
       };
   } else if (spec.variant == variants::alibi()) {
     // The penalty, which is what a score of 0 becomes, and the sum.

@@ -23,9 +23,26 @@ WEFT_INLINE float log2_fast(float x) {
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+// 1 / x within 1 ulp; 0 for infinities and where it would be subnormal, an infinity for 0 and subnormal x.
+WEFT_INLINE float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// tanh(x) within 2^-10.9 of itself, at most 1.
+WEFT_INLINE float tanh_fast(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 WEFT_INLINE float square_root(float x) {
   float y;
   asm("sqrt.rn.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+WEFT_INLINE float absolute(float x) {
+  float y;
+  asm("abs.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 // The larger number; the other one where one is NaN.

@@ -37,10 +37,12 @@ struct Shape {
   // Products take 16 elements at a time: rows end with zeros.
   static constexpr int kPadQk = (kDimQk + 15) / 16 * 16, kPadVo = (kDimVo + 15) / 16 * 16;
   // Scores are changed by a functor, or are what values are multiplied by.
-  static constexpr bool kFunctor = H::logits_transform || H::logits_mask || F::OfMask::logits_mask || !F::kSoftmax;
-  // A warp's scores are of so many keys at a time: beside a functor, or very many outputs, there are registers for half a tile.
-  static constexpr int kStepKeys =
-      kWarpKeys >= 32 && (kFunctor || kFragments * kPadVo > 256) ? kWarpKeys / 2 : kWarpKeys;
+  static constexpr bool kMaskFunctor = H::logits_mask || F::OfMask::logits_mask;
+  static constexpr bool kFunctor = H::logits_transform || kMaskFunctor || !F::kSoftmax;
+  // A warp's scores are of so many keys at a time: beside addresses of a mask's bits, or very many outputs, there are registers
+  // for half a tile.
+  static constexpr bool kFewRegisters = kMaskFunctor || kFragments * kPadVo > 256 || (kFunctor && kPadVo > 128);
+  static constexpr int kStepKeys = kWarpKeys >= 32 && kFewRegisters ? kWarpKeys / 2 : kWarpKeys;
   // Queries stay in registers where these have room.
   static constexpr bool kKeepsQueries = kFragments * (kPadQk / 4 + kPadVo / 2 + kStepKeys / 2) <= 160;
   using Keys = tile::SharedTile<kPadQk>;
