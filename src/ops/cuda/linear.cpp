@@ -25,15 +25,21 @@ int64_t chunk_of(int64_t cols, int rows) {
 // The rows of x that a kernel is for which makes so many at most.
 int rows_of_kernel(int64_t rows) { return rows > 4 ? kMostRows : rows > 2 ? 4 : static_cast<int>(rows); }
 
+// Weights of a multiprocessor's share that is so small that the start of its CTAs costs more than the bytes.
+constexpr int64_t kSmallShare = 16 << 10;
+
 // What the kernel of a part computes: columns of y, and how many rows of the weights a warp has at a time, of a gate two for
 // each column. As many as let all CTAs be there at once: what they have on their way keeps memory busy, and none is left over.
+// Of small matrices as many as let a multiprocessor have one CTA.
 struct Outputs {
   int64_t count;
   int rows_of_warp;
   int64_t of_cta;
 };
-Outputs outputs_of(const cuda::Card& card, const CardMatrix::Part& part, bool gated) {
-  const int64_t count = gated ? part.rows / 2 : part.rows, at_once = int64_t{3} * card.num_multiprocessors();
+Outputs outputs_of(const cuda::Card& card, const CardMatrix::Part& part, int64_t cols, bool gated) {
+  const int64_t bytes = part.rows * file_row_bytes(part.type, cols);
+  const bool is_small = bytes <= kSmallShare * card.num_multiprocessors();
+  const int64_t count = gated ? part.rows / 2 : part.rows, at_once = (is_small ? 1 : 3) * card.num_multiprocessors();
   int rows = gated ? 2 : 1;
   const auto of_cta = [&] { return int64_t{kWarps} * rows / (gated ? 2 : 1); };
   while (rows < 4 && count > at_once * of_cta()) rows *= 2;
@@ -51,7 +57,7 @@ void linear(cuda::Card& card, const CardMatrix& matrix, const CardProduct& produ
   const int rows = rows_of_kernel(product.rows);
   const int64_t chunk = chunk_of(matrix.cols, rows);
   for (const CardMatrix::Part& part : matrix.parts) {
-    const Outputs outputs = outputs_of(card, part, gated);
+    const Outputs outputs = outputs_of(card, part, matrix.cols, gated);
     const KernelText kernel = linear_kernel(part.type, rows, outputs.rows_of_warp, gated);
     const CardLaunch how{.ctas = (outputs.count + outputs.of_cta - 1) / outputs.of_cta,
                          .shared_bytes = static_cast<size_t>(row_bytes(chunk) * rows + kAlignment)};
@@ -79,7 +85,7 @@ std::vector<KernelText> linear_kernels(const cuda::Card& card, const CardMatrix&
   std::vector<KernelText> kernels;
   for (const CardMatrix::Part& part : matrix.parts)
     for (const int rows : {1, kMostRows})
-      kernels.push_back(linear_kernel(part.type, rows, outputs_of(card, part, gated).rows_of_warp, gated));
+      kernels.push_back(linear_kernel(part.type, rows, outputs_of(card, part, matrix.cols, gated).rows_of_warp, gated));
   return kernels;
 }
 
