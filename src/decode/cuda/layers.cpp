@@ -126,7 +126,7 @@ class CudaLayers : public Layers {
     auto* to = static_cast<float*>(logits_.data());
     multiply(weights_.head(), {.x = residual_, .y = to, .ldy = vocab, .norm = weights_.output_norm});
     if (config_.logits_soft_cap > 0.f)
-      ops::launch(card_, ops::cap_kernel(), {.ctas = (rows_ + kWarps - 1) / kWarps}, stream_,
+      ops::launch(card_, ops::cap_kernel(), {.ctas = ops::ctas_of_pieces(rows_, vocab)}, stream_,
                   ops::CapArgs{rows_of(to, vocab), rows_, static_cast<int>(vocab), config_.logits_soft_cap});
     cuda::copy_to_host(card_, logits, to, bytes, own_stream_.get());
   }
@@ -204,7 +204,7 @@ class CudaLayers : public Layers {
     if (ops::can_gate(matrix) && !is_for_many)
       return multiply(matrix, {.x = residual_, .y = gated_, .ldy = half, .norm = norm, .gate = config_.gate});
     multiply(matrix, {.x = residual_, .y = both_, .ldy = 2 * half, .norm = norm});
-    ops::launch(card_, ops::gate_kernel(), {.ctas = (rows_ + kWarps - 1) / kWarps}, stream_,
+    ops::launch(card_, ops::gate_kernel(), {.ctas = ops::ctas_of_pieces(rows_, half)}, stream_,
                 ops::GateArgs{.gate = rows_of(both_, 2 * half),
                               .up = rows_of(both_ + half, 2 * half),
                               .y = rows_of(gated_, half),

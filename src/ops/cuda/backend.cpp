@@ -32,6 +32,11 @@ void launch_rows(const TensorView& x, const KernelText& kernel, Stream stream, c
   launch(card_of(x), kernel, {.ctas = (row_count(x) + kWarps - 1) / kWarps}, stream, args);
 }
 
+template <class Args>
+void launch_pieces(const TensorView& x, const KernelText& kernel, Stream stream, const Args& args) {
+  launch(card_of(x), kernel, {.ctas = ctas_of_pieces(row_count(x), dim_of(x))}, stream, args);
+}
+
 // Numbers of the host on the card, until the call's kernels have read them: freeing waits for those.
 template <class T>
 Workspace placed(cuda::Card& card, const std::vector<T>& values, Stream stream) {
@@ -70,13 +75,13 @@ class CudaBackend : public Backend {
 
   void gate_and_mul(GateKind kind, const TensorView& gate, const TensorView& up, const TensorView& y,
                     Stream stream) const override {
-    launch_rows(
+    launch_pieces(
         gate, gate_kernel(), stream,
         GateArgs{rows_of(gate), rows_of(up), rows_of(y), gate.shape(0), dim_of(gate), kind == GateKind::gelu_tanh});
   }
 
   void soft_cap(const TensorView& x, float cap, Stream stream) const override {
-    launch_rows(x, cap_kernel(), stream, CapArgs{rows_of(x), x.shape(0), dim_of(x), cap});
+    launch_pieces(x, cap_kernel(), stream, CapArgs{rows_of(x), x.shape(0), dim_of(x), cap});
   }
 
   void rotate(const TensorView& x, const RopeTable& table, Stream stream) const override {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/cuda/launch.h"
+#include "ops/cuda/kernels/args.h"
 #include "weft/device.h"
 #include "weft/model.h"
 #include "weft/tensor.h"
@@ -23,7 +24,7 @@ struct KernelText {
 };
 
 KernelText norm_kernel();
-KernelText gate_kernel();
+KernelText gate_kernel();  // this and the next: ctas_of_pieces
 KernelText cap_kernel();
 KernelText rotate_kernel();
 KernelText rotate_at_kernel();
@@ -35,6 +36,11 @@ KernelText linear_kernel(WeightType weights, int rows, int outputs, bool gated);
 KernelText embed_kernel(WeightType weights);
 
 inline constexpr int kThreads = 256;  // of a CTA of all of them
+// Of [rows, dim], element by element.
+inline int64_t ctas_of_pieces(int64_t rows, int64_t dim) {
+  constexpr int64_t kWarps = kThreads / 32;
+  return (rows * ((dim + kPieceColumns - 1) / kPieceColumns) + kWarps - 1) / kWarps;
+}
 
 // Compiles and loads them now, several at a time. Throws what jit::cuda_module throws.
 void prepare(cuda::Card& card, std::vector<KernelText> kernels, WorkerTeam& team);

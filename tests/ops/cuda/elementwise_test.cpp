@@ -53,23 +53,25 @@ TEST_F(CardOperators, NormAndAddAsOnTheCpu) {
 }
 
 TEST_F(CardOperators, GateAndCapAsOnTheCpu) {
-  const int64_t rows = 5, dim = 70;
-  std::vector<float> gate = floats(rows * dim, 8.f), y(gate.size());
-  const std::vector<float> up = floats(rows * dim);
-  gate[0] = -200.f, gate[1] = 200.f, gate[2] = 0.f;
-  float *card_gate = place(gate), *card_y = poisoned<float>(y.size());
-  const float* card_up = place(up);
-  for (const auto gate_of : {silu_and_mul, gelu_tanh_and_mul}) {
-    gate_of(on_card(card_gate, {rows, dim}), on_card(card_up, {rows, dim}), on_card(card_y, {rows, dim}), {});
-    gate_of(on_host(gate, {rows, dim}), on_host(up, {rows, dim}), on_host(y, {rows, dim}), {});
-    expect_near(card_y, y, 1e-5, "gate");
-  }
-  for (const float cap : {30.f, 1e-3f, INFINITY}) {
-    std::vector<float> x = gate;
-    float* card_x = place(x);
-    soft_cap(on_card(card_x, {rows, dim}), cap);
-    soft_cap(on_host(x, {rows, dim}), cap);
-    expect_near(card_x, x, 1e-5, "cap");
+  for (const int64_t dim : {70, 600}) {  // a piece of a row; several, the last one not whole
+    const int64_t rows = 5;
+    std::vector<float> gate = floats(rows * dim, 8.f), y(gate.size());
+    const std::vector<float> up = floats(rows * dim);
+    gate[0] = -200.f, gate[1] = 200.f, gate[2] = 0.f;
+    float *card_gate = place(gate), *card_y = poisoned<float>(y.size());
+    const float* card_up = place(up);
+    for (const auto gate_of : {silu_and_mul, gelu_tanh_and_mul}) {
+      gate_of(on_card(card_gate, {rows, dim}), on_card(card_up, {rows, dim}), on_card(card_y, {rows, dim}), {});
+      gate_of(on_host(gate, {rows, dim}), on_host(up, {rows, dim}), on_host(y, {rows, dim}), {});
+      expect_near(card_y, y, 1e-5, "gate");
+    }
+    for (const float cap : {30.f, 1e-3f, INFINITY}) {
+      std::vector<float> x = gate;
+      float* card_x = place(x);
+      soft_cap(on_card(card_x, {rows, dim}), cap);
+      soft_cap(on_host(x, {rows, dim}), cap);
+      expect_near(card_x, x, 1e-5, "cap");
+    }
   }
 }
 

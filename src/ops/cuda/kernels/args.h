@@ -20,6 +20,8 @@ struct NormArgs {
   bool onto;
 };
 
+inline constexpr int kPieceColumns = 256;  // columns of a row that a warp has at a time, of what is element by element
+
 // y = gate(gate) * up.
 struct GateArgs {
   CardRows gate, up, y;

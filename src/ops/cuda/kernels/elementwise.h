@@ -1,4 +1,4 @@
-// Norms, gates, caps and rotation: a warp a row, rows dealt over all warps of the launch.
+// Norms, gates, caps and rotation: a warp a row, or a piece of it, dealt over all warps of the launch.
 #pragma once
 
 #include "ops/cuda/kernels/gates.h"
@@ -16,6 +16,21 @@ WEFT_INLINE void for_rows(i64 rows, const Work& work) {
   const i64 warps = static_cast<i64>(ptx::num_ctas()) * (kRowThreads / 32);
   for (i64 row = static_cast<i64>(ptx::cta_index()) * (kRowThreads / 32) + ptx::warp(); row < rows; row += warps)
     work(row);
+}
+
+// The same for pieces of rows: work(row, columns), where columns(f) calls f(k, i) with the k-th column i of this lane.
+inline constexpr int kPieceOfLane = kPieceColumns / 32;
+template <class Work>
+WEFT_INLINE void for_pieces(i64 rows, int dim, const Work& work) {
+  const int pieces = (dim + kPieceColumns - 1) / kPieceColumns;
+  for_rows(rows * pieces, [&](i64 at) {
+    const int first = static_cast<int>(at % pieces) * kPieceColumns + ptx::lane();
+    work(at / pieces, [&](const auto& f) {
+      WEFT_UNROLL
+      for (int k = 0; k < kPieceOfLane; ++k)
+        if (first + 32 * k < dim) f(k, first + 32 * k);
+    });
+  });
 }
 
 WEFT_INLINE void norm_row(const NormArgs& args, i64 row) {
@@ -63,18 +78,22 @@ WEFT_KERNEL(256, 1) void weft_norm(WEFT_PARAM weft::ops::NormArgs args) {
 
 WEFT_KERNEL(256, 1) void weft_gate(WEFT_PARAM weft::ops::GateArgs args) {
   using namespace weft;
-  ops::for_rows(args.rows, [&](i64 row) {
+  ops::for_pieces(args.rows, args.dim, [&](i64 row, const auto& columns) {
     const float *gate = ops::row_of(args.gate, row), *up = ops::row_of(args.up, row);
     float* y = ops::row_of(args.y, row);
-    for (int i = ptx::lane(); i < args.dim; i += 32) y[i] = ops::gate_of(gate[i], args.gelu) * up[i];
+    float gates[ops::kPieceOfLane], ups[ops::kPieceOfLane];  // all are on their way before one is written
+    columns([&](int k, int i) { gates[k] = gate[i], ups[k] = up[i]; });
+    columns([&](int k, int i) { y[i] = ops::gate_of(gates[k], args.gelu) * ups[k]; });
   });
 }
 
 WEFT_KERNEL(256, 1) void weft_cap(WEFT_PARAM weft::ops::CapArgs args) {
   using namespace weft;
-  ops::for_rows(args.rows, [&](i64 row) {
+  ops::for_pieces(args.rows, args.dim, [&](i64 row, const auto& columns) {
     float* x = ops::row_of(args.x, row);
-    for (int i = ptx::lane(); i < args.dim; i += 32) x[i] = ops::capped(x[i], args.cap);
+    float values[ops::kPieceOfLane];
+    columns([&](int k, int i) { values[k] = x[i]; });
+    columns([&](int k, int i) { x[i] = ops::capped(values[k], args.cap); });
   });
 }
 
