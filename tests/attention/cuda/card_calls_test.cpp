@@ -134,5 +134,38 @@ TEST_F(CardCalls, APlanMadeOnTheCardHasNoCustomMask) {
   EXPECT_TRUE(driver().calls.empty());
 }
 
+// A run reads its plan while the kernel before it ends, unless that may have made the plan.
+TEST_F(CardCalls, ARunOverlapsWithWhatMakesNoPlan) {
+  const AttentionKernel kernel = build(spec_of(Mask::none), kCard);
+  Call call(kernel.spec());
+  const PlanBounds bounds{.max_requests = 2,
+                          .max_rows = 2,
+                          .max_pages = 6,
+                          .max_kv_len = kTokens,
+                          .page_size = 16,
+                          .num_qo_heads = kHeads,
+                          .num_kv_heads = kHeads,
+                          .workers = 2,
+                          .mode = PlanMode::even};
+  call.input.num_workers = 2;
+  call.input.mode = PlanMode::even;
+  call.input.bounds = &bounds;
+  Workspace workspace(kCard, kernel.workspace_bytes(bounds));
+  const auto overlaps = [&] {
+    kernel.run(workspace, call.tensors, stream());
+    return driver().attributes.size() == 1 && driver().attributes[0].id == cuda::api::kProgrammaticStreamSerialization;
+  };
+  const Plan plan = kernel.plan(call.input);
+  plan.upload(workspace, stream());
+  EXPECT_TRUE(overlaps());
+  const DeviceBatch batch{.kv_len = TensorView(call.memory.data(), DType::int32, {2}, kCard),
+                          .page_table = TensorView(call.memory.data(), DType::int32, {2, 3}, kCard),
+                          .num_pages = 3};
+  kernel.plan_on_device(batch, bounds, workspace, stream());
+  EXPECT_FALSE(overlaps());
+  plan.upload(workspace, stream());
+  EXPECT_TRUE(overlaps());
+}
+
 }  // namespace
 }  // namespace weft
