@@ -111,6 +111,7 @@ struct TensorDecl {
 //   real key_transform(P p, Vec x, int i, Row r);
 //   real value_transform(P p, Vec x, int i, Row r);
 //   real logits_transform(P p, Score c, real s);                // s is scaled by sm_scale
+//   static bool leaves_logits(P p);                             // whether that returns every s as it is: cards leave it out
 //   bool logits_mask(P p, Score c);
 //   real output_transform(P p, Vec x, int i, Row r);            // once a row, after its last merge; r.lse is its lse
 //   real lse_transform(P p, Row r);                             // the same, for the lse that run returns

@@ -8,9 +8,8 @@ Variant plain() { return {}; }
 Variant logits_soft_cap() {
   return {.name = "LogitsSoftCap",
           .text = R"(struct LogitsSoftCap {
-  real logits_transform(P p, Score, real s) {
-    return p.cap > 0 && p.cap < weft::infinity() ? p.cap * weft::tanh(s * (1 / p.cap)) : s;
-  }
+  static bool leaves_logits(P p) { return !(p.cap > 0 && p.cap < weft::infinity()); }
+  real logits_transform(P p, Score, real s) { return leaves_logits(p) ? s : p.cap * weft::tanh(s * (1 / p.cap)); }
 };
 )",
           .scalars = {{.name = "cap"}}};

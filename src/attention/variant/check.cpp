@@ -127,7 +127,7 @@ std::vector<const ClassOutline*> with_bases(const ClassOutline& own, const Outli
 const std::vector<std::string>& hooks() {
   static const std::vector<std::string> names = {
       "init",        "query_transform",  "key_transform", "value_transform", "logits_transform",
-      "logits_mask", "output_transform", "lse_transform", "use_softmax"};
+      "logits_mask", "output_transform", "lse_transform", "leaves_logits",   "use_softmax"};
   return names;
 }
 

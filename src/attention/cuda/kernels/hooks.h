@@ -28,6 +28,12 @@ struct Functors {
     return state;
   }
 
+  // Whether it is known before any score that the variant leaves all logits of the call as they are.
+  WEFT_INLINE static bool leaves_logits(const P& p) {
+    if constexpr (requires { V::leaves_logits(p); }) return V::leaves_logits(p) && !OfVariant::logits_mask;
+    return false;
+  }
+
   // What a key that a row does not see scores.
   WEFT_INLINE static float hidden() { return kSoftmax ? -infinity() : 0.f; }
 

@@ -156,7 +156,7 @@ WEFT_INLINE const char* row_of(const TokensView& view, const Place& place, int h
   return view.data + place.page * view.page_stride + row * view.token_stride + head * view.head_stride;
 }
 
-// The same for the tokens of one item, with all that they have in common known: a division is a shift where pages allow it.
+// The same for the tokens of one item, with all that they have in common known; a division is a multiplication.
 template <class S>
 class Tokens {
  public:
@@ -165,7 +165,7 @@ class Tokens {
       pages_ = section<int>(call.plan, header().page_indices) + item.first;
       last_page_ = item.num_page_ids - 1;
       page_size_ = S::kPageSize > 0 ? S::kPageSize : call.token_page_size;
-      shift_ = (page_size_ & (page_size_ - 1)) == 0 ? ptx::count_bits(static_cast<u32>(page_size_ - 1)) : -1;
+      reciprocal_ = 0xffffffffu / static_cast<u32>(page_size_);
     } else {
       const Place place = place_of(call, item, 0);
       page_ = place.page;
@@ -174,13 +174,13 @@ class Tokens {
   }
   // The id of token t's page.
   WEFT_INLINE int page(int t) const {
-    if constexpr (S::kPaged) return pages_[shift_ >= 0 ? t >> shift_ : t / page_size_];
+    if constexpr (S::kPaged) return pages_[index_of_page(t)];
     return 0;
   }
   // The same before the item's end is known: of a token behind the list any of its pages.
   WEFT_INLINE int page_if_listed(int t) const {
     if constexpr (S::kPaged) {
-      const int page = shift_ >= 0 ? t >> shift_ : t / page_size_;
+      const int page = index_of_page(t);
       return last_page_ < 0 ? 0 : pages_[page < last_page_ ? page : last_page_];
     }
     return 0;
@@ -189,15 +189,26 @@ class Tokens {
   WEFT_INLINE const char* row(const TokensView& view, int page, int t, int head) const {
     const char* const data = view.data + head * view.head_stride;
     if constexpr (S::kPaged) {
-      const int slot = shift_ >= 0 ? t & (page_size_ - 1) : t % page_size_;
+      const int slot = t - index_of_page(t) * page_size();
       return data + page * view.page_stride + slot * view.token_stride;
     }
     return data + page_ * view.page_stride + (slot_ + t) * view.token_stride;
   }
 
  private:
+  WEFT_INLINE int page_size() const { return S::kPageSize > 0 ? S::kPageSize : page_size_; }
+  // t / page_size(), exactly: the first quotient is at most one too small (as weft::div_const).
+  WEFT_INLINE int index_of_page(int t) const {
+    const u32 n = static_cast<u32>(t);
+    if constexpr (S::kPageSize > 0) return static_cast<int>(n / S::kPageSize);
+    const u32 size = static_cast<u32>(page_size_);
+    const u32 quotient = static_cast<u32>(static_cast<u64>(n) * reciprocal_ >> 32);
+    return static_cast<int>(quotient + (n - quotient * size >= size ? 1 : 0));
+  }
+
   const int* pages_;
-  int page_size_, shift_, last_page_;
+  int page_size_, last_page_;
+  u32 reciprocal_;
   i64 page_, slot_;
 };
 

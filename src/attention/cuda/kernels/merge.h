@@ -193,6 +193,7 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemReco
     const int row = k / item.merge_heads, head = k % item.merge_heads;
     return section<MergeGroup>(call.plan, plan.merge_groups)[item.merge_begin + row * plan.merge_stride + head];
   };
+  WEFT_NO_UNROLL
   for (int first = 0; first < num_groups; first += S::kThreads) {
     const int n = num_groups - first < S::kThreads ? num_groups - first : S::kThreads;
     if (ptx::thread_index() < n) {

@@ -26,9 +26,9 @@ class Logits {
   WEFT_INLINE float make(int first, Scores& s) const {
     const bool all = keys_ == kKeys && !rows_.by_position() && !rows_.has_bits() &&
                      Shape::shared().visible.is_seen_by_all(begin_, begin_ + kKeys);
-    if constexpr (Shape::kFunctor) {
+    if (Shape::kFunctor && !(F::leaves_logits(rows_.p) && !Shape::kMaskFunctor)) {
       call_functors(first, s);
-    } else if (!(rows_.p.sm_scale > 0.f)) {  // the largest score is not the largest logit
+    } else if (Shape::kFunctor || !(rows_.p.sm_scale > 0.f)) {  // the largest score is not the largest logit
       WEFT_UNROLL
       for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
       for (int f = 0; f < kColumns; ++f) WEFT_UNROLL

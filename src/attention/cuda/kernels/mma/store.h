@@ -79,6 +79,7 @@ class Store {
       if (aligned) {
         *reinterpret_cast<Bytes16*>(to) = *reinterpret_cast<const Bytes16*>(from);
       } else {
+        WEFT_NO_UNROLL
         for (int e = 0; e < 8; ++e) reinterpret_cast<u16*>(to)[e] = reinterpret_cast<const u16*>(from)[e];
       }
     }
