@@ -59,7 +59,8 @@ enum FunctionAttribute : int {
   kMaxThreadsPerBlock = 0,
   kLocalSizeBytes = 3,
   kNumRegs = 4,
-  kMaxDynamicSharedSizeBytes = 8
+  kMaxDynamicSharedSizeBytes = 8,
+  kPreferredSharedMemoryCarveout = 9
 };
 enum : unsigned { kHostAllocPortable = 1, kStreamNonBlocking = 1, kEventDisableTiming = 2 };
 enum CaptureMode : int { kCaptureThreadLocal = 1 };
