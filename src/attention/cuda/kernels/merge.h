@@ -126,18 +126,13 @@ class Merge {
   WEFT_INLINE float lse(const SourceOfLane& own, const State& of) const {
     return own.states.data == nullptr ? -infinity() : *own.states.lse(call_, own.row_offset + of.row, of.head);
   }
-  WEFT_INLINE static const float* address(const float* own, int lane) {
-    const u64 bits = reinterpret_cast<u64>(own);
-    const u32 low = ptx::shuffle(static_cast<u32>(bits), lane), high = ptx::shuffle(static_cast<u32>(bits >> 32), lane);
-    return reinterpret_cast<const float*>(static_cast<u64>(high) << 32 | low);
-  }
   // Sources [first, first + kAtOnce) of the n that lanes have. One that is empty weighs nothing, and holds anything.
   WEFT_INLINE static void add(float weight_of_lane, const float* of_lane, int first, int n, float (&sums)[kPerLane]) {
     float weight[kAtOnce], o[kAtOnce][kPerLane];
     WEFT_UNROLL
     for (int s = 0; s < kAtOnce; ++s) {
       const int lane = first + s < n ? first + s : n - 1;
-      const float* const from = address(of_lane, lane);
+      const float* const from = ptx::shuffle(of_lane, lane);
       weight[s] = ptx::shuffle(weight_of_lane, lane);
       if (first + s >= n) weight[s] = 0;
       WEFT_UNROLL

@@ -42,7 +42,6 @@ class Mma {
     start(pages);
     ptx::wait_for_previous_kernel();  // which makes queries, keys and values, and no plan
     do {
-      rows_.load_queries(thread_);
       multiply(pages);
     } while (non_finite_.start(rows_, thread_, states_));
     if (Shape::kStoresOwn && !non_finite_.is_started()) {
@@ -83,6 +82,8 @@ class Mma {
       if (tile >= 0) ptx::cp_async_wait<kStages - 2>();
       ptx::cta_sync();  // the tile is there, and the one before it was read
       kv_tiles().fetch(tile + kStages - 1);
+      if (tile == 1 - kStages) rows_.load_queries(thread_);  // they come nearer than the first keys
+      ptx::cp_async_commit();
       if (tile < 0) continue;
       kv_tiles().locate(tile + kStages);
       if (tile == 0) queries_.keep(thread_);

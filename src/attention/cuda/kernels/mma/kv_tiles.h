@@ -47,7 +47,6 @@ class KvTiles {
   // A tile that was located is on its way to its stage; where there is no such tile, nothing is.
   WEFT_INLINE void fetch(int tile) const {
     if (tile < Shape::shared().walk.num_tiles) copy(tile);
-    ptx::cp_async_commit();
   }
 
   // The tile's keys as their hook makes them, rounded to what is multiplied.

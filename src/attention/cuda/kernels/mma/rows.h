@@ -64,7 +64,6 @@ struct Rows {
       for (int i = 0; i < Copy::template kCopies<kRows>; ++i)
         if (copy.template has<kRows>(i))
           copy.template copy<kDimQk>(Shape::queries(), i, query_of(call, Shape::shared().rows[copy.row(i)]));
-      ptx::cp_async_commit();
     }
   }
 };

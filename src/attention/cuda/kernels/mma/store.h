@@ -69,13 +69,16 @@ class Store {
     const Call& call = rows_.call;
     constexpr int kChunks = kDimVo / 8;
     const bool aligned = ((reinterpret_cast<u64>(call.o.data) | call.o.row_stride | call.o.head_stride) & 15) == 0;
+    // A lane finds where one row goes.
+    constexpr int kOwnRows = 16 * kFragments, kOwnChunks = kOwnRows * kChunks;
+    const FusedRow& own = Shape::shared().rows[thread_.first_row() + thread_.lane % kOwnRows];
+    char* const output = output_of(call, own.q_row, own.head);
     WEFT_UNROLL_4
-    for (int i = thread_.lane; i < 16 * kFragments * kChunks; i += 32) {
-      const int r = i / kChunks;
-      if (thread_.first_row() + r >= rows_.n) break;
+    for (int first = 0; first < kOwnChunks; first += 32) {
+      const int i = first + thread_.lane, r = i / kChunks;
+      char* const to = ptx::shuffle(output, r % kOwnRows) + i % kChunks * 16;
+      if (i >= kOwnChunks || thread_.first_row() + r >= rows_.n) continue;
       const u8* const from = staged_.chunk(r, i % kChunks);
-      const FusedRow& row = Shape::shared().rows[thread_.first_row() + r];
-      char* const to = output_of(call, row.q_row, row.head) + i % kChunks * 16;
       if (aligned) {
         *reinterpret_cast<Bytes16*>(to) = *reinterpret_cast<const Bytes16*>(from);
       } else {

@@ -6,6 +6,12 @@ namespace weft::ptx {
 
 WEFT_INLINE u32 shuffle_xor(u32 x, int mask) { return simt::shuffle_xor(x, mask); }
 WEFT_INLINE u32 shuffle(u32 x, int from) { return simt::shuffle(x, from); }
+template <class T>
+WEFT_INLINE T* shuffle(T* x, int from) {
+  const u64 bits = reinterpret_cast<u64>(x);
+  const u32 low = shuffle(static_cast<u32>(bits), from), high = shuffle(static_cast<u32>(bits >> 32), from);
+  return reinterpret_cast<T*>(static_cast<u64>(high) << 32 | low);
+}
 WEFT_INLINE float shuffle_xor(float x, int mask) {
   return __builtin_bit_cast(float, simt::shuffle_xor(__builtin_bit_cast(u32, x), mask));
 }
