@@ -138,6 +138,7 @@ struct PlanBuilder {
   std::vector<Tile> tiles;         // an entry's last tile first: the heaviest under a causal mask
   std::vector<int> tile_indptr;    // [runs + 1]; a run is the tiles of one class of an entry
   std::vector<PlannedUnit> units;  // by run, KV heads, tile: neighbours share K and V
+  bool joins_heads = false;  // units hold all KV heads of a tile until `balanced` cuts them (KernelTraits::walks_heads)
   std::vector<PlannedItem> items;  // by worker, in the order of execution
   std::vector<int> worker_indptr;  // [workers + 1]
   double lower_bound = 0, makespan = 0;
@@ -146,9 +147,10 @@ struct PlanBuilder {
   std::vector<PlannedItem> pieces;
   std::vector<int> piece_worker, order;
   std::vector<double> piece_cost, load;
-  std::vector<int> on_line;       // units
-  std::vector<double> line_cost;  // of the first n of them together
-  std::vector<int> entry_len;     // tokens of every level's entries; not of a plain plan
+  std::vector<PlannedUnit> stretches;  // of KV heads that are one unit where a worker takes them whole
+  std::vector<int> on_line;            // units, or stretches
+  std::vector<double> line_cost;       // of the first n of them together
+  std::vector<int> entry_len;          // tokens of every level's entries; not of a plain plan
 };
 
 // Which partial states meet where. Units that share no row with another one merge their own chunks, if they have
