@@ -224,20 +224,24 @@ void fill_under_smallest_cap(const Problem& p, const PlanBuilder& builder, Line&
   if (least > low && line.fill(least) <= 0) return;
   // What a worker is likely to lose at its end: a chunk's overhead and half a granule. Near enough, that is the cap.
   const Tile& typical = line.tile_of(builder.on_line.size() / 2);
-  double width = typical.overhead + 0.5 * typical.per_token * p.traits->granule, high = low + width;
-  for (double left; (left = line.fill(high)) > 0; width *= 2) {
+  const double tolerance = kCapTolerance * builder.lower_bound;
+  double high = low + typical.overhead + 0.5 * typical.per_token * p.traits->granule;
+  double left = line.fill(high);
+  // What a cap leaves over, or leaves empty, says nearly where the right one lies.
+  for (double step = tolerance; left > 0; step *= 2) {
     low = high + left / p.num_workers;
-    high = low + width;
+    high = low + step;
+    left = line.fill(high);
   }
   if (high - low <= kNearEnough * builder.lower_bound) return;
+  low = std::max(low, high + left / p.num_workers);
   bool filled = true;  // under `high`
-  while (high - low > kCapTolerance * builder.lower_bound) {
-    const double middle = low + (high - low) / 2, left = line.fill(middle);
+  while (high - low > tolerance) {
+    const double middle = low + (high - low) / 2;
+    left = line.fill(middle);
     filled = left <= 0;
-    if (filled)
-      high = middle;
-    else
-      low = middle + left / p.num_workers;
+    (filled ? high : low) = middle;
+    low = std::max(low, middle + left / p.num_workers);
   }
   if (!filled) line.fill(high);
 }
