@@ -63,11 +63,7 @@ class Line {
     return builder_.joins_heads ? builder_.stretches[place] : units_[line_[place]];
   }
   // Units at a place of the line, each as costly as its tile says.
-  int count_at(size_t place) const {
-    if (!builder_.joins_heads) return 1;
-    const PlannedUnit& stretch = builder_.stretches[place];
-    return (stretch.head_end - stretch.head_begin) / tiles_[stretch.tile].unit_heads;
-  }
+  int count_at(size_t place) const { return builder_.joins_heads ? builder_.line_count[place] : 1; }
   // The unit that is `n` of those at a place.
   int unit_of(size_t place, int first, int n) {
     if (!builder_.joins_heads) return line_[place];
@@ -94,6 +90,13 @@ class Line {
   }
   void sum_costs() {
     const size_t n = builder_.on_line.size();
+    if (builder_.joins_heads) {
+      builder_.line_count.resize(n);
+      for (size_t i = 0; i < n; ++i) {
+        const PlannedUnit& stretch = builder_.stretches[i];
+        builder_.line_count[i] = (stretch.head_end - stretch.head_begin) / tiles_[stretch.tile].unit_heads;
+      }
+    }
     builder_.line_cost.resize(n + 1);
     double* const cost = builder_.line_cost.data();
     double sum = 0;

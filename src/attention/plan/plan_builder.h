@@ -149,6 +149,7 @@ struct PlanBuilder {
   std::vector<double> piece_cost, load;
   std::vector<PlannedUnit> stretches;  // of KV heads that are one unit where a worker takes them whole
   std::vector<int> on_line;            // units, or stretches
+  std::vector<int> line_count;         // units of each stretch
   std::vector<double> line_cost;       // of the first n of them together
   std::vector<int> entry_len;          // tokens of every level's entries; not of a plain plan
 };
