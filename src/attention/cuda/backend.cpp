@@ -145,7 +145,7 @@ void CudaBackend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeade
   const auto loaded = runtime_.load(kernel.device, "plan_even " + runtime_.architecture(kernel.device), text);
   const cuda::EvenArgs args{plan, static_cast<char*>(workspace.data()), batch, runtime_.clamped_flag(kernel.device)};
   const int64_t units = plan.units.count;
-  const int64_t ctas = std::clamp<int64_t>(units / 64, 1, runtime_.num_multiprocessors(kernel.device));
+  const int64_t ctas = std::clamp<int64_t>(units / 32, 1, runtime_.num_multiprocessors(kernel.device));
   PlanOnHost& of_workspace = kept(workspace);
   of_workspace.order->enqueue(
       stream, [&] { runtime_.launch(*loaded, {static_cast<int>(ctas), text.threads}, &args, sizeof args, stream); });

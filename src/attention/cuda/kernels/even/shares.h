@@ -5,6 +5,7 @@
 #include "attention/cuda/kernels/even_args.h"
 #include "tile/cuda/ptx/atomic.h"
 #include "tile/cuda/ptx/barrier.h"
+#include "tile/cuda/ptx/shuffle.h"
 #include "tile/cuda/ptx/thread.h"
 
 namespace weft::attention::cuda::even {
@@ -49,29 +50,57 @@ struct Shared {
   EvenBorder borders[kMostEvenWorkers + 1];
   // Up to and with the border of a worker: units cut there, cuts; and workers before it that have an item.
   int cut_units[kMostEvenWorkers + 1], cuts[kMostEvenWorkers + 1], busy[kMostEvenWorkers + 1];
-  long long sums[kEvenThreads];
+  long long sums[3][kEvenThreads / 32];  // of the warps' parts of three arrays
 };
 WEFT_INLINE Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }
 
-// x[i] becomes the sum of x[0] to x[i].
-template <class T>
-WEFT_INLINE void sum_up(T* x, int n) {
-  long long* const sums = shared().sums;
+WEFT_INLINE long long shuffle(long long x, int from) {
+  const u64 bits = static_cast<u64>(x);
+  const u64 low = ptx::shuffle(static_cast<u32>(bits), from), high = ptx::shuffle(static_cast<u32>(bits >> 32), from);
+  return static_cast<long long>(high << 32 | low);
+}
+// Of this lane and those before.
+WEFT_INLINE long long sum_of_lanes(long long x) {
+  WEFT_UNROLL
+  for (int d = 1; d < 32; d *= 2) {
+    const long long more = shuffle(x, ptx::lane() >= d ? ptx::lane() - d : 0);
+    x += ptx::lane() >= d ? more : 0;
+  }
+  return x;
+}
+
+WEFT_INLINE void assign(int& to, long long x) { to = static_cast<int>(x); }
+WEFT_INLINE void assign(long long& to, long long x) { to = x; }
+
+// x[i] of each array becomes the sum of x[0] to x[i]. A thread adds up neighbours, a warp its lanes, and each warp all warps.
+template <class... T>
+WEFT_INLINE void sum_up(int n, T*... arrays) {
+  constexpr int kWarps = kEvenThreads / 32;
   const int each = (n + kEvenThreads - 1) / kEvenThreads, thread = ptx::thread_index();
   const int begin = thread * each < n ? thread * each : n, end = begin + each < n ? begin + each : n;
-  long long sum = 0;
-  for (int i = begin; i < end; ++i) sum += x[i];
-  sums[thread] = sum;
+  long long before[sizeof...(T)];  // of the warp's lanes
+  int k = 0;
+  const auto add_up = [&](const auto* x) {
+    long long sum = 0;
+    for (int i = begin; i < end; ++i) sum += x[i];
+    const long long of_lanes = sum_of_lanes(sum);
+    before[k] = of_lanes - sum;
+    if (ptx::lane() == 31) shared().sums[k][ptx::warp()] = of_lanes;
+    ++k;
+  };
+  (add_up(arrays), ...);
   ptx::cta_sync();
-  WEFT_NO_UNROLL
-  for (int d = 1; d < kEvenThreads; d *= 2) {
-    const long long more = thread >= d ? sums[thread - d] : 0;
-    ptx::cta_sync();
-    sums[thread] += more;
-    ptx::cta_sync();
-  }
-  sum = thread > 0 ? sums[thread - 1] : 0;
-  for (int i = begin; i < end; ++i) x[i] = static_cast<T>(sum += x[i]);
+  k = 0;
+  const auto write = [&](auto* x) {
+    const long long of_warps = sum_of_lanes(ptx::lane() < kWarps ? shared().sums[k][ptx::lane()] : 0);
+    const long long of_warps_before = shuffle(of_warps, ptx::warp() > 0 ? ptx::warp() - 1 : 0);
+    long long sum = before[k++] + (ptx::warp() > 0 ? of_warps_before : 0);
+    for (int i = begin; i < end; ++i) {
+      sum += x[i];
+      assign(x[i], sum);
+    }
+  };
+  (write(arrays), ...);
   ptx::cta_sync();
 }
 
@@ -95,8 +124,7 @@ class Shares {
       s.pages_before[r] = num_pages(kv_len);
     }
     ptx::cta_sync();
-    sum_up(s.before, requests_ + 1);
-    sum_up(s.pages_before, requests_ + 1);
+    sum_up(requests_ + 1, s.before, s.pages_before);
     const EvenLine line = {s.before, requests_, plan_.num_kv_heads, workers_, batch_.granule, batch_.overhead};
     for (int w = ptx::thread_index(); w <= workers_; w += kEvenThreads) s.borders[w] = even_border(line, w);
     ptx::cta_sync();
@@ -107,9 +135,7 @@ class Shares {
       s.busy[w] = w > 0 && !(at == last);
     }
     ptx::cta_sync();
-    sum_up(s.cuts, workers_ + 1);
-    sum_up(s.cut_units, workers_ + 1);
-    sum_up(s.busy, workers_ + 1);
+    sum_up(workers_ + 1, s.cuts, s.cut_units, s.busy);
   }
 
   WEFT_INLINE int num_cuts() const { return shared().cuts[workers_]; }
@@ -132,18 +158,20 @@ class Shares {
     int first_partial, group;  // where there are some
     int before;                // of units before
   };
-  WEFT_INLINE Cuts cuts_of(int unit) const {
-    const int first = first_cut(unit), behind = first_cut(unit + 1);
+  // `worker` has some of its granules, or its beginning; others before it had some where `given`, others behind it have some where
+  // `goes_on`.
+  WEFT_INLINE Cuts cuts_of(int unit, int worker, bool given, bool goes_on) const {
+    const Shared& s = shared();
+    const int first = given ? first_cut(unit, 0, worker) - 1 : worker;
     // The borders between may be of the next unit's beginning: those cut nothing.
-    const int before = first > 0 ? shared().cuts[first - 1] : 0, group = first > 0 ? shared().cut_units[first - 1] : 0;
-    const int count = (behind > 0 ? shared().cuts[behind - 1] : 0) - before;
-    return {count, before + group, group, before};
+    const int last = goes_on ? first_cut(unit + 1, worker + 1, workers_) - 1 : worker;
+    const int before = first >= 0 ? s.cuts[first] : 0, group = first >= 0 ? s.cut_units[first] : 0;
+    return {s.cuts[last] - before, before + group, group, before};
   }
 
  private:
-  // The first border behind which a unit's granules were given away, or behind the unit.
-  WEFT_INLINE int first_cut(int unit) const {
-    int low = 0, high = workers_;
+  // The first border of [low, high] behind which a unit's granules were given away, or behind the unit; `high` where none is.
+  WEFT_INLINE int first_cut(int unit, int low, int high) const {
     while (low < high) {
       const int middle = (low + high) / 2;
       const EvenBorder& at = shared().borders[middle];
