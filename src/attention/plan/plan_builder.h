@@ -198,6 +198,7 @@ void cut_fixed(const Problem& problem, PlanBuilder& builder);
 void cut_none(const Problem& problem, PlanBuilder& builder);
 // Throws Error(unsupported | invalid_argument) for a batch that it does not take.
 void cut_even(const Problem& problem, PlanBuilder& builder);
+void check_even(const Problem& problem, const PlanBuilder& builder);
 // What an item of even costs beside its granules, in granules.
 int even_overhead(const KernelTraits& traits, int tile_class, int rows);
 
@@ -206,6 +207,8 @@ void lay_merges(const Problem& problem, const PlanBuilder& builder, Merges& merg
 
 // The plan's bytes, and again those that follow lengths: positions, page lists, page ids.
 void write_plan(const Problem& problem, const PlanBuilder& builder, Plan::Impl& impl);
+// The header of a plan with bounds before items are dealt.
+PlanHeader outline_header(const Problem& problem, const PlanBuilder& builder);
 void write_merges(const Problem& problem, const PlanBuilder& builder, const Merges& merges, Plan::Impl& impl);
 void write_lengths(const Problem& problem, const PlanBuilder& builder, Plan::Impl& impl);
 // Room for the bytes, page ids included where they are copied.

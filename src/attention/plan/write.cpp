@@ -257,6 +257,15 @@ void write_lengths(const Problem& p, const PlanBuilder& builder, Plan::Impl& imp
   write_records(impl);
 }
 
+PlanHeader outline_header(const Problem& p, const PlanBuilder& builder) {
+  SectionCounts counts;
+  counts.units = static_cast<int64_t>(builder.units.size());
+  PlanHeader header = header_of(p, builder, {}, counts);
+  place_sections(counts, room_of(*p.traits, *p.bounds), header);
+  header.num_pool_pages = p.num_pool_pages;
+  return header;
+}
+
 void write_plan(const Problem& p, const PlanBuilder& builder, Plan::Impl& impl) {
   static thread_local Merges merges;
   lay_merges(p, builder, merges);
