@@ -24,6 +24,8 @@ constexpr double kSnap = 1.0 / 256;
 constexpr double kCapTolerance = 1.0 / 512;
 // A cap this near to the lower bound needs no bisection: each step is another pass over the line.
 constexpr double kNearEnough = 1.0 / 64;
+// As near to it as this, the least number of parts is better than level ones: they are merged.
+constexpr double kWorthOfFewParts = 1.0 / 32;
 
 class Line {
  public:
@@ -57,6 +59,10 @@ class Line {
     if (builder_.joins_heads) builder_.units.resize(num_units_);
   }
   const Tile& tile_of(size_t place) const { return tiles_[on_line(place).tile]; }
+  double largest() const { return largest_; }  // cost of a unit
+  // Of each part where units are alike and all workers have a part of one: no other plan has fewer parts to merge. Infinity where
+  // they are not, or more than the workers.
+  double cost_of_parts() const;
 
  private:
   const PlannedUnit& on_line(size_t place) const {
@@ -101,8 +107,11 @@ class Line {
     double* const cost = builder_.line_cost.data();
     double sum = 0;
     for (size_t i = 0; i < n; ++i) {
+      const double each = tile_of(i).cost;
       cost[i] = sum;
-      sum += tile_of(i).cost * count_at(i);
+      sum += each * count_at(i);
+      largest_ = std::max(largest_, each);
+      num_on_line_ += count_at(i);
     }
     cost[n] = sum;
   }
@@ -116,7 +125,19 @@ class Line {
   PlannedUnit* units_;
   size_t num_pieces_ = 0;
   int num_units_ = 0;  // of stretches
+  double largest_ = 0;
+  int64_t num_on_line_ = 0;
 };
+
+double Line::cost_of_parts() const {
+  const double sum = builder_.line_cost.back();
+  if (num_on_line_ > num_workers_ || static_cast<double>(num_on_line_) * largest_ > sum * (1 + 1e-9))
+    return std::numeric_limits<double>::infinity();
+  const Tile& tile = tile_of(0);
+  const int keys = tile.visible.num_keys();
+  const int64_t granules = ceil_div(granule_.ceil(keys), num_workers_ / num_on_line_);
+  return tile.overhead + tile.per_token * std::min(keys, static_cast<int>(granules) * granule_.size());
+}
 
 int Line::chunk_end(const Tile& tile, int begin, double room) const {
   const VisibleRange& visible = tile.visible;
@@ -213,18 +234,14 @@ void deal_tiles(const Problem& p, double cap, PlanBuilder& builder) {
   }
 }
 
-double largest_on_line(const PlanBuilder& builder) {
-  double largest = 0;
-  for (const int unit : builder.on_line) largest = std::max(largest, builder.tiles[builder.units[unit].tile].cost);
-  return largest;
-}
-
 // Fills the line under the smallest cap that holds it.
 void fill_under_smallest_cap(const Problem& p, const PlanBuilder& builder, Line& line) {
   double low = builder.lower_bound;
   for (const double load : builder.load) low = std::max(low, load);
-  const double least = std::min(p.traits->thresholds.least_share, largest_on_line(builder));
+  const double least = std::min(p.traits->thresholds.least_share, line.largest());
   if (least > low && line.fill(least) <= 0) return;
+  const double alike = line.cost_of_parts();
+  if (alike <= (1 + kWorthOfFewParts) * low && line.fill(alike) <= 0) return;
   // What a worker is likely to lose at its end: a chunk's overhead and half a granule. Near enough, that is the cap.
   const Tile& typical = line.tile_of(builder.on_line.size() / 2);
   const double tolerance = kCapTolerance * builder.lower_bound;

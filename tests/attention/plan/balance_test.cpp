@@ -114,6 +114,18 @@ TEST(Balanced, HeadsThatAWorkerTakesWholeAreOneItem) {
   EXPECT_EQ(Planner::plan(joined, b.input()).num_items(), 8);
 }
 
+TEST(Balanced, UnitsThatAreAlikeHaveNoMorePartsThanWorkersAskFor) {
+  Batch b;
+  b.qo.assign(16, 1);
+  b.kv.assign(16, 8192);
+  b.num_kv_heads = b.num_qo_heads = 8;
+  b.workers = 264;  // two for each of 128 units, and 8 more
+  const Plan plan = Planner::plan(per_head_traits(), b.input());
+  verify(plan);
+  EXPECT_EQ(plan.num_partials(), 256);
+  EXPECT_LT(plan.makespan(), 1.02 * plan.lower_bound());
+}
+
 TEST(Balanced, PrefillTilesAreDealtWholeAndTheirNeighboursRunAtTheSameTime) {
   Batch b;
   b.qo = {8192};
