@@ -22,9 +22,12 @@ class PlanEven {
     shares_.lay();
     even::place_sections(args_, shares_);
     const int warp = ptx::cta_index() * kWarps + ptx::warp(), num_warps = ptx::num_ctas() * kWarps;
+    WEFT_NO_UNROLL
     for (int w = warp; w < workers_; w += num_warps) write_worker(w);
     const int parts = num_warps > requests_ ? num_warps / requests_ : 1;
+    WEFT_NO_UNROLL
     for (int i = warp; i < requests_ * parts; i += num_warps) write_page_ids(i / parts, i % parts, parts);
+    WEFT_NO_UNROLL
     for (int r = index(); r < requests_; r += stride()) write_request(r);
     if (ptx::cta_index() == 0) even::write_header(args_.workspace);
   }
@@ -67,6 +70,7 @@ class PlanEven {
   // By a warp: an item a lane.
   WEFT_INLINE void write_worker(int worker) const {
     const int begin = shares_.items_before(worker), n = shares_.items_before(worker + 1) - begin;
+    WEFT_NO_UNROLL
     for (int own = ptx::lane(); own < n; own += 32) write_item(worker, begin, own, n);
     if (ptx::lane() > 0) return;
     to<int>(placed().worker_indptr)[worker] = begin;
@@ -121,6 +125,7 @@ class PlanEven {
 
   WEFT_INLINE void write_request(int r) const {
     const int kv_len = shares_.length_of(r), row = r * batch_.qo_len;
+    WEFT_NO_UNROLL
     for (int i = 0; i < batch_.qo_len; ++i)
       to<PlanRow>(placed().rows)[row + i] = {row + i, r, i, kv_len - batch_.qo_len + i};
     to<PageList>(placed().page_lists)[r] = {
@@ -133,6 +138,7 @@ class PlanEven {
   WEFT_INLINE void write_page_ids(int r, int part, int parts) const {
     const int first = even::shared().pages_before[r], n = even::shared().pages_before[r + 1] - first;
     const int most = static_cast<int>(plan_.num_pool_pages) - 1;
+    WEFT_NO_UNROLL
     for (int i = part * 32 + ptx::lane(); i < n; i += parts * 32) {
       const int given = batch_.page_table[r * batch_.page_table_stride + i];
       if (given < 0 || given > most) ptx::atomic_or(args_.flag, 1);
