@@ -147,8 +147,9 @@ void CudaBackend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeade
   const int64_t units = plan.units.count;
   const int64_t ctas = std::clamp<int64_t>(units / 32, 1, runtime_.num_multiprocessors(kernel.device));
   PlanOnHost& of_workspace = kept(workspace);
-  of_workspace.order->enqueue(
-      stream, [&] { runtime_.launch(*loaded, {static_cast<int>(ctas), text.threads}, &args, sizeof args, stream); });
+  of_workspace.order->enqueue(stream, [&] {
+    runtime_.launch(*loaded, {static_cast<int>(ctas), text.threads}, &args, sizeof args, stream);
+  });
   of_workspace.header = plan;
   of_workspace.made_on_card = true;
 }
