@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "attention/abi.h"
 #include "attention/even.h"
 #include "attention/rounding.h"
 #include "attention/traits.h"
+#include "base/bytes.h"
 #include "weft/attention.h"
 
 namespace weft::attention {
@@ -47,8 +49,9 @@ class Backend {
   virtual std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string& target,
                                             Device device) const = 0;
 
-  // Uploads: bytes from the host into a workspace, in the order of the stream.
-  virtual void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream stream) const = 0;
+  // Uploads a plan: the host's pieces one behind another into a workspace, in the order of the stream. The first one begins
+  // with the plan's header.
+  virtual void write(const Workspace& to, std::span<const Bytes> pieces, Stream stream) const = 0;
   // Downloads: bytes that a tensor or a workspace points at, in the order of the stream; they are there when it returns.
   virtual void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const = 0;
   // The header of the plan that was written there, where the host can read it; null where there is none.

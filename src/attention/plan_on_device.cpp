@@ -51,7 +51,7 @@ void AttentionKernel::plan_on_device(const DeviceBatch& batch, const PlanBounds&
   const Impl& kernel = impl();
   check_batch(kernel, batch, bounds, workspace, stream);
   const auto requests = static_cast<int32_t>(batch.kv_len.shape(0));
-  // The same batch without keys, whose plan has all but what follows from lengths.
+  // The same batch without keys: its header has all but what follows from lengths.
   std::vector<int32_t> qo_indptr(static_cast<size_t>(requests) + 1), no_pages(qo_indptr.size(), 0);
   for (int32_t r = 0; r <= requests; ++r) qo_indptr[static_cast<size_t>(r)] = r * batch.qo_len;
   PlanInput input{.num_qo_heads = bounds.num_qo_heads, .num_kv_heads = bounds.num_kv_heads, .qo_indptr = qo_indptr};
@@ -60,22 +60,21 @@ void AttentionKernel::plan_on_device(const DeviceBatch& batch, const PlanBounds&
   input.mode = PlanMode::even;
   input.scalars = batch.scalars;
   input.bounds = &bounds;
-  const Plan empty = plan(input);
-  const PlanHeader& header = empty.impl().header();
+  const Planner::Outline outline = Planner::outline(kernel.traits, input);
+  const PlanHeader& header = outline.header;
   const int64_t pages =
       std::min<int64_t>(batch.page_table.shape(1), planner::ceil_div(bounds.max_kv_len, bounds.page_size));
   check(requests * pages <= bounds.max_pages, ErrorCode::invalid_argument,
         "bounds.max_pages = {}: {} requests may have {} pages each; the host does not see how many they have, so raise "
         "it to {}",
         bounds.max_pages, requests, pages, requests * pages);
-  check(workspace.bytes() >= empty.workspace_bytes(), ErrorCode::workspace_too_small,
+  check(static_cast<int64_t>(workspace.bytes()) >= header.total_bytes, ErrorCode::workspace_too_small,
         "workspace: has {} bytes, the bounds need {}; ask kernel.workspace_bytes(bounds)", workspace.bytes(),
-        empty.workspace_bytes());
-  if (requests == 0) return empty.upload(workspace, stream);
-  const Unit& unit = section<Unit>(empty.impl().bytes.data(), header.units)[0];
-  const auto tile_class = static_cast<int>(kernel.traits.find_class(unit.tile_kind) - kernel.traits.classes.data());
-  check(unit.kv_head_end - unit.kv_head_begin == 1 || header.num_kv_heads == 1, ErrorCode::unsupported,
-        "plan_on_device: required units of one KV head; this device's hold {}", unit.kv_head_end - unit.kv_head_begin);
+        header.total_bytes);
+  if (requests == 0) return plan(input).upload(workspace, stream);
+  check(outline.unit_heads == 1, ErrorCode::unsupported,
+        "plan_on_device: required units of one KV head; this device's hold {}", outline.unit_heads);
+  const auto tile_class = static_cast<int>(outline.tile_class - kernel.traits.classes.data());
   kernel.backend->plan_even(kernel, header,
                             {.kv_len = batch.kv_len.as<int32_t>(),
                              .page_table = batch.page_table.as<int32_t>(),
@@ -86,7 +85,7 @@ void AttentionKernel::plan_on_device(const DeviceBatch& batch, const PlanBounds&
                              .granule = kernel.traits.granule,
                              .overhead = planner::even_overhead(
                                  kernel.traits, tile_class, batch.qo_len * bounds.num_qo_heads / bounds.num_kv_heads),
-                             .tile_kind = unit.tile_kind},
+                             .tile_kind = outline.tile_class->kind},
                             workspace, stream);
 }
 

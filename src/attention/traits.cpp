@@ -80,6 +80,7 @@ uint64_t KernelTraits::signature() const {
   if (page_size > 0) hash.add(page_size);
   if (custom_mask != Mask::none) hash.add(static_cast<int>(custom_mask));
   if (item_records) hash.add(sizeof(attention::ItemRecord));
+  if (walks_heads) hash.add(1);
   hash.add(intervals.size());
   for (const Interval& interval : intervals) {
     add(hash, interval.lower);

@@ -61,6 +61,9 @@ struct KernelTraits {
   int head_dim_vo = 0;
   bool use_softmax = true;
   bool item_records = false;  // plans hold a record of each item (attention/abi.h)
+  // Kernels walk an item's KV heads one by one, so that heads which a worker takes whole may as well be one item. `balanced`
+  // joins them: its work and bytes follow from requests and workers, not from heads.
+  bool walks_heads = false;
   KvForm kv_form = KvForm::paged;
   int page_size = 0;                // that every plan has; 0: any
   Mask custom_mask = Mask::none;    // custom or custom_packed, of the spec or its variant: plans say where it lies

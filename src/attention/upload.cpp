@@ -16,15 +16,11 @@ void Plan::upload(Workspace& workspace, Stream stream) const {
   check(workspace.bytes() >= workspace_bytes(), ErrorCode::workspace_too_small,
         "workspace: has {} bytes, the plan needs {}; ask Plan::workspace_bytes, or kernel.workspace_bytes(bounds)",
         workspace.bytes(), workspace_bytes());
-  const auto write = [&](int64_t offset, const void* from, int64_t bytes) {
-    if (bytes > 0) backend.write(workspace, offset, from, bytes, stream);
-  };
-  write(0, plan.bytes.data(), static_cast<int64_t>(plan.bytes.size()));
-  int64_t ids = plan.header().page_indices.offset;
-  for (const std::span<const int32_t> borrowed : plan.borrowed_page_ids) {
-    write(ids, borrowed.data(), static_cast<int64_t>(borrowed.size_bytes()));
-    ids += static_cast<int64_t>(borrowed.size_bytes());
-  }
+  Bytes pieces[1 + kMaxLevels] = {{plan.bytes.data(), static_cast<int64_t>(plan.bytes.size())}};
+  int n = 1;  // page ids that are borrowed come last in the plan
+  for (const std::span<const int32_t> borrowed : plan.borrowed_page_ids)
+    pieces[n++] = {borrowed.data(), static_cast<int64_t>(borrowed.size_bytes())};
+  backend.write(workspace, pieces, stream);
 }
 
 }  // namespace weft

@@ -13,8 +13,6 @@
 namespace weft::attention {
 namespace {
 
-char* at(const Workspace& workspace, int64_t offset) { return static_cast<char*>(workspace.data()) + offset; }
-
 class CpuBackend : public Backend {
  public:
   void require(Device device, std::string_view name) const override {
@@ -49,9 +47,7 @@ class CpuBackend : public Backend {
     return code;
   }
 
-  void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream) const override {
-    std::memcpy(at(to, offset), from, static_cast<size_t>(bytes));
-  }
+  void write(const Workspace& to, std::span<const Bytes> pieces, Stream) const override { copy(pieces, to.data()); }
   void read(Device, const void* from, void* to, int64_t bytes, Stream) const override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }

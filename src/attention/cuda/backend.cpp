@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <functional>
 #include <initializer_list>
 #include <mutex>
 #include <vector>
@@ -82,8 +84,6 @@ cuda::Path path_of(const AttentionKernel::Impl& kernel, const RunArgs& args, con
   return has_small_tiles_alone ? cuda::Path::small_tiles : cuda::Path::all_tiles;
 }
 
-char* at(const Workspace& workspace, int64_t offset) { return static_cast<char*>(workspace.data()) + offset; }
-
 DType dtype_of(Element element) {
   return element == Element::fp16 ? DType::fp16 : element == Element::bf16 ? DType::bf16 : DType::fp32;
 }
@@ -127,13 +127,10 @@ CudaBackend::PlanOnHost& CudaBackend::kept(const Workspace& workspace) const {
   return of(workspace);
 }
 
-void CudaBackend::write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream stream) const {
+void CudaBackend::write(const Workspace& to, std::span<const Bytes> pieces, Stream stream) const {
   PlanOnHost& plan = kept(to);
-  plan.order->begin(stream);
-  runtime_.write(to.device(), at(to, offset), from, bytes, stream);
-  plan.order->end(stream);
-  if (offset != 0) return;  // page ids
-  plan.header = *static_cast<const PlanHeader*>(from);
+  plan.order->write(to.data(), pieces, stream);
+  plan.header = *static_cast<const PlanHeader*>(pieces[0].data);
   plan.made_on_card = false;
 }
 
@@ -148,11 +145,11 @@ void CudaBackend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeade
   const auto loaded = runtime_.load(kernel.device, "plan_even " + runtime_.architecture(kernel.device), text);
   const cuda::EvenArgs args{plan, static_cast<char*>(workspace.data()), batch, runtime_.clamped_flag(kernel.device)};
   const int64_t units = plan.units.count;
-  const int64_t ctas = std::clamp<int64_t>(units / 64, 1, runtime_.num_multiprocessors(kernel.device));
+  const int64_t ctas = std::clamp<int64_t>(units / 32, 1, runtime_.num_multiprocessors(kernel.device));
   PlanOnHost& of_workspace = kept(workspace);
-  of_workspace.order->begin(stream);
-  runtime_.launch(*loaded, {static_cast<int>(ctas), text.threads}, &args, sizeof args, stream);
-  of_workspace.order->end(stream);
+  of_workspace.order->enqueue(stream, [&] {
+    runtime_.launch(*loaded, {static_cast<int>(ctas), text.threads}, &args, sizeof args, stream);
+  });
   of_workspace.header = plan;
   of_workspace.made_on_card = true;
 }
@@ -166,9 +163,9 @@ void CudaBackend::locate_rows(const AttentionKernel::Impl& kernel, const Workspa
   const cuda::KernelText text = cuda::locate_rows_text();
   const auto loaded = runtime_.load(kernel.device, "locate_rows " + runtime_.architecture(kernel.device), text);
   const cuda::LocateArgs args{static_cast<const PlanHeader*>(workspace.data()), positions, places, rows};
-  plan.order->begin(stream);
-  runtime_.launch(*loaded, {(rows + text.threads - 1) / text.threads, text.threads}, &args, sizeof args, stream);
-  plan.order->end(stream);
+  plan.order->enqueue(stream, [&] {
+    runtime_.launch(*loaded, {(rows + text.threads - 1) / text.threads, text.threads}, &args, sizeof args, stream);
+  });
 }
 
 void CudaBackend::read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const {
@@ -207,17 +204,16 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
     error = Workspace(kernel.device, sizeof(unsigned));
     args.call.mask_error = static_cast<unsigned*>(error.data());
   }
-  on_host.order->begin(stream);
   // It reads the plan before it waits for the kernel before it, which may have made the plan.
   const cuda::Grid grid{plan.num_workers, code.threads, on_host.made_on_card};
   const auto run = [&] { runtime_.launch(*code.loaded, grid, &args, sizeof args.call + slots, stream); };
-  if (Trace* trace = Trace::instance()) {
+  const auto traced = [&] {
+    Trace* const trace = Trace::instance();
+    if (trace == nullptr) return run();
     if (const auto seconds = runtime_.seconds_of(kernel.device, run, stream))
       trace->add_launch(cuda::kernel_name(kernel.spec, kernel.target, path), kernel.device, plan, *seconds);
-  } else {
-    run();
-  }
-  on_host.order->end(stream);
+  };
+  on_host.order->enqueue(stream, std::ref(traced));
   if (!kernel.check_masks) return;
   unsigned found = 0;
   runtime_.read(kernel.device, error.data(), &found, sizeof found, stream);
@@ -234,7 +230,7 @@ void CudaBackend::merge_states(const MergeStatesArgs& given, int64_t rows, int64
   if (given.indptr != nullptr) {
     const int64_t bytes = (rows + 1) * static_cast<int64_t>(sizeof(int));
     indptr = Workspace(device, static_cast<size_t>(bytes));
-    runtime_.write(device, indptr.data(), given.indptr, bytes, stream);
+    runtime_.write(device, indptr.data(), std::array{Bytes{given.indptr, bytes}}, stream);
     args.states.indptr = static_cast<const int*>(indptr.data());
   }
   const int warps = text.threads / 32;

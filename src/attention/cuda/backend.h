@@ -18,7 +18,7 @@ class CudaBackend : public Backend {
   KernelTraits traits(const AttentionSpec& spec, const std::string& target, Device device) const override;
   std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string& target, Device device) const override;
 
-  void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream stream) const override;
+  void write(const Workspace& to, std::span<const Bytes> pieces, Stream stream) const override;
   void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const override;
   const PlanHeader* plan_in(const Workspace& workspace) const override;
 

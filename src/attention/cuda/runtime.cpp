@@ -29,8 +29,17 @@ weft::cuda::api::Stream handle_of(Stream stream) {
 class OrderOnCard : public Runtime::Order {
  public:
   explicit OrderOnCard(Device device) : card_(Card::at(device.index)) {}
-  void begin(Stream stream) override { order_.begin(card_, handle_of(stream)); }
-  void end(Stream stream) override { order_.end(card_, handle_of(stream)); }
+  void enqueue(Stream stream, const std::function<void()>& work) override {
+    const weft::cuda::Current current(card_);
+    order_.begin(card_, handle_of(stream));
+    work();
+    order_.end(card_, handle_of(stream));
+  }
+  void write(void* to, std::span<const Bytes> pieces, Stream stream) override {
+    const weft::cuda::Current current(card_);
+    order_.begin(card_, handle_of(stream));
+    order_.end(handle_of(stream), weft::cuda::UploadRing::of(card_).write(to, pieces, handle_of(stream)));
+  }
 
  private:
   Card& card_;
@@ -76,8 +85,8 @@ class Cards : public Runtime {
     return weft::cuda::milliseconds_between(begin, end) * 1e-3;
   }
 
-  void write(Device device, void* to, const void* from, int64_t bytes, Stream stream) const override {
-    weft::cuda::UploadRing::of(Card::at(device.index)).write(to, from, static_cast<size_t>(bytes), handle_of(stream));
+  void write(Device device, void* to, std::span<const Bytes> pieces, Stream stream) const override {
+    weft::cuda::UploadRing::of(Card::at(device.index)).write(to, pieces, handle_of(stream));
   }
   void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const override {
     Card& card = Card::at(device.index);

@@ -4,10 +4,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "attention/cuda/text.h"
+#include "base/bytes.h"
 #include "weft/device.h"
 
 namespace weft::attention::cuda {
@@ -37,16 +39,16 @@ class Runtime {
   virtual std::optional<double> seconds_of(Device device, const std::function<void()>& work, Stream stream) const = 0;
 
   // In the order of the stream; host memory may change when they return.
-  virtual void write(Device device, void* to, const void* from, int64_t bytes, Stream stream) const = 0;
+  virtual void write(Device device, void* to, std::span<const Bytes> pieces, Stream stream) const = 0;
   virtual void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const = 0;
 
   // Whether what is enqueued goes into a graph.
   virtual bool is_capturing(Device device, Stream stream) const = 0;
-  // The order of works of several streams on one memory.
+  // The order of works of several streams on one memory: each is enqueued behind what other streams did.
   struct Order {
     virtual ~Order() = default;
-    virtual void begin(Stream stream) = 0;  // behind what other streams did
-    virtual void end(Stream stream) = 0;
+    virtual void enqueue(Stream stream, const std::function<void()>& work) = 0;
+    virtual void write(void* to, std::span<const Bytes> pieces, Stream stream) = 0;
   };
   virtual std::unique_ptr<Order> make_order(Device device) const = 0;
   // A word that kernels raise where they clamp; whoever synchronises reads it.

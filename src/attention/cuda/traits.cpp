@@ -77,7 +77,7 @@ KernelTraits traits(const AttentionSpec& spec, const std::string& architecture, 
                        .prefix_tree_depth = 16};
   traits.default_workers = 2 * num_multiprocessors;
   traits.granule = is_plain ? 32 : 64;
-  traits.item_records = true;
+  traits.item_records = traits.walks_heads = true;
   return traits;
 }
 

@@ -24,6 +24,8 @@ constexpr double kSnap = 1.0 / 256;
 constexpr double kCapTolerance = 1.0 / 512;
 // A cap this near to the lower bound needs no bisection: each step is another pass over the line.
 constexpr double kNearEnough = 1.0 / 64;
+// As near to it as this, the least number of parts is better than level ones: they are merged.
+constexpr double kWorthOfFewParts = 1.0 / 32;
 
 class Line {
  public:
@@ -32,46 +34,110 @@ class Line {
       : builder_(builder),
         granule_(problem.traits->granule),
         num_workers_(problem.num_workers),
-        first_piece_(builder.pieces.size()) {
-    const size_t most = first_piece_ + builder.on_line.size() + static_cast<size_t>(num_workers_);
-    builder.pieces.resize(most);
-    builder.piece_worker.resize(most);
+        first_piece_(builder.pieces.size()),
+        line_(builder.on_line.data()),
+        tiles_(builder.tiles.data()) {
+    // A worker adds three pieces at most where stretches are joined: what it cuts, and whole units on either side.
+    const size_t most = builder.on_line.size() + (builder.joins_heads ? 3 : 1) * static_cast<size_t>(num_workers_);
+    builder.pieces.resize(first_piece_ + most);
+    builder.piece_worker.resize(first_piece_ + most);
+    if (builder.joins_heads) {
+      builder.stretches.swap(builder.units);
+      builder.units.resize(most);
+    }
+    units_ = builder.units.data();
     sum_costs();
   }
 
-  // Deals units and their chunks to workers, beside what they carry already. Returns the cost that does not fit.
+  // Deals units and their chunks to workers, beside what they carry already. Returns the cost that does not fit; below 0: the
+  // room that nothing fills.
   double fill(double cap);
   // The chunks of the last fill, all of which fitted.
   void finish() {
     builder_.pieces.resize(num_pieces_);
     builder_.piece_worker.resize(num_pieces_);
+    if (builder_.joins_heads) builder_.units.resize(num_units_);
   }
+  const Tile& tile_of(size_t place) const { return tiles_[on_line(place).tile]; }
+  double largest() const { return largest_; }  // cost of a unit
+  // Of each part where units are alike and all workers have a part of one: no other plan has fewer parts to merge. Infinity where
+  // they are not, or more than the workers.
+  double cost_of_parts() const;
 
  private:
+  const PlannedUnit& on_line(size_t place) const {
+    return builder_.joins_heads ? builder_.stretches[place] : units_[line_[place]];
+  }
+  // Units at a place of the line, each as costly as its tile says.
+  int count_at(size_t place) const { return builder_.joins_heads ? builder_.line_count[place] : 1; }
+  // The unit that is `n` of those at a place.
+  int unit_of(size_t place, int first, int n) {
+    if (!builder_.joins_heads) return line_[place];
+    const PlannedUnit& stretch = builder_.stretches[place];
+    const int heads = tiles_[stretch.tile].unit_heads, begin = stretch.head_begin + first * heads;
+    units_[num_units_] = {stretch.tile, begin, begin + n * heads, 0};
+    return num_units_++;
+  }
   void emit(int worker, int unit, int begin, int end, int chunk) {
     builder_.pieces[num_pieces_] = {unit, begin, end, chunk};
     builder_.piece_worker[num_pieces_++] = worker;
-    builder_.units[unit].num_chunks = chunk + 1;
+    units_[unit].num_chunks = chunk + 1;
+  }
+  void emit_whole(int worker, size_t place, int first, int n) {
+    const VisibleRange& visible = tile_of(place).visible;
+    emit(worker, unit_of(place, first, n), visible.begin, visible.end, 0);
   }
   // Where a chunk of the unit from `begin` on ends that costs at most `room`; -1 when none is worth it.
   int chunk_end(const Tile& tile, int begin, double room) const;
-  void sum_costs() {
-    builder_.line_cost.resize(builder_.on_line.size() + 1);
-    double sum = 0;
-    for (size_t i = 0; i < builder_.on_line.size(); ++i) {
-      builder_.line_cost[i] = sum;
-      sum += tile_of(i).cost;
-    }
-    builder_.line_cost.back() = sum;
+  // Under the cap, of a worker and those behind it.
+  double room_from(int worker, double room, double cap) const {
+    while (++worker < num_workers_) room += cap - builder_.load[worker];
+    return room;
   }
-  const Tile& tile_of(size_t place) const { return builder_.tiles[builder_.units[builder_.on_line[place]].tile]; }
+  void sum_costs() {
+    const size_t n = builder_.on_line.size();
+    if (builder_.joins_heads) {
+      builder_.line_count.resize(n);
+      for (size_t i = 0; i < n; ++i) {
+        const PlannedUnit& stretch = builder_.stretches[i];
+        builder_.line_count[i] = (stretch.head_end - stretch.head_begin) / tiles_[stretch.tile].unit_heads;
+      }
+    }
+    builder_.line_cost.resize(n + 1);
+    double* const cost = builder_.line_cost.data();
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const double each = tile_of(i).cost;
+      cost[i] = sum;
+      sum += each * count_at(i);
+      largest_ = std::max(largest_, each);
+      num_on_line_ += count_at(i);
+    }
+    cost[n] = sum;
+  }
 
   PlanBuilder& builder_;
   const Granule granule_;
   const int num_workers_;
   const size_t first_piece_;
+  const int* const line_;
+  const Tile* const tiles_;
+  PlannedUnit* units_;
   size_t num_pieces_ = 0;
+  int num_units_ = 0;  // of stretches
+  double largest_ = 0;
+  int64_t num_on_line_ = 0;
 };
+
+double Line::cost_of_parts() const {
+  const double sum = builder_.line_cost.back();
+  if (num_on_line_ > num_workers_ || static_cast<double>(num_on_line_) * largest_ > sum * (1 + 1e-9))
+    return std::numeric_limits<double>::infinity();
+  const Tile& tile = tile_of(0);
+  const int keys = tile.visible.num_keys();
+  const int64_t granules = ceil_div(granule_.ceil(keys), num_workers_ / num_on_line_);
+  return tile.overhead + tile.per_token * std::min(keys, static_cast<int>(granules) * granule_.size());
+}
 
 int Line::chunk_end(const Tile& tile, int begin, double room) const {
   const VisibleRange& visible = tile.visible;
@@ -85,42 +151,64 @@ int Line::chunk_end(const Tile& tile, int begin, double room) const {
 }
 
 double Line::fill(double cap) {
-  const int* line = builder_.on_line.data();
   const double* cost = builder_.line_cost.data();
   const size_t n = builder_.on_line.size();
   const double snap = cap * kSnap;
-  size_t i = 0, usual = 0;  // usual: how many whole units the worker before took
-  int from = 0, chunk = 0;  // of the current unit, once some of it is given away
-  double rest = 0;          // cost of what is left of it
+  size_t i = 0, usual = 0;            // usual: how many whole places the worker before took
+  int given = 0;                      // units of place i that were given away
+  int unit = 0, from = 0, chunk = 0;  // of the next one, once some of it is given away
+  double rest = 0;                    // cost of what is left of it
   num_pieces_ = first_piece_;
+  num_units_ = 0;
+  const auto give = [&](int units) {
+    given += units;
+    if (given < count_at(i)) return;
+    given = 0;
+    ++i;
+  };
   for (int worker = 0; worker < num_workers_; ++worker) {
     double room = cap - builder_.load[worker];
     if (chunk > 0 && rest <= room + snap) {
-      emit(worker, line[i], from, tile_of(i).visible.end, chunk);
+      emit(worker, unit, from, tile_of(i).visible.end, chunk);
       room -= rest;
       chunk = 0;
-      if (++i == n) return 0;
+      give(1);
     }
-    if (chunk == 0) {
-      // Whole units up to j; most likely about as many as before.
+    // What is left of the place, all other places that fit, and some units of the next.
+    const auto give_some = [&] {
+      const double each = tile_of(i).cost;
+      const int left = count_at(i) - given;
+      const int fit = room + snap >= each * left ? left : static_cast<int>(std::max(room + snap, 0.0) / each);
+      if (fit == 0) return;
+      emit_whole(worker, i, given, fit);
+      room -= each * fit;
+      give(fit);
+    };
+    if (chunk == 0 && given > 0) give_some();
+    if (i == n) return -room_from(worker, room, cap);
+    if (chunk == 0 && given == 0) {
+      // Whole places up to j; most likely about as many as before.
       const double most = cost[i] + room + snap;
       size_t j = std::min(n, i + usual);
       while (j > i && cost[j] > most) --j;
       while (j < n && cost[j + 1] <= most) ++j;
       usual = j - i;
       room -= cost[j] - cost[i];
-      for (; i < j; ++i) emit(worker, line[i], tile_of(i).visible.begin, tile_of(i).visible.end, 0);
-      if (i == n) return 0;
+      for (; i < j; ++i) emit_whole(worker, i, 0, count_at(i));
+      if (i == n) return -room_from(worker, room, cap);
+      if (builder_.joins_heads) give_some();
     }
     const Tile& tile = tile_of(i);
     const int begin = chunk == 0 ? tile.visible.begin : from, end = chunk_end(tile, begin, room);
     if (end < 0) continue;
-    emit(worker, line[i], begin, end, chunk);
+    if (chunk == 0) unit = unit_of(i, given, 1);
+    emit(worker, unit, begin, end, chunk);
     from = end;
     ++chunk;
     rest = tile.overhead + tile.per_token * tile.visible.num_keys(from, tile.visible.end);
   }
-  return chunk == 0 ? cost[n] - cost[i] : rest + cost[n] - cost[i + 1];
+  if (chunk == 0) return cost[n] - cost[i] - given * tile_of(i).cost;
+  return rest + cost[n] - cost[i + 1] + (count_at(i) - given - 1) * tile_of(i).cost;
 }
 
 // Deals the units of entries with several tiles; the others, and what is above the cap, go on the line.
@@ -146,34 +234,34 @@ void deal_tiles(const Problem& p, double cap, PlanBuilder& builder) {
   }
 }
 
-double largest_on_line(const PlanBuilder& builder) {
-  double largest = 0;
-  for (const int unit : builder.on_line) largest = std::max(largest, builder.tiles[builder.units[unit].tile].cost);
-  return largest;
-}
-
 // Fills the line under the smallest cap that holds it.
 void fill_under_smallest_cap(const Problem& p, const PlanBuilder& builder, Line& line) {
   double low = builder.lower_bound;
   for (const double load : builder.load) low = std::max(low, load);
-  const double least = std::min(p.traits->thresholds.least_share, largest_on_line(builder));
+  const double least = std::min(p.traits->thresholds.least_share, line.largest());
   if (least > low && line.fill(least) <= 0) return;
+  const double alike = line.cost_of_parts();
+  if (alike <= (1 + kWorthOfFewParts) * low && line.fill(alike) <= 0) return;
   // What a worker is likely to lose at its end: a chunk's overhead and half a granule. Near enough, that is the cap.
-  const Tile& typical = builder.tiles[builder.units[builder.on_line[builder.on_line.size() / 2]].tile];
-  double width = typical.overhead + 0.5 * typical.per_token * p.traits->granule, high = low + width;
-  for (double left; (left = line.fill(high)) > 0; width *= 2) {
+  const Tile& typical = line.tile_of(builder.on_line.size() / 2);
+  const double tolerance = kCapTolerance * builder.lower_bound;
+  double high = low + typical.overhead + 0.5 * typical.per_token * p.traits->granule;
+  double left = line.fill(high);
+  // What a cap leaves over, or leaves empty, says nearly where the right one lies.
+  for (double step = tolerance; left > 0; step *= 2) {
     low = high + left / p.num_workers;
-    high = low + width;
+    high = low + step;
+    left = line.fill(high);
   }
   if (high - low <= kNearEnough * builder.lower_bound) return;
+  low = std::max(low, high + left / p.num_workers);
   bool filled = true;  // under `high`
-  while (high - low > kCapTolerance * builder.lower_bound) {
-    const double middle = low + (high - low) / 2, left = line.fill(middle);
+  while (high - low > tolerance) {
+    const double middle = low + (high - low) / 2;
+    left = line.fill(middle);
     filled = left <= 0;
-    if (filled)
-      high = middle;
-    else
-      low = middle + left / p.num_workers;
+    (filled ? high : low) = middle;
+    low = std::max(low, middle + left / p.num_workers);
   }
   if (!filled) line.fill(high);
 }

@@ -12,8 +12,6 @@ namespace weft::planner {
 
 using namespace attention;
 
-namespace {
-
 void check_even(const Problem& p, const PlanBuilder& builder) {
   check(p.plain, ErrorCode::unsupported,
         "mode even: required levels or block lists; supported is one page list a request; missing: the others; use "
@@ -29,8 +27,6 @@ void check_even(const Problem& p, const PlanBuilder& builder) {
         "PlanMode::balanced",
         p.qo_len(0));
 }
-
-}  // namespace
 
 int even_overhead(const KernelTraits& traits, int tile_class, int rows) {
   const TileClass& c = traits.classes[static_cast<size_t>(tile_class)];

@@ -6,13 +6,40 @@ namespace weft {
 
 using namespace planner;
 
-Plan Planner::plan(const KernelTraits& traits, const PlanInput& input) {
+namespace {
+
+PlanBuilder& scratch() {
   static thread_local PlanBuilder builder;
+  return builder;
+}
+
+// Up to units.
+Problem lay(const KernelTraits& traits, const PlanInput& input, PlanBuilder& builder) {
   const Problem problem = check_input(traits, input, builder);
   lay_entries(problem, builder);
   check_mask(problem, builder);
   if (problem.bounds != nullptr) check_within(problem, builder);
   lay_units(problem, builder);
+  return problem;
+}
+
+}  // namespace
+
+Planner::Outline Planner::outline(const KernelTraits& traits, const PlanInput& input) {
+  PlanBuilder& builder = scratch();
+  const Problem problem = lay(traits, input, builder);
+  check_even(problem, builder);
+  Outline outline{.header = outline_header(problem, builder)};
+  if (builder.tiles.empty()) return outline;
+  const Tile& tile = builder.tiles[0];
+  outline.tile_class = &traits.classes[static_cast<size_t>(tile.tile_class)];
+  outline.unit_heads = tile.unit_heads;
+  return outline;
+}
+
+Plan Planner::plan(const KernelTraits& traits, const PlanInput& input) {
+  PlanBuilder& builder = scratch();
+  const Problem problem = lay(traits, input, builder);
   switch (problem.mode) {
     case PlanMode::balanced: cut_balanced(problem, builder); break;
     case PlanMode::paper: cut_paper(problem, builder); break;

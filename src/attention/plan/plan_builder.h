@@ -138,6 +138,7 @@ struct PlanBuilder {
   std::vector<Tile> tiles;         // an entry's last tile first: the heaviest under a causal mask
   std::vector<int> tile_indptr;    // [runs + 1]; a run is the tiles of one class of an entry
   std::vector<PlannedUnit> units;  // by run, KV heads, tile: neighbours share K and V
+  bool joins_heads = false;  // units hold all KV heads of a tile until `balanced` cuts them (KernelTraits::walks_heads)
   std::vector<PlannedItem> items;  // by worker, in the order of execution
   std::vector<int> worker_indptr;  // [workers + 1]
   double lower_bound = 0, makespan = 0;
@@ -146,9 +147,11 @@ struct PlanBuilder {
   std::vector<PlannedItem> pieces;
   std::vector<int> piece_worker, order;
   std::vector<double> piece_cost, load;
-  std::vector<int> on_line;       // units
-  std::vector<double> line_cost;  // of the first n of them together
-  std::vector<int> entry_len;     // tokens of every level's entries; not of a plain plan
+  std::vector<PlannedUnit> stretches;  // of KV heads that are one unit where a worker takes them whole
+  std::vector<int> on_line;            // units, or stretches
+  std::vector<int> line_count;         // units of each stretch
+  std::vector<double> line_cost;       // of the first n of them together
+  std::vector<int> entry_len;          // tokens of every level's entries; not of a plain plan
 };
 
 // Which partial states meet where. Units that share no row with another one merge their own chunks, if they have
@@ -195,6 +198,7 @@ void cut_fixed(const Problem& problem, PlanBuilder& builder);
 void cut_none(const Problem& problem, PlanBuilder& builder);
 // Throws Error(unsupported | invalid_argument) for a batch that it does not take.
 void cut_even(const Problem& problem, PlanBuilder& builder);
+void check_even(const Problem& problem, const PlanBuilder& builder);
 // What an item of even costs beside its granules, in granules.
 int even_overhead(const KernelTraits& traits, int tile_class, int rows);
 
@@ -203,6 +207,8 @@ void lay_merges(const Problem& problem, const PlanBuilder& builder, Merges& merg
 
 // The plan's bytes, and again those that follow lengths: positions, page lists, page ids.
 void write_plan(const Problem& problem, const PlanBuilder& builder, Plan::Impl& impl);
+// The header of a plan with bounds before items are dealt.
+PlanHeader outline_header(const Problem& problem, const PlanBuilder& builder);
 void write_merges(const Problem& problem, const PlanBuilder& builder, const Merges& merges, Plan::Impl& impl);
 void write_lengths(const Problem& problem, const PlanBuilder& builder, Plan::Impl& impl);
 // Room for the bytes, page ids included where they are copied.

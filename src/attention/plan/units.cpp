@@ -263,6 +263,9 @@ void lay_units(const Problem& p, PlanBuilder& builder) {
   lay_tiles(p, builder);
   const HeadsOfClass heads = choose_heads(p, builder);
   LowerBound bound(p);
+  // Of a run of several tiles the units over one KV head belong together, and not those over one tile.
+  builder.joins_heads = p.traits->walks_heads && p.mode == PlanMode::balanced && p.num_levels == 1 &&
+                        builder.tiles.size() + 1 == builder.tile_indptr.size();
   size_t num_units = 0;
   for (Tile& tile : builder.tiles) {
     tile.unit_heads = heads.of(tile);
@@ -273,7 +276,7 @@ void lay_units(const Problem& p, PlanBuilder& builder) {
     if (tile.skipped) continue;
     const int units = tile.unit_heads == tile.heads ? 1 : tile.heads / tile.unit_heads;
     bound.add(tile, units);
-    num_units += static_cast<size_t>(units);
+    num_units += builder.joins_heads ? 1 : static_cast<size_t>(units);
   }
   builder.lower_bound = bound.makespan();
   builder.units.resize(num_units);
@@ -281,7 +284,7 @@ void lay_units(const Problem& p, PlanBuilder& builder) {
   for (size_t run = 0; run + 1 < builder.tile_indptr.size(); ++run) {
     const int begin = builder.tile_indptr[run], end = builder.tile_indptr[run + 1];
     const Entry& entry = builder.entries[builder.tiles[begin].entry];
-    const int h = builder.tiles[begin].unit_heads;
+    const int h = builder.joins_heads ? entry.head_end - entry.head_begin : builder.tiles[begin].unit_heads;
     for (int head = entry.head_begin; head < entry.head_end; head += h)
       for (int t = begin; t < end; ++t)
         if (!builder.tiles[t].skipped) *out++ = {t, head, head + h, 0};

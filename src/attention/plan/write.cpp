@@ -43,7 +43,9 @@ void write_items(const Problem& p, const PlanBuilder& builder, const Merges& mer
       const int begin =
           p.mode == PlanMode::fixed_split ? item.kv_begin / p.fixed_split_size * p.fixed_split_size : item.kv_begin;
       items[i] = {item.unit, begin, open ? kOpenEnd : item.kv_end, first_partial < 0 ? -1 : first_partial + item.chunk};
-      load += item_cost(tile, item.kv_begin, item.kv_end);
+      // A tile's costs are those of one unit; joined heads are several.
+      const int heads = builder.joins_heads ? (unit.head_end - unit.head_begin) / tile.unit_heads : 1;
+      load += heads * item_cost(tile, item.kv_begin, item.kv_end);
       if (item.chunk != unit.num_chunks - 1) continue;
       // Shorter lengths must leave the last of several chunks a key.
       const int least = entry.first_pos + (!open                 ? item.kv_end
@@ -253,6 +255,15 @@ void write_lengths(const Problem& p, const PlanBuilder& builder, Plan::Impl& imp
     ids += own.size();
   }
   write_records(impl);
+}
+
+PlanHeader outline_header(const Problem& p, const PlanBuilder& builder) {
+  SectionCounts counts;
+  counts.units = static_cast<int64_t>(builder.units.size());
+  PlanHeader header = header_of(p, builder, {}, counts);
+  place_sections(counts, room_of(*p.traits, *p.bounds), header);
+  header.num_pool_pages = p.num_pool_pages;
+  return header;
 }
 
 void write_plan(const Problem& p, const PlanBuilder& builder, Plan::Impl& impl) {

@@ -36,6 +36,7 @@ struct Rows {
 void measure_host(const Rows& rows, const AttentionKernel& kernel, CardBatch& batch, CardBatch& other) {
   CardBench& bench = rows.bench;
   const Stream stream = bench.stream();
+  batch.input.borrow_page_ids = other.input.borrow_page_ids = true;  // as the forward pass does
   batch.input.mode = PlanMode::paper;
   batch.bounds.mode = PlanMode::paper;
   const double paper = bench.host_seconds([&] { (void)kernel.plan(batch.input); });

@@ -101,7 +101,7 @@ Card& Card::at(int index) {
               "cuda:{}: this process was forked from one that used CUDA, whose cards cannot be used here; fork before "
               "the first use of CUDA, or start a new program (Python: multiprocessing's method 'spawn')",
               index);
-  require_card(Device::cuda(index), "device");
+  if (index < 0 || index >= Cards::all().count) require_card(Device::cuda(index), "device");
   Card& card = Cards::all().at(index);
   card.require_alive();
   return card;
@@ -132,8 +132,10 @@ void Card::require_alive() const {
   if (failure_) throw Error(*failure_);
 }
 
+thread_local const Card* Current::innermost_ = nullptr;
+
 std::string Card::recent_launches() const {
-  return launches_.empty() ? "no kernel of Weft's ran" : fmt::format("Weft ran {}", fmt::join(launches_, ", "));
+  return launches_.empty() ? "no kernel of Weft's ran" : fmt::format("Weft ran '{}'", fmt::join(launches_, "', '"));
 }
 
 void Card::fail_for_good(api::Result result, std::string_view what) {
@@ -163,10 +165,9 @@ void Card::check_launch(api::Result result, std::string_view kernel) {
   if (result != api::kSuccess) fail_for_good(result, fmt::format("launching '{}'", kernel));
   const std::scoped_lock lock(mutex_);
   ++num_launches_;
-  const std::string quoted = fmt::format("'{}'", kernel);
-  if (std::find(launches_.begin(), launches_.end(), quoted) != launches_.end()) return;
+  if (std::find(launches_.begin(), launches_.end(), kernel) != launches_.end()) return;
   if (launches_.size() == kMaxLaunches) launches_.pop_back();
-  launches_.push_back(quoted);
+  launches_.emplace_back(kernel);
 }
 
 int64_t Card::num_launches() const {

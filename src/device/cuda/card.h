@@ -87,20 +87,27 @@ class Card {
   Ledger ledger_;
 };
 
-// The card's context is this thread's, until the end of the object.
+// The card's context is this thread's, until the end of the object. Within another one of the same card it asks nothing of the
+// driver.
 class Current {
  public:
-  explicit Current(Card& card) : card_(card) {
+  explicit Current(Card& card) : before_(innermost_), card_(card) {
+    if (before_ == &card) return;
     card.check(card.driver().ctx_push_current(card.context()), "entering its context");
+    innermost_ = &card;
   }
   ~Current() {
-    api::Context before = nullptr;
-    card_.driver().ctx_pop_current(&before);
+    if (before_ == &card_) return;
+    innermost_ = before_;
+    api::Context context = nullptr;
+    card_.driver().ctx_pop_current(&context);
   }
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
 
  private:
+  static thread_local const Card* innermost_;
+  const Card* const before_;
   Card& card_;
 };
 

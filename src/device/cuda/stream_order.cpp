@@ -5,13 +5,18 @@
 namespace weft::cuda {
 
 void StreamOrder::begin(Card& card, api::Stream stream) {
-  if (done_ && last_ != stream && !is_capturing(card, stream)) wait(stream, done_);
+  if (done_ != nullptr && last_ != stream && !is_capturing(card, stream)) wait(stream, *done_);
 }
 
 void StreamOrder::end(Card& card, api::Stream stream) {
   if (is_capturing(card, stream)) return;
-  if (!done_) done_ = make_event(card);
-  record(done_, stream);
+  if (!own_) own_ = make_event(card);
+  record(own_, stream);
+  end(stream, own_);
+}
+
+void StreamOrder::end(api::Stream stream, const Event& done) {
+  done_ = &done;
   last_ = stream;
 }
 

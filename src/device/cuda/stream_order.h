@@ -16,10 +16,14 @@ class StreamOrder {
  public:
   void begin(Card& card, api::Stream stream);
   void end(Card& card, api::Stream stream);
+  // Of work that was not captured, behind which `done` was recorded. The event outlives this, and is recorded anew only once
+  // that work has ended.
+  void end(api::Stream stream, const Event& done);
 
  private:
   api::Stream last_ = nullptr;
-  Event done_;  // of the last stream's work; none: there was no work
+  Event own_;
+  const Event* done_ = nullptr;  // of the last stream's work; null: there was no work
 };
 
 }  // namespace weft::cuda

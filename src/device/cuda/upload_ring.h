@@ -2,14 +2,16 @@
 // the order of the stream. A slot is used again once the copy out of it has ended.
 //
 //   UploadRing& ring = UploadRing::of(card);
-//   ring.write(to, from, bytes, stream);         // `from` may change at once
+//   ring.write(to, {{from, bytes}}, stream);     // `from` may change at once
 //
 // Thread-safe.
 #pragma once
 
 #include <mutex>
+#include <span>
 #include <vector>
 
+#include "base/bytes.h"
 #include "device/cuda/stream.h"
 
 namespace weft::cuda {
@@ -18,9 +20,10 @@ class UploadRing {
  public:
   // The card's; it lives as long as the process.
   static UploadRing& of(Card& card);
-  // Throws Error(invalid_argument) while the stream is captured, as a graph would copy what the slot holds later, and
+  // The pieces one behind another, by one copy. What is returned was recorded behind it, and is recorded anew only once it has
+  // ended. Throws Error(invalid_argument) while the stream is captured, as a graph would copy what the slot holds later, and
   // Error(out_of_memory).
-  void write(void* to, const void* from, size_t bytes, api::Stream stream);
+  const Event& write(void* to, std::span<const Bytes> pieces, api::Stream stream);
 
  private:
   explicit UploadRing(Card& card) : card_(card), slots_(kSlots) {}
@@ -30,6 +33,7 @@ class UploadRing {
     size_t bytes = 0;
     Event read = {};
   };
+  Slot& take(size_t bytes);
 
   Card& card_;
   std::mutex mutex_;

@@ -214,9 +214,9 @@ class FakeBackend : public Backend {
     return std::make_shared<Code>();
   }
 
-  void write(const Workspace& to, int64_t offset, const void* from, int64_t bytes, Stream) const override {
-    std::memcpy(real(static_cast<char*>(to.data())) + offset, from, static_cast<size_t>(bytes));
-    if (offset == 0) to.host_copy() = std::make_shared<PlanHeader>(*static_cast<const PlanHeader*>(from));
+  void write(const Workspace& to, std::span<const Bytes> pieces, Stream) const override {
+    copy(pieces, real(static_cast<char*>(to.data())));
+    to.host_copy() = std::make_shared<PlanHeader>(*static_cast<const PlanHeader*>(pieces[0].data));
   }
   void read(Device, const void* from, void* to, int64_t bytes, Stream) const override {
     std::memcpy(to, real(static_cast<const char*>(from)), static_cast<size_t>(bytes));

@@ -83,6 +83,39 @@ TEST_F(CardCalls, OfAnUploadAreOneCopy) {
   EXPECT_EQ(waits_and_copies(), 1);
 }
 
+// All of them but those that only ask: each is a trip to the driver. The ring of pinned slots has come round.
+TEST_F(CardCalls, AreFew) {
+  using Calls = std::vector<std::string>;
+  const AttentionKernel kernel = build(spec_of(Mask::none), kCard);
+  Call call(kernel.spec());
+  call.input.borrow_page_ids = true;
+  const Plan plan = kernel.plan(call.input);
+  Workspace workspace(kCard, plan.workspace_bytes());
+  for (int i = 0; i < 8; ++i) plan.upload(workspace, stream());
+  kernel.run(workspace, call.tensors, stream());
+  forget_driver_calls();
+  plan.upload(workspace, stream());
+  EXPECT_EQ(driver().calls, (Calls{"cuEventSynchronize", "cuMemcpyHtoDAsync", "cuEventRecord"}));
+  forget_driver_calls();
+  kernel.run(workspace, call.tensors, stream());
+  EXPECT_EQ(driver().calls, (Calls{"cuLaunchKernelEx", "cuEventRecord"}));
+}
+
+// The event that guards the slot of a copy is that which other streams wait for.
+TEST_F(CardCalls, InAnotherStreamWaitForTheCopyOfAnUpload) {
+  const AttentionKernel kernel = build(spec_of(Mask::none), kCard);
+  const Call call(kernel.spec());
+  const Plan plan = kernel.plan(call.input);
+  Workspace workspace(kCard, plan.workspace_bytes());
+  const Stream other = Stream::cuda(reinterpret_cast<void*>(0x1234));
+  for (int i = 0; i < 2; ++i) {
+    plan.upload(workspace, stream());
+    forget_driver_calls();
+    kernel.run(workspace, call.tensors, other);
+    EXPECT_EQ(driver_calls("cuStreamWaitEvent"), 1);
+  }
+}
+
 TEST_F(CardCalls, ACustomMaskMayBeCaptured) {
   const AttentionKernel kernel = build(spec_of(Mask::custom), kCard);
   Call call(kernel.spec());

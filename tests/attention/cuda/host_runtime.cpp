@@ -166,9 +166,7 @@ class HostRuntime : public attention::cuda::Runtime {
     return weft::seconds_of(work);
   }
 
-  void write(Device, void* to, const void* from, int64_t bytes, Stream) const override {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
-  }
+  void write(Device, void* to, std::span<const Bytes> pieces, Stream) const override { copy(pieces, to); }
   void read(Device, const void* from, void* to, int64_t bytes, Stream) const override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }
@@ -178,11 +176,13 @@ class HostRuntime : public attention::cuda::Runtime {
   }
   // A launch has ended when it returns.
   struct AtOnce : Order {
-    void begin(Stream stream) override {
+    void enqueue(Stream stream, const std::function<void()>& work) override {
       if (watch_order != nullptr) watch_order(stream, true);
-    }
-    void end(Stream stream) override {
+      work();
       if (watch_order != nullptr) watch_order(stream, false);
+    }
+    void write(void* to, std::span<const Bytes> pieces, Stream stream) override {
+      enqueue(stream, [&] { copy(pieces, to); });
     }
   };
   std::unique_ptr<Order> make_order(Device) const override { return std::make_unique<AtOnce>(); }

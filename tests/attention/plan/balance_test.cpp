@@ -82,6 +82,50 @@ TEST(Balanced, NoWorkerSharesMoreThanTwoUnits) {
   }
 }
 
+// One head an item, or as many as a worker takes whole: the same cuts, and as many items as requests and workers ask for.
+TEST(Balanced, HeadsThatAWorkerTakesWholeAreOneItem) {
+  std::mt19937 random(5);
+  KernelTraits joined = per_head_traits(), single = joined;
+  single.walks_heads = false;
+  for (int round = 0; round < 100; ++round) {
+    Batch b;
+    const int requests = 1 + static_cast<int>(random() % 40);
+    for (int r = 0; r < requests; ++r) {
+      b.qo.push_back(1);
+      b.kv.push_back(random() % 8 == 0 ? 0 : static_cast<int>(random() % 5000));
+    }
+    b.num_kv_heads = b.num_qo_heads = 8;
+    b.workers = 1 + static_cast<int>(random() % 70);
+    const Plan plan = Planner::plan(joined, b.input()), heads = Planner::plan(single, b.input());
+    verify(plan);
+    EXPECT_NEAR(plan.makespan(), heads.makespan(), 1e-6 * heads.makespan());
+    EXPECT_EQ(plan.num_partials(), heads.num_partials());
+    EXPECT_EQ(plan.impl().header().merge_groups.count, heads.impl().header().merge_groups.count);
+    EXPECT_LE(plan.num_items(), heads.num_items());
+    EXPECT_LE(plan.num_items(), requests + 3 * b.workers);
+  }
+  Batch b;
+  b.qo = {1};
+  b.kv = {100};
+  b.num_kv_heads = b.num_qo_heads = 8;
+  b.workers = 1;
+  EXPECT_EQ(Planner::plan(joined, b.input()).num_items(), 1);
+  b.mode = PlanMode::even;  // a kernel makes the same
+  EXPECT_EQ(Planner::plan(joined, b.input()).num_items(), 8);
+}
+
+TEST(Balanced, UnitsThatAreAlikeHaveNoMorePartsThanWorkersAskFor) {
+  Batch b;
+  b.qo.assign(16, 1);
+  b.kv.assign(16, 8192);
+  b.num_kv_heads = b.num_qo_heads = 8;
+  b.workers = 264;  // two for each of 128 units, and 8 more
+  const Plan plan = Planner::plan(per_head_traits(), b.input());
+  verify(plan);
+  EXPECT_EQ(plan.num_partials(), 256);
+  EXPECT_LT(plan.makespan(), 1.02 * plan.lower_bound());
+}
+
 TEST(Balanced, PrefillTilesAreDealtWholeAndTheirNeighboursRunAtTheSameTime) {
   Batch b;
   b.qo = {8192};
@@ -345,6 +389,7 @@ TEST(Signature, FollowsWhatPlanAndKernelAgreeIn) {
     EXPECT_TRUE(seen.insert(t.signature()).second);
   };
   differs([](KernelTraits& t) { t.granule = 32; });
+  differs([](KernelTraits& t) { t.walks_heads = true; });
   differs([](KernelTraits& t) { t.head_dim_vo = 64; });
   differs([](KernelTraits& t) { t.use_softmax = false; });
   differs([](KernelTraits& t) { t.kv_form = KvForm::ragged; });

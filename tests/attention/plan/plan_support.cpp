@@ -98,7 +98,7 @@ KernelTraits cpu_like_traits(Keys keys, KvForm form) {
 KernelTraits per_head_traits(Keys keys, KvForm form) {
   KernelTraits traits = cpu_like_traits(keys, form);
   for (TileClass& c : traits.classes) c.all_kv_heads = false;
-  traits.item_records = true;
+  traits.item_records = traits.walks_heads = true;
   return traits;
 }
 

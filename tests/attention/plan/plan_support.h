@@ -35,7 +35,7 @@ std::vector<ScalarArg> scalars_of(Keys keys, int window_left);
 
 // Three classes, the smallest with whole tokens; costs in nanoseconds of a small CPU.
 KernelTraits cpu_like_traits(Keys keys = Keys::all, KvForm form = KvForm::paged);
-// Classes of one KV head, and a record of each item.
+// Classes of one KV head, of which an item may walk several, and a record of each item.
 KernelTraits per_head_traits(Keys keys = Keys::all, KvForm form = KvForm::paged);
 
 // Does query idx of a request see key t? Written out for each kind.

@@ -5,12 +5,13 @@
 
 namespace weft::attention::cuda {
 
-inline constexpr int kMostEvenRequests = 2048, kMostEvenWorkers = 1024, kEvenThreads = 256;
+inline constexpr int kMostEvenRequests = 2048, kMostEvenWorkers = 1024, kEvenThreads = 512;
 
 // even::Shared.
-inline constexpr int kEvenSharedBytes = (static_cast<int>(sizeof(PlanHeader)) + 12 * (kMostEvenRequests + 1) +
-                                         20 * (kMostEvenWorkers + 1) + 8 * kEvenThreads + 7) /
-                                        8 * 8;
+inline constexpr int kEvenSharedBytes =
+    (static_cast<int>(sizeof(PlanHeader)) + 12 * (kMostEvenRequests + 1) + 20 * (kMostEvenWorkers + 1) +
+     24 * (kEvenThreads / 32) + 4 * kMostEvenRequests + 7) /
+    8 * 8;
 
 struct EvenArgs {
   PlanHeader header;  // of an even plan of the same bounds; what follows from lengths is set here

@@ -12,41 +12,64 @@ WEFT_INLINE i64 partial_floats_of(const EvenArgs& args) {
                         plan.head_dim_vo);
 }
 
+// The sections that are placed, in the order in which they lie; a lane has one of them. All but partial_data, and the page ids,
+// which come last, lie in the order of the header.
+inline constexpr int kSections = 17, kPageIds = kSections - 1;
+WEFT_INLINE Section& section_of_lane() {
+  constexpr int kPlace = 12;  // of page_indices, in the header
+  const int lane = ptx::lane();
+  return (&shared().header.records)[lane < kPlace ? lane : lane == kPageIds ? kPlace : lane + 1];
+}
+WEFT_INLINE int element_bytes_of_lane() {
+  switch (ptx::lane()) {
+    case 0: return sizeof(ItemRecord);
+    case 2: return sizeof(WorkItem);
+    case 3: return sizeof(Unit);
+    case 4: return sizeof(PlanRow);
+    case 5: return sizeof(PageList);
+    case 6: return sizeof(Partial);
+    case 7: return sizeof(MergeGroup);
+    case 8: return sizeof(MergeSource);
+    case 11: return sizeof(i64);
+    case 14: return 1;
+    default: return sizeof(int);
+  }
+}
+WEFT_INLINE i64 count_of_lane(const EvenArgs& args, const Shares& shares) {
+  const int workers = args.header.num_workers, requests = args.header.num_requests;
+  switch (ptx::lane()) {
+    case 0: return workers + shares.num_items() - shared().busy[workers];
+    case 1: return workers + 1;
+    case 2: return shares.num_items();
+    case 3: return requests * args.header.num_kv_heads;
+    case 4: return static_cast<i64>(requests) * args.batch.qo_len;
+    case 6:
+    case 8: return shares.num_cuts() + shares.num_cut_units();
+    case 7:
+    case 15: return shares.num_cut_units();
+    case 5:
+    case 9:
+    case 10: return requests;
+    case kPageIds: return shared().pages_before[requests];
+    default: return 0;  // of masks and of blocks
+  }
+}
+
 // In the header in shared memory, as plan/bounds.cpp does.
 WEFT_INLINE void place_sections(const EvenArgs& args, const Shares& shares) {
-  const PlanHeader& plan = args.header;
-  const int workers = plan.num_workers, requests = plan.num_requests;
   Shared& s = shared();
-  const auto* const from = reinterpret_cast<const u32*>(&plan);
+  const auto* const from = reinterpret_cast<const u32*>(&args.header);
   auto* const copy = reinterpret_cast<u32*>(&s.header);
+  WEFT_NO_UNROLL
   for (int i = ptx::thread_index(); i < static_cast<int>(sizeof(PlanHeader) / 4); i += kEvenThreads) copy[i] = from[i];
   ptx::cta_sync();
-  if (ptx::thread_index() == 0) {
-    PlanHeader& h = s.header;
-    i64 offset = kRecordsOffset;
-    const auto place = [&](Section& section, i64 count, int bytes) {
-      section = {offset, count};
-      offset = (offset + count * bytes + 63) / 64 * 64;
-    };
-    const int partials = shares.num_cuts() + shares.num_cut_units();
-    place(h.records, workers + shares.num_items() - s.busy[workers], sizeof(ItemRecord));
-    place(h.worker_indptr, workers + 1, sizeof(int));
-    place(h.items, shares.num_items(), sizeof(WorkItem));
-    place(h.units, requests * plan.num_kv_heads, sizeof(Unit));
-    place(h.rows, static_cast<i64>(requests) * args.batch.qo_len, sizeof(PlanRow));
-    place(h.page_lists, requests, sizeof(PageList));
-    place(h.partials, partials, sizeof(Partial));
-    place(h.merge_groups, shares.num_cut_units(), sizeof(MergeGroup));
-    place(h.merge_sources, partials, sizeof(MergeSource));
-    place(h.qo_len, requests, sizeof(int));
-    place(h.kv_len, requests, sizeof(int));
-    place(h.mask_indptr, 0, sizeof(i64));
-    place(h.kv_positions, 0, sizeof(int));
-    place(h.bits_index, 0, sizeof(int));
-    place(h.bits, 0, 1);
-    place(h.counters, shares.num_cut_units(), sizeof(int));
-    place(h.page_indices, s.pages_before[requests], sizeof(int));
-    h.partial_data.count = partials * partial_floats_of(args);
+  if (ptx::warp() == 0) {
+    const i64 count = ptx::lane() < kSections ? count_of_lane(args, shares) : 0;
+    const i64 room = (count * element_bytes_of_lane() + 63) / 64 * 64;
+    const i64 end = kRecordsOffset + sum_of_lanes(room);
+    if (ptx::lane() < kSections) section_of_lane() = {end - room, count};
+    if (ptx::lane() == 0)
+      s.header.partial_data.count = (shares.num_cuts() + shares.num_cut_units()) * partial_floats_of(args);
   }
   ptx::cta_sync();
 }
@@ -55,27 +78,14 @@ WEFT_INLINE void place_sections(const EvenArgs& args, const Shares& shares) {
 WEFT_INLINE void write_header(char* workspace) {
   const auto* const from = reinterpret_cast<const u32*>(&shared().header);
   auto* const header = reinterpret_cast<u32*>(workspace);
-  const int words = sizeof(PlanHeader) / 4;
-  for (int i = ptx::thread_index(); i < words; i += kEvenThreads) header[i] = from[i];
-  const PlanHeader& h = shared().header;
-  const auto zero_up = [&](i64 end) {
-    for (i64 i = end + ptx::thread_index() * 4; i < (end + 63) / 64 * 64; i += kEvenThreads * 4)
-      *reinterpret_cast<u32*>(workspace + i) = 0;
-  };
-  const auto behind = [](const Section& s, i64 bytes) { return s.offset + s.count * bytes; };
-  zero_up(sizeof(PlanHeader));
-  zero_up(behind(h.records, sizeof(ItemRecord)));
-  zero_up(behind(h.worker_indptr, sizeof(int)));
-  zero_up(behind(h.items, sizeof(WorkItem)));
-  zero_up(behind(h.units, sizeof(Unit)));
-  zero_up(behind(h.rows, sizeof(PlanRow)));
-  zero_up(behind(h.page_lists, sizeof(PageList)));
-  zero_up(behind(h.partials, sizeof(Partial)));
-  zero_up(behind(h.merge_groups, sizeof(MergeGroup)));
-  zero_up(behind(h.merge_sources, sizeof(MergeSource)));
-  zero_up(behind(h.qo_len, sizeof(int)));
-  zero_up(behind(h.kv_len, sizeof(int)));
-  zero_up(behind(h.counters, sizeof(int)));
+  WEFT_NO_UNROLL
+  for (int i = ptx::thread_index(); i < static_cast<int>(kRecordsOffset / 4); i += kEvenThreads)
+    header[i] = i < static_cast<int>(sizeof(PlanHeader) / 4) ? from[i] : 0;
+  if (ptx::warp() > 0 || ptx::lane() >= kPageIds) return;
+  const Section& own = section_of_lane();
+  const i64 end = own.offset + own.count * element_bytes_of_lane();
+  WEFT_NO_UNROLL
+  for (i64 i = end; i < (end + 63) / 64 * 64; i += 4) *reinterpret_cast<u32*>(workspace + i) = 0;
 }
 
 }  // namespace weft::attention::cuda::even
