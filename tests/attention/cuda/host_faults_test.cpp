@@ -54,7 +54,10 @@ const Broken kBroken[] = {
     {"QueriesBehindTheLast", {"mma/rows.h", "(r < n ? r : n - 1)", "r + 100000"}, DType::bf16, "out of bounds"},
     {"WarpsNotJoined", {"mma/join.h", "total += weight[w] * s.sum[w][r];", "total += s.sum[w][r];"}, DType::bf16, ""},
     {"CausalByOne", {"mma/logits.h", "seen.high : end) - column", "seen.high : end) - column + 1"}, DType::bf16, ""},
-    {"MergeWithoutWeights", {"merge.h", "weight = exp_fast(lse(own, state) - base);", ""}, DType::fp32, ""},
+    {"MergeWithoutWeights",
+     {"merge.h", "weight = exp_fast((is_first ? first_lse : lse(own, state)) - base);", ""},
+     DType::fp32,
+     ""},
 };
 
 class BrokenKernels : public ::testing::TestWithParam<const Broken*> {};
