@@ -135,8 +135,10 @@ TEST(HostMachineForms, VariantsWithHooks) {
   for (const DType type : {DType::fp32, DType::bf16}) {
     Case c = small_case(type);
     c.variant = variants::logits_soft_cap();
-    c.scalars = {{"cap", 5.0}};
-    EXPECT_EQ(wrong(c), "") << "soft cap";
+    for (const double cap : {5., 0., std::numeric_limits<double>::infinity()}) {  // the last two leave logits alone
+      c.scalars = {{"cap", cap}};
+      EXPECT_EQ(wrong(c), "") << "soft cap " << cap;
+    }
     c = small_case(type);
     c.variant = variants::alibi();
     c.tensors = {{"slopes", of_heads}};
