@@ -46,10 +46,16 @@ void measure_decode(CardBench& bench, const BenchOptions& options, BenchReport& 
                                        row.shape.head_dim, row.page_size, row.name);
   if (name.find(options.only) == name.npos) return;
   double bytes = 0;
-  const double seconds = seconds_of(bench, row, kernel_of(bench, row, Mask::none), bytes);
+  const AttentionKernel kernel = kernel_of(bench, row, Mask::none);
+  const double seconds = seconds_of(bench, row, kernel, bytes);
   report.add({"attention", name, "bandwidth", bytes / seconds / 1e9, "GB/s",
               bench.read_rate(static_cast<size_t>(bytes)) / 1e9});
   if (row.kv_lens.size() == 1 || row.prefix > 0) report.add({"attention", name, "time", seconds * 1e6, "us"});
+  if (row.prefix == 0) return;
+  CardCase plain = row;
+  plain.finds_levels = false;
+  const double plain_seconds = seconds_of(bench, plain, kernel, bytes);
+  report.add({"attention", name, "time over the plain plan's", seconds / plain_seconds, "x"});
 }
 
 std::vector<CardCase> decode_rows() {
@@ -72,7 +78,7 @@ std::vector<CardCase> decode_rows() {
 
 std::vector<CardCase> prefix_rows() {
   std::vector<CardCase> rows;
-  for (const auto& [n, prefix] : {std::pair{16, 1024}, {16, 32768}, {64, 32768}}) {
+  for (const auto& [n, prefix] : {std::pair{16, 1024}, {16, 32768}, {64, 32768}, {2, 64}, {4, 256}, {16, 64}}) {
     rows.push_back({fmt::format("batch{} prefix{} kv128", n, prefix), {32, 32, 128}, same(n, 1), same(n, 128)});
     rows.back().prefix = prefix;
   }

@@ -29,7 +29,8 @@ CardBatch::CardBatch(CardBench& bench, const CardCase& of, const AttentionKernel
   set_input(of, kernel);
   set_tensors(bench, of, cache);
   give_params(bench, of);
-  const SharedLevels levels = of.prefix > 0 ? levels_from_page_tables(kernel, input) : SharedLevels();
+  const bool finds_levels = of.prefix > 0 && of.finds_levels;
+  const SharedLevels levels = finds_levels ? levels_from_page_tables(kernel, input) : SharedLevels();
   const Plan made = kernel.plan(levels.apply(input));
   plan = Workspace(bench.device(), made.workspace_bytes());
   made.upload(plan, bench.stream());
