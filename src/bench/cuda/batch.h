@@ -24,7 +24,7 @@ struct CardCase {
   std::vector<int> qo_lens, kv_lens;
   int page_size = 16;  // 0: keys of a request follow each other, the ragged form
   PlanMode mode = PlanMode::balanced;
-  int prefix = 0;  // tokens in whole pages that stand before those of every request
+  int prefix = 0;            // tokens in whole pages that stand before those of every request
   bool finds_levels = true;  // or every request reads the prefix for itself
   Variant variant = {};
   bool has_window = false;
