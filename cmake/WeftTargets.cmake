@@ -194,7 +194,8 @@ function(weft_compile_as_test target)
     endif()
   endif()
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
-  target_compile_definitions(${target} PRIVATE WEFT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+  target_compile_definitions(${target} PRIVATE WEFT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
+    WEFT_TEST_KERNELS="${PROJECT_BINARY_DIR}/test_kernels")
 endfunction()
 
 # weft_test_part(NAME SOURCES file... DEPENDS folder...): what several test programs share; they depend on NAME.
@@ -209,7 +210,7 @@ endfunction()
 # weft_test(NAME SOURCES file... DEPENDS folder... [LABELS label...]): a GoogleTest program, one CTest entry a case.
 function(weft_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES;LABELS" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
+  add_executable(${name} ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/cache_folder.cpp)
   weft_compile_as_test(${name})
   list(TRANSFORM ARG_DEPENDS PREPEND weft_)
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main fmt::fmt ${ARG_DEPENDS})
