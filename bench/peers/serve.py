@@ -76,8 +76,7 @@ def keep(lines):
     names = [f"{m.name}-{key}" for m in MEASUREMENTS for key in m.figures]
     new = {(line["row"], line["contestant"]) for line in lines}
     kept = [line for line in read_results() if line["row"] in names and (line["row"], line["contestant"]) not in new] + lines
-    place = {m.contestants: m.contestants for m in MEASUREMENTS}
-    order = {f"{m.name}-{key}": place[m.contestants] for m in MEASUREMENTS for key in m.figures}
+    order = {f"{m.name}-{key}": m.contestants for m in MEASUREMENTS for key in m.figures}
     kept.sort(key=lambda line: (names.index(line["row"]), order[line["row"]].index(line["contestant"])))
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text("".join(json.dumps(line) + "\n" for line in kept))
