@@ -127,6 +127,7 @@ class Engine {
   // Error(queue_full) for one that has to come again later.
   RequestId submit(Request request, OnUpdate on_update);
   void check_queue() const;                    // throws Error(queue_full) where submit would, whatever the request
+  void enter_queue();                          // the same of a request that is about to be read: a refusal counts
   void cancel(RequestId request);              // unknown ones are over already
   void pause(RequestId request, bool paused);  // a paused request keeps its pages and makes no tokens
 

@@ -92,6 +92,15 @@ void Engine::Impl::check_queue() const {
         tokens);
 }
 
+void Engine::Impl::enter_queue() {
+  try {
+    check_queue();
+  } catch (const Error&) {
+    ++refused;
+    throw;
+  }
+}
+
 std::unique_ptr<RequestState> Engine::Impl::make_state(Request request, OnUpdate on_update) const {
   check_request(request, limits, options.max_running);
   auto state = std::make_unique<RequestState>();
@@ -126,7 +135,6 @@ void Engine::Impl::publish() {
     if (!state->running) counts.tokens_waiting += state->prompt_size();
   }
   const std::lock_guard lock(mutex);
-  counts.requests_refused = refused;
   published = counts;
   if (!std::exchange(view_wanted, false)) return;
   published_view = {.requests = {}, .prefixes = cache.describe(), .step_s = {step_s.begin(), step_s.end()}};
@@ -173,12 +181,7 @@ Engine::Impl& Engine::impl() const { return held(impl_, "engine", "Engine(file, 
 RequestId Engine::submit(Request request, OnUpdate on_update) {
   std::unique_ptr<RequestState> state = impl().make_state(std::move(request), std::move(on_update));
   const std::lock_guard lock(impl().mutex);
-  try {
-    impl().check_queue();
-  } catch (const Error&) {
-    ++impl().refused;
-    throw;
-  }
+  impl().enter_queue();
   const RequestId id = state->id = impl().next_id++;
   const int64_t tokens = state->prompt_size();
   impl().inbox.push_back(std::move(state));
@@ -190,6 +193,11 @@ RequestId Engine::submit(Request request, OnUpdate on_update) {
 void Engine::check_queue() const {
   const std::lock_guard lock(impl().mutex);
   impl().check_queue();
+}
+
+void Engine::enter_queue() {
+  const std::lock_guard lock(impl().mutex);
+  impl().enter_queue();
 }
 
 void Engine::cancel(RequestId request) {
@@ -230,7 +238,9 @@ int64_t Engine::context() const { return impl().limits.context; }
 
 EngineStats Engine::stats() const {
   const std::lock_guard lock(impl().mutex);
-  return impl().published;
+  EngineStats stats = impl().published;
+  stats.requests_refused = impl().refused;
+  return stats;
 }
 
 EngineView Engine::view() const {

@@ -73,6 +73,7 @@ struct Engine::Impl {
 
   std::unique_ptr<RequestState> make_state(Request request, OnUpdate on_update) const;
   void check_queue() const;
+  void enter_queue();
   bool step();
   bool one_step();
   void fail_step(const std::exception_ptr& thrown);

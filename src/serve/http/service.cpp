@@ -178,7 +178,7 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
 void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   try {
     if (draining) throw Failure(503, "shutting_down", "the server is ending and takes no more requests");
-    engine.check_queue();  // before anything is read
+    engine.enter_queue();  // before anything is read
   } catch (...) {
     Response response = response_of(failure_of(std::current_exception()));
     note(request, response.status);

@@ -314,6 +314,10 @@ TEST(HttpServer, Answers429WhileItsQueueIsFull) {
     EXPECT_EQ(reply.headers.at("retry-after"), "1");
   }
   EXPECT_GE(refused, 1);
+  // Whatever came too much, and nothing of what asked whether it would be.
+  const std::string metrics = Client(running.port()).get("/metrics").body;
+  EXPECT_NE(metrics.find("weft_requests_refused_total " + std::to_string(refused) + "\n"), std::string::npos)
+      << metrics;
 }
 
 TEST(HttpServer, EndsTheRequestsOfClientsThatLeaveInAnyPhase) {
