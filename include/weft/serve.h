@@ -126,8 +126,10 @@ class Engine {
   // Throws Error(invalid_argument | invalid_token | context_full | unsupported) for a request that can never run, and
   // Error(queue_full) for one that has to come again later.
   RequestId submit(Request request, OnUpdate on_update);
-  void check_queue() const;                    // throws Error(queue_full) where submit would, whatever the request
-  void enter_queue();                          // the same of a request that is about to be read: a refusal counts
+  void check_queue() const;  // throws Error(queue_full) where submit would, whatever the request
+  // The same of a request that is still to be read and has about so many tokens; a refusal counts. The request counts as
+  // waiting until the place is let go, which is before submit, and before the engine ends.
+  std::shared_ptr<void> enter_queue(int64_t tokens);
   void cancel(RequestId request);              // unknown ones are over already
   void pause(RequestId request, bool paused);  // a paused request keeps its pages and makes no tokens
 

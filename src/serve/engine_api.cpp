@@ -82,17 +82,17 @@ void Engine::Impl::end_early(Clock::time_point now) {
 }
 
 void Engine::Impl::check_queue() const {
-  const auto waiting = published.requests_waiting + static_cast<int64_t>(inbox.size());
+  const int64_t waiting = requests_waiting();
   check(waiting < options.max_queued, ErrorCode::queue_full,
         "{} requests wait, as many as the queue takes: try again later, or raise max_queued", waiting);
-  const int64_t tokens = published.tokens_waiting + inbox_tokens;
+  const int64_t tokens = tokens_waiting();
   check(tokens < options.max_queued_tokens, ErrorCode::queue_full,
         "requests that wait have {} prompt tokens, as many as the queue takes: try again later, or raise "
         "max_queued_tokens",
         tokens);
 }
 
-void Engine::Impl::enter_queue() {
+void Engine::Impl::check_and_count() {
   try {
     check_queue();
   } catch (const Error&) {
@@ -181,7 +181,7 @@ Engine::Impl& Engine::impl() const { return held(impl_, "engine", "Engine(file, 
 RequestId Engine::submit(Request request, OnUpdate on_update) {
   std::unique_ptr<RequestState> state = impl().make_state(std::move(request), std::move(on_update));
   const std::lock_guard lock(impl().mutex);
-  impl().enter_queue();
+  impl().check_and_count();
   const RequestId id = state->id = impl().next_id++;
   const int64_t tokens = state->prompt_size();
   impl().inbox.push_back(std::move(state));
@@ -195,9 +195,20 @@ void Engine::check_queue() const {
   impl().check_queue();
 }
 
-void Engine::enter_queue() {
-  const std::lock_guard lock(impl().mutex);
-  impl().enter_queue();
+std::shared_ptr<void> Engine::enter_queue(int64_t tokens) {
+  const auto count = [tokens](Impl* engine, int sign) {
+    engine->entering += sign;
+    engine->entering_tokens += sign * tokens;
+  };
+  {
+    const std::lock_guard lock(impl().mutex);
+    impl().check_and_count();
+    count(&impl(), 1);
+  }
+  return {&impl(), [count](Impl* engine) {
+            const std::lock_guard lock(engine->mutex);
+            count(engine, -1);
+          }};
 }
 
 void Engine::cancel(RequestId request) {
@@ -240,6 +251,8 @@ EngineStats Engine::stats() const {
   const std::lock_guard lock(impl().mutex);
   EngineStats stats = impl().published;
   stats.requests_refused = impl().refused;
+  stats.requests_waiting = impl().requests_waiting();
+  stats.tokens_waiting = impl().tokens_waiting();
   return stats;
 }
 

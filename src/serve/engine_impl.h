@@ -50,6 +50,7 @@ struct Engine::Impl {
   RequestId next_id = 1;
   uint64_t refused = 0;
   int64_t inbox_tokens = 0;
+  int64_t entering = 0, entering_tokens = 0;  // that are still to be read
   EngineStats published;
   mutable bool view_wanted = true;
   EngineView published_view;
@@ -73,7 +74,11 @@ struct Engine::Impl {
 
   std::unique_ptr<RequestState> make_state(Request request, OnUpdate on_update) const;
   void check_queue() const;
-  void enter_queue();
+  void check_and_count();
+  int64_t requests_waiting() const {
+    return published.requests_waiting + static_cast<int64_t>(inbox.size()) + entering;
+  }
+  int64_t tokens_waiting() const { return published.tokens_waiting + inbox_tokens + entering_tokens; }
   bool step();
   bool one_step();
   void fail_step(const std::exception_ptr& thrown);

@@ -257,6 +257,23 @@ TEST_F(EngineTest, RefusesWhatTheQueueDoesNotTake) {
   EXPECT_EQ(engine.stats().requests_refused, 1u);
 }
 
+TEST_F(EngineTest, CountsWhatIsStillToBeReadAsWaiting) {
+  Engine engine = make(64, {.max_queued = 2, .max_queued_tokens = 100});
+  auto first = engine.enter_queue(10), second = engine.enter_queue(20);
+  EXPECT_EQ(engine.stats().requests_waiting, 2);
+  EXPECT_EQ(engine.stats().tokens_waiting, 30);
+  EXPECT_THROW(engine.enter_queue(1), Error);
+  EXPECT_THROW(engine.submit(greedy(prompt_of(4), 1), {}), Error);
+  first.reset();
+  engine.submit(greedy(prompt_of(4), 1), {});
+  EXPECT_EQ(engine.stats().requests_waiting, 2);
+  finish(engine);
+  second.reset();
+  const auto many = engine.enter_queue(100);
+  EXPECT_THROW(engine.check_queue(), Error);
+  EXPECT_EQ(engine.stats().requests_refused, 2u);
+}
+
 TEST_F(EngineTest, FailsOneRequestAndNoOther) {
   Engine engine = make(64);
   Collected good, bad;

@@ -24,6 +24,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int64_t kBytesPerToken = 4;  // of bodies, about: before they are read nobody knows
+
 // Runs what it is given one after another on a thread of its own: reading and tokenising a long prompt would hold up the
 // sockets.
 class Queue {
@@ -99,7 +101,9 @@ struct Service::Impl {
   void log(const json& line) const;
   void note(const HttpRequest& request, int status) const;
   void note(const std::string& path, const Generation::Figures& figures) const;
-  void generate(HttpRequest request, std::shared_ptr<Exchange> exchange);
+  using Place = std::shared_ptr<void>;
+  Place enter_queue(const HttpRequest& request, bool generates);
+  void generate(HttpRequest request, std::shared_ptr<Exchange> exchange, Place place);
   Response answer(const HttpRequest& request);
   Response models() const;
   Response tokenize(const HttpRequest& request) const;
@@ -158,8 +162,16 @@ std::optional<Response> Service::refuse(const HttpRequest& head) const {
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   const bool generates = request.path == "/v1/chat/completions" || request.path == "/v1/completions";
-  if (generates) return impl_->generate(std::move(request), std::move(exchange));
-  const auto answer = [this, request, exchange] {
+  Impl::Place place;  // in the queue, of a body: text that may be long
+  if (request.method == "POST") try {
+      place = impl_->enter_queue(request, generates);
+    } catch (...) {
+      Response response = response_of(failure_of(std::current_exception()));
+      impl_->note(request, response.status);
+      return exchange->respond(std::move(response));
+    }
+  if (generates) return impl_->generate(std::move(request), std::move(exchange), std::move(place));
+  const auto answer = [this, request, exchange, place] {
     Response response;
     try {
       response = impl_->answer(request);
@@ -169,21 +181,18 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     impl_->note(request, response.status);
     exchange->respond(std::move(response));
   };
-  if (request.method == "POST")
-    impl_->queue->add(answer);  // text that may be long
+  if (place)
+    impl_->queue->add(answer);
   else
     answer();
 }
 
-void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  try {
-    if (draining) throw Failure(503, "shutting_down", "the server is ending and takes no more requests");
-    engine.enter_queue();  // before anything is read
-  } catch (...) {
-    Response response = response_of(failure_of(std::current_exception()));
-    note(request, response.status);
-    return exchange->respond(std::move(response));
-  }
+Service::Impl::Place Service::Impl::enter_queue(const HttpRequest& request, bool generates) {
+  if (generates && draining) throw Failure(503, "shutting_down", "the server is ending and takes no more requests");
+  return engine.enter_queue(1 + static_cast<int64_t>(request.body.size()) / kBytesPerToken);
+}
+
+void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exchange, Place place) {
   ++open;
   const auto generation = std::make_shared<Generation>(engine, std::move(exchange),
                                                        [this, path = request.path](const Generation::Figures& figures) {
@@ -192,7 +201,7 @@ void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exch
                                                        });
   generation->watch();
   queue->add([this, generation, body = std::move(request.body), chat = request.path == "/v1/chat/completions",
-              key = access.key_of(request)] {
+              key = access.key_of(request), place = std::move(place)]() mutable {
     generation->start(
         [&] {
           ApiRequest api = chat ? read_chat(body, prompter, options) : read_completion(body, prompter, options);
@@ -201,6 +210,7 @@ void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exch
             each.max_queue_s = static_cast<double>(options.limits.queue_s);
             each.max_total_s = static_cast<double>(options.limits.request_s);
           }
+          place.reset();  // the requests take it
           return api;
         },
         tokenizer, options.model_name);

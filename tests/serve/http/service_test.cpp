@@ -1,0 +1,106 @@
+// The routes without sockets, over a model of fifty lines that steps when the test says so.
+#include "serve/http/service.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "tests/serve/fake_model.h"
+
+namespace weft::serve::http {
+namespace {
+
+using nlohmann::json;
+
+// Keeps the answer; respond waits for `gate`, where there is one, before it returns.
+class Recorded : public Exchange {
+ public:
+  explicit Recorded(std::mutex* gate = nullptr) : gate_(gate) {}
+  void respond(Response response) override {
+    {
+      const std::lock_guard lock(mutex_);
+      response_ = std::move(response);
+    }
+    arrived_.notify_all();
+    if (gate_ != nullptr) const std::lock_guard wait(*gate_);
+  }
+  void begin_events() override {}
+  void send_event(std::string) override {}
+  void end_events() override {}
+  void watch(std::function<void()>, std::function<void(bool)>) override {}
+  // 0: none is there.
+  int status() const {
+    const std::lock_guard lock(mutex_);
+    return response_ ? response_->status : 0;
+  }
+  Response wait() const {
+    std::unique_lock lock(mutex_);
+    arrived_.wait(lock, [&] { return response_.has_value(); });
+    return *response_;
+  }
+
+ private:
+  std::mutex* gate_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable arrived_;
+  std::optional<Response> response_;
+};
+
+class HttpService : public ::testing::Test {
+ protected:
+  HttpRequest post(const std::string& path, const json& body) const {
+    return {.method = "POST", .path = path, .headers = {{"host", "localhost"}}, .body = body.dump()};
+  }
+  json numbers(int tokens) const { return {{"prompt", {1, 2, 3}}, {"max_tokens", tokens}, {"temperature", 0}}; }
+  void start(const EngineOptions& options) {
+    engine_.emplace(EngineMaker::make(std::make_unique<testing::FakeModel>(4, 64), testing::fake_vocabulary(), options));
+    service_.emplace(*engine_, tokenizer_, nullptr, ServerOptions());
+  }
+  std::shared_ptr<Recorded> ask(const HttpRequest& request, std::mutex* gate = nullptr) {
+    auto exchange = std::make_shared<Recorded>(gate);
+    service_->handle(request, exchange);
+    return exchange;
+  }
+
+  const ModelFile file_{WEFT_TEST_DATA "/stories260K.gguf"};
+  const Tokenizer tokenizer_{file_};
+  std::optional<Engine> engine_;
+  std::optional<Service> service_;
+};
+
+TEST_F(HttpService, TakesNoMoreBodiesToReadThanItsQueueHolds) {
+  start({.max_queued = 4});
+  std::mutex gate;
+  std::unique_lock closed(gate);
+  const auto first = ask(post("/tokenize", {{"prompt", "hello"}}), &gate);  // holds up those behind it
+  ASSERT_EQ(first->wait().status, 200);
+  std::vector<std::shared_ptr<Recorded>> burst;
+  for (int i = 0; i < 10; ++i) burst.push_back(ask(post("/v1/completions", numbers(2))));
+  for (size_t i = 0; i < burst.size(); ++i) EXPECT_EQ(burst[i]->status(), i < 3 ? 0 : 429) << i;
+  EXPECT_EQ(ask(post("/tokenize", {{"prompt", "hello"}}))->status(), 429);
+  EXPECT_EQ(engine_->stats().requests_waiting, 4);
+  EXPECT_EQ(engine_->stats().requests_refused, 8u);
+  closed.unlock();
+  while (service_->open_generations() > 0) engine_->step();
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(burst[i]->wait().status, 200) << burst[i]->wait().body;
+  EXPECT_EQ(engine_->stats().requests_waiting, 0);
+  EXPECT_EQ(engine_->stats().requests_refused, 8u);
+}
+
+TEST_F(HttpService, TakesNoMoreBytesToReadThanItsQueueHoldsTokens) {
+  start({.max_queued_tokens = 1000});
+  std::mutex gate;
+  std::unique_lock closed(gate);
+  const auto first = ask(post("/tokenize", {{"prompt", std::string(2000, 'x')}}), &gate);
+  ASSERT_EQ(first->wait().status, 200);
+  const auto second = ask(post("/tokenize", {{"prompt", std::string(2000, 'x')}}));
+  EXPECT_EQ(second->status(), 0);
+  EXPECT_EQ(ask(post("/v1/completions", numbers(2)))->status(), 429);
+  closed.unlock();
+  EXPECT_EQ(second->wait().status, 200);
+}
+
+}  // namespace
+}  // namespace weft::serve::http
