@@ -1,33 +1,16 @@
 #include "serve/forward_runner.h"
 
 #include <algorithm>
-#include <fstream>
-#include <string>
 #include <vector>
 
 #include "base/check.h"
+#include "device/cpu/cgroup.h"
 #include "serve/scheduler.h"
 
 namespace weft::serve {
 namespace {
 
 constexpr double kShareOfMemory = 0.5;  // of what is left beside the weights
-
-uint64_t number_in(const std::string& path) {
-  std::ifstream file(path);
-  uint64_t number = UINT64_MAX;  // no such file, or "max"
-  return file >> number ? number : UINT64_MAX;
-}
-
-// "MemAvailable:  123 kB", in bytes.
-uint64_t line_of(const std::string& path, const std::string& name, uint64_t unit) {
-  std::ifstream file(path);
-  std::string word;
-  uint64_t number = 0;
-  while (file >> word)
-    if (word == name && file >> number) return number * unit;
-  return UINT64_MAX;
-}
 
 size_t kv_bytes_per_token(const ModelConfig& config, const ForwardOptions& options) {
   const bool exact = options.precision == Precision::exact;
@@ -69,17 +52,6 @@ class ForwardRunner : public ModelRunner {
 };
 
 }  // namespace
-
-uint64_t available_memory() {
-  uint64_t available = line_of("/proc/meminfo", "MemAvailable:", 1024);
-  const auto within = [&](uint64_t limit, uint64_t used) {
-    if (limit != UINT64_MAX && used != UINT64_MAX) available = std::min(available, limit - std::min(limit, used));
-  };
-  within(number_in("/sys/fs/cgroup/memory.max"), number_in("/sys/fs/cgroup/memory.current"));
-  within(number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-         number_in("/sys/fs/cgroup/memory/memory.usage_in_bytes"));
-  return available;
-}
 
 std::unique_ptr<ModelRunner> make_forward_runner(const ModelFile& file, const EngineOptions& options) {
   const ModelConfig& config = file.config();
