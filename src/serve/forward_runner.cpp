@@ -4,20 +4,12 @@
 #include <vector>
 
 #include "base/check.h"
-#include "device/cpu/cgroup.h"
+#include "decode/forward.h"
+#include "device/memory.h"
 #include "serve/scheduler.h"
 
 namespace weft::serve {
 namespace {
-
-constexpr double kShareOfMemory = 0.5;  // of what is left beside the weights
-
-size_t kv_bytes_per_token(const ModelConfig& config, const ForwardOptions& options) {
-  const bool exact = options.precision == Precision::exact;
-  const int bits = bits_of(options.kv_dtype.value_or(exact ? DType::fp32 : DType::bf16));
-  const int64_t head = int64_t{config.head_dim} * bits / 8 + (bits <= 8 ? 4 : 0);
-  return static_cast<size_t>(2 * config.num_layers * config.num_kv_heads * head);
-}
 
 class ForwardRunner : public ModelRunner {
  public:
@@ -64,15 +56,13 @@ std::unique_ptr<ModelRunner> make_forward_runner(const ModelFile& file, const En
   limits.vocab_size = config.vocab_size;
   limits.reproducible = Scheduler::kReproducibleCut % forward.page_size == 0;
   int64_t tokens = options.kv_tokens;
-  check(tokens > 0 || forward.device == Device::cpu(), ErrorCode::invalid_argument,
-        "kv_tokens = 0 on {}; the size of the cache follows from the memory of this machine alone: say how many tokens",
-        to_string(forward.device));
   if (tokens == 0) {
-    const uint64_t available = available_memory(), weights = file.file_bytes() + file.file_bytes() / 4;
-    const double left = available > weights ? static_cast<double>(available - weights) : 0;
-    const auto affordable =
-        static_cast<int64_t>(left * kShareOfMemory / static_cast<double>(kv_bytes_per_token(config, forward)));
-    tokens = std::clamp(affordable, limits.context, limits.context * options.max_running);
+    const std::optional<uint64_t> memory = device::available_memory(forward.device);
+    check(memory.has_value(), ErrorCode::invalid_argument,
+          "kv_tokens = 0 on {}; how much memory it has left is not known there: say how many tokens",
+          to_string(forward.device));
+    tokens = std::clamp(decode::tokens_that_fit(*memory, file, forward), limits.context,
+                        limits.context * options.max_running);
   }
   check(tokens >= limits.context, ErrorCode::invalid_argument, "kv_tokens = {}; allowed are {}, one context, and more",
         tokens, limits.context);

@@ -166,5 +166,15 @@ TEST_F(ForwardRunnerTest, RefusesAPoolSmallerThanOneContext) {
   EXPECT_THROW(engine({.max_running = 0}), Error);
 }
 
+TEST_F(ForwardRunnerTest, AsksForTheSizeOfAPoolWhereNobodyKnowsTheMemory) {
+  try {
+    make_forward_runner(file, {.forward = {.device = Device::cuda(0)}});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find("kv_tokens"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace weft::serve
