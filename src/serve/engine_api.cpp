@@ -63,14 +63,14 @@ void Engine::Impl::take_messages() {
     if (RequestState* state = find(id)) state->cancelled = true;
 }
 
-void Engine::Impl::end_early(Clock::time_point now) {
+void Engine::Impl::end_early(Clock::time_point at) {
   for (const auto& state : states) {
     if (state->done()) continue;
     if (state->cancelled) {
       end_request(*state, "cancelled", "", "");
       continue;
     }
-    const double age = std::chrono::duration<double>(now - state->arrived).count();
+    const double age = std::chrono::duration<double>(at - state->arrived).count();
     const Request& request = state->request;
     const bool waits = !state->began && request.max_queue_s > 0 && age > request.max_queue_s;
     if (waits || (request.max_total_s > 0 && age > request.max_total_s))
@@ -118,7 +118,7 @@ std::unique_ptr<RequestState> Engine::Impl::make_state(Request request, OnUpdate
   }
   state->request = std::move(request);
   state->on_update = std::move(on_update);
-  state->arrived = Clock::now();
+  state->arrived = now();
   scheduler.check_fits(*state);
   return state;
 }
@@ -156,8 +156,9 @@ void Engine::Impl::publish() {
 
 // ---------------------------------------------------------------- the public face
 
-Engine EngineMaker::make(std::unique_ptr<ModelRunner> model, Vocabulary vocabulary, const EngineOptions& options) {
-  return Engine(std::make_unique<Engine::Impl>(std::move(model), std::move(vocabulary), options));
+Engine EngineMaker::make(std::unique_ptr<ModelRunner> model, Vocabulary vocabulary, const EngineOptions& options,
+                         Now now) {
+  return Engine(std::make_unique<Engine::Impl>(std::move(model), std::move(vocabulary), options, std::move(now)));
 }
 
 Vocabulary vocabulary_of(const Tokenizer& tokenizer) {

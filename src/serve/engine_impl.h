@@ -29,6 +29,7 @@ struct Draw {
 struct Engine::Impl {
   std::unique_ptr<ModelRunner> model;
   Vocabulary vocabulary;
+  Now now;
   EngineOptions options;
   ModelRunner::Limits limits;
   PrefixCache cache;
@@ -55,9 +56,10 @@ struct Engine::Impl {
   mutable bool view_wanted = true;
   EngineView published_view;
 
-  Impl(std::unique_ptr<ModelRunner> m, Vocabulary v, const EngineOptions& o)
+  Impl(std::unique_ptr<ModelRunner> m, Vocabulary v, const EngineOptions& o, Now n = Clock::now)
       : model(std::move(m)),
         vocabulary(std::move(v)),
+        now(std::move(n)),
         options(checked(o)),
         limits(model->limits()),
         cache(*model),
@@ -72,6 +74,7 @@ struct Engine::Impl {
     for (auto& state : states) scheduler.release(*state);
   }
 
+  double seconds_since(Clock::time_point start) const { return std::chrono::duration<double>(now() - start).count(); }
   std::unique_ptr<RequestState> make_state(Request request, OnUpdate on_update) const;
   void check_queue() const;
   void check_and_count();
@@ -83,7 +86,7 @@ struct Engine::Impl {
   bool one_step();
   void fail_step(const std::exception_ptr& thrown);
   void take_messages();
-  void end_early(Clock::time_point now);
+  void end_early(Clock::time_point at);
   void run_pieces(std::span<const ScheduledPiece> pieces);
   std::span<float> run_model(std::span<const ScheduledPiece> pieces);
   void run_apart(std::span<const ScheduledPiece> pieces);

@@ -16,12 +16,26 @@ using testing::prompt_of;
 const SamplingParams kGreedy{.temperature = 0.f};
 const std::vector<std::pair<int32_t, float>> kEndNow{{kFakeEnd, 100.f}};
 
+// A time that passes when a test says so.
+struct Watch {
+  Clock::time_point at = {};
+  void pass(double seconds) { at += std::chrono::round<Clock::duration>(std::chrono::duration<double>(seconds)); }
+  Now now() {
+    return [this] { return at; };
+  }
+};
+
 struct EngineTest : ::testing::Test {
   FakeModel* model = nullptr;
+  Watch watch;
   Engine make(int64_t pages = 64, EngineOptions options = {}, bool reproducible = false) {
     auto made = std::make_unique<FakeModel>(4, pages, 128, reproducible);
     model = made.get();
     return EngineMaker::make(std::move(made), fake_vocabulary(), options);
+  }
+  // Whose steps take no time.
+  Engine make_watched(const EngineOptions& options) {
+    return EngineMaker::make(std::make_unique<FakeModel>(4, 64, 128), fake_vocabulary(), options, watch.now());
   }
   static void finish(Engine& engine, int most = 2000) {
     while (engine.step()) ASSERT_GT(most--, 0) << "the engine does not come to an end";
@@ -213,6 +227,70 @@ TEST_F(EngineTest, TakesHigherPrioritiesFirst) {
   }
   finish(engine);
   EXPECT_EQ(order, (std::vector<int>{5, 5, 0, -3}));
+}
+
+TEST_F(EngineTest, WhoWaitsGainsAPriorityEveryTenSeconds) {
+  for (const auto& [waited, expected] : {std::pair(9.9, "BA"), std::pair(10., "AB")}) {
+    Engine engine = make_watched({.max_running = 1});
+    std::string order;
+    const auto ask = [&](char name, int priority) {
+      Request request = greedy(prompt_of(4, name), 1);
+      request.priority = priority;
+      engine.submit(request, [&order, name](const Update&) { order += name; });
+    };
+    const RequestId first = engine.submit(greedy(prompt_of(8), 100), {});
+    engine.step();
+    ask('A', 0);
+    watch.pass(waited);
+    ask('B', 1);
+    engine.cancel(first);
+    finish(engine);
+    EXPECT_EQ(order, expected) << "after " << waited << " s";
+  }
+}
+
+TEST_F(EngineTest, FailsWhatWaitsForTooLong) {
+  Engine engine = make_watched({.max_running = 1});
+  Collected running, waiting;
+  Request request = greedy(prompt_of(8), 20);
+  request.max_queue_s = 2;  // the first one has begun before
+  engine.submit(request, running.handler());
+  engine.step();
+  request.prompt = prompt_of(8, 2);
+  engine.submit(request, waiting.handler());
+  watch.pass(2);
+  engine.step();
+  EXPECT_FALSE(waiting.last);
+  watch.pass(0.001);
+  engine.step();
+  ASSERT_TRUE(waiting.last);
+  EXPECT_EQ(waiting.finish[0], "error");
+  EXPECT_EQ(waiting.updates.back().error_code, "timed_out");
+  EXPECT_EQ(engine.stats().requests_failed, 1u);
+  finish(engine);
+  EXPECT_EQ(running.ids[0], fake_answer(prompt_of(8), 20));
+}
+
+TEST_F(EngineTest, FailsWhatTakesTooLongInAll) {
+  Engine engine = make_watched({});
+  Collected slow, other;
+  Request request = greedy(prompt_of(8), 100);
+  request.max_total_s = 5;
+  engine.submit(request, slow.handler());
+  engine.submit(greedy(prompt_of(8, 2), 20), other.handler());
+  engine.step();
+  watch.pass(5);
+  engine.step();
+  EXPECT_FALSE(slow.last);
+  watch.pass(0.001);
+  engine.step();
+  ASSERT_TRUE(slow.last);
+  EXPECT_EQ(slow.finish[0], "error");
+  EXPECT_EQ(slow.updates.back().error_code, "timed_out");
+  EXPECT_EQ(slow.ids[0], fake_answer(prompt_of(8), 2));
+  finish(engine);
+  EXPECT_EQ(other.ids[0], fake_answer(prompt_of(8, 2), 20));
+  EXPECT_EQ(engine.stats().pages_free + engine.stats().pages_evictable, 64);
 }
 
 TEST_F(EngineTest, CancelsRunningAndWaitingRequestsWithinAStep) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -54,9 +55,10 @@ class HttpService : public ::testing::Test {
     return {.method = "POST", .path = path, .headers = {{"host", "localhost"}}, .body = body.dump()};
   }
   json numbers(int tokens) const { return {{"prompt", {1, 2, 3}}, {"max_tokens", tokens}, {"temperature", 0}}; }
-  void start(const EngineOptions& options) {
-    engine_.emplace(EngineMaker::make(std::make_unique<testing::FakeModel>(4, 64), testing::fake_vocabulary(), options));
-    service_.emplace(*engine_, tokenizer_, nullptr, ServerOptions());
+  void start(const EngineOptions& options, const ServerOptions& server = {}) {
+    engine_.emplace(EngineMaker::make(std::make_unique<testing::FakeModel>(4, 64), testing::fake_vocabulary(), options,
+                                      [this] { return Clock::time_point(std::chrono::seconds(seconds_)); }));
+    service_.emplace(*engine_, tokenizer_, nullptr, server);
   }
   std::shared_ptr<Recorded> ask(const HttpRequest& request, std::mutex* gate = nullptr) {
     auto exchange = std::make_shared<Recorded>(gate);
@@ -64,6 +66,7 @@ class HttpService : public ::testing::Test {
     return exchange;
   }
 
+  std::atomic<int> seconds_ = 0;  // of the engine's time
   const ModelFile file_{WEFT_TEST_DATA "/stories260K.gguf"};
   const Tokenizer tokenizer_{file_};
   std::optional<Engine> engine_;
@@ -100,6 +103,26 @@ TEST_F(HttpService, TakesNoMoreBytesToReadThanItsQueueHoldsTokens) {
   EXPECT_EQ(ask(post("/v1/completions", numbers(2)))->status(), 429);
   closed.unlock();
   EXPECT_EQ(second->wait().status, 200);
+}
+
+TEST_F(HttpService, SaysWhichLimitOfTimeARequestMet) {
+  ServerOptions server;
+  server.limits.queue_s = 3;
+  server.limits.request_s = 9;
+  start({.max_running = 1}, server);
+  const auto first = ask(post("/v1/completions", numbers(100)));
+  while (engine_->stats().requests_running == 0) engine_->step();
+  const auto second = ask(post("/v1/completions", numbers(1)));
+  ask(post("/tokenize", {{"prompt", "hello"}}))->wait();  // behind it: it has been handed over
+  for (const auto& [seconds, late, word] : {std::tuple(4, second, "waited"), std::tuple(10, first, "was there")}) {
+    EXPECT_EQ(late->status(), 0);
+    seconds_ = seconds;
+    while (late->status() == 0) engine_->step();
+    const json error = json::parse(late->wait().body).at("error");
+    EXPECT_EQ(late->wait().status, 408);
+    EXPECT_EQ(error.at("code"), "timed_out");
+    EXPECT_NE(error.at("message").get<std::string>().find(word), std::string::npos) << error;
+  }
 }
 
 }  // namespace
