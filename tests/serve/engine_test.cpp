@@ -374,6 +374,70 @@ TEST_F(EngineTest, RunsAStepAgainThatFailedOnce) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(got[i].ids[0], fake_answer(prompt_of(8, i), 6));
 }
 
+TEST_F(EngineTest, RunsAStepAgainInWhichAWorkerOfTheTeamThrew) {
+  struct Throwing : FakeModel {
+    using FakeModel::FakeModel;
+    WorkerTeam team{3};
+    bool thrown = false;
+    std::span<float> run(std::span<const Piece> pieces, const SharedPrefixes& prefixes) override {
+      if (steps == 3 && !std::exchange(thrown, true))
+        team.run([](int worker) {
+          if (worker == 2) throw std::runtime_error("a worker");
+        });
+      return FakeModel::run(pieces, prefixes);
+    }
+  };
+  auto made = std::make_unique<Throwing>(4, 64);
+  const Throwing& throwing = *made;
+  Engine engine = EngineMaker::make(std::move(made), fake_vocabulary(), {});
+  Collected got[2];
+  for (int i = 0; i < 2; ++i) engine.submit(greedy(prompt_of(8, i), 6), got[i].handler());
+  finish(engine);
+  EXPECT_TRUE(throwing.thrown);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(got[i].ids[0], fake_answer(prompt_of(8, i), 6));
+}
+
+// Steps cost 10 ms and 1 ms a row.
+TEST_F(EngineTest, PromptsLeaveTokensOfOthersTheirTimeAndTakeWhatThatAllows) {
+  struct Slow : FakeModel {
+    using FakeModel::FakeModel;
+    Watch* watch = nullptr;
+    std::vector<int64_t> mixed, alone;  // rows of steps
+    std::span<float> run(std::span<const Piece> pieces, const SharedPrefixes& prefixes) override {
+      int64_t rows = 0;
+      for (const Piece& piece : pieces) rows += static_cast<int64_t>(piece.tokens.size());
+      if (rows > static_cast<int64_t>(pieces.size())) (pieces.size() > 1 ? mixed : alone).push_back(rows);
+      watch->pass(0.01 + 0.001 * static_cast<double>(rows));
+      return FakeModel::run(pieces, prefixes);
+    }
+  };
+  const auto play = [&](double target_s) {
+    auto made = std::make_unique<Slow>(4, 1200, 2500);
+    Slow& slow = *made;
+    slow.watch = &watch;
+    Engine engine = EngineMaker::make(std::move(made), fake_vocabulary(), {.target_itl_s = target_s}, watch.now());
+    Collected decoding, prompt;
+    const RequestId long_one = engine.submit(greedy(prompt_of(600), 1800), decoding.handler());
+    for (int i = 0; i < 10; ++i) engine.step();
+    engine.submit(greedy(prompt_of(1500, 2), 1), prompt.handler());
+    while (!prompt.last) engine.step();
+    engine.cancel(long_one);
+    finish(engine);
+    EXPECT_EQ(slow.alone, (std::vector<int64_t>{512, 88})) << "nobody waits for the first prompt";
+    return slow.mixed;
+  };
+  std::vector<int64_t> rows = play(0.05);  // 40 rows
+  ASSERT_GT(rows.size(), 20u);
+  rows.pop_back();  // what is left of the prompt
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_LE(rows[i], 40) << "step " << i;
+    EXPECT_GE(rows[i], i < 5 ? 16 : 30) << "step " << i;
+  }
+  rows = play(0.005);  // less than a step without rows
+  rows.pop_back();
+  EXPECT_EQ(rows, std::vector<int64_t>(1500 / 16, 16 + 1));
+}
+
 TEST_F(EngineTest, RefusesBadRequestsByField) {
   Engine engine = make(20, {}, false);
   const auto refused = [&](Request request, ErrorCode code, const std::string& field) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/clock.h"
 #include "decode/generate.h"
 #include "tests/serve/http/client.h"
 
@@ -391,6 +392,26 @@ TEST(HttpServer, LetsStreamsFinishAfterTheFirstSignalAndTakesNothingNew) {
   while (client.read_some(rest)) {
   }
   EXPECT_NE(rest.find("[DONE]"), std::string::npos);
+}
+
+TEST(HttpServer, EndsStreamsThatGoOnWhenTheTimeOfItsDrainIsOver) {
+  ServerOptions options;
+  options.drain_s = 1;
+  options.limits.unread_s = 600;
+  Running running(options);
+  Client client(running.port());
+  client.send(Client::post_text("/v1/completions", much_to_read().dump()));
+  running.expect_stall();  // it goes on until somebody reads
+  const auto begin = Clock::now();
+  running.server().stop();
+  running.wait_for_end();
+  EXPECT_GE(seconds_since(begin), 1);
+  std::string all;
+  while (client.read_some(all)) {
+  }
+  EXPECT_EQ(all.find("[DONE]"), std::string::npos);
+  running.expect_idle();
+  EXPECT_EQ(running.engine().stats().requests_cancelled, 1u);
 }
 
 TEST(HttpServer, ListensOnAUnixSocketForThisUserAlone) {
