@@ -1,5 +1,6 @@
 #include "serve/engine.h"
 
+#include "serve/request_checks.h"
 #include "tests/serve/fake_model.h"
 #include "weft/error.h"
 
@@ -444,8 +445,9 @@ TEST_F(EngineTest, RefusesBadRequestsByField) {
     try {
       engine.submit(std::move(request), {});
       ADD_FAILURE() << field << " was accepted";
-    } catch (const Error& error) {
+    } catch (const FieldError& error) {
       EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_EQ(error.field, field) << error.what();
       EXPECT_NE(std::string(error.what()).find(field), std::string::npos) << error.what();
     }
   };
@@ -457,15 +459,15 @@ TEST_F(EngineTest, RefusesBadRequestsByField) {
   };
   const auto invalid = ErrorCode::invalid_argument;
   refused(with([](Request& r) { r.prompt.clear(); }), invalid, "prompt");
-  refused(with([](Request& r) { r.prompt[2] = 50; }), ErrorCode::invalid_token, "prompt[2]");
-  refused(with([](Request& r) { r.prompt[2] = -1; }), ErrorCode::invalid_token, "prompt[2]");
+  refused(with([](Request& r) { r.prompt[2] = 50; }), ErrorCode::invalid_token, "prompt");
+  refused(with([](Request& r) { r.prompt[2] = -1; }), ErrorCode::invalid_token, "prompt");
   refused(with([](Request& r) { r.prompt.resize(128, 1); }), ErrorCode::context_full, "prompt");
   refused(with([](Request& r) { r.max_tokens = 0; }), invalid, "max_tokens");
   refused(with([](Request& r) { r.max_tokens = INT64_MAX; }), ErrorCode::context_full, "max_tokens");
   refused(with([](Request& r) { r.min_tokens = 5; }), invalid, "min_tokens");
-  refused(with([](Request& r) { r.n = 65; }), invalid, "n =");
-  refused(with([](Request& r) { r.n = 0; }), invalid, "n =");
-  refused(with([](Request& r) { r.n = 64, r.max_tokens = 100; }), ErrorCode::context_full, "n =");
+  refused(with([](Request& r) { r.n = 65; }), invalid, "n");
+  refused(with([](Request& r) { r.n = 0; }), invalid, "n");
+  refused(with([](Request& r) { r.n = 64, r.max_tokens = 100; }), ErrorCode::context_full, "n");
   refused(with([](Request& r) { r.sampling.temperature = NAN; }), invalid, "temperature");
   refused(with([](Request& r) { r.sampling.top_k = -1; }), invalid, "top_k");
   refused(with([](Request& r) { r.sampling.top_p = 0; }), invalid, "top_p");

@@ -55,10 +55,10 @@ class HttpService : public ::testing::Test {
     return {.method = "POST", .path = path, .headers = {{"host", "localhost"}}, .body = body.dump()};
   }
   json numbers(int tokens) const { return {{"prompt", {1, 2, 3}}, {"max_tokens", tokens}, {"temperature", 0}}; }
-  void start(const EngineOptions& options, const ServerOptions& server = {}) {
+  void start(const EngineOptions& options, const ServerOptions& server = {}, const ChatTemplate* chat = nullptr) {
     engine_.emplace(EngineMaker::make(std::make_unique<testing::FakeModel>(4, 64), testing::fake_vocabulary(), options,
                                       [this] { return Clock::time_point(std::chrono::seconds(seconds_)); }));
-    service_.emplace(*engine_, tokenizer_, nullptr, server);
+    service_.emplace(*engine_, tokenizer_, chat, server);
   }
   std::shared_ptr<Recorded> ask(const HttpRequest& request, std::mutex* gate = nullptr) {
     auto exchange = std::make_shared<Recorded>(gate);
@@ -103,6 +103,39 @@ TEST_F(HttpService, TakesNoMoreBytesToReadThanItsQueueHoldsTokens) {
   EXPECT_EQ(ask(post("/v1/completions", numbers(2)))->status(), 429);
   closed.unlock();
   EXPECT_EQ(second->wait().status, 200);
+}
+
+TEST_F(HttpService, NamesTheFieldThatTheEngineRefuses) {
+  start({});
+  for (const auto& [field, value] : std::initializer_list<std::pair<std::string, json>>{{"temperature", 101},
+                                                                                        {"top_p", 0},
+                                                                                        {"min_p", 2},
+                                                                                        {"presence_penalty", 101},
+                                                                                        {"frequency_penalty", -101},
+                                                                                        {"repetition_penalty", 0},
+                                                                                        {"logit_bias", {{"5", 101}}},
+                                                                                        {"max_tokens", 300},
+                                                                                        {"min_tokens", 9},
+                                                                                        {"prompt", {1, 99}},
+                                                                                        {"stop", {""}}}) {
+    json body = numbers(2);
+    body[field] = value;
+    const Response response = ask(post("/v1/completions", body))->wait();
+    EXPECT_EQ(response.status, 400) << field;
+    EXPECT_EQ(json::parse(response.body).at("error").at("param"), field) << response.body;
+  }
+}
+
+TEST_F(HttpService, NamesTheMessagesOfAPromptThatTheEngineRefuses) {
+  const ChatTemplate chat_template("{% for m in messages %}{{ m.content }}{% endfor %}");
+  start({}, {}, &chat_template);
+  const std::string content(3000, 'x');
+  const Response response =
+      ask(post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", content}}}}}))->wait();
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(json::parse(response.body).at("error").at("param"), "messages") << response.body;
+  EXPECT_EQ(json::parse(response.body).at("error").at("code"), "context_full");
+  service_.reset();  // before the template
 }
 
 TEST_F(HttpService, SaysWhichLimitOfTimeARequestMet) {
