@@ -103,7 +103,7 @@ struct CachedPrefix {
 struct EngineStats {
   int64_t requests_running = 0, requests_waiting = 0, tokens_waiting = 0;
   int64_t pages = 0, pages_free = 0, pages_cached = 0, pages_evictable = 0;
-  uint64_t steps = 0, prompt_tokens = 0, prompt_tokens_computed = 0, cached_tokens = 0, output_tokens = 0;
+  uint64_t steps = 0, prompt_tokens = 0, prompt_tokens_computed = 0, output_tokens = 0;
   uint64_t requests_finished = 0, requests_cancelled = 0, requests_failed = 0, requests_refused = 0, preemptions = 0;
   Histogram time_to_first_token, token_gap, queue, step;
 };

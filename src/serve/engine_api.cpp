@@ -124,7 +124,7 @@ std::unique_ptr<RequestState> Engine::Impl::make_state(Request request, OnUpdate
 }
 
 void Engine::Impl::publish() {
-  counts.requests_running = counts.requests_waiting = counts.tokens_waiting = counts.cached_tokens = 0;
+  counts.requests_running = counts.requests_waiting = counts.tokens_waiting = 0;
   counts.pages = limits.num_pages;
   counts.pages_free = model->num_free_pages();
   counts.pages_cached = cache.held_pages();
