@@ -22,6 +22,13 @@ json answer(int port) {
   return reply.status == 200 ? reply.json().at("choices").at(0).at("text") : json(reply.body);
 }
 
+// A line follows its answer.
+void expect_lost_lines(const Serving& serving) {
+  for (int i = 0; i < 500 && serving.metric("weft_log_failures_total") == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_GT(serving.metric("weft_log_failures_total"), 0);
+}
+
 TEST(ServeProgram, SaysWhereItListensAnswersAndEndsWhenItIsTold) {
   Serving serving(kStories, {"--model-name", "tales"});
   EXPECT_EQ(serving.first().at("event"), "listening");
@@ -84,7 +91,20 @@ TEST(ServeProgram, AnswersThoughItsLogCannotBeWritten) {
   const json expected = answer(serving.port());
   serving.stop_reading();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(answer(serving.port()), expected);
-  EXPECT_GT(serving.metric("weft_log_failures_total"), 0);
+  expect_lost_lines(serving);
+}
+
+// More lines than its pipe and its queue hold.
+TEST(ServeProgram, AnswersAndEndsThoughNobodyReadsItsLog) {
+  Serving serving(kStories, {"--log-json"});
+  const json expected = answer(serving.port());
+  {
+    Client client(serving.port());
+    for (int i = 0; i < 3000; ++i) ASSERT_EQ(client.get("/health").status, 200) << i;
+  }
+  EXPECT_EQ(answer(serving.port()), expected);
+  expect_lost_lines(serving);
+  EXPECT_EQ(serving.terminate(), 0);
 }
 
 // A file that may grow no more, in the middle of a line, is to a writer what a full disk is.
@@ -95,7 +115,7 @@ TEST(ServeProgram, AnswersThoughItsDiskIsFullAndLogsAgainOnceThereIsRoom) {
   const Serving serving(kStories, {"--log-json"}, {.file_bytes = kMost, .log = log});
   const json expected = answer(serving.port());
   for (int i = 0; i < 3; ++i) EXPECT_EQ(answer(serving.port()), expected);
-  EXPECT_GT(serving.metric("weft_log_failures_total"), 0);
+  expect_lost_lines(serving);
   EXPECT_EQ(std::filesystem::file_size(log), kMost);
   std::filesystem::resize_file(log, 0);
   EXPECT_EQ(answer(serving.port()), expected);

@@ -15,6 +15,7 @@
 #include "serve/http/access.h"
 #include "serve/http/generation.h"
 #include "serve/http/json.h"
+#include "serve/http/log_thread.h"
 #include "serve/http/metrics.h"
 #include "serve/http/page.h"
 #include "serve/http/thread_slice.h"
@@ -87,14 +88,15 @@ struct Service::Impl {
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   std::atomic<bool> draining = false;
   std::atomic<int64_t> open = 0;
-  mutable std::atomic<uint64_t> log_failures = 0;
   mutable std::mutex mutex;
   Counts transport;
   mutable std::array<uint64_t, 6> responses{};
+  mutable std::optional<LogThread> log_thread;
   std::optional<Queue> queue;
 
   Impl(Engine& e, const Tokenizer& t, const ChatTemplate* c, const ServerOptions& o)
       : engine(e), tokenizer(t), prompter{t, c}, options(o), access(o) {
+    if (options.log) log_thread.emplace(options.log);
     queue.emplace();
   }
 
@@ -115,14 +117,13 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ChatTemplate*
     : impl_(std::make_unique<Impl>(engine, tokenizer, chat_template, options)) {}
 Service::~Service() = default;
 
-// A full disk is no reason to answer nobody.
+// A full disk is no reason to answer nobody, and a reader that has stopped none to wait.
 void Service::Impl::log(const json& line) const {
-  if (!options.log) return;
-  try {
-    options.log(dump(line));
-  } catch (const std::exception&) {
-    ++log_failures;
-  }
+  if (log_thread) try {
+      log_thread->add(dump(line));
+    } catch (const std::exception&) {
+      log_thread->count_failure();
+    }
 }
 
 void Service::Impl::note(const HttpRequest& request, int status) const {
@@ -228,7 +229,7 @@ Response Service::Impl::answer(const HttpRequest& request) {
   if (request.path == "/v1/models") return models();
   if (request.path == "/metrics") {
     const std::lock_guard lock(mutex);
-    transport.log_failures = log_failures;
+    transport.log_failures = log_thread ? log_thread->failures() : 0;
     return {.body = metrics_text(engine.stats(), transport, responses.data()),
             .content_type = "text/plain; version=0.0.4"};
   }
