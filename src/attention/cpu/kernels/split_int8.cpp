@@ -22,7 +22,6 @@ struct Nibbles {
   }
 };
 
-typedef unsigned U32x8 __attribute__((vector_size(32)));
 typedef unsigned U32x8Memory __attribute__((vector_size(32), aligned(1), may_alias));
 
 // 32 bytes of one row, 32 of another.
