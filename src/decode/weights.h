@@ -4,12 +4,12 @@
 
 #include <vector>
 
-#include "ops/gemm/linear.h"
+#include "ops/weight_source.h"
 #include "weft/model.h"
 
 namespace weft::decode {
 
-using Sources = std::vector<gemm::WeightSource>;
+using Sources = std::vector<ops::WeightSource>;
 
 struct LayerVectors {
   std::vector<float> attn_norm = {}, ffn_norm = {};

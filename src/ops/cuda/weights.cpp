@@ -41,20 +41,20 @@ void pack_q4_k(const char* row, int64_t blocks, const PlanesOfRow& to) {
   for (int64_t b = 0; b < blocks; ++b) {
     const auto* block = reinterpret_cast<const uint8_t*>(row + b / 8 * bytes);
     const uint8_t* six = block + 4;
-    const int64_t part = b % 8;
-    if (part == 0) std::memcpy(to.supers + b / 8 * 4, block, 4);
+    const int64_t eighth = b % 8;
+    if (eighth == 0) std::memcpy(to.supers + b / 8 * 4, block, 4);
     int scale, least;
-    if (part < 4) {
-      scale = six[part] & 63;
-      least = six[part + 4] & 63;
+    if (eighth < 4) {
+      scale = six[eighth] & 63;
+      least = six[eighth + 4] & 63;
     } else {
-      scale = (six[part + 4] & 15) | six[part - 4] >> 6 << 4;
-      least = six[part + 4] >> 4 | six[part] >> 6 << 4;
+      scale = (six[eighth + 4] & 15) | six[eighth - 4] >> 6 << 4;
+      least = six[eighth + 4] >> 4 | six[eighth] >> 6 << 4;
     }
     to.scales[2 * b] = static_cast<char>(scale);
     to.scales[2 * b + 1] = static_cast<char>(least);
-    const uint8_t* nibbles = block + 16 + part / 2 * 32;
-    put_nibbles(to.quants, b, [&](int i) { return nibbles[i] >> (part % 2 == 0 ? 0 : 4); });
+    const uint8_t* nibbles = block + 16 + eighth / 2 * 32;
+    put_nibbles(to.quants, b, [&](int i) { return nibbles[i] >> (eighth % 2 == 0 ? 0 : 4); });
   }
 }
 
@@ -103,8 +103,7 @@ Planes planes_at(char* at, WeightType type, int64_t rows, int64_t cols) {
 }
 
 // Rows of a source into planes on the card whose first of them is row `first`.
-void load_source(cuda::Card& card, const gemm::WeightSource& source, const Planes& to, int64_t first,
-                 WorkerTeam& team) {
+void load_source(cuda::Card& card, const WeightSource& source, const Planes& to, int64_t first, WorkerTeam& team) {
   const int64_t file_bytes = file_row_bytes(source.type, source.cols);
   const PlaneBytes bytes = plane_bytes(source.type, source.cols);
   const int64_t step = std::clamp<int64_t>(kChunkBytes / file_bytes, 1, source.rows);
@@ -181,30 +180,30 @@ void pack_row(WeightType type, const char* row, int64_t cols, const PlanesOfRow&
   }
 }
 
-CardMatrix load_matrix(cuda::Card& card, std::span<const gemm::WeightSource> sources, WorkerTeam& team) {
+CardMatrix load_matrix(cuda::Card& card, std::span<const WeightSource> sources, WorkerTeam& team) {
   ensure(!sources.empty(), "a matrix without sources");
   CardMatrix matrix;
   matrix.cols = sources[0].cols;
-  for (const gemm::WeightSource& source : sources) {
+  for (const WeightSource& source : sources) {
     check(source.rows >= 1 && source.cols == matrix.cols && source.cols % weight_block(source.type).inputs == 0,
           ErrorCode::invalid_shape,
           "weights of {} x {}; rows must be 1 or more, and cols those of the first, {}, and whole blocks of {}",
           source.rows, source.cols, matrix.cols, weight_block(source.type).inputs);
-    if (matrix.parts.empty() || matrix.parts.back().type != source.type)
-      matrix.parts.push_back({.type = source.type, .first_row = matrix.rows});
-    matrix.parts.back().rows += source.rows;
+    if (matrix.typed_rows.empty() || matrix.typed_rows.back().type != source.type)
+      matrix.typed_rows.push_back({.type = source.type, .first_row = matrix.rows});
+    matrix.typed_rows.back().rows += source.rows;
     matrix.rows += source.rows;
   }
   int64_t bytes = 0;
-  for (const CardMatrix::Part& part : matrix.parts)
-    bytes += planes_at(nullptr, part.type, part.rows, matrix.cols).bytes;
+  for (const CardMatrix::TypedRows& typed : matrix.typed_rows)
+    bytes += planes_at(nullptr, typed.type, typed.rows, matrix.cols).bytes;
   matrix.memory = Workspace(Device::cuda(card.index()), static_cast<size_t>(bytes));
   auto* at = static_cast<char*>(matrix.memory.data());
-  const gemm::WeightSource* source = sources.data();
-  for (CardMatrix::Part& part : matrix.parts) {
-    const Planes planes = planes_at(at, part.type, part.rows, matrix.cols);
-    part.planes = {planes.quants, planes.high, planes.scales, planes.supers};
-    for (int64_t row = 0; row < part.rows; row += source++->rows) load_source(card, *source, planes, row, team);
+  const WeightSource* source = sources.data();
+  for (CardMatrix::TypedRows& typed : matrix.typed_rows) {
+    const Planes planes = planes_at(at, typed.type, typed.rows, matrix.cols);
+    typed.planes = {planes.quants, planes.high, planes.scales, planes.supers};
+    for (int64_t row = 0; row < typed.rows; row += source++->rows) load_source(card, *source, planes, row, team);
     at += planes.bytes;
   }
   return matrix;
