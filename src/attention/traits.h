@@ -31,7 +31,8 @@ struct TileClass {
   double row = 0, token = 0, row_token = 0, item = 0;
 };
 
-// What the planner holds to be worth it. They follow from the machine as the costs do, so every backend sets them all.
+// What the planner holds to be worth it. They follow from the machine as the costs do, so every backend sets
+// those that have no value here.
 struct PlanThresholds {
   // balanced: tiles dealt whole are not cut where the busiest worker is within this ratio to the lower bound.
   double level_enough = 0;
@@ -49,6 +50,11 @@ struct PlanThresholds {
   // other level are written, read and merged.
   double merge_row = 0;
   int prefix_tree_depth = 0;  // of the tree of shared prefixes that is searched, at most
+  // balanced cuts no unit that exceeds a worker's room by less than this share of the cap: a sliver costs more than it levels.
+  double least_sliver = 1. / 256;
+  // balanced cuts units that are alike into the fewest chunks that give each worker one, where that is within this share of
+  // the lower bound: more chunks would have to be merged.
+  double few_chunks = 1. / 32;
 };
 
 struct KernelTraits {
