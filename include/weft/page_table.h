@@ -13,14 +13,21 @@
 
 namespace weft {
 
-// Set in views of a PageTable alone: plan need not look at every page id again.
+// Of which ids a PageTable has checked that they are below a number of pages: plan need not look at those again. In a view
+// of other ids a copy of it says nothing.
 class PageIdsChecked {
  public:
-  explicit operator bool() const { return by_table_; }
+  PageIdsChecked() = default;
+  bool covers(std::span<const int32_t> ids, int64_t num_pages) const {
+    return ids.data() == ids_.data() && ids.size() <= ids_.size() && num_pages >= num_pages_;
+  }
 
  private:
   friend class PageTable;
-  bool by_table_ = false;
+  friend class LevelBuilder;  // writes ids of a checked view into those of levels
+  PageIdsChecked(std::span<const int32_t> ids, int64_t num_pages) : ids_(ids), num_pages_(num_pages) {}
+  std::span<const int32_t> ids_;
+  int64_t num_pages_ = 0;
 };
 
 // Which pages hold which request's tokens. Token t of request r lies in page
