@@ -34,7 +34,7 @@ struct MeasuredReference : ReferenceResult {
 // backend and spec, too.
 MeasuredReference measured_reference(const AttentionSpec& spec, const PlanInput& plan_input,
                                      const AttentionTensors& tensors, const attention::Rounding& rounding,
-                                     const ReferencePart& part = {});
+                                     const ReferenceScope& scope = {});
 
 // |o - o*| <= u |o*| + C * scale + moved + coarse: u the unit roundoff of o's type, C of the rounding and kv_len.
 class ErrorBound {
