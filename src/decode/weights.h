@@ -1,5 +1,5 @@
-// What a file of the Llama family gives a forward pass: vectors, and the sources of its matrices, projections that share an
-// input being one matrix. Each device packs the matrices in its own way.
+// What a file of the Llama family gives a forward pass: vectors, and the sources of its matrices, projections that
+// share an input being one matrix. Each device packs the matrices in its own way.
 #pragma once
 
 #include <vector>

@@ -1,9 +1,9 @@
 // balanced: every unit on one line, and the line cut where each worker's share ends.
 //
 // A worker's share is what fits under a cap of cost: whole units first, then a chunk of the next one that ends on a
-// granule. The cap is the smallest for which the last worker's share reaches the end of the line: what a cap leaves over,
-// dealt to all workers, says how far to raise it, and bisection does the rest. Each worker starts where the one before it
-// stopped, so it shares at most two units with others.
+// granule. The cap is the smallest for which the last worker's share reaches the end of the line: what a cap leaves
+// over, dealt to all workers, says how far to raise it, and bisection does the rest. Each worker starts where the one
+// before it stopped, so it shares at most two units with others.
 //
 // Entries with several query tiles are dealt first, tile by tile in unit order to the least loaded worker: tiles that
 // read the same K and V then run at the same time on different workers. What no longer fits under the average load
@@ -47,8 +47,8 @@ class Line {
     sum_costs();
   }
 
-  // Deals units and their chunks to workers, beside what they carry already. Returns the cost that does not fit; below 0: the
-  // room that nothing fills.
+  // Deals units and their chunks to workers, beside what they carry already. Returns the cost that does not fit; below
+  // 0: the room that nothing fills.
   double fill(double cap);
   // The chunks of the last fill, all of which fitted.
   void finish() {
@@ -58,8 +58,8 @@ class Line {
   }
   const Tile& tile_of(size_t place) const { return tiles_[on_line(place).tile]; }
   double largest() const { return largest_; }  // cost of a unit
-  // Of each chunk where units are alike and all workers have a chunk of one: no other plan has fewer to merge. Infinity where
-  // they are not, or more than the workers.
+  // Of each chunk where units are alike and all workers have a chunk of one: no other plan has fewer to merge. Infinity
+  // where they are not, or more than the workers.
   double cost_of_chunks() const;
 
  private:

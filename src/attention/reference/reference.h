@@ -30,8 +30,8 @@ struct ReferenceScope {
   bool partial = false;                                                  // a state to be merged: no output transform
 };
 
-// plan_input gives lengths and pages, tensors the data (in host memory, any dtype a spec allows). The observer, if there
-// is one, sees each row as it was attended.
+// plan_input gives lengths and pages, tensors the data (in host memory, any dtype a spec allows). The observer, if
+// there is one, sees each row as it was attended.
 ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& plan_input,
                                     const AttentionTensors& tensors, const ReferenceScope& scope = {},
                                     reference::Observer* observer = nullptr);

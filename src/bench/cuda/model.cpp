@@ -1,5 +1,5 @@
-// `weft bench model --device cuda:0`: a model file, or a shape with random weights, a token at a time. The bound of a step is a
-// read of all weights and of the keys and values before it, at the rate of this run.
+// `weft bench model --device cuda:0`: a model file, or a shape with random weights, a token at a time. The bound of a
+// step is a read of all weights and of the keys and values before it, at the rate of this run.
 #include "weft/model.h"
 
 #include <fmt/format.h>

@@ -28,9 +28,9 @@ int rows_of_kernel(int64_t rows) { return rows > 4 ? kMostRows : rows > 2 ? 4 : 
 // Weights of a multiprocessor's share that is so small that the start of its CTAs costs more than the bytes.
 constexpr int64_t kSmallShare = 16 << 10;
 
-// What the kernel of rows of a type computes: columns of y, and how many rows of the weights a warp has at a time, of a gate two for
-// each column. As many as let all CTAs be there at once: what they have on their way keeps memory busy, and none is left over.
-// Of small matrices as many as let a multiprocessor have one CTA.
+// What the kernel of rows of a type computes: columns of y, and how many rows of the weights a warp has at a time, of a
+// gate two for each column. As many as let all CTAs be there at once: what they have on their way keeps memory busy,
+// and none is left over. Of small matrices as many as let a multiprocessor have one CTA.
 struct Outputs {
   int64_t count;
   int rows_of_warp;

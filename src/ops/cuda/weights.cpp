@@ -34,8 +34,8 @@ void pack_q5_0(const char* row, int64_t blocks, const PlanesOfRow& to) {
   }
 }
 
-// A block of 256: d and the step of minima, 12 bytes with 8 scales and 8 minima of 6 bits, then for each 64 weights 32 bytes
-// whose low nibbles are the first 32.
+// A block of 256: d and the step of minima, 12 bytes with 8 scales and 8 minima of 6 bits, then for each 64 weights 32
+// bytes whose low nibbles are the first 32.
 void pack_q4_k(const char* row, int64_t blocks, const PlanesOfRow& to) {
   const int64_t bytes = weight_block(WeightType::q4_k).bytes;
   for (int64_t b = 0; b < blocks; ++b) {
@@ -58,7 +58,8 @@ void pack_q4_k(const char* row, int64_t blocks, const PlanesOfRow& to) {
   }
 }
 
-// A block of 256: 128 bytes of low nibbles, 64 bytes of upper bits, both in halves of 128 weights, 16 steps of 8 bits, d.
+// A block of 256: 128 bytes of low nibbles, 64 bytes of upper bits, both in halves of 128 weights, 16 steps of 8 bits,
+// d.
 void pack_q6_k(const char* row, int64_t blocks, const PlanesOfRow& to) {
   const int64_t bytes = weight_block(WeightType::q6_k).bytes;
   for (int64_t b = 0; b < blocks; ++b) {

@@ -26,8 +26,8 @@ struct CardMatrix {
   Workspace memory;
 };
 
-// Reads and packs with the team. Throws Error(out_of_memory), Error(invalid_shape) for sources of several widths, and what
-// reading throws.
+// Reads and packs with the team. Throws Error(out_of_memory), Error(invalid_shape) for sources of several widths, and
+// what reading throws.
 CardMatrix load_matrix(cuda::Card& card, std::span<const WeightSource> sources, WorkerTeam& team);
 
 // For the host's eyes: what lies in the planes of one row, and how large that is.

@@ -1,5 +1,5 @@
-// The old vector as a leaf's vector hooks see it (tile/variant/vectors.h): fp32, or bf16 where that is multiplied. Its sums
-// are computed in vectors of eight.
+// The old vector as a leaf's vector hooks see it (tile/variant/vectors.h): fp32, or bf16 where that is multiplied. Its
+// sums are computed in vectors of eight.
 // Part of the generated text, so it includes nothing.
 #pragma once
 

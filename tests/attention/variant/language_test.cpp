@@ -10,7 +10,8 @@
 namespace weft {
 namespace {
 
-// What language.h asks of a target before it and after it, and no more. Its math is declared, or what float_math.h asks for.
+// What language.h asks of a target before it and after it, and no more. Its math is declared, or what float_math.h asks
+// for.
 constexpr const char* kBefore = R"(
 #define WEFT_INLINE inline
 namespace weft {
@@ -65,17 +66,27 @@ Variant every_hook() {
           .text = R"(struct Every {
   real weight;
   void init(P p, Request r) { weight = p.table(r.batch, 0) + p.gain; }
-  real query_transform(P p, Vec x, int i, Row r) { return x[i] * weft::rsqrt(weft::dot(x, x) / real(x.size())) + p.table(r.pos, i); }
-  real key_transform(P p, Vec x, int i, Row r) { return x[i] * weft::cos(p.gain * real(r.pos)) + weft::pair(x, i) * weft::sin(p.gain); }
-  real value_transform(P p, Vec x, int i, Row) { return weft::dot(x, p.table.row(i)) + weft::pair_halves(x, i) + weft::pair_halves(x, i, 4); }
+  real query_transform(P p, Vec x, int i, Row r) {
+    return x[i] * weft::rsqrt(weft::dot(x, x) / real(x.size())) + p.table(r.pos, i);
+  }
+  real key_transform(P p, Vec x, int i, Row r) {
+    return x[i] * weft::cos(p.gain * real(r.pos)) + weft::pair(x, i) * weft::sin(p.gain);
+  }
+  real value_transform(P p, Vec x, int i, Row) {
+    return weft::dot(x, p.table.row(i)) + weft::pair_halves(x, i) + weft::pair_halves(x, i, 4);
+  }
   real logits_transform(P p, Score c, real s) {
-    if (weft::div_const(c.kv_pos, p.width) == weft::mod_const(c.q_pos, p.width)) return weft::tanh(s) * weight + weft::fast_tanh(s);
-    return weft::select(s > p.gain, weft::exp(s), weft::clamp(weft::abs(s), real(0), weft::max(s, weft::min(s, p.gain))));
+    if (weft::div_const(c.kv_pos, p.width) == weft::mod_const(c.q_pos, p.width))
+      return weft::tanh(s) * weight + weft::fast_tanh(s);
+    return weft::select(s > p.gain, weft::exp(s),
+                        weft::clamp(weft::abs(s), real(0), weft::max(s, weft::min(s, p.gain))));
   }
   static bool leaves_logits(P p) { return p.gain == weft::infinity(); }
   bool logits_mask(P p, Score c) { return weft::mask_bit(p.bits, p.start(c.batch), 1ll * c.qo_idx * c.kv_len, c); }
   real output_transform(P, Vec x, int i, Row r) { return x[i] * weft::sigmoid(r.lse) - weft::sum(x); }
-  real lse_transform(P, Row r) { return r.lse == -weft::infinity() ? weft::exp2(r.lse) : weft::log(r.lse) + weft::sqrt(r.lse); }
+  real lse_transform(P, Row r) {
+    return r.lse == -weft::infinity() ? weft::exp2(r.lse) : weft::log(r.lse) + weft::sqrt(r.lse);
+  }
 };
 )",
           .scalars = {{.name = "gain"}, {"width", ScalarKind::integer}},

@@ -125,8 +125,8 @@ int byte_at(int column, int row_bytes) {
   return half + i / 4 % 4 * 8 + i / 16 * 4 + i % 4;
 }
 
-// Runs of columns follow each other in the head, too: 4 bytes do; of halves of bytes, vectors of even elements take turns
-// with those of odd ones.
+// Runs of columns follow each other in the head, too: 4 bytes do; of halves of bytes, vectors of even elements take
+// turns with those of odd ones.
 template <class Type>
 void order_columns(int dim, float* o, long long ld, int rows) {
   constexpr bool kBytes = Type::kLines == 1;
