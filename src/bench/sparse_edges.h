@@ -1,5 +1,5 @@
-// Edges that the rows of `weft bench sparse` about relations have: generated typed graphs, maps of convolutions, and the
-// typed graphs of --data.
+// Edges that the rows of `weft bench sparse` about relations have: generated typed graphs, maps of convolutions, and
+// the typed graphs of --data.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// An epoch of training GraphSAGE: two layers with mean aggregation, the whole graph, Adam, as torch_sparse.py writes it.
-// A layer is x w_self + mean over neighbours (x w_neigh) + b. Means are spmm, by the matrix or its transpose; all else
-// is programs of the compiler, too, but for the loss of a few classes.
+// An epoch of training GraphSAGE: two layers with mean aggregation, the whole graph, Adam, as torch_sparse.py writes
+// it. A layer is x w_self + mean over neighbours (x w_neigh) + b. Means are spmm, by the matrix or its transpose; all
+// else is programs of the compiler, too, but for the loss of a few classes.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
