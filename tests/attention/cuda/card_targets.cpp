@@ -1,6 +1,4 @@
-// The first card as the target of the tests of kernels; where there is none, all of them are skipped, and say so.
-#include <gtest/gtest.h>
-
+// The first card as the target of the tests of kernels (tests/device/cuda/needs_card.cpp: where there is one).
 #include <vector>
 
 #include "device/cuda/memory.h"
@@ -41,16 +39,6 @@ class CardTarget : public Target {
  private:
   static cuda::Card& card() { return cuda::Card::at(0); }
 };
-
-class NeedsACard : public ::testing::Environment {
- public:
-  void SetUp() override {
-    if (cuda::num_cards() == 0) GTEST_SKIP() << "no card here: " << cuda::find_driver().tried;
-    const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
-    if (search.compiler == nullptr) GTEST_SKIP() << "no NVRTC here: " << search.tried;
-  }
-};
-const auto* const environment = ::testing::AddGlobalTestEnvironment(new NeedsACard);
 
 }  // namespace
 
