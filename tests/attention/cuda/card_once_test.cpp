@@ -41,6 +41,8 @@ std::vector<Once> calls() {
       {"small_tiles_bf16", small(DType::bf16, decode)},
       {"small_tiles_fp16", small(DType::fp16, decode)},
       {"all_tiles_bf16", small(DType::bf16, prefill)},
+      {"all_tiles_fp16", small(DType::fp16, prefill)},
+      {"cp_async_fp16", small(DType::fp16, prefill), PlanMode::balanced, Loader::cp_async},
       {"elements_bf16", small(DType::bf16, decode), PlanMode::balanced, Loader::elements},
       {"cp_async_bf16", small(DType::bf16, prefill), PlanMode::balanced, Loader::cp_async},
       {"even", small(DType::bf16, decode), PlanMode::even},
@@ -81,7 +83,7 @@ TEST_P(CardOnce, AgreesWithTheReference) {
   problem.poison_outputs();
   const AttentionKernel kernel = build_on(target, spec);
   run_on(target, kernel, kernel.plan(problem.input(5, GetParam().mode)), problem.tensors());
-  EXPECT_EQ(problem.compare(target.compute_types(spec).back(), target), "");
+  EXPECT_EQ(problem.compare(kernel.impl().compute, target), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls, CardOnce, ::testing::ValuesIn(calls()),
@@ -102,7 +104,7 @@ TEST(CardOnceOf, BlockSparseAgreesWithTheReference) {
   input.blocks = &blocks;
   const AttentionKernel kernel = build_on(target, spec);
   run_on(target, kernel, kernel.plan(input), problem.tensors());
-  EXPECT_EQ(problem.compare(target.compute_types(spec).back(), target), "");
+  EXPECT_EQ(problem.compare(kernel.impl().compute, target), "");
 }
 
 // Two states of the same weight are their mean; of the second row one is empty.

@@ -56,6 +56,17 @@ class CardForward : public ::testing::Test {
   int count_ = 0;
 };
 
+// For tools under which a run takes hundreds of times longer (tools/sanitize_card.sh): a prompt, a step that is launched kernel
+// by kernel, and two that are a graph.
+TEST(CardOnce, AFewStepsOfAModelAgreeWithTheReference) {
+  const TempFolder folder;
+  const std::string path = folder.path("model.gguf");
+  RandomModelOptions options = testing::small_model("llama");
+  options.weights = GgufWriter::kQ4_1;
+  random_model(options).write(path);
+  EXPECT_LE(errors_on_card(path, random_ids(6, 3), 3, {.precision = Precision::exact}).largest, 1e-3);
+}
+
 // A step of a token is a graph from its second time on, a prompt of 21 goes through the library of products.
 TEST_F(CardForward, GivesTheGreedyTokensOfTheCpuInEveryArchitecture) {
   for (const char* architecture : testing::kArchitectures)
