@@ -44,7 +44,7 @@ class NvrtcCompiles : public NvrtcTest {
   }
 };
 
-class NvrtcFor : public NvrtcCompiles, public testing::WithParamInterface<std::string_view> {};
+class NvrtcFor : public NvrtcCompiles, public ::testing::WithParamInterface<std::string_view> {};
 
 // With the compiler that the tests pin, to the resources of the table: a change that costs registers, or spills, is seen
 // where it is made.
@@ -77,7 +77,7 @@ TEST_P(NvrtcFor, TheKernelsThatRunOnTheHostCompile) {
 // Sanitizers watch the toolchain, and not the compiler.
 INSTANTIATE_TEST_SUITE_P(
     Architecture, NvrtcFor,
-    testing::ValuesIn(nvrtc_architectures().first(weft::testing::kUnderSanitizer ? 1 : nvrtc_architectures().size())),
+    ::testing::ValuesIn(nvrtc_architectures().first(weft::testing::kUnderSanitizer ? 1 : nvrtc_architectures().size())),
     [](const auto& architecture) { return std::string(architecture.param); });
 
 // Two kernels whose text says what they need.

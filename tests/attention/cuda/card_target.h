@@ -17,9 +17,7 @@ class CardTarget : public Target {
   std::string name() const override { return "card"; }
   Device device() const override { return Device::cuda(); }
   Stream stream(WorkerTeam&) const override { return {}; }
-  std::vector<DType> compute_types(const AttentionSpec& spec) const override {
-    return types_on(spec, architecture());
-  }
+  std::vector<DType> compute_types(const AttentionSpec& spec) const override { return types_on(spec, architecture()); }
   void* place(void* host, size_t bytes) const override {
     if (bytes == 0) return nullptr;
     void* placed = cuda::allocate(device(), bytes);

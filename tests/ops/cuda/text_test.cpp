@@ -17,7 +17,7 @@
 namespace weft::ops {
 namespace {
 
-class OperatorTextFor : public testing::TestWithParam<std::string_view> {
+class OperatorTextFor : public ::testing::TestWithParam<std::string_view> {
  protected:
   void SetUp() override {
     const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
@@ -51,7 +51,7 @@ TEST_P(OperatorTextFor, TakesTheResourcesOfTheTable) {
 // sm_80 has the forms of sm_86, and sm_89 its registers, to one kernel each.
 constexpr std::string_view kArchitectures[] = {"sm_75", "sm_86", "sm_90a"};
 INSTANTIATE_TEST_SUITE_P(Architecture, OperatorTextFor,
-                         testing::ValuesIn(std::span(kArchitectures).first(weft::testing::kUnderSanitizer ? 1 : 3)),
+                         ::testing::ValuesIn(std::span(kArchitectures).first(weft::testing::kUnderSanitizer ? 1 : 3)),
                          [](const auto& architecture) { return std::string(architecture.param); });
 
 }  // namespace
