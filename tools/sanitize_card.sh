@@ -13,17 +13,18 @@ tool=$(command -v compute-sanitizer || ls -d /usr/local/cuda*/bin/compute-saniti
 
 failed=0
 check() {  # check TOOL PROGRAM FILTER
-  local log rc begin=$SECONDS line
+  local log rc begin=$SECONDS line passed
   log=$("$tool" --tool "$1" --error-exitcode 99 "$bin/$2" --gtest_filter="$3" 2>&1)
   rc=$?
   if [ $rc -ne 0 ] && grep -qi "not supported\|unable to\|insufficient permission" <<<"$log"; then
     grep -i "not supported\|unable to\|insufficient permission" <<<"$log" | head -3 >&2
     exit 77
   fi
-  line="$1 $2: $(grep -c '^\[       OK \]' <<<"$log") tests passed; $(grep -o '\(ERROR\|RACECHECK\) SUMMARY:.*' <<<"$log" | tail -1); \
+  passed=$(grep -c '^\[       OK \]' <<<"$log")
+  line="$1 $2: $passed tests passed; $(grep -o '\(ERROR\|RACECHECK\) SUMMARY:.*' <<<"$log" | tail -1); \
 exit $rc, $((SECONDS - begin)) s"
   echo "$line" | tee -a "$summary"
-  if [ $rc -ne 0 ]; then
+  if [ $rc -ne 0 ] || [ "$passed" -eq 0 ]; then
     failed=1
     grep -v '^\[' <<<"$log" | head -60
   fi
