@@ -83,7 +83,7 @@ CardBench::Turns CardBench::time_in_turns(const Runs& first, const Runs& second)
 
 CardBench::Beside CardBench::time_beside_read(const Runs& runs, size_t bytes) {
   const Turns turns = time_in_turns(runs, reads(bytes));
-  return {turns.first, static_cast<double>(std::min(bytes, pool_bytes())) / turns.second};
+  return {turns.first, static_cast<double>(piece_bytes(bytes)) / turns.second};
 }
 
 CardBench::Beside CardBench::time_beside_products(const Runs& runs) {
@@ -113,8 +113,11 @@ double CardBench::host_launch_seconds() {
   return host_seconds([&] { cuda::launch(read_, {.ctas = 1, .threads = 32}, stream_.get(), nothing); });
 }
 
+// Pieces begin at multiples of their size.
+size_t CardBench::piece_bytes(size_t bytes) const { return std::min(bytes, pool_bytes()) / 256 * 256; }
+
 CardBench::Runs CardBench::reads(size_t bytes) {
-  const size_t n = std::min(bytes, pool_bytes());
+  const size_t n = piece_bytes(bytes);
   const int places = pieces(n);
   return {std::max(places, kFewestRuns), [this, n, places](int i) {
             const CeilingArgs args{pool() + static_cast<size_t>(i % places) * n, word_.data(),
@@ -137,7 +140,7 @@ double CardBench::operations_of_products() const {
 
 double CardBench::read_rate(size_t bytes) {
   const Runs runs = reads(bytes);
-  return static_cast<double>(std::min(bytes, pool_bytes())) / time(runs.count, runs.run);
+  return static_cast<double>(piece_bytes(bytes)) / time(runs.count, runs.run);
 }
 
 double CardBench::product_rate() {

@@ -60,6 +60,7 @@ class CardBench {
   double node_seconds(bool dependent_launch);
 
  private:
+  size_t piece_bytes(size_t bytes) const;
   Runs reads(size_t bytes);  // of as many bytes, or of the pool's
   Runs products();
   double operations_of_products() const;
