@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "loop/codegen/c_family.h"
 #include "loop/codegen/printers.h"
 
