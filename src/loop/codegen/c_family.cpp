@@ -180,8 +180,9 @@ void CFamily::emit_store(const Stmt& store) {
                    is_bf16(store.name) ? fmt::format("weft_to_bf16({})", value) : value));
 }
 
-void CFamily::emit_loop(const Stmt& loop) {
-  if (loop.loop == LoopKind::vectorize && has_vectors() && emit_vector_loop(loop)) return;
+void CFamily::emit_loop(const Stmt& written) {
+  if (written.loop == LoopKind::vectorize && has_vectors() && emit_vector_loop(written)) return;
+  const Stmt loop = written.loop == LoopKind::vectorize ? with_wide_loads(written) : written;
   if (has_annotation(loop, "product")) return emit_product(loop);
   if (has_annotation(loop, "dot") && has_vectors() && emit_dot(loop)) return;
   if (loop.loop == LoopKind::parallel || loop.loop == LoopKind::bind) {

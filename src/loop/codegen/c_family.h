@@ -33,6 +33,8 @@ class CFamily {
   virtual bool has_vectors() const = 0;
   virtual bool has_prefetch() const = 0;
   virtual bool has_product() const = 0;  // the routine of tensorize
+  // A loop over lanes that is written as a loop: what it reads in one piece may be read before it.
+  virtual Stmt with_wide_loads(const Stmt& loop) { return loop; }
   // What is generated of a phase, in place of its body.
   virtual Body prepared(const Function& function, const Phase& phase) const = 0;
   // What stands above the body.
@@ -49,6 +51,8 @@ class CFamily {
   void line(const std::string& text);
   std::string expr(const Expr& e, int precedence = 0);
   std::string real_type() const { return is_double_ ? "double" : "float"; }
+  const Buffer* find_buffer(const std::string& name) const { return function_->find(name); }
+  void declare_local(const std::string& name, DType dtype) { local_[name] = dtype; }
   static std::string element_type(DType dtype);
 
  private:

@@ -18,6 +18,7 @@ std::string cpp_module(const std::vector<Function>& functions);
 
 // CUDA. Every phase is a kernel
 //   extern "C" __global__ void weft_NAME_0(type* buffer..., long long scalar...);
+// of buffers that begin at multiples of 16 bytes.
 // Bound loops take steps of the grid or the CTA, so any number of either computes the same; a launch has several along
 // the axes that loops are bound to, and along x, alone. Reductions over threads (loop/threads.h) want a power of two up
 // to 32 along x, or whole warps; where other loops over threads stand around them, at most 32. Shared memory is what the
