@@ -56,13 +56,19 @@ class Threads {
     if (phase.parallel() != nullptr) return checked_parallel(phase.body);
     Body body = alike(phase.body);
     check_registers();
-    if (has_cta_sum_) body.insert(body.begin(), make_allocate(kSums, {32}, real_type(), Scope::shared));
-    if (ctas_.contains("blockIdx.x")) return body;
-    return {make_condition(is_first({"blockIdx.x"}), std::move(body))};
+    if (are_ctas_apart(phase.body)) return finished(std::move(body));
+    check_exchange_of_ctas();
+    return finished(std::move(body));
   }
 
  private:
   static constexpr const char* kSums = "weft_sums";  // one for each warp
+
+  Body finished(Body body) const {
+    if (has_cta_sum_) body.insert(body.begin(), make_allocate(kSums, {32}, real_type(), Scope::shared));
+    if (ctas_.contains("blockIdx.x")) return body;
+    return {make_condition(is_first({"blockIdx.x"}), std::move(body))};
+  }
 
   template <class... Arguments>
   [[noreturn]] void refuse(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
@@ -387,6 +393,7 @@ class Threads {
         access.owner = owner_of(index, loops, &access.fixed);
       if (is_alone && !access.owner.empty() && !loops.empty()) access.owner += ", first";
       found.push_back(std::move(access));
+      if (!shared_.contains(buffer)) by_ctas_[buffer].push_back({writes && !atomic, cta_of(index)});
     } else if (const auto home = home_.find(buffer); home != home_.end() && !sums_.contains(buffer)) {
       Register& memory = registers_[home->second];
       const std::vector<Around> within(
@@ -394,6 +401,55 @@ class Threads {
       Names fixed;
       memory.uses.push_back({writes, within.empty() ? "" : within.back().loop->name,
                              within.empty() ? "" : owner_of(index, within, &fixed)});
+    }
+  }
+
+  // The CTA that accesses an element in all iterations of the loops around; "": it may be any.
+  std::string cta_of(const Expr& index) const {
+    std::vector<Around> loops;
+    for (const Around& a : around_)
+      if (!is_thread_axis(a.loop->thread)) loops.push_back(a);
+    if (loops.empty()) return {};
+    Names fixed;
+    const std::string owner = owner_of(index, loops, &fixed);
+    for (size_t i = 0; i < loops[0].scope; ++i)
+      if (fixed.contains(scope_[i])) return {};
+    return owner;
+  }
+
+  // Loops over CTAs that nothing stands around or beside: bind() has shown that their iterations access elements of
+  // their own.
+  static bool are_ctas_apart(const Body& body) {
+    if (body.size() != 1) return std::none_of(body.begin(), body.end(), [](const Stmt& s) { return has_ctas({s}); });
+    const Stmt& stmt = body[0];
+    const bool may_stand_around = stmt.kind == Kind::condition || is_shared_loop(stmt);
+    if (is_shared_loop(stmt) && !is_thread_loop(stmt)) return !has_axis_twice(stmt);
+    return may_stand_around ? are_ctas_apart(stmt.body) : !has_ctas(body);
+  }
+  static bool has_ctas(const Body& body) {
+    bool found = false;
+    visit(body, [&](const Stmt& s) { found |= is_shared_loop(s) && !is_thread_loop(s); });
+    return found;
+  }
+  static bool has_axis_twice(const Stmt& loop) {
+    Names axes;
+    bool twice = false;
+    visit(Body{loop}, [&](const Stmt& s) {
+      if (is_shared_loop(s) && !is_thread_loop(s)) twice |= !axes.insert(s.thread).second;
+    });
+    return twice;
+  }
+
+  // Nobody waits for another CTA within a kernel.
+  void check_exchange_of_ctas() const {
+    for (const auto& [buffer, uses] : by_ctas_) {
+      if (std::none_of(uses.begin(), uses.end(), [](const auto& use) { return use.first; })) continue;
+      for (const auto& [writes, cta] : uses)
+        if (cta.empty() || cta != uses[0].second)
+          refuse(
+              "'{}' may be exchanged between CTAs, which do not wait for each other within a kernel; required: loops "
+              "bound to blockIdx outside of others, or places that are their variable, or a literal times that",
+              buffer);
     }
   }
 
@@ -469,9 +525,10 @@ class Threads {
   std::vector<std::string> scope_;     // variables, outermost first
   std::map<std::string, Names> lets_;  // and what their values are made of
   std::vector<Register> registers_;
-  std::map<std::string, size_t> home_;  // the register that a name is now
-  Accesses pending_;                    // since the last barrier
-  Accesses* all_ = nullptr;             // of what is tried
+  std::map<std::string, size_t> home_;                                        // the register that a name is now
+  std::map<std::string, std::vector<std::pair<bool, std::string>>> by_ctas_;  // of a buffer: who writes or reads it
+  Accesses pending_;                                                          // since the last barrier
+  Accesses* all_ = nullptr;                                                   // of what is tried
   int num_sums_ = 0;
   bool has_cta_sum_ = false;
 };

@@ -176,6 +176,16 @@ TEST(Threads, AreRefusedWhereTwoWriteOneElement) {
       "'B' is stored outside of a loop that is bound to blockIdx.y");
 }
 
+TEST(Threads, AreRefusedWhereCtasWouldExchangeValues) {
+  const std::string stores = "    for i in range(n) [bind=blockIdx.x]:\n      B[i] = A[7 - i]\n";
+  expect_refused("  for j in range(3):\n" + stores + "    for i in range(n) [bind=blockIdx.x]:\n      A[i] = B[i]\n",
+                 "'A' may be exchanged between CTAs");
+  EXPECT_NO_THROW(
+      threads_of("  for j in range(3):\n    for i in range(n) [bind=blockIdx.x]:\n      A[i] = A[i] + B[j]\n"));
+  expect_refused("  for j in range(3):\n    for i in range(n) [bind=blockIdx.x]:\n      A[j * 2 + i] = B[j]\n",
+                 "'A' may be exchanged between CTAs");
+}
+
 TEST(Threads, AreRefusedWhereRegistersAreTakenForOneMemory) {
   const std::string sums =
       "  for i in range(n) [bind=blockIdx.x]:\n    allocate x[8]: fp32 in register\n"

@@ -76,6 +76,7 @@ __device__ inline unsigned char* weft_shared_memory() {
 template <class T>
 __device__ inline T weft_lane_sum(T x) {
   const unsigned lanes = blockDim.x < 32 ? blockDim.x : 32;
+  if ((lanes & (lanes - 1)) != 0 || blockDim.x % lanes != 0) __trap();
   const unsigned first = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32 / lanes * lanes;
   const unsigned mask = (0xffffffffu >> (32 - lanes)) << first;
   for (unsigned step = 1; step < lanes; step *= 2) x += __shfl_xor_sync(mask, x, step);
