@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/sparse_cases.h"
+#include "bench/sparse/cases.h"
 #include "contestants.h"
 #include "dense_product.h"
 #include "weft/device.h"

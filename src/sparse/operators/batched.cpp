@@ -209,10 +209,10 @@ std::string block_spmm_call(int64_t heads, int64_t block, int64_t feat, DType dt
   return fmt::format("block_spmm {} {} {} {} {}", heads, block, feat, to_string(dtype), workers);
 }
 
-Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType dtype, const std::string& way) {
-  const bool dots = machine().prefers_bf16_dots && number_in(way, "dots", 1) > 0;
+Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType dtype, const std::string& candidate) {
+  const bool dots = machine().prefers_bf16_dots && number_in(candidate, "dots", 1) > 0;
   return kept_operator(
-      block_spmm_program(heads, block, feat, dtype, dots, vector_unit(current_isa()), number_in(way, "rows", 0)));
+      block_spmm_program(heads, block, feat, dtype, dots, vector_unit(current_isa()), number_in(candidate, "rows", 0)));
 }
 
 void block_spmm(const Structure& blocks, const TensorView& values, const TensorView& b, const TensorView& c,
@@ -223,7 +223,7 @@ void block_spmm(const Structure& blocks, const TensorView& values, const TensorV
   const int64_t block = last_extent(a);
   check_block(block);
   const std::string call = block_spmm_call(b3.shape(0), block, last_extent(b), dtype, stream.team().num_workers());
-  block_spmm_operator(b3.shape(0), block, last_extent(b), dtype, tuned_way(data_of(blocks, "blocks"), call))
+  block_spmm_operator(b3.shape(0), block, last_extent(b), dtype, tuned_candidate(data_of(blocks, "blocks"), call))
       .run({.structures = {{"JO", blocks}}, .buffers = {{"A", a}, {"B", b3}, {"C", c3}}}, stream);
 }
 

@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "base/clock.h"
-#include "bench/sparse_bench.h"
-#include "bench/sparse_cases.h"
-#include "bench/sparse_probe.h"
+#include "bench/sparse/rows.h"
+#include "bench/sparse/cases.h"
+#include "bench/sparse/probe.h"
 
 namespace weft::bench {
 namespace {
