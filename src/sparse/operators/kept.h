@@ -97,9 +97,12 @@ Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType d
 Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
                        const std::string& candidate);
 
-// `same`: keys are the values, and are there already when those are read.
+// `same`: keys are the values, and are there already when those are read. `is_apart`: scores of all rows before the values
+// of any, in loops of their own.
 ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit = {},
-                               bool same = false);
+                               bool same = false, bool is_apart = false);
+// Which of both graph_attention runs, over keys of so many bytes.
+bool attention_runs_apart(int64_t key_bytes, bool same);
 ReadyProgram fused_mm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});
 ReadyProgram batched_spmm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});
 ReadyProgram batched_sddmm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});
