@@ -460,7 +460,7 @@ TEST(ReadyStages, VectorsAreAsWideAsTheMachines) {
     const std::string own = code.substr(code.find("extern \"C\""));
     EXPECT_NE(own.find("floatx8"), own.npos) << c.name;
     EXPECT_EQ(own.find("floatx16"), own.npos) << c.name;
-    if (c.name == "block_sddmm_turned" || c.name == "graph_attention" || c.name == "rgms")
+    if (c.name == "block_sddmm_transposed" || c.name == "graph_attention" || c.name == "rgms")
       expect_same_at_every_stage(c, {Shape::one_dense_row});
   }
 }

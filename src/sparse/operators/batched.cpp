@@ -59,14 +59,14 @@ constexpr const char* kBlockSpmm = R"(  A = buffer(H, IO, JO, II, JI): DTYPE
     C[h, io * BLOCK + ii, k] = C[h, io * BLOCK + ii, k] + A[h, io, jo, ii, ji] * B[h, jo * BLOCK + ji, k]
 )";
 
-// Columns holds y's rows of each block turned, so that a vector is of sixteen columns' elements: products of a tile add
-// up in its lanes.
+// Columns holds y's rows of each block transposed, so that a vector is of sixteen columns' elements: products of a tile
+// add up in its lanes.
 constexpr const char* kBlockSddmm = R"(  JB = dense_fixed(nb)
   X = buffer(H, I, K): DTYPE
   Y = buffer(H, J, K): DTYPE
   O = buffer(H, IO, JO, II, JI): DTYPE
   Columns = temporary(H, JB, K, JI): fp32
-  iterate turn(H, JB, K, JI) "SSSS" as (h, jb, k, ji):
+  iterate transpose(H, JB, K, JI) "SSSS" as (h, jb, k, ji):
     Columns[h, jb, k, ji] = Y[h, jb * BLOCK + ji, k]
   iterate sddmm(H, IO, JO, II, K, JI) "SSSSRS" as (h, io, jo, ii, k, ji):
     init:
@@ -82,7 +82,7 @@ constexpr const char* kBlockSddmmInPairs = R"(  JB = dense_fixed(nb)
   Y = buffer(H, J, K): bf16
   O = buffer(H, IO, JO, II, JI): bf16
   Columns = temporary(H, JB, KP, JI, KK): bf16
-  iterate turn(H, JB, KP, JI, KK) "SSSSS" as (h, jb, kp, ji, kk):
+  iterate transpose(H, JB, KP, JI, KK) "SSSSS" as (h, jb, kp, ji, kk):
     Columns[h, jb, kp, ji, kk] = Y[h, jb * BLOCK + ji, kp * 2 + kk]
   iterate sddmm(H, IO, JO, II, KP, JI, KK) "SSSSRSR" as (h, io, jo, ii, kp, ji, kk):
     init:
@@ -183,7 +183,7 @@ ReadyProgram block_sddmm_program(int64_t heads, int64_t block, int64_t feat, DTy
                                             .within = {pairs ? "kp" : "k"},
                                             .pairs = pairs ? "sddmm.kk" : "",
                                             .unit = unit}});
-    ready.schedule += shared_rows("turn", "jb", heads == 1);
+    ready.schedule += shared_rows("transpose", "jb", heads == 1);
   }
   ready.schedule += shared_rows("sddmm", "io", heads == 1);
   if (heads == 1) ready.set["heads"] = 1;
