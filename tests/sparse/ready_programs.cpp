@@ -45,7 +45,7 @@ std::vector<ReadyCase> ready_cases(const VectorUnit& unit) {
       {"block_spmm", block_spmm_program(2, 4, 32, bf16, false, unit), "JO", blocks, heads},
       {"block_spmm_dots", block_spmm_program(2, 4, 32, bf16, true, unit), "JO", blocks, heads},
       {"block_sddmm", block_sddmm_program(2, 4, 32, bf16, false, unit), "JO", blocks, heads},
-      {"block_sddmm_turned", block_sddmm_program(2, 16, 8, fp32, false, unit), "JO", tall_blocks, heads},
+      {"block_sddmm_transposed", block_sddmm_program(2, 16, 8, fp32, false, unit), "JO", tall_blocks, heads},
       {"block_sddmm_dots", block_sddmm_program(2, 16, 8, bf16, true, unit), "JO", tall_blocks, heads},
       {"dbsr_spmm", dbsr_spmm_program(8, 32, fp32, false, unit), "JO",
        [](const Matrix& a) { return dbsr_from_coo(a.coo(), 8).structure; }},

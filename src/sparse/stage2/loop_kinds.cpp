@@ -86,11 +86,20 @@ class WritesApart {
     return false;
   }
 
-  // indices[..., v] of an axis, which are unique below one parent.
+  // v, or v * 4 + below 4: a place that no other iteration has.
+  bool is_own_place(const Expr& e) const {
+    if (loop::is_variable(e, variable_)) return true;
+    int64_t factor = 0;
+    Expr rest;
+    return loop::is_linear_in(e, variable_, &factor, &rest) && factor > 0 && !loop::uses(rest, variable_) &&
+           facts_.is_nonnegative(rest) && facts_.holds(loop::less(rest, factor));
+  }
+
+  // indices[..., own place] of an axis, which are unique below one parent.
   bool is_own_index(const Expr& e) const {
     if (e->op != Op::load) return false;
     const Auxiliary* array = stage_.find_auxiliary(e->name);
-    if (array == nullptr || array->is_indptr || !loop::is_variable(e->operands.back(), variable_)) return false;
+    if (array == nullptr || array->is_indptr || !is_own_place(e->operands.back())) return false;
     for (size_t i = 0; i + 1 < e->operands.size(); ++i)
       if (loop::uses(e->operands[i], variable_) || uses_inner(e->operands[i])) return false;
     return true;

@@ -1,4 +1,4 @@
-#include "bench/sparse_edges.h"
+#include "bench/sparse/edges.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <random>
 
-#include "bench/sparse_cases.h"
+#include "bench/sparse/cases.h"
 #include "bench/stop.h"
 
 namespace weft::bench {

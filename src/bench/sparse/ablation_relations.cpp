@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/check.h"
-#include "bench/sparse_ways.h"
+#include "bench/sparse/candidates.h"
 #include "sparse/operators/kept.h"
 
 namespace weft::bench {
@@ -208,17 +208,17 @@ class StackInHyb {
   explicit StackInHyb(const Ablation& ablation)
       : stack_(sparse::relations_from_coo(ablation.elements).structure),
         ones_(ablation.elements.coordinates[0].size(), 1.f),
-        run_(way_of("", program_of(ablation.y->view),
-                    {.structures = {{"J", stack_}},
-                     .buffers = {{"A", {ones_.data(), DType::fp32, {static_cast<int64_t>(ones_.size())}}},
-                                 {"X", ablation.x->view},
-                                 {"W", ablation.y->view},
-                                 {"Y", ablation.out->view}}})
+        run_(candidate_of("", program_of(ablation.y->view),
+                          {.structures = {{"J", stack_}},
+                           .buffers = {{"A", {ones_.data(), DType::fp32, {static_cast<int64_t>(ones_.size())}}},
+                                       {"X", ablation.x->view},
+                                       {"W", ablation.y->view},
+                                       {"Y", ablation.out->view}}})
                  .run) {}
   void run(Stream stream) const { run_(stream); }
 
  private:
-  static WayProgram program_of(const TensorView& w) {
+  static CandidateProgram program_of(const TensorView& w) {
     return {kStack,
             stack_schedule(w.shape(2), sparse::vector_unit(current_isa())),
             {{"feat_in", w.shape(1)}, {"feat_out", w.shape(2)}}};
@@ -242,14 +242,14 @@ class TilesOfRows {
   TensorView x_, w_, y_;
 };
 
-// What the way stores is made by its first run.
+// What the candidate stores is made by its first run.
 template <class Made>
-void add_way(const std::shared_ptr<const Ablation>& operands, Ablation& ablation, const char* name) {
+void add_candidate(const std::shared_ptr<const Ablation>& operands, Ablation& ablation, const char* name) {
   const auto made = std::make_shared<std::optional<Made>>();
-  ablation.ways.push_back({.name = name, .run = [made, operands](Stream stream) {
-                             if (!*made) made->emplace(*operands);
-                             (*made)->run(stream);
-                           }});
+  ablation.candidates.push_back({.name = name, .run = [made, operands](Stream stream) {
+                                   if (!*made) made->emplace(*operands);
+                                   (*made)->run(stream);
+                                 }});
 }
 
 }  // namespace
@@ -275,10 +275,10 @@ Ablation relational(const std::string& name, const sparse::CooTensor& edges, int
   ablation.flops = 2. * std::min(pairs_with(1), pairs_with(2)) * static_cast<double>(feat_in * feat_out);
   ablation.bytes = 8. * static_cast<double>(edges.coordinates[0].size()) +
                    4. * static_cast<double>(cols * feat_in + rows * feat_out + relations * feat_in * feat_out);
-  add_way<RelationByRelation>(operands, ablation, "a relation at a time");
-  add_way<TransformedThenAdded>(operands, ablation, "products kept, then added");
-  add_way<StackInHyb>(operands, ablation, "3-D hyb(1, 5)");
-  add_way<TilesOfRows>(operands, ablation, "tiles of rows");
+  add_candidate<RelationByRelation>(operands, ablation, "a relation at a time");
+  add_candidate<TransformedThenAdded>(operands, ablation, "products kept, then added");
+  add_candidate<StackInHyb>(operands, ablation, "3-D hyb(1, 5)");
+  add_candidate<TilesOfRows>(operands, ablation, "tiles of rows");
   return ablation;
 }
 

@@ -1,4 +1,4 @@
-#include "bench/sparse_cases.h"
+#include "bench/sparse/cases.h"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 
 #include "bench/block_work.h"
 #include "bench/probe.h"
-#include "bench/sparse_bench.h"
+#include "bench/sparse/rows.h"
 #include "device/cpu/cpuid.h"
 
 namespace weft::bench {

@@ -1,7 +1,7 @@
-// What a sparse format or a line of a schedule is worth: several ways to compute the same from the same operands.
+// What a sparse format or a line of a schedule is worth: several candidates, which compute the same from the same operands.
 //
 //   const Ablation ablation = empty_block_rows({.size = 2048, .block = 32, .density = 0.1, .empty = 0.5}, 512);
-//   for (const Way& way : ablation.ways) way.run(stream);   // each writes ablation.out
+//   for (const Candidate& candidate : ablation.candidates) candidate.run(stream);   // each writes ablation.out
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/sparse_cases.h"
+#include "bench/sparse/cases.h"
 #include "weft/sparse.h"
 
 namespace weft::bench {
@@ -22,8 +22,8 @@ struct Floats {
   TensorView view = {};
 };
 
-// The first run makes what the way stores, and compiles. Not thread-safe.
-struct Way {
+// The first run makes what the candidate stores, and compiles. Not thread-safe.
+struct Candidate {
   std::string name = {};
   std::function<void(Stream)> run = {};
   double padding = 0;  // the share of its stored values that are no elements; 0: none, or not counted
@@ -33,10 +33,10 @@ struct Way {
 // out[i] = sum over elements (r, i, j) of x[j] y[r].
 struct Ablation {
   std::string name = {};
-  std::vector<Way> ways = {};           // the first is what others are held against
-  double flops = 0, bytes = 0;          // that no way does without
-  const SparseCase* gathers = nullptr;  // bound by gathering x's rows (SDDMM: y's); null: by multiplying
-  int64_t feat = 0;                     // of such a row
+  std::vector<Candidate> candidates = {};  // the first is what others are held against
+  double flops = 0, bytes = 0;             // that no candidate does without
+  const SparseCase* gathers = nullptr;     // bound by gathering x's rows (SDDMM: y's); null: by multiplying
+  int64_t feat = 0;                        // of such a row
   std::shared_ptr<Floats> x = {}, y = {}, out = {};
   sparse::CooTensor elements = {};  // (row, column), or (relation, row, column); of a SparseCase none: it has them
   std::shared_ptr<std::vector<float>> values = {};

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/check.h"
-#include "bench/sparse_ways.h"
+#include "bench/sparse/candidates.h"
 #include "sparse/operators/kept.h"
 
 namespace weft::bench {
@@ -32,13 +32,16 @@ sparse::Coo matrix(const sparse::CooTensor& elements) {
           .cols = elements.coordinates[1]};
 }
 
-// Of elements that are listed; weights, values and both dense matrices once.
+// Of elements that are listed; values, the rows of x that they gather and all results once.
 Ablation of_elements(std::string name, sparse::CooTensor elements, int64_t feat) {
   const size_t count = elements.coordinates[0].size();
   const int64_t rows = elements.extents[0], cols = elements.extents[1];
+  std::vector<char> is_gathered(static_cast<size_t>(cols), 0);
+  for (const int32_t col : elements.coordinates[1]) is_gathered[static_cast<size_t>(col)] = 1;
+  const int64_t gathered = std::count(is_gathered.begin(), is_gathered.end(), 1);
   Ablation ablation{.name = std::move(name), .feat = feat};
   ablation.flops = 2. * static_cast<double>(count) * static_cast<double>(feat);
-  ablation.bytes = 8. * static_cast<double>(count) + static_cast<double>((rows + cols) * feat * 4);
+  ablation.bytes = 4. * static_cast<double>(count) + static_cast<double>((rows + gathered) * feat * 4);
   ablation.x = std::make_shared<Floats>(std::vector<int64_t>{cols, feat}, 1);
   ablation.out = std::make_shared<Floats>(std::vector<int64_t>{rows, feat}, 2);
   ablation.elements = std::move(elements);
@@ -46,9 +49,9 @@ Ablation of_elements(std::string name, sparse::CooTensor elements, int64_t feat)
   return ablation;
 }
 
-void add_way(Ablation& ablation, std::string name, const std::shared_ptr<const Stored>& a,
-             const std::function<void(const Stored& a, Stream stream)>& run) {
-  ablation.ways.push_back(
+void add_candidate(Ablation& ablation, std::string name, const std::shared_ptr<const Stored>& a,
+                   const std::function<void(const Stored& a, Stream stream)>& run) {
+  ablation.candidates.push_back(
       {.name = std::move(name), .run = [a, run](Stream stream) { run(*a, stream); }, .padding = a->padding()});
 }
 
@@ -59,12 +62,13 @@ Ablation formats_of_spmm(const SparseCase& a, int64_t feat, const std::vector<Hy
   const sparse::VectorUnit unit = sparse::vector_unit(current_isa());
   const auto add = [&](const std::string& name, const std::string& format) {
     const std::string schedule = sparse::spmm_schedule(feat, format, unit, sparse::default_prefetch(feat));
-    ablation.ways.push_back(way_of(name, {sparse::kSpmmProgram, schedule, {{"feat", feat}}}, arguments_of(ablation)));
+    ablation.candidates.push_back(
+        candidate_of(name, {sparse::kSpmmProgram, schedule, {{"feat", feat}}}, arguments_of(ablation)));
   };
   add("csr", "");
   for (const Hyb& format : formats) {
     add(format.text(), format.text());
-    ablation.ways.back().padding = padding_of(a, format);
+    ablation.candidates.back().padding = padding_of(a, format);
   }
   return ablation;
 }
@@ -104,10 +108,10 @@ Ablation empty_block_rows(const EmptyBlockRows& shape, int64_t feat) {
   const auto in_blocks = [block](const Stored& a) {
     return a.view({static_cast<int64_t>(a.values.size()) / (block * block), block, block});
   };
-  add_way(ablation, fmt::format("bsr({})", block), stored(sparse::bsr_from_coo(coo, block), *ablation.values),
-          [=](const Stored& a, Stream stream) { sparse::block_spmm(a.structure, in_blocks(a), x, out, stream); });
-  add_way(ablation, fmt::format("dbsr({})", block), stored(sparse::dbsr_from_coo(coo, block), *ablation.values),
-          [=](const Stored& a, Stream stream) { sparse::dbsr_spmm(a.structure, in_blocks(a), x, out, stream); });
+  add_candidate(ablation, fmt::format("bsr({})", block), stored(sparse::bsr_from_coo(coo, block), *ablation.values),
+                [=](const Stored& a, Stream stream) { sparse::block_spmm(a.structure, in_blocks(a), x, out, stream); });
+  add_candidate(ablation, fmt::format("dbsr({})", block), stored(sparse::dbsr_from_coo(coo, block), *ablation.values),
+                [=](const Stored& a, Stream stream) { sparse::dbsr_spmm(a.structure, in_blocks(a), x, out, stream); });
   return ablation;
 }
 
@@ -124,17 +128,20 @@ Ablation pruned_weights(const PrunedWeights& shape, int64_t feat) {
   const sparse::Coo coo = matrix(ablation.elements);
   const TensorView x = ablation.x->view, out = ablation.out->view;
   const auto count = [](const Stored& a) { return static_cast<int64_t>(a.values.size()); };
-  add_way(ablation, "bsr(32)", stored(sparse::bsr_from_coo(coo, kBlock), *ablation.values),
-          [=](const Stored& a, Stream stream) {
-            sparse::block_spmm(a.structure, a.view({count(a) / (kBlock * kBlock), kBlock, kBlock}), x, out, stream);
-          });
-  add_way(ablation, "sr-bcrs(8, 32)", stored(sparse::sr_bcrs_from_coo(coo, kRows, kGroup), *ablation.values),
-          [=](const Stored& a, Stream stream) {
-            sparse::sr_bcrs_spmm(a.structure, a.view({count(a) / (kGroup * kRows), kGroup, kRows}), x, out, stream);
-          });
-  add_way(ablation, "csr", stored(sparse::csr_from_coo(coo), *ablation.values), [=](const Stored& a, Stream stream) {
-    sparse::spmm(a.structure, a.view({count(a)}), x, out, {.format = "csr"}, stream);
-  });
+  add_candidate(
+      ablation, "bsr(32)", stored(sparse::bsr_from_coo(coo, kBlock), *ablation.values),
+      [=](const Stored& a, Stream stream) {
+        sparse::block_spmm(a.structure, a.view({count(a) / (kBlock * kBlock), kBlock, kBlock}), x, out, stream);
+      });
+  add_candidate(
+      ablation, "sr-bcrs(8, 32)", stored(sparse::sr_bcrs_from_coo(coo, kRows, kGroup), *ablation.values),
+      [=](const Stored& a, Stream stream) {
+        sparse::sr_bcrs_spmm(a.structure, a.view({count(a) / (kGroup * kRows), kGroup, kRows}), x, out, stream);
+      });
+  add_candidate(ablation, "csr", stored(sparse::csr_from_coo(coo), *ablation.values),
+                [=](const Stored& a, Stream stream) {
+                  sparse::spmm(a.structure, a.view({count(a)}), x, out, {.format = "csr"}, stream);
+                });
   return ablation;
 }
 

@@ -1,6 +1,13 @@
-#include "bench/sparse_ways.h"
+#include "bench/sparse/candidates.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
 #include <optional>
+
+#include "base/clock.h"
+#include "sparse/operators/kept.h"
 
 namespace weft::bench {
 
@@ -14,7 +21,7 @@ Floats::Floats(std::vector<int64_t> shape, uint64_t seed) {
   view = TensorView(at, DType::fp32, shape);
 }
 
-Way way_of(std::string name, WayProgram program, sparse::RunArguments arguments) {
+Candidate candidate_of(std::string name, CandidateProgram program, sparse::RunArguments arguments) {
   arguments.values_unchanged = true;
   const auto op = std::make_shared<std::optional<sparse::Operator>>();
   const auto run = [op, program = std::move(program), arguments = std::move(arguments)](Stream stream) {
@@ -24,6 +31,42 @@ Way way_of(std::string name, WayProgram program, sparse::RunArguments arguments)
     (*op)->run(arguments, stream);
   };
   return {.name = std::move(name), .run = run};
+}
+
+namespace {
+
+constexpr int kConversions = 3;
+
+}  // namespace
+
+Conversion::Conversion(const std::string& format)
+    : op_(sparse::compile(sparse::parse(sparse::kSpmmProgram),
+                          fmt::format("decompose_format(csrmm, A, {})\nlower()\nparallel(csrmm.i)\n", format),
+                          Device::cpu(), {.set = {{"feat", 0}}})) {}
+
+void Conversion::run(const SparseCase& a, const sparse::Structure& structure, Stream stream) const {
+  float nothing = 0;
+  op_.run({.structures = {{"J", structure}},
+           .buffers = {{"A", {a.values.data(), DType::fp32, {a.nnz()}}},
+                       {"B", {&nothing, DType::fp32, {a.cols, 0}}},
+                       {"C", {&nothing, DType::fp32, {a.rows, 0}}}}},
+          stream);
+}
+
+double Conversion::seconds(const SparseCase& a, Stream stream) const {
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kConversions; ++i) {
+    const sparse::Structure anew = sparse::csr(a.rows, a.cols, a.indptr, a.indices);
+    least = std::min(least, seconds_of([&] { run(a, anew, stream); }));
+  }
+  return least;
+}
+
+double Conversion::copy_seconds(const SparseCase& a, Stream stream) const {
+  run(a, a.structure, stream);
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kConversions; ++i) least = std::min(least, seconds_of([&] { run(a, a.structure, stream); }));
+  return least;
 }
 
 namespace {

@@ -7,7 +7,7 @@
 
 #include "bench/bench.h"
 #include "bench/probe.h"
-#include "bench/sparse_cases.h"
+#include "bench/sparse/cases.h"
 #include "weft/device.h"
 #include "weft/sparse.h"
 

@@ -8,8 +8,9 @@
 #include "base/clock.h"
 #include "bench/measure.h"
 #include "bench/own_cache.h"
-#include "bench/sparse_bench.h"
-#include "bench/sparse_cases.h"
+#include "bench/sparse/candidates.h"
+#include "bench/sparse/cases.h"
+#include "bench/sparse/rows.h"
 #include "bench/timing.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operators/kept.h"
@@ -47,19 +48,11 @@ void measure_padding(SparseBench& bench, const SparseCase& a) {
         "%");
 }
 
-// The first run in a format, which makes its structure and fills its values, without what a later one takes.
+// Its structure made and its values filled.
 void measure_conversion(SparseBench& bench, const SparseCase& a) {
   const std::string format = Hyb{1, middle_k(a)}.text();
-  const std::vector<float> b(static_cast<size_t>(a.cols * kFeat), 1.f);
-  std::vector<float> c(static_cast<size_t>(a.rows * kFeat));
-  const auto run = [&](const sparse::Structure& structure) {
-    sparse::spmm(structure, {a.values.data(), DType::fp32, {a.nnz()}}, {b.data(), DType::fp32, {a.cols, kFeat}},
-                 {c.data(), DType::fp32, {a.rows, kFeat}}, {.format = format, .values_unchanged = true}, bench.stream);
-  };
-  run(a.structure);  // compiles
-  const sparse::Structure again = sparse::csr(a.rows, a.cols, a.indptr, a.indices);
-  const double first = seconds_of([&] { run(again); }), later = seconds_of([&] { run(again); });
-  add(bench, fmt::format("{} to {}", a.name, format), "conversion", (first - later) * 1e3, "ms");
+  add(bench, fmt::format("{} to {}", a.name, format), "conversion", Conversion(format).seconds(a, bench.stream) * 1e3,
+      "ms");
 }
 
 // A program that nobody has compiled before, again and again.
@@ -87,7 +80,7 @@ void measure_sparse_tune(const BenchOptions& options, BenchReport& report) {
   WorkerTeam team(options.threads);
   SparseBench bench{options, report, team};
   report.note(fmt::format(
-      "{} threads, fp32, {} features, values that stay; ceilings: of auto, the fastest of a search of {:g} s; of "
+      "{} threads, fp32, {} features, values that stay; ceilings: of auto, the fastest of a search of up to {:g} s; of "
       "compiling, the C++ compiler alone",
       team.num_workers(), kFeat, options.seconds));
   measure_compiling(bench);

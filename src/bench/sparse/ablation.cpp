@@ -1,6 +1,6 @@
-// `weft bench sparse --only ablation`: what each format, and each line of a schedule, is worth. All ways of an ablation
+// `weft bench sparse --only ablation`: what each format, and each line of a schedule, is worth. All candidates of an ablation
 // compute the same, each beside its ceiling, and in turns with the first one.
-#include "bench/sparse_ablation.h"
+#include "bench/sparse/ablation.h"
 
 #include <fmt/format.h>
 
@@ -12,9 +12,9 @@
 #include "base/clock.h"
 #include "bench/memory_use.h"
 #include "bench/probe.h"
-#include "bench/sparse_bench.h"
-#include "bench/sparse_edges.h"
-#include "bench/sparse_probe.h"
+#include "bench/sparse/edges.h"
+#include "bench/sparse/probe.h"
+#include "bench/sparse/rows.h"
 #include "bench/stop.h"
 #include "bench/timing.h"
 
@@ -31,25 +31,25 @@ void add(SparseBench& bench, const std::string& name, const std::string& metric,
       {.bench = "sparse", .name = name, .metric = metric, .value = value, .unit = unit, .ceiling = ceiling});
 }
 
-// How many times as fast as the other one a way is. Each runs behind the other, and finds the caches as that left them.
-double ratio_in_turns(SparseBench& bench, const Way& way, const Way& other) {
+// How many times as fast as the other one a candidate is. Each runs behind the other, and finds the caches as that left them.
+double ratio_in_turns(SparseBench& bench, const Candidate& candidate, const Candidate& other) {
   const double for_seconds = bench.options.quick ? 0.02 : 0.2;
   std::vector<double> own_s, other_s;
   other.run(bench.stream);  // compiles
   for (const auto start = Clock::now(); own_s.size() < 3 || seconds_since(start) < for_seconds;) {
     stop_if_asked();
-    own_s.push_back(seconds_of([&] { way.run(bench.stream); }));
+    own_s.push_back(seconds_of([&] { candidate.run(bench.stream); }));
     other_s.push_back(seconds_of([&] { other.run(bench.stream); }));
   }
   return median(other_s) / median(own_s);
 }
 
-// How many times as fast as the first each way is, by its name; rows that are not asked for are not measured.
+// How many times as fast as the first each candidate is, by its name; rows that are not asked for are not measured.
 std::map<std::string, double> measure(SparseBench& bench, const Ablation& ablation, bool with_memory = false) {
   std::map<std::string, double> ratios;
-  const auto name_of = [&](const Way& way) { return ablation.name + ": " + way.name; };
-  if (std::none_of(ablation.ways.begin(), ablation.ways.end(),
-                   [&](const Way& way) { return wants(bench, name_of(way)); }))
+  const auto name_of = [&](const Candidate& candidate) { return ablation.name + ": " + candidate.name; };
+  if (std::none_of(ablation.candidates.begin(), ablation.candidates.end(),
+                   [&](const Candidate& candidate) { return wants(bench, name_of(candidate)); }))
     return ratios;
   const RowCeiling ceiling =
       ablation.gathers != nullptr
@@ -57,21 +57,21 @@ std::map<std::string, double> measure(SparseBench& bench, const Ablation& ablati
                                     static_cast<const float*>((ablation.y ? ablation.y : ablation.x)->view.data()),
                                     ablation.feat))
           : RowCeiling(bench.team, Instruction::fp32_multiply_add, ablation.flops, ablation.bytes);
-  const Way& first = ablation.ways.front();
-  for (const Way& way : ablation.ways) {
-    const std::string name = name_of(way);
+  const Candidate& first = ablation.candidates.front();
+  for (const Candidate& candidate : ablation.candidates) {
+    const std::string name = name_of(candidate);
     if (!wants(bench, name)) continue;
-    const auto run = [&] { way.run(bench.stream); };
+    const auto run = [&] { candidate.run(bench.stream); };
     const std::optional<double> extra_mb = with_memory ? extra_mb_of(run) : std::nullopt;
     const TimedBeside timed =
         time_beside(run, ceiling.probes(), bench.options.quick ? 3 : 5, bench.options.quick ? 0.02 : 0.1);
     const double rate = ablation.flops / timed.median_s;
     add(bench, name, "rate", rate / 1e9, "GFLOP/s", ceiling.of(timed) / 1e9);
-    if (&way != &first) {
-      ratios[way.name] = ratio_in_turns(bench, way, first);
-      add(bench, name, "over " + first.name, ratios[way.name], "x");
+    if (&candidate != &first) {
+      ratios[candidate.name] = ratio_in_turns(bench, candidate, first);
+      add(bench, name, "over " + first.name, ratios[candidate.name], "x");
     }
-    if (way.padding > 0) add(bench, name, "padding of its places", 100 * way.padding, "%");
+    if (candidate.padding > 0) add(bench, name, "padding of its places", 100 * candidate.padding, "%");
     if (extra_mb) add(bench, name, "peak memory beside its tensors", *extra_mb, "MB");
   }
   add(bench, ablation.name, "operations", ablation.flops / 1e6, "MFLOP");
@@ -112,7 +112,7 @@ void measure_relations(SparseBench& bench, const TypedGraph& graph) {
   for (const int64_t feat : feats_of(bench)) {
     const Ablation ablation = relational("rgcn " + graph.name, graph.edges, feat, feat);
     // Compiling takes memory, too: once before.
-    for (const Way& way : relational("", few, feat, feat).ways) way.run(bench.stream);
+    for (const Candidate& candidate : relational("", few, feat, feat).candidates) candidate.run(bench.stream);
     measure(bench, ablation, /*with_memory=*/true);
   }
 }
@@ -125,7 +125,7 @@ void measure_convolution(SparseBench& bench) {
   for (const int64_t channels :
        bench.options.quick ? std::vector<int64_t>{16} : std::vector<int64_t>{16, 32, 64, 128, 256}) {
     Ablation ablation = relational(name, map.edges, channels, channels);
-    ablation.ways.erase(ablation.ways.begin());
+    ablation.candidates.erase(ablation.candidates.begin());
     measure(bench, ablation, /*with_memory=*/true);
   }
 }
@@ -136,7 +136,8 @@ void measure_ablations(SparseBench& bench, const std::vector<SparseCase>& graphs
                        const std::vector<SparseCase>& matrices) {
   if (!may_want(bench, "ablation")) return;
   bench.report.note(
-      "ablations: rates of the operations that no way does without; ceilings as above, of weights and relations the "
+      "ablations: rates of the operations that no candidate does without; ceilings as above, of weights and relations "
+      "the "
       "lesser of multiply-adds in fp32 and bytes; graphs and voxels are synthetic");
   for (const SparseCase& graph : graphs) {
     const int64_t k = middle_k(graph);
