@@ -10,7 +10,7 @@ namespace {
 class NeedsACard : public ::testing::Environment {
  public:
   void SetUp() override {
-    if (cuda::num_cards() == 0) GTEST_SKIP() << "no card here: " << cuda::find_driver().tried;
+    if (weft::cuda::num_cards() == 0) GTEST_SKIP() << "no card here: " << weft::cuda::find_driver().tried;
     const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
     if (search.compiler == nullptr) GTEST_SKIP() << "no NVRTC here: " << search.tried;
   }
