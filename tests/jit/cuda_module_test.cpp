@@ -67,7 +67,7 @@ TEST(CudaModuleProcess, IsRefusedForACardThatNoCubinIsMadeFor) {
         std::fprintf(stderr, "%s\n", error.what());
         std::exit(0);
       },
-      testing::ExitedWithCode(0),
+      ::testing::ExitedWithCode(0),
       "unsupported: 'attend': required compute capability 10.0 of cuda:0 \\(Fake H100\\), supported are cubins for "
       "sm_75, "
       "sm_80, sm_86, sm_89, sm_90a");

@@ -28,7 +28,7 @@ std::vector<std::string>& JitTest::warnings() {
 }
 
 JitTest::JitTest() {
-  folder_ = testing::TempDir() + "/weft_jit_XXXXXX";
+  folder_ = ::testing::TempDir() + "/weft_jit_XXXXXX";
   if (mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("no temporary folder");
   cache_ = folder_ + "/cache";
   auto set = [&](const char* name, const std::string& value) {

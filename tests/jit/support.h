@@ -27,7 +27,7 @@ class ScopedEnv {
   std::optional<std::string> before_;
 };
 
-class JitTest : public testing::Test {
+class JitTest : public ::testing::Test {
  protected:
   JitTest();
   ~JitTest() override;

@@ -9,8 +9,6 @@
 namespace weft::testing {
 namespace {
 
-using namespace attention;
-
 class OlderCards : public attention::cuda::Runtime {
  public:
   void require(Device device, std::string_view name) const override { cards().require(device, name); }
@@ -52,7 +50,7 @@ class OlderCards : public attention::cuda::Runtime {
 
 class OlderCardTarget : public CardTarget {
  public:
-  OlderCardTarget() : backend_(runtime_) { add_backend(DeviceKind::cuda, backend_); }
+  OlderCardTarget() : backend_(runtime_) { attention::add_backend(DeviceKind::cuda, backend_); }
   std::string name() const override { return "older_card"; }
 
  protected:
@@ -60,7 +58,7 @@ class OlderCardTarget : public CardTarget {
 
  private:
   OlderCards runtime_;
-  CudaBackend backend_;
+  attention::CudaBackend backend_;
 };
 
 }  // namespace

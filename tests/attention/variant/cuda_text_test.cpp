@@ -18,7 +18,7 @@ extern const char* const scores;
 namespace weft {
 namespace {
 
-class CudaText : public testing::Test {
+class CudaText : public ::testing::Test {
  protected:
   void SetUp() override {
     const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
