@@ -132,13 +132,13 @@ class Merge {
     WEFT_UNROLL
     for (int s = 0; s < kAtOnce; ++s) {
       const int lane = first + s < n ? first + s : n - 1;
-      const float* const from = ptx::shuffle(of_lane, lane);
+      const float* const from = ptx::shuffle(of_lane, lane) + (ptx::lane() < S::kDimVo ? ptx::lane() : 0);
       weight[s] = ptx::shuffle(weight_of_lane, lane);
       if (first + s >= n) weight[s] = 0;
       WEFT_UNROLL
       for (int i = 0; i < kPerLane; ++i) {
-        const int at = ptx::lane() + 32 * i;
-        o[s][i] = from[at < S::kDimVo ? at : 0];
+        const bool is_there = S::kDimVo % 32 == 0 || ptx::lane() + 32 * i < S::kDimVo;
+        o[s][i] = from[is_there ? 32 * i : 0];
       }
     }
     WEFT_UNROLL
