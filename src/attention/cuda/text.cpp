@@ -46,7 +46,7 @@ PathText mma_path(const AttentionSpec& spec, const std::string& architecture, bo
   const MmaTiles tiles = mma_tiles(spec, architecture);
   const int stages = small ? tiles.stages_of_small : tiles.stages;
   const int most_rows = small ? 16 : tiles.most_rows;
-  std::string type = fmt::format("Mma<Spec, Variant, 1, 1, 4, {}>", tiles.keys_of_small);
+  std::string type = fmt::format("Mma<Spec, Variant, 1, 1, 4, {}, {}>", tiles.keys_of_small, most_rows == 16);
   if (most_rows > 16) type += fmt::format(", Mma<Spec, Variant, 1, 4, 1, {}>", tiles.keys);
   if (most_rows > 64) type += fmt::format(", Mma<Spec, Variant, 2, 4, 1, {}>", tiles.keys);
   int shared_bytes = 0;

@@ -76,12 +76,11 @@ class Merge {
       const SourceOfLane own = is_first ? first_ : source(first);
       float weight = own.states.data == nullptr ? 0.f : 1.f;
       if constexpr (F::kSoftmax) weight = exp_fast((is_first ? first_lse : lse(own, state)) - base);
-      total += tile::lane_sum(weight);
       const float* const from =
           own.states.data == nullptr ? nullptr : own.states.o(call_, own.row_offset + state.row, state.head);
       const int n = group_.source_end - first < 32 ? group_.source_end - first : 32;
       WEFT_NO_UNROLL
-      for (int s = 0; s < n; s += kAtOnce) add(weight, from, s, n, sums);
+      for (int s = 0; s < n; s += kAtOnce) add(weight, from, s, n, total, sums);
     }
     write(state, row, base, total, sums);
   }
@@ -126,24 +125,30 @@ class Merge {
   WEFT_INLINE float lse(const SourceOfLane& own, const State& of) const {
     return own.states.data == nullptr ? -infinity() : *own.states.lse(call_, own.row_offset + of.row, of.head);
   }
-  // Sources [first, first + kAtOnce) of the n that lanes have. One that is empty weighs nothing, and holds anything.
-  WEFT_INLINE static void add(float weight_of_lane, const float* of_lane, int first, int n, float (&sums)[kPerLane]) {
+  // Sources [first, first + kAtOnce) of the n that lanes have, one after another, so that a row's sums follow from its own
+  // states: how many empty ones stand between them follows from its neighbours. One that is empty weighs nothing, and holds
+  // anything.
+  WEFT_INLINE static void add(float weight_of_lane, const float* of_lane, int first, int n, float& total,
+                              float (&sums)[kPerLane]) {
     float weight[kAtOnce], o[kAtOnce][kPerLane];
     WEFT_UNROLL
     for (int s = 0; s < kAtOnce; ++s) {
       const int lane = first + s < n ? first + s : n - 1;
-      const float* const from = ptx::shuffle(of_lane, lane);
+      const float* const from = ptx::shuffle(of_lane, lane) + (ptx::lane() < S::kDimVo ? ptx::lane() : 0);
       weight[s] = ptx::shuffle(weight_of_lane, lane);
       if (first + s >= n) weight[s] = 0;
       WEFT_UNROLL
       for (int i = 0; i < kPerLane; ++i) {
-        const int at = ptx::lane() + 32 * i;
-        o[s][i] = from[at < S::kDimVo ? at : 0];
+        const bool is_there = S::kDimVo % 32 == 0 || ptx::lane() + 32 * i < S::kDimVo;
+        o[s][i] = from[is_there ? 32 * i : 0];
       }
     }
     WEFT_UNROLL
-    for (int s = 0; s < kAtOnce; ++s) WEFT_UNROLL
-    for (int i = 0; i < kPerLane; ++i) sums[i] += weight[s] == 0.f ? 0.f : weight[s] * o[s][i];
+    for (int s = 0; s < kAtOnce; ++s) {
+      total += weight[s];
+      WEFT_UNROLL
+      for (int i = 0; i < kPerLane; ++i) sums[i] += weight[s] == 0.f ? 0.f : weight[s] * o[s][i];
+    }
   }
 
   const Call& call_;

@@ -15,9 +15,9 @@
 namespace weft::attention::cuda {
 
 // The template's arguments: as of mma::Shape.
-template <class S, class F, int kFragments, int kWarpsM, int kWarpsN, int kKeys>
+template <class S, class F, int kFragments, int kWarpsM, int kWarpsN, int kKeys, bool kIsAlone = false>
 class Mma {
-  using Shape = mma::Shape<S, F, kFragments, kWarpsM, kWarpsN, kKeys>;
+  using Shape = mma::Shape<S, F, kFragments, kWarpsM, kWarpsN, kKeys, kIsAlone>;
   using P = typename F::P;
   static constexpr int kStages = Shape::kStages;
 
@@ -44,12 +44,13 @@ class Mma {
     do {
       multiply(pages);
     } while (non_finite_.start(rows_, thread_, states_));
-    if (Shape::kStoresOwn && !non_finite_.is_started()) {
-      if constexpr (Shape::kStoresOwn) mma::Store<Shape>(rows_, thread_, states_).store();
+    if constexpr (Shape::kStoresOwn) {
+      mma::Store<Shape>(rows_, thread_, states_).store();
+      non_finite_.add(rows_, thread_, mma::Stored<Shape>(rows_));
     } else {
       const mma::Join<Shape> joined(rows_, thread_);
       joined.join(states_);
-      non_finite_.add(rows_, thread_);
+      non_finite_.add(rows_, thread_, joined);
       joined.write();
     }
     ptx::cta_sync();

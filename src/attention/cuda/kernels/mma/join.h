@@ -29,15 +29,18 @@ class Join {
         }
       }
       if (r >= rows_.n) continue;
+      float* const to = own + r * kOutStride + thread_.column();
       WEFT_UNROLL
       for (int f = 0; f < Shape::kPadVo / 8; ++f) WEFT_UNROLL
-      for (int e = 0; e < 2; ++e) own[r * kOutStride + 8 * f + thread_.column() + e] = states.o[m][f][2 * half + e];
+      for (int e = 0; e < 2; ++e) to[8 * f + e] = states.o[m][f][2 * half + e];
     }
     ptx::cta_sync();
     WEFT_NO_UNROLL
     for (int r = thread_.warp; r < rows_.n; r += Shape::kWarps) join_row(r);
     ptx::cta_sync();
   }
+
+  WEFT_INLINE void add(int r, int i, float v) const { Shape::out()[r * kOutStride + i] += v; }
 
   // To the output or to the item's partial.
   WEFT_INLINE void write() const {
@@ -65,13 +68,15 @@ class Join {
       }
     }
     const float factor = !F::kSoftmax ? 1.f : total == 0.f ? 0.f : 1.f / total;
+    float* const of_lane = Shape::out() + r * kOutStride + thread_.lane;
     WEFT_UNROLL
-    for (int i = thread_.lane; i < Shape::kDimVo; i += 32) {
+    for (int i = 0; i < (Shape::kDimVo + 31) / 32; ++i) {
+      if (Shape::kDimVo % 32 != 0 && 32 * i + thread_.lane >= Shape::kDimVo) continue;
       float sum = 0;
       WEFT_UNROLL
       for (int w = 0; w < kWarpsN; ++w)
-        sum += (F::kSoftmax ? weight[w] : 1.f) * Shape::out()[(w * Shape::kRows + r) * kOutStride + i];
-      Shape::out()[r * kOutStride + i] = sum * factor;
+        sum += (F::kSoftmax ? weight[w] : 1.f) * of_lane[w * Shape::kRows * kOutStride + 32 * i];
+      of_lane[32 * i] = sum * factor;
     }
     if (thread_.lane == 0) s.lse[r] = F::kSoftmax ? lse_of_base2(base, total) : 0.f;
   }

@@ -23,7 +23,6 @@ class NonFinite {
     started_ = true;
     return true;
   }
-  WEFT_INLINE bool is_started() const { return started_; }
 
   // Zeros in their place, in a tile that is about to be multiplied.
   WEFT_INLINE void leave_out(const Thread<Shape>& thread, int stage) const {
@@ -37,10 +36,12 @@ class NonFinite {
     ptx::cta_sync();
   }
 
-  // To the joined outputs; a thread has some elements of all rows.
-  WEFT_INLINE void add(const Rows<Shape>& rows, const Thread<Shape>& thread) const {
+  // To outputs, joined or stored, once the CTA wrote them; a thread has some elements of all rows.
+  template <class Outputs>
+  WEFT_INLINE void add(const Rows<Shape>& rows, const Thread<Shape>& thread, const Outputs& outputs) const {
     if (!started_) return;
     const auto& s = Shape::shared();
+    ptx::cta_sync();
     WEFT_NO_UNROLL
     for (int t = rows.item.kv_begin; t < s.walk.end; ++t) {
       const int pos = position_of(rows.call, rows.item, t);
@@ -54,8 +55,7 @@ class NonFinite {
         if (is_finite(v)) continue;
         WEFT_NO_UNROLL
         for (int r = 0; r < rows.n; ++r)
-          if (s.rows[r].visible.holds(pos) && bits_show(rows.call, bits, s.rows[r].of_block, t))
-            Shape::out()[r * Shape::kOutStride + i] += v;
+          if (s.rows[r].visible.holds(pos) && bits_show(rows.call, bits, s.rows[r].of_block, t)) outputs.add(r, i, v);
       }
     }
     ptx::cta_sync();

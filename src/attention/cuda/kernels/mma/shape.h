@@ -22,8 +22,8 @@ struct alignas(16) Source<true> {
   int pos;
 };
 
-// S: the spec as constants (cuda/text.cpp), F: Functors.
-template <class S_, class F_, int kFragments_, int kWarpsM_, int kWarpsN_, int kKeys_>
+// S: the spec as constants (cuda/text.cpp), F: Functors, kIsAlone: the kernel has no other tiles.
+template <class S_, class F_, int kFragments_, int kWarpsM_, int kWarpsN_, int kKeys_, bool kIsAlone>
 struct Shape {
   using S = S_;
   using F = F_;
@@ -43,8 +43,10 @@ struct Shape {
   // for half a tile.
   static constexpr bool kFewRegisters = kMaskFunctor || kFragments * kPadVo > 256 || (kFunctor && kPadVo > 128);
   static constexpr int kStepKeys = kWarpKeys >= 32 && kFewRegisters ? kWarpKeys / 2 : kWarpKeys;
-  // Queries stay in registers where these have room.
-  static constexpr bool kKeepsQueries = kFragments * (kPadQk / 4 + kPadVo / 2 + kStepKeys / 2) <= 160;
+  // Queries stay in registers where these have room: beside tiles of more rows, the compiler finds none for those that all warps
+  // have, and keeps them in the thread's stack.
+  static constexpr bool kKeepsQueries =
+      kFragments * (kPadQk / 4 + kPadVo / 2 + kStepKeys / 2) <= 160 && (kIsAlone || kWarpsN == 1);
   using Keys = tile::SharedTile<kPadQk>;
   using Values = tile::SharedTile<kPadVo>;
   using KeyRows = tile::FragmentRows<kPadQk>;

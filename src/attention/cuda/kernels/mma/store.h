@@ -54,9 +54,10 @@ class Store {
  private:
   // This lane's elements of a row.
   WEFT_INLINE void store_pairs(float* to, int m, int half, float factor) const {
+    to += thread_.column();  // once: the rest of an address is a constant of its instruction
     WEFT_UNROLL
     for (int f = 0; f < kDimVo / 8; ++f) WEFT_UNROLL
-    for (int e = 0; e < 2; ++e) to[8 * f + thread_.column() + e] = states_.o[m][f][2 * half + e] * factor;
+    for (int e = 0; e < 2; ++e) to[8 * f + e] = states_.o[m][f][2 * half + e] * factor;
   }
   // The same, to row r of `staged_`.
   WEFT_INLINE void stage(int r, int m, int half, float factor) const {
@@ -92,6 +93,30 @@ class Store {
   const Thread<Shape>& thread_;
   const States<Shape>& states_;
   const tile::SharedTile<Shape::kPadVo> staged_;  // the warp's rows, where its queries were
+};
+
+// Those states again, where they were stored: a value that is not finite makes of any finite output the same.
+template <class Shape>
+class Stored {
+  using Output = typename Shape::S::Output;
+
+ public:
+  WEFT_INLINE explicit Stored(const Rows<Shape>& rows) : rows_(rows) {}
+
+  WEFT_INLINE void add(int r, int i, float v) const {
+    const Call& call = rows_.call;
+    const FusedRow& row = Shape::shared().rows[r];
+    const PartialStates partial = partial_of(call, rows_.item);
+    if (partial.data != nullptr) {
+      partial.o(call, (rows_.first + r) / call.group_size, row.head)[i] += v;
+      return;
+    }
+    char* const to = output_of(call, row.q_row, row.head);
+    tile::store(reinterpret_cast<Output*>(to) + i, element<Output>(to, i) + v);
+  }
+
+ private:
+  const Rows<Shape>& rows_;
 };
 
 }  // namespace weft::attention::cuda::mma
