@@ -1,5 +1,5 @@
-// The CUDA text of every sparse operator, run by the threads of a GPU on the host: no access outside, no race, the right
-// values.
+// The CUDA text of every sparse operator, run by the threads of a GPU on the host: no access outside, no race, the
+// right values.
 #include <gtest/gtest.h>
 
 #include <algorithm>
