@@ -158,7 +158,8 @@ class Threads {
     return stmt;
   }
 
-  // What of the pending accesses the next iteration of the loop meets. Those of CTAs are apart but for memory of the CTA.
+  // What of the pending accesses the next iteration of the loop meets. Those of CTAs are apart but for memory of the
+  // CTA.
   Accesses carried(const Stmt& loop) {
     Names own{loop.name};
     visit(loop.body, [&](const Stmt& inner) {

@@ -10,12 +10,12 @@
 
 namespace weft::loop {
 
-// - Statements outside of all loops that are bound to threads are run by every thread of the CTA, alike; what they store
-//   for others to see, the first thread stores alone.
-// - A barrier stands wherever a thread of the CTA may access what another one wrote, or write what another one accessed,
-//   since the last one: in shared memory, and in buffers of the function.
-// - A reduction that is bound to threads is added up by each in a register, then over the lanes of a warp in pairs; over
-//   warps in their order, through shared memory. So sums have the same bits in every run of a launch.
+// - Statements outside of all loops that are bound to threads are run by every thread of the CTA, alike; what they
+//   store for others to see, the first thread stores alone.
+// - A barrier stands wherever a thread of the CTA may access what another one wrote, or write what another one
+//   accessed, since the last one: in shared memory, and in buffers of the function.
+// - A reduction that is bound to threads is added up by each in a register, then over the lanes of a warp in pairs;
+//   over warps in their order, through shared memory. So sums have the same bits in every run of a launch.
 // Throws Error(unsupported) where a barrier would have to stand where threads may not come together, where two threads
 // would write one element, where memory of a thread is used as if it were the CTA's, and where threads or CTAs would
 // repeat what is to be done once.

@@ -1,5 +1,5 @@
-// The CUDA text of every sparse operator, run by the threads of a GPU on the host: no access outside, no race, the right
-// values.
+// The CUDA text of every sparse operator, run by the threads of a GPU on the host: no access outside, no race, the
+// right values.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -324,7 +324,7 @@ TEST_P(SimtSparse, ComputesWhatDenseArithmeticDoes) {
   if (is({"block_spmm", "block_spmm_dots"}))
     return run.expect("C", product(within(elements(s), 4), v("A"), v("B"), run.extent("mb") * 4, 32, 2));
   if (name == "block_sddmm") return run.expect("O", dots(within(elements(s), 4), v("X"), v("Y"), 32, 2));
-  if (is({"block_sddmm_turned", "block_sddmm_dots"}))
+  if (is({"block_sddmm_transposed", "block_sddmm_dots"}))
     return run.expect("O", dots(within(elements(s), 16), v("X"), v("Y"), 8, 2));
   if (name == "dbsr_spmm")
     return run.expect("C", product(within(rows_that_hold_something(s), 8), v("A"), v("B"), run.extent("mb") * 8, 32));

@@ -1,4 +1,5 @@
-// The CUDA text of every operator is one that NVRTC takes. Where there is none, that is skipped, and the summary says so.
+// The CUDA text of every operator is one that NVRTC takes. Where there is none, that is skipped, and the summary says
+// so.
 #include <gtest/gtest.h>
 
 #include <span>
@@ -29,8 +30,8 @@ std::string without(std::string text, std::string_view word) {
   return text;
 }
 
-// One text of all, a namespace each: what a compilation takes before its first kernel is half of a text's time. Lines of
-// errors have the operator's name.
+// One text of all, a namespace each: what a compilation takes before its first kernel is half of a text's time. Lines
+// of errors have the operator's name.
 TEST_P(Cuda, TextOfEveryOperatorCompiles) {
   std::string text;
   std::vector<std::string> names;

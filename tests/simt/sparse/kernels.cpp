@@ -51,8 +51,8 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #define WEFT_GOLDEN block_sddmm_dots
 #include "tests/golden/sparse/block_sddmm_dots.cuda.txt"
 #undef WEFT_GOLDEN
-#define WEFT_GOLDEN block_sddmm_turned
-#include "tests/golden/sparse/block_sddmm_turned.cuda.txt"
+#define WEFT_GOLDEN block_sddmm_transposed
+#include "tests/golden/sparse/block_sddmm_transposed.cuda.txt"
 #undef WEFT_GOLDEN
 #define WEFT_GOLDEN block_spmm
 #include "tests/golden/sparse/block_spmm.cuda.txt"
@@ -158,8 +158,8 @@ const SparseKernel kSparseKernels[] = {
     WEFT_KERNEL(block_sddmm, block_sddmm_0),
     WEFT_KERNEL(block_sddmm_dots, block_sddmm_0),
     WEFT_KERNEL(block_sddmm_dots, block_sddmm_1),
-    WEFT_KERNEL(block_sddmm_turned, block_sddmm_0),
-    WEFT_KERNEL(block_sddmm_turned, block_sddmm_1),
+    WEFT_KERNEL(block_sddmm_transposed, block_sddmm_0),
+    WEFT_KERNEL(block_sddmm_transposed, block_sddmm_1),
     WEFT_KERNEL(block_spmm, block_spmm_0),
     WEFT_KERNEL(block_spmm_dots, block_spmm_0),
     WEFT_KERNEL(convolution, rgms_0),
