@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "weft/device.h"
+#include "weft/sparse_program.h"
 #include "weft/tensor.h"
 
 namespace weft::sparse {
@@ -110,7 +111,7 @@ Structure butterfly(int64_t num_blocks, int64_t stride);
 
 // ---------------------------------------------------------------- programs
 
-// A program in the text form, with its schedule. Every mistake is Error(invalid_argument) that names line and column.
+// A program in the text form, with its schedule; ProgramBuilder (sparse_program.h) writes one. Every mistake is Error(invalid_argument) that names line and column.
 class Program {
  public:
   explicit Program(std::string_view text);

@@ -7,6 +7,7 @@
 
 #include "sparse/operators/kept.h"
 #include "tests/sparse/support.h"
+#include "weft/error.h"
 
 namespace weft::sparse::test {
 namespace {
