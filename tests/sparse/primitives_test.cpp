@@ -114,6 +114,18 @@ TEST(Primitives, RfactorTakesAFactorOutOfTheSum) {
 )");
 }
 
+// A condition that stands within the reductions also holds for the sum: rows beyond the last are none.
+TEST(Primitives, RfactorKeepsConditionsOfSpatialPoints) {
+  const std::string text = loops(
+      "decompose_format(csrmm, A, bsr(2))\nlower()\nreorder(csrmm.ii, csrmm.k, csrmm.jo)\nrfactor(csrmm.ji, "
+      "register)\n");
+  const size_t sum = text.find("block csrmm_bsr_2_sum");
+  const size_t condition = text.rfind("if io * 2 + ii < m", sum), zero = text.rfind("block csrmm_bsr_2:", sum);
+  ASSERT_NE(sum, std::string::npos) << text;
+  ASSERT_NE(condition, std::string::npos) << text;
+  EXPECT_GT(condition, zero) << text;
+}
+
 TEST(Primitives, DecomposeReductionMakesInitABlock) {
   EXPECT_EQ(loops("lower()\ndecompose_reduction(csrmm.j)\n"),
             R"(  for i in range(m):
