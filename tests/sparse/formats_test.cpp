@@ -2,9 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <sstream>
 
 #include "sparse/formats/structure.h"
+#include "sparse/formats/structure_on.h"
 #include "sparse/schedule.h"
+#include "sparse/stage1/parse.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 
@@ -86,6 +90,44 @@ TEST(Formats, HybPartitionsColumnsEvenly) {
   EXPECT_EQ(buckets[2].arrays.at("J_hyb_0_2_indices"), (std::vector<int32_t>{0, 1, 2, 3}));
   EXPECT_EQ(buckets[5].arrays.at("J_hyb_1_2_indices"), (std::vector<int32_t>{4, 5, 6, 7}));
   EXPECT_EQ(buckets[7].arrays.at("J_hyb_2_1_indices"), (std::vector<int32_t>{8, 9}));
+}
+
+// A matrix fills the axes of a program in the format that they say.
+TEST(Formats, MatricesFillTheAxesOfAProgram) {
+  const auto program = [](const std::string& name) {
+    std::ostringstream text;
+    text << std::ifstream(WEFT_SPARSE_EXAMPLES "/" + name + ".txt").rdbuf();
+    return parse_program(text.str()).stage1;
+  };
+  const auto expect_same = [](const Structure& got, const Structure& want, const std::string& what) {
+    const auto &a = got.data()->levels, &b = want.data()->levels;
+    ASSERT_EQ(a.size(), b.size()) << what;
+    for (size_t l = 0; l < a.size(); ++l) {
+      EXPECT_EQ(a[l].indptr, b[l].indptr) << what;
+      EXPECT_EQ(a[l].indices, b[l].indices) << what;
+      EXPECT_EQ(a[l].per_parent, b[l].per_parent) << what;
+    }
+  };
+  const Matrix a = random_matrix(Shape::uniform, 77);
+  const Coo coo = a.coo();
+  expect_same(structure_on(program("spmm_hyb"), "J", coo), csr_from_coo(coo).structure, "csr");
+  expect_same(structure_on(program("spmm_ell"), "J", coo), ell_from_coo(coo).structure, "ell");
+  expect_same(structure_on(program("spmm_bsr"), "JO", coo), bsr_from_coo(coo, 4).structure, "bsr");
+  expect_same(structure_on(program("spmm_dcsr"), "J", coo), dcsr_from_coo(coo).structure, "dcsr");
+  expect_same(structure_on(program("spmm_dbsr"), "JO", coo), dbsr_from_coo(coo, 4).structure, "dbsr");
+  expect_same(structure_on(program("spmm_sr_bcrs"), "J", coo), sr_bcrs_from_coo(coo, 8, 4).structure, "sr_bcrs");
+  expect_same(structure_on(program("ragged_softmax"), "J", coo), ragged(a.rows, a.cols, a.indptr), "ragged");
+  Stage1 wide = program("spmm_ell");
+  Axis& places = *std::find_if(wide.axes.begin(), wide.axes.end(), [](const Axis& axis) { return axis.name == "J"; });
+  places.nnz = 40;
+  const Structure forty = structure_on(wide, "J", coo);
+  EXPECT_EQ(forty.nnz(), a.rows * 40);
+  EXPECT_EQ(std::count(forty.data()->levels[1].indices.begin(), forty.data()->levels[1].indices.end(), a.cols),
+            a.rows * 40 - static_cast<int64_t>(a.indices.size()));
+  places.nnz = 1;
+  expect_contains(refusal([&] { structure_on(wide, "J", coo); }), "axis 'J' has 1 places a row", "narrow");
+  expect_contains(refusal([&] { structure_on(program("mttkrp"), "L", coo); }), "required: axes that a matrix fills",
+                  "a tensor's axes");
 }
 
 TEST(Formats, MapsThatAreNotInverseAreRefused) {
