@@ -150,6 +150,12 @@ TEST(Decompose, HybOfOneNumberTakesTheMeanLengthOfARow) {
   EXPECT_EQ(stage1("hyb(1)", 41), stage1("hyb(1, 3)", 41));
   EXPECT_EQ(stage1("hyb(2)", 40), stage1("hyb(2, 2)", 40));
   EXPECT_NE(stage1("hyb(1)", 41), stage1("hyb(1, 2)", 41));
+  // A call has the structure.
+  const Matrix a = random_matrix(Shape::power_law, 961);
+  Values b = random_values(static_cast<size_t>(a.cols * kFeat), 962), c(static_cast<size_t>(a.rows * kFeat));
+  spmm(a.structure(), a.values_view(), {b.data(), DType::fp32, {a.cols, kFeat}},
+       {c.data(), DType::fp32, {a.rows, kFeat}}, {.format = "hyb(2)"});
+  expect_close(doubles(c), dense_spmm(a, b, kFeat), 1e-5, "hyb(2)");
 }
 
 // Blocks store places of no element: a largest element would see their zeros.
