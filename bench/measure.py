@@ -4,6 +4,8 @@
     bench/measure.py --model MODEL.gguf [--program build/release/bin/weft] [--name cpu]
     bench/measure.py --peers            the same, then every row of bench/peers/compare.py
     bench/measure.py --write            measures nothing: writes docs/performance.md, draws its picture
+    bench/measure.py --sparse --data DIR    sparse operators alone, over the matrices of DIR too, and their search:
+                                        bench/results/sparse-alone.jsonl; two hours
     bench/measure.py --numerics         measures errors, on any machine: bench/results/numerics.jsonl, docs/numerics.md
 
 Writes bench/results/NAME.jsonl (every row, as `weft bench --json` prints it), the tables in docs/performance.md between
@@ -11,6 +13,7 @@ its `measured` marks, and docs/peers.svg. The README's rows are copied from ther
 else to do; rows stand beside ceilings of the same run.
 """
 import argparse
+import datetime
 import json
 import pathlib
 import re
@@ -20,6 +23,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
 sys.path.insert(0, str(ROOT / "bench/peers"))
+import against  # noqa: E402
+import compare  # noqa: E402
 import table as peers_table  # noqa: E402
 
 BENCHES = (("ceilings", ["--quick"]), ("threads", ["--quick"]), ("attention", ["--quick"]), ("plan", ["--quick"]),
@@ -31,8 +36,16 @@ FULL_READINGS = 9  # of a peer's row; fewer are a quick run
 
 def rows_of(program, bench, extra):
     command = [program, "bench", bench, "--json", *extra]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout  # progress is seen
     return [json.loads(line) for line in output.splitlines() if line.strip()]
+
+
+def sparse_rows(program, data, seconds):
+    """Both benches of sparse operators in one run; every line says what was measured where and when."""
+    about = {"weft": against.describe(ROOT), "machine": compare.machine(), "date": datetime.date.today().isoformat()}
+    folder = ["--data", data] if data else []
+    return [{**row, **about} for bench, extra in (("sparse", []), ("sparse-tune", ["--seconds", str(seconds)]))
+            for row in rows_of(program, bench, [*extra, *folder])]
 
 
 def read_rows(name):
@@ -134,7 +147,12 @@ def main():
     parser.add_argument("--peers", action="store_true", help="compares with peers too")
     parser.add_argument("--write", action="store_true", help="measures nothing, writes tables and picture")
     parser.add_argument("--numerics", action="store_true", help="measures errors alone")
+    parser.add_argument("--sparse", action="store_true", help="measures sparse operators alone")
+    parser.add_argument("--data", help="with --sparse: a folder of matrices and typed graphs")
+    parser.add_argument("--seconds", type=float, default=45, help="with --sparse: of the search for a matrix, at most")
     arguments = parser.parse_args()
+    if arguments.sparse:
+        return write_rows("sparse-alone", sparse_rows(arguments.program, arguments.data, arguments.seconds))
     if arguments.numerics:
         rows = rows_of(arguments.program, "attention", ["--numerics"])
         write_rows("numerics", rows)

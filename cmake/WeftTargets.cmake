@@ -194,7 +194,8 @@ function(weft_compile_as_test target)
     endif()
   endif()
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
-  target_compile_definitions(${target} PRIVATE WEFT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+  target_compile_definitions(${target} PRIVATE WEFT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
+    WEFT_TEST_KERNELS="${PROJECT_BINARY_DIR}/test_kernels")
 endfunction()
 
 # weft_test_part(NAME SOURCES file... DEPENDS folder...): what several test programs share; they depend on NAME.
@@ -209,7 +210,7 @@ endfunction()
 # weft_test(NAME SOURCES file... DEPENDS folder... [LABELS label...]): a GoogleTest program, one CTest entry a case.
 function(weft_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES;LABELS" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
+  add_executable(${name} ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/cache_folder.cpp)
   weft_compile_as_test(${name})
   list(TRANSFORM ARG_DEPENDS PREPEND weft_)
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main fmt::fmt ${ARG_DEPENDS})
@@ -220,4 +221,28 @@ function(weft_test name)
   weft_up_to_date(${name})
   # Without values: those that gtest cannot print are addresses, other ones in every run.
   gtest_discover_tests(${name} NO_PRETTY_VALUES PROPERTIES LABELS "${labels}" FIXTURES_REQUIRED build.${name} DISCOVERY_TIMEOUT 60)
+endfunction()
+
+# weft_card_test(NAME SOURCES file... [DEPENDS folder...] [LIBRARIES target...] [FILTER of GoogleTest]): the
+# program NAME_test, which runs on a card. A single entry, as a program that is asked for its tests looks for no card; where
+# there is none it is skipped, and says so.
+function(weft_card_test name)
+  cmake_parse_arguments(ARG "" "FILTER" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  add_executable(${name}_test ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/device/cuda/needs_card.cpp
+    ${PROJECT_SOURCE_DIR}/tests/support/cache_folder.cpp)
+  weft_compile_as_test(${name}_test)
+  list(TRANSFORM ARG_DEPENDS PREPEND weft_)
+  target_link_libraries(${name}_test PRIVATE ${ARG_DEPENDS} ${ARG_LIBRARIES} GTest::gtest_main fmt::fmt)
+  weft_up_to_date(${name}_test)
+  if(NOT ARG_FILTER)
+    set(ARG_FILTER *)
+  endif()
+  weft_card_entry(${name} ${name}_test ${ARG_FILTER} fast)
+endfunction()
+
+# weft_card_entry(NAME PROGRAM FILTER LABEL): the tests of a program on a card that the filter names.
+function(weft_card_entry name program filter label)
+  add_test(NAME ${name} COMMAND ${program} "--gtest_filter=${filter}")
+  set_tests_properties(${name} PROPERTIES LABELS ${label} FIXTURES_REQUIRED build.${program}
+    SKIP_REGULAR_EXPRESSION "no card here|no NVRTC here" TIMEOUT 1500)
 endfunction()

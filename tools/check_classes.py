@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""Checks that no class below src/attention/ has more than 20 member functions: beyond that it is several things.
+"""Checks that no class below src/attention/ has more than 20 member functions, or more than two flags: beyond that it is
+several things.
 
-Constructors, destructors and assignments do not count; nested classes count by themselves.
---self-test shows that the rule can fail.
+Constructors, destructors and assignments do not count; nested classes count by themselves. A flag is a member of type bool;
+where several describe a thing and choose no other algorithm, FLAGS names the class and says what they describe.
+--self-test shows that each rule can fail.
 """
 import pathlib
 import re
 import sys
 import tempfile
 
-FOLDER, MOST = "src/attention", 20
+FOLDER, MOST, MOST_FLAGS = "src/attention", 20, 2
+FLAGS = {"KernelTraits": "a kernel, as its backend states it",
+         "Reading": "what was read of a declaration so far, in the order of its parts"}
 NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.DOTALL)
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 CLASS = re.compile(r"(?<!enum )\b(?:class|struct|union)\s+(?:alignas\([^)]*\)\s*)?([\w:]+)[^;{}()=,]*(?::[^;{}()]*)?\{")
@@ -17,6 +21,7 @@ TEMPLATE = re.compile(r"\btemplate\s*<(?:[^<>]|<[^<>]*>)*>")
 CALL = re.compile(r"\b(?:alignas|decltype|noexcept|requires|static_assert)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 ANGLES = re.compile(r"<[^<>]*>")
 OTHER = re.compile(r"(?:using|typedef|friend|enum|class|struct|union)\b")
+FLAG = re.compile(r"(?:(?:const|mutable)\s+)*bool\s+(?!operator\b)(\w+\s*(?:=[^,]*)?(?:,\s*\w+\s*(?:=[^,]*)?)*)$")
 FUNCTION = re.compile(r"[^=(]*?(operator\s*(?:\(\)|[^\s(]+)|~?\w+)\s*\((?!\s*\*)")
 
 
@@ -34,9 +39,16 @@ def function_name(declaration):
     return match and match[1]
 
 
-def functions(text, at):
-    """Names of the member functions of the class whose body begins at `at`."""
-    names, declaration, braces, parentheses = [], "", 0, 0
+def flag_names(declaration):
+    """Of a declaration up to its semicolon: its members of type bool."""
+    text = re.sub(r"^\s*(?:(?:public|private|protected)\s*:\s*)*", "", declaration).strip()
+    match = FLAG.match(text)
+    return [re.match(r"\w+", each.strip())[0] for each in match[1].split(",")] if match else []
+
+
+def members(text, at):
+    """Names of the member functions and of the flags of the class whose body begins at `at`."""
+    names, flags, declaration, braces, parentheses = [], [], "", 0, 0
     while braces >= 0 and at < len(text):
         c = text[at]
         at += 1
@@ -46,20 +58,23 @@ def functions(text, at):
                 name = function_name(declaration)
                 if name:
                     names.append(name)
+                elif c == ";":
+                    flags += flag_names(declaration)
                 # Braces that are no body initialise something, or are a nested class.
                 declaration = "" if name or c == ";" or not declaration.strip() else declaration + "= "
             else:
                 declaration += c
         braces += (c == "{") - (c == "}")
-    return names
+    return names, flags
 
 
 def classes(text):
     text = blanked(TEMPLATE, blanked(DIRECTIVE, blanked(NO_CODE, text)))
     for match in CLASS.finditer(text):
         name = match[1].split("::")[-1]
-        own = [f for f in functions(text, match.end()) if f.strip("~") != name and not re.fullmatch(r"operator\s*=", f)]
-        yield match[1], text.count("\n", 0, match.start()) + 1, own
+        names, flags = members(text, match.end())
+        own = [f for f in names if f.strip("~") != name and not re.fullmatch(r"operator\s*=", f)]
+        yield match[1], text.count("\n", 0, match.start()) + 1, own, flags
 
 
 def problems(root):
@@ -67,10 +82,13 @@ def problems(root):
     for path in sorted((root / FOLDER).rglob("*")):
         if path.suffix not in (".h", ".cpp"):
             continue
-        for name, line, own in classes(path.read_text()):
+        for name, line, own, flags in classes(path.read_text()):
+            where = f"{path.relative_to(root)}:{line}: {name}"
             if len(own) > MOST:
-                found.append(f"{path.relative_to(root)}:{line}: {name} has {len(own)} member functions; at most {MOST}: "
-                             f"{', '.join(own)}")
+                found.append(f"{where} has {len(own)} member functions; at most {MOST}: {', '.join(own)}")
+            if len(flags) > MOST_FLAGS and name not in FLAGS:
+                found.append(f"{where} has {len(flags)} flags; at most {MOST_FLAGS}: {', '.join(flags)}; what they switch is "
+                             "several things")
     return found
 
 
@@ -88,10 +106,31 @@ def self_test():
     }
     failed = 0
     for name, (text, expected) in cases.items():
-        found = {c: " ".join(own) for c, _, own in classes(text)}
+        found = {c: " ".join(own) for c, _, own, _ in classes(text)}
         if found != expected:
             failed += 1
             print(f"self-test '{name}': {found}")
+    flags = {  # body, the flags that are counted
+        "bool a; const bool b = f(1); mutable bool c_{true};": "a b c_",
+        "bool a = true, b = false;": "a b",
+        "public: bool a;\nprivate:\n bool b = true;": "a b",
+        "static constexpr bool kA = true; bool f(int); bool operator==(const A&) const = default; std::vector<bool> v;": "",
+        "bool f() const { bool a; return a; } bool b;": "b",
+        "bool* a; bool (*call)(bool) = nullptr; using B = bool;": "",
+    }
+    for body, expected in flags.items():
+        found = [" ".join(own) for _, _, _, own in classes("struct A {\n" + body + "\n};\n")]
+        if found != [expected]:
+            failed += 1
+            print(f"self-test '{body}': {found}")
+    for name, count in (("A", MOST_FLAGS), ("A", MOST_FLAGS + 1), (next(iter(FLAGS)), MOST_FLAGS + 1)):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / FOLDER / "cuda/a.h"
+            file.parent.mkdir(parents=True)
+            file.write_text(f"struct {name} {{\n" + "".join(f"  bool f{i} = false;\n" for i in range(count)) + "};\n")
+            if len(problems(pathlib.Path(folder))) != (count > MOST_FLAGS and name not in FLAGS):
+                failed += 1
+                print(f"self-test of {name} with {count} flags")
     for count in (MOST, MOST + 1):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / FOLDER / "cuda/a.h"

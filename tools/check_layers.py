@@ -8,8 +8,10 @@
    once per instruction set, and an inline function of such a header would be kept from one copy for all.
 5. Folders that are the same for every backend name none, not even in comments; the rest of attention/ does so but for
    where backends are registered.
-6. Host code that serves every backend (attention/, jit/, loop/, sparse/, models/, decode/, but for a backend's own folder)
-   includes no device or kernel vocabulary of one.
+6. Host code that serves every backend (attention/, jit/, loop/, sparse/, ops/, models/, decode/, but for a backend's own
+   folder, and kernels/ and ops/gemm/, which are the CPU's) includes no device or kernel vocabulary of one, but for where
+   operators find their backend.
+7. A folder of one backend includes nothing of another's; toolchains may (jit/).
 --self-test shows that each rule can fail.
 """
 import pathlib
@@ -30,8 +32,9 @@ SHARED = {"attention/abi.h": {"tile/abi/leaf.h"},
 NEUTRAL = ("attention/plan/", "attention/reference/", "attention/variant/")
 BACKEND = re.compile(r"cpu|cuda", re.IGNORECASE)
 REGISTRATION = "attention/backend.cpp"
-SERVES_ALL = ("attention", "jit", "loop", "sparse", "models", "decode")
-BACKEND_FOLDER = re.compile(r"/(cpu|cuda|host|nvrtc)/")
+SERVES_ALL = ("attention", "jit", "loop", "sparse", "ops", "models", "decode")
+OPERATORS_BACKENDS = "ops/backend.cpp"
+OF_CPU, OF_CUDA = re.compile(r"/(cpu|host|gemm)/"), re.compile(r"/(cuda|nvrtc)/")
 OF_A_BACKEND = re.compile(r"^(tile|device)/(cpu|cuda)/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.MULTILINE)
 
@@ -49,6 +52,8 @@ def problems(root):
             found.append(f"{relative}: no layer is known for it; add it to tools/check_layers.py")
             continue
         layer = layers[key]
+        of_cuda = OF_CUDA.search("/" + inner)
+        of_cpu = not of_cuda and (OF_CPU.search("/" + inner) or "/kernels/" in inner)
         kernel = not public and (folder == "tile" or "/kernels/" in "/" + inner)
         text = path.read_text()
         neutral = inner.startswith(NEUTRAL) or (inner.startswith("attention/") and inner.count("/") == 1)
@@ -76,7 +81,10 @@ def problems(root):
             elif top != folder and LAYERS[top] >= layer:
                 kind = "another folder of its layer" if LAYERS[top] == layer else "a higher layer"
                 found.append(f"{where}: {folder} includes {target} of {kind}")
-            elif folder in SERVES_ALL and not BACKEND_FOLDER.search("/" + inner) and OF_A_BACKEND.match(target):
+            elif folder != "jit" and (of_cuda and OF_CPU.search(target) or of_cpu and OF_CUDA.search(target)):
+                found.append(f"{where}: a folder of one backend includes {target} of another")
+            elif (folder in SERVES_ALL and not (of_cpu or of_cuda or inner == OPERATORS_BACKENDS)
+                  and OF_A_BACKEND.match(target)):
                 found.append(f"{where}: {target} is of one backend; {folder}/ serves all")
             elif top == "tile" and not kernel and target not in SHARED.get(inner, ()):
                 found.append(f"{where}: a host file includes {target}; only kernels and generated text may")
@@ -93,7 +101,7 @@ def self_test():
         "same layer": ("src/ops/a.cpp", "\n#include \"attention/leaf.h\"\n", "src/ops/a.cpp:2: ops includes attention"),
         "higher public header": ("src/device/a.cpp", '#include "weft/attention.h"\n', "weft/attention.h belongs to a higher"),
         "public to private": ("include/weft/ops.h", '#include "base/check.h"\n', "public header includes base/check.h"),
-        "tile in host file": ("src/ops/a.cpp", '#include "tile/cpu/vec.h"\n', "a host file includes tile/cpu"),
+        "tile in host file": ("src/serve/a.cpp", '#include "tile/cpu/vec.h"\n', "a host file includes tile/cpu"),
         "abi in host file": ("src/ops/a.cpp", '#include "tile/abi/leaf.h"\n', "a host file includes tile/abi"),
         "std in kernel": ("src/ops/kernels/a.h", "#  include <vector>\n", "includes <vector>"),
         "std in tile": ("src/tile/cpu/a.h", "#include <cmath>\n", "includes <cmath>"),
@@ -104,6 +112,19 @@ def self_test():
         "kernels in a toolchain": ("src/jit/a.cpp", '#include "device/cuda/driver.h"\n', "is of one backend"),
         "backend's own folder": ("src/attention/cpu/a.cpp", '#include "device/cpu/cpuid.h"\n', None),
         "host toolchain": ("src/jit/host/a.cpp", '#include "device/cpu/cpuid.h"\n', None),
+        "device in operators": ("src/ops/a.cpp", '#include "device/cpu/futex.h"\n', "is of one backend"),
+        "card in operators": ("src/ops/a.cpp", '#include "device/cuda/card.h"\n', "is of one backend"),
+        "operators' backends": ("src/ops/backend.cpp", '#include "device/cuda/card.h"\n', None),
+        "CPU's products": ("src/ops/gemm/a.cpp", '#include "device/cpu/futex.h"\n', None),
+        "CPU's kernels": ("src/ops/kernels/a.cpp", '#include "device/cpu/built_isas.h"\n#include "tile/cpu/vec.h"\n', None),
+        "CPU's device on a card": ("src/attention/cuda/a.cpp", '#include "device/cpu/cpuid.h"\n', "of another"),
+        "CPU's folder on a card": ("src/attention/cuda/a.cpp", '#include "attention/cpu/rounding.h"\n', "of another"),
+        "CPU's kernels on a card": ("src/attention/cuda/kernels/a.h", '#include "tile/cpu/vec.h"\n', "of another"),
+        "CPU's products on a card": ("src/ops/cuda/a.cpp", '#include "ops/gemm/linear.h"\n', "of another"),
+        "card's device on the CPU": ("src/attention/cpu/a.cpp", '#include "device/cuda/card.h"\n', "of another"),
+        "card's folder on the CPU": ("src/attention/cpu/a.cpp", '#include "attention/cuda/text.h"\n', "of another"),
+        "card's kernels on the CPU": ("src/attention/cpu/kernels/a.h", '#include "tile/cuda/mma.h"\n', "of another"),
+        "toolchains": ("src/jit/nvrtc/a.cpp", '#include "jit/host/process.h"\n', None),
         "bench below cli": ("src/bench/a.cpp", '#include "cli/output.h"\n', "bench includes cli"),
         "kernel text": ("src/tile/cuda/a.cuh", "#include <cmath>\n", "includes <cmath>"),
         "sparse beside attention": ("src/sparse/a.cpp", '#include "attention/abi.h"\n', "sparse includes attention"),

@@ -27,12 +27,13 @@ def reason(case):
 
 def summarise(folder):
     totals = {"passed": 0, "failed": 0, "skipped": 0}
-    lines, names = [], {"failed": [], "skipped": []}
+    lines, names, cubins = [], {"failed": [], "skipped": []}, 0
     suites = {}
     for file in sorted(folder.glob("*.xml")):
         counts = {"passed": 0, "failed": 0, "skipped": 0}
         for case in ElementTree.parse(file).getroot().iter("testcase"):
             result = outcome(case)
+            cubins += sum(map(int, re.findall(r"^cubins made: (\d+)$", case.findtext("system-out") or "", re.MULTILINE)))
             if result == "passed" and case.get("name").startswith("build."):
                 continue  # says that a program is built, and tests nothing
             counts[result] += 1
@@ -55,6 +56,8 @@ def summarise(folder):
                 names["failed"].append(name)
                 detail = "failed" if suite not in suites else detail + ", and the step itself failed"
         lines.append(f"{name:<20} {detail} ({seconds} s)")
+    if cubins:
+        lines.append(f"{'cubins':<20} {cubins} made by tests of texts")
     need_model = folder / "need-model.txt"
     waiting = need_model.read_text().split("\n") if need_model.exists() else []
     waiting = [name for name in waiting if name]

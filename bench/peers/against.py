@@ -24,9 +24,12 @@ def programs_of(build):
 
 
 def describe(source):
-    """The commit that lies in a folder."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=source, capture_output=True, text=True)
-    return commit.stdout.strip() or "unknown"
+    """The commit that lies in a folder, "-dirty" where a tracked file differs from it; figures that a run kept do not count."""
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=source, capture_output=True, text=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)bench/results")
+    return (git("describe", "--always") or "unknown") + ("-dirty" if changed else "")
 
 
 def version_of(programs):

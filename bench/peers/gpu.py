@@ -2,13 +2,14 @@
 """Measures attention and whole models of other libraries on the first card, with the rows of `weft bench --device cuda:0`.
 
     bench/peers/gpu.py                                  every row of attention, with what this Python has installed
-    bench/peers/gpu.py --only decode --peer torch       rows and peers whose names hold these words
+    bench/peers/gpu.py --only decode --peer torch       rows and peers whose names hold these words; kv8192$: that end so
     bench/peers/gpu.py --model 1b --model 8b            decode of a whole model too; compiling takes a minute or more
     bench/peers/gpu.py --weft build/release/bin/weft    Weft too, on the same card: bench attention, and model by --model
 
 It needs torch with CUDA; FlashInfer takes part where it is installed. Runs are nodes of a CUDA graph over data that exceed
-the card's cache, each figure the median of 9. Prints what it measures and writes bench/results/gpu_peers.jsonl: lines of
-`weft bench --json`, each with its contestant. bench/peers/gpu_table.py shows them side by side.
+the card's cache, each figure the median of 9. Prints what it measures and writes bench/results/gpu_peers.jsonl, row by row:
+lines of `weft bench --json`, each with its contestant, in the places of those that an earlier run wrote of the same row.
+bench/peers/gpu_table.py shows them side by side.
 """
 import argparse
 import json
@@ -22,16 +23,23 @@ from gpu_rows import Refused, all_rows
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
+def key(line):
+    return line.get("contestant"), line.get("case"), line.get("metric"), line.get("note")
+
+
 class Results:
-    """Lines as they come: to the terminal, and into the file once all is measured."""
+    """Lines as they come, to the terminal and into the file, where they take the places of those of the same row."""
 
     def __init__(self, path):
-        self.path, self.lines, self.refused = path, [], {}
+        self.path, self.lines, self.refused = path, {}, {}
+        if path.exists():
+            self.lines = {key(line): line for line in map(json.loads, path.read_text().splitlines())}
 
     def add(self, line, contestant=None, version=None):
         if contestant:
             line = {**line, "contestant": contestant, "version": version}
-        self.lines.append(line)
+        self.lines[key(line)] = line
+        self.write()
         text = line.get("note")
         if not text:
             share = f"{line['share']:8.3f}" if line["share"] else ""
@@ -43,11 +51,18 @@ class Results:
         reason = f"{contestant}: {(lines[0] if lines else type(why).__name__)[:200]}"
         self.refused[reason] = self.refused.get(reason, 0) + 1
 
-    def write(self):
+    def say_refusals(self):
         for reason, rows in self.refused.items():
             self.add({"note": f"{reason} ({rows} rows)"})
+
+    def write(self):
         self.path.parent.mkdir(exist_ok=True)
-        self.path.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
+        self.path.write_text("".join(json.dumps(line) + "\n" for line in self.lines.values()))
+
+
+def is_wanted(case, words):
+    """Whether it holds one of the words, or ends with one that ends with $."""
+    return not words or any(case.endswith(word[:-1]) if word.endswith("$") else word in case for word in words)
 
 
 def installed(peers, wanted, results):
@@ -96,11 +111,12 @@ def measure_models(shapes, ceilings, results):
 def measure_weft(program, shapes, only, results):
     """What Weft says of the same rows."""
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    calls = [["attention", *(["--only", only] if only else [])], *(["model", "--shape", shape] for shape in shapes)]
+    calls = [*(["attention", "--only", word.rstrip("$")] for word in only), *([] if only else [["attention"]]),
+             *(["model", "--shape", shape] for shape in shapes)]
     for call in calls:
         run = subprocess.run([program, "bench", *call, "--device", "cuda:0", "--json"], capture_output=True, text=True)
         for line in map(json.loads, run.stdout.splitlines()):
-            if "metric" in line:
+            if "metric" in line and (line["bench"] == "model" or is_wanted(line["case"], only)):
                 results.add(line, "Weft", version)
         if run.returncode:
             results.add({"note": f"weft bench {' '.join(call)}: {run.stderr.strip()}"})
@@ -108,7 +124,8 @@ def measure_weft(program, shapes, only, results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="rows whose case holds this")
+    parser.add_argument("--only", action="append", default=[], help="rows whose case holds this, or ends so (...$); may "
+                        "be given again")
     parser.add_argument("--peer", action="append", help="peers whose name holds this; may be given again")
     parser.add_argument("--model", action="append", choices=("8b", "1b"), default=[], help="may be given again")
     parser.add_argument("--weft", help="the program")
@@ -131,13 +148,13 @@ def main():
     results.add({"note": f"copy {ceilings.copy_rate() / 1e9:.0f} GB/s read and written; empty node of a graph "
                          f"{ceilings.node_seconds() * 1e6:.2f} us"})
     peers = list(installed(all_peers(), arguments.peer, results))
-    measure_attention([row for row in all_rows() if arguments.only in row.case], peers, pool, ceilings, results)
+    measure_attention([row for row in all_rows() if is_wanted(row.case, arguments.only)], peers, pool, ceilings, results)
     measure_models(arguments.model, ceilings, results)
     if arguments.weft:
         del pool, ceilings
         torch.cuda.empty_cache()
         measure_weft(arguments.weft, arguments.model, arguments.only, results)
-    results.write()
+    results.say_refusals()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import statistics
 
 import torch
 
-REPEATS, MOST_RUNS = 9, 16
+REPEATS, MOST_RUNS = 9, 256
 
 
 def graph_of(runs):

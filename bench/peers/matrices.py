@@ -65,7 +65,7 @@ def write(path, rows, cols, i, j):
             file.write(part.tobytes())
 
 
-MADE = {"uniform-32k": lambda: uniform(32768, 16), "uniform-262k": lambda: uniform(262144, 16),
+MADE = {"uniform-32k": lambda: uniform(32768, 16), "uniform-256k": lambda: uniform(262144, 16),
         "power-law-100k": lambda: power_law(100_000, 1_500_000),
         "graph-20k": lambda: power_law(19717, 88648)}
 

@@ -143,7 +143,7 @@ def sparse_rows(data):
                    fields, ("Weft", "torch"))
 
     files, (graphs, voxels) = matrices.files_of(data), edges.files_of(data)
-    rows = [spmm(name, feat) for name in ("uniform-32k", "uniform-262k", "power-law-100k") for feat in (64, 128)]
+    rows = [spmm(name, feat) for name in ("uniform-32k", "uniform-256k", "power-law-100k") for feat in (64, 128)]
     rows += [spmm(name, feat, path) for name, path in files.items() for feat in (64, 128)]
     rows += [blocks(op, pattern, dtype) for dtype in ("bf16", "fp32") for op in ("spmm", "sddmm")
              for pattern in ("longformer", "butterfly", "pruned") if op == "spmm" or pattern != "pruned"]

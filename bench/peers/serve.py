@@ -76,8 +76,7 @@ def keep(lines):
     names = [f"{m.name}-{key}" for m in MEASUREMENTS for key in m.figures]
     new = {(line["row"], line["contestant"]) for line in lines}
     kept = [line for line in read_results() if line["row"] in names and (line["row"], line["contestant"]) not in new] + lines
-    place = {m.contestants: m.contestants for m in MEASUREMENTS}
-    order = {f"{m.name}-{key}": place[m.contestants] for m in MEASUREMENTS for key in m.figures}
+    order = {f"{m.name}-{key}": m.contestants for m in MEASUREMENTS for key in m.figures}
     kept.sort(key=lambda line: (names.index(line["row"]), order[line["row"]].index(line["contestant"])))
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text("".join(json.dumps(line) + "\n" for line in kept))
@@ -93,20 +92,32 @@ def ratios(line, group, beside):
     return "; ".join(f"{ratio:.2f} x {name}" for ratio, name in parts)
 
 
+def circumstances(group):
+    """What a reader has to know beside the figures, of all lines of a row and of each one: how much of a trace was played,
+    and which Weft, where that is not the same for all."""
+    words = {"requests": lambda line: f"{line['requests']} requests of the trace" if line.get("requests") else "",
+             "weft": lambda line: f"Weft {line['weft']}"}
+    differs = {key: len({line.get(key) for line in group}) > 1 for key in words}
+    of_all = "" if differs["requests"] else words["requests"](group[0])
+    return of_all, [", ".join(filter(None, (words[key](line) for key in words if differs[key]))) for line in group]
+
+
 def text(lines):
     beside = {f"{m.name}-{key}": figure.beside for m in MEASUREMENTS for key, figure in m.figures.items()}
     out = []
     for group in table.by_row(lines):
         first = group[0]
-        out.append(f"{first['what']} ({first['unit']}, {'lower' if first['lower'] else 'higher'} is better)")
-        for line in group:
+        of_all, of_each = circumstances(group)
+        more = f"; {of_all}" if of_all else ""
+        out.append(f"{first['what']} ({first['unit']}, {'lower' if first['lower'] else 'higher'} is better{more})")
+        for line, own in zip(group, of_each):
             if "refused" in line:
                 out.append(f"  {line['contestant']:<22} none: {line['refused']}")
                 continue
             spread = f"{table.number(line['low'])} to {table.number(line['high'])}" if line["readings"] > 1 else ""
             spread += f", fails at {table.number(line['fails'])}" if line.get("fails") else ""
             out.append(f"  {line['contestant']:<22} {table.number(line['median']):>8}  {spread:<24} "
-                       f"{ratios(line, group, beside[line['row']])}".rstrip())
+                       f"{ratios(line, group, beside[line['row']]):<28} {own}".rstrip())
     return "\n".join(out)
 
 

@@ -2,12 +2,14 @@
 import json
 import math
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+import against  # noqa: E402
 import serve  # noqa: E402
 from serving import figures, knee, rates, rows  # noqa: E402
 
@@ -68,6 +70,35 @@ class Results(unittest.TestCase):
         start = next(m for m in rows.MEASUREMENTS if m.name == "start")
         lines = list(serve.lines_of(start, {"llama-server": "not installed"}, {"weft": "abc"}))
         self.assertIn("none: not installed", serve.text(lines))
+
+    def test_the_table_says_how_much_of_a_trace_was_played_and_which_weft_where_lines_differ(self):
+        sharegpt = next(m for m in rows.MEASUREMENTS if m.name == "sharegpt")
+
+        def line(name, about):
+            return next(serve.lines_of(sharegpt, {name: [{"throughput": 100.0}]}, about))
+
+        same = serve.text([line(name, {"weft": "abc", "requests": 60}) for name in ("Weft", "Weft fast")])
+        self.assertIn("higher is better; 60 requests of the trace)", same)
+        self.assertNotIn("abc", same)
+        differ = serve.text([line("Weft", {"weft": "abc", "requests": 60}), line("Weft fast", {"weft": "def"})]).splitlines()
+        self.assertTrue(differ[0].endswith("higher is better)"))
+        self.assertTrue(differ[1].endswith("60 requests of the trace, Weft abc"))
+        self.assertTrue(differ[2].endswith("  Weft def"))
+
+    def test_figures_that_were_kept_change_no_version(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "bench/results").mkdir(parents=True)
+            for name in ("source", "bench/results/serve.jsonl"):
+                (root / name).write_text("before")
+            for words in (["init", "-q"], ["add", "."],
+                          ["-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "--no-gpg-sign", "-m", "all"]):
+                subprocess.run(["git", *words], cwd=root, check=True)
+            clean = against.describe(root)
+            (root / "bench/results/serve.jsonl").write_text("after")
+            self.assertEqual(against.describe(root), clean)
+            (root / "source").write_text("after")
+            self.assertEqual(against.describe(root / "bench"), clean + "-dirty")
 
     def test_names_of_rows_are_different(self):
         names = [f"{m.name}-{key}" for m in rows.MEASUREMENTS for key in m.figures]

@@ -63,8 +63,9 @@ enum class KvScales : uint8_t { none, tensor, head, token, token_group };
 std::string_view to_string(KvScales scales);
 
 // Causal masks are aligned bottom-right: query i of qo_len sees key j iff j <= i + kv_len - qo_len.
-// custom: bool mask, flat; custom_packed: the same as little-endian bits (pack_mask). Plan is given where each request's
-// elements lie (PlanInput::mask_indptr), run the tensor `mask` alone, uint8 [elements], or [bytes] and 4 behind them.
+// custom: bool mask, flat; custom_packed: the same as little-endian bits (pack_mask). Plan is given where each
+// request's elements lie (PlanInput::mask_indptr), run the tensor `mask` alone, uint8 [elements], or [bytes] and 4
+// behind them.
 enum class Mask : uint8_t { none, causal, custom, custom_packed };
 std::string_view to_string(Mask mask);
 
@@ -111,7 +112,7 @@ struct TensorDecl {
 //   real key_transform(P p, Vec x, int i, Row r);
 //   real value_transform(P p, Vec x, int i, Row r);
 //   real logits_transform(P p, Score c, real s);                // s is scaled by sm_scale
-//   static bool leaves_logits(P p);                             // whether that returns every s as it is: cards leave it out
+//   static bool leaves_logits(P p);                             // whether that returns every s: cards leave it out
 //   bool logits_mask(P p, Score c);
 //   real output_transform(P p, Vec x, int i, Row r);            // once a row, after its last merge; r.lse is its lse
 //   real lse_transform(P p, Row r);                             // the same, for the lse that run returns
@@ -143,8 +144,8 @@ Variant custom_mask_packed();  // the same with Mask::custom_packed
 
 // How a card's kernels bring keys and values to shared memory.
 //   elements  one by one, converted on the way: any type, dim and stride; products in fp32
-//   cp_async  16 bytes at a time, some tiles ahead: fp16 and bf16 beside queries of that type, whose rows and strides are
-//             multiples of 16 bytes
+//   cp_async  16 bytes at a time, some tiles ahead: fp16 and bf16 beside queries of that type, whose rows and strides
+//             are multiples of 16 bytes
 enum class Loader : uint8_t { elements, cp_async };
 std::string_view to_string(Loader loader);
 
@@ -153,9 +154,9 @@ struct AttentionSpec {
   DType q_dtype = DType::fp32;   // fp32, fp16, bf16
   DType kv_dtype = DType::fp32;  // fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8, int4 (two a byte along dim, low first)
   DType o_dtype = DType::fp32;   // fp32, fp16, bf16
-  // What q . k and p . v are multiplied in: fp32; bf16 or fp16 where q and KV are that and the machine has the product; int8
-  // where KV is int8 or int4 and the machine has that dot product (AVX-512 with VNNI): queries and probabilities are
-  // rounded to 16 bits, two bytes. Default: the fastest on this machine.
+  // What q . k and p . v are multiplied in: fp32; bf16 or fp16 where q and KV are that and the machine has the product;
+  // int8 where KV is int8 or int4 and the machine has that dot product (AVX-512 with VNNI): queries and probabilities
+  // are rounded to 16 bits, two bytes. Default: the fastest on this machine.
   std::optional<DType> compute = {};
   int head_dim_qk = 64;  // 8 to 576 in steps of 8
   int head_dim_vo = 64;
@@ -222,19 +223,19 @@ class AttentionKernel {
   // Throws Error(invalid_argument | invalid_indptr | invalid_page | invalid_shape | unsupported).
   Plan plan(const PlanInput& input) const;
   size_t workspace_bytes(const PlanBounds& bounds) const;
-  // A kernel of the device writes into the workspace what `plan` with PlanMode::even and the same bounds would upload; it may
-  // be captured. A length outside of [0, bounds.max_kv_len] or longer than its row of the page table, and a page id outside of
-  // the pool, are clamped, and the next Stream::synchronize() throws Error(invalid_page). Throws what plan throws, and
-  // Error(workspace_too_small | unsupported).
+  // A kernel of the device writes into the workspace what `plan` with PlanMode::even and the same bounds would upload;
+  // it may be captured. A length outside of [0, bounds.max_kv_len] or longer than its row of the page table, and a page
+  // id outside of the pool, are clamped, and the next Stream::synchronize() throws Error(invalid_page). Throws what
+  // plan throws, and Error(workspace_too_small | unsupported).
   void plan_on_device(const DeviceBatch& batch, const PlanBounds& bounds, Workspace& workspace,
                       Stream stream = {}) const;
-  // What the plan in the workspace says of its query rows, for operators that a graph captures with the run: the position of
-  // each, int32 [nnz_qo], and where its own token lies in the pool, page and slot, int32 [nnz_qo, 2]. Both on the kernel's
-  // device; of paged and latent caches.
+  // What the plan in the workspace says of its query rows, for operators that a graph captures with the run: the
+  // position of each, int32 [nnz_qo], and where its own token lies in the pool, page and slot, int32 [nnz_qo, 2]. Both
+  // on the kernel's device; of paged and latent caches.
   void locate_rows(const Workspace& workspace, const TensorView& positions, const TensorView& places,
                    Stream stream = {}) const;
-  // Runs the plan that lies in the workspace. Checks that tensors and plan agree before it touches memory. o and lse may
-  // have gaps, but no two of their elements share memory: each stride steps over all that the smaller ones reach.
+  // Runs the plan that lies in the workspace. Checks that tensors and plan agree before it touches memory. o and lse
+  // may have gaps, but no two of their elements share memory: each stride steps over all that the smaller ones reach.
   // Throws Error(plan_mismatch | invalid_shape | invalid_stride | invalid_dtype | invalid_device | invalid_argument).
   void run(Workspace& workspace, const AttentionTensors& tensors, Stream stream = {}) const;
   // upload and run.

@@ -61,8 +61,9 @@ class WorkerTeam {
   std::unique_ptr<Impl> impl_;
 };
 
-// Work of one stream runs in order. A CPU stream is a worker team, and calls on it return when done. A CUDA stream is one of
-// the driver's, which others may have made (cudaStream_t and CUstream are the same), and calls on it return at once.
+// Work of one stream runs in order. A CPU stream is a worker team, and calls on it return when done. A CUDA stream is
+// one of the driver's, which others may have made (cudaStream_t and CUstream are the same), and calls on it return at
+// once.
 class Stream {
  public:
   Stream() = default;  // the shared team; of a call for a card, its legacy default stream
@@ -75,9 +76,9 @@ class Stream {
   // Throws Error(invalid_device) for a CUDA stream.
   WorkerTeam& team() const;
   void* handle() const { return handle_; }  // of a CUDA stream
-  // Until all of its work has ended; a CPU stream's has. Throws Error(device_failed) for what went wrong on the card since
-  // the last time, Error(invalid_page) where a plan was made there from numbers out of range (plan_on_device), and what every
-  // call for a card that is not there throws.
+  // Until all of its work has ended; a CPU stream's has. Throws Error(device_failed) for what went wrong on the card
+  // since the last time, Error(invalid_page) where a plan was made there from numbers out of range (plan_on_device),
+  // and what every call for a card that is not there throws.
   void synchronize() const;
 
  private:
@@ -87,9 +88,9 @@ class Stream {
   void* handle_ = nullptr;
 };
 
-// Memory of a device, 64-byte aligned; on the CPU in huge pages where it is large enough and the system has them. A workspace
-// of Device::cuda_host() is pinned. Fresh memory is zero. Throws Error(out_of_memory), and Error(unsupported) or
-// Error(invalid_device) where there is no such device.
+// Memory of a device, 64-byte aligned; on the CPU in huge pages where it is large enough and the system has them. A
+// workspace of Device::cuda_host() is pinned. Fresh memory is zero. Throws Error(out_of_memory), and Error(unsupported)
+// or Error(invalid_device) where there is no such device.
 class Workspace {
  public:
   Workspace() = default;

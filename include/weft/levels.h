@@ -26,8 +26,8 @@ struct PrefixTree {
   std::span<const int32_t> node_of_request;  // [batch]
 };
 
-// Leading pages that requests of an input share, as their owner knows them, a prefix cache for one. Node n stands for the
-// pages [num_pages[parent[n]], num_pages[n]) of every request at it or below it.
+// Leading pages that requests of an input share, as their owner knows them, a prefix cache for one. Node n stands for
+// the pages [num_pages[parent[n]], num_pages[n]) of every request at it or below it.
 struct SharedPrefixes {
   std::span<const int32_t> parent;           // [nodes], -1: none; a parent comes before its children
   std::span<const int32_t> num_pages;        // [nodes], more than the parent's

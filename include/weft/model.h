@@ -187,8 +187,8 @@ struct ForwardOptions {
 };
 
 // The layers of a model over a paged KV cache: any number of sequences, any number of new tokens each.
-// Pages are held by sequences, and beside them by whoever keeps them for sequences to come, a prefix cache for one; a page is
-// free again when nobody holds it.
+// Pages are held by sequences, and beside them by whoever keeps them for sequences to come, a prefix cache for one; a
+// page is free again when nobody holds it.
 // Not thread-safe. Throws Error(invalid_file | unsupported | out_of_memory).
 class ForwardPass {
  public:
@@ -209,8 +209,8 @@ class ForwardPass {
 
   // In order, page_size() tokens each, the last one perhaps fewer. Valid until the sequence changes.
   std::span<const int32_t> pages(SequenceId sequence) const;
-  // One more holder of each page, and one fewer. Throws Error(invalid_argument) and changes nothing for a page that is free,
-  // or that was not held so.
+  // One more holder of each page, and one fewer. Throws Error(invalid_argument) and changes nothing for a page that is
+  // free, or that was not held so.
   void hold_pages(std::span<const int32_t> pages);
   void unhold_pages(std::span<const int32_t> pages);
   int page_size() const;
@@ -222,15 +222,15 @@ class ForwardPass {
     SequenceId sequence;
     std::span<const int32_t> tokens;
     int64_t logit_rows = 1;  // the last so many of them give logits
-    // The same bits beside any other inputs, and on any number of workers: attention is cut as PlanMode::fixed_split cuts
-    // it, every kInvariantSplit tokens. Inputs of either kind go through the layers apart.
+    // The same bits beside any other inputs, and on any number of workers: attention is cut as PlanMode::fixed_split
+    // cuts it, every kInvariantSplit tokens. Inputs of either kind go through the layers apart.
     bool invariant = false;
   };
   static constexpr int kInvariantSplit = 256;
   // Appends the tokens and returns fp32 logits [rows, vocab], rows in the order of the inputs; valid until the
   // next call. Neighbouring inputs of up to max_rows tokens together are one step, more of them several.
-  // `prefixes`: pages that the inputs' sequences have in common before these tokens, a node for each input; they are read
-  // once for all where that pays. Without them what forks share is looked for.
+  // `prefixes`: pages that the inputs' sequences have in common before these tokens, a node for each input; they are
+  // read once for all where that pays. Without them what forks share is looked for.
   // Throws Error(context_full | invalid_token | invalid_argument) and changes nothing then.
   TensorView run(std::span<const Input> inputs, const SharedPrefixes& prefixes = {});
   TensorView run(std::initializer_list<Input> inputs);

@@ -1,7 +1,8 @@
 // The operators around attention: page append, absorbed weights, RoPE, norms, gates, caps, sampling.
-// All check their arguments first, run on the stream, and accept fp32 unless stated. Page append, RoPE, norms, gates and caps
-// take tensors of the CPU or, all of them, of one card; there they return at once. The others take the CPU's. A tensor that is written may
-// have gaps and its axes in any order, but each stride steps over all that the smaller ones reach.
+// All check their arguments first, run on the stream, and accept fp32 unless stated. Page append, RoPE, norms, gates
+// and caps take tensors of the CPU or, all of them, of one card; there they return at once. The others take the CPU's.
+// A tensor that is written may have gaps and its axes in any order, but each stride steps over all that the smaller
+// ones reach.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +33,10 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
                      const PageTableView& pages, Layout layout, const KvCache& cache, KvScales kv_scales,
                      Stream stream = {});
 
-// The same on a card, where row r goes to page places[r, 0], slot places[r, 1] of the cache: int32 [nnz, 2] beside k and v
-// (AttentionKernel::locate_rows writes them). Nothing of it is of the host: it may be captured. A place outside of the cache is
-// clamped, and the next Stream::synchronize() throws Error(invalid_page). Throws Error(unsupported) on a CPU.
+// The same on a card, where row r goes to page places[r, 0], slot places[r, 1] of the cache: int32 [nnz, 2] beside k
+// and v (AttentionKernel::locate_rows writes them). Nothing of it is of the host: it may be captured. A place outside
+// of the cache is clamped, and the next Stream::synchronize() throws Error(invalid_page). Throws Error(unsupported) on
+// a CPU.
 void append_paged_kv(const TensorView& k, const TensorView& v, const TensorView& places, Layout layout,
                      const KvCache& cache, KvScales kv_scales = KvScales::none, Stream stream = {});
 
@@ -80,8 +82,8 @@ struct RopeParams {
 // out of range.
 void apply_rope(const TensorView& x, std::span<const int32_t> positions, const RopeParams& params, Stream stream = {});
 
-// The same with positions int32 [rows] that lie beside x on a card (AttentionKernel::locate_rows writes them): it may be
-// captured. Throws Error(unsupported) on a CPU.
+// The same with positions int32 [rows] that lie beside x on a card (AttentionKernel::locate_rows writes them): it may
+// be captured. Throws Error(unsupported) on a CPU.
 void apply_rope(const TensorView& x, const TensorView& positions, const RopeParams& params, Stream stream = {});
 
 // y = x / sqrt(mean(x^2) + eps) * weight. x, y [rows, dim] or [rows, heads, dim], weight [dim]. y may be x.
@@ -134,8 +136,8 @@ struct SamplingParams {
 // Draws from one row of logits [vocab]. The same params, logits and generator state give the same id everywhere.
 // Throws Error(invalid_argument) for params out of range, and for logits that are all -inf or NaN.
 int32_t sample(std::span<const float> logits, const SamplingParams& params, std::mt19937_64& generator);
-// One draw a row of logits [rows, vocab] fp32, rows over the team: row i by params[i] and generators[i], so that a row's
-// token depends on nothing else in the batch. Throws like sample, and then no generator has moved.
+// One draw a row of logits [rows, vocab] fp32, rows over the team: row i by params[i] and generators[i], so that a
+// row's token depends on nothing else in the batch. Throws like sample, and then no generator has moved.
 std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const SamplingParams> params,
                                  std::span<std::mt19937_64> generators, Stream stream = {});
 // Natural log-softmax of one token, in double.

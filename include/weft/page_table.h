@@ -3,7 +3,8 @@
 //   PageTable pages(page_size, num_pages);
 //   PageTable::RequestId request = pages.add();
 //   pages.append(request, tokens);
-//   Plan plan = kernel.plan({.num_qo_heads = 32, .num_kv_heads = 8, .qo_indptr = qo_indptr, .pages = pages.view({request})});
+//   Plan plan = kernel.plan(
+//       {.num_qo_heads = 32, .num_kv_heads = 8, .qo_indptr = qo_indptr, .pages = pages.view({request})});
 #pragma once
 
 #include <cstdint>
@@ -13,14 +14,21 @@
 
 namespace weft {
 
-// Set in views of a PageTable alone: plan need not look at every page id again.
+// Of which ids a PageTable has checked that they are below a number of pages: plan need not look at those again. In a
+// view of other ids a copy of it says nothing.
 class PageIdsChecked {
  public:
-  explicit operator bool() const { return by_table_; }
+  PageIdsChecked() = default;
+  bool covers(std::span<const int32_t> ids, int64_t num_pages) const {
+    return ids.data() == ids_.data() && ids.size() <= ids_.size() && num_pages >= num_pages_;
+  }
 
  private:
   friend class PageTable;
-  bool by_table_ = false;
+  friend class LevelBuilder;  // writes ids of a checked view into those of levels
+  PageIdsChecked(std::span<const int32_t> ids, int64_t num_pages) : ids_(ids), num_pages_(num_pages) {}
+  std::span<const int32_t> ids_;
+  int64_t num_pages_ = 0;
 };
 
 // Which pages hold which request's tokens. Token t of request r lies in page
@@ -35,8 +43,8 @@ struct PageTableView {
 };
 
 // Host side owner of a pool's pages: hands them out, shares prefixes, takes them back, and checks each id once.
-// Not thread-safe. Requests are named by a handle; a page is free again when the last request has released it and nobody
-// else holds it.
+// Not thread-safe. Requests are named by a handle; a page is free again when the last request has released it and
+// nobody else holds it.
 class PageTable {
  public:
   using RequestId = int64_t;
@@ -64,9 +72,9 @@ class PageTable {
   void append(RequestId request, int64_t tokens);
   void truncate(RequestId request, int64_t tokens);  // keeps the first `tokens` tokens
   void release(RequestId request);
-  // Holds beside those of requests, as of a prefix cache: one more of each page, which is not free then when its requests
-  // are gone; unhold ends one of each. Throws Error(invalid_argument) and changes nothing for a page that is free, or
-  // that unhold finds without a hold.
+  // Holds beside those of requests, as of a prefix cache: one more of each page, which is not free then when its
+  // requests are gone; unhold ends one of each. Throws Error(invalid_argument) and changes nothing for a page that is
+  // free, or that unhold finds without a hold.
   void hold(std::span<const int32_t> pages);
   void unhold(std::span<const int32_t> pages);
   int num_holders(int32_t page) const;  // requests, and holds beside them

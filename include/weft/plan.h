@@ -19,8 +19,8 @@ namespace weft {
 // paper        FlashInfer's Algorithm 1: chunks of one size, largest first onto the least loaded worker
 // fixed_split  chunks of fixed_split_size tokens from each request's start: batch-invariant
 // no_split     a unit is never cut
-// even         in closed form, for requests of as many query tokens that one tile holds (decode): a card makes the same plan
-//              from lengths that only it knows (AttentionKernel::plan_on_device)
+// even         in closed form, for requests of as many query tokens that one tile holds (decode): a card makes the same
+//              plan from lengths that only it knows (AttentionKernel::plan_on_device)
 enum class PlanMode : uint8_t { balanced, paper, fixed_split, no_split, even };
 std::string_view to_string(PlanMode mode);
 
@@ -57,21 +57,21 @@ struct PlanInput {
   // With levels: [batch], the order of requests in which levels count query tokens; empty: as they are. So requests
   // that share pages need not stand together in q.
   std::span<const int32_t> request_order = {};
-  // Of a custom mask [batch + 1], begins at 0 and never decreases: request r's elements, qo_len x kv_len of them, lie in
-  // mask[mask_indptr[r]] to mask[mask_indptr[r + 1]]; of custom_packed it counts bytes.
+  // Of a custom mask [batch + 1], begins at 0 and never decreases: request r's elements, qo_len x kv_len of them, lie
+  // in mask[mask_indptr[r]] to mask[mask_indptr[r + 1]]; of custom_packed it counts bytes.
   std::span<const int64_t> mask_indptr = {};
   std::vector<ScalarArg> scalars = {};  // integer scalars that intervals name, e.g. window_left
   // Given: the plan needs the bytes of these bounds, and one beyond them is refused.
   const struct PlanBounds* bounds = nullptr;
-  // Room for so many page ids more than there are: the plan covers steps in which requests have got further pages. Not with
-  // bounds, which say how many there may be.
+  // Room for so many page ids more than there are: the plan covers steps in which requests have got further pages. Not
+  // with bounds, which say how many there may be.
   int64_t spare_pages = 0;
   // true: page ids are not copied into the plan; `pages` must live, unchanged, until the plan was uploaded.
   bool borrow_page_ids = false;
 };
 
-// The largest plans that a workspace is made for: every plan made with them needs as many bytes, and a graph that captured
-// the run of one of them runs whichever was uploaded last.
+// The largest plans that a workspace is made for: every plan made with them needs as many bytes, and a graph that
+// captured the run of one of them runs whichever was uploaded last.
 struct PlanBounds {
   int max_requests = 0;
   int64_t max_rows = 0;  // query tokens of a step

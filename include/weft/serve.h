@@ -103,7 +103,7 @@ struct CachedPrefix {
 struct EngineStats {
   int64_t requests_running = 0, requests_waiting = 0, tokens_waiting = 0;
   int64_t pages = 0, pages_free = 0, pages_cached = 0, pages_evictable = 0;
-  uint64_t steps = 0, prompt_tokens = 0, prompt_tokens_computed = 0, cached_tokens = 0, output_tokens = 0;
+  uint64_t steps = 0, prompt_tokens = 0, prompt_tokens_computed = 0, output_tokens = 0;
   uint64_t requests_finished = 0, requests_cancelled = 0, requests_failed = 0, requests_refused = 0, preemptions = 0;
   Histogram time_to_first_token, token_gap, queue, step;
 };
@@ -126,7 +126,10 @@ class Engine {
   // Throws Error(invalid_argument | invalid_token | context_full | unsupported) for a request that can never run, and
   // Error(queue_full) for one that has to come again later.
   RequestId submit(Request request, OnUpdate on_update);
-  void check_queue() const;                    // throws Error(queue_full) where submit would, whatever the request
+  void check_queue() const;  // throws Error(queue_full) where submit would, whatever the request
+  // The same of a request that is still to be read and has about so many tokens; a refusal counts. The request counts as
+  // waiting until the place is let go, which is before submit, and before the engine ends.
+  std::shared_ptr<void> enter_queue(int64_t tokens);
   void cancel(RequestId request);              // unknown ones are over already
   void pause(RequestId request, bool paused);  // a paused request keeps its pages and makes no tokens
 

@@ -91,8 +91,8 @@ struct CooTensor {
   std::vector<std::vector<int32_t>> coordinates = {};
 };
 Converted csf_from_coo(const CooTensor& coo);  // below an axis of one, a sparse axis for each dimension
-// Elements (relation, row, column): a dense axis of relations, below each rows that hold something, and columns. 3-D hyb
-// is hyb(c, k) of these.
+// Elements (relation, row, column): a dense axis of relations, below each rows that hold something, and columns. 3-D
+// hyb is hyb(c, k) of these.
 Converted relations_from_coo(const CooTensor& coo);
 // Edges (relation, row, column) as rgms takes them: tiles of rows, below each its relations, rows and columns.
 Converted relational_from_coo(const CooTensor& edges, int64_t tile = 64);
@@ -188,8 +188,8 @@ struct Tuned {
   int num_tried = 0, num_left = 0;              // by this search; of all candidates
 };
 // Each searches with ones for tensors on the stream's team, and calls over the structure take the fastest from then on,
-// also in later processes: results are kept in the kernel cache. Formats and schedules of SpMM in fp32 over rows of `feat`
-// features, which "auto" takes:
+// also in later processes: results are kept in the kernel cache. Formats and schedules of SpMM in fp32 over rows of
+// `feat` features, which "auto" takes:
 Tuned tune_spmm(const Structure& a, int64_t feat, const TuneOptions& options = {}, Stream stream = {});
 // Schedules of SDDMM in fp32, of block_spmm, of rgms in fp32 without values. Structures of other blocks or tiles are
 // searches of their own.

@@ -25,7 +25,8 @@ DType dtype_from_string(std::string_view name);
 // Bits of one element: int4 has 4.
 int bits_of(DType dtype);
 
-// cuda_host is pinned memory of the host, which cards copy at full speed: what takes tensors of the CPU takes those too.
+// cuda_host is pinned memory of the host, which cards copy at full speed: what takes tensors of the CPU takes those
+// too.
 enum class DeviceKind : uint8_t { cpu, cuda, cuda_host };
 std::string_view to_string(DeviceKind kind);
 
@@ -66,8 +67,8 @@ class TensorView {
   std::span<const int64_t> strides() const { return {strides_.data(), static_cast<size_t>(rank_)}; }
   int64_t size() const;        // number of elements
   bool is_contiguous() const;  // row-major without gaps
-  // Elements [begin, end) along one axis, same strides. Throws Error(invalid_shape), and of int4, two a byte and the even
-  // one low, Error(invalid_stride) where the first lies within a byte.
+  // Elements [begin, end) along one axis, same strides. Throws Error(invalid_shape), and of int4, two a byte and the
+  // even one low, Error(invalid_stride) where the first lies within a byte.
   TensorView slice(int axis, int64_t begin, int64_t end) const;
   // Drops one axis at the given index; throws like slice.
   TensorView select(int axis, int64_t index) const;

@@ -1,5 +1,5 @@
-// What planner, host code and kernels of attention share: the plan as it lies in the workspace, and the tensors of a call.
-// Plain structs, 32-bit fields, sections at byte offsets from the header; the same for every backend.
+// What planner, host code and kernels of attention share: the plan as it lies in the workspace, and the tensors of a
+// call. Plain structs, 32-bit fields, sections at byte offsets from the header; the same for every backend.
 //
 // A plan is a list of units: (rows, KV heads, pages). A work item is a chunk of a unit's keys, for
 // one worker. An item that covers its unit alone writes the output; otherwise it writes a partial state, and the item
@@ -13,8 +13,9 @@ namespace weft::attention {
 inline constexpr unsigned long long kPlanMagic = 0x354e414c50544657ull;  // "WFTPLAN5"
 inline constexpr int kOpenEnd = 0x7fffffff;  // kv_end of a last chunk: ends where the page list ends at run time
 
-// How a kernel computes a unit. Each tile class of a kernel has a kind of its own, and a unit carries that of its class:
-// kernels ask for nothing else. The planner reads nothing into it; a kernel that computes in another way adds a kind.
+// How a kernel computes a unit. Each tile class of a kernel has a kind of its own, and a unit carries that of its
+// class: kernels ask for nothing else. The planner reads nothing into it; a kernel that computes in another way adds a
+// kind.
 enum class TileKind : int {
   direct,    // keys and values are used as they are stored (decode)
   streamed,  // they are packed first; the unit is the only one to read its keys, which come from memory
@@ -90,16 +91,17 @@ inline constexpr long long partial_floats(long long states, int head_dim_vo) {
   return (states * (head_dim_vo + 1) + 15) & ~15ll;
 }
 
-// A work item with all that the sections say of it, for kernels to which each load on the way to the first key is a trip to
-// memory. Records lie right behind the header (kRecordsOffset): that of a worker's first item is the worker's own, and `next`
-// leads to the others. They name no length that grows: an open-ended item reads kv_len beside its page ids.
+// A work item with all that the sections say of it, for kernels to which each load on the way to the first key is a
+// trip to memory. Records lie right behind the header (kRecordsOffset): that of a worker's first item is the worker's
+// own, and `next` leads to the others. They name no length that grows: an open-ended item reads kv_len beside its page
+// ids.
 struct alignas(16) ItemRecord {
   int next;            // record of the worker's next item; -1: none
   TileKind tile_kind;  // of the unit
   int kv_head_begin, kv_head_end;
   int row_begin, num_rows;  // into rows; no rows: the worker has no item
-  // Not negative: the rows follow each other in q from here on, and are tokens idx, idx + 1, ... of the request's qo_len, at
-  // positions kv_len[request] - qo_len + idx, ... Else -1: as `rows` says.
+  // Not negative: the rows follow each other in q from here on, and are tokens idx, idx + 1, ... of the request's
+  // qo_len, at positions kv_len[request] - qo_len + idx, ... Else -1: as `rows` says.
   int q_row;
   int block_row;             // row_begin, counted from the page list's first row
   int request, idx, qo_len;  // the page list's request
@@ -108,7 +110,8 @@ struct alignas(16) ItemRecord {
   long long first;        // of the page list
   long long partial;      // own, floats into partial_data; -1: the item writes the output
   int chunk, num_chunks;  // of the unit, of one level; their partials follow each other
-  // As in Unit. Of one level the one group is the unit: merge_begin is its counter, and its sources are the unit's chunks.
+  // As in Unit. Of one level the one group is the unit: merge_begin is its counter, and its sources are the unit's
+  // chunks.
   int merge_begin, merge_rows, merge_heads;
   int num_page_ids;  // of the page list, as long as it was when the plan was written
 };

@@ -1,5 +1,5 @@
-// What a target brings to attention: one backend for each kind of device. Specs, plans, checks and records are the same for
-// all; what lies above this header names none.
+// What a target brings to attention: one backend for each kind of device. Specs, plans, checks and records are the same
+// for all; what lies above this header names none.
 //
 //   const Backend& backend = backend_of(device);
 //   const KernelTraits traits = backend.traits(spec, backend.target(options, device), device);
@@ -35,11 +35,11 @@ class Backend {
   // Names the machine that a kernel is for ("avx2"): what the options ask for, or the best one of the device. Throws
   // Error(unsupported).
   virtual std::string target(const BuildOptions& options, Device device) const = 0;
-  // The type in which q . k and p . v are multiplied: the spec's, or the target's choice. Throws Error(unsupported) for one
-  // that the target does not multiply.
+  // The type in which q . k and p . v are multiplied: the spec's, or the target's choice. Throws Error(unsupported) for
+  // one that the target does not multiply.
   virtual DType compute_type(const AttentionSpec& spec, const std::string& target) const = 0;
-  // The type of queries that suits the spec's keys and values best: theirs where products are in it, else fp32, as other
-  // queries would only be rounded in vain.
+  // The type of queries that suits the spec's keys and values best: theirs where products are in it, else fp32, as
+  // other queries would only be rounded in vain.
   DType query_type(const AttentionSpec& spec, const std::string& target) const;
   // What its kernels round that multiply in this type, for the error model.
   virtual Rounding rounding(const AttentionSpec& spec, DType compute) const = 0;
@@ -49,16 +49,17 @@ class Backend {
   virtual std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string& target,
                                             Device device) const = 0;
 
-  // Uploads a plan: the host's pieces one behind another into a workspace, in the order of the stream. The first one begins
-  // with the plan's header.
+  // Uploads a plan: the host's pieces one behind another into a workspace, in the order of the stream. The first one
+  // begins with the plan's header.
   virtual void write(const Workspace& to, std::span<const Bytes> pieces, Stream stream) const = 0;
-  // Downloads: bytes that a tensor or a workspace points at, in the order of the stream; they are there when it returns.
+  // Downloads: bytes that a tensor or a workspace points at, in the order of the stream; they are there when it
+  // returns.
   virtual void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const = 0;
   // The header of the plan that was written there, where the host can read it; null where there is none.
   virtual const PlanHeader* plan_in(const Workspace& workspace) const = 0;
 
-  // Makes an even plan in the workspace from lengths that the device alone knows; `plan` is of the same batch without keys, and
-  // its sections are laid anew.
+  // Makes an even plan in the workspace from lengths that the device alone knows; `plan` is of the same batch without
+  // keys, and its sections are laid anew.
   virtual void plan_even(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const EvenBatch& batch,
                          Workspace& workspace, Stream stream) const;
 

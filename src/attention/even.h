@@ -1,8 +1,8 @@
 // The closed form of PlanMode::even, for planner and kernels: which pieces of which units each worker has, in integers.
 //
-// A unit costs its granules of keys, and `overhead` granules more. All units, request after request and within each the ranges
-// of KV heads, lie on a line of that cost; worker w's share is [w * share, (w + 1) * share) of it. Where a share begins among a
-// unit's granules, the unit is cut. A unit without keys has one granule.
+// A unit costs its granules of keys, and `overhead` granules more. All units, request after request and within each the
+// ranges of KV heads, lie on a line of that cost; worker w's share is [w * share, (w + 1) * share) of it. Where a share
+// begins among a unit's granules, the unit is cut. A unit without keys has one granule.
 #pragma once
 
 #include "attention/abi.h"

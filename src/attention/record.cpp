@@ -136,8 +136,9 @@ std::string variant_json(const Variant& v) {
 
 std::string spec_json(const AttentionSpec& s) {
   return fmt::format(
-      R"({{"q_dtype":"{}","kv_dtype":"{}","o_dtype":"{}","compute":{},"head_dim_qk":{},"head_dim_vo":{},"kv_form":"{}",)"
-      R"("layout":"{}","mask":"{}","sliding_window":{},"kv_scales":"{}","kv_scale_group":{},"variant":{}}})",
+      R"({{"q_dtype":"{}","kv_dtype":"{}","o_dtype":"{}","compute":{},"head_dim_qk":{},"head_dim_vo":{},)"
+      R"("kv_form":"{}","layout":"{}","mask":"{}","sliding_window":{},"kv_scales":"{}","kv_scale_group":{},)"
+      R"("variant":{}}})",
       to_string(s.q_dtype), to_string(s.kv_dtype), to_string(s.o_dtype),
       s.compute ? json_text(to_string(*s.compute)) : "null", s.head_dim_qk, s.head_dim_vo, to_string(s.kv_form),
       to_string(s.layout), to_string(s.mask), s.sliding_window, to_string(s.kv_scales), s.kv_scale_group,

@@ -31,12 +31,13 @@ struct TileClass {
   double row = 0, token = 0, row_token = 0, item = 0;
 };
 
-// What the planner holds to be worth it. They follow from the machine as the costs do, so every backend sets them all.
+// What the planner holds to be worth it. They follow from the machine as the costs do, so every backend sets
+// those that have no value here.
 struct PlanThresholds {
   // balanced: tiles dealt whole are not cut where the busiest worker is within this ratio to the lower bound.
   double level_enough = 0;
-  // Nor where it is above the lower bound by no more than this, in the unit of costs: what cut tiles cost the busiest worker,
-  // whose states are written, read and merged.
+  // Nor where it is above the lower bound by no more than this, in the unit of costs: what cut tiles cost the busiest
+  // worker, whose states are written, read and merged.
   double cut = 0;
   // balanced cuts no share of a worker smaller than this, in the unit of costs: to merge what is cut takes longer.
   double least_share = 0;
@@ -49,6 +50,12 @@ struct PlanThresholds {
   // other level are written, read and merged.
   double merge_row = 0;
   int prefix_tree_depth = 0;  // of the tree of shared prefixes that is searched, at most
+  // balanced cuts no unit that exceeds a worker's room by less than this share of the cap: a sliver costs more than it
+  // levels.
+  double least_sliver = 1. / 256;
+  // balanced cuts units that are alike into the fewest chunks that give each worker one, where that is within this
+  // share of the lower bound: more chunks would have to be merged.
+  double few_chunks = 1. / 32;
 };
 
 struct KernelTraits {
@@ -61,8 +68,8 @@ struct KernelTraits {
   int head_dim_vo = 0;
   bool use_softmax = true;
   bool item_records = false;  // plans hold a record of each item (attention/abi.h)
-  // Kernels walk an item's KV heads one by one, so that heads which a worker takes whole may as well be one item. `balanced`
-  // joins them: its work and bytes follow from requests and workers, not from heads.
+  // Kernels walk an item's KV heads one by one, so that heads which a worker takes whole may as well be one item.
+  // `balanced` joins them: its work and bytes follow from requests and workers, not from heads.
   bool walks_heads = false;
   KvForm kv_form = KvForm::paged;
   int page_size = 0;                // that every plan has; 0: any

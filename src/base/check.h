@@ -1,7 +1,8 @@
 // Checks that read as one line. check(...) throws weft::Error for a user's mistake;
 // ensure(...) throws weft::InternalError for a broken invariant of ours.
 //
-//   check(page < num_pages, ErrorCode::invalid_page, "page_indices[{}] = {}; allowed are 0 to {}", i, page, num_pages - 1);
+//   check(page < num_pages, ErrorCode::invalid_page, "page_indices[{}] = {}; allowed are 0 to {}", i, page,
+//         num_pages - 1);
 //
 // A message names the argument, its value and what is allowed, and says how to mend it.
 #pragma once

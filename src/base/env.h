@@ -23,8 +23,8 @@ std::optional<std::string> isa();        // WEFT_ISA
 std::optional<int> num_threads();        // WEFT_NUM_THREADS, 1..1024
 std::optional<std::string> cache_dir();  // WEFT_CACHE_DIR, an absolute path
 std::optional<std::string> compiler();   // WEFT_CXX: the C++ compiler of variants; "none" switches it off
-// WEFT_CUDA_LIBS: folders where CUDA's libraries are looked for before all others; "none" switches CUDA off, as an empty
-// list.
+// WEFT_CUDA_LIBS: folders where CUDA's libraries are looked for before all others; "none" switches CUDA off, as an
+// empty list.
 std::optional<std::vector<std::string>> cuda_libs();
 bool check_masks();                       // WEFT_CHECK=1: every mask is evaluated everywhere
 std::optional<std::string> record_dir();  // WEFT_RECORD

@@ -73,7 +73,8 @@ void measure_narrow_caches(AttentionBench& bench) {
     }
 }
 
-// A few tokens of one request, as drafts that are verified or a prompt's next chunk, beside a single one over as many keys.
+// A few tokens of one request, as drafts that are verified or a prompt's next chunk, beside a single one over as many
+// keys.
 void measure_few_tokens(AttentionBench& bench) {
   const int kv_len = bench.options.quick ? 2048 : 8192;
   for (const Shape& shape : kDecodeShapes)

@@ -18,7 +18,8 @@ struct Shape {
 // All three types the same, both head dims too.
 AttentionSpec make_spec(DType dtype, int head_dim, Mask mask, const Variant& variant = {});
 
-// Random numbers of about [-1, 1] in fp32, fp16 or bf16, or any bytes for narrower types, 8 elements at a time: a large cache fills quickly.
+// Random numbers of about [-1, 1] in fp32, fp16 or bf16, or any bytes for narrower types, 8 elements at a time: a large
+// cache fills quickly.
 void fill_random(void* data, DType dtype, int64_t n, unsigned seed);
 
 inline constexpr int kWholePrompts = -1;

@@ -17,8 +17,8 @@ struct BlockCase {
   int64_t block = 32, heads = 12, feat = 64;
 };
 // "longformer": a band of 256 tokens, 128 to either side, of 4,096; "butterfly", of as many; "pruned": 4,096 x 4,096
-// weights, a tenth of their blocks stored, at random. `quick`: two heads, or a sixteenth of the weights. `feat`: of each
-// row; 0: 64 a head, or 512 of weights.
+// weights, a tenth of their blocks stored, at random. `quick`: two heads, or a sixteenth of the weights. `feat`: of
+// each row; 0: 64 a head, or 512 of weights.
 BlockCase block_case(const std::string& pattern, bool quick = false, int64_t feat = 0);
 
 class BlockWork {

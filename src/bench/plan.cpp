@@ -83,13 +83,15 @@ void time_planning(const BenchOptions& options, BenchReport& report) {
     step.input.mode = PlanMode::balanced;
     const std::string name = fmt::format("256 decode requests, kv {}, page 16, 132 workers", kind);
     report.add({"plan", name, "plan, page ids borrowed", time(), "us", paper});
-    const PageIdsChecked unchecked = step.input.pages.ids_checked;
-    PageTable table(Step::kPageSize, 1);
-    step.input.pages.ids_checked = table.view({table.add()}).ids_checked;
+    const PageTableView unchecked = step.input.pages;
+    PageTable table(Step::kPageSize, unchecked.num_pages);
+    std::vector<PageTable::RequestId> requests;
+    for (const int length : lengths) table.append(requests.emplace_back(table.add()), length);
+    step.input.pages = table.view(requests);
     report.add({"plan", name, "plan, page ids borrowed and not checked", time(), "us", paper});
     step.input.borrow_page_ids = false;
     report.add({"plan", name, "plan, page ids copied and not checked", time(), "us", paper});
-    step.input.pages.ids_checked = unchecked;
+    step.input.pages = unchecked;
     report.add({"plan", name, "plan, page ids copied", time(), "us", paper});
 
     const Plan plan = Planner::plan(traits, step.input);

@@ -1,5 +1,5 @@
-// `weft bench plan --fit`: the constants of the cost model, fitted to the time of work items of each tile class. Those in
-// use are in cpu_traits (attention/cpu/traits.cpp); who changes a kernel compares and copies.
+// `weft bench plan --fit`: the constants of the cost model, fitted to the time of work items of each tile class. Those
+// in use are in cpu_traits (attention/cpu/traits.cpp); who changes a kernel compares and copies.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -24,8 +24,8 @@ struct Arithmetic {
 };
 Arithmetic arithmetic_of(WorkerTeam& team, Instruction preferred);
 
-// Reads the next `bytes` of memory that holds `size`, from its begin again at its end; `passes` times over what is there
-// already. Each worker reads its part.
+// Reads the next `bytes` of memory that holds `size`, from its begin again at its end; `passes` times over what is
+// there already. Each worker reads its part.
 Probe probe_read(WorkerTeam& team, const char* memory, size_t size, size_t bytes, size_t passes = 1);
 // Memory to read, in huge pages where available, written: pages never written are all the same page of zeros.
 Workspace memory_to_read(WorkerTeam& team, size_t bytes);

@@ -1,4 +1,5 @@
-// The rows of a bench on stdout as they come: a table, or JSON lines {bench, case, metric, value, unit, ceiling, share}.
+// The rows of a bench on stdout as they come: a table, or JSON lines {bench, case, metric, value, unit, ceiling,
+// share}.
 #pragma once
 
 #include <string>

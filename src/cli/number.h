@@ -1,6 +1,7 @@
 // Numbers of the command line. All of a text has to be the number: no sign but a minus, no space, no other base.
 //
-//   const int threads = parse_number<int>("--threads", "8", {"0 to 1024", [](double n) { return n >= 0 && n <= 1024; }});
+//   const int threads =
+//       parse_number<int>("--threads", "8", {"0 to 1024", [](double n) { return n >= 0 && n <= 1024; }});
 #pragma once
 
 #include <cstdint>

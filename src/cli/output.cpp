@@ -1,8 +1,12 @@
 #include "cli/output.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -12,7 +16,18 @@
 namespace weft::cli {
 namespace {
 
+constexpr int kWaitMs = 50;
+
 void check_out(bool ok) { check(ok, ErrorCode::io_error, "{}", stream_failure("standard output", errno)); }
+
+void wait_for_room(const std::stop_token& end) {
+  for (pollfd out{STDOUT_FILENO, POLLOUT, 0};;) {
+    const int ready = poll(&out, 1, kWaitMs);
+    if (ready > 0) return;  // to write, or to be told why not
+    check_out(ready == 0 || errno == EINTR);
+    check(!end.stop_requested(), ErrorCode::io_error, "standard output: nobody reads it");
+  }
+}
 
 }  // namespace
 
@@ -31,6 +46,19 @@ void secure_standard_streams() {
 void write_out(std::string_view text) { check_out(std::fwrite(text.data(), 1, text.size(), stdout) == text.size()); }
 
 void flush_out() { check_out(std::fflush(stdout) == 0); }
+
+void write_line(std::string_view line, const std::stop_token& end) {
+  static bool cut = false;  // the last line, which ends before this one begins
+  const std::string text = (cut ? "\n" : "") + std::string(line) + "\n";
+  for (size_t written = 0; written < text.size();) {
+    wait_for_room(end);  // a pipe has room for PIPE_BUF bytes then
+    const auto count = write(STDOUT_FILENO, text.data() + written, std::min<size_t>(text.size() - written, PIPE_BUF));
+    if (count < 0 && errno == EINTR) continue;
+    check_out(count >= 0);
+    written += static_cast<size_t>(count);
+    cut = written < text.size();
+  }
+}
 
 std::string stream_failure(std::string_view stream, int error) {
   return error == EBADF ? fmt::format("{} is closed", stream) : fmt::format("{}: {}", stream, std::strerror(error));

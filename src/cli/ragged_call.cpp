@@ -128,7 +128,7 @@ RaggedCall::RaggedCall(const RecordedCall& call, const PlanHeader& plan)
   }
 }
 
-MeasuredReference RaggedCall::reference(const attention::Rounding& rounding, const ReferencePart& part) const {
+MeasuredReference RaggedCall::reference(const attention::Rounding& rounding, const ReferenceScope& scope) const {
   PlanInput input;
   input.num_qo_heads = num_qo_heads_;
   input.num_kv_heads = num_kv_heads_;
@@ -136,7 +136,7 @@ MeasuredReference RaggedCall::reference(const attention::Rounding& rounding, con
   input.kv_indptr = kv_indptr_;
   input.mask_indptr = mask_indptr_;
   input.scalars = scalars_;
-  return measured_reference(spec_, input, tensors_, rounding, part);
+  return measured_reference(spec_, input, tensors_, rounding, scope);
 }
 
 }  // namespace weft::cli

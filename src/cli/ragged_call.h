@@ -14,9 +14,10 @@ namespace weft::cli {
 
 class RaggedCall {
  public:
-  // `plan` was verified, its sections follow it in memory, where they stay, and a run has checked that the tensors fit it.
+  // `plan` was verified, its sections follow it in memory, where they stay, and a run has checked that the tensors fit
+  // it.
   RaggedCall(const RecordedCall& call, const attention::PlanHeader& plan);
-  MeasuredReference reference(const attention::Rounding& rounding, const ReferencePart& part) const;
+  MeasuredReference reference(const attention::Rounding& rounding, const ReferenceScope& scope) const;
 
  private:
   AttentionSpec spec_;

@@ -215,16 +215,16 @@ std::optional<Found> first_wrong_item(Replay& replay, const RaggedCall& ragged) 
     const PlanRow* rows = replay.part<PlanRow>(h.rows);
     std::vector<int64_t> q_rows;
     for (int row = unit.row_begin; row < unit.row_end; ++row) q_rows.push_back(rows[row].q_row);
-    ReferencePart part;
-    part.row_begin = *std::min_element(q_rows.begin(), q_rows.end());
-    part.row_end = *std::max_element(q_rows.begin(), q_rows.end()) + 1;
-    part.partial = item.partial >= 0;
-    part.key_begin = list.first_pos + item.kv_begin;
-    if (item.kv_end != kOpenEnd) part.key_end = list.first_pos + item.kv_end;
-    const MeasuredReference expected = ragged.reference(replay.rounding(), part);
+    ReferenceScope scope;
+    scope.row_begin = *std::min_element(q_rows.begin(), q_rows.end());
+    scope.row_end = *std::max_element(q_rows.begin(), q_rows.end()) + 1;
+    scope.partial = item.partial >= 0;
+    scope.key_begin = list.first_pos + item.kv_begin;
+    if (item.kv_end != kOpenEnd) scope.key_end = list.first_pos + item.kv_end;
+    const MeasuredReference expected = ragged.reference(replay.rounding(), scope);
     const Replay::Judgement judgement =
-        part.partial ? replay.judge_partial(expected, item)
-                     : replay.judge_output(expected, q_rows, unit.kv_head_begin * group, unit.kv_head_end * group);
+        scope.partial ? replay.judge_partial(expected, item)
+                      : replay.judge_output(expected, q_rows, unit.kv_head_begin * group, unit.kv_head_end * group);
     if (judgement.wrong) return Found{i, *judgement.wrong};
   }
   return {};

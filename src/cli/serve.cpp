@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/device.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/text_input.h"
 #include "serve/http/access.h"
@@ -110,7 +111,7 @@ void serve_model(ServeOptions options) {
   http.model_name =
       options.model_name.empty() ? std::filesystem::path(file.path()).stem().string() : options.model_name;
   http.reproducible = options.model.invariant;
-  if (options.log_json) http.log = [](const std::string& line) { print_json(nlohmann::json::parse(line)); };
+  if (options.log_json) http.log = write_line;
   serve::http::Service service(engine, tokenizer, chat_template ? &*chat_template : nullptr, http);
   serve::http::Server server(service, http);
   EngineThread thread(engine, server);

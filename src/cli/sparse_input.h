@@ -1,5 +1,6 @@
-// Structures from files: Matrix Market (.mtx), .smtx (a line of sizes, one of indptr, one of indices), triples (.csv with
-// relation, row, column), FROSTT tensors (.tns: coordinates from 1 on, then the value), each also compressed (.gz).
+// Structures from files: Matrix Market (.mtx), .smtx (a line of sizes, one of indptr, one of indices), triples (.csv
+// with relation, row, column), FROSTT tensors (.tns: coordinates from 1 on, then the value), each also compressed
+// (.gz).
 //
 //   const sparse::Coo coo = read_matrix("cora.mtx.gz");
 //   const sparse::CooTensor tensor = read_tensor("facts.tns.gz");

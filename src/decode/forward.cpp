@@ -14,6 +14,8 @@ namespace {
 
 using decode::Sequences;
 
+constexpr double kShareOfMemory = 0.5;  // of what is left beside the weights
+
 const ForwardOptions& checked(const ForwardOptions& options) {
   check(options.max_rows >= 1 && options.max_rows <= 1 << 20, ErrorCode::invalid_argument,
         "max_rows = {}; allowed are 1 to {}", options.max_rows, 1 << 20);
@@ -180,6 +182,17 @@ TensorView ForwardPass::run(std::initializer_list<Input> inputs) {
   return impl().run(std::span<const Input>(inputs.begin(), inputs.size()), {});
 }
 size_t ForwardPass::weight_bytes() const { return impl().layers->weight_bytes(); }
+int64_t decode::tokens_that_fit(uint64_t memory, const ModelFile& file, const ForwardOptions& options) {
+  const ModelConfig& config = file.config();
+  const DType dtype = kv_dtype_of(options);
+  const size_t head = static_cast<size_t>(config.head_dim * bits_of(dtype)) / 8 +
+                      (kv_scales_of(dtype) == KvScales::none ? 0 : sizeof(float));
+  const size_t token = 2 * static_cast<size_t>(config.num_layers * config.num_kv_heads) * head;
+  const uint64_t weights = file.file_bytes() + file.file_bytes() / 4;  // packed, with room for the buffers of a step
+  const double left = memory > weights ? static_cast<double>(memory - weights) : 0;
+  return static_cast<int64_t>(left * kShareOfMemory / static_cast<double>(token));
+}
+
 size_t ForwardPass::kv_bytes_per_token() const { return impl().sequences.bytes_per_token(); }
 
 }  // namespace weft

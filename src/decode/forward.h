@@ -11,6 +11,9 @@ ForwardPass make_forward_pass(const ModelConfig& config, decode::ModelSources so
 
 namespace decode {
 
+// How many tokens of keys and values fit into half of what so many bytes leave beside the model's weights.
+int64_t tokens_that_fit(uint64_t memory, const ModelFile& file, const ForwardOptions& options);
+
 // Of the host, in the parts of a step.
 struct StepSeconds {
   double plan = 0;     // plans are made, or follow the lengths, and are on their way

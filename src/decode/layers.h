@@ -66,8 +66,8 @@ class Layers {
   StepSeconds seconds_;
 };
 
-// On options.device. Throws Error(unsupported) where the forward pass does not run there, and what reading weights throws.
-// Config, options and sequences outlive it.
+// On options.device. Throws Error(unsupported) where the forward pass does not run there, and what reading weights
+// throws. Config, options and sequences outlive it.
 std::unique_ptr<Layers> make_layers(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
                                     const Sequences& sequences);
 

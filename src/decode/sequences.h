@@ -1,4 +1,5 @@
-// The sequences of a forward pass: their pages, and the pool of keys and values of every layer, on the forward pass's device.
+// The sequences of a forward pass: their pages, and the pool of keys and values of every layer, on the forward pass's
+// device.
 #pragma once
 
 #include <functional>

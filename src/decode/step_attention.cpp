@@ -82,8 +82,8 @@ void StepAttention::add_kind(bool slides, const RopeParams& rope, std::vector<Sc
 
 size_t StepAttention::kind_of(int layer) const { return layer_slides(config_, layer) ? 1 : 0; }
 
-// Steps that a graph may run, which few rows are: plans within bounds that change rarely lie in the same memory. On a CPU
-// there are no graphs.
+// Steps that a graph may run, which few rows are: plans within bounds that change rarely lie in the same memory. On a
+// CPU there are no graphs.
 const PlanBounds* StepAttention::bounds_of(const Step& step) {
   if (options_.device.kind != DeviceKind::cuda || step.rows() > kMostRowsOfGraphs) return nullptr;
   int64_t longest = 1;
@@ -172,8 +172,8 @@ bool StepAttention::keep_plan(Kind& kind, const PlanInput& input) {
 
 void StepAttention::make_plan(Kind& kind, const Step& step, const PlanInput& input, bool may_share) {
   kind.shared = {};
-  // What sequences share is read once for all of them. Under fixed splits levels begin at multiples of the split, and do not
-  // change a bit.
+  // What sequences share is read once for all of them. Under fixed splits levels begin at multiples of the split, and
+  // do not change a bit.
   if (options_.levels && step.qo_indptr.size() > 2) {
     if (step.has_prefixes())
       kind.shared = levels_from_prefixes(kind.kernel, input, step.prefixes());

@@ -1,5 +1,5 @@
-// Attention of a model's layers: a kernel for those that see everything and one for those that see a window, and for each
-// step their plans and angles of rotation. The same on every device.
+// Attention of a model's layers: a kernel for those that see everything and one for those that see a window, and for
+// each step their plans and angles of rotation. The same on every device.
 #pragma once
 
 #include <vector>
@@ -21,8 +21,8 @@ inline constexpr int64_t kMostRowsOfGraphs = 16;
 
 class StepAttention {
  public:
-  // For work in that stream. Both options outlive it. Throws what build throws, and Error(invalid_argument) for plan options
-  // that no plan takes.
+  // For work in that stream. Both options outlive it. Throws what build throws, and Error(invalid_argument) for plan
+  // options that no plan takes.
   StepAttention(const ModelConfig& config, const ForwardOptions& options, Stream stream);
 
   DType q_dtype() const { return kinds_[0].kernel.spec().q_dtype; }

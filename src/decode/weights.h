@@ -1,15 +1,15 @@
-// What a file of the Llama family gives a forward pass: vectors, and the sources of its matrices, projections that share an
-// input being one matrix. Each device packs the matrices in its own way.
+// What a file of the Llama family gives a forward pass: vectors, and the sources of its matrices, projections that
+// share an input being one matrix. Each device packs the matrices in its own way.
 #pragma once
 
 #include <vector>
 
-#include "ops/gemm/linear.h"
+#include "ops/weight_source.h"
 #include "weft/model.h"
 
 namespace weft::decode {
 
-using Sources = std::vector<gemm::WeightSource>;
+using Sources = std::vector<ops::WeightSource>;
 
 struct LayerVectors {
   std::vector<float> attn_norm = {}, ffn_norm = {};

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "weft/device.h"
@@ -16,10 +18,15 @@ struct Memory {
   void (*release)(Device device, void* data, size_t bytes);  // throws nothing
   // Within the device, behind all that its default stream was given; done when it returns.
   void (*copy)(Device device, void* to, const void* from, size_t bytes);
+  // Bytes that this process may still take; null: nobody knows.
+  uint64_t (*available)() = nullptr;
 };
 
 // Takes the place of what was there; it stays.
 void add_memory(DeviceKind kind, const Memory& memory);
+
+// Bytes that this process may still take of the device's memory, where that is known.
+std::optional<uint64_t> available_memory(Device device);
 
 // Throws what require does, and Error(device_failed).
 void copy(Device device, void* to, const void* from, size_t bytes);

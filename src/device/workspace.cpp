@@ -33,6 +33,11 @@ std::atomic<const device::Memory*>& memory_of(DeviceKind kind) {
 
 void device::add_memory(DeviceKind kind, const Memory& memory) { memory_of(kind) = &memory; }
 
+std::optional<uint64_t> device::available_memory(Device device) {
+  const Memory& memory = *memory_of(device.kind);
+  return memory.available != nullptr ? std::optional(memory.available()) : std::nullopt;
+}
+
 void device::copy(Device device, void* to, const void* from, size_t bytes) {
   const Memory& memory = *memory_of(device.kind);
   memory.require(device, "copy");

@@ -23,9 +23,9 @@ struct Built {
   Origin origin = Origin::compiler;
 };
 
-// Throws Error(no_compiler) when the code is not in the cache and no compiler is found (says which were tried and how to
-// install one), Error(compile_failed) with the compiler's messages, Error(cache_refused), Error(io_error). A cache that
-// cannot be written is no error: the code is used and a warning logged.
+// Throws Error(no_compiler) when the code is not in the cache and no compiler is found (says which were tried and how
+// to install one), Error(compile_failed) with the compiler's messages, Error(cache_refused), Error(io_error). A cache
+// that cannot be written is no error: the code is used and a warning logged.
 Built build(const Request& request);
 
 }  // namespace weft::jit

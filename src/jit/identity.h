@@ -1,5 +1,5 @@
-// Who a compiler is: a digest of its files' content, remembered under their path, size, mtime and inode, as reading them
-// takes longer than most of what they do.
+// Who a compiler is: a digest of its files' content, remembered under their path, size, mtime and inode, as reading
+// them takes longer than most of what they do.
 //
 //   std::string why;
 //   const Compiler* compiler = identify(cache, "/usr/bin/g++", examine, why);   // null: why says
@@ -29,8 +29,8 @@ struct KnownCompiler {
   bool is_current() const;
 };
 
-// Adds the file's content to the digest, and the file to those that the compiler is made of. Sets `why` where it cannot be
-// read.
+// Adds the file's content to the digest, and the file to those that the compiler is made of. Sets `why` where it cannot
+// be read.
 bool add_file(KnownCompiler& known, Sha256& hash, const std::string& path, std::string& why);
 
 // The compiler at `path`; `examine` finds out about one that is not remembered, or sets `why`. It lives as long as the

@@ -49,8 +49,8 @@ class Toolchain {
   virtual std::vector<std::string> flags(std::string_view target) const = 0;
   // The compiler; what is found out about it is remembered in the cache, where there is one.
   virtual CompilerSearch find(const Cache* cache) const = 0;
-  // The text's code, verified. `flags` are all of them; `folder` is private and empty. Throws Error(compile_failed), with
-  // the compiler's messages in lines of the text's own parts, Error(no_compiler) or Error(io_error).
+  // The text's code, verified. `flags` are all of them; `folder` is private and empty. Throws Error(compile_failed),
+  // with the compiler's messages in lines of the text's own parts, Error(no_compiler) or Error(io_error).
   virtual std::string compile(const Compiler& compiler, const Request& request, const std::vector<std::string>& flags,
                               const std::string& folder) const = 0;
 };

@@ -161,6 +161,8 @@ void Interpreter::run(const Body& body) {
         memory_.buffers[stmt.name].assign(static_cast<size_t>(size), std::nan(""));  // nothing is set until it is
         break;
       }
+      case Stmt::Kind::barrier:
+      case Stmt::Kind::thread_sum: break;  // one thread does it all
       case Stmt::Kind::block:
         ensure(stmt.init.empty(), "interpreter: init of block '{}' has no place yet", stmt.name);
         run(stmt.body);

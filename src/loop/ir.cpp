@@ -190,6 +190,8 @@ class Verifier {
         return;
       case Kind::block: ensure(false, "{}: a block '{}' is left", function_.name, stmt.name); return;
       case Kind::condition: return check_body(stmt.body);
+      case Kind::barrier: return;
+      case Kind::thread_sum: return check_access(stmt.name, 1);
       case Kind::loop:
         declare(stmt.name);
         check_body(stmt.body);

@@ -29,6 +29,9 @@ struct Stmt {
     let,        // let name = value, for the statements after it in its body
     allocate,   // name[indices], for the statements after it in its body
     block,      // what an iteration computes at one point; `init` runs before the reduction loops around it
+    // Only in what thread_body() makes:
+    barrier,     // all threads of the CTA come here before any goes on
+    thread_sum,  // name[0] = its sum over the threads of `thread`, "warp" or "cta", in each of them
   };
   Kind kind = Kind::block;
   std::string name = {};

@@ -100,6 +100,10 @@ std::string to_text(const Body& body, int indent) {
         text += fmt::format("{}allocate {}[{}]: {} in {}\n", space, stmt.name, joined(stmt.indices),
                             weft::to_string(stmt.dtype), to_string(stmt.scope));
         break;
+      case Stmt::Kind::barrier: text += space + "barrier\n"; break;
+      case Stmt::Kind::thread_sum:
+        text += fmt::format("{}{}[0] = its sum over the {}\n", space, stmt.name, stmt.thread);
+        break;
       case Stmt::Kind::block:
         text += fmt::format("{}block {}:\n", space, stmt.name);
         if (!stmt.init.empty()) text += fmt::format("{}  init:\n{}", space, to_text(stmt.init, indent + 4));

@@ -77,8 +77,8 @@ BytePairEncoder::BytePairEncoder(const Vocabulary& vocabulary, const TokenIndex&
   merges_.resize(capacity);
   mask_ = capacity - 1;
 
-  // Start-up is mostly these look-ups. A batch is hashed first and then looked up, so that cache misses overlap; and the
-  // results usually are the tokens that follow each other, which saves their look-up.
+  // Start-up is mostly these look-ups. A batch is hashed first and then looked up, so that cache misses overlap; and
+  // the results usually are the tokens that follow each other, which saves their look-up.
   constexpr size_t kBatch = 32;
   struct Lookup {
     std::string_view left, right;

@@ -19,8 +19,8 @@ class BytePairEncoder {
   BytePairEncoder(const Vocabulary& vocabulary, const TokenIndex& index);
 
   // Appends the tokens of one word. whole: a word that is a token is taken as it is.
-  // A byte that has no token becomes the unknown token before anything merges; where there is none, its neighbours become
-  // each other's and may merge.
+  // A byte that has no token becomes the unknown token before anything merges; where there is none, its neighbours
+  // become each other's and may merge.
   void encode(std::string_view word, bool whole, std::vector<int32_t>& ids) const;
 
  private:

@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* kGpt2 = R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?)" WEFT_SYMBOL "+|" WEFT_SPACE
                               "+(?![^" WEFT_SPACES "])|" WEFT_SPACE "+";
-// Digits are words of their own; the rest is as gpt-2 would cut the text between them, so that white space in front of a
-// digit stays whole.
+// Digits are words of their own; the rest is as gpt-2 would cut the text between them, so that white space in front of
+// a digit stays whole.
 constexpr const char* kSingleDigits = R"(\p{N}|'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?)" WEFT_SYMBOL "+|" WEFT_SPACE
                                       "+(?![^" WEFT_SPACES R"(\p{N}])|)" WEFT_SPACE "+";
 #define WEFT_CL100K(numbers)                                                                                      \

@@ -57,7 +57,7 @@ void Engine::Impl::fail_step(const std::exception_ptr& thrown) {
 
 bool Engine::Impl::one_step() {
   take_messages();
-  const auto begin = Clock::now();
+  const auto begin = now();
   end_early(begin);
   const std::vector<ScheduledPiece> pieces = scheduler.schedule(states, begin);
   for (const ScheduledPiece& piece : pieces)
@@ -209,14 +209,14 @@ void Engine::Impl::take(Draw& drawn) {
   const Request& request = state.request;
   Choice& choice = *drawn.choice;
   Update update{.request = state.id, .choice = choice.index};
-  const auto now = Clock::now();
+  const auto at = now();
   if (choice.output.empty()) {
-    counts.time_to_first_token.add(std::chrono::duration<double>(now - state.arrived).count());
+    counts.time_to_first_token.add(std::chrono::duration<double>(at - state.arrived).count());
     if (choice.index == 0) update.prompt = state.prompt_logprobs;
   } else {
-    counts.token_gap.add(std::chrono::duration<double>(now - choice.last_token).count());
+    counts.token_gap.add(std::chrono::duration<double>(at - choice.last_token).count());
   }
-  choice.last_token = now;
+  choice.last_token = at;
   if (drawn.ends) {
     update.text = choice.text.finish();
     update.finish = "stop";

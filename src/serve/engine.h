@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "serve/model_runner.h"
 #include "weft/serve.h"
 
@@ -19,9 +20,13 @@ struct Vocabulary {
 };
 Vocabulary vocabulary_of(const Tokenizer& tokenizer);
 
+using Now = std::function<Clock::time_point()>;
+
 class EngineMaker {
  public:
-  static Engine make(std::unique_ptr<ModelRunner> model, Vocabulary vocabulary, const EngineOptions& options);
+  // What waits, takes too long or costs a step does so by the time that `now` says.
+  static Engine make(std::unique_ptr<ModelRunner> model, Vocabulary vocabulary, const EngineOptions& options,
+                     Now now = Clock::now);
 };
 
 }  // namespace weft::serve

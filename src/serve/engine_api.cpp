@@ -63,14 +63,14 @@ void Engine::Impl::take_messages() {
     if (RequestState* state = find(id)) state->cancelled = true;
 }
 
-void Engine::Impl::end_early(Clock::time_point now) {
+void Engine::Impl::end_early(Clock::time_point at) {
   for (const auto& state : states) {
     if (state->done()) continue;
     if (state->cancelled) {
       end_request(*state, "cancelled", "", "");
       continue;
     }
-    const double age = std::chrono::duration<double>(now - state->arrived).count();
+    const double age = std::chrono::duration<double>(at - state->arrived).count();
     const Request& request = state->request;
     const bool waits = !state->began && request.max_queue_s > 0 && age > request.max_queue_s;
     if (waits || (request.max_total_s > 0 && age > request.max_total_s))
@@ -82,14 +82,23 @@ void Engine::Impl::end_early(Clock::time_point now) {
 }
 
 void Engine::Impl::check_queue() const {
-  const auto waiting = published.requests_waiting + static_cast<int64_t>(inbox.size());
+  const int64_t waiting = requests_waiting();
   check(waiting < options.max_queued, ErrorCode::queue_full,
         "{} requests wait, as many as the queue takes: try again later, or raise max_queued", waiting);
-  const int64_t tokens = published.tokens_waiting + inbox_tokens;
+  const int64_t tokens = tokens_waiting();
   check(tokens < options.max_queued_tokens, ErrorCode::queue_full,
         "requests that wait have {} prompt tokens, as many as the queue takes: try again later, or raise "
         "max_queued_tokens",
         tokens);
+}
+
+void Engine::Impl::check_and_count() {
+  try {
+    check_queue();
+  } catch (const Error&) {
+    ++refused;
+    throw;
+  }
 }
 
 std::unique_ptr<RequestState> Engine::Impl::make_state(Request request, OnUpdate on_update) const {
@@ -109,13 +118,13 @@ std::unique_ptr<RequestState> Engine::Impl::make_state(Request request, OnUpdate
   }
   state->request = std::move(request);
   state->on_update = std::move(on_update);
-  state->arrived = Clock::now();
+  state->arrived = now();
   scheduler.check_fits(*state);
   return state;
 }
 
 void Engine::Impl::publish() {
-  counts.requests_running = counts.requests_waiting = counts.tokens_waiting = counts.cached_tokens = 0;
+  counts.requests_running = counts.requests_waiting = counts.tokens_waiting = 0;
   counts.pages = limits.num_pages;
   counts.pages_free = model->num_free_pages();
   counts.pages_cached = cache.held_pages();
@@ -126,7 +135,6 @@ void Engine::Impl::publish() {
     if (!state->running) counts.tokens_waiting += state->prompt_size();
   }
   const std::lock_guard lock(mutex);
-  counts.requests_refused = refused;
   published = counts;
   if (!std::exchange(view_wanted, false)) return;
   published_view = {.requests = {}, .prefixes = cache.describe(), .step_s = {step_s.begin(), step_s.end()}};
@@ -148,8 +156,9 @@ void Engine::Impl::publish() {
 
 // ---------------------------------------------------------------- the public face
 
-Engine EngineMaker::make(std::unique_ptr<ModelRunner> model, Vocabulary vocabulary, const EngineOptions& options) {
-  return Engine(std::make_unique<Engine::Impl>(std::move(model), std::move(vocabulary), options));
+Engine EngineMaker::make(std::unique_ptr<ModelRunner> model, Vocabulary vocabulary, const EngineOptions& options,
+                         Now now) {
+  return Engine(std::make_unique<Engine::Impl>(std::move(model), std::move(vocabulary), options, std::move(now)));
 }
 
 Vocabulary vocabulary_of(const Tokenizer& tokenizer) {
@@ -173,12 +182,7 @@ Engine::Impl& Engine::impl() const { return held(impl_, "engine", "Engine(file, 
 RequestId Engine::submit(Request request, OnUpdate on_update) {
   std::unique_ptr<RequestState> state = impl().make_state(std::move(request), std::move(on_update));
   const std::lock_guard lock(impl().mutex);
-  try {
-    impl().check_queue();
-  } catch (const Error&) {
-    ++impl().refused;
-    throw;
-  }
+  impl().check_and_count();
   const RequestId id = state->id = impl().next_id++;
   const int64_t tokens = state->prompt_size();
   impl().inbox.push_back(std::move(state));
@@ -190,6 +194,22 @@ RequestId Engine::submit(Request request, OnUpdate on_update) {
 void Engine::check_queue() const {
   const std::lock_guard lock(impl().mutex);
   impl().check_queue();
+}
+
+std::shared_ptr<void> Engine::enter_queue(int64_t tokens) {
+  const auto count = [tokens](Impl* engine, int sign) {
+    engine->entering += sign;
+    engine->entering_tokens += sign * tokens;
+  };
+  {
+    const std::lock_guard lock(impl().mutex);
+    impl().check_and_count();
+    count(&impl(), 1);
+  }
+  return {&impl(), [count](Impl* engine) {
+            const std::lock_guard lock(engine->mutex);
+            count(engine, -1);
+          }};
 }
 
 void Engine::cancel(RequestId request) {
@@ -230,7 +250,11 @@ int64_t Engine::context() const { return impl().limits.context; }
 
 EngineStats Engine::stats() const {
   const std::lock_guard lock(impl().mutex);
-  return impl().published;
+  EngineStats stats = impl().published;
+  stats.requests_refused = impl().refused;
+  stats.requests_waiting = impl().requests_waiting();
+  stats.tokens_waiting = impl().tokens_waiting();
+  return stats;
 }
 
 EngineView Engine::view() const {

@@ -29,6 +29,7 @@ struct Draw {
 struct Engine::Impl {
   std::unique_ptr<ModelRunner> model;
   Vocabulary vocabulary;
+  Now now;
   EngineOptions options;
   ModelRunner::Limits limits;
   PrefixCache cache;
@@ -50,13 +51,15 @@ struct Engine::Impl {
   RequestId next_id = 1;
   uint64_t refused = 0;
   int64_t inbox_tokens = 0;
+  int64_t entering = 0, entering_tokens = 0;  // that are still to be read
   EngineStats published;
   mutable bool view_wanted = true;
   EngineView published_view;
 
-  Impl(std::unique_ptr<ModelRunner> m, Vocabulary v, const EngineOptions& o)
+  Impl(std::unique_ptr<ModelRunner> m, Vocabulary v, const EngineOptions& o, Now n = Clock::now)
       : model(std::move(m)),
         vocabulary(std::move(v)),
+        now(std::move(n)),
         options(checked(o)),
         limits(model->limits()),
         cache(*model),
@@ -71,13 +74,19 @@ struct Engine::Impl {
     for (auto& state : states) scheduler.release(*state);
   }
 
+  double seconds_since(Clock::time_point start) const { return std::chrono::duration<double>(now() - start).count(); }
   std::unique_ptr<RequestState> make_state(Request request, OnUpdate on_update) const;
   void check_queue() const;
+  void check_and_count();
+  int64_t requests_waiting() const {
+    return published.requests_waiting + static_cast<int64_t>(inbox.size()) + entering;
+  }
+  int64_t tokens_waiting() const { return published.tokens_waiting + inbox_tokens + entering_tokens; }
   bool step();
   bool one_step();
   void fail_step(const std::exception_ptr& thrown);
   void take_messages();
-  void end_early(Clock::time_point now);
+  void end_early(Clock::time_point at);
   void run_pieces(std::span<const ScheduledPiece> pieces);
   std::span<float> run_model(std::span<const ScheduledPiece> pieces);
   void run_apart(std::span<const ScheduledPiece> pieces);

@@ -1,40 +1,15 @@
 #include "serve/forward_runner.h"
 
 #include <algorithm>
-#include <fstream>
-#include <string>
 #include <vector>
 
 #include "base/check.h"
+#include "decode/forward.h"
+#include "device/memory.h"
 #include "serve/scheduler.h"
 
 namespace weft::serve {
 namespace {
-
-constexpr double kShareOfMemory = 0.5;  // of what is left beside the weights
-
-uint64_t number_in(const std::string& path) {
-  std::ifstream file(path);
-  uint64_t number = UINT64_MAX;  // no such file, or "max"
-  return file >> number ? number : UINT64_MAX;
-}
-
-// "MemAvailable:  123 kB", in bytes.
-uint64_t line_of(const std::string& path, const std::string& name, uint64_t unit) {
-  std::ifstream file(path);
-  std::string word;
-  uint64_t number = 0;
-  while (file >> word)
-    if (word == name && file >> number) return number * unit;
-  return UINT64_MAX;
-}
-
-size_t kv_bytes_per_token(const ModelConfig& config, const ForwardOptions& options) {
-  const bool exact = options.precision == Precision::exact;
-  const int bits = bits_of(options.kv_dtype.value_or(exact ? DType::fp32 : DType::bf16));
-  const int64_t head = int64_t{config.head_dim} * bits / 8 + (bits <= 8 ? 4 : 0);
-  return static_cast<size_t>(2 * config.num_layers * config.num_kv_heads * head);
-}
 
 class ForwardRunner : public ModelRunner {
  public:
@@ -70,17 +45,6 @@ class ForwardRunner : public ModelRunner {
 
 }  // namespace
 
-uint64_t available_memory() {
-  uint64_t available = line_of("/proc/meminfo", "MemAvailable:", 1024);
-  const auto within = [&](uint64_t limit, uint64_t used) {
-    if (limit != UINT64_MAX && used != UINT64_MAX) available = std::min(available, limit - std::min(limit, used));
-  };
-  within(number_in("/sys/fs/cgroup/memory.max"), number_in("/sys/fs/cgroup/memory.current"));
-  within(number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-         number_in("/sys/fs/cgroup/memory/memory.usage_in_bytes"));
-  return available;
-}
-
 std::unique_ptr<ModelRunner> make_forward_runner(const ModelFile& file, const EngineOptions& options) {
   const ModelConfig& config = file.config();
   check(options.context >= 0 && options.context <= config.context_length, ErrorCode::invalid_argument,
@@ -92,15 +56,13 @@ std::unique_ptr<ModelRunner> make_forward_runner(const ModelFile& file, const En
   limits.vocab_size = config.vocab_size;
   limits.reproducible = Scheduler::kReproducibleCut % forward.page_size == 0;
   int64_t tokens = options.kv_tokens;
-  check(tokens > 0 || forward.device == Device::cpu(), ErrorCode::invalid_argument,
-        "kv_tokens = 0 on {}; the size of the cache follows from the memory of this machine alone: say how many tokens",
-        to_string(forward.device));
   if (tokens == 0) {
-    const uint64_t available = available_memory(), weights = file.file_bytes() + file.file_bytes() / 4;
-    const double left = available > weights ? static_cast<double>(available - weights) : 0;
-    const auto affordable =
-        static_cast<int64_t>(left * kShareOfMemory / static_cast<double>(kv_bytes_per_token(config, forward)));
-    tokens = std::clamp(affordable, limits.context, limits.context * options.max_running);
+    const std::optional<uint64_t> memory = device::available_memory(forward.device);
+    check(memory.has_value(), ErrorCode::invalid_argument,
+          "kv_tokens = 0 on {}; how much memory it has left is not known there: say how many tokens",
+          to_string(forward.device));
+    tokens = std::clamp(decode::tokens_that_fit(*memory, file, forward), limits.context,
+                        limits.context * options.max_running);
   }
   check(tokens >= limits.context, ErrorCode::invalid_argument, "kv_tokens = {}; allowed are {}, one context, and more",
         tokens, limits.context);

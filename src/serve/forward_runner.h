@@ -11,7 +11,4 @@ namespace weft::serve {
 // Loads the model, with a pool of pages as the options say.
 std::unique_ptr<ModelRunner> make_forward_runner(const ModelFile& file, const EngineOptions& options);
 
-// Memory that this process may still take: of the machine, or of its cgroup where that is less.
-uint64_t available_memory();
-
 }  // namespace weft::serve

@@ -1,6 +1,7 @@
 // What a request may ask for.
 #pragma once
 
+#include "base/check.h"
 #include "serve/model_runner.h"
 #include "weft/serve.h"
 
@@ -9,7 +10,20 @@ namespace weft::serve {
 inline constexpr int kMostChoices = 64, kMostLogprobs = 20, kMostStops = 16, kMostBiases = 1024;
 inline constexpr size_t kMostStopBytes = 1024;
 
-// Throws Error(invalid_argument | invalid_token | context_full | unsupported), which names the field.
+// What is wrong with a field of a request, and its name as clients of the server write it.
+struct FieldError : Error {
+  FieldError(ErrorCode code, std::string name, const std::string& message)
+      : Error(code, message), field(std::move(name)) {}
+  std::string field;
+};
+
+template <class... Args>
+void check_field(bool ok, const char* field, ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
+  if (!ok) [[unlikely]]
+    throw FieldError(code, field, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Throws FieldError(invalid_argument | invalid_token | context_full | unsupported).
 void check_request(const Request& request, const ModelRunner::Limits& limits, int max_running);
 
 }  // namespace weft::serve

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/check.h"
+#include "serve/request_checks.h"
 
 namespace weft::serve {
 namespace {
@@ -30,10 +30,11 @@ Scheduler::Scheduler(ModelRunner& model, PrefixCache& cache, const SchedulerOpti
 
 void Scheduler::check_fits(const RequestState& state) const {
   const int64_t pages = state.most_pages(limits_.page_size);
-  check(pages <= limits_.num_pages, ErrorCode::context_full,
-        "n = {} answers of up to {} tokens after a prompt of {} need {} pages of {} tokens; the pool holds {}: lower n "
-        "or max_tokens",
-        state.choices.size(), state.max_tokens, state.prompt_size(), pages, limits_.page_size, limits_.num_pages);
+  check_field(
+      pages <= limits_.num_pages, "n", ErrorCode::context_full,
+      "n = {} answers of up to {} tokens after a prompt of {} need {} pages of {} tokens; the pool holds {}: lower n "
+      "or max_tokens",
+      state.choices.size(), state.max_tokens, state.prompt_size(), pages, limits_.page_size, limits_.num_pages);
 }
 
 // Reproducible prompts are cached apart: others are computed in other cuts.

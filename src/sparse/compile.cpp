@@ -133,6 +133,11 @@ std::vector<std::string> pass_names() {
   return names;
 }
 
-std::string cuda_text(const Compilation& made) { return loop::cuda_module({made.compute3.function}); }
+std::string cuda_text(const Compilation& made) {
+  std::vector<loop::Function> functions;
+  if (!made.preprocess3.function.body.empty()) functions.push_back(made.preprocess3.function);
+  functions.push_back(made.compute3.function);
+  return loop::cuda_module(functions);
+}
 
 }  // namespace weft::sparse

@@ -29,7 +29,8 @@ struct Compilation {
 
 Compilation run_passes(const ParsedProgram& program, const CompileOptions& options);
 std::vector<std::string> pass_names();
-// Text of CUDA for the compute program; throws Error(unsupported) as loop/codegen/printers.h says.
+// Text of CUDA of all that runs, first what runs once for new values; throws Error(unsupported) as
+// loop/codegen/printers.h says.
 std::string cuda_text(const Compilation& compilation);
 
 }  // namespace weft::sparse

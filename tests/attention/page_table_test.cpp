@@ -127,7 +127,7 @@ class Model {
     RC_ASSERT(table_.num_free_pages() == table_.num_pages() - static_cast<int64_t>(used.size()));
     const PageTableView view = table_.view(ids);
     RC_ASSERT(view.kv_page_indptr.size() == ids.size() + 1);
-    RC_ASSERT(static_cast<bool>(view.ids_checked));
+    RC_ASSERT(view.ids_checked.covers(view.kv_page_indices, view.num_pages));
     for (size_t r = 0; r < ids.size(); ++r) {
       const auto pages = table_.pages(ids[r]);
       const auto listed =

@@ -69,6 +69,23 @@ TEST_F(CardRows, OfVariantsAndPagesStandBesideWhatTheyDifferFrom) {
   EXPECT_EQ(rows_.of("contiguous bf16 batch4 n4096"), List{"rate TFLOP/s"});
 }
 
+TEST_F(CardRows, OfMixedLengthsStandBesideConstantOnes) {
+  options_.only = "page16 bf16 batch16 zipf mean1024";
+  measure_attention(options_, rows_);
+  EXPECT_EQ(rows_.of("decode"), (List{"bandwidth GB/s", "time over constant lengths' x"}));
+  EXPECT_EQ(rows_.of("prefill"),
+            (List{"rate TFLOP/s", "time a token over constant lengths' x", "rate over constant lengths' x"}));
+}
+
+TEST_F(CardRows, OfOtherPlansStandBesideThePlanOfTheSameWork) {
+  for (const char* only : {"zipf mean2048 fixed_split", "batch16 prefix1024 kv128"}) {
+    options_.only = only;
+    measure_attention(options_, rows_);
+  }
+  EXPECT_EQ(rows_.of("fixed_split"), (List{"bandwidth GB/s", "time over balanced's x"}));
+  EXPECT_EQ(rows_.of("prefix"), (List{"bandwidth GB/s", "time us", "time over the plain plan's x"}));
+}
+
 TEST_F(CardRows, OfAModelStandBesideItsNodesAndBytes) {
   const testing::TempFolder folder;
   options_.model = folder.path("model.gguf");

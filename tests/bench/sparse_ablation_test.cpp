@@ -1,6 +1,4 @@
-// Every way of an ablation computes what a dense computation in fp64 does, over what it says that it has.
-#include "bench/sparse_ablation.h"
-
+// Every candidate of an ablation computes what a dense computation in fp64 does, over what it says that it has.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +6,8 @@
 #include <limits>
 
 #include "bench/memory_use.h"
-#include "bench/sparse_edges.h"
+#include "bench/sparse/ablation.h"
+#include "bench/sparse/edges.h"
 #include "weft/error.h"
 
 namespace weft::bench {
@@ -57,19 +56,19 @@ std::vector<double> dense_of(const Ablation& ablation) {
 }
 
 // Twice: what the first run has kept is used by the second. Sums have up to some hundred terms below one.
-void expect_same(const Ablation& ablation, size_t num_ways) {
+void expect_same(const Ablation& ablation, size_t num_candidates) {
   const std::vector<double> want = dense_of(ablation);
   WorkerTeam team(2);
-  EXPECT_EQ(ablation.ways.size(), num_ways) << ablation.name;
+  EXPECT_EQ(ablation.candidates.size(), num_candidates) << ablation.name;
   EXPECT_GT(ablation.bytes, 0);
-  for (const Way& way : ablation.ways)
+  for (const Candidate& candidate : ablation.candidates)
     for (int run = 0; run < 2; ++run) {
       float* out = static_cast<float*>(ablation.out->view.data());
       std::fill_n(out, want.size(), std::numeric_limits<float>::quiet_NaN());
-      way.run(Stream::cpu(team));
+      candidate.run(Stream::cpu(team));
       size_t wrong = 0;
       for (size_t i = 0; i < want.size(); ++i) wrong += std::fabs(out[i] - want[i]) <= 1e-4 ? 0 : 1;
-      EXPECT_EQ(wrong, 0u) << ablation.name << ": " << way.name << ", run " << run;
+      EXPECT_EQ(wrong, 0u) << ablation.name << ": " << candidate.name << ", run " << run;
     }
 }
 
@@ -117,9 +116,9 @@ TEST(SparseAblation, EmptyBlockRowsAgreeWithDense) {
 TEST(SparseAblation, PrunedWeightsAgreeWithDense) {
   const Ablation ablation = pruned_weights({.rows = 32, .cols = 64, .density = 0.05}, 32);
   expect_same(ablation, 3);
-  EXPECT_GT(ablation.ways[0].padding, 0.9);  // of blocks
-  EXPECT_GT(ablation.ways[1].padding, ablation.ways[2].padding);
-  EXPECT_EQ(ablation.ways[2].padding, 0);  // of CSR
+  EXPECT_GT(ablation.candidates[0].padding, 0.9);  // of blocks
+  EXPECT_GT(ablation.candidates[1].padding, ablation.candidates[2].padding);
+  EXPECT_EQ(ablation.candidates[2].padding, 0);  // of CSR
 }
 
 TEST(SparseAblation, RelationsAgreeWithDense) {

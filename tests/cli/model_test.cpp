@@ -8,9 +8,12 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include "tests/cli/program.h"
+#include "tests/cli/serving.h"
 #include "tests/models/packed_vocabulary.h"
+#include "tests/serve/http/client.h"
 
 namespace weft::testing {
 namespace {
@@ -60,6 +63,35 @@ TEST_F(DemoModel, AnswersAQuestionInItsTemplate) {
   EXPECT_NE(result.last().at("text").get<std::string>().find("Paris"), std::string::npos) << result.last();
   EXPECT_EQ(result.last().at("finish"), "end");
   EXPECT_EQ(result.last().at("prompt_tokens"), 37);
+}
+
+TEST_F(DemoModel, ServesChatsSideBySideAsEachAlone) {
+  Serving serving(path_, {"--ctx", "2048"});
+  const auto ask = [&](const std::string& question, bool stream) {
+    return Client(serving.port())
+        .post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", question}}}},
+                                       {"max_tokens", 40},
+                                       {"temperature", 0},
+                                       {"reproducible", true},
+                                       {"stream", stream}});
+  };
+  const std::string france = "What is the capital of France?", two = "What is two plus two?";
+  const auto text_of = [](const Reply& reply) { return reply.json().at("choices").at(0).at("message").at("content"); };
+  const Reply alone = ask(france, false), other_alone = ask(two, false);
+  ASSERT_EQ(alone.status, 200) << alone.body;
+  EXPECT_NE(text_of(alone).get<std::string>().find("Paris"), std::string::npos) << alone.body;
+  EXPECT_EQ(alone.json().at("choices").at(0).at("finish_reason"), "stop");
+  EXPECT_EQ(alone.json().at("usage").at("prompt_tokens"), 37);
+  Reply streamed, other;
+  std::thread first([&] { streamed = ask(france, true); }), second([&] { other = ask(two, false); });
+  first.join();
+  second.join();
+  std::string text;
+  for (size_t i = 0; i + 1 < streamed.events.size(); ++i)
+    text += nlohmann::json::parse(streamed.events[i]).at("choices").at(0).at("delta").value("content", "");
+  EXPECT_EQ(text, text_of(alone));
+  EXPECT_EQ(text_of(other), text_of(other_alone));
+  EXPECT_EQ(serving.terminate(), 0);
 }
 
 TEST_F(DemoModel, KeepsTheStatedErrorOfEachPrecision) { expect_mean_loss("300", 3.297210); }

@@ -1,3 +1,5 @@
+#include "decode/forward.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -600,6 +602,18 @@ TEST(Forward, SaysWhatATokenCosts) {
   EXPECT_EQ(forward.kv_bytes_per_token(), 5u * 2 * 4 * 8 * 2);
   EXPECT_GE(forward.weight_bytes(), 260000u * 4);
   EXPECT_LE(forward.weight_bytes(), 300000u * 4);
+}
+
+TEST(Forward, SaysHowManyTokensFitWhereWeightsLeaveRoom) {
+  const ModelFile file(kStories);
+  const uint64_t weights = file.file_bytes() + file.file_bytes() / 4;
+  for (const ForwardOptions& options : {ForwardOptions{.precision = Precision::exact}, ForwardOptions{},
+                                        ForwardOptions{.precision = Precision::fast, .kv_dtype = DType::int8}}) {
+    const size_t token = ForwardPass(file, options).kv_bytes_per_token();
+    EXPECT_EQ(decode::tokens_that_fit(weights + 2 * 1000 * token, file, options), 1000);
+    EXPECT_EQ(decode::tokens_that_fit(weights + 2 * 1000 * token - 1, file, options), 999);
+    EXPECT_EQ(decode::tokens_that_fit(weights - 1, file, options), 0);
+  }
 }
 
 }  // namespace

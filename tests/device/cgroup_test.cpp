@@ -13,20 +13,26 @@ namespace {
 namespace fs = std::filesystem;
 
 // A file system as a process would see it, under a folder of its own.
-class CgroupQuota : public testing::Test {
+class Cgroup : public testing::Test {
  protected:
-  CgroupQuota() : root_(fs::temp_directory_path() / ("weft-cgroup-" + std::to_string(getpid()))) {
-    fs::remove_all(root_);
-  }
-  ~CgroupQuota() override { fs::remove_all(root_); }
+  Cgroup() : root_(fs::temp_directory_path() / ("weft-cgroup-" + std::to_string(getpid()))) { fs::remove_all(root_); }
+  ~Cgroup() override { fs::remove_all(root_); }
   void write(const std::string& path, const std::string& text) {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
   }
-  double quota() const { return cgroup_quota(root_.string()); }
+  const fs::path root_;
+};
 
- private:
-  fs::path root_;
+class CgroupQuota : public Cgroup {
+ protected:
+  double quota() const { return cgroup_quota(root_.string()); }
+};
+
+class AvailableMemory : public Cgroup {
+ protected:
+  AvailableMemory() { write("proc/meminfo", "MemTotal:       9000 kB\nMemAvailable:    8000 kB\nCached: 1 kB\n"); }
+  uint64_t available() const { return available_memory(root_.string()); }
 };
 
 TEST_F(CgroupQuota, IsNoneWithoutControlGroups) { EXPECT_EQ(quota(), 0); }
@@ -71,6 +77,49 @@ TEST_F(CgroupQuota, IsFoundInsideAContainerWhoseMountBeginsAtItsOwnGroup) {
   write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n");
   write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
   EXPECT_DOUBLE_EQ(quota(), 0.5);
+}
+
+TEST_F(AvailableMemory, IsTheMachinesWithoutControlGroups) { EXPECT_EQ(available(), 8000u * 1024); }
+
+// A unit of systemd has its limit in a group of its own, far below the mount.
+TEST_F(AvailableMemory, IsWhatTheGroupOfVersion2HasLeft) {
+  write("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+  write("proc/self/cgroup", "0::/system.slice/weft.service\n");
+  write("sys/fs/cgroup/system.slice/memory.max", "max\n");
+  write("sys/fs/cgroup/system.slice/memory.current", "3000000\n");
+  write("sys/fs/cgroup/system.slice/weft.service/memory.max", "5000000\n");
+  write("sys/fs/cgroup/system.slice/weft.service/memory.current", "1000000\n");
+  EXPECT_EQ(available(), 4000000u);
+}
+
+TEST_F(AvailableMemory, IsTheLeastOfAllGroupsAboveAndNeverBelowNothing) {
+  write("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+  write("proc/self/cgroup", "0::/a/b\n");
+  write("sys/fs/cgroup/a/b/memory.max", "5000000\n");
+  write("sys/fs/cgroup/a/b/memory.current", "1000000\n");
+  write("sys/fs/cgroup/a/memory.max", "6000000\n");
+  write("sys/fs/cgroup/a/memory.current", "3500000\n");
+  EXPECT_EQ(available(), 2500000u);
+  write("sys/fs/cgroup/memory.max", "7000000\n");  // where a container's mount ends
+  write("sys/fs/cgroup/memory.current", "7000001\n");
+  EXPECT_EQ(available(), 0u);
+}
+
+TEST_F(AvailableMemory, IsWhatTheGroupOfVersion1HasLeft) {
+  write("proc/self/mountinfo",
+        "34 25 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+        "35 25 0:31 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
+  write("proc/self/cgroup", "5:memory:/job\n4:cpu:/other\n");
+  write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");  // none
+  write("sys/fs/cgroup/memory/memory.usage_in_bytes", "7000000\n");
+  write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "3000000\n");
+  write("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "500000\n");
+  EXPECT_EQ(available(), 2500000u);
+}
+
+TEST_F(AvailableMemory, IsKnownOfThisMachine) {
+  EXPECT_GT(available_memory(), uint64_t{1} << 20);
+  EXPECT_LT(available_memory(), uint64_t{1} << 50);
 }
 
 }  // namespace

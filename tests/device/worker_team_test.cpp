@@ -95,8 +95,8 @@ TEST_P(WorkerTeamOf, DoesNotHangAtABarrierThatAFailedJobWillNotReach) {
   }
 }
 
-// Each job fails in its own way, at once, late, in several workers, before, at or after a barrier, and the next one comes
-// at once: an error belongs to its own job alone, and no barrier waits for those that ended.
+// Each job fails in its own way, at once, late, in several workers, before, at or after a barrier, and the next one
+// comes at once: an error belongs to its own job alone, and no barrier waits for those that ended.
 TEST_P(WorkerTeamOf, KeepsEachFailureToItsOwnJob) {
   const int n = GetParam();
   WorkerTeam team(n);

@@ -1,5 +1,5 @@
-// Any bytes on a connection, in pieces of any size: they are a request within its limits or are refused with a status, and
-// whoever may ask is told so. The first byte is the size of the pieces, the second says who asks.
+// Any bytes on a connection, in pieces of any size: they are a request within its limits or are refused with a status,
+// and whoever may ask is told so. The first byte is the size of the pieces, the second says who asks.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

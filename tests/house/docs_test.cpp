@@ -130,7 +130,8 @@ const Path& path(const std::vector<Path>& all, const std::string& title) {
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// Where a file names a function or class, by its last part, from a place on, followed by one of these; npos: it does not.
+// Where a file names a function or class, by its last part, from a place on, followed by one of these; npos: it does
+// not.
 size_t named(const std::string& file, const std::string& function, size_t from = 0,
              const std::vector<std::string>& followed_by = {""}) {
   const std::string name = function.substr(function.rfind(':') + 1), text = read(file);

@@ -5,7 +5,8 @@ import sys
 import tempfile
 
 SUITE = """<?xml version="1.0"?><testsuite name="x" tests="4">
-<testcase name="A.Passes" status="run"/>
+<testcase name="A.Passes" status="run"><system-out>cubins made: 7
+</system-out></testcase>
 <testcase name="build.a_test" status="run"/>
 {failing}
 <testcase name="C.Skipped" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
@@ -31,6 +32,7 @@ status, lines = summary({"release.xml": SUITE.format(failing=""), "steps.tsv": s
                          "need-model.txt": "Model.Answers\n"})
 assert status == 0, lines
 assert lines[-1] == "3 passed, 0 failed, 3 skipped", lines  # one test, two steps without tests
+assert any(line.startswith("cubins ") and " 7 made" in line for line in lines), lines
 assert "1 tests need the model: make test-model" in lines and "skipped: Model.Answers" in lines, lines
 assert "skipped: release: C.Skipped (no such machine)" in lines and "skipped: release: D.Disabled" in lines, lines
 

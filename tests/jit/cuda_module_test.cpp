@@ -12,8 +12,8 @@
 namespace weft::jit {
 namespace {
 
-// Before anything asks for the driver. It is for a CUDA that every NVRTC makes code for, and what WEFT_CUDA_LIBS named before
-// is looked into behind it.
+// Before anything asks for the driver. It is for a CUDA that every NVRTC makes code for, and what WEFT_CUDA_LIBS named
+// before is looked into behind it.
 const int kFake = [] {
   const char* before = std::getenv("WEFT_CUDA_LIBS");
   const std::string folders =

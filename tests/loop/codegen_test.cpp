@@ -1,4 +1,5 @@
 // What the generator makes of loops: vectors, memory in registers, prefetches.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "loop/codegen/printers.h"
@@ -82,6 +83,44 @@ TEST(Codegen, ProductsThatAreNoDotProductAreLoops) {
   for (const char* product : {"A[i * 2 + j * 3] * B[j * 32 + v]", "A[i * 2 + j] * B[j * 32 + v * 2]", "A[i * 2 + j]"})
     EXPECT_EQ(code_of(dot_of(product), "bf16").find("weft_dot_bf16"), std::string::npos) << product;
   EXPECT_EQ(code_of(dot_of("A[i * 2 + j] * B[j * 32 + v]")).find("weft_dot_bf16"), std::string::npos) << "fp32";
+}
+
+// CUDA of lanes over B, and over A in bf16 where `dtype` says so.
+std::string cuda_of(const std::string& body, const std::string& dtype = "fp32") {
+  const Function function = parse_function(
+      "stage3 f(n, m):\n  p = flat(n): int32 in 0 to m\n  A = flat(n * 8): fp32\n"
+      "  B = flat(n * 8): " +
+      dtype + "\n" + body);
+  const std::string code = cuda_module({function});
+  return code.substr(code.find("extern \"C\""));
+}
+
+TEST(Codegen, CudaReadsLanesInWholeAccessesWhereTheirPlaceAllowsIt) {
+  const auto lanes = [](int n, const std::string& at) {
+    return fmt::format(
+        "  for i in range(n) [parallel]:\n    for v in range({0}) [vectorize]:\n"
+        "      A[i * {0} + v] = A[i * {0} + v] + B[{1} + v] * B[{1} + v]\n",
+        n, at);
+  };
+  const std::string code = cuda_of(lanes(4, "p[i] * 8"));
+  EXPECT_EQ(count_of(code, "weft_load<"), 1u) << code;  // A is written, B's lanes are read once
+  EXPECT_NE(code.find("weft_load<4, 4>(weft_lanes_0, B + (long long)p[i] * 8);"), code.npos) << code;
+  EXPECT_NE(code.find("A[i * 4 + v] + weft_lanes_0[v] * weft_lanes_0[v]"), code.npos) << code;
+  EXPECT_NE(cuda_of(lanes(16, "p[i] * 4 + 8")).find("weft_load<4, 16>"), code.npos);
+  EXPECT_NE(cuda_of(lanes(4, "p[i] * 4 + 2")).find("weft_load<2, 4>"), code.npos);
+  EXPECT_NE(cuda_of(lanes(16, "p[i] * 16"), "bf16").find("weft_load<8, 16>"), code.npos);
+  for (const char* at : {"p[i]", "p[i] * 4 + 1", "i * m"})
+    EXPECT_EQ(cuda_of(lanes(4, at)).find("weft_load<"), code.npos) << at;
+}
+
+TEST(Codegen, CudaReadsNoLanesThatAConditionMayLeaveOut) {
+  for (const char* value : {"select(v < m, B[i * 4 + v], 0.0)", "0.0"}) {
+    const std::string code = cuda_of(fmt::format(
+        "  for i in range(n) [parallel]:\n    for v in range(4) [vectorize]:\n      if v < m:\n"
+        "        A[i * 4 + v] = B[i * 4 + v]\n    for v in range(4) [vectorize]:\n      A[i * 4 + v] = {}\n",
+        value));
+    EXPECT_EQ(code.find("weft_load<"), code.npos) << code;
+  }
 }
 
 TEST(Codegen, ALoopOfManyStatementsIsUnrolledByTheCompiler) {

@@ -84,7 +84,8 @@ TEST(ChatTemplate, RendersTurnsInGemmasForm) {
   EXPECT_EQ(render(kTurns, turns(user)), "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");
   EXPECT_EQ(render(kTurns, turns(R"({"role": "system", "content": [{"type": "text", "text": "Be kind."}]},)" + user +
                                  R"(, {"role": "assistant", "content": "Yes?"},
-                                    {"role": "user", "content": [{"type": "text", "text": "a "}, {"type": "image"}]})")),
+                                    {"role": "user", "content": [{"type": "text", "text": "a "},
+                                                                 {"type": "image"}]})")),
             "<bos><start_of_turn>user\nBe kind.\n\nHi<end_of_turn>\n<start_of_turn>model\nYes?<end_of_turn>\n"
             "<start_of_turn>user\na<end_of_turn>\n<start_of_turn>model\n");
   EXPECT_NE(error_of(kTurns, turns(user + "," + user)).find("turns must alternate"), std::string::npos);

@@ -305,8 +305,8 @@ TEST(Tokenizer, TakesTheUnknownTokenForAByteWithoutOne) {
   EXPECT_EQ(TokenizerCore(make_vocabulary(parts)).encode("a!b", kPlain), (std::vector<int32_t>{'a', 'b'}));
 }
 
-// As Hugging Face's tokenizers do it: a byte that nothing stands for is gone before the first merge, in short words and in
-// long ones, and the unknown token is a symbol like any other.
+// As Hugging Face's tokenizers do it: a byte that nothing stands for is gone before the first merge, in short words and
+// in long ones, and the unknown token is a symbol like any other.
 TEST(Tokenizer, MergesTheNeighboursOfAByteWithoutAToken) {
   auto parts = byte_parts({{"ab", 1}, {"abab", 1}, {"<unk>", 2}, {"a<unk>", 1}}, {"a b", "ab ab", "a <unk>"});
   parts.tokens['c'] = "<gone>";

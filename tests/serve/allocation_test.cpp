@@ -116,10 +116,10 @@ void expect_no_page_lost(const Engine& engine) {
   EXPECT_EQ(stats.pages_evictable, stats.pages_cached);
 }
 
-// Refuses one allocation of the load, `times` different ones.
+// Refuses one allocation of the load, `times` different ones; 0: each of them.
 template <class MakeEngine>
-void refuse_some(const MakeEngine& make_engine, const std::vector<Request>& asked, long times, int* failed) {
-  Engine whole = make_engine();
+void refuse_some(const MakeEngine& make, const std::vector<Request>& asked, long times, int* failed) {
+  Engine whole = make();
   constexpr long kMany = 1L << 40;
   left = kMany;
   long made = 0;
@@ -127,8 +127,9 @@ void refuse_some(const MakeEngine& make_engine, const std::vector<Request>& aske
   made = kMany - made;
   ASSERT_EQ(expected.failed, 0);
   ASSERT_GT(made, times);
+  if (times == 0) times = made;
   for (long i = 0; i < times && !::testing::Test::HasFailure(); ++i) {
-    Engine engine = make_engine();
+    Engine engine = make();
     const long refused = i * made / times;
     left = refused;
     const Outcome outcome = play(engine, asked);
@@ -139,14 +140,24 @@ void refuse_some(const MakeEngine& make_engine, const std::vector<Request>& aske
   }
 }
 
+Engine make_engine() {
+  return EngineMaker::make(std::make_unique<FailingModel>(4, 40, 128, true), testing::fake_vocabulary(),
+                           {.max_running = 6});
+}
+
+#ifdef WEFT_EVERY_ALLOCATION
+
+TEST(ServeAllocation, WhateverAStepLacksFailsOneRequestAtMost) {
+  int failed = 0;
+  refuse_some(make_engine, requests(prompt_of(60)), 0, &failed);
+  EXPECT_GT(failed, 0) << "some allocations belong to one request";
+}
+
+#else
+
 TEST(ServeAllocation, WhatAStepLacksFailsOneRequestAtMost) {
   int failed = 0;
-  refuse_some(
-      [] {
-        return EngineMaker::make(std::make_unique<FailingModel>(4, 40, 128, true), testing::fake_vocabulary(),
-                                 {.max_running = 6});
-      },
-      requests(prompt_of(60)), 120, &failed);
+  refuse_some(make_engine, requests(prompt_of(60)), 120, &failed);
   EXPECT_GT(failed, 0) << "some allocations belong to one request";
 }
 
@@ -164,6 +175,8 @@ TEST(ServeAllocation, WhatTheForwardPassLacksFailsOneRequestAtMost) {
       },
       requests(prompt_of(60)), 12, &failed);
 }
+
+#endif
 
 }  // namespace
 }  // namespace weft::serve

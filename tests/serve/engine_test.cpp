@@ -1,5 +1,6 @@
 #include "serve/engine.h"
 
+#include "serve/request_checks.h"
 #include "tests/serve/fake_model.h"
 #include "weft/error.h"
 
@@ -16,12 +17,26 @@ using testing::prompt_of;
 const SamplingParams kGreedy{.temperature = 0.f};
 const std::vector<std::pair<int32_t, float>> kEndNow{{kFakeEnd, 100.f}};
 
+// A time that passes when a test says so.
+struct Watch {
+  Clock::time_point at = {};
+  void pass(double seconds) { at += std::chrono::round<Clock::duration>(std::chrono::duration<double>(seconds)); }
+  Now now() {
+    return [this] { return at; };
+  }
+};
+
 struct EngineTest : ::testing::Test {
   FakeModel* model = nullptr;
+  Watch watch;
   Engine make(int64_t pages = 64, EngineOptions options = {}, bool reproducible = false) {
     auto made = std::make_unique<FakeModel>(4, pages, 128, reproducible);
     model = made.get();
     return EngineMaker::make(std::move(made), fake_vocabulary(), options);
+  }
+  // Whose steps take no time.
+  Engine make_watched(const EngineOptions& options) {
+    return EngineMaker::make(std::make_unique<FakeModel>(4, 64, 128), fake_vocabulary(), options, watch.now());
   }
   static void finish(Engine& engine, int most = 2000) {
     while (engine.step()) ASSERT_GT(most--, 0) << "the engine does not come to an end";
@@ -215,6 +230,70 @@ TEST_F(EngineTest, TakesHigherPrioritiesFirst) {
   EXPECT_EQ(order, (std::vector<int>{5, 5, 0, -3}));
 }
 
+TEST_F(EngineTest, WhoWaitsGainsAPriorityEveryTenSeconds) {
+  for (const auto& [waited, expected] : {std::pair(9.9, "BA"), std::pair(10., "AB")}) {
+    Engine engine = make_watched({.max_running = 1});
+    std::string order;
+    const auto ask = [&](char name, int priority) {
+      Request request = greedy(prompt_of(4, name), 1);
+      request.priority = priority;
+      engine.submit(request, [&order, name](const Update&) { order += name; });
+    };
+    const RequestId first = engine.submit(greedy(prompt_of(8), 100), {});
+    engine.step();
+    ask('A', 0);
+    watch.pass(waited);
+    ask('B', 1);
+    engine.cancel(first);
+    finish(engine);
+    EXPECT_EQ(order, expected) << "after " << waited << " s";
+  }
+}
+
+TEST_F(EngineTest, FailsWhatWaitsForTooLong) {
+  Engine engine = make_watched({.max_running = 1});
+  Collected running, waiting;
+  Request request = greedy(prompt_of(8), 20);
+  request.max_queue_s = 2;  // the first one has begun before
+  engine.submit(request, running.handler());
+  engine.step();
+  request.prompt = prompt_of(8, 2);
+  engine.submit(request, waiting.handler());
+  watch.pass(2);
+  engine.step();
+  EXPECT_FALSE(waiting.last);
+  watch.pass(0.001);
+  engine.step();
+  ASSERT_TRUE(waiting.last);
+  EXPECT_EQ(waiting.finish[0], "error");
+  EXPECT_EQ(waiting.updates.back().error_code, "timed_out");
+  EXPECT_EQ(engine.stats().requests_failed, 1u);
+  finish(engine);
+  EXPECT_EQ(running.ids[0], fake_answer(prompt_of(8), 20));
+}
+
+TEST_F(EngineTest, FailsWhatTakesTooLongInAll) {
+  Engine engine = make_watched({});
+  Collected slow, other;
+  Request request = greedy(prompt_of(8), 100);
+  request.max_total_s = 5;
+  engine.submit(request, slow.handler());
+  engine.submit(greedy(prompt_of(8, 2), 20), other.handler());
+  engine.step();
+  watch.pass(5);
+  engine.step();
+  EXPECT_FALSE(slow.last);
+  watch.pass(0.001);
+  engine.step();
+  ASSERT_TRUE(slow.last);
+  EXPECT_EQ(slow.finish[0], "error");
+  EXPECT_EQ(slow.updates.back().error_code, "timed_out");
+  EXPECT_EQ(slow.ids[0], fake_answer(prompt_of(8), 2));
+  finish(engine);
+  EXPECT_EQ(other.ids[0], fake_answer(prompt_of(8, 2), 20));
+  EXPECT_EQ(engine.stats().pages_free + engine.stats().pages_evictable, 64);
+}
+
 TEST_F(EngineTest, CancelsRunningAndWaitingRequestsWithinAStep) {
   Engine engine = make(64, {.max_running = 1});
   Collected running, waiting;
@@ -257,6 +336,23 @@ TEST_F(EngineTest, RefusesWhatTheQueueDoesNotTake) {
   EXPECT_EQ(engine.stats().requests_refused, 1u);
 }
 
+TEST_F(EngineTest, CountsWhatIsStillToBeReadAsWaiting) {
+  Engine engine = make(64, {.max_queued = 2, .max_queued_tokens = 100});
+  auto first = engine.enter_queue(10), second = engine.enter_queue(20);
+  EXPECT_EQ(engine.stats().requests_waiting, 2);
+  EXPECT_EQ(engine.stats().tokens_waiting, 30);
+  EXPECT_THROW(engine.enter_queue(1), Error);
+  EXPECT_THROW(engine.submit(greedy(prompt_of(4), 1), {}), Error);
+  first.reset();
+  engine.submit(greedy(prompt_of(4), 1), {});
+  EXPECT_EQ(engine.stats().requests_waiting, 2);
+  finish(engine);
+  second.reset();
+  const auto many = engine.enter_queue(100);
+  EXPECT_THROW(engine.check_queue(), Error);
+  EXPECT_EQ(engine.stats().requests_refused, 2u);
+}
+
 TEST_F(EngineTest, FailsOneRequestAndNoOther) {
   Engine engine = make(64);
   Collected good, bad;
@@ -279,14 +375,79 @@ TEST_F(EngineTest, RunsAStepAgainThatFailedOnce) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(got[i].ids[0], fake_answer(prompt_of(8, i), 6));
 }
 
+TEST_F(EngineTest, RunsAStepAgainInWhichAWorkerOfTheTeamThrew) {
+  struct Throwing : FakeModel {
+    using FakeModel::FakeModel;
+    WorkerTeam team{3};
+    bool thrown = false;
+    std::span<float> run(std::span<const Piece> pieces, const SharedPrefixes& prefixes) override {
+      if (steps == 3 && !std::exchange(thrown, true))
+        team.run([](int worker) {
+          if (worker == 2) throw std::runtime_error("a worker");
+        });
+      return FakeModel::run(pieces, prefixes);
+    }
+  };
+  auto made = std::make_unique<Throwing>(4, 64);
+  const Throwing& throwing = *made;
+  Engine engine = EngineMaker::make(std::move(made), fake_vocabulary(), {});
+  Collected got[2];
+  for (int i = 0; i < 2; ++i) engine.submit(greedy(prompt_of(8, i), 6), got[i].handler());
+  finish(engine);
+  EXPECT_TRUE(throwing.thrown);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(got[i].ids[0], fake_answer(prompt_of(8, i), 6));
+}
+
+// Steps cost 10 ms and 1 ms a row.
+TEST_F(EngineTest, PromptsLeaveTokensOfOthersTheirTimeAndTakeWhatThatAllows) {
+  struct Slow : FakeModel {
+    using FakeModel::FakeModel;
+    Watch* watch = nullptr;
+    std::vector<int64_t> mixed, alone;  // rows of steps
+    std::span<float> run(std::span<const Piece> pieces, const SharedPrefixes& prefixes) override {
+      int64_t rows = 0;
+      for (const Piece& piece : pieces) rows += static_cast<int64_t>(piece.tokens.size());
+      if (rows > static_cast<int64_t>(pieces.size())) (pieces.size() > 1 ? mixed : alone).push_back(rows);
+      watch->pass(0.01 + 0.001 * static_cast<double>(rows));
+      return FakeModel::run(pieces, prefixes);
+    }
+  };
+  const auto play = [&](double target_s) {
+    auto made = std::make_unique<Slow>(4, 1200, 2500);
+    Slow& slow = *made;
+    slow.watch = &watch;
+    Engine engine = EngineMaker::make(std::move(made), fake_vocabulary(), {.target_itl_s = target_s}, watch.now());
+    Collected decoding, prompt;
+    const RequestId long_one = engine.submit(greedy(prompt_of(600), 1800), decoding.handler());
+    for (int i = 0; i < 10; ++i) engine.step();
+    engine.submit(greedy(prompt_of(1500, 2), 1), prompt.handler());
+    while (!prompt.last) engine.step();
+    engine.cancel(long_one);
+    finish(engine);
+    EXPECT_EQ(slow.alone, (std::vector<int64_t>{512, 88})) << "nobody waits for the first prompt";
+    return slow.mixed;
+  };
+  std::vector<int64_t> rows = play(0.05);  // 40 rows
+  ASSERT_GT(rows.size(), 20u);
+  rows.pop_back();  // what is left of the prompt
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_LE(rows[i], 40) << "step " << i;
+    EXPECT_GE(rows[i], i < 5 ? 16 : 30) << "step " << i;
+  }
+  rows = play(0.005);  // less than a step without rows
+  rows.pop_back();
+  EXPECT_EQ(rows, std::vector<int64_t>(1500 / 16, 16 + 1));
+}
+
 TEST_F(EngineTest, RefusesBadRequestsByField) {
   Engine engine = make(20, {}, false);
   const auto refused = [&](Request request, ErrorCode code, const std::string& field) {
     try {
       engine.submit(std::move(request), {});
       ADD_FAILURE() << field << " was accepted";
-    } catch (const Error& error) {
+    } catch (const FieldError& error) {
       EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_EQ(error.field, field) << error.what();
       EXPECT_NE(std::string(error.what()).find(field), std::string::npos) << error.what();
     }
   };
@@ -298,15 +459,15 @@ TEST_F(EngineTest, RefusesBadRequestsByField) {
   };
   const auto invalid = ErrorCode::invalid_argument;
   refused(with([](Request& r) { r.prompt.clear(); }), invalid, "prompt");
-  refused(with([](Request& r) { r.prompt[2] = 50; }), ErrorCode::invalid_token, "prompt[2]");
-  refused(with([](Request& r) { r.prompt[2] = -1; }), ErrorCode::invalid_token, "prompt[2]");
+  refused(with([](Request& r) { r.prompt[2] = 50; }), ErrorCode::invalid_token, "prompt");
+  refused(with([](Request& r) { r.prompt[2] = -1; }), ErrorCode::invalid_token, "prompt");
   refused(with([](Request& r) { r.prompt.resize(128, 1); }), ErrorCode::context_full, "prompt");
   refused(with([](Request& r) { r.max_tokens = 0; }), invalid, "max_tokens");
   refused(with([](Request& r) { r.max_tokens = INT64_MAX; }), ErrorCode::context_full, "max_tokens");
   refused(with([](Request& r) { r.min_tokens = 5; }), invalid, "min_tokens");
-  refused(with([](Request& r) { r.n = 65; }), invalid, "n =");
-  refused(with([](Request& r) { r.n = 0; }), invalid, "n =");
-  refused(with([](Request& r) { r.n = 64, r.max_tokens = 100; }), ErrorCode::context_full, "n =");
+  refused(with([](Request& r) { r.n = 65; }), invalid, "n");
+  refused(with([](Request& r) { r.n = 0; }), invalid, "n");
+  refused(with([](Request& r) { r.n = 64, r.max_tokens = 100; }), ErrorCode::context_full, "n");
   refused(with([](Request& r) { r.sampling.temperature = NAN; }), invalid, "temperature");
   refused(with([](Request& r) { r.sampling.top_k = -1; }), invalid, "top_k");
   refused(with([](Request& r) { r.sampling.top_p = 0; }), invalid, "top_p");

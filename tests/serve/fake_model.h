@@ -50,8 +50,14 @@ class FakeModel : public serve::ModelRunner {
   std::span<const int32_t> pages(Sequence sequence) const override {
     return pages_.pages(sequences_.at(sequence).request);
   }
-  void hold(std::span<const int32_t> pages) override { pages_.hold(pages); }
-  void unhold(std::span<const int32_t> pages) override { pages_.unhold(pages); }
+  void hold(std::span<const int32_t> pages) override {
+    pages_.hold(pages);
+    held_.insert(pages.begin(), pages.end());
+  }
+  void unhold(std::span<const int32_t> pages) override {
+    pages_.unhold(pages);
+    for (const int32_t page : pages) held_.extract(page);  // once
+  }
   std::span<float> run(std::span<const Piece> pieces, const SharedPrefixes& prefixes) override {
     ++steps;
     expect_shared(pieces, prefixes);
@@ -81,6 +87,16 @@ class FakeModel : public serve::ModelRunner {
     return logits_;
   }
   size_t num_sequences() const { return sequences_.size(); }
+  std::set<int32_t> held_pages() const { return {held_.begin(), held_.end()}; }
+  // That sequences have or somebody holds.
+  std::set<int32_t> used_pages() const {
+    std::set<int32_t> used = held_pages();
+    for (const auto& [sequence, held] : sequences_) {
+      const auto table = pages_.pages(held.request);
+      used.insert(table.begin(), table.end());
+    }
+    return used;
+  }
 
   int64_t steps = 0, computed = 0, most_rows = 0, shared_nodes = 0, fail_at_step = -1;
   int32_t poison = -1;     // a token that makes a step throw
@@ -123,6 +139,7 @@ class FakeModel : public serve::ModelRunner {
   PageTable pages_;
   std::map<Sequence, Held> sequences_;
   std::map<int32_t, std::vector<int32_t>> written_;
+  std::multiset<int32_t> held_;
   Sequence next_ = 0;
   std::vector<float> logits_;
 };

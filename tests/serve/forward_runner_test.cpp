@@ -166,9 +166,14 @@ TEST_F(ForwardRunnerTest, RefusesAPoolSmallerThanOneContext) {
   EXPECT_THROW(engine({.max_running = 0}), Error);
 }
 
-TEST_F(ForwardRunnerTest, KnowsHowMuchMemoryThereIs) {
-  EXPECT_GT(available_memory(), uint64_t{1} << 20);
-  EXPECT_LT(available_memory(), uint64_t{1} << 50);
+TEST_F(ForwardRunnerTest, AsksForTheSizeOfAPoolWhereNobodyKnowsTheMemory) {
+  try {
+    make_forward_runner(file, {.forward = {.device = Device::cuda(0)}});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find("kv_tokens"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What the host machine believes of the hardware, asked of a card: every kernel here gives the same bytes on both. Where there
-// is no card these tests are skipped, and say so.
+// What the host machine believes of the hardware, asked of a card: every kernel here gives the same bytes on both.
+// Where there is no card these tests are skipped, and say so.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -48,8 +48,9 @@ class SimtCard : public testing::Test {
     if (search.compiler == nullptr) GTEST_SKIP() << "no NVRTC here: " << search.tried;
   }
 
-  // Runs the kernel in the machine and on the card, from the same bytes. `make` makes its arguments of what `at` gives for
-  // each span; `near` names a buffer of floats that need be only so near, relative to the larger of 1 and their size.
+  // Runs the kernel in the machine and on the card, from the same bytes. `make` makes its arguments of what `at` gives
+  // for each span; `near` names a buffer of floats that need be only so near, relative to the larger of 1 and their
+  // size.
   template <class Args, class Make>
   void compare(const char* text, const char* symbol, void (*kernel)(Args), const Launch& launch, const Make& make,
                const std::string& near = {}, float tolerance = 0) {

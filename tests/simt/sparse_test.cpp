@@ -1,225 +1,350 @@
-// The CUDA text of sparse operators, run by the threads of a GPU on the host: no access outside, no race, the right values.
-#include "weft/sparse.h"
-
+// The CUDA text of every sparse operator, run by the threads of a GPU on the host: no access outside, no race, the right
+// values.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
+#include <map>
 #include <random>
+#include <string>
 #include <vector>
 
-#include "sparse/formats/structure.h"
+#include "loop/threads.h"
+#include "sparse/bind.h"
+#include "sparse/check.h"
+#include "sparse/interpret.h"
+#include "sparse/operator.h"
 #include "tests/simt/machine/machine.h"
+#include "tests/simt/sparse/kernels.h"
+#include "tests/sparse/ready_programs.h"
 
-extern "C" {
-void weft_spmm_csr(const int*, const int*, const float* a, const float* b, float* c, long long m, long long n,
-                   long long nnz);
-void weft_spmm_bound(const int*, const int*, const float* a, const float* b, float* c, long long m, long long n,
-                     long long nnz, long long feat);
-void weft_sddmm_0(const int*, const int*, const float* a, const float* x, const float* y, float* o, long long m,
-                  long long n, long long nnz);
-void weft_graph_attention_0(const int*, const int*, const float* scale, const float* q, const float* k, const float* v,
-                            float* p, float* o, long long m, long long n, long long nnz);
-void weft_fused_mm_0(const int*, const int*, const float* x, const float* y, float* o, long long m, long long n,
-                     long long nnz);
-void weft_block_spmm_0(const int*, const int*, const unsigned short* a, const unsigned short* b, unsigned short* c,
-                       long long heads, long long mb, long long nb, long long nnzb);
-#define WEFT_RGMS_ARGUMENTS                                                                               \
-  const int *, const int *, const int *, const int *, const int *, const int *, const int *, const int *, \
-      const float *a, const float *x, const float *w, float *y, long long tiles, long long stored,        \
-      long long relations, long long pairs, long long m, long long rows, long long n, long long nnz
-void weft_rgms_0(WEFT_RGMS_ARGUMENTS);
-void weft_rgms_1(WEFT_RGMS_ARGUMENTS);
-}
+namespace weft::sparse::test {
+void PrintTo(const ReadyCase& c, std::ostream* out) { *out << c.name; }
+}  // namespace weft::sparse::test
 
 namespace weft::simt {
 namespace {
 
-constexpr Launch kLaunches[] = {{.ctas = 1, .threads = 32}, {.ctas = 3, .threads = 64}};
+using sparse::test::Matrix;
+using sparse::test::ReadyCase;
+using Values = std::vector<double>;
 
-std::vector<float> random_floats(size_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<float> values(count);
-  for (float& v : values) v = std::uniform_real_distribution<float>(-1, 1)(random);
+constexpr Launch kLaunches[] = {{.ctas = 1, .threads = 32}, {.ctas = 3, .threads = 64}};
+constexpr int64_t kFeat = 19;  // where the program does not say how many
+
+// Rows of 0 to 7 elements, one of them full.
+Matrix places() {
+  Matrix a{.rows = 23, .cols = 17, .indptr = {0}};
+  std::mt19937 random(20261123);
+  for (int i = 0; i < a.rows; ++i) {
+    for (int j = 0; j < a.cols; ++j)
+      if (i == 11 || (i % 5 != 0 && random() % 8 == 0)) a.indices.push_back(j);
+    a.indptr.push_back(static_cast<int32_t>(a.indices.size()));
+  }
+  return a;
+}
+
+// Blocks of 2 x 2 and one element beside them in each row: what bsr(2) and ell(2) store together.
+Matrix places_of_blocks() {
+  Matrix a{.rows = 22, .cols = 16, .indptr = {0}};
+  for (int i = 0; i < a.rows; ++i) {
+    for (int j = 0; j < a.cols; ++j)
+      if ((i / 2 + j / 2) % 4 == 0 || j == (i * 5 + 3) % 16) a.indices.push_back(j);
+    a.indptr.push_back(static_cast<int32_t>(a.indices.size()));
+  }
+  return a;
+}
+
+// What memory of a type holds.
+Values numbers(const void* data, size_t count, DType dtype) {
+  Values values(count);
+  const auto* bytes = static_cast<const char*>(data);
+  for (size_t i = 0; i < count; ++i) {
+    uint16_t half = 0;
+    float single = 0;
+    int32_t integer = 0;
+    if (dtype == DType::bf16) {
+      std::memcpy(&half, bytes + 2 * i, 2);
+      values[i] = std::bit_cast<float>(uint32_t{half} << 16);
+    } else if (dtype == DType::fp32) {
+      std::memcpy(&single, bytes + 4 * i, 4);
+      values[i] = single;
+    } else {
+      std::memcpy(&integer, bytes + 4 * i, 4);
+      values[i] = integer;
+    }
+  }
   return values;
 }
 
-// Rows of 0 to 7 elements, one of them full.
-struct Graph {
-  int m = 37, n = 29;
-  std::vector<int> indptr{0}, indices;
-  Graph() {
-    std::mt19937 random(20261123);
-    for (int i = 0; i < m; ++i) {
-      for (int j = 0; j < n; ++j)
-        if (i == 11 || (i % 5 != 0 && random() % 8 == 0)) indices.push_back(j);
-      indptr.push_back(static_cast<int>(indices.size()));
-    }
+// An operator bound to a structure, with its tensors and arrays in the memory of the machine.
+class Bench {
+ public:
+  explicit Bench(const ReadyCase& c)
+      : structure(c.structure(c.name == "spmm_bsr_ell" ? places_of_blocks() : places())),
+        name_(c.name),
+        op_(sparse::compile(sparse::parse(c.ready.text), c.ready.schedule, Device::cpu(),
+                            {.set = c.ready.set, .stop_after = "generate"})) {
+    const sparse::Compilation& made = op_.impl().made;
+    sparse::RunArguments arguments{.structures = {{c.axis, structure}}, .scalars = c.scalars};
+    const auto& params = made.source.params;
+    if (std::find(params.begin(), params.end(), "feat") != params.end()) arguments.scalars["feat"] = kFeat;
+    sparse::test::RunMemory tensors(op_, arguments, 7);
+    const auto own = sparse::made_here(made.stage1);
+    sparse::bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound_);
+    sparse::bind_parameters(made.stage1, arguments.scalars, tensors.arguments.buffers, bound_);
+    sparse::bind_buffers(made.stage1, tensors.arguments.buffers, own, bound_);
+    if (!made.preprocess3.function.body.empty()) functions_.push_back(&made.preprocess3.function);
+    functions_.push_back(&made.compute3.function);
+    for (const loop::Function* function : functions_)
+      for (const loop::Buffer& buffer : function->buffers)
+        if (!tensors_.contains(buffer.name)) add(buffer, own.contains(buffer.name));
   }
-  size_t nnz() const { return indices.size(); }
-  template <class Call>
-  void each(const Call& call) const {
-    for (size_t i = 0; i + 1 < indptr.size(); ++i)
-      for (auto p = static_cast<size_t>(indptr[i]); p < static_cast<size_t>(indptr[i + 1]); ++p)
-        call(i, static_cast<size_t>(indices[p]), p);
-  }
-};
 
-class SimtSparse : public testing::Test {
- protected:
-  // Runs in every launch and order, then compares.
-  void expect(const std::function<void()>& kernel, const std::span<float>& out, const std::vector<double>& want,
-              const std::function<void()>& before = {}) {
-    const std::string content = memory.content();
+  int64_t param(const std::string& name) const { return bound_.numbers.scalars.at(name); }
+  size_t extent(const std::string& name) const { return static_cast<size_t>(param(name)); }
+  Values values(const std::string& buffer) const {
+    const Tensor& tensor = tensors_.at(buffer);
+    return numbers(tensor.data.data(), tensor.count, tensor.dtype);
+  }
+
+  // All kernels in their order, in every launch and order of threads.
+  void expect(const std::string& output, const Values& want) {
+    const std::string content = memory_.content();
+    const double tolerance = tensors_.at(output).dtype == DType::bf16 ? 1. / 128 : 2e-5;
     for (const Launch& launch : kLaunches) {
-      memory.restore(content);
-      if (before) run_in_all_orders(memory, launch, before);
-      run_in_all_orders(memory, launch, kernel);
-      ASSERT_EQ(out.size(), want.size());
-      for (size_t e = 0; e < want.size(); ++e) ASSERT_NEAR(out[e], want[e], 2e-5 * (1 + std::fabs(want[e]))) << e;
+      memory_.restore(content);
+      ASSERT_NO_FATAL_FAILURE(run(launch));
+      const Values got = values(output);
+      ASSERT_EQ(got.size(), want.size());
+      for (size_t e = 0; e < want.size(); ++e)
+        ASSERT_NEAR(got[e], want[e], tolerance * (1 + std::fabs(want[e]))) << "element " << e;
     }
   }
-  std::span<float> floats(const char* name, size_t count, uint32_t seed) {
-    return memory.make(name, random_floats(count, seed));
+
+  const sparse::Structure structure;
+
+ private:
+  struct Tensor {
+    std::span<char> data;
+    size_t count = 0;
+    DType dtype = DType::fp32;
+  };
+
+  void add(const loop::Buffer& buffer, bool is_own) {
+    const auto count = static_cast<size_t>(sparse::evaluate(buffer.size, bound_.numbers));
+    const size_t bytes = count * static_cast<size_t>(bits_of(buffer.dtype)) / 8;
+    const Tensor tensor{memory_.make<char>(buffer.name, bytes), count, buffer.dtype};
+    const std::vector<std::string> outputs = sparse::outputs_of(op_);
+    const bool is_output = std::find(outputs.begin(), outputs.end(), buffer.name) != outputs.end();
+    // What is written first begins as NaN.
+    if (!is_own && !is_output && bytes > 0) std::memcpy(tensor.data.data(), bound_.pointers.at(buffer.name), bytes);
+    tensors_[buffer.name] = tensor;
   }
-  double dot(const std::span<float>& x, size_t i, const std::span<float>& y, size_t j, size_t feat) const {
-    double sum = 0;
-    for (size_t k = 0; k < feat; ++k) sum += static_cast<double>(x[i * feat + k]) * y[j * feat + k];
-    return sum;
+
+  void run(Launch launch) {
+    const SparseKernel* kernel = std::find_if(kSparseKernels, kSparseKernels + kNumSparseKernels,
+                                              [&](const SparseKernel& k) { return k.golden == name_; });
+    for (const loop::Function* function : functions_) {
+      const std::vector<loop::Phase> phases = loop::split_phases(*function);
+      for (size_t phase = 0; phase < phases.size(); ++phase, ++kernel) {
+        const std::string name = "weft_" + function->name + "_" + std::to_string(phase);
+        ASSERT_TRUE(kernel < kSparseKernels + kNumSparseKernels && kernel->golden == name_ && kernel->name == name)
+            << "kernel " << name << " of " << name_ << " is missing in tests/simt/sparse/kernels.cpp";
+        std::vector<long long> arguments;
+        for (const loop::Buffer& buffer : function->buffers)
+          arguments.push_back(reinterpret_cast<long long>(tensors_.at(buffer.name).data.data()));
+        for (const std::string& scalar : function->scalars) arguments.push_back(param(scalar));
+        launch.shared_bytes = static_cast<size_t>(loop::shared_bytes(loop::thread_body(*function, phases[phase])));
+        sparse_threads_x = 0;
+        visit(phases[phase].body, [](const loop::Stmt& stmt) {
+          if (stmt.thread == "threadIdx.y") sparse_threads_x = 32;
+        });
+        run_in_all_orders(memory_, launch, [&] { kernel->call(arguments.data()); });
+      }
+    }
   }
-  Memory memory;
-  Graph g;
-  size_t m = static_cast<size_t>(g.m), n = static_cast<size_t>(g.n);
-  std::span<int> indptr = memory.make("indptr", g.indptr), indices = memory.make("indices", g.indices);
+
+  std::string name_;
+  sparse::Operator op_;
+  sparse::Bound bound_;
+  Memory memory_;
+  std::map<std::string, Tensor> tensors_;
+  std::vector<const loop::Function*> functions_;
 };
 
-TEST_F(SimtSparse, SpmmOfRowsAndOfBoundThreads) {
-  for (const size_t feat : {128u, 19u}) {
-    const auto a = floats("a", g.nnz(), 1), b = floats("b", n * feat, 2);
-    const auto c = memory.make<float>("c", m * feat);
-    std::vector<double> want(m * feat, 0);
-    g.each([&](size_t i, size_t j, size_t p) {
-      for (size_t k = 0; k < feat; ++k) want[i * feat + k] += static_cast<double>(a[p]) * b[j * feat + k];
-    });
-    if (feat == 128)
-      expect(
-          [&] {
-            weft_spmm_csr(indptr.data(), indices.data(), a.data(), b.data(), c.data(), g.m, g.n,
-                          static_cast<long long>(g.nnz()));
-          },
-          c, want);
-    expect(
-        [&] {
-          weft_spmm_bound(indptr.data(), indices.data(), a.data(), b.data(), c.data(), g.m, g.n,
-                          static_cast<long long>(g.nnz()), static_cast<long long>(feat));
-        },
-        c, want);
-  }
+// An element that a structure stores, and which of its values it is.
+struct Stored {
+  size_t row, col, place;
+};
+
+std::vector<Stored> elements(const sparse::Structure& structure) {
+  const auto [indptr, indices] = sparse::test::csr_arrays(structure);
+  std::vector<Stored> list;
+  for (size_t i = 0; i + 1 < indptr.size(); ++i)
+    for (auto p = static_cast<size_t>(indptr[i]); p < static_cast<size_t>(indptr[i + 1]); ++p)
+      list.push_back({i, static_cast<size_t>(indices[p]), p});
+  return list;
 }
 
-TEST_F(SimtSparse, Sddmm) {
-  const auto a = floats("a", g.nnz(), 1), x = floats("x", m * 64, 2), y = floats("y", n * 64, 3);
-  const auto o = memory.make<float>("o", g.nnz());
-  std::vector<double> want(g.nnz());
-  g.each([&](size_t i, size_t j, size_t p) { want[p] = a[p] * dot(x, i, y, j, 64); });
-  expect(
-      [&] {
-        weft_sddmm_0(indptr.data(), indices.data(), a.data(), x.data(), y.data(), o.data(), g.m, g.n,
-                     static_cast<long long>(g.nnz()));
-      },
-      o, want);
+// Blocks become their elements.
+std::vector<Stored> within(const std::vector<Stored>& blocks, size_t block) {
+  std::vector<Stored> list;
+  for (const Stored& b : blocks)
+    for (size_t i = 0; i < block; ++i)
+      for (size_t j = 0; j < block; ++j)
+        list.push_back({b.row * block + i, b.col * block + j, (b.place * block + i) * block + j});
+  return list;
 }
 
-TEST_F(SimtSparse, GraphAttentionAndFusedMm) {
-  const auto scale = memory.make("scale", std::vector<float>{0.5f});
-  const auto q = floats("q", m * 32, 1), k = floats("k", n * 32, 2), v = floats("v", n * 32, 3);
-  const auto p = memory.make<float>("p", g.nnz()), o = memory.make<float>("o", m * 32),
-             f = memory.make<float>("f", m * 32);
-  std::vector<double> sum(m, 0), attention(m * 32, 0), fused(m * 32, 0);
-  g.each([&](size_t i, size_t j, size_t) {
-    const double score = dot(q, i, k, j, 32), weight = std::exp(0.5 * score);
-    sum[i] += weight;
-    for (size_t e = 0; e < 32; ++e) {
-      attention[i * 32 + e] += weight * v[j * 32 + e];
-      fused[i * 32 + e] += k[j * 32 + e] / (1 + std::exp(-score));
-    }
-  });
-  for (size_t e = 0; e < attention.size(); ++e) attention[e] = sum[e / 32] == 0 ? 0 : attention[e] / sum[e / 32];
-  expect(
-      [&] {
-        weft_graph_attention_0(indptr.data(), indices.data(), scale.data(), q.data(), k.data(), v.data(), p.data(),
-                               o.data(), g.m, g.n, static_cast<long long>(g.nnz()));
-      },
-      o, attention);
-  expect(
-      [&] {
-        weft_fused_mm_0(indptr.data(), indices.data(), q.data(), k.data(), f.data(), g.m, g.n,
-                        static_cast<long long>(g.nnz()));
-      },
-      f, fused);
+std::vector<Stored> rows_that_hold_something(const sparse::Structure& structure) {
+  const sparse::Level &rows = structure.data()->levels[1], &cols = structure.data()->levels[2];
+  std::vector<Stored> list;
+  for (size_t r = 0; r < rows.indices.size(); ++r)
+    for (auto p = static_cast<size_t>(cols.indptr[r]); p < static_cast<size_t>(cols.indptr[r + 1]); ++p)
+      list.push_back({static_cast<size_t>(rows.indices[r]), static_cast<size_t>(cols.indices[p]), p});
+  return list;
 }
 
-TEST_F(SimtSparse, BlocksOfBf16) {
-  constexpr size_t kHeads = 2, kBlock = 4, kFeat = 32;
-  const auto halves = [&](const char* name, size_t count, uint32_t seed) {
-    std::vector<unsigned short> bits;
-    for (const float x : random_floats(count, seed))
-      bits.push_back(static_cast<unsigned short>(std::bit_cast<unsigned>(x) >> 16));
-    return memory.make(name, bits);
+// Strips of t rows, columns in groups of g.
+std::vector<Stored> strips(const sparse::Structure& structure, size_t t, size_t g) {
+  const sparse::Level &groups = structure.data()->levels[1], &cols = structure.data()->levels[2];
+  std::vector<Stored> list;
+  for (size_t s = 0; s + 1 < groups.indptr.size(); ++s)
+    for (auto p = static_cast<size_t>(groups.indptr[s]) * g; p < static_cast<size_t>(groups.indptr[s + 1]) * g; ++p)
+      for (size_t i = 0; i < t && cols.indices[p] < cols.length; ++i)
+        list.push_back({s * t + i, static_cast<size_t>(cols.indices[p]), p * t + i});
+  return list;
+}
+
+double dot(const Values& x, size_t i, const Values& y, size_t j, size_t feat) {
+  double sum = 0;
+  for (size_t k = 0; k < feat; ++k) sum += x[i * feat + k] * y[j * feat + k];
+  return sum;
+}
+
+// c = a b for each head, all dense but a.
+Values product(const std::vector<Stored>& list, const Values& a, const Values& b, size_t rows, size_t feat,
+               size_t heads = 1) {
+  Values c(heads * rows * feat, 0);
+  for (size_t h = 0; h < heads; ++h)
+    for (const Stored& e : list)
+      for (size_t k = 0; k < feat; ++k)
+        c[(h * rows + e.row) * feat + k] +=
+            a[h * (a.size() / heads) + e.place] * b[h * (b.size() / heads) + e.col * feat + k];
+  return c;
+}
+
+// x y^T for each head where something is stored.
+Values dots(const std::vector<Stored>& list, const Values& x, const Values& y, size_t feat, size_t heads = 1) {
+  Values o(heads * list.size(), 0);
+  for (size_t h = 0; h < heads; ++h)
+    for (const Stored& e : list)
+      o[h * list.size() + e.place] =
+          dot(x, h * (x.size() / heads / feat) + e.row, y, h * (y.size() / heads / feat) + e.col, feat);
+  return o;
+}
+
+Values times(Values a, const Values& b) {
+  for (size_t i = 0; i < a.size(); ++i) a[i] *= b[i];
+  return a;
+}
+
+Values attention(const std::vector<Stored>& list, const Values& scores, const Values& v, size_t rows, size_t feat) {
+  Values weights, sum(rows, 0);
+  for (const double score : scores) weights.push_back(std::exp(score));
+  for (const Stored& e : list) sum[e.row] += weights[e.place];
+  Values o = product(list, weights, v, rows, feat);
+  for (size_t e = 0; e < o.size(); ++e) o[e] = sum[e / feat] == 0 ? 0 : o[e] / sum[e / feat];
+  return o;
+}
+
+// y[i] = sum over edges (r, i, j) of a x[j] w[r].
+Values gathered(const sparse::Structure& structure, const Values& a, const Values& x, const Values& w, size_t rows,
+                size_t in, size_t out) {
+  const auto& levels = structure.data()->levels;  // one, tiles of 64 rows, relations, rows, columns
+  const auto each = [&](size_t level, size_t parent, const auto& call) {
+    const sparse::Level& l = levels[level];
+    for (auto p = static_cast<size_t>(l.indptr[parent]); p < static_cast<size_t>(l.indptr[parent + 1]); ++p)
+      call(p, static_cast<size_t>(l.indices[p]));
   };
-  const auto number = [](unsigned short bits) { return double{std::bit_cast<float>(unsigned{bits} << 16)}; };
-  const auto a = halves("a", kHeads * g.nnz() * kBlock * kBlock, 1), b = halves("b", kHeads * n * kBlock * kFeat, 2);
-  const auto c = memory.make<unsigned short>("c", kHeads * m * kBlock * kFeat);
-  std::vector<double> want(c.size(), 0);
-  for (size_t h = 0; h < kHeads; ++h)
-    g.each([&](size_t io, size_t jo, size_t p) {
-      for (size_t ii = 0; ii < kBlock; ++ii)
-        for (size_t ji = 0; ji < kBlock; ++ji)
-          for (size_t k = 0; k < kFeat; ++k)
-            want[((h * m + io) * kBlock + ii) * kFeat + k] +=
-                number(a[((h * g.nnz() + p) * kBlock + ii) * kBlock + ji]) *
-                number(b[((h * n + jo) * kBlock + ji) * kFeat + k]);
+  Values y(rows * out, 0);
+  each(1, 0, [&](size_t p, size_t tile) {
+    each(2, p, [&](size_t q, size_t relation) {
+      each(3, q, [&](size_t r, size_t row) {
+        each(4, r, [&](size_t e, size_t col) {
+          for (size_t l = 0; l < in; ++l)
+            for (size_t k = 0; k < out; ++k)
+              y[(tile * 64 + row) * out + k] +=
+                  (a.empty() ? 1 : a[e]) * x[col * in + l] * w[(relation * in + l) * out + k];
+        });
+      });
     });
-  run_in_all_orders(memory, {.ctas = 2, .threads = 64}, [&] {
-    weft_block_spmm_0(indptr.data(), indices.data(), a.data(), b.data(), c.data(), kHeads, g.m, g.n,
-                      static_cast<long long>(g.nnz()));
   });
-  for (size_t e = 0; e < want.size(); ++e) ASSERT_NEAR(number(c[e]), want[e], (1 + std::fabs(want[e])) / 128) << e;
+  return y;
 }
 
-TEST_F(SimtSparse, RelationalGatherMatmulScatter) {
-  constexpr size_t kIn = 16, kOut = 32, kRelations = 3;
-  sparse::CooTensor edges{.extents = {kRelations, g.m, g.n}, .coordinates = std::vector<std::vector<int32_t>>(3)};
-  g.each([&](size_t i, size_t j, size_t p) {
-    edges.coordinates[0].push_back(static_cast<int32_t>(p % 2) * 2);
-    edges.coordinates[1].push_back(static_cast<int32_t>(i));
-    edges.coordinates[2].push_back(static_cast<int32_t>(j));
-  });
-  const sparse::Converted tiles = sparse::relational_from_coo(edges, 64);
-  std::vector<const int*> arrays;
-  const auto& levels = tiles.structure.data()->levels;
-  for (size_t l = 1; l < levels.size(); ++l) {
-    arrays.push_back(memory.make("indptr of a level", levels[l].indptr).data());
-    arrays.push_back(memory.make("indices of a level", levels[l].indices).data());
-  }
-  const auto a = floats("a", g.nnz(), 1), x = floats("x", n * kIn, 2), w = floats("w", kRelations * kIn * kOut, 3);
-  const auto y = memory.make<float>("y", m * kOut);
-  std::vector<double> want(y.size(), 0);
-  for (size_t p = 0; p < tiles.order.size(); ++p) {
-    const auto at = [&](size_t d) {
-      return static_cast<size_t>(edges.coordinates[d][static_cast<size_t>(tiles.order[p])]);
-    };
-    for (size_t l = 0; l < kIn; ++l)
-      for (size_t k = 0; k < kOut; ++k)
-        want[at(1) * kOut + k] += static_cast<double>(a[p]) * x[at(2) * kIn + l] * w[(at(0) * kIn + l) * kOut + k];
-  }
-  const auto launch = [&](void (*kernel)(WEFT_RGMS_ARGUMENTS)) {
-    kernel(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], arrays[5], arrays[6], arrays[7], a.data(), x.data(),
-           w.data(), y.data(), levels[1].length, levels[1].num_positions, kRelations, levels[2].num_positions, g.m,
-           levels[3].num_positions, g.n, static_cast<long long>(g.nnz()));
+class SimtSparse : public testing::TestWithParam<ReadyCase> {};
+
+TEST_P(SimtSparse, ComputesWhatDenseArithmeticDoes) {
+  const std::string& name = GetParam().name;
+  Bench run(GetParam());
+  const auto is = [&](std::initializer_list<const char*> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
   };
-  expect([&] { launch(weft_rgms_1); }, y, want, [&] { launch(weft_rgms_0); });
+  const auto v = [&](const char* buffer) { return run.values(buffer); };
+  const sparse::Structure& s = run.structure;
+  if (name.starts_with("spmm_")) {
+    const size_t feat = v("B").size() / run.extent("n");
+    return run.expect("C", product(elements(s), v("A"), v("B"), run.extent("m"), feat));
+  }
+  if (name.starts_with("sddmm"))
+    return run.expect("O", times(dots(elements(s), v("X"), v("Y"), v("X").size() / run.extent("m")), v("A")));
+  if (name == "edge_dots") return run.expect("O", dots(elements(s), v("X"), v("Y"), 32));
+  if (name == "rest_shared") {
+    Values sums(run.extent("m"), 0), rest;
+    for (const Stored& e : elements(s)) sums[e.row] += 2 * v("X")[e.place];
+    for (const Stored& e : elements(s)) rest.push_back(sums[e.row] - 2 * v("X")[e.place]);
+    return run.expect("Z", rest);
+  }
+  if (name == "graph_attention") {
+    const auto list = elements(s);
+    const Values scores = times(dots(list, v("Q"), v("Keys"), 32), Values(list.size(), v("Scale")[0]));
+    return run.expect("O", attention(list, scores, v("V"), run.extent("m"), 32));
+  }
+  if (name == "fused_mm") {
+    Values weights = dots(elements(s), v("X"), v("Y"), 32);
+    for (double& w : weights) w = 1 / (1 + std::exp(-w));
+    return run.expect("O", product(elements(s), weights, v("Y"), run.extent("m"), 32));
+  }
+  if (name == "batched_spmm") return run.expect("C", product(elements(s), v("A"), v("B"), run.extent("m"), 32, 2));
+  if (name == "batched_sddmm") return run.expect("O", dots(elements(s), v("X"), v("Y"), 32, 2));
+  if (is({"block_spmm", "block_spmm_dots"}))
+    return run.expect("C", product(within(elements(s), 4), v("A"), v("B"), run.extent("mb") * 4, 32, 2));
+  if (name == "block_sddmm") return run.expect("O", dots(within(elements(s), 4), v("X"), v("Y"), 32, 2));
+  if (is({"block_sddmm_turned", "block_sddmm_dots"}))
+    return run.expect("O", dots(within(elements(s), 16), v("X"), v("Y"), 8, 2));
+  if (name == "dbsr_spmm")
+    return run.expect("C", product(within(rows_that_hold_something(s), 8), v("A"), v("B"), run.extent("mb") * 8, 32));
+  if (name == "sr_bcrs_spmm")
+    return run.expect("C", product(strips(s, 4, 8), v("A"), v("B"), run.extent("strips") * 4, 32));
+  if (name == "rgms") return run.expect("Y", gathered(s, v("A"), v("X"), v("W"), run.extent("m"), 16, 32));
+  if (name == "convolution") return run.expect("Y", gathered(s, {}, v("X"), v("W"), run.extent("m"), 16, 16));
+  if (name == "weighted_spmm")
+    return run.expect("D", product(elements(s), times(v("A"), v("G")), v("Y"), run.extent("m"), 32));
+  if (name == "transposed_spmm") {  // rows are columns, and values stand in another order
+    const Values order = v("Order"), both = times(v("A"), v("G"));
+    Values turned;
+    for (const double place : order) turned.push_back(both[static_cast<size_t>(place)]);
+    return run.expect("D", product(elements(s), turned, v("X"), run.extent("n"), 32));
+  }
+  FAIL() << "dense arithmetic of " << name << " is missing here";
 }
+
+INSTANTIATE_TEST_SUITE_P(Golden, SimtSparse, testing::ValuesIn(sparse::test::all_cases()),
+                         [](const auto& c) { return c.param.name; });
 
 }  // namespace
 }  // namespace weft::simt

@@ -2,10 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "jit/build.h"
 #include "jit/nvrtc/toolchain.h"
 #include "tests/sparse/ready_programs.h"
+#include "tests/sparse/refusals.h"
+#include "tests/support/cubins.h"
 #include "tests/support/sanitizers.h"
 
 namespace weft::sparse::test {
@@ -19,20 +24,71 @@ class Cuda : public ::testing::TestWithParam<std::string_view> {
   }
 };
 
+std::string without(std::string text, std::string_view word) {
+  for (size_t at = 0; (at = text.find(word, at)) != text.npos;) text.erase(at, word.size());
+  return text;
+}
+
+// One text of all, a namespace each: what a compilation takes before its first kernel is half of a text's time. Lines of
+// errors have the operator's name.
 TEST_P(Cuda, TextOfEveryOperatorCompiles) {
+  std::string text;
+  std::vector<std::string> names;
   for (const ReadyCase& c : all_cases()) {
     const Operator op =
         compile(parse(c.ready.text), c.ready.schedule, Device::cpu(), {.set = c.ready.set, .stop_after = "generate"});
-    const auto built =
-        jit::build({.name = "sparse " + c.name, .text = op.text("cuda"), .target = jit::nvrtc_target(GetParam())});
-    EXPECT_NE(built.bytes.find("weft_"), std::string::npos) << c.name;
+    names.push_back("op" + std::to_string(names.size()) + "_");
+    text += "namespace " + names.back() + " {\n#line 1 \"" + c.name + "\"\n" +
+            without(op.text("cuda"), "extern \"C\" ") + "}\n";
   }
+  weft::testing::count_cubin();
+  const auto built = jit::build({.name = "sparse operators", .text = text, .target = jit::nvrtc_target(GetParam())});
+  for (const std::string& name : names) EXPECT_NE(built.bytes.find(name), std::string::npos) << name;
 }
 // Sanitizers watch who makes the texts, and not the compiler.
 constexpr std::string_view kArchitectures[] = {"sm_80", "sm_90a"};
 INSTANTIATE_TEST_SUITE_P(Architecture, Cuda,
                          ::testing::ValuesIn(std::span(kArchitectures).first(weft::testing::kUnderSanitizer ? 1 : 2)),
                          [](const auto& architecture) { return std::string(architecture.param); });
+
+std::string cuda_of(const char* program, const std::string& schedule, const std::map<std::string, int64_t>& set) {
+  return compile(parse(program), "lower()\n" + schedule, Device::cpu(), {.set = set, .stop_after = "generate"})
+      .text("cuda");
+}
+
+TEST(CudaText, HasTheCopiesOfValuesThatFormatsTake) {
+  const std::string code =
+      compile(parse(kSpmmProgram), "decompose_format(csrmm, A, ell(4))\n", Device::cpu(), {.stop_after = "generate"})
+          .text("cuda");
+  EXPECT_NE(code.find("void weft_spmm_preprocess_0("), code.npos);
+  EXPECT_NE(code.find("void weft_spmm_0("), code.npos);
+}
+
+TEST(CudaText, RefusesWhatThreadsWouldDoWrong) {
+  const struct {
+    const char* program;
+    const char* schedule;
+    const char* says;
+  } kRefused[] = {
+      // All iterations of a thread in one register.
+      {kSpmmProgram,
+       "reorder(csrmm.k, csrmm.j)\nbind(csrmm.i, blockIdx.x)\nbind(csrmm.k, threadIdx.x)\ncache_write(csrmm.i, "
+       "register)\n",
+       "'C_local' lies in registers around loop 'k'"},
+      // Sums of its threads, in registers that another would have to read.
+      {kSddmmProgram,
+       "rfactor(sddmm.k, register)\nbind(sddmm.i, blockIdx.x)\nbind(sddmm.k, threadIdx.x)\nbind(sddmm_zero.k, "
+       "threadIdx.x)\n",
+       "'O_partial' lies in registers around loop 'k'"},
+      // Memory of the CTA for each of its threads.
+      {kSddmmProgram, "cache_read(sddmm.j, X, shared)\nbind(sddmm.i, blockIdx.x)\nbind(sddmm.j, threadIdx.x)\n",
+       "'X_local' is in shared memory within loop 'j', which threads share"},
+      {kSddmmProgram, "cache_read(sddmm.i, X, shared)\nparallel(sddmm.i)\n",
+       "'X_local' is in shared memory within a parallel loop"},
+  };
+  for (const auto& r : kRefused)
+    expect_contains(refusal([&] { cuda_of(r.program, r.schedule, {{"feat", 64}}); }), r.says, r.schedule);
+}
 
 }  // namespace
 }  // namespace weft::sparse::test

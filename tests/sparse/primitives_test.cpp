@@ -139,6 +139,30 @@ TEST(Primitives, DecomposeReductionMakesInitABlock) {
 )");
 }
 
+TEST(Primitives, BindLetsThreadsAddUpASum) {
+  EXPECT_EQ(loops("lower()\nko, ki = split(sddmm.k, 32)\nreorder(ki, ko)\nbind(sddmm.i, blockIdx.x)\n"
+                  "bind(ki, threadIdx.x)\n",
+                  kSddmmProgram, {{"feat", 64}}),
+            R"(  for i in range(m) [bind=blockIdx.x]:
+    for j in range(j_indptr[i + 1] - j_indptr[i]):
+      for ki in range(32) [reduce, bind=threadIdx.x]:
+        for ko in range(2) [reduce]:
+          block sddmm:
+            init:
+              O[i, j] = 0.0
+            O[i, j] = O[i, j] + A[i, j] * (X[i, ko * 32 + ki] * Y[j_indices[i, j], ko * 32 + ki])
+)");
+}
+
+// A thread has registers of its own; in shared memory each of its elements has a place.
+TEST(Primitives, CacheWriteKeepsElementsOfAllThreadsInSharedMemory) {
+  const std::string before = "lower()\nreorder(csrmm.k, csrmm.j)\nbind(csrmm.k, threadIdx.x)\ncache_write(csrmm.i, ";
+  EXPECT_NE(loops(before + "shared)\n", kSpmmProgram, {{"feat", 64}}).find("C_local[64]: fp32 in shared"),
+            std::string::npos);
+  EXPECT_NE(loops(before + "register)\n", kSpmmProgram, {{"feat", 64}}).find("C_local[1]: fp32 in register"),
+            std::string::npos);
+}
+
 TEST(Primitives, SetScopeMovesMemory) {
   EXPECT_NE(loops("lower()\nreorder(csrmm.k, csrmm.j)\ncache_write(csrmm.k, register)\nset_scope(C_local, shared)\n")
                 .find("allocate C_local[1]: fp32 in shared"),
@@ -222,7 +246,10 @@ TEST(Primitives, RefuseWhatWouldChangeTheResult) {
       {"lower()\nio, ii = split(csrmm.i, 4)\nvectorize(ii)\n", "loop 'j' stands within it; reorder first"},
       {"lower()\nunroll(csrmm.k)\n", "at most 64 are allowed", false, {{"feat", 65}}},
       {"lower()\nbind(csrmm.i, blockIdx.w)\n", "'blockIdx.w' is no thread axis"},
-      {"lower()\nbind(csrmm.j, threadIdx.x)\n", "it is a reduction"},
+      {"lower()\nbind(csrmm.j, threadIdx.x)\n",
+       "it is a reduction, whose iterations add to the same elements; 'k' within"},
+      {"lower()\nbind(sddmm.k, threadIdx.y)\n", "it is a reduction", true},
+      {"lower()\nbind(sddmm.k, blockIdx.x)\n", "use threadIdx.x, rfactor or atomic", true},
       {"lower()\nbind(csrmm.i, threadIdx.x)\nbind(csrmm.k, threadIdx.x)\n", "loop 'i' is bound to threadIdx.x already"},
       {"lower()\nbind(csrmm.i)\n", "the operands are written as bind(loop, thread)"},
       {"lower()\nannotate(csrmm.j, fast)\n", "'fast' means nothing to any generator"},

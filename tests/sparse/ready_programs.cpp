@@ -3,6 +3,27 @@
 #include <bit>
 
 namespace weft::sparse::test {
+namespace {
+
+// What is left of twice each element's share of its row.
+constexpr const char* kRestProgram = R"(program rest(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  X = buffer(I, J): fp32
+  T = temporary(I, J): fp32
+  S = temporary(I): fp32
+  Z = buffer(I, J): fp32
+  iterate twice(I, J) "SS" as (a, b):
+    T[a, b] = X[a, b] * 2.0
+  iterate sums(I, J) "SR" as (i, j):
+    init:
+      S[i] = 0.0
+    S[i] = S[i] + T[i, j]
+  iterate rest(I, J) "SS" as (i, j):
+    Z[i, j] = S[i] - T[i, j]
+)";
+
+}  // namespace
 
 std::vector<ReadyCase> ready_cases(const VectorUnit& unit) {
   const DType fp32 = DType::fp32, bf16 = DType::bf16;
@@ -24,7 +45,7 @@ std::vector<ReadyCase> ready_cases(const VectorUnit& unit) {
       {"block_spmm", block_spmm_program(2, 4, 32, bf16, false, unit), "JO", blocks, heads},
       {"block_spmm_dots", block_spmm_program(2, 4, 32, bf16, true, unit), "JO", blocks, heads},
       {"block_sddmm", block_sddmm_program(2, 4, 32, bf16, false, unit), "JO", blocks, heads},
-      {"block_sddmm_turned", block_sddmm_program(2, 16, 8, fp32, false, unit), "JO", tall_blocks, heads},
+      {"block_sddmm_transposed", block_sddmm_program(2, 16, 8, fp32, false, unit), "JO", tall_blocks, heads},
       {"block_sddmm_dots", block_sddmm_program(2, 16, 8, bf16, true, unit), "JO", tall_blocks, heads},
       {"dbsr_spmm", dbsr_spmm_program(8, 32, fp32, false, unit), "JO",
        [](const Matrix& a) { return dbsr_from_coo(a.coo(), 8).structure; }},
@@ -62,6 +83,35 @@ std::vector<ReadyCase> all_cases() {
       spmm("spmm_bound",
            "lower()\nreorder(csrmm.k, csrmm.j)\nbind(csrmm.i, blockIdx.x)\nbind(csrmm.k, threadIdx.x)\n"
            "cache_write(csrmm.k, register)\n"),
+      // A CTA's threads read a row of X from shared memory.
+      sddmm("sddmm_shared",
+            "lower()\ncache_read(sddmm.i, X, shared)\nbind(sddmm.i, blockIdx.x)\nbind(sddmm_fetch.k, threadIdx.x)\n"
+            "bind(sddmm.j, threadIdx.x)\n",
+            {{"feat", 48}}),
+      // Two stages of reduction: a lane adds up its part of an edge's features, a warp its lanes.
+      sddmm("sddmm_warps",
+            "lower()\nko, ki = split(sddmm.k, 32)\nreorder(ki, ko)\nbind(sddmm.i, blockIdx.x)\n"
+            "bind(sddmm.j, threadIdx.y)\nbind(ki, threadIdx.x)\n",
+            {{"feat", 64}}),
+      // A sum over all threads of a CTA, of however many features there are.
+      sddmm("sddmm_cta", "lower()\nbind(sddmm.i, blockIdx.x)\nbind(sddmm.k, threadIdx.x)\n"),
+      // A row's sum over all threads, which they take from shared memory.
+      {"rest_shared",
+       {kRestProgram,
+        "lower()\ncompute_at(sums, rest.i)\ncompute_at(twice, rest.i)\nset_scope(S, shared)\nbind(rest.i, blockIdx.x)\n"
+        "bind(twice.b, threadIdx.x)\nbind(sums.j, threadIdx.x)\nbind(rest.j, threadIdx.x)\n"},
+       "J",
+       plain},
+      // Rows of C in shared memory, each element one thread's: nobody waits.
+      spmm("spmm_shared",
+           "lower()\nreorder(csrmm.k, csrmm.j)\nbind(csrmm.i, blockIdx.x)\nbind(csrmm.k, threadIdx.x)\n"
+           "cache_write(csrmm.i, shared)\n",
+           {{"feat", 40}}),
+      // Partial sums in shared memory, which the first thread adds up.
+      sddmm("sddmm_partial",
+            "lower()\nko, ki = split(sddmm.k, 32)\nrfactor(ki, shared)\nbind(sddmm.i, blockIdx.x)\n"
+            "bind(sddmm_zero.ki, threadIdx.x)\nbind(sddmm.ki, threadIdx.x)\n",
+            {{"feat", 64}}),
   };
   for (ReadyCase& c : ready_cases()) all.push_back(std::move(c));
   return all;

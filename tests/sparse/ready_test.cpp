@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "sparse/machine.h"
 #include "tests/sparse/ready_programs.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
@@ -94,7 +95,41 @@ TEST_P(Ready, GraphAttentionIsSoftmaxOverEachRow) {
       for (size_t e = 0; e < want.size(); ++e) want[e] = want[e] == 0 ? 0 : want[e] / sum[e / width];
       graph_attention(a.structure(), q.view(), k.view(), v.view(), o.view(), 0.5f);
       expect_result(o, want, "feat " + std::to_string(feat));
+      // In one nest, and one operator after another.
+      for (const bool is_apart : {false, true}) {
+        const Typed again = poisoned({a.rows, feat_v}, dtype);
+        float scale = 0.5f;
+        kept_operator(attention_program(feat, feat_v, dtype, vector_unit(current_isa()), false, is_apart))
+            .run({.structures = {{"J", a.structure()}},
+                  .buffers = {{"Scale", {&scale, DType::fp32, {1}}},
+                              {"Q", q.view()},
+                              {"Keys", k.view()},
+                              {"V", v.view()},
+                              {"O", again.view()}}});
+        expect_result(again, want, is_apart ? "apart" : "one nest");
+      }
     }
+}
+
+TEST(GraphAttention, IsOneNestWhereKeysAreValuesBeyondTheSecondCache) {
+  const int64_t l2 = machine().l2_bytes;
+  EXPECT_TRUE(attention_runs_apart(l2, true));
+  EXPECT_FALSE(attention_runs_apart(l2 + 1, true));
+  EXPECT_TRUE(attention_runs_apart(l2, false));
+  EXPECT_TRUE(attention_runs_apart(64 * l2, false));
+}
+
+// The parallel loops of a schedule: a team meets behind each.
+TEST(GraphAttention, HasOneParallelLoopOrThree) {
+  for (const bool is_apart : {false, true}) {
+    const ReadyProgram ready = attention_program(64, 64, DType::fp32, {}, false, is_apart);
+    const std::string text =
+        compile(parse(ready.text), ready.schedule, Device::cpu(), {.set = ready.set, .stop_after = "generate"})
+            .text("stage3");
+    int loops = 0;
+    for (size_t at = 0; (at = text.find("[parallel", at)) != text.npos; ++at) ++loops;
+    EXPECT_EQ(loops, is_apart ? 3 : 1);
+  }
 }
 
 TEST_P(Ready, FusedMmWeighsByTheSigmoidOfTheScore) {
@@ -425,7 +460,7 @@ TEST(ReadyStages, VectorsAreAsWideAsTheMachines) {
     const std::string own = code.substr(code.find("extern \"C\""));
     EXPECT_NE(own.find("floatx8"), own.npos) << c.name;
     EXPECT_EQ(own.find("floatx16"), own.npos) << c.name;
-    if (c.name == "block_sddmm_turned" || c.name == "graph_attention" || c.name == "rgms")
+    if (c.name == "block_sddmm_transposed" || c.name == "graph_attention" || c.name == "rgms")
       expect_same_at_every_stage(c, {Shape::one_dense_row});
   }
 }

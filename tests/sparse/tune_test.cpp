@@ -18,11 +18,15 @@ namespace weft::sparse::test {
 namespace {
 
 TEST(Choice, ReadsBackWhatItIsWrittenAs) {
-  for (const SpmmChoice& choice : {SpmmChoice{"csr", 0}, SpmmChoice{"hyb(2, 5)", 16}, SpmmChoice{"csr", 1024, 64}})
+  for (const SpmmChoice& choice : {SpmmChoice{"csr", 0}, SpmmChoice{"hyb(2, 5)", 16}, SpmmChoice{"csr", 1024, 64},
+                                   SpmmChoice{"hyb(1, 3)", 8, 0, 8, 16}})
     EXPECT_EQ(parse_choice(to_text(choice)), choice);
   for (const char* text :
-       {"", "csr", "csr prefetch 1", "csr prefetch x tile 0", "csr prefetch 16 tile 0 ", "csr prefetch -1 tile 0",
-        "csr prefetch 1025 tile 0", "csr tile 0 prefetch 1", "csr prefetch 99999999999999999999 tile 0"})
+       {"", "csr", "csr prefetch 1", "csr prefetch 16 tile 0", "csr prefetch x tile 0 lanes 0 group 0",
+        "csr prefetch 16 tile 0 lanes 0 group 0 ", "csr prefetch -1 tile 0 lanes 0 group 0",
+        "csr prefetch 1025 tile 0 lanes 0 group 0", "csr tile 0 prefetch 1 lanes 0 group 0",
+        "csr prefetch 99999999999999999999 tile 0 lanes 0 group 0", "csr prefetch 16 tile 0 lanes 65 group 0",
+        "csr prefetch 16 tile 0 lanes 0 group 65537"})
     EXPECT_THROW(parse_choice(text), Error) << text;
 }
 
@@ -71,6 +75,30 @@ TEST(Candidates, AreEveryFormatOfTheSearchOnceTheLikelyOneFirst) {
       EXPECT_TRUE(std::isfinite(expected_cost(rows, all.back(), call)));
     }
   }
+}
+
+// Lengths of vectors and groups of rows, for CSR and for hyb; what is likely is the machine's length and single rows.
+TEST(Candidates, VaryLanesAndGroupsOfRows) {
+  const RowLengths rows = row_lengths(*random_matrix(Shape::power_law, 3).structure().data(), {.feat = 512});
+  for (const int64_t feat : {64, 512})
+    for (const bool keeps : {false, true}) {
+      const SpmmCall call{.feat = feat, .keeps_values = keeps, .workers = 2};
+      const std::vector<SpmmChoice> all = spmm_candidates(rows, call);
+      const auto has = [&](const auto& is) { return std::any_of(all.begin(), all.end(), is); };
+      for (const char* format : {"csr", "hyb(1, "}) {
+        const int64_t lanes = vector_unit(current_isa()).lanes;
+        EXPECT_EQ(has([&](const SpmmChoice& c) { return c.format.starts_with(format) && c.lanes == lanes / 2; }),
+                  lanes > 4);
+        EXPECT_TRUE(has([&](const SpmmChoice& c) { return c.format.starts_with(format) && c.group > 0; })) << format;
+      }
+      EXPECT_EQ(has([&](const SpmmChoice& c) { return c.tile > 0 && c.group > 0; }), feat == 512);
+      EXPECT_EQ(all.front().lanes, 0);
+      EXPECT_EQ(all.front().group, 0);
+      for (const SpmmChoice& choice : all) {
+        const SpmmChoice plain{choice.format, choice.prefetch, choice.tile};
+        EXPECT_TRUE(choice == plain || expected_cost(rows, choice, call) > expected_cost(rows, plain, call));
+      }
+    }
 }
 
 // A format's values are copied at each call unless the caller promises that they stay.
@@ -138,10 +166,22 @@ TEST(Tune, RefusesWhatItCannotSearch) {
 // Every candidate of the search computes the same.
 TEST(Tune, EveryCandidateIsDenseArithmetic) {
 #if defined(WEFT_UNDER_SANITIZER)
-  const std::vector<SpmmChoice> choices = {{"csr", 5, 16}, {"bsr(4)", 5}};  // compiling is most of the time
+  const std::vector<SpmmChoice> choices = {
+      {"csr", 5, 16}, {"bsr(4)", 5}, {"csr", 5, 16, 4, 4}};  // compiling takes long
 #else
-  const std::vector<SpmmChoice> choices = {{"csr", 5},    {"csr", 3, 16},   {"bsr(2)", 5},   {"bsr(4)", 0},
-                                           {"bsr(8)", 5}, {"hyb(2, 3)", 5}, {"hyb(1, 0)", 5}};
+  const std::vector<SpmmChoice> choices = {{"csr", 5},
+                                           {"csr", 3, 16},
+                                           {"bsr(2)", 5},
+                                           {"bsr(4)", 0},
+                                           {"bsr(8)", 5},
+                                           {"hyb(2, 3)", 5},
+                                           {"hyb(1, 0)", 5},
+                                           {"csr", 5, 0, 4},
+                                           {"csr", 5, 0, 0, 16},
+                                           {"csr", 5, 16, 8, 4},
+                                           {"hyb(2, 2)", 5, 0, 8},
+                                           {"hyb(2, 3)", 5, 0, 0, 2},
+                                           {"hyb(1, 0)", 5, 0, 4, 16}};
 #endif
   constexpr int64_t kFeat = 32;
   for (const Shape shape : {Shape::power_law, Shape::blocks, Shape::empty, Shape::no_rows}) {
@@ -159,19 +199,20 @@ TEST(Tune, EveryCandidateIsDenseArithmetic) {
   }
 }
 
-// The others' searches: every way is measured, and calls take the fastest.
-void expect_tuned(const Tuned& tuned, int ways, const Structure& structure, const std::string& call) {
-  EXPECT_EQ(tuned.num_tried, ways) << call;
+// The others' searches: every candidate is measured, and calls take the fastest.
+void expect_tuned(const Tuned& tuned, int candidates, const Structure& structure, const std::string& call) {
+  EXPECT_EQ(tuned.num_tried, candidates) << call;
   EXPECT_EQ(tuned.num_left, 0) << call;
   EXPECT_LE(tuned.seconds, tuned.likely_seconds) << call;
-  EXPECT_EQ(tuned_way(*structure.data(), call), tuned.choice);
+  EXPECT_EQ(tuned_candidate(*structure.data(), call), tuned.choice);
 }
 
 TEST(Tune, SearchesSchedulesOfSddmm) {
   const Matrix a = random_matrix(Shape::power_law, 21);
   const Structure structure = a.structure();
   const int64_t workers = WorkerTeam::shared().num_workers();
-  expect_tuned(tune_sddmm(structure, 32), 5, structure, sddmm_call(32, DType::fp32, workers));
+  const int candidates = vector_unit(current_isa()).lanes >= 8 ? 11 : 9;
+  expect_tuned(tune_sddmm(structure, 32), candidates, structure, sddmm_call(32, DType::fp32, workers));
   EXPECT_EQ(tune_sddmm(structure, 32).num_tried, 0);  // all are known
   const Values x = random_values(static_cast<size_t>(a.rows * 32), 1);
   const Values y = random_values(static_cast<size_t>(a.cols * 32), 2);
@@ -179,6 +220,25 @@ TEST(Tune, SearchesSchedulesOfSddmm) {
   sddmm(structure, a.values_view(), {x.data(), DType::fp32, {a.rows, 32}}, {y.data(), DType::fp32, {a.cols, 32}},
         {out.data(), DType::fp32, {static_cast<int64_t>(out.size())}});
   expect_close(doubles(out), dense_sddmm(a, x, y, 32), 1e-5, "tuned");
+}
+
+TEST(Tune, EverySddmmIsDenseArithmetic) {
+  for (const Shape shape : {Shape::power_law, Shape::one_dense_row, Shape::empty, Shape::no_rows}) {
+    const Matrix a = random_matrix(shape, 22);
+    const Values x = random_values(static_cast<size_t>(a.rows * 32), 1);
+    const Values y = random_values(static_cast<size_t>(a.cols * 32), 2);
+    for (const char* candidate :
+         {"prefetch 4", "prefetch 4 lanes 4 group 0", "prefetch 0 lanes 8 group 16", "prefetch 4 lanes 0 group 16"}) {
+      Values out(a.values.size(), std::nanf(""));
+      sddmm_operator(32, DType::fp32, candidate)
+          .run({.structures = {{"J", a.structure()}},
+                .buffers = {{"A", a.values_view()},
+                            {"X", {x.data(), DType::fp32, {a.rows, 32}}},
+                            {"Y", {y.data(), DType::fp32, {a.cols, 32}}},
+                            {"O", {out.data(), DType::fp32, {static_cast<int64_t>(out.size())}}}}});
+      expect_close(doubles(out), dense_sddmm(a, x, y, 32), 1e-5, std::string(candidate) + ", " + name_of(shape));
+    }
+  }
 }
 
 TEST(Tune, SearchesSchedulesOfBlocksAndRelations) {
@@ -192,7 +252,7 @@ TEST(Tune, SearchesSchedulesOfBlocksAndRelations) {
   EXPECT_EQ(tune_rgms(edges, 16, 16, {.seconds = 0}).num_left, 8);
 }
 
-// Of a list of edges the tile is searched, too, and the structure that is named runs in the way that is named.
+// Of a list of edges the tile is searched, too, and the structure that is named runs the candidate that is named.
 TEST(Tune, SearchesTilesOfRelations) {
   const CooTensor edges{.extents = {2, 70, 3}, .coordinates = {{0, 1, 1}, {0, 69, 2}, {2, 0, 1}}};
   const TunedRgms first = tune_rgms(edges, 16, 16, {.seconds = 0});
@@ -215,10 +275,10 @@ TEST(Tune, SearchesTilesOfRelations) {
   EXPECT_THROW(tune_rgms(edges, 16, 16, {.seconds = -1}), Error);
 }
 
-TEST(Tune, NumbersOfAWayAreRead) {
+TEST(Tune, NumbersOfACandidateAreRead) {
   EXPECT_EQ(number_in("vectors 2 prefetch 8", "prefetch", 3), 8);
-  for (const char* way : {"", "prefetch", "prefetch x", "prefetch -1", "prefetch 99999"})
-    EXPECT_EQ(number_in(way, "prefetch", 3), 3) << way;
+  for (const char* candidate : {"", "prefetch", "prefetch x", "prefetch -1", "prefetch 99999"})
+    EXPECT_EQ(number_in(candidate, "prefetch", 3), 3) << candidate;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Whether a sanitizer watches what is tested, about ten times slower: sizes of tests may follow it. The build says so, as
-// the compiler tells only files that are watched themselves.
+// Whether a sanitizer watches what is tested, about ten times slower: sizes of tests may follow it. The build says so,
+// as the compiler tells only files that are watched themselves.
 #pragma once
 
 namespace weft::testing {

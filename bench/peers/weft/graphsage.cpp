@@ -1,13 +1,13 @@
-// An epoch of training GraphSAGE: two layers with mean aggregation, the whole graph, Adam, as torch_sparse.py writes it.
-// A layer is x w_self + mean over neighbours (x w_neigh) + b. Means are spmm, by the matrix or its transpose; all else
-// is programs of the compiler, too, but for the loss of a few classes.
+// An epoch of training GraphSAGE: two layers with mean aggregation, the whole graph, Adam, as torch_sparse.py writes
+// it. A layer is x w_self + mean over neighbours (x w_neigh) + b. Means are spmm, by the matrix or its transpose; all
+// else is programs of the compiler, too, but for the loss of a few classes.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "bench/sparse_cases.h"
+#include "bench/sparse/cases.h"
 #include "contestants.h"
 #include "dense_product.h"
 #include "weft/device.h"
@@ -236,9 +236,9 @@ class GraphSage {
     gradient2_.run({.buffers = {{"A", h_.view}, {"B", g_.own2}, {"C", d_z_.view}}}, stream_);
     gradient2_.run({.buffers = {{"A", h_.view}, {"B", g_.theirs2}, {"C", z_sums_.view}}}, stream_);
     column_sums2_.run({.buffers = {{"D", d_z_.view}, {"Sum", g_.bias2}}}, stream_);
-    turn(w_.own2, own2_turned_), turn(w_.theirs2, theirs2_turned_);
-    back_.run({.buffers = {{"A", d_z_.view}, {"B", own2_turned_.view}, {"C", own_.view}}}, stream_);
-    back_.run({.buffers = {{"A", z_sums_.view}, {"B", theirs2_turned_.view}, {"C", sums_.view}}}, stream_);
+    transpose(w_.own2, own2_transposed_), transpose(w_.theirs2, theirs2_transposed_);
+    back_.run({.buffers = {{"A", d_z_.view}, {"B", own2_transposed_.view}, {"C", own_.view}}}, stream_);
+    back_.run({.buffers = {{"A", z_sums_.view}, {"B", theirs2_transposed_.view}, {"C", sums_.view}}}, stream_);
     through_.run({.buffers = {{"Own", own_.view}, {"Theirs", sums_.view}, {"H", h_.view}, {"D", theirs_.view}}},
                  stream_);
     turned_.times(theirs_, sums_, stream_);
@@ -295,7 +295,7 @@ class GraphSage {
   }
 
   // [1, hidden, 16] as [hidden / 16, 16, 16]: strips of the transpose.
-  void turn(const TensorView& weights, const Matrix& into) const {
+  void transpose(const TensorView& weights, const Matrix& into) const {
     const auto* from = static_cast<const float*>(weights.data());
     for (int64_t j = 0; j < hidden_; ++j)
       for (int64_t c = 0; c < wide_; ++c)
@@ -312,7 +312,7 @@ class GraphSage {
   Matrix x_{{rows_, feat_}}, own_{{rows_, hidden_}}, theirs_{{rows_, hidden_}}, sums_{{rows_, hidden_}};
   Matrix h_{{rows_, hidden_}}, z_{{rows_, wide_}}, z_theirs_{{rows_, wide_}}, z_sums_{{rows_, wide_}};
   Matrix d_z_{{rows_, wide_}};
-  Matrix own2_turned_{{hidden_ / kLanes, wide_, kLanes}}, theirs2_turned_{{hidden_ / kLanes, wide_, kLanes}};
+  Matrix own2_transposed_{{hidden_ / kLanes, wide_, kLanes}}, theirs2_transposed_{{hidden_ / kLanes, wide_, kLanes}};
   Weights w_{feat_, hidden_, wide_}, g_{feat_, hidden_, wide_};
   Matrix mean_{{w_.all.view.size()}}, square_{{w_.all.view.size()}}, step_{{2}};
   int steps_ = 0;

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "bench/sparse_cases.h"
+#include "bench/sparse/cases.h"
 #include "contestants.h"
 #include "weft/device.h"
 #include "weft/sparse.h"

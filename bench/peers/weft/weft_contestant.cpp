@@ -28,7 +28,8 @@ const Kind kKinds[] = {
     {"decode", contest::weft_model, {"model", "prompt", "steps", "sequences", "shared"}},
 };
 
-// Rows may be younger than this build (compare.py --against). A field that it passed over would change what is measured.
+// Rows may be younger than this build (compare.py --against). A field that it passed over would change what is
+// measured.
 contest::Reading prepare(const contest::json& row) {
   const std::string name = row.at("kind");
   const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return k.name == name; });

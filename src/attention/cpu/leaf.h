@@ -26,8 +26,8 @@ std::string leaf_text(const AttentionSpec& spec, Isa isa);
 // Of weft::exp, weft::tanh and so on, as leaves have them.
 std::string float_math_text();
 
-// Flags beside those of every build: it is standalone, and the two outcomes of a clamp do not go separate ways, which would
-// compute both and compare twice once vectorised.
+// Flags beside those of every build: it is standalone, and the two outcomes of a clamp do not go separate ways, which
+// would compute both and compare twice once vectorised.
 std::vector<std::string> leaf_flags();
 
 struct LeafHandle {

@@ -41,9 +41,9 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
   KernelTraits traits = traits_of(spec);
   const int dims = spec.head_dim_qk + spec.head_dim_vo;
   // Costs in nanoseconds of a core at 3 GHz, as `weft bench plan --fit` finds them: products at two thirds of two
-  // multiply-adds of `lanes` a cycle (bf16 pairs: one of twice as many), 12 bytes a nanosecond, one exponential a score.
-  // Products with keys and values as stored add the lanes of their sums up; bf16 is widened for them where it is not
-  // multiplied as such.
+  // multiply-adds of `lanes` a cycle (bf16 pairs: one of twice as many), 12 bytes a nanosecond, one exponential a
+  // score. Products with keys and values as stored add the lanes of their sums up; bf16 is widened for them where it is
+  // not multiplied as such.
   const double product = dims / (2. * lanes_of(isa) * 3.);
   const double softmax = 6. / lanes_of(isa);
   // Of latent rows keys and values are one, read once and packed without a transpose.

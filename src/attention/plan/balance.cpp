@@ -1,9 +1,9 @@
 // balanced: every unit on one line, and the line cut where each worker's share ends.
 //
 // A worker's share is what fits under a cap of cost: whole units first, then a chunk of the next one that ends on a
-// granule. The cap is the smallest for which the last worker's share reaches the end of the line: what a cap leaves over,
-// dealt to all workers, says how far to raise it, and bisection does the rest. Each worker starts where the one before it
-// stopped, so it shares at most two units with others.
+// granule. The cap is the smallest for which the last worker's share reaches the end of the line: what a cap leaves
+// over, dealt to all workers, says how far to raise it, and bisection does the rest. Each worker starts where the one
+// before it stopped, so it shares at most two units with others.
 //
 // Entries with several query tiles are dealt first, tile by tile in unit order to the least loaded worker: tiles that
 // read the same K and V then run at the same time on different workers. What no longer fits under the average load
@@ -18,14 +18,11 @@
 namespace weft::planner {
 namespace {
 
-// A unit that exceeds the room by less than this share of the cap is not cut: a sliver costs more than it levels.
-constexpr double kSnap = 1.0 / 256;
+// How well the cap is known decides how long the host plans, and follows from no machine that runs the plan: no traits.
 // The bisection stops when the cap is known to this share of the lower bound.
 constexpr double kCapTolerance = 1.0 / 512;
-// A cap this near to the lower bound needs no bisection: each step is another pass over the line.
+// A cap this near to the lower bound needs no bisection, each step of which is another pass over the line.
 constexpr double kNearEnough = 1.0 / 64;
-// As near to it as this, the least number of parts is better than level ones: they are merged.
-constexpr double kWorthOfFewParts = 1.0 / 32;
 
 class Line {
  public:
@@ -33,6 +30,7 @@ class Line {
   Line(const Problem& problem, PlanBuilder& builder)
       : builder_(builder),
         granule_(problem.traits->granule),
+        least_sliver_(problem.traits->thresholds.least_sliver),
         num_workers_(problem.num_workers),
         first_piece_(builder.pieces.size()),
         line_(builder.on_line.data()),
@@ -49,8 +47,8 @@ class Line {
     sum_costs();
   }
 
-  // Deals units and their chunks to workers, beside what they carry already. Returns the cost that does not fit; below 0: the
-  // room that nothing fills.
+  // Deals units and their chunks to workers, beside what they carry already. Returns the cost that does not fit; below
+  // 0: the room that nothing fills.
   double fill(double cap);
   // The chunks of the last fill, all of which fitted.
   void finish() {
@@ -60,9 +58,9 @@ class Line {
   }
   const Tile& tile_of(size_t place) const { return tiles_[on_line(place).tile]; }
   double largest() const { return largest_; }  // cost of a unit
-  // Of each part where units are alike and all workers have a part of one: no other plan has fewer parts to merge. Infinity where
-  // they are not, or more than the workers.
-  double cost_of_parts() const;
+  // Of each chunk where units are alike and all workers have a chunk of one: no other plan has fewer to merge. Infinity
+  // where they are not, or more than the workers.
+  double cost_of_chunks() const;
 
  private:
   const PlannedUnit& on_line(size_t place) const {
@@ -118,6 +116,7 @@ class Line {
 
   PlanBuilder& builder_;
   const Granule granule_;
+  const double least_sliver_;
   const int num_workers_;
   const size_t first_piece_;
   const int* const line_;
@@ -129,7 +128,7 @@ class Line {
   int64_t num_on_line_ = 0;
 };
 
-double Line::cost_of_parts() const {
+double Line::cost_of_chunks() const {
   const double sum = builder_.line_cost.back();
   if (num_on_line_ > num_workers_ || static_cast<double>(num_on_line_) * largest_ > sum * (1 + 1e-9))
     return std::numeric_limits<double>::infinity();
@@ -153,7 +152,7 @@ int Line::chunk_end(const Tile& tile, int begin, double room) const {
 double Line::fill(double cap) {
   const double* cost = builder_.line_cost.data();
   const size_t n = builder_.on_line.size();
-  const double snap = cap * kSnap;
+  const double snap = cap * least_sliver_;
   size_t i = 0, usual = 0;            // usual: how many whole places the worker before took
   int given = 0;                      // units of place i that were given away
   int unit = 0, from = 0, chunk = 0;  // of the next one, once some of it is given away
@@ -240,8 +239,8 @@ void fill_under_smallest_cap(const Problem& p, const PlanBuilder& builder, Line&
   for (const double load : builder.load) low = std::max(low, load);
   const double least = std::min(p.traits->thresholds.least_share, line.largest());
   if (least > low && line.fill(least) <= 0) return;
-  const double alike = line.cost_of_parts();
-  if (alike <= (1 + kWorthOfFewParts) * low && line.fill(alike) <= 0) return;
+  const double alike = line.cost_of_chunks();
+  if (alike <= (1 + p.traits->thresholds.few_chunks) * low && line.fill(alike) <= 0) return;
   // What a worker is likely to lose at its end: a chunk's overhead and half a granule. Near enough, that is the cap.
   const Tile& typical = line.tile_of(builder.on_line.size() / 2);
   const double tolerance = kCapTolerance * builder.lower_bound;

@@ -136,7 +136,8 @@ SectionCounts room_of(const KernelTraits& traits, const PlanBounds& b) {
   room.page_lists = levels * b.max_requests;
   if (most_tokens(b) <= largest_tile) tiles = std::min(tiles, levels * std::min<int64_t>(b.max_requests, b.max_rows));
   if (b.block_rows > 0) {
-    // A request's last row block may be short, and blocks are cut into tiles of their own; lists of one head have units of one.
+    // A request's last row block may be short, and blocks are cut into tiles of their own; lists of one head have units
+    // of one.
     const int64_t row_blocks = max_tiles(b.max_requests, b.max_rows, b.block_rows);
     tiles = row_blocks * ceil_div(b.block_rows, largest_tile);
     room.page_lists = row_blocks * b.num_kv_heads;

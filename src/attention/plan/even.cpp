@@ -1,5 +1,5 @@
-// even: the closed form of attention/even.h. A little less level than balanced where a worker has few granules, but whoever
-// knows the lengths makes the same plan, a kernel too.
+// even: the closed form of attention/even.h. A little less level than balanced where a worker has few granules, but
+// whoever knows the lengths makes the same plan, a kernel too.
 #include "attention/even.h"
 
 #include <algorithm>

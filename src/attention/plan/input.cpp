@@ -33,7 +33,7 @@ void check_traits(const KernelTraits& traits) {
   ensure(any_for_the_rest, "a kernel's class of most rows serves only entries of one tile");
   const PlanThresholds& t = traits.thresholds;
   ensure(t.level_enough >= 1 && t.cut >= 0 && t.least_share >= 0 && t.granules_per_worker >= 1 && t.merge_row >= 0 &&
-             t.shared_cost_at_most > 0 && t.prefix_tree_depth >= 1,
+             t.shared_cost_at_most > 0 && t.prefix_tree_depth >= 1 && t.least_sliver >= 0 && t.few_chunks >= 0,
          "a kernel's thresholds are not all set");
   ensure(traits.default_workers >= 1 && traits.default_workers <= kMaxWorkers, "a kernel has {} workers by default",
          traits.default_workers);
@@ -77,7 +77,7 @@ void check_pages(const char* of, const PageTableView& pages, std::span<int> toke
           len, kMaxKvLen);
     tokens[r] = static_cast<int>(len);
   }
-  if (pages.ids_checked) return;
+  if (pages.ids_checked.covers(pages.kv_page_indices, pages.num_pages)) return;
   const size_t bad = find_bad_id(pages.kv_page_indices, 0, pages.num_pages);
   if (bad < pages.kv_page_indices.size())
     fail(ErrorCode::invalid_page, "{}kv_page_indices[{}] = {}; allowed are 0 to {}, the pool has {} pages", of, bad,

@@ -233,9 +233,8 @@ PageTableView PageTable::view(std::span<const RequestId> requests) {
     impl.indptr[r + 1] = static_cast<int32_t>(out - impl.indices.data());
     impl.last_page_len[r] = request.tokens == 0 ? 0 : static_cast<int32_t>((request.tokens - 1) % impl.page_size + 1);
   }
-  PageTableView view{impl.page_size, num_pages(), impl.indptr, impl.indices, impl.last_page_len};
-  view.ids_checked.by_table_ = true;
-  return view;
+  return {impl.page_size, num_pages(),        impl.indptr,
+          impl.indices,   impl.last_page_len, PageIdsChecked(impl.indices, num_pages())};
 }
 
 PageTableView PageTable::view(std::initializer_list<RequestId> requests) {

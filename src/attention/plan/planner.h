@@ -18,16 +18,16 @@ class Planner {
  public:
   static Plan plan(const KernelTraits& traits, const PlanInput& input);
   static size_t workspace_bytes(const KernelTraits& traits, const PlanBounds& bounds);
-  // What of an even plan, with bounds, follows from rows alone, for whoever writes the rest: its header, whose sections are laid
-  // anew, and the class of its units (null: there are none). Throws like `plan`.
+  // What of an even plan, with bounds, follows from rows alone, for whoever writes the rest: its header, whose sections
+  // are laid anew, and the class of its units (null: there are none). Throws like `plan`.
   struct Outline {
     attention::PlanHeader header;
     const TileClass* tile_class = nullptr;
     int unit_heads = 0;
   };
   static Outline outline(const KernelTraits& traits, const PlanInput& input);
-  // A plan from the bytes that a workspace held up to its partial states. covers and update do not go on from it. Throws
-  // Error(invalid_file | plan_mismatch).
+  // A plan from the bytes that a workspace held up to its partial states. covers and update do not go on from it.
+  // Throws Error(invalid_file | plan_mismatch).
   static Plan restore(const KernelTraits& traits, std::span<const char> bytes);
   // Those of prefixes that are given, else of those in the page tables.
   static SharedLevels shared_levels(const KernelTraits& traits, const PlanInput& input,

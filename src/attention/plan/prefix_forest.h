@@ -1,4 +1,5 @@
-// Leading pages that requests of a plain input share, as trees: found by sorting page tables, or as their owner knows them.
+// Leading pages that requests of a plain input share, as trees: found by sorting page tables, or as their owner knows
+// them.
 #pragma once
 
 #include <span>

@@ -58,8 +58,10 @@ class LevelBuilder {
   }
 
   static Level view_of(const SharedLevels::Arrays& a, const PageTableView& pool) {
-    return {a.qo_indptr,
-            {pool.page_size, pool.num_pages, a.page_indptr, a.page_indices, a.last_page_len, pool.ids_checked}};
+    PageIdsChecked checked;
+    if (pool.ids_checked.covers(pool.kv_page_indices, pool.num_pages))
+      checked = PageIdsChecked(a.page_indices, pool.num_pages);
+    return {a.qo_indptr, {pool.page_size, pool.num_pages, a.page_indptr, a.page_indices, a.last_page_len, checked}};
   }
   static void add_pages(SharedLevels::Arrays& level, std::span<const int32_t> pages, int last_page_len) {
     level.page_indices.insert(level.page_indices.end(), pages.begin(), pages.end());

@@ -38,8 +38,8 @@ void write_items(const Problem& p, const PlanBuilder& builder, const Merges& mer
       const Entry& entry = builder.entries[tile.entry];
       const bool open = item.kv_end == tile.visible.end && ends_open(p, entry, tile.visible);
       const int first_partial = merges.first_partial[item.unit];
-      // A chunk's keys are walked from where it begins, wherever the first that some row sees lies: which rows share the
-      // unit does not say where a tile of keys begins.
+      // A chunk's keys are walked from where it begins, wherever the first that some row sees lies: which rows share
+      // the unit does not say where a tile of keys begins.
       const int begin =
           p.mode == PlanMode::fixed_split ? item.kv_begin / p.fixed_split_size * p.fixed_split_size : item.kv_begin;
       items[i] = {item.unit, begin, open ? kOpenEnd : item.kv_end, first_partial < 0 ? -1 : first_partial + item.chunk};
@@ -172,7 +172,8 @@ PlanHeader header_of(const Problem& p, const PlanBuilder& builder, const Merges&
   return header;
 }
 
-// The header in place, and zero counters. What alignment leaves between sections is zero, so that equal plans have equal bytes.
+// The header in place, and zero counters. What alignment leaves between sections is zero, so that equal plans have
+// equal bytes.
 void start_bytes(const Problem& p, const PlanHeader& header, Plan::Impl& impl) {
   resize_bytes(p, header, impl);
   char* base = impl.bytes.data();

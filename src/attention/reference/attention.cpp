@@ -19,7 +19,7 @@ double dot(const Vector& a, const Vector& b) {
 }
 
 bool is_seen(const Hooks& hooks, const Keys& list, const Score& c) {
-  return (!list.shown || list.shown(c.qo_idx - list.first_idx, c.kv_idx)) &&
+  return (!list.sees || list.sees(c.qo_idx - list.first_idx, c.kv_idx)) &&
          std::all_of(hooks.visible.begin(), hooks.visible.end(), [&](const auto& visible) { return visible(c); });
 }
 
@@ -67,10 +67,10 @@ State attend(const Hooks& hooks, const Place& place, const Vector& q, const Keys
 }  // namespace reference
 
 ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& in, const AttentionTensors& tensors,
-                                    const ReferencePart& part, reference::Observer* observer) {
+                                    const ReferenceScope& scope, reference::Observer* observer) {
   using namespace reference;
   const std::vector<Keys> lists = keys(spec, in);
-  const Hooks hooks = reference::hooks(spec, in, tensors, part);
+  const Hooks hooks = reference::hooks(spec, in, tensors, scope);
   const double sm_scale = tensors.sm_scale ? static_cast<double>(*tensors.sm_scale) : 1 / std::sqrt(spec.head_dim_qk);
   const int group = in.num_qo_heads / in.num_kv_heads;
   const size_t states = lists.empty() ? 0 : static_cast<size_t>(lists.back().row_end * in.num_qo_heads);
@@ -79,8 +79,8 @@ ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& 
 
   for (const Keys& list : lists)
     for (int kv_head = list.kv_head_begin; kv_head < list.kv_head_end; ++kv_head) {
-      const int64_t row_begin = std::max(list.row_begin, part.row_begin),
-                    row_end = std::min(list.row_end, part.row_end);
+      const int64_t row_begin = std::max(list.row_begin, scope.row_begin),
+                    row_end = std::min(list.row_end, scope.row_end);
       if (row_begin >= row_end) continue;
       const KvHead kv = kv_head_of(spec, tensors.kv, hooks, list, kv_head);
       if (observer != nullptr) observer->keys(list, kv_head, kv);

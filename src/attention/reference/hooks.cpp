@@ -114,7 +114,7 @@ Hooks compiled_hooks(const AttentionSpec& spec, const PlanInput& given, const At
 }
 
 Hooks hooks(const AttentionSpec& spec, const PlanInput& given, const AttentionTensors& tensors,
-            const ReferencePart& part) {
+            const ReferenceScope& scope) {
   const PlanInput plan = with_defaults(spec, given);
   Hooks h;
   if (!add_closed_form(h, spec.variant, plan, tensors)) {
@@ -124,11 +124,11 @@ Hooks hooks(const AttentionSpec& spec, const PlanInput& given, const AttentionTe
       h.visible.push_back([intervals, plan](const Score& c) { return inside(intervals, plan, c); });
   }
   add_masks(h, spec, plan, tensors);
-  if (part.partial) {
+  if (scope.partial) {
     h.output = {};
     h.lse = {};
   }
-  h.visible.push_back([part](const Score& c) { return c.kv_pos >= part.key_begin && c.kv_pos < part.key_end; });
+  h.visible.push_back([scope](const Score& c) { return c.kv_pos >= scope.key_begin && c.kv_pos < scope.key_end; });
   return h;
 }
 

@@ -31,9 +31,9 @@ struct Hooks {
   std::shared_ptr<const Module> code;                    // of the compiled text; null where there is none
 };
 
-// Of a part of a call. Throws like pack_params and jit::build.
+// Of what the scope leaves of a call. Throws like pack_params and jit::build.
 Hooks hooks(const AttentionSpec& spec, const PlanInput& plan, const AttentionTensors& tensors,
-            const ReferencePart& part = {});
+            const ReferenceScope& scope = {});
 
 // Of the variant's text alone, compiled as `text` (text.h) with the parameters of this call.
 Hooks compiled_hooks(const AttentionSpec& spec, const PlanInput& plan, const AttentionTensors& tensors,

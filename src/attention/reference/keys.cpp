@@ -86,7 +86,7 @@ std::vector<Keys> keys_of_blocks(const PlanInput& in) {
         keys.tokens = tokens_of_list(b, list);
         for (const Token& token : keys.tokens) kv_len = std::max(kv_len, token.position + 1);
         if (!b.bits_index.empty())
-          keys.shown = [&b, begin = b.block_indptr[list]](int row, int kv_idx) {
+          keys.sees = [&b, begin = b.block_indptr[list]](int row, int kv_idx) {
             const int pattern = b.bits_index[static_cast<size_t>(begin + kv_idx / b.block_cols)];
             const int bytes = (b.block_rows * b.block_cols + 7) / 8;
             const int bit = row * b.block_cols + kv_idx % b.block_cols;

@@ -21,10 +21,10 @@ struct Keys {
   int64_t row_begin = 0, row_end = 0;
   int first_idx = 0;  // of row_begin within its request
   int kv_head_begin = 0, kv_head_end = 0;
-  int qo_len = 0, kv_len = 0;                           // of the request
-  std::vector<int> q_pos = {};                          // [rows]
-  std::vector<Token> tokens = {};                       // in the order of kv_idx
-  std::function<bool(int row, int kv_idx)> shown = {};  // empty: every one
+  int qo_len = 0, kv_len = 0;                          // of the request
+  std::vector<int> q_pos = {};                         // [rows]
+  std::vector<Token> tokens = {};                      // in the order of kv_idx
+  std::function<bool(int row, int kv_idx)> sees = {};  // empty: every one
 };
 
 // Of all rows, in their order.

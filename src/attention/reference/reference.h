@@ -24,16 +24,16 @@ struct ReferenceResult {
 };
 
 // What of a call is computed; by default all of it.
-struct ReferencePart {
+struct ReferenceScope {
   int64_t row_begin = 0, row_end = std::numeric_limits<int64_t>::max();  // rows of q; the others stay 0
   int key_begin = 0, key_end = std::numeric_limits<int>::max();          // positions
   bool partial = false;                                                  // a state to be merged: no output transform
 };
 
-// plan_input gives lengths and pages, tensors the data (in host memory, any dtype a spec allows). The observer, if there
-// is one, sees each row as it was attended.
+// plan_input gives lengths and pages, tensors the data (in host memory, any dtype a spec allows). The observer, if
+// there is one, sees each row as it was attended.
 ReferenceResult attention_reference(const AttentionSpec& spec, const PlanInput& plan_input,
-                                    const AttentionTensors& tensors, const ReferencePart& part = {},
+                                    const AttentionTensors& tensors, const ReferenceScope& scope = {},
                                     reference::Observer* observer = nullptr);
 
 // The element `offset` elements from a tensor's first, of any type that a spec allows.

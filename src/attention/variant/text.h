@@ -1,6 +1,6 @@
-// The generated text of a variant: a head (contract, vocabulary, loops), which is its target's, and a body (parameters, the
-// variant's own text), which is the same for every target. Several bodies behind one head make built-in kernels; one body
-// makes what the JIT compiles.
+// The generated text of a variant: a head (contract, vocabulary, loops), which is its target's, and a body (parameters,
+// the variant's own text), which is the same for every target. Several bodies behind one head make built-in kernels;
+// one body makes what the JIT compiles.
 #pragma once
 
 #include <initializer_list>
@@ -13,8 +13,8 @@
 
 namespace weft {
 
-// What of a spec a leaf depends on: intervals are not in it, nor types, and head dims only where hooks change queries, keys
-// or values. A variant that is a mask's built-in form and a spec that names this mask are the same leaf.
+// What of a spec a leaf depends on: intervals are not in it, nor types, and head dims only where hooks change queries,
+// keys or values. A variant that is a mask's built-in form and a spec that names this mask are the same leaf.
 struct LeafParts {
   Variant variant;
   Mask mask = Mask::none;                // none, custom or custom_packed: what is a predicate

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
 
 #include "bench/cuda/batch.h"
@@ -13,22 +14,29 @@
 namespace weft::bench {
 namespace {
 
-constexpr int kMostRuns = 16;
+// A row's kernel, and batches of it that lie side by side in the pool and take turns.
+class Prepared {
+ public:
+  Prepared(CardBench& bench, const CardCase& row, Mask mask) : bench_(bench), kernel_(kernel_of(bench, row, mask)) {
+    const int64_t size = row.cache_bytes();
+    for (int i = 0; i < bench.pieces(static_cast<size_t>(size)); ++i)
+      batches_.push_back(
+          std::make_unique<CardBatch>(bench, row, kernel_, bench.pool() + i * size, static_cast<unsigned>(i)));
+  }
+  double bytes() const { return static_cast<double>(batches_[0]->bytes_read); }
+  CardBench::Runs runs() const {
+    constexpr int kFewestRuns = 8;
+    return {std::max(static_cast<int>(batches_.size()), kFewestRuns), [this](int i) {
+              CardBatch& batch = *batches_[static_cast<size_t>(i) % batches_.size()];
+              kernel_.run(batch.plan, batch.tensors, bench_.stream());
+            }};
+  }
 
-double seconds_of(CardBench& bench, const CardCase& row, const AttentionKernel& kernel, double& bytes) {
-  const int64_t size = row.cache_bytes();
-  const int count =
-      static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(bench.pool_bytes()) / size, 1, kMostRuns));
-  std::vector<std::unique_ptr<CardBatch>> batches;
-  for (int i = 0; i < count; ++i)
-    batches.push_back(
-        std::make_unique<CardBatch>(bench, row, kernel, bench.pool() + i * size, static_cast<unsigned>(i)));
-  bytes = static_cast<double>(batches[0]->bytes_read);
-  return bench.time(std::max(count, 8), [&](int i) {
-    CardBatch& batch = *batches[static_cast<size_t>(i) % batches.size()];
-    kernel.run(batch.plan, batch.tensors, bench.stream());
-  });
-}
+ private:
+  CardBench& bench_;
+  AttentionKernel kernel_;
+  std::vector<std::unique_ptr<CardBatch>> batches_;
+};
 
 std::vector<int> same(int n, int len) { return std::vector<int>(static_cast<size_t>(n), len); }
 
@@ -41,21 +49,59 @@ std::vector<int> zipf(int n, int mean) {
   return lens;
 }
 
+// From 1 to twice the mean.
+std::vector<int> uniform(int n, int mean) {
+  std::vector<int> lens;
+  std::mt19937 random(5);
+  int left = n * mean;
+  for (int i = 0; i + 1 < n; i += 2) {
+    lens.push_back(1 + static_cast<int>(random() % static_cast<unsigned>(2 * mean - 1)));
+    lens.push_back(2 * mean - lens.back());  // so that as many tokens are there as of constant lengths
+    left -= 2 * mean;
+  }
+  if (left > 0) lens.push_back(left);
+  return lens;
+}
+
+// Lengths that are drawn, of a row whose name says so.
+bool is_mixed(const CardCase& row) { return row.name.find(" mean") != row.name.npos && row.mode == PlanMode::balanced; }
+
+// As many requests with as many tokens, all of one length.
+std::vector<int> same_total(const std::vector<int>& lens) {
+  const int total = std::accumulate(lens.begin(), lens.end(), 0);
+  return same(static_cast<int>(lens.size()), total / static_cast<int>(lens.size()));
+}
+
+// A row and the same one with another plan, in turns: seconds by the other's.
+double seconds_over(CardBench& bench, const Prepared& row, const CardCase& other, Mask mask) {
+  const Prepared beside(bench, other, mask);
+  const CardBench::Turns turns = bench.time_in_turns(row.runs(), beside.runs());
+  return turns.first / turns.second;
+}
+
 void measure_decode(CardBench& bench, const BenchOptions& options, BenchReport& report, const CardCase& row) {
   const std::string name = fmt::format("decode {}q/{}kv hd{} page{} bf16 {}", row.shape.qo_heads, row.shape.kv_heads,
                                        row.shape.head_dim, row.page_size, row.name);
   if (name.find(options.only) == name.npos) return;
-  double bytes = 0;
-  const AttentionKernel kernel = kernel_of(bench, row, Mask::none);
-  const double seconds = seconds_of(bench, row, kernel, bytes);
-  report.add({"attention", name, "bandwidth", bytes / seconds / 1e9, "GB/s",
-              bench.read_rate(static_cast<size_t>(bytes)) / 1e9});
-  if (row.kv_lens.size() == 1 || row.prefix > 0) report.add({"attention", name, "time", seconds * 1e6, "us"});
-  if (row.prefix == 0) return;
-  CardCase plain = row;
-  plain.finds_levels = false;
-  const double plain_seconds = seconds_of(bench, plain, kernel, bytes);
-  report.add({"attention", name, "time over the plain plan's", seconds / plain_seconds, "x"});
+  const Prepared prepared(bench, row, Mask::none);
+  const CardBench::Beside taken = bench.time_beside_read(prepared.runs(), static_cast<size_t>(prepared.bytes()));
+  report.add({"attention", name, "bandwidth", prepared.bytes() / taken.seconds / 1e9, "GB/s", taken.ceiling / 1e9});
+  if (row.kv_lens.size() == 1 || row.prefix > 0) report.add({"attention", name, "time", taken.seconds * 1e6, "us"});
+  CardCase other = row;
+  if (row.prefix > 0) {
+    other.finds_levels = false;
+    report.add(
+        {"attention", name, "time over the plain plan's", seconds_over(bench, prepared, other, Mask::none), "x"});
+  }
+  if (row.mode == PlanMode::fixed_split) {
+    other.mode = PlanMode::balanced;
+    report.add({"attention", name, "time over balanced's", seconds_over(bench, prepared, other, Mask::none), "x"});
+  }
+  if (is_mixed(row)) {
+    other.kv_lens = same_total(row.kv_lens);
+    report.add(
+        {"attention", name, "time over constant lengths'", seconds_over(bench, prepared, other, Mask::none), "x"});
+  }
 }
 
 std::vector<CardCase> decode_rows() {
@@ -70,8 +116,10 @@ std::vector<CardCase> decode_rows() {
   std::vector<int> mixed = same(32, 1024);
   mixed[0] = 128 << 10;
   rows.push_back({"batch16 zipf mean1024", llama, same(16, 1), zipf(16, 1024)});
+  rows.push_back({"batch16 uniform mean1024", llama, same(16, 1), uniform(16, 1024)});
   rows.push_back({"one 128k, 31 kv1024", llama, same(32, 1), mixed});
   rows.push_back({"batch16 kv8192 fixed_split", llama, same(16, 1), same(16, 8192), 16, PlanMode::fixed_split});
+  rows.push_back({"batch64 zipf mean2048 fixed_split", llama, same(64, 1), zipf(64, 2048), 16, PlanMode::fixed_split});
   rows.push_back({"batch16 kv8192 hd64", {32, 8, 64}, same(16, 1), same(16, 8192)});
   return rows;
 }
@@ -103,10 +151,20 @@ std::string name_of_prefill(const CardCase& row) {
 
 // Operations a second.
 double measure_prefill(CardBench& bench, BenchReport& report, const CardCase& row) {
-  double bytes = 0;
-  const double seconds = seconds_of(bench, row, kernel_of(bench, row, Mask::causal), bytes);
-  const double rate = operations_of(row) / seconds;
-  report.add({"attention", name_of_prefill(row), "rate", rate / 1e12, "TFLOP/s", bench.product_rate() / 1e12});
+  const Prepared prepared(bench, row, Mask::causal);
+  const CardBench::Beside taken = bench.time_beside_products(prepared.runs());
+  const double rate = operations_of(row) / taken.seconds;
+  report.add({"attention", name_of_prefill(row), "rate", rate / 1e12, "TFLOP/s", taken.ceiling / 1e12});
+  if (!is_mixed(row)) return rate;
+  // A longer prompt has more pairs a token: by tokens, and by what is computed for them.
+  CardCase constant = row;
+  constant.qo_lens = constant.kv_lens = same_total(row.kv_lens);
+  const double seconds = seconds_over(bench, prepared, constant, Mask::causal);
+  const auto tokens = [](const CardCase& of) { return std::accumulate(of.qo_lens.begin(), of.qo_lens.end(), 0.); };
+  report.add({"attention", name_of_prefill(row), "time a token over constant lengths'",
+              seconds * tokens(constant) / tokens(row), "x"});
+  report.add({"attention", name_of_prefill(row), "rate over constant lengths'",
+              operations_of(row) / operations_of(constant) / seconds, "x"});
   return rate;
 }
 
@@ -123,6 +181,7 @@ std::vector<CardCase> prefill_rows(bool quick) {
         add(fmt::format("batch{} n{}", requests, len), head_dim, same(requests, len));
     }
   add("batch16 zipf mean1024", 128, zipf(16, 1024));
+  add("batch16 uniform mean1024", 128, uniform(16, 1024));
   return rows;
 }
 
@@ -194,7 +253,8 @@ void measure_attention_on_card(const BenchOptions& options, BenchReport& report)
                           to_string(options.device), bench.card().name(), bench.card().num_multiprocessors()));
   report.note(
       "decode: bytes of K and V read once, beside a plain read of as many; prefill: operations of the pairs that are "
-      "seen, 2 n^2 d a head, beside products of warps (mma.sync) on registers");
+      "seen, 2 n^2 d a head, beside products of warps (mma.sync) on registers; a row and what it stands beside take "
+      "turns");
   for (const CardCase& row : decode_rows()) measure_decode(bench, options, report, row);
   for (const CardCase& row : prefill_rows(options.quick))
     if (name_of_prefill(row).find(options.only) != std::string::npos) measure_prefill(bench, report, row);

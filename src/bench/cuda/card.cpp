@@ -15,7 +15,8 @@ namespace weft::bench {
 namespace {
 
 constexpr size_t kPool = size_t{2} << 30, kPiece = size_t{64} << 20;
-constexpr int kRepeats = 9;
+constexpr int kRepeats = 9, kFewestRuns = 8;
+constexpr int kRounds = 2000, kWarps = 8;  // of products
 
 struct CeilingArgs {  // kernels/ceilings.h
   const void* from;
@@ -33,7 +34,9 @@ CardBench::CardBench(Device device)
       word_(device, 256),
       kernels_(jit::cuda_module(card_, "ceilings", text::k_cuda_ceilings)),
       read_(cuda::find_kernel(*kernels_.module, "weft_read", 0)),
-      multiply_(cuda::find_kernel(*kernels_.module, "weft_multiply", 0)) {
+      multiply_(cuda::find_kernel(*kernels_.module, "weft_multiply", 0)),
+      begin_(cuda::make_event(card_, true)),
+      end_(cuda::make_event(card_, true)) {
   std::vector<char> piece(kPiece);
   fill_random(piece.data(), DType::bf16, kPiece / 2, 1);
   cuda::copy_to_card(card_, pool_.data(), piece.data(), kPiece, stream_.get());
@@ -42,23 +45,54 @@ CardBench::CardBench(Device device)
   cuda::synchronize(card_, stream_.get());
 }
 
+cuda::Graph CardBench::graph_of(const Runs& runs) {
+  const auto all = [&] {
+    for (int i = 0; i < runs.count; ++i) runs.run(i);
+  };
+  all();
+  return cuda::capture(card_, stream_.get(), all);
+}
+
+double CardBench::seconds_of(const cuda::Graph& graph) {
+  stop_if_asked();
+  cuda::record(begin_, stream_.get());
+  cuda::launch(graph, stream_.get());
+  cuda::record(end_, stream_.get());
+  cuda::synchronize(card_, stream_.get());
+  return cuda::milliseconds_between(begin_, end_) / 1e3;
+}
+
 double CardBench::time(int count, const std::function<void(int run)>& run) {
-  for (int i = 0; i < count; ++i) run(i);  // kernels are made with the first run
-  const cuda::Graph graph = cuda::capture(card_, stream_.get(), [&] {
-    for (int i = 0; i < count; ++i) run(i);
-  });
-  const cuda::Event begin = cuda::make_event(card_, true), end = cuda::make_event(card_, true);
+  const cuda::Graph graph = graph_of({count, run});
   cuda::launch(graph, stream_.get());
   std::vector<double> seconds;
-  for (int i = 0; i < kRepeats; ++i) {
-    stop_if_asked();
-    cuda::record(begin, stream_.get());
-    cuda::launch(graph, stream_.get());
-    cuda::record(end, stream_.get());
-    cuda::synchronize(card_, stream_.get());
-    seconds.push_back(cuda::milliseconds_between(begin, end) / 1e3 / count);
-  }
-  return median(seconds);
+  for (int i = 0; i < kRepeats; ++i) seconds.push_back(seconds_of(graph));
+  return median(seconds) / count;
+}
+
+CardBench::Turns CardBench::time_in_turns(const Runs& first, const Runs& second) {
+  const cuda::Graph graphs[] = {graph_of(first), graph_of(second)};
+  std::vector<double> seconds[2];
+  for (int i = -1; i < kRepeats; ++i)
+    for (int side = 0; side < 2; ++side) {
+      const double taken = seconds_of(graphs[side]);
+      if (i >= 0) seconds[side].push_back(taken);  // the first launch of a graph brings it to the card
+    }
+  return {median(seconds[0]) / first.count, median(seconds[1]) / second.count};
+}
+
+CardBench::Beside CardBench::time_beside_read(const Runs& runs, size_t bytes) {
+  const Turns turns = time_in_turns(runs, reads(bytes));
+  return {turns.first, static_cast<double>(piece_bytes(bytes)) / turns.second};
+}
+
+CardBench::Beside CardBench::time_beside_products(const Runs& runs) {
+  const Turns turns = time_in_turns(runs, products());
+  return {turns.first, operations_of_products() / turns.second};
+}
+
+int CardBench::pieces(size_t bytes) const {
+  return static_cast<int>(std::clamp<size_t>(pool_bytes() / bytes, 1, kMostPieces));
 }
 
 double CardBench::host_seconds(const std::function<void()>& work) {
@@ -79,24 +113,39 @@ double CardBench::host_launch_seconds() {
   return host_seconds([&] { cuda::launch(read_, {.ctas = 1, .threads = 32}, stream_.get(), nothing); });
 }
 
+// Pieces begin at multiples of their size.
+size_t CardBench::piece_bytes(size_t bytes) const { return std::min(bytes, pool_bytes()) / 256 * 256; }
+
+CardBench::Runs CardBench::reads(size_t bytes) {
+  const size_t n = piece_bytes(bytes);
+  const int places = pieces(n);
+  return {std::max(places, kFewestRuns), [this, n, places](int i) {
+            const CeilingArgs args{pool() + static_cast<size_t>(i % places) * n, word_.data(),
+                                   static_cast<long long>(n / 16)};
+            cuda::launch(read_, {.ctas = 4 * card_.num_multiprocessors(), .threads = 512}, stream_.get(), args);
+          }};
+}
+
+CardBench::Runs CardBench::products() {
+  return {4, [this](int) {
+            const CeilingArgs args{pool(), word_.data(), kRounds};
+            cuda::launch(multiply_, {.ctas = 2 * card_.num_multiprocessors(), .threads = 32 * kWarps}, stream_.get(),
+                         args);
+          }};
+}
+
+double CardBench::operations_of_products() const {
+  return 2. * 16 * 8 * 16 * 16 * kRounds * kWarps * 2 * card_.num_multiprocessors();
+}
+
 double CardBench::read_rate(size_t bytes) {
-  const size_t places = std::max<size_t>(pool_bytes() / bytes, 1), n = std::min(bytes, pool_bytes());
-  const int runs = static_cast<int>(std::min<size_t>(places, 16));
-  const double seconds = time(runs, [&](int i) {
-    const CeilingArgs args{pool() + static_cast<size_t>(i) % places * n, word_.data(), static_cast<long long>(n / 16)};
-    cuda::launch(read_, {.ctas = 4 * card_.num_multiprocessors(), .threads = 512}, stream_.get(), args);
-  });
-  return static_cast<double>(n) / seconds;
+  const Runs runs = reads(bytes);
+  return static_cast<double>(piece_bytes(bytes)) / time(runs.count, runs.run);
 }
 
 double CardBench::product_rate() {
-  constexpr int kRounds = 2000, kWarps = 8;
-  const int ctas = 2 * card_.num_multiprocessors();
-  const double seconds = time(4, [&](int) {
-    const CeilingArgs args{pool(), word_.data(), kRounds};
-    cuda::launch(multiply_, {.ctas = ctas, .threads = 32 * kWarps}, stream_.get(), args);
-  });
-  return 2. * 16 * 8 * 16 * 16 * kRounds * kWarps * ctas / seconds;
+  const Runs runs = products();
+  return operations_of_products() / time(runs.count, runs.run);
 }
 
 double CardBench::copy_rate() {

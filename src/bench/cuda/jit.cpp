@@ -25,8 +25,8 @@ namespace {
 using attention::cuda::KernelText;
 using attention::cuda::Path;
 
-// A variant that no process has compiled: NVRTC 13 keeps what it made, too, and finds it by its text in 70 to 100 ms. Numbers
-// below kNumbers; floats can tell all that there are apart.
+// A variant that no process has compiled: NVRTC 13 keeps what it made, too, and finds it by its text in 70 to 100 ms.
+// Numbers below kNumbers; floats can tell all that there are apart.
 constexpr int kNumbers = 64;
 AttentionSpec spec_of(int number) {
   static const int process = static_cast<int>(std::random_device()() % 100000);

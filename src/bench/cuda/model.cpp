@@ -1,5 +1,5 @@
-// `weft bench model --device cuda:0`: a model file, or a shape with random weights, a token at a time. The bound of a step is a
-// read of all weights and of the keys and values before it, at the rate of this run.
+// `weft bench model --device cuda:0`: a model file, or a shape with random weights, a token at a time. The bound of a
+// step is a read of all weights and of the keys and values before it, at the rate of this run.
 #include "weft/model.h"
 
 #include <fmt/format.h>
@@ -14,6 +14,7 @@
 #include "bench/measure.h"
 #include "bench/timing.h"
 #include "decode/forward.h"
+#include "ops/weight_source.h"
 
 namespace weft::bench {
 namespace {
@@ -37,7 +38,7 @@ ModelConfig config_of(const std::string& shape) {
 }
 
 // bf16 of a size near 2^-7, cheap to make.
-gemm::WeightSource random_source(int64_t rows, int64_t cols) {
+ops::WeightSource random_source(int64_t rows, int64_t cols) {
   return {.type = WeightType::bf16, .rows = rows, .cols = cols, .read = [cols](int64_t begin, int64_t end, void* to) {
             uint64_t state = static_cast<uint64_t>(begin) * 0x9e3779b97f4a7c15u + 1;
             auto* words = static_cast<char*>(to);

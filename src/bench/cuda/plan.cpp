@@ -1,5 +1,5 @@
-// `weft bench plan --device cuda:0`: what a step of 256 requests costs the host before its kernels run, and an even plan the
-// card that makes it.
+// `weft bench plan --device cuda:0`: what a step of 256 requests costs the host before its kernels run, and an even
+// plan the card that makes it.
 #include <fmt/format.h>
 
 #include <random>

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "decode/weights.h"
+#include "ops/gemm/linear.h"
 
 namespace weft::decode {
 

@@ -138,7 +138,7 @@ class CudaLayers : public Layers {
 
   // That steps of one row and of many launch: no step waits for a compiler.
   std::vector<ops::KernelText> kernels() const {
-    std::vector<ops::KernelText> all{ops::embed_kernel(weights_.embedding.parts[0].type), qkv_kernel()};
+    std::vector<ops::KernelText> all{ops::embed_kernel(weights_.embedding.typed_rows[0].type), qkv_kernel()};
     const auto add = [&](const CardMatrix& matrix, bool gated) {
       const std::vector<ops::KernelText> some = ops::linear_kernels(card_, matrix, gated);
       all.insert(all.end(), some.begin(), some.end());
@@ -151,7 +151,7 @@ class CudaLayers : public Layers {
     if (many_rows_)  // makes fp32 of the weights
       for (const CardLayerWeights& layer : weights_.layers)
         for (const CardMatrix* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
-          for (const CardMatrix::Part& part : matrix->parts) all.push_back(ops::embed_kernel(part.type));
+          for (const CardMatrix::TypedRows& typed : matrix->typed_rows) all.push_back(ops::embed_kernel(typed.type));
     all.push_back(ops::norm_kernel());
     return all;
   }

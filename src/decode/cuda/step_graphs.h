@@ -1,5 +1,5 @@
-// Steps of few rows as captured graphs: one launch a step instead of one for each kernel. What differs from step to step lies
-// in memory that the kernels read: a graph is good for every step of its form.
+// Steps of few rows as captured graphs: one launch a step instead of one for each kernel. What differs from step to
+// step lies in memory that the kernels read: a graph is good for every step of its form.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ class StepGraphs {
     std::vector<const void*> memory = {};
     friend bool operator==(const Form&, const Form&) = default;
   };
-  // Runs the work, which enqueues a step of this form. The first time as it is, so that kernels are there; from the second on
-  // as a graph, where the form is one that comes again: few rows, all of which are wanted. Never where calls are recorded or
-  // traced, which a capture does not allow.
+  // Runs the work, which enqueues a step of this form. The first time as it is, so that kernels are there; from the
+  // second on as a graph, where the form is one that comes again: few rows, all of which are wanted. Never where calls
+  // are recorded or traced, which a capture does not allow.
   void run(const Form& form, const std::function<void()>& work);
 
  private:

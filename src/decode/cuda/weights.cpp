@@ -51,7 +51,7 @@ void load_vectors(cuda::Card& card, const ModelSources& sources, CardWeights& we
 
 int64_t weights_of(const Sources& sources) {
   int64_t count = 0;
-  for (const gemm::WeightSource& source : sources) count += source.rows * source.cols;
+  for (const ops::WeightSource& source : sources) count += source.rows * source.cols;
   return count;
 }
 

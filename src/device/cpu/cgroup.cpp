@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// Where a hierarchy that limits CPU time is mounted, and which part of it that mount shows.
+// Where a hierarchy with a controller is mounted, and which part of it that mount shows.
 struct Mount {
   bool v2 = false;
   std::string root, point;
@@ -23,7 +23,7 @@ bool lists(const std::string& comma_separated, std::string_view word) {
 }
 
 // Lines: id parent major:minor root mount-point options [tags...] - type source super-options
-std::vector<Mount> cpu_mounts(const std::string& file) {
+std::vector<Mount> mounts_of(const std::string& controller, const std::string& file) {
   std::vector<Mount> mounts;
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
@@ -35,21 +35,37 @@ std::vector<Mount> cpu_mounts(const std::string& file) {
     left >> id >> parent >> device >> mount.root >> mount.point;
     right >> type >> source >> options;
     mount.v2 = type == "cgroup2";
-    if (mount.v2 || (type == "cgroup" && lists(options, "cpu"))) mounts.push_back(mount);
+    if (mount.v2 || (type == "cgroup" && lists(options, controller))) mounts.push_back(mount);
   }
   return mounts;
 }
 
 // The group's path in the hierarchy. Lines: id:controllers:path, version 2 with id 0 and no controllers.
-std::string group_path(const std::string& file, bool v2) {
+std::string group_path(const std::string& controller, const std::string& file, bool v2) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (v2 ? line.starts_with("0::") : lists(controllers, "cpu")) return line.substr(second + 1);
+    if (v2 ? line.starts_with("0::") : lists(controllers, controller)) return line.substr(second + 1);
   }
   return "/";
+}
+
+// Calls visit(folder, v2) for the process's group and those above it, as far as mounts show them.
+template <class Visit>
+void for_each_group(const std::string& root, const std::string& controller, const Visit& visit) {
+  for (const Mount& mount : mounts_of(controller, root + "/proc/self/mountinfo")) {
+    std::string path = group_path(controller, root + "/proc/self/cgroup", mount.v2);
+    // Inside a container the mount may begin at the container's own group.
+    if (mount.root != "/" && path.starts_with(mount.root)) path.erase(0, mount.root.size());
+    while (path.ends_with('/')) path.pop_back();
+    for (;;) {
+      visit(root + mount.point + path, mount.v2);
+      if (path.empty()) break;
+      path.erase(path.rfind('/'));
+    }
+  }
 }
 
 double limit_of(const std::string& folder, bool v2) {
@@ -67,19 +83,27 @@ double limit_of(const std::string& folder, bool v2) {
 
 double cgroup_quota(const std::string& root) {
   double quota = 0;
-  for (const Mount& mount : cpu_mounts(root + "/proc/self/mountinfo")) {
-    std::string path = group_path(root + "/proc/self/cgroup", mount.v2);
-    // Inside a container the mount may begin at the container's own group.
-    if (mount.root != "/" && path.starts_with(mount.root)) path.erase(0, mount.root.size());
-    while (path.ends_with('/')) path.pop_back();
-    for (;;) {
-      const double limit = limit_of(root + mount.point + path, mount.v2);
-      if (limit > 0) quota = quota > 0 ? std::min(quota, limit) : limit;
-      if (path.empty()) break;
-      path.erase(path.rfind('/'));
-    }
-  }
+  for_each_group(root, "cpu", [&](const std::string& folder, bool v2) {
+    const double limit = limit_of(folder, v2);
+    if (limit > 0) quota = quota > 0 ? std::min(quota, limit) : limit;
+  });
   return quota;
+}
+
+uint64_t available_memory(const std::string& root) {
+  uint64_t available = UINT64_MAX;
+  std::ifstream machine(root + "/proc/meminfo");
+  uint64_t number = 0;
+  for (std::string word; machine >> word;)  // "MemAvailable:  123 kB"
+    if (word == "MemAvailable:" && machine >> number) available = number * 1024;
+  for_each_group(root, "memory", [&](const std::string& folder, bool v2) {
+    uint64_t limit = 0, used = 0;
+    std::ifstream limit_in(folder + (v2 ? "/memory.max" : "/memory.limit_in_bytes"));
+    std::ifstream used_in(folder + (v2 ? "/memory.current" : "/memory.usage_in_bytes"));
+    if (limit_in >> limit && used_in >> used)
+      available = std::min(available, limit - std::min(limit, used));  // not "max"
+  });
+  return available;
 }
 
 }  // namespace weft

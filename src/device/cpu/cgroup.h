@@ -1,12 +1,16 @@
-// How many CPUs the control groups of this process allow.
+// What the control groups of this process allow: CPUs and memory, versions 1 and 2. `root` stands before every path that is
+// read.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace weft {
 
-// The least quota of the process's group and those above it, in CPUs, versions 1 and 2; 0: no limit. `root` stands
-// before every path that is read.
+// The least quota of the process's group and those above it, in CPUs; 0: no limit.
 double cgroup_quota(const std::string& root = "");
+
+// Bytes that this process may still take: what the machine has left, or less where its group or one above it has.
+uint64_t available_memory(const std::string& root = "");
 
 }  // namespace weft

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/device_checks.h"
+#include "device/cpu/cgroup.h"
 
 namespace weft {
 namespace {
@@ -55,6 +56,7 @@ void copy_bytes(Device, void* to, const void* from, size_t bytes) { std::memcpy(
 
 }  // namespace
 
-const device::Memory device::cpu_memory = {require, allocate, release, copy_bytes};
+const device::Memory device::cpu_memory = {require, allocate, release, copy_bytes,
+                                           [] { return weft::available_memory(); }};
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// Our own declarations of the driver API's part that Weft calls, so that it is built without CUDA's headers. A test compares
-// them with the vendor's where these are there (tests/device/cuda/header_test.cpp).
+// Our own declarations of the driver API's part that Weft calls, so that it is built without CUDA's headers. A test
+// compares them with the vendor's where these are there (tests/device/cuda/header_test.cpp).
 #pragma once
 
 #include <cstddef>

@@ -23,8 +23,8 @@ namespace weft::cuda {
 
 // How many cards there are; 0 where there is no driver, or none that works.
 int num_cards();
-// Throws Error(unsupported) where there is no driver or no card, Error(invalid_device) for an index beyond, in the words
-// that a refusal of a tensor's or workspace's device needs. `otherwise` says how to do without a card, if not by
+// Throws Error(unsupported) where there is no driver or no card, Error(invalid_device) for an index beyond, in the
+// words that a refusal of a tensor's or workspace's device needs. `otherwise` says how to do without a card, if not by
 // Device::cpu().
 void require_card(Device device, std::string_view name);
 void require_card(Device device, std::string_view name, std::string_view otherwise);
@@ -47,8 +47,8 @@ class Card {
   // Nothing can be done with it any more; destructors then leave things where they are.
   bool is_lost() const;
 
-  // A call's result. Throws Error(out_of_memory), Error(device_failed) for what ends the card's context, from then on for
-  // every call, and Error(invalid_argument) for a handle that is none; what is left is our own mistake.
+  // A call's result. Throws Error(out_of_memory), Error(device_failed) for what ends the card's context, from then on
+  // for every call, and Error(invalid_argument) for a handle that is none; what is left is our own mistake.
   void check(api::Result result, std::string_view what);
   // A launch's: anything but success ends the card.
   void check_launch(api::Result result, std::string_view kernel);
@@ -87,8 +87,8 @@ class Card {
   Ledger ledger_;
 };
 
-// The card's context is this thread's, until the end of the object. Within another one of the same card it asks nothing of the
-// driver.
+// The card's context is this thread's, until the end of the object. Within another one of the same card it asks nothing
+// of the driver.
 class Current {
  public:
   explicit Current(Card& card) : before_(innermost_), card_(card) {

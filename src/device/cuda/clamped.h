@@ -1,5 +1,5 @@
-// What kernels say of numbers that the host did not see: they clamp what is out of range, and raise a flag that the next
-// Stream::synchronize() reads.
+// What kernels say of numbers that the host did not see: they clamp what is out of range, and raise a flag that the
+// next Stream::synchronize() reads.
 #pragma once
 
 #include "device/cuda/card.h"

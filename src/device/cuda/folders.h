@@ -6,8 +6,8 @@
 
 namespace weft::cuda {
 
-// In the order in which they are looked into: those of WEFT_CUDA_LIBS, of the loader, of a toolkit, of Python's packages.
-// Empty where WEFT_CUDA_LIBS is none.
+// In the order in which they are looked into: those of WEFT_CUDA_LIBS, of the loader, of a toolkit, of Python's
+// packages. Empty where WEFT_CUDA_LIBS is none.
 std::vector<std::string> library_folders();
 // Where its programs may lie beside PATH: those of a toolkit, and those that Python's package triton brings.
 std::vector<std::string> program_folders();

@@ -1,5 +1,5 @@
-// What owns a thing of the driver's: a stream, an event, a graph, a module. Its end throws nothing, and leaves alone what
-// belongs to a card that is lost.
+// What owns a thing of the driver's: a stream, an event, a graph, a module. Its end throws nothing, and leaves alone
+// what belongs to a card that is lost.
 #pragma once
 
 #include <utility>

@@ -1,6 +1,6 @@
 // One launch of a kernel, and graphs of many.
 //
-//   launch(kernel, {.ctas = 132, .threads = 128, .after_previous = false}, stream, args);   // args: the kernel's one struct
+//   launch(kernel, {.ctas = 132, .threads = 128, .after_previous = false}, stream, args);   // the kernel's one struct
 #pragma once
 
 #include <type_traits>

@@ -1,5 +1,5 @@
-// Memory of a card, and host memory that cards read at full speed. Plain allocations: what a pool of another library holds
-// is not touched.
+// Memory of a card, and host memory that cards read at full speed. Plain allocations: what a pool of another library
+// holds is not touched.
 #pragma once
 
 #include <cstddef>

@@ -28,8 +28,8 @@ Kernel find_kernel(const Module& module, const char* symbol, size_t shared_bytes
   card.check(
       driver.func_set_attribute(kernel.function, api::kMaxDynamicSharedSizeBytes, static_cast<int>(shared_bytes)),
       fmt::format("giving {} shared memory", symbol));
-  // All of it, for every kernel: two CTAs of attention need that much, and between kernels that split it alike a multiprocessor
-  // does not stop to split it anew. A wish, which a card need not grant.
+  // All of it, for every kernel: two CTAs of attention need that much, and between kernels that split it alike a
+  // multiprocessor does not stop to split it anew. A wish, which a card need not grant.
   driver.func_set_attribute(kernel.function, api::kPreferredSharedMemoryCarveout, 100);
   driver.func_get_attribute(&kernel.max_threads, api::kMaxThreadsPerBlock, kernel.function);
   driver.func_get_attribute(&kernel.registers, api::kNumRegs, kernel.function);

@@ -16,8 +16,8 @@ class StreamOrder {
  public:
   void begin(Card& card, api::Stream stream);
   void end(Card& card, api::Stream stream);
-  // Of work that was not captured, behind which `done` was recorded. The event outlives this, and is recorded anew only once
-  // that work has ended.
+  // Of work that was not captured, behind which `done` was recorded. The event outlives this, and is recorded anew only
+  // once that work has ended.
   void end(api::Stream stream, const Event& done);
 
  private:

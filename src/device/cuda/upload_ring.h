@@ -1,5 +1,5 @@
-// Bytes of the host on their way to a card, without waiting: they are copied into a slot of pinned memory, and go from there in
-// the order of the stream. A slot is used again once the copy out of it has ended.
+// Bytes of the host on their way to a card, without waiting: they are copied into a slot of pinned memory, and go from
+// there in the order of the stream. A slot is used again once the copy out of it has ended.
 //
 //   UploadRing& ring = UploadRing::of(card);
 //   ring.write(to, {{from, bytes}}, stream);     // `from` may change at once
@@ -20,9 +20,9 @@ class UploadRing {
  public:
   // The card's; it lives as long as the process.
   static UploadRing& of(Card& card);
-  // The pieces one behind another, by one copy. What is returned was recorded behind it, and is recorded anew only once it has
-  // ended. Throws Error(invalid_argument) while the stream is captured, as a graph would copy what the slot holds later, and
-  // Error(out_of_memory).
+  // The pieces one behind another, by one copy. What is returned was recorded behind it, and is recorded anew only once
+  // it has ended. Throws Error(invalid_argument) while the stream is captured, as a graph would copy what the slot
+  // holds later, and Error(out_of_memory).
   const Event& write(void* to, std::span<const Bytes> pieces, api::Stream stream);
 
  private:

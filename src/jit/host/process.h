@@ -27,7 +27,8 @@ struct ProcessResult {
   bool ok() const { return end == End::exited && code == 0; }
 };
 
-// What the program's PATH is: env::search_folders and, so that a compiler finds the assembler beside it, the program's own.
+// What the program's PATH is: env::search_folders and, so that a compiler finds the assembler beside it, the program's
+// own.
 std::string search_path_of(const std::string& program);
 
 // The program starts in "/", with messages in English, in a process group of its own that is killed when the time

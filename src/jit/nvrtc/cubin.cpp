@@ -13,12 +13,13 @@ namespace weft::jit {
 namespace {
 
 constexpr uint16_t kMachineCuda = 190;
-// Section .nv.info is a list of (format, attribute, size or value) with what follows by format; these attributes are pairs of
-// a symbol and a number.
+// Section .nv.info is a list of (format, attribute, size or value) with what follows by format; these attributes are
+// pairs of a symbol and a number.
 constexpr uint8_t kSizedValue = 4, kRegisterCount = 0x2f, kFrameSize = 0x11;
 constexpr std::string_view kSharedPrefix = ".nv.shared.";
 constexpr std::string_view kArgumentsPrefix = ".nv.constant0.";  // what the compiler calls by itself has none
-// From sm_90 on the system has so much of each CTA's shared memory, and this section says that it counts as the kernel's.
+// From sm_90 on the system has so much of each CTA's shared memory, and this section says that it counts as the
+// kernel's.
 constexpr std::string_view kReserved = ".nv.shared.reserved.0";
 constexpr int kReservedBytes = 1024;
 

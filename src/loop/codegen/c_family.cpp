@@ -146,8 +146,7 @@ void CFamily::emit(const Body& body) {
           line(fmt::format("weft_{}x{} {}[{}];", real_type(), found->second, stmt.name, size / found->second));
           break;
         }
-        line(fmt::format("{}{} {}[{}];", scope_prefix(stmt.scope), element_type(stmt.dtype), stmt.name,
-                         expr(stmt.indices[0])));
+        line(allocation(stmt));
         break;
       case Stmt::Kind::condition:
         line(fmt::format("if ({}) {{", expr(stmt.value)));
@@ -156,9 +155,15 @@ void CFamily::emit(const Body& body) {
         --indent_;
         line("}");
         break;
+      case Stmt::Kind::barrier:
+      case Stmt::Kind::thread_sum: line(meeting(stmt)); break;
       case Stmt::Kind::block: ensure(false, "block '{}' is left", stmt.name);
     }
   }
+}
+
+std::string CFamily::allocation(const Stmt& stmt) {
+  return fmt::format("{} {}[{}];", element_type(stmt.dtype), stmt.name, expr(stmt.indices[0]));
 }
 
 void CFamily::emit_store(const Stmt& store) {
@@ -175,8 +180,9 @@ void CFamily::emit_store(const Stmt& store) {
                    is_bf16(store.name) ? fmt::format("weft_to_bf16({})", value) : value));
 }
 
-void CFamily::emit_loop(const Stmt& loop) {
-  if (loop.loop == LoopKind::vectorize && has_vectors() && emit_vector_loop(loop)) return;
+void CFamily::emit_loop(const Stmt& written) {
+  if (written.loop == LoopKind::vectorize && has_vectors() && emit_vector_loop(written)) return;
+  const Stmt loop = written.loop == LoopKind::vectorize ? with_wide_loads(written) : written;
   if (has_annotation(loop, "product")) return emit_product(loop);
   if (has_annotation(loop, "dot") && has_vectors() && emit_dot(loop)) return;
   if (loop.loop == LoopKind::parallel || loop.loop == LoopKind::bind) {
@@ -203,8 +209,7 @@ std::string CFamily::phase(const Function& function, const Phase& phase, size_t 
   function_ = &function;
   is_double_ = false;
   for (const Buffer& buffer : function.buffers) is_double_ |= buffer.dtype == DType::fp64;
-  check_phase(function, phase);
-  const Phase made{has_vectors() ? unrolled(phase.body) : phase.body};
+  const Phase made{prepared(function, phase)};
   registers_.clear();
   if (has_vectors()) registers_ = vector_locals(made.body, is_double_ ? DType::fp64 : DType::fp32);
   do {
@@ -235,6 +240,7 @@ void CFamily::write_phase(const Function& function, const Phase& phase, size_t i
   });
   line(head(phase_name(function, index), function, phase));
   ++indent_;
+  if (const std::string note = note_of(phase); !note.empty()) line(note);
   for (size_t i = 0; i < function.buffers.size(); ++i)
     if (const Buffer& buffer = function.buffers[i]; used.contains(buffer.name))
       line(buffer_declaration(buffer, i, stores_to(phase.body, buffer.name)));

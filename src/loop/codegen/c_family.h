@@ -33,16 +33,26 @@ class CFamily {
   virtual bool has_vectors() const = 0;
   virtual bool has_prefetch() const = 0;
   virtual bool has_product() const = 0;  // the routine of tensorize
-  virtual std::string scope_prefix(Scope scope) const = 0;
+  // A loop over lanes that is written as a loop: what it reads in one piece may be read before it.
+  virtual Stmt with_wide_loads(const Stmt& loop) { return loop; }
+  // What is generated of a phase, in place of its body.
+  virtual Body prepared(const Function& function, const Phase& phase) const = 0;
+  // What stands above the body.
+  virtual std::string note_of(const Phase&) const { return {}; }
+  // Of memory of the nest, where a vector type does not take it.
+  virtual std::string allocation(const Stmt& stmt);
+  // A barrier, or a sum over threads.
+  virtual std::string meeting(const Stmt& stmt) const = 0;
   virtual std::string infinity() const = 0;
   virtual std::string not_a_number() const = 0;
-  virtual void check_phase(const Function&, const Phase&) const {}
 
   // weft_upper_bound and weft_find, as functions of that kind.
   static std::string search_functions(const std::string& qualifier);
   void line(const std::string& text);
   std::string expr(const Expr& e, int precedence = 0);
   std::string real_type() const { return is_double_ ? "double" : "float"; }
+  const Buffer* find_buffer(const std::string& name) const { return function_->find(name); }
+  void declare_local(const std::string& name, DType dtype) { local_[name] = dtype; }
   static std::string element_type(DType dtype);
 
  private:

@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+
+#include "base/check.h"
 #include "loop/codegen/c_family.h"
 #include "loop/codegen/printers.h"
 
@@ -230,7 +233,11 @@ class Cpp : public CFamily {
   bool has_vectors() const override { return true; }
   bool has_prefetch() const override { return true; }
   bool has_product() const override { return true; }
-  std::string scope_prefix(Scope) const override { return ""; }
+  Body prepared(const Function&, const Phase& phase) const override { return unrolled(phase.body); }
+  std::string meeting(const Stmt& stmt) const override {
+    ensure(false, "'{}' is for threads of a GPU", to_text(Body{stmt}));
+    return {};
+  }
   std::string infinity() const override { return real_type() == "float" ? "__builtin_inff()" : "__builtin_inf()"; }
   std::string not_a_number() const override {
     return real_type() == "float" ? "__builtin_nanf(\"\")" : "__builtin_nan(\"\")";

@@ -1,8 +1,13 @@
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "loop/codegen/c_family.h"
 #include "loop/codegen/printers.h"
+#include "loop/linear.h"
+#include "loop/operators.h"
+#include "loop/threads.h"
 
 namespace weft::loop {
 namespace {
@@ -28,8 +33,73 @@ __device__ inline unsigned short weft_to_bf16(float x) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<unsigned short>((bits >> 16) | 0x40u);
   return static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
+// n elements in accesses of w, which their places are multiples of.
+template <int w, int n>
+__device__ inline void weft_load(float* to, const float* from) {
+#pragma unroll
+  for (int i = 0; i < n; i += w) {
+    if constexpr (w == 4) {
+      const float4 x = *(const float4*)(from + i);
+      to[i] = x.x, to[i + 1] = x.y, to[i + 2] = x.z, to[i + 3] = x.w;
+    } else {
+      const float2 x = *(const float2*)(from + i);
+      to[i] = x.x, to[i + 1] = x.y;
+    }
+  }
+}
+__device__ inline void weft_widen(float* to, unsigned pair) {
+  to[0] = __uint_as_float(pair << 16), to[1] = __uint_as_float(pair & 0xffff0000u);
+}
+template <int w, int n>
+__device__ inline void weft_load(float* to, const unsigned short* from) {
+#pragma unroll
+  for (int i = 0; i < n; i += w) {
+    if constexpr (w == 8) {
+      const uint4 x = *(const uint4*)(from + i);
+      weft_widen(to + i, x.x), weft_widen(to + i + 2, x.y), weft_widen(to + i + 4, x.z), weft_widen(to + i + 6, x.w);
+    } else if constexpr (w == 4) {
+      const uint2 x = *(const uint2*)(from + i);
+      weft_widen(to + i, x.x), weft_widen(to + i + 2, x.y);
+    } else {
+      weft_widen(to + i, *(const unsigned*)(from + i));
+    }
+  }
+}
 __device__ inline void weft_atomic_add(float* p, float x) { atomicAdd(p, x); }
 __device__ inline void weft_atomic_add(double* p, double x) { atomicAdd(p, x); }
+__device__ inline unsigned char* weft_shared_memory() {
+  extern __shared__ double2 memory[];
+  return (unsigned char*)memory;
+}
+// The sum over the lanes of a warp, or of the blockDim.x of them that belong together, the same in each: neighbours
+// first, then pairs of them.
+template <class T>
+__device__ inline T weft_lane_sum(T x) {
+  const unsigned lanes = blockDim.x < 32 ? blockDim.x : 32;
+  if ((lanes & (lanes - 1)) != 0 || blockDim.x % lanes != 0) __trap();
+  const unsigned first = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32 / lanes * lanes;
+  const unsigned mask = (0xffffffffu >> (32 - lanes)) << first;
+  for (unsigned step = 1; step < lanes; step *= 2) x += __shfl_xor_sync(mask, x, step);
+  return x;
+}
+// Over threadIdx.x, of which there are a power of two up to 32.
+template <class T>
+__device__ inline T weft_warp_sum(T x) {
+  if (blockDim.x > 32) __trap();
+  return weft_lane_sum(x);
+}
+// Over threadIdx.x, of which there are a power of two up to 32, or whole warps, in the order of these.
+template <class T>
+__device__ inline T weft_cta_sum(T x, T* sums) {
+  x = weft_lane_sum(x);
+  if (blockDim.x <= 32) return x;
+  __syncthreads();  // the last sum was taken
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = sums[0];
+  for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) x += sums[warp];
+  return x;
+}
 )";
 
 class Cuda : public CFamily {
@@ -37,6 +107,8 @@ class Cuda : public CFamily {
   std::string prelude() const override { return kPrelude + search_functions("__device__ inline"); }
 
   std::string head(const std::string& name, const Function& function, const Phase& phase) override {
+    shared_ = 0;
+    num_wide_ = 0;
     std::string arguments;
     const auto add = [&](const std::string& argument) { arguments += (arguments.empty() ? "" : ", ") + argument; };
     for (const Buffer& buffer : function.buffers)
@@ -70,34 +142,85 @@ class Cuda : public CFamily {
   std::string not_a_number() const override {
     return real_type() == "float" ? "__int_as_float(0x7fffffff)" : "__longlong_as_double(0x7fffffffffffffffll)";
   }
-  std::string scope_prefix(Scope scope) const override { return scope == Scope::shared ? "__shared__ " : ""; }
 
-  // A store to memory that all threads see has to stand within every loop that the phase binds, or threads repeat it.
-  void check_phase(const Function& function, const Phase& phase) const override {
-    Names threads;
-    visit(phase.body, [&](const Stmt& stmt) {
-      if (stmt.loop == LoopKind::bind) threads.insert(stmt.thread);
-      if (stmt.loop == LoopKind::parallel) threads.insert("the grid");
-      check(stmt.kind != Stmt::Kind::allocate || stmt.scope != Scope::shared, ErrorCode::unsupported,
-            "{}: '{}' is in shared memory; required: barriers between its writers and readers; supported: register",
-            function.name, stmt.name);
-    });
-    check_stores(function, phase.body, threads, {});
+  Body prepared(const Function& function, const Phase& phase) const override {
+    Body body = thread_body(function, phase);
+    check(shared_bytes(body) <= kMostShared, ErrorCode::unsupported,
+          "{}: {} bytes of shared memory; supported: {}, what every launch may ask for", function.name,
+          shared_bytes(body), kMostShared);
+    return body;
+  }
+  std::string note_of(const Phase& phase) const override {
+    const int64_t bytes = shared_bytes(phase.body);
+    return bytes == 0 ? "" : fmt::format("// Launched with {} bytes of shared memory.", bytes);
   }
 
-  void check_stores(const Function& function, const Body& body, const Names& threads, Names around) const {
-    for (const Stmt& stmt : body) {
-      if (stmt.kind == Stmt::Kind::store && function.find(stmt.name) != nullptr)
-        check(around == threads, ErrorCode::unsupported,
-              "{}: '{}' is stored outside of a loop that is bound to threads; required: every store within all bound "
-              "loops of its nest",
-              function.name, stmt.name);
-      Names inner = around;
-      if (stmt.loop == LoopKind::bind) inner.insert(stmt.thread);
-      if (stmt.loop == LoopKind::parallel) inner.insert("the grid");
-      check_stores(function, stmt.body, threads, std::move(inner));
+  std::string allocation(const Stmt& stmt) override {
+    if (stmt.scope != Scope::shared) return CFamily::allocation(stmt);
+    const std::string type = element_type(stmt.dtype);
+    const int64_t first = std::exchange(shared_, shared_ + shared_bytes({stmt}));
+    return fmt::format("{0}* const {1} = ({0}*)(weft_shared_memory() + {2});", type, stmt.name, first);
+  }
+
+  std::string meeting(const Stmt& stmt) const override {
+    if (stmt.kind == Stmt::Kind::barrier) return "__syncthreads();";
+    return fmt::format("{0}[0] = weft_{1}_sum({0}[0]{2});", stmt.name, stmt.thread,
+                       stmt.thread == "cta" ? ", weft_sums" : "");
+  }
+
+ private:
+  static constexpr int64_t kMostShared = 48 << 10;
+
+  // How many elements one access takes, up to 16 bytes: its place is a multiple of them. 1: no more than one.
+  static int64_t width_of(const Expr& first, int64_t lanes, DType dtype) {
+    const Linear sum = linear_of(first);
+    int64_t width = std::min<int64_t>(lanes, dtype == DType::bf16 ? 8 : 4);
+    const auto divides = [&](int64_t w) {
+      return sum.constant % w == 0 &&
+             std::all_of(sum.terms.begin(), sum.terms.end(), [&](const auto& term) { return term.second % w == 0; });
+    };
+    while (width > 1 && !divides(width)) width /= 2;
+    return sum.overflows ? 1 : width;
+  }
+
+  Expr wide(const Expr& e, const Stmt& loop, int64_t lanes, std::map<std::string, std::string>& made) {
+    if (e->op == Op::select) return e;  // reads what its condition allows
+    if (e->op == Op::load) {
+      const Buffer* buffer = find_buffer(e->name);
+      int64_t step = 0;
+      Expr first;
+      if (buffer == nullptr || (buffer->dtype != DType::fp32 && buffer->dtype != DType::bf16) ||
+          stores_to(loop.body, e->name) || !is_linear_in(e->operands[0], loop.name, &step, &first) || step != 1)
+        return e;
+      const int64_t width = width_of(first, lanes, buffer->dtype);
+      if (width < 2) return e;
+      std::string& name = made[to_text(e)];
+      if (name.empty()) {
+        name = fmt::format("weft_lanes_{}", num_wide_++);
+        declare_local(name, DType::fp32);
+        line(fmt::format("float {}[{}];", name, lanes));
+        line(fmt::format("weft_load<{}, {}>({}, {} + {});", width, lanes, name, e->name, expr(first, kSumPrecedence)));
+      }
+      return load(name, {variable(loop.name)}, Type::real);
     }
+    std::vector<Expr> operands;
+    for (const Expr& x : e->operands) operands.push_back(x->type == Type::real ? wide(x, loop, lanes, made) : x);
+    return operands.empty() ? e : with_operands(e, std::move(operands));
   }
+
+  Stmt with_wide_loads(const Stmt& loop) override {
+    int64_t lanes = 0;
+    if (!is_integer(loop.value, &lanes) || real_type() != "float") return loop;
+    for (const Stmt& stmt : loop.body)
+      if (stmt.kind != Stmt::Kind::store || stmt.atomic) return loop;
+    Stmt result = loop;
+    std::map<std::string, std::string> made;  // what was read, by its text
+    for (Stmt& stmt : result.body) stmt.value = wide(stmt.value, loop, lanes, made);
+    return result;
+  }
+
+  int64_t shared_ = 0;  // bytes so far
+  int num_wide_ = 0;
 };
 
 }  // namespace

@@ -18,8 +18,11 @@ std::string cpp_module(const std::vector<Function>& functions);
 
 // CUDA. Every phase is a kernel
 //   extern "C" __global__ void weft_NAME_0(type* buffer..., long long scalar...);
-// Bound loops take steps of the grid or the CTA, so any number of either computes the same. Throws Error(unsupported)
-// where threads that are bound would repeat what is to be done once.
+// of buffers that begin at multiples of 16 bytes.
+// Bound loops take steps of the grid or the CTA, so any number of either computes the same; a launch has several along
+// the axes that loops are bound to, and along x, alone. Reductions over threads (loop/threads.h) want a power of two up
+// to 32 along x, or whole warps; where other loops over threads stand around them, at most 32. Shared memory is what the
+// launch gives, as many bytes as the kernel's first line says. Throws Error(unsupported) as thread_body() does.
 std::string cuda_module(const std::vector<Function>& functions);
 
 }  // namespace weft::loop

@@ -1,5 +1,5 @@
-// The operators' kernels: texts of ops/cuda/kernels with what instantiates them, compiled for a card when one is first asked
-// for, and kept.
+// The operators' kernels: texts of ops/cuda/kernels with what instantiates them, compiled for a card when one is first
+// asked for, and kept.
 //
 //   launch(card, norm_kernel(), {.ctas = 8}, stream, NormArgs{...});
 #pragma once
@@ -49,7 +49,8 @@ struct CardLaunch {
   int64_t ctas = 1;
   size_t shared_bytes = 0;
 };
-// It may begin while the kernel before it ends. CTAs beyond what the card holds at once have their work done by the others.
+// It may begin while the kernel before it ends. CTAs beyond what the card holds at once have their work done by the
+// others.
 void launch_with(cuda::Card& card, const KernelText& kernel, const CardLaunch& launch, Stream stream, const void* args);
 template <class Args>
 void launch(cuda::Card& card, const KernelText& kernel, const CardLaunch& how, Stream stream, const Args& args) {

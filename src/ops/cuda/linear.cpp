@@ -28,18 +28,18 @@ int rows_of_kernel(int64_t rows) { return rows > 4 ? kMostRows : rows > 2 ? 4 : 
 // Weights of a multiprocessor's share that is so small that the start of its CTAs costs more than the bytes.
 constexpr int64_t kSmallShare = 16 << 10;
 
-// What the kernel of a part computes: columns of y, and how many rows of the weights a warp has at a time, of a gate two for
-// each column. As many as let all CTAs be there at once: what they have on their way keeps memory busy, and none is left over.
-// Of small matrices as many as let a multiprocessor have one CTA.
+// What the kernel of rows of a type computes: columns of y, and how many rows of the weights a warp has at a time, of a
+// gate two for each column. As many as let all CTAs be there at once: what they have on their way keeps memory busy,
+// and none is left over. Of small matrices as many as let a multiprocessor have one CTA.
 struct Outputs {
   int64_t count;
   int rows_of_warp;
   int64_t of_cta;
 };
-Outputs outputs_of(const cuda::Card& card, const CardMatrix::Part& part, int64_t cols, bool gated) {
-  const int64_t bytes = part.rows * file_row_bytes(part.type, cols);
+Outputs outputs_of(const cuda::Card& card, const CardMatrix::TypedRows& typed, int64_t cols, bool gated) {
+  const int64_t bytes = typed.rows * file_row_bytes(typed.type, cols);
   const bool is_small = bytes <= kSmallShare * card.num_multiprocessors();
-  const int64_t count = gated ? part.rows / 2 : part.rows, at_once = (is_small ? 1 : 3) * card.num_multiprocessors();
+  const int64_t count = gated ? typed.rows / 2 : typed.rows, at_once = (is_small ? 1 : 3) * card.num_multiprocessors();
   int rows = gated ? 2 : 1;
   const auto of_cta = [&] { return int64_t{kWarps} * rows / (gated ? 2 : 1); };
   while (rows < 4 && count > at_once * of_cta()) rows *= 2;
@@ -56,16 +56,16 @@ void linear(cuda::Card& card, const CardMatrix& matrix, const CardProduct& produ
       is_aligned(product.x) && is_aligned(product.norm) && product.ldx % 4 == 0 && matrix.cols % 4 == 0;
   const int rows = rows_of_kernel(product.rows);
   const int64_t chunk = chunk_of(matrix.cols, rows);
-  for (const CardMatrix::Part& part : matrix.parts) {
-    const Outputs outputs = outputs_of(card, part, matrix.cols, gated);
-    const KernelText kernel = linear_kernel(part.type, rows, outputs.rows_of_warp, gated);
+  for (const CardMatrix::TypedRows& typed : matrix.typed_rows) {
+    const Outputs outputs = outputs_of(card, typed, matrix.cols, gated);
+    const KernelText kernel = linear_kernel(typed.type, rows, outputs.rows_of_warp, gated);
     const CardLaunch how{.ctas = (outputs.count + outputs.of_cta - 1) / outputs.of_cta,
                          .shared_bytes = static_cast<size_t>(row_bytes(chunk) * rows + kAlignment)};
     for (int64_t begin = 0; begin < product.rows; begin += rows) {
-      const LinearArgs args{.w = part.planes,
+      const LinearArgs args{.w = typed.planes,
                             .x = product.x + begin * product.ldx,
                             .norm = product.norm,
-                            .y = product.y + begin * product.ldy + part.first_row,
+                            .y = product.y + begin * product.ldy + typed.first_row,
                             .ldx = product.ldx,
                             .ldy = product.ldy,
                             .outputs = outputs.count,
@@ -83,17 +83,18 @@ void linear(cuda::Card& card, const CardMatrix& matrix, const CardProduct& produ
 
 std::vector<KernelText> linear_kernels(const cuda::Card& card, const CardMatrix& matrix, bool gated) {
   std::vector<KernelText> kernels;
-  for (const CardMatrix::Part& part : matrix.parts)
+  for (const CardMatrix::TypedRows& typed : matrix.typed_rows)
     for (const int rows : {1, kMostRows})
-      kernels.push_back(linear_kernel(part.type, rows, outputs_of(card, part, matrix.cols, gated).rows_of_warp, gated));
+      kernels.push_back(
+          linear_kernel(typed.type, rows, outputs_of(card, typed, matrix.cols, gated).rows_of_warp, gated));
   return kernels;
 }
 
 void embed(cuda::Card& card, const CardMatrix& matrix, const int* tokens, int64_t rows, float scale, float* to,
            Stream stream) {
-  ensure(matrix.parts.size() == 1, "an embedding of several types");
-  const EmbedArgs args{matrix.parts[0].planes, tokens, 0, to, rows, matrix.cols, scale};
-  launch(card, embed_kernel(matrix.parts[0].type), {.ctas = rows}, stream, args);
+  ensure(matrix.typed_rows.size() == 1, "an embedding of several types");
+  const EmbedArgs args{matrix.typed_rows[0].planes, tokens, 0, to, rows, matrix.cols, scale};
+  launch(card, embed_kernel(matrix.typed_rows[0].type), {.ctas = rows}, stream, args);
 }
 
 }  // namespace weft::ops

@@ -25,7 +25,7 @@ void linear(cuda::Card& card, const CardMatrix& matrix, const CardProduct& produ
 // The kernels that products with the matrix launch: for one row, and for many.
 std::vector<KernelText> linear_kernels(const cuda::Card& card, const CardMatrix& matrix, bool gated);
 // Whether gate and what it multiplies are of one type.
-inline bool can_gate(const CardMatrix& matrix) { return matrix.parts.size() == 1 && matrix.rows % 2 == 0; }
+inline bool can_gate(const CardMatrix& matrix) { return matrix.typed_rows.size() == 1 && matrix.rows % 2 == 0; }
 
 // Rows `tokens` (on the card) of the matrix times `scale` to `to` [rows, cols].
 void embed(cuda::Card& card, const CardMatrix& matrix, const int* tokens, int64_t rows, float scale, float* to,

@@ -24,7 +24,8 @@ bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 256 == 
 
 bool ManyRows::takes(const CardMatrix& matrix, const CardProduct& product) {
   bool aligned = is_aligned(product.x) && product.ldx % 4 == 0 && product.ldy % 4 == 0 && matrix.cols % 4 == 0;
-  for (const CardMatrix::Part& part : matrix.parts) aligned = aligned && is_aligned(product.y + part.first_row);
+  for (const CardMatrix::TypedRows& typed : matrix.typed_rows)
+    aligned = aligned && is_aligned(product.y + typed.first_row);
   return product.rows > kFewRows && !product.gate && aligned;
 }
 
@@ -53,21 +54,21 @@ void ManyRows::multiply(cuda::Card& card, const CardMatrix& matrix, const CardPr
   at_least(workspace_, stream.device(), kWorkspaceBytes);
   // A whole number of lines, so that each piece of y begins on one.
   const int64_t step = std::max<int64_t>(kWeightBytes / row_bytes / 64 * 64, 64);
-  for (const CardMatrix::Part& part : matrix.parts)
-    for (int64_t first = 0; first < part.rows; first += step) {
-      const int64_t count = std::min(step, part.rows - first);
-      const bool is_there = part.type == WeightType::f32;  // as it lies, in whole pieces
-      auto* w = static_cast<float*>(is_there ? const_cast<void*>(part.planes.quants)
+  for (const CardMatrix::TypedRows& typed : matrix.typed_rows)
+    for (int64_t first = 0; first < typed.rows; first += step) {
+      const int64_t count = std::min(step, typed.rows - first);
+      const bool is_there = typed.type == WeightType::f32;  // as it lies, in whole pieces
+      auto* w = static_cast<float*>(is_there ? const_cast<void*>(typed.planes.quants)
                                              : at_least(weights_, stream.device(), step * row_bytes));
       if (is_there)
         w += first * cols;
       else
-        launch(card, embed_kernel(part.type), {.ctas = count}, stream,
-               EmbedArgs{part.planes, nullptr, first, w, count, cols, 1.f});
+        launch(card, embed_kernel(typed.type), {.ctas = count}, stream,
+               EmbedArgs{typed.planes, nullptr, first, w, count, cols, 1.f});
       blas_->multiply(card,
                       {.w = w,
                        .x = x,
-                       .y = product.y + part.first_row + first,
+                       .y = product.y + typed.first_row + first,
                        .rows = product.rows,
                        .outputs = count,
                        .cols = cols,

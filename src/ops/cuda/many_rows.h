@@ -17,7 +17,8 @@ class ManyRows {
 
   // More rows than the kernels of linear.h are for, no gate, and addresses that cuBLASLt takes.
   static bool takes(const CardMatrix& matrix, const CardProduct& product);
-  // As linear does. `exact`: in fp32, else in TF32. One call at a time in one stream: its memory is used again by the next.
+  // As linear does. `exact`: in fp32, else in TF32. One call at a time in one stream: its memory is used again by the
+  // next.
   void multiply(cuda::Card& card, const CardMatrix& matrix, const CardProduct& product, bool exact, Stream stream);
 
  private:

@@ -16,25 +16,6 @@ constexpr int64_t kPiece = 16;            // bytes
 constexpr int64_t kChunkBytes = 4 << 20;  // of the file that are packed before they are copied, about
 constexpr int64_t kPlaneAlignment = 256;
 
-// Of a type in a file: weights of a block, its bytes.
-struct FileBlock {
-  int64_t weights, bytes;
-};
-FileBlock file_block(WeightType type) {
-  switch (type) {
-    case WeightType::f32: return {1, 4};
-    case WeightType::f16:
-    case WeightType::bf16: return {1, 2};
-    case WeightType::q8_0: return {32, 34};
-    case WeightType::q5_0: return {32, 22};
-    case WeightType::q4_0: return {32, 18};
-    case WeightType::q4_1: return {32, 20};
-    case WeightType::q4_k: return {256, 144};
-    case WeightType::q6_k: return {256, 210};
-  }
-  throw InternalError("a weight type without blocks");
-}
-
 // The 16 bytes of nibbles of block b of 32: number(i) is that of weight i, of which the low four bits count.
 template <class Number>
 void put_nibbles(char* quants, int64_t b, const Number& number) {
@@ -42,7 +23,8 @@ void put_nibbles(char* quants, int64_t b, const Number& number) {
 }
 
 void pack_q5_0(const char* row, int64_t blocks, const PlanesOfRow& to) {
-  for (int64_t b = 0; b < blocks; ++b, row += 22) {
+  const int64_t bytes = weight_block(WeightType::q5_0).bytes;
+  for (int64_t b = 0; b < blocks; ++b, row += bytes) {
     uint32_t fifth, planes = 0;
     std::memcpy(&fifth, row + 2, sizeof fifth);
     for (int i = 0; i < 32; ++i) planes |= (fifth >> i & 1u) << (8 * (i % 4) + i / 4);
@@ -52,33 +34,36 @@ void pack_q5_0(const char* row, int64_t blocks, const PlanesOfRow& to) {
   }
 }
 
-// A block of 256: d and the step of minima, 12 bytes with 8 scales and 8 minima of 6 bits, then for each 64 weights 32 bytes
-// whose low nibbles are the first 32.
+// A block of 256: d and the step of minima, 12 bytes with 8 scales and 8 minima of 6 bits, then for each 64 weights 32
+// bytes whose low nibbles are the first 32.
 void pack_q4_k(const char* row, int64_t blocks, const PlanesOfRow& to) {
+  const int64_t bytes = weight_block(WeightType::q4_k).bytes;
   for (int64_t b = 0; b < blocks; ++b) {
-    const auto* block = reinterpret_cast<const uint8_t*>(row + b / 8 * 144);
+    const auto* block = reinterpret_cast<const uint8_t*>(row + b / 8 * bytes);
     const uint8_t* six = block + 4;
-    const int64_t part = b % 8;
-    if (part == 0) std::memcpy(to.supers + b / 8 * 4, block, 4);
+    const int64_t eighth = b % 8;
+    if (eighth == 0) std::memcpy(to.supers + b / 8 * 4, block, 4);
     int scale, least;
-    if (part < 4) {
-      scale = six[part] & 63;
-      least = six[part + 4] & 63;
+    if (eighth < 4) {
+      scale = six[eighth] & 63;
+      least = six[eighth + 4] & 63;
     } else {
-      scale = (six[part + 4] & 15) | six[part - 4] >> 6 << 4;
-      least = six[part + 4] >> 4 | six[part] >> 6 << 4;
+      scale = (six[eighth + 4] & 15) | six[eighth - 4] >> 6 << 4;
+      least = six[eighth + 4] >> 4 | six[eighth] >> 6 << 4;
     }
     to.scales[2 * b] = static_cast<char>(scale);
     to.scales[2 * b + 1] = static_cast<char>(least);
-    const uint8_t* nibbles = block + 16 + part / 2 * 32;
-    put_nibbles(to.quants, b, [&](int i) { return nibbles[i] >> (part % 2 == 0 ? 0 : 4); });
+    const uint8_t* nibbles = block + 16 + eighth / 2 * 32;
+    put_nibbles(to.quants, b, [&](int i) { return nibbles[i] >> (eighth % 2 == 0 ? 0 : 4); });
   }
 }
 
-// A block of 256: 128 bytes of low nibbles, 64 bytes of upper bits, both in halves of 128 weights, 16 steps of 8 bits, d.
+// A block of 256: 128 bytes of low nibbles, 64 bytes of upper bits, both in halves of 128 weights, 16 steps of 8 bits,
+// d.
 void pack_q6_k(const char* row, int64_t blocks, const PlanesOfRow& to) {
+  const int64_t bytes = weight_block(WeightType::q6_k).bytes;
   for (int64_t b = 0; b < blocks; ++b) {
-    const auto* block = reinterpret_cast<const uint8_t*>(row + b / 8 * 210);
+    const auto* block = reinterpret_cast<const uint8_t*>(row + b / 8 * bytes);
     const int64_t half = b % 8 / 4, quarter = b % 4;
     const uint8_t* low = block + half * 64 + quarter % 2 * 32;
     const uint8_t* high = block + 128 + half * 32;
@@ -119,8 +104,7 @@ Planes planes_at(char* at, WeightType type, int64_t rows, int64_t cols) {
 }
 
 // Rows of a source into planes on the card whose first of them is row `first`.
-void load_source(cuda::Card& card, const gemm::WeightSource& source, const Planes& to, int64_t first,
-                 WorkerTeam& team) {
+void load_source(cuda::Card& card, const WeightSource& source, const Planes& to, int64_t first, WorkerTeam& team) {
   const int64_t file_bytes = file_row_bytes(source.type, source.cols);
   const PlaneBytes bytes = plane_bytes(source.type, source.cols);
   const int64_t step = std::clamp<int64_t>(kChunkBytes / file_bytes, 1, source.rows);
@@ -155,8 +139,8 @@ void load_source(cuda::Card& card, const gemm::WeightSource& source, const Plane
 }  // namespace
 
 int64_t file_row_bytes(WeightType type, int64_t cols) {
-  const FileBlock block = file_block(type);
-  return cols / block.weights * block.bytes;
+  const WeightBlock& block = weight_block(type);
+  return cols / block.inputs * block.bytes;
 }
 
 PlaneBytes plane_bytes(WeightType type, int64_t cols) {
@@ -197,30 +181,30 @@ void pack_row(WeightType type, const char* row, int64_t cols, const PlanesOfRow&
   }
 }
 
-CardMatrix load_matrix(cuda::Card& card, std::span<const gemm::WeightSource> sources, WorkerTeam& team) {
+CardMatrix load_matrix(cuda::Card& card, std::span<const WeightSource> sources, WorkerTeam& team) {
   ensure(!sources.empty(), "a matrix without sources");
   CardMatrix matrix;
   matrix.cols = sources[0].cols;
-  for (const gemm::WeightSource& source : sources) {
-    check(source.rows >= 1 && source.cols == matrix.cols && source.cols % file_block(source.type).weights == 0,
+  for (const WeightSource& source : sources) {
+    check(source.rows >= 1 && source.cols == matrix.cols && source.cols % weight_block(source.type).inputs == 0,
           ErrorCode::invalid_shape,
           "weights of {} x {}; rows must be 1 or more, and cols those of the first, {}, and whole blocks of {}",
-          source.rows, source.cols, matrix.cols, file_block(source.type).weights);
-    if (matrix.parts.empty() || matrix.parts.back().type != source.type)
-      matrix.parts.push_back({.type = source.type, .first_row = matrix.rows});
-    matrix.parts.back().rows += source.rows;
+          source.rows, source.cols, matrix.cols, weight_block(source.type).inputs);
+    if (matrix.typed_rows.empty() || matrix.typed_rows.back().type != source.type)
+      matrix.typed_rows.push_back({.type = source.type, .first_row = matrix.rows});
+    matrix.typed_rows.back().rows += source.rows;
     matrix.rows += source.rows;
   }
   int64_t bytes = 0;
-  for (const CardMatrix::Part& part : matrix.parts)
-    bytes += planes_at(nullptr, part.type, part.rows, matrix.cols).bytes;
+  for (const CardMatrix::TypedRows& typed : matrix.typed_rows)
+    bytes += planes_at(nullptr, typed.type, typed.rows, matrix.cols).bytes;
   matrix.memory = Workspace(Device::cuda(card.index()), static_cast<size_t>(bytes));
   auto* at = static_cast<char*>(matrix.memory.data());
-  const gemm::WeightSource* source = sources.data();
-  for (CardMatrix::Part& part : matrix.parts) {
-    const Planes planes = planes_at(at, part.type, part.rows, matrix.cols);
-    part.planes = {planes.quants, planes.high, planes.scales, planes.supers};
-    for (int64_t row = 0; row < part.rows; row += source++->rows) load_source(card, *source, planes, row, team);
+  const WeightSource* source = sources.data();
+  for (CardMatrix::TypedRows& typed : matrix.typed_rows) {
+    const Planes planes = planes_at(at, typed.type, typed.rows, matrix.cols);
+    typed.planes = {planes.quants, planes.high, planes.scales, planes.supers};
+    for (int64_t row = 0; row < typed.rows; row += source++->rows) load_source(card, *source, planes, row, team);
     at += planes.bytes;
   }
   return matrix;

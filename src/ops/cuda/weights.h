@@ -9,26 +9,26 @@
 
 #include "device/cuda/card.h"
 #include "ops/cuda/kernels/args.h"
-#include "ops/gemm/linear.h"
+#include "ops/weight_source.h"
 #include "weft/device.h"
 
 namespace weft::ops {
 
 struct CardMatrix {
-  // Neighbouring sources of one type.
-  struct Part {
+  // Of neighbouring sources of one type.
+  struct TypedRows {
     WeightType type = WeightType::f32;
     int64_t first_row = 0, rows = 0;
     WeightPlanes planes = {};
   };
   int64_t rows = 0, cols = 0;
-  std::vector<Part> parts;
+  std::vector<TypedRows> typed_rows;
   Workspace memory;
 };
 
-// Reads and packs with the team. Throws Error(out_of_memory), Error(invalid_shape) for sources of several widths, and what
-// reading throws.
-CardMatrix load_matrix(cuda::Card& card, std::span<const gemm::WeightSource> sources, WorkerTeam& team);
+// Reads and packs with the team. Throws Error(out_of_memory), Error(invalid_shape) for sources of several widths, and
+// what reading throws.
+CardMatrix load_matrix(cuda::Card& card, std::span<const WeightSource> sources, WorkerTeam& team);
 
 // For the host's eyes: what lies in the planes of one row, and how large that is.
 struct PlaneBytes {

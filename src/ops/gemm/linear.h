@@ -14,17 +14,13 @@
 #include <memory>
 #include <span>
 
+#include "ops/weight_source.h"
 #include "weft/device.h"
 #include "weft/model.h"
 
 namespace weft::gemm {
 
-struct WeightSource {
-  WeightType type = WeightType::f32;
-  int64_t rows = 0, cols = 0;  // outputs, inputs; cols a multiple of 32 when quantised
-  // Reads rows [begin, end) in file layout into `to`. Called from several threads.
-  std::function<void(int64_t begin, int64_t end, void* to)> read;
-};
+using ops::WeightSource;
 
 class PackedLinear {
  public:
@@ -68,7 +64,8 @@ class Scratch {
 struct Fusion {
   // Makes rows [begin, end) of x. Each row is made once, by the worker that reads it next where rows are many.
   std::function<void(int64_t begin, int64_t end)> prologue = {};
-  // The weights are two sources of as many rows, the gate's first: y [m, rows / 2] = gate(y of the first, of the second).
+  // The weights are two sources of as many rows, the gate's first: y [m, rows / 2] = gate(y of the first, of the
+  // second).
   void (*gate_epilogue)(const float* gate, const float* up, long long n, float* y) = nullptr;
 };
 

@@ -97,8 +97,8 @@ void read_q4_k(const char* row, int64_t b, Column<Format::q4_k>& to) {
   }
 }
 
-// A block of 256: 128 bytes of low nibbles, 64 bytes of upper bits, both in halves of 128 inputs, 16 scales of 8 bits, d.
-// To bytes from -32 to 31.
+// A block of 256: 128 bytes of low nibbles, 64 bytes of upper bits, both in halves of 128 inputs, 16 scales of 8 bits,
+// d. To bytes from -32 to 31.
 void read_q6_k(const char* row, int64_t b, Column<Format::q6_k>& to) {
   const char* block = row + b / 8 * weight_block(WeightType::q6_k).bytes;
   const int64_t half = b % 8 / 4, quarter = b % 4;

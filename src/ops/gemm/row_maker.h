@@ -1,4 +1,5 @@
-// The rows of x that a product multiplies: made by its prologue, then written in every scheme that its sources multiply.
+// The rows of x that a product multiplies: made by its prologue, then written in every scheme that its sources
+// multiply.
 #pragma once
 
 #include <array>

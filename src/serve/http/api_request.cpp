@@ -164,11 +164,12 @@ std::vector<std::vector<int32_t>> tokens_of_prompts(Fields& fields, ApiRequest& 
   return prompts;
 }
 
-void check_prompt(const std::vector<int32_t>& prompt, const ServerOptions& options) {
+void check_prompt(const char* field, const std::vector<int32_t>& prompt, const ServerOptions& options) {
   if (options.limits.prompt_tokens > 0 && static_cast<int64_t>(prompt.size()) > options.limits.prompt_tokens)
     throw Failure(
         400, "context_full",
-        fmt::format("the prompt has {} tokens; this server allows {}", prompt.size(), options.limits.prompt_tokens));
+        fmt::format("the prompt has {} tokens; this server allows {}", prompt.size(), options.limits.prompt_tokens),
+        field);
 }
 
 }  // namespace
@@ -193,7 +194,7 @@ ApiRequest read_chat(std::string_view body, const Prompter& prompter, const Serv
   fields.only("modalities", {nlohmann::json::array({"text"})});
   request.prompt = tokens_of_messages(fields, prompter);
   fields.refuse_others();
-  check_prompt(request.prompt, options);
+  check_prompt("messages", request.prompt, options);
   api.requests.push_back(std::move(request));
   return api;
 }
@@ -213,7 +214,7 @@ ApiRequest read_completion(std::string_view body, const Prompter& prompter, cons
   const auto prompts = tokens_of_prompts(fields, api, prompter, options.limits.n / request.n);
   fields.refuse_others();
   for (const auto& prompt : prompts) {
-    check_prompt(prompt, options);
+    check_prompt("prompt", prompt, options);
     request.prompt = prompt;
     api.requests.push_back(request);
   }

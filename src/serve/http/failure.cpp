@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "serve/http/json.h"
-#include "weft/error.h"
+#include "serve/request_checks.h"
 
 namespace weft::serve::http {
 namespace {
@@ -45,6 +45,10 @@ Failure failure_of(const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);
   } catch (const Failure& failure) {
+    return failure;
+  } catch (const FieldError& error) {
+    Failure failure = failure_of_code(std::string(to_string(error.code())), error.what());
+    failure.param = error.field;
     return failure;
   } catch (const Error& error) {
     return failure_of_code(std::string(to_string(error.code())), error.what());

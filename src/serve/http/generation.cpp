@@ -25,6 +25,7 @@ void Generation::start(const std::function<ApiRequest()>& read, const Tokenizer&
   if (over_) return;  // the client has gone
   try {
     ApiRequest api = read();
+    chat_ = api.chat;
     stream_ = api.stream;
     answer_.emplace(api, tokenizer, model_name);
     open_ = api.requests.size();
@@ -67,7 +68,8 @@ void Generation::finish() {
   end(200);
 }
 
-void Generation::fail(const Failure& failure) {
+void Generation::fail(Failure failure) {
+  if (chat_ && failure.param == "prompt") failure.param = "messages";  // of which the prompt was made
   for (const RequestId id : ids_) engine_.cancel(id);
   if (streaming_) {
     exchange_->send_event(failure.json());

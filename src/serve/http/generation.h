@@ -33,7 +33,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void take(size_t index, const Update& update);
   void on_closed();
   void pause(bool paused);
-  void fail(const Failure& failure);
+  void fail(Failure failure);
   void finish();
   void end(int status);
 
@@ -44,7 +44,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::optional<ApiAnswer> answer_;
   std::vector<RequestId> ids_;
   size_t open_ = 0;  // requests that go on
-  bool stream_ = false, streaming_ = false, over_ = false, stalled_ = false;
+  bool chat_ = false, stream_ = false, streaming_ = false, over_ = false, stalled_ = false;
   Clock::time_point start_ = Clock::now();
   double first_token_s_ = -1;
 };

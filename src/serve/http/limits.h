@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,9 @@ struct ServerOptions {
   bool reproducible = false;  // requests are, unless they say otherwise
   Limits limits;
   int64_t drain_s = 30;
-  std::function<void(const std::string& line)> log = {};  // one JSON object a request; none: no log
+  // One JSON object a request; none: no log. It is called by a thread of its own, and may wait until `end` is asked for;
+  // what throws is counted.
+  std::function<void(const std::string& line, const std::stop_token& end)> log = {};
 };
 
 }  // namespace weft::serve::http

@@ -52,9 +52,9 @@ std::string metrics_text(const EngineStats& s, const Service::Counts& transport,
            s.prompt_tokens_computed);
   text.add("counter", "weft_output_tokens_total", "Tokens of answers.", s.output_tokens);
   text.add("counter", "weft_requests_finished_total", "Requests that were answered.", s.requests_finished);
-  text.add("counter", "weft_requests_cancelled_total", "Requests whose client left, or whose time was over.",
+  text.add("counter", "weft_requests_cancelled_total", "Requests whose client left before their end.",
            s.requests_cancelled);
-  text.add("counter", "weft_requests_failed_total", "Requests that failed while they ran.", s.requests_failed);
+  text.add("counter", "weft_requests_failed_total", "Requests that failed, or whose time was over.", s.requests_failed);
   text.add("counter", "weft_requests_refused_total", "Requests that the queue did not take.", s.requests_refused);
   text.add("counter", "weft_preemptions_total", "Requests that gave their pages to older ones.", s.preemptions);
   text.add("gauge", "weft_connections", "Open connections.", transport.connections);

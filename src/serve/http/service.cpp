@@ -15,6 +15,7 @@
 #include "serve/http/access.h"
 #include "serve/http/generation.h"
 #include "serve/http/json.h"
+#include "serve/http/log_thread.h"
 #include "serve/http/metrics.h"
 #include "serve/http/page.h"
 #include "serve/http/thread_slice.h"
@@ -23,6 +24,8 @@ namespace weft::serve::http {
 namespace {
 
 using nlohmann::json;
+
+constexpr int64_t kBytesPerToken = 4;  // of bodies, about: before they are read nobody knows
 
 // Runs what it is given one after another on a thread of its own: reading and tokenising a long prompt would hold up the
 // sockets.
@@ -85,21 +88,24 @@ struct Service::Impl {
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   std::atomic<bool> draining = false;
   std::atomic<int64_t> open = 0;
-  mutable std::atomic<uint64_t> log_failures = 0;
   mutable std::mutex mutex;
   Counts transport;
   mutable std::array<uint64_t, 6> responses{};
+  mutable std::optional<LogThread> log_thread;
   std::optional<Queue> queue;
 
   Impl(Engine& e, const Tokenizer& t, const ChatTemplate* c, const ServerOptions& o)
       : engine(e), tokenizer(t), prompter{t, c}, options(o), access(o) {
+    if (options.log) log_thread.emplace(options.log);
     queue.emplace();
   }
 
   void log(const json& line) const;
   void note(const HttpRequest& request, int status) const;
   void note(const std::string& path, const Generation::Figures& figures) const;
-  void generate(HttpRequest request, std::shared_ptr<Exchange> exchange);
+  using Place = std::shared_ptr<void>;
+  Place enter_queue(const HttpRequest& request, bool generates);
+  void generate(HttpRequest request, std::shared_ptr<Exchange> exchange, Place place);
   Response answer(const HttpRequest& request);
   Response models() const;
   Response tokenize(const HttpRequest& request) const;
@@ -111,14 +117,13 @@ Service::Service(Engine& engine, const Tokenizer& tokenizer, const ChatTemplate*
     : impl_(std::make_unique<Impl>(engine, tokenizer, chat_template, options)) {}
 Service::~Service() = default;
 
-// A full disk is no reason to answer nobody.
+// A full disk is no reason to answer nobody, and a reader that has stopped none to wait.
 void Service::Impl::log(const json& line) const {
-  if (!options.log) return;
-  try {
-    options.log(dump(line));
-  } catch (const std::exception&) {
-    ++log_failures;
-  }
+  if (log_thread) try {
+      log_thread->add(dump(line));
+    } catch (const std::exception&) {
+      log_thread->count_failure();
+    }
 }
 
 void Service::Impl::note(const HttpRequest& request, int status) const {
@@ -158,8 +163,16 @@ std::optional<Response> Service::refuse(const HttpRequest& head) const {
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   const bool generates = request.path == "/v1/chat/completions" || request.path == "/v1/completions";
-  if (generates) return impl_->generate(std::move(request), std::move(exchange));
-  const auto answer = [this, request, exchange] {
+  Impl::Place place;  // in the queue, of a body: text that may be long
+  if (request.method == "POST") try {
+      place = impl_->enter_queue(request, generates);
+    } catch (...) {
+      Response response = response_of(failure_of(std::current_exception()));
+      impl_->note(request, response.status);
+      return exchange->respond(std::move(response));
+    }
+  if (generates) return impl_->generate(std::move(request), std::move(exchange), std::move(place));
+  const auto answer = [this, request, exchange, place] {
     Response response;
     try {
       response = impl_->answer(request);
@@ -169,21 +182,18 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     impl_->note(request, response.status);
     exchange->respond(std::move(response));
   };
-  if (request.method == "POST")
-    impl_->queue->add(answer);  // text that may be long
+  if (place)
+    impl_->queue->add(answer);
   else
     answer();
 }
 
-void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  try {
-    if (draining) throw Failure(503, "shutting_down", "the server is ending and takes no more requests");
-    engine.check_queue();  // before anything is read
-  } catch (...) {
-    Response response = response_of(failure_of(std::current_exception()));
-    note(request, response.status);
-    return exchange->respond(std::move(response));
-  }
+Service::Impl::Place Service::Impl::enter_queue(const HttpRequest& request, bool generates) {
+  if (generates && draining) throw Failure(503, "shutting_down", "the server is ending and takes no more requests");
+  return engine.enter_queue(1 + static_cast<int64_t>(request.body.size()) / kBytesPerToken);
+}
+
+void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exchange, Place place) {
   ++open;
   const auto generation = std::make_shared<Generation>(engine, std::move(exchange),
                                                        [this, path = request.path](const Generation::Figures& figures) {
@@ -192,7 +202,7 @@ void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exch
                                                        });
   generation->watch();
   queue->add([this, generation, body = std::move(request.body), chat = request.path == "/v1/chat/completions",
-              key = access.key_of(request)] {
+              key = access.key_of(request), place = std::move(place)]() mutable {
     generation->start(
         [&] {
           ApiRequest api = chat ? read_chat(body, prompter, options) : read_completion(body, prompter, options);
@@ -201,6 +211,7 @@ void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exch
             each.max_queue_s = static_cast<double>(options.limits.queue_s);
             each.max_total_s = static_cast<double>(options.limits.request_s);
           }
+          place.reset();  // the requests take it
           return api;
         },
         tokenizer, options.model_name);
@@ -218,7 +229,7 @@ Response Service::Impl::answer(const HttpRequest& request) {
   if (request.path == "/v1/models") return models();
   if (request.path == "/metrics") {
     const std::lock_guard lock(mutex);
-    transport.log_failures = log_failures;
+    transport.log_failures = log_thread ? log_thread->failures() : 0;
     return {.body = metrics_text(engine.stats(), transport, responses.data()),
             .content_type = "text/plain; version=0.0.4"};
   }

@@ -2,6 +2,7 @@
 // otherwise than two. Whatever the width, sums and maxima have sixteen lanes.
 #include "serve/kernels/row.h"
 
+#include "tile/cpu/exp.h"
 #include "tile/cpu/lanes.h"
 
 namespace weft::serve::WEFT_ISA_NAME {
@@ -44,22 +45,9 @@ long long first_equal(const float* row, long long n, float value) {
   return i;
 }
 
-// exp(x) for x <= 0 within 2e-7 relative, 0 below -87.
-inline F32 exp_of_negative(F32 x) {
-  const F32 held = vec::max(x, vec::broadcast(-87.f));
-  constexpr float kMagic = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer
-  const F32 shifted = held * 1.44269504f + kMagic, n = shifted - kMagic;
-  const F32 r = (held - n * 0.693359375f) - n * -2.12194440e-4f;
-  F32 p = vec::broadcast(1.f / 5040.f);
-  constexpr float kTerms[] = {1.f / 720.f, 1.f / 120.f, 1.f / 24.f, 1.f / 6.f, 0.5f, 1.f, 1.f};
-  for (const float term : kTerms) p = p * r + term;
-  const vec::U32 power = (vec::as_u32(shifted) - __builtin_bit_cast(unsigned, kMagic) + 127u) << 23;
-  return x < vec::broadcast(-87.f) ? vec::broadcast(0.f) : p * vec::as_f32(power);
-}
-
 inline F32 weight_of(F32 logit, float largest, float scale) {
-  const F32 weight = exp_of_negative((logit - largest) * scale);
-  return logit >= vec::broadcast(-3.4e38f) ? weight : vec::broadcast(0.f);
+  const F32 x = (logit - largest) * scale, nothing = vec::broadcast(0.f), weight = vec::exp(x);
+  return ((logit >= vec::broadcast(-3.4e38f)) & (x >= vec::broadcast(-87.f))) ? weight : nothing;
 }
 
 void weigh(const float* row, long long n, float largest, float scale, float* weights) {

@@ -1,5 +1,6 @@
 // Attention along the edges of a graph: SDDMM, softmax over each row, SpMM, one row after another.
 #include "base/check.h"
+#include "sparse/machine.h"
 #include "sparse/operators/kept.h"
 
 namespace weft::sparse {
@@ -57,10 +58,20 @@ set_scope(Largest, register)
 set_scope(Sum, register)
 set_scope(Weighted, register)
 )";
+// Scores of all rows, then their softmax, then sums of values.
+constexpr const char* kApart = R"(compute_at(sums, inverse.i)
+compute_at(exponentials, inverse.i)
+compute_at(scores, largest.j)
+reverse_compute_at(quotients, values.i)
+set_scope(Weighted, register)
+parallel(largest.i)
+parallel(inverse.i)
+)";
 
 }  // namespace
 
-ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit, bool same) {
+ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit, bool same,
+                               bool is_apart) {
   std::string text = "lower()\n";
   text += partial_sums("scores", feat, unit);
   text += tiled({.block = "values", .loop = "l", .feat = feat_v, .within = {"j"}, .around = "values.i", .unit = unit});
@@ -70,17 +81,24 @@ ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const 
   }
   text += fmt::format("annotate(largest.j, prefetch, {})\n", default_prefetch(feat));
   if (!same) text += fmt::format("annotate(values.j, prefetch, {})\n", default_prefetch(feat_v));
-  text += kOneNest;
+  text += is_apart ? kApart : kOneNest;
   return {with_dtype(kProgram, dtype), text + "parallel(values.i)\n", {{"feat", feat}, {"feat_v", feat_v}}};
 }
+
+// What one nest saves is the second gather of a row that is key and value. Where it saves nothing, because values are rows
+// of their own, or little, because a core's second cache holds the keys, it costs: a row waits for its largest score before
+// it weighs a value, and two dense matrices share the caches.
+bool attention_runs_apart(int64_t key_bytes, bool same) { return !same || key_bytes <= machine().l2_bytes; }
 
 void graph_attention(const Structure& graph, const TensorView& q, const TensorView& k, const TensorView& v,
                      const TensorView& o, float scale, Stream stream) {
   check_rank(q, "q", 2, "[m, feat]");
+  check_rank(k, "k", 2, "[n, feat]");
   check_rank(v, "v", 2, "[n, feat_v]");
   const DType dtype = common_dtype({{"q", &q}, {"k", &k}, {"v", &v}, {"o", &o}});
   const bool same = k.data() == v.data();
-  kept_operator(attention_program(last_extent(q), last_extent(v), dtype, vector_unit(current_isa()), same))
+  const bool is_apart = attention_runs_apart(k.shape(0) * last_extent(q) * bits_of(dtype) / 8, same);
+  kept_operator(attention_program(last_extent(q), last_extent(v), dtype, vector_unit(current_isa()), same, is_apart))
       .run({.structures = {{"J", graph}},
             .buffers = {{"Scale", {&scale, DType::fp32, {1}}}, {"Q", q}, {"Keys", k}, {"V", v}, {"O", o}}},
            stream);

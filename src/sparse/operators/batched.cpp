@@ -59,14 +59,14 @@ constexpr const char* kBlockSpmm = R"(  A = buffer(H, IO, JO, II, JI): DTYPE
     C[h, io * BLOCK + ii, k] = C[h, io * BLOCK + ii, k] + A[h, io, jo, ii, ji] * B[h, jo * BLOCK + ji, k]
 )";
 
-// Columns holds y's rows of each block turned, so that a vector is of sixteen columns' elements: products of a tile add
-// up in its lanes.
+// Columns holds y's rows of each block transposed, so that a vector is of sixteen columns' elements: products of a tile
+// add up in its lanes.
 constexpr const char* kBlockSddmm = R"(  JB = dense_fixed(nb)
   X = buffer(H, I, K): DTYPE
   Y = buffer(H, J, K): DTYPE
   O = buffer(H, IO, JO, II, JI): DTYPE
   Columns = temporary(H, JB, K, JI): fp32
-  iterate turn(H, JB, K, JI) "SSSS" as (h, jb, k, ji):
+  iterate transpose(H, JB, K, JI) "SSSS" as (h, jb, k, ji):
     Columns[h, jb, k, ji] = Y[h, jb * BLOCK + ji, k]
   iterate sddmm(H, IO, JO, II, K, JI) "SSSSRS" as (h, io, jo, ii, k, ji):
     init:
@@ -82,7 +82,7 @@ constexpr const char* kBlockSddmmInPairs = R"(  JB = dense_fixed(nb)
   Y = buffer(H, J, K): bf16
   O = buffer(H, IO, JO, II, JI): bf16
   Columns = temporary(H, JB, KP, JI, KK): bf16
-  iterate turn(H, JB, KP, JI, KK) "SSSSS" as (h, jb, kp, ji, kk):
+  iterate transpose(H, JB, KP, JI, KK) "SSSSS" as (h, jb, kp, ji, kk):
     Columns[h, jb, kp, ji, kk] = Y[h, jb * BLOCK + ji, kp * 2 + kk]
   iterate sddmm(H, IO, JO, II, KP, JI, KK) "SSSSRSR" as (h, io, jo, ii, kp, ji, kk):
     init:
@@ -183,7 +183,7 @@ ReadyProgram block_sddmm_program(int64_t heads, int64_t block, int64_t feat, DTy
                                             .within = {pairs ? "kp" : "k"},
                                             .pairs = pairs ? "sddmm.kk" : "",
                                             .unit = unit}});
-    ready.schedule += shared_rows("turn", "jb", heads == 1);
+    ready.schedule += shared_rows("transpose", "jb", heads == 1);
   }
   ready.schedule += shared_rows("sddmm", "io", heads == 1);
   if (heads == 1) ready.set["heads"] = 1;
@@ -209,10 +209,10 @@ std::string block_spmm_call(int64_t heads, int64_t block, int64_t feat, DType dt
   return fmt::format("block_spmm {} {} {} {} {}", heads, block, feat, to_string(dtype), workers);
 }
 
-Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType dtype, const std::string& way) {
-  const bool dots = machine().prefers_bf16_dots && number_in(way, "dots", 1) > 0;
+Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType dtype, const std::string& candidate) {
+  const bool dots = machine().prefers_bf16_dots && number_in(candidate, "dots", 1) > 0;
   return kept_operator(
-      block_spmm_program(heads, block, feat, dtype, dots, vector_unit(current_isa()), number_in(way, "rows", 0)));
+      block_spmm_program(heads, block, feat, dtype, dots, vector_unit(current_isa()), number_in(candidate, "rows", 0)));
 }
 
 void block_spmm(const Structure& blocks, const TensorView& values, const TensorView& b, const TensorView& c,
@@ -223,7 +223,7 @@ void block_spmm(const Structure& blocks, const TensorView& values, const TensorV
   const int64_t block = last_extent(a);
   check_block(block);
   const std::string call = block_spmm_call(b3.shape(0), block, last_extent(b), dtype, stream.team().num_workers());
-  block_spmm_operator(b3.shape(0), block, last_extent(b), dtype, tuned_way(data_of(blocks, "blocks"), call))
+  block_spmm_operator(b3.shape(0), block, last_extent(b), dtype, tuned_candidate(data_of(blocks, "blocks"), call))
       .run({.structures = {{"JO", blocks}}, .buffers = {{"A", a}, {"B", b3}, {"C", c3}}}, stream);
 }
 

@@ -82,23 +82,27 @@ int64_t default_prefetch(int64_t feat);
 extern const char* const kSpmmProgram;
 extern const char* const kSddmmProgram;
 // How each runs fastest for rows of `feat` features; of a format, which is "" for the program's own. `prefetch`: how many
-// elements ahead gathered rows are fetched; 0: not. `tile`: of CSR, features that pass by all rows before the next; 0: all.
+// elements ahead gathered rows are fetched; 0: not. `tile`: of CSR, features that pass by a group of rows before the next; 0:
+// all. `group`: rows that the team shares as one; 0: one by one, balanced, and all rows are a tile's group.
 std::string spmm_schedule(int64_t feat, const std::string& format, const VectorUnit& unit, int64_t prefetch,
-                          int64_t tile = 0);
-std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch);
+                          int64_t tile = 0, int64_t group = 0);
+std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch, int64_t group = 0);
 
 // What results of a search for such calls are kept by, and how a call runs: as the search found, or as tends to be best.
 std::string sddmm_call(int64_t feat, DType dtype, int64_t workers);
 std::string block_spmm_call(int64_t heads, int64_t block, int64_t feat, DType dtype, int64_t workers);
 std::string rgms_call(bool has_values, int64_t feat_in, int64_t feat_out, DType dtype, int64_t workers);
-Operator sddmm_operator(int64_t feat, DType dtype, const std::string& way);
-Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType dtype, const std::string& way);
+Operator sddmm_operator(int64_t feat, DType dtype, const std::string& candidate);
+Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType dtype, const std::string& candidate);
 Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
-                       const std::string& way);
+                       const std::string& candidate);
 
-// `same`: keys are the values, and are there already when those are read.
+// `same`: keys are the values, and are there already when those are read. `is_apart`: scores of all rows before the values
+// of any, in loops of their own.
 ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit = {},
-                               bool same = false);
+                               bool same = false, bool is_apart = false);
+// Which of both graph_attention runs, over keys of so many bytes.
+bool attention_runs_apart(int64_t key_bytes, bool same);
 ReadyProgram fused_mm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});
 ReadyProgram batched_spmm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});
 ReadyProgram batched_sddmm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});

@@ -95,9 +95,9 @@ std::string rgms_call(bool has_values, int64_t feat_in, int64_t feat_out, DType 
 }
 
 Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
-                       const std::string& way) {
+                       const std::string& candidate) {
   return kept_operator(rgms_program(tile, has_values, feat_in, feat_out, dtype, vector_unit(current_isa()),
-                                    number_in(way, "vectors", 4), number_in(way, "prefetch", 0)));
+                                    number_in(candidate, "vectors", 4), number_in(candidate, "prefetch", 0)));
 }
 
 void rgms(const Structure& edges, const TensorView& values, const TensorView& x, const TensorView& w,
@@ -117,7 +117,7 @@ void rgms(const Structure& edges, const TensorView& values, const TensorView& x,
   if (values) arguments.buffers["A"] = values;
   const std::string call =
       rgms_call(static_cast<bool>(values), w.shape(1), w.shape(2), dtype, stream.team().num_workers());
-  rgms_operator(tile, static_cast<bool>(values), w.shape(1), w.shape(2), dtype, tuned_way(data, call))
+  rgms_operator(tile, static_cast<bool>(values), w.shape(1), w.shape(2), dtype, tuned_candidate(data, call))
       .run(arguments, stream);
 }
 

@@ -23,7 +23,7 @@ const char* const kSddmmProgram = R"(program sddmm(m, n, nnz, feat):
 )";
 
 // Two stages of reduction: a partial sum a lane, then the sum of the lanes. Sums are in fp32 whatever the tensors are.
-std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch) {
+std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch, int64_t group) {
   std::string text = "lower()\n";
   const RowTiles tiles = row_tiles(feat, unit);
   const bool two_stages = tiles.lanes > 1 && feat > tiles.lanes;
@@ -35,17 +35,20 @@ std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, in
   }
   if (dtype == DType::bf16)
     text += two_stages ? "cache_write(sddmm_sum.j, register)\n" : "cache_write(sddmm.j, register)\n";
-  return text + "parallel(sddmm.i)\n";
+  if (group == 0) return text + "parallel(sddmm.i)\n";
+  return text + fmt::format("rows, row = split(sddmm.i, {})\nparallel(rows)\n", group);
 }
 
 std::string sddmm_call(int64_t feat, DType dtype, int64_t workers) {
   return fmt::format("sddmm {} {} {}", feat, to_string(dtype), workers);
 }
 
-Operator sddmm_operator(int64_t feat, DType dtype, const std::string& way) {
-  const int64_t prefetch = number_in(way, "prefetch", default_prefetch(feat));
+Operator sddmm_operator(int64_t feat, DType dtype, const std::string& candidate) {
+  VectorUnit unit = vector_unit(current_isa());
+  if (const int64_t lanes = number_in(candidate, "lanes", 0); lanes > 0) unit.lanes = std::min(unit.lanes, lanes);
+  const int64_t prefetch = number_in(candidate, "prefetch", default_prefetch(feat));
   return kept_operator(replaced(kSddmmProgram, "fp32", std::string(to_string(dtype))),
-                       sddmm_schedule(feat, dtype, vector_unit(current_isa()), prefetch), {{"feat", feat}});
+                       sddmm_schedule(feat, dtype, unit, prefetch, number_in(candidate, "group", 0)), {{"feat", feat}});
 }
 
 void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,
@@ -54,7 +57,7 @@ void sddmm(const Structure& a, const TensorView& values, const TensorView& x, co
   const int64_t feat = x.shape(1);
   const DType dtype = common_dtype({{"values", &values}, {"x", &x}, {"y", &y}, {"out", &out}});
   const std::string call = sddmm_call(feat, dtype, stream.team().num_workers());
-  sddmm_operator(feat, dtype, tuned_way(data_of(a, "a"), call))
+  sddmm_operator(feat, dtype, tuned_candidate(data_of(a, "a"), call))
       .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"X", x}, {"Y", y}, {"O", out}}}, stream);
 }
 

@@ -42,9 +42,27 @@ RowTiles row_tiles(int64_t feat, const VectorUnit& unit, int64_t rows) {
 // 8 KiB of rows on their way hide the memory behind all caches, and stay in the first one until their turn.
 int64_t default_prefetch(int64_t feat) { return std::clamp<int64_t>(2048 / std::max<int64_t>(feat, 1), 4, 64); }
 
+namespace {
+
+// Groups of rows in place of rows, shared by the team: of hyb's bucket i 2^(k-i) times as many, so that all groups have as
+// many elements.
+std::string grouped(const std::string& format, int64_t group) {
+  if (!format.starts_with("hyb")) return fmt::format("rows, row = split(csrmm.i, {})\nparallel(rows)\n", group);
+  char* rest = nullptr;
+  const int64_t partitions = std::strtoll(format.c_str() + 4, &rest, 10), k = std::strtoll(rest + 1, nullptr, 10);
+  std::string text = "parallel(csrmm_init.i)\n";
+  for (int64_t p = 0; p < partitions; ++p)
+    for (int64_t i = 0; i <= k; ++i)
+      text += fmt::format("rows_{0}_{1}, row_{0}_{1} = split(csrmm_hyb_{0}_{1}.i, {2})\nparallel(rows_{0}_{1})\n", p, i,
+                          std::max<int64_t>(2, group << (k - i)));
+  return text;
+}
+
+}  // namespace
+
 // Sums stay in registers while elements pass by: of a row, or of all rows of a block.
 std::string spmm_schedule(int64_t feat, const std::string& format, const VectorUnit& unit, int64_t prefetch,
-                          int64_t outer_tile) {
+                          int64_t outer_tile, int64_t group) {
   const bool blocked = format.starts_with("bsr"), pieces = format.starts_with("hyb");
   const int64_t block = blocked ? std::atoll(format.c_str() + 4) : 1;
   // Pieces of one element have no loop over elements: the loop over a row's pieces is that one.
@@ -54,8 +72,11 @@ std::string spmm_schedule(int64_t feat, const std::string& format, const VectorU
   if (!format.empty()) text += fmt::format("decompose_format(csrmm, A, {})\n", format);
   text += "lower()\n";
   const std::string rows = blocked ? "csrmm.io" : "csrmm.i";
-  const std::string parallel_lines = fmt::format("parallel({})\n", rows) + (blocked ? "parallel(csrmm_init.i)\n" : "");
   const bool tiles_outside = outer_tile > 0 && outer_tile < feat && format.empty();
+  const std::string parallel_lines =
+      group > 0 && !blocked && !tiles_outside
+          ? grouped(format, group)
+          : fmt::format("parallel({})\n", rows) + (blocked ? "parallel(csrmm_init.i)\n" : "");
   const RowTiles tiles = row_tiles(tiles_outside ? outer_tile : feat, unit, block);
   if (tiles.lanes == 1 && (blocked || format.starts_with("ell"))) return text + parallel_lines;
   // ko: tiles of what registers hold; ku: their vectors; ki: lanes.
@@ -70,17 +91,23 @@ std::string spmm_schedule(int64_t feat, const std::string& format, const VectorU
     text += fmt::format("ku, ki = split({}, {})\n", inner, tiles.lanes);
     inner = "ki";
   }
-  const std::string outer = !several ? "" : tiles_outside ? "ko, csrmm.i, " : "ko, ";
+  // With a group, tiles pass by its rows; else by all.
+  const bool tiles_of_groups = tiles_outside && group > 0;
+  if (tiles_of_groups) text += fmt::format("rows, row = split(csrmm.i, {})\n", group);
+  const std::string outer = !several ? "" : tiles_of_groups ? "ko, row, " : tiles_outside ? "ko, csrmm.i, " : "ko, ";
   text += fmt::format("reorder({}{}{}{})\n", outer, blocked ? elements + ", csrmm.ji, csrmm.ii, " : elements + ", ",
                       has_vectors ? "ku, " : "", inner);
   if (several && pieces && !single) text += "reorder(ko, csrmm.s)\n";  // of long rows
   text += fmt::format("vectorize({})\n", inner);
   if (has_vectors) text += "unroll(ku)\n";
   if (blocked && block <= 16) text += "unroll(csrmm.ii)\n";
-  if (tiles_outside) text += "tiles = fuse(ko, csrmm.i)\n";
-  text += fmt::format("cache_write({}, register)\n", tiles_outside ? "tiles" : several ? "ko" : rows);
+  if (tiles_outside && !tiles_of_groups) text += "tiles = fuse(ko, csrmm.i)\n";
+  text += fmt::format("cache_write({}, register)\n", tiles_of_groups ? "row"
+                                                     : tiles_outside ? "tiles"
+                                                     : several       ? "ko"
+                                                                     : rows);
   if (prefetch > 0) text += fmt::format("annotate({}, prefetch, {})\n", elements, prefetch);
-  return text + (tiles_outside ? "parallel(tiles)\n" : parallel_lines);
+  return text + (tiles_of_groups ? "parallel(rows)\n" : tiles_outside ? "parallel(tiles)\n" : parallel_lines);
 }
 
 namespace {

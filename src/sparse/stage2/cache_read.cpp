@@ -58,6 +58,7 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
       places.push_back(loop::variable(shell.name));
       shell.reduction = false;
       shell.loop = loop::LoopKind::serial;
+      shell.thread.clear();
     } else if (!is_known) {
       refuse("cache_read", name,
              fmt::format("whether '{}' may be read depends on {}", buffer_name, loop::to_text(shell.value)));

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "loop/threads.h"
 #include "sparse/stage2/nest.h"
 #include "sparse/stage2/primitives.h"
 
@@ -36,7 +37,10 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
   std::vector<Expr> extents, places;
   for (size_t i = found.place + 1; i < found.nest.path.size(); ++i) {
     const Stmt& loop = found.nest.path[i].stmt();
-    if (loop.kind != Stmt::Kind::loop || reductions.contains(loop.name) || loop.loop == loop::LoopKind::bind) continue;
+    // A thread has registers of its own, a CTA memory that it shares.
+    const bool is_own =
+        loop.loop == loop::LoopKind::bind && !(scope == loop::Scope::shared && loop::is_thread_axis(loop.thread));
+    if (loop.kind != Stmt::Kind::loop || reductions.contains(loop.name) || is_own) continue;
     if (!loop::is_integer(loop.value))
       refuse("cache_write", name,
              fmt::format("the extent {} of '{}' is no literal; split it, and keep what the inner loop writes",

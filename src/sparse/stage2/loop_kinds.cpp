@@ -1,5 +1,6 @@
 // parallel, vectorize, unroll, bind, annotate: how a loop runs.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -85,11 +86,20 @@ class WritesApart {
     return false;
   }
 
-  // indices[..., v] of an axis, which are unique below one parent.
+  // v, or v * 4 + below 4: a place that no other iteration has.
+  bool is_own_place(const Expr& e) const {
+    if (loop::is_variable(e, variable_)) return true;
+    int64_t factor = 0;
+    Expr rest;
+    return loop::is_linear_in(e, variable_, &factor, &rest) && factor > 0 && !loop::uses(rest, variable_) &&
+           facts_.is_nonnegative(rest) && facts_.holds(loop::less(rest, factor));
+  }
+
+  // indices[..., own place] of an axis, which are unique below one parent.
   bool is_own_index(const Expr& e) const {
     if (e->op != Op::load) return false;
     const Auxiliary* array = stage_.find_auxiliary(e->name);
-    if (array == nullptr || array->is_indptr || !loop::is_variable(e->operands.back(), variable_)) return false;
+    if (array == nullptr || array->is_indptr || !is_own_place(e->operands.back())) return false;
     for (size_t i = 0; i + 1 < e->operands.size(); ++i)
       if (loop::uses(e->operands[i], variable_) || uses_inner(e->operands[i])) return false;
     return true;
@@ -188,6 +198,37 @@ bool adds_atomically(const Body& body) {
   return found;
 }
 
+// Threads add up one sum at one place, target = target + x.
+void check_thread_sum(const LoopInNest& found, const std::string& thread) {
+  const std::string is_reduction = "it is a reduction, whose iterations add to the same elements; ";
+  if (thread != "threadIdx.x") refuse("bind", found.name, is_reduction + "use threadIdx.x, rfactor or atomic");
+  const Stmt* store = nullptr;
+  int num_stores = 0;
+  Names inside{found.variable};
+  const std::function<void(const Body&)> look = [&](const Body& body) {  // init will stand before the loop
+    for (const Stmt& stmt : body) {
+      if (stmt.kind == Stmt::Kind::store) store = &stmt, ++num_stores;
+      if (stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::let) inside.insert(stmt.name);
+      look(stmt.body);
+    }
+  };
+  look(found.loop().body);
+  if (num_stores != 1)
+    refuse("bind", found.name,
+           fmt::format("{}threads add up one sum, and {} elements are stored within", is_reduction, num_stores));
+  const Expr target = loop::load(store->name, store->indices, Type::real);
+  if (store->value->op != Op::add || !(store->value->operands[0] == target) ||
+      loop::loads_from(store->value->operands[1], store->name))
+    refuse("bind", found.name,
+           fmt::format("{}threads add up a sum of the form {} = {} + x", is_reduction, loop::to_text(target),
+                       loop::to_text(target)));
+  for (const Expr& index : store->indices)
+    for (const std::string& name : inside)
+      if (loop::uses(index, name))
+        refuse("bind", found.name,
+               fmt::format("{}'{}' within it says where; put the reduction inside", is_reduction, name));
+}
+
 }  // namespace
 
 void parallel(Stage2& stage, const std::string& name) {
@@ -240,12 +281,12 @@ void bind(Stage2& stage, const std::string& name, const std::string& thread) {
                                       "threadIdx.x", "threadIdx.y", "threadIdx.z"};
   if (std::find(std::begin(kThreads), std::end(kThreads), thread) == std::end(kThreads))
     refuse("bind", name, fmt::format("'{}' is no thread axis; allowed are blockIdx and threadIdx, .x to .z", thread));
-  if (loop.reduction && !adds_atomically(loop.body))
-    refuse("bind", name, "it is a reduction, whose iterations add to the same elements; use rfactor or atomic");
+  const bool is_sum = loop.reduction && !adds_atomically(loop.body);
+  if (is_sum) check_thread_sum(found, thread);
   for (const Stmt* other : found.nest.loops())
     if (other->thread == thread)
       refuse("bind", name, fmt::format("loop '{}' is bound to {} already", other->name, thread));
-  check_writes_apart("bind", stage, found);
+  if (!is_sum) check_writes_apart("bind", stage, found);
   loop.loop = LoopKind::bind;
   loop.thread = thread;
 }

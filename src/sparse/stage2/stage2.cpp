@@ -35,42 +35,6 @@ loop::Facts facts_of(const Declarations& declared) {
 
 namespace {
 
-std::string region_text(const std::string& buffer, const std::vector<Expr>& indices, const Names& inner) {
-  std::string text;
-  for (const Expr& index : indices) {
-    const Names used = loop::variables_of(index);
-    const bool varies = std::any_of(used.begin(), used.end(), [&](const std::string& v) { return inner.contains(v); });
-    text += (text.empty() ? "" : ", ") + (varies ? ":" : loop::to_text(index));
-  }
-  return fmt::format("{}[{}]", buffer, text);
-}
-
-void add_once(std::vector<std::string>& list, std::string text) {
-  if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(std::move(text));
-}
-
-}  // namespace
-
-Regions regions_of(const Stmt& block) {
-  Regions regions;
-  Names inner;
-  const Body body{block};
-  visit(body, [&](const Stmt& stmt) {
-    if (stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::let) inner.insert(stmt.name);
-  });
-  visit(body, [&](const Stmt& stmt) {
-    if (stmt.kind == Stmt::Kind::store) add_once(regions.writes, region_text(stmt.name, stmt.indices, inner));
-  });
-  visit_exprs(body, [&](const Expr& e) {
-    loop::visit(e, [&](const Expr& node) {
-      if (node->op == Op::load) add_once(regions.reads, region_text(node->name, node->operands, inner));
-    });
-  });
-  return regions;
-}
-
-namespace {
-
 loop::Symbols symbols_of(const Stage2& stage) {
   loop::Symbols symbols = symbols_of(static_cast<const Declarations&>(stage));
   for (const Auxiliary& a : stage.auxiliaries)

@@ -40,12 +40,6 @@ Expr extent_of(const Declarations& declared, const Axis& axis, const std::vector
 // What the values of the arrays are known to lie between, for proofs.
 loop::Facts facts_of(const Declarations& declared);
 
-// What a statement reads and writes, over all iterations of its loops: "reads A[i, :], writes C[i, :]".
-struct Regions {
-  std::vector<std::string> reads = {}, writes = {};
-};
-Regions regions_of(const Stmt& block);
-
 void verify(const Stage2& stage);
 std::string to_text(const Stage2& stage);
 Stage2 parse_stage2(std::string_view text);

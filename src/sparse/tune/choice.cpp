@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <string_view>
 
 #include "base/check.h"
 #include "sparse/machine.h"
@@ -40,17 +41,17 @@ std::pair<int64_t, int64_t> numbers_of(const std::string& format) {
 }
 
 // The share of elements whose row a cache of so many rows does not hold when it comes, nor the one before it.
-double surprises_of(const Level& level, int64_t fitting_rows) {
+double misses_of(const Level& level, int64_t fitting_rows) {
   if (level.length <= fitting_rows || level.indices.empty()) return 0;
   const auto slots = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(std::max<int64_t>(fitting_rows, 1))));
   std::vector<int32_t> held(static_cast<size_t>(slots), -2);
   const auto holds = [&](int32_t row) { return held[static_cast<size_t>(row & (slots - 1))] == row; };
-  int64_t surprises = 0;
+  int64_t misses = 0;
   for (const int32_t row : level.indices) {
-    surprises += holds(row) || (row > 0 && holds(row - 1)) ? 0 : 1;
+    misses += holds(row) || (row > 0 && holds(row - 1)) ? 0 : 1;
     held[static_cast<size_t>(row & (slots - 1))] = row;
   }
-  return static_cast<double>(surprises) / static_cast<double>(level.indices.size());
+  return static_cast<double>(misses) / static_cast<double>(level.indices.size());
 }
 
 // Of a line of so many bytes: of the second cache of a core, of the third, and of memory for what that does not hold.
@@ -60,12 +61,15 @@ double line_cost(double bytes) {
 }
 
 constexpr double kElement = 0.3, kRow = 4, kPhase = 1000, kCopiedElement = 25, kFetchedLine = 0.09, kLateLine = 0.25;
+// What a search may find to be worth more: half of the lanes, for each line; groups of rows, for each row and for all.
+constexpr double kNarrowLine = 0.02, kGroupedRow = 0.2, kGroups = 100;
 constexpr double kBlock = 0.6, kMultipliedLine = 0.09, kBlockElement = 0.08;
 
 }  // namespace
 
 std::string to_text(const SpmmChoice& choice) {
-  return fmt::format("{} prefetch {} tile {}", choice.format, choice.prefetch, choice.tile);
+  return fmt::format("{} prefetch {} tile {} lanes {} group {}", choice.format, choice.prefetch, choice.tile,
+                     choice.lanes, choice.group);
 }
 
 std::string to_text(const SpmmCall& call) {
@@ -73,16 +77,31 @@ std::string to_text(const SpmmCall& call) {
 }
 
 SpmmChoice parse_choice(const std::string& text) {
-  const size_t first = text.find(" prefetch "), second = text.find(" tile ");
-  const bool has_both = first != text.npos && second != text.npos && first < second;
-  const auto number = [&](size_t begin, size_t end, int64_t* value) {
-    const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, *value);
-    return error == std::errc() && stop == text.data() + end && *value >= 0 && *value <= 65536;
+  SpmmChoice choice;
+  struct Number {
+    std::string_view word;
+    int64_t* value;
+    int64_t most;
   };
-  SpmmChoice choice{.format = text.substr(0, first)};
-  check(has_both && number(first + 10, second, &choice.prefetch) && number(second + 6, text.size(), &choice.tile) &&
-            choice.prefetch <= 1024,
-        ErrorCode::invalid_argument, "'{}' is no choice, as 'csr prefetch 16 tile 0' is one", text);
+  const Number numbers[] = {{" prefetch ", &choice.prefetch, 1024},
+                            {" tile ", &choice.tile, 65536},
+                            {" lanes ", &choice.lanes, 64},
+                            {" group ", &choice.group, 65536}};
+  size_t at = text.find(numbers[0].word);
+  choice.format = text.substr(0, at);
+  bool is_choice = at != text.npos;
+  for (const auto& [word, value, most] : numbers) {
+    if (!is_choice || text.compare(at, word.size(), word) != 0) {
+      is_choice = false;
+      break;
+    }
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + at + word.size(), end, *value);
+    is_choice = error == std::errc() && *value >= 0 && *value <= most;
+    at = static_cast<size_t>(stop - text.data());
+  }
+  check(is_choice && at == text.size(), ErrorCode::invalid_argument,
+        "'{}' is no choice, as 'csr prefetch 16 tile 0 lanes 0 group 0' is one", text);
   return choice;
 }
 
@@ -103,20 +122,22 @@ RowLengths row_lengths(const Structure::Data& structure, const SpmmCall& call) {
     result.elements[bucket] += length;
   }
   const int64_t row_bytes = std::max<int64_t>(1, call.feat * call.element_bytes);
-  result.surprises = surprises_of(level, machine().l2_bytes / row_bytes);
+  result.misses = misses_of(level, machine().l2_bytes / row_bytes);
   for (size_t b = 0; b < kBlocks.size(); ++b) result.fill[b] = fill_of(level, result.num_rows, kBlocks[b]);
   return result;
 }
 
-double expected_cost(const RowLengths& rows, const SpmmChoice& choice, const SpmmCall& call) {
+namespace {
+
+double cost_of_format(const RowLengths& rows, const SpmmChoice& choice, const SpmmCall& call) {
   const auto nnz = static_cast<double>(rows.nnz), num_rows = static_cast<double>(rows.num_rows);
   const double row_bytes = static_cast<double>(call.feat * call.element_bytes);
   const double lines = std::ceil(row_bytes / 64), footprint = static_cast<double>(rows.num_cols) * row_bytes;
   const double output = num_rows * lines * line_cost(num_rows * row_bytes);
-  // What is not fetched ahead comes late where it is a surprise; fetching costs where it is none. How much is best on
+  // What is not fetched ahead comes late where it misses; fetching costs where it hits. How much is best on
   // its way depends on how far it comes: 4, 8 or 16 KiB.
   const auto gathered = [&](double bytes) {
-    if (choice.prefetch == 0) return lines * (line_cost(bytes) + rows.surprises * kLateLine * (line_cost(bytes) + 1));
+    if (choice.prefetch == 0) return lines * (line_cost(bytes) + rows.misses * kLateLine * (line_cost(bytes) + 1));
     const auto l3 = static_cast<double>(machine().l3_bytes);
     const double best = static_cast<double>(default_prefetch(call.feat)) * (bytes * 4 <= l3   ? 0.5
                                                                             : bytes * 2 <= l3 ? 1
@@ -154,6 +175,15 @@ double expected_cost(const RowLengths& rows, const SpmmChoice& choice, const Spm
          output + partitions * static_cast<double>(k + 2) * kPhase + copies;
 }
 
+}  // namespace
+
+double expected_cost(const RowLengths& rows, const SpmmChoice& choice, const SpmmCall& call) {
+  const double lines =
+      static_cast<double>(rows.nnz) * std::ceil(static_cast<double>(call.feat * call.element_bytes) / 64);
+  return cost_of_format(rows, choice, call) + (choice.lanes > 0 ? kGroups + lines * kNarrowLine : 0) +
+         (choice.group > 0 ? kGroups + static_cast<double>(rows.num_rows) * kGroupedRow : 0);
+}
+
 std::vector<SpmmChoice> spmm_candidates(const RowLengths& rows, const SpmmCall& call) {
   const int64_t distance = default_prefetch(call.feat);
   std::vector<std::string> formats = {"csr"};
@@ -165,16 +195,33 @@ std::vector<SpmmChoice> spmm_candidates(const RowLengths& rows, const SpmmCall& 
     for (int64_t k = std::max<int64_t>(0, middle - 1); k <= middle + 3; ++k)
       formats.push_back(fmt::format("hyb({}, {})", c, k));
   std::vector<SpmmChoice> candidates;
+  const auto add = [&](const SpmmChoice& choice) {
+    if (std::find(candidates.begin(), candidates.end(), choice) == candidates.end()) candidates.push_back(choice);
+  };
+  const bool is_fp32 = call.element_bytes == 4;
   for (const std::string& format : formats)
     for (const int64_t ahead : {int64_t{0}, distance / 4, distance / 2, distance, 2 * distance})
-      if ((format == "csr" || ahead == 0 || ahead == distance) && (call.element_bytes == 4 || sums_in_fp32({format})))
-        candidates.push_back({format, ahead});
+      if ((format == "csr" || ahead == 0 || ahead == distance) && (is_fp32 || sums_in_fp32({format})))
+        add({format, ahead});
+  std::vector<int64_t> tiles;
   for (const int64_t tile : {128, 256})
-    if (call.feat % tile == 0 && tile < call.feat)
-      for (const int64_t ahead : {distance, std::min<int64_t>(4 * distance, 64)}) {
-        const SpmmChoice tiled{"csr", ahead, tile};
-        if (std::find(candidates.begin(), candidates.end(), tiled) == candidates.end()) candidates.push_back(tiled);
-      }
+    if (call.feat % tile == 0 && tile < call.feat) tiles.push_back(tile);
+  for (const int64_t tile : tiles)
+    for (const int64_t ahead : {distance, std::min<int64_t>(4 * distance, 64)}) add({"csr", ahead, tile});
+  const VectorUnit unit = vector_unit(current_isa());
+  const int64_t narrow = unit.lanes / 2;
+  for (const std::string& format : formats) {
+    if (!is_fp32 || format.starts_with("bsr")) continue;
+    if (narrow >= 4 && call.feat % narrow == 0 && row_tiles(call.feat, unit).lanes > narrow)
+      for (const int64_t ahead : {int64_t{0}, distance})
+        if (format == "csr" || ahead > 0) add({format, ahead, 0, narrow});
+    for (const int64_t group : {16, 256}) {
+      if (format != "csr" && group > 16) continue;
+      add({format, distance, 0, 0, group});
+      if (format == "csr")
+        for (const int64_t tile : tiles) add({format, distance, tile, 0, group});
+    }
+  }
   std::stable_sort(candidates.begin(), candidates.end(), [&](const SpmmChoice& a, const SpmmChoice& b) {
     return expected_cost(rows, a, call) < expected_cost(rows, b, call);
   });

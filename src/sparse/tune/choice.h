@@ -14,7 +14,7 @@
 
 namespace weft::sparse {
 
-// "csr prefetch 16 tile 0", and back; what does not read so is Error(invalid_argument).
+// "csr prefetch 16 tile 0 lanes 0 group 0", and back; what does not read so is Error(invalid_argument).
 std::string to_text(const SpmmChoice& choice);
 SpmmChoice parse_choice(const std::string& text);
 
@@ -31,9 +31,9 @@ struct RowLengths {
   int64_t num_rows = 0, num_cols = 0, nnz = 0;
   // By the power of two that holds a row's length: bucket i has lengths in (2^(i-1), 2^i], none the empty rows.
   std::array<int64_t, 32> rows = {}, elements = {};
-  // The share of elements whose row of the other matrix comes as a surprise: the second cache of a core, which fetches
-  // the next row by itself, does not hold it.
-  double surprises = 0;
+  // The share of elements whose row of the other matrix misses the second cache of a core, which fetches the next row
+  // by itself.
+  double misses = 0;
   // Elements in a block of 2, 4, 8 rows and columns that holds some, on average over a sample of rows.
   std::array<double, 3> fill = {1, 1, 1};
 };
@@ -45,7 +45,8 @@ RowLengths row_lengths(const Structure::Data& structure, const SpmmCall& call);
 // it does not predict.
 double expected_cost(const RowLengths& rows, const SpmmChoice& choice, const SpmmCall& call);
 // Everything that a search tries, the cheapest by expectation first: CSR and blocks; hyb(c, k) of c in {1, 2, 4, 8, 16} and
-// k from one below ceil(log2(nnz / rows)) to three above; each at several distances.
+// k from one below ceil(log2(nnz / rows)) to three above; each at several distances, CSR and hyb also with half of the
+// lanes and with rows that the team shares in groups.
 std::vector<SpmmChoice> spmm_candidates(const RowLengths& rows, const SpmmCall& call);
 // Whether one iteration adds up a whole row, so that sums of bf16 are rounded once.
 bool sums_in_fp32(const SpmmChoice& choice);

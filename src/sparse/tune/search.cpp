@@ -13,20 +13,20 @@ namespace weft::sparse {
 namespace {
 
 // The least of some runs: what else the machine does only adds to it. Stops early at what is twice as slow as the best.
-double least_of_runs(const Way& way, double best, double seconds) {
+double least_of_runs(const Candidate& candidate, double best, double seconds) {
   constexpr int kLeastRuns = 3;
   double least = std::numeric_limits<double>::infinity();
   const auto start = Clock::now();
   for (int run = 0; run < kLeastRuns || seconds_since(start) < seconds; ++run) {
-    least = std::min(least, seconds_of(way.run));
+    least = std::min(least, seconds_of(candidate.run));
     if (least > 2 * best) break;
   }
   return least;
 }
 
-// What else the machine did while one of them ran decides nothing: the first way and the fastest ones run again, in
+// What else the machine did while one of them ran decides nothing: the first candidate and the fastest ones run again, in
 // turns, once at least and for so long.
-void measure_again(const std::vector<Way>& ways, std::vector<Measured>& results, double for_seconds) {
+void measure_again(const std::vector<Candidate>& candidates, std::vector<Measured>& results, double for_seconds) {
   constexpr size_t kMost = 4;
   constexpr int kRounds = 5;
   constexpr double kSeconds = 0.005, kClose = 1.5, kNoBest = std::numeric_limits<double>::infinity();
@@ -34,89 +34,92 @@ void measure_again(const std::vector<Way>& ways, std::vector<Measured>& results,
   for (Measured& m : results) all.push_back(&m);
   std::sort(all.begin(), all.end(), [](const Measured* x, const Measured* y) { return x->seconds < y->seconds; });
   for (Measured* m : all)
-    if (m->choice == ways.front().name || (close.size() < kMost && m->seconds <= kClose * all.front()->seconds))
+    if (m->choice == candidates.front().name || (close.size() < kMost && m->seconds <= kClose * all.front()->seconds))
       close.push_back(m);
   if (close.size() < 2) return;
   const auto start = Clock::now();
   for (int round = 0; round < kRounds && (round == 0 || seconds_since(start) < for_seconds); ++round)
     for (Measured* m : close) {
-      const auto way = std::find_if(ways.begin(), ways.end(), [&](const Way& w) { return w.name == m->choice; });
-      if (round == 0) way->run();  // may have to be compiled
-      m->seconds = std::min(m->seconds, least_of_runs(*way, kNoBest, kSeconds));
+      const auto candidate =
+          std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& w) { return w.name == m->choice; });
+      if (round == 0) candidate->run();  // may have to be compiled
+      m->seconds = std::min(m->seconds, least_of_runs(*candidate, kNoBest, kSeconds));
     }
 }
 
 }  // namespace
 
-Tuned search(const std::string& key, const std::vector<Way>& ways, double seconds) {
+Tuned search(const std::string& key, const std::vector<Candidate>& candidates, double seconds) {
   check(seconds >= 0, ErrorCode::invalid_argument, "seconds: is {}; 0 and more are allowed", seconds);
   const auto start = Clock::now();
-  // What is known of these ways; others may be of another version.
+  // What is known of these candidates; others may be of another version.
   std::vector<Measured> results = read_results(key);
   std::erase_if(results, [&](const Measured& m) {
-    return std::none_of(ways.begin(), ways.end(), [&](const Way& way) { return way.name == m.choice; });
+    return std::none_of(candidates.begin(), candidates.end(),
+                        [&](const Candidate& candidate) { return candidate.name == m.choice; });
   });
-  const auto find = [&](const Way& way) {
-    return std::find_if(results.begin(), results.end(), [&](const Measured& m) { return m.choice == way.name; });
+  const auto find = [&](const Candidate& candidate) {
+    return std::find_if(results.begin(), results.end(), [&](const Measured& m) { return m.choice == candidate.name; });
   };
   Tuned tuned;
   constexpr double kForFirst = 0.9;  // of the time; the rest is for the fastest ones again
-  double longest = 0;                // of a way so far, with compiling it: none begins that would end too late
+  double longest = 0;                // of a candidate so far, with compiling it: none begins that would end too late
   double best = std::numeric_limits<double>::infinity();
   for (const Measured& known : results) best = std::min(best, known.seconds);
-  for (const Way& way : ways) {
-    if (find(way) != results.end()) continue;
+  for (const Candidate& candidate : candidates) {
+    if (find(candidate) != results.end()) continue;
     if (!results.empty() && seconds_since(start) + longest >= seconds * kForFirst) {
       ++tuned.num_left;
       continue;
     }
     const auto begin = Clock::now();
-    way.run();
-    results.push_back({way.name, least_of_runs(way, best, 0.03)});
+    candidate.run();
+    results.push_back({candidate.name, least_of_runs(candidate, best, 0.03)});
     best = std::min(best, results.back().seconds);
     ++tuned.num_tried;
     keep_results(key, results);
     longest = std::max(longest, seconds_since(begin));
   }
   if (tuned.num_tried > 0) {
-    measure_again(ways, results, seconds - seconds_since(start));
+    measure_again(candidates, results, seconds - seconds_since(start));
     keep_results(key, results);
   }
   const auto fastest = std::min_element(results.begin(), results.end(),
                                         [](const Measured& x, const Measured& y) { return x.seconds < y.seconds; });
   tuned.choice = fastest->choice;
   tuned.seconds = fastest->seconds;
-  if (const auto likely = find(ways.front()); likely != results.end()) {
+  if (const auto likely = find(candidates.front()); likely != results.end()) {
     tuned.likely_choice = likely->choice;
     tuned.likely_seconds = likely->seconds;
   }
   return tuned;
 }
 
-std::string tuned_way(const Structure::Data& structure, const std::string& call) {
+std::string tuned_candidate(const Structure::Data& structure, const std::string& call) {
   {
     const std::lock_guard lock(structure.choices.mutex);
-    if (const auto found = structure.choices.ways.find(call); found != structure.choices.ways.end())
+    if (const auto found = structure.choices.candidates.find(call); found != structure.choices.candidates.end())
       return found->second;
   }
   const std::vector<Measured> results = read_results(results_key(structure, call));
   const auto fastest = std::min_element(results.begin(), results.end(),
                                         [](const Measured& x, const Measured& y) { return x.seconds < y.seconds; });
-  const std::string way = fastest == results.end() ? "" : fastest->choice;
-  keep_way(structure, call, way);
-  return way;
+  const std::string candidate = fastest == results.end() ? "" : fastest->choice;
+  keep_candidate(structure, call, candidate);
+  return candidate;
 }
 
-void keep_way(const Structure::Data& structure, const std::string& call, const std::string& way) {
+void keep_candidate(const Structure::Data& structure, const std::string& call, const std::string& candidate) {
   const std::lock_guard lock(structure.choices.mutex);
-  structure.choices.ways[call] = way;
+  structure.choices.candidates[call] = candidate;
 }
 
-int64_t number_in(const std::string& way, const std::string& word, int64_t otherwise) {
-  const size_t at = way.find(word + " ");
+int64_t number_in(const std::string& candidate, const std::string& word, int64_t otherwise) {
+  const size_t at = candidate.find(word + " ");
   int64_t number = 0;
-  if (at == way.npos) return otherwise;
-  const auto [end, error] = std::from_chars(way.data() + at + word.size() + 1, way.data() + way.size(), number);
+  if (at == candidate.npos) return otherwise;
+  const auto [end, error] =
+      std::from_chars(candidate.data() + at + word.size() + 1, candidate.data() + candidate.size(), number);
   return error == std::errc() && number >= 0 && number <= 1024 ? number : otherwise;
 }
 

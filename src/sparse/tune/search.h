@@ -1,5 +1,5 @@
-// The search that every tuner runs: measures ways to compute the same, likely ones first, until all are known or the
-// time is over.
+// The search that every tuner runs: measures candidates, which compute the same, likely ones first, until all are known or
+// the time is over.
 //
 //   const Tuned tuned = search(results_key(structure, "sddmm 64"), {{"prefetch 0", run_plainly}, ...}, 45);
 #pragma once
@@ -12,21 +12,21 @@
 
 namespace weft::sparse {
 
-struct Way {
+struct Candidate {
   std::string name = {};           // one line
   std::function<void()> run = {};  // the first time compiles and makes formats; it is not timed
 };
-// Results are kept by the key, and those that are known already are not measured again; the first way is measured however
+// Results are kept by the key, and those that are known already are not measured again; the first candidate is measured however
 // short the time.
 // Throws Error(invalid_argument) for less than 0 seconds.
-Tuned search(const std::string& key, const std::vector<Way>& ways, double seconds);
+Tuned search(const std::string& key, const std::vector<Candidate>& candidates, double seconds);
 
 // What the search for such calls has found, in this process or kept in the cache; "" where there was none. Asked once for
 // each structure object.
-std::string tuned_way(const Structure::Data& structure, const std::string& call);
-void keep_way(const Structure::Data& structure, const std::string& call, const std::string& way);
-// The number behind a word of a way's name, "prefetch 16"; `otherwise` where it has none.
-int64_t number_in(const std::string& way, const std::string& word, int64_t otherwise);
+std::string tuned_candidate(const Structure::Data& structure, const std::string& call);
+void keep_candidate(const Structure::Data& structure, const std::string& call, const std::string& candidate);
+// The number behind a word of a candidate's name, "prefetch 16"; `otherwise` where it has none.
+int64_t number_in(const std::string& candidate, const std::string& word, int64_t otherwise);
 // Values to measure with: those of zeros and ones take as long as others, but pages never written are one page.
 Workspace ones(int64_t count);
 

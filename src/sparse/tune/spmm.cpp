@@ -57,13 +57,16 @@ void keep_choice(const Structure::Data& structure, const SpmmCall& call, const S
 const Operator& spmm_operator(const SpmmChoice& choice, int64_t feat, DType dtype) {
   static auto& operators = *new OnceMap<OperatorKey, Operator>;  // outlives every static that runs one
   const OperatorKey key{choice, feat, dtype};
-  const size_t hash = std::hash<std::string>()(choice.format) +
-                      static_cast<size_t>(choice.prefetch * 977 + choice.tile * 31 + feat * 3) +
-                      static_cast<size_t>(dtype);
+  const size_t hash =
+      std::hash<std::string>()(choice.format) +
+      static_cast<size_t>(choice.prefetch * 977 + choice.tile * 31 + feat * 3 + choice.lanes * 7 + choice.group * 13) +
+      static_cast<size_t>(dtype);
   return operators.get(hash, key, [&] {
     const std::string format = choice.format == "csr" ? "" : choice.format;
+    VectorUnit unit = vector_unit(current_isa());
+    if (choice.lanes > 0) unit.lanes = std::min(unit.lanes, choice.lanes);
     return kept_operator(replaced(kSpmmProgram, "fp32", std::string(to_string(dtype))),
-                         spmm_schedule(feat, format, vector_unit(current_isa()), choice.prefetch, choice.tile),
+                         spmm_schedule(feat, format, unit, choice.prefetch, choice.tile, choice.group),
                          {{"feat", feat}});
   });
 }

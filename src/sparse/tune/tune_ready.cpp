@@ -1,4 +1,4 @@
-// Searches for schedules of other operators than SpMM. The first way of each is what runs without a search.
+// Searches for schedules of other operators than SpMM. The first candidate of each is what runs without a search.
 #include <algorithm>
 #include <array>
 
@@ -14,16 +14,37 @@
 namespace weft::sparse {
 namespace {
 
-constexpr int kNumRgmsWays = 9;
+constexpr int kNumRgmsCandidates = 9;
+
+// Distances of prefetching, half of the lanes, groups of rows; what runs without a search first, the others by what SpMM
+// over the same rows is expected to cost.
+std::vector<SpmmChoice> sddmm_candidates(const RowLengths& rows, const SpmmCall& call) {
+  const int64_t d = default_prefetch(call.feat);
+  std::vector<SpmmChoice> candidates;
+  const auto add = [&](const SpmmChoice& choice) {
+    if (std::find(candidates.begin(), candidates.end(), choice) == candidates.end()) candidates.push_back(choice);
+  };
+  for (const int64_t ahead : {d, d / 2, 2 * d, d / 4, int64_t{0}}) add({.prefetch = ahead});
+  const VectorUnit unit = vector_unit(current_isa());
+  const int64_t narrow = unit.lanes / 2;
+  if (narrow >= 4 && call.feat % narrow == 0 && row_tiles(call.feat, unit).lanes > narrow)
+    for (const int64_t ahead : {d, int64_t{0}}) add({.prefetch = ahead, .lanes = narrow});
+  for (const int64_t group : {16, 256})
+    for (const int64_t ahead : {d, int64_t{0}}) add({.prefetch = ahead, .group = group});
+  std::stable_sort(candidates.begin() + 1, candidates.end(), [&](const SpmmChoice& a, const SpmmChoice& b) {
+    return expected_cost(rows, a, call) < expected_cost(rows, b, call);
+  });
+  return candidates;
+}
 
 void check_feat(const char* name, int64_t feat) {
   check(feat >= 1 && feat <= 65536, ErrorCode::invalid_argument, "{}: is {}; 1 to 65536 are allowed", name, feat);
 }
 
-Tuned search_and_keep(const Structure::Data& data, const std::string& call, const std::vector<Way>& ways,
+Tuned search_and_keep(const Structure::Data& data, const std::string& call, const std::vector<Candidate>& candidates,
                       const TuneOptions& options) {
-  const Tuned tuned = search(results_key(data, call), ways, options.seconds);
-  keep_way(data, call, tuned.choice);
+  const Tuned tuned = search(results_key(data, call), candidates, options.seconds);
+  keep_candidate(data, call, tuned.choice);
   return tuned;
 }
 
@@ -40,13 +61,16 @@ Tuned tune_sddmm(const Structure& a, int64_t feat, const TuneOptions& options, S
                                            {"X", {x.data(), DType::fp32, {a.num_rows(), feat}}},
                                            {"Y", {y.data(), DType::fp32, {a.num_cols(), feat}}},
                                            {"O", {out.data(), DType::fp32, {a.nnz()}}}}};
-  const int64_t d = default_prefetch(feat);
-  std::vector<Way> ways;
-  for (const int64_t ahead : {d, d / 2, 2 * d, d / 4, int64_t{0}}) {
-    const std::string way = fmt::format("prefetch {}", ahead);
-    ways.push_back({way, [&, way] { sddmm_operator(feat, DType::fp32, way).run(arguments, stream); }});
+  const int64_t workers = stream.team().num_workers();
+  std::vector<Candidate> candidates;
+  for (const SpmmChoice& choice :
+       sddmm_candidates(row_lengths(data, {.feat = feat}), {.feat = feat, .workers = workers})) {
+    const std::string candidate =
+        fmt::format("prefetch {} lanes {} group {}", choice.prefetch, choice.lanes, choice.group);
+    candidates.push_back(
+        {candidate, [&, candidate] { sddmm_operator(feat, DType::fp32, candidate).run(arguments, stream); }});
   }
-  return search_and_keep(data, sddmm_call(feat, DType::fp32, stream.team().num_workers()), ways, options);
+  return search_and_keep(data, sddmm_call(feat, DType::fp32, workers), candidates, options);
 }
 
 Tuned tune_block_spmm(const Structure& blocks, int64_t heads, int64_t block, int64_t feat, DType dtype,
@@ -65,16 +89,19 @@ Tuned tune_block_spmm(const Structure& blocks, int64_t heads, int64_t block, int
                                .buffers = {{"A", {a.data(), dtype, {heads, blocks.nnz(), block, block}}},
                                            {"B", {b.data(), dtype, {heads, n, feat}}},
                                            {"C", {c.data(), dtype, {heads, m, feat}}}}};
-  std::vector<Way> ways;
+  std::vector<Candidate> candidates;
   for (const int64_t dots : {1, 0}) {
     if (dots == 0 && !(dtype == DType::bf16 && machine().prefers_bf16_dots)) continue;
     for (const int64_t rows : {0, 16, 8, 4, 2}) {
       if (rows > 0 && block % rows != 0) continue;
-      const std::string way = fmt::format("rows {} dots {}", rows, dots);
-      ways.push_back({way, [&, way] { block_spmm_operator(heads, block, feat, dtype, way).run(arguments, stream); }});
+      const std::string candidate = fmt::format("rows {} dots {}", rows, dots);
+      candidates.push_back({candidate, [&, candidate] {
+                              block_spmm_operator(heads, block, feat, dtype, candidate).run(arguments, stream);
+                            }});
     }
   }
-  return search_and_keep(data, block_spmm_call(heads, block, feat, dtype, stream.team().num_workers()), ways, options);
+  return search_and_keep(data, block_spmm_call(heads, block, feat, dtype, stream.team().num_workers()), candidates,
+                         options);
 }
 
 Tuned tune_rgms(const Structure& edges, int64_t feat_in, int64_t feat_out, const TuneOptions& options, Stream stream) {
@@ -91,15 +118,17 @@ Tuned tune_rgms(const Structure& edges, int64_t feat_in, int64_t feat_out, const
                                .buffers = {{"X", {x.data(), DType::fp32, {n, feat_in}}},
                                            {"W", {w.data(), DType::fp32, {relations, feat_in, feat_out}}},
                                            {"Y", {y.data(), DType::fp32, {m, feat_out}}}}};
-  std::vector<Way> ways;  // kNumRgmsWays
+  std::vector<Candidate> candidates;  // kNumRgmsCandidates
   for (const int64_t vectors : {4, 2, 1})
     for (const int64_t ahead : {0, 8, 32}) {
-      const std::string way = fmt::format("vectors {} prefetch {}", vectors, ahead);
-      ways.push_back(
-          {way, [&, way] { rgms_operator(tile, false, feat_in, feat_out, DType::fp32, way).run(arguments, stream); }});
+      const std::string candidate = fmt::format("vectors {} prefetch {}", vectors, ahead);
+      candidates.push_back(
+          {candidate, [&, candidate] {
+             rgms_operator(tile, false, feat_in, feat_out, DType::fp32, candidate).run(arguments, stream);
+           }});
     }
-  return search_and_keep(data, rgms_call(false, feat_in, feat_out, DType::fp32, stream.team().num_workers()), ways,
-                         options);
+  return search_and_keep(data, rgms_call(false, feat_in, feat_out, DType::fp32, stream.team().num_workers()),
+                         candidates, options);
 }
 
 TunedRgms tune_rgms(const CooTensor& edges, int64_t feat_in, int64_t feat_out, const TuneOptions& options,
@@ -110,13 +139,13 @@ TunedRgms tune_rgms(const CooTensor& edges, int64_t feat_in, int64_t feat_out, c
   for (size_t t = 0; t < kTiles.size(); ++t) {
     const double left = options.seconds - seconds_since(start);
     if (t > 0 && left <= 0) {
-      best.num_left += kNumRgmsWays;
+      best.num_left += kNumRgmsCandidates;
       continue;
     }
     TuneOptions share = options;
     if (options.seconds > 0) share.seconds = std::max(left, 0.) / static_cast<double>(kTiles.size() - t);
     const Tuned found = tune_rgms(relational_from_coo(edges, kTiles[t]).structure, feat_in, feat_out, share, stream);
-    const auto named = [&](const std::string& way) { return fmt::format("tile {} {}", kTiles[t], way); };
+    const auto named = [&](const std::string& candidate) { return fmt::format("tile {} {}", kTiles[t], candidate); };
     best.num_tried += found.num_tried;
     best.num_left += found.num_left;
     if (t == 0) best.likely_choice = named(found.likely_choice), best.likely_seconds = found.likely_seconds;

@@ -43,11 +43,11 @@ Tuned tune_spmm(const Structure& a, int64_t feat, const TuneOptions& options, St
   const SpmmCall call{.feat = feat, .keeps_values = options.values_unchanged, .workers = stream.team().num_workers()};
   const RowLengths rows = row_lengths(data, call);
   const Problem problem(a, call, stream);
-  std::vector<Way> ways;
+  std::vector<Candidate> candidates;
   for (const SpmmChoice& choice : spmm_candidates(rows, call)) {
-    ways.push_back({to_text(choice), [&problem, choice] { problem.run(choice); }});
+    candidates.push_back({to_text(choice), [&problem, choice] { problem.run(choice); }});
   }
-  const Tuned tuned = search(results_key(data, to_text(call)), ways, options.seconds);
+  const Tuned tuned = search(results_key(data, to_text(call)), candidates, options.seconds);
   keep_choice(data, call, parse_choice(tuned.choice));
   return tuned;
 }

@@ -43,8 +43,8 @@ struct VectorRow {
   double lse = 0;  // of an output row with softmax
 };
 
-// n vectors of dim elements: row i lies at from[i] + offset and becomes that at to + i * ld_to; no row to is a row from.
-// Elements are fp32; keys and values that are multiplied in bf16 are read and written in it.
+// n vectors of dim elements: row i lies at from[i] + offset and becomes that at to + i * ld_to; no row to is a row
+// from. Elements are fp32; keys and values that are multiplied in bf16 are read and written in it.
 struct VectorTile {
   const Slot* params;
   const VectorRow* rows;

@@ -109,7 +109,8 @@ WEFT_INLINE U8 low_u8(U32 v) { return __builtin_convertvector(v, U8); }
 #endif
 WEFT_INLINE void store_u8(void* p, U8 v) { __builtin_memcpy(p, &v, sizeof v); }
 
-// A number of 16 bits as 256 * high + low, both of them signed bytes. The low 16 bits of `raised` are the number plus 128.
+// A number of 16 bits as 256 * high + low, both of them signed bytes. The low 16 bits of `raised` are the number plus
+// 128.
 struct SplitI16 {
   U8 high, low;
 };
@@ -123,8 +124,8 @@ constexpr long long bytes_of(long long n) {
   return n * Element::kBits / 8;
 }
 
-// load and store take kLanes elements, load_half 8 of them (kLanes is 16: head dims are multiples of 8), the other lanes
-// being zero; of fp32 store_half, too. Narrower machines have no halves.
+// load and store take kLanes elements, load_half 8 of them (kLanes is 16: head dims are multiples of 8), the other
+// lanes being zero; of fp32 store_half, too. Narrower machines have no halves.
 #if WEFT_LANES == 16
 WEFT_INLINE U16 load_half_u16(const void* p) {
   const U16x8 low = *static_cast<const U16x8Memory*>(p);

@@ -31,8 +31,8 @@ WEFT_INLINE void round_to_bf16(const float* x, int n, unsigned short* to) {
 }
 #endif
 
-// P: parameters, V: the variant, M: the mask of the spec. kDimQk, kDimVo: head dims, 0 where they are found at run time.
-// Kv: the elements of keys and values, float, or unsigned short for bf16.
+// P: parameters, V: the variant, M: the mask of the spec. kDimQk, kDimVo: head dims, 0 where they are found at run
+// time. Kv: the elements of keys and values, float, or unsigned short for bf16.
 template <class P, class V, class M, int kDimQk = 0, int kDimVo = 0, class Kv = float>
 struct Leaf {
   using HV = Hooks<V, P>;

@@ -1,5 +1,5 @@
-// The old vector as a leaf's vector hooks see it (tile/variant/vectors.h): fp32, or bf16 where that is multiplied. Its sums
-// are computed in vectors of eight.
+// The old vector as a leaf's vector hooks see it (tile/variant/vectors.h): fp32, or bf16 where that is multiplied. Its
+// sums are computed in vectors of eight.
 // Part of the generated text, so it includes nothing.
 #pragma once
 
@@ -52,23 +52,44 @@ WEFT_INLINE float dot_of(const T* x, const U* y, int n) {
 }
 }  // namespace detail
 
-struct Vec {
-  const float* data;           // or:
-  const unsigned short* bf16;  // where is_bf16, which is constant in every loop
-  bool is_bf16;
-  const float* pairs;
-  int dim;
-  float sum, sum_of_squares;
+namespace detail {
+template <class P, class V, class M, int kDimQk, int kDimVo, class Kv>
+struct Leaf;
+}
+
+// What variants may use, on every target, is public; how elements are stored is the leaf's alone.
+class Vec {
+ public:
   WEFT_INLINE float operator[](int i) const {
-    return is_bf16 ? detail::from_bits(static_cast<unsigned>(bf16[i]) << 16) : data[i];
+    return is_bf16_ ? detail::from_bits(static_cast<unsigned>(bf16_[i]) << 16) : data_[i];
   }
-  WEFT_INLINE int size() const { return dim; }
-  WEFT_INLINE float partner(int i) const { return pairs[i]; }
-  WEFT_INLINE float total() const { return sum; }
-  WEFT_INLINE float squares() const { return sum_of_squares; }
+  WEFT_INLINE int size() const { return dim_; }
+  WEFT_INLINE float partner(int i) const { return pairs_[i]; }
+  WEFT_INLINE float total() const { return sum_; }
+  WEFT_INLINE float squares() const { return sum_of_squares_; }
   WEFT_INLINE float product(TensorRow<float> row) const {
-    return is_bf16 ? detail::dot_of(bf16, row.data, dim) : detail::dot_of(data, row.data, dim);
+    return is_bf16_ ? detail::dot_of(bf16_, row.data, dim_) : detail::dot_of(data_, row.data, dim_);
   }
+
+ private:
+  template <class P, class V, class M, int kDimQk, int kDimVo, class Kv>
+  friend struct detail::Leaf;
+  WEFT_INLINE Vec(const float* data, const unsigned short* bf16, bool is_bf16, const float* pairs, int dim, float sum,
+                  float sum_of_squares)
+      : data_(data),
+        bf16_(bf16),
+        is_bf16_(is_bf16),
+        pairs_(pairs),
+        dim_(dim),
+        sum_(sum),
+        sum_of_squares_(sum_of_squares) {}
+
+  const float* data_;           // or:
+  const unsigned short* bf16_;  // where is_bf16_, which is constant in every loop
+  bool is_bf16_;
+  const float* pairs_;
+  int dim_;
+  float sum_, sum_of_squares_;
 };
 
 }  // namespace weft

@@ -40,8 +40,8 @@ typedef float F32Memory __attribute__((vector_size(4 * WEFT_LANES), aligned(4), 
 typedef unsigned U32Memory __attribute__((vector_size(4 * WEFT_LANES), aligned(2), may_alias));
 typedef unsigned short U16Memory __attribute__((vector_size(2 * WEFT_LANES), aligned(2), may_alias));
 
-// Eight on every machine, for sums that have the same bits on all of them. No function returns such a vector: without AVX
-// that would be another calling convention.
+// Eight on every machine, for sums that have the same bits on all of them. No function returns such a vector: without
+// AVX that would be another calling convention.
 typedef float F32x8 __attribute__((vector_size(32)));
 typedef unsigned U32x8 __attribute__((vector_size(32)));
 typedef unsigned short U16x8 __attribute__((vector_size(16)));

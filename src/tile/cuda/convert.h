@@ -23,8 +23,8 @@ WEFT_INLINE float to_float(bf16 x) { return ptx::from_bits(static_cast<u32>(x.bi
 WEFT_INLINE float to_float(signed char x) { return static_cast<float>(x); }
 // fp16 with three bits fewer of mantissa.
 WEFT_INLINE float to_float(fp8_e5m2 x) { return ptx::from_fp16(static_cast<u16>(x.bits << 8)); }
-// Its exponent is fp16's, 8 less: subnormals become fp16's, and the product is exact. 0x7f and 0xff are NaN, and there is no
-// infinity.
+// Its exponent is fp16's, 8 less: subnormals become fp16's, and the product is exact. 0x7f and 0xff are NaN, and there
+// is no infinity.
 WEFT_INLINE float to_float(fp8_e4m3 x) {
   const u32 size = x.bits & 0x7fu, sign = static_cast<u32>(x.bits & 0x80u) << 24;
   const float value = ptx::from_fp16(static_cast<u16>(size << 7)) * 256.f;

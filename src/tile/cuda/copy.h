@@ -9,9 +9,9 @@
 
 namespace weft::tile {
 
-// kThreads threads of the CTA, `thread` of them this one, fill rows 0 to kRows - 1 of the tile; source(row) is where the row's
-// 16-bit elements lie, 16-byte aligned, or null: then zeros, so that what a product takes of it is 0 and no NaN. `memory` is
-// any address that source might give: a copy of no bytes is still told where from.
+// kThreads threads of the CTA, `thread` of them this one, fill rows 0 to kRows - 1 of the tile; source(row) is where
+// the row's 16-bit elements lie, 16-byte aligned, or null: then zeros, so that what a product takes of it is 0 and no
+// NaN. `memory` is any address that source might give: a copy of no bytes is still told where from.
 template <int kRows, int kThreads, int kColumns, class T, class Source>
 WEFT_INLINE void copy_rows(const SharedTile<kColumns>& to, int thread, const T* memory, const Source& source) {
   constexpr int kChunks = SharedTile<kColumns>::kChunks;

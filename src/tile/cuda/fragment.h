@@ -30,8 +30,8 @@ WEFT_INLINE void load_b_rows(u32 (&b)[4], const SharedTile<kColumns>& from, int 
   ptx::ldmatrix_x4_trans(b, from.chunk(k + lane % 16, n / 8 + lane / 16));
 }
 
-// The same where many fragments of a tile are read: a lane's rows lie a known number of bytes from few places, as chunks are
-// permuted alike in rows that are 8 apart.
+// The same where many fragments of a tile are read: a lane's rows lie a known number of bytes from few places, as
+// chunks are permuted alike in rows that are 8 apart.
 //
 //   const auto rows = FragmentRows<128>::of_b(keys, lane);
 //   load(b, rows, n, k);                             // n is a multiple of 8, k of 16

@@ -1,4 +1,5 @@
-// Sums and maxima over the lanes of a warp and the threads of a CTA; every thread has the result. The order of sums is fixed.
+// Sums and maxima over the lanes of a warp and the threads of a CTA; every thread has the result. The order of sums is
+// fixed.
 #pragma once
 
 #include "tile/cuda/ptx/barrier.h"

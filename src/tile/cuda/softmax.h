@@ -1,13 +1,13 @@
-// The running softmax of a tile's rows, in the layout of products (fragment.h): a lane holds two rows, row(0) and row(1), of
-// each 16-row fragment, and four lanes together hold a row.
+// The running softmax of a tile's rows, in the layout of products (fragment.h): a lane holds two rows, row(0) and
+// row(1), of each 16-row fragment, and four lanes together hold a row.
 //
 //   RowState state[1];
 //   float shrink[1][2];
-//   softmax_step(state, scores, sm_scale * kLog2E, shrink);   // scores become probabilities; earlier sums shrink by `shrink`
+//   softmax_step(state, scores, sm_scale * kLog2E, shrink);   // scores become probabilities; earlier sums shrink so
 //
-// Probabilities are 2^(s log2(e) - b), b = m log2(e) rounded once, m a maximum that the row had: b follows the maximum only
-// where this is more than 2^8 times as probable, as sums that have to shrink are work. So other tiles scale by exactly 1, and a
-// row that has seen no key stays empty (docs/numerics.md).
+// Probabilities are 2^(s log2(e) - b), b = m log2(e) rounded once, m a maximum that the row had: b follows the maximum
+// only where this is more than 2^8 times as probable, as sums that have to shrink are work. So other tiles scale by
+// exactly 1, and a row that has seen no key stays empty (docs/numerics.md).
 #pragma once
 
 #include "tile/cuda/reduce.h"
@@ -34,8 +34,9 @@ struct RowState {
   }
 };
 
-// kRows fragments of 16 rows, each with kFragments of 8 columns; scores[m][f][2 r + e] is of row r of fragment m, hidden ones
-// are -inf. A score times `to_log2`, which is positive, is the logit times log2(e). All lanes of the warp call.
+// kRows fragments of 16 rows, each with kFragments of 8 columns; scores[m][f][2 r + e] is of row r of fragment m,
+// hidden ones are -inf. A score times `to_log2`, which is positive, is the logit times log2(e). All lanes of the warp
+// call.
 template <int kRows, int kFragments>
 WEFT_INLINE void softmax_step(RowState (&state)[kRows], float (&scores)[kRows][kFragments][4], float to_log2,
                               float (&shrink)[kRows][2]) {

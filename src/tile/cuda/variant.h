@@ -37,8 +37,8 @@ WEFT_INLINE bool bit_of(const u8* bytes, long long row_start, int key, KeyRun) {
 
 namespace weft {
 
-// A query, key, value or output that a vector hook changes: all of it lies in memory that the thread reads, in fp32, and its
-// sums are known.
+// A query, key, value or output that a vector hook changes: all of it lies in memory that the thread reads, in fp32,
+// and its sums are known.
 struct Vec {
   const float* data;
   int dim;

@@ -1,6 +1,7 @@
-// The math of a variant's text in float, as far as it is the same for every target: what has an instruction on some target is
-// in float_exp.h and float_tanh.h, or the target's own. Plain scalar code that compilers vectorise at -O3 -fno-trapping-math
-// -fno-math-errno; NaN in gives NaN out whatever the payload. docs/numerics.md lists the error of each function.
+// The math of a variant's text in float, as far as it is the same for every target: what has an instruction on some
+// target is in float_exp.h and float_tanh.h, or the target's own. Plain scalar code that compilers vectorise at -O3
+// -fno-trapping-math -fno-math-errno; NaN in gives NaN out whatever the payload. docs/numerics.md lists the error of
+// each function.
 //
 //   weft::log(x);  weft::rsqrt(x);  weft::sin(x);  weft::cos(x)
 //

@@ -27,8 +27,8 @@ WEFT_INLINE float tanh(float x) {
   return e / (e + 2.f);
 }
 
-// tanh(x) within 7.5e-5 of itself, with neither an exponential nor a division: a quotient of polynomials, cut off where it
-// leaves tanh. Its divisor is inverted by two steps of Newton's from a guess at the bits.
+// tanh(x) within 7.5e-5 of itself, with neither an exponential nor a division: a quotient of polynomials, cut off where
+// it leaves tanh. Its divisor is inverted by two steps of Newton's from a guess at the bits.
 WEFT_INLINE float fast_tanh(float x) {
   x = x < -4.8f ? -4.8f : x;
   x = x > 4.8f ? 4.8f : x;

@@ -1,4 +1,5 @@
-// What a variant's text may use, the same for every target: the arguments of its hooks, tensors, and what needs no math.
+// What a variant's text may use, the same for every target: the arguments of its hooks, tensors, and what needs no
+// math.
 //
 //   real logits_transform(P p, Score c, real s) { return s + p.bias(c.qo_head, c.kv_idx); }
 //   bool logits_mask(P p, Score c) { return weft::mask_bit(p.bits, p.start(c.batch), 0, c); }
@@ -8,7 +9,8 @@
 //   WEFT_INLINE          how its compiler is told to inline a function
 //   weft::real           float in kernels, double in the reference
 //   weft::detail::KeyRun, and bit_of(bytes, bit, run): what mask_bit reads
-// and after it Vec, as vectors.h wants it, and infinity, exp, exp2, log, tanh, fast_tanh, sigmoid, sin, cos, sqrt, rsqrt of real.
+// and after it Vec, as vectors.h wants it, and infinity, exp, exp2, log, tanh, fast_tanh, sigmoid, sin, cos, sqrt,
+// rsqrt of real.
 #pragma once
 
 namespace weft {
@@ -127,8 +129,8 @@ WEFT_INLINE T abs(T x) {
   return x < T(0) ? -x : x;
 }
 
-// x / d and x % d for 0 <= x and a divisor d >= 1 that is the same for every score of a row. Exact: the first quotient is
-// at most one too small, as 2^32 / d - 1 <= r <= 2^32 / d and x < 2^31.
+// x / d and x % d for 0 <= x and a divisor d >= 1 that is the same for every score of a row. Exact: the first quotient
+// is at most one too small, as 2^32 / d - 1 <= r <= 2^32 / d and x < 2^31.
 WEFT_INLINE int div_const(int x, int d) {
   const unsigned r = 0xffffffffu / static_cast<unsigned>(d);
   const unsigned n = static_cast<unsigned>(x);

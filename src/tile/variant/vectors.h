@@ -1,7 +1,9 @@
 // What a variant's vector hooks may do with the old vector, the same for every target:
 //
-//   real key_transform(P p, Vec x, int i, Row r) { return x[i] * p.cos(r.pos, i) + weft::pair(x, i) * p.sin(r.pos, i); }
-//   real query_transform(P p, Vec x, int i, Row r) { return x[i] * weft::rsqrt(weft::dot(x, x) / real(x.size()) + p.eps); }
+//   real key_transform(P p, Vec x, int i, Row r) {
+//     return x[i] * p.cos(r.pos, i) + weft::pair(x, i) * p.sin(r.pos, i);
+//   }
+//   real query_transform(P p, Vec x, int i, Row) { return x[i] * weft::rsqrt(weft::dot(x, x) / real(x.size())); }
 //
 // A target's Vec has operator[] and size(), which variants use, and for the functions below
 //   partner(i)      -x[i + 1] for even i, x[i - 1] for odd i

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "fake_backend.h"
 #include "tests/attention/kernels/problem.h"
+#include "tests/attention/kernels/states.h"
 #include "weft/levels.h"
 
 namespace weft {
@@ -168,6 +169,20 @@ TEST(Backend, AttendsAndMergesStates) {
   placed.fetch();
   for (size_t i = 0; i < o.size(); ++i) EXPECT_NEAR(o[i], whole[i], 1e-5);
   for (size_t i = 0; i < o_lse.size(); ++i) EXPECT_NEAR(o_lse[i], whole_lse[i], 1e-5);
+}
+
+TEST(Backend, MergesAsManyStatesARowAsAnIndptrSays) {
+  testing::States states = testing::random_states(4, 5, 3, 24, DType::bf16, 9);
+  for (const bool by_indptr : {false, true}) testing::expect_merged(fake_target(), states, DType::fp16, by_indptr);
+  testing::States list = testing::random_states(3, 1, 2, 8, DType::fp32, 10);
+  const std::vector<int32_t> indptr{0, 2, 2, 3};
+  const testing::Merged merged = testing::merge_list_on(fake_target(), list, indptr, DType::fp32);
+  EXPECT_EQ(merged.lse[2], -INFINITY);
+  for (size_t h : {0, 1}) {
+    const double both = std::log(std::exp(double{list.lse[h]}) + std::exp(double{list.lse[2 + h]}));
+    EXPECT_NEAR(double{merged.lse[h]}, both, 1e-5);
+    EXPECT_EQ(merged.lse[4 + h], list.lse[4 + h]);
+  }
 }
 
 TEST(Backend, NumbersTheWorkersOfItsPlans) {

@@ -1,4 +1,5 @@
-// One captured graph on a card replays whatever plan within its bounds was uploaded last, with the bits of an eager run.
+// One captured graph on a card replays whatever plan within its bounds was uploaded last, with the bits of an eager
+// run.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -1,58 +1,7 @@
-// The first card as the target of the tests of kernels; where there is none, all of them are skipped, and say so.
-#include <gtest/gtest.h>
-
-#include <vector>
-
-#include "device/cuda/memory.h"
-#include "device/cuda/stream.h"
-#include "jit/nvrtc/toolchain.h"
-#include "tests/attention/kernels/target.h"
-#include "types.h"
+// The first card is what these tests run on (tests/device/cuda/needs_card.cpp: where there is one).
+#include "card_target.h"
 
 namespace weft::testing {
-namespace {
-
-class CardTarget : public Target {
- public:
-  std::string name() const override { return "card"; }
-  Device device() const override { return Device::cuda(); }
-  Stream stream(WorkerTeam&) const override { return {}; }
-  std::vector<DType> compute_types(const AttentionSpec& spec) const override {
-    return types_on(spec, std::string(jit::architecture_of(card().capability_major(), card().capability_minor())));
-  }
-  void* place(void* host, size_t bytes) const override {
-    if (bytes == 0) return nullptr;
-    void* placed = cuda::allocate(device(), bytes);
-    cuda::copy_to_card(card(), placed, host, bytes, nullptr);
-    return placed;
-  }
-  void fetch(void* host, void* placed, size_t bytes) const override {
-    if (bytes > 0) cuda::copy_to_host(card(), host, placed, bytes, nullptr);
-    cuda::synchronize(card(), nullptr);
-  }
-  void release(void* placed, size_t bytes) const override {
-    if (bytes > 0) cuda::release(device(), placed, bytes);
-  }
-  void poison(const Workspace& workspace) const override {
-    const std::vector<char> bytes(workspace.bytes(), '\xff');
-    if (!bytes.empty()) cuda::copy_to_card(card(), workspace.data(), bytes.data(), bytes.size(), nullptr);
-  }
-
- private:
-  static cuda::Card& card() { return cuda::Card::at(0); }
-};
-
-class NeedsACard : public ::testing::Environment {
- public:
-  void SetUp() override {
-    if (cuda::num_cards() == 0) GTEST_SKIP() << "no card here: " << cuda::find_driver().tried;
-    const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
-    if (search.compiler == nullptr) GTEST_SKIP() << "no NVRTC here: " << search.tried;
-  }
-};
-const auto* const environment = ::testing::AddGlobalTestEnvironment(new NeedsACard);
-
-}  // namespace
 
 std::span<const Target* const> targets() {
   static const CardTarget card;

@@ -1,5 +1,5 @@
-// The text of attention's kernels in the host machine: every pair of types, forms, dims, masks and ways to plan on small
-// shapes, against the fp64 reference.
+// The text of attention's kernels in the host machine: every pair of types, forms, dims, masks and ways to plan on
+// small shapes, against the fp64 reference.
 #include <gtest/gtest.h>
 
 #include "host_runtime.h"

@@ -1,5 +1,5 @@
-// The machine of tests/simt in the place of cards: it runs the text that the backend makes of a spec, compiled by the host's
-// compiler, in three orders of threads, and what a kernel does wrong is thrown (simt::Fault).
+// The machine of tests/simt in the place of cards: it runs the text that the backend makes of a spec, compiled by the
+// host's compiler, in three orders of threads, and what a kernel does wrong is thrown (simt::Fault).
 #pragma once
 
 #include <functional>
@@ -24,7 +24,8 @@ extern void (*watch_order)(Stream stream, bool begins);
 // What kernels raise where they clamp: a word of the machine's memory, where a test gives one.
 extern unsigned* clamped_flag;
 
-// Kernels made from now on have one place of a header of attention/cuda/kernels changed; without a file they are as they are.
+// Kernels made from now on have one place of a header of attention/cuda/kernels changed; without a file they are as
+// they are.
 struct Breakage {
   std::string file, from, to;
 };

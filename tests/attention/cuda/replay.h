@@ -1,4 +1,5 @@
-// One captured launch that runs whichever plan of its bounds lies in the workspace, against eager runs of the same plans.
+// One captured launch that runs whichever plan of its bounds lies in the workspace, against eager runs of the same
+// plans.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -132,7 +132,9 @@ class Requests {
                                 : sharing.forced_pages > 0 ? forced(batch, qo_indptr, sharing.forced_pages)
                                                            : SharedLevels();
     const Plan plan = kernel_.plan(levels.apply(in));
-    if (workspace_.bytes() < plan.workspace_bytes()) workspace_ = Workspace(Device::cpu(), 2 * plan.workspace_bytes());
+    const Target& target = *attended_.target;
+    if (workspace_.bytes() < plan.workspace_bytes())
+      workspace_ = Workspace(target.device(), 2 * plan.workspace_bytes());
     AttentionTensors tensors{.q = TensorView(q.data(), attended_.q_dtype, {rows, kHeads, dim}),
                              .kv = {cache(pool_.k), cache(pool_.v)},
                              .o = TensorView(o.data(), DType::fp32, {rows, kHeads, dim}),
@@ -141,7 +143,9 @@ class Requests {
       tensors.kv.k_scale = TensorView(pool_.k_scale.data(), DType::fp32, {kPages, kPageSize, kKvHeads, 1});
       tensors.kv.v_scale = TensorView(pool_.v_scale.data(), DType::fp32, {kPages, kPageSize, kKvHeads, 1});
     }
-    kernel_.run(plan, tensors, workspace_, Stream::cpu(team_));
+    const testing::Placed placed(target, tensors);
+    kernel_.run(plan, placed.tensors(), workspace_, target.stream(team_));
+    placed.fetch();
     std::vector<std::string> bytes;
     for (size_t r = 0; r < batch.size(); ++r) {
       const size_t begin = static_cast<size_t>(qo_indptr[r]) * kHeads,

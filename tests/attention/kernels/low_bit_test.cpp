@@ -1,5 +1,5 @@
-// Caches of 8 and 4 bits: every pair of {type, granularity of scales, form, layout, q and o types, ...} against the fp64
-// reference, which reads the stored numbers and scales as they are; dead slots hold NaN, and so do their scales.
+// Caches of 8 and 4 bits: every pair of {type, granularity of scales, form, layout, q and o types, ...} against the
+// fp64 reference, which reads the stored numbers and scales as they are; dead slots hold NaN, and so do their scales.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "attention/kernel.h"
 #include "attention/plan/planner.h"
 #include "problem.h"
 #include "weft/attention.h"

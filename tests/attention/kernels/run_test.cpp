@@ -5,11 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <thread>
-#include <tuple>
 
-#include "attention/cpu/leaf.h"
 #include "attention/kernel.h"
-#include "device/cpu/cpuid.h"
 #include "problem.h"
 
 namespace weft {
@@ -55,13 +52,13 @@ Case mixed_case() {
 
 TEST_P(AttentionRun, GivesTheSameBitsTwice) {
   Problem problem(mixed_case());
-  for (const int workers : {1, 5}) EXPECT_EQ(outputs(problem, workers), outputs(problem, workers));
+  for (const int workers : {1, 5, 64}) EXPECT_EQ(outputs(problem, workers), outputs(problem, workers));
 }
 
 TEST_P(AttentionRun, FixedSplitGivesTheSameBitsForAnyWorkerCount) {
   Problem problem(mixed_case());
   const std::string one = outputs(problem, 1, PlanMode::fixed_split, 128);
-  for (const int workers : {2, 3, 7}) EXPECT_EQ(outputs(problem, workers, PlanMode::fixed_split, 128), one);
+  for (const int workers : {2, 3, 7, 132}) EXPECT_EQ(outputs(problem, workers, PlanMode::fixed_split, 128), one);
   // The promise is not empty: other chunks give other bits.
   EXPECT_NE(outputs(problem, 1, PlanMode::fixed_split, 64), one);
 }
@@ -95,7 +92,7 @@ TEST_P(AttentionRun, FixedSplitGivesTheSameBitsAloneAndInABatch) {
 TEST_P(AttentionRun, OneWorkspaceReplaysManyPlans) {
   Case c = mixed_case();
   const AttentionKernel k = kernel(Problem(c));
-  Workspace shared(Device::cpu(), 8 << 20);
+  Workspace shared(GetParam()->device(), 8 << 20);
   for (unsigned i = 0; i < 12; ++i) {
     c.seed = i;
     c.lengths = {{1 + static_cast<int>(i) % 4, 40 + 77 * static_cast<int>(i)}, {1, 300}, {static_cast<int>(i), 100}};
@@ -104,10 +101,12 @@ TEST_P(AttentionRun, OneWorkspaceReplaysManyPlans) {
     const std::string fresh = outputs(problem, workers);
     for (int again = 0; again < 2; ++again) {
       const Plan plan = k.plan(problem.input(workers));
-      plan.upload(shared);
+      plan.upload(shared, GetParam()->stream(team_));
       for (int layer = 0; layer < 2; ++layer) {
         problem.poison_outputs();
-        k.run(shared, problem.tensors(), Stream::cpu(team_));
+        const testing::Placed placed(*GetParam(), problem.tensors());
+        k.run(shared, placed.tensors(), GetParam()->stream(team_));
+        placed.fetch();
         ASSERT_EQ(problem.outputs(), fresh) << "plan " << i << " layer " << layer;
       }
     }
@@ -282,30 +281,6 @@ TEST_P(AttentionRun, LearnedSinksActOnceARow) {
   }
 }
 
-// A sink is a key without a value: of parts that are merged, one has it.
-TEST(AttentionSink, GivesAStateThatMerges) {
-  const std::vector<float> sinks = {1.f, -0.5f, 2.f};
-  Case c;
-  c.form = KvForm::ragged;
-  c.group = 3;
-  c.lengths = {{4, 90}};
-  Problem plain(c);
-  c.variant = variants::attention_sink();
-  c.tensors = {{"sinks", TensorView(sinks.data(), DType::fp32, {3})}};
-  Problem sunk(c);
-  sunk.reference();
-  const AttentionTensors t = sunk.tensors();
-  std::vector<float> o(2 * 4 * 3 * 64), lse(2 * 4 * 3);
-  const TensorView states(o.data(), DType::fp32, {2, 4, 3, 64}), lses(lse.data(), DType::fp32, {2, 4, 3});
-  AttentionTensors extra;
-  extra.tensors = c.tensors;
-  attend(sunk.spec(), t.q, t.kv.k.slice(0, 0, 40), t.kv.v.slice(0, 0, 40), states.select(0, 0), lses.select(0, 0),
-         extra);
-  attend(plain.spec(), t.q, t.kv.k.slice(0, 40, 90), t.kv.v.slice(0, 40, 90), states.select(0, 1), lses.select(0, 1));
-  merge_states(states, lses, t.o, t.lse);
-  EXPECT_EQ(sunk.compare(DType::fp32), "");
-}
-
 TEST_P(AttentionRun, CheckModeEvaluatesEveryTileAndAgrees) {
   for (const int sinks : {0, 3}) {
     Case c = mixed_case();
@@ -336,10 +311,12 @@ TEST_P(AttentionRun, SeveralThreadsRunOneKernelOnTheirOwnWorkspaces) {
       const AttentionKernel k = kernel(problem);
       WorkerTeam own(2);
       const Plan plan = k.plan(problem.input(3));
-      Workspace workspace(Device::cpu(), plan.workspace_bytes());
+      Workspace workspace(GetParam()->device(), plan.workspace_bytes());
       for (int round = 0; round < 4; ++round) {
         problem.poison_outputs();
-        k.run(plan, problem.tensors(), workspace, i == 0 ? Stream::cpu(own) : Stream::cpu(team_));
+        const testing::Placed placed(*GetParam(), problem.tensors());
+        k.run(plan, placed.tensors(), workspace, GetParam()->stream(i == 0 ? own : team_));
+        placed.fetch();
         same[i] += problem.outputs() == expected;
       }
     });
@@ -353,65 +330,6 @@ TEST_P(AttentionRun, AnEmptyBatchTouchesNothing) {
   Problem problem(c);
   const std::string before = problem.outputs();
   EXPECT_EQ(outputs(problem, 2), before);
-}
-
-TEST(AttentionBuild, FindsAKernelAgainInMemory) {
-  Problem problem(mixed_case());
-  EXPECT_EQ(&build(problem.spec(), Device::cpu()).impl(), &build(problem.spec(), Device::cpu()).impl());
-}
-
-TEST(AttendHelper, AgreesWithTheReferenceInBothLayouts) {
-  for (const Layout layout : {Layout::nhd, Layout::hnd}) {
-    Case c;
-    c.form = KvForm::ragged;
-    c.layout = layout;
-    c.mask = Mask::causal;
-    c.window = 10;
-    c.group = 2;
-    c.lengths = {{9, 50}};
-    Problem problem(c);
-    problem.reference();
-    const AttentionTensors t = problem.tensors();
-    const int token_axis = layout == Layout::nhd ? 0 : 1;
-    AttentionTensors extra;
-    extra.scalars = {{"window_left", 10.}};
-    attend(problem.spec(), t.q, t.kv.k.slice(token_axis, 0, 50), t.kv.v.slice(token_axis, 0, 50), t.o, t.lse, extra);
-    EXPECT_EQ(problem.compare(compute_type(problem.spec(), current_isa())), "");
-  }
-}
-
-// Scales travel in `extra`, whose keys and values stay empty: those of the call are taken.
-TEST(Attend, TakesTheScalesOfItsExtraTensors) {
-  constexpr std::tuple<DType, KvScales, int> kCaches[] = {{DType::int8, KvScales::token, 0},
-                                                          {DType::int8, KvScales::token_group, 4},
-                                                          {DType::int4, KvScales::head, 0},
-                                                          {DType::fp8_e4m3, KvScales::tensor, 0}};
-  for (const auto& [dtype, scales, group] : kCaches)
-    for (const Layout layout : {Layout::nhd, Layout::hnd}) {
-      Case c;
-      c.kv_dtype = dtype;
-      c.kv_scales = scales;
-      c.kv_scale_group = group;
-      c.form = KvForm::ragged;
-      c.layout = layout;
-      c.group = 2;
-      c.kv_heads = 2;
-      c.mask = Mask::causal;
-      c.lengths = {{3, 53}};
-      Problem problem(c);
-      problem.reference();
-      const AttentionTensors t = problem.tensors();
-      const int axis = layout == Layout::nhd ? 0 : 1;
-      AttentionTensors extra;
-      const auto rows = [&](const TensorView& scale) {
-        return scales < KvScales::token ? scale
-                                        : scale.slice(axis, 0, (53 + std::max(group, 1) - 1) / std::max(group, 1));
-      };
-      extra.kv.k_scale = rows(t.kv.k_scale);
-      extra.kv.v_scale = rows(t.kv.v_scale);
-      attend(problem.spec(), t.q, t.kv.k.slice(axis, 0, 53), t.kv.v.slice(axis, 0, 53), t.o, t.lse, extra);
-      EXPECT_EQ(problem.compare(build(problem.spec(), Device::cpu()).impl().compute), "") << to_string(c);
-    }
 }
 
 }  // namespace

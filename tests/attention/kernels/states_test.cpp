@@ -1,9 +1,10 @@
-// merge_states and pack_mask.
+// merge_states on every target, and pack_mask.
+#include "states.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include "problem.h"
@@ -14,91 +15,27 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-struct States {
-  int n, rows, heads, dim;
-  DType dtype;
-  std::vector<char> o;
-  std::vector<float> lse;
-  TensorView o_view() { return {o.data(), dtype, {n, rows, heads, dim}}; }
-  TensorView lse_view() { return {lse.data(), DType::fp32, {n, rows, heads}}; }
-};
-
-States random_states(int n, int rows, int heads, int dim, DType dtype, unsigned seed) {
-  States s{n, rows, heads, dim, dtype, {}, {}};
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  const int64_t states = int64_t{n} * rows * heads;
-  s.o.resize(static_cast<size_t>(states * dim * 4));
-  for (int64_t i = 0; i < states * dim; ++i) testing::put(s.o.data(), dtype, i, normal(random));
-  for (int64_t i = 0; i < states; ++i) s.lse.push_back(5 * normal(random));
-  return s;
-}
-
-void expect_merged(States& s, DType out_dtype, bool by_indptr) {
-  std::vector<float> out_memory(static_cast<size_t>(s.rows * s.heads * s.dim), NAN),
-      lse_out(static_cast<size_t>(s.rows * s.heads), NAN);
-  const TensorView out(out_memory.data(), out_dtype, {s.rows, s.heads, s.dim}),
-      out_lse(lse_out.data(), DType::fp32, {s.rows, s.heads});
-  if (by_indptr) {
-    // State i of row r stands at r * n + i: the same numbers in another order.
-    std::vector<int32_t> indptr;
-    for (int r = 0; r <= s.rows; ++r) indptr.push_back(r * s.n);
-    std::vector<char> o_list(s.o.size());
-    std::vector<float> lse_list;
-    int64_t at = 0;
-    for (int r = 0; r < s.rows; ++r)
-      for (int i = 0; i < s.n; ++i)
-        for (int h = 0; h < s.heads; ++h) {
-          lse_list.push_back(s.lse[static_cast<size_t>((i * s.rows + r) * s.heads + h)]);
-          for (int d = 0; d < s.dim; ++d)
-            testing::put(
-                o_list.data(), s.dtype, at++,
-                testing::get(s.o.data(), s.dtype, (int64_t{i} * s.rows * s.heads + r * s.heads + h) * s.dim + d));
-        }
-    merge_states(TensorView(o_list.data(), s.dtype, {s.rows * s.n, s.heads, s.dim}),
-                 TensorView(lse_list.data(), DType::fp32, {s.rows * s.n, s.heads}), indptr, out, out_lse);
-  } else {
-    merge_states(s.o_view(), s.lse_view(), out, out_lse);
-  }
-  const double unit = out_dtype == DType::fp32 ? 1e-6 : out_dtype == DType::fp16 ? 6e-4 : 5e-3;
-  for (int r = 0; r < s.rows; ++r)
-    for (int h = 0; h < s.heads; ++h) {
-      double max = -INFINITY, sum = 0;
-      const auto lse = [&](int i) {
-        return static_cast<double>(s.lse[static_cast<size_t>((i * s.rows + r) * s.heads + h)]);
-      };
-      for (int i = 0; i < s.n; ++i) max = std::max(max, lse(i));
-      for (int i = 0; i < s.n; ++i) sum += max == -INFINITY ? 0 : std::exp(lse(i) - max);
-      const double expected_lse = max == -INFINITY ? -INFINITY : max + std::log(sum);
-      const double got_lse = lse_out[static_cast<size_t>(r * s.heads + h)];
-      EXPECT_TRUE(got_lse == expected_lse || std::abs(got_lse - expected_lse) < 1e-5) << got_lse << " " << expected_lse;
-      for (int d = 0; d < s.dim; ++d) {
-        double expected = 0, scale = 0;
-        for (int i = 0; i < s.n; ++i) {
-          if (lse(i) == -INFINITY) continue;
-          const double x = testing::get(s.o.data(), s.dtype, ((int64_t{i} * s.rows + r) * s.heads + h) * s.dim + d);
-          expected += std::exp(lse(i) - max) / sum * x;
-          scale += std::exp(lse(i) - max) / sum * std::abs(x);
-        }
-        const double got = testing::get(out_memory.data(), out_dtype, (int64_t{r} * s.heads + h) * s.dim + d);
-        EXPECT_NEAR(got, expected, unit * scale + 1e-7);
-      }
-    }
-}
+using testing::expect_merged;
+using testing::Merged;
+using testing::random_states;
+using testing::States;
+using testing::Target;
+using testing::targets;
 
 TEST(MergeStates, WeighsStatesByTheirLse) {
-  for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16})
-    for (const bool by_indptr : {false, true}) {
-      States s = random_states(4, 5, 3, 72, dtype, 3);
-      expect_merged(s, dtype, by_indptr);
-      expect_merged(s, DType::fp32, by_indptr);
-    }
+  for (const Target* target : targets())
+    for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16})
+      for (const bool by_indptr : {false, true}) {
+        States s = random_states(4, 5, 3, 72, dtype, 3);
+        expect_merged(*target, s, dtype, by_indptr);
+        expect_merged(*target, s, DType::fp32, by_indptr);
+      }
 }
 
 TEST(MergeStates, SharesLargeMergesAmongWorkers) {
   States s = random_states(3, 300, 4, 64, DType::fp32, 4);
-  expect_merged(s, DType::fp32, false);
-  expect_merged(s, DType::fp32, true);
+  for (const Target* target : targets())
+    for (const bool by_indptr : {false, true}) expect_merged(*target, s, DType::fp32, by_indptr);
 }
 
 TEST(MergeStates, EmptyStatesAreTheIdentityWhateverTheyHold) {
@@ -110,23 +47,28 @@ TEST(MergeStates, EmptyStatesAreTheIdentityWhateverTheyHold) {
     }
   s.lse[4] = -kInf;  // row 0, head 0: nothing but empty states
   for (int d = 0; d < 8; ++d) testing::put(s.o.data(), DType::fp32, 4 * 8 + d, NAN);
-  expect_merged(s, DType::fp32, false);
-  std::vector<float> out(32, NAN), lse_out(4, NAN);
-  merge_states(s.o_view(), s.lse_view(), TensorView(out.data(), DType::fp32, {2, 2, 8}),
-               TensorView(lse_out.data(), DType::fp32, {2, 2}));
-  EXPECT_EQ(lse_out[0], -kInf);
-  for (int d = 0; d < 8; ++d) EXPECT_EQ(out[static_cast<size_t>(d)], 0.f);
-  for (int k = 1; k < 4; ++k) EXPECT_EQ(lse_out[static_cast<size_t>(k)], s.lse[static_cast<size_t>(4 + k)]);
+  for (const Target* target : targets()) {
+    expect_merged(*target, s, DType::fp32, false);
+    expect_merged(*target, s, DType::fp32, true);
+    const Merged merged = testing::merge_on(*target, s, DType::fp32);
+    EXPECT_EQ(merged.lse[0], -kInf);
+    for (int d = 0; d < 8; ++d) EXPECT_EQ(testing::get(merged.o.data(), DType::fp32, d), 0.);
+    for (size_t k = 1; k < 4; ++k) EXPECT_EQ(merged.lse[k], s.lse[4 + k]);
+  }
 }
 
 TEST(MergeStates, ARowWithoutStatesIsEmpty) {
-  std::vector<float> o(8, 1.f), lse(1, 0.f), out(16, NAN), lse_out(2, NAN);
+  States one = random_states(1, 1, 1, 8, DType::fp32, 6);
+  one.lse[0] = 0.f;
   const std::vector<int32_t> indptr = {0, 0, 1};
-  merge_states(TensorView(o.data(), DType::fp32, {1, 1, 8}), TensorView(lse.data(), DType::fp32, {1, 1}), indptr,
-               TensorView(out.data(), DType::fp32, {2, 1, 8}), TensorView(lse_out.data(), DType::fp32, {2, 1}));
-  EXPECT_EQ(lse_out, (std::vector<float>{-kInf, 0.f}));
-  EXPECT_EQ(out[0], 0.f);
-  EXPECT_EQ(out[8], 1.f);
+  for (const Target* target : targets()) {
+    const Merged merged = testing::merge_list_on(*target, one, indptr, DType::fp32);
+    EXPECT_EQ(merged.lse, (std::vector<float>{-kInf, 0.f}));
+    for (int d = 0; d < 8; ++d) {
+      EXPECT_EQ(testing::get(merged.o.data(), DType::fp32, d), 0.);
+      EXPECT_EQ(testing::get(merged.o.data(), DType::fp32, 8 + d), testing::get(one.o.data(), DType::fp32, d));
+    }
+  }
 }
 
 TEST(PackMask, StartsEachRequestOnAByteAndPadsWords) {
@@ -149,7 +91,9 @@ TEST(MergeStates, WritesItsRowsAloneWhereWorkersAreMoreThanTheWork) {
   const TensorView out(memory.data(), DType::fp32, {kRows + kBehind, kHeads, kDim}),
       lse_out(lse.data(), DType::fp32, {kRows + kBehind, kHeads});
   WorkerTeam team(5);
-  merge_states(s.o_view(), s.lse_view(), out.slice(0, 0, kRows), lse_out.slice(0, 0, kRows), Stream::cpu(team));
+  merge_states(TensorView(s.o.data(), DType::fp32, {s.n, kRows, kHeads, kDim}),
+               TensorView(s.lse.data(), DType::fp32, {s.n, kRows, kHeads}), out.slice(0, 0, kRows),
+               lse_out.slice(0, 0, kRows), Stream::cpu(team));
   for (size_t i = 0; i < memory.size(); ++i) ASSERT_EQ(memory[i] == 7.f, i >= memory.size() / 2) << i;
   for (size_t i = 0; i < lse.size(); ++i) ASSERT_EQ(lse[i] == 7.f, i >= lse.size() / 2) << i;
 }

@@ -27,7 +27,8 @@ class Target {
   virtual void poison(const Workspace& workspace) const = 0;
 };
 
-// What a program of tests runs on, one file a program: isa_targets.cpp has the instruction sets of this machine, lowest first.
+// What a program of tests runs on, one file a program: isa_targets.cpp has the instruction sets of this machine, lowest
+// first.
 std::span<const Target* const> targets();
 // What the index-th of many cases runs on: every target; one of them in turn with sanitizers, under which a run takes
 // tens of times longer.

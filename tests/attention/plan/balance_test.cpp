@@ -82,7 +82,8 @@ TEST(Balanced, NoWorkerSharesMoreThanTwoUnits) {
   }
 }
 
-// One head an item, or as many as a worker takes whole: the same cuts, and as many items as requests and workers ask for.
+// One head an item, or as many as a worker takes whole: the same cuts, and as many items as requests and workers ask
+// for.
 TEST(Balanced, HeadsThatAWorkerTakesWholeAreOneItem) {
   std::mt19937 random(5);
   KernelTraits joined = per_head_traits(), single = joined;

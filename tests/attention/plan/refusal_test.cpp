@@ -309,10 +309,11 @@ TEST(PageIds, AreNotReadAgainWhenTheTableCheckedThem) {
   b.qo = {1};
   b.kv = {100};
   PlanInput input = b.input();
-  b.page_ids[3] = 1 << 20;
-  EXPECT_THROW((void)Planner::plan(cpu_like_traits(), input), Error);
   PageTable table(16, 7);
-  input.pages.ids_checked = table.view({table.add()}).ids_checked;
+  const PageTable::RequestId request = table.add();
+  table.append(request, 100);
+  input.pages = table.view({request});
+  const_cast<int32_t&>(input.pages.kv_page_indices[3]) = 1 << 20;
   try {
     (void)Planner::plan(cpu_like_traits(), input);
   } catch (const InternalError&) {
@@ -320,6 +321,23 @@ TEST(PageIds, AreNotReadAgainWhenTheTableCheckedThem) {
   } catch (const Error& error) {
     ADD_FAILURE() << "the ids were read again: " << error.what();
   }
+}
+
+TEST(PageIds, AreReadWhereATableCheckedOthersOrForALargerPool) {
+  Batch b;
+  b.qo = {1};
+  b.kv = {100};
+  PlanInput input = b.input();
+  PageTable table(16, 7);
+  const PageTable::RequestId request = table.add();
+  table.append(request, 100);
+  input.pages.ids_checked = table.view({request}).ids_checked;  // of as many
+  EXPECT_NO_THROW((void)Planner::plan(cpu_like_traits(), input));
+  b.page_ids[3] = 1 << 20;
+  EXPECT_THROW((void)Planner::plan(cpu_like_traits(), input), Error);
+  input.pages = table.view({request});
+  input.pages.num_pages = 6;
+  EXPECT_THROW((void)Planner::plan(cpu_like_traits(), input), Error);
 }
 
 }  // namespace

@@ -145,7 +145,8 @@ TEST(SharedLevels, RoundBordersDownToTheSplit) {
   verify(Planner::plan(traits, shared.apply(t.input)));
 }
 
-// Two branches of 64 pages behind a trunk of 64, each of eight requests, one of which ends with the trunk; one stranger.
+// Two branches of 64 pages behind a trunk of 64, each of eight requests, one of which ends with the trunk; one
+// stranger.
 struct KnownTree {
   Tables t;
   std::vector<int32_t> parent{-1, 0, 0}, num_pages{64, 128, 128}, node;

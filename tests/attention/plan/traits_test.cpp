@@ -49,6 +49,34 @@ TEST(Traits, NumberTheWorkersWherePlanIsNotTold) {
   EXPECT_EQ(cpu_traits(spec, Isa::avx2).default_workers, WorkerTeam::shared().num_workers());
 }
 
+TEST(Traits, SayHowLargeASliverIsWorthCutting) {
+  Batch b;
+  b.qo = {1, 1};
+  b.kv = {501000, 499000};  // a five-hundredth more than half, and less
+  b.workers = 2;
+  KernelTraits traits = cpu_like_traits();
+  const auto partials = [&](double sliver) {
+    traits.thresholds.least_sliver = sliver;
+    return Planner::plan(traits, b.input()).num_partials();
+  };
+  EXPECT_GT(partials(1. / 1000), 0);
+  EXPECT_EQ(partials(1. / 256), 0);
+}
+
+TEST(Traits, SayHowFarFromLevelTheFewestChunksAreKept) {
+  Batch b;
+  b.qo = {1, 1, 1};
+  b.kv = {16384, 16384, 16384};
+  b.workers = 8;
+  KernelTraits traits = cpu_like_traits();
+  const auto partials = [&](double few) {
+    traits.thresholds.few_chunks = few;
+    return Planner::plan(traits, b.input()).num_partials();
+  };
+  EXPECT_EQ(partials(0.4), 6);  // six workers have half of a request each: a third more than an eighth of all
+  EXPECT_GT(partials(0.3), 6);
+}
+
 TEST(Traits, SayHowManyGranulesAWorkerNeeds) {
   Batch b;
   b.qo = {1};
@@ -212,6 +240,8 @@ TEST(Traits, ThatSayTooLittleAreRefused) {
   refused([](KernelTraits& t) { t.default_workers = 0; });
   refused([](KernelTraits& t) { t.thresholds = {}; });
   refused([](KernelTraits& t) { t.thresholds.prefix_tree_depth = 0; });
+  refused([](KernelTraits& t) { t.thresholds.least_sliver = -1; });
+  refused([](KernelTraits& t) { t.thresholds.few_chunks = -1; });
   refused([](KernelTraits& t) { t.classes.clear(); });
   refused([](KernelTraits& t) { t.classes[1].rows = 0; });
   refused([](KernelTraits& t) { t.classes[1].kind = t.classes[0].kind; });

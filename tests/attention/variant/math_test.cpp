@@ -1,4 +1,5 @@
-// The vocabulary of variants against the C library in double, for every instruction set: the bounds of docs/numerics.md.
+// The vocabulary of variants against the C library in double, for every instruction set: the bounds of
+// docs/numerics.md.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -30,7 +31,8 @@ const Module& functions(Isa isa) {
         R"(extern "C" __attribute__((visibility("default"))) void f_divide(const int* x, int d, int* q, int* r, int n) {
   for (int i = 0; i < n; ++i) { q[i] = weft::div_const(x[i], d); r[i] = weft::mod_const(x[i], d); }
 }
-extern "C" __attribute__((visibility("default"))) void f_minmax(const float* x, const float* y, float* low, float* high, int n) {
+extern "C" __attribute__((visibility("default")))
+void f_minmax(const float* x, const float* y, float* low, float* high, int n) {
   for (int i = 0; i < n; ++i) { low[i] = weft::min(x[i], y[i]); high[i] = weft::max(x[i], y[i]); }
 }
 )";

@@ -154,13 +154,29 @@ TEST(OwnVariant, AHookThatCannotBeCalledIsNamedAndNeverIgnored) {
       {"struct Wrong { real query_transform = 1; };", "query_transform"},
       {"class Wrong { real value_transform(P, Vec x, int i, Row) { return x[i]; } };", "value_transform"},
       {"struct Wrong { void output_transform(P, Vec, int, Row) {} };", "output_transform"},
-      {"struct Wrong { void init(P) {} };", "init"}};
+      {"struct Wrong { void init(P) {} };", "init"},
+      {"struct Wrong { static bool leaves_logits(Score) { return true; } };", "leaves_logits"},
+      {"struct Wrong { bool leaves_logits(P) { return true; } };", "leaves_logits"},
+      {"struct Wrong { static real leaves_logits(P) { return 1; } };", "leaves_logits"}};
   for (const auto& [text, hook] : cases) {
     const std::string message = compile_error(text);
     EXPECT_NE(message.find(std::string("the variant's member ") + hook + " must be public and callable"),
               std::string::npos)
         << message;
   }
+}
+
+// What other targets' vectors need not have.
+TEST(OwnVariant, HowAVectorIsStoredIsNoPartOfTheLanguage) {
+  for (const char* member : {"is_bf16_", "bf16_", "data_", "pairs_", "sum_"}) {
+    const std::string message =
+        compile_error(std::string("struct Wrong { real key_transform(P, Vec x, int i, Row) { ") + "(void)x." + member +
+                      "; return x[i]; } };");
+    EXPECT_NE(message.find("private"), std::string::npos) << message;
+  }
+  for (const char* member : {"is_bf16", "bf16", "data", "pairs"})
+    compile_error(std::string("struct Wrong { real key_transform(P, Vec x, int i, Row) { (void)x.") + member +
+                  "; return x[i]; } };");
 }
 
 TEST(OwnVariant, SoftmaxOfTextAndDeclarationMustAgree) {

@@ -20,7 +20,9 @@ const Variant& everything() {
   static real key_transform(const P& p, const Vec& x, int i, Row r) {
     return x[i] * p.cs(r.pos, i) + weft::pair(x, i) * p.sn(r.pos, i);
   }
-  real value_transform(P p, Vec x, int i, Row r) { return weight * x[i] - weft::sum(x) / real(x.size()) + real(r.head); }
+  real value_transform(P p, Vec x, int i, Row r) {
+    return weight * x[i] - weft::sum(x) / real(x.size()) + real(r.head);
+  }
   // A projection, by tensor.
   real output_transform(P p, Vec x, int i, Row) { return weft::dot(x, p.matrix.row(i)); }
 };

@@ -1,19 +1,16 @@
 // The forward pass on a card, every kernel of it in the host machine, against the reference in fp64.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <random>
-
+#include "forward_errors.h"
 #include "tests/attention/cuda/host_runtime.h"
 #include "tests/ops/cuda/host_card.h"
-#include "tests/support/random_model.h"
-#include "tests/support/reference_forward.h"
-#include "weft/model.h"
 
 namespace weft {
 namespace {
 
+using testing::errors_on_card;
 using testing::GgufWriter;
+using testing::random_ids;
 using testing::random_model;
 using testing::RandomModelOptions;
 using testing::TempFolder;
@@ -34,55 +31,13 @@ class ForwardOnACard : public testing::HostCard {
   int count_ = 0;
 };
 
-Ids random_ids(size_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  Ids ids(count);
-  for (int32_t& id : ids) id = static_cast<int32_t>(random() % testing::kRandomModelVocab);
-  return ids;
-}
-
-// |log p - log p*| of all tokens after each of the ids, the first `at_once` of which run together, the others one by one.
-struct Errors {
-  double largest = 0, mean = 0;
-};
-Errors errors_of(const std::string& path, const Ids& ids, size_t at_once, ForwardOptions options) {
-  options.device = Device::cuda(0);
-  options.max_tokens = 64;
-  const ModelFile file(path);
-  ForwardPass forward(file, options);
-  const std::vector<double> expected = testing::reference_log_probabilities(path, ids);
-  const auto sequence = forward.add_sequence();
-  const auto vocab = static_cast<size_t>(file.config().vocab_size);
-  Errors errors;
-  for (size_t done = 0; done < ids.size();) {
-    const size_t count = done == 0 ? at_once : 1;
-    const TensorView logits = forward.run(
-        {{.sequence = sequence, .tokens = std::span(ids).subspan(done, count), .logit_rows = ForwardPass::kAllRows}});
-    for (size_t row = 0; row < count; ++row) {
-      const std::span<const float> of_row(logits.as<float>() + row * vocab, vocab);
-      for (size_t id = 0; id < vocab; ++id) {
-        const double error =
-            std::abs(log_probability(of_row, static_cast<int32_t>(id)) - expected[(done + row) * vocab + id]);
-        errors.largest = std::max(errors.largest, error);
-        errors.mean += error / static_cast<double>(ids.size() * vocab);
-      }
-    }
-    done += count;
-  }
-  return errors;
-}
-
 TEST_F(ForwardOnACard, AgreesWithTheReferenceInEveryArchitecture) {
-  for (const char* architecture : {"llama", "qwen2", "qwen3", "gemma2", "gemma3"}) {
-    const std::string path = write({.architecture = architecture,
-                                    .hidden_size = 64,
-                                    .intermediate_size = 96,
-                                    .num_qo_heads = 4,
-                                    .num_kv_heads = 2,
-                                    .head_dim = 16,
-                                    .sliding_window = 5});
-    EXPECT_LE(errors_of(path, random_ids(13, 3), 9, {.precision = Precision::exact}).largest, 1e-3) << architecture;
-  }
+  for (const char* architecture : testing::kArchitectures)
+    EXPECT_LE(
+        errors_on_card(write(testing::small_model(architecture)), random_ids(13, 3), 9, {.precision = Precision::exact})
+            .largest,
+        1e-3)
+        << architecture;
 }
 
 TEST_F(ForwardOnACard, AgreesWithTheReferenceInEveryWeightType) {
@@ -98,7 +53,7 @@ TEST_F(ForwardOnACard, AgreesWithTheReferenceInEveryWeightType) {
                                     .num_kv_heads = 2,
                                     .head_dim = large ? 64u : 16u,
                                     .seed = type + 1});
-    EXPECT_LE(errors_of(path, random_ids(3, type), 2, {.precision = Precision::exact}).largest, 1e-3) << type;
+    EXPECT_LE(errors_on_card(path, random_ids(3, type), 2, {.precision = Precision::exact}).largest, 1e-3) << type;
   }
 }
 
@@ -110,7 +65,7 @@ TEST_F(ForwardOnACard, AgreesWithTheReferenceOnPromptsOfManyRows) {
                                   .num_qo_heads = 4,
                                   .num_kv_heads = 2,
                                   .head_dim = 16});
-  EXPECT_LE(errors_of(path, random_ids(21, 3), 20, {.precision = Precision::exact}).largest, 1e-3);
+  EXPECT_LE(errors_on_card(path, random_ids(21, 3), 20, {.precision = Precision::exact}).largest, 1e-3);
 }
 
 TEST_F(ForwardOnACard, KeepsTheStatedErrorWithEveryCache) {
@@ -118,8 +73,8 @@ TEST_F(ForwardOnACard, KeepsTheStatedErrorWithEveryCache) {
       write({.hidden_size = 64, .intermediate_size = 96, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 16});
   const Ids ids = random_ids(9, 4);
   for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16})
-    EXPECT_LE(errors_of(path, ids, 8, {.kv_dtype = dtype}).mean, 0.015) << to_string(dtype);
-  EXPECT_LE(errors_of(path, ids, 8, {.precision = Precision::fast, .kv_dtype = DType::int8}).mean, 0.07);
+    EXPECT_LE(errors_on_card(path, ids, 8, {.kv_dtype = dtype}).mean, 0.015) << to_string(dtype);
+  EXPECT_LE(errors_on_card(path, ids, 8, {.precision = Precision::fast, .kv_dtype = DType::int8}).mean, 0.07);
 }
 
 // Sequences of several lengths in one step, of which some give all logits, one goes on from a fork's middle of a page.

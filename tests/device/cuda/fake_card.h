@@ -1,5 +1,5 @@
-// A card and a compiler that are none, whose launches do nothing (fake_driver.h, tests/ops/cuda/fake_nvrtc.cpp): what the product
-// asks of them is counted.
+// A card and a compiler that are none, whose launches do nothing (fake_driver.h, tests/ops/cuda/fake_nvrtc.cpp): what
+// the product asks of them is counted.
 //
 //   TEST_F(FakeCard, ...) { ... kernel.run(workspace, tensors); EXPECT_EQ(driver_calls("cuMemcpyDtoHAsync"), 0); }
 #pragma once

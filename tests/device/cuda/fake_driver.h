@@ -1,7 +1,8 @@
-// What tests tell a driver that is none, and ask it. It is a library of its own, libcuda.so.1, which the product finds in
-// WEFT_CUDA_LIBS; the environment says what machine it plays.
+// What tests tell a driver that is none, and ask it. It is a library of its own, libcuda.so.1, which the product finds
+// in WEFT_CUDA_LIBS; the environment says what machine it plays.
 //
-//   FAKE_CUDA_CARDS=2  FAKE_CUDA_VERSION=12040  FAKE_CUDA_INIT=803  FAKE_CUDA_CAPABILITY=80  FAKE_CUDA_MULTIPROCESSORS=132
+//   FAKE_CUDA_CARDS=2  FAKE_CUDA_VERSION=12040  FAKE_CUDA_INIT=803  FAKE_CUDA_CAPABILITY=80
+//   FAKE_CUDA_MULTIPROCESSORS=132
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// Our declarations of the driver's and of NVRTC's API say what the vendor's headers say. Compiled where these are found.
+// Our declarations of the driver's and of NVRTC's API say what the vendor's headers say. Compiled where these are
+// found.
 #include <cuda.h>
 #include <gtest/gtest.h>
 #include <nvrtc.h>

@@ -1,5 +1,5 @@
-// A compiler that is none: it takes any text, and its cubins are empty. Kernels of the host machine are built in, so all that
-// the product needs of them is a name.
+// A compiler that is none: it takes any text, and its cubins are empty. Kernels of the host machine are built in, so
+// all that the product needs of them is a name.
 #include <cstddef>
 #include <cstring>
 

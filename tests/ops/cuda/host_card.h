@@ -41,8 +41,8 @@ class HostCard : public FakeCard {
     return {from, from + count};  // it is the host's memory
   }
   std::vector<std::string> launched;  // symbols, in order
-  // For those whose kernels the driver does not launch: keeps the work for the graph where a stream is being captured, else
-  // false.
+  // For those whose kernels the driver does not launch: keeps the work for the graph where a stream is being captured,
+  // else false.
   static bool defer(std::function<void()> work);
   static bool is_capturing();
 

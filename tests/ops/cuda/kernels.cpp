@@ -1,4 +1,5 @@
-// The operators' kernels as the host machine runs them, but for products, which CMakeLists.txt makes a file for each type of.
+// The operators' kernels as the host machine runs them, but for products, which CMakeLists.txt makes a file for each
+// type of.
 #include "ops/cuda/kernels/append.h"
 #include "ops/cuda/kernels/elementwise.h"
 #include "tests/ops/cuda/instances.h"

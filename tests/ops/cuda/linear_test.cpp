@@ -41,7 +41,7 @@ Exact exact_sum(const double* w, const float* x, int64_t n) {
 
 ops::CardMatrix load(std::span<const test::Weights> weights) {
   static WorkerTeam team(2);
-  std::vector<gemm::WeightSource> sources;
+  std::vector<ops::WeightSource> sources;
   for (const test::Weights& w : weights) sources.push_back(w.source());
   return ops::load_matrix(cuda::Card::at(0), sources, team);
 }
@@ -66,14 +66,14 @@ TEST_F(CardLinear, AgreesWithFp64InEveryType) {
     }
 }
 
-// A norm before, parts of several types, a product that is added: rows of y and x have gaps, which stay as they are.
+// A norm before, rows of several types, a product that is added: rows of y and x have gaps, which stay as they are.
 TEST_F(CardLinear, NormsItsRowsAndAddsToWhatIsThere) {
   const int64_t cols = 128, m = 2, ldx = cols + 3, ldy = 80;
   const test::Weights parts[] = {random_weights(WeightType::q4_1, 33, cols, 1),
                                  random_weights(WeightType::q4_1, 7, cols, 2),
                                  random_weights(WeightType::q8_0, 35, cols, 3)};
   const ops::CardMatrix matrix = load(parts);
-  ASSERT_EQ(matrix.parts.size(), 2u);
+  ASSERT_EQ(matrix.typed_rows.size(), 2u);
   ASSERT_EQ(matrix.rows, 75);
   // Rows whose squares overflow or vanish, too.
   for (const float size : {1.f, 3e25f, 1e-30f}) {

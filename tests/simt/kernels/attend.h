@@ -1,5 +1,5 @@
-// Softmax(q k^T) v of one head, for 64 queries a CTA: the pieces of tile/cuda put together, nothing tuned. Keys from `n` on do
-// not exist; every query sees all others, or, causal, those up to its own place from the end.
+// Softmax(q k^T) v of one head, for 64 queries a CTA: the pieces of tile/cuda put together, nothing tuned. Keys from
+// `n` on do not exist; every query sees all others, or, causal, those up to its own place from the end.
 #pragma once
 
 #include "tests/simt/kernels/args.h"

@@ -1,5 +1,5 @@
-// A product of 16-bit matrices: tiles of 64 x 64, 4 warps of 16 rows each, K in steps of 32 through two stages of cp.async.
-// Rows beyond m and n, and elements beyond k, are filled with zeros.
+// A product of 16-bit matrices: tiles of 64 x 64, 4 warps of 16 rows each, K in steps of 32 through two stages of
+// cp.async. Rows beyond m and n, and elements beyond k, are filled with zeros.
 #pragma once
 
 #include "tests/simt/kernels/args.h"

@@ -1,5 +1,5 @@
-// What each instruction of tile/cuda/ptx does with known numbers: the same words on a card and in the host machine say that
-// the machine believes the right thing of it (fragment layouts above all).
+// What each instruction of tile/cuda/ptx does with known numbers: the same words on a card and in the host machine say
+// that the machine believes the right thing of it (fragment layouts above all).
 #pragma once
 
 #include "tests/simt/kernels/args.h"

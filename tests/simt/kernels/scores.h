@@ -1,5 +1,6 @@
-// Every hook of a variant, on a matrix of scores and a vector: what a kernel asks of a variant's text, and nothing else.
-// Instances are written behind the text of a variant: WEFT_KERNEL(128, 1) void weft_scores(...) { Scores<P, V, M>::run(args); }
+// Every hook of a variant, on a matrix of scores and a vector: what a kernel asks of a variant's text, and nothing
+// else. Instances are written behind the text of a variant: WEFT_KERNEL(128, 1) void weft_scores(...) { Scores<P, V,
+// M>::run(args); }
 #pragma once
 
 #include "tests/simt/kernels/args.h"

@@ -1,5 +1,5 @@
-// What -fsanitize=thread makes of every access of a kernel: calls of functions that the compiler's runtime would have. Here
-// they belong to the machine.
+// What -fsanitize=thread makes of every access of a kernel: calls of functions that the compiler's runtime would have.
+// Here they belong to the machine.
 #include "tests/simt/machine/thread.h"
 
 namespace {

@@ -169,8 +169,8 @@ void fence_gpu() {
 }
 
 namespace {
-// What a card may give in place of y: `share` off, up or down by the last bit of y as a float; powers of 2, infinities and NaN
-// as they are.
+// What a card may give in place of y: `share` off, up or down by the last bit of y as a float; powers of 2, infinities
+// and NaN as they are.
 float off(double y, double share) {
   const auto rounded = static_cast<float>(y);
   const unsigned bits = __builtin_bit_cast(unsigned, rounded);

@@ -2,11 +2,12 @@
 //
 //   simt::Memory memory;
 //   std::span<float> y = memory.make<float>("y", 64);            // NaN, with red zones around
-//   simt::run_in_all_orders(memory, {.ctas = 2, .threads = 128, .shared_bytes = 4096}, [&] { weft_kernel({y.data()}); });
+//   simt::run_in_all_orders(memory, {.ctas = 2, .threads = 128, .shared_bytes = 4096},
+//                           [&] { weft_kernel({y.data()}); });
 //
-// The kernel is compiled by the host's compiler with -fsanitize=thread, whose calls go to this machine and to no runtime of
-// the compiler's, with tests/simt/twins in the place of tile/cuda/ptx. Its threads are fibers of one host thread, and all its
-// CTAs are alive at once. docs/cuda.md says what is found, and what is not.
+// The kernel is compiled by the host's compiler with -fsanitize=thread, whose calls go to this machine and to no
+// runtime of the compiler's, with tests/simt/twins in the place of tile/cuda/ptx. Its threads are fibers of one host
+// thread, and all its CTAs are alive at once. docs/cuda.md says what is found, and what is not.
 #pragma once
 
 #include <cstddef>

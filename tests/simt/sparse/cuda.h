@@ -2,16 +2,27 @@
 #pragma once
 
 #include "tests/simt/machine/device.h"
+#include "tests/simt/sparse/kernels.h"
 
 #define __global__
 #define __device__
-#define __shared__ static_assert(false, "no operator keeps shared memory yet");
+#define __shared__  // memory of the CTA is what weft_shared_memory() gives: see kernels.cpp
 
-struct WeftThreadIndex {
-  operator unsigned() const { return static_cast<unsigned>(weft::simt::thread_index()); }
-};
+// Threads lie in rows of sparse_threads_x; 0: in one.
 struct WeftThreads {
-  operator unsigned() const { return static_cast<unsigned>(weft::simt::num_threads()); }
+  operator unsigned() const {
+    const auto threads = static_cast<unsigned>(weft::simt::num_threads());
+    return weft::simt::sparse_threads_x == 0 ? threads : weft::simt::sparse_threads_x;
+  }
+};
+struct WeftThreadRows {
+  operator unsigned() const { return static_cast<unsigned>(weft::simt::num_threads()) / WeftThreads(); }
+};
+struct WeftThreadIndex {
+  operator unsigned() const { return static_cast<unsigned>(weft::simt::thread_index()) % WeftThreads(); }
+};
+struct WeftThreadRow {
+  operator unsigned() const { return static_cast<unsigned>(weft::simt::thread_index()) / WeftThreads(); }
 };
 struct WeftCtaIndex {
   operator unsigned() const { return static_cast<unsigned>(weft::simt::cta_index()); }
@@ -19,10 +30,48 @@ struct WeftCtaIndex {
 struct WeftCtas {
   operator unsigned() const { return static_cast<unsigned>(weft::simt::num_ctas()); }
 };
-static const struct { WeftThreadIndex x; } threadIdx{};
-static const struct { WeftThreads x; } blockDim{};
+static const struct {
+  WeftThreadIndex x;
+  WeftThreadRow y;
+  unsigned z = 0;
+} threadIdx{};
+static const struct {
+  WeftThreads x;
+  WeftThreadRows y;
+  unsigned z = 1;
+} blockDim{};
 static const struct { WeftCtaIndex x; } blockIdx{};
 static const struct { WeftCtas x; } gridDim{};
+
+#define __syncthreads() weft::simt::cta_sync()
+#define __trap() __builtin_trap()
+// Whoever names the lanes of less than a warp is one of a whole warp all the same here.
+#define __shfl_xor_sync(mask, x, step) weft_shuffle_xor(x, step)
+inline float weft_shuffle_xor(float x, unsigned step) {
+  return __builtin_bit_cast(float, weft::simt::shuffle_xor(__builtin_bit_cast(unsigned, x), static_cast<int>(step)));
+}
+inline double weft_shuffle_xor(double x, unsigned step) {
+  const auto bits = __builtin_bit_cast(unsigned long long, x);
+  const unsigned long long low = weft::simt::shuffle_xor(static_cast<unsigned>(bits), static_cast<int>(step));
+  const unsigned long long high = weft::simt::shuffle_xor(static_cast<unsigned>(bits >> 32), static_cast<int>(step));
+  return __builtin_bit_cast(double, high << 32 | low);
+}
+
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) double2 {
+  double x, y;
+};
 
 inline float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
 inline float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }

@@ -1,15 +1,201 @@
 // CUDA text of sparse operators as it is generated: tests/sparse holds the golden texts to be just that.
+#include "tests/simt/sparse/kernels.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "tests/simt/sparse/cuda.h"
+
 // The order matters.
 // clang-format off
-#include "tests/simt/sparse/cuda.h"
+#define weft_shared_memory weft_shared_memory_of_a_card
 #include "tests/golden/sparse/prelude.cuda.txt"
+#undef weft_shared_memory
+inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory(); }
+
+// Two texts may call their kernels the same: here the text is part of the name.
+#define WEFT_JOINED(golden, name) golden##_##name
+#define WEFT_OF(golden, name) WEFT_JOINED(golden, name)
+#define weft_batched_sddmm_0 WEFT_OF(WEFT_GOLDEN, batched_sddmm_0)
+#define weft_batched_spmm_0 WEFT_OF(WEFT_GOLDEN, batched_spmm_0)
+#define weft_block_sddmm_0 WEFT_OF(WEFT_GOLDEN, block_sddmm_0)
+#define weft_block_sddmm_1 WEFT_OF(WEFT_GOLDEN, block_sddmm_1)
+#define weft_block_spmm_0 WEFT_OF(WEFT_GOLDEN, block_spmm_0)
+#define weft_dbsr_spmm_0 WEFT_OF(WEFT_GOLDEN, dbsr_spmm_0)
+#define weft_dbsr_spmm_1 WEFT_OF(WEFT_GOLDEN, dbsr_spmm_1)
+#define weft_edge_dots_0 WEFT_OF(WEFT_GOLDEN, edge_dots_0)
+#define weft_fused_mm_0 WEFT_OF(WEFT_GOLDEN, fused_mm_0)
+#define weft_graph_attention_0 WEFT_OF(WEFT_GOLDEN, graph_attention_0)
+#define weft_rest_0 WEFT_OF(WEFT_GOLDEN, rest_0)
+#define weft_rgms_0 WEFT_OF(WEFT_GOLDEN, rgms_0)
+#define weft_rgms_1 WEFT_OF(WEFT_GOLDEN, rgms_1)
+#define weft_rgms_2 WEFT_OF(WEFT_GOLDEN, rgms_2)
+#define weft_sddmm_0 WEFT_OF(WEFT_GOLDEN, sddmm_0)
+#define weft_spmm_0 WEFT_OF(WEFT_GOLDEN, spmm_0)
+#define weft_spmm_1 WEFT_OF(WEFT_GOLDEN, spmm_1)
+#define weft_spmm_2 WEFT_OF(WEFT_GOLDEN, spmm_2)
+#define weft_spmm_preprocess_0 WEFT_OF(WEFT_GOLDEN, spmm_preprocess_0)
+#define weft_sr_bcrs_spmm_0 WEFT_OF(WEFT_GOLDEN, sr_bcrs_spmm_0)
+#define weft_transposed_spmm_0 WEFT_OF(WEFT_GOLDEN, transposed_spmm_0)
+#define weft_weighted_spmm_0 WEFT_OF(WEFT_GOLDEN, weighted_spmm_0)
+
+#define WEFT_GOLDEN batched_sddmm
+#include "tests/golden/sparse/batched_sddmm.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN batched_spmm
+#include "tests/golden/sparse/batched_spmm.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN block_sddmm
+#include "tests/golden/sparse/block_sddmm.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN block_sddmm_dots
+#include "tests/golden/sparse/block_sddmm_dots.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN block_sddmm_turned
+#include "tests/golden/sparse/block_sddmm_turned.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN block_spmm
 #include "tests/golden/sparse/block_spmm.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN block_spmm_dots
+#include "tests/golden/sparse/block_spmm_dots.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN convolution
+#include "tests/golden/sparse/convolution.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN dbsr_spmm
+#include "tests/golden/sparse/dbsr_spmm.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN edge_dots
+#include "tests/golden/sparse/edge_dots.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN fused_mm
 #include "tests/golden/sparse/fused_mm.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN graph_attention
 #include "tests/golden/sparse/graph_attention.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN rgms
 #include "tests/golden/sparse/rgms.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN sddmm
 #include "tests/golden/sparse/sddmm.cuda.txt"
-#define weft_spmm_0 weft_spmm_csr
-#include "tests/golden/sparse/spmm_csr.cuda.txt"
-#undef weft_spmm_0
-#define weft_spmm_0 weft_spmm_bound
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN sddmm_fused
+#include "tests/golden/sparse/sddmm_fused.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN spmm_bound
 #include "tests/golden/sparse/spmm_bound.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN spmm_bsr_ell
+#include "tests/golden/sparse/spmm_bsr_ell.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN spmm_csr
+#include "tests/golden/sparse/spmm_csr.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN spmm_hyb
+#include "tests/golden/sparse/spmm_hyb.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN spmm_prefetch
+#include "tests/golden/sparse/spmm_prefetch.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN spmm_tail
+#include "tests/golden/sparse/spmm_tail.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN sr_bcrs_spmm
+#include "tests/golden/sparse/sr_bcrs_spmm.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN transposed_spmm
+#include "tests/golden/sparse/transposed_spmm.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN weighted_spmm
+#include "tests/golden/sparse/weighted_spmm.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN sddmm_cta
+#include "tests/golden/sparse/sddmm_cta.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN sddmm_partial
+#include "tests/golden/sparse/sddmm_partial.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN sddmm_shared
+#include "tests/golden/sparse/sddmm_shared.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN sddmm_warps
+#include "tests/golden/sparse/sddmm_warps.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN rest_shared
+#include "tests/golden/sparse/rest_shared.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN spmm_shared
+#include "tests/golden/sparse/spmm_shared.cuda.txt"
+#undef WEFT_GOLDEN
+// clang-format on
+
+namespace weft::simt {
+namespace {
+
+// Not watched: the list of arguments is none of the launch's memory.
+template <auto kernel>
+struct Call;
+template <class... Arguments, void (*kernel)(Arguments...)>
+struct Call<kernel> {
+  __attribute__((no_sanitize("thread"))) static void run(const long long* arguments) {
+    pass(arguments, std::index_sequence_for<Arguments...>());
+  }
+  template <std::size_t... i>
+  __attribute__((no_sanitize("thread"))) static void pass(const long long* arguments, std::index_sequence<i...>) {
+    kernel((Arguments)arguments[i]...);
+  }
+};
+
+}  // namespace
+
+#define WEFT_KERNEL(golden, name) \
+  { #golden, "weft_" #name, Call < golden##_##name> ::run }
+const SparseKernel kSparseKernels[] = {
+    WEFT_KERNEL(batched_sddmm, batched_sddmm_0),
+    WEFT_KERNEL(batched_spmm, batched_spmm_0),
+    WEFT_KERNEL(block_sddmm, block_sddmm_0),
+    WEFT_KERNEL(block_sddmm_dots, block_sddmm_0),
+    WEFT_KERNEL(block_sddmm_dots, block_sddmm_1),
+    WEFT_KERNEL(block_sddmm_turned, block_sddmm_0),
+    WEFT_KERNEL(block_sddmm_turned, block_sddmm_1),
+    WEFT_KERNEL(block_spmm, block_spmm_0),
+    WEFT_KERNEL(block_spmm_dots, block_spmm_0),
+    WEFT_KERNEL(convolution, rgms_0),
+    WEFT_KERNEL(convolution, rgms_1),
+    WEFT_KERNEL(convolution, rgms_2),
+    WEFT_KERNEL(dbsr_spmm, dbsr_spmm_0),
+    WEFT_KERNEL(dbsr_spmm, dbsr_spmm_1),
+    WEFT_KERNEL(edge_dots, edge_dots_0),
+    WEFT_KERNEL(fused_mm, fused_mm_0),
+    WEFT_KERNEL(graph_attention, graph_attention_0),
+    WEFT_KERNEL(rgms, rgms_0),
+    WEFT_KERNEL(rgms, rgms_1),
+    WEFT_KERNEL(sddmm, sddmm_0),
+    WEFT_KERNEL(sddmm_fused, sddmm_0),
+    WEFT_KERNEL(spmm_bound, spmm_0),
+    WEFT_KERNEL(spmm_bsr_ell, spmm_preprocess_0),
+    WEFT_KERNEL(spmm_bsr_ell, spmm_0),
+    WEFT_KERNEL(spmm_bsr_ell, spmm_1),
+    WEFT_KERNEL(spmm_bsr_ell, spmm_2),
+    WEFT_KERNEL(spmm_csr, spmm_0),
+    WEFT_KERNEL(spmm_hyb, spmm_preprocess_0),
+    WEFT_KERNEL(spmm_hyb, spmm_0),
+    WEFT_KERNEL(spmm_hyb, spmm_1),
+    WEFT_KERNEL(spmm_prefetch, spmm_0),
+    WEFT_KERNEL(spmm_tail, spmm_0),
+    WEFT_KERNEL(sr_bcrs_spmm, sr_bcrs_spmm_0),
+    WEFT_KERNEL(transposed_spmm, transposed_spmm_0),
+    WEFT_KERNEL(weighted_spmm, weighted_spmm_0),
+    WEFT_KERNEL(sddmm_cta, sddmm_0),
+    WEFT_KERNEL(sddmm_partial, sddmm_0),
+    WEFT_KERNEL(sddmm_shared, sddmm_0),
+    WEFT_KERNEL(sddmm_warps, sddmm_0),
+    WEFT_KERNEL(rest_shared, rest_0),
+    WEFT_KERNEL(spmm_shared, spmm_0),
+};
+unsigned sparse_threads_x = 0;
+const int kNumSparseKernels = sizeof kSparseKernels / sizeof kSparseKernels[0];
+
+}  // namespace weft::simt

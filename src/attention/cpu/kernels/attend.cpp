@@ -1,5 +1,5 @@
-// One work item: its rows against its keys, tile by tile, one pass over K and V for the whole head group. Which way it goes
-// follows from the unit's kind of tile and the type that is multiplied in.
+// One work item: its rows against its keys, tile by tile, one pass over K and V for the whole head group. Which way it
+// goes follows from the unit's kind of tile and the type that is multiplied in.
 #include "attention/cpu/kernels/attend_direct.h"
 #include "attention/cpu/kernels/attend_latent.h"
 #include "attention/cpu/kernels/attend_packed.h"
@@ -10,7 +10,8 @@
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 namespace {
 
-// Calls visit.operator()<Way<...>>() with integer products where keys or values are multiplied so: what a hook made is not.
+// Calls visit.operator()<Way<...>>() with integer products where keys or values are multiplied so: what a hook made is
+// not.
 template <template <class, class> class Way, class Keys, class Values, class Visit>
 void with_products([[maybe_unused]] const AttendArgs& args, const Visit& visit) {
 #if defined(WEFT_HAS_BYTE_DOT)

@@ -65,8 +65,8 @@ class AttendDirect {
     }
   }
 
-  // Calls work(slice) for each slice of a tile and head. Rows of the slice to come are told to the prefetcher; those of a
-  // boundary tile are not known yet.
+  // Calls work(slice) for each slice of a tile and head. Rows of the slice to come are told to the prefetcher; those of
+  // a boundary tile are not known yet.
   template <class Work>
   void for_slices(const KvSource& source, int step, const KvTile& tile, int stage, int next_tokens,
                   Prefetcher& prefetcher, const Work& work) {

@@ -5,9 +5,9 @@
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 
-// Latent rows are keys and, up to head_dim_vo, values of many queries. Their scores are computed token by token, with the
-// queries on the right, so that a row packed for P V is a left side as it stands: it is read and packed once. Pairs of bf16
-// run along a key's elements, and along tokens in values: there the joined rows are the left side.
+// Latent rows are keys and, up to head_dim_vo, values of many queries. Their scores are computed token by token, with
+// the queries on the right, so that a row packed for P V is a left side as it stands: it is read and packed once. Pairs
+// of bf16 run along a key's elements, and along tokens in values: there the joined rows are the left side.
 class AttendLatent {
  public:
   AttendLatent(const UnitView& unit, Arena& arena);

@@ -5,8 +5,8 @@
 
 namespace weft::attention::cpu::WEFT_ISA_NAME {
 
-// Both products run at the machine's arithmetic rate. A tile is worked on head by head; what comes from memory is fetched
-// meanwhile, a tile ahead.
+// Both products run at the machine's arithmetic rate. A tile is worked on head by head; what comes from memory is
+// fetched meanwhile, a tile ahead.
 template <class Keys, class Values>
 class AttendPacked {
  public:

@@ -1,7 +1,7 @@
 // Values that are not finite reach only rows whose intervals hold their slots. A row that does not see a column has
-// p = 0 there, but 0 times NaN is NaN: in tiles that rows see differently the products take such values for zeros, and rows
-// that see them get them afterwards. That is done when a state shows the need: a second pass over the item, so that finite
-// values pay one look at its output.
+// p = 0 there, but 0 times NaN is NaN: in tiles that rows see differently the products take such values for zeros, and
+// rows that see them get them afterwards. That is done when a state shows the need: a second pass over the item, so
+// that finite values pay one look at its output.
 #pragma once
 
 #include "attention/cpu/kernels/kv_source.h"

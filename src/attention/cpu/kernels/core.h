@@ -15,8 +15,8 @@ enum class Isa : unsigned char;
 
 namespace weft::attention::cpu {
 
-// What keys and queries, and values and probabilities, are multiplied in. int8: integer keys and values times queries and
-// probabilities of 16 bits; what a hook made of them is multiplied in fp32.
+// What keys and queries, and values and probabilities, are multiplied in. int8: integer keys and values times queries
+// and probabilities of 16 bits; what a hook made of them is multiplied in fp32.
 enum class Compute : int { fp32, bf16, int8 };
 
 // A run as the core sees it.
@@ -24,7 +24,8 @@ struct AttendArgs : RunArgs {
   const PlanHeader* plan;
   const abi::Leaf* leaf;
   Compute compute;
-  // Null, or: every tile is treated as a boundary tile, and 1 is stored where its class disagrees with its rows' intervals.
+  // Null, or: every tile is treated as a boundary tile, and 1 is stored where its class disagrees with its rows'
+  // intervals.
   int* mask_error;
 };
 

@@ -30,8 +30,8 @@ inline constexpr int kDirectLd = kMostTokens + 16;
 inline constexpr int kSliceBytes = 4096, kSlicesInCache = 4;
 inline constexpr int kSliceTokens = 16;  // or a multiple: whole vectors of scores
 
-// How `accumulate` leaves the columns of each kPanel: as they are stored, the even ones before the odd ones, or of each 8
-// the first 4 before the last 4.
+// How `accumulate` leaves the columns of each kPanel: as they are stored, the even ones before the odd ones, or of each
+// 8 the first 4 before the last 4.
 enum class ColumnOrder { stored, halves, fours };
 
 // Kernels that read keys and values as they are stored. `rows[t] + offset` is token t. n is a multiple of kPanel

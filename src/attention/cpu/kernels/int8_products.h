@@ -1,5 +1,5 @@
-// Products with integer keys and values: rows of 16 bits, split into two signed bytes, times bytes as they are stored. The
-// same members as those of products.h, for few rows and for many.
+// Products with integer keys and values: rows of 16 bits, split into two signed bytes, times bytes as they are stored.
+// The same members as those of products.h, for few rows and for many.
 #pragma once
 
 #include "attention/cpu/kernels/item.h"

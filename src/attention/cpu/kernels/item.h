@@ -21,7 +21,8 @@ struct Item {
   TileCursor start(const WorkItem& work);
   // Finds a tile's rows and their scales.
   void locate(const KvTile& tile, int stage);
-  // From here on a tile that was located is fetched, after what was to be fetched before. Returns how many lines that are.
+  // From here on a tile that was located is fetched, after what was to be fetched before. Returns how many lines that
+  // are.
   int prefetch(const KvTile& tile, int stage, Prefetcher& prefetcher) const;
   // From here on this tile is worked on.
   void begin(const KvTile& tile, int stage);

@@ -12,7 +12,8 @@ using namespace weft::tile::WEFT_ISA_NAME;
 extern const char kZeros[kMaxHeadDim * 4];
 
 // Memory to fetch while something else is worked on, a few lines at a time. Evenly: a core has few lines under way at
-// once, and those that it works on need some of them. It holds the regions of two tiles, and goes from each to the next.
+// once, and those that it works on need some of them. It holds the regions of two tiles, and goes from each to the
+// next.
 class Prefetcher {
  public:
   // `bytes` of each of n rows, for each of some heads.
@@ -55,15 +56,15 @@ class Prefetcher {
     long long bytes;
   };
   Next next = {};
-  // From here on, a line that is read stands for 64 >> widening stored bytes, the rest being what was made of them: else
-  // fetching would run ahead of what is worked on (decode of fp16 keys with a hook: 1.17 times as long).
+  // From here on, a line that is read stands for 64 >> widening stored bytes, the rest being what was made of them:
+  // else fetching would run ahead of what is worked on (decode of fp16 keys with a hook: 1.17 times as long).
   void set_widening(int widening) {
     line_ = 64 >> widening;
     if (step_ > 0) step_ = line_;
   }
 
-  // So many lines are to be fetched beside so many tiles of registers of a packed product. Twelve rows over 4,096 tokens
-  // take 1.28 times as long without.
+  // So many lines are to be fetched beside so many tiles of registers of a packed product. Twelve rows over 4,096
+  // tokens take 1.28 times as long without.
   void spread(int lines, int register_tiles) { lines_a_tile_ = lines == 0 ? 0 : lines / register_tiles + 1; }
   int lines_a_tile() const { return lines_a_tile_; }
 

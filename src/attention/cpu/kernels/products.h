@@ -1,12 +1,13 @@
 // Products with keys and values as floats: as they are stored for few rows, packed for many. int8_products.h has those
-// with integers. A way through the tiles (attend_direct.h, attend_packed.h) is made for one class of keys and one of values:
+// with integers. A way through the tiles (attend_direct.h, attend_packed.h) is made for one class of keys and one of
+// values:
 //
 //   keys.load_queries();                     // once an item
 //   keys.multiply(slice, prefetcher);        // scores of a head's tokens
 //   values.prepare(tile, head);              // its probabilities, as the products take them; o moves on by alpha
 //   values.multiply(slice, prefetcher);      // o += p v
 //   values.finish(head);                     // once a tile
-//   values.order(o, rows);                   // columns of o, which stand as the products leave them, in the head's order
+//   values.order(o, rows);                   // columns of o into the head's order, from that of the products
 #pragma once
 
 #include "attention/cpu/kernels/item.h"

@@ -48,8 +48,8 @@ void Scores::to_probabilities(const KvTile& tile, int first_head, int heads) con
            .alpha = states_.alpha + first_state});
 }
 
-// Masks what the bits of their pages do not show; each query token has a row of bits. Returns whether any page of the tile
-// has bits: then the scores are scaled first, as masked ones stay what they are.
+// Masks what the bits of their pages do not show; each query token has a row of bits. Returns whether any page of the
+// tile has bits: then the scores are scaled first, as masked ones stay what they are.
 bool Scores::mask_by_bits(const KvTile& tile, int first_head, int heads, float scale) const {
   const PlanHeader& plan = unit_.plan;
   if (plan.bits_index.count == 0) return false;

@@ -22,7 +22,6 @@ struct Nibbles {
   }
 };
 
-typedef unsigned U32x8 __attribute__((vector_size(32)));
 typedef unsigned U32x8Memory __attribute__((vector_size(32), aligned(1), may_alias));
 
 // 32 bytes of one row, 32 of another.
@@ -126,8 +125,8 @@ int byte_at(int column, int row_bytes) {
   return half + i / 4 % 4 * 8 + i / 16 * 4 + i % 4;
 }
 
-// Runs of columns follow each other in the head, too: 4 bytes do; of halves of bytes, vectors of even elements take turns
-// with those of odd ones.
+// Runs of columns follow each other in the head, too: 4 bytes do; of halves of bytes, vectors of even elements take
+// turns with those of odd ones.
 template <class Type>
 void order_columns(int dim, float* o, long long ld, int rows) {
   constexpr bool kBytes = Type::kLines == 1;

@@ -21,8 +21,8 @@ static_assert(kMostTokens / 4 <= kSplitLow);
 // So that sums of `n` products with bytes fit 32 bits.
 constexpr int most_split(int n) { return min_of(kMostSplit, 0x7fffffff / (128 * n)); }
 
-// Row r is scales[r] times integers 256 high + low, whose sum is sums[r]: words of high bytes from r * kSplitLd on, of low
-// bytes kSplitLow later.
+// Row r is scales[r] times integers 256 high + low, whose sum is sums[r]: words of high bytes from r * kSplitLd on, of
+// low bytes kSplitLow later.
 struct SplitRows {
   unsigned* words;
   float* scales;

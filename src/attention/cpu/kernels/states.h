@@ -31,8 +31,8 @@ struct States {
   void write_partial(const Partial& partial, const float* lse) const;
 };
 
-// The query rows of one KV head in fp32, changed by their hook: [group_rows][head_dim_qk]. With scales a head of keys, they
-// are scaled; for products in bf16 they are rounded in place, so that rows are half as long.
+// The query rows of one KV head in fp32, changed by their hook: [group_rows][head_dim_qk]. With scales a head of keys,
+// they are scaled; for products in bf16 they are rounded in place, so that rows are half as long.
 void load_queries(const States& states, int head, float* queries);
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

@@ -10,8 +10,8 @@ class TokenScales {
  public:
   TokenScales(const UnitView& unit, const TokensView& view, int tokens, Arena& arena);
 
-  // Finds where those of a tile lie, asks for those of its tokens [begin, end) (int4 decode takes 1.1 to 1.4 times as long
-  // without), and reads those of all heads; what no row sees counts 0, whatever lies there.
+  // Finds where those of a tile lie, asks for those of its tokens [begin, end) (int4 decode takes 1.1 to 1.4 times as
+  // long without), and reads those of all heads; what no row sees counts 0, whatever lies there.
   void locate(const KvTile& tile, int stage);
   void fetch(int begin, int end, int stage) const;
   void gather(const KvTile& tile, int stage, const unsigned char* marks);

@@ -18,15 +18,15 @@ namespace weft {
 
 // The reference, and what errors of it are measured against.
 struct MeasuredReference : ReferenceResult {
-  // Like o: sum over keys of p * |v|; times the row's largest sm_scale * sum |q_i k_i| * |slope of the logits' transform|
-  // over kReferenceLogit (terms.h) where that is above 1; through the derivative of the output transform. Without
-  // softmax, p is |p| and how much rounding of the logit moves it.
+  // Like o: sum over keys of p * |v|; times the row's largest sm_scale * sum |q_i k_i| * |slope of the logits'
+  // transform| over kReferenceLogit (terms.h) where that is above 1; through the derivative of the output transform.
+  // Without softmax, p is |p| and how much rounding of the logit moves it.
   std::vector<double> scale;
-  // Like o and lse: how far they move, at most, by what a variant's own arithmetic rounds where it makes large numbers of
-  // small ones or the other way round, as transforms of logits and angles of rotations do.
+  // Like o and lse: how far they move, at most, by what a variant's own arithmetic rounds where it makes large numbers
+  // of small ones or the other way round, as transforms of logits and angles of rotations do.
   std::vector<double> moved, moved_lse;
-  // Like o and lse: how far they move, at most, where queries and probabilities become integers. Empty where the rounding
-  // has no such steps.
+  // Like o and lse: how far they move, at most, where queries and probabilities become integers. Empty where the
+  // rounding has no such steps.
   std::vector<double> coarse, coarse_lse;
 };
 
@@ -34,7 +34,7 @@ struct MeasuredReference : ReferenceResult {
 // backend and spec, too.
 MeasuredReference measured_reference(const AttentionSpec& spec, const PlanInput& plan_input,
                                      const AttentionTensors& tensors, const attention::Rounding& rounding,
-                                     const ReferencePart& part = {});
+                                     const ReferenceScope& scope = {});
 
 // |o - o*| <= u |o*| + C * scale + moved + coarse: u the unit roundoff of o's type, C of the rounding and kv_len.
 class ErrorBound {

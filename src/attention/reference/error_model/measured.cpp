@@ -14,10 +14,10 @@ using namespace reference;
 class Measure : public Observer {
  public:
   Measure(const AttentionSpec& spec, const PlanInput& in, const AttentionTensors& tensors,
-          const attention::Rounding& rounding, const ReferencePart& part)
+          const attention::Rounding& rounding, const ReferenceScope& scope)
       : spec_(spec),
         tensors_(tensors),
-        hooks_(hooks(spec, in, tensors, part)),
+        hooks_(hooks(spec, in, tensors, scope)),
         transforms_(transforms(spec, in, tensors, hooks_, rounding)),
         call_{hooks_, transforms_, rounding,
               tensors.sm_scale ? static_cast<double>(*tensors.sm_scale) : 1 / std::sqrt(spec.head_dim_qk)},
@@ -51,7 +51,7 @@ class Measure : public Observer {
     const size_t elements = reference.o.size(), states = reference.lse.size();
     MeasuredReference all = std::move(measured_);
     static_cast<ReferenceResult&>(all) = std::move(reference);
-    all.scale.resize(elements);  // of rows that are not in the part, too
+    all.scale.resize(elements);  // of rows out of scope, too
     all.moved.resize(elements);
     all.moved_lse.resize(states);
     all.coarse.resize(integers() ? elements : 0);
@@ -89,9 +89,9 @@ class Measure : public Observer {
 }  // namespace
 
 MeasuredReference measured_reference(const AttentionSpec& spec, const PlanInput& in, const AttentionTensors& tensors,
-                                     const attention::Rounding& rounding, const ReferencePart& part) {
-  Measure measure(spec, in, tensors, rounding, part);
-  ReferenceResult reference = attention_reference(spec, in, tensors, part, &measure);
+                                     const attention::Rounding& rounding, const ReferenceScope& scope) {
+  Measure measure(spec, in, tensors, rounding, scope);
+  ReferenceResult reference = attention_reference(spec, in, tensors, scope, &measure);
   return std::move(measure).result(std::move(reference));
 }
 

@@ -100,8 +100,8 @@ void add_moved(Terms& terms, const Vector& weights, const Vector& errors, const 
   }
 }
 
-// What integers can do, at most: a query by half a step of its largest element, weights by half a step of the largest of
-// their tile, which lies within two blocks of as many tokens.
+// What integers can do, at most: a query by half a step of its largest element, weights by half a step of the largest
+// of their tile, which lies within two blocks of as many tokens.
 void add_coarse(Terms& terms, const attention::Rounding& rounding, const Vector& weights, const Vector& logit_errors,
                 const KvHead& kv, const Vector& value_scales, bool use_softmax) {
   const auto block = static_cast<size_t>(rounding.probability_tile);

@@ -32,9 +32,9 @@ Transforms transforms(const AttentionSpec& spec, const PlanInput& plan, const At
     };
   } else if (exact.code != nullptr && !rounding.math.empty()) {
     const Hooks in_float = compiled_hooks(spec, plan, tensors, text_in_float(spec, rounding.math));
-    // Twice the most that evaluations around s show: at one s roundings may happen to be small, and another order of the
-    // same operations rounds elsewhere. What is more than kMost is no rounding, but a text that says something else in
-    // float.
+    // Twice the most that evaluations around s show: at one s roundings may happen to be small, and another order of
+    // the same operations rounds elsewhere. What is more than kMost is no rounding, but a text that says something else
+    // in float.
     if (exact.logits)
       t.logits_error = [f = exact.logits, rounded = in_float.logits, softmax = exact.use_softmax](const Score& c,
                                                                                                   double s) {

@@ -84,8 +84,8 @@ struct AppendArgs {
   int num_pages, page_size;
 };
 
-// What becomes of a product with the weights of queries, keys and values: bias, norms and rotation, and then queries to their
-// tensor, keys and values into the cache.
+// What becomes of a product with the weights of queries, keys and values: bias, norms and rotation, and then queries to
+// their tensor, keys and values into the cache.
 struct QkvArgs {
   const float* qkv;              // [rows, q heads, then k heads, then v heads, dim]
   const float* bias;             // of all heads; null: none

@@ -14,7 +14,8 @@ enum class Scaled { none, given, token };
 template <class T>
 inline constexpr float kLargest = 127.f;
 
-// The scale for numbers up to a magnitude: 0 below 1e-30, NaN where it is not finite; no finite magnitude comes back as Inf.
+// The scale for numbers up to a magnitude: 0 below 1e-30, NaN where it is not finite; no finite magnitude comes back as
+// Inf.
 WEFT_INLINE float scale_for(float magnitude, float largest) {
   if (!(magnitude <= 3.4028235e38f)) return ptx::from_bits(0x7fc00000u);
   if (magnitude < 1e-30f) return 0.f;

@@ -5,8 +5,8 @@
 
 namespace weft::ops {
 
-// x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) as x / (1 + e^-2z). Held to where they have vanished:
-// beyond, what exp was held to would not outweigh x.
+// x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) as x / (1 + e^-2z). Held to where they have
+// vanished: beyond, what exp was held to would not outweigh x.
 WEFT_INLINE float gate_of(float x, bool gelu) {
   const float least = gelu ? -11.f : -88.f;
   const float held = x < least ? least : x;

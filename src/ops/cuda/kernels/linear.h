@@ -1,9 +1,10 @@
-// y = x W^T for a few rows of x: a warp has kOutputs rows of the weights at a time, its lanes the pieces of them, and the rows
-// of x lie in shared memory. All that is read of global memory but x is read once, so the bytes of the weights are the cost.
+// y = x W^T for a few rows of x: a warp has kOutputs rows of the weights at a time, its lanes the pieces of them, and
+// the rows of x lie in shared memory. All that is read of global memory but x is read once, so the bytes of the weights
+// are the cost.
 //
 // The generated text instantiates it: WEFT_LINEAR(symbol, weights, rows of x, outputs of a warp, gated) and
-// WEFT_EMBED(symbol, weights). With a gate the weights have two rows for each output, its gate's first, the other one `outputs`
-// rows behind: y = gate(the first's) * the other's.
+// WEFT_EMBED(symbol, weights). With a gate the weights have two rows for each output, its gate's first, the other one
+// `outputs` rows behind: y = gate(the first's) * the other's.
 #pragma once
 
 #include "ops/cuda/kernels/gates.h"
@@ -16,16 +17,16 @@ namespace weft::ops {
 
 inline constexpr int kLinearWarps = 8;
 
-// Where column k of a row of x lies in shared memory: lanes that read 16 bytes at strides of 4, 8, 16 or 32 columns find them
-// in different banks.
+// Where column k of a row of x lies in shared memory: lanes that read 16 bytes at strides of 4, 8, 16 or 32 columns
+// find them in different banks.
 WEFT_INLINE constexpr int spread(int k) { return k + k / 32 * 4; }
 
 template <class Weights, int kRows, int kOutputs, bool kGated>
 struct Linear {
   static constexpr int kThreads = 32 * kLinearWarps, kWeights = Weights::kWeights;
   static constexpr int kOfWarp = kGated ? kOutputs / 2 : kOutputs;
-  // Pieces of a row that a lane has on their way: enough bytes in all to keep memory busy for as long as a load takes, in
-  // registers for two CTAs. What a piece of 32 weights is unpacked to leaves room for fewer.
+  // Pieces of a row that a lane has on their way: enough bytes in all to keep memory busy for as long as a load takes,
+  // in registers for two CTAs. What a piece of 32 weights is unpacked to leaves room for fewer.
   static constexpr int kAhead = kRows > 2        ? 1
                                 : kWeights == 32 ? kOutputs == 4 ? 1 : 2
                                 : kOutputs == 1  ? 4

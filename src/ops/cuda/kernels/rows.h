@@ -10,8 +10,8 @@ WEFT_INLINE float* row_of(const CardRows& rows, i64 i) {
   return rows.data + i / rows.inner * rows.outer_stride + i % rows.inner * rows.inner_stride;
 }
 
-// 1 / sqrt(mean(x^2) + eps) in two factors, so that neither squares nor the root leave the range of floats: x * before is
-// multiplied by after.
+// 1 / sqrt(mean(x^2) + eps) in two factors, so that neither squares nor the root leave the range of floats: x * before
+// is multiplied by after.
 struct NormFactors {
   float before, after;
 };
@@ -19,8 +19,8 @@ struct NormFactors {
 WEFT_INLINE bool is_usual(float mean_square) { return mean_square >= 1e-36f && mean_square <= 3e38f; }
 WEFT_INLINE NormFactors usual_factors(float mean_square) { return {1.f, 1.f / ptx::square_root(mean_square)}; }
 
-// Of n elements that the lanes of a warp share, element(i) the i-th, whose squares sum up to `squares` (in float, or beyond).
-// All lanes call.
+// Of n elements that the lanes of a warp share, element(i) the i-th, whose squares sum up to `squares` (in float, or
+// beyond). All lanes call.
 template <class Element>
 WEFT_INLINE NormFactors norm_factors(int n, float eps, float squares, const Element& element) {
   const float mean = squares / static_cast<float>(n) + eps;

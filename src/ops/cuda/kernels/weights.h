@@ -1,5 +1,5 @@
-// Weights as a card keeps them, and how a thread reads them. A row is made of pieces of 16 bytes, and one load of a thread is
-// one piece; scales lie in planes of their own, so that a warp's loads of either have no gaps.
+// Weights as a card keeps them, and how a thread reads them. A row is made of pieces of 16 bytes, and one load of a
+// thread is one piece; scales lie in planes of their own, so that a warp's loads of either have no gaps.
 //
 //   Q4_1 piece;
 //   piece.load(planes, row * pieces_of_a_row + i);   // weights 32 i to 32 i + 31 of the row
@@ -7,12 +7,14 @@
 //   w = piece.scale(4 * g / (kWeights / kScales)) * q[0] + piece.least();
 //
 // With b a block of 32 weights of a row:
-//   q4_0, q4_1, q4_k  quants: word j of the piece has weights 4j to 4j + 3 in the low nibbles of its bytes, 16 more in the high
+//   q4_0, q4_1, q4_k  quants: word j of the piece has weights 4j to 4j + 3 in the low nibbles of its bytes, 16 more in
+//                     the high ones
 //   q5_0              and in high[b] the fifth bits: that of weight 4g + i is bit 8i + g
-//   q6_k              and in high[b] two words of upper bits: those of weight 4g + i are bits 8i + 2 (g % 4) of word g / 4
+//   q6_k              and in high[b] two words of upper bits: those of weight 4g + i are bits 8i + 2 (g % 4) of word
+//                     g / 4
 //   q8_0              quants: two pieces of 16 bytes a block
-//   scales            q4_0, q5_0, q8_0: d in fp16; q4_1: d and m; q4_k: steps of 8 bits of scale and minimum; q6_k: of the
-//                     block's two halves
+//   scales            q4_0, q5_0, q8_0: d in fp16; q4_1: d and m; q4_k: steps of 8 bits of scale and minimum; q6_k: of
+//                     the block's two halves
 //   supers            one for 8 blocks: of q4_k d and that of the minima, in fp16, of q6_k d
 //   f32, f16, bf16    quants: 4 or 8 weights a piece, the last one of a row filled up with zeros
 #pragma once

@@ -6,7 +6,7 @@
 //   q4_1   words[4][panel]  d[panel]  m[panel]     element 4j + b (low nibble) and 16 + 4j + b (high nibble)
 //   q8_0   words[8][panel]  d[panel]             word j: elements 4j..4j+3
 //   q4_k   words[4][panel]  d[panel]  m[panel]  sd[panel]  sm[panel]     as q4_1, with d * sd for d and m * sm for m
-//   q6_k   words[8][panel]  d[panel]  sd[2][panel]      as q8_0, with d * sd[0] for the first 16 inputs, d * sd[1] after
+//   q6_k   words[8][panel]  d[panel]  sd[2][panel]      as q8_0, with d * sd[0] for the first 16 inputs, then d * sd[1]
 // with uint32 words, fp16 d and m, int8 sd and sm: the file's numbers, reordered. A panel of f16 is [cols][panel], of
 // bf16 [ceil(cols / 2)][panel][2], of f32 [cols][panel].
 #pragma once
@@ -42,8 +42,8 @@ struct Panels {
   Scheme scheme;
 };
 
-// Activations. Floats: row r at data + r * row_bytes. Integers: [group][block][row of the group], the last group perhaps
-// with rows that nobody wrote: they are multiplied, and left out of y.
+// Activations. Floats: row r at data + r * row_bytes. Integers: [group][block][row of the group], the last group
+// perhaps with rows that nobody wrote: they are multiplied, and left out of y.
 struct Rows {
   char* data;
   long long row_bytes;

@@ -1,5 +1,5 @@
-// Words that threads of several CTAs change. Global memory; what an acquire reads orders what lies behind it after all that
-// lay before the release.
+// Words that threads of several CTAs change. Global memory; what an acquire reads orders what lies behind it after all
+// that lay before the release.
 #pragma once
 
 #include "tile/cuda/ptx/target.h"

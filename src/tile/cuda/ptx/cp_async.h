@@ -1,5 +1,5 @@
-// Copies from global to shared memory that go on behind the thread's back: a thread's copies since its last commit are a
-// group, and land, in order, when it waits; others see them behind the next barrier. Before sm_80 they land at once.
+// Copies from global to shared memory that go on behind the thread's back: a thread's copies since its last commit are
+// a group, and land, in order, when it waits; others see them behind the next barrier. Before sm_80 they land at once.
 #pragma once
 
 #include "tile/cuda/ptx/thread.h"

@@ -1,5 +1,5 @@
-// Programmatic dependent launch: a kernel may begin while the one before it in the stream ends. Before sm_90 it never does,
-// and there is nothing to say.
+// Programmatic dependent launch: a kernel may begin while the one before it in the stream ends. Before sm_90 it never
+// does, and there is nothing to say.
 #pragma once
 
 #include "tile/cuda/ptx/target.h"

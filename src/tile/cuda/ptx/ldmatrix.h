@@ -1,6 +1,6 @@
 // Matrices of 8 x 8 16-bit elements from shared memory to registers, in the layout that mma.h multiplies.
-// Lane l gives the address of row l % 8 of matrix l / 8: 16 bytes, 16-byte aligned. Register m of lane l then holds elements
-// 2 (l % 4) and the next of row l / 4 of matrix m; transposed, of column l / 4.
+// Lane l gives the address of row l % 8 of matrix l / 8: 16 bytes, 16-byte aligned. Register m of lane l then holds
+// elements 2 (l % 4) and the next of row l / 4 of matrix m; transposed, of column l / 4.
 #pragma once
 
 #include "tile/cuda/ptx/thread.h"

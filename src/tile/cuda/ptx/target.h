@@ -11,8 +11,10 @@
 // WEFT_KERNEL(threads of a CTA, CTAs that a multiprocessor is to hold) void attend(WEFT_PARAM Args args) { ... }
 #define WEFT_KERNEL(threads, ctas) extern "C" __global__ __launch_bounds__(threads, ctas)
 #define WEFT_PARAM const __grid_constant__
-// 75, 80, 86, 89 or 90.
+// 75, 80, 86, 89 or 90. A text that begins with a smaller one takes the forms of that architecture on a newer card.
+#ifndef WEFT_SM
 #define WEFT_SM (__CUDA_ARCH__ / 10)
+#endif
 
 namespace weft {
 

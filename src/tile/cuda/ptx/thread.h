@@ -12,8 +12,8 @@ WEFT_INLINE int num_ctas() { return static_cast<int>(gridDim.x); }
 WEFT_INLINE int lane() { return thread_index() % 32; }
 WEFT_INLINE int warp() { return thread_index() / 32; }
 
-// x, of which the compiler knows nothing: what follows from it is computed where it stands, and not ahead of a loop, where it
-// would take a register all the while.
+// x, of which the compiler knows nothing: what follows from it is computed where it stands, and not ahead of a loop,
+// where it would take a register all the while.
 WEFT_INLINE int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;

@@ -1,0 +1,234 @@
+// What each thread of a GPU runs: barriers, the first thread's stores, sums over threads, as text.
+#include "loop/threads.h"
+
+#include <gtest/gtest.h>
+
+#include "loop/codegen/printers.h"
+#include "loop/parse.h"
+#include "weft/error.h"
+
+namespace weft::loop {
+namespace {
+
+Function with(const std::string& body) {
+  return parse_function(
+      "stage3 f(n, m):\n  p = flat(n): int32 in 0 to m\n  A = flat(n * 8): fp32\n  B = flat(n * 8): fp32\n" + body);
+}
+
+std::string threads_of(const std::string& body) {
+  const Function function = with(body);
+  std::string text;
+  for (const Phase& phase : split_phases(function)) text += to_text(thread_body(function, phase));
+  return text;
+}
+
+void expect_refused(const std::string& body, const std::string& says) {
+  try {
+    ADD_FAILURE() << "not refused:\n" << threads_of(body);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+  }
+}
+
+// A row of B in shared memory, read by others, and again for the next row.
+TEST(Threads, WaitBetweenWritersAndReadersOfSharedMemory) {
+  EXPECT_EQ(threads_of("  for i in range(n) [bind=blockIdx.x]:\n    allocate row[8]: fp32 in shared\n"
+                       "    for k in range(8) [bind=threadIdx.x]:\n      row[k] = B[i * 8 + k]\n"
+                       "    for k in range(8) [bind=threadIdx.x]:\n      A[i * 8 + k] = row[7 - k]\n"),
+            R"(for i in range(n) [bind=blockIdx.x]:
+  allocate row[8]: fp32 in shared
+  barrier
+  for k in range(8) [bind=threadIdx.x]:
+    row[k] = B[i * 8 + k]
+  barrier
+  for k in range(8) [bind=threadIdx.x]:
+    A[i * 8 + k] = row[7 - k]
+)");
+}
+
+TEST(Threads, DoNotWaitForElementsOfTheirOwn) {
+  EXPECT_EQ(
+      threads_of("  for i in range(n) [bind=blockIdx.x]:\n    allocate x[32]: fp32 in shared\n"
+                 "    for k in range(8) [bind=threadIdx.x]:\n      for u in range(4):\n        x[k * 4 + u] = 0.0\n"
+                 "    for j in range(p[i]):\n      for k in range(8) [bind=threadIdx.x]:\n"
+                 "        for u in range(4):\n          x[k * 4 + u] = x[k * 4 + 1] + B[k]\n"
+                 "    for k in range(8) [bind=threadIdx.x]:\n      A[i * 8 + k] = x[k * 4]\n")
+          .find("barrier"),
+      std::string::npos);
+}
+
+TEST(Threads, WaitInLoopsThatAllRunAlike) {
+  EXPECT_EQ(threads_of("  for i in range(n) [bind=blockIdx.x]:\n    allocate x[8]: fp32 in shared\n"
+                       "    for k in range(8) [bind=threadIdx.x]:\n      x[k] = B[k]\n"
+                       "    for j in range(p[i]):\n      if j < 3:\n"
+                       "        for k in range(8) [bind=threadIdx.x]:\n          A[i * 8 + k] = x[7 - k]\n"
+                       "        for k in range(8) [bind=threadIdx.x]:\n          x[k] = A[i * 8 + k]\n"),
+            R"(for i in range(n) [bind=blockIdx.x]:
+  allocate x[8]: fp32 in shared
+  for k in range(8) [bind=threadIdx.x]:
+    x[k] = B[k]
+  for j in range(p[i]):
+    if j < 3:
+      barrier
+      for k in range(8) [bind=threadIdx.x]:
+        A[i * 8 + k] = x[7 - k]
+      barrier
+      for k in range(8) [bind=threadIdx.x]:
+        x[k] = A[i * 8 + k]
+)");
+}
+
+// Elements of a buffer that several threads access.
+TEST(Threads, WaitForWhatOthersStoreInBuffers) {
+  EXPECT_EQ(threads_of("  for i in range(n) [bind=blockIdx.x]:\n    for k in range(8) [bind=threadIdx.x]:\n"
+                       "      A[i * 8 + k] = 1.0\n    for k in range(8) [bind=threadIdx.x]:\n"
+                       "      B[i * 8 + k] = A[i * 8 + 7 - k]\n"),
+            R"(for i in range(n) [bind=blockIdx.x]:
+  for k in range(8) [bind=threadIdx.x]:
+    A[i * 8 + k] = 1.0
+  barrier
+  for k in range(8) [bind=threadIdx.x]:
+    B[i * 8 + k] = A[i * 8 + 7 - k]
+)");
+}
+
+TEST(Threads, TheFirstStoresWhatAllCompute) {
+  EXPECT_EQ(
+      threads_of("  for i in range(n) [bind=blockIdx.x]:\n    A[i] = 2.0\n    for k in range(8) [bind=threadIdx.x]:\n"
+                 "      B[i * 8 + k] = A[i]\n"),
+      R"(for i in range(n) [bind=blockIdx.x]:
+  if threadIdx.x == 0:
+    A[i] = 2.0
+  barrier
+  for k in range(8) [bind=threadIdx.x]:
+    B[i * 8 + k] = A[i]
+)");
+  // What no loop shares, one thread of one CTA does.
+  EXPECT_EQ(threads_of("  for i in range(n):\n    A[i] = A[i] + 1.0\n"), R"(if blockIdx.x == 0:
+  for i in range(n):
+    if threadIdx.x == 0:
+      A[i] = A[i] + 1.0
+)");
+}
+
+TEST(Threads, AddUpAReductionInRegistersAndThenTogether) {
+  EXPECT_EQ(threads_of("  for i in range(n) [bind=blockIdx.x]:\n    A[i] = 0.0\n"
+                       "    for k in range(8) [reduce, bind=threadIdx.x]:\n      for u in range(2) [reduce]:\n"
+                       "        A[i] = A[i] + B[k * 2 + u]\n"),
+            R"(allocate weft_sums[32]: fp32 in shared
+for i in range(n) [bind=blockIdx.x]:
+  if threadIdx.x == 0:
+    A[i] = 0.0
+  allocate weft_sum_0[1]: fp32 in register
+  weft_sum_0[0] = 0.0
+  for k in range(8) [bind=threadIdx.x]:
+    for u in range(2) [reduce]:
+      weft_sum_0[0] = weft_sum_0[0] + B[k * 2 + u]
+  weft_sum_0[0] = its sum over the cta
+  if threadIdx.x == 0:
+    A[i] = A[i] + weft_sum_0[0]
+)");
+  // Rows of threads go at their own pace: lanes of a warp alone come together.
+  EXPECT_EQ(threads_of("  for i in range(n) [bind=threadIdx.y]:\n    allocate s[1]: fp32 in register\n    s[0] = 0.0\n"
+                       "    for k in range(8) [reduce, bind=threadIdx.x]:\n      s[0] = s[0] + B[i * 8 + k]\n"
+                       "    for k in range(8) [bind=threadIdx.x]:\n      A[i * 8 + k] = s[0]\n"),
+            R"(if blockIdx.x == 0:
+  for i in range(n) [bind=threadIdx.y]:
+    allocate s[1]: fp32 in register
+    s[0] = 0.0
+    allocate weft_sum_0[1]: fp32 in register
+    weft_sum_0[0] = 0.0
+    for k in range(8) [bind=threadIdx.x]:
+      weft_sum_0[0] = weft_sum_0[0] + B[i * 8 + k]
+    weft_sum_0[0] = its sum over the warp
+    s[0] = s[0] + weft_sum_0[0]
+    for k in range(8) [bind=threadIdx.x]:
+      A[i * 8 + k] = s[0]
+)");
+}
+
+TEST(Threads, AreRefusedWhereABarrierWouldBeDivergent) {
+  expect_refused(
+      "  for i in range(n) [bind=blockIdx.x]:\n    allocate x[8]: fp32 in shared\n"
+      "    for k in range(8) [bind=threadIdx.x]:\n      x[k] = B[k]\n      A[i * 8 + k] = x[7 - k]\n",
+      "a barrier there would be divergent");
+  expect_refused(
+      "  for i in range(n) [bind=blockIdx.x]:\n    for k in range(8) [bind=threadIdx.x]:\n"
+      "      allocate x[8]: fp32 in shared\n      x[k] = B[k]\n      A[i * 8 + k] = x[k]\n",
+      "'x' is in shared memory within loop 'k', which threads share");
+  expect_refused(
+      "  for i in range(n) [parallel]:\n    allocate x[8]: fp32 in shared\n    x[0] = B[i]\n    A[i] = x[0]\n",
+      "'x' is in shared memory within a parallel loop");
+}
+
+TEST(Threads, AreRefusedWhereTwoWriteOneElement) {
+  expect_refused(
+      "  for i in range(n) [bind=blockIdx.x]:\n    allocate x[8]: fp32 in shared\n"
+      "    for k in range(8) [bind=threadIdx.x]:\n      x[k // 2] = B[k]\n",
+      "'x' in shared memory may be written at one place by two threads of loop 'k'");
+  expect_refused(
+      "  for i in range(n) [bind=blockIdx.x]:\n    for k in range(8) [bind=threadIdx.x]:\n      A[i] = A[i] + B[k]\n",
+      "'A' is stored at i in every iteration of loop 'k'");
+  expect_refused(
+      "  for i in range(n) [bind=blockIdx.x]:\n    A[i] = 0.0\n  for i in range(n) [bind=blockIdx.x]:\n"
+      "    for j in range(8) [bind=blockIdx.y]:\n      A[i * 8 + j] = 0.0\n    B[i] = 1.0\n",
+      "'B' is stored outside of a loop that is bound to blockIdx.y");
+}
+
+TEST(Threads, AreRefusedWhereCtasWouldExchangeValues) {
+  const std::string stores = "    for i in range(n) [bind=blockIdx.x]:\n      B[i] = A[7 - i]\n";
+  expect_refused("  for j in range(3):\n" + stores + "    for i in range(n) [bind=blockIdx.x]:\n      A[i] = B[i]\n",
+                 "'A' may be exchanged between CTAs");
+  EXPECT_NO_THROW(
+      threads_of("  for j in range(3):\n    for i in range(n) [bind=blockIdx.x]:\n      A[i] = A[i] + B[j]\n"));
+  expect_refused("  for j in range(3):\n    for i in range(n) [bind=blockIdx.x]:\n      A[j * 2 + i] = B[j]\n",
+                 "'A' may be exchanged between CTAs");
+}
+
+TEST(Threads, AreRefusedWhereRegistersAreTakenForOneMemory) {
+  const std::string sums =
+      "  for i in range(n) [bind=blockIdx.x]:\n    allocate x[8]: fp32 in register\n"
+      "    for k in range(8) [bind=threadIdx.x]:\n      x[k] = B[k]\n";
+  expect_refused(sums + "    for k in range(8):\n      A[i] = x[k]\n", "'x' lies in registers around loop 'k'");
+  expect_refused(sums + "    for k in range(8) [bind=threadIdx.x]:\n      A[i * 8 + k] = x[7 - k]\n",
+                 "'x' lies in registers around loop 'k'");
+  EXPECT_NO_THROW(threads_of(sums + "    for k in range(8) [bind=threadIdx.x]:\n      A[i * 8 + k] = x[k]\n"));
+  // One element for all iterations of a thread.
+  expect_refused(
+      "  for i in range(n) [bind=blockIdx.x]:\n    allocate x[1]: fp32 in register\n"
+      "    for k in range(8) [bind=threadIdx.x]:\n      x[0] = B[k]\n"
+      "    for k in range(8) [bind=threadIdx.x]:\n      A[i * 8 + k] = x[0]\n",
+      "'x' lies in registers around loop 'k'");
+}
+
+TEST(Threads, AreRefusedSumsThatAreNone) {
+  expect_refused(
+      "  for i in range(n) [bind=blockIdx.x]:\n    for k in range(8) [reduce, bind=threadIdx.x]:\n"
+      "      A[i] = max(A[i], B[k])\n",
+      "supported: one sum");
+  expect_refused(
+      "  for i in range(n) [bind=blockIdx.x]:\n    for k in range(8) [reduce, bind=threadIdx.y]:\n"
+      "      A[i] = A[i] + B[k]\n",
+      "supported: threadIdx.x");
+  expect_refused(
+      "  for i in range(n) [parallel]:\n    for k in range(8) [bind=threadIdx.x]:\n      A[i * 8 + k] = B[k]\n",
+      "within a parallel loop, which takes all threads");
+}
+
+TEST(Threads, SharedMemoryIsWhatTheLaunchGives) {
+  const Function function = with(
+      "  for i in range(n) [bind=blockIdx.x]:\n    allocate x[3]: fp32 in shared\n    allocate y[8]: fp64 in shared\n"
+      "    for k in range(3) [bind=threadIdx.x]:\n      x[k] = B[k]\n      y[k] = B[k]\n");
+  EXPECT_EQ(shared_bytes(function.body), 16 + 64);
+  const std::string code = cuda_module({function});
+  for (const char* part : {"// Launched with 80 bytes of shared memory.", "(float*)(weft_shared_memory() + 0);",
+                           "(double*)(weft_shared_memory() + 16);", "__syncthreads();"})
+    EXPECT_NE(code.find(part), code.npos) << part << "\n" << code;
+  EXPECT_THROW(cuda_module({with("  for i in range(n) [bind=blockIdx.x]:\n    allocate x[12289]: fp32 in shared\n"
+                                 "    for k in range(3) [bind=threadIdx.x]:\n      x[k] = B[k]\n")}),
+               Error);
+}
+
+}  // namespace
+}  // namespace weft::loop
