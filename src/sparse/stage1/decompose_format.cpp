@@ -17,7 +17,8 @@ size_t place_within(const SparseBuffer& other, const SparseBuffer& buffer) {
   return at == other.axes.end() ? std::string::npos : static_cast<size_t>(at - other.axes.begin());
 }
 
-// Whether results lie on the axes of the decomposed buffer: then each format has results of its own, which are gathered.
+// Whether results lie on the axes of the decomposed buffer: then each format has results of its own, which are
+// gathered.
 bool writes_on_axes_of(const Stage1& program, const Iteration& it, const SparseBuffer& buffer) {
   return place_within(program.buffer(it.body[0].name), buffer) != std::string::npos;
 }
@@ -66,8 +67,8 @@ class Rewriter {
     return loop::load(name, places, loop::type_of(buffer_.dtype));
   }
 
-  // `before`: the formats that took elements before this one, with their buffers. Blocks may have places of those, which
-  // stay 0: no element is counted twice.
+  // `before`: the formats that took elements before this one, with their buffers. Blocks may have places of those,
+  // which stay 0: no element is counted twice.
   Iteration copy(const std::vector<std::pair<const FormatRewriteRule*, std::string>>& before) const {
     Iteration copy{.name = "copy_" + name_, .preprocess = true};
     std::vector<Expr> from;
