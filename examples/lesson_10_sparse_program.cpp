@@ -35,6 +35,22 @@ cache_write(ko, register)
 parallel(largest.i)
 )",
                               Device::cpu(), {.set = {{"feat", 32}}});
+  // The same program call by call, where a program writes programs: each call checks what it is given.
+  const Program built = ProgramBuilder("largest_of_neighbours", {"m", "n", "nnz", "feat"})
+                            .dense_fixed("I", "m")
+                            .sparse_variable("J", "I", "n", "nnz", "j_indptr", "j_indices")
+                            .dense_fixed("N", "n")
+                            .dense_fixed("K", "feat")
+                            .buffer("X", {"N", "K"})
+                            .buffer("Y", {"I", "K"})
+                            .iterate({.name = "largest",
+                                      .axes = {"I", "J", "K"},
+                                      .kinds = "SRS",
+                                      .iterators = {"i", "j", "k"},
+                                      .init = {"Y[i, k] = -inf"},
+                                      .body = {"Y[i, k] = max(Y[i, k], X[j, k])"}})
+                            .build();
+  if (built.text() != program.text()) return 1;
   std::printf("stage II, loops over positions:\n%s\n", op.text("stage2").c_str());
 
   // A random graph; node 3 has no neighbour.

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "weft/device.h"
+#include "weft/sparse_program.h"
 #include "weft/tensor.h"
 
 namespace weft::sparse {
@@ -110,7 +111,8 @@ Structure butterfly(int64_t num_blocks, int64_t stride);
 
 // ---------------------------------------------------------------- programs
 
-// A program in the text form, with its schedule. Every mistake is Error(invalid_argument) that names line and column.
+// A program in the text form, with its schedule; ProgramBuilder (sparse_program.h) writes one. Every mistake is
+// Error(invalid_argument) that names line and column.
 class Program {
  public:
   explicit Program(std::string_view text);
@@ -165,8 +167,8 @@ Operator compile(const Program& program, std::string_view schedule, Device devic
 // ---------------------------------------------------------------- ready operators
 
 struct SparseOptions {
-  // What the matrix is decomposed to: "csr", "hyb(1, 5)", "bsr(4)", "ell(8)"; "auto": what tune_spmm has found for the
-  // structure, else what its row lengths promise.
+  // What the matrix is decomposed to: "csr", "hyb(1, 5)", "hyb(1)", "bsr(4)", "ell(8)"; "auto": what tune_spmm has found
+  // for the structure, else what its row lengths promise.
   std::string format = "auto";
   // The values are those of the last call in this format: they are not copied into it again.
   bool values_unchanged = false;

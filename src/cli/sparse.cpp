@@ -18,6 +18,7 @@
 #include "cli/sparse_svg.h"
 #include "cli/sparse_tune.h"
 #include "sparse/check.h"
+#include "sparse/formats/structure_on.h"
 #include "sparse/stage1/parse.h"
 
 namespace weft::cli {
@@ -113,17 +114,16 @@ void run(const SparseOptions& options, const sparse::Operator& op, const sparse:
   if (options.check) print_out("max error against the interpreter: {:.3g}\n", result["max_error"].get<double>());
 }
 
-// The structure of an axis: as many levels above it as the program has.
+// The structure of an axis, in the format that the program's axes say.
 sparse::Structure read_structure(const sparse::Stage1& program, const std::string& axis, const std::string& path,
                                  bool sum_duplicates) {
   check(program.find_axis(axis) != nullptr, ErrorCode::invalid_argument, "--matrix {}={}: the program has no axis '{}'",
         axis, path, axis);
   const std::vector<std::string> above = program.ancestors(axis);
-  if (above.size() <= 1) {
+  if (above.size() <= 1 || !is_tensor(path)) {
     const sparse::Coo coo = read_matrix(path);
-    return sparse::csr_from_coo(sum_duplicates ? sparse::merged(coo).coo : coo).structure;
+    return sparse::structure_on(program, axis, sum_duplicates ? sparse::merged(coo).coo : coo);
   }
-  if (!is_tensor(path)) return sparse::dcsr_from_coo(read_matrix(path)).structure;
   const sparse::CooTensor tensor = read_tensor(path);
   const size_t rank = tensor.extents.size();
   if (above.size() == rank) return sparse::csf_from_coo(tensor).structure;

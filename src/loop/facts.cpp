@@ -146,11 +146,13 @@ bool Facts::bound_product(Linear& sum, const Expr& term, int64_t coefficient) co
 }
 
 bool Facts::is_nonnegative(Linear sum, int depth) const {
-  constexpr int kMaxNesting = 6, kMaxSteps = 64;
+  // Proofs need few steps; where there is none, the ways to look for one multiply with every nesting.
+  constexpr int kMaxNesting = 6, kMaxSteps = 64, kMaxStepsOfAll = 2000;
   if (nesting_ == kMaxNesting) return false;
-  ++nesting_;
+  if (nesting_++ == 0) steps_ = 0;
   bool proven = false, open = true;
   for (int steps = 0; steps < kMaxSteps && open && !proven && !sum.overflows; ++steps) {
+    if (++steps_ > kMaxStepsOfAll) break;
     open = !sum.terms.empty();
     proven = open ? depth > 0 && is_nonnegative_by_conditions(sum, depth) : sum.constant >= 0;
     if (open && !proven) open = bound_some(sum);

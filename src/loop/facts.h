@@ -38,6 +38,7 @@ class Facts {
   bool replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient) const;
   const Expr* extent_of(const std::string& variable) const;
   mutable int nesting_ = 0;  // of proofs that need others
+  mutable int steps_ = 0;    // of all of them
   std::vector<Buffer> buffers_;
   Names scalars_;  // never negative, as loop variables; what `let` names may be
   std::vector<std::pair<std::string, Expr>> loops_;

@@ -47,6 +47,21 @@ void check_known(const ScheduleLine& line, const std::vector<std::string>& own, 
   fail(ErrorCode::invalid_argument, "'{}' is no primitive{}", line.primitive, did_you_mean(line.primitive, all));
 }
 
+namespace {
+
+// hyb(c) follows the mean length of a row, which fixed parameters tell.
+int64_t known_bucket(const Operand& format, const MatrixAxes& matrix) {
+  int64_t nnz = 0, rows = 0;
+  check(loop::is_integer(matrix.num_stored, &nnz) && loop::is_integer(matrix.num_stored_rows, &rows),
+        ErrorCode::invalid_argument,
+        "'{}': its k is ceil(log2(nnz / rows)), and {} / {} is not known before there is a structure; fix these "
+        "parameters (set), or write hyb(c, k)",
+        to_text(format), loop::to_text(matrix.num_stored), loop::to_text(matrix.num_stored_rows));
+  return default_bucket(nnz, rows);
+}
+
+}  // namespace
+
 std::vector<FormatRewriteRule> rules_of(const Operand& format, const MatrixAxes& matrix,
                                         const std::vector<FormatDefinition>& defined) {
   const auto number = [&](size_t i) { return format.operands[i].integer; };
@@ -60,11 +75,20 @@ std::vector<FormatRewriteRule> rules_of(const Operand& format, const MatrixAxes&
     if (format.text == "csr" && count == 0) return {csr_rule(matrix)};
     if (format.text == "ell" && count == 1) return {ell_rule(matrix, number(0))};
     if (format.text == "bsr" && count == 1) return {bsr_rule(matrix, number(0))};
+    if (format.text == "csc" && count == 0) return {csc_rule(matrix)};
+    if (format.text == "coo" && count == 0) return {coo_rule(matrix)};
+    if (format.text == "dia" && count == 0) return {dia_rule(matrix)};
+    if (format.text == "dcsr" && count == 0) return {dcsr_rule(matrix)};
+    if (format.text == "dbsr" && count == 1) return {dbsr_rule(matrix, number(0))};
+    if (format.text == "sr_bcrs" && count == 2) return {sr_bcrs_rule(matrix, number(0), number(1))};
     if (format.text == "hyb" && count == 2) return hyb_rules(matrix, number(0), number(1));
+    if (format.text == "hyb" && count == 1) return hyb_rules(matrix, number(0), known_bucket(format, matrix));
   }
   std::string own;
   for (const FormatDefinition& definition : defined) own += fmt::format(", {}()", definition.name);
-  fail(ErrorCode::invalid_argument, "'{}' is no format; allowed are csr(), ell(width), bsr(block) and hyb(c, k){}",
+  fail(ErrorCode::invalid_argument,
+       "'{}' is no format; allowed are csr(), csc(), coo(), dcsr(), dia(), ell(width), bsr(block), dbsr(block), "
+       "sr_bcrs(t, g), hyb(c) and hyb(c, k){}",
        to_text(format), own);
 }
 
@@ -84,7 +108,12 @@ MatrixAxes matrix_axes(const Stage1& program, const SparseBuffer& matrix, const 
       "them below a dense axis",
       iteration, matrix.name);
   const size_t row = is_stack ? 1 : 0;
-  MatrixAxes result{axes[row], axes[row + 1], program.axis(axes[row]).length, program.axis(axes[row + 1]).length};
+  MatrixAxes result{.row = axes[row],
+                    .col = axes[row + 1],
+                    .num_rows = program.axis(axes[row]).length,
+                    .num_cols = program.axis(axes[row + 1]).length};
+  result.num_stored = program.num_positions(result.col);
+  result.num_stored_rows = program.num_positions(result.row);
   if (is_stack) {
     result.outer = axes[0];
     result.num_outer = program.axis(axes[0]).length;
@@ -107,12 +136,11 @@ void ScheduleRunner::decompose(const ScheduleLine& line, Stage1& program) {
   for (size_t f = 2; f < line.operands.size(); ++f)
     for (FormatRewriteRule& rule : rules_of(line.operands[f], axes, formats_))
       decomposition.rules.push_back(std::move(rule));
-  const bool has_init =
-      program.find_iteration(iteration) != nullptr && !program.find_iteration(iteration)->init.empty();
   program = decompose_format(program, iteration, buffer, decomposition.rules);
   Group& group = groups_[iteration];
   for (const FormatRewriteRule& rule : decomposition.rules) group.blocks.push_back(iteration + "_" + rule.name);
-  if (has_init) group.init = iteration + "_init";
+  for (const char* other : {"_init", "_gather"})
+    if (program.find_iteration(iteration + other) != nullptr) group.beside = iteration + other;
   decompositions_.push_back(std::move(decomposition));
 }
 

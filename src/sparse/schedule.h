@@ -40,12 +40,12 @@ class ScheduleRunner {
   void decompose(const ScheduleLine& line, Stage1& program);
   // "csrmm.k" for each block that has loops of all those names.
   std::vector<std::vector<std::string>> loops_of(const Stage2& stage, const std::vector<std::string>& names,
-                                                 bool with_init) const;
+                                                 bool with_beside) const;
   std::string resolved(const std::string& name) const;
 
   struct Group {
     std::vector<std::string> blocks = {};
-    std::string init = {};
+    std::string beside = {};  // init before them, or what gathers their results behind
   };
   Schedule schedule_;
   std::vector<FormatDefinition> formats_;  // of the program's text
@@ -54,7 +54,7 @@ class ScheduleRunner {
   std::map<std::string, std::string> results_;  // what a line calls a loop -> "csrmm.ko"
 };
 
-// Rules of "hyb(1, 5)", "bsr(2)", "ell(4)", "csr()", and of what the text defines.
+// Rules of the named formats, as in "hyb(1, 5)", "bsr(2)", "csr()", and of what the text defines.
 std::vector<FormatRewriteRule> rules_of(const Operand& format, const MatrixAxes& matrix,
                                         const std::vector<FormatDefinition>& defined);
 // What runs without any line for stage II: the outermost spatial loop of each nest is shared by the team.

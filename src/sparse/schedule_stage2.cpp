@@ -20,7 +20,7 @@ using Words = std::vector<std::string>;
 struct LoopPrimitive {
   const char* name;
   const char* words;  // what follows the loop
-  bool with_init;     // also for what decompose_format has made of init
+  bool with_beside;   // also for what decompose_format has made of init, and for what gathers
   void (*run)(Stage2& stage, const std::string& loop, const Words& words);
 };
 
@@ -66,7 +66,7 @@ std::string ScheduleRunner::resolved(const std::string& name) const {
 
 std::vector<std::vector<std::string>> ScheduleRunner::loops_of(const Stage2& stage,
                                                                const std::vector<std::string>& names,
-                                                               bool with_init) const {
+                                                               bool with_beside) const {
   std::vector<std::string> blocks;
   std::vector<std::string> variables;
   std::string first_block;
@@ -87,7 +87,7 @@ std::vector<std::vector<std::string>> ScheduleRunner::loops_of(const Stage2& sta
     blocks = {first_block};
   } else {
     blocks = group->second.blocks;
-    if (with_init && !group->second.init.empty()) blocks.insert(blocks.begin(), group->second.init);
+    if (with_beside && !group->second.beside.empty()) blocks.insert(blocks.begin(), group->second.beside);
   }
   // Of a group, those blocks that have all of the loops.
   Stage2 copy = stage;
@@ -214,7 +214,7 @@ void ScheduleRunner::run_line(const ScheduleLine& line, Stage2& stage) {
   require(line.operands.size() == 1 + num_words, line, form);
   Words words;
   for (size_t i = 1; i <= num_words; ++i) words.push_back(name_at(line, i, form));
-  for (const auto& loops : loops_of(stage, {name_at(line, 0, form)}, primitive.with_init))
+  for (const auto& loops : loops_of(stage, {name_at(line, 0, form)}, primitive.with_beside))
     primitive.run(stage, loops[0], words);
 }
 

@@ -1,6 +1,7 @@
 // `weft sparse` as a user calls it.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -26,6 +27,48 @@ TEST(SparseProgram, RunsAndChecksAProgramOnAMatrixFromAFile) {
   EXPECT_EQ(last.at("flops").get<double>(), 2. * 7 * 32);
   for (const char* key : {"compile_ms", "convert_ms", "run_ms", "bytes", "checksum"})
     EXPECT_TRUE(last.at(key).is_number()) << key;
+}
+
+// Every format that a program's axes say.
+TEST(SparseProgram, FillsTheFormatOfAProgramFromAFile) {
+  for (const auto& [name, axis] : {std::pair("spmm_ell", "J"),
+                                   {"spmm_bsr", "JO"},
+                                   {"spmm_dcsr", "J"},
+                                   {"spmm_dbsr", "JO"},
+                                   {"spmm_sr_bcrs", "J"}}) {
+    std::vector<std::string> call = {"sparse",
+                                     WEFT_SPARSE_EXAMPLES "/" + std::string(name) + ".txt",
+                                     "--run",
+                                     "--matrix",
+                                     axis + ("=" + small_matrix()),
+                                     "--set",
+                                     "feat=8",
+                                     "--set",
+                                     "m=5",
+                                     "--set",
+                                     "n=5",
+                                     "--check",
+                                     "--json"};
+    const Result result = run_weft(call);
+    ASSERT_EQ(result.exit_code, 0) << name << result.err;
+    EXPECT_LE(result.last().at("max_error").get<double>(), 1e-5) << name;
+  }
+}
+
+// The same matrix packed by gzip.
+TEST(SparseProgram, ReadsPackedFiles) {
+  const std::string plain = small_matrix(), packed = plain + ".gz";
+  ASSERT_EQ(std::system(("gzip -c '" + plain + "' > '" + packed + "'").c_str()), 0);
+  const auto checksum = [](const std::string& file) {
+    const Result result =
+        run_weft({"sparse", kSpmmFile, "--run", "--matrix", "J=" + file, "--set", "feat=8", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.last().at("checksum").get<double>();
+  };
+  EXPECT_EQ(checksum(packed), checksum(plain));
+  const std::string cut = temporary_file("cut.mtx.gz", "\x1f\x8b\x08");
+  expect_refusal(run_weft({"sparse", kSpmmFile, "--run", "--matrix", "J=" + cut, "--set", "feat=8"}), 3, "invalid_file",
+                 "cut.mtx.gz");
 }
 
 // A tensor in CSF, relations as a stack, a matrix with duplicates.

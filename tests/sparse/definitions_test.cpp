@@ -38,7 +38,7 @@ constexpr const char* kTiles = R"(format tiles(I, J) with (num_tiles):
 TEST(Definitions, StructuresFollowFromTheMaps) {
   const ParsedProgram parsed = parse_program(with_format(std::string(kPairs) + kTiles));
   ASSERT_EQ(parsed.formats.size(), 2u);
-  const MatrixAxes axes{"I", "J", loop::variable("m"), loop::variable("n")};
+  const MatrixAxes axes{.row = "I", .col = "J", .num_rows = loop::variable("m"), .num_cols = loop::variable("n")};
   const Coordinates matrix{.num_rows = 3, .num_cols = 6, .rows = {0, 0, 0, 2}, .cols = {1, 4, 5, 0}};
   const FormatArrays pairs = rule_of(parsed.formats[0], axes).take(matrix, false);
   EXPECT_EQ(pairs.arrays.at("pairs_indices"), (std::vector<int32_t>{1, 4, 6, 6, 0, 6}));
@@ -95,8 +95,7 @@ TEST(Definitions, RefuseWhatIsNoFormat) {
   says("required: literals and the matrix' own extents", changed(kTiles, "dense_fixed(2)", "dense_fixed(feat)"));
   says("format tiles: 'I' is declared twice", changed(kTiles, "II", "I"));
   says("format 'tiles' is defined twice", with_format(std::string(kTiles) + kTiles));
-  says("'tile()' is no format; allowed are csr(), ell(width), bsr(block) and hyb(c, k), tiles()",
-       with_format(kTiles, "decompose_format(csrmm, A, tile())"));
+  says("sr_bcrs(t, g), hyb(c) and hyb(c, k), tiles()", with_format(kTiles, "decompose_format(csrmm, A, tile())"));
   // Found when there is a matrix.
   const Operator op = compile(parse(changed(kTiles, "(n + 3) // 4", "1")));
   const Matrix a = random_matrix(Shape::one_dense_row, 9);
@@ -127,7 +126,8 @@ TEST(Definitions, StacksAreForHybAlone) {
     });
   };
   EXPECT_EQ(made("hyb(2, 1)"), "");
-  for (const char* format : {"csr()", "ell(2)", "bsr(2)"})
+  for (const char* format :
+       {"csr()", "ell(2)", "bsr(2)", "csc()", "coo()", "dia()", "dcsr()", "dbsr(2)", "sr_bcrs(2, 2)"})
     expect_contains(made(format), "of a stack of matrices: required: a matrix; supported for a stack: hyb(c, k)",
                     format);
   expect_contains(refusal([] {

@@ -2,16 +2,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <sstream>
 
 #include "sparse/formats/structure.h"
+#include "sparse/formats/structure_on.h"
 #include "sparse/schedule.h"
+#include "sparse/stage1/parse.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 
 namespace weft::sparse::test {
 namespace {
 
-MatrixAxes axes() { return {"I", "J", loop::variable("m"), loop::variable("n")}; }
+MatrixAxes axes() { return {.row = "I", .col = "J", .num_rows = loop::variable("m"), .num_cols = loop::variable("n")}; }
 
 Coordinates coordinates(const Matrix& a) { return coordinates_of(*a.structure().data()); }
 
@@ -33,8 +37,19 @@ TEST(Formats, ConversionsKeepEveryElementOnce) {
 
 TEST(Formats, RulesTogetherTakeEveryElementOnce) {
   const std::vector<std::vector<FormatRewriteRule>> compositions = {
-      {csr_rule(axes())},      {bsr_rule(axes(), 2)},   {bsr_rule(axes(), 2), ell_rule(axes(), 2), csr_rule(axes())},
-      hyb_rules(axes(), 1, 3), hyb_rules(axes(), 3, 0), hyb_rules(axes(), 4, 5)};
+      {csr_rule(axes())},
+      {bsr_rule(axes(), 2)},
+      {bsr_rule(axes(), 2), ell_rule(axes(), 2), csr_rule(axes())},
+      hyb_rules(axes(), 1, 3),
+      hyb_rules(axes(), 3, 0),
+      hyb_rules(axes(), 4, 5),
+      {csc_rule(axes())},
+      {coo_rule(axes())},
+      {dcsr_rule(axes())},
+      {dbsr_rule(axes(), 3)},
+      {dia_rule(axes())},
+      {sr_bcrs_rule(axes(), 4, 2)},
+      {dia_rule(axes()), dbsr_rule(axes(), 2), sr_bcrs_rule(axes(), 3, 2), coo_rule(axes())}};
   for (const auto& rules : compositions)
     for (const Shape shape : kShapes) {
       const Coordinates all = coordinates(random_matrix(shape, 72));
@@ -77,6 +92,44 @@ TEST(Formats, HybPartitionsColumnsEvenly) {
   EXPECT_EQ(buckets[7].arrays.at("J_hyb_2_1_indices"), (std::vector<int32_t>{8, 9}));
 }
 
+// A matrix fills the axes of a program in the format that they say.
+TEST(Formats, MatricesFillTheAxesOfAProgram) {
+  const auto program = [](const std::string& name) {
+    std::ostringstream text;
+    text << std::ifstream(WEFT_SPARSE_EXAMPLES "/" + name + ".txt").rdbuf();
+    return parse_program(text.str()).stage1;
+  };
+  const auto expect_same = [](const Structure& got, const Structure& want, const std::string& what) {
+    const auto &a = got.data()->levels, &b = want.data()->levels;
+    ASSERT_EQ(a.size(), b.size()) << what;
+    for (size_t l = 0; l < a.size(); ++l) {
+      EXPECT_EQ(a[l].indptr, b[l].indptr) << what;
+      EXPECT_EQ(a[l].indices, b[l].indices) << what;
+      EXPECT_EQ(a[l].per_parent, b[l].per_parent) << what;
+    }
+  };
+  const Matrix a = random_matrix(Shape::uniform, 77);
+  const Coo coo = a.coo();
+  expect_same(structure_on(program("spmm_hyb"), "J", coo), csr_from_coo(coo).structure, "csr");
+  expect_same(structure_on(program("spmm_ell"), "J", coo), ell_from_coo(coo).structure, "ell");
+  expect_same(structure_on(program("spmm_bsr"), "JO", coo), bsr_from_coo(coo, 4).structure, "bsr");
+  expect_same(structure_on(program("spmm_dcsr"), "J", coo), dcsr_from_coo(coo).structure, "dcsr");
+  expect_same(structure_on(program("spmm_dbsr"), "JO", coo), dbsr_from_coo(coo, 4).structure, "dbsr");
+  expect_same(structure_on(program("spmm_sr_bcrs"), "J", coo), sr_bcrs_from_coo(coo, 8, 4).structure, "sr_bcrs");
+  expect_same(structure_on(program("ragged_softmax"), "J", coo), ragged(a.rows, a.cols, a.indptr), "ragged");
+  Stage1 wide = program("spmm_ell");
+  Axis& places = *std::find_if(wide.axes.begin(), wide.axes.end(), [](const Axis& axis) { return axis.name == "J"; });
+  places.nnz = 40;
+  const Structure forty = structure_on(wide, "J", coo);
+  EXPECT_EQ(forty.nnz(), a.rows * 40);
+  EXPECT_EQ(std::count(forty.data()->levels[1].indices.begin(), forty.data()->levels[1].indices.end(), a.cols),
+            a.rows * 40 - static_cast<int64_t>(a.indices.size()));
+  places.nnz = 1;
+  expect_contains(refusal([&] { structure_on(wide, "J", coo); }), "axis 'J' has 1 places a row", "narrow");
+  expect_contains(refusal([&] { structure_on(program("mttkrp"), "L", coo); }), "required: axes that a matrix fills",
+                  "a tensor's axes");
+}
+
 TEST(Formats, MapsThatAreNotInverseAreRefused) {
   FormatRewriteRule rule = bsr_rule(axes(), 2);
   check_inverse(rule, {"I", "J"});
@@ -87,6 +140,62 @@ TEST(Formats, MapsThatAreNotInverseAreRefused) {
                   "its maps are not inverse to each other: I = 1 comes back as 0", "bsr");
   rule.to_old.erase("J");
   expect_contains(refusal([&] { check_inverse(rule, {"J"}); }), "the inverse map has no 'J'", "bsr");
+}
+
+// Each rule makes of a matrix what the conversion of that name makes.
+TEST(Formats, RulesStoreWhatConversionsDo) {
+  for (const Shape shape : kShapes) {
+    const Matrix a = random_matrix(shape, 73);
+    const Coordinates all = coordinates(a);
+    const auto take = [&](const FormatRewriteRule& rule) { return rule.take(all, true).arrays; };
+    const auto expect_level = [&](const std::map<std::string, std::vector<int32_t>>& arrays, const std::string& axis,
+                                  const Level& level) {
+      if (level.is_variable) {
+        EXPECT_EQ(arrays.at(axis + "_indptr"), level.indptr) << axis << ", " << name_of(shape);
+      }
+      if (level.is_sparse) {
+        EXPECT_EQ(arrays.at(axis + "_indices"), level.indices) << axis << ", " << name_of(shape);
+      }
+    };
+    const auto levels = [](const Converted& converted) { return converted.structure.data()->levels; };
+    const auto csc = take(csc_rule(axes())), dcsr = take(dcsr_rule(axes())), dbsr = take(dbsr_rule(axes(), 3));
+    expect_level(csc, "I_csc", levels(csc_from_coo(a.coo()))[1]);
+    expect_level(dcsr, "I_dcsr", levels(dcsr_from_coo(a.coo()))[1]);
+    expect_level(dcsr, "J_dcsr", levels(dcsr_from_coo(a.coo()))[2]);
+    expect_level(dbsr, "IO_dbsr_3", levels(dbsr_from_coo(a.coo(), 3))[1]);
+    expect_level(dbsr, "JO_dbsr_3", levels(dbsr_from_coo(a.coo(), 3))[2]);
+    const auto strips = take(sr_bcrs_rule(axes(), 4, 2));
+    expect_level(strips, "G_sr_bcrs_4_2", levels(sr_bcrs_from_coo(a.coo(), 4, 2))[1]);
+    expect_level(strips, "J_sr_bcrs_4_2", levels(sr_bcrs_from_coo(a.coo(), 4, 2))[2]);
+    std::vector<int32_t> offsets = take(dia_rule(axes())).at("D_dia_indices");
+    for (int32_t& offset : offsets) offset -= static_cast<int32_t>(a.rows);
+    EXPECT_EQ(offsets, dia_from_coo(a.coo()).offsets) << name_of(shape);
+    const auto list = take(coo_rule(axes()));
+    EXPECT_EQ(list.at("I_coo_indices"), a.coo().rows) << name_of(shape);
+    EXPECT_EQ(list.at("J_coo_indices"), a.coo().cols) << name_of(shape);
+  }
+}
+
+// Before another format, only what is at least half full.
+TEST(Formats, BlocksTilesAndDiagonalsBeforeOthersAreHalfFull) {
+  // The first block is full; row 3 has one element, on a diagonal that is otherwise empty.
+  const Coordinates matrix{.num_rows = 4, .num_cols = 4, .rows = {0, 0, 1, 1, 3}, .cols = {0, 1, 0, 1, 0}};
+  EXPECT_EQ(dbsr_rule(axes(), 2).take(matrix, false).taken, (std::vector<char>{1, 1, 1, 1, 0}));
+  EXPECT_EQ(dbsr_rule(axes(), 2).take(matrix, true).taken, (std::vector<char>{1, 1, 1, 1, 1}));
+  EXPECT_EQ(sr_bcrs_rule(axes(), 4, 2).take(matrix, false).taken, (std::vector<char>{1, 1, 1, 1, 1}));
+  EXPECT_EQ(sr_bcrs_rule(axes(), 3, 2).take(matrix, false).taken, (std::vector<char>{1, 1, 1, 1, 0}));
+  // Diagonals of 2, 1, 1 and 1 elements on 4, 3, 3 and 1 places.
+  EXPECT_EQ(dia_rule(axes()).take(matrix, false).taken, (std::vector<char>{1, 0, 0, 1, 1}));
+}
+
+TEST(Formats, DefaultBucketIsTheMeanLengthOfARowRoundedUp) {
+  EXPECT_EQ(default_bucket(10556, 2708), 2);  // Cora
+  EXPECT_EQ(default_bucket(88648, 19717), 3);
+  EXPECT_EQ(default_bucket(8, 8), 0);
+  EXPECT_EQ(default_bucket(9, 8), 1);
+  EXPECT_EQ(default_bucket(16, 8), 1);
+  EXPECT_EQ(default_bucket(0, 0), 0);
+  EXPECT_EQ(default_bucket(1 << 30, 1), 16);
 }
 
 TEST(Formats, SrBcrsPadsTheLastGroup) {

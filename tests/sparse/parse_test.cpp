@@ -10,22 +10,6 @@
 namespace weft::sparse::test {
 namespace {
 
-TEST(Parse, BuilderAndTextMakeTheSameProgram) {
-  const Stage1 built = ProgramBuilder("spmm", {"m", "n", "nnz", "feat"})
-                           .dense_fixed("I", "m")
-                           .sparse_variable("J", "I", "n", "nnz", "j_indptr", "j_indices")
-                           .dense_fixed("J_", "n")
-                           .dense_fixed("K", "feat")
-                           .buffer("A", {"I", "J"})
-                           .buffer("B", {"J_", "K"})
-                           .buffer("C", {"I", "K"})
-                           .iterate("csrmm", {"I", "J", "K"}, "SRS", {"i", "j", "k"},
-                                    {"C[i, k] = C[i, k] + A[i, j] * B[j, k]"}, {"C[i, k] = 0.0"})
-                           .build();
-  EXPECT_EQ(built, parse_program(kSpmmProgram).stage1);
-  EXPECT_EQ(to_text(built), kSpmmProgram);
-}
-
 TEST(Parse, ReadsAllAxesBuffersIterationsCommentsAndTheSchedule) {
   const std::string text = R"(program all(a, b, c):   # a comment
   I = dense_fixed(a)

@@ -114,6 +114,18 @@ TEST(Primitives, RfactorTakesAFactorOutOfTheSum) {
 )");
 }
 
+// A condition that stands within the reductions also holds for the sum: rows beyond the last are none.
+TEST(Primitives, RfactorKeepsConditionsOfSpatialPoints) {
+  const std::string text = loops(
+      "decompose_format(csrmm, A, bsr(2))\nlower()\nreorder(csrmm.ii, csrmm.k, csrmm.jo)\nrfactor(csrmm.ji, "
+      "register)\n");
+  const size_t sum = text.find("block csrmm_bsr_2_sum");
+  const size_t condition = text.rfind("if io * 2 + ii < m", sum), zero = text.rfind("block csrmm_bsr_2:", sum);
+  ASSERT_NE(sum, std::string::npos) << text;
+  ASSERT_NE(condition, std::string::npos) << text;
+  EXPECT_GT(condition, zero) << text;
+}
+
 TEST(Primitives, DecomposeReductionMakesInitABlock) {
   EXPECT_EQ(loops("lower()\ndecompose_reduction(csrmm.j)\n"),
             R"(  for i in range(m):
@@ -189,8 +201,12 @@ TEST(Primitives, RefuseWhatWouldChangeTheResult) {
       {"decompose_format(csrmm, B, csr())\n", "required: a matrix on a dense and a sparse variable axis"},
       {"decompose_format(csrmm, A)\n", "the operands are written as decompose_format(iteration, buffer, format, ...)"},
       {"decompose_format(csrmm, A, hyb(1))\n",
-       "'hyb(1)' is no format; allowed are csr(), ell(width), bsr(block) and hyb(c, k)"},
-      {"decompose_format(csrmm, A, csc())\n", "'csc()' is no format"},
+       "'hyb(1)': its k is ceil(log2(nnz / rows)), and nnz / m is not known before there is a structure; fix these"},
+      {"decompose_format(csrmm, A, csb())\n",
+       "'csb()' is no format; allowed are csr(), csc(), coo(), dcsr(), dia(), ell(width), bsr(block), dbsr(block), "
+       "sr_bcrs(t, g), hyb(c) and hyb(c, k)"},
+      {"decompose_format(csrmm, A, dbsr(1))\n", "dbsr(1): blocks are 2 to 256 wide"},
+      {"decompose_format(csrmm, A, sr_bcrs(0, 1))\n", "strips have 1 to 256 rows and groups 1 to 4096 tiles"},
       {"decompose_format(csrmm, A, hyb(0, 2))\n", "there are 1 to 64 column partitions"},
       {"decompose_format(csrmm, A, hyb(1, 20))\n", "is 0 to 16"},
       {"decompose_format(csrmm, A, bsr(1))\n", "blocks are 2 to 256 wide"},
@@ -198,7 +214,8 @@ TEST(Primitives, RefuseWhatWouldChangeTheResult) {
       {"decompose_format(csrmm, A, bsr(2), bsr(2))\n", "format bsr_2 stands twice"},
       {"x = decompose_format(csrmm, A, csr())\n", "the operands are written as"},
       {"decompose_format(sddmm, O, csr())\n", "the iteration writes the buffer", true},
-      {"decompose_format(sddmm, A, csr())\n", "'O' is written on axes of its own structure", true},
+      {"decompose_format(sddmm, A, hyb(1, 2))\n", "axis 'S_hyb_0_2' of format hyb_0_2 counts places", true},
+      {"decompose_format(sddmm, A, coo())\n", "axis 'E_coo' of format coo counts places", true},
       // split, fuse, reorder
       {"lower()\nko, ki = split(csrmm.k, 1)\n", "the factor is 1; 2 to 65536 are allowed"},
       {"lower()\nko, ko = split(csrmm.k, 4)\n", "both loops would be called 'ko'"},

@@ -27,6 +27,7 @@ struct FormatDefinition {
   Declarations declared = {};                 // the new axes, and all parameters
   std::vector<std::string> buffer_axes = {};  // of the new buffer
   std::map<std::string, Expr> to_new = {}, to_old = {};
+  friend bool operator==(const FormatDefinition&, const FormatDefinition&) = default;
 };
 
 // "" where it can be a rule, else what it lacks.

@@ -62,6 +62,12 @@ FormatArrays take_bucket(const Bucket& bucket, const Coordinates& left) {
 
 }  // namespace
 
+int64_t default_bucket(int64_t nnz, int64_t rows) {
+  int64_t k = 0;
+  while (k < 16 && (rows << k) < nnz) ++k;
+  return k;
+}
+
 std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, int64_t k) {
   check(c >= 1 && c <= 64, ErrorCode::invalid_argument, "hyb({}, {}): there are 1 to 64 column partitions", c, k);
   check(k >= 0 && k <= 16, ErrorCode::invalid_argument, "hyb({}, {}): k, of the longest rows 2^k, is 0 to 16", c, k);

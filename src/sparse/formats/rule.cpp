@@ -11,13 +11,15 @@ void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>
   for (const std::string& axis : old_axes)
     check(rule.to_old.contains(axis), ErrorCode::invalid_argument, "format {}: the inverse map has no '{}'", rule.name,
           axis);
-  // Along each axis: small numbers, and those around the width of a block.
+  // Along each axis: small numbers, and those around the width of a block. Extents that the maps speak of are larger.
   constexpr int64_t kGrid[] = {0, 1, 2, 3, 5, 8, 13, 31, 32, 33, 100, 255};
-  loop::Memory at;
+  loop::Memory at, there;
+  for (const auto* maps : {&rule.to_new, &rule.to_old})
+    for (const auto& [axis, expr] : *maps)
+      for (const std::string& name : loop::variables_of(expr)) at.scalars[name] = there.scalars[name] = 256;
   std::vector<size_t> chosen(old_axes.size(), 0);
   for (;;) {
     for (size_t a = 0; a < old_axes.size(); ++a) at.scalars[old_axes[a]] = kGrid[chosen[a]];
-    loop::Memory there;
     for (const auto& [axis, expr] : rule.to_new) there.scalars[axis] = evaluate(expr, at);
     for (const std::string& axis : rule.buffer_axes)
       if (!rule.to_new.contains(axis)) there.scalars[axis] = 0;
@@ -31,6 +33,33 @@ void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>
     while (a < chosen.size() && ++chosen[a] == std::size(kGrid)) chosen[a++] = 0;
     if (a == chosen.size()) return;
   }
+}
+
+bool stores_zeros(const FormatRewriteRule& rule) {
+  // In one chain that ends in a sparse axis every position is an element's own; other axes cross it.
+  const auto axis_of = [&](const std::string& name) {
+    return std::find_if(rule.axes.begin(), rule.axes.end(), [&](const Axis& a) { return a.name == name; });
+  };
+  for (size_t a = 0; a < rule.buffer_axes.size(); ++a)
+    if (a > 0 && axis_of(rule.buffer_axes[a])->parent.empty()) return true;
+  return !axis_of(rule.buffer_axes.back())->is_sparse;
+}
+
+std::string counting_axis(const FormatRewriteRule& rule) {
+  for (const Axis& axis : rule.axes)
+    if (!rule.to_new.contains(axis.name) && !loop::is_literal(axis.length, 1)) return axis.name;
+  return {};
+}
+
+std::vector<char> taken_if_full(const Coordinates& left, bool last,
+                                const std::function<std::pair<int64_t, int64_t>(size_t element)>& place,
+                                const std::function<int64_t(const std::pair<int64_t, int64_t>& place)>& size) {
+  std::vector<char> taken(left.size(), 1);
+  if (last) return taken;
+  std::map<std::pair<int64_t, int64_t>, int64_t> filled;
+  for (size_t e = 0; e < left.size(); ++e) ++filled[place(e)];
+  for (size_t e = 0; e < left.size(); ++e) taken[e] = 2 * filled[place(e)] >= size(place(e)) ? 1 : 0;
+  return taken;
 }
 
 void check_no_stack(const MatrixAxes& matrix, const std::string& format) {

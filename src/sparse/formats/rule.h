@@ -49,6 +49,11 @@ struct FormatRewriteRule {
 // Throws Error(invalid_argument) where f and its inverse are not inverse to each other, on a grid of coordinates.
 void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>& old_axes);
 
+// Whether the format may store places of no element: blocks and diagonals do, rows do not.
+bool stores_zeros(const FormatRewriteRule& rule);
+// Axes of the format that only count places, as the pieces of long rows do; "" where coordinates tell all of them.
+std::string counting_axis(const FormatRewriteRule& rule);
+
 // The rules of all formats together: runs them in order. Throws Error(invalid_argument) naming an element that none
 // takes, or that several store.
 std::vector<FormatArrays> take_all(const std::vector<FormatRewriteRule>& rules, Coordinates coordinates);
@@ -60,14 +65,34 @@ struct MatrixAxes {
   Expr num_rows, num_cols;
   std::string outer = {};
   Expr num_outer = {};
+  Expr num_stored = {}, num_stored_rows = {};  // elements, and rows they stand in; what hyb(c) asks
 };
+// What the rule's axes store of elements that are taken, each at the new coordinates `at` by axis; 0 of an axis that is
+// not named. A sparse_fixed axis takes the first of a row. Throws Error(invalid_argument) for one beyond its axis.
+FormatArrays stored_at(const FormatRewriteRule& rule, const MatrixAxes& matrix, const Coordinates& left,
+                       std::map<std::string, std::vector<int64_t>> at, std::vector<char> taken);
+
 // Throws Error(unsupported) for a stack.
 void check_no_stack(const MatrixAxes& matrix, const std::string& format);
 FormatRewriteRule csr_rule(const MatrixAxes& matrix);
 FormatRewriteRule ell_rule(const MatrixAxes& matrix, int64_t width);
 FormatRewriteRule bsr_rule(const MatrixAxes& matrix, int64_t block);
+FormatRewriteRule csc_rule(const MatrixAxes& matrix);                  // columns, below each its rows
+FormatRewriteRule coo_rule(const MatrixAxes& matrix);                  // a list of elements
+FormatRewriteRule dcsr_rule(const MatrixAxes& matrix);                 // rows that hold something; CSF of a matrix
+FormatRewriteRule dbsr_rule(const MatrixAxes& matrix, int64_t block);  // block rows that hold something
+// Strips of t rows, below each the columns that hold something, in groups of g.
+FormatRewriteRule sr_bcrs_rule(const MatrixAxes& matrix, int64_t t, int64_t g);
+FormatRewriteRule dia_rule(const MatrixAxes& matrix);  // diagonals that hold something
+// Alone, or last, a format of blocks, tiles or diagonals takes every one that holds something; before other formats
+// those that are half full: `place` of an element, `size` of a place.
+std::vector<char> taken_if_full(const Coordinates& left, bool last,
+                                const std::function<std::pair<int64_t, int64_t>(size_t element)>& place,
+                                const std::function<int64_t(const std::pair<int64_t, int64_t>& place)>& size);
 // c column partitions of equal width, each with k + 1 buckets of rows: bucket i has those of a length in (2^(i-1),
 // 2^i], the last also longer ones, in pieces of 2^k.
 std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, int64_t k);
+// The k of hyb(c): ceil(log2(nnz / rows)), at most 16.
+int64_t default_bucket(int64_t nnz, int64_t rows);
 
 }  // namespace weft::sparse

@@ -110,6 +110,16 @@ std::string spmm_schedule(int64_t feat, const std::string& format, const VectorU
   return text + (tiles_of_groups ? "parallel(rows)\n" : tiles_outside ? "parallel(tiles)\n" : parallel_lines);
 }
 
+namespace {
+
+// hyb(c) as hyb(c, k) of this structure.
+std::string with_bucket(const std::string& format, const Structure& a) {
+  if (!format.starts_with("hyb(") || !format.ends_with(")") || format.find(',') != format.npos) return format;
+  return fmt::format("{}, {})", format.substr(0, format.size() - 1), default_bucket(a.nnz(), a.num_rows()));
+}
+
+}  // namespace
+
 void spmm(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
           const SparseOptions& options, Stream stream) {
   check_rank(b, "b", 2, "[n, feat]");
@@ -119,8 +129,9 @@ void spmm(const Structure& a, const TensorView& values, const TensorView& b, con
                       .element_bytes = bits_of(dtype) / 8,
                       .keeps_values = options.values_unchanged,
                       .workers = stream.team().num_workers()};
-  const SpmmChoice choice =
-      options.format == "auto" ? choice_of(data_of(a, "a"), call) : SpmmChoice{options.format, default_prefetch(feat)};
+  const SpmmChoice choice = options.format == "auto"
+                                ? choice_of(data_of(a, "a"), call)
+                                : SpmmChoice{with_bucket(options.format, a), default_prefetch(feat)};
   check(
       dtype == DType::fp32 || sums_in_fp32(choice), ErrorCode::unsupported,
       "spmm: format {} of bf16: required: sums of a row kept in fp32 from format to format; supported: csr, hyb(1, k)",

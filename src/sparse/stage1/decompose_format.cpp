@@ -11,11 +11,28 @@ namespace {
   fail(ErrorCode::invalid_argument, "decompose_format({}, {}): {}", iteration, buffer, why);
 }
 
+// Where the axes of `buffer` stand one after another within those of `other`; none where they don't.
+size_t place_within(const SparseBuffer& other, const SparseBuffer& buffer) {
+  const auto at = std::search(other.axes.begin(), other.axes.end(), buffer.axes.begin(), buffer.axes.end());
+  return at == other.axes.end() ? std::string::npos : static_cast<size_t>(at - other.axes.begin());
+}
+
+// Whether results lie on the axes of the decomposed buffer: then each format has results of its own, which are
+// gathered.
+bool writes_on_axes_of(const Stage1& program, const Iteration& it, const SparseBuffer& buffer) {
+  return place_within(program.buffer(it.body[0].name), buffer) != std::string::npos;
+}
+
 // Writes the iterations of one rule.
 class Rewriter {
  public:
   Rewriter(Stage1& program, const Iteration& it, const SparseBuffer& buffer, const FormatRewriteRule& rule)
-      : program_(program), it_(it), buffer_(buffer), rule_(rule), old_axes_(it.flat_axes()) {
+      : program_(program),
+        it_(it),
+        buffer_(buffer),
+        rule_(rule),
+        old_axes_(it.flat_axes()),
+        gathers_(writes_on_axes_of(program, it, buffer)) {
     name_ = loop::fresh_name(buffer.name + "_" + rule.name, program.all_names());
     Names taken = program.all_names();
     taken.insert(name_);
@@ -24,6 +41,10 @@ class Rewriter {
     for (const std::string& axis : rule.buffer_axes) {
       iterator_[axis] = loop::fresh_name(stem_of(axis), taken);
       taken.insert(iterator_[axis]);
+    }
+    for (const Stmt& stmt : it.body) {
+      result_names_[stmt.name] = loop::fresh_name(stmt.name + "_" + rule.name, taken);
+      taken.insert(result_names_[stmt.name]);
     }
     // Old iterators of the new ones: the inverse of f.
     Substitution names;
@@ -34,7 +55,21 @@ class Rewriter {
 
   SparseBuffer new_buffer() const { return {name_, rule_.buffer_axes, buffer_.dtype}; }
 
-  Iteration copy() const {
+  // Where the format of another rule stores what the iterators stand at: 0 where it does not.
+  Expr element_in(const FormatRewriteRule& other, const std::string& name) const {
+    Substitution at;
+    for (const std::string& axis : buffer_.axes) at[axis] = old_.at(iterator_of(axis));
+    std::vector<Expr> places;
+    for (const std::string& axis : other.buffer_axes) {
+      const auto map = other.to_new.find(axis);
+      places.push_back(map == other.to_new.end() ? Expr(0) : loop::substitute(map->second, at));
+    }
+    return loop::load(name, places, loop::type_of(buffer_.dtype));
+  }
+
+  // `before`: the formats that took elements before this one, with their buffers. Blocks may have places of those,
+  // which stay 0: no element is counted twice.
+  Iteration copy(const std::vector<std::pair<const FormatRewriteRule*, std::string>>& before) const {
     Iteration copy{.name = "copy_" + name_, .preprocess = true};
     std::vector<Expr> from;
     for (const std::string& axis : rule_.buffer_axes) {
@@ -43,8 +78,45 @@ class Rewriter {
       copy.iterators.push_back(iterator_.at(axis));
     }
     for (const std::string& axis : buffer_.axes) from.push_back(old_.at(iterator_of(axis)));
-    copy.body = {loop::make_store(name_, new_places(), loop::load(buffer_.name, from, loop::type_of(buffer_.dtype)))};
+    Expr value = loop::load(buffer_.name, from, loop::type_of(buffer_.dtype));
+    const Expr zero = loop::type_of(buffer_.dtype) == Type::real ? loop::real(0) : Expr(0);
+    if (stores_zeros(rule_))
+      for (const auto& [other, name] : before) {
+        if (const std::string axis = counting_axis(*other); !axis.empty())
+          fail(ErrorCode::unsupported,
+               "decompose_format({}, {}): format {} may have places of what format {} has taken: required: formats "
+               "before "
+               "it that coordinates find an element in; axis '{}' counts places; put {} before it",
+               it_.name, buffer_.name, rule_.name, other->name, axis, rule_.name);
+        value = loop::select(loop::operation(Op::not_equal, {element_in(*other, name), zero}), zero, value);
+      }
+    copy.body = {loop::make_store(name_, new_places(), value)};
     return copy;
+  }
+
+  // What the iteration writes on the decomposed axes, on those of the format.
+  std::vector<SparseBuffer> new_results() const {
+    std::vector<SparseBuffer> results;
+    for (const Stmt& stmt : gathers_ ? it_.body : Body{}) {
+      const SparseBuffer& old = program_.buffer(stmt.name);
+      SparseBuffer result{.name = result_name(stmt.name), .dtype = old.dtype, .temporary = true};
+      result.axes = with_places(old, old.axes, rule_.buffer_axes);
+      results.push_back(std::move(result));
+    }
+    return results;
+  }
+
+  // The format's result at the coordinates of the old one; 0 where it stores none.
+  Expr gathered(const Stmt& store) const {
+    Substitution at;
+    for (const std::string& axis : buffer_.axes) at[axis] = loop::variable(iterator_of(axis));
+    std::vector<Expr> places;
+    for (const std::string& axis : rule_.buffer_axes) {
+      const auto map = rule_.to_new.find(axis);
+      places.push_back(map == rule_.to_new.end() ? Expr(0) : loop::substitute(map->second, at));
+    }
+    const SparseBuffer& old = program_.buffer(store.name);
+    return loop::load(result_name(store.name), with_places(old, store.indices, places), loop::type_of(old.dtype));
   }
 
   Iteration compute() const {
@@ -68,21 +140,66 @@ class Rewriter {
     for (const std::string& axis : buffer_.axes) old_places.push_back(loop::variable(iterator_of(axis)));
     const Type type = loop::type_of(buffer_.dtype);
     const Expr old_load = loop::load(buffer_.name, old_places, type), new_load = loop::load(name_, new_places(), type);
+    const auto moved = [&](const Expr& e) {
+      return loop::substitute(loop::rewrite(e,
+                                            [&](const Expr& node) {
+                                              if (node == old_load) return new_load;
+                                              return node->op == Op::load && is_result(node->name) ? moved_result(node)
+                                                                                                   : node;
+                                            }),
+                              old_);
+    };
     result.body = it_.body;
-    rewrite_exprs(result.body, [&](const Expr& e) {
-      const Expr moved = loop::rewrite(e, [&](const Expr& node) { return node == old_load ? new_load : node; });
-      return loop::substitute(moved, old_);
-    });
+    if (gathers_) result.init = init_of_result();
+    for (Body* body : {&result.init, &result.body}) {
+      rewrite_exprs(*body, moved);
+      for (Stmt& stmt : *body) {
+        if (!gathers_) continue;
+        const Expr target = moved_result(loop::load(stmt.name, stmt.indices, Type::real));
+        stmt.name = target->name;
+        stmt.indices = target->operands;
+      }
+    }
     result.where = it_.where;
     for (Expr& condition : result.where) condition = loop::substitute(condition, old_);
     // Coordinates that a block adds at the end of the matrix are none.
-    for (const std::string& axis : buffer_.axes)
-      if (const Expr& place = old_.at(iterator_of(axis)); place->op != Op::variable)
-        result.where.push_back(loop::less(place, program_.axis(axis).length));
+    for (const std::string& axis : buffer_.axes) {
+      const Expr& place = old_.at(iterator_of(axis));
+      if (place->op == Op::variable) continue;
+      bool may_be_negative = false;
+      loop::visit(place, [&](const Expr& e) { may_be_negative |= e->op == Op::subtract; });
+      if (may_be_negative) result.where.push_back(loop::at_least(place, 0));
+      result.where.push_back(loop::less(place, program_.axis(axis).length));
+    }
     return result;
   }
 
  private:
+  const std::string& result_name(const std::string& old) const { return result_names_.at(old); }
+  bool is_result(const std::string& name) const {
+    return gathers_ && std::any_of(it_.body.begin(), it_.body.end(), [&](const Stmt& s) { return s.name == name; });
+  }
+  // What stands for the axes of `old`, with `now` in place of those that are decomposed.
+  template <class T>
+  std::vector<T> with_places(const SparseBuffer& old, const std::vector<T>& list, const std::vector<T>& now) const {
+    const auto at = list.begin() + static_cast<std::ptrdiff_t>(place_within(old, buffer_));
+    std::vector<T> result(list.begin(), at);
+    result.insert(result.end(), now.begin(), now.end());
+    result.insert(result.end(), at + static_cast<std::ptrdiff_t>(buffer_.axes.size()), list.end());
+    return result;
+  }
+  Expr moved_result(const Expr& load) const {
+    return loop::load(result_name(load->name), with_places(program_.buffer(load->name), load->operands, new_places()),
+                      load->type);
+  }
+  // A sum without init adds to what the caller gives: its formats begin at 0.
+  Body init_of_result() const {
+    if (!it_.init.empty()) return it_.init;
+    Body init = it_.body;
+    for (Stmt& stmt : init)
+      stmt.value = loop::type_of(program_.buffer(stmt.name).dtype) == Type::real ? loop::real(0) : Expr(0);
+    return init;
+  }
   bool is_replaced(const std::string& axis) const {
     return std::find(buffer_.axes.begin(), buffer_.axes.end(), axis) != buffer_.axes.end();
   }
@@ -102,7 +219,7 @@ class Rewriter {
   }
   char kind_of(const std::string& axis) const {
     const std::string old = old_of(axis);
-    if (old.empty()) return 'R';
+    if (old.empty()) return gathers_ ? 'S' : 'R';
     return it_.kinds[static_cast<size_t>(std::find(old_axes_.begin(), old_axes_.end(), old) - old_axes_.begin())];
   }
   std::vector<Expr> new_places() const {
@@ -116,12 +233,66 @@ class Rewriter {
   const SparseBuffer& buffer_;
   const FormatRewriteRule& rule_;
   std::vector<std::string> old_axes_;
+  bool gathers_;
   std::string name_;
+  std::map<std::string, std::string> result_names_;
   std::map<std::string, std::string> iterator_;
   Substitution old_;
 };
 
-void check_rewritable(const Stage1& program, const std::string& name, const std::string& buffer_name) {
+// Whether a term is 0 where `zero` is.
+bool vanishes(const Expr& term, const Expr& zero) {
+  if (term == zero || (term->op == Op::real_literal && term->real == 0)) return true;
+  const auto& operands = term->operands;
+  switch (term->op) {
+    case Op::multiply: return vanishes(operands[0], zero) || vanishes(operands[1], zero);
+    case Op::divide:
+    case Op::negate:
+    case Op::absolute:
+    case Op::square_root: return vanishes(operands[0], zero);
+    case Op::add:
+    case Op::subtract:
+    case Op::minimum:
+    case Op::maximum: return vanishes(operands[0], zero) && vanishes(operands[1], zero);
+    case Op::select: return vanishes(operands[1], zero) && vanishes(operands[2], zero);
+    default: return false;
+  }
+}
+
+// Of results on the decomposed axes: each element is one format's, which coordinates have to find.
+void check_gathered(const Stage1& program, const Iteration& it, const SparseBuffer& buffer,
+                    const std::vector<FormatRewriteRule>& rules, const std::vector<Expr>& places) {
+  for (const Stmt& stmt : it.body) {
+    const SparseBuffer& written = program.buffer(stmt.name);
+    const size_t at = place_within(written, buffer);
+    if (at == std::string::npos)
+      refuse(it.name, buffer.name, fmt::format("'{}' is written beside results on the buffer's axes", stmt.name));
+    for (size_t a = 0; a < written.axes.size(); ++a)
+      if ((a < at || a >= at + buffer.axes.size()) && !program.axis(written.axes[a]).parent.empty())
+        refuse(it.name, buffer.name, fmt::format("'{}' is written on axes of its own structure, too", stmt.name));
+    if (!std::equal(places.begin(), places.end(), stmt.indices.begin() + static_cast<std::ptrdiff_t>(at)))
+      refuse(it.name, buffer.name, fmt::format("'{}' is not written at the iterators of the buffer's axes", stmt.name));
+    const auto same = [&](const Stmt& other) { return other.name == stmt.name; };
+    size_t num_loads = 0;
+    loop::visit(stmt.value, [&](const Expr& e) {
+      num_loads += e->op == Op::load &&
+                   std::any_of(it.body.begin(), it.body.end(), [&](const Stmt& s) { return s.name == e->name; });
+    });
+    if (num_loads != 1 || std::count_if(it.body.begin(), it.body.end(), same) > 1)
+      refuse(it.name, buffer.name, fmt::format("'{}' is read or written besides", stmt.name));
+    if (it.init.empty() && stmt.value->op != Op::add)
+      refuse(it.name, buffer.name, fmt::format("'{}' has no init, and is no sum", stmt.name));
+  }
+  for (const FormatRewriteRule& rule : rules)
+    if (const std::string axis = counting_axis(rule); !axis.empty())
+      fail(ErrorCode::unsupported,
+           "decompose_format({}, {}): '{}' is written on the buffer's axes: required: formats that coordinates find an "
+           "element in; axis '{}' of format {} counts places",
+           it.name, buffer.name, it.body[0].name, axis, rule.name);
+}
+
+void check_rewritable(const Stage1& program, const std::string& name, const std::string& buffer_name,
+                      const std::vector<FormatRewriteRule>& rules) {
   const Iteration* it = program.find_iteration(name);
   std::vector<std::string> known;
   for (const Iteration& other : program.iterations) known.push_back(other.name);
@@ -149,10 +320,12 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
   }
   if (stores_to(it->body, buffer_name))
     refuse(name, buffer_name, "the iteration writes the buffer; only what is read changes its format");
+  const bool gathers = writes_on_axes_of(program, *it, *buffer);
+  if (gathers) check_gathered(program, *it, *buffer, rules, places);
   for (const Stmt& stmt : it->body) {
     if (const SparseBuffer& written = program.buffer(stmt.name);
-        std::any_of(written.axes.begin(), written.axes.end(),
-                    [&](const std::string& a) { return !program.axis(a).parent.empty(); }))
+        !gathers && std::any_of(written.axes.begin(), written.axes.end(),
+                                [&](const std::string& a) { return !program.axis(a).parent.empty(); }))
       refuse(name, buffer_name,
              fmt::format("'{}' is written on axes of its own structure, which the new formats do not have", stmt.name));
     bool adds = false;
@@ -167,21 +340,42 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
     if (!adds)
       refuse(name, buffer_name,
              fmt::format("'{}' is not accumulated as in C = C + x: parts of it cannot be computed apart", stmt.name));
+    const Expr element = loop::load(buffer_name, places, loop::type_of(buffer->dtype));
+    for (const FormatRewriteRule& rule : rules)
+      if (!gathers && stores_zeros(rule) && !(stmt.value->op == Op::add && vanishes(stmt.value->operands[1], element)))
+        refuse(name, buffer_name,
+               fmt::format("format {} also stores places of no element, where '{}' is 0: what is added to '{}' has to "
+                           "be 0 there, as a product with '{}' is",
+                           rule.name, buffer_name, stmt.name, buffer_name));
   }
+}
+
+// Over the spatial axes; each store of what it had, or of nothing yet where init gives that.
+Iteration gather_of(const Iteration& it, const Stage1& program) {
+  Iteration gather = init_of(it);
+  gather.name = it.name + "_gather";
+  gather.body = it.body;
+  for (Stmt& stmt : gather.body)
+    stmt.value =
+        it.init.empty() ? loop::load(stmt.name, stmt.indices, loop::type_of(program.buffer(stmt.name).dtype)) : Expr();
+  return gather;
 }
 
 }  // namespace
 
 Stage1 decompose_format(const Stage1& program, const std::string& name, const std::string& buffer_name,
                         const std::vector<FormatRewriteRule>& rules) {
-  check_rewritable(program, name, buffer_name);
   if (rules.empty()) refuse(name, buffer_name, "no format is given");
+  check_rewritable(program, name, buffer_name, rules);
   const Iteration it = *program.find_iteration(name);
   const SparseBuffer buffer = program.buffer(buffer_name);
 
   Stage1 result = program;
+  const bool gathers = writes_on_axes_of(program, it, buffer);
   std::vector<Iteration> copies, computes;
   std::vector<std::string> apart;
+  std::vector<std::pair<const FormatRewriteRule*, std::string>> before;
+  Iteration gather = gathers ? gather_of(it, program) : Iteration{};
   for (const FormatRewriteRule& rule : rules) {
     check_inverse(rule, buffer.axes);
     for (const std::string& param : rule.params) {
@@ -195,9 +389,16 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
       result.axes.push_back(axis);
     }
     const Rewriter rewriter(result, it, buffer, rule);
-    copies.push_back(rewriter.copy());
+    copies.push_back(rewriter.copy(before));
+    before.emplace_back(&rule, rewriter.new_buffer().name);
     computes.push_back(rewriter.compute());
     result.buffers.push_back(rewriter.new_buffer());
+    for (SparseBuffer& own : rewriter.new_results()) result.buffers.push_back(std::move(own));
+    for (size_t s = 0; s < gather.body.size(); ++s) {
+      Expr& sum = gather.body[s].value;
+      const Expr part = rewriter.gathered(it.body[s]);
+      sum = sum ? sum + part : part;
+    }
     if (!rule.apart.empty()) apart.push_back(rule.apart);
   }
   if (apart.size() > 1 && apart.size() == rules.size()) result.apart.push_back(apart);
@@ -209,8 +410,9 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
       continue;
     }
     iterations.insert(iterations.end(), copies.begin(), copies.end());
-    if (!it.init.empty()) iterations.push_back(init_of(it));
+    if (!it.init.empty() && !gathers) iterations.push_back(init_of(it));
     iterations.insert(iterations.end(), computes.begin(), computes.end());
+    if (gathers) iterations.push_back(gather);
   }
   result.iterations = std::move(iterations);
   verify(result);

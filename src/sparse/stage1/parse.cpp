@@ -208,17 +208,15 @@ ScheduleLine parse_schedule_line(Cursor& line) {
   return result;
 }
 
-Schedule parse_schedule_lines(Source& source, int indent) {
-  Schedule schedule;
+}  // namespace
+
+void parse_schedule_lines(Source& source, int indent, Schedule& schedule) {
   while (source.has_line(indent)) {
     Cursor line = source.next();
     if (schedule.size() == kMaxLines) line.fail(fmt::format("a schedule has at most {} lines", kMaxLines));
     schedule.push_back(parse_schedule_line(line));
   }
-  return schedule;
 }
-
-}  // namespace
 
 Symbols symbols_of(const Declarations& declared) {
   Symbols symbols = scalar_symbols(declared);
@@ -267,11 +265,8 @@ void parse_declarations(Source& source, Declarations& declared) {
   }
 }
 
-ParsedProgram parse_program(std::string_view text) {
-  Source source(text);
+void parse_head(Source& source, Stage1& program) {
   if (source.at_end()) source.fail_after("a program is expected, as in program NAME(n):");
-  ParsedProgram parsed;
-  Stage1& program = parsed.stage1;
   if (!source.has_line(0)) source.fail_after("a program is expected");
   Cursor head = source.next();
   head.expect("program");
@@ -282,7 +277,9 @@ ParsedProgram parse_program(std::string_view text) {
     head.fail_at(params_column, fmt::format("'{}' is declared twice", program.name));
   head.expect(":");
   head.expect_end();
-  parse_declarations(source, program);
+}
+
+void parse_iterations(Source& source, Stage1& program) {
   while (source.has_line(2)) {
     Cursor line = source.next();
     const bool preprocess = line.accept("preprocess");
@@ -301,21 +298,34 @@ ParsedProgram parse_program(std::string_view text) {
       program.iterations.push_back(std::move(it));
     }
   }
-  if (program.iterations.empty()) source.fail_after("the program computes nothing; write an iterate");
+}
+
+void parse_formats(Source& source, ParsedProgram& parsed) {
   while (source.has_line(0)) {
     if (Cursor line = source.peek(); !line.looks_like("format")) break;
     const Cursor line = source.peek();
-    parsed.formats.push_back(parse_format(source, program.params));
+    parsed.formats.push_back(parse_format(source, parsed.stage1.params));
     const auto named = [&](const FormatDefinition& f) { return f.name == parsed.formats.back().name; };
     if (std::count_if(parsed.formats.begin(), parsed.formats.end(), named) > 1)
       line.fail_at(1, fmt::format("format '{}' is defined twice", parsed.formats.back().name));
   }
+}
+
+ParsedProgram parse_program(std::string_view text) {
+  Source source(text);
+  ParsedProgram parsed;
+  Stage1& program = parsed.stage1;
+  parse_head(source, program);
+  parse_declarations(source, program);
+  parse_iterations(source, program);
+  if (program.iterations.empty()) source.fail_after("the program computes nothing; write an iterate");
+  parse_formats(source, parsed);
   if (source.has_line(0)) {
     Cursor line = source.next();
     line.expect("schedule");
     line.expect(":");
     line.expect_end();
-    parsed.schedule = parse_schedule_lines(source, 2);
+    parse_schedule_lines(source, 2, parsed.schedule);
   }
   if (!source.at_end()) {
     Cursor line = source.peek();
@@ -326,7 +336,8 @@ ParsedProgram parse_program(std::string_view text) {
 
 Schedule parse_schedule(std::string_view text) {
   Source source(text);
-  Schedule schedule = parse_schedule_lines(source, 0);
+  Schedule schedule;
+  parse_schedule_lines(source, 0, schedule);
   if (!source.at_end()) source.peek().fail("nothing may follow here");
   return schedule;
 }

@@ -41,12 +41,21 @@ struct ParsedProgram {
   Stage1 stage1;
   Schedule schedule = {};
   std::vector<FormatDefinition> formats = {};
+  friend bool operator==(const ParsedProgram&, const ParsedProgram&) = default;
 };
+std::string to_text(const FormatDefinition& format);
+std::string to_text(const ParsedProgram& program);
 
 ParsedProgram parse_program(std::string_view text);
 // Lines of a schedule alone, at no indentation.
 Schedule parse_schedule(std::string_view text);
 
+// The parts of a program's text, each at its indentation, with the checks that they call for. Each ends before what is
+// none.
+void parse_head(loop::Source& source, Stage1& program);
+void parse_iterations(loop::Source& source, Stage1& program);
+void parse_formats(loop::Source& source, ParsedProgram& parsed);
+void parse_schedule_lines(loop::Source& source, int indent, Schedule& schedule);
 // Shared with the text of stage II: parameters, axes, buffers, at two spaces. Ends before what is neither.
 void parse_declarations(loop::Source& source, Declarations& declared);
 loop::Symbols symbols_of(const Declarations& declared);

@@ -102,4 +102,22 @@ std::string to_text(const Schedule& schedule) {
   return text;
 }
 
+std::string to_text(const FormatDefinition& format) {
+  std::string text = fmt::format("format {}({})", format.name, joined(format.old_axes, kSame));
+  if (!format.new_params.empty()) text += fmt::format(" with ({})", joined(format.new_params, kSame));
+  text += ":\n";
+  for (const Axis& axis : format.declared.axes) text += "  " + to_text(axis) + "\n";
+  text += fmt::format("  buffer({})\n", joined(format.buffer_axes, kSame));
+  const auto map_text = [](const auto& map) { return fmt::format("{} = {}", map.first, loop::to_text(map.second)); };
+  return text + fmt::format("  to {}\n  from {}\n", joined(format.to_new, map_text), joined(format.to_old, map_text));
+}
+
+std::string to_text(const ParsedProgram& program) {
+  std::string text = to_text(program.stage1);
+  for (const FormatDefinition& format : program.formats) text += to_text(format);
+  if (!program.schedule.empty()) text += "schedule:\n";
+  for (const ScheduleLine& line : program.schedule) text += "  " + to_text(Schedule{line});
+  return text;
+}
+
 }  // namespace weft::sparse

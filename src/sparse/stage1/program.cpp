@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "sparse/stage1/parse.h"
 
 namespace weft::sparse {
 namespace {
@@ -238,52 +237,5 @@ void verify(const Stage1& program) {
     declared.iterations.push_back(iteration);
   }
 }
-
-ProgramBuilder::ProgramBuilder(std::string name, std::vector<std::string> params)
-    : text_(fmt::format("program {}({}):\n", name, joined(params))) {}
-
-ProgramBuilder& ProgramBuilder::dense_fixed(const std::string& name, const std::string& length) {
-  text_ += fmt::format("  {} = dense_fixed({})\n", name, length);
-  return *this;
-}
-
-ProgramBuilder& ProgramBuilder::dense_variable(const std::string& name, const std::string& parent,
-                                               const std::string& length, const std::string& nnz,
-                                               const std::string& indptr) {
-  text_ += fmt::format("  {} = dense_variable({}, {}, {}, indptr={})\n", name, parent, length, nnz, indptr);
-  return *this;
-}
-
-ProgramBuilder& ProgramBuilder::sparse_fixed(const std::string& name, const std::string& parent,
-                                             const std::string& length, const std::string& nnz_cols,
-                                             const std::string& indices) {
-  text_ += fmt::format("  {} = sparse_fixed({}, {}, {}, indices={})\n", name, parent, length, nnz_cols, indices);
-  return *this;
-}
-
-ProgramBuilder& ProgramBuilder::sparse_variable(const std::string& name, const std::string& parent,
-                                                const std::string& length, const std::string& nnz,
-                                                const std::string& indptr, const std::string& indices) {
-  text_ += fmt::format("  {} = sparse_variable({}, {}, {}, indptr={}, indices={})\n", name, parent, length, nnz, indptr,
-                       indices);
-  return *this;
-}
-
-ProgramBuilder& ProgramBuilder::buffer(const std::string& name, const std::vector<std::string>& axes, DType dtype) {
-  text_ += fmt::format("  {} = buffer({}): {}\n", name, joined(axes), weft::to_string(dtype));
-  return *this;
-}
-
-ProgramBuilder& ProgramBuilder::iterate(const std::string& name, const std::vector<std::string>& axes,
-                                        const std::string& kinds, const std::vector<std::string>& iterators,
-                                        const std::vector<std::string>& body, const std::vector<std::string>& init) {
-  text_ += fmt::format("  iterate {}({}) \"{}\" as ({}):\n", name, joined(axes), kinds, joined(iterators));
-  if (!init.empty()) text_ += "    init:\n";
-  for (const std::string& line : init) text_ += "      " + line + "\n";
-  for (const std::string& line : body) text_ += "    " + line + "\n";
-  return *this;
-}
-
-Stage1 ProgramBuilder::build() const { return parse_program(text_).stage1; }
 
 }  // namespace weft::sparse

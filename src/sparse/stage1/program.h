@@ -1,13 +1,9 @@
 // Stage I: what is computed, in coordinates. Axes say how a tensor is stored, buffers hold values on axes, iterations
 // compute at every coordinate that their axes store.
 //
-//   Stage1 spmm = ProgramBuilder("spmm", {"m", "n", "nnz", "feat"})
-//       .dense_fixed("I", "m").sparse_variable("J", "I", "n", "nnz", "j_indptr", "j_indices")
-//       .dense_fixed("J_", "n").dense_fixed("K", "feat")
-//       .buffer("A", {"I", "J"}).buffer("B", {"J_", "K"}).buffer("C", {"I", "K"})
-//       .iterate("csrmm", {"I", "J", "K"}, "SRS", {"i", "j", "k"}, {"C[i, k] = C[i, k] + A[i, j] * B[j, k]"},
-//                {"C[i, k] = 0.0"})
-//       .build();
+//   Stage1 spmm = parse_program(text).stage1;      // stage1/parse.h
+//   verify(spmm);
+//   to_text(spmm);
 #pragma once
 
 #include <string>
@@ -115,26 +111,5 @@ std::string to_text(const Stage1& program);
 std::string to_text(const Axis& axis);
 std::string to_text(const SparseBuffer& buffer);
 std::string text_of_apart(const Declarations& declared);
-
-// Builds a program as the text form would; every call checks like the parser.
-class ProgramBuilder {
- public:
-  ProgramBuilder(std::string name, std::vector<std::string> params);
-  ProgramBuilder& dense_fixed(const std::string& name, const std::string& length);
-  ProgramBuilder& dense_variable(const std::string& name, const std::string& parent, const std::string& length,
-                                 const std::string& nnz, const std::string& indptr);
-  ProgramBuilder& sparse_fixed(const std::string& name, const std::string& parent, const std::string& length,
-                               const std::string& nnz_cols, const std::string& indices);
-  ProgramBuilder& sparse_variable(const std::string& name, const std::string& parent, const std::string& length,
-                                  const std::string& nnz, const std::string& indptr, const std::string& indices);
-  ProgramBuilder& buffer(const std::string& name, const std::vector<std::string>& axes, DType dtype = DType::fp32);
-  ProgramBuilder& iterate(const std::string& name, const std::vector<std::string>& axes, const std::string& kinds,
-                          const std::vector<std::string>& iterators, const std::vector<std::string>& body,
-                          const std::vector<std::string>& init = {});
-  Stage1 build() const;
-
- private:
-  std::string text_;
-};
 
 }  // namespace weft::sparse

@@ -7,10 +7,14 @@
 namespace weft::sparse {
 namespace {
 
-// a * x, where a is the same in every iteration of the reductions: their sums are multiplied by it once.
-void take_factor(const Nest& nest, Expr& term, Expr& factor) {
-  if (term->op != Op::multiply) return;
-  Names reduced;  // what changes within them
+bool uses_any(const Expr& e, const Names& names) {
+  const Names used = loop::variables_of(e);
+  return std::any_of(used.begin(), used.end(), [&](const std::string& v) { return names.contains(v); });
+}
+
+// What changes within the reductions.
+Names changing_within(const Nest& nest) {
+  Names reduced;
   bool inside = false;
   for (const Nest::Level& level : nest.path) {
     inside |= level.stmt().reduction;
@@ -18,9 +22,14 @@ void take_factor(const Nest& nest, Expr& term, Expr& factor) {
     for (const Stmt& other : *level.body)
       if (inside && other.kind == Stmt::Kind::let) reduced.insert(other.name);
   }
+  return reduced;
+}
+
+// a * x, where a is the same in every iteration of the reductions: their sums are multiplied by it once.
+void take_factor(const Names& reduced, Expr& term, Expr& factor) {
+  if (term->op != Op::multiply) return;
   for (size_t i = 0; i < 2; ++i) {
-    const Names used = loop::variables_of(term->operands[i]);
-    if (std::any_of(used.begin(), used.end(), [&](const std::string& v) { return reduced.contains(v); })) continue;
+    if (uses_any(term->operands[i], reduced)) continue;
     factor = term->operands[i];
     term = term->operands[1 - i];
     return;
@@ -80,7 +89,8 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   const Expr mine = loop::load(partial, {place}, target->type);
 
   Expr factor, term = store.value->operands[1];
-  take_factor(found.nest, term, factor);
+  const Names reduced = changing_within(found.nest);
+  take_factor(reduced, term, factor);
   const Expr taken_sum = loop::load(partial, {loop::variable(lane)}, target->type);
 
   // Zero, each iteration to its own; then the sums in order.
@@ -102,6 +112,11 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   const auto at = body.begin() + static_cast<std::ptrdiff_t>(found.nest.path[first].index);
   const DType dtype = buffer->dtype == DType::fp64 ? DType::fp64 : DType::fp32;
   Body sums{std::move(sum)};
+  // Points that conditions within the reductions leave out have no sum.
+  for (size_t i = first; i < found.nest.path.size(); ++i)
+    if (const Stmt& stmt = found.nest.path[i].stmt();
+        stmt.kind == Stmt::Kind::condition && !uses_any(stmt.value, reduced))
+      sums = {loop::make_condition(stmt.value, std::move(sums))};
   Body before{loop::make_allocate(partial, {Expr(extent)}, dtype, scope), std::move(zero)};
   const auto after = body.insert(at, before.begin(), before.end()) + 3;
   body.insert(after, sums.begin(), sums.end());

@@ -1,0 +1,72 @@
+#include "sparse/formats/structure_on.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "sparse/formats/structure.h"
+
+namespace weft::sparse {
+namespace {
+
+// Lengths of the axes that follow the chain in a buffer, where they are literals: those of blocks.
+std::vector<int64_t> literals_behind(const Declarations& program, const std::vector<std::string>& chain) {
+  for (const SparseBuffer& buffer : program.buffers) {
+    const auto at = std::search(buffer.axes.begin(), buffer.axes.end(), chain.begin(), chain.end());
+    if (at == buffer.axes.end()) continue;
+    std::vector<int64_t> lengths;
+    for (auto axis = at + static_cast<std::ptrdiff_t>(chain.size()); axis != buffer.axes.end(); ++axis) {
+      int64_t length = 0;
+      if (!program.axis(*axis).parent.empty() || !loop::is_integer(program.axis(*axis).length, &length)) break;
+      lengths.push_back(length);
+    }
+    if (!lengths.empty()) return lengths;
+  }
+  return {};
+}
+
+// As wide as the axis says, where it says.
+Structure ell_of_width(const Axis& axis, const Coo& coo) {
+  const Structure longest = ell_from_coo(coo).structure;
+  const Level& level = longest.data()->levels[1];
+  int64_t width = 0;
+  if (!loop::is_integer(axis.nnz, &width) || width == level.per_parent) return longest;
+  check(width > level.per_parent, ErrorCode::invalid_argument,
+        "axis '{}' has {} places a row, and the longest row {} elements; write a wider one, or a parameter", axis.name,
+        width, level.per_parent);
+  check(coo.num_rows == 0 || width <= INT32_MAX / coo.num_rows, ErrorCode::invalid_argument,
+        "axis '{}': {} rows of {} places do not fit indices of 32 bits", axis.name, coo.num_rows, width);
+  std::vector<int32_t> indices(static_cast<size_t>(coo.num_rows * width), static_cast<int32_t>(coo.num_cols));
+  for (int64_t row = 0; row < coo.num_rows; ++row)
+    std::copy_n(level.indices.begin() + row * level.per_parent, level.per_parent, indices.begin() + row * width);
+  return ell(coo.num_rows, coo.num_cols, width, indices);
+}
+
+}  // namespace
+
+Structure structure_on(const Declarations& program, const std::string& axis, const Coo& coo) {
+  std::vector<std::string> chain = program.ancestors(axis);
+  chain.push_back(axis);
+  std::string kinds;  // of the axes below the root: d or s, f or v
+  for (size_t a = 1; a < chain.size(); ++a) {
+    const Axis& one = program.axis(chain[a]);
+    kinds += one.is_sparse ? (one.is_variable ? "sv " : "sf ") : (one.is_variable ? "dv " : "df ");
+  }
+  const std::vector<int64_t> behind = literals_behind(program, chain);
+  const bool in_blocks = behind.size() == 2 && behind[0] == behind[1];
+  if (kinds == "sv ") return (in_blocks ? bsr_from_coo(coo, behind[0]) : csr_from_coo(coo)).structure;
+  if (kinds == "sv sv ") return (in_blocks ? dbsr_from_coo(coo, behind[0]) : dcsr_from_coo(coo)).structure;
+  if (kinds == "sf ") return ell_of_width(program.axis(axis), coo);
+  if (kinds == "dv ") {
+    const Structure rows = csr_from_coo(coo).structure;
+    return ragged(coo.num_rows, coo.num_cols, rows.data()->levels[1].indptr);
+  }
+  int64_t group = 0;
+  if (kinds == "dv sf " && behind.size() == 1 && loop::is_integer(program.axis(axis).nnz, &group))
+    return sr_bcrs_from_coo(coo, behind[0], group).structure;
+  fail(ErrorCode::unsupported,
+       "axis '{}': required: axes that a matrix fills; supported: CSR, ELL, BSR, DCSR, DBSR, SR-BCRS and rows of any "
+       "length; others are made of CSR by decompose_format",
+       axis);
+}
+
+}  // namespace weft::sparse

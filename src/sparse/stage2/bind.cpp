@@ -1,0 +1,62 @@
+#include <algorithm>
+#include <functional>
+#include <iterator>
+
+#include "base/check.h"
+#include "sparse/stage2/loop_kind.h"
+#include "sparse/stage2/primitives.h"
+
+namespace weft::sparse {
+namespace {
+
+// Threads add up one sum at one place, target = target + x.
+void check_thread_sum(const LoopInNest& found, const std::string& thread) {
+  const std::string is_reduction = "it is a reduction, whose iterations add to the same elements; ";
+  if (thread != "threadIdx.x") refuse("bind", found.name, is_reduction + "use threadIdx.x, rfactor or atomic");
+  const Stmt* store = nullptr;
+  int num_stores = 0;
+  Names inside{found.variable};
+  const std::function<void(const Body&)> look = [&](const Body& body) {  // init will stand before the loop
+    for (const Stmt& stmt : body) {
+      if (stmt.kind == Stmt::Kind::store) store = &stmt, ++num_stores;
+      if (stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::let) inside.insert(stmt.name);
+      look(stmt.body);
+    }
+  };
+  look(found.loop().body);
+  if (num_stores != 1)
+    refuse("bind", found.name,
+           fmt::format("{}threads add up one sum, and {} elements are stored within", is_reduction, num_stores));
+  const Expr target = loop::load(store->name, store->indices, Type::real);
+  if (store->value->op != Op::add || !(store->value->operands[0] == target) ||
+      loop::loads_from(store->value->operands[1], store->name))
+    refuse("bind", found.name,
+           fmt::format("{}threads add up a sum of the form {} = {} + x", is_reduction, loop::to_text(target),
+                       loop::to_text(target)));
+  for (const Expr& index : store->indices)
+    for (const std::string& name : inside)
+      if (loop::uses(index, name))
+        refuse("bind", found.name,
+               fmt::format("{}'{}' within it says where; put the reduction inside", is_reduction, name));
+}
+
+}  // namespace
+
+void bind(Stage2& stage, const std::string& name, const std::string& thread) {
+  const LoopInNest found = find_loop(stage, name);
+  Stmt& loop = serial_loop("bind", found);
+  constexpr const char* kThreads[] = {"blockIdx.x",  "blockIdx.y",  "blockIdx.z",
+                                      "threadIdx.x", "threadIdx.y", "threadIdx.z"};
+  if (std::find(std::begin(kThreads), std::end(kThreads), thread) == std::end(kThreads))
+    refuse("bind", name, fmt::format("'{}' is no thread axis; allowed are blockIdx and threadIdx, .x to .z", thread));
+  const bool is_sum = loop.reduction && !adds_atomically(loop.body);
+  if (is_sum) check_thread_sum(found, thread);
+  for (const Stmt* other : found.nest.loops())
+    if (other->thread == thread)
+      refuse("bind", name, fmt::format("loop '{}' is bound to {} already", other->name, thread));
+  if (!is_sum) check_writes_apart("bind", stage, found);
+  loop.loop = LoopKind::bind;
+  loop.thread = thread;
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,23 @@
+// What primitives that say how a loop runs ask of it.
+//
+//   Stmt& loop = serial_loop("parallel", found);
+//   check_writes_apart("parallel", stage, found);
+#pragma once
+
+#include <string>
+
+#include "sparse/stage2/nest.h"
+
+namespace weft::sparse {
+
+using loop::LoopKind;
+
+// Each throws Error(invalid_argument) that names the primitive: where the loop has a kind already; where two of its
+// iterations may write one element, or one reads what another writes.
+Stmt& serial_loop(const std::string& primitive, const LoopInNest& found);
+void check_writes_apart(const std::string& primitive, const Stage2& stage, const LoopInNest& found);
+
+// Whether what is added up within is added at once; other writes have elements of their own.
+bool adds_atomically(const Body& body);
+
+}  // namespace weft::sparse

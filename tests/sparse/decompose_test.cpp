@@ -1,0 +1,217 @@
+// decompose_format into every named format, by value against dense arithmetic; and what it refuses.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "sparse/operators/kept.h"
+#include "tests/sparse/refusals.h"
+#include "tests/sparse/support.h"
+
+namespace weft::sparse::test {
+namespace {
+
+constexpr int64_t kFeat = 5;
+
+// What takes longest is compiling: without, the stages alone are compared.
+struct Made {
+  Made(const char* program, const std::string& schedule, bool is_compiled = true)
+      : op(compile(parse(program), schedule, Device::cpu(), {.stop_after = is_compiled ? "" : "generate"})),
+        compiled(is_compiled) {}
+  void expect(const RunArguments& arguments, const std::string& output, const std::vector<double>& want,
+              const std::string& what) const {
+    if (compiled) return expect_everywhere(op, arguments, output, want, what);
+    for (const Stage stage : {Stage::one, Stage::two, Stage::three})
+      expect_close(interpret_operator(op, arguments, stage).buffers.at(output), want, 1e-6, what);
+  }
+  Operator op;
+  bool compiled;
+};
+
+void expect_spmm(const Made& made, const std::string& what) {
+  uint32_t seed = 900;
+  for (const Shape shape : kShapes) {
+    const Matrix a = random_matrix(shape, seed++);
+    Values b = random_values(static_cast<size_t>(a.cols * kFeat), seed), c(static_cast<size_t>(a.rows * kFeat));
+    made.expect({.structures = {{"J", a.structure()}},
+                 .buffers = {{"A", a.values_view()},
+                             {"B", {b.data(), DType::fp32, {a.cols, kFeat}}},
+                             {"C", {c.data(), DType::fp32, {a.rows, kFeat}}}}},
+                "C", dense_spmm(a, b, kFeat), what + ", " + name_of(shape));
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(Decompose, SpmmInEveryNamedFormat) {
+  for (const char* formats :
+       {"csc()", "coo()", "dcsr()", "dbsr(2)", "dbsr(3), dcsr()", "dia()", "dia(), csr()", "sr_bcrs(4, 2)",
+        "sr_bcrs(3, 4), csc()", "dia(), dbsr(2), sr_bcrs(2, 3), ell(1), coo()", "ell(1), bsr(2)"})
+    expect_spmm({kSpmmProgram, fmt::format("decompose_format(csrmm, A, {})\n", formats)}, formats);
+}
+
+TEST(Decompose, FormatsHaveSchedules) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"csc()", "sparse_reorder(csrmm_csc, K, J_csc, I_csc)\nlower()\nparallel(csrmm_csc.k)\n"},
+      {"dcsr()", "lower()\nparallel(csrmm_dcsr.i)\n"},
+      {"dbsr(2)", "lower()\nparallel(csrmm.io)\nunroll(csrmm.ii)\n"},
+      {"sr_bcrs(4, 2)", "lower()\nparallel(csrmm.s)\nunroll(csrmm.j)\n"},
+      {"dia()", "lower()\nreorder(csrmm.i, csrmm.d)\nparallel(csrmm.i)\n"},
+  };
+  for (const auto& [format, schedule] : cases)
+    expect_spmm({kSpmmProgram, fmt::format("decompose_format(csrmm, A, {})\n{}", format, schedule), false}, format);
+}
+
+void expect_sddmm(const Made& made, const std::string& what) {
+  uint32_t seed = 940;
+  for (const Shape shape : kShapes) {
+    const Matrix a = random_matrix(shape, seed++);
+    Values x = random_values(static_cast<size_t>(a.rows * kFeat), seed), out(a.values.size());
+    Values y = random_values(static_cast<size_t>(a.cols * kFeat), seed + 1);
+    made.expect({.structures = {{"J", a.structure()}},
+                 .buffers = {{"A", a.values_view()},
+                             {"X", {x.data(), DType::fp32, {a.rows, kFeat}}},
+                             {"Y", {y.data(), DType::fp32, {a.cols, kFeat}}},
+                             {"O", {out.data(), DType::fp32, {static_cast<int64_t>(out.size())}}}}},
+                "O", dense_sddmm(a, x, y, kFeat), what + ", " + name_of(shape));
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+// Each format has results of its own, which are gathered into the caller's.
+TEST(Decompose, SddmmInFormatsThatCoordinatesFindAnElementIn) {
+  for (const char* formats :
+       {"csr()", "ell(2), csr()", "bsr(2)", "bsr(2), csr()", "csc()", "dcsr()", "dbsr(3)", "dia()", "dia(), csr()"})
+    expect_sddmm({kSddmmProgram, fmt::format("decompose_format(sddmm, A, {})\n", formats), false}, formats);
+  expect_sddmm({kSddmmProgram,
+                "decompose_format(sddmm, A, bsr(2), csr())\nlower()\nparallel(sddmm.io)\nparallel(sddmm_gather.i)\n"},
+               "bsr(2), csr(), shared");
+}
+
+// One structure for all heads; what the caller gives is added to.
+TEST(Decompose, SddmmOfHeadsWithoutInitAddsToWhatIsThere) {
+  const char* text = R"(program scores(heads, m, n, nnz, feat):
+  H = dense_fixed(heads)
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  N = dense_fixed(n)
+  K = dense_fixed(feat)
+  A = buffer(I, J): fp32
+  X = buffer(H, I, K): fp32
+  Y = buffer(H, N, K): fp32
+  O = buffer(H, I, J): fp32
+  iterate scores(H, I, J, K) "SSSR" as (h, i, j, k):
+    O[h, i, j] = O[h, i, j] + A[i, j] * X[h, i, k] * Y[h, j, k]
+)";
+  const Operator op = compile(parse(text), "decompose_format(scores, A, bsr(2))\n");
+  const Matrix a = random_matrix(Shape::uniform, 951);
+  const int64_t heads = 2, nnz = static_cast<int64_t>(a.values.size());
+  Values x = random_values(static_cast<size_t>(heads * a.rows * kFeat), 952);
+  Values y = random_values(static_cast<size_t>(heads * a.cols * kFeat), 953);
+  Values out = random_values(static_cast<size_t>(heads * nnz), 954);
+  std::vector<double> want = doubles(out);
+  for (int64_t h = 0; h < heads; ++h) {
+    const Values x_h(x.begin() + h * a.rows * kFeat, x.begin() + (h + 1) * a.rows * kFeat);
+    const Values y_h(y.begin() + h * a.cols * kFeat, y.begin() + (h + 1) * a.cols * kFeat);
+    const std::vector<double> scores = dense_sddmm(a, x_h, y_h, kFeat);
+    for (int64_t p = 0; p < nnz; ++p) want[static_cast<size_t>(h * nnz + p)] += scores[static_cast<size_t>(p)];
+  }
+  op.run({.structures = {{"J", a.structure()}},
+          .buffers = {{"A", a.values_view()},
+                      {"X", {x.data(), DType::fp32, {heads, a.rows, kFeat}}},
+                      {"Y", {y.data(), DType::fp32, {heads, a.cols, kFeat}}},
+                      {"O", {out.data(), DType::fp32, {heads, nnz}}}}});
+  expect_close(doubles(out), want, 1e-5, "heads");
+}
+
+// Points that `where` leaves out stay as init of nobody: what gathers leaves them out, too.
+TEST(Decompose, SddmmLeavesOutWhatWhereDoes) {
+  const std::string text = replaced(kSddmmProgram, "as (i, j, k):", "as (i, j, k) where j >= 2, k != 1:");
+  const Operator op = compile(parse(text), "decompose_format(sddmm, A, bsr(2))\n");
+  const Operator plain = compile(parse(text));
+  const Matrix a = random_matrix(Shape::uniform, 955);
+  Values x = random_values(static_cast<size_t>(a.rows * kFeat), 956), got(a.values.size(), 7), want(a.values.size(), 7);
+  Values y = random_values(static_cast<size_t>(a.cols * kFeat), 957);
+  for (const bool decomposed : {true, false}) {
+    Values& out = decomposed ? got : want;
+    (decomposed ? op : plain)
+        .run({.structures = {{"J", a.structure()}},
+              .buffers = {{"A", a.values_view()},
+                          {"X", {x.data(), DType::fp32, {a.rows, kFeat}}},
+                          {"Y", {y.data(), DType::fp32, {a.cols, kFeat}}},
+                          {"O", {out.data(), DType::fp32, {static_cast<int64_t>(out.size())}}}}});
+  }
+  expect_close(doubles(got), doubles(want), 1e-5, "where");
+}
+
+TEST(Decompose, HybOfOneNumberTakesTheMeanLengthOfARow) {
+  const auto stage1 = [](const char* format, int64_t nnz) {
+    return compile(parse(kSpmmProgram), fmt::format("decompose_format(csrmm, A, {})\n", format), Device::cpu(),
+                   {.set = {{"m", 10}, {"nnz", nnz}}, .stop_after = "generate"})
+        .text("stage1");
+  };
+  EXPECT_EQ(stage1("hyb(1)", 41), stage1("hyb(1, 3)", 41));
+  EXPECT_EQ(stage1("hyb(2)", 40), stage1("hyb(2, 2)", 40));
+  EXPECT_NE(stage1("hyb(1)", 41), stage1("hyb(1, 2)", 41));
+  // A call has the structure.
+  const Matrix a = random_matrix(Shape::power_law, 961);
+  Values b = random_values(static_cast<size_t>(a.cols * kFeat), 962), c(static_cast<size_t>(a.rows * kFeat));
+  spmm(a.structure(), a.values_view(), {b.data(), DType::fp32, {a.cols, kFeat}},
+       {c.data(), DType::fp32, {a.rows, kFeat}}, {.format = "hyb(2)"});
+  expect_close(doubles(c), dense_spmm(a, b, kFeat), 1e-5, "hyb(2)");
+}
+
+// Blocks store places of no element: a largest element would see their zeros.
+TEST(Decompose, FormatsThatStoreZerosAreForSumsOfProducts) {
+  const std::string largest = R"(program largest(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  N = dense_fixed(n)
+  A = buffer(I, J): fp32
+  X = buffer(N): fp32
+  Y = buffer(I): fp32
+  iterate largest(I, J) "SR" as (i, j):
+    init:
+      Y[i] = -inf
+    Y[i] = STORE
+)";
+  const auto made = [&](const char* store, const char* format) {
+    return refusal([&] {
+      compile(parse(replaced(largest, "STORE", store)), fmt::format("decompose_format(largest, A, {})\n", format),
+              Device::cpu(), {.stop_after = "generate"});
+    });
+  };
+  for (const char* format : {"bsr(2)", "dbsr(2)", "dia()", "sr_bcrs(2, 2)", "csr(), bsr(2)"})
+    for (const char* store :
+         {"max(Y[i], A[i, j] * X[j])", "Y[i] + X[j]", "Y[i] + (A[i, j] + 1.0)", "Y[i] + exp(A[i, j])"})
+      expect_contains(made(store, format), "also stores places of no element, where 'A' is 0", format);
+  for (const char* format : {"csr()", "ell(2), csr()", "hyb(1, 1)", "csc()", "coo()", "dcsr()"})
+    EXPECT_EQ(made("max(Y[i], A[i, j] * X[j])", format), "") << format;
+  for (const char* store :
+       {"Y[i] + A[i, j] * X[j]", "Y[i] + X[j] * (A[i, j] - A[i, j] * 2.0)", "Y[i] + -A[i, j] / 2.0"})
+    EXPECT_EQ(made(store, "bsr(2)"), "") << store;
+}
+
+// A block may have places whose elements a format before it has taken: where, is asked by their coordinates.
+TEST(Decompose, BlocksBehindFormatsThatCoordinatesDoNotFindAnElementInAreRefused) {
+  for (const char* formats : {"coo(), bsr(2)", "hyb(1, 2), dia()", "sr_bcrs(2, 2), dbsr(2)"})
+    expect_contains(refusal([&] {
+                      compile(parse(kSpmmProgram), fmt::format("decompose_format(csrmm, A, {})\n", formats),
+                              Device::cpu(), {.stop_after = "generate"});
+                    }),
+                    "required: formats before it that coordinates find an element in", formats);
+}
+
+TEST(Decompose, ResultsOnTheDecomposedAxesAreRefusedWhereTheyCannotBeGathered) {
+  const auto says = [](const std::string& body, const std::string& part) {
+    const std::string text = replaced(kSddmmProgram, "    O[i, j] = O[i, j] + A[i, j] * (X[i, k] * Y[j, k])\n", body);
+    ASSERT_NE(text, kSddmmProgram);
+    expect_contains(refusal([&] {
+                      compile(parse(text), "decompose_format(sddmm, A, csr())\n", Device::cpu(),
+                              {.stop_after = "generate"});
+                    }),
+                    part, body);
+  };
+  says("    O[i, j] = O[i, j] + A[i, j] * (X[i, k] * Y[j, k]) + O[i, j]\n", "'O' is");
+  says("    O[i, j] = O[i, j] + A[i, j] * O[i, j + 1]\n", "'O' is read or written besides");
+}
+
+}  // namespace
+}  // namespace weft::sparse::test
