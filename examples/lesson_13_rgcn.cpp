@@ -1,9 +1,10 @@
-// Lesson 13: a relational graph network. Two RGCN layers (Schlichtkrull et al., 2017) over a graph whose edges have types:
+// Lesson 13: a relational graph network. Two RGCN layers (Schlichtkrull et al., 2017) over a graph whose edges have
+// types:
 //
 //   h'[i] = relu(W_self h[i] + sum over relations r and edges (r, i, j) of h[j] W_r / c[i, r])
 //
-// c[i, r] counts the edges of relation r that end in i. The self loop is one more relation, so that a layer is one call of
-// rgms. The result is held against the same layers in fp64, within what rounding to fp32 can do.
+// c[i, r] counts the edges of relation r that end in i. The self loop is one more relation, so that a layer is one call
+// of rgms. The result is held against the same layers in fp64, within what rounding to fp32 can do.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -3,7 +3,8 @@
 //   weft::ModelFile file("model.gguf");
 //   weft::Tokenizer tokenizer(file);
 //   weft::serve::Engine engine(file, tokenizer, {.target_itl_s = 0.12});
-//   engine.submit({.prompt = tokenizer.encode("Once"), .max_tokens = 64}, [](const weft::serve::Update& u) { print(u.text); });
+//   engine.submit({.prompt = tokenizer.encode("Once"), .max_tokens = 64},
+//                 [](const weft::serve::Update& u) { print(u.text); });
 //   while (engine.step()) {}                       // or engine.run() in a thread of its own
 #pragma once
 
@@ -23,8 +24,8 @@ namespace weft::serve {
 
 using RequestId = uint64_t;
 
-// What is asked of the model. The same request with the same seed draws the same tokens whatever else runs, as far as the
-// logits are the same; `reproducible` makes them so.
+// What is asked of the model. The same request with the same seed draws the same tokens whatever else runs, as far as
+// the logits are the same; `reproducible` makes them so.
 struct Request {
   std::vector<int32_t> prompt;   // token ids, at least one
   int64_t max_tokens = -1;       // of each choice; -1: what the context holds
@@ -127,8 +128,8 @@ class Engine {
   // Error(queue_full) for one that has to come again later.
   RequestId submit(Request request, OnUpdate on_update);
   void check_queue() const;  // throws Error(queue_full) where submit would, whatever the request
-  // The same of a request that is still to be read and has about so many tokens; a refusal counts. The request counts as
-  // waiting until the place is let go, which is before submit, and before the engine ends.
+  // The same of a request that is still to be read and has about so many tokens; a refusal counts. The request counts
+  // as waiting until the place is let go, which is before submit, and before the engine ends.
   std::shared_ptr<void> enter_queue(int64_t tokens);
   void cancel(RequestId request);              // unknown ones are over already
   void pause(RequestId request, bool paused);  // a paused request keeps its pages and makes no tokens

@@ -167,8 +167,8 @@ Operator compile(const Program& program, std::string_view schedule, Device devic
 // ---------------------------------------------------------------- ready operators
 
 struct SparseOptions {
-  // What the matrix is decomposed to: "csr", "hyb(1, 5)", "hyb(1)", "bsr(4)", "ell(8)"; "auto": what tune_spmm has found
-  // for the structure, else what its row lengths promise.
+  // What the matrix is decomposed to: "csr", "hyb(1, 5)", "hyb(1)", "bsr(4)", "ell(8)"; "auto": what tune_spmm has
+  // found for the structure, else what its row lengths promise.
   std::string format = "auto";
   // The values are those of the last call in this format: they are not copied into it again.
   bool values_unchanged = false;

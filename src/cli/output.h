@@ -19,7 +19,8 @@ void secure_standard_streams();
 // A result. Throws Error(io_error) where stdout is closed, full or read by nobody; what was not flushed may fail later.
 void write_out(std::string_view text);
 void flush_out();
-// A line at once, beside write_out. Waits for a reader of a pipe that is full, until `end` is asked for, and throws then, too.
+// A line at once, beside write_out. Waits for a reader of a pipe that is full, until `end` is asked for, and throws
+// then, too.
 void write_line(std::string_view line, const std::stop_token& end);
 template <class... Args>
 void print_out(fmt::format_string<Args...> format, Args&&... args) {

@@ -1,4 +1,5 @@
-// What the library's own programs ask of a forward pass: one over weights that no file holds, and where a step's time goes.
+// What the library's own programs ask of a forward pass: one over weights that no file holds, and where a step's time
+// goes.
 #pragma once
 
 #include "decode/weights.h"
@@ -24,7 +25,8 @@ struct StepSeconds {
 struct StepProbe {
   // Of the last step that ran.
   static const StepSeconds& last(const ForwardPass& forward);
-  // The layers of the last run's one step so many times more, one after another, before its sequences change: seconds of each.
+  // The layers of the last run's one step so many times more, one after another, before its sequences change: seconds
+  // of each.
   static double replay(ForwardPass& forward, int count);
 };
 

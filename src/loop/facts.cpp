@@ -161,8 +161,8 @@ bool Facts::is_nonnegative(Linear sum, int depth) const {
   return proven;
 }
 
-// Puts its bound in the place of a term: of what is subtracted first, as it may cancel what is added; inner loops before
-// outer ones, which their extents may speak of; variables last.
+// Puts its bound in the place of a term: of what is subtracted first, as it may cancel what is added; inner loops
+// before outer ones, which their extents may speak of; variables last.
 bool Facts::bound_some(Linear& sum) const {
   std::vector<Expr> order;
   for (const bool negative : {true, false}) {

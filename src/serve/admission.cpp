@@ -40,8 +40,8 @@ void Scheduler::admit(const States& states, Running& running, Clock::time_point 
   if (waiting.empty() && last_turn_.size() > 1024) last_turn_.clear();
 }
 
-// Those that were preempted first, in order of arrival; then by priority, which grows with waiting; among equals keys take
-// turns; a key's own in order of arrival.
+// Those that were preempted first, in order of arrival; then by priority, which grows with waiting; among equals keys
+// take turns; a key's own in order of arrival.
 std::vector<RequestState*>::iterator Scheduler::next_waiting(std::vector<RequestState*>& waiting,
                                                              Clock::time_point now) const {
   const auto rank = [&](const RequestState& state) {

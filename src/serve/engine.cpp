@@ -40,8 +40,8 @@ bool Engine::Impl::step() {
   }
 }
 
-// What throws outside of a piece loses nothing: the next step takes it up again. Where that fails too, the youngest request
-// goes, so that the others go on in the end.
+// What throws outside of a piece loses nothing: the next step takes it up again. Where that fails too, the youngest
+// request goes, so that the others go on in the end.
 void Engine::Impl::fail_step(const std::exception_ptr& thrown) {
   std::this_thread::sleep_for(kPauseAfterFailure);
   if (++failed_steps < 2) return;

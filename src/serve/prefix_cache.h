@@ -1,8 +1,8 @@
 // Prompts that were computed before: a radix tree of token ids in whole pages, a tree for each salt.
 //
 // A node has the tokens that follow its parent's, and holds their pages.
-// Requests lock the node that they go on from; the least recently used leaves that nobody locks are evicted, page by page
-// from their end. What throws, for want of memory, changes nothing; giving back never throws.
+// Requests lock the node that they go on from; the least recently used leaves that nobody locks are evicted, page by
+// page from their end. What throws, for want of memory, changes nothing; giving back never throws.
 #pragma once
 
 #include <map>

@@ -68,7 +68,8 @@ std::span<const float> Sampler::changed(std::span<const float> row, const LogitC
   return changed_;
 }
 
-// exp(scale * (logit - largest)); what is impossible weighs nothing, and beside an infinite logit only its equals weigh.
+// exp(scale * (logit - largest)); what is impossible weighs nothing, and beside an infinite logit only its equals
+// weigh.
 void Sampler::weigh(std::span<const float> row, float largest, float scale) {
   weights_.resize(row.size());
   if (std::isfinite(largest)) {
@@ -89,8 +90,8 @@ void Sampler::sum_blocks(float least) {
   for (const double sum : block_sums_) sum_ += sum;
 }
 
-// Where the share ends: the tokens from `high` on have less than `wanted`, those from `low` on have it, and few are between.
-// Each pass over the weights cuts what is between into nine, the first one by two octaves.
+// Where the share ends: the tokens from `high` on have less than `wanted`, those from `low` on have it, and few are
+// between. Each pass over the weights cuts what is between into nine, the first one by two octaves.
 Sampler::ShareEnd Sampler::end_of_share(double wanted) const {
   constexpr int kLimits = RowTable::kLimits;
   constexpr double kFew = 128;
@@ -119,9 +120,9 @@ Sampler::ShareEnd Sampler::end_of_share(double wanted) const {
   return end;
 }
 
-// The least weight of the most probable tokens that have this share of all weights. Sorting them would take long where the
-// distribution is flat: only those where it ends are sorted. Of equals the least ids are kept, the others weigh nothing from
-// here on.
+// The least weight of the most probable tokens that have this share of all weights. Sorting them would take long where
+// the distribution is flat: only those where it ends are sorted. Of equals the least ids are kept, the others weigh
+// nothing from here on.
 float Sampler::least_of_share(double share) {
   const double wanted = share * sum_;
   const auto [low, high, before] = end_of_share(wanted);
@@ -157,8 +158,8 @@ void Sampler::collect(float least) {
   }
 }
 
-// top_k, top_p, min_p in this order, or min_p alone. Candidates are collected down to a weight that is lowered until enough
-// are there.
+// top_k, top_p, min_p in this order, or min_p alone. Candidates are collected down to a weight that is lowered until
+// enough are there.
 void Sampler::filter(const SamplingParams& params) {
   const auto wanted = static_cast<size_t>(params.top_k);
   const bool by_share = params.top_p < 1.f && params.filter_order == FilterOrder::joint;

@@ -1,5 +1,6 @@
 // Draws a token from a row of logits: one pass for the largest, one for the weights in fp32, and then only what the
-// filters may keep. The same row, params and generator give the same token on every machine. A sampler is a thread's own.
+// filters may keep. The same row, params and generator give the same token on every machine. A sampler is a thread's
+// own.
 #pragma once
 
 #include <cstdint>

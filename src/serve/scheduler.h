@@ -1,5 +1,5 @@
-// Who gets which rows of the next step (docs/scheduler.md). It decides, and gives and takes sequences; tokens, clocks and
-// answers are the engine's.
+// Who gets which rows of the next step (docs/scheduler.md). It decides, and gives and takes sequences; tokens, clocks
+// and answers are the engine's.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// What a step costs, learnt from those that ran: seconds = a + b * rows + c * (keys that the rows read), and how far steps
-// go beyond that.
+// What a step costs, learnt from those that ran: seconds = a + b * rows + c * (keys that the rows read), and how far
+// steps go beyond that.
 #pragma once
 
 #include <array>
@@ -24,7 +24,8 @@ class StepCost {
   // Recursive least squares in relative error; steps of long ago fade.
   void learn(const Work& work, double seconds);
   double seconds(const Work& work) const;
-  // How many tokens after `before` fit beside `work`, at most `most`, so that nearly all steps end within `target` seconds.
+  // How many tokens after `before` fit beside `work`, at most `most`, so that nearly all steps end within `target`
+  // seconds.
   int64_t rows_that_fit(const Work& work, int64_t before, double target, int64_t most) const;
 
  private:

@@ -50,8 +50,8 @@ void bind_level(const Axis& axis, const Level& level, const std::string& name, B
 
 namespace {
 
-// That no coordinate is stored on two axes of a list; loops over them write one buffer at the same time. What the library
-// decomposes is so by its rules.
+// That no coordinate is stored on two axes of a list; loops over them write one buffer at the same time. What the
+// library decomposes is so by its rules.
 void check_apart(const Stage1& program, const std::map<std::string, const Level*>& levels) {
   for (const auto& list : program.apart) {
     std::map<int32_t, std::string> owner;  // of each coordinate

@@ -30,8 +30,8 @@ RunSize size_of_run(const Operator& op, const RunArguments& arguments);
 
 // The names of the tensors that the program writes.
 std::vector<std::string> outputs_of(const Operator& op);
-// The largest difference of what the tensors hold from what the interpreter computes of the program without its schedule,
-// divided by the largest magnitude of that. Tensors that are read and written have to be as before the run.
+// The largest difference of what the tensors hold from what the interpreter computes of the program without its
+// schedule, divided by the largest magnitude of that. Tensors that are read and written have to be as before the run.
 double max_error(const Operator& op, const RunArguments& before, const std::map<std::string, TensorView>& after);
 
 // Elements of a tensor of fp32, bf16, fp64, int32 or int64.

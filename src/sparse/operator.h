@@ -13,8 +13,8 @@ struct Operator::Impl {
   Compilation made;
   std::unique_ptr<const Loaded> loaded = {};  // null: compiled up to some pass
   Names own = {};  // memory that is made here; a schedule may have kept a temporary buffer in registers
-  // What the last run was bound to, with formats made of its structures, their values, and memory of temporary buffers. A
-  // run that differs in the addresses of its tensors alone is bound to no more than these.
+  // What the last run was bound to, with formats made of its structures, their values, and memory of temporary buffers.
+  // A run that differs in the addresses of its tensors alone is bound to no more than these.
   std::mutex mutex = {};
   std::unique_ptr<Bound> last = {};
   RunArguments last_arguments = {};

@@ -1,5 +1,5 @@
-// Real models, whose paths WEFT_TEST_MODEL (the demo's) and WEFT_TEST_GEMMA3 hold: what only real weights and real files
-// can show.
+// Real models, whose paths WEFT_TEST_MODEL (the demo's) and WEFT_TEST_GEMMA3 hold: what only real weights and real
+// files can show.
 #include "weft/model.h"
 
 #include <gtest/gtest.h>

@@ -46,8 +46,8 @@ class NvrtcCompiles : public NvrtcTest {
 
 class NvrtcFor : public NvrtcCompiles, public ::testing::WithParamInterface<std::string_view> {};
 
-// With the compiler that the tests pin, to the resources of the table: a change that costs registers, or spills, is seen
-// where it is made.
+// With the compiler that the tests pin, to the resources of the table: a change that costs registers, or spills, is
+// seen where it is made.
 TEST_P(NvrtcFor, TheKernelsThatRunOnTheHostCompile) {
   std::string taken;
   for (const char* text : kTexts) {

@@ -1,5 +1,5 @@
-// A program of its own: it refuses one allocation after another of those that steps make. At most one request fails then,
-// with a code; the others' answers are the same, no page is lost, and the engine goes on.
+// A program of its own: it refuses one allocation after another of those that steps make. At most one request fails
+// then, with a code; the others' answers are the same, no page is lost, and the engine goes on.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// The engine over a model of fifty lines, whatever comes: pages add up after every step, everything ends, every answer is
-// the one that a request has alone, and who fails is who computes the token that no step survives.
+// The engine over a model of fifty lines, whatever comes: pages add up after every step, everything ends, every answer
+// is the one that a request has alone, and who fails is who computes the token that no step survives.
 #include <fmt/format.h>
 #include <rapidcheck.h>
 

@@ -1,4 +1,5 @@
-// A model in fifty lines: the next token follows from all tokens before it, pages are counted, and nothing may be wrong.
+// A model in fifty lines: the next token follows from all tokens before it, pages are counted, and nothing may be
+// wrong.
 #pragma once
 
 #include <gtest/gtest.h>

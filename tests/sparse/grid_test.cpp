@@ -1,5 +1,6 @@
 // A grid of formats x pairs of primitives: what is accepted computes SpMM, at every stage; a subset in which every
-// format meets every primitive is compiled, too. And what every operator promises: the same bits on any number of workers.
+// format meets every primitive is compiled, too. And what every operator promises: the same bits on any number of
+// workers.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

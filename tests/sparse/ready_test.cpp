@@ -438,8 +438,8 @@ void expect_same_at_every_stage(const ReadyCase& c, std::initializer_list<Shape>
   }
 }
 
-// Each program as it is scheduled, at every stage, computes what it says without its schedule. Under a sanitizer the shapes
-// take turns.
+// Each program as it is scheduled, at every stage, computes what it says without its schedule. Under a sanitizer the
+// shapes take turns.
 TEST(ReadyStages, ComputeTheSameAtEveryStage) {
   size_t turn = 0;
   for (const ReadyCase& c : ready_cases()) {

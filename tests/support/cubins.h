@@ -1,4 +1,5 @@
-// How many cubins a test program made, for the summary of a run (tools/summarise_tests.py): each takes a second or more.
+// How many cubins a test program made, for the summary of a run (tools/summarise_tests.py): each takes a second or
+// more.
 //
 //   count_cubin();      // beside each call of the compiler
 #pragma once

@@ -34,8 +34,8 @@ class Runtime {
   virtual std::shared_ptr<const Loaded> load(Device device, const std::string& name, const KernelText& text) const = 0;
   // `args`: the kernel's one argument, of which at most `bytes` are read.
   virtual void launch(const Loaded& kernel, const Grid& grid, const void* args, size_t bytes, Stream stream) const = 0;
-  // Does the work, which launches in the stream, waits for it and gives its seconds by the device's clock. In a stream that is
-  // being captured nothing is waited for, and nothing is given.
+  // Does the work, which launches in the stream, waits for it and gives its seconds by the device's clock. In a stream
+  // that is being captured nothing is waited for, and nothing is given.
   virtual std::optional<double> seconds_of(Device device, const std::function<void()>& work, Stream stream) const = 0;
 
   // In the order of the stream; host memory may change when they return.

@@ -1,4 +1,5 @@
-// A spec as the text of a kernel: what all share, which is the text of cuda/kernels/, and instances for the spec behind it.
+// A spec as the text of a kernel: what all share, which is the text of cuda/kernels/, and instances for the spec behind
+// it.
 #pragma once
 
 #include <optional>
@@ -19,8 +20,8 @@ struct KernelText {
   std::vector<std::string> flags = {};  // of the compiler, beside those of every kernel
 };
 
-// How a kernel computes: in fp32 on CUDA cores, whatever the tensors are; or by products of warps, with tiles of every class
-// or with the smallest alone, which more CTAs of a multiprocessor may have.
+// How a kernel computes: in fp32 on CUDA cores, whatever the tensors are; or by products of warps, with tiles of every
+// class or with the smallest alone, which more CTAs of a multiprocessor may have.
 enum class Path { plain, small_tiles, all_tiles };
 std::string_view to_string(Path path);
 
@@ -34,7 +35,8 @@ PlainTile plain_tile(const AttentionSpec& spec);
 struct MmaTiles {
   int keys_of_small, keys, threads, stages_of_small, stages, most_rows;
 };
-// What a card of this architecture ("sm_90a") multiplies the spec in: bf16 or fp16; nothing where the plain path is all.
+// What a card of this architecture ("sm_90a") multiplies the spec in: bf16 or fp16; nothing where the plain path is
+// all.
 std::optional<DType> mma_type(const AttentionSpec& spec, const std::string& architecture);
 // Of a spec that has such a type.
 MmaTiles mma_tiles(const AttentionSpec& spec, const std::string& architecture);

@@ -42,8 +42,9 @@ DType compute_type(const AttentionSpec& spec, const std::string& architecture) {
 KernelTraits traits(const AttentionSpec& spec, const std::string& architecture, int num_multiprocessors) {
   KernelTraits traits = traits_of(spec);
   const int dims = spec.head_dim_qk + spec.head_dim_vo;
-  // Costs in nanoseconds of a CTA, of which a multiprocessor has two: 12 bytes of memory a nanosecond; products at a quarter
-  // of what its CUDA cores or tensor cores can do at 1.7 GHz. An item begins with a chain of loads, each a trip to memory.
+  // Costs in nanoseconds of a CTA, of which a multiprocessor has two: 12 bytes of memory a nanosecond; products at a
+  // quarter of what its CUDA cores or tensor cores can do at 1.7 GHz. An item begins with a chain of loads, each a trip
+  // to memory.
   const bool is_plain = compute_type(spec, architecture) == DType::fp32;
   const TileClass small = {.kind = TileKind::direct,
                            .rows = is_plain ? plain_tile(spec).rows : 16,
@@ -67,7 +68,8 @@ KernelTraits traits(const AttentionSpec& spec, const std::string& architecture, 
     if (tiles.most_rows >= 64) add(TileKind::streamed, 64);
     if (tiles.most_rows >= 128) add(TileKind::packed, 128);
   }
-  // A tile of many rows that is cut is written, read and merged row by row: on an H100 the busiest worker loses tens of us.
+  // A tile of many rows that is cut is written, read and merged row by row: on an H100 the busiest worker loses tens of
+  // us.
   traits.thresholds = {.level_enough = 1.1,
                        .cut = is_plain ? 0. : 40000.,
                        .least_share = is_plain ? 0. : small.item + 140 * small.token,  // measured: some 128 keys

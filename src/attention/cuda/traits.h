@@ -8,8 +8,8 @@
 
 namespace weft::attention::cuda {
 
-// fp32, or what the architecture ("sm_90a") multiplies the spec's queries and keys in, which it does where the spec names no
-// type. Throws Error(unsupported) for another one.
+// fp32, or what the architecture ("sm_90a") multiplies the spec's queries and keys in, which it does where the spec
+// names no type. Throws Error(unsupported) for another one.
 DType compute_type(const AttentionSpec& spec, const std::string& architecture);
 // Tile classes, granule, costs and thresholds; workers for a card of so many multiprocessors.
 KernelTraits traits(const AttentionSpec& spec, const std::string& architecture, int num_multiprocessors);

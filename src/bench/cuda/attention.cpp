@@ -1,5 +1,6 @@
-// `weft bench attention --device cuda:0`: decode as a share of a plain read of as many bytes, prefill as a share of what warps
-// multiply on registers. Batches lie side by side in memory larger than the card's cache; runs are nodes of a graph.
+// `weft bench attention --device cuda:0`: decode as a share of a plain read of as many bytes, prefill as a share of
+// what warps multiply on registers. Batches lie side by side in memory larger than the card's cache; runs are nodes of
+// a graph.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -37,14 +37,16 @@ class CardBench {
     double first, second;
   };
   Turns time_in_turns(const Runs& first, const Runs& second);
-  // Median seconds of one run, and beside it, in turns, what a plain read of so many bytes has a second, or products have.
+  // Median seconds of one run, and beside it, in turns, what a plain read of so many bytes has a second, or products
+  // have.
   struct Beside {
     double seconds, ceiling;
   };
   Beside time_beside_read(const Runs& runs, size_t bytes);
   Beside time_beside_products(const Runs& runs);
-  // How many pieces of the pool, of so many bytes, runs go through one after another: all of it, at least eight times the
-  // card's cache where the pool is so large, so that what a piece left in the cache is gone when its turn comes again.
+  // How many pieces of the pool, of so many bytes, runs go through one after another: all of it, at least eight times
+  // the card's cache where the pool is so large, so that what a piece left in the cache is gone when its turn comes
+  // again.
   int pieces(size_t bytes) const;
   // Median seconds that the host is in `work`, whose launches end before it is asked again.
   double host_seconds(const std::function<void()>& work);

@@ -1,5 +1,5 @@
-// `weft bench sparse --only ablation`: what each format, and each line of a schedule, is worth. All candidates of an ablation
-// compute the same, each beside its ceiling, and in turns with the first one.
+// `weft bench sparse --only ablation`: what each format, and each line of a schedule, is worth. All candidates of an
+// ablation compute the same, each beside its ceiling, and in turns with the first one.
 #include "bench/sparse/ablation.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,8 @@ void add(SparseBench& bench, const std::string& name, const std::string& metric,
       {.bench = "sparse", .name = name, .metric = metric, .value = value, .unit = unit, .ceiling = ceiling});
 }
 
-// How many times as fast as the other one a candidate is. Each runs behind the other, and finds the caches as that left them.
+// How many times as fast as the other one a candidate is. Each runs behind the other, and finds the caches as that left
+// them.
 double ratio_in_turns(SparseBench& bench, const Candidate& candidate, const Candidate& other) {
   const double for_seconds = bench.options.quick ? 0.02 : 0.2;
   std::vector<double> own_s, other_s;

@@ -1,4 +1,5 @@
-// What a sparse format or a line of a schedule is worth: several candidates, which compute the same from the same operands.
+// What a sparse format or a line of a schedule is worth: several candidates, which compute the same from the same
+// operands.
 //
 //   const Ablation ablation = empty_block_rows({.size = 2048, .block = 32, .density = 0.1, .empty = 0.5}, 512);
 //   for (const Candidate& candidate : ablation.candidates) candidate.run(stream);   // each writes ablation.out

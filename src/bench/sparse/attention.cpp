@@ -1,5 +1,5 @@
-// Graph attention, beside its three operators one after another: SDDMM, softmax of rows, SpMM; and beside the form that it
-// does not choose, of one nest over rows and loops of their own for scores, softmax and sums.
+// Graph attention, beside its three operators one after another: SDDMM, softmax of rows, SpMM; and beside the form that
+// it does not choose, of one nest over rows and loops of their own for scores, softmax and sums.
 #include <fmt/format.h>
 
 #include <algorithm>

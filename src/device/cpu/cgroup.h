@@ -1,5 +1,5 @@
-// What the control groups of this process allow: CPUs and memory, versions 1 and 2. `root` stands before every path that is
-// read.
+// What the control groups of this process allow: CPUs and memory, versions 1 and 2. `root` stands before every path
+// that is read.
 #pragma once
 
 #include <cstdint>

@@ -33,8 +33,8 @@ void collect_gathers(const Body& body, const std::string& variable, std::vector<
 
 }  // namespace
 
-// Beyond the end of the loop, too, as long as the places are there to be read: what follows in an index array is what the
-// next row gathers.
+// Beyond the end of the loop, too, as long as the places are there to be read: what follows in an index array is what
+// the next row gathers.
 void CFamily::emit_prefetch(const Stmt& loop, int64_t ahead) {
   std::vector<Expr> gathers;
   collect_gathers(loop.body, loop.name, gathers);

@@ -162,8 +162,8 @@ std::string CFamily::lane_sum(const Stmt& store, const Stmt& loop) {
   return fmt::format("{0} = {0} + weft_sum({1});", place, lanes);
 }
 
-// Two bf16 products for each of 16 lanes: sums += a[j] * b[j, lane], j in 0 to 1, a's two side by side; b's rows, or its
-// pairs.
+// Two bf16 products for each of 16 lanes: sums += a[j] * b[j, lane], j in 0 to 1, a's two side by side; b's rows, or
+// its pairs.
 bool CFamily::emit_dot(const Stmt& loop) {
   const bool is_nest = loop.body.size() == 1 && loop.body[0].kind == Stmt::Kind::loop &&
                        loop.body[0].loop == LoopKind::vectorize && loop.body[0].body.size() == 1;

@@ -32,8 +32,8 @@ struct ServerOptions {
   bool reproducible = false;  // requests are, unless they say otherwise
   Limits limits;
   int64_t drain_s = 30;
-  // One JSON object a request; none: no log. It is called by a thread of its own, and may wait until `end` is asked for;
-  // what throws is counted.
+  // One JSON object a request; none: no log. It is called by a thread of its own, and may wait until `end` is asked
+  // for; what throws is counted.
   std::function<void(const std::string& line, const std::stop_token& end)> log = {};
 };
 

@@ -1,4 +1,5 @@
-// Writes lines of the log, so that nobody waits for whoever reads them: lines that come while too many wait are dropped.
+// Writes lines of the log, so that nobody waits for whoever reads them: lines that come while too many wait are
+// dropped.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// What the bytes of a connection become, before anybody looks at what is asked: a request within its limits, or a refusal.
+// What the bytes of a connection become, before anybody looks at what is asked: a request within its limits, or a
+// refusal.
 #pragma once
 
 #include <boost/beast/http/parser.hpp>

@@ -27,8 +27,8 @@ using nlohmann::json;
 
 constexpr int64_t kBytesPerToken = 4;  // of bodies, about: before they are read nobody knows
 
-// Runs what it is given one after another on a thread of its own: reading and tokenising a long prompt would hold up the
-// sockets.
+// Runs what it is given one after another on a thread of its own: reading and tokenising a long prompt would hold up
+// the sockets.
 class Queue {
  public:
   Queue() : thread_([this] { run(); }) {}

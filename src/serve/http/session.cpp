@@ -140,7 +140,8 @@ void Session::answer_bad_read(Code error) {
   close();
 }
 
-// While an answer is made nothing is read: a closed connection shows as readable, and empty. A half that is closed counts.
+// While an answer is made nothing is read: a closed connection shows as readable, and empty. A half that is closed
+// counts.
 void Session::watch_for_end() {
   socket_.async_wait(Socket::wait_read, [self = shared_from_this()](Code error) {
     if (self->closed_ || !self->answering_) return;

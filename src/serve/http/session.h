@@ -1,6 +1,6 @@
-// One connection: reads a request, waits for its answer, writes it, and begins again. All of it runs on the thread of the
-// sockets; what other threads say is posted there. Its end alone may come on another thread: whoever made the answer may
-// be the last to let go.
+// One connection: reads a request, waits for its answer, writes it, and begins again. All of it runs on the thread of
+// the sockets; what other threads say is posted there. Its end alone may come on another thread: whoever made the
+// answer may be the last to let go.
 #pragma once
 
 #include <atomic>

@@ -3,8 +3,8 @@
 
 namespace weft::serve::http {
 
-// Asks the system to run this thread soon when it wakes, and briefly: the engine's workers keep all CPUs busy, and what comes
-// or goes would wait for a time slice of theirs. Systems before Linux 6.12 take no notice.
+// Asks the system to run this thread soon when it wakes, and briefly: the engine's workers keep all CPUs busy, and what
+// comes or goes would wait for a time slice of theirs. Systems before Linux 6.12 take no notice.
 void run_soon_and_briefly();
 
 }  // namespace weft::serve::http

@@ -1,5 +1,5 @@
-// The loops of kernels/row.h. Compiled once per ISA (weft_isa_sources), without contraction: a fused operation would round
-// otherwise than two. Whatever the width, sums and maxima have sixteen lanes.
+// The loops of kernels/row.h. Compiled once per ISA (weft_isa_sources), without contraction: a fused operation would
+// round otherwise than two. Whatever the width, sums and maxima have sixteen lanes.
 #include "serve/kernels/row.h"
 
 #include "tile/cpu/exp.h"

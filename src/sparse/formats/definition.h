@@ -9,8 +9,8 @@
 //     to IO = I // 4, JO = J // 4, II = I % 4, JI = J % 4
 //     from I = IO * 4 + II, J = JO * 4 + JI
 //
-// The structure follows from the maps: every element goes to the coordinates that `to` says, each axis stores those that
-// come to it. A sparse_fixed axis takes the first of a row; the others are left to the formats after it.
+// The structure follows from the maps: every element goes to the coordinates that `to` says, each axis stores those
+// that come to it. A sparse_fixed axis takes the first of a row; the others are left to the formats after it.
 #pragma once
 
 #include <string>

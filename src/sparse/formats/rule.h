@@ -58,8 +58,8 @@ std::string counting_axis(const FormatRewriteRule& rule);
 // takes, or that several store.
 std::vector<FormatArrays> take_all(const std::vector<FormatRewriteRule>& rules, Coordinates coordinates);
 
-// The named formats, for a matrix on axes `row` and `col` of lengths `num_rows` and `num_cols`; of a stack of them below
-// the dense axis `outer` (3-D hyb).
+// The named formats, for a matrix on axes `row` and `col` of lengths `num_rows` and `num_cols`; of a stack of them
+// below the dense axis `outer` (3-D hyb).
 struct MatrixAxes {
   std::string row, col;
   Expr num_rows, num_cols;

@@ -85,9 +85,9 @@ ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const 
   return {with_dtype(kProgram, dtype), text + "parallel(values.i)\n", {{"feat", feat}, {"feat_v", feat_v}}};
 }
 
-// What one nest saves is the second gather of a row that is key and value. Where it saves nothing, because values are rows
-// of their own, or little, because a core's second cache holds the keys, it costs: a row waits for its largest score before
-// it weighs a value, and two dense matrices share the caches.
+// What one nest saves is the second gather of a row that is key and value. Where it saves nothing, because values are
+// rows of their own, or little, because a core's second cache holds the keys, it costs: a row waits for its largest
+// score before it weighs a value, and two dense matrices share the caches.
 bool attention_runs_apart(int64_t key_bytes, bool same) { return !same || key_bytes <= machine().l2_bytes; }
 
 void graph_attention(const Structure& graph, const TensorView& q, const TensorView& k, const TensorView& v,

@@ -69,8 +69,8 @@ std::string in_pairs(BlockTile& tile);
 // Sums of a reduction `k` within a block in one vector; "" where there is none.
 std::string partial_sums(const std::string& block, int64_t feat, const VectorUnit& unit);
 
-// A row of `feat` features in vectors: `lanes` of each, 1 where there is no vector of them; how many of a row are kept in
-// registers at once, of `rows` rows.
+// A row of `feat` features in vectors: `lanes` of each, 1 where there is no vector of them; how many of a row are kept
+// in registers at once, of `rows` rows.
 struct RowTiles {
   int64_t lanes = 1, vectors = 1;
 };
@@ -81,14 +81,16 @@ int64_t default_prefetch(int64_t feat);
 
 extern const char* const kSpmmProgram;
 extern const char* const kSddmmProgram;
-// How each runs fastest for rows of `feat` features; of a format, which is "" for the program's own. `prefetch`: how many
-// elements ahead gathered rows are fetched; 0: not. `tile`: of CSR, features that pass by a group of rows before the next; 0:
-// all. `group`: rows that the team shares as one; 0: one by one, balanced, and all rows are a tile's group.
+// How each runs fastest for rows of `feat` features; of a format, which is "" for the program's own. `prefetch`: how
+// many elements ahead gathered rows are fetched; 0: not. `tile`: of CSR, features that pass by a group of rows before
+// the next; 0: all. `group`: rows that the team shares as one; 0: one by one, balanced, and all rows are a tile's
+// group.
 std::string spmm_schedule(int64_t feat, const std::string& format, const VectorUnit& unit, int64_t prefetch,
                           int64_t tile = 0, int64_t group = 0);
 std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch, int64_t group = 0);
 
-// What results of a search for such calls are kept by, and how a call runs: as the search found, or as tends to be best.
+// What results of a search for such calls are kept by, and how a call runs: as the search found, or as tends to be
+// best.
 std::string sddmm_call(int64_t feat, DType dtype, int64_t workers);
 std::string block_spmm_call(int64_t heads, int64_t block, int64_t feat, DType dtype, int64_t workers);
 std::string rgms_call(bool has_values, int64_t feat_in, int64_t feat_out, DType dtype, int64_t workers);
@@ -97,8 +99,8 @@ Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType d
 Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
                        const std::string& candidate);
 
-// `same`: keys are the values, and are there already when those are read. `is_apart`: scores of all rows before the values
-// of any, in loops of their own.
+// `same`: keys are the values, and are there already when those are read. `is_apart`: scores of all rows before the
+// values of any, in loops of their own.
 ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit = {},
                                bool same = false, bool is_apart = false);
 // Which of both graph_attention runs, over keys of so many bytes.

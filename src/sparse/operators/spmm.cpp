@@ -44,8 +44,8 @@ int64_t default_prefetch(int64_t feat) { return std::clamp<int64_t>(2048 / std::
 
 namespace {
 
-// Groups of rows in place of rows, shared by the team: of hyb's bucket i 2^(k-i) times as many, so that all groups have as
-// many elements.
+// Groups of rows in place of rows, shared by the team: of hyb's bucket i 2^(k-i) times as many, so that all groups have
+// as many elements.
 std::string grouped(const std::string& format, int64_t group) {
   if (!format.starts_with("hyb")) return fmt::format("rows, row = split(csrmm.i, {})\nparallel(rows)\n", group);
   char* rest = nullptr;

@@ -41,12 +41,12 @@ struct RowLengths {
 void check_is_csr(const Structure::Data& structure, const char* op);
 RowLengths row_lengths(const Structure::Data& structure, const SpmmCall& call);
 
-// Nanoseconds of one worker, all together: a sum over elements, rows and phases, of costs that cache sizes tell. It ranks;
-// it does not predict.
+// Nanoseconds of one worker, all together: a sum over elements, rows and phases, of costs that cache sizes tell. It
+// ranks; it does not predict.
 double expected_cost(const RowLengths& rows, const SpmmChoice& choice, const SpmmCall& call);
-// Everything that a search tries, the cheapest by expectation first: CSR and blocks; hyb(c, k) of c in {1, 2, 4, 8, 16} and
-// k from one below ceil(log2(nnz / rows)) to three above; each at several distances, CSR and hyb also with half of the
-// lanes and with rows that the team shares in groups.
+// Everything that a search tries, the cheapest by expectation first: CSR and blocks; hyb(c, k) of c in {1, 2, 4, 8, 16}
+// and k from one below ceil(log2(nnz / rows)) to three above; each at several distances, CSR and hyb also with half of
+// the lanes and with rows that the team shares in groups.
 std::vector<SpmmChoice> spmm_candidates(const RowLengths& rows, const SpmmCall& call);
 // Whether one iteration adds up a whole row, so that sums of bf16 are rounded once.
 bool sums_in_fp32(const SpmmChoice& choice);

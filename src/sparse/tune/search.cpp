@@ -24,8 +24,8 @@ double least_of_runs(const Candidate& candidate, double best, double seconds) {
   return least;
 }
 
-// What else the machine did while one of them ran decides nothing: the first candidate and the fastest ones run again, in
-// turns, once at least and for so long.
+// What else the machine did while one of them ran decides nothing: the first candidate and the fastest ones run again,
+// in turns, once at least and for so long.
 void measure_again(const std::vector<Candidate>& candidates, std::vector<Measured>& results, double for_seconds) {
   constexpr size_t kMost = 4;
   constexpr int kRounds = 5;

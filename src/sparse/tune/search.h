@@ -1,5 +1,5 @@
-// The search that every tuner runs: measures candidates, which compute the same, likely ones first, until all are known or
-// the time is over.
+// The search that every tuner runs: measures candidates, which compute the same, likely ones first, until all are known
+// or the time is over.
 //
 //   const Tuned tuned = search(results_key(structure, "sddmm 64"), {{"prefetch 0", run_plainly}, ...}, 45);
 #pragma once
@@ -16,13 +16,13 @@ struct Candidate {
   std::string name = {};           // one line
   std::function<void()> run = {};  // the first time compiles and makes formats; it is not timed
 };
-// Results are kept by the key, and those that are known already are not measured again; the first candidate is measured however
-// short the time.
+// Results are kept by the key, and those that are known already are not measured again; the first candidate is measured
+// however short the time.
 // Throws Error(invalid_argument) for less than 0 seconds.
 Tuned search(const std::string& key, const std::vector<Candidate>& candidates, double seconds);
 
-// What the search for such calls has found, in this process or kept in the cache; "" where there was none. Asked once for
-// each structure object.
+// What the search for such calls has found, in this process or kept in the cache; "" where there was none. Asked once
+// for each structure object.
 std::string tuned_candidate(const Structure::Data& structure, const std::string& call);
 void keep_candidate(const Structure::Data& structure, const std::string& call, const std::string& candidate);
 // The number behind a word of a candidate's name, "prefetch 16"; `otherwise` where it has none.

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kNumRgmsCandidates = 9;
 
-// Distances of prefetching, half of the lanes, groups of rows; what runs without a search first, the others by what SpMM
-// over the same rows is expected to cost.
+// Distances of prefetching, half of the lanes, groups of rows; what runs without a search first, the others by what
+// SpMM over the same rows is expected to cost.
 std::vector<SpmmChoice> sddmm_candidates(const RowLengths& rows, const SpmmCall& call) {
   const int64_t d = default_prefetch(call.feat);
   std::vector<SpmmChoice> candidates;

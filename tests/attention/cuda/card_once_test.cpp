@@ -1,5 +1,5 @@
-// One small call of each path, tile and loader, and of what stands beside them: for tools under which a run takes hundreds of
-// times longer (tools/sanitize_card.sh). A row of the name says what differs.
+// One small call of each path, tile and loader, and of what stands beside them: for tools under which a run takes
+// hundreds of times longer (tools/sanitize_card.sh). A row of the name says what differs.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -81,8 +81,8 @@ inline std::vector<int32_t> random_table(const EvenBatch& b, std::mt19937& rando
   return table;
 }
 
-// The bytes of the batch's plan: of the planner, given the lengths and ids that are right, and of the kernel, given those of
-// the batch and `table`.
+// The bytes of the batch's plan: of the planner, given the lengths and ids that are right, and of the kernel, given
+// those of the batch and `table`.
 struct EvenPlans {
   std::string planner, kernel;
 };

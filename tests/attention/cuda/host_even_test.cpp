@@ -1,5 +1,5 @@
-// Even plans that a kernel makes in the host machine, from lengths that lie there: the bytes that the planner uploads, and what
-// is clamped. And what a launch that is captured asks of its plan.
+// Even plans that a kernel makes in the host machine, from lengths that lie there: the bytes that the planner uploads,
+// and what is clamped. And what a launch that is captured asks of its plan.
 #include <gtest/gtest.h>
 
 #include <utility>

@@ -1,4 +1,5 @@
-// What the grid leaves out, in the host machine: forms, narrow types, hooks, levels, merging, strides, NaN and WEFT_CHECK.
+// What the grid leaves out, in the host machine: forms, narrow types, hooks, levels, merging, strides, NaN and
+// WEFT_CHECK.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 

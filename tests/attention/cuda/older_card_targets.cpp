@@ -1,5 +1,5 @@
-// The first card with the text's forms for sm_75: copies that land at once, products of half the depth, no dependent launch.
-// A card that is newer runs them as well.
+// The first card with the text's forms for sm_75: copies that land at once, products of half the depth, no dependent
+// launch. A card that is newer runs them as well.
 #include <map>
 #include <mutex>
 

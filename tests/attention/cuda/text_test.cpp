@@ -1,5 +1,5 @@
-// Kernels of attention compile for every architecture, without a card: of every type and form, with every hook, and with
-// the registers that the table says.
+// Kernels of attention compile for every architecture, without a card: of every type and form, with every hook, and
+// with the registers that the table says.
 #include "attention/cuda/text.h"
 
 #include <fmt/format.h>
@@ -37,8 +37,8 @@ class CudaKernelText : public ::testing::Test {
   }
 };
 
-// Compiled where what it takes is not another row's: sm_86 and sm_89 differ from sm_80 in shared memory alone, which tiles
-// of products see. A kernel takes seconds.
+// Compiled where what it takes is not another row's: sm_86 and sm_89 differ from sm_80 in shared memory alone, which
+// tiles of products see. A kernel takes seconds.
 struct Row {
   const char* name;
   AttentionSpec spec;
@@ -105,7 +105,9 @@ TEST_F(CudaKernelText, OfEveryHookAndTypeCompiles) {
                   .text = R"(struct All {
   real first = 0;
   void init(P p, Request r) { first = real(r.batch); }
-  real query_transform(P p, Vec x, int i, Row r) { return x[i] * weft::rsqrt(weft::dot(x, x) + p.eps) + weft::pair(x, i); }
+  real query_transform(P p, Vec x, int i, Row r) {
+    return x[i] * weft::rsqrt(weft::dot(x, x) + p.eps) + weft::pair(x, i);
+  }
   real key_transform(P p, Vec x, int i, Row r) { return weft::pair_halves(x, i) * p.table(r.pos, i) + weft::sum(x); }
   real value_transform(P p, Vec x, int i, Row r) { return weft::dot(x, p.table.row(i)) + weft::pair_halves(x, i, 2); }
   real logits_transform(P p, Score c, real s) { return weft::tanh(s) + first; }

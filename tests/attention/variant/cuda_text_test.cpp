@@ -1,5 +1,5 @@
-// The text of a variant is a card's as it stands: every built-in one, and one of each vector hook, compiles behind the head
-// that CUDA kernels share. What the hooks compute there is compared on the host machine (tests/simt).
+// The text of a variant is a card's as it stands: every built-in one, and one of each vector hook, compiles behind the
+// head that CUDA kernels share. What the hooks compute there is compared on the host machine (tests/simt).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +58,9 @@ TEST_F(CudaText, OfEveryVectorHookAndFunctionCompilesAsItStands) {
                   .text = R"(struct All {
   real first = 0;
   void init(P p, Request r) { first = real(r.batch); }
-  real query_transform(P p, Vec x, int i, Row r) { return x[i] * weft::rsqrt(weft::dot(x, x) + p.eps) + weft::pair(x, i); }
+  real query_transform(P p, Vec x, int i, Row r) {
+    return x[i] * weft::rsqrt(weft::dot(x, x) + p.eps) + weft::pair(x, i);
+  }
   real key_transform(P p, Vec x, int i, Row r) { return weft::pair_halves(x, i) * p.table(r.pos, i) + weft::sum(x); }
   real value_transform(P p, Vec x, int i, Row r) { return weft::dot(x, p.table.row(i)) + weft::pair_halves(x, i, 2); }
   real logits_transform(P p, Score c, real s) {

@@ -32,6 +32,7 @@ const Module& functions(Isa isa) {
   for (int i = 0; i < n; ++i) { q[i] = weft::div_const(x[i], d); r[i] = weft::mod_const(x[i], d); }
 }
 extern "C" __attribute__((visibility("default")))
+
 void f_minmax(const float* x, const float* y, float* low, float* high, int n) {
   for (int i = 0; i < n; ++i) { low[i] = weft::min(x[i], y[i]); high[i] = weft::max(x[i], y[i]); }
 }

@@ -56,8 +56,8 @@ class CardForward : public ::testing::Test {
   int count_ = 0;
 };
 
-// For tools under which a run takes hundreds of times longer (tools/sanitize_card.sh): a prompt, a step that is launched kernel
-// by kernel, and two that are a graph.
+// For tools under which a run takes hundreds of times longer (tools/sanitize_card.sh): a prompt, a step that is
+// launched kernel by kernel, and two that are a graph.
 TEST(CardOnce, AFewStepsOfAModelAgreeWithTheReference) {
   const TempFolder folder;
   const std::string path = folder.path("model.gguf");

@@ -35,7 +35,8 @@ inline std::vector<int32_t> random_ids(size_t count, uint64_t seed) {
   return ids;
 }
 
-// |log p - log p*| of all tokens after each of the ids, the first `at_once` of which run together, the others one by one.
+// |log p - log p*| of all tokens after each of the ids, the first `at_once` of which run together, the others one by
+// one.
 struct ForwardErrors {
   double largest = 0, mean = 0;
 };

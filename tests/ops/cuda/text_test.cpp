@@ -1,5 +1,5 @@
-// The operators' kernels compile for architectures with and without each form of their text, and take the registers that a table says. Where there is no NVRTC
-// these tests are skipped, and say so.
+// The operators' kernels compile for architectures with and without each form of their text, and take the registers
+// that a table says. Where there is no NVRTC these tests are skipped, and say so.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

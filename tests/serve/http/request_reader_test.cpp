@@ -7,7 +7,8 @@
 namespace weft::serve::http {
 namespace {
 
-// A connection brings `text` in pieces of `piece` bytes; the buffer keeps what the parser leaves, as the session's does.
+// A connection brings `text` in pieces of `piece` bytes; the buffer keeps what the parser leaves, as the session's
+// does.
 Parser::value_type read_in_pieces(const std::string& text, size_t piece) {
   std::optional<Parser> parser;
   make_parser(parser, {});

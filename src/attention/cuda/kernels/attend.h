@@ -1,5 +1,5 @@
-// The kernel of attention: every CTA takes the items of a worker's queue, one after another, and whoever comes last at a merge
-// group merges it. Instances are written behind the text of a variant (cuda/text.cpp).
+// The kernel of attention: every CTA takes the items of a worker's queue, one after another, and whoever comes last at
+// a merge group merges it. Instances are written behind the text of a variant (cuda/text.cpp).
 #pragma once
 
 #include "attention/cuda/kernels/mma.h"
@@ -25,8 +25,8 @@ struct Tiles {
   }
 };
 
-// Some of the plan's bytes on their way to shared memory; they are there once the CTA's copies have landed and its threads have
-// met. A multiple of 16.
+// Some of the plan's bytes on their way to shared memory; they are there once the CTA's copies have landed and its
+// threads have met. A multiple of 16.
 WEFT_INLINE void load(const PlanHeader* plan, i64 offset, void* to, int bytes) {
   const char* const from = reinterpret_cast<const char*>(plan) + offset;
   for (int at = ptx::thread_index() * 16; at < bytes; at += ptx::num_threads() * 16)

@@ -1,4 +1,5 @@
-// What a variant and a mask do to scores and vectors, as kernels call it. P: their parameters, V: the variant, M: the mask.
+// What a variant and a mask do to scores and vectors, as kernels call it. P: their parameters, V: the variant, M: the
+// mask.
 #pragma once
 
 #include "attention/cuda/kernels/item.h"

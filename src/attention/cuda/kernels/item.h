@@ -8,7 +8,8 @@
 
 namespace weft::attention::cuda {
 
-// A copy of the plan's header, at the beginning of the CTA's shared memory; sections lie in the workspace, from call.plan on.
+// A copy of the plan's header, at the beginning of the CTA's shared memory; sections lie in the workspace, from
+// call.plan on.
 WEFT_INLINE const PlanHeader& header() { return *reinterpret_cast<const PlanHeader*>(ptx::shared_memory()); }
 
 // The positions that a query token sees: [lower[0], upper[0]) and [lower[1], upper[1]); an empty one is [0, 0).
@@ -59,7 +60,8 @@ struct FusedRow {
   Visible visible;
 };
 
-// A query token of an item, counted from its first one. Of rows that lie together only the position is read, by the length.
+// A query token of an item, counted from its first one. Of rows that lie together only the position is read, by the
+// length.
 WEFT_INLINE PlanRow token_of(const Call& call, const ItemRecord& item, int token) {
   const PlanHeader& plan = header();
   if (item.q_row < 0) return section<PlanRow>(call.plan, plan.rows)[item.row_begin + token];
@@ -86,7 +88,8 @@ WEFT_INLINE FusedRow fused_row(const Call& call, const ItemRecord& item, int kv_
   return fused;
 }
 
-// Calls work(kv_head, first, n) for the fused rows [first, first + n) of each KV head of an item, at most kRows of them at a time.
+// Calls work(kv_head, first, n) for the fused rows [first, first + n) of each KV head of an item, at most kRows of them
+// at a time.
 template <int kRows, class Work>
 WEFT_INLINE void for_row_tiles(const Call& call, const ItemRecord& item, const Work& work) {
   const int num_rows = item.num_rows * call.group_size;
@@ -96,8 +99,8 @@ WEFT_INLINE void for_row_tiles(const Call& call, const ItemRecord& item, const W
     work(kv_head, first, num_rows - first < kRows ? num_rows - first : kRows);
 }
 
-// What the rows of a tile see together, by intervals: a key that one of them sees lies in [low, high) of either interval, and
-// every row sees all of [all_low, all_high).
+// What the rows of a tile see together, by intervals: a key that one of them sees lies in [low, high) of either
+// interval, and every row sees all of [all_low, all_high).
 struct VisibleRange {
   int low[2], high[2], all_low[2], all_high[2];
   WEFT_INLINE bool touches(int begin, int end) const {

@@ -125,9 +125,9 @@ class Merge {
   WEFT_INLINE float lse(const SourceOfLane& own, const State& of) const {
     return own.states.data == nullptr ? -infinity() : *own.states.lse(call_, own.row_offset + of.row, of.head);
   }
-  // Sources [first, first + kAtOnce) of the n that lanes have, one after another, so that a row's sums follow from its own
-  // states: how many empty ones stand between them follows from its neighbours. One that is empty weighs nothing, and holds
-  // anything.
+  // Sources [first, first + kAtOnce) of the n that lanes have, one after another, so that a row's sums follow from its
+  // own states: how many empty ones stand between them follows from its neighbours. One that is empty weighs nothing,
+  // and holds anything.
   WEFT_INLINE static void add(float weight_of_lane, const float* of_lane, int first, int n, float& total,
                               float (&sums)[kPerLane]) {
     float weight[kAtOnce], o[kAtOnce][kPerLane];
@@ -160,7 +160,8 @@ class Merge {
   const SourceOfLane first_;
 };
 
-// Of the CTA, at the beginning of its shared memory: the plan's header, items, a vector of any kind for each warp, and a word for each thread.
+// Of the CTA, at the beginning of its shared memory: the plan's header, items, a vector of any kind for each warp, and
+// a word for each thread.
 template <class S>
 struct Scratch {
   static constexpr int kDim = S::kDimQk > S::kDimVo ? S::kDimQk : S::kDimVo;
@@ -171,8 +172,8 @@ struct Scratch {
   WEFT_INLINE static Scratch& of_cta() { return *reinterpret_cast<Scratch*>(ptx::shared_memory()); }
 };
 
-// An item that wrote a partial is done, and the CTA has met since: counts at its unit's groups, and merges those where all
-// have come.
+// An item that wrote a partial is done, and the CTA has met since: counts at its unit's groups, and merges those where
+// all have come.
 template <class S, class F>
 WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemRecord& item) {
   const PlanHeader& plan = header();

@@ -1,8 +1,9 @@
-// Attention by the products of warps (mma.sync): keys and values go to shared memory as they are stored, some tiles ahead, and
-// stay there until they are multiplied; scores, probabilities and outputs are in registers. Tiles begin at multiples of kKeys
-// from the item's first key.
+// Attention by the products of warps (mma.sync): keys and values go to shared memory as they are stored, some tiles
+// ahead, and stay there until they are multiplied; scores, probabilities and outputs are in registers. Tiles begin at
+// multiples of kKeys from the item's first key.
 //
-// Registers are what a warp multiplies and little else: what an item is lies in shared memory, and is read when it is asked for.
+// Registers are what a warp multiplies and little else: what an item is lies in shared memory, and is read when it is
+// asked for.
 #pragma once
 
 #include "attention/cuda/kernels/mma/join.h"

@@ -68,8 +68,8 @@ WEFT_INLINE PartialStates partial_of(const Call& call, const ItemRecord& item) {
   return partial_at(call, item.partial, item.num_rows, item);
 }
 
-// A warp writes the state of a fused row of an item's unit: to the outputs, or to the item's partial. `token` counts query
-// tokens of the unit.
+// A warp writes the state of a fused row of an item's unit: to the outputs, or to the item's partial. `token` counts
+// query tokens of the unit.
 template <class S, class F>
 WEFT_INLINE void write_state(const Call& call, const typename F::P& p, const PartialStates& partial,
                              const FusedRow& row, int token, const float* o, float lse) {

@@ -1,6 +1,7 @@
-// The plain path: every element type, dim, stride and hook, in fp32 on CUDA cores. A CTA takes kRows fused rows of one KV head
-// at a time through tiles of kKeys keys:
-//   tokens -> keys to shared memory, as floats -> scores -> probabilities, and values in the keys' place -> sums of values
+// The plain path: every element type, dim, stride and hook, in fp32 on CUDA cores. A CTA takes kRows fused rows of one
+// KV head at a time through tiles of kKeys keys:
+//   tokens -> keys to shared memory, as floats -> scores -> probabilities, and values in the keys' place
+//          -> sums of values
 // Tiles begin at multiples of kKeys from the item's first key, so a row's bits follow from its own keys alone.
 #pragma once
 
@@ -131,8 +132,8 @@ class Plain {
     ptx::cta_sync();
   }
 
-  // Keys or values of the tile to shared memory, as floats, scaled, and as hooks make them. A warp takes some tokens at a
-  // time, whose loads are under way together.
+  // Keys or values of the tile to shared memory, as floats, scaled, and as hooks make them. A warp takes some tokens at
+  // a time, whose loads are under way together.
   template <bool kKeysOrValues>
   WEFT_INLINE void stage(int begin, int keys) {
     constexpr bool kIsKey = kKeysOrValues, kHook = kIsKey ? H::key_transform : H::value_transform;

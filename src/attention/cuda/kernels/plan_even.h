@@ -1,5 +1,5 @@
-// PlanMode::even from lengths that only the card knows: the bytes that the planner would upload. Every CTA knows all shares, and
-// writes a part of each section.
+// PlanMode::even from lengths that only the card knows: the bytes that the planner would upload. Every CTA knows all
+// shares, and writes a part of each section.
 #pragma once
 
 #include "attention/cuda/kernels/even/sections.h"

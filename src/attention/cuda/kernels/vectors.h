@@ -1,4 +1,5 @@
-// Queries, keys and values as their hooks make them: a warp has a vector at a time, whose floats lie where all of its lanes read.
+// Queries, keys and values as their hooks make them: a warp has a vector at a time, whose floats lie where all of its
+// lanes read.
 #pragma once
 
 #include "attention/cuda/kernels/element.h"

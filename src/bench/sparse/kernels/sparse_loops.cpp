@@ -21,8 +21,8 @@ typedef long long Bits __attribute__((vector_size(kVectorBytes), aligned(4), may
 #define WEFT_IN_REGISTER(x) asm volatile("" : "+w"(x))
 #endif
 
-// Loads `kVectors` vectors of each row from `rows` on (0: as many as told), for p from begin to end. Four variables, not an
-// array: what has no literal index would be kept in memory, and each load would wait for a store.
+// Loads `kVectors` vectors of each row from `rows` on (0: as many as told), for p from begin to end. Four variables,
+// not an array: what has no literal index would be kept in memory, and each load would wait for a store.
 template <int kVectors>
 void load_tiles(const CsrRows& a, const float* rows, long long feat, long long begin, long long end, long long told,
                 long long ahead) {

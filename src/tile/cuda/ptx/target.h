@@ -1,6 +1,6 @@
 // What the compiler of a CUDA kernel is told: unmarked functions are device code already (jit/nvrtc/toolchain.cpp).
-// tile/cuda/ptx is all that a kernel says to the hardware. tests/simt/twins has the same names for the host, and takes this
-// folder's place when a kernel's text is compiled there.
+// tile/cuda/ptx is all that a kernel says to the hardware. tests/simt/twins has the same names for the host, and takes
+// this folder's place when a kernel's text is compiled there.
 #pragma once
 
 #define WEFT_INLINE __forceinline__

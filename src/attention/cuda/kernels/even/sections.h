@@ -12,8 +12,8 @@ WEFT_INLINE i64 partial_floats_of(const EvenArgs& args) {
                         plan.head_dim_vo);
 }
 
-// The sections that are placed, in the order in which they lie; a lane has one of them. All but partial_data, and the page ids,
-// which come last, lie in the order of the header.
+// The sections that are placed, in the order in which they lie; a lane has one of them. All but partial_data, and the
+// page ids, which come last, lie in the order of the header.
 inline constexpr int kSections = 17, kPageIds = kSections - 1;
 WEFT_INLINE Section& section_of_lane() {
   constexpr int kPlace = 12;  // of page_indices, in the header

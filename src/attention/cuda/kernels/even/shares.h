@@ -1,5 +1,5 @@
-// Where the workers' shares of an even plan begin, and which units they cut (attention/even.h). Every CTA lays the whole line in
-// its shared memory, where it costs as little as asking another one.
+// Where the workers' shares of an even plan begin, and which units they cut (attention/even.h). Every CTA lays the
+// whole line in its shared memory, where it costs as little as asking another one.
 #pragma once
 
 #include "attention/cuda/kernels/even_args.h"
@@ -165,8 +165,8 @@ class Shares {
     int first_partial, group;  // where there are some
     int before;                // of units before
   };
-  // `worker` has some of its granules, or its beginning; others before it had some where `given`, others behind it have some where
-  // `goes_on`.
+  // `worker` has some of its granules, or its beginning; others before it had some where `given`, others behind it have
+  // some where `goes_on`.
   WEFT_INLINE Cuts cuts_of(int unit, int worker, bool given, bool goes_on) const {
     const Shared& s = shared();
     const int first = given ? first_cut(unit, 0, worker) - 1 : worker;
@@ -186,7 +186,8 @@ class Shares {
     return given < 0 ? 0 : given > most ? most : given;
   }
 
-  // The first border of [low, high] behind which a unit's granules were given away, or behind the unit; `high` where none is.
+  // The first border of [low, high] behind which a unit's granules were given away, or behind the unit; `high` where
+  // none is.
   WEFT_INLINE int first_cut(int unit, int low, int high) const {
     WEFT_NO_UNROLL
     while (low < high) {

@@ -1,5 +1,5 @@
-// Keys and values of an item, tile by tile: found kStages tiles ahead, fetched to shared memory kStages - 1 ahead. Page ids lie
-// together, and mostly in the nearest cache.
+// Keys and values of an item, tile by tile: found kStages tiles ahead, fetched to shared memory kStages - 1 ahead. Page
+// ids lie together, and mostly in the nearest cache.
 #pragma once
 
 #include "attention/cuda/kernels/mma/rows.h"

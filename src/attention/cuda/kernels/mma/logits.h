@@ -22,7 +22,8 @@ class Logits {
         begin_(rows.item.first_pos + at_),
         keys_(Shape::shared().walk.end - at_ < kKeys ? Shape::shared().walk.end - at_ : kKeys) {}
 
-  // Scores of keys from `first` on become logits, hidden ones what hides them; times what is returned they are relative to 2.
+  // Scores of keys from `first` on become logits, hidden ones what hides them; times what is returned they are relative
+  // to 2.
   WEFT_INLINE float make(int first, Scores& s) const {
     const bool all = keys_ == kKeys && !rows_.by_position() && !rows_.has_bits() &&
                      Shape::shared().visible.is_seen_by_all(begin_, begin_ + kKeys);
@@ -62,7 +63,8 @@ class Logits {
     }
   }
 
-  // What a row does not see of keys that follow each other lies outside [low, high), or in the gap between two intervals.
+  // What a row does not see of keys that follow each other lies outside [low, high), or in the gap between two
+  // intervals.
   WEFT_INLINE void hide(int first, Scores& s) const {
     const int column = begin_ + first + thread_.column(), end = begin_ + keys_;
     WEFT_UNROLL

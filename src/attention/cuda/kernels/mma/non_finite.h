@@ -1,6 +1,6 @@
-// Values that are not finite reach only rows that see them. Where a row does not, its probability is 0, and 0 times NaN is NaN:
-// what such values would make of a tile is seen at the end; then all is done again with them left out, and they are added to the
-// rows that see them.
+// Values that are not finite reach only rows that see them. Where a row does not, its probability is 0, and 0 times NaN
+// is NaN: what such values would make of a tile is seen at the end; then all is done again with them left out, and they
+// are added to the rows that see them.
 #pragma once
 
 #include "attention/cuda/kernels/mma/kv_tiles.h"

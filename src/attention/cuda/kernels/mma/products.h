@@ -1,5 +1,5 @@
-// The products of a warp: scores = q k of its rows and a step of keys, o += p v. What is multiplied next is loaded before what is
-// there is multiplied.
+// The products of a warp: scores = q k of its rows and a step of keys, o += p v. What is multiplied next is loaded
+// before what is there is multiplied.
 #pragma once
 
 #include "attention/cuda/kernels/mma/states.h"
@@ -53,8 +53,8 @@ class Queries {
   u32 kept_[kKept ? kSteps : 1][kFragments][4];
 };
 
-// o += p v, of kStepKeys values of a stage, from `key` on. Two fragments of a product are the halves of the next one's left
-// operand.
+// o += p v, of kStepKeys values of a stage, from `key` on. Two fragments of a product are the halves of the next one's
+// left operand.
 template <class Shape>
 WEFT_INLINE void multiply_values(const Thread<Shape>& thread, int stage, int key, const typename Shape::Scores& s,
                                  States<Shape>& states) {

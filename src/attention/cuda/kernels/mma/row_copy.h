@@ -6,8 +6,8 @@
 
 namespace weft::attention::cuda::mma {
 
-// Which rows of a tile this thread copies 16 bytes of, and which: rows `first`, first + kTogether, ... Rows that are 8 apart are
-// permuted alike.
+// Which rows of a tile this thread copies 16 bytes of, and which: rows `first`, first + kTogether, ... Rows that are 8
+// apart are permuted alike.
 template <int kThreads, int kColumns>
 struct RowCopy {
   static constexpr int kChunks = kColumns / 8, kTogether = kThreads / kChunks;

@@ -23,15 +23,16 @@ struct Rows {
   // Whether rows may see different keys.
   WEFT_INLINE bool may_differ() const { return item.num_rows > 1 || by_position() || has_bits(); }
 
-  // To shared memory. Rows behind the last one are that one again, so that functors see what exists. The last threads begin:
-  // the first ones look for pages meanwhile.
+  // To shared memory. Rows behind the last one are that one again, so that functors see what exists. The last threads
+  // begin: the first ones look for pages meanwhile.
   WEFT_INLINE void load(const Thread<Shape>& thread) const {
     WEFT_NO_UNROLL
     for (int r = Shape::kThreads - 1 - thread.index; r < kRows; r += Shape::kThreads)
       Shape::shared().rows[r] = fused_row(call, item, kv_head, first + (r < n ? r : n - 1));
   }
 
-  // By one warp, once they are there: what they see together, and the tiles of keys where that lies, up to the item's end.
+  // By one warp, once they are there: what they see together, and the tiles of keys where that lies, up to the item's
+  // end.
   WEFT_INLINE void find_visible(const Thread<Shape>& thread, int end) const {
     using Walk = Walk<Shape::kKeys>;
     auto& s = Shape::shared();

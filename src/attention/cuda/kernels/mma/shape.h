@@ -1,7 +1,7 @@
 // A tile of the products of warps (mma.h): its sizes, what lies in shared memory, and where a thread stands in it.
 //
-// It has 16 * kFragments rows for each of kWarpsM warps; kWarpsN warps share its keys, each with a softmax of its own, and join
-// their states at the end.
+// It has 16 * kFragments rows for each of kWarpsM warps; kWarpsN warps share its keys, each with a softmax of its own,
+// and join their states at the end.
 #pragma once
 
 #include "attention/cuda/kernels/merge.h"
@@ -39,12 +39,12 @@ struct Shape {
   // Scores are changed by a functor, or are what values are multiplied by.
   static constexpr bool kMaskFunctor = H::logits_mask || F::OfMask::logits_mask;
   static constexpr bool kFunctor = H::logits_transform || kMaskFunctor || !F::kSoftmax;
-  // A warp's scores are of so many keys at a time: beside addresses of a mask's bits, or very many outputs, there are registers
-  // for half a tile.
+  // A warp's scores are of so many keys at a time: beside addresses of a mask's bits, or very many outputs, there are
+  // registers for half a tile.
   static constexpr bool kFewRegisters = kMaskFunctor || kFragments * kPadVo > 256 || (kFunctor && kPadVo > 128);
   static constexpr int kStepKeys = kWarpKeys >= 32 && kFewRegisters ? kWarpKeys / 2 : kWarpKeys;
-  // Queries stay in registers where these have room: beside tiles of more rows, the compiler finds none for those that all warps
-  // have, and keeps them in the thread's stack.
+  // Queries stay in registers where these have room: beside tiles of more rows, the compiler finds none for those that
+  // all warps have, and keeps them in the thread's stack.
   static constexpr bool kKeepsQueries =
       kFragments * (kPadQk / 4 + kPadVo / 2 + kStepKeys / 2) <= 160 && (kIsAlone || kWarpsN == 1);
   using Keys = tile::SharedTile<kPadQk>;
