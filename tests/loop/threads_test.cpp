@@ -10,13 +10,13 @@
 namespace weft::loop {
 namespace {
 
-Function with(const std::string& body) {
+Function kernel_with(const std::string& body) {
   return parse_function(
       "stage3 f(n, m):\n  p = flat(n): int32 in 0 to m\n  A = flat(n * 8): fp32\n  B = flat(n * 8): fp32\n" + body);
 }
 
 std::string threads_of(const std::string& body) {
-  const Function function = with(body);
+  const Function function = kernel_with(body);
   std::string text;
   for (const Phase& phase : split_phases(function)) text += to_text(thread_body(function, phase));
   return text;
@@ -217,7 +217,7 @@ TEST(Threads, AreRefusedSumsThatAreNone) {
 }
 
 TEST(Threads, SharedMemoryIsWhatTheLaunchGives) {
-  const Function function = with(
+  const Function function = kernel_with(
       "  for i in range(n) [bind=blockIdx.x]:\n    allocate x[3]: fp32 in shared\n    allocate y[8]: fp64 in shared\n"
       "    for k in range(3) [bind=threadIdx.x]:\n      x[k] = B[k]\n      y[k] = B[k]\n");
   EXPECT_EQ(shared_bytes(function.body), 16 + 64);
@@ -225,9 +225,10 @@ TEST(Threads, SharedMemoryIsWhatTheLaunchGives) {
   for (const char* part : {"// Launched with 80 bytes of shared memory.", "(float*)(weft_shared_memory() + 0);",
                            "(double*)(weft_shared_memory() + 16);", "__syncthreads();"})
     EXPECT_NE(code.find(part), code.npos) << part << "\n" << code;
-  EXPECT_THROW(cuda_module({with("  for i in range(n) [bind=blockIdx.x]:\n    allocate x[12289]: fp32 in shared\n"
-                                 "    for k in range(3) [bind=threadIdx.x]:\n      x[k] = B[k]\n")}),
-               Error);
+  EXPECT_THROW(
+      cuda_module({kernel_with("  for i in range(n) [bind=blockIdx.x]:\n    allocate x[12289]: fp32 in shared\n"
+                               "    for k in range(3) [bind=threadIdx.x]:\n      x[k] = B[k]\n")}),
+      Error);
 }
 
 }  // namespace
