@@ -155,6 +155,7 @@ class Search {
     }
     for (; place < p_.num_requests; ++place) shared += cost_alone(place, 0);
     if (shared > thresholds_.shared_cost_at_most * plain) return {};
+    if (plain - shared < thresholds_.least_saving * p_.num_workers) return {};
     return build();
   }
 

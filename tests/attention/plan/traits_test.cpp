@@ -138,6 +138,10 @@ TEST(Traits, SayWhatSharedLevelsMustSaveAndCost) {
   traits.thresholds.shared_cost_at_most = 0.01;
   EXPECT_FALSE(shares(much));
   traits.thresholds.shared_cost_at_most = 1;
+  traits.thresholds.least_saving = 1e9;
+  EXPECT_FALSE(shares(much));
+  traits.thresholds.least_saving = 0;
+  EXPECT_TRUE(shares(much));
   traits.thresholds.merge_row = 1e6;
   EXPECT_FALSE(shares(much));
 }
