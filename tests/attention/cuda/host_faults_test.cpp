@@ -55,7 +55,7 @@ const Broken kBroken[] = {
     {"WarpsNotJoined", {"mma/join.h", "total += weight[w] * s.sum[w][r];", "total += s.sum[w][r];"}, DType::bf16, ""},
     {"CausalByOne", {"mma/logits.h", "seen.high : end) - column", "seen.high : end) - column + 1"}, DType::bf16, ""},
     {"MergeWithoutWeights",
-     {"merge.h", "weight = exp_fast((is_first ? first_lse : lse(own, state)) - base);", ""},
+     {"merge.h", "weight = exp_fast((is_first ? first_lse : lse(own, state)) - base);", ";"},
      DType::fp32,
      ""},
 };
