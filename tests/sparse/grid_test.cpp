@@ -11,6 +11,7 @@
 
 #include "sparse/operators/kept.h"
 #include "tests/sparse/ready_programs.h"
+#include "tests/support/sanitizers.h"
 #include "weft/error.h"
 
 namespace weft::sparse::test {
@@ -136,8 +137,10 @@ TEST_P(Grid, EveryPairOfPrimitivesComputesTheSame) {
     compile(parse(kText), schedule, Device::cpu(), {.set = {{"feat", GridCase::kFeat}}}).run(arguments);
     expect_close(doubles(on.c), on.want, 1e-5, what + "compiled");
   };
+  int number = 0;
   for (const GridPrimitive& first : kPrimitives)
     for (const GridPrimitive* second = &first + 1; second != std::end(kPrimitives); ++second) {
+      if (testing::kUnderSanitizer && number++ % 5 != 0) continue;  // what is interpreted alike is watched alike
       run({&first, second});
       if (HasFatalFailure()) return;
     }
@@ -145,7 +148,7 @@ TEST_P(Grid, EveryPairOfPrimitivesComputesTheSame) {
     run({&alone});
     if (HasFatalFailure()) return;
   }
-  EXPECT_GE(num_accepted, 25u);
+  EXPECT_GE(num_accepted, testing::kUnderSanitizer ? 8u : 25u);
   EXPECT_GE(compiled.size(), 8u);
 }
 INSTANTIATE_TEST_SUITE_P(Formats, Grid, ::testing::ValuesIn(kFormats), [](const auto& tested) {
