@@ -155,7 +155,8 @@ class Search {
     }
     for (; place < p_.num_requests; ++place) shared += cost_alone(place, 0);
     if (shared > thresholds_.shared_cost_at_most * plain) return {};
-    if (plain - shared < thresholds_.least_saving * p_.num_workers) return {};
+    const double saving = (plain - shared) * p_.num_kv_heads;  // costs are of one head
+    if (saving < thresholds_.least_saving * p_.num_workers) return {};
     return build();
   }
 
