@@ -46,7 +46,7 @@ class Running {
   void wait_for_end() { server_thread_.join(); }
   // Until an answer has paused.
   void expect_stall() const {
-    for (int i = 0; i < 3000; ++i) {
+    for (int i = 0; i < 15000; ++i) {  // sockets take megabytes, which is long under a sanitizer
       const std::string metrics = Client(port()).get("/metrics").body;
       if (metrics.find("\nweft_stalls_total 0\n") == std::string::npos) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
