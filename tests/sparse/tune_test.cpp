@@ -1,10 +1,13 @@
 // The search for formats and schedules, and what "auto" takes.
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
+#include <string>
 
 #include "sparse/operators/kept.h"
 #include "sparse/tune/results.h"
@@ -16,6 +19,22 @@
 
 namespace weft::sparse::test {
 namespace {
+
+// What a search keeps is for every later process: a test begins with nothing.
+class OwnResults {
+ public:
+  OwnResults() {
+    EXPECT_NE(mkdtemp(folder_.data()), nullptr);
+    setenv("WEFT_CACHE_DIR", folder_.c_str(), 1);
+  }
+  ~OwnResults() {
+    setenv("WEFT_CACHE_DIR", WEFT_TEST_KERNELS, 1);
+    std::filesystem::remove_all(folder_);
+  }
+
+ private:
+  std::string folder_ = "/tmp/weft_tune_test_XXXXXX";
+};
 
 TEST(Choice, ReadsBackWhatItIsWrittenAs) {
   for (const SpmmChoice& choice : {SpmmChoice{"csr", 0}, SpmmChoice{"hyb(2, 5)", 16}, SpmmChoice{"csr", 1024, 64},
@@ -108,6 +127,7 @@ TEST(Candidates, AreCsrWhereValuesMayChange) {
 }
 
 TEST(Results, AreKeptByStructureAndKindOfCall) {
+  const OwnResults own;
   const Matrix a = random_matrix(Shape::uniform, 5), b = random_matrix(Shape::uniform, 6);
   const SpmmCall call{.feat = 32, .workers = 2};
   const auto key_of = [](const Matrix& matrix, const SpmmCall& spmm) {
@@ -130,6 +150,7 @@ TEST(Results, AreKeptByStructureAndKindOfCall) {
 }
 
 TEST(Tune, GoesOnWhereItsTimeEndedAndAutoTakesTheFastest) {
+  const OwnResults own;
   const Matrix a = random_matrix(Shape::power_law, 7);
   constexpr int64_t kFeat = 16;
   const Structure structure = a.structure();
@@ -208,6 +229,7 @@ void expect_tuned(const Tuned& tuned, int candidates, const Structure& structure
 }
 
 TEST(Tune, SearchesSchedulesOfSddmm) {
+  const OwnResults own;
   const Matrix a = random_matrix(Shape::power_law, 21);
   const Structure structure = a.structure();
   const int64_t workers = WorkerTeam::shared().num_workers();
@@ -242,6 +264,7 @@ TEST(Tune, EverySddmmIsDenseArithmetic) {
 }
 
 TEST(Tune, SearchesSchedulesOfBlocksAndRelations) {
+  const OwnResults own;
   const int64_t workers = WorkerTeam::shared().num_workers();
   const Structure blocks = band(4, 1);
   expect_tuned(tune_block_spmm(blocks, 1, 8, 32, DType::fp32), 4, blocks,
@@ -254,6 +277,7 @@ TEST(Tune, SearchesSchedulesOfBlocksAndRelations) {
 
 // Of a list of edges the tile is searched, too, and the structure that is named runs the candidate that is named.
 TEST(Tune, SearchesTilesOfRelations) {
+  const OwnResults own;
   const CooTensor edges{.extents = {2, 70, 3}, .coordinates = {{0, 1, 1}, {0, 69, 2}, {2, 0, 1}}};
   const TunedRgms first = tune_rgms(edges, 16, 16, {.seconds = 0});
   EXPECT_EQ(first.choice, "tile 64 vectors 4 prefetch 0");
