@@ -46,8 +46,8 @@ struct PlanThresholds {
   // levels_from_page_tables declines where shared levels cost more than this share of the plain plan: a smaller gain is
   // within what the costs miss.
   double shared_cost_at_most = 0;
-  // Nor do levels pay that save each worker less than this, in the unit of costs: whoever comes last at an item that
-  // many requests share merges their rows one after another, while the other workers have ended.
+  // Nor do levels pay that save each worker less than this, in the unit of costs: what levels add to a short
+  // run, a start and merges at its end, is not in the costs of its rows.
   double least_saving = 0;
   // Of a fused row over one KV head that has one level more, in the unit of costs: its partial state and that of its
   // other level are written, read and merged.
