@@ -207,11 +207,17 @@ function(weft_test_part name)
   target_link_libraries(weft_${name} PUBLIC GTest::gtest fmt::fmt ${ARG_DEPENDS})
 endfunction()
 
-# weft_test(NAME SOURCES file... DEPENDS folder... [LABELS label...]): a GoogleTest program, one CTest entry a case.
+# weft_test(NAME [NO_THREADS] SOURCES file... DEPENDS folder... [LIBRARIES target...] [DEFINITIONS NAME=VALUE...]
+# [LABELS label...]): a GoogleTest program, one CTest entry a case. NO_THREADS: no case starts a thread, so there is nothing
+# in it for a thread sanitizer.
 function(weft_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "NO_THREADS" "" "SOURCES;DEPENDS;LIBRARIES;DEFINITIONS;LABELS" ${ARGN})
+  if(ARG_NO_THREADS AND WEFT_SANITIZE STREQUAL thread)
+    return()
+  endif()
   add_executable(${name} ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/cache_folder.cpp)
   weft_compile_as_test(${name})
+  target_compile_definitions(${name} PRIVATE ${ARG_DEFINITIONS})
   list(TRANSFORM ARG_DEPENDS PREPEND weft_)
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main fmt::fmt ${ARG_DEPENDS})
   set(labels fast)

@@ -13,7 +13,7 @@
 namespace weft::sparse::test {
 namespace {
 
-constexpr int64_t kFeat = 32;
+constexpr int64_t kCoraFeat = 32;
 
 class Cora : public ::testing::Test {
  protected:
@@ -37,22 +37,22 @@ class Cora : public ::testing::Test {
     delete graph_;
     delete at_;
   }
-  static size_t place(int32_t node, int64_t k) { return static_cast<size_t>(node * kFeat + k); }
-  TensorView rows(const Values& x) const { return {x.data(), DType::fp32, {graph_->num_rows(), kFeat}}; }
+  static size_t place(int32_t node, int64_t k) { return static_cast<size_t>(node * kCoraFeat + k); }
+  TensorView rows(const Values& x) const { return {x.data(), DType::fp32, {graph_->num_rows(), kCoraFeat}}; }
   TensorView elements(const Values& x) const { return {x.data(), DType::fp32, {graph_->nnz()}}; }
   Values node_values(uint32_t seed) const {
-    return random_values(static_cast<size_t>(graph_->num_rows() * kFeat), seed);
+    return random_values(static_cast<size_t>(graph_->num_rows() * kCoraFeat), seed);
   }
   double dot(const Values& x, const Values& y, size_t e) const {
     double sum = 0;
-    for (int64_t k = 0; k < kFeat; ++k) sum += double(x[place(at_->rows[e], k)]) * y[place(at_->cols[e], k)];
+    for (int64_t k = 0; k < kCoraFeat; ++k) sum += double(x[place(at_->rows[e], k)]) * y[place(at_->cols[e], k)];
     return sum;
   }
   // Sums over neighbours, each weighed.
   std::vector<double> sums(const std::vector<double>& weights, const Values& y) const {
-    std::vector<double> result(static_cast<size_t>(graph_->num_rows() * kFeat), 0);
+    std::vector<double> result(static_cast<size_t>(graph_->num_rows() * kCoraFeat), 0);
     for (size_t e = 0; e < at_->size(); ++e)
-      for (int64_t k = 0; k < kFeat; ++k) result[place(at_->rows[e], k)] += weights[e] * y[place(at_->cols[e], k)];
+      for (int64_t k = 0; k < kCoraFeat; ++k) result[place(at_->rows[e], k)] += weights[e] * y[place(at_->cols[e], k)];
     return result;
   }
 
