@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 
 #include "bench/measure.h"
 #include "bench/probe.h"
+#include "device/cpu/cgroup.h"
 #include "device/cpu/cpuid.h"
 #include "weft/device.h"
 
@@ -13,13 +13,6 @@ namespace weft::bench {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
-
-size_t memory_bytes() {
-  std::ifstream in("/proc/meminfo");
-  for (std::string key, rest; in >> key && std::getline(in, rest);)
-    if (key == "MemAvailable:") return static_cast<size_t>(std::max(0L, std::atol(rest.c_str()))) << 10;
-  return 0;
-}
 
 std::string size_string(size_t bytes) {
   return bytes >= kMiB ? fmt::format("{} MiB", bytes / kMiB) : fmt::format("{} KiB", bytes >> 10);
@@ -40,7 +33,7 @@ void measure_ceilings(const BenchOptions& options, BenchReport& report) {
   const size_t l3 = cpu.l3_bytes > 0 ? cpu.l3_bytes : 32 * kMiB;
   // Beyond every cache, within memory.
   size_t dram = std::clamp(8 * l3, 256 * kMiB, (options.quick ? 512 : 2048) * kMiB);
-  if (const size_t free = memory_bytes(); free > 0) dram = std::min(dram, free / 2);
+  dram = std::min<size_t>(dram, available_memory() / 2);
   const struct {
     const char* level;
     size_t bytes;

@@ -15,6 +15,7 @@
 #include "cli/cli.h"
 #include "cli/environment.h"
 #include "cli/output.h"
+#include "device/cpu/cgroup.h"
 #include "device/cpu/cpuid.h"
 #include "device/cuda/card.h"
 #include "jit/cache.h"
@@ -72,23 +73,12 @@ Finding check_workers() {
   return finding;
 }
 
-// Bytes that this process may still take: what the system has to give, within what the control group leaves.
-double available_memory() {
-  double available = -1;
-  std::ifstream info("/proc/meminfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("MemAvailable:")) available = std::stod(line.substr(13)) * 1024;
-  double limit = 0, used = 0;
-  if ((std::ifstream("/sys/fs/cgroup/memory.max") >> limit) && (std::ifstream("/sys/fs/cgroup/memory.current") >> used))
-    available = available < 0 ? limit - used : std::min(available, limit - used);
-  return available;
-}
-
 Finding check_memory() {
   Finding finding{.name = "memory", .required = true};
-  const double available = available_memory();
-  finding.ok = available < 0 || available >= kLeastMemory;
-  finding.detail = available < 0 ? "not known" : fmt::format("{:.1f} GB available", available / 1e9);
+  const uint64_t bytes = available_memory();
+  const auto available = static_cast<double>(bytes);
+  finding.ok = available >= kLeastMemory;
+  finding.detail = bytes == UINT64_MAX ? "not known" : fmt::format("{:.1f} GB available", available / 1e9);
   if (!finding.ok)
     finding.fix = fmt::format("free some: at least {:.1f} GB are needed for a small model", kLeastMemory / 1e9);
   return finding;

@@ -10,7 +10,8 @@ namespace weft {
 // The least quota of the process's group and those above it, in CPUs; 0: no limit.
 double cgroup_quota(const std::string& root = "");
 
-// Bytes that this process may still take: what the machine has left, or less where its group or one above it has.
+// Bytes that this process may still take: what the machine has left, or less where its group or one above it has;
+// UINT64_MAX: nothing says.
 uint64_t available_memory(const std::string& root = "");
 
 }  // namespace weft
