@@ -207,9 +207,10 @@ struct TunedRgms : Tuned {
 TunedRgms tune_rgms(const CooTensor& edges, int64_t feat_in, int64_t feat_out, const TuneOptions& options = {},
                     Stream stream = {});
 
-// out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j); x [m, feat], y [n, feat].
+// out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j); x [m, feat], y [n, feat]. "auto" is CSR, with the
+// schedule that tune_sddmm has found; a format is any list of decompose_format's, as "bsr(4), coo()".
 void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,
-           const TensorView& out, Stream stream = {});
+           const TensorView& out, const SparseOptions& options = {}, Stream stream = {});
 
 // o[i] = sum over stored (i, j) of softmax(scale * dot(q[i], k[j])) v[j], one row after another; 0 where a row stores
 // nothing. q [m, feat], k [n, feat], v [n, feat_v], o [m, feat_v].

@@ -106,7 +106,11 @@ void bind_structures(const Stage1& program, const std::vector<Decomposition>& de
     check(found != structures.end(), ErrorCode::invalid_argument,
           "structures: '{}' is missing; its matrix is decomposed, and the formats are made of it",
           decomposition.col_axis);
-    for (FormatArrays& format : take_all(decomposition.rules, coordinates_of(*found->second.data()))) {
+    Names wanted;
+    for (const FormatRewriteRule& rule : decomposition.rules)
+      if (const std::string places = places_of(counting_axis(rule)); program.find_buffer(places) != nullptr)
+        wanted.insert(places);
+    for (FormatArrays& format : take_all(decomposition.rules, coordinates_of(*found->second.data()), wanted)) {
       bound.numbers.scalars.insert(format.scalars.begin(), format.scalars.end());
       for (auto& [array, values] : format.arrays) {
         bound.arrays[array] = std::move(values);
@@ -162,7 +166,8 @@ void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>
 
 void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const Names& made_here,
                   Bound& bound) {
-  const Names own = weft::sparse::made_here(program);
+  Names own = weft::sparse::made_here(program);
+  for (const auto& [array, values] : bound.arrays) own.insert(array);
   std::vector<std::string> known;
   for (const SparseBuffer& buffer : program.buffers)
     if (!own.contains(buffer.name)) known.push_back(buffer.name);

@@ -45,7 +45,9 @@ loop::Memory interpret_operator(const Operator& op, const RunArguments& argument
     if (axis.is_sparse) add(axis.indices, evaluate(made.stage1.num_positions(axis.name), bound.numbers));
   }
   for (const SparseBuffer& buffer : made.stage1.buffers) {
-    if (own.contains(buffer.name))
+    if (const auto array = bound.arrays.find(buffer.name); array != bound.arrays.end())
+      memory.buffers[buffer.name].assign(array->second.begin(), array->second.end());
+    else if (own.contains(buffer.name))
       memory.buffers[buffer.name].assign(static_cast<size_t>(num_values(made.stage1, buffer, bound.numbers)),
                                          std::nan(""));
     else

@@ -76,13 +76,64 @@ void expect_sddmm(const Made& made, const std::string& what) {
 }
 
 // Each format has results of its own, which are gathered into the caller's.
-TEST(Decompose, SddmmInFormatsThatCoordinatesFindAnElementIn) {
+TEST(Decompose, SddmmInEveryNamedFormat) {
   for (const char* formats :
-       {"csr()", "ell(2), csr()", "bsr(2)", "bsr(2), csr()", "csc()", "dcsr()", "dbsr(3)", "dia()", "dia(), csr()"})
+       {"csr()", "ell(2), csr()", "bsr(2)", "bsr(2), csr()", "csc()", "dcsr()", "dbsr(3)", "dia()", "dia(), csr()",
+        "coo()", "sr_bcrs(4, 2)", "sr_bcrs(3, 1), coo()", "ell(1), coo()", "hyb(1, 0)", "hyb(1, 2)", "hyb(3, 1)",
+        "bsr(2), hyb(2, 2)", "sr_bcrs(2, 3), dia(), ell(1), hyb(1, 1)"})
     expect_sddmm({kSddmmProgram, fmt::format("decompose_format(sddmm, A, {})\n", formats), false}, formats);
   expect_sddmm({kSddmmProgram,
                 "decompose_format(sddmm, A, bsr(2), csr())\nlower()\nparallel(sddmm.io)\nparallel(sddmm_gather.i)\n"},
                "bsr(2), csr(), shared");
+}
+
+// What one needs that no coordinate tells is where an element stands in a format: an array says so.
+TEST(Decompose, SddmmInFormatsThatCountPlacesIsCompiled) {
+  for (const char* formats : {"coo()", "sr_bcrs(4, 2)", "hyb(2, 1)", "sr_bcrs(2, 2), hyb(1, 1)"})
+    expect_sddmm({kSddmmProgram, fmt::format("decompose_format(sddmm, A, {})\n", formats)}, formats);
+}
+
+// hyb of a stack of matrices: scores on the edges of every relation.
+TEST(Decompose, SddmmOfAStackInHyb) {
+  const char* text = R"(program scores(relations, m, n, rows, nnz, feat):
+  R = dense_fixed(relations)
+  I = sparse_variable(R, m, rows, indptr=i_indptr, indices=i_indices)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  M = dense_fixed(m)
+  N = dense_fixed(n)
+  K = dense_fixed(feat)
+  A = buffer(R, I, J): fp32
+  X = buffer(M, K): fp32
+  Y = buffer(N, K): fp32
+  O = buffer(R, I, J): fp32
+  iterate scores(R, I, J, K) "SSSR" as (r, i, j, k):
+    init:
+      O[r, i, j] = 0.0
+    O[r, i, j] = O[r, i, j] + A[r, i, j] * X[i, k] * Y[j, k]
+)";
+  const Matrix a = random_matrix(Shape::one_dense_row, 958);
+  const Coo coo = a.coo();
+  CooTensor edges{.extents = {3, a.rows, a.cols}, .coordinates = {{}, coo.rows, coo.cols}};
+  for (size_t e = 0; e < coo.rows.size(); ++e) edges.coordinates[0].push_back(static_cast<int32_t>(e % 2) * 2);
+  const Converted stack = relations_from_coo(edges);
+  Values x = random_values(static_cast<size_t>(a.rows * kFeat), 959), out(a.values.size()), values(a.values.size());
+  Values y = random_values(static_cast<size_t>(a.cols * kFeat), 960);
+  const std::vector<double> dense = dense_sddmm(a, x, y, kFeat);
+  std::vector<double> want(dense.size());
+  for (size_t p = 0; p < want.size(); ++p) {
+    const auto e = static_cast<size_t>(stack.order[p]);
+    values[p] = a.values[e];
+    want[p] = dense[e];
+  }
+  const auto nnz = static_cast<int64_t>(out.size());
+  for (const char* format : {"hyb(1, 1)", "hyb(2, 0)"})
+    Made{text, fmt::format("decompose_format(scores, A, {})\n", format)}.expect(
+        {.structures = {{"J", stack.structure}},
+         .buffers = {{"A", {values.data(), DType::fp32, {nnz}}},
+                     {"X", {x.data(), DType::fp32, {a.rows, kFeat}}},
+                     {"Y", {y.data(), DType::fp32, {a.cols, kFeat}}},
+                     {"O", {out.data(), DType::fp32, {nnz}}}}},
+        "O", want, format);
 }
 
 // One structure for all heads; what the caller gives is added to.
@@ -189,14 +240,16 @@ TEST(Decompose, FormatsThatStoreZerosAreForSumsOfProducts) {
     EXPECT_EQ(made(store, "bsr(2)"), "") << store;
 }
 
-// A block may have places whose elements a format before it has taken: where, is asked by their coordinates.
-TEST(Decompose, BlocksBehindFormatsThatCoordinatesDoNotFindAnElementInAreRefused) {
-  for (const char* formats : {"coo(), bsr(2)", "hyb(1, 2), dia()", "sr_bcrs(2, 2), dbsr(2)"})
-    expect_contains(refusal([&] {
-                      compile(parse(kSpmmProgram), fmt::format("decompose_format(csrmm, A, {})\n", formats),
-                              Device::cpu(), {.stop_after = "generate"});
-                    }),
-                    "required: formats before it that coordinates find an element in", formats);
+// A block may have places whose elements a format before it has taken: those stay 0.
+TEST(Decompose, BlocksStandBehindFormatsThatCountPlaces) {
+  for (const char* formats : {"sr_bcrs(2, 2), dbsr(2)", "sr_bcrs(3, 2), bsr(2), coo()", "sr_bcrs(2, 1), dia()"}) {
+    const std::string schedule = fmt::format("decompose_format(csrmm, A, {})\n", formats);
+    expect_spmm({kSpmmProgram, schedule}, formats);
+    EXPECT_NE(compile(parse(kSpmmProgram), schedule, Device::cpu(), {.stop_after = "generate"})
+                  .text("stage1")
+                  .find("_place = buffer(I, J): int32"),
+              std::string::npos);
+  }
 }
 
 TEST(Decompose, ResultsOnTheDecomposedAxesAreRefusedWhereTheyCannotBeGathered) {

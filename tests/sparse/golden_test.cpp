@@ -31,7 +31,12 @@ std::vector<ReadyCase> format_cases() {
                                      {"sr_bcrs", "sr_bcrs(4, 2)"}})
     cases.push_back({std::string("decompose_") + name,
                      {kSpmmProgram, std::string("decompose_format(csrmm, A, ") + format + ")\n", {}}});
-  cases.push_back({"decompose_sddmm", {kSddmmProgram, "decompose_format(sddmm, A, bsr(2), csr())\n", {}}});
+  for (const auto& [name, format] : {std::pair("sddmm", "bsr(2), csr()"),
+                                     {"sddmm_coo", "coo()"},
+                                     {"sddmm_sr_bcrs", "sr_bcrs(4, 2)"},
+                                     {"sddmm_hyb", "hyb(1, 1)"}})
+    cases.push_back({std::string("decompose_") + name,
+                     {kSddmmProgram, std::string("decompose_format(sddmm, A, ") + format + ")\n", {}}});
   for (const char* name : {"spmm_ell", "spmm_coo", "spmm_dcsr", "spmm_dia", "mttkrp", "ragged_softmax", "rgms_hyb"}) {
     std::ostringstream text;
     text << std::ifstream(std::string(WEFT_SPARSE_EXAMPLES) + "/" + name + ".txt").rdbuf();

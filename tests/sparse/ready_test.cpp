@@ -167,8 +167,10 @@ TEST_P(Ready, SpmmAndSddmmSumInFp32) {
       spmm(a.structure(), values.view(), b.view(), c.view(), {.format = format});
       expect_result(c, product, format);
     }
-    sddmm(a.structure(), values.view(), x.view(), b.view(), out.view());
-    expect_result(out, dots, "sddmm");
+    for (const char* format : {"auto", "hyb(1, 1)", "coo()"}) {
+      sddmm(a.structure(), values.view(), x.view(), b.view(), out.view(), {.format = format});
+      expect_result(out, dots, std::string("sddmm in ") + format);
+    }
   }
 }
 

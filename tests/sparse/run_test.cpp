@@ -1,4 +1,5 @@
 // SpMM and SDDMM in all formats and many schedules, against dense arithmetic in double; and what a run promises.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -131,10 +132,33 @@ TEST(Run, ReadyOperatorsComputeTheSame) {
       expect_close(doubles(c), dense_spmm(a, b, feat), 1e-5, std::string(format) + ", feat " + std::to_string(feat));
     }
     Values x = random_values(static_cast<size_t>(a.rows * feat), 9), out(a.values.size());
-    sddmm(a.structure(), a.values_view(), {x.data(), DType::fp32, {a.rows, feat}}, b_view,
-          {out.data(), DType::fp32, {static_cast<int64_t>(out.size())}});
-    expect_close(doubles(out), dense_sddmm(a, x, b, feat), 1e-5, "sddmm, feat " + std::to_string(feat));
+    for (const char* format : {"auto", "csr", "coo()", "hyb(1)", "sr_bcrs(4, 2)"}) {
+      std::fill(out.begin(), out.end(), std::nanf(""));
+      sddmm(a.structure(), a.values_view(), {x.data(), DType::fp32, {a.rows, feat}}, b_view,
+            {out.data(), DType::fp32, {static_cast<int64_t>(out.size())}}, {.format = format});
+      expect_close(doubles(out), dense_sddmm(a, x, b, feat), 1e-5, fmt::format("sddmm in {}, feat {}", format, feat));
+    }
   }
+}
+
+// Empty rows, one dense row, no rows; with vectors and without.
+TEST(Run, SddmmInEveryFormatComputesTheSame) {
+  for (const char* format : {"csr()", "csc()", "coo()", "dcsr()", "dia()", "ell(2), csr()", "bsr(4)", "dbsr(2), coo()",
+                             "sr_bcrs(8, 4)", "hyb(1, 2)", "hyb(2)"})
+    for (const int64_t feat : {5, 64}) {
+      uint32_t seed = 980;
+      for (const Shape shape : kShapes) {
+        const Matrix a = random_matrix(shape, seed++);
+        Values x = random_values(static_cast<size_t>(a.rows * feat), seed), out(a.values.size(), std::nanf(""));
+        Values y = random_values(static_cast<size_t>(a.cols * feat), seed + 1);
+        sddmm(a.structure(), a.values_view(), {x.data(), DType::fp32, {a.rows, feat}},
+              {y.data(), DType::fp32, {a.cols, feat}}, {out.data(), DType::fp32, {static_cast<int64_t>(out.size())}},
+              {.format = format});
+        expect_close(doubles(out), dense_sddmm(a, x, y, feat), 1e-5,
+                     fmt::format("{}, {}, feat {}", format, name_of(shape), feat));
+        if (HasFatalFailure()) return;
+      }
+    }
 }
 
 // What does not lie next to each other is no vector, and computed all the same.

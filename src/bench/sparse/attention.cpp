@@ -64,7 +64,7 @@ class GraphAttention {
       sparse::graph_attention(a_.structure, rows(q_), rows(k_), rows(v), rows(o_), 1, bench_.stream);
     };
     const auto unfused = [&] {
-      sparse::sddmm(a_.structure, elements(ones_), rows(q_), rows(k_), elements(scores_), bench_.stream);
+      sparse::sddmm(a_.structure, elements(ones_), rows(q_), rows(k_), elements(scores_), {}, bench_.stream);
       softmax_.run(
           {.structures = {{"J", a_.structure}}, .buffers = {{"S", elements(scores_)}, {"P", elements(weights_)}}},
           bench_.stream);

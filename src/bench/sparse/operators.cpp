@@ -101,7 +101,7 @@ void measure_sddmm(SparseBench& bench, const Tensors& t) {
       probe_plain_sddmm(bench.team, t.a, Tensors::floats(t.x), Tensors::floats(t.y), Tensors::floats(t.out), t.feat);
   const auto run = [&] {
     sparse::sddmm(t.a.structure, t.values(), t.view(t.x, t.a.rows), t.view(t.y, t.a.cols),
-                  {t.out.data(), DType::fp32, {t.a.nnz()}}, bench.stream);
+                  {t.out.data(), DType::fp32, {t.a.nnz()}}, {}, bench.stream);
   };
   add_rows(bench, name, t, run, probe_gather(bench.team, t.a, Tensors::floats(t.y), t.feat), plain,
            floor_bytes(t, false));

@@ -60,6 +60,17 @@ FormatArrays take_bucket(const Bucket& bucket, const Coordinates& left) {
   return result;
 }
 
+// Which piece of its row an element stands in.
+std::vector<int32_t> pieces_of(const Coordinates& left, const FormatArrays& stored, int64_t width) {
+  std::vector<int32_t> piece(left.size(), 0);
+  int64_t before = 0;  // elements of the row
+  for (size_t e = 0; e < left.size(); ++e) {
+    if (e > 0 && !left.same_row(e, e - 1)) before = 0;
+    if (stored.taken[e] != 0) piece[e] = static_cast<int32_t>(before++ / width);
+  }
+  return piece;
+}
+
 }  // namespace
 
 int64_t default_bucket(int64_t nnz, int64_t rows) {
@@ -119,6 +130,10 @@ std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, in
         if (c == 1) rule.apart = row;  // a row has one length
       }
       rule.take = [bucket](const Coordinates& left, bool) { return take_bucket(bucket, left); };
+      if (bucket.is_last)
+        rule.count = [width = bucket.width](const Coordinates& left, const FormatArrays& stored) {
+          return pieces_of(left, stored, width);
+        };
       rules.push_back(std::move(rule));
     }
   return rules;

@@ -1,5 +1,6 @@
 // The rules of CSC, DCSR, DBSR and DIA, whose structures follow from their maps, of COO and of SR-BCRS.
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "base/check.h"
@@ -151,6 +152,11 @@ FormatRewriteRule coo_rule(const MatrixAxes& matrix) {
     result.arrays = {{row + "_indices", left.rows}, {col + "_indices", left.cols}};
     return result;
   };
+  rule.count = [](const Coordinates& left, const FormatArrays&) {
+    std::vector<int32_t> number(left.size());
+    std::iota(number.begin(), number.end(), 0);
+    return number;
+  };
   return rule;
 }
 
@@ -195,6 +201,16 @@ FormatRewriteRule sr_bcrs_rule(const MatrixAxes& matrix, int64_t t, int64_t g) {
     result.scalars = {{count, indptr.back()}};
     result.arrays = {{group + "_indptr", std::move(indptr)}, {col + "_indices", std::move(indices)}};
     return result;
+  };
+  rule.count = [=](const Coordinates& left, const FormatArrays& stored) {
+    const std::vector<int32_t>&indptr = stored.arrays.at(group + "_indptr"), &cols = stored.arrays.at(col + "_indices");
+    std::vector<int32_t> number(left.size(), 0);
+    for (size_t e = 0; e < left.size(); ++e) {
+      const auto s = static_cast<size_t>(left.rows[e] / t);
+      const auto first = cols.begin() + indptr[s] * g, last = cols.begin() + indptr[s + 1] * g;
+      number[e] = static_cast<int32_t>((std::lower_bound(first, last, left.cols[e]) - first) / g);
+    }
+    return number;
   };
   return rule;
 }

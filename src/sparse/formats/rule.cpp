@@ -51,6 +51,8 @@ std::string counting_axis(const FormatRewriteRule& rule) {
   return {};
 }
 
+std::string places_of(const std::string& axis) { return axis + "_place"; }
+
 std::vector<char> taken_if_full(const Coordinates& left, bool last,
                                 const std::function<std::pair<int64_t, int64_t>(size_t element)>& place,
                                 const std::function<int64_t(const std::pair<int64_t, int64_t>& place)>& size) {
@@ -68,17 +70,28 @@ void check_no_stack(const MatrixAxes& matrix, const std::string& format) {
         format);
 }
 
-std::vector<FormatArrays> take_all(const std::vector<FormatRewriteRule>& rules, Coordinates left) {
+std::vector<FormatArrays> take_all(const std::vector<FormatRewriteRule>& rules, Coordinates left, const Names& wanted) {
   std::vector<FormatArrays> all;
+  std::vector<size_t> number(wanted.empty() ? 0 : left.size());  // of each element that is left, in the matrix
+  for (size_t e = 0; e < number.size(); ++e) number[e] = e;
+  const size_t size = left.size();
   for (size_t r = 0; r < rules.size(); ++r) {
     all.push_back(rules[r].take(left, r + 1 == rules.size()));
     const std::vector<char>& taken = all.back().taken;
     ensure(taken.size() == left.size(), "format {} answered for {} of {} elements", rules[r].name, taken.size(),
            left.size());
+    if (const std::string places = places_of(counting_axis(rules[r])); wanted.contains(places)) {
+      std::vector<int32_t>& all_places = all.back().arrays[places];
+      all_places.assign(size, 0);
+      const std::vector<int32_t> counted = rules[r].count(left, all.back());
+      for (size_t e = 0; e < left.size(); ++e)
+        if (taken[e] != 0) all_places[number[e]] = counted[e] + 1;
+    }
     size_t kept = 0;
     for (size_t e = 0; e < left.size(); ++e) {
       if (taken[e] != 0) continue;
       if (!left.outer.empty()) left.outer[kept] = left.outer[e];
+      if (!number.empty()) number[kept] = number[e];
       left.rows[kept] = left.rows[e];
       left.cols[kept++] = left.cols[e];
     }

@@ -44,6 +44,9 @@ struct FormatRewriteRule {
   std::string apart = {};  // an axis whose coordinates are in no other rule's of the same decomposition
   // Takes what it stores of the coordinates that formats before it have left; `last`: all that is left, if it can.
   std::function<FormatArrays(const Coordinates& left, bool last)> take = {};
+  // Of a format with an axis that counts places: the coordinate there of each element that `take` has taken. Others
+  // have any.
+  std::function<std::vector<int32_t>(const Coordinates& left, const FormatArrays& stored)> count = {};
 };
 
 // Throws Error(invalid_argument) where f and its inverse are not inverse to each other, on a grid of coordinates.
@@ -53,10 +56,14 @@ void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>
 bool stores_zeros(const FormatRewriteRule& rule);
 // Axes of the format that only count places, as the pieces of long rows do; "" where coordinates tell all of them.
 std::string counting_axis(const FormatRewriteRule& rule);
+// What tells the place on such an axis: an array over the elements of the matrix, 1 + the coordinate there, 0 where
+// another format stores the element.
+std::string places_of(const std::string& axis);
 
 // The rules of all formats together: runs them in order. Throws Error(invalid_argument) naming an element that none
-// takes, or that several store.
-std::vector<FormatArrays> take_all(const std::vector<FormatRewriteRule>& rules, Coordinates coordinates);
+// takes, or that several store. `wanted`: the arrays of places to be made, too.
+std::vector<FormatArrays> take_all(const std::vector<FormatRewriteRule>& rules, Coordinates coordinates,
+                                   const Names& wanted = {});
 
 // The named formats, for a matrix on axes `row` and `col` of lengths `num_rows` and `num_cols`; of a stack of them
 // below the dense axis `outer` (3-D hyb).

@@ -110,7 +110,7 @@ void sddmm_backward(const Structure& a, const Transposed& a_transposed, const Te
               {"d_x", &gradients.x},
               {"d_y", &gradients.y}});
   const int64_t feat = last_extent(x);
-  if (gradients.values) sddmm(a, d_out, x, y, gradients.values, stream);
+  if (gradients.values) sddmm(a, d_out, x, y, gradients.values, {}, stream);
   if (gradients.x)
     kept_operator(weighted_spmm_program(feat, vector_unit(current_isa())))
         .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"G", d_out}, {"Y", y}, {"D", gradients.x}}},

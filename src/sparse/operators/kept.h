@@ -88,6 +88,10 @@ extern const char* const kSddmmProgram;
 std::string spmm_schedule(int64_t feat, const std::string& format, const VectorUnit& unit, int64_t prefetch,
                           int64_t tile = 0, int64_t group = 0);
 std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch, int64_t group = 0);
+// Of a list of formats, as decompose_format has it.
+std::string sddmm_format_schedule(int64_t feat, const std::string& formats, const VectorUnit& unit);
+// hyb(c) as hyb(c, k) of this structure.
+std::string with_bucket(const std::string& format, const Structure& a);
 
 // What results of a search for such calls are kept by, and how a call runs: as the search found, or as tends to be
 // best.

@@ -1,8 +1,11 @@
 // O = A * (X Y^T) where A stores something.
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/format_tensor.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operators/kept.h"
+#include "sparse/schedule.h"
 #include "sparse/tune/search.h"
 
 namespace weft::sparse {
@@ -39,6 +42,37 @@ std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, in
   return text + fmt::format("rows, row = split(sddmm.i, {})\nparallel(rows)\n", group);
 }
 
+namespace {
+
+// The outermost loop over a format that has more than one iteration.
+std::string outer_loop(const FormatRewriteRule& rule) {
+  for (const std::string& name : rule.buffer_axes) {
+    const auto is_it = [&](const Axis& a) { return a.name == name; };
+    if (loop::is_literal(std::find_if(rule.axes.begin(), rule.axes.end(), is_it)->length, 1)) continue;
+    if (const auto named = rule.iterators.find(name); named != rule.iterators.end()) return named->second;
+    const std::vector<std::string>& rows = rule.axis_map.at("I");
+    return std::find(rows.begin(), rows.end(), name) != rows.end() ? "i" : "j";
+  }
+  fail(ErrorCode::unsupported, "sddmm: format {} has no loop to share", rule.name);
+}
+
+}  // namespace
+
+std::string sddmm_format_schedule(int64_t feat, const std::string& formats, const VectorUnit& unit) {
+  const std::string decompose = fmt::format("decompose_format(sddmm, A, {})\n", formats);
+  std::string text = decompose + "lower()\n";
+  const RowTiles tiles = row_tiles(feat, unit);
+  if (tiles.lanes > 1 && feat > tiles.lanes)
+    text += fmt::format("ko, ki = split(sddmm.k, {})\nrfactor(ki, register)\nvectorize(ki)\n", tiles.lanes);
+  const MatrixAxes matrix{
+      .row = "I", .col = "J", .num_rows = loop::variable("m"), .num_cols = loop::variable("n"), .num_stored = 0};
+  const ScheduleLine line = parse_schedule(decompose)[0];
+  for (size_t f = 2; f < line.operands.size(); ++f)
+    for (const FormatRewriteRule& rule : rules_of(line.operands[f], matrix, {}))
+      text += fmt::format("parallel(sddmm_{}.{})\n", rule.name, outer_loop(rule));
+  return text + "parallel(sddmm_gather.i)\n";
+}
+
 std::string sddmm_call(int64_t feat, DType dtype, int64_t workers) {
   return fmt::format("sddmm {} {} {}", feat, to_string(dtype), workers);
 }
@@ -52,13 +86,21 @@ Operator sddmm_operator(int64_t feat, DType dtype, const std::string& candidate)
 }
 
 void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,
-           const TensorView& out, Stream stream) {
+           const TensorView& out, const SparseOptions& options, Stream stream) {
   check(x.rank() == 2, ErrorCode::invalid_shape, "x: has shape {}; [m, feat] is expected", x);
   const int64_t feat = x.shape(1);
   const DType dtype = common_dtype({{"values", &values}, {"x", &x}, {"y", &y}, {"out", &out}});
+  const bool is_plain = options.format == "auto" || options.format == "csr";
   const std::string call = sddmm_call(feat, dtype, stream.team().num_workers());
-  sddmm_operator(feat, dtype, tuned_candidate(data_of(a, "a"), call))
-      .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"X", x}, {"Y", y}, {"O", out}}}, stream);
+  const Operator op =
+      is_plain ? sddmm_operator(feat, dtype, options.format == "csr" ? "" : tuned_candidate(data_of(a, "a"), call))
+               : kept_operator(replaced(kSddmmProgram, "fp32", std::string(to_string(dtype))),
+                               sddmm_format_schedule(feat, with_bucket(options.format, a), vector_unit(current_isa())),
+                               {{"feat", feat}});
+  op.run({.structures = {{"J", a}},
+          .buffers = {{"A", values}, {"X", x}, {"Y", y}, {"O", out}},
+          .values_unchanged = options.values_unchanged},
+         stream);
 }
 
 }  // namespace weft::sparse

@@ -110,15 +110,10 @@ std::string spmm_schedule(int64_t feat, const std::string& format, const VectorU
   return text + (tiles_of_groups ? "parallel(rows)\n" : tiles_outside ? "parallel(tiles)\n" : parallel_lines);
 }
 
-namespace {
-
-// hyb(c) as hyb(c, k) of this structure.
 std::string with_bucket(const std::string& format, const Structure& a) {
   if (!format.starts_with("hyb(") || !format.ends_with(")") || format.find(',') != format.npos) return format;
   return fmt::format("{}, {})", format.substr(0, format.size() - 1), default_bucket(a.nnz(), a.num_rows()));
 }
-
-}  // namespace
 
 void spmm(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
           const SparseOptions& options, Stream stream) {

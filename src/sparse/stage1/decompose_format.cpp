@@ -59,12 +59,7 @@ class Rewriter {
   Expr element_in(const FormatRewriteRule& other, const std::string& name) const {
     Substitution at;
     for (const std::string& axis : buffer_.axes) at[axis] = old_.at(iterator_of(axis));
-    std::vector<Expr> places;
-    for (const std::string& axis : other.buffer_axes) {
-      const auto map = other.to_new.find(axis);
-      places.push_back(map == other.to_new.end() ? Expr(0) : loop::substitute(map->second, at));
-    }
-    return loop::load(name, places, loop::type_of(buffer_.dtype));
+    return loop::load(name, places_in(other, at), loop::type_of(buffer_.dtype));
   }
 
   // `before`: the formats that took elements before this one, with their buffers. Blocks may have places of those,
@@ -81,15 +76,8 @@ class Rewriter {
     Expr value = loop::load(buffer_.name, from, loop::type_of(buffer_.dtype));
     const Expr zero = loop::type_of(buffer_.dtype) == Type::real ? loop::real(0) : Expr(0);
     if (stores_zeros(rule_))
-      for (const auto& [other, name] : before) {
-        if (const std::string axis = counting_axis(*other); !axis.empty())
-          fail(ErrorCode::unsupported,
-               "decompose_format({}, {}): format {} may have places of what format {} has taken: required: formats "
-               "before "
-               "it that coordinates find an element in; axis '{}' counts places; put {} before it",
-               it_.name, buffer_.name, rule_.name, other->name, axis, rule_.name);
+      for (const auto& [other, name] : before)
         value = loop::select(loop::operation(Op::not_equal, {element_in(*other, name), zero}), zero, value);
-      }
     copy.body = {loop::make_store(name_, new_places(), value)};
     return copy;
   }
@@ -99,7 +87,8 @@ class Rewriter {
     std::vector<SparseBuffer> results;
     for (const Stmt& stmt : gathers_ ? it_.body : Body{}) {
       const SparseBuffer& old = program_.buffer(stmt.name);
-      SparseBuffer result{.name = result_name(stmt.name), .dtype = old.dtype, .temporary = true};
+      const DType dtype = old.dtype == DType::bf16 ? DType::fp32 : old.dtype;  // rounded once, when it is gathered
+      SparseBuffer result{.name = result_name(stmt.name), .dtype = dtype, .temporary = true};
       result.axes = with_places(old, old.axes, rule_.buffer_axes);
       results.push_back(std::move(result));
     }
@@ -110,13 +99,9 @@ class Rewriter {
   Expr gathered(const Stmt& store) const {
     Substitution at;
     for (const std::string& axis : buffer_.axes) at[axis] = loop::variable(iterator_of(axis));
-    std::vector<Expr> places;
-    for (const std::string& axis : rule_.buffer_axes) {
-      const auto map = rule_.to_new.find(axis);
-      places.push_back(map == rule_.to_new.end() ? Expr(0) : loop::substitute(map->second, at));
-    }
     const SparseBuffer& old = program_.buffer(store.name);
-    return loop::load(result_name(store.name), with_places(old, store.indices, places), loop::type_of(old.dtype));
+    return loop::load(result_name(store.name), with_places(old, store.indices, places_in(rule_, at)),
+                      loop::type_of(old.dtype));
   }
 
   Iteration compute() const {
@@ -175,6 +160,21 @@ class Rewriter {
   }
 
  private:
+  // Where a format has the element at these coordinates of the matrix, as its maps say, and of an axis that counts
+  // places as the array of them does.
+  std::vector<Expr> places_in(const FormatRewriteRule& rule, const Substitution& at) const {
+    std::vector<Expr> element, places;
+    for (const std::string& axis : buffer_.axes) element.push_back(at.at(axis));
+    const std::string counted = counting_axis(rule);
+    for (const std::string& axis : rule.buffer_axes) {
+      const auto map = rule.to_new.find(axis);
+      if (axis == counted)
+        places.push_back(loop::load(places_of(axis), element, Type::integer) - 1);
+      else
+        places.push_back(map == rule.to_new.end() ? Expr(0) : loop::substitute(map->second, at));
+    }
+    return places;
+  }
   const std::string& result_name(const std::string& old) const { return result_names_.at(old); }
   bool is_result(const std::string& name) const {
     return gathers_ && std::any_of(it_.body.begin(), it_.body.end(), [&](const Stmt& s) { return s.name == name; });
@@ -259,9 +259,9 @@ bool vanishes(const Expr& term, const Expr& zero) {
   }
 }
 
-// Of results on the decomposed axes: each element is one format's, which coordinates have to find.
+// Of results on the decomposed axes: each element is one format's.
 void check_gathered(const Stage1& program, const Iteration& it, const SparseBuffer& buffer,
-                    const std::vector<FormatRewriteRule>& rules, const std::vector<Expr>& places) {
+                    const std::vector<Expr>& places) {
   for (const Stmt& stmt : it.body) {
     const SparseBuffer& written = program.buffer(stmt.name);
     const size_t at = place_within(written, buffer);
@@ -283,12 +283,6 @@ void check_gathered(const Stage1& program, const Iteration& it, const SparseBuff
     if (it.init.empty() && stmt.value->op != Op::add)
       refuse(it.name, buffer.name, fmt::format("'{}' has no init, and is no sum", stmt.name));
   }
-  for (const FormatRewriteRule& rule : rules)
-    if (const std::string axis = counting_axis(rule); !axis.empty())
-      fail(ErrorCode::unsupported,
-           "decompose_format({}, {}): '{}' is written on the buffer's axes: required: formats that coordinates find an "
-           "element in; axis '{}' of format {} counts places",
-           it.name, buffer.name, it.body[0].name, axis, rule.name);
 }
 
 void check_rewritable(const Stage1& program, const std::string& name, const std::string& buffer_name,
@@ -321,7 +315,7 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
   if (stores_to(it->body, buffer_name))
     refuse(name, buffer_name, "the iteration writes the buffer; only what is read changes its format");
   const bool gathers = writes_on_axes_of(program, *it, *buffer);
-  if (gathers) check_gathered(program, *it, *buffer, rules, places);
+  if (gathers) check_gathered(program, *it, *buffer, places);
   for (const Stmt& stmt : it->body) {
     if (const SparseBuffer& written = program.buffer(stmt.name);
         !gathers && std::any_of(written.axes.begin(), written.axes.end(),
@@ -361,6 +355,11 @@ Iteration gather_of(const Iteration& it, const Stage1& program) {
   return gather;
 }
 
+// Whether others ask for elements of format `r`: what gathers results, or blocks that come behind it.
+bool is_asked(const std::vector<FormatRewriteRule>& rules, size_t r, bool gathers) {
+  return gathers || std::any_of(rules.begin() + static_cast<std::ptrdiff_t>(r) + 1, rules.end(), stores_zeros);
+}
+
 }  // namespace
 
 Stage1 decompose_format(const Stage1& program, const std::string& name, const std::string& buffer_name,
@@ -376,7 +375,8 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
   std::vector<std::string> apart;
   std::vector<std::pair<const FormatRewriteRule*, std::string>> before;
   Iteration gather = gathers ? gather_of(it, program) : Iteration{};
-  for (const FormatRewriteRule& rule : rules) {
+  for (size_t r = 0; r < rules.size(); ++r) {
+    const FormatRewriteRule& rule = rules[r];
     check_inverse(rule, buffer.axes);
     for (const std::string& param : rule.params) {
       if (result.all_names().contains(param))
@@ -387,6 +387,12 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
       if (const std::string problem = problem_of(result, axis); !problem.empty())
         refuse(name, buffer_name, fmt::format("format {}: {}", rule.name, problem));
       result.axes.push_back(axis);
+    }
+    if (const std::string axis = counting_axis(rule); !axis.empty() && is_asked(rules, r, gathers)) {
+      const SparseBuffer numbers{places_of(axis), buffer.axes, DType::int32};
+      if (const std::string problem = problem_of(result, numbers); !problem.empty())
+        refuse(name, buffer_name, fmt::format("format {}: {}", rule.name, problem));
+      result.buffers.push_back(numbers);
     }
     const Rewriter rewriter(result, it, buffer, rule);
     copies.push_back(rewriter.copy(before));
