@@ -31,7 +31,7 @@ struct Stmt {
     block,      // what an iteration computes at one point; `init` runs before the reduction loops around it
     // Only in what thread_body() makes:
     barrier,     // all threads of the CTA come here before any goes on
-    thread_sum,  // name[0] = its sum over the threads of `thread`, "warp" or "cta", in each of them
+    thread_sum,  // name[0] = its sum (`combine`) over the threads of `thread`, "warp" or "cta", in each of them
   };
   Kind kind = Kind::block;
   std::string name = {};
@@ -48,6 +48,8 @@ struct Stmt {
   bool joined = false;  // of LoopKind::parallel: nobody waits between the parallel loop before and this one
   // Of a store:
   bool atomic = false;  // adds to the element, which other iterations of shared loops may add to at once
+  // Of a thread_sum: add, minimum or maximum.
+  Op combine = Op::add;
   // Of an allocation:
   DType dtype = DType::fp32;
   Scope scope = Scope::registers;

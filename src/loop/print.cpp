@@ -102,7 +102,11 @@ std::string to_text(const Body& body, int indent) {
         break;
       case Stmt::Kind::barrier: text += space + "barrier\n"; break;
       case Stmt::Kind::thread_sum:
-        text += fmt::format("{}{}[0] = its sum over the {}\n", space, stmt.name, stmt.thread);
+        text += fmt::format("{}{}[0] = its {} over the {}\n", space, stmt.name,
+                            stmt.combine == Op::add       ? "sum"
+                            : stmt.combine == Op::maximum ? "maximum"
+                                                          : "minimum",
+                            stmt.thread);
         break;
       case Stmt::Kind::block:
         text += fmt::format("{}block {}:\n", space, stmt.name);

@@ -1,6 +1,7 @@
 #include "loop/threads.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -22,6 +23,12 @@ struct Access {
   friend bool operator==(const Access&, const Access&) = default;
 };
 using Accesses = std::vector<Access>;
+
+// What changes nothing: 0 of sums, -inf of largest elements, inf of least ones.
+Expr neutral_of(Op op) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  return real(op == Op::add ? 0 : op == Op::maximum ? -infinity : infinity);
+}
 
 // Whether two threads may access one element, and not both to read it or to add to it.
 bool meet(const Access& a, const Access& b) {
@@ -302,7 +309,7 @@ class Threads {
             stmt.name, to_text(stmt.indices[0]), a.loop->name, a.loop->thread);
   }
 
-  // target = target + x over threads.
+  // target = target + x over threads, or the largest or least x.
   Body thread_sum(Stmt loop, Accesses& found) {
     if (loop.thread != "threadIdx.x")
       refuse("reduction '{}' is bound to {}; supported: threadIdx.x, whose threads are the lanes of a warp", loop.name,
@@ -314,25 +321,27 @@ class Threads {
       if (stmt.kind == Kind::store) store = &stmt, ++num_stores;
       if (stmt.kind == Kind::loop || stmt.kind == Kind::let) inside.insert(stmt.name);
     });
-    bool is_sum = num_stores == 1 && store->value->op == Op::add &&
-                  store->value->operands[0] == load(store->name, store->indices, Type::real) &&
-                  !loads_from(store->value->operands[1], store->name);
+    bool is_sum = num_stores == 1 && is_combined(*store);
     for (const std::string& name : inside) is_sum = is_sum && !uses(store->indices[0], name);
     if (!is_sum)
-      refuse("reduction '{}' is bound to {}; supported: one sum, x[i] = x[i] + y, at one place for all its iterations",
-             loop.name, loop.thread);
+      refuse(
+          "reduction '{}' is bound to {}; supported: one sum, x[i] = x[i] + y, or max or min in its place, at one "
+          "place for all its "
+          "iterations",
+          loop.name, loop.thread);
     // Where other loops are bound to threads, whole warps belong to one iteration of theirs.
     const bool is_cta = threads_.size() == 1;
     has_cta_sum_ |= is_cta;
     const std::string sum = fmt::format("weft_sum_{}", num_sums_++);
     sums_.insert(sum);
     const Expr own = load(sum, {0}, Type::real);
-    Stmt target = make_store(store->name, store->indices, store->value->operands[0] + own);
-    *store = make_store(sum, {0}, own + store->value->operands[1]);
+    const Op combine = store->value->op;
+    Stmt target = make_store(store->name, store->indices, operation(combine, {store->value->operands[0], own}));
+    *store = make_store(sum, {0}, operation(combine, {own, store->value->operands[1]}));
     loop.reduction = false;
-    Body result{make_allocate(sum, {1}, real_type(), Scope::registers), make_store(sum, {0}, real(0))};
+    Body result{make_allocate(sum, {1}, real_type(), Scope::registers), make_store(sum, {0}, neutral_of(combine))};
     for (Stmt& stmt : one(std::move(loop), found)) result.push_back(std::move(stmt));
-    result.push_back({.kind = Kind::thread_sum, .name = sum, .thread = is_cta ? "cta" : "warp"});
+    result.push_back({.kind = Kind::thread_sum, .name = sum, .thread = is_cta ? "cta" : "warp", .combine = combine});
     for (Stmt& stmt : this->store(std::move(target), found)) result.push_back(std::move(stmt));
     return result;
   }
@@ -537,6 +546,13 @@ class Threads {
 }  // namespace
 
 bool is_thread_axis(const std::string& axis) { return axis.starts_with("threadIdx."); }
+
+bool is_combined(const Stmt& store) {
+  const Op op = store.value->op;
+  return (op == Op::add || op == Op::maximum || op == Op::minimum) &&
+         store.value->operands[0] == load(store.name, store.indices, Type::real) &&
+         !loads_from(store.value->operands[1], store.name);
+}
 
 bool is_thread_sum(const Stmt& stmt) {
   bool atomic = false;

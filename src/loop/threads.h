@@ -14,8 +14,8 @@ namespace weft::loop {
 //   store for others to see, the first thread stores alone.
 // - A barrier stands wherever a thread of the CTA may access what another one wrote, or write what another one
 //   accessed, since the last one: in shared memory, and in buffers of the function.
-// - A reduction that is bound to threads is added up by each in a register, then over the lanes of a warp in pairs;
-//   over warps in their order, through shared memory. So sums have the same bits in every run of a launch.
+// - A reduction that is bound to threads, a sum, max or min, is made by each in a register, then over the lanes of a
+//   warp in pairs; over warps in their order, through shared memory. So it has the same bits in every run of a launch.
 // Throws Error(unsupported) where a barrier would have to stand where threads may not come together, where two threads
 // would write one element, where memory of a thread is used as if it were the CTA's, and where threads or CTAs would
 // repeat what is to be done once.
@@ -26,6 +26,8 @@ int64_t shared_bytes(const Body& body);
 
 // "threadIdx.x" and so on
 bool is_thread_axis(const std::string& axis);
+// Whether it is target = target + x, or max or min in place of the sum, of reals: what threads do together.
+bool is_combined(const Stmt& store);
 // A reduction over threads: none of its sums is atomic.
 bool is_thread_sum(const Stmt& stmt);
 

@@ -23,6 +23,23 @@ constexpr const char* kRestProgram = R"(program rest(m, n, nnz):
     Z[i, j] = S[i] - T[i, j]
 )";
 
+// The largest element of each row, and the least one.
+constexpr const char* kExtremesProgram = R"(program extremes(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  X = buffer(I, J): fp32
+  Largest = buffer(I): fp32
+  Least = buffer(I): fp32
+  iterate largest(I, J) "SR" as (i, j):
+    init:
+      Largest[i] = -inf
+    Largest[i] = max(Largest[i], X[i, j])
+  iterate least(I, J) "SR" as (i, j):
+    init:
+      Least[i] = inf
+    Least[i] = min(Least[i], X[i, j])
+)";
+
 }  // namespace
 
 std::vector<ReadyCase> ready_cases(const VectorUnit& unit) {
@@ -102,6 +119,21 @@ std::vector<ReadyCase> all_cases() {
         "bind(twice.b, threadIdx.x)\nbind(sums.j, threadIdx.x)\nbind(rest.j, threadIdx.x)\n"},
        "J",
        plain},
+      // Over all threads of a CTA, and over a warp for each row.
+      {"extremes",
+       {kExtremesProgram,
+        "lower()\nbind(largest.i, blockIdx.x)\nbind(largest.j, threadIdx.x)\nbind(least.i, blockIdx.x)\n"
+        "bind(least.j, threadIdx.x)\n"},
+       "J",
+       plain},
+      {"extremes_warps",
+       {kExtremesProgram,
+        "lower()\no, w = split(largest.i, 2)\nbind(o, blockIdx.x)\nbind(w, threadIdx.y)\nbind(largest.j, threadIdx.x)\n"
+        "p, v = split(least.i, 2)\nbind(p, blockIdx.x)\nbind(v, threadIdx.y)\nbind(least.j, threadIdx.x)\n"},
+       "J",
+       plain},
+      // What gathers asks arrays where elements stand.
+      sddmm("sddmm_places", sddmm_format_schedule(64, "sr_bcrs(4, 2), coo()", {}), {{"feat", 64}}),
       // Rows of C in shared memory, each element one thread's: nobody waits.
       spmm("spmm_shared",
            "lower()\nreorder(csrmm.k, csrmm.j)\nbind(csrmm.i, blockIdx.x)\nbind(csrmm.k, threadIdx.x)\n"

@@ -246,7 +246,11 @@ void CFamily::write_phase(const Function& function, const Phase& phase, size_t i
       line(buffer_declaration(buffer, i, stores_to(phase.body, buffer.name)));
   for (size_t i = 0; i < function.scalars.size(); ++i)
     if (used.contains(function.scalars[i])) line(scalar_declaration(function.scalars[i], i));
+  std::string above = std::exchange(text_, {});
   emit(phase.body);
+  const std::string body = std::exchange(text_, std::move(above));
+  for (const std::string& check : checks()) line(check);
+  text_ += body;
   --indent_;
   line("}");
 }

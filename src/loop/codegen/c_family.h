@@ -39,6 +39,8 @@ class CFamily {
   virtual Body prepared(const Function& function, const Phase& phase) const = 0;
   // What stands above the body.
   virtual std::string note_of(const Phase&) const { return {}; }
+  // Lines above the body that see to what it takes for granted, which is known when it is written.
+  virtual std::vector<std::string> checks() const { return {}; }
   // Of memory of the nest, where a vector type does not take it.
   virtual std::string allocation(const Stmt& stmt);
   // A barrier, or a sum over threads.

@@ -71,34 +71,57 @@ __device__ inline unsigned char* weft_shared_memory() {
   extern __shared__ double2 memory[];
   return (unsigned char*)memory;
 }
-// The sum over the lanes of a warp, or of the blockDim.x of them that belong together, the same in each: neighbours
-// first, then pairs of them.
-template <class T>
-__device__ inline T weft_lane_sum(T x) {
+// How threads combine what they have.
+struct WeftSum {
+  template <class T>
+  static __device__ inline T of(T a, T b) { return a + b; }
+};
+struct WeftMax {
+  template <class T>
+  static __device__ inline T of(T a, T b) { return weft_max(a, b); }
+};
+struct WeftMin {
+  template <class T>
+  static __device__ inline T of(T a, T b) { return weft_min(a, b); }
+};
+// Over the lanes of a warp, or of the blockDim.x of them that belong together, the same in each: neighbours first, then
+// pairs of them. The lower lane's comes first: 0 and -0 are equal, and not the same.
+template <class How, class T>
+__device__ inline T weft_lanes(T x) {
   const unsigned lanes = blockDim.x < 32 ? blockDim.x : 32;
   if ((lanes & (lanes - 1)) != 0 || blockDim.x % lanes != 0) __trap();
-  const unsigned first = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32 / lanes * lanes;
-  const unsigned mask = (0xffffffffu >> (32 - lanes)) << first;
-  for (unsigned step = 1; step < lanes; step *= 2) x += __shfl_xor_sync(mask, x, step);
+  const unsigned lane = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
+  const unsigned mask = (0xffffffffu >> (32 - lanes)) << lane / lanes * lanes;
+  for (unsigned step = 1; step < lanes; step *= 2) {
+    const T other = __shfl_xor_sync(mask, x, step);
+    x = (lane & step) != 0 ? How::of(other, x) : How::of(x, other);
+  }
   return x;
 }
 // Over threadIdx.x, of which there are a power of two up to 32.
-template <class T>
-__device__ inline T weft_warp_sum(T x) {
+template <class How, class T>
+__device__ inline T weft_warp(T x) {
   if (blockDim.x > 32) __trap();
-  return weft_lane_sum(x);
+  return weft_lanes<How>(x);
 }
 // Over threadIdx.x, of which there are a power of two up to 32, or whole warps, in the order of these.
-template <class T>
-__device__ inline T weft_cta_sum(T x, T* sums) {
-  x = weft_lane_sum(x);
+template <class How, class T>
+__device__ inline T weft_cta(T x, T* warps) {
+  x = weft_lanes<How>(x);
   if (blockDim.x <= 32) return x;
-  __syncthreads();  // the last sum was taken
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();  // the last ones were taken
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
   __syncthreads();
-  x = sums[0];
-  for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) x += sums[warp];
+  x = warps[0];
+  for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) x = How::of(x, warps[warp]);
   return x;
+}
+// What is read 16 bytes at a time begins so.
+__device__ inline void weft_aligned(const void* tensor, const char* name) {
+  if (((unsigned long long)tensor & 15) == 0) return;
+  if (blockIdx.x == 0 && threadIdx.x == 0)
+    printf("weft: tensor '%s' begins at %p; required: a multiple of 16 bytes\\n", name, tensor);
+  __trap();
 }
 )";
 
@@ -109,6 +132,7 @@ class Cuda : public CFamily {
   std::string head(const std::string& name, const Function& function, const Phase& phase) override {
     shared_ = 0;
     num_wide_ = 0;
+    wide_.clear();
     std::string arguments;
     const auto add = [&](const std::string& argument) { arguments += (arguments.empty() ? "" : ", ") + argument; };
     for (const Buffer& buffer : function.buffers)
@@ -155,6 +179,12 @@ class Cuda : public CFamily {
     return bytes == 0 ? "" : fmt::format("// Launched with {} bytes of shared memory.", bytes);
   }
 
+  std::vector<std::string> checks() const override {
+    std::vector<std::string> lines;
+    for (const std::string& name : wide_) lines.push_back(fmt::format("weft_aligned({0}, \"{0}\");", name));
+    return lines;
+  }
+
   std::string allocation(const Stmt& stmt) override {
     if (stmt.scope != Scope::shared) return CFamily::allocation(stmt);
     const std::string type = element_type(stmt.dtype);
@@ -164,7 +194,8 @@ class Cuda : public CFamily {
 
   std::string meeting(const Stmt& stmt) const override {
     if (stmt.kind == Stmt::Kind::barrier) return "__syncthreads();";
-    return fmt::format("{0}[0] = weft_{1}_sum({0}[0]{2});", stmt.name, stmt.thread,
+    const char* how = stmt.combine == Op::add ? "WeftSum" : stmt.combine == Op::maximum ? "WeftMax" : "WeftMin";
+    return fmt::format("{0}[0] = weft_{1}<{2}>({0}[0]{3});", stmt.name, stmt.thread, how,
                        stmt.thread == "cta" ? ", weft_sums" : "");
   }
 
@@ -198,6 +229,7 @@ class Cuda : public CFamily {
       if (name.empty()) {
         name = fmt::format("weft_lanes_{}", num_wide_++);
         declare_local(name, DType::fp32);
+        wide_.insert(e->name);
         line(fmt::format("float {}[{}];", name, lanes));
         line(fmt::format("weft_load<{}, {}>({}, {} + {});", width, lanes, name, e->name, expr(first, kSumPrecedence)));
       }
@@ -221,6 +253,7 @@ class Cuda : public CFamily {
 
   int64_t shared_ = 0;  // bytes so far
   int num_wide_ = 0;
+  Names wide_;  // buffers that are read in accesses of several elements
 };
 
 }  // namespace

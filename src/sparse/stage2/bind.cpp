@@ -3,13 +3,14 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "loop/threads.h"
 #include "sparse/stage2/loop_kind.h"
 #include "sparse/stage2/primitives.h"
 
 namespace weft::sparse {
 namespace {
 
-// Threads add up one sum at one place, target = target + x.
+// Threads add up one sum at one place, target = target + x, or find the largest or least x.
 void check_thread_sum(const LoopInNest& found, const std::string& thread) {
   const std::string is_reduction = "it is a reduction, whose iterations add to the same elements; ";
   if (thread != "threadIdx.x") refuse("bind", found.name, is_reduction + "use threadIdx.x, rfactor or atomic");
@@ -27,12 +28,11 @@ void check_thread_sum(const LoopInNest& found, const std::string& thread) {
   if (num_stores != 1)
     refuse("bind", found.name,
            fmt::format("{}threads add up one sum, and {} elements are stored within", is_reduction, num_stores));
-  const Expr target = loop::load(store->name, store->indices, Type::real);
-  if (store->value->op != Op::add || !(store->value->operands[0] == target) ||
-      loop::loads_from(store->value->operands[1], store->name))
+  if (const std::string target = loop::to_text(loop::load(store->name, store->indices, Type::real));
+      !loop::is_combined(*store))
     refuse("bind", found.name,
-           fmt::format("{}threads add up a sum of the form {} = {} + x", is_reduction, loop::to_text(target),
-                       loop::to_text(target)));
+           fmt::format("{0}threads add up a sum of the form {1} = {1} + x, or max({1}, x), or min({1}, x)",
+                       is_reduction, target));
   for (const Expr& index : store->indices)
     for (const std::string& name : inside)
       if (loop::uses(index, name))

@@ -87,6 +87,7 @@ int num_ctas() { return machine().launch().ctas; }
 unsigned char* shared_memory() { return reinterpret_cast<unsigned char*>(machine().cta().shared); }
 
 void cta_sync() { machine().barrier(0, num_threads(), true, true, "cta_sync", WEFT_CALLER); }
+void trap() { machine().fault("traps", WEFT_CALLER); }
 void named_sync(int id, int threads) { machine().barrier(id, threads, true, false, "named_sync", WEFT_CALLER); }
 void named_arrive(int id, int threads) { machine().barrier(id, threads, false, false, "named_arrive", WEFT_CALLER); }
 void warp_sync() { machine().collective("warp_sync", nullptr, nullptr, true, WEFT_CALLER); }

@@ -10,6 +10,7 @@ int num_ctas();
 unsigned char* shared_memory();
 
 void cta_sync();
+void trap();  // a fault
 void named_sync(int id, int threads);
 void named_arrive(int id, int threads);
 void warp_sync();

@@ -24,6 +24,8 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #define weft_dbsr_spmm_0 WEFT_OF(WEFT_GOLDEN, dbsr_spmm_0)
 #define weft_dbsr_spmm_1 WEFT_OF(WEFT_GOLDEN, dbsr_spmm_1)
 #define weft_edge_dots_0 WEFT_OF(WEFT_GOLDEN, edge_dots_0)
+#define weft_extremes_0 WEFT_OF(WEFT_GOLDEN, extremes_0)
+#define weft_extremes_1 WEFT_OF(WEFT_GOLDEN, extremes_1)
 #define weft_fused_mm_0 WEFT_OF(WEFT_GOLDEN, fused_mm_0)
 #define weft_graph_attention_0 WEFT_OF(WEFT_GOLDEN, graph_attention_0)
 #define weft_rest_0 WEFT_OF(WEFT_GOLDEN, rest_0)
@@ -31,6 +33,8 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #define weft_rgms_1 WEFT_OF(WEFT_GOLDEN, rgms_1)
 #define weft_rgms_2 WEFT_OF(WEFT_GOLDEN, rgms_2)
 #define weft_sddmm_0 WEFT_OF(WEFT_GOLDEN, sddmm_0)
+#define weft_sddmm_1 WEFT_OF(WEFT_GOLDEN, sddmm_1)
+#define weft_sddmm_preprocess_0 WEFT_OF(WEFT_GOLDEN, sddmm_preprocess_0)
 #define weft_spmm_0 WEFT_OF(WEFT_GOLDEN, spmm_0)
 #define weft_spmm_1 WEFT_OF(WEFT_GOLDEN, spmm_1)
 #define weft_spmm_2 WEFT_OF(WEFT_GOLDEN, spmm_2)
@@ -129,6 +133,15 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #define WEFT_GOLDEN spmm_shared
 #include "tests/golden/sparse/spmm_shared.cuda.txt"
 #undef WEFT_GOLDEN
+#define WEFT_GOLDEN extremes
+#include "tests/golden/sparse/extremes.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN extremes_warps
+#include "tests/golden/sparse/extremes_warps.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN sddmm_places
+#include "tests/golden/sparse/sddmm_places.cuda.txt"
+#undef WEFT_GOLDEN
 // clang-format on
 
 namespace weft::simt {
@@ -194,6 +207,13 @@ const SparseKernel kSparseKernels[] = {
     WEFT_KERNEL(sddmm_warps, sddmm_0),
     WEFT_KERNEL(rest_shared, rest_0),
     WEFT_KERNEL(spmm_shared, spmm_0),
+    WEFT_KERNEL(extremes, extremes_0),
+    WEFT_KERNEL(extremes, extremes_1),
+    WEFT_KERNEL(extremes_warps, extremes_0),
+    WEFT_KERNEL(extremes_warps, extremes_1),
+    WEFT_KERNEL(sddmm_places, sddmm_preprocess_0),
+    WEFT_KERNEL(sddmm_places, sddmm_0),
+    WEFT_KERNEL(sddmm_places, sddmm_1),
 };
 unsigned sparse_threads_x = 0;
 const int kNumSparseKernels = sizeof kSparseKernels / sizeof kSparseKernels[0];
