@@ -205,7 +205,7 @@ TEST(Threads, AreRefusedWhereRegistersAreTakenForOneMemory) {
 TEST(Threads, AreRefusedSumsThatAreNone) {
   expect_refused(
       "  for i in range(n) [bind=blockIdx.x]:\n    for k in range(8) [reduce, bind=threadIdx.x]:\n"
-      "      A[i] = max(A[i], B[k])\n",
+      "      A[i] = A[i] * B[k]\n",
       "supported: one sum");
   expect_refused(
       "  for i in range(n) [bind=blockIdx.x]:\n    for k in range(8) [reduce, bind=threadIdx.y]:\n"
