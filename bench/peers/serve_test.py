@@ -1,17 +1,20 @@
 """What serve.py makes of outcomes, without a server."""
+import itertools
 import json
 import math
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import against  # noqa: E402
 import serve  # noqa: E402
-from serving import figures, knee, rates, rows  # noqa: E402
+from serving import beside, figures, knee, rates, rows  # noqa: E402
 
 
 def outcome(first, gaps, scheduled=0.0, complete=True):
@@ -44,14 +47,54 @@ class Figures(unittest.TestCase):
 
 class Search(unittest.TestCase):
     def test_brackets_a_rate_from_above_and_from_below(self):
-        for guess in (0.01, 0.7, 50):
-            low, high = rates.search(lambda rate: rate <= 1, guess, 0, math.inf, 1)
+        for guess, count in itertools.product((0.01, 0.7, 50), (1, 6)):
+            low, high = rates.search(lambda rates: [rate <= 1 for rate in rates], guess, 0, math.inf, 1, count)
             self.assertTrue(low <= 1 < high and high / low <= 1.05, (low, high))
 
     def test_goes_on_where_it_was(self):
         tried = []
-        low, high = rates.search(lambda rate: tried.append(rate) or rate <= 1, 9, 0.9, 1.1, 1)
+        low, high = rates.search(lambda rates: [tried.append(rate) or rate <= 1 for rate in rates], 9, 0.9, 1.1, 1)
         self.assertTrue(all(0.9 < rate < 1.1 for rate in tried) and low <= 1 < high)
+
+
+class Machine:
+    """Stands for a set of CPUs."""
+
+    def __init__(self, cpus):
+        self.cpus, self.ended = cpus, False
+
+    def end(self):
+        self.ended = True
+
+
+class Beside(unittest.TestCase):
+    def test_lists_of_cpus(self):
+        self.assertEqual(beside.cpus_of("0,3-5"), {0, 3, 4, 5})
+
+    def test_each_task_has_a_machine_alone_and_its_cpus(self):
+        machines, busy = [Machine({cpu}) for cpu in sorted(os.sched_getaffinity(0))[:2]], set()
+
+        def work(machine, task):
+            self.assertNotIn(machine, busy)
+            busy.add(machine)
+            self.assertEqual(os.sched_getaffinity(0), machine.cpus)
+            time.sleep(0.01)
+            busy.remove(machine)
+            return task * task
+
+        self.assertEqual(beside.spread(machines, range(8), work), [task * task for task in range(8)])
+
+    def test_who_fails_ends_what_runs_beside(self):
+        machines = [Machine(()), Machine(())]
+
+        def work(machine, task):
+            if task == 0:
+                raise ValueError
+            while not machine.ended:
+                time.sleep(0.001)
+
+        with self.assertRaises(ValueError):
+            beside.spread(machines, range(2), work)
 
 
 class Results(unittest.TestCase):
@@ -104,9 +147,18 @@ class Results(unittest.TestCase):
         names = [f"{m.name}-{key}" for m in rows.MEASUREMENTS for key in m.figures]
         self.assertEqual(len(names), len(set(names)))
 
-    def test_the_knee_is_drawn(self):
-        picture = knee.picture([(1, 1, 0.2), (2, 1.9, 0.4), (4, 2, 6.0)], {"machine": "m", "threads": 2})
+    def test_the_knee_is_drawn_from_what_was_kept(self):
+        measurement = next(m for m in rows.MEASUREMENTS if m.name == "knee")
+        points = [(1, 1, 0.2), (2, 1.9, 0.4), (4, 2, 6.0)]
+        with tempfile.TemporaryDirectory() as folder:
+            serve.RESULTS, path = pathlib.Path(folder) / "serve.jsonl", pathlib.Path(folder) / "knee.svg"
+            self.assertRaises(SystemExit, serve.draw_knee, path)
+            about = {"weft": "abc", "machine": "m", "threads": 2}
+            serve.keep(list(serve.lines_of(measurement, {"Weft": [{"goodput": 2, "points": points}]}, about)))
+            serve.draw_knee(path)
+            picture = path.read_text()
         self.assertTrue(picture.startswith("<svg") and picture.count("<polyline") == 2)
+        self.assertIn(">4.0</text>", picture)
 
 
 if __name__ == "__main__":

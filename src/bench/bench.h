@@ -27,7 +27,8 @@ struct ServeLoad {
   bool same_prompt = false;  // all have the first one's
   bool reproducible = false;
   float temperature = 0, top_p = 1;
-  float cancel = 0;  // this share of clients leaves, in any phase
+  float cancel = 0;      // this share of clients leaves, in any phase
+  float time_limit = 0;  // seconds, after which whatever is not answered is left; 0: none
   uint64_t seed = 1;
   int64_t vocabulary = 32000;            // prompts are ids below it
   int64_t ttft_ms = 5000, gap_ms = 150;  // what counts as good

@@ -83,6 +83,8 @@ void add_serve(Verb& verb, Chosen& chosen) {
   verb.option("--cancel", load.cancel, "This share of clients leaves, in any phase").allows("0 to 1", [](double share) {
     return share >= 0 && share <= 1;
   });
+  verb.option("--time-limit", load.time_limit, "Seconds, after which what is not answered is left; 0: none")
+      .allows("0 and more", [](double seconds) { return seconds >= 0; });
   verb.option("--seed", load.seed, "Of arrivals, prompts and cancels").range(1, int64_t{1} << 40);
   verb.option("--vocabulary", load.vocabulary, "Prompts are ids below it").range(4, 1 << 24);
   verb.option("--good-ttft", load.ttft_ms, "Milliseconds to a good first token").range(1, 10000000);

@@ -10,6 +10,7 @@
 
 #include "bench/serve/client.h"
 #include "bench/serve/trace.h"
+#include "bench/stop.h"
 #include "weft/error.h"
 
 namespace weft::bench {
@@ -183,6 +184,25 @@ TEST(LoadClient, CountsNoTokenForAnEndThatComesAlone) {
   EXPECT_TRUE(got[0].complete);
   EXPECT_EQ(got[0].tokens, 1);
   EXPECT_TRUE(got[0].gaps.empty());
+}
+
+TEST(LoadClient, KeepsWhatCameWhenTheTimeIsOverOrItIsStopped) {
+  const std::string models = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+  const std::string stream = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" +
+                             chunk("data: {\"choices\":[{\"text\":\"a\"}]}\n\n") + chunk("data: [DONE]\n\n") +
+                             chunk("");
+  const std::vector<Ask> asks{{0, "{}"}, {3600, "{}"}};
+  const Saying server({models, stream});
+  const auto got = play(server.url(), asks, "", 0.5);
+  EXPECT_TRUE(got[0].complete);
+  EXPECT_FALSE(got[1].complete);
+  EXPECT_EQ(got[1].sent, -1);
+  EXPECT_EQ(got[1].scheduled, 3600);
+
+  stop_when([] { return true; });
+  const Saying other({models});
+  EXPECT_EQ(play(other.url(), asks, "")[0].sent, -1);
+  stop_when(nullptr);
 }
 
 TEST(LoadClient, SaysThatNobodyListens) { EXPECT_THROW(play({"127.0.0.1", "1"}, {}, ""), Error); }

@@ -1,9 +1,5 @@
 """Goodput and time to first token at rising rates, as an SVG that reads in light and dark."""
-import json
-import pathlib
-
 from serving import figures
-from serving.servers import Setup
 
 SHARES = (0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2)
 WIDTH, HEIGHT, LEFT, TOP = 560, 240, 56, 40
@@ -18,19 +14,19 @@ STYLE = """
   }"""
 
 
-def measured(machine, quick):
-    """[(rate, goodput, P90 first token in s)] of prompts of 256 tokens and answers of 64."""
+def measure(machine, contestant, options):
+    """The highest goodput, and [(rate, goodput, P90 first token in s)], of prompts of 256 tokens and answers of 64."""
     shape = ["--prompt-tokens", 256, "--output-tokens", 64]
-    with machine.weft(Setup()) as server:
-        many = machine.play(server, "--requests", 40 if quick else 100, "--at-once", *shape)
+    with machine.start(contestant) as server:
+        many = machine.play(server, "--requests", 40 if options.quick else 100, "--at-once", *shape)
     capacity = len(many) / max(o["last"] for o in many)
     points = []
     for share in SHARES:
         rate = share * capacity
-        with machine.weft(Setup()) as server:
-            outcomes = machine.play(server, "--requests", max(8, round(rate * (8 if quick else 25))), "--rate", rate, *shape)
+        with machine.start(contestant) as server:
+            outcomes = machine.play(server, "--requests", max(8, round(rate * (8 if options.quick else 25))), "--rate", rate, *shape)
         points.append((rate, figures.goodput(outcomes, 5, 0.15), figures.percentile(figures.first_tokens(outcomes), 0.9)))
-    return points
+    return {"goodput": max(good for _, good, _ in points), "points": points}
 
 
 def line(points, kind):
@@ -62,10 +58,3 @@ def picture(points, about):
                       f"<style>{STYLE}\n</style>",
                       f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6" class="card"/>', *out,
                       "</svg>"]) + "\n"
-
-
-def draw(machine, path, about, quick):
-    points = measured(machine, quick)
-    for rate, good, first in points:
-        print(json.dumps({"rate": rate, "goodput": good, "first_p90_s": first}))
-    pathlib.Path(path).write_text(picture(points, about))

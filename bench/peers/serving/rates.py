@@ -8,6 +8,7 @@ import time
 
 from contestants import Refused
 from serving import figures
+from serving.beside import spread
 from serving.servers import PAGE, Setup
 
 FIRST_GUESS = {"Weft": 0.6, "Weft fast": 0.7, "llama-server": 0.12, "OpenVINO GenAI": 0.6}  # requests a second
@@ -30,48 +31,57 @@ def distinct_tokens(load, machine):
     return computed
 
 
-def search(holds, guess, low, high, minutes):
-    """Brackets the highest rate that holds within 5 %: (holds, fails), as far as the time allows."""
+def next_rates(guess, low, high, count):
+    """What to try beside each other: outwards from a guess until the rate is bracketed, then within."""
+    if low == 0 and high == math.inf:
+        return [guess * 1.4 ** (i - count // 2) for i in range(count)]
+    if low == 0:
+        return [high / 1.4 ** (i + 1) for i in range(count)]
+    return [min(low * 1.4 ** (i + 1), low * (high / low) ** ((i + 1) / (count + 1))) for i in range(count)]
+
+
+def search(holds, guess, low, high, minutes, count=1):
+    """Brackets the highest rate that holds within 5 %: (holds, fails), as far as the time allows. `holds` is asked about
+    `count` rates at once."""
     until = time.monotonic() + 60 * minutes
     longest = 0
-    while high / low > 1.05 if 0 < low and high < math.inf else True:
-        if low == 0 and high == math.inf:
-            rate = guess
-        elif low == 0:
-            rate = high / 1.4
-        else:
-            rate = min(low * 1.4, math.sqrt(low * high))
+    while not (0 < low and high <= 1.05 * low):
         began = time.monotonic()
         if began + longest > until:
             break
-        if holds(rate):
-            low = rate
-        else:
-            high = rate
+        rates = next_rates(guess, low, high, count)
+        fits = holds(rates)
+        high = min([high, *(rate for rate, fit in zip(rates, fits) if not fit)])
+        low = max([low, *(rate for rate, fit in zip(rates, fits) if fit and rate < high)])
         longest = max(longest, time.monotonic() - began)
     return low, high
 
 
-def azure(first_s):
-    """The first requests of Azure's conversations, as much faster or slower as the rate says."""
-    def measure(machine, contestant, options):
-        count = options.requests or (20 if options.quick else 200)
-        trace = machine.trace("azure2023_conv.csv")
-        last_ms = float(trace.read_text().splitlines()[count].split(",")[0])
-        own_rate = (count - 1) / last_ms * 1000
-        setup = Setup(running=16, batched=256, weft=("--target-itl", 140))
+def azure_at(machine, contestant, count, rate, *more):
+    """Outcomes of Azure's first conversations, as much faster or slower as the rate says."""
+    trace = machine.trace("azure2023_conv.csv")
+    last_ms = float(trace.read_text().splitlines()[count].split(",")[0])
+    own_rate = (count - 1) / last_ms * 1000
+    setup = Setup(running=16, batched=256, weft=("--target-itl", 140))
+    return machine.answer(contestant, setup, "--trace", trace, "--requests", count, "--most-prompt", 7168,
+                          "--rate", rate / own_rate, *more)
 
-        def holds(rate):
-            outcomes = machine.answer(contestant, setup, "--trace", trace, "--requests", count, "--most-prompt", 7168,
-                                      "--rate", rate / own_rate)
+
+def azure(first_s):
+    """The highest rate; on several sets of CPUs as many rates are tried at once."""
+    def measure(machines, contestant, options):
+        count = options.requests or (20 if options.quick else 200)
+
+        def holds_at(machine, rate):
+            outcomes = azure_at(machine, contestant, count, rate)
             fits = figures.holds(outcomes, first_s, 0.15)
             print(f"  {contestant} at {rate:.3f} req/s: P90 first token {figures.percentile(figures.first_tokens(outcomes), 0.9):.2f} s, "
                   f"gap {figures.percentile(figures.gaps(outcomes), 0.9) * 1000:.0f} ms, {'holds' if fits else 'fails'}", flush=True)
             return fits
 
         known = options.known(f"azure-{first_s}s-rate", contestant)
-        low, high = search(holds, FIRST_GUESS[contestant], known.get("median", 0) or 0, known.get("fails") or math.inf,
-                           options.minutes)
+        low, high = search(lambda rates: spread(machines, rates, holds_at), FIRST_GUESS[contestant], known.get("median", 0) or 0,
+                           known.get("fails") or math.inf, options.minutes, len(machines))
         return {"rate": low, "fails": None if high == math.inf else high}
     return measure
 

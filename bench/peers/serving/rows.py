@@ -5,7 +5,7 @@ import time
 from typing import Callable
 
 from contestants import Server as Contestant
-from serving import figures, rates
+from serving import figures, knee, rates
 from serving.servers import Setup, read_outcomes
 
 OURS, ALL = ("Weft", "Weft fast"), ("Weft", "Weft fast", "llama-server", "OpenVINO GenAI")
@@ -27,6 +27,7 @@ class Measurement:
     measure: Callable          # (machine, contestant, options) -> {figure: value}
     minutes: float             # of one reading of all contestants, about, on two cores
     rounds: int = 1
+    searches: bool = False     # measure is given all sets of CPUs, not one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,6 +180,8 @@ MEASUREMENTS = [
                   ("Weft",), target(ms), 0.9, 3) for ms in (60, 120, 250)],
     Measurement("overload", {"goodput": Figure("twice the capacity: goodput over its peak", "x"),
                              "refusal": Figure("twice the capacity: P99 of a 429", "ms", True)}, ("Weft",), overload, 2.5),
+    Measurement("knee", {"goodput": Figure("256 tokens in, 64 out, under rising rates: highest goodput", "req/s")}, ("Weft",),
+                knee.measure, 5),
     Measurement("killed", {"pages": Figure("10,000 clients killed: pages lost", "pages", True),
                            "rss": Figure("10,000 clients killed: memory over before", "x", True)}, ("Weft",), killed, 1.5),
     Measurement("slow-clients", {mode: Figure(f"1,000 slow connections ({mode}): P99 first token of 4 good clients over alone", "x",
@@ -189,7 +192,7 @@ MEASUREMENTS = [
     Measurement("mooncake", {"computed": Figure("Mooncake: prompt tokens computed over an unlimited cache's", "x", True),
                              "first": Figure("Mooncake: P50 first token", "ms", True)}, (*OURS, "llama-server"), mooncake, 20),
     Measurement("azure-30s", {"rate": Figure("Azure, P90 gap 150 ms, P90 first token 30 s: highest rate", "req/s")},
-                ("Weft", "llama-server"), rates.azure(30), 40),
+                ("Weft", "llama-server"), rates.azure(30), 40, searches=True),
     Measurement("azure-5s", {"rate": Figure("Azure, P90 gap 150 ms, P90 first token 5 s: highest rate", "req/s")},
-                (*OURS, "OpenVINO GenAI"), rates.azure(5), 40),
+                (*OURS, "OpenVINO GenAI"), rates.azure(5), 40, searches=True),
 ]

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -115,25 +116,43 @@ def free_port():
 
 
 class Machine:
-    """Programs and the model; starts servers and plays loads."""
+    """Programs, the model and the CPUs that they run on; starts servers and plays loads."""
 
-    def __init__(self, programs, model, threads, traces):
+    def __init__(self, programs, model, threads, traces, cpus=(), llama=None, llama_settings=()):
         self.programs, self.model, self.threads, self.traces = pathlib.Path(programs), str(model), threads, traces
+        self.cpus, self.llama_server, self.llama_settings = cpus, llama, llama_settings
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-serve-"))
+        self.processes = []
 
     def close(self):
+        self.end()
         shutil.rmtree(self.folder)
 
+    def end(self):
+        """Clients keep what came so far, servers end; whoever waits for them goes on."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+
+    def started(self, process):
+        self.processes = [other for other in self.processes if other.poll() is None] + [process]
+        return process
+
     def weft(self, setup=Setup(), *more):
-        return Server([self.programs / "weft", "serve", self.model, "--port", 0, "--threads", self.threads, "--ctx", 8192,
+        return self.server([self.programs / "weft", "serve", self.model, "--port", 0, "--threads", self.threads, "--ctx", 8192,
                        "--kv-tokens", setup.tokens, "--max-running", setup.running, "--max-queued", setup.queued,
                        "--max-queued-tokens", 1 << 30, "--queue-time", 36000, "--request-time", 36000, *setup.weft, *more])
 
+    def server(self, command, url=None):
+        server = Server(command, url)
+        self.started(server.process)
+        return server
+
     def llama(self, setup=Setup()):
         port = free_port()
-        return Server([llama_server(), "-m", self.model, "--host", "127.0.0.1", "--port", port,
+        return self.server([self.llama_server or llama_server(), "-m", self.model, "--host", "127.0.0.1", "--port", port,
                        "-t", self.threads, "-tb", self.threads, "-c", setup.tokens, "-np", setup.running, "--kv-unified",
-                       "-fa", "on", "-b", 2048, "-ub", 512, *setup.llama], f"http://127.0.0.1:{port}")
+                       "-fa", "on", "-b", 2048, "-ub", 512, *setup.llama, *self.llama_settings], f"http://127.0.0.1:{port}")
 
     def start(self, contestant, setup=Setup()):
         if contestant == "llama-server":
@@ -163,7 +182,8 @@ class Machine:
         outcomes = self.folder / f"outcomes-{time.monotonic_ns()}"
         command = [self.programs / "weft", "bench", "serve", "--json", "--outcomes", outcomes, "--vocabulary", 49152,
                    *(["--url", url] if url else []), *arguments]
-        return subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=sys.stderr), outcomes
+        process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=sys.stderr)
+        return self.started(process), outcomes
 
     def play(self, server, *arguments):
         process, outcomes = self.client(server.url, *arguments)

@@ -198,18 +198,18 @@ Url parse_url(const std::string& text) {
   return {rest.substr(0, colon), rest.substr(colon + 1)};
 }
 
-std::vector<Outcome> play(const Url& url, const std::vector<Ask>& asks, const std::string& api_key) {
+std::vector<Outcome> play(const Url& url, const std::vector<Ask>& asks, const std::string& api_key, double limit_s) {
   const AddressList addresses(url);
   fetch(url, "/v1/models", api_key);
   std::vector<Outcome> outcomes(asks.size());
+  for (size_t i = 0; i < asks.size(); ++i) outcomes[i].scheduled = asks[i].at_s;
   std::vector<Stream> open;
   const std::string head = head_of("POST", url, "/v1/completions", api_key);
   const auto start = Clock::now();
   for (size_t next = 0; next < asks.size() || !open.empty();) {
-    stop_if_asked();
     double now = seconds_since(start);
+    if (asked_to_stop() || (limit_s > 0 && now >= limit_s)) break;
     for (; next < asks.size() && asks[next].at_s <= now; ++next) {
-      outcomes[next].scheduled = asks[next].at_s;
       outcomes[next].sent = now = seconds_since(start);
       open.push_back(open_stream(*addresses.list, next, asks[next], head));
     }

@@ -27,16 +27,17 @@ struct Ask {
 
 // Times in seconds from the start of all.
 struct Outcome {
-  double scheduled = 0, sent = 0, first = -1, last = -1, end = -1;  // -1: no token came, no end
-  int status = 0;                                                   // 0: the connection failed
+  double scheduled = 0, sent = -1, first = -1, last = -1, end = -1;  // -1: it was not sent, no token came, no end
+  int status = 0;                                                    // 0: the connection failed
   bool complete = false, left = false;
   int64_t tokens = 0;                       // as the answer's usage says, else its events
   std::vector<double> gaps;                 // between events with text
   uint64_t digest = 14695981039346656037u;  // of the answer's text, as JSON has it (FNV-1a)
 };
 
-// Plays all of them from one thread. Throws Stopped, and Error(io_error) where nobody listens at the start.
-std::vector<Outcome> play(const Url& url, const std::vector<Ask>& asks, const std::string& api_key);
+// Plays all of them from one thread, until all are answered, `limit_s` is over (0: no limit) or a stop is asked for:
+// what came so far is worth keeping. Throws Error(io_error) where nobody listens at the start.
+std::vector<Outcome> play(const Url& url, const std::vector<Ask>& asks, const std::string& api_key, double limit_s = 0);
 // One GET, whole. Throws Error(io_error).
 std::string fetch(const Url& url, const std::string& path, const std::string& api_key);
 

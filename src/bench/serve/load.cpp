@@ -9,6 +9,7 @@
 #include "bench/serve/client.h"
 #include "bench/serve/outcomes.h"
 #include "bench/serve/trace.h"
+#include "bench/stop.h"
 
 namespace weft::bench {
 namespace {
@@ -89,10 +90,12 @@ void measure_serve(const BenchOptions& options, BenchReport& report) {
                   "mean gap within {} ms",
                   asks.size(), arrivals.back().at_s, load.url, load.ttft_ms, load.gap_ms));
   const double start = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const std::vector<Outcome> outcomes = play(parse_url(load.url), asks, load.api_key);
+  const std::vector<Outcome> outcomes =
+      play(parse_url(load.url), asks, load.api_key, static_cast<double>(load.time_limit));
+  if (!load.outcomes.empty()) write_outcomes(load.outcomes, start, outcomes);
   report_outcomes(load.trace.empty() ? "poisson" : load.trace.substr(load.trace.rfind('/') + 1), load, outcomes,
                   report);
-  if (!load.outcomes.empty()) write_outcomes(load.outcomes, start, outcomes);
+  stop_if_asked();
 }
 
 }  // namespace weft::bench

@@ -48,7 +48,7 @@ void report_outcomes(const std::string& name, const ServeLoad& load, const std::
   std::vector<double> first, gaps, whole, late, refused;
   double end = 0, tokens = 0, good = 0, failed = 0, left = 0;
   for (const Outcome& outcome : outcomes) {
-    late.push_back(outcome.sent - outcome.scheduled);
+    if (outcome.sent >= 0) late.push_back(outcome.sent - outcome.scheduled);
     if (outcome.status == 429) refused.push_back(outcome.end - outcome.sent);
     left += outcome.left;
     if (!outcome.complete || outcome.first < 0) {

@@ -90,6 +90,9 @@ std::string Access::key_of(const HttpRequest& head) const {
 
 void Access::check(const HttpRequest& head) const {
   check_host(head);
+  // Beast takes a body of any other coding for none, and its bytes for the next request.
+  const std::string coding = lower(head.header("transfer-encoding"));
+  if (!coding.empty() && coding != "chunked") throw Failure(400, "bad_http", "Transfer-Encoding: allowed is chunked");
   const auto route =
       std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) { return r.path == head.path; });
   const bool open = route != std::end(kRoutes) && route->open;

@@ -256,11 +256,15 @@ TEST(HttpServer, RefusesMalformedHttp) {
            post + "Content-Length: -1\r\n\r\n", post + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
            post + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n",
            post + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+           post + "Transfer-Encoding: identity\r\n\r\n", post + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+           post + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+           post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
            post + "Content-Length: 99999999999999999999\r\n\r\n"}) {
     Client client(running.port());
     client.send(bad);
     const Reply reply = client.read();
     EXPECT_EQ(reply.status / 100, 4) << bad << reply.body;
+    EXPECT_NE(reply.body.find("bad_http"), std::string::npos) << bad << reply.body;
     EXPECT_TRUE(client.at_end()) << bad;
   }
   EXPECT_EQ(Client(running.port()).get("/health").status, 200);
