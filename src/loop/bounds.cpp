@@ -10,6 +10,7 @@ class Checker {
   explicit Checker(const Function& function) : function_(function), facts_(function) {}
 
   void check_body(const Body& body) {
+    size_t lets = 0;
     for (const Stmt& stmt : body) {
       for (const Expr& index : stmt.indices) check_expr(index);
       if (stmt.value) check_expr(stmt.value);
@@ -19,7 +20,9 @@ class Checker {
       check_body(stmt.body);
       if (stmt.kind == Stmt::Kind::loop) facts_.pop_loop();
       if (stmt.kind == Stmt::Kind::condition) facts_.pop_condition();
+      if (stmt.kind == Stmt::Kind::let) facts_.push_let(stmt.name, stmt.value), ++lets;
     }
+    while (lets-- > 0) facts_.pop_let();
   }
 
   BoundsReport report;
@@ -32,6 +35,12 @@ class Checker {
       check_expr(e->operands[1]);
       facts_.pop_condition();
       return check_expr(e->operands[2]);
+    }
+    if (e->op == Op::logical_and) {  // the second is evaluated where the first holds
+      check_expr(e->operands[0]);
+      facts_.push_condition(e->operands[0]);
+      check_expr(e->operands[1]);
+      return facts_.pop_condition();
     }
     for (const Expr& operand : e->operands) check_expr(operand);
     if (e->op == Op::load) check_access(e->name, e->operands[0]);

@@ -28,6 +28,19 @@ Expr opposite_of(const Expr& condition) {
   }
 }
 
+// The search behind the value of a `let`, which is -1 where its condition fails.
+Expr search_of(const Expr& value) {
+  const Expr found = value->op == Op::select ? value->operands[1] : value;
+  int64_t otherwise = -1;
+  const bool is_search = value->op != Op::select || (is_integer(value->operands[2], &otherwise) && otherwise == -1);
+  return is_search && found->op == Op::find ? found : Expr{};
+}
+
+const Expr* value_in(const std::vector<std::pair<std::string, Expr>>& bindings, const std::string& variable) {
+  const auto it = std::find_if(bindings.rbegin(), bindings.rend(), [&](const auto& b) { return b.first == variable; });
+  return it == bindings.rend() ? nullptr : &it->second;
+}
+
 }  // namespace
 
 void Facts::push_condition(const Expr& condition) {
@@ -41,14 +54,29 @@ void Facts::push_condition(const Expr& condition) {
     conditions_.pop_back();
   } else if (const Expr slack = slack_of(condition)) {
     slacks.push_back(slack);
+    // A position that is there was searched, so the condition of its search holds.
+    const Expr* value = condition->op == Op::greater_equal && is_integer(condition->operands[1]) &&
+                                condition->operands[0]->op == Op::variable
+                            ? let_of(condition->operands[0]->name)
+                            : nullptr;
+    if (value != nullptr && (*value)->op == Op::select && search_of(*value) && is_nonnegative(condition->operands[1])) {
+      push_condition((*value)->operands[0]);
+      slacks.insert(slacks.end(), conditions_.back().begin(), conditions_.back().end());
+      conditions_.pop_back();
+    }
   }
   conditions_.push_back(std::move(slacks));
 }
 
-const Expr* Facts::extent_of(const std::string& variable) const {
-  for (auto it = loops_.rbegin(); it != loops_.rend(); ++it)
-    if (it->first == variable) return &it->second;
-  return nullptr;
+const Expr* Facts::extent_of(const std::string& variable) const { return value_in(loops_, variable); }
+
+const Expr* Facts::let_of(const std::string& variable) const { return value_in(lets_, variable); }
+
+// Whether a condition says that the position of a search is one.
+bool Facts::is_there(const Expr& position) const {
+  return std::any_of(conditions_.begin(), conditions_.end(), [&](const std::vector<Expr>& slacks) {
+    return std::find(slacks.begin(), slacks.end(), position) != slacks.end();
+  });
 }
 
 // Puts the term's least or greatest value in its place, whichever makes the sum least. False where none is known.
@@ -64,6 +92,9 @@ bool Facts::replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient)
     const Expr* extent = extent_of(term->name);
     if (extent != nullptr || scalars_.contains(term->name)) least = 0;
     if (extent != nullptr) most = *extent - 1;
+    if (const Expr* value = let_of(term->name))
+      if (const Expr search = search_of(*value))
+        least = is_there(term) ? 0 : -1, most = *(search->operands.end() - 2) - 1;
   } else if (term->op == Op::load) {
     for (const Buffer& buffer : buffers_)
       if (buffer.name == term->name && buffer.least) least = buffer.least, most = buffer.most;

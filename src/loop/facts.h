@@ -21,6 +21,9 @@ class Facts {
       : buffers_(function.buffers), scalars_(function.scalars.begin(), function.scalars.end()) {}
   void push_loop(std::string variable, Expr extent) { loops_.emplace_back(std::move(variable), std::move(extent)); }
   void pop_loop() { loops_.pop_back(); }
+  // A variable of `let`, and what is known of it: a position that was searched, -1 where there is none.
+  void push_let(std::string variable, Expr value) { lets_.emplace_back(std::move(variable), std::move(value)); }
+  void pop_let() { lets_.pop_back(); }
   void push_condition(const Expr& condition);
   void pop_condition() { conditions_.pop_back(); }
   // Whether it is proven; false says nothing.
@@ -37,11 +40,14 @@ class Facts {
   bool bound_product(Linear& sum, const Expr& term, int64_t coefficient) const;
   bool replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient) const;
   const Expr* extent_of(const std::string& variable) const;
+  const Expr* let_of(const std::string& variable) const;
+  bool is_there(const Expr& position) const;
   mutable int nesting_ = 0;  // of proofs that need others
   mutable int steps_ = 0;    // of all of them
   std::vector<Buffer> buffers_;
-  Names scalars_;  // never negative, as loop variables; what `let` names may be
+  Names scalars_;  // never negative, as loop variables
   std::vector<std::pair<std::string, Expr>> loops_;
+  std::vector<std::pair<std::string, Expr>> lets_;
   std::vector<std::vector<Expr>> conditions_;  // what is at least 0 in them
 };
 

@@ -87,6 +87,29 @@ TEST(Bounds, CountProofsAndRefuseWhatLiesOutside) {
   EXPECT_THROW(check_bounds(with("  for i in range(n):\n    A[i] = B[-1]\n")), Error);
 }
 
+TEST(Bounds, AreKnownWhereTheFirstOfTwoConditionsHolds) {
+  const auto others = [](const char* condition) {
+    return check_bounds(with(std::string("  for i in range(m):\n    if ") + condition + ":\n      A[0] = 0.0\n"))
+        .others;
+  };
+  EXPECT_EQ(others("i < n and p[i] < m").size(), 0u);
+  EXPECT_EQ(others("p[i] < m and i < n").size(), 1u);
+}
+
+TEST(Bounds, OfAPositionThatWasSearchedComeFromItsCondition) {
+  const auto others = [](const char* condition, const char* index) {
+    return check_bounds(
+               with(std::string("  for i in range(m):\n    let at = select(i < n, find(p[i], 1, 7), -1)\n    if ") +
+                    condition + ":\n      A[" + index + "] = 0.0\n"))
+        .others.size();
+  };
+  EXPECT_EQ(others("at >= 0", "i + at"), 0u);      // the condition of the search: i < n
+  EXPECT_EQ(others("at >= 0", "i + at + n"), 0u);  // at is at most 0, of one that are searched
+  EXPECT_EQ(others("at >= -1", "i + at"), 1u);
+  EXPECT_EQ(others("at < 1", "i + at"), 1u);
+  EXPECT_EQ(others("at >= 0", "i + at - 1"), 1u);
+}
+
 TEST(Phases, AreParallelNestsAndWhatStandsBetween) {
   const std::vector<Phase> phases = split_phases(with(
       "  A[0] = 1.0\n  A[1] = 2.0\n  for i in range(n) [parallel]:\n    A[i] = 0.0\n  for j in range(n) [parallel]:\n"
