@@ -1,6 +1,7 @@
 """Another build of Weft, and the rows that it and this one are compared by."""
 import dataclasses
 import itertools
+import os
 import pathlib
 import subprocess
 
@@ -24,12 +25,14 @@ def programs_of(build):
 
 
 def describe(source):
-    """The commit that lies in a folder, "-dirty" where a tracked file differs from it; figures that a run kept do not count."""
+    """The commit that lies in a folder, "-dirty" where a tracked file differs from it; figures that a run kept do not count.
+
+    Where there is no .git it is what the environment's WEFT_COMMIT says."""
     def git(*words):
         return subprocess.run(["git", *words], cwd=source, capture_output=True, text=True).stdout.strip()
 
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)bench/results")
-    return (git("describe", "--always") or "unknown") + ("-dirty" if changed else "")
+    return (git("describe", "--always") or os.environ.get("WEFT_COMMIT", "unknown")) + ("-dirty" if changed else "")
 
 
 def version_of(programs):
