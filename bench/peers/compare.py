@@ -50,13 +50,13 @@ def measure(row, names, field, rounds, pair=False):
             facts[name] = getattr(running[name], "facts", {})
         except Refused as error:
             results[name] = str(error)
-    ceiling = None if pair else field.start_ceiling(row)
+    ceiling = field.start_ceiling(row) if running and not pair else None  # what keeps all from starting keeps it too
     if ceiling is not None:
         running["ceiling"] = ceiling
     order = [] if pair and results else list(running)
     for name in order:
         results[name] = []
-    for number in range(rounds):
+    for number in range(rounds if order else 0):
         first = 0 if pair else number % len(order)
         for name in order[first:] + order[:first]:
             if not isinstance(results[name], list):

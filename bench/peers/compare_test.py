@@ -150,6 +150,16 @@ class Contestants(unittest.TestCase):
 
 
 class Lines(unittest.TestCase):
+    def test_a_row_that_nobody_can_start_says_why_of_everyone(self):
+        class Nobody:
+            def start(self, name, row):
+                raise Refused("its matrix is not there")
+
+            start_ceiling = start
+
+        results = compare.measure(row_of(), ("Weft", "llama.cpp"), Nobody(), 3)
+        self.assertEqual(results, {"Weft": "its matrix is not there", "llama.cpp": "its matrix is not there"})
+
     def test_rates_and_shares(self):
         weft, llama, openvino = lines_of(row_of())
         self.assertEqual((weft["median"], weft["share"], weft["weft_is"]), (50, 0.5, None))
