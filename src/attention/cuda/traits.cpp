@@ -74,6 +74,7 @@ KernelTraits traits(const AttentionSpec& spec, const std::string& architecture, 
   // worker 5 us of costs), 0.6 after 1,024 (78 us).
   traits.thresholds = {.level_enough = 1.1,
                        .cut = is_plain ? 0. : 40000.,
+                       .dealt_at_once = is_plain ? 0 : 4,  // their keys and values are in the card's cache
                        .least_share = is_plain ? 0. : small.item + 140 * small.token,  // measured: some 128 keys
                        .granules_per_worker = 4,
                        .shared_cost_at_most = 0.9,
