@@ -5,17 +5,13 @@
 // over, dealt to all workers, says how far to raise it, and bisection does the rest. Each worker starts where the one
 // before it stopped, so it shares at most two units with others.
 //
-// Entries with several query tiles are dealt first, tile by tile in unit order to the least loaded worker: tiles that
-// read the same K and V then run at the same time on different workers. Backends to which a cut costs more than reading
-// them again have the costliest of many tiles first. What no longer fits under the average load
-// stays on the line and levels the workers' loads.
+// Entries with several query tiles are dealt first (deal.cpp). What no longer fits under the average load stays on the
+// line and levels the workers' loads.
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "attention/plan/plan_builder.h"
-#include "attention/plan/worker_heap.h"
 
 namespace weft::planner {
 namespace {
@@ -212,41 +208,6 @@ double Line::fill(double cap) {
   return rest + cost[n] - cost[i + 1] + (count_at(i) - given - 1) * tile_of(i).cost;
 }
 
-// Of each window of units the costliest first, in builder.order.
-void order_units(const Problem& p, PlanBuilder& builder) {
-  std::vector<int>& order = builder.order;
-  order.resize(builder.units.size());
-  std::iota(order.begin(), order.end(), 0);
-  const size_t window = size_t{1} * p.traits->thresholds.dealt_at_once * p.num_workers;
-  if (window == 0) return;
-  const auto cost = [&](int unit) { return builder.tiles[builder.units[unit].tile].cost; };
-  for (size_t begin = 0; begin < order.size(); begin += window)
-    std::sort(order.begin() + begin, order.begin() + std::min(begin + window, order.size()),
-              [&](int a, int b) { return std::pair(-cost(a), a) < std::pair(-cost(b), b); });
-}
-
-// Deals the units of entries with several tiles, or all; the others, and what is above the cap, go on the line.
-void deal_tiles(const Problem& p, double cap, bool all, PlanBuilder& builder) {
-  builder.load.assign(static_cast<size_t>(p.num_workers), 0.0);
-  builder.pieces.clear();
-  builder.piece_worker.clear();
-  builder.on_line.clear();
-  WorkerHeap heap(builder.load);
-  for (const int u : builder.order) {
-    PlannedUnit& unit = builder.units[u];
-    const Tile& tile = builder.tiles[unit.tile];
-    const bool shares_kv = builder.tile_indptr[tile.run + 1] - builder.tile_indptr[tile.run] > 1;
-    unit.num_chunks = 0;
-    if ((!shares_kv && !all) || heap.least_load() + tile.cost > cap) {
-      builder.on_line.push_back(u);
-      continue;
-    }
-    unit.num_chunks = 1;
-    builder.pieces.push_back({u, tile.visible.begin, tile.visible.end, 0});
-    builder.piece_worker.push_back(heap.give(tile.cost));
-  }
-}
-
 // Fills the line under the smallest cap that holds it.
 void fill_under_smallest_cap(const Problem& p, const PlanBuilder& builder, Line& line) {
   double low = builder.lower_bound;
@@ -285,15 +246,7 @@ void cut_balanced(const Problem& p, PlanBuilder& builder) {
   const int num_units = static_cast<int>(builder.units.size());
   const bool has_shared_kv = builder.tiles.size() + 1 > builder.tile_indptr.size();  // a run of several tiles
   if (has_shared_kv) {
-    const PlanThresholds& enough = p.traits->thresholds;
-    order_units(p, builder);
-    const double cap = std::max(enough.level_enough * builder.lower_bound, builder.lower_bound + enough.cut);
-    deal_tiles(p, cap, enough.dealt_at_once > 0, builder);
-    if (!builder.on_line.empty()) {
-      double total = 0;
-      for (const PlannedUnit& unit : builder.units) total += builder.tiles[unit.tile].cost;
-      deal_tiles(p, total / p.num_workers, false, builder);
-    }
+    deal_tiles(p, builder);
   } else {
     builder.load.assign(static_cast<size_t>(p.num_workers), 0.0);
     builder.pieces.clear();

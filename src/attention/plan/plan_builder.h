@@ -256,6 +256,9 @@ inline double item_cost(const Tile& tile, int kv_begin, int kv_end) {
   return tile.overhead + tile.per_token * tile.visible.num_keys(kv_begin, kv_end);
 }
 
+// Deals the units of entries with several tiles, or of all, whole: pieces, piece_worker and load. What is to be cut
+// goes on_line.
+void deal_tiles(const Problem& problem, PlanBuilder& builder);
 // Deals the pieces (in builder.order's order) to the least loaded worker each, and gathers items by worker.
 void deal_pieces(int num_workers, PlanBuilder& builder);
 // items and worker_indptr from pieces and piece_worker, keeping the pieces' order within a worker.
