@@ -27,9 +27,10 @@ void order_units(const Problem& p, PlanBuilder& builder) {
 // Deals the units of entries with several tiles, or all; the others, and what is above the cap, go on the line.
 void deal_under(const Problem& p, double cap, bool all, PlanBuilder& builder) {
   builder.load.assign(static_cast<size_t>(p.num_workers), 0.0);
-  builder.pieces.clear();
-  builder.piece_worker.clear();
+  builder.pieces.resize(builder.units.size());
+  builder.piece_worker.resize(builder.units.size());
   builder.on_line.clear();
+  size_t num_pieces = 0;
   WorkerHeap heap(builder.load);
   for (const int u : builder.order) {
     PlannedUnit& unit = builder.units[u];
@@ -41,9 +42,11 @@ void deal_under(const Problem& p, double cap, bool all, PlanBuilder& builder) {
       continue;
     }
     unit.num_chunks = 1;
-    builder.pieces.push_back({u, tile.visible.begin, tile.visible.end, 0});
-    builder.piece_worker.push_back(heap.give(tile.cost));
+    builder.pieces[num_pieces] = {u, tile.visible.begin, tile.visible.end, 0};
+    builder.piece_worker[num_pieces++] = heap.give(tile.cost);
   }
+  builder.pieces.resize(num_pieces);
+  builder.piece_worker.resize(num_pieces);
 }
 
 }  // namespace

@@ -112,6 +112,7 @@ struct Tile {
   int row_begin, row_end;  // in the plan's order of rows
   int heads, unit_heads;   // KV heads of its entry, and of each unit
   bool skipped;            // no row sees a key of this level, and each has a unit on another one
+  bool ends_open;          // sees the request's last key: its units' last chunks stay open
   VisibleRange visible;
   // Of an item over the KV heads of one unit, and of a unit that is one item. Until units are laid: over one KV head.
   double overhead, per_token, cost;
@@ -137,6 +138,7 @@ struct PlanBuilder {
   std::vector<Entry> entries;      // by level, rows
   std::vector<Tile> tiles;         // an entry's last tile first: the heaviest under a causal mask
   std::vector<int> tile_indptr;    // [runs + 1]; a run is the tiles of one class of an entry
+  int tile_kinds = 0;              // bits of the kinds of these tiles
   std::vector<PlannedUnit> units;  // by run, KV heads, tile: neighbours share K and V
   bool joins_heads = false;  // units hold all KV heads of a tile until `balanced` cuts them (KernelTraits::walks_heads)
   std::vector<PlannedItem> items;  // by worker, in the order of execution
