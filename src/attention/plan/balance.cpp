@@ -99,7 +99,16 @@ class Line {
     emit(worker, unit_of<joins_heads>(place, first, n), visible.begin, visible.end, 0);
   }
   // Where a chunk of the unit from `begin` on ends that costs at most `room`; -1 when none is worth it.
-  int chunk_end(const Tile& tile, int begin, double room) const;
+  int chunk_end(const Tile& tile, int begin, double room) const {
+    const VisibleRange& visible = tile.visible;
+    const double tokens = (room - tile.overhead) / tile.per_token;
+    if (tokens < 1) return -1;
+    int to = begin + static_cast<int>(tokens);
+    if (to > visible.gap_begin && visible.gap_end > visible.gap_begin)
+      to += visible.gap_end - std::clamp(begin, visible.gap_begin, visible.gap_end);
+    to = granule_.floor(to) * granule_.size();
+    return to > begin && to < visible.end && 2 * visible.num_keys(begin, to) >= granule_.size() ? to : -1;
+  }
   // Under the cap, of a worker and those behind it.
   double room_from(int worker, double room, double cap) const {
     while (++worker < num_workers_) room += cap - load_[worker];
@@ -156,17 +165,6 @@ double Line::cost_of_chunks() const {
   const int keys = tile.visible.num_keys();
   const int64_t granules = ceil_div(granule_.ceil(keys), num_workers_ / num_on_line_);
   return tile.overhead + tile.per_token * std::min(keys, static_cast<int>(granules) * granule_.size());
-}
-
-int Line::chunk_end(const Tile& tile, int begin, double room) const {
-  const VisibleRange& visible = tile.visible;
-  const double tokens = (room - tile.overhead) / tile.per_token;
-  if (tokens < 1) return -1;
-  int to = begin + static_cast<int>(tokens);
-  if (to > visible.gap_begin && visible.gap_end > visible.gap_begin)
-    to += visible.gap_end - std::clamp(begin, visible.gap_begin, visible.gap_end);
-  to = granule_.floor(to) * granule_.size();
-  return to > begin && to < visible.end && 2 * visible.num_keys(begin, to) >= granule_.size() ? to : -1;
 }
 
 template <bool joins_heads>

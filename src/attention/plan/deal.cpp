@@ -31,11 +31,12 @@ void deal_under(const Problem& p, double cap, bool all, PlanBuilder& builder) {
   builder.piece_worker.resize(builder.units.size());
   builder.on_line.clear();
   size_t num_pieces = 0;
+  const int* const tile_indptr = builder.tile_indptr.data();
   WorkerHeap heap(builder.load);
   for (const int u : builder.order) {
     PlannedUnit& unit = builder.units[u];
     const Tile& tile = builder.tiles[unit.tile];
-    const bool shares_kv = builder.tile_indptr[tile.run + 1] - builder.tile_indptr[tile.run] > 1;
+    const bool shares_kv = tile_indptr[tile.run + 1] - tile_indptr[tile.run] > 1;
     unit.num_chunks = 0;
     if ((!shares_kv && !all) || heap.least_load() + tile.cost > cap) {
       builder.on_line.push_back(u);

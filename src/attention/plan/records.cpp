@@ -21,7 +21,7 @@ class Records {
         qo_len_(section<int>(base, plan_.qo_len)),
         kv_len_(section<int>(base, plan_.kv_len)) {}
 
-  void write(int index, int next, ItemRecord& record) {
+  ItemRecord of(int index, int next) {
     const WorkItem& item = items_[index];
     const Unit& unit = units_[item.unit];
     // Units of several KV heads, and chunks, have rows and pages in common.
@@ -30,7 +30,7 @@ class Records {
       page_list_ = unit.page_list;
       rows_of_unit_ = of_rows(unit);
     }
-    record = rows_of_unit_;
+    ItemRecord record = rows_of_unit_;
     record.next = next;
     record.tile_kind = unit.tile_kind;
     record.kv_head_begin = unit.kv_head_begin;
@@ -41,6 +41,7 @@ class Records {
     record.merge_rows = unit.merge_rows;
     record.merge_heads = unit.merge_heads;
     if (item.partial >= 0) add_partial(item, unit, record);
+    return record;
   }
 
  private:
@@ -109,7 +110,7 @@ void write_records(Plan::Impl& impl) {
     }
     for (int i = indptr[w], at = w; i < indptr[w + 1]; ++i) {
       const int next = i + 1 < indptr[w + 1] ? rest++ : -1;
-      records.write(i, next, to[at]);
+      to[at] = records.of(i, next);
       at = next;
     }
   }

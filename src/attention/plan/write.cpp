@@ -26,12 +26,12 @@ void write_rows(const Problem& p, const PlanBuilder& builder, PlanRow* rows) {
 
 // The lengths that leave the last chunk of a unit its keys: shorter ones must leave the last of several chunks a key.
 void reach_end(const Problem& p, const Entry& entry, const PlannedItem& item, bool open, bool is_cut,
-               Plan::Impl& impl) {
+               Plan::Impl::Reach* reach) {
   const int least = entry.first_pos + (!open ? item.kv_end : item.kv_begin + static_cast<int>(is_cut));
   for (int place = entry.place_begin; place < entry.place_end; ++place) {
     const int r = p.request_at(place);
     if (p.qo_len(r) == 0) continue;  // no row of the entry is its own
-    impl.reach[r].min_kv_len = std::max(impl.reach[r].min_kv_len, least);
+    reach[r].min_kv_len = std::max(reach[r].min_kv_len, least);
   }
 }
 
@@ -40,23 +40,28 @@ void write_items(const Problem& p, const PlanBuilder& builder, const Merges& mer
   char* base = impl.bytes.data();
   WorkItem* items = section<WorkItem>(base, header.items);
   std::copy(builder.worker_indptr.begin(), builder.worker_indptr.end(), section<int>(base, header.worker_indptr));
-  const bool fixed = p.mode == PlanMode::fixed_split;
+  const bool fixed = p.mode == PlanMode::fixed_split, joins = builder.joins_heads;
+  const PlannedItem* const planned = builder.items.data();
+  const PlannedUnit* const units = builder.units.data();
+  const Tile* const tiles = builder.tiles.data();
+  const Entry* const entries = builder.entries.data();
+  const int* const first_partials = merges.first_partial.data();
   for (int w = 0; w < p.num_workers; ++w) {
     double load = 0;
     for (int i = builder.worker_indptr[w], end = builder.worker_indptr[w + 1]; i < end; ++i) {
-      const PlannedItem& item = builder.items[i];
-      const PlannedUnit& unit = builder.units[item.unit];
-      const Tile& tile = builder.tiles[unit.tile];
+      const PlannedItem& item = planned[i];
+      const PlannedUnit& unit = units[item.unit];
+      const Tile& tile = tiles[unit.tile];
       const bool last = item.chunk == unit.num_chunks - 1, open = last && tile.ends_open;
-      const int first_partial = merges.first_partial[item.unit];
+      const int first_partial = first_partials[item.unit];
       // A chunk's keys are walked from where it begins, wherever the first that some row sees lies: which rows share
       // the unit does not say where a tile of keys begins.
       const int begin = fixed ? item.kv_begin / p.fixed_split_size * p.fixed_split_size : item.kv_begin;
       items[i] = {item.unit, begin, open ? kOpenEnd : item.kv_end, first_partial < 0 ? -1 : first_partial + item.chunk};
+      const double cost = item_cost(tile, item.kv_begin, item.kv_end);
       // A tile's costs are those of one unit; joined heads are several.
-      const int heads = builder.joins_heads ? (unit.head_end - unit.head_begin) / tile.unit_heads : 1;
-      load += heads * item_cost(tile, item.kv_begin, item.kv_end);
-      if (last) reach_end(p, builder.entries[tile.entry], item, open, unit.num_chunks > 1, impl);
+      load += joins ? (unit.head_end - unit.head_begin) / tile.unit_heads * cost : cost;
+      if (last) reach_end(p, entries[tile.entry], item, open, unit.num_chunks > 1, impl.reach.data());
     }
     impl.makespan = std::max(impl.makespan, load);
   }
@@ -236,12 +241,12 @@ void write_lengths(const Problem& p, const PlanBuilder& builder, Plan::Impl& imp
   header.page_indices.count = p.num_page_ids;
   write_rows(p, builder, section<PlanRow>(base, header.rows));
   PageList* lists = section<PageList>(base, header.page_lists);
+  const int open_level = p.blocks == nullptr ? p.num_levels - 1 : -1;
   for (const Entry& entry : builder.entries) {
     const int request = entry.place_begin < entry.place_end ? p.request_at(entry.place_begin) : 0;
-    *lists++ = {
-        entry.first,   entry.first_pos,  entry.level == p.num_levels - 1 && p.blocks == nullptr ? -1 : entry.len,
-        request,       entry.level,      entry.row_begin,
-        entry.row_end, entry.head_begin, entry.head_end};
+    const int len = entry.level == open_level ? -1 : entry.len;
+    *lists++ = {entry.first,   entry.first_pos,  len,           request, entry.level, entry.row_begin,
+                entry.row_end, entry.head_begin, entry.head_end};
   }
   int* qo_len = section<int>(base, header.qo_len);
   for (int r = 0; r < p.num_requests; ++r) qo_len[r] = p.qo_len(r);
