@@ -106,8 +106,8 @@ TEST(Traits, SayWhichDealNeedsNoCut) {
   EXPECT_EQ(Planner::plan(traits, b.input()).num_partials(), 0);
 }
 
-// A prompt of one tile and four of 16, over 8 heads, in windows of 4 units for each of 8 workers. A worker that was dealt
-// tiles in another order has a cheap one before a costly one of the same window, or one of a later window.
+// A prompt of one tile and four of 16, over 8 heads, in windows of 4 units for each of 8 workers. A worker that was
+// dealt tiles in another order has a cheap one before a costly one of the same window, or a later window first.
 TEST(Traits, SayHowManyTilesAreDealtAtOnce) {
   constexpr int kWorkers = 8, kAtOnce = 4;
   Batch b;
@@ -298,6 +298,7 @@ TEST(Traits, ThatSayTooLittleAreRefused) {
   refused([](KernelTraits& t) { t.thresholds.prefix_tree_depth = 0; });
   refused([](KernelTraits& t) { t.thresholds.least_sliver = -1; });
   refused([](KernelTraits& t) { t.thresholds.few_chunks = -1; });
+  refused([](KernelTraits& t) { t.thresholds.dealt_at_once = -1; });
   refused([](KernelTraits& t) { t.classes.clear(); });
   refused([](KernelTraits& t) { t.classes[1].rows = 0; });
   refused([](KernelTraits& t) { t.classes[1].kind = t.classes[0].kind; });
