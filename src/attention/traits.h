@@ -39,6 +39,9 @@ struct PlanThresholds {
   // Nor where it is above the lower bound by no more than this, in the unit of costs: what cut tiles cost the busiest
   // worker, whose states are written, read and merged.
   double cut = 0;
+  // balanced deals so many tiles for each worker at a time, the costliest of them first, so that what comes last levels
+  // the workers and little is cut. 0: in the order of units.
+  int dealt_at_once = 0;
   // balanced cuts no share of a worker smaller than this, in the unit of costs: to merge what is cut takes longer.
   double least_share = 0;
   // balanced gives items fewer heads where whole tokens make fewer granules of keys than this for each worker.

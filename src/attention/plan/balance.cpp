@@ -5,15 +5,13 @@
 // over, dealt to all workers, says how far to raise it, and bisection does the rest. Each worker starts where the one
 // before it stopped, so it shares at most two units with others.
 //
-// Entries with several query tiles are dealt first, tile by tile in unit order to the least loaded worker: tiles that
-// read the same K and V then run at the same time on different workers. What no longer fits under the average load
-// stays on the line and levels the workers' loads.
+// Entries with several query tiles are dealt first (deal.cpp). What no longer fits under the average load stays on the
+// line and levels the workers' loads.
 #include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "attention/plan/plan_builder.h"
-#include "attention/plan/worker_heap.h"
 
 namespace weft::planner {
 namespace {
@@ -33,6 +31,7 @@ class Line {
         least_sliver_(problem.traits->thresholds.least_sliver),
         num_workers_(problem.num_workers),
         first_piece_(builder.pieces.size()),
+        load_(builder.load.data()),
         line_(builder.on_line.data()),
         tiles_(builder.tiles.data()) {
     // A worker adds three pieces at most where stretches are joined: what it cuts, and whole units on either side.
@@ -44,60 +43,85 @@ class Line {
       builder.units.resize(most);
     }
     units_ = builder.units.data();
-    sum_costs();
+    stretches_ = builder.stretches.data();
+    pieces_ = builder.pieces.data();
+    piece_worker_ = builder.piece_worker.data();
+    builder.joins_heads ? sum_costs<true>() : sum_costs<false>();
   }
 
   // Deals units and their chunks to workers, beside what they carry already. Returns the cost that does not fit; below
   // 0: the room that nothing fills.
-  double fill(double cap);
+  double fill(double cap) { return builder_.joins_heads ? fill<true>(cap) : fill<false>(cap); }
   // The chunks of the last fill, all of which fitted.
   void finish() {
     builder_.pieces.resize(num_pieces_);
     builder_.piece_worker.resize(num_pieces_);
     if (builder_.joins_heads) builder_.units.resize(num_units_);
   }
-  const Tile& tile_of(size_t place) const { return tiles_[on_line(place).tile]; }
+  const Tile& tile_of(size_t place) const {
+    return builder_.joins_heads ? tile_of<true>(place) : tile_of<false>(place);
+  }
   double largest() const { return largest_; }  // cost of a unit
   // Of each chunk where units are alike and all workers have a chunk of one: no other plan has fewer to merge. Infinity
   // where they are not, or more than the workers.
   double cost_of_chunks() const;
 
  private:
-  const PlannedUnit& on_line(size_t place) const {
-    return builder_.joins_heads ? builder_.stretches[place] : units_[line_[place]];
+  // A place of the line is a unit, or a stretch of them: the loop over workers is compiled for either.
+  template <bool joins_heads>
+  double fill(double cap);
+  template <bool joins_heads>
+  const Tile& tile_of(size_t place) const {
+    return tiles_[joins_heads ? stretches_[place].tile : units_[line_[place]].tile];
   }
   // Units at a place of the line, each as costly as its tile says.
-  int count_at(size_t place) const { return builder_.joins_heads ? builder_.line_count[place] : 1; }
+  template <bool joins_heads>
+  int count_at(size_t place) const {
+    return joins_heads ? line_count_[place] : 1;
+  }
   // The unit that is `n` of those at a place.
+  template <bool joins_heads>
   int unit_of(size_t place, int first, int n) {
-    if (!builder_.joins_heads) return line_[place];
-    const PlannedUnit& stretch = builder_.stretches[place];
+    if constexpr (!joins_heads) return line_[place];
+    const PlannedUnit& stretch = stretches_[place];
     const int heads = tiles_[stretch.tile].unit_heads, begin = stretch.head_begin + first * heads;
     units_[num_units_] = {stretch.tile, begin, begin + n * heads, 0};
     return num_units_++;
   }
   void emit(int worker, int unit, int begin, int end, int chunk) {
-    builder_.pieces[num_pieces_] = {unit, begin, end, chunk};
-    builder_.piece_worker[num_pieces_++] = worker;
+    pieces_[num_pieces_] = {unit, begin, end, chunk};
+    piece_worker_[num_pieces_++] = worker;
     units_[unit].num_chunks = chunk + 1;
   }
+  template <bool joins_heads>
   void emit_whole(int worker, size_t place, int first, int n) {
-    const VisibleRange& visible = tile_of(place).visible;
-    emit(worker, unit_of(place, first, n), visible.begin, visible.end, 0);
+    const VisibleRange& visible = tile_of<joins_heads>(place).visible;
+    emit(worker, unit_of<joins_heads>(place, first, n), visible.begin, visible.end, 0);
   }
   // Where a chunk of the unit from `begin` on ends that costs at most `room`; -1 when none is worth it.
-  int chunk_end(const Tile& tile, int begin, double room) const;
+  int chunk_end(const Tile& tile, int begin, double room) const {
+    const VisibleRange& visible = tile.visible;
+    const double tokens = (room - tile.overhead) / tile.per_token;
+    if (tokens < 1) return -1;
+    int to = begin + static_cast<int>(tokens);
+    if (to > visible.gap_begin && visible.gap_end > visible.gap_begin)
+      to += visible.gap_end - std::clamp(begin, visible.gap_begin, visible.gap_end);
+    to = granule_.floor(to) * granule_.size();
+    return to > begin && to < visible.end && 2 * visible.num_keys(begin, to) >= granule_.size() ? to : -1;
+  }
   // Under the cap, of a worker and those behind it.
   double room_from(int worker, double room, double cap) const {
-    while (++worker < num_workers_) room += cap - builder_.load[worker];
+    while (++worker < num_workers_) room += cap - load_[worker];
     return room;
   }
+  template <bool joins_heads>
   void sum_costs() {
     const size_t n = builder_.on_line.size();
-    if (builder_.joins_heads) {
+    if (joins_heads) {
       builder_.line_count.resize(n);
+      line_count_ = builder_.line_count.data();
       for (size_t i = 0; i < n; ++i) {
-        const PlannedUnit& stretch = builder_.stretches[i];
+        const PlannedUnit& stretch = stretches_[i];
         builder_.line_count[i] = (stretch.head_end - stretch.head_begin) / tiles_[stretch.tile].unit_heads;
       }
     }
@@ -105,11 +129,11 @@ class Line {
     double* const cost = builder_.line_cost.data();
     double sum = 0;
     for (size_t i = 0; i < n; ++i) {
-      const double each = tile_of(i).cost;
+      const double each = tile_of<joins_heads>(i).cost;
       cost[i] = sum;
-      sum += each * count_at(i);
+      sum += each * count_at<joins_heads>(i);
       largest_ = std::max(largest_, each);
-      num_on_line_ += count_at(i);
+      num_on_line_ += count_at<joins_heads>(i);
     }
     cost[n] = sum;
   }
@@ -119,9 +143,14 @@ class Line {
   const double least_sliver_;
   const int num_workers_;
   const size_t first_piece_;
+  const double* const load_;
   const int* const line_;
   const Tile* const tiles_;
   PlannedUnit* units_;
+  const PlannedUnit* stretches_;
+  const int* line_count_ = nullptr;
+  PlannedItem* pieces_;
+  int* piece_worker_;
   size_t num_pieces_ = 0;
   int num_units_ = 0;  // of stretches
   double largest_ = 0;
@@ -138,17 +167,7 @@ double Line::cost_of_chunks() const {
   return tile.overhead + tile.per_token * std::min(keys, static_cast<int>(granules) * granule_.size());
 }
 
-int Line::chunk_end(const Tile& tile, int begin, double room) const {
-  const VisibleRange& visible = tile.visible;
-  const double tokens = (room - tile.overhead) / tile.per_token;
-  if (tokens < 1) return -1;
-  int to = begin + static_cast<int>(tokens);
-  if (to > visible.gap_begin && visible.gap_end > visible.gap_begin)
-    to += visible.gap_end - std::clamp(begin, visible.gap_begin, visible.gap_end);
-  to = granule_.floor(to) * granule_.size();
-  return to > begin && to < visible.end && 2 * visible.num_keys(begin, to) >= granule_.size() ? to : -1;
-}
-
+template <bool joins_heads>
 double Line::fill(double cap) {
   const double* cost = builder_.line_cost.data();
   const size_t n = builder_.on_line.size();
@@ -161,29 +180,29 @@ double Line::fill(double cap) {
   num_units_ = 0;
   const auto give = [&](int units) {
     given += units;
-    if (given < count_at(i)) return;
+    if (given < count_at<joins_heads>(i)) return;
     given = 0;
     ++i;
   };
   for (int worker = 0; worker < num_workers_; ++worker) {
-    double room = cap - builder_.load[worker];
+    double room = cap - load_[worker];
     if (chunk > 0 && rest <= room + snap) {
-      emit(worker, unit, from, tile_of(i).visible.end, chunk);
+      emit(worker, unit, from, tile_of<joins_heads>(i).visible.end, chunk);
       room -= rest;
       chunk = 0;
       give(1);
     }
     // What is left of the place, all other places that fit, and some units of the next.
     const auto give_some = [&] {
-      const double each = tile_of(i).cost;
-      const int left = count_at(i) - given;
+      const double each = tile_of<joins_heads>(i).cost;
+      const int left = count_at<joins_heads>(i) - given;
       const int fit = room + snap >= each * left ? left : static_cast<int>(std::max(room + snap, 0.0) / each);
       if (fit == 0) return;
-      emit_whole(worker, i, given, fit);
+      emit_whole<joins_heads>(worker, i, given, fit);
       room -= each * fit;
       give(fit);
     };
-    if (chunk == 0 && given > 0) give_some();
+    if (joins_heads && chunk == 0 && given > 0) give_some();
     if (i == n) return -room_from(worker, room, cap);
     if (chunk == 0 && given == 0) {
       // Whole places up to j; most likely about as many as before.
@@ -193,44 +212,21 @@ double Line::fill(double cap) {
       while (j < n && cost[j + 1] <= most) ++j;
       usual = j - i;
       room -= cost[j] - cost[i];
-      for (; i < j; ++i) emit_whole(worker, i, 0, count_at(i));
+      for (; i < j; ++i) emit_whole<joins_heads>(worker, i, 0, count_at<joins_heads>(i));
       if (i == n) return -room_from(worker, room, cap);
-      if (builder_.joins_heads) give_some();
+      if (joins_heads) give_some();
     }
-    const Tile& tile = tile_of(i);
+    const Tile& tile = tile_of<joins_heads>(i);
     const int begin = chunk == 0 ? tile.visible.begin : from, end = chunk_end(tile, begin, room);
     if (end < 0) continue;
-    if (chunk == 0) unit = unit_of(i, given, 1);
+    if (chunk == 0) unit = unit_of<joins_heads>(i, given, 1);
     emit(worker, unit, begin, end, chunk);
     from = end;
     ++chunk;
     rest = tile.overhead + tile.per_token * tile.visible.num_keys(from, tile.visible.end);
   }
-  if (chunk == 0) return cost[n] - cost[i] - given * tile_of(i).cost;
-  return rest + cost[n] - cost[i + 1] + (count_at(i) - given - 1) * tile_of(i).cost;
-}
-
-// Deals the units of entries with several tiles; the others, and what is above the cap, go on the line.
-void deal_tiles(const Problem& p, double cap, PlanBuilder& builder) {
-  builder.load.assign(static_cast<size_t>(p.num_workers), 0.0);
-  builder.pieces.clear();
-  builder.piece_worker.clear();
-  builder.on_line.clear();
-  WorkerHeap heap(builder.load);
-  const int num_units = static_cast<int>(builder.units.size());
-  for (int u = 0; u < num_units; ++u) {
-    PlannedUnit& unit = builder.units[u];
-    const Tile& tile = builder.tiles[unit.tile];
-    const bool shares_kv = builder.tile_indptr[tile.run + 1] - builder.tile_indptr[tile.run] > 1;
-    unit.num_chunks = 0;
-    if (!shares_kv || heap.least_load() + tile.cost > cap) {
-      builder.on_line.push_back(u);
-      continue;
-    }
-    unit.num_chunks = 1;
-    builder.pieces.push_back({u, tile.visible.begin, tile.visible.end, 0});
-    builder.piece_worker.push_back(heap.give(tile.cost));
-  }
+  if (chunk == 0) return cost[n] - cost[i] - given * tile_of<joins_heads>(i).cost;
+  return rest + cost[n] - cost[i + 1] + (count_at<joins_heads>(i) - given - 1) * tile_of<joins_heads>(i).cost;
 }
 
 // Fills the line under the smallest cap that holds it.
@@ -271,13 +267,7 @@ void cut_balanced(const Problem& p, PlanBuilder& builder) {
   const int num_units = static_cast<int>(builder.units.size());
   const bool has_shared_kv = builder.tiles.size() + 1 > builder.tile_indptr.size();  // a run of several tiles
   if (has_shared_kv) {
-    const PlanThresholds& enough = p.traits->thresholds;
-    deal_tiles(p, std::max(enough.level_enough * builder.lower_bound, builder.lower_bound + enough.cut), builder);
-    if (!builder.on_line.empty()) {
-      double total = 0;
-      for (const PlannedUnit& unit : builder.units) total += builder.tiles[unit.tile].cost;
-      deal_tiles(p, total / p.num_workers, builder);
-    }
+    deal_tiles(p, builder);
   } else {
     builder.load.assign(static_cast<size_t>(p.num_workers), 0.0);
     builder.pieces.clear();

@@ -200,11 +200,8 @@ uint64_t digest_of(const PlanBounds& b) {
 }
 
 int tile_kinds_of(const Problem& p, const PlanBuilder& builder) {
+  if (p.bounds == nullptr) return builder.tile_kinds;
   int kinds = 0;
-  if (p.bounds == nullptr) {
-    for (const Tile& tile : builder.tiles) kinds |= 1 << static_cast<int>(p.traits->classes[tile.tile_class].kind);
-    return kinds;
-  }
   int64_t most = most_tokens(*p.bounds);
   if (p.blocks != nullptr) most = std::min<int64_t>(p.bounds->max_rows, p.bounds->block_rows);
   for (const TileKind kind : kinds_of_entries(*p.traits, p.group, static_cast<int>(most)))

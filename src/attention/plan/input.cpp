@@ -32,9 +32,9 @@ void check_traits(const KernelTraits& traits) {
   }
   ensure(any_for_the_rest, "a kernel's class of most rows serves only entries of one tile");
   const PlanThresholds& t = traits.thresholds;
-  ensure(t.level_enough >= 1 && t.cut >= 0 && t.least_share >= 0 && t.granules_per_worker >= 1 && t.merge_row >= 0 &&
-             t.shared_cost_at_most > 0 && t.least_saving >= 0 && t.prefix_tree_depth >= 1 && t.least_sliver >= 0 &&
-             t.few_chunks >= 0,
+  ensure(t.level_enough >= 1 && t.cut >= 0 && t.dealt_at_once >= 0 && t.least_share >= 0 &&
+             t.granules_per_worker >= 1 && t.merge_row >= 0 && t.shared_cost_at_most > 0 && t.least_saving >= 0 &&
+             t.prefix_tree_depth >= 1 && t.least_sliver >= 0 && t.few_chunks >= 0,
          "a kernel's thresholds are not all set");
   ensure(traits.default_workers >= 1 && traits.default_workers <= kMaxWorkers, "a kernel has {} workers by default",
          traits.default_workers);

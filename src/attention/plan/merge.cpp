@@ -150,11 +150,13 @@ void write_merges(const Problem& p, const PlanBuilder& builder, const Merges& m,
       num_sources += groups[g].expected;
     }
   }
-  for (size_t u = 0; u < builder.units.size(); ++u) {
-    const PlannedUnit& unit = builder.units[u];
-    const Tile& tile = builder.tiles[unit.tile];
-    const TileKind kind = p.traits->classes[tile.tile_class].kind;
-    units[u] = {tile.row_begin, tile.row_end, unit.head_begin, unit.head_end, tile.entry, kind, 0, 0, 0};
+  const TileClass* const classes = p.traits->classes.data();
+  const Tile* const tiles = builder.tiles.data();
+  Unit* next = units;
+  for (const PlannedUnit& unit : builder.units) {
+    const Tile& tile = tiles[unit.tile];
+    const TileKind kind = classes[tile.tile_class].kind;
+    *next++ = {tile.row_begin, tile.row_end, unit.head_begin, unit.head_end, tile.entry, kind, 0, 0, 0};
   }
   int64_t floats = 0;
   for (const int u : m.partial_units) {

@@ -112,6 +112,7 @@ struct Tile {
   int row_begin, row_end;  // in the plan's order of rows
   int heads, unit_heads;   // KV heads of its entry, and of each unit
   bool skipped;            // no row sees a key of this level, and each has a unit on another one
+  bool ends_open;          // sees the request's last key: its units' last chunks stay open
   VisibleRange visible;
   // Of an item over the KV heads of one unit, and of a unit that is one item. Until units are laid: over one KV head.
   double overhead, per_token, cost;
@@ -137,6 +138,7 @@ struct PlanBuilder {
   std::vector<Entry> entries;      // by level, rows
   std::vector<Tile> tiles;         // an entry's last tile first: the heaviest under a causal mask
   std::vector<int> tile_indptr;    // [runs + 1]; a run is the tiles of one class of an entry
+  int tile_kinds = 0;              // bits of the kinds of these tiles
   std::vector<PlannedUnit> units;  // by run, KV heads, tile: neighbours share K and V
   bool joins_heads = false;  // units hold all KV heads of a tile until `balanced` cuts them (KernelTraits::walks_heads)
   std::vector<PlannedItem> items;  // by worker, in the order of execution
@@ -256,6 +258,9 @@ inline double item_cost(const Tile& tile, int kv_begin, int kv_end) {
   return tile.overhead + tile.per_token * tile.visible.num_keys(kv_begin, kv_end);
 }
 
+// Deals the units of entries with several tiles, or of all, whole: pieces, piece_worker and load. What is to be cut
+// goes on_line.
+void deal_tiles(const Problem& problem, PlanBuilder& builder);
 // Deals the pieces (in builder.order's order) to the least loaded worker each, and gathers items by worker.
 void deal_pieces(int num_workers, PlanBuilder& builder);
 // items and worker_indptr from pieces and piece_worker, keeping the pieces' order within a worker.

@@ -50,18 +50,10 @@ class TileCutter {
 
   // The tiles of one class over rows [row_begin, row_end) of an entry.
   void add_run(int entry_index, int tile_class, int row_begin, int row_end) {
-    const Entry& entry = builder_.entries[entry_index];
-    const int tokens = classes_.tokens(tile_class), run = static_cast<int>(builder_.tile_indptr.size()) - 1;
-    const bool last_level = entry.level == p_.num_levels - 1;
-    const int num_tiles = row_end - row_begin <= tokens ? 1 : static_cast<int>(ceil_div(row_end - row_begin, tokens));
-    for (int t = num_tiles - 1; t >= 0; --t) {
-      const int begin = row_begin + t * tokens, end = begin + std::min(tokens, row_end - begin);
-      const VisibleRange visible =
-          p_.num_intervals == 0 ? VisibleRange{0, entry.len} : visible_to_rows(p_, builder_, entry, begin, end);
-      const Costs& c = costs_of(tile_class, (end - begin) * p_.group);
-      builder_.tiles.push_back({entry_index, run, tile_class, begin, end, entry.head_end - entry.head_begin, 1,
-                                !last_level && visible.begin == visible.end, visible, c.overhead, c.per_token,
-                                c.overhead + c.per_token * visible.num_keys()});
+    const int tokens = classes_.tokens(tile_class);
+    for (int t = static_cast<int>(ceil_div(row_end - row_begin, tokens)) - 1; t >= 0; --t) {
+      const int begin = row_begin + t * tokens;
+      add_tile(entry_index, tile_class, begin, begin + std::min(tokens, row_end - begin));
     }
     builder_.tile_indptr.push_back(static_cast<int>(builder_.tiles.size()));
   }
@@ -69,9 +61,26 @@ class TileCutter {
   // An entry takes the class that holds all of its rows, so requests that share pages share tiles.
   void add_entry(int entry_index) {
     const Entry& entry = builder_.entries[entry_index];
-    const int tokens = entry.row_end - entry.row_begin;
-    if (p_.mode != PlanMode::fixed_split || entry.place_end - entry.place_begin == 1)
-      return add_run(entry_index, classes_.class_of(tokens), entry.row_begin, entry.row_end);
+    if (p_.mode == PlanMode::fixed_split && entry.place_end - entry.place_begin > 1) return add_requests(entry_index);
+    const int tokens = entry.row_end - entry.row_begin, tile_class = classes_.class_of(tokens);
+    if (tokens > classes_.tokens(tile_class)) return add_run(entry_index, tile_class, entry.row_begin, entry.row_end);
+    add_tile(entry_index, tile_class, entry.row_begin, entry.row_end);
+    builder_.tile_indptr.push_back(static_cast<int>(builder_.tiles.size()));
+  }
+
+  int64_t num_tiles_at_most(int tokens) const {
+    return ceil_div(tokens, std::max(1, classes_.tokens(classes_.class_of(tokens))));
+  }
+
+ private:
+  struct Costs {
+    int tile_class = -1, rows = 0;
+    double overhead = 0, per_token = 0;
+  };
+
+  // The requests of an entry that is split the same whoever shares it.
+  void add_requests(int entry_index) {
+    const Entry& entry = builder_.entries[entry_index];
     // Whatever shares a request's tiles, its class is its own, and so are its bits: neighbours of one class are a run.
     int run_begin = entry.row_begin, run_class = -1;
     for (int place = entry.place_begin; place < entry.place_end; ++place) {
@@ -86,19 +95,24 @@ class TileCutter {
     add_run(entry_index, run_class, run_begin, entry.row_end);
   }
 
-  int64_t num_tiles_at_most(int tokens) const {
-    return ceil_div(tokens, std::max(1, classes_.tokens(classes_.class_of(tokens))));
+  void add_tile(int entry_index, int tile_class, int begin, int end) {
+    const Entry& entry = builder_.entries[entry_index];
+    const int run = static_cast<int>(builder_.tile_indptr.size()) - 1;
+    const bool last_level = entry.level == p_.num_levels - 1;
+    const VisibleRange visible =
+        p_.num_intervals == 0 ? VisibleRange{0, entry.len} : visible_to_rows(p_, builder_, entry, begin, end);
+    const bool sees_none = visible.begin == visible.end;
+    const Costs& c = costs_of(tile_class, (end - begin) * p_.group);
+    builder_.tiles.emplace_back(entry_index, run, tile_class, begin, end, entry.head_end - entry.head_begin, 1,
+                                !last_level && sees_none,
+                                last_level && !sees_none && visible.end == entry.len && p_.blocks == nullptr, visible,
+                                c.overhead, c.per_token, c.overhead + c.per_token * visible.num_keys());
   }
-
- private:
-  struct Costs {
-    int tile_class = -1, rows = 0;
-    double overhead = 0, per_token = 0;
-  };
   // Of a tile of so many fused rows, over one KV head. Neighbours are mostly alike.
   const Costs& costs_of(int tile_class, int rows) {
     if (last_costs_.tile_class == tile_class && last_costs_.rows == rows) return last_costs_;
     const TileClass& c = p_.traits->classes[tile_class];
+    builder_.tile_kinds |= 1 << static_cast<int>(c.kind);
     // A single token with more rows than the tile makes the kernel walk the keys several times.
     const int walks = rows <= c.rows ? 1 : static_cast<int>(ceil_div(rows, c.rows));
     return last_costs_ = {tile_class, rows, c.row * rows + c.item, c.token * walks + c.row_token * rows};
@@ -119,6 +133,7 @@ void lay_tiles(const Problem& p, PlanBuilder& builder) {
   }
   check(most * p.num_kv_heads <= std::numeric_limits<int32_t>::max(), ErrorCode::invalid_argument,
         "qo_indptr: {} query tokens make too many work units; plan fewer at once", p.num_rows);
+  builder.tile_kinds = 0;
   builder.tiles.clear();
   builder.tile_indptr.assign(1, 0);
   for (int e = 0; e < static_cast<int>(builder.entries.size()); ++e)
@@ -281,13 +296,16 @@ void lay_units(const Problem& p, PlanBuilder& builder) {
   builder.lower_bound = bound.makespan();
   builder.units.resize(num_units);
   PlannedUnit* out = builder.units.data();
-  for (size_t run = 0; run + 1 < builder.tile_indptr.size(); ++run) {
+  const Tile* const tiles = builder.tiles.data();
+  const size_t num_runs = builder.tile_indptr.size() - 1;
+  for (size_t run = 0; run < num_runs; ++run) {
     const int begin = builder.tile_indptr[run], end = builder.tile_indptr[run + 1];
-    const Entry& entry = builder.entries[builder.tiles[begin].entry];
-    const int h = builder.joins_heads ? entry.head_end - entry.head_begin : builder.tiles[begin].unit_heads;
-    for (int head = entry.head_begin; head < entry.head_end; head += h)
+    const Tile& first = tiles[begin];
+    const int head_begin = builder.entries[first.entry].head_begin, head_end = head_begin + first.heads;
+    const int h = builder.joins_heads ? first.heads : first.unit_heads;
+    for (int head = head_begin; head < head_end; head += h)
       for (int t = begin; t < end; ++t)
-        if (!builder.tiles[t].skipped) *out++ = {t, head, head + h, 0};
+        if (!tiles[t].skipped) *out++ = {t, head, head + h, 0};
   }
 }
 

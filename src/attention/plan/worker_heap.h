@@ -17,15 +17,23 @@ class WorkerHeap {
   }
   double least_load() const { return heap_[0].load; }
   int give(double cost) {
-    const Entry top{heap_[0].load + cost, heap_[0].worker};
+    Entry* const heap = heap_.data();
+    const size_t size = heap_.size();
+    const Entry top{heap[0].load + cost, heap[0].worker};
     load_[static_cast<size_t>(top.worker)] = top.load;
-    size_t hole = 0;
-    for (size_t child; (child = 2 * hole + 1) < heap_.size(); hole = child) {
-      if (child + 1 < heap_.size() && less(heap_[child + 1], heap_[child])) ++child;
-      if (!less(heap_[child], top)) break;
-      heap_[hole] = heap_[child];
+    // A load that has grown goes far down, mostly: the hole sinks to the end, and the entry rises from there.
+    size_t hole = 0, right = 2;
+    for (; right < size; right = 2 * hole + 2) {
+      const size_t child = less(heap[right - 1], heap[right]) ? right - 1 : right;
+      heap[hole] = heap[child];
+      hole = child;
     }
-    heap_[hole] = top;
+    if (right == size) {
+      heap[hole] = heap[right - 1];
+      hole = right - 1;
+    }
+    for (size_t parent; hole > 0 && less(top, heap[parent = (hole - 1) / 2]); hole = parent) heap[hole] = heap[parent];
+    heap[hole] = top;
     return top.worker;
   }
 

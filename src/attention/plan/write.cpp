@@ -12,16 +12,27 @@ namespace {
 using namespace attention;
 
 void write_rows(const Problem& p, const PlanBuilder& builder, PlanRow* rows) {
+  const bool has_positions = p.blocks != nullptr && !p.blocks->q_positions.empty();
   for (int place = 0; place < p.num_requests; ++place) {
     const int r = p.request_at(place), begin = p.qo_indptr[r], end = p.qo_indptr[r + 1];
-    for (int q = begin; q < end; ++q) *rows++ = {q, r, q - begin, row_position(p, builder, r, q)};
+    if (has_positions) {
+      for (int q = begin; q < end; ++q) *rows++ = {q, r, q - begin, row_position(p, builder, r, q)};
+      continue;
+    }
+    const int shift = builder.kv_len[r] - end;
+    for (int q = begin; q < end; ++q) *rows++ = {q, r, q - begin, shift + q};
   }
 }
 
-// The last chunk of a unit stays open where the unit sees the request's last key.
-bool ends_open(const Problem& p, const Entry& entry, const VisibleRange& visible) {
-  return p.blocks == nullptr && entry.level == p.num_levels - 1 && visible.end == entry.len &&
-         visible.begin < visible.end;
+// The lengths that leave the last chunk of a unit its keys: shorter ones must leave the last of several chunks a key.
+void reach_end(const Problem& p, const Entry& entry, const PlannedItem& item, bool open, bool is_cut,
+               Plan::Impl::Reach* reach) {
+  const int least = entry.first_pos + (!open ? item.kv_end : item.kv_begin + static_cast<int>(is_cut));
+  for (int place = entry.place_begin; place < entry.place_end; ++place) {
+    const int r = p.request_at(place);
+    if (p.qo_len(r) == 0) continue;  // no row of the entry is its own
+    reach[r].min_kv_len = std::max(reach[r].min_kv_len, least);
+  }
 }
 
 void write_items(const Problem& p, const PlanBuilder& builder, const Merges& merges, Plan::Impl& impl) {
@@ -29,33 +40,28 @@ void write_items(const Problem& p, const PlanBuilder& builder, const Merges& mer
   char* base = impl.bytes.data();
   WorkItem* items = section<WorkItem>(base, header.items);
   std::copy(builder.worker_indptr.begin(), builder.worker_indptr.end(), section<int>(base, header.worker_indptr));
+  const bool fixed = p.mode == PlanMode::fixed_split, joins = builder.joins_heads;
+  const PlannedItem* const planned = builder.items.data();
+  const PlannedUnit* const units = builder.units.data();
+  const Tile* const tiles = builder.tiles.data();
+  const Entry* const entries = builder.entries.data();
+  const int* const first_partials = merges.first_partial.data();
   for (int w = 0; w < p.num_workers; ++w) {
     double load = 0;
-    for (int i = builder.worker_indptr[w]; i < builder.worker_indptr[w + 1]; ++i) {
-      const PlannedItem& item = builder.items[i];
-      const PlannedUnit& unit = builder.units[item.unit];
-      const Tile& tile = builder.tiles[unit.tile];
-      const Entry& entry = builder.entries[tile.entry];
-      const bool open = item.kv_end == tile.visible.end && ends_open(p, entry, tile.visible);
-      const int first_partial = merges.first_partial[item.unit];
+    for (int i = builder.worker_indptr[w], end = builder.worker_indptr[w + 1]; i < end; ++i) {
+      const PlannedItem& item = planned[i];
+      const PlannedUnit& unit = units[item.unit];
+      const Tile& tile = tiles[unit.tile];
+      const bool last = item.chunk == unit.num_chunks - 1, open = last && tile.ends_open;
+      const int first_partial = first_partials[item.unit];
       // A chunk's keys are walked from where it begins, wherever the first that some row sees lies: which rows share
       // the unit does not say where a tile of keys begins.
-      const int begin =
-          p.mode == PlanMode::fixed_split ? item.kv_begin / p.fixed_split_size * p.fixed_split_size : item.kv_begin;
+      const int begin = fixed ? item.kv_begin / p.fixed_split_size * p.fixed_split_size : item.kv_begin;
       items[i] = {item.unit, begin, open ? kOpenEnd : item.kv_end, first_partial < 0 ? -1 : first_partial + item.chunk};
+      const double cost = item_cost(tile, item.kv_begin, item.kv_end);
       // A tile's costs are those of one unit; joined heads are several.
-      const int heads = builder.joins_heads ? (unit.head_end - unit.head_begin) / tile.unit_heads : 1;
-      load += heads * item_cost(tile, item.kv_begin, item.kv_end);
-      if (item.chunk != unit.num_chunks - 1) continue;
-      // Shorter lengths must leave the last of several chunks a key.
-      const int least = entry.first_pos + (!open                 ? item.kv_end
-                                           : unit.num_chunks > 1 ? item.kv_begin + 1
-                                                                 : item.kv_begin);
-      for (int place = entry.place_begin; place < entry.place_end; ++place) {
-        const int r = p.request_at(place);
-        if (p.qo_len(r) == 0) continue;  // no row of the entry is its own
-        impl.reach[r].min_kv_len = std::max(impl.reach[r].min_kv_len, least);
-      }
+      load += joins ? (unit.head_end - unit.head_begin) / tile.unit_heads * cost : cost;
+      if (last) reach_end(p, entries[tile.entry], item, open, unit.num_chunks > 1, impl.reach.data());
     }
     impl.makespan = std::max(impl.makespan, load);
   }
@@ -78,7 +84,7 @@ void write_reach(const Problem& p, const PlanBuilder& builder, std::vector<Plan:
     if (open_ended && visible.begin < visible.end) continue;  // grows and shrinks with its requests
     const Entry& entry = builder.entries[tile.entry];
     // A longer KV moves upper bounds up: over a closed end they must not move.
-    const bool closed = visible.end < entry.len || (!ends_open(p, entry, visible) && entry.level == p.num_levels - 1);
+    const bool closed = visible.end < entry.len || (!tile.ends_open && entry.level == p.num_levels - 1);
     const bool may_grow = !closed || !(upper_moves || visible.begin == visible.end);
     // A shorter one moves lower bounds down: the unit must begin at the first key already.
     const bool may_shrink = !lower_moves || (visible.begin == 0 && visible.end > 0);
@@ -235,12 +241,12 @@ void write_lengths(const Problem& p, const PlanBuilder& builder, Plan::Impl& imp
   header.page_indices.count = p.num_page_ids;
   write_rows(p, builder, section<PlanRow>(base, header.rows));
   PageList* lists = section<PageList>(base, header.page_lists);
+  const int open_level = p.blocks == nullptr ? p.num_levels - 1 : -1;
   for (const Entry& entry : builder.entries) {
     const int request = entry.place_begin < entry.place_end ? p.request_at(entry.place_begin) : 0;
-    *lists++ = {
-        entry.first,   entry.first_pos,  entry.level == p.num_levels - 1 && p.blocks == nullptr ? -1 : entry.len,
-        request,       entry.level,      entry.row_begin,
-        entry.row_end, entry.head_begin, entry.head_end};
+    const int len = entry.level == open_level ? -1 : entry.len;
+    *lists++ = {entry.first,   entry.first_pos,  len,           request, entry.level, entry.row_begin,
+                entry.row_end, entry.head_begin, entry.head_end};
   }
   int* qo_len = section<int>(base, header.qo_len);
   for (int r = 0; r < p.num_requests; ++r) qo_len[r] = p.qo_len(r);

@@ -106,6 +106,58 @@ TEST(Traits, SayWhichDealNeedsNoCut) {
   EXPECT_EQ(Planner::plan(traits, b.input()).num_partials(), 0);
 }
 
+// A prompt of one tile and four of 16, over 8 heads, in windows of 4 units for each of 8 workers. A worker that was
+// dealt tiles in another order has a cheap one before a costly one of the same window, or a later window first.
+TEST(Traits, SayHowManyTilesAreDealtAtOnce) {
+  constexpr int kWorkers = 8, kAtOnce = 4;
+  Batch b;
+  b.qo = b.kv = {32, 512, 512, 512, 512};
+  b.workers = kWorkers;
+  KernelTraits traits = per_head_traits(Keys::causal);
+  traits.thresholds.dealt_at_once = kAtOnce;
+  const Plan plan = Planner::plan(traits, b.input());
+  verify(plan);
+  EXPECT_EQ(plan.num_partials(), 0);
+  const char* base = plan.impl().bytes.data();
+  const PlanHeader& h = plan.impl().header();
+  const int* indptr = section<int>(base, h.worker_indptr);
+  const WorkItem* items = section<WorkItem>(base, h.items);
+  const std::span<Unit> units = units_of(plan);
+  ASSERT_EQ(units.size(), 8u + 512u);
+  const auto keys = [&](const WorkItem& item) {  // of equally many rows, what a unit costs
+    return item.kv_end != kOpenEnd ? item.kv_end : item.unit < 8 ? 32 : 512;
+  };
+  const auto comes_first = [&](const WorkItem& one, const WorkItem& other) {
+    const int window = one.unit / (kAtOnce * kWorkers), other_window = other.unit / (kAtOnce * kWorkers);
+    if (window != other_window) return window < other_window;
+    return keys(one) != keys(other) ? keys(one) > keys(other) : one.unit < other.unit;
+  };
+  std::vector<int> first;  // of each worker: together the costliest of the first window, of as costly ones in order
+  for (int w = 0; w < kWorkers; ++w) {
+    first.push_back(items[indptr[w]].unit);
+    for (int i = indptr[w] + 1; i < indptr[w + 1]; ++i)
+      EXPECT_TRUE(comes_first(items[i - 1], items[i]))
+          << "worker " << w << ", units " << items[i - 1].unit << ", " << items[i].unit;
+  }
+  EXPECT_EQ(first, (std::vector<int>{8, 24, 9, 25, 10, 26, 11, 27}));
+}
+
+// What comes last levels the workers, and none has to be cut.
+TEST(Traits, ThatDealTheCostliestFirstLeaveLessToCut) {
+  Batch b;
+  b.qo = {32, 32, 32, 512};
+  b.kv = {32, 32, 32, 512};
+  b.workers = 24;
+  KernelTraits traits = per_head_traits(Keys::causal);
+  traits.thresholds.level_enough = 1.1;
+  const int cut = Planner::plan(traits, b.input()).num_partials();
+  traits.thresholds.dealt_at_once = 4;
+  const Plan plan = Planner::plan(traits, b.input());
+  verify(plan);
+  EXPECT_EQ(plan.num_partials(), 0);
+  EXPECT_GT(cut, 0);
+}
+
 // Decode requests over pages of 16 tokens: `root` pages shared by all, `branch` by each half, `own` each.
 struct Tree {
   std::vector<int32_t> qo_indptr{0}, indptr{0}, ids, last_page_len;
@@ -246,6 +298,7 @@ TEST(Traits, ThatSayTooLittleAreRefused) {
   refused([](KernelTraits& t) { t.thresholds.prefix_tree_depth = 0; });
   refused([](KernelTraits& t) { t.thresholds.least_sliver = -1; });
   refused([](KernelTraits& t) { t.thresholds.few_chunks = -1; });
+  refused([](KernelTraits& t) { t.thresholds.dealt_at_once = -1; });
   refused([](KernelTraits& t) { t.classes.clear(); });
   refused([](KernelTraits& t) { t.classes[1].rows = 0; });
   refused([](KernelTraits& t) { t.classes[1].kind = t.classes[0].kind; });
