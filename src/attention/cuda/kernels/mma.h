@@ -71,6 +71,7 @@ class Mma {
       if (thread_.lane == 0) Shape::shared().tokens = tokens;
     }
     ptx::cta_sync();
+    if constexpr (Shape::kIsAlone) kv_tiles().prefetch_first(pages);
   }
 
   // Tile after tile of keys.

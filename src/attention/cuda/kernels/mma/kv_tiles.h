@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attention/cuda/kernels/mma/rows.h"
+#include "tile/cuda/ptx/prefetch.h"
 
 namespace weft::attention::cuda::mma {
 
@@ -25,6 +26,20 @@ class KvTiles {
     WEFT_UNROLL
     for (int i = 0; i < Shape::kFirstTokens; ++i)
       pages[i] = tokens.page_if_listed(rows_.item.kv_begin + thread_.index + i * kThreads);
+  }
+
+  // Those of the first tiles to fetch come to the cache: any that the kernel before this one writes, as it writes them.
+  WEFT_INLINE void prefetch_first(const FirstPages& pages) const {
+    const auto& s = Shape::shared();
+    WEFT_UNROLL
+    for (int i = 0; i < Shape::kFirstTokens; ++i) {
+      const int at = thread_.index + i * kThreads, tile = at / kKeys;
+      if (tile >= kStages - 1 || tile >= s.walk.num_tiles) continue;
+      const int t = token_of(tile, at % kKeys);
+      const int page = t == rows_.item.kv_begin + at ? pages[i] : s.tokens.page(t);
+      prefetch(s.tokens.row(rows_.call.k, page, t, rows_.kv_head), kDimQk);
+      prefetch(s.tokens.row(rows_.call.v, page, t, rows_.kv_head), kDimVo);
+    }
   }
 
   // Finds the first kStages tiles.
@@ -74,6 +89,12 @@ class KvTiles {
   }
 
  private:
+  WEFT_INLINE static void prefetch(const char* row, int elements) {
+    constexpr int kComesAtLeast = 64;
+    WEFT_UNROLL
+    for (int at = 0; at < elements * static_cast<int>(sizeof(typename S::Cache)); at += kComesAtLeast)
+      ptx::prefetch(row + at);
+  }
   // In the place of a token that no row sees, or that is not there, stands the last one that some row sees.
   WEFT_INLINE int token_of(int tile, int key) const {
     const auto& s = Shape::shared();

@@ -23,10 +23,11 @@ struct alignas(16) Source<true> {
 };
 
 // S: the spec as constants (cuda/text.cpp), F: Functors, kIsAlone: the kernel has no other tiles.
-template <class S_, class F_, int kFragments_, int kWarpsM_, int kWarpsN_, int kKeys_, bool kIsAlone>
+template <class S_, class F_, int kFragments_, int kWarpsM_, int kWarpsN_, int kKeys_, bool kIsAlone_>
 struct Shape {
   using S = S_;
   using F = F_;
+  static constexpr bool kIsAlone = kIsAlone_;
   using H = typename F::OfVariant;
   using T = typename S::Multiplied;
   static constexpr int kFragments = kFragments_, kWarpsN = kWarpsN_, kKeys = kKeys_;
