@@ -29,6 +29,7 @@ struct ServeLoad {
   float temperature = 0, top_p = 1;
   float cancel = 0;      // this share of clients leaves, in any phase
   float time_limit = 0;  // seconds, after which whatever is not answered is left; 0: none
+  float give_up = 0;     // seconds that a tenth may wait for the first token, else all ends there; 0: for ever
   uint64_t seed = 1;
   int64_t vocabulary = 32000;            // prompts are ids below it
   int64_t ttft_ms = 5000, gap_ms = 150;  // what counts as good

@@ -85,6 +85,8 @@ void add_serve(Verb& verb, Chosen& chosen) {
   });
   verb.option("--time-limit", load.time_limit, "Seconds, after which what is not answered is left; 0: none")
       .allows("0 and more", [](double seconds) { return seconds >= 0; });
+  verb.option("--give-up", load.give_up, "Seconds; ends once more than a tenth wait longer for a token; 0: never")
+      .allows("0 and more", [](double seconds) { return seconds >= 0; });
   verb.option("--seed", load.seed, "Of arrivals, prompts and cancels").range(1, int64_t{1} << 40);
   verb.option("--vocabulary", load.vocabulary, "Prompts are ids below it").range(4, 1 << 24);
   verb.option("--good-ttft", load.ttft_ms, "Milliseconds to a good first token").range(1, 10000000);

@@ -193,7 +193,7 @@ TEST(LoadClient, KeepsWhatCameWhenTheTimeIsOverOrItIsStopped) {
                              chunk("");
   const std::vector<Ask> asks{{0, "{}"}, {3600, "{}"}};
   const Saying server({models, stream});
-  const auto got = play(server.url(), asks, "", 0.5);
+  const auto got = play(server.url(), asks, "", {.limit_s = 0.5});
   EXPECT_TRUE(got[0].complete);
   EXPECT_FALSE(got[1].complete);
   EXPECT_EQ(got[1].sent, -1);
@@ -203,6 +203,19 @@ TEST(LoadClient, KeepsWhatCameWhenTheTimeIsOverOrItIsStopped) {
   const Saying other({models});
   EXPECT_EQ(play(other.url(), asks, "")[0].sent, -1);
   stop_when(nullptr);
+}
+
+TEST(LoadClient, GivesUpOnceMoreThanATenthWaitedTooLong) {
+  const std::string models = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+  std::vector<Ask> asks(20, {3600, "{}"});
+  const auto ends = [&](double limit_s) {
+    const Saying server({models});  // and no more
+    return play(server.url(), asks, "", {.limit_s = limit_s, .first_token_s = 0.1})[0].end;
+  };
+  asks[0].at_s = asks[1].at_s = 0;
+  EXPECT_GT(ends(1), 0.5) << "two of twenty may be late";
+  asks[2].at_s = 0;
+  EXPECT_LT(ends(30), 29);
 }
 
 TEST(LoadClient, SaysThatNobodyListens) { EXPECT_THROW(play({"127.0.0.1", "1"}, {}, ""), Error); }

@@ -73,7 +73,7 @@ def azure(first_s):
         count = options.requests or (20 if options.quick else 200)
 
         def holds_at(machine, rate):
-            outcomes = azure_at(machine, contestant, count, rate)
+            outcomes = azure_at(machine, contestant, count, rate, "--give-up", first_s)
             fits = figures.holds(outcomes, first_s, 0.15)
             print(f"  {contestant} at {rate:.3f} req/s: P90 first token {figures.percentile(figures.first_tokens(outcomes), 0.9):.2f} s, "
                   f"gap {figures.percentile(figures.gaps(outcomes), 0.9) * 1000:.0f} ms, {'holds' if fits else 'fails'}", flush=True)

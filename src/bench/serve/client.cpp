@@ -175,6 +175,15 @@ bool leaves_now(const Stream& stream, const Outcome& outcome, double now) {
   return false;
 }
 
+bool is_over(Patience patience, const std::vector<Outcome>& outcomes, double now) {
+  if (patience.limit_s > 0 && now >= patience.limit_s) return true;
+  if (patience.first_token_s <= 0) return false;
+  const auto late = std::count_if(outcomes.begin(), outcomes.end(), [&](const Outcome& outcome) {
+    return (outcome.first < 0 ? now : outcome.first) - outcome.scheduled > patience.first_token_s;
+  });
+  return 10 * static_cast<size_t>(late) > outcomes.size();
+}
+
 Stream open_stream(const addrinfo& address, size_t number, const Ask& ask, const std::string& head) {
   const std::string request =
       fmt::format("{}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", head, ask.body.size(), ask.body);
@@ -198,7 +207,7 @@ Url parse_url(const std::string& text) {
   return {rest.substr(0, colon), rest.substr(colon + 1)};
 }
 
-std::vector<Outcome> play(const Url& url, const std::vector<Ask>& asks, const std::string& api_key, double limit_s) {
+std::vector<Outcome> play(const Url& url, const std::vector<Ask>& asks, const std::string& api_key, Patience patience) {
   const AddressList addresses(url);
   fetch(url, "/v1/models", api_key);
   std::vector<Outcome> outcomes(asks.size());
@@ -208,7 +217,7 @@ std::vector<Outcome> play(const Url& url, const std::vector<Ask>& asks, const st
   const auto start = Clock::now();
   for (size_t next = 0; next < asks.size() || !open.empty();) {
     double now = seconds_since(start);
-    if (asked_to_stop() || (limit_s > 0 && now >= limit_s)) break;
+    if (asked_to_stop() || is_over(patience, outcomes, now)) break;
     for (; next < asks.size() && asks[next].at_s <= now; ++next) {
       outcomes[next].sent = now = seconds_since(start);
       open.push_back(open_stream(*addresses.list, next, asks[next], head));

@@ -35,9 +35,16 @@ struct Outcome {
   uint64_t digest = 14695981039346656037u;  // of the answer's text, as JSON has it (FNV-1a)
 };
 
-// Plays all of them from one thread, until all are answered, `limit_s` is over (0: no limit) or a stop is asked for:
-// what came so far is worth keeping. Throws Error(io_error) where nobody listens at the start.
-std::vector<Outcome> play(const Url& url, const std::vector<Ask>& asks, const std::string& api_key, double limit_s = 0);
+// When a load ends that is not answered yet; 0: never.
+struct Patience {
+  double limit_s = 0;
+  double first_token_s = 0;  // more than a tenth of all waited longer: nine of ten can't come in time any more
+};
+
+// Plays all of them from one thread, until all are answered, patience ends or a stop is asked for: what came so far is
+// worth keeping. Throws Error(io_error) where nobody listens at the start.
+std::vector<Outcome> play(const Url& url, const std::vector<Ask>& asks, const std::string& api_key,
+                          Patience patience = {});
 // One GET, whole. Throws Error(io_error).
 std::string fetch(const Url& url, const std::string& path, const std::string& api_key);
 

@@ -91,7 +91,8 @@ void measure_serve(const BenchOptions& options, BenchReport& report) {
                   asks.size(), arrivals.back().at_s, load.url, load.ttft_ms, load.gap_ms));
   const double start = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   const std::vector<Outcome> outcomes =
-      play(parse_url(load.url), asks, load.api_key, static_cast<double>(load.time_limit));
+      play(parse_url(load.url), asks, load.api_key,
+           {.limit_s = static_cast<double>(load.time_limit), .first_token_s = static_cast<double>(load.give_up)});
   if (!load.outcomes.empty()) write_outcomes(load.outcomes, start, outcomes);
   report_outcomes(load.trace.empty() ? "poisson" : load.trace.substr(load.trace.rfind('/') + 1), load, outcomes,
                   report);

@@ -39,6 +39,12 @@ bool equal_in_constant_time(const std::string& a, const std::string& b) {
   return difference == 0;
 }
 
+// Without parameters, in small letters; blanks may stand before the semicolon.
+std::string media_type(const std::string& content_type) {
+  const std::string type = lower(content_type.substr(0, content_type.find(';')));
+  return type.substr(0, type.find_last_not_of(" \t") + 1);
+}
+
 // Without the port, in small letters.
 std::string name_of(const std::string& host) {
   if (host.starts_with('[')) return lower(host.substr(0, host.find(']') + 1));
@@ -103,8 +109,7 @@ void Access::check(const HttpRequest& head) const {
   if (head.method != route->method)
     throw Failure(405, "method_not_allowed", fmt::format("{}: allowed is {}", head.path, route->method));
   if (head.method == "POST") {
-    const std::string type = lower(head.header("content-type"));
-    if (type.substr(0, type.find(';')) != "application/json")
+    if (media_type(head.header("content-type")) != "application/json")
       throw Failure(415, "unsupported_media_type", "Content-Type: application/json is needed");
   }
 }

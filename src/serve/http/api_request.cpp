@@ -35,7 +35,7 @@ std::vector<std::pair<int32_t, float>> read_bias(Fields& fields) {
   if (!value->is_object() || value->size() > kMostBiases) fields.refuse("logit_bias", allowed);
   for (const auto& [name, number] : value->items()) {
     if (name.empty() || name.size() > 9 || name.find_first_not_of("0123456789") != std::string::npos ||
-        !number.is_number())
+        !is_float(number))
       fields.refuse("logit_bias", allowed);
     bias.emplace_back(std::stoi(name), number.get<float>());
   }
@@ -179,8 +179,10 @@ ApiRequest read_chat(std::string_view body, const Prompter& prompter, const Serv
   Fields fields(object);
   ApiRequest api;
   api.chat = true;
+  api.written["prompt"] = "messages";  // of which it is made
   Request request = read_common(fields, api, options);
   request.max_tokens = fields.integer("max_tokens", -1, 1, kMostTokens);
+  if (fields.find("max_completion_tokens") != nullptr) api.written["max_tokens"] = "max_completion_tokens";
   request.max_tokens = fields.integer("max_completion_tokens", request.max_tokens, 1, kMostTokens);
   api.logprobs = fields.boolean("logprobs", false);
   const auto top = static_cast<int>(fields.integer("top_logprobs", 0, 0, kMostLogprobs));

@@ -1,6 +1,7 @@
 // The bodies of /v1/chat/completions and /v1/completions as requests to the engine (docs/http.md lists the fields).
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,8 +21,9 @@ struct Prompter {
 struct ApiRequest {
   bool chat = false, stream = false, include_usage = false;
   bool echo = false, logprobs = false;
-  std::vector<Request> requests;   // one for each prompt; all alike but for it
-  std::vector<std::string> texts;  // of the prompts, where echo wants them
+  std::vector<Request> requests;               // one for each prompt; all alike but for it
+  std::vector<std::string> texts;              // of the prompts, where echo wants them
+  std::map<std::string, std::string> written;  // the engine's name of a field, and the client's where that is another
 };
 
 // Throws Failure or weft::Error, which name the field.

@@ -37,6 +37,12 @@ std::string Failure::json() const {
                  {"code", code}}}});
 }
 
+Failure Failure::with_field(const std::string& name) const {
+  std::string message = what();
+  if (const size_t at = message.find(param); at != std::string::npos) message.replace(at, param.size(), name);
+  return {status, code, message, name};
+}
+
 Failure failure_of_code(const std::string& code, const std::string& message) {
   return {status_of(code), code, message};
 }

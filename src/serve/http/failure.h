@@ -13,6 +13,7 @@ struct Failure : std::runtime_error {
   int status;
   std::string code, param;
   std::string json() const;
+  Failure with_field(const std::string& name) const;  // in its message, too, where that names it first
 };
 
 // Of weft::Error by its code, of anything else 500.

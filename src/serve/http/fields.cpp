@@ -15,6 +15,8 @@ constexpr size_t kShown = 60;  // characters of a value
 
 }  // namespace
 
+bool is_float(const nlohmann::json& value) { return value.is_number() && std::abs(value.get<double>()) <= 1e30; }
+
 std::string shown(const nlohmann::json& value) {
   if (value.is_structured()) return value.is_array() ? "a list" : "an object";
   const std::string text = dump(value);
@@ -55,7 +57,7 @@ int64_t Fields::integer(const std::string& name, int64_t otherwise, int64_t leas
 float Fields::number(const std::string& name, float otherwise) {
   const nlohmann::json* value = find(name);
   if (value == nullptr) return otherwise;
-  if (!value->is_number() || std::abs(value->get<double>()) > 1e30) refuse(name, "a number is needed");
+  if (!is_float(*value)) refuse(name, "a number is needed");
   return value->get<float>();
 }
 

@@ -41,6 +41,8 @@ class Fields {
   std::set<std::string> known_;
 };
 
+// A number within a float's range: beyond it a conversion has no meaning.
+bool is_float(const nlohmann::json& value);
 // What of a value fits into a message.
 std::string shown(const nlohmann::json& value);
 

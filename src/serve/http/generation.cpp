@@ -25,7 +25,7 @@ void Generation::start(const std::function<ApiRequest()>& read, const Tokenizer&
   if (over_) return;  // the client has gone
   try {
     ApiRequest api = read();
-    chat_ = api.chat;
+    written_ = api.written;
     stream_ = api.stream;
     answer_.emplace(api, tokenizer, model_name);
     open_ = api.requests.size();
@@ -69,7 +69,8 @@ void Generation::finish() {
 }
 
 void Generation::fail(Failure failure) {
-  if (chat_ && failure.param == "prompt") failure.param = "messages";  // of which the prompt was made
+  if (const auto written = written_.find(failure.param); written != written_.end())
+    failure = failure.with_field(written->second);
   for (const RequestId id : ids_) engine_.cancel(id);
   if (streaming_) {
     exchange_->send_event(failure.json());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -43,8 +44,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::mutex mutex_;
   std::optional<ApiAnswer> answer_;
   std::vector<RequestId> ids_;
-  size_t open_ = 0;  // requests that go on
-  bool chat_ = false, stream_ = false, streaming_ = false, over_ = false, stalled_ = false;
+  size_t open_ = 0;                             // requests that go on
+  std::map<std::string, std::string> written_;  // names of fields, as ApiRequest has them
+  bool stream_ = false, streaming_ = false, over_ = false, stalled_ = false;
   Clock::time_point start_ = Clock::now();
   double first_token_s_ = -1;
 };

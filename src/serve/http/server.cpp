@@ -23,6 +23,7 @@ using Local = net::local::stream_protocol;
 using Code = boost::system::error_code;
 
 constexpr std::chrono::milliseconds kTick{50}, kAcceptPause{100};
+constexpr int kMostLate = 32;  // connections closed in a tick: a thousand at once would keep a worker from its CPU
 
 void check_code(Code error, const std::string& what) {
   check(!error, ErrorCode::io_error, "{}: {}", what, error.message());
@@ -53,6 +54,7 @@ struct Server::Impl {
   void wait_for_signals();
   template <class Socket_>
   void add(Socket_ socket);
+  void close_late_sessions();
   void on_tick();
   void begin_drain();
   void end();
@@ -100,11 +102,11 @@ template <class Socket_>
 void Server::Impl::add(Socket_ socket) {
   const bool one_too_many = transport.connections >= options.limits.connections;
   const auto session = std::make_shared<Session>(Socket(std::move(socket)), transport);
+  sessions.push_back(session);
   if (one_too_many) {
     ++transport.counts.refused_connections;
     return session->start_refusing();
   }
-  sessions.push_back(session);
   session->start();
 }
 
@@ -153,9 +155,20 @@ void Server::Impl::wait_for_signals() {
   waiting = true;
 }
 
+// A timer a connection would wake this thread for each of them, and the system would be told whenever one is set.
+void Server::Impl::close_late_sessions() {
+  int closed = 0;
+  const auto now = std::chrono::steady_clock::now();
+  sessions.remove_if([&](const auto& session) {
+    const auto alive = session.lock();
+    if (alive && closed < kMostLate) closed += alive->close_if_late(now);
+    return !alive;
+  });
+}
+
 void Server::Impl::on_tick() {
   ticking = false;
-  sessions.remove_if([](const auto& session) { return session.expired(); });
+  close_late_sessions();
   transport.counts.connections = transport.connections;
   service.set_transport_counts(transport.counts);
   if (transport.draining) {

@@ -34,8 +34,7 @@ std::string head_of(int status, const std::string& content_type, bool keep_alive
 
 }  // namespace
 
-Session::Session(Socket socket, Transport& transport)
-    : socket_(std::move(socket)), transport_(transport), timer_(socket_.get_executor()) {
+Session::Session(Socket socket, Transport& transport) : socket_(std::move(socket)), transport_(transport) {
   ++transport_.connections;
   Code ignored;
   socket_.non_blocking(true, ignored);
@@ -51,19 +50,15 @@ void Session::post(Work work) {
   });
 }
 
-void Session::limit(int64_t seconds) {
-  timer_.expires_after(std::chrono::seconds(seconds));
-  timer_.async_wait([weak = weak_from_this(), number = ++limit_number_](Code) {
-    const auto self = weak.lock();
-    if (!self || self->closed_ || self->limit_number_ != number) return;
-    ++self->transport_.counts.timeouts;
-    self->close();
-  });
-}
+void Session::limit(int64_t seconds) { deadline_ = std::chrono::steady_clock::now() + std::chrono::seconds(seconds); }
 
-void Session::lift_limit() {
-  ++limit_number_;
-  timer_.cancel();
+void Session::lift_limit() { deadline_ = Moment::max(); }
+
+bool Session::close_if_late(Moment now) {
+  if (closed_ || now < deadline_) return false;
+  ++transport_.counts.timeouts;
+  close();
+  return true;
 }
 
 void Session::close() {
@@ -71,7 +66,6 @@ void Session::close() {
   Code ignored;
   socket_.shutdown(Socket::shutdown_both, ignored);
   socket_.close(ignored);
-  timer_.cancel();
   if (const auto closed = std::exchange(on_closed_, nullptr)) closed();
   on_stalled_ = nullptr;
 }

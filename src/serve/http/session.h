@@ -6,8 +6,8 @@
 #include <atomic>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <chrono>
 #include <deque>
 #include <optional>
 
@@ -17,6 +17,8 @@
 namespace weft::serve::http {
 
 using Socket = boost::asio::generic::stream_protocol::socket;
+
+using Moment = std::chrono::steady_clock::time_point;
 
 // What sessions share.
 struct Transport {
@@ -39,6 +41,8 @@ class Session : public Exchange, public std::enable_shared_from_this<Session> {
   void drain();
   void close();
   bool answering() const { return answering_; }
+  // Closes a connection that is too slow, and says that it has.
+  bool close_if_late(Moment now);
 
   void respond(Response response) override;
   void begin_events() override;
@@ -66,12 +70,11 @@ class Session : public Exchange, public std::enable_shared_from_this<Session> {
 
   Socket socket_;
   Transport& transport_;
-  boost::asio::steady_timer timer_;
+  Moment deadline_ = Moment::max();
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   std::deque<std::string> out_;
   size_t unread_ = 0;  // bytes of out_
-  uint64_t limit_number_ = 0;
   bool answering_ = false, last_ = false, keep_alive_ = true, closed_ = false, stalled_ = false,
        waits_for_room_ = false;
   std::function<void()> on_closed_;

@@ -79,10 +79,15 @@ TEST_F(AccessTest, ChecksPathMethodAndContentType) {
   EXPECT_EQ(status(), 405);
   head.method = "POST";
   EXPECT_EQ(status(), 415);
-  head.headers["content-type"] = "text/plain";
-  EXPECT_EQ(status(), 415);
-  head.headers["content-type"] = "Application/JSON; charset=utf-8";
-  EXPECT_EQ(status(), 200);
+  for (const char* other : {"text/plain", "application/json-seq", "application/json x", " ; application/json", " "}) {
+    head.headers["content-type"] = other;
+    EXPECT_EQ(status(), 415) << other;
+  }
+  for (const char* type :
+       {"application/json", "Application/JSON; charset=utf-8", "application/json \t; charset=utf-8"}) {
+    head.headers["content-type"] = type;
+    EXPECT_EQ(status(), 200) << type;
+  }
 }
 
 TEST(Loopback, IsOnlyWhatNobodyElseReaches) {

@@ -133,6 +133,8 @@ TEST_F(ApiRequestTest, RefusesEachBadFieldByItsName) {
                                                       {"top_logprobs", 3},
                                                       {"logit_bias", {{"x", 1}}},
                                                       {"logit_bias", {1}},
+                                                      {"logit_bias", {{"5", 1e300}}},
+                                                      {"logit_bias", {{"5", -1e300}}},
                                                       {"priority", 1000},
                                                       {"response_format", {{"type", "json_object"}}},
                                                       {"tools", {{{"type", "function"}}}},
@@ -180,6 +182,15 @@ TEST_F(ApiRequestTest, RefusesWhatIsNoJsonObject) {
            "", "{", "[]", "null", "NaN", R"({"temperature": NaN})", R"({"temperature": 1e999})",
            "{\"prompt\": \"\xff\"}", R"({"a": 1} x)", std::string(60000, '['), std::string(60000, '{')})
     EXPECT_EQ(refused([&] { read_chat(body, prompter, options); }).substr(0, 1), "?") << body.substr(0, 40);
+}
+
+TEST_F(ApiRequestTest, RefusesAKeyThatAnObjectHasTwice) {
+  const Prompter prompter{tokenizer, &chat_template};
+  const auto read = [&](const std::string& body) { return refused([&] { read_completion(body, prompter, options); }); };
+  EXPECT_EQ(read(R"({"prompt": "a", "n": 1, "n": 2})"), "n");
+  EXPECT_EQ(read(R"({"prompt": "a", "\u006e": 1, "n": 1})"), "n") << "the same key, written otherwise";
+  EXPECT_EQ(read(R"({"prompt": "a", "metadata": [{"a": {"b": 1}}, {"a": 1, "c": 2, "a": 1}]})"), "a");
+  EXPECT_EQ(read(R"({"prompt": "a", "metadata": [{"a": {"a": 1}, "prompt": 2}, {"a": 1}], "user": 1})"), "accepted");
 }
 
 TEST_F(ApiRequestTest, RefusesAChatWithoutATemplate) {

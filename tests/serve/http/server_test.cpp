@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <list>
 #include <thread>
 
 #include "base/clock.h"
@@ -295,6 +296,17 @@ TEST(HttpServer, EndsConnectionsThatAreTooSlow) {
   EXPECT_TRUE(silent.at_end());
   EXPECT_TRUE(half_head.at_end());
   EXPECT_TRUE(half_body.at_end());
+}
+
+TEST(HttpServer, EndsManyThatAreTooSlowTogether) {
+  ServerOptions options;
+  options.limits.header_s = 1;
+  Running running(options);
+  std::list<Client> silent;
+  for (int i = 0; i < 100; ++i) silent.emplace_back(running.port());
+  for (Client& client : silent) EXPECT_TRUE(client.at_end());
+  const std::string metrics = Client(running.port()).get("/metrics").body;
+  EXPECT_NE(metrics.find("\nweft_connections_timed_out_total 100\n"), std::string::npos) << metrics;
 }
 
 TEST(HttpServer, RefusesConnectionsBeyondItsLimit) {

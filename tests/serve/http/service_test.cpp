@@ -126,15 +126,22 @@ TEST_F(HttpService, NamesTheFieldThatTheEngineRefuses) {
   }
 }
 
-TEST_F(HttpService, NamesTheMessagesOfAPromptThatTheEngineRefuses) {
+TEST_F(HttpService, NamesFieldsOfAChatAsItsClientWroteThem) {
   const ChatTemplate chat_template("{% for m in messages %}{{ m.content }}{% endfor %}");
   start({}, {}, &chat_template);
-  const std::string content(3000, 'x');
-  const Response response =
-      ask(post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", content}}}}}))->wait();
-  EXPECT_EQ(response.status, 400);
-  EXPECT_EQ(json::parse(response.body).at("error").at("param"), "messages") << response.body;
-  EXPECT_EQ(json::parse(response.body).at("error").at("code"), "context_full");
+  const auto refused = [&](const std::string& content, const std::string& field, const json& more) {
+    json body{{"messages", {{{"role", "user"}, {"content", content}}}}};
+    body.update(more);
+    const Response response = ask(post("/v1/chat/completions", body))->wait();
+    EXPECT_EQ(response.status, 400);
+    const json error = json::parse(response.body).at("error");
+    EXPECT_EQ(error.at("param"), field) << response.body;
+    EXPECT_TRUE(error.at("message").get<std::string>().starts_with("context_full: " + field)) << response.body;
+    EXPECT_EQ(error.at("code"), "context_full");
+  };
+  refused(std::string(3000, 'x'), "messages", json::object());
+  refused("x", "max_tokens", {{"max_tokens", 300}});
+  refused("x", "max_completion_tokens", {{"max_completion_tokens", 300}});
   service_.reset();  // before the template
 }
 
