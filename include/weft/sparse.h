@@ -189,12 +189,12 @@ struct Tuned {
   int num_tried = 0, num_left = 0;              // by this search; of all candidates
 };
 // Each searches with ones for tensors on the stream's team, and calls over the structure take the fastest from then on,
-// also in later processes: results are kept in the kernel cache. Formats and schedules of SpMM in fp32 over rows of
-// `feat` features, which "auto" takes:
+// also in later processes: results are kept in the kernel cache. Formats and schedules of SpMM and of SDDMM in fp32
+// over rows of `feat` features, which "auto" takes:
 Tuned tune_spmm(const Structure& a, int64_t feat, const TuneOptions& options = {}, Stream stream = {});
-// Schedules of SDDMM in fp32, of block_spmm, of rgms in fp32 without values. Structures of other blocks or tiles are
-// searches of their own.
 Tuned tune_sddmm(const Structure& a, int64_t feat, const TuneOptions& options = {}, Stream stream = {});
+// Schedules of block_spmm, of rgms in fp32 without values. Structures of other blocks or tiles are searches of their
+// own.
 Tuned tune_block_spmm(const Structure& blocks, int64_t heads, int64_t block, int64_t feat, DType dtype,
                       const TuneOptions& options = {}, Stream stream = {});
 Tuned tune_rgms(const Structure& edges, int64_t feat_in, int64_t feat_out, const TuneOptions& options = {},
@@ -207,8 +207,8 @@ struct TunedRgms : Tuned {
 TunedRgms tune_rgms(const CooTensor& edges, int64_t feat_in, int64_t feat_out, const TuneOptions& options = {},
                     Stream stream = {});
 
-// out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j); x [m, feat], y [n, feat]. "auto" is CSR, with the
-// schedule that tune_sddmm has found; a format is any list of decompose_format's, as "bsr(4), coo()".
+// out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j); x [m, feat], y [n, feat]. "auto" asks tune_sddmm as
+// spmm's asks tune_spmm; a format is any list of decompose_format's, as "bsr(4), coo()".
 void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,
            const TensorView& out, const SparseOptions& options = {}, Stream stream = {});
 

@@ -48,7 +48,7 @@ sparse::Tuned tune_spmm(const SparseTune& tune, const std::string& path) {
 
 sparse::Tuned tune_sddmm(const SparseTune& tune, const std::string& path) {
   return sparse::tune_sddmm(sparse::csr_from_coo(read_matrix(path)).structure, width(tune, "feat"),
-                            {.seconds = tune.seconds});
+                            {.seconds = tune.seconds, .values_unchanged = true});
 }
 
 sparse::Tuned tune_rgms(const SparseTune& tune, const std::string& path) {

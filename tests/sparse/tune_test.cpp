@@ -10,9 +10,9 @@
 #include <string>
 
 #include "sparse/operators/kept.h"
+#include "sparse/tune/chosen.h"
 #include "sparse/tune/results.h"
 #include "sparse/tune/search.h"
-#include "sparse/tune/spmm.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 #include "weft/error.h"
@@ -37,8 +37,8 @@ class OwnResults {
 };
 
 TEST(Choice, ReadsBackWhatItIsWrittenAs) {
-  for (const SpmmChoice& choice : {SpmmChoice{"csr", 0}, SpmmChoice{"hyb(2, 5)", 16}, SpmmChoice{"csr", 1024, 64},
-                                   SpmmChoice{"hyb(1, 3)", 8, 0, 8, 16}})
+  for (const FormatChoice& choice : {FormatChoice{"csr", 0}, FormatChoice{"hyb(2, 5)", 16},
+                                     FormatChoice{"csr", 1024, 64}, FormatChoice{"hyb(1, 3)", 8, 0, 8, 16}})
     EXPECT_EQ(parse_choice(to_text(choice)), choice);
   for (const char* text :
        {"", "csr", "csr prefetch 1", "csr prefetch 16 tile 0", "csr prefetch x tile 0 lanes 0 group 0",
@@ -79,14 +79,15 @@ TEST(Candidates, AreEveryFormatOfTheSearchOnceTheLikelyOneFirst) {
   for (const Shape shape : kShapes) {
     const Matrix a = random_matrix(shape, 3);
     const RowLengths rows = row_lengths(*a.structure().data(), {.feat = 64});
-    for (const bool keeps : {false, true}) {
-      const SpmmCall call{.feat = 64, .keeps_values = keeps, .workers = 2};
-      const std::vector<SpmmChoice> all = spmm_candidates(rows, call);
+    for (const auto& [op, keeps] : {std::pair(GatherOperator::spmm, false), std::pair(GatherOperator::spmm, true),
+                                    std::pair(GatherOperator::sddmm, true)}) {
+      const GatherCall call{.feat = 64, .keeps_values = keeps, .workers = 2, .op = op};
+      const std::vector<FormatChoice> all = candidates_of(rows, call);
       std::set<std::string> texts;
-      for (const SpmmChoice& choice : all) texts.insert(to_text(choice));
+      for (const FormatChoice& choice : all) texts.insert(to_text(choice));
       EXPECT_EQ(texts.size(), all.size()) << name_of(shape);
       for (const char* format : {"csr", "bsr(2)", "bsr(8)", "hyb(1, 3)", "hyb(16, 3)"})
-        EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const SpmmChoice& c) { return c.format == format; }))
+        EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const FormatChoice& c) { return c.format == format; }))
             << format << ", " << name_of(shape);
       EXPECT_EQ(likely_choice(rows, call), all.front());
       for (size_t i = 0; i + 1 < all.size(); ++i)
@@ -101,20 +102,20 @@ TEST(Candidates, VaryLanesAndGroupsOfRows) {
   const RowLengths rows = row_lengths(*random_matrix(Shape::power_law, 3).structure().data(), {.feat = 512});
   for (const int64_t feat : {64, 512})
     for (const bool keeps : {false, true}) {
-      const SpmmCall call{.feat = feat, .keeps_values = keeps, .workers = 2};
-      const std::vector<SpmmChoice> all = spmm_candidates(rows, call);
+      const GatherCall call{.feat = feat, .keeps_values = keeps, .workers = 2};
+      const std::vector<FormatChoice> all = candidates_of(rows, call);
       const auto has = [&](const auto& is) { return std::any_of(all.begin(), all.end(), is); };
       for (const char* format : {"csr", "hyb(1, "}) {
         const int64_t lanes = vector_unit(current_isa()).lanes;
-        EXPECT_EQ(has([&](const SpmmChoice& c) { return c.format.starts_with(format) && c.lanes == lanes / 2; }),
+        EXPECT_EQ(has([&](const FormatChoice& c) { return c.format.starts_with(format) && c.lanes == lanes / 2; }),
                   lanes > 4);
-        EXPECT_TRUE(has([&](const SpmmChoice& c) { return c.format.starts_with(format) && c.group > 0; })) << format;
+        EXPECT_TRUE(has([&](const FormatChoice& c) { return c.format.starts_with(format) && c.group > 0; })) << format;
       }
-      EXPECT_EQ(has([&](const SpmmChoice& c) { return c.tile > 0 && c.group > 0; }), feat == 512);
+      EXPECT_EQ(has([&](const FormatChoice& c) { return c.tile > 0 && c.group > 0; }), feat == 512);
       EXPECT_EQ(all.front().lanes, 0);
       EXPECT_EQ(all.front().group, 0);
-      for (const SpmmChoice& choice : all) {
-        const SpmmChoice plain{choice.format, choice.prefetch, choice.tile};
+      for (const FormatChoice& choice : all) {
+        const FormatChoice plain{choice.format, choice.prefetch, choice.tile};
         EXPECT_TRUE(choice == plain || expected_cost(rows, choice, call) > expected_cost(rows, plain, call));
       }
     }
@@ -126,11 +127,23 @@ TEST(Candidates, AreCsrWhereValuesMayChange) {
   EXPECT_EQ(likely_choice(row_lengths(*a.structure().data(), {.feat = 64}), {.feat = 64}).format, "csr");
 }
 
+// What a format computes of SDDMM is looked up for each element, in each of its parts.
+TEST(Candidates, OfSddmmCostMoreTheMorePartsAFormatHas) {
+  const GatherCall call{.feat = 512, .keeps_values = true, .workers = 2, .op = GatherOperator::sddmm};
+  const RowLengths rows = row_lengths(*random_matrix(Shape::blocks, 4).structure().data(), call);
+  const auto cost = [&](const char* format) { return expected_cost(rows, {format}, call); };
+  EXPECT_LT(cost("csr"), cost("bsr(2)"));
+  EXPECT_LT(cost("csr"), cost("hyb(1, 2)"));
+  EXPECT_LT(cost("hyb(1, 2)"), cost("hyb(1, 3)"));
+  EXPECT_LT(cost("hyb(1, 3)"), cost("hyb(4, 3)"));
+  for (const FormatChoice& choice : candidates_of(rows, call)) EXPECT_EQ(choice.tile, 0);
+}
+
 TEST(Results, AreKeptByStructureAndKindOfCall) {
   const OwnResults own;
   const Matrix a = random_matrix(Shape::uniform, 5), b = random_matrix(Shape::uniform, 6);
-  const SpmmCall call{.feat = 32, .workers = 2};
-  const auto key_of = [](const Matrix& matrix, const SpmmCall& spmm) {
+  const GatherCall call{.feat = 32, .workers = 2};
+  const auto key_of = [](const Matrix& matrix, const GatherCall& spmm) {
     return results_key(*matrix.structure().data(), to_text(spmm));
   };
   const std::string key = key_of(a, call);
@@ -139,14 +152,14 @@ TEST(Results, AreKeptByStructureAndKindOfCall) {
   EXPECT_NE(key, key_of(a, {.feat = 64, .workers = 2}));
   EXPECT_NE(key, key_of(a, {.feat = 32, .keeps_values = true, .workers = 2}));
   EXPECT_TRUE(read_results(key).empty());
-  const Measured faster{to_text(SpmmChoice{"bsr(4)", 0}), 1e-6};
-  ASSERT_TRUE(keep_results(key, {{to_text(SpmmChoice{"csr", 8}), 2e-6}, faster, {"what nobody knows", 1e-7}}));
+  const Measured faster{to_text(FormatChoice{"bsr(4)", 0}), 1e-6};
+  ASSERT_TRUE(keep_results(key, {{to_text(FormatChoice{"csr", 8}), 2e-6}, faster, {"what nobody knows", 1e-7}}));
   const std::vector<Measured> back = read_results(key);
   ASSERT_EQ(back.size(), 3u);
   EXPECT_EQ(back[1].choice, faster.choice);
   EXPECT_DOUBLE_EQ(back[1].seconds, 1e-6);
   // Another process would find the same; a structure of its own asks the cache.
-  EXPECT_EQ(choice_of(*a.structure().data(), call), (SpmmChoice{"bsr(4)", 0}));
+  EXPECT_EQ(choice_of(*a.structure().data(), call), (FormatChoice{"bsr(4)", 0}));
 }
 
 TEST(Tune, GoesOnWhereItsTimeEndedAndAutoTakesTheFastest) {
@@ -165,7 +178,7 @@ TEST(Tune, GoesOnWhereItsTimeEndedAndAutoTakesTheFastest) {
   EXPECT_EQ(second.num_tried + second.num_left, first.num_left);
   EXPECT_LE(second.seconds, first.seconds);
   EXPECT_LE(second.likely_seconds, first.likely_seconds);  // measured again beside the others
-  const SpmmCall call{.feat = kFeat, .workers = WorkerTeam::shared().num_workers()};
+  const GatherCall call{.feat = kFeat, .workers = WorkerTeam::shared().num_workers()};
   EXPECT_EQ(to_text(choice_of(*structure.data(), call)), second.choice);
   Values b = random_values(static_cast<size_t>(a.cols * kFeat), 8), c(static_cast<size_t>(a.rows * kFeat));
   spmm(structure, a.values_view(), {b.data(), DType::fp32, {a.cols, kFeat}}, {c.data(), DType::fp32, {a.rows, kFeat}});
@@ -187,30 +200,30 @@ TEST(Tune, RefusesWhatItCannotSearch) {
 // Every candidate of the search computes the same.
 TEST(Tune, EveryCandidateIsDenseArithmetic) {
 #if defined(WEFT_UNDER_SANITIZER)
-  const std::vector<SpmmChoice> choices = {
+  const std::vector<FormatChoice> choices = {
       {"csr", 5, 16}, {"bsr(4)", 5}, {"csr", 5, 16, 4, 4}};  // compiling takes long
 #else
-  const std::vector<SpmmChoice> choices = {{"csr", 5},
-                                           {"csr", 3, 16},
-                                           {"bsr(2)", 5},
-                                           {"bsr(4)", 0},
-                                           {"bsr(8)", 5},
-                                           {"hyb(2, 3)", 5},
-                                           {"hyb(1, 0)", 5},
-                                           {"csr", 5, 0, 4},
-                                           {"csr", 5, 0, 0, 16},
-                                           {"csr", 5, 16, 8, 4},
-                                           {"hyb(2, 2)", 5, 0, 8},
-                                           {"hyb(2, 3)", 5, 0, 0, 2},
-                                           {"hyb(1, 0)", 5, 0, 4, 16}};
+  const std::vector<FormatChoice> choices = {{"csr", 5},
+                                             {"csr", 3, 16},
+                                             {"bsr(2)", 5},
+                                             {"bsr(4)", 0},
+                                             {"bsr(8)", 5},
+                                             {"hyb(2, 3)", 5},
+                                             {"hyb(1, 0)", 5},
+                                             {"csr", 5, 0, 4},
+                                             {"csr", 5, 0, 0, 16},
+                                             {"csr", 5, 16, 8, 4},
+                                             {"hyb(2, 2)", 5, 0, 8},
+                                             {"hyb(2, 3)", 5, 0, 0, 2},
+                                             {"hyb(1, 0)", 5, 0, 4, 16}};
 #endif
   constexpr int64_t kFeat = 32;
   for (const Shape shape : {Shape::power_law, Shape::blocks, Shape::empty, Shape::no_rows}) {
     const Matrix a = random_matrix(shape, 10);
     Values b = random_values(static_cast<size_t>(a.cols * kFeat), 11), c(static_cast<size_t>(a.rows * kFeat));
-    for (const SpmmChoice& choice : choices) {
+    for (const FormatChoice& choice : choices) {
       std::fill(c.begin(), c.end(), std::nanf(""));
-      spmm_operator(choice, kFeat, DType::fp32)
+      gather_operator(GatherOperator::spmm, choice, kFeat, DType::fp32)
           .run({.structures = {{"J", a.structure()}},
                 .buffers = {{"A", a.values_view()},
                             {"B", {b.data(), DType::fp32, {a.cols, kFeat}}},
@@ -228,37 +241,53 @@ void expect_tuned(const Tuned& tuned, int candidates, const Structure& structure
   EXPECT_EQ(tuned_candidate(*structure.data(), call), tuned.choice);
 }
 
-TEST(Tune, SearchesSchedulesOfSddmm) {
+// What another search has found of a format is what later calls run.
+TEST(Tune, SearchesFormatsOfSddmm) {
   const OwnResults own;
   const Matrix a = random_matrix(Shape::power_law, 21);
-  const Structure structure = a.structure();
-  const int64_t workers = WorkerTeam::shared().num_workers();
-  const int candidates = vector_unit(current_isa()).lanes >= 8 ? 11 : 9;
-  expect_tuned(tune_sddmm(structure, 32), candidates, structure, sddmm_call(32, DType::fp32, workers));
-  EXPECT_EQ(tune_sddmm(structure, 32).num_tried, 0);  // all are known
-  const Values x = random_values(static_cast<size_t>(a.rows * 32), 1);
-  const Values y = random_values(static_cast<size_t>(a.cols * 32), 2);
-  Values out(a.values.size(), std::nanf(""));
-  sddmm(structure, a.values_view(), {x.data(), DType::fp32, {a.rows, 32}}, {y.data(), DType::fp32, {a.cols, 32}},
-        {out.data(), DType::fp32, {static_cast<int64_t>(out.size())}});
-  expect_close(doubles(out), dense_sddmm(a, x, y, 32), 1e-5, "tuned");
+  const GatherCall call{.feat = 32, .workers = WorkerTeam::shared().num_workers(), .op = GatherOperator::sddmm};
+  const FormatChoice blocks{"bsr(2)", 0};
+  for (const bool is_found : {false, true}) {
+    const Structure structure = a.structure();
+    const std::string key = results_key(*structure.data(), to_text(call));
+    if (is_found)
+      keep_results(
+          key, {{to_text(likely_choice(row_lengths(*structure.data(), call), call)), 1e-3}, {to_text(blocks), 1e-12}});
+    const Tuned tuned = tune_sddmm(structure, 32, {.seconds = 0});
+    EXPECT_EQ(tuned.num_tried, is_found ? 0 : 1);
+    EXPECT_GT(tuned.num_left, 50);
+    EXPECT_EQ(tuned.choice, is_found ? to_text(blocks) : tuned.likely_choice);
+    EXPECT_EQ(to_text(choice_of(*structure.data(), call)), tuned.choice);
+    const Values x = random_values(static_cast<size_t>(a.rows * 32), 1);
+    const Values y = random_values(static_cast<size_t>(a.cols * 32), 2);
+    Values out(a.values.size(), std::nanf(""));
+    sddmm(structure, a.values_view(), {x.data(), DType::fp32, {a.rows, 32}}, {y.data(), DType::fp32, {a.cols, 32}},
+          {out.data(), DType::fp32, {static_cast<int64_t>(out.size())}});
+    expect_close(doubles(out), dense_sddmm(a, x, y, 32), 1e-5, tuned.choice);
+  }
 }
 
 TEST(Tune, EverySddmmIsDenseArithmetic) {
+#if defined(WEFT_UNDER_SANITIZER)
+  const std::vector<FormatChoice> choices = {{"csr", 4}, {"bsr(2)", 4}, {"hyb(1, 2)", 4, 0, 4, 2}};
+#else
+  const std::vector<FormatChoice> choices = {{"csr", 4},          {"csr", 0, 0, 8, 16},     {"csr", 4, 0, 0, 16},
+                                             {"bsr(2)", 4},       {"bsr(8)", 0, 0, 4},      {"hyb(2, 3)", 4},
+                                             {"hyb(1, 0)", 4, 0}, {"hyb(1, 2)", 4, 0, 4, 2}};
+#endif
   for (const Shape shape : {Shape::power_law, Shape::one_dense_row, Shape::empty, Shape::no_rows}) {
     const Matrix a = random_matrix(shape, 22);
     const Values x = random_values(static_cast<size_t>(a.rows * 32), 1);
     const Values y = random_values(static_cast<size_t>(a.cols * 32), 2);
-    for (const char* candidate :
-         {"prefetch 4", "prefetch 4 lanes 4 group 0", "prefetch 0 lanes 8 group 16", "prefetch 4 lanes 0 group 16"}) {
+    for (const FormatChoice& choice : choices) {
       Values out(a.values.size(), std::nanf(""));
-      sddmm_operator(32, DType::fp32, candidate)
+      gather_operator(GatherOperator::sddmm, choice, 32, DType::fp32)
           .run({.structures = {{"J", a.structure()}},
                 .buffers = {{"A", a.values_view()},
                             {"X", {x.data(), DType::fp32, {a.rows, 32}}},
                             {"Y", {y.data(), DType::fp32, {a.cols, 32}}},
                             {"O", {out.data(), DType::fp32, {static_cast<int64_t>(out.size())}}}}});
-      expect_close(doubles(out), dense_sddmm(a, x, y, 32), 1e-5, std::string(candidate) + ", " + name_of(shape));
+      expect_close(doubles(out), dense_sddmm(a, x, y, 32), 1e-5, to_text(choice) + ", " + name_of(shape));
     }
   }
 }

@@ -1,5 +1,6 @@
-// `weft bench sparse-tune`: what SpMM's "auto" takes beside the best that a search finds, what hyb(1, k) stores beside
-// the elements, and how long searching, converting and compiling take. Nothing is known of any matrix before.
+// `weft bench sparse-tune`: what "auto" takes of SpMM and SDDMM beside the best that a search finds, what hyb(1, k)
+// stores beside the elements, and how long searching, converting and compiling take. Nothing is known of any matrix
+// before.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,12 +27,20 @@ void add(SparseBench& bench, const std::string& name, const char* metric, double
       {.bench = "sparse-tune", .name = name, .metric = metric, .value = value, .unit = unit, .ceiling = ceiling});
 }
 
-void measure_search(SparseBench& bench, const SparseCase& a) {
-  const std::string name = fmt::format("spmm {} F{}", a.name, kFeat);
+using Search = decltype(&sparse::tune_spmm);
+const struct {
+  const char* op;
+  Search search;
+} kSearches[] = {{"spmm", sparse::tune_spmm}, {"sddmm", sparse::tune_sddmm}};
+
+std::string search_name(const char* op, const std::string& matrix) {
+  return fmt::format("{} {} F{}", op, matrix, kFeat);
+}
+
+void measure_search(SparseBench& bench, const SparseCase& a, const std::string& name, Search search) {
   sparse::Tuned tuned;
   const double seconds = seconds_of([&] {
-    tuned = sparse::tune_spmm(a.structure, kFeat, {.seconds = bench.options.seconds, .values_unchanged = true},
-                              bench.stream);
+    tuned = search(a.structure, kFeat, {.seconds = bench.options.seconds, .values_unchanged = true}, bench.stream);
   });
   const double flops = 2. * static_cast<double>(a.nnz() * kFeat);
   bench.report.note(fmt::format("{}: auto takes {}; the fastest of {} is {}", name, tuned.likely_choice,
@@ -89,8 +98,15 @@ void measure_sparse_tune(const BenchOptions& options, BenchReport& report) {
     std::function<SparseCase()> make;
   };
   std::vector<Named> cases;
+  const auto is_wanted = [&](const char* op, const std::string& matrix) {
+    return search_name(op, matrix).find(options.only) != std::string::npos;
+  };
+  double searches = 0;  // of all cases
   const auto add_case = [&](const std::string& name, const std::function<SparseCase()>& make) {
-    if (name.find(options.only) != std::string::npos) cases.push_back({name, make});
+    const auto wanted =
+        std::count_if(std::begin(kSearches), std::end(kSearches), [&](const auto& s) { return is_wanted(s.op, name); });
+    if (wanted > 0) cases.push_back({name, make});
+    searches += static_cast<double>(wanted);
   };
   add_case("uniform 32k degree 16", [] { return uniform_case(32768, 16); });
   const int64_t nnz = options.quick ? 300000 : 1500000;
@@ -98,14 +114,21 @@ void measure_sparse_tune(const BenchOptions& options, BenchReport& report) {
            [nnz] { return power_law_case(100000, nnz); });
   for (const MatrixFile& file : matrix_files_of(options))
     add_case(file.name, [&options, file] { return file_case(options, file); });
-  for (size_t i = 0; i < cases.size(); ++i) {
+  for (const Named& named : cases) {
     stop_if_asked();
-    report.progress(fmt::format("{} of {}: {}, for {:g} s; about {:.0f} s are left", i + 1, cases.size(), cases[i].name,
-                                options.seconds, static_cast<double>(cases.size() - i) * (options.seconds + 1)));
-    const SparseCase a = cases[i].make();
-    measure_padding(bench, a);
-    measure_conversion(bench, a);
-    measure_search(bench, a);
+    const SparseCase a = named.make();
+    if (named.name.find(options.only) != std::string::npos) {
+      measure_padding(bench, a);
+      measure_conversion(bench, a);
+    }
+    for (const auto& [op, search] : kSearches) {
+      if (!is_wanted(op, named.name)) continue;
+      const std::string name = search_name(op, named.name);
+      stop_if_asked();
+      report.progress(fmt::format("{}, for {:g} s; about {:.0f} s are left", name, options.seconds,
+                                  searches-- * (options.seconds + 1)));
+      measure_search(bench, a, name, search);
+    }
   }
 }
 

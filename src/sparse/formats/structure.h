@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sparse/formats/rule.h"
-#include "sparse/tune/spmm_choice.h"
+#include "sparse/tune/format_choice.h"
 #include "weft/sparse.h"
 
 namespace weft::sparse {

@@ -89,16 +89,15 @@ std::string spmm_schedule(int64_t feat, const std::string& format, const VectorU
                           int64_t tile = 0, int64_t group = 0);
 std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch, int64_t group = 0);
 // Of a list of formats, as decompose_format has it.
-std::string sddmm_format_schedule(int64_t feat, const std::string& formats, const VectorUnit& unit);
+std::string sddmm_format_schedule(int64_t feat, const std::string& formats, const VectorUnit& unit,
+                                  int64_t prefetch = 0, int64_t group = 0);
 // hyb(c) as hyb(c, k) of this structure.
 std::string with_bucket(const std::string& format, const Structure& a);
 
 // What results of a search for such calls are kept by, and how a call runs: as the search found, or as tends to be
 // best.
-std::string sddmm_call(int64_t feat, DType dtype, int64_t workers);
 std::string block_spmm_call(int64_t heads, int64_t block, int64_t feat, DType dtype, int64_t workers);
 std::string rgms_call(bool has_values, int64_t feat_in, int64_t feat_out, DType dtype, int64_t workers);
-Operator sddmm_operator(int64_t feat, DType dtype, const std::string& candidate);
 Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType dtype, const std::string& candidate);
 Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
                        const std::string& candidate);

@@ -6,7 +6,7 @@
 #include "sparse/formats/structure.h"
 #include "sparse/operators/kept.h"
 #include "sparse/schedule.h"
-#include "sparse/tune/search.h"
+#include "sparse/tune/chosen.h"
 
 namespace weft::sparse {
 
@@ -25,64 +25,93 @@ const char* const kSddmmProgram = R"(program sddmm(m, n, nnz, feat):
     O[i, j] = O[i, j] + A[i, j] * (X[i, k] * Y[j, k])
 )";
 
-// Two stages of reduction: a partial sum a lane, then the sum of the lanes. Sums are in fp32 whatever the tensors are.
-std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch, int64_t group) {
-  std::string text = "lower()\n";
+namespace {
+
+// Two stages of reduction: a partial sum a lane, then the sum of the lanes; "" where a row has no vectors. `ko` and
+// `ki` name the loops.
+std::string two_stages(int64_t feat, const VectorUnit& unit, const std::string& iteration = "sddmm",
+                       const std::string& ko = "ko", const std::string& ki = "ki") {
   const RowTiles tiles = row_tiles(feat, unit);
-  const bool two_stages = tiles.lanes > 1 && feat > tiles.lanes;
-  if (two_stages) {
-    text += fmt::format("ko, ki = split(sddmm.k, {})\nrfactor(ki, register)\n", tiles.lanes);
-    text += "vectorize(sddmm_zero.ki)\nvectorize(ki)\nvectorize(sddmm_sum.ki_sum)\n";
-    if (feat / tiles.lanes <= unit.registers) text += "unroll(ko)\n";
-    if (prefetch > 0) text += fmt::format("annotate(sddmm.j, prefetch, {})\n", prefetch);
-  }
+  if (tiles.lanes == 1 || feat == tiles.lanes) return {};
+  return fmt::format(
+             "{1}, {2} = split({0}.k, {3})\nrfactor({2}, register)\n"
+             "vectorize({0}_zero.{2})\nvectorize({2})\nvectorize({0}_sum.{2}_sum)\n",
+             iteration, ko, ki, tiles.lanes) +
+         (feat / tiles.lanes <= unit.registers ? fmt::format("unroll({})\n", ko) : "");
+}
+
+}  // namespace
+
+// Sums are in fp32 whatever the tensors are.
+std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch, int64_t group) {
+  const std::string sums = two_stages(feat, unit);
+  std::string text = "lower()\n" + sums;
+  if (!sums.empty() && prefetch > 0) text += fmt::format("annotate(sddmm.j, prefetch, {})\n", prefetch);
   if (dtype == DType::bf16)
-    text += two_stages ? "cache_write(sddmm_sum.j, register)\n" : "cache_write(sddmm.j, register)\n";
+    text += sums.empty() ? "cache_write(sddmm.j, register)\n" : "cache_write(sddmm_sum.j, register)\n";
   if (group == 0) return text + "parallel(sddmm.i)\n";
   return text + fmt::format("rows, row = split(sddmm.i, {})\nparallel(rows)\n", group);
 }
 
 namespace {
 
-// The outermost loop over a format that has more than one iteration.
-std::string outer_loop(const FormatRewriteRule& rule) {
+// The loops over a format that have more than one iteration: the outermost one, and the one over elements or blocks.
+struct FormatLoops {
+  std::string outer = {}, elements = {};
+  int64_t width = 1;  // elements of a row, where all have as many
+};
+
+FormatLoops loops_over(const FormatRewriteRule& rule) {
+  FormatLoops loops;
+  bool is_stored = false;  // `elements` is a loop over what the structure stores
   for (const std::string& name : rule.buffer_axes) {
-    const auto is_it = [&](const Axis& a) { return a.name == name; };
-    if (loop::is_literal(std::find_if(rule.axes.begin(), rule.axes.end(), is_it)->length, 1)) continue;
-    if (const auto named = rule.iterators.find(name); named != rule.iterators.end()) return named->second;
+    const Axis& axis = *std::find_if(rule.axes.begin(), rule.axes.end(), [&](const Axis& a) { return a.name == name; });
+    const bool is_counted = axis.is_sparse && !axis.is_variable;
+    if (is_counted) loop::is_integer(axis.nnz, &loops.width);
+    if (loop::is_literal(is_counted ? axis.nnz : axis.length, 1)) continue;
     const std::vector<std::string>& rows = rule.axis_map.at("I");
-    return std::find(rows.begin(), rows.end(), name) != rows.end() ? "i" : "j";
+    const auto named = rule.iterators.find(name);
+    const std::string loop = named != rule.iterators.end()                             ? named->second
+                             : std::find(rows.begin(), rows.end(), name) != rows.end() ? "i"
+                                                                                       : "j";
+    if (loops.outer.empty()) loops.outer = loop;
+    const bool stores = axis.is_sparse || axis.is_variable;
+    if (stores || !is_stored) loops.elements = loop;
+    is_stored |= stores;
   }
-  fail(ErrorCode::unsupported, "sddmm: format {} has no loop to share", rule.name);
+  check(!loops.outer.empty(), ErrorCode::unsupported, "sddmm: format {} has no loop to share", rule.name);
+  return loops;
 }
 
 }  // namespace
 
-std::string sddmm_format_schedule(int64_t feat, const std::string& formats, const VectorUnit& unit) {
+std::string sddmm_format_schedule(int64_t feat, const std::string& formats, const VectorUnit& unit, int64_t prefetch,
+                                  int64_t group) {
   const std::string decompose = fmt::format("decompose_format(sddmm, A, {})\n", formats);
-  std::string text = decompose + "lower()\n";
-  const RowTiles tiles = row_tiles(feat, unit);
-  if (tiles.lanes > 1 && feat > tiles.lanes)
-    text += fmt::format("ko, ki = split(sddmm.k, {})\nrfactor(ki, register)\nvectorize(ki)\n", tiles.lanes);
   const MatrixAxes matrix{
       .row = "I", .col = "J", .num_rows = loop::variable("m"), .num_cols = loop::variable("n"), .num_stored = 0};
   const ScheduleLine line = parse_schedule(decompose)[0];
+  std::vector<std::string> names;
+  std::vector<FormatLoops> loops;
+  int64_t widest = 1;
   for (size_t f = 2; f < line.operands.size(); ++f)
-    for (const FormatRewriteRule& rule : rules_of(line.operands[f], matrix, {}))
-      text += fmt::format("parallel(sddmm_{}.{})\n", rule.name, outer_loop(rule));
+    for (const FormatRewriteRule& rule : rules_of(line.operands[f], matrix, {})) {
+      names.push_back("sddmm_" + rule.name);
+      loops.push_back(loops_over(rule));
+      widest = std::max(widest, loops.back().width);
+    }
+  std::string text = decompose + "lower()\n";
+  for (size_t p = 0; p < names.size(); ++p) {
+    const std::string sums = two_stages(feat, unit, names[p], fmt::format("ko_{}", p), fmt::format("ki_{}", p));
+    text += sums;
+    if (!sums.empty() && prefetch > 0)
+      text += fmt::format("annotate({}.{}, prefetch, {})\n", names[p], loops[p].elements, prefetch);
+    const std::string outer = names[p] + "." + loops[p].outer;
+    text += group == 0 ? fmt::format("parallel({})\n", outer)
+                       : fmt::format("rows_{0}, row_{0} = split({1}, {2})\nparallel(rows_{0})\n", p, outer,
+                                     group * widest / loops[p].width);
+  }
   return text + "parallel(sddmm_gather.i)\n";
-}
-
-std::string sddmm_call(int64_t feat, DType dtype, int64_t workers) {
-  return fmt::format("sddmm {} {} {}", feat, to_string(dtype), workers);
-}
-
-Operator sddmm_operator(int64_t feat, DType dtype, const std::string& candidate) {
-  VectorUnit unit = vector_unit(current_isa());
-  if (const int64_t lanes = number_in(candidate, "lanes", 0); lanes > 0) unit.lanes = std::min(unit.lanes, lanes);
-  const int64_t prefetch = number_in(candidate, "prefetch", default_prefetch(feat));
-  return kept_operator(replaced(kSddmmProgram, "fp32", std::string(to_string(dtype))),
-                       sddmm_schedule(feat, dtype, unit, prefetch, number_in(candidate, "group", 0)), {{"feat", feat}});
 }
 
 void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,
@@ -90,17 +119,19 @@ void sddmm(const Structure& a, const TensorView& values, const TensorView& x, co
   check(x.rank() == 2, ErrorCode::invalid_shape, "x: has shape {}; [m, feat] is expected", x);
   const int64_t feat = x.shape(1);
   const DType dtype = common_dtype({{"values", &values}, {"x", &x}, {"y", &y}, {"out", &out}});
-  const bool is_plain = options.format == "auto" || options.format == "csr";
-  const std::string call = sddmm_call(feat, dtype, stream.team().num_workers());
-  const Operator op =
-      is_plain ? sddmm_operator(feat, dtype, options.format == "csr" ? "" : tuned_candidate(data_of(a, "a"), call))
-               : kept_operator(replaced(kSddmmProgram, "fp32", std::string(to_string(dtype))),
-                               sddmm_format_schedule(feat, with_bucket(options.format, a), vector_unit(current_isa())),
-                               {{"feat", feat}});
-  op.run({.structures = {{"J", a}},
-          .buffers = {{"A", values}, {"X", x}, {"Y", y}, {"O", out}},
-          .values_unchanged = options.values_unchanged},
-         stream);
+  const GatherCall call{.feat = feat,
+                        .element_bytes = bits_of(dtype) / 8,
+                        .keeps_values = options.values_unchanged,
+                        .workers = stream.team().num_workers(),
+                        .op = GatherOperator::sddmm};
+  const FormatChoice choice = options.format == "auto"
+                                  ? choice_of(data_of(a, "a"), call)
+                                  : FormatChoice{with_bucket(options.format, a), default_prefetch(feat)};
+  gather_operator(call.op, choice, feat, dtype)
+      .run({.structures = {{"J", a}},
+            .buffers = {{"A", values}, {"X", x}, {"Y", y}, {"O", out}},
+            .values_unchanged = options.values_unchanged},
+           stream);
 }
 
 }  // namespace weft::sparse

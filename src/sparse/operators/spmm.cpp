@@ -1,8 +1,7 @@
 // C = A B for a sparse A.
-#include "sparse/tune/spmm.h"
-
 #include "base/check.h"
 #include "sparse/operators/kept.h"
+#include "sparse/tune/chosen.h"
 
 namespace weft::sparse {
 
@@ -120,18 +119,18 @@ void spmm(const Structure& a, const TensorView& values, const TensorView& b, con
   check_rank(b, "b", 2, "[n, feat]");
   const int64_t feat = b.shape(1);
   const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
-  const SpmmCall call{.feat = feat,
-                      .element_bytes = bits_of(dtype) / 8,
-                      .keeps_values = options.values_unchanged,
-                      .workers = stream.team().num_workers()};
-  const SpmmChoice choice = options.format == "auto"
-                                ? choice_of(data_of(a, "a"), call)
-                                : SpmmChoice{with_bucket(options.format, a), default_prefetch(feat)};
+  const GatherCall call{.feat = feat,
+                        .element_bytes = bits_of(dtype) / 8,
+                        .keeps_values = options.values_unchanged,
+                        .workers = stream.team().num_workers()};
+  const FormatChoice choice = options.format == "auto"
+                                  ? choice_of(data_of(a, "a"), call)
+                                  : FormatChoice{with_bucket(options.format, a), default_prefetch(feat)};
   check(
       dtype == DType::fp32 || sums_in_fp32(choice), ErrorCode::unsupported,
       "spmm: format {} of bf16: required: sums of a row kept in fp32 from format to format; supported: csr, hyb(1, k)",
       choice.format);
-  spmm_operator(choice, feat, dtype)
+  gather_operator(call.op, choice, feat, dtype)
       .run({.structures = {{"J", a}},
             .buffers = {{"A", values}, {"B", b}, {"C", c}},
             .values_unchanged = options.values_unchanged},

@@ -64,20 +64,30 @@ constexpr double kElement = 0.3, kRow = 4, kPhase = 1000, kCopiedElement = 25, k
 // What a search may find to be worth more: half of the lanes, for each line; groups of rows, for each row and for all.
 constexpr double kNarrowLine = 0.02, kGroupedRow = 0.2, kGroups = 100;
 constexpr double kBlock = 0.6, kMultipliedLine = 0.09, kBlockElement = 0.08;
+// An element of SDDMM that asks a bucket, or blocks, for its result.
+constexpr double kAsked = 20;
+
+double num_blocks(const RowLengths& rows, int64_t block) {
+  const auto at = static_cast<size_t>(std::find(kBlocks.begin(), kBlocks.end(), block) - kBlocks.begin());
+  return static_cast<double>(rows.nnz) / (at < rows.fill.size() ? rows.fill[at] : 1);
+}
 
 }  // namespace
 
-std::string to_text(const SpmmChoice& choice) {
+std::string to_text(const FormatChoice& choice) {
   return fmt::format("{} prefetch {} tile {} lanes {} group {}", choice.format, choice.prefetch, choice.tile,
                      choice.lanes, choice.group);
 }
 
-std::string to_text(const SpmmCall& call) {
-  return fmt::format("spmm {} {} {} {}", call.feat, call.element_bytes, call.keeps_values, call.workers);
+const char* to_string(GatherOperator op) { return op == GatherOperator::sddmm ? "sddmm" : "spmm"; }
+
+std::string to_text(const GatherCall& call) {
+  return fmt::format("{} {} {} {} {}", to_string(call.op), call.feat, call.element_bytes, call.keeps_values,
+                     call.workers);
 }
 
-SpmmChoice parse_choice(const std::string& text) {
-  SpmmChoice choice;
+FormatChoice parse_choice(const std::string& text) {
+  FormatChoice choice;
   struct Number {
     std::string_view word;
     int64_t* value;
@@ -110,8 +120,8 @@ void check_is_csr(const Structure::Data& structure, const char* op) {
   check(is_csr, ErrorCode::unsupported, "{}: required: a structure in CSR; supported: csr()", op);
 }
 
-RowLengths row_lengths(const Structure::Data& structure, const SpmmCall& call) {
-  check_is_csr(structure, "spmm");
+RowLengths row_lengths(const Structure::Data& structure, const GatherCall& call) {
+  check_is_csr(structure, to_string(call.op));
   const Level& level = structure.levels[1];
   RowLengths result{.num_rows = structure.levels[0].length, .num_cols = level.length, .nnz = level.num_positions};
   for (size_t i = 0; i + 1 < level.indptr.size(); ++i) {
@@ -129,7 +139,7 @@ RowLengths row_lengths(const Structure::Data& structure, const SpmmCall& call) {
 
 namespace {
 
-double cost_of_format(const RowLengths& rows, const SpmmChoice& choice, const SpmmCall& call) {
+double cost_of_format(const RowLengths& rows, const FormatChoice& choice, const GatherCall& call) {
   const auto nnz = static_cast<double>(rows.nnz), num_rows = static_cast<double>(rows.num_rows);
   const double row_bytes = static_cast<double>(call.feat * call.element_bytes);
   const double lines = std::ceil(row_bytes / 64), footprint = static_cast<double>(rows.num_cols) * row_bytes;
@@ -156,8 +166,7 @@ double cost_of_format(const RowLengths& rows, const SpmmChoice& choice, const Sp
   }
   const auto [first, k] = numbers_of(choice.format);
   if (choice.format.starts_with("bsr")) {
-    const auto at = static_cast<size_t>(std::find(kBlocks.begin(), kBlocks.end(), first) - kBlocks.begin());
-    const double blocks = nnz / (at < rows.fill.size() ? rows.fill[at] : 1);
+    const double blocks = num_blocks(rows, first);
     const auto width = static_cast<double>(first);
     // A gathered row is multiplied by a column of the block: nothing but multiply-adds, padding or not.
     return blocks * (kBlock + width * (gathered(footprint) + width * (kMultipliedLine * lines + kBlockElement))) +
@@ -175,16 +184,30 @@ double cost_of_format(const RowLengths& rows, const SpmmChoice& choice, const Sp
          output + partitions * static_cast<double>(k + 2) * kPhase + copies;
 }
 
+// Every place of a format is a dot product of its own; then each element asks every part of the format for its result.
+double cost_of_sddmm(const RowLengths& rows, const FormatChoice& choice, const GatherCall& call) {
+  const double plain = cost_of_format(rows, {.prefetch = choice.prefetch}, call);
+  if (choice.format == "csr") return plain;
+  const auto [first, k] = numbers_of(choice.format);
+  const bool is_blocked = choice.format.starts_with("bsr");
+  const auto nnz = static_cast<double>(rows.nnz), parts = is_blocked ? 1 : static_cast<double>(first * (k + 1));
+  const double places = is_blocked ? num_blocks(rows, first) * static_cast<double>(first * first) : nnz;
+  return plain * places / std::max(nnz, 1.) + parts * (nnz * kAsked + kPhase) +
+         (call.keeps_values ? 0 : nnz * kCopiedElement);
+}
+
 }  // namespace
 
-double expected_cost(const RowLengths& rows, const SpmmChoice& choice, const SpmmCall& call) {
+double expected_cost(const RowLengths& rows, const FormatChoice& choice, const GatherCall& call) {
   const double lines =
       static_cast<double>(rows.nnz) * std::ceil(static_cast<double>(call.feat * call.element_bytes) / 64);
-  return cost_of_format(rows, choice, call) + (choice.lanes > 0 ? kGroups + lines * kNarrowLine : 0) +
+  const bool is_sddmm = call.op == GatherOperator::sddmm;
+  return (is_sddmm ? cost_of_sddmm(rows, choice, call) : cost_of_format(rows, choice, call)) +
+         (choice.lanes > 0 ? kGroups + lines * kNarrowLine : 0) +
          (choice.group > 0 ? kGroups + static_cast<double>(rows.num_rows) * kGroupedRow : 0);
 }
 
-std::vector<SpmmChoice> spmm_candidates(const RowLengths& rows, const SpmmCall& call) {
+std::vector<FormatChoice> candidates_of(const RowLengths& rows, const GatherCall& call) {
   const int64_t distance = default_prefetch(call.feat);
   std::vector<std::string> formats = {"csr"};
   for (const int64_t block : kBlocks) formats.push_back(fmt::format("bsr({})", block));
@@ -194,8 +217,8 @@ std::vector<SpmmChoice> spmm_candidates(const RowLengths& rows, const SpmmCall& 
   for (const int c : {1, 2, 4, 8, 16})
     for (int64_t k = std::max<int64_t>(0, middle - 1); k <= middle + 3; ++k)
       formats.push_back(fmt::format("hyb({}, {})", c, k));
-  std::vector<SpmmChoice> candidates;
-  const auto add = [&](const SpmmChoice& choice) {
+  std::vector<FormatChoice> candidates;
+  const auto add = [&](const FormatChoice& choice) {
     if (std::find(candidates.begin(), candidates.end(), choice) == candidates.end()) candidates.push_back(choice);
   };
   const bool is_fp32 = call.element_bytes == 4;
@@ -205,7 +228,7 @@ std::vector<SpmmChoice> spmm_candidates(const RowLengths& rows, const SpmmCall& 
         add({format, ahead});
   std::vector<int64_t> tiles;
   for (const int64_t tile : {128, 256})
-    if (call.feat % tile == 0 && tile < call.feat) tiles.push_back(tile);
+    if (call.op == GatherOperator::spmm && call.feat % tile == 0 && tile < call.feat) tiles.push_back(tile);
   for (const int64_t tile : tiles)
     for (const int64_t ahead : {distance, std::min<int64_t>(4 * distance, 64)}) add({"csr", ahead, tile});
   const VectorUnit unit = vector_unit(current_isa());
@@ -222,14 +245,14 @@ std::vector<SpmmChoice> spmm_candidates(const RowLengths& rows, const SpmmCall& 
         for (const int64_t tile : tiles) add({format, distance, tile, 0, group});
     }
   }
-  std::stable_sort(candidates.begin(), candidates.end(), [&](const SpmmChoice& a, const SpmmChoice& b) {
+  std::stable_sort(candidates.begin(), candidates.end(), [&](const FormatChoice& a, const FormatChoice& b) {
     return expected_cost(rows, a, call) < expected_cost(rows, b, call);
   });
   return candidates;
 }
 
-bool sums_in_fp32(const SpmmChoice& choice) { return choice.format == "csr" || choice.format.starts_with("hyb(1,"); }
+bool sums_in_fp32(const FormatChoice& choice) { return choice.format == "csr" || choice.format.starts_with("hyb(1,"); }
 
-SpmmChoice likely_choice(const RowLengths& rows, const SpmmCall& call) { return spmm_candidates(rows, call).front(); }
+FormatChoice likely_choice(const RowLengths& rows, const GatherCall& call) { return candidates_of(rows, call).front(); }
 
 }  // namespace weft::sparse

@@ -1,7 +1,7 @@
-// What SpMM can be run as, and what each is expected to cost.
+// What operators that gather a row for every element, SpMM and SDDMM, can be run as, and what each is expected to cost.
 //
-//   const SpmmCall call{.feat = 64, .keeps_values = true};
-//   const SpmmChoice choice = likely_choice(row_lengths(*structure.data(), call), call);
+//   const GatherCall call{.feat = 64, .keeps_values = true};
+//   const FormatChoice choice = likely_choice(row_lengths(*structure.data(), call), call);
 #pragma once
 
 #include <array>
@@ -10,22 +10,25 @@
 #include <vector>
 
 #include "sparse/formats/structure.h"
-#include "sparse/tune/spmm_choice.h"
+#include "sparse/tune/format_choice.h"
 
 namespace weft::sparse {
 
 // "csr prefetch 16 tile 0 lanes 0 group 0", and back; what does not read so is Error(invalid_argument).
-std::string to_text(const SpmmChoice& choice);
-SpmmChoice parse_choice(const std::string& text);
+std::string to_text(const FormatChoice& choice);
+FormatChoice parse_choice(const std::string& text);
 
-struct SpmmCall {
+enum class GatherOperator : uint8_t { spmm, sddmm };
+const char* to_string(GatherOperator op);
+struct GatherCall {
   int64_t feat = 0;
   int64_t element_bytes = 4;
   bool keeps_values = false;  // else formats take the values anew at each call
   int64_t workers = 1;
+  GatherOperator op = GatherOperator::spmm;
 };
 // What results of such calls are kept by.
-std::string to_text(const SpmmCall& call);
+std::string to_text(const GatherCall& call);
 // How long the rows of a matrix in CSR are, and how they fill blocks.
 struct RowLengths {
   int64_t num_rows = 0, num_cols = 0, nnz = 0;
@@ -39,17 +42,17 @@ struct RowLengths {
 };
 // Throws Error(unsupported) for what is no CSR.
 void check_is_csr(const Structure::Data& structure, const char* op);
-RowLengths row_lengths(const Structure::Data& structure, const SpmmCall& call);
+RowLengths row_lengths(const Structure::Data& structure, const GatherCall& call);
 
 // Nanoseconds of one worker, all together: a sum over elements, rows and phases, of costs that cache sizes tell. It
 // ranks; it does not predict.
-double expected_cost(const RowLengths& rows, const SpmmChoice& choice, const SpmmCall& call);
+double expected_cost(const RowLengths& rows, const FormatChoice& choice, const GatherCall& call);
 // Everything that a search tries, the cheapest by expectation first: CSR and blocks; hyb(c, k) of c in {1, 2, 4, 8, 16}
 // and k from one below ceil(log2(nnz / rows)) to three above; each at several distances, CSR and hyb also with half of
-// the lanes and with rows that the team shares in groups.
-std::vector<SpmmChoice> spmm_candidates(const RowLengths& rows, const SpmmCall& call);
-// Whether one iteration adds up a whole row, so that sums of bf16 are rounded once.
-bool sums_in_fp32(const SpmmChoice& choice);
-SpmmChoice likely_choice(const RowLengths& rows, const SpmmCall& call);
+// the lanes and with rows that the team shares in groups; SpMM in CSR also by tiles of features.
+std::vector<FormatChoice> candidates_of(const RowLengths& rows, const GatherCall& call);
+// Whether one iteration of SpMM adds up a whole row, so that sums of bf16 are rounded once.
+bool sums_in_fp32(const FormatChoice& choice);
+FormatChoice likely_choice(const RowLengths& rows, const GatherCall& call);
 
 }  // namespace weft::sparse

@@ -1,4 +1,4 @@
-// Searches for schedules of other operators than SpMM. The first candidate of each is what runs without a search.
+// Searches for schedules of operators that have one format. The first candidate of each is what runs without a search.
 #include <algorithm>
 #include <array>
 
@@ -16,27 +16,6 @@ namespace {
 
 constexpr int kNumRgmsCandidates = 9;
 
-// Distances of prefetching, half of the lanes, groups of rows; what runs without a search first, the others by what
-// SpMM over the same rows is expected to cost.
-std::vector<SpmmChoice> sddmm_candidates(const RowLengths& rows, const SpmmCall& call) {
-  const int64_t d = default_prefetch(call.feat);
-  std::vector<SpmmChoice> candidates;
-  const auto add = [&](const SpmmChoice& choice) {
-    if (std::find(candidates.begin(), candidates.end(), choice) == candidates.end()) candidates.push_back(choice);
-  };
-  for (const int64_t ahead : {d, d / 2, 2 * d, d / 4, int64_t{0}}) add({.prefetch = ahead});
-  const VectorUnit unit = vector_unit(current_isa());
-  const int64_t narrow = unit.lanes / 2;
-  if (narrow >= 4 && call.feat % narrow == 0 && row_tiles(call.feat, unit).lanes > narrow)
-    for (const int64_t ahead : {d, int64_t{0}}) add({.prefetch = ahead, .lanes = narrow});
-  for (const int64_t group : {16, 256})
-    for (const int64_t ahead : {d, int64_t{0}}) add({.prefetch = ahead, .group = group});
-  std::stable_sort(candidates.begin() + 1, candidates.end(), [&](const SpmmChoice& a, const SpmmChoice& b) {
-    return expected_cost(rows, a, call) < expected_cost(rows, b, call);
-  });
-  return candidates;
-}
-
 void check_feat(const char* name, int64_t feat) {
   check(feat >= 1 && feat <= 65536, ErrorCode::invalid_argument, "{}: is {}; 1 to 65536 are allowed", name, feat);
 }
@@ -49,29 +28,6 @@ Tuned search_and_keep(const Structure::Data& data, const std::string& call, cons
 }
 
 }  // namespace
-
-Tuned tune_sddmm(const Structure& a, int64_t feat, const TuneOptions& options, Stream stream) {
-  check_feat("feat", feat);
-  const Structure::Data& data = data_of(a, "a");
-  check_is_csr(data, "sddmm");
-  const Workspace values = ones(a.nnz()), out = ones(a.nnz());
-  const Workspace x = ones(a.num_rows() * feat), y = ones(a.num_cols() * feat);
-  const RunArguments arguments{.structures = {{"J", a}},
-                               .buffers = {{"A", {values.data(), DType::fp32, {a.nnz()}}},
-                                           {"X", {x.data(), DType::fp32, {a.num_rows(), feat}}},
-                                           {"Y", {y.data(), DType::fp32, {a.num_cols(), feat}}},
-                                           {"O", {out.data(), DType::fp32, {a.nnz()}}}}};
-  const int64_t workers = stream.team().num_workers();
-  std::vector<Candidate> candidates;
-  for (const SpmmChoice& choice :
-       sddmm_candidates(row_lengths(data, {.feat = feat}), {.feat = feat, .workers = workers})) {
-    const std::string candidate =
-        fmt::format("prefetch {} lanes {} group {}", choice.prefetch, choice.lanes, choice.group);
-    candidates.push_back(
-        {candidate, [&, candidate] { sddmm_operator(feat, DType::fp32, candidate).run(arguments, stream); }});
-  }
-  return search_and_keep(data, sddmm_call(feat, DType::fp32, workers), candidates, options);
-}
 
 Tuned tune_block_spmm(const Structure& blocks, int64_t heads, int64_t block, int64_t feat, DType dtype,
                       const TuneOptions& options, Stream stream) {

@@ -1,4 +1,4 @@
-// What SpMM over one structure can be run as.
+// What SpMM and SDDMM over one structure can be run as.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,21 @@
 
 namespace weft::sparse {
 
-struct SpmmChoice {
+struct FormatChoice {
   std::string format = "csr";  // as SparseOptions names it, but for "auto"
   int64_t prefetch = 0;        // elements ahead; 0: not
-  int64_t tile = 0;            // of CSR: features that pass by a group of rows before the next do; 0: all at once
-  int64_t lanes = 0;           // of a vector; 0: as many as the machine's
+  int64_t tile = 0;   // of SpMM in CSR: features that pass by a group of rows before the next do; 0: all at once
+  int64_t lanes = 0;  // of a vector; 0: as many as the machine's
   // Rows that the team shares as one; of hyb's bucket i as many rows as have the elements of so many of the longest. 0:
   // rows one by one, balanced by their elements; with a tile, all rows are one group.
   int64_t group = 0;
-  friend bool operator==(const SpmmChoice&, const SpmmChoice&) = default;
+  friend bool operator==(const FormatChoice&, const FormatChoice&) = default;
 };
 
 // What was chosen for a structure, by what its calls are like.
 struct ChoiceMemo {
   std::mutex mutex = {};
-  std::map<int64_t, SpmmChoice> choices = {};          // of SpMM
+  std::map<int64_t, FormatChoice> choices = {};        // of SpMM and SDDMM
   std::map<std::string, std::string> candidates = {};  // of other operators
 };
 

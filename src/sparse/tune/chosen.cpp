@@ -1,4 +1,4 @@
-#include "sparse/tune/spmm.h"
+#include "sparse/tune/chosen.h"
 
 #include <functional>
 #include <mutex>
@@ -13,13 +13,14 @@ namespace weft::sparse {
 namespace {
 
 // What tells the calls apart that one structure has different choices for.
-int64_t memo_key(const SpmmCall& call) {
-  return (call.feat * 4096 + std::min<int64_t>(call.workers, 1023)) * 16 + call.element_bytes * 2 +
-         (call.keeps_values ? 1 : 0);
+int64_t memo_key(const GatherCall& call) {
+  return (call.feat * 4096 + std::min<int64_t>(call.workers, 1023)) * 32 + call.element_bytes * 4 +
+         (call.keeps_values ? 2 : 0) + (call.op == GatherOperator::sddmm ? 1 : 0);
 }
 
 struct OperatorKey {
-  SpmmChoice choice;
+  GatherOperator op;
+  FormatChoice choice;
   int64_t feat;
   DType dtype;
   bool operator==(const OperatorKey&) const = default;
@@ -27,14 +28,14 @@ struct OperatorKey {
 
 }  // namespace
 
-SpmmChoice choice_of(const Structure::Data& structure, const SpmmCall& call) {
+FormatChoice choice_of(const Structure::Data& structure, const GatherCall& call) {
   const int64_t key = memo_key(call);
   ChoiceMemo& memo = structure.choices;
   {
     const std::lock_guard lock(memo.mutex);
     if (const auto found = memo.choices.find(key); found != memo.choices.end()) return found->second;
   }
-  SpmmChoice best;
+  FormatChoice best;
   double seconds = 0;
   for (const Measured& measured : read_results(results_key(structure, to_text(call))))
     if (seconds == 0 || measured.seconds < seconds) {
@@ -49,25 +50,28 @@ SpmmChoice choice_of(const Structure::Data& structure, const SpmmCall& call) {
   return best;
 }
 
-void keep_choice(const Structure::Data& structure, const SpmmCall& call, const SpmmChoice& choice) {
+void keep_choice(const Structure::Data& structure, const GatherCall& call, const FormatChoice& choice) {
   const std::lock_guard lock(structure.choices.mutex);
   structure.choices.choices[memo_key(call)] = choice;
 }
 
-const Operator& spmm_operator(const SpmmChoice& choice, int64_t feat, DType dtype) {
+const Operator& gather_operator(GatherOperator op, const FormatChoice& choice, int64_t feat, DType dtype) {
   static auto& operators = *new OnceMap<OperatorKey, Operator>;  // outlives every static that runs one
-  const OperatorKey key{choice, feat, dtype};
+  const OperatorKey key{op, choice, feat, dtype};
   const size_t hash =
       std::hash<std::string>()(choice.format) +
       static_cast<size_t>(choice.prefetch * 977 + choice.tile * 31 + feat * 3 + choice.lanes * 7 + choice.group * 13) +
-      static_cast<size_t>(dtype);
+      static_cast<size_t>(dtype) + static_cast<size_t>(op) * 101;
   return operators.get(hash, key, [&] {
-    const std::string format = choice.format == "csr" ? "" : choice.format;
     VectorUnit unit = vector_unit(current_isa());
     if (choice.lanes > 0) unit.lanes = std::min(unit.lanes, choice.lanes);
-    return kept_operator(replaced(kSpmmProgram, "fp32", std::string(to_string(dtype))),
-                         spmm_schedule(feat, format, unit, choice.prefetch, choice.tile, choice.group),
-                         {{"feat", feat}});
+    const bool is_sddmm = op == GatherOperator::sddmm, is_csr = choice.format == "csr";
+    const std::string schedule =
+        !is_sddmm ? spmm_schedule(feat, is_csr ? "" : choice.format, unit, choice.prefetch, choice.tile, choice.group)
+        : is_csr  ? sddmm_schedule(feat, dtype, unit, choice.prefetch, choice.group)
+                  : sddmm_format_schedule(feat, choice.format, unit, choice.prefetch, choice.group);
+    return kept_operator(replaced(is_sddmm ? kSddmmProgram : kSpmmProgram, "fp32", std::string(to_string(dtype))),
+                         schedule, {{"feat", feat}});
   });
 }
 
