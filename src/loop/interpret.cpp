@@ -67,7 +67,7 @@ int64_t Interpreter::integer(const Expr& e) {
     case Op::floor_div:
     case Op::modulo: {
       const int64_t a = integer(x[0]), b = integer(x[1]);
-      check(b > 0, ErrorCode::invalid_argument, "{}: the divisor is {}; 1 and more are allowed", to_text(e), b);
+      if (b <= 0) fail(ErrorCode::invalid_argument, "{}: the divisor is {}; 1 and more are allowed", to_text(e), b);
       const int64_t quotient = a / b - (a % b < 0 ? 1 : 0);
       return e->op == Op::floor_div ? quotient : a - quotient * b;
     }
@@ -144,8 +144,9 @@ void Interpreter::run(const Body& body) {
       case Stmt::Kind::store: {
         const double value = real(stmt.value);
         double* target = element(stmt.name, stmt.indices);
-        check(target != nullptr, ErrorCode::invalid_argument,
-              "'{}' is written at a coordinate that it does not store: {}", stmt.name, to_text(Body{stmt}));
+        if (target == nullptr)
+          fail(ErrorCode::invalid_argument, "'{}' is written at a coordinate that it does not store: {}", stmt.name,
+               to_text(Body{stmt}));
         *target = value;
         break;
       }

@@ -127,10 +127,11 @@ class Walker {
 
 }  // namespace
 
-int64_t evaluate(const Expr& e, const Memory& memory) {
-  Memory scalars{.scalars = memory.scalars};
-  return Interpreter(scalars, [](const std::string&, const std::vector<int64_t>&) { return std::nullopt; }).integer(e);
-}
+Evaluator::Evaluator(Memory memory)
+    : memory_(std::move(memory)),
+      interpreter_(memory_, [](const std::string&, const std::vector<int64_t>&) { return std::nullopt; }) {}
+
+int64_t evaluate(const Expr& e, const Memory& memory) { return Evaluator({.scalars = memory.scalars})(e); }
 
 int64_t num_values(const Declarations& declared, const SparseBuffer& buffer, const Memory& memory) {
   int64_t count = 1;

@@ -18,6 +18,20 @@ void interpret(const Stage3& stage, loop::Memory& memory);
 
 // The number an expression of parameters is.
 int64_t evaluate(const Expr& e, const loop::Memory& memory);
+// The same of one expression after another, while parameters change.
+class Evaluator {
+ public:
+  Evaluator() : Evaluator(loop::Memory{}) {}
+  explicit Evaluator(loop::Memory memory);
+  Evaluator(const Evaluator&) = delete;
+  Evaluator& operator=(const Evaluator&) = delete;
+  void set(const std::string& parameter, int64_t value) { interpreter_.set(parameter, value); }
+  int64_t operator()(const Expr& e) { return interpreter_.integer(e); }
+
+ private:
+  loop::Memory memory_;
+  loop::Interpreter interpreter_;
+};
 // How many values a buffer has.
 int64_t num_values(const Declarations& declared, const SparseBuffer& buffer, const loop::Memory& memory);
 

@@ -61,9 +61,11 @@ FormatRewriteRule rule_of(const FormatDefinition& d, const MatrixAxes& matrix) {
   // By value: the rule outlives this one, and its copies each other.
   rule.take = [shape = rule, matrix](const Coordinates& left, bool) {
     std::map<std::string, std::vector<int64_t>> at;
+    Evaluator here;
     for (size_t e = 0; e < left.size(); ++e) {
-      const loop::Memory here{.scalars = {{matrix.row, left.rows[e]}, {matrix.col, left.cols[e]}}};
-      for (const std::string& axis : shape.buffer_axes) at[axis].push_back(evaluate(shape.to_new.at(axis), here));
+      here.set(matrix.row, left.rows[e]);
+      here.set(matrix.col, left.cols[e]);
+      for (const std::string& axis : shape.buffer_axes) at[axis].push_back(here(shape.to_new.at(axis)));
     }
     return stored_at(shape, matrix, left, std::move(at), std::vector<char>(left.size(), 1));
   };

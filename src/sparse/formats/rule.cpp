@@ -13,18 +13,18 @@ void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>
           axis);
   // Along each axis: small numbers, and those around the width of a block. Extents that the maps speak of are larger.
   constexpr int64_t kGrid[] = {0, 1, 2, 3, 5, 8, 13, 31, 32, 33, 100, 255};
-  loop::Memory at, there;
+  Evaluator at, there;
   for (const auto* maps : {&rule.to_new, &rule.to_old})
     for (const auto& [axis, expr] : *maps)
-      for (const std::string& name : loop::variables_of(expr)) at.scalars[name] = there.scalars[name] = 256;
+      for (const std::string& name : loop::variables_of(expr)) at.set(name, 256), there.set(name, 256);
   std::vector<size_t> chosen(old_axes.size(), 0);
   for (;;) {
-    for (size_t a = 0; a < old_axes.size(); ++a) at.scalars[old_axes[a]] = kGrid[chosen[a]];
-    for (const auto& [axis, expr] : rule.to_new) there.scalars[axis] = evaluate(expr, at);
+    for (size_t a = 0; a < old_axes.size(); ++a) at.set(old_axes[a], kGrid[chosen[a]]);
+    for (const auto& [axis, expr] : rule.to_new) there.set(axis, at(expr));
     for (const std::string& axis : rule.buffer_axes)
-      if (!rule.to_new.contains(axis)) there.scalars[axis] = 0;
+      if (!rule.to_new.contains(axis)) there.set(axis, 0);
     for (size_t a = 0; a < old_axes.size(); ++a) {
-      const int64_t back = evaluate(rule.to_old.at(old_axes[a]), there);
+      const int64_t back = there(rule.to_old.at(old_axes[a]));
       check(back == kGrid[chosen[a]], ErrorCode::invalid_argument,
             "format {}: its maps are not inverse to each other: {} = {} comes back as {} through {}", rule.name,
             old_axes[a], kGrid[chosen[a]], back, loop::to_text(rule.to_old.at(old_axes[a])));
