@@ -31,6 +31,17 @@ constexpr const char* kSteps = R"(program steps(m, n, nnz):
     Z[i, j] = S[i] - T[i, j]
 )";
 
+// An element of another structure, which is searched for.
+constexpr const char* kSearched = R"(program searched(m, n, nnz, all):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  L = sparse_variable(I, n, all, indptr=l_indptr, indices=l_indices)
+  T = buffer(I, J): fp32
+  Z = buffer(I, L): fp32
+  iterate whole(I, L) "SS" as (a, b):
+    Z[a, b] = T[a, b] * 2.0
+)";
+
 // C = A B, dense, in tiles of 8.
 constexpr const char* kDense = R"(program dense(m, n, inner):
   I = dense_fixed(m)
@@ -276,6 +287,7 @@ TEST(Nests, RefuseWhatWouldChangeTheResult) {
     std::map<std::string, int64_t> set = {};
   };
   const Refused cases[] = {
+      {"cache_read(whole.b, T, register)\n", "'T' is read at 'at_J', which is set further inside", kSearched},
       {"compute_at(twice)\n", "the operands are written as compute_at(iteration, loop)"},
       {"compute_at(twice, 3)\n", "the operands are written as compute_at(iteration, loop)"},
       {"compute_at(thrice, rest.i)\n", "'thrice': there is no such block"},

@@ -36,12 +36,14 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
   std::vector<Expr> extents, places;
   Body shells;
   Names hidden;  // what the copy does not have
+  const auto hide_lets = [&](const Body& body, size_t end) {
+    for (size_t s = 0; s < end; ++s)
+      if (body[s].kind == Stmt::Kind::let) hidden.insert(body[s].name);
+  };
   for (size_t i = found.place + 1; i + 1 < found.nest.path.size(); ++i) {
     Stmt shell = found.nest.path[i].stmt();
     shell.body.clear();
-    for (size_t before = 0; before < found.nest.path[i].index; ++before)
-      if (const Stmt& other = (*found.nest.path[i].body)[before]; other.kind == Stmt::Kind::let)
-        hidden.insert(other.name);
+    hide_lets(*found.nest.path[i].body, found.nest.path[i].index);
     if (shell.kind == Stmt::Kind::loop && !used.contains(shell.name)) {
       hidden.insert(shell.name);
       continue;
@@ -65,6 +67,8 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
     }
     shells.push_back(std::move(shell));
   }
+  hide_lets(*found.nest.path.back().body, found.nest.path.back().index);
+  hide_lets(block.body, block.body.size());
   for (const std::string& v : used)
     if (hidden.contains(v))
       refuse("cache_read", name, fmt::format("'{}' is read at '{}', which is set further inside", buffer_name, v));
