@@ -3,24 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <random>
 #include <set>
-#include <sstream>
 
 #include "tests/sparse/support.h"
 
 namespace weft::sparse::test {
 namespace {
-
-std::string example(const std::string& name) {
-  std::ifstream file(std::string(WEFT_SPARSE_EXAMPLES) + "/" + name + ".txt");
-  EXPECT_TRUE(file.good()) << name;
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 TensorView view(Values& values, std::initializer_list<int64_t> shape) { return {values.data(), DType::fp32, shape}; }
 TensorView flat(Values& values) { return {values.data(), DType::fp32, {static_cast<int64_t>(values.size())}}; }

@@ -47,12 +47,7 @@ std::vector<ReadyCase> ready_cases(const VectorUnit& unit) {
   const auto plain = [](const Matrix& a) { return a.structure(); };
   const auto blocks = [](const Matrix& a) { return bsr_from_coo(a.coo(), 4).structure; };
   const auto tall_blocks = [](const Matrix& a) { return bsr_from_coo(a.coo(), 16).structure; };
-  const auto edges = [](const Matrix& a) {
-    const Coo coo = a.coo();
-    CooTensor tensor{.extents = {3, coo.num_rows, coo.num_cols}, .coordinates = {{}, coo.rows, coo.cols}};
-    for (size_t e = 0; e < coo.rows.size(); ++e) tensor.coordinates[0].push_back(static_cast<int32_t>(e % 2) * 2);
-    return relational_from_coo(tensor, 64).structure;  // nothing of relation 1
-  };
+  const auto edges = [](const Matrix& a) { return relational_from_coo(in_relations(a), 64).structure; };
   const std::map<std::string, int64_t> heads{{"heads", 2}};
   return {
       {"graph_attention", attention_program(32, 32, fp32, unit), "J", plain},

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <set>
+#include <sstream>
 
 #include "sparse/formats/structure.h"
 
@@ -86,6 +88,21 @@ std::vector<double> dense_sddmm(const Matrix& a, const Values& x, const Values& 
       out.push_back(dot * a.values[static_cast<size_t>(p)]);
     }
   return out;
+}
+
+CooTensor in_relations(const Matrix& a) {
+  const Coo coo = a.coo();
+  CooTensor tensor{.extents = {3, coo.num_rows, coo.num_cols}, .coordinates = {{}, coo.rows, coo.cols}};
+  for (size_t e = 0; e < coo.rows.size(); ++e) tensor.coordinates[0].push_back(static_cast<int32_t>(e % 2) * 2);
+  return tensor;
+}
+
+std::string example(const std::string& name) {
+  std::ifstream file(std::string(WEFT_SPARSE_EXAMPLES) + "/" + name + ".txt");
+  EXPECT_TRUE(file.good()) << name;
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 std::vector<double> doubles(const Values& values) { return {values.begin(), values.end()}; }

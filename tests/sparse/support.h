@@ -31,6 +31,11 @@ inline constexpr Shape kShapes[] = {Shape::uniform, Shape::power_law, Shape::emp
 const char* name_of(Shape shape);
 Matrix random_matrix(Shape shape, uint32_t seed);
 
+// Its elements in relations 0 and 2 of three, in turns.
+CooTensor in_relations(const Matrix& a);
+// The text of a program of examples/sparse.
+std::string example(const std::string& name);
+
 Values random_values(size_t count, uint32_t seed);
 // indptr and indices of a structure in CSR.
 std::pair<std::vector<int32_t>, std::vector<int32_t>> csr_arrays(const Structure& structure);
