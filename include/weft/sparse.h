@@ -146,7 +146,9 @@ struct PassTime {
 class Operator {
  public:
   // Throws Error(invalid_argument) and others before anything is computed: a structure of another format, a parameter
-  // that is not known, a tensor of another shape or type, outputs that overlap with other tensors.
+  // that is not known, a tensor of another shape or type, outputs that overlap with other tensors. After all is
+  // computed it throws Error(invalid_argument) for a program that wrote where a buffer stores nothing, naming
+  // iteration, buffer and coordinate.
   void run(const RunArguments& arguments, Stream stream = {}) const;
   // "stage1", "stage2", "stage3", "code" or "cuda".
   std::string text(std::string_view stage) const;

@@ -8,8 +8,15 @@
 
 namespace weft::loop {
 
-Interpreter::Interpreter(Memory& memory, Place place)
-    : memory_(memory), place_(std::move(place)), variables_(memory.scalars) {}
+Interpreter::Interpreter(Memory& memory, Place place, Failed failed)
+    : memory_(memory), place_(std::move(place)), failed_(std::move(failed)), variables_(memory.scalars) {}
+
+void Interpreter::fail_at(const std::string& writer, const std::string& buffer, const std::vector<Expr>& indices) {
+  std::vector<int64_t> at;
+  for (const Expr& index : indices) at.push_back(integer(index));
+  ensure(failed_ != nullptr, "interpreter: '{}' is written where it has no element", buffer);
+  failed_({writer, buffer}, at);
+}
 
 double* Interpreter::element(const std::string& buffer, const std::vector<Expr>& indices) {
   std::vector<int64_t> at;
@@ -145,9 +152,9 @@ void Interpreter::run(const Body& body) {
         const double value = real(stmt.value);
         double* target = element(stmt.name, stmt.indices);
         if (target == nullptr)
-          fail(ErrorCode::invalid_argument, "'{}' is written at a coordinate that it does not store: {}", stmt.name,
-               to_text(Body{stmt}));
-        *target = value;
+          fail_at("", stmt.name, stmt.indices);
+        else
+          *target = value;
         break;
       }
       case Stmt::Kind::condition:
@@ -162,6 +169,7 @@ void Interpreter::run(const Body& body) {
         memory_.buffers[stmt.name].assign(static_cast<size_t>(size), std::nan(""));  // nothing is set until it is
         break;
       }
+      case Stmt::Kind::fail: fail_at(stmt.writer, stmt.name, stmt.indices); break;
       case Stmt::Kind::barrier:
       case Stmt::Kind::thread_sum: break;  // one thread does it all
       case Stmt::Kind::block:
@@ -172,10 +180,9 @@ void Interpreter::run(const Body& body) {
   }
 }
 
-void interpret(const Function& function, Memory& memory) {
-  Interpreter(memory, [](const std::string&, const std::vector<int64_t>& indices) {
-    return indices[0];
-  }).run(function.body);
+void interpret(const Function& function, Memory& memory, Interpreter::Failed failed) {
+  const auto place = [](const std::string&, const std::vector<int64_t>& indices) { return indices[0]; };
+  Interpreter(memory, place, std::move(failed)).run(function.body);
 }
 
 }  // namespace weft::loop

@@ -20,12 +20,13 @@ struct Memory {
 };
 
 // Statements over buffers that may have several dimensions. `place` says where an element lies, from the buffer's name
-// and its indices, or that it is absent: then 0 is read, and writing throws Error(invalid_argument). Local buffers have
-// places in row-major order.
+// and its indices, or that it is absent: then 0 is read, and writing is a failure, of no writer. Local buffers have
+// places in row-major order. What fails is told to `failed`, and goes on.
 class Interpreter {
  public:
   using Place = std::function<std::optional<int64_t>(const std::string& buffer, const std::vector<int64_t>& indices)>;
-  Interpreter(Memory& memory, Place place);
+  using Failed = std::function<void(const Failure& failure, const std::vector<int64_t>& indices)>;
+  Interpreter(Memory& memory, Place place, Failed failed = {});
   void run(const Body& body);
   int64_t integer(const Expr& e);
   double real(const Expr& e);
@@ -36,12 +37,14 @@ class Interpreter {
   double* element(const std::string& buffer, const std::vector<Expr>& indices);  // null: absent
   double read(const std::string& buffer, const std::vector<Expr>& indices);
   int64_t search(const Expr& e);
+  void fail_at(const std::string& writer, const std::string& buffer, const std::vector<Expr>& indices);
   Memory& memory_;
   Place place_;
+  Failed failed_;
   std::map<std::string, int64_t> variables_;
   std::map<std::string, std::vector<int64_t>> local_;  // extents
 };
 
-void interpret(const Function& function, Memory& memory);
+void interpret(const Function& function, Memory& memory, Interpreter::Failed failed = {});
 
 }  // namespace weft::loop

@@ -1,5 +1,6 @@
 #include "loop/ir.h"
 
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -22,6 +23,9 @@ Stmt make_let(std::string variable, Expr value) {
 }
 Stmt make_block(std::string name, Body body, Body init) {
   return {.kind = Kind::block, .name = std::move(name), .body = std::move(body), .init = std::move(init)};
+}
+Stmt make_fail(std::string writer, std::string buffer, std::vector<Expr> indices) {
+  return {.kind = Kind::fail, .name = std::move(buffer), .indices = std::move(indices), .writer = std::move(writer)};
 }
 Stmt make_allocate(std::string buffer, std::vector<Expr> extents, DType dtype, Scope scope) {
   return {
@@ -141,6 +145,14 @@ const Buffer* Function::find(std::string_view buffer) const {
   return nullptr;
 }
 
+std::vector<Failure> failures_of(const Function& function) {
+  std::set<Failure> failures;
+  visit(function.body, [&](const Stmt& stmt) {
+    if (stmt.kind == Kind::fail) failures.insert({stmt.writer, stmt.name});
+  });
+  return {failures.begin(), failures.end()};
+}
+
 namespace {
 
 class Verifier {
@@ -190,6 +202,7 @@ class Verifier {
         return;
       case Kind::block: ensure(false, "{}: a block '{}' is left", function_.name, stmt.name); return;
       case Kind::condition: return check_body(stmt.body);
+      case Kind::fail:
       case Kind::barrier: return;
       case Kind::thread_sum: return check_access(stmt.name, 1);
       case Kind::loop:

@@ -29,6 +29,7 @@ struct Stmt {
     let,        // let name = value, for the statements after it in its body
     allocate,   // name[indices], for the statements after it in its body
     block,      // what an iteration computes at one point; `init` runs before the reduction loops around it
+    fail,       // the run fails: `writer` would write name[indices], which is not there
     // Only in what thread_body() makes:
     barrier,     // all threads of the CTA come here before any goes on
     thread_sum,  // name[0] = its sum (`combine`) over the threads of `thread`, "warp" or "cta", in each of them
@@ -50,6 +51,7 @@ struct Stmt {
   bool atomic = false;  // adds to the element, which other iterations of shared loops may add to at once
   // Of a thread_sum: add, minimum or maximum.
   Op combine = Op::add;
+  std::string writer = {};  // of a failure: the iteration
   // Of an allocation:
   DType dtype = DType::fp32;
   Scope scope = Scope::registers;
@@ -62,6 +64,7 @@ Stmt make_store(std::string buffer, std::vector<Expr> indices, Expr value);
 Stmt make_condition(Expr condition, Body body);
 Stmt make_let(std::string variable, Expr value);
 Stmt make_block(std::string name, Body body, Body init = {});
+Stmt make_fail(std::string writer, std::string buffer, std::vector<Expr> indices);
 Stmt make_allocate(std::string buffer, std::vector<Expr> extents, DType dtype, Scope scope);
 
 std::string_view to_string(LoopKind kind);
@@ -104,6 +107,14 @@ struct Function {
   const Buffer* find(std::string_view buffer) const;
   friend bool operator==(const Function&, const Function&) = default;
 };
+
+// What may fail: who writes which buffer where it has no element.
+struct Failure {
+  std::string writer, buffer;
+  friend auto operator<=>(const Failure&, const Failure&) = default;
+};
+// Of a whole function, sorted: what code counts failures by.
+std::vector<Failure> failures_of(const Function& function);
 
 std::string to_text(const Body& body, int indent = 0);
 std::string to_text(const Function& function);

@@ -17,7 +17,7 @@ constexpr std::string_view kWords[] = {"and",  "or",      "not",    "if",  "for"
                                        "init", "block",   "range",  "as",  "allocate",    "program",    "schedule",
                                        "min",  "max",     "select", "exp", "sqrt",        "abs",        "real",
                                        "find", "iterate", "inf",    "nan", "upper_bound", "preprocess", "where",
-                                       "fuse", "atomic",  "apart"};
+                                       "fuse", "atomic",  "apart",  "fail"};
 
 constexpr int kMaxDepth = 64;
 

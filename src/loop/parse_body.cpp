@@ -122,6 +122,18 @@ Stmt parse_stmt(Source& source, int indent, Symbols& symbols) {
     block.body = parse_body(source, indent + 2, symbols);
     return block;
   }
+  if (line.accept("fail")) {
+    Stmt stmt{.kind = Stmt::Kind::fail, .writer = line.name("an iteration")};
+    line.expect(":");
+    stmt.name = line.name("a buffer");
+    line.expect("[");
+    do {
+      stmt.indices.push_back(parse_integer(line, symbols));
+    } while (line.accept(","));
+    line.expect("]");
+    line.expect_end();
+    return stmt;
+  }
   const bool atomic = line.accept("atomic");
   Stmt store = parse_store(line, symbols);
   store.atomic = atomic;

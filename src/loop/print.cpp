@@ -100,6 +100,9 @@ std::string to_text(const Body& body, int indent) {
         text += fmt::format("{}allocate {}[{}]: {} in {}\n", space, stmt.name, joined(stmt.indices),
                             weft::to_string(stmt.dtype), to_string(stmt.scope));
         break;
+      case Stmt::Kind::fail:
+        text += fmt::format("{}fail {}: {}[{}]\n", space, stmt.writer, stmt.name, joined(stmt.indices));
+        break;
       case Stmt::Kind::barrier: text += space + "barrier\n"; break;
       case Stmt::Kind::thread_sum:
         text += fmt::format("{}{}[0] = its {} over the {}\n", space, stmt.name,

@@ -246,6 +246,9 @@ class Threads {
           home_[stmt.name] = registers_.size() - 1;
         }
         return {std::move(stmt)};
+      case Kind::fail:
+        for (const Expr& index : stmt.indices) add_loads(index, false, found);
+        return {std::move(stmt)};
       case Kind::condition: {
         add_loads(stmt.value, false, found);
         facts_.push_condition(stmt.value);

@@ -58,8 +58,8 @@ loop::Memory interpret_operator(const Operator& op, const RunArguments& argument
   if (stage == Stage::one) interpret(made.stage1, memory);
   if (stage == Stage::two && has_preprocess) interpret(made.preprocess2, memory);
   if (stage == Stage::two) interpret(made.compute2, memory);
-  if (stage == Stage::three && has_preprocess) interpret(made.preprocess3, memory);
-  if (stage == Stage::three) interpret(made.compute3, memory);
+  if (stage == Stage::three && has_preprocess) interpret(made.stage1, made.preprocess3, memory);
+  if (stage == Stage::three) interpret(made.stage1, made.compute3, memory);
   return memory;
 }
 

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "sparse/failures.h"
 #include "sparse/stage2/lower_init.h"
 
 namespace weft::sparse {
@@ -143,28 +144,47 @@ int64_t num_values(const Declarations& declared, const SparseBuffer& buffer, con
 
 void interpret(const Stage1& program, Memory& memory) {
   const Layout layout(program, memory);
-  Interpreter interpreter(memory, [&](const std::string& buffer, const std::vector<int64_t>& at) {
-    return layout.place(program.buffer(buffer).axes, at, true);
-  });
-  for (const Iteration& it : program.iterations)
+  FailureLog failures(program, memory);
+  std::string writer;
+  Interpreter interpreter(
+      memory,
+      [&](const std::string& buffer, const std::vector<int64_t>& at) {
+        return layout.place(program.buffer(buffer).axes, at, true);
+      },
+      [&](const loop::Failure& failure, const std::vector<int64_t>& at) {
+        failures.add({writer, failure.buffer}, at);
+      });
+  for (const Iteration& it : program.iterations) {
+    writer = it.name;
     for (const bool init : {true, false})
       if (!init || !it.init.empty()) Walker(program, it, layout, interpreter, init).walk();
+  }
+  failures.raise();
 }
 
 void interpret(Stage2 stage, Memory& memory) {
   lower_init(stage);
   const Layout layout(stage, memory);
-  Interpreter interpreter(memory, [&](const std::string& name, const std::vector<int64_t>& at) {
+  FailureLog failures(stage, memory);
+  const auto place = [&](const std::string& name, const std::vector<int64_t>& at) {
     if (const SparseBuffer* buffer = stage.find_buffer(name)) return layout.place(buffer->axes, at, false);
     const Auxiliary* array = stage.find_auxiliary(name);
     ensure(array != nullptr, "interpreter: no buffer '{}'", name);
     std::vector<std::string> axes = stage.ancestors(array->axis);
     if (!array->is_indptr) axes.push_back(array->axis);
     return layout.place(axes, at, false);
-  });
-  interpreter.run(stage.body);
+  };
+  const auto failed = [&](const loop::Failure& failure, const std::vector<int64_t>& at) { failures.add(failure, at); };
+  Interpreter(memory, place, failed).run(stage.body);
+  failures.raise();
 }
 
-void interpret(const Stage3& stage, Memory& memory) { loop::interpret(stage.function, memory); }
+void interpret(const Declarations& declared, const Stage3& stage, Memory& memory) {
+  FailureLog failures(declared, memory);
+  loop::interpret(stage.function, memory, [&](const loop::Failure& failure, const std::vector<int64_t>& at) {
+    failures.add(failure, static_cast<uint64_t>(at[0]));
+  });
+  failures.raise();
+}
 
 }  // namespace weft::sparse

@@ -2,7 +2,7 @@
 //
 //   interpret(program, memory);      // stage I: coordinates, no lowering involved
 //   interpret(stage2, memory);       // positions
-//   interpret(stage3, memory);       // flat
+//   interpret(program, stage3, memory);
 #pragma once
 
 #include "loop/interpret.h"
@@ -14,7 +14,8 @@ namespace weft::sparse {
 // `memory` holds the parameters, the arrays of axes by their names, and the values of buffers.
 void interpret(const Stage1& program, loop::Memory& memory);
 void interpret(Stage2 stage, loop::Memory& memory);
-void interpret(const Stage3& stage, loop::Memory& memory);
+// `declared`: what the flat loops were made of.
+void interpret(const Declarations& declared, const Stage3& stage, loop::Memory& memory);
 
 // The number an expression of parameters is.
 int64_t evaluate(const Expr& e, const loop::Memory& memory);

@@ -102,6 +102,8 @@ class Bench {
     for (const loop::Function* function : functions_)
       for (const loop::Buffer& buffer : function->buffers)
         if (!tensors_.contains(buffer.name)) add(buffer, own.contains(buffer.name));
+    failed_ = memory_.make<char>("failures", 8 * loop::failures_of(made.compute3.function).size());
+    std::fill(failed_.begin(), failed_.end(), '\xff');
   }
 
   int64_t param(const std::string& name) const { return bound_.numbers.scalars.at(name); }
@@ -125,6 +127,13 @@ class Bench {
           ASSERT_NEAR(got[e], want[e], tolerance * (1 + std::fabs(want[e]))) << "element " << e;
         }
     }
+  }
+
+  // The least number of each failure.
+  std::vector<uint64_t> failed() const {
+    std::vector<uint64_t> numbers(failed_.size() / 8);
+    if (!numbers.empty()) std::memcpy(numbers.data(), failed_.data(), failed_.size());
+    return numbers;
   }
 
   // With the tensor 4 bytes behind where it should begin.
@@ -167,6 +176,7 @@ class Bench {
         for (const loop::Buffer& buffer : function->buffers)
           arguments.push_back(reinterpret_cast<long long>(tensors_.at(buffer.name).data.data()));
         for (const std::string& scalar : function->scalars) arguments.push_back(param(scalar));
+        if (!loop::failures_of(*function).empty()) arguments.push_back(reinterpret_cast<long long>(failed_.data()));
         launch.shared_bytes = static_cast<size_t>(loop::shared_bytes(loop::thread_body(*function, phases[phase])));
         sparse_threads_x = 0;
         visit(phases[phase].body, [](const loop::Stmt& stmt) {
@@ -182,6 +192,7 @@ class Bench {
   sparse::Bound bound_;
   Memory memory_;
   std::map<std::string, Tensor> tensors_;
+  std::span<char> failed_;
   std::vector<const loop::Function*> functions_;
 };
 
@@ -328,6 +339,17 @@ TEST_P(SimtSparse, ComputesWhatDenseArithmeticDoes) {
     }
     run.expect("Largest", largest);
     return run.expect("Least", least);
+  }
+  if (name == "compress") {  // what the matrix holds elsewhere is a failure, of the first such place
+    const Values dense = v("D");
+    Values kept;
+    uint64_t first_absent = 0;
+    for (const Stored& e : elements(s)) kept.push_back(dense[e.row * run.extent("n") + e.col]);
+    for (const Stored& e : elements(s))
+      if (e.row == 0 && e.col == first_absent) ++first_absent;
+    run.expect("Z", kept);
+    EXPECT_EQ(run.failed(), std::vector<uint64_t>{run.extent("n") + 2 + first_absent + 1});
+    return;
   }
   if (name == "graph_attention") {
     const auto list = elements(s);

@@ -40,6 +40,19 @@ constexpr const char* kExtremesProgram = R"(program extremes(m, n, nnz):
     Least[i] = min(Least[i], X[i, j])
 )";
 
+// What a structure keeps of a dense matrix, which holds nothing else.
+constexpr const char* kCompressProgram = R"(program compress(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  N = dense_fixed(n)
+  D = buffer(I, N): fp32
+  Z = buffer(I, J): fp32
+  iterate clear(I, J) "SS" as (i, j):
+    Z[i, j] = 0.0
+  iterate compress(I, N) "SS" as (x, y) where D[x, y] != 0.0:
+    Z[x, y] = D[x, y]
+)";
+
 }  // namespace
 
 std::vector<ReadyCase> ready_cases(const VectorUnit& unit) {
@@ -129,6 +142,8 @@ std::vector<ReadyCase> all_cases() {
        plain},
       // What gathers asks arrays where elements stand.
       sddmm("sddmm_places", sddmm_format_schedule(64, "sr_bcrs(4, 2), coo()", {}), {{"feat", 64}}),
+      // Places are searched for; one that is absent is a failure.
+      {"compress", {kCompressProgram, "lower()\nparallel(clear.i)\nparallel(compress.x)\n"}, "J", plain},
       // Rows of C in shared memory, each element one thread's: nobody waits.
       spmm("spmm_shared",
            "lower()\nreorder(csrmm.k, csrmm.j)\nbind(csrmm.i, blockIdx.x)\nbind(csrmm.k, threadIdx.x)\n"

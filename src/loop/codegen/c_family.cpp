@@ -155,6 +155,7 @@ void CFamily::emit(const Body& body) {
         --indent_;
         line("}");
         break;
+      case Stmt::Kind::fail: emit_fail(stmt); break;
       case Stmt::Kind::barrier:
       case Stmt::Kind::thread_sum: line(meeting(stmt)); break;
       case Stmt::Kind::block: ensure(false, "block '{}' is left", stmt.name);
@@ -178,6 +179,12 @@ void CFamily::emit_store(const Stmt& store) {
   const std::string value = expr(store.value);
   line(fmt::format("{}[{}] = {};", store.name, expr(store.indices[0]),
                    is_bf16(store.name) ? fmt::format("weft_to_bf16({})", value) : value));
+}
+
+void CFamily::emit_fail(const Stmt& stmt) {
+  const std::vector<Failure> all = failures_of(*function_);
+  const auto number = std::find(all.begin(), all.end(), Failure{stmt.writer, stmt.name}) - all.begin();
+  line(fmt::format("weft_fail(weft_failures + {}, {});", number, expr(stmt.indices[0])));
 }
 
 void CFamily::emit_loop(const Stmt& written) {
@@ -225,7 +232,9 @@ void CFamily::write_phase(const Function& function, const Phase& phase, size_t i
   indent_ = 0;
   local_.clear();
   Names used;
+  bool may_fail = false;
   visit(phase.body, [&](const Stmt& stmt) {
+    may_fail |= stmt.kind == Stmt::Kind::fail;
     if (stmt.kind == Stmt::Kind::store) used.insert(stmt.name);
     if (!stmt.balance.empty()) used.insert(stmt.balance);
     if (prefetch_distance(stmt) > 0 && has_prefetch())  // asks whether places are there to be read
@@ -246,6 +255,7 @@ void CFamily::write_phase(const Function& function, const Phase& phase, size_t i
       line(buffer_declaration(buffer, i, stores_to(phase.body, buffer.name)));
   for (size_t i = 0; i < function.scalars.size(); ++i)
     if (used.contains(function.scalars[i])) line(scalar_declaration(function.scalars[i], i));
+  if (may_fail) line(failures_declaration(function.buffers.size()));
   std::string above = std::exchange(text_, {});
   emit(phase.body);
   const std::string body = std::exchange(text_, std::move(above));

@@ -26,6 +26,8 @@ class CFamily {
   virtual std::string head(const std::string& name, const Function& function, const Phase& phase) = 0;
   virtual std::string buffer_declaration(const Buffer& buffer, size_t index, bool written) const = 0;
   virtual std::string scalar_declaration(const std::string& scalar, size_t index) const = 0;
+  // Of weft_failures, a number for each of failures_of(function), which is an argument behind the buffers.
+  virtual std::string failures_declaration(size_t index) const = 0;
   // "for (...)" of a loop that workers or threads share.
   virtual void open_shared_loop(const Stmt& loop) = 0;
   // Above a loop to be unrolled or vectorised.
@@ -61,6 +63,7 @@ class CFamily {
   void emit(const Body& body);
   void emit_loop(const Stmt& loop);
   void emit_store(const Stmt& store);
+  void emit_fail(const Stmt& stmt);
   // Of a loop that is to prefetch: what it loads at loaded places, some iterations ahead.
   void emit_prefetch(const Stmt& loop, int64_t ahead);
   bool emit_vector_loop(const Stmt& loop);

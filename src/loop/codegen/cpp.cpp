@@ -182,6 +182,12 @@ static inline void weft_atomic_add(double* p, double x) {
     __builtin_memcpy(&sum, &value, 8);
   } while (!__atomic_compare_exchange_n((weft_bits64*)p, &old, sum, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
+// Keeps the least number of all workers.
+static inline void weft_fail(unsigned long long* least, unsigned long long number) {
+  unsigned long long old = __atomic_load_n(least, __ATOMIC_RELAXED);
+  while (number < old && !__atomic_compare_exchange_n(least, &old, number, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+}
 // Where the iterations of a worker begin: an equal share of the work, an iteration being as much as four elements.
 template <class T>
 static inline long long weft_share(const T* indptr, long long extent, long long worker, long long workers) {
@@ -212,6 +218,9 @@ class Cpp : public CFamily {
   }
   std::string scalar_declaration(const std::string& scalar, size_t index) const override {
     return fmt::format("const long long {} = scalars[{}];", scalar, index);
+  }
+  std::string failures_declaration(size_t index) const override {
+    return fmt::format("unsigned long long* const weft_failures = (unsigned long long*)buffers[{}];", index);
   }
   void open_shared_loop(const Stmt& loop) override {
     const std::string extent = expr(loop.value, 6);

@@ -67,6 +67,8 @@ __device__ inline void weft_load(float* to, const unsigned short* from) {
 }
 __device__ inline void weft_atomic_add(float* p, float x) { atomicAdd(p, x); }
 __device__ inline void weft_atomic_add(double* p, double x) { atomicAdd(p, x); }
+// Keeps the least number of all threads.
+__device__ inline void weft_fail(unsigned long long* least, unsigned long long number) { atomicMin(least, number); }
 __device__ inline unsigned char* weft_shared_memory() {
   extern __shared__ double2 memory[];
   return (unsigned char*)memory;
@@ -139,6 +141,7 @@ class Cuda : public CFamily {
       add(fmt::format("{}{}* __restrict__ {}", stores_to(phase.body, buffer.name) ? "" : "const ",
                       element_type(buffer.dtype), buffer.name));
     for (const std::string& scalar : function.scalars) add("long long " + scalar);
+    if (!failures_of(function).empty()) add("unsigned long long* weft_failures");
     return fmt::format("extern \"C\" __global__ void {}({}) {{", name, arguments);
   }
   // Arguments have their names already.
@@ -146,6 +149,8 @@ class Cuda : public CFamily {
     return "(void)" + buffer.name + ";";
   }
   std::string scalar_declaration(const std::string& scalar, size_t) const override { return "(void)" + scalar + ";"; }
+
+  std::string failures_declaration(size_t) const override { return "(void)weft_failures;"; }
 
   void open_shared_loop(const Stmt& loop) override {
     std::string first = "blockIdx.x * (long long)blockDim.x + threadIdx.x", step = "(long long)gridDim.x * blockDim.x";

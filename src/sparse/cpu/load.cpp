@@ -6,6 +6,7 @@
 #include "jit/host/module.h"
 #include "loop/codegen/c_family.h"
 #include "loop/codegen/printers.h"
+#include "sparse/failures.h"
 #include "sparse/loaded.h"
 
 namespace weft::sparse {
@@ -14,27 +15,32 @@ namespace {
 class LoadedOnCpu : public Loaded {
  public:
   explicit LoadedOnCpu(const Compilation& made)
-      : preprocess_(made.preprocess3.function), compute_(made.compute3.function) {
+      : declared_(made.stage1), preprocess_(made.preprocess3.function), compute_(made.compute3.function) {
     // Each is a module of its own, compiled beside the other: compiling is most of the way from a text to a call.
     std::future<std::shared_ptr<const Module>> preprocess;
-    if (!preprocess_.body.empty())
-      preprocess = std::async(module_of, std::cref(made.stage1.name), "preprocess ", std::cref(preprocess_));
-    if (!compute_.body.empty()) compute_module_ = module_of(made.stage1.name, "", compute_);
-    if (preprocess.valid()) preprocess_module_ = preprocess.get();
-    preprocess_phases_ = phases_of(preprocess_, preprocess_module_.get());
-    compute_phases_ = phases_of(compute_, compute_module_.get());
+    if (!preprocess_.function.body.empty())
+      preprocess = std::async(module_of, std::cref(made.stage1.name), "preprocess ", std::cref(preprocess_.function));
+    if (!compute_.function.body.empty()) compute_.take(module_of(made.stage1.name, "", compute_.function));
+    if (preprocess.valid()) preprocess_.take(preprocess.get());
   }
-  void preprocess(const Bound& bound, Stream stream) const override {
-    run(preprocess_, preprocess_phases_, bound, stream.team());
-  }
-  void compute(const Bound& bound, Stream stream) const override {
-    run(compute_, compute_phases_, bound, stream.team());
-  }
+  void preprocess(const Bound& bound, Stream stream) const override { run(preprocess_, bound, stream.team()); }
+  void compute(const Bound& bound, Stream stream) const override { run(compute_, bound, stream.team()); }
 
  private:
   struct Phase {
     void (*call)(void* const* buffers, const long long* scalars, int worker, int workers) = nullptr;
     bool parallel = false;
+  };
+  struct Part {
+    explicit Part(const loop::Function& flat) : function(flat), failures(loop::failures_of(flat)) {}
+    void take(std::shared_ptr<const Module> loaded) {
+      module = std::move(loaded);
+      phases = phases_of(function, *module);
+    }
+    loop::Function function;
+    std::vector<loop::Failure> failures;
+    std::shared_ptr<const Module> module = {};  // null: nothing to run
+    std::vector<Phase> phases = {};
   };
 
   static std::shared_ptr<const Module> module_of(const std::string& program, const char* part,
@@ -46,36 +52,40 @@ class LoadedOnCpu : public Loaded {
         .module;
   }
 
-  static std::vector<Phase> phases_of(const loop::Function& function, const Module* module) {
+  static std::vector<Phase> phases_of(const loop::Function& function, const Module& module) {
     std::vector<Phase> result;
-    if (module == nullptr) return result;
     const std::vector<loop::Phase> phases = loop::split_phases(function);
     for (size_t i = 0; i < phases.size(); ++i) {
       const std::string name = loop::phase_name(function, i);
-      void* symbol = module->symbol(name.c_str());
+      void* symbol = module.symbol(name.c_str());
       ensure(symbol != nullptr, "the module of {} has no '{}'", function.name, name);
       result.push_back({reinterpret_cast<decltype(Phase::call)>(symbol), phases[i].parallel() != nullptr});
     }
     return result;
   }
 
-  static void run(const loop::Function& function, const std::vector<Phase>& phases, const Bound& bound,
-                  WorkerTeam& team) {
+  void run(const Part& part, const Bound& bound, WorkerTeam& team) const {
+    constexpr uint64_t kNone = UINT64_MAX;
+    std::vector<uint64_t> failed(part.failures.size(), kNone);
     std::vector<void*> buffers;
     std::vector<long long> scalars;
-    for (const loop::Buffer& buffer : function.buffers) buffers.push_back(bound.pointers.at(buffer.name));
-    for (const std::string& scalar : function.scalars) scalars.push_back(bound.numbers.scalars.at(scalar));
-    for (const Phase& phase : phases) {
+    for (const loop::Buffer& buffer : part.function.buffers) buffers.push_back(bound.pointers.at(buffer.name));
+    for (const std::string& scalar : part.function.scalars) scalars.push_back(bound.numbers.scalars.at(scalar));
+    buffers.push_back(failed.data());
+    for (const Phase& phase : part.phases) {
       if (phase.parallel)
         team.run([&](int worker) { phase.call(buffers.data(), scalars.data(), worker, team.num_workers()); });
       else
         phase.call(buffers.data(), scalars.data(), 0, 1);
     }
+    FailureLog log(declared_, bound.numbers);
+    for (size_t f = 0; f < failed.size(); ++f)
+      if (failed[f] != kNone) log.add(part.failures[f], failed[f]);
+    log.raise();
   }
 
-  loop::Function preprocess_, compute_;
-  std::shared_ptr<const Module> preprocess_module_, compute_module_;  // null: nothing to run
-  std::vector<Phase> preprocess_phases_, compute_phases_;
+  Declarations declared_;
+  Part preprocess_, compute_;
 };
 
 }  // namespace

@@ -137,33 +137,40 @@ class IterationLowering {
     axis_of_iterator_[it_.iterators[index]] = axis.name;
   }
 
+  // What is written where it may be absent is asked for first; where it is, the run fails.
   Body lower_stores(const Body& stores) {
     Body body;
     for (const Stmt& store : stores) {
-      const Expr value = translate(store.value);
       const Access target = locate(store.name, store.indices);
-      check(!target.searched, ErrorCode::unsupported,
-            "iteration '{}' writes '{}' at a coordinate that has to be searched; required: the buffer's own axes, "
-            "written at their iterators; iterate over the axes of '{}'",
-            it_.name, store.name, store.name);
-      check(!target.present, ErrorCode::unsupported,
-            "iteration '{}' writes '{}' at a coordinate that may lie outside: {} is not proven; add it to the "
-            "iteration's where",
-            it_.name, store.name, target.present ? loop::to_text(target.present) : "");
+      if (target.never)
+        fail(ErrorCode::invalid_argument, "iteration '{}' writes {}, where '{}' never stores anything: {} is false",
+             it_.name, loop::to_text(loop::load(store.name, store.indices, Type::real)), store.name,
+             loop::to_text(target.never));
+      written_ = &store, written_at_ = &target;
+      const Expr value = translate(store.value);
+      written_ = nullptr, written_at_ = nullptr;
       body.insert(body.end(), lets_.begin(), lets_.end());
       lets_.clear();
-      body.push_back(loop::make_store(store.name, target.positions, value));
+      Stmt written = loop::make_store(store.name, target.positions, value);
+      if (!target.present) {
+        body.push_back(std::move(written));
+        continue;
+      }
+      body.push_back(loop::make_condition(loop::operation(Op::logical_not, {target.present}),
+                                          {loop::make_fail(it_.name, store.name, target.coordinates)}));
+      body.push_back(loop::make_condition(target.present, {std::move(written)}));
     }
     return body;
   }
 
   struct Access {
-    std::vector<Expr> positions = {};
+    std::vector<Expr> positions = {}, coordinates = {};
     Expr present = {};  // none: always
-    bool searched = false;
+    Expr never = {};    // what would have to hold, and cannot
   };
 
   void require(Access& access, const Expr& condition) {
+    if (facts_.fails(condition)) access.never = condition;
     if (!facts_.holds(condition)) access.present = both(access.present, condition);
   }
 
@@ -175,9 +182,10 @@ class IterationLowering {
     for (size_t j = 0; j < indices.size(); ++j) {
       const Axis& axis = program_.axis(buffer.axes[j]);
       const std::vector<std::string> ancestors = program_.ancestors(axis.name);
+      access.coordinates.push_back(translate(indices[j]));
       const Expr position = is_own(axis, ancestors, indices[j], known)
                                 ? position_.at(axis.name)
-                                : search(access, axis, ancestors, known, translate(indices[j]));
+                                : search(access, axis, ancestors, known, access.coordinates.back());
       known[axis.name] = position;
       access.positions.push_back(position);
     }
@@ -205,13 +213,14 @@ class IterationLowering {
       require(access, loop::less(x, extent));
       return x;
     }
+    for (const Expr& condition : {loop::at_least(x, 0), loop::less(x, axis.length)})
+      if (facts_.fails(condition)) access.never = condition;
     start.push_back(0);
     Expr found = loop::search(Op::find, axis.indices, start, extent, x);
     if (access.present) found = loop::select(access.present, found, -1);
     const std::string name = loop::fresh_name("at_" + axis.name, taken_);
     taken_.insert(name);
     lets_.push_back(loop::make_let(name, found));
-    access.searched = true;
     access.present = loop::at_least(loop::variable(name), 0);  // -1 where an ancestor is absent, too
     return loop::variable(name);
   }
@@ -226,6 +235,9 @@ class IterationLowering {
       for (const Expr& operand : e->operands) operands.push_back(translate(operand));
       return loop::with_operands(e, std::move(operands));
     }
+    // What is added to is where it is written.
+    if (written_ != nullptr && e->name == written_->name && e->operands == written_->indices)
+      return loop::load(e->name, written_at_->positions, e->type);
     const Access access = locate(e->name, e->operands);
     Expr value = loop::load(e->name, access.positions, e->type);
     if (!access.present) return value;
@@ -241,7 +253,9 @@ class IterationLowering {
   std::map<std::string, Expr> coordinate_;
   std::map<std::string, std::string> axis_of_iterator_;
   std::vector<Expr> guards_;
-  Body lets_;  // searches of the store that is being lowered
+  Body lets_;                      // searches of the store that is being lowered
+  const Stmt* written_ = nullptr;  // that store, where its value is translated
+  const Access* written_at_ = nullptr;
 };
 
 // Iterations of one nest share its loops. Throws where they may not: where one of them needs what another computes at

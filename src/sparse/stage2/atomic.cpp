@@ -6,6 +6,7 @@ namespace weft::sparse {
 
 void atomic(Stage2& stage, const std::string& name) {
   Stmt& block = find_block(stage, name).block();
+  check_written_surely("atomic", name, block);
   int sums = 0;
   for (Stmt& store : block.body) {
     if (store.kind != Stmt::Kind::store) continue;

@@ -10,6 +10,7 @@ namespace weft::sparse {
 void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
   const LoopInNest found = find_loop(stage, name);
   Stmt& block = found.nest.block();
+  check_written_surely("cache_write", name, block);
   // One element that the block adds to.
   const auto is_store = [](const Stmt& stmt) { return stmt.kind == Stmt::Kind::store; };
   if (std::count_if(block.body.begin(), block.body.end(), is_store) != 1)

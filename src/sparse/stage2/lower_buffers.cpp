@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "loop/facts.h"
+#include "sparse/failures.h"
 #include "sparse/stage2/lower_init.h"
 
 namespace weft::sparse {
@@ -101,6 +102,7 @@ class BufferLowering {
       }
       if (stmt.value) stmt.value = lowered(stmt.value);
       if (stmt.kind == Stmt::Kind::store) stmt.indices = {flat_access_of(stmt)};
+      if (stmt.kind == Stmt::Kind::fail) stmt.indices = {failure_number(stage_, stmt.name, stmt.indices)};
       stmt.body = lowered(stmt.body);
       result.push_back(std::move(stmt));
     }

@@ -37,10 +37,15 @@ size_t Nest::find(const std::string& variable) const {
 Names Nest::reductions() const {
   // What the indices of the block's writes are made of, through what `let` names.
   Names used;
+  Body lets;
   for (const Body* body : {&block().init, &block().body})
-    for (const Stmt& stmt : *body)
+    visit(*body, [&](const Stmt& stmt) {
+      if (stmt.kind == Stmt::Kind::let) lets.push_back(stmt);
       if (stmt.kind == Stmt::Kind::store && !block().init.empty())
         for (const Expr& index : stmt.indices) used.merge(loop::variables_of(index));
+    });
+  for (auto let = lets.rbegin(); let != lets.rend(); ++let)
+    if (used.contains(let->name)) used.merge(loop::variables_of(let->value));
   for (auto level = path.rbegin(); level != path.rend(); ++level)
     for (size_t before = level->index; before-- > 0;)
       if (const Stmt& let = (*level->body)[before]; let.kind == Stmt::Kind::let && used.contains(let.name))
@@ -88,6 +93,15 @@ LoopInNest find_loop(Stage2& stage, const std::string& name) {
 
 void refuse(const std::string& primitive, const std::string& loop, const std::string& why) {
   fail(ErrorCode::invalid_argument, "{}({}): {}", primitive, loop, why);
+}
+
+void check_written_surely(const std::string& primitive, const std::string& loop, const Stmt& block) {
+  visit(block.body, [&](const Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::fail)
+      refuse(primitive, loop,
+             fmt::format("'{}' is written where it may store nothing; leave such points out by the iteration's where",
+                         stmt.name));
+  });
 }
 
 Names taken_names(const Stage2& stage) {

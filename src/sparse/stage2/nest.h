@@ -40,6 +40,8 @@ LoopInNest find_loop(Stage2& stage, const std::string& name);
 void check_new_name(const Stage2& stage, const Nest& nest, const std::string& name);
 // Throws Error(invalid_argument) that begins with primitive and loop.
 [[noreturn]] void refuse(const std::string& primitive, const std::string& loop, const std::string& why);
+// Throws where the block asks whether what it writes is there, which the primitive could not do.
+void check_written_surely(const std::string& primitive, const std::string& loop, const Stmt& block);
 Names taken_names(const Stage2& stage);
 // Extent of a loop that has to be a literal.
 int64_t literal_extent(const std::string& primitive, const LoopInNest& loop);

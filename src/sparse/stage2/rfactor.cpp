@@ -61,6 +61,7 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
 
   // Only a sum can be taken apart: target = target + x.
   Stmt& block = found.nest.block();
+  check_written_surely("rfactor", name, block);
   if (block.body.empty() || block.body.back().kind != Stmt::Kind::store)
     refuse("rfactor", name, fmt::format("block '{}' stores nothing", block.name));
   Stmt& store = block.body.back();

@@ -52,7 +52,7 @@ class Verifier {
     for (const Stmt& stmt : body) {
       for (const Expr& index : stmt.indices) check_expr(index);
       if (stmt.value) check_expr(stmt.value);
-      if (stmt.kind == Stmt::Kind::store) check_access(stmt.name, stmt.indices.size());
+      if (stmt.kind == Stmt::Kind::store || stmt.kind == Stmt::Kind::fail) check_access(stmt.name, stmt.indices.size());
       if (stmt.kind == Stmt::Kind::allocate)
         symbols_.buffers[stmt.name] = {loop::type_of(stmt.dtype), stmt.indices.size()};
       const bool declares = stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::let;

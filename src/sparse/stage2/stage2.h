@@ -31,8 +31,8 @@ struct Stage2 : Declarations {
 };
 
 // Steps 1 to 3 of sparse iteration lowering (equations 3.1 to 3.5): materialises the arrays of axes, makes a nest of
-// loops of each iteration, translates coordinates to positions. Throws Error(unsupported) where a buffer is written at
-// coordinates that would have to be searched, or that may lie outside.
+// loops of each iteration, translates coordinates to positions. Throws Error(invalid_argument) where a buffer is
+// written at coordinates that it cannot store; where that is not known, the run asks, and fails.
 Stage2 lower_iterations(const Stage1& program);
 
 // How many positions `axis` has below its ancestors' positions.

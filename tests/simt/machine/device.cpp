@@ -149,6 +149,15 @@ unsigned atomic(AtomicOp op, unsigned* p, unsigned x, bool acq_rel) {
   *p = op == AtomicOp::add ? old + x : old | x;
   return old;
 }
+void atomic_min(unsigned long long* p, unsigned long long x) {
+  machine().require_aligned(p, 8, "changes atomically", WEFT_CALLER);
+  machine().access(p, 8, Access::atomic, WEFT_CALLER);
+  Thread& self = machine().current();
+  Clock& published = machine().clock_of(p);
+  join(self.acquired, published);
+  join(published, self.released);
+  *p = std::min(*p, x);
+}
 unsigned load_acquire(const unsigned* p) {
   machine().yield();  // who waits for a word lets others write it
   machine().access(p, 4, Access::atomic, WEFT_CALLER);

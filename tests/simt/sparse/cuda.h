@@ -82,3 +82,4 @@ extern "C" float fabsf(float), sqrtf(float), expf(float);
 extern "C" double fabs(double), sqrt(double), exp(double);
 void atomicAdd(float*, float);  // no operator's own schedule adds so
 void atomicAdd(double*, double);
+inline void atomicMin(unsigned long long* p, unsigned long long x) { weft::simt::atomic_min(p, x); }

@@ -21,6 +21,8 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #define weft_block_sddmm_0 WEFT_OF(WEFT_GOLDEN, block_sddmm_0)
 #define weft_block_sddmm_1 WEFT_OF(WEFT_GOLDEN, block_sddmm_1)
 #define weft_block_spmm_0 WEFT_OF(WEFT_GOLDEN, block_spmm_0)
+#define weft_compress_0 WEFT_OF(WEFT_GOLDEN, compress_0)
+#define weft_compress_1 WEFT_OF(WEFT_GOLDEN, compress_1)
 #define weft_dbsr_spmm_0 WEFT_OF(WEFT_GOLDEN, dbsr_spmm_0)
 #define weft_dbsr_spmm_1 WEFT_OF(WEFT_GOLDEN, dbsr_spmm_1)
 #define weft_edge_dots_0 WEFT_OF(WEFT_GOLDEN, edge_dots_0)
@@ -142,6 +144,9 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #define WEFT_GOLDEN sddmm_places
 #include "tests/golden/sparse/sddmm_places.cuda.txt"
 #undef WEFT_GOLDEN
+#define WEFT_GOLDEN compress
+#include "tests/golden/sparse/compress.cuda.txt"
+#undef WEFT_GOLDEN
 // clang-format on
 
 namespace weft::simt {
@@ -214,6 +219,8 @@ const SparseKernel kSparseKernels[] = {
     WEFT_KERNEL(sddmm_places, sddmm_preprocess_0),
     WEFT_KERNEL(sddmm_places, sddmm_0),
     WEFT_KERNEL(sddmm_places, sddmm_1),
+    WEFT_KERNEL(compress, compress_0),
+    WEFT_KERNEL(compress, compress_1),
 };
 unsigned sparse_threads_x = 0;
 const int kNumSparseKernels = sizeof kSparseKernels / sizeof kSparseKernels[0];
