@@ -33,6 +33,33 @@ TEST(Refusals, StructuresThatBreakTheirRules) {
   expect_contains(refusal([] { static_cast<void>(Structure().nnz()); }), "is empty", "empty handle");
 }
 
+// Before anything is as large as an extent says.
+TEST(Refusals, WhatDoesNotFitIndicesOf32Bits) {
+  for (const int64_t extent : {int64_t{1} << 31, int64_t{1} << 60, int64_t{-1}}) {
+    const std::string says = fmt::format("there are {} rows; 0 to 2147483647 fit indices of 32 bits", extent);
+    const Coo coo{.num_rows = extent, .num_cols = 2};
+    expect_contains(refusal([&] { csr_from_coo(coo); }), says, "csr");
+    expect_contains(refusal([&] { ell_from_coo(coo); }), says, "ell");
+    expect_contains(refusal([&] { bsr_from_coo(coo, 2); }), says, "bsr");
+    expect_contains(refusal([&] { dbsr_from_coo(coo, 2); }), says, "dbsr");
+    expect_contains(refusal([&] { sr_bcrs_from_coo(coo, 2, 2); }), says, "sr_bcrs");
+    expect_contains(refusal([&] { dia_from_coo(coo); }), says, "dia");
+    expect_contains(refusal([&] { merged(coo); }), says, "merged");
+    expect_contains(refusal([&] { csc_from_coo(coo); }), fmt::format("there are {} columns", extent), "csc");
+    const CooTensor tensor{.extents = {extent, 2, 2}, .coordinates = {{}, {}, {}}};
+    const std::string of_tensor = fmt::format("dimension 0 has an extent of {}", extent);
+    expect_contains(refusal([&] { csf_from_coo(tensor); }), of_tensor, "csf");
+    expect_contains(refusal([&] { relations_from_coo(tensor); }), of_tensor, "relations");
+    expect_contains(refusal([&] { relational_from_coo(tensor); }), fmt::format("has an extent of {}", extent),
+                    "relational");
+  }
+  // Places that formats add.
+  Coo wide{.num_rows = 1 << 20, .num_cols = 4096, .rows = I(2049, 0), .cols = I(2049)};
+  for (size_t e = 0; e < wide.cols.size(); ++e) wide.cols[e] = static_cast<int32_t>(e);
+  expect_contains(refusal([&] { ell_from_coo(wide); }), "1048576 rows of 2049 places do not fit", "ell");
+  expect_contains(refusal([&] { dia_from_coo(wide); }), "2049 diagonals of 1048576 rows do not fit", "dia");
+}
+
 TEST(Refusals, ElementListsWithDuplicatesOrOutsiders) {
   expect_contains(refusal([] {
                     csr_from_coo({2, 2, {1, 0, 1}, {0, 1, 0}});
@@ -114,6 +141,13 @@ TEST_F(BadRun, IsRefusedNamingWhatIsWrong) {
          x.buffers["B"] = TensorView(both.data(), DType::fp32, {a.cols, 3});
          x.buffers["C"] = TensorView(both.data() + a.cols * 3 - 1, DType::fp32, {a.rows, 3});
        }));
+}
+
+// A program may say that its indices have 64 bits; structures have 32.
+TEST_F(BadRun, StructuresOfWideIndicesAreRefused) {
+  const Operator wide = compile(parse(replaced(kSpmmProgram, "indices=j_indices)", "indices=j_indices): int64")));
+  expect_contains(refusal([&] { wide.run(good); }), "axis 'J' has indices of int64; required: int64 structures",
+                  "int64");
 }
 
 // A second run with other shapes is no worse than the first, and a refused one leaves nothing behind.

@@ -14,6 +14,9 @@ std::vector<int64_t> sorted_places(const Coo& coo) {
         coo.rows.size(), coo.cols.size());
   check(coo.rows.size() <= static_cast<size_t>(INT32_MAX), ErrorCode::invalid_argument,
         "coo: {} elements do not fit indices of 32 bits", coo.rows.size());
+  for (const auto& [extent, what] : {std::pair(coo.num_rows, "rows"), std::pair(coo.num_cols, "columns")})
+    check(extent >= 0 && extent <= INT32_MAX, ErrorCode::invalid_argument,
+          "coo: there are {} {}; 0 to {} fit indices of 32 bits", extent, what, INT32_MAX);
   for (size_t e = 0; e < coo.rows.size(); ++e)
     check(coo.rows[e] >= 0 && coo.rows[e] < coo.num_rows && coo.cols[e] >= 0 && coo.cols[e] < coo.num_cols,
           ErrorCode::invalid_argument, "coo: element {} is at row {}, column {}, outside of {} x {}", e, coo.rows[e],
@@ -66,8 +69,6 @@ std::vector<float> summed(const Merged& merged, std::span<const float> values) {
 
 Converted csr_from_coo(const Coo& coo) {
   Converted result{.order = sorted_order(coo)};
-  check(coo.num_rows >= 0 && coo.num_rows <= INT32_MAX, ErrorCode::invalid_argument,
-        "coo: {} rows do not fit indices of 32 bits", coo.num_rows);
   std::vector<int32_t> indptr(static_cast<size_t>(coo.num_rows) + 1, 0), indices;
   indices.reserve(result.order.size());
   for (const int64_t e : result.order) {

@@ -18,6 +18,8 @@ void check_lengths(const CooTensor& coo) {
   check(count <= static_cast<size_t>(INT32_MAX), ErrorCode::invalid_argument,
         "coo: {} elements do not fit indices of 32 bits", count);
   for (size_t d = 0; d < coo.extents.size(); ++d) {
+    check(coo.extents[d] >= 0 && coo.extents[d] <= INT32_MAX, ErrorCode::invalid_argument,
+          "coo: dimension {} has an extent of {}; 0 to {} fit indices of 32 bits", d, coo.extents[d], INT32_MAX);
     check(coo.coordinates[d].size() == count, ErrorCode::invalid_argument,
           "coo: there are {} coordinates of dimension 0 and {} of dimension {}", count, coo.coordinates[d].size(), d);
     for (size_t e = 0; e < count; ++e)
