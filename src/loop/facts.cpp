@@ -192,8 +192,8 @@ bool Facts::is_nonnegative(Linear sum, int depth) const {
   return proven;
 }
 
-// Puts its bound in the place of a term: of what is subtracted first, as it may cancel what is added; inner loops
-// before outer ones, which their extents may speak of; variables last.
+// Puts its bound in the place of a term: of what is subtracted first, as it may cancel what is added; positions that
+// were searched and inner loops before outer ones, which their extents may speak of; variables last.
 bool Facts::bound_some(Linear& sum) const {
   std::vector<Expr> order;
   for (const bool negative : {true, false}) {
@@ -201,8 +201,9 @@ bool Facts::bound_some(Linear& sum) const {
       for (const auto& [term, coefficient] : sum.terms)
         if ((coefficient < 0) == negative && wanted(term)) order.push_back(term);
     };
-    for (auto loop = loops_.rbegin(); loop != loops_.rend(); ++loop)
-      add([&](const Expr& term) { return is_variable(term, loop->first); });
+    for (const auto* bindings : {&lets_, &loops_})
+      for (auto binding = bindings->rbegin(); binding != bindings->rend(); ++binding)
+        add([&](const Expr& term) { return is_variable(term, binding->first); });
     add([](const Expr& term) { return term->op != Op::variable; });
     add([](const Expr& term) { return term->op == Op::variable; });
   }

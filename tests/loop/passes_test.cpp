@@ -110,6 +110,21 @@ TEST(Bounds, OfAPositionThatWasSearchedComeFromItsCondition) {
   EXPECT_EQ(others("at >= 0", "i + at - 1"), 1u);
 }
 
+// The row that was searched ends where the next begins, which is no later than all of them end.
+TEST(Bounds, OfASearchedRowAreThoseOfItsArrays) {
+  const BoundsReport report = check_bounds(parse_function(R"(stage3 f(m, n, nnz):
+  ptr = flat(m + 1): int32 in 0 to nnz
+  idx = flat(nnz): int32 in 0 to n - 1
+  Z = flat(nnz): fp32
+  for x in range(m):
+    for y in range(n):
+      let at = find(idx[ptr[x]], ptr[x + 1] - ptr[x], y)
+      if at >= 0:
+        Z[ptr[x] + at] = 1.0
+)"));
+  EXPECT_EQ(report.others, std::vector<std::string>());
+}
+
 TEST(Phases, AreParallelNestsAndWhatStandsBetween) {
   const std::vector<Phase> phases = split_phases(with(
       "  A[0] = 1.0\n  A[1] = 2.0\n  for i in range(n) [parallel]:\n    A[i] = 0.0\n  for j in range(n) [parallel]:\n"
