@@ -44,8 +44,9 @@ const abi::Leaf* find_builtin(const LeafParts& parts, Isa isa) {
 }  // namespace
 
 std::vector<std::string> leaf_flags() {
-  std::vector<std::string> flags = jit::standalone_flags();
-  if (!jit::is_clang(jit::host_compiler())) flags.emplace_back("-fno-thread-jumps");
+  const jit::Compiler& compiler = jit::host_compiler();
+  std::vector<std::string> flags = jit::standalone_flags(compiler);
+  if (!jit::is_clang(compiler)) flags.emplace_back("-fno-thread-jumps");
   return flags;
 }
 

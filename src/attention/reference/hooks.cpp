@@ -44,7 +44,7 @@ bool inside(const std::vector<Interval>& intervals, const PlanInput& plan, const
 
 // -O1: nothing here is worth vectorising, and the compiler is waited for.
 const abi::ReferenceLeaf* compile(Hooks& hooks, const AttentionSpec& spec, const std::string& text) {
-  std::vector<std::string> flags = jit::standalone_flags();
+  std::vector<std::string> flags = jit::standalone_flags(jit::host_compiler());
   flags.push_back("-O1");
   hooks.code = jit::host_module({.name = fmt::format("reference {}", spec.variant.name),
                                  .text = text,

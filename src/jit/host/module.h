@@ -16,11 +16,11 @@ namespace weft::jit {
 // The C++ compiler of this machine: WEFT_CXX, or the first of g++, c++ and clang++ on PATH that runs.
 const Toolchain& host_toolchain();
 Target host_target(Isa isa);
-// The one in use; its path is empty where there is none.
+// The one in use, looked for at each call; its path is empty where there is none.
 const Compiler& host_compiler();
 bool is_clang(const Compiler& compiler);
 // For texts with loops that the compiler would make calls of memcpy or memset, which a module cannot link.
-std::vector<std::string> standalone_flags();
+std::vector<std::string> standalone_flags(const Compiler& compiler);
 
 struct Loaded {
   std::shared_ptr<const Module> module;

@@ -68,8 +68,8 @@ const Toolchain& host_toolchain() {
 
 bool is_clang(const Compiler& compiler) { return compiler.version.find("clang") != std::string::npos; }
 
-std::vector<std::string> standalone_flags() {
-  if (is_clang(host_compiler())) return {"-fno-builtin-memcpy", "-fno-builtin-memset"};
+std::vector<std::string> standalone_flags(const Compiler& compiler) {
+  if (is_clang(compiler)) return {"-fno-builtin-memcpy", "-fno-builtin-memset"};
   return {"-fno-tree-loop-distribute-patterns"};
 }
 
