@@ -168,7 +168,7 @@ TEST(SparseProgram, TunesReadyOperators) {
     EXPECT_GT(result.last().at("left").get<int>(), 0);
   };
   tuned("spmm_hyb.txt", small_matrix(), "feat", "csr prefetch ");
-  tuned("sddmm.txt", small_matrix(), "feat", "prefetch ");
+  tuned("sddmm.txt", small_matrix(), "feat", "csr prefetch ");
   tuned("rgms.txt", triples, "rgms", "tile 64 vectors 4 ");
 }
 
