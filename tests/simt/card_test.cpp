@@ -25,6 +25,9 @@ extern "C" void weft_attend_fp16(weft::AttendArgs args);
 extern "C" void weft_attend_bf16(weft::AttendArgs args);
 extern "C" void weft_convert(weft::ConvertArgs args);
 extern "C" void weft_instructions(weft::InstructionsArgs args);
+extern "C" void weft_older_gemm_fp16(weft::GemmArgs args);  // with the text's forms for sm_75
+extern "C" void weft_older_attend_fp16(weft::AttendArgs args);
+extern "C" void weft_older_instructions(weft::InstructionsArgs args);
 extern "C" void weft_rows(weft::RowsArgs args);
 
 namespace weft::text {
@@ -52,8 +55,8 @@ class SimtCard : public testing::Test {
   // for each span; `near` names a buffer of floats that need be only so near, relative to the larger of 1 and their
   // size.
   template <class Args, class Make>
-  void compare(const char* text, const char* symbol, void (*kernel)(Args), const Launch& launch, const Make& make,
-               const std::string& near = {}, float tolerance = 0) {
+  void compare(const std::string& text, const char* symbol, void (*kernel)(Args), const Launch& launch,
+               const Make& make, const std::string& near = {}, float tolerance = 0) {
     const std::string before = memory_.content();
     const Args host_args = make([](auto* p) { return p; });
     run(memory_, launch, [&] { kernel(host_args); });
@@ -105,6 +108,13 @@ class SimtCard : public testing::Test {
     }
   }
 
+  // The text with its forms for sm_75, which newer cards run too.
+  static std::string older(const char* text) { return std::string("#define WEFT_SM 75\n") + text; }
+  enum class Product { fp16, bf16, older_fp16 };
+  static std::vector<Product> products() {
+    if (!has_bf16()) return {Product::older_fp16};  // its only one
+    return {Product::fp16, Product::bf16, Product::older_fp16};
+  }
   static bool has_bf16() { return cuda::Card::at(0).capability_major() >= 8; }
   // Integers of at most `most`, as halves.
   std::vector<unsigned short> halves(int n, bool bf16, int most) {
@@ -121,22 +131,26 @@ class SimtCard : public testing::Test {
 };
 
 TEST_F(SimtCard, InstructionsDoWhatTheirTwinsDo) {
-  if (!has_bf16()) GTEST_SKIP() << "the machine plays a card of capability 8.0 or more, which has bf16";
   std::vector<float> values;
   for (int i = 0; i < 128; ++i)
     values.push_back(
         std::ldexp(std::uniform_real_distribution<float>(-2, 2)(random_), static_cast<int>(random_() % 44) - 24));
   values[3] = NAN, values[9] = INFINITY, values[17] = -INFINITY, values[33] = 0.f, values[64] = 3.4e38f;
-  const auto words = memory_.make("words", std::vector<unsigned>(kInstructionWords * 32));
-  const auto near = memory_.make<float>("near", 256);
-  const auto numbers = memory_.make("numbers", values);
-  const auto counters = memory_.make("counters", std::vector<unsigned>(32, 5));
-  compare(
-      text::instructions, "weft_instructions", weft_instructions, {.threads = 32, .shared_bytes = 512},
-      [&](const auto& at) {
-        return InstructionsArgs{at(words.data()), at(near.data()), at(numbers.data()), at(counters.data())};
-      },
-      "near", 1e-6f);
+  for (const bool is_older : {true, false}) {
+    if (!is_older && !has_bf16()) continue;
+    memory_ = {};
+    const auto words = memory_.make("words", std::vector<unsigned>(kInstructionWords * 32));
+    const auto near = memory_.make<float>("near", 256);
+    const auto numbers = memory_.make("numbers", values);
+    const auto counters = memory_.make("counters", std::vector<unsigned>(32, 5));
+    compare(
+        is_older ? older(text::instructions) : text::instructions, "weft_instructions",
+        is_older ? weft_older_instructions : weft_instructions, {.threads = 32, .shared_bytes = 512},
+        [&](const auto& at) {
+          return InstructionsArgs{at(words.data()), at(near.data()), at(numbers.data()), at(counters.data())};
+        },
+        "near", 1e-6f);
+  }
 }
 
 TEST_F(SimtCard, FunctionsStayWithinTheirStatedBounds) {
@@ -206,13 +220,16 @@ TEST_F(SimtCard, SumsOfSeveralCtasAreTheSame) {
 }
 
 TEST_F(SimtCard, ProductsOfIntegersAreTheSame) {
-  for (const bool bf16 : {false, true}) {
-    if (bf16 && !has_bf16()) continue;
+  for (const Product product : products()) {
+    const bool bf16 = product == Product::bf16, is_older = product == Product::older_fp16;
     memory_ = {};
     const int m = 100, n = 130, k = 96;
     const auto a = memory_.make("a", halves(m * k, bf16, 8)), b = memory_.make("b", halves(n * k, bf16, 8));
     const auto c = memory_.make<float>("c", static_cast<size_t>(m * n));
-    compare(text::gemm, bf16 ? "weft_gemm_bf16" : "weft_gemm_fp16", bf16 ? weft_gemm_bf16 : weft_gemm_fp16,
+    compare(is_older ? older(text::gemm) : text::gemm, bf16 ? "weft_gemm_bf16" : "weft_gemm_fp16",
+            bf16       ? weft_gemm_bf16
+            : is_older ? weft_older_gemm_fp16
+                       : weft_gemm_fp16,
             {.ctas = 6, .threads = 128, .shared_bytes = 16384},
             [&](const auto& at) { return GemmArgs{at(a.data()), at(b.data()), at(c.data()), m, n, k}; });
   }
@@ -220,8 +237,8 @@ TEST_F(SimtCard, ProductsOfIntegersAreTheSame) {
 
 // Exponentials differ in their last bits, and with them probabilities' rounding: the outputs are near.
 TEST_F(SimtCard, AttentionIsNear) {
-  for (const bool bf16 : {false, true}) {
-    if (bf16 && !has_bf16()) continue;
+  for (const Product product : products()) {
+    const bool bf16 = product == Product::bf16, is_older = product == Product::older_fp16;
     memory_ = {};
     const int num_queries = 70, num_keys = 100, dim = bf16 ? 64 : 80;
     const auto q = memory_.make("q", halves(num_queries * dim, bf16, 2)),
@@ -230,7 +247,10 @@ TEST_F(SimtCard, AttentionIsNear) {
     const auto o = memory_.make<float>("o", static_cast<size_t>(num_queries * dim + num_queries));
     const size_t shared = static_cast<size_t>((64 + 4 * 32) * dim * 2);
     compare(
-        text::attend, bf16 ? "weft_attend_bf16" : "weft_attend_fp16", bf16 ? weft_attend_bf16 : weft_attend_fp16,
+        is_older ? older(text::attend) : text::attend, bf16 ? "weft_attend_bf16" : "weft_attend_fp16",
+        bf16       ? weft_attend_bf16
+        : is_older ? weft_older_attend_fp16
+                   : weft_attend_fp16,
         {.ctas = 2, .threads = 128, .shared_bytes = shared},
         [&](const auto& at) {
           return AttendArgs{at(q.data()), at(k.data()), at(v.data()), at(o.data()), at(o.data() + num_queries * dim),

@@ -18,6 +18,9 @@ extern "C" void weft_attend_fp16(weft::AttendArgs args);
 extern "C" void weft_attend_bf16(weft::AttendArgs args);
 extern "C" void weft_convert(weft::ConvertArgs args);
 extern "C" void weft_instructions(weft::InstructionsArgs args);
+extern "C" void weft_older_gemm_fp16(weft::GemmArgs args);  // with the text's forms for sm_75
+extern "C" void weft_older_attend_fp16(weft::AttendArgs args);
+extern "C" void weft_older_instructions(weft::InstructionsArgs args);
 extern "C" void weft_rows(weft::RowsArgs args);
 extern "C" bool weft_swizzle_is_free_of_conflicts(int columns);
 extern "C" void weft_scores(weft::ScoresArgs args);
@@ -46,15 +49,20 @@ TEST(SimtSum, IsTheSameInEveryOrderOfThreads) {
   EXPECT_EQ(arrived[0], 0u);
 }
 
+// Of which type and forms products are.
+enum class Product { fp16, bf16, older_fp16 };
+const auto kProducts = testing::Values(Product::fp16, Product::bf16, Product::older_fp16);
+
 struct Shape {
   int m, n, k;
 };
-class SimtGemm : public testing::TestWithParam<std::tuple<Shape, bool>> {};
+class SimtGemm : public testing::TestWithParam<std::tuple<Shape, Product>> {};
 
 // Integers up to 8 in products of at most 100 terms: exact in any order of sums.
 TEST_P(SimtGemm, IsExactOnIntegers) {
-  const auto [shape, bf16] = GetParam();
+  const auto [shape, product] = GetParam();
   const auto [m, n, k] = shape;
+  const bool bf16 = product == Product::bf16;
   std::mt19937 random(20261123);
   const auto matrix = [&](int rows) {
     std::vector<float> values(static_cast<size_t>(rows * k));
@@ -73,8 +81,9 @@ TEST_P(SimtGemm, IsExactOnIntegers) {
   const auto c = memory.make<float>("c", static_cast<size_t>(m * n));
   const GemmArgs args{a_bits.data(), b_bits.data(), c.data(), m, n, k};
   const int ctas = (m + 63) / 64 * ((n + 63) / 64);
-  run_in_all_orders(memory, {.ctas = ctas, .threads = 128, .shared_bytes = 16384},
-                    [&] { bf16 ? weft_gemm_bf16(args) : weft_gemm_fp16(args); });
+  run_in_all_orders(memory, {.ctas = ctas, .threads = 128, .shared_bytes = 16384}, [&] {
+    bf16 ? weft_gemm_bf16(args) : product == Product::older_fp16 ? weft_older_gemm_fp16(args) : weft_gemm_fp16(args);
+  });
   for (int i = 0; i < m; ++i)
     for (int j = 0; j < n; ++j) {
       float expected = 0;
@@ -85,18 +94,19 @@ TEST_P(SimtGemm, IsExactOnIntegers) {
 INSTANTIATE_TEST_SUITE_P(Shapes, SimtGemm,
                          testing::Combine(testing::Values(Shape{64, 64, 32}, Shape{1, 1, 8}, Shape{65, 130, 40},
                                                           Shape{100, 63, 96}),
-                                          testing::Bool()));
+                                          kProducts));
 
 struct AttendCase {
   int num_queries, n;
   bool causal;
 };
-class SimtAttend : public testing::TestWithParam<std::tuple<AttendCase, bool>> {};
+class SimtAttend : public testing::TestWithParam<std::tuple<AttendCase, Product>> {};
 
 // Against fp64. Products of the halves are exact; probabilities are rounded to 2^-8 (bf16) or 2^-11 of themselves.
 TEST_P(SimtAttend, IsSoftmaxOfProducts) {
-  const auto [shape, bf16] = GetParam();
+  const auto [shape, product] = GetParam();
   const auto [num_queries, n, causal] = shape;
+  const bool bf16 = product == Product::bf16;
   const int dim = bf16 ? 64 : 80;
   std::mt19937 random(20261123);
   std::normal_distribution<float> normal;
@@ -122,9 +132,12 @@ TEST_P(SimtAttend, IsSoftmaxOfProducts) {
                         causal,
                         0.125f};
   const int shared = bf16 ? 64 * 128 + 4 * 32 * 128 : 64 * 160 + 4 * 32 * 160;
-  run_in_all_orders(memory,
-                    {.ctas = (num_queries + 63) / 64, .threads = 128, .shared_bytes = static_cast<size_t>(shared)},
-                    [&] { bf16 ? weft_attend_bf16(args) : weft_attend_fp16(args); });
+  run_in_all_orders(
+      memory, {.ctas = (num_queries + 63) / 64, .threads = 128, .shared_bytes = static_cast<size_t>(shared)}, [&] {
+        bf16                             ? weft_attend_bf16(args)
+        : product == Product::older_fp16 ? weft_older_attend_fp16(args)
+                                         : weft_attend_fp16(args);
+      });
   for (int i = 0; i < num_queries; ++i) {
     std::vector<double> sum(static_cast<size_t>(dim)), size(sum);
     double total = 0;
@@ -157,7 +170,7 @@ TEST_P(SimtAttend, IsSoftmaxOfProducts) {
 INSTANTIATE_TEST_SUITE_P(Shapes, SimtAttend,
                          testing::Combine(testing::Values(AttendCase{64, 96, false}, AttendCase{70, 100, true},
                                                           AttendCase{1, 33, true}, AttendCase{64, 20, true}),
-                                          testing::Bool()));
+                                          kProducts));
 
 // Numbers of all kinds, no two NaN or zeros side by side.
 std::vector<float> all_kinds() {
@@ -170,15 +183,20 @@ std::vector<float> all_kinds() {
   return numbers;
 }
 
+// With the text's forms for sm_75, or those for newer ones.
+class SimtInstructions : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Older, SimtInstructions, testing::Bool());
+
 // As PTX's manual draws them: what the machine makes of lanes and registers, written here once more.
-TEST(SimtInstructions, FragmentsLieAsTheManualSays) {
+TEST_P(SimtInstructions, FragmentsLieAsTheManualSays) {
   Memory memory;
   const auto words = memory.make<unsigned>("words", kInstructionWords * 32);
   const auto near = memory.make<float>("near", 256);
   const auto numbers = memory.make("numbers", all_kinds());
   const auto counters = memory.make("counters", std::vector<unsigned>(32, 5));
   const InstructionsArgs args{words.data(), near.data(), numbers.data(), counters.data()};
-  run_in_all_orders(memory, {.threads = 32, .shared_bytes = 512}, [&] { weft_instructions(args); });
+  run_in_all_orders(memory, {.threads = 32, .shared_bytes = 512},
+                    [&] { GetParam() ? weft_older_instructions(args) : weft_instructions(args); });
   const auto word = [&](int at, int lane) { return words[static_cast<size_t>(32 * at + lane)]; };
   const auto number = [&](int at, int lane) { return std::bit_cast<float>(word(at, lane)); };
   const auto small = [](int lane, int i, int half) {
@@ -209,6 +227,7 @@ TEST(SimtInstructions, FragmentsLieAsTheManualSays) {
       const float first[] = {static_cast<float>(lane), 0, -1, 2};
       EXPECT_EQ(number(11 + e, lane), first[e] + static_cast<float>(k8));
       EXPECT_EQ(number(15 + e, lane), first[e] + static_cast<float>(k8 + k16));
+      if (GetParam()) continue;  // sm_75 has no bf16
       EXPECT_EQ(number(19 + e, lane), first[e] + static_cast<float>(k8 + k16 + k8));
       EXPECT_EQ(number(23 + e, lane), first[e] + static_cast<float>(2 * (k8 + k16)));
     }
@@ -222,6 +241,7 @@ TEST(SimtInstructions, FragmentsLieAsTheManualSays) {
     EXPECT_EQ(word(32, lane), 8u);
     EXPECT_EQ(word(33, lane), 12u);
     EXPECT_EQ(word(34, lane), 0x10cu);
+    EXPECT_EQ(static_cast<int>(word(55, lane)), -9);
     EXPECT_EQ(counters[static_cast<size_t>(lane)], static_cast<unsigned>(lane));
   }
 }

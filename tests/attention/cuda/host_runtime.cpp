@@ -71,16 +71,23 @@ std::string read_file(const fs::path& path) {
   return text.str();
 }
 
+// Whose forms of the text kernels have.
+#ifdef WEFT_SIMT_ARCHITECTURE
+const std::string kArchitecture = WEFT_SIMT_ARCHITECTURE;
+#else
+const std::string kArchitecture = "sm_90a";
+#endif
+
 // The text with twins in the place of tile/cuda/ptx. The arguments are the launch's, outside of the kernel's memory.
 std::string host_text(const attention::cuda::KernelText& text) {
   return fmt::format(
-      "#include \"{}\"\n{}\n"
+      "{}#include \"{}\"\n{}\n"
       "template <class A>\n__attribute__((no_sanitize(\"thread\"))) void weft_call(void (*kernel)(A), const void* "
       "args) {{\n"
       "  kernel(*static_cast<const A*>(args));\n}}\n"
       "extern \"C\" __attribute__((no_sanitize(\"thread\"))) void weft_launch(const void* args) {{ weft_call({}, "
       "args); }}\n",
-      text.file, text.instances, text.symbol);
+      kArchitecture == "sm_75" ? "#define WEFT_SM 75\n" : "", text.file, text.instances, text.symbol);
 }
 
 Breakage& breakage() {
@@ -136,7 +143,7 @@ class HostRuntime : public attention::cuda::Runtime {
   void require(Device device, std::string_view name) const override {
     if (device != Device::cuda()) refuse_device(name, device);
   }
-  std::string architecture(Device) const override { return "sm_90a"; }
+  std::string architecture(Device) const override { return kArchitecture; }
   int num_multiprocessors(Device) const override { return 2; }
 
   std::shared_ptr<const attention::cuda::Loaded> load(Device, const std::string&,
@@ -198,7 +205,7 @@ class HostMachine : public Target {
   std::string name() const override { return "host_machine"; }
   Device device() const override { return Device::cuda(); }
   Stream stream(WorkerTeam&) const override { return {}; }
-  std::vector<DType> compute_types(const AttentionSpec& spec) const override { return types_on(spec, "sm_90a"); }
+  std::vector<DType> compute_types(const AttentionSpec& spec) const override { return types_on(spec, kArchitecture); }
   void* place(void* host, size_t bytes) const override {
     void* placed = arena().take(bytes);
     std::memcpy(placed, host, bytes);

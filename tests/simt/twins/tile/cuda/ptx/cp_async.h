@@ -4,6 +4,7 @@
 
 namespace weft::ptx {
 
+#if WEFT_SM >= 80
 WEFT_INLINE void cp_async_16(void* shared, const void* global, int bytes = 16) {
   simt::cp_async_16(shared, global, bytes);
 }
@@ -12,5 +13,21 @@ template <int pending>
 WEFT_INLINE void cp_async_wait() {
   simt::cp_async_wait(pending);
 }
+#else  // at once: accesses as any other, which barriers order
+using Chunk = u32 __attribute__((vector_size(16), may_alias));
+WEFT_INLINE void cp_async_16(void* shared, const void* global, int bytes = 16) {
+  Chunk value = {};
+  if (bytes == 16) {
+    value = *static_cast<const Chunk*>(global);
+  } else {
+    for (int i = 0; i < bytes; ++i)
+      value[i / 4] |= static_cast<u32>(static_cast<const u8*>(global)[i]) << (8 * (i % 4));
+  }
+  *static_cast<Chunk*>(shared) = value;
+}
+WEFT_INLINE void cp_async_commit() {}
+template <int pending>
+WEFT_INLINE void cp_async_wait() {}
+#endif
 
 }  // namespace weft::ptx

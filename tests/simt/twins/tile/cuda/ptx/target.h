@@ -10,7 +10,9 @@
 #define WEFT_NO_UNROLL
 #define WEFT_KERNEL(threads, ctas) extern "C"
 #define WEFT_PARAM const
+#ifndef WEFT_SM  // a text that begins with 75 has the forms of sm_75
 #define WEFT_SM 90
+#endif
 
 namespace weft {
 
