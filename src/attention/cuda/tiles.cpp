@@ -21,6 +21,9 @@ Memory memory_of(const std::string& architecture) {
   return {100 * kKilobyte, 99 * kKilobyte};
 }
 
+// What a CTA may have where two are to fit.
+int half_of(const Memory& memory) { return memory.of_multiprocessor / 2 - 1024; }
+
 constexpr int kKeys = 64, kThreads = 128, kSmall = 16;
 
 bool fits(const AttentionSpec& spec, int rows, int stages, int bytes, int keys = kKeys) {
@@ -50,7 +53,7 @@ std::optional<DType> mma_type(const AttentionSpec& spec, const std::string& arch
 
 MmaTiles mma_tiles(const AttentionSpec& spec, const std::string& architecture) {
   const Memory memory = memory_of(architecture);
-  const int half = memory.of_multiprocessor / 2 - 1024;
+  const int half = half_of(memory);
   MmaTiles tiles{.keys_of_small = kKeys,
                  .keys = kKeys,
                  .threads = kThreads,
@@ -68,6 +71,17 @@ MmaTiles mma_tiles(const AttentionSpec& spec, const std::string& architecture) {
     if (fits(spec, rows, tiles.stages, memory.of_cta) && (rows == 64 || spec.head_dim_vo <= 128))
       tiles.most_rows = rows;
   return tiles;
+}
+
+int resident_ctas(const AttentionSpec& spec, const std::string& architecture, bool is_plain) {
+  int bytes = 0;
+  if (is_plain) {
+    bytes = plain_shared_bytes(spec, plain_tile(spec));
+  } else {
+    const MmaTiles tiles = mma_tiles(spec, architecture);
+    bytes = mma_shared_bytes(spec, kSmall, tiles.keys_of_small, tiles.stages_of_small);
+  }
+  return bytes <= half_of(memory_of(architecture)) ? 2 : 1;
 }
 
 }  // namespace weft::attention::cuda

@@ -81,7 +81,8 @@ KernelTraits traits(const AttentionSpec& spec, const std::string& architecture, 
                        .least_saving = 50000,
                        .merge_row = 3 * small.row,
                        .prefix_tree_depth = 16};
-  traits.default_workers = 2 * num_multiprocessors;
+  // Those that run at once: one more would wait for another's end, its share cut off and merged for nothing.
+  traits.default_workers = resident_ctas(spec, architecture, is_plain) * num_multiprocessors;
   traits.granule = is_plain ? 32 : 64;
   traits.item_records = traits.walks_heads = true;
   return traits;

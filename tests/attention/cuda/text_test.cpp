@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/cuda/traits.h"
 #include "jit/build.h"
 #include "jit/key.h"
 #include "jit/nvrtc/cubin.h"
@@ -84,6 +85,7 @@ TEST_P(CudaKernelTextFor, TakesTheResourcesOfTheTable) {
     for (const jit::KernelResources& kernel :
          jit::kernel_resources(compile(attend_text(row.spec, std::string(GetParam()), row.path), GetParam()))) {
       EXPECT_EQ(kernel.static_shared_bytes, 0) << row.name;
+      EXPECT_EQ(kernel.stack_bytes, 0) << row.name << " keeps registers in memory";
       taken += fmt::format("{} {} {} {}\n", GetParam(), row.name, kernel.registers, kernel.stack_bytes);
     }
   }
@@ -98,6 +100,30 @@ INSTANTIATE_TEST_SUITE_P(Architecture, CudaKernelTextFor,
                                                                                   ? 1
                                                                                   : jit::nvrtc_architectures().size())),
                          [](const auto& architecture) { return std::string(architecture.param); });
+
+// Shared memory of a multiprocessor, and workers of each, for q and KV of this type and head dim.
+struct Workers {
+  const char* architecture;
+  int kilobytes;
+  DType type;
+  int dim, of_multiprocessor;
+};
+constexpr Workers kWorkers[] = {
+    {"sm_90a", 228, DType::bf16, 64, 2},  {"sm_90a", 228, DType::bf16, 192, 2}, {"sm_90a", 228, DType::bf16, 256, 1},
+    {"sm_86", 100, DType::bf16, 64, 2},   {"sm_86", 100, DType::bf16, 128, 1},  {"sm_80", 164, DType::bf16, 128, 2},
+    {"sm_80", 164, DType::bf16, 136, 1},  {"sm_75", 64, DType::fp16, 32, 2},    {"sm_75", 64, DType::fp16, 64, 1},
+    {"sm_90a", 228, DType::fp32, 256, 2}, {"sm_75", 64, DType::fp32, 64, 2},    {"sm_75", 64, DType::fp32, 128, 1}};
+
+TEST(CudaTraits, HaveTheWorkersThatAMultiprocessorHoldsAtOnce) {
+  for (const Workers& w : kWorkers) {
+    const AttentionSpec spec = halves(w.type, w.dim);
+    SCOPED_TRACE(fmt::format("{} {} hd{}", w.architecture, to_string(w.type), w.dim));
+    EXPECT_EQ(traits(spec, w.architecture, 10).default_workers, 10 * w.of_multiprocessor);
+    const Path path = w.type == DType::fp32 ? Path::plain : Path::small_tiles;
+    const int of_cta = attend_text(spec, w.architecture, path).shared_bytes + 1024;  // a kilobyte is the system's
+    EXPECT_EQ(w.of_multiprocessor, std::min(2, w.kilobytes * 1024 / of_cta));
+  }
+}
 
 TEST_F(CudaKernelText, OfEveryHookAndTypeCompiles) {
   AttentionSpec spec;
