@@ -8,9 +8,6 @@ namespace weft::ptx {
 WEFT_INLINE float from_bits(u32 bits) { return __uint_as_float(bits); }
 WEFT_INLINE u32 to_bits(float x) { return __float_as_uint(x); }
 
-// How many bits are set.
-WEFT_INLINE int count_bits(u32 x) { return __popc(x); }
-
 // 2^x within 2 ulp; 0 for -inf, NaN for NaN. Subnormal results are 0.
 WEFT_INLINE float exp2_fast(float x) {
   float y;

@@ -6,7 +6,6 @@ namespace weft::ptx {
 
 WEFT_INLINE float from_bits(u32 bits) { return __builtin_bit_cast(float, bits); }
 WEFT_INLINE u32 to_bits(float x) { return __builtin_bit_cast(u32, x); }
-WEFT_INLINE int count_bits(u32 x) { return __builtin_popcount(x); }
 WEFT_INLINE float exp2_fast(float x) { return simt::exp2(x); }
 WEFT_INLINE float log2_fast(float x) { return simt::log2(x); }
 WEFT_INLINE float reciprocal_fast(float x) { return simt::reciprocal(x); }
