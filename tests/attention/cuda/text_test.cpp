@@ -70,6 +70,7 @@ const Row kRows[] = {
     {"bf16 hd128 small tiles", halves(DType::bf16, 128), {"sm_80", "sm_90a"}, Path::small_tiles},
     {"bf16 hd64 small tiles", halves(DType::bf16, 64), {"sm_90a"}, Path::small_tiles},
     {"bf16 hd128 all tiles", halves(DType::bf16, 128), {"sm_80", "sm_86", "sm_89", "sm_90a"}, Path::all_tiles},
+    {"bf16 hd192 all tiles", halves(DType::bf16, 192), {"sm_90a"}, Path::all_tiles},
     {"fp16 hd64 all tiles", halves(DType::fp16, 64, Mask::custom), {"sm_75", "sm_90a"}, Path::all_tiles},
 };
 

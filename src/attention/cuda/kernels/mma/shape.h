@@ -42,7 +42,8 @@ struct Shape {
   static constexpr bool kFunctor = H::logits_transform || kMaskFunctor || !F::kSoftmax;
   // A warp's scores are of so many keys at a time: beside addresses of a mask's bits, or many outputs, there are
   // registers for half a tile.
-  static constexpr bool kFewRegisters = kMaskFunctor || kFragments * kPadVo >= 256 || (kFunctor && kPadVo > 128);
+  static constexpr bool kFewRegisters =
+      kMaskFunctor || kFragments * kPadVo >= 256 || kPadVo >= 192 || (kFunctor && kPadVo > 128);
   static constexpr int kStepKeys = kWarpKeys >= 32 && kFewRegisters ? kWarpKeys / 2 : kWarpKeys;
   // Queries stay in registers where these have room: beside tiles of more rows, the compiler finds none for those that
   // all warps have, and keeps them in the thread's stack.
