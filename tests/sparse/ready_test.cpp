@@ -9,6 +9,8 @@
 #include <random>
 #include <set>
 
+#include "device/cpu/cpuid.h"
+#include "jit/host/module.h"
 #include "sparse/machine.h"
 #include "tests/sparse/ready_programs.h"
 #include "tests/sparse/refusals.h"
@@ -484,6 +486,21 @@ TEST(ReadyStages, VectorsAreAsWideAsTheMachines) {
     if (c.name == "block_sddmm_transposed" || c.name == "graph_attention" || c.name == "rgms")
       expect_same_at_every_stage(c, {Shape::one_dense_row});
   }
+}
+
+// What is not in an instruction set comes from the text, and from no library: every function of it, rounding too.
+TEST(ReadyStages, BuildForEveryInstructionSet) {
+  for (const Isa isa : supported_isas())
+    for (const ReadyCase& c : ready_cases(vector_unit(isa)))
+      if (c.name == "graph_attention" || c.name == "fused_mm" || c.name.starts_with("block_spmm_")) {
+        const Operator op = compile(parse(c.ready.text), c.ready.schedule, Device::cpu(),
+                                    {.set = c.ready.set, .stop_after = "generate"});
+        EXPECT_NE(jit::host_module({.name = fmt::format("{} {}", c.name, to_string(isa)),
+                                    .text = op.text("code"),
+                                    .target = jit::host_target(isa)})
+                      .module,
+                  nullptr);
+      }
 }
 
 TEST(ReadyRefusals, NameWhatIsWrong) {

@@ -121,7 +121,8 @@ template <class V> static inline auto weft_sum(V v) {
 static inline float weft_exp(float x) {
   x = x > 89.f ? 89.f : x;
   x = x < -104.f ? -104.f : x;
-  const float nearest = __builtin_floorf(x * 1.44269504f + 0.5f), n = x == x ? nearest : 0.f;
+  // A sum near 1.5 * 2^23 holds no fraction: the nearest integer, with no call on any instruction set.
+  const float nearest = (x * 1.44269504f + 12582912.f) - 12582912.f, n = x == x ? nearest : 0.f;
   const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
@@ -141,7 +142,7 @@ static inline double weft_exp(double x) {
   if (x != x) return x;
   if (x > 709.78) return __builtin_inf();
   if (x < -745.13) return 0.;
-  const double n = __builtin_floor(x * 1.4426950408889634 + 0.5);
+  const double n = (x * 1.4426950408889634 + 6755399441055744.) - 6755399441055744.;
   const double r = (x - n * 6.93145751953125e-1) - n * 1.42860682030941723212e-6;
   double term = 1., sum = 1.;
   for (int i = 1; i < 16; ++i) sum += term *= r / i;
