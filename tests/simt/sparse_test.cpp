@@ -370,8 +370,7 @@ TEST_P(SimtSparse, ComputesWhatDenseArithmeticDoes) {
   if (name == "block_sddmm") return run.expect("O", dots(within(elements(s), 4), v("X"), v("Y"), 32, 2));
   if (is({"block_sddmm_transposed", "block_sddmm_dots"}))
     return run.expect("O", dots(within(elements(s), 16), v("X"), v("Y"), 8, 2));
-  if (name == "block_sddmm_widened")
-    return run.expect("O", dots(within(elements(s), 16), v("X"), v("Y"), 48, 2));
+  if (name == "block_sddmm_widened") return run.expect("O", dots(within(elements(s), 16), v("X"), v("Y"), 48, 2));
   if (name == "dbsr_spmm")
     return run.expect("C", product(within(rows_that_hold_something(s), 8), v("A"), v("B"), run.extent("mb") * 8, 32));
   if (name == "dbsr_spmm_widened")
