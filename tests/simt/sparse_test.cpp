@@ -365,11 +365,16 @@ TEST_P(SimtSparse, ComputesWhatDenseArithmeticDoes) {
   if (name == "batched_sddmm") return run.expect("O", dots(elements(s), v("X"), v("Y"), 32, 2));
   if (is({"block_spmm", "block_spmm_dots"}))
     return run.expect("C", product(within(elements(s), 4), v("A"), v("B"), run.extent("mb") * 4, 32, 2));
+  if (name == "block_spmm_widened")
+    return run.expect("C", product(within(elements(s), 16), v("A"), v("B"), run.extent("mb") * 16, 32, 2));
   if (name == "block_sddmm") return run.expect("O", dots(within(elements(s), 4), v("X"), v("Y"), 32, 2));
   if (is({"block_sddmm_transposed", "block_sddmm_dots"}))
     return run.expect("O", dots(within(elements(s), 16), v("X"), v("Y"), 8, 2));
+  if (name == "block_sddmm_widened") return run.expect("O", dots(within(elements(s), 16), v("X"), v("Y"), 48, 2));
   if (name == "dbsr_spmm")
     return run.expect("C", product(within(rows_that_hold_something(s), 8), v("A"), v("B"), run.extent("mb") * 8, 32));
+  if (name == "dbsr_spmm_widened")
+    return run.expect("C", product(within(rows_that_hold_something(s), 16), v("A"), v("B"), run.extent("mb") * 16, 32));
   if (name == "sr_bcrs_spmm")
     return run.expect("C", product(strips(s, 4, 8), v("A"), v("B"), run.extent("strips") * 4, 32));
   if (name == "rgms") return run.expect("Y", gathered(s, v("A"), v("X"), v("W"), run.extent("m"), 16, 32));

@@ -9,6 +9,8 @@
 #include <random>
 #include <set>
 
+#include "device/cpu/cpuid.h"
+#include "jit/host/module.h"
 #include "sparse/machine.h"
 #include "tests/sparse/ready_programs.h"
 #include "tests/sparse/refusals.h"
@@ -233,12 +235,31 @@ void expect_blocks(const Structure& blocks, int64_t heads, int64_t block, int64_
   expect_result(c, product, "spmm, " + what);
   block_sddmm(blocks, x.view(), b.view(), out.view());
   expect_result(out, dots, "sddmm, " + what);
+  if (dtype == DType::fp32) return;
+  // Both forms of bf16, whichever this machine takes.
+  const VectorUnit unit = vector_unit(current_isa());
+  const auto rows = [&](const Typed& t, int64_t count) {
+    return TensorView(t.view().data(), dtype, {heads, count, feat});
+  };
+  const auto places = [&](const Typed& t) { return TensorView(t.view().data(), dtype, {heads, nnzb, block, block}); };
+  for (const bool in_dots : {false, true}) {
+    const Typed c2 = poisoned(shape({m, feat}), dtype), out2 = poisoned(shape({nnzb, block, block}), dtype);
+    kept_operator(block_spmm_program(heads, block, feat, dtype, in_dots, unit))
+        .run({.structures = {{"JO", blocks}},
+              .buffers = {{"A", places(values)}, {"B", rows(b, n)}, {"C", rows(c2, m)}}});
+    expect_result(c2, product, fmt::format("spmm, {}, dots {}", what, in_dots));
+    kept_operator(block_sddmm_program(heads, block, feat, dtype, in_dots, unit))
+        .run({.structures = {{"JO", blocks}}, .buffers = {{"X", rows(x, m)}, {"Y", rows(b, n)}, {"O", places(out2)}}});
+    expect_result(out2, dots, fmt::format("sddmm, {}, dots {}", what, in_dots));
+  }
 }
 
 TEST(ReadyBlocks, SparseAttentionAndWeightsAreDenseInBlocks) {
   for (const DType dtype : kTypes) {
     expect_blocks(band(6, 2), 3, 8, 64, dtype);
     expect_blocks(band(4, 1), 2, 32, 64, dtype);
+    expect_blocks(band(3, 1), 2, 16, 80, dtype);
+    expect_blocks(band(2, 0), 1, 48, 24, dtype);
     expect_blocks(butterfly(8, 4), 2, 4, 16, dtype);
     expect_blocks(band(3, 0), 1, 3, 5, dtype);
     expect_blocks(band(0, 1), 2, 8, 64, dtype);
@@ -465,6 +486,21 @@ TEST(ReadyStages, VectorsAreAsWideAsTheMachines) {
     if (c.name == "block_sddmm_transposed" || c.name == "graph_attention" || c.name == "rgms")
       expect_same_at_every_stage(c, {Shape::one_dense_row});
   }
+}
+
+// What is not in an instruction set comes from the text, and from no library: every function of it, rounding too.
+TEST(ReadyStages, BuildForEveryInstructionSet) {
+  for (const Isa isa : supported_isas())
+    for (const ReadyCase& c : ready_cases(vector_unit(isa)))
+      if (c.name == "graph_attention" || c.name == "fused_mm" || c.name.starts_with("block_spmm_")) {
+        const Operator op = compile(parse(c.ready.text), c.ready.schedule, Device::cpu(),
+                                    {.set = c.ready.set, .stop_after = "generate"});
+        EXPECT_NE(jit::host_module({.name = fmt::format("{} {}", c.name, to_string(isa)),
+                                    .text = op.text("code"),
+                                    .target = jit::host_target(isa)})
+                      .module,
+                  nullptr);
+      }
 }
 
 TEST(ReadyRefusals, NameWhatIsWrong) {

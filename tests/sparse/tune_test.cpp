@@ -10,6 +10,7 @@
 #include <string>
 
 #include "sparse/operators/kept.h"
+#include "sparse/stage1/parse.h"
 #include "sparse/tune/chosen.h"
 #include "sparse/tune/results.h"
 #include "sparse/tune/search.h"
@@ -137,6 +138,22 @@ TEST(Candidates, OfSddmmCostMoreTheMorePartsAFormatHas) {
   EXPECT_LT(cost("hyb(1, 2)"), cost("hyb(1, 3)"));
   EXPECT_LT(cost("hyb(1, 3)"), cost("hyb(4, 3)"));
   for (const FormatChoice& choice : candidates_of(rows, call)) EXPECT_EQ(choice.tile, 0);
+}
+
+// A search fails with the first candidate whose schedule is refused: those of the most parts have lines for each.
+TEST(Candidates, HaveSchedulesThatCanBeRead) {
+  const Matrix a = random_matrix(Shape::one_dense_row, 4);
+  RowLengths rows = row_lengths(*a.structure().data(), {.feat = 64});
+  rows.nnz = 128 * rows.num_rows;  // a mean length of 128: hyb(16, 10) is the last
+  const GatherCall call{.feat = 64, .keeps_values = true, .workers = 2, .op = GatherOperator::sddmm};
+  size_t longest = 0;
+  for (const FormatChoice& choice : candidates_of(rows, call)) {
+    if (choice.format == "csr") continue;
+    const std::string text = sddmm_format_schedule(64, choice.format, {}, choice.prefetch, choice.group);
+    EXPECT_NO_THROW(parse_schedule(text)) << to_text(choice);
+    longest = std::max<size_t>(longest, static_cast<size_t>(std::count(text.begin(), text.end(), '\n')));
+  }
+  EXPECT_GT(longest, 1000u);
 }
 
 TEST(Results, AreKeptByStructureAndKindOfCall) {

@@ -49,12 +49,22 @@ static inline unsigned short weft_to_bf16(float x) {
 static inline float weft_real(float x) { return x; }
 static inline double weft_real(double x) { return x; }
 static inline float weft_real(unsigned short x) { return weft_from_bf16(x); }
+template <class Bits> static inline Bits weft_widen(const unsigned short* p) {
+  typedef unsigned short halves __attribute__((vector_size(sizeof(Bits) / 2), aligned(2), may_alias));
+#if defined(__AVX512F__) && !defined(__clang__)
+  // GCC takes four instructions for __builtin_convertvector.
+  typedef short shorts __attribute__((vector_size(32), aligned(2), may_alias));
+  typedef int integers __attribute__((vector_size(64)));
+  if constexpr (sizeof(Bits) == 64)
+    return (Bits)__builtin_ia32_pmovzxwd512_mask(*(const shorts*)p, integers{}, -1);
+#endif
+  return __builtin_convertvector(*(const halves*)p, Bits);
+}
 // Vectors of N bf16, which are the upper halves of fp32; stores round to nearest, ties to even, and keep NaN.
 #define WEFT_BF16(N)                                                                             \
   static inline weft_floatx##N weft_load_bf16x##N(const unsigned short* p) {                     \
-    typedef unsigned short halves __attribute__((vector_size(2 * N), aligned(2), may_alias));    \
     typedef unsigned bits __attribute__((vector_size(4 * N)));                                   \
-    return (weft_floatx##N)(__builtin_convertvector(*(const halves*)p, bits) << 16);             \
+    return (weft_floatx##N)(weft_widen<bits>(p) << 16);                                          \
   }                                                                                              \
   static inline void weft_store_bf16(unsigned short* p, weft_floatx##N v) {                      \
     typedef unsigned short halves __attribute__((vector_size(2 * N), aligned(2), may_alias));    \
@@ -72,10 +82,8 @@ WEFT_BF16(64)
 // sum + a[0] * b0 + a[1] * b1 over lanes. One instruction where there is one, which takes denormals for zeros.
 static inline weft_floatx16 weft_dot_bf16(weft_floatx16 sum, const unsigned short* a, const unsigned short* b0,
                                           const unsigned short* b1) {
-  typedef unsigned short halves __attribute__((vector_size(32), aligned(2), may_alias));
   typedef unsigned bits __attribute__((vector_size(64)));
-  const bits low = __builtin_convertvector(*(const halves*)b0, bits);
-  const bits high = __builtin_convertvector(*(const halves*)b1, bits) << 16;
+  const bits low = weft_widen<bits>(b0), high = weft_widen<bits>(b1) << 16;
 #if defined(__AVX512BF16__)
   const bits pairs = low | high;
   asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(pairs), "m"(*(const weft_bits*)a));
@@ -113,7 +121,8 @@ template <class V> static inline auto weft_sum(V v) {
 static inline float weft_exp(float x) {
   x = x > 89.f ? 89.f : x;
   x = x < -104.f ? -104.f : x;
-  const float nearest = __builtin_floorf(x * 1.44269504f + 0.5f), n = x == x ? nearest : 0.f;
+  // A sum near 1.5 * 2^23 holds no fraction: the nearest integer, with no call on any instruction set.
+  const float nearest = (x * 1.44269504f + 12582912.f) - 12582912.f, n = x == x ? nearest : 0.f;
   const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
@@ -133,7 +142,7 @@ static inline double weft_exp(double x) {
   if (x != x) return x;
   if (x > 709.78) return __builtin_inf();
   if (x < -745.13) return 0.;
-  const double n = __builtin_floor(x * 1.4426950408889634 + 0.5);
+  const double n = (x * 1.4426950408889634 + 6755399441055744.) - 6755399441055744.;
   const double r = (x - n * 6.93145751953125e-1) - n * 1.42860682030941723212e-6;
   double term = 1., sum = 1.;
   for (int i = 1; i < 16; ++i) sum += term *= r / i;

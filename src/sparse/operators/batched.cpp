@@ -117,6 +117,15 @@ std::string dot_products(const std::string& block, const std::string& around, in
   return sums + fmt::format("cache_write({}{}.{}, register)\n", block, sums.empty() ? "" : "_sum", around);
 }
 
+// The copy of X's rows has so many features at a time that it stays in the nearest cache.
+std::string widened_in_parts(BlockTile& tile, int64_t feat) {
+  const int64_t vector = tile.tile.unit.lanes, part = feat % (4 * vector) == 0 ? 4 * vector : vector;
+  tile.is_tall = true;
+  tile.tile.widened = "X";
+  tile.tile.within = {"sddmm_kq", "sddmm_kr"};
+  return fmt::format("sddmm_kq, sddmm_kr = split(sddmm.k, {})\n", part);
+}
+
 void check_block(int64_t block) {
   check(block >= 2 && block <= 256, ErrorCode::invalid_argument, "values: blocks are {} wide; 2 to 256 are allowed",
         block);
@@ -149,19 +158,16 @@ ReadyProgram batched_sddmm_program(int64_t feat, DType dtype, const VectorUnit& 
 }
 
 // What a pass over rows of one vector reads of b and of the blocks stays in the nearest cache. Factors of bf16 that are
-// widened one by one are shared by several vectors instead.
+// widened one by one, where blocks or features are no multiple of a vector, are shared by several vectors instead.
 ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots,
                                 const VectorUnit& unit, int64_t rows) {
   ReadyProgram ready{with_dtype(in_blocks("block_spmm", kBlockSpmm, block), dtype), "lower()\n", {{"feat", feat}}};
-  const bool pairs = has_pairs(block, feat, dtype, dots, unit);
-  BlockTile tile{.name = "spmm",
-                 .above = "io",
-                 .block = block,
-                 .is_tall = pairs || dtype == DType::fp32,
-                 .rows = rows,
-                 .tile = {.feat = feat, .within = {"jo", "ji"}, .unit = unit}};
-  if (pairs) ready.schedule += in_pairs(tile);
-  ready.schedule += block_tiled(tile) + shared_rows("spmm", "io", heads == 1);
+  const BlockTile tile{.name = "spmm",
+                       .above = "io",
+                       .block = block,
+                       .rows = rows,
+                       .tile = {.feat = feat, .within = {"jo", "ji"}, .unit = unit}};
+  ready.schedule += block_rows_tiled(tile, dtype, dots) + shared_rows("spmm", "io", heads == 1);
   if (heads == 1) ready.set["heads"] = 1;
   return ready;
 }
@@ -174,15 +180,14 @@ ReadyProgram block_sddmm_program(int64_t heads, int64_t block, int64_t feat, DTy
   if (is_narrow) {
     ready.schedule += dot_products("sddmm", "ji", feat, unit);
   } else {
-    ready.schedule += block_tiled({.name = "sddmm",
-                                   .above = "jo",
-                                   .block = block,
-                                   .is_tall = pairs || dtype == DType::fp32,
-                                   .tile = {.loop = "ji",
-                                            .feat = block,
-                                            .within = {pairs ? "kp" : "k"},
-                                            .pairs = pairs ? "sddmm.kk" : "",
-                                            .unit = unit}});
+    BlockTile tile{.name = "sddmm",
+                   .above = "jo",
+                   .block = block,
+                   .is_tall = pairs || dtype == DType::fp32,
+                   .tile = {.loop = "ji", .feat = block, .within = {pairs ? "kp" : "k"}, .unit = unit}};
+    if (pairs) tile.tile.pairs = "sddmm.kk";
+    if (has_widened(block, feat, dtype, pairs, unit)) ready.schedule += widened_in_parts(tile, feat);
+    ready.schedule += block_tiled(tile);
     ready.schedule += shared_rows("transpose", "jb", heads == 1);
   }
   ready.schedule += shared_rows("sddmm", "io", heads == 1);

@@ -47,15 +47,10 @@ constexpr const char* kSrBcrs = R"(program sr_bcrs_spmm(n, strips, most, groups,
 }  // namespace
 
 ReadyProgram dbsr_spmm_program(int64_t block, int64_t feat, DType dtype, bool dots, const VectorUnit& unit) {
-  const bool pairs = has_pairs(block, feat, dtype, dots, unit);
-  BlockTile tile{.name = "spmm",
-                 .above = "io",
-                 .block = block,
-                 .is_tall = pairs || dtype == DType::fp32,
-                 .tile = {.feat = feat, .within = {"jo", "ji"}, .unit = unit}};
-  const std::string split = pairs ? in_pairs(tile) : "";
+  const BlockTile tile{
+      .name = "spmm", .above = "io", .block = block, .tile = {.feat = feat, .within = {"jo", "ji"}, .unit = unit}};
   return {replaced(with_dtype(kDbsr, dtype), "BLOCK", std::to_string(block)),
-          "lower()\n" + split + block_tiled(tile) + "parallel(clear.x)\nparallel(spmm.io)\n",
+          "lower()\n" + block_rows_tiled(tile, dtype, dots) + "parallel(clear.x)\nparallel(spmm.io)\n",
           {{"feat", feat}}};
 }
 

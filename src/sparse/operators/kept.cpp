@@ -41,6 +41,19 @@ void check_rank(const TensorView& tensor, const char* name, int rank, const char
   check(tensor.rank() == rank, ErrorCode::invalid_shape, "{}: has shape {}; {} is expected", name, tensor, shape);
 }
 
+namespace {
+
+// Copied in the order in which they are stored, row by row; then multiplied column by column.
+std::string widened(const FeatureTile& tile, const std::string& last) {
+  const std::string stem = tile.block + "_" + tile.widened;
+  return fmt::format(
+      "cache_read({0}.{1}, {2}, register)\n{3}o, {3}i = split({0}_fetch.{4}, {5})\nvectorize({3}i)\n"
+      "reorder({6}, {7})\n",
+      tile.block, tile.within.front(), tile.widened, stem, tile.within.back(), tile.unit.lanes, last, tile.rows);
+}
+
+}  // namespace
+
 std::string tiled(const FeatureTile& tile) {
   // Half of the registers hold sums, the others what is multiplied.
   const int64_t one = tile.unit.lanes, most = tile.unit.registers / 2 * one;
@@ -60,8 +73,12 @@ std::string tiled(const FeatureTile& tile) {
   if (has_vectors) text += fmt::format("{}, {} = split({}, {})\n", vectors, vector, inner, one);
   const std::string lanes = has_vectors ? vector : inner;
   std::string order = several ? outer + ", " : "";
+  const std::string last = tile.within.empty() ? "" : tile.block + "." + tile.within.back();
+  const bool widens = !tile.widened.empty() && !tile.rows.empty();
   for (const std::string& reduction : tile.within) order += fmt::format("{}.{}, ", tile.block, reduction);
+  if (widens) order.resize(order.size() - last.size() - 2);
   if (!tile.rows.empty()) order += tile.rows + ", ";
+  if (widens) order += last + ", ";
   if (has_vectors) order += vectors + ", ";
   if (!tile.pairs.empty()) order += tile.pairs + ", ";
   if (!order.empty()) text += fmt::format("reorder({}{})\n", order, lanes);
@@ -69,7 +86,8 @@ std::string tiled(const FeatureTile& tile) {
   if (has_vectors) text += fmt::format("unroll({})\n", vectors);
   if (!tile.rows.empty() && tile.num_rows > 1) text += fmt::format("unroll({})\n", tile.rows);
   if (!tile.pairs.empty()) text += fmt::format("annotate({}, dot)\n", tile.pairs);
-  return text + fmt::format("cache_write({}, register)\n", several ? outer : tile.around);
+  text += fmt::format("cache_write({}, register)\n", several ? outer : tile.around);
+  return text + (widens ? widened(tile, last) : "");
 }
 
 std::string block_tiled(BlockTile tile) {
@@ -101,6 +119,19 @@ std::string in_pairs(BlockTile& tile) {
   last = tile.name + "_jp";
   tile.tile.pairs = tile.name + "_jj";
   return text;
+}
+
+bool has_widened(int64_t block, int64_t feat, DType dtype, bool pairs, const VectorUnit& unit) {
+  return dtype == DType::bf16 && !pairs && block % unit.lanes == 0 && feat % unit.lanes == 0;
+}
+
+std::string block_rows_tiled(BlockTile tile, DType dtype, bool dots) {
+  const bool pairs = has_pairs(tile.block, tile.tile.feat, dtype, dots, tile.tile.unit);
+  const bool widens = has_widened(tile.block, tile.tile.feat, dtype, pairs, tile.tile.unit);
+  tile.is_tall = pairs || widens || dtype == DType::fp32;
+  if (widens) tile.tile.widened = "A";
+  const std::string split = pairs ? in_pairs(tile) : "";
+  return split + block_tiled(tile);
 }
 
 std::string partial_sums(const std::string& block, int64_t feat, const VectorUnit& unit) {

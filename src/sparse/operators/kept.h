@@ -48,6 +48,7 @@ struct FeatureTile {
   int64_t num_rows = 1;                  // its extent
   std::string around = {};               // the loop that holds the sums where one tile has all features
   std::string pairs = {};                // a reduction of two, whose products are a dot product of bf16
+  std::string widened = {};              // a buffer of the rows' factors, copied to fp32 within the first of two loops
   VectorUnit unit = {};
   int64_t most_vectors = 4;  // of a row
 };
@@ -66,6 +67,10 @@ std::string block_tiled(BlockTile tile);
 // Whether products of bf16 are taken in pairs; splits the innermost reduction for that.
 bool has_pairs(int64_t block, int64_t feat, DType dtype, bool dots, const VectorUnit& unit);
 std::string in_pairs(BlockTile& tile);
+// Whether factors of bf16 are copied to fp32, vector by vector: the multiply-add that takes one then broadcasts it.
+bool has_widened(int64_t block, int64_t feat, DType dtype, bool pairs, const VectorUnit& unit);
+// The tile of a product of blocks by rows of features, A's of a block by B's.
+std::string block_rows_tiled(BlockTile tile, DType dtype, bool dots);
 // Sums of a reduction `k` within a block in one vector; "" where there is none.
 std::string partial_sums(const std::string& block, int64_t feat, const VectorUnit& unit);
 

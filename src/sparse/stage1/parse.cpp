@@ -13,7 +13,7 @@ using loop::Source;
 using loop::Symbols;
 
 constexpr size_t kMaxDeclared = 4096;  // axes, buffers and iterations of a program
-constexpr size_t kMaxLines = 512;      // of a schedule, each of which may make a loop more
+constexpr size_t kMaxLines = 2048;     // of a schedule, each of which may make a loop more
 
 Symbols scalar_symbols(const Declarations& declared) {
   Symbols symbols;

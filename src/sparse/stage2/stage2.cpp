@@ -48,21 +48,27 @@ class Verifier {
   explicit Verifier(const Stage2& stage) : name_(stage.name), symbols_(symbols_of(stage)) {}
 
   void check_body(const Body& body) {
-    const loop::Symbols before = symbols_;
+    std::vector<std::string> variables, buffers;  // declared here: they end with the body
     for (const Stmt& stmt : body) {
       for (const Expr& index : stmt.indices) check_expr(index);
       if (stmt.value) check_expr(stmt.value);
       if (stmt.kind == Stmt::Kind::store || stmt.kind == Stmt::Kind::fail) check_access(stmt.name, stmt.indices.size());
-      if (stmt.kind == Stmt::Kind::allocate)
-        symbols_.buffers[stmt.name] = {loop::type_of(stmt.dtype), stmt.indices.size()};
+      if (stmt.kind == Stmt::Kind::allocate) {
+        const loop::Symbols::BufferSymbol memory{loop::type_of(stmt.dtype), stmt.indices.size()};
+        ensure(symbols_.buffers.emplace(stmt.name, memory).second, "stage II of {}: buffer '{}' is declared twice",
+               name_, stmt.name);
+        buffers.push_back(stmt.name);
+      }
       const bool declares = stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::let;
       if (declares)
         ensure(symbols_.variables.insert(stmt.name).second, "stage II of {}: '{}' is declared twice", name_, stmt.name);
       check_body(stmt.init);
       check_body(stmt.body);
       if (stmt.kind == Stmt::Kind::loop) symbols_.variables.erase(stmt.name);
+      if (stmt.kind == Stmt::Kind::let) variables.push_back(stmt.name);
     }
-    symbols_ = before;
+    for (const std::string& variable : variables) symbols_.variables.erase(variable);
+    for (const std::string& buffer : buffers) symbols_.buffers.erase(buffer);
   }
 
  private:

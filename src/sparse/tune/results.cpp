@@ -11,7 +11,7 @@ namespace weft::sparse {
 namespace {
 
 constexpr const char* kFolder = "tuned";
-constexpr const char* kVersion = "3";  // of the schedules that choices stand for
+constexpr const char* kVersion = "4";  // of the schedules that choices stand for
 
 // Of millions of indices in a moment. Structures that meet would share results, which are then not the best ones.
 uint64_t hash_of(const std::vector<int32_t>& numbers) {

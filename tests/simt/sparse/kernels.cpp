@@ -60,17 +60,26 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #define WEFT_GOLDEN block_sddmm_transposed
 #include "tests/golden/sparse/block_sddmm_transposed.cuda.txt"
 #undef WEFT_GOLDEN
+#define WEFT_GOLDEN block_sddmm_widened
+#include "tests/golden/sparse/block_sddmm_widened.cuda.txt"
+#undef WEFT_GOLDEN
 #define WEFT_GOLDEN block_spmm
 #include "tests/golden/sparse/block_spmm.cuda.txt"
 #undef WEFT_GOLDEN
 #define WEFT_GOLDEN block_spmm_dots
 #include "tests/golden/sparse/block_spmm_dots.cuda.txt"
 #undef WEFT_GOLDEN
+#define WEFT_GOLDEN block_spmm_widened
+#include "tests/golden/sparse/block_spmm_widened.cuda.txt"
+#undef WEFT_GOLDEN
 #define WEFT_GOLDEN convolution
 #include "tests/golden/sparse/convolution.cuda.txt"
 #undef WEFT_GOLDEN
 #define WEFT_GOLDEN dbsr_spmm
 #include "tests/golden/sparse/dbsr_spmm.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN dbsr_spmm_widened
+#include "tests/golden/sparse/dbsr_spmm_widened.cuda.txt"
 #undef WEFT_GOLDEN
 #define WEFT_GOLDEN edge_dots
 #include "tests/golden/sparse/edge_dots.cuda.txt"
@@ -178,13 +187,18 @@ const SparseKernel kSparseKernels[] = {
     WEFT_KERNEL(block_sddmm_dots, block_sddmm_1),
     WEFT_KERNEL(block_sddmm_transposed, block_sddmm_0),
     WEFT_KERNEL(block_sddmm_transposed, block_sddmm_1),
+    WEFT_KERNEL(block_sddmm_widened, block_sddmm_0),
+    WEFT_KERNEL(block_sddmm_widened, block_sddmm_1),
     WEFT_KERNEL(block_spmm, block_spmm_0),
     WEFT_KERNEL(block_spmm_dots, block_spmm_0),
+    WEFT_KERNEL(block_spmm_widened, block_spmm_0),
     WEFT_KERNEL(convolution, rgms_0),
     WEFT_KERNEL(convolution, rgms_1),
     WEFT_KERNEL(convolution, rgms_2),
     WEFT_KERNEL(dbsr_spmm, dbsr_spmm_0),
     WEFT_KERNEL(dbsr_spmm, dbsr_spmm_1),
+    WEFT_KERNEL(dbsr_spmm_widened, dbsr_spmm_0),
+    WEFT_KERNEL(dbsr_spmm_widened, dbsr_spmm_1),
     WEFT_KERNEL(edge_dots, edge_dots_0),
     WEFT_KERNEL(fused_mm, fused_mm_0),
     WEFT_KERNEL(graph_attention, graph_attention_0),
