@@ -176,6 +176,9 @@ set(WEFT_TEST_FLAGS -O0)
 if(WEFT_SANITIZE)
   list(APPEND WEFT_TEST_FLAGS -fno-sanitize=undefined -g0 -DWEFT_UNDER_SANITIZER=1)
 endif()
+if(WEFT_SANITIZE STREQUAL thread)
+  list(APPEND WEFT_TEST_FLAGS -DWEFT_UNDER_THREAD_SANITIZER=1)
+endif()
 if(WEFT_SANITIZE MATCHES address)
   list(APPEND WEFT_TEST_FLAGS -fno-sanitize-address-use-after-scope)
 endif()
@@ -207,11 +210,12 @@ function(weft_test_part name)
   target_link_libraries(weft_${name} PUBLIC GTest::gtest fmt::fmt ${ARG_DEPENDS})
 endfunction()
 
-# weft_test(NAME [NO_THREADS] SOURCES file... DEPENDS folder... [LIBRARIES target...] [DEFINITIONS NAME=VALUE...]
+# weft_test(NAME [NO_THREADS] [LONG] SOURCES file... DEPENDS folder... [LIBRARIES target...] [DEFINITIONS NAME=VALUE...]
 # [LABELS label...]): a GoogleTest program, one CTest entry a case. NO_THREADS: no case starts a thread, so there is nothing
-# in it for a thread sanitizer.
+# in it for a thread sanitizer. LONG: some cases take long, and begin before those of other programs, so that no processor
+# waits for them in the end.
 function(weft_test name)
-  cmake_parse_arguments(ARG "NO_THREADS" "" "SOURCES;DEPENDS;LIBRARIES;DEFINITIONS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "NO_THREADS;LONG" "" "SOURCES;DEPENDS;LIBRARIES;DEFINITIONS;LABELS" ${ARGN})
   if(ARG_NO_THREADS AND WEFT_SANITIZE STREQUAL thread)
     return()
   endif()
@@ -224,9 +228,14 @@ function(weft_test name)
   if(ARG_LABELS)
     set(labels ${ARG_LABELS})
   endif()
+  set(cost 0)
+  if(ARG_LONG)
+    set(cost 1000)
+  endif()
   weft_up_to_date(${name})
   # Without values: those that gtest cannot print are addresses, other ones in every run.
-  gtest_discover_tests(${name} NO_PRETTY_VALUES PROPERTIES LABELS "${labels}" FIXTURES_REQUIRED build.${name} DISCOVERY_TIMEOUT 60)
+  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${labels}" FIXTURES_REQUIRED build.${name} COST ${cost})
 endfunction()
 
 # weft_card_test(NAME SOURCES file... [DEPENDS folder...] [LIBRARIES target...] [FILTER of GoogleTest]): the

@@ -446,7 +446,7 @@ void expect_same_at_every_stage(const ReadyCase& c, std::initializer_list<Shape>
     const std::string what = c.name + ", " + name_of(shape);
     const std::vector<std::string> outputs = outputs_of(op);
     const loop::Memory want = interpret_operator(op, run.arguments, Stage::source);
-    for (const Stage stage : {Stage::one, Stage::two, Stage::three}) {
+    for (const Stage stage : interpreted_stages()) {
       const loop::Memory got = interpret_operator(op, run.arguments, stage);
       for (const std::string& name : outputs)
         expect_close(got.buffers.at(name), want.buffers.at(name), 1e-9, fmt::format("{}, stage {}", what, int(stage)));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,7 +48,10 @@ void expect_close(const std::vector<double>& got, const std::vector<double>& wan
                   const std::string& what);
 std::vector<double> doubles(const Values& values);
 
-// Runs the operator through all three interpreters, and compiled; compares each with `want` of the output.
+// Stages that are interpreted and compared. None under a thread sanitizer: interpreters start no thread.
+std::span<const Stage> interpreted_stages(Stage first = Stage::one);
+
+// Runs the operator through the interpreters, and compiled; compares each with `want` of the output.
 void expect_everywhere(const Operator& op, const RunArguments& arguments, const std::string& output,
                        const std::vector<double>& want, const std::string& what);
 

@@ -10,4 +10,11 @@ inline constexpr bool kUnderSanitizer = true;
 inline constexpr bool kUnderSanitizer = false;
 #endif
 
+// Whether that is the one of threads, which sees nothing in work of a single one: it is left to the other builds.
+#if defined(WEFT_UNDER_THREAD_SANITIZER)
+inline constexpr bool kUnderThreadSanitizer = true;
+#else
+inline constexpr bool kUnderThreadSanitizer = false;
+#endif
+
 }  // namespace weft::testing

@@ -5,9 +5,12 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "attention/kernel.h"
 #include "problem.h"
+#include "tests/support/sanitizers.h"
 
 namespace weft {
 namespace {
@@ -41,26 +44,36 @@ class Containment : public ::testing::TestWithParam<const Target*> {
         };
         const std::string clean = outputs();
         for (size_t request = 0; request < c.lengths.size(); ++request) {
-          const auto [qo_len, kv_len] = c.lengths[request];
-          for (const int token : {kv_len - 1, kv_len - qo_len, kv_len - qo_len / 2 - 1, kv_len / 3})
-            for (const double value : values) {
-              if (problem.hidden(request, token)) continue;
-              SCOPED_TRACE(fmt::format("{} in {}, {} at token {} of request {}", to_string(c), to_string(compute),
-                                       value, token, request));
-              if (spoil == Spoil::value)
-                problem.put_value(request, token, value);
-              else
-                problem.put_value_scale(request, token, value);
-              outputs();
-              compare(problem, clean, c, request, token, compute, spoil);
-              problem.put_cache_bytes(cache);
-              if (HasFatalFailure()) return;
-            }
+          for (const auto& [token, value] : spoilt(problem, c, request, values)) {
+            SCOPED_TRACE(fmt::format("{} in {}, {} at token {} of request {}", to_string(c), to_string(compute), value,
+                                     token, request));
+            if (spoil == Spoil::value)
+              problem.put_value(request, token, value);
+            else
+              problem.put_value_scale(request, token, value);
+            outputs();
+            compare(problem, clean, c, request, token, compute, spoil);
+            problem.put_cache_bytes(cache);
+            if (HasFatalFailure()) return;
+          }
         }
       }
   }
 
  private:
+  // Tokens of a request that can be seen, and what is put there. Threads do the same whichever it is: a sanitizer of
+  // threads watches one.
+  static std::vector<std::pair<int, double>> spoilt(const Problem& problem, const Case& c, size_t request,
+                                                    const std::vector<double>& values) {
+    const auto [qo_len, kv_len] = c.lengths[request];
+    std::vector<std::pair<int, double>> all;
+    for (const int token : {kv_len - 1, kv_len - qo_len, kv_len - qo_len / 2 - 1, kv_len / 3})
+      for (const double value : values)
+        if (!problem.hidden(request, token)) all.emplace_back(token, value);
+    if (testing::kUnderThreadSanitizer && !all.empty()) all.resize(1);
+    return all;
+  }
+
   static void compare(Problem& problem, const std::string& clean, const Case& c, size_t request, int token,
                       DType compute, Spoil spoil) {
     const MeasuredReference& reference = problem.reference();

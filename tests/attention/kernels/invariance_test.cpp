@@ -2,6 +2,7 @@
 // levels or without; balanced promises no such thing.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -290,12 +291,16 @@ TEST(Invariance, FixedSplitGivesAWindowsRowsTheSameBitsWithLevels) {
 
 // Where a tile is scaled does not follow from whether its other rows see all of it: 1 / sqrt(64) would hide that.
 TEST(Invariance, FixedSplitGivesTheSameBitsWithLevelsWhateverTheScale) {
+  unsigned number = 0;
   for (const int dim : {96, 128})
     for (const auto& [q_dtype, kv_dtype] : kInvariantTypes) {
       const PagePool pages(kv_dtype, dim);
-      for (const int window : {-1, 700})
+      for (const int window : {-1, 700}) {
+        // Under a sanitizer half of them, in which each size and each type meets both.
+        if (std::popcount(number++ & 0b1011u) % 2 != 0 && testing::kUnderSanitizer) continue;
         EXPECT_EQ(num_different(pages, {q_dtype, kv_dtype, dim, window}, false), 0)
             << to_string(kv_dtype) << " dim " << dim << " window " << window;
+      }
     }
 }
 
