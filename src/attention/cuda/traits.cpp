@@ -34,8 +34,9 @@ DType compute_type(const AttentionSpec& spec, const std::string& architecture) {
         products ? fmt::format("fp32 and {}", to_string(*products)) : "fp32", name);
   check(spec.loader != Loader::cp_async || compute != DType::fp32, ErrorCode::unsupported,
         "loader = cp_async: required products of q {} and KV {} with head dims {} and {} as they are stored, supported "
-        "on {} for fp16 and bf16 up to 256 dims, missing here; leave loader out, or choose elements",
-        to_string(spec.q_dtype), to_string(spec.kv_dtype), spec.head_dim_qk, spec.head_dim_vo, architecture);
+        "on {} for {} up to 256 dims, missing here; leave loader out, or choose elements",
+        to_string(spec.q_dtype), to_string(spec.kv_dtype), spec.head_dim_qk, spec.head_dim_vo, architecture,
+        architecture == "sm_75" ? "fp16" : "fp16 and bf16");
   return compute;
 }
 

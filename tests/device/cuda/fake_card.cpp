@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <stdexcept>
+#include <string>
 
 namespace weft::testing {
 namespace {
@@ -24,8 +26,11 @@ FakeCard::FakeCard() { driver() = {}; }
 FakeCard::~FakeCard() { driver().launch = {}; }
 
 cuda::fake::State& FakeCard::driver() {
-  void* library = dlopen(WEFT_FAKE_DRIVER_FOLDER "/libcuda.so.1", RTLD_NOW);
-  return *reinterpret_cast<decltype(&weft_fake_driver)>(dlsym(library, "weft_fake_driver"))();
+  constexpr const char* kPath = WEFT_FAKE_DRIVER_FOLDER "/libcuda.so.1";
+  void* library = dlopen(kPath, RTLD_NOW);
+  void* symbol = library == nullptr ? nullptr : dlsym(library, "weft_fake_driver");
+  if (symbol == nullptr) throw std::runtime_error(std::string("no fake driver at ") + kPath);
+  return *reinterpret_cast<decltype(&weft_fake_driver)>(symbol)();
 }
 
 int64_t FakeCard::driver_calls(std::string_view name) {
