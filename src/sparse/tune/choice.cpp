@@ -61,6 +61,10 @@ double line_cost(double bytes) {
 }
 
 constexpr double kElement = 0.3, kRow = 4, kPhase = 1000, kCopiedElement = 25, kFetchedLine = 0.09, kLateLine = 0.25;
+// An element of SDDMM adds up its lanes while rows are fetched, and waits for what comes late: rows that fill more than
+// so much of the second cache are worth fetching, though it holds them all.
+constexpr int64_t kNearShare = 4;
+constexpr double kFetchedLineOfSddmm = 0.04;
 // What a search may find to be worth more: half of the lanes, for each line; groups of rows, for each row and for all.
 constexpr double kNarrowLine = 0.02, kGroupedRow = 0.2, kGroups = 100;
 constexpr double kBlock = 0.6, kMultipliedLine = 0.09, kBlockElement = 0.08;
@@ -132,7 +136,8 @@ RowLengths row_lengths(const Structure::Data& structure, const GatherCall& call)
     result.elements[bucket] += length;
   }
   const int64_t row_bytes = std::max<int64_t>(1, call.feat * call.element_bytes);
-  result.misses = misses_of(level, machine().l2_bytes / row_bytes);
+  const int64_t near = machine().l2_bytes / (call.op == GatherOperator::sddmm ? kNearShare : 1);
+  result.misses = misses_of(level, near / row_bytes);
   for (size_t b = 0; b < kBlocks.size(); ++b) result.fill[b] = fill_of(level, result.num_rows, kBlocks[b]);
   return result;
 }
@@ -152,7 +157,7 @@ double cost_of_format(const RowLengths& rows, const FormatChoice& choice, const 
     const double best = static_cast<double>(default_prefetch(call.feat)) * (bytes * 4 <= l3   ? 0.5
                                                                             : bytes * 2 <= l3 ? 1
                                                                                               : 2);
-    return lines * (line_cost(bytes) + kFetchedLine) *
+    return lines * (line_cost(bytes) + (call.op == GatherOperator::sddmm ? kFetchedLineOfSddmm : kFetchedLine)) *
            (1 + 0.02 * std::fabs(std::log2(static_cast<double>(choice.prefetch) / best)));
   };
   if (choice.format == "csr" && choice.tile == 0)
