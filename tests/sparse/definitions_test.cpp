@@ -5,6 +5,7 @@
 #include "sparse/formats/definition.h"
 #include "sparse/operator.h"
 #include "sparse/stage1/parse.h"
+#include "tests/sparse/grid.h"
 #include "tests/sparse/ready_programs.h"
 #include "tests/sparse/refusals.h"
 
@@ -24,15 +25,6 @@ constexpr const char* kPairs = R"(format pairs(I, J):
   buffer(IP, JP)
   to IP = I, JP = J
   from I = IP, J = JP
-)";
-constexpr const char* kTiles = R"(format tiles(I, J) with (num_tiles):
-  IO = dense_fixed((m + 1) // 2)
-  JO = sparse_variable(IO, (n + 3) // 4, num_tiles, indptr=tiles_indptr, indices=tiles_indices)
-  II = dense_fixed(2)
-  JI = dense_fixed(4)
-  buffer(IO, JO, II, JI)
-  to IO = I // 2, JO = J // 4, II = I % 2, JI = J % 4
-  from I = IO * 2 + II, J = JO * 4 + JI
 )";
 
 TEST(Definitions, StructuresFollowFromTheMaps) {

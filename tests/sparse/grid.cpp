@@ -15,15 +15,6 @@ constexpr GridFormat kFormats[] = {
     {"dia()", "i", "d"},     {"sr_bcrs(2, 3)", "s", "g"},   {"hyb(1, 2)", "i", "j"},     {"hyb(2, 1)", "i", "j"},
     {"tiles()", "io", "jo"}, {"bsr(2), csr()", "jo", "ji"},
 };
-constexpr const char* kTiles = R"(format tiles(I, J) with (num_tiles):
-  IO = dense_fixed((m + 1) // 2)
-  JO = sparse_variable(IO, (n + 3) // 4, num_tiles, indptr=tiles_indptr, indices=tiles_indices)
-  II = dense_fixed(2)
-  JI = dense_fixed(4)
-  buffer(IO, JO, II, JI)
-  to IO = I // 2, JO = J // 4, II = I % 2, JI = J % 4
-  from I = IO * 2 + II, J = JO * 4 + JI
-)";
 
 constexpr GridPrimitive kPrimitives[] = {
     {"sparse_reorder", "sparse_reorder(csrmm, K, I, J)\n", true},
