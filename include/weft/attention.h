@@ -208,7 +208,7 @@ struct DeviceBatch {
   TensorView page_table;                // [batch, most pages of a request]: a request's pages, from its first tokens on
   int64_t num_pages = 0;                // of the pool
   int qo_len = 1;                       // query tokens of every request; one tile holds them
-  int num_workers = 0;                  // 0: the kernel's default
+  int num_workers = 0;                  // 0: as PlanInput's
   std::vector<ScalarArg> scalars = {};  // as PlanInput's
 };
 

@@ -50,7 +50,7 @@ struct PlanInput {
   std::span<const int32_t> kv_indptr = {};  // ragged [batch + 1]
   std::span<const int32_t> kv_len = {};     // padded [batch]
   int64_t max_kv_len = 0;                   // padded: extent of the tensor's token axis
-  int num_workers = 0;                      // 0: the kernel's default; on the CPU, the shared team's
+  int num_workers = 0;  // 0: as many as run at once, within the bounds; on the CPU, the shared team's
   PlanMode mode = PlanMode::balanced;
   int fixed_split_size = 0;            // fixed_split: tokens of a chunk
   std::span<const Level> levels = {};  // instead of pages

@@ -56,6 +56,19 @@ const TileClass* KernelTraits::find_class(attention::TileKind kind) const {
   return found == classes.end() ? nullptr : &*found;
 }
 
+int KernelTraits::default_workers(int kinds) const {
+  int fewest = most_default_workers();
+  for (const TileClass& c : classes)
+    if ((kinds & 1 << static_cast<int>(c.kind)) != 0) fewest = std::min(fewest, c.default_workers);
+  return fewest;
+}
+
+int KernelTraits::most_default_workers() const {
+  int most = 0;
+  for (const TileClass& c : classes) most = std::max(most, c.default_workers);
+  return most;
+}
+
 std::string_view attention::to_string(TileKind kind) {
   switch (kind) {
     case TileKind::direct: return "direct";

@@ -29,6 +29,8 @@ struct TileClass {
   // Cost of an item over one KV head: row * rows + token * visible tokens + row_token * rows * visible + item.
   // A query token whose group has more rows than the largest class is one tile that the kernel walks in several.
   double row = 0, token = 0, row_token = 0, item = 0;
+  // Of a plan whose largest tiles are these, where PlanInput::num_workers is 0: so many run at once.
+  int default_workers = 0;
 };
 
 // What the planner holds to be worth it. They follow from the machine as the costs do, so every backend sets
@@ -69,8 +71,7 @@ struct KernelTraits {
   // the one of most rows that serves entries of several tiles.
   std::vector<TileClass> classes;
   PlanThresholds thresholds;
-  int default_workers = 0;  // where PlanInput::num_workers is 0
-  int granule = 64;         // chunk borders are multiples of this many tokens
+  int granule = 64;  // chunk borders are multiples of this many tokens
   int head_dim_vo = 0;
   bool use_softmax = true;
   bool item_records = false;  // plans hold a record of each item (attention/abi.h)
@@ -82,12 +83,15 @@ struct KernelTraits {
   Mask custom_mask = Mask::none;    // custom or custom_packed, of the spec or its variant: plans say where it lies
   std::vector<Interval> intervals;  // of mask and variant together, 0 to 2
   std::vector<ScalarArg> defaults;  // of scalars that intervals name, where plan is not given them
-  // Hash of what a plan and its kernel must agree in: all of the above but thresholds and default_workers, which decide
+  // Hash of what a plan and its kernel must agree in: all of the above but thresholds and default workers, which decide
   // between plans that the kernel runs alike. Costs are in it, as whoever reads a plan counts by them. The order of
   // classes is not: a plan names kinds.
   uint64_t signature() const;
 
   const TileClass* find_class(attention::TileKind kind) const;  // null: there is none
+  // Of a plan that has tiles of these kinds, which are bits: the fewest of any of them.
+  int default_workers(int kinds) const;
+  int most_default_workers() const;
 };
 
 // What traits have of the spec alone; tile classes, thresholds, granule and workers are the backend's.

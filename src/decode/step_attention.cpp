@@ -61,7 +61,6 @@ StepAttention::StepAttention(const ModelConfig& config, const ForwardOptions& op
   add_kind(false, config.rope, {}, kv_dtype);
   if (config.sliding_window > 0)
     add_kind(true, config.sliding_rope, {{"window_left", static_cast<double>(config.sliding_window - 1)}}, kv_dtype);
-  if (workers_ == 0) workers_ = kinds_[0].kernel.impl().traits.default_workers;
   // Refuses plan options now, not in the first run.
   kinds_[0].kernel.workspace_bytes({.max_requests = options.max_sequences,
                                     .max_rows = 1,
@@ -70,7 +69,7 @@ StepAttention::StepAttention(const ModelConfig& config, const ForwardOptions& op
                                     .page_size = options.page_size,
                                     .num_qo_heads = config.num_qo_heads,
                                     .num_kv_heads = config.num_kv_heads,
-                                    .workers = workers_,
+                                    .workers = most_workers(),
                                     .mode = options.plan_mode,
                                     .fixed_split_size = options.fixed_split_size});
 }
@@ -78,6 +77,10 @@ StepAttention::StepAttention(const ModelConfig& config, const ForwardOptions& op
 void StepAttention::add_kind(bool slides, const RopeParams& rope, std::vector<ScalarArg> scalars, DType kv_dtype) {
   kinds_.push_back(
       {build(spec_of(config_, options_, kv_dtype, slides), options_.device), rope, std::move(scalars), {}, {}, {}, {}});
+}
+
+int StepAttention::most_workers() const {
+  return workers_ != 0 ? workers_ : kinds_[0].kernel.impl().traits.most_default_workers();
 }
 
 size_t StepAttention::kind_of(int layer) const { return layer_slides(config_, layer) ? 1 : 0; }
@@ -101,7 +104,7 @@ const PlanBounds* StepAttention::bounds_of(const Step& step) {
              .page_size = options_.page_size,
              .num_qo_heads = config_.num_qo_heads,
              .num_kv_heads = config_.num_kv_heads,
-             .workers = static_cast<int>(std::min<int64_t>(workers_, step.rows() * most_items)),
+             .workers = static_cast<int>(std::min<int64_t>(most_workers(), step.rows() * most_items)),
              .mode = options_.plan_mode,
              .fixed_split_size = options_.fixed_split_size};
   return &bounds_;
@@ -116,7 +119,7 @@ PlanInput StepAttention::input_of(const Step& step) {
   input.mode = step.invariant ? PlanMode::fixed_split : options_.plan_mode;
   input.fixed_split_size = step.invariant ? ForwardPass::kInvariantSplit : options_.fixed_split_size;
   input.bounds = bounds_of(step);
-  input.num_workers = input.bounds != nullptr ? bounds_.workers : workers_;
+  input.num_workers = workers_;
   input.borrow_page_ids = input.bounds == nullptr;  // few ids are one upload with their plan
   if (input.bounds == nullptr)
     input.spare_pages = step.kv_tokens() / kGrowth / options_.page_size + static_cast<int64_t>(step.qo_indptr.size());

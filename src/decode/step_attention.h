@@ -56,6 +56,7 @@ class StepAttention {
     int64_t kv_tokens = 0, num_shares = 0;
     std::vector<int32_t> prefix_parents, prefix_pages, node_of_request;
   };
+  int most_workers() const;
   PlanInput input_of(const Step& step);
   const PlanBounds* bounds_of(const Step& step);
   bool may_keep_plans(const Step& step, int64_t num_shares) const;
@@ -66,7 +67,7 @@ class StepAttention {
   const ModelConfig& config_;
   const ForwardOptions& options_;
   Stream stream_;
-  int workers_;
+  int workers_;              // of the stream; 0: as many as the kernel's plans have by default
   std::vector<Kind> kinds_;  // of layers that see everything; where some slide, theirs besides
   Made made_;
   PlanBounds bounds_;  // of the step

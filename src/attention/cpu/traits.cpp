@@ -85,7 +85,7 @@ KernelTraits cpu_traits(const AttentionSpec& spec, Isa isa) {
                        .merge_row = 3 * direct.row,
                        .prefix_tree_depth = 16};
   // The shared team keeps its size as long as the process lives, and so do kernels their traits.
-  traits.default_workers = WorkerTeam::shared().num_workers();
+  for (TileClass& tile_class : traits.classes) tile_class.default_workers = WorkerTeam::shared().num_workers();
   traits.granule = abi::kColumnStep;
   return traits;
 }

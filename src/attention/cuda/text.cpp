@@ -5,7 +5,6 @@
 #include "attention/cuda/kernels/args.h"
 #include "attention/cuda/kernels/even_args.h"
 #include "attention/cuda/kernels/locate_args.h"
-#include "attention/cuda/shared_bytes.h"
 #include "attention/params.h"
 #include "attention/variant/text.h"
 #include "base/check.h"
@@ -33,13 +32,13 @@ std::string_view scaling(KvScales scales) {
 // The members of Spec that paths have of their own, and the class that computes.
 struct PathText {
   std::string constants, type;
-  int threads, shared_bytes;
+  int threads;
 };
 
 PathText plain_path(const AttentionSpec& spec) {
   const PlainTile tile = plain_tile(spec);
   return {fmt::format("  static constexpr int kRows = {}, kKeys = {};\n", tile.rows, tile.keys), "Plain<Spec, Variant>",
-          tile.threads, plain_shared_bytes(spec, tile)};
+          tile.threads};
 }
 
 PathText mma_path(const AttentionSpec& spec, const std::string& architecture, bool small) {
@@ -49,12 +48,8 @@ PathText mma_path(const AttentionSpec& spec, const std::string& architecture, bo
   std::string type = fmt::format("Mma<Spec, Variant, 1, 1, 4, {}, {}>", tiles.keys_of_small, most_rows == 16);
   if (most_rows > 16) type += fmt::format(", Mma<Spec, Variant, 1, 4, 1, {}>", tiles.keys);
   if (most_rows > 64) type += fmt::format(", Mma<Spec, Variant, 2, 4, 1, {}>", tiles.keys);
-  int shared_bytes = 0;
-  for (int rows = 16; rows <= most_rows; rows *= rows == 16 ? 4 : 2)
-    shared_bytes =
-        std::max(shared_bytes, mma_shared_bytes(spec, rows, rows == 16 ? tiles.keys_of_small : tiles.keys, stages));
   return {fmt::format("  using Multiplied = Query;\n  static constexpr int kStages = {};\n", stages),
-          "Tiles<" + type + ">", tiles.threads, shared_bytes};
+          "Tiles<" + type + ">", tiles.threads};
 }
 
 }  // namespace
@@ -83,7 +78,7 @@ KernelText attend_text(const AttentionSpec& spec, const std::string& architectur
                   .file = "attention/cuda/kernels/attend.h",
                   .head = weft::text::k_cuda_attend,
                   .threads = of_path.threads,
-                  .shared_bytes = of_path.shared_bytes,
+                  .shared_bytes = shared_bytes(spec, architecture, path),
                   // Functors divide: exactly rounded, a quotient is ten instructions and a call, for each score.
                   .flags = {"--use_fast_math"}};
   text.instances = leaf_body(parts, "leaf");

@@ -41,9 +41,11 @@ std::optional<DType> mma_type(const AttentionSpec& spec, const std::string& arch
 // Of a spec that has such a type.
 MmaTiles mma_tiles(const AttentionSpec& spec, const std::string& architecture);
 
-// CTAs of a plan of the smallest tiles, or of the plain path, that a multiprocessor holds at once: two, which tiles are
-// made for, or one where shared memory has no room for another. Registers have: of 128 threads, 255 each are half.
-int resident_ctas(const AttentionSpec& spec, const std::string& architecture, bool is_plain);
+// Of a CTA.
+int shared_bytes(const AttentionSpec& spec, const std::string& architecture, Path path);
+// CTAs that a multiprocessor holds at once: two, which tiles are made for, or one where shared memory has no room for
+// another. Registers have: of 128 threads, 255 each are half.
+int resident_ctas(const AttentionSpec& spec, const std::string& architecture, Path path);
 
 // For people: "attention LogitsSoftCap bf16 hd128 small_tiles sm_90a".
 std::string kernel_name(const AttentionSpec& spec, const std::string& architecture, Path path);

@@ -24,10 +24,20 @@ Memory memory_of(const std::string& architecture) {
 // What a CTA may have where two are to fit.
 int half_of(const Memory& memory) { return memory.of_multiprocessor / 2 - 1024; }
 
-constexpr int kKeys = 64, kThreads = 128, kSmall = 16;
+constexpr int kThreads = 128, kSmall = 16;
+// Fewer keys than the small tiles', which four warps share, can have.
+constexpr int kKeys = 64, kFewKeys = 32;
 
 bool fits(const AttentionSpec& spec, int rows, int stages, int bytes, int keys = kKeys) {
   return mma_shared_bytes(spec, rows, keys, stages) <= bytes;
+}
+
+int bytes_of(const AttentionSpec& spec, const MmaTiles& tiles, bool small) {
+  const int stages = small ? tiles.stages_of_small : tiles.stages;
+  int bytes = mma_shared_bytes(spec, kSmall, tiles.keys_of_small, stages);
+  for (int rows = 64; !small && rows <= tiles.most_rows; rows *= 2)
+    bytes = std::max(bytes, mma_shared_bytes(spec, rows, tiles.keys, stages));
+  return bytes;
 }
 
 }  // namespace
@@ -70,18 +80,20 @@ MmaTiles mma_tiles(const AttentionSpec& spec, const std::string& architecture) {
   for (const int rows : {64, 128})
     if (fits(spec, rows, tiles.stages, memory.of_cta) && (rows == 64 || spec.head_dim_vo <= 128))
       tiles.most_rows = rows;
+  // Two CTAs hide each other's waits: fewer keys where that makes room for the second.
+  MmaTiles narrow = tiles;
+  narrow.keys = kFewKeys;
+  if (bytes_of(paged, tiles, false) > half && bytes_of(paged, narrow, false) <= half) return narrow;
   return tiles;
 }
 
-int resident_ctas(const AttentionSpec& spec, const std::string& architecture, bool is_plain) {
-  int bytes = 0;
-  if (is_plain) {
-    bytes = plain_shared_bytes(spec, plain_tile(spec));
-  } else {
-    const MmaTiles tiles = mma_tiles(spec, architecture);
-    bytes = mma_shared_bytes(spec, kSmall, tiles.keys_of_small, tiles.stages_of_small);
-  }
-  return bytes <= half_of(memory_of(architecture)) ? 2 : 1;
+int shared_bytes(const AttentionSpec& spec, const std::string& architecture, Path path) {
+  if (path == Path::plain) return plain_shared_bytes(spec, plain_tile(spec));
+  return bytes_of(spec, mma_tiles(spec, architecture), path == Path::small_tiles);
+}
+
+int resident_ctas(const AttentionSpec& spec, const std::string& architecture, Path path) {
+  return shared_bytes(spec, architecture, path) <= half_of(memory_of(architecture)) ? 2 : 1;
 }
 
 }  // namespace weft::attention::cuda

@@ -47,12 +47,15 @@ KernelTraits traits(const AttentionSpec& spec, const std::string& architecture, 
   // quarter of what its CUDA cores or tensor cores can do at 1.7 GHz. An item begins with a chain of loads, each a trip
   // to memory.
   const bool is_plain = compute_type(spec, architecture) == DType::fp32;
+  // Those that run at once: one more would wait for another's end, its share cut off and merged for nothing.
+  const auto workers = [&](Path path) { return resident_ctas(spec, architecture, path) * num_multiprocessors; };
   const TileClass small = {.kind = TileKind::direct,
                            .rows = is_plain ? plain_tile(spec).rows : 16,
                            .row = dims * 0.1,
                            .token = dims * bits_of(spec.kv_dtype) / 8. / 12.,
                            .row_token = is_plain ? dims / 64. : dims / 512.,
-                           .item = 4000};
+                           .item = 4000,
+                           .default_workers = workers(is_plain ? Path::plain : Path::small_tiles)};
   traits.classes = {small};
   if (!is_plain) {
     const MmaTiles tiles = mma_tiles(spec, architecture);
@@ -65,6 +68,7 @@ KernelTraits traits(const AttentionSpec& spec, const std::string& architecture, 
       tile_class.item = 8000 + small.row * rows;
       tile_class.token = dims * (0.06 + rows / 600.);
       tile_class.row = tile_class.row_token = 0;
+      tile_class.default_workers = workers(Path::all_tiles);
       traits.classes.push_back(tile_class);
     };
     if (tiles.most_rows >= 64) add(TileKind::streamed, 64);
@@ -82,8 +86,6 @@ KernelTraits traits(const AttentionSpec& spec, const std::string& architecture, 
                        .least_saving = 50000,
                        .merge_row = 3 * small.row,
                        .prefix_tree_depth = 16};
-  // Those that run at once: one more would wait for another's end, its share cut off and merged for nothing.
-  traits.default_workers = resident_ctas(spec, architecture, is_plain) * num_multiprocessors;
   traits.granule = is_plain ? 32 : 64;
   traits.item_records = traits.walks_heads = true;
   return traits;

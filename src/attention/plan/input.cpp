@@ -24,6 +24,8 @@ void check_traits(const KernelTraits& traits) {
   bool any_for_the_rest = false;
   for (const TileClass& c : traits.classes) {
     ensure(c.rows >= 1, "a kernel's {} class has tiles of {} rows", to_string(c.kind), c.rows);
+    ensure(c.default_workers >= 1 && c.default_workers <= kMaxWorkers, "a kernel's {} class has {} workers by default",
+           to_string(c.kind), c.default_workers);
     any_for_the_rest = any_for_the_rest || (!c.one_tile && c.rows == most_rows(traits));
     for (const TileClass& other : traits.classes)
       ensure(&c == &other || (c.kind != other.kind && (c.rows != other.rows || c.one_tile != other.one_tile)),
@@ -36,8 +38,6 @@ void check_traits(const KernelTraits& traits) {
              t.granules_per_worker >= 1 && t.merge_row >= 0 && t.shared_cost_at_most > 0 && t.least_saving >= 0 &&
              t.prefix_tree_depth >= 1 && t.least_sliver >= 0 && t.few_chunks >= 0,
          "a kernel's thresholds are not all set");
-  ensure(traits.default_workers >= 1 && traits.default_workers <= kMaxWorkers, "a kernel has {} workers by default",
-         traits.default_workers);
 }
 
 // What names an argument of a level in messages; of the input's own pages: nothing.
@@ -323,13 +323,12 @@ Problem check_input(const KernelTraits& traits, const PlanInput& input, PlanBuil
         "num_qo_heads = {} with num_kv_heads = {}; it is a multiple of them, at most 65536", input.num_qo_heads,
         input.num_kv_heads);
   check(input.num_workers >= 0 && input.num_workers <= kMaxWorkers, ErrorCode::invalid_argument,
-        "num_workers = {}; allowed are 1 to {}, or 0 for the kernel's default, {}", input.num_workers, kMaxWorkers,
-        traits.default_workers);
+        "num_workers = {}; allowed are 1 to {}, or 0 for the kernel's default", input.num_workers, kMaxWorkers);
   check_mode(traits, input);
   p.num_qo_heads = input.num_qo_heads;
   p.num_kv_heads = input.num_kv_heads;
   p.group = input.num_qo_heads / input.num_kv_heads;
-  p.num_workers = input.num_workers != 0 ? input.num_workers : traits.default_workers;
+  p.num_workers = input.num_workers;
   p.mode = input.mode;
   p.fixed_split_size = input.fixed_split_size;
   p.bounds = input.bounds;

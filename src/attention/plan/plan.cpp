@@ -15,9 +15,11 @@ PlanBuilder& scratch() {
 
 // Up to units.
 Problem lay(const KernelTraits& traits, const PlanInput& input, PlanBuilder& builder) {
-  const Problem problem = check_input(traits, input, builder);
+  Problem problem = check_input(traits, input, builder);
   lay_entries(problem, builder);
   check_mask(problem, builder);
+  lay_tiles(problem, builder);
+  problem.num_workers = workers_of(problem, tile_kinds_of(problem, builder));
   if (problem.bounds != nullptr) check_within(problem, builder);
   lay_units(problem, builder);
   return problem;

@@ -33,7 +33,7 @@ struct Problem {
   const KernelTraits* traits = nullptr;
   int num_requests = 0;
   int num_qo_heads = 0, num_kv_heads = 0, group = 1;
-  int num_workers = 1;
+  int num_workers = 0;  // 0: the default, until tiles are laid (workers_of)
   PlanMode mode = PlanMode::balanced;
   int fixed_split_size = 0;
   int page_size = 0;
@@ -190,7 +190,12 @@ void check_mask(const Problem& problem, const PlanBuilder& builder);
 void check_blocks(Problem& problem, PlanBuilder& builder);
 void lay_blocks(const Problem& problem, PlanBuilder& builder);
 
-// Rows and visible ranges of every query tile; units over all KV heads; the lower bound of the makespan.
+// Rows and visible ranges of every query tile.
+void lay_tiles(const Problem& problem, PlanBuilder& builder);
+// The caller's number, else as many as run at once where tiles are of these kinds (bits), within the bounds.
+int workers_of(const Problem& problem, int tile_kinds);
+
+// Units over all KV heads; the lower bound of the makespan.
 void lay_units(const Problem& problem, PlanBuilder& builder);
 
 // Items of every worker.

@@ -140,6 +140,7 @@ class Search {
   SharedLevels run() {
     if (forest_.roots.empty()) return {};
     // Costs follow the plan's order of rows.
+    builder_.tile_kinds = 0;
     p_.plain = false;
     p_.num_levels = 2;
     p_.request_order = forest_.order;
@@ -156,7 +157,7 @@ class Search {
     for (; place < p_.num_requests; ++place) shared += cost_alone(place, 0);
     if (shared > thresholds_.shared_cost_at_most * plain) return {};
     const double saving = (plain - shared) * p_.num_kv_heads;  // costs are of one head
-    if (saving < thresholds_.least_saving * p_.num_workers) return {};
+    if (saving < thresholds_.least_saving * workers_of(p_, builder_.tile_kinds)) return {};
     return build();
   }
 

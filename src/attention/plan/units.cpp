@@ -124,22 +124,6 @@ class TileCutter {
   Costs last_costs_;
 };
 
-void lay_tiles(const Problem& p, PlanBuilder& builder) {
-  TileCutter cutter(p, builder);
-  int64_t most = 0;
-  for (const Entry& entry : builder.entries) {
-    const int rows = entry.row_end - entry.row_begin;
-    most += p.mode == PlanMode::fixed_split || rows == 1 ? rows : cutter.num_tiles_at_most(rows);
-  }
-  check(most * p.num_kv_heads <= std::numeric_limits<int32_t>::max(), ErrorCode::invalid_argument,
-        "qo_indptr: {} query tokens make too many work units; plan fewer at once", p.num_rows);
-  builder.tile_kinds = 0;
-  builder.tiles.clear();
-  builder.tile_indptr.assign(1, 0);
-  for (int e = 0; e < static_cast<int>(builder.entries.size()); ++e)
-    if (builder.entries[e].row_begin < builder.entries[e].row_end) cutter.add_entry(e);
-}
-
 // Heads of a unit of each class.
 struct HeadsOfClass {
   int heads[attention::kMaxTileClasses];
@@ -274,8 +258,29 @@ double entry_cost(const Problem& p, PlanBuilder& builder, const Entry& entry) {
   return cost;
 }
 
+void lay_tiles(const Problem& p, PlanBuilder& builder) {
+  TileCutter cutter(p, builder);
+  int64_t most = 0;
+  for (const Entry& entry : builder.entries) {
+    const int rows = entry.row_end - entry.row_begin;
+    most += p.mode == PlanMode::fixed_split || rows == 1 ? rows : cutter.num_tiles_at_most(rows);
+  }
+  check(most * p.num_kv_heads <= std::numeric_limits<int32_t>::max(), ErrorCode::invalid_argument,
+        "qo_indptr: {} query tokens make too many work units; plan fewer at once", p.num_rows);
+  builder.tile_kinds = 0;
+  builder.tiles.clear();
+  builder.tile_indptr.assign(1, 0);
+  for (int e = 0; e < static_cast<int>(builder.entries.size()); ++e)
+    if (builder.entries[e].row_begin < builder.entries[e].row_end) cutter.add_entry(e);
+}
+
+int workers_of(const Problem& p, int tile_kinds) {
+  if (p.num_workers != 0) return p.num_workers;
+  const int workers = p.traits->default_workers(tile_kinds);
+  return p.bounds != nullptr ? std::clamp(p.bounds->workers, 1, workers) : workers;
+}
+
 void lay_units(const Problem& p, PlanBuilder& builder) {
-  lay_tiles(p, builder);
   const HeadsOfClass heads = choose_heads(p, builder);
   LowerBound bound(p);
   // Of a run of several tiles the units over one KV head belong together, and not those over one tile.

@@ -181,6 +181,8 @@ std::vector<CardCase> prefill_rows(bool quick) {
       if (!has_variants && (!quick || len == 1024 || len == 4096))
         add(fmt::format("batch{} n{}", requests, len), head_dim, same(requests, len));
     }
+  if (!quick)
+    for (const int head_dim : {192, 256}) add("batch4 n4096", head_dim, same(4, 4096));
   add("batch16 zipf mean1024", 128, zipf(16, 1024));
   add("batch16 uniform mean1024", 128, uniform(16, 1024));
   return rows;

@@ -75,7 +75,7 @@ void CardBatch::set_input(const CardCase& of, const AttentionKernel& kernel) {
             .page_size = of.page_size,
             .num_qo_heads = of.shape.qo_heads,
             .num_kv_heads = of.shape.kv_heads,
-            .workers = kernel.impl().traits.default_workers,
+            .workers = kernel.impl().traits.most_default_workers(),
             .mode = of.mode,
             .fixed_split_size = input.fixed_split_size};
   input.bounds = &bounds;

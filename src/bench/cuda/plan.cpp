@@ -103,7 +103,7 @@ void measure_plan_on_card(const BenchOptions& options, BenchReport& report) {
     CardBatch batch(bench, of, kernel, bench.pool(), 1), other(bench, of, kernel, bench.pool(), 2);
     const Rows rows{bench, report,
                     fmt::format("{} decode requests, kv {}, page 16, {} workers", kRequests, of.name,
-                                kernel.impl().traits.default_workers)};
+                                kernel.impl().traits.most_default_workers())};
     measure_host(rows, kernel, batch, other);
     measure_even(rows, kernel, batch, of);
   }

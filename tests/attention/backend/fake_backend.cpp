@@ -204,7 +204,7 @@ class FakeBackend : public Backend {
                          .shared_cost_at_most = 1,
                          .merge_row = 1,
                          .prefix_tree_depth = 2};
-    traits.default_workers = num_workers({});
+    for (TileClass& c : traits.classes) c.default_workers = num_workers({});
     return traits;
   }
   std::shared_ptr<const Code> build(const AttentionSpec& spec, const std::string&, Device) const override {

@@ -70,6 +70,7 @@ const Row kRows[] = {
     {"bf16 hd128 small tiles", halves(DType::bf16, 128), {"sm_80", "sm_90a"}, Path::small_tiles},
     {"bf16 hd64 small tiles", halves(DType::bf16, 64), {"sm_90a"}, Path::small_tiles},
     {"bf16 hd128 all tiles", halves(DType::bf16, 128), {"sm_80", "sm_86", "sm_89", "sm_90a"}, Path::all_tiles},
+    {"bf16 hd160 all tiles", halves(DType::bf16, 160), {"sm_90a"}, Path::all_tiles},
     {"bf16 hd192 all tiles", halves(DType::bf16, 192), {"sm_90a"}, Path::all_tiles},
     {"fp16 hd64 all tiles", halves(DType::fp16, 64, Mask::custom), {"sm_75", "sm_90a"}, Path::all_tiles},
 };
@@ -102,27 +103,39 @@ INSTANTIATE_TEST_SUITE_P(Architecture, CudaKernelTextFor,
                                                                                   : jit::nvrtc_architectures().size())),
                          [](const auto& architecture) { return std::string(architecture.param); });
 
-// Shared memory of a multiprocessor, and workers of each, for q and KV of this type and head dim.
+// Shared memory of a multiprocessor, and workers of each, for q and KV of this type and head dim: of plans of small
+// tiles alone, or of the plain path, and of others, whose tiles have so many keys.
 struct Workers {
   const char* architecture;
   int kilobytes;
   DType type;
-  int dim, of_multiprocessor;
+  int dim, of_small, of_all, keys;
 };
 constexpr Workers kWorkers[] = {
-    {"sm_90a", 228, DType::bf16, 64, 2},  {"sm_90a", 228, DType::bf16, 192, 2}, {"sm_90a", 228, DType::bf16, 256, 1},
-    {"sm_86", 100, DType::bf16, 64, 2},   {"sm_86", 100, DType::bf16, 128, 1},  {"sm_80", 164, DType::bf16, 128, 2},
-    {"sm_80", 164, DType::bf16, 136, 1},  {"sm_75", 64, DType::fp16, 32, 2},    {"sm_75", 64, DType::fp16, 64, 1},
-    {"sm_90a", 228, DType::fp32, 256, 2}, {"sm_75", 64, DType::fp32, 64, 2},    {"sm_75", 64, DType::fp32, 128, 1}};
+    {"sm_90a", 228, DType::bf16, 64, 2, 2, 64},  {"sm_90a", 228, DType::bf16, 128, 2, 2, 64},
+    {"sm_90a", 228, DType::bf16, 192, 2, 2, 32}, {"sm_90a", 228, DType::bf16, 256, 1, 1, 64},
+    {"sm_86", 100, DType::bf16, 64, 2, 2, 32},   {"sm_86", 100, DType::bf16, 128, 1, 1, 64},
+    {"sm_80", 164, DType::bf16, 64, 2, 2, 64},   {"sm_80", 164, DType::bf16, 128, 2, 2, 32},
+    {"sm_80", 164, DType::bf16, 136, 1, 1, 64},  {"sm_75", 64, DType::fp16, 32, 2, 2, 32},
+    {"sm_75", 64, DType::fp16, 64, 1, 1, 64},    {"sm_90a", 228, DType::fp32, 256, 2, 0, 0},
+    {"sm_75", 64, DType::fp32, 64, 2, 0, 0},     {"sm_75", 64, DType::fp32, 128, 1, 0, 0}};
 
 TEST(CudaTraits, HaveTheWorkersThatAMultiprocessorHoldsAtOnce) {
   for (const Workers& w : kWorkers) {
     const AttentionSpec spec = halves(w.type, w.dim);
     SCOPED_TRACE(fmt::format("{} {} hd{}", w.architecture, to_string(w.type), w.dim));
-    EXPECT_EQ(traits(spec, w.architecture, 10).default_workers, 10 * w.of_multiprocessor);
-    const Path path = w.type == DType::fp32 ? Path::plain : Path::small_tiles;
-    const int of_cta = attend_text(spec, w.architecture, path).shared_bytes + 1024;  // a kilobyte is the system's
-    EXPECT_EQ(w.of_multiprocessor, std::min(2, w.kilobytes * 1024 / of_cta));
+    const auto held = [&](Path path) {
+      const int of_cta = attend_text(spec, w.architecture, path).shared_bytes + 1024;  // a kilobyte is the system's
+      return std::min(2, w.kilobytes * 1024 / of_cta);
+    };
+    const KernelTraits of_kernel = traits(spec, w.architecture, 10);
+    EXPECT_EQ(w.of_small, held(w.type == DType::fp32 ? Path::plain : Path::small_tiles));
+    EXPECT_EQ(of_kernel.classes[0].default_workers, 10 * w.of_small);
+    if (w.type == DType::fp32) continue;
+    EXPECT_EQ(w.of_all, held(Path::all_tiles));
+    EXPECT_EQ(w.keys, mma_tiles(spec, w.architecture).keys);
+    for (size_t c = 1; c < of_kernel.classes.size(); ++c)
+      EXPECT_EQ(of_kernel.classes[c].default_workers, 10 * w.of_all);
   }
 }
 

@@ -417,7 +417,7 @@ TEST(Signature, IsTheSameForPlansThatAKernelRunsAlike) {
     EXPECT_EQ(t.signature(), base.signature());
   };
   agrees([](KernelTraits& t) { t.thresholds = {1, 1, 1, 1, 1}; });
-  agrees([](KernelTraits& t) { t.default_workers = 264; });
+  agrees([](KernelTraits& t) { t.classes[0].default_workers = 264; });
   agrees([](KernelTraits& t) { std::reverse(t.classes.begin(), t.classes.end()); });
 }
 

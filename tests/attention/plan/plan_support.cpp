@@ -87,7 +87,7 @@ KernelTraits cpu_like_traits(Keys keys, KvForm form) {
                        .shared_cost_at_most = 0.8,
                        .merge_row = 24,
                        .prefix_tree_depth = 16};
-  traits.default_workers = 3;
+  for (TileClass& c : traits.classes) c.default_workers = 3;
   traits.granule = 64;
   traits.head_dim_vo = 128;
   traits.kv_form = form;

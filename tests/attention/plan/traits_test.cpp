@@ -39,14 +39,52 @@ TEST(Traits, NumberTheWorkersWherePlanIsNotTold) {
   b.workers = 0;
   KernelTraits traits = cpu_like_traits();
   for (const int workers : {1, 3, 264}) {
-    traits.default_workers = workers;
+    for (TileClass& c : traits.classes) c.default_workers = workers;
     EXPECT_EQ(Planner::plan(traits, b.input()).num_workers(), workers);
   }
   b.workers = 7;
   EXPECT_EQ(Planner::plan(traits, b.input()).num_workers(), 7);
   const AttentionSpec spec{
       .q_dtype = DType::bf16, .kv_dtype = DType::bf16, .o_dtype = DType::bf16, .head_dim_qk = 128, .head_dim_vo = 128};
-  EXPECT_EQ(cpu_traits(spec, Isa::avx2).default_workers, WorkerTeam::shared().num_workers());
+  for (const TileClass& c : cpu_traits(spec, Isa::avx2).classes)
+    EXPECT_EQ(c.default_workers, WorkerTeam::shared().num_workers());
+}
+
+// Kinds of the plan, or of any plan within its bounds: the kernel with those tiles is what runs it.
+TEST(Traits, NumberTheWorkersByTheTilesOfThePlan) {
+  KernelTraits traits = cpu_like_traits();
+  traits.classes[0].default_workers = 8;
+  traits.classes[1].default_workers = 5;
+  traits.classes[2].default_workers = 4;
+  Batch b;
+  b.workers = 0;
+  b.kv = {900, 900};
+  const auto workers = [&](std::vector<int> qo, const PlanBounds* bounds = nullptr) {
+    b.qo = std::move(qo);
+    b.bounds = bounds;
+    return Planner::plan(traits, b.input()).num_workers();
+  };
+  EXPECT_EQ(workers({1, 4}), 8);
+  EXPECT_EQ(workers({1, 16}), 5);
+  EXPECT_EQ(workers({1, 100}), 4);
+  EXPECT_EQ(workers({100, 100}), 4);
+  EXPECT_EQ(workers({0, 0}), 8);
+  PlanBounds bounds{.max_requests = 2,
+                    .max_rows = 200,
+                    .max_qo_len = 1,
+                    .max_pages = 200,
+                    .max_kv_len = 900,
+                    .page_size = 16,
+                    .num_qo_heads = 32,
+                    .num_kv_heads = 8,
+                    .workers = 8};
+  EXPECT_EQ(workers({1, 1}, &bounds), 8);
+  bounds.max_qo_len = 0;
+  EXPECT_EQ(workers({1, 1}, &bounds), 4);
+  bounds.workers = 3;
+  EXPECT_EQ(workers({1, 1}, &bounds), 3);
+  b.workers = 4;
+  EXPECT_THROW(workers({1, 1}, &bounds), Error);
 }
 
 TEST(Traits, SayHowLargeASliverIsWorthCutting) {
@@ -293,7 +331,7 @@ TEST(Traits, ThatSayTooLittleAreRefused) {
     change(traits);
     EXPECT_THROW(Planner::plan(traits, b.input()), InternalError);
   };
-  refused([](KernelTraits& t) { t.default_workers = 0; });
+  refused([](KernelTraits& t) { t.classes[1].default_workers = 0; });
   refused([](KernelTraits& t) { t.thresholds = {}; });
   refused([](KernelTraits& t) { t.thresholds.prefix_tree_depth = 0; });
   refused([](KernelTraits& t) { t.thresholds.least_sliver = -1; });

@@ -40,15 +40,23 @@ struct Shape {
   // Scores are changed by a functor, or are what values are multiplied by.
   static constexpr bool kMaskFunctor = H::logits_mask || F::OfMask::logits_mask;
   static constexpr bool kFunctor = H::logits_transform || kMaskFunctor || !F::kSoftmax;
-  // A warp's scores are of so many keys at a time: beside addresses of a mask's bits, or many outputs, there are
-  // registers for half a tile.
-  static constexpr bool kFewRegisters =
-      kMaskFunctor || kFragments * kPadVo >= 256 || kPadVo >= 192 || (kFunctor && kPadVo > 128);
-  static constexpr int kStepKeys = kWarpKeys >= 32 && kFewRegisters ? kWarpKeys / 2 : kWarpKeys;
-  // Queries stay in registers where these have room: beside tiles of more rows, the compiler finds none for those that
-  // all warps have, and keeps them in the thread's stack.
-  static constexpr bool kKeepsQueries =
-      kFragments * (kPadQk / 4 + kPadVo / 2 + kStepKeys / 2) <= 160 && (kIsAlone || kWarpsN == 1);
+  // Registers of a thread, as compilers take them: outputs, scores of so many keys at a time, queries that stay, what
+  // is loaded beside these, addresses.
+  static constexpr int registers(int keys, bool keeps_queries) {
+    const int of_fragment = kPadVo / 2 + keys / 2 + (keeps_queries ? kPadQk / 4 : 8) + 8;
+    const int addresses = 62 + (kMaskFunctor ? 48 : 0) + (S::kBlockSparse ? 56 : 0) + (F::kSoftmax ? 0 : 20);
+    return kFragments * of_fragment + addresses;
+  }
+  static constexpr int kMostProducts = 32;  // of a loop that is unrolled: of more the compiler leaves a loop
+  static constexpr bool fits(int keys, bool keeps_queries) {
+    const int products = keys / 16 * ((kPadQk > kPadVo ? kPadQk : kPadVo) / 16);
+    return registers(keys, keeps_queries) <= 255 && products <= kMostProducts;
+  }
+  // All of a warp's keys of a tile, or few; the least that there is where nothing fits.
+  static constexpr int kStepKeys = kWarpKeys <= 32 || fits(kWarpKeys, false) ? kWarpKeys : 32;
+  // Beside tiles of more rows the compiler finds no registers for queries that all warps have, and keeps them in the
+  // thread's stack.
+  static constexpr bool kKeepsQueries = fits(kStepKeys, true) && (kIsAlone || kWarpsN == 1);
   using Keys = tile::SharedTile<kPadQk>;
   using Values = tile::SharedTile<kPadVo>;
   using KeyRows = tile::FragmentRows<kPadQk>;
