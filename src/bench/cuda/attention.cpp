@@ -110,6 +110,8 @@ std::vector<CardCase> decode_rows() {
   std::vector<CardCase> rows;
   for (const auto& [n, len] : {std::pair{1, 1024}, {1, 8192}, {16, 1024}, {16, 8192}, {64, 1024}, {64, 4096}})
     rows.push_back({fmt::format("batch{} kv{}", n, len), llama, same(n, 1), same(n, len)});
+  for (const auto& [n, len] : {std::pair{1, 8192}, {16, 1024}, {16, 8192}, {64, 1024}})
+    rows.push_back({fmt::format("batch{} kv{}", n, len), {32, 32, 128}, same(n, 1), same(n, len)});
   rows.push_back({"batch16 kv8192 page1", llama, same(16, 1), same(16, 8192), 1});
   rows.push_back({"batch16 kv8192 page64", llama, same(16, 1), same(16, 8192), 64});
   for (const int group : {3, 5, 7, 16})
@@ -182,7 +184,7 @@ std::vector<CardCase> prefill_rows(bool quick) {
         add(fmt::format("batch{} n{}", requests, len), head_dim, same(requests, len));
     }
   if (!quick)
-    for (const int head_dim : {192, 256}) add("batch4 n4096", head_dim, same(4, 4096));
+    for (const int head_dim : {160, 192, 256}) add("batch4 n4096", head_dim, same(4, 4096));
   add("batch16 zipf mean1024", 128, zipf(16, 1024));
   add("batch16 uniform mean1024", 128, uniform(16, 1024));
   return rows;
