@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace weft::planner {
 using attention::PlanHeader;
 using attention::ResolvedInterval;
 
+inline constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 inline constexpr int kMaxWorkers = 65536;
 inline constexpr int kMaxRows = 1 << 26;
 // Lengths stay clear of kOpenEnd and of int32 sums with constants of intervals.
