@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include "serve/limits_met.h"
 #include "tests/cli/program.h"
 #include "tests/cli/serving.h"
 #include "tests/serve/http/client.h"
@@ -35,6 +36,17 @@ TEST(ServeProgram, SaysWhereItListensAnswersAndEndsWhenItIsTold) {
   EXPECT_EQ(serving.first().at("model"), "tales");
   EXPECT_TRUE(answer(serving.port()).is_string());
   EXPECT_EQ(serving.terminate(), 0);
+}
+
+TEST(ServeProgram, CountsUnderTheNamesOfItsOptions) {
+  const Serving serving(kStories, {"--max-prompt-tokens", "3"});
+  const std::string help = run_weft({"serve", "--help"}).out;
+  for (const char* name : serve::kLimitNames) {
+    EXPECT_NE(help.find(std::string("--") + name + " "), std::string::npos) << name;
+    EXPECT_EQ(serving.metric("weft_limits_met_total{limit=\"" + std::string(name) + "\"}"), 0) << name;
+  }
+  EXPECT_FALSE(answer(serving.port()).get<std::string>().empty());
+  EXPECT_EQ(serving.metric("weft_limits_met_total{limit=\"max-prompt-tokens\"}"), 1);
 }
 
 TEST(ServeProgram, RefusesAPortThatIsInUse) {
