@@ -69,7 +69,7 @@ using OnUpdate = std::function<void(const Update&)>;
 
 struct EngineOptions {
   ForwardOptions forward = {};  // max_tokens and max_sequences are the engine's own to set
-  int64_t kv_tokens = 0;        // of the page pool; 0: half of the memory that is left, at least one context
+  int64_t kv_tokens = 0;        // of the page pool; 0: half of what the device has left, at least one context
   int max_running = 64;         // choices that decode at once, 1 to 512
   int64_t max_step_rows = 512;  // rows of a step, at least max_running
   double target_itl_s = 0.12;   // gap between tokens that prefill keeps to while others decode

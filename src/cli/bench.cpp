@@ -12,6 +12,7 @@
 #include "cli/bench_report.h"
 #include "cli/cli.h"
 #include "cli/device.h"
+#include "cli/packed_file.h"
 #include "cli/sparse_input.h"
 
 namespace weft::cli {
@@ -61,7 +62,8 @@ void add_serve(Verb& verb, Chosen& chosen) {
   bench::ServeLoad& load = chosen.options.load;
   verb.option("--url", load.url, "The server, http://HOST:PORT");
   verb.option("--api-key", load.api_key, "Its key");
-  verb.option("--trace", load.trace, "Arrivals, a table, JSON lines or ServeGen's clients; default: a Poisson process");
+  verb.option("--trace", load.trace,
+              "Arrivals, a table, JSON lines or ServeGen's clients, also .gz; default: a Poisson process");
   verb.option("--rate", load.rate, "Requests a second, or how many times as fast as the trace")
       .allows("above 0", [](double rate) { return rate > 0; });
   verb.option("--ramp", load.ramp, "The process's rate grows to this one; 0: it stays")
@@ -106,6 +108,7 @@ constexpr struct {
 void run(const bench::Bench& bench, Chosen& chosen, Context& context) {
   chosen.options.device = require_device(chosen.device);
   bench::stop_when([] { return interrupted.load(); });
+  chosen.options.read_file = read_packed_file;
   chosen.options.read_matrix = read_matrix;
   chosen.options.read_tensor = read_tensor;
   PrintedReport report(context.json);

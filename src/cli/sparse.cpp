@@ -14,6 +14,7 @@
 #include "cli/cli.h"
 #include "cli/number.h"
 #include "cli/output.h"
+#include "cli/packed_file.h"
 #include "cli/sparse_input.h"
 #include "cli/sparse_svg.h"
 #include "cli/sparse_tune.h"

@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <fstream>
 #include <set>
 #include <sstream>
 #include <string_view>
 
 #include "base/check.h"
-
-#if defined(WEFT_HAVE_ZLIB)
-#include <zlib.h>
-#endif
+#include "cli/packed_file.h"
 
 namespace weft::cli {
 namespace {
@@ -201,29 +197,6 @@ sparse::CooTensor read_tensor(const std::string& path) {
   const std::string text = read_packed_file(path);
   Reader reader(path, text);
   return unpacked_name(path).ends_with(".csv") ? read_relations(reader) : read_frostt(reader);
-}
-
-std::string read_packed_file(const std::string& path) {
-#if defined(WEFT_HAVE_ZLIB)
-  gzFile file = gzopen(path.c_str(), "rb");
-  check(file != nullptr, ErrorCode::io_error, "'{}': cannot be opened; is the path right?", path);
-  std::string text;
-  std::string chunk(1 << 20, '\0');
-  int read = 0;
-  while ((read = gzread(file, chunk.data(), static_cast<unsigned>(chunk.size()))) > 0)
-    text.append(chunk, 0, static_cast<size_t>(read));
-  const int closed = gzclose(file);
-  check(read == 0 && closed == Z_OK, ErrorCode::invalid_file, "'{}': is damaged, or no file that can be read", path);
-  return text;
-#else
-  check(!path.ends_with(".gz"), ErrorCode::unsupported,
-        "'{}': required: zlib when weft is built; supported: the unpacked file (gunzip it first)", path);
-  std::ifstream file(path, std::ios::binary);
-  check(file.good(), ErrorCode::io_error, "'{}': cannot be opened; is the path right?", path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-#endif
 }
 
 sparse::Coo read_matrix(const std::string& path) {

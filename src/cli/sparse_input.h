@@ -16,7 +16,5 @@ namespace weft::cli {
 sparse::Coo read_matrix(const std::string& path);  // of triples all relations together
 bool is_tensor(const std::string& path);           // .tns or triples
 sparse::CooTensor read_tensor(const std::string& path);
-// A whole file, unpacked.
-std::string read_packed_file(const std::string& path);
 
 }  // namespace weft::cli

@@ -19,13 +19,14 @@ struct Memory {
   // Within the device, behind all that its default stream was given; done when it returns.
   void (*copy)(Device device, void* to, const void* from, size_t bytes);
   // Bytes that this process may still take; null: nobody knows.
-  uint64_t (*available)() = nullptr;
+  uint64_t (*available)(Device device) = nullptr;
 };
 
 // Takes the place of what was there; it stays.
 void add_memory(DeviceKind kind, const Memory& memory);
 
-// Bytes that this process may still take of the device's memory, where that is known.
+// Bytes that this process may still take of the device's memory, where that is known. Throws where there is no such
+// device.
 std::optional<uint64_t> available_memory(Device device);
 
 // Throws what require does, and Error(device_failed).

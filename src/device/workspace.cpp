@@ -19,7 +19,7 @@ void copy_on_card(Device device, void* to, const void* from, size_t bytes) {
 void copy_on_host(Device, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
 // Pinned memory may be asked for where a card is.
-constexpr device::Memory kCuda = {cuda::require_card, cuda::allocate, cuda::release, copy_on_card};
+constexpr device::Memory kCuda = {cuda::require_card, cuda::allocate, cuda::release, copy_on_card, cuda::available};
 constexpr device::Memory kCudaHost = {
     [](Device device, std::string_view name) { cuda::require_card(Device::cuda(device.index), name); },
     cuda::allocate_pinned, cuda::release_pinned, copy_on_host};
@@ -35,7 +35,7 @@ void device::add_memory(DeviceKind kind, const Memory& memory) { memory_of(kind)
 
 std::optional<uint64_t> device::available_memory(Device device) {
   const Memory& memory = *memory_of(device.kind);
-  return memory.available != nullptr ? std::optional(memory.available()) : std::nullopt;
+  return memory.available != nullptr ? std::optional(memory.available(device)) : std::nullopt;
 }
 
 void device::copy(Device device, void* to, const void* from, size_t bytes) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "serve/limits_met.h"
 #include "serve/model_runner.h"
 #include "weft/serve.h"
 
@@ -27,6 +28,8 @@ class EngineMaker {
   // What waits, takes too long or costs a step does so by the time that `now` says.
   static Engine make(std::unique_ptr<ModelRunner> model, Vocabulary vocabulary, const EngineOptions& options,
                      Now now = Clock::now);
+  // As long as the engine; what is in front of it counts there, too.
+  static LimitsMet& limits_met(Engine& engine);
 };
 
 }  // namespace weft::serve

@@ -7,6 +7,14 @@
 #include "serve/request_checks.h"
 
 namespace weft::serve {
+namespace {
+
+// The queue has no room.
+struct QueueFull : Error, OfLimit {
+  QueueFull(Limit which, const std::string& message) : Error(ErrorCode::queue_full, message), OfLimit{which} {}
+};
+
+}  // namespace
 
 EngineOptions checked(const EngineOptions& options) {
   check(options.max_running >= 1 && options.max_running <= 512, ErrorCode::invalid_argument,
@@ -73,28 +81,32 @@ void Engine::Impl::end_early(Clock::time_point at) {
     const double age = std::chrono::duration<double>(at - state->arrived).count();
     const Request& request = state->request;
     const bool waits = !state->began && request.max_queue_s > 0 && age > request.max_queue_s;
-    if (waits || (request.max_total_s > 0 && age > request.max_total_s))
-      end_request(*state, "error", "timed_out",
-                  fmt::format("the request {} for {:.1f} s, longer than this server allows",
-                              waits ? "waited" : "was there", age));
+    if (!waits && (request.max_total_s <= 0 || age <= request.max_total_s)) continue;
+    end_request(*state, "error", "timed_out",
+                fmt::format("the request {} for {:.1f} s, longer than this server allows",
+                            waits ? "waited" : "was there", age));
+    limits_met.add(waits ? Limit::queue_time : Limit::request_time);
   }
   std::erase_if(states, [](const auto& state) { return state->done(); });
 }
 
 void Engine::Impl::check_queue() const {
   const int64_t waiting = requests_waiting();
-  check(waiting < options.max_queued, ErrorCode::queue_full,
-        "{} requests wait, as many as the queue takes: try again later, or raise max_queued", waiting);
+  if (waiting >= options.max_queued)
+    throw QueueFull(
+        Limit::max_queued,
+        fmt::format("{} requests wait, as many as the queue takes: try again later, or raise max_queued", waiting));
   const int64_t tokens = tokens_waiting();
-  check(tokens < options.max_queued_tokens, ErrorCode::queue_full,
-        "requests that wait have {} prompt tokens, as many as the queue takes: try again later, or raise "
-        "max_queued_tokens",
-        tokens);
+  if (tokens >= options.max_queued_tokens)
+    throw QueueFull(Limit::max_queued_tokens,
+                    fmt::format("requests that wait have {} prompt tokens, as many as the queue takes: try again "
+                                "later, or raise max_queued_tokens",
+                                tokens));
 }
 
 void Engine::Impl::check_and_count() {
   try {
-    check_queue();
+    counted(limits_met, [&] { check_queue(); });
   } catch (const Error&) {
     ++refused;
     throw;
@@ -161,6 +173,8 @@ Engine EngineMaker::make(std::unique_ptr<ModelRunner> model, Vocabulary vocabula
   return Engine(std::make_unique<Engine::Impl>(std::move(model), std::move(vocabulary), options, std::move(now)));
 }
 
+LimitsMet& EngineMaker::limits_met(Engine& engine) { return engine.impl().limits_met; }
+
 Vocabulary vocabulary_of(const Tokenizer& tokenizer) {
   Vocabulary vocabulary;
   vocabulary.text = [&tokenizer](int32_t id, bool at_start) {
@@ -180,7 +194,8 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::Impl& Engine::impl() const { return held(impl_, "engine", "Engine(file, tokenizer, options)"); }
 
 RequestId Engine::submit(Request request, OnUpdate on_update) {
-  std::unique_ptr<RequestState> state = impl().make_state(std::move(request), std::move(on_update));
+  std::unique_ptr<RequestState> state =
+      counted(impl().limits_met, [&] { return impl().make_state(std::move(request), std::move(on_update)); });
   const std::lock_guard lock(impl().mutex);
   impl().check_and_count();
   const RequestId id = state->id = impl().next_id++;

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "serve/engine.h"
+#include "serve/limits_met.h"
 #include "serve/sampler.h"
 #include "serve/scheduler.h"
 
@@ -50,6 +51,7 @@ struct Engine::Impl {
   bool stopping = false;
   RequestId next_id = 1;
   uint64_t refused = 0;
+  LimitsMet limits_met;
   int64_t inbox_tokens = 0;
   int64_t entering = 0, entering_tokens = 0;  // that are still to be read
   EngineStats published;

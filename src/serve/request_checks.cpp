@@ -40,7 +40,7 @@ void check_tokens(const Request& request, int vocab_size) {
 void check_lengths(const Request& request, const ModelRunner::Limits& limits) {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   check_field(prompt > 0, "prompt", ErrorCode::invalid_argument, "prompt: has no tokens; give at least one");
-  check_field(prompt < limits.context, "prompt", ErrorCode::context_full,
+  check_limit(prompt < limits.context, "prompt", Limit::max_prompt_tokens, ErrorCode::context_full,
               "prompt: has {} tokens; the context holds {}, one of them for the answer: shorten it", prompt,
               limits.context);
   check_field(request.max_tokens >= -1 && request.max_tokens != 0, "max_tokens", ErrorCode::invalid_argument,
@@ -61,6 +61,8 @@ void check_request(const Request& request, const ModelRunner::Limits& limits, in
   check_tokens(request, limits.vocab_size);
   check_sampling(request.sampling, request.penalties);
   const int most_choices = std::min(kMostChoices, max_running);
+  check_limit(request.n <= max_running, "n", Limit::max_running, ErrorCode::invalid_argument,
+              "n = {}; allowed are 1 to {}", request.n, most_choices);
   check_field(request.n >= 1 && request.n <= most_choices, "n", ErrorCode::invalid_argument,
               "n = {}; allowed are 1 to {}", request.n, most_choices);
   check_field(request.logprobs >= -1 && request.logprobs <= kMostLogprobs, "logprobs", ErrorCode::invalid_argument,

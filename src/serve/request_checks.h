@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/check.h"
+#include "serve/limits_met.h"
 #include "serve/model_runner.h"
 #include "weft/serve.h"
 
@@ -11,9 +12,9 @@ inline constexpr int kMostChoices = 64, kMostLogprobs = 20, kMostStops = 16, kMo
 inline constexpr size_t kMostStopBytes = 1024;
 
 // What is wrong with a field of a request, and its name as clients of the server write it.
-struct FieldError : Error {
-  FieldError(ErrorCode code, std::string name, const std::string& message)
-      : Error(code, message), field(std::move(name)) {}
+struct FieldError : Error, OfLimit {
+  FieldError(ErrorCode code, std::string name, const std::string& message, std::optional<Limit> which = {})
+      : Error(code, message), OfLimit{which}, field(std::move(name)) {}
   std::string field;
 };
 
@@ -21,6 +22,13 @@ template <class... Args>
 void check_field(bool ok, const char* field, ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
   if (!ok) [[unlikely]]
     throw FieldError(code, field, fmt::format(format, std::forward<Args>(args)...));
+}
+// The same where the server's limit is the reason.
+template <class... Args>
+void check_limit(bool ok, const char* field, Limit limit, ErrorCode code, fmt::format_string<Args...> format,
+                 Args&&... args) {
+  if (!ok) [[unlikely]]
+    throw FieldError(code, field, fmt::format(format, std::forward<Args>(args)...), limit);
 }
 
 // Throws FieldError(invalid_argument | invalid_token | context_full | unsupported).

@@ -30,8 +30,8 @@ Scheduler::Scheduler(ModelRunner& model, PrefixCache& cache, const SchedulerOpti
 
 void Scheduler::check_fits(const RequestState& state) const {
   const int64_t pages = state.most_pages(limits_.page_size);
-  check_field(
-      pages <= limits_.num_pages, "n", ErrorCode::context_full,
+  check_limit(
+      pages <= limits_.num_pages, "n", Limit::kv_tokens, ErrorCode::context_full,
       "n = {} answers of up to {} tokens after a prompt of {} need {} pages of {} tokens; the pool holds {}: lower n "
       "or max_tokens",
       state.choices.size(), state.max_tokens, state.prompt_size(), pages, limits_.page_size, limits_.num_pages);

@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <thread>
 
 #include "bench/serve/client.h"
@@ -16,23 +15,16 @@
 namespace weft::bench {
 namespace {
 
-std::string file_with(const std::string& name, const std::string& text) {
-  const std::string path = ::testing::TempDir() + "/" + name;
-  std::ofstream(path) << text;
-  return path;
-}
-
 TEST(Trace, ReadsTablesAndJsonLines) {
-  const auto table =
-      read_trace(file_with("trace.csv", "arrival_ms,prompt_tokens,output_tokens\n500,374,44\n1500.5,10,1\n"));
+  const auto table = parse_trace("trace.csv", "arrival_ms,prompt_tokens,output_tokens\n500,374,44\n1500.5,10,1\n");
   ASSERT_EQ(table.size(), 2u);
   EXPECT_EQ(table[0].at_s, 0);
   EXPECT_DOUBLE_EQ(table[1].at_s, 1.0005);
   EXPECT_EQ(table[0].prompt_tokens, 374);
-  const auto lines = read_trace(
-      file_with("trace.jsonl", R"({"timestamp":0,"input_length":33,"output_length":5,"hash_ids":[0,1,2]})"
-                               "\n"
-                               R"({"timestamp":2000,"input_length":30,"output_length":5,"hash_ids":[0,7]})"));
+  const auto lines =
+      parse_trace("trace.jsonl", R"({"timestamp":0,"input_length":33,"output_length":5,"hash_ids":[0,1,2]})"
+                                 "\n"
+                                 R"({"timestamp":2000,"input_length":30,"output_length":5,"hash_ids":[0,7]})");
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[1].blocks, (std::vector<int64_t>{0, 7}));
   EXPECT_EQ(lines[0].block_tokens, 16);
@@ -41,15 +33,14 @@ TEST(Trace, ReadsTablesAndJsonLines) {
 TEST(Trace, RefusesABadLineByItsNumber) {
   for (const char* bad : {"1,2,3\nx\n", "1,2,3\n4,5\n", "1,2,3\n4,0,5\n", "1,2,3\n{\"timestamp\":1}\n"}) {
     try {
-      read_trace(file_with("bad.csv", bad));
+      parse_trace("bad.csv", bad);
       FAIL() << bad;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_file);
       EXPECT_NE(std::string(error.what()).find("line 2"), std::string::npos) << error.what();
     }
   }
-  EXPECT_THROW(read_trace("/nowhere"), Error);
-  EXPECT_THROW(read_trace(file_with("empty.csv", "")), Error);
+  EXPECT_THROW(parse_trace("empty.csv", ""), Error);
 }
 
 TEST(Trace, GivesPromptsThatShareWhatTheirBlocksShare) {
@@ -83,7 +74,7 @@ TEST(Trace, DrawsWhatServeGensClientsSay) {
   const std::string client =
       R"({"client":1,"arrivals":[[0,0,0,"",0,0],[600,20,3,"Weibull",0.5,1],[1200,5,1,"Gamma",1,0.2]],)"
       R"("length_pmf_by_window_s":{"0":{"input_tokens":[[7,9],[0.5,0.5]],"output_tokens":[[3],[1]]}}})";
-  const auto all = read_trace(file_with("servegen.jsonl", client + "\n"));
+  const auto all = parse_trace("servegen.jsonl", client + "\n");
   const auto quiet = std::count_if(all.begin(), all.end(), [](const Arrival& a) { return a.at_s > 600; });
   EXPECT_NEAR(static_cast<double>(quiet), 3000, 400);
   EXPECT_NEAR(static_cast<double>(all.size()), 15000, 2500);
@@ -91,11 +82,10 @@ TEST(Trace, DrawsWhatServeGensClientsSay) {
     ASSERT_TRUE(arrival.prompt_tokens == 7 || arrival.prompt_tokens == 9);
     ASSERT_EQ(arrival.output_tokens, 3);
   }
-  EXPECT_EQ(read_trace(file_with("servegen.jsonl", client + "\n" + client), 50).size(), 100u) << "of each client";
-  EXPECT_THROW(read_trace(file_with("servegen.jsonl", R"({"arrivals":[],"length_pmf_by_window_s":{}})")), Error);
-  EXPECT_THROW(read_trace(file_with("servegen.jsonl",
-                                    R"({"arrivals":[[0,1,1,"Pareto",1,1]],"length_pmf_by_window_s":{"0":{}}})")),
-               Error);
+  EXPECT_EQ(parse_trace("servegen.jsonl", client + "\n" + client, 50).size(), 100u) << "of each client";
+  EXPECT_THROW(parse_trace("servegen.jsonl", R"({"arrivals":[],"length_pmf_by_window_s":{}})"), Error);
+  EXPECT_THROW(
+      parse_trace("servegen.jsonl", R"({"arrivals":[[0,1,1,"Pareto",1,1]],"length_pmf_by_window_s":{"0":{}}})"), Error);
 }
 
 TEST(LoadClient, ReadsUrls) {

@@ -1,11 +1,15 @@
 // `weft serve` as a process: where it listens, and what it survives.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <thread>
 
+#include "serve/limits_met.h"
 #include "tests/cli/program.h"
 #include "tests/cli/serving.h"
 #include "tests/serve/http/client.h"
@@ -35,6 +39,17 @@ TEST(ServeProgram, SaysWhereItListensAnswersAndEndsWhenItIsTold) {
   EXPECT_EQ(serving.first().at("model"), "tales");
   EXPECT_TRUE(answer(serving.port()).is_string());
   EXPECT_EQ(serving.terminate(), 0);
+}
+
+TEST(ServeProgram, CountsUnderTheNamesOfItsOptions) {
+  const Serving serving(kStories, {"--max-prompt-tokens", "3"});
+  const std::string help = run_weft({"serve", "--help"}).out;
+  for (const char* name : serve::kLimitNames) {
+    EXPECT_NE(help.find(std::string("--") + name + " "), std::string::npos) << name;
+    EXPECT_EQ(serving.metric("weft_limits_met_total{limit=\"" + std::string(name) + "\"}"), 0) << name;
+  }
+  EXPECT_FALSE(answer(serving.port()).get<std::string>().empty());
+  EXPECT_EQ(serving.metric("weft_limits_met_total{limit=\"max-prompt-tokens\"}"), 1);
 }
 
 TEST(ServeProgram, RefusesAPortThatIsInUse) {
@@ -126,6 +141,29 @@ TEST(ServeProgram, AnswersThoughItsDiskIsFullAndLogsAgainOnceThereIsRoom) {
     for (std::string line; std::getline(file, line);) last = json::parse(line, nullptr, false);
   }
   EXPECT_EQ(last.value("status", 0), 200) << last;
+}
+
+// The same trace packed by gzip; without a server its requests are written down.
+TEST(BenchServeProgram, PlaysPackedTraces) {
+  const std::string plain = temporary_file("arrivals.csv", "arrival_ms,prompt_tokens,output_tokens\n0,9,4\n250,5,2\n");
+  const std::string packed = plain + ".gz";
+  ASSERT_EQ(std::system(("gzip -c '" + plain + "' > '" + packed + "'").c_str()), 0);
+  const auto requests = [](const std::string& trace) {
+    const std::string saved = trace + ".load";
+    const Result result = run_weft({"bench", "serve", "--trace", trace, "--requests", "0", "--save", saved});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    std::ifstream file(saved);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string expected = requests(plain);
+  EXPECT_EQ(std::count(expected.begin(), expected.end(), '\n'), 2) << expected;
+  EXPECT_EQ(requests(packed), expected);
+  const std::string cut = temporary_file("cut.csv.gz", "\x1f\x8b\x08"), missing = "/nowhere/arrivals.csv.gz";
+  for (const auto& [trace, code] : {std::pair(cut, "invalid_file"), std::pair(missing, "io_error")}) {
+    const Result result = run_weft({"bench", "serve", "--trace", trace, "--save", cut + ".load"});
+    EXPECT_EQ(result.exit_code, 3);
+    EXPECT_NE(result.err.find(std::string("weft: ") + code + ": '" + trace), std::string::npos) << result.err;
+  }
 }
 
 }  // namespace

@@ -168,7 +168,7 @@ TEST_F(ForwardRunnerTest, RefusesAPoolSmallerThanOneContext) {
 
 TEST_F(ForwardRunnerTest, AsksForTheSizeOfAPoolWhereNobodyKnowsTheMemory) {
   try {
-    make_forward_runner(file, {.forward = {.device = Device::cuda(0)}});
+    make_forward_runner(file, {.forward = {.device = Device::cuda_host()}});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);

@@ -1,7 +1,6 @@
 """Servers that are measured: Weft's and llama.cpp's over HTTP, OpenVINO GenAI in process; and the load they are given."""
 import dataclasses
 import functools
-import gzip
 import json
 import os
 import pathlib
@@ -160,15 +159,13 @@ class Machine:
         return self.weft(setup, *{"Weft fast": ["--precision", "fast"], "Weft, no levels": ["--no-levels"]}.get(contestant, []))
 
     def trace(self, name):
-        """A file of the traces' folder, unpacked."""
+        """A file of the traces' folder, as it lies there."""
         if self.traces is None:
             raise Refused("it plays a trace: give --traces DIR")
-        path, plain = pathlib.Path(self.traces) / f"{name}.gz", self.folder / name
-        if not plain.exists():
-            if not path.exists():
-                raise Refused(f"{path} is not there")
-            plain.write_bytes(gzip.decompress(path.read_bytes()))
-        return plain
+        path = pathlib.Path(self.traces) / f"{name}.gz"
+        if not path.exists():
+            raise Refused(f"{path} is not there")
+        return path
 
     def prompts(self, name, lines):
         """A trace of requests that come together: (length, answer's length, blocks of 16 tokens)."""

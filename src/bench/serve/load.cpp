@@ -16,7 +16,8 @@ namespace {
 
 using nlohmann::json;
 
-std::vector<Arrival> arrivals_of(const ServeLoad& load) {
+std::vector<Arrival> arrivals_of(const BenchOptions& options) {
+  const ServeLoad& load = options.load;
   const auto rate = static_cast<double>(load.rate);
   const bool process = load.trace.empty();
   std::vector<Arrival> arrivals =
@@ -26,7 +27,7 @@ std::vector<Arrival> arrivals_of(const ServeLoad& load) {
                          .prompt_tokens = load.prompt_tokens,
                          .output_tokens = load.output_tokens,
                          .seed = load.seed})
-              : read_trace(load.trace, load.requests, load.seed);
+              : parse_trace(load.trace, options.read_file(load.trace), load.requests, load.seed);
   shape(arrivals, {.requests = load.requests,
                    .speed = process ? 1. : rate,
                    .at_once = load.at_once,
@@ -73,7 +74,7 @@ void measure_serve(const BenchOptions& options, BenchReport& report) {
   const ServeLoad& load = options.load;
   check(!load.url.empty() || !load.save.empty(), ErrorCode::invalid_argument,
         "bench serve: no server is given; start one and give --url");
-  const std::vector<Arrival> arrivals = arrivals_of(load);
+  const std::vector<Arrival> arrivals = arrivals_of(options);
   std::string model = "model";
   if (!load.url.empty())
     model = json::parse(fetch(parse_url(load.url), "/v1/models", load.api_key)).at("data").at(0).at("id");

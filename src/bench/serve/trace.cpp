@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
@@ -37,12 +36,11 @@ Arrival from_json(const std::string& line) {
 
 }  // namespace
 
-std::vector<Arrival> read_trace(const std::string& path, int64_t most, uint64_t seed) {
-  std::ifstream file(path);
-  check(file.good(), ErrorCode::io_error, "--trace {}: it cannot be read", path);
+std::vector<Arrival> parse_trace(const std::string& path, const std::string& text, int64_t most, uint64_t seed) {
+  std::istringstream lines(text);
   std::vector<Arrival> arrivals;
   int64_t number = 0, block = 1;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; std::getline(lines, line);) {
     ++number;
     if (line.empty() || line.starts_with("arrival_ms")) continue;
     try {

@@ -16,8 +16,8 @@ struct Arrival {
 
 // A table (arrival_ms,prompt_tokens,output_tokens with that line above), JSON lines (timestamp in ms, input_length,
 // output_length, hash_ids), or ServeGen's clients (servegen.h), of which `most` requests are drawn by `seed`; 0: a day
-// of them. Throws Error(io_error | invalid_file) with the line's number.
-std::vector<Arrival> read_trace(const std::string& path, int64_t most = 0, uint64_t seed = 1);
+// of them. Throws Error(invalid_file) with the line's number; `path` is where the text comes from.
+std::vector<Arrival> parse_trace(const std::string& path, const std::string& text, int64_t most = 0, uint64_t seed = 1);
 // A Poisson process whose rate grows evenly from the first request's to the last one's.
 struct Process {
   int64_t requests = 1;

@@ -57,6 +57,6 @@ void copy_bytes(Device, void* to, const void* from, size_t bytes) { std::memcpy(
 }  // namespace
 
 const device::Memory device::cpu_memory = {require, allocate, release, copy_bytes,
-                                           [] { return weft::available_memory(); }};
+                                           [](Device) { return weft::available_memory(); }};
 
 }  // namespace weft

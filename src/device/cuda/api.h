@@ -104,6 +104,7 @@ struct LaunchConfig {
   X(ctx_pop_current, cuCtxPopCurrent_v2, Context*)                                         \
   X(mem_alloc, cuMemAlloc_v2, Pointer*, size_t)                                            \
   X(mem_free, cuMemFree_v2, Pointer)                                                       \
+  X(mem_get_info, cuMemGetInfo_v2, size_t*, size_t*)                                       \
   X(mem_host_alloc, cuMemHostAlloc, void**, size_t, unsigned)                              \
   X(mem_free_host, cuMemFreeHost, void*)                                                   \
   X(memcpy_htod_async, cuMemcpyHtoDAsync_v2, Pointer, const void*, size_t, Stream)         \

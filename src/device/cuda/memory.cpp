@@ -42,6 +42,14 @@ void release(Device device, void* data, size_t bytes) {
   release_on(device, &Card::Ledger::device_bytes, bytes, free, data);
 }
 
+uint64_t available(Device device) {
+  Card& card = Card::at(device.index);
+  const Current current(card);
+  size_t free = 0, total = 0;
+  card.check(card.driver().mem_get_info(&free, &total), "asking for its free memory");
+  return free;
+}
+
 void* allocate_pinned(Device device, size_t bytes) {
   Card& card = Card::at(device.index);
   const Current current(card);

@@ -12,6 +12,8 @@ namespace weft::cuda {
 // 256-byte aligned, and zero; null where there are not so many bytes.
 void* allocate(Device device, size_t bytes);
 void release(Device device, void* data, size_t bytes);
+// Bytes that nobody holds.
+uint64_t available(Device device);
 // Pinned, and zero.
 void* allocate_pinned(Device device, size_t bytes);
 void release_pinned(Device device, void* data, size_t bytes);

@@ -55,7 +55,8 @@ Request read_common(Fields& fields, ApiRequest& api, const ServerOptions& option
     inner.only("include_obfuscation", {true, false});
     inner.refuse_others();
   }
-  request.n = static_cast<int>(fields.integer("n", 1, 1, std::min<int64_t>(kMostChoices, options.limits.n)));
+  request.n =
+      static_cast<int>(fields.integer("n", 1, 1, std::min<int64_t>(kMostChoices, options.limits.n), Limit::max_n));
   request.sampling.temperature = fields.number("temperature", 1.f);
   request.sampling.top_p = fields.number("top_p", 1.f);
   request.sampling.top_k = static_cast<int>(fields.integer("top_k", 0, -1, INT32_MAX));
@@ -150,7 +151,8 @@ std::vector<std::vector<int32_t>> tokens_of_prompts(Fields& fields, ApiRequest& 
   if (prompt == nullptr || (!prompt->is_string() && !prompt->is_array())) fields.refuse("prompt", allowed);
   const bool one = prompt->is_string() || (!prompt->empty() && prompt->front().is_number());
   const nlohmann::json list = one ? nlohmann::json::array({*prompt}) : *prompt;
-  if (list.empty() || list.size() > static_cast<size_t>(most)) fields.refuse("prompt", allowed);
+  if (list.empty()) fields.refuse("prompt", allowed);
+  if (list.size() > static_cast<size_t>(most)) fields.refuse("prompt", allowed, Limit::max_n);
   std::vector<std::vector<int32_t>> prompts;
   for (const nlohmann::json& each : list) {
     if (!each.is_string() && !each.is_array()) fields.refuse("prompt", allowed);
@@ -169,7 +171,7 @@ void check_prompt(const char* field, const std::vector<int32_t>& prompt, const S
     throw Failure(
         400, "context_full",
         fmt::format("the prompt has {} tokens; this server allows {}", prompt.size(), options.limits.prompt_tokens),
-        field);
+        field, Limit::max_prompt_tokens);
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ std::string Failure::json() const {
 Failure Failure::with_field(const std::string& name) const {
   std::string message = what();
   if (const size_t at = message.find(param); at != std::string::npos) message.replace(at, param.size(), name);
-  return {status, code, message, name};
+  return {status, code, message, name, limit};
 }
 
 Failure failure_of_code(const std::string& code, const std::string& message) {

@@ -5,11 +5,13 @@
 #include <stdexcept>
 #include <string>
 
+#include "serve/limits_met.h"
+
 namespace weft::serve::http {
 
-struct Failure : std::runtime_error {
-  Failure(int s, std::string c, const std::string& message, std::string field = {})
-      : std::runtime_error(message), status(s), code(std::move(c)), param(std::move(field)) {}
+struct Failure : std::runtime_error, OfLimit {
+  Failure(int s, std::string c, const std::string& message, std::string field = {}, std::optional<Limit> which = {})
+      : std::runtime_error(message), OfLimit{which}, status(s), code(std::move(c)), param(std::move(field)) {}
   int status;
   std::string code, param;
   std::string json() const;

@@ -23,12 +23,12 @@ std::string shown(const nlohmann::json& value) {
   return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
 }
 
-void Fields::refuse(const std::string& name, const std::string& allowed) const {
+void Fields::refuse(const std::string& name, const std::string& allowed, std::optional<Limit> limit) const {
   const auto found = object_.find(name);
   throw Failure(
       400, "invalid_argument",
       fmt::format("{}{} = {}; {}", prefix_, name, found == object_.end() ? "nothing" : shown(*found), allowed),
-      prefix_ + name);
+      prefix_ + name, limit);
 }
 
 const nlohmann::json* Fields::find(const std::string& name) {
@@ -44,13 +44,15 @@ bool Fields::boolean(const std::string& name, bool otherwise) {
   return value->get<bool>();
 }
 
-int64_t Fields::integer(const std::string& name, int64_t otherwise, int64_t least, int64_t most) {
+int64_t Fields::integer(const std::string& name, int64_t otherwise, int64_t least, int64_t most,
+                        std::optional<Limit> limit) {
   const nlohmann::json* value = find(name);
   if (value == nullptr) return otherwise;
   const bool fits = value->is_number_unsigned() ? value->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)
                                                 : value->is_number_integer();
   if (!fits || value->get<int64_t>() < least || value->get<int64_t>() > most)
-    refuse(name, fmt::format("allowed are whole numbers from {} to {}", least, most));
+    refuse(name, fmt::format("allowed are whole numbers from {} to {}", least, most),
+           value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(most) ? limit : std::nullopt);
   return value->get<int64_t>();
 }
 

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "serve/limits_met.h"
+
 namespace weft::serve::http {
 
 // Null counts as left out. Everything throws Failure(400) with the field's name.
@@ -23,7 +25,9 @@ class Fields {
 
   const nlohmann::json* find(const std::string& name);
   bool boolean(const std::string& name, bool otherwise);
-  int64_t integer(const std::string& name, int64_t otherwise, int64_t least, int64_t most);
+  // `limit` is the server's that `most` is, where it is one.
+  int64_t integer(const std::string& name, int64_t otherwise, int64_t least, int64_t most,
+                  std::optional<Limit> limit = {});
   float number(const std::string& name, float otherwise);
   std::string text(const std::string& name, const std::string& otherwise);
   std::optional<std::string> optional_text(const std::string& name);
@@ -33,7 +37,7 @@ class Fields {
   // A feature that is not there: only null and these values are accepted.
   void only(const std::string& name, std::initializer_list<nlohmann::json> values);
   void refuse_others() const;
-  [[noreturn]] void refuse(const std::string& name, const std::string& allowed) const;
+  [[noreturn]] void refuse(const std::string& name, const std::string& allowed, std::optional<Limit> limit = {}) const;
 
  private:
   const nlohmann::json& object_;

@@ -35,7 +35,8 @@ nlohmann::json parse_object(std::string_view text, int64_t depth) {
   OpenObjects objects;
   const auto within = [&](int level, Event event, const nlohmann::json& parsed) {
     if ((event == Event::object_start || event == Event::array_start) && level >= depth)
-      throw Failure(400, "invalid_argument", fmt::format("the body's JSON is deeper than {} levels", depth));
+      throw Failure(400, "invalid_argument", fmt::format("the body's JSON is deeper than {} levels", depth), {},
+                    Limit::max_json_depth);
     objects.see(event, parsed);
     return true;
   };

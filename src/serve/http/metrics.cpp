@@ -36,7 +36,8 @@ class Text {
 
 }  // namespace
 
-std::string metrics_text(const EngineStats& s, const Service::Counts& transport, uint64_t responses_by_class[6]) {
+std::string metrics_text(const EngineStats& s, const Service::Counts& transport, const LimitsMet& limits,
+                         uint64_t responses_by_class[6]) {
   Text text;
   text.add("gauge", "weft_requests_running", "Requests that run.", s.requests_running);
   text.add("gauge", "weft_requests_waiting", "Requests that wait.", s.requests_waiting);
@@ -66,6 +67,10 @@ std::string metrics_text(const EngineStats& s, const Service::Counts& transport,
   text.add("counter", "weft_transport_failures_total", "Connections that ended for want of memory.",
            transport.failures);
   text.add("counter", "weft_log_failures_total", "Lines of the log that could not be written.", transport.log_failures);
+  text.head("counter", "weft_limits_met_total", "What a limit refused, ended or paused, by its option.");
+  for (size_t i = 0; i < std::size(kLimitNames); ++i)
+    text.text_ +=
+        fmt::format("weft_limits_met_total{{limit=\"{}\"}} {}\n", kLimitNames[i], limits.count(static_cast<Limit>(i)));
   text.head("counter", "weft_http_responses_total", "Responses by class of status.");
   for (int i = 2; i < 6; ++i)
     text.text_ += fmt::format("weft_http_responses_total{{class=\"{}xx\"}} {}\n", i, responses_by_class[i]);

@@ -35,9 +35,11 @@ HttpRequest request_of(const Parser::value_type& message, bool local) {
 std::optional<Failure> failure_of_read(const boost::beast::error_code& error, const Limits& limits) {
   using Error = beast_http::error;
   if (error == Error::body_limit)
-    return Failure(413, "body_too_large", fmt::format("the body has more than {} bytes", limits.body_bytes));
+    return Failure(413, "body_too_large", fmt::format("the body has more than {} bytes", limits.body_bytes), {},
+                   Limit::max_body);
   if (error == Error::header_limit)
-    return Failure(431, "header_too_large", fmt::format("the header has more than {} bytes", limits.header_bytes));
+    return Failure(431, "header_too_large", fmt::format("the header has more than {} bytes", limits.header_bytes), {},
+                   Limit::max_header);
   const bool malformed = error.category() == beast_http::make_error_code(Error::bad_method).category() &&
                          error != Error::end_of_stream && error != Error::partial_message;
   if (malformed) return Failure(400, "bad_http", "the request is no HTTP/1.1: " + error.message());

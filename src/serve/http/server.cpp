@@ -105,6 +105,7 @@ void Server::Impl::add(Socket_ socket) {
   sessions.push_back(session);
   if (one_too_many) {
     ++transport.counts.refused_connections;
+    service.limits_met().add(Limit::max_connections);
     return session->start_refusing();
   }
   session->start();

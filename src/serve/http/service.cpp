@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "decode/text_stream.h"
+#include "serve/engine.h"
 #include "serve/http/access.h"
 #include "serve/http/generation.h"
 #include "serve/http/json.h"
@@ -80,6 +81,7 @@ Response response_of(const Failure& failure) {
 
 struct Service::Impl {
   Engine& engine;
+  LimitsMet& limits_met = EngineMaker::limits_met(engine);
   const Tokenizer& tokenizer;
   Prompter prompter;
   ServerOptions options;
@@ -205,7 +207,9 @@ void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exch
               key = access.key_of(request), place = std::move(place)]() mutable {
     generation->start(
         [&] {
-          ApiRequest api = chat ? read_chat(body, prompter, options) : read_completion(body, prompter, options);
+          ApiRequest api = counted(limits_met, [&] {
+            return chat ? read_chat(body, prompter, options) : read_completion(body, prompter, options);
+          });
           for (Request& each : api.requests) {
             each.key = key;
             each.max_queue_s = static_cast<double>(options.limits.queue_s);
@@ -230,7 +234,7 @@ Response Service::Impl::answer(const HttpRequest& request) {
   if (request.path == "/metrics") {
     const std::lock_guard lock(mutex);
     transport.log_failures = log_thread ? log_thread->failures() : 0;
-    return {.body = metrics_text(engine.stats(), transport, responses.data()),
+    return {.body = metrics_text(engine.stats(), transport, limits_met, responses.data()),
             .content_type = "text/plain; version=0.0.4"};
   }
   if (request.path == "/inside") return {.body = inside_json(engine.stats(), engine.view())};
@@ -248,18 +252,19 @@ Response Service::Impl::models() const {
 }
 
 Response Service::Impl::tokenize(const HttpRequest& request) const {
-  const std::vector<int32_t> ids = read_tokenize(request.body, prompter, options);
+  const std::vector<int32_t> ids = counted(limits_met, [&] { return read_tokenize(request.body, prompter, options); });
   return {.body = dump({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", engine.context()}})};
 }
 
 Response Service::Impl::detokenize(const HttpRequest& request) const {
-  const std::vector<int32_t> ids = read_detokenize(request.body, options);
+  const std::vector<int32_t> ids = counted(limits_met, [&] { return read_detokenize(request.body, options); });
   return {.body = dump({{"prompt", decode::valid_utf8(tokenizer.decode(ids))}})};
 }
 
 void Service::drain() { impl_->draining = true; }
 void Service::end() { impl_->queue.reset(); }
 int64_t Service::open_generations() const { return impl_->open; }
+LimitsMet& Service::limits_met() const { return impl_->limits_met; }
 
 void Service::set_transport_counts(const Counts& counts) {
   const std::lock_guard lock(impl_->mutex);

@@ -8,6 +8,7 @@
 #include "serve/http/exchange.h"
 #include "serve/http/failure.h"
 #include "serve/http/limits.h"
+#include "serve/limits_met.h"
 #include "weft/serve.h"
 
 namespace weft::serve::http {
@@ -27,6 +28,7 @@ class Service {
   // After the last request: what waits to be read is dropped.
   void end();
   int64_t open_generations() const;
+  LimitsMet& limits_met() const;
 
   struct Counts {
     int64_t connections = 0;

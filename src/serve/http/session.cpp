@@ -50,13 +50,17 @@ void Session::post(Work work) {
   });
 }
 
-void Session::limit(int64_t seconds) { deadline_ = std::chrono::steady_clock::now() + std::chrono::seconds(seconds); }
+void Session::limit(int64_t seconds, std::optional<Limit> of) {
+  deadline_ = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  deadline_of_ = of;
+}
 
 void Session::lift_limit() { deadline_ = Moment::max(); }
 
 bool Session::close_if_late(Moment now) {
   if (closed_ || now < deadline_) return false;
   ++transport_.counts.timeouts;
+  if (deadline_of_) transport_.service.limits_met().add(*deadline_of_);
   close();
   return true;
 }
@@ -72,7 +76,7 @@ void Session::close() {
 
 // ---------------------------------------------------------------- reading
 
-void Session::start() { read_head(transport_.limits.header_s); }
+void Session::start() { read_head(transport_.limits.header_s, Limit::header_time); }
 
 void Session::start_refusing() {
   keep_alive_ = false;
@@ -86,9 +90,9 @@ void Session::drain() {
   if (!answering_) close();
 }
 
-void Session::read_head(int64_t seconds) {
+void Session::read_head(int64_t seconds, Limit of) {
   make_parser(parser_, transport_.limits);
-  limit(seconds);
+  limit(seconds, of);
   beast_http::async_read_header(socket_, buffer_, *parser_,
                                 [self = shared_from_this()](Code error, size_t) { self->on_head(error); });
 }
@@ -102,7 +106,7 @@ void Session::on_head(Code error) {
     answering_ = true;
     return respond(std::move(*refusal));
   }
-  limit(transport_.limits.body_s);
+  limit(transport_.limits.body_s, Limit::body_time);
   if (!boost::beast::iequals(parser_->get()[beast_http::field::expect], "100-continue")) return read_body();
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
   net::async_write(socket_, net::buffer(kContinue), [self = shared_from_this()](Code failed, size_t) {
@@ -130,7 +134,10 @@ void Session::on_body(Code error) {
 void Session::answer_bad_read(Code error) {
   keep_alive_ = false;
   answering_ = true;
-  if (const auto failure = failure_of_read(error, transport_.limits)) return respond(response_of(*failure));
+  if (const auto failure = failure_of_read(error, transport_.limits)) {
+    if (failure->limit) transport_.service.limits_met().add(*failure->limit);
+    return respond(response_of(*failure));
+  }
   close();
 }
 
@@ -188,6 +195,7 @@ void Session::write(std::string bytes, bool last) {
   if (!stalled_ && on_stalled_ && unread_ > static_cast<size_t>(transport_.limits.unread_bytes)) {
     stalled_ = true;
     ++transport_.counts.stalls;
+    transport_.service.limits_met().add(Limit::max_unread);
     on_stalled_(true);
   }
   if (!waits_for_room_) write_next();
@@ -213,7 +221,7 @@ void Session::write_next() {
 
 void Session::wait_for_room() {
   waits_for_room_ = true;
-  limit(transport_.limits.unread_s);
+  limit(transport_.limits.unread_s, Limit::unread_time);
   socket_.async_wait(Socket::wait_write, [self = shared_from_this()](Code error) {
     self->waits_for_room_ = false;
     if (self->closed_) return;
@@ -229,7 +237,7 @@ void Session::next_request() {
   answering_ = last_ = false;
   Code ignored;
   socket_.cancel(ignored);  // of watching for the end
-  if (keep_alive_ && !transport_.draining) return read_head(transport_.limits.idle_s);
+  if (keep_alive_ && !transport_.draining) return read_head(transport_.limits.idle_s, Limit::idle_time);
   // What the client still sends is read: else the system would take the answer back.
   socket_.shutdown(Socket::shutdown_send, ignored);
   limit(kLingerSeconds);

@@ -52,7 +52,7 @@ class Session : public Exchange, public std::enable_shared_from_this<Session> {
 
  private:
   using Code = boost::beast::error_code;
-  void read_head(int64_t seconds);
+  void read_head(int64_t seconds, Limit of);
   void on_head(Code error);
   void read_body();
   void on_body(Code error);
@@ -63,7 +63,7 @@ class Session : public Exchange, public std::enable_shared_from_this<Session> {
   void wait_for_room();
   void next_request();
   void linger();
-  void limit(int64_t seconds);
+  void limit(int64_t seconds, std::optional<Limit> of = {});  // `of`: the option that says so
   void lift_limit();
   template <class Work>
   void post(Work work);
@@ -71,6 +71,7 @@ class Session : public Exchange, public std::enable_shared_from_this<Session> {
   Socket socket_;
   Transport& transport_;
   Moment deadline_ = Moment::max();
+  std::optional<Limit> deadline_of_;
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   std::deque<std::string> out_;

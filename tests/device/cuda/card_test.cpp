@@ -15,6 +15,7 @@
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
 #include "device/cuda/stream_order.h"
+#include "device/memory.h"
 #include "tests/device/cuda/fake_driver.h"
 #include "weft/device.h"
 
@@ -89,6 +90,15 @@ TEST_F(CudaCard, HoldsPinnedMemoryApart) {
   EXPECT_EQ(static_cast<const char*>(workspace.data())[99], 0);
   EXPECT_EQ(Card::at(0).ledger().pinned_bytes, 100u);
   EXPECT_EQ(to_string(workspace.device()), "cuda_host:0");
+}
+
+TEST_F(CudaCard, KnowsHowMuchOfItsMemoryIsLeft) {
+  state().free_bytes = 5000;
+  EXPECT_EQ(device::available_memory(Device::cuda(1)), 5000u);
+  const Workspace workspace(Device::cuda(1), 1000);
+  EXPECT_EQ(device::available_memory(Device::cuda(1)), 4000u);
+  EXPECT_EQ(device::available_memory(Device::cuda_host()), std::nullopt);
+  EXPECT_EQ(error_of([] { device::available_memory(Device::cuda(7)); }).code(), ErrorCode::invalid_device);
 }
 
 TEST_F(CudaCard, SaysThatItsMemoryIsOut) {

@@ -41,6 +41,7 @@ class Running {
     return std::stoi(url.substr(url.rfind(':') + 1));
   }
   Engine& engine() { return engine_; }
+  uint64_t met(Limit limit) const { return service_.limits_met().count(limit); }
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const ModelFile& file() const { return file_; }
   Server& server() { return server_; }
@@ -284,18 +285,22 @@ TEST(HttpServer, KeepsHeadersAndBodiesWithinTheirLimits) {
       "chunked\r\n\r\n");
   for (int i = 0; i < 4; ++i) chunked.send("400\r\n" + std::string(1024, 'x') + "\r\n");
   EXPECT_EQ(chunked.read().status, 413);
+  EXPECT_EQ(running.met(Limit::max_header), 1u);
+  EXPECT_EQ(running.met(Limit::max_body), 2u);
 }
 
 TEST(HttpServer, EndsConnectionsThatAreTooSlow) {
   ServerOptions options;
   options.limits.header_s = options.limits.body_s = options.limits.idle_s = 1;
   Running running(options);
-  Client silent(running.port()), half_head(running.port()), half_body(running.port());
+  Client silent(running.port()), half_head(running.port()), half_body(running.port()), idle(running.port());
   half_head.send("GET / HTTP/1.1\r\nHost:");
   half_body.send(Client::post_text("/tokenize", R"({"prompt": "hello"})").substr(0, 105));
-  EXPECT_TRUE(silent.at_end());
-  EXPECT_TRUE(half_head.at_end());
-  EXPECT_TRUE(half_body.at_end());
+  EXPECT_EQ(idle.get("/health").status, 200);
+  for (Client* client : {&silent, &half_head, &half_body, &idle}) EXPECT_TRUE(client->at_end());
+  EXPECT_EQ(running.met(Limit::header_time), 2u);
+  EXPECT_EQ(running.met(Limit::body_time), 1u);
+  EXPECT_EQ(running.met(Limit::idle_time), 1u);
 }
 
 TEST(HttpServer, EndsManyThatAreTooSlowTogether) {
@@ -317,6 +322,7 @@ TEST(HttpServer, RefusesConnectionsBeyondItsLimit) {
   EXPECT_EQ(first.get("/health").status + second.get("/health").status, 400);
   Client third(running.port());
   EXPECT_EQ(third.read().status, 503);
+  EXPECT_EQ(running.met(Limit::max_connections), 1u);
   first.close();
   Reply reply;
   for (int i = 0; i < 100 && reply.status != 200; ++i) {
@@ -352,6 +358,7 @@ TEST(HttpServer, Answers429WhileItsQueueIsFull) {
   const std::string metrics = Client(running.port()).get("/metrics").body;
   EXPECT_NE(metrics.find("weft_requests_refused_total " + std::to_string(refused) + "\n"), std::string::npos)
       << metrics;
+  EXPECT_EQ(running.met(Limit::max_queued), static_cast<uint64_t>(refused));
 }
 
 TEST(HttpServer, EndsTheRequestsOfClientsThatLeaveInAnyPhase) {
@@ -378,6 +385,8 @@ TEST(HttpServer, PausesAnAnswerThatNobodyReadsAndEndsItInTheEnd) {
   running.expect_stall();
   running.expect_idle();
   EXPECT_EQ(running.engine().stats().requests_cancelled, 1u);
+  EXPECT_EQ(running.met(Limit::max_unread), 1u);
+  EXPECT_EQ(running.met(Limit::unread_time), 1u);
 }
 
 TEST(HttpServer, AsksForAKey) {

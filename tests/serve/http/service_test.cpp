@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -66,6 +67,22 @@ class HttpService : public ::testing::Test {
     return exchange;
   }
 
+  // Limits that were met, and how often, as /metrics shows them: all others show 0.
+  std::map<std::string, int> met() {
+    std::map<std::string, int> found;
+    const HttpRequest request{.method = "GET", .path = "/metrics", .headers = {}, .body = {}};
+    const std::string text = ask(request)->wait().body, head = "weft_limits_met_total{limit=\"";
+    size_t shown = 0;
+    for (size_t at = 0; (at = text.find(head, at)) != std::string::npos; ++shown) {
+      const size_t name = at + head.size(), end = text.find('"', name);
+      at = end;
+      if (const int count = std::stoi(text.substr(end + 3)); count != 0) found[text.substr(name, end - name)] = count;
+    }
+    EXPECT_EQ(shown, std::size(kLimitNames));
+    return found;
+  }
+  using Met = std::map<std::string, int>;
+
   std::atomic<int> seconds_ = 0;  // of the engine's time
   const ModelFile file_{WEFT_TEST_DATA "/stories260K.gguf"};
   const Tokenizer tokenizer_{file_};
@@ -90,6 +107,7 @@ TEST_F(HttpService, TakesNoMoreBodiesToReadThanItsQueueHolds) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(burst[i]->wait().status, 200) << burst[i]->wait().body;
   EXPECT_EQ(engine_->stats().requests_waiting, 0);
   EXPECT_EQ(engine_->stats().requests_refused, 8u);
+  EXPECT_EQ(met(), (Met{{"max-queued", 8}}));
 }
 
 TEST_F(HttpService, TakesNoMoreBytesToReadThanItsQueueHoldsTokens) {
@@ -103,6 +121,7 @@ TEST_F(HttpService, TakesNoMoreBytesToReadThanItsQueueHoldsTokens) {
   EXPECT_EQ(ask(post("/v1/completions", numbers(2)))->status(), 429);
   closed.unlock();
   EXPECT_EQ(second->wait().status, 200);
+  EXPECT_EQ(met(), (Met{{"max-queued-tokens", 1}}));
 }
 
 TEST_F(HttpService, NamesTheFieldThatTheEngineRefuses) {
@@ -163,6 +182,39 @@ TEST_F(HttpService, SaysWhichLimitOfTimeARequestMet) {
     EXPECT_EQ(error.at("code"), "timed_out");
     EXPECT_NE(error.at("message").get<std::string>().find(word), std::string::npos) << error;
   }
+  EXPECT_EQ(met(), (Met{{"queue-time", 1}, {"request-time", 1}}));
+}
+
+TEST_F(HttpService, CountsWhatALimitRefusesByThatLimit) {
+  ServerOptions server;
+  server.limits.json_depth = 3;
+  server.limits.n = 6;
+  server.limits.prompt_tokens = 280;  // more than the context of 256
+  start({.max_running = 4}, server);
+  EXPECT_EQ(met(), Met{});
+  Met expected;
+  const auto refused = [&](const std::string& limit, const std::string& path, const json& more) {
+    json body = path == "/tokenize" ? json::object() : numbers(2);
+    body.update(more);
+    EXPECT_EQ(ask(post(path, body))->wait().status, 400) << more;
+    if (!limit.empty()) ++expected[limit];
+    EXPECT_EQ(met(), expected) << more;
+  };
+  const std::string completions = "/v1/completions";
+  const auto ones = [](size_t count) { return json(std::vector<int>(count, 1)); };
+  refused("max-json-depth", completions, {{"user", json::parse("[[[1]]]")}});
+  refused("max-json-depth", "/tokenize", {{"prompt", json::parse("[[[1]]]")}});
+  refused("max-prompt-tokens", completions, {{"prompt", ones(281)}});
+  refused("max-prompt-tokens", completions, {{"prompt", ones(256)}});
+  refused("max-n", completions, {{"n", 7}});
+  refused("max-n", completions, {{"n", uint64_t{1} << 63}});
+  refused("max-n", completions, {{"n", 3}, {"prompt", {ones(1), ones(1), ones(1)}}});
+  refused("max-running", completions, {{"n", 5}});
+  refused("kv-tokens", completions, {{"n", 4}, {"max_tokens", 100}});  // 260 tokens in a pool of 256
+  refused("", completions, {{"n", 0}});
+  refused("", completions, {{"n", "many"}});
+  refused("", completions, {{"prompt", json::array()}});
+  refused("", completions, {{"temperature", 101}});
 }
 
 }  // namespace
