@@ -3,12 +3,15 @@
 
 FOLDER holds CTest's *.xml (JUnit), steps.tsv (name, passed or failed, seconds) and need-model.txt (names of tests
 that were not run for want of the model). Steps that ran tests are counted by their tests, all others as one.
-The last line is "N passed, N failed, N skipped"; the exit status is 1 when anything failed.
+The last line is "N passed, N failed, N skipped"; the exit status is 1 when anything failed, or more cubins were made
+than a run may take the time for.
 """
 import pathlib
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
+
+MOST_CUBINS = 120  # each takes a second or more
 
 
 def outcome(case):
@@ -57,7 +60,10 @@ def summarise(folder):
                 detail = "failed" if suite not in suites else detail + ", and the step itself failed"
         lines.append(f"{name:<20} {detail} ({seconds} s)")
     if cubins:
-        lines.append(f"{'cubins':<20} {cubins} made by tests of texts")
+        lines.append(f"{'cubins':<20} {cubins} made by tests of texts, at most {MOST_CUBINS}")
+    if cubins > MOST_CUBINS:
+        totals["failed"] += 1
+        names["failed"].append(f"{cubins} cubins are made, more than {MOST_CUBINS}")
     need_model = folder / "need-model.txt"
     waiting = need_model.read_text().split("\n") if need_model.exists() else []
     waiting = [name for name in waiting if name]

@@ -28,6 +28,8 @@ std::vector<Entry> list();
 // The text a module was made from. Throws Error(invalid_argument) for a key that is not there or is ambiguous;
 // a unique prefix of at least 4 digits is enough.
 std::string source(std::string_view key);
+// What `list` says of it. Throws like source.
+Entry find(std::string_view key);
 // The module itself, a shared object or a cubin, for a disassembler. Throws like source.
 std::string object(std::string_view key);
 // Checks every entry's checksum and removes the broken ones; returns what it removed.

@@ -34,9 +34,9 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
                      Stream stream = {});
 
 // The same on a card, where row r goes to page places[r, 0], slot places[r, 1] of the cache: int32 [nnz, 2] beside k
-// and v (AttentionKernel::locate_rows writes them). Nothing of it is of the host: it may be captured. A place outside
-// of the cache is clamped, and the next Stream::synchronize() throws Error(invalid_page). Throws Error(unsupported) on
-// a CPU.
+// and v (AttentionKernel::locate_rows writes them). Nothing of it is of the host: it may be captured. token_group: rows
+// of a group follow each other. A place outside of the cache is clamped, and the next Stream::synchronize() throws
+// Error(invalid_page). Throws Error(unsupported) on a CPU.
 void append_paged_kv(const TensorView& k, const TensorView& v, const TensorView& places, Layout layout,
                      const KvCache& cache, KvScales kv_scales = KvScales::none, Stream stream = {});
 

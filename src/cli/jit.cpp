@@ -95,7 +95,7 @@ void add_show(Verb& jit, Context& context) {
     std::string key, object;
     bool sass = false;
   };
-  Verb verb = jit.verb("show", "The text a module was made from, and what a card's kernels take of it");
+  Verb verb = jit.verb("show", "What a module is, the text it was made from, and what a card's kernels take of it");
   auto options = std::make_shared<Options>();
   verb.option("key", options->key, "A key, or at least its first 4 digits").required().type_name("KEY");
   verb.flag("--sass", options->sass, "A card's machine code instead of the text, by nvdisasm or cuobjdump");
@@ -106,10 +106,14 @@ void add_show(Verb& jit, Context& context) {
     check(!options->sass || jit::is_cubin(object), ErrorCode::invalid_argument,
           "--sass: module {} is the CPU's; write it with --object FILE and give that to objdump -dl", options->key);
     const std::string text = options->sass ? jit::disassemble(object) : jit::source(options->key);
+    const std::string name = jit::find(options->key).name;
     if (!options->object.empty()) write_object(object, options->object);
     if (context.json)
-      return print_json(
-          {{"key", options->key}, {options->sass ? "sass" : "text", text}, {"kernels", resources_json(object)}});
+      return print_json({{"key", options->key},
+                         {"name", name},
+                         {options->sass ? "sass" : "text", text},
+                         {"kernels", resources_json(object)}});
+    print_out("// {}\n", name);
     print_resources(object);
     write_out(text);
   });

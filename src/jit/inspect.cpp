@@ -71,6 +71,11 @@ std::string source(std::string_view key) {
   return read_sound(*cache, find_key(cache, key)).text;
 }
 
+Entry find(std::string_view key) {
+  const auto cache = open_cache(false);
+  return describe(*cache, find_key(cache, key));
+}
+
 std::string object(std::string_view key) {
   const auto cache = open_cache(false);
   return read_sound(*cache, find_key(cache, key)).module;

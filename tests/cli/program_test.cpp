@@ -330,6 +330,7 @@ TEST(Program, KeepsTheKernelCache) {
   EXPECT_EQ(entry.at("intact"), true);
   EXPECT_NE(jit({"list"}).out.find(key.substr(0, 16)), std::string::npos);
   EXPECT_EQ(jit({"show", key, "--json"}).last().at("kernels"), nlohmann::json::array());
+  EXPECT_EQ(jit({"show", key}).out, "// answer\n" + text);
   expect_refusal(jit({"show", key, "--sass"}), 3, "invalid_argument", "objdump");
   const std::string object = folder.path("answer.so");
   EXPECT_NE(jit({"show", key.substr(0, 8), "--object", object}).out.find("return 42"), std::string::npos);
@@ -391,7 +392,11 @@ TEST(Program, CompilesKernelsForACardThatIsNotHere) {
   EXPECT_EQ(shown.at("kernels").at(0).at("registers"), plain.at("registers"));
   EXPECT_GT(plain.at("registers").get<int>(), 16);
   EXPECT_LE(plain.at("registers").get<int>(), 255);
-  EXPECT_EQ(jit({"show", key}).out.find("// weft_attend: " + plain.at("registers").dump() + " registers a thread"), 0u);
+  EXPECT_EQ(shown.at("name"), plain.at("name"));
+  EXPECT_EQ(jit({"show", key})
+                .out.find("// attention plain fp32 hd64 plain sm_80\n// weft_attend: " + plain.at("registers").dump() +
+                          " registers a thread"),
+            0u);
   EXPECT_NE(jit({"show", key, "--sass"}, fake_disassembler(folder) + ":/usr/bin:/bin").out.find("begins with ELF"),
             std::string::npos);
   expect_refusal(jit({"compile", "--dtype", "bf17"}), 3, "invalid_dtype", "bf17");

@@ -50,5 +50,11 @@ assert status == 1 and lines[-1] == "0 passed, 1 failed, 0 skipped", lines
 status, lines = summary({"release.xml": SUITE.format(failing=""), "steps.tsv": "release-tests\tfailed\t3\n"})
 assert status == 1 and lines[-1] == "1 passed, 1 failed, 2 skipped", lines  # ended badly without a failed test
 
+cubins = SUITE.format(failing="").replace("cubins made: 7", "cubins made: {}")
+for made in (120, 121):
+    status, lines = summary({"release.xml": cubins.format(made - 7), "asan.xml": SUITE.format(failing="")})
+    assert status == (made > 120) and lines[-1] == f"2 passed, {made - 120} failed, 4 skipped", lines
+assert "failed: 121 cubins are made, more than 120" in lines, lines
+
 status, lines = summary({})
 assert status == 1, lines  # nothing ran

@@ -281,8 +281,8 @@ struct SectionCounts {
           merge_groups = 0, merge_sources = 0, requests = 0, mask_indptr = 0, page_indices = 0, kv_positions = 0,
           bits_index = 0, bits = 0, partial_floats = 0;
 };
-// Sets every section's offset, and total_bytes. What the planner writes lies together; partial states lie where they do
-// however much of the room is used.
+// Sets every section's offset, and total_bytes. What the planner writes lies together, or with a custom mask where it
+// does however much of the room is used, as partial states do.
 void place_sections(const SectionCounts& counts, const SectionCounts& room, PlanHeader& header);
 // The most that a plan within the bounds needs. Throws Error(invalid_argument | unsupported) for senseless bounds.
 SectionCounts room_of(const KernelTraits& traits, const PlanBounds& bounds);

@@ -178,19 +178,16 @@ PlanHeader header_of(const Problem& p, const PlanBuilder& builder, const Merges&
   return header;
 }
 
-// The header in place, and zero counters. What alignment leaves between sections is zero, so that equal plans have
-// equal bytes.
+// The header in place, and zero counters. What lies between sections is zero, so that equal plans have equal bytes.
 void start_bytes(const Problem& p, const PlanHeader& header, Plan::Impl& impl) {
   resize_bytes(p, header, impl);
   char* base = impl.bytes.data();
   std::memcpy(base, &header, sizeof header);
-  const auto zero_up = [&](int64_t from) {
-    std::memset(base + from, 0, static_cast<size_t>(ceil_div(from, 64) * 64 - from));
-  };
-  zero_up(sizeof header);
+  int64_t end = sizeof header;
   for (const CopiedSection& copied : copied_sections()) {
     const Section& s = header.*copied.section;
-    if (copied.section != &PlanHeader::page_indices) zero_up(s.offset + s.count * copied.element_bytes);
+    std::memset(base + end, 0, static_cast<size_t>(s.offset - end));
+    end = s.offset + s.count * copied.element_bytes;
   }
   std::memset(section<int>(base, header.counters), 0, static_cast<size_t>(header.counters.count) * sizeof(int));
 }

@@ -134,10 +134,11 @@ class CudaBackend : public Backend {
                     unsigned* clamped, Stream stream) {
     for (size_t i = 0; i < 2; ++i) {
       const AppendSide& side = call.sides[i];
-      launch_rows(side.rows, kernels[i], stream,
-                  AppendArgs{rows_of(side.rows), places, cache_of(side), row_count(side.rows),
-                             static_cast<int>(side.rows.shape(1)), dim_of(side.rows), clamped,
-                             static_cast<int>(call.pages.num_pages), call.pages.page_size});
+      launch_rows(
+          side.rows, kernels[i], stream,
+          AppendArgs{rows_of(side.rows), places, cache_of(side), row_count(side.rows),
+                     static_cast<int>(side.rows.shape(1)), dim_of(side.rows), clamped,
+                     static_cast<int>(call.pages.num_pages), call.pages.page_size, static_cast<int>(side.group)});
     }
   }
 };

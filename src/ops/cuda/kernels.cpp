@@ -26,11 +26,11 @@ const char* element_of(DType dtype) {
     case DType::fp32: return "float";
     case DType::fp16: return "fp16";
     case DType::bf16: return "bf16";
+    case DType::fp8_e4m3: return "fp8_e4m3";
+    case DType::fp8_e5m2: return "fp8_e5m2";
     case DType::int8: return "signed char";
-    default:
-      fail(ErrorCode::unsupported,
-           "append on a card: required a cache of {}, supported fp32, fp16, bf16 and int8, missing {}",
-           to_string(dtype), to_string(dtype));
+    case DType::int4: return "int4x2";
+    default: throw InternalError("a type of cache without a kernel");
   }
 }
 
@@ -40,11 +40,9 @@ const char* scaled_of(KvScales scales) {
     case KvScales::tensor:
     case KvScales::head: return "given";
     case KvScales::token: return "token";
-    default:
-      fail(ErrorCode::unsupported,
-           "append on a card: required kv_scales = {}, supported none, tensor, head and token, missing {}",
-           to_string(scales), to_string(scales));
+    case KvScales::token_group: return "token_group";
   }
+  throw InternalError("scales of a cache without a kernel");
 }
 
 const char* name_of(WeightType type) {

@@ -4,6 +4,7 @@
 #include "ops/kernels/largest.h"
 #include "tile/cpu/convert.h"
 #include "tile/cpu/exp.h"
+#include "tile/narrow.h"
 
 namespace weft::ops::WEFT_ISA_NAME {
 namespace {
@@ -142,45 +143,21 @@ float bound_dot(const float* x, const float* low, const float* high, long long n
   });
 }
 
-// The nearest integer to x within [low, high]; 0 for NaN.
-inline int nearest(float x, float low, float high) {
-  constexpr float kMagic = 12582912.f;
-  x = x == x ? x : 0.f;
-  x = x < low ? low : x > high ? high : x;
-  return __builtin_bit_cast(int, x + kMagic) - __builtin_bit_cast(int, kMagic);
-}
 void to_int8(const float* from, long long n, float factor, unsigned char* to) {
-  for (long long i = 0; i < n; ++i) to[i] = static_cast<unsigned char>(nearest(from[i] * factor, -127.f, 127.f));
+  for (long long i = 0; i < n; ++i) to[i] = static_cast<unsigned char>(tile::nearest_integer(from[i] * factor, 127.f));
 }
 void to_int4(const float* from, long long n, float factor, unsigned char* to) {
   for (long long i = 0; i < n / 2; ++i) {
-    const int low = nearest(from[2 * i] * factor, -7.f, 7.f), high = nearest(from[2 * i + 1] * factor, -7.f, 7.f);
+    const int low = tile::nearest_integer(from[2 * i] * factor, 7.f),
+              high = tile::nearest_integer(from[2 * i + 1] * factor, 7.f);
     to[i] = static_cast<unsigned char>((low & 15) | high << 4);
   }
 }
-
-// fp8 of `mantissa` bits below the leading one, its exponents biased by `bias`, up to the code `most`.
-template <int mantissa, int bias, unsigned most, unsigned nan>
-inline void to_fp8(const float* from, long long n, float factor, unsigned char* to) {
-  constexpr int kShift = 23 - mantissa;
-  constexpr unsigned kRebias = static_cast<unsigned>(127 - bias) << 23, kLeastNormal = kRebias + (1u << 23);
-  // Adding it rounds to multiples of the smallest number.
-  constexpr unsigned kSmall = static_cast<unsigned>(127 + 23 - (bias - 1 + mantissa)) << 23;
-  for (long long i = 0; i < n; ++i) {
-    const unsigned bits = __builtin_bit_cast(unsigned, from[i] * factor), magnitude = bits & 0x7fffffffu;
-    const unsigned normal = (magnitude - kRebias + (1u << (kShift - 1)) - 1u + (magnitude >> kShift & 1u)) >> kShift;
-    const unsigned small =
-        __builtin_bit_cast(unsigned, __builtin_bit_cast(float, magnitude) + __builtin_bit_cast(float, kSmall)) - kSmall;
-    const unsigned number = magnitude < kLeastNormal ? small : normal;
-    const unsigned finite = magnitude >= 0x47800000u || number > most ? most : number;  // from 2^16 on codes wrap
-    to[i] = static_cast<unsigned char>((magnitude > 0x7f800000u ? nan : finite) | (bits >> 24 & 0x80u));
-  }
-}
 void to_e4m3(const float* from, long long n, float factor, unsigned char* to) {
-  to_fp8<3, 7, 0x7e, 0x7f>(from, n, factor, to);
+  for (long long i = 0; i < n; ++i) to[i] = tile::nearest_e4m3(from[i] * factor);
 }
 void to_e5m2(const float* from, long long n, float factor, unsigned char* to) {
-  to_fp8<2, 15, 0x7b, 0x7e>(from, n, factor, to);
+  for (long long i = 0; i < n; ++i) to[i] = tile::nearest_e5m2(from[i] * factor);
 }
 
 }  // namespace

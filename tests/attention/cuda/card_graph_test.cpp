@@ -11,8 +11,7 @@
 namespace weft {
 namespace {
 
-// 1,008 batches in all, in parts that programs side by side take their share of.
-class CardGraph : public ::testing::TestWithParam<unsigned> {};
+class CardGraph : public ::testing::TestWithParam<testing::ReplayCase> {};
 
 TEST_P(CardGraph, HasTheBitsOfEagerRunsForRandomBatches) {
   cuda::Card& card = cuda::Card::at(0);
@@ -23,12 +22,11 @@ TEST_P(CardGraph, HasTheBitsOfEagerRunsForRandomBatches) {
                                      auto graph = std::make_shared<cuda::Graph>(cuda::capture(card, own.get(), work));
                                      return [graph, &own] { cuda::launch(*graph, own.get()); };
                                    }};
-  for (const DType type : {DType::fp32, DType::bf16})
-    testing::replay_random_batches(*testing::targets().front(), {.type = type, .rounds = 63, .seed = GetParam()},
-                                   replayer);
+  testing::expect_replays_like_eager_runs(*testing::targets().front(), GetParam(), replayer, 1000, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, CardGraph, ::testing::Range(1u, 9u));
+INSTANTIATE_TEST_SUITE_P(Plans, CardGraph, ::testing::ValuesIn(testing::replay_cases(64, 704)),
+                         [](const auto& of) { return of.param.name; });
 
 // A graph would copy what the pinned slot holds later.
 TEST(CardGraphUpload, IsRefusedInsideACapture) {

@@ -29,12 +29,15 @@ std::function<void()> capture(const std::function<void()>& work) {
   };
 }
 
-TEST(HostMachineReplay, HasTheBitsOfEagerRunsForRandomBatches) {
-  for (const DType type : {DType::fp32, DType::bf16})
-    testing::replay_random_batches(testing::host_machine(),
-                                   {.type = type, .head_dim = 16, .most_tokens = 160, .rounds = 4},
-                                   {.stream = {}, .synchronize = [] {}, .capture = capture});
+class HostMachineReplay : public ::testing::TestWithParam<testing::ReplayCase> {};
+
+TEST_P(HostMachineReplay, HasTheBitsOfEagerRunsForRandomBatches) {
+  testing::expect_replays_like_eager_runs(testing::host_machine(), GetParam(),
+                                          {.stream = {}, .synchronize = [] {}, .capture = capture}, 3, 1);
 }
+
+INSTANTIATE_TEST_SUITE_P(Plans, HostMachineReplay, ::testing::ValuesIn(testing::replay_cases(16, 160)),
+                         [](const auto& of) { return of.param.name; });
 
 }  // namespace
 }  // namespace weft

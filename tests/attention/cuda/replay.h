@@ -4,13 +4,11 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "tests/attention/kernels/problem.h"
+#include "replay_plans.h"
 
 namespace weft::testing {
 
@@ -21,73 +19,66 @@ struct Replayer {
   std::function<std::function<void()>(const std::function<void()>& work)> capture;
 };
 
-struct ReplayCase {
-  DType type = DType::fp32;
-  int head_dim = 64, most_tokens = 704, rounds = 100;  // tokens in whole pages of 16
-  unsigned seed = 1;
-};
-
-// Batches of 1 to 4 requests, 10 query tokens in all, with lengths from 0 and pages from anywhere, on 8 workers.
-inline void replay_random_batches(const Target& target, const ReplayCase& of, const Replayer& replayer) {
-  std::mt19937 random(of.seed);
-  Case longest;
-  longest.q_dtype = longest.kv_dtype = longest.o_dtype = of.type;
-  longest.group = 4;
-  longest.kv_heads = 2;
-  longest.head_dim_qk = longest.head_dim_vo = of.head_dim;
-  longest.mask = Mask::causal;
-  for (const int rows : {3, 1, 4, 2}) longest.lengths.push_back({rows, of.most_tokens});
-  Problem problem(longest);
-  const AttentionKernel kernel = build_on(target, problem.spec());
-  const PlanInput all = problem.input(8);
-  const std::vector<int32_t> pool(all.pages.kv_page_indices.begin(), all.pages.kv_page_indices.end());
-  const PlanBounds bounds{.max_requests = 4,
-                          .max_rows = 10,
-                          .max_pages = static_cast<int64_t>(pool.size()),
-                          .max_kv_len = of.most_tokens,
-                          .page_size = 16,
-                          .num_qo_heads = 8,
-                          .num_kv_heads = 2,
-                          .workers = 8};
-  Workspace captured(target.device(), kernel.workspace_bytes(bounds)), eager(target.device(), captured.bytes());
-  const Placed placed(target, problem.tensors());
-  const auto random_plan = [&] {
-    const int requests = 1 + static_cast<int>(random() % 4);
-    std::vector<int32_t> qo_indptr{0}, page_indptr{0}, ids, last;
-    for (int r = 0; r < requests; ++r) {
-      const int left = 10 - qo_indptr.back(), after = requests - 1 - r;
-      qo_indptr.push_back(r == requests - 1 ? 10 : qo_indptr.back() + static_cast<int>(random() % (left - after + 1)));
-      const int tokens = random() % 8 == 0 ? 0 : 1 + static_cast<int>(random() % static_cast<unsigned>(of.most_tokens));
-      const int pages = (tokens + 15) / 16;
-      for (int i = 0; i < pages; ++i) ids.push_back(pool[random() % pool.size()]);
-      page_indptr.push_back(page_indptr.back() + pages);
-      last.push_back(tokens == 0 ? 0 : tokens - (pages - 1) * 16);
-    }
-    PlanInput input = all;
-    input.qo_indptr = qo_indptr;
-    input.pages.kv_page_indptr = page_indptr;
-    input.pages.kv_page_indices = ids;
-    input.pages.kv_last_page_len = last;
-    input.bounds = &bounds;
-    return kernel.plan(input);
+// Every kind of plan, with the types whose kernels differ there.
+inline std::vector<ReplayCase> replay_cases(int head_dim, int most_tokens) {
+  std::vector<ReplayCase> cases{
+      {.name = "fp32", .type = DType::fp32},
+      {.name = "bf16"},
+      {.name = "decode", .qo_len = 1},
+      {.name = "levels_fp32", .type = DType::fp32, .levels = 2},
+      {.name = "levels", .levels = 2},
+      {.name = "fixed_split", .mode = PlanMode::fixed_split},
+      {.name = "even", .mode = PlanMode::even, .qo_len = 2},
+      {.name = "blocks", .form = KvForm::block_sparse},
+      {.name = "latent", .type = DType::fp32, .form = KvForm::latent},
+      {.name = "custom_mask", .mask = Mask::custom},
   };
-  const auto output = [&] {
+  for (ReplayCase& of : cases) of.head_dim = head_dim, of.most_tokens = most_tokens;
+  return cases;
+}
+
+inline AttentionTensors of_rows(AttentionTensors tensors, int64_t rows) {
+  for (TensorView* tensor : {&tensors.q, &tensors.o, &tensors.lse}) *tensor = tensor->slice(0, 0, rows);
+  return tensors;
+}
+
+// Two captures, of a plan of nothing for few workers and of one for as many as may be: their grids are what later plans
+// run with, of more and of fewer workers.
+inline void expect_replays_like_eager_runs(const Target& target, const ReplayCase& of, const Replayer& replayer,
+                                           int rounds, unsigned seed) {
+  RandomPlans plans(of, seed);
+  const AttentionKernel kernel = build_on(target, plans.spec());
+  Workspace captured(target.device(), kernel.workspace_bytes(plans.bounds())), eager(target.device(), captured.bytes());
+  const Placed of_captured(target, plans.problem().tensors()), of_eager(target, plans.problem().tensors());
+  const auto run = [&](Workspace& workspace, const Placed& placed) {
+    kernel.run(workspace, of_rows(placed.tensors(), plans.num_rows()), replayer.stream);
+  };
+  const auto output = [&](const Placed& placed) {
     replayer.synchronize();
     placed.fetch();
-    return problem.outputs();
+    return plans.problem().outputs();
   };
-  random_plan().upload(captured, replayer.stream);
-  kernel.run(captured, placed.tensors(), replayer.stream);  // kernels are made before the capture
-  const std::function<void()> replay =
-      replayer.capture([&] { kernel.run(captured, placed.tensors(), replayer.stream); });
-  for (int round = 0; round < of.rounds; ++round) {
-    const Plan plan = random_plan();
-    plan.upload(captured, replayer.stream);
-    replay();
-    const std::string replayed = output();
-    plan.upload(eager, replayer.stream);
-    kernel.run(eager, placed.tensors(), replayer.stream);
-    ASSERT_TRUE(replayed == output()) << "round " << round << " of seed " << of.seed;
+  for (const bool of_nothing : {true, false}) {
+    const Plan any = plans.next(kernel, RandomPlans::kMostRequests);
+    for (const Placed* placed : {&of_captured, &of_eager}) {  // kernels are made before the capture
+      any.upload(captured, replayer.stream);
+      run(captured, *placed);
+    }
+    const Plan first = of_nothing ? plans.next(kernel, 0, 2)
+                                  : plans.next(kernel, RandomPlans::kMostRequests, RandomPlans::kMostWorkers);
+    first.upload(captured, replayer.stream);
+    const std::function<void()> replay = replayer.capture([&] { run(captured, of_captured); });
+    for (int round = 0; round < rounds; ++round) {
+      const Plan plan = plans.next(kernel);
+      plan.upload(captured, replayer.stream);
+      replay();
+      replayer.synchronize();
+      target.poison(eager);
+      plan.upload(eager, replayer.stream);
+      run(eager, of_eager);
+      ASSERT_TRUE(output(of_captured) == output(of_eager))
+          << of.name << " round " << round << " of seed " << seed << (of_nothing ? ", captured with nothing" : "");
+    }
   }
 }
 

@@ -21,16 +21,26 @@
   WEFT_ONE_GATED(X, weights, 8, 4)  \
   X(weft_embed_##weights, EmbedArgs, WEFT_EMBED(weft_embed_##weights, weights))
 
-#define WEFT_CACHES(X)                                                                           \
-  X(weft_append_fp32_none, AppendArgs, WEFT_APPEND(weft_append_fp32_none, float, none))          \
-  X(weft_append_fp16_none, AppendArgs, WEFT_APPEND(weft_append_fp16_none, fp16, none))           \
-  X(weft_append_bf16_none, AppendArgs, WEFT_APPEND(weft_append_bf16_none, bf16, none))           \
-  X(weft_append_int8_token, AppendArgs, WEFT_APPEND(weft_append_int8_token, signed char, token)) \
-  X(weft_append_int8_given, AppendArgs, WEFT_APPEND(weft_append_int8_given, signed char, given)) \
-  X(weft_qkv_fp32_none_fp32, QkvArgs, WEFT_QKV(weft_qkv_fp32_none_fp32, float, none, float))     \
-  X(weft_qkv_bf16_none_fp32, QkvArgs, WEFT_QKV(weft_qkv_bf16_none_fp32, bf16, none, float))      \
-  X(weft_qkv_bf16_none_bf16, QkvArgs, WEFT_QKV(weft_qkv_bf16_none_bf16, bf16, none, bf16))       \
-  X(weft_qkv_fp16_none_fp32, QkvArgs, WEFT_QKV(weft_qkv_fp16_none_fp32, fp16, none, float))      \
+#define WEFT_ONE_APPEND(X, name, element, scaled) \
+  X(weft_append_##name##_##scaled, AppendArgs, WEFT_APPEND(weft_append_##name##_##scaled, element, scaled))
+#define WEFT_SCALED_APPENDS(X, name, element) \
+  WEFT_ONE_APPEND(X, name, element, given)    \
+  WEFT_ONE_APPEND(X, name, element, token)    \
+  WEFT_ONE_APPEND(X, name, element, token_group)
+#define WEFT_CACHES(X)                                                                       \
+  WEFT_ONE_APPEND(X, fp32, float, none)                                                      \
+  WEFT_ONE_APPEND(X, fp16, fp16, none)                                                       \
+  WEFT_ONE_APPEND(X, bf16, bf16, none)                                                       \
+  WEFT_ONE_APPEND(X, fp8_e4m3, fp8_e4m3, none)                                               \
+  WEFT_ONE_APPEND(X, fp8_e5m2, fp8_e5m2, none)                                               \
+  WEFT_SCALED_APPENDS(X, fp8_e4m3, fp8_e4m3)                                                 \
+  WEFT_SCALED_APPENDS(X, fp8_e5m2, fp8_e5m2)                                                 \
+  WEFT_SCALED_APPENDS(X, int8, signed char)                                                  \
+  WEFT_SCALED_APPENDS(X, int4, int4x2)                                                       \
+  X(weft_qkv_fp32_none_fp32, QkvArgs, WEFT_QKV(weft_qkv_fp32_none_fp32, float, none, float)) \
+  X(weft_qkv_bf16_none_fp32, QkvArgs, WEFT_QKV(weft_qkv_bf16_none_fp32, bf16, none, float))  \
+  X(weft_qkv_bf16_none_bf16, QkvArgs, WEFT_QKV(weft_qkv_bf16_none_bf16, bf16, none, bf16))   \
+  X(weft_qkv_fp16_none_fp32, QkvArgs, WEFT_QKV(weft_qkv_fp16_none_fp32, fp16, none, float))  \
   X(weft_qkv_int8_token_fp32, QkvArgs, WEFT_QKV(weft_qkv_int8_token_fp32, signed char, token, float))
 
 #define WEFT_ELEMENTWISE(X)    \

@@ -23,14 +23,60 @@ WEFT_INLINE CachePlace place_of(const AppendArgs& args, i64 row) {
   return place;
 }
 
+WEFT_INLINE bool follows(CachePlace place, CachePlace first, int tokens) {
+  return place.page == first.page && place.slot == first.slot + tokens;
+}
+
+// A head of the new rows of a group of tokens that share a scale, by the warp of the first of them. Where the scale
+// outgrows that of the group's tokens before them, these are rounded anew.
+template <class T>
+WEFT_INLINE void append_group(const AppendArgs& args, i64 row, int head) {
+  const CachePlace place = place_of(args, row);
+  const int begin = place.slot / args.group * args.group;
+  const bool has_older = place.slot > begin;
+  if (has_older && row > 0 && follows(place, place_of(args, row - 1), 1)) return;
+  const i64 num_rows = args.rows / args.heads;
+  int count = 0;
+  float largest = 0.f;
+  do {
+    largest = largest_of(row_of(args.x, (row + count) * args.heads + head), args.dim, largest);
+    ++count;
+  } while (row + count < num_rows && place.slot + count < begin + args.group &&
+           follows(place_of(args, row + count), place, count));
+  float* const at = scale_at(args.to, {place.page, place.slot / args.group}, head);
+  const float old = has_older ? *at : 0.f, grown = scale_for(largest, kLargest<T>);
+  const bool keeps = has_older && grown <= old;
+  const float scale = keeps || old != old ? old : grown, factor = factor_of(scale);
+  ptx::warp_sync();  // all lanes have the old one
+  if (!keeps && ptx::lane() == 0) *at = scale;
+  for (int slot = begin; !keeps && slot < place.slot; ++slot) {
+    T* const older = row_at<T>(args.to, {place.page, slot}, head);
+    for (int i = ptx::lane(); i < args.dim / kNumbers<T>; i += 32) {
+      float x[kNumbers<T>];
+      load_numbers(older[i], x);
+      WEFT_UNROLL
+      for (float& number : x) number = number * old * factor;
+      store_numbers(older + i, x);
+    }
+  }
+  for (int i = 0; i < count; ++i)
+    write_numbers(row_at<T>(args.to, {place.page, place.slot + i}, head), row_of(args.x, (row + i) * args.heads + head),
+                  args.dim, factor);
+}
+
 template <class T, Scaled kScaled>
 WEFT_INLINE void append_rows(const AppendArgs& args) {
   ptx::wait_for_previous_kernel();
   ptx::allow_next_kernel();
   const i64 warps = static_cast<i64>(ptx::num_ctas()) * kAppendWarps;
-  for (i64 i = static_cast<i64>(ptx::cta_index()) * kAppendWarps + ptx::warp(); i < args.rows; i += warps)
-    write_row<T, kScaled>(args.to, place_of(args, i / args.heads), static_cast<int>(i % args.heads), row_of(args.x, i),
-                          args.dim);
+  for (i64 i = static_cast<i64>(ptx::cta_index()) * kAppendWarps + ptx::warp(); i < args.rows; i += warps) {
+    const i64 row = i / args.heads;
+    const int head = static_cast<int>(i % args.heads);
+    if constexpr (kScaled == Scaled::token_group)
+      append_group<T>(args, row, head);
+    else
+      write_row<T, kScaled>(args.to, place_of(args, row), head, row_of(args.x, i), args.dim);
+  }
 }
 
 // Shared memory: of a warp dim floats for a row, and as many for its angles.

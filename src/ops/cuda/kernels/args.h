@@ -82,6 +82,7 @@ struct AppendArgs {
   // Places that the host did not see are clamped to the cache's, and the flag becomes 1; null: it has seen them.
   unsigned* clamped;
   int num_pages, page_size;
+  int group;  // tokens of a page that share a scale
 };
 
 // What becomes of a product with the weights of queries, keys and values: bias, norms and rotation, and then queries to

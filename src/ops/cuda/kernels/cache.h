@@ -4,15 +4,27 @@
 #include "ops/cuda/kernels/args.h"
 #include "tile/cuda/convert.h"
 #include "tile/cuda/reduce.h"
+#include "tile/narrow.h"
 
 namespace weft::ops {
 
-// How scales of a cache come about.
-enum class Scaled { none, given, token };
+// How scales of a cache come about: a token's and a group's by the largest magnitude.
+enum class Scaled { none, given, token, token_group };
 
 // The largest number of a type, by which a magnitude is divided.
 template <class T>
 inline constexpr float kLargest = 127.f;
+template <>
+inline constexpr float kLargest<int4x2> = 7.f;
+template <>
+inline constexpr float kLargest<fp8_e4m3> = 448.f;
+template <>
+inline constexpr float kLargest<fp8_e5m2> = 57344.f;
+// Numbers of an element.
+template <class T>
+inline constexpr int kNumbers = 1;
+template <>
+inline constexpr int kNumbers<int4x2> = 2;
 
 // The scale for numbers up to a magnitude: 0 below 1e-30, NaN where it is not finite; no finite magnitude comes back as
 // Inf.
@@ -22,46 +34,84 @@ WEFT_INLINE float scale_for(float magnitude, float largest) {
   const float scale = magnitude / largest;
   return scale * largest <= 3.4028235e38f ? scale : ptx::from_bits(ptx::to_bits(scale) - 1);
 }
+// What numbers are multiplied by.
+WEFT_INLINE float factor_of(float scale) { return scale > 0.f ? 1.f / scale : 0.f; }
 
-// factor * x to the nearest integer of at most 127; 0 for NaN.
-WEFT_INLINE signed char to_int8(float x) {
-  x = x != x ? 0.f : x < -127.f ? -127.f : x > 127.f ? 127.f : x;
-  constexpr float kMagic = 12582912.f;
-  return static_cast<signed char>(static_cast<int>(ptx::to_bits(x + kMagic)) - static_cast<int>(ptx::to_bits(kMagic)));
+WEFT_INLINE void store_numbers(float* to, const float (&x)[1]) { *to = x[0]; }
+WEFT_INLINE void store_numbers(fp16* to, const float (&x)[1]) { tile::store(to, x[0]); }
+WEFT_INLINE void store_numbers(bf16* to, const float (&x)[1]) { tile::store(to, x[0]); }
+WEFT_INLINE void store_numbers(fp8_e4m3* to, const float (&x)[1]) { to->bits = tile::nearest_e4m3(x[0]); }
+WEFT_INLINE void store_numbers(fp8_e5m2* to, const float (&x)[1]) { to->bits = tile::nearest_e5m2(x[0]); }
+WEFT_INLINE void store_numbers(signed char* to, const float (&x)[1]) {
+  *to = static_cast<signed char>(tile::nearest_integer(x[0], 127.f));
+}
+WEFT_INLINE void store_numbers(int4x2* to, const float (&x)[2]) {
+  to->bits = static_cast<u8>((tile::nearest_integer(x[0], 7.f) & 15) | tile::nearest_integer(x[1], 7.f) << 4);
 }
 
-WEFT_INLINE void store_scaled(float* to, float x) { *to = x; }
-WEFT_INLINE void store_scaled(fp16* to, float x) { tile::store(to, x); }
-WEFT_INLINE void store_scaled(bf16* to, float x) { tile::store(to, x); }
-WEFT_INLINE void store_scaled(signed char* to, float x) { *to = to_int8(x); }
+template <class T>
+WEFT_INLINE void load_numbers(const T& from, float (&x)[1]) {
+  x[0] = tile::to_float(from);
+}
+WEFT_INLINE void load_numbers(const int4x2& from, float (&x)[2]) {
+  float all[8];
+  tile::unpack<int4x2>(from.bits, all);
+  x[0] = all[0];
+  x[1] = all[1];
+}
 
-// x[0 .. dim), of which every lane reads what it likes, into a head's row of its place. All lanes call.
+// A head's row, and its scale where it has one.
+template <class T>
+WEFT_INLINE T* row_at(const CardCache& cache, CachePlace place, int head) {
+  const i64 number = place.page * cache.page_stride + place.slot * cache.slot_stride + head * cache.head_stride;
+  return static_cast<T*>(cache.data) + number / kNumbers<T>;
+}
+WEFT_INLINE float* scale_at(const CardCache& cache, CachePlace place, int head) {
+  return cache.scale + place.page * cache.scale_page_stride + place.slot * cache.scale_slot_stride +
+         head * cache.scale_head_stride;
+}
+
+// The largest magnitude of x[0 .. dim) and of one that is known, infinite where one is not finite. All lanes call.
+WEFT_INLINE float largest_of(const float* x, int dim, float known) {
+  float largest = 0.f, finite = 1.f;
+  for (int i = ptx::lane(); i < dim; i += 32) {
+    const float size = x[i] < 0.f ? -x[i] : x[i];
+    largest = ptx::larger(largest, size);
+    finite = size <= 3.4028235e38f ? finite : 0.f;
+  }
+  const bool all_finite = tile::lane_max(-finite) < 0.f;
+  largest = tile::lane_max(largest);
+  return ptx::larger(known, all_finite ? largest : ptx::from_bits(0x7f800000u));
+}
+
+// x[0 .. dim) times factor. All lanes call.
+template <class T>
+WEFT_INLINE void write_numbers(T* to, const float* x, int dim, float factor) {
+  for (int i = ptx::lane(); i < dim / kNumbers<T>; i += 32) {
+    float scaled[kNumbers<T>];
+    WEFT_UNROLL
+    for (int n = 0; n < kNumbers<T>; ++n) scaled[n] = x[i * kNumbers<T> + n] * factor;
+    store_numbers(to + i, scaled);
+  }
+}
+
+// x[0 .. dim), of which every lane reads what it likes, into a head's row of its place; groups of
+// tokens that share a scale: append.h. All lanes call.
 template <class T, Scaled kScaled>
 WEFT_INLINE void write_row(const CardCache& cache, CachePlace place, int head, const float* x, int dim) {
-  T* to = static_cast<T*>(cache.data) + place.page * cache.page_stride + place.slot * cache.slot_stride +
-          head * cache.head_stride;
   float factor = 1.f;
   if constexpr (kScaled != Scaled::none) {
-    float* at = cache.scale + place.page * cache.scale_page_stride + place.slot * cache.scale_slot_stride +
-                head * cache.scale_head_stride;
+    float* const at = scale_at(cache, place, head);
     float scale;
     if constexpr (kScaled == Scaled::token) {
-      float largest = 0.f, finite = 1.f;
-      for (int i = ptx::lane(); i < dim; i += 32) {
-        const float size = x[i] < 0.f ? -x[i] : x[i];
-        largest = ptx::larger(largest, size);
-        finite = size <= 3.4028235e38f ? finite : 0.f;
-      }
-      const bool all_finite = tile::lane_max(-finite) < 0.f;
-      largest = tile::lane_max(largest);
-      scale = scale_for(all_finite ? largest : ptx::from_bits(0x7f800000u), kLargest<T>);
+      scale = scale_for(largest_of(x, dim, 0.f), kLargest<T>);
       if (ptx::lane() == 0) *at = scale;
     } else {
       scale = *at;
     }
-    factor = scale > 0.f ? 1.f / scale : 0.f;
+    factor = factor_of(scale);
   }
-  for (int i = ptx::lane(); i < dim; i += 32) store_scaled(to + i, x[i] * factor);
+  write_numbers(row_at<T>(cache, place, head), x, dim, factor);
 }
 
 }  // namespace weft::ops
