@@ -1,13 +1,16 @@
-// Operators over real graphs: Cora, symmetric, with rows of 1 to 168 elements; Pubmed's padding; relations of AIFB
-// (tests/data/README.md).
+// Operators over real graphs: Cora, symmetric, with rows of 1 to 168 elements; Pubmed's padding (tests/data/README.md).
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <sstream>
 
 #include "sparse/formats/structure.h"
+#include "sparse/operators/kept.h"
+#include "tests/sparse/grid.h"
 #include "tests/sparse/support.h"
 
 namespace weft::sparse::test {
@@ -37,23 +40,32 @@ class Cora : public ::testing::Test {
     delete graph_;
     delete at_;
   }
-  static size_t place(int32_t node, int64_t k) { return static_cast<size_t>(node * kCoraFeat + k); }
+  static size_t place(int64_t node, int64_t k) { return static_cast<size_t>(node * kCoraFeat + k); }
   TensorView rows(const Values& x) const { return {x.data(), DType::fp32, {graph_->num_rows(), kCoraFeat}}; }
   TensorView elements(const Values& x) const { return {x.data(), DType::fp32, {graph_->nnz()}}; }
   Values node_values(uint32_t seed) const {
     return random_values(static_cast<size_t>(graph_->num_rows() * kCoraFeat), seed);
   }
-  double dot(const Values& x, const Values& y, size_t e) const {
+  static double dot(const Values& x, const Values& y, int64_t row, int64_t col) {
     double sum = 0;
-    for (int64_t k = 0; k < kCoraFeat; ++k) sum += double(x[place(at_->rows[e], k)]) * y[place(at_->cols[e], k)];
+    for (int64_t k = 0; k < kCoraFeat; ++k) sum += double(x[place(row, k)]) * y[place(col, k)];
     return sum;
   }
-  // Sums over neighbours, each weighed.
-  std::vector<double> sums(const std::vector<double>& weights, const Values& y) const {
-    std::vector<double> result(static_cast<size_t>(graph_->num_rows() * kCoraFeat), 0);
-    for (size_t e = 0; e < at_->size(); ++e)
-      for (int64_t k = 0; k < kCoraFeat; ++k) result[place(at_->rows[e], k)] += weights[e] * y[place(at_->cols[e], k)];
+  double dot(const Values& x, const Values& y, size_t e) const { return dot(x, y, at_->rows[e], at_->cols[e]); }
+  // Sums over neighbours, each weighed: of a row over its columns, and of a column over its rows.
+  using Nodes = std::vector<int32_t>;
+  static std::vector<double> sums(const Nodes& to, const Nodes& from, const std::vector<double>& weights,
+                                  const Values& y) {
+    std::vector<double> result(y.size(), 0);
+    for (size_t e = 0; e < to.size(); ++e)
+      for (int64_t k = 0; k < kCoraFeat; ++k) result[place(to[e], k)] += weights[e] * y[place(from[e], k)];
     return result;
+  }
+  std::vector<double> sums(const std::vector<double>& weights, const Values& y) const {
+    return sums(at_->rows, at_->cols, weights, y);
+  }
+  std::vector<double> sums_back(const std::vector<double>& weights, const Values& y) const {
+    return sums(at_->cols, at_->rows, weights, y);
   }
 
   static Structure* graph_;
@@ -66,10 +78,23 @@ Coordinates* Cora::at_ = nullptr;
 TEST_F(Cora, SpmmInEveryFormatIsItsSumInDouble) {
   const Values values = random_values(static_cast<size_t>(graph_->nnz()), 4);
   const std::vector<double> want = sums(doubles(values), y_);
-  for (const char* format : {"auto", "hyb(1, 2)"}) {
+  const auto expect_sum = [&](const std::string& what, const auto& run) {
     std::fill(out_.begin(), out_.end(), std::nanf(""));
-    spmm(*graph_, elements(values), rows(y_), rows(out_), {.format = format});
-    expect_close(doubles(out_), want, 2e-5, format);
+    run();
+    expect_close(doubles(out_), want, 2e-5, what);
+  };
+  for (const char* format : {"auto", "csr", "ell(168)", "bsr(2)", "bsr(4)", "hyb(1)", "hyb(1, 2)", "hyb(3, 1)"})
+    expect_sum(format, [&] { spmm(*graph_, elements(values), rows(y_), rows(out_), {.format = format}); });
+  // Those that a program names, as a schedule without more lines runs them.
+  const Program program = parse(kSpmmProgram + std::string(kTiles));
+  for (const GridFormat& grid : grid_formats()) {
+    const std::string format = grid.format;
+    const std::string schedule = format.empty() ? "" : fmt::format("decompose_format(csrmm, A, {})\n", format);
+    expect_sum("decomposed to " + format, [&] {
+      compile(program, schedule)
+          .run({.structures = {{"J", *graph_}},
+                .buffers = {{"A", elements(values)}, {"B", rows(y_)}, {"C", rows(out_)}}});
+    });
   }
 }
 
@@ -121,6 +146,69 @@ TEST_F(Cora, SpmmInBlocksIsItsSumInDouble) {
   expect_close(doubles(out_), want, 2e-5, "sr_bcrs");
 }
 
+// Every place of a block that holds something.
+TEST_F(Cora, SddmmInBlocksIsItsSumInDouble) {
+  constexpr int64_t kBlock = 4;
+  const Coo coo{.num_rows = at_->num_rows, .num_cols = at_->num_cols, .rows = at_->rows, .cols = at_->cols};
+  const Structure blocks = bsr_from_coo(coo, kBlock).structure;
+  const Coordinates at = coordinates_of(*blocks.data());
+  std::vector<double> want;
+  for (size_t p = 0; p < at.size(); ++p)
+    for (int32_t i = 0; i < kBlock; ++i)
+      for (int32_t j = 0; j < kBlock; ++j)
+        want.push_back(dot(x_, y_, at.rows[p] * kBlock + i, at.cols[p] * kBlock + j));
+  Values out(want.size(), std::nanf(""));
+  block_sddmm(blocks, rows(x_), rows(y_), {out.data(), DType::fp32, {blocks.nnz(), kBlock, kBlock}});
+  expect_close(doubles(out), want, 2e-5, "block_sddmm");
+}
+
+// d_b[j] = sum of values * d_c[i], d_values = d_c[i] b[j]; of sddmm the same, each weighed by the other gradient.
+TEST_F(Cora, GradientsAreThoseInDouble) {
+  const size_t nnz = at_->size();
+  const Values values = random_values(nnz, 6), d_out = random_values(nnz, 7);
+  const Transposed back = transposed(*graph_);
+  std::vector<double> dots(nnz), both(nnz), scaled(nnz);
+  for (size_t e = 0; e < nnz; ++e) {
+    dots[e] = dot(x_, y_, e);
+    both[e] = double(values[e]) * d_out[e];
+    scaled[e] = d_out[e] * dots[e];
+  }
+  Values d_values(nnz, std::nanf("")), d_b(out_.size(), std::nanf("")), d_x = d_b, d_y = d_b;
+  spmm_backward(*graph_, back, elements(values), rows(y_), rows(x_), {.values = elements(d_values), .b = rows(d_b)});
+  expect_close(doubles(d_values), dots, 2e-5, "spmm, values");
+  expect_close(doubles(d_b), sums_back(doubles(values), x_), 2e-5, "spmm, b");
+  std::fill(d_values.begin(), d_values.end(), std::nanf(""));
+  sddmm_backward(*graph_, back, elements(values), rows(x_), rows(y_), elements(d_out),
+                 {.values = elements(d_values), .x = rows(d_x), .y = rows(d_y)});
+  expect_close(doubles(d_values), scaled, 2e-5, "sddmm, values");
+  expect_close(doubles(d_x), sums(both, y_), 2e-5, "sddmm, x");
+  expect_close(doubles(d_y), sums_back(both, x_), 2e-5, "sddmm, y");
+}
+
+// Two heads of their own values and features over one graph.
+TEST_F(Cora, BatchedOperatorsAreTheirSumsInDouble) {
+  const int64_t nodes = graph_->num_rows(), nnz = graph_->nnz();
+  const auto of_heads = [](const Values& first, const Values& second) {
+    Values both = first;
+    both.insert(both.end(), second.begin(), second.end());
+    return both;
+  };
+  const std::array<Values, 2> weights{random_values(at_->size(), 8), random_values(at_->size(), 9)};
+  const Values values = of_heads(weights[0], weights[1]), b = of_heads(y_, x_), x = of_heads(x_, out_);
+  std::vector<double> product = sums(doubles(weights[0]), y_), dots;
+  const std::vector<double> second = sums(doubles(weights[1]), x_);
+  product.insert(product.end(), second.begin(), second.end());
+  for (size_t e = 0; e < at_->size(); ++e) dots.push_back(dot(x_, y_, e));
+  for (size_t e = 0; e < at_->size(); ++e) dots.push_back(dot(out_, x_, e));
+  const auto heads = [&](const Values& t) { return TensorView(t.data(), DType::fp32, {2, nodes, kCoraFeat}); };
+  const auto of_elements = [&](const Values& t) { return TensorView(t.data(), DType::fp32, {2, nnz}); };
+  Values c(product.size(), std::nanf("")), out(dots.size(), std::nanf(""));
+  batched_spmm(*graph_, of_elements(values), heads(b), heads(c));
+  expect_close(doubles(c), product, 2e-5, "spmm");
+  batched_sddmm(*graph_, heads(x), heads(b), of_elements(out));
+  expect_close(doubles(out), dots, 2e-5, "sddmm");
+}
+
 // Of all places, in hyb(1, k).
 double padding(const Coordinates& at, int64_t k) {
   const MatrixAxes axes{.row = "I", .col = "J", .num_rows = at.num_rows, .num_cols = at.num_cols};
@@ -149,38 +237,6 @@ TEST(Pubmed, IsPaddedByHybAsThePaperSays) {
   }
   ASSERT_EQ(coo.rows.size(), 88648u);
   EXPECT_NEAR(padding(coordinates_of(*csr_from_coo(coo).structure.data()), 5), 23.1, 0.2);
-}
-
-// y[i] = sum over edges (r, i, j) of x[j] w[r].
-TEST(Aifb, RgmsIsItsSumInDouble) {
-  std::ifstream file(WEFT_TEST_DATA "/aifb.csv");
-  std::string line;
-  std::getline(file, line);
-  CooTensor edges{.extents = {45, 8285, 8285}, .coordinates = std::vector<std::vector<int32_t>>(3)};
-  while (std::getline(file, line)) {
-    std::replace(line.begin(), line.end(), ',', ' ');
-    std::istringstream words(line);
-    for (auto& coordinates : edges.coordinates) words >> coordinates.emplace_back();
-  }
-  const size_t count = edges.coordinates[0].size();
-  ASSERT_EQ(count, 29043u);
-  constexpr size_t kIn = 16, kOut = 16, kNodes = 8285;
-  const Converted converted = relational_from_coo(edges);
-  const Values x = random_values(kNodes * kIn, 1), w = random_values(45 * kIn * kOut, 2);
-  const Values list = random_values(count, 3);
-  Values values, y(kNodes * kOut, std::nanf(""));
-  for (const int64_t e : converted.order) values.push_back(list[static_cast<size_t>(e)]);
-  std::vector<double> want(y.size(), 0);
-  for (size_t e = 0; e < count; ++e)
-    for (size_t l = 0; l < kIn; ++l)
-      for (size_t k = 0; k < kOut; ++k)
-        want[static_cast<size_t>(edges.coordinates[1][e]) * kOut + k] +=
-            double(list[e]) * x[static_cast<size_t>(edges.coordinates[2][e]) * kIn + l] *
-            w[(static_cast<size_t>(edges.coordinates[0][e]) * kIn + l) * kOut + k];
-  rgms(converted.structure, {values.data(), DType::fp32, {static_cast<int64_t>(count)}},
-       {x.data(), DType::fp32, {kNodes, kIn}}, {w.data(), DType::fp32, {45, kIn, kOut}},
-       {y.data(), DType::fp32, {kNodes, kOut}});
-  expect_close(doubles(y), want, 1e-4, "rgms");
 }
 
 }  // namespace
