@@ -65,14 +65,21 @@ struct Converted {
 Converted csr_from_coo(const Coo& coo);
 Converted ell_from_coo(const Coo& coo);                 // as wide as the longest row
 Converted bsr_from_coo(const Coo& coo, int64_t block);  // of blocks that hold something; bind the axis of block columns
+Converted coo_from_coo(const Coo& coo);                 // elements, below each an axis of its row and one of its column
+Converted ragged_from_coo(const Coo& coo);              // rows as long as their elements; columns are not kept
 Converted csc_from_coo(const Coo& coo);                 // CSR of the transpose: num_rows() is that of columns
 Converted dcsr_from_coo(const Coo& coo);                // below an axis of one, rows that hold something, and columns
 Converted dbsr_from_coo(const Coo& coo, int64_t block);  // of block rows that hold something
 // Strips of t rows; of a strip's columns that hold something, groups of g; the last group's padding holds num_cols. The
 // axes: strips, groups (dense, variable), columns (sparse, fixed g); t values stand together below each.
 Converted sr_bcrs_from_coo(const Coo& coo, int64_t t, int64_t g);
-// Diagonals that hold something: values [diagonal, row], of column row + offset.
+// hyb(c, k): of each column partition its k + 1 buckets, one after another. The axes of a bucket: one; rows (sparse,
+// fixed); of the last also pieces of rows (dense, variable); columns (sparse, fixed 2^i), whose padding holds num_cols.
+std::vector<Converted> hyb_from_coo(const Coo& coo, int64_t c, int64_t k);
+// Diagonals that hold something: values [diagonal, row], of column row + offset. The structure: below an axis of one,
+// diagonals by column - row + num_rows.
 struct Diagonals {
+  Structure structure = {};
   std::vector<int32_t> offsets = {};
   std::vector<int64_t> order = {};
 };

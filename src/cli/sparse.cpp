@@ -173,8 +173,9 @@ void sparse_verb(const SparseOptions& options, const Context& context) {
                                   : sparse::compile(program, schedule, Device::cpu(), compile_options);
   const double compile_ms = seconds_since(start) * 1e3;
   if (!options.svg.empty()) {
+    const std::string picture = sparse_svg(op, arguments.structures);
     std::ofstream out(options.svg, std::ios::binary);
-    out << sparse_svg(op, arguments.structures);
+    out << picture;
     out.flush();
     check(out.good(), ErrorCode::io_error, "--svg {}: cannot be written; check the folder and its permissions",
           options.svg);

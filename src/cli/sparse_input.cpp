@@ -206,10 +206,18 @@ sparse::Coo read_matrix(const std::string& path) {
   if (plain.ends_with(".mtx")) return read_matrix_market(reader);
   if (plain.ends_with(".smtx")) return read_smtx(reader);
   if (plain.ends_with(".csv")) return read_triples(reader);
+  if (plain.ends_with(".tns")) {
+    const sparse::CooTensor tensor = read_frostt(reader);
+    check(tensor.extents.size() == 2, ErrorCode::invalid_file,
+          "'{}': the tensor has {} dimensions; the axis is one of a matrix, which has two", path,
+          tensor.extents.size());
+    return {.num_rows = tensor.extents[0],
+            .num_cols = tensor.extents[1],
+            .rows = tensor.coordinates[0],
+            .cols = tensor.coordinates[1]};
+  }
   fail(ErrorCode::invalid_file,
-       "'{}': its name ends as no format that is read; those are .mtx, .smtx and .csv, each also .gz, and .tns for "
-       "axes below others",
-       path);
+       "'{}': its name ends as no format that is read; those are .mtx, .smtx, .csv and .tns, each also .gz", path);
 }
 
 }  // namespace weft::cli

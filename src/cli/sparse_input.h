@@ -13,7 +13,7 @@
 namespace weft::cli {
 
 // Throws Error(io_error), Error(invalid_file) naming the line, or Error(unsupported) where zlib is missing.
-sparse::Coo read_matrix(const std::string& path);  // of triples all relations together
+sparse::Coo read_matrix(const std::string& path);  // of triples all relations together; of .tns two dimensions
 bool is_tensor(const std::string& path);           // .tns or triples
 sparse::CooTensor read_tensor(const std::string& path);
 

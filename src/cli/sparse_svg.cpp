@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "base/check.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operator.h"
 
@@ -61,13 +62,15 @@ std::string sparse_svg(const sparse::Operator& op, const std::map<std::string, s
   if (!structures.empty()) {
     const auto& [axis, structure] = *structures.begin();
     const sparse::Structure::Data& data = *structure.data();
-    if (data.levels.size() == 2 && data.levels[1].is_sparse && data.levels[1].is_variable) {
-      const std::vector<sparse::FormatRewriteRule> none;
-      const auto& rules = decompositions.empty() ? none : decompositions[0].rules;
-      num_rules = rules.size();
-      add_matrix(body, sparse::coordinates_of(data), rules);
-      left += kSide + 30;
-    }
+    check(data.levels.size() == 2 && data.levels[1].is_sparse && data.levels[1].is_variable, ErrorCode::unsupported,
+          "--svg: the structure of axis '{}': required: a matrix in CSR; stacks, tensors and other formats have no "
+          "picture. Without --matrix the loops alone are drawn",
+          axis);
+    const std::vector<sparse::FormatRewriteRule> none;
+    const auto& rules = decompositions.empty() ? none : decompositions[0].rules;
+    num_rules = rules.size();
+    add_matrix(body, sparse::coordinates_of(data), rules);
+    left += kSide + 30;
   }
   std::istringstream nest(op.text("stage2"));
   size_t widest = 0;

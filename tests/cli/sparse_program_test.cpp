@@ -92,6 +92,14 @@ TEST(SparseProgram, ReadsTensorsAndSumsDuplicates) {
       {"sparse", kSpmmFile, "--run", "--matrix", "J=" + twice, "--set", "feat=16", "--sum-duplicates", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.last().at("flops").get<double>(), 2. * 2 * 16);
+  // A matrix as a tensor of two dimensions.
+  const std::string pairs = temporary_file("matrix.tns", "1 2 1.0\n3 1 0.5\n1 4 2\n");
+  result = run_weft({"sparse", kSpmmFile, "--run", "--matrix", "J=" + pairs, "--set", "feat=16", "--check", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.last().at("flops").get<double>(), 2. * 3 * 16);
+  EXPECT_LE(result.last().at("max_error").get<double>(), 1e-5);
+  expect_refusal(run_weft({"sparse", kSpmmFile, "--run", "--matrix", "J=" + tensor, "--set", "feat=16"}), 3,
+                 "invalid_file", "the tensor has 3 dimensions; the axis is one of a matrix");
   const auto refused = [&](const std::string& axis, const std::string& text, const std::string& part) {
     expect_refusal(run_weft({"sparse", WEFT_SPARSE_EXAMPLES "/mttkrp.txt", "--run", "--matrix",
                              axis + "=" + temporary_file("bad.tns", text), "--set", "rank=3"}),
@@ -150,6 +158,9 @@ TEST(SparseProgram, DrawsTheMatrixInItsFormats) {
   EXPECT_EQ(text.str().rfind("<svg", 0), 0u);
   EXPECT_NE(text.str().find("hyb_0_1: "), std::string::npos);
   EXPECT_NE(text.str().find("block csrmm_hyb_0_0"), std::string::npos);
+  const std::string triples = temporary_file("edges.csv", "rel,src,dst\n0,1,2\n2,3,0\n2,1,2\n");
+  expect_refusal(run_weft({"sparse", WEFT_SPARSE_EXAMPLES "/rgms_hyb.txt", "--matrix", "J=" + triples, "--svg", path}),
+                 3, "unsupported", "--svg: the structure of axis 'J': required: a matrix in CSR");
 }
 
 TEST(SparseProgram, TunesReadyOperators) {

@@ -128,8 +128,9 @@ TEST(Failures, OfInitAreSeenInEmptyRows) {
 }
 
 TEST(Failures, AreRefusedBeforeARunWhereTheyAreCertain) {
-  for (const auto& [place, says] : {std::pair("i + n", "writes Y[i + n], where 'Y' never stores anything: "),
-                                    std::pair("-1 - i", "where 'Y' never stores anything: ")}) {
+  for (const auto& [place, says] :
+       {std::pair("i + n", "line 5, column 11: iteration 'move' writes Y[i + n], where 'Y' never stores anything: "),
+        std::pair("-1 - i", "where 'Y' never stores anything: ")}) {
     const std::string text = std::string("program shift(n):\n  N = dense_fixed(n)\n  X = buffer(N): fp32\n") +
                              "  Y = buffer(N): fp32\n  iterate move(N) \"S\" as (i):\n    Y[" + place + "] = X[i]\n";
     expect_contains(refusal([&] { compile(parse(text), Device::cpu(), {.stop_after = "lower iterations"}); }), says,

@@ -22,10 +22,14 @@ Coordinates coordinates(const Matrix& a) { return coordinates_of(*a.structure().
 TEST(Formats, ConversionsKeepEveryElementOnce) {
   for (const Shape shape : kShapes) {
     const Coo coo = random_matrix(shape, 71).coo();
-    const std::vector<std::vector<int64_t>> orders = {csr_from_coo(coo).order,           csc_from_coo(coo).order,
-                                                      ell_from_coo(coo).order,           bsr_from_coo(coo, 3).order,
-                                                      dcsr_from_coo(coo).order,          dbsr_from_coo(coo, 2).order,
-                                                      sr_bcrs_from_coo(coo, 4, 2).order, dia_from_coo(coo).order};
+    std::vector<std::vector<int64_t>> orders = {csr_from_coo(coo).order,           csc_from_coo(coo).order,
+                                                ell_from_coo(coo).order,           bsr_from_coo(coo, 3).order,
+                                                dcsr_from_coo(coo).order,          dbsr_from_coo(coo, 2).order,
+                                                sr_bcrs_from_coo(coo, 4, 2).order, dia_from_coo(coo).order,
+                                                coo_from_coo(coo).order,           ragged_from_coo(coo).order};
+    orders.emplace_back();
+    for (const Converted& bucket : hyb_from_coo(coo, 3, 2))
+      orders.back().insert(orders.back().end(), bucket.order.begin(), bucket.order.end());
     for (size_t f = 0; f < orders.size(); ++f) {
       std::vector<int> seen(coo.rows.size(), 0);
       for (const int64_t e : orders[f])
@@ -173,6 +177,50 @@ TEST(Formats, RulesStoreWhatConversionsDo) {
     const auto list = take(coo_rule(axes()));
     EXPECT_EQ(list.at("I_coo_indices"), a.coo().rows) << name_of(shape);
     EXPECT_EQ(list.at("J_coo_indices"), a.coo().cols) << name_of(shape);
+  }
+}
+
+// Each place of a structure is at the coordinates of the element that `order` names, and padding is no element.
+TEST(Formats, CooHybAndDiagonalsStoreElementsAtTheirCoordinates) {
+  for (const Shape shape : kShapes) {
+    const Coo coo = random_matrix(shape, 78).coo();
+    const auto expect_at = [&](int64_t e, int64_t row, int64_t col) {
+      if (col == coo.num_cols) {
+        EXPECT_EQ(e, -1) << name_of(shape);
+        return;
+      }
+      ASSERT_GE(e, 0) << name_of(shape);
+      EXPECT_EQ(coo.rows[static_cast<size_t>(e)], row) << name_of(shape);
+      EXPECT_EQ(coo.cols[static_cast<size_t>(e)], col) << name_of(shape);
+    };
+    const Converted list = coo_from_coo(coo);
+    const std::vector<Level>& axes_of_list = list.structure.data()->levels;
+    EXPECT_EQ(axes_of_list[0].length, static_cast<int64_t>(coo.rows.size()));
+    for (size_t e = 0; e < list.order.size(); ++e)
+      expect_at(list.order[e], axes_of_list[1].indices[e], axes_of_list[2].indices[e]);
+
+    const std::vector<Converted> buckets = hyb_from_coo(coo, 2, 1);
+    ASSERT_EQ(buckets.size(), 4u);
+    for (size_t b = 0; b < buckets.size(); ++b) {
+      const std::vector<Level>& levels = buckets[b].structure.data()->levels;
+      const bool is_last = b % 2 == 1;
+      ASSERT_EQ(levels.size(), is_last ? 4u : 3u);
+      EXPECT_EQ(levels.back().per_parent, is_last ? 2 : 1);
+      size_t place = 0;
+      for (size_t r = 0; r < levels[1].indices.size(); ++r) {
+        const int32_t pieces = is_last ? levels[2].indptr[r + 1] - levels[2].indptr[r] : 1;
+        for (int64_t p = 0; p < pieces * levels.back().per_parent; ++p, ++place)
+          expect_at(buckets[b].order[place], levels[1].indices[r], levels.back().indices[place]);
+      }
+      EXPECT_EQ(place, buckets[b].order.size());
+    }
+
+    const Diagonals diagonals = dia_from_coo(coo);
+    const Level& numbers = diagonals.structure.data()->levels[1];
+    EXPECT_EQ(numbers.length, coo.num_rows + coo.num_cols);
+    ASSERT_EQ(numbers.indices.size(), diagonals.offsets.size());
+    for (size_t d = 0; d < numbers.indices.size(); ++d)
+      EXPECT_EQ(numbers.indices[d], diagonals.offsets[d] + coo.num_rows);
   }
 }
 

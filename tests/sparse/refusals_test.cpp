@@ -44,6 +44,9 @@ TEST(Refusals, WhatDoesNotFitIndicesOf32Bits) {
     expect_contains(refusal([&] { dbsr_from_coo(coo, 2); }), says, "dbsr");
     expect_contains(refusal([&] { sr_bcrs_from_coo(coo, 2, 2); }), says, "sr_bcrs");
     expect_contains(refusal([&] { dia_from_coo(coo); }), says, "dia");
+    expect_contains(refusal([&] { coo_from_coo(coo); }), says, "coo");
+    expect_contains(refusal([&] { ragged_from_coo(coo); }), says, "ragged");
+    expect_contains(refusal([&] { hyb_from_coo(coo, 1, 1); }), says, "hyb");
     expect_contains(refusal([&] { merged(coo); }), says, "merged");
     expect_contains(refusal([&] { csc_from_coo(coo); }), fmt::format("there are {} columns", extent), "csc");
     const CooTensor tensor{.extents = {extent, 2, 2}, .coordinates = {{}, {}, {}}};

@@ -144,6 +144,9 @@ Diagonals dia_from_coo(const Coo& coo) {
     number = result.offsets.size();
     result.offsets.push_back(static_cast<int32_t>(offset));
   }
+  CooTensor numbers{.extents = {coo.num_rows + coo.num_cols}, .coordinates = {result.offsets}};
+  for (int32_t& number : numbers.coordinates[0]) number += static_cast<int32_t>(coo.num_rows);
+  result.structure = csf_from_coo(numbers).structure;
   result.order.assign(place.size() * static_cast<size_t>(coo.num_rows), -1);
   for (size_t e = 0; e < coo.rows.size(); ++e)
     result.order[place[int64_t{coo.cols[e]} - coo.rows[e]] * static_cast<size_t>(coo.num_rows) +

@@ -56,10 +56,7 @@ Structure structure_on(const Declarations& program, const std::string& axis, con
   if (kinds == "sv ") return (in_blocks ? bsr_from_coo(coo, behind[0]) : csr_from_coo(coo)).structure;
   if (kinds == "sv sv ") return (in_blocks ? dbsr_from_coo(coo, behind[0]) : dcsr_from_coo(coo)).structure;
   if (kinds == "sf ") return ell_of_width(program.axis(axis), coo);
-  if (kinds == "dv ") {
-    const Structure rows = csr_from_coo(coo).structure;
-    return ragged(coo.num_rows, coo.num_cols, rows.data()->levels[1].indptr);
-  }
+  if (kinds == "dv ") return ragged_from_coo(coo).structure;
   int64_t group = 0;
   if (kinds == "dv sf " && behind.size() == 1 && loop::is_integer(program.axis(axis).nnz, &group))
     return sr_bcrs_from_coo(coo, behind[0], group).structure;

@@ -105,7 +105,8 @@ class Rewriter {
   }
 
   Iteration compute() const {
-    Iteration result{.name = fmt::format("{}_{}", it_.name, rule_.name), .preprocess = it_.preprocess};
+    Iteration result{
+        .name = fmt::format("{}_{}", it_.name, rule_.name), .preprocess = it_.preprocess, .place = it_.place};
     bool inserted = false;
     for (size_t a = 0; a < old_axes_.size(); ++a) {
       if (!is_replaced(old_axes_[a])) {
@@ -426,7 +427,7 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
 }
 
 Iteration init_of(const Iteration& it) {
-  Iteration init{.name = it.name + "_init", .body = it.init, .preprocess = it.preprocess};
+  Iteration init{.name = it.name + "_init", .body = it.init, .preprocess = it.preprocess, .place = it.place};
   const std::vector<std::string> axes = it.flat_axes();
   Names reductions;
   for (size_t a = 0; a < axes.size(); ++a) {

@@ -143,9 +143,9 @@ class IterationLowering {
     for (const Stmt& store : stores) {
       const Access target = locate(store.name, store.indices);
       if (target.never)
-        fail(ErrorCode::invalid_argument, "iteration '{}' writes {}, where '{}' never stores anything: {} is false",
-             it_.name, loop::to_text(loop::load(store.name, store.indices, Type::real)), store.name,
-             loop::to_text(target.never));
+        fail(ErrorCode::invalid_argument, "{}iteration '{}' writes {}, where '{}' never stores anything: {} is false",
+             it_.place.line == 0 ? "" : fmt::format("line {}, column {}: ", it_.place.line, it_.place.column), it_.name,
+             loop::to_text(loop::load(store.name, store.indices, Type::real)), store.name, loop::to_text(target.never));
       written_ = &store, written_at_ = &target;
       const Expr value = translate(store.value);
       written_ = nullptr, written_at_ = nullptr;

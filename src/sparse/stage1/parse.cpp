@@ -110,8 +110,8 @@ std::vector<Iteration> parse_inner(Source& source, Cursor& line, size_t column, 
 std::vector<Iteration> parse_iteration(Source& source, Cursor& line, const Declarations& declared, bool preprocess,
                                        const Iteration* outer = nullptr) {
   const int deep = outer == nullptr ? 4 : 6;
-  Iteration it{.preprocess = preprocess};
   const size_t column = line.column();
+  Iteration it{.preprocess = preprocess, .place = {line.number(), static_cast<int>(column)}};
   Symbols symbols = symbols_of(declared);
   if (outer != nullptr) symbols.variables.insert(outer->iterators.begin(), outer->iterators.end());
   parse_iteration_head(line, it, symbols);

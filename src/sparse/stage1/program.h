@@ -71,6 +71,12 @@ struct Declarations {
   friend bool operator==(const Declarations&, const Declarations&) = default;
 };
 
+// Where the text says it; 0: in no text. What is said is the same wherever it stands.
+struct TextPlace {
+  int line = 0, column = 0;
+  friend bool operator==(const TextPlace&, const TextPlace&) { return true; }
+};
+
 // One nest over axes. Indices in `init` and `body` are coordinates.
 struct Iteration {
   std::string name = {};
@@ -85,6 +91,7 @@ struct Iteration {
   // one after another, and run so at each of its points.
   std::string nest = {};
   size_t nest_axes = 0;
+  TextPlace place = {};
   std::vector<std::string> flat_axes() const;
   friend bool operator==(const Iteration&, const Iteration&) = default;
 };
