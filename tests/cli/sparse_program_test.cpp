@@ -160,7 +160,7 @@ TEST(SparseProgram, DrawsTheMatrixInItsFormats) {
   EXPECT_NE(text.str().find("block csrmm_hyb_0_0"), std::string::npos);
   const std::string triples = temporary_file("edges.csv", "rel,src,dst\n0,1,2\n2,3,0\n2,1,2\n");
   expect_refusal(run_weft({"sparse", WEFT_SPARSE_EXAMPLES "/rgms_hyb.txt", "--matrix", "J=" + triples, "--svg", path}),
-                 3, "unsupported", "--svg: the structure of axis 'J': required: a matrix in CSR");
+                 4, "unsupported", "--svg: the structure of axis 'J': required: a matrix in CSR");
 }
 
 TEST(SparseProgram, TunesReadyOperators) {

@@ -34,6 +34,7 @@ class CardTarget : public Target {
   void poison(const Workspace& workspace) const override {
     const std::vector<char> bytes(workspace.bytes(), '\xff');
     if (!bytes.empty()) cuda::copy_to_card(card(), workspace.data(), bytes.data(), bytes.size(), nullptr);
+    cuda::synchronize(card(), nullptr);  // other streams do not wait for that one
   }
 
  protected:

@@ -44,19 +44,19 @@ struct Shape {
   // is loaded beside these, addresses.
   static constexpr int registers(int keys, bool keeps_queries) {
     const int of_fragment = kPadVo / 2 + keys / 2 + (keeps_queries ? kPadQk / 4 : 8) + 8;
-    const int addresses = 62 + (kMaskFunctor ? 48 : 0) + (S::kBlockSparse ? 56 : 0) + (F::kSoftmax ? 0 : 20);
-    return kFragments * of_fragment + addresses;
+    return 62 + (kMaskFunctor ? 48 : 0) + (F::kSoftmax ? 0 : 20) + kFragments * of_fragment;
   }
+  static constexpr int kOfBlocks = 56;  // where tokens of a block lie, and who sees them
   static constexpr int kMostProducts = 32;  // of a loop that is unrolled: of more the compiler leaves a loop
-  static constexpr bool fits(int keys, bool keeps_queries) {
-    const int products = keys / 16 * ((kPadQk > kPadVo ? kPadQk : kPadVo) / 16);
-    return registers(keys, keeps_queries) <= 255 && products <= kMostProducts;
-  }
-  // All of a warp's keys of a tile, or few; the least that there is where nothing fits.
-  static constexpr int kStepKeys = kWarpKeys <= 32 || fits(kWarpKeys, false) ? kWarpKeys : 32;
+  // All of a warp's keys of a tile, or few; the least that there is where nothing fits. The same in every KV form, whose
+  // bits are the same.
+  static constexpr bool kFitsAll = registers(kWarpKeys, false) <= 255 &&
+                                   kWarpKeys / 16 * ((kPadQk > kPadVo ? kPadQk : kPadVo) / 16) <= kMostProducts;
+  static constexpr int kStepKeys = kWarpKeys <= 32 || kFitsAll ? kWarpKeys : 32;
   // Beside tiles of more rows the compiler finds no registers for queries that all warps have, and keeps them in the
   // thread's stack.
-  static constexpr bool kKeepsQueries = fits(kStepKeys, true) && (kIsAlone || kWarpsN == 1);
+  static constexpr bool kKeepsQueries =
+      registers(kStepKeys, true) + (S::kBlockSparse ? kOfBlocks : 0) <= 255 && (kIsAlone || kWarpsN == 1);
   using Keys = tile::SharedTile<kPadQk>;
   using Values = tile::SharedTile<kPadVo>;
   using KeyRows = tile::FragmentRows<kPadQk>;
