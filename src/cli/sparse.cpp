@@ -158,7 +158,7 @@ void sparse_verb(const SparseOptions& options, const Context& context) {
     const auto [name, value] = named("--set", text);
     compile_options.set[name] = parse_number<int64_t>("--set " + name, value, any);
   }
-  if (!options.run) compile_options.stop_after = "generate";
+  if (!options.run) compile_options.stop_after = options.print == "cuda" ? "generate cuda" : "generate";
   const std::string schedule = options.schedule.empty() ? "" : read_packed_file(options.schedule);
   sparse::RunArguments arguments;
   const sparse::Stage1 axes = sparse::parse_program(program.text()).stage1;

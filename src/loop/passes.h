@@ -36,4 +36,11 @@ struct Phase {
 };
 std::vector<Phase> split_phases(const Function& function);
 
+// A function, and what is started of it one after another.
+struct Launches {
+  Function function;
+  std::vector<Phase> phases;
+};
+Launches split_launches(const Function& function);
+
 }  // namespace weft::loop

@@ -26,4 +26,6 @@ std::vector<Phase> split_phases(const Function& function) {
   return phases;
 }
 
+Launches split_launches(const Function& function) { return {function, split_phases(function)}; }
+
 }  // namespace weft::loop

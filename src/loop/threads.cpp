@@ -565,6 +565,12 @@ bool is_thread_sum(const Stmt& stmt) {
 
 Body thread_body(const Function& function, const Phase& phase) { return Threads(function, phase).made(phase); }
 
+Launches split_threads(const Launches& launches) {
+  Launches result{launches.function, {}};
+  for (const Phase& phase : launches.phases) result.phases.push_back({thread_body(launches.function, phase)});
+  return result;
+}
+
 int64_t shared_bytes(const Body& body) {
   int64_t bytes = 0;
   visit(body, [&](const Stmt& stmt) {

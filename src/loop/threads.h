@@ -20,6 +20,8 @@ namespace weft::loop {
 // would write one element, where memory of a thread is used as if it were the CTA's, and where threads or CTAs would
 // repeat what is to be done once.
 Body thread_body(const Function& function, const Phase& phase);
+// Of every phase.
+Launches split_threads(const Launches& launches);
 
 // Of all allocations in shared memory, each from a multiple of 16 bytes on.
 int64_t shared_bytes(const Body& body);

@@ -8,6 +8,7 @@
 #include "base/names.h"
 #include "loop/codegen/printers.h"
 #include "loop/passes.h"
+#include "loop/threads.h"
 #include "sparse/stage1/specialise.h"
 
 namespace weft::sparse {
@@ -37,8 +38,14 @@ void check_bounds(const Context& c) {
 struct Pass {
   const char* name;
   void (*run)(const Context& c);
-  bool needed = true;  // else it may be skipped
+  bool needed = true;    // else it may be skipped
+  bool of_card = false;  // runs where stop_after names one of these
 };
+
+void split_threads(const Context& c) {
+  c.made.kernels.clear();
+  for (const loop::Launches& launches : c.made.launches) c.made.kernels.push_back(loop::split_threads(launches));
+}
 
 const Pass kPasses[] = {
     // Stage I: coordinates.
@@ -73,20 +80,43 @@ const Pass kPasses[] = {
     {"join phases", [](const Context& c) { c.each_function([](loop::Function& f) { loop::join_phases(f); }); }, false},
     {"check bounds", check_bounds},
 
-    // Code.
-    {"generate",
+    // Devices: what is started at once, by a team of workers or on a card.
+    {"split launches",
      [](const Context& c) {
-       std::vector<loop::Function> functions;
-       c.each_function([&](loop::Function& f) { functions.push_back(f); });
-       c.made.code = loop::cpp_module(functions);
+       c.made.launches.clear();
+       c.each_function([&](const loop::Function& f) { c.made.launches.push_back(loop::split_launches(f)); });
      }},
+
+    // Code.
+    {"generate", [](const Context& c) { c.made.code = loop::cpp_module(c.made.launches); }},
+    {"split threads", split_threads, true, true},
+    {"generate cuda", [](const Context& c) { c.made.cuda = loop::cuda_module(c.made.kernels); }, true, true},
 };
+
+void verify_phases(const loop::Launches& launches, loop::Function function) {
+  for (const loop::Phase& phase : launches.phases) {
+    function.body = phase.body;
+    loop::verify(function);
+  }
+}
 
 // What holds after every pass.
 void verify_all(const Context& c) {
   verify(c.made.stage1);
   if (!c.made.compute2.body.empty()) verify(c.made.compute2);
   if (!c.made.compute3.function.body.empty()) c.each_function([](loop::Function& f) { loop::verify(f); });
+  for (const loop::Launches& launches : c.made.launches) verify_phases(launches, launches.function);
+  for (const loop::Launches& kernels : c.made.kernels) {
+    loop::Function of_thread = kernels.function;
+    for (const char* axis : {"blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z"})
+      of_thread.scalars.emplace_back(axis);
+    verify_phases(kernels, of_thread);
+  }
+}
+
+bool is_of_card(const std::string& name) {
+  return std::any_of(std::begin(kPasses), std::end(kPasses),
+                     [&](const Pass& pass) { return pass.of_card && pass.name == name; });
 }
 
 }  // namespace
@@ -116,6 +146,7 @@ Compilation run_passes(const ParsedProgram& program, const CompileOptions& optio
   const Context context{made, options};
   for (const Pass& pass : kPasses) {
     if (std::find(options.skip.begin(), options.skip.end(), pass.name) != options.skip.end()) continue;
+    if (pass.of_card && !is_of_card(options.stop_after)) continue;
     const auto start = std::chrono::steady_clock::now();
     pass.run(context);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
@@ -134,10 +165,10 @@ std::vector<std::string> pass_names() {
 }
 
 std::string cuda_text(const Compilation& made) {
-  std::vector<loop::Function> functions;
-  if (!made.preprocess3.function.body.empty()) functions.push_back(made.preprocess3.function);
-  functions.push_back(made.compute3.function);
-  return loop::cuda_module(functions);
+  if (!made.cuda.empty()) return made.cuda;
+  std::vector<loop::Launches> kernels;
+  for (const loop::Launches& launches : made.launches) kernels.push_back(loop::split_threads(launches));
+  return loop::cuda_module(kernels);
 }
 
 }  // namespace weft::sparse

@@ -22,15 +22,19 @@ struct Compilation {
   Stage2 preprocess2, compute2;
   Stage3 preprocess3, compute3;
   loop::BoundsReport bounds = {};
-  std::string code = {};  // C++
+  std::vector<loop::Launches> launches = {};  // of both functions, what is started one after another
+  std::vector<loop::Launches> kernels = {};   // and what each thread of a card runs of it
+  std::string code = {};                      // C++
+  std::string cuda = {};
   std::string done = {};  // the last pass that ran
   std::vector<PassTime> times = {};
 };
 
+// Those for a card run where stop_after names one of them; they throw Error(unsupported) as loop/threads.h and
+// loop/codegen/printers.h say.
 Compilation run_passes(const ParsedProgram& program, const CompileOptions& options);
 std::vector<std::string> pass_names();
-// Text of CUDA of all that runs, first what runs once for new values; throws Error(unsupported) as
-// loop/codegen/printers.h says.
+// Text of CUDA of all that runs, first what runs once for new values, of a compilation that came to its end.
 std::string cuda_text(const Compilation& compilation);
 
 }  // namespace weft::sparse

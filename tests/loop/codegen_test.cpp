@@ -4,6 +4,7 @@
 
 #include "loop/codegen/printers.h"
 #include "loop/parse.h"
+#include "loop/threads.h"
 
 namespace weft::loop {
 namespace {
@@ -13,7 +14,7 @@ std::string code_of(const std::string& body, const std::string& dtype = "fp32") 
   const Function function =
       parse_function("stage3 f(n, m):\n  p = flat(n): int32 in 0 to m\n  A = flat(n * 8): " + dtype +
                      "\n  B = flat(n * 8): " + dtype + "\n" + body);
-  const std::string code = cpp_module({function});
+  const std::string code = cpp_module({split_launches(function)});
   return code.substr(code.find("extern \"C\""));
 }
 
@@ -91,7 +92,7 @@ std::string cuda_of(const std::string& body, const std::string& dtype = "fp32") 
       "stage3 f(n, m):\n  p = flat(n): int32 in 0 to m\n  A = flat(n * 8): fp32\n"
       "  B = flat(n * 8): " +
       dtype + "\n" + body);
-  const std::string code = cuda_module({function});
+  const std::string code = cuda_module({split_threads(split_launches(function))});
   return code.substr(code.find("extern \"C\""));
 }
 

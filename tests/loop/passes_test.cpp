@@ -6,6 +6,7 @@
 #include "loop/codegen/printers.h"
 #include "loop/interpret.h"
 #include "loop/parse.h"
+#include "loop/threads.h"
 #include "weft/error.h"
 
 namespace weft::loop {
@@ -137,15 +138,18 @@ TEST(Phases, AreParallelNestsAndWhatStandsBetween) {
   EXPECT_EQ(phases[3].parallel(), nullptr);
 }
 
+Launches kernels_of(const std::string& body) { return split_threads(split_launches(with(body))); }
+
 TEST(Codegen, CudaRefusesStoresThatThreadsWouldRepeat) {
-  EXPECT_THROW(cuda_module({with(
+  EXPECT_THROW(cuda_module({kernels_of(
                    "  for i in range(n) [bind=blockIdx.x]:\n    A[i] = 0.0\n    for k in range(8) [bind=threadIdx.x]:\n"
                    "      A[i] = A[i] + B[k]\n")}),
                Error);
-  EXPECT_NE(cuda_module({with("  for i in range(n) [bind=blockIdx.x]:\n    for k in range(8) [bind=threadIdx.x]:\n"
+  EXPECT_NE(
+      cuda_module({kernels_of("  for i in range(n) [bind=blockIdx.x]:\n    for k in range(8) [bind=threadIdx.x]:\n"
                               "      A[i * 8 + k] = B[k]\n")})
-                .find("for (long long k = threadIdx.x; k < 8; k += blockDim.x)"),
-            std::string::npos);
+          .find("for (long long k = threadIdx.x; k < 8; k += blockDim.x)"),
+      std::string::npos);
 }
 
 }  // namespace

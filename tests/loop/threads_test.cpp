@@ -221,14 +221,14 @@ TEST(Threads, SharedMemoryIsWhatTheLaunchGives) {
       "  for i in range(n) [bind=blockIdx.x]:\n    allocate x[3]: fp32 in shared\n    allocate y[8]: fp64 in shared\n"
       "    for k in range(3) [bind=threadIdx.x]:\n      x[k] = B[k]\n      y[k] = B[k]\n");
   EXPECT_EQ(shared_bytes(function.body), 16 + 64);
-  const std::string code = cuda_module({function});
+  const std::string code = cuda_module({split_threads(split_launches(function))});
   for (const char* part : {"// Launched with 80 bytes of shared memory.", "(float*)(weft_shared_memory() + 0);",
                            "(double*)(weft_shared_memory() + 16);", "__syncthreads();"})
     EXPECT_NE(code.find(part), code.npos) << part << "\n" << code;
-  EXPECT_THROW(
-      cuda_module({kernel_with("  for i in range(n) [bind=blockIdx.x]:\n    allocate x[12289]: fp32 in shared\n"
-                               "    for k in range(3) [bind=threadIdx.x]:\n      x[k] = B[k]\n")}),
-      Error);
+  EXPECT_THROW(cuda_module({split_threads(split_launches(
+                   kernel_with("  for i in range(n) [bind=blockIdx.x]:\n    allocate x[12289]: fp32 in shared\n"
+                               "    for k in range(3) [bind=threadIdx.x]:\n      x[k] = B[k]\n")))}),
+               Error);
 }
 
 }  // namespace

@@ -167,6 +167,33 @@ TEST(Passes, ThatAreSkippedChangeNoResult) {
   says("skip: 'check bounds' is needed", "check bounds");
 }
 
+// Those for a card run where one of them is asked for, and refuse there alone.
+TEST(Passes, ForACardAreNamedAndRunWhereAskedFor) {
+  const auto names = [](const std::string& stop_after) {
+    std::vector<std::string> result;
+    const Operator op = compile(parse(kSpmmProgram), Device::cpu(), {.stop_after = stop_after});
+    for (const PassTime& pass : op.passes()) result.push_back(pass.name);
+    return result;
+  };
+  std::vector<std::string> all = names("generate");
+  ASSERT_GE(all.size(), 2u);
+  EXPECT_EQ(all[all.size() - 2], "split launches");
+  EXPECT_EQ(all.back(), "generate");
+  all.push_back("split threads");
+  EXPECT_EQ(names("split threads"), all);
+  all.push_back("generate cuda");
+  EXPECT_EQ(names("generate cuda"), all);
+  const auto text = [](const std::string& stop_after) {
+    return compile(parse(kSpmmProgram), Device::cpu(), {.stop_after = stop_after}).text("cuda");
+  };
+  EXPECT_EQ(text("generate cuda"), text("generate"));
+  const std::string shared = "lower()\nparallel(csrmm.i)\nbind(csrmm.k, threadIdx.x)\n";
+  EXPECT_NO_THROW(compile(parse(kSpmmProgram), shared, Device::cpu(), {.stop_after = "generate"}));
+  expect_contains(
+      refusal([&] { compile(parse(kSpmmProgram), shared, Device::cpu(), {.stop_after = "split threads"}); }),
+      "within a parallel loop, which takes all threads", "card");
+}
+
 // Every access of an operator lies inside.
 TEST(Bounds, OfEveryOperatorAreProven) {
   for (const ReadyCase& c : all_cases()) {

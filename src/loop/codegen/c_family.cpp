@@ -265,12 +265,10 @@ void CFamily::write_phase(const Function& function, const Phase& phase, size_t i
   line("}");
 }
 
-std::string CFamily::module(const std::vector<Function>& functions) {
+std::string CFamily::module(const std::vector<Launches>& functions) {
   std::string text = prelude();
-  for (const Function& function : functions) {
-    const std::vector<Phase> phases = split_phases(function);
+  for (const auto& [function, phases] : functions)
     for (size_t i = 0; i < phases.size(); ++i) text += "\n" + phase(function, phases[i], i);
-  }
   return text;
 }
 

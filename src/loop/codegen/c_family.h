@@ -1,7 +1,7 @@
 // The one generator of C-like code. A target says how it writes what differs: the head of a function, parallel and
 // bound loops, memory scopes, vectors.
 //
-//   std::string text = cpp_module({compute}, "spmm");     // codegen/cpp.h
+//   std::string text = cpp_module({split_launches(compute)});  // codegen/printers.h
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ class CFamily {
  public:
   virtual ~CFamily() = default;
   // The whole text of a module with all phases of the functions, named by phase_name().
-  std::string module(const std::vector<Function>& functions);
+  std::string module(const std::vector<Launches>& functions);
 
  protected:
   // Text that every module begins with.

@@ -264,6 +264,6 @@ class Cpp : public CFamily {
 
 }  // namespace
 
-std::string cpp_module(const std::vector<Function>& functions) { return Cpp().module(functions); }
+std::string cpp_module(const std::vector<Launches>& functions) { return Cpp().module(functions); }
 
 }  // namespace weft::loop

@@ -173,11 +173,11 @@ class Cuda : public CFamily {
   }
 
   Body prepared(const Function& function, const Phase& phase) const override {
-    Body body = thread_body(function, phase);
-    check(shared_bytes(body) <= kMostShared, ErrorCode::unsupported,
-          "{}: {} bytes of shared memory; supported: {}, what every launch may ask for", function.name,
-          shared_bytes(body), kMostShared);
-    return body;
+    const int64_t bytes = shared_bytes(phase.body);
+    check(bytes <= kMostShared, ErrorCode::unsupported,
+          "{}: {} bytes of shared memory; supported: {}, what every launch may ask for", function.name, bytes,
+          kMostShared);
+    return phase.body;
   }
   std::string note_of(const Phase& phase) const override {
     const int64_t bytes = shared_bytes(phase.body);
@@ -263,6 +263,6 @@ class Cuda : public CFamily {
 
 }  // namespace
 
-std::string cuda_module(const std::vector<Function>& functions) { return Cuda().module(functions); }
+std::string cuda_module(const std::vector<Launches>& kernels) { return Cuda().module(kernels); }
 
 }  // namespace weft::loop

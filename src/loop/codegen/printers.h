@@ -1,28 +1,29 @@
 // The targets of the generator.
 //
-//   std::string text = cpp_module({convert, compute});   // for jit::host_module
-//   std::string text = cuda_module({compute});           // for NVRTC
+//   std::string text = cpp_module({split_launches(convert), split_launches(compute)});  // for jit::host_module
+//   std::string text = cuda_module({split_threads(split_launches(compute))});           // for NVRTC
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "loop/ir.h"
+#include "loop/passes.h"
 
 namespace weft::loop {
 
 // C++ for gcc and clang. Every phase is
 //   extern "C" void weft_NAME_0(void* const* buffers, const long long* scalars, int worker, int workers);
 // called by every worker where its outermost loop is parallel, else by one. It includes nothing and calls nothing.
-std::string cpp_module(const std::vector<Function>& functions);
+std::string cpp_module(const std::vector<Launches>& functions);
 
-// CUDA. Every phase is a kernel
+// CUDA. Every phase, as split_threads() makes it, is a kernel
 //   extern "C" __global__ void weft_NAME_0(type* buffer..., long long scalar...);
 // of buffers that begin at multiples of 16 bytes.
 // Bound loops take steps of the grid or the CTA, so any number of either computes the same; a launch has several along
 // the axes that loops are bound to, and along x, alone. Reductions over threads (loop/threads.h) want a power of two up
 // to 32 along x, or whole warps; where other loops over threads stand around them, at most 32. Shared memory is what
-// the launch gives, as many bytes as the kernel's first line says. Throws Error(unsupported) as thread_body() does.
-std::string cuda_module(const std::vector<Function>& functions);
+// the launch gives, as many bytes as the kernel's first line says. Throws Error(unsupported) for more of it than every
+// launch may ask for.
+std::string cuda_module(const std::vector<Launches>& kernels);
 
 }  // namespace weft::loop

@@ -47,7 +47,7 @@ class LoadedOnCpu : public Loaded {
                                                  const loop::Function& function) {
     const Isa isa = current_isa();
     return jit::host_module({.name = fmt::format("sparse {} {}{}", program, part, to_string(isa)),
-                             .text = loop::cpp_module({function}),
+                             .text = loop::cpp_module({loop::split_launches(function)}),
                              .target = jit::host_target(isa)})
         .module;
   }

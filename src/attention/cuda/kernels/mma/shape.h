@@ -46,10 +46,10 @@ struct Shape {
     const int of_fragment = kPadVo / 2 + keys / 2 + (keeps_queries ? kPadQk / 4 : 8) + 8;
     return 62 + (kMaskFunctor ? 48 : 0) + (F::kSoftmax ? 0 : 20) + kFragments * of_fragment;
   }
-  static constexpr int kOfBlocks = 56;  // where tokens of a block lie, and who sees them
+  static constexpr int kOfBlocks = 56;      // where tokens of a block lie, and who sees them
   static constexpr int kMostProducts = 32;  // of a loop that is unrolled: of more the compiler leaves a loop
-  // All of a warp's keys of a tile, or few; the least that there is where nothing fits. The same in every KV form, whose
-  // bits are the same.
+  // All of a warp's keys of a tile, or few; the least that there is where nothing fits. The same in every KV form, so
+  // that all give the same bits.
   static constexpr bool kFitsAll = registers(kWarpKeys, false) <= 255 &&
                                    kWarpKeys / 16 * ((kPadQk > kPadVo ? kPadQk : kPadVo) / 16) <= kMostProducts;
   static constexpr int kStepKeys = kWarpKeys <= 32 || kFitsAll ? kWarpKeys : 32;
