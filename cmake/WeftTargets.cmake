@@ -24,8 +24,6 @@ set(WEFT_HOST_HEADERS <algorithm> <cmath> <functional> <memory> <span> <string> 
 # GCC 12 guesses wrongly about moves of std::string (its bugs 105329 and 105651); it keeps that to itself in system
 # headers, unless they are precompiled.
 set(WEFT_GUESSED_WARNINGS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
-# Of files that are compiled together it takes what one of them keeps to itself for what a header shows.
-list(APPEND WEFT_GUESSED_WARNINGS -Wno-subobject-linkage)
 
 # weft_precompile(TARGET HEADERS header...) or weft_precompile(TARGET FROM target that has them)
 function(weft_precompile target)
@@ -40,22 +38,18 @@ function(weft_precompile target)
     target_precompile_headers(${target} PRIVATE ${WEFT_HOST_HEADERS})
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE ${WEFT_GUESSED_WARNINGS})
+    get_target_property(sources ${target} SOURCES)
+    list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_BINARY_DIR}/")
+    set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS ${WEFT_GUESSED_WARNINGS})
   endif()
 endfunction()
 
-# weft_folder(NAME SOURCES file... [DEPENDS folder...] [LIBRARIES target...] [OPTIONS option...] [PRECOMPILE header...]
-#             [ALONE file...]):
+# weft_folder(NAME SOURCES file... [DEPENDS folder...] [LIBRARIES target...] [OPTIONS option...] [PRECOMPILE header...]):
 # headers that most of its files include are precompiled with the common ones; compiler options of its own without such
-# headers mean none. A few files are compiled together, but for those whose names would be others' (ALONE), and but for
-# the preset dev.
+# headers mean none.
 function(weft_folder name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES;OPTIONS;PRECOMPILE;ALONE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES;OPTIONS;PRECOMPILE" ${ARGN})
   add_library(weft_${name} STATIC ${ARG_SOURCES})
-  if(WEFT_PRECOMPILE)
-    set_target_properties(weft_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
-    set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  endif()
   target_include_directories(weft_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
     $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)

@@ -181,7 +181,7 @@ Option Verb::option(const std::string& names, std::vector<std::string>& values, 
   return Option(app_->add_option(names, values, help));
 }
 namespace {
-constexpr uint64_t kMostUnits = std::numeric_limits<int64_t>::max();  // of bytes and of seconds
+constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();  // of bytes and of seconds
 }
 Option Verb::bytes(const std::string& names, int64_t& value, const std::string& help) {
   static const std::map<std::string, uint64_t> kUnits = [] {
@@ -195,14 +195,14 @@ Option Verb::bytes(const std::string& names, int64_t& value, const std::string& 
   }();
   return Option(
       add_words(*app_, names, help, "SIZE", [&value](const std::string& name, const std::vector<std::string>& words) {
-        value = static_cast<int64_t>(parse_with_unit(name, words.front(), kUnits, kMostUnits));
+        value = static_cast<int64_t>(parse_with_unit(name, words.front(), kUnits, kMost));
       }));
 }
 Option Verb::seconds(const std::string& names, int64_t& value, const std::string& help) {
   static const std::map<std::string, uint64_t> kUnits = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
   return Option(
       add_words(*app_, names, help, "TIME", [&value](const std::string& name, const std::vector<std::string>& words) {
-        value = static_cast<int64_t>(parse_with_unit(name, words.front(), kUnits, kMostUnits));
+        value = static_cast<int64_t>(parse_with_unit(name, words.front(), kUnits, kMost));
       }));
 }
 Option Verb::flag(const std::string& names, bool& value, const std::string& help) {

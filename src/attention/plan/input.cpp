@@ -14,6 +14,8 @@ namespace {
 using attention::BoundTerm;
 using attention::kMaxTerms;
 
+constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+
 void check_traits(const KernelTraits& traits) {
   const size_t n = traits.classes.size();
   ensure(n >= 1 && n <= attention::kMaxTileClasses, "a kernel has {} tile classes", n);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -15,7 +14,6 @@ namespace weft::planner {
 using attention::PlanHeader;
 using attention::ResolvedInterval;
 
-inline constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 inline constexpr int kMaxWorkers = 65536;
 inline constexpr int kMaxRows = 1 << 26;
 // Lengths stay clear of kOpenEnd and of int32 sums with constants of intervals.
