@@ -20,6 +20,12 @@ enum class Scope : uint8_t { global, shared, registers };
 struct Stmt;
 using Body = std::vector<Stmt>;
 
+// The line of a schedule that made a statement what it is; 0: none. Statements of different lines are equal.
+struct ScheduledAt {
+  int line = 0;
+  friend bool operator==(const ScheduledAt&, const ScheduledAt&) { return true; }
+};
+
 // A value: copied whole, compared by structure.
 struct Stmt {
   enum class Kind : uint8_t {
@@ -55,6 +61,8 @@ struct Stmt {
   // Of an allocation:
   DType dtype = DType::fp32;
   Scope scope = Scope::registers;
+  // Of a loop that threads share, and of an allocation:
+  ScheduledAt scheduled = {};
 
   friend bool operator==(const Stmt&, const Stmt&) = default;
 };

@@ -51,7 +51,8 @@ class Threads {
  public:
   Threads(const Function& function, const Phase& phase) : function_(function), facts_(function) {
     visit(phase.body, [&](const Stmt& stmt) {
-      if (is_shared_loop(stmt)) (is_thread_loop(stmt) ? threads_ : ctas_).insert(stmt.thread);
+      if (is_thread_loop(stmt)) threads_.insert(stmt.thread);
+      if (is_shared_loop(stmt) && !is_thread_loop(stmt)) ctas_.emplace(stmt.thread, stmt.scheduled);
       const bool is_shared = stmt.kind == Kind::allocate && stmt.scope == Scope::shared;
       if (is_shared) shared_.insert(stmt.name);
       if (is_shared || (stmt.kind == Kind::store && function.find(stmt.name) != nullptr)) tracked_.insert(stmt.name);
@@ -78,8 +79,10 @@ class Threads {
   }
 
   template <class... Arguments>
-  [[noreturn]] void refuse(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
-    fail(ErrorCode::unsupported, "{}: {}", function_.name, fmt::format(format, std::forward<Arguments>(arguments)...));
+  [[noreturn]] void refuse(const ScheduledAt& at, fmt::format_string<Arguments...> format,
+                           Arguments&&... arguments) const {
+    fail(ErrorCode::unsupported, "{}{}: {}", at.line == 0 ? "" : fmt::format("line {}: ", at.line), function_.name,
+         fmt::format(format, std::forward<Arguments>(arguments)...));
   }
 
   DType real_type() const {
@@ -99,10 +102,12 @@ class Threads {
   Body checked_parallel(const Body& body) const {
     visit(body, [&](const Stmt& stmt) {
       if (is_shared_loop(stmt))
-        refuse("loop '{}' is bound to {} within a parallel loop, which takes all threads; required: bind in its place",
+        refuse(stmt.scheduled,
+               "loop '{}' is bound to {} within a parallel loop, which takes all threads; required: bind in its place",
                stmt.name, stmt.thread);
       if (stmt.kind == Kind::allocate && stmt.scope == Scope::shared)
         refuse(
+            stmt.scheduled,
             "'{}' is in shared memory within a parallel loop, whose iterations are threads; required: loops bound to "
             "blockIdx around it and to threadIdx within",
             stmt.name);
@@ -144,7 +149,8 @@ class Threads {
       return stmt;
     }
     if (!head.empty())
-      refuse("the extent {} of loop '{}' changes while threads run; required: extents of what nothing here writes",
+      refuse(stmt.scheduled,
+             "the extent {} of loop '{}' changes while threads run; required: extents of what nothing here writes",
              to_text(stmt.value), stmt.name);
     open(stmt);
     // What an iteration leaves behind, the next one meets.
@@ -210,14 +216,14 @@ class Threads {
       for (const Access& b : found) {
         if (!shared_.contains(a.buffer) || !meet(a, b)) continue;
         if (a.writes && a.owner.empty())
-          refuse(
-              "'{}' in shared memory may be written at one place by two threads of loop '{}'; required: places that "
-              "are its variable, or a literal times that and less than the literal",
-              a.buffer, loop.name);
-        refuse(
-            "'{}' is exchanged between threads within loop '{}', through which they go at their own pace: a barrier "
-            "there would be divergent; required: another loop over threads for those who read it",
-            a.buffer, loop.name);
+          refuse(loop.scheduled,
+                 "'{}' in shared memory may be written at one place by two threads of loop '{}'; required: places that "
+                 "are its variable, or a literal times that and less than the literal",
+                 a.buffer, loop.name);
+        refuse(loop.scheduled,
+               "'{}' is exchanged between threads within loop '{}', through which they go at their own pace: a barrier "
+               "there would be divergent; required: another loop over threads for those who read it",
+               a.buffer, loop.name);
       }
   }
 
@@ -239,10 +245,11 @@ class Threads {
       case Kind::allocate:
         if (stmt.scope == Scope::shared) {
           if (!loops_over_threads().empty())
-            refuse("'{}' is in shared memory within loop '{}', which threads share; required: memory around it",
+            refuse(stmt.scheduled,
+                   "'{}' is in shared memory within loop '{}', which threads share; required: memory around it",
                    stmt.name, loops_over_threads()[0].loop->name);
         } else {
-          registers_.push_back({stmt.name, around_.size(), {}});
+          registers_.push_back({stmt.name, stmt.scheduled, around_.size(), {}});
           home_[stmt.name] = registers_.size() - 1;
         }
         return {std::move(stmt)};
@@ -294,9 +301,11 @@ class Threads {
   }
 
   void check_stored_once(const Stmt& stmt) const {
-    for (const std::string& axis : ctas_)
-      if (std::none_of(around_.begin(), around_.end(), [&](const Around& a) { return a.loop->thread == axis; }))
+    for (const auto& [axis, scheduled] : ctas_)
+      if (std::none_of(around_.begin(), around_.end(),
+                       [&, &name = axis](const Around& a) { return a.loop->thread == name; }))
         refuse(
+            scheduled,
             "'{}' is stored outside of a loop that is bound to {}; required: every store within all loops of its nest "
             "that CTAs share",
             stmt.name, axis);
@@ -308,6 +317,7 @@ class Threads {
     for (const Around& a : around_)
       if (!stmt.atomic && !used.contains(a.loop->name))
         refuse(
+            a.loop->scheduled,
             "'{}' is stored at {} in every iteration of loop '{}', which is bound to {}; required: places of their own",
             stmt.name, to_text(stmt.indices[0]), a.loop->name, a.loop->thread);
   }
@@ -315,7 +325,8 @@ class Threads {
   // target = target + x over threads, or the largest or least x.
   Body thread_sum(Stmt loop, Accesses& found) {
     if (loop.thread != "threadIdx.x")
-      refuse("reduction '{}' is bound to {}; supported: threadIdx.x, whose threads are the lanes of a warp", loop.name,
+      refuse(loop.scheduled,
+             "reduction '{}' is bound to {}; supported: threadIdx.x, whose threads are the lanes of a warp", loop.name,
              loop.thread);
     Stmt* store = nullptr;
     int num_stores = 0;
@@ -327,11 +338,11 @@ class Threads {
     bool is_sum = num_stores == 1 && is_combined(*store);
     for (const std::string& name : inside) is_sum = is_sum && !uses(store->indices[0], name);
     if (!is_sum)
-      refuse(
-          "reduction '{}' is bound to {}; supported: one sum, x[i] = x[i] + y, or max or min in its place, at one "
-          "place for all its "
-          "iterations",
-          loop.name, loop.thread);
+      refuse(loop.scheduled,
+             "reduction '{}' is bound to {}; supported: one sum, x[i] = x[i] + y, or max or min in its place, at one "
+             "place for all its "
+             "iterations",
+             loop.name, loop.thread);
     // Where other loops are bound to threads, whole warps belong to one iteration of theirs.
     const bool is_cta = threads_.size() == 1;
     has_cta_sum_ |= is_cta;
@@ -360,8 +371,8 @@ class Threads {
     if (is_shared_loop(loop)) {
       for (const Around& a : around_)
         if (a.loop->thread == loop.thread)
-          refuse("loop '{}' is bound to {} within loop '{}', which is bound to it already", loop.name, loop.thread,
-                 a.loop->name);
+          refuse(loop.scheduled, "loop '{}' is bound to {} within loop '{}', which is bound to it already", loop.name,
+                 loop.thread, a.loop->name);
       around_.push_back({&loop, scope_.size()});
     }
     scope_.push_back(loop.name);
@@ -460,6 +471,7 @@ class Threads {
       for (const auto& [writes, cta] : uses)
         if (cta.empty() || cta != uses[0].second)
           refuse(
+              ctas_.empty() ? ScheduledAt{} : ctas_.begin()->second,
               "'{}' may be exchanged between CTAs, which do not wait for each other within a kernel; required: loops "
               "bound to blockIdx outside of others, or places that are their variable, or a literal times that",
               buffer);
@@ -508,6 +520,7 @@ class Threads {
   // Memory of a thread that lies around a shared loop: each thread writes what it alone reads, or all do alike.
   struct Register {
     std::string name;
+    ScheduledAt scheduled;
     size_t depth;  // shared loops around it
     struct Use {
       bool writes;
@@ -523,6 +536,7 @@ class Threads {
       for (const Register::Use& use : memory.uses)
         if (use.owner.empty() || use.owner != first->owner)
           refuse(
+              memory.scheduled,
               "'{}' lies in registers around loop '{}', whose threads write it, and is accessed by others; required: "
               "memory within the loop, or shared",
               memory.name, first->loop);
@@ -531,9 +545,10 @@ class Threads {
 
   const Function& function_;
   Facts facts_;
-  Names threads_, ctas_;    // axes that loops are bound to
-  Names shared_, tracked_;  // memory of the CTA; that and what is stored in buffers
-  Names sums_;              // registers of sums over threads
+  Names threads_;                            // axes that loops are bound to
+  std::map<std::string, ScheduledAt> ctas_;  // and where the first of them was
+  Names shared_, tracked_;                   // memory of the CTA; that and what is stored in buffers
+  Names sums_;                               // registers of sums over threads
   std::vector<Around> around_;
   std::vector<std::string> scope_;     // variables, outermost first
   std::map<std::string, Names> lets_;  // and what their values are made of

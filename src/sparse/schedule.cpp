@@ -177,6 +177,18 @@ bool ScheduleRunner::has_stage2_lines() const {
   return lowering != schedule_.end() && lowering + 1 != schedule_.end();
 }
 
+namespace {
+
+// What a card may refuse later names the line.
+void mark_scheduled(Stage2& stage, int line) {
+  visit(stage.body, [&](Stmt& stmt) {
+    const bool is_shared = stmt.loop == loop::LoopKind::bind || stmt.loop == loop::LoopKind::parallel;
+    if ((is_shared || stmt.kind == Stmt::Kind::allocate) && stmt.scheduled.line == 0) stmt.scheduled.line = line;
+  });
+}
+
+}  // namespace
+
 void ScheduleRunner::run_stage2(Stage2& stage) {
   bool lowered = false;
   for (const ScheduleLine& line : schedule_) {
@@ -184,6 +196,7 @@ void ScheduleRunner::run_stage2(Stage2& stage) {
       at_line(line, [&] {
         run_line(line, stage);
         verify(stage);
+        mark_scheduled(stage, line.line);
       });
     lowered |= line.primitive == "lower";
   }

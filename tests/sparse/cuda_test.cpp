@@ -75,17 +75,17 @@ TEST(CudaText, RefusesWhatThreadsWouldDoWrong) {
       {kSpmmProgram,
        "reorder(csrmm.k, csrmm.j)\nbind(csrmm.i, blockIdx.x)\nbind(csrmm.k, threadIdx.x)\ncache_write(csrmm.i, "
        "register)\n",
-       "'C_local' lies in registers around loop 'k'"},
+       "line 5: spmm: 'C_local' lies in registers around loop 'k'"},
       // Sums of its threads, in registers that another would have to read.
       {kSddmmProgram,
        "rfactor(sddmm.k, register)\nbind(sddmm.i, blockIdx.x)\nbind(sddmm.k, threadIdx.x)\nbind(sddmm_zero.k, "
        "threadIdx.x)\n",
-       "'O_partial' lies in registers around loop 'k'"},
+       "line 2: sddmm: 'O_partial' lies in registers around loop 'k'"},
       // Memory of the CTA for each of its threads.
       {kSddmmProgram, "cache_read(sddmm.j, X, shared)\nbind(sddmm.i, blockIdx.x)\nbind(sddmm.j, threadIdx.x)\n",
-       "'X_local' is in shared memory within loop 'j', which threads share"},
+       "line 2: sddmm: 'X_local' is in shared memory within loop 'j', which threads share"},
       {kSddmmProgram, "cache_read(sddmm.i, X, shared)\nparallel(sddmm.i)\n",
-       "'X_local' is in shared memory within a parallel loop"},
+       "line 2: sddmm: 'X_local' is in shared memory within a parallel loop"},
   };
   for (const auto& r : kRefused)
     expect_contains(refusal([&] { cuda_of(r.program, r.schedule, {{"feat", 64}}); }), r.says, r.schedule);
