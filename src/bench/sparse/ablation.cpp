@@ -144,18 +144,22 @@ void measure_ablations(SparseBench& bench, const std::vector<SparseCase>& graphs
     const int64_t k = middle_k(graph);
     if (may_want(bench, "ablation formats")) measure_formats(bench, graph, /*sweeps=*/true);
     if (may_want(bench, "ablation schedules")) measure_schedules(bench, graph);
-    if (may_want(bench, "ablation phases")) measure(bench, joined_phases(graph, 64, k));
-    if (may_want(bench, "ablation sums")) measure(bench, atomic_sums(graph, 64, 4, k));
+    for (const int64_t feat : feats_of(bench)) {
+      if (may_want(bench, "ablation phases")) measure(bench, joined_phases(graph, feat, k));
+      if (may_want(bench, "ablation sums")) measure(bench, atomic_sums(graph, feat, 4, k));
+    }
   }
   for (const SparseCase& matrix : matrices)
     if (may_want(bench, "ablation formats")) measure_formats(bench, matrix, /*sweeps=*/false);
   const bool quick = bench.options.quick;
-  if (may_want(bench, "ablation empty rows of blocks"))
-    for (const double empty : {0., 0.25, 0.5, 0.75, 0.9})
-      measure(bench, empty_block_rows({.size = quick ? 512 : 2048, .empty = empty}, quick ? 64 : 512));
-  if (may_want(bench, "ablation pruned weights"))
-    for (double density = quick ? 0.125 : 1. / 128; density <= (quick ? 0.125 : 0.5); density *= 2)
-      measure(bench, pruned_weights({.density = density}, quick ? 64 : 512));
+  for (const int64_t feat : feats_of(bench)) {
+    if (may_want(bench, "ablation empty rows of blocks"))
+      for (const double empty : {0., 0.25, 0.5, 0.75, 0.9})
+        measure(bench, empty_block_rows({.size = quick ? 512 : 2048, .empty = empty}, feat));
+    if (may_want(bench, "ablation pruned weights"))
+      for (double density = quick ? 0.125 : 1. / 128; density <= (quick ? 0.125 : 0.5); density *= 2)
+        measure(bench, pruned_weights({.density = density}, feat));
+  }
   if (may_want(bench, "ablation rgcn")) {
     std::vector<TypedGraph> typed = typed_graphs_of(bench.options);
     typed.push_back(typed_graph(8285, 45, 29043));
