@@ -7,9 +7,9 @@
 namespace weft::sparse {
 
 struct Machine {
-  std::string model = {};              // as the processor names itself
-  int64_t l2_bytes = 0, l3_bytes = 0;  // of one core; of all
-  bool prefers_bf16_dots = false;      // to widening, and multiplying and adding in fp32
+  std::string model = {};                            // as the processor names itself
+  int64_t l1_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // of one core, for data; of one core; of all
+  bool prefers_bf16_dots = false;                    // to widening, and multiplying and adding in fp32
 };
 
 const Machine& machine();  // of sparse/cpu

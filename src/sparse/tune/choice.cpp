@@ -54,20 +54,25 @@ double misses_of(const Level& level, int64_t fitting_rows) {
   return static_cast<double>(misses) / static_cast<double>(level.indices.size());
 }
 
-// Of a line of so many bytes: of the second cache of a core, of the third, and of memory for what that does not hold.
+bool is_near(double bytes) { return bytes <= static_cast<double>(machine().l1_bytes); }
+
+// Of a line of so many bytes: of the first cache of a core, of the second, of the third, and of memory for what that does
+// not hold.
 double line_cost(double bytes) {
+  if (is_near(bytes)) return 0.12;
   if (bytes <= static_cast<double>(machine().l2_bytes)) return 0.24;
   return 0.45 + 1.85 * std::max(0., 1 - static_cast<double>(machine().l3_bytes) / bytes);
 }
 
-constexpr double kElement = 0.3, kRow = 4, kPhase = 1000, kCopiedElement = 25, kFetchedLine = 0.09, kLateLine = 0.25;
+constexpr double kElement = 0.3, kPieceElement = 0.75, kRow = 4, kPhase = 700, kCopiedElement = 25;
+constexpr double kFetchedLine = 0.09, kLateLine = 0.25;
 // An element of SDDMM adds up its lanes while rows are fetched, and waits for what comes late: rows that fill more than
 // so much of the second cache are worth fetching, though it holds them all.
 constexpr int64_t kNearShare = 4;
 constexpr double kFetchedLineOfSddmm = 0.04;
 // What a search may find to be worth more: half of the lanes, for each line; groups of rows, for each row and for all.
 constexpr double kNarrowLine = 0.02, kGroupedRow = 0.2, kGroups = 100;
-constexpr double kBlock = 0.6, kMultipliedLine = 0.09, kBlockElement = 0.08;
+constexpr double kBlock = 0.6, kMultipliedLine = 0.12, kBlockElement = 0.08;
 // An element of SDDMM that asks a bucket, or blocks, for its result.
 constexpr double kAsked = 20;
 
@@ -136,7 +141,7 @@ RowLengths row_lengths(const Structure::Data& structure, const GatherCall& call)
     result.elements[bucket] += length;
   }
   const int64_t row_bytes = std::max<int64_t>(1, call.feat * call.element_bytes);
-  const int64_t near = machine().l2_bytes / (call.op == GatherOperator::sddmm ? kNearShare : 1);
+  const int64_t near = call.op == GatherOperator::sddmm ? machine().l2_bytes / kNearShare : machine().l1_bytes;
   result.misses = misses_of(level, near / row_bytes);
   for (size_t b = 0; b < kBlocks.size(); ++b) result.fill[b] = fill_of(level, result.num_rows, kBlocks[b]);
   return result;
@@ -152,7 +157,8 @@ double cost_of_format(const RowLengths& rows, const FormatChoice& choice, const 
   // What is not fetched ahead comes late where it misses; fetching costs where it hits. How much is best on
   // its way depends on how far it comes: 4, 8 or 16 KiB.
   const auto gathered = [&](double bytes) {
-    if (choice.prefetch == 0) return lines * (line_cost(bytes) + rows.misses * kLateLine * (line_cost(bytes) + 1));
+    const double misses = is_near(bytes) ? 0 : rows.misses;
+    if (choice.prefetch == 0) return lines * (line_cost(bytes) + misses * kLateLine * (line_cost(bytes) + 1));
     const auto l3 = static_cast<double>(machine().l3_bytes);
     const double best = static_cast<double>(default_prefetch(call.feat)) * (bytes * 4 <= l3   ? 0.5
                                                                             : bytes * 2 <= l3 ? 1
@@ -177,16 +183,18 @@ double cost_of_format(const RowLengths& rows, const FormatChoice& choice, const 
     return blocks * (kBlock + width * (gathered(footprint) + width * (kMultipliedLine * lines + kBlockElement))) +
            num_rows * kRow + 3 * output + 2 * kPhase + copies;
   }
-  // Each partition reads and writes what its rows add to, again. Far memory stays far: rows come once a partition.
+  // Each partition reads and writes what its rows add to, again. What all rows of a partition need may lie in the first
+  // cache; else far memory stays far: rows come once a partition.
   const auto partitions = static_cast<double>(first);
+  const double held = is_near(footprint / partitions) ? footprint / partitions : footprint;
   double updates = 0;
   for (size_t bucket = 0; bucket < rows.rows.size(); ++bucket) {
     if (rows.rows[bucket] == 0) continue;
     const double length = static_cast<double>(rows.elements[bucket]) / static_cast<double>(rows.rows[bucket]);
     updates += static_cast<double>(rows.rows[bucket]) * partitions * (1 - std::exp(-length / partitions));
   }
-  return nnz * (gathered(footprint) + 2 * kElement) + updates * (2 * kRow + 2 * output / std::max(num_rows, 1.)) +
-         output + partitions * static_cast<double>(k + 2) * kPhase + copies;
+  return nnz * (gathered(held) + kPieceElement) + updates * (2 * kRow + 2 * output / std::max(num_rows, 1.)) + output +
+         partitions * static_cast<double>(k + 2) * kPhase + copies;
 }
 
 // Every place of a format is a dot product of its own; then each element asks every part of the format for its result.
