@@ -37,19 +37,27 @@ function(weft_precompile target)
   else()
     target_precompile_headers(${target} PRIVATE ${WEFT_HOST_HEADERS})
   endif()
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  get_target_property(together ${target} UNITY_BUILD)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND together)
+    target_compile_options(${target} PRIVATE ${WEFT_GUESSED_WARNINGS})
+  elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     get_target_property(sources ${target} SOURCES)
     list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_BINARY_DIR}/")
     set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS ${WEFT_GUESSED_WARNINGS})
   endif()
 endfunction()
 
-# weft_folder(NAME SOURCES file... [DEPENDS folder...] [LIBRARIES target...] [OPTIONS option...] [PRECOMPILE header...]):
+# weft_folder(NAME [TOGETHER] SOURCES file... [DEPENDS folder...] [LIBRARIES target...] [OPTIONS option...]
+#             [PRECOMPILE header...]):
 # headers that most of its files include are precompiled with the common ones; compiler options of its own without such
-# headers mean none.
+# headers mean none. TOGETHER: many small files, no two of which may have a name of their own in common; a few are one
+# unit of the compiler, but for the preset dev.
 function(weft_folder name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES;OPTIONS;PRECOMPILE" ${ARGN})
+  cmake_parse_arguments(ARG "TOGETHER" "" "SOURCES;DEPENDS;LIBRARIES;OPTIONS;PRECOMPILE" ${ARGN})
   add_library(weft_${name} STATIC ${ARG_SOURCES})
+  if(ARG_TOGETHER AND WEFT_PRECOMPILE)
+    set_target_properties(weft_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
   target_include_directories(weft_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
     $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)

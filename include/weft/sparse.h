@@ -46,6 +46,8 @@ class Structure {
 // wrong element: an indptr begins at 0 and never falls, indices of a row rise and lie below the extent, and all fits 32
 // bits.
 Structure csr(int64_t num_rows, int64_t num_cols, std::span<const int32_t> indptr, std::span<const int32_t> indices);
+// The same of arrays of 64 bits whose numbers fit 32, as other libraries give them.
+Structure csr(int64_t num_rows, int64_t num_cols, std::span<const int64_t> indptr, std::span<const int64_t> indices);
 // `width` places a row; a place that is not used holds num_cols, behind those that are.
 Structure ell(int64_t num_rows, int64_t num_cols, int64_t width, std::span<const int32_t> indices);
 // Rows of any length, dense: element j of row i is at column j.
@@ -176,8 +178,9 @@ Operator compile(const Program& program, std::string_view schedule, Device devic
 // ---------------------------------------------------------------- ready operators
 
 struct SparseOptions {
-  // What the matrix is decomposed to: "csr", "hyb(1, 5)", "hyb(1)", "bsr(4)", "ell(8)"; "auto": what tune_spmm has
-  // found for the structure, else what its row lengths promise.
+  // What the matrix is decomposed to: "csr", or any list of decompose_format's formats, as "hyb(1, 5)", "hyb(1)" or
+  // "bsr(4), coo()"; "auto": what a search, tune_spmm or tune_sddmm, has found for the structure, else what its row
+  // lengths promise. SpMM keeps sums of a row in registers in csr, ell, bsr and hyb.
   std::string format = "auto";
   // The values are those of the last call in this format: they are not copied into it again.
   bool values_unchanged = false;
@@ -216,8 +219,7 @@ struct TunedRgms : Tuned {
 TunedRgms tune_rgms(const CooTensor& edges, int64_t feat_in, int64_t feat_out, const TuneOptions& options = {},
                     Stream stream = {});
 
-// out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j); x [m, feat], y [n, feat]. "auto" asks tune_sddmm as
-// spmm's asks tune_spmm; a format is any list of decompose_format's, as "bsr(4), coo()".
+// out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j); x [m, feat], y [n, feat].
 void sddmm(const Structure& a, const TensorView& values, const TensorView& x, const TensorView& y,
            const TensorView& out, const SparseOptions& options = {}, Stream stream = {});
 

@@ -1,4 +1,4 @@
-// The nearest right name for a wrong one.
+// Lists of names, and the nearest right name for a wrong one.
 #pragma once
 
 #include <string>
@@ -11,5 +11,13 @@ namespace weft {
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
 // The nearest of `known`, near or not; `known` is not empty.
 const std::string& nearest_name(std::string_view name, const std::vector<std::string>& known);
+
+// "a, b, c".
+template <class Names>
+std::string joined(const Names& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
 
 }  // namespace weft

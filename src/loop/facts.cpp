@@ -72,6 +72,14 @@ const Expr* Facts::extent_of(const std::string& variable) const { return value_i
 
 const Expr* Facts::let_of(const std::string& variable) const { return value_in(lets_, variable); }
 
+// The buffer that an element is loaded from, where it is known what those lie between.
+const Buffer* Facts::bounded_buffer(const Expr& e) const {
+  if (e->op != Op::load) return nullptr;
+  const auto found = std::find_if(buffers_.begin(), buffers_.end(),
+                                  [&](const Buffer& buffer) { return buffer.name == e->name && buffer.least; });
+  return found == buffers_.end() ? nullptr : &*found;
+}
+
 // Whether a condition says that the position of a search is one.
 bool Facts::is_there(const Expr& position) const {
   return std::any_of(conditions_.begin(), conditions_.end(), [&](const std::vector<Expr>& slacks) {
@@ -92,12 +100,14 @@ bool Facts::replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient)
     const Expr* extent = extent_of(term->name);
     if (extent != nullptr || scalars_.contains(term->name)) least = 0;
     if (extent != nullptr) most = *extent - 1;
-    if (const Expr* value = let_of(term->name))
+    if (const Expr* value = let_of(term->name)) {
       if (const Expr search = search_of(*value))
         least = is_there(term) ? 0 : -1, most = *(search->operands.end() - 2) - 1;
-  } else if (term->op == Op::load) {
-    for (const Buffer& buffer : buffers_)
-      if (buffer.name == term->name && buffer.least) least = buffer.least, most = buffer.most;
+      else if (const Buffer* buffer = bounded_buffer(*value))
+        least = buffer->least, most = buffer->most;
+    }
+  } else if (const Buffer* buffer = bounded_buffer(term)) {
+    least = buffer->least, most = buffer->most;
   } else if (term->op == Op::modulo) {
     least = 0;
     most = term->operands[1] - 1;
@@ -124,8 +134,11 @@ bool Facts::replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient)
 
 // What a value is at most: the extent of its loop, what its buffer holds, what a condition says.
 Expr Facts::most_of(const Expr& e) const {
-  if (e->op == Op::variable)
+  if (e->op == Op::variable) {
     if (const Expr* extent = extent_of(e->name)) return *extent - 1;
+    if (const Expr* value = let_of(e->name))
+      if (const Buffer* buffer = bounded_buffer(*value)) return buffer->most;
+  }
   for (const auto& slacks : conditions_)
     for (const Expr& slack : slacks) {
       const Linear own = linear_of(e);
@@ -136,9 +149,7 @@ Expr Facts::most_of(const Expr& e) const {
       };
       if (!own.terms.empty() && std::none_of(own.terms.begin(), own.terms.end(), is_left)) return expr_of(rest);
     }
-  if (e->op == Op::load)
-    for (const Buffer& buffer : buffers_)
-      if (buffer.name == e->name && buffer.least) return buffer.most;
+  if (const Buffer* buffer = bounded_buffer(e)) return buffer->most;
   if (e->op == Op::modulo) return e->operands[1] - 1;
   // v // d, v being below q * d.
   if (e->op == Op::floor_div && e->operands[0]->op == Op::variable)

@@ -41,6 +41,7 @@ class Facts {
   bool replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient) const;
   const Expr* extent_of(const std::string& variable) const;
   const Expr* let_of(const std::string& variable) const;
+  const Buffer* bounded_buffer(const Expr& e) const;
   bool is_there(const Expr& position) const;
   mutable int nesting_ = 0;  // of proofs that need others
   mutable int steps_ = 0;    // of all of them

@@ -32,18 +32,19 @@ void bind_level(const Axis& axis, const Level& level, const std::string& name, B
         "structures['{}']: axis '{}' is {} and {}, and the structure is {} and {} there", name, axis.name,
         axis.is_sparse ? "sparse" : "dense", axis.is_variable ? "variable" : "fixed",
         level.is_sparse ? "sparse" : "dense", level.is_variable ? "variable" : "fixed");
-  check(axis.index_type == DType::int32, ErrorCode::unsupported,
-        "structures['{}']: axis '{}' has indices of int64; required: int64 structures; supported: int32", name,
-        axis.name);
   equate(axis.length, level.length, fmt::format("structures['{}']: the length of axis '{}'", name, axis.name), bound);
   if (axis.nnz)
     equate(axis.nnz, axis.is_variable ? level.num_positions : level.per_parent,
            fmt::format("structures['{}']: the number of positions of axis '{}'", name, axis.name), bound);
-  const auto pointer = [](const std::vector<int32_t>& v) {
-    return const_cast<void*>(static_cast<const void*>(v.data()));
+  const auto bind_array = [&](const std::string& array, const std::vector<int32_t>& values) {
+    if (array.empty()) return;
+    if (axis.index_type == DType::int64)
+      bound.pointers[array] = (bound.wide_arrays[array] = {values.begin(), values.end()}).data();
+    else
+      bound.pointers[array] = const_cast<int32_t*>(values.data());
   };
-  if (!axis.indptr.empty()) bound.pointers[axis.indptr] = pointer(level.indptr);
-  if (!axis.indices.empty()) bound.pointers[axis.indices] = pointer(level.indices);
+  bind_array(axis.indptr, level.indptr);
+  bind_array(axis.indices, level.indices);
 }
 
 }  // namespace
@@ -119,6 +120,31 @@ void bind_structures(const Stage1& program, const std::vector<Decomposition>& de
     }
   }
   bound.structure_numbers = bound.numbers;
+}
+
+namespace {
+
+// [0, 0, 2, 2, 2] of an indptr of [0, 2, 2, 5].
+template <class Index>
+void* expanded(const Index* indptr, int64_t num_parents, std::vector<Index>& rows) {
+  rows.resize(static_cast<size_t>(indptr[num_parents]));
+  for (int64_t parent = 0; parent < num_parents; ++parent)
+    std::fill(rows.begin() + indptr[parent], rows.begin() + indptr[parent + 1], static_cast<Index>(parent));
+  return rows.data();
+}
+
+}  // namespace
+
+void bind_rows(const Declarations& declared, Bound& bound) {
+  for (const Axis& axis : declared.axes) {
+    if (axis.rows.empty() || bound.pointers.contains(axis.rows)) continue;
+    const int64_t parents = evaluate(declared.num_positions(axis.parent), bound.numbers);
+    const void* indptr = bound.pointers.at(axis.indptr);
+    bound.pointers[axis.rows] =
+        axis.index_type == DType::int64
+            ? expanded(static_cast<const int64_t*>(indptr), parents, bound.wide_arrays[axis.rows])
+            : expanded(static_cast<const int32_t*>(indptr), parents, bound.arrays[axis.rows]);
+  }
 }
 
 void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>& scalars,

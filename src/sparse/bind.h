@@ -17,6 +17,7 @@ struct Bound {
   loop::Memory numbers = {};                                                // parameters
   loop::Memory structure_numbers = {};                                      // those that the structures tell
   std::map<std::string, std::vector<int32_t>> arrays = {};                  // of formats that were made here
+  std::map<std::string, std::vector<int64_t>> wide_arrays = {};             // of axes whose indices are of int64
   std::map<std::string, std::vector<char>> values = {};                     // of buffers that are filled here
   std::map<std::string, std::shared_ptr<const Structure::Data>> held = {};  // by axis
   std::map<std::string, void*> pointers = {};                               // by the name of array or buffer
@@ -39,6 +40,8 @@ void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>
                   Bound& bound);
 // Other tensors of the same names, types and shapes instead.
 void rebind_buffers(const std::map<std::string, TensorView>& buffers, Bound& bound);
+// Arrays of rows, which follow from others; of axes that a schedule gave them.
+void bind_rows(const Declarations& declared, Bound& bound);
 // What the caller does not give: what preprocessing writes, and temporary buffers.
 Names made_here(const Stage1& program);
 

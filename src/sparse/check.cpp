@@ -32,17 +32,23 @@ loop::Memory interpret_operator(const Operator& op, const RunArguments& argument
   Bound bound;
   bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound);
   bind_parameters(made.stage1, arguments.scalars, arguments.buffers, bound);
+  bind_rows(made.compute2, bound);
   const Names own = made_here(made.stage1);
   bind_buffers(made.stage1, arguments.buffers, own, bound);
   loop::Memory memory{.scalars = bound.numbers.scalars};
-  for (const Axis& axis : made.stage1.axes) {
+  for (const Axis& axis : made.compute2.axes) {
     const auto add = [&](const std::string& array, int64_t size) {
       if (array.empty()) return;
-      const auto* values = static_cast<const int32_t*>(bound.pointers.at(array));
-      memory.buffers[array].assign(values, values + size);
+      const void* values = bound.pointers.at(array);
+      if (const auto* wide = static_cast<const int64_t*>(values); axis.index_type == DType::int64)
+        memory.buffers[array].assign(wide, wide + size);
+      else
+        memory.buffers[array].assign(static_cast<const int32_t*>(values), static_cast<const int32_t*>(values) + size);
     };
     if (axis.is_variable) add(axis.indptr, evaluate(made.stage1.num_positions(axis.parent), bound.numbers) + 1);
-    if (axis.is_sparse) add(axis.indices, evaluate(made.stage1.num_positions(axis.name), bound.numbers));
+    const int64_t positions = evaluate(made.stage1.num_positions(axis.name), bound.numbers);
+    if (axis.is_sparse) add(axis.indices, positions);
+    add(axis.rows, positions);
   }
   for (const SparseBuffer& buffer : made.stage1.buffers) {
     if (const auto array = bound.arrays.find(buffer.name); array != bound.arrays.end())

@@ -54,10 +54,15 @@ const Pass kPasses[] = {
     {"split preprocess", [](const Context& c) { c.made.parts = split_preprocess(c.made.stage1); }},
 
     // Stage II: positions. Equations 3.1 to 3.5.
+    {"materialise auxiliaries",
+     [](const Context& c) {
+       if (c.has_preprocess()) c.made.preprocess2 = materialise_auxiliaries(c.made.parts.preprocess);
+       c.made.compute2 = materialise_auxiliaries(c.made.parts.compute);
+     }},
     {"lower iterations",
      [](const Context& c) {
-       if (c.has_preprocess()) c.made.preprocess2 = lower_iterations(c.made.parts.preprocess);
-       c.made.compute2 = lower_iterations(c.made.parts.compute);
+       if (c.has_preprocess()) lower_iterations(c.made.parts.preprocess, c.made.preprocess2);
+       lower_iterations(c.made.parts.compute, c.made.compute2);
      }},
     {"schedule stage II",
      [](const Context& c) {

@@ -170,9 +170,7 @@ void interpret(Stage2 stage, Memory& memory) {
     if (const SparseBuffer* buffer = stage.find_buffer(name)) return layout.place(buffer->axes, at, false);
     const Auxiliary* array = stage.find_auxiliary(name);
     ensure(array != nullptr, "interpreter: no buffer '{}'", name);
-    std::vector<std::string> axes = stage.ancestors(array->axis);
-    if (!array->is_indptr) axes.push_back(array->axis);
-    return layout.place(axes, at, false);
+    return array->kind == Auxiliary::Kind::rows ? at[0] : layout.place(axes_of(stage, *array), at, false);
   };
   const auto failed = [&](const loop::Failure& failure, const std::vector<int64_t>& at) { failures.add(failure, at); };
   Interpreter(memory, place, failed).run(stage.body);

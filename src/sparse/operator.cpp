@@ -43,6 +43,7 @@ Operator compile_parsed(const ParsedProgram& parsed, Device device, const Compil
 void bind_rest(const Operator::Impl& impl, const RunArguments& arguments, Bound& bound) {
   bound.numbers = bound.structure_numbers;
   bind_parameters(impl.made.stage1, arguments.scalars, arguments.buffers, bound);
+  bind_rows(impl.made.compute2, bound);
   bind_buffers(impl.made.stage1, arguments.buffers, impl.own, bound);
 }
 

@@ -36,6 +36,7 @@ const LoopPrimitive kLoopPrimitives[] = {
     {"tensorize", ", intrinsic", false, [](Stage2& s, const std::string& l, const Words& w) { tensorize(s, l, w[0]); }},
     {"rfactor", ", scope", false,
      [](Stage2& s, const std::string& l, const Words& w) { rfactor(s, l, scope_of(w[0])); }},
+    {"materialise_rows", "", false, [](Stage2& s, const std::string& l, const Words&) { materialise_rows(s, l); }},
     {"decompose_reduction", "", false,
      [](Stage2& s, const std::string& l, const Words&) { decompose_reduction(s, l); }},
 };

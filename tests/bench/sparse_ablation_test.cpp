@@ -92,7 +92,7 @@ TEST(SparseAblation, SchedulesOfSpmmAgreeWithDense) {
 
 TEST(SparseAblation, SchedulesOfSddmmAgreeWithDense) {
   const SparseCase a = small_graph();
-  expect_same(schedules_of_sddmm(a, 32), 5);
+  expect_same(schedules_of_sddmm(a, 32), 6);
 }
 
 TEST(SparseAblation, PhasesAndSumsAgreeWithDense) {

@@ -96,6 +96,7 @@ class Bench {
     const auto own = sparse::made_here(made.stage1);
     sparse::bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound_);
     sparse::bind_parameters(made.stage1, arguments.scalars, tensors.arguments.buffers, bound_);
+    sparse::bind_rows(made.compute2, bound_);
     sparse::bind_buffers(made.stage1, tensors.arguments.buffers, own, bound_);
     if (!made.preprocess3.function.body.empty()) functions_.push_back(&made.preprocess3.function);
     functions_.push_back(&made.compute3.function);

@@ -46,10 +46,24 @@ IterationSpec spec_of(const Iteration& it, const std::string& name, size_t begin
 }
 
 IterationSpec whole_spec_of(const Iteration& it) {
-  IterationSpec spec = spec_of(it, it.name, it.nest_axes, it.axes.size());
+  IterationSpec spec = spec_of(it, it.name, it.num_shared_axes(), it.axes.size());
   spec.where = texts(it.where);
   spec.init = lines(it.init);
   spec.body = lines(it.body);
+  return spec;
+}
+
+// Of iterations that stand within the same ones down to that depth, the first of which may stand deeper.
+IterationSpec spec_of_nest(std::span<const Iteration> list, size_t depth) {
+  const Iteration& it = list[0];
+  if (it.around.size() == depth) return whole_spec_of(it);
+  IterationSpec spec =
+      spec_of(it, it.around[depth].name, depth == 0 ? 0 : it.around[depth - 1].num_axes, it.around[depth].num_axes);
+  for (size_t begin = 0, end; begin < list.size(); begin = end) {
+    end = begin + 1;
+    while (end < list.size() && num_common(list[begin], list[end]) > depth + 1) ++end;
+    spec.within.push_back(spec_of_nest(list.subspan(begin, end - begin), depth + 1));
+  }
   return spec;
 }
 
@@ -72,16 +86,10 @@ ProgramBuilder rebuilt(const ParsedProgram& parsed) {
     b.temporary ? builder.temporary(b.name, b.axes, b.dtype) : builder.buffer(b.name, b.axes, b.dtype);
   for (const auto& axes : program.apart) builder.apart(axes);
   for (size_t i = 0; i < program.iterations.size(); ++i) {
-    const Iteration& it = program.iterations[i];
-    if (it.nest.empty()) {
-      builder.iterate(whole_spec_of(it));
-      continue;
-    }
-    IterationSpec outer = spec_of(it, it.nest, 0, it.nest_axes);
-    for (; i < program.iterations.size() && program.iterations[i].nest == it.nest; ++i)
-      outer.within.push_back(whole_spec_of(program.iterations[i]));
-    --i;
-    builder.iterate(outer);
+    const size_t first = i;
+    while (i + 1 < program.iterations.size() && num_common(program.iterations[first], program.iterations[i + 1]) > 0)
+      ++i;
+    builder.iterate(spec_of_nest(std::span(program.iterations).subspan(first, i + 1 - first), 0));
   }
   for (const FormatDefinition& f : parsed.formats) {
     FormatSpec spec{.name = f.name, .old_axes = f.old_axes, .params = f.new_params, .buffer_axes = f.buffer_axes};
@@ -114,11 +122,13 @@ constexpr const char* kAll = R"(program all(a, b, c):
   L = sparse_variable(R, 2 * b + 1, c, indptr=l_indptr, indices=l_indices): int64
   F = sparse_fixed(I, b, 3, indices=f_indices)
   J = sparse_variable(I, b, c, indptr=j_indptr, indices=j_indices)
+  Q = dense_fixed(2)
   X = buffer(I, R): fp64
   Y = buffer(I): bf16
   T = temporary(I, R): fp32
   A = buffer(I, J): fp32
   Z = buffer(I): fp32
+  W = buffer(I, J, Q): fp32
   apart(E, F)
   preprocess first(I, R) "SS" as (i, r):
     T[i, r] = X[i, r] * 2.0
@@ -129,6 +139,11 @@ constexpr const char* kAll = R"(program all(a, b, c):
       init:
         Z[i] = 0.0
       Z[i] = Z[i] + A[i, j]
+    iterate elements(J) "S" as (j):
+      iterate scaled(Q) "S" as (q):
+        W[i, j, q] = A[i, j]
+      iterate shifted(Q) "S" as (q):
+        W[i, j, q] = A[i, j] + Z[i]
 format tiles(I, J) with (num_tiles):
   IO = dense_fixed((a + 1) // 2)
   JO = sparse_variable(IO, (b + 3) // 4, num_tiles, indptr=tiles_indptr, indices=tiles_indices)

@@ -432,6 +432,72 @@ TEST(Within, IterationsShareTheLoopsAroundThem) {
   }
 }
 
+// Two levels down: each element of a row takes its row's sum, scaled, in two features of its own.
+constexpr const char* kTwoDeep = R"(program features(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  K = dense_fixed(2)
+  X = buffer(I, J): fp32
+  Y = buffer(I, J, K): fp32
+  S = temporary(I): fp32
+  T = temporary(I, J): fp32
+  iterate rows(I) "S" as (i):
+    iterate sums(J) "R" as (j):
+      init:
+        S[i] = 0.0
+      S[i] = S[i] + X[i, j]
+    iterate elements(J) "S" as (j):
+      iterate scaled(K) "R" as (k):
+        init:
+          T[i, j] = 0.0
+        T[i, j] = T[i, j] + S[i] * real(k + 1)
+      iterate features(K) "S" as (k):
+        Y[i, j, k] = T[i, j] - X[i, j] * real(k)
+)";
+
+TEST(Within, IterationsMayStandSeveralDeep) {
+  EXPECT_EQ(loops("set_scope(S, register)\nset_scope(T, register)\nparallel(sums.i)\n", kTwoDeep),
+            R"(  for i in range(m) [parallel, balance=j_indptr]:
+    allocate S_local[1]: fp32 in register
+    for j in range(j_indptr[i + 1] - j_indptr[i]) [reduce]:
+      block sums:
+        init:
+          S_local[0] = 0.0
+        S_local[0] = S_local[0] + X[i, j]
+    for j in range(j_indptr[i + 1] - j_indptr[i]):
+      allocate T_local[1]: fp32 in register
+      for k in range(2) [reduce]:
+        block scaled:
+          init:
+            T_local[0] = 0.0
+          T_local[0] = T_local[0] + S_local[0] * real(k + 1)
+      for k in range(2):
+        block features:
+          Y[i, j, k] = T_local[0] - X[i, j] * real(k)
+)");
+  EXPECT_EQ(parse(kTwoDeep).text(), to_text(parse_program(kTwoDeep).stage1));
+  for (const char* schedule : {"", "lower()\nset_scope(S, register)\nset_scope(T, register)\nparallel(sums.i)\n"}) {
+    const Operator op = compile(parse(kTwoDeep), schedule);
+    for (const Shape shape : kShapes) {
+      const Matrix a = random_matrix(shape, 631);
+      Values y(a.values.size() * 2);
+      std::vector<double> want;
+      for (size_t r = 0; r + 1 < a.indptr.size(); ++r) {
+        const auto row = std::span(a.values).subspan(static_cast<size_t>(a.indptr[r]),
+                                                     static_cast<size_t>(a.indptr[r + 1] - a.indptr[r]));
+        double sum = 0;
+        for (const float x : row) sum += x;
+        for (const float x : row) want.insert(want.end(), {3 * sum, 3 * sum - x});
+      }
+      expect_everywhere(op,
+                        {.structures = {{"J", a.structure()}},
+                         .buffers = {{"X", a.values_view()},
+                                     {"Y", {y.data(), DType::fp32, {static_cast<int64_t>(a.values.size()), 2}}}}},
+                        "Y", want, schedule + std::string(name_of(shape)));
+    }
+  }
+}
+
 TEST(Within, RefusesWhatNeedsOtherPoints) {
   const auto changed = [](const std::string& old, const std::string& now, const std::string& schedule = "") {
     return refusal(
@@ -445,10 +511,18 @@ TEST(Within, RefusesWhatNeedsOtherPoints) {
   expect_contains(changed("    iterate quotients", "    preprocess quotients"), "'iterate' is expected", "preprocess");
   expect_contains(changed("quotients(J) \"S\" as (j)", "quotients(J) \"S\" as (i)"),
                   "has a name that something else has", "iterator");
-  expect_contains(
-      changed("      Y[i, j] = X[i, j] / sqrt(S[i])\n", "      iterate more(J) \"S\" as (p):\n        Y[i, j] = 0.0\n"),
-      "one deep", "deep");
+  // A third level down, and so on.
+  std::string axes, deep;
+  for (int level = 0; level < 8; ++level) {
+    axes += fmt::format("  O_{} = dense_fixed(1)\n", level);
+    deep += fmt::format("{0}iterate more_{1}(O_{1}) \"S\" as (o_{1}):\n", std::string(6 + 2 * level, ' '), level);
+  }
+  const std::string with_axes = replaced(kWithin, "  X = buffer", axes + "  X = buffer");
+  const std::string too_deep =
+      replaced(with_axes, "      Y[i, j] = X[i, j] / sqrt(S[i])\n", deep + std::string(22, ' ') + "Y[i, j] = 0.0\n");
+  expect_contains(refusal([&] { parse(too_deep); }), "iterations stand within others at most 8 deep", "deep");
   expect_contains(changed("iterate quotients(J)", "iterate rows(J)"), "iteration 'rows' is declared twice", "names");
+  expect_contains(changed("iterate quotients(J)", "iterate sums(J)"), "iteration 'sums' is declared twice", "names");
   for (const char* line : {"sparse_reorder(sums, I, J)\n", "sparse_fuse(sums, I, J)\n"})
     expect_contains(changed("norms", "norms", line), "it stands within iteration 'rows'", line);
   expect_contains(changed("norms", "norms", "decompose_format(sums, X, csr())\n"), "it stands within iteration 'rows'",

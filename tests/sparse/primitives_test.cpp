@@ -225,6 +225,7 @@ TEST(Primitives, RefuseWhatWouldChangeTheResult) {
       {"lower()\nko, ki = split(csrm.k, 4)\n", "there is no such block; there are csrmm; did you mean 'csrmm'?"},
       {"lower()\nko, ki = split(k, 4)\n", "a loop is named by its iteration and its variable"},
       {"lower()\nunroll(csrmm.k)\nko, ki = split(csrmm.k, 4)\n", "the loop is unroll already", false, {{"feat", 8}}},
+      {"lower()\nmaterialise_rows(csrmm.j)\n", "materialise_rows(csrmm.j): no row is searched for within it"},
       {"lower()\nf = fuse(csrmm.i, csrmm.j)\n", "depends on 'i'; fuse the axes with sparse_fuse in stage I"},
       {"lower()\nf = fuse(csrmm.i, csrmm.k)\n", "'k' does not stand directly and alone within 'i'"},
       {"lower()\nf = fuse(csrmm.j, csrmm.k)\n", "one of them is spatial and the other a reduction"},

@@ -105,6 +105,7 @@ std::vector<ReadyCase> all_cases() {
       spmm("spmm_hyb", spmm_schedule(64, "hyb(1, 2)", {}, 0), {{"feat", 64}}),
       sddmm("sddmm", sddmm_schedule(64, DType::fp32, {}, 16), {{"feat", 64}}),
       sddmm("sddmm_fused", "sparse_fuse(sddmm, I, J)\nlower()\nparallel(sddmm.i_j)\n"),
+      sddmm("sddmm_rows", "sparse_fuse(sddmm, I, J)\nlower()\nmaterialise_rows(sddmm.i_j)\nparallel(sddmm.i_j)\n"),
       spmm("spmm_prefetch",
            "lower()\nku, ki = split(csrmm.k, 16)\nvectorize(ki)\nunroll(ku)\n"
            "annotate(csrmm.j, prefetch)\nparallel(csrmm.i)\n",

@@ -146,11 +146,16 @@ TEST_F(BadRun, IsRefusedNamingWhatIsWrong) {
        }));
 }
 
-// A program may say that its indices have 64 bits; structures have 32.
-TEST_F(BadRun, StructuresOfWideIndicesAreRefused) {
-  const Operator wide = compile(parse(replaced(kSpmmProgram, "indices=j_indices)", "indices=j_indices): int64")));
-  expect_contains(refusal([&] { wide.run(good); }), "axis 'J' has indices of int64; required: int64 structures",
-                  "int64");
+TEST(Refusals, ArraysOf64BitsWhoseNumbersDoNotFit32) {
+  const int64_t beyond = int64_t{INT32_MAX} + 1;
+  const auto says = [](const std::vector<int64_t>& indptr, const std::vector<int64_t>& indices, const char* what) {
+    expect_contains(refusal([&] { csr(2, 4, std::span(indptr), std::span(indices)); }), what, what);
+  };
+  says({0, 1, beyond}, {3}, "structure: indptr[2] is 2147483648; 0 to 2147483647 fit indices of 32 bits");
+  says({0, -1, 1}, {3}, "structure: indptr[1] is -1; 0 to 2147483647 fit");
+  says({0, 1, 1}, {beyond}, "structure: indices[0] is 2147483648; 0 to 2147483647 fit");
+  says({0, 1, 1}, {int64_t{1} << 32}, "structure: indices[0] is 4294967296; 0 to 2147483647 fit");
+  says({0, 1, 1}, {4}, "structure: indices[0], of row 0, is 4; allowed are 0 to 3");
 }
 
 // A second run with other shapes is no worse than the first, and a refused one leaves nothing behind.

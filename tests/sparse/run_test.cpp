@@ -80,6 +80,7 @@ struct SddmmCase {
 constexpr SddmmCase kSddmmCases[] = {
     {"plain", "", 5},
     {"fused", "sparse_fuse(sddmm, I, J)\nlower()\nparallel(sddmm.i_j)\n", 5},
+    {"fused_rows", "sparse_fuse(sddmm, I, J)\nlower()\nmaterialise_rows(sddmm.i_j)\nparallel(sddmm.i_j)\n", 5},
     {"two_stages", "lower()\nko, ki = split(sddmm.k, 4)\nrfactor(ki, register)\nvectorize(ki)\nparallel(sddmm.i)\n",
      12},
     {"two_stages_with_tail", "lower()\nko, ki = split(sddmm.k, 8)\nrfactor(ki, register)\nvectorize(ki)\n", 13},
@@ -141,10 +142,31 @@ TEST(Run, ReadyOperatorsComputeTheSame) {
   }
 }
 
+constexpr const char* kFormatLists[] = {
+    "csr()",  "csc()",          "coo()",         "dcsr()",    "dia()",  "ell(2), csr()",
+    "bsr(4)", "dbsr(2), coo()", "sr_bcrs(8, 4)", "hyb(1, 2)", "hyb(2)",
+};
+
 // Empty rows, one dense row, no rows; with vectors and without.
+TEST(Run, SpmmInEveryFormatComputesTheSame) {
+  for (const char* format : kFormatLists)
+    for (const int64_t feat : {5, 64}) {
+      uint32_t seed = 940;
+      for (const Shape shape : kShapes) {
+        const Matrix a = random_matrix(shape, seed++);
+        Values b = random_values(static_cast<size_t>(a.cols * feat), seed);
+        Values c(static_cast<size_t>(a.rows * feat), std::nanf(""));
+        spmm(a.structure(), a.values_view(), {b.data(), DType::fp32, {a.cols, feat}},
+             {c.data(), DType::fp32, {a.rows, feat}}, {.format = format});
+        expect_close(doubles(c), dense_spmm(a, b, feat), 1e-5,
+                     fmt::format("{}, {}, feat {}", format, name_of(shape), feat));
+        if (HasFatalFailure()) return;
+      }
+    }
+}
+
 TEST(Run, SddmmInEveryFormatComputesTheSame) {
-  for (const char* format : {"csr()", "csc()", "coo()", "dcsr()", "dia()", "ell(2), csr()", "bsr(4)", "dbsr(2), coo()",
-                             "sr_bcrs(8, 4)", "hyb(1, 2)", "hyb(2)"})
+  for (const char* format : kFormatLists)
     for (const int64_t feat : {5, 64}) {
       uint32_t seed = 980;
       for (const Shape shape : kShapes) {
@@ -159,6 +181,29 @@ TEST(Run, SddmmInEveryFormatComputesTheSame) {
         if (HasFatalFailure()) return;
       }
     }
+}
+
+// Axes whose arrays have 64 bits, of structures from arrays of either width.
+TEST(Run, IndicesOf64BitsComputeTheSame) {
+  const Program program = parse(replaced(kSpmmProgram, "indices=j_indices)", "indices=j_indices): int64"));
+  const int64_t feat = 6;
+  for (const char* schedule : {"", "decompose_format(csrmm, A, hyb(1, 1))\n",
+                               "sparse_fuse(csrmm, I, J)\nlower()\nmaterialise_rows(csrmm.i_j)\n",
+                               "lower()\nannotate(csrmm.j, prefetch, 4)\n"}) {
+    const Operator op = compile(program, schedule);
+    uint32_t seed = 960;
+    for (const Shape shape : kShapes) {
+      const Matrix a = random_matrix(shape, seed++);
+      const std::vector<int64_t> indptr(a.indptr.begin(), a.indptr.end()), indices(a.indices.begin(), a.indices.end());
+      Values b = random_values(static_cast<size_t>(a.cols * feat), seed), c(static_cast<size_t>(a.rows * feat));
+      expect_everywhere(op,
+                        {.structures = {{"J", csr(a.rows, a.cols, std::span(indptr), std::span(indices))}},
+                         .buffers = {{"A", a.values_view()},
+                                     {"B", {b.data(), DType::fp32, {a.cols, feat}}},
+                                     {"C", {c.data(), DType::fp32, {a.rows, feat}}}}},
+                        "C", dense_spmm(a, b, feat), fmt::format("{} {}", schedule, name_of(shape)));
+    }
+  }
 }
 
 // What does not lie next to each other is no vector, and computed all the same.

@@ -36,7 +36,9 @@ Ablation schedules_of_sddmm(const SparseCase& a, int64_t feat) {
     add_candidate(ablation, name, sparse::kSddmmProgram, schedule);
   };
   add("rows in parallel", "lower()\nparallel(sddmm.i)\n");
-  add("one loop over elements", "sparse_fuse(sddmm, I, J)\nlower()\nparallel(sddmm.i_j)\n");
+  const std::string fused = "sparse_fuse(sddmm, I, J)\nlower()\nparallel(sddmm.i_j)\n";
+  add("one loop over elements", fused);
+  add("and rows from an array", fused + "materialise_rows(sddmm.i_j)\n");
   add("sums in a register", "lower()\ncache_write(sddmm.j, register)\nparallel(sddmm.i)\n");
   add("sums of lanes, then of those", sparse::sddmm_schedule(feat, DType::fp32, unit, 0));
   add("and rows prefetched", sparse::sddmm_schedule(feat, DType::fp32, unit, sparse::default_prefetch(feat)));

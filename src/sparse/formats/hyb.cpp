@@ -7,8 +7,6 @@
 namespace weft::sparse {
 namespace {
 
-Expr var(const std::string& name) { return loop::variable(name); }
-
 struct Bucket {
   std::string name;
   int64_t partition, num_partitions;
@@ -98,7 +96,7 @@ std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, in
                     .is_variable = is_stack,
                     .parent = one,
                     .length = matrix.num_rows,
-                    .nnz = var(rows),
+                    .nnz = loop::variable(rows),
                     .indptr = is_stack ? row + "_indptr" : "",
                     .indices = row + "_indices"}};
       if (bucket.is_last) {
@@ -108,7 +106,7 @@ std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, in
                              .is_variable = true,
                              .parent = row,
                              .length = matrix.num_cols,
-                             .nnz = var(pieces),
+                             .nnz = loop::variable(pieces),
                              .indptr = piece + "_indptr"});
       }
       rule.axes.push_back({.name = col,
@@ -118,13 +116,13 @@ std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, in
                            .nnz = bucket.width,
                            .indices = col + "_indices"});
       rule.axis_map = {{matrix.row, {row}}, {matrix.col, {col}}};
-      rule.to_new = {{row, var(matrix.row)}, {col, var(matrix.col)}};
-      rule.to_old = {{matrix.row, var(row)}, {matrix.col, var(col)}};
+      rule.to_new = {{row, loop::variable(matrix.row)}, {col, loop::variable(matrix.col)}};
+      rule.to_old = {{matrix.row, loop::variable(row)}, {matrix.col, loop::variable(col)}};
       rule.iterators = {{piece, "s"}};
       if (is_stack) {
         rule.axis_map[matrix.outer] = {one};
-        rule.to_new[one] = var(matrix.outer);
-        rule.to_old[matrix.outer] = var(one);
+        rule.to_new[one] = loop::variable(matrix.outer);
+        rule.to_old[matrix.outer] = loop::variable(one);
       } else {
         rule.iterators[one] = "o";
         if (c == 1) rule.apart = row;  // a row has one length

@@ -9,7 +9,6 @@
 namespace weft::sparse {
 namespace {
 
-Expr var(const std::string& name) { return loop::variable(name); }
 Expr groups(const Expr& length, int64_t size) { return loop::floor_div(length + (size - 1), size); }
 
 Axis dense(const std::string& name, const Expr& length) { return {.name = name, .length = length}; }
@@ -19,7 +18,7 @@ Axis compressed(const std::string& name, const std::string& parent, const Expr& 
           .is_variable = true,
           .parent = parent,
           .length = length,
-          .nnz = var(nnz),
+          .nnz = loop::variable(nnz),
           .indptr = name + "_indptr",
           .indices = name + "_indices"};
 }
@@ -52,8 +51,8 @@ FormatRewriteRule csc_rule(const MatrixAxes& matrix) {
   FormatRewriteRule rule{.name = "csc", .params = {"nnz_csc"}, .buffer_axes = {col, row}};
   rule.axes = {dense(col, matrix.num_cols), compressed(row, col, matrix.num_rows, "nnz_csc")};
   rule.axis_map = {{matrix.row, {row}}, {matrix.col, {col}}};
-  rule.to_new = {{row, var(matrix.row)}, {col, var(matrix.col)}};
-  rule.to_old = {{matrix.row, var(row)}, {matrix.col, var(col)}};
+  rule.to_new = {{row, loop::variable(matrix.row)}, {col, loop::variable(matrix.col)}};
+  rule.to_old = {{matrix.row, loop::variable(row)}, {matrix.col, loop::variable(col)}};
   const auto coordinate = [=](const Coordinates& left, size_t e) {
     return std::map<std::string, int64_t>{{row, left.rows[e]}, {col, left.cols[e]}};
   };
@@ -68,8 +67,8 @@ FormatRewriteRule dcsr_rule(const MatrixAxes& matrix) {
   rule.axes = {dense(one, 1), compressed(row, one, matrix.num_rows, "rows_dcsr"),
                compressed(col, row, matrix.num_cols, "nnz_dcsr")};
   rule.axis_map = {{matrix.row, {row}}, {matrix.col, {col}}};
-  rule.to_new = {{row, var(matrix.row)}, {col, var(matrix.col)}};
-  rule.to_old = {{matrix.row, var(row)}, {matrix.col, var(col)}};
+  rule.to_new = {{row, loop::variable(matrix.row)}, {col, loop::variable(matrix.col)}};
+  rule.to_old = {{matrix.row, loop::variable(row)}, {matrix.col, loop::variable(col)}};
   rule.iterators = {{one, "o"}};
   const auto coordinate = [=](const Coordinates& left, size_t e) {
     return std::map<std::string, int64_t>{{row, left.rows[e]}, {col, left.cols[e]}};
@@ -88,12 +87,13 @@ FormatRewriteRule dbsr_rule(const MatrixAxes& matrix, int64_t block) {
   rule.axes = {dense(one, 1), compressed(io, one, groups(matrix.num_rows, block), rows),
                compressed(jo, io, groups(matrix.num_cols, block), nnz), dense(ii, block), dense(ji, block)};
   rule.axis_map = {{matrix.row, {io, ii}}, {matrix.col, {jo, ji}}};
-  const Expr i = var(matrix.row), j = var(matrix.col);
+  const Expr i = loop::variable(matrix.row), j = loop::variable(matrix.col);
   rule.to_new = {{io, loop::floor_div(i, block)},
                  {jo, loop::floor_div(j, block)},
                  {ii, loop::modulo(i, block)},
                  {ji, loop::modulo(j, block)}};
-  rule.to_old = {{matrix.row, var(io) * block + var(ii)}, {matrix.col, var(jo) * block + var(ji)}};
+  rule.to_old = {{matrix.row, loop::variable(io) * block + loop::variable(ii)},
+                 {matrix.col, loop::variable(jo) * block + loop::variable(ji)}};
   rule.iterators = {{one, "o"}, {io, "io"}, {jo, "jo"}, {ii, "ii"}, {ji, "ji"}};
   const auto coordinate = [=](const Coordinates& left, size_t e) {
     const int64_t r = left.rows[e], c = left.cols[e];
@@ -116,8 +116,10 @@ FormatRewriteRule dia_rule(const MatrixAxes& matrix) {
   rule.axes = {dense(one, 1), compressed(diagonal, one, matrix.num_rows + matrix.num_cols, "diagonals_dia"),
                dense(row, matrix.num_rows)};
   rule.axis_map = {{matrix.row, {row}}, {matrix.col, {diagonal}}};
-  rule.to_new = {{diagonal, var(matrix.col) - var(matrix.row) + matrix.num_rows}, {row, var(matrix.row)}};
-  rule.to_old = {{matrix.row, var(row)}, {matrix.col, var(diagonal) + var(row) - matrix.num_rows}};
+  rule.to_new = {{diagonal, loop::variable(matrix.col) - loop::variable(matrix.row) + matrix.num_rows},
+                 {row, loop::variable(matrix.row)}};
+  rule.to_old = {{matrix.row, loop::variable(row)},
+                 {matrix.col, loop::variable(diagonal) + loop::variable(row) - matrix.num_rows}};
   rule.iterators = {{one, "o"}, {diagonal, "d"}};
   const auto coordinate = [=](const Coordinates& left, size_t e) {
     return std::map<std::string, int64_t>{{diagonal, int64_t{left.cols[e]} - left.rows[e] + left.num_rows},
@@ -138,11 +140,11 @@ FormatRewriteRule coo_rule(const MatrixAxes& matrix) {
   check_no_stack(matrix, "coo");
   const std::string element = "E_coo", row = "I_coo", col = "J_coo";
   FormatRewriteRule rule{.name = "coo", .params = {"nnz_coo"}, .buffer_axes = {element, row, col}};
-  rule.axes = {dense(element, var("nnz_coo")), fixed(row, element, matrix.num_rows, 1),
+  rule.axes = {dense(element, loop::variable("nnz_coo")), fixed(row, element, matrix.num_rows, 1),
                fixed(col, row, matrix.num_cols, 1)};
   rule.axis_map = {{matrix.row, {row}}, {matrix.col, {col}}};
-  rule.to_new = {{row, var(matrix.row)}, {col, var(matrix.col)}};
-  rule.to_old = {{matrix.row, var(row)}, {matrix.col, var(col)}};
+  rule.to_new = {{row, loop::variable(matrix.row)}, {col, loop::variable(matrix.col)}};
+  rule.to_old = {{matrix.row, loop::variable(row)}, {matrix.col, loop::variable(col)}};
   rule.iterators = {{element, "e"}};
   rule.take = [=](const Coordinates& left, bool) {
     FormatArrays result{.taken = std::vector<char>(left.size(), 1)};
@@ -172,14 +174,14 @@ FormatRewriteRule sr_bcrs_rule(const MatrixAxes& matrix, int64_t t, int64_t g) {
                 .is_variable = true,
                 .parent = strip,
                 .length = groups(matrix.num_cols, g),
-                .nnz = var(count),
+                .nnz = loop::variable(count),
                 .indptr = group + "_indptr"},
                fixed(col, group, matrix.num_cols, g),
                dense(row, t)};
   rule.axis_map = {{matrix.row, {strip, row}}, {matrix.col, {col}}};
-  const Expr i = var(matrix.row);
-  rule.to_new = {{strip, loop::floor_div(i, t)}, {row, loop::modulo(i, t)}, {col, var(matrix.col)}};
-  rule.to_old = {{matrix.row, var(strip) * t + var(row)}, {matrix.col, var(col)}};
+  const Expr i = loop::variable(matrix.row);
+  rule.to_new = {{strip, loop::floor_div(i, t)}, {row, loop::modulo(i, t)}, {col, loop::variable(matrix.col)}};
+  rule.to_old = {{matrix.row, loop::variable(strip) * t + loop::variable(row)}, {matrix.col, loop::variable(col)}};
   rule.iterators = {{strip, "s"}, {group, "g"}, {row, "ii"}};
   rule.take = [=](const Coordinates& left, bool last) {
     FormatArrays result;

@@ -8,8 +8,6 @@
 namespace weft::sparse {
 namespace {
 
-Expr var(const std::string& name) { return loop::variable(name); }
-
 int32_t count32(size_t count, const std::string& what) {
   check(count <= static_cast<size_t>(INT32_MAX), ErrorCode::invalid_argument,
         "{}: {} elements do not fit indices of 32 bits", what, count);
@@ -28,12 +26,12 @@ FormatRewriteRule csr_rule(const MatrixAxes& matrix) {
                 .is_variable = true,
                 .parent = row,
                 .length = matrix.num_cols,
-                .nnz = var("nnz_csr"),
+                .nnz = loop::variable("nnz_csr"),
                 .indptr = "J_csr_indptr",
                 .indices = "J_csr_indices"}};
   rule.axis_map = {{matrix.row, {row}}, {matrix.col, {col}}};
-  rule.to_new = {{row, var(matrix.row)}, {col, var(matrix.col)}};
-  rule.to_old = {{matrix.row, var(row)}, {matrix.col, var(col)}};
+  rule.to_new = {{row, loop::variable(matrix.row)}, {col, loop::variable(matrix.col)}};
+  rule.to_old = {{matrix.row, loop::variable(row)}, {matrix.col, loop::variable(col)}};
   rule.take = [](const Coordinates& left, bool) {
     FormatArrays result{.taken = std::vector<char>(left.size(), 1)};
     std::vector<int32_t> indptr(static_cast<size_t>(left.num_rows) + 1, 0);
@@ -61,8 +59,8 @@ FormatRewriteRule ell_rule(const MatrixAxes& matrix, int64_t width) {
                 .nnz = width,
                 .indices = col + "_indices"}};
   rule.axis_map = {{matrix.row, {row}}, {matrix.col, {col}}};
-  rule.to_new = {{row, var(matrix.row)}, {col, var(matrix.col)}};
-  rule.to_old = {{matrix.row, var(row)}, {matrix.col, var(col)}};
+  rule.to_new = {{row, loop::variable(matrix.row)}, {col, loop::variable(matrix.col)}};
+  rule.to_old = {{matrix.row, loop::variable(row)}, {matrix.col, loop::variable(col)}};
   rule.take = [=](const Coordinates& left, bool) {
     FormatArrays result{.taken = std::vector<char>(left.size(), 0)};
     check(left.num_rows == 0 || width <= INT32_MAX / left.num_rows, ErrorCode::invalid_argument,
@@ -95,18 +93,19 @@ FormatRewriteRule bsr_rule(const MatrixAxes& matrix, int64_t block) {
                 .is_variable = true,
                 .parent = io,
                 .length = blocks(matrix.num_cols),
-                .nnz = var(nnzb),
+                .nnz = loop::variable(nnzb),
                 .indptr = jo + "_indptr",
                 .indices = jo + "_indices"},
                {.name = ii, .length = block},
                {.name = ji, .length = block}};
   rule.axis_map = {{matrix.row, {io, ii}}, {matrix.col, {jo, ji}}};
-  const Expr i = var(matrix.row), j = var(matrix.col);
+  const Expr i = loop::variable(matrix.row), j = loop::variable(matrix.col);
   rule.to_new = {{io, loop::floor_div(i, block)},
                  {jo, loop::floor_div(j, block)},
                  {ii, loop::modulo(i, block)},
                  {ji, loop::modulo(j, block)}};
-  rule.to_old = {{matrix.row, var(io) * block + var(ii)}, {matrix.col, var(jo) * block + var(ji)}};
+  rule.to_old = {{matrix.row, loop::variable(io) * block + loop::variable(ii)},
+                 {matrix.col, loop::variable(jo) * block + loop::variable(ji)}};
   rule.iterators = {{io, "io"}, {jo, "jo"}, {ii, "ii"}, {ji, "ji"}};
   // Alone, or last, every block that holds something; before other formats those that are half full.
   rule.take = [=](const Coordinates& left, bool last) {

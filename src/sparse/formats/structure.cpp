@@ -98,6 +98,29 @@ Structure csr(int64_t num_rows, int64_t num_cols, std::span<const int32_t> indpt
                           .indices = {indices.begin(), indices.end()}}});
 }
 
+namespace {
+
+std::vector<int32_t> narrowed(const char* name, std::span<const int64_t> wide, ErrorCode code) {
+  std::vector<int32_t> result(wide.size());
+  for (size_t i = 0; i < wide.size(); ++i) {
+    check(wide[i] >= 0 && wide[i] <= INT32_MAX, code, "structure: {}[{}] is {}; 0 to {} fit indices of 32 bits", name,
+          i, wide[i], INT32_MAX);
+    result[i] = static_cast<int32_t>(wide[i]);
+  }
+  return result;
+}
+
+}  // namespace
+
+Structure csr(int64_t num_rows, int64_t num_cols, std::span<const int64_t> indptr, std::span<const int64_t> indices) {
+  return make_structure({{.length = num_rows},
+                         {.is_sparse = true,
+                          .is_variable = true,
+                          .length = num_cols,
+                          .indptr = narrowed("indptr", indptr, ErrorCode::invalid_indptr),
+                          .indices = narrowed("indices", indices, ErrorCode::invalid_argument)}});
+}
+
 Structure ell(int64_t num_rows, int64_t num_cols, int64_t width, std::span<const int32_t> indices) {
   return make_structure(
       {{.length = num_rows},

@@ -6,7 +6,7 @@
 namespace weft::sparse {
 namespace {
 
-constexpr const char* kProgram = R"(program graph_attention(m, n, nnz, feat, feat_v):
+constexpr const char* kAttentionProgram = R"(program graph_attention(m, n, nnz, feat, feat_v):
   One = dense_fixed(1)
   I = dense_fixed(m)
   J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
@@ -82,7 +82,7 @@ ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const 
   text += fmt::format("annotate(largest.j, prefetch, {})\n", default_prefetch(feat));
   if (!same) text += fmt::format("annotate(values.j, prefetch, {})\n", default_prefetch(feat_v));
   text += is_apart ? kApart : kOneNest;
-  return {with_dtype(kProgram, dtype), text + "parallel(values.i)\n", {{"feat", feat}, {"feat_v", feat_v}}};
+  return {with_dtype(kAttentionProgram, dtype), text + "parallel(values.i)\n", {{"feat", feat}, {"feat_v", feat_v}}};
 }
 
 // What one nest saves is the second gather of a row that is key and value. Where it saves nothing, because values are

@@ -5,7 +5,7 @@
 namespace weft::sparse {
 namespace {
 
-constexpr const char* kProgram = R"(program fused_mm(m, n, nnz, feat):
+constexpr const char* kFusedMmProgram = R"(program fused_mm(m, n, nnz, feat):
   I = dense_fixed(m)
   J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
   J_ = dense_fixed(n)
@@ -40,7 +40,7 @@ ReadyProgram fused_mm_program(int64_t feat, DType dtype, const VectorUnit& unit)
   text += fmt::format("annotate(sums.j, prefetch, {})\n", default_prefetch(feat));
   text += "compute_at(weights, sums.j)\ncompute_at(scores, sums.j)\nset_scope(S, register)\nset_scope(W, register)\n";
   text += "cache_write(sums.i, register)\nparallel(sums.i)\n";
-  return {with_dtype(kProgram, dtype), text, {{"feat", feat}}};
+  return {with_dtype(kFusedMmProgram, dtype), text, {{"feat", feat}}};
 }
 
 void fused_mm(const Structure& graph, const TensorView& x, const TensorView& y, const TensorView& o, Stream stream) {

@@ -92,6 +92,13 @@ extern const char* const kSddmmProgram;
 // group.
 std::string spmm_schedule(int64_t feat, const std::string& format, const VectorUnit& unit, int64_t prefetch,
                           int64_t tile = 0, int64_t group = 0);
+// Whether spmm_schedule knows the format: sums of a row, or of all rows of a block, stay in registers.
+bool has_rows_in_registers(const std::string& formats);
+// Of any list of formats, as decompose_format has it.
+std::string spmm_formats_schedule(int64_t feat, const std::string& formats, const VectorUnit& unit);
+// In bf16 with sums in fp32 that are rounded once, for formats that add to a row several times; `schedule` is that of
+// the program in fp32.
+ReadyProgram rounded_spmm(int64_t feat, const std::string& schedule, const VectorUnit& unit);
 std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, int64_t prefetch, int64_t group = 0);
 // Of a list of formats, as decompose_format has it.
 std::string sddmm_format_schedule(int64_t feat, const std::string& formats, const VectorUnit& unit,

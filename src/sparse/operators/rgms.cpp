@@ -12,7 +12,8 @@ namespace weft::sparse {
 namespace {
 
 // TILE is a literal.
-constexpr const char* kProgram = R"(program rgms(tiles, stored, relations, pairs, m, rows, n, nnz, feat_in, feat_out):
+constexpr const char* kRgmsProgram =
+    R"(program rgms(tiles, stored, relations, pairs, m, rows, n, nnz, feat_in, feat_out):
   O = dense_fixed(1)
   P = sparse_variable(O, tiles, stored, indptr=p_indptr, indices=p_indices)
   R = sparse_variable(P, relations, pairs, indptr=r_indptr, indices=r_indices)
@@ -49,7 +50,7 @@ std::string with_rounding(std::string text) {
 
 ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
                           const VectorUnit& unit, int64_t vectors, int64_t prefetch) {
-  std::string text = replaced(with_dtype(kProgram, dtype), "TILE", std::to_string(tile));
+  std::string text = replaced(with_dtype(kRgmsProgram, dtype), "TILE", std::to_string(tile));
   if (!has_values) {
     text = replaced(text, "A[o, p, r, ii, j] * ", "");
     text = replaced(text, fmt::format("  A = buffer(O, P, R, II, J): {}\n", to_string(dtype)), "");

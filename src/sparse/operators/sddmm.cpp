@@ -4,8 +4,8 @@
 #include "base/check.h"
 #include "base/format_tensor.h"
 #include "sparse/formats/structure.h"
+#include "sparse/operators/format_loops.h"
 #include "sparse/operators/kept.h"
-#include "sparse/schedule.h"
 #include "sparse/tune/chosen.h"
 
 namespace weft::sparse {
@@ -53,63 +53,21 @@ std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, in
   return text + fmt::format("rows, row = split(sddmm.i, {})\nparallel(rows)\n", group);
 }
 
-namespace {
-
-// The loops over a format that have more than one iteration: the outermost one, and the one over elements or blocks.
-struct FormatLoops {
-  std::string outer = {}, elements = {};
-  int64_t width = 1;  // elements of a row, where all have as many
-};
-
-FormatLoops loops_over(const FormatRewriteRule& rule) {
-  FormatLoops loops;
-  bool is_stored = false;  // `elements` is a loop over what the structure stores
-  for (const std::string& name : rule.buffer_axes) {
-    const Axis& axis = *std::find_if(rule.axes.begin(), rule.axes.end(), [&](const Axis& a) { return a.name == name; });
-    const bool is_counted = axis.is_sparse && !axis.is_variable;
-    if (is_counted) loop::is_integer(axis.nnz, &loops.width);
-    if (loop::is_literal(is_counted ? axis.nnz : axis.length, 1)) continue;
-    const std::vector<std::string>& rows = rule.axis_map.at("I");
-    const auto named = rule.iterators.find(name);
-    const std::string loop = named != rule.iterators.end()                             ? named->second
-                             : std::find(rows.begin(), rows.end(), name) != rows.end() ? "i"
-                                                                                       : "j";
-    if (loops.outer.empty()) loops.outer = loop;
-    const bool stores = axis.is_sparse || axis.is_variable;
-    if (stores || !is_stored) loops.elements = loop;
-    is_stored |= stores;
-  }
-  check(!loops.outer.empty(), ErrorCode::unsupported, "sddmm: format {} has no loop to share", rule.name);
-  return loops;
-}
-
-}  // namespace
-
 std::string sddmm_format_schedule(int64_t feat, const std::string& formats, const VectorUnit& unit, int64_t prefetch,
                                   int64_t group) {
-  const std::string decompose = fmt::format("decompose_format(sddmm, A, {})\n", formats);
-  const MatrixAxes matrix{
-      .row = "I", .col = "J", .num_rows = loop::variable("m"), .num_cols = loop::variable("n"), .num_stored = 0};
-  const ScheduleLine line = parse_schedule(decompose)[0];
-  std::vector<std::string> names;
-  std::vector<FormatLoops> loops;
+  const std::vector<FormatLoops> parts = loops_of_formats("sddmm", formats);
   int64_t widest = 1;
-  for (size_t f = 2; f < line.operands.size(); ++f)
-    for (const FormatRewriteRule& rule : rules_of(line.operands[f], matrix, {})) {
-      names.push_back("sddmm_" + rule.name);
-      loops.push_back(loops_over(rule));
-      widest = std::max(widest, loops.back().width);
-    }
-  std::string text = decompose + "lower()\n";
-  for (size_t p = 0; p < names.size(); ++p) {
-    const std::string sums = two_stages(feat, unit, names[p], fmt::format("ko_{}", p), fmt::format("ki_{}", p));
+  for (const FormatLoops& part : parts) widest = std::max(widest, part.width);
+  std::string text = fmt::format("decompose_format(sddmm, A, {})\nlower()\n", formats);
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const FormatLoops& part = parts[p];
+    const std::string sums = two_stages(feat, unit, part.iteration, fmt::format("ko_{}", p), fmt::format("ki_{}", p));
     text += sums;
     if (!sums.empty() && prefetch > 0)
-      text += fmt::format("annotate({}.{}, prefetch, {})\n", names[p], loops[p].elements, prefetch);
-    const std::string outer = names[p] + "." + loops[p].outer;
-    text += group == 0 ? fmt::format("parallel({})\n", outer)
-                       : fmt::format("rows_{0}, row_{0} = split({1}, {2})\nparallel(rows_{0})\n", p, outer,
-                                     group * widest / loops[p].width);
+      text += fmt::format("annotate({}.{}, prefetch, {})\n", part.iteration, part.elements, prefetch);
+    text += group == 0 ? fmt::format("parallel({}.{})\n", part.iteration, part.outer())
+                       : fmt::format("rows_{0}, row_{0} = split({1}.{2}, {3})\nparallel(rows_{0})\n", p, part.iteration,
+                                     part.outer(), group * widest / part.width);
   }
   return text + "parallel(sddmm_gather.i)\n";
 }

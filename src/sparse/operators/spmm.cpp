@@ -1,5 +1,6 @@
 // C = A B for a sparse A.
 #include "base/check.h"
+#include "sparse/operators/format_loops.h"
 #include "sparse/operators/kept.h"
 #include "sparse/tune/chosen.h"
 
@@ -109,6 +110,44 @@ std::string spmm_schedule(int64_t feat, const std::string& format, const VectorU
   return text + (tiles_of_groups ? "parallel(rows)\n" : tiles_outside ? "parallel(tiles)\n" : parallel_lines);
 }
 
+bool has_rows_in_registers(const std::string& formats) {
+  const bool is_list = formats.find("), ") != formats.npos;
+  return !is_list && (formats.starts_with("csr") || formats.starts_with("ell") || formats.starts_with("bsr") ||
+                      formats.starts_with("hyb"));
+}
+
+// The team shares rows where a format stores rows outside of all else; where it does not, features.
+std::string spmm_formats_schedule(int64_t feat, const std::string& formats, const VectorUnit& unit) {
+  const RowTiles tiles = row_tiles(feat, unit);
+  const int64_t width = tiles.lanes == 1 ? unit.lanes : tiles.lanes;
+  std::string text = fmt::format("decompose_format(csrmm, A, {})\nlower()\nparallel(csrmm_init.i)\n", formats);
+  int number = 0;
+  for (const FormatLoops& part : loops_of_formats("csrmm", formats)) {
+    const bool has_tiles = tiles.lanes == 1 || feat > width;
+    const std::string outer = fmt::format("ko_{}", number), inner = fmt::format("ki_{}", number);
+    ++number;
+    if (has_tiles) text += fmt::format("{}, {} = split({}.k, {})\n", outer, inner, part.iteration, width);
+    if (has_tiles && !part.has_rows_outside) {
+      text += fmt::format("reorder({}", outer);
+      for (const std::string& loop : part.loops) text += fmt::format(", {}.{}", part.iteration, loop);
+      text += fmt::format(", {})\nparallel({})\n", inner, outer);
+    }
+    text += fmt::format("vectorize({})\n", has_tiles ? inner : part.iteration + ".k");
+    if (part.has_rows_outside) text += fmt::format("parallel({}.{})\n", part.iteration, part.outer());
+  }
+  return text;
+}
+
+ReadyProgram rounded_spmm(int64_t feat, const std::string& schedule, const VectorUnit& unit) {
+  std::string text = replaced(replaced(kSpmmProgram, "fp32", "bf16"), "C[i, k]", "S[i, k]");
+  text = replaced(text, "  iterate", "  S = temporary(I, K): fp32\n  iterate");
+  text += "  iterate rounded(I, K) \"SS\" as (i, k):\n    C[i, k] = S[i, k]\n";
+  const std::string vectors =
+      feat > unit.lanes ? fmt::format("rounded_o, rounded_i = split(rounded.k, {})\nvectorize(rounded_i)\n", unit.lanes)
+                        : "";
+  return {text, schedule + vectors + "parallel(rounded.i)\n", {{"feat", feat}}};
+}
+
 std::string with_bucket(const std::string& format, const Structure& a) {
   if (!format.starts_with("hyb(") || !format.ends_with(")") || format.find(',') != format.npos) return format;
   return fmt::format("{}, {})", format.substr(0, format.size() - 1), default_bucket(a.nnz(), a.num_rows()));
@@ -126,10 +165,6 @@ void spmm(const Structure& a, const TensorView& values, const TensorView& b, con
   const FormatChoice choice = options.format == "auto"
                                   ? choice_of(data_of(a, "a"), call)
                                   : FormatChoice{with_bucket(options.format, a), default_prefetch(feat)};
-  check(
-      dtype == DType::fp32 || sums_in_fp32(choice), ErrorCode::unsupported,
-      "spmm: format {} of bf16: required: sums of a row kept in fp32 from format to format; supported: csr, hyb(1, k)",
-      choice.format);
   gather_operator(call.op, choice, feat, dtype)
       .run({.structures = {{"J", a}},
             .buffers = {{"A", values}, {"B", b}, {"C", c}},

@@ -1,16 +1,11 @@
 // ProgramBuilder: each call writes the text of one declaration, and parses it.
 #include "base/check.h"
+#include "base/names.h"
 #include "sparse/stage1/parse.h"
 #include "weft/sparse.h"
 
 namespace weft::sparse {
 namespace {
-
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return text;
-}
 
 std::string index_text(DType type) { return type == DType::int32 ? "" : fmt::format(": {}", weft::to_string(type)); }
 

@@ -7,7 +7,7 @@
 namespace weft::sparse {
 namespace {
 
-[[noreturn]] void refuse(const std::string& iteration, const std::string& buffer, const std::string& why) {
+[[noreturn]] void refuse_format(const std::string& iteration, const std::string& buffer, const std::string& why) {
   fail(ErrorCode::invalid_argument, "decompose_format({}, {}): {}", iteration, buffer, why);
 }
 
@@ -267,12 +267,15 @@ void check_gathered(const Stage1& program, const Iteration& it, const SparseBuff
     const SparseBuffer& written = program.buffer(stmt.name);
     const size_t at = place_within(written, buffer);
     if (at == std::string::npos)
-      refuse(it.name, buffer.name, fmt::format("'{}' is written beside results on the buffer's axes", stmt.name));
+      refuse_format(it.name, buffer.name,
+                    fmt::format("'{}' is written beside results on the buffer's axes", stmt.name));
     for (size_t a = 0; a < written.axes.size(); ++a)
       if ((a < at || a >= at + buffer.axes.size()) && !program.axis(written.axes[a]).parent.empty())
-        refuse(it.name, buffer.name, fmt::format("'{}' is written on axes of its own structure, too", stmt.name));
+        refuse_format(it.name, buffer.name,
+                      fmt::format("'{}' is written on axes of its own structure, too", stmt.name));
     if (!std::equal(places.begin(), places.end(), stmt.indices.begin() + static_cast<std::ptrdiff_t>(at)))
-      refuse(it.name, buffer.name, fmt::format("'{}' is not written at the iterators of the buffer's axes", stmt.name));
+      refuse_format(it.name, buffer.name,
+                    fmt::format("'{}' is not written at the iterators of the buffer's axes", stmt.name));
     const auto same = [&](const Stmt& other) { return other.name == stmt.name; };
     size_t num_loads = 0;
     loop::visit(stmt.value, [&](const Expr& e) {
@@ -280,9 +283,9 @@ void check_gathered(const Stage1& program, const Iteration& it, const SparseBuff
                    std::any_of(it.body.begin(), it.body.end(), [&](const Stmt& s) { return s.name == e->name; });
     });
     if (num_loads != 1 || std::count_if(it.body.begin(), it.body.end(), same) > 1)
-      refuse(it.name, buffer.name, fmt::format("'{}' is read or written besides", stmt.name));
+      refuse_format(it.name, buffer.name, fmt::format("'{}' is read or written besides", stmt.name));
     if (it.init.empty() && stmt.value->op != Op::add)
-      refuse(it.name, buffer.name, fmt::format("'{}' has no init, and is no sum", stmt.name));
+      refuse_format(it.name, buffer.name, fmt::format("'{}' has no init, and is no sum", stmt.name));
   }
 }
 
@@ -292,56 +295,61 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
   std::vector<std::string> known;
   for (const Iteration& other : program.iterations) known.push_back(other.name);
   if (it == nullptr)
-    refuse(name, buffer_name, fmt::format("there is no iteration '{}'{}", name, did_you_mean(name, known)));
-  if (const std::string problem = problem_of_nest(*it); !problem.empty()) refuse(name, buffer_name, problem);
+    refuse_format(name, buffer_name, fmt::format("there is no iteration '{}'{}", name, did_you_mean(name, known)));
+  if (const std::string problem = problem_of_nest(*it); !problem.empty()) refuse_format(name, buffer_name, problem);
   const SparseBuffer* buffer = program.find_buffer(buffer_name);
-  if (buffer == nullptr) refuse(name, buffer_name, fmt::format("there is no buffer '{}'", buffer_name));
+  if (buffer == nullptr) refuse_format(name, buffer_name, fmt::format("there is no buffer '{}'", buffer_name));
   const std::vector<std::string> axes = it->flat_axes();
   std::vector<Expr> places;
   for (const std::string& axis : buffer->axes) {
     const auto found = std::find(axes.begin(), axes.end(), axis);
     if (found == axes.end())
-      refuse(name, buffer_name, fmt::format("the iteration does not run over axis '{}' of the buffer", axis));
+      refuse_format(name, buffer_name, fmt::format("the iteration does not run over axis '{}' of the buffer", axis));
     places.push_back(loop::variable(it->iterators[static_cast<size_t>(found - axes.begin())]));
   }
   for (const auto& group : it->axes)
-    if (group.size() > 1) refuse(name, buffer_name, "axes of the iteration are fused; decompose before sparse_fuse");
+    if (group.size() > 1)
+      refuse_format(name, buffer_name, "axes of the iteration are fused; decompose before sparse_fuse");
   for (const std::string& axis : axes) {
     const Axis& a = program.axis(axis);
     const bool is_own = std::find(buffer->axes.begin(), buffer->axes.end(), axis) != buffer->axes.end();
     if (!is_own && !a.parent.empty())
-      refuse(name, buffer_name,
-             fmt::format("axis '{}' of the iteration hangs on '{}', and would lose it", axis, a.parent));
+      refuse_format(name, buffer_name,
+                    fmt::format("axis '{}' of the iteration hangs on '{}', and would lose it", axis, a.parent));
   }
   if (stores_to(it->body, buffer_name))
-    refuse(name, buffer_name, "the iteration writes the buffer; only what is read changes its format");
+    refuse_format(name, buffer_name, "the iteration writes the buffer; only what is read changes its format");
   const bool gathers = writes_on_axes_of(program, *it, *buffer);
   if (gathers) check_gathered(program, *it, *buffer, places);
   for (const Stmt& stmt : it->body) {
     if (const SparseBuffer& written = program.buffer(stmt.name);
         !gathers && std::any_of(written.axes.begin(), written.axes.end(),
                                 [&](const std::string& a) { return !program.axis(a).parent.empty(); }))
-      refuse(name, buffer_name,
-             fmt::format("'{}' is written on axes of its own structure, which the new formats do not have", stmt.name));
+      refuse_format(
+          name, buffer_name,
+          fmt::format("'{}' is written on axes of its own structure, which the new formats do not have", stmt.name));
     bool adds = false;
     loop::visit(stmt.value, [&](const Expr& e) {
       if (e->op != Op::load || e->name != buffer_name) return;
       if (!(e->operands == places))
-        refuse(name, buffer_name, fmt::format("it is read at {}, not at the iterators of its axes", loop::to_text(e)));
+        refuse_format(name, buffer_name,
+                      fmt::format("it is read at {}, not at the iterators of its axes", loop::to_text(e)));
     });
     const Expr target = loop::load(stmt.name, stmt.indices, loop::type_of(program.buffer(stmt.name).dtype));
     adds = (stmt.value->op == Op::add || stmt.value->op == Op::maximum || stmt.value->op == Op::minimum) &&
            stmt.value->operands[0] == target;
     if (!adds)
-      refuse(name, buffer_name,
-             fmt::format("'{}' is not accumulated as in C = C + x: parts of it cannot be computed apart", stmt.name));
+      refuse_format(
+          name, buffer_name,
+          fmt::format("'{}' is not accumulated as in C = C + x: parts of it cannot be computed apart", stmt.name));
     const Expr element = loop::load(buffer_name, places, loop::type_of(buffer->dtype));
     for (const FormatRewriteRule& rule : rules)
       if (!gathers && stores_zeros(rule) && !(stmt.value->op == Op::add && vanishes(stmt.value->operands[1], element)))
-        refuse(name, buffer_name,
-               fmt::format("format {} also stores places of no element, where '{}' is 0: what is added to '{}' has to "
-                           "be 0 there, as a product with '{}' is",
-                           rule.name, buffer_name, stmt.name, buffer_name));
+        refuse_format(
+            name, buffer_name,
+            fmt::format("format {} also stores places of no element, where '{}' is 0: what is added to '{}' has to "
+                        "be 0 there, as a product with '{}' is",
+                        rule.name, buffer_name, stmt.name, buffer_name));
   }
 }
 
@@ -365,7 +373,7 @@ bool is_asked(const std::vector<FormatRewriteRule>& rules, size_t r, bool gather
 
 Stage1 decompose_format(const Stage1& program, const std::string& name, const std::string& buffer_name,
                         const std::vector<FormatRewriteRule>& rules) {
-  if (rules.empty()) refuse(name, buffer_name, "no format is given");
+  if (rules.empty()) refuse_format(name, buffer_name, "no format is given");
   check_rewritable(program, name, buffer_name, rules);
   const Iteration it = *program.find_iteration(name);
   const SparseBuffer buffer = program.buffer(buffer_name);
@@ -381,18 +389,18 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
     check_inverse(rule, buffer.axes);
     for (const std::string& param : rule.params) {
       if (result.all_names().contains(param))
-        refuse(name, buffer_name, fmt::format("format {} stands twice", rule.name));
+        refuse_format(name, buffer_name, fmt::format("format {} stands twice", rule.name));
       result.params.push_back(param);
     }
     for (const Axis& axis : rule.axes) {
       if (const std::string problem = problem_of(result, axis); !problem.empty())
-        refuse(name, buffer_name, fmt::format("format {}: {}", rule.name, problem));
+        refuse_format(name, buffer_name, fmt::format("format {}: {}", rule.name, problem));
       result.axes.push_back(axis);
     }
     if (const std::string axis = counting_axis(rule); !axis.empty() && is_asked(rules, r, gathers)) {
       const SparseBuffer numbers{places_of(axis), buffer.axes, DType::int32};
       if (const std::string problem = problem_of(result, numbers); !problem.empty())
-        refuse(name, buffer_name, fmt::format("format {}: {}", rule.name, problem));
+        refuse_format(name, buffer_name, fmt::format("format {}: {}", rule.name, problem));
       result.buffers.push_back(numbers);
     }
     const Rewriter rewriter(result, it, buffer, rule);

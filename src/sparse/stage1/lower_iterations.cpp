@@ -261,33 +261,25 @@ class IterationLowering {
 // Iterations of one nest share its loops. Throws where they may not: where one of them needs what another computes at
 // other points of the nest.
 void merge_nests(const Stage1& program, Stage2& stage) {
-  const Iteration* first = nullptr;
-  for (const Iteration& it : program.iterations) {
-    if (it.nest.empty() || first == nullptr || first->nest != it.nest) {
-      first = it.nest.empty() ? nullptr : &it;
-      continue;
-    }
-    reverse_compute_at(stage, it.name, fmt::format("{}.{}", first->name, it.iterators[it.nest_axes - 1]));
+  for (size_t i = 1; i < program.iterations.size(); ++i) {
+    const Iteration &before = program.iterations[i - 1], &it = program.iterations[i];
+    const size_t depth = num_common(before, it);
+    if (depth == 0) continue;
+    const std::string& innermost = it.iterators[it.around[depth - 1].num_axes - 1];
+    reverse_compute_at(stage, it.name, fmt::format("{}.{}", before.name, innermost));
   }
 }
 
 }  // namespace
 
-Stage2 lower_iterations(const Stage1& program) {
+void lower_iterations(const Stage1& program, Stage2& stage) {
   verify(program);
-  Stage2 stage;
-  static_cast<Declarations&>(stage) = program;
-  for (const Axis& axis : program.axes) {
-    if (!axis.indptr.empty()) stage.auxiliaries.push_back({axis.indptr, axis.name, true});
-    if (!axis.indices.empty()) stage.auxiliaries.push_back({axis.indices, axis.name, false});
-  }
   for (const Iteration& it : program.iterations) {
     Body nest = IterationLowering(program, it).lower();
     stage.body.insert(stage.body.end(), nest.begin(), nest.end());
   }
   merge_nests(program, stage);
   verify(stage);
-  return stage;
 }
 
 }  // namespace weft::sparse

@@ -12,6 +12,7 @@ using loop::Cursor;
 using loop::Source;
 using loop::Symbols;
 
+constexpr size_t kMaxAround = 8;
 constexpr size_t kMaxDeclared = 4096;  // axes, buffers and iterations of a program
 constexpr size_t kMaxLines = 2048;     // of a schedule, each of which may make a loop more
 
@@ -29,7 +30,7 @@ std::string named_argument(Cursor& line, std::string_view keyword) {
 }
 
 // "sparse_variable(I, n, nnz, indptr=a, indices=b)" after the name of the kind.
-Axis parse_axis(Cursor& line, std::string name, std::string_view kind, const Symbols& symbols) {
+Axis parse_axis(Cursor& line, std::string name, std::string_view kind, const Symbols& symbols, bool has_rows) {
   Axis axis{
       .name = std::move(name), .is_sparse = kind.starts_with("sparse"), .is_variable = kind.ends_with("variable")};
   line.expect("(");
@@ -43,6 +44,7 @@ Axis parse_axis(Cursor& line, std::string name, std::string_view kind, const Sym
     axis.nnz = parse_integer(line, symbols);
     if (axis.is_variable) axis.indptr = named_argument(line, "indptr");
     if (axis.is_sparse) axis.indices = named_argument(line, "indices");
+    if (has_rows && axis.is_variable && line.looks_like(",")) axis.rows = named_argument(line, "rows");
   }
   line.expect(")");
   if (line.accept(":")) {
@@ -96,20 +98,20 @@ void parse_iteration_head(Cursor& line, Iteration& it, Symbols symbols) {
 
 // The axes of the iteration around it come first.
 void put_within(const Iteration& outer, Iteration& it) {
-  it.nest = outer.name;
-  it.nest_axes = outer.axes.size();
+  it.around = outer.around;
+  it.around.push_back({outer.name, outer.axes.size()});
   it.axes.insert(it.axes.begin(), outer.axes.begin(), outer.axes.end());
   it.kinds = outer.kinds + it.kinds;
   it.iterators.insert(it.iterators.begin(), outer.iterators.begin(), outer.iterators.end());
 }
 
 std::vector<Iteration> parse_inner(Source& source, Cursor& line, size_t column, const Declarations& declared,
-                                   const Iteration& it, const Iteration* outer);
+                                   const Iteration& it);
 
 // `outer` is an iteration that it stands within, or null.
 std::vector<Iteration> parse_iteration(Source& source, Cursor& line, const Declarations& declared, bool preprocess,
                                        const Iteration* outer = nullptr) {
-  const int deep = outer == nullptr ? 4 : 6;
+  const int deep = outer == nullptr ? 4 : 6 + 2 * static_cast<int>(outer->around.size());
   const size_t column = line.column();
   Iteration it{.preprocess = preprocess, .place = {line.number(), static_cast<int>(column)}};
   Symbols symbols = symbols_of(declared);
@@ -119,7 +121,7 @@ std::vector<Iteration> parse_iteration(Source& source, Cursor& line, const Decla
   if (std::string problem = problem_of_axes(declared, it); !problem.empty()) line.fail_at(column, problem);
   symbols.variables.insert(it.iterators.begin(), it.iterators.end());
   if (source.has_line(deep) && Cursor(source.peek()).looks_like("iterate"))
-    return parse_inner(source, line, column, declared, it, outer);
+    return parse_inner(source, line, column, declared, it);
   const auto parse_stores = [&](int indent, Body& body) {
     while (source.has_line(indent)) {
       Cursor store = source.next();
@@ -144,18 +146,25 @@ std::vector<Iteration> parse_iteration(Source& source, Cursor& line, const Decla
 }
 
 std::vector<Iteration> parse_inner(Source& source, Cursor& line, size_t column, const Declarations& declared,
-                                   const Iteration& it, const Iteration* outer) {
-  if (outer != nullptr) line.fail_at(column, "iterations stand within others one deep; put these beside each other");
+                                   const Iteration& it) {
+  const size_t depth = it.around.size() + 1;
+  if (depth > kMaxAround)
+    line.fail_at(column, fmt::format("iterations stand within others at most {} deep", kMaxAround));
   if (!it.where.empty())
     line.fail_at(column, fmt::format("'where' of '{}' belongs to the iterations within it", it.name));
   for (const auto& group : it.axes)
     if (group.size() > 1)
       line.fail_at(column, fmt::format("axes of '{}', which has others within, are fused", it.name));
   std::vector<Iteration> inner;
-  while (source.has_line(4)) {
+  Names names;
+  while (source.has_line(2 + 2 * static_cast<int>(depth))) {
     Cursor head = source.next();
     head.expect("iterate");
-    for (Iteration& one : parse_iteration(source, head, declared, it.preprocess, &it)) inner.push_back(std::move(one));
+    const size_t head_column = head.column();
+    std::vector<Iteration> ones = parse_iteration(source, head, declared, it.preprocess, &it);
+    const std::string& name = ones[0].around.size() == depth ? ones[0].name : ones[0].around[depth].name;
+    if (!names.insert(name).second) head.fail_at(head_column, fmt::format("iteration '{}' is declared twice", name));
+    inner.insert(inner.end(), std::make_move_iterator(ones.begin()), std::make_move_iterator(ones.end()));
   }
   return inner;
 }
@@ -224,7 +233,7 @@ Symbols symbols_of(const Declarations& declared) {
   return symbols;
 }
 
-void parse_declarations(Source& source, Declarations& declared) {
+void parse_declarations(Source& source, Declarations& declared, bool has_rows) {
   while (source.has_line(2)) {
     Cursor line = source.peek();
     const size_t column = line.column();
@@ -253,7 +262,7 @@ void parse_declarations(Source& source, Declarations& declared) {
       if (problem.empty()) declared.buffers.push_back(std::move(buffer));
     } else if (kind == "dense_fixed" || kind == "dense_variable" || kind == "sparse_fixed" ||
                kind == "sparse_variable") {
-      Axis axis = parse_axis(line, name, kind, scalar_symbols(declared));
+      Axis axis = parse_axis(line, name, kind, scalar_symbols(declared), has_rows);
       problem = problem_of(declared, axis);
       if (problem.empty()) declared.axes.push_back(std::move(axis));
     } else {
@@ -280,19 +289,26 @@ void parse_head(Source& source, Stage1& program) {
 }
 
 void parse_iterations(Source& source, Stage1& program) {
+  Names taken;
+  for (const Iteration& it : program.iterations) {
+    taken.insert(it.name);
+    for (const Iteration::Around& around : it.around) taken.insert(around.name);
+  }
   while (source.has_line(2)) {
     Cursor line = source.next();
     const bool preprocess = line.accept("preprocess");
     if (!preprocess) line.expect("iterate");
     const size_t column = line.column();
     std::vector<Iteration> parsed_here = parse_iteration(source, line, program, preprocess);
-    const std::string nest = parsed_here[0].nest;
-    for (const Iteration& other : program.iterations)
-      if (!nest.empty() && (other.nest == nest || other.name == nest))
-        line.fail_at(column, fmt::format("iteration '{}' is declared twice", nest));
-    for (Iteration& it : parsed_here) {
-      if (program.find_iteration(it.name) != nullptr || it.name == nest)
-        line.fail_at(column, fmt::format("iteration '{}' is declared twice", it.name));
+    for (size_t i = 0; i < parsed_here.size(); ++i) {
+      Iteration& it = parsed_here[i];
+      // Iterations around this one, too, have names of their own.
+      const size_t known = i == 0 ? 0 : num_common(program.iterations.back(), it);
+      std::vector<std::string> names;
+      for (size_t d = known; d < it.around.size(); ++d) names.push_back(it.around[d].name);
+      names.push_back(it.name);
+      for (const std::string& name : names)
+        if (!taken.insert(name).second) line.fail_at(column, fmt::format("iteration '{}' is declared twice", name));
       if (program.iterations.size() == kMaxDeclared)
         line.fail_at(column, fmt::format("a program has at most {} iterations", kMaxDeclared));
       program.iterations.push_back(std::move(it));

@@ -56,8 +56,9 @@ void parse_head(loop::Source& source, Stage1& program);
 void parse_iterations(loop::Source& source, Stage1& program);
 void parse_formats(loop::Source& source, ParsedProgram& parsed);
 void parse_schedule_lines(loop::Source& source, int indent, Schedule& schedule);
-// Shared with the text of stage II: parameters, axes, buffers, at two spaces. Ends before what is neither.
-void parse_declarations(loop::Source& source, Declarations& declared);
+// Shared with the text of stage II: parameters, axes, buffers, at two spaces. Ends before what is neither. `has_rows`:
+// axes may name an array of rows, which materialise_rows gives them.
+void parse_declarations(loop::Source& source, Declarations& declared, bool has_rows = false);
 loop::Symbols symbols_of(const Declarations& declared);
 // "format NAME(I, J):" and what follows, of a program with these parameters.
 FormatDefinition parse_format(loop::Source& source, const std::vector<std::string>& params);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/names.h"
 
 namespace weft::sparse {
 namespace {
@@ -11,12 +12,6 @@ template <class List>
 auto* find_named(const List& list, std::string_view name) {
   const auto found = std::find_if(list.begin(), list.end(), [&](const auto& item) { return item.name == name; });
   return found == list.end() ? nullptr : &*found;
-}
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
 }
 
 }  // namespace
@@ -66,14 +61,16 @@ Names Declarations::all_names() const {
   Names names(params.begin(), params.end());
   names.insert(name);
   for (const Axis& a : axes)
-    for (const std::string& n : {a.name, a.indptr, a.indices})
+    for (const std::string& n : {a.name, a.indptr, a.indices, a.rows})
       if (!n.empty()) names.insert(n);
   for (const SparseBuffer& b : buffers) names.insert(b.name);
   return names;
 }
 
 bool Declarations::declares(std::string_view wanted) const {
-  const auto is_axis = [&](const Axis& a) { return a.name == wanted || a.indptr == wanted || a.indices == wanted; };
+  const auto is_axis = [&](const Axis& a) {
+    return a.name == wanted || a.indptr == wanted || a.indices == wanted || a.rows == wanted;
+  };
   return wanted == name || std::find(params.begin(), params.end(), wanted) != params.end() ||
          std::any_of(axes.begin(), axes.end(), is_axis) || find_buffer(wanted) != nullptr;
 }
@@ -85,11 +82,10 @@ std::vector<std::string> Iteration::flat_axes() const {
 }
 
 std::string problem_of(const Declarations& declared, const Axis& axis) {
-  for (const std::string& name : {axis.name, axis.indptr, axis.indices})
-    if (!name.empty() && declared.declares(name)) return fmt::format("'{}' is declared twice", name);
-  if (!axis.indptr.empty() && (axis.indptr == axis.name || axis.indptr == axis.indices))
-    return fmt::format("'{}' is declared twice", axis.indptr);
-  if (axis.indices == axis.name) return fmt::format("'{}' is declared twice", axis.indices);
+  Names own;
+  for (const std::string& name : {axis.name, axis.indptr, axis.indices, axis.rows})
+    if (!name.empty() && (declared.declares(name) || !own.insert(name).second))
+      return fmt::format("'{}' is declared twice", name);
   if (axis.parent.empty()) return {};
   const Axis* parent = declared.find_axis(axis.parent);
   if (parent == nullptr)
@@ -127,9 +123,15 @@ std::string problem_of_apart(const Declarations& declared, const std::vector<std
   return {};
 }
 
+size_t num_common(const Iteration& a, const Iteration& b) {
+  const auto [end, _] = std::mismatch(a.around.begin(), a.around.end(), b.around.begin(), b.around.end());
+  return static_cast<size_t>(end - a.around.begin());
+}
+
 std::string problem_of_nest(const Iteration& it) {
-  if (it.nest.empty()) return {};
-  return fmt::format("it stands within iteration '{}', whose axes it shares; write it beside that one", it.nest);
+  if (it.around.empty()) return {};
+  return fmt::format("it stands within iteration '{}', whose axes it shares; write it beside that one",
+                     it.around.back().name);
 }
 
 namespace {

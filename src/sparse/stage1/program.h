@@ -32,6 +32,7 @@ struct Axis {
   Expr length = {};  // coordinates are below it
   Expr nnz = {};     // variable: of all positions; fixed with a parent: below each position of it (nnz_cols)
   std::string indptr = {}, indices = {};
+  std::string rows = {};  // of a variable one, may be: for each of all positions, which of the parent's it lies below
   DType index_type = DType::int32;
   friend bool operator==(const Axis&, const Axis&) = default;
 };
@@ -87,10 +88,15 @@ struct Iteration {
   Body body = {};                                   // stores
   std::vector<Expr> where = {};                     // computes only where they hold
   bool preprocess = false;                          // depends on structures and values alone that stay: runs once
-  // Of an iteration within another: the name of that one, whose axes are the first of `axes`. Those of one nest stand
-  // one after another, and run so at each of its points.
-  std::string nest = {};
-  size_t nest_axes = 0;
+  // The iterations that it stands within, outermost first; theirs are the first of `axes`. Those within one stand one
+  // after another, and run so at each of its points.
+  struct Around {
+    std::string name = {};
+    size_t num_axes = 0;
+    friend bool operator==(const Around&, const Around&) = default;
+  };
+  std::vector<Around> around = {};
+  size_t num_shared_axes() const { return around.empty() ? 0 : around.back().num_axes; }
   TextPlace place = {};
   std::vector<std::string> flat_axes() const;
   friend bool operator==(const Iteration&, const Iteration&) = default;
@@ -102,6 +108,8 @@ struct Stage1 : Declarations {
   friend bool operator==(const Stage1&, const Stage1&) = default;
 };
 
+// How many of the iterations around them two have in common.
+size_t num_common(const Iteration& a, const Iteration& b);
 // Why axes and format of an iteration within another stay: "" where it is no such.
 std::string problem_of_nest(const Iteration& iteration);
 // Throws Error(invalid_argument) naming what breaks the language's rules: parents before children, names declared once,

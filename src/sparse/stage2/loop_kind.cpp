@@ -96,7 +96,7 @@ class WritesApart {
   bool is_own_index(const Expr& e) const {
     if (e->op != Op::load) return false;
     const Auxiliary* array = stage_.find_auxiliary(e->name);
-    if (array == nullptr || array->is_indptr || !is_own_place(e->operands.back())) return false;
+    if (array == nullptr || array->kind != Auxiliary::Kind::indices || !is_own_place(e->operands.back())) return false;
     for (size_t i = 0; i + 1 < e->operands.size(); ++i)
       if (loop::uses(e->operands[i], variable_) || uses_inner(e->operands[i])) return false;
     return true;

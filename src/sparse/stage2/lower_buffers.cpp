@@ -18,10 +18,11 @@ class BufferLowering {
   loop::Function lower() {
     loop::Function function{.name = stage_.name, .scalars = stage_.params};
     for (const Auxiliary& a : stage_.auxiliaries) {
-      const Axis& axis = stage_.axis(a.axis);
-      const Expr size = a.is_indptr ? stage_.num_positions(axis.parent) + 1 : stage_.num_positions(axis.name);
-      const Expr most = a.is_indptr ? axis.nnz : axis.is_variable ? axis.length - 1 : axis.length;
-      function.buffers.push_back({.name = a.name, .dtype = axis.index_type, .size = size, .least = 0, .most = most});
+      function.buffers.push_back({.name = a.name,
+                                  .dtype = stage_.axis(a.axis).index_type,
+                                  .size = length_of(stage_, a),
+                                  .least = 0,
+                                  .most = most_of(stage_, a)});
     }
     for (const SparseBuffer& b : stage_.buffers)
       function.buffers.push_back({.name = b.name, .dtype = b.dtype, .size = size_of(b.axes), .temporary = b.temporary});
@@ -62,9 +63,7 @@ class BufferLowering {
 
   Expr flat_access(const std::string& name, const std::vector<Expr>& positions) const {
     if (const Auxiliary* a = stage_.find_auxiliary(name)) {
-      std::vector<std::string> axes = stage_.ancestors(a->axis);
-      if (!a->is_indptr) axes.push_back(a->axis);
-      return flat_index(axes, positions);
+      return a->kind == Auxiliary::Kind::rows ? positions[0] : flat_index(axes_of(stage_, *a), positions);
     }
     if (const SparseBuffer* buffer = stage_.find_buffer(name)) return flat_index(buffer->axes, positions);
     const std::vector<Expr>& extents = local_.at(name);

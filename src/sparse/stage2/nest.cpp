@@ -71,9 +71,7 @@ Nest find_block(Stage2& stage, const std::string& block) {
   visit(stage.body, [&](Stmt& stmt) {
     if (stmt.kind == Stmt::Kind::block) known.push_back(stmt.name);
   });
-  std::string list;
-  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
-  fail(ErrorCode::invalid_argument, "'{}': there is no such block; there are {}{}", block, list,
+  fail(ErrorCode::invalid_argument, "'{}': there is no such block; there are {}{}", block, joined(known),
        did_you_mean(block, known));
 }
 

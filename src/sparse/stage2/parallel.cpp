@@ -14,7 +14,7 @@ std::string balance_of(const Stage2& stage, const Stmt& loop) {
     const Expr &next = stmt.value->operands[0], &from = stmt.value->operands[1];
     if (next->op != Op::load || from->op != Op::load || next->name != from->name) return;
     const Auxiliary* array = stage.find_auxiliary(from->name);
-    if (array == nullptr || !array->is_indptr || !(from->operands.back() == v)) return;
+    if (array == nullptr || array->kind != Auxiliary::Kind::indptr || !(from->operands.back() == v)) return;
     // Only where the ancestors' positions make the offset v itself.
     for (size_t i = 0; i + 1 < from->operands.size(); ++i)
       if (!loop::is_literal(from->operands[i], 0)) return;

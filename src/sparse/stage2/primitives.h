@@ -54,6 +54,9 @@ void reverse_compute_at(Stage2& stage, const std::string& block, const std::stri
 // A reduction loop becomes spatial: every iteration adds to a partial sum of its own, and a second block sums them up
 // in order. A factor that is the same in all of them multiplies the sum.
 void rfactor(Stage2& stage, const std::string& loop, loop::Scope scope);
+// Rows that are searched for within this loop, which sparse_fuse has made of several axes, are read from an array that
+// is made with the structure.
+void materialise_rows(Stage2& stage, const std::string& loop);
 // Runs init of the block before this loop from now on, as a block of its own.
 void decompose_reduction(Stage2& stage, const std::string& loop);
 

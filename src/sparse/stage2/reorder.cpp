@@ -1,14 +1,14 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/names.h"
 #include "sparse/stage2/nest.h"
 #include "sparse/stage2/primitives.h"
 
 namespace weft::sparse {
 
 void reorder(Stage2& stage, const std::vector<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  const std::string all = joined(names);
   if (names.size() < 2) refuse("reorder", all, "two loops or more are needed");
   std::vector<LoopInNest> loops;
   for (const std::string& name : names) loops.push_back(find_loop(stage, name));

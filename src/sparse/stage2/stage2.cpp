@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/names.h"
 #include "sparse/stage1/parse.h"
 
 namespace weft::sparse {
@@ -11,6 +12,45 @@ const Auxiliary* Stage2::find_auxiliary(std::string_view auxiliary) const {
   for (const Auxiliary& a : auxiliaries)
     if (a.name == auxiliary) return &a;
   return nullptr;
+}
+
+namespace {
+
+std::vector<Auxiliary> auxiliaries_of(const Declarations& declared) {
+  std::vector<Auxiliary> auxiliaries;
+  for (const Axis& axis : declared.axes)
+    for (const auto& [array, kind] :
+         {std::pair(axis.indptr, Auxiliary::Kind::indptr), std::pair(axis.indices, Auxiliary::Kind::indices),
+          std::pair(axis.rows, Auxiliary::Kind::rows)})
+      if (!array.empty()) auxiliaries.push_back({array, axis.name, kind});
+  return auxiliaries;
+}
+
+}  // namespace
+
+Stage2 materialise_auxiliaries(const Declarations& declared) { return {{declared}, auxiliaries_of(declared), {}}; }
+
+Expr length_of(const Declarations& declared, const Auxiliary& array) {
+  const Axis& axis = declared.axis(array.axis);
+  if (array.kind == Auxiliary::Kind::indptr) return declared.num_positions(axis.parent) + 1;
+  return declared.num_positions(axis.name);
+}
+
+Expr most_of(const Declarations& declared, const Auxiliary& array) {
+  const Axis& axis = declared.axis(array.axis);
+  switch (array.kind) {
+    case Auxiliary::Kind::indptr: return axis.nnz;
+    case Auxiliary::Kind::rows: return declared.num_positions(axis.parent) - 1;
+    case Auxiliary::Kind::indices: break;
+  }
+  return axis.is_variable ? axis.length - 1 : axis.length;
+}
+
+std::vector<std::string> axes_of(const Declarations& declared, const Auxiliary& array) {
+  if (array.kind == Auxiliary::Kind::rows) return {};
+  std::vector<std::string> axes = declared.ancestors(array.axis);
+  if (array.kind == Auxiliary::Kind::indices) axes.push_back(array.axis);
+  return axes;
 }
 
 Expr extent_of(const Declarations& declared, const Axis& axis, const std::vector<Expr>& ancestors) {
@@ -24,12 +64,8 @@ Expr extent_of(const Declarations& declared, const Axis& axis, const std::vector
 
 loop::Facts facts_of(const Declarations& declared) {
   loop::Function arrays{.name = declared.name, .scalars = declared.params};
-  for (const Axis& axis : declared.axes) {
-    if (!axis.indptr.empty()) arrays.buffers.push_back({.name = axis.indptr, .least = 0, .most = axis.nnz});
-    if (!axis.indices.empty())
-      arrays.buffers.push_back(
-          {.name = axis.indices, .least = 0, .most = axis.is_variable ? axis.length - 1 : axis.length});
-  }
+  for (const Auxiliary& array : auxiliaries_of(declared))
+    arrays.buffers.push_back({.name = array.name, .least = 0, .most = most_of(declared, array)});
   return loop::Facts(arrays);
 }
 
@@ -38,7 +74,7 @@ namespace {
 loop::Symbols symbols_of(const Stage2& stage) {
   loop::Symbols symbols = symbols_of(static_cast<const Declarations&>(stage));
   for (const Auxiliary& a : stage.auxiliaries)
-    symbols.buffers[a.name] = {Type::integer, stage.ancestors(a.axis).size() + (a.is_indptr ? 0 : 1)};
+    symbols.buffers[a.name] = {Type::integer, std::max<size_t>(1, axes_of(stage, a).size())};
   return symbols;
 }
 
@@ -98,19 +134,14 @@ class Verifier {
 void verify(const Stage2& stage) { Verifier(stage).check_body(stage.body); }
 
 std::string to_text(const Stage2& stage) {
-  std::string params;
-  for (const std::string& param : stage.params) params += (params.empty() ? "" : ", ") + param;
-  std::string text = fmt::format("stage2 {}({}):\n", stage.name, params);
+  std::string text = fmt::format("stage2 {}({}):\n", stage.name, joined(stage.params));
   for (const Axis& axis : stage.axes) text += "  " + to_text(axis) + "\n";
   for (const SparseBuffer& buffer : stage.buffers) text += "  " + to_text(buffer) + "\n";
   for (const Auxiliary& a : stage.auxiliaries) {
-    const Axis& axis = stage.axis(a.axis);
-    const Expr most = a.is_indptr ? axis.nnz : axis.is_variable ? axis.length - 1 : axis.length;
-    std::string indices;
-    for (const std::string& ancestor : stage.ancestors(a.axis)) indices += (indices.empty() ? "" : ", ") + ancestor;
-    if (!a.is_indptr) indices += ", " + a.axis;
-    text += fmt::format("  # {}[{}]: {} in 0 to {}\n", a.name, indices, weft::to_string(axis.index_type),
-                        loop::to_text(most));
+    const std::string places =
+        a.kind == Auxiliary::Kind::rows ? loop::to_text(length_of(stage, a)) : joined(axes_of(stage, a));
+    text += fmt::format("  # {}[{}]: {} in 0 to {}\n", a.name, places, weft::to_string(stage.axis(a.axis).index_type),
+                        loop::to_text(most_of(stage, a)));
   }
   return text + text_of_apart(stage) + loop::to_text(stage.body, 2);
 }
@@ -125,11 +156,8 @@ Stage2 parse_stage2(std::string_view text) {
   stage.params = loop::parse_parameters(head);
   head.expect(":");
   head.expect_end();
-  parse_declarations(source, stage);
-  for (const Axis& axis : stage.axes) {
-    if (!axis.indptr.empty()) stage.auxiliaries.push_back({axis.indptr, axis.name, true});
-    if (!axis.indices.empty()) stage.auxiliaries.push_back({axis.indices, axis.name, false});
-  }
+  parse_declarations(source, stage, /*has_rows=*/true);
+  stage.auxiliaries = auxiliaries_of(stage);
   stage.body = loop::parse_body(source, 2, symbols_of(stage));
   if (!source.at_end()) source.peek().fail("nothing may follow the program");
   verify(stage);

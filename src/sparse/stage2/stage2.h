@@ -1,6 +1,7 @@
 // Stage II: loops over positions. Buffers still have axes; the arrays of the axes have become buffers of their own.
 //
-//   Stage2 stage = lower_iterations(program);
+//   Stage2 stage = materialise_auxiliaries(program);
+//   lower_iterations(program, stage);
 //   to_text(stage);   // for i in range(m):
 //                     //   for j in range(j_indptr[i + 1] - j_indptr[i]) [reduce]: ...
 #pragma once
@@ -15,11 +16,12 @@
 namespace weft::sparse {
 
 // An array of an axis, accessed by positions: indptr by those of the ancestors, where the last may be one further;
-// indices by theirs and its own.
+// indices by theirs and its own; rows by the place among all positions of the axis.
 struct Auxiliary {
+  enum class Kind : uint8_t { indptr, indices, rows };
   std::string name;
   std::string axis;
-  bool is_indptr = false;
+  Kind kind = Kind::indices;
   friend bool operator==(const Auxiliary&, const Auxiliary&) = default;
 };
 
@@ -30,13 +32,20 @@ struct Stage2 : Declarations {
   friend bool operator==(const Stage2&, const Stage2&) = default;
 };
 
-// Steps 1 to 3 of sparse iteration lowering (equations 3.1 to 3.5): materialises the arrays of axes, makes a nest of
-// loops of each iteration, translates coordinates to positions. Throws Error(invalid_argument) where a buffer is
-// written at coordinates that it cannot store; where that is not known, the run asks, and fails.
-Stage2 lower_iterations(const Stage1& program);
+// The first step of lowering: the arrays of axes become buffers, which hold what facts_of() says.
+Stage2 materialise_auxiliaries(const Declarations& declared);
+// The others (equations 3.1 to 3.5): makes a nest of loops of each iteration, translates coordinates to positions.
+// Throws Error(invalid_argument) where a buffer is written at coordinates that it cannot store; where that is not
+// known, the run asks, and fails.
+void lower_iterations(const Stage1& program, Stage2& stage);
 
 // How many positions `axis` has below its ancestors' positions.
 Expr extent_of(const Declarations& declared, const Axis& axis, const std::vector<Expr>& ancestors);
+// How many elements an array has, and the largest that one may be; the least is 0.
+Expr length_of(const Declarations& declared, const Auxiliary& array);
+Expr most_of(const Declarations& declared, const Auxiliary& array);
+// The buffer axes whose equations say where an element of it lies; none for rows, whose place is that.
+std::vector<std::string> axes_of(const Declarations& declared, const Auxiliary& array);
 // What the values of the arrays are known to lie between, for proofs.
 loop::Facts facts_of(const Declarations& declared);
 

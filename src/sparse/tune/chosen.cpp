@@ -26,6 +26,22 @@ struct OperatorKey {
   bool operator==(const OperatorKey&) const = default;
 };
 
+ReadyProgram ready_sddmm(const FormatChoice& choice, int64_t feat, DType dtype, const VectorUnit& unit) {
+  const std::string schedule = choice.format == "csr"
+                                   ? sddmm_schedule(feat, dtype, unit, choice.prefetch, choice.group)
+                                   : sddmm_format_schedule(feat, choice.format, unit, choice.prefetch, choice.group);
+  return {replaced(kSddmmProgram, "fp32", std::string(to_string(dtype))), schedule, {{"feat", feat}}};
+}
+
+ReadyProgram ready_spmm(const FormatChoice& choice, int64_t feat, DType dtype, const VectorUnit& unit) {
+  const std::string schedule = has_rows_in_registers(choice.format)
+                                   ? spmm_schedule(feat, choice.format == "csr" ? "" : choice.format, unit,
+                                                   choice.prefetch, choice.tile, choice.group)
+                                   : spmm_formats_schedule(feat, choice.format, unit);
+  if (dtype == DType::bf16 && !sums_in_fp32(choice)) return rounded_spmm(feat, schedule, unit);
+  return {replaced(kSpmmProgram, "fp32", std::string(to_string(dtype))), schedule, {{"feat", feat}}};
+}
+
 }  // namespace
 
 FormatChoice choice_of(const Structure::Data& structure, const GatherCall& call) {
@@ -65,13 +81,8 @@ const Operator& gather_operator(GatherOperator op, const FormatChoice& choice, i
   return operators.get(hash, key, [&] {
     VectorUnit unit = vector_unit(current_isa());
     if (choice.lanes > 0) unit.lanes = std::min(unit.lanes, choice.lanes);
-    const bool is_sddmm = op == GatherOperator::sddmm, is_csr = choice.format == "csr";
-    const std::string schedule =
-        !is_sddmm ? spmm_schedule(feat, is_csr ? "" : choice.format, unit, choice.prefetch, choice.tile, choice.group)
-        : is_csr  ? sddmm_schedule(feat, dtype, unit, choice.prefetch, choice.group)
-                  : sddmm_format_schedule(feat, choice.format, unit, choice.prefetch, choice.group);
-    return kept_operator(replaced(is_sddmm ? kSddmmProgram : kSpmmProgram, "fp32", std::string(to_string(dtype))),
-                         schedule, {{"feat", feat}});
+    return kept_operator(op == GatherOperator::sddmm ? ready_sddmm(choice, feat, dtype, unit)
+                                                     : ready_spmm(choice, feat, dtype, unit));
   });
 }
 

@@ -99,6 +99,9 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #define WEFT_GOLDEN sddmm_fused
 #include "tests/golden/sparse/sddmm_fused.cuda.txt"
 #undef WEFT_GOLDEN
+#define WEFT_GOLDEN sddmm_rows
+#include "tests/golden/sparse/sddmm_rows.cuda.txt"
+#undef WEFT_GOLDEN
 #define WEFT_GOLDEN spmm_bound
 #include "tests/golden/sparse/spmm_bound.cuda.txt"
 #undef WEFT_GOLDEN
@@ -206,6 +209,7 @@ const SparseKernel kSparseKernels[] = {
     WEFT_KERNEL(rgms, rgms_1),
     WEFT_KERNEL(sddmm, sddmm_0),
     WEFT_KERNEL(sddmm_fused, sddmm_0),
+    WEFT_KERNEL(sddmm_rows, sddmm_0),
     WEFT_KERNEL(spmm_bound, spmm_0),
     WEFT_KERNEL(spmm_bsr_ell, spmm_preprocess_0),
     WEFT_KERNEL(spmm_bsr_ell, spmm_0),
