@@ -95,6 +95,23 @@ TEST(SparseAblation, SchedulesOfSddmmAgreeWithDense) {
   expect_same(schedules_of_sddmm(a, 32), 6);
 }
 
+// Structures of the sizes that their names stand for.
+TEST(SparseAblation, SyntheticGraphsHaveTheSizesOfKnownOnes) {
+  for (const KnownGraph& graph : known_graphs()) {
+    if (graph.nodes > 20000) continue;
+    const SparseCase a = synthetic_case(graph);
+    EXPECT_EQ(a.rows, graph.nodes) << a.name;
+    EXPECT_EQ(a.nnz(), graph.edges) << a.name;
+  }
+  const SparseCase even = synthetic_case({"even", 800, 80000, 8, true});
+  EXPECT_EQ(even.name, "synthetic even 1/8");
+  EXPECT_EQ(even.rows, 100);
+  for (size_t i = 0; i < 100; ++i) EXPECT_EQ(even.indptr[i + 1] - even.indptr[i], 100);
+  const TypedGraph typed = synthetic_graph(known_typed_graphs()[0]);
+  EXPECT_EQ(typed.edges.extents, (std::vector<int64_t>{45, 7262, 7262}));
+  EXPECT_EQ(typed.edges.coordinates[0].size(), 48810u);
+}
+
 TEST(SparseAblation, PhasesAndSumsAgreeWithDense) {
   const SparseCase a = small_graph();
   expect_same(joined_phases(a, 32, 2), 2);

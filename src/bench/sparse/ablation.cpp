@@ -152,6 +152,9 @@ void measure_ablations(SparseBench& bench, const std::vector<SparseCase>& graphs
   for (const SparseCase& matrix : matrices)
     if (may_want(bench, "ablation formats")) measure_formats(bench, matrix, /*sweeps=*/false);
   const bool quick = bench.options.quick;
+  for (const KnownGraph& graph : known_graphs())
+    if (!quick && may_want(bench, fmt::format("ablation formats of spmm synthetic {}", graph.name)))
+      measure_formats(bench, synthetic_case(graph), /*sweeps=*/false);
   for (const int64_t feat : feats_of(bench)) {
     if (may_want(bench, "ablation empty rows of blocks"))
       for (const double empty : {0., 0.25, 0.5, 0.75, 0.9})
@@ -164,6 +167,9 @@ void measure_ablations(SparseBench& bench, const std::vector<SparseCase>& graphs
     std::vector<TypedGraph> typed = typed_graphs_of(bench.options);
     typed.push_back(typed_graph(8285, 45, 29043));
     for (const TypedGraph& graph : typed) measure_relations(bench, graph);
+    for (const KnownTypedGraph& graph : known_typed_graphs())
+      if (!quick && may_want(bench, fmt::format("ablation rgcn synthetic {}", graph.name)))
+        measure_relations(bench, synthetic_graph(graph));
   }
   if (may_want(bench, "ablation convolution")) measure_convolution(bench);
 }

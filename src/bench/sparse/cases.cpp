@@ -93,6 +93,27 @@ SparseCase power_law_case(int64_t rows, int64_t nnz) {
   return coo_case(fmt::format("power law {} nnz {}", rounded(rows), rounded(nnz)), coo);
 }
 
+std::span<const KnownGraph> known_graphs() {
+  static constexpr KnownGraph kGraphs[] = {
+      {"cora", 2708, 10556},
+      {"citeseer", 3327, 9228},
+      {"pubmed", 19717, 88651},
+      {"ppi", 44906, 1271274},
+      {"ogbn-arxiv", 169343, 1166243},
+      {"ogbn-proteins", 132534, 39561252, 8, true},
+      {"reddit", 232965, 114615892, 16},
+  };
+  return kGraphs;
+}
+
+SparseCase synthetic_case(const KnownGraph& graph) {
+  const int64_t nodes = graph.nodes / graph.share, edges = graph.edges / graph.share;
+  SparseCase a = graph.is_even ? uniform_case(nodes, edges / nodes) : power_law_case(nodes, edges);
+  a.name = graph.share == 1 ? fmt::format("synthetic {}", graph.name)
+                            : fmt::format("synthetic {} 1/{}", graph.name, graph.share);
+  return a;
+}
+
 SparseCase coo_case(std::string name, const sparse::Coo& coo) {
   SparseCase a{.name = std::move(name), .rows = coo.num_rows, .cols = coo.num_cols};
   std::vector<size_t> order(coo.rows.size());

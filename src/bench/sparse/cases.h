@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,16 @@ struct SparseCase {
 SparseCase uniform_case(int64_t rows, int64_t degree);
 // Both ends of an element with a probability of rank^-0.6, ranks in random order: a few rows and columns hold a lot.
 SparseCase power_law_case(int64_t rows, int64_t nnz);
+// As many nodes and edges as graphs that are known by these names, which are not here: a power law as above, or as many
+// edges at each node; large ones are a share of both.
+struct KnownGraph {
+  const char* name;
+  int64_t nodes, edges;
+  int64_t share = 1;  // one part of so many
+  bool is_even = false;
+};
+std::span<const KnownGraph> known_graphs();
+SparseCase synthetic_case(const KnownGraph& graph);
 SparseCase coo_case(std::string name, const sparse::Coo& coo);
 // Of a file that bench/peers/matrices.py wrote: rows, columns, the number of elements (64 bits), indptr, indices (32).
 SparseCase read_case(const std::string& path);

@@ -59,6 +59,22 @@ TypedGraph typed_graph(int64_t nodes, int64_t relations, int64_t edges) {
   return graph;
 }
 
+std::span<const KnownTypedGraph> known_typed_graphs() {
+  static constexpr KnownTypedGraph kGraphs[] = {
+      {"AIFB", 7262, 45, 48810},        {"MUTAG", 27163, 46, 148100},
+      {"BGS", 94806, 96, 672884, 8},    {"ogbl-biokg", 93773, 51, 4762678, 8},
+      {"AM", 1885136, 96, 5668682, 32},
+  };
+  return kGraphs;
+}
+
+TypedGraph synthetic_graph(const KnownTypedGraph& graph) {
+  TypedGraph made = typed_graph(graph.nodes / graph.share, graph.relations, graph.edges / graph.share);
+  made.name = graph.share == 1 ? fmt::format("synthetic {}", graph.name)
+                               : fmt::format("synthetic {} 1/{}", graph.name, graph.share);
+  return made;
+}
+
 std::vector<TypedGraph> typed_graphs_of(const BenchOptions& options) {
   std::vector<TypedGraph> graphs;
   for (const MatrixFile& file : files_of(options, {"_triples.csv"})) {

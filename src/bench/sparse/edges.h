@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,14 @@ struct TypedGraph {
 };
 // Relations and sources of an edge with a probability of 1 / rank, at most once each: skewed like graphs of facts.
 TypedGraph typed_graph(int64_t nodes, int64_t relations, int64_t edges);
+// As many nodes, relations and edges as typed graphs that are known by these names; large ones are a share.
+struct KnownTypedGraph {
+  const char* name;
+  int64_t nodes, relations, edges;
+  int64_t share = 1;  // of nodes and edges, one part of so many
+};
+std::span<const KnownTypedGraph> known_typed_graphs();
+TypedGraph synthetic_graph(const KnownTypedGraph& graph);
 // The files "*triples.csv" of the folder that the options name, each also .gz; none without one.
 std::vector<TypedGraph> typed_graphs_of(const BenchOptions& options);
 // Voxels of rolling hills, as a scanner finds them: an eighth of all columns, neighbours together.
