@@ -56,8 +56,8 @@ double misses_of(const Level& level, int64_t fitting_rows) {
 
 bool is_near(double bytes) { return bytes <= static_cast<double>(machine().l1_bytes); }
 
-// Of a line of so many bytes: of the first cache of a core, of the second, of the third, and of memory for what that does
-// not hold.
+// Of a line of so many bytes: of the first cache of a core, of the second, of the third, and of memory for what that
+// does not hold.
 double line_cost(double bytes) {
   if (is_near(bytes)) return 0.12;
   if (bytes <= static_cast<double>(machine().l2_bytes)) return 0.24;
