@@ -37,6 +37,12 @@ class Figures(unittest.TestCase):
     def test_gaps_within_a_time_are_those_that_end_there(self):
         self.assertEqual(len(figures.gaps_within([outcome(0.0, [1.0] * 5)], 1001.5, 1003.5)), 2)
 
+    def test_late_is_who_waited_longer_or_waits_so_long_by_now(self):
+        in_time, too_late = {"scheduled": 1.0, "first": 2.0}, {"scheduled": 1.0, "first": 9.0}
+        waits, to_come = {"scheduled": 2.0, "first": -1}, {"scheduled": 30.0, "first": -1}
+        self.assertEqual(figures.late([in_time, too_late, waits, to_come], 10, 5), 2)
+        self.assertEqual(figures.late([in_time, too_late, waits, to_come], 6, 5), 1)
+
     def test_goodput_wants_the_first_token_and_the_gaps_in_time(self):
         good, slow, late, lost = outcome(1, [0.1] * 9), outcome(1, [0.2] * 9), outcome(9, [0.1] * 9), outcome(1, [0.1], complete=False)
         self.assertAlmostEqual(figures.goodput([good, slow, late, lost], 5, 0.15), 1 / 9.9)

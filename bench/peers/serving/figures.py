@@ -59,6 +59,11 @@ def goodput(outcomes, first_s, gap_s):
     return len(good) / max(ends) if ends else 0.0
 
 
+def late(outcomes, now, limit):
+    """How many have waited longer than that for their first token, or wait so long by now."""
+    return sum((o["first"] if o["first"] >= 0 else now) - o["scheduled"] > limit for o in outcomes)
+
+
 def holds(outcomes, first_s, gap_s):
     """Whether nine of ten first tokens and nine of ten gaps come in time, and every request is answered."""
     return (len(complete(outcomes)) == len(outcomes) and percentile(first_tokens(outcomes), 0.9) <= first_s

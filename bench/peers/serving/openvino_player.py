@@ -1,11 +1,14 @@
 """Plays a load (weft bench serve --save) in process, at its times, and writes outcomes as weft bench serve does.
 
-    openvino_player.py MODEL THREADS TOKENS RUNNING BATCHED LOAD OUTCOMES
+    openvino_player.py MODEL THREADS TOKENS RUNNING BATCHED LOAD OUTCOMES [GIVE_UP]
+
+GIVE_UP: ends once more than a tenth wait longer than so many seconds for a first token; 0: never.
 """
 import json
 import sys
 import time
 
+import figures
 import numpy
 import openvino
 import openvino_genai as genai
@@ -27,7 +30,7 @@ def greedy(tokens):
     return config
 
 
-def play(pipe, asks):
+def play(pipe, asks, give_up=0):
     outcomes = [{"scheduled": ask["at"], "sent": -1, "first": -1, "last": -1, "end": -1, "status": 200, "complete": False,
                  "left": False, "tokens": 0, "gaps": []} for ask in asks]
     running, following, start = {}, 0, time.perf_counter()
@@ -44,6 +47,8 @@ def play(pipe, asks):
             continue
         pipe.step()
         read(running, outcomes, time.perf_counter() - start, asks)
+        if give_up and figures.late(outcomes, time.perf_counter() - start, give_up) > len(outcomes) / 10:
+            break
     return outcomes
 
 
@@ -66,13 +71,13 @@ def read(running, outcomes, now, asks):
             del running[number]
 
 
-def main(model, threads, tokens, running, batched, load, path):
+def main(model, threads, tokens, running, batched, load, path, give_up=0):
     with open(load) as file:
         asks = [json.loads(line) for line in file]
     pipe = pipeline(model, int(threads), int(tokens), int(running), int(batched))
     play(pipe, [{"at": 0, "body": {"prompt": [17] * 40, "max_tokens": 4}}])  # it compiles as it starts
     started = time.time()
-    outcomes = play(pipe, asks)
+    outcomes = play(pipe, asks, float(give_up))
     with open(path, "w") as file:
         for line in [{"start": started}, *outcomes]:
             file.write(json.dumps(line) + "\n")

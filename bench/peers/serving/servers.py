@@ -188,12 +188,13 @@ class Machine:
             raise Refused(f"weft bench serve ended with {process.returncode}")
         return read_outcomes(outcomes)
 
-    def play_openvino(self, setup, *arguments, give_up=()):
+    def play_openvino(self, setup, *arguments):
         """The same requests at the same times, in a process that holds the pipeline."""
+        give_up = arguments[arguments.index("--give-up") + 1] if "--give-up" in arguments else 0
         load, outcomes = self.folder / "load", self.folder / "outcomes-openvino"
         self.client(None, "--save", load, *arguments)[0].wait()
         command = [*install.python_contestant("openvino", "openvino-genai")[:1], install.HERE / "serving/openvino_player.py",
-                   self.model, self.threads, setup.tokens, setup.running, setup.batched, load, outcomes, *give_up]
+                   self.model, self.threads, setup.tokens, setup.running, setup.batched, load, outcomes, give_up]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
         if done.returncode != 0:
             raise Refused((done.stderr.strip().splitlines() or ["no message"])[-1])
