@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -203,6 +204,37 @@ TEST(Run, IndicesOf64BitsComputeTheSame) {
                                      {"C", {c.data(), DType::fp32, {a.rows, feat}}}}},
                         "C", dense_spmm(a, b, feat), fmt::format("{} {}", schedule, name_of(shape)));
     }
+  }
+}
+
+// Rows of rows: four fused axes, each position's parent found or read.
+TEST(Run, FusedAxesOfATensorComputeTheSame) {
+  const char* text = R"(program scale(a, b, c, rows, fibers, nnz):
+  R = dense_fixed(1)
+  I = sparse_variable(R, a, rows, indptr=i_indptr, indices=i_indices)
+  J = sparse_variable(I, b, fibers, indptr=j_indptr, indices=j_indices)
+  K = sparse_variable(J, c, nnz, indptr=k_indptr, indices=k_indices)
+  X = buffer(R, I, J, K): fp32
+  Y = buffer(R, I, J, K): fp32
+  iterate scaled(R, I, J, K) "SSSS" as (r, i, j, k):
+    Y[r, i, j, k] = X[r, i, j, k] * real(i + 10 * j + 100 * k)
+)";
+  CooTensor coo{.extents = {9, 7, 8}, .coordinates = {{}, {}, {}}};
+  std::vector<double> want;
+  Values x;
+  for (const auto& [i, j, k] : {std::array<int32_t, 3>{0, 6, 7}, {2, 0, 1}, {2, 0, 5}, {2, 4, 0}, {8, 1, 1}}) {
+    coo.coordinates[0].push_back(i), coo.coordinates[1].push_back(j), coo.coordinates[2].push_back(k);
+    x.push_back(static_cast<float>(x.size()) + 0.5f);
+    want.push_back(x.back() * (i + 10. * j + 100. * k));
+  }
+  Values y(x.size());
+  const auto view = [](Values& v) { return TensorView(v.data(), DType::fp32, {static_cast<int64_t>(v.size())}); };
+  for (const char* rows : {"", "materialise_rows(scaled.r_i_j_k)\n"}) {
+    const std::string schedule =
+        std::string("sparse_fuse(scaled, R, I, J, K)\nlower()\n") + rows + "parallel(scaled.r_i_j_k)\n";
+    expect_everywhere(compile(parse(text), schedule),
+                      {.structures = {{"K", csf_from_coo(coo).structure}}, .buffers = {{"X", view(x)}, {"Y", view(y)}}},
+                      "Y", want, schedule);
   }
 }
 
