@@ -140,6 +140,7 @@ def arguments_of(parser):
     parser.add_argument("--traces", metavar="DIR", help="folder of azure2023_conv.csv.gz and the other traces")
     parser.add_argument("--requests", type=int, default=0, help="of a trace, instead of as many as the row says")
     parser.add_argument("--minutes", type=float, default=5, help="that a search for a rate may take; the next one goes on there")
+    parser.add_argument("--first-rate", type=float, default=0, metavar="R", help="requests a second that a search begins with")
     parser.add_argument("--rounds", type=int, help="readings of each contestant")
     parser.add_argument("--quick", action="store_true", help="one reading, fewer requests; the table is printed, not kept")
     parser.add_argument("--threads", type=int, default=2)
@@ -189,7 +190,8 @@ def main():
 def measure(chosen, arguments, machines, about):
     known = {(line["row"], line["contestant"]): line for line in read_results()
              if line.get("weft") == about["weft"] and line.get("requests", 0) == arguments.requests}
-    options = Options(arguments.quick, arguments.requests, arguments.minutes, lambda row, name: known.get((row, name), {}))
+    options = Options(arguments.quick, arguments.requests, arguments.minutes, arguments.first_rate,
+                      lambda row, name: known.get((row, name), {}))
     about = {**about, **({"requests": arguments.requests} if arguments.requests else {})}
     measured = []
     for measurement in chosen:

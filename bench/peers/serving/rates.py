@@ -83,7 +83,7 @@ def azure(first_s):
             return fits
 
         known = options.known(f"azure-{first_s}s-rate", contestant)
-        low, high = search(lambda rates: spread(machines, rates, holds_at), FIRST_GUESS[contestant], known.get("median", 0) or 0,
+        low, high = search(lambda rates: spread(machines, rates, holds_at), options.first_rate or FIRST_GUESS[contestant], known.get("median", 0) or 0,
                            known.get("fails") or math.inf, options.minutes, len(machines))
         return {"rate": low, "fails": None if high == math.inf else high}
     return measure

@@ -35,6 +35,7 @@ class Options:
     quick: bool = False
     requests: int = 0          # of a trace; 0: as many as the row says
     minutes: float = 5         # that a search for a rate may take
+    first_rate: float = 0      # that it begins with; 0: a guess
     known: Callable = lambda row, contestant: {}  # what an earlier run found
 
 
