@@ -135,7 +135,7 @@ inline Program parse(std::string_view text) { return Program(text); }
 struct CompileOptions {
   std::map<std::string, int64_t> set = {};  // parameters that are fixed: code for one feature size runs faster
   std::string stop_after = {};              // a pass; then only what was made so far can be shown
-  std::vector<std::string> skip = {};       // passes that only make code faster: "simplify", "peel tails", ...
+  std::vector<std::string> skip = {};       // passes that only make code faster or explain it: "peel tails", ...
   bool prove_bounds = false;                // refuse a program with an access that is not proven to lie inside
 };
 

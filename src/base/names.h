@@ -12,12 +12,16 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 // The nearest of `known`, near or not; `known` is not empty.
 const std::string& nearest_name(std::string_view name, const std::vector<std::string>& known);
 
-// "a, b, c".
+// "a, b, c": what `text_of` makes of each item.
+template <class List, class Text>
+std::string joined(const List& list, const Text& text_of) {
+  std::string text;
+  for (const auto& item : list) text += (text.empty() ? "" : ", ") + std::string(text_of(item));
+  return text;
+}
 template <class Names>
 std::string joined(const Names& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
+  return joined(names, [](const std::string& name) -> const std::string& { return name; });
 }
 
 }  // namespace weft

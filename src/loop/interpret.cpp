@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "loop/regions.h"
 
 namespace weft::loop {
 
@@ -18,9 +19,32 @@ void Interpreter::fail_at(const std::string& writer, const std::string& buffer, 
   failed_({writer, buffer}, at);
 }
 
-double* Interpreter::element(const std::string& buffer, const std::vector<Expr>& indices) {
+bool Interpreter::is_within(const Range& range, int64_t index) {
+  if (range.is_whole()) return true;
+  const int64_t begin = integer(range.begin);
+  return range.is_place() ? index == begin : index >= begin && index < integer(range.end);
+}
+
+void Interpreter::check_regions(const std::string& buffer, const std::vector<int64_t>& at, bool writes) {
+  const std::vector<Running> running = std::exchange(running_, {});  // ranges load, too, what is not the block's access
+  for (const auto& [block, own] : running) {
+    if (own.contains(buffer)) continue;
+    const std::vector<Region>& regions = writes ? block->writes : block->reads;
+    const bool found = std::any_of(regions.begin(), regions.end(), [&](const Region& region) {
+      bool is_inside = region.buffer == buffer;
+      for (size_t d = 0; is_inside && d < at.size(); ++d) is_inside = is_within(region.ranges[d], at[d]);
+      return is_inside;
+    });
+    ensure(found, "interpreter: block '{}' {} '{}' at {}, which is not in its regions {}", block->name,
+           writes ? "writes" : "reads", buffer, at[0], to_text(regions));
+  }
+  running_ = running;
+}
+
+double* Interpreter::element(const std::string& buffer, const std::vector<Expr>& indices, bool writes) {
   std::vector<int64_t> at;
   for (const Expr& index : indices) at.push_back(integer(index));
+  if (!running_.empty()) check_regions(buffer, at, writes);
   int64_t place = 0;
   if (const auto local = local_.find(buffer); local != local_.end()) {
     for (size_t i = 0; i < at.size(); ++i) {
@@ -40,7 +64,7 @@ double* Interpreter::element(const std::string& buffer, const std::vector<Expr>&
 }
 
 double Interpreter::read(const std::string& buffer, const std::vector<Expr>& indices) {
-  const double* found = element(buffer, indices);
+  const double* found = element(buffer, indices, false);
   return found == nullptr ? 0 : *found;
 }
 
@@ -137,6 +161,14 @@ bool Interpreter::condition(const Expr& e) {
   return false;
 }
 
+void Interpreter::run_block(const Stmt& block) {
+  ensure(block.init.empty(), "interpreter: init of block '{}' has no place yet", block.name);
+  const bool has_regions = !block.reads.empty() || !block.writes.empty();
+  if (has_regions) running_.push_back({&block});
+  run(block.body);
+  if (has_regions) running_.pop_back();
+}
+
 void Interpreter::run(const Body& body) {
   for (const Stmt& stmt : body) {
     switch (stmt.kind) {
@@ -150,7 +182,7 @@ void Interpreter::run(const Body& body) {
       }
       case Stmt::Kind::store: {
         const double value = real(stmt.value);
-        double* target = element(stmt.name, stmt.indices);
+        double* target = element(stmt.name, stmt.indices, true);
         if (target == nullptr)
           fail_at("", stmt.name, stmt.indices);
         else
@@ -166,16 +198,14 @@ void Interpreter::run(const Body& body) {
         int64_t size = 1;
         for (const Expr& extent : stmt.indices) extents.push_back(integer(extent)), size *= extents.back();
         local_[stmt.name] = extents;
+        for (Running& running : running_) running.own.insert(stmt.name);
         memory_.buffers[stmt.name].assign(static_cast<size_t>(size), std::nan(""));  // nothing is set until it is
         break;
       }
       case Stmt::Kind::fail: fail_at(stmt.writer, stmt.name, stmt.indices); break;
       case Stmt::Kind::barrier:
       case Stmt::Kind::thread_sum: break;  // one thread does it all
-      case Stmt::Kind::block:
-        ensure(stmt.init.empty(), "interpreter: init of block '{}' has no place yet", stmt.name);
-        run(stmt.body);
-        break;
+      case Stmt::Kind::block: run_block(stmt); break;
     }
   }
 }

@@ -21,7 +21,8 @@ struct Memory {
 
 // Statements over buffers that may have several dimensions. `place` says where an element lies, from the buffer's name
 // and its indices, or that it is absent: then 0 is read, and writing is a failure, of no writer. Local buffers have
-// places in row-major order. What fails is told to `failed`, and goes on.
+// places in row-major order. What fails is told to `failed`, and goes on. Throws InternalError where a block accesses
+// what is in none of its regions, if it has any.
 class Interpreter {
  public:
   using Place = std::function<std::optional<int64_t>(const std::string& buffer, const std::vector<int64_t>& indices)>;
@@ -34,7 +35,16 @@ class Interpreter {
   void set(const std::string& variable, int64_t value) { variables_[variable] = value; }
 
  private:
-  double* element(const std::string& buffer, const std::vector<Expr>& indices);  // null: absent
+  // A block that runs, and the memory that is its own.
+  struct Running {
+    const Stmt* block = nullptr;
+    Names own = {};
+  };
+  void run_block(const Stmt& block);
+  void check_regions(const std::string& buffer, const std::vector<int64_t>& at, bool writes);
+  bool is_within(const Range& range, int64_t index);
+  // Null: absent.
+  double* element(const std::string& buffer, const std::vector<Expr>& indices, bool writes);
   double read(const std::string& buffer, const std::vector<Expr>& indices);
   int64_t search(const Expr& e);
   void fail_at(const std::string& writer, const std::string& buffer, const std::vector<Expr>& indices);
@@ -43,6 +53,7 @@ class Interpreter {
   Failed failed_;
   std::map<std::string, int64_t> variables_;
   std::map<std::string, std::vector<int64_t>> local_;  // extents
+  std::vector<Running> running_;
 };
 
 void interpret(const Function& function, Memory& memory, Interpreter::Failed failed = {});

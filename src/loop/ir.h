@@ -26,6 +26,23 @@ struct ScheduledAt {
   friend bool operator==(const ScheduledAt&, const ScheduledAt&) { return true; }
 };
 
+// Of one dimension of a buffer: a place, from `begin` to before `end`, or all of it.
+struct Range {
+  Expr begin = {}, end = {};
+  bool is_place() const { return begin && !end; }
+  bool is_whole() const { return !begin; }
+  friend bool operator==(const Range& a, const Range& b) { return is_same(a.begin, b.begin) && is_same(a.end, b.end); }
+
+ private:
+  static bool is_same(const Expr& a, const Expr& b) { return a && b ? a == b : !a && !b; }
+};
+
+struct Region {
+  std::string buffer = {};
+  std::vector<Range> ranges = {};
+  friend bool operator==(const Region&, const Region&) = default;
+};
+
 // A value: copied whole, compared by structure.
 struct Stmt {
   enum class Kind : uint8_t {
@@ -61,6 +78,8 @@ struct Stmt {
   // Of an allocation:
   DType dtype = DType::fp32;
   Scope scope = Scope::registers;
+  // Of a block: what it accesses, once find_regions() was here (loop/regions.h).
+  std::vector<Region> reads = {}, writes = {};
   // Of a loop that threads share, and of an allocation:
   ScheduledAt scheduled = {};
 

@@ -1,6 +1,7 @@
 // Reads statements and functions of flat loops.
 #include "base/check.h"
 #include "loop/parse.h"
+#include "loop/regions.h"
 
 namespace weft::loop {
 namespace {
@@ -61,6 +62,40 @@ Scope parse_scope(Cursor& line) {
   line.fail_at(column, fmt::format("'{}' is no scope; allowed are global, shared and register", name));
 }
 
+// "A[i, j], B[i, 0:8, :]"
+std::vector<Region> parse_regions(Cursor& line, const Symbols& symbols) {
+  std::vector<Region> regions;
+  do {
+    const size_t column = line.column();
+    Region region{.buffer = line.name("a buffer")};
+    const auto buffer = symbols.buffers.find(region.buffer);
+    if (buffer == symbols.buffers.end())
+      line.fail_at(column, fmt::format("no buffer '{}' is declared here", region.buffer));
+    line.expect("[");
+    do {
+      Range range;
+      if (!line.looks_like(":")) range.begin = parse_integer(line, symbols);
+      if (line.accept(":") && range.begin) range.end = parse_integer(line, symbols);
+      region.ranges.push_back(std::move(range));
+    } while (line.accept(","));
+    line.expect("]");
+    if (const size_t rank = buffer->second.num_indices; region.ranges.size() != rank)
+      line.fail_at(column, fmt::format("'{}' has {} dimensions, not {}", region.buffer, rank, region.ranges.size()));
+    regions.push_back(std::move(region));
+  } while (line.accept(","));
+  line.expect_end();
+  return regions;
+}
+
+// The line "reads: ..." or "writes: ..." of a block, if it comes next.
+std::vector<Region> parse_regions_line(Source& source, int indent, std::string_view word, const Symbols& symbols) {
+  if (!source.has_line(indent)) return {};
+  Cursor line = source.peek();
+  if (!line.accept(word) || !line.accept(":")) return {};
+  source.next();
+  return parse_regions(line, symbols);
+}
+
 Stmt parse_stmt(Source& source, int indent, Symbols& symbols) {
   Cursor line = source.next();
   if (line.accept("for")) {
@@ -111,6 +146,8 @@ Stmt parse_stmt(Source& source, int indent, Symbols& symbols) {
     Stmt block{.kind = Stmt::Kind::block, .name = line.new_name("block")};
     line.expect(":");
     line.expect_end();
+    block.reads = parse_regions_line(source, indent + 2, "reads", symbols);
+    block.writes = parse_regions_line(source, indent + 2, "writes", symbols);
     if (source.has_line(indent + 2)) {
       if (Cursor first = source.peek(); first.accept("init")) {
         first.expect(":");
@@ -120,6 +157,11 @@ Stmt parse_stmt(Source& source, int indent, Symbols& symbols) {
       }
     }
     block.body = parse_body(source, indent + 2, symbols);
+    const bool has_regions = !block.reads.empty() || !block.writes.empty();
+    if (const Regions found = regions_of_block(block);
+        has_regions && (found.reads != block.reads || found.writes != block.writes))
+      line.fail(fmt::format("what block '{}' reads is {}; what it writes is {}", block.name, to_text(found.reads),
+                            to_text(found.writes)));
     return block;
   }
   if (line.accept("fail")) {

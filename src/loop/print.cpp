@@ -4,16 +4,16 @@
 
 #include <cmath>
 
+#include "base/names.h"
 #include "loop/ir.h"
 #include "loop/operators.h"
+#include "loop/regions.h"
 
 namespace weft::loop {
 namespace {
 
-std::string joined(const std::vector<Expr>& list) {
-  std::string text;
-  for (const Expr& e : list) text += (text.empty() ? "" : ", ") + to_text(e);
-  return text;
+std::string texts_of(const std::vector<Expr>& list) {
+  return joined(list, [](const Expr& e) { return to_text(e); });
 }
 
 std::string real_text(double value) {
@@ -46,7 +46,7 @@ std::string to_text(const Expr& e) {
     case Op::integer_literal: return fmt::format("{}", e->integer);
     case Op::real_literal: return real_text(e->real);
     case Op::variable: return e->name;
-    case Op::load: return fmt::format("{}[{}]", e->name, joined(e->operands));
+    case Op::load: return fmt::format("{}[{}]", e->name, texts_of(e->operands));
     case Op::negate: return "-" + operand_text(e->operands[0], kPostfixPrecedence);
     case Op::logical_not: return "not " + operand_text(e->operands[0], kNotPrecedence);
     default: break;
@@ -58,9 +58,9 @@ std::string to_text(const Expr& e) {
   std::string_view function;
   for (const NamedFunction& f : kNamedFunctions)
     if (f.op == e->op) function = f.name;
-  if (!is_search(e->op)) return fmt::format("{}({})", function, joined(e->operands));
+  if (!is_search(e->op)) return fmt::format("{}({})", function, texts_of(e->operands));
   const std::vector<Expr> start(e->operands.begin(), e->operands.end() - 2);
-  return fmt::format("{}({}[{}], {}, {})", function, e->name, joined(start), to_text(*(e->operands.end() - 2)),
+  return fmt::format("{}({}[{}], {}, {})", function, e->name, texts_of(start), to_text(*(e->operands.end() - 2)),
                      to_text(e->operands.back()));
 }
 
@@ -91,17 +91,17 @@ std::string to_text(const Body& body, int indent) {
         text += fmt::format("{}for {} in range({}){}:\n", space, stmt.name, to_text(stmt.value), attributes_of(stmt));
         break;
       case Stmt::Kind::store:
-        text += fmt::format("{}{}{}[{}] = {}\n", space, stmt.atomic ? "atomic " : "", stmt.name, joined(stmt.indices),
+        text += fmt::format("{}{}{}[{}] = {}\n", space, stmt.atomic ? "atomic " : "", stmt.name, texts_of(stmt.indices),
                             to_text(stmt.value));
         break;
       case Stmt::Kind::condition: text += fmt::format("{}if {}:\n", space, to_text(stmt.value)); break;
       case Stmt::Kind::let: text += fmt::format("{}let {} = {}\n", space, stmt.name, to_text(stmt.value)); break;
       case Stmt::Kind::allocate:
-        text += fmt::format("{}allocate {}[{}]: {} in {}\n", space, stmt.name, joined(stmt.indices),
+        text += fmt::format("{}allocate {}[{}]: {} in {}\n", space, stmt.name, texts_of(stmt.indices),
                             weft::to_string(stmt.dtype), to_string(stmt.scope));
         break;
       case Stmt::Kind::fail:
-        text += fmt::format("{}fail {}: {}[{}]\n", space, stmt.writer, stmt.name, joined(stmt.indices));
+        text += fmt::format("{}fail {}: {}[{}]\n", space, stmt.writer, stmt.name, texts_of(stmt.indices));
         break;
       case Stmt::Kind::barrier: text += space + "barrier\n"; break;
       case Stmt::Kind::thread_sum:
@@ -113,6 +113,8 @@ std::string to_text(const Body& body, int indent) {
         break;
       case Stmt::Kind::block:
         text += fmt::format("{}block {}:\n", space, stmt.name);
+        if (!stmt.reads.empty()) text += fmt::format("{}  reads: {}\n", space, to_text(stmt.reads));
+        if (!stmt.writes.empty()) text += fmt::format("{}  writes: {}\n", space, to_text(stmt.writes));
         if (!stmt.init.empty()) text += fmt::format("{}  init:\n{}", space, to_text(stmt.init, indent + 4));
         break;
     }
@@ -122,9 +124,7 @@ std::string to_text(const Body& body, int indent) {
 }
 
 std::string to_text(const Function& function) {
-  std::string scalars;
-  for (const std::string& scalar : function.scalars) scalars += (scalars.empty() ? "" : ", ") + scalar;
-  std::string text = fmt::format("stage3 {}({}):\n", function.name, scalars);
+  std::string text = fmt::format("stage3 {}({}):\n", function.name, joined(function.scalars));
   for (const Buffer& b : function.buffers) {
     text += fmt::format("  {} = {}({}): {}", b.name, b.temporary ? "temporary" : "flat", to_text(b.size),
                         weft::to_string(b.dtype));

@@ -8,6 +8,7 @@
 #include "base/names.h"
 #include "loop/codegen/printers.h"
 #include "loop/passes.h"
+#include "loop/regions.h"
 #include "loop/threads.h"
 #include "sparse/stage1/specialise.h"
 
@@ -72,6 +73,12 @@ const Pass kPasses[] = {
        else
          default_schedule(c.made.compute2);
      }},
+    {"find regions",
+     [](const Context& c) {
+       loop::find_regions(c.made.preprocess2.body);
+       loop::find_regions(c.made.compute2.body);
+     },
+     false},
 
     // Stage III: flat loops. Equations 3.6 to 3.8.
     {"lower buffers",
@@ -138,7 +145,7 @@ Compilation run_passes(const ParsedProgram& program, const CompileOptions& optio
     check(found != std::end(kPasses), ErrorCode::invalid_argument, "skip: '{}' is no pass{}", name,
           did_you_mean(name, names));
     check(!found->needed, ErrorCode::invalid_argument,
-          "skip: '{}' is needed; those that make code faster may be skipped", name);
+          "skip: '{}' is needed; allowed are passes that only make code faster or explain it", name);
   }
   Compilation made{.source = program.stage1,
                    .stage1 = program.stage1,

@@ -108,11 +108,7 @@ std::vector<std::vector<std::string>> ScheduleRunner::loops_of(const Stage2& sta
     if (has_all) result.push_back(std::move(full));
   }
   check(!result.empty(), ErrorCode::invalid_argument, "none of the iterations made of '{}' has loops {}", first_block,
-        [&] {
-          std::string list;
-          for (const std::string& v : variables) list += (list.empty() ? "" : ", ") + v;
-          return list;
-        }());
+        joined(variables));
   return result;
 }
 

@@ -145,8 +145,9 @@ TEST(Merged, ElementsAtOnePlaceAreAddedUp) {
 // Code without the passes that make it faster computes the same.
 TEST(Passes, ThatAreSkippedChangeNoResult) {
   const int64_t feat = 21;
-  for (const std::vector<std::string>& skip :
-       {std::vector<std::string>{"join phases"}, {"simplify", "peel tails", "simplify again", "join phases"}})
+  for (const std::vector<std::string>& skip : {std::vector<std::string>{"join phases"},
+                                               {"find regions"},
+                                               {"simplify", "peel tails", "simplify again", "join phases"}})
     for (const char* schedule : {"lower()\nko, ki = split(csrmm.k, 4)\nreorder(ko, csrmm.j, ki)\nvectorize(ki)\n",
                                  "decompose_format(csrmm, A, hyb(1, 1))\n"}) {
       const Operator op = compile(parse(kSpmmProgram), schedule, Device::cpu(), {.skip = skip});
@@ -165,6 +166,26 @@ TEST(Passes, ThatAreSkippedChangeNoResult) {
   says("skip: 'simplfy' is no pass; did you mean 'simplify'?", "simplfy");
   says("skip: 'lower buffers' is needed", "lower buffers");
   says("skip: 'check bounds' is needed", "check bounds");
+}
+
+TEST(Passes, FindWhatEachBlockReadsAndWrites) {
+  const std::string schedule =
+      "lower()\nko, ki = split(csrmm.k, 8)\nreorder(ko, csrmm.j, ki)\ndecompose_reduction(csrmm.j)\n"
+      "tile = blockize(ki)\nparallel(csrmm.i)\n";
+  const auto text = [&](const CompileOptions& options, const std::string& stage) {
+    return compile(parse(kSpmmProgram), schedule, Device::cpu(), options).text(stage);
+  };
+  CompileOptions scheduled{.set = {{"feat", 16}}, .stop_after = "schedule stage II"}, found = scheduled,
+                                                                                      skipped = scheduled;
+  found.stop_after = skipped.stop_after = "generate";
+  skipped.skip = {"find regions"};
+  const std::string inner =
+      "          reads: C[i, ko * 8:ko * 8 + 8], A[i, j], j_indices[i, j], B[j_indices[i, j], ko * 8:ko * 8 + 8]\n"
+      "          writes: C[i, ko * 8:ko * 8 + 8]\n";
+  EXPECT_NE(text(found, "stage2").find("block tile:\n" + inner), std::string::npos) << text(found, "stage2");
+  EXPECT_EQ(text(scheduled, "stage2").find("reads: "), std::string::npos);
+  EXPECT_EQ(text(skipped, "stage2"), text(scheduled, "stage2"));
+  EXPECT_EQ(text(skipped, "code"), text(found, "code"));
 }
 
 // Those for a card run where one of them is asked for, and refuse there alone.

@@ -67,6 +67,34 @@ std::string loops(const std::string& schedule, const char* program, const std::m
   return text.substr(text.find("  for "));
 }
 
+// Two halves of T, of which the last iteration needs the first.
+std::string halves(int offset) {
+  return fmt::format(R"(program halves(m):
+  I = dense_fixed(m)
+  K = dense_fixed(8)
+  W = dense_fixed(16)
+  X = buffer(I, W): fp32
+  T = buffer(I, W): fp32
+  Z = buffer(I, K): fp32
+  iterate low(I, K) "SS" as (i, k):
+    T[i, k] = X[i, k]
+  iterate high(I, K) "SS" as (r, s):
+    T[r, s + {}] = X[r, s]
+  iterate rest(I, K) "SS" as (a, b):
+    Z[a, b] = T[a, b]
+)",
+                     offset);
+}
+
+TEST(Nests, ComputeAtPassesWhatAccessesOtherElements) {
+  EXPECT_EQ(loops("compute_at(low, rest.a)\n", halves(8).c_str()),
+            "  for r in range(m):\n    for s in range(8):\n      block high:\n        T[r, s + 8] = X[r, s]\n"
+            "  for a in range(m):\n    for k in range(8):\n      block low:\n        T[a, k] = X[a, k]\n"
+            "    for b in range(8):\n      block rest:\n        Z[a, b] = T[a, b]\n");
+  expect_contains(refusal([] { lowered("compute_at(low, rest.a)\n", halves(7).c_str()); }),
+                  "what stands between them accesses 'T', too", "halves that share a column");
+}
+
 TEST(Nests, ComputeAtSharesOuterLoops) {
   EXPECT_EQ(
       loops("compute_at(sums, rest.i)\ncompute_at(twice, rest.i)\nset_scope(S, register)\nparallel(rest.i)\n", kSteps),

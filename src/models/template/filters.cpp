@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "base/names.h"
 #include "models/template/white_space.h"
 
 namespace weft::jinja {
@@ -60,8 +61,7 @@ std::vector<Value> CallArguments::rest() {
 void CallArguments::done() const {
   if (at_ < positional_.size()) fail(fmt::format("{} takes {} arguments, not {}", function_, at_, positional_.size()));
   if (named_taken_ < named_.size()) {
-    std::string names;
-    for (const auto& item : named_) names += (names.empty() ? "" : ", ") + item.first;
+    const std::string names = joined(named_, [](const auto& item) { return item.first; });
     fail(fmt::format("{}: one of the named arguments ({}) is not supported", function_, names));
   }
 }
@@ -499,9 +499,7 @@ const std::map<std::string_view, TestFunction>& test_table() {
 
 template <class Table>
 std::string names_of(const Table& table) {
-  std::string names;
-  for (const auto& item : table) names += (names.empty() ? "" : ", ") + std::string(item.first);
-  return names;
+  return joined(table, [](const auto& item) { return item.first; });
 }
 
 }  // namespace

@@ -5,17 +5,6 @@
 #include "sparse/stage1/program.h"
 
 namespace weft::sparse {
-namespace {
-
-template <class List, class Text>
-std::string joined_texts(const List& list, const Text& text_of) {
-  std::string text;
-  for (const auto& item : list) text += (text.empty() ? "" : ", ") + text_of(item);
-  return text;
-}
-
-}  // namespace
-
 std::string to_text(const Axis& axis) {
   std::string text = fmt::format("{} = {}_{}(", axis.name, axis.is_sparse ? "sparse" : "dense",
                                  axis.is_variable ? "variable" : "fixed");
@@ -77,7 +66,7 @@ std::string to_text(const Stage1& program) {
               ":\n";
     const int indent = indent_at(it.around.size());
     text += head_text(it, it.name, it.num_shared_axes(), it.axes.size(), indent);
-    if (!it.where.empty()) text += " where " + joined_texts(it.where, [](const Expr& e) { return loop::to_text(e); });
+    if (!it.where.empty()) text += " where " + joined(it.where, [](const Expr& e) { return loop::to_text(e); });
     text += ":\n";
     const std::string space(static_cast<size_t>(indent) + 2, ' ');
     if (!it.init.empty()) text += space + "init:\n" + loop::to_text(it.init, indent + 4);
@@ -91,8 +80,7 @@ std::string to_text(const Operand& operand) {
     case Operand::Kind::name: return operand.text;
     case Operand::Kind::integer: return fmt::format("{}", operand.integer);
     case Operand::Kind::call:
-      return fmt::format("{}({})", operand.text,
-                         joined_texts(operand.operands, [](const Operand& o) { return to_text(o); }));
+      return fmt::format("{}({})", operand.text, joined(operand.operands, [](const Operand& o) { return to_text(o); }));
   }
   return "?";
 }
@@ -101,8 +89,7 @@ std::string to_text(const Schedule& schedule) {
   std::string text;
   for (const ScheduleLine& line : schedule) {
     if (!line.results.empty()) text += joined(line.results) + " = ";
-    text += fmt::format("{}({})\n", line.primitive,
-                        joined_texts(line.operands, [](const Operand& o) { return to_text(o); }));
+    text += fmt::format("{}({})\n", line.primitive, joined(line.operands, [](const Operand& o) { return to_text(o); }));
   }
   return text;
 }
@@ -114,8 +101,7 @@ std::string to_text(const FormatDefinition& format) {
   for (const Axis& axis : format.declared.axes) text += "  " + to_text(axis) + "\n";
   text += fmt::format("  buffer({})\n", joined(format.buffer_axes));
   const auto map_text = [](const auto& map) { return fmt::format("{} = {}", map.first, loop::to_text(map.second)); };
-  return text + fmt::format("  to {}\n  from {}\n", joined_texts(format.to_new, map_text),
-                            joined_texts(format.to_old, map_text));
+  return text + fmt::format("  to {}\n  from {}\n", joined(format.to_new, map_text), joined(format.to_old, map_text));
 }
 
 std::string to_text(const ParsedProgram& program) {

@@ -70,8 +70,8 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
 
   // [allocate] [read, unless init sets it] the nest [write]
   const Nest::Level& around = found.nest.path[found.place + 1];
-  if (const Effects left = effects_of({around.stmt()});
-      left.reads.contains(store.name) || left.writes.contains(store.name))
+  if (const loop::Regions left = loop::regions_of({around.stmt()});
+      left.find_read(store.name) != nullptr || left.find_written(store.name) != nullptr)
     refuse("cache_write", name, fmt::format("another block within the loop accesses '{}', too", store.name));
   const auto copy = [&](const char* what, Stmt stmt) {
     return spatial_nest(found.nest, found.place + 1,

@@ -67,16 +67,16 @@ class Merging {
     if (before_ != (from < to))
       stop(before_ ? "the block is computed after the loop; use reverse_compute_at"
                    : "the block is computed before the loop; use compute_at");
-    const Effects own = effects_of({stage_.body[from]});
+    const loop::Regions own = loop::regions_of({stage_.body[from]});  // of a whole nest: no variables of loops
     for (size_t i = std::min(from, to) + 1; i < std::max(from, to); ++i)
-      if (const std::string buffer = conflict_of(own, effects_of({stage_.body[i]})); !buffer.empty())
+      if (const std::string buffer = conflict_of(own, loop::regions_of({stage_.body[i]})); !buffer.empty())
         stop(fmt::format("what stands between them accesses '{}', too; move that first", buffer));
     // Within the outer loops that are shared, beside the inner ones.
     for (size_t l = 1; l <= target_.place; ++l) {
       const Nest::Level& level = target_.nest.path[l];
       for (size_t i = 0; i < level.body->size(); ++i) {
         if (before_ ? i >= level.index : i <= level.index) continue;
-        if (const std::string buffer = conflict_of(own, effects_of({(*level.body)[i]})); !buffer.empty())
+        if (const std::string buffer = conflict_of(own, loop::regions_of({(*level.body)[i]})); !buffer.empty())
           stop(fmt::format("what stands beside loop '{}' accesses '{}', too", level.stmt().name, buffer));
       }
     }
@@ -125,34 +125,27 @@ class Merging {
   // An element that one writes and the other accesses belongs to one iteration of the shared loops.
   void check_shared(const Body& inner) const {
     const Body& theirs = target_.loop().body;
-    const Effects ours = effects_of(inner), other = effects_of(theirs);
-    for (const Effects* writer : {&ours, &other})
-      for (const std::string& buffer : writer->writes) {
-        const Effects& reader = writer == &ours ? other : ours;
-        if (!reader.reads.contains(buffer) && !reader.writes.contains(buffer)) continue;
+    const loop::Regions ours = loop::regions_of(inner), other = loop::regions_of(theirs);
+    for (const auto& [writer, reader] : {std::pair(&ours, &other), std::pair(&other, &ours)})
+      for (const loop::Region& written : writer->writes) {
+        const std::string& buffer = written.buffer;
+        const loop::Region *read = reader->find_read(buffer), *overwritten = reader->find_written(buffer);
+        if (read == nullptr && overwritten == nullptr) continue;
+        const std::vector<const loop::Region*> accesses{&written, writer->find_read(buffer), read, overwritten};
         for (const std::string& variable : shared_)
-          if (!is_fixed_by(buffer, variable, inner, theirs))
+          if (!is_fixed_by(variable, accesses))
             stop(fmt::format("'{}' is complete only after all iterations of '{}': it is not accessed at '{}' alone",
                              buffer, variable, variable));
       }
   }
 
-  // Whether some index of the buffer is the variable itself wherever either side accesses it.
-  static bool is_fixed_by(const std::string& buffer, const std::string& variable, const Body& a, const Body& b) {
-    std::vector<std::vector<Expr>> accesses;
-    for (const Body* body : {&a, &b}) {
-      visit(*body, [&](const Stmt& stmt) {
-        if (stmt.kind == Stmt::Kind::store && stmt.name == buffer) accesses.push_back(stmt.indices);
-      });
-      visit_exprs(*body, [&](const Expr& e) {
-        loop::visit(e, [&](const Expr& node) {
-          if (node->op == Op::load && node->name == buffer) accesses.push_back(node->operands);
-        });
-      });
-    }
-    for (size_t d = 0; d < accesses[0].size(); ++d)
-      if (std::all_of(accesses.begin(), accesses.end(),
-                      [&](const std::vector<Expr>& at) { return loop::is_variable(at[d], variable); }))
+  // Whether some dimension is accessed at the variable alone, by all who access the buffer.
+  static bool is_fixed_by(const std::string& variable, const std::vector<const loop::Region*>& accesses) {
+    for (size_t d = 0; d < accesses[0]->ranges.size(); ++d)
+      if (std::all_of(accesses.begin(), accesses.end(), [&](const loop::Region* region) {
+            return region == nullptr ||
+                   (region->ranges[d].is_place() && loop::is_variable(region->ranges[d].begin, variable));
+          }))
         return true;
     return false;
   }

@@ -48,9 +48,10 @@ void compute_inline(Stage2& stage, const std::string& name) {
   if (loop::stores_to(rest, store.name) || loop::stores_to(after, store.name))
     stop(name, fmt::format("another block writes '{}', too", store.name));
   if (loop::loads_from(rest, store.name)) stop(name, fmt::format("'{}' is read before", store.name));
-  const Effects own = effects_of(producer), later = effects_of(after);
-  for (const std::string& buffer : own.reads)
-    if (later.writes.contains(buffer)) stop(name, fmt::format("'{}', which it reads, is written after it", buffer));
+  const loop::Regions later = loop::regions_of(after);
+  for (const loop::Region& read : loop::regions_of(producer).reads)
+    if (later.find_written(read.buffer) != nullptr)
+      stop(name, fmt::format("'{}', which it reads, is written after it", read.buffer));
 
   loop::rewrite_exprs(after, [&](const Expr& e) {
     return loop::rewrite(e, [&](const Expr& node) {

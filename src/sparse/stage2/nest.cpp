@@ -83,8 +83,7 @@ LoopInNest find_loop(Stage2& stage, const std::string& name) {
   found.nest = find_block(stage, found.block);
   found.place = found.nest.find(found.variable);
   if (found.place < found.nest.path.size()) return found;
-  std::string list;
-  for (const Stmt* loop : found.nest.loops()) list += (list.empty() ? "" : ", ") + loop->name;
+  const std::string list = joined(found.nest.loops(), [](const Stmt* loop) { return loop->name; });
   fail(ErrorCode::invalid_argument, "'{}': no loop of that variable is around block '{}'; there are {}", name,
        found.block, list.empty() ? "none" : list);
 }
@@ -129,23 +128,11 @@ int64_t literal_extent(const std::string& primitive, const LoopInNest& loop) {
   return extent;
 }
 
-Effects effects_of(const Body& body) {
-  Effects effects;
-  visit(body, [&](const Stmt& stmt) {
-    if (stmt.kind == Stmt::Kind::store) effects.writes.insert(stmt.name);
-  });
-  visit_exprs(body, [&](const Expr& e) {
-    loop::visit(e, [&](const Expr& node) {
-      if (node->op == Op::load || loop::is_search(node->op)) effects.reads.insert(node->name);
-    });
-  });
-  return effects;
-}
-
-std::string conflict_of(const Effects& a, const Effects& b) {
+std::string conflict_of(const loop::Regions& a, const loop::Regions& b) {
   for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)})
-    for (const std::string& buffer : one->writes)
-      if (other->reads.contains(buffer) || other->writes.contains(buffer)) return buffer;
+    for (const loop::Region& written : one->writes)
+      for (const loop::Region* accessed : {other->find_read(written.buffer), other->find_written(written.buffer)})
+        if (accessed != nullptr && !are_apart(written, *accessed)) return written.buffer;
   return {};
 }
 

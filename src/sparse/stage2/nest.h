@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "loop/regions.h"
 #include "sparse/stage2/stage2.h"
 
 namespace weft::sparse {
@@ -46,13 +47,9 @@ Names taken_names(const Stage2& stage);
 // Extent of a loop that has to be a literal.
 int64_t literal_extent(const std::string& primitive, const LoopInNest& loop);
 
-// What statements read and write, buffers of the program and memory of their own alike.
-struct Effects {
-  Names reads = {}, writes = {};
-};
-Effects effects_of(const Body& body);
-// A buffer that one writes and the other reads or writes; "" where they may run in any order.
-std::string conflict_of(const Effects& a, const Effects& b);
+// A buffer of which one writes elements that the other may read or write; "" where they may run in any order. No
+// variable of a loop may mean one thing in `a` and another in `b`.
+std::string conflict_of(const loop::Regions& a, const loop::Regions& b);
 
 // The loops among `path[from..]` that are spatial, around what `make` gives, with the conditions among them that hold
 // for any iteration of the reductions. Lets that those need are kept.

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/names.h"
+#include "loop/regions.h"
 #include "sparse/stage1/parse.h"
 
 namespace weft::sparse {
@@ -129,9 +130,22 @@ class Verifier {
   loop::Symbols symbols_;
 };
 
+// What primitives change after "find regions" must not leave a block with regions of what it was.
+void check_regions(const Stage2& stage) {
+  visit(stage.body, [&](const Stmt& stmt) {
+    if (stmt.reads.empty() && stmt.writes.empty()) return;
+    const loop::Regions found = loop::regions_of_block(stmt);
+    ensure(found.reads == stmt.reads && found.writes == stmt.writes,
+           "stage II of {}: block '{}' has other regions than its accesses", stage.name, stmt.name);
+  });
+}
+
 }  // namespace
 
-void verify(const Stage2& stage) { Verifier(stage).check_body(stage.body); }
+void verify(const Stage2& stage) {
+  Verifier(stage).check_body(stage.body);
+  check_regions(stage);
+}
 
 std::string to_text(const Stage2& stage) {
   std::string text = fmt::format("stage2 {}({}):\n", stage.name, joined(stage.params));
