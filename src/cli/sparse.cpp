@@ -189,7 +189,7 @@ void sparse_verb(const SparseOptions& options, const Context& context) {
   }
   if (options.run) return run(options, op, arguments, compile_ms, context);
   if (options.print.empty() && !context.json)
-    for (const sparse::PassTime& pass : op.passes()) print_out("{:<20} {:>9.3f} ms\n", pass.name, pass.milliseconds);
+    for (const sparse::PassTime& pass : op.passes()) print_out("{:<24} {:>9.3f} ms\n", pass.name, pass.milliseconds);
   if (context.json) print_json({{"event", "done"}, {"compile_ms", compile_ms}});
 }
 
