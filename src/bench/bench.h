@@ -49,6 +49,7 @@ struct BenchOptions {
   std::string precision = "default";
   std::string data;    // sparse: a folder of matrices; "": only generated ones
   float seconds = 10;  // sparse-tune: for each matrix, most of them for the search
+  int features = 64;   // sparse-tune: of a row
   std::function<std::string(const std::string& path)> read_file;    // serve: a trace, unpacked
   std::function<sparse::Coo(const std::string& path)> read_matrix;  // of that folder
   std::function<sparse::CooTensor(const std::string& path)> read_tensor;

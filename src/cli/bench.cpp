@@ -51,6 +51,7 @@ void add_sparse_tune(Verb& verb, Chosen& chosen) {
   add_sparse(verb, chosen);
   verb.option("--seconds", chosen.options.seconds, "For the search over each matrix")
       .allows("above 0", [](double seconds) { return seconds > 0; });
+  verb.option("--features", chosen.options.features, "Of a row").range(1, 1 << 16);
 }
 
 void add_plan(Verb& verb, Chosen& chosen) {

@@ -101,7 +101,7 @@ TEST_P(Ready, GraphAttentionIsSoftmaxOverEachRow) {
       for (const bool is_apart : {false, true}) {
         const Typed again = poisoned({a.rows, feat_v}, dtype);
         float scale = 0.5f;
-        kept_operator(attention_program(feat, feat_v, dtype, vector_unit(current_isa()), false, is_apart))
+        kept_operator(attention_program(feat, feat_v, dtype, vector_unit(current_isa()), {.is_apart = is_apart}))
             .run({.structures = {{"J", a.structure()}},
                   .buffers = {{"Scale", {&scale, DType::fp32, {1}}},
                               {"Q", q.view()},
@@ -111,6 +111,19 @@ TEST_P(Ready, GraphAttentionIsSoftmaxOverEachRow) {
         expect_result(again, want, is_apart ? "apart" : "one nest");
       }
     }
+}
+
+TEST(GraphAttention, FetchesAsFarAheadAsItIsTold) {
+  const auto schedule = [](const AttentionForm& form) {
+    return attention_program(64, 128, DType::fp32, {}, form).schedule;
+  };
+  const std::string apart = schedule({.is_apart = true, .keys_ahead = 7, .values_ahead = 0});
+  EXPECT_NE(apart.find("annotate(largest.j, prefetch, 7)"), std::string::npos) << apart;
+  EXPECT_EQ(apart.find("annotate(values.j"), std::string::npos) << apart;
+  EXPECT_EQ(apart.find("values_lo, "), std::string::npos) << apart;  // a row of values is one tile
+  const std::string nest = schedule({});
+  EXPECT_NE(nest.find(fmt::format("annotate(values.j, prefetch, {})", default_prefetch(128))), std::string::npos);
+  EXPECT_NE(nest.find("values_lo, "), std::string::npos) << nest;
 }
 
 TEST(GraphAttention, IsOneNestWhereKeysAreValuesBeyondTheSecondCache) {
@@ -124,7 +137,7 @@ TEST(GraphAttention, IsOneNestWhereKeysAreValuesBeyondTheSecondCache) {
 // The parallel loops of a schedule: a team meets behind each.
 TEST(GraphAttention, HasOneParallelLoopOrThree) {
   for (const bool is_apart : {false, true}) {
-    const ReadyProgram ready = attention_program(64, 64, DType::fp32, {}, false, is_apart);
+    const ReadyProgram ready = attention_program(64, 64, DType::fp32, {}, {.is_apart = is_apart});
     const std::string text =
         compile(parse(ready.text), ready.schedule, Device::cpu(), {.set = ready.set, .stop_after = "generate"})
             .text("stage3");

@@ -179,6 +179,17 @@ TEST(Results, AreKeptByStructureAndKindOfCall) {
   EXPECT_EQ(choice_of(*a.structure().data(), call), (FormatChoice{"bsr(4)", 0}));
 }
 
+TEST(Choice, TellsHowFarAheadAPartOfSomethingLargerFetches) {
+  const Structure structure = random_matrix(Shape::power_law, 7).structure();
+  const GatherCall call{.feat = 64, .workers = 2};
+  keep_choice(*structure.data(), call, {"csr", 24});
+  EXPECT_EQ(prefetch_of(*structure.data(), call), 24);
+  keep_choice(*structure.data(), call, {"csr", 0});
+  EXPECT_EQ(prefetch_of(*structure.data(), call), 0);
+  keep_choice(*structure.data(), call, {"hyb(1, 3)", 0});  // says nothing of rows in CSR
+  EXPECT_EQ(prefetch_of(*structure.data(), call), default_prefetch(64));
+}
+
 TEST(Tune, GoesOnWhereItsTimeEndedAndAutoTakesTheFastest) {
   const OwnResults own;
   const Matrix a = random_matrix(Shape::power_law, 7);

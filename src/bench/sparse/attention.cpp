@@ -72,8 +72,8 @@ class GraphAttention {
     };
     unfused();
     const bool is_apart = sparse::attention_runs_apart(a_.rows * feat_ * 4, same);
-    const sparse::Operator other = sparse::kept_operator(
-        sparse::attention_program(feat_, feat_, DType::fp32, sparse::vector_unit(current_isa()), same, !is_apart));
+    const sparse::Operator other = sparse::kept_operator(sparse::attention_program(
+        feat_, feat_, DType::fp32, sparse::vector_unit(current_isa()), {.same = same, .is_apart = !is_apart}));
     float scale = 1;
     const auto other_form = [&] {
       other.run({.structures = {{"J", a_.structure}},

@@ -19,8 +19,6 @@
 namespace weft::bench {
 namespace {
 
-constexpr int64_t kFeat = 64;
-
 void add(SparseBench& bench, const std::string& name, const char* metric, double value, const char* unit,
          double ceiling = 0) {
   bench.report.add(
@@ -33,16 +31,17 @@ const struct {
   Search search;
 } kSearches[] = {{"spmm", sparse::tune_spmm}, {"sddmm", sparse::tune_sddmm}};
 
-std::string search_name(const char* op, const std::string& matrix) {
-  return fmt::format("{} {} F{}", op, matrix, kFeat);
+std::string search_name(const char* op, const std::string& matrix, int64_t feat) {
+  return fmt::format("{} {} F{}", op, matrix, feat);
 }
 
 void measure_search(SparseBench& bench, const SparseCase& a, const std::string& name, Search search) {
+  const int64_t feat = bench.options.features;
   sparse::Tuned tuned;
   const double seconds = seconds_of([&] {
-    tuned = search(a.structure, kFeat, {.seconds = bench.options.seconds, .values_unchanged = true}, bench.stream);
+    tuned = search(a.structure, feat, {.seconds = bench.options.seconds, .values_unchanged = true}, bench.stream);
   });
-  const double flops = 2. * static_cast<double>(a.nnz() * kFeat);
+  const double flops = 2. * static_cast<double>(a.nnz() * feat);
   bench.report.note(fmt::format("{}: auto takes {}; the fastest of {} is {}", name, tuned.likely_choice,
                                 tuned.num_tried, tuned.choice));
   add(bench, name, "auto by the search's best", flops / tuned.likely_seconds / 1e9, "GFLOP/s",
@@ -66,16 +65,17 @@ void measure_conversion(SparseBench& bench, const SparseCase& a) {
 
 // A program that nobody has compiled before, again and again.
 void measure_compiling(SparseBench& bench) {
-  const std::string name = fmt::format("text to callable: spmm hyb(1, 5) F{}, cold", kFeat);
+  const int64_t feat = bench.options.features;
+  const std::string name = fmt::format("text to callable: spmm hyb(1, 5) F{}, cold", feat);
   if (name.find(bench.options.only) == std::string::npos) return;
-  const std::string schedule = sparse::spmm_schedule(kFeat, "hyb(1, 5)", sparse::vector_unit(current_isa()), 0);
+  const std::string schedule = sparse::spmm_schedule(feat, "hyb(1, 5)", sparse::vector_unit(current_isa()), 0);
   std::vector<double> whole, compiler;
   for (int i = 0; i < (bench.options.quick ? 3 : 9); ++i) {
     const std::string text = sparse::replaced(sparse::kSpmmProgram, "program spmm", fmt::format("program spmm_{}", i));
     stop_if_asked();
     whole.push_back(seconds_of([&] {
       const sparse::Operator op =
-          sparse::compile(sparse::parse(text), schedule, Device::cpu(), {.set = {{"feat", kFeat}}});
+          sparse::compile(sparse::parse(text), schedule, Device::cpu(), {.set = {{"feat", feat}}});
       compiler.push_back(op.passes().back().milliseconds / 1e3);
     }));
   }
@@ -91,7 +91,7 @@ void measure_sparse_tune(const BenchOptions& options, BenchReport& report) {
   report.note(fmt::format(
       "{} threads, fp32, {} features, values that stay; ceilings: of auto, the fastest of a search of up to {:g} s; of "
       "compiling, the C++ compiler alone",
-      team.num_workers(), kFeat, options.seconds));
+      team.num_workers(), options.features, options.seconds));
   measure_compiling(bench);
   struct Named {
     std::string name;
@@ -99,7 +99,7 @@ void measure_sparse_tune(const BenchOptions& options, BenchReport& report) {
   };
   std::vector<Named> cases;
   const auto is_wanted = [&](const char* op, const std::string& matrix) {
-    return search_name(op, matrix).find(options.only) != std::string::npos;
+    return search_name(op, matrix, options.features).find(options.only) != std::string::npos;
   };
   double searches = 0;  // of all cases
   const auto add_case = [&](const std::string& name, const std::function<SparseCase()>& make) {
@@ -123,7 +123,7 @@ void measure_sparse_tune(const BenchOptions& options, BenchReport& report) {
     }
     for (const auto& [op, search] : kSearches) {
       if (!is_wanted(op, named.name)) continue;
-      const std::string name = search_name(op, named.name);
+      const std::string name = search_name(op, named.name, options.features);
       stop_if_asked();
       report.progress(fmt::format("{}, for {:g} s; about {:.0f} s are left", name, options.seconds,
                                   searches-- * (options.seconds + 1)));

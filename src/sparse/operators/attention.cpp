@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "sparse/machine.h"
 #include "sparse/operators/kept.h"
+#include "sparse/tune/chosen.h"
 
 namespace weft::sparse {
 namespace {
@@ -70,18 +71,28 @@ parallel(inverse.i)
 
 }  // namespace
 
-ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit, bool same,
-                               bool is_apart) {
+ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit,
+                               const AttentionForm& form) {
   std::string text = "lower()\n";
   text += partial_sums("scores", feat, unit);
-  text += tiled({.block = "values", .loop = "l", .feat = feat_v, .within = {"j"}, .around = "values.i", .unit = unit});
+  // Apart, a row of values is as wide as SpMM has it: nothing else of the row waits in registers.
+  text += tiled({.block = "values",
+                 .loop = "l",
+                 .feat = feat_v,
+                 .within = {"j"},
+                 .around = "values.i",
+                 .unit = unit,
+                 .most_vectors = form.is_apart ? unit.registers / 2 : 4});
   if (feat_v % unit.lanes == 0) {
     text += fmt::format("quotients_lo, quotients_li = split(quotients.l, {})\nvectorize(quotients_li)\n", unit.lanes);
     if (feat_v > unit.lanes && feat_v <= unit.lanes * unit.registers) text += "unroll(quotients_lo)\n";
   }
-  text += fmt::format("annotate(largest.j, prefetch, {})\n", default_prefetch(feat));
-  if (!same) text += fmt::format("annotate(values.j, prefetch, {})\n", default_prefetch(feat_v));
-  text += is_apart ? kApart : kOneNest;
+  const auto fetched = [&](const char* loop, int64_t ahead) {
+    if (ahead > 0) text += fmt::format("annotate({}, prefetch, {})\n", loop, ahead);
+  };
+  fetched("largest.j", form.keys_ahead.value_or(default_prefetch(feat)));
+  if (!form.same) fetched("values.j", form.values_ahead.value_or(default_prefetch(feat_v)));
+  text += form.is_apart ? kApart : kOneNest;
   return {with_dtype(kAttentionProgram, dtype), text + "parallel(values.i)\n", {{"feat", feat}, {"feat_v", feat_v}}};
 }
 
@@ -96,9 +107,18 @@ void graph_attention(const Structure& graph, const TensorView& q, const TensorVi
   check_rank(k, "k", 2, "[n, feat]");
   check_rank(v, "v", 2, "[n, feat_v]");
   const DType dtype = common_dtype({{"q", &q}, {"k", &k}, {"v", &v}, {"o", &o}});
-  const bool same = k.data() == v.data();
-  const bool is_apart = attention_runs_apart(k.shape(0) * last_extent(q) * bits_of(dtype) / 8, same);
-  kept_operator(attention_program(last_extent(q), last_extent(v), dtype, vector_unit(current_isa()), same, is_apart))
+  const int64_t feat = last_extent(q), feat_v = last_extent(v), element_bytes = bits_of(dtype) / 8;
+  AttentionForm form{.same = k.data() == v.data()};
+  form.is_apart = attention_runs_apart(k.shape(0) * feat * element_bytes, form.same);
+  if (form.is_apart) {
+    GatherCall call{.feat = feat, .element_bytes = element_bytes, .workers = stream.team().num_workers()};
+    call.op = GatherOperator::sddmm;
+    form.keys_ahead = prefetch_of(data_of(graph, "graph"), call);
+    call.op = GatherOperator::spmm;
+    call.feat = feat_v;
+    form.values_ahead = prefetch_of(data_of(graph, "graph"), call);
+  }
+  kept_operator(attention_program(feat, feat_v, dtype, vector_unit(current_isa()), form))
       .run({.structures = {{"J", graph}},
             .buffers = {{"Scale", {&scale, DType::fp32, {1}}}, {"Q", q}, {"Keys", k}, {"V", v}, {"O", o}}},
            stream);

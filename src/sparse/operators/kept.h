@@ -1,6 +1,7 @@
 // Ready operators, compiled once a process for each schedule.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -114,10 +115,14 @@ Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType d
 Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
                        const std::string& candidate);
 
-// `same`: keys are the values, and are there already when those are read. `is_apart`: scores of all rows before the
-// values of any, in loops of their own.
+struct AttentionForm {
+  bool same = false;      // keys are the values, and are there already when those are read
+  bool is_apart = false;  // scores of all rows before the values of any, in loops of their own
+  // How many elements ahead rows are fetched, 0: not; default_prefetch() where nothing is said.
+  std::optional<int64_t> keys_ahead = {}, values_ahead = {};
+};
 ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit = {},
-                               bool same = false, bool is_apart = false);
+                               const AttentionForm& form = {});
 // Which of both graph_attention runs, over keys of so many bytes.
 bool attention_runs_apart(int64_t key_bytes, bool same);
 ReadyProgram fused_mm_program(int64_t feat, DType dtype, const VectorUnit& unit = {});

@@ -66,13 +66,11 @@ double line_cost(double bytes) {
 
 constexpr double kElement = 0.3, kPieceElement = 0.75, kRow = 4, kPhase = 700, kCopiedElement = 25;
 constexpr double kFetchedLine = 0.09, kLateLine = 0.25;
-// An element of SDDMM adds up its lanes while rows are fetched, and waits for what comes late: rows that fill more than
-// so much of the second cache are worth fetching, though it holds them all.
-constexpr int64_t kNearShare = 4;
+// An element of SDDMM adds up its lanes while rows are fetched, and waits for what comes late.
 constexpr double kFetchedLineOfSddmm = 0.04;
 // What a search may find to be worth more: half of the lanes, for each line; groups of rows, for each row and for all.
 constexpr double kNarrowLine = 0.02, kGroupedRow = 0.2, kGroups = 100;
-constexpr double kBlock = 0.6, kMultipliedLine = 0.12, kBlockElement = 0.08;
+constexpr double kBlock = 0.6, kMultipliedLine = 0.09, kBlockElement = 0.08;
 // An element of SDDMM that asks a bucket, or blocks, for its result.
 constexpr double kAsked = 20;
 
@@ -141,8 +139,7 @@ RowLengths row_lengths(const Structure::Data& structure, const GatherCall& call)
     result.elements[bucket] += length;
   }
   const int64_t row_bytes = std::max<int64_t>(1, call.feat * call.element_bytes);
-  const int64_t near = call.op == GatherOperator::sddmm ? machine().l2_bytes / kNearShare : machine().l1_bytes;
-  result.misses = misses_of(level, near / row_bytes);
+  result.misses = misses_of(level, machine().l1_bytes / row_bytes);
   for (size_t b = 0; b < kBlocks.size(); ++b) result.fill[b] = fill_of(level, result.num_rows, kBlocks[b]);
   return result;
 }
@@ -194,7 +191,7 @@ double cost_of_format(const RowLengths& rows, const FormatChoice& choice, const 
     updates += static_cast<double>(rows.rows[bucket]) * partitions * (1 - std::exp(-length / partitions));
   }
   return nnz * (gathered(held) + kPieceElement) + updates * (2 * kRow + 2 * output / std::max(num_rows, 1.)) + output +
-         partitions * static_cast<double>(k + 2) * kPhase + copies;
+         (partitions + 1) * kPhase + copies;
 }
 
 // Every place of a format is a dot product of its own; then each element asks every part of the format for its result.

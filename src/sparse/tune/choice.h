@@ -34,8 +34,8 @@ struct RowLengths {
   int64_t num_rows = 0, num_cols = 0, nnz = 0;
   // By the power of two that holds a row's length: bucket i has lengths in (2^(i-1), 2^i], none the empty rows.
   std::array<int64_t, 32> rows = {}, elements = {};
-  // The share of elements whose row of the other matrix misses the first cache of a core (SDDMM: a part of the second),
-  // which fetches the next row by itself.
+  // The share of elements whose row of the other matrix misses the first cache of a core, which fetches the next row by
+  // itself.
   double misses = 0;
   // Elements in a block of 2, 4, 8 rows and columns that holds some, on average over a sample of rows.
   std::array<double, 3> fill = {1, 1, 1};

@@ -66,6 +66,11 @@ FormatChoice choice_of(const Structure::Data& structure, const GatherCall& call)
   return best;
 }
 
+int64_t prefetch_of(const Structure::Data& structure, const GatherCall& call) {
+  const FormatChoice choice = choice_of(structure, call);
+  return choice.format == "csr" ? choice.prefetch : default_prefetch(call.feat);
+}
+
 void keep_choice(const Structure::Data& structure, const GatherCall& call, const FormatChoice& choice) {
   const std::lock_guard lock(structure.choices.mutex);
   structure.choices.choices[memo_key(call)] = choice;
