@@ -89,7 +89,7 @@ TEST_F(DemoModel, ServesChatsSideBySideAsEachAlone) {
   std::string text;
   for (size_t i = 0; i + 1 < streamed.events.size(); ++i)
     text += nlohmann::json::parse(streamed.events[i]).at("choices").at(0).at("delta").value("content", "");
-  EXPECT_EQ(text, text_of(alone));
+  EXPECT_EQ(text, text_of(alone).get<std::string>());
   EXPECT_EQ(text_of(other), text_of(other_alone));
   EXPECT_EQ(serving.terminate(), 0);
 }
