@@ -140,7 +140,7 @@ def arguments_of(parser):
     parser.add_argument("--traces", metavar="DIR", help="folder of azure2023_conv.csv.gz and the other traces")
     parser.add_argument("--requests", type=int, default=0, help="of a trace, instead of as many as the row says")
     parser.add_argument("--minutes", type=float, default=5, help="that a search for a rate may take; the next one goes on there")
-    parser.add_argument("--first-rate", type=float, default=0, metavar="R", help="requests a second that a search begins with")
+    parser.add_argument("--first-rate", type=float, default=0, metavar="R", help="requests a second that a search asks about first")
     parser.add_argument("--rounds", type=int, help="readings of each contestant")
     parser.add_argument("--quick", action="store_true", help="one reading, fewer requests; the table is printed, not kept")
     parser.add_argument("--threads", type=int, default=2)

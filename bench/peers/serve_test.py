@@ -57,6 +57,17 @@ class Search(unittest.TestCase):
             low, high = rates.search(lambda rates: [rate <= 1 for rate in rates], guess, 0, math.inf, 1, count)
             self.assertTrue(low <= 1 < high and high / low <= 1.05, (low, high))
 
+    def test_begins_with_the_rate_it_is_told_where_that_lies_between(self):
+        def begins(low, high):
+            tried = []
+            rates.search(lambda asked: tried.extend(asked) or [False] * len(asked), 1.1, low, high, 0.001, first=0.9)
+            return tried[0]
+
+        self.assertEqual(begins(0, math.inf), 0.9)
+        self.assertEqual(begins(0.5, 1.2), 0.9)
+        self.assertNotEqual(begins(0.5, 0.8), 0.9)
+        self.assertNotEqual(begins(0.95, math.inf), 0.9)
+
     def test_goes_on_where_it_was(self):
         tried = []
         low, high = rates.search(lambda rates: [tried.append(rate) or rate <= 1 for rate in rates], 9, 0.9, 1.1, 1)

@@ -42,16 +42,16 @@ def next_rates(guess, low, high, count):
     return [min(low * 1.4 ** (i + 1), low * (high / low) ** ((i + 1) / (count + 1))) for i in range(count)]
 
 
-def search(holds, guess, low, high, minutes, count=1):
+def search(holds, guess, low, high, minutes, count=1, first=0):
     """Brackets the highest rate that holds within 5 %: (holds, fails), as far as the time allows. `holds` is asked about
-    `count` rates at once."""
+    `count` rates at once, about the `first` one before others if it may tell something."""
     until = time.monotonic() + 60 * minutes
     longest = 0
     while not (0 < low and high <= 1.05 * low):
         began = time.monotonic()
         if began + longest > until:
             break
-        rates = next_rates(guess, low, high, count)
+        rates = [first] if low < first < high else next_rates(guess, low, high, count)
         fits = holds(rates)
         high = min([high, *(rate for rate, fit in zip(rates, fits) if not fit)])
         low = max([low, *(rate for rate, fit in zip(rates, fits) if fit and rate < high)])
@@ -83,8 +83,8 @@ def azure(first_s):
             return fits
 
         known = options.known(f"azure-{first_s}s-rate", contestant)
-        low, high = search(lambda rates: spread(machines, rates, holds_at), options.first_rate or FIRST_GUESS[contestant], known.get("median", 0) or 0,
-                           known.get("fails") or math.inf, options.minutes, len(machines))
+        low, high = search(lambda rates: spread(machines, rates, holds_at), FIRST_GUESS[contestant], known.get("median", 0) or 0,
+                           known.get("fails") or math.inf, options.minutes, len(machines), options.first_rate)
         return {"rate": low, "fails": None if high == math.inf else high}
     return measure
 
