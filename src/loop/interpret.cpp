@@ -26,7 +26,7 @@ bool Interpreter::is_within(const Range& range, int64_t index) {
 }
 
 void Interpreter::check_regions(const std::string& buffer, const std::vector<int64_t>& at, bool writes) {
-  const std::vector<Running> running = std::exchange(running_, {});  // ranges load, too, what is not the block's access
+  std::vector<Running> running = std::exchange(running_, {});  // ranges load, too, what is not the block's access
   for (const auto& [block, own] : running) {
     if (own.contains(buffer)) continue;
     const std::vector<Region>& regions = writes ? block->writes : block->reads;
@@ -38,7 +38,7 @@ void Interpreter::check_regions(const std::string& buffer, const std::vector<int
     ensure(found, "interpreter: block '{}' {} '{}' at {}, which is not in its regions {}", block->name,
            writes ? "writes" : "reads", buffer, at[0], to_text(regions));
   }
-  running_ = running;
+  running_ = std::move(running);
 }
 
 double* Interpreter::element(const std::string& buffer, const std::vector<Expr>& indices, bool writes) {
