@@ -328,7 +328,7 @@ TEST(Tune, SearchesSchedulesOfBlocksAndRelations) {
                block_spmm_call(1, 8, 32, DType::fp32, workers));
   const Structure edges =
       relational_from_coo({.extents = {2, 3, 3}, .coordinates = {{0, 1, 1}, {0, 1, 2}, {2, 0, 1}}}).structure;
-  EXPECT_EQ(tune_rgms(edges, 16, 16, {.seconds = 0}).choice, "vectors 4 prefetch 0");
+  EXPECT_EQ(tune_rgms(edges, 16, 16, {.seconds = 0}).choice, "vectors 4 prefetch 8");
   EXPECT_EQ(tune_rgms(edges, 16, 16, {.seconds = 0}).num_left, 8);
 }
 
@@ -337,7 +337,8 @@ TEST(Tune, SearchesTilesOfRelations) {
   const OwnResults own;
   const CooTensor edges{.extents = {2, 70, 3}, .coordinates = {{0, 1, 1}, {0, 69, 2}, {2, 0, 1}}};
   const TunedRgms first = tune_rgms(edges, 16, 16, {.seconds = 0});
-  EXPECT_EQ(first.choice, "tile 64 vectors 4 prefetch 0");
+  EXPECT_EQ(first.choice, "tile 64 vectors 4 prefetch 8");
+  EXPECT_EQ(tune_rgms(edges, 65, 16, {.seconds = 0}).choice, "tile 64 vectors 4 prefetch 0");  // rows that are long
   EXPECT_EQ(first.likely_choice, first.choice);
   EXPECT_EQ(first.num_tried, 1);
   EXPECT_EQ(first.num_left, 44);

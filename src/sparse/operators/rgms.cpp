@@ -95,10 +95,13 @@ std::string rgms_call(bool has_values, int64_t feat_in, int64_t feat_out, DType 
   return fmt::format("rgms {} {} {} {} {}", has_values, feat_in, feat_out, to_string(dtype), workers);
 }
 
+int64_t likely_rgms_prefetch(int64_t feat_in, DType dtype) { return feat_in * bits_of(dtype) / 8 <= 256 ? 8 : 0; }
+
 Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
                        const std::string& candidate) {
+  const int64_t prefetch = number_in(candidate, "prefetch", likely_rgms_prefetch(feat_in, dtype));
   return kept_operator(rgms_program(tile, has_values, feat_in, feat_out, dtype, vector_unit(current_isa()),
-                                    number_in(candidate, "vectors", 4), number_in(candidate, "prefetch", 0)));
+                                    number_in(candidate, "vectors", 4), prefetch));
 }
 
 void rgms(const Structure& edges, const TensorView& values, const TensorView& x, const TensorView& w,

@@ -74,9 +74,11 @@ Tuned tune_rgms(const Structure& edges, int64_t feat_in, int64_t feat_out, const
                                .buffers = {{"X", {x.data(), DType::fp32, {n, feat_in}}},
                                            {"W", {w.data(), DType::fp32, {relations, feat_in, feat_out}}},
                                            {"Y", {y.data(), DType::fp32, {m, feat_out}}}}};
+  std::array<int64_t, 3> prefetches = {0, 8, 32};
+  std::swap(prefetches[0], *std::ranges::find(prefetches, likely_rgms_prefetch(feat_in, DType::fp32)));
   std::vector<Candidate> candidates;  // kNumRgmsCandidates
   for (const int64_t vectors : {4, 2, 1})
-    for (const int64_t ahead : {0, 8, 32}) {
+    for (const int64_t ahead : prefetches) {
       const std::string candidate = fmt::format("vectors {} prefetch {}", vectors, ahead);
       candidates.push_back(
           {candidate, [&, candidate] {
