@@ -72,7 +72,7 @@ def lines_of(measurement, found, about):
                 continue
             values = sorted(reading[key] for reading in readings if key in reading)
             if values:
-                more = {key: readings[-1][key] for key in ("fails", "points") if key in readings[-1]}
+                more = {key: readings[-1][key] for key in ("fails", "points", "without") if readings[-1].get(key)}
                 yield {**line, "median": statistics.median(values), "low": values[0], "high": values[-1],
                        "readings": len(values), **more, **about}
 
@@ -122,6 +122,7 @@ def text(lines):
                 continue
             spread = f"{table.number(line['low'])} to {table.number(line['high'])}" if line["readings"] > 1 else ""
             spread += f", fails at {table.number(line['fails'])}" if line.get("fails") else ""
+            spread += f", {line['without']} had none by the limit" if line.get("without") else ""
             out.append(f"  {line['contestant']:<22} {table.number(line['median']):>8}  {spread:<24} "
                        f"{ratios(line, group, beside[line['row']]):<28} {own}".rstrip())
     return "\n".join(out)
@@ -141,6 +142,8 @@ def arguments_of(parser):
     parser.add_argument("--requests", type=int, default=0, help="of a trace, instead of as many as the row says")
     parser.add_argument("--minutes", type=float, default=5, help="that a search for a rate may take; the next one goes on there")
     parser.add_argument("--first-rate", type=float, default=0, metavar="R", help="requests a second that a search asks about first")
+    parser.add_argument("--time-limit", type=float, default=0, metavar="S",
+                        help="seconds, after which Mooncake's clients leave; those without a first token have waited at least so long")
     parser.add_argument("--rounds", type=int, help="readings of each contestant")
     parser.add_argument("--quick", action="store_true", help="one reading, fewer requests; the table is printed, not kept")
     parser.add_argument("--threads", type=int, default=2)
@@ -191,7 +194,7 @@ def measure(chosen, arguments, machines, about):
     known = {(line["row"], line["contestant"]): line for line in read_results()
              if line.get("weft") == about["weft"] and line.get("requests", 0) == arguments.requests}
     options = Options(arguments.quick, arguments.requests, arguments.minutes, arguments.first_rate,
-                      lambda row, name: known.get((row, name), {}))
+                      arguments.time_limit, lambda row, name: known.get((row, name), {}))
     about = {**about, **({"requests": arguments.requests} if arguments.requests else {})}
     measured = []
     for measurement in chosen:

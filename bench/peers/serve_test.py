@@ -164,6 +164,16 @@ class Results(unittest.TestCase):
         names = [f"{m.name}-{key}" for m in rows.MEASUREMENTS for key in m.figures]
         self.assertEqual(len(names), len(set(names)))
 
+    def test_who_had_no_first_token_has_waited_until_the_limit(self):
+        outcomes = [{"scheduled": 1, "first": 3, "complete": True}, {"scheduled": 2, "first": -1, "complete": False}]
+        self.assertEqual(figures.waits(outcomes, 10), [2, 8])
+        measurement = next(m for m in rows.MEASUREMENTS if m.name == "mooncake")
+        about = {"weft": "abc", "machine": "m", "threads": 2}
+        told = serve.text(serve.lines_of(measurement, {"Weft": [{"first": 8000, "without": 1}]}, about))
+        self.assertIn("1 had none by the limit", told)
+        told = serve.text(serve.lines_of(measurement, {"Weft": [{"first": 8000, "without": 0}]}, about))
+        self.assertNotIn("limit", told)
+
     def test_the_knee_is_drawn_from_what_was_kept(self):
         measurement = next(m for m in rows.MEASUREMENTS if m.name == "knee")
         points = [(1, 1, 0.2), (2, 1.9, 0.4), (4, 2, 6.0)]

@@ -16,6 +16,11 @@ def first_tokens(outcomes):
     return [o["first"] - o["scheduled"] for o in complete(outcomes)]
 
 
+def waits(outcomes, until):
+    """Seconds to the first token, of all requests; who had none has waited until then, and waits for longer."""
+    return [(o["first"] if o["first"] >= 0 else until) - o["scheduled"] for o in outcomes]
+
+
 def gaps(outcomes):
     return [gap for o in complete(outcomes) for gap in o["gaps"]]
 

@@ -36,6 +36,7 @@ class Options:
     requests: int = 0          # of a trace; 0: as many as the row says
     minutes: float = 5         # that a search for a rate may take
     first_rate: float = 0      # that it begins with; 0: a guess
+    time_limit: float = 0      # seconds, after which what is not answered is left, of Mooncake; 0: none
     known: Callable = lambda row, contestant: {}  # what an earlier run found
 
 
@@ -155,10 +156,11 @@ def mooncake(machine, contestant, options):
     """A sixteenth of its lengths, four times as fast; the pool holds all, so that every prefix that came before is there."""
     count = options.requests or (60 if options.quick else 600)
     load = ["--trace", machine.trace("mooncake_conversation_first30min.jsonl"), "--requests", count, "--divide", 16, "--rate", 4]
-    setup = Setup(tokens=655360, running=64)
+    setup, limit = Setup(tokens=655360, running=64), options.time_limit
     with machine.start(contestant, setup) as server:
-        outcomes = machine.play(server, *load)
-        found = {"first": figures.percentile(figures.first_tokens(outcomes), 0.5) * 1000}
+        outcomes = machine.play(server, *load, *(["--time-limit", limit] if limit else []))
+        firsts = figures.waits(outcomes, limit) if limit else figures.first_tokens(outcomes)
+        found = {"first": figures.percentile(firsts, 0.5) * 1000, "without": sum(o["first"] < 0 for o in outcomes)}
         if contestant in OURS:
             metrics = server.metrics()
             found["computed"] = metrics["weft_prompt_tokens_computed_total"] / rates.distinct_tokens(load, machine)
