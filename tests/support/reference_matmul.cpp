@@ -14,43 +14,34 @@ constexpr int64_t kTileX = 4, kTileW = 3;
 // Rows of w that stay in the second-level cache while all rows of x pass by.
 constexpr int64_t kBlockW = 48;
 
-template <int64_t NX, int64_t NW>
-[[gnu::always_inline]] inline void multiply_tile(const double* x, const double* w, int64_t stride, int64_t x_row,
-                                                 int64_t w_row, Matrix& y) {
-  Lanes sum[NX][NW] = {};
-  for (int64_t k = 0; k < stride; k += Matrix::kLanes) {
-    Lanes xs[NX], ws[NW];
-    for (int64_t i = 0; i < NX; ++i) std::memcpy(&xs[i], x + i * stride + k, sizeof xs[i]);
-    for (int64_t j = 0; j < NW; ++j) std::memcpy(&ws[j], w + j * stride + k, sizeof ws[j]);
-    for (int64_t i = 0; i < NX; ++i)
-      for (int64_t j = 0; j < NW; ++j) sum[i][j] += xs[i] * ws[j];
+// Rows past the end repeat the last one: all tiles are this code, so whichever tile a row falls into, the compiler has
+// rounded its sums in the same way.
+[[gnu::always_inline]] inline void multiply_tile(const Matrix& x, int64_t x_row, int64_t x_end, const Matrix& w,
+                                                 int64_t w_row, int64_t w_end, Matrix& y) {
+  int64_t x_rows[kTileX], w_rows[kTileW];
+  for (int64_t i = 0; i < kTileX; ++i) x_rows[i] = std::min(x_row + i, x_end - 1);
+  for (int64_t j = 0; j < kTileW; ++j) w_rows[j] = std::min(w_row + j, w_end - 1);
+  Lanes sum[kTileX][kTileW] = {};
+  for (int64_t k = 0; k < x.stride(); k += Matrix::kLanes) {
+    Lanes xs[kTileX], ws[kTileW];  // in registers, as the sums, once these loops are unrolled
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kTileX; ++i) std::memcpy(&xs[i], x.row(x_rows[i]) + k, sizeof xs[i]);
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < kTileW; ++j) std::memcpy(&ws[j], w.row(w_rows[j]) + k, sizeof ws[j]);
+    for (int64_t i = 0; i < kTileX; ++i)
+      for (int64_t j = 0; j < kTileW; ++j) sum[i][j] += xs[i] * ws[j];
   }
-  for (int64_t i = 0; i < NX; ++i)
-    for (int64_t j = 0; j < NW; ++j)
-      y.row(x_row + i)[w_row + j] = (sum[i][j][0] + sum[i][j][1]) + (sum[i][j][2] + sum[i][j][3]);
+  for (int64_t i = 0; i < kTileX; ++i)
+    for (int64_t j = 0; j < kTileW; ++j)
+      y.row(x_rows[i])[w_rows[j]] = (sum[i][j][0] + sum[i][j][1]) + (sum[i][j][2] + sum[i][j][3]);
 }
 
 [[gnu::always_inline]] inline void multiply_rows(const Matrix& x, int64_t x_begin, int64_t x_end, const Matrix& w,
                                                  Matrix& y) {
-  const int64_t stride = x.stride();
   for (int64_t block = 0; block < w.rows(); block += kBlockW) {
     const int64_t block_end = std::min(block + kBlockW, w.rows());
-    for (int64_t i = x_begin; i < x_end;) {
-      const bool full = i + kTileX <= x_end;
-      for (int64_t j = block; j < block_end;) {
-        const bool full_w = j + kTileW <= block_end;
-        if (full && full_w)
-          multiply_tile<kTileX, kTileW>(x.row(i), w.row(j), stride, i, j, y);
-        else if (full)
-          multiply_tile<kTileX, 1>(x.row(i), w.row(j), stride, i, j, y);
-        else if (full_w)
-          multiply_tile<1, kTileW>(x.row(i), w.row(j), stride, i, j, y);
-        else
-          multiply_tile<1, 1>(x.row(i), w.row(j), stride, i, j, y);
-        j += full_w ? kTileW : 1;
-      }
-      i += full ? kTileX : 1;
-    }
+    for (int64_t i = x_begin; i < x_end; i += kTileX)
+      for (int64_t j = block; j < block_end; j += kTileW) multiply_tile(x, i, x_end, w, j, block_end, y);
   }
 }
 
