@@ -41,7 +41,8 @@ class Options:
 
 
 def start(machine, contestant, options):
-    with machine.start(contestant, Setup(tokens=16384, running=16)) as server:
+    setup = Setup(tokens=16384, running=16, llama=("-c", 16384, "--kv-unified"))  # the same memory
+    with machine.start(contestant, setup) as server:
         return {"ready": server.ready_s * 1000}
 
 
@@ -160,7 +161,7 @@ def mooncake(machine, contestant, options):
     with machine.start(contestant, setup) as server:
         outcomes = machine.play(server, *load, *(["--time-limit", limit] if limit else []))
         firsts = figures.waits(outcomes, limit) if limit else figures.first_tokens(outcomes)
-        found = {"first": figures.percentile(firsts, 0.5) * 1000, "without": sum(o["first"] < 0 for o in outcomes)}
+        found = {"first": figures.percentile(firsts, 0.5) * 1000, "without": sum(o["first"] < 0 for o in outcomes) if limit else 0}
         if contestant in OURS:
             metrics = server.metrics()
             found["computed"] = metrics["weft_prompt_tokens_computed_total"] / rates.distinct_tokens(load, machine)

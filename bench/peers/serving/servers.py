@@ -18,6 +18,7 @@ import install
 from contestants import Refused
 
 START_LIMIT_S = 120
+CONTEXT = 8192  # tokens of one answer with its prompt
 PAGE = 16  # tokens; a block of a trace is a page
 
 
@@ -138,7 +139,7 @@ class Machine:
         return process
 
     def weft(self, setup=Setup(), *more):
-        return self.server([self.programs / "weft", "serve", self.model, "--port", 0, "--threads", self.threads, "--ctx", 8192,
+        return self.server([self.programs / "weft", "serve", self.model, "--port", 0, "--threads", self.threads, "--ctx", CONTEXT,
                        "--kv-tokens", setup.tokens, "--max-running", setup.running, "--max-queued", setup.queued,
                        "--max-queued-tokens", 1 << 30, "--queue-time", 36000, "--request-time", 36000, *setup.weft, *more])
 
@@ -148,9 +149,10 @@ class Machine:
         return server
 
     def llama(self, setup=Setup()):
+        """A cache for each slot: of one unified cache every token attends to all that it holds, several times as slow."""
         port = free_port()
         return self.server([self.llama_server or llama_server(), "-m", self.model, "--host", "127.0.0.1", "--port", port,
-                       "-t", self.threads, "-tb", self.threads, "-c", setup.tokens, "-np", setup.running, "--kv-unified",
+                       "-t", self.threads, "-tb", self.threads, "-c", CONTEXT * setup.running, "-np", setup.running, "--no-kv-unified",
                        "-fa", "on", "-b", 2048, "-ub", 512, *setup.llama, *self.llama_settings], f"http://127.0.0.1:{port}")
 
     def start(self, contestant, setup=Setup()):
