@@ -112,8 +112,8 @@ std::string with_bucket(const std::string& format, const Structure& a);
 std::string block_spmm_call(int64_t heads, int64_t block, int64_t feat, DType dtype, int64_t workers);
 std::string rgms_call(bool has_values, int64_t feat_in, int64_t feat_out, DType dtype, int64_t workers);
 Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType dtype, const std::string& candidate);
-// How many edges ahead rows of x are fetched where no search says otherwise; a row of more than four lines, which the
-// processor itself reads ahead, not at all.
+// How many edges ahead rows of x are fetched where no search says otherwise; rows of more than
+// four lines, which that makes slower, not at all.
 int64_t likely_rgms_prefetch(int64_t feat_in, DType dtype);
 Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
                        const std::string& candidate);
