@@ -83,6 +83,8 @@ class PageTable {
   int page_size() const;
   int64_t num_pages() const;
   int64_t num_free_pages() const;
+  // Of the free pages those that were never handed out: the pool's last ones. They come in order, after all others.
+  int64_t num_fresh_pages() const;
   // The table of these requests, in this order. Valid until the next call that changes the table or asks for a view.
   PageTableView view(std::span<const RequestId> requests);
   PageTableView view(std::initializer_list<RequestId> requests);

@@ -175,6 +175,7 @@ void ForwardPass::unhold_pages(std::span<const int32_t> pages) { impl().sequence
 int ForwardPass::page_size() const { return impl().sequences.page_size(); }
 int64_t ForwardPass::num_pages() const { return impl().sequences.num_pages(); }
 int64_t ForwardPass::num_free_pages() const { return impl().sequences.num_free_pages(); }
+bool ForwardPass::prefault() { return impl().sequences.prefault(); }
 TensorView ForwardPass::run(std::span<const Input> inputs, const SharedPrefixes& prefixes) {
   return impl().run(inputs, prefixes);
 }

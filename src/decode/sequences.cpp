@@ -8,6 +8,16 @@
 namespace weft::decode {
 namespace {
 
+constexpr int64_t kHugePage = int64_t{2} << 20;
+constexpr int64_t kShareAhead = 8;
+
+// A scale that is not there is an empty view.
+std::array<const TensorView*, 4> sides_of(const KvCache& cache) {
+  return {&cache.k, &cache.v, &cache.k_scale, &cache.v_scale};
+}
+
+int64_t page_bytes(const TensorView& side) { return side.stride(0) * bits_of(side.dtype()) / 8; }
+
 // Every sequence may leave a page partly used, so each gets one beyond the tokens.
 int64_t pages_of(const ForwardOptions& options) {
   check(options.page_size >= 1 && options.page_size <= 1 << 20, ErrorCode::invalid_argument,
@@ -121,11 +131,29 @@ void Sequences::append(Id sequence, int64_t tokens) {
   table_.append(request(sequence), tokens);
 }
 
+// In rounds of a huge page of every tensor, for a page's bytes lie in all of them; a tensor a call.
+bool Sequences::prefault() {
+  const int64_t pages = table_.num_pages(), used = pages - table_.num_fresh_pages();
+  if (backed_tensors_ == 0) backed_pages_ = std::max(backed_pages_, used);  // those have been written
+  const KvCache cache = layer(backed_tensors_ / 4);
+  const int64_t round = std::max<int64_t>(kHugePage / page_bytes(cache.k), 1);
+  if (backed_pages_ + round > std::min(used + pages / kShareAhead, pages)) return false;
+  const TensorView side = *sides_of(cache)[static_cast<size_t>(backed_tensors_ % 4)];
+  if (side)
+    device::prefault(pool_.device(), side.select(0, backed_pages_).data(),
+                     static_cast<size_t>(round * page_bytes(side)));
+  if (++backed_tensors_ == 4 * num_layers_) {
+    backed_tensors_ = 0;
+    backed_pages_ += round;
+  }
+  return true;
+}
+
 void Sequences::copy_slots(const PageTable::Fork& fork) {
   if (fork.copied_slots == 0) return;
   for (int index = 0; index < num_layers_; ++index) {
     const KvCache cache = layer(index);
-    for (const TensorView* side : {&cache.k, &cache.v, &cache.k_scale, &cache.v_scale}) {
+    for (const TensorView* side : sides_of(cache)) {
       if (!*side) continue;
       const TensorView from = side->select(0, fork.source_page), to = side->select(0, fork.target_page);
       device::copy(pool_.device(), to.data(), from.data(),

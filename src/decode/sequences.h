@@ -35,6 +35,10 @@ class Sequences {
   int64_t num_pages() const { return table_.num_pages(); }
   int64_t num_free_pages() const { return table_.num_free_pages(); }
 
+  // Has the system back memory of pages that come next, an eighth of the pool ahead of those in use; a huge page or two
+  // a call. False: so much is backed.
+  bool prefault();
+
   // How often sequences have begun with pages of others, so far.
   int64_t num_shares() const { return num_shares_; }
 
@@ -65,6 +69,8 @@ class Sequences {
   std::unordered_map<Id, PageTable::RequestId> requests_;
   Id next_id_ = 0;
   int64_t num_shares_ = 0;
+  int64_t backed_pages_ = 0;  // of every tensor of the pool,
+  int backed_tensors_ = 0;    // and of the first so many a round more
   int max_sequences_, context_length_, num_layers_, num_kv_heads_, head_dim_;
   DType dtype_;
   bool scaled_;

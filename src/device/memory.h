@@ -20,6 +20,9 @@ struct Memory {
   void (*copy)(Device device, void* to, const void* from, size_t bytes);
   // Bytes that this process may still take; null: nobody knows.
   uint64_t (*available)(Device device) = nullptr;
+  // Has the system back bytes of an allocation now instead of at their first use, as far as it will; they stay as they
+  // are. Null: they are backed.
+  void (*prefault)(void* data, size_t bytes) = nullptr;
 };
 
 // Takes the place of what was there; it stays.
@@ -28,6 +31,9 @@ void add_memory(DeviceKind kind, const Memory& memory);
 // Bytes that this process may still take of the device's memory, where that is known. Throws where there is no such
 // device.
 std::optional<uint64_t> available_memory(Device device);
+
+// What memory's prefault says, of bytes of a workspace.
+void prefault(Device device, void* data, size_t bytes);
 
 // Throws what require does, and Error(device_failed).
 void copy(Device device, void* to, const void* from, size_t bytes);

@@ -244,7 +244,7 @@ bool Engine::step() { return impl().step(); }
 void Engine::run() {
   Impl& engine = impl();
   for (;;) {
-    const bool worked = engine.step();
+    const bool worked = engine.step() || engine.model->use_idle_time();
     std::unique_lock lock(engine.mutex);
     if (!worked)
       engine.wake.wait(lock, [&] {

@@ -29,6 +29,8 @@ class ForwardRunner : public ModelRunner {
   void hold(std::span<const int32_t> pages) override { forward_.hold_pages(pages); }
   void unhold(std::span<const int32_t> pages) override { forward_.unhold_pages(pages); }
 
+  bool use_idle_time() override { return forward_.prefault(); }
+
   std::span<float> run(std::span<const Piece> pieces, const SharedPrefixes& prefixes) override {
     inputs_.clear();
     for (const Piece& piece : pieces)

@@ -40,6 +40,8 @@ class ModelRunner {
   // One more holder of each page, beside sequences, and one fewer.
   virtual void hold(std::span<const int32_t> pages) = 0;
   virtual void unhold(std::span<const int32_t> pages) = 0;
+  // Work of a few ms that steps need not wait for then; false: there is none.
+  virtual bool use_idle_time() { return false; }
   // Logits of all pieces, [rows, vocab_size], in the caller's hands until the next call. `prefixes`: the pages that
   // pieces are known to share, a request for each piece. Throws and changes nothing.
   virtual std::span<float> run(std::span<const Piece> pieces, const SharedPrefixes& prefixes) = 0;

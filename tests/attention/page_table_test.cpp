@@ -190,6 +190,21 @@ TEST(PageTable, GivesOutEachPageOnce) {
   EXPECT_EQ(table.num_free_pages(), 0);
 }
 
+TEST(PageTable, PagesThatWereNeverHandedOutComeInOrderAfterAllOthers) {
+  PageTable table(4, 6);
+  EXPECT_EQ(table.num_fresh_pages(), 6);
+  const auto a = table.add(), b = table.add();
+  table.append(a, 9);
+  EXPECT_EQ(table.num_fresh_pages(), 3);
+  table.release(a);
+  EXPECT_EQ(table.num_fresh_pages(), 3);
+  table.append(b, 12);
+  EXPECT_EQ(table.num_fresh_pages(), 3);
+  table.append(b, 4);
+  EXPECT_EQ(table.pages(b).back(), 3);
+  EXPECT_EQ(table.num_fresh_pages(), 2);
+}
+
 TEST(PageTable, AFailedAppendChangesNothing) {
   PageTable table(4, 3);
   const auto a = table.add();

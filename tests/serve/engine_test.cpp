@@ -1,5 +1,8 @@
 #include "serve/engine.h"
 
+#include <future>
+#include <thread>
+
 #include "serve/request_checks.h"
 #include "tests/serve/fake_model.h"
 #include "weft/error.h"
@@ -57,6 +60,23 @@ TEST_F(EngineTest, AnswersAlone) {
   EXPECT_EQ(got.updates.back().prompt_tokens, 10);
   EXPECT_EQ(got.updates.back().output_tokens, 6);
   EXPECT_EQ(engine.stats().requests_finished, 1u);
+}
+
+TEST_F(EngineTest, UsesIdleTimeAndAnswersBeforeAllOfItsWorkIsDone) {
+  Engine engine = make();
+  constexpr int kMuch = 1 << 30;
+  model->idle_work = kMuch;
+  std::thread thread([&] { engine.run(); });
+  while (model->idle_work == kMuch) std::this_thread::yield();
+  std::promise<void> answered;
+  engine.submit(greedy(prompt_of(10), 6), [&](const Update& update) {
+    if (update.last) answered.set_value();
+  });
+  EXPECT_EQ(answered.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  EXPECT_GT(model->idle_work, 0);
+  model->idle_work = 0;
+  engine.stop();
+  thread.join();
 }
 
 TEST_F(EngineTest, AnswersManyTogetherAsEachAlone) {

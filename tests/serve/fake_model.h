@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <set>
@@ -87,6 +88,7 @@ class FakeModel : public serve::ModelRunner {
     }
     return logits_;
   }
+  bool use_idle_time() override { return idle_work-- > 0; }
   size_t num_sequences() const { return sequences_.size(); }
   std::set<int32_t> held_pages() const { return {held_.begin(), held_.end()}; }
   // That sequences have or somebody holds.
@@ -100,8 +102,9 @@ class FakeModel : public serve::ModelRunner {
   }
 
   int64_t steps = 0, computed = 0, most_rows = 0, shared_nodes = 0, fail_at_step = -1;
-  int32_t poison = -1;     // a token that makes a step throw
-  int32_t nan_after = -1;  // a token after which no logit is a number
+  std::atomic<int> idle_work = 0;  // how often there is some
+  int32_t poison = -1;             // a token that makes a step throw
+  int32_t nan_after = -1;          // a token after which no logit is a number
 
  private:
   struct Held {

@@ -81,6 +81,13 @@ class Server:
             time.sleep(0.1)
         raise Refused("requests of clients that left go on")
 
+    def settle(self):
+        """Waits until it takes no more memory: Weft has some backed ahead while it is idle."""
+        before, now = 0, self.rss_kb()
+        while now != before:
+            time.sleep(0.2)
+            before, now = now, self.rss_kb()
+
     def rss_kb(self):
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
@@ -146,6 +153,7 @@ class Machine:
     def server(self, command, url=None):
         server = Server(command, url)
         self.started(server.process)
+        server.settle()
         return server
 
     def llama(self, setup=Setup()):

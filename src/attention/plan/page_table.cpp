@@ -46,9 +46,8 @@ struct PageTable::Impl {
             pages[i], num_pages);
   }
   int64_t pages_for(int64_t tokens) const { return tokens / page_size + (tokens % page_size != 0); }
-  int64_t num_free() const {
-    return num_pages - static_cast<int64_t>(references.size()) + static_cast<int64_t>(free.size());
-  }
+  int64_t num_free() const { return num_fresh() + static_cast<int64_t>(free.size()); }
+  int64_t num_fresh() const { return num_pages - static_cast<int64_t>(references.size()); }
   // For `count` pages, so that neither taking them nor giving any back can fail.
   void make_room(int64_t count) {
     const size_t fresh = static_cast<size_t>(std::max<int64_t>(count - static_cast<int64_t>(free.size()), 0));
@@ -215,6 +214,7 @@ std::span<const int32_t> PageTable::pages(RequestId id) const { return impl().at
 int PageTable::page_size() const { return impl().page_size; }
 int64_t PageTable::num_pages() const { return impl().num_pages; }
 int64_t PageTable::num_free_pages() const { return impl().num_free(); }
+int64_t PageTable::num_fresh_pages() const { return impl().num_fresh(); }
 
 PageTableView PageTable::view(std::span<const RequestId> requests) {
   Impl& impl = this->impl();
