@@ -78,8 +78,9 @@ def azure(first_s):
         def holds_at(machine, rate):
             outcomes = azure_at(machine, contestant, count, rate, "--give-up", first_s)
             fits = figures.holds(outcomes, first_s, 0.15)
-            print(f"  {contestant} at {rate:.3f} req/s: P90 first token {figures.percentile(figures.first_tokens(outcomes), 0.9):.2f} s, "
-                  f"gap {figures.percentile(figures.gaps(outcomes), 0.9) * 1000:.0f} ms, {'holds' if fits else 'fails'}", flush=True)
+            print(f"  {contestant} at {rate:.3f} req/s: {'holds' if fits else 'fails'}; {len(figures.complete(outcomes))} answered, of "
+                  f"these P90 first token {figures.percentile(figures.first_tokens(outcomes), 0.9):.2f} s, "
+                  f"gap {figures.percentile(figures.gaps(outcomes), 0.9) * 1000:.0f} ms", flush=True)
             return fits
 
         known = options.known(f"azure-{first_s}s-rate", contestant)

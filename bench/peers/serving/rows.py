@@ -41,7 +41,7 @@ class Options:
 
 
 def start(machine, contestant, options):
-    setup = Setup(tokens=16384, running=16, llama=("-c", 16384, "--kv-unified"))  # the same memory
+    setup = Setup(tokens=16384, running=16, llama=("-c", 16384, "-np", 16, "--kv-unified"))  # the same memory
     with machine.start(contestant, setup) as server:
         return {"ready": server.ready_s * 1000}
 

@@ -29,7 +29,7 @@ class Setup:
     running: int = 64     # answers at once
     queued: int = 100000  # requests that wait
     weft: tuple = ()      # further arguments
-    llama: tuple = ()
+    llama: tuple = ()     # llama-server's slots and caches, where not a cache of a whole context for each
     batched: int = 2048   # OpenVINO: tokens of a step
 
 
@@ -159,9 +159,10 @@ class Machine:
     def llama(self, setup=Setup()):
         """A cache for each slot: of one unified cache every token attends to all that it holds, several times as slow."""
         port = free_port()
+        slots = setup.llama or ("-c", CONTEXT * setup.running, "-np", setup.running, "--no-kv-unified")
         return self.server([self.llama_server or llama_server(), "-m", self.model, "--host", "127.0.0.1", "--port", port,
-                       "-t", self.threads, "-tb", self.threads, "-c", CONTEXT * setup.running, "-np", setup.running, "--no-kv-unified",
-                       "-fa", "on", "-b", 2048, "-ub", 512, *setup.llama, *self.llama_settings], f"http://127.0.0.1:{port}")
+                       "-t", self.threads, "-tb", self.threads, *slots, "-fa", "on", "-b", 2048, "-ub", 512,
+                       *self.llama_settings], f"http://127.0.0.1:{port}")
 
     def start(self, contestant, setup=Setup()):
         if contestant == "llama-server":
