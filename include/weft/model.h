@@ -218,7 +218,7 @@ class ForwardPass {
   int64_t num_free_pages() const;
 
   // For idle moments: has the system back some of the pages that come next, so that no step waits for it. A few ms a
-  // call; false: enough of them are. Changes nothing else.
+  // call; false: enough of them are, or it does not do so ahead. Changes nothing else.
   bool prefault();
 
   static constexpr int64_t kAllRows = std::numeric_limits<int64_t>::max();

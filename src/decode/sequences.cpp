@@ -139,9 +139,9 @@ bool Sequences::prefault() {
   const int64_t round = std::max<int64_t>(kHugePage / page_bytes(cache.k), 1);
   if (backed_pages_ + round > std::min(used + pages / kShareAhead, pages)) return false;
   const TensorView side = *sides_of(cache)[static_cast<size_t>(backed_tensors_ % 4)];
-  if (side)
-    device::prefault(pool_.device(), side.select(0, backed_pages_).data(),
-                     static_cast<size_t>(round * page_bytes(side)));
+  if (side && !device::prefault(pool_.device(), side.select(0, backed_pages_).data(),
+                                static_cast<size_t>(round * page_bytes(side))))
+    return false;
   if (++backed_tensors_ == 4 * num_layers_) {
     backed_tensors_ = 0;
     backed_pages_ += round;

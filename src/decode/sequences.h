@@ -36,7 +36,7 @@ class Sequences {
   int64_t num_free_pages() const { return table_.num_free_pages(); }
 
   // Has the system back memory of pages that come next, an eighth of the pool ahead of those in use; a huge page or two
-  // a call. False: so much is backed.
+  // a call. False: so much is backed, or the system does not back ahead.
   bool prefault();
 
   // How often sequences have begun with pages of others, so far.

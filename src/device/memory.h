@@ -20,9 +20,9 @@ struct Memory {
   void (*copy)(Device device, void* to, const void* from, size_t bytes);
   // Bytes that this process may still take; null: nobody knows.
   uint64_t (*available)(Device device) = nullptr;
-  // Has the system back bytes of an allocation now instead of at their first use, as far as it will; they stay as they
-  // are. Null: they are backed.
-  void (*prefault)(void* data, size_t bytes) = nullptr;
+  // Has the system back bytes of an allocation now instead of at their first use; they stay as they are. False: it does
+  // not. Null: all are backed.
+  bool (*prefault)(void* data, size_t bytes) = nullptr;
 };
 
 // Takes the place of what was there; it stays.
@@ -32,8 +32,8 @@ void add_memory(DeviceKind kind, const Memory& memory);
 // device.
 std::optional<uint64_t> available_memory(Device device);
 
-// What memory's prefault says, of bytes of a workspace.
-void prefault(Device device, void* data, size_t bytes);
+// Memory's prefault, of bytes of a workspace; false where all are backed, too.
+bool prefault(Device device, void* data, size_t bytes);
 
 // Throws what require does, and Error(device_failed).
 void copy(Device device, void* to, const void* from, size_t bytes);

@@ -38,9 +38,9 @@ std::optional<uint64_t> device::available_memory(Device device) {
   return memory.available != nullptr ? std::optional(memory.available(device)) : std::nullopt;
 }
 
-void device::prefault(Device device, void* data, size_t bytes) {
+bool device::prefault(Device device, void* data, size_t bytes) {
   const Memory& memory = *memory_of(device.kind);
-  if (memory.prefault != nullptr) memory.prefault(data, bytes);
+  return memory.prefault != nullptr && memory.prefault(data, bytes);
 }
 
 void device::copy(Device device, void* to, const void* from, size_t bytes) {

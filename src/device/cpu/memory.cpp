@@ -53,10 +53,10 @@ void release(Device, void* data, size_t bytes) {
 }
 
 // Whole pages within the bytes. A kernel older than 5.14 refuses.
-void populate(void* data, size_t bytes) {
+bool populate(void* data, size_t bytes) {
   const auto begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / kPage * kPage;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE);
+  return begin >= end || madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE) == 0;
 }
 
 void copy_bytes(Device, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
