@@ -8,7 +8,6 @@
 namespace weft::decode {
 namespace {
 
-constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kShareAhead = 8;
 
 // A scale that is not there is an empty view.
@@ -136,7 +135,7 @@ bool Sequences::prefault() {
   const int64_t pages = table_.num_pages(), used = pages - table_.num_fresh_pages();
   if (backed_tensors_ == 0) backed_pages_ = std::max(backed_pages_, used);  // those have been written
   const KvCache cache = layer(backed_tensors_ / 4);
-  const int64_t round = std::max<int64_t>(kHugePage / page_bytes(cache.k), 1);
+  const int64_t round = std::max<int64_t>(int64_t{device::kHugePage} / page_bytes(cache.k), 1);
   if (backed_pages_ + round > std::min(used + pages / kShareAhead, pages)) return false;
   const TensorView side = *sides_of(cache)[static_cast<size_t>(backed_tensors_ % 4)];
   if (side && !device::prefault(pool_.device(), side.select(0, backed_pages_).data(),

@@ -10,6 +10,8 @@
 
 namespace weft::device {
 
+inline constexpr size_t kHugePage = size_t{2} << 20;  // of the system, as far as it gives any
+
 struct Memory {
   // Throws where there is no such device; `name` is what asks for it.
   void (*require)(Device device, std::string_view name);

@@ -13,7 +13,8 @@
 namespace weft {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
+using device::kHugePage;
+
 constexpr size_t kPage = 4096;
 
 // Zero bytes from the system, on a huge page border. The last bytes, less than a huge page, lie in small ones.
