@@ -128,8 +128,8 @@ class Engine {
   // Error(queue_full) for one that has to come again later.
   RequestId submit(Request request, OnUpdate on_update);
   void check_queue() const;  // throws Error(queue_full) where submit would, whatever the request
-  // The same of a request that is still to be read and has about so many tokens; a refusal counts. The request counts
-  // as waiting until the place is let go, which is before submit, and before the engine ends.
+  // Reserves a place in the queue for a request of about `tokens` tokens whose body is not read yet. Throws
+  // Error(queue_full), counted as refused. Drop the handle before submit() and before the engine is destroyed.
   std::shared_ptr<void> enter_queue(int64_t tokens);
   void cancel(RequestId request);              // unknown ones are over already
   void pause(RequestId request, bool paused);  // a paused request keeps its pages and makes no tokens

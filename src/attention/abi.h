@@ -156,9 +156,9 @@ struct PlanHeader {
   int num_levels;
   int block_rows;          // block-sparse: query tokens of a list; else 0
   int positions_per_page;  // 0: keys follow each other from first_pos on; 1: pages have positions; page_size: keys have
-  int tile_kinds;    // bits of the kinds of tile that units have, of any plan within the bounds where there are some
-  int merge_stride;  // merge groups from one range of rows to the next, of units that share rows
-  long long num_rows_q;      // rows of q
+  int tile_kinds;          // bit k: some unit has TileKind k; with bounds: some plan within them may have
+  int merge_stride;        // merge groups from one range of rows to the next, of units that share rows
+  long long num_rows_q;    // rows of q
   long long num_pool_pages;  // paged: extent of the pool; else of the token axis
   long long mask_bytes;      // that a custom mask has, at least
   ResolvedInterval intervals[kMaxIntervals];

@@ -16,7 +16,7 @@ namespace weft::decode {
 DType kv_dtype_of(const ForwardOptions& options);
 KvScales kv_scales_of(DType kv_dtype);
 
-// Of a step that may be a graph: more rows go through memory that grows.
+// Steps with more rows are never captured: their buffers may be reallocated.
 inline constexpr int64_t kMostRowsOfGraphs = 16;
 
 class StepAttention {

@@ -27,7 +27,7 @@ struct PrefixCache::Node {
   std::map<std::vector<int32_t>, std::unique_ptr<Node>, LessPage> children;  // by their first page
   int64_t locks = 0;                                                         // of this node and of those below it
   uint64_t last_use = 0, number = 0;
-  FreeLeaves::node_type listing;  // its place among the free leaves while it has none there: listing it takes no memory
+  FreeLeaves::node_type listing;  // preallocated set node: inserting this leaf into free_leaves_ cannot throw
 };
 
 // Where a walk along tokens ended: `node` is the last one that shares something, `tokens` all that is shared.

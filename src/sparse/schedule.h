@@ -45,7 +45,7 @@ class ScheduleRunner {
 
   struct Group {
     std::vector<std::string> blocks = {};
-    std::string beside = {};  // init before them, or what gathers their results behind
+    std::string beside = {};  // companion block: NAME_init runs before, NAME_gather after
   };
   Schedule schedule_;
   std::vector<FormatDefinition> formats_;  // of the program's text

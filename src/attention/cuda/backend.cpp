@@ -205,8 +205,9 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
     error = Workspace(kernel.device, sizeof(unsigned));
     args.call.mask_error = static_cast<unsigned*>(error.data());
   }
-  // It reads the plan before it waits for the kernel before it, which may have made the plan.
-  const cuda::Grid grid{plan.num_workers, code.threads, on_host.made_on_card};
+  // A programmatic launch reads the plan before it waits for the previous kernel: not where that one wrote the plan.
+  const cuda::Grid grid{
+      .ctas = plan.num_workers, .threads = code.threads, .programmatic_launch = !on_host.made_on_card};
   const auto run = [&] { runtime_.launch(*code.loaded, grid, &args, sizeof args.call + slots, stream); };
   const auto traced = [&] {
     Trace* const trace = Trace::instance();

@@ -68,9 +68,10 @@ class Cards : public Runtime {
     return loaded;
   }
   void launch(const Loaded& kernel, const Grid& grid, const void* args, size_t, Stream stream) const override {
-    weft::cuda::launch_with(static_cast<const OnCard&>(kernel).kernel,
-                            {.ctas = grid.ctas, .threads = grid.threads, .after_previous = grid.after_previous},
-                            handle_of(stream), args);
+    weft::cuda::launch_with(
+        static_cast<const OnCard&>(kernel).kernel,
+        {.ctas = grid.ctas, .threads = grid.threads, .programmatic_launch = grid.programmatic_launch},
+        handle_of(stream), args);
   }
 
   std::optional<double> seconds_of(Device device, const std::function<void()>& work, Stream stream) const override {

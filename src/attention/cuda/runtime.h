@@ -21,7 +21,8 @@ struct Loaded {
 
 struct Grid {
   int ctas, threads;
-  bool after_previous = true;  // false: the kernel waits in its text for the one before it, where the device knows that
+  // Launched with programmatic dependent launch (sm_90 and up): the kernel itself calls wait_for_previous_kernel().
+  bool programmatic_launch = false;
 };
 
 class Runtime {

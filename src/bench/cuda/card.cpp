@@ -157,7 +157,7 @@ double CardBench::copy_rate() {
 double CardBench::node_seconds(bool dependent_launch) {
   const CeilingArgs nothing{pool(), word_.data(), 0};
   return time(256, [&](int) {
-    cuda::launch(read_, {.ctas = 1, .threads = 32, .after_previous = !dependent_launch}, stream_.get(), nothing);
+    cuda::launch(read_, {.ctas = 1, .threads = 32, .programmatic_launch = dependent_launch}, stream_.get(), nothing);
   });
 }
 

@@ -27,7 +27,7 @@ void launch_with(const Kernel& kernel, const Grid& grid, api::Stream stream, con
   };
   if (grid.cooperative) add(api::kCooperative).cooperative = 1;
   if (grid.cluster > 1) add(api::kClusterDimension).cluster_dim = {static_cast<unsigned>(grid.cluster), 1, 1};
-  if (!grid.after_previous && is_hopper)
+  if (grid.programmatic_launch && is_hopper)
     add(api::kProgrammaticStreamSerialization).programmatic_stream_serialization = 1;
   void* params[] = {const_cast<void*>(args)};
   const Current current(card);

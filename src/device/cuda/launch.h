@@ -1,6 +1,6 @@
 // One launch of a kernel, and graphs of many.
 //
-//   launch(kernel, {.ctas = 132, .threads = 128, .after_previous = false}, stream, args);   // the kernel's one struct
+//   launch(kernel, {.ctas = 132, .threads = 128, .programmatic_launch = true}, stream, args);  // args: the one struct
 #pragma once
 
 #include <type_traits>
@@ -13,9 +13,9 @@ struct Grid {
   int ctas = 1, threads = 32;
   int cluster = 1;           // CTAs of a cluster; from compute capability 9.0 on
   bool cooperative = false;  // all CTAs are resident at once, or the launch fails
-  bool after_previous =
-      true;  // false: it may begin while the kernel before it ends (programmatic dependent launch, from 9.0
-             // on), and waits in its text (tile/cuda/ptx/dependent_launch.h)
+  // Launched with programmatic dependent launch (sm_90 and up): it may begin while the kernel before it ends, and
+  // itself calls wait_for_previous_kernel() (tile/cuda/ptx/dependent_launch.h).
+  bool programmatic_launch = false;
 };
 
 // Throws Error(device_failed).

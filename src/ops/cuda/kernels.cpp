@@ -128,7 +128,7 @@ void launch_with(cuda::Card& card, const KernelText& of, const CardLaunch& how, 
   // All of them are there at once.
   const int64_t most = int64_t{cuda::ctas_per_multiprocessor(kernel, kThreads)} * card.num_multiprocessors();
   const int64_t ctas = std::min(how.ctas, std::max<int64_t>(most, 1));
-  cuda::launch_with(kernel, {.ctas = static_cast<int>(ctas), .threads = kThreads, .after_previous = false},
+  cuda::launch_with(kernel, {.ctas = static_cast<int>(ctas), .threads = kThreads, .programmatic_launch = true},
                     static_cast<cuda::api::Stream>(stream.handle()), args);
 }
 

@@ -25,7 +25,7 @@ int64_t chunk_of(int64_t cols, int rows) {
 // The rows of x that a kernel is for which makes so many at most.
 int rows_of_kernel(int64_t rows) { return rows > 4 ? kMostRows : rows > 2 ? 4 : static_cast<int>(rows); }
 
-// Weights of a multiprocessor's share that is so small that the start of its CTAs costs more than the bytes.
+// Below this many weight bytes per SM, starting CTAs costs more than reading the weights.
 constexpr int64_t kSmallShare = 16 << 10;
 
 // What the kernel of rows of a type computes: columns of y, and how many rows of the weights a warp has at a time, of a

@@ -42,10 +42,10 @@ struct FormatRewriteRule {
   std::map<std::string, Expr> to_old = {};                        // its inverse: each old axis, of the new axes' names
   std::map<std::string, std::string> iterators = {};              // what the new axes' iterators are called
   std::string apart = {};  // an axis whose coordinates are in no other rule's of the same decomposition
-  // Takes what it stores of the coordinates that formats before it have left; `last`: all that is left, if it can.
+  // Claims elements that no earlier format claimed. `last`: must try to claim every one.
   std::function<FormatArrays(const Coordinates& left, bool last)> take = {};
-  // Of a format with an axis that counts places: the coordinate there of each element that `take` has taken. Others
-  // have any.
+  // Only for formats with a counting axis (coo, sr_bcrs, hyb's last bucket): each claimed element's coordinate on it.
+  // Unspecified for the rest.
   std::function<std::vector<int32_t>(const Coordinates& left, const FormatArrays& stored)> count = {};
 };
 

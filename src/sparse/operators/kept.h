@@ -39,8 +39,8 @@ struct VectorUnit {
 };
 VectorUnit vector_unit(Isa isa);
 
-// A tile of features that stays in registers while a reduction passes by: splits `loop`, the innermost, puts the loops
-// `within` between its tiles and its vectors, and keeps the sums.
+// Emits a register-tile schedule: splits `loop` into tiles and vectors, moves the reductions `within` between them,
+// keeps the sums in registers.
 struct FeatureTile {
   std::string block = {}, loop = "k";
   int64_t feat = 0;
@@ -87,10 +87,10 @@ int64_t default_prefetch(int64_t feat);
 
 extern const char* const kSpmmProgram;
 extern const char* const kSddmmProgram;
-// How each runs fastest for rows of `feat` features; of a format, which is "" for the program's own. `prefetch`: how
-// many elements ahead gathered rows are fetched; 0: not. `tile`: of CSR, features that pass by a group of rows before
-// the next; 0: all. `group`: rows that the team shares as one; 0: one by one, balanced, and all rows are a tile's
-// group.
+// The fastest schedule for rows of `feat` features in a format ("": the program's own).
+// prefetch: how many elements ahead gathered rows are fetched; 0 = not.
+// tile: features per pass over a row group (CSR); 0 = all.
+// group: rows handed to a worker together; 0 = single rows, balanced by nnz.
 std::string spmm_schedule(int64_t feat, const std::string& format, const VectorUnit& unit, int64_t prefetch,
                           int64_t tile = 0, int64_t group = 0);
 // Whether spmm_schedule knows the format: sums of a row, or of all rows of a block, stay in registers.

@@ -21,8 +21,7 @@ struct Nest {
   std::vector<Stmt*> loops() const;
   // The place in `path` of a loop.
   size_t find(const std::string& variable) const;
-  // Loops that add to the same elements as far as this block is concerned: reductions, but for those that other blocks
-  // reduce over and this one is written at.
+  // Reduction loops around the block, except those whose variable indexes what the block writes.
   Names reductions() const;
 };
 

@@ -23,7 +23,7 @@ class OlderCards : public attention::cuda::Runtime {
   // The text waits for no kernel before it.
   void launch(const attention::cuda::Loaded& kernel, const attention::cuda::Grid& grid, const void* args, size_t bytes,
               Stream stream) const override {
-    cards().launch(kernel, {.ctas = grid.ctas, .threads = grid.threads, .after_previous = true}, args, bytes, stream);
+    cards().launch(kernel, {.ctas = grid.ctas, .threads = grid.threads}, args, bytes, stream);
   }
   std::optional<double> seconds_of(Device device, const std::function<void()>& work, Stream stream) const override {
     return cards().seconds_of(device, work, stream);

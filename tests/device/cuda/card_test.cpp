@@ -225,7 +225,7 @@ TEST_F(CudaCard, LaunchesWithWhatTheGridAsksFor) {
   EXPECT_EQ(state().config.grid_y * state().config.grid_z * state().config.block_y * state().config.block_z, 1u);
   EXPECT_EQ(state().config.shared_bytes, 100u << 10);
   EXPECT_TRUE(state().attributes.empty());
-  launch(kernel, {.ctas = 4, .threads = 128, .cluster = 2, .cooperative = true, .after_previous = false}, nullptr,
+  launch(kernel, {.ctas = 4, .threads = 128, .cluster = 2, .cooperative = true, .programmatic_launch = true}, nullptr,
          args);
   ASSERT_EQ(state().attributes.size(), 3u);
   EXPECT_EQ(state().attributes[0].id, api::kCooperative);

@@ -125,9 +125,9 @@ class Merge {
   WEFT_INLINE float lse(const SourceOfLane& own, const State& of) const {
     return own.states.data == nullptr ? -infinity() : *own.states.lse(call_, own.row_offset + of.row, of.head);
   }
-  // Sources [first, first + kAtOnce) of the n that lanes have, one after another, so that a row's sums follow from its
-  // own states: how many empty ones stand between them follows from its neighbours. One that is empty weighs nothing,
-  // and holds anything.
+  // Adds sources [first, first + kAtOnce) of the n that lanes have, one by one: how many empty states lie between
+  // depends on the row's neighbours, so any other order would make a row's bits depend on the batch. An empty state has
+  // weight 0 and uninitialised memory.
   WEFT_INLINE static void add(float weight_of_lane, const float* of_lane, int first, int n, float& total,
                               float (&sums)[kPerLane]) {
     float weight[kAtOnce], o[kAtOnce][kPerLane];

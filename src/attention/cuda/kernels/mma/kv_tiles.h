@@ -28,7 +28,8 @@ class KvTiles {
       pages[i] = tokens.page_if_listed(rows_.item.kv_begin + thread_.index + i * kThreads);
   }
 
-  // Those of the first tiles to fetch come to the cache: any that the kernel before this one writes, as it writes them.
+  // Prefetches the first tiles into L2. Safe before wait_for_previous_kernel(): a later write by that kernel updates
+  // the line.
   WEFT_INLINE void prefetch_first(const FirstPages& pages) const {
     const auto& s = Shape::shared();
     WEFT_UNROLL

@@ -22,8 +22,8 @@ class Logits {
         begin_(rows.item.first_pos + at_),
         keys_(Shape::shared().walk.end - at_ < kKeys ? Shape::shared().walk.end - at_ : kKeys) {}
 
-  // Scores of keys from `first` on become logits, hidden ones what hides them; times what is returned they are relative
-  // to 2.
+  // Turns the scores of keys from `first` on into logits in place; hidden ones become F::hidden(). Returns the factor
+  // from a logit to a base-2 exponent.
   WEFT_INLINE float make(int first, Scores& s) const {
     const bool all = keys_ == kKeys && !rows_.by_position() && !rows_.has_bits() &&
                      Shape::shared().visible.is_seen_by_all(begin_, begin_ + kKeys);
