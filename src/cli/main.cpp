@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "cli/text_input.h"
+#include "weft/version.h"
 
 namespace weft::cli {
 
@@ -32,7 +33,7 @@ int fail_with(const Error& error) {
 int run_program(const std::vector<std::string>& arguments) {
   Program program(
       "Weft: an attention engine for LLM serving. Results go to stdout, progress and messages to stderr.",
-      "weft " WEFT_VERSION,
+      "weft " WEFT_VERSION_STRING,
       "Exit codes: 0 done, 1 internal error, 2 wrong usage, 3 bad input, 4 the machine lacks something, 130 "
       "interrupted.\n"
       "weft VERB --help shows a verb's options, their defaults and an example.");
