@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks that no class below src/attention/ has more than 20 member functions, or more than two flags: beyond that it is
-several things.
+"""Checks that no class of FOLDERS has more than 20 member functions, or more than two flags: beyond that it is several things.
 
 Constructors, destructors and assignments do not count; nested classes count by themselves. A flag is a member of type bool;
-where several describe a thing and choose no other algorithm, FLAGS names the class and says what they describe.
+where several describe a thing and choose no other algorithm, FLAGS names the class and says what they describe. LARGER names
+the classes that are several things today, with how many functions they have: they may shrink, not grow.
 --self-test shows that each rule can fail.
 """
 import pathlib
@@ -11,9 +11,18 @@ import re
 import sys
 import tempfile
 
-FOLDER, MOST, MOST_FLAGS = "src/attention", 20, 2
+FOLDERS = ("src/attention", "src/decode", "src/loop", "src/serve")
+MOST, MOST_FLAGS = 20, 2
 FLAGS = {"KernelTraits": "a kernel, as its backend states it",
-         "Reading": "what was read of a declaration so far, in the order of its parts"}
+         "Reading": "what was read of a declaration so far, in the order of its parts",
+         "Stmt": "what a loop or a store is, as the program's text says",
+         "ApiRequest": "what a client asked for",
+         "ApiAnswer": "what a client asked for",
+         "Generation": "how far an answer is",
+         "RequestState": "how far a request is",
+         "Session": "how far a connection is",
+         "Server::Impl": "which calls to the system are under way"}
+LARGER = {"CFamily": 46, "Threads": 31, "Engine::Impl": 26, "Session": 25, "PrefixCache": 26, "Scheduler": 25, "Sequences": 22}
 NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.DOTALL)
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 CLASS = re.compile(r"(?<!enum )\b(?:class|struct|union)\s+(?:alignas\([^)]*\)\s*)?([\w:]+)[^;{}()=,]*(?::[^;{}()]*)?\{")
@@ -79,13 +88,16 @@ def classes(text):
 
 def problems(root):
     found = []
-    for path in sorted((root / FOLDER).rglob("*")):
+    for path in sorted(path for folder in FOLDERS for path in (root / folder).rglob("*")):
         if path.suffix not in (".h", ".cpp"):
             continue
         for name, line, own, flags in classes(path.read_text()):
             where = f"{path.relative_to(root)}:{line}: {name}"
-            if len(own) > MOST:
-                found.append(f"{where} has {len(own)} member functions; at most {MOST}: {', '.join(own)}")
+            most = LARGER.get(name, MOST)
+            if len(own) > most:
+                found.append(f"{where} has {len(own)} member functions; at most {most}: {', '.join(own)}")
+            elif name in LARGER and len(own) < most:
+                found.append(f"{where} has {len(own)} member functions: LARGER still allows {most}")
             if len(flags) > MOST_FLAGS and name not in FLAGS:
                 found.append(f"{where} has {len(flags)} flags; at most {MOST_FLAGS}: {', '.join(flags)}; what they switch is "
                              "several things")
@@ -125,20 +137,21 @@ def self_test():
             print(f"self-test '{body}': {found}")
     for name, count in (("A", MOST_FLAGS), ("A", MOST_FLAGS + 1), (next(iter(FLAGS)), MOST_FLAGS + 1)):
         with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder) / FOLDER / "cuda/a.h"
+            file = pathlib.Path(folder) / FOLDERS[0] / "cuda/a.h"
             file.parent.mkdir(parents=True)
             file.write_text(f"struct {name} {{\n" + "".join(f"  bool f{i} = false;\n" for i in range(count)) + "};\n")
             if len(problems(pathlib.Path(folder))) != (count > MOST_FLAGS and name not in FLAGS):
                 failed += 1
                 print(f"self-test of {name} with {count} flags")
-    for count in (MOST, MOST + 1):
+    larger, limit = next(iter(LARGER.items()))
+    for name, count, wrong in (("A", MOST, 0), ("A", MOST + 1, 1), (larger, limit - 1, 1), (larger, limit, 0), (larger, limit + 1, 1)):
         with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder) / FOLDER / "cuda/a.h"
+            file = pathlib.Path(folder) / FOLDERS[-1] / "cuda/a.h"
             file.parent.mkdir(parents=True)
-            file.write_text("struct A {\n  A();\n" + "".join(f"  void f{i}();\n" for i in range(count)) + "};\n")
-            if len(problems(pathlib.Path(folder))) != (count > MOST):
+            file.write_text(f"struct {name} {{\n  {name}();\n" + "".join(f"  void f{i}();\n" for i in range(count)) + "};\n")
+            if len(problems(pathlib.Path(folder))) != wrong:
                 failed += 1
-                print(f"self-test of {count} functions")
+                print(f"self-test of {name} with {count} functions")
     return failed
 
 
