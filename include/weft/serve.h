@@ -58,7 +58,7 @@ struct Update {
   int32_t id = -1;                           // -1: no token, only what was held back, or an end
   std::string text = {};                     //
   std::optional<TokenLogprob> logprob = {};  //
-  std::vector<TokenLogprob> prompt = {};     // with the first token: the prompt's tokens from the second on
+  std::vector<TokenLogprob> prompt = {};     // with each choice's first: the prompt's tokens from the second on
   std::string finish = {};                   // "stop", "length", "cancelled", "error"; empty: the choice goes on
   std::string error_code = {}, error = {};   // with finish "error"
   bool last = false;                         // nothing follows for the request

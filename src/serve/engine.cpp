@@ -212,7 +212,7 @@ void Engine::Impl::take(Draw& drawn) {
   const auto at = now();
   if (choice.output.empty()) {
     counts.time_to_first_token.add(std::chrono::duration<double>(at - state.arrived).count());
-    if (choice.index == 0) update.prompt = state.prompt_logprobs;
+    update.prompt = state.prompt_logprobs;  // the request's, and so each choice's
   } else {
     counts.token_gap.add(std::chrono::duration<double>(at - choice.last_token).count());
   }

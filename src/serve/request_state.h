@@ -51,8 +51,8 @@ struct RequestState {
   bool done() const;
   // Pages that it and its choices need for all of their tokens.
   int64_t most_pages(int page_size) const;
-  // Until its first token.
-  bool wants_prompt_logits() const { return request.prompt_logprobs && choices[0].output.empty(); }
+  // Until the first tokens of its choices are drawn, which is in one step. One may end its choice.
+  bool wants_prompt_logits() const { return request.prompt_logprobs && choices[0].output.empty() && !choices[0].done; }
 };
 
 using States = std::vector<std::unique_ptr<RequestState>>;

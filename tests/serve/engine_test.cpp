@@ -226,6 +226,22 @@ TEST_F(EngineTest, GivesLogprobsOfAnswerAndPrompt) {
   }
 }
 
+TEST_F(EngineTest, GivesEachChoiceTheLogprobsOfThePrompt) {
+  for (const bool ends : {false, true}) {  // with its first token
+    Engine engine = make();
+    Collected got;
+    Request request = greedy(prompt_of(10), 3);
+    request.n = 3;
+    request.logprobs = 1, request.prompt_logprobs = true;
+    if (ends) request.logit_bias = kEndNow;
+    engine.submit(request, got.handler());
+    finish(engine);
+    std::map<int, size_t> tokens;
+    for (const Update& update : got.updates) tokens[update.choice] += update.prompt.size();
+    EXPECT_EQ(tokens, (std::map<int, size_t>{{0, 9}, {1, 9}, {2, 9}})) << ends;
+  }
+}
+
 TEST_F(EngineTest, TakesKeysInTurns) {
   Engine engine = make(64, {.max_running = 1});
   std::vector<char> order;
