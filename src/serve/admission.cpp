@@ -40,16 +40,25 @@ void Scheduler::admit(const States& states, Running& running, Clock::time_point 
   if (waiting.empty() && last_turn_.size() > 1024) last_turn_.clear();
 }
 
-// Those that were preempted first, in order of arrival; then by priority, which grows with waiting; among equals keys
-// take turns; a key's own in order of arrival.
+// Those that were preempted first, in order of arrival. Then keys take turns, whatever the priority of their requests:
+// the one whose last turn is longest ago, of those that had none the one whose request came first. Of a key's own
+// requests the highest priority is next, which grows with waiting; among equals the one that came first.
 std::vector<RequestState*>::iterator Scheduler::next_waiting(std::vector<RequestState*>& waiting,
                                                              Clock::time_point now) const {
+  const auto turn = [&](const RequestState& state) {
+    if (state.began) return std::tuple(0, uint64_t{0}, state.id);
+    const auto last = last_turn_.find(state.request.key);
+    return std::tuple(1, last == last_turn_.end() ? uint64_t{0} : last->second, state.id);
+  };
+  const auto first =
+      std::min_element(waiting.begin(), waiting.end(),
+                       [&](const RequestState* a, const RequestState* b) { return turn(*a) < turn(*b); });
+  if ((*first)->began) return first;
+  const std::string& key = (*first)->request.key;
   const auto rank = [&](const RequestState& state) {
-    if (state.began) return std::tuple(0, 0., uint64_t{0}, state.id);
     const double waited = std::chrono::duration<double>(now - state.arrived).count();
-    const auto turn = last_turn_.find(state.request.key);
-    return std::tuple(1, -(state.request.priority + std::floor(waited / kSecondsPerPriority)),
-                      turn == last_turn_.end() ? uint64_t{0} : turn->second, state.id);
+    return std::tuple(state.request.key != key, -(state.request.priority + std::floor(waited / kSecondsPerPriority)),
+                      state.id);
   };
   return std::min_element(waiting.begin(), waiting.end(),
                           [&](const RequestState* a, const RequestState* b) { return rank(*a) < rank(*b); });

@@ -254,6 +254,22 @@ TEST_F(EngineTest, TakesKeysInTurns) {
   EXPECT_EQ(std::string(order.begin(), order.end()), "ababaa");
 }
 
+TEST_F(EngineTest, OrdersRequestsOfOneKeyByPriorityAndNoOther) {
+  Engine engine = make(64, {.max_running = 1});
+  std::string order;
+  const auto ask = [&](const std::string& key, char name, int priority) {
+    Request request = greedy(prompt_of(4, name), 1);
+    request.key = key;
+    request.priority = priority;
+    engine.submit(request, [&order, name](const Update&) { order += name; });
+  };
+  ask("modest", '0', -100);
+  for (const char name : {'a', 'b', 'c', 'd'}) ask("greedy", name, name == 'c' ? 100 : 90);
+  for (const char name : {'1', '2'}) ask("modest", name, 0);
+  finish(engine);
+  EXPECT_EQ(order, "1c2a0bd");
+}
+
 TEST_F(EngineTest, TakesHigherPrioritiesFirst) {
   Engine engine = make(64, {.max_running = 1});
   std::vector<int> order;
