@@ -57,6 +57,7 @@ struct Update {
   int choice = 0;
   int32_t id = -1;                           // -1: no token, only what was held back, or an end
   std::string text = {};                     //
+  int64_t text_offset = 0;                   // of a token: characters of the answer before the one it begins in
   std::optional<TokenLogprob> logprob = {};  //
   std::vector<TokenLogprob> prompt = {};     // with each choice's first: the prompt's tokens from the second on
   std::string finish = {};                   // "stop", "length", "cancelled", "error"; empty: the choice goes on

@@ -16,6 +16,8 @@ class AnswerText {
   std::string push(std::string_view bytes) { return scan(stream_.push(bytes), false); }
   // What was held back, at the end of an answer that no stop text ended.
   std::string finish() { return scan(stream_.finish(), true); }
+  // Characters of the answer before the one that the first of `bytes` is part of, if they are pushed next.
+  int64_t offset_of(std::string_view bytes) const { return stream_.offset_of(bytes); }
   bool stopped() const { return stopped_; }
 
  private:

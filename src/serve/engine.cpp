@@ -225,7 +225,9 @@ void Engine::Impl::take(Draw& drawn) {
   update.logprob = std::move(drawn.logprob);
   const bool at_start = choice.output.empty() && vocabulary.text(request.prompt.back(), false).empty();
   update.id = drawn.id;
-  update.text = choice.text.push(vocabulary.text(drawn.id, at_start));
+  const std::string bytes = vocabulary.text(drawn.id, at_start);
+  update.text_offset = choice.text.offset_of(bytes);
+  update.text = choice.text.push(bytes);
   choice.output.push_back(drawn.id);
   ++counts.output_tokens;
   if (choice.text.stopped()) {

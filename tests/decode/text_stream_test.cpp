@@ -47,5 +47,27 @@ TEST(TextStream, KeepsValidTextAsItIsByteByByte) {
   EXPECT_EQ(out, text);
 }
 
+TEST(TextStream, SaysInWhichCharacterThatMayComeApartBytesBegin) {
+  EXPECT_TRUE(
+      rc::check("valid text, cut anywhere", [](const std::vector<uint8_t>& codes, const std::vector<bool>& cuts) {
+        std::string text;
+        for (const uint8_t code : codes) utf8::append(text, uint32_t{code} * uint32_t{code});  // 1 to 3 bytes
+        TextStream stream;
+        for (size_t at = 0, next; at < text.size(); at = next) {
+          for (next = at + 1; next < text.size() && (next >= cuts.size() || !cuts[next]);) ++next;
+          const std::string piece = text.substr(at, next - at);
+          RC_ASSERT(stream.offset_of(piece) == num_characters(text.substr(0, at + 1)) - 1);
+          stream.push(piece);
+        }
+      }));
+  TextStream stream;
+  stream.push("a\xe2");
+  EXPECT_EQ(stream.offset_of("\x82"), 1);
+  EXPECT_EQ(stream.offset_of("b"), 2);
+  EXPECT_EQ(stream.offset_of("\xc3"), 2);
+  EXPECT_EQ(stream.offset_of("\xff"), 1);  // one mark for both
+  EXPECT_EQ(stream.offset_of(""), 1);
+}
+
 }  // namespace
 }  // namespace weft::decode

@@ -120,6 +120,24 @@ TEST_F(EngineTest, EndsBeforeAStopTextThatSpansTokens) {
   EXPECT_EQ(got.text[0], fmt::format("<{}><{}><{}><", answer[0], answer[1], answer[2]));
 }
 
+TEST_F(EngineTest, SaysInWhichCharacterOfTheTextATokenBegins) {
+  Vocabulary bytes = fake_vocabulary();
+  bytes.text = [next = size_t{0}](int32_t, bool) mutable {
+    static constexpr std::string_view kText = "日é€";
+    return std::string(1, kText[next++ % kText.size()]);
+  };
+  Engine engine = EngineMaker::make(std::make_unique<FakeModel>(4, 64), bytes, {});
+  Collected got;
+  Request request = greedy({1}, 10);
+  request.stop = {"€"};  // its tokens begin at the end of the text
+  engine.submit(request, got.handler());
+  finish(engine);
+  EXPECT_EQ(got.text[0], "\uFFFD\uFFFDé");  // the prompt took the first byte
+  std::vector<int64_t> offsets;
+  for (const Update& update : got.updates) offsets.push_back(update.text_offset);
+  EXPECT_EQ(offsets, (std::vector<int64_t>{0, 1, 2, 2, 3, 3, 3}));
+}
+
 TEST_F(EngineTest, ForksChoicesFromOnePrompt) {
   Engine engine = make(100);
   Collected got;

@@ -28,25 +28,52 @@ ApiAnswer::ApiAnswer(const ApiRequest& api, const Tokenizer& tokenizer, const st
     : chat_(api.chat),
       stream_(api.stream),
       usage_wanted_(api.include_usage),
-      echo_(api.echo),
       logprobs_(api.logprobs),
       tokenizer_(tokenizer),
       model_(model_name),
       id_(new_id(api.chat)),
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                    .count()),
-      prompts_(api.texts),
       n_(api.requests.front().n) {
   json every = envelope();
   if (usage_wanted_) every["usage"] = nullptr;
   event_end_ = dump(every).substr(1);
-  for (const Request& request : api.requests) {
-    if (echo_ && logprobs_) first_ids_.push_back({request.prompt.front()});
+  for (size_t prompt = 0; prompt < api.requests.size(); ++prompt) {
+    const Request& request = api.requests[prompt];
+    if (api.echo) echoes_.push_back(echo_of(api.texts[prompt], request.prompt));
     for (int i = 0; i < request.n; ++i) choices_.push_back({.text = {}, .finish = {}, .logprobs = empty_logprobs()});
   }
 }
 
-std::string ApiAnswer::name_of(int32_t id) const { return decode::valid_utf8(tokenizer_.piece(id, false)); }
+// Tokens lie in the text as decoding puts them there: the space that encoding put in front is gone.
+ApiAnswer::Echo ApiAnswer::echo_of(const std::string& text, const std::vector<int32_t>& ids) const {
+  Echo echo{text, 0, ids.front(), {}};
+  size_t bytes = 0;
+  for (const int32_t id : ids) bytes += tokenizer_.piece(id).size();
+  bool strips = bytes > tokenizer_.decode(ids).size();
+  decode::TextStream stream;
+  std::string said;
+  for (const int32_t id : ids) {
+    std::string piece = tokenizer_.piece(id);
+    if (!piece.empty() && std::exchange(strips, false)) piece.erase(0, 1);
+    echo.offsets.push_back(stream.offset_of(piece));
+    said += stream.push(piece);
+  }
+  said += stream.finish();
+  if (decode::valid_utf8(text) != text) echo.text = said;  // of ids, which may be anything
+  echo.characters = decode::num_characters(echo.text);
+  return echo;
+}
+
+// A token that is part of a character has no text of its own: its name is that of its bytes, as OpenAI writes them, so
+// that no two of them share one.
+std::string ApiAnswer::name_of(int32_t id) const {
+  const std::string bytes = tokenizer_.piece(id, false);
+  if (decode::valid_utf8(bytes) == bytes) return bytes;
+  std::string name = chat_ ? "" : "bytes:";
+  for (const char byte : bytes) name += fmt::format("\\x{:02x}", static_cast<uint8_t>(byte));
+  return name;
+}
 
 json ApiAnswer::empty_logprobs() const {
   if (!logprobs_) return nullptr;
@@ -70,20 +97,19 @@ json ApiAnswer::token_logprob(const TokenLogprob& token) const {
   return entry;
 }
 
-void ApiAnswer::add_logprobs(json& to, Choice& choice, const std::vector<TokenLogprob>& tokens) {
-  for (const TokenLogprob& token : tokens) {
-    if (chat_) {
-      to["content"].push_back(token_logprob(token));
-      continue;
-    }
-    json top = json::object();
-    for (const auto& [id, logprob] : token.top) top[name_of(id)] = finite(logprob);
-    to["tokens"].push_back(name_of(token.id));
-    to["token_logprobs"].push_back(finite(token.logprob));
-    to["top_logprobs"].push_back(top);
-    to["text_offset"].push_back(choice.text_offset);
-    choice.text_offset += static_cast<int64_t>(name_of(token.id).size());
-  }
+// The token itself is among them whatever its rank. Of others with the same text the most probable one counts.
+json ApiAnswer::top_logprobs(const TokenLogprob& token) const {
+  json top = {{name_of(token.id), finite(token.logprob)}};
+  for (const auto& [id, logprob] : token.top) top.emplace(name_of(id), finite(logprob));
+  return top;
+}
+
+void ApiAnswer::add_logprob(json& to, const TokenLogprob& token, int64_t offset) const {
+  if (chat_) return to["content"].push_back(token_logprob(token));
+  to["tokens"].push_back(name_of(token.id));
+  to["token_logprobs"].push_back(finite(token.logprob));
+  to["top_logprobs"].push_back(top_logprobs(token));
+  to["text_offset"].push_back(offset);
 }
 
 json ApiAnswer::envelope() const {
@@ -105,19 +131,19 @@ std::vector<std::string> ApiAnswer::add(size_t index, const Update& update) {
   json logprobs = stream_ ? empty_logprobs() : json();
   json& to = stream_ ? logprobs : choice.logprobs;
   const bool first = !choice.begun;
-  if (first && echo_) {
-    text = prompts_[index] + text;
+  const Echo* echo = echoes_.empty() ? nullptr : &echoes_[index];
+  if (first && echo != nullptr) {
+    text = echo->text + text;
     if (logprobs_) {  // nothing says how probable the first token is
-      to["tokens"].push_back(name_of(first_ids_[index][0]));
+      to["tokens"].push_back(name_of(echo->first_id));
       to["token_logprobs"].push_back(nullptr);
       to["top_logprobs"].push_back(nullptr);
-      to["text_offset"].push_back(0);
-      choice.text_offset = static_cast<int64_t>(name_of(first_ids_[index][0]).size());
-      add_logprobs(to, choice, update.prompt);
+      to["text_offset"].push_back(echo->offsets.front());
+      for (size_t i = 0; i < update.prompt.size(); ++i) add_logprob(to, update.prompt[i], echo->offsets.at(i + 1));
     }
   }
   choice.begun = true;
-  if (update.logprob) add_logprobs(to, choice, {*update.logprob});
+  if (update.logprob) add_logprob(to, *update.logprob, update.text_offset + (echo != nullptr ? echo->characters : 0));
   choice.finish = update.finish;
   if (update.last) {
     prompt_tokens_ += update.prompt_tokens;

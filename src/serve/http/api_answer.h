@@ -30,25 +30,33 @@ class ApiAnswer {
   struct Choice {
     std::string text, finish;
     nlohmann::json logprobs;  // so far
-    int64_t text_offset = 0;
     bool begun = false;
   };
   nlohmann::json envelope() const;
   nlohmann::json usage() const;
   std::string event_of(size_t number, const std::string& text, bool first, const std::string& finish,
                        const nlohmann::json& logprobs) const;
+  // A prompt in front of its answers.
+  struct Echo {
+    std::string text;
+    int64_t characters;            // of the text
+    int32_t first_id;              // the token of which nothing says how probable it is
+    std::vector<int64_t> offsets;  // of its tokens
+  };
+  Echo echo_of(const std::string& text, const std::vector<int32_t>& ids) const;
   nlohmann::json token_logprob(const TokenLogprob& token) const;
-  void add_logprobs(nlohmann::json& to, Choice& choice, const std::vector<TokenLogprob>& tokens);
+  nlohmann::json top_logprobs(const TokenLogprob& token) const;
+  // `offset`: of the token's first character, in Unicode code points of the text.
+  void add_logprob(nlohmann::json& to, const TokenLogprob& token, int64_t offset) const;
   std::string name_of(int32_t id) const;
   nlohmann::json empty_logprobs() const;
 
-  bool chat_, stream_, usage_wanted_, echo_, logprobs_;
+  bool chat_, stream_, usage_wanted_, logprobs_;
   const Tokenizer& tokenizer_;
   std::string model_, id_;
   std::string event_end_;  // what all events of the answer have behind their choice
   int64_t created_;
-  std::vector<std::string> prompts_;
-  std::vector<std::vector<int32_t>> first_ids_;  // of prompts, where echo wants log-probabilities
+  std::vector<Echo> echoes_;  // one for each prompt, or none
   std::vector<Choice> choices_;
   int n_;
   int64_t prompt_tokens_ = 0, cached_tokens_ = 0, output_tokens_ = 0;

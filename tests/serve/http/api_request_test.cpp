@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "decode/text_stream.h"
 #include "serve/http/api_answer.h"
 #include "serve/http/failure.h"
 #include "weft/error.h"
@@ -234,6 +235,80 @@ TEST_F(ApiRequestTest, EchoesPromptsWithTheirLogprobs) {
   EXPECT_EQ(choice.at("logprobs").at("token_logprobs"), (json{nullptr, -1.0, -2.0, -3.0}));
   EXPECT_TRUE(choice.at("text").get<std::string>().ends_with("end"));
   EXPECT_TRUE(choice.at("text").get<std::string>().starts_with(tokenizer.decode(std::vector<int32_t>{1, 300, 301})));
+}
+
+// Token 3 + b of this vocabulary is the byte b.
+constexpr int32_t kByte = 3;
+// "é" in two tokens, one of which is as probable as not, and its alternatives are parts of characters, too.
+const TokenLogprob kPart{kByte + 0xc3, -2, {{kByte + 0xe2, -0.5}, {kByte + 0x96, -0.75}, {kByte + 'a', -1}}};
+
+TEST_F(ApiRequestTest, GivesEachTokenANameOfItsOwnAndNamesTheDrawnOneWhateverItsRank) {
+  ApiAnswer answer(completion({{"prompt", "a"}, {"logprobs", 3}}), tokenizer, "stories");
+  answer.add(0, {.id = kPart.id, .logprob = kPart});
+  // 'a' is there as a byte and as a letter.
+  const int32_t letter = tokenizer.token("a");
+  ASSERT_EQ(tokenizer.piece(letter), tokenizer.piece(kByte + 'a'));
+  answer.add(0, {.id = letter, .logprob = TokenLogprob{letter, -3, {{kByte + 'a', -1}, {kByte + 'b', -2}}}});
+  answer.add(0, {.id = kByte + 'c', .logprob = TokenLogprob{kByte + 'c', -4, {{kByte + 'a', -1}, {letter, -3}}}});
+  answer.add(0, {.finish = "length", .last = true});
+  const json logprobs = json::parse(answer.body()).at("choices").at(0).at("logprobs");
+  EXPECT_EQ(logprobs.at("tokens"), (json{"bytes:\\xc3", "a", "c"}));
+  EXPECT_EQ(logprobs.at("top_logprobs"),
+            (json{{{"bytes:\\xc3", -2.0}, {"bytes:\\xe2", -0.5}, {"bytes:\\x96", -0.75}, {"a", -1.0}},
+                  {{"a", -3.0}, {"b", -2.0}},
+                  {{"c", -4.0}, {"a", -1.0}}}));
+
+  json body = hello();
+  body.update({{"logprobs", true}, {"top_logprobs", 3}});
+  ApiAnswer chatted(chat(body), tokenizer, "stories");
+  chatted.add(0, {.id = kPart.id, .logprob = kPart, .finish = "length", .last = true});
+  const json content = json::parse(chatted.body()).at("choices").at(0).at("logprobs").at("content").at(0);
+  EXPECT_EQ(content.at("token"), "\\xc3");
+  EXPECT_EQ(content.at("bytes"), json{0xc3});
+  EXPECT_EQ(content.at("top_logprobs").at(0).at("token"), "\\xe2");
+  EXPECT_EQ(content.at("top_logprobs").at(1).at("token"), "\\x96");
+}
+
+// As clients in Python index: text[offset:] begins with the character in which the token begins.
+TEST_F(ApiRequestTest, OffsetsCountCharactersOfTheTextThatClientsHave) {
+  const auto offsets_of = [&](const json& prompt) {
+    const ApiRequest request = completion({{"prompt", prompt}, {"n", 2}, {"echo", true}, {"logprobs", 0}});
+    const std::vector<int32_t>& ids = request.requests.at(0).prompt;
+    ApiAnswer answer(request, tokenizer, "stories");
+    for (int choice = 0; choice < 2; ++choice) {
+      Update update{.choice = choice, .id = 302, .text = "日x", .text_offset = 1, .logprob = TokenLogprob{302, -1, {}}};
+      for (size_t i = 1; i < ids.size(); ++i) update.prompt.push_back({ids[i], -1, {}});
+      update.finish = "length", update.last = choice == 1;
+      answer.add(0, update);
+    }
+    const json choices = json::parse(answer.body()).at("choices");
+    EXPECT_EQ(choices.at(0).at("logprobs"), choices.at(1).at("logprobs"));
+    const json& offsets = choices.at(0).at("logprobs").at("text_offset");
+    EXPECT_EQ(offsets.back(), decode::num_characters(choices.at(0).at("text").get<std::string>()) - 1) << prompt;
+    return offsets.get<std::vector<int64_t>>();
+  };
+  for (const std::string text : {"Once", "naïve 日本 😀!", "", "  two"}) {
+    const std::vector<int32_t> ids = tokenizer.encode(text);
+    std::vector<int64_t> expected;
+    size_t at = 0;         // bytes, of which the first token has none
+    bool in_front = true;  // of the space that encoding puts there
+    for (const int32_t id : ids) {
+      const std::string piece = tokenizer.piece(id);
+      expected.push_back(std::max<int64_t>(0, decode::num_characters(text.substr(0, at + 1)) - 1));
+      if (at >= text.size()) expected.back() = decode::num_characters(text);
+      at += piece.size() - (!piece.empty() && std::exchange(in_front, false) ? 1 : 0);
+    }
+    EXPECT_EQ(at, text.size());
+    expected.push_back(decode::num_characters(text) + 1);
+    EXPECT_EQ(offsets_of(text), expected) << text;
+  }
+  const int32_t a = tokenizer.token("a");
+  using Offsets = std::vector<int64_t>;
+  EXPECT_EQ(offsets_of({json{1, kByte + 0xe6, kByte + 0x97, kByte + 0xa5, a}}), (Offsets{0, 0, 0, 0, 1, 3}));
+  EXPECT_EQ(offsets_of({json{1, kByte + 0xe6, kByte + 0x97, a}}), (Offsets{0, 0, 0, 1, 3}));        // never ends
+  EXPECT_EQ(offsets_of({json{1, a, kByte + 0x97, kByte + 0xff, a}}), (Offsets{0, 0, 1, 2, 3, 5}));  // no characters
+  EXPECT_EQ(offsets_of({json{a, 1, 2, a}}), (Offsets{0, 1, 1, 1, 3}));                              // have no text
+  EXPECT_EQ(offsets_of({json{a, kByte + 0xe6, kByte + 0xf0, kByte + 0x9f}}), (Offsets{0, 1, 2, 2, 4}));
 }
 
 }  // namespace
