@@ -28,9 +28,10 @@ using RequestId = uint64_t;
 // the logits are the same; `reproducible` makes them so.
 struct Request {
   std::vector<int32_t> prompt;   // token ids, at least one
-  int64_t max_tokens = -1;       // of each choice; -1: what the context holds
+  int64_t max_tokens = -1;       // of each choice; -1: what the context holds; 0: the prompt is computed, no more
   int64_t min_tokens = 0;        // no end before so many
   bool ignore_eos = false;       // tokens that end an answer are tokens like others
+  bool special_text = false;     // control tokens within an answer show as their names; else they show nothing
   int n = 1;                     // choices, 1 to 64: they share the prompt
   SamplingParams sampling = {};  //
   Penalties penalties = {};      //

@@ -96,7 +96,8 @@ int64_t Scheduler::pages_to_come(const RequestState& state) const {
   int64_t pages = 0;
   for (const Choice& choice : state.choices) {
     if (choice.done) continue;
-    const int64_t end = reserves(state) ? state.prompt_size() + state.max_tokens : state.length(choice) + 1;
+    const int64_t most = state.prompt_size() + state.max_tokens;
+    const int64_t end = reserves(state) ? most : std::min(state.length(choice) + 1, most);
     const bool forks = choice.sequence == kNoSequence && &choice != const_cast<RequestState&>(state).trunk();
     const int64_t there =
         forks ? state.prompt_size() / limits_.page_size : pages_of(choice.computed, limits_.page_size);

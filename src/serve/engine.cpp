@@ -217,15 +217,19 @@ void Engine::Impl::take(Draw& drawn) {
     counts.token_gap.add(std::chrono::duration<double>(at - choice.last_token).count());
   }
   choice.last_token = at;
+  if (state.max_tokens == 0) {
+    update.finish = "length";
+    return end_choice(state, choice, std::move(update));
+  }
   if (drawn.ends) {
     update.text = choice.text.finish();
     update.finish = "stop";
     return end_choice(state, choice, std::move(update));
   }
   update.logprob = std::move(drawn.logprob);
-  const bool at_start = choice.output.empty() && vocabulary.text(request.prompt.back(), false).empty();
+  const bool at_start = choice.output.empty() && vocabulary.text(request.prompt.back(), false, false).empty();
   update.id = drawn.id;
-  const std::string bytes = vocabulary.text(drawn.id, at_start);
+  const std::string bytes = vocabulary.text(drawn.id, at_start, request.special_text);
   update.text_offset = choice.text.offset_of(bytes);
   update.text = choice.text.push(bytes);
   choice.output.push_back(drawn.id);

@@ -15,8 +15,8 @@ namespace weft::serve {
 
 // What the engine asks of a tokenizer.
 struct Vocabulary {
-  // The bytes of a token; at the start of a text some lose a space.
-  std::function<std::string(int32_t id, bool at_start)> text;
+  // The bytes of a token; at the start of a text some lose a space. `special`: control tokens have their names.
+  std::function<std::string(int32_t id, bool at_start, bool special)> text;
   std::vector<int32_t> ends;  // tokens that end an answer, ascending
 };
 Vocabulary vocabulary_of(const Tokenizer& tokenizer);

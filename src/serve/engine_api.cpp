@@ -120,7 +120,7 @@ std::unique_ptr<RequestState> Engine::Impl::make_state(Request request, OnUpdate
     state->choices.push_back({.index = i, .random = generator_of(request.seed, i), .text = AnswerText(request.stop)});
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   state->max_tokens = limits.context - prompt;
-  if (request.max_tokens > 0) {
+  if (request.max_tokens >= 0) {
     state->max_tokens = request.max_tokens;
   } else {
     // As long as all choices fit the pool together.
@@ -177,8 +177,8 @@ LimitsMet& EngineMaker::limits_met(Engine& engine) { return engine.impl().limits
 
 Vocabulary vocabulary_of(const Tokenizer& tokenizer) {
   Vocabulary vocabulary;
-  vocabulary.text = [&tokenizer](int32_t id, bool at_start) {
-    return at_start ? tokenizer.decode({&id, 1}) : tokenizer.piece(id);
+  vocabulary.text = [&tokenizer](int32_t id, bool at_start, bool special) {
+    return at_start ? tokenizer.decode({&id, 1}, !special) : tokenizer.piece(id, !special);
   };
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
     if (tokenizer.is_end(id)) vocabulary.ends.push_back(id);

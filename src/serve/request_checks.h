@@ -15,15 +15,12 @@ inline constexpr size_t kMostStopBytes = 1024;
 struct FieldError : Error, OfLimit {
   FieldError(ErrorCode code, std::string name, const std::string& message, std::optional<Limit> which = {})
       : Error(code, message), OfLimit{which}, field(std::move(name)) {}
+  // Without the code in front of it. It begins with the field, unless it is of several.
+  std::string message() const { return std::string(what()).substr(to_string(code()).size() + 2); }
   std::string field;
 };
 
-template <class... Args>
-void check_field(bool ok, const char* field, ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
-  if (!ok) [[unlikely]]
-    throw FieldError(code, field, fmt::format(format, std::forward<Args>(args)...));
-}
-// The same where the server's limit is the reason.
+// Throws FieldError where the server's limit is the reason.
 template <class... Args>
 void check_limit(bool ok, const char* field, Limit limit, ErrorCode code, fmt::format_string<Args...> format,
                  Args&&... args) {
@@ -31,7 +28,9 @@ void check_limit(bool ok, const char* field, Limit limit, ErrorCode code, fmt::f
     throw FieldError(code, field, fmt::format(format, std::forward<Args>(args)...), limit);
 }
 
-// Throws FieldError(invalid_argument | invalid_token | context_full | unsupported).
+// What is wrong with a request, whatever the model.
+std::vector<FieldError> faults_of_values(const Request& request);
+// Throws FieldError(invalid_argument | invalid_token | context_full | unsupported), which names all faults.
 void check_request(const Request& request, const ModelRunner::Limits& limits, int max_running);
 
 }  // namespace weft::serve

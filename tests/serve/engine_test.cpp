@@ -532,7 +532,7 @@ TEST_F(EngineTest, RefusesBadRequestsByField) {
   refused(with([](Request& r) { r.prompt[2] = 50; }), ErrorCode::invalid_token, "prompt");
   refused(with([](Request& r) { r.prompt[2] = -1; }), ErrorCode::invalid_token, "prompt");
   refused(with([](Request& r) { r.prompt.resize(128, 1); }), ErrorCode::context_full, "prompt");
-  refused(with([](Request& r) { r.max_tokens = 0; }), invalid, "max_tokens");
+  refused(with([](Request& r) { r.max_tokens = -2; }), invalid, "max_tokens");
   refused(with([](Request& r) { r.max_tokens = INT64_MAX; }), ErrorCode::context_full, "max_tokens");
   refused(with([](Request& r) { r.min_tokens = 5; }), invalid, "min_tokens");
   refused(with([](Request& r) { r.n = 65; }), invalid, "n");

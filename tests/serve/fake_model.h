@@ -149,7 +149,10 @@ class FakeModel : public serve::ModelRunner {
 };
 
 inline serve::Vocabulary fake_vocabulary() {
-  return {.text = [](int32_t id, bool) { return id == kFakeEnd ? std::string() : "<" + std::to_string(id) + ">"; },
+  return {.text =
+              [](int32_t id, bool, bool special) {
+                return id == kFakeEnd ? std::string(special ? "<end>" : "") : "<" + std::to_string(id) + ">";
+              },
           .ends = {kFakeEnd}};
 }
 
