@@ -15,14 +15,21 @@ void Conversation::drop_last() {
   messages_.pop_back();
 }
 
+void Conversation::set_variables(std::string_view json) {
+  check(nlohmann::json::parse(json, nullptr, false).is_object(), ErrorCode::invalid_argument,
+        "variables = {}; a JSON object is needed", json.substr(0, 60));
+  variables_ = json;
+}
+
 std::vector<int32_t> Conversation::tokens() const {
   const auto text_of = [&](int32_t id) { return id < 0 ? std::string() : tokenizer_.piece(id, false); };
   nlohmann::json messages = nlohmann::json::array();
   for (const Message& message : messages_) messages.push_back({{"role", message.role}, {"content", message.content}});
-  const nlohmann::json context = {{"messages", messages},
-                                  {"add_generation_prompt", true},
-                                  {"bos_token", text_of(tokenizer_.bos())},
-                                  {"eos_token", text_of(tokenizer_.eos())}};
+  nlohmann::json context = nlohmann::json::parse(variables_);
+  context.update({{"messages", messages},
+                  {"add_generation_prompt", true},
+                  {"bos_token", text_of(tokenizer_.bos())},
+                  {"eos_token", text_of(tokenizer_.eos())}});
   // Text that is not UTF-8 shows as U+FFFD: JSON cannot hold it.
   const std::string text =
       chat_template_.render(context.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));

@@ -1,6 +1,7 @@
 // Messages of a chat, as the tokens that a model goes on from.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,6 +19,10 @@ class Conversation {
 
   void add(std::string_view role, std::string_view content);
   void drop_last();
+  // Further variables for the template, such as enable_thinking: a JSON object. Those that the conversation has itself
+  // (kOwnVariables) stay as they are. Throws Error(invalid_argument) for what is no object.
+  void set_variables(std::string_view json);
+  static constexpr std::array kOwnVariables{"messages", "add_generation_prompt", "bos_token", "eos_token"};
   // The tokens of the whole conversation up to where the model goes on.
   std::vector<int32_t> tokens() const;
 
@@ -28,6 +33,7 @@ class Conversation {
   const Tokenizer& tokenizer_;
   const ChatTemplate& chat_template_;
   std::vector<Message> messages_;
+  std::string variables_ = "{}";
 };
 
 }  // namespace weft::decode
