@@ -153,6 +153,9 @@ void add_serve(Program& program, Context&) {
   verb.option("--host-name", options->http.host_names, "Further names of this server that a Host header may have");
   verb.option("--api-key-file", options->api_key_file, "File with the keys that clients need, one a line");
   verb.option("--model-name", options->model_name, "What clients call the model; default: the file's name");
+  verb.option("--alias", options->http.aliases,
+              "Further names that clients may call the model by; \"*\": any, for clients that send one of their own");
+  verb.flag("--strict", options->http.strict, "Fields that no request has are refused; else they are ignored");
   verb.option("--target-itl", options->target_itl_ms, "Milliseconds between tokens that prompts of others leave alone")
       .range(1, 60000);
   verb.option("--max-running", options->engine.max_running, "Choices that are answered at once").range(1, 512);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <string_view>
 
 #include "serve/http/failure.h"
 
@@ -11,19 +12,26 @@ namespace weft::serve::http {
 namespace {
 
 struct Route {
-  const char *path, *method;
+  std::string_view path;  // with all below it, where it ends with a slash
+  const char* method;
   bool open;  // without a key
 };
 constexpr Route kRoutes[] = {{"/", "GET", true},
                              {"/health", "GET", true},
                              {"/ready", "GET", true},
                              {"/v1/models", "GET", false},
+                             {"/v1/models/", "GET", false},
                              {"/metrics", "GET", false},
                              {"/inside", "GET", false},
                              {"/tokenize", "POST", false},
                              {"/detokenize", "POST", false},
                              {"/v1/completions", "POST", false},
                              {"/v1/chat/completions", "POST", false}};
+
+bool is_of(const std::string& path, const Route& route) {
+  const bool with_below = route.path.size() > 1 && route.path.ends_with('/');
+  return with_below ? path.size() > route.path.size() && path.starts_with(route.path) : path == route.path;
+}
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
@@ -100,7 +108,7 @@ void Access::check(const HttpRequest& head) const {
   const std::string coding = lower(head.header("transfer-encoding"));
   if (!coding.empty() && coding != "chunked") throw Failure(400, "bad_http", "Transfer-Encoding: allowed is chunked");
   const auto route =
-      std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) { return r.path == head.path; });
+      std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) { return is_of(head.path, r); });
   const bool open = route != std::end(kRoutes) && route->open;
   if (!open && !keys_.empty() && key_of(head).empty())
     throw Failure(401, "invalid_api_key", "Authorization: a key of this server is needed, as \"Bearer KEY\"");

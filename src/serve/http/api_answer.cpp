@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include "decode/text_stream.h"
@@ -34,7 +36,8 @@ ApiAnswer::ApiAnswer(const ApiRequest& api, const Tokenizer& tokenizer, const st
       id_(new_id(api.chat)),
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                    .count()),
-      n_(api.requests.front().n) {
+      n_(api.requests.front().n),
+      answered_(api.n) {
   json every = envelope();
   if (usage_wanted_) every["usage"] = nullptr;
   event_end_ = dump(every).substr(1);
@@ -143,7 +146,11 @@ std::vector<std::string> ApiAnswer::add(size_t index, const Update& update) {
     }
   }
   choice.begun = true;
-  if (update.logprob) add_logprob(to, *update.logprob, update.text_offset + (echo != nullptr ? echo->characters : 0));
+  if (update.logprob) {
+    choice.logprob_sum += update.logprob->logprob;
+    ++choice.logprobs_summed;
+    if (logprobs_) add_logprob(to, *update.logprob, update.text_offset + (echo != nullptr ? echo->characters : 0));
+  }
   choice.finish = update.finish;
   if (update.last) {
     prompt_tokens_ += update.prompt_tokens;
@@ -186,11 +193,29 @@ std::vector<std::string> ApiAnswer::last_events() const {
   return events;
 }
 
+// The choices to answer, best first where not all are.
+std::vector<size_t> ApiAnswer::answered() const {
+  std::vector<size_t> all(choices_.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  if (answered_ == n_) return all;
+  const auto mean = [&](size_t i) {  // one that is empty is the worst
+    const Choice& choice = choices_[i];
+    return choice.logprobs_summed == 0 ? -INFINITY : choice.logprob_sum / static_cast<double>(choice.logprobs_summed);
+  };
+  std::vector<size_t> best;
+  for (auto first = all.begin(); first != all.end(); first += n_) {
+    std::stable_sort(first, first + n_, [&](size_t a, size_t b) { return mean(a) > mean(b); });
+    best.insert(best.end(), first, first + answered_);
+  }
+  return best;
+}
+
 std::string ApiAnswer::body() const {
   json answer = envelope();
   answer["choices"] = json::array();
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    const Choice& choice = choices_[i];
+  for (const size_t number : answered()) {
+    const Choice& choice = choices_[number];
+    const size_t i = answer["choices"].size();
     json entry = {{"index", i}, {"logprobs", choice.logprobs}, {"finish_reason", choice.finish}};
     if (chat_)
       entry["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};

@@ -11,7 +11,8 @@
 
 namespace weft::serve::http {
 
-// Of one API request. Choices are counted through all prompts: prompt i has i * n to i * n + n - 1.
+// Of one API request. Choices are counted through all prompts: prompt i has i * n to i * n + n - 1. Where more are made
+// than answered, the best ones are: those whose tokens have the highest mean log-probability.
 class ApiAnswer {
  public:
   ApiAnswer(const ApiRequest& api, const Tokenizer& tokenizer, const std::string& model_name);
@@ -31,7 +32,10 @@ class ApiAnswer {
     std::string text, finish;
     nlohmann::json logprobs;  // so far
     bool begun = false;
+    double logprob_sum = 0;  // of its tokens
+    int64_t logprobs_summed = 0;
   };
+  std::vector<size_t> answered() const;
   nlohmann::json envelope() const;
   nlohmann::json usage() const;
   std::string event_of(size_t number, const std::string& text, bool first, const std::string& finish,
@@ -58,7 +62,7 @@ class ApiAnswer {
   int64_t created_;
   std::vector<Echo> echoes_;  // one for each prompt, or none
   std::vector<Choice> choices_;
-  int n_;
+  int n_, answered_;  // choices of a prompt: made, and answered
   int64_t prompt_tokens_ = 0, cached_tokens_ = 0, output_tokens_ = 0;
 };
 

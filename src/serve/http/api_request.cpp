@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 
 #include "decode/conversation.h"
@@ -14,49 +15,80 @@ namespace weft::serve::http {
 namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 31;
+constexpr size_t kMostModelName = 256;  // bytes: each event of an answer has it
 
 uint64_t random_seed() {
   static thread_local std::mt19937_64 random(std::random_device{}());
   return random();
 }
 
-void check_model(Fields& fields, const ServerOptions& options) {
-  const auto model = fields.optional_text("model");
-  if (model && *model != options.model_name)
+// The name that the client has for the model.
+std::string read_model(Fields& fields, const ServerOptions& options) {
+  const std::string model = fields.text("model", options.model_name);
+  if (model != options.model_name && !is_served(model, options))
     throw Failure(404, "model_not_found",
-                  fmt::format("model = {}; this server has {}", shown(*model), shown(options.model_name)), "model");
+                  fmt::format("model = {}; this server has {}", shown(model), shown(options.model_name)), "model");
+  return model;
 }
 
 std::vector<std::pair<int32_t, float>> read_bias(Fields& fields) {
   std::vector<std::pair<int32_t, float>> bias;
   const nlohmann::json* value = fields.find("logit_bias");
   if (value == nullptr) return bias;
-  const char* allowed = "an object of up to 1024 numbers by token id is needed";
-  if (!value->is_object() || value->size() > kMostBiases) fields.refuse("logit_bias", allowed);
+  const auto refuse = [&] { fields.refuse("logit_bias", "an object of up to 1024 numbers by token id is needed"); };
+  if (!value->is_object() || value->size() > kMostBiases) return refuse(), bias;
   for (const auto& [name, number] : value->items()) {
     if (name.empty() || name.size() > 9 || name.find_first_not_of("0123456789") != std::string::npos ||
         !is_float(number))
-      fields.refuse("logit_bias", allowed);
+      return refuse(), bias;
     bias.emplace_back(std::stoi(name), number.get<float>());
   }
   return bias;
 }
 
-// What both kinds of request have.
-Request read_common(Fields& fields, ApiRequest& api, const ServerOptions& options) {
-  Request request;
-  check_model(fields, options);
+void read_stream(Fields& fields, Findings& findings, ApiRequest& api) {
   api.stream = fields.boolean("stream", false);
-  if (const nlohmann::json* stream_options = fields.find("stream_options")) {
-    if (!stream_options->is_object() || !api.stream)
-      fields.refuse("stream_options", "an object is allowed, with stream");
-    Fields inner(*stream_options, "stream_options.");
-    api.include_usage = inner.boolean("include_usage", false);
-    inner.only("include_obfuscation", {true, false});
-    inner.refuse_others();
-  }
-  request.n =
-      static_cast<int>(fields.integer("n", 1, 1, std::min<int64_t>(kMostChoices, options.limits.n), Limit::max_n));
+  const nlohmann::json* options = fields.find("stream_options");
+  if (options == nullptr || (options->is_object() && options->empty())) return;
+  if (!options->is_object() || !api.stream)
+    return fields.refuse("stream_options", "an object is allowed, with stream: true");
+  Fields inner(*options, findings, "stream_options.");
+  api.include_usage = inner.boolean("include_usage", false);
+  inner.boolean("include_obfuscation", false);  // no event is padded
+  inner.note_others();
+}
+
+// llama.cpp's clients have another name for it.
+float read_repetition(Fields& fields, ApiRequest& api) {
+  const float repetition = fields.number("repetition_penalty", 1.f);
+  const float repeat = fields.number("repeat_penalty", repetition);
+  if (fields.find("repeat_penalty") == nullptr) return repetition;
+  if (fields.find("repetition_penalty") == nullptr)
+    api.written["repetition_penalty"] = "repeat_penalty";
+  else if (repeat != repetition)
+    fields.refuse("repeat_penalty", "repetition_penalty is the same and has another value: give one of them");
+  return repeat;
+}
+
+// What other servers have and this one has not: without it an answer would be another than the one that was asked for.
+void refuse_features(Fields& fields) {
+  for (const char* name :
+       {"stop_token_ids", "bad_words", "allowed_token_ids", "guided_json", "guided_regex", "guided_choice",
+        "guided_grammar", "structured_outputs", "grammar", "json_schema", "truncate_prompt_tokens"})
+    fields.only(name, {});
+  fields.only("prompt_logprobs", {false});
+  fields.only("use_beam_search", {false});
+  fields.only("include_stop_str_in_output", {false});
+  fields.only("response_format", {nlohmann::json::object({{"type", "text"}})});
+}
+
+// What both kinds of request have.
+Request read_common(Fields& fields, Findings& findings, ApiRequest& api, const ServerOptions& options) {
+  Request request;
+  api.model = read_model(fields, options);
+  read_stream(fields, findings, api);
+  const int64_t most_choices = std::min<int64_t>(kMostChoices, options.limits.n);
+  request.n = api.n = static_cast<int>(fields.integer("n", 1, 1, most_choices, Limit::max_n));
   request.sampling.temperature = fields.number("temperature", 1.f);
   request.sampling.top_p = fields.number("top_p", 1.f);
   request.sampling.top_k = static_cast<int>(fields.integer("top_k", 0, -1, INT32_MAX));
@@ -64,125 +96,237 @@ Request read_common(Fields& fields, ApiRequest& api, const ServerOptions& option
   request.sampling.min_p = fields.number("min_p", 0.f);
   request.penalties.presence = fields.number("presence_penalty", 0.f);
   request.penalties.frequency = fields.number("frequency_penalty", 0.f);
-  request.penalties.repetition = fields.number("repetition_penalty", 1.f);
+  request.penalties.repetition = read_repetition(fields, api);
   request.logit_bias = read_bias(fields);
   request.stop = fields.texts("stop", kMostStops);
   request.min_tokens = fields.integer("min_tokens", 0, 0, kMostTokens);
   request.ignore_eos = fields.boolean("ignore_eos", false);
+  request.special_text = !fields.boolean("skip_special_tokens", true);
   request.priority = static_cast<int>(fields.integer("priority", 0, -100, 100));
   request.reproducible = fields.boolean("reproducible", options.reproducible);
   request.seed = fields.find("seed") != nullptr ? static_cast<uint64_t>(fields.integer("seed", 0, INT64_MIN, INT64_MAX))
                                                 : random_seed();
-  fields.ignore({"user", "store", "metadata", "service_tier"});
+  refuse_features(fields);
+  fields.ignore({"user", "store", "metadata", "service_tier", "reasoning_effort", "verbosity", "prompt_cache_key",
+                 "prompt_cache_retention", "safety_identifier", "cache_prompt"});
   return request;
 }
 
+// Once all fields are read: throws what was wrong with them, or with the values of the request.
+void check_all(const Fields& fields, Findings& findings, const Request& request, const ApiRequest& api) {
+  fields.note_others();
+  for (const FieldError& fault : faults_of_values(request)) {
+    const auto written = api.written.find(fault.field);
+    const Failure failure = failure_of(fault);
+    findings.add(written == api.written.end() ? failure : failure.with_field(written->second));
+  }
+  findings.throw_faults();
+}
+
+// ---------------------------------------------------------------- chats
+
 // A message's text: as it is, or in parts.
-std::string content_of(const nlohmann::json& message, const std::string& where) {
-  Fields fields(message, where);
+std::string content_of(Fields& fields, Findings& findings, const std::string& where, bool may_be_empty) {
   const nlohmann::json* content = fields.find("content");
-  if (content == nullptr) fields.refuse("content", "a text is needed");
-  if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array()) fields.refuse("content", "a text, or a list of parts of type text, is needed");
+  if (content != nullptr && content->is_string()) return content->get<std::string>();
+  if (content == nullptr && may_be_empty) return {};
+  if (content == nullptr || !content->is_array()) {
+    fields.refuse("content", "a text, or a list of parts of type text, is needed");
+    return {};
+  }
   std::string text;
-  for (const nlohmann::json& part : *content) {
-    if (!part.is_object()) fields.refuse("content", "parts are objects of type text");
-    Fields inner(part, where + "content.");
+  for (size_t i = 0; i < content->size(); ++i) {
+    const nlohmann::json& part = (*content)[i];
+    if (!part.is_object()) {
+      fields.refuse("content", "parts are objects of type text");
+      break;
+    }
+    Fields inner(part, findings, fmt::format("{}content[{}].", where, i));
     inner.only("type", {"text"});
     text += inner.text("text", "");
-    inner.refuse_others();
+    for (const char* name : {"image_url", "input_audio", "file"})
+      if (inner.find(name) != nullptr && inner.find("type") == nullptr)
+        inner.refuse(name, "parts of type text are read");
+    inner.ignore({"cache_control", "annotations"});
+    inner.note_others();
   }
   return text;
 }
 
-std::vector<int32_t> tokens_of_messages(Fields& fields, const Prompter& prompter) {
-  const nlohmann::json* messages = fields.find("messages");
-  if (messages == nullptr || !messages->is_array() || messages->empty())
-    fields.refuse("messages", "a list of at least one message is needed");
+void add_message(decode::Conversation& conversation, const nlohmann::json& message, const std::string& where,
+                 Findings& findings, const Tokenizer& tokenizer) {
+  Fields fields(message, findings, where);
+  const nlohmann::json* said = fields.find("role");
+  std::string role = said != nullptr && said->is_string() ? said->get<std::string>() : std::string();
+  if (role == "developer") role = "system";
+  const bool assistant = role == "assistant";
+  if (role != "system" && role != "user" && !assistant)
+    fields.refuse("role", "allowed are system, developer, user and assistant");
+  const std::string content = content_of(fields, findings, where, assistant);
+  fields.ignore({"name", "id", "annotations", "reasoning_content", "reasoning", "cache_control"});
+  for (const char* name : {"tool_calls", "function_call", "refusal", "audio"}) fields.only(name, {});
+  fields.note_others();
+  conversation.add(role, tokenizer.as_plain_text(content));
+}
+
+// Texts of a client are text, wherever the template puts them.
+nlohmann::json as_plain_texts(const nlohmann::json& value, const Tokenizer& tokenizer) {
+  if (value.is_string()) return tokenizer.as_plain_text(value.get<std::string>());
+  nlohmann::json plain = value;
+  if (value.is_array())
+    for (nlohmann::json& element : plain) element = as_plain_texts(element, tokenizer);
+  if (!value.is_object()) return plain;
+  plain.clear();
+  for (const auto& [name, element] : value.items())
+    plain[tokenizer.as_plain_text(name)] = as_plain_texts(element, tokenizer);
+  return plain;
+}
+
+void read_variables(decode::Conversation& conversation, Fields& fields, Findings& findings,
+                    const Tokenizer& tokenizer) {
+  const nlohmann::json* variables = fields.find("chat_template_kwargs");
+  if (variables == nullptr) return;
+  if (!variables->is_object())
+    return fields.refuse("chat_template_kwargs", "an object with variables of the chat template is needed");
+  Fields inner(*variables, findings, "chat_template_kwargs.");
+  for (const char* name : decode::Conversation::kOwnVariables)
+    if (inner.find(name) != nullptr) inner.refuse(name, "the server gives the template this variable itself");
+  conversation.set_variables(dump(as_plain_texts(*variables, tokenizer)));
+}
+
+// What goes into the template, and the template's tokens.
+decode::Conversation read_conversation(Fields& fields, Findings& findings, const Prompter& prompter) {
   if (prompter.chat_template == nullptr)
     throw Failure(400, "unsupported",
                   "messages: required is a chat template, which this model has none of; use /v1/completions",
                   "messages");
   decode::Conversation conversation(prompter.tokenizer, *prompter.chat_template);
+  read_variables(conversation, fields, findings, prompter.tokenizer);
+  fields.only("tools", {});
+  fields.only("chat_template", {});
+  fields.only("documents", {});
+  fields.only("add_generation_prompt", {true});
+  fields.only("continue_final_message", {false});
+  const nlohmann::json* messages = fields.find("messages");
+  if (messages == nullptr || !messages->is_array() || messages->empty()) {
+    fields.refuse("messages", "a list of at least one message is needed");
+    return conversation;
+  }
   for (size_t i = 0; i < messages->size(); ++i) {
     const nlohmann::json& message = (*messages)[i];
-    const std::string where = fmt::format("messages[{}].", i);
-    if (!message.is_object()) fields.refuse("messages", "messages are objects with role and content");
-    Fields inner(message, where);
-    std::string role = inner.text("role", "");
-    if (role == "developer") role = "system";
-    if (role != "system" && role != "user" && role != "assistant")
-      inner.refuse("role", "allowed are system, developer, user and assistant");
-    inner.find("content");
-    inner.ignore({"name"});
-    inner.only("tool_calls", {nlohmann::json::array()});
-    inner.only("function_call", {});
-    inner.only("refusal", {});
-    inner.only("audio", {});
-    inner.refuse_others();
-    conversation.add(role, prompter.tokenizer.as_plain_text(content_of(message, where)));
+    if (message.is_object())
+      add_message(conversation, message, fmt::format("messages[{}].", i), findings, prompter.tokenizer);
+    else
+      findings.add(
+          Failure(400, "invalid_argument",
+                  fmt::format("messages[{}] = {}; messages are objects with role and content", i, shown(message)),
+                  fmt::format("messages[{}]", i)));
   }
-  return conversation.tokens();
+  return conversation;
 }
 
-std::vector<int32_t> ids_of(const nlohmann::json& list, const Fields& fields, const std::string& name) {
+void check_prompt(const char* field, const std::vector<int32_t>& prompt, const ServerOptions& options) {
+  if (options.limits.prompt_tokens > 0 && static_cast<int64_t>(prompt.size()) > options.limits.prompt_tokens) {
+    Failure failure = failure_of_code(std::string(to_string(ErrorCode::context_full)),
+                                      fmt::format("{}: has {} tokens; this server allows {} of a prompt", field,
+                                                  prompt.size(), options.limits.prompt_tokens));
+    failure.param = field;
+    failure.limit = Limit::max_prompt_tokens;
+    throw Failure(failure);
+  }
+}
+
+// ---------------------------------------------------------------- prompts
+
+bool is_id(const nlohmann::json& value) {
+  const std::optional<int64_t> id = whole_number(value);
+  return id && *id >= 0 && *id <= INT32_MAX;
+}
+
+bool is_id_list(const nlohmann::json& value) {
+  return value.is_array() && std::all_of(value.begin(), value.end(), is_id);
+}
+
+std::vector<int32_t> ids_of(const nlohmann::json& list) {
   std::vector<int32_t> ids;
   ids.reserve(list.size());
-  for (const nlohmann::json& id : list) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX)
-      fields.refuse(name, "a list of token ids is needed");
-    ids.push_back(id.get<int32_t>());
-  }
+  for (const nlohmann::json& id : list) ids.push_back(static_cast<int32_t>(*whole_number(id)));
   return ids;
 }
 
-std::vector<int32_t> tokens_of_text(const std::string& text, const Prompter& prompter) {
-  std::vector<int32_t> ids = prompter.tokenizer.encode(text);
+// A text, ids, or a list of either: each a text or ids.
+std::vector<const nlohmann::json*> read_prompts(Fields& fields, int64_t most) {
+  std::vector<const nlohmann::json*> prompts;
+  const nlohmann::json* prompt = fields.find("prompt");
+  const auto refuse = [&](std::optional<Limit> limit = {}) {
+    fields.refuse("prompt", fmt::format("a text, a list of token ids, or a list of up to {} of either is needed", most),
+                  limit);
+    prompts.clear();
+  };
+  if (prompt == nullptr || (!prompt->is_string() && !prompt->is_array()) || prompt->empty()) return refuse(), prompts;
+  if (prompt->is_string() || prompt->front().is_number()) {
+    prompts.push_back(prompt);
+  } else {
+    if (prompt->size() > static_cast<size_t>(most)) return refuse(Limit::max_n), prompts;
+    for (const nlohmann::json& each : *prompt) prompts.push_back(&each);
+  }
+  const auto is_prompt = [](const nlohmann::json* each) { return each->is_string() || is_id_list(*each); };
+  if (!std::all_of(prompts.begin(), prompts.end(), is_prompt)) refuse();
+  return prompts;
+}
+
+std::vector<int32_t> tokens_of_prompt(const nlohmann::json& prompt, const Prompter& prompter) {
+  if (!prompt.is_string()) return ids_of(prompt);
+  std::vector<int32_t> ids = prompter.tokenizer.encode(prompt.get<std::string>());
   if (ids.empty() && prompter.tokenizer.bos() >= 0) ids.push_back(prompter.tokenizer.bos());
   return ids;
 }
 
-// A text, ids, or a list of either.
-std::vector<std::vector<int32_t>> tokens_of_prompts(Fields& fields, ApiRequest& api, const Prompter& prompter,
-                                                    int64_t most) {
-  const nlohmann::json* prompt = fields.find("prompt");
-  const std::string allowed =
-      fmt::format("a text, a list of token ids, or a list of up to {} of either is needed", most);
-  if (prompt == nullptr || (!prompt->is_string() && !prompt->is_array())) fields.refuse("prompt", allowed);
-  const bool one = prompt->is_string() || (!prompt->empty() && prompt->front().is_number());
-  const nlohmann::json list = one ? nlohmann::json::array({*prompt}) : *prompt;
-  if (list.empty()) fields.refuse("prompt", allowed);
-  if (list.size() > static_cast<size_t>(most)) fields.refuse("prompt", allowed, Limit::max_n);
-  std::vector<std::vector<int32_t>> prompts;
-  for (const nlohmann::json& each : list) {
-    if (!each.is_string() && !each.is_array()) fields.refuse("prompt", allowed);
-    prompts.push_back(each.is_string() ? tokens_of_text(each.get<std::string>(), prompter)
-                                       : ids_of(each, fields, "prompt"));
-    if (!api.echo) continue;
-    for (const int32_t id : prompts.back())
-      if (id >= prompter.tokenizer.vocab_size()) fields.refuse("prompt", "it has an id beyond the vocabulary");
-    api.texts.push_back(each.is_string() ? each.get<std::string>() : prompter.tokenizer.decode(prompts.back()));
-  }
-  return prompts;
+std::string echo_of(const nlohmann::json& prompt, const Request& request, const Tokenizer& tokenizer) {
+  if (prompt.is_string()) return prompt.get<std::string>();
+  for (const int32_t id : request.prompt)
+    if (id >= tokenizer.vocab_size())
+      throw Failure(400, "invalid_token",
+                    fmt::format("prompt: has token id {}; ids are 0 to {}", id, tokenizer.vocab_size() - 1), "prompt");
+  return tokenizer.decode(request.prompt, !request.special_text);
 }
 
-void check_prompt(const char* field, const std::vector<int32_t>& prompt, const ServerOptions& options) {
-  if (options.limits.prompt_tokens > 0 && static_cast<int64_t>(prompt.size()) > options.limits.prompt_tokens)
-    throw Failure(
-        400, "context_full",
-        fmt::format("the prompt has {} tokens; this server allows {}", prompt.size(), options.limits.prompt_tokens),
-        field, Limit::max_prompt_tokens);
+// How many choices are made of a prompt, so that the best ones of them are answered.
+void read_best_of(Fields& fields, ApiRequest& api, Request& request, const ServerOptions& options) {
+  const int64_t most = std::min<int64_t>(kMostChoices, options.limits.n);
+  request.n = static_cast<int>(fields.integer("best_of", api.n, 1, most, Limit::max_n));
+  if (fields.find("best_of") != nullptr) api.written["n"] = "best_of";
+  if (request.n < api.n) {
+    fields.refuse("best_of", fmt::format("of n = {} answers so many at least are needed", api.n));
+    request.n = api.n;
+  }
+  if (request.n > api.n && api.stream)
+    fields.refuse("best_of", "the best ones are known at the end: with stream it has to be n");
+  if (request.n > api.n) request.logprobs = std::max(request.logprobs, 0);
+}
+
+void tell(const Findings& findings, IgnoredFields* ignored) {
+  if (ignored != nullptr) ignored->add(findings.ignored());
 }
 
 }  // namespace
 
-ApiRequest read_chat(std::string_view body, const Prompter& prompter, const ServerOptions& options) {
+bool is_served(const std::string& model, const ServerOptions& options) {
+  if (model == options.model_name) return true;
+  return std::any_of(options.aliases.begin(), options.aliases.end(), [&](const std::string& alias) {
+    return alias == model || (alias == "*" && !model.empty() && model.size() <= kMostModelName);
+  });
+}
+
+ApiRequest read_chat(std::string_view body, const Prompter& prompter, const ServerOptions& options,
+                     IgnoredFields* ignored) {
   const nlohmann::json object = parse_object(body, options.limits.json_depth);
-  Fields fields(object);
+  Findings findings(options.strict);
+  Fields fields(object, findings);
   ApiRequest api;
   api.chat = true;
   api.written["prompt"] = "messages";  // of which it is made
-  Request request = read_common(fields, api, options);
+  Request request = read_common(fields, findings, api, options);
   request.max_tokens = fields.integer("max_tokens", -1, 1, kMostTokens);
   if (fields.find("max_completion_tokens") != nullptr) api.written["max_tokens"] = "max_completion_tokens";
   request.max_tokens = fields.integer("max_completion_tokens", request.max_tokens, 1, kMostTokens);
@@ -190,64 +334,78 @@ ApiRequest read_chat(std::string_view body, const Prompter& prompter, const Serv
   const auto top = static_cast<int>(fields.integer("top_logprobs", 0, 0, kMostLogprobs));
   if (top > 0 && !api.logprobs) fields.refuse("top_logprobs", "it needs logprobs: true");
   if (api.logprobs) request.logprobs = top;
-  fields.only("response_format", {nlohmann::json::object({{"type", "text"}})});
-  fields.only("tools", {nlohmann::json::array()});
-  fields.only("functions", {nlohmann::json::array()});
+  for (const char* name : {"functions", "prediction", "audio"}) fields.only(name, {});
   fields.only("tool_choice", {"none", "auto"});
-  fields.only("parallel_tool_calls", {true, false});
+  fields.only("function_call", {"none", "auto"});
   fields.only("modalities", {nlohmann::json::array({"text"})});
-  request.prompt = tokens_of_messages(fields, prompter);
-  fields.refuse_others();
+  fields.only("echo", {false});
+  fields.ignore({"parallel_tool_calls"});
+  const decode::Conversation conversation = read_conversation(fields, findings, prompter);
+  check_all(fields, findings, request, api);
+  tell(findings, ignored);
+  request.prompt = conversation.tokens();
   check_prompt("messages", request.prompt, options);
   api.requests.push_back(std::move(request));
   return api;
 }
 
-ApiRequest read_completion(std::string_view body, const Prompter& prompter, const ServerOptions& options) {
+ApiRequest read_completion(std::string_view body, const Prompter& prompter, const ServerOptions& options,
+                           IgnoredFields* ignored) {
   const nlohmann::json object = parse_object(body, options.limits.json_depth);
-  Fields fields(object);
+  Findings findings(options.strict);
+  Fields fields(object, findings);
   ApiRequest api;
-  Request request = read_common(fields, api, options);
-  request.max_tokens = fields.integer("max_tokens", 16, 1, kMostTokens);
+  Request request = read_common(fields, findings, api, options);
+  request.max_tokens = fields.integer("max_tokens", 16, 0, kMostTokens);
   api.echo = fields.boolean("echo", false);
   request.logprobs = static_cast<int>(fields.integer("logprobs", -1, 0, kMostLogprobs));
   api.logprobs = request.logprobs >= 0;
   request.prompt_logprobs = api.echo && api.logprobs;
-  fields.only("best_of", {request.n});
-  fields.only("suffix", {""});
-  const auto prompts = tokens_of_prompts(fields, api, prompter, options.limits.n / request.n);
-  fields.refuse_others();
-  for (const auto& prompt : prompts) {
-    check_prompt("prompt", prompt, options);
-    request.prompt = prompt;
+  read_best_of(fields, api, request, options);
+  fields.only("suffix", {});
+  const auto prompts = read_prompts(fields, options.limits.n / request.n);
+  check_all(fields, findings, request, api);
+  tell(findings, ignored);
+  for (const nlohmann::json* prompt : prompts) {
+    request.prompt = tokens_of_prompt(*prompt, prompter);
+    check_prompt("prompt", request.prompt, options);
+    if (api.echo) api.texts.push_back(echo_of(*prompt, request, prompter.tokenizer));
     api.requests.push_back(request);
   }
   return api;
 }
 
-std::vector<int32_t> read_tokenize(std::string_view body, const Prompter& prompter, const ServerOptions& options) {
+std::vector<int32_t> read_tokenize(std::string_view body, const Prompter& prompter, const ServerOptions& options,
+                                   IgnoredFields* ignored) {
   const nlohmann::json object = parse_object(body, options.limits.json_depth);
-  Fields fields(object);
-  check_model(fields, options);
+  Findings findings(options.strict);
+  Fields fields(object, findings);
+  read_model(fields, options);
   const bool add_special = fields.boolean("add_special_tokens", true);
-  std::vector<int32_t> ids;
-  if (const auto prompt = fields.optional_text("prompt"))
-    ids = prompter.tokenizer.encode(*prompt, {.add_special = add_special});
-  else
-    ids = tokens_of_messages(fields, prompter);
-  fields.refuse_others();
-  return ids;
+  const auto prompt = fields.optional_text("prompt");
+  std::optional<decode::Conversation> conversation;
+  if (fields.find("prompt") == nullptr)
+    conversation.emplace(read_conversation(fields, findings, prompter));
+  else if (fields.find("messages") != nullptr)
+    fields.refuse("messages", "a prompt is given: give one of them");
+  fields.note_others();
+  findings.throw_faults();
+  tell(findings, ignored);
+  return prompt ? prompter.tokenizer.encode(*prompt, {.add_special = add_special}) : conversation->tokens();
 }
 
-std::vector<int32_t> read_detokenize(std::string_view body, const ServerOptions& options) {
+std::vector<int32_t> read_detokenize(std::string_view body, const ServerOptions& options, IgnoredFields* ignored) {
   const nlohmann::json object = parse_object(body, options.limits.json_depth);
-  Fields fields(object);
-  check_model(fields, options);
+  Findings findings(options.strict);
+  Fields fields(object, findings);
+  read_model(fields, options);
   const nlohmann::json* tokens = fields.find("tokens");
-  if (tokens == nullptr || !tokens->is_array()) fields.refuse("tokens", "a list of token ids is needed");
-  const std::vector<int32_t> ids = ids_of(*tokens, fields, "tokens");
-  fields.refuse_others();
-  return ids;
+  const bool fits = tokens != nullptr && is_id_list(*tokens);
+  if (!fits) fields.refuse("tokens", "a list of token ids is needed");
+  fields.note_others();
+  findings.throw_faults();
+  tell(findings, ignored);
+  return ids_of(*tokens);
 }
 
 }  // namespace weft::serve::http

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "serve/http/json.h"
-#include "serve/request_checks.h"
 
 namespace weft::serve::http {
 namespace {
@@ -27,6 +26,11 @@ int status_of(const std::string& code) {
   return 400;
 }
 
+// Clients shorten a conversation on OpenAI's name of this.
+std::string name_of(const std::string& code) {
+  return code == to_string(ErrorCode::context_full) ? "context_length_exceeded" : code;
+}
+
 }  // namespace
 
 std::string Failure::json() const {
@@ -39,12 +43,19 @@ std::string Failure::json() const {
 
 Failure Failure::with_field(const std::string& name) const {
   std::string message = what();
-  if (const size_t at = message.find(param); at != std::string::npos) message.replace(at, param.size(), name);
+  const std::string several = "wrong. ";  // the first of several faults
+  const size_t at = message.starts_with(param) ? 0 : message.find(several + param);
+  if (at != std::string::npos) message.replace(at == 0 ? 0 : at + several.size(), param.size(), name);
   return {status, code, message, name, limit};
 }
 
 Failure failure_of_code(const std::string& code, const std::string& message) {
-  return {status_of(code), code, message};
+  return {status_of(code), name_of(code), message};
+}
+
+Failure failure_of(const FieldError& error) {
+  const std::string code(to_string(error.code()));
+  return {status_of(code), name_of(code), error.message(), error.field, error.limit};
 }
 
 Failure failure_of(const std::exception_ptr& thrown) {
@@ -53,9 +64,7 @@ Failure failure_of(const std::exception_ptr& thrown) {
   } catch (const Failure& failure) {
     return failure;
   } catch (const FieldError& error) {
-    Failure failure = failure_of_code(std::string(to_string(error.code())), error.what());
-    failure.param = error.field;
-    return failure;
+    return failure_of(error);
   } catch (const Error& error) {
     return failure_of_code(std::string(to_string(error.code())), error.what());
   } catch (const std::bad_alloc&) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "serve/limits_met.h"
+#include "serve/request_checks.h"
 
 namespace weft::serve::http {
 
@@ -15,11 +16,12 @@ struct Failure : std::runtime_error, OfLimit {
   int status;
   std::string code, param;
   std::string json() const;
-  Failure with_field(const std::string& name) const;  // in its message, too, where that names it first
+  Failure with_field(const std::string& name) const;  // in its message, too, which begins with it
 };
 
 // Of weft::Error by its code, of anything else 500.
 Failure failure_of(const std::exception_ptr& thrown);
+Failure failure_of(const FieldError& error);
 Failure failure_of_code(const std::string& code, const std::string& message);
 
 }  // namespace weft::serve::http

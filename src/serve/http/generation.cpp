@@ -18,8 +18,7 @@ void Generation::watch() {
       });
 }
 
-void Generation::start(const std::function<ApiRequest()>& read, const Tokenizer& tokenizer,
-                       const std::string& model_name) {
+void Generation::start(const std::function<ApiRequest()>& read, const Tokenizer& tokenizer) {
   // The engine may answer before all are handed over: it waits for the lock then.
   const std::lock_guard lock(mutex_);
   if (over_) return;  // the client has gone
@@ -27,7 +26,7 @@ void Generation::start(const std::function<ApiRequest()>& read, const Tokenizer&
     ApiRequest api = read();
     written_ = api.written;
     stream_ = api.stream;
-    answer_.emplace(api, tokenizer, model_name);
+    answer_.emplace(api, tokenizer, api.model);
     open_ = api.requests.size();
     for (size_t i = 0; i < api.requests.size(); ++i)
       ids_.push_back(engine_.submit(std::move(api.requests[i]), [self = shared_from_this(), i](const Update& update) {

@@ -27,7 +27,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // The client may leave from now on.
   void watch();
   // Hands the requests to the engine. What is wrong with them, or with `read`, is the answer.
-  void start(const std::function<ApiRequest()>& read, const Tokenizer& tokenizer, const std::string& model_name);
+  void start(const std::function<ApiRequest()>& read, const Tokenizer& tokenizer);
 
  private:
   void on_update(size_t index, const Update& update);

@@ -29,7 +29,9 @@ struct ServerOptions {
   std::vector<std::string> api_keys;    // none: everybody may ask
   std::vector<std::string> host_names;  // further names that a Host header may have
   std::string model_name;
-  bool reproducible = false;  // requests are, unless they say otherwise
+  std::vector<std::string> aliases;  // further names that clients may ask for the model by; "*": any
+  bool strict = false;               // fields that no request has are refused, not ignored
+  bool reproducible = false;         // requests are, unless they say otherwise
   Limits limits;
   int64_t drain_s = 30;
   // One JSON object a request; none: no log. It is called by a thread of its own, and may wait until `end` is asked

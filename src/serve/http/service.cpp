@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include "decode/text_stream.h"
 #include "serve/engine.h"
 #include "serve/http/access.h"
+#include "serve/http/fields.h"
 #include "serve/http/generation.h"
 #include "serve/http/json.h"
 #include "serve/http/log_thread.h"
@@ -26,6 +28,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::string_view kModelRoute = "/v1/models/";
 constexpr int64_t kBytesPerToken = 4;  // of bodies, about: before they are read nobody knows
 
 // Runs what it is given one after another on a thread of its own: reading and tokenising a long prompt would hold up
@@ -70,6 +73,22 @@ class Queue {
   std::thread thread_;
 };
 
+// Of a path: %2F -> /. What is no such code stays as it is.
+std::string decoded(std::string_view path) {
+  std::string text;
+  for (size_t i = 0; i < path.size(); ++i) {
+    unsigned code = 0;
+    const char* digits = path.data() + i + 1;
+    if (path[i] == '%' && i + 2 < path.size() && std::from_chars(digits, digits + 2, code, 16).ptr == digits + 2) {
+      text += static_cast<char>(code);
+      i += 2;
+    } else {
+      text += path[i];
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 Response response_of(const Failure& failure) {
@@ -94,6 +113,9 @@ struct Service::Impl {
   Counts transport;
   mutable std::array<uint64_t, 6> responses{};
   mutable std::optional<LogThread> log_thread;
+  mutable IgnoredFields ignored{[this](const std::string& name) {
+    log({{"event", "ignored_field"}, {"field", name}});
+  }};
   std::optional<Queue> queue;
 
   Impl(Engine& e, const Tokenizer& t, const ChatTemplate* c, const ServerOptions& o)
@@ -109,7 +131,9 @@ struct Service::Impl {
   Place enter_queue(const HttpRequest& request, bool generates);
   void generate(HttpRequest request, std::shared_ptr<Exchange> exchange, Place place);
   Response answer(const HttpRequest& request);
+  json model(const std::string& id) const;
   Response models() const;
+  Response one_model(const std::string& id) const;
   Response tokenize(const HttpRequest& request) const;
   Response detokenize(const HttpRequest& request) const;
 };
@@ -208,7 +232,8 @@ void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exch
     generation->start(
         [&] {
           ApiRequest api = counted(limits_met, [&] {
-            return chat ? read_chat(body, prompter, options) : read_completion(body, prompter, options);
+            return chat ? read_chat(body, prompter, options, &ignored)
+                        : read_completion(body, prompter, options, &ignored);
           });
           for (Request& each : api.requests) {
             each.key = key;
@@ -218,7 +243,7 @@ void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exch
           place.reset();  // the requests take it
           return api;
         },
-        tokenizer, options.model_name);
+        tokenizer);
   });
 }
 
@@ -231,6 +256,7 @@ Response Service::Impl::answer(const HttpRequest& request) {
     return {.body = R"({"status":"ready"})"};
   }
   if (request.path == "/v1/models") return models();
+  if (request.path.starts_with(kModelRoute)) return one_model(decoded(request.path.substr(kModelRoute.size())));
   if (request.path == "/metrics") {
     const std::lock_guard lock(mutex);
     transport.log_failures = log_thread ? log_thread->failures() : 0;
@@ -242,22 +268,34 @@ Response Service::Impl::answer(const HttpRequest& request) {
   return detokenize(request);
 }
 
+json Service::Impl::model(const std::string& id) const {
+  return {
+      {"id", id}, {"object", "model"}, {"created", created}, {"owned_by", "weft"}, {"max_model_len", engine.context()}};
+}
+
 Response Service::Impl::models() const {
-  const json model = {{"id", options.model_name},
-                      {"object", "model"},
-                      {"created", created},
-                      {"owned_by", "weft"},
-                      {"max_model_len", engine.context()}};
-  return {.body = dump({{"object", "list"}, {"data", json::array({model})}})};
+  json all = json::array({model(options.model_name)});
+  for (const std::string& alias : options.aliases)
+    if (alias != "*") all.push_back(model(alias));
+  return {.body = dump({{"object", "list"}, {"data", all}})};
+}
+
+Response Service::Impl::one_model(const std::string& id) const {
+  if (!is_served(id, options))
+    throw Failure(404, "model_not_found",
+                  fmt::format("model = {}; this server has {}", shown(id), shown(options.model_name)), "model");
+  return {.body = dump(model(id))};
 }
 
 Response Service::Impl::tokenize(const HttpRequest& request) const {
-  const std::vector<int32_t> ids = counted(limits_met, [&] { return read_tokenize(request.body, prompter, options); });
+  const std::vector<int32_t> ids =
+      counted(limits_met, [&] { return read_tokenize(request.body, prompter, options, &ignored); });
   return {.body = dump({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", engine.context()}})};
 }
 
 Response Service::Impl::detokenize(const HttpRequest& request) const {
-  const std::vector<int32_t> ids = counted(limits_met, [&] { return read_detokenize(request.body, options); });
+  const std::vector<int32_t> ids =
+      counted(limits_met, [&] { return read_detokenize(request.body, options, &ignored); });
   return {.body = dump({{"prompt", decode::valid_utf8(tokenizer.decode(ids))}})};
 }
 

@@ -20,6 +20,18 @@ struct AccessTest : ::testing::Test {
   }
 };
 
+TEST_F(AccessTest, HasARouteForEachModel) {
+  for (const auto& [path, wanted] :
+       {std::pair("/v1/models/a", 200), std::pair("/v1/models/org/a", 200), std::pair("/v1/models/org%2Fa", 200),
+        std::pair("/v1/models/", 404), std::pair("/v1/modelsa", 404), std::pair("/metrics/a", 404)}) {
+    head.path = path;
+    EXPECT_EQ(status(), wanted) << path;
+  }
+  options.api_keys = {"secret"};
+  head.path = "/v1/models/a";
+  EXPECT_EQ(status(), 401);
+}
+
 TEST_F(AccessTest, KnowsItselfByLoopbackNamesAndThoseGiven) {
   for (const char* host : {"localhost", "LOCALHOST:1", "127.0.0.1:80", "[::1]:80"}) {
     head.headers["host"] = host;

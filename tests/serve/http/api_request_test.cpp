@@ -40,6 +40,17 @@ struct ApiRequestTest : ::testing::Test {
     }
     return "accepted";
   }
+  // What a refusal says, and its code.
+  template <class Read>
+  static json failure(const Read& read) {
+    try {
+      read();
+    } catch (const Failure& failure) {
+      return json::parse(failure.json()).at("error");
+    }
+    return nullptr;
+  }
+  std::string text_of(const json& body) const { return tokenizer.decode(chat(body).requests[0].prompt); }
   static json hello() { return {{"messages", {{{"role", "user"}, {"content", "hello"}}}}}; }
 };
 
@@ -112,7 +123,9 @@ TEST_F(ApiRequestTest, JoinsTheTextPartsOfAMessage) {
   body["messages"][0]["content"] = {{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}};
   EXPECT_EQ(tokenizer.decode(chat(body).requests[0].prompt), "[user]ab");
   body["messages"][0]["content"] = {{{"type", "image_url"}, {"image_url", "x"}}};
-  EXPECT_EQ(refused([&] { chat(body); }), "messages[0].content.type");
+  EXPECT_EQ(refused([&] { chat(body); }), "messages[0].content[0].type");
+  body["messages"][0]["content"] = {{{"type", "text"}, {"text", "a"}}, {{"image_url", "x"}}};
+  EXPECT_EQ(refused([&] { chat(body); }), "messages[0].content[1].image_url");
 }
 
 TEST_F(ApiRequestTest, RefusesEachBadFieldByItsName) {
@@ -145,7 +158,6 @@ TEST_F(ApiRequestTest, RefusesEachBadFieldByItsName) {
                                                       {"messages", json::array()},
                                                       {"messages", "hello"},
                                                       {"min_tokens", -1},
-                                                      {"nonsense", 1},
                                                       {"model", "other"}};
   for (const auto& [name, value] : bad) {
     json body = hello();
@@ -159,13 +171,292 @@ TEST_F(ApiRequestTest, RefusesEachBadFieldByItsName) {
                                                  {"prompt", {uint64_t{1} << 40}},
                                                  {"prompt", {{"a"}}},
                                                  {"prompt", std::vector<std::string>(65, "a")},
-                                                 {"best_of", 2},
+                                                 {"best_of", 0},
+                                                 {"best_of", 65},
+                                                 {"max_tokens", -1},
                                                  {"suffix", "x"},
                                                  {"logprobs", 21}}) {
     json body{{"prompt", "a"}};
     body[name] = value;
     EXPECT_EQ(refused([&] { completion(body); }), name) << value;
   }
+}
+
+TEST_F(ApiRequestTest, NamesAllWrongFieldsAtOnce) {
+  json body = hello();
+  body.update({{"n", 0}, {"temperature", "hot"}, {"top_p", 7}, {"tools", {{{"type", "function"}}}}});
+  body["messages"].push_back({{"role", "robot"}, {"content", 5}});
+  const json error = failure([&] { chat(body); });
+  EXPECT_EQ(error.at("param"), "n");
+  const std::string message = error.at("message");
+  EXPECT_TRUE(message.starts_with("6 fields are wrong. n = 0; ")) << message;
+  for (const char* name : {"n = 0", "temperature = \"hot\"", "top_p = 7", "tools = a list",
+                           "messages[1].role = \"robot\"", "messages[1].content = 5"})
+    EXPECT_NE(message.find(name), std::string::npos) << name << " in " << message;
+}
+
+TEST_F(ApiRequestTest, NamesTheFirstOfManyWrongFields) {
+  json body = hello();
+  for (int i = 0; i < 1000; ++i) body["messages"].push_back({{"role", "robot"}, {"content", "x"}});
+  const std::string message = failure([&] { chat(body); }).at("message");
+  EXPECT_TRUE(message.starts_with("1000 fields are wrong. messages[1].role")) << message;
+  EXPECT_TRUE(message.ends_with("And 984 more")) << message;
+  EXPECT_LT(message.size(), 4096u);
+}
+
+TEST_F(ApiRequestTest, TakesNullForLeftOutInEveryField) {
+  const auto all_null = [](json body, const std::vector<const char*>& names) {
+    for (const char* name : names) body[name] = nullptr;
+    return body;
+  };
+  const std::vector<const char*> names{"model",
+                                       "stream",
+                                       "stream_options",
+                                       "n",
+                                       "temperature",
+                                       "top_p",
+                                       "top_k",
+                                       "min_p",
+                                       "presence_penalty",
+                                       "frequency_penalty",
+                                       "repetition_penalty",
+                                       "repeat_penalty",
+                                       "logit_bias",
+                                       "stop",
+                                       "min_tokens",
+                                       "ignore_eos",
+                                       "skip_special_tokens",
+                                       "priority",
+                                       "reproducible",
+                                       "seed",
+                                       "user",
+                                       "max_tokens",
+                                       "max_completion_tokens",
+                                       "logprobs",
+                                       "top_logprobs",
+                                       "tools",
+                                       "tool_choice",
+                                       "functions",
+                                       "function_call",
+                                       "prediction",
+                                       "audio",
+                                       "modalities",
+                                       "response_format",
+                                       "stop_token_ids",
+                                       "chat_template_kwargs",
+                                       "nonsense",
+                                       "best_of",
+                                       "suffix",
+                                       "echo"};
+  options.strict = true;
+  EXPECT_EQ(refused([&] { chat(all_null(hello(), names)); }), "accepted");
+  EXPECT_EQ(refused([&] { completion(all_null({{"prompt", "a"}}, names)); }), "accepted");
+  json body = hello();
+  for (const char* name : {"name", "tool_calls", "function_call", "refusal", "audio", "nonsense"})
+    body["messages"][0][name] = nullptr;
+  EXPECT_EQ(refused([&] { chat(body); }), "accepted");
+}
+
+TEST_F(ApiRequestTest, IgnoresUnknownFieldsAndTellsEachNameOnce) {
+  std::vector<std::string> told;
+  IgnoredFields ignored([&](const std::string& name) { told.push_back(name); });
+  json body = hello();
+  body.update({{"nonsense", 1}, {"stream", true}, {"stream_options", {{"colour", 1}}}});
+  body["messages"][0]["weight"] = 1;
+  body["messages"].push_back(
+      {{"role", "user"}, {"content", {{{"type", "text"}, {"text", "b"}, {"bold", true}}}}, {"weight", 2}});
+  const Prompter prompter{tokenizer, &chat_template};
+  for (int i = 0; i < 3; ++i) {
+    const ApiRequest api = read_chat(body.dump(), prompter, options, &ignored);
+    EXPECT_EQ(tokenizer.decode(api.requests[0].prompt), "[user]hello[user]b");
+  }
+  EXPECT_EQ(told, (std::vector<std::string>{"messages[].content[].bold", "messages[].weight", "nonsense",
+                                            "stream_options.colour"}));
+  json many{{"prompt", "a"}};
+  for (int i = 0; i < 5000; ++i) many["x" + std::to_string(i)] = i;
+  for (int i = 0; i < 10; ++i) {
+    many.erase("x" + std::to_string(i));
+    read_completion(many.dump(), prompter, options, &ignored);
+  }
+  EXPECT_LE(told.size(), 256u) << "a client may think of any number of names";
+
+  options.strict = true;
+  const json error = failure([&] { chat(body); });
+  EXPECT_EQ(error.at("param"), "stream_options.colour");
+  for (const char* name :
+       {"nonsense", "stream_options.colour", "messages[0].weight", "messages[1].content[0].bold", "messages[1].weight"})
+    EXPECT_NE(error.at("message").get<std::string>().find(name), std::string::npos) << name << " in " << error;
+}
+
+TEST_F(ApiRequestTest, TakesWhatClientsSendThatChangesNothing) {
+  options.strict = true;
+  json body = hello();
+  body.update({{"reasoning_effort", "low"},
+               {"verbosity", "low"},
+               {"prompt_cache_key", "k"},
+               {"safety_identifier", "s"},
+               {"cache_prompt", true},
+               {"parallel_tool_calls", false},
+               {"tool_choice", "auto"},
+               {"function_call", "none"},
+               {"tools", json::array()},
+               {"functions", json::array()},
+               {"stop_token_ids", json::array()},
+               {"modalities", {"text"}},
+               {"prediction", json::object()},
+               {"audio", json::object()},
+               {"stream_options", json::object()},
+               {"stop", {"", "end"}}});
+  body["messages"][0]["content"] = {{{"type", "text"}, {"text", "a"}, {"cache_control", {{"type", "ephemeral"}}}}};
+  body["messages"].push_back({{"role", "assistant"},
+                              {"content", nullptr},
+                              {"annotations", json::array()},
+                              {"id", "x"},
+                              {"reasoning_content", "hm"},
+                              {"refusal", nullptr},
+                              {"audio", nullptr},
+                              {"tool_calls", json::array()}});
+  body["messages"].push_back({{"role", "assistant"}});
+  EXPECT_EQ(text_of(body), "[user]a[assistant][assistant]");
+  EXPECT_EQ(chat(body).requests[0].stop, std::vector<std::string>{"end"});
+  EXPECT_TRUE(completion({{"prompt", "a"}, {"stop", ""}}).requests[0].stop.empty());
+  body = hello();
+  body["messages"][0]["content"] = nullptr;
+  EXPECT_EQ(refused([&] { chat(body); }), "messages[0].content") << "of a user";
+}
+
+TEST_F(ApiRequestTest, RefusesFeaturesThatItDoesNotHave) {
+  for (const auto& [name, value] : std::vector<std::pair<std::string, json>>{{"tools", {{{"type", "function"}}}},
+                                                                             {"functions", {{{"name", "f"}}}},
+                                                                             {"function_call", {{"name", "f"}}},
+                                                                             {"prediction", {{"type", "content"}}},
+                                                                             {"audio", {{"voice", "x"}}},
+                                                                             {"stop_token_ids", {5}},
+                                                                             {"guided_json", {{"type", "object"}}},
+                                                                             {"grammar", "root ::= x"},
+                                                                             {"add_generation_prompt", false},
+                                                                             {"continue_final_message", true},
+                                                                             {"chat_template", "x"},
+                                                                             {"echo", true}}) {
+    json body = hello();
+    body[name] = value;
+    const json error = failure([&] { chat(body); });
+    EXPECT_EQ(error.value("param", ""), name);
+    EXPECT_EQ(error.value("code", ""), "unsupported") << name;
+  }
+}
+
+TEST_F(ApiRequestTest, TakesWholeNumbersWrittenWithAFraction) {
+  json body = hello();
+  body.update({{"n", 3.0},
+               {"max_tokens", 7.0},
+               {"top_k", 5.0},
+               {"seed", -4.0},
+               {"priority", 1.0},
+               {"min_tokens", 2.0},
+               {"logprobs", true},
+               {"top_logprobs", 4.0}});
+  const Request request = chat(body).requests[0];
+  EXPECT_EQ(request.n, 3);
+  EXPECT_EQ(request.max_tokens, 7);
+  EXPECT_EQ(request.sampling.top_k, 5);
+  EXPECT_EQ(request.seed, static_cast<uint64_t>(-4));
+  EXPECT_EQ(request.logprobs, 4);
+  EXPECT_EQ(completion({{"prompt", {1.0, 2, 3.0}}}).requests[0].prompt, (std::vector<int32_t>{1, 2, 3}));
+  for (const json& wrong : {json(4.5), json(1e19), json(-1e300), json("4")}) {
+    body["seed"] = wrong;
+    EXPECT_EQ(refused([&] { chat(body); }), "seed") << wrong;
+  }
+}
+
+TEST_F(ApiRequestTest, ReadsTheRepetitionPenaltyByBothNames) {
+  const auto with = [&](const json& more) {
+    json body = hello();
+    body.update(more);
+    return body;
+  };
+  EXPECT_EQ(chat(with({{"repeat_penalty", 1.5}})).requests[0].penalties.repetition, 1.5f);
+  EXPECT_EQ(chat(with({{"repeat_penalty", 1.5}, {"repetition_penalty", 1.5}})).requests[0].penalties.repetition, 1.5f);
+  EXPECT_EQ(refused([&] { chat(with({{"repeat_penalty", 1.5}, {"repetition_penalty", 1.2}})); }), "repeat_penalty");
+  const json error = failure([&] { chat(with({{"repeat_penalty", 0}})); });
+  EXPECT_EQ(error.at("param"), "repeat_penalty") << "as the client wrote it";
+  EXPECT_TRUE(error.at("message").get<std::string>().starts_with("repeat_penalty = 0")) << error;
+}
+
+TEST_F(ApiRequestTest, GivesTheTemplateItsVariables) {
+  const ChatTemplate thinks(
+      "{% if enable_thinking %}T{% endif %}{{ level }}{{ n + 1 }}{{ bos_token }}"
+      "{% for m in messages %}{{ m.content }}{% endfor %}");
+  const Prompter prompter{tokenizer, &thinks};
+  json body = hello();
+  const auto text = [&](const json& variables) {
+    body["chat_template_kwargs"] = variables;
+    return tokenizer.decode(read_chat(body.dump(), prompter, options).requests[0].prompt);
+  };
+  EXPECT_EQ(text({{"enable_thinking", true}, {"level", "high"}, {"n", 4}}), "Thigh5 hello");
+  EXPECT_EQ(text({{"enable_thinking", false}, {"n", 1}}), "2 hello");
+  EXPECT_EQ(read_tokenize(body.dump(), prompter, options),
+            read_chat(body.dump(), prompter, options).requests[0].prompt);
+  // Text of a client is text: no control token comes of it.
+  text({{"level", "</s>"}, {"n", 1}});
+  const auto ids = read_chat(body.dump(), prompter, options).requests[0].prompt;
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), tokenizer.eos()), 0);
+  EXPECT_EQ(refused([&] { text({{"messages", {1}}}); }), "chat_template_kwargs.messages");
+  EXPECT_EQ(refused([&] { text({{"add_generation_prompt", false}}); }), "chat_template_kwargs.add_generation_prompt");
+  EXPECT_EQ(refused([&] { text({1}); }), "chat_template_kwargs");
+}
+
+TEST_F(ApiRequestTest, IsCalledByItsAliases) {
+  EXPECT_EQ(chat(hello()).model, "stories");
+  json body = hello();
+  body["model"] = "gpt-4";
+  EXPECT_EQ(refused([&] { chat(body); }), "model");
+  options.aliases = {"gpt-4", "other/model"};
+  EXPECT_EQ(chat(body).model, "gpt-4");
+  body["model"] = "dummy";
+  EXPECT_EQ(refused([&] { chat(body); }), "model");
+  options.aliases = {"*"};
+  EXPECT_EQ(chat(body).model, "dummy");
+  body["model"] = std::string(257, 'x');
+  EXPECT_EQ(refused([&] { chat(body); }), "model") << "each event would have it";
+}
+
+TEST_F(ApiRequestTest, MakesMoreChoicesThanItAnswers) {
+  const ApiRequest api = completion({{"prompt", "a"}, {"n", 2}, {"best_of", 5}});
+  EXPECT_EQ(api.n, 2);
+  EXPECT_EQ(api.requests[0].n, 5);
+  EXPECT_EQ(api.requests[0].logprobs, 0) << "to find the best";
+  EXPECT_FALSE(api.logprobs);
+  EXPECT_EQ(completion({{"prompt", "a"}, {"n", 2}, {"best_of", 2}, {"stream", true}}).requests[0].logprobs, -1);
+  EXPECT_EQ(refused([&] { completion({{"prompt", "a"}, {"n", 3}, {"best_of", 2}}); }), "best_of");
+  EXPECT_EQ(refused([&] { completion({{"prompt", "a"}, {"best_of", 2}, {"stream", true}}); }), "best_of");
+  EXPECT_EQ(refused([&] { completion({{"prompt", {"a", "b", "c"}}, {"best_of", 30}}); }), "prompt");
+}
+
+TEST_F(ApiRequestTest, AnswersTheBestChoices) {
+  ApiAnswer answer(completion({{"prompt", {"a", "b"}}, {"n", 2}, {"best_of", 3}}), tokenizer, "stories");
+  const auto token = [&](size_t prompt, int choice, double logprob, const char* text, const char* finish = "") {
+    answer.add(
+        prompt,
+        {.choice = choice, .id = 300, .text = text, .logprob = TokenLogprob{300, logprob, {}}, .finish = finish});
+  };
+  token(0, 0, -1, "long ");
+  token(0, 0, -1, "and likely", "length");
+  token(0, 1, -1.5, "short", "length");
+  answer.add(0, {.choice = 2, .finish = "stop", .last = true, .prompt_tokens = 1, .output_tokens = 3});
+  token(1, 0, -3, "c", "length");
+  token(1, 1, -2, "b", "length");
+  token(1, 2, -1, "a", "length");
+  answer.add(1, {.choice = 2, .finish = "length", .last = true, .prompt_tokens = 1, .output_tokens = 3});
+  const json got = json::parse(answer.body());
+  std::vector<std::string> texts;
+  for (const json& choice : got.at("choices")) {
+    EXPECT_EQ(choice.at("index"), texts.size());
+    EXPECT_TRUE(choice.at("logprobs").is_null()) << "nobody asked for them";
+    texts.push_back(choice.at("text"));
+  }
+  EXPECT_EQ(texts, (std::vector<std::string>{"long and likely", "short", "a", "b"}));
+  EXPECT_EQ(got.at("usage").at("completion_tokens"), 6) << "of all that were made";
 }
 
 TEST_F(ApiRequestTest, RefusesRolesAndToolMessagesOfLater) {

@@ -135,8 +135,7 @@ TEST_F(HttpService, NamesTheFieldThatTheEngineRefuses) {
                                                                                         {"logit_bias", {{"5", 101}}},
                                                                                         {"max_tokens", 300},
                                                                                         {"min_tokens", 9},
-                                                                                        {"prompt", {1, 99}},
-                                                                                        {"stop", {""}}}) {
+                                                                                        {"prompt", {1, 99}}}) {
     json body = numbers(2);
     body[field] = value;
     const Response response = ask(post("/v1/completions", body))->wait();
@@ -155,13 +154,111 @@ TEST_F(HttpService, NamesFieldsOfAChatAsItsClientWroteThem) {
     EXPECT_EQ(response.status, 400);
     const json error = json::parse(response.body).at("error");
     EXPECT_EQ(error.at("param"), field) << response.body;
-    EXPECT_TRUE(error.at("message").get<std::string>().starts_with("context_full: " + field)) << response.body;
-    EXPECT_EQ(error.at("code"), "context_full");
+    EXPECT_NE(error.at("message").get<std::string>().find(field), std::string::npos) << response.body;
+    EXPECT_NE(error.at("message").get<std::string>().find("this model's maximum context length is 256 tokens"),
+              std::string::npos)
+        << "clients look for these words: " << response.body;
+    EXPECT_EQ(error.at("code"), "context_length_exceeded");
   };
   refused(std::string(3000, 'x'), "messages", json::object());
   refused("x", "max_tokens", {{"max_tokens", 300}});
   refused("x", "max_completion_tokens", {{"max_completion_tokens", 300}});
   service_.reset();  // before the template
+}
+
+TEST_F(HttpService, NamesAllFieldsThatTheEngineRefusesAtOnce) {
+  start({});
+  json body = numbers(300);
+  body["prompt"] = {1, 99};
+  body["logit_bias"] = {{"99", 1}};
+  const json error = json::parse(ask(post("/v1/completions", body))->wait().body).at("error");
+  EXPECT_EQ(error.at("param"), "max_tokens");
+  for (const char* name : {"3 fields are wrong", "max_tokens = 300", "prompt[1] = 99", "logit_bias names token 99"})
+    EXPECT_NE(error.at("message").get<std::string>().find(name), std::string::npos) << name << " in " << error;
+}
+
+TEST_F(HttpService, ComputesAPromptAloneWithoutTokens) {
+  start({});
+  const auto asked = [&](json body) {
+    const auto exchange = ask(post("/v1/completions", body));
+    ask(post("/tokenize", {{"prompt", "hello"}}))->wait();  // behind it: it has been handed over
+    while (service_->open_generations() > 0) engine_->step();
+    return json::parse(exchange->wait().body);
+  };
+  json body = numbers(0);
+  body.update({{"echo", true}, {"logprobs", 1}, {"n", 2}});
+  const json answer = asked(body);
+  ASSERT_TRUE(answer.contains("choices")) << answer;
+  const json& choice = answer.at("choices").at(0);
+  EXPECT_EQ(choice.at("finish_reason"), "length");
+  EXPECT_EQ(choice.at("logprobs").at("tokens").size(), 3u) << "of the prompt";
+  EXPECT_EQ(answer.at("usage").at("completion_tokens"), 0);
+  EXPECT_EQ(answer.at("usage").at("prompt_tokens"), 3);
+  EXPECT_EQ(asked(numbers(0)).at("choices").at(0).at("text"), "");
+  body = numbers(0);
+  body["prompt"] = std::vector<int>(256, 1);
+  EXPECT_EQ(asked(body).at("usage").at("prompt_tokens"), 256) << "all of the context, and all pages there are";
+}
+
+TEST_F(HttpService, ShowsControlTokensWhereAClientAsksForThem) {
+  start({});
+  for (const bool skip : {true, false}) {
+    json body = numbers(2);
+    body.update({{"ignore_eos", true}, {"skip_special_tokens", skip}, {"logit_bias", {{"0", 100}}}});
+    const auto exchange = ask(post("/v1/completions", body));
+    ask(post("/tokenize", {{"prompt", "hello"}}))->wait();
+    while (service_->open_generations() > 0) engine_->step();
+    const json answer = json::parse(exchange->wait().body);
+    EXPECT_EQ(answer.at("choices").at(0).at("text"), skip ? "" : "<end><end>");
+  }
+}
+
+TEST_F(HttpService, ShowsItsModelByEachName) {
+  ServerOptions server;
+  server.model_name = "org/model v1";
+  server.aliases = {"gpt-4", "*"};
+  start({}, server);
+  const auto get = [&](const std::string& path) {
+    return ask({.method = "GET", .path = path, .headers = {{"host", "localhost"}}, .body = {}})->wait();
+  };
+  const json all = json::parse(get("/v1/models").body).at("data");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all.at(0).at("id"), "org/model v1");
+  EXPECT_EQ(all.at(1).at("id"), "gpt-4");
+  for (const char* path : {"/v1/models/org/model%20v1", "/v1/models/org%2Fmodel%20v1"}) {
+    EXPECT_EQ(get(path).status, 200) << path;
+    EXPECT_EQ(json::parse(get(path).body), all.at(0)) << path;
+  }
+  EXPECT_EQ(json::parse(get("/v1/models/anything").body).at("id"), "anything");
+  EXPECT_EQ(get("/v1/models/100%").status, 200) << "no code";
+  service_.reset();
+  server.aliases = {"gpt-4"};
+  start({}, server);
+  EXPECT_EQ(get("/v1/models/gpt-4").status, 200);
+  const Response other = get("/v1/models/anything");
+  EXPECT_EQ(other.status, 404);
+  EXPECT_EQ(json::parse(other.body).at("error").at("code"), "model_not_found");
+  json body = numbers(1);
+  body["model"] = "gpt-4";
+  const auto exchange = ask(post("/v1/completions", body));
+  ask(post("/tokenize", {{"prompt", "hello"}}))->wait();
+  while (service_->open_generations() > 0) engine_->step();
+  EXPECT_EQ(json::parse(exchange->wait().body).at("model"), "gpt-4") << "as the client calls it";
+}
+
+TEST_F(HttpService, LogsAnIgnoredFieldOnce) {
+  std::mutex mutex;
+  std::vector<json> lines;
+  ServerOptions server;
+  server.log = [&](const std::string& line, const std::stop_token&) {
+    const std::lock_guard lock(mutex);
+    if (json read = json::parse(line); read.at("event") == "ignored_field") lines.push_back(std::move(read));
+  };
+  start({}, server);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(ask(post("/tokenize", {{"prompt", "hello"}, {"colour", "red"}}))->wait().status, 200);
+  service_.reset();  // with the thread of its log
+  EXPECT_EQ(lines, (std::vector<json>{{{"event", "ignored_field"}, {"field", "colour"}}}));
 }
 
 TEST_F(HttpService, SaysWhichLimitOfTimeARequestMet) {
