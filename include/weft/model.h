@@ -120,7 +120,7 @@ class ModelFile {
 // ---------------------------------------------------------------- tokenizer and chat template
 
 struct EncodeOptions {
-  bool add_special = true;     // BOS/EOS as the file asks
+  bool add_special = true;     // BOS/EOS as the file asks, unless parse_special finds it there
   bool parse_special = false;  // texts of control tokens become those tokens
 };
 
@@ -143,7 +143,7 @@ class Tokenizer {
   int32_t token(std::string_view text) const;                     // exact text of a token; -1 when there is none
   int vocab_size() const;
   int32_t bos() const, eos() const;  // -1: none
-  bool is_end(int32_t id) const;     // ends a generation (eos, eot, ...)
+  bool is_end(int32_t id) const;     // ends an answer: eos, eot, eom and known names like <end_of_turn>
   bool adds_bos() const;
 
  private:

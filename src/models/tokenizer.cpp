@@ -1,18 +1,11 @@
-#include <algorithm>
-
 #include "base/check.h"
 #include "models/pretokenizer.h"
 #include "models/tokenizer_core.h"
+#include "models/turn_tokens.h"
 #include "weft/model.h"
 
 namespace weft {
 namespace {
-
-// Texts by which the families name the tokens that end a turn, a message or a document.
-constexpr std::string_view kEndTexts[] = {
-    "<|im_end|>",    "<|eot_id|>",      "<|eom_id|>",    "<|end|>",    "<|end_of_text|>",
-    "<end_of_turn>", "<|end_of_turn|>", "<|endoftext|>", "<|return|>", "<｜end▁of▁sentence｜>",
-};
 
 int32_t read_id(const ModelFile& file, std::string_view key, int32_t count) {
   if (!file.has(key)) return -1;
@@ -25,6 +18,32 @@ int32_t read_id(const ModelFile& file, std::string_view key, int32_t count) {
 
 bool read_flag(const ModelFile& file, std::string_view key, bool otherwise) {
   return file.has(key) ? file.get_bool(key) : otherwise;
+}
+
+// Of a file without types: what the ids and, in SentencePiece's vocabularies, the texts say.
+void guess_types(Vocabulary& vocabulary) {
+  const auto set = [&](int32_t id, TokenType type) {
+    if (id >= 0) vocabulary.types[static_cast<size_t>(id)] = type;
+  };
+  for (int32_t id = 0; vocabulary.model == "llama" && id < vocabulary.size(); ++id)
+    if (byte_of_token(vocabulary.texts[id]) >= 0) set(id, TokenType::byte);
+  for (const int32_t id : vocabulary.ends) set(id, TokenType::control);
+  set(vocabulary.bos, TokenType::control);
+  set(vocabulary.eos, TokenType::control);
+  set(vocabulary.unknown, TokenType::unknown);
+}
+
+void read_types(const ModelFile& file, Vocabulary& vocabulary) {
+  vocabulary.types.assign(static_cast<size_t>(vocabulary.size()), TokenType::normal);
+  if (!file.has("tokenizer.ggml.token_type")) return guess_types(vocabulary);
+  const std::vector<int32_t> types = file.get_ints("tokenizer.ggml.token_type");
+  check(types.size() == vocabulary.types.size(), ErrorCode::invalid_file,
+        "tokenizer.ggml.token_type has {} entries for {} tokens", types.size(), vocabulary.size());
+  for (size_t i = 0; i < types.size(); ++i) {
+    check(types[i] >= 1 && types[i] <= 6, ErrorCode::invalid_file,
+          "tokenizer.ggml.token_type[{}] = {}; allowed are 1 to 6", i, types[i]);
+    vocabulary.types[i] = static_cast<TokenType>(types[i]);
+  }
 }
 
 }  // namespace
@@ -41,17 +60,6 @@ Vocabulary read_vocabulary(const ModelFile& file) {
 
   vocabulary.texts = TokenTexts(file.get_strings("tokenizer.ggml.tokens"));
   const int32_t count = vocabulary.size();
-  vocabulary.types.assign(static_cast<size_t>(count), TokenType::normal);
-  if (file.has("tokenizer.ggml.token_type")) {
-    const std::vector<int32_t> types = file.get_ints("tokenizer.ggml.token_type");
-    check(types.size() == vocabulary.types.size(), ErrorCode::invalid_file,
-          "tokenizer.ggml.token_type has {} entries for {} tokens", types.size(), count);
-    for (size_t i = 0; i < types.size(); ++i) {
-      check(types[i] >= 1 && types[i] <= 6, ErrorCode::invalid_file,
-            "tokenizer.ggml.token_type[{}] = {}; allowed are 1 to 6", i, types[i]);
-      vocabulary.types[i] = static_cast<TokenType>(types[i]);
-    }
-  }
   if (byte_level) {
     vocabulary.merges = file.get_strings("tokenizer.ggml.merges");
     vocabulary.pre = file.has("tokenizer.ggml.pre") ? file.get_string("tokenizer.ggml.pre") : "default";
@@ -68,10 +76,8 @@ Vocabulary read_vocabulary(const ModelFile& file) {
   vocabulary.unknown = read_id(file, "tokenizer.ggml.unknown_token_id", count);
   for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
     if (const int32_t id = read_id(file, key, count); id >= 0) vocabulary.ends.push_back(id);
-  for (int32_t id = 0; id < count; ++id)
-    if (vocabulary.type(id) == TokenType::control &&
-        std::find(std::begin(kEndTexts), std::end(kEndTexts), vocabulary.texts[id]) != std::end(kEndTexts))
-      vocabulary.ends.push_back(id);
+  read_types(file, vocabulary);
+  mark_turn_tokens(vocabulary);
 
   vocabulary.add_bos =
       read_flag(file, "tokenizer.ggml.add_bos_token", !byte_level || pretokenizer_adds_bos(vocabulary.pre));

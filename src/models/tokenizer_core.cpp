@@ -28,20 +28,6 @@ std::string without_marks(std::string_view text) {
   return rest;
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return -1;
-}
-
-// "<0x41>" -> 0x41; -1 for anything else.
-int byte_of_token(std::string_view text) {
-  if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
-  const int high = hex_digit(text[3]), low = hex_digit(text[4]);
-  return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
-
 }  // namespace
 
 TokenizerCore::TokenizerCore(Vocabulary vocabulary)
@@ -74,7 +60,11 @@ bool TokenizerCore::is_end(int32_t id) const {
 std::vector<int32_t> TokenizerCore::encode(std::string_view text, EncodeOptions options) const {
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3 + 2);
-  if (options.add_special && vocabulary_.add_bos) ids.push_back(vocabulary_.bos);
+  // A BOS or EOS that the text brings along is not put there twice.
+  const int32_t bos = vocabulary_.bos;
+  const bool has_bos = options.parse_special && bos >= 0 && text.starts_with(vocabulary_.texts[bos]) &&
+                       find_special(text, 0, true).id == bos;
+  if (options.add_special && vocabulary_.add_bos && !has_bos) ids.push_back(bos);
   // SentencePiece puts its space in front of the text, and again after a control token.
   bool space_prefix = vocabulary_.add_space_prefix;
   std::vector<std::string_view> words;
@@ -97,7 +87,8 @@ std::vector<int32_t> TokenizerCore::encode(std::string_view text, EncodeOptions 
     space_prefix = vocabulary_.add_space_prefix && is_special(match.id);
     done = match.begin + match.length;
   }
-  if (options.add_special && vocabulary_.add_eos) ids.push_back(vocabulary_.eos);
+  const bool has_eos = options.parse_special && !ids.empty() && ids.back() == vocabulary_.eos;
+  if (options.add_special && vocabulary_.add_eos && !has_eos) ids.push_back(vocabulary_.eos);
   return ids;
 }
 

@@ -44,6 +44,9 @@ struct Vocabulary {
   TokenType type(int32_t id) const { return types[static_cast<size_t>(id)]; }
 };
 
+// "<0x41>" -> 0x41, SentencePiece's text for a byte; -1 for any other text.
+int byte_of_token(std::string_view text);
+
 // Reads the keys tokenizer.ggml.*. Throws Error(invalid_file | unsupported).
 Vocabulary read_vocabulary(const ModelFile& file);
 // Throws Error(invalid_file) where the parts do not fit together.
