@@ -8,7 +8,7 @@
 #include "weft/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const weft::jinja::Value context = weft::jinja::from_json(
+  static const weft::jinja::Value context = weft::jinja::object_from_json(
       R"({"messages": [{"role": "user", "content": "Grüße <b> 12"}, {"role": "assistant", "content": null,
           "tool_calls": [{"name": "f", "arguments": {"x": [1, 2.5, true]}}]}], "tools": [{"name": "f"}],
           "add_generation_prompt": true, "bos_token": "<s>", "eos_token": "</s>", "x": 3, "l": [3, 1, 2]})");

@@ -95,7 +95,7 @@ TEST(ChatTemplate, RendersTurnsInGemmasForm) {
 // The same snippets as Jinja itself renders them.
 TEST(ChatTemplate, RendersSnippetsAsJinjaDoes) {
   const Json data = read_json("snippets.json");
-  const jinja::Value context = jinja::from_json(data.at("context").dump());
+  const jinja::Value context = jinja::object_from_json(data.at("context").dump());
   const jinja::RenderOptions options{.now = 1721995200};  // 26 July 2024, noon in UTC
   for (const Json& item : data.at("cases")) {
     const std::string source = item.at("template");
@@ -119,13 +119,23 @@ TEST(ChatTemplate, RefusesWhatItDoesNotSupportWithItsLine) {
       {"{% call f() %}{% endcall %}", "line 1: {% call %} is not supported"},
       {"\n\n{{ x | wordwrap }}", "line 3: filter 'wordwrap' is not supported"},
       {"{{ x is sameas y }}", "line 1: test 'sameas' is not supported"},
-      {"{{ 'a'.format(1) }}", "method 'format' of a string is not supported"},
+      {"{{ 'a'.encode() }}", "method 'encode' of a string is not supported"},
+      {"\n{{ '{:n}'.format(1) }}", "line 2: format: 'n' is not supported in 'n'"},
+      {"{{ '{0} {}'.format(1, 2) }}", "fields are numbered, or take"},
+      {"{{ '{:99999999999999999999}'.format(1) }}", "widths and precisions are 0 to 65536"},
+      {"{{ '{:.9999}'.format(1.5) }}", "widths and precisions are 0 to 1000"},
+      {"{{ '{'.format(1) }}", "a '{' is not closed"},
+      {"{{ '{1}'.format(1) }}", "there is no argument 1; 1 were given"},
+      {"{{ '{:{:{}}}'.format(1, 2, 3) }}", "nested too deep"},
+      {"\n{{ '[1' | from_json }}", "line 2: from_json: no JSON at byte"},
+      {"{{ {} | from_json }}", "from_json needs a string, not mapping"},
       {"{{ f(*x) }}", "arguments with * are not supported"},
       {"{% for x in y recursive %}{% endfor %}", "a recursive loop is not supported"},
       {"{{ 1 < 2 < 3 }}", "a chain of comparisons is not supported"},
       {"{{ '%s' % 1 }}", "formatting with % is not supported"},
       {"{{ [1] | tojson(cls=1) }}", "not supported"},
-      {"{{ {1: 2} }}", "only strings are"},
+      {"{{ {1.5: 2} }}", "a key of type float is not supported; strings and integers are"},
+      {"{{ {true: 2} }}", "a key of type boolean is not supported"},
       {"{{ map }}{{ 'x' | map('nope') }}", "filter 'nope' is not supported"},
   };
   for (const auto& [source, message] : cases)
@@ -190,6 +200,8 @@ TEST(ChatTemplate, EndsHostileTemplatesWithinBounds) {
       "{{ 9223372036854775807 + 1 }}",
       "{{ 3 ** 1000000000 }}",
       "{{ strftime_now('%Y' * 1000) }}",
+      "{{ ('{0:>65536}' * 1000).format(1) }}",
+      "{{ ('[' * 5000) | from_json }}",
       deep_brackets,
       deep_ifs,
       long_sum + " }}",

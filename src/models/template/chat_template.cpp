@@ -18,7 +18,7 @@ ChatTemplate::Impl& ChatTemplate::impl() const { return held(impl_, "chat templa
 
 std::string ChatTemplate::render(std::string_view context_json) const {
   try {
-    return jinja::render(impl().block, jinja::from_json(context_json));
+    return jinja::render(impl().block, jinja::object_from_json(context_json));
   } catch (const jinja::Failure& failure) {
     fail(ErrorCode::invalid_argument, "context_json: {}; give an object of messages and settings", failure.message);
   }

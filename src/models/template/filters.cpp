@@ -123,6 +123,15 @@ Value json(const Value& value, CallArguments& arguments) {
   return to_json(value, style);
 }
 
+Value parse_json(const Value& value, CallArguments& arguments) {
+  const std::string& text = text_of(value, arguments);
+  try {
+    return from_json(text);
+  } catch (const Failure& failure) {
+    fail(fmt::format("{}: {}", arguments.function(), failure.message));
+  }
+}
+
 Value default_value(const Value& value, CallArguments& arguments) {
   const Value* otherwise = arguments.next("default_value");
   const bool also_false = arguments.boolean("boolean", false);
@@ -154,6 +163,10 @@ Value last(const Value& value, CallArguments&) {
 
 Value map_items(const Value& value, CallArguments& arguments) {
   std::vector<Value> result;
+  if (!value.truthy()) {  // none too: as in Jinja, nothing is asked of what is not there
+    arguments.ignore();
+    return make_list({});
+  }
   const bool by_attribute = std::any_of(arguments.named().begin(), arguments.named().end(),
                                         [](const auto& item) { return item.first == "attribute"; });
   if (by_attribute) {
@@ -182,6 +195,10 @@ Value map_items(const Value& value, CallArguments& arguments) {
 }
 
 Value filter_items(const Value& value, CallArguments& arguments, bool by_attribute, bool keep) {
+  if (!value.truthy()) {
+    arguments.ignore();
+    return make_list({});
+  }
   const std::string attribute = by_attribute ? arguments.text("attribute", "") : "";
   const std::string test = arguments.text("test", "");
   if (!test.empty() && !is_test(test)) fail(fmt::format("{}: test '{}' is not supported", arguments.function(), test));
@@ -391,6 +408,8 @@ const std::map<std::string_view, FilterFunction>& filter_table() {
       {"escape", escape},
       {"first", first},
       {"float", to_real},
+      {"from_json", parse_json},
+      {"fromjson", parse_json},
       {"indent", indent},
       {"int", to_integer},
       {"items", items},

@@ -25,10 +25,13 @@ class CallArguments {
   bool boolean(std::string_view name, bool otherwise);
   // What is left over, for functions that hand their arguments on.
   std::vector<Value> rest();
+  // Takes all that is left, whatever it is.
+  void ignore() { at_ = positional_.size(), named_taken_ = named_.size(); }
   // Fails where arguments were given that the function does not take.
   void done() const;
 
   const std::string& function() const { return function_; }
+  const std::vector<Value>& positional() const { return positional_; }
   const std::vector<std::pair<std::string, Value>>& named() const { return named_; }
 
  private:
@@ -59,6 +62,8 @@ Value call_method(const Method& method, CallArguments& arguments);
 
 std::string strip(std::string_view text, std::string_view characters, bool left, bool right);
 std::string replace_text(std::string_view text, std::string_view from, std::string_view to, int64_t count);
+// Python's str.format: fields by position and name, their attributes and items, conversions and formats.
+std::string format_text(std::string_view text, CallArguments& arguments);
 // Lines without their ends; ends are those of Unicode, as Python's splitlines takes them, and begin no further line.
 std::vector<std::string_view> lines_of(std::string_view text);
 enum class LetterCase { upper, lower };

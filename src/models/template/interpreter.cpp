@@ -20,7 +20,7 @@ class Interpreter {
   Interpreter(const Value& context, const RenderOptions& options) : options_(options) {
     scopes_.emplace_back();
     for (const char* name : kFunctions) scopes_[0][name] = Value(Function{name});
-    for (const auto& [name, value] : context.dict()->items) scopes_[0][name] = value;
+    for (const auto& [name, value] : context.dict()->items) scopes_[0][name.text] = value;
   }
 
   std::string run(const Block& block) {
@@ -208,10 +208,8 @@ class Interpreter {
       case Expression::dict: {
         Dict dict;
         for (size_t i = 0; i < expression.parts.size(); i += 2) {
-          const Value key = part(i);
-          if (key.string() == nullptr)
-            fail_at(expression.line, "a key of type {} is not supported; only strings are", type_name(key));
-          set(dict, *key.string(), part(i + 1));
+          const Value key = part(i), item = part(i + 1);
+          at_line(expression.line, [&] { set(dict, key_of(key), item); });
         }
         return at_line(expression.line, [&] { return Value(std::move(dict)); });
       }
@@ -476,7 +474,7 @@ class Interpreter {
     if (const Value* from = arguments.next("")) {
       if (from->dict() == nullptr) fail("namespace takes a mapping or named values");
       for (const auto& [name, value] : from->dict()->items)
-        if (find(space->attributes, name) == nullptr) set(space->attributes, name, value);
+        if (find_key(space->attributes, value_of(name)) == nullptr) set(space->attributes, name, value);
     }
     return space;
   }

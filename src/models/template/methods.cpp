@@ -10,17 +10,17 @@ namespace weft::jinja {
 namespace {
 
 constexpr std::string_view kStringMethods[] = {
-    "strip",    "lstrip",  "rstrip", "split",   "rsplit",  "splitlines",   "startswith",
-    "endswith", "replace", "upper",  "lower",   "title",   "capitalize",   "find",
-    "rfind",    "count",   "join",   "isdigit", "isspace", "removeprefix", "removesuffix"};
+    "strip",   "lstrip", "rstrip",  "split",   "rsplit",       "splitlines",  "startswith", "endswith",
+    "replace", "format", "upper",   "lower",   "title",        "capitalize",  "find",       "rfind",
+    "count",   "join",   "isdigit", "isspace", "removeprefix", "removesuffix"};
 constexpr std::string_view kDictMethods[] = {"items", "keys", "values", "get"};
 constexpr std::string_view kListMethods[] = {"index", "count"};
 
 // What Python has and templates may not do, or what is not here: refused by name instead of being undefined.
 constexpr std::string_view kStringOthers[] = {
-    "format",   "encode",    "zfill",      "center",     "ljust",   "rjust",    "partition", "rpartition",
-    "casefold", "swapcase",  "isalpha",    "isalnum",    "isupper", "islower",  "isnumeric", "index",
-    "rindex",   "translate", "expandtabs", "format_map", "istitle", "isdecimal"};
+    "encode",   "zfill",    "center",    "ljust",      "rjust",      "partition", "rpartition",
+    "casefold", "swapcase", "isalpha",   "isalnum",    "isupper",    "islower",   "isnumeric",
+    "index",    "rindex",   "translate", "expandtabs", "format_map", "istitle",   "isdecimal"};
 constexpr std::string_view kDictOthers[] = {"update", "pop", "popitem", "clear", "setdefault", "copy", "fromkeys"};
 constexpr std::string_view kListOthers[] = {"append", "extend",  "insert", "pop", "remove",
                                             "sort",   "reverse", "clear",  "copy"};
@@ -115,6 +115,7 @@ Value string_method(const std::string& text, const std::string& name, CallArgume
     const std::string from = arguments.text("old", ""), to = arguments.text("new", "");
     return replace_text(text, from, to, arguments.integer("count", -1));
   }
+  if (name == "format") return format_text(text, arguments);
   if (name == "upper") return to_case(text, LetterCase::upper);
   if (name == "lower") return to_case(text, LetterCase::lower);
   if (name == "title") return to_title(text);
@@ -148,17 +149,17 @@ Value dict_method(const Dict& dict, const std::string& name, CallArguments& argu
   if (name == "get") {
     const Value& key = arguments.required("key");
     const Value* otherwise = arguments.next("default");
-    const Value* found = key.string() != nullptr ? find(dict, *key.string()) : nullptr;
+    const Value* found = find_key(dict, key);
     return found != nullptr ? *found : otherwise != nullptr ? *otherwise : Value(nullptr);
   }
   List list;
   for (const auto& [key, item] : dict.items) {
-    if (name == "keys") list.items.emplace_back(key);
+    if (name == "keys") list.items.push_back(value_of(key));
     if (name == "values") list.items.push_back(item);
     if (name == "items") {
       List pair;
       pair.tuple = true;
-      pair.items = {Value(key), item};
+      pair.items = {value_of(key), item};
       list.items.emplace_back(std::move(pair));
     }
   }
@@ -182,7 +183,7 @@ std::vector<Value> items_of(const Value& value) {
   if (const List* list = value.list()) return list->items;
   std::vector<Value> items;
   if (const Dict* dict = value.dict()) {
-    for (const auto& item : dict->items) items.emplace_back(item.first);
+    for (const auto& item : dict->items) items.push_back(value_of(item.first));
     return items;
   }
   if (const std::string* text = value.string()) {
@@ -219,9 +220,8 @@ Value item_of(const Value& value, const Value& key) {
   if (value.is_undefined()) fail(fmt::format("'{}' is undefined and has no items", value.get_if<Undefined>()->name));
   if (value.dict() != nullptr || value.name_space() != nullptr) {
     const Dict& dict = value.dict() != nullptr ? *value.dict() : value.name_space()->attributes;
-    if (key.string() == nullptr) return Value::undefined(to_repr(key));
-    if (const Value* found = find(dict, *key.string())) return *found;
-    return attribute_of(value, *key.string());
+    if (const Value* found = find_key(dict, key)) return *found;
+    return key.string() != nullptr ? attribute_of(value, *key.string()) : Value::undefined(to_repr(key));
   }
   if (const int64_t* index = key.integer()) {
     const auto pick = [&](const auto& items) -> Value {
@@ -241,7 +241,7 @@ bool contains(const Value& container, const Value& item) {
     if (item.string() == nullptr) fail(fmt::format("'in' a string needs a string, not {}", type_name(item)));
     return text->find(*item.string()) != std::string::npos;
   }
-  if (const Dict* dict = container.dict()) return item.string() != nullptr && find(*dict, *item.string()) != nullptr;
+  if (const Dict* dict = container.dict()) return find_key(*dict, item) != nullptr;
   const std::vector<Value> items = items_of(container);
   return std::any_of(items.begin(), items.end(), [&](const Value& other) { return equal(other, item); });
 }

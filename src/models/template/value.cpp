@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -169,12 +170,13 @@ void write_json(const Value& value, const JsonStyle& style, int level, std::stri
   } else if (const Dict* dict = value.dict()) {
     auto items = dict->items;
     if (style.sort_keys)
-      std::stable_sort(items.begin(), items.end(), [](auto& a, auto& b) { return a.first < b.first; });
+      std::stable_sort(items.begin(), items.end(),
+                       [](auto& a, auto& b) { return compare(value_of(a.first), value_of(b.first)) < 0; });
     out += '{';
     for (size_t i = 0; i < items.size(); ++i) {
       if (i > 0) out += comma;
       line(level + 1);
-      out += json_string(items[i].first, style.ascii) + colon;
+      out += json_string(items[i].first.text, style.ascii) + colon;
       write_json(items[i].second, style, level + 1, out);
     }
     if (!items.empty()) line(level);
@@ -203,7 +205,7 @@ Value::Value(Dict dict) {
   for (const auto& [key, item] : dict.items) {
     check_storable(item);
     dict.depth = std::max(dict.depth, deeper(item.depth()));
-    dict.weight = std::min(kMaxWeight, dict.weight + 1 + key.size() / 16 + item.weight());
+    dict.weight = std::min(kMaxWeight, dict.weight + 1 + key.text.size() / 16 + item.weight());
   }
   data_ = std::make_shared<const Dict>(std::move(dict));
 }
@@ -239,11 +241,33 @@ size_t Value::weight() const {
 
 const Value* find(const Dict& dict, std::string_view key) {
   for (const auto& item : dict.items)
-    if (item.first == key) return &item.second;
+    if (item.first.is(key)) return &item.second;
   return nullptr;
 }
 
-void set(Dict& dict, std::string key, Value value) {
+const Value* find_key(const Dict& dict, const Value& key) {
+  if (key.string() != nullptr) return find(dict, std::string_view(*key.string()));
+  if (!key.is_number()) return nullptr;
+  for (const auto& item : dict.items)
+    if (item.first.is_integer && equal(value_of(item.first), key)) return &item.second;
+  return nullptr;
+}
+
+Key key_of(const Value& value) {
+  if (value.string() != nullptr) return *value.string();
+  if (value.integer() == nullptr)
+    fail(fmt::format("a key of type {} is not supported; strings and integers are", type_name(value)));
+  return *value.integer();
+}
+
+Value value_of(const Key& key) {
+  if (!key.is_integer) return key.text;
+  int64_t number = 0;
+  std::from_chars(key.text.data(), key.text.data() + key.text.size(), number);
+  return number;
+}
+
+void set(Dict& dict, Key key, Value value) {
   for (auto& item : dict.items)
     if (item.first == key) {
       item.second = std::move(value);
@@ -265,7 +289,7 @@ bool equal(const Value& a, const Value& b) {
   if (a.dict() != nullptr && b.dict() != nullptr) {
     if (a.dict()->items.size() != b.dict()->items.size()) return false;
     return std::all_of(a.dict()->items.begin(), a.dict()->items.end(), [&](const auto& item) {
-      const Value* other = find(*b.dict(), item.first);
+      const Value* other = find_key(*b.dict(), value_of(item.first));
       return other != nullptr && equal(item.second, *other);
     });
   }
@@ -318,7 +342,7 @@ std::string to_repr(const Value& value) {
   if (const Dict* dict = value.dict()) {
     out = "{";
     for (size_t i = 0; i < dict->items.size(); ++i) {
-      out += (i > 0 ? ", " : "") + quote(dict->items[i].first) + ": " + to_repr(dict->items[i].second);
+      out += (i > 0 ? ", " : "") + to_repr(value_of(dict->items[i].first)) + ": " + to_repr(dict->items[i].second);
       if (out.size() > kMaxString) fail("a text grows too long");
     }
     return out + "}";
@@ -347,8 +371,13 @@ std::string to_json(const Value& value, const JsonStyle& style) {
 Value from_json(std::string_view text) {
   Reader reader;
   nlohmann::json::sax_parse(text, &reader);
-  if (reader.result.dict() == nullptr) fail("no JSON object");
   return std::move(reader.result);
+}
+
+Value object_from_json(std::string_view text) {
+  Value value = from_json(text);
+  if (value.dict() == nullptr) fail("no JSON object");
+  return value;
 }
 
 size_t length_of(std::string_view text) {

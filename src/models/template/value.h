@@ -20,8 +20,18 @@ struct List {
   int depth = 1;      // of the nesting, bounded so that no walk over a value can exhaust the stack
   size_t weight = 0;  // of everything in it, however often: what a walk over it costs
 };
+// Of a mapping: a string or an integer.
+struct Key {
+  std::string text;  // of an integer: its digits
+  bool is_integer = false;
+  Key(std::string string) : text(std::move(string)) {}
+  Key(const char* string) : text(string) {}
+  Key(int64_t number) : text(std::to_string(number)), is_integer(true) {}
+  bool is(std::string_view string) const { return !is_integer && text == string; }
+  bool operator==(const Key& other) const = default;
+};
 struct Dict {
-  std::vector<std::pair<std::string, Value>> items;  // in order of insertion, at most kMaxKeys
+  std::vector<std::pair<Key, Value>> items;  // in order of insertion, at most kMaxKeys
   int depth = 1;
   size_t weight = 0;
 };
@@ -115,7 +125,10 @@ inline constexpr size_t kMaxKeys = 1000;         // of one mapping, which is sea
 inline constexpr size_t kMaxWeight = size_t{1} << 40;
 
 const Value* find(const Dict& dict, std::string_view key);
-void set(Dict& dict, std::string key, Value value);  // fails beyond kMaxKeys
+const Value* find_key(const Dict& dict, const Value& key);  // by what equals it: 1, 1.0 and true are one
+void set(Dict& dict, Key key, Value value);                 // fails beyond kMaxKeys
+Key key_of(const Value& value);                             // fails for what is neither string nor integer
+Value value_of(const Key& key);
 bool equal(const Value& a, const Value& b);
 int compare(const Value& a, const Value& b);  // -1, 0, 1; fails where Python has no order
 std::string to_text(const Value& value);      // str()
@@ -128,7 +141,8 @@ struct JsonStyle {
   std::string item_separator, key_separator;  // empty: as json.dumps chooses
 };
 std::string to_json(const Value& value, const JsonStyle& style);
-Value from_json(std::string_view text);  // fails for what is no JSON object
+Value from_json(std::string_view text);         // fails for what is no JSON
+Value object_from_json(std::string_view text);  // fails for what is no JSON object
 
 // Code points.
 size_t length_of(std::string_view text);
