@@ -39,11 +39,20 @@ struct Description {
   bool takes_whole_words = false;
   bool adds_bos = false;
 };
+// Names whose pattern is the same, as converters and llama.cpp group them (its src/llama-vocab.cpp).
 const Description kDescriptions[] = {
-    {{"smollm", "smollm2", "starcoder", "refact", "command-r", "codeshell"}, {kSingleDigits}},
-    {{"gpt-2", "gpt2", "phi-2"}, {kGpt2}},
-    {{"llama-bpe", "llama3", "llama-v3"}, {kLlama3}, true, true},
-    {{"qwen2", "deepseek-r1-qwen"}, {kQwen2}},
+    {{"smollm", "smollm2", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"},
+     {kSingleDigits}},
+    {{"gpt-2", "gpt2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "gigachat", "a.x-4.0", "mellum",
+      "exaone4", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "modern-bert"},
+     {kGpt2}},
+    {{"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"},
+     {kLlama3},
+     true,
+     true},
+    {{"dbrx", "smaug-bpe", "glm4", "chatglm-bpe"}, {kLlama3}},
+    {{"qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan", "solar-open", "megrez", "grok-2", "kormo", "f2llmv2"},
+     {kQwen2}},
     {{"default"}, {kDefaultPunctuation, kGpt2, kDefaultNumbers, kDefaultThrees}},
 };
 

@@ -333,6 +333,40 @@ TEST(Tokenizer, FallsBackToTheOldPatternsOfFilesWithoutAName) {
   EXPECT_EQ(words, (std::vector<std::string_view>{"a", "==", "b", " ", "123", "45", " c", "!"}));
 }
 
+// Names that llama.cpp gives the same pattern, and whether a word that is a token is taken whole and BOS put in front.
+TEST(Tokenizer, KnowsPretokenizersByAllNamesOfTheirPattern) {
+  const struct {
+    std::string like;
+    std::vector<std::string> names;
+    bool as_llama3 = false;
+  } groups[] = {
+      {"smollm", {"starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"}},
+      {"gpt-2",
+       {"phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "gigachat", "a.x-4.0", "mellum", "exaone4",
+        "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "modern-bert"}},
+      {"llama-bpe",
+       {"llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"},
+       true},
+      {"llama-bpe", {"dbrx", "smaug-bpe", "glm4", "chatglm-bpe"}},
+      {"qwen2", {"deepseek-r1-qwen", "stablelm2", "hunyuan", "solar-open", "megrez", "grok-2", "kormo", "f2llmv2"}},
+  };
+  constexpr std::string_view kText = "It's 12345 words,  isn't IT'LL\n\n \tx==y  \u3000\u00e9\u4e2d9 \r\n!?\n";
+  const auto words_of = [&](const std::string& name) {
+    std::vector<std::string_view> words;
+    Pretokenizer(name).split(kText, words);
+    return words;
+  };
+  for (const auto& [like, names, as_llama3] : groups)
+    for (const std::string& name : names) {
+      EXPECT_EQ(words_of(name), words_of(like)) << name;
+      EXPECT_EQ(Pretokenizer(name).takes_whole_words(), as_llama3) << name;
+      EXPECT_EQ(pretokenizer_adds_bos(name), as_llama3) << name;
+    }
+  EXPECT_NE(words_of("gpt-2"), words_of("smollm"));
+  EXPECT_NE(words_of("gpt-2"), words_of("llama-bpe"));
+  EXPECT_NE(words_of("qwen2"), words_of("llama-bpe"));
+}
+
 TEST(Tokenizer, RefusesAnUnknownPretokenizerAndNamesTheKnown) {
   try {
     Pretokenizer("tekken");
