@@ -67,6 +67,7 @@ struct ModelConfig {
   RopeParams rope;
   bool tied_embeddings = false;  // no output.weight: token_embd.weight is the head
   bool qkv_bias = false;         // qwen2
+  bool output_bias = false;      // of attention's output projection
   bool qk_norm = false;          // qwen3, gemma3
   bool post_norms = false;       // gemma2, gemma3: what attention and feed-forward give is normed before it is added
   Gate gate = Gate::silu;
@@ -108,6 +109,7 @@ class ModelFile {
   std::vector<float> get_floats(std::string_view key) const;
   std::vector<int32_t> get_ints(std::string_view key) const;
   size_t count(std::string_view key) const;  // elements of an array
+  bool is_array(std::string_view key) const;
 
  private:
   struct Impl;

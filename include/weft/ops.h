@@ -77,6 +77,7 @@ struct RopeParams {
   float low_freq_factor = 1.f, high_freq_factor = 4.f;  // llama3: turns within the original context
   float beta_fast = 32.f, beta_slow = 1.f;              // yarn: the same
   float attention_factor = 1.f;                         // cos and sin are multiplied by it
+  std::vector<float> divisors = {};  // [rotary_dim / 2], of each pair's frequency, beside any scaling; empty: none
 };
 // In place on x [rows, heads, dim]; positions [rows]. Throws Error(invalid_argument) for params that are not finite or
 // out of range.

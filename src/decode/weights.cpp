@@ -43,6 +43,7 @@ LayerVectors read_vectors(const ModelFile& file, const LayerNames& names) {
   read_vector(file, names.ffn_post_norm, vectors.ffn_post_norm);
   for (const std::string& name : {names.attn_q_bias, names.attn_k_bias, names.attn_v_bias})
     read_vector(file, name, vectors.qkv_bias);
+  read_vector(file, names.attn_output_bias, vectors.output_bias);
   return vectors;
 }
 

@@ -14,11 +14,12 @@ using Sources = std::vector<ops::WeightSource>;
 struct LayerVectors {
   std::vector<float> attn_norm = {}, ffn_norm = {};
   // Empty unless the model has them.
-  std::vector<float> q_norm = {}, k_norm = {}, attn_post_norm = {}, ffn_post_norm = {}, qkv_bias = {};
+  std::vector<float> q_norm = {}, k_norm = {}, attn_post_norm = {}, ffn_post_norm = {}, qkv_bias = {}, output_bias = {};
 
   int64_t size() const {  // of all of them
     size_t size = 0;
-    for (const auto* vector : {&attn_norm, &ffn_norm, &q_norm, &k_norm, &attn_post_norm, &ffn_post_norm, &qkv_bias})
+    for (const auto* vector :
+         {&attn_norm, &ffn_norm, &q_norm, &k_norm, &attn_post_norm, &ffn_post_norm, &qkv_bias, &output_bias})
       size += vector->size();
     return static_cast<int64_t>(size);
   }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <numbers>
 #include <utility>
 
 #include "base/check.h"
@@ -22,13 +20,20 @@ struct Architecture {
   bool is_gemma = false;                       // scaled embeddings, norms after attention and feed-forward, GELU
   int sliding_window = 0, sliding_period = 0;  // where the file does not say; a period of 0: no layer slides
   float sliding_theta = 0.f;                   // the same; 0: that of the other layers
-  int wide_layers = 0;                         // the model of so many layers scales logits by 1 / sqrt(hidden / heads)
+  float attention_soft_cap = 0.f, logits_soft_cap = 0.f;  // the same; 0: none
+  int wide_layers = 0;  // the model of so many layers scales logits by 1 / sqrt(hidden / heads)
 };
 constexpr Architecture kArchitectures[] = {
     {.name = "llama", .pairs = RopePairs::adjacent},
     {.name = "qwen2", .qkv_bias = true},
     {.name = "qwen3", .qk_norm = true},
-    {.name = "gemma2", .is_gemma = true, .sliding_window = 4096, .sliding_period = 2, .wide_layers = 46},
+    {.name = "gemma2",
+     .is_gemma = true,
+     .sliding_window = 4096,
+     .sliding_period = 2,
+     .attention_soft_cap = 50.f,
+     .logits_soft_cap = 30.f,
+     .wide_layers = 46},
     {.name = "gemma3",
      .qk_norm = true,
      .is_gemma = true,
@@ -47,12 +52,13 @@ class ConfigReader {
   explicit ConfigReader(const ModelFile& file) : file_(file) {}
 
   ModelConfig read() {
+    refuse_other_contents();
     const Architecture& architecture = read_architecture();
     config_.architecture = architecture.name;
     if (file_.has("general.name")) config_.name = file_.get_string("general.name");
     config_.num_layers = integer("block_count", 1, kMaxLayers);
     config_.hidden_size = integer("embedding_length", 1, kMaxWidth);
-    config_.intermediate_size = integer("feed_forward_length", 1, kMaxWidth);
+    config_.intermediate_size = of_layers("feed_forward_length", 1, kMaxWidth);
     config_.context_length = integer("context_length", 1, kMaxContext);
     config_.norm_eps = real("attention.layer_norm_rms_epsilon", 0.0, 1.0);
     read_heads();
@@ -61,8 +67,10 @@ class ConfigReader {
     read_scales(architecture);
     read_vocabulary();
     refuse_experts();
+    refuse_two_way_attention();
     config_.tied_embeddings = file_.find_weight(kOutput) == nullptr;
     config_.qkv_bias = architecture.qkv_bias || file_.find_weight("blk.0.attn_q.bias") != nullptr;
+    config_.output_bias = file_.find_weight("blk.0.attn_output.bias") != nullptr;
     config_.qk_norm = architecture.qk_norm || file_.find_weight("blk.0.attn_q_norm.weight") != nullptr;
     return config_;
   }
@@ -79,6 +87,23 @@ class ConfigReader {
   }
   int integer_or(int otherwise, std::string_view name, int64_t low, int64_t high) const {
     return file_.has(key(name)) ? integer(name, low, high) : otherwise;
+  }
+  // One number, or one for each layer: layers are alike here.
+  int of_layers(std::string_view name, int64_t low, int64_t high) const {
+    if (!file_.is_array(key(name))) return integer(name, low, high);
+    const std::vector<int32_t> values = file_.get_ints(key(name));
+    check(values.size() == static_cast<size_t>(config_.num_layers), ErrorCode::invalid_file,
+          "{}: metadata '{}' has {} numbers for the {} layers of '{}'", file_.path(), key(name), values.size(),
+          config_.num_layers, key("block_count"));
+    for (size_t layer = 0; layer < values.size(); ++layer) {
+      check(low <= values[layer] && values[layer] <= high, ErrorCode::invalid_file,
+            "{}: metadata '{}' is {} in layer {}; allowed are {} to {}", file_.path(), key(name), values[layer], layer,
+            low, high);
+      check(values[layer] == values[0], ErrorCode::unsupported,
+            "{}: metadata '{}': required {} in layer {} and {} in layer 0, supported one number for all layers",
+            file_.path(), key(name), values[layer], layer, values[0]);
+    }
+    return values[0];
   }
   float real(std::string_view name, double low, double high) const {
     const double value = file_.get_float(key(name));
@@ -104,8 +129,10 @@ class ConfigReader {
   }
 
   void read_heads() {
-    config_.num_qo_heads = integer("attention.head_count", 1, kMaxHeads);
-    config_.num_kv_heads = integer_or(config_.num_qo_heads, "attention.head_count_kv", 1, kMaxHeads);
+    config_.num_qo_heads = of_layers("attention.head_count", 1, kMaxHeads);
+    config_.num_kv_heads = file_.has(key("attention.head_count_kv"))
+                               ? of_layers("attention.head_count_kv", 1, kMaxHeads)
+                               : config_.num_qo_heads;
     check(config_.num_qo_heads % config_.num_kv_heads == 0, ErrorCode::invalid_file,
           "{}: metadata '{}' is {}; it must divide the {} heads of '{}'", file_.path(), key("attention.head_count_kv"),
           config_.num_kv_heads, config_.num_qo_heads, key("attention.head_count"));
@@ -170,44 +197,18 @@ class ConfigReader {
                                                (1 + 0.1 * std::log(static_cast<double>(rope.factor))));
   }
 
-  // Files keep the divisors that Llama 3 scaling gives, not the constants behind them: we find the constants and
-  // check that they give these divisors.
   void read_rope_factors(const WeightInfo& info) {
     const auto pairs = static_cast<size_t>(config_.rope.rotary_dim) / 2;
     check(info.type == WeightType::f32 && info.rows == 1 && info.cols == static_cast<int64_t>(pairs),
           ErrorCode::invalid_file, "{}: tensor '{}' is {} [{}, {}]; expected F32 [1, {}]", file_.path(), kRopeFactors,
           to_string(info.type), info.rows, info.cols, pairs);
-    check(config_.rope.factor == 1.f, ErrorCode::unsupported,
-          "{}: tensor '{}': required beside '{}', supported is one of the two", file_.path(), kRopeFactors,
-          key("rope.scaling.type"));
-    std::vector<float> divisors(pairs);
+    std::vector<float>& divisors = config_.rope.divisors;
+    divisors.resize(pairs);
     file_.read(info, 0, 1, divisors.data());
-    RopeParams rope = config_.rope;
-    rope.factor = divisors.back();
-    rope.original_context = integer_or(8192, "rope.scaling.original_context_length", 1, kMaxContext);
-    bool same = std::isfinite(rope.factor) && rope.factor >= 1.f && rope.factor <= 1e6f;
-    for (size_t i = 0; same && i < pairs; ++i) {
-      const double expected = llama3_divisor(rope, i);
-      same = std::abs(divisors[i] - expected) <= 1e-3 * expected;
-    }
-    check(same, ErrorCode::unsupported,
-          "{}: tensor '{}': required divisors that end in {}, supported those of Llama 3 scaling with low and high "
-          "frequency factors {} and {} over {} tokens",
-          file_.path(), kRopeFactors, divisors.back(), rope.low_freq_factor, rope.high_freq_factor,
-          rope.original_context);
-    config_.rope = rope;
-  }
-
-  // By what Llama 3 scaling divides the frequency of a pair.
-  static double llama3_divisor(const RopeParams& rope, size_t pair) {
-    const double frequency =
-        std::pow(static_cast<double>(rope.theta), -2.0 * static_cast<double>(pair) / rope.rotary_dim);
-    const double turns = rope.original_context * frequency / (2.0 * std::numbers::pi);  // within the first context
-    const double low = rope.low_freq_factor, high = rope.high_freq_factor;
-    if (turns > high) return 1.0;
-    if (turns < low) return rope.factor;
-    const double smooth = (turns - low) / (high - low);
-    return 1.0 / ((1.0 - smooth) / rope.factor + smooth);
+    for (size_t i = 0; i < pairs; ++i)
+      check(std::isfinite(divisors[i]) && divisors[i] > 0.f, ErrorCode::invalid_file,
+            "{}: tensor '{}': element {} is {}; allowed are finite numbers above 0", file_.path(), kRopeFactors, i,
+            divisors[i]);
   }
 
   void read_vocabulary() {
@@ -247,8 +248,24 @@ class ConfigReader {
     if (config_.num_layers == architecture.wide_layers)
       config_.sm_scale = std::sqrt(static_cast<float>(config_.num_qo_heads) / static_cast<float>(config_.hidden_size));
     config_.sm_scale = real_or(config_.sm_scale, "attention.scale", 0.0, 1e6);
-    config_.attention_soft_cap = real_or(0.f, "attn_logit_softcapping", 0.0, 1e6);
-    config_.logits_soft_cap = real_or(0.f, "final_logit_softcapping", 0.0, 1e6);
+    config_.attention_soft_cap = real_or(architecture.attention_soft_cap, "attn_logit_softcapping", 0.0, 1e6);
+    config_.logits_soft_cap = real_or(architecture.logits_soft_cap, "final_logit_softcapping", 0.0, 1e6);
+  }
+
+  // Files of the same form that hold something else: an adapter, a projector of images, an importance matrix.
+  void refuse_other_contents() const {
+    constexpr std::string_view kKey = "general.type";
+    if (!file_.has(kKey)) return;
+    const std::string type = file_.get_string(kKey);
+    check(type == "model", ErrorCode::unsupported,
+          "{}: metadata '{}': required {}, supported 'model'; give the file of the model itself", file_.path(), kKey,
+          quoted(type));
+  }
+
+  void refuse_two_way_attention() const {
+    const std::string causal = key("attention.causal");
+    check(!file_.has(causal) || file_.get_bool(causal), ErrorCode::unsupported,
+          "{}: metadata '{}': required false, supported true (each token sees those before it)", file_.path(), causal);
   }
 
   // Experts change what the layers compute, in a way that is not there.

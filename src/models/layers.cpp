@@ -25,6 +25,7 @@ LayerNames layer_names(const ModelConfig& config, int layer) {
     names.attn_k_norm = name("attn_k_norm.weight");
   }
   names.attn_output = name("attn_output.weight");
+  if (config.output_bias) names.attn_output_bias = name("attn_output.bias");
   if (config.post_norms) {
     names.attn_post_norm = name("post_attention_norm.weight");
     names.ffn_post_norm = name("post_ffw_norm.weight");
@@ -64,6 +65,7 @@ std::vector<ExpectedWeight> expected_weights(const ModelConfig& config) {
     vector(names.attn_q_norm, config.head_dim);
     vector(names.attn_k_norm, config.head_dim);
     matrix(names.attn_output, hidden, q_rows);
+    vector(names.attn_output_bias, hidden);
     vector(names.attn_post_norm, hidden);
     vector(names.ffn_norm, hidden);
     matrix(names.ffn_gate, intermediate, hidden);
@@ -73,8 +75,7 @@ std::vector<ExpectedWeight> expected_weights(const ModelConfig& config) {
   }
   vector(kOutputNorm, hidden);
   if (!config.tied_embeddings) matrix(kOutput, vocab, hidden);
-  if (config.rope.factor != 1.f && config.rope.scaling == RopeScaling::llama3)
-    vector(kRopeFactors, config.rope.rotary_dim / 2);
+  if (!config.rope.divisors.empty()) vector(kRopeFactors, config.rope.rotary_dim / 2);
   return expected;
 }
 
@@ -93,7 +94,7 @@ void check_weights(const ModelFile& file) {
     known.insert(want.name);
   }
   for (const WeightInfo& have : file.weights())
-    check(known.contains(have.name) || have.name == kRopeFactors, ErrorCode::unsupported,
+    check(known.contains(have.name), ErrorCode::unsupported,
           "{}: tensor {}: required by the file, not among the tensors of the {} layers that are supported; without it "
           "the model would be computed wrongly",
           file.path(), quoted(have.name), config.architecture);

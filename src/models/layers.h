@@ -27,6 +27,7 @@ struct LayerNames {
   std::string attn_q_bias, attn_k_bias, attn_v_bias;  // [heads * head_dim]; qkv_bias
   std::string attn_q_norm, attn_k_norm;               // [head_dim]; qk_norm
   std::string attn_output;                            // [hidden, heads * head_dim]
+  std::string attn_output_bias;                       // [hidden]; output_bias
   std::string attn_post_norm, ffn_post_norm;          // [hidden]; post_norms
   std::string ffn_norm;                               // [hidden]
   std::string ffn_gate, ffn_up;                       // [intermediate, hidden]

@@ -220,3 +220,5 @@ size_t ModelFile::count(std::string_view key) const {
 }
 
 }  // namespace weft
+bool ModelFile::is_array(std::string_view key) const { return impl().value(key).is_array; }
+

@@ -79,6 +79,14 @@ void check_params(const RopeParams& params) {
   if (params.factor != 1.f) check_scaling(params);
 }
 
+void check_divisors(const std::vector<float>& divisors, size_t pairs) {
+  check(divisors.empty() || divisors.size() == pairs, ErrorCode::invalid_argument,
+        "apply_rope: divisors has {} numbers for {} pairs; one a pair is needed, or none", divisors.size(), pairs);
+  for (size_t i = 0; i < divisors.size(); ++i)
+    check(is_positive(divisors[i]), ErrorCode::invalid_argument,
+          "apply_rope: divisors[{}] = {}; it must be finite and above 0", i, divisors[i]);
+}
+
 }  // namespace
 
 RopeFrequencies rope_frequencies(const RopeParams& params, int64_t head_dim) {
@@ -88,8 +96,11 @@ RopeFrequencies rope_frequencies(const RopeParams& params, int64_t head_dim) {
         head_dim);
   check_params(params);
   RopeFrequencies all{params.pairs, params.attention_factor, std::vector<double>(static_cast<size_t>(rotary_dim / 2))};
-  for (size_t i = 0; i < all.radians.size(); ++i)
+  check_divisors(params.divisors, all.radians.size());
+  for (size_t i = 0; i < all.radians.size(); ++i) {
     all.radians[i] = frequency(params, static_cast<int>(rotary_dim), static_cast<int>(i));
+    if (!params.divisors.empty()) all.radians[i] /= static_cast<double>(params.divisors[i]);
+  }
   return all;
 }
 

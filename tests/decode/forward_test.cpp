@@ -125,6 +125,19 @@ TEST_F(RandomModel, AgreesWithTheReferenceInEveryArchitecture) {
   }
 }
 
+TEST_F(RandomModel, AgreesWithTheReferenceWithABiasOfTheOutputProjection) {
+  for (const char* architecture : {"llama", "qwen2", "gemma2"}) {
+    const std::string path = write({.architecture = architecture, .output_bias = true});
+    EXPECT_LE(mean_error(path, random_ids(50, 6), {.precision = Precision::exact}), 1e-4) << architecture;
+  }
+}
+
+void add_divisors(GgufWriter& gguf, const std::vector<float>& divisors) {
+  std::string data;
+  for (const float divisor : divisors) data += testing::encode(divisor);
+  gguf.add_tensor({.name = "rope_freqs.weight", .extents = {divisors.size()}, .data = data});
+}
+
 TEST_F(RandomModel, AgreesWithTheReferenceInEveryScalingOfRope) {
   using Add = void (*)(GgufWriter&);
   const Add scalings[] = {
@@ -137,6 +150,19 @@ TEST_F(RandomModel, AgreesWithTheReferenceInEveryScalingOfRope) {
       [](GgufWriter& g) {
         g.add("llama.rope.scaling.type", "yarn").add("llama.rope.scaling.factor", 8.f);
         g.add("llama.rope.scaling.yarn_beta_fast", 16.f).add("llama.rope.scaling.yarn_beta_slow", 2.f);
+      },
+      // Divisors of no known scaling, alone and beside others.
+      [](GgufWriter& g) {
+        add_divisors(g, {1.f, 0.5f, 3.f, 7.f, 1.f, 1e30f, 2.f, 0.1f});
+      },
+      [](GgufWriter& g) {
+        g.add("llama.rope.scaling.type", "linear").add("llama.rope.scaling.factor", 2.f);
+        add_divisors(g, {1.f, 0.5f, 3.f, 7.f, 1.f, 2.f, 2.f, 0.1f});
+      },
+      [](GgufWriter& g) {
+        g.add("llama.rope.scaling.type", "yarn").add("llama.rope.scaling.factor", 4.f);
+        g.add("llama.rope.scaling.original_context_length", 64u);
+        add_divisors(g, {1.f, 0.5f, 3.f, 7.f, 1.f, 2.f, 2.f, 0.1f});
       },
       // Llama 3: what converters write, for 4 and 1 turns within 64 tokens.
       [](GgufWriter& g) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "models/byte_source.h"
 #include "models/layers.h"
@@ -95,34 +96,45 @@ TEST(Config, linear_rope_scaling_is_read_in_both_spellings) {
   EXPECT_EQ(config_of(none).rope.linear_scale, 1.f);
 }
 
-// Divisors as converters write them: 1 above 4 turns in 8192 tokens, the factor below one turn, a blend between.
-void expect_llama_3_scaling(double factor) {
-  constexpr int kPairs = 32;
-  const double theta = 500000.0;
-  std::string divisors;
-  for (int i = 0; i < kPairs; ++i) {
-    const double wavelength = 2 * 3.14159265358979323846 * std::pow(theta, 2.0 * i / (2 * kPairs));
-    double divisor = 1.0;
-    if (wavelength > 8192.0) {
-      divisor = factor;
-    } else if (wavelength > 2048.0) {
-      const double smooth = (8192.0 / wavelength - 1.0) / 3.0;
-      divisor = 1.0 / ((1.0 - smooth) / factor + smooth);
-    }
-    divisors += encode(static_cast<float>(divisor));
-  }
-  GgufWriter gguf = random_model({.head_dim = 2 * kPairs, .theta = 500000.f});
-  gguf.add_tensor({.name = "rope_freqs.weight", .extents = {kPairs}, .data = divisors});
-  const RopeParams rope = config_of(gguf).rope;
-  EXPECT_EQ(rope.factor, static_cast<float>(factor));
-  EXPECT_EQ(rope.low_freq_factor, 1.f);
-  EXPECT_EQ(rope.high_freq_factor, 4.f);
-  EXPECT_EQ(rope.original_context, 8192);
+TEST(Config, divisors_of_frequencies_may_have_any_values) {
+  const std::vector<float> divisors = {1.f, 0.25f, 3.f, 1.f, 1e30f, 1e-3f, 8.f, 32.f};
+  std::string data;
+  for (const float divisor : divisors) data += encode(divisor);
+  GgufWriter gguf = random_model({});
+  gguf.add_tensor({.name = "rope_freqs.weight", .extents = {divisors.size()}, .data = data});
+  EXPECT_EQ(config_of(gguf).rope.divisors, divisors);
+  EXPECT_EQ(config_of(gguf).rope.factor, 1.f);
 }
 
-TEST(Config, llama_3_scaling_is_recognised_by_its_divisors) {
-  expect_llama_3_scaling(8.0);   // Llama 3.1
-  expect_llama_3_scaling(32.0);  // Llama 3.2
+TEST(Config, one_number_a_layer_is_that_of_the_model_where_all_are_equal) {
+  GgufWriter gguf = random_model({});
+  const struct {
+    const char* key;
+    int32_t value;
+  } keys[] = {
+      {"llama.attention.head_count", 6}, {"llama.attention.head_count_kv", 2}, {"llama.feed_forward_length", 160}};
+  for (const auto& [key, value] : keys) {
+    gguf.remove(key);
+    gguf.add(key, std::vector<int32_t>{value, value});
+  }
+  const ModelConfig config = config_of(gguf);
+  EXPECT_EQ(config.num_qo_heads, 6);
+  EXPECT_EQ(config.num_kv_heads, 2);
+  EXPECT_EQ(config.intermediate_size, 160);
+}
+
+TEST(Config, a_bias_of_the_output_projection_is_part_of_a_model_that_has_it) {
+  EXPECT_FALSE(config_of(random_model({})).output_bias);
+  GgufWriter gguf = random_model({.output_bias = true});
+  EXPECT_TRUE(config_of(gguf).output_bias);
+  gguf.remove("blk.1.attn_output.bias");
+  EXPECT_THROW(config_of(gguf), Error);
+}
+
+TEST(Config, keys_that_say_what_every_model_is_change_nothing) {
+  GgufWriter gguf = random_model({});
+  gguf.add("general.type", "model").add("llama.attention.causal", true);
+  EXPECT_EQ(config_of(gguf).num_layers, 2);
 }
 
 TEST(Config, yarn_is_read_with_its_bounds_and_sharpens_logits) {
@@ -187,6 +199,10 @@ TEST(Config, gemma2_slides_in_every_other_layer_and_caps_its_logits) {
   EXPECT_EQ(config.sliding_rope.theta, 5000.f);
   gguf.remove("gemma2.attention.sliding_window");
   EXPECT_EQ(config_of(gguf).sliding_window, 4096);
+  gguf.remove("gemma2.attn_logit_softcapping");
+  gguf.remove("gemma2.final_logit_softcapping");
+  EXPECT_EQ(config_of(gguf).attention_soft_cap, 50.f);
+  EXPECT_EQ(config_of(gguf).logits_soft_cap, 30.f);
 }
 
 TEST(Config, the_largest_gemma_scales_logits_by_its_width) {

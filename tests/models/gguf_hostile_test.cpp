@@ -344,13 +344,6 @@ constexpr HostileFile kFiles[] = {
      [](GgufWriter& g) { set(g, "llama.attention.head_count_kv", 3); },
      kInvalid,
      {"head_count_kv", "is 3", "divide"}},
-    {"head_count_kv_an_array",
-     [](GgufWriter& g) {
-       g.remove("llama.attention.head_count_kv");
-       g.add("llama.attention.head_count_kv", std::vector<int32_t>{2});
-     },
-     kInvalid,
-     {"head_count_kv", "array of i32"}},
     {"head_dim_of_12",
      [](GgufWriter& g) { set(g, "llama.attention.key_length", 12); },
      kUnsupported,
@@ -420,13 +413,6 @@ constexpr HostileFile kFiles[] = {
      [](GgufWriter& g) { add_yarn(g, 4.f).add("llama.rope.scaling.yarn_ext_factor", 0.5f); },
      kUnsupported,
      {"yarn_ext_factor", "required 0.5"}},
-    {"yarn_beside_divisors",
-     [](GgufWriter& g) {
-       add_yarn(g, 4.f);
-       add_rope_divisors(g, {1, 1, 1, 1});
-     },
-     kUnsupported,
-     {"rope_freqs.weight", "rope.scaling.type"}},
     {"rope_scaling_without_factor",
      [](GgufWriter& g) { g.add("llama.rope.scaling.type", "linear"); },
      kInvalid,
@@ -435,18 +421,105 @@ constexpr HostileFile kFiles[] = {
      [](GgufWriter& g) { g.add("llama.rope.scaling.type", "linear").add("llama.rope.scaling.factor", 0.f); },
      kInvalid,
      {"rope.scaling.factor"}},
-    {"rope_factors_of_no_known_scaling",
-     [](GgufWriter& g) {
-       add_rope_divisors(g, {1, 3, 5, 8});
-     },
-     kUnsupported,
-     {"rope_freqs.weight"}},
     {"rope_factors_nan",
      [](GgufWriter& g) {
        add_rope_divisors(g, {1, 1, 1, std::nanf("")});
      },
+     kInvalid,
+     {"rope_freqs.weight", "element 3 is nan"}},
+    {"rope_factors_0",
+     [](GgufWriter& g) {
+       add_rope_divisors(g, {1, 0, 1, 1});
+     },
+     kInvalid,
+     {"rope_freqs.weight", "element 1 is 0"}},
+    {"rope_factors_negative",
+     [](GgufWriter& g) {
+       add_rope_divisors(g, {-2, 1, 1, 1});
+     },
+     kInvalid,
+     {"rope_freqs.weight", "element 0 is -2"}},
+    {"rope_factors_infinite",
+     [](GgufWriter& g) {
+       add_rope_divisors(g, {1, 1, std::numeric_limits<float>::infinity(), 1});
+     },
+     kInvalid,
+     {"rope_freqs.weight", "element 2 is inf"}},
+    {"rope_factors_in_a_model_without_them_by_layer",
+     [](GgufWriter& g) {
+       g.add_tensor({.name = "blk.0.rope_freqs.weight", .extents = {4}, .data = std::string(16, '\1')});
+     },
      kUnsupported,
-     {"rope_freqs.weight"}},
+     {"blk.0.rope_freqs.weight"}},
+    {"heads_that_differ_by_layer",
+     [](GgufWriter& g) {
+       set(g, "llama.block_count", 2);
+       set_raw(g, "llama.attention.head_count", GgufWriter::kArray,
+               encode_array(GgufWriter::kU32, 2, encode(4u) + encode(2u)));
+     },
+     kUnsupported,
+     {"head_count", "required 2 in layer 1 and 4 in layer 0"}},
+    {"heads_of_more_layers",
+     [](GgufWriter& g) {
+       set_raw(g, "llama.attention.head_count_kv", GgufWriter::kArray,
+               encode_array(GgufWriter::kU32, 2, encode(2u) + encode(2u)));
+     },
+     kInvalid,
+     {"head_count_kv", "2 numbers for the 1 layers"}},
+    {"heads_of_no_layer",
+     [](GgufWriter& g) {
+       set_raw(g, "llama.attention.head_count", GgufWriter::kArray, encode_array(GgufWriter::kU32, 0, ""));
+     },
+     kInvalid,
+     {"head_count", "0 numbers"}},
+    {"heads_0_in_a_layer",
+     [](GgufWriter& g) {
+       set_raw(g, "llama.attention.head_count", GgufWriter::kArray, encode_array(GgufWriter::kU32, 1, encode(0u)));
+     },
+     kInvalid,
+     {"head_count", "is 0 in layer 0"}},
+    {"feed_forward_lengths_that_are_floats",
+     [](GgufWriter& g) {
+       set_raw(g, "llama.feed_forward_length", GgufWriter::kArray, encode_array(GgufWriter::kFloat, 1, encode(32.f)));
+     },
+     kInvalid,
+     {"feed_forward_length", "an array of f32"}},
+    {"attention_both_ways",
+     [](GgufWriter& g) { g.add("llama.attention.causal", false); },
+     kUnsupported,
+     {"llama.attention.causal", "required false"}},
+    {"attention_causal_not_a_bool",
+     [](GgufWriter& g) { g.add("llama.attention.causal", 1u); },
+     kInvalid,
+     {"llama.attention.causal", "a bool"}},
+    {"an_adapter",
+     [](GgufWriter& g) { g.add("general.type", "adapter"); },
+     kUnsupported,
+     {"general.type", "'adapter'"}},
+    {"a_projector_of_images",
+     [](GgufWriter& g) {
+       set_raw(g, "general.architecture", GgufWriter::kString, encode(std::string_view("clip")));
+       g.add("general.type", "mmproj");
+     },
+     kUnsupported,
+     {"general.type", "'mmproj'"}},
+    {"an_importance_matrix",
+     [](GgufWriter& g) {
+       g.remove("general.architecture");
+       g.add("general.type", "imatrix");
+     },
+     kUnsupported,
+     {"general.type", "'imatrix'"}},
+    {"a_type_that_is_no_text",
+     [](GgufWriter& g) { g.add("general.type", 1u); },
+     kInvalid,
+     {"general.type", "a string"}},
+    {"output_bias_too_short",
+     [](GgufWriter& g) {
+       g.add_tensor({.name = "blk.0.attn_output.bias", .extents = {16}, .data = std::string(64, '\0')});
+     },
+     kInvalid,
+     {"blk.0.attn_output.bias", "16"}},
     {"rope_factors_too_many",
      [](GgufWriter& g) { add_rope_divisors(g, std::vector<float>(8)); },
      kInvalid,

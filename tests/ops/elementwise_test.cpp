@@ -248,6 +248,7 @@ double angle(const RopeParams& params, int rotary_dim, int pair, int position) {
     else if (wavelength >= high)
       frequency *= (1 - smooth) / params.factor + smooth;
   }
+  if (!params.divisors.empty()) frequency /= params.divisors[static_cast<size_t>(pair)];
   return position / double{params.linear_scale} * frequency;
 }
 
@@ -275,7 +276,13 @@ TEST_P(Rows, RopeTurnsPairsByTheirAngles) {
        .factor = 4.f,
        .original_context = 1000000,
        .beta_fast = 5e4f},
-      {.rotary_dim = 8, .theta = 10.f, .scaling = RopeScaling::yarn, .factor = 4.f, .original_context = 1000000}};
+      {.rotary_dim = 8, .theta = 10.f, .scaling = RopeScaling::yarn, .factor = 4.f, .original_context = 1000000},
+      {.rotary_dim = 8, .linear_scale = 2.f, .divisors = {1.f, 0.5f, 1e30f, 3.f}},
+      {.rotary_dim = 4,
+       .scaling = RopeScaling::yarn,
+       .factor = 4.f,
+       .original_context = 512,
+       .divisors = {2.f, 1.25f}}};
   for (const RopeParams& params : cases) {
     const int dim = 64, rotary = params.rotary_dim == 0 ? dim : params.rotary_dim;
     std::vector<float> x = random_floats(rows * heads * dim, 7);
@@ -374,6 +381,8 @@ TEST(Rope, RefusesParamsOutOfRangeByName) {
   for (const float bad : {0.f, 1.f, inf, nan}) yarn.beta_fast = bad, refused(yarn, "beta_fast");
   yarn.beta_fast = 32.f, yarn.theta = 1.f;
   refused(yarn, "theta = 1");
+  refused({.divisors = {1.f, 1.f}}, "divisors has 2 numbers for 4 pairs");
+  for (const float bad : {0.f, -1.f, inf, nan}) refused({.divisors = {1.f, bad, 1.f, 1.f}}, "divisors[1] = ");
   EXPECT_EQ(x, std::vector<float>(8, 1.f));
 }
 

@@ -276,6 +276,7 @@ GgufWriter random_model(const RandomModelOptions& options) {
       vector(prefix + "attn_k_norm.weight", options.head_dim, 1.0);
     }
     matrix(prefix + "attn_output.weight", hidden, q_rows);
+    if (options.output_bias) vector(prefix + "attn_output.bias", hidden, 0.0);
     if (gemma) vector(prefix + "post_attention_norm.weight", hidden, 1.0);
     vector(prefix + "ffn_norm.weight", hidden, 1.0);
     matrix(prefix + "ffn_gate.weight", options.intermediate_size, hidden);

@@ -24,6 +24,7 @@ struct RandomModelOptions {
   uint32_t context_length = 4096;
   float theta = 10000.f;
   uint32_t sliding_window = 19;  // of gemma2 and gemma3
+  bool output_bias = false;      // of attention's output projection
   uint64_t seed = 1;
 };
 

@@ -88,7 +88,7 @@ class CpuLayers : public Layers {
     const bool is_last = layer + 1 == config_.num_layers;
     const LayerVectors& vectors = weights.vectors;
     multiply(weights.output, attended_, q_cols(), projected_);
-    gemm::Fusion fusion = add_and_norm_rows(vectors.attn_post_norm, vectors.ffn_norm);
+    gemm::Fusion fusion = add_and_norm_rows(vectors.attn_post_norm, vectors.ffn_norm, &vectors.output_bias);
     fusion.gate_epilogue = gate_;
     multiply(weights.gate_up, normed_, config_.hidden_size, gated_, fusion);
     multiply(weights.down, gated_, config_.intermediate_size, projected_);
@@ -141,10 +141,14 @@ class CpuLayers : public Layers {
       rms_norm(sum.slice(0, begin, end), vector_view(weight), config_.norm_eps, norm.slice(0, begin, end), stream_);
     }};
   }
-  // The same after adding the projection, itself normed in models that do so.
-  gemm::Fusion add_and_norm_rows(const std::vector<float>& part_weight, const std::vector<float>& weight) {
-    return {.prologue = [this, &part_weight, &weight](int64_t begin, int64_t end) {
+  // The same after adding the projection, with its bias and itself normed in models that do so.
+  gemm::Fusion add_and_norm_rows(const std::vector<float>& part_weight, const std::vector<float>& weight,
+                                 const std::vector<float>* bias = nullptr) {
+    return {.prologue = [this, &part_weight, &weight, bias](int64_t begin, int64_t end) {
       const int64_t hidden = config_.hidden_size;
+      if (bias != nullptr && !bias->empty())
+        for (int64_t row = begin; row < end; ++row)
+          ops::elementwise().add(bias->data(), hidden, projected_ + row * hidden);
       const TensorView part = rows_view(projected_, rows_, hidden).slice(0, begin, end),
                        sum = rows_view(residual_, rows_, hidden).slice(0, begin, end),
                        norm = rows_view(normed_, rows_, hidden).slice(0, begin, end);

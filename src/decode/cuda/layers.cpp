@@ -115,7 +115,7 @@ class CudaLayers : public Layers {
 
   void feed_forward(int layer) override {
     const CardLayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
-    add_product(weights.output, attended_, weights.attn_post_norm);
+    add_product(weights.output, attended_, weights.attn_post_norm, weights.output_bias);
     multiply_gated(weights.gate_up, weights.ffn_norm);
     add_product(weights.down, gated_, weights.ffn_post_norm);
   }
@@ -181,11 +181,15 @@ class CudaLayers : public Layers {
       ops::linear(card_, matrix, product, stream_);
   }
 
-  // The residual becomes larger by the product, itself normed in models that do so.
-  void add_product(const CardMatrix& matrix, const float* x, const float* post_norm) {
+  // The residual becomes larger by the product, with its bias and itself normed in models that do so.
+  void add_product(const CardMatrix& matrix, const float* x, const float* post_norm, const float* bias = nullptr) {
     const int64_t hidden = config_.hidden_size;
-    if (post_norm == nullptr) return multiply(matrix, {.x = x, .y = residual_, .ldy = hidden, .add = true});
-    multiply(matrix, {.x = x, .y = projected_, .ldy = hidden});
+    float* to = post_norm == nullptr ? residual_ : projected_;
+    multiply(matrix, {.x = x, .y = to, .ldy = hidden, .add = post_norm == nullptr});
+    if (bias != nullptr)
+      ops::launch(card_, ops::add_row_kernel(), {.ctas = ops::ctas_of_pieces(rows_, hidden)}, stream_,
+                  ops::AddRowArgs{rows_of(to, hidden), bias, rows_, static_cast<int>(hidden)});
+    if (post_norm == nullptr) return;
     ops::launch(card_, ops::norm_kernel(), {.ctas = (rows_ + kWarps - 1) / kWarps}, stream_,
                 ops::NormArgs{.x = rows_of(projected_, hidden),
                               .residual = rows_of(residual_, hidden),

@@ -35,7 +35,8 @@ constexpr std::pair<const float * CardLayerWeights::*, std::vector<float> LayerV
     {&CardLayerWeights::k_norm, &LayerVectors::k_norm},
     {&CardLayerWeights::attn_post_norm, &LayerVectors::attn_post_norm},
     {&CardLayerWeights::ffn_post_norm, &LayerVectors::ffn_post_norm},
-    {&CardLayerWeights::qkv_bias, &LayerVectors::qkv_bias}};
+    {&CardLayerWeights::qkv_bias, &LayerVectors::qkv_bias},
+    {&CardLayerWeights::output_bias, &LayerVectors::output_bias}};
 
 void load_vectors(cuda::Card& card, const ModelSources& sources, CardWeights& weights) {
   Vectors vectors;

@@ -10,7 +10,7 @@ namespace weft::decode {
 
 struct CardLayerWeights {
   // Vectors; null where the model has none.
-  const float *attn_norm, *ffn_norm, *q_norm, *k_norm, *attn_post_norm, *ffn_post_norm, *qkv_bias;
+  const float *attn_norm, *ffn_norm, *q_norm, *k_norm, *attn_post_norm, *ffn_post_norm, *qkv_bias, *output_bias;
   ops::CardMatrix qkv, output, gate_up, down;
 };
 

@@ -80,6 +80,7 @@ const cuda::Kernel& kernel_of(cuda::Card& card, const KernelText& of) {
 KernelText norm_kernel() { return {"weft_norm", text::ops_elementwise, ""}; }
 KernelText gate_kernel() { return {"weft_gate", text::ops_elementwise, ""}; }
 KernelText cap_kernel() { return {"weft_cap", text::ops_elementwise, ""}; }
+KernelText add_row_kernel() { return {"weft_add_row", text::ops_elementwise, ""}; }
 KernelText rotate_at_kernel() { return {"weft_rotate_at", text::ops_elementwise, ""}; }
 KernelText rotate_kernel() { return {"weft_rotate", text::ops_elementwise, ""}; }
 

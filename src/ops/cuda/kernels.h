@@ -24,8 +24,9 @@ struct KernelText {
 };
 
 KernelText norm_kernel();
-KernelText gate_kernel();  // this and the next: ctas_of_pieces
+KernelText gate_kernel();  // this and the next two: ctas_of_pieces
 KernelText cap_kernel();
+KernelText add_row_kernel();
 KernelText rotate_kernel();
 KernelText rotate_at_kernel();
 // Of a cache of fp32, fp16, bf16 or int8. Throws Error(unsupported) for another.

@@ -40,6 +40,15 @@ TEST_F(ForwardOnACard, AgreesWithTheReferenceInEveryArchitecture) {
         << architecture;
 }
 
+TEST_F(ForwardOnACard, AgreesWithTheReferenceWithABiasOfTheOutputProjection) {
+  for (const char* architecture : {"llama", "gemma2"}) {
+    RandomModelOptions model = testing::small_model(architecture);
+    model.output_bias = true;
+    EXPECT_LE(errors_on_card(write(model), random_ids(13, 3), 9, {.precision = Precision::exact}).largest, 1e-3)
+        << architecture;
+  }
+}
+
 TEST_F(ForwardOnACard, AgreesWithTheReferenceInEveryWeightType) {
   for (const uint32_t type : {GgufWriter::kF16, GgufWriter::kBF16, GgufWriter::kQ8_0, GgufWriter::kQ5_0,
                               GgufWriter::kQ4_0, GgufWriter::kQ4_1, GgufWriter::kQ4_K, GgufWriter::kQ6_K}) {

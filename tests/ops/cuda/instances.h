@@ -43,11 +43,12 @@
   X(weft_qkv_fp16_none_fp32, QkvArgs, WEFT_QKV(weft_qkv_fp16_none_fp32, fp16, none, float))  \
   X(weft_qkv_int8_token_fp32, QkvArgs, WEFT_QKV(weft_qkv_int8_token_fp32, signed char, token, float))
 
-#define WEFT_ELEMENTWISE(X)    \
-  X(weft_norm, NormArgs, )     \
-  X(weft_gate, GateArgs, )     \
-  X(weft_cap, CapArgs, )       \
-  X(weft_rotate, RotateArgs, ) \
+#define WEFT_ELEMENTWISE(X)     \
+  X(weft_norm, NormArgs, )      \
+  X(weft_gate, GateArgs, )      \
+  X(weft_cap, CapArgs, )        \
+  X(weft_add_row, AddRowArgs, ) \
+  X(weft_rotate, RotateArgs, )  \
   X(weft_rotate_at, RotateAtArgs, )
 
 #define WEFT_LINEARS(X)    \

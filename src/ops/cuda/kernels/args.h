@@ -38,6 +38,14 @@ struct CapArgs {
   float cap;
 };
 
+// x += row, to each row of x.
+struct AddRowArgs {
+  CardRows x;
+  const float* row;
+  long long rows;
+  int dim;
+};
+
 // Pairs of each head are turned by the angle of their row.
 struct RotateArgs {
   CardRows x;              // a row and head each

@@ -97,6 +97,16 @@ WEFT_KERNEL(256, 1) void weft_cap(WEFT_PARAM weft::ops::CapArgs args) {
   });
 }
 
+WEFT_KERNEL(256, 1) void weft_add_row(WEFT_PARAM weft::ops::AddRowArgs args) {
+  using namespace weft;
+  ops::for_pieces(args.rows, args.dim, [&](i64 row, const auto& columns) {
+    float* x = ops::row_of(args.x, row);
+    float sums[ops::kPieceOfLane];
+    columns([&](int k, int i) { sums[k] = x[i] + args.row[i]; });
+    columns([&](int k, int i) { x[i] = sums[k]; });
+  });
+}
+
 WEFT_KERNEL(256, 1) void weft_rotate(WEFT_PARAM weft::ops::RotateArgs args) {
   weft::ops::for_rows(args.rows, [&](weft::i64 row) { weft::ops::rotate_row(args, row); });
 }
