@@ -50,7 +50,7 @@ struct WeightInfo {
   std::string name;
   WeightType type = WeightType::f32;
   int64_t rows = 1, cols = 0;
-  uint64_t offset = 0, bytes = 0;  // within the file
+  uint64_t offset = 0, bytes = 0;  // within the file, of parts: within all of them behind each other
 };
 
 // What the gate of a feed-forward layer goes through before it multiplies.
@@ -80,7 +80,8 @@ struct ModelConfig {
   RopeParams sliding_rope;  // theirs
 };
 
-// A GGUF file (v2, v3), fully validated when opened; read, not mapped. Throws Error(io_error | invalid_file),
+// A GGUF file (v2, v3), fully validated when opened; read, not mapped. Of a model that is split into files
+// (NAME-00001-of-00003.gguf), any part opens all: they are read as one. Throws Error(io_error | invalid_file),
 // Error(unsupported) for an architecture or a weight type that is not there, naming those that are.
 // Thread-safe after construction.
 class ModelFile {
@@ -108,14 +109,16 @@ class ModelFile {
   std::vector<std::string> get_strings(std::string_view key) const;
   std::vector<float> get_floats(std::string_view key) const;
   std::vector<int32_t> get_ints(std::string_view key) const;
-  size_t count(std::string_view key) const;  // elements of an array
   bool is_array(std::string_view key) const;
+  size_t count(std::string_view key) const;  // elements of an array
 
  private:
   struct Impl;
   Impl& impl() const;
   explicit ModelFile(std::unique_ptr<Impl> impl);
-  friend ModelFile open_model(std::unique_ptr<class ByteSource> source);  // models/byte_source.h
+  // models/byte_source.h
+  friend ModelFile open_model(const std::string& name,
+                              const std::function<std::unique_ptr<class ByteSource>(const std::string&)>& open);
   std::unique_ptr<Impl> impl_;
 };
 

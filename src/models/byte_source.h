@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -30,7 +31,10 @@ std::unique_ptr<ByteSource> open_file(const std::string& path);
 // Does not copy: the bytes must outlive the source.
 std::unique_ptr<ByteSource> open_memory(std::string name, std::string_view bytes);
 
-// The same as ModelFile(path), from any source.
+using OpenSource = std::function<std::unique_ptr<ByteSource>(const std::string& name)>;
+
+// The same as ModelFile(path), from any source, and from sources by name: a model that is split has several.
 ModelFile open_model(std::unique_ptr<ByteSource> source);
+ModelFile open_model(const std::string& name, const OpenSource& open);
 
 }  // namespace weft

@@ -9,6 +9,7 @@
 #include "models/byte_source.h"
 #include "models/config.h"
 #include "models/gguf_reader.h"
+#include "models/split_file.h"
 #include "weft/model.h"
 
 namespace weft {
@@ -68,7 +69,7 @@ struct ModelFile::Impl {
   std::mutex config_mutex;        // guards the first computation of config
   std::optional<ModelConfig> config;
 
-  explicit Impl(std::unique_ptr<ByteSource> from) : source(std::move(from)), gguf(read_gguf(*source)) {
+  explicit Impl(GgufFile file) : source(std::move(file.source)), gguf(std::move(file.gguf)) {
     by_name.resize(gguf.tensors.size());
     std::iota(by_name.begin(), by_name.end(), 0u);
     std::sort(by_name.begin(), by_name.end(),
@@ -99,14 +100,22 @@ struct ModelFile::Impl {
   }
 };
 
-ModelFile::ModelFile(const std::string& path) : ModelFile(std::make_unique<Impl>(open_file(path))) {}
+ModelFile::ModelFile(const std::string& path) : ModelFile(std::make_unique<Impl>(read_parts(path, open_file))) {}
 ModelFile::ModelFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ModelFile::~ModelFile() = default;
 ModelFile::ModelFile(ModelFile&&) noexcept = default;
 ModelFile& ModelFile::operator=(ModelFile&&) noexcept = default;
 
 ModelFile open_model(std::unique_ptr<ByteSource> source) {
-  return ModelFile(std::make_unique<ModelFile::Impl>(std::move(source)));
+  const std::string name = source->name();
+  return open_model(name, [&](const std::string& wanted) {
+    check(wanted == name, ErrorCode::io_error, "{}: is not at hand: one source was given", wanted);
+    return std::move(source);
+  });
+}
+
+ModelFile open_model(const std::string& name, const OpenSource& open) {
+  return ModelFile(std::make_unique<ModelFile::Impl>(read_parts(name, open)));
 }
 
 ModelFile::Impl& ModelFile::impl() const { return held(impl_, "model file", "ModelFile(path)"); }
@@ -213,6 +222,8 @@ std::vector<int32_t> ModelFile::get_ints(std::string_view key) const {
   return result;
 }
 
+bool ModelFile::is_array(std::string_view key) const { return impl().value(key).is_array; }
+
 size_t ModelFile::count(std::string_view key) const {
   const GgufValue& found = impl().value(key);
   if (!found.is_array) impl().refuse_type(key, found, "an array");
@@ -220,5 +231,3 @@ size_t ModelFile::count(std::string_view key) const {
 }
 
 }  // namespace weft
-bool ModelFile::is_array(std::string_view key) const { return impl().value(key).is_array; }
-

@@ -1,4 +1,5 @@
-// A model file of any bytes: it is refused with weft::Error, or everything in it can be read.
+// A model file of any bytes, or one of two parts with a mark between them: it is refused with weft::Error, or everything
+// in it can be read.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -51,11 +52,19 @@ void read_all(const weft::ModelFile& file, const weft::Gguf& header) {
 
 }  // namespace
 
+// What stands between the parts of a split model.
+constexpr std::string_view kNextPart = "|next part|";
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const size_t mark = bytes.find(kNextPart);
+  const std::string_view first = bytes.substr(0, mark);
+  const std::string_view second = mark == std::string_view::npos ? first : bytes.substr(mark + kNextPart.size());
+  const std::string name = "fuzz-00001-of-00002.gguf";
   allow_error([&] {
-    const weft::ModelFile file = weft::open_model(weft::open_memory("fuzz", bytes));
-    read_all(file, weft::read_gguf(*weft::open_memory("fuzz", bytes)));
+    const weft::ModelFile file = weft::open_model(
+        name, [&](const std::string& wanted) { return weft::open_memory(wanted, wanted == name ? first : second); });
+    read_all(file, weft::read_gguf(*weft::open_memory(name, first)));
   });
   return 0;
 }

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,18 @@ int main(int argc, char** argv) {
       });
       gguf.write(folder + (type == GgufWriter::kQ4_K ? "/llama_q4_k.gguf" : "/llama_q6_k.gguf"));
     }
+    // Two parts, with the mark between them that fuzz_gguf.cpp looks for.
+    GgufWriter whole = tiny_model("llama", GgufWriter::kF16), rest;
+    rest.tensors.assign(whole.tensors.begin() + 3, whole.tensors.end());
+    whole.tensors.resize(3);
+    const auto tensors = static_cast<uint32_t>(whole.tensors.size() + rest.tensors.size());
+    for (uint32_t i = 0; i < 2; ++i)
+      (i == 0 ? whole : rest).add("split.no", i).add("split.count", 2u).add("split.tensors.count", tensors);
+    std::ofstream(folder + "/llama_f16_parts.gguf", std::ios::binary) << whole.bytes() << "|next part|" << rest.bytes();
+    tiny_model("llama", GgufWriter::kF32)
+        .add("general.type", "model")
+        .add("llama.attention.causal", true)
+        .write(folder + "/llama_keys.gguf");
     GgufWriter values;
     values.version = 2;
     values.alignment = 64;
