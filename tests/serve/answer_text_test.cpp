@@ -16,6 +16,14 @@ TEST(AnswerText, HoldsBackWhatMayBecomeAStopText) {
   EXPECT_EQ(text.finish(), "");
 }
 
+TEST(AnswerText, EndsBeforeTheFirstOfSeveralStopTextsWhateverTheirOrder) {
+  for (const std::vector<std::string>& stops : {std::vector<std::string>{"b", "a"}, {"a", "b"}}) {
+    AnswerText text(stops);
+    EXPECT_EQ(text.push("xaxbx"), "x");
+    EXPECT_TRUE(text.stopped());
+  }
+}
+
 TEST(AnswerText, SaysWhatWasHeldBackOnceItIsNoStopText) {
   AnswerText text({"END"});
   EXPECT_EQ(text.push("EN"), "");

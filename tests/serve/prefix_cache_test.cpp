@@ -92,6 +92,50 @@ TEST_F(PrefixCacheTest, EvictsTheLeastRecentlyUsedFromTheEnd) {
   EXPECT_TRUE(cache.describe().empty());
 }
 
+// Whatever is done with a beginning counts as its use: it is computed, found in part, or cut in two.
+TEST_F(PrefixCacheTest, WhatIsComputedIsUsedThen) {
+  keep("", prompt_of(16, 1));
+  cache.match("", prompt_of(16, 1));
+  keep("", prompt_of(16, 2));
+  EXPECT_EQ(cache.evict(4), 4);
+  EXPECT_EQ(cache.match("", prompt_of(16, 2)).tokens, 16);
+}
+
+TEST_F(PrefixCacheTest, ABeginningOfWhichAPartIsFoundIsUsedThen) {
+  keep("", prompt_of(16, 1));
+  keep("", prompt_of(16, 2));
+  EXPECT_EQ(cache.match("", prompt_of(8, 1)).tokens, 8);
+  EXPECT_EQ(cache.evict(4), 4);
+  EXPECT_EQ(cache.match("", prompt_of(16, 1)).tokens, 16);
+}
+
+TEST_F(PrefixCacheTest, ABeginningThatIsCutKeepsItsAge) {
+  const PrefixCache::Match old = compute("", prompt_of(16, 2));  // locked, so that it is there in the end
+  std::vector<int32_t> other = prompt_of(24);
+  other[13] = 49;
+  keep("", prompt_of(24));
+  keep("", other);  // a beginning of 12 tokens, and two ends
+  EXPECT_EQ(cache.evict(6), 6);
+  cache.unlock(old.node);
+  EXPECT_EQ(cache.evict(1), 1);
+  EXPECT_EQ(cache.match("", prompt_of(24)).tokens, 12);
+  EXPECT_EQ(cache.match("", prompt_of(16, 2)).tokens, 12);
+}
+
+TEST_F(PrefixCacheTest, FindsTheNodeThatEndsWithinSoManyTokens) {
+  std::vector<int32_t> other = prompt_of(24);
+  other[13] = 49;
+  keep("", prompt_of(24));
+  keep("", other);  // nodes end at 12 and at 24
+  PrefixCache::Node* whole = cache.match("", other).node;
+  PrefixCache::Node* beginning = cache.shortened(cache.match("", other), 12).node;
+  EXPECT_EQ(cache.within(whole, 25), whole);
+  EXPECT_EQ(cache.within(whole, 24), whole);
+  EXPECT_EQ(cache.within(whole, 23), beginning);
+  EXPECT_EQ(cache.within(whole, 12), beginning);
+  EXPECT_NE(cache.within(whole, 11), beginning);
+}
+
 TEST_F(PrefixCacheTest, DoesNotEvictWhatIsLocked) {
   const PrefixCache::Match held = compute("", prompt_of(16));
   EXPECT_EQ(cache.evictable_pages(), 0);

@@ -157,5 +157,44 @@ TEST(Sampler, GivesEveryChoiceAGeneratorOfItsOwn) {
   EXPECT_EQ(first.size(), 3u * 64u);
 }
 
+std::set<int32_t> drawn_from(const std::vector<float>& row, const SamplingParams& params) {
+  Sampler sampler;
+  std::mt19937_64 generator = generator_of(3, 0);
+  std::set<int32_t> ids;
+  for (int i = 0; i < 400; ++i) ids.insert(sampler.draw(row, {}, params, generator));
+  return ids;
+}
+
+TEST(Sampler, FiltersKeepWhatIsExactlyAtTheirLimit) {
+  const std::vector<float> equal(8, 1.f);
+  for (const FilterOrder order : {FilterOrder{}, FilterOrder::joint})
+    EXPECT_EQ(drawn_from(equal, {.temperature = 1.f, .top_k = 8, .top_p = 0.5f, .filter_order = order}),
+              (std::set<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(drawn_from({1.f, 0.f, 1.f, 0.f}, {.temperature = 1.f, .min_p = 1.f}), (std::set<int32_t>{0, 2}));
+}
+
+TEST(Sampler, ListsNoTokenThatIsImpossibleAmongTheMostProbable) {
+  std::vector<float> row(100, -INFINITY);
+  for (const size_t id : {7u, 50u, 99u}) row[id] = static_cast<float>(id) / 20;
+  const TokenLogprob got = Sampler().log_probability(row, 50, 5);
+  ASSERT_EQ(got.top.size(), 3u);
+  EXPECT_EQ(got.top[0].first, 99);
+  EXPECT_EQ(got.top[2].first, 7);
+}
+
+TEST(Sampler, PresenceCountsInTheAnswerAloneAndRepetitionInThePromptToo) {
+  const std::vector<float> row{0.f, 10.f, 7.f, 0.f};
+  const std::vector<int32_t> prompt{1}, output{2};
+  std::mt19937_64 generator;
+  const auto drawn = [&](const Penalties& penalties, std::span<const int32_t> answer) {
+    return Sampler().draw(row, {.penalties = penalties, .prompt = prompt, .output = answer}, {.temperature = 0.f},
+                          generator);
+  };
+  EXPECT_EQ(drawn({.repetition = 1.25f}, {}), 1);                   // 8 and 7
+  EXPECT_EQ(drawn({.repetition = 1.25f, .presence = 5.f}, {}), 1);  // not 3 and 7
+  EXPECT_EQ(drawn({.repetition = 2.f}, {}), 2);                     // 5 and 7
+  EXPECT_EQ(drawn({.repetition = 2.f, .presence = 5.f}, output), 1);
+}
+
 }  // namespace
 }  // namespace weft::serve

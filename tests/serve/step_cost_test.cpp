@@ -54,6 +54,38 @@ TEST(StepCost, KeepsNearlyAllStepsWithinTheTargetWhenTheirTimesAreNoisy) {
   EXPECT_GT(rows_in_all / 3000, 30);
 }
 
+// How far steps go beyond is asked of those that mix: prompts alone keep nobody waiting.
+TEST(StepCost, PromptsThatRunAloneLeaveNoMarginBesideAnswers) {
+  StepCost noisy;
+  std::mt19937 random(5);
+  for (int i = 0; i < 2000; ++i) {
+    StepCost::Work work;
+    work.add(1 + static_cast<int64_t>(random() % 400), 0);
+    noisy.learn(work, truth(work) * (i % 2 == 0 ? 0.6 : 1.4));
+  }
+  StepCost::Work decode;
+  for (int i = 0; i < 8; ++i) decode.add(1, 100);
+  const int64_t rows = noisy.rows_that_fit(decode, 0, 0.1, 512);
+  StepCost::Work with = decode;
+  with.add(rows, 0);
+  EXPECT_NEAR(noisy.seconds(with), 0.1 / 1.1, 0.002);  // as much as is left before the first step that mixes
+}
+
+TEST(StepCost, LearnsAfterADayOfOneKindOfStep) {
+  StepCost cost;
+  StepCost::Work decode;
+  for (int i = 0; i < 8; ++i) decode.add(1, 1000);
+  for (int i = 0; i < 200'000; ++i) cost.learn(decode, truth(decode));
+  for (int i = 1; i <= 100; ++i) {
+    StepCost::Work work;
+    work.add(4 * i, 10 * i);
+    cost.learn(work, truth(work));
+  }
+  StepCost::Work prompt;
+  prompt.add(300, 500);
+  EXPECT_NEAR(cost.seconds(prompt) / truth(prompt), 1, 0.1);
+}
+
 TEST(StepCost, RemembersWhatPromptsCostWhileOnlyAnswersGoOn) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     StepCost cost;
