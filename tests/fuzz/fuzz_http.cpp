@@ -1,8 +1,9 @@
-// Any bytes on a connection, in pieces of any size: they are a request within its limits or are refused with a status,
+// Any bytes on a connection, in pieces of any size: they are requests within its limits or are refused with a status,
 // and whoever may ask is told so. The first byte is the size of the pieces, the second says who asks.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 
 #include "serve/http/access.h"
 #include "serve/http/request_reader.h"
@@ -17,33 +18,47 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto with_keys = [](std::vector<std::string> keys) {
     ServerOptions options;
     options.api_keys = std::move(keys);
+    options.allowed_origins = {"https://example.org"};
     return options;
   };
   static const Access open(with_keys({})), closed(with_keys({"secret"}));
   if (size < 2) return 0;
   const size_t piece = 1 + data[0], total = size - 2;
   const uint8_t* bytes = data + 2;
-  std::optional<Parser> parser;
-  make_parser(parser, limits);
-  parser->eager(true);
-  boost::beast::error_code error;
-  for (size_t at = 0, end = std::min(piece, total); !parser->is_done(); end = std::min(end + piece, total)) {
-    error = {};
-    at += parser->put(boost::asio::const_buffer(bytes + at, end - at), error);
-    if (error == boost::beast::http::error::need_more && end < total) continue;
-    if (error) break;
-    if (end == total && at == total && !parser->is_done()) break;
-  }
-  if (error) {
-    const auto failure = failure_of_read(error, limits);
-    if (failure && (failure->status < 400 || failure->status > 499 || failure->json().empty())) std::abort();
-    return 0;
-  }
-  if (!parser->is_done()) return 0;
-  if (parser->get().body().size() > static_cast<size_t>(limits.body_bytes)) std::abort();
-  const HttpRequest request = request_of(parser->get(), (data[1] & 1) != 0);
+  const Access& access = (data[1] & 2) != 0 ? closed : open;
+  RequestReader reader(limits, (data[1] & 1) != 0);
+  size_t at = 0;
+  bool head = false;
   try {
-    ((data[1] & 2) != 0 ? closed : open).check(request);
+    for (;;) {
+      const boost::asio::mutable_buffer room = reader.room();
+      const size_t brought = std::min({piece, total - at, room.size()});
+      if (brought > 0) std::memcpy(room.data(), bytes + at, brought);
+      reader.add(brought);
+      at += brought;
+      if (!head && reader.read_head()) {
+        head = true;
+        access.check(reader.head());
+        access.headers_for(reader.head(), 204);
+      }
+      if (head && reader.read_body()) {
+        const HttpRequest request = reader.take();
+        if (request.body.size() > static_cast<size_t>(limits.body_bytes)) std::abort();
+        if ((data[1] & 4) != 0)  // what has come behind it is read ahead
+          while (at < total && reader.has_room()) {
+            const boost::asio::mutable_buffer ahead = reader.room();
+            const size_t more = std::min(total - at, ahead.size());
+            std::memcpy(ahead.data(), bytes + at, more);
+            reader.add(more);
+            at += more;
+          }
+        reader.next();
+        head = false;
+      } else if (brought == 0) {
+        if (at < total && !reader.has_room()) std::abort();  // nobody would go on
+        return 0;
+      }
+    }
   } catch (const Failure& failure) {
     if (failure.status < 400 || failure.status > 499 || failure.json().empty()) std::abort();
   }

@@ -16,17 +16,20 @@ struct HttpRequest {
   std::map<std::string, std::string>
       headers;  // names in small letters; of several with one name all, with ", " between
   std::string body;
-  bool local = false;  // through a unix socket
+  bool local = false;     // through a unix socket
+  bool http_1_0 = false;  // which has no chunks, and need not say its host
   std::string header(const std::string& name) const {
     const auto found = headers.find(name);
     return found == headers.end() ? std::string() : found->second;
   }
 };
 
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
 struct Response {
   int status = 200;
   std::string body = {}, content_type = "application/json";
-  std::vector<std::pair<std::string, std::string>> headers = {};
+  Headers headers = {};
 };
 
 struct Failure;

@@ -28,6 +28,8 @@ struct ServerOptions {
   std::string unix_socket;              // instead of host and port
   std::vector<std::string> api_keys;    // none: everybody may ask
   std::vector<std::string> host_names;  // further names that a Host header may have
+  // Of pages elsewhere that may ask, as browsers write them: "https://example.org", "null"; "*": any.
+  std::vector<std::string> allowed_origins;
   std::string model_name;
   std::vector<std::string> aliases;  // further names that clients may ask for the model by; "*": any
   bool strict = false;               // fields that no request has are refused, not ignored

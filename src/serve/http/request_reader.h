@@ -1,7 +1,14 @@
-// What the bytes of a connection become, before anybody looks at what is asked: a request within its limits, or a
+// What the bytes of a connection become, before anybody looks at what is asked: requests within their limits, or a
 // refusal.
+//
+//   RequestReader reader(limits, local);
+//   reader.add(socket.read_some(reader.room()));
+//   if (reader.read_head() && reader.read_body()) answer(reader.take());
+//   reader.next();  // what has come behind it is kept
 #pragma once
 
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <optional>
@@ -12,12 +19,43 @@
 
 namespace weft::serve::http {
 
-using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+class RequestReader {
+ public:
+  RequestReader(const Limits& limits, bool local);
 
-void make_parser(std::optional<Parser>& parser, const Limits& limits);
-// Of a head that was read; without its body.
-HttpRequest request_of(const Parser::value_type& message, bool local);
-// None: the client has gone, and hears no answer.
-std::optional<Failure> failure_of_read(const boost::beast::error_code& error, const Limits& limits);
+  // Where the next bytes go. Empty: nothing more is taken until next(): a header's and a body's worth has come behind
+  // the request that is being answered.
+  boost::asio::mutable_buffer room();
+  void add(size_t bytes);  // so many are in room() now
+  bool has_room() const { return bytes_of_room() > 0; }
+  bool begun() const;  // a byte of the request is there, other than an empty line before it
+
+  // Both read on in what is there, and say whether it is whole. Throw Failure(400 | 413 | 431).
+  bool read_head();
+  bool read_body();
+  // Once its head is read; before that as if it were empty.
+  const HttpRequest& head() const { return head_; }
+  bool keep_alive() const { return keep_alive_; }
+  // With its body.
+  HttpRequest take();
+  void next();
+
+  size_t capacity() const { return buffer_.capacity(); }
+
+ private:
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+  size_t bytes_of_room() const;
+  void skip_empty_lines();
+  void check_head() const;
+
+  const Limits& limits_;
+  const bool local_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;  // none once the request is whole
+  HttpRequest head_;
+  size_t head_bytes_ = 0, body_bytes_ = 0;  // that were read
+  bool keep_alive_ = false;
+};
 
 }  // namespace weft::serve::http

@@ -1,7 +1,9 @@
 #include "serve/http/server.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <boost/asio/ip/tcp.hpp>
@@ -25,15 +27,54 @@ using Code = boost::system::error_code;
 constexpr std::chrono::milliseconds kTick{50}, kAcceptPause{100};
 constexpr int kMostLate = 32;  // connections closed in a tick: a thousand at once would keep a worker from its CPU
 
+constexpr int kDescriptors = 16;  // beside those of connections
+constexpr int64_t kYear = 365 * 24 * 3600;
+
 void check_code(Code error, const std::string& what) {
+  if (error == net::error::no_descriptors) {
+    rlimit open{};
+    getrlimit(RLIMIT_NOFILE, &open);
+    weft::fail(
+        ErrorCode::io_error,
+        "{}: {}: this process may have {} descriptors; {} and one for each connection are needed: raise them with "
+        "ulimit -n",
+        what, error.message(), static_cast<uint64_t>(open.rlim_cur), kDescriptors);
+  }
   check(!error, ErrorCode::io_error, "{}: {}", what, error.message());
 }
 
 }  // namespace
 
+void check_options(const ServerOptions& options) {
+  const Limits& limits = options.limits;
+  struct Range {
+    const char* option;
+    int64_t value, lowest, highest;
+    const char* unit;
+  };
+  for (const Range& range : {Range{"--max-header", limits.header_bytes, 256, 1 << 30, "bytes"},
+                             {"--max-body", limits.body_bytes, 1, int64_t{1} << 40, "bytes"},
+                             {"--max-unread", limits.unread_bytes, 0, int64_t{1} << 40, "bytes"},
+                             {"--header-time", limits.header_s, 1, kYear, "seconds"},
+                             {"--body-time", limits.body_s, 1, kYear, "seconds"},
+                             {"--idle-time", limits.idle_s, 1, kYear, "seconds"},
+                             {"--unread-time", limits.unread_s, 1, kYear, "seconds"},
+                             {"--queue-time", limits.queue_s, 0, kYear, "seconds"},
+                             {"--request-time", limits.request_s, 0, kYear, "seconds"},
+                             {"--drain", options.drain_s, 0, kYear, "seconds"}})
+    check(range.value >= range.lowest && range.value <= range.highest, ErrorCode::invalid_argument,
+          "{} = {}; allowed are {} to {} {}", range.option, range.value, range.lowest, range.highest, range.unit);
+  constexpr size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;
+  check(options.unix_socket.size() <= kLongest, ErrorCode::invalid_argument,
+        "--unix-socket = {}; allowed are paths of up to {} bytes, this one has {}", options.unix_socket, kLongest,
+        options.unix_socket.size());
+  const Access origins(options);
+}
+
 struct Server::Impl {
   ServerOptions options;
   Service& service;
+  const Access access{options};
   Transport transport;
   net::io_context io{1};
   std::optional<Tcp::acceptor> tcp;
@@ -45,7 +86,7 @@ struct Server::Impl {
   bool accepting = false, ticking = false, waiting = false;  // each is to come, or has to be asked for again
 
   Impl(Service& s, const ServerOptions& o)
-      : options(o), service(s), transport{s, options.limits, !o.unix_socket.empty()} {}
+      : options(o), service(s), transport{s, access, options.limits, !o.unix_socket.empty()} {}
 
   void listen_tcp();
   void listen_local();
@@ -162,6 +203,7 @@ void Server::Impl::close_late_sessions() {
   const auto now = std::chrono::steady_clock::now();
   sessions.remove_if([&](const auto& session) {
     const auto alive = session.lock();
+    if (alive) alive->close_if_gone();
     if (alive && closed < kMostLate) closed += alive->close_if_late(now);
     return !alive;
   });
@@ -186,12 +228,15 @@ void Server::Impl::on_tick() {
   ticking = true;
 }
 
-Server::Server(Service& service, const ServerOptions& options) : impl_(std::make_unique<Impl>(service, options)) {
+Server::Server(Service& service, const ServerOptions& options) try : impl_(std::make_unique<Impl>(service, options)) {
+  check_options(options);
+  for (const int signal : {SIGTERM, SIGINT}) impl_->signals.add(signal);
   if (options.unix_socket.empty())
     impl_->listen_tcp();
   else
     impl_->listen_local();
-  for (const int signal : {SIGTERM, SIGINT}) impl_->signals.add(signal);
+} catch (const boost::system::system_error& error) {  // what waits for sockets and signals needs descriptors, too
+  check_code(error.code(), "the server's sockets");
 }
 
 Server::~Server() {

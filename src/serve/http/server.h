@@ -8,6 +8,10 @@
 
 namespace weft::serve::http {
 
+// Throws Error(invalid_argument) for what no server can have. The server asks itself; who wants to know before a model is
+// loaded asks first.
+void check_options(const ServerOptions& options);
+
 class Server {
  public:
   // Listens. Throws Error(io_error | invalid_argument).

@@ -188,6 +188,10 @@ std::optional<Response> Service::refuse(const HttpRequest& head) const {
 }
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  if (request.method == "OPTIONS") {  // its headers say all, and they are the session's
+    impl_->note(request, 204);
+    return exchange->respond({.status = 204});
+  }
   const bool generates = request.path == "/v1/chat/completions" || request.path == "/v1/completions";
   Impl::Place place;  // in the queue, of a body: text that may be long
   if (request.method == "POST") try {

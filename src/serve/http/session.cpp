@@ -1,12 +1,11 @@
 #include "serve/http/session.h"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
+#include <poll.h>
 
+#include <array>
 #include <boost/asio/post.hpp>
-#include <boost/asio/write.hpp>
-#include <boost/beast/http/read.hpp>
-#include <cerrno>
+#include <boost/beast/http/status.hpp>
 
 #include "serve/http/failure.h"
 
@@ -17,24 +16,17 @@ namespace net = boost::asio;
 namespace beast_http = boost::beast::http;
 
 constexpr int64_t kLingerSeconds = 1;
+constexpr int kNoContent = 204;  // has no body, and says nothing of one
 
 const char* reason_of(int status) {
   const auto known = beast_http::obsolete_reason(beast_http::int_to_status(static_cast<unsigned>(status)));
   return known.data();
 }
 
-std::string head_of(int status, const std::string& content_type, bool keep_alive,
-                    const std::vector<std::pair<std::string, std::string>>& headers) {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nCache-Control: no-store\r\n", status,
-                                 reason_of(status), content_type);
-  for (const auto& [name, value] : headers) head += fmt::format("{}: {}\r\n", name, value);
-  if (!keep_alive) head += "Connection: close\r\n";
-  return head;
-}
-
 }  // namespace
 
-Session::Session(Socket socket, Transport& transport) : socket_(std::move(socket)), transport_(transport) {
+Session::Session(Socket socket, Transport& transport)
+    : socket_(std::move(socket)), transport_(transport), reader_(transport.limits, transport.local) {
   ++transport_.connections;
   Code ignored;
   socket_.non_blocking(true, ignored);
@@ -51,16 +43,14 @@ void Session::post(Work work) {
 }
 
 void Session::limit(int64_t seconds, std::optional<Limit> of) {
-  deadline_ = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  deadline_of_ = of;
+  reading_ = {std::chrono::steady_clock::now() + std::chrono::seconds(seconds), of};
 }
 
-void Session::lift_limit() { deadline_ = Moment::max(); }
-
 bool Session::close_if_late(Moment now) {
-  if (closed_ || now < deadline_) return false;
+  const Deadline& first = writing_.at < reading_.at ? writing_ : reading_;
+  if (closed_ || now < first.at) return false;
   ++transport_.counts.timeouts;
-  if (deadline_of_) transport_.service.limits_met().add(*deadline_of_);
+  if (first.of) transport_.service.limits_met().add(*first.of);
   close();
   return true;
 }
@@ -76,81 +66,85 @@ void Session::close() {
 
 // ---------------------------------------------------------------- reading
 
-void Session::start() { read_head(transport_.limits.header_s, Limit::header_time); }
+void Session::start() {
+  limit(transport_.limits.header_s, Limit::header_time);
+  read_on();
+}
 
 void Session::start_refusing() {
-  keep_alive_ = false;
-  answering_ = true;
   limit(1);
-  respond(
+  refuse(
       response_of({503, "too_many_connections", "this server has as many connections as it takes: try again later"}));
 }
 
 void Session::drain() {
-  if (!answering_) close();
+  if (!answering()) close();
 }
 
-void Session::read_head(int64_t seconds, Limit of) {
-  make_parser(parser_, transport_.limits);
-  limit(seconds, of);
-  beast_http::async_read_header(socket_, buffer_, *parser_,
-                                [self = shared_from_this()](Code error, size_t) { self->on_head(error); });
-}
-
-void Session::on_head(Code error) {
-  if (closed_) return;
-  if (error) return answer_bad_read(error);
-  keep_alive_ = parser_->get().keep_alive() && !transport_.draining;
-  if (auto refusal = transport_.service.refuse(request_of(parser_->get(), transport_.local))) {
-    keep_alive_ = false;  // its body stays unread
-    answering_ = true;
-    return respond(std::move(*refusal));
-  }
-  limit(transport_.limits.body_s, Limit::body_time);
-  if (!boost::beast::iequals(parser_->get()[beast_http::field::expect], "100-continue")) return read_body();
-  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-  net::async_write(socket_, net::buffer(kContinue), [self = shared_from_this()](Code failed, size_t) {
-    if (failed) return self->close();
-    self->read_body();
-  });
-}
-
-void Session::read_body() {
-  beast_http::async_read(socket_, buffer_, *parser_,
-                         [self = shared_from_this()](Code error, size_t) { self->on_body(error); });
-}
-
-void Session::on_body(Code error) {
-  if (closed_) return;
-  if (error) return answer_bad_read(error);
-  lift_limit();
-  answering_ = true;
-  HttpRequest request = request_of(parser_->get(), transport_.local);
-  request.body = std::move(parser_->get().body());
-  transport_.service.handle(std::move(request), shared_from_this());
-  watch_for_end();
-}
-
-void Session::answer_bad_read(Code error) {
-  keep_alive_ = false;
-  answering_ = true;
-  if (const auto failure = failure_of_read(error, transport_.limits)) {
-    if (failure->limit) transport_.service.limits_met().add(*failure->limit);
-    return respond(response_of(*failure));
-  }
-  close();
-}
-
-// While an answer is made nothing is read: a closed connection shows as readable, and empty. A half that is closed
-// counts.
-void Session::watch_for_end() {
+// Waits for bytes, while an answer is made too: so an end shows, of a half or of both, whatever came before it. Where
+// the reader has no room the client has to wait, and close_if_gone looks for the end.
+void Session::read_on() {
+  if (closed_ || waits_for_bytes_ || (phase_ != Phase::lingering && !reader_.has_room())) return;
+  waits_for_bytes_ = true;
   socket_.async_wait(Socket::wait_read, [self = shared_from_this()](Code error) {
-    if (self->closed_ || !self->answering_) return;
-    char byte;
-    const auto got = recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (error || got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) return self->close();
-    if (got < 0) self->watch_for_end();  // else the next request has come: it waits its turn
+    self->waits_for_bytes_ = false;
+    if (self->closed_) return;
+    if (error) return self->close();
+    self->on_readable();
   });
+}
+
+void Session::on_readable() {
+  if (phase_ == Phase::refusing) return;  // until it lingers
+  std::array<char, 16 << 10> dropped;
+  Code error;
+  const size_t got = phase_ == Phase::lingering ? socket_.read_some(net::buffer(dropped), error)
+                                                : socket_.read_some(reader_.room(), error);
+  if (error && error != net::error::would_block && error != net::error::interrupted) return close();
+  if (phase_ != Phase::lingering) {
+    reader_.add(got);
+    read_request();
+  }
+  read_on();
+}
+
+void Session::read_request() try {
+  if (phase_ == Phase::head) {
+    if (reading_.of == Limit::idle_time && reader_.begun()) limit(transport_.limits.header_s, Limit::header_time);
+    if (reader_.read_head()) on_head();
+  }
+  if (phase_ == Phase::body && reader_.read_body()) on_request();
+} catch (const Failure& failure) {
+  if (failure.limit) transport_.service.limits_met().add(*failure.limit);
+  refuse(response_of(failure));
+}
+
+void Session::on_head() {
+  keep_alive_ = reader_.keep_alive() && !transport_.draining;
+  if (auto refusal = transport_.service.refuse(reader_.head())) return refuse(std::move(*refusal));
+  phase_ = Phase::body;
+  limit(transport_.limits.body_s, Limit::body_time);
+  const bool waits = !reader_.head().http_1_0 && !reader_.head().header("expect").empty();
+  if (waits) write("HTTP/1.1 100 Continue\r\n\r\n", false);
+}
+
+void Session::on_request() {
+  reading_ = {};
+  phase_ = Phase::answering;
+  transport_.service.handle(reader_.take(), shared_from_this());
+}
+
+// What it still sends stays unread until it has its answer.
+void Session::refuse(Response response) {
+  keep_alive_ = false;
+  phase_ = Phase::refusing;
+  respond(std::move(response));
+}
+
+void Session::close_if_gone() {
+  if (closed_ || waits_for_bytes_ || phase_ != Phase::answering) return;
+  pollfd client{socket_.native_handle(), POLLRDHUP, 0};
+  if (poll(&client, 1, 0) > 0) close();
 }
 
 // ---------------------------------------------------------------- writing
@@ -161,31 +155,48 @@ void Session::watch(std::function<void()> closed, std::function<void(bool)> stal
   on_stalled_ = std::move(stalled);
 }
 
+std::string Session::head_of(const Response& response) const {
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\n", response.status, reason_of(response.status));
+  if (response.status != kNoContent) head += fmt::format("Content-Type: {}\r\n", response.content_type);
+  head += "Cache-Control: no-store\r\n";
+  for (const Headers& headers : {response.headers, transport_.access.headers_for(reader_.head(), response.status)})
+    for (const auto& [name, value] : headers) head += fmt::format("{}: {}\r\n", name, value);
+  if (!keep_alive_) head += "Connection: close\r\n";
+  if (keep_alive_ && reader_.head().http_1_0) head += "Connection: keep-alive\r\n";
+  return head;
+}
+
 void Session::respond(Response response) {
   post([response = std::move(response)](Session& self) {
-    self.write(head_of(response.status, response.content_type, self.keep_alive_, response.headers) +
-                   fmt::format("Content-Length: {}\r\n\r\n", response.body.size()) + response.body,
-               true);
+    std::string bytes = self.head_of(response);
+    if (response.status != kNoContent) bytes += fmt::format("Content-Length: {}\r\n", response.body.size());
+    bytes += "\r\n";
+    if (self.reader_.head().method != "HEAD") bytes += response.body;
+    self.write(std::move(bytes), true);
   });
 }
 
+// HTTP/1.0 has no chunks: there the end of the connection is the answer's.
 void Session::begin_events() {
   post([](Session& self) {
-    self.write(head_of(200, "text/event-stream", self.keep_alive_,
-                       {{"Transfer-Encoding", "chunked"}, {"X-Accel-Buffering", "no"}}) +
-                   "\r\n",
-               false);
+    self.in_chunks_ = !self.reader_.head().http_1_0;
+    if (!self.in_chunks_) self.keep_alive_ = false;
+    Headers headers = {{"X-Accel-Buffering", "no"}};
+    if (self.in_chunks_) headers.emplace_back("Transfer-Encoding", "chunked");
+    self.write(self.head_of({.content_type = "text/event-stream", .headers = headers}) + "\r\n", false);
   });
 }
 
 void Session::send_event(std::string data) {
   post([data = std::move(data)](Session& self) {
-    self.write(fmt::format("{:x}\r\ndata: {}\n\n\r\n", data.size() + 8, data), false);
+    self.write(self.in_chunks_ ? fmt::format("{:x}\r\ndata: {}\n\n\r\n", data.size() + 8, data)
+                               : fmt::format("data: {}\n\n", data),
+               false);
   });
 }
 
 void Session::end_events() {
-  post([](Session& self) { self.write("0\r\n\r\n", true); });
+  post([](Session& self) { self.write(self.in_chunks_ ? "0\r\n\r\n" : "", true); });
 }
 
 void Session::write(std::string bytes, bool last) {
@@ -221,12 +232,12 @@ void Session::write_next() {
 
 void Session::wait_for_room() {
   waits_for_room_ = true;
-  limit(transport_.limits.unread_s, Limit::unread_time);
+  writing_ = {std::chrono::steady_clock::now() + std::chrono::seconds(transport_.limits.unread_s), Limit::unread_time};
   socket_.async_wait(Socket::wait_write, [self = shared_from_this()](Code error) {
     self->waits_for_room_ = false;
     if (self->closed_) return;
     if (error) return self->close();
-    self->lift_limit();
+    self->writing_ = {};
     self->write_next();
   });
 }
@@ -234,23 +245,20 @@ void Session::wait_for_room() {
 void Session::next_request() {
   on_closed_ = nullptr;
   on_stalled_ = nullptr;
-  answering_ = last_ = false;
-  Code ignored;
-  socket_.cancel(ignored);  // of watching for the end
-  if (keep_alive_ && !transport_.draining) return read_head(transport_.limits.idle_s, Limit::idle_time);
+  last_ = false;
+  if (keep_alive_ && !transport_.draining) {
+    reader_.next();
+    phase_ = Phase::head;
+    limit(transport_.limits.idle_s, Limit::idle_time);
+    read_request();  // it may have come already
+    return read_on();
+  }
   // What the client still sends is read: else the system would take the answer back.
+  Code ignored;
   socket_.shutdown(Socket::shutdown_send, ignored);
+  phase_ = Phase::lingering;
   limit(kLingerSeconds);
-  linger();
-}
-
-void Session::linger() {
-  buffer_.clear();
-  socket_.async_read_some(buffer_.prepare(16 << 10), [self = shared_from_this()](Code error, size_t) {
-    if (self->closed_) return;
-    if (error) return self->close();
-    self->linger();
-  });
+  read_on();
 }
 
 }  // namespace weft::serve::http

@@ -6,11 +6,12 @@
 #include <atomic>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/error.hpp>
 #include <chrono>
 #include <deque>
 #include <optional>
 
+#include "serve/http/access.h"
 #include "serve/http/request_reader.h"
 #include "serve/http/service.h"
 
@@ -23,6 +24,7 @@ using Moment = std::chrono::steady_clock::time_point;
 // What sessions share.
 struct Transport {
   Service& service;
+  const Access& access;
   const Limits& limits;
   bool local;  // a unix socket
   bool draining = false;
@@ -40,7 +42,9 @@ class Session : public Exchange, public std::enable_shared_from_this<Session> {
   // Nothing new: an idle connection closes.
   void drain();
   void close();
-  bool answering() const { return answering_; }
+  bool answering() const { return phase_ == Phase::answering || phase_ == Phase::refusing; }
+  // Closes a connection that nothing is read from for now, and whose client has gone.
+  void close_if_gone();
   // Closes a connection that is too slow, and says that it has.
   bool close_if_late(Moment now);
 
@@ -52,32 +56,38 @@ class Session : public Exchange, public std::enable_shared_from_this<Session> {
 
  private:
   using Code = boost::beast::error_code;
-  void read_head(int64_t seconds, Limit of);
-  void on_head(Code error);
-  void read_body();
-  void on_body(Code error);
-  void answer_bad_read(Code error);
-  void watch_for_end();
+  // A request's head is read, then its body; then it is answered, while the next one may come. A refused one stays
+  // unread; the connection ends once what the client still sends has been dropped.
+  enum class Phase { head, body, answering, refusing, lingering };
+  void read_on();
+  void on_readable();
+  void read_request();
+  void on_head();
+  void on_request();
+  void refuse(Response response);
+  std::string head_of(const Response& response) const;
   void write(std::string bytes, bool last);
   void write_next();
   void wait_for_room();
   void next_request();
   void linger();
-  void limit(int64_t seconds, std::optional<Limit> of = {});  // `of`: the option that says so
-  void lift_limit();
+  void limit(int64_t seconds, std::optional<Limit> of = {});  // of reading; `of`: the option that says so
   template <class Work>
   void post(Work work);
 
   Socket socket_;
   Transport& transport_;
-  Moment deadline_ = Moment::max();
-  std::optional<Limit> deadline_of_;
-  boost::beast::flat_buffer buffer_;
-  std::optional<Parser> parser_;
+  struct Deadline {
+    Moment at = Moment::max();
+    std::optional<Limit> of = {};
+  };
+  Deadline reading_, writing_;
+  Phase phase_ = Phase::head;
+  RequestReader reader_;
   std::deque<std::string> out_;
   size_t unread_ = 0;  // bytes of out_
-  bool answering_ = false, last_ = false, keep_alive_ = true, closed_ = false, stalled_ = false,
-       waits_for_room_ = false;
+  bool last_ = false, keep_alive_ = true, in_chunks_ = false, closed_ = false, stalled_ = false;
+  bool waits_for_bytes_ = false, waits_for_room_ = false;
   std::function<void()> on_closed_;
   std::function<void(bool)> on_stalled_;
 };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "serve/http/failure.h"
+#include "weft/error.h"
 
 namespace weft::serve::http {
 namespace {
@@ -59,6 +60,51 @@ TEST_F(AccessTest, RefusesPagesOfElsewhere) {
   for (const char* origin : {"http://evil.example", "null", "http://localhost:9999", "file://"}) {
     head.headers["origin"] = origin;
     EXPECT_EQ(status(), 403) << origin;
+  }
+}
+
+TEST_F(AccessTest, LetsPagesOfAllowedOriginsIn) {
+  const auto said = [&](int answered, const std::string& name) {
+    std::string value;
+    for (const auto& [each, text] : Access(options).headers_for(head, answered))
+      if (each == name) value = text;
+    return value;
+  };
+  options.api_keys = {"secret"};
+  options.allowed_origins = {"https://Example.org", "null"};
+  head.headers["authorization"] = "Bearer secret";
+  for (const char* origin : {"https://example.org", "null"}) {
+    head.headers["origin"] = origin;
+    EXPECT_EQ(status(), 200) << origin;
+    EXPECT_EQ(said(429, "Access-Control-Allow-Origin"), origin) << "an error is read, too";
+    EXPECT_EQ(said(200, "Vary"), "Origin");
+  }
+  for (const char* origin : {"http://example.org", "https://example.org:8443", "https://example.org.evil"}) {
+    head.headers["origin"] = origin;
+    EXPECT_EQ(status(), 403) << origin;
+    EXPECT_EQ(said(403, "Access-Control-Allow-Origin"), "") << origin;
+  }
+  // A browser asks first, without a key.
+  head = {.method = "OPTIONS", .path = "/v1/completions", .headers = {{"host", "localhost"}}, .body = {}};
+  EXPECT_EQ(status(), 401);
+  head.headers["origin"] = "https://example.org";
+  head.headers["access-control-request-method"] = "POST";
+  head.headers["access-control-request-headers"] = "authorization, x-stainless-os";
+  EXPECT_EQ(status(), 200);
+  EXPECT_EQ(said(204, "Access-Control-Allow-Methods"), "GET, HEAD, POST, OPTIONS");
+  EXPECT_EQ(said(204, "Access-Control-Allow-Headers"), "authorization, x-stainless-os");
+  head.headers["host"] = "evil.example";
+  EXPECT_EQ(status(), 403) << "a name that a page points here is no way round";
+  head.headers["host"] = "localhost";
+  head.headers["origin"] = "https://evil.example";
+  EXPECT_EQ(status(), 403);
+  options.allowed_origins = {"*"};
+  EXPECT_EQ(status(), 200);
+  EXPECT_EQ(said(204, "Access-Control-Allow-Origin"), "*");
+  for (const char* none : {"", "example.org", "https://", "https://example.org/", "https://a.example,https://b.example",
+                           "https://*.example.org?"}) {
+    options.allowed_origins = {none};
+    EXPECT_THROW(Access{options}, Error) << none;
   }
 }
 

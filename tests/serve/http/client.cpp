@@ -63,6 +63,14 @@ void Client::close() {
   fd_ = -1;
 }
 
+void Client::finish() { shutdown(fd_, SHUT_WR); }
+
+void Client::reset() {
+  const linger at_once{1, 0};
+  setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  close();
+}
+
 void Client::send(const std::string& bytes) {
   for (size_t sent = 0; sent < bytes.size();) {
     const auto count = ::send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
@@ -83,7 +91,7 @@ bool Client::at_end() {
   return recv(fd_, &byte, 1, 0) <= 0;
 }
 
-Reply Client::read() {
+Reply Client::read(bool to_head) {
   Reply reply;
   size_t head_end;
   while ((head_end = held_.find("\r\n\r\n")) == std::string::npos)
@@ -99,7 +107,7 @@ Reply Client::read() {
     reply.headers[name] = head.substr(colon + 2, end - colon - 2);
     at = end + 2;
   }
-  if (reply.status == 100) return reply;
+  if (reply.status == 100 || reply.status == 204 || to_head) return reply;
   size_t used = 0;
   if (reply.headers.contains("content-length")) {
     const size_t size = std::stoul(reply.headers["content-length"]);
@@ -107,12 +115,17 @@ Reply Client::read() {
     }
     reply.body = held_.substr(0, size);
     used = reply.body.size();
-  } else {
+  } else if (reply.headers.contains("transfer-encoding")) {
     while (!join_chunks(held_, reply.body, used) && read_some(held_)) {
     }
+  } else {
+    while (read_some(held_)) {
+    }
+    reply.body = held_;
+    used = held_.size();
   }
   held_.erase(0, used);
-  if (reply.headers["content-type"] == "text/event-stream")
+  if (reply.header("content-type") == "text/event-stream")
     for (size_t at = 0, end; (end = reply.body.find("\n\n", at)) != std::string::npos; at = end + 2)
       reply.events.push_back(reply.body.substr(at + 6, end - at - 6));
   return reply;

@@ -13,6 +13,11 @@ struct Reply {
   std::map<std::string, std::string> headers;
   std::string body;                 // without chunks
   std::vector<std::string> events;  // of text/event-stream, without "data: "
+  // Empty: there is none of that name, which is in small letters.
+  std::string header(const std::string& name) const {
+    const auto found = headers.find(name);
+    return found == headers.end() ? std::string() : found->second;
+  }
   nlohmann::json json() const { return nlohmann::json::parse(body); }
 };
 
@@ -25,11 +30,14 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   void send(const std::string& bytes);
-  // The next reply, or what came of it before the connection ended or a minute went by.
-  Reply read();
-  bool read_some(std::string& to);  // false at the end
-  bool at_end();                    // whether the server has closed
+  // The next reply, or what came of it before the connection ended or a minute went by. One that says neither its
+  // length nor that it comes in chunks ends with the connection.
+  Reply read(bool to_head = false);  // to_head: of a HEAD, which has no body
+  bool read_some(std::string& to);   // false at the end
+  bool at_end();                     // whether the server has closed
   void close();
+  void finish();  // closes its sending half
+  void reset();   // takes back what was sent and not read yet
 
   Reply get(const std::string& path, const std::string& headers = {});
   Reply post(const std::string& path, const nlohmann::json& body, const std::string& headers = {});

@@ -1,6 +1,4 @@
 // The server, sockets and all, over real weights.
-#include "serve/http/server.h"
-
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -9,101 +7,10 @@
 
 #include "base/clock.h"
 #include "decode/generate.h"
-#include "tests/serve/http/client.h"
+#include "tests/serve/http/running.h"
 
 namespace weft::serve::http {
 namespace {
-
-using nlohmann::json;
-using testing::Client;
-using testing::Reply;
-
-// A model, an engine and its thread, a server and its thread; all of it ends with the test.
-class Running {
- public:
-  explicit Running(const ServerOptions& options = {}, const EngineOptions& engine = {})
-      : engine_(file_, tokenizer_, with_defaults(engine)),
-        service_(engine_, tokenizer_, &template_, named(options)),
-        server_(service_, named(options)),
-        engine_thread_([this] { engine_.run(); }),
-        server_thread_([this] { server_.run(); }) {}
-  ~Running() {
-    if (server_thread_.joinable()) {
-      server_.stop();
-      server_.stop();
-      server_thread_.join();
-    }
-    engine_.stop();
-    engine_thread_.join();
-  }
-  int port() const {
-    const std::string url = server_.url();
-    return std::stoi(url.substr(url.rfind(':') + 1));
-  }
-  Engine& engine() { return engine_; }
-  uint64_t met(Limit limit) const { return service_.limits_met().count(limit); }
-  const Tokenizer& tokenizer() const { return tokenizer_; }
-  const ModelFile& file() const { return file_; }
-  Server& server() { return server_; }
-  void wait_for_end() { server_thread_.join(); }
-  // Until an answer has paused.
-  void expect_stall() const {
-    for (int i = 0; i < 15000; ++i) {  // sockets take megabytes, which is long under a sanitizer
-      const std::string metrics = Client(port()).get("/metrics").body;
-      if (metrics.find("\nweft_stalls_total 0\n") == std::string::npos) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    FAIL() << "nothing pauses";
-  }
-  // Until the engine has nothing left; every page is free or cached then.
-  void expect_idle() {
-    for (int i = 0; i < 6000; ++i) {
-      const EngineStats stats = engine_.stats();
-      if (stats.requests_running + stats.requests_waiting == 0) {
-        EXPECT_EQ(stats.pages_free + stats.pages_evictable, stats.pages);
-        EXPECT_EQ(stats.pages_evictable, stats.pages_cached);
-        return;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    FAIL() << "requests go on";
-  }
-
- private:
-  static EngineOptions with_defaults(EngineOptions options) {
-    options.forward.precision = Precision::exact;
-    if (options.kv_tokens == 0) options.kv_tokens = 8192;
-    return options;
-  }
-  static ServerOptions named(ServerOptions options) {
-    options.port = 0;
-    options.model_name = "stories";
-    return options;
-  }
-  const ModelFile file_{WEFT_TEST_DATA "/stories260K.gguf"};
-  const Tokenizer tokenizer_{file_};
-  const ChatTemplate template_{"{% for m in messages %}{{ m.content }}{% endfor %}"};
-  Engine engine_;
-  Service service_;
-  Server server_;
-  std::thread engine_thread_, server_thread_;
-};
-
-json story(int tokens, bool stream = false) {
-  return {{"prompt", "Once upon a time"},
-          {"max_tokens", tokens},
-          {"temperature", 0},
-          {"stream", stream},
-          {"ignore_eos", true}};
-}
-
-// More than the system's buffers of a connection hold, and no event more than a client may leave unread.
-json much_to_read() {
-  json body = story(480, true);
-  body["n"] = 16;
-  body["logprobs"] = 20;
-  return body;
-}
 
 std::string text_of(const Reply& reply) { return reply.json().at("choices").at(0).at("text"); }
 
@@ -438,6 +345,31 @@ TEST(HttpServer, EndsStreamsThatGoOnWhenTheTimeOfItsDrainIsOver) {
   EXPECT_EQ(all.find("[DONE]"), std::string::npos);
   running.expect_idle();
   EXPECT_EQ(running.engine().stats().requests_cancelled, 1u);
+}
+
+TEST(HttpServer, RefusesOptionsThatNoServerCanHave) {
+  const auto refusal = [](const auto& change) {
+    ServerOptions options;
+    change(options);
+    try {
+      check_options(options);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal([](ServerOptions&) {}), "");
+  EXPECT_EQ(refusal([](ServerOptions& o) { o.unix_socket = "/" + std::string(106, 'a'); }), "");
+  EXPECT_NE(refusal([](ServerOptions& o) {
+              o.unix_socket = "/" + std::string(119, 'a');
+            }).find("up to 107 bytes, this one has 120"),
+            std::string::npos);
+  EXPECT_EQ(refusal([](ServerOptions& o) { o.limits.header_bytes = 0; }),
+            "invalid_argument: --max-header = 0; allowed are 256 to 1073741824 bytes");
+  EXPECT_NE(refusal([](ServerOptions& o) { o.limits.header_s = 0; }), "");
+  EXPECT_NE(refusal([](ServerOptions& o) { o.limits.idle_s = INT64_MAX; }), "") << "beyond what a clock can add";
+  EXPECT_NE(refusal([](ServerOptions& o) { o.allowed_origins = {"example.org/page"}; }).find("--allow-origin"),
+            std::string::npos);
 }
 
 TEST(HttpServer, ListensOnAUnixSocketForThisUserAlone) {
