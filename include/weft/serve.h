@@ -36,14 +36,15 @@ struct Request {
   SamplingParams sampling = {};  //
   Penalties penalties = {};      //
   std::vector<std::pair<int32_t, float>> logit_bias = {};
-  std::vector<std::string> stop = {};       // an answer ends before the first of these texts, wherever tokens end
-  uint64_t seed = 0;                        // choice i draws from a generator of (seed, i)
-  int logprobs = -1;                        // of each token, and of so many of the most probable ones; -1: none
-  bool prompt_logprobs = false;             // of the prompt's tokens, too; needs logprobs
-  int priority = 0;                         // -100 to 100; a key's higher ones first, gaining one every ten seconds
-  std::string key = {};                     // whose it is: keys take turns, whatever the priority; no shared prefix
-  bool reproducible = false;                // same bits alone or in any batch, at a cost
-  double max_queue_s = 0, max_total_s = 0;  // it fails ("timed_out") that has waited, or is there, for longer; 0: never
+  std::vector<std::string> stop = {};  // an answer ends before the first of these texts, wherever tokens end
+  uint64_t seed = 0;                   // choice i draws from a generator of (seed, i)
+  int logprobs = -1;                   // of each token, and of so many of the most probable ones; -1: none
+  bool prompt_logprobs = false;        // of the prompt's tokens, too; needs logprobs
+  int priority = 0;                    // -100 to 100; a key's higher ones first, gaining one every ten seconds
+  std::string key = {};                // whose it is: keys take turns, whatever the priority; no shared prefix
+  bool reproducible = false;           // same bits alone or in any batch, at a cost
+  // It fails that has waited ("queue_timed_out"), or is there ("timed_out"), for longer; 0: never.
+  double max_queue_s = 0, max_total_s = 0;
 };
 
 struct TokenLogprob {

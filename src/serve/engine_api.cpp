@@ -82,7 +82,7 @@ void Engine::Impl::end_early(Clock::time_point at) {
     const Request& request = state->request;
     const bool waits = !state->began && request.max_queue_s > 0 && age > request.max_queue_s;
     if (!waits && (request.max_total_s <= 0 || age <= request.max_total_s)) continue;
-    end_request(*state, "error", "timed_out",
+    end_request(*state, "error", waits ? "queue_timed_out" : "timed_out",
                 fmt::format("the request {} for {:.1f} s, longer than this server allows",
                             waits ? "waited" : "was there", age));
     limits_met.add(waits ? Limit::queue_time : Limit::request_time);

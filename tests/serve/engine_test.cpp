@@ -336,7 +336,7 @@ TEST_F(EngineTest, FailsWhatWaitsForTooLong) {
   engine.step();
   ASSERT_TRUE(waiting.last);
   EXPECT_EQ(waiting.finish[0], "error");
-  EXPECT_EQ(waiting.updates.back().error_code, "timed_out");
+  EXPECT_EQ(waiting.updates.back().error_code, "queue_timed_out");
   EXPECT_EQ(engine.stats().requests_failed, 1u);
   finish(engine);
   EXPECT_EQ(running.ids[0], fake_answer(prompt_of(8), 20));

@@ -198,7 +198,7 @@ void read_variables(decode::Conversation& conversation, Fields& fields, Findings
 decode::Conversation read_conversation(Fields& fields, Findings& findings, const Prompter& prompter) {
   if (prompter.chat_template == nullptr)
     throw Failure(400, "unsupported",
-                  "messages: required is a chat template, which this model has none of; use /v1/completions",
+                  "messages: required is a chat template, and this model has none that Weft reads; use /v1/completions",
                   "messages");
   decode::Conversation conversation(prompter.tokenizer, *prompter.chat_template);
   read_variables(conversation, fields, findings, prompter.tokenizer);
@@ -357,6 +357,7 @@ ApiRequest read_completion(std::string_view body, const Prompter& prompter, cons
   ApiRequest api;
   Request request = read_common(fields, findings, api, options);
   request.max_tokens = fields.integer("max_tokens", 16, 0, kMostTokens);
+  api.may_be_shorter = fields.find("max_tokens") == nullptr;
   api.echo = fields.boolean("echo", false);
   request.logprobs = static_cast<int>(fields.integer("logprobs", -1, 0, kMostLogprobs));
   api.logprobs = request.logprobs >= 0;

@@ -22,6 +22,7 @@ struct Prompter {
 struct ApiRequest {
   bool chat = false, stream = false, include_usage = false;
   bool echo = false, logprobs = false;
+  bool may_be_shorter = false;                 // max_tokens is the default: less where the context ends before it
   std::string model;                           // as the client calls it
   int n = 1;                                   // choices of a prompt that are answered: the best of those requested
   std::vector<Request> requests;               // one for each prompt; all alike but for it

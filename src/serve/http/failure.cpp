@@ -20,7 +20,8 @@ const char* type_of(int status) {
 int status_of(const std::string& code) {
   if (code == to_string(ErrorCode::queue_full)) return 429;
   if (code == to_string(ErrorCode::out_of_memory)) return 503;
-  if (code == "timed_out") return 408;
+  if (code == "queue_timed_out") return 503;
+  if (code == "timed_out") return 504;
   if (code == to_string(ErrorCode::io_error) || code == to_string(ErrorCode::device_failed) || code == "internal")
     return 500;
   return 400;

@@ -94,6 +94,8 @@ std::string decoded(std::string_view path) {
 Response response_of(const Failure& failure) {
   Response response{.status = failure.status, .body = failure.json()};
   if (failure.status == 429 || failure.status == 503) response.headers.emplace_back("Retry-After", "1");
+  // Who asks again waits as long again.
+  if (failure.status == 504) response.headers.emplace_back("x-should-retry", "false");
   if (failure.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }
@@ -241,6 +243,8 @@ void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exch
           });
           for (Request& each : api.requests) {
             each.key = key;
+            if (api.may_be_shorter && std::ssize(each.prompt) + each.max_tokens > engine.context())
+              each.max_tokens = -1;
             each.max_queue_s = static_cast<double>(options.limits.queue_s);
             each.max_total_s = static_cast<double>(options.limits.request_s);
           }

@@ -261,6 +261,24 @@ TEST_F(HttpService, LogsAnIgnoredFieldOnce) {
   EXPECT_EQ(lines, (std::vector<json>{{{"event", "ignored_field"}, {"field", "colour"}}}));
 }
 
+// The model's context is 256 tokens.
+TEST_F(HttpService, TakesWhatTheContextLeavesWhereNobodySaysHowMany) {
+  start({});
+  for (const auto& [prompt, tokens] : {std::pair(10, 16), std::pair(240, 16), std::pair(252, 4), std::pair(255, 1)}) {
+    json body = {
+        {"prompt", std::vector<int>(static_cast<size_t>(prompt), 1)}, {"temperature", 0}, {"ignore_eos", true}};
+    const auto answer = ask(post("/v1/completions", body));
+    while (answer->status() == 0) engine_->step();
+    ASSERT_EQ(answer->wait().status, 200) << answer->wait().body;
+    EXPECT_EQ(json::parse(answer->wait().body).at("usage").at("completion_tokens"), tokens);
+    body["max_tokens"] = 16;
+    if (prompt <= 240) continue;
+    const auto refused = ask(post("/v1/completions", body));
+    while (refused->status() == 0) engine_->step();
+    EXPECT_EQ(refused->wait().status, 400) << "what is asked for is not shortened";
+  }
+}
+
 TEST_F(HttpService, SaysWhichLimitOfTimeARequestMet) {
   ServerOptions server;
   server.limits.queue_s = 3;
@@ -270,13 +288,17 @@ TEST_F(HttpService, SaysWhichLimitOfTimeARequestMet) {
   while (engine_->stats().requests_running == 0) engine_->step();
   const auto second = ask(post("/v1/completions", numbers(1)));
   ask(post("/tokenize", {{"prompt", "hello"}}))->wait();  // behind it: it has been handed over
-  for (const auto& [seconds, late, word] : {std::tuple(4, second, "waited"), std::tuple(10, first, "was there")}) {
+  for (const auto& [seconds, late, word, status, code] : {std::tuple(4, second, "waited", 503, "queue_timed_out"),
+                                                          std::tuple(10, first, "was there", 504, "timed_out")}) {
     EXPECT_EQ(late->status(), 0);
     seconds_ = seconds;
     while (late->status() == 0) engine_->step();
     const json error = json::parse(late->wait().body).at("error");
-    EXPECT_EQ(late->wait().status, 408);
-    EXPECT_EQ(error.at("code"), "timed_out");
+    EXPECT_EQ(late->wait().status, status);
+    EXPECT_EQ(error.at("code"), code);
+    EXPECT_EQ(error.at("type"), "server_error") << "the server's clients try again";
+    EXPECT_EQ(late->wait().headers,
+              (status == 503 ? Headers{{"Retry-After", "1"}} : Headers{{"x-should-retry", "false"}}));
     EXPECT_NE(error.at("message").get<std::string>().find(word), std::string::npos) << error;
   }
   EXPECT_EQ(met(), (Met{{"queue-time", 1}, {"request-time", 1}}));
