@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
 #include "cli/device.h"
@@ -14,7 +15,9 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/text_input.h"
+#include "decode/conversation.h"
 #include "serve/http/access.h"
+#include "serve/http/json.h"
 #include "serve/http/server.h"
 
 namespace weft::cli {
@@ -46,6 +49,7 @@ void check_options(ServeOptions& options) {
   check_model_options(options.model);
   serve::http::ServerOptions& http = options.http;
   if (!options.api_key_file.empty()) http.api_keys = read_keys(options.api_key_file);
+  serve::http::check_options(http);
   check(!http.unix_socket.empty() || serve::http::is_loopback(http.host) || !http.api_keys.empty(),
         ErrorCode::invalid_argument, "--host {}: others can reach it; a key is needed: give --api-key-file", http.host);
 }
@@ -93,13 +97,39 @@ class EngineThread {
   std::thread thread_;
 };
 
+// Completions need none, so a server without one is a server. `refused`: why chats are, or empty.
+std::optional<ChatTemplate> read_template(const ModelFile& file, const Tokenizer& tokenizer, std::string& refused) {
+  std::optional<ChatTemplate> chat_template;
+  if (!file.has("tokenizer.chat_template")) {
+    refused = "the model has no chat template";
+    return chat_template;
+  }
+  try {
+    chat_template.emplace(file.get_string("tokenizer.chat_template"));
+    decode::Conversation conversation(tokenizer, *chat_template);
+    conversation.add("user", "Hello");
+    conversation.tokens();
+  } catch (const Error& error) {
+    refused = "the model's chat template: " + one_line(error.what());
+  }
+  return chat_template;
+}
+
+// Nobody may read stdout, and still the server is asked: it says on stderr what stdout does not take.
+void say_listening(const nlohmann::json& line) {
+  try {
+    write_line(serve::http::dump(line), {});
+  } catch (const Error& error) {
+    log::warn("{}; listening on {}", error.what(), line.at("url").get<std::string>());
+  }
+}
+
 void serve_model(ServeOptions options) {
   check_options(options);
   const ModelFile file = from_file([&] { return ModelFile(options.model.model); });
   const Tokenizer tokenizer = from_file([&] { return Tokenizer(file); });
-  std::optional<ChatTemplate> chat_template;
-  if (file.has("tokenizer.chat_template"))
-    chat_template = from_file([&] { return ChatTemplate(file.get_string("tokenizer.chat_template")); });
+  std::string chats_refused;
+  const std::optional<ChatTemplate> chat_template = read_template(file, tokenizer, chats_refused);
   std::unique_ptr<WorkerTeam> team;
   if (options.model.threads > 0) team = std::make_unique<WorkerTeam>(options.model.threads);
 
@@ -115,7 +145,9 @@ void serve_model(ServeOptions options) {
   serve::http::Service service(engine, tokenizer, chat_template ? &*chat_template : nullptr, http);
   serve::http::Server server(service, http);
   EngineThread thread(engine, server);
-  print_json(
+  if (!chats_refused.empty())
+    log::warn("{}; /v1/chat/completions and the page refuse messages, /v1/completions answers", chats_refused);
+  say_listening(
       {{"event", "listening"}, {"url", server.url()}, {"model", http.model_name}, {"context", engine.context()}});
   server.run();
   thread.finish();
@@ -151,6 +183,8 @@ void add_serve(Program& program, Context&) {
   verb.option("--port", options->http.port, "Port to listen on; 0: any free one").range(0, 65535);
   verb.option("--unix-socket", options->http.unix_socket, "A socket file to listen on instead");
   verb.option("--host-name", options->http.host_names, "Further names of this server that a Host header may have");
+  verb.option("--allow-origin", options->http.allowed_origins,
+              "Origins of pages elsewhere that may ask, such as https://example.org; *: any");
   verb.option("--api-key-file", options->api_key_file, "File with the keys that clients need, one a line");
   verb.option("--model-name", options->model_name, "What clients call the model; default: the file's name");
   verb.option("--alias", options->http.aliases,

@@ -78,6 +78,8 @@ nlohmann::json Result::last() const {
 Result run_weft(const std::vector<std::string>& arguments, const RunOptions& options) {
   Pipe in, out, err;
   std::vector<std::string> argv = {WEFT_PROGRAM}, environment = options.environment;  // of two values the first counts
+  if (options.descriptors > 0)
+    argv = {"/bin/sh", "-c", "ulimit -n " + std::to_string(options.descriptors) + "; exec \"$@\"", "sh", WEFT_PROGRAM};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   for (char** variable = environ; *variable != nullptr; ++variable)
     if (!std::string(*variable).starts_with("WEFT_")) environment.emplace_back(*variable);
@@ -95,7 +97,7 @@ Result run_weft(const std::vector<std::string>& arguments, const RunOptions& opt
   for (const int fd : options.closed) posix_spawn_file_actions_addclose(&actions, fd);
   pid_t child = 0;
   const int failed =
-      posix_spawn(&child, WEFT_PROGRAM, &actions, nullptr, pointers(argv).data(), pointers(environment).data());
+      posix_spawn(&child, argv.front().c_str(), &actions, nullptr, pointers(argv).data(), pointers(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) throw std::runtime_error("posix_spawn");
   in.close_read(), out.close_write(), err.close_write();

@@ -30,6 +30,7 @@ struct RunOptions {
   bool terminal = false;                      // stdin is a terminal; the input is typed, and what it echoes is dropped
   std::vector<int> closed = {};               // descriptors that are closed at the start
   std::string out_file = {};                  // stdout is this file instead
+  int descriptors = 0;                        // that it may have; 0: as many as the test
 };
 
 // Fails the test when the program does not end within a minute.

@@ -1,5 +1,8 @@
 // `weft serve` as a process: where it listens, and what it survives.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -13,6 +16,8 @@
 #include "tests/cli/program.h"
 #include "tests/cli/serving.h"
 #include "tests/serve/http/client.h"
+#include "tests/support/gguf_writer.h"
+#include "tests/support/random_model.h"
 
 namespace weft::testing {
 namespace {
@@ -58,6 +63,90 @@ TEST(ServeProgram, RefusesAPortThatIsInUse) {
   EXPECT_NE(result.exit_code, 0);
   expect_refusal(result, result.exit_code, "io_error", "in use");
   EXPECT_EQ(Client(serving.port()).get("/ready").status, 200);
+}
+
+TEST(ServeProgram, SaysWhatIsWrongWithASocketFileBeforeItLoads) {
+  const std::string path = "/tmp/" + std::string(115, 'a');
+  expect_refusal(run_weft({"serve", "/nowhere.gguf", "--unix-socket", path}), 3, "invalid_argument",
+                 "--unix-socket = " + path + "; allowed are paths of up to 107 bytes, this one has 120");
+}
+
+TEST(ServeProgram, SaysThatItHasTooFewDescriptors) {
+  for (const int descriptors : {6, 7, 8, 10}) {
+    const Result result = run_weft({"serve", kStories, "--threads", "1", "--port", "0"}, {.descriptors = descriptors});
+    EXPECT_EQ(result.exit_code, 3);
+    EXPECT_NE(result.err.find("weft: io_error: "), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("this process may have " + std::to_string(descriptors) + " descriptors; 16"),
+              std::string::npos)
+        << result.err;
+  }
+}
+
+// Whoever listens there; 0: nobody yet.
+pid_t server_of(const std::string& path) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::copy(path.begin(), path.end(), address.sun_path);
+  ucred server{};
+  socklen_t size = sizeof server;
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size);
+  close(fd);
+  return server.pid;
+}
+
+// Its sockets never get the numbers of the streams, and what stdout does not take is on stderr.
+TEST(ServeProgram, ServesThoughItsStreamsAreClosed) {
+  for (const auto& [closed, out] : std::vector<std::pair<std::vector<int>, std::string>>{
+           {{0}, ""}, {{1}, ""}, {{2}, ""}, {{0, 1}, ""}, {{0, 1, 2}, ""}, {{}, "/dev/full"}}) {
+    const std::string path = ::testing::TempDir() + "/weft_closed.sock";
+    std::filesystem::remove(path);
+    std::string text;
+    std::thread client([&, path = path] {
+      pid_t server = 0;
+      for (int i = 0; i < 2500 && (server = server_of(path)) == 0; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (server == 0) return;
+      text = Client(path).get("/health").body;
+      kill(server, SIGTERM);
+    });
+    const Result result = run_weft({"serve", kStories, "--unix-socket", path}, {.closed = closed, .out_file = out});
+    client.join();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(text, R"({"status":"ok"})");
+    const bool said = closed == std::vector<int>{1} || closed == std::vector<int>{0, 1} || !out.empty();
+    EXPECT_EQ(result.err.find("; listening on unix:" + path) != std::string::npos, said) << result.err;
+  }
+}
+
+TEST(ServeProgram, SaysThatItRefusesChatsAndServesCompletions) {
+  const auto model_with = [](const char* text) {
+    GgufWriter gguf = random_model({});
+    if (text != nullptr) gguf.add("tokenizer.chat_template", text);
+    const std::string path = temporary_file("templates.gguf", "");
+    gguf.write(path);
+    return path;
+  };
+  const std::string good = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  for (const auto& [text, said] : std::initializer_list<std::pair<const char*, std::string>>{
+           {nullptr, "the model has no chat template; "},
+           {"{% nonsense %}", "the model's chat template: "},
+           {"{{ raise_exception('not for you') }}", "not for you"},
+           {good.c_str(), ""}}) {
+    const std::string model = model_with(text);
+    const Result result = run_weft({"serve", model, "--port", "0"}, {.interrupt_at_line = 1});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    if (said.empty()) {
+      EXPECT_EQ(result.err.find("template"), std::string::npos) << result.err;
+      continue;
+    }
+    EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+    const Serving serving(model);
+    Client client(serving.port());
+    EXPECT_EQ(client.post("/v1/completions", {{"prompt", {1, 2}}, {"max_tokens", 1}}).status, 200);
+    EXPECT_EQ(client.post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "a"}}}}}).status, 400);
+  }
 }
 
 TEST(ServeProgram, RefusesAnAddressThatOthersReachWithoutAKey) {
