@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Clients that people have, against `weft serve` as it was built: OpenAI's library, a browser on the page, slowhttptest.
+"""Clients that people have, against `weft serve` as it was built: OpenAI's library, a browser on the page, HAProxy, slowhttptest.
 
-    tests/clients/run.py [--build build/release] [--only openai|page|slow]
+    tests/clients/run.py [--build build/release] [--only openai|page|haproxy|slow]
 
-The libraries come from PyPI into a virtual environment of the user's cache folder; chromium, chromedriver and slowhttptest
-are Debian's (apt-get install chromium chromium-driver slowhttptest).
+The libraries come from PyPI into a virtual environment of the user's cache folder; chromium, chromedriver, haproxy and
+slowhttptest are Debian's (apt-get install chromium chromium-driver haproxy slowhttptest).
 """
 import argparse
 import json
@@ -51,11 +51,11 @@ def slow(url):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
-    parser.add_argument("--only", choices=("openai", "page", "slow"))
+    parser.add_argument("--only", choices=("openai", "page", "haproxy", "slow"))
     arguments = parser.parse_args()
-    missing = [name for name in ("chromium", "chromedriver", "slowhttptest") if shutil.which(name) is None]
+    missing = [name for name in ("chromium", "chromedriver", "haproxy", "slowhttptest") if shutil.which(name) is None]
     if missing and arguments.only != "openai":
-        sys.exit(f"not installed: {' '.join(missing)} (apt-get install chromium chromium-driver slowhttptest)")
+        sys.exit(f"not installed: {' '.join(missing)} (apt-get install chromium chromium-driver haproxy slowhttptest)")
     model = subprocess.run([ROOT / "tools/fetch_model.sh"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     server = subprocess.Popen([arguments.build / "bin/weft", "serve", model, "--port", "0", "--header-time", "5",
                                "--body-time", "5"], stdout=subprocess.PIPE, text=True)
@@ -64,6 +64,8 @@ def main():
         for name in ("openai", "page"):
             if arguments.only in (None, name):
                 subprocess.run([python(), HERE / f"{name}_client.py", url], check=True)
+        if arguments.only in (None, "haproxy"):
+            subprocess.run([sys.executable, HERE / "haproxy_check.py", url], check=True)
         if arguments.only in (None, "slow"):
             slow(url)
             print("slow clients: well")
