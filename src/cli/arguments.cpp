@@ -183,6 +183,14 @@ Option Verb::option(const std::string& names, std::vector<std::string>& values, 
 namespace {
 constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();  // of bytes and of seconds
 }
+namespace {
+// A default as its option takes it, in the largest unit that divides it.
+std::string in_units(int64_t value, std::initializer_list<std::pair<int64_t, const char*>> units) {
+  for (const auto& [factor, name] : units)
+    if (value != 0 && value % factor == 0) return fmt::format("{}{}", value / factor, name);
+  return fmt::format("{}", value);
+}
+}  // namespace
 Option Verb::bytes(const std::string& names, int64_t& value, const std::string& help) {
   static const std::map<std::string, uint64_t> kUnits = [] {
     std::map<std::string, uint64_t> units = {{"b", 1}};
@@ -193,17 +201,21 @@ Option Verb::bytes(const std::string& names, int64_t& value, const std::string& 
     }
     return units;
   }();
-  return Option(
+  CLI::Option* option =
       add_words(*app_, names, help, "SIZE", [&value](const std::string& name, const std::vector<std::string>& words) {
         value = static_cast<int64_t>(parse_with_unit(name, words.front(), kUnits, kMost));
-      }));
+      });
+  option->default_str(in_units(value, {{int64_t{1} << 30, "G"}, {1 << 20, "M"}, {1 << 10, "K"}}));
+  return Option(option);
 }
 Option Verb::seconds(const std::string& names, int64_t& value, const std::string& help) {
   static const std::map<std::string, uint64_t> kUnits = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
-  return Option(
+  CLI::Option* option =
       add_words(*app_, names, help, "TIME", [&value](const std::string& name, const std::vector<std::string>& words) {
         value = static_cast<int64_t>(parse_with_unit(name, words.front(), kUnits, kMost));
-      }));
+      });
+  option->default_str(in_units(value, {{24 * 3600, "d"}, {3600, "h"}, {1, "s"}}));
+  return Option(option);
 }
 Option Verb::flag(const std::string& names, bool& value, const std::string& help) {
   return Option(app_->add_flag(names, value, help));

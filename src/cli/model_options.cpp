@@ -10,11 +10,11 @@
 
 namespace weft::cli {
 
-void add_model_options(Verb& verb, ModelOptions& options) {
+void add_model_options(Verb& verb, ModelOptions& options, const char* context_help) {
   verb.option("model", options.model, "The model, a GGUF file").required().type_name("MODEL");
   verb.option("--threads", options.threads, "Worker threads; 0: WEFT_NUM_THREADS, or what affinity and quota allow")
       .range(0, 1024);
-  verb.option("--ctx", options.ctx, "Tokens of context; 0: 2048 or what the text needs, within the model's own")
+  verb.option("--ctx", options.ctx, std::string("Tokens of context; 0: ") + context_help)
       .allows("0 (automatic) and more", [](double tokens) { return tokens >= 0; });
   verb.option("--kv-dtype", options.kv_dtype, "Type of the KV cache; auto: fp32 for exact, else bf16; int8 needs fast")
       .one_of({"auto", "fp32", "fp16", "bf16", "int8", "fp8_e4m3", "fp8_e5m2", "int4"});

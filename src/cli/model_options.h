@@ -17,7 +17,9 @@ struct ModelOptions {
   std::string kv_dtype = "auto", device = "cpu", precision = "default";
   bool invariant = false;
 };
-void add_model_options(Verb& verb, ModelOptions& options);
+// `context_help`: what --ctx 0 stands for.
+void add_model_options(Verb& verb, ModelOptions& options,
+                       const char* context_help = "2048 or what the text needs, within the model's own");
 // Throws Error(unsupported | invalid_device) for a device that is not there. Before anything is loaded.
 void check_model_options(const ModelOptions& options);
 

@@ -178,7 +178,7 @@ void add_limits(Verb& verb, serve::http::Limits& limits, serve::EngineOptions& e
 void add_serve(Program& program, Context&) {
   Verb verb = program.verb("serve", "Answer many at once, over HTTP as OpenAI's clients speak it");
   auto options = std::make_shared<ServeOptions>();
-  add_model_options(verb, options->model);
+  add_model_options(verb, options->model, "the model's own");
   verb.option("--host", options->http.host, "Address to listen on; another than loopback needs --api-key-file");
   verb.option("--port", options->http.port, "Port to listen on; 0: any free one").range(0, 65535);
   verb.option("--unix-socket", options->http.unix_socket, "A socket file to listen on instead");

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <thread>
 
 #include "serve/limits_met.h"
@@ -55,6 +56,40 @@ TEST(ServeProgram, CountsUnderTheNamesOfItsOptions) {
   }
   EXPECT_FALSE(answer(serving.port()).get<std::string>().empty());
   EXPECT_EQ(serving.metric("weft_limits_met_total{limit=\"max-prompt-tokens\"}"), 1);
+}
+
+// docs/serving.md: "| `--header-time`, `--body-time` | 10s, 30s | ...", as --help writes them.
+TEST(ServeProgram, HasTheDefaultsThatItsPageSays) {
+  const std::string help = run_weft({"serve", "--help"}).out;
+  const auto words_of = [](const std::string& cell) {
+    std::vector<std::string> words;
+    std::stringstream text(cell);
+    for (std::string part; std::getline(text, part, ',');) {
+      const size_t begin = part.find_first_not_of(" `"), end = part.find_first_of(" `", begin);
+      if (begin != std::string::npos) words.push_back(part.substr(begin, end - begin));
+    }
+    return words;
+  };
+  std::ifstream page(WEFT_DOCS "/serving.md");
+  int checked = 0;
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("| `--")) continue;
+    const size_t first = line.find('|', 1), second = line.find('|', first + 1);
+    const std::vector<std::string> options = words_of(line.substr(1, first - 1)),
+                                   defaults = words_of(line.substr(first + 1, second - first - 1));
+    for (size_t i = 0; i < options.size(); ++i) {
+      const size_t at = help.find("\n  " + options[i] + " ");
+      ASSERT_NE(at, std::string::npos) << options[i];
+      const size_t equal = help.find('=', at), end = help.find_first_of(" \n", equal);
+      ASSERT_LT(equal, help.find('\n', at + 1)) << options[i];
+      const std::string value = help.substr(equal + 1, end - equal - 1);
+      ++checked;
+      if (value == "0") continue;  // automatic: the page says in words what that is
+      ASSERT_LT(i, defaults.size()) << line;
+      EXPECT_EQ(defaults[i], value) << options[i];
+    }
+  }
+  EXPECT_GE(checked, 17);
 }
 
 TEST(ServeProgram, RefusesAPortThatIsInUse) {

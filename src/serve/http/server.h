@@ -8,8 +8,8 @@
 
 namespace weft::serve::http {
 
-// Throws Error(invalid_argument) for what no server can have. The server asks itself; who wants to know before a model is
-// loaded asks first.
+// Throws Error(invalid_argument) for what no server can have. The server checks its own; this is for who wants to know
+// before a model is loaded.
 void check_options(const ServerOptions& options);
 
 class Server {
