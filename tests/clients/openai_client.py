@@ -32,13 +32,57 @@ def sync(url):
         raise AssertionError("a negative temperature is taken")
     except openai.BadRequestError as error:
         assert error.code == "invalid_argument" and "temperature" in error.message
+    wrong = {"temperature": -1, "top_p": 7, "n": 0, "extra_body": {"top_k": "many"}}
+    try:
+        client.completions.create(model=model, prompt="a", **wrong)
+        raise AssertionError("four wrong fields are taken")
+    except openai.BadRequestError as error:
+        assert error.param == "n" and all(name in error.message for name in ("temperature", "top_p", "n = 0", "top_k")), error
+    try:
+        client.chat.completions.create(model=model, messages=[{"role": "user", "content": "word " * 9000}])
+        raise AssertionError("more than the context is taken")
+    except openai.BadRequestError as error:
+        assert error.code == "context_length_exceeded" and "maximum context length is 8192 tokens" in error.message, error
     try:
         client.completions.create(model="another", prompt="a")
         raise AssertionError("another model is taken")
     except openai.NotFoundError as error:
         assert error.code == "model_not_found"
+    assert client.models.retrieve(model).id == model
+    assert client.models.retrieve("dummy").id == "dummy" and len(client.models.list().data) == 2
+    assert client.completions.create(model="dummy", prompt="a", max_tokens=1).model == "dummy"
     with client.chat.completions.create(model=model, messages=QUESTION, stream=True, extra_body={"ignore_eos": True}) as left:
         next(iter(left))  # and goes away
+
+
+def fields(url):
+    """What programs of other servers and models send, and what of it counts."""
+    client = openai.OpenAI(base_url=url + "/v1", api_key="none")
+    past = [{"role": "developer", "content": [{"type": "text", "text": "You answer in one sentence.",
+                                               "cache_control": {"type": "ephemeral"}}]},
+            {"role": "user", "content": "Hello", "name": "ann"},
+            {"role": "assistant", "content": None, "refusal": None, "annotations": [], "id": "x", "reasoning_content": "hm"},
+            QUESTION[1]]
+    plain = dict(model="dummy", messages=past, max_tokens=8, temperature=0)
+    sent = dict(plain, tools=[], tool_choice="auto", parallel_tool_calls=False, stop="", reasoning_effort="low", verbosity="low",
+                prompt_cache_key="k", safety_identifier="s", prediction=None, modalities=["text"], response_format={"type": "text"},
+                extra_body={"cache_prompt": True, "repeat_penalty": 1.0, "top_k": 40.0, "stop_token_ids": [],
+                            "skip_special_tokens": True, "chat_template_kwargs": {"enable_thinking": False}, "colour": "red"})
+    answers = [client.chat.completions.create(**each).choices[0].message.content for each in (plain, sent, sent)]
+    assert answers[0] and answers[0] == answers[1] == answers[2], answers
+    for name, value in {"tools": [{"type": "function", "function": {"name": "f"}}],
+                        "response_format": {"type": "json_object"}}.items():
+        try:
+            client.chat.completions.create(**plain, **{name: value})
+            raise AssertionError(f"{name} is taken")
+        except openai.BadRequestError as error:
+            assert error.code == "unsupported" and error.param == name
+    best = client.completions.create(model="dummy", prompt="The sea", max_tokens=4, n=2, best_of=4, seed=1, logprobs=0)
+    means = [sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs) for choice in best.choices]
+    assert len(means) == 2 and means[0] >= means[1] and best.usage.completion_tokens > 8, best
+    prompt = client.completions.create(model="dummy", prompt="The sea is blue", max_tokens=0, echo=True, logprobs=1)
+    assert prompt.choices[0].text == "The sea is blue" and prompt.choices[0].finish_reason == "length"
+    assert len(prompt.choices[0].logprobs.token_logprobs) == prompt.usage.prompt_tokens and prompt.usage.completion_tokens == 0
 
 
 async def together(url):
@@ -55,5 +99,6 @@ async def together(url):
 
 
 sync(sys.argv[1])
+fields(sys.argv[1])
 asyncio.run(together(sys.argv[1]))
 print("openai: well")

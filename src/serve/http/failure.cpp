@@ -27,11 +27,6 @@ int status_of(const std::string& code) {
   return 400;
 }
 
-// Clients shorten a conversation on OpenAI's name of this.
-std::string name_of(const std::string& code) {
-  return code == to_string(ErrorCode::context_full) ? "context_length_exceeded" : code;
-}
-
 }  // namespace
 
 std::string Failure::json() const {
@@ -50,13 +45,18 @@ Failure Failure::with_field(const std::string& name) const {
   return {status, code, message, name, limit};
 }
 
+// Clients shorten a conversation on OpenAI's code of a full context; some of them see the message alone.
 Failure failure_of_code(const std::string& code, const std::string& message) {
-  return {status_of(code), name_of(code), message};
+  if (code != to_string(ErrorCode::context_full)) return {status_of(code), code, message};
+  const std::string known = "context_length_exceeded";
+  return {status_of(code), known, message + " (" + known + ")"};
 }
 
 Failure failure_of(const FieldError& error) {
-  const std::string code(to_string(error.code()));
-  return {status_of(code), name_of(code), error.message(), error.field, error.limit};
+  Failure failure = failure_of_code(std::string(to_string(error.code())), error.message());
+  failure.param = error.field;
+  failure.limit = error.limit;
+  return failure;
 }
 
 Failure failure_of(const std::exception_ptr& thrown) {
