@@ -18,12 +18,12 @@
 namespace weft::bench {
 namespace {
 
-struct Shape {
+struct WeightShape {
   int64_t rows, cols;
 };
 
 // Rows in file layout: random integers, small scales.
-gemm::WeightSource random_source(WeightType type, const Shape& shape) {
+gemm::WeightSource random_source(WeightType type, const WeightShape& shape) {
   const auto read = [type, cols = shape.cols](int64_t begin, int64_t end, void* to) {
     std::mt19937 random(static_cast<unsigned>(begin));
     auto* out = static_cast<char*>(to);
@@ -54,7 +54,7 @@ size_t bytes_beyond_caches(bool quick) {
 }
 
 // As many copies of the matrix as make its bytes too large for the caches.
-std::vector<gemm::PackedLinear> make_copies(WeightType type, const Shape& shape, Precision precision, bool quick,
+std::vector<gemm::PackedLinear> make_copies(WeightType type, const WeightShape& shape, Precision precision, bool quick,
                                             WorkerTeam& team) {
   const gemm::WeightSource source = random_source(type, shape);
   const size_t bytes = gemm::packed_bytes({&source, 1}, current_isa());
@@ -83,9 +83,9 @@ void measure_gemm(const BenchOptions& options, BenchReport& report) {
       fmt::format("{} threads; weights cycle over copies beyond the caches; ceilings of arithmetic: int8 or bf16 dots "
                   "where the machine has them, else fp32 multiply-add",
                   team.num_workers()));
-  const std::vector<Shape> shapes =
-      options.quick ? std::vector<Shape>{{576, 1536}}
-                    : std::vector<Shape>{{576, 1536}, {1536, 576}, {49152, 576}, {4096, 14336}, {14336, 4096}};
+  const std::vector<WeightShape> shapes =
+      options.quick ? std::vector<WeightShape>{{576, 1536}}
+                    : std::vector<WeightShape>{{576, 1536}, {1536, 576}, {49152, 576}, {4096, 14336}, {14336, 4096}};
   const std::vector<WeightType> types =
       options.quick ? std::vector<WeightType>{WeightType::q4_1}
                     : std::vector<WeightType>{WeightType::f32,  WeightType::f16,  WeightType::bf16,
@@ -93,14 +93,14 @@ void measure_gemm(const BenchOptions& options, BenchReport& report) {
                                               WeightType::q4_1, WeightType::q4_k, WeightType::q6_k};
   gemm::Scratch scratch;
   size_t largest = 0;
-  for (const Shape& shape : shapes)
+  for (const WeightShape& shape : shapes)
     largest = std::max(largest, sizeof(float) * static_cast<size_t>(shape.rows * shape.cols));
   const Workspace memory = memory_to_read(team, std::max(bytes_beyond_caches(options.quick), largest));
   for (WeightType type : types)
     for (Precision precision : {Precision::exact, Precision::standard, Precision::fast}) {
       const bool floats = type == WeightType::f32 || type == WeightType::f16;
       if (floats && precision != Precision::exact) continue;  // the same kernel
-      for (const Shape& shape : shapes) {
+      for (const WeightShape& shape : shapes) {
         if (shape.cols % weight_block(type).inputs != 0) continue;
         const std::vector<gemm::PackedLinear> copies = make_copies(type, shape, precision, options.quick, team);
         const auto bytes = static_cast<double>(copies[0].bytes());

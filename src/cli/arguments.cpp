@@ -181,9 +181,7 @@ Option Verb::option(const std::string& names, std::vector<std::string>& values, 
   return Option(app_->add_option(names, values, help));
 }
 namespace {
-constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();  // of bytes and of seconds
-}
-namespace {
+constexpr uint64_t kMostUnits = std::numeric_limits<int64_t>::max();  // of bytes and of seconds
 // A default as its option takes it, in the largest unit that divides it.
 std::string in_units(int64_t value, std::initializer_list<std::pair<int64_t, const char*>> units) {
   for (const auto& [factor, name] : units)
@@ -203,7 +201,7 @@ Option Verb::bytes(const std::string& names, int64_t& value, const std::string& 
   }();
   CLI::Option* option =
       add_words(*app_, names, help, "SIZE", [&value](const std::string& name, const std::vector<std::string>& words) {
-        value = static_cast<int64_t>(parse_with_unit(name, words.front(), kUnits, kMost));
+        value = static_cast<int64_t>(parse_with_unit(name, words.front(), kUnits, kMostUnits));
       });
   option->default_str(in_units(value, {{int64_t{1} << 30, "G"}, {1 << 20, "M"}, {1 << 10, "K"}}));
   return Option(option);
@@ -212,7 +210,7 @@ Option Verb::seconds(const std::string& names, int64_t& value, const std::string
   static const std::map<std::string, uint64_t> kUnits = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
   CLI::Option* option =
       add_words(*app_, names, help, "TIME", [&value](const std::string& name, const std::vector<std::string>& words) {
-        value = static_cast<int64_t>(parse_with_unit(name, words.front(), kUnits, kMost));
+        value = static_cast<int64_t>(parse_with_unit(name, words.front(), kUnits, kMostUnits));
       });
   option->default_str(in_units(value, {{24 * 3600, "d"}, {3600, "h"}, {1, "s"}}));
   return Option(option);

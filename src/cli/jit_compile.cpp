@@ -20,8 +20,6 @@
 namespace weft::cli {
 namespace {
 
-using namespace attention;
-
 struct Options {
   std::string architecture = "sm_90a", variant = "plain", dtype = "bf16", kv_dtype, mask = "none";
   int head_dim = 128;
@@ -56,13 +54,13 @@ AttentionSpec spec_of(const Options& options) {
 void compile(const Options& options, const Context& context) {
   const AttentionSpec spec = spec_of(options);
   const jit::Target target = jit::nvrtc_target(options.architecture);
-  std::vector<cuda::Path> paths = {cuda::Path::plain};
-  if (cuda::mma_type(spec, options.architecture))
-    paths = {cuda::Path::small_tiles, cuda::Path::all_tiles, cuda::Path::plain};
-  for (const cuda::Path path : paths) {
+  std::vector<attention::cuda::Path> paths = {attention::cuda::Path::plain};
+  if (attention::cuda::mma_type(spec, options.architecture))
+    paths = {attention::cuda::Path::small_tiles, attention::cuda::Path::all_tiles, attention::cuda::Path::plain};
+  for (const attention::cuda::Path path : paths) {
     stop_if_interrupted();
-    const cuda::KernelText text = cuda::attend_text(spec, options.architecture, path);
-    const jit::Request request{.name = cuda::kernel_name(spec, options.architecture, path),
+    const attention::cuda::KernelText text = attention::cuda::attend_text(spec, options.architecture, path);
+    const jit::Request request{.name = attention::cuda::kernel_name(spec, options.architecture, path),
                                .text = text.head + text.instances,
                                .target = target,
                                .flags = text.flags};

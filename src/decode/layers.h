@@ -66,6 +66,10 @@ class Layers {
   StepSeconds seconds_;
 };
 
+inline WorkerTeam& team_of(const ForwardOptions& options) {
+  return options.team != nullptr ? *options.team : WorkerTeam::shared();
+}
+
 // On options.device. Throws Error(unsupported) where the forward pass does not run there, and what reading weights
 // throws. Config, options and sequences outlive it.
 std::unique_ptr<Layers> make_layers(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,

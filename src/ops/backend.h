@@ -37,6 +37,9 @@ class Backend {
   virtual void append(const AppendCall& call, Stream stream) const = 0;
 };
 
+// Rows of x [rows, dim] or [rows, heads, dim].
+inline int64_t row_count(const TensorView& x) { return x.rank() == 3 ? x.shape(0) * x.shape(1) : x.shape(0); }
+
 // Of a tensor: where it lies, pinned memory being the CPU's.
 Device device_of(const TensorView& tensor);
 // Throws Error(unsupported | invalid_device) where there is no such device.

@@ -1,6 +1,5 @@
 // Where the sections of a workspace lie, and the most that any plan within bounds needs of them.
 #include <algorithm>
-#include <limits>
 
 #include "attention/plan/plan_builder.h"
 #include "base/check.h"
@@ -13,7 +12,6 @@ namespace {
 using namespace attention;
 
 constexpr int64_t kAlignment = 64;  // a cache line
-constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
 // Query tiles of at most `requests` requests that have `rows` query tokens together, `tokens` to a tile: every request
 // begins a tile, and each further tile takes as many tokens as it holds.

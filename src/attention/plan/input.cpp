@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <limits>
 
 #include "attention/plan/plan_builder.h"
 #include "base/check.h"
@@ -13,8 +12,6 @@ namespace {
 
 using attention::BoundTerm;
 using attention::kMaxTerms;
-
-constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
 void check_traits(const KernelTraits& traits) {
   const size_t n = traits.classes.size();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,7 @@ using attention::ResolvedInterval;
 
 inline constexpr int kMaxWorkers = 65536;
 inline constexpr int kMaxRows = 1 << 26;
+inline constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 // Lengths stay clear of kOpenEnd and of int32 sums with constants of intervals.
 inline constexpr int64_t kMaxKvLen = int64_t{1} << 30;
 

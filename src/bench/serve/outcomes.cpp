@@ -19,9 +19,9 @@ double percentile(std::vector<double>& values, double share) {
   return values[at];
 }
 
-class Rows {
+class LatencyRows {
  public:
-  Rows(BenchReport& report, std::string name) : report_(report), name_(std::move(name)) {}
+  LatencyRows(BenchReport& report, std::string name) : report_(report), name_(std::move(name)) {}
   void add(const std::string& metric, double value, const std::string& unit) {
     report_.add({.bench = "serve", .name = name_, .metric = metric, .value = value, .unit = unit});
   }
@@ -62,7 +62,7 @@ void report_outcomes(const std::string& name, const ServeLoad& load, const std::
     end = std::max(end, outcome.last);
     good += is_good(outcome, load);
   }
-  Rows rows(report, name);
+  LatencyRows rows(report, name);
   rows.add("throughput", end > 0 ? tokens / end : 0, "tok/s");
   rows.add("goodput", end > 0 ? good / end : 0, "req/s");
   rows.add("failed", failed, "requests");

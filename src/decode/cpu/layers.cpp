@@ -10,10 +10,6 @@
 namespace weft::decode {
 namespace {
 
-WorkerTeam& team_of(const ForwardOptions& options) {
-  return options.team != nullptr ? *options.team : WorkerTeam::shared();
-}
-
 TensorView vector_view(const std::vector<float>& values) {
   return TensorView(values.data(), DType::fp32, {static_cast<int64_t>(values.size())});
 }

@@ -19,10 +19,6 @@ using ops::CardProduct;
 
 constexpr int64_t kWarps = ops::kThreads / 32;  // of a CTA, each with a row at a time
 
-WorkerTeam& team_of(const ForwardOptions& options) {
-  return options.team != nullptr ? *options.team : WorkerTeam::shared();
-}
-
 class CudaLayers : public Layers {
  public:
   CudaLayers(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options,

@@ -61,6 +61,7 @@ DriverSearch search() {
   driver->name = reinterpret_cast<api::Result (*)(__VA_ARGS__)>(dlsym(library.handle, #symbol)); \
   if (driver->name == nullptr && absent == nullptr) absent = #symbol;
   using namespace api;
+  using api::Event;  // weft::cuda has one of its own
   WEFT_CUDA_FUNCTIONS(WEFT_RESOLVE)
 #undef WEFT_RESOLVE
   if (driver->driver_get_version != nullptr) driver->driver_get_version(&driver->version);

@@ -19,8 +19,6 @@ struct RowsOf {
   float* row(int64_t i) const { return data + i / inner * outer_stride + i % inner * inner_stride; }
 };
 
-int64_t row_count(const TensorView& x) { return x.rank() == 3 ? x.shape(0) * x.shape(1) : x.shape(0); }
-
 class CpuBackend : public Backend {
  public:
   void norm(const NormCall& call, Stream stream) const override {

@@ -24,7 +24,6 @@ CardRows rows_of(const TensorView& x) {
   const bool heads = x.rank() == 3;
   return {x.as<float>(), heads ? x.shape(1) : 1, x.stride(0), heads ? x.stride(1) : 0};
 }
-int64_t row_count(const TensorView& x) { return x.rank() == 3 ? x.shape(0) * x.shape(1) : x.shape(0); }
 int dim_of(const TensorView& x) { return static_cast<int>(x.shape(x.rank() - 1)); }
 
 template <class Args>

@@ -26,7 +26,7 @@ class Measure : public Observer {
   void keys(const Keys& list, int kv_head, const KvHead&) override {
     kv_errors_ = {};
     for (size_t t = 0; t < list.tokens.size(); ++t) {
-      const Token& token = list.tokens[t];
+      const reference::Token& token = list.tokens[t];
       const abi::VectorRow row{list.request, static_cast<int>(t), token.position, kv_head};
       const auto error = [&](const VectorHook& exact, const VectorHook& rounded, auto vector) -> VectorError {
         return rounded ? error_of(exact, rounded, row, vector(spec_, tensors_.kv, token, kv_head)) : VectorError{};
