@@ -9,27 +9,31 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
 #include "weft/error.h"
 
 namespace weft {
 
+// Out of line, so that a call leaves little behind where it stands: nothing to format and no string to free.
+namespace failure {
+[[noreturn, gnu::cold]] void throw_error(ErrorCode code, fmt::string_view format, fmt::format_args args);
+[[noreturn, gnu::cold]] void throw_internal_error(fmt::string_view format, fmt::format_args args);
+}  // namespace failure
+
 template <class... Args>
-[[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+[[noreturn]] inline void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
+  failure::throw_error(code, format, fmt::make_format_args(args...));
 }
 
 template <class... Args>
 inline void check(bool ok, ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
   if (!ok) [[unlikely]]
-    fail(code, format, std::forward<Args>(args)...);
+    failure::throw_error(code, format, fmt::make_format_args(args...));
 }
 
 template <class... Args>
 inline void ensure(bool ok, fmt::format_string<Args...> format, Args&&... args) {
   if (!ok) [[unlikely]]
-    throw InternalError(fmt::format(format, std::forward<Args>(args)...));
+    failure::throw_internal_error(format, fmt::make_format_args(args...));
 }
 
 // What a movable object owns: nothing once it was moved from, or where it was never made. `make` says how to make one.

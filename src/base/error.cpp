@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace weft {
 
 std::string_view to_string(ErrorCode code) {
@@ -43,6 +45,13 @@ std::string text_of(ErrorCode code, const std::string& message) {
 }
 
 }  // namespace
+
+void failure::throw_error(ErrorCode code, fmt::string_view format, fmt::format_args args) {
+  throw Error(code, fmt::vformat(format, args));
+}
+void failure::throw_internal_error(fmt::string_view format, fmt::format_args args) {
+  throw InternalError(fmt::vformat(format, args));
+}
 
 Error::Error(ErrorCode code, const std::string& message) : std::runtime_error(text_of(code, message)), code_(code) {}
 
