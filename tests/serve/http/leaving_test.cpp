@@ -77,11 +77,14 @@ TEST_P(Leaving, EndsARequestThatWaits) {
   first.send(Client::post_text("/v1/completions", pausing.dump()));
   ASSERT_TRUE(until(running, [](const EngineStats& stats) { return stats.requests_running == 1; }));
   client.send(Client::post_text("/v1/completions", long_story(std::get<0>(GetParam())).dump()));
-  ASSERT_TRUE(until(running, [](const EngineStats& stats) { return stats.requests_waiting == 1; }));
+  // Its body counts as more tokens than it has until it is read.
+  ASSERT_TRUE(until(running, [](const EngineStats& stats) {
+    return stats.requests_waiting == 1 && stats.tokens_waiting > 0 && stats.tokens_waiting < 12;
+  }));
   leave(client);
-  EXPECT_TRUE(until(running, [](const EngineStats& stats) { return stats.requests_waiting == 0; }));
+  EXPECT_TRUE(until(running, [](const EngineStats& stats) { return stats.requests_cancelled == 1; }));
+  EXPECT_EQ(running.engine().stats().requests_waiting, 0);
   EXPECT_EQ(running.engine().stats().requests_running, 1);
-  EXPECT_EQ(running.engine().stats().requests_cancelled, 1u);
 }
 
 INSTANTIATE_TEST_SUITE_P(HttpServer, Leaving,
