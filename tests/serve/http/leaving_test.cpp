@@ -47,7 +47,7 @@ struct Leaving : ::testing::TestWithParam<std::tuple<bool, bool, std::string>> {
     if (what == "a request") return kGet;
     if (what == "a body") return Client::post_text("/tokenize", std::string(kBodyBytes / 2, ' '));
     return Client::post_text("/tokenize", std::string(kBodyBytes, ' ')) +
-           std::string(48 << 10, ' ');  // more than is read ahead, and room for its end in the system's buffer
+           std::string(20 << 10, ' ');  // more than is read ahead, and room for its end in the system's buffer
   }
   void leave(Client& client) const {
     if (!behind().empty()) {
