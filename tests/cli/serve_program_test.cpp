@@ -92,6 +92,22 @@ TEST(ServeProgram, HasTheDefaultsThatItsPageSays) {
   EXPECT_GE(checked, 17);
 }
 
+TEST(ServeProgram, IsCalledByItsAliasesAndIsStrictWhereItIsTold) {
+  const Serving lenient(kStories, {"--alias", "tales", "--alias", "org/tales"}), strict(kStories, {"--strict"});
+  const auto status = [](const Serving& serving, const json& more) {
+    json body{{"prompt", "Once"}, {"max_tokens", 1}};
+    body.update(more);
+    return Client(serving.port()).post("/v1/completions", body).status;
+  };
+  EXPECT_EQ(status(lenient, {{"model", "org/tales"}, {"colour", "red"}}), 200);
+  EXPECT_EQ(Client(lenient.port()).get("/v1/models").json().at("data").size(), 3u);
+  EXPECT_EQ(Client(lenient.port()).get("/v1/models/org/tales").json().at("id"), "org/tales");
+  EXPECT_EQ(Client(lenient.port()).get("/v1/models/other").status, 404);
+  EXPECT_EQ(status(strict, {{"model", "tales"}}), 404);
+  EXPECT_EQ(status(strict, {{"colour", "red"}}), 400);
+  EXPECT_EQ(status(strict, {{"colour", nullptr}}), 200);
+}
+
 TEST(ServeProgram, RefusesAPortThatIsInUse) {
   const Serving serving(kStories);
   const Result result = run_weft({"serve", kStories, "--port", std::to_string(serving.port())});
