@@ -36,9 +36,10 @@ struct ModelSources;
 struct StepProbe;
 }  // namespace decode
 
-// exact     fp32 activations and KV: mean log-probability error at most 0.001 against fp64
-// standard  ("default") 16-bit activations and KV: at most 0.015
-// fast      8-bit activations, 8-bit KV allowed: at most 0.07
+// What is rounded; what a log-probability errs by for that depends on the model (docs/precision.md has measurements).
+// exact     fp32 activations and KV
+// standard  ("default") 16-bit activations and KV
+// fast      8-bit activations, 8-bit KV allowed
 enum class Precision : uint8_t { exact, standard, fast };
 std::string_view to_string(Precision precision);         // "exact", "default", "fast"
 Precision precision_from_string(std::string_view name);  // throws Error(invalid_argument)

@@ -72,7 +72,8 @@ double mean_error(const std::string& path, const Ids& ids, const ForwardOptions&
 double allowed_error(Precision precision) {
   return precision == Precision::exact ? 0.001 : precision == Precision::standard ? 0.015 : 0.07;
 }
-// The bounds are those of trained models. Random weights amplify the 8 bits of activations that bf16 dots take.
+// Limits for these models, so that no change rounds more than before: no bounds of others (docs/precision.md). Random
+// weights amplify the 8 bits of activations that bf16 dots take.
 double allowed_error_of_random(uint32_t type, Precision precision) {
   const bool bf16_dot = type == GgufWriter::kBF16 && current_isa() == Isa::avx512_bf16;
   return (bf16_dot && precision == Precision::standard ? 2 : 1) * allowed_error(precision);

@@ -18,7 +18,7 @@ using testing::RandomModelOptions;
 using testing::TempFolder;
 using Ids = std::vector<int32_t>;
 
-// docs/precision.md: of the mean error of a log-probability.
+// Of the mean error of a log-probability: limits for these models (docs/precision.md).
 struct Allowed {
   Precision precision;
   double mean;
