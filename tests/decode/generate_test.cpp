@@ -10,15 +10,18 @@ class Generating : public ::testing::Test {
   Answer answer(const std::vector<int32_t>& prompt, int64_t max_tokens, int64_t context) {
     ForwardPass forward(file_, {.max_tokens = 512});
     Generator generator(forward, tokenizer_, {.temperature = 0.f}, {}, 0);
-    return generator.answer(forward.add_sequence(), prompt,
-                            {.max_tokens = max_tokens,
-                             .context = context,
-                             .on_token =
-                                 [&](int32_t id, std::string_view text) {
-                                   if (id >= 0) ids_.push_back(id);
-                                   text_ += text;
-                                 },
-                             .stopped = [&] { return static_cast<int>(ids_.size()) >= stop_after_; }});
+    const auto sequence = forward.add_sequence();
+    const Answer result = generator.answer(sequence, prompt,
+                                           {.max_tokens = max_tokens,
+                                            .context = context,
+                                            .on_token =
+                                                [&](int32_t id, std::string_view text) {
+                                                  if (id >= 0) ids_.push_back(id);
+                                                  text_ += text;
+                                                },
+                                            .stopped = [&] { return static_cast<int>(ids_.size()) >= stop_after_; }});
+    held_ = forward.length(sequence);
+    return result;
   }
 
   const ModelFile file_{std::string(WEFT_TEST_DATA) + "/stories260K.gguf"};
@@ -27,6 +30,7 @@ class Generating : public ::testing::Test {
   std::vector<int32_t> ids_;
   std::string text_;
   int stop_after_ = 1000;
+  int64_t held_ = 0;  // tokens of the sequence in the end
 };
 
 TEST_F(Generating, HandsOnWhatItAnswers) {
@@ -59,6 +63,23 @@ TEST_F(Generating, EndsWhereTheContextDoes) {
   const Answer result = answer(prompt_, 20, length + 2);
   EXPECT_EQ(result.finish, "context");
   EXPECT_EQ(result.ids.size(), 3u);  // the last one is said, and not computed with
+}
+
+TEST_F(Generating, ComputesNothingBehindTheLastTokenThatItSays) {
+  const auto length = static_cast<int64_t>(prompt_.size());
+  answer(prompt_, 5, 512);
+  EXPECT_EQ(held_, length + 4);
+  const Answer full = answer(prompt_, 20, length);
+  EXPECT_EQ(full.finish, "context");
+  EXPECT_EQ(full.ids.size(), 1u);
+  EXPECT_EQ(held_, length);
+}
+
+TEST_F(Generating, SaysHowLongAPromptTookThatWasComputedBeforeItWasStopped) {
+  stop_after_ = 0;
+  const Answer result = answer(prompt_, 20, 512);
+  EXPECT_EQ(result.finish, "interrupted");
+  EXPECT_GT(result.prefill_s, 0);
 }
 
 TEST_F(Generating, RefusesAPromptBeyondTheContext) {

@@ -31,10 +31,15 @@ class Steps {
     ids_.push_back(sequences_->add());
     sequences_->append(ids_.back(), tokens);
   }
+  void take_back(int64_t tokens) {
+    for (const auto id : ids_) sequences_->truncate(id, sequences_->length(id) - tokens);
+  }
+  std::span<const int32_t> pages(size_t index) const { return sequences_->pages(ids_[index]); }
   void fork(size_t index, int64_t tokens) { ids_.push_back(sequences_->fork(ids_[index], tokens)); }
   // `tokens` more of each; returns how many plans that took.
-  int64_t run(int64_t tokens = 1, const SharedPrefixes& prefixes = {}) {
+  int64_t run(int64_t tokens = 1, const SharedPrefixes& prefixes = {}, bool invariant = false) {
     Step step;
+    step.invariant = invariant;
     step.prefix_parents.assign(prefixes.parent.begin(), prefixes.parent.end());
     step.prefix_pages.assign(prefixes.num_pages.begin(), prefixes.num_pages.end());
     step.node_of_request.assign(prefixes.node_of_request.begin(), prefixes.node_of_request.end());
@@ -130,6 +135,65 @@ TEST(StepAttention, AFixedSplitKeepsItsPlanWithinAChunk) {
   for (int i = 0; i < 63; ++i) plans += steps.run();
   EXPECT_EQ(plans, 0);
   EXPECT_EQ(steps.run(), 1);  // token 6465: the next chunk
+}
+
+TEST(StepAttention, KeepsAPlanForAThirtySecondOfItsTokensMoreAndForNoFewer) {
+  Steps steps;
+  steps.add(3199);
+  EXPECT_EQ(steps.run(), 1);  // of 3200 tokens
+  EXPECT_EQ(steps.run(100), 1);
+  steps.take_back(99);
+  EXPECT_EQ(steps.run(), 1);  // one row again, of 3202 tokens
+  int64_t plans = 0;
+  for (int i = 0; i < 100; ++i) plans += steps.run();
+  EXPECT_EQ(plans, 0);
+  EXPECT_EQ(steps.run(), 1);  // token 3303
+  steps.take_back(1);
+  EXPECT_EQ(steps.run(), 0);  // as many as before
+  steps.take_back(2);
+  EXPECT_EQ(steps.run(), 1);  // fewer
+}
+
+TEST(StepAttention, LooksForSharedPagesAgainWhereverSomebodyTookSome) {
+  Steps steps;
+  steps.add(4096);
+  steps.add(512);
+  steps.run();
+  EXPECT_EQ(steps.run(), 0);
+  const auto forked = steps.sequences().fork(steps.sequences().add(), 0);
+  EXPECT_EQ(steps.run(), 1);
+  EXPECT_EQ(steps.run(), 0);
+  steps.sequences().release(forked);
+  steps.sequences().add(steps.pages(1).first(4));
+  EXPECT_EQ(steps.run(), 1);
+  EXPECT_EQ(steps.run(), 0);
+}
+
+TEST(StepAttention, PlansAgainWhereKnownPrefixesAreOtherwiseSharedOut) {
+  Steps steps;
+  steps.add(4096);
+  for (int i = 0; i < 7; ++i) steps.fork(0, 4096);
+  const std::vector<int32_t> roots{-1, -1}, chain{-1, 0}, pages{128, 256}, other{64, 256};
+  const std::vector<int32_t> halves{0, 0, 0, 0, 1, 1, 1, 1}, turns{0, 1, 0, 1, 0, 1, 0, 1};
+  EXPECT_EQ(steps.run(1, {roots, pages, halves}), 1);
+  EXPECT_EQ(steps.run(1, {roots, pages, halves}), 0);
+  EXPECT_EQ(steps.run(1, {chain, pages, halves}), 1);
+  EXPECT_EQ(steps.run(1, {chain, other, halves}), 1);
+  EXPECT_EQ(steps.run(1, {chain, other, turns}), 1);
+  EXPECT_EQ(steps.run(1, {chain, other, turns}), 0);
+}
+
+TEST(StepAttention, AnInvariantStepIsCutByItsOwnSplitWhateverTheOthersTake) {
+  Steps steps;
+  steps.add(6600);
+  EXPECT_EQ(steps.run(1, {}, true), 1);
+  int64_t plans = 0;
+  for (int i = 6601; i < 6656; ++i) plans += steps.run(1, {}, true);
+  EXPECT_EQ(plans, 0);
+  EXPECT_EQ(steps.run(1, {}, true), 1);  // token 6657: the next chunk of 256
+  EXPECT_EQ(steps.run(), 1);
+  EXPECT_EQ(steps.run(), 0);
+  EXPECT_EQ(steps.run(1, {}, true), 1);
 }
 
 }  // namespace

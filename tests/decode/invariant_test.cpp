@@ -1,0 +1,109 @@
+// Inputs that ask for it get the same bits beside any others; and what sequences may hold, to the last token.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "decode/sequences.h"
+#include "decode/step_attention.h"
+#include "tests/support/random_model.h"
+#include "weft/model.h"
+
+namespace weft::decode {
+namespace {
+
+using testing::TempFolder;
+using Ids = std::vector<int32_t>;
+
+constexpr int64_t kContext = 2048;
+
+class Invariant : public ::testing::Test {
+ protected:
+  Invariant() : path_(folder_.path("model.gguf")) {
+    testing::random_model({.context_length = kContext}).write(path_);
+    file_.emplace(path_);
+  }
+  static Ids random_ids(size_t count, uint32_t seed) {
+    std::mt19937 random(seed);
+    Ids ids(count);
+    for (int32_t& id : ids) id = static_cast<int32_t>(random() % testing::kRandomModelVocab);
+    return ids;
+  }
+  // A sequence of so many tokens, written in the same cuts by all.
+  static ForwardPass::SequenceId begun(ForwardPass& forward, size_t count, uint32_t seed) {
+    const Ids ids = random_ids(count, seed);
+    const auto sequence = forward.add_sequence();
+    for (size_t done = 0; done < count; done += 256) {
+      const auto rest = std::span(ids).subspan(done);
+      forward.run(
+          {{.sequence = sequence, .tokens = rest.first(std::min<size_t>(256, rest.size())), .invariant = true}});
+    }
+    return sequence;
+  }
+  ForwardOptions options(WorkerTeam& team) const {
+    return {.precision = Precision::exact, .max_tokens = 8192, .max_sequences = 8, .team = &team};
+  }
+
+  TempFolder folder_;
+  std::string path_;
+  std::optional<ModelFile> file_;
+};
+
+TEST_F(Invariant, InputsGetTheSameBitsBesideAnyOthersAndOnAnyNumberOfWorkers) {
+  const Ids next = random_ids(1, 9), rows = random_ids(70, 10);
+  std::vector<float> alone;
+  for (const int workers : {1, 2, 3}) {
+    WorkerTeam team(workers);
+    for (int others = 0; others < 5; ++others) {
+      ForwardPass forward(*file_, options(team));
+      const auto own = begun(forward, 1500, 1), other = begun(forward, 700, 2), third = begun(forward, 1100, 3);
+      const ForwardPass::Input mine{.sequence = own, .tokens = next, .invariant = true};
+      const ForwardPass::Input ordinary{.sequence = other, .tokens = rows};
+      const ForwardPass::Input equal{.sequence = third, .tokens = next, .invariant = true};
+      const std::vector<std::vector<ForwardPass::Input>> all{
+          {mine}, {mine, ordinary}, {ordinary, mine}, {equal, mine, ordinary}, {ordinary, equal, mine}};
+      const std::vector<ForwardPass::Input>& inputs = all[static_cast<size_t>(others)];
+      const TensorView logits = forward.run(inputs);
+      size_t place = 0;
+      while (inputs[place].sequence != own) ++place;
+      const float* row = logits.as<float>() + static_cast<int64_t>(place) * logits.shape(1);
+      const std::vector<float> got(row, row + logits.shape(1));
+      if (alone.empty()) alone = got;
+      EXPECT_EQ(std::memcmp(got.data(), alone.data(), got.size() * sizeof(float)), 0)
+          << workers << " workers, case " << others;
+    }
+  }
+}
+
+TEST_F(Invariant, PrefixesNameANodeForEveryInput) {
+  WorkerTeam team(1);
+  ForwardPass forward(*file_, options(team));
+  const Ids ids = random_ids(40, 1);
+  const auto a = begun(forward, 64, 1), b = forward.fork(a, 64);
+  const std::vector<ForwardPass::Input> inputs{{.sequence = a, .tokens = ids}, {.sequence = b, .tokens = ids}};
+  const std::vector<int32_t> parent{-1}, pages{2}, one{0}, both{0, 0}, three{0, 0, 0};
+  EXPECT_THROW(forward.run(inputs, {parent, pages, one}), Error);
+  EXPECT_THROW(forward.run(inputs, {parent, pages, three}), Error);
+  EXPECT_EQ(forward.length(a), 64);
+  forward.run(inputs, {parent, pages, both});
+  EXPECT_EQ(forward.length(a), 104);
+}
+
+TEST_F(Invariant, SequencesHoldAContextAndAPoolAllOfItsTokensHoweverTheyAreSharedOut) {
+  const ModelConfig& config = file_->config();
+  WorkerTeam team(1);
+  ForwardOptions small = options(team);
+  small.max_tokens = 64, small.max_sequences = 4, small.page_size = 16;
+  Sequences pool(config, small, DType::fp32);
+  for (const int64_t tokens : {13, 17, 17, 17}) pool.append(pool.add(), tokens);
+  Sequences sequences(config, options(team), DType::fp32);
+  const auto whole = sequences.add();
+  sequences.append(whole, kContext);
+  EXPECT_THROW(sequences.append(whole, 1), Error);
+  const auto again = sequences.add(sequences.pages(whole));
+  EXPECT_EQ(sequences.length(again), kContext);
+  EXPECT_THROW(sequences.append(again, 1), Error);
+}
+
+}  // namespace
+}  // namespace weft::decode
