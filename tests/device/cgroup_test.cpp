@@ -53,6 +53,14 @@ TEST_F(CgroupQuota, IsTheLeastOfAllGroupsAbove) {
   EXPECT_DOUBLE_EQ(quota(), 2);
 }
 
+TEST_F(CgroupQuota, IsTheInnermostGroupsWhereThatIsTheLeast) {
+  write("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+  write("proc/self/cgroup", "0::/a/b\n");
+  write("sys/fs/cgroup/a/cpu.max", "800000 100000\n");
+  write("sys/fs/cgroup/a/b/cpu.max", "300000 100000\n");
+  EXPECT_DOUBLE_EQ(quota(), 3);
+}
+
 TEST_F(CgroupQuota, IsReadFromVersion1WhereControllersShareAMount) {
   write("proc/self/mountinfo",
         "33 25 0:29 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"

@@ -237,6 +237,19 @@ TEST(WorkerTeam, NestedJobsEndBeforeTheirExceptionIsRethrown) {
   EXPECT_EQ(caught, 2);
 }
 
+TEST(WorkerTeam, NestedJobsRethrowTheFirstOfTheirExceptions) {
+  WorkerTeam outer(2), inner(3);
+  std::vector<std::string> caught(2);
+  outer.run([&](int worker) {
+    try {
+      inner.run([](int w) { throw std::runtime_error(std::to_string(w)); });
+    } catch (const std::runtime_error& error) {
+      caught[static_cast<size_t>(worker)] = error.what();
+    }
+  });
+  EXPECT_EQ(caught, (std::vector<std::string>{"0", "0"}));
+}
+
 TEST(WorkerTeam, RefusesABarrierWhereItWouldHang) {
   WorkerTeam team(2), other(2);
   EXPECT_THROW(team.barrier(), InternalError);  // outside

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -58,6 +59,18 @@ TEST(Workspace, MovesItsMemory) {
     EXPECT_EQ(c.bytes(), bytes);
     EXPECT_EQ(static_cast<char*>(c.data())[bytes - 1], 7);
   }
+}
+
+// Of the address space, too, which is reserved for alignment.
+TEST(Workspace, GivesBackAllThatItTook) {
+  const auto pages = [] {
+    size_t total = 0;
+    std::ifstream("/proc/self/statm") >> total;
+    return total;
+  };
+  const size_t before = pages();
+  for (int i = 0; i < 100; ++i) Workspace(Device::cpu(), (size_t{3} << 20) + 1);
+  EXPECT_LT(pages(), before + (size_t{64} << 20) / 4096);
 }
 
 ErrorCode code_of(Device device, size_t bytes, std::string* message = nullptr) {
