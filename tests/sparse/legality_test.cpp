@@ -97,5 +97,81 @@ TEST(Legality, TheTeamSharesALoopByAnIndptrOfThatLoopAlone) {
             std::string::npos);
 }
 
+// One by one, what compute_inline asks of a block whose expression goes where it is read.
+TEST(Legality, AnExpressionThatGoesWhereItIsReadIsComputedOnceFromWhatStays) {
+  const auto program = [](const std::string& first, const std::string& second, const std::string& kind = "fp32",
+                          const std::string& first_kinds = "SS") {
+    return fmt::format(R"(program p(m):
+  I = dense_fixed(m)
+  K = dense_fixed(4)
+  X = buffer(I, K): fp32
+  T = temporary(I, K): {}
+  S = temporary(I): fp32
+  Z = buffer(I, K): fp32
+  iterate one(I, K) "{}" as (i, k):
+    {}
+  iterate two(I, K) "SS" as (i, k):
+    {}
+)",
+                       kind, first_kinds, first, second);
+  };
+  const std::string inlined = "compute_inline(one)\n", reads = "Z[i, k] = T[i, k]";
+  EXPECT_NE(stage2(inlined, program("T[i, k] = X[i, k] + 1.0", reads)).find("Z[i, k] = X[i, k] + 1.0"),
+            std::string::npos);
+  expect_refused(inlined, program("T[i, k] = X[i, k]", reads, "bf16"), "'T' rounds what is stored in it");
+  expect_refused(inlined, program("T[i, k] = T[i, k] + 1.0", reads), "it reads 'T' itself");
+  expect_refused(inlined, program("S[i] = X[i, k]", "Z[i, k] = S[i]", "fp32", "SR"), "'S' is written again and again");
+  expect_refused(inlined, program("T[i, k] = X[i, k]", "T[i, k] = T[i, k] * 2.0"), "another block writes 'T', too");
+  expect_refused(inlined, program("T[i, k] = X[i, k]", "X[i, k] = T[i, k]"),
+                 "'X', which it reads, is written after it");
+  expect_refused("compute_inline(two)\n", program("Z[i, k] = T[i, k]", "T[i, k] = X[i, k]"), "'T' is read before");
+  expect_refused("compute_inline(two)\n", program("T[i, k] = 1.0", "T[i, k] = X[i, k]"),
+                 "another block writes 'T', too");
+}
+
+TEST(Legality, LoopsThatBecomeOneStandAloneInOneNestAndAreSerial) {
+  const std::string fused = "f = fuse(csrmm.ko, csrmm.ki)\n", split = "ko, ki = split(csrmm.k, 4)\n";
+  expect_refused(split + "unroll(csrmm.ki)\n" + fused, kSpmmProgram, "one of them is no serial loop any more",
+                 {{"feat", 8}});
+  expect_refused(split + "unroll(csrmm.ko)\n" + fused, kSpmmProgram, "one of them is no serial loop any more",
+                 {{"feat", 8}});
+  expect_refused(split + "m = fuse(csrmm.ko, csrmm.ki)\n", kSpmmProgram, "'m': a loop cannot be called so",
+                 {{"feat", 8}});
+  expect_refused("f = fuse(twice.a, sums.j)\n", kSteps, "are loops of different iterations");
+  expect_refused("compute_at(twice, rest.i)\n", kSteps, "what stands between them accesses 'T', too");
+  expect_refused("compute_at(twice, sums.i)\nf = fuse(sums.i, sums.j)\n", kSteps,
+                 "does not stand directly and alone within");
+  expect_refused("reorder(twice.a, sums.j)\n", kSteps, "are loops of different iterations");
+  expect_refused("compute_at(twice, sums.i)\nreorder(sums.j, sums.i)\n", kSteps,
+                 "other statements stand between the loops");
+  expect_refused("reverse_compute_at(sums, twice.a)\nreorder(twice.b, twice.a)\n", kSteps,
+                 "other statements stand between the loops");
+}
+
+TEST(Legality, ASumThatThreadsOrAtomicsAddUpIsOne) {
+  const auto program = [](const std::string& kind, const std::string& lines) {
+    return fmt::format(R"(program p(m):
+  I = dense_fixed(m)
+  K = dense_fixed(64)
+  X = buffer(I, K): fp32
+  P = buffer(I): fp32
+  S = buffer(I): {}
+  iterate sum(I, K) "SR" as (i, k):
+{})",
+                       kind, lines);
+  };
+  const std::string one = "    S[i] = S[i] + X[i, k]\n";
+  expect_refused("bind(sum.k, threadIdx.x)\n", program("fp32", "    P[i] = P[i] + X[i, k]\n" + one),
+                 "threads add up one sum, and 2 elements are stored within");
+  expect_refused("bind(sum.k, threadIdx.x)\n", program("fp32", "    S[i] = S[i] * X[i, k]\n"),
+                 "threads add up a sum of the form");
+  expect_refused("atomic(sum)\n", program("bf16", one), "'S' is of bf16; fp32 and fp64 are added to at once");
+  expect_refused("atomic(sum)\n", program("fp32", "    S[i] = S[i] + S[i] * X[i, k]\n"),
+                 "the block is no sum of the form");
+  expect_refused("cache_write(sum.i, register)\n", program("fp32", "    P[i] = P[i] + X[i, k]\n" + one),
+                 "writes more than one element");
+  EXPECT_NE(stage2("atomic(sum)\n", program("fp32", one)).find("atomic"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace weft::sparse::test
