@@ -8,7 +8,7 @@
 namespace weft::sparse {
 namespace {
 
-// The list's places by row, then column; those at one place as they stand.
+// The list's places by row, then column.
 std::vector<int64_t> sorted_places(const Coo& coo) {
   check(coo.rows.size() == coo.cols.size(), ErrorCode::invalid_argument, "coo: there are {} rows and {} columns",
         coo.rows.size(), coo.cols.size());
@@ -26,7 +26,7 @@ std::vector<int64_t> sorted_places(const Coo& coo) {
   const auto key = [&](int64_t e) {
     return std::pair(coo.rows[static_cast<size_t>(e)], coo.cols[static_cast<size_t>(e)]);
   };
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return key(a) < key(b); });
+  std::ranges::sort(order, {}, key);
   return order;
 }
 
