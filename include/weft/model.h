@@ -128,6 +128,8 @@ class ModelFile {
 struct EncodeOptions {
   bool add_special = true;     // BOS/EOS as the file asks, unless parse_special finds it there
   bool parse_special = false;  // texts of control tokens become those tokens
+  // For text that may be long: Error(context_full) where it has more tokens, as soon as that is known.
+  int64_t at_most = std::numeric_limits<int64_t>::max();
 };
 
 // Byte-level BPE ("gpt2": pre-tokenizers smollm, gpt-2, llama-bpe, qwen2, ...) or SentencePiece style ("llama").
@@ -140,6 +142,8 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
+  // How many tokens at least a text of so many bytes has, by the longest token.
+  int64_t least_tokens(size_t bytes) const;
   // The text with marks in front of its control tokens' texts, for a place inside of text that is encoded with
   // parse_special: there it is text like any other.
   std::string as_plain_text(std::string_view text) const;

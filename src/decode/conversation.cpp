@@ -21,7 +21,7 @@ void Conversation::set_variables(std::string_view json) {
   variables_ = json;
 }
 
-std::vector<int32_t> Conversation::tokens() const {
+std::vector<int32_t> Conversation::tokens(int64_t at_most) const {
   const auto text_of = [&](int32_t id) { return id < 0 ? std::string() : tokenizer_.piece(id, false); };
   nlohmann::json messages = nlohmann::json::array();
   for (const Message& message : messages_) messages.push_back({{"role", message.role}, {"content", message.content}});
@@ -33,7 +33,7 @@ std::vector<int32_t> Conversation::tokens() const {
   // Text that is not UTF-8 shows as U+FFFD: JSON cannot hold it.
   const std::string text =
       chat_template_.render(context.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  std::vector<int32_t> ids = tokenizer_.encode(text, {.add_special = false, .parse_special = true});
+  std::vector<int32_t> ids = tokenizer_.encode(text, {.add_special = false, .parse_special = true, .at_most = at_most});
   // Some templates write BOS themselves.
   if (tokenizer_.adds_bos() && (ids.empty() || ids.front() != tokenizer_.bos()))
     ids.insert(ids.begin(), tokenizer_.bos());

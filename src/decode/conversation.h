@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,8 +24,8 @@ class Conversation {
   // (kOwnVariables) stay as they are. Throws Error(invalid_argument) for what is no object.
   void set_variables(std::string_view json);
   static constexpr std::array kOwnVariables{"messages", "add_generation_prompt", "bos_token", "eos_token"};
-  // The tokens of the whole conversation up to where the model goes on.
-  std::vector<int32_t> tokens() const;
+  // The tokens of the whole conversation up to where the model goes on. Throws Error(context_full) for more than so many.
+  std::vector<int32_t> tokens(int64_t at_most = std::numeric_limits<int64_t>::max()) const;
 
  private:
   struct Message {

@@ -71,6 +71,7 @@ BytePairEncoder::BytePairEncoder(const Vocabulary& vocabulary, const TokenIndex&
     const char c = static_cast<char>(byte);
     byte_tokens_[byte] = index.find(byte_level_text({&c, 1}));
     if (byte_tokens_[byte] == kNoToken && has_unknown) byte_tokens_[byte] = vocabulary.unknown;
+    leaves_bytes_out_ = leaves_bytes_out_ || byte_tokens_[byte] == kNoToken;
   }
   size_t capacity = 16;
   while (capacity < vocabulary.merges.size() * 2) capacity *= 2;

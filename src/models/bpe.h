@@ -22,6 +22,7 @@ class BytePairEncoder {
   // A byte that has no token becomes the unknown token before anything merges; where there is none, its neighbours
   // become each other's and may merge.
   void encode(std::string_view word, bool whole, std::vector<int32_t>& ids) const;
+  bool leaves_bytes_out() const { return leaves_bytes_out_; }
 
  private:
   struct Merge {
@@ -40,6 +41,7 @@ class BytePairEncoder {
   const Vocabulary& vocabulary_;
   const TokenIndex& index_;
   std::array<int32_t, 256> byte_tokens_;  // kNoToken: the byte is left out
+  bool leaves_bytes_out_ = false;         // some byte is
   std::vector<Merge> merges_;             // open addressing, at most half full
   uint64_t mask_ = 0;
 };

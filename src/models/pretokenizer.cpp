@@ -114,8 +114,9 @@ Pretokenizer::~Pretokenizer() = default;
 Pretokenizer::Pretokenizer(Pretokenizer&&) noexcept = default;
 Pretokenizer& Pretokenizer::operator=(Pretokenizer&&) noexcept = default;
 
-void Pretokenizer::split_by(size_t index, std::string_view text, std::vector<std::string_view>& words) const {
-  if (text.empty()) return;
+void Pretokenizer::split_by(size_t index, std::string_view text, std::vector<std::string_view>& words,
+                            size_t at_most) const {
+  if (text.empty() || words.size() > at_most) return;
   if (index == patterns_.size()) {
     words.push_back(text);
     return;
@@ -125,21 +126,21 @@ void Pretokenizer::split_by(size_t index, std::string_view text, std::vector<std
   check(match != nullptr, ErrorCode::out_of_memory, "no memory to match a pre-tokenizer's pattern");
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
   size_t done = 0;
-  while (done < text.size()) {
+  while (done < text.size() && words.size() <= at_most) {
     const int found = pcre2_match(pattern.code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), done,
                                   PCRE2_NO_UTF_CHECK, match.get(), pattern.context.get());
     if (found == PCRE2_ERROR_NOMATCH) break;
     check(found >= 0, found == PCRE2_ERROR_NOMEMORY ? ErrorCode::out_of_memory : ErrorCode::invalid_argument,
           "text: the pre-tokenizer gave up at byte {} (PCRE2 error {}); break up the longest run of equal characters",
           done, found);
-    split_by(index + 1, text.substr(done, range[0] - done), words);
-    split_by(index + 1, text.substr(range[0], range[1] - range[0]), words);
+    split_by(index + 1, text.substr(done, range[0] - done), words, at_most);
+    split_by(index + 1, text.substr(range[0], range[1] - range[0]), words, at_most);
     done = range[1];
   }
-  split_by(index + 1, text.substr(done), words);
+  split_by(index + 1, text.substr(done), words, at_most);
 }
 
-void Pretokenizer::split(std::string_view text, std::vector<std::string_view>& words) const {
+void Pretokenizer::split(std::string_view text, std::vector<std::string_view>& words, size_t at_most) const {
   // The patterns see valid UTF-8 only: the text is cut at bytes that are not.
   size_t begin = 0, at = 0;
   while (at < text.size()) {
@@ -151,13 +152,14 @@ void Pretokenizer::split(std::string_view text, std::vector<std::string_view>& w
       at += length;
       continue;
     }
-    split_by(0, text.substr(begin, at - begin), words);
+    split_by(0, text.substr(begin, at - begin), words, at_most);
+    if (words.size() > at_most) return;
     begin = at;
     while (at < text.size() && utf8::character_length(text, at) == 0) ++at;
     words.push_back(text.substr(begin, at - begin));
     begin = at;
   }
-  split_by(0, text.substr(begin), words);
+  split_by(0, text.substr(begin), words, at_most);
 }
 
 bool pretokenizer_adds_bos(std::string_view name) {

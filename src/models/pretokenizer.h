@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,13 +20,15 @@ class Pretokenizer {
   Pretokenizer& operator=(Pretokenizer&&) noexcept;
 
   // Appends the words of the text in order; together they are the text. A run of bytes that are not UTF-8 is a word.
-  void split(std::string_view text, std::vector<std::string_view>& words) const;
+  // Ends early where `words` holds more than `at_most`.
+  void split(std::string_view text, std::vector<std::string_view>& words,
+             size_t at_most = std::numeric_limits<size_t>::max()) const;
   // A word that is itself a token is taken whole, whatever its merges.
   bool takes_whole_words() const { return takes_whole_words_; }
 
  private:
   struct Pattern;
-  void split_by(size_t pattern, std::string_view text, std::vector<std::string_view>& words) const;
+  void split_by(size_t pattern, std::string_view text, std::vector<std::string_view>& words, size_t at_most) const;
   std::vector<Pattern> patterns_;
   bool takes_whole_words_ = false;
 };

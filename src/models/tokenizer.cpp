@@ -103,6 +103,7 @@ Tokenizer::Impl& Tokenizer::impl() const { return held(impl_, "tokenizer", "Toke
 std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   return impl().core.encode(text, options);
 }
+int64_t Tokenizer::least_tokens(size_t bytes) const { return impl().core.least_tokens(bytes); }
 std::string Tokenizer::as_plain_text(std::string_view text) const { return impl().core.as_plain_text(text); }
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
   return impl().core.decode(ids, skip_special);

@@ -1,6 +1,7 @@
 #include "models/tokenizer_core.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 
@@ -28,6 +29,12 @@ std::string without_marks(std::string_view text) {
   return rest;
 }
 
+size_t bytes_of_marks(std::string_view text) {
+  size_t marks = 0;
+  for (size_t at = 0; (at = text.find(kPlainMark, at)) != std::string_view::npos; at += kPlainMark.size()) ++marks;
+  return marks * kPlainMark.size();
+}
+
 }  // namespace
 
 TokenizerCore::TokenizerCore(Vocabulary vocabulary)
@@ -46,6 +53,8 @@ TokenizerCore::TokenizerCore(Vocabulary vocabulary)
   }
   if (vocabulary_.eos >= 0) ends_[static_cast<size_t>(vocabulary_.eos)] = true;
   for (const int32_t id : vocabulary_.ends) ends_[static_cast<size_t>(id)] = true;
+  for (int32_t id = 0; id < vocabulary_.size(); ++id)  // no token stands for more bytes than its text has
+    if (vocabulary_.texts[id].size() > longest_) longest_ = std::max(longest_, piece(id, false).size());
 }
 
 bool TokenizerCore::is_special(int32_t id) const {
@@ -57,9 +66,24 @@ bool TokenizerCore::is_end(int32_t id) const {
   return id >= 0 && id < vocabulary_.size() && ends_[static_cast<size_t>(id)];
 }
 
+// Where bytes may be left out, any text may have none.
+int64_t TokenizerCore::least_tokens(size_t bytes) const {
+  if (byte_pairs_ && byte_pairs_->leaves_bytes_out()) return 0;
+  return static_cast<int64_t>((bytes + longest_ - 1) / longest_);
+}
+
 std::vector<int32_t> TokenizerCore::encode(std::string_view text, EncodeOptions options) const {
+  const auto check_count = [&](int64_t tokens) {
+    check(tokens <= options.at_most, ErrorCode::context_full, "text: it has more than {} tokens, as many as are wanted",
+          options.at_most);
+  };
+  const size_t marks = options.parse_special ? bytes_of_marks(text) : 0;
+  check_count(least_tokens(text.size() - marks));
+  // Words become a token each at least.
+  const bool all_words = byte_pairs_ && byte_pairs_->leaves_bytes_out();
+  const size_t most_words = all_words ? std::numeric_limits<size_t>::max() : static_cast<size_t>(options.at_most);
   std::vector<int32_t> ids;
-  ids.reserve(text.size() / 3 + 2);
+  ids.reserve(static_cast<size_t>(std::min(static_cast<int64_t>(text.size() / 3), options.at_most)) + 2);
   // A BOS or EOS that the text brings along is not put there twice.
   const int32_t bos = vocabulary_.bos;
   const bool has_bos = options.parse_special && bos >= 0 && text.starts_with(vocabulary_.texts[bos]) &&
@@ -78,17 +102,22 @@ std::vector<int32_t> TokenizerCore::encode(std::string_view text, EncodeOptions 
         pieces_->encode(raw, space_prefix, ids);
       } else {
         words.clear();
-        pretokenizer_->split(raw, words);
-        for (const std::string_view word : words) byte_pairs_->encode(word, pretokenizer_->takes_whole_words(), ids);
+        pretokenizer_->split(raw, words, most_words);
+        for (const std::string_view word : words) {
+          byte_pairs_->encode(word, pretokenizer_->takes_whole_words(), ids);
+          check_count(static_cast<int64_t>(ids.size()));
+        }
       }
     }
     if (match.id < 0) break;
     ids.push_back(match.id);
+    check_count(static_cast<int64_t>(ids.size()));
     space_prefix = vocabulary_.add_space_prefix && is_special(match.id);
     done = match.begin + match.length;
   }
   const bool has_eos = options.parse_special && !ids.empty() && ids.back() == vocabulary_.eos;
   if (options.add_special && vocabulary_.add_eos && !has_eos) ids.push_back(vocabulary_.eos);
+  check_count(static_cast<int64_t>(ids.size()));
   return ids;
 }
 

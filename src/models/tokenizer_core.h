@@ -26,6 +26,7 @@ class TokenizerCore {
   TokenizerCore& operator=(const TokenizerCore&) = delete;
 
   std::vector<int32_t> encode(std::string_view text, EncodeOptions options) const;
+  int64_t least_tokens(size_t bytes) const;
   std::string as_plain_text(std::string_view text) const;
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
   std::string piece(int32_t id, bool skip_special) const;
@@ -41,6 +42,7 @@ class TokenizerCore {
   TokenIndex index_;
   SpecialTokens user_defined_, all_special_;
   std::vector<bool> ends_;
+  size_t longest_ = 4;  // bytes of text that a token may stand for: an unknown one for a character
   // One pair of these is there: words and merges, or pieces.
   std::optional<Pretokenizer> pretokenizer_;
   std::optional<BytePairEncoder> byte_pairs_;

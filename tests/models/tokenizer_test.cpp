@@ -228,6 +228,36 @@ TEST(Tokenizer, TakesOneWordOfAnyLengthWithoutQuadraticWork) {
   }
 }
 
+TEST(Tokenizer, RefusesTextOfMoreTokensThanAreWantedAndNoOther) {
+  const auto gpt2 = make_packed("gpt-2");
+  const auto smollm = make_packed("smollm");
+  const auto spm = make_tok512();
+  VocabularyParts parts = byte_parts();
+  parts.tokens['x'] = "no byte";
+  const TokenizerCore leaves_out(make_vocabulary(parts));
+  for (const TokenizerCore* tokenizer :
+       std::initializer_list<const TokenizerCore*>{&*gpt2, &*smollm, &*spm, &leaves_out}) {
+    const std::string ends = "<|endoftext|>", plain = tokenizer->as_plain_text(ends + ends);
+    for (const std::string& text : {std::string("x"), std::string(1000, 'x'), std::string(1000, ' '), ends + ends + "a",
+                                    plain, std::string("many words, 日本 and \xff\xfe 😀")}) {
+      for (EncodeOptions options : {kPlain, kSpecial, EncodeOptions{}}) {
+        const std::vector<int32_t> ids = tokenizer->encode(text, options);
+        const auto count = static_cast<int64_t>(ids.size());
+        options.at_most = count;
+        EXPECT_EQ(tokenizer->encode(text, options), ids);
+        if (!options.parse_special) {
+          EXPECT_LE(tokenizer->least_tokens(text.size()), count);
+        }
+        if (count == 0) continue;
+        options.at_most = count - 1;
+        EXPECT_EQ(code_of([&] { tokenizer->encode(text, options); }), ErrorCode::context_full) << text;
+      }
+    }
+  }
+  EXPECT_EQ(leaves_out.least_tokens(1000), 0);
+  EXPECT_GT(gpt2->least_tokens(1000), 7);  // of up to 128 bytes
+}
+
 TEST(Tokenizer, DecodesOneTokenAtATimeToTheSameBytes) {
   const auto tokenizer = make_packed("qwen2");
   const std::string text = "Größe: 日本語 🙂 x";
