@@ -219,11 +219,14 @@ void Session::write_next() {
       out_.front() += out_[1];
       out_.erase(out_.begin() + 1);
     }
-    const size_t bytes = socket_.write_some(net::buffer(out_.front()), error);
+    const size_t bytes = socket_.write_some(net::buffer(out_.front()) + written_, error);
     if (error == net::error::would_block) return wait_for_room();
     if (error) return close();
     unread_ -= bytes;
-    out_.front().erase(0, bytes);
+    written_ += bytes;
+    // What is left moves to the front once it is no more than what has gone.
+    if (written_ * 2 < out_.front().size()) continue;
+    out_.front().erase(0, std::exchange(written_, 0));
     if (out_.front().empty()) out_.pop_front();
   }
   if (std::exchange(stalled_, false) && on_stalled_) on_stalled_(false);

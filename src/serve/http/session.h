@@ -85,7 +85,8 @@ class Session : public Exchange, public std::enable_shared_from_this<Session> {
   Phase phase_ = Phase::head;
   RequestReader reader_;
   std::deque<std::string> out_;
-  size_t unread_ = 0;  // bytes of out_
+  size_t unread_ = 0;   // bytes of out_
+  size_t written_ = 0;  // bytes of its first that are gone
   bool last_ = false, keep_alive_ = true, in_chunks_ = false, closed_ = false, stalled_ = false;
   bool waits_for_bytes_ = false, waits_for_room_ = false;
   std::function<void()> on_closed_;
