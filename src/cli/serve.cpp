@@ -157,6 +157,7 @@ void add_limits(Verb& verb, serve::http::Limits& limits, serve::EngineOptions& e
   verb.option("--max-connections", limits.connections, "Connections at once").range(1, 65536);
   verb.bytes("--max-header", limits.header_bytes, "Bytes of a request's header");
   verb.bytes("--max-body", limits.body_bytes, "Bytes of a request's body");
+  verb.bytes("--max-waiting-bytes", limits.waiting_bytes, "Bytes of a key's bodies that wait to be read");
   verb.seconds("--header-time", limits.header_s, "Time to send the header");
   verb.seconds("--body-time", limits.body_s, "Time to send the body");
   verb.seconds("--idle-time", limits.idle_s, "Time between two requests of a connection");

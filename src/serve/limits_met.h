@@ -18,6 +18,7 @@ enum class Limit {
   max_connections,
   max_header,
   max_body,
+  max_waiting_bytes,
   header_time,
   body_time,
   idle_time,
@@ -34,10 +35,11 @@ enum class Limit {
   kv_tokens
 };
 // Names of their options, in the order of Limit.
-inline constexpr const char* kLimitNames[] = {
-    "max-connections", "max-header",        "max-body",    "header-time", "body-time",         "idle-time",
-    "max-json-depth",  "max-prompt-tokens", "max-n",       "max-queued",  "max-queued-tokens", "queue-time",
-    "request-time",    "max-unread",        "unread-time", "max-running", "kv-tokens"};
+inline constexpr const char* kLimitNames[] = {"max-connections",   "max-header",   "max-body",   "max-waiting-bytes",
+                                              "header-time",       "body-time",    "idle-time",  "max-json-depth",
+                                              "max-prompt-tokens", "max-n",        "max-queued", "max-queued-tokens",
+                                              "queue-time",        "request-time", "max-unread", "unread-time",
+                                              "max-running",       "kv-tokens"};
 static_assert(std::size(kLimitNames) == static_cast<size_t>(Limit::kv_tokens) + 1);
 
 // Any thread may count.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <random>
 
-#include "decode/conversation.h"
 #include "serve/http/failure.h"
 #include "serve/http/fields.h"
 #include "serve/http/json.h"
@@ -153,8 +152,9 @@ std::string content_of(Fields& fields, Findings& findings, const std::string& wh
   return text;
 }
 
-void add_message(decode::Conversation& conversation, const nlohmann::json& message, const std::string& where,
-                 Findings& findings, const Tokenizer& tokenizer) {
+// Returns how many bytes of text the message has.
+size_t add_message(decode::Conversation& conversation, const nlohmann::json& message, const std::string& where,
+                   Findings& findings, const Tokenizer& tokenizer) {
   Fields fields(message, findings, where);
   const nlohmann::json* said = fields.find("role");
   std::string role = said != nullptr && said->is_string() ? said->get<std::string>() : std::string();
@@ -167,6 +167,7 @@ void add_message(decode::Conversation& conversation, const nlohmann::json& messa
   for (const char* name : {"tool_calls", "function_call", "refusal", "audio"}) fields.only(name, {});
   fields.note_others();
   conversation.add(role, tokenizer.as_plain_text(content));
+  return content.size();
 }
 
 // Texts of a client are text, wherever the template puts them.
@@ -212,15 +213,18 @@ decode::Conversation read_conversation(Fields& fields, Findings& findings, const
     fields.refuse("messages", "a list of at least one message is needed");
     return conversation;
   }
+  prompter.check_messages(messages->size(), 0, "messages");
+  size_t text_bytes = 0;
   for (size_t i = 0; i < messages->size(); ++i) {
     const nlohmann::json& message = (*messages)[i];
     if (message.is_object())
-      add_message(conversation, message, fmt::format("messages[{}].", i), findings, prompter.tokenizer);
+      text_bytes += add_message(conversation, message, fmt::format("messages[{}].", i), findings, prompter.tokenizer);
     else
       findings.add(
           Failure(400, "invalid_argument",
                   fmt::format("messages[{}] = {}; messages are objects with role and content", i, shown(message)),
                   fmt::format("messages[{}]", i)));
+    prompter.check_messages(0, text_bytes, "messages");
   }
   return conversation;
 }
@@ -276,8 +280,11 @@ std::vector<const nlohmann::json*> read_prompts(Fields& fields, int64_t most) {
 }
 
 std::vector<int32_t> tokens_of_prompt(const nlohmann::json& prompt, const Prompter& prompter) {
-  if (!prompt.is_string()) return ids_of(prompt);
-  std::vector<int32_t> ids = prompter.tokenizer.encode(prompt.get<std::string>());
+  if (!prompt.is_string()) {
+    prompter.check_tokens(std::ssize(prompt), "prompt");
+    return ids_of(prompt);
+  }
+  std::vector<int32_t> ids = prompter.tokens_of(prompt.get_ref<const std::string&>(), "prompt");
   if (ids.empty() && prompter.tokenizer.bos() >= 0) ids.push_back(prompter.tokenizer.bos());
   return ids;
 }
@@ -343,7 +350,7 @@ ApiRequest read_chat(std::string_view body, const Prompter& prompter, const Serv
   const decode::Conversation conversation = read_conversation(fields, findings, prompter);
   check_all(fields, findings, request, api);
   tell(findings, ignored);
-  request.prompt = conversation.tokens();
+  request.prompt = prompter.tokens_of(conversation, "messages");
   check_prompt("messages", request.prompt, options);
   api.requests.push_back(std::move(request));
   return api;
@@ -392,7 +399,7 @@ std::vector<int32_t> read_tokenize(std::string_view body, const Prompter& prompt
   fields.note_others();
   findings.throw_faults();
   tell(findings, ignored);
-  return prompt ? prompter.tokenizer.encode(*prompt, {.add_special = add_special}) : conversation->tokens();
+  return prompt ? prompter.tokens_of(*prompt, "prompt", add_special) : prompter.tokens_of(*conversation, "messages");
 }
 
 std::vector<int32_t> read_detokenize(std::string_view body, const ServerOptions& options, IgnoredFields* ignored) {

@@ -9,15 +9,10 @@
 
 #include "serve/http/ignored_fields.h"
 #include "serve/http/limits.h"
+#include "serve/http/prompter.h"
 #include "weft/serve.h"
 
 namespace weft::serve::http {
-
-// How text becomes tokens.
-struct Prompter {
-  const Tokenizer& tokenizer;
-  const ChatTemplate* chat_template = nullptr;  // null: the model has none
-};
 
 struct ApiRequest {
   bool chat = false, stream = false, include_usage = false;

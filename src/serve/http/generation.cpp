@@ -18,18 +18,33 @@ void Generation::watch() {
       });
 }
 
+bool Generation::over() const {
+  const std::lock_guard lock(mutex_);
+  return over_;
+}
+
 void Generation::start(const std::function<ApiRequest()>& read, const Tokenizer& tokenizer) {
+  if (over()) return;  // the client has gone
+  std::optional<ApiRequest> api;
+  std::optional<ApiAnswer> answer;
+  std::exception_ptr thrown;
+  try {
+    api.emplace(read());
+    answer.emplace(*api, tokenizer, api->model);
+  } catch (...) {
+    thrown = std::current_exception();
+  }
   // The engine may answer before all are handed over: it waits for the lock then.
   const std::lock_guard lock(mutex_);
-  if (over_) return;  // the client has gone
+  if (over_) return;
   try {
-    ApiRequest api = read();
-    written_ = api.written;
-    stream_ = api.stream;
-    answer_.emplace(api, tokenizer, api.model);
-    open_ = api.requests.size();
-    for (size_t i = 0; i < api.requests.size(); ++i)
-      ids_.push_back(engine_.submit(std::move(api.requests[i]), [self = shared_from_this(), i](const Update& update) {
+    if (thrown) std::rethrow_exception(thrown);
+    written_ = api->written;
+    stream_ = api->stream;
+    answer_.emplace(std::move(*answer));
+    open_ = api->requests.size();
+    for (size_t i = 0; i < api->requests.size(); ++i)
+      ids_.push_back(engine_.submit(std::move(api->requests[i]), [self = shared_from_this(), i](const Update& update) {
         self->on_update(i, update);
       }));
   } catch (...) {

@@ -26,10 +26,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   // The client may leave from now on.
   void watch();
-  // Hands the requests to the engine. What is wrong with them, or with `read`, is the answer.
+  // Hands the requests to the engine. What is wrong with them, or with `read`, is the answer. `read` may take long: the
+  // client may leave meanwhile.
   void start(const std::function<ApiRequest()>& read, const Tokenizer& tokenizer);
 
  private:
+  bool over() const;
   void on_update(size_t index, const Update& update);
   void take(size_t index, const Update& update);
   void on_closed();
@@ -41,7 +43,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Engine& engine_;
   std::shared_ptr<Exchange> exchange_;
   OnEnd on_end_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::optional<ApiAnswer> answer_;
   std::vector<RequestId> ids_;
   size_t open_ = 0;                             // requests that go on

@@ -12,6 +12,7 @@ namespace weft::serve::http {
 struct Limits {
   int64_t connections = 1024;
   int64_t header_bytes = 16 << 10, body_bytes = 8 << 20;
+  int64_t waiting_bytes = 32 << 20;    // of a key's bodies, short or long, that wait to be read
   int64_t header_s = 10, body_s = 30;  // to send all of it
   int64_t idle_s = 75;                 // between requests of a connection
   int64_t json_depth = 32;

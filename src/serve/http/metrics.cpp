@@ -59,6 +59,7 @@ std::string metrics_text(const EngineStats& s, const Service::Counts& transport,
   text.add("counter", "weft_requests_refused_total", "Requests that the queue did not take.", s.requests_refused);
   text.add("counter", "weft_preemptions_total", "Requests that gave their pages to older ones.", s.preemptions);
   text.add("gauge", "weft_connections", "Open connections.", transport.connections);
+  text.add("gauge", "weft_bodies_waiting", "Bodies that wait to be read, or are being read.", transport.bodies_waiting);
   text.add("counter", "weft_connections_refused_total", "Connections beyond the limit.", transport.refused_connections);
   text.add("counter", "weft_connections_timed_out_total", "Connections that were too slow.", transport.timeouts);
   text.add("counter", "weft_stalls_total", "Generations that paused for a client that did not read.", transport.stalls);

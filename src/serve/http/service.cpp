@@ -5,12 +5,9 @@
 #include <array>
 #include <atomic>
 #include <charconv>
-#include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <thread>
 
 #include "decode/text_stream.h"
 #include "serve/engine.h"
@@ -21,7 +18,7 @@
 #include "serve/http/log_thread.h"
 #include "serve/http/metrics.h"
 #include "serve/http/page.h"
-#include "serve/http/thread_slice.h"
+#include "serve/http/work_queue.h"
 
 namespace weft::serve::http {
 namespace {
@@ -31,47 +28,18 @@ using nlohmann::json;
 constexpr std::string_view kModelRoute = "/v1/models/";
 constexpr int64_t kBytesPerToken = 4;  // of bodies, about: before they are read nobody knows
 
-// Runs what it is given one after another on a thread of its own: reading and tokenising a long prompt would hold up
-// the sockets.
-class Queue {
- public:
-  Queue() : thread_([this] { run(); }) {}
-  ~Queue() {
-    {
-      const std::lock_guard lock(mutex_);
-      ending_ = true;
-    }
-    wake_.notify_one();
-    thread_.join();
-  }
-  void add(std::function<void()> work) {
-    const std::lock_guard lock(mutex_);
-    work_.push_back(std::move(work));
-    wake_.notify_one();
-  }
+// What a head says of its body's length; 0: nothing, or nonsense, which reading it will find.
+size_t length_of_body(const HttpRequest& head) {
+  const std::string text = head.header("content-length");
+  size_t length = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
+  return error == std::errc() && end == text.data() + text.size() ? length : 0;
+}
 
- private:
-  void run() {
-    run_soon_and_briefly();
-    for (;;) {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return ending_ || !work_.empty(); });
-      if (ending_) return;
-      const std::function<void()> work = std::move(work_.front());
-      work_.pop_front();
-      lock.unlock();
-      try {
-        work();
-      } catch (const std::exception&) {  // not even the failure could be said: the connection ends with its last holder
-      }
-    }
-  }
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> work_;
-  bool ending_ = false;
-  std::thread thread_;
-};
+// Of a time that runs since the request came; the engine takes 0 as no limit.
+double what_is_left(int64_t seconds, Clock::time_point arrived) {
+  return seconds == 0 ? 0 : std::max(1e-3, static_cast<double>(seconds) - seconds_since(arrived));
+}
 
 // Of a path: %2F -> /. What is no such code stays as it is.
 std::string decoded(std::string_view path) {
@@ -104,8 +72,9 @@ struct Service::Impl {
   Engine& engine;
   LimitsMet& limits_met = EngineMaker::limits_met(engine);
   const Tokenizer& tokenizer;
-  Prompter prompter;
   ServerOptions options;
+  Prompter prompter;
+  Prompter any_length{prompter.tokenizer, prompter.chat_template};  // of texts that nobody answers
   Access access;
   int64_t created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -118,19 +87,26 @@ struct Service::Impl {
   mutable IgnoredFields ignored{[this](const std::string& name) {
     log({{"event", "ignored_field"}, {"field", name}});
   }};
-  std::optional<Queue> queue;
+  std::optional<WorkQueue> queue;
 
   Impl(Engine& e, const Tokenizer& t, const ChatTemplate* c, const ServerOptions& o)
-      : engine(e), tokenizer(t), prompter{t, c}, options(o), access(o) {
+      : engine(e), tokenizer(t), options(o), prompter{t, c, most_tokens(), e.context()}, access(o) {
     if (options.log) log_thread.emplace(options.log);
-    queue.emplace();
+    queue.emplace(options.limits.waiting_bytes);
   }
 
+  int64_t most_tokens() const {
+    const int64_t wanted = options.limits.prompt_tokens, context = engine.context();
+    return wanted > 0 ? std::min(wanted, context) : context;
+  }
+  void check_waiting(const HttpRequest& request, size_t bytes) const {
+    counted(limits_met, [&] { queue->check(access.key_of(request), bytes); });
+  }
   void log(const json& line) const;
   void note(const HttpRequest& request, int status) const;
   void note(const std::string& path, const Generation::Figures& figures) const;
   using Place = std::shared_ptr<void>;
-  Place enter_queue(const HttpRequest& request, bool generates);
+  Place enter_queue(const HttpRequest& request);
   void generate(HttpRequest request, std::shared_ptr<Exchange> exchange, Place place);
   Response answer(const HttpRequest& request);
   json model(const std::string& id) const;
@@ -181,6 +157,8 @@ void Service::Impl::note(const std::string& path, const Generation::Figures& fig
 std::optional<Response> Service::refuse(const HttpRequest& head) const {
   try {
     impl_->access.check(head);
+    // A long body that has no room is not even received.
+    if (const size_t length = length_of_body(head); length > WorkQueue::kLongBody) impl_->check_waiting(head, length);
     return std::nullopt;
   } catch (...) {
     const Response response = response_of(failure_of(std::current_exception()));
@@ -195,34 +173,40 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     return exchange->respond({.status = 204});
   }
   const bool generates = request.path == "/v1/chat/completions" || request.path == "/v1/completions";
-  Impl::Place place;  // in the queue, of a body: text that may be long
-  if (request.method == "POST") try {
-      place = impl_->enter_queue(request, generates);
-    } catch (...) {
-      Response response = response_of(failure_of(std::current_exception()));
-      impl_->note(request, response.status);
-      return exchange->respond(std::move(response));
-    }
+  const bool has_body = request.method == "POST";  // text that may be long
+  Impl::Place place;                               // in the engine's queue
+  try {
+    if (has_body) impl_->check_waiting(request, request.body.size());
+    if (generates) place = impl_->enter_queue(request);
+  } catch (...) {
+    Response response = response_of(failure_of(std::current_exception()));
+    impl_->note(request, response.status);
+    return exchange->respond(std::move(response));
+  }
   if (generates) return impl_->generate(std::move(request), std::move(exchange), std::move(place));
-  const auto answer = [this, request, exchange, place] {
+  const std::string key = impl_->access.key_of(request);
+  const auto shared = std::make_shared<const HttpRequest>(std::move(request));
+  const auto answer = [impl = impl_.get(), shared, exchange] {
     Response response;
     try {
-      response = impl_->answer(request);
+      response = impl->answer(*shared);
     } catch (...) {
       response = response_of(failure_of(std::current_exception()));
     }
-    impl_->note(request, response.status);
+    impl->note(*shared, response.status);
     exchange->respond(std::move(response));
   };
-  if (place)
-    impl_->queue->add(answer);
+  if (has_body)
+    impl_->queue->add(key, shared->body.size(), answer);
   else
     answer();
 }
 
-Service::Impl::Place Service::Impl::enter_queue(const HttpRequest& request, bool generates) {
-  if (generates && draining) throw Failure(503, "shutting_down", "the server is ending and takes no more requests");
-  return engine.enter_queue(1 + static_cast<int64_t>(request.body.size()) / kBytesPerToken);
+// A body that is still to be read counts as about as many tokens as it may turn out to have.
+Service::Impl::Place Service::Impl::enter_queue(const HttpRequest& request) {
+  if (draining) throw Failure(503, "shutting_down", "the server is ending and takes no more requests");
+  return engine.enter_queue(
+      std::min(1 + static_cast<int64_t>(request.body.size()) / kBytesPerToken, prompter.most_tokens));
 }
 
 void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exchange, Place place) {
@@ -233,26 +217,30 @@ void Service::Impl::generate(HttpRequest request, std::shared_ptr<Exchange> exch
                                                          --open;
                                                        });
   generation->watch();
-  queue->add([this, generation, body = std::move(request.body), chat = request.path == "/v1/chat/completions",
-              key = access.key_of(request), place = std::move(place)]() mutable {
-    generation->start(
-        [&] {
-          ApiRequest api = counted(limits_met, [&] {
-            return chat ? read_chat(body, prompter, options, &ignored)
-                        : read_completion(body, prompter, options, &ignored);
-          });
-          for (Request& each : api.requests) {
-            each.key = key;
-            if (api.may_be_shorter && std::ssize(each.prompt) + each.max_tokens > engine.context())
-              each.max_tokens = -1;
-            each.max_queue_s = static_cast<double>(options.limits.queue_s);
-            each.max_total_s = static_cast<double>(options.limits.request_s);
-          }
-          place.reset();  // the requests take it
-          return api;
-        },
-        tokenizer);
-  });
+  const std::string key = access.key_of(request);
+  const size_t bytes = request.body.size();
+  queue->add(
+      key, bytes,
+      [this, generation, body = std::make_shared<const std::string>(std::move(request.body)),
+       chat = request.path == "/v1/chat/completions", key, arrived = Clock::now(), place = std::move(place)]() mutable {
+        generation->start(
+            [&] {
+              ApiRequest api = counted(limits_met, [&] {
+                return chat ? read_chat(*body, prompter, options, &ignored)
+                            : read_completion(*body, prompter, options, &ignored);
+              });
+              for (Request& each : api.requests) {
+                each.key = key;
+                if (api.may_be_shorter && std::ssize(each.prompt) + each.max_tokens > engine.context())
+                  each.max_tokens = -1;
+                each.max_queue_s = what_is_left(options.limits.queue_s, arrived);
+                each.max_total_s = what_is_left(options.limits.request_s, arrived);
+              }
+              place.reset();  // the requests take it
+              return api;
+            },
+            tokenizer);
+      });
 }
 
 Response Service::Impl::answer(const HttpRequest& request) {
@@ -267,6 +255,7 @@ Response Service::Impl::answer(const HttpRequest& request) {
   if (request.path.starts_with(kModelRoute)) return one_model(decoded(request.path.substr(kModelRoute.size())));
   if (request.path == "/metrics") {
     const std::lock_guard lock(mutex);
+    transport.bodies_waiting = queue ? queue->bodies() : 0;
     transport.log_failures = log_thread ? log_thread->failures() : 0;
     return {.body = metrics_text(engine.stats(), transport, limits_met, responses.data()),
             .content_type = "text/plain; version=0.0.4"};
@@ -297,7 +286,7 @@ Response Service::Impl::one_model(const std::string& id) const {
 
 Response Service::Impl::tokenize(const HttpRequest& request) const {
   const std::vector<int32_t> ids =
-      counted(limits_met, [&] { return read_tokenize(request.body, prompter, options, &ignored); });
+      counted(limits_met, [&] { return read_tokenize(request.body, any_length, options, &ignored); });
   return {.body = dump({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", engine.context()}})};
 }
 

@@ -31,7 +31,7 @@ class Service {
   LimitsMet& limits_met() const;
 
   struct Counts {
-    int64_t connections = 0;
+    int64_t connections = 0, bodies_waiting = 0;
     uint64_t refused_connections = 0, timeouts = 0, stalls = 0, accept_failures = 0, failures = 0, log_failures = 0;
   };
   void set_transport_counts(const Counts& counts);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "serve/http/generation.h"
 #include "tests/serve/fake_model.h"
 
 namespace weft::serve::http {
@@ -98,30 +99,112 @@ TEST_F(HttpService, TakesNoMoreBodiesToReadThanItsQueueHolds) {
   ASSERT_EQ(first->wait().status, 200);
   std::vector<std::shared_ptr<Recorded>> burst;
   for (int i = 0; i < 10; ++i) burst.push_back(ask(post("/v1/completions", numbers(2))));
-  for (size_t i = 0; i < burst.size(); ++i) EXPECT_EQ(burst[i]->status(), i < 3 ? 0 : 429) << i;
-  EXPECT_EQ(ask(post("/tokenize", {{"prompt", "hello"}}))->status(), 429);
+  for (size_t i = 0; i < burst.size(); ++i) EXPECT_EQ(burst[i]->status(), i < 4 ? 0 : 429) << i;
+  const auto tokenize = ask(post("/tokenize", {{"prompt", "hello"}}));  // asks nothing of the engine
+  EXPECT_EQ(tokenize->status(), 0);
   EXPECT_EQ(engine_->stats().requests_waiting, 4);
-  EXPECT_EQ(engine_->stats().requests_refused, 8u);
+  EXPECT_EQ(engine_->stats().requests_refused, 6u);
   closed.unlock();
   while (service_->open_generations() > 0) engine_->step();
-  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(burst[i]->wait().status, 200) << burst[i]->wait().body;
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(burst[i]->wait().status, 200) << burst[i]->wait().body;
+  EXPECT_EQ(tokenize->wait().status, 200);
   EXPECT_EQ(engine_->stats().requests_waiting, 0);
-  EXPECT_EQ(engine_->stats().requests_refused, 8u);
-  EXPECT_EQ(met(), (Met{{"max-queued", 8}}));
+  EXPECT_EQ(engine_->stats().requests_refused, 6u);
+  EXPECT_EQ(met(), (Met{{"max-queued", 6}}));
 }
 
-TEST_F(HttpService, TakesNoMoreBytesToReadThanItsQueueHoldsTokens) {
+TEST_F(HttpService, CountsABodyAsTheTokensThatItMayHave) {
   start({.max_queued_tokens = 1000});
   std::mutex gate;
   std::unique_lock closed(gate);
-  const auto first = ask(post("/tokenize", {{"prompt", std::string(2000, 'x')}}), &gate);
+  const auto first = ask(post("/tokenize", {{"prompt", "hello"}}), &gate);
   ASSERT_EQ(first->wait().status, 200);
-  const auto second = ask(post("/tokenize", {{"prompt", std::string(2000, 'x')}}));
-  EXPECT_EQ(second->status(), 0);
-  EXPECT_EQ(ask(post("/v1/completions", numbers(2)))->status(), 429);
+  json body = numbers(2);
+  body["user"] = std::string(3000, 'x');  // 750 tokens, of which the context holds 256
+  std::vector<std::shared_ptr<Recorded>> burst;
+  for (int i = 0; i < 5; ++i) burst.push_back(ask(post("/v1/completions", body)));
+  for (size_t i = 0; i < burst.size(); ++i) EXPECT_EQ(burst[i]->status(), i < 4 ? 0 : 429) << i;
+  EXPECT_EQ(engine_->stats().tokens_waiting, 4 * 256);
   closed.unlock();
-  EXPECT_EQ(second->wait().status, 200);
   EXPECT_EQ(met(), (Met{{"max-queued-tokens", 1}}));
+}
+
+TEST_F(HttpService, BodiesOfAKeyThatWaitLeaveRoomForOtherKeysAndForShortOnes) {
+  ServerOptions server;
+  server.api_keys = {"a", "b"};
+  server.limits.waiting_bytes = 100'000;
+  start({}, server);
+  const auto tokenize = [&](const std::string& key, size_t bytes, std::mutex* gate = nullptr) {
+    HttpRequest request = post("/tokenize", {{"prompt", std::string(bytes, 'x')}});
+    request.headers["authorization"] = "Bearer " + key;
+    return ask(request, gate);
+  };
+  std::mutex gate;
+  std::unique_lock closed(gate);
+  const auto held = tokenize("a", 70'000, &gate);  // the thread that reads long bodies stands still
+  ASSERT_EQ(held->wait().status, 200);
+  EXPECT_EQ(tokenize("a", 66'000)->wait().status, 429);
+  const auto other = tokenize("b", 80'000);
+  EXPECT_EQ(other->status(), 0);
+  EXPECT_EQ(tokenize("a", 60'000)->wait().status, 200);
+  HttpRequest head{.method = "POST", .path = "/tokenize", .headers = {}, .body = {}};
+  head.headers = {{"host", "localhost"}, {"content-type", "application/json"}, {"content-length", "66000"}};
+  for (const auto& [key, status] : {std::pair("a", 429), std::pair("c", 401)}) {
+    head.headers["authorization"] = std::string("Bearer ") + key;
+    const std::optional<Response> refusal = service_->refuse(head);
+    ASSERT_TRUE(refusal.has_value());
+    EXPECT_EQ(refusal->status, status);
+  }
+  head.headers["authorization"] = "Bearer b";
+  head.headers["content-length"] = "90";
+  EXPECT_FALSE(service_->refuse(head).has_value());
+  closed.unlock();
+  EXPECT_EQ(other->wait().status, 200);
+  EXPECT_EQ(service_->limits_met().count(Limit::max_waiting_bytes), 2u);
+}
+
+TEST_F(HttpService, RefusesAPromptThatCannotFitForItsLengthAndTokenizesIt) {
+  const ChatTemplate chat_template("{% for m in messages %}{{ m.content }}{% endfor %}");
+  start({}, {}, &chat_template);
+  const std::string text(40'000, 'x');
+  json many = json::array();
+  for (int i = 0; i < 257; ++i) many.push_back({{"role", "user"}, {"content", "x"}});
+  for (const auto& [path, field, value] :
+       {std::tuple("/v1/completions", "prompt", json(text)),
+        std::tuple("/v1/completions", "prompt", json(std::vector<int>(257, 1))),
+        std::tuple("/v1/chat/completions", "messages", many),
+        std::tuple("/v1/chat/completions", "messages", json{{{"role", "user"}, {"content", text}}})}) {
+    const Response response = ask(post(path, {{field, value}}))->wait();
+    EXPECT_EQ(response.status, 400);
+    const json error = json::parse(response.body).at("error");
+    EXPECT_EQ(error.at("code"), "context_length_exceeded") << error;
+    EXPECT_EQ(error.at("param"), field);
+  }
+  EXPECT_EQ(met(), (Met{{"max-prompt-tokens", 4}}));
+  EXPECT_EQ(ask(post("/tokenize", {{"prompt", text}}))->wait().status, 200);
+  EXPECT_EQ(ask(post("/tokenize", {{"messages", many}}))->wait().status, 200);
+  service_.reset();  // before the template
+}
+
+TEST_F(HttpService, AClientMayLeaveWhileItsBodyIsRead) {
+  start({});
+  struct Leaving : Recorded {
+    std::function<void()> leave;
+    void watch(std::function<void()> closed, std::function<void(bool)>) override { leave = std::move(closed); }
+  };
+  const auto exchange = std::make_shared<Leaving>();
+  int status = 0;
+  const auto generation =
+      std::make_shared<Generation>(*engine_, exchange, [&](const Generation::Figures& end) { status = end.status; });
+  generation->watch();
+  generation->start(
+      [&] {
+        exchange->leave();  // as the thread of the sockets says it, which must not wait
+        return read_completion(numbers(2).dump(), {tokenizer_}, {});
+      },
+      tokenizer_, "stories");
+  EXPECT_EQ(status, 499);
+  EXPECT_EQ(engine_->stats().requests_waiting, 0);
 }
 
 TEST_F(HttpService, NamesTheFieldThatTheEngineRefuses) {

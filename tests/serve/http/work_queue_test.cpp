@@ -1,0 +1,107 @@
+#include "serve/http/work_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <future>
+
+#include "serve/http/failure.h"
+
+namespace weft::serve::http {
+namespace {
+
+void burn(double seconds) {  // of this thread's CPU time
+  const auto now = [] {
+    timespec at{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
+    return static_cast<double>(at.tv_sec) + static_cast<double>(at.tv_nsec) * 1e-9;
+  };
+  const double end = now() + seconds;
+  while (now() < end) {
+  }
+}
+
+// Holds up one of the threads until it goes.
+class Gate {
+ public:
+  Gate(WorkQueue& queue, size_t bytes) {
+    queue.add("gate", bytes, [this] {
+      entered_.set_value();
+      open_.get_future().wait();
+    });
+    entered_.get_future().wait();
+  }
+  void open() { open_.set_value(); }
+
+ private:
+  std::promise<void> entered_, open_;
+};
+
+TEST(WorkQueue, KeysTakeTurnsByTheTimeThatTheirBodiesTook) {
+  std::string order;
+  {
+    WorkQueue queue(1 << 20);
+    Gate gate(queue, 1);
+    std::promise<void> done;
+    for (const double seconds : {0.03, 0.001, 0.001})
+      queue.add("slow", 1, [&order, seconds] { order += 's', burn(seconds); });
+    for (int i = 0; i < 3; ++i) queue.add("quick", 1, [&order] { order += 'q', burn(0.001); });
+    queue.add("quick", 1, [&order, &done] { order += 'Q', burn(0.05), done.set_value(); });
+    gate.open();
+    done.get_future().wait();
+    std::promise<void> last;
+    queue.add("slow", 1, [&last] { last.set_value(); });
+    last.get_future().wait();
+  }
+  std::string first = order.substr(0, 6);
+  EXPECT_TRUE(first == "qsqqQs" || first == "sqqqQs") << order;
+}
+
+TEST(WorkQueue, ShortBodiesPassLongOnes) {
+  WorkQueue queue(1 << 20);
+  Gate gate(queue, WorkQueue::kLongBody + 1);
+  std::promise<void> read;
+  queue.add("gate", WorkQueue::kLongBody, [&] { read.set_value(); });
+  read.get_future().wait();
+  gate.open();
+}
+
+TEST(WorkQueue, RefusesAKeyWhatItsBodiesThatWaitLeaveNoRoomFor) {
+  WorkQueue queue(1000);
+  Gate gate(queue, 600);
+  const auto check = [&](const std::string& key, size_t bytes) {
+    try {
+      queue.check(key, bytes);
+    } catch (const Failure& failure) {
+      EXPECT_EQ(failure.limit, Limit::max_waiting_bytes);
+      return failure.status;
+    }
+    return 200;
+  };
+  EXPECT_EQ(check("gate", 400), 200);
+  EXPECT_EQ(check("gate", 401), 429);
+  EXPECT_EQ(check("other", 5000), 200);  // there is always room for one
+  EXPECT_EQ(check("gate", WorkQueue::kLongBody + 1), 200);
+  EXPECT_EQ(queue.bodies(), 1);
+  gate.open();
+  while (queue.bodies() > 0) std::this_thread::yield();
+  EXPECT_EQ(check("gate", 401), 200);
+}
+
+TEST(WorkQueue, DropsWhatWaitsWhenItEnds) {
+  const auto held = std::make_shared<int>();
+  {
+    std::promise<void> entered;
+    WorkQueue queue(1000);
+    queue.add("a", 1, [&] {
+      entered.set_value();
+      burn(0.05);
+    });
+    entered.get_future().wait();
+    queue.add("a", 1, [held] { burn(100); });
+  }
+  EXPECT_EQ(held.use_count(), 1);
+}
+
+}  // namespace
+}  // namespace weft::serve::http
