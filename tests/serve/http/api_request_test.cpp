@@ -485,6 +485,12 @@ TEST_F(ApiRequestTest, RefusesAKeyThatAnObjectHasTwice) {
   EXPECT_EQ(read(R"({"prompt": "a", "metadata": [{"a": {"a": 1}, "prompt": 2}, {"a": 1}], "user": 1})"), "accepted");
 }
 
+TEST_F(ApiRequestTest, ReadsManyObjectsInTimeThatGrowsAsTheyDo) {
+  std::string body = R"({"prompt": "x", "user": [{})";
+  for (int i = 0; i < 1'000'000; ++i) body += ",{}";  // for hours, if each were compared with those before
+  EXPECT_EQ(read_completion(body + "]}", {tokenizer, nullptr}, options).requests.size(), 1u);
+}
+
 TEST_F(ApiRequestTest, RefusesAChatWithoutATemplate) {
   EXPECT_EQ(refused([&] { read_chat(hello().dump(), {tokenizer, nullptr}, options); }), "messages");
 }
