@@ -93,7 +93,7 @@ TEST_F(SchedulerTest, GivesTheLogprobsOfAPromptOnceThoughItWasPreemptedInTheMidd
   engine.submit(of_choices(greedy(prompt_of(8), 50), 8), older.handler());
   engine.step();
   engine.submit(with_prompt_logprobs(prompt_of(400, 2), 3), younger.handler());
-  while (engine.stats().preemptions == 0) engine.step();
+  for (int most = 1000; engine.stats().preemptions == 0; engine.step()) ASSERT_GT(most--, 0);
   ASSERT_TRUE(younger.updates.empty()) << "it was preempted too late for this test";
   finish(engine);
   ASSERT_EQ(younger.updates.at(0).prompt.size(), 399u);
@@ -126,7 +126,7 @@ TEST_F(SchedulerTest, PreemptsTheYoungestAloneAndLetsItInAgainBeforeAllWhoWait) 
   Engine engine = make(20, {.max_running = 3});
   Collected got[4];
   for (int i = 0; i < 3; ++i) engine.submit(greedy(prompt_of(8, i), i == 0 ? 20 : 40), got[i].handler());
-  while (engine.stats().preemptions == 0) engine.step();
+  for (int most = 1000; engine.stats().preemptions == 0; engine.step()) ASSERT_GT(most--, 0);
   const size_t before = got[2].ids[0].size();
   Request important = greedy(prompt_of(8, 3), 4);
   important.priority = 100;
