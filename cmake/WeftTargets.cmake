@@ -24,6 +24,8 @@ set(WEFT_HOST_HEADERS <algorithm> <cmath> <functional> <memory> <span> <string> 
 # GCC 12 guesses wrongly about moves of std::string (its bugs 105329 and 105651); it keeps that to itself in system
 # headers, unless they are precompiled.
 set(WEFT_GUESSED_WARNINGS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
+# In a unit of several files none is the main one, whose classes may hold what has no name outside.
+set(WEFT_UNIT_WARNINGS -Wno-subobject-linkage)
 
 # weft_precompile(TARGET HEADERS header...) or weft_precompile(TARGET FROM target that has them)
 function(weft_precompile target)
@@ -37,25 +39,20 @@ function(weft_precompile target)
   else()
     target_precompile_headers(${target} PRIVATE ${WEFT_HOST_HEADERS})
   endif()
-  get_target_property(together ${target} UNITY_BUILD)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND together)
-    target_compile_options(${target} PRIVATE ${WEFT_GUESSED_WARNINGS})
-  elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    get_target_property(sources ${target} SOURCES)
-    list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_BINARY_DIR}/")
-    set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS ${WEFT_GUESSED_WARNINGS})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE ${WEFT_GUESSED_WARNINGS} ${WEFT_UNIT_WARNINGS})
   endif()
 endfunction()
 
-# weft_folder(NAME [TOGETHER] SOURCES file... [DEPENDS folder...] [LIBRARIES target...] [OPTIONS option...]
-#             [PRECOMPILE header...]):
-# headers that most of its files include are precompiled with the common ones; compiler options of its own without such
-# headers mean none. TOGETHER: many small files, no two of which may have a name of their own in common; a few are one
-# unit of the compiler, but for the preset dev.
+# weft_folder(NAME [COLD] SOURCES file... [DEPENDS folder...] [LIBRARIES target...] [PRECOMPILE header...]):
+# Eight files in the order of the list are one unit of the compiler, but for the preset dev: half of the compile time goes
+# into templates that they share. So no two of them may have a name of their own in common, and files that say
+# `using namespace` come last. COLD: nothing in it takes long to run; optimised lightly, which compiles in two thirds of
+# the time. PRECOMPILE: headers that most of its files include, precompiled with the common ones.
 function(weft_folder name)
-  cmake_parse_arguments(ARG "TOGETHER" "" "SOURCES;DEPENDS;LIBRARIES;OPTIONS;PRECOMPILE" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "" "SOURCES;DEPENDS;LIBRARIES;PRECOMPILE" ${ARGN})
   add_library(weft_${name} STATIC ${ARG_SOURCES})
-  if(ARG_TOGETHER AND WEFT_PRECOMPILE)
+  if(WEFT_PRECOMPILE)
     set_target_properties(weft_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
   target_include_directories(weft_${name} PUBLIC
@@ -63,10 +60,13 @@ function(weft_folder name)
     $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
   list(TRANSFORM ARG_DEPENDS PREPEND weft_)
   target_link_libraries(weft_${name} PUBLIC fmt::fmt Threads::Threads ${ARG_DEPENDS} ${ARG_LIBRARIES})
-  target_compile_options(weft_${name} PRIVATE ${ARG_OPTIONS})
+  # Kernels in such a folder have flags of their own, which come later.
+  if(ARG_COLD)
+    target_compile_options(weft_${name} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
+  endif()
   if(ARG_PRECOMPILE)
     weft_precompile(weft_${name} HEADERS ${ARG_PRECOMPILE})
-  elseif(NOT ARG_OPTIONS)
+  else()
     weft_precompile(weft_${name} FROM weft_base)
   endif()
 endfunction()
