@@ -123,6 +123,17 @@ class ModelFile {
   std::unique_ptr<Impl> impl_;
 };
 
+// How a model's makers say that it is sampled in a chat.
+struct SamplingDefaults {
+  SamplingParams params;
+  Penalties penalties;
+  std::string source;  // "the model's file", or the family whose makers say so: "Qwen 3, thinking"
+};
+// What the file says (general.sampling.*), else what is known of the model's family (docs/models.md lists both); none
+// for a model that neither says anything of. Values out of range are left out with a warning.
+// Throws Error(invalid_file) for a value that is no number.
+std::optional<SamplingDefaults> sampling_defaults(const ModelFile& file);
+
 // ---------------------------------------------------------------- tokenizer and chat template
 
 struct EncodeOptions {
