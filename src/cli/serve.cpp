@@ -140,6 +140,7 @@ void serve_model(ServeOptions options) {
   serve::http::ServerOptions http = options.http;
   http.model_name =
       options.model_name.empty() ? std::filesystem::path(file.path()).stem().string() : options.model_name;
+  http.default_sampling = from_file([&] { return sampling_defaults(file); });
   http.reproducible = options.model.invariant;
   if (options.log_json) http.log = write_line;
   serve::http::Service service(engine, tokenizer, chat_template ? &*chat_template : nullptr, http);

@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
+
+#include "weft/model.h"
 
 namespace weft::serve::http {
 
@@ -32,9 +35,10 @@ struct ServerOptions {
   // Of pages elsewhere that may ask, as browsers write them: "https://example.org", "null"; "*": any.
   std::vector<std::string> allowed_origins;
   std::string model_name;
-  std::vector<std::string> aliases;  // further names that clients may ask for the model by; "*": any
-  bool strict = false;               // fields that no request has are refused, not ignored
-  bool reproducible = false;         // requests are, unless they say otherwise
+  std::vector<std::string> aliases;                  // further names that clients may ask for the model by; "*": any
+  std::optional<SamplingDefaults> default_sampling;  // of the model, as /v1/models lists it for clients that ask
+  bool strict = false;                               // fields that no request has are refused, not ignored
+  bool reproducible = false;                         // requests are, unless they say otherwise
   Limits limits;
   int64_t drain_s = 30;
   // One JSON object a request; none: no log. It is called by a thread of its own, and may wait until `end` is asked

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "decode/text_stream.h"
+#include "models/sampling_defaults.h"
 #include "serve/engine.h"
 #include "serve/http/access.h"
 #include "serve/http/fields.h"
@@ -266,8 +267,11 @@ Response Service::Impl::answer(const HttpRequest& request) {
 }
 
 json Service::Impl::model(const std::string& id) const {
-  return {
+  json model = {
       {"id", id}, {"object", "model"}, {"created", created}, {"owned_by", "weft"}, {"max_model_len", engine.context()}};
+  if (const auto& sampling = options.default_sampling)
+    model["default_sampling"] = json::parse(to_json(sampling->params, sampling->penalties));
+  return model;
 }
 
 Response Service::Impl::models() const {
