@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "attention/plan/plan_builder.h"
@@ -102,9 +103,17 @@ std::string requests(const PrintedItem& p) {
   return p.request == p.last_request ? std::to_string(p.request) : fmt::format("{}-{}", p.request, p.last_request);
 }
 
-// Distinct hues for neighbouring requests.
+// Distinct hues for neighbouring requests, `lightness` in percent. As #rrggbb: SVG 1.1, and most of what draws it but
+// browsers, knows no hsl().
 std::string colour(int request, int lightness) {
-  return fmt::format("hsl({},58%,{}%)", static_cast<int>(static_cast<int64_t>(request) * 137 % 360), lightness);
+  constexpr double kSaturation = 0.58;
+  const double hue = static_cast<double>(static_cast<int64_t>(request) * 137 % 360) / 30, light = lightness / 100.;
+  const auto channel = [&](int offset) {
+    const double k = std::fmod(offset + hue, 12.);
+    const double value = light - kSaturation * std::min(light, 1 - light) * std::clamp(std::min(k - 3, 9 - k), -1., 1.);
+    return static_cast<int>(std::lround(255 * value));
+  };
+  return fmt::format("#{:02x}{:02x}{:02x}", channel(0), channel(8), channel(4));
 }
 
 }  // namespace

@@ -350,6 +350,10 @@ TEST(Print, TheTableNamesEveryItemAndTheDrawingIsComplete) {
   size_t hatched = 0;
   for (size_t at = svg.find("url(#cut)"); at != std::string::npos; at = svg.find("url(#cut)", at + 1)) ++hatched;
   EXPECT_EQ(hatched, static_cast<size_t>(plan.num_partials()));
+  // Renderers that are no browser draw other colours than these in black.
+  for (size_t at = svg.find("fill=\""); at != std::string::npos; at = svg.find("fill=\"", at + 1))
+    EXPECT_TRUE(svg[at + 6] == '#' || svg.compare(at + 6, 5, "url(#") == 0) << svg.substr(at, 40);
+  EXPECT_NE(svg.find("fill=\"#dd7e7e\" stroke=\"#992929\""), std::string::npos);  // hsl(0, 58%, 68%) and 38%
 }
 
 TEST(TileClasses, OneTileHasManyHeadsAndLongEntriesHaveOne) {
