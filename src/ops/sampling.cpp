@@ -1,8 +1,10 @@
 // Sampling and log-probabilities of one row of logits. Everything is done in double, in an order that the logits alone
 // decide, with an exponential of our own: the same bits on every machine (this file is compiled without contraction).
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <numeric>
 
 #include "base/check.h"
@@ -45,13 +47,16 @@ int32_t first_of_largest(std::string_view op, std::span<const float> logits) {
 
 // exp(scale * (logits - largest)); what is impossible weighs nothing, and so does what is finite where the largest is
 // not: infinite logits differ by NaN among each other, and are equal.
-std::vector<double> weights_of(std::span<const float> logits, float largest, double scale) {
-  std::vector<double> weights(logits.size());
+void weigh(std::span<const float> logits, float largest, double scale, double* weights) {
   for (size_t i = 0; i < logits.size(); ++i) {
     const double difference = static_cast<double>(logits[i]) - static_cast<double>(largest);
     const double weight = exp_of_negative(difference <= 0. ? difference * scale : 0.);
     weights[i] = is_possible(logits[i]) ? weight : 0.;
   }
+}
+std::vector<double> weights_of(std::span<const float> logits, float largest, double scale) {
+  std::vector<double> weights(logits.size());
+  weigh(logits, largest, scale, weights.data());
   return weights;
 }
 
@@ -126,8 +131,14 @@ void check_params(const SamplingParams& params) {
 
 // log of the sum of exp, less the largest logit.
 double log_sum(std::span<const float> logits, float largest) {
-  const std::vector<double> weights = weights_of(logits, largest, 1.);
-  return std::log(std::accumulate(weights.begin(), weights.end(), 0.));
+  std::array<double, 512> weights;  // a few at a time: those of a vocabulary are half a megabyte
+  double sum = 0;
+  for (size_t done = 0; done < logits.size(); done += weights.size()) {
+    const size_t count = std::min(weights.size(), logits.size() - done);
+    weigh(logits.subspan(done, count), largest, 1., weights.data());
+    sum = std::accumulate(weights.begin(), weights.begin() + static_cast<std::ptrdiff_t>(count), sum);
+  }
+  return std::log(sum);
 }
 
 // By the log_sum of all. The largest is taken off first: the sum may vanish beside it.
@@ -206,6 +217,7 @@ double log_probability(std::span<const float> logits, int32_t token) {
 std::vector<std::pair<int32_t, double>> top_log_probabilities(std::span<const float> logits, int k) {
   check(k >= 0, ErrorCode::invalid_argument, "top_log_probabilities: k = {}; 0 or more is needed", k);
   const float largest = logits[static_cast<size_t>(first_of_largest("top_log_probabilities", logits))];
+  if (k == 0) return {};
   const double sum = log_sum(logits, largest);
   std::vector<int32_t> ids = possible_ids(logits, largest);
   keep_first(ids, static_cast<size_t>(k), MoreProbable{logits});
