@@ -5,15 +5,16 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/check.h"
@@ -22,39 +23,59 @@
 #include "bench/model_steps.h"
 #include "bench/stop.h"
 #include "bench/timing.h"
+#include "device/cpu/cgroup.h"
 
 namespace weft::bench {
 namespace {
 
-// Runs this program for one token, its output thrown away. Seconds from fork to exit, and the most memory it held.
+// Runs this program for one token. Seconds from fork to exit, and the most memory it held, as it says itself: what
+// wait4 knows counts the memory of the process that was forked, too.
 struct Child {
   double seconds = 0;
-  int64_t peak_bytes = 0;
+  uint64_t peak_bytes = 0;
 };
+
+uint64_t peak_of(std::string_view output) {
+  constexpr std::string_view kKey = "\"peak_rss_bytes\":";
+  const size_t at = output.find(kKey);
+  return at == output.npos ? 0 : std::strtoull(output.data() + at + kKey.size(), nullptr, 10);
+}
+
 Child run_one_token(const BenchOptions& options) {
-  std::vector<std::string> words = {"weft", "run",    options.model, "-p",          "Hello",          "-n",
-                                    "1",    "--temp", "0",           "--precision", options.precision};
+  std::vector<std::string> words = {"weft", "run",    options.model, "-p",          "Hello",           "-n",
+                                    "1",    "--temp", "0",           "--precision", options.precision, "--json"};
   if (options.threads > 0) words.insert(words.end(), {"--threads", std::to_string(options.threads)});
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
+  int output[2];
+  check(pipe2(output, O_CLOEXEC) == 0, ErrorCode::io_error, "bench model: a pipe could not be made");
   const auto start = Clock::now();
   const pid_t child = fork();
-  check(child >= 0, ErrorCode::io_error, "bench model: a process could not be started");
   if (child == 0) {
     const int null = open("/dev/null", O_RDWR);
-    for (int fd = 0; fd < 3; ++fd) dup2(null, fd);
+    for (const int fd : {0, 2}) dup2(null, fd);
+    dup2(output[1], 1);
     execv("/proc/self/exe", arguments.data());
     _exit(127);
   }
+  close(output[1]);
+  std::string printed;
+  char buffer[4096];
+  for (ssize_t count = 1; child > 0 && count != 0;) {
+    count = read(output[0], buffer, sizeof buffer);
+    if (count > 0) printed.append(buffer, static_cast<size_t>(count));
+    if (count < 0 && errno != EINTR) break;
+  }
+  close(output[0]);
+  check(child > 0, ErrorCode::io_error, "bench model: a process could not be started");
   int status = 0;
-  rusage usage{};
-  while (wait4(child, &status, 0, &usage) < 0 && errno == EINTR) {
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   stop_if_asked();  // which the child heard, too
   check(WIFEXITED(status) && WEXITSTATUS(status) == 0, ErrorCode::io_error,
         "bench model: `weft run {} -n 1` did not end well; run it by itself to see why", options.model);
-  return {seconds_since(start), int64_t{usage.ru_maxrss} << 10};
+  return {seconds_since(start), peak_of(printed)};
 }
 
 // Multiply-adds of the layers' matrices for one token.
@@ -150,8 +171,7 @@ void measure_model(const BenchOptions& options, BenchReport& report) {
   const auto full = forward.add_sequence();
   forward.run({{.sequence = full, .tokens = ids}});
   forward.release(full);
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
+  const uint64_t context_bytes = peak_memory();
 
   const size_t weight_bytes = forward.weight_bytes(), kv_bytes = forward.kv_bytes_per_token();
   const Machine machine(team, weight_bytes, options.precision);
@@ -199,7 +219,7 @@ void measure_model(const BenchOptions& options, BenchReport& report) {
   add("load and pack", "time", load_s * 1e3, "ms");
   add("one token from process start", "time", median(start_s) * 1e3, "ms");
   add("one token from process start", "peak memory", static_cast<double>(starts[0].peak_bytes) / 1e6, "MB");
-  add(fmt::format("context {}", context), "peak memory", static_cast<double>(usage.ru_maxrss) * 1024 / 1e6, "MB");
+  add(fmt::format("context {}", context), "peak memory", static_cast<double>(context_bytes) / 1e6, "MB");
 }
 
 }  // namespace weft::bench

@@ -35,6 +35,12 @@ class AvailableMemory : public Cgroup {
   uint64_t available() const { return available_memory(root_.string()); }
 };
 
+TEST_F(Cgroup, PeakMemoryIsWhatTheSystemSaysOfTheProcess) {
+  EXPECT_EQ(peak_memory(root_.string()), 0u);
+  write("proc/self/status", "VmPeak:\t 90 kB\nVmHWM:\t     12 kB\nVmRSS:\t 11 kB\n");
+  EXPECT_EQ(peak_memory(root_.string()), 12u * 1024);
+}
+
 TEST_F(CgroupQuota, IsNoneWithoutControlGroups) { EXPECT_EQ(quota(), 0); }
 
 TEST_F(CgroupQuota, IsReadFromVersion2) {

@@ -106,4 +106,11 @@ uint64_t available_memory(const std::string& root) {
   return available;
 }
 
+uint64_t peak_memory(const std::string& root) {
+  std::ifstream status(root + "/proc/self/status");
+  for (std::string word; status >> word;)  // "VmHWM:  123 kB"
+    if (uint64_t number = 0; word == "VmHWM:" && status >> number) return number * 1024;
+  return 0;
+}
+
 }  // namespace weft

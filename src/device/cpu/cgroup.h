@@ -14,4 +14,8 @@ double cgroup_quota(const std::string& root = "");
 // UINT64_MAX: nothing says.
 uint64_t available_memory(const std::string& root = "");
 
+// Bytes that this process has held at most; 0: nothing says. getrusage's peak outlives exec: it may be that of the
+// program that started this one.
+uint64_t peak_memory(const std::string& root = "");
+
 }  // namespace weft
