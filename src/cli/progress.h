@@ -5,11 +5,18 @@
 //   progress.done();
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 
 namespace weft::cli {
+
+// At most so many columns of a terminal, its middle left out.
+std::string shorten(std::string_view text, size_t columns);
+// A label, a bar and a percentage for a terminal of that width: of a narrow one the bar goes first, then the label.
+std::string progress_line(std::string_view label, double fraction, size_t columns);
 
 class Progress {
  public:
