@@ -98,6 +98,13 @@ void add_serve(Verb& verb, Chosen& chosen) {
   verb.option("--save", load.save, "A file for the requests; without --url nothing is sent").type_name("FILE");
 }
 
+// The options of every bench.
+void add_common(Verb& verb, Chosen& chosen) {
+  verb.flag("--quick", chosen.options.quick, "Fewer cases and repetitions");
+  verb.option("--threads", chosen.options.threads, "Worker threads; 0: as many as affinity and quota allow")
+      .range(0, 1024);
+}
+
 // The options of benches that have some beside those of all.
 constexpr struct {
   std::string_view bench;
@@ -130,12 +137,11 @@ void add_bench(Program& program, Context& context) {
   auto chosen = std::make_shared<Chosen>();
   Verb all = program.verb("bench", "Measure speed, beside what the machine can do");
   all.needs_verb();
+  add_common(all, *chosen);  // before a bench's name they are understood, too
   all.example("weft bench attention --quick --only decode");
   for (const bench::Bench& bench : bench::benches()) {
     Verb verb = all.verb(bench.name, bench.description);
-    verb.flag("--quick", chosen->options.quick, "Fewer cases and repetitions");
-    verb.option("--threads", chosen->options.threads, "Worker threads; 0: as many as affinity and quota allow")
-        .range(0, 1024);
+    add_common(verb, *chosen);
     for (const auto& options : kOptions)
       if (options.bench == bench.name) options.add(verb, *chosen);
     verb.runs([&bench, chosen, &context] { run(bench, *chosen, context); });

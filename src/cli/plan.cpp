@@ -50,9 +50,17 @@ KernelTraits traits_of(const PlanOptions& options) {
   return cpu_traits(spec, current_isa());
 }
 
-void plan(const PlanOptions& options, const Context& context) {
+// One length for all requests, or one for each.
+void repeat(std::vector<int>& lengths, size_t requests) {
+  if (lengths.size() == 1) lengths.resize(requests, lengths.front());
+}
+
+void plan(PlanOptions options, const Context& context) {
+  repeat(options.qo, options.kv.size());
+  repeat(options.kv, options.qo.size());
   check(options.qo.size() == options.kv.size(), ErrorCode::invalid_argument,
-        "--qo has {} lengths, --kv has {}; give one of each for every request", options.qo.size(), options.kv.size());
+        "--qo has {} lengths, --kv has {}; give one of each for every request, or one for all", options.qo.size(),
+        options.kv.size());
   std::vector<int32_t> qo_indptr{0}, page_indptr{0}, last_page_len;
   int64_t rows = 0, pages = 0;
   for (size_t r = 0; r < options.qo.size(); ++r) {
@@ -126,8 +134,12 @@ void add_plan(Program& program, Context& context) {
   Verb verb = program.verb("plan", "Show who computes what in an attention call of these lengths");
   auto options = std::make_shared<PlanOptions>();
   const auto is_count = [](double count) { return count >= 0; };
-  verb.option("--qo", options->qo, "Query tokens of each request").type_name("N,N,...").allows("0 and more", is_count);
-  verb.option("--kv", options->kv, "KV tokens of each request").type_name("N,N,...").allows("0 and more", is_count);
+  verb.option("--qo", options->qo, "Query tokens of each request, or of all")
+      .type_name("N,N,...")
+      .allows("0 and more", is_count);
+  verb.option("--kv", options->kv, "KV tokens of each request, or of all")
+      .type_name("N,N,...")
+      .allows("0 and more", is_count);
   verb.option("--num-qo-heads", options->num_qo_heads, "Query heads");
   verb.option("--num-kv-heads", options->num_kv_heads, "KV heads, a divisor of the query heads");
   verb.option("--head-dim", options->head_dim, "Elements of a head");
