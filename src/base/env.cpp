@@ -82,6 +82,14 @@ std::optional<std::string> user_cache_dir() {
   return std::nullopt;
 }
 
+std::optional<std::string> user_state_dir() {
+  if (auto folder = get("XDG_STATE_HOME"); folder && folder->front() == '/') return folder;
+  if (const auto home = get("HOME"); home && home->front() == '/') return *home + "/.local/state";
+  return std::nullopt;
+}
+
+bool terminal_moves_cursor() { return get("TERM").value_or("dumb") != "dumb"; }
+
 std::string temp_dir() {
   const auto folder = get("TMPDIR");
   return folder && folder->front() == '/' ? *folder : "/tmp";

@@ -33,6 +33,8 @@ int log_level();                          // WEFT_LOG=error|warn|info|debug: 0..
 
 // Variables that belong to the system. A relative folder is ignored, as the XDG specification asks.
 std::optional<std::string> user_cache_dir();  // XDG_CACHE_HOME, or .cache in HOME
+std::optional<std::string> user_state_dir();  // XDG_STATE_HOME, or .local/state in HOME
+bool terminal_moves_cursor();                 // TERM is set, and not to dumb
 std::string temp_dir();                       // TMPDIR, or /tmp
 // The absolute folders of PATH, or of /usr/local/bin:/usr/bin:/bin, in its order: a relative one is another folder for
 // every program that is started elsewhere.

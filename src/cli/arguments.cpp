@@ -153,6 +153,7 @@ Option& Option::range(int64_t lowest, int64_t highest) {
     return number >= static_cast<double>(lowest) && number <= static_cast<double>(highest);
   });
 }
+Option& Option::shown_default(const std::string& text) { return option_->default_str(text), *this; }
 Option& Option::excludes(const Option& other) { return option_->excludes(other.option_), *this; }
 bool Option::given() const { return option_->count() > 0; }
 

@@ -74,11 +74,16 @@ void stop_if_interrupted() {
   if (interrupted) throw Interrupted();
 }
 
-void wait_for_input(int fd) {
+bool wait_for_input_or_signal(int fd) {
   pollfd files[2] = {{fd, POLLIN, 0}, {interrupt_event(), POLLIN, 0}};
-  while (poll(files, 2, -1) < 0 && errno == EINTR) {
-  }
+  const bool signalled = poll(files, 2, -1) < 0 && errno == EINTR;
   stop_if_interrupted();
+  return !signalled;
+}
+
+void wait_for_input(int fd) {
+  while (!wait_for_input_or_signal(fd)) {
+  }
 }
 
 }  // namespace weft::cli

@@ -50,6 +50,8 @@ struct Interrupted {};
 void stop_if_interrupted();
 // Until there is something to read, its end or an error; or ends the verb when Ctrl-C is pressed.
 void wait_for_input(int fd);
+// The same; false where another signal came first.
+bool wait_for_input_or_signal(int fd);
 // Clears it and listens for the next Ctrl-C; after one that nobody cleared, the next ends the process at once.
 void listen_for_interrupt();
 

@@ -1,7 +1,5 @@
 #include "cli/model_options.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 
 #include "base/check.h"
@@ -51,12 +49,6 @@ Engine load_engine(const ModelFile& file, const ModelOptions& options, int64_t t
   engine.forward = std::make_unique<ForwardPass>(file, forward);
   progress.done();
   return engine;
-}
-
-uint64_t peak_rss_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
 }
 
 }  // namespace weft::cli

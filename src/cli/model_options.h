@@ -34,6 +34,4 @@ Engine load_engine(const ModelFile& file, const ModelOptions& options, int64_t t
 // Throws Error(invalid_argument) for a --ctx out of range.
 int64_t choose_context(const ModelConfig& config, const ModelOptions& options, int64_t wanted);
 
-uint64_t peak_rss_bytes();
-
 }  // namespace weft::cli

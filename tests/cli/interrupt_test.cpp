@@ -34,6 +34,16 @@ TEST(CtrlC, EndsEveryBenchmarkAfterItsStep) {
   }
 }
 
+TEST(CtrlC, LeavesNoFigureOfATextOfWhichNothingWasScored) {
+  const std::string text = temporary_file("long.txt", std::string(4000, 'a'));
+  const Result result = run_weft({"eval", kStories, "-f", text, "--stride", "1", "--json"}, {.interrupt_after_ms = 1});
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  if (result.out.empty()) return;  // it came before the first step
+  const nlohmann::json done = result.last();
+  EXPECT_EQ(done.at("finish"), "interrupted");
+  EXPECT_EQ(done.at("perplexity").is_null(), done.at("tokens") == 0) << done;
+}
+
 TEST(CtrlC, EndsAPlanAfterItsStep) {
   const Result result = run_weft({"plan", "--qo", "10000000", "--kv", "10000000", "--causal", "--num-workers", "4"},
                                  {.interrupt_after_ms = 300});
@@ -69,6 +79,35 @@ TEST(Chat, EndsWith130OnCtrlCAtThePromptAndWith0AtTheEndOfInput) {
   const std::string model = chat_model();
   EXPECT_EQ(run_weft({"run", model}, {.interrupt_at_text = "\n> ", .terminal = true}).exit_code, 130);
   EXPECT_EQ(run_weft({"run", model}, {.input = "\x04", .terminal = true}).exit_code, 0);
+}
+
+TEST(Chat, CommandsDoNotReachTheModel) {
+  const Result result =
+      run_weft({"run", chat_model(), "-n", "1", "--json"},
+               {.input = "/help\n/hlep\n/nothing\nhi\n/system b\nhi\n/new\nhi\n/system\nhi\n /x\n/quit\nhi\n",
+                .terminal = true});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* text :
+       {"/new, /clear", "/hlep is no command; did you mean /help?", "/nothing is no command; see /help"})
+    EXPECT_NE(result.err.find(text), std::string::npos) << text << result.err;
+  const std::vector<nlohmann::json> done = done_lines(result);
+  ASSERT_EQ(done.size(), 5u) << result.out;
+  const auto tokens = [&](size_t i) { return done[i].at("prompt_tokens").get<int>(); };
+  EXPECT_GT(tokens(1), tokens(0));  // with the system prompt
+  EXPECT_EQ(tokens(2), tokens(1));  // which a new chat keeps
+  EXPECT_EQ(tokens(3), tokens(0));  // and without it again
+  EXPECT_GT(tokens(4), tokens(3));  // a space before a slash is a message
+}
+
+TEST(Chat, GoesOnWhereTheTemplateRefusesASystemPrompt) {
+  const std::string model = chat_model(
+      "{% if messages[0].role == 'system' %}{{ raise_exception('no system here') }}{% endif %}{{ messages[0].content "
+      "}}");
+  const Result result =
+      run_weft({"run", model, "-n", "1", "--json"}, {.input = "/system b\nhi\n\x04", .terminal = true});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("no system here"), std::string::npos) << result.err;
+  EXPECT_EQ(done_lines(result).size(), 1u);
 }
 
 TEST(Chat, PrintsTheJsonLinesOfEachAnswer) {

@@ -41,9 +41,9 @@ TEST(Program, ShowsDefaultsEnvironmentAndAnExampleInTheHelpOfEachVerb) {
       EXPECT_NE(help.out.find(text), std::string::npos) << verb << ": " << text;
   }
   const std::string run = run_weft({"run", "--help"}).out;
-  for (const char* flag : {"--num-tokens INT=512", "--raw", "--temp FLOAT=0", "--top-k INT=0", "--top-p FLOAT=1",
-                           "--min-p FLOAT=0", "--seed UINT=0", "--threads INT=0", "--ctx INT=0", "--kv-dtype",
-                           "--device TEXT=cpu", "--precision", "--invariant"})
+  for (const char* flag : {"--num-tokens INT=512", "--raw", "--temp FLOAT=the model's", "--top-k INT=the model's",
+                           "--top-p FLOAT=the model's", "--min-p FLOAT=the model's", "--seed UINT=0", "--threads INT=0",
+                           "--ctx INT=0", "--kv-dtype", "--device TEXT=cpu", "--precision", "--invariant"})
     EXPECT_NE(std::regex_replace(run, std::regex("[ ]*\\[[^\\]]*\\]"), "").find(flag), std::string::npos)
         << flag << "\n"
         << run;
@@ -122,6 +122,44 @@ TEST(Program, TakesTextThatIsNotUtf8) {
 
 // ---- run
 
+std::string chat_model_of(const std::string& name) {
+  GgufWriter model = random_model({});
+  model.remove("general.name");
+  model.add("general.name", name);
+  model.add("tokenizer.chat_template", "{% for m in messages %}<{{ m.role }}> {{ m.content }}{% endfor %}");
+  return temporary_file("named.gguf", model.bytes());
+}
+
+TEST(Program, SamplesAsTheModelsFamilySaysWhereNoOptionDoes) {
+  const std::string model = chat_model_of("SmolLM2 135M Instruct");
+  const auto sampling = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), {"run", model, "-p", "a", "-n", "1", "--json"});
+    return run_weft(options).last().at("sampling");
+  };
+  EXPECT_EQ(sampling({}), nlohmann::json::parse(R"({"temperature": 0.2, "top_k": 0, "top_p": 0.9, "min_p": 0,
+                                                    "repetition_penalty": 1, "source": "SmolLM2"})"));
+  EXPECT_EQ(sampling({"--temp", "0"}).at("temperature"), 0);
+  EXPECT_EQ(sampling({"--top-p", "1"}).at("temperature"), 0.2);
+  const Result shown = run_weft({"run", model, "-p", "a", "-n", "1"});
+  EXPECT_NE(shown.err.find("sampling: temperature 0.2, top-p 0.9 (SmolLM2)"), std::string::npos) << shown.err;
+}
+
+TEST(Program, PutsTheSystemPromptBeforeTheMessage) {
+  const std::string model = chat_model_of("some");
+  const auto tokens = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), {"run", model, "-p", "a", "-n", "1", "--json"});
+    return run_weft(options).last().at("prompt_tokens").get<int>();
+  };
+  EXPECT_GT(tokens({"--system", "b"}), tokens({}));
+  expect_refusal(run_weft({"run", model, "-p", "a", "--raw", "--system", "b"}), 3, "invalid_argument", "--system");
+}
+
+TEST(Program, PeakMemoryIsItsOwnAndNotThatOfWhoStartedIt) {
+  std::vector<char> held(size_t{400} << 20, 1);  // what a fork inherits outlives exec in getrusage's peak
+  const nlohmann::json done = run_weft({"run", kStories, "-p", "a", "-n", "1", "--raw", "--json"}).last();
+  EXPECT_LT(done.at("peak_rss_bytes").get<double>(), 200e6) << static_cast<int>(held[held.size() / 2]);
+}
+
 TEST(Program, AnswersWithTheGoldenTokens) {
   const Result result =
       run_weft({"run", kStories, "-p", "", "-n", "199", "--temp", "0", "--raw", "--precision", "exact", "--json"});
@@ -134,6 +172,8 @@ TEST(Program, AnswersWithTheGoldenTokens) {
   EXPECT_EQ(done.at("prompt_tokens"), 1);
   EXPECT_EQ(done.at("output_tokens"), 199);
   EXPECT_EQ(done.at("device"), "cpu");
+  EXPECT_EQ(done.at("sampling").at("temperature"), 0);
+  EXPECT_TRUE(done.at("sampling").at("source").is_null());  // nothing is known of the model
   for (const char* key : {"load_s", "prefill_s", "prefill_tok_s", "decode_tok_s", "peak_rss_bytes"})
     EXPECT_GT(done.at(key).get<double>(), 0) << key;
   // The pieces that streamed are the text.
@@ -286,7 +326,13 @@ TEST(Program, PlansTheLengthsItIsGiven) {
   std::ifstream(drawing).read(begin.data(), 4);
   EXPECT_EQ(begin, "<svg");
 
-  expect_refusal(run_weft({"plan", "--qo", "1,1", "--kv", "4096"}), 3, "invalid_argument", "--kv has 1");
+  expect_refusal(run_weft({"plan", "--qo", "1,1", "--kv", "4096,1,1"}), 3, "invalid_argument", "--kv has 3");
+  // One length is for all requests.
+  const auto workspace = [](const char* qo, const char* kv) {
+    return run_weft({"plan", "--qo", qo, "--kv", kv, "--num-workers", "4", "--json"}).last().at("workspace_bytes");
+  };
+  EXPECT_EQ(workspace("1", "1000,2000,3000"), workspace("1,1,1", "1000,2000,3000"));
+  EXPECT_EQ(workspace("1,2,3", "1000"), workspace("1,2,3", "1000,1000,1000"));
   expect_refusal(with({"--mode", "fastest"}), 3, "invalid_argument", "balanced, paper");
   expect_refusal(with({"--head-dim", "12"}), 4, "unsupported", "steps of 8");
   expect_refusal(with({"--svg", "/no/such/folder/x.svg"}), 3, "io_error", "--svg");
@@ -294,7 +340,7 @@ TEST(Program, PlansTheLengthsItIsGiven) {
 }
 
 TEST(Program, FitsTheCostsOfEveryTileClass) {
-  const Result result = run_weft({"bench", "plan", "--fit", "--quick", "--json"});
+  const Result result = run_weft({"bench", "--quick", "plan", "--fit", "--json"});  // options of all, before the name
   ASSERT_EQ(result.exit_code, 0) << result.err;
   double sum = 0;
   int fits = 0;
