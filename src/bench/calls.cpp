@@ -12,13 +12,16 @@ namespace weft::bench {
 Pool::Pool(int64_t bytes) : memory_(Device::cpu(), static_cast<size_t>(bytes)) {
   const int64_t part = std::min<int64_t>(bytes, 64 << 20);
   fill_random(data(), DType::bf16, part / 2, 1);
-  for (int64_t at = part; at < bytes; at += part)
+  for (int64_t at = part; at < bytes; at += part) {
+    stop_if_asked();
     std::memcpy(data() + at, data(), static_cast<size_t>(std::min(part, bytes - at)));
+  }
 }
 
 void Job::plan() {
   workspaces.clear();
   for (Batch& batch : batches) {
+    stop_if_asked();
     const Plan made = kernel.plan(batch.input);
     workspaces.emplace_back(Device::cpu(), made.workspace_bytes());
     made.upload(workspaces.back());
@@ -72,8 +75,10 @@ Job decode_job(AttentionBench& bench, const AttentionSpec& spec, const Shape& sh
   for (const int len : kv_lens) pages += (len + page_size - 1) / page_size;
   const int64_t held = pages * page_size * token_bytes;
   Pool& pool = bench.pool();
-  for (int64_t at = 0; at + held <= pool.bytes(); at += held)
+  for (int64_t at = 0; at + held <= pool.bytes(); at += held) {
+    stop_if_asked();
     job.batches.emplace_back(spec, shape, qo_len, kv_lens, page_size, bench.team.num_workers(), pool.data() + at);
+  }
   job.plan();
   return job;
 }

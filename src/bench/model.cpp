@@ -169,7 +169,8 @@ void measure_model(const BenchOptions& options, BenchReport& report) {
 
   // Before anything else takes memory: what a whole context of one request needs.
   const auto full = forward.add_sequence();
-  forward.run({{.sequence = full, .tokens = ids}});
+  const ForwardPass::Input whole[] = {{.sequence = full, .tokens = ids}};
+  run_prompts(forward, whole);
   forward.release(full);
   const uint64_t context_bytes = peak_memory();
 

@@ -23,12 +23,33 @@ Machine::Machine(WorkerTeam& team, size_t weight_bytes, const std::string& preci
                                                                        : "int16 dots";
 }
 
+void run_prompts(ForwardPass& forward, std::span<const ForwardPass::Input> inputs) {
+  constexpr size_t kRows = 512;  // of a step of the forward pass: what is cut here is cut there, too
+  std::vector<ForwardPass::Input> together;
+  size_t rows = 0;
+  const auto run = [&] {
+    stop_if_asked();
+    if (!together.empty()) forward.run(together);
+    together.clear();
+    rows = 0;
+  };
+  for (const ForwardPass::Input& input : inputs)
+    for (size_t at = 0; at < input.tokens.size(); at += kRows) {
+      const auto part = input.tokens.subspan(at, std::min(kRows, input.tokens.size() - at));
+      if (at > 0 || rows + part.size() > kRows) run();
+      together.push_back({.sequence = input.sequence, .tokens = part});
+      rows += part.size();
+    }
+  run();
+}
+
 Prefill measure_prefill(const Machine& machine, ForwardPass& forward, std::span<const int32_t> ids, int64_t tokens,
                         int repeats) {
   const auto sequence = forward.add_sequence();
+  const ForwardPass::Input one[] = {{.sequence = sequence, .tokens = ids.first(static_cast<size_t>(tokens))}};
   const auto run = [&] {
     forward.truncate(sequence, 0);
-    forward.run({{.sequence = sequence, .tokens = ids.first(static_cast<size_t>(tokens))}});
+    run_prompts(forward, one);
   };
   const TimedBeside timed = time_beside(run, {&machine.ops(), 1}, repeats, 0);
   forward.release(sequence);
@@ -48,7 +69,7 @@ Decode measure_decode(ForwardPass& forward, std::span<const int32_t> ids, int re
   for (int i = 0; i < requests && !(shared && i > 0); ++i)
     inputs.push_back({.sequence = forward.add_sequence(), .tokens = ids.first(static_cast<size_t>(prompt))});
   const auto prefill_start = Clock::now();
-  forward.run(inputs);
+  run_prompts(forward, inputs);
   Decode result{.requests = requests,
                 .steps = steps,
                 .prompt = prompt,

@@ -38,6 +38,9 @@ class Machine {
   const char* products_ = nullptr;
 };
 
+// As forward.run, one step after another: a look between them whether to stop.
+void run_prompts(ForwardPass& forward, std::span<const ForwardPass::Input> inputs);
+
 struct Prefill {
   int64_t tokens = 0;
   double seconds = 0, ops = 0;  // medians: of the runs, and of readings in between

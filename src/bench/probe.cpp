@@ -13,7 +13,8 @@
 namespace weft::bench {
 namespace {
 
-constexpr size_t kGranule = 4096;  // workers' slices are whole pages
+constexpr size_t kGranule = 4096;                    // workers' slices are whole pages
+constexpr size_t kWrittenAtOnce = size_t{32} << 20;  // fresh pages, between two looks whether to stop
 constexpr double kReadingSeconds = 2e-3;
 constexpr double kReadingShare = 0.25;  // of a row's own time
 
@@ -37,6 +38,7 @@ std::vector<double> readings(const Probe& probe) {
   constexpr size_t kLeast = 5;
   constexpr double kSeconds = 0.1;
   std::vector<double> rates;
+  stop_if_asked();
   probe();  // warms up
   for (const auto start = Clock::now(); rates.size() < kLeast || seconds_since(start) < kSeconds;) {
     stop_if_asked();
@@ -54,7 +56,10 @@ Probe probe_ops(WorkerTeam& team, Instruction instruction) {
     return seconds_of([&] { team.run([&](int) { work.run(rounds); }); });
   };
   long long rounds = 1000;
-  while (std::min({run(rounds), run(rounds), run(rounds)}) < kReadingSeconds) rounds *= 2;
+  while (std::min({run(rounds), run(rounds), run(rounds)}) < kReadingSeconds) {
+    stop_if_asked();
+    rounds *= 2;
+  }
   const double ops = static_cast<double>(rounds * work.ops) * team.num_workers();
   return [run, rounds, ops] { return ops / run(rounds); };
 }
@@ -87,8 +92,11 @@ Workspace memory_to_read(WorkerTeam& team, size_t bytes) {
   const size_t slice = (bytes + workers - 1) / workers;
   team.run([&](int worker) {
     const size_t begin = std::min(bytes, static_cast<size_t>(worker) * slice);
-    std::memset(static_cast<char*>(memory.data()) + begin, 1, std::min(bytes - begin, slice));
+    const size_t end = std::min(bytes, begin + slice);
+    for (size_t at = begin; at < end && !asked_to_stop(); at += kWrittenAtOnce)
+      std::memset(static_cast<char*>(memory.data()) + at, 1, std::min(end - at, kWrittenAtOnce));
   });
+  stop_if_asked();
   return memory;
 }
 
@@ -101,6 +109,7 @@ double median_of(const Probe& probe) { return median(readings(probe)); }
 
 TimedBeside time_beside(const std::function<void()>& work, std::span<const Probe> probes, int min_runs,
                         double min_seconds) {
+  stop_if_asked();
   work();  // warms up
   std::vector<double> seconds;
   std::vector<std::vector<double>> rates(probes.size());
@@ -111,7 +120,10 @@ TimedBeside time_beside(const std::function<void()>& work, std::span<const Probe
     worked += seconds.back();
     while (read < worked * kReadingShare && !probes.empty())
       read += seconds_of([&] {
-        for (size_t i = 0; i < probes.size(); ++i) rates[i].push_back(probes[i]());
+        for (size_t i = 0; i < probes.size(); ++i) {
+          stop_if_asked();
+          rates[i].push_back(probes[i]());
+        }
       });
   }
   TimedBeside result{.median_s = median(seconds), .ceilings = {}};

@@ -25,6 +25,7 @@ struct Timing {
 // Calls work until min_seconds have passed and at least min_runs are done.
 template <class Work>
 Timing time_runs(Work&& work, int min_runs = 5, double min_seconds = 0.2) {
+  stop_if_asked();
   work();  // warm up
   std::vector<double> seconds;
   const auto begin = Clock::now();

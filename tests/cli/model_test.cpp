@@ -58,7 +58,8 @@ TEST_F(DemoModel, HasTheTokenizerThatTheVectorsWereMadeWith) {
 }
 
 TEST_F(DemoModel, AnswersAQuestionInItsTemplate) {
-  const Result result = run_weft({"run", path_, "-p", "What is the capital of France?", "-n", "40", "--json"});
+  const Result result =
+      run_weft({"run", path_, "-p", "What is the capital of France?", "-n", "40", "--temp", "0", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_NE(result.last().at("text").get<std::string>().find("Paris"), std::string::npos) << result.last();
   EXPECT_EQ(result.last().at("finish"), "end");
