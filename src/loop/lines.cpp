@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "base/ascii.h"
 #include "base/check.h"
 #include "loop/parse.h"
 
@@ -10,7 +11,6 @@ namespace weft::loop {
 namespace {
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_word(char c) { return is_letter(c) || is_digit(c); }
 
 constexpr std::string_view kWords[] = {"and",  "or",      "not",    "if",  "for",         "let",        "in",

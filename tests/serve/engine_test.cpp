@@ -122,7 +122,7 @@ TEST_F(EngineTest, EndsBeforeAStopTextThatSpansTokens) {
 
 TEST_F(EngineTest, SaysInWhichCharacterOfTheTextATokenBegins) {
   Vocabulary bytes = fake_vocabulary();
-  bytes.text = [next = size_t{0}](int32_t, bool) mutable {
+  bytes.text = [next = size_t{0}](int32_t, bool, bool) mutable {
     static constexpr std::string_view kText = "日é€";
     return std::string(1, kText[next++ % kText.size()]);
   };

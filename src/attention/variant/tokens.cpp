@@ -4,10 +4,11 @@
 #include <array>
 #include <cstddef>
 
+#include "base/ascii.h"
+
 namespace weft {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 // Bytes above ASCII are letters, and `\` begins a letter by its number (\u00e4).
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$' || c == '\\' ||

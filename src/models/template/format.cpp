@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/ascii.h"
 #include "models/template/filters.h"
 
 namespace weft::jinja {
@@ -13,7 +14,6 @@ namespace {
 
 constexpr int64_t kMostWidth = 65536, kMostPrecision = 1000;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool among(std::string_view set, char c) { return set.find(c) != std::string_view::npos; }
 
 // [[fill]align][sign][#][0][width][grouping][.precision][type]

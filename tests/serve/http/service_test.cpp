@@ -202,7 +202,7 @@ TEST_F(HttpService, AClientMayLeaveWhileItsBodyIsRead) {
         exchange->leave();  // as the thread of the sockets says it, which must not wait
         return read_completion(numbers(2).dump(), {tokenizer_}, {});
       },
-      tokenizer_, "stories");
+      tokenizer_);
   EXPECT_EQ(status, 499);
   EXPECT_EQ(engine_->stats().requests_waiting, 0);
 }
