@@ -13,7 +13,8 @@ namespace weft {
 
 // Merges n states a row: o [n, rows, heads, dim] (fp32, fp16 or bf16), lse [n, rows, heads] fp32 into
 // o_out [rows, heads, dim], lse_out [rows, heads]. Associative and commutative up to rounding; the empty
-// state is its identity. (FlashInfer, section 2.2.)
+// state is its identity. Weights follow from lse alone: beside a number of 1e9 float does not tell log(n). (FlashInfer,
+// section 2.2.)
 void merge_states(const TensorView& o, const TensorView& lse, const TensorView& o_out, const TensorView& lse_out,
                   Stream stream = {});
 // A variable number a row: row r merges states [indptr[r], indptr[r + 1]) of o [nnz, heads, dim], lse [nnz, heads].

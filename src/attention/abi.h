@@ -65,8 +65,9 @@ struct WorkItem {
 };
 
 // Partial p holds, for each of its unit's rows x query heads (row-major: row, then query head from
-// kv_head_begin * group), head_dim_vo fp32 of o and one of lse; `offset` counts floats from the partials section:
-// first rows * heads * head_dim_vo of o (normalised when softmax is used), then rows * heads of lse.
+// kv_head_begin * group), head_dim_vo fp32 of o and two of lse; `offset` counts floats from the partials section:
+// first rows * heads * head_dim_vo of o (normalised when softmax is used), then rows * heads of lse, then as many that
+// say what rounding took from each lse: 0 unless the row's largest logit is far from 0.
 struct Partial {
   long long offset;
   int unit;
@@ -86,9 +87,10 @@ struct MergeSource {
   int row_offset;  // the group's first row within the partial's unit
 };
 
-// Floats of a partial of so many rows x query heads, in whole cache lines.
+// Floats of one row and head of a partial, and of a partial of so many, in whole cache lines.
+inline constexpr long long floats_of_state(int head_dim_vo) { return head_dim_vo + 2; }
 inline constexpr long long partial_floats(long long states, int head_dim_vo) {
-  return (states * (head_dim_vo + 1) + 15) & ~15ll;
+  return (states * floats_of_state(head_dim_vo) + 15) & ~15ll;
 }
 
 // A work item with all that the sections say of it, for kernels to which each load on the way to the first key is a

@@ -77,7 +77,7 @@ int64_t most_partial_floats(const KernelTraits& traits, const PlanBounds& b, int
   int64_t floats = partials * largest;
   // Every row and head has at most one partial a level, and one more a cut or a chunk; a partial is rounded up by less
   // than 16 floats.
-  const int64_t row_floats = int64_t{b.num_qo_heads} * (traits.head_dim_vo + 1);
+  const int64_t row_floats = int64_t{b.num_qo_heads} * floats_of_state(traits.head_dim_vo);
   if (b.mode == PlanMode::fixed_split && cuts + shared_rows > 0) {
     const int64_t chunks = ceil_div(b.max_kv_len, b.fixed_split_size) + (levels > 1 ? levels : 0);
     floats = std::min(floats, chunks * b.max_rows * row_floats + partials * 15);

@@ -309,8 +309,8 @@ class Units {
       const Partial& partial = v_.partials[index];
       ensure(partial.unit == u && partial.offset >= floats_end && partial.offset % 16 == 0,
              "partial {}: overlaps another one", index);
-      floats_end =
-          partial.offset + int64_t{fused_rows(unit)} * (unit.kv_head_end - unit.kv_head_begin) * (h_.head_dim_vo + 1);
+      floats_end = partial.offset + int64_t{fused_rows(unit)} * (unit.kv_head_end - unit.kv_head_begin) *
+                                        floats_of_state(h_.head_dim_vo);
       ensure(floats_end <= h_.partial_data.count, "partial {}: ends at {} of {} floats", index, floats_end,
              h_.partial_data.count);
     }

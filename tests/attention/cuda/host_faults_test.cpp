@@ -30,7 +30,8 @@ const Broken kBroken[] = {
      DType::fp32,
      "no barrier orders the two"},
     {"MaximumReadAndWritten",
-     {"plain.h", "ptx::exp2_fast(before - finite);\n      ptx::warp_sync();", "ptx::exp2_fast(before - finite);"},
+     {"plain.h", "shrink = tile::shrink_of(before, maximum, tile::kLog2E);\n      ptx::warp_sync();",
+      "shrink = tile::shrink_of(before, maximum, tile::kLog2E);"},
      DType::fp32,
      "no barrier orders the two"},
     {"PartialNotReleased",
@@ -55,7 +56,7 @@ const Broken kBroken[] = {
     {"WarpsNotJoined", {"mma/join.h", "total += weight[w] * s.sum[w][r];", "total += s.sum[w][r];"}, DType::bf16, ""},
     {"CausalByOne", {"mma/logits.h", "seen.high : end) - column", "seen.high : end) - column + 1"}, DType::bf16, ""},
     {"MergeWithoutWeights",
-     {"merge.h", "weight = exp_fast((is_first ? first_lse : lse(own, state)) - base);", ";"},
+     {"merge.h", "weight = exp_fast(of_lane.value - base + of_lane.rest);", ";"},
      DType::fp32,
      ""},
 };

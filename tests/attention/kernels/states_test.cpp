@@ -57,6 +57,33 @@ TEST(MergeStates, EmptyStatesAreTheIdentityWhateverTheyHold) {
   }
 }
 
+// Weights are of differences: those of equal states are equal whatever their size, and a smaller one is nothing.
+TEST(MergeStates, WeighsStatesWhoseLseIsVeryLarge) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  for (const float lse : {kMost, -kMost, 1e20f, -1e20f, 1e10f, -1e10f})
+    for (const bool differ : {false, true}) {
+      States s = random_states(3, 2, 2, 8, DType::fp32, 7);
+      for (size_t i = 0; i < s.lse.size(); ++i) s.lse[i] = differ && i % 8 < 4 ? std::nextafter(lse, -kInf) : lse;
+      for (const Target* target : targets()) {
+        const Merged merged = testing::merge_on(*target, s, DType::fp32);
+        for (size_t k = 0; k < 4; ++k) {
+          EXPECT_EQ(merged.lse[k], lse) << target->name();
+          for (int64_t d = 0; d < 8; ++d) {
+            double sum = 0, weights = 0;
+            for (size_t i = 0; i < 3; ++i) {
+              if (s.lse[4 * i + k] != lse) continue;
+              sum += testing::get(s.o.data(), DType::fp32, static_cast<int64_t>(4 * i + k) * 8 + d);
+              weights += 1;
+            }
+            EXPECT_NEAR(testing::get(merged.o.data(), DType::fp32, static_cast<int64_t>(k) * 8 + d), sum / weights,
+                        1e-5)
+                << target->name() << " " << lse;
+          }
+        }
+      }
+    }
+}
+
 TEST(MergeStates, ARowWithoutStatesIsEmpty) {
   States one = random_states(1, 1, 1, 8, DType::fp32, 6);
   one.lse[0] = 0.f;

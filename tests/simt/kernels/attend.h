@@ -73,10 +73,12 @@ struct Attend {
         if (key >= n || key > last) s[0][f][e] = ptx::from_bits(0xff800000u);
       }
       float shrink[1][2];
-      tile::softmax_step(state, s, args.sm_scale * tile::kLog2E, shrink);
-      WEFT_UNROLL
-      for (int f = 0; f < kDim / 8; ++f) WEFT_UNROLL
-      for (int e = 0; e < 4; ++e) o[f][e] *= shrink[0][e / 2];
+      if (tile::follow_maxima(state, s, args.sm_scale * tile::kLog2E, shrink)) {
+        WEFT_UNROLL
+        for (int f = 0; f < kDim / 8; ++f) WEFT_UNROLL
+        for (int e = 0; e < 4; ++e) o[f][e] *= shrink[0][e / 2];
+      }
+      tile::exponentiate(state, s, args.sm_scale * tile::kLog2E);
       WEFT_UNROLL
       for (int key = 0; key < kKeys; key += 16) {
         // Two fragments of a product are the halves of the next one's left operand.
@@ -100,7 +102,7 @@ struct Attend {
       const int row = row0 + tile::fragment_row(r);
       const float total = state[0].total(r), inverse = total > 0.f ? 1.f / total : 0.f;
       if (row >= queries) continue;
-      if (ptx::lane() % 4 == 0) args.lse[row] = state[0].lse(r, total);
+      if (ptx::lane() % 4 == 0) args.lse[row] = tile::lse_of(state[0].maximum[r], total, args.sm_scale).value;
       WEFT_UNROLL
       for (int f = 0; f < kDim / 8; ++f) WEFT_UNROLL
       for (int e = 0; e < 2; ++e)

@@ -1,5 +1,6 @@
 // Partial states become one state.
 //   o = sum_i w_i o_i / sum_i w_i,  lse = max + log(sum_i w_i),  w_i = exp(lse_i - max)
+// where the lse_i of partials are sums of two floats each (Partial in abi.h), and max is that of the first ones.
 // Empty states (lse = -inf) weigh nothing and are not read. Without softmax o is the plain sum.
 #include "attention/cpu/kernels/merge.h"
 
@@ -14,7 +15,7 @@ namespace {
 constexpr float kEmpty = -__builtin_inff();
 
 float max_of_lse(float a, float b) { return b > a ? b : a; }
-float weight(float lse, float max) { return exp(broadcast(lse - (max == kEmpty ? 0.f : max)))[0]; }
+float weight(float lse, float rest, float max) { return exp(broadcast(lse - (max == kEmpty ? 0.f : max) + rest))[0]; }
 float joint_lse(float max, float sum) { return sum == 0 ? kEmpty : max + __builtin_logf(sum); }
 
 void scale(float* o, int n, float factor) {
@@ -76,7 +77,7 @@ float merge_head(const AttendArgs& args, const MergeGroup& group, int row, int k
   const int dim = args.head_dim_vo;
   struct State {
     const float* o;
-    float lse;
+    float lse, rest;
   };
   const auto state_of = [&](int s) -> State {
     const Partial& partial = partials[sources[s].partial];
@@ -86,7 +87,7 @@ float merge_head(const AttendArgs& args, const MergeGroup& group, int row, int k
     const long long index =
         (sources[s].row_offset + row - group.row_begin) * heads + (kv_head - unit.kv_head_begin) * args.group_size + g;
     const float* base = data + partial.offset;
-    return {base + index * dim, base[num_states * dim + index]};
+    return {base + index * dim, base[num_states * dim + index], base[num_states * (dim + 1) + index]};
   };
   __builtin_memset(o, 0, static_cast<unsigned long>(dim) * sizeof(float));
   if (!args.leaf->use_softmax) {
@@ -100,7 +101,7 @@ float merge_head(const AttendArgs& args, const MergeGroup& group, int row, int k
   for (int s = group.source_begin; s < group.source_end; ++s) {
     const State state = state_of(s);
     if (state.lse == kEmpty) continue;
-    const float w = weight(state.lse, max);
+    const float w = weight(state.lse, state.rest, max);
     add_scaled<Fp32>(reinterpret_cast<const char*>(state.o), dim, w, o);
     sum += w;
   }
@@ -139,7 +140,7 @@ void merge_states(const MergeStatesArgs& x, long long begin, long long end) {
       for (long long s = first; s < last; ++s) {
         const float lse = lse_in[s * x.lse_state_stride];
         if (lse == kEmpty) continue;
-        const float w = weight(lse, max);
+        const float w = weight(lse, 0, max);
         add_scaled(o_in + s * x.o_state_stride, x.element, x.dim, w, o);
         sum += w;
       }

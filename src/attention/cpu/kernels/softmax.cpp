@@ -26,7 +26,8 @@ struct Rounded {
 #endif
 
 // x as a number of its own: a product in it is not contracted with a sum that it goes into.
-WEFT_INLINE float rounded(float x) {
+template <class T>
+WEFT_INLINE T rounded(T x) {
   asm("" : "+m"(x));
   return x;
 }
@@ -84,11 +85,26 @@ float exponentials(const float* scores, const To& to, int n, F32 factor, F32 bas
   return sum_lanes(sum0 + sum1);
 }
 
+// 2^((s * scale - m) * log2(e)), the product rounded as the maximum m was, which is one of them: none lies above it.
+template <class To>
+[[gnu::noinline, gnu::cold]] float far_exponentials(const float* scores, const To& to, int n, F32 scale, F32 m) {
+  F32 sum = {};
+  for (int j = 0; j < n; j += 2 * kLanes) {
+    const F32 p0 = exp2((rounded(load(scores + j) * scale) - m) * kLog2E);
+    const F32 p1 = exp2((rounded(load(scores + j + kLanes) * scale) - m) * kLog2E);
+    sum += p0 + p1;
+    to.put(j, p0, p1);
+  }
+  return sum_lanes(sum);
+}
+
 template <class To>
 void softmax_rows(const SoftmaxTile& tile) {
   const int n = tile.num_kv_padded;
   const Scales scales(tile);
   const F32 scale = broadcast(scales.later);
+  const bool has_factor =
+      __builtin_fabsf(scales.later * kLog2E) < __builtin_inff();  // that scores can be multiplied by
   for (int first = 0; first < tile.num_rows; first += kGroup) {
     const int end = min_of(first + kGroup, tile.num_rows);
     const auto scores = [&](int row) { return tile.scores + row * tile.ld; };
@@ -107,14 +123,23 @@ void softmax_rows(const SoftmaxTile& tile) {
     float base[kGroup];
     for (int row = first; row < end; ++row) {
       const float before = tile.m[row], m = maximum(scores(row), n, scale, before);
+      tile.m[row] = m;
+      if (is_far(m) || is_far(before)) {
+        base[row - first] = rounded(m * kLog2E);
+        tile.alpha[row] = exp2(broadcast(before - m) * kLog2E)[0];
+        continue;
+      }
       // A row that has seen nothing yet: any finite base makes its probabilities 0.
       base[row - first] = m == -__builtin_inff() ? 0.f : rounded(m * kLog2E);
       // The base before, as it was rounded: what was summed relative to it moves on by the very difference.
       tile.alpha[row] = exp2(broadcast(rounded(before * kLog2E) - base[row - first]))[0];
-      tile.m[row] = m;
     }
     for (int row = first; row < end; ++row) {
-      const float sum = exponentials(scores(row), To::of(tile, row), n, scale * kLog2E, broadcast(base[row - first]));
+      const To to = To::of(tile, row);
+      const float m = tile.m[row];
+      const float sum = is_far(m) || !has_factor
+                            ? far_exponentials(scores(row), to, n, scale, broadcast(m == -__builtin_inff() ? 0.f : m))
+                            : exponentials(scores(row), to, n, scale * kLog2E, broadcast(base[row - first]));
       tile.l[row] = tile.l[row] * tile.alpha[row] + sum;
     }
   }

@@ -55,26 +55,27 @@ void States::write(const WorkItem& item) {
   if (unit.args.scaling == Scaling::head && !unit.args.leaf->value)
     for (int head = 0; head < unit.heads; ++head)
       scale_vector(o_of(head), unit.group_rows * ld_o, head_scale(unit.args.v_scale, unit.first_head + head));
-  float* lse = l;
+  float *lse = l, *rest = m;
   if (unit.args.leaf->use_softmax)
     for (int s = 0; s < unit.states; ++s) {
       float* row = o + s * ld_o;
-      const float sum = l[s];
-      lse[s] = sum == 0 ? -__builtin_inff() : m[s] + __builtin_logf(sum);
+      const float sum = l[s], log_sum = __builtin_logf(sum);
+      lse[s] = sum == 0 ? -__builtin_inff() : m[s] + log_sum;
+      rest[s] = sum != 0 && is_far(m[s]) ? m[s] - lse[s] + log_sum : 0;
       const F32 factor = broadcast(sum == 0 ? 0.f : 1.f / sum);
       for (int d = 0; d < ld_o; d += kLanes) store(row + d, load(row + d) * factor);
     }
   if (item.partial >= 0)
-    write_partial(section<Partial>(&unit.plan, unit.plan.partials)[item.partial], lse);
+    write_partial(section<Partial>(&unit.plan, unit.plan.partials)[item.partial], lse, rest);
   else
     write_output(unit.args,
                  {unit.rows, unit.num_rows, unit.first_head, unit.heads, o, ld_o, lse, vectors, vector_scratch});
 }
 
-void States::write_partial(const Partial& partial, const float* lse) const {
+void States::write_partial(const Partial& partial, const float* lse, const float* rest) const {
   const int dim = unit.args.head_dim_vo, group = unit.args.group_size;
   float* data = section<float>(&unit.plan, unit.plan.partial_data) + partial.offset;
-  float* data_lse = data + static_cast<long long>(unit.states) * dim;
+  float *data_lse = data + static_cast<long long>(unit.states) * dim, *data_rest = data_lse + unit.states;
   int state = 0;
   for (int head = 0; head < unit.heads; ++head)
     for (int r = 0; r < unit.num_rows; ++r)
@@ -82,6 +83,7 @@ void States::write_partial(const Partial& partial, const float* lse) const {
         const long long index = (static_cast<long long>(r) * unit.heads + head) * group + g;
         convert_from_f32(o + state * ld_o, dim, reinterpret_cast<char*>(data + index * dim), Element::fp32);
         data_lse[index] = lse[state];
+        data_rest[index] = unit.args.leaf->use_softmax ? rest[state] : 0;
       }
 }
 

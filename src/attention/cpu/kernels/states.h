@@ -28,7 +28,7 @@ struct States {
   float* vector_scratch;    // [larger head dim] for whoever works on one row
 
  private:
-  void write_partial(const Partial& partial, const float* lse) const;
+  void write_partial(const Partial& partial, const float* lse, const float* rest) const;
 };
 
 // The query rows of one KV head in fp32, changed by their hook: [group_rows][head_dim_qk]. With scales a head of keys,

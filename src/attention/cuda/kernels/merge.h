@@ -1,5 +1,6 @@
 // Partial states become one state, in plan order; whoever arrives last at a merge group merges it.
 //   o = sum_i w_i o_i / sum_i w_i,  lse = max + log(sum_i w_i),  w_i = exp(lse_i - max)
+// where the lse_i are sums of two floats each (tile::Lse), and max is that of the first ones.
 // Empty states (lse = -inf) weigh nothing and are not read. Without softmax o is the plain sum.
 #pragma once
 
@@ -15,11 +16,6 @@ WEFT_INLINE float finite_base(float largest) { return largest == -infinity() ? 0
 WEFT_INLINE float exp_fast(float x) { return ptx::exp2_fast(x * tile::kLog2E); }
 WEFT_INLINE float lse_of(float base, float sum) {
   return sum == 0.f ? -infinity() : base + ptx::log2_fast(sum) * tile::kLn2;
-}
-
-// The same of a base that is relative to 2: a logit times log2(e).
-WEFT_INLINE float lse_of_base2(float base, float sum) {
-  return sum == 0.f ? -infinity() : (base + ptx::log2_fast(sum)) * tile::kLn2;
 }
 
 // A lane's source of a group: where its states lie, and which of them is the group's first row.
@@ -61,13 +57,13 @@ class Merge {
   WEFT_INLINE void merge(int i) const {
     const State state = state_at(i);
     const PlanRow row = token_of(call_, item_, group_.row_begin + state.row - item_.row_begin);
-    const float first_lse = lse(first_, state);
+    const tile::Lse first_lse = lse(first_, state);
     float base = 0, total = 0, sums[kPerLane] = {};
     if constexpr (F::kSoftmax) {
-      float largest = first_lse;
+      float largest = first_lse.value;
       WEFT_NO_UNROLL
       for (int first = group_.source_begin + 32; first < group_.source_end; first += 32)
-        largest = ptx::larger(largest, lse(source(first), state));
+        largest = ptx::larger(largest, lse(source(first), state).value);
       base = finite_base(tile::lane_max(largest));
     }
     WEFT_NO_UNROLL
@@ -75,7 +71,10 @@ class Merge {
       const bool is_first = first == group_.source_begin;
       const SourceOfLane own = is_first ? first_ : source(first);
       float weight = own.states.data == nullptr ? 0.f : 1.f;
-      if constexpr (F::kSoftmax) weight = exp_fast((is_first ? first_lse : lse(own, state)) - base);
+      if constexpr (F::kSoftmax) {
+        const tile::Lse of_lane = is_first ? first_lse : lse(own, state);
+        weight = exp_fast(of_lane.value - base + of_lane.rest);
+      }
       const float* const from =
           own.states.data == nullptr ? nullptr : own.states.o(call_, own.row_offset + state.row, state.head);
       const int n = group_.source_end - first < 32 ? group_.source_end - first : 32;
@@ -122,8 +121,10 @@ class Merge {
   }
 
   WEFT_INLINE SourceOfLane source(int first) const { return source_of_lane(call_, item_, group_, first); }
-  WEFT_INLINE float lse(const SourceOfLane& own, const State& of) const {
-    return own.states.data == nullptr ? -infinity() : *own.states.lse(call_, own.row_offset + of.row, of.head);
+  WEFT_INLINE tile::Lse lse(const SourceOfLane& own, const State& of) const {
+    if (own.states.data == nullptr) return {-infinity(), 0.f};
+    const float* const from = own.states.lse(call_, own.row_offset + of.row, of.head);
+    return {from[0], from[own.states.states]};
   }
   // Adds sources [first, first + kAtOnce) of the n that lanes have, one by one: how many empty states lie between
   // depends on the row's neighbours, so any other order would make a row's bits depend on the batch. An empty state has

@@ -107,8 +107,8 @@ class Mma {
     for (int key = begin; key < begin + Shape::kWarpKeys; key += Shape::kStepKeys) {
       typename Shape::Scores scores = {};
       queries_.multiply(thread_, stage, key, scores);
-      const float to_log2 = mma::Logits<Shape>(rows_, thread_, tile).make(key, scores);
-      if constexpr (F::kSoftmax) states_.to_probabilities(scores, to_log2);
+      mma::Logits<Shape>(rows_, thread_, tile).make(key, scores);
+      if constexpr (F::kSoftmax) states_.to_probabilities(scores, rows_.scale() * tile::kLog2E);
       mma::multiply_values(thread_, stage, key, scores, states_);
     }
   }

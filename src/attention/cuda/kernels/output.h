@@ -3,6 +3,7 @@
 
 #include "attention/cuda/kernels/element.h"
 #include "attention/cuda/kernels/hooks.h"
+#include "tile/cuda/softmax.h"
 
 namespace weft::attention::cuda {
 
@@ -43,7 +44,7 @@ WEFT_INLINE void write_output(const Call& call, const typename F::P& p, const St
   if (call.lse != nullptr && ptx::lane() == 0) write_lse<F>(call, p, of, lse);
 }
 
-// A partial of a unit: o of its rows and query heads, and lse behind those of all.
+// A partial of a unit, as Partial in attention/abi.h has it.
 struct PartialStates {
   float* data;
   i64 states;
@@ -51,8 +52,14 @@ struct PartialStates {
   WEFT_INLINE float* o(const Call& call, int row, int head) const {
     return data + (static_cast<i64>(row) * heads + head - first_head) * call.head_dim_vo;
   }
+  // What rounding took from it lies `states` floats behind it.
   WEFT_INLINE float* lse(const Call& call, int row, int head) const {
     return data + states * call.head_dim_vo + static_cast<i64>(row) * heads + head - first_head;
+  }
+  WEFT_INLINE void put_lse(const Call& call, int row, int head, const tile::Lse& x) const {
+    float* const to = lse(call, row, head);
+    to[0] = x.value;
+    to[states] = x.rest;
   }
 };
 // `offset`: as in Partial. Of a unit or an item of it.
@@ -72,14 +79,14 @@ WEFT_INLINE PartialStates partial_of(const Call& call, const ItemRecord& item) {
 // query tokens of the unit.
 template <class S, class F>
 WEFT_INLINE void write_state(const Call& call, const typename F::P& p, const PartialStates& partial,
-                             const FusedRow& row, int token, const float* o, float lse) {
+                             const FusedRow& row, int token, const float* o, const tile::Lse& lse) {
   if (partial.data == nullptr) {
-    write_output<S, F>(call, p, {row.q_row, row.request, row.idx, row.pos, row.head}, o, lse);
+    write_output<S, F>(call, p, {row.q_row, row.request, row.idx, row.pos, row.head}, o, lse.value);
     return;
   }
   float* const to = partial.o(call, token, row.head);
   for (int i = ptx::lane(); i < S::kDimVo; i += 32) to[i] = o[i];
-  if (ptx::lane() == 0) *partial.lse(call, token, row.head) = lse;
+  if (ptx::lane() == 0) partial.put_lse(call, token, row.head, lse);
 }
 
 }  // namespace weft::attention::cuda

@@ -44,7 +44,7 @@ class Plain {
     alignas(16) float queries[kRows * kDimQk];
     alignas(16) float tile[kKeys * kStride];  // of keys, then of values; at last of outputs
     alignas(16) float scores[kKeys * kScoreStride];
-    float shrink[kRows], base[kRows], sum[kRows];
+    float shrink[kRows], maximum[kRows], sum[kRows];
     unsigned seen[kRows];  // bit k: the row sees key k of the tile
     FusedRow rows[kRows];
     VisibleRange visible;
@@ -90,7 +90,7 @@ class Plain {
     Shared& s = shared();
     for (int r = ptx::thread_index(); r < n_; r += kThreads) {
       s.rows[r] = fused_row(call_, item_, kv_head_, first_ + r);
-      s.base[r] = -infinity();
+      s.maximum[r] = -infinity();
       s.sum[r] = 0;
       s.shrink[r] = 1;
     }
@@ -228,14 +228,17 @@ class Plain {
     for (int r = ptx::warp(); r < n_; r += kWarps) {
       float* const score = s.scores + ptx::lane() % kKeys * kScoreStride + r;
       const float logit = ptx::lane() < kKeys ? *score : -infinity();
-      const float before = s.base[r], base = ptx::larger(before, tile::lane_max(logit) * tile::kLog2E);
-      const float finite = finite_base(base);
-      const float probability = ptx::exp2_fast(logit * tile::kLog2E - finite);
-      const float total = tile::lane_sum(probability), shrink = ptx::exp2_fast(before - finite);
+      const float before = s.maximum[r], maximum = ptx::larger(before, tile::lane_max(logit));
+      const float base = tile::base_of(maximum, tile::kLog2E);
+      float exponent = ptx::multiply_add(logit, tile::kLog2E, -base);
+      if (tile::is_far(base)) [[unlikely]]
+        exponent = ptx::product(logit - maximum, tile::kLog2E);
+      const float probability = ptx::exp2_fast(exponent);
+      const float total = tile::lane_sum(probability), shrink = tile::shrink_of(before, maximum, tile::kLog2E);
       ptx::warp_sync();
       if (ptx::lane() < kKeys) *score = probability;
       if (ptx::lane() == 0) {
-        s.base[r] = base;
+        s.maximum[r] = maximum;
         s.sum[r] = s.sum[r] * shrink + total;
         s.shrink[r] = shrink;
       }
@@ -305,7 +308,7 @@ class Plain {
     for (int r = ptx::warp(); r < n_; r += kWarps) {
       const FusedRow& row = s.rows[r];
       const float* const o = s.tile + r * kStride;
-      const float lse = F::kSoftmax ? lse_of_base2(s.base[r], s.sum[r]) : 0.f;
+      const tile::Lse lse = F::kSoftmax ? tile::lse_of(s.maximum[r], s.sum[r], 1.f) : tile::Lse{};
       write_state<S, F>(call_, p_, partial_, row, (first_ + r) / call_.group_size, o, lse);
     }
     ptx::cta_sync();

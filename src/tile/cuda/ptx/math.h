@@ -8,6 +8,10 @@ namespace weft::ptx {
 WEFT_INLINE float from_bits(u32 bits) { return __uint_as_float(bits); }
 WEFT_INLINE u32 to_bits(float x) { return __float_as_uint(x); }
 
+// a * b, and a * b + c, rounded once and as they stand: no compiler makes one of the other.
+WEFT_INLINE float product(float a, float b) { return __fmul_rn(a, b); }
+WEFT_INLINE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
 // 2^x within 2 ulp; 0 for -inf, NaN for NaN. Subnormal results are 0.
 WEFT_INLINE float exp2_fast(float x) {
   float y;

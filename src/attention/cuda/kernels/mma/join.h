@@ -24,7 +24,7 @@ class Join {
       if constexpr (F::kSoftmax) {
         const float total = states.rows[m].total(half);
         if (thread_.lane % 4 == 0) {
-          s.base[thread_.warp_n()][r] = states.rows[m].base[half];
+          s.maximum[thread_.warp_n()][r] = states.rows[m].maximum[half];
           s.sum[thread_.warp_n()][r] = total;
         }
       }
@@ -50,20 +50,20 @@ class Join {
     WEFT_NO_UNROLL
     for (int r = thread_.warp; r < rows_.n; r += Shape::kWarps)
       write_state<typename Shape::S, F>(call, rows_.p, partial, s.rows[r], (rows_.first + r) / call.group_size,
-                                        Shape::out() + r * kOutStride, s.lse[r]);
+                                        Shape::out() + r * kOutStride, {s.lse[r], s.sum[0][r]});
   }
 
  private:
   // By one warp.
   WEFT_INLINE void join_row(int r) const {
     auto& s = Shape::shared();
-    float weight[kWarpsN], total = 0, base = -infinity();
+    float weight[kWarpsN], total = 0, maximum = -infinity();
     if constexpr (F::kSoftmax) {
       WEFT_UNROLL
-      for (int w = 0; w < kWarpsN; ++w) base = ptx::larger(base, s.base[w][r]);
+      for (int w = 0; w < kWarpsN; ++w) maximum = ptx::larger(maximum, s.maximum[w][r]);
       WEFT_UNROLL
       for (int w = 0; w < kWarpsN; ++w) {
-        weight[w] = ptx::exp2_fast(s.base[w][r] - finite_base(base));
+        weight[w] = tile::shrink_of(s.maximum[w][r], maximum, rows_.scale() * tile::kLog2E);
         total += weight[w] * s.sum[w][r];
       }
     }
@@ -78,7 +78,11 @@ class Join {
         sum += (F::kSoftmax ? weight[w] : 1.f) * of_lane[w * Shape::kRows * kOutStride + 32 * i];
       of_lane[32 * i] = sum * factor;
     }
-    if (thread_.lane == 0) s.lse[r] = F::kSoftmax ? lse_of_base2(base, total) : 0.f;
+    ptx::warp_sync();  // all lanes have the sums
+    if (thread_.lane != 0) return;
+    const tile::Lse lse = F::kSoftmax ? tile::lse_of(maximum, total, rows_.scale()) : tile::Lse{};
+    s.lse[r] = lse.value;
+    s.sum[0][r] = lse.rest;
   }
 
   const Rows<Shape>& rows_;

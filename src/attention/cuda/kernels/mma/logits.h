@@ -22,14 +22,13 @@ class Logits {
         begin_(rows.item.first_pos + at_),
         keys_(Shape::shared().walk.end - at_ < kKeys ? Shape::shared().walk.end - at_ : kKeys) {}
 
-  // Turns the scores of keys from `first` on into logits in place; hidden ones become F::hidden(). Returns the factor
-  // from a logit to a base-2 exponent.
-  WEFT_INLINE float make(int first, Scores& s) const {
+  // Turns scores of keys from `first` on into logits divided by rows.scale(), hidden ones into what hides them.
+  WEFT_INLINE void make(int first, Scores& s) const {
     const bool all = keys_ == kKeys && !rows_.by_position() && !rows_.has_bits() &&
                      Shape::shared().visible.is_seen_by_all(begin_, begin_ + kKeys);
     if (Shape::kFunctor && !(F::leaves_logits(rows_.p) && !Shape::kMaskFunctor)) {
       call_functors(first, s);
-    } else if (Shape::kFunctor || !(rows_.p.sm_scale > 0.f)) {  // the largest score is not the largest logit
+    } else if (rows_.scale() != rows_.p.sm_scale) {
       WEFT_UNROLL
       for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
       for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
@@ -42,7 +41,6 @@ class Logits {
       else
         hide(first, s);
     }
-    return !Shape::kFunctor && rows_.p.sm_scale > 0.f ? rows_.p.sm_scale * tile::kLog2E : tile::kLog2E;
   }
 
  private:

@@ -79,7 +79,7 @@ struct Shape {
     Walk<kKeys> walk;
     Tokens<S> tokens;
     float lse[kRows];
-    float base[kWarpsN][kRows], sum[kWarpsN][kRows];
+    float maximum[kWarpsN][kRows], sum[kWarpsN][kRows];  // once a row is joined, sum[0] has the rest of its lse
     int not_finite[kWarps];
     Source<S::kBlockSparse> sources[kRing][kKeys];
     // Queries, then stages of keys and values; at last the outputs of each of kWarpsN warps.

@@ -1,4 +1,4 @@
-// The states of a warp's rows, as fragments have them: o, and of the softmax the bases and sums.
+// The states of a warp's rows, as fragments have them: o, and of the softmax the maxima and sums.
 #pragma once
 
 #include "attention/cuda/kernels/mma/shape.h"
@@ -24,15 +24,13 @@ struct States {
   // Scores become probabilities, and o relative to the new maximum. Most tiles leave the maxima as they are.
   WEFT_INLINE void to_probabilities(typename Shape::Scores& scores, float to_log2) {
     float shrink[kFragments][2];
-    tile::softmax_step(rows, scores, to_log2, shrink);
-    bool changes = false;
-    WEFT_UNROLL
-    for (int m = 0; m < kFragments; ++m) changes = changes || shrink[m][0] != 1.f || shrink[m][1] != 1.f;
-    if (ptx::ballot(changes) == 0) return;
-    WEFT_UNROLL
-    for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
-    for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
-    for (int e = 0; e < 4; ++e) o[m][f][e] *= shrink[m][e / 2];
+    if (tile::follow_maxima(rows, scores, to_log2, shrink)) {
+      WEFT_UNROLL
+      for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+      for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
+      for (int e = 0; e < 4; ++e) o[m][f][e] *= shrink[m][e / 2];
+    }
+    tile::exponentiate(rows, scores, to_log2);
   }
 
   // By the warp: whether some element of o is NaN or Inf.

@@ -30,15 +30,16 @@ class Store {
       const int r = thread_.row(m, half);
       const FusedRow& row = Shape::shared().rows[r];
       const float total = F::kSoftmax ? states_.rows[m].total(half) : 1.f, factor = total == 0.f ? 0.f : 1.f / total;
-      const float lse = F::kSoftmax ? lse_of_base2(states_.rows[m].base[half], total) : 0.f;
+      const tile::Lse lse =
+          F::kSoftmax ? tile::lse_of(states_.rows[m].maximum[half], total, rows_.scale()) : tile::Lse{};
       const bool writes_lse = thread_.lane % 4 == 0 && r < rows_.n;
       if (partial.data != nullptr) {
         const int token = (rows_.first + r) / call.group_size;
-        if (writes_lse) *partial.lse(call, token, row.head) = lse;
+        if (writes_lse) partial.put_lse(call, token, row.head, lse);
         if (r < rows_.n) store_pairs(partial.o(call, token, row.head), m, half, factor);
       } else {
         if (writes_lse && call.lse != nullptr)
-          write_lse<F>(call, rows_.p, {row.q_row, row.request, row.idx, row.pos, row.head}, lse);
+          write_lse<F>(call, rows_.p, {row.q_row, row.request, row.idx, row.pos, row.head}, lse.value);
         if constexpr (kIsHalf)
           stage(r - thread_.first_row(), m, half, factor);
         else if (r < rows_.n)

@@ -6,6 +6,8 @@ namespace weft::ptx {
 
 WEFT_INLINE float from_bits(u32 bits) { return __builtin_bit_cast(float, bits); }
 WEFT_INLINE u32 to_bits(float x) { return __builtin_bit_cast(u32, x); }
+WEFT_INLINE float product(float a, float b) { return a * b; }
+WEFT_INLINE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 WEFT_INLINE float exp2_fast(float x) { return simt::exp2(x); }
 WEFT_INLINE float log2_fast(float x) { return simt::log2(x); }
 WEFT_INLINE float reciprocal_fast(float x) { return simt::reciprocal(x); }
