@@ -55,6 +55,25 @@ TEST_F(CardOperators, NormAndAddAsOnTheCpu) {
   }
 }
 
+// Rows so small that the inverse of their largest element is no number, so large that its square is none, and both.
+TEST_F(CardOperators, NormRowsOfAnySizeAsOnTheCpu) {
+  const int64_t rows = 6, dim = 40;
+  std::vector<float> x = floats(rows * dim), y(x.size());
+  const std::vector<float> weight = floats(dim);
+  const float sizes[] = {1e-40f, 1e-38f, 1e-31f, 1e-18f, 1e19f, 1e37f};
+  for (size_t i = 0; i < x.size(); ++i) x[i] *= sizes[i / dim];
+  x[dim + 3] = 1e-30f;
+  const float* card_x = place(x);
+  const float* card_weight = place(weight);
+  for (const float eps : {0.f, 1e-38f}) {
+    float* card_y = poisoned<float>(x.size());
+    rms_norm(on_card(card_x, {rows, dim}), on_card(card_weight, {dim}), eps, on_card(card_y, {rows, dim}));
+    rms_norm(on_host(x, {rows, dim}), on_host(weight, {dim}), eps, on_host(y, {rows, dim}));
+    for (const float value : y) ASSERT_TRUE(std::isfinite(value));
+    expect_near(card_y, y, 1e-5, "rms_norm");
+  }
+}
+
 TEST_F(CardOperators, GateAndCapAsOnTheCpu) {
   for (const int64_t dim : {70, 600}) {  // a piece of a row; several, the last one not whole
     const int64_t rows = 5;
@@ -143,6 +162,10 @@ TEST_F(CardOperators, AppendAtPlacesThatLieOnTheCard) {
 class CardAppend : public CardOperators, public ::testing::WithParamInterface<std::tuple<DType, KvScales>> {
  protected:
   static constexpr int64_t kPages = 5, kPageSize = 4, kHeads = 2, kDim = 12, kRows = 7;
+  // New tokens, and what their requests hold with them.
+  struct Requests {
+    std::vector<int32_t> indptr{0, 3, 7}, page_indptr{0, 2, 4}, page_ids{3, 0, 4, 1}, last{2, 3};
+  };
 
   // What a number of bytes may hold; NaN and infinities, too, of types that have them.
   std::vector<char> any_bytes(size_t n) {
@@ -152,14 +175,19 @@ class CardAppend : public CardOperators, public ::testing::WithParamInterface<st
   }
 
   void expect_the_bytes_of_the_cpu(const std::vector<float>& k, const std::vector<float>& v, Layout layout) {
+    expect_the_bytes_of_the_cpu(k, v, layout, {});
+  }
+  void expect_the_bytes_of_the_cpu(const std::vector<float>& k, const std::vector<float>& v, Layout layout,
+                                   const Requests& requests) {
     const auto [dtype, scales] = GetParam();
     const bool by_token = scales >= KvScales::token, nhd = layout == Layout::nhd;
-    const std::vector<int32_t> page_indptr{0, 2, 4}, page_ids{3, 0, 4, 1}, last{2, 3}, indptr{0, 3, 7};
+    const std::vector<int32_t>& indptr = requests.indptr;
+    const int64_t num_rows = indptr.back();
     const PageTableView table{.page_size = kPageSize,
                               .num_pages = kPages,
-                              .kv_page_indptr = page_indptr,
-                              .kv_page_indices = page_ids,
-                              .kv_last_page_len = last};
+                              .kv_page_indptr = requests.page_indptr,
+                              .kv_page_indices = requests.page_ids,
+                              .kv_last_page_len = requests.last};
     const auto shape = [&](int64_t pages, int64_t slots, int64_t heads, int64_t dim) {
       return nhd ? std::vector<int64_t>{pages, slots, heads, dim} : std::vector<int64_t>{pages, heads, slots, dim};
     };
@@ -182,10 +210,10 @@ class CardAppend : public CardOperators, public ::testing::WithParamInterface<st
     };
     const char* const on_cpu[2] = {host[0].data(), host[1].data()};
     const float* const scales_on_cpu[2] = {host_scales[0].data(), host_scales[1].data()};
-    append_paged_kv(on_host(k, {kRows, kHeads, kDim}), on_host(v, {kRows, kHeads, kDim}), indptr, table, layout,
+    append_paged_kv(on_host(k, {num_rows, kHeads, kDim}), on_host(v, {num_rows, kHeads, kDim}), indptr, table, layout,
                     cache(on_cpu, scales_on_cpu, Device::cpu()), scales);
-    append_paged_kv(on_card(place(k), {kRows, kHeads, kDim}), on_card(place(v), {kRows, kHeads, kDim}), indptr, table,
-                    layout, cache(card, card_scales, Device::cuda(0)), scales);
+    append_paged_kv(on_card(place(k), {num_rows, kHeads, kDim}), on_card(place(v), {num_rows, kHeads, kDim}), indptr,
+                    table, layout, cache(card, card_scales, Device::cuda(0)), scales);
     for (size_t side = 0; side < 2; ++side) {
       EXPECT_EQ(fetch(card[side], bytes), host[side]) << "side " << side;
       // By their bytes: NaN is one of them.
@@ -207,6 +235,17 @@ TEST_P(CardAppend, WritesTheSameBytesAsTheCpu) {
   k[90] = INFINITY;
   k[7] = -1e-40f;
   expect_the_bytes_of_the_cpu(k, v, Layout::nhd);
+}
+
+// Rows beside each other whose tokens follow each other by slot alone, lie in pages of different requests, and share a
+// group from the first row on.
+TEST_P(CardAppend, WritesTheSameBytesOfNeighboursThatAreNone) {
+  const std::vector<float> k = floats(kRows * kHeads * kDim), v = floats(kRows * kHeads * kDim);
+  for (const Requests& requests :
+       {Requests{{0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}, {2, 0, 4, 1}, {1, 2, 3, 4}},  // a token each
+        Requests{{0, 2, 3, 7}, {0, 1, 2, 3}, {3, 1, 0}, {2, 4, 4}},              // two of a group; then one; a page
+        Requests{{0, 2, 4}, {0, 1, 2}, {3, 1}, {4, 2}}})
+    expect_the_bytes_of_the_cpu(k, v, Layout::nhd, requests);
 }
 
 std::vector<std::tuple<DType, KvScales>> forms_of_caches() {

@@ -2,6 +2,7 @@
 #include "ops/cuda/linear.h"
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "ops/cuda/many_rows.h"
@@ -63,6 +64,82 @@ TEST_F(CardLinear, AgreesWithFp64InEveryType) {
           ASSERT_LE(std::abs(y[r * rows + n] - exact.value), exact.bound)
               << to_string(type) << " " << rows << " x " << cols << " row " << r << " output " << n;
         }
+    }
+}
+
+// More columns than shared memory holds of as many rows: pieces of weights that are on their way go from one part to the
+// next, and squares are of all parts.
+TEST_F(CardLinear, AgreesWithFp64WhereSharedMemoryHoldsARowInParts) {
+  for (const WeightType type : {WeightType::f32, WeightType::bf16, WeightType::q4_0, WeightType::q6_k})
+    for (const auto [rows, width, m] : {std::array<int64_t, 3>{60, 2100, 8}, {60, 2850, 5}, {27, 7800, 2}}) {
+      const int64_t cols = whole_blocks(type, width);
+      const test::Weights w = random_weights(type, rows, cols, 7);
+      const ops::CardMatrix matrix = load({&w, 1});
+      const std::vector<float> x = random_floats(m * cols, 3), norm(static_cast<size_t>(cols), 2.f);
+      for (const bool norms : {false, true}) {
+        float* y = poisoned<float>(static_cast<size_t>(m * rows));
+        ops::linear(cuda::Card::at(0), matrix,
+                    {.x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = rows, .norm = norms ? place(norm) : nullptr},
+                    Stream::cuda(nullptr));
+        for (int64_t r = 0; r < m; ++r) {
+          double squares = 0;
+          for (int64_t k = 0; k < cols; ++k) squares += double{x[r * cols + k]} * double{x[r * cols + k]};
+          const double factor = norms ? 2 / std::sqrt(squares / static_cast<double>(cols)) : 1;
+          for (int64_t n = 0; n < rows; ++n) {
+            const Exact exact = exact_sum(w.values.data() + n * cols, x.data() + r * cols, cols);
+            ASSERT_LE(std::abs(y[r * rows + n] - factor * exact.value), 2 * factor * exact.bound)
+                << to_string(type) << " " << rows << " x " << cols << " row " << r << " output " << n;
+          }
+        }
+      }
+    }
+}
+
+// Rows that 16 bytes at a time do not serve, each for a reason of its own; what lies between them is NaN.
+TEST_F(CardLinear, ReadsRowsThatLieAnywhere) {
+  for (const auto [first, first_of_norm, cols, gap] :
+       {std::array<int64_t, 4>{1, 0, 64, 0}, {0, 1, 64, 0}, {0, 0, 64, 3}, {0, 0, 61, 3}}) {
+    constexpr int64_t kRows = 13, kM = 2;
+    const int64_t ldx = cols + gap;
+    const test::Weights w = random_weights(WeightType::f32, kRows, cols, 7);
+    const ops::CardMatrix matrix = load({&w, 1});
+    std::vector<float> x = random_floats(first + kM * ldx, 3), norm = random_floats(first_of_norm + cols, 5);
+    for (int64_t r = 0; r < kM; ++r)
+      std::fill_n(x.begin() + first + r * ldx + cols, gap, std::numeric_limits<float>::quiet_NaN());
+    float* y = poisoned<float>(kM * kRows);
+    ops::linear(
+        cuda::Card::at(0), matrix,
+        {.x = place(x) + first, .rows = kM, .ldx = ldx, .y = y, .ldy = kRows, .norm = place(norm) + first_of_norm},
+        Stream::cuda(nullptr));
+    for (int64_t r = 0; r < kM; ++r) {
+      const float* const row = x.data() + first + r * ldx;
+      double squares = 0;
+      for (int64_t k = 0; k < cols; ++k) squares += double{row[k]} * double{row[k]};
+      std::vector<float> normed;
+      for (int64_t k = 0; k < cols; ++k)
+        normed.push_back(static_cast<float>(double{row[k]} * double{norm[static_cast<size_t>(first_of_norm + k)]} /
+                                            std::sqrt(squares / static_cast<double>(cols))));
+      for (int64_t n = 0; n < kRows; ++n) {
+        const Exact exact = exact_sum(w.values.data() + n * cols, normed.data(), cols);
+        ASSERT_LE(std::abs(y[r * kRows + n] - exact.value), 2 * exact.bound + 1e-6)
+            << first << " " << first_of_norm << " " << cols << " row " << r << " output " << n;
+      }
+    }
+  }
+}
+
+// Kernels multiply whole pieces: what fills the last one is zero, whatever was in its memory.
+TEST_F(CardLinear, FillsTheLastPieceOfARowWithZeros) {
+  for (const WeightType type : {WeightType::f32, WeightType::f16, WeightType::bf16})
+    for (const int64_t cols : {1, 7, 8, 13}) {
+      const auto bytes = static_cast<size_t>(ops::file_row_bytes(type, cols)),
+                 whole = static_cast<size_t>(ops::plane_bytes(type, cols).quants);
+      const std::vector<char> row(bytes, 0x11);
+      std::vector<char> packed(whole + 1, 0x22);
+      ops::pack_row(type, row.data(), cols, {packed.data(), nullptr, nullptr, nullptr});
+      ASSERT_EQ(whole % 16, 0u);
+      for (size_t i = 0; i <= whole; ++i)
+        ASSERT_EQ(packed[i], i < bytes ? 0x11 : i < whole ? 0 : 0x22) << to_string(type) << " " << cols << " " << i;
     }
 }
 
