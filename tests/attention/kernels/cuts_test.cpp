@@ -16,7 +16,8 @@ struct Cut {
   Mask mask = Mask::none;
   int sinks = 0;  // first keys; 11 more end where a row stands
   std::vector<std::pair<int, int>> lengths;
-  int split = 0;  // 0: items are whole units
+  int split = 0;       // 0: items are whole units
+  bool rises = false;  // later keys are e times as probable
 };
 const Cut kCuts[] = {
     // Tiles have 64 keys: the first interval ends, and the second one begins, inside of one, several further or next.
@@ -24,12 +25,14 @@ const Cut kCuts[] = {
     {"GapsWithinATile", Mask::none, 5, {{1, 40}, {20, 60}}},
     {"GapsOfItems", Mask::none, 70, {{1, 300}, {3, 290}, {20, 250}}, 128},
     {"MoreStatesThanLanes", Mask::causal, 0, {{1, 2200}, {2, 2130}}, 64},
+    {"MoreStatesThanLanesAndTheLastOneWins", Mask::causal, 0, {{1, 2200}, {2, 2180}}, 64, true},
 };
 
 class Cuts : public ::testing::TestWithParam<const Cut*> {};
 
 TEST_P(Cuts, LoseNoKeyAndTakeNoneTwice) {
   const Cut& cut = *GetParam();
+  const std::vector<float> slopes{1, 1};
   for (const DType type : {DType::fp32, DType::bf16}) {
     Case c;
     c.q_dtype = c.kv_dtype = type;
@@ -39,6 +42,10 @@ TEST_P(Cuts, LoseNoKeyAndTakeNoneTwice) {
     c.mask = cut.mask;
     c.sinks = cut.sinks;
     c.lengths = cut.lengths;
+    if (cut.rises) {
+      c.variant = variants::alibi();
+      c.tensors = {{"slopes", TensorView(slopes.data(), DType::fp32, {2})}};
+    }
     Problem problem(c);
     problem.reference();
     const PlanMode mode = cut.split > 0 ? PlanMode::fixed_split : PlanMode::no_split;
