@@ -1,5 +1,5 @@
-// The lines that a user typed, kept in a file that only the user may read: a line each, with \n and \\ for what would end
-// it early.
+// The lines that a user typed, kept in a file that only the user may read: a line each, with \n and \\ for what would
+// end it early.
 #pragma once
 
 #include <string>

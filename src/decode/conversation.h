@@ -24,7 +24,8 @@ class Conversation {
   // (kOwnVariables) stay as they are. Throws Error(invalid_argument) for what is no object.
   void set_variables(std::string_view json);
   static constexpr std::array kOwnVariables{"messages", "add_generation_prompt", "bos_token", "eos_token"};
-  // The tokens of the whole conversation up to where the model goes on. Throws Error(context_full) for more than so many.
+  // The tokens of the whole conversation up to where the model goes on. Throws Error(context_full) for more than
+  // `at_most`.
   std::vector<int32_t> tokens(int64_t at_most = std::numeric_limits<int64_t>::max()) const;
 
  private:

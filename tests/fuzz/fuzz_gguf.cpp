@@ -1,5 +1,5 @@
-// A model file of any bytes, or one of two parts with a mark between them: it is refused with weft::Error, or everything
-// in it can be read.
+// A model file of any bytes, or one of two parts with a mark between them: it is refused with weft::Error, or
+// everything in it can be read.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-// How text becomes the tokens of a prompt, and no more of them than a prompt may have: what cannot fit is refused before
-// work is done on it, and what turns out not to fit as soon as that is known.
+// How text becomes the tokens of a prompt, and no more of them than a prompt may have: what cannot fit is refused
+// before work is done on it, and what turns out not to fit as soon as that is known.
 #pragma once
 
 #include <cstdint>

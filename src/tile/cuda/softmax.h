@@ -8,7 +8,8 @@
 //
 // Probabilities are 2^(s log2(e) - b), b = m log2(e) rounded once, m a maximum that the row had: it follows the largest
 // score only where this is more than 2^8 times as probable, as sums that have to shrink are work. So other tiles scale
-// by exactly 1, and a row that has seen no key stays empty. Where b is far from 0, m is subtracted first (docs/numerics.md).
+// by exactly 1, and a row that has seen no key stays empty. Where b is far from 0, m is subtracted first
+// (docs/numerics.md).
 #pragma once
 
 #include "tile/cuda/reduce.h"

@@ -1,5 +1,5 @@
-// Softmax is the same whatever is added to all logits of a row: rows whose finite logits are all very large, against the
-// fp64 reference of the same rows without it.
+// Softmax is the same whatever is added to all logits of a row: rows whose finite logits are all very large, against
+// the fp64 reference of the same rows without it.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -68,8 +68,8 @@ TEST_F(CardLinear, AgreesWithFp64InEveryType) {
     }
 }
 
-// More columns than shared memory holds of as many rows: pieces of weights that are on their way go from one part to the
-// next, and squares are of all parts.
+// More columns than shared memory holds of as many rows: pieces of weights that are on their way go from one part to
+// the next, and squares are of all parts.
 TEST_F(CardLinear, AgreesWithFp64WhereSharedMemoryHoldsARowInParts) {
   const auto launch = driver().launch;
   driver().launch = [&](const char* symbol, const cuda::api::LaunchConfig& config, const void* args) {
@@ -101,8 +101,8 @@ TEST_F(CardLinear, AgreesWithFp64WhereSharedMemoryHoldsARowInParts) {
     }
 }
 
-// Rows that 16 bytes at a time do not serve, each for a reason of its own, and some that they do; what lies between them
-// is NaN. The machine has no alignment of loads: which of them a kernel takes is what it is told.
+// Rows that 16 bytes at a time do not serve, each for a reason of its own, and some that they do; what lies between
+// them is NaN. The machine has no alignment of loads: which of them a kernel takes is what it is told.
 TEST_F(CardLinear, ReadsRowsThatLieAnywhere) {
   const auto launch = driver().launch;
   bool is_aligned = false;

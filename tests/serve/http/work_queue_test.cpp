@@ -57,6 +57,25 @@ TEST(WorkQueue, KeysTakeTurnsByTheTimeThatTheirBodiesTook) {
   EXPECT_TRUE(first == "qsqqQs" || first == "sqqqQs") << order;
 }
 
+TEST(WorkQueue, AKeySavesUpNoTimeInWhichItAskedForNothing) {
+  std::string order;
+  {
+    WorkQueue queue(1 << 20);
+    std::promise<void> warm;
+    for (int i = 0; i < 5; ++i) queue.add("busy", 1, [] { burn(0.02); });
+    queue.add("busy", 1, [&] { warm.set_value(); });
+    warm.get_future().wait();
+    Gate gate(queue, 1);
+    std::promise<void> last;
+    for (int i = 0; i < 6; ++i) queue.add("new", 1, [&order] { order += 'n', burn(0.01); });
+    for (int i = 0; i < 6; ++i) queue.add("busy", 1, [&order] { order += 'b', burn(0.01); });
+    queue.add("busy", 1, [&] { last.set_value(); });
+    gate.open();
+    last.get_future().wait();
+  }
+  EXPECT_NE(order.substr(0, 6), "nnnnnn") << order;
+}
+
 TEST(WorkQueue, ShortBodiesPassLongOnes) {
   WorkQueue queue(1 << 20);
   Gate gate(queue, WorkQueue::kLongBody + 1);

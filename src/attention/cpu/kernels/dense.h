@@ -80,8 +80,8 @@ void multiply_packed(const Product& product, bool bf16, Prefetcher& prefetcher);
 void transpose_scores(const float* from, long long ld_from, int num_rows, int tokens, float* to, long long ld);
 
 void softmax(const SoftmaxTile& tile);
-// Of a row's maximum: it is subtracted from logits before anything is scaled by log2(e). Beside it the product is rounded
-// by so much, or overflows, that 2^(s log2(e) - m log2(e)) is any number at s = m.
+// Of a row's maximum: it is subtracted from logits before anything is scaled by log2(e). Beside it the product is
+// rounded by so much, or overflows, that 2^(s log2(e) - m log2(e)) is any number at s = m.
 inline bool is_far(float m) { return __builtin_fabsf(m) > 65536 && m != -__builtin_inff(); }
 
 // Query rows for `dot`: tiles of rows as direct_rows cuts them, each [words / kLanes][rows][kLanes], a word being an

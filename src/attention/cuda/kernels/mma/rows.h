@@ -18,8 +18,8 @@ struct Rows {
   const ItemRecord& item;
   const int kv_head, first, n;
 
-  // What scores are multiplied by only where their softmax is taken: 1 where a functor sees logits, or where the largest
-  // score is not the largest logit, or log2(e) times the scale no normal number.
+  // What scores are multiplied by only where their softmax is taken: 1 where a functor sees logits, or where the
+  // largest score is not the largest logit, or log2(e) times the scale no normal number.
   WEFT_INLINE float scale() const {
     return !Shape::kFunctor && p.sm_scale > 0x1p-100f && p.sm_scale < 0x1p100f ? p.sm_scale : 1.f;
   }
