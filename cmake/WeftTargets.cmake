@@ -41,6 +41,9 @@ function(weft_precompile target)
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE ${WEFT_GUESSED_WARNINGS} ${WEFT_UNIT_WARNINGS})
+  else()
+    # What one file of a unit has in an unnamed namespace is shadowed by members of the next one's headers.
+    target_compile_options(${target} PRIVATE -Wno-shadow)
   endif()
 endfunction()
 

@@ -14,12 +14,12 @@ TEST(TimeRuns, MeasuresAsOftenAsAsked) {
 }
 
 TEST(TimeRuns, EndsWhenAskedTo) {
-  int calls = 0;
+  static int calls = 0;
   stop_when([] { return true; });
-  EXPECT_THROW(time_runs([&] { ++calls; }), Stopped);
+  EXPECT_THROW(time_runs([] { ++calls; }), Stopped);
   EXPECT_EQ(calls, 0) << "a run may take long";
-  stop_when([&] { return calls > 0; });
-  EXPECT_THROW(time_runs([&] { ++calls; }), Stopped);
+  stop_when([] { return calls > 0; });
+  EXPECT_THROW(time_runs([] { ++calls; }), Stopped);
   EXPECT_EQ(calls, 1);
   stop_when([] { return false; });
 }
