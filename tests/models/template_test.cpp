@@ -232,5 +232,24 @@ TEST(ChatTemplate, RefusesAContextThatIsNoObject) {
 
 TEST(ChatTemplate, RefusesATemplateThatIsNotUtf8) { EXPECT_NE(error_of("a\n\xff").find("line 2"), std::string::npos); }
 
+// Arguments are work, too: a long one that is read again and again ends as a long loop does.
+TEST(ChatTemplate, CountsWhatCallsAreGiven) {
+  const std::string text = "{% set s = 'a' * 4000000 %}{% for i in range(100000) %}{% set x = ";
+  for (const char* call : {"'{:.3}'.format(s)", "'b'.replace(s, 'x')", "'b'.strip(s)", "'b' | replace(s, 'x')"})
+    EXPECT_NE(error_of(text + call + " %}{% endfor %}x").find("steps"), std::string::npos) << call;
+  for (const char* taken : {"s | list", "s[1:]", "s | first", "s | reverse"})
+    EXPECT_NE(error_of(std::string("{% set s = 'a' * 4000000 %}{% set x = ") + taken + " %}").find("taken apart"),
+              std::string::npos)
+        << taken;
+}
+
+TEST(ChatTemplate, MakesMappingsAsJinjaDoes) {
+  EXPECT_EQ(render("{{ dict({'a': 1}) }} {{ dict([['a', 1]], b=2) }} {{ dict(c=3) }} {{ dict({'a': 1}, a=2) }}"),
+            "{'a': 1} {'a': 1, 'b': 2} {'c': 3} {'a': 2}");
+  EXPECT_NE(error_of("{{ dict(1) }}").find("cannot be iterated"), std::string::npos);
+  EXPECT_NE(error_of("{{ dict([[1, 2, 3]]) }}").find("pairs"), std::string::npos);
+  EXPECT_NE(error_of("{{ dict({}, {}) }}").find("dict takes one mapping"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace weft

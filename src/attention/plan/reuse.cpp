@@ -67,7 +67,7 @@ bool covered(const Plan::Impl& impl, const Problem& p, const PlanBuilder& builde
   return p.num_page_ids <= impl.page_capacity;
 }
 
-PlanBuilder& scratch() {
+PlanBuilder& scratch_of_reuse() {
   static thread_local PlanBuilder builder;
   return builder;
 }
@@ -75,13 +75,13 @@ PlanBuilder& scratch() {
 }  // namespace
 
 bool Plan::covers(const PlanInput& input) const {
-  PlanBuilder& builder = scratch();
+  PlanBuilder& builder = scratch_of_reuse();
   const Problem problem = same_terms(impl(), input, builder);
   return covered(impl(), problem, builder);
 }
 
 void Plan::update(const PlanInput& input) {
-  PlanBuilder& builder = scratch();
+  PlanBuilder& builder = scratch_of_reuse();
   const Problem problem = same_terms(impl(), input, builder);
   check(covered(*impl_, problem, builder), ErrorCode::plan_mismatch,
         "update: the plan does not cover these lengths; ask covers(input) first, and plan again when it says no");

@@ -86,6 +86,11 @@ std::string format_string(const Format& format, std::string_view text) {
     fail("format: a string takes a width, an alignment and a precision alone");
   std::string shown;
   int64_t left = format.precision;
+  if (left >= 0 && text.size() > static_cast<size_t>(left) * 4) {  // a character has four bytes at most
+    size_t end = static_cast<size_t>(left) * 4;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+    text = text.substr(0, end);
+  }
   for (const std::string_view c : characters(text)) {
     if (left-- == 0) break;
     shown += c;

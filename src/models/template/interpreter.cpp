@@ -251,6 +251,8 @@ class Interpreter {
     std::vector<std::pair<std::string, Value>> named;
     for (const auto& argument : expression.arguments.positional) positional.push_back(evaluate(*argument));
     for (const auto& [name, argument] : expression.arguments.named) named.emplace_back(name, evaluate(*argument));
+    for (const Value& value : positional) charge(expression.line, value.weight());
+    for (const auto& [name, value] : named) charge(expression.line, value.weight());
     return {std::move(function), std::move(positional), std::move(named)};
   }
 
@@ -266,7 +268,7 @@ class Interpreter {
     }
     if (base.list() == nullptr && base.string() == nullptr)
       fail_at(expression.line, "{} cannot be sliced", type_name(base));
-    const std::vector<Value> items = items_of(base);
+    const std::vector<Value> items = at_line(expression.line, [&] { return items_of(base); });
     charge(expression.line, items.size() / 8);
     const auto count = static_cast<int64_t>(items.size());
     const int64_t step = bounds[2].value_or(1);
@@ -465,9 +467,9 @@ class Interpreter {
     if (function.name == "range") return range(line, arguments);
     if (function.name == "strftime_now") return time_text(arguments.text("format", ""));
     if (function.name == "loop.cycle") return cycle(arguments);
+    if (function.name == "dict") return made_dict(arguments);
     Dict dict;
     for (const auto& [name, value] : arguments.named()) set(dict, name, value);
-    if (function.name == "dict") return dict;
     const Value made(std::move(dict));  // with the checks of a value's parts
     auto space = std::make_shared<Namespace>();
     space->attributes = *made.dict();
@@ -477,6 +479,25 @@ class Interpreter {
         if (find_key(space->attributes, value_of(name)) == nullptr) set(space->attributes, name, value);
     }
     return space;
+  }
+
+  // Of a mapping or of pairs, and of named values.
+  static Value made_dict(CallArguments& arguments) {
+    Dict dict;
+    if (const Value* from = arguments.next("")) {
+      if (from->dict() != nullptr) {
+        dict.items = from->dict()->items;
+      } else {
+        for (const Value& pair : items_of(*from)) {
+          const List* both = pair.list();
+          if (both == nullptr || both->items.size() != 2) fail("dict takes a mapping, or a list of pairs");
+          set(dict, key_of(both->items[0]), both->items[1]);
+        }
+      }
+    }
+    for (const auto& [name, value] : arguments.named()) set(dict, name, value);
+    if (arguments.next("") != nullptr) fail("dict takes one mapping, and named values");
+    return dict;
   }
 
   Value range(int line, CallArguments& arguments) {

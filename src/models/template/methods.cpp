@@ -178,6 +178,9 @@ Value list_method(const List& list, const std::string& name, CallArguments& argu
 
 }  // namespace
 
+// Each character becomes a value of a hundred bytes.
+constexpr size_t kMaxTakenApart = 1 << 20;
+
 std::vector<Value> items_of(const Value& value) {
   if (value.is_undefined()) return {};
   if (const List* list = value.list()) return list->items;
@@ -187,6 +190,8 @@ std::vector<Value> items_of(const Value& value) {
     return items;
   }
   if (const std::string* text = value.string()) {
+    if (text->size() > kMaxTakenApart)
+      fail(fmt::format("a text of {} bytes is taken apart; up to {} are", text->size(), kMaxTakenApart));
     for (const std::string_view c : characters(*text)) items.emplace_back(c);
     return items;
   }
