@@ -48,16 +48,22 @@ ApiAnswer::ApiAnswer(const ApiRequest& api, const Tokenizer& tokenizer, const st
   }
 }
 
-// Tokens lie in the text as decoding puts them there: the space that encoding put in front is gone.
+// Tokens lie in the text as decoding puts them there: the space that encoding put in front is gone. Control tokens show
+// where the text shows them, but for a BOS that encoding put in front.
 ApiAnswer::Echo ApiAnswer::echo_of(const std::string& text, const std::vector<int32_t>& ids) const {
   Echo echo{text, 0, ids.front(), {}};
+  const bool hides = tokenizer_.decode(ids) == text;
+  const bool bos_shows = !hides && text.starts_with(tokenizer_.piece(ids.front(), false));
+  const auto piece_of = [&](size_t i) {
+    return tokenizer_.piece(ids[i], hides || (i == 0 && ids[i] == tokenizer_.bos() && !bos_shows));
+  };
   size_t bytes = 0;
-  for (const int32_t id : ids) bytes += tokenizer_.piece(id).size();
-  bool strips = bytes > tokenizer_.decode(ids).size();
+  for (const int32_t id : ids) bytes += tokenizer_.piece(id, hides).size();
+  bool strips = bytes > tokenizer_.decode(ids, hides).size();
   decode::TextStream stream;
   std::string said;
-  for (const int32_t id : ids) {
-    std::string piece = tokenizer_.piece(id);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    std::string piece = piece_of(i);
     if (!piece.empty() && std::exchange(strips, false)) piece.erase(0, 1);
     echo.offsets.push_back(stream.offset_of(piece));
     said += stream.push(piece);

@@ -568,8 +568,9 @@ TEST_F(ApiRequestTest, GivesEachTokenANameOfItsOwnAndNamesTheDrawnOneWhateverIts
 
 // As clients in Python index: text[offset:] begins with the character in which the token begins.
 TEST_F(ApiRequestTest, OffsetsCountCharactersOfTheTextThatClientsHave) {
-  const auto offsets_of = [&](const json& prompt) {
-    const ApiRequest request = completion({{"prompt", prompt}, {"n", 2}, {"echo", true}, {"logprobs", 0}});
+  const auto offsets_of = [&](const json& prompt, bool hides = true) {
+    const ApiRequest request =
+        completion({{"prompt", prompt}, {"n", 2}, {"echo", true}, {"logprobs", 0}, {"skip_special_tokens", hides}});
     const std::vector<int32_t>& ids = request.requests.at(0).prompt;
     ApiAnswer answer(request, tokenizer, "stories");
     for (int choice = 0; choice < 2; ++choice) {
@@ -606,6 +607,11 @@ TEST_F(ApiRequestTest, OffsetsCountCharactersOfTheTextThatClientsHave) {
   EXPECT_EQ(offsets_of({json{1, a, kByte + 0x97, kByte + 0xff, a}}), (Offsets{0, 0, 1, 2, 3, 5}));  // no characters
   EXPECT_EQ(offsets_of({json{a, 1, 2, a}}), (Offsets{0, 1, 1, 1, 3}));                              // have no text
   EXPECT_EQ(offsets_of({json{a, kByte + 0xe6, kByte + 0xf0, kByte + 0x9f}}), (Offsets{0, 1, 2, 2, 4}));
+  const auto begin = decode::num_characters(tokenizer.piece(1, false)),
+             end = decode::num_characters(tokenizer.piece(2, false));
+  EXPECT_GT(begin, 0);
+  EXPECT_EQ(offsets_of({json{a, 1, 2, a}}, false), (Offsets{0, 1, 1 + begin, 1 + begin + end, 3 + begin + end}));
+  EXPECT_EQ(offsets_of({json{1, a}}, false), (Offsets{0, begin, begin + 2}));
 }
 
 }  // namespace
