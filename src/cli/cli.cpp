@@ -1,5 +1,6 @@
 #include "cli/cli.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 
@@ -26,9 +27,17 @@ ExitCode exit_code_of(const Error& error) {
 }
 
 std::string one_line(std::string_view message) {
-  std::string line(message);
-  std::replace_if(
-      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  // What a file says must not write to the terminal what its user does not see.
+  std::string line;
+  for (const char c : message) {
+    const auto code = static_cast<unsigned char>(c);
+    if (c == '\n' || c == '\r')
+      line += ' ';
+    else if ((code < 0x20 && c != '\t') || code == 0x7f)
+      line += fmt::format("\\x{:02x}", code);
+    else
+      line += c;
+  }
   return line;
 }
 

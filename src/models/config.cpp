@@ -52,7 +52,7 @@ class ConfigReader {
   explicit ConfigReader(const ModelFile& file) : file_(file) {}
 
   ModelConfig read() {
-    refuse_other_contents();
+    refuse_other_contents(file_);
     const Architecture& architecture = read_architecture();
     config_.architecture = architecture.name;
     if (file_.has("general.name")) config_.name = file_.get_string("general.name");
@@ -252,16 +252,6 @@ class ConfigReader {
     config_.logits_soft_cap = real_or(architecture.logits_soft_cap, "final_logit_softcapping", 0.0, 1e6);
   }
 
-  // Files of the same form that hold something else: an adapter, a projector of images, an importance matrix.
-  void refuse_other_contents() const {
-    constexpr std::string_view kKey = "general.type";
-    if (!file_.has(kKey)) return;
-    const std::string type = file_.get_string(kKey);
-    check(type == "model", ErrorCode::unsupported,
-          "{}: metadata '{}': required {}, supported 'model'; give the file of the model itself", file_.path(), kKey,
-          quoted(type));
-  }
-
   void refuse_two_way_attention() const {
     const std::string causal = key("attention.causal");
     check(!file_.has(causal) || file_.get_bool(causal), ErrorCode::unsupported,
@@ -293,6 +283,15 @@ std::string_view to_string(Precision precision) {
     case Precision::fast: return "fast";
   }
   return "unknown";
+}
+
+void refuse_other_contents(const ModelFile& file) {
+  constexpr std::string_view kKey = "general.type";
+  if (!file.has(kKey)) return;
+  const std::string type = file.get_string(kKey);
+  check(type == "model", ErrorCode::unsupported,
+        "{}: metadata '{}': required {}, supported 'model'; give the file of the model itself", file.path(), kKey,
+        quoted(type));
 }
 
 Precision precision_from_string(std::string_view name) {

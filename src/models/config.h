@@ -9,4 +9,8 @@ namespace weft {
 // missing, of a wrong type, out of bounds, or at odds with each other or with the embedding.
 ModelConfig read_config(const ModelFile& file);
 
+// Throws Error(unsupported) for a file of the same form that holds no model: an adapter, a projector of images, an
+// importance matrix.
+void refuse_other_contents(const ModelFile& file);
+
 }  // namespace weft

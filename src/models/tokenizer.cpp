@@ -1,4 +1,5 @@
 #include "base/check.h"
+#include "models/config.h"
 #include "models/pretokenizer.h"
 #include "models/tokenizer_core.h"
 #include "models/turn_tokens.h"
@@ -49,6 +50,7 @@ void read_types(const ModelFile& file, Vocabulary& vocabulary) {
 }  // namespace
 
 Vocabulary read_vocabulary(const ModelFile& file) {
+  refuse_other_contents(file);
   Vocabulary vocabulary;
   vocabulary.model = file.get_string("tokenizer.ggml.model");
   const bool byte_level = vocabulary.model == "gpt2";
