@@ -82,10 +82,11 @@ void check_lengths(Faults& faults, const Request& request, const ModelRunner::Li
                "max_tokens = {} after a prompt of {} tokens; this model's maximum context length is {} tokens: ask for "
                "at most {}, or reduce the length of the messages or of the prompt",
                request.max_tokens, prompt, limits.context, room);
-  const int64_t most = request.max_tokens >= 0 ? std::min(request.max_tokens, room) : room;
+  const bool asked = request.max_tokens >= 0 && request.max_tokens <= room;
+  const int64_t most = asked ? request.max_tokens : room;
   faults.check(request.min_tokens >= 0 && request.min_tokens <= most, "min_tokens", ErrorCode::invalid_argument,
-               "min_tokens = {}; allowed are 0 to {}, which is what max_tokens and the context leave",
-               request.min_tokens, most);
+               "min_tokens = {}; allowed are 0 to {}, {}", request.min_tokens, most,
+               asked ? "as many as may be made at most" : "as many as the context has room for");
 }
 
 void check_choices(Faults& faults, const Request& request, int max_running) {

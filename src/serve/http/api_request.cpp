@@ -30,17 +30,29 @@ std::string read_model(Fields& fields, const ServerOptions& options) {
   return model;
 }
 
+// "05" would be another name of token 5.
+std::optional<int32_t> id_of_key(const std::string& key) {
+  if (key.empty() || key.size() > 9 || key.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+  if (key.size() > 1 && key.front() == '0') return std::nullopt;
+  return std::stoi(key);
+}
+
 std::vector<std::pair<int32_t, float>> read_bias(Fields& fields) {
   std::vector<std::pair<int32_t, float>> bias;
   const nlohmann::json* value = fields.find("logit_bias");
   if (value == nullptr) return bias;
-  const auto refuse = [&] { fields.refuse("logit_bias", "an object of up to 1024 numbers by token id is needed"); };
-  if (!value->is_object() || value->size() > kMostBiases) return refuse(), bias;
+  if (!value->is_object() || value->size() > kMostBiases)
+    return fields.refuse("logit_bias", "an object of up to 1024 numbers by token id is needed"), bias;
   for (const auto& [name, number] : value->items()) {
-    if (name.empty() || name.size() > 9 || name.find_first_not_of("0123456789") != std::string::npos ||
-        !is_float(number))
-      return refuse(), bias;
-    bias.emplace_back(std::stoi(name), number.get<float>());
+    const std::optional<int32_t> id = id_of_key(name);
+    if (!id)
+      fields.say("logit_bias", fmt::format(" has the key {}, which is no token id; ids are whole numbers of up to nine "
+                                           "digits without zeros in front",
+                                           shown(name)));
+    else if (!is_float(number))
+      fields.say("logit_bias", fmt::format("[\"{}\"] = {}; a number is needed", name, shown(number)));
+    else
+      bias.emplace_back(*id, number.get<float>());
   }
   return bias;
 }
@@ -49,8 +61,8 @@ void read_stream(Fields& fields, Findings& findings, ApiRequest& api) {
   api.stream = fields.boolean("stream", false);
   const nlohmann::json* options = fields.find("stream_options");
   if (options == nullptr || (options->is_object() && options->empty())) return;
-  if (!options->is_object() || !api.stream)
-    return fields.refuse("stream_options", "an object is allowed, with stream: true");
+  if (!options->is_object()) return fields.refuse("stream_options", "an object is needed");
+  if (!api.stream) return fields.say("stream_options", " is allowed with stream = true alone; stream is false");
   Fields inner(*options, findings, "stream_options.");
   api.include_usage = inner.boolean("include_usage", false);
   inner.boolean("include_obfuscation", false);  // no event is padded
@@ -78,7 +90,14 @@ void refuse_features(Fields& fields) {
   fields.only("prompt_logprobs", {false});
   fields.only("use_beam_search", {false});
   fields.only("include_stop_str_in_output", {false});
-  fields.only("response_format", {nlohmann::json::object({{"type", "text"}})});
+}
+
+void read_response_format(Fields& fields, Findings& findings) {
+  const nlohmann::json* format = fields.find("response_format");
+  if (format == nullptr || !format->is_object() || !format->contains("type")) return fields.only("response_format", {});
+  Fields inner(*format, findings, "response_format.");
+  inner.only("type", {"text"});
+  if ((*format)["type"] == "text") inner.note_others();
 }
 
 // What both kinds of request have.
@@ -106,6 +125,7 @@ Request read_common(Fields& fields, Findings& findings, ApiRequest& api, const S
   request.seed = fields.find("seed") != nullptr ? static_cast<uint64_t>(fields.integer("seed", 0, INT64_MIN, INT64_MAX))
                                                 : random_seed();
   refuse_features(fields);
+  read_response_format(fields, findings);
   fields.ignore({"user", "store", "metadata", "service_tier", "reasoning_effort", "verbosity", "prompt_cache_key",
                  "prompt_cache_retention", "safety_identifier", "cache_prompt"});
   return request;
@@ -229,26 +249,11 @@ decode::Conversation read_conversation(Fields& fields, Findings& findings, const
   return conversation;
 }
 
-void check_prompt(const char* field, const std::vector<int32_t>& prompt, const ServerOptions& options) {
-  if (options.limits.prompt_tokens > 0 && static_cast<int64_t>(prompt.size()) > options.limits.prompt_tokens) {
-    Failure failure = failure_of_code(std::string(to_string(ErrorCode::context_full)),
-                                      fmt::format("{}: has {} tokens; this server allows {} of a prompt", field,
-                                                  prompt.size(), options.limits.prompt_tokens));
-    failure.param = field;
-    failure.limit = Limit::max_prompt_tokens;
-    throw Failure(failure);
-  }
-}
-
 // ---------------------------------------------------------------- prompts
 
 bool is_id(const nlohmann::json& value) {
   const std::optional<int64_t> id = whole_number(value);
   return id && *id >= 0 && *id <= INT32_MAX;
-}
-
-bool is_id_list(const nlohmann::json& value) {
-  return value.is_array() && std::all_of(value.begin(), value.end(), is_id);
 }
 
 std::vector<int32_t> ids_of(const nlohmann::json& list) {
@@ -258,24 +263,45 @@ std::vector<int32_t> ids_of(const nlohmann::json& list) {
   return ids;
 }
 
-// A text, ids, or a list of either: each a text or ids.
-std::vector<const nlohmann::json*> read_prompts(Fields& fields, int64_t most) {
-  std::vector<const nlohmann::json*> prompts;
+// Says which element of a list is no token id, if any: `where` names the list, from the field on.
+bool check_ids(const Fields& fields, const char* name, const std::string& where, const nlohmann::json& list) {
+  const auto wrong = std::find_if_not(list.begin(), list.end(), is_id);
+  if (wrong == list.end()) return true;
+  fields.say(name, fmt::format("{}[{}] = {}; token ids are whole numbers from 0 to {}", where, wrong - list.begin(),
+                               shown(*wrong), INT32_MAX));
+  return false;
+}
+
+// A text, ids, or a list of either: each a text or ids. Of each, `choices` are made.
+std::vector<const nlohmann::json*> read_prompts(Fields& fields, int64_t most_choices, int choices) {
   const nlohmann::json* prompt = fields.find("prompt");
-  const auto refuse = [&](std::optional<Limit> limit = {}) {
-    fields.refuse("prompt", fmt::format("a text, a list of token ids, or a list of up to {} of either is needed", most),
-                  limit);
-    prompts.clear();
-  };
-  if (prompt == nullptr || (!prompt->is_string() && !prompt->is_array()) || prompt->empty()) return refuse(), prompts;
+  const int64_t most = most_choices / choices;
+  if (prompt == nullptr || (!prompt->is_string() && !prompt->is_array()) || prompt->empty())
+    return fields.refuse("prompt", "a text, a list of token ids, or a list of either is needed"),
+           std::vector<const nlohmann::json*>();
+  std::vector<const nlohmann::json*> prompts;
   if (prompt->is_string() || prompt->front().is_number()) {
-    prompts.push_back(prompt);
-  } else {
-    if (prompt->size() > static_cast<size_t>(most)) return refuse(Limit::max_n), prompts;
-    for (const nlohmann::json& each : *prompt) prompts.push_back(&each);
+    if (prompt->is_string() || check_ids(fields, "prompt", "", *prompt)) prompts.push_back(prompt);
+    return prompts;
   }
-  const auto is_prompt = [](const nlohmann::json* each) { return each->is_string() || is_id_list(*each); };
-  if (!std::all_of(prompts.begin(), prompts.end(), is_prompt)) refuse();
+  if (prompt->size() > static_cast<size_t>(most)) {
+    fields.say(
+        "prompt",
+        fmt::format(" is a list of {}; allowed are up to {}: a request may have {} choices, and of each prompt {} "
+                    "are asked for",
+                    prompt->size(), most, most_choices, choices),
+        Limit::max_n);
+    return prompts;
+  }
+  for (size_t i = 0; i < prompt->size(); ++i) {
+    const nlohmann::json& each = (*prompt)[i];
+    if (each.is_array() ? !check_ids(fields, "prompt", fmt::format("[{}]", i), each) : !each.is_string()) {
+      if (!each.is_array())
+        fields.say("prompt", fmt::format("[{}] = {}; a text or a list of token ids is needed", i, shown(each)));
+      return {};
+    }
+    prompts.push_back(&each);
+  }
   return prompts;
 }
 
@@ -304,11 +330,12 @@ void read_best_of(Fields& fields, ApiRequest& api, Request& request, const Serve
   request.n = static_cast<int>(fields.integer("best_of", api.n, 1, most, Limit::max_n));
   if (fields.find("best_of") != nullptr) api.written["n"] = "best_of";
   if (request.n < api.n) {
-    fields.refuse("best_of", fmt::format("of n = {} answers so many at least are needed", api.n));
+    fields.refuse("best_of", fmt::format("it has to be n = {} at least, as many as are answered", api.n));
     request.n = api.n;
   }
   if (request.n > api.n && api.stream)
-    fields.refuse("best_of", "the best ones are known at the end: with stream it has to be n");
+    fields.refuse("best_of",
+                  fmt::format("with stream it has to be n = {}: which are the best is known at the end", api.n));
   if (request.n > api.n) request.logprobs = std::max(request.logprobs, 0);
 }
 
@@ -351,7 +378,6 @@ ApiRequest read_chat(std::string_view body, const Prompter& prompter, const Serv
   check_all(fields, findings, request, api);
   tell(findings, ignored);
   request.prompt = prompter.tokens_of(conversation, "messages");
-  check_prompt("messages", request.prompt, options);
   api.requests.push_back(std::move(request));
   return api;
 }
@@ -371,12 +397,11 @@ ApiRequest read_completion(std::string_view body, const Prompter& prompter, cons
   request.prompt_logprobs = api.echo && api.logprobs;
   read_best_of(fields, api, request, options);
   fields.only("suffix", {});
-  const auto prompts = read_prompts(fields, options.limits.n / request.n);
+  const auto prompts = read_prompts(fields, options.limits.n, request.n);
   check_all(fields, findings, request, api);
   tell(findings, ignored);
   for (const nlohmann::json* prompt : prompts) {
     request.prompt = tokens_of_prompt(*prompt, prompter);
-    check_prompt("prompt", request.prompt, options);
     if (api.echo) api.texts.push_back(echo_of(*prompt, request, prompter.tokenizer));
     api.requests.push_back(request);
   }
@@ -408,8 +433,10 @@ std::vector<int32_t> read_detokenize(std::string_view body, const ServerOptions&
   Fields fields(object, findings);
   read_model(fields, options);
   const nlohmann::json* tokens = fields.find("tokens");
-  const bool fits = tokens != nullptr && is_id_list(*tokens);
-  if (!fits) fields.refuse("tokens", "a list of token ids is needed");
+  if (tokens == nullptr || !tokens->is_array())
+    fields.refuse("tokens", "a list of token ids is needed");
+  else
+    check_ids(fields, "tokens", "", *tokens);
   fields.note_others();
   findings.throw_faults();
   tell(findings, ignored);

@@ -1,5 +1,6 @@
 #include "serve/http/failure.h"
 
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "serve/http/json.h"
@@ -39,10 +40,24 @@ std::string Failure::json() const {
 
 Failure Failure::with_field(const std::string& name) const {
   std::string message = what();
-  const std::string several = "wrong. ";  // the first of several faults
-  const size_t at = message.starts_with(param) ? 0 : message.find(several + param);
-  if (at != std::string::npos) message.replace(at == 0 ? 0 : at + several.size(), param.size(), name);
+  const std::string several = "wrong. ";     // the first of several faults
+  const auto names_field = [&](size_t at) {  // "n" is no field of "no tokens"
+    const size_t end = at + param.size();
+    return end == message.size() ||
+           (std::isalnum(static_cast<unsigned char>(message[end])) == 0 && message[end] != '_');
+  };
+  const size_t behind = message.find(several + param);
+  const size_t at = message.starts_with(param) ? 0 : behind == std::string::npos ? behind : behind + several.size();
+  if (at != std::string::npos && names_field(at)) message.replace(at, param.size(), name);
   return {status, code, message, name, limit};
+}
+
+std::string shortened(const std::string& text, size_t most) {
+  if (text.size() <= most) return text;
+  const auto continues = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80; };
+  size_t end = most;
+  while (end > 0 && most - end < 3 && continues(end)) --end;  // three bytes at most follow a character's first
+  return text.substr(0, end) + "...";
 }
 
 // Clients shorten a conversation on OpenAI's code of a full context; some of them see the message alone.

@@ -19,6 +19,9 @@ struct Failure : std::runtime_error, OfLimit {
   Failure with_field(const std::string& name) const;  // in its message, too, which begins with it
 };
 
+// What of a client's text fits into a message: whole characters, and "..." where some are left out.
+std::string shortened(const std::string& text, size_t most = 100);
+
 // Of weft::Error by its code, of anything else 500.
 Failure failure_of(const std::exception_ptr& thrown);
 Failure failure_of(const FieldError& error);

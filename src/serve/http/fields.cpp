@@ -10,7 +10,7 @@
 namespace weft::serve::http {
 namespace {
 
-constexpr size_t kShown = 60;  // characters of a value
+constexpr size_t kShown = 60;  // bytes of a value
 constexpr size_t kMostFaults = 16, kMostIgnored = 64;
 
 // "messages[12].weight" -> "messages[].weight": one name for all messages.
@@ -41,8 +41,11 @@ std::optional<int64_t> whole_number(const nlohmann::json& value) {
 
 std::string shown(const nlohmann::json& value) {
   if (value.is_structured()) return value.is_array() ? "a list" : "an object";
-  const std::string text = dump(value);
-  return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+  if (!value.is_string()) return shortened(dump(value), kShown);
+  const auto& text = value.get_ref<const std::string&>();
+  if (text.size() <= kShown) return dump(value);
+  const std::string cut = shortened(text, kShown);
+  return dump(cut.substr(0, cut.size() - 3)) + "...";  // the marks of a text stand around what is shown
 }
 
 // ---------------------------------------------------------------- findings
@@ -55,7 +58,7 @@ void Findings::add(Failure fault) {
 }
 
 void Findings::add_unknown(const std::string& prefix, const std::string& name) {
-  const std::string shown_name = name.substr(0, kShown);
+  const std::string shown_name = shortened(name, kShown);
   if (strict_)
     add(Failure(400, "invalid_argument",
                 fmt::format("{}{}: no field of this request has that name", prefix, shown_name), prefix + shown_name));
@@ -80,10 +83,11 @@ void Findings::throw_faults() const {
 
 void Fields::refuse(const char* name, const std::string& allowed, std::optional<Limit> limit) const {
   const auto found = object_.find(name);
-  findings_.add(
-      Failure(400, "invalid_argument",
-              fmt::format("{}{} = {}; {}", prefix_, name, found == object_.end() ? "nothing" : shown(*found), allowed),
-              prefix_ + name, limit));
+  say(name, fmt::format(" = {}; {}", found == object_.end() ? "nothing" : shown(*found), allowed), limit);
+}
+
+void Fields::say(const char* name, const std::string& what, std::optional<Limit> limit) const {
+  findings_.add(Failure(400, "invalid_argument", prefix_ + name + what, prefix_ + name, limit));
 }
 
 const nlohmann::json* Fields::find(const char* name) {
@@ -133,18 +137,21 @@ std::string Fields::text(const char* name, const std::string& otherwise) {
 std::vector<std::string> Fields::texts(const char* name, size_t most) {
   const nlohmann::json* value = find(name);
   if (value == nullptr) return {};
-  const auto is_text = [](const nlohmann::json& element) { return element.is_string(); };
-  if (!value->is_string() &&
-      (!value->is_array() || value->size() > most || !std::all_of(value->begin(), value->end(), is_text))) {
-    refuse(name, fmt::format("allowed are a text and a list of up to {} texts", most));
-    return {};
-  }
+  const std::string allowed = fmt::format("allowed are a text and a list of up to {} texts", most);
+  if (!value->is_string() && !value->is_array()) return refuse(name, allowed), std::vector<std::string>();
   std::vector<std::string> texts;
-  if (value->is_string())
-    texts.push_back(value->get<std::string>());
-  else
-    texts = value->get<std::vector<std::string>>();
-  std::erase(texts, std::string());
+  const auto add = [&](const nlohmann::json& text) {
+    if (!text.get_ref<const std::string&>().empty()) texts.push_back(text.get<std::string>());
+  };
+  if (value->is_string()) return add(*value), texts;
+  for (size_t i = 0; i < value->size(); ++i) {
+    const nlohmann::json& element = (*value)[i];
+    if (!element.is_string())
+      return say(name, fmt::format("[{}] = {}; a text is needed", i, shown(element))), std::vector<std::string>();
+    add(element);
+    if (texts.size() > most)
+      return say(name, fmt::format(" has more than {} texts; {}", most, allowed)), std::vector<std::string>();
+  }
   return texts;
 }
 

@@ -61,7 +61,10 @@ class Fields {
   // A feature that is not there: only null, what is empty, and these values are accepted.
   void only(const char* name, std::initializer_list<nlohmann::json> values);
   void note_others() const;
+  // "NAME = VALUE; allowed".
   void refuse(const char* name, const std::string& allowed, std::optional<Limit> limit = {}) const;
+  // A fault in words that follow the field's name, where only a part of its value is wrong.
+  void say(const char* name, const std::string& what, std::optional<Limit> limit = {}) const;
 
  private:
   const nlohmann::json& object_;

@@ -38,7 +38,7 @@ class Check : public json::json_sax_t {
   bool end_array() override { return leave(); }
   bool key(std::string& key) override {
     if (keys_.back().insert(key).second) return true;
-    key = key.substr(0, 60);
+    key = shortened(key, 60);
     throw Failure(400, "invalid_argument", fmt::format("{}: the body has this key twice", key), key);
   }
   bool parse_error(size_t, const std::string&, const json::exception& error) override {
