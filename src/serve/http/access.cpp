@@ -126,15 +126,14 @@ void Access::check_host(const HttpRequest& head) const {
     throw Failure(400, "bad_http",
                   fmt::format("Host: HTTP/1.1 needs one; there {}", named ? "are several" : "is none"));
   if (!head.local && named && !knows(name_of(host)))
-    throw Failure(
-        403, "host_refused",
-        fmt::format("Host: {}; this server is not called so: start it with --host-name", host.substr(0, 100)));
+    throw Failure(403, "host_refused",
+                  fmt::format("Host: {}; this server is not called so: start it with --host-name", shortened(host)));
   const std::string origin = lower(head.header("origin"));
   if (!origin.empty() && origin != "http://" + lower(host) && origin != "https://" + lower(host) &&
       !allows_origin(origin))
     throw Failure(403, "origin_refused",
                   fmt::format("Origin: {}; pages of elsewhere may not use this server: start it with --allow-origin",
-                              origin.substr(0, 100)));
+                              shortened(origin)));
 }
 
 std::string Access::key_of(const HttpRequest& head) const {
@@ -157,17 +156,15 @@ void Access::check(const HttpRequest& head) const {
     throw Failure(400, "bad_http", "Transfer-Encoding: allowed is chunked, with HTTP/1.1");
   if (const std::string expected = lower(head.header("expect"));
       !expected.empty() && expected != "100-continue" && !head.http_1_0)
-    throw Failure(417, "expectation_failed",
-                  fmt::format("Expect: {}; allowed is 100-continue", expected.substr(0, 100)));
+    throw Failure(417, "expectation_failed", fmt::format("Expect: {}; allowed is 100-continue", shortened(expected)));
   const Route* route = route_of(head.path);
   const bool open = route != nullptr && route->open;
   if (!open && !keys_.empty() && key_of(head).empty())
     throw Failure(401, "invalid_api_key", "Authorization: a key of this server is needed, as \"Bearer KEY\"");
-  if (route == nullptr)
-    throw Failure(404, "not_found", fmt::format("{}: there is no such path", head.path.substr(0, 100)));
+  if (route == nullptr) throw Failure(404, "not_found", fmt::format("{}: there is no such path", shortened(head.path)));
   if (!has_method(*route, head.method))
     throw Failure(405, "method_not_allowed",
-                  fmt::format("{} {}: allowed are {}", head.method.substr(0, 100), head.path, route->methods));
+                  fmt::format("{} {}: allowed are {}", shortened(head.method), head.path, route->methods));
   if (head.method == "POST") {
     if (media_type(head.header("content-type")) != "application/json")
       throw Failure(415, "unsupported_media_type", "Content-Type: application/json is needed");
@@ -185,8 +182,10 @@ Headers Access::headers_for(const HttpRequest& head, int status) const {
   const std::string origin = head.header("origin");
   const bool any = allowed_origins_.contains("*");
   if (!any) headers.emplace_back("Vary", "Origin");
-  if (origin.empty() || !allows_origin(origin)) return headers;
-  headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : origin);
+  // A head that was refused may have had an origin behind what was read of it.
+  const bool of_one = origin.empty() && (any || allowed_origins_.size() == 1);
+  if (!of_one && (origin.empty() || !allows_origin(origin))) return headers;
+  headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : of_one ? *allowed_origins_.begin() : origin);
   if (preflight) {
     headers.emplace_back("Access-Control-Allow-Methods", kAll);
     if (const std::string asked = head.header("access-control-request-headers"); !asked.empty())

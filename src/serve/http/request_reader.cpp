@@ -114,22 +114,32 @@ bool RequestReader::read_head() {
     const size_t used = parser_->put(boost::asio::const_buffer(buffer_.data().data(), size), error);
     buffer_.consume(used);
     head_bytes_ += used;
-    if (error && error != beast_http::error::need_more) refuse_bytes(error, limits_);
+    if (error && error != beast_http::error::need_more) refuse_head(error);
   }
   if (parser_->is_header_done()) {
     head_ = request_of(parser_->get(), local_);
     keep_alive_ = parser_->keep_alive();
     return true;
   }
-  if (size == allowed) refuse_bytes(beast_http::error::header_limit, limits_);
+  if (size == allowed) refuse_head(beast_http::error::header_limit);
   return false;
+}
+
+// The answer follows what was read of the head: a page may read it where its origin is allowed.
+void RequestReader::refuse_head(const boost::beast::error_code& error) {
+  head_ = request_of(parser_->get(), local_);
+  refuse_bytes(error, limits_);
+}
+
+void RequestReader::check_length() const {
+  if (parser_->content_length() && *parser_->content_length() > static_cast<uint64_t>(limits_.body_bytes))
+    refuse_bytes(beast_http::error::body_limit, limits_);
 }
 
 bool RequestReader::read_body() {
   const auto most = static_cast<uint64_t>(limits_.body_bytes);
   const auto header = static_cast<size_t>(limits_.header_bytes);
-  if (parser_->content_length() && *parser_->content_length() > most)
-    refuse_bytes(beast_http::error::body_limit, limits_);
+  if (body_bytes_ == 0) check_length();
   if (body_bytes_ == 0) parser_->body_limit(most);  // of chunks, counted down
   parser_->eager(true);
   while (!parser_->is_done() && buffer_.size() > 0) {

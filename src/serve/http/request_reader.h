@@ -33,7 +33,9 @@ class RequestReader {
   // Both read on in what is there, and say whether it is whole. Throw Failure(400 | 413 | 431).
   bool read_head();
   bool read_body();
-  // Once its head is read; before that as if it were empty.
+  // Throws Failure(413) where the head says that the body is too long: none of it need be sent.
+  void check_length() const;
+  // Once its head is read, or refused: then the lines before the one at fault. Before that as if it were empty.
   const HttpRequest& head() const { return head_; }
   bool keep_alive() const { return keep_alive_; }
   // With its body.
@@ -47,7 +49,7 @@ class RequestReader {
 
   size_t bytes_of_room() const;
   void skip_empty_lines();
-  void check_head() const;
+  [[noreturn]] void refuse_head(const boost::beast::error_code& error);
 
   const Limits& limits_;
   const bool local_;

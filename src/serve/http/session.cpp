@@ -122,6 +122,7 @@ void Session::read_request() try {
 void Session::on_head() {
   keep_alive_ = reader_.keep_alive() && !transport_.draining;
   if (auto refusal = transport_.service.refuse(reader_.head())) return refuse(std::move(*refusal));
+  reader_.check_length();  // before it is asked for
   phase_ = Phase::body;
   limit(transport_.limits.body_s, Limit::body_time);
   const bool waits = !reader_.head().http_1_0 && !reader_.head().header("expect").empty();

@@ -70,7 +70,6 @@ class Session : public Exchange, public std::enable_shared_from_this<Session> {
   void write_next();
   void wait_for_room();
   void next_request();
-  void linger();
   void limit(int64_t seconds, std::optional<Limit> of = {});  // of reading; `of`: the option that says so
   template <class Work>
   void post(Work work);

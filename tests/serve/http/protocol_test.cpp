@@ -159,6 +159,48 @@ TEST(HttpServer, RefusesWhatItIsExpectedToDoBesideContinuing) {
   EXPECT_EQ(code_of(reply), "expectation_failed");
 }
 
+// Who waits for "100 Continue" need not send what is refused.
+TEST(HttpServer, RefusesABodyThatIsTooLongBeforeItIsSent) {
+  ServerOptions options;
+  options.limits.body_bytes = 1000;
+  options.api_keys = {"secret"};
+  Running running(options);
+  const auto expecting = [](const std::string& more) {
+    return "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n" +
+           more + "\r\n";
+  };
+  const std::string key = "Authorization: Bearer secret\r\n";
+  EXPECT_EQ(ask(running, expecting(key + "Content-Length: 1001\r\n")).status, 413);
+  EXPECT_EQ(ask(running, expecting("Content-Length: 1001\r\n")).status, 401) << "who has no key learns of no limit";
+  EXPECT_EQ(ask(running, expecting(key + "Content-Length: 1000\r\n")).status, 100);
+  EXPECT_EQ(running.met(Limit::max_body), 1u);
+}
+
+// A page of another origin reads why, though its request was never read whole.
+TEST(HttpServer, LetsPagesOfAllowedOriginsReadWhyAHeadIsRefused) {
+  const std::string get = "GET /health HTTP/1.1\r\nHost: localhost\r\n", origin = "Origin: https://example.org\r\n",
+                    filler = "X: " + std::string(5000, 'x') + "\r\n\r\n";
+  for (const std::vector<std::string>& allowed : std::vector<std::vector<std::string>>{
+           {"https://example.org"}, {"https://example.org", "https://other.example"}, {"*"}}) {
+    ServerOptions options;
+    options.limits.header_bytes = 4000;
+    options.allowed_origins = allowed;
+    Running running(options);
+    const std::string expected = allowed[0] == "*" ? "*" : "https://example.org";
+    const Reply known = ask(running, get + origin + filler);
+    EXPECT_EQ(known.status, 431);
+    EXPECT_EQ(known.header("access-control-allow-origin"), expected);
+    const Reply broken = ask(running, get + origin + "no header\r\n\r\n");
+    EXPECT_EQ(broken.status, 400);
+    EXPECT_EQ(broken.header("access-control-allow-origin"), expected);
+    const Reply unknown = ask(running, get + filler);  // the origin may stand behind what was read
+    EXPECT_EQ(unknown.status, 431);
+    EXPECT_EQ(unknown.header("access-control-allow-origin"), allowed.size() == 1 ? expected : "");
+    EXPECT_EQ(ask(running, get + "Origin: https://evil.example\r\n" + filler).header("access-control-allow-origin"),
+              allowed[0] == "*" ? "*" : "");
+  }
+}
+
 // Whatever comes in one send, before anybody has asked for a key.
 TEST(HttpServer, KeepsWhatStandsBesideABodyWithinTheLimitOfAHeader) {
   ServerOptions options;
