@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "serve/http/generation.h"
 #include "tests/serve/fake_model.h"
@@ -227,6 +228,18 @@ TEST_F(HttpService, NamesTheFieldThatTheEngineRefuses) {
   }
 }
 
+TEST_F(HttpService, SaysWhatBoundsTheLeastNumberOfTokens) {
+  start({});
+  const auto message = [&](const json& more) {
+    json body = numbers(2);
+    body.update(more);
+    return json::parse(ask(post("/v1/completions", body))->wait().body).at("error").at("message").get<std::string>();
+  };
+  EXPECT_EQ(message({{"min_tokens", 9}}), "min_tokens = 9; allowed are 0 to 2, as many as may be made at most");
+  EXPECT_EQ(message({{"min_tokens", 300}, {"max_tokens", nullptr}, {"prompt", std::vector<int>(250, 1)}}),
+            "min_tokens = 300; allowed are 0 to 6, as many as the context has room for");
+}
+
 TEST_F(HttpService, NamesFieldsOfAChatAsItsClientWroteThem) {
   const ChatTemplate chat_template("{% for m in messages %}{{ m.content }}{% endfor %}");
   start({}, {}, &chat_template);
@@ -360,6 +373,37 @@ TEST_F(HttpService, TakesWhatTheContextLeavesWhereNobodySaysHowMany) {
     while (refused->status() == 0) engine_->step();
     EXPECT_EQ(refused->wait().status, 400) << "what is asked for is not shortened";
   }
+}
+
+// 240 tokens and the 16 of the default are the whole context: nothing is left out for the sake of the pool, which holds
+// them once.
+TEST_F(HttpService, TakesTheDefaultNumberOfTokensWhereTheContextJustHoldsIt) {
+  start({});
+  json body = {{"prompt", std::vector<int>(240, 1)}, {"temperature", 0}, {"ignore_eos", true}, {"n", 2}};
+  const auto refused = ask(post("/v1/completions", body));
+  while (refused->status() == 0) engine_->step();
+  EXPECT_EQ(refused->wait().status, 400) << refused->wait().body;
+  EXPECT_EQ(met(), (Met{{"kv-tokens", 1}}));
+}
+
+// A body that waits to be read has arrived.
+TEST_F(HttpService, CountsTheTimeInItsQueueFromTheArrivalOfTheBody) {
+  ServerOptions server;
+  server.limits.queue_s = 2;
+  start({.max_running = 1}, server);
+  const auto first = ask(post("/v1/completions", numbers(100)));
+  while (engine_->stats().requests_running == 0) engine_->step();
+  std::mutex gate;
+  std::unique_lock closed(gate);
+  const auto before = ask(post("/tokenize", {{"prompt", "hello"}}), &gate);
+  ASSERT_EQ(before->wait().status, 200);
+  const auto second = ask(post("/v1/completions", numbers(1)));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  closed.unlock();
+  ask(post("/tokenize", {{"prompt", "hello"}}))->wait();  // behind it: it has been handed over
+  seconds_ = 1;                                           // 2.1 since it came
+  while (second->status() == 0) engine_->step();
+  EXPECT_EQ(second->wait().status, 503) << second->wait().body;
 }
 
 TEST_F(HttpService, SaysWhichLimitOfTimeARequestMet) {
