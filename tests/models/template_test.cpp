@@ -120,7 +120,13 @@ TEST(ChatTemplate, RefusesWhatItDoesNotSupportWithItsLine) {
       {"\n\n{{ x | wordwrap }}", "line 3: filter 'wordwrap' is not supported"},
       {"{{ x is sameas y }}", "line 1: test 'sameas' is not supported"},
       {"{{ 'a'.encode() }}", "method 'encode' of a string is not supported"},
-      {"\n{{ '{:n}'.format(1) }}", "line 2: format: 'n' is not supported in 'n'"},
+      {"\n{{ '{:k}'.format(1) }}", "line 2: format: 'k' is not supported in 'k'"},
+      {"{{ '{!z}'.format(1) }}", "format: '!z' is no conversion; they are !s, !r and !a"},
+      {"{{ '{:c}'.format(1114112) }}", "1114112 is the number of no character"},
+      {"{{ '{:c}'.format(55296) }}", "55296 is the number of no character"},
+      {"{{ '{:+c}'.format(65) }}", "'c' takes neither a sign"},
+      {"{{ '{:c}'.format(1.5) }}", "'c' is for integers"},
+      {"{{ '{:,n}'.format(1.5) }}", "'n' takes no groups"},
       {"{{ '{0} {}'.format(1, 2) }}", "fields are numbered, or take"},
       {"{{ '{:99999999999999999999}'.format(1) }}", "widths and precisions are 0 to 65536"},
       {"{{ '{:.9999}'.format(1.5) }}", "widths and precisions are 0 to 1000"},
@@ -237,10 +243,33 @@ TEST(ChatTemplate, CountsWhatCallsAreGiven) {
   const std::string text = "{% set s = 'a' * 4000000 %}{% for i in range(100000) %}{% set x = ";
   for (const char* call : {"'{:.3}'.format(s)", "'b'.replace(s, 'x')", "'b'.strip(s)", "'b' | replace(s, 'x')"})
     EXPECT_NE(error_of(text + call + " %}{% endfor %}x").find("steps"), std::string::npos) << call;
-  for (const char* taken : {"s | list", "s[1:]", "s | first", "s | reverse"})
-    EXPECT_NE(error_of(std::string("{% set s = 'a' * 4000000 %}{% set x = ") + taken + " %}").find("taken apart"),
-              std::string::npos)
-        << taken;
+}
+
+// A value for each character takes a hundred times the text's memory: that is charged before it is taken.
+TEST(ChatTemplate, CountsTheMemoryOfTextsThatAreTakenApart) {
+  const auto refused = [](int64_t bytes, const std::string& taken) {
+    const std::string text = "{% set s = 'a' * " + std::to_string(bytes) + " %}{% set x = " + taken + " %}";
+    return error_of(text).find("more than 3000000 steps") != std::string::npos;
+  };
+  for (const char* taken : {"s | list", "s | reverse", "s | unique", "'' in (s | list)", "''.join(s)"})
+    EXPECT_TRUE(refused(1'000'000, taken)) << taken;
+  EXPECT_TRUE(refused(8'000'000, "s[1:]"));
+  EXPECT_TRUE(refused(200'000, "(s | list) + (s | list) + (s | list)"));
+  EXPECT_EQ(render("{% set s = 'a' * 300000 + 'é' %}{{ s[-2:] }}{{ s | last }}{{ s | first }}{{ s[300000] }}"
+                   "{{ (s | list) | length }}"),
+            "aééaé300001");
+  EXPECT_EQ(render("{{ 'éa' | first }}{{ 'aé' | last }}{{ 'a' | last }}[{{ '' | first }}{{ '' | last }}]"), "ééa[]");
+  EXPECT_EQ(render("{{ 'aébc'[1:3] }} {{ 'aébc'[::-1] }} {{ [1, 2, 3][::2] }} {{ (1, 2, 3)[1:] }}"),
+            "éb cbéa [1, 3] (2, 3)");
+}
+
+// CPython 3.11 gives these.
+TEST(ChatTemplate, FormatsCharactersNumbersOfTheLocaleAndAsciiAsPythonDoes) {
+  EXPECT_EQ(render("{{ '{:c}|{:3c}|{:<3c}|{:c}|{:c}'.format(97, 98, 99, 233, 128512) }}"), "a|  b|c  |é|😀");
+  EXPECT_EQ(render("{{ '{:n}|{:6n}|{:n}|{:.3n}'.format(1234567, 42, 1234.5, 1234.5) }}"),
+            "1234567|    42|1234.5|1.23e+03");
+  EXPECT_EQ(render("{{ '{!a}|{!a}|{!a:>9}'.format('aé日😀', ['ü'], 'é') }}"),
+            "'a\\xe9\\u65e5\\U0001f600'|['\\xfc']|   '\\xe9'");
 }
 
 TEST(ChatTemplate, MakesMappingsAsJinjaDoes) {

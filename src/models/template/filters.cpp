@@ -76,6 +76,16 @@ const std::string& text_of(const Value& value, const CallArguments& arguments) {
   return *value.string();
 }
 
+constexpr size_t kMostBytes = 4;  // of a character
+
+// What holds the last character, and begins with a character.
+std::string_view last_bytes(std::string_view text) {
+  const auto continues = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80; };
+  size_t begin = text.size() - 1;
+  while (begin > 0 && text.size() - begin < kMostBytes && continues(begin)) --begin;
+  return text.substr(begin);
+}
+
 // "a.b.0" of a value, as map(attribute=...) and its kin read it.
 Value path_of(const Value& value, std::string_view path) {
   Value at = value;
@@ -96,10 +106,11 @@ Value make_list(std::vector<Value> items) {
   return list;
 }
 
-Value length(const Value& value, CallArguments&) {
+Value length(const Value& value, CallArguments& arguments) {
   if (const std::string* text = value.string()) return length_of(*text);
   if (value.is_number() || value.is_none()) fail(fmt::format("a value of type {} has no length", type_name(value)));
-  return items_of(value).size();
+  if (value.list() != nullptr) return value.list()->items.size();
+  return items_of(value, arguments.budget()).size();
 }
 
 Value json(const Value& value, CallArguments& arguments) {
@@ -113,7 +124,7 @@ Value json(const Value& value, CallArguments& arguments) {
   style.ascii = arguments.boolean("ensure_ascii", false);
   style.sort_keys = arguments.boolean("sort_keys", false);
   if (const Value* separators = arguments.next("separators"); separators != nullptr && !separators->is_none()) {
-    const std::vector<Value> both = items_of(*separators);
+    const std::vector<Value> both = items_of(*separators, arguments.budget());
     if (both.size() != 2 || both[0].string() == nullptr || both[1].string() == nullptr)
       fail("tojson: separators must be two strings");
     style.item_separator = *both[0].string();
@@ -144,7 +155,7 @@ Value join(const Value& value, CallArguments& arguments) {
   const std::string attribute = arguments.text("attribute", "");
   std::string joined;
   bool first = true;
-  for (const Value& item : items_of(value)) {
+  for (const Value& item : items_of(value, arguments.budget())) {
     joined +=
         (std::exchange(first, false) ? "" : separator) + to_text(attribute.empty() ? item : path_of(item, attribute));
     if (joined.size() > kMaxString) fail("a text grows too long");
@@ -152,12 +163,16 @@ Value join(const Value& value, CallArguments& arguments) {
   return joined;
 }
 
-Value first(const Value& value, CallArguments&) {
-  const std::vector<Value> items = items_of(value);
+// Of a text without taking it apart.
+Value first(const Value& value, CallArguments& arguments) {
+  if (value.string() != nullptr && !value.string()->empty())
+    return characters(std::string_view(*value.string()).substr(0, kMostBytes)).front();
+  const std::vector<Value> items = items_of(value, arguments.budget());
   return items.empty() ? Value::undefined("first item of nothing") : items.front();
 }
-Value last(const Value& value, CallArguments&) {
-  const std::vector<Value> items = items_of(value);
+Value last(const Value& value, CallArguments& arguments) {
+  if (value.string() != nullptr && !value.string()->empty()) return characters(last_bytes(*value.string())).back();
+  const std::vector<Value> items = items_of(value, arguments.budget());
   return items.empty() ? Value::undefined("last item of nothing") : items.back();
 }
 
@@ -178,7 +193,7 @@ Value map_items(const Value& value, CallArguments& arguments) {
     }();
     (void)arguments.next("attribute");
     otherwise = arguments.next("default");
-    for (const Value& item : items_of(value)) {
+    for (const Value& item : items_of(value, arguments.budget())) {
       Value found = path_of(item, attribute);
       result.push_back(found.is_undefined() && otherwise != nullptr ? *otherwise : std::move(found));
     }
@@ -187,8 +202,8 @@ Value map_items(const Value& value, CallArguments& arguments) {
   const std::string filter = arguments.text("filter", "");
   if (!is_filter(filter)) fail(fmt::format("map: filter '{}' is not supported", filter));
   const std::vector<Value> rest = arguments.rest();
-  for (const Value& item : items_of(value)) {
-    CallArguments inner(filter, rest, {});
+  for (const Value& item : items_of(value, arguments.budget())) {
+    CallArguments inner(filter, rest, {}, arguments.budget());
     result.push_back(apply_filter(filter, item, inner));
   }
   return make_list(std::move(result));
@@ -204,11 +219,11 @@ Value filter_items(const Value& value, CallArguments& arguments, bool by_attribu
   if (!test.empty() && !is_test(test)) fail(fmt::format("{}: test '{}' is not supported", arguments.function(), test));
   const std::vector<Value> rest = arguments.rest();
   std::vector<Value> result;
-  for (const Value& item : items_of(value)) {
+  for (const Value& item : items_of(value, arguments.budget())) {
     const Value tested = by_attribute ? path_of(item, attribute) : item;
     bool holds = tested.truthy();
     if (!test.empty()) {
-      CallArguments inner(test, rest, {});
+      CallArguments inner(test, rest, {}, arguments.budget());
       holds = apply_test(test, tested, inner);
     }
     if (holds == keep) result.push_back(item);
@@ -216,12 +231,12 @@ Value filter_items(const Value& value, CallArguments& arguments, bool by_attribu
   return make_list(std::move(result));
 }
 
-Value list(const Value& value, CallArguments&) { return make_list(items_of(value)); }
+Value list(const Value& value, CallArguments& arguments) { return make_list(items_of(value, arguments.budget())); }
 
-Value items(const Value& value, CallArguments&) {
+Value items(const Value& value, CallArguments& arguments) {
   if (value.is_undefined()) return make_list({});
   if (value.dict() == nullptr) fail(fmt::format("items needs a mapping, not {}", type_name(value)));
-  CallArguments none("items", {}, {});
+  CallArguments none("items", {}, {}, arguments.budget());
   return call_method(Method{value, "items"}, none);
 }
 
@@ -235,7 +250,7 @@ Value sort(const Value& value, CallArguments& arguments) {
   const bool reverse = arguments.boolean("reverse", false);
   const bool case_sensitive = arguments.boolean("case_sensitive", false);
   const std::string attribute = arguments.text("attribute", "");
-  std::vector<Value> sorted = items_of(value);
+  std::vector<Value> sorted = items_of(value, arguments.budget());
   const auto key = [&](const Value& item) { return attribute.empty() ? item : path_of(item, attribute); };
   std::stable_sort(sorted.begin(), sorted.end(), [&](const Value& a, const Value& b) {
     return reverse ? less(key(b), key(a), case_sensitive) : less(key(a), key(b), case_sensitive);
@@ -249,8 +264,8 @@ Value dictsort(const Value& value, CallArguments& arguments) {
   if (by != "key" && by != "value") fail("dictsort: 'by' must be 'key' or 'value'");
   const size_t part = by == "key" ? 0 : 1;
   const bool reverse = arguments.boolean("reverse", false);
-  CallArguments none("items", {}, {});
-  std::vector<Value> sorted = items_of(items(value, none));
+  CallArguments none("items", {}, {}, arguments.budget());
+  std::vector<Value> sorted = items_of(items(value, none), arguments.budget());
   const auto key = [&](const Value& pair) -> const Value& { return pair.list()->items[part]; };
   std::stable_sort(sorted.begin(), sorted.end(), [&](const Value& a, const Value& b) {
     return reverse ? less(key(b), key(a), case_sensitive) : less(key(a), key(b), case_sensitive);
@@ -258,18 +273,18 @@ Value dictsort(const Value& value, CallArguments& arguments) {
   return make_list(std::move(sorted));
 }
 
-Value unique(const Value& value, CallArguments&) {
+Value unique(const Value& value, CallArguments& arguments) {
   std::vector<Value> result;
   std::set<std::string> seen;
-  for (const Value& item : items_of(value))
+  for (const Value& item : items_of(value, arguments.budget()))
     if (seen.insert(item.string() != nullptr ? to_repr(to_case(*item.string(), LetterCase::lower)) : to_repr(item))
             .second)
       result.push_back(item);
   return make_list(std::move(result));
 }
 
-Value reverse(const Value& value, CallArguments&) {
-  std::vector<Value> reversed = items_of(value);
+Value reverse(const Value& value, CallArguments& arguments) {
+  std::vector<Value> reversed = items_of(value, arguments.budget());
   std::reverse(reversed.begin(), reversed.end());
   if (value.string() == nullptr) return make_list(std::move(reversed));
   std::string text;
@@ -337,7 +352,7 @@ Value sum(const Value& value, CallArguments& arguments) {
   int64_t whole = arguments.integer("start", 0);
   double total = 0;
   bool real = false;
-  for (const Value& item : items_of(value)) {
+  for (const Value& item : items_of(value, arguments.budget())) {
     const Value number = attribute.empty() ? item : path_of(item, attribute);
     if (!number.is_number()) fail(fmt::format("sum needs numbers, not {}", type_name(number)));
     if (number.integer() == nullptr) {
@@ -350,8 +365,8 @@ Value sum(const Value& value, CallArguments& arguments) {
   return real ? Value(total + static_cast<double>(whole)) : Value(whole + static_cast<int64_t>(total));
 }
 
-Value extreme(const Value& value, bool largest) {
-  const std::vector<Value> all = items_of(value);
+Value extreme(const Value& value, CallArguments& arguments, bool largest) {
+  const std::vector<Value> all = items_of(value, arguments.budget());
   if (all.empty()) return Value::undefined("extreme of nothing");
   const Value* best = &all.front();
   for (const Value& item : all)
@@ -419,8 +434,8 @@ const std::map<std::string_view, FilterFunction>& filter_table() {
       {"list", list},
       {"lower", [](const Value& v, CallArguments&) -> Value { return to_case(to_text(v), LetterCase::lower); }},
       {"map", map_items},
-      {"max", [](const Value& v, CallArguments&) -> Value { return extreme(v, true); }},
-      {"min", [](const Value& v, CallArguments&) -> Value { return extreme(v, false); }},
+      {"max", [](const Value& v, CallArguments& a) -> Value { return extreme(v, a, true); }},
+      {"min", [](const Value& v, CallArguments& a) -> Value { return extreme(v, a, false); }},
       {"reject", [](const Value& v, CallArguments& a) -> Value { return filter_items(v, a, false, false); }},
       {"rejectattr", [](const Value& v, CallArguments& a) -> Value { return filter_items(v, a, true, false); }},
       {"replace",
@@ -442,7 +457,7 @@ const std::map<std::string_view, FilterFunction>& filter_table() {
        [](const Value& v, CallArguments& a) -> Value {
          const std::string set = a.text("chars", "");
          const Method method{to_text(v), "strip"};
-         CallArguments inner("trim", set.empty() ? std::vector<Value>{} : std::vector<Value>{set}, {});
+         CallArguments inner("trim", set.empty() ? std::vector<Value>{} : std::vector<Value>{set}, {}, a.budget());
          return call_method(method, inner);
        }},
       {"unique", unique},
@@ -484,7 +499,7 @@ const std::map<std::string_view, TestFunction>& test_table() {
       {"ge", compares<0, 1>},
       {"greaterthan", compares<1, 1>},
       {"gt", compares<1, 1>},
-      {"in", [](const Value& v, CallArguments& a) { return contains(a.required("seq"), v); }},
+      {"in", [](const Value& v, CallArguments& a) { return contains(a.required("seq"), v, a.budget()); }},
       {"integer", [](const Value& v, CallArguments&) { return v.integer() != nullptr; }},
       {"iterable",
        [](const Value& v, CallArguments&) { return v.list() || v.dict() || v.string() || v.is_undefined(); }},

@@ -14,8 +14,9 @@ namespace weft::jinja {
 // The arguments of one call, taken by position or by name. Failure names the function.
 class CallArguments {
  public:
-  CallArguments(std::string function, std::vector<Value> positional, std::vector<std::pair<std::string, Value>> named)
-      : function_(std::move(function)), positional_(std::move(positional)), named_(std::move(named)) {}
+  CallArguments(std::string function, std::vector<Value> positional, std::vector<std::pair<std::string, Value>> named,
+                Budget& budget)
+      : function_(std::move(function)), positional_(std::move(positional)), named_(std::move(named)), budget_(budget) {}
 
   // The next argument, by position or by its name; null where it was left out.
   const Value* next(std::string_view name);
@@ -30,6 +31,7 @@ class CallArguments {
   // Fails where arguments were given that the function does not take.
   void done() const;
 
+  Budget& budget() const { return budget_; }
   const std::string& function() const { return function_; }
   const std::vector<Value>& positional() const { return positional_; }
   const std::vector<std::pair<std::string, Value>>& named() const { return named_; }
@@ -38,6 +40,7 @@ class CallArguments {
   std::string function_;
   std::vector<Value> positional_;
   std::vector<std::pair<std::string, Value>> named_;
+  Budget& budget_;
   size_t at_ = 0, named_taken_ = 0;
 };
 
@@ -52,12 +55,13 @@ bool apply_test(const std::string& name, const Value& value, CallArguments& argu
 // The name that a block set's filters read.
 inline constexpr const char* kBlockOutput = "(output)";
 
-// Items as a for loop sees them: of a list, a mapping's keys, a string's characters; none for undefined.
-std::vector<Value> items_of(const Value& value);
+// Items as a for loop sees them: of a list, a mapping's keys, a string's characters; none for undefined. Charged before
+// they are made.
+std::vector<Value> items_of(const Value& value, Budget& budget);
 // value.name and value[key]; undefined where there is none.
 Value attribute_of(const Value& value, const std::string& name);
 Value item_of(const Value& value, const Value& key);
-bool contains(const Value& container, const Value& item);
+bool contains(const Value& container, const Value& item, Budget& budget);
 Value call_method(const Method& method, CallArguments& arguments);
 
 std::string strip(std::string_view text, std::string_view characters, bool left, bool right);

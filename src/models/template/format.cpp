@@ -8,6 +8,7 @@
 
 #include "base/ascii.h"
 #include "models/template/filters.h"
+#include "models/utf8.h"
 
 namespace weft::jinja {
 namespace {
@@ -60,7 +61,7 @@ Format parse_format(std::string_view spec) {
     if (spec.empty() || !is_digit(spec.front())) fail("format: a precision is missing behind '.'");
     format.precision = take_number(spec, kMostPrecision);
   }
-  format.type = take("sdboxXeEfFgG%");
+  format.type = take("scdnboxXeEfFgG%");
   if (!spec.empty()) fail(fmt::format("format: '{}' is not supported in '{}'", spec, whole));
   return format;
 }
@@ -113,8 +114,18 @@ std::string format_number(const Format& format, bool is_negative, std::string pr
   return padded(format, align, sign + prefix, grouped(std::move(digits), format.grouping));
 }
 
+std::string format_character(const Format& format, int64_t number) {
+  if (format.sign != '-' || format.prefix) fail("format: 'c' takes neither a sign nor '#'");
+  if (number < 0 || number > 0x10ffff || (number >= 0xd800 && number < 0xe000))
+    fail(fmt::format("format: {} is the number of no character", number));
+  std::string text;
+  utf8::append(text, static_cast<uint32_t>(number));
+  return format_number(format, false, "", text);
+}
+
 std::string format_integer(const Format& format, int64_t number) {
   if (format.precision >= 0) fail("format: an integer takes no precision");
+  if (format.type == 'c') return format_character(format, number);
   const uint64_t size = number < 0 ? 0 - static_cast<uint64_t>(number) : static_cast<uint64_t>(number);
   if (format.grouping != 0 && format.type != 0 && format.type != 'd') fail("format: groups are of decimal digits");
   switch (format.type) {
@@ -148,6 +159,7 @@ std::string short_real(double size, int64_t precision) {
 
 std::string format_real(const Format& format, double number) {
   if (format.prefix) fail("format: '#' of a float is not supported");
+  if (format.type == 'n' && format.grouping != 0) fail("format: 'n' takes no groups");
   const bool is_negative = std::signbit(number) && !std::isnan(number);
   const double size = std::abs(number);
   const auto precision = static_cast<int>(format.precision < 0 ? 6 : format.precision);
@@ -157,6 +169,7 @@ std::string format_real(const Format& format, double number) {
       case 'E': return fmt::format("{:.{}E}", size, precision);
       case 'f': return fmt::format("{:.{}f}", size, precision);
       case 'F': return fmt::format("{:.{}F}", size, precision);
+      case 'n':  // of the C locale, which has no groups
       case 'g': return fmt::format("{:.{}g}", size, std::max(precision, 1));
       case 'G': return fmt::format("{:.{}G}", size, std::max(precision, 1));
       case '%': return fmt::format("{:.{}f}%", size * 100, precision);
@@ -174,9 +187,25 @@ std::string format_value(const Value& value, std::string_view spec) {
   if (format.type == 's') fail("format: 's' is for strings");
   if (value.real() == nullptr && !among("eEfFgG%", format.type == 0 ? 'd' : format.type))
     return format_integer(format, value.integer() != nullptr ? *value.integer() : int64_t{*value.boolean()});
-  if (among("dboxX", format.type == 0 ? 'g' : format.type))
+  if (among("cdboxX", format.type == 0 ? 'g' : format.type))
     fail(fmt::format("format: '{}' is for integers", format.type));
   return format_real(format, value.as_double());
+}
+
+// As ascii() shows what repr() gives.
+std::string in_ascii(std::string_view text) {
+  std::string out;
+  for (const std::string_view c : characters(text)) {
+    const bool is_whole = utf8::character_length(c, 0) == c.size();
+    const uint32_t code = is_whole ? utf8::code_point(c, 0, c.size()) : static_cast<unsigned char>(c[0]);
+    if (code < 0x80)
+      out += c;
+    else
+      out += code < 0x100     ? fmt::format("\\x{:02x}", code)
+             : code < 0x10000 ? fmt::format("\\u{:04x}", code)
+                              : fmt::format("\\U{:08x}", code);
+  }
+  return out;
 }
 
 class Formatter {
@@ -222,8 +251,9 @@ class Formatter {
     text.remove_prefix(name_end);
     if (text.starts_with('!')) {
       const char conversion = text.size() > 1 ? text[1] : ' ';
-      if (conversion != 's' && conversion != 'r') fail("format: conversions are !s and !r");
-      value = conversion == 's' ? to_text(value) : to_repr(value);
+      if (!among("sra", conversion))
+        fail(fmt::format("format: '!{}' is no conversion; they are !s, !r and !a", conversion));
+      value = conversion == 's' ? to_text(value) : conversion == 'r' ? to_repr(value) : in_ascii(to_repr(value));
       text.remove_prefix(2);
     }
     if (!text.empty() && text.front() != ':') fail("format: ':' is expected behind a conversion");

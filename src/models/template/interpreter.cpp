@@ -38,6 +38,16 @@ class Interpreter {
     weft::fail(ErrorCode::invalid_template, "line {}: {}", line, fmt::format(format, std::forward<Args>(args)...));
   }
 
+  // What operations on values throw gets its line.
+  template <class Work>
+  auto at_line(int line, Work&& work) {
+    try {
+      return work();
+    } catch (const Failure& failure) {
+      fail_at(line, "{}", failure.message);
+    }
+  }
+
   // One step of work and one level of depth.
   struct Level {
     Level(Interpreter& interpreter, int line) : of(interpreter) {
@@ -50,18 +60,7 @@ class Interpreter {
     Interpreter& of;
   };
   void charge(int line, size_t steps) {
-    steps_ += static_cast<int64_t>(steps);
-    if (steps_ > options_.max_steps) fail_at(line, "the template takes more than {} steps", options_.max_steps);
-  }
-
-  // What operations on values throw gets its line.
-  template <class Work>
-  auto at_line(int line, Work&& work) {
-    try {
-      return work();
-    } catch (const Failure& failure) {
-      fail_at(line, "{}", failure.message);
-    }
+    at_line(line, [&] { budget_.charge(steps); });
   }
 
   // ---- names
@@ -77,7 +76,7 @@ class Interpreter {
       scopes_.back()[targets[0]] = value;
       return;
     }
-    const std::vector<Value> parts = at_line(line, [&] { return items_of(value); });
+    const std::vector<Value> parts = at_line(line, [&] { return items_of(value, budget_); });
     if (parts.size() != targets.size()) fail_at(line, "{} values for {} names", parts.size(), targets.size());
     for (size_t i = 0; i < parts.size(); ++i) scopes_.back()[targets[i]] = parts[i];
   }
@@ -147,8 +146,7 @@ class Interpreter {
 
   void run_loop(const Statement& statement, std::string& out) {
     const Value over = evaluate(*statement.expressions[0]);
-    std::vector<Value> items = at_line(statement.line, [&] { return items_of(over); });
-    charge(statement.line, items.size());
+    std::vector<Value> items = at_line(statement.line, [&] { return items_of(over, budget_); });
     if (statement.expressions[1]) {
       std::vector<Value> kept;
       for (const Value& item : items) {
@@ -253,7 +251,7 @@ class Interpreter {
     for (const auto& [name, argument] : expression.arguments.named) named.emplace_back(name, evaluate(*argument));
     for (const Value& value : positional) charge(expression.line, value.weight());
     for (const auto& [name, value] : named) charge(expression.line, value.weight());
-    return {std::move(function), std::move(positional), std::move(named)};
+    return {std::move(function), std::move(positional), std::move(named), budget_};
   }
 
   Value slice(const Expression& expression) {
@@ -268,30 +266,39 @@ class Interpreter {
     }
     if (base.list() == nullptr && base.string() == nullptr)
       fail_at(expression.line, "{} cannot be sliced", type_name(base));
-    const std::vector<Value> items = at_line(expression.line, [&] { return items_of(base); });
-    charge(expression.line, items.size() / 8);
-    const auto count = static_cast<int64_t>(items.size());
     const int64_t step = bounds[2].value_or(1);
     if (step == 0) fail_at(expression.line, "a slice's step is 0");
+    if (base.list() != nullptr) {
+      List picked;
+      picked.tuple = base.list()->tuple;
+      const std::vector<Value>& items = base.list()->items;
+      charge(expression.line, items.size());
+      for_slice(bounds, step, std::ssize(items),
+                [&](int64_t at) { picked.items.push_back(items[static_cast<size_t>(at)]); });
+      return picked;
+    }
+    const std::string& text = *base.string();
+    charge(expression.line, text.size() / 2);  // a place of 16 bytes for each character
+    const std::vector<std::string_view> parts = characters(text);
+    std::string picked;
+    for_slice(bounds, step, std::ssize(parts), [&](int64_t at) { picked += parts[static_cast<size_t>(at)]; });
+    return picked;
+  }
+
+  // Calls take(place) for each place that the slice names of `count`.
+  template <class Take>
+  static void for_slice(const std::optional<int64_t> (&bounds)[3], int64_t step, int64_t count, const Take& take) {
     const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? count : count - 1;
     const auto place = [&](std::optional<int64_t> bound, int64_t otherwise) {
       if (!bound) return otherwise;
       return std::clamp(*bound < 0 ? *bound + count : *bound, low, high);
     };
     const int64_t begin = place(bounds[0], step > 0 ? 0 : count - 1), end = place(bounds[1], step > 0 ? count : -1);
-    List picked;
     for (int64_t i = begin; step > 0 ? i < end : i > end;) {
-      picked.items.push_back(items[static_cast<size_t>(i)]);
+      take(i);
       if (step > count || step < -count) break;
       i += step;
     }
-    if (base.list() != nullptr) {
-      picked.tuple = base.list()->tuple;
-      return picked;
-    }
-    std::string text;
-    for (const Value& item : picked.items) text += *item.string();
-    return text;
   }
 
   Value unary(const Expression& expression) {
@@ -318,7 +325,7 @@ class Interpreter {
       }
       if (text == "in" || text == "not in") {
         charge(expression.line, right.weight());
-        return contains(right, left) == (text == "in");
+        return contains(right, left, budget_) == (text == "in");
       }
       if (text == "<") return compare(left, right) < 0;
       if (text == "<=") return compare(left, right) <= 0;
@@ -488,7 +495,7 @@ class Interpreter {
       if (from->dict() != nullptr) {
         dict.items = from->dict()->items;
       } else {
-        for (const Value& pair : items_of(*from)) {
+        for (const Value& pair : items_of(*from, arguments.budget())) {
           const List* both = pair.list();
           if (both == nullptr || both->items.size() != 2) fail("dict takes a mapping, or a list of pairs");
           set(dict, key_of(both->items[0]), both->items[1]);
@@ -539,7 +546,7 @@ class Interpreter {
 
   const RenderOptions& options_;
   std::vector<Scope> scopes_;
-  int64_t steps_ = 0;
+  Budget budget_{options_.max_steps};
   int depth_ = 0;
 };
 

@@ -130,7 +130,7 @@ Value string_method(const std::string& text, const std::string& name, CallArgume
   if (name == "join") {
     std::string joined;
     bool first = true;
-    for (const Value& item : items_of(arguments.required("iterable"))) {
+    for (const Value& item : items_of(arguments.required("iterable"), arguments.budget())) {
       if (item.string() == nullptr) fail(fmt::format("join: a string is needed, not {}", type_name(item)));
       joined += (std::exchange(first, false) ? "" : text) + *item.string();
       if (joined.size() > kMaxString) fail("a text grows too long");
@@ -178,20 +178,20 @@ Value list_method(const List& list, const std::string& name, CallArguments& argu
 
 }  // namespace
 
-// Each character becomes a value of a hundred bytes.
-constexpr size_t kMaxTakenApart = 1 << 20;
-
-std::vector<Value> items_of(const Value& value) {
+std::vector<Value> items_of(const Value& value, Budget& budget) {
   if (value.is_undefined()) return {};
-  if (const List* list = value.list()) return list->items;
+  if (const List* list = value.list()) {
+    budget.charge(list->items.size());
+    return list->items;
+  }
   std::vector<Value> items;
   if (const Dict* dict = value.dict()) {
+    budget.charge(dict->items.size() * kStepsOfAText);
     for (const auto& item : dict->items) items.push_back(value_of(item.first));
     return items;
   }
   if (const std::string* text = value.string()) {
-    if (text->size() > kMaxTakenApart)
-      fail(fmt::format("a text of {} bytes is taken apart; up to {} are", text->size(), kMaxTakenApart));
+    budget.charge(text->size() * kStepsOfAText);
     for (const std::string_view c : characters(*text)) items.emplace_back(c);
     return items;
   }
@@ -241,13 +241,13 @@ Value item_of(const Value& value, const Value& key) {
   return key.string() != nullptr ? attribute_of(value, *key.string()) : Value::undefined(to_repr(key));
 }
 
-bool contains(const Value& container, const Value& item) {
+bool contains(const Value& container, const Value& item, Budget& budget) {
   if (const std::string* text = container.string()) {
     if (item.string() == nullptr) fail(fmt::format("'in' a string needs a string, not {}", type_name(item)));
     return text->find(*item.string()) != std::string::npos;
   }
   if (const Dict* dict = container.dict()) return find_key(*dict, item) != nullptr;
-  const std::vector<Value> items = items_of(container);
+  const std::vector<Value> items = items_of(container, budget);
   return std::any_of(items.begin(), items.end(), [&](const Value& other) { return equal(other, item); });
 }
 

@@ -239,6 +239,11 @@ size_t Value::weight() const {
   return dict() != nullptr ? dict()->weight : 0;
 }
 
+void Budget::charge(size_t steps) {
+  if (steps > static_cast<size_t>(most_ - used_)) fail(fmt::format("the template takes more than {} steps", most_));
+  used_ += static_cast<int64_t>(steps);
+}
+
 const Value* find(const Dict& dict, std::string_view key) {
   for (const auto& item : dict.items)
     if (item.first.is(key)) return &item.second;

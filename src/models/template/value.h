@@ -119,6 +119,17 @@ struct Failure {
 };
 [[noreturn]] void fail(std::string message);
 
+// What a template may do. Work is charged before it is done, and memory, as work, before it is taken.
+class Budget {
+ public:
+  explicit Budget(int64_t most_steps) : most_(most_steps) {}
+  void charge(size_t steps);  // fails beyond them
+
+ private:
+  int64_t most_, used_ = 0;
+};
+inline constexpr size_t kStepsOfAText = 4;  // a value with a text of its own: a hundred bytes and more
+
 inline constexpr int kMaxDepth = 100;            // of lists within lists
 inline constexpr size_t kMaxString = 16u << 20;  // bytes of one string
 inline constexpr size_t kMaxKeys = 1000;         // of one mapping, which is searched from its start
