@@ -105,6 +105,16 @@ TEST(Tokenizer, TakesPlainTextAsTextInsideOfTextWithControlTokens) {
   }
   EXPECT_EQ(tokenizer.encode(tokenizer.as_plain_text("<tool>"), kSpecial), (std::vector<int32_t>{257}))
       << "user-defined tokens are text";
+  EXPECT_EQ(tokenizer.as_plain_text("a<tool>"), "a<tool>") << "and need no mark";
+  EXPECT_EQ(tokenizer.encode("\uFDD0<tool>", kSpecial), (std::vector<int32_t>{257})) << "a mark makes no other of them";
+}
+
+// What stands before a marked token is looked at once, not once for each of its bytes.
+TEST(Tokenizer, FindsAMarkedTokenFarAwayWithoutQuadraticWork) {
+  const TokenizerCore tokenizer(make_vocabulary(byte_parts({{"<|end|>", 3}})));
+  std::string text;
+  while (text.size() < (testing::kUnderSanitizer ? 200'000u : 1'000'000u)) text += "x ";
+  EXPECT_EQ(tokenizer.encode(text + tokenizer.as_plain_text("<|end|>"), kSpecial).size(), text.size() + 7);
 }
 
 TEST(Tokenizer, TakesTheLongestOfTheTokensThatBeginAtTheSamePlace) {
@@ -284,6 +294,40 @@ TEST(Tokenizer, PutsBosInFrontAndTakesTheLeadingSpaceAwayAgain) {
   EXPECT_EQ(tokenizer->encode("", {}), (std::vector<int32_t>{1}));
 }
 
+// Only what is a piece of text comes of text; the type of each other token keeps it out, whatever its text is.
+TEST(Tokenizer, MakesPiecesOfTextAndOfUserDefinedTokensAlone) {
+  VocabularyParts parts;
+  parts.model = "llama";
+  parts.unknown = 0;
+  const auto add = [&](const char* text, int type) {
+    parts.tokens.emplace_back(text);
+    parts.types.push_back(type);
+    parts.scores.push_back(-static_cast<float>(parts.tokens.size()));
+    return static_cast<int32_t>(parts.tokens.size()) - 1;
+  };
+  add("<unk>", 2);
+  const int32_t space = add("\u2581", 1), a = add("a", 1), b = add("b", 1), c = add("c", 1);
+  const int32_t own = add("\u2581a", 4);     // user-defined: of the space in front and a letter
+  add("ab", 3), add("bc", 2), add("ca", 5);  // control, unknown, unused
+  add("<0x42>", 1);                          // no byte: B has no token
+  parts.add_space_prefix = true;
+  const TokenizerCore tokenizer(make_vocabulary(parts));
+  EXPECT_EQ(tokenizer.encode("a", kPlain), (std::vector<int32_t>{own}));
+  EXPECT_EQ(tokenizer.encode("cabca", kPlain), (std::vector<int32_t>{space, c, a, b, c, a}));
+  EXPECT_EQ(tokenizer.encode("B", kPlain), (std::vector<int32_t>{space, 0}));
+}
+
+TEST(Tokenizer, LeavesTheSpaceOfAControlTokenAsItIs) {
+  VocabularyParts parts;
+  parts.model = "llama";
+  parts.tokens = {" <end>", "\u2581a"};
+  parts.types = {3, 1};
+  parts.scores = {0, 0};
+  parts.add_space_prefix = true;
+  const TokenizerCore tokenizer(make_vocabulary(parts));
+  EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{0, 1}, false), " <end>a");
+}
+
 TEST(Tokenizer, PutsASpaceInFrontAgainAfterAControlToken) {
   const auto tokenizer = make_tok512();
   EXPECT_EQ(tokenizer->encode("a</s>a", kSpecial),
@@ -322,7 +366,7 @@ TEST(Tokenizer, KnowsWhatEndsAGeneration) {
   const TokenizerCore tokenizer(make_vocabulary(parts));
   EXPECT_TRUE(tokenizer.is_end(256));
   EXPECT_FALSE(tokenizer.is_end(257));
-  EXPECT_FALSE(tokenizer.is_end(-1));
+  for (int32_t id = -1; id > -200; --id) EXPECT_FALSE(tokenizer.is_end(id)) << id;
   EXPECT_FALSE(tokenizer.is_end(1 << 20));
 }
 
