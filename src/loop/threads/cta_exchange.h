@@ -1,0 +1,31 @@
+// Nobody waits for another CTA within a kernel, so no CTA may access what another one writes.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loop/threads/surroundings.h"
+
+namespace weft::loop {
+
+class CtaExchange {
+ public:
+  CtaExchange(const Kernel& kernel, const Surroundings& around) : kernel_(kernel), around_(around) {}
+  // Of a buffer of the function.
+  void access(const std::string& buffer, const Expr& index, bool writes);
+  // Throws Error(unsupported) where an element that one CTA writes may be another's, too.
+  void check(const Body& body) const;
+
+ private:
+  struct Use {
+    bool writes;
+    std::string cta;  // in words; "": it may be any
+  };
+  const Kernel& kernel_;
+  const Surroundings& around_;
+  std::map<std::string, std::vector<Use>> uses_;  // of each buffer
+};
+
+}  // namespace weft::loop

@@ -1,0 +1,106 @@
+#include "loop/threads/surroundings.h"
+
+#include <algorithm>
+
+#include "loop/linear.h"
+
+namespace weft::loop {
+
+void Surroundings::open(const Stmt& loop) {
+  if (is_bound_loop(loop)) {
+    for (const BoundLoop& outer : bound_)
+      if (outer.loop->thread == loop.thread)
+        kernel_.refuse(loop.scheduled, "loop '{}' is bound to {} within loop '{}', which is bound to it already",
+                       loop.name, loop.thread, outer.loop->name);
+    bound_.push_back({&loop, names_.size()});
+  }
+  names_.push_back(loop.name);
+  facts_.push_loop(loop.name, loop.value);
+}
+
+void Surroundings::close(const Stmt& loop) {
+  if (is_bound_loop(loop)) bound_.pop_back();
+  names_.pop_back();
+  facts_.pop_loop();
+}
+
+void Surroundings::declare(const Stmt& let) {
+  lets_[let.name] = inputs_of(let.value);
+  names_.push_back(let.name);
+}
+
+std::vector<BoundLoop> Surroundings::thread_loops() const {
+  std::vector<BoundLoop> loops;
+  for (const BoundLoop& bound : bound_)
+    if (is_thread_loop(*bound.loop)) loops.push_back(bound);
+  return loops;
+}
+
+std::vector<BoundLoop> Surroundings::cta_loops() const {
+  std::vector<BoundLoop> loops;
+  for (const BoundLoop& bound : bound_)
+    if (is_cta_loop(*bound.loop)) loops.push_back(bound);
+  return loops;
+}
+
+Names Surroundings::missing_threads() const {
+  Names missing = kernel_.threads;
+  for (const BoundLoop& bound : bound_) missing.erase(bound.loop->thread);
+  return missing;
+}
+
+Names Surroundings::inputs_of(const Expr& e) const {
+  Names inputs = variables_of(e);
+  for (const std::string& name : variables_of(e))
+    if (const auto let = lets_.find(name); let != lets_.end()) inputs.insert(let->second.begin(), let->second.end());
+  return inputs;
+}
+
+// "threadIdx.x * 4 + i * 64": iterations of these loops access elements of their own, each so many from there on.
+Owner Surroundings::owner_of(const Expr& index, const std::vector<BoundLoop>& loops) const {
+  const Linear sum = linear_of(index);
+  if (sum.overflows) return {};
+  Linear same, rest;
+  rest.constant = sum.constant;
+  for (const auto& [term, coefficient] : sum.terms)
+    (is_same_in_all(term, loops[0].num_names) ? same : rest).add(term, coefficient);
+  std::vector<BoundLoop> left = loops;
+  std::string words;
+  for (Expr e = expr_of(rest); !left.empty();) {
+    int64_t factor = 0;
+    Expr offset;
+    const auto next = std::find_if(left.begin(), left.end(), [&](const BoundLoop& bound) {
+      return is_linear_in(e, bound.loop->name, &factor, &offset) && factor > 0 && facts_.is_nonnegative(offset) &&
+             facts_.holds(less(offset, factor));
+    });
+    if (next == left.end()) return {};
+    words += fmt::format("{} * {} + ", next->loop->thread, factor);
+    left.erase(next);
+    e = offset;
+  }
+  return {words + to_text(expr_of(same)), variables_of(expr_of(same))};
+}
+
+std::string Surroundings::cta_of(const Expr& index) const {
+  const std::vector<BoundLoop> loops = cta_loops();
+  if (loops.empty()) return {};
+  const Owner owner = owner_of(index, loops);
+  for (size_t i = 0; i < loops[0].num_names; ++i)
+    if (owner.fixed.contains(names_[i])) return {};  // another one in other iterations of loops around
+  return owner.words;
+}
+
+// Whether all threads see one value, which is known outside of the loops.
+bool Surroundings::is_same_in_all(const Expr& e, size_t num_names) const {
+  bool is_same = true;
+  visit(e, [&](const Expr& node) {
+    if (node->op == Op::variable)
+      is_same = is_same && std::find(names_.begin() + static_cast<std::ptrdiff_t>(num_names), names_.end(),
+                                     node->name) == names_.end();
+    if (node->op == Op::load || is_search(node->op))
+      is_same = is_same && kernel_.function.find(node->name) != nullptr && !kernel_.tracked.contains(node->name);
+  });
+  return is_same;
+}
+
+}  // namespace weft::loop
