@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "loop/threads/accesses.h"
+#include "loop/threads/barriers.h"
 #include "loop/threads/cta_exchange.h"
 #include "loop/threads/registers.h"
 #include "loop/threads/stores.h"
@@ -19,9 +20,10 @@ class Threads {
   Threads(const Function& function, const Phase& phase) : kernel_(function, phase.body) {}
 
   Body made(const Body& body) {
-    Body result = alike(body);
+    const std::vector<Step> steps = steps_of(body);
     registers_.check();
     ctas_.check(body);
+    Body result = Barriers(kernel_.shared).placed(steps);
     if (has_cta_sum_) result.insert(result.begin(), memory_of_cta_sums(kernel_));
     if (kernel_.ctas.contains("blockIdx.x")) return result;
     return {for_first({"blockIdx.x"}, std::move(result))};
@@ -30,99 +32,37 @@ class Threads {
  private:
   // ---- statements outside of all loops over threads, which every thread of the CTA runs
 
-  Body alike(const Body& body) {
+  std::vector<Step> steps_of(const Body& body) {
     const size_t num_names = around_.num_names();
-    Body result;
+    std::vector<Step> steps;
     for (const Stmt& stmt : body) {
-      const bool is_nest =
-          stmt.kind == Stmt::Kind::condition || (stmt.kind == Stmt::Kind::loop && !is_thread_loop(stmt));
-      if (is_nest) {
-        result.push_back(nest(stmt, result));
+      if (stmt.kind == Stmt::Kind::condition || (stmt.kind == Stmt::Kind::loop && !is_thread_loop(stmt))) {
+        steps.push_back(nest(stmt));
         continue;
       }
-      Accesses found;
-      Body made = one(stmt, found);
-      if (is_thread_loop(stmt)) check_apart(stmt, found);
-      wait_before(result, found);
-      append(result, std::move(made));
+      Step step;
+      step.body = one(stmt, step.accesses);
+      if (is_thread_loop(stmt)) check_apart(stmt, step.accesses);
+      steps.push_back(std::move(step));
     }
     around_.forget_names(num_names);
-    return result;
+    return steps;
   }
 
-  Stmt nest(Stmt stmt, Body& before) {
-    Accesses head;
-    add_loads(stmt.value, false, head);
-    if (stmt.kind == Stmt::Kind::condition) {
-      wait_before(before, head);
-      const Accesses skipped = pending_;
-      around_.push_condition(stmt.value);
-      stmt.body = alike(stmt.body);
-      around_.pop_condition();
-      add_once(pending_, skipped);
-      return stmt;
-    }
-    if (!head.empty())
+  Step nest(const Stmt& stmt) {
+    Step step{.nest = stmt};
+    step.nest->body.clear();
+    add_loads(stmt.value, false, step.accesses);
+    const bool is_loop = stmt.kind == Stmt::Kind::loop;
+    if (is_loop && !step.accesses.empty())
       kernel_.refuse(stmt.scheduled,
                      "the extent {} of loop '{}' changes while threads run; required: extents of what nothing here "
                      "writes",
                      to_text(stmt.value), stmt.name);
-    around_.open(stmt);
-    // What an iteration leaves behind, the next one meets.
-    const Accesses outside = std::exchange(pending_, {});
-    Accesses all;
-    tried(stmt.body, &all);
-    Accesses again = carried(stmt);
-    const bool waits = tried(stmt.body, nullptr, again);
-    if (!waits && meet(all, outside))
-      before.push_back({.kind = Stmt::Kind::barrier});  // once, and not in every iteration
-    else
-      add_once(again, outside);
-    pending_ = again;
-    Body body = alike(stmt.body);
-    around_.close(stmt);
-    add_once(pending_, again);
-    stmt.body = std::move(body);
-    return stmt;
-  }
-
-  // What of the pending accesses the next iteration of the loop meets. Those of CTAs are apart but for memory of the
-  // CTA.
-  Accesses carried(const Stmt& loop) {
-    Names own{loop.name};
-    visit(loop.body, [&](const Stmt& inner) {
-      if (inner.kind == Stmt::Kind::loop || inner.kind == Stmt::Kind::let) own.insert(inner.name);
-    });
-    Accesses list;
-    for (Access a : std::exchange(pending_, {})) {
-      if (is_bound_loop(loop) && !kernel_.shared.contains(a.buffer)) continue;
-      if (std::any_of(own.begin(), own.end(), [&](const std::string& v) { return a.fixed.contains(v); }))
-        a.owner.clear();
-      add_once(list, {a});
-    }
-    return list;
-  }
-
-  // Goes through the body without making anything of it; whether threads wait there. All accesses, if asked for.
-  bool tried(const Body& body, Accesses* all, const Accesses& pending = {}) {
-    const int num_sums = num_sums_;
-    Accesses* const outer = std::exchange(all_, all);
-    pending_ = pending;
-    bool waits = false;
-    visit(alike(body), [&](const Stmt& stmt) { waits |= stmt.kind == Stmt::Kind::barrier; });
-    all_ = outer;
-    if (outer != nullptr && all != nullptr) add_once(*outer, *all);
-    num_sums_ = num_sums;
-    return waits;
-  }
-
-  void wait_before(Body& result, const Accesses& found) {
-    if (all_ != nullptr) add_once(*all_, found);
-    if (meet(found, pending_)) {
-      result.push_back({.kind = Stmt::Kind::barrier});
-      pending_.clear();
-    }
-    add_once(pending_, found);
+    is_loop ? around_.open(stmt) : around_.push_condition(stmt.value);
+    step.steps = steps_of(stmt.body);
+    is_loop ? around_.close(stmt) : around_.pop_condition();
+    return step;
   }
 
   // No thread may wait for another within a loop over threads, which they run through as they come.
@@ -249,8 +189,6 @@ class Threads {
   Surroundings around_{kernel_};
   RegisterUses registers_{kernel_, around_};
   CtaExchange ctas_{kernel_, around_};
-  Accesses pending_;         // since the last barrier
-  Accesses* all_ = nullptr;  // of what is tried
   int num_sums_ = 0;
   bool has_cta_sum_ = false;
 };

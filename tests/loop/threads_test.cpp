@@ -1,7 +1,10 @@
 // What each thread of a GPU runs: barriers, the first thread's stores, sums over threads, as text.
 #include "loop/threads.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "loop/codegen/printers.h"
 #include "loop/parse.h"
@@ -146,6 +149,37 @@ for i in range(n) [bind=blockIdx.x]:
     for k in range(8) [bind=threadIdx.x]:
       A[i * 8 + k] = s[0]
 )");
+}
+
+// One pass over a nest, however deep.
+TEST(Threads, GoThroughDeepNestsOnce) {
+  constexpr size_t kDepth = 40;
+  std::string body = "  if n > 3:\n    allocate x[8]: fp32 in shared\n";
+  for (size_t d = 0; d < kDepth; ++d) body += std::string(4 + 2 * d, ' ') + fmt::format("for i{} in range(2):\n", d);
+  const std::string indent(4 + 2 * kDepth, ' ');
+  for (const char* store : {"x[k] = B[k]", "A[k] = x[7 - k]"})
+    body += fmt::format("{0}for k in range(8) [bind=threadIdx.x]:\n{0}  {1}\n", indent, store);
+  const std::string text = threads_of(body);
+  size_t barriers = 0;
+  for (size_t at = 0; (at = text.find("barrier", at)) != text.npos; ++at) ++barriers;
+  EXPECT_EQ(barriers, 2U) << text;
+}
+
+// Barriers that one iteration needs may stand elsewhere than those that the next one needs.
+TEST(Threads, WaitForWhatAnyIterationBeforeHasDone) {
+  const auto step = [](const std::string& stores) {
+    return "      for k in range(8) [bind=threadIdx.x]:\n        " + stores + "\n";
+  };
+  std::string body = "  if n > 3:\n";
+  for (const char* name : {"a", "b", "c", "d", "e"}) body += fmt::format("    allocate {}[8]: fp32 in shared\n", name);
+  body += "    for j in range(n):\n";
+  for (const char* stores : {"a[k] = e[7 - k]", "c[k] = d[7 - k]", "A[k] = a[7 - k]", "b[k] = B[k]",
+                             "d[k] = B[k]\n        e[k] = B[k]", "A[k] = b[7 - k]", "A[k] = c[7 - k]"})
+    body += step(stores);
+  const std::string text = threads_of(body);
+  // What the first loop reads was written in the fifth.
+  EXPECT_NE(text.find("barrier\n      for k in range(8) [bind=threadIdx.x]:\n        a[k] = e[7 - k]"), text.npos)
+      << text;
 }
 
 TEST(Threads, AreRefusedWhereABarrierWouldBeDivergent) {

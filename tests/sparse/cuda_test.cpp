@@ -1,5 +1,6 @@
 // The CUDA text of every operator is one that NVRTC takes. Where there is none, that is skipped, and the summary says
 // so.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <span>
@@ -63,6 +64,26 @@ TEST(CudaText, HasTheCopiesOfValuesThatFormatsTake) {
           .text("cuda");
   EXPECT_NE(code.find("void weft_spmm_preprocess_0("), code.npos);
   EXPECT_NE(code.find("void weft_spmm_0("), code.npos);
+}
+
+// A sum over many axes, each within the other: what threads run is found in one pass, however deep.
+TEST(CudaText, IsMadeOfProgramsOfManyAxes) {
+  for (const auto& [num_axes, length] : {std::pair(14, "n"), {40, "2"}}) {
+    std::string axes, all, letters, names;
+    for (int a = 0; a < num_axes; ++a) {
+      axes += fmt::format("  I{} = dense_fixed({})\n", a, length);
+      all += fmt::format("{}I{}", a == 0 ? "" : ", ", a);
+      names += fmt::format("{}i{}", a == 0 ? "" : ", ", a);
+      letters += a == 0 ? "S" : "R";
+    }
+    const std::string iterate =
+        fmt::format("  iterate deep({}) \"{}\" as ({}):\n    init:\n      Y[i0] = 0.0\n    Y[i0] = Y[i0] + A[{}]\n",
+                    all, letters, names, names);
+    const std::string program =
+        "program deep(n):\n" + axes + "  A = buffer(" + all + "): fp32\n  Y = buffer(I0): fp32\n" + iterate;
+    const std::string code = cuda_of(program.c_str(), "ao, ai = split(deep.i0, 2)\n", {});
+    EXPECT_NE(code.find("if (threadIdx.x == 0) {"), code.npos) << code;
+  }
 }
 
 TEST(CudaText, RefusesWhatThreadsWouldDoWrong) {
