@@ -1,6 +1,7 @@
 #include "loop/expr.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "base/check.h"
@@ -51,11 +52,17 @@ bool fold(Op op, int64_t a, int64_t b, int64_t* result) {
 }
 
 Expr fold_integers(Op op, const std::vector<Expr>& operands) {
+  int64_t x = 0, y = 0, result = 0;
+  if (operands.size() == 1 && is_integer(operands[0], &x)) {
+    if (op == Op::negate) return -x;
+    if (op == Op::absolute) return std::abs(x);
+    return {};
+  }
   if (operands.size() != 2 || operands[0]->type != Type::integer || operands[1]->type != Type::integer) return {};
   const Expr &a = operands[0], &b = operands[1];
-  int64_t x = 0, y = 0, result = 0;
   const bool left = is_integer(a, &x), right = is_integer(b, &y);
-  if (left && right && fold(op, x, y, &result)) return result;
+  // The least number is left as it is written: its negative does not fit.
+  if (left && right && fold(op, x, y, &result) && result != INT64_MIN) return result;
   if ((op == Op::add || op == Op::subtract) && right && y == 0) return a;
   if (op == Op::add && left && x == 0) return b;
   if ((op == Op::multiply || op == Op::floor_div) && right && y == 1) return a;

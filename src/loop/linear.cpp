@@ -6,6 +6,7 @@ namespace weft::loop {
 
 void Linear::add(const Expr& term, int64_t coefficient) {
   if (coefficient == 0) return;
+  overflows |= coefficient == INT64_MIN;  // its negative does not fit
   for (auto it = terms.begin(); it != terms.end(); ++it) {
     if (!(it->first == term)) continue;
     overflows |= __builtin_add_overflow(it->second, coefficient, &it->second) || it->second == INT64_MIN;
@@ -18,7 +19,7 @@ void Linear::add(const Expr& term, int64_t coefficient) {
 void Linear::add(const Linear& other, int64_t factor) {
   int64_t product = 0;
   overflows |= other.overflows || __builtin_mul_overflow(other.constant, factor, &product) ||
-               __builtin_add_overflow(constant, product, &constant);
+               __builtin_add_overflow(constant, product, &constant) || constant == INT64_MIN;
   const auto added = other.terms;  // `other` may be this
   for (const auto& [term, coefficient] : added) {
     overflows |= __builtin_mul_overflow(coefficient, factor, &product);
@@ -28,14 +29,19 @@ void Linear::add(const Linear& other, int64_t factor) {
 
 namespace {
 
-// The literal in a product like a * (b * 4).
-bool has_factor(const Expr& product, int64_t* factor) {
+// a * (b * 4) as a term and its coefficient; false where there is no such literal, or it does not fit.
+bool split_product(const Expr& product, Expr* term, int64_t* factor) {
+  std::vector<Expr> operands;
+  *factor = 1;
   for (const Expr& x : product->operands) {
     const Linear parts = linear_of(x);
-    if (parts.terms.size() != 1 || parts.constant != 0 || parts.overflows) continue;
-    if (__builtin_mul_overflow(*factor, parts.terms[0].second, factor)) return false;
+    const bool is_scaled = parts.terms.size() == 1 && parts.constant == 0;
+    if (is_scaled && __builtin_mul_overflow(*factor, parts.terms[0].second, factor)) return false;
+    operands.push_back(is_scaled ? parts.terms[0].first : x);
   }
-  return *factor != 1;
+  if (*factor == 1) return false;
+  *term = operation(Op::multiply, std::move(operands));
+  return true;
 }
 
 }  // namespace
@@ -44,8 +50,10 @@ Linear linear_of(const Expr& e) {
   Linear sum;
   const auto& operands = e->operands;
   int64_t value = 0;
+  Expr term;
   if (is_integer(e, &value)) {
     sum.constant = value;
+    sum.overflows = value == INT64_MIN;
   } else if (e->op == Op::add || e->op == Op::subtract) {
     sum = linear_of(operands[0]);
     sum.add(linear_of(operands[1]), e->op == Op::add ? 1 : -1);
@@ -55,16 +63,12 @@ Linear linear_of(const Expr& e) {
     sum.add(linear_of(operands[0]), value);
   } else if (e->op == Op::multiply && is_integer(operands[0], &value)) {
     sum.add(linear_of(operands[1]), value);
-  } else if (int64_t factor = 1; e->op == Op::multiply && e->type == Type::integer && has_factor(e, &factor)) {
-    const auto without = [](const Expr& x) {
-      const Linear parts = linear_of(x);
-      return parts.terms.size() == 1 && parts.constant == 0 ? parts.terms[0].first : x;
-    };
-    sum.add(without(operands[0]) * without(operands[1]), factor);
+  } else if (e->op == Op::multiply && e->type == Type::integer && split_product(e, &term, &value)) {
+    sum.add(term, value);
   } else {
     sum.add(e, 1);
   }
-  if (sum.overflows || sum.constant == INT64_MIN) {  // its negative does not fit
+  if (sum.overflows) {
     sum = {};
     sum.add(e, 1);
   }
@@ -72,17 +76,15 @@ Linear linear_of(const Expr& e) {
 }
 
 Expr expr_of(const Linear& sum) {
-  Expr result;
+  if (sum.terms.empty()) return sum.constant;
   const auto scaled = [](const Expr& term, int64_t coefficient) {
     return coefficient == 1 ? term : term * coefficient;
   };
+  Expr result;
+  const auto add = [&](const Expr& x) { result = result ? result + x : x; };
   for (const auto& [term, coefficient] : sum.terms)
-    if (coefficient > 0) result = result ? result + scaled(term, coefficient) : scaled(term, coefficient);
-  if (!result && (sum.constant > 0 || sum.terms.empty())) {
-    result = sum.constant;
-  } else if (sum.constant > 0) {
-    result = result + sum.constant;
-  }
+    if (coefficient > 0) add(scaled(term, coefficient));
+  if (sum.constant > 0) add(sum.constant);
   for (const auto& [term, coefficient] : sum.terms) {
     if (coefficient > 0) continue;
     result = result ? result - scaled(term, -coefficient) : term * coefficient;

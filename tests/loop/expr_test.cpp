@@ -30,8 +30,11 @@ TEST_F(ExprTest, FoldsIntegersAndWhatChangesNothing) {
   EXPECT_EQ(i * 0, Expr(0));
   EXPECT_EQ(floor_div(-7, 2), Expr(-4));
   EXPECT_EQ(modulo(-7, 2), Expr(1));
-  EXPECT_EQ(to_text(Expr(INT64_MAX) + 1), "9223372036854775807 + 1");  // does not fit
-  EXPECT_EQ(to_text(real(0) + real(1)), "0.0 + 1.0");                  // reals stay as they are written
+  EXPECT_EQ(to_text(Expr(INT64_MAX) + 1), "9223372036854775807 + 1");    // does not fit
+  EXPECT_EQ(to_text(Expr(-INT64_MAX) - 1), "-9223372036854775807 - 1");  // has no negative
+  EXPECT_EQ(operation(Op::negate, {Expr(-5)}), Expr(5));
+  EXPECT_EQ(operation(Op::absolute, {Expr(-5)}), Expr(5));
+  EXPECT_EQ(to_text(real(0) + real(1)), "0.0 + 1.0");  // reals stay as they are written
 }
 
 TEST_F(ExprTest, IsEqualByStructure) {
@@ -68,9 +71,28 @@ TEST_F(LinearTest, CollectsAndCancels) {
   EXPECT_FALSE(is_linear_in(parsed("p[i] + i"), "i", &step, &rest));
 }
 
+TEST_F(LinearTest, OfNoTermsIsItsConstant) {
+  for (const int64_t constant : {-7, -1, 0, 3}) {
+    EXPECT_EQ(expr_of({.constant = constant}), Expr(constant));
+    EXPECT_EQ(expr_of(linear_of(i + (constant - i))), Expr(constant));
+  }
+  EXPECT_EQ(to_text(expr_of(linear_of(parsed("p[i] * -2 - 5 + p[i] * 2 - j")))), "j * -1 - 5");
+}
+
 TEST_F(LinearTest, GivesUpWhereNumbersDoNotFit) {
   const Expr large = i * INT64_MAX;
   EXPECT_EQ(expr_of(linear_of(large + large)), large + large);
+  const Expr least = i * -INT64_MAX - i;  // its coefficient has no negative
+  EXPECT_EQ(expr_of(linear_of(least)), least);
+  const Expr product = (i * (INT64_MAX / 2)) * (j * 3);
+  EXPECT_EQ(expr_of(linear_of(product)), product);
+}
+
+// What is within is looked at once, and not twice for each product around it.
+TEST_F(LinearTest, OfProductsThatStandDeep) {
+  Expr product = i * 3;
+  for (int depth = 0; depth < 90; ++depth) product = operation(Op::multiply, {j, product});
+  EXPECT_EQ(linear_of(product).terms[0].second, 3);
 }
 
 }  // namespace
