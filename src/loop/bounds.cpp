@@ -16,7 +16,7 @@ class Checker {
       if (stmt.value) check_expr(stmt.value);
       if (stmt.kind == Stmt::Kind::store) check_access(stmt.name, stmt.indices[0]);
       if (stmt.kind == Stmt::Kind::loop) facts_.push_loop(stmt.name, stmt.value);
-      if (stmt.kind == Stmt::Kind::condition) facts_.push_condition(stmt.value);
+      if (stmt.kind == Stmt::Kind::condition) facts_.push_condition(stmt.value, stmt.body);
       check_body(stmt.body);
       if (stmt.kind == Stmt::Kind::loop) facts_.pop_loop();
       if (stmt.kind == Stmt::Kind::condition) facts_.pop_condition();

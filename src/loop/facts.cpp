@@ -41,17 +41,48 @@ const Expr* value_in(const std::vector<std::pair<std::string, Expr>>& bindings, 
   return it == bindings.rend() ? nullptr : &it->second;
 }
 
+// -k d (x // d) is at least -k x.
+bool bound_quotient(Linear& sum, const Expr& term, int64_t coefficient) {
+  int64_t divisor = 0;
+  if (term->op != Op::floor_div || !is_integer(term->operands[1], &divisor) || divisor <= 0) return false;
+  if (coefficient % divisor != 0) return false;
+  const Expr x = term->operands[0];
+  sum.add(Expr(term), -coefficient);
+  sum.add(linear_of(x), coefficient / divisor);
+  return true;
+}
+
+// Whether an extent of 1 or more is a product of the factor and of what is not negative: then the factor is 1 or more.
+bool has_factor(const Expr& extent, const Expr& factor, const Facts& facts) {
+  if (extent == factor) return true;
+  if (extent->op != Op::multiply || extent->type != Type::integer) return false;
+  const auto& x = extent->operands;
+  return (has_factor(x[0], factor, facts) && facts.is_nonnegative(x[1])) ||
+         (has_factor(x[1], factor, facts) && facts.is_nonnegative(x[0]));
+}
+
 }  // namespace
 
-void Facts::push_condition(const Expr& condition) {
+void Facts::push_condition(const Expr& condition, const Body& changed) {
+  std::vector<Expr> slacks = slacks_of(condition);
+  std::erase_if(slacks, [&](const Expr& slack) {
+    bool changes = false;
+    visit(slack,
+          [&](const Expr& e) { changes |= (e->op == Op::load || is_search(e->op)) && stores_to(changed, e->name); });
+    return changes;
+  });
+  conditions_.push_back(std::move(slacks));
+}
+
+// What is at least 0 where the condition holds.
+std::vector<Expr> Facts::slacks_of(const Expr& condition) const {
   std::vector<Expr> slacks;
+  const auto add = [&](const Expr& other) {
+    for (Expr& slack : slacks_of(other)) slacks.push_back(std::move(slack));
+  };
   if (condition->op == Op::logical_and) {
-    push_condition(condition->operands[0]);
-    slacks = conditions_.back();
-    conditions_.pop_back();
-    push_condition(condition->operands[1]);
-    slacks.insert(slacks.end(), conditions_.back().begin(), conditions_.back().end());
-    conditions_.pop_back();
+    add(condition->operands[0]);
+    add(condition->operands[1]);
   } else if (const Expr slack = slack_of(condition)) {
     slacks.push_back(slack);
     // A position that is there was searched, so the condition of its search holds.
@@ -59,13 +90,10 @@ void Facts::push_condition(const Expr& condition) {
                                 condition->operands[0]->op == Op::variable
                             ? let_of(condition->operands[0]->name)
                             : nullptr;
-    if (value != nullptr && (*value)->op == Op::select && search_of(*value) && is_nonnegative(condition->operands[1])) {
-      push_condition((*value)->operands[0]);
-      slacks.insert(slacks.end(), conditions_.back().begin(), conditions_.back().end());
-      conditions_.pop_back();
-    }
+    if (value != nullptr && (*value)->op == Op::select && search_of(*value) && is_nonnegative(condition->operands[1]))
+      add((*value)->operands[0]);
   }
-  conditions_.push_back(std::move(slacks));
+  return slacks;
 }
 
 const Expr* Facts::extent_of(const std::string& variable) const { return value_in(loops_, variable); }
@@ -78,13 +106,6 @@ const Buffer* Facts::bounded_buffer(const Expr& e) const {
   const auto found = std::find_if(buffers_.begin(), buffers_.end(),
                                   [&](const Buffer& buffer) { return buffer.name == e->name && buffer.least; });
   return found == buffers_.end() ? nullptr : &*found;
-}
-
-// Whether a condition says that the position of a search is one.
-bool Facts::is_there(const Expr& position) const {
-  return std::any_of(conditions_.begin(), conditions_.end(), [&](const std::vector<Expr>& slacks) {
-    return std::find(slacks.begin(), slacks.end(), position) != slacks.end();
-  });
 }
 
 // Puts the term's least or greatest value in its place, whichever makes the sum least. False where none is known.
@@ -101,16 +122,20 @@ bool Facts::replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient)
     if (extent != nullptr || scalars_.contains(term->name)) least = 0;
     if (extent != nullptr) most = *extent - 1;
     if (const Expr* value = let_of(term->name)) {
+      // A condition may say that the position of a search is one.
+      const bool is_there = std::any_of(conditions_.begin(), conditions_.end(), [&](const std::vector<Expr>& slacks) {
+        return std::find(slacks.begin(), slacks.end(), term) != slacks.end();
+      });
       if (const Expr search = search_of(*value))
-        least = is_there(term) ? 0 : -1, most = *(search->operands.end() - 2) - 1;
+        least = is_there ? 0 : -1, most = *(search->operands.end() - 2) - 1;
       else if (const Buffer* buffer = bounded_buffer(*value))
         least = buffer->least, most = buffer->most;
     }
   } else if (const Buffer* buffer = bounded_buffer(term)) {
     least = buffer->least, most = buffer->most;
   } else if (term->op == Op::modulo) {
-    least = 0;
-    most = term->operands[1] - 1;
+    if (is_nonnegative(term->operands[1])) least = 0;
+    if (is_positive(term->operands[1])) most = term->operands[1] - 1;
   } else if (term->op == Op::multiply || term->op == Op::floor_div) {
     if (is_nonnegative(term->operands[0]) && is_nonnegative(term->operands[1])) least = 0;
   } else if (term->op == Op::upper_bound) {
@@ -147,26 +172,17 @@ Expr Facts::most_of(const Expr& e) const {
       const auto is_left = [&](const auto& part) {
         return std::any_of(rest.terms.begin(), rest.terms.end(), [&](const auto& t) { return t.first == part.first; });
       };
-      if (!own.terms.empty() && std::none_of(own.terms.begin(), own.terms.end(), is_left)) return expr_of(rest);
+      if (!own.terms.empty() && !rest.overflows && std::none_of(own.terms.begin(), own.terms.end(), is_left))
+        return expr_of(rest);
     }
   if (const Buffer* buffer = bounded_buffer(e)) return buffer->most;
-  if (e->op == Op::modulo) return e->operands[1] - 1;
+  if (e->op == Op::modulo && is_positive(e->operands[1])) return e->operands[1] - 1;
   // v // d, v being below q * d.
-  if (e->op == Op::floor_div && e->operands[0]->op == Op::variable)
+  if (e->op == Op::floor_div && e->operands[0]->op == Op::variable && is_nonnegative(e->operands[1]))
     if (const Expr* extent = extent_of(e->operands[0]->name); extent != nullptr && (*extent)->op == Op::multiply)
       for (size_t i = 0; i < 2; ++i)
         if ((*extent)->operands[i] == e->operands[1]) return (*extent)->operands[1 - i] - 1;
   return {};
-}
-
-// -k d (x // d) is at least -k x.
-bool Facts::bound_quotient(Linear& sum, const Expr& term, int64_t coefficient) const {
-  int64_t divisor = 0;
-  if (term->op != Op::floor_div || !is_integer(term->operands[1], &divisor) || coefficient % divisor != 0) return false;
-  const Expr x = term->operands[0];
-  sum.add(Expr(term), -coefficient);
-  sum.add(linear_of(x), coefficient / divisor);
-  return true;
 }
 
 // -a b is at least -most(a) b, where b is not negative.
@@ -179,9 +195,13 @@ bool Facts::bound_product(Linear& sum, const Expr& term, int64_t coefficient) co
     if (!most || !is_nonnegative(b)) continue;
     const Linear bound = linear_of(most);
     sum.add(product, -coefficient);
-    for (const auto& [part, factor] : bound.terms)
-      sum.add(linear_of(i == 0 ? part * b : b * part), coefficient * factor);
-    sum.add(linear_of(b), coefficient * bound.constant);
+    const auto add = [&](const Expr& part, int64_t factor) {
+      int64_t times = 0;
+      sum.overflows |= __builtin_mul_overflow(coefficient, factor, &times);
+      sum.add(linear_of(part), times);
+    };
+    for (const auto& [part, factor] : bound.terms) add(i == 0 ? part * b : b * part, factor);
+    add(b, bound.constant);
     return true;
   }
   return false;
@@ -244,6 +264,14 @@ bool Facts::is_nonnegative_by_conditions(const Linear& sum, int depth) const {
 }
 
 bool Facts::is_nonnegative(const Expr& e) const { return is_nonnegative(linear_of(e), 2); }
+
+bool Facts::is_positive(const Expr& e) const {
+  int64_t value = 0;
+  if (is_integer(e, &value)) return value > 0;
+  // A loop that runs has an iteration: its extent is at least 1.
+  return is_nonnegative(e - 1) ||
+         std::any_of(loops_.begin(), loops_.end(), [&](const auto& loop) { return has_factor(loop.second, e, *this); });
+}
 
 bool Facts::holds(const Expr& condition) const {
   if (condition->op == Op::logical_and) return holds(condition->operands[0]) && holds(condition->operands[1]);

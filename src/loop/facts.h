@@ -24,10 +24,12 @@ class Facts {
   // A variable of `let`, and what is known of it: a position that was searched, -1 where there is none.
   void push_let(std::string variable, Expr value) { lets_.emplace_back(std::move(variable), std::move(value)); }
   void pop_let() { lets_.pop_back(); }
-  void push_condition(const Expr& condition);
+  // `changed`: statements that run where it holds. What it says of elements that they store is no fact behind the store.
+  void push_condition(const Expr& condition, const Body& changed = {});
   void pop_condition() { conditions_.pop_back(); }
   // Whether it is proven; false says nothing.
   bool is_nonnegative(const Expr& e) const;
+  bool is_positive(const Expr& e) const;  // 1 or more
   bool holds(const Expr& condition) const;
   bool fails(const Expr& condition) const;
 
@@ -36,13 +38,12 @@ class Facts {
   bool is_nonnegative_by_conditions(const Linear& sum, int depth) const;
   Expr most_of(const Expr& e) const;
   bool bound_some(Linear& sum) const;
-  bool bound_quotient(Linear& sum, const Expr& term, int64_t coefficient) const;
   bool bound_product(Linear& sum, const Expr& term, int64_t coefficient) const;
   bool replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient) const;
   const Expr* extent_of(const std::string& variable) const;
   const Expr* let_of(const std::string& variable) const;
   const Buffer* bounded_buffer(const Expr& e) const;
-  bool is_there(const Expr& position) const;
+  std::vector<Expr> slacks_of(const Expr& condition) const;
   mutable int nesting_ = 0;  // of proofs that need others
   mutable int steps_ = 0;    // of all of them
   std::vector<Buffer> buffers_;

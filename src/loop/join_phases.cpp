@@ -31,7 +31,7 @@ class Collector {
       if (stmt.value) collect_loads(stmt.atomic ? stmt.value->operands[1] : stmt.value);
       if (stmt.kind == Stmt::Kind::store) add(stmt.name, stmt.indices[0], true, stmt.atomic);
       if (stmt.kind == Stmt::Kind::loop) facts_.push_loop(stmt.name, stmt.value);
-      if (stmt.kind == Stmt::Kind::condition) facts_.push_condition(stmt.value);
+      if (stmt.kind == Stmt::Kind::condition) facts_.push_condition(stmt.value, stmt.body);
       collect(stmt.body);
       if (stmt.kind == Stmt::Kind::loop) facts_.pop_loop();
       if (stmt.kind == Stmt::Kind::condition) facts_.pop_condition();

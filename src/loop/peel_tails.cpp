@@ -47,17 +47,20 @@ bool find_tail(const Body& body, const std::string& outer, Names declared,
   return false;
 }
 
-// The same without those conditions.
-Body without_tails(Body body, const std::string& outer, const Tail& tail) {
+// The same without those conditions where `inner` runs below the factor; `is_below`: it does here.
+Body without_tails(Body body, const std::string& outer, const Tail& tail, bool is_below = false) {
   Body result;
   for (Stmt& stmt : body) {
-    stmt.body = without_tails(std::move(stmt.body), outer, tail);
+    const bool is_inner = stmt.kind == Stmt::Kind::loop && stmt.name == tail.inner;
+    stmt.body =
+        without_tails(std::move(stmt.body), outer, tail, is_inner ? is_literal(stmt.value, tail.factor) : is_below);
     Linear rest;
-    const bool is_less = stmt.kind == Stmt::Kind::condition && stmt.value->op == Op::less;
+    const bool is_less = is_below && stmt.kind == Stmt::Kind::condition && stmt.value->op == Op::less;
     if (is_less) rest = linear_of(stmt.value->operands[0]);
     bool is_tail = is_less && stmt.value->operands[1] == tail.bound && rest.terms.size() == 2 && rest.constant == 0;
     for (const auto& [term, coefficient] : rest.terms)
-      is_tail = is_tail && (is_variable(term, outer) ? coefficient == tail.factor : is_variable(term, tail.inner));
+      is_tail = is_tail && (is_variable(term, outer) ? coefficient == tail.factor
+                                                     : is_variable(term, tail.inner) && coefficient == 1);
     if (!is_tail) {
       result.push_back(std::move(stmt));
       continue;
@@ -68,10 +71,12 @@ Body without_tails(Body body, const std::string& outer, const Tail& tail) {
 }
 
 // A loop over ceil(bound / factor) becomes one over what is full, and the last, which is not, if there is one.
-Body peeled(Body body, const Facts& facts) {
+Body peeled(Body body, Facts& facts) {
   Body result;
   for (Stmt& stmt : body) {
+    if (stmt.kind == Stmt::Kind::loop) facts.push_loop(stmt.name, stmt.value);
     stmt.body = peeled(std::move(stmt.body), facts);
+    if (stmt.kind == Stmt::Kind::loop) facts.pop_loop();
     Tail tail;
     const bool serial =
         stmt.kind == Stmt::Kind::loop && (stmt.loop == LoopKind::serial || stmt.loop == LoopKind::unroll);
@@ -86,13 +91,18 @@ Body peeled(Body body, const Facts& facts) {
     Body last = std::move(stmt.body);
     substitute(last, {{stmt.name, floor_div(tail.bound, tail.factor)}});
     result.push_back(std::move(whole));
-    result.push_back(make_condition(less(0, modulo(tail.bound, tail.factor)), std::move(last)));
+    Expr has_rest = less(0, modulo(tail.bound, tail.factor));  // of a bound below 0, too, which has no iteration
+    if (!facts.is_nonnegative(tail.bound)) has_rest = operation(Op::logical_and, {less(0, tail.bound), has_rest});
+    result.push_back(make_condition(has_rest, std::move(last)));
   }
   return result;
 }
 
 }  // namespace
 
-void peel_tails(Function& function) { function.body = peeled(std::move(function.body), Facts(function)); }
+void peel_tails(Function& function) {
+  Facts facts(function);
+  function.body = peeled(std::move(function.body), facts);
+}
 
 }  // namespace weft::loop

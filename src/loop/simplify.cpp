@@ -124,7 +124,7 @@ class Simplifier {
       Stmt inner = make_condition(stmt.value->operands[1], std::move(stmt.body));
       return add_condition(result, make_condition(stmt.value->operands[0], {std::move(inner)}));
     }
-    facts_.push_condition(stmt.value);
+    facts_.push_condition(stmt.value, stmt.body);
     stmt.body = simplified(stmt.body);
     facts_.pop_condition();
     if (!stmt.body.empty()) result.push_back(std::move(stmt));

@@ -1,6 +1,7 @@
 // Passes over flat loops: before and after as text, and by value.
 #include "loop/passes.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "loop/codegen/printers.h"
@@ -45,6 +46,17 @@ TEST(Simplify, LeavesConditionsWhereTheLoopChangesThem) {
   EXPECT_EQ(simplified("  for k in range(8):\n    if A[0] < 1.0:\n      A[0] = A[0] + B[k]\n"), text);
 }
 
+// A condition is no fact any more of an element that is stored where it held.
+TEST(Simplify, KnowsNothingOfElementsThatAreStored) {
+  const std::string text =
+      "if Q[0] < 4:\n  Q[0] = Q[0] + 3\n  if Q[0] < 4:\n    A[Q[0]] = 1.0\n  A[min(Q[0], 3)] = 2.0\n";
+  Function function = parse_function(
+      "stage3 f(n, m):\n  Q = flat(n): int32\n  A = flat(n * 8): fp32\n  if Q[0] < 4:\n    Q[0] = Q[0] + 3\n"
+      "    if Q[0] < 4:\n      A[Q[0]] = 1.0\n    A[min(Q[0], 3)] = 2.0\n");
+  simplify(function);
+  EXPECT_EQ(body_of(function), text);
+}
+
 TEST(PeelTails, MakesALoopOfWholeVectorsAndARest) {
   Function function = with(
       "  for i in range(n):\n    for o in range((m + 3) // 4):\n      for v in range(4) [vectorize]:\n"
@@ -56,6 +68,36 @@ TEST(PeelTails, MakesALoopOfWholeVectorsAndARest) {
             "+ v] = 0.0\n"
             "  if 0 < m % 4:\n    for v in range(4) [vectorize]:\n      if m // 4 * 4 + v < m:\n"
             "        A[i * m + m // 4 * 4 + v] = 0.0\n");
+}
+
+// Of a bound below 0 the last part of a vector is not there: the loop has no iteration.
+TEST(PeelTails, HaveNoLastPartOfABoundBelow0) {
+  for (const int64_t m : {1, 2, 5, 6, 9}) {
+    const Function before = with(
+        "  for o in range((m - 5 + 3) // 4):\n    for v in range(4):\n      if o * 4 + v < m - 5:\n"
+        "        A[max(o * 4 + v, 0)] = 1.0\n");
+    Function after = before;
+    simplify(after);
+    peel_tails(after);
+    EXPECT_NE(body_of(after).find("0 < m - 5 and"), std::string::npos) << body_of(after);
+    Memory one{
+        .scalars = {{"n", 2}, {"m", m}},
+        .buffers = {{"p", std::vector<double>(2)}, {"A", std::vector<double>(16)}, {"B", std::vector<double>(16)}}};
+    Memory two = one;
+    interpret(before, one);
+    interpret(after, two);
+    EXPECT_EQ(one.buffers, two.buffers) << m;
+  }
+}
+
+// A loop of the same name that runs further keeps its condition.
+TEST(PeelTails, KeepConditionsOfLoopsThatRunFurther) {
+  Function function = with(
+      "  for o in range((m + 3) // 4):\n    for v in range(4):\n      if o * 4 + v < m:\n        A[o * 4 + v] = 0.0\n"
+      "    for v in range(8):\n      if o * 4 + v < m:\n        B[o * 4 + v] = 0.0\n");
+  peel_tails(function);
+  const std::string text = body_of(function);
+  EXPECT_NE(text.find("for v in range(8):\n    if o * 4 + v < m:\n"), text.npos) << text;
 }
 
 // Programs of nested loops with tails, by value: each pass changes nothing.
