@@ -157,7 +157,7 @@ class Operator {
   // Throws Error(invalid_argument) and others before anything is computed: a structure of another format, a parameter
   // that is not known, a tensor of another shape or type, outputs that overlap with other tensors. After all is
   // computed it throws Error(invalid_argument) for a program that wrote where a buffer stores nothing, naming
-  // iteration, buffer and coordinate.
+  // iteration, buffer and coordinate, or divided an integer by 0, naming iteration, division and coordinates.
   void run(const RunArguments& arguments, Stream stream = {}) const;
   // "stage1", "stage2", "stage3", "code" or "cuda".
   std::string text(std::string_view stage) const;

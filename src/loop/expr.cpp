@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -35,16 +36,14 @@ Type type_of(Op op, const std::vector<Expr>& operands) {
   }
 }
 
-int64_t floor_divided(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a % b < 0) != (b < 0) ? 1 : 0); }
-
-// The literal that the operation of two integers is, if it fits.
+// The number that the operation of two integers is, if it fits.
 bool fold(Op op, int64_t a, int64_t b, int64_t* result) {
   switch (op) {
     case Op::add: return !__builtin_add_overflow(a, b, result);
     case Op::subtract: return !__builtin_sub_overflow(a, b, result);
     case Op::multiply: return !__builtin_mul_overflow(a, b, result);
-    case Op::floor_div: return b > 0 && (*result = floor_divided(a, b), true);
-    case Op::modulo: return b > 0 && (*result = a - floor_divided(a, b) * b, true);
+    case Op::floor_div:
+    case Op::modulo: return can_divide(op, a, b) && (*result = divided(op, a, b), true);
     case Op::minimum: return *result = std::min(a, b), true;
     case Op::maximum: return *result = std::max(a, b), true;
     default: return false;
@@ -61,18 +60,27 @@ Expr fold_integers(Op op, const std::vector<Expr>& operands) {
   if (operands.size() != 2 || operands[0]->type != Type::integer || operands[1]->type != Type::integer) return {};
   const Expr &a = operands[0], &b = operands[1];
   const bool left = is_integer(a, &x), right = is_integer(b, &y);
-  // The least number is left as it is written: its negative does not fit.
+  // The least number is left as it is written: its negative does not fit. What may fail is not left out.
   if (left && right && fold(op, x, y, &result) && result != INT64_MIN) return result;
   if ((op == Op::add || op == Op::subtract) && right && y == 0) return a;
   if (op == Op::add && left && x == 0) return b;
   if ((op == Op::multiply || op == Op::floor_div) && right && y == 1) return a;
   if (op == Op::multiply && left && x == 1) return b;
-  if (op == Op::multiply && ((left && x == 0) || (right && y == 0))) return 0;
-  if (op == Op::modulo && right && y == 1) return 0;
+  if (op == Op::multiply && ((left && x == 0) || (right && y == 0)) && !divides_by_any(left && x == 0 ? b : a))
+    return 0;
+  if (op == Op::modulo && right && (y == 1 || y == -1) && !divides_by_any(a)) return 0;
   return {};
 }
 
-Expr make(Node node) { return Expr(std::make_shared<const Node>(std::move(node))); }
+Expr make(Node node) {
+  node.may_fail = node.failure != nullptr ||
+                  std::any_of(node.operands.begin(), node.operands.end(), [](const Expr& x) { return x->may_fail; });
+  return Expr(std::make_shared<const Node>(std::move(node)));
+}
+
+bool is_same(const std::shared_ptr<const Failure>& a, const std::shared_ptr<const Failure>& b) {
+  return a == b || (a != nullptr && b != nullptr && *a == *b);
+}
 
 }  // namespace
 
@@ -83,7 +91,7 @@ bool operator==(const Expr& a, const Expr& b) {
   if (!a || !b) return false;
   const bool same_real = a->real == b->real || (a->real != a->real && b->real != b->real);
   return a->op == b->op && a->type == b->type && a->integer == b->integer && same_real && a->name == b->name &&
-         a->operands == b->operands;
+         is_same(a->failure, b->failure) && a->operands == b->operands;
 }
 
 Expr real(double value) { return make({.op = Op::real_literal, .type = Type::real, .real = value}); }
@@ -115,6 +123,14 @@ Expr operator-(Expr a, Expr b) { return operation(Op::subtract, {std::move(a), s
 Expr operator*(Expr a, Expr b) { return operation(Op::multiply, {std::move(a), std::move(b)}); }
 Expr floor_div(Expr a, Expr b) { return operation(Op::floor_div, {std::move(a), std::move(b)}); }
 Expr modulo(Expr a, Expr b) { return operation(Op::modulo, {std::move(a), std::move(b)}); }
+Expr checked_division(Op op, Expr a, Expr b, std::shared_ptr<const Failure> failure, std::vector<Expr> at) {
+  int64_t divisor = 0;
+  std::vector<Expr> operands{std::move(a), std::move(b)};
+  if (is_integer(operands[1], &divisor) && can_divide(op, INT64_MIN, divisor))
+    return operation(op, std::move(operands));
+  operands.insert(operands.end(), std::make_move_iterator(at.begin()), std::make_move_iterator(at.end()));
+  return make({.op = op, .operands = std::move(operands), .failure = std::move(failure)});
+}
 Expr less(Expr a, Expr b) { return operation(Op::less, {std::move(a), std::move(b)}); }
 Expr at_least(Expr a, Expr b) { return operation(Op::greater_equal, {std::move(a), std::move(b)}); }
 
@@ -128,6 +144,27 @@ bool is_integer(const Expr& e, int64_t* value) {
 
 bool is_variable(const Expr& e, std::string_view name) { return e && e->op == Op::variable && e->name == name; }
 bool is_search(Op op) { return op == Op::find || op == Op::upper_bound; }
+bool is_division(Op op) { return op == Op::floor_div || op == Op::modulo; }
+
+bool divides_by_any(const Expr& e) {
+  bool found = false;
+  visit(e, [&](const Expr& node) {
+    int64_t divisor = 0;
+    if (is_division(node->op))
+      found |= !is_integer(node->operands[1], &divisor) || !can_divide(node->op, INT64_MIN, divisor);
+  });
+  return found;
+}
+
+bool can_divide(Op op, int64_t a, int64_t b) { return b != 0 && (b != -1 || op == Op::modulo || a != INT64_MIN); }
+
+int64_t divided(Op op, int64_t a, int64_t b) {
+  if (b == -1) return op == Op::modulo ? 0 : -a;
+  const int64_t rest = a % b;
+  const bool is_rounded = rest != 0 && (rest < 0) != (b < 0);  // towards 0: what is wanted is one less
+  if (op == Op::modulo) return is_rounded ? rest + b : rest;
+  return a / b - (is_rounded ? 1 : 0);
+}
 
 void visit(const Expr& e, const std::function<void(const Expr&)>& call) {
   if (!e) return;
@@ -139,7 +176,8 @@ Expr with_operands(const Expr& e, std::vector<Expr> operands) {
   if (operands == e->operands) return e;
   if (e->op == Op::load || is_search(e->op))
     return make({.op = e->op, .type = e->type, .name = e->name, .operands = std::move(operands)});
-  return operation(e->op, std::move(operands));
+  if (e->failure == nullptr) return operation(e->op, std::move(operands));
+  return checked_division(e->op, operands[0], operands[1], e->failure, {operands.begin() + 2, operands.end()});
 }
 
 Expr rewrite(const Expr& e, const std::function<Expr(const Expr&)>& call) {
@@ -173,6 +211,18 @@ bool loads_from(const Expr& e, const std::string& buffer) {
   bool found = false;
   visit(e, [&](const Expr& node) { found |= (node->op == Op::load || is_search(node->op)) && node->name == buffer; });
   return found;
+}
+
+bool keeps_failures(const Expr& from, const Expr& to) {
+  if (!from->may_fail) return true;
+  bool keeps = true;
+  visit(from, [&](const Expr& division) {
+    if (division->failure == nullptr) return;
+    bool found = false;
+    visit(to, [&](const Expr& node) { found |= node == division; });
+    keeps &= found;
+  });
+  return keeps;
 }
 
 }  // namespace weft::loop

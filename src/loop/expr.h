@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace weft::loop {
@@ -24,7 +25,8 @@ enum class Op : uint8_t {
   real_literal,
   variable,
   load,  // of a buffer, at its operands
-  // Two operands. floor_div and modulo round towards minus infinity; their second operand is positive.
+  // Two operands. floor_div rounds towards minus infinity, modulo is what it leaves: it has the sign of the divisor. By 0
+  // both are 0, and so is the quotient that does not fit 64 bits; the run then fails (Node::failure).
   add,
   subtract,
   multiply,
@@ -73,6 +75,16 @@ class Expr {
   std::shared_ptr<const Node> node_;
 };
 
+// What may fail while a program runs: an iteration writes a buffer where it has no element, or divides by 0.
+struct Failure {
+  std::string writer = {};    // the iteration
+  std::string buffer = {};    // that it writes; "": it divides
+  std::string division = {};  // as the program says it
+  // Of a division: the iterators that stand in it, each with its axis. Their coordinates say where it fails.
+  std::vector<std::pair<std::string, std::string>> iterators = {};
+  friend auto operator<=>(const Failure&, const Failure&) = default;
+};
+
 struct Node {
   Op op = Op::integer_literal;
   Type type = Type::integer;
@@ -80,6 +92,10 @@ struct Node {
   double real = 0;
   std::string name = {};  // of a variable, or of the buffer that is loaded or searched
   std::vector<Expr> operands = {};
+  // Of a division that may be by 0: what the run then says. Operands from the third on say where: the coordinates of its
+  // iterators, in flat loops the one number that these are (sparse/failures.h).
+  std::shared_ptr<const Failure> failure = {};
+  bool may_fail = false;  // it has a failure, or something in it has
 };
 
 using Names = std::set<std::string>;
@@ -99,6 +115,8 @@ Expr operator-(Expr a, Expr b);
 Expr operator*(Expr a, Expr b);
 Expr floor_div(Expr a, Expr b);
 Expr modulo(Expr a, Expr b);
+// a // b or a % b, which fails at `at` where b is 0; a plain one where b is a literal that never fails.
+Expr checked_division(Op op, Expr a, Expr b, std::shared_ptr<const Failure> failure, std::vector<Expr> at);
 Expr less(Expr a, Expr b);
 Expr at_least(Expr a, Expr b);
 
@@ -106,6 +124,12 @@ bool is_literal(const Expr& e, int64_t value);
 bool is_integer(const Expr& e, int64_t* value = nullptr);  // a literal one
 bool is_variable(const Expr& e, std::string_view name);
 bool is_search(Op op);
+bool is_division(Op op);             // of integers
+bool divides_by_any(const Expr& e);  // by what may be 0, as far as its divisors are no literals
+
+// What floor_div and modulo are of numbers that have one.
+bool can_divide(Op op, int64_t a, int64_t b);
+int64_t divided(Op op, int64_t a, int64_t b);
 
 // Calls on every node, operands after their operation.
 void visit(const Expr& e, const std::function<void(const Expr&)>& call);
@@ -117,6 +141,8 @@ Expr substitute(const Expr& e, const Substitution& values);
 Names variables_of(const Expr& e);
 bool uses(const Expr& e, const std::string& variable);
 bool loads_from(const Expr& e, const std::string& buffer);
+// Whether each division that may fail stands in the other, too: a rewrite may leave none out, or the run would not fail.
+bool keeps_failures(const Expr& from, const Expr& to);
 
 // What the text form writes of it; loop/parse.h reads it again.
 std::string to_text(const Expr& e);

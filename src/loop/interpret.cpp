@@ -82,6 +82,26 @@ int64_t Interpreter::search(const Expr& e) {
   return e->op == Op::find ? -1 : below;
 }
 
+int64_t Interpreter::divide(const Expr& e) {
+  const int64_t a = integer(e->operands[0]), b = integer(e->operands[1]);
+  if (can_divide(e->op, a, b)) return divided(e->op, a, b);
+  check(e->failure != nullptr && failed_ != nullptr, ErrorCode::invalid_argument, "{}: {} is divided by {}{}",
+        to_text(e), a, b, b == 0 ? "" : ", which does not fit 64 bits");
+  std::vector<int64_t> at;
+  for (size_t i = 2; i < e->operands.size(); ++i) at.push_back(integer(e->operands[i]));
+  at.push_back(b == 0 ? 0 : 1);
+  failed_(*e->failure, at);
+  return 0;
+}
+
+namespace {
+
+// Wraps where it does not fit, as it may anywhere: nobody looks at such a value.
+int64_t wrapped(uint64_t x) { return static_cast<int64_t>(x); }
+uint64_t bits(int64_t x) { return static_cast<uint64_t>(x); }
+
+}  // namespace
+
 int64_t Interpreter::integer(const Expr& e) {
   const auto& x = e->operands;
   switch (e->op) {
@@ -92,20 +112,18 @@ int64_t Interpreter::integer(const Expr& e) {
       return found->second;
     }
     case Op::load: return static_cast<int64_t>(read(e->name, x));
-    case Op::add: return integer(x[0]) + integer(x[1]);
-    case Op::subtract: return integer(x[0]) - integer(x[1]);
-    case Op::multiply: return integer(x[0]) * integer(x[1]);
+    case Op::add: return wrapped(bits(integer(x[0])) + bits(integer(x[1])));
+    case Op::subtract: return wrapped(bits(integer(x[0])) - bits(integer(x[1])));
+    case Op::multiply: return wrapped(bits(integer(x[0])) * bits(integer(x[1])));
     case Op::floor_div:
-    case Op::modulo: {
-      const int64_t a = integer(x[0]), b = integer(x[1]);
-      if (b <= 0) fail(ErrorCode::invalid_argument, "{}: the divisor is {}; 1 and more are allowed", to_text(e), b);
-      const int64_t quotient = a / b - (a % b < 0 ? 1 : 0);
-      return e->op == Op::floor_div ? quotient : a - quotient * b;
-    }
+    case Op::modulo: return divide(e);
     case Op::minimum: return std::min(integer(x[0]), integer(x[1]));
     case Op::maximum: return std::max(integer(x[0]), integer(x[1]));
-    case Op::negate: return -integer(x[0]);
-    case Op::absolute: return std::abs(integer(x[0]));
+    case Op::negate: return wrapped(0 - bits(integer(x[0])));
+    case Op::absolute: {
+      const int64_t value = integer(x[0]);
+      return value < 0 ? wrapped(0 - bits(value)) : value;
+    }
     case Op::select: return integer(condition(x[0]) ? x[1] : x[2]);
     case Op::find:
     case Op::upper_bound: return search(e);
@@ -143,18 +161,37 @@ double Interpreter::real(const Expr& e) {
   return 0;
 }
 
+namespace {
+
+template <class T>
+bool compare(Op op, T a, T b) {
+  switch (op) {
+    case Op::less: return a < b;
+    case Op::less_equal: return a <= b;
+    case Op::greater: return a > b;
+    case Op::greater_equal: return a >= b;
+    case Op::equal: return a == b;
+    default: return a != b;
+  }
+}
+
+}  // namespace
+
 bool Interpreter::condition(const Expr& e) {
   const auto& x = e->operands;
   switch (e->op) {
     case Op::logical_and: return condition(x[0]) && condition(x[1]);
     case Op::logical_or: return condition(x[0]) || condition(x[1]);
     case Op::logical_not: return !condition(x[0]);
-    case Op::less: return real(x[0]) < real(x[1]);
-    case Op::less_equal: return real(x[0]) <= real(x[1]);
-    case Op::greater: return real(x[0]) > real(x[1]);
-    case Op::greater_equal: return real(x[0]) >= real(x[1]);
-    case Op::equal: return real(x[0]) == real(x[1]);
-    case Op::not_equal: return real(x[0]) != real(x[1]);
+    case Op::less:
+    case Op::less_equal:
+    case Op::greater:
+    case Op::greater_equal:
+    case Op::equal:
+    case Op::not_equal:
+      if (x[0]->type == Type::integer && x[1]->type == Type::integer)
+        return compare(e->op, integer(x[0]), integer(x[1]));
+      return compare(e->op, real(x[0]), real(x[1]));
     case Op::select: return condition(condition(x[0]) ? x[1] : x[2]);
     default: ensure(false, "interpreter: '{}' is no condition", to_text(e));
   }

@@ -150,7 +150,20 @@ std::vector<Failure> failures_of(const Function& function) {
   visit(function.body, [&](const Stmt& stmt) {
     if (stmt.kind == Kind::fail) failures.insert({stmt.writer, stmt.name});
   });
+  visit_exprs(function.body, [&](const Expr& e) {
+    if (!e->may_fail) return;
+    visit(e, [&](const Expr& node) {
+      if (node->failure != nullptr) failures.insert(*node->failure);
+    });
+  });
   return {failures.begin(), failures.end()};
+}
+
+bool may_fail(const Body& body) {
+  bool found = false;
+  visit(body, [&](const Stmt& stmt) { found |= stmt.kind == Kind::fail; });
+  visit_exprs(body, [&](const Expr& e) { found |= e->may_fail; });
+  return found;
 }
 
 namespace {

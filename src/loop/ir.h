@@ -135,13 +135,9 @@ struct Function {
   friend bool operator==(const Function&, const Function&) = default;
 };
 
-// What may fail: who writes which buffer where it has no element.
-struct Failure {
-  std::string writer, buffer;
-  friend auto operator<=>(const Failure&, const Failure&) = default;
-};
-// Of a whole function, sorted: what code counts failures by.
+// What may fail in a function, sorted: what code counts failures by.
 std::vector<Failure> failures_of(const Function& function);
+bool may_fail(const Body& body);
 
 std::string to_text(const Body& body, int indent = 0);
 std::string to_text(const Function& function);

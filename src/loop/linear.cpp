@@ -68,7 +68,7 @@ Linear linear_of(const Expr& e) {
   } else {
     sum.add(e, 1);
   }
-  if (sum.overflows) {
+  if (sum.overflows || (e->may_fail && !keeps_failures(e, expr_of(sum)))) {
     sum = {};
     sum.add(e, 1);
   }

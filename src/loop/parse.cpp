@@ -54,9 +54,6 @@ class ExprParser {
     }
     if (op == Op::divide && (a->type != Type::real || b->type != Type::real))
       line_.fail_at(column, "'/' divides reals; '//' divides integers, real(x) makes a real of one");
-    int64_t divisor = 1;
-    if (integer && is_integer(b, &divisor) && divisor <= 0)
-      line_.fail_at(column, fmt::format("the divisor is {}; 1 and more are allowed", divisor));
     return operation(op, {a, b});
   }
 
@@ -93,6 +90,7 @@ class ExprParser {
     if (name == "nan") return real(std::numeric_limits<double>::quiet_NaN());
     for (const NamedFunction& function : kNamedFunctions)
       if (function.name == name) return parse_call(column, function);
+    if (name == "checked" && line_.looks_like("(")) return parse_checked();
     if (line_.looks_like("[")) return parse_load(column, name);
     if (!symbols_.variables.contains(name)) {
       if (symbols_.buffers.contains(name))
@@ -149,6 +147,34 @@ class ExprParser {
     const std::vector<Expr> operands = parse_list(")");
     check_operands(column, function, operands.size(), operands);
     return operation(function.op, operands);
+  }
+
+  // checked(X[i] // Y[i], add("X[i] // Y[i]", i in I), i), as stages II and III have it.
+  Expr parse_checked() {
+    line_.expect("(");
+    const size_t column = line_.column();
+    const Expr division = parse();
+    if (!is_division(division->op) || division->failure != nullptr)
+      line_.fail_at(column, "a division of integers by no literal is expected here");
+    Failure failure;
+    line_.expect(",");
+    failure.writer = line_.name("an iteration");
+    line_.expect("(");
+    failure.division = line_.quoted();
+    while (line_.accept(",")) {
+      std::string iterator = line_.name("an iterator");
+      line_.expect("in");
+      failure.iterators.emplace_back(std::move(iterator), line_.name("an axis"));
+    }
+    line_.expect(")");
+    std::vector<Expr> at;
+    while (line_.accept(",")) {
+      at.push_back(parse());
+      if (at.back()->type != Type::integer) line_.fail("a coordinate is an integer");
+    }
+    line_.expect(")");
+    return checked_division(division->op, division->operands[0], division->operands[1],
+                            std::make_shared<const Failure>(std::move(failure)), std::move(at));
   }
 
   void check_operands(size_t column, const NamedFunction& function, size_t count, const std::vector<Expr>& operands) {

@@ -32,6 +32,7 @@ std::string operand_text(const Expr& e, int precedence) {
 }  // namespace
 
 int precedence_of(const Node& node) {
+  if (node.failure != nullptr) return kPostfixPrecedence;
   if (node.op == Op::integer_literal && node.integer < 0) return kUnaryPrecedence;
   if (node.op == Op::real_literal && (node.real < 0 || std::signbit(node.real))) return kUnaryPrecedence;
   for (const InfixOperator& op : kInfixOperators)
@@ -41,7 +42,24 @@ int precedence_of(const Node& node) {
   return kPostfixPrecedence;
 }
 
+namespace {
+
+// checked(X[i] // Y[i], add("X[i] // Y[i]", i in I), i)
+std::string text_of_checked(const Expr& e) {
+  const auto& x = e->operands;
+  const Failure& failure = *e->failure;
+  std::string text =
+      fmt::format("checked({}, {}(\"{}\"", to_text(operation(e->op, {x[0], x[1]})), failure.writer, failure.division);
+  for (const auto& [iterator, axis] : failure.iterators) text += fmt::format(", {} in {}", iterator, axis);
+  text += ")";
+  for (size_t i = 2; i < x.size(); ++i) text += ", " + to_text(x[i]);
+  return text + ")";
+}
+
+}  // namespace
+
 std::string to_text(const Expr& e) {
+  if (e->failure != nullptr) return text_of_checked(e);
   switch (e->op) {
     case Op::integer_literal: return fmt::format("{}", e->integer);
     case Op::real_literal: return real_text(e->real);

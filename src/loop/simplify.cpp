@@ -28,14 +28,17 @@ Expr simplify_division(const Expr& e, const Facts& facts) {
   return expr_of(quotient);
 }
 
-Expr simplify_node(const Expr& e, const Facts& facts) {
+Expr shortened(const Expr& e, const Facts& facts) {
   switch (e->op) {
     case Op::add:
     case Op::subtract:
     case Op::multiply:
     case Op::negate: return e->type == Type::integer ? expr_of(linear_of(e)) : e;
     case Op::floor_div:
-    case Op::modulo: return simplify_division(e, facts);
+    case Op::modulo:
+      if (e->failure != nullptr && facts.is_positive(e->operands[1]))
+        return simplify_division(operation(e->op, {e->operands[0], e->operands[1]}), facts);
+      return simplify_division(e, facts);
     case Op::minimum:
     case Op::maximum: {
       if (e->type != Type::integer) return e;
@@ -44,10 +47,6 @@ Expr simplify_node(const Expr& e, const Facts& facts) {
       if (facts.is_nonnegative(a - b)) return e->op == Op::minimum ? b : a;
       return e;
     }
-    case Op::select:
-      if (facts.holds(e->operands[0])) return e->operands[1];
-      if (facts.fails(e->operands[0])) return e->operands[2];
-      return e;
     case Op::logical_and:
       if (facts.holds(e->operands[0])) return e->operands[1];
       if (facts.holds(e->operands[1])) return e->operands[0];
@@ -56,9 +55,20 @@ Expr simplify_node(const Expr& e, const Facts& facts) {
   }
 }
 
+Expr simplify_node(const Expr& e, const Facts& facts) {
+  if (e->op == Op::select) {  // the other one of its two values is evaluated nowhere
+    const auto& x = e->operands;
+    if (x[0]->may_fail) return e;
+    return facts.holds(x[0]) ? x[1] : facts.fails(x[0]) ? x[2] : e;
+  }
+  Expr shorter = shortened(e, facts);
+  const bool is_proven = e->failure != nullptr && facts.is_positive(e->operands[1]);
+  return is_proven || keeps_failures(e, shorter) ? shorter : e;
+}
+
 class Simplifier {
  public:
-  explicit Simplifier(const Function& function) : facts_(function) {}
+  explicit Simplifier(const Function& function) : function_(function), facts_(function) {}
 
   Body simplified(const Body& body) {
     Body result;
@@ -81,7 +91,8 @@ class Simplifier {
   }
 
   void add_loop(Body& result, Stmt loop) {
-    if (facts_.holds(operation(Op::less_equal, {loop.value, 0}))) return;
+    const bool may_fail = loop.value->may_fail;
+    if (!may_fail && facts_.holds(operation(Op::less_equal, {loop.value, 0}))) return;
     if (is_literal(loop.value, 1) && loop.loop != LoopKind::bind && !declares(loop.body)) {
       substitute(loop.body, {{loop.name, 0}});
       return append(result, simplified(loop.body));
@@ -89,7 +100,7 @@ class Simplifier {
     facts_.push_loop(loop.name, loop.value);
     loop.body = simplified(loop.body);
     facts_.pop_loop();
-    if (loop.body.empty()) return;
+    if (loop.body.empty() && !may_fail) return;
     result.push_back(hoisted(std::move(loop)));
   }
 
@@ -102,7 +113,7 @@ class Simplifier {
 
   // A condition around the whole body of a loop that it does not depend on goes outside; what runs in another order is
   // left alone.
-  static Stmt hoisted(Stmt loop) {
+  Stmt hoisted(Stmt loop) const {
     const bool fixed = loop.loop == LoopKind::parallel || loop.loop == LoopKind::bind;
     if (fixed || loop.body.size() != 1 || loop.body[0].kind != Stmt::Kind::condition) return loop;
     const Stmt& condition = loop.body[0];
@@ -110,6 +121,8 @@ class Simplifier {
     bool changes = false;  // while the loop runs
     visit(condition.value, [&](const Expr& e) { changes |= e->op == Op::load && stores_to(condition.body, e->name); });
     if (changes) return loop;
+    // There it is asked also where the loop has no iteration.
+    if (!facts_.is_positive(loop.value) && (condition.value->may_fail || !reads_inside(condition.value))) return loop;
     Stmt outer = make_condition(condition.value, {});
     Body inner = condition.body;
     loop.body = std::move(inner);
@@ -117,9 +130,23 @@ class Simplifier {
     return outer;
   }
 
+  // Whether all that is loaded is proven to be there.
+  bool reads_inside(const Expr& e) const {
+    bool inside = true;
+    visit(e, [&](const Expr& node) {
+      if (node->op != Op::load && !is_search(node->op)) return;
+      const Buffer* buffer = function_.find(node->name);
+      const Expr first = node->operands[0];
+      const Expr end = node->op == Op::load ? first + 1 : first + node->operands[1];
+      inside = inside && buffer != nullptr && facts_.is_nonnegative(first) && facts_.is_nonnegative(buffer->size - end);
+    });
+    return inside;
+  }
+
   void add_condition(Body& result, Stmt stmt) {
-    if (facts_.fails(stmt.value)) return;
-    if (facts_.holds(stmt.value) && !declares(stmt.body)) return append(result, simplified(stmt.body));
+    const bool may_fail = stmt.value->may_fail;
+    if (!may_fail && facts_.fails(stmt.value)) return;
+    if (!may_fail && facts_.holds(stmt.value) && !declares(stmt.body)) return append(result, simplified(stmt.body));
     if (stmt.value->op == Op::logical_and) {
       Stmt inner = make_condition(stmt.value->operands[1], std::move(stmt.body));
       return add_condition(result, make_condition(stmt.value->operands[0], {std::move(inner)}));
@@ -127,9 +154,10 @@ class Simplifier {
     facts_.push_condition(stmt.value, stmt.body);
     stmt.body = simplified(stmt.body);
     facts_.pop_condition();
-    if (!stmt.body.empty()) result.push_back(std::move(stmt));
+    if (!stmt.body.empty() || may_fail) result.push_back(std::move(stmt));
   }
 
+  const Function& function_;
   Facts facts_;
 };
 

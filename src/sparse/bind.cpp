@@ -147,6 +147,21 @@ void bind_rows(const Declarations& declared, Bound& bound) {
   }
 }
 
+namespace {
+
+// Parameters may make it a number that no axis has.
+int64_t value_of_length(const Axis& axis, const Expr& length, const Bound& bound) {
+  loop::visit(length, [&](const Expr& e) {
+    if (!loop::is_division(e->op)) return;
+    check(evaluate(e->operands[1], bound.numbers) != 0, ErrorCode::invalid_argument,
+          "axis '{}': its length {} divides by {}, which is 0", axis.name, loop::to_text(length),
+          loop::to_text(e->operands[1]));
+  });
+  return evaluate(length, bound.numbers);
+}
+
+}  // namespace
+
 void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>& scalars,
                      const std::map<std::string, TensorView>& buffers, Bound& bound) {
   for (const auto& [name, value] : scalars) {
@@ -184,6 +199,13 @@ void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>
     if (!bound.numbers.scalars.contains(param)) missing += (missing.empty() ? "" : ", ") + param;
   check(missing.empty(), ErrorCode::invalid_argument,
         "parameters {}: no structure and no shape tells them; give them in scalars", missing);
+  for (const Axis& axis : program.axes)
+    for (const Expr& length : {axis.length, axis.nnz}) {
+      if (!length) continue;
+      const int64_t value = value_of_length(axis, length, bound);
+      check(value >= 0, ErrorCode::invalid_argument, "axis '{}': {} is {}; 0 and more are allowed", axis.name,
+            loop::to_text(length), value);
+    }
   for (const Axis& axis : program.axes)
     for (const std::string& array : {axis.indptr, axis.indices})
       check(array.empty() || bound.pointers.contains(array), ErrorCode::invalid_argument,

@@ -152,9 +152,10 @@ void interpret(const Stage1& program, Memory& memory) {
         return layout.place(program.buffer(buffer).axes, at, true);
       },
       [&](const loop::Failure& failure, const std::vector<int64_t>& at) {
-        failures.add({writer, failure.buffer}, at);
+        failures.add(failure.buffer.empty() ? failure : loop::Failure{writer, failure.buffer}, at);
       });
-  for (const Iteration& it : program.iterations) {
+  for (const Iteration& iteration : program.iterations) {
+    const Iteration it = with_failures(iteration);
     writer = it.name;
     for (const bool init : {true, false})
       if (!init || !it.init.empty()) Walker(program, it, layout, interpreter, init).walk();
@@ -180,7 +181,8 @@ void interpret(Stage2 stage, Memory& memory) {
 void interpret(const Declarations& declared, const Stage3& stage, Memory& memory) {
   FailureLog failures(declared, memory);
   loop::interpret(stage.function, memory, [&](const loop::Failure& failure, const std::vector<int64_t>& at) {
-    failures.add(failure, static_cast<uint64_t>(at[0]));
+    const auto number = static_cast<uint64_t>(at[0]);
+    failures.add(failure, failure.buffer.empty() ? number * 2 + static_cast<uint64_t>(at[1]) : number);
   });
   failures.raise();
 }

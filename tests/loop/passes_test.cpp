@@ -57,6 +57,22 @@ TEST(Simplify, KnowsNothingOfElementsThatAreStored) {
   EXPECT_EQ(body_of(function), text);
 }
 
+// Outside of a loop that may have no iteration nothing is read that only its iterations may read.
+TEST(Simplify, LeavesConditionsInLoopsThatSayWhereTheyRead) {
+  for (const char* extent : {"n - i", "m - 1"}) {
+    const std::string body =
+        fmt::format("for i in range(m):\n  for j in range({}):\n    if B[i] < 1.0:\n      A[j] = 1.0\n", extent);
+    std::string deep = "  " + body;
+    for (size_t at = 0; (at = deep.find("\n", at + 1)) + 1 < deep.size();) deep.insert(at + 1, "  ");
+    EXPECT_EQ(simplified(deep), body);
+  }
+  // A literal extent has iterations, and p has n elements.
+  EXPECT_EQ(simplified("  for i in range(m):\n    for j in range(4):\n      if B[i] < 1.0:\n        A[j] = 1.0\n"),
+            "for i in range(m):\n  if B[i] < 1.0:\n    for j in range(4):\n      A[j] = 1.0\n");
+  EXPECT_EQ(simplified("  for i in range(n):\n    for j in range(m):\n      if p[i] < 1:\n        A[j] = 1.0\n"),
+            "for i in range(n):\n  if p[i] < 1:\n    for j in range(m):\n      A[j] = 1.0\n");
+}
+
 TEST(PeelTails, MakesALoopOfWholeVectorsAndARest) {
   Function function = with(
       "  for i in range(n):\n    for o in range((m + 3) // 4):\n      for v in range(4) [vectorize]:\n"

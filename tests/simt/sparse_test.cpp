@@ -352,6 +352,21 @@ TEST_P(SimtSparse, ComputesWhatDenseArithmeticDoes) {
     EXPECT_EQ(run.failed(), std::vector<uint64_t>{run.extent("n") + 2 + first_absent + 1});
     return;
   }
+  if (name == "quotients") {  // by 0 in column 3: a failure, first where a row has it
+    Values quotients, rests;
+    for (const Stored& e : elements(s)) {
+      const double a = v("X")[e.place] - 40, b = v("Y")[e.col] - 3, quotient = b == 0 ? 0 : std::floor(a / b);
+      quotients.push_back(quotient);
+      rests.push_back(b == 0 ? 0 : a - b * quotient);
+    }
+    const auto list = elements(s);
+    const auto first = std::find_if(list.begin(), list.end(), [](const Stored& e) { return e.col == 3; });
+    run.expect("Q", quotients);
+    run.expect("R", rests);
+    ASSERT_NE(first, list.end());
+    EXPECT_EQ(run.failed(), std::vector<uint64_t>(2, (first->row * run.extent("n") + 3) * 2));
+    return;
+  }
   if (name == "graph_attention") {
     const auto list = elements(s);
     const Values scores = times(dots(list, v("Q"), v("Keys"), 32), Values(list.size(), v("Scale")[0]));

@@ -35,19 +35,6 @@ constexpr const char* kInto = R"(program into(m, n, nnz, all):
     Z[a, b] = Z[a, b] + T[a, b] * 2.0
 )";
 
-// What runs it says, at every stage and on one to four workers.
-void expect_failure(const std::string& text, const std::string& schedule, const RunArguments& arguments,
-                    const std::string& says) {
-  const Operator op = compile(parse(text), schedule);
-  for (const Stage stage : {Stage::source, Stage::one, Stage::two, Stage::three})
-    expect_contains(refusal([&] { interpret_operator(op, arguments, stage); }), says, schedule);
-  for (int workers = 1; workers <= 4; ++workers) {
-    WorkerTeam team(workers);
-    for (int again = 0; again < 2; ++again)
-      expect_contains(refusal([&] { op.run(arguments, Stream::cpu(team)); }), says, schedule);
-  }
-}
-
 struct Scatter {
   explicit Scatter(std::vector<int32_t> places) : t(std::move(places)), x(t.size(), 1.f), y(5, 0.f) {}
   RunArguments arguments() {

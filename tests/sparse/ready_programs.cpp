@@ -53,6 +53,20 @@ constexpr const char* kCompressProgram = R"(program compress(m, n, nnz):
     Z[x, y] = D[x, y]
 )";
 
+// Divisors of any sign, and 0 where the column is 3.
+constexpr const char* kQuotientsProgram = R"(program quotients(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  N = dense_fixed(n)
+  X = buffer(I, J): int32
+  Y = buffer(N): int32
+  Q = buffer(I, J): int32
+  R = buffer(I, J): int32
+  iterate divide(I, J) "SS" as (i, j):
+    Q[i, j] = (X[i, j] - 40) // (Y[j] - 3)
+    R[i, j] = (X[i, j] - 40) % (Y[j] - 3)
+)";
+
 }  // namespace
 
 std::vector<ReadyCase> ready_cases(const VectorUnit& unit) {
@@ -149,6 +163,8 @@ std::vector<ReadyCase> all_cases() {
       sddmm("sddmm_places", sddmm_format_schedule(64, "sr_bcrs(4, 2), coo()", {}), {{"feat", 64}}),
       // Places are searched for; one that is absent is a failure.
       {"compress", {kCompressProgram, "lower()\nparallel(clear.i)\nparallel(compress.x)\n"}, "J", plain},
+      // Divisions by 0 are failures.
+      {"quotients", {kQuotientsProgram, "lower()\nparallel(divide.i)\n"}, "J", plain},
       // Rows of C in shared memory, each element one thread's: nobody waits.
       spmm("spmm_shared",
            "lower()\nreorder(csrmm.k, csrmm.j)\nbind(csrmm.i, blockIdx.x)\nbind(csrmm.k, threadIdx.x)\n"

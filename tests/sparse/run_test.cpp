@@ -348,29 +348,29 @@ TEST(Run, NewValuesOfTheSameStructureAreConvertedAgainUnlessToldThatTheyAreTheSa
 TEST(Run, OtherTensorsOfTheSameShapesAreTakenAndChecked) {
   const Operator op = compile(parse(kSpmmProgram));
   const Matrix a = random_matrix(Shape::uniform, 5);
-  constexpr int64_t kFeat = 3;
+  constexpr int64_t kWidth = 3;
   std::vector<Values> b, c;
   for (uint32_t i = 0; i < 3; ++i) {
-    b.push_back(random_values(static_cast<size_t>(a.cols * kFeat), i));
-    c.emplace_back(static_cast<size_t>(a.rows * kFeat), std::nanf(""));
+    b.push_back(random_values(static_cast<size_t>(a.cols * kWidth), i));
+    c.emplace_back(static_cast<size_t>(a.rows * kWidth), std::nanf(""));
     op.run({.structures = {{"J", a.structure()}},
             .buffers = {{"A", a.values_view()},
-                        {"B", {b[i].data(), DType::fp32, {a.cols, kFeat}}},
-                        {"C", {c[i].data(), DType::fp32, {a.rows, kFeat}}}}});
+                        {"B", {b[i].data(), DType::fp32, {a.cols, kWidth}}},
+                        {"C", {c[i].data(), DType::fp32, {a.rows, kWidth}}}}});
   }
   const Structure kept = a.structure();
   const auto run = [&](Values& from, Values& to) {
     op.run({.structures = {{"J", kept}},
             .buffers = {{"A", a.values_view()},
-                        {"B", {from.data(), DType::fp32, {a.cols, kFeat}}},
-                        {"C", {to.data(), DType::fp32, {a.rows, kFeat}}}}});
+                        {"B", {from.data(), DType::fp32, {a.cols, kWidth}}},
+                        {"C", {to.data(), DType::fp32, {a.rows, kWidth}}}}});
   };
   for (size_t i = 0; i < 3; ++i) run(b[i], c[(i + 1) % 3]);
   for (size_t i = 0; i < 3; ++i)
-    expect_close(doubles(c[(i + 1) % 3]), dense_spmm(a, b[i], kFeat), 1e-5, "another tensor");
+    expect_close(doubles(c[(i + 1) % 3]), dense_spmm(a, b[i], kWidth), 1e-5, "another tensor");
   EXPECT_THROW(run(b[0], b[0]), Error);
   run(b[1], c[1]);
-  expect_close(doubles(c[1]), dense_spmm(a, b[1], kFeat), 1e-5, "after a refusal");
+  expect_close(doubles(c[1]), dense_spmm(a, b[1], kWidth), 1e-5, "after a refusal");
 }
 
 TEST(Run, GivesTheSameBitsOnAnyNumberOfWorkers) {

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "sparse/formats/structure.h"
+#include "tests/sparse/refusals.h"
 #include "tests/support/sanitizers.h"
 
 namespace weft::sparse::test {
@@ -138,6 +139,18 @@ void expect_everywhere(const Operator& op, const RunArguments& arguments, const 
   poison();
   op.run(arguments);
   expect_close(values_of(target), want, 1e-5, what + ", compiled");
+}
+
+void expect_failure(const std::string& text, const std::string& schedule, const RunArguments& arguments,
+                    const std::string& says, const std::map<std::string, int64_t>& set) {
+  const Operator op = compile(parse(text), schedule, Device::cpu(), {.set = set});
+  for (const Stage stage : {Stage::source, Stage::one, Stage::two, Stage::three})
+    expect_contains(refusal([&] { interpret_operator(op, arguments, stage); }), says, schedule);
+  for (int workers = 1; workers <= 4; ++workers) {
+    WorkerTeam team(workers);
+    for (int again = 0; again < 2; ++again)
+      expect_contains(refusal([&] { op.run(arguments, Stream::cpu(team)); }), says, schedule);
+  }
 }
 
 }  // namespace weft::sparse::test

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <random>
 #include <span>
 #include <string>
@@ -54,5 +55,9 @@ std::span<const Stage> interpreted_stages(Stage first = Stage::one);
 // Runs the operator through the interpreters, and compiled; compares each with `want` of the output.
 void expect_everywhere(const Operator& op, const RunArguments& arguments, const std::string& output,
                        const std::vector<double>& want, const std::string& what);
+
+// The run fails so at every stage and, compiled, on one to four workers.
+void expect_failure(const std::string& text, const std::string& schedule, const RunArguments& arguments,
+                    const std::string& says, const std::map<std::string, int64_t>& set = {});
 
 }  // namespace weft::sparse::test

@@ -30,9 +30,21 @@ constexpr Infix kInfix[] = {{Op::logical_or, "||", 1},
                             {Op::multiply, "*", kProductPrecedence},
                             {Op::divide, "/", kProductPrecedence}};
 
+// Of the number that says where it failed first.
+std::string place_of(const Function& function, const Failure& failure) {
+  const std::vector<Failure> all = failures_of(function);
+  return fmt::format("weft_failures + {}", std::find(all.begin(), all.end(), failure) - all.begin());
+}
+
+std::string qualified(std::string text, const std::string& qualifier) {
+  const std::string_view placeholder = "QUALIFIER";
+  for (size_t at; (at = text.find(placeholder)) != text.npos;) text.replace(at, placeholder.size(), qualifier);
+  return text;
+}
+
 }  // namespace
 
-std::string CFamily::search_functions(const std::string& qualifier) {
+std::string search_functions(const std::string& qualifier) {
   std::string text = R"(// How many of `count` sorted elements from `start` on are at most x.
 template <class T>
 QUALIFIER long long weft_upper_bound(const T* array, long long start, long long count, long long x) {
@@ -54,9 +66,31 @@ QUALIFIER long long weft_find(const T* array, long long start, long long count, 
   return low < count && array[start + low] == x ? low : -1;
 }
 )";
-  const std::string_view placeholder = "QUALIFIER";
-  for (size_t at; (at = text.find(placeholder)) != text.npos;) text.replace(at, placeholder.size(), qualifier);
-  return text;
+  return qualified(std::move(text), qualifier);
+}
+
+std::string division_functions(const std::string& qualifier) {
+  return qualified(
+      R"(// By any divisor. Where there is no quotient of 64 bits it is 0, and what fails is counted: the last digit says why.
+QUALIFIER long long weft_any_floor_div(long long a, long long b) {
+  if (b == 0 || (b == -1 && a < -9223372036854775807)) return 0;
+  return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
+}
+QUALIFIER long long weft_any_modulo(long long a, long long b) {
+  if (b == 0 || b == -1) return 0;
+  return a % b + (a % b != 0 && (a % b < 0) != (b < 0) ? b : 0);
+}
+QUALIFIER long long weft_any_floor_div(long long a, long long b, unsigned long long* least,
+                                       unsigned long long number) {
+  if (b == 0 || (b == -1 && a < -9223372036854775807)) weft_fail(least, number * 2 + (b != 0));
+  return weft_any_floor_div(a, b);
+}
+QUALIFIER long long weft_any_modulo(long long a, long long b, unsigned long long* least, unsigned long long number) {
+  if (b == 0) weft_fail(least, number * 2);
+  return weft_any_modulo(a, b);
+}
+)",
+      qualifier);
 }
 
 std::string phase_name(const Function& function, size_t phase) {
@@ -111,8 +145,8 @@ std::string CFamily::expr(const Expr& e, int precedence) {
       if (dtype_of(e->name) == DType::int32) return fmt::format("(long long){}", element);
       return dtype_of(e->name) == DType::bf16 ? fmt::format("weft_from_bf16({})", element) : element;
     }
-    case Op::floor_div: return fmt::format("weft_floor_div({}, {})", expr(x[0]), expr(x[1]));
-    case Op::modulo: return fmt::format("weft_modulo({}, {})", expr(x[0]), expr(x[1]));
+    case Op::floor_div:
+    case Op::modulo: return division(e);
     case Op::minimum: return fmt::format("weft_min({}, {})", expr(x[0]), expr(x[1]));
     case Op::maximum: return fmt::format("weft_max({}, {})", expr(x[0]), expr(x[1]));
     case Op::negate: return parenthesised("-" + expr(x[0], kPostfixPrecedence), 7, precedence);
@@ -121,7 +155,14 @@ std::string CFamily::expr(const Expr& e, int precedence) {
     case Op::square_root: return fmt::format("weft_sqrt({})", expr(x[0]));
     case Op::absolute: return fmt::format("weft_abs({})", expr(x[0]));
     case Op::to_real: return fmt::format("{}({})", real_type(), expr(x[0]));
-    case Op::select: return fmt::format("({} ? {} : {})", expr(x[0], 1), expr(x[1], 1), expr(x[2], 1));
+    case Op::select: {
+      const std::string condition = expr(x[0], 1);
+      facts_.push_condition(x[0]);
+      std::string value = expr(x[1], 1);
+      facts_.pop_condition();
+      if (is_integer(x[1]) && is_integer(x[2])) value += "ll";  // else it would be of 32 bits
+      return fmt::format("({} ? {} : {})", condition, value, expr(x[2], 1));
+    }
     case Op::find:
     case Op::upper_bound:
       return fmt::format("weft_{}({}, {}, {}, {})", e->op == Op::find ? "find" : "upper_bound", e->name, expr(x[0]),
@@ -132,12 +173,28 @@ std::string CFamily::expr(const Expr& e, int precedence) {
   return {};
 }
 
+// By a divisor of 1 or more, which is asked nothing, or by any: that counts a failure where there is no quotient.
+std::string CFamily::division(const Expr& e) {
+  const auto& x = e->operands;
+  const char* name = e->op == Op::floor_div ? "floor_div" : "modulo";
+  if (facts_.is_positive(x[1])) return fmt::format("weft_{}({}, {})", name, expr(x[0]), expr(x[1]));
+  if (e->failure == nullptr) return fmt::format("weft_any_{}({}, {})", name, expr(x[0]), expr(x[1]));
+  ensure(x.size() == 3, "'{}' has {} numbers of its place; flat loops have 1", to_text(e), x.size() - 2);
+  return fmt::format("weft_any_{}({}, {}, {}, {})", name, expr(x[0]), expr(x[1]), place_of(*function_, *e->failure),
+                     expr(x[2]));
+}
+
 void CFamily::emit(const Body& body) {
+  size_t lets = 0;
   for (const Stmt& stmt : body) {
     switch (stmt.kind) {
       case Stmt::Kind::loop: emit_loop(stmt); break;
       case Stmt::Kind::store: emit_store(stmt); break;
-      case Stmt::Kind::let: line(fmt::format("const long long {} = {};", stmt.name, expr(stmt.value))); break;
+      case Stmt::Kind::let:
+        line(fmt::format("const long long {} = {};", stmt.name, expr(stmt.value)));
+        facts_.push_let(stmt.name, stmt.value);
+        ++lets;
+        break;
       case Stmt::Kind::allocate:
         local_[stmt.name] = stmt.dtype;
         if (const auto found = registers_.find(stmt.name); found != registers_.end()) {
@@ -151,7 +208,9 @@ void CFamily::emit(const Body& body) {
       case Stmt::Kind::condition:
         line(fmt::format("if ({}) {{", expr(stmt.value)));
         ++indent_;
+        facts_.push_condition(stmt.value, stmt.body);
         emit(stmt.body);
+        facts_.pop_condition();
         --indent_;
         line("}");
         break;
@@ -161,6 +220,7 @@ void CFamily::emit(const Body& body) {
       case Stmt::Kind::block: ensure(false, "block '{}' is left", stmt.name);
     }
   }
+  while (lets-- > 0) facts_.pop_let();
 }
 
 std::string CFamily::allocation(const Stmt& stmt) {
@@ -182,13 +242,16 @@ void CFamily::emit_store(const Stmt& store) {
 }
 
 void CFamily::emit_fail(const Stmt& stmt) {
-  const std::vector<Failure> all = failures_of(*function_);
-  const auto number = std::find(all.begin(), all.end(), Failure{stmt.writer, stmt.name}) - all.begin();
-  line(fmt::format("weft_fail(weft_failures + {}, {});", number, expr(stmt.indices[0])));
+  line(fmt::format("weft_fail({}, {});", place_of(*function_, {stmt.writer, stmt.name}), expr(stmt.indices[0])));
 }
 
 void CFamily::emit_loop(const Stmt& written) {
-  if (written.loop == LoopKind::vectorize && has_vectors() && emit_vector_loop(written)) return;
+  if (written.loop == LoopKind::vectorize && has_vectors()) {
+    facts_.push_loop(written.name, written.value);
+    const bool is_vector = emit_vector_loop(written);
+    facts_.pop_loop();
+    if (is_vector) return;
+  }
   const Stmt loop = written.loop == LoopKind::vectorize ? with_wide_loads(written) : written;
   if (has_annotation(loop, "product")) return emit_product(loop);
   if (has_annotation(loop, "dot") && has_vectors() && emit_dot(loop)) return;
@@ -200,7 +263,9 @@ void CFamily::emit_loop(const Stmt& written) {
   }
   ++indent_;
   if (const int64_t ahead = prefetch_distance(loop); ahead > 0 && has_prefetch()) emit_prefetch(loop, ahead);
+  facts_.push_loop(loop.name, loop.value);
   emit(loop.body);
+  facts_.pop_loop();
   --indent_;
   line("}");
 }
@@ -231,10 +296,9 @@ void CFamily::write_phase(const Function& function, const Phase& phase, size_t i
   text_.clear();
   indent_ = 0;
   local_.clear();
+  facts_ = Facts(function);
   Names used;
-  bool may_fail = false;
   visit(phase.body, [&](const Stmt& stmt) {
-    may_fail |= stmt.kind == Stmt::Kind::fail;
     if (stmt.kind == Stmt::Kind::store) used.insert(stmt.name);
     if (!stmt.balance.empty()) used.insert(stmt.balance);
     if (prefetch_distance(stmt) > 0 && has_prefetch())  // asks whether places are there to be read
@@ -255,7 +319,7 @@ void CFamily::write_phase(const Function& function, const Phase& phase, size_t i
       line(buffer_declaration(buffer, i, stores_to(phase.body, buffer.name)));
   for (size_t i = 0; i < function.scalars.size(); ++i)
     if (used.contains(function.scalars[i])) line(scalar_declaration(function.scalars[i], i));
-  if (may_fail) line(failures_declaration(function.buffers.size()));
+  if (may_fail(phase.body)) line(failures_declaration(function.buffers.size()));
   std::string above = std::exchange(text_, {});
   emit(phase.body);
   const std::string body = std::exchange(text_, std::move(above));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "loop/facts.h"
 #include "loop/ir.h"
 #include "loop/passes.h"
 
@@ -50,8 +51,6 @@ class CFamily {
   virtual std::string infinity() const = 0;
   virtual std::string not_a_number() const = 0;
 
-  // weft_upper_bound and weft_find, as functions of that kind.
-  static std::string search_functions(const std::string& qualifier);
   void line(const std::string& text);
   std::string expr(const Expr& e, int precedence = 0);
   std::string real_type() const { return is_double_ ? "double" : "float"; }
@@ -64,6 +63,7 @@ class CFamily {
   void emit_loop(const Stmt& loop);
   void emit_store(const Stmt& store);
   void emit_fail(const Stmt& stmt);
+  std::string division(const Expr& e);
   // Of a loop that is to prefetch: what it loads at loaded places, some iterations ahead.
   void emit_prefetch(const Stmt& loop, int64_t ahead);
   bool emit_vector_loop(const Stmt& loop);
@@ -84,6 +84,7 @@ class CFamily {
   DType dtype_of(const std::string& buffer) const;
   std::string real_literal(double value) const;
 
+  Facts facts_;  // of the place that is written
   std::string text_;
   int indent_ = 0;
   bool is_double_ = false;
@@ -92,6 +93,10 @@ class CFamily {
   std::map<std::string, int64_t> registers_;  // memory of the nest that is whole vectors of so many lanes
   Names spilled_;                             // what of it has to be an array after all
 };
+
+// weft_upper_bound and weft_find, as functions of that kind; weft_any_floor_div and weft_any_modulo, behind weft_fail.
+std::string search_functions(const std::string& qualifier);
+std::string division_functions(const std::string& qualifier);
 
 // Copies in place of loops to be unrolled, as far as their text stays short.
 Body unrolled(Body body);

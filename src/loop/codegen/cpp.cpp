@@ -23,10 +23,10 @@ typedef double weft_doublex64 __attribute__((vector_size(512), aligned(8), may_a
 typedef unsigned weft_bits __attribute__((may_alias));
 typedef unsigned long long weft_bits64 __attribute__((may_alias));
 
-template <class T> static inline T weft_min(T a, T b) { return b < a ? b : a; }
-template <class T> static inline T weft_max(T a, T b) { return a < b ? b : a; }
-static inline long long weft_min(long long a, long long b) { return b < a ? b : a; }
-static inline long long weft_max(long long a, long long b) { return a < b ? b : a; }
+// Of the type that both fit: an integer and a real, or reals of two widths, may meet.
+template <class A, class B> static inline auto weft_min(A a, B b) -> decltype(a + b) { return b < a ? b : a; }
+template <class A, class B> static inline auto weft_max(A a, B b) -> decltype(a + b) { return a < b ? b : a; }
+// By divisors of 1 or more.
 static inline long long weft_floor_div(long long a, long long b) { return a / b - (a % b < 0); }
 static inline long long weft_modulo(long long a, long long b) { return a % b + (a % b < 0 ? b : 0); }
 static inline float weft_abs(float x) { return __builtin_fabsf(x); }
@@ -213,7 +213,9 @@ static inline long long weft_share(const T* indptr, long long extent, long long 
 
 class Cpp : public CFamily {
  protected:
-  std::string prelude() const override { return kCppPrelude + search_functions("static inline") + kShare; }
+  std::string prelude() const override {
+    return kCppPrelude + search_functions("static inline") + kShare + division_functions("static inline");
+  }
   std::string head(const std::string& name, const Function&, const Phase&) override {
     return fmt::format(
         "extern \"C\" __attribute__((visibility(\"default\"))) void {}(void* const* buffers, const long long* "

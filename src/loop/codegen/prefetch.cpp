@@ -23,7 +23,7 @@ void collect_gathers(const Body& body, const std::string& variable, std::vector<
     }
     if (stmt.kind != Stmt::Kind::store) continue;
     visit(stmt.value, [&](const Expr& e) {
-      if (e->op != Op::load) return;
+      if (e->op != Op::load || e->may_fail) return;  // ahead of the loop a divisor may be another
       bool is_gathered = false;
       visit(e->operands[0], [&](const Expr& place) { is_gathered |= place->op == Op::load && uses(place, variable); });
       if (is_gathered && std::find(gathers.begin(), gathers.end(), e) == gathers.end()) gathers.push_back(e);

@@ -319,6 +319,15 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
   }
   if (stores_to(it->body, buffer_name))
     refuse_format(name, buffer_name, "the iteration writes the buffer; only what is read changes its format");
+  const auto check_divisions = [&](const Expr& e) {
+    const auto stores = std::find_if(rules.begin(), rules.end(), stores_zeros);
+    if (stores != rules.end() && loop::divides_by_any(e))
+      refuse_format(name, buffer_name,
+                    fmt::format("format {} also stores places of no element, where {} may divide by 0", stores->name,
+                                loop::to_text(e)));
+  };
+  visit_exprs(it->body, check_divisions);
+  std::for_each(it->where.begin(), it->where.end(), check_divisions);
   const bool gathers = writes_on_axes_of(program, *it, *buffer);
   if (gathers) check_gathered(program, *it, *buffer, places);
   for (const Stmt& stmt : it->body) {

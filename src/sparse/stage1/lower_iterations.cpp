@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "sparse/failures.h"
 #include "sparse/stage2/primitives.h"
 #include "sparse/stage2/stage2.h"
 
@@ -15,7 +16,8 @@ Expr both(const Expr& a, const Expr& b) { return a ? loop::operation(Op::logical
 class IterationLowering {
  public:
   IterationLowering(const Stage1& program, const Iteration& it)
-      : program_(program), it_(it), facts_(facts_of(program)) {
+      : program_(program), it_(with_failures(it)), facts_(facts_of(program)) {
+    check_divisors();
     taken_ = program.all_names();
     taken_.insert(it.iterators.begin(), it.iterators.end());
   }
@@ -24,7 +26,9 @@ class IterationLowering {
     make_loops();
     for (const Expr& condition : it_.where) guards_.push_back(translate(condition));
     ensure(lets_.empty(), "conditions of '{}' search", it_.name);
-    for (const Expr& guard : guards_) facts_.push_condition(guard);
+    Body stores = it_.init;
+    stores.insert(stores.end(), it_.body.begin(), it_.body.end());
+    for (const Expr& guard : guards_) facts_.push_condition(guard, stores);
     Stmt block = loop::make_block(it_.name, lower_stores(it_.body), lower_stores(it_.init));
     Body nest{std::move(block)};
     for (auto guard = guards_.rbegin(); guard != guards_.rend(); ++guard)
@@ -41,6 +45,23 @@ class IterationLowering {
   }
 
  private:
+  // A divisor that is the literal 0 wherever the iteration computes.
+  void check_divisors() const {
+    if (!it_.where.empty()) return;
+    for (const Body* body : {&it_.init, &it_.body}) visit_exprs(*body, [&](const Expr& e) { check_divisors(e); });
+  }
+  void check_divisors(const Expr& e) const {
+    if (!e->may_fail) return;
+    if (e->failure != nullptr && loop::is_literal(e->operands[1], 0))
+      fail(ErrorCode::invalid_argument, "{}iteration '{}' divides by 0: {}", place_text(), it_.name,
+           e->failure->division);
+    const bool is_lazy = e->op == Op::select || e->op == Op::logical_and || e->op == Op::logical_or;
+    for (size_t i = 0; i < (is_lazy ? 1 : e->operands.size()); ++i) check_divisors(e->operands[i]);
+  }
+  std::string place_text() const {
+    return it_.place.line == 0 ? "" : fmt::format("line {}, column {}: ", it_.place.line, it_.place.column);
+  }
+
   // Step 2: a loop for each axis or fused group, outer ones first; positions and coordinates of each axis (3.2, 3.3).
   void make_loops() {
     size_t next = 0;
@@ -144,8 +165,8 @@ class IterationLowering {
       const Access target = locate(store.name, store.indices);
       if (target.never)
         fail(ErrorCode::invalid_argument, "{}iteration '{}' writes {}, where '{}' never stores anything: {} is false",
-             it_.place.line == 0 ? "" : fmt::format("line {}, column {}: ", it_.place.line, it_.place.column), it_.name,
-             loop::to_text(loop::load(store.name, store.indices, Type::real)), store.name, loop::to_text(target.never));
+             place_text(), it_.name, loop::to_text(loop::load(store.name, store.indices, Type::real)), store.name,
+             loop::to_text(target.never));
       written_ = &store, written_at_ = &target;
       const Expr value = translate(store.value);
       written_ = nullptr, written_at_ = nullptr;
@@ -217,12 +238,26 @@ class IterationLowering {
       if (facts_.fails(condition)) access.never = condition;
     start.push_back(0);
     Expr found = loop::search(Op::find, axis.indices, start, extent, x);
-    if (access.present) found = loop::select(access.present, found, -1);
+    // Where the value is not asked for, nothing that may fail is.
+    Expr asked;
+    if (found->may_fail)
+      for (const Expr& condition : asked_) asked = both(asked, condition);
+    if (access.present) asked = both(asked, access.present);
+    if (asked) found = loop::select(asked, found, -1);
     const std::string name = loop::fresh_name("at_" + axis.name, taken_);
     taken_.insert(name);
     lets_.push_back(loop::make_let(name, found));
     access.present = loop::at_least(loop::variable(name), 0);  // -1 where an ancestor is absent, too
     return loop::variable(name);
+  }
+
+  // What has to hold of those before for the next operand to be evaluated; none: it always is.
+  static Expr condition_of_operand(Op op, const std::vector<Expr>& before) {
+    const auto negated = [](const Expr& e) { return loop::operation(Op::logical_not, {e}); };
+    if (op == Op::logical_and) return before[0];
+    if (op == Op::logical_or) return negated(before[0]);
+    if (op != Op::select) return {};
+    return before.size() == 1 ? before[0] : negated(before[0]);
   }
 
   Expr translate(const Expr& e) {
@@ -232,7 +267,14 @@ class IterationLowering {
     }
     if (e->op != Op::load) {
       std::vector<Expr> operands;
-      for (const Expr& operand : e->operands) operands.push_back(translate(operand));
+      for (const Expr& operand : e->operands) {
+        const Expr condition = operands.empty() ? Expr() : condition_of_operand(e->op, operands);
+        if (condition) asked_.push_back(condition);
+        operands.push_back(translate(operand));
+        if (condition) asked_.pop_back();
+      }
+      if (e->failure != nullptr && facts_.is_positive(operands[1]))
+        return loop::operation(e->op, {operands[0], operands[1]});
       return loop::with_operands(e, std::move(operands));
     }
     // What is added to is where it is written.
@@ -245,7 +287,7 @@ class IterationLowering {
   }
 
   const Stage1& program_;
-  const Iteration& it_;
+  const Iteration it_;
   loop::Facts facts_;
   Names taken_;
   std::vector<Stmt> levels_;  // loops, and lets between them
@@ -254,6 +296,7 @@ class IterationLowering {
   std::map<std::string, std::string> axis_of_iterator_;
   std::vector<Expr> guards_;
   Body lets_;                      // searches of the store that is being lowered
+  std::vector<Expr> asked_;        // conditions that hold where what is translated is evaluated
   const Stmt* written_ = nullptr;  // that store, where its value is translated
   const Access* written_at_ = nullptr;
 };

@@ -29,6 +29,13 @@ std::string named_argument(Cursor& line, std::string_view keyword) {
   return line.new_name(keyword);
 }
 
+Expr parse_length(Cursor& line, const Symbols& symbols) {
+  const size_t column = line.column();
+  Expr length = parse_integer(line, symbols);
+  if (divides_by_zero(length)) line.fail_at(column, fmt::format("{}: the divisor is 0", loop::to_text(length)));
+  return length;
+}
+
 // "sparse_variable(I, n, nnz, indptr=a, indices=b)" after the name of the kind.
 Axis parse_axis(Cursor& line, std::string name, std::string_view kind, const Symbols& symbols, bool has_rows) {
   Axis axis{
@@ -38,10 +45,10 @@ Axis parse_axis(Cursor& line, std::string name, std::string_view kind, const Sym
     axis.parent = line.name("the parent axis");
     line.expect(",");
   }
-  axis.length = parse_integer(line, symbols);
+  axis.length = parse_length(line, symbols);
   if (kind != "dense_fixed") {
     line.expect(",");
-    axis.nnz = parse_integer(line, symbols);
+    axis.nnz = parse_length(line, symbols);
     if (axis.is_variable) axis.indptr = named_argument(line, "indptr");
     if (axis.is_sparse) axis.indices = named_argument(line, "indices");
     if (has_rows && axis.is_variable && line.looks_like(",")) axis.rows = named_argument(line, "rows");

@@ -22,6 +22,7 @@ std::map<std::string, Expr> parse_maps(Cursor& line, const std::vector<std::stri
       line.fail_at(column, fmt::format("'{}' is no axis that is mapped here, or is mapped twice", name));
     line.expect("=");
     maps[name] = parse_integer(line, symbols);
+    if (divides_by_zero(maps[name])) line.fail_at(column, fmt::format("the map of '{}' divides by 0", name));
   } while (line.accept(","));
   line.expect_end();
   return maps;

@@ -217,6 +217,13 @@ std::string problem_of(const Declarations& declared, const Iteration& it) {
   return {};
 }
 
+bool divides_by_zero(const Expr& e) {
+  bool found = false;
+  loop::visit(
+      e, [&](const Expr& node) { found |= loop::is_division(node->op) && loop::is_literal(node->operands[1], 0); });
+  return found;
+}
+
 void verify(const Stage1& program) {
   Stage1 declared{{.name = program.name, .params = program.params}};
   const auto require = [&](const std::string& problem) {

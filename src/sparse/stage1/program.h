@@ -122,6 +122,9 @@ std::string problem_of(const Declarations& declared, const Iteration& iteration)
 std::string problem_of_apart(const Declarations& declared, const std::vector<std::string>& axes);
 std::string problem_of_axes(const Declarations& declared, const Iteration& iteration);  // of its head alone
 
+// Whether it divides by the literal 0.
+bool divides_by_zero(const Expr& e);
+
 std::string to_text(const Stage1& program);
 std::string to_text(const Axis& axis);
 std::string to_text(const SparseBuffer& buffer);

@@ -1,6 +1,7 @@
 #include "sparse/stage1/specialise.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/names.h"
@@ -19,8 +20,12 @@ Stage1 specialise(Stage1 program, const std::map<std::string, int64_t>& values) 
     numbers[name] = value;
   }
   for (Axis& axis : program.axes) {
-    axis.length = loop::substitute(axis.length, numbers);
-    if (axis.nnz) axis.nnz = loop::substitute(axis.nnz, numbers);
+    for (Expr* length : {&axis.length, &axis.nnz}) {
+      if (!*length) continue;
+      const Expr written = std::exchange(*length, loop::substitute(*length, numbers));
+      check(!divides_by_zero(*length), ErrorCode::invalid_argument, "set: the length {} of axis '{}' divides by 0: {}",
+            loop::to_text(written), axis.name, loop::to_text(*length));
+    }
   }
   for (Iteration& it : program.iterations) {
     for (Body* body : {&it.init, &it.body}) loop::substitute(*body, numbers);

@@ -75,6 +75,11 @@ class BufferLowering {
   Expr lowered(const Expr& e) const {
     return loop::rewrite(e, [&](const Expr& node) -> Expr {
       if (node->op == Op::load) return loop::load(node->name, {flat_access(node->name, node->operands)}, node->type);
+      if (node->failure != nullptr) {
+        const std::vector<Expr> at(node->operands.begin() + 2, node->operands.end());
+        return loop::checked_division(node->op, node->operands[0], node->operands[1], node->failure,
+                                      {failure_number(stage_, *node->failure, at)});
+      }
       if (!loop::is_search(node->op)) return node;
       const std::vector<Expr> start(node->operands.begin(), node->operands.end() - 2);
       return loop::search(node->op, node->name, {flat_access(node->name, start)}, *(node->operands.end() - 2),

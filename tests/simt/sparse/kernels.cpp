@@ -30,6 +30,7 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #define weft_extremes_1 WEFT_OF(WEFT_GOLDEN, extremes_1)
 #define weft_fused_mm_0 WEFT_OF(WEFT_GOLDEN, fused_mm_0)
 #define weft_graph_attention_0 WEFT_OF(WEFT_GOLDEN, graph_attention_0)
+#define weft_quotients_0 WEFT_OF(WEFT_GOLDEN, quotients_0)
 #define weft_rest_0 WEFT_OF(WEFT_GOLDEN, rest_0)
 #define weft_rgms_0 WEFT_OF(WEFT_GOLDEN, rgms_0)
 #define weft_rgms_1 WEFT_OF(WEFT_GOLDEN, rgms_1)
@@ -159,6 +160,9 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #define WEFT_GOLDEN compress
 #include "tests/golden/sparse/compress.cuda.txt"
 #undef WEFT_GOLDEN
+#define WEFT_GOLDEN quotients
+#include "tests/golden/sparse/quotients.cuda.txt"
+#undef WEFT_GOLDEN
 // clang-format on
 
 namespace weft::simt {
@@ -239,6 +243,7 @@ const SparseKernel kSparseKernels[] = {
     WEFT_KERNEL(sddmm_places, sddmm_1),
     WEFT_KERNEL(compress, compress_0),
     WEFT_KERNEL(compress, compress_1),
+    WEFT_KERNEL(quotients, quotients_0),
 };
 unsigned sparse_threads_x = 0;
 const int kNumSparseKernels = sizeof kSparseKernels / sizeof kSparseKernels[0];
