@@ -24,6 +24,7 @@ class Facts {
   // A variable of `let`, and what is known of it: a position that was searched, -1 where there is none.
   void push_let(std::string variable, Expr value) { lets_.emplace_back(std::move(variable), std::move(value)); }
   void pop_let() { lets_.pop_back(); }
+  const Expr* let_of(const std::string& variable) const;  // null: it is none
   // `changed`: statements that run where it holds. What it says of elements that they store is no fact behind the store.
   void push_condition(const Expr& condition, const Body& changed = {});
   void pop_condition() { conditions_.pop_back(); }
@@ -41,7 +42,6 @@ class Facts {
   bool bound_product(Linear& sum, const Expr& term, int64_t coefficient) const;
   bool replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient) const;
   const Expr* extent_of(const std::string& variable) const;
-  const Expr* let_of(const std::string& variable) const;
   const Buffer* bounded_buffer(const Expr& e) const;
   std::vector<Expr> slacks_of(const Expr& condition) const;
   mutable int nesting_ = 0;  // of proofs that need others

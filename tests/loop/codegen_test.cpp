@@ -124,6 +124,18 @@ TEST(Codegen, CudaReadsNoLanesThatAConditionMayLeaveOut) {
   }
 }
 
+// A mask that g++ knows would make it read the whole vector.
+TEST(Codegen, ConditionsOfLanesAloneAreHiddenFromTheCompiler) {
+  const auto code = [](const char* condition) {
+    return code_of(fmt::format(
+        "  for i in range(8):\n    let j = i * 2\n    let q = p[i]\n    if {}:\n      A[i] = B[i]\n", condition));
+  };
+  for (const char* condition : {"i < 5", "j % 3 == 1", "i != 2 and m > 3"})
+    EXPECT_NE(code(condition).find(" + weft_zero"), std::string::npos) << code(condition);
+  for (const char* condition : {"i < m", "q < 5", "p[i] < i", "B[i] < 1.0"})
+    EXPECT_EQ(code(condition).find("weft_zero"), std::string::npos) << code(condition);
+}
+
 TEST(Codegen, ALoopOfManyStatementsIsUnrolledByTheCompiler) {
   const std::string code =
       code_of("  for i in range(64) [unroll]:\n    for j in range(64) [unroll]:\n      A[i + j] = B[i] * 2.0\n");

@@ -36,6 +36,28 @@ std::string place_of(const Function& function, const Failure& failure) {
   return fmt::format("weft_failures + {}", std::find(all.begin(), all.end(), failure) - all.begin());
 }
 
+// Whether it is made of literals and variables of loops.
+bool is_of_loops(const Expr& e, const Function& function, const Facts& facts) {
+  bool is_known = true;
+  visit(e, [&](const Expr& node) {
+    is_known = is_known && node->op != Op::load && !is_search(node->op);
+    if (!is_known || node->op != Op::variable) return;
+    const auto& scalars = function.scalars;
+    const Expr* value = facts.let_of(node->name);
+    is_known = value != nullptr ? is_of_loops(*value, function, facts)
+                                : std::find(scalars.begin(), scalars.end(), node->name) == scalars.end();
+  });
+  return is_known;
+}
+
+// Whether what a condition allows to be read may be a mask that is known when the code is compiled: a comparison of
+// variables of loops, which are lanes where a loop becomes a vector.
+bool compares_lanes(const Expr& e, const Function& function, const Facts& facts) {
+  const auto& x = e->operands;
+  return e->type == Type::boolean && x.size() == 2 && x[0]->type == Type::integer && x[1]->type == Type::integer &&
+         is_of_loops(e, function, facts) && !variables_of(e).empty();
+}
+
 std::string qualified(std::string text, const std::string& qualifier) {
   const std::string_view placeholder = "QUALIFIER";
   for (size_t at; (at = text.find(placeholder)) != text.npos;) text.replace(at, placeholder.size(), qualifier);
@@ -130,10 +152,13 @@ std::string CFamily::real_literal(double value) const {
 std::string CFamily::expr(const Expr& e, int precedence) {
   const auto& x = e->operands;
   for (const Infix& infix : kInfix)
-    if (infix.op == e->op)
-      return parenthesised(
-          fmt::format("{} {} {}", expr(x[0], infix.precedence), infix.symbol, expr(x[1], infix.precedence + 1)),
-          infix.precedence, precedence);
+    if (infix.op == e->op) {
+      const bool is_hidden = has_vectors() && compares_lanes(e, *function_, facts_);
+      hides_masks_ |= is_hidden;
+      return parenthesised(fmt::format("{} {} {}{}", expr(x[0], infix.precedence), infix.symbol,
+                                       expr(x[1], infix.precedence + 1), is_hidden ? " + weft_zero" : ""),
+                           infix.precedence, precedence);
+    }
   switch (e->op) {
     case Op::integer_literal: return parenthesised(fmt::format("{}", e->integer), e->integer < 0 ? 7 : 9, precedence);
     case Op::real_literal: return parenthesised(real_literal(e->real), std::signbit(e->real) ? 7 : 9, precedence);
@@ -297,6 +322,7 @@ void CFamily::write_phase(const Function& function, const Phase& phase, size_t i
   indent_ = 0;
   local_.clear();
   facts_ = Facts(function);
+  hides_masks_ = false;
   Names used;
   visit(phase.body, [&](const Stmt& stmt) {
     if (stmt.kind == Stmt::Kind::store) used.insert(stmt.name);
@@ -323,6 +349,7 @@ void CFamily::write_phase(const Function& function, const Phase& phase, size_t i
   std::string above = std::exchange(text_, {});
   emit(phase.body);
   const std::string body = std::exchange(text_, std::move(above));
+  if (hides_masks_) line("const long long weft_zero = weft_hidden_zero();");
   for (const std::string& check : checks()) line(check);
   text_ += body;
   --indent_;

@@ -88,6 +88,7 @@ class CFamily {
   std::string text_;
   int indent_ = 0;
   bool is_double_ = false;
+  bool hides_masks_ = false;  // some condition has weft_zero in it, which the compiler does not know to be 0
   const Function* function_ = nullptr;
   std::map<std::string, DType> local_;
   std::map<std::string, int64_t> registers_;  // memory of the nest that is whole vectors of so many lanes

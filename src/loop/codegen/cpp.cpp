@@ -26,6 +26,12 @@ typedef unsigned long long weft_bits64 __attribute__((may_alias));
 // Of the type that both fit: an integer and a real, or reals of two widths, may meet.
 template <class A, class B> static inline auto weft_min(A a, B b) -> decltype(a + b) { return b < a ? b : a; }
 template <class A, class B> static inline auto weft_max(A a, B b) -> decltype(a + b) { return a < b ? b : a; }
+// g++ 12 makes a load under a mask that it knows a load of the whole vector and a blend, which reads beyond the tensor.
+static inline long long weft_hidden_zero() {
+  long long zero = 0;
+  asm("" : "+r"(zero));
+  return zero;
+}
 // By divisors of 1 or more.
 static inline long long weft_floor_div(long long a, long long b) { return a / b - (a % b < 0); }
 static inline long long weft_modulo(long long a, long long b) { return a % b + (a % b < 0 ? b : 0); }
