@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "loop/product.h"
 #include "loop/threads/accesses.h"
 #include "loop/threads/barriers.h"
 #include "loop/threads/cta_exchange.h"
@@ -36,7 +37,8 @@ class Threads {
     const size_t num_names = around_.num_names();
     std::vector<Step> steps;
     for (const Stmt& stmt : body) {
-      if (stmt.kind == Stmt::Kind::condition || (stmt.kind == Stmt::Kind::loop && !is_thread_loop(stmt))) {
+      const bool is_loop = stmt.kind == Stmt::Kind::loop && !is_thread_loop(stmt) && !is_product(stmt);
+      if (stmt.kind == Stmt::Kind::condition || is_loop) {
         steps.push_back(nest(stmt));
         continue;
       }
@@ -52,6 +54,7 @@ class Threads {
   Step nest(const Stmt& stmt) {
     Step step{.nest = stmt};
     step.nest->body.clear();
+    if (is_tensorised(stmt)) step.nest->annotations.clear();  // too small for a routine
     add_loads(stmt.value, false, step.accesses);
     const bool is_loop = stmt.kind == Stmt::Kind::loop;
     if (is_loop && !step.accesses.empty())
@@ -113,6 +116,8 @@ class Threads {
       }
       case Stmt::Kind::loop: {
         if (is_thread_sum(stmt)) return thread_sum(std::move(stmt), found);
+        if (is_product(stmt)) return product(std::move(stmt), found);
+        if (is_tensorised(stmt)) stmt.annotations.clear();  // too small for a routine
         add_loads(stmt.value, false, found);
         around_.open(stmt);
         Body body = each(stmt.body, found);
@@ -135,13 +140,28 @@ class Threads {
   Body store(Stmt stmt, Accesses& found) {
     const bool is_seen = kernel_.tracked.contains(stmt.name);
     const Names missing = is_seen ? around_.missing_threads() : Names{};
-    const bool is_alone = !missing.empty();
-    add_loads(stmt.indices[0], is_alone, found);
-    add_loads(stmt.atomic ? stmt.value->operands[1] : stmt.value, is_alone, found);
-    add({stmt.name, true, stmt.atomic}, stmt.indices[0], is_alone, found);
-    if (is_seen && kernel_.function.find(stmt.name) != nullptr) check_stored_once(kernel_, around_, stmt);
-    if (!is_alone) return {std::move(stmt)};
+    add_store(stmt, !missing.empty(), found);
+    if (missing.empty()) return {std::move(stmt)};
     return {for_first(missing, {std::move(stmt)})};
+  }
+
+  bool is_product(const Stmt& stmt) const {
+    return is_tensorised(stmt) && product_nest(kernel_.function, stmt).is_whole();
+  }
+
+  // One routine. Threads that come to it together share the elements of what the CTA sees.
+  Body product(Stmt loop, Accesses& found) {
+    const ProductNest nest = product_nest(kernel_.function, loop);
+    for (const Stmt* inner : nest.loops) around_.open(*inner);
+    const bool is_seen = kernel_.tracked.contains(nest.store->name);
+    const Names missing = is_seen ? around_.missing_threads() : Names{};
+    const bool is_together = !missing.empty() && around_.thread_loops().empty();
+    const bool is_alone = !missing.empty() && !is_together;
+    add_store(*nest.store, is_alone, found);
+    for (auto inner = nest.loops.rbegin(); inner != nest.loops.rend(); ++inner) around_.close(**inner);
+    if (is_together) loop.annotations.emplace_back(kTogether);
+    if (!is_alone) return {std::move(loop)};
+    return {for_first(missing, {std::move(loop)})};
   }
 
   // target = target + x over threads, or the largest or least x.
@@ -156,6 +176,13 @@ class Threads {
   }
 
   // ---- accesses
+
+  void add_store(const Stmt& stmt, bool is_alone, Accesses& found) {
+    add_loads(stmt.indices[0], is_alone, found);
+    add_loads(stmt.atomic ? stmt.value->operands[1] : stmt.value, is_alone, found);
+    add({stmt.name, true, stmt.atomic}, stmt.indices[0], is_alone, found);
+    if (kernel_.function.find(stmt.name) != nullptr) check_stored_once(kernel_, around_, stmt);
+  }
 
   void add_loads(const Expr& e, bool is_alone, Accesses& found) {
     visit(e, [&](const Expr& node) {

@@ -66,6 +66,43 @@ TEST(CudaText, HasTheCopiesOfValuesThatFormatsTake) {
   EXPECT_NE(code.find("void weft_spmm_0("), code.npos);
 }
 
+// A product in memory of the CTA is shared by its threads; one in registers is each thread's own.
+TEST(CudaText, HasProductsOfTheCtaAndOfAThread) {
+  constexpr const char* kProgram = R"(program tiles(t):
+  T = dense_fixed(t)
+  I = dense_fixed(4)
+  J = dense_fixed(8)
+  L = dense_fixed(6)
+  A = buffer(T, I, L): fp32
+  B = buffer(L, J): fp32
+  C = buffer(T, I, J): fp32
+  iterate product(T, I, J, L) "SSSR" as (t0, i, j, l):
+    init:
+      C[t0, i, j] = 0.0
+    C[t0, i, j] = C[t0, i, j] + A[t0, i, l] * B[l, j]
+)";
+  const std::string product = "decompose_reduction(product.i)\ntensorize(product.i, product)\n";
+  const struct {
+    std::string schedule, has;
+  } cases[] = {
+      {"bind(product.t0, blockIdx.x)\n" + product,
+       "C + t0 * 32, 8, A + t0 * 24, 6, 1, B + 0, 8, weft_thread(), weft_threads());"},
+      {"cache_write(product.t0, shared)\nbind(product.t0, blockIdx.x)\n" + product,
+       "C_local + 0, 8, A + t0 * 24, 6, 1, B + 0, 8, weft_thread(), weft_threads());"},
+      {"cache_write(product.t0, register)\nbind(product.t0, threadIdx.x)\n" + product,
+       "C_local + 0, 8, A + t0 * 24, 6, 1, B + 0, 8, 0, 1);"},
+      {"bind(product.t0, threadIdx.x)\n" + product, "C + t0 * 32, 8, A + t0 * 24, 6, 1, B + 0, 8, 0, 1);"},
+      {"parallel(product.t0)\n" + product, "C + t0 * 32, 8, A + t0 * 24, 6, 1, B + 0, 8, 0, 1);"},
+      {"bind(product.t0, threadIdx.y)\n" + product, "if (threadIdx.x == 0) {"},
+  };
+  for (const auto& c : cases) {
+    const std::string code = cuda_of(kProgram, c.schedule, {});
+    const std::string kernel = code.substr(code.find("extern \"C\""));
+    EXPECT_NE(kernel.find("weft_product<4, 8, 6>("), kernel.npos) << c.schedule << kernel;
+    EXPECT_NE(kernel.find(c.has), kernel.npos) << c.schedule << kernel;
+  }
+}
+
 // A sum over many axes, each within the other: what threads run is found in one pass, however deep.
 TEST(CudaText, IsMadeOfProgramsOfManyAxes) {
   for (const auto& [num_axes, length] : {std::pair(14, "n"), {40, "2"}}) {

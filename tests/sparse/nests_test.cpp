@@ -368,12 +368,6 @@ TEST(Nests, RefuseWhatWouldChangeTheResult) {
   for (const Refused& c : cases) {
     expect_contains(refusal([&] { lowered(c.schedule, c.program, c.set); }), c.says, c.schedule);
   }
-  expect_contains(refusal([] {
-                    compile(parse(kDense), "lower()\ndecompose_reduction(product.i)\ntensorize(product.i, product)\n",
-                            Device::cpu(), {.set = kTile, .stop_after = "generate"})
-                        .text("cuda");
-                  }),
-                  "required: fragments of tensor cores", "cuda");
 }
 
 TEST(Nests, AxesThatAreApartAreChecked) {

@@ -35,7 +35,8 @@ class CFamily {
   virtual std::string pragma(const Stmt& loop) = 0;
   virtual bool has_vectors() const = 0;
   virtual bool has_prefetch() const = 0;
-  virtual bool has_product() const = 0;  // the routine of tensorize
+  // Further arguments of the routine of tensorize: which elements of the sum a thread computes.
+  virtual std::string product_share(const Stmt&) const { return {}; }
   // A loop over lanes that is written as a loop: what it reads in one piece may be read before it.
   virtual Stmt with_wide_loads(const Stmt& loop) { return loop; }
   // What is generated of a phase, in place of its body.

@@ -258,7 +258,6 @@ class Cpp : public CFamily {
   }
   bool has_vectors() const override { return true; }
   bool has_prefetch() const override { return true; }
-  bool has_product() const override { return true; }
   Body prepared(const Function&, const Phase& phase) const override { return unrolled(phase.body); }
   std::string meeting(const Stmt& stmt) const override {
     ensure(false, "'{}' is for threads of a GPU", to_text(Body{stmt}));

@@ -7,6 +7,7 @@
 #include "loop/codegen/printers.h"
 #include "loop/linear.h"
 #include "loop/operators.h"
+#include "loop/product.h"
 #include "loop/threads.h"
 
 namespace weft::loop {
@@ -34,6 +35,9 @@ __device__ inline unsigned short weft_to_bf16(float x) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<unsigned short>((bits >> 16) | 0x40u);
   return static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
+__device__ inline float weft_real(float x) { return x; }
+__device__ inline double weft_real(double x) { return x; }
+__device__ inline float weft_real(unsigned short x) { return weft_from_bf16(x); }
 // n elements in accesses of w, which their places are multiples of.
 template <int w, int n>
 __device__ inline void weft_load(float* to, const float* from) {
@@ -119,6 +123,20 @@ __device__ inline T weft_cta(T x, T* warps) {
   for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) x = How::of(x, warps[warp]);
   return x;
 }
+// A thread's number among those of its CTA, and how many there are.
+__device__ inline int weft_thread() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+__device__ inline int weft_threads() { return blockDim.x * blockDim.y * blockDim.z; }
+// c[m, n] += a[m, k] * b[k, n]; rows of c and b lie in one piece. Every `step`th element of c from the first on.
+template <int M, int N, int K, class T, class A, class B>
+__device__ inline void weft_product(T* c, long long c_row, const A* a, long long a_row, long long a_step, const B* b,
+                                    long long b_row, int first, int step) {
+  for (int e = first; e < M * N; e += step) {
+    const int m = e / N, n = e % N;
+    T sum = c[m * c_row + n];
+    for (int k = 0; k < K; ++k) sum += T(weft_real(a[m * a_row + k * a_step])) * T(weft_real(b[k * b_row + n]));
+    c[m * c_row + n] = sum;
+  }
+}
 // What is read 16 bytes at a time begins so.
 __device__ inline void weft_aligned(const void* tensor, const char* name) {
   if (((unsigned long long)tensor & 15) == 0) return;
@@ -167,7 +185,9 @@ class Cuda : public CFamily {
   std::string pragma(const Stmt&) override { return "#pragma unroll"; }
   bool has_vectors() const override { return false; }
   bool has_prefetch() const override { return false; }  // other warps run meanwhile
-  bool has_product() const override { return false; }
+  std::string product_share(const Stmt& loop) const override {
+    return has_annotation(loop, kTogether) ? ", weft_thread(), weft_threads()" : ", 0, 1";
+  }
   std::string infinity() const override {
     return real_type() == "float" ? "__int_as_float(0x7f800000)" : "__longlong_as_double(0x7ff0000000000000ll)";
   }

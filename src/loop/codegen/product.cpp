@@ -1,4 +1,6 @@
 // Loops that are tensorised.
+#include "loop/product.h"
+
 #include <utility>
 
 #include "base/check.h"
@@ -9,20 +11,23 @@
 namespace weft::loop {
 
 void CFamily::emit_product(const Stmt& outer) {
-  check(has_product(), ErrorCode::unsupported,
-        "{}: loop '{}' is tensorised: required: fragments of tensor cores; supported: the CPU's code", function_->name,
-        outer.name);
-  std::map<std::string, int64_t> extents;
-  const Stmt* inner = &outer;
-  for (; inner->kind == Stmt::Kind::loop; inner = &inner->body[0]) is_integer(inner->value, &extents[inner->name]);
-  const Stmt& store = *inner;
+  const ProductNest nest = product_nest(*function_, outer);
+  if (!nest.is_whole()) {
+    Stmt plain = outer;
+    plain.annotations.clear();
+    return emit({std::move(plain)});
+  }
   const auto stop = [&](const std::string& why) {
     fail(ErrorCode::unsupported, "{}: loop '{}' is tensorised: {}", function_->name, outer.name, why);
   };
-  if (store.kind != Stmt::Kind::store) stop("required: no condition within; supported: extents that its splits divide");
+  std::map<std::string, int64_t> extents;
+  for (const Stmt* loop : nest.loops)
+    if (!is_integer(loop->value, &extents[loop->name])) stop("required: literal extents");
+  const Stmt& store = *nest.store;
+  const auto& factors = store.value->operands[1]->operands;
+  if (factors[0]->op != Op::load || factors[1]->op != Op::load) stop("required: factors that are elements");
   if (dtype_of(store.name) == DType::bf16) stop("required: sums in fp32 or fp64; use cache_write");
-  for (const std::string& name :
-       {store.name, store.value->operands[1]->operands[0]->name, store.value->operands[1]->operands[1]->name})
+  for (const std::string& name : {store.name, factors[0]->name, factors[1]->name})
     if (registers_.contains(name)) spilled_.insert(name);
   // Where each operand begins, and its step along each loop.
   struct Operand {
@@ -39,7 +44,6 @@ void CFamily::emit_product(const Stmt& outer) {
     result.begin = fmt::format("{} + {}", name, expr(index, kSumPrecedence));
     return result;
   };
-  const auto& factors = store.value->operands[1]->operands;
   const Operand c = operand(store.name, store.indices[0]);
   Operand a = operand(factors[0]->name, factors[0]->operands[0]),
           b = operand(factors[1]->name, factors[1]->operands[0]);
@@ -49,8 +53,9 @@ void CFamily::emit_product(const Stmt& outer) {
   if (n.empty() || k.empty() || m.empty()) stop("required: rows of the sums in one piece");
   if (b.steps.at(n) == 0) std::swap(a, b);
   if (b.steps.at(n) != 1) stop("required: rows of the second operand in one piece");
-  line(fmt::format("weft_product<{}, {}, {}>({}, {}, {}, {}, {}, {}, {});", extents.at(m), extents.at(n), extents.at(k),
-                   c.begin, c.steps.at(m), a.begin, a.steps.at(m), a.steps.at(k), b.begin, b.steps.at(k)));
+  line(fmt::format("weft_product<{}, {}, {}>({}, {}, {}, {}, {}, {}, {}{});", extents.at(m), extents.at(n),
+                   extents.at(k), c.begin, c.steps.at(m), a.begin, a.steps.at(m), a.steps.at(k), b.begin, b.steps.at(k),
+                   product_share(outer)));
 }
 
 }  // namespace weft::loop

@@ -1,0 +1,23 @@
+// A nest that is tensorised: three loops, each alone in the other, around c[m, n] = c[m, n] + a[m, k] * b[k, n].
+#pragma once
+
+#include <vector>
+
+#include "loop/ir.h"
+
+namespace weft::loop {
+
+struct ProductNest {
+  std::vector<const Stmt*> loops = {};  // fewer than three where a loop of one iteration is gone
+  const Stmt* store = nullptr;
+  bool is_whole() const { return loops.size() == 3; }
+};
+
+bool is_tensorised(const Stmt& stmt);
+// Of a loop that is. Throws Error(unsupported) where its loops are others than it was made of.
+ProductNest product_nest(const Function& function, const Stmt& outer);
+
+// Further annotation of such a loop: the threads of a CTA come to it together, and share its elements.
+inline constexpr const char* kTogether = "together";
+
+}  // namespace weft::loop
