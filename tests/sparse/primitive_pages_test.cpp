@@ -99,9 +99,11 @@ TEST(Pages, ShowWhatEveryPrimitiveReallyDoes) {
       l = range.second;
       continue;
     }
-    if (!page.lines[l].starts_with("## ")) continue;
-    const std::string name = page.lines[l].substr(3);
-    sections.push_back(name);
+    // A section has an example, and may have others below a heading of their own.
+    const bool is_section = page.lines[l].starts_with("## ");
+    if (!is_section && !page.lines[l].starts_with("### ")) continue;
+    if (is_section) sections.push_back(page.lines[l].substr(3));
+    const std::string& name = sections.back();
     const auto schedule = page.fence(l);
     const Example example(page.text(schedule));
     const std::string program = programs.at(example.program);
@@ -109,6 +111,10 @@ TEST(Pages, ShowWhatEveryPrimitiveReallyDoes) {
     EXPECT_NE(last.find(name + "("), std::string::npos) << name;
     size_t at = hold(schedule.second + 1, shown(example, example.before(), program), name + ", before");
     at = hold(at + 1, shown(example, example.schedule, program), name + ", after");
+    if (!is_section) {
+      l = at;
+      continue;
+    }
     const auto refused = page.fence(at + 1);
     const Example wrong(page.text(refused));
     EXPECT_NE(wrong.schedule.find(name + "("), std::string::npos) << name;

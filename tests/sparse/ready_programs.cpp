@@ -176,6 +176,16 @@ std::vector<ReadyCase> all_cases() {
             "bind(sddmm_zero.ki, threadIdx.x)\nbind(sddmm.ki, threadIdx.x)\n",
             {{"feat", 64}}),
   };
+  // A group of tiles by the rows of B that they gather, both in shared memory with zeros for the padding: a product that
+  // the threads of a CTA share.
+  ReadyProgram strips = sr_bcrs_spmm_program(4, 8, 32, DType::fp32);
+  strips.schedule =
+      "lower()\nreorder(spmm.g, spmm.ii, spmm.j, spmm.k)\ncache_write(spmm.s, shared)\n"
+      "cache_read(spmm.g, B, shared)\ndecompose_reduction(spmm.g)\ntensorize(spmm.ii, product)\n"
+      "bind(spmm.s, blockIdx.x)\nbind(spmm_fetch.k, threadIdx.x)\nbind(spmm_init.k, threadIdx.x)\n"
+      "bind(spmm_write.k, threadIdx.x)\n";
+  all.push_back(
+      {"sr_bcrs_tensorized", strips, "J", [](const Matrix& a) { return sr_bcrs_from_coo(a.coo(), 4, 8).structure; }});
   for (ReadyCase& c : ready_cases()) all.push_back(std::move(c));
   return all;
 }

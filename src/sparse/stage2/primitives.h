@@ -45,7 +45,8 @@ void compute_inline(Stage2& stage, const std::string& block);
 void atomic(Stage2& stage, const std::string& block);
 // The loop and what stands within it become a block of their own, which loops outside are not exchanged with.
 void blockize(Stage2& stage, const std::string& loop, const std::string& block);
-// Three loops are computed by one routine of the generator: "product", c[m, n] = c[m, n] + a[m, k] * b[k, n].
+// Three loops are computed by one routine of the generator: "product", c[m, n] = c[m, n] + a[m, k] * b[k, n]. What
+// conditions between them leave out is multiplied as 0, from memory that operands get for that, and not stored.
 void tensorize(Stage2& stage, const std::string& loop, const std::string& intrinsic);
 // Lets the nest of `block` share the outer loops of another nest up to `loop`: there it runs first, in every iteration.
 void compute_at(Stage2& stage, const std::string& block, const std::string& loop);

@@ -124,6 +124,9 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #define WEFT_GOLDEN sr_bcrs_spmm
 #include "tests/golden/sparse/sr_bcrs_spmm.cuda.txt"
 #undef WEFT_GOLDEN
+#define WEFT_GOLDEN sr_bcrs_tensorized
+#include "tests/golden/sparse/sr_bcrs_tensorized.cuda.txt"
+#undef WEFT_GOLDEN
 #define WEFT_GOLDEN transposed_spmm
 #include "tests/golden/sparse/transposed_spmm.cuda.txt"
 #undef WEFT_GOLDEN
@@ -226,6 +229,7 @@ const SparseKernel kSparseKernels[] = {
     WEFT_KERNEL(spmm_prefetch, spmm_0),
     WEFT_KERNEL(spmm_tail, spmm_0),
     WEFT_KERNEL(sr_bcrs_spmm, sr_bcrs_spmm_0),
+    WEFT_KERNEL(sr_bcrs_tensorized, sr_bcrs_spmm_0),
     WEFT_KERNEL(transposed_spmm, transposed_spmm_0),
     WEFT_KERNEL(weighted_spmm, weighted_spmm_0),
     WEFT_KERNEL(sddmm_cta, sddmm_0),

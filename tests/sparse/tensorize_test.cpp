@@ -1,0 +1,233 @@
+// Products whose loops have conditions between them: what those leave out is multiplied as 0, or not stored.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "tests/sparse/refusals.h"
+#include "tests/sparse/support.h"
+
+namespace weft::sparse::test {
+namespace {
+
+TensorView view(Values& values, std::initializer_list<int64_t> shape) { return {values.data(), DType::fp32, shape}; }
+TensorView flat(Values& values) { return {values.data(), DType::fp32, {static_cast<int64_t>(values.size())}}; }
+
+int num_products(const Operator& op) {
+  const std::string code = op.text("code");
+  int count = 0;
+  for (size_t at = 0; (at = code.find(" weft_product<", at)) != code.npos; ++at) ++count;
+  return count;
+}
+
+// Values where a format puts them, NaN where it has nothing: nobody may read that.
+Values placed(const Values& values, const std::vector<int64_t>& order) {
+  Values placed;
+  for (const int64_t e : order) placed.push_back(e < 0 ? std::nanf("") : values[static_cast<size_t>(e)]);
+  return placed;
+}
+
+// Groups of four tiles of 8 x 1; the last of a strip has padding. `is_whole`: the matrix has all rows of the last strip.
+void expect_strips(const std::string& schedule, bool is_whole) {
+  const int64_t feat = 6;
+  std::string program = example("spmm_sr_bcrs");
+  if (is_whole) {
+    program.replace(program.find(" where s * 8 + ii < m"), 21, "");
+    program.replace(program.find("dense_fixed(m)"), 14, "dense_fixed(strips * 8)");
+  }
+  const Operator op = compile(parse(program), "lower()\n" + schedule, Device::cpu(), {.set = {{"feat", feat}}});
+  EXPECT_GE(num_products(op), 1) << schedule << op.text("stage3");
+  uint32_t seed = 500;
+  for (const Shape shape : kShapes) {
+    const Matrix a = random_matrix(shape, seed++);
+    const Converted strips = sr_bcrs_from_coo(a.coo(), 8, 4);
+    // Within a stored tile 0 stands where the matrix has nothing; a tile of padding holds anything.
+    Values values = placed(a.values, strips.order), b = random_values(static_cast<size_t>(a.cols * feat), seed);
+    for (size_t tile = 0; tile + 8 <= values.size(); tile += 8) {
+      bool is_stored = false;
+      for (size_t e = tile; e < tile + 8; ++e) is_stored = is_stored || !std::isnan(values[e]);
+      for (size_t e = tile; e < tile + 8 && is_stored; ++e)
+        if (std::isnan(values[e])) values[e] = 0;
+    }
+    std::vector<double> want = dense_spmm(a, b, feat);
+    std::vector<bool> used(static_cast<size_t>(a.cols), false);
+    for (const int32_t col : a.indices) used[static_cast<size_t>(col)] = true;
+    for (size_t e = 0; e < b.size(); ++e)
+      if (!used[e / static_cast<size_t>(feat)]) b[e] = std::nanf("");
+    const int64_t rows = is_whole ? (a.rows + 7) / 8 * 8 : a.rows;
+    want.resize(static_cast<size_t>(rows * feat), 0);
+    Values c(want.size());
+    expect_everywhere(op,
+                      {.structures = {{"J", strips.structure}},
+                       .buffers = {{"A", flat(values)}, {"B", view(b, {a.cols, feat})}, {"C", view(c, {rows, feat})}},
+                       .scalars = {{"m", a.rows}}},
+                      "C", want, schedule + std::string(name_of(shape)));
+  }
+}
+
+TEST(Tensorize, MultipliesGroupsOfTilesWithPadding) {
+  const std::string order = "reorder(spmm.g, spmm.ii, spmm.k, spmm.j)\n",
+                    product = "decompose_reduction(spmm.g)\ntensorize(spmm.ii, product)\nparallel(spmm.s)\n";
+  for (const bool is_whole : {false, true}) {
+    expect_strips(order + product, is_whole);
+    expect_strips(order + "cache_write(spmm.s, register)\n" + product, is_whole);
+    expect_strips(
+        "reorder(spmm.g, spmm.j, spmm.k, spmm.ii)\ncache_write(spmm.s, register)\ndecompose_reduction(spmm.g)\n"
+        "tensorize(spmm.j, product)\nparallel(spmm.s)\n",
+        is_whole);
+    // Columns in tiles, of which the last is not full.
+    expect_strips(
+        "ko, ki = split(spmm.k, 4)\nreorder(ko, spmm.g, spmm.ii, ki, spmm.j)\ncache_write(ko, register)\n" + product,
+        is_whole);
+  }
+  // Rows of B in memory of their own before: what fills it writes 0 where nothing is.
+  const std::string fetched =
+      "reorder(spmm.g, spmm.ii, spmm.j, spmm.k)\ncache_write(spmm.s, register)\ncache_read(spmm.g, B, register)\n" +
+      product;
+  expect_strips(fetched, true);
+}
+
+// Rows of a bucket in tiles: gathered, multiplied with the weights of their relation, and scattered.
+TEST(Tensorize, MultipliesRowsOfEllBuckets) {
+  const int64_t relations = 4, m = 9, n = 11, in = 3, out = 5;
+  const Operator op = compile(parse(example("rgms_hyb")),
+                              "decompose_format(rgms, A, hyb(1, 2))\nlower()\nio, ii = split(rgms.i, 4)\n"
+                              "reorder(rgms_hyb_0_1.j, rgms_hyb_0_1.ii)\ntensorize(rgms_hyb_0_0.ii, product)\n"
+                              "tensorize(rgms_hyb_0_1.ii, product)\nparallel(clear.x)\n",
+                              Device::cpu(), {.set = {{"feat_in", in}, {"feat_out", out}}});
+  EXPECT_EQ(num_products(op), 2) << op.text("stage3");
+  for (const size_t count : {0, 1, 5, 70}) {
+    CooTensor coo{.extents = {relations, m, n}, .coordinates = {{}, {}, {}}};
+    std::mt19937 random(17);
+    for (int32_t place = 0; place < relations * m * n; ++place)
+      if (random() % static_cast<unsigned>(relations * m * n) < count) {
+        coo.coordinates[0].push_back(place / static_cast<int32_t>(m * n));
+        coo.coordinates[1].push_back(place / static_cast<int32_t>(n) % static_cast<int32_t>(m));
+        coo.coordinates[2].push_back(place % static_cast<int32_t>(n));
+      }
+    const size_t edges = coo.coordinates[0].size();
+    const Converted stack = relations_from_coo(coo);
+    Values list = random_values(edges, 52), values = placed(list, stack.order);
+    Values x = random_values(static_cast<size_t>(n * in), 53);
+    Values w = random_values(static_cast<size_t>(relations * in * out), 54), y(static_cast<size_t>(m * out));
+    std::vector<double> want(static_cast<size_t>(m * out), 0);
+    for (size_t e = 0; e < edges; ++e)
+      for (int64_t l = 0; l < in; ++l)
+        for (int64_t k = 0; k < out; ++k)
+          want[static_cast<size_t>(coo.coordinates[1][e] * out + k)] +=
+              static_cast<double>(list[e]) * x[static_cast<size_t>(coo.coordinates[2][e] * in + l)] *
+              w[static_cast<size_t>((coo.coordinates[0][e] * in + l) * out + k)];
+    expect_everywhere(op,
+                      {.structures = {{"J", stack.structure}},
+                       .buffers = {{"A", flat(values)},
+                                   {"X", view(x, {n, in})},
+                                   {"W", view(w, {relations, in, out})},
+                                   {"Y", view(y, {m, out})}}},
+                      "Y", want, std::to_string(edges) + " edges");
+  }
+}
+
+constexpr const char* kDense = R"(program dense(m, n, inner):
+  I = dense_fixed(m)
+  J = dense_fixed(n)
+  L = dense_fixed(inner)
+  A = buffer(I, L): fp32
+  B = buffer(L, J): fp32
+  C = buffer(I, J): fp32
+  iterate product(I, J, L) "SSR" as (i, j, l) where WHERE:
+    init:
+      C[i, j] = 0.0
+    C[i, j] = C[i, j] + A[i, l] * B[l, j]
+)";
+
+std::string dense(const std::string& where) {
+  std::string text = kDense;
+  const size_t at = text.find(" where WHERE");
+  return text.replace(at, 12, where.empty() ? "" : " where " + where);
+}
+
+const std::string kTiles =
+    "lower()\ndecompose_reduction(product.i)\nio, ii = split(product.i, 4)\njo, ji = split(product.j, 8)\n"
+    "lo, li = split(product.l, 4)\nreorder(io, jo, lo, ii, ji, li)\n";
+
+// Each way of loops and extents: tiles of rows, of columns and of the sum are full or not.
+TEST(Tensorize, MultipliesTilesThatAreNotFull) {
+  for (const char* loops : {"ii, ji, li", "li, ii, ji", "ji, li, ii"}) {
+    const Operator op = compile(parse(dense("")), kTiles + fmt::format("reorder({})\ntensorize({}, product)\n", loops,
+                                                                       std::string(loops).substr(0, 2)));
+    EXPECT_GE(num_products(op), 1) << op.text("stage3");
+    for (const auto& [m, n, l] : {std::tuple<int64_t, int64_t, int64_t>{8, 16, 8},
+                                  {7, 16, 8},
+                                  {8, 13, 8},
+                                  {8, 16, 3},
+                                  {5, 9, 6},
+                                  {1, 1, 1},
+                                  {0, 3, 2},
+                                  {3, 0, 2},
+                                  {3, 2, 0}}) {
+      Values a = random_values(static_cast<size_t>(m * l), 1), b = random_values(static_cast<size_t>(l * n), 2);
+      Values c(static_cast<size_t>(m * n));
+      std::vector<double> want(c.size(), 0);
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j)
+          for (int64_t k = 0; k < l; ++k)
+            want[static_cast<size_t>(i * n + j)] +=
+                static_cast<double>(a[static_cast<size_t>(i * l + k)]) * b[static_cast<size_t>(k * n + j)];
+      expect_everywhere(op, {.buffers = {{"A", view(a, {m, l})}, {"B", view(b, {l, n})}, {"C", view(c, {m, n})}}}, "C",
+                        want, fmt::format("{} {} {} {}", loops, m, n, l));
+    }
+  }
+}
+
+// A row that is left out keeps what it has, also where the other operand is not finite.
+TEST(Tensorize, LeavesRowsOutThatAreNotThere) {
+  const Operator op =
+      compile(parse(dense("i % 3 != 1")), "lower()\ndecompose_reduction(product.i)\ntensorize(product.i, product)\n",
+              Device::cpu(), {.set = {{"m", 6}, {"n", 4}, {"inner", 2}}});
+  EXPECT_EQ(num_products(op), 1);
+  Values a(12, 1.f), b(8, INFINITY), c(24, 7.f);
+  op.run({.buffers = {{"A", view(a, {6, 2})}, {"B", view(b, {2, 4})}, {"C", view(c, {6, 4})}}});
+  for (size_t e = 0; e < c.size(); ++e) EXPECT_EQ(c[e], e / 4 % 3 == 1 ? 7.f : INFINITY) << e;
+}
+
+std::string why_not(const std::string& program, const std::string& schedule,
+                    const std::map<std::string, int64_t>& set = {{"m", 8}, {"n", 16}, {"inner", 8}}) {
+  return refusal([&] { compile(parse(program), schedule, Device::cpu(), {.set = set, .stop_after = "generate"}); });
+}
+
+TEST(Tensorize, IsRefusedWhereItWouldComputeAnythingElse) {
+  const std::string line = "lower()\ndecompose_reduction(product.i)\ntensorize(product.i, product)\n";
+  const auto replaced = [](std::string text, const std::string& old, const std::string& now) {
+    for (size_t at = 0; (at = text.find(old, at)) != text.npos; at += now.size()) text.replace(at, old.size(), now);
+    return text;
+  };
+  const std::string plain = dense("");
+  expect_contains(why_not(dense("i + l < 9"), line), "the condition i + l < 9 leaves single products out", "i and l");
+  expect_contains(why_not(dense("i != j"), line), "leaves single products out", "i and j");
+  expect_contains(why_not(dense("C[i, j] < 9.0"), line), "asks for what is added up", "C");
+  expect_contains(why_not(replaced(plain, "A[i, l] *", "C[i, l] *"), line, {{"m", 8}, {"n", 8}, {"inner", 8}}),
+                  "'C' is added to and multiplied", "C is a factor");
+  expect_contains(why_not(replaced(replaced(plain, "fp32", "int32"), "0.0", "0"), line), "no sum of products of reals",
+                  "integers");
+  expect_contains(why_not(replaced(dense("i < 5"), "C = buffer(I, J): fp32", "C = buffer(I, J): bf16"), line),
+                  "use cache_write for sums in fp32", "bf16");
+  // Two rows of the product may be one of C.
+  expect_contains(why_not(replaced(dense("i < 5"), "C[i, j]", "C[i % 4, j]"), line),
+                  "may be the same element at two places of the product", "i % 4");
+}
+
+// What changes the loops of a product afterwards is right or refused.
+TEST(Tensorize, IsTheLastThatIsDoneToItsLoops) {
+  const std::string line = "lower()\ndecompose_reduction(product.i)\ntensorize(product.i, product)\n";
+  for (const char* after :
+       {"a, b = split(product.j, 4)\n", "a, b = split(product.i, 4)\n", "a, b = split(product.l, 4)\n",
+        "bind(product.i, threadIdx.x)\n", "bind(product.j, threadIdx.x)\n", "parallel(product.i)\n",
+        "unroll(product.l)\n", "a, b = split(product.j, 3)\n"})
+    expect_contains(why_not(dense(""), line + after), "is tensorised", after);
+  for (const char* after : {"reorder(product.l, product.i)\n", "f = fuse(product.i, product.j)\n"})
+    EXPECT_EQ(why_not(dense(""), line + after), "") << after;
+}
+
+}  // namespace
+}  // namespace weft::sparse::test
