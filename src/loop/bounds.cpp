@@ -51,13 +51,15 @@ class Checker {
     if (buffer == nullptr) return;
     ++report.total;
     const Expr last = buffer->size - 1;
+    // Where conditions exclude each other, both are proven: nothing is accessed there.
+    if (facts_.is_nonnegative(index) && facts_.is_nonnegative(last - index)) {
+      ++report.proven;
+      return;
+    }
     const bool outside = facts_.holds(less(index, 0)) || facts_.holds(less(last, index));
     check(!outside, ErrorCode::invalid_argument, "{}: '{}' is accessed at {}, outside of its {} elements",
           function_.name, name, to_text(index), to_text(buffer->size));
-    if (facts_.is_nonnegative(index) && facts_.is_nonnegative(last - index))
-      ++report.proven;
-    else
-      report.others.push_back(fmt::format("{}[{}] of {} elements", name, to_text(index), to_text(buffer->size)));
+    report.others.push_back(fmt::format("{}[{}] of {} elements", name, to_text(index), to_text(buffer->size)));
   }
 
   const Function& function_;

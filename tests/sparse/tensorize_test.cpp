@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <functional>
+#include <optional>
+#include <random>
 
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
@@ -227,6 +229,71 @@ TEST(Tensorize, IsTheLastThatIsDoneToItsLoops) {
     expect_contains(why_not(dense(""), line + after), "is tensorised", after);
   for (const char* after : {"reorder(product.l, product.i)\n", "f = fuse(product.i, product.j)\n"})
     EXPECT_EQ(why_not(dense(""), line + after), "") << after;
+}
+
+// Extents, conditions, splits, orders and copies at random: right by the interpreters, or refused; some compiled.
+TEST(Tensorize, ComputesTheSameUnderRandomSchedules) {
+  std::mt19937 random(20261127);
+  const auto pick = [&](int below) { return static_cast<int>(random() % static_cast<unsigned>(below)); };
+  int num_made = 0;
+  for (int round = 0; round < 240; ++round) {
+    const int64_t m = 2 + pick(8), n = 2 + pick(8), l = 2 + pick(8);
+    std::string where;
+    const auto ask = [&](std::initializer_list<const char*> conditions) {
+      if (pick(3) == 0)
+        where +=
+            (where.empty() ? "" : ", ") + std::string(conditions.begin()[pick(static_cast<int>(conditions.size()))]);
+    };
+    ask({"i % 3 != 1", "i < 5", "i > 1"});
+    ask({"l % 2 == 0", "A[0, l] < 0.2", "l < inner - 1"});
+    ask({"j != 2", "j + 1 < n", "B[0, j] > 0.0"});
+    if (pick(8) == 0) ask({"i + l < 9", "i != j", "A[i, l] > 0.0"});
+    std::string schedule = pick(2) == 0 ? "decompose_reduction(product.i)\n" : "";
+    std::vector<std::string> outer, inner;
+    for (const char* loop : {"i", "j", "l"}) {
+      if (pick(2) == 0) {
+        inner.push_back(fmt::format("product.{}", loop));
+      } else {
+        schedule += fmt::format("{0}o, {0}i = split(product.{0}, {1})\n", loop, 2 + pick(4));
+        outer.push_back(fmt::format("{}o", loop));
+        inner.push_back(fmt::format("{}i", loop));
+      }
+    }
+    std::shuffle(outer.begin(), outer.end(), random);
+    std::shuffle(inner.begin(), inner.end(), random);
+    std::string order;
+    for (const auto* list : {&outer, &inner})
+      for (const std::string& loop : *list) order += (order.empty() ? "" : ", ") + loop;
+    schedule += "reorder(" + order + ")\n";
+    if (!outer.empty() && pick(3) == 0) schedule += "cache_write(" + outer[0] + ", register)\n";
+    if (!outer.empty() && pick(4) == 0) schedule += fmt::format("cache_read({}, A, register)\n", outer.back());
+    if (!outer.empty() && pick(4) == 0) schedule += fmt::format("cache_read({}, B, register)\n", outer.back());
+    if (!schedule.starts_with("decompose"))
+      schedule += "decompose_reduction(" + (outer.empty() ? inner : outer)[0] + ")\n";
+    schedule += "tensorize(" + inner[0] + ", product)\n";
+    const bool is_compiled = round % 40 == 0;
+    SCOPED_TRACE(fmt::format("round {}: {} {} {}, where {}\n{}", round, m, n, l, where, schedule));
+    Values a = random_values(static_cast<size_t>(m * l), static_cast<uint32_t>(2 * round)),
+           b = random_values(static_cast<size_t>(l * n), static_cast<uint32_t>(2 * round + 1));
+    Values c(static_cast<size_t>(m * n), 0);
+    const RunArguments arguments{.buffers = {{"A", view(a, {m, l})}, {"B", view(b, {l, n})}, {"C", view(c, {m, n})}}};
+    std::optional<Operator> op;
+    const std::string why = refusal([&] {
+      op = compile(parse(dense(where)), "lower()\n" + schedule, Device::cpu(),
+                   {.set = {{"m", m}, {"n", n}, {"inner", l}}, .stop_after = is_compiled ? "" : "generate"});
+    });
+    EXPECT_EQ(why.find("internal"), why.npos) << why;
+    EXPECT_EQ(why.find("outside of its"), why.npos) << why;
+    if (!why.empty()) continue;
+    ++num_made;
+    const std::vector<double> want = interpret_operator(*op, arguments, Stage::source).buffers.at("C");
+    for (const Stage stage : interpreted_stages(Stage::two))
+      expect_close(interpret_operator(*op, arguments, stage).buffers.at("C"), want, 1e-6, "interpreted");
+    if (!is_compiled) continue;
+    op->run(arguments);
+    expect_close(doubles(c), want, 1e-5, "compiled");
+  }
+  EXPECT_GT(num_made, 100);
 }
 
 }  // namespace

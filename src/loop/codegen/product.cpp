@@ -32,14 +32,21 @@ void CFamily::emit_product(const Stmt& outer) {
   // Where each operand begins, and its step along each loop.
   struct Operand {
     std::string begin;
-    std::map<std::string, int64_t> steps;
+    std::map<std::string, Expr> steps;
   };
   const auto operand = [&](const std::string& name, Expr index) {
     Operand result;
     for (const auto& [variable, extent] : extents) {
-      Expr rest;
-      if (!is_linear_in(index, variable, &result.steps[variable], &rest)) stop("required: places at literal steps");
-      index = rest;
+      const auto place = [&, &v = variable](int64_t i) { return linear_of(substitute(index, {{v, Expr(i)}})); };
+      const auto difference = [&](int64_t i) {
+        Linear step = place(i);
+        step.add(place(i - 1), -1);
+        return expr_of(step);
+      };
+      result.steps[variable] = difference(1);
+      for (int64_t i = 2; i < extent; ++i)
+        if (!(difference(i) == result.steps[variable])) stop("required: places at equal steps");
+      index = expr_of(place(0));
     }
     result.begin = fmt::format("{} + {}", name, expr(index, kSumPrecedence));
     return result;
@@ -49,13 +56,13 @@ void CFamily::emit_product(const Stmt& outer) {
           b = operand(factors[1]->name, factors[1]->operands[0]);
   std::string m, n, k;
   for (const auto& [variable, extent] : extents)
-    (c.steps.at(variable) == 0 ? k : c.steps.at(variable) == 1 ? n : m) = variable;
+    (is_literal(c.steps.at(variable), 0) ? k : is_literal(c.steps.at(variable), 1) ? n : m) = variable;
   if (n.empty() || k.empty() || m.empty()) stop("required: rows of the sums in one piece");
-  if (b.steps.at(n) == 0) std::swap(a, b);
-  if (b.steps.at(n) != 1) stop("required: rows of the second operand in one piece");
+  if (is_literal(b.steps.at(n), 0)) std::swap(a, b);
+  if (!is_literal(b.steps.at(n), 1)) stop("required: rows of the second operand in one piece");
   line(fmt::format("weft_product<{}, {}, {}>({}, {}, {}, {}, {}, {}, {}{});", extents.at(m), extents.at(n),
-                   extents.at(k), c.begin, c.steps.at(m), a.begin, a.steps.at(m), a.steps.at(k), b.begin, b.steps.at(k),
-                   product_share(outer)));
+                   extents.at(k), c.begin, expr(c.steps.at(m)), a.begin, expr(a.steps.at(m)), expr(a.steps.at(k)),
+                   b.begin, expr(b.steps.at(k)), product_share(outer)));
 }
 
 }  // namespace weft::loop

@@ -28,7 +28,8 @@ Padding::Padding(Stage2& stage, const LoopInNest& found, const Product& product)
 Expr Padding::factor(const Expr& value, const std::string& row, const std::string& column) {
   const std::vector<Expr> conditions = product_.conditions_on({row, column});
   check_reads(value, conditions);
-  if (has_literal_steps(value) && (conditions.empty() || fill_with_zeros(stage_, value, conditions))) return value;
+  if (is_in_rows(value, column == product_.n) && (conditions.empty() || fill_with_zeros(stage_, value, conditions)))
+    return value;
   const std::string stem = value->op == Op::load ? value->name : product_.c->name + "_factor";
   const std::string local = own_memory(stem, row, column, real_type_of(value));
   const Expr element = loop::load(local, {loop::variable(row), loop::variable(column)}, Type::real);
@@ -43,7 +44,7 @@ Expr Padding::target() {
   const std::vector<Expr> conditions = product_.conditions_on({product_.m, product_.n});
   const Expr& c = product_.c;
   check_reads(c, conditions);
-  if (conditions.empty() && has_literal_steps(c)) return c;
+  if (conditions.empty() && is_in_rows(c, true)) return c;
   const DType dtype = dtype_of(c->name);
   if (dtype != DType::fp32 && dtype != DType::fp64)
     refuse("tensorize", found_.name,
@@ -84,15 +85,20 @@ Stmt Padding::copy(const std::string& block, const std::string& row, const std::
   return loop::make_loop(row, product_.extent_of(row), {std::move(inner)});
 }
 
-bool Padding::has_literal_steps(const Expr& value) const {
+// Whether it is an element whose indices are sums with the loops' variables; along n, if it is asked, one behind the
+// other.
+bool Padding::is_in_rows(const Expr& value, bool along_n) const {
   if (value->op != Op::load) return false;
   const Names variables = product_.variables();
-  return std::all_of(value->operands.begin(), value->operands.end(), [&](const Expr& index) {
-    const auto& terms = loop::linear_of(index).terms;
-    return std::all_of(terms.begin(), terms.end(), [&](const auto& term) {
-      return term.first->op == Op::variable || used_of(term.first, variables).empty();
-    });
-  });
+  for (const Expr& index : value->operands)
+    for (const auto& [term, coefficient] : loop::linear_of(index).terms) {
+      if (term->op != Op::variable && !used_of(term, variables).empty()) return false;
+      const bool is_last = &index == &value->operands.back();
+      if (along_n && loop::is_variable(term, product_.n) && (!is_last || coefficient != 1)) return false;
+      if (along_n && is_last && term->op == Op::variable && term->name != product_.n && variables.contains(term->name))
+        return false;
+    }
+  return true;
 }
 
 // What is read while only `asked` are asked has to be there all the same.
@@ -130,8 +136,10 @@ void Padding::check_conditions() const {
     }
     if (other == nullptr) continue;
     loop::visit(product_.conditions[i], [&](const Expr& node) {
+      int64_t divisor = 0;
+      const bool divides = node->op == Op::floor_div || node->op == Op::modulo;
       const bool may_fail = (node->op == Op::load && !is_there(node, facts)) || loop::is_search(node->op) ||
-                            node->op == Op::floor_div || node->op == Op::modulo;
+                            (divides && (!loop::is_integer(node->operands[1], &divisor) || divisor <= 0));
       if (may_fail)
         refuse("tensorize", found_.name,
                fmt::format("the condition {} can be asked only where {}", loop::to_text(product_.conditions[i]),

@@ -17,7 +17,7 @@ class Padding {
  public:
   Padding(Stage2& stage, const LoopInNest& found, const Product& product);
 
-  // What is multiplied, where it is now: as it is, if it is an element that no condition hides, at literal steps.
+  // What is multiplied, where it is now: as it is, if no condition hides it and it lies in rows.
   Expr factor(const Expr& value, const std::string& row, const std::string& column);
   // What is added to: only elements that are there are read, and only those are written back.
   Expr target();
@@ -27,7 +27,7 @@ class Padding {
  private:
   std::string own_memory(const std::string& stem, const std::string& row, const std::string& column, DType dtype);
   Stmt copy(const std::string& block, const std::string& row, const std::string& column, Body body);
-  bool has_literal_steps(const Expr& value) const;
+  bool is_in_rows(const Expr& value, bool along_n) const;
   void check_reads(const Expr& value, const std::vector<Expr>& asked) const;
   void check_conditions() const;
   bool is_there(const Expr& load, const loop::Facts& facts) const;
