@@ -308,6 +308,21 @@ Values gathered(const sparse::Structure& structure, const Values& a, const Value
   return y;
 }
 
+// The same of a stack of matrices: relations, rows, columns.
+Values stacked(const sparse::Structure& structure, const Values& a, const Values& x, const Values& w, size_t rows,
+               size_t in, size_t out) {
+  const sparse::Level &of_rows = structure.data()->levels[1], &of_cols = structure.data()->levels[2];
+  Values y(rows * out, 0);
+  for (size_t r = 0; r + 1 < of_rows.indptr.size(); ++r)
+    for (auto p = static_cast<size_t>(of_rows.indptr[r]); p < static_cast<size_t>(of_rows.indptr[r + 1]); ++p)
+      for (auto e = static_cast<size_t>(of_cols.indptr[p]); e < static_cast<size_t>(of_cols.indptr[p + 1]); ++e)
+        for (size_t l = 0; l < in; ++l)
+          for (size_t k = 0; k < out; ++k)
+            y[static_cast<size_t>(of_rows.indices[p]) * out + k] +=
+                a[e] * x[static_cast<size_t>(of_cols.indices[e]) * in + l] * w[(r * in + l) * out + k];
+  return y;
+}
+
 class SimtSparse : public testing::TestWithParam<ReadyCase> {};
 
 TEST_P(SimtSparse, ComputesWhatDenseArithmeticDoes) {
@@ -393,6 +408,7 @@ TEST_P(SimtSparse, ComputesWhatDenseArithmeticDoes) {
     return run.expect("C", product(within(rows_that_hold_something(s), 16), v("A"), v("B"), run.extent("mb") * 16, 32));
   if (is({"sr_bcrs_spmm", "sr_bcrs_tensorized"}))
     return run.expect("C", product(strips(s, 4, 8), v("A"), v("B"), run.extent("strips") * 4, 32));
+  if (name == "rgms_hyb_tensorized") return run.expect("Y", stacked(s, v("A"), v("X"), v("W"), run.extent("m"), 6, 16));
   if (name == "rgms") return run.expect("Y", gathered(s, v("A"), v("X"), v("W"), run.extent("m"), 16, 32));
   if (name == "convolution") return run.expect("Y", gathered(s, {}, v("X"), v("W"), run.extent("m"), 16, 16));
   if (name == "weighted_spmm")

@@ -186,6 +186,21 @@ std::vector<ReadyCase> all_cases() {
       "bind(spmm_write.k, threadIdx.x)\n";
   all.push_back(
       {"sr_bcrs_tensorized", strips, "J", [](const Matrix& a) { return sr_bcrs_from_coo(a.coo(), 4, 8).structure; }});
+  // Rows of ELL buckets in tiles: of the first bucket gathered, multiplied and scattered by the threads of a CTA, of the
+  // second by each thread alike.
+  all.push_back({"rgms_hyb_tensorized",
+                 {example("rgms_hyb"),
+                  "decompose_format(rgms, A, hyb(1, 2))\nlower()\nio, ii = split(rgms.i, 4)\n"
+                  "ko, ki = split(rgms.k, 8)\nreorder(ko, rgms.l)\nreorder(ko, rgms.j)\nreorder(ko, rgms.s)\n"
+                  "reorder(ko, ii)\nreorder(ko, io)\nreorder(ko, rgms.r)\n"
+                  "reorder(rgms_hyb_0_1.j, rgms_hyb_0_1.ii)\ntensorize(rgms_hyb_0_0.ii, product)\n"
+                  "tensorize(rgms_hyb_0_1.ii, product)\nset_scope(Y_factor_local, shared)\n"
+                  "set_scope(Y_local, shared)\nbind(ko, blockIdx.x)\n"
+                  "bind(rgms_hyb_0_0_fetch_Y_factor.l, threadIdx.x)\nbind(rgms_hyb_0_0_read.ki, threadIdx.x)\n"
+                  "bind(rgms_hyb_0_0_write.ki, threadIdx.x)\nparallel(clear.x)\n",
+                  {{"feat_in", 6}, {"feat_out", 16}}},
+                 "J",
+                 [](const Matrix& a) { return relations_from_coo(in_relations(a)).structure; }});
   for (ReadyCase& c : ready_cases()) all.push_back(std::move(c));
   return all;
 }

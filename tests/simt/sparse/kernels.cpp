@@ -35,6 +35,8 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #define weft_rgms_0 WEFT_OF(WEFT_GOLDEN, rgms_0)
 #define weft_rgms_1 WEFT_OF(WEFT_GOLDEN, rgms_1)
 #define weft_rgms_2 WEFT_OF(WEFT_GOLDEN, rgms_2)
+#define weft_rgms_preprocess_0 WEFT_OF(WEFT_GOLDEN, rgms_preprocess_0)
+#define weft_rgms_3 WEFT_OF(WEFT_GOLDEN, rgms_3)
 #define weft_sddmm_0 WEFT_OF(WEFT_GOLDEN, sddmm_0)
 #define weft_sddmm_1 WEFT_OF(WEFT_GOLDEN, sddmm_1)
 #define weft_sddmm_preprocess_0 WEFT_OF(WEFT_GOLDEN, sddmm_preprocess_0)
@@ -93,6 +95,9 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #undef WEFT_GOLDEN
 #define WEFT_GOLDEN rgms
 #include "tests/golden/sparse/rgms.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN rgms_hyb_tensorized
+#include "tests/golden/sparse/rgms_hyb_tensorized.cuda.txt"
 #undef WEFT_GOLDEN
 #define WEFT_GOLDEN sddmm
 #include "tests/golden/sparse/sddmm.cuda.txt"
@@ -214,6 +219,11 @@ const SparseKernel kSparseKernels[] = {
     WEFT_KERNEL(graph_attention, graph_attention_0),
     WEFT_KERNEL(rgms, rgms_0),
     WEFT_KERNEL(rgms, rgms_1),
+    WEFT_KERNEL(rgms_hyb_tensorized, rgms_preprocess_0),
+    WEFT_KERNEL(rgms_hyb_tensorized, rgms_0),
+    WEFT_KERNEL(rgms_hyb_tensorized, rgms_1),
+    WEFT_KERNEL(rgms_hyb_tensorized, rgms_2),
+    WEFT_KERNEL(rgms_hyb_tensorized, rgms_3),
     WEFT_KERNEL(sddmm, sddmm_0),
     WEFT_KERNEL(sddmm_fused, sddmm_0),
     WEFT_KERNEL(sddmm_rows, sddmm_0),
