@@ -49,50 +49,22 @@ void check_known(const ScheduleLine& line, const std::vector<std::string>& own, 
 
 namespace {
 
-// hyb(c) follows the mean length of a row, which fixed parameters tell.
-int64_t known_bucket(const Operand& format, const MatrixAxes& matrix) {
-  int64_t nnz = 0, rows = 0;
-  check(loop::is_integer(matrix.num_stored, &nnz) && loop::is_integer(matrix.num_stored_rows, &rows),
-        ErrorCode::invalid_argument,
-        "'{}': its k is ceil(log2(nnz / rows)), and {} / {} is not known before there is a structure; fix these "
-        "parameters (set), or write hyb(c, k)",
-        to_text(format), loop::to_text(matrix.num_stored), loop::to_text(matrix.num_stored_rows));
-  return default_bucket(nnz, rows);
-}
-
-}  // namespace
-
-std::vector<FormatRewriteRule> rules_of(const Operand& format, const MatrixAxes& matrix,
-                                        const std::vector<FormatDefinition>& defined) {
-  const auto number = [&](size_t i) { return format.operands[i].integer; };
-  const bool integers = std::all_of(format.operands.begin(), format.operands.end(),
-                                    [](const Operand& o) { return o.kind == Operand::Kind::integer; });
-  const size_t count = format.operands.size();
-  for (const FormatDefinition& definition : defined)
-    if (format.kind == Operand::Kind::call && count == 0 && definition.name == format.text)
-      return {rule_of(definition, matrix)};
-  if (format.kind == Operand::Kind::call && integers) {
-    if (format.text == "csr" && count == 0) return {csr_rule(matrix)};
-    if (format.text == "ell" && count == 1) return {ell_rule(matrix, number(0))};
-    if (format.text == "bsr" && count == 1) return {bsr_rule(matrix, number(0))};
-    if (format.text == "csc" && count == 0) return {csc_rule(matrix)};
-    if (format.text == "coo" && count == 0) return {coo_rule(matrix)};
-    if (format.text == "dia" && count == 0) return {dia_rule(matrix)};
-    if (format.text == "dcsr" && count == 0) return {dcsr_rule(matrix)};
-    if (format.text == "dbsr" && count == 1) return {dbsr_rule(matrix, number(0))};
-    if (format.text == "sr_bcrs" && count == 2) return {sr_bcrs_rule(matrix, number(0), number(1))};
-    if (format.text == "hyb" && count == 2) return hyb_rules(matrix, number(0), number(1));
-    if (format.text == "hyb" && count == 1) return hyb_rules(matrix, number(0), known_bucket(format, matrix));
-  }
+Format format_of(const Operand& operand, const std::vector<FormatDefinition>& defined) {
+  std::vector<int64_t> numbers;
+  for (const Operand& number : operand.operands)
+    if (number.kind == Operand::Kind::integer) numbers.push_back(number.integer);
+  const bool is_call = operand.kind == Operand::Kind::call && numbers.size() == operand.operands.size();
   std::string own;
-  for (const FormatDefinition& definition : defined) own += fmt::format(", {}()", definition.name);
-  fail(ErrorCode::invalid_argument,
-       "'{}' is no format; allowed are csr(), csc(), coo(), dcsr(), dia(), ell(width), bsr(block), dbsr(block), "
-       "sr_bcrs(t, g), hyb(c) and hyb(c, k){}",
-       to_text(format), own);
+  for (const FormatDefinition& definition : defined) {
+    if (is_call && numbers.empty() && definition.name == operand.text)
+      return {.kind = Format::Kind::defined, .name = definition.name};
+    own += fmt::format(", {}()", definition.name);
+  }
+  const std::optional<Format> named = is_call ? format_named(operand.text, numbers) : std::nullopt;
+  check(named.has_value(), ErrorCode::invalid_argument, "'{}' is no format; allowed are {}{}", to_text(operand),
+        known_formats(), own);
+  return *named;
 }
-
-namespace {
 
 // A matrix, or a stack of them.
 MatrixAxes matrix_axes(const Stage1& program, const SparseBuffer& matrix, const std::string& iteration) {
@@ -134,7 +106,7 @@ void ScheduleRunner::decompose(const ScheduleLine& line, Stage1& program) {
   const MatrixAxes axes = matrix_axes(program, *matrix, iteration);
   Decomposition decomposition{axes.row, axes.col, {}};
   for (size_t f = 2; f < line.operands.size(); ++f)
-    for (FormatRewriteRule& rule : rules_of(line.operands[f], axes, formats_))
+    for (FormatRewriteRule& rule : rules_of(format_of(line.operands[f], formats_), axes, formats_))
       decomposition.rules.push_back(std::move(rule));
   program = decompose_format(program, iteration, buffer, decomposition.rules);
   Group& group = groups_[iteration];

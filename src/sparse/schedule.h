@@ -54,9 +54,6 @@ class ScheduleRunner {
   std::map<std::string, std::string> results_;  // what a line calls a loop -> "csrmm.ko"
 };
 
-// Rules of the named formats, as in "hyb(1, 5)", "bsr(2)", "csr()", and of what the text defines.
-std::vector<FormatRewriteRule> rules_of(const Operand& format, const MatrixAxes& matrix,
-                                        const std::vector<FormatDefinition>& defined);
 // What runs without any line for stage II: the outermost spatial loop of each nest is shared by the team.
 void default_schedule(Stage2& stage);
 

@@ -111,12 +111,12 @@ std::vector<ReadyCase> all_cases() {
     return ReadyCase{name, {kSddmmProgram, schedule, std::move(set)}, "J", plain};
   };
   std::vector<ReadyCase> all = {
-      spmm("spmm_csr", spmm_schedule(128, "", {}, 16), {{"feat", 128}}),
+      spmm("spmm_csr", spmm_schedule(128, {}, {}, 16), {{"feat", 128}}),
       spmm("spmm_tail",
            "lower()\nko, ki = split(csrmm.k, 16)\nreorder(ko, csrmm.j, ki)\nvectorize(ki)\n"
            "cache_write(ko, register)\nparallel(csrmm.i)\n"),
       spmm("spmm_bsr_ell", "decompose_format(csrmm, A, bsr(2), ell(2))\n"),
-      spmm("spmm_hyb", spmm_schedule(64, "hyb(1, 2)", {}, 0), {{"feat", 64}}),
+      spmm("spmm_hyb", spmm_schedule(64, parse_formats("hyb(1, 2)"), {}, 0), {{"feat", 64}}),
       sddmm("sddmm", sddmm_schedule(64, DType::fp32, {}, 16), {{"feat", 64}}),
       sddmm("sddmm_fused", "sparse_fuse(sddmm, I, J)\nlower()\nparallel(sddmm.i_j)\n"),
       sddmm("sddmm_rows", "sparse_fuse(sddmm, I, J)\nlower()\nmaterialise_rows(sddmm.i_j)\nparallel(sddmm.i_j)\n"),
@@ -160,7 +160,7 @@ std::vector<ReadyCase> all_cases() {
        "J",
        plain},
       // What gathers asks arrays where elements stand.
-      sddmm("sddmm_places", sddmm_format_schedule(64, "sr_bcrs(4, 2), coo()", {}), {{"feat", 64}}),
+      sddmm("sddmm_places", sddmm_format_schedule(64, parse_formats("sr_bcrs(4, 2), coo()"), {}), {{"feat", 64}}),
       // Places are searched for; one that is absent is a failure.
       {"compress", {kCompressProgram, "lower()\nparallel(clear.i)\nparallel(compress.x)\n"}, "J", plain},
       // Divisions by 0 are failures.

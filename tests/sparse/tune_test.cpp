@@ -37,9 +37,13 @@ class OwnResults {
   std::string folder_ = "/tmp/weft_tune_test_XXXXXX";
 };
 
+FormatChoice choice_in(const char* formats, int64_t prefetch, int64_t tile = 0, int64_t lanes = 0, int64_t group = 0) {
+  return {parse_formats(formats), prefetch, tile, lanes, group};
+}
+
 TEST(Choice, ReadsBackWhatItIsWrittenAs) {
-  for (const FormatChoice& choice : {FormatChoice{"csr", 0}, FormatChoice{"hyb(2, 5)", 16},
-                                     FormatChoice{"csr", 1024, 64}, FormatChoice{"hyb(1, 3)", 8, 0, 8, 16}})
+  for (const FormatChoice& choice : {choice_in("csr", 0), choice_in("hyb(2, 5)", 16), choice_in("csr", 1024, 64),
+                                     choice_in("hyb(1, 3)", 8, 0, 8, 16), choice_in("bsr(4), coo()", 4)})
     EXPECT_EQ(parse_choice(to_text(choice)), choice);
   for (const char* text :
        {"", "csr", "csr prefetch 1", "csr prefetch 16 tile 0", "csr prefetch x tile 0 lanes 0 group 0",
@@ -48,6 +52,10 @@ TEST(Choice, ReadsBackWhatItIsWrittenAs) {
         "csr prefetch 99999999999999999999 tile 0 lanes 0 group 0", "csr prefetch 16 tile 0 lanes 65 group 0",
         "csr prefetch 16 tile 0 lanes 0 group 65537"})
     EXPECT_THROW(parse_choice(text), Error) << text;
+  // What earlier versions have kept.
+  EXPECT_EQ(parse_choice("csr prefetch 16 tile 128 lanes 0 group 0"), choice_in("csr", 16, 128));
+  EXPECT_EQ(parse_choice("hyb(2, 5) prefetch 16 tile 0 lanes 8 group 4"), choice_in("hyb(2, 5)", 16, 0, 8, 4));
+  EXPECT_EQ(to_text(choice_in("hyb(2,5)", 16, 0, 8, 4)), "hyb(2, 5) prefetch 16 tile 0 lanes 8 group 4");
 }
 
 TEST(RowLengths, AreCountedByPowersOfTwo) {
@@ -88,7 +96,8 @@ TEST(Candidates, AreEveryFormatOfTheSearchOnceTheLikelyOneFirst) {
       for (const FormatChoice& choice : all) texts.insert(to_text(choice));
       EXPECT_EQ(texts.size(), all.size()) << name_of(shape);
       for (const char* format : {"csr", "bsr(2)", "bsr(8)", "hyb(1, 3)", "hyb(16, 3)"})
-        EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const FormatChoice& c) { return c.format == format; }))
+        EXPECT_TRUE(std::any_of(all.begin(), all.end(),
+                                [&](const FormatChoice& c) { return c.formats == parse_formats(format); }))
             << format << ", " << name_of(shape);
       EXPECT_EQ(likely_choice(rows, call), all.front());
       for (size_t i = 0; i + 1 < all.size(); ++i)
@@ -106,17 +115,20 @@ TEST(Candidates, VaryLanesAndGroupsOfRows) {
       const GatherCall call{.feat = feat, .keeps_values = keeps, .workers = 2};
       const std::vector<FormatChoice> all = candidates_of(rows, call);
       const auto has = [&](const auto& is) { return std::any_of(all.begin(), all.end(), is); };
-      for (const char* format : {"csr", "hyb(1, "}) {
+      for (const bool is_hyb : {false, true}) {
         const int64_t lanes = vector_unit(current_isa()).lanes;
-        EXPECT_EQ(has([&](const FormatChoice& c) { return c.format.starts_with(format) && c.lanes == lanes / 2; }),
-                  lanes > 4);
-        EXPECT_TRUE(has([&](const FormatChoice& c) { return c.format.starts_with(format) && c.group > 0; })) << format;
+        const auto is_format = [&](const FormatChoice& c) {
+          if (!is_hyb || c.formats.empty()) return is_hyb != c.formats.empty();
+          return c.formats[0].kind == Format::Kind::hyb && c.formats[0].numbers[0] == 1;
+        };
+        EXPECT_EQ(has([&](const FormatChoice& c) { return is_format(c) && c.lanes == lanes / 2; }), lanes > 4);
+        EXPECT_TRUE(has([&](const FormatChoice& c) { return is_format(c) && c.group > 0; })) << is_hyb;
       }
       EXPECT_EQ(has([&](const FormatChoice& c) { return c.tile > 0 && c.group > 0; }), feat == 512);
       EXPECT_EQ(all.front().lanes, 0);
       EXPECT_EQ(all.front().group, 0);
       for (const FormatChoice& choice : all) {
-        const FormatChoice plain{choice.format, choice.prefetch, choice.tile};
+        const FormatChoice plain{choice.formats, choice.prefetch, choice.tile};
         EXPECT_TRUE(choice == plain || expected_cost(rows, choice, call) > expected_cost(rows, plain, call));
       }
     }
@@ -125,14 +137,14 @@ TEST(Candidates, VaryLanesAndGroupsOfRows) {
 // A format's values are copied at each call unless the caller promises that they stay.
 TEST(Candidates, AreCsrWhereValuesMayChange) {
   const Matrix a = random_matrix(Shape::power_law, 4);
-  EXPECT_EQ(likely_choice(row_lengths(*a.structure().data(), {.feat = 64}), {.feat = 64}).format, "csr");
+  EXPECT_EQ(likely_choice(row_lengths(*a.structure().data(), {.feat = 64}), {.feat = 64}).formats, Formats());
 }
 
 // What a format computes of SDDMM is looked up for each element, in each of its parts.
 TEST(Candidates, OfSddmmCostMoreTheMorePartsAFormatHas) {
   const GatherCall call{.feat = 512, .keeps_values = true, .workers = 2, .op = GatherOperator::sddmm};
   const RowLengths rows = row_lengths(*random_matrix(Shape::blocks, 4).structure().data(), call);
-  const auto cost = [&](const char* format) { return expected_cost(rows, {format}, call); };
+  const auto cost = [&](const char* format) { return expected_cost(rows, {parse_formats(format)}, call); };
   EXPECT_LT(cost("csr"), cost("bsr(2)"));
   EXPECT_LT(cost("csr"), cost("hyb(1, 2)"));
   EXPECT_LT(cost("hyb(1, 2)"), cost("hyb(1, 3)"));
@@ -148,8 +160,8 @@ TEST(Candidates, HaveSchedulesThatCanBeRead) {
   const GatherCall call{.feat = 64, .keeps_values = true, .workers = 2, .op = GatherOperator::sddmm};
   size_t longest = 0;
   for (const FormatChoice& choice : candidates_of(rows, call)) {
-    if (choice.format == "csr") continue;
-    const std::string text = sddmm_format_schedule(64, choice.format, {}, choice.prefetch, choice.group);
+    if (choice.formats.empty()) continue;
+    const std::string text = sddmm_format_schedule(64, choice.formats, {}, choice.prefetch, choice.group);
     EXPECT_NO_THROW(parse_schedule(text)) << to_text(choice);
     longest = std::max<size_t>(longest, static_cast<size_t>(std::count(text.begin(), text.end(), '\n')));
   }
@@ -169,24 +181,24 @@ TEST(Results, AreKeptByStructureAndKindOfCall) {
   EXPECT_NE(key, key_of(a, {.feat = 64, .workers = 2}));
   EXPECT_NE(key, key_of(a, {.feat = 32, .keeps_values = true, .workers = 2}));
   EXPECT_TRUE(read_results(key).empty());
-  const Measured faster{to_text(FormatChoice{"bsr(4)", 0}), 1e-6};
-  ASSERT_TRUE(keep_results(key, {{to_text(FormatChoice{"csr", 8}), 2e-6}, faster, {"what nobody knows", 1e-7}}));
+  const Measured faster{to_text(choice_in("bsr(4)", 0)), 1e-6};
+  ASSERT_TRUE(keep_results(key, {{to_text(choice_in("csr", 8)), 2e-6}, faster, {"what nobody knows", 1e-7}}));
   const std::vector<Measured> back = read_results(key);
   ASSERT_EQ(back.size(), 3u);
   EXPECT_EQ(back[1].choice, faster.choice);
   EXPECT_DOUBLE_EQ(back[1].seconds, 1e-6);
   // Another process would find the same; a structure of its own asks the cache.
-  EXPECT_EQ(choice_of(*a.structure().data(), call), (FormatChoice{"bsr(4)", 0}));
+  EXPECT_EQ(choice_of(*a.structure().data(), call), choice_in("bsr(4)", 0));
 }
 
 TEST(Choice, TellsHowFarAheadAPartOfSomethingLargerFetches) {
   const Structure structure = random_matrix(Shape::power_law, 7).structure();
   const GatherCall call{.feat = 64, .workers = 2};
-  keep_choice(*structure.data(), call, {"csr", 24});
+  keep_choice(*structure.data(), call, choice_in("csr", 24));
   EXPECT_EQ(prefetch_of(*structure.data(), call), 24);
-  keep_choice(*structure.data(), call, {"csr", 0});
+  keep_choice(*structure.data(), call, choice_in("csr", 0));
   EXPECT_EQ(prefetch_of(*structure.data(), call), 0);
-  keep_choice(*structure.data(), call, {"hyb(1, 3)", 0});  // says nothing of rows in CSR
+  keep_choice(*structure.data(), call, choice_in("hyb(1, 3)", 0));  // says nothing of rows in CSR
   EXPECT_EQ(prefetch_of(*structure.data(), call), default_prefetch(64));
 }
 
@@ -228,22 +240,22 @@ TEST(Tune, RefusesWhatItCannotSearch) {
 // Every candidate of the search computes the same.
 TEST(Tune, EveryCandidateIsDenseArithmetic) {
 #if defined(WEFT_UNDER_SANITIZER)
-  const std::vector<FormatChoice> choices = {
-      {"csr", 5, 16}, {"bsr(4)", 5}, {"csr", 5, 16, 4, 4}};  // compiling takes long
+  const std::vector<FormatChoice> choices = {choice_in("csr", 5, 16), choice_in("bsr(4)", 5),
+                                             choice_in("csr", 5, 16, 4, 4)};  // compiling takes long
 #else
-  const std::vector<FormatChoice> choices = {{"csr", 5},
-                                             {"csr", 3, 16},
-                                             {"bsr(2)", 5},
-                                             {"bsr(4)", 0},
-                                             {"bsr(8)", 5},
-                                             {"hyb(2, 3)", 5},
-                                             {"hyb(1, 0)", 5},
-                                             {"csr", 5, 0, 4},
-                                             {"csr", 5, 0, 0, 16},
-                                             {"csr", 5, 16, 8, 4},
-                                             {"hyb(2, 2)", 5, 0, 8},
-                                             {"hyb(2, 3)", 5, 0, 0, 2},
-                                             {"hyb(1, 0)", 5, 0, 4, 16}};
+  const std::vector<FormatChoice> choices = {choice_in("csr", 5),
+                                             choice_in("csr", 3, 16),
+                                             choice_in("bsr(2)", 5),
+                                             choice_in("bsr(4)", 0),
+                                             choice_in("bsr(8)", 5),
+                                             choice_in("hyb(2, 3)", 5),
+                                             choice_in("hyb(1, 0)", 5),
+                                             choice_in("csr", 5, 0, 4),
+                                             choice_in("csr", 5, 0, 0, 16),
+                                             choice_in("csr", 5, 16, 8, 4),
+                                             choice_in("hyb(2, 2)", 5, 0, 8),
+                                             choice_in("hyb(2, 3)", 5, 0, 0, 2),
+                                             choice_in("hyb(1, 0)", 5, 0, 4, 16)};
 #endif
   constexpr int64_t kFeat = 32;
   for (const Shape shape : {Shape::power_law, Shape::blocks, Shape::empty, Shape::no_rows}) {
@@ -274,7 +286,7 @@ TEST(Tune, SearchesFormatsOfSddmm) {
   const OwnResults own;
   const Matrix a = random_matrix(Shape::power_law, 21);
   const GatherCall call{.feat = 32, .workers = WorkerTeam::shared().num_workers(), .op = GatherOperator::sddmm};
-  const FormatChoice blocks{"bsr(2)", 0};
+  const FormatChoice blocks = choice_in("bsr(2)", 0);
   for (const bool is_found : {false, true}) {
     const Structure structure = a.structure();
     const std::string key = results_key(*structure.data(), to_text(call));
@@ -297,11 +309,13 @@ TEST(Tune, SearchesFormatsOfSddmm) {
 
 TEST(Tune, EverySddmmIsDenseArithmetic) {
 #if defined(WEFT_UNDER_SANITIZER)
-  const std::vector<FormatChoice> choices = {{"csr", 4}, {"bsr(2)", 4}, {"hyb(1, 2)", 4, 0, 4, 2}};
+  const std::vector<FormatChoice> choices = {choice_in("csr", 4), choice_in("bsr(2)", 4),
+                                             choice_in("hyb(1, 2)", 4, 0, 4, 2)};
 #else
-  const std::vector<FormatChoice> choices = {{"csr", 4},          {"csr", 0, 0, 8, 16},     {"csr", 4, 0, 0, 16},
-                                             {"bsr(2)", 4},       {"bsr(8)", 0, 0, 4},      {"hyb(2, 3)", 4},
-                                             {"hyb(1, 0)", 4, 0}, {"hyb(1, 2)", 4, 0, 4, 2}};
+  const std::vector<FormatChoice> choices = {choice_in("csr", 4),           choice_in("csr", 0, 0, 8, 16),
+                                             choice_in("csr", 4, 0, 0, 16), choice_in("bsr(2)", 4),
+                                             choice_in("bsr(8)", 0, 0, 4),  choice_in("hyb(2, 3)", 4),
+                                             choice_in("hyb(1, 0)", 4, 0),  choice_in("hyb(1, 2)", 4, 0, 4, 2)};
 #endif
   for (const Shape shape : {Shape::power_law, Shape::one_dense_row, Shape::empty, Shape::no_rows}) {
     const Matrix a = random_matrix(shape, 22);

@@ -61,11 +61,12 @@ Ablation formats_of_spmm(const SparseCase& a, int64_t feat, const std::vector<Hy
   Ablation ablation = spmm_ablation(fmt::format("ablation formats of spmm {} F{}", a.name, feat), a, feat);
   const sparse::VectorUnit unit = sparse::vector_unit(current_isa());
   const auto add = [&](const std::string& name, const std::string& format) {
-    const std::string schedule = sparse::spmm_schedule(feat, format, unit, sparse::default_prefetch(feat));
+    const std::string schedule =
+        sparse::spmm_schedule(feat, sparse::parse_formats(format), unit, sparse::default_prefetch(feat));
     ablation.candidates.push_back(
         candidate_of(name, {sparse::kSpmmProgram, schedule, {{"feat", feat}}}, arguments_of(ablation)));
   };
-  add("csr", "");
+  add("csr", "csr");
   for (const Hyb& format : formats) {
     add(format.text(), format.text());
     ablation.candidates.back().padding = padding_of(a, format);

@@ -24,8 +24,8 @@ Ablation schedules_of_spmm(const SparseCase& a, int64_t feat) {
   add("rows in parallel", "lower()\nparallel(csrmm.i)\n");
   add("and vectors",
       fmt::format("lower()\nko, ki = split(csrmm.k, {})\nvectorize(ki)\nparallel(csrmm.i)\n", unit.lanes));
-  add("and sums in registers", sparse::spmm_schedule(feat, "", unit, 0));
-  add("and rows prefetched", sparse::spmm_schedule(feat, "", unit, sparse::default_prefetch(feat)));
+  add("and sums in registers", sparse::spmm_schedule(feat, {}, unit, 0));
+  add("and rows prefetched", sparse::spmm_schedule(feat, {}, unit, sparse::default_prefetch(feat)));
   return ablation;
 }
 
@@ -48,7 +48,8 @@ Ablation schedules_of_sddmm(const SparseCase& a, int64_t feat) {
 Ablation joined_phases(const SparseCase& a, int64_t feat, int64_t k) {
   const std::string format = fmt::format("hyb(1, {})", k);
   Ablation ablation = spmm_ablation(fmt::format("ablation phases of spmm {} F{} {}", a.name, feat, format), a, feat);
-  const std::string schedule = sparse::spmm_schedule(feat, format, sparse::vector_unit(current_isa()), 0);
+  const std::string schedule =
+      sparse::spmm_schedule(feat, sparse::parse_formats(format), sparse::vector_unit(current_isa()), 0);
   add_candidate(ablation, "one for each bucket", sparse::kSpmmProgram, schedule, {"join phases"});
   add_candidate(ablation, "joined", sparse::kSpmmProgram, schedule);
   return ablation;
@@ -61,7 +62,7 @@ Ablation atomic_sums(const SparseCase& a, int64_t feat, int64_t c, int64_t k) {
   add_candidate(ablation, "in order", sparse::kSpmmProgram, decomposed + "parallel(csrmm.i)\n");
   add_candidate(ablation, "atomic", sparse::kSpmmProgram, decomposed + "atomic(csrmm)\nparallel(csrmm.i)\n");
   add_candidate(ablation, "in order, in registers", sparse::kSpmmProgram,
-                sparse::spmm_schedule(feat, format, sparse::vector_unit(current_isa()), 0));
+                sparse::spmm_schedule(feat, sparse::parse_formats(format), sparse::vector_unit(current_isa()), 0));
   return ablation;
 }
 

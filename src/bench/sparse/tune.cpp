@@ -68,7 +68,8 @@ void measure_compiling(SparseBench& bench) {
   const int64_t feat = bench.options.features;
   const std::string name = fmt::format("text to callable: spmm hyb(1, 5) F{}, cold", feat);
   if (name.find(bench.options.only) == std::string::npos) return;
-  const std::string schedule = sparse::spmm_schedule(feat, "hyb(1, 5)", sparse::vector_unit(current_isa()), 0);
+  const std::string schedule =
+      sparse::spmm_schedule(feat, sparse::parse_formats("hyb(1, 5)"), sparse::vector_unit(current_isa()), 0);
   std::vector<double> whole, compiler;
   for (int i = 0; i < (bench.options.quick ? 3 : 9); ++i) {
     const std::string text = sparse::replaced(sparse::kSpmmProgram, "program spmm", fmt::format("program spmm_{}", i));

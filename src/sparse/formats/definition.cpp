@@ -72,4 +72,27 @@ FormatRewriteRule rule_of(const FormatDefinition& d, const MatrixAxes& matrix) {
   return rule;
 }
 
+std::vector<FormatRewriteRule> rules_of(const Format& format, const MatrixAxes& matrix,
+                                        const std::vector<FormatDefinition>& defined) {
+  const auto number = [&](size_t i) { return format.numbers.at(i); };
+  switch (format.kind) {
+    case Format::Kind::csr: return {csr_rule(matrix)};
+    case Format::Kind::csc: return {csc_rule(matrix)};
+    case Format::Kind::coo: return {coo_rule(matrix)};
+    case Format::Kind::dcsr: return {dcsr_rule(matrix)};
+    case Format::Kind::dia: return {dia_rule(matrix)};
+    case Format::Kind::ell: return {ell_rule(matrix, number(0))};
+    case Format::Kind::bsr: return {bsr_rule(matrix, number(0))};
+    case Format::Kind::dbsr: return {dbsr_rule(matrix, number(0))};
+    case Format::Kind::sr_bcrs: return {sr_bcrs_rule(matrix, number(0), number(1))};
+    case Format::Kind::hyb:
+      return hyb_rules(matrix, number(0), format.numbers.size() > 1 ? number(1) : default_bucket(format, matrix));
+    case Format::Kind::defined: break;
+  }
+  const auto found =
+      std::find_if(defined.begin(), defined.end(), [&](const FormatDefinition& d) { return d.name == format.name; });
+  ensure(found != defined.end(), "format '{}' is not defined", format.name);
+  return {rule_of(*found, matrix)};
+}
+
 }  // namespace weft::sparse

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "sparse/formats/format.h"
 #include "sparse/formats/rule.h"
 
 namespace weft::sparse {
@@ -34,5 +35,8 @@ struct FormatDefinition {
 std::string problem_of(const FormatDefinition& definition);
 // Throws Error(unsupported) for lengths that speak of other than the matrix' extents.
 FormatRewriteRule rule_of(const FormatDefinition& definition, const MatrixAxes& matrix);
+// Of a format of the library, or of one that is in `defined`; hyb has several.
+std::vector<FormatRewriteRule> rules_of(const Format& format, const MatrixAxes& matrix,
+                                        const std::vector<FormatDefinition>& defined);
 
 }  // namespace weft::sparse

@@ -77,6 +77,16 @@ int64_t default_bucket(int64_t nnz, int64_t rows) {
   return k;
 }
 
+int64_t default_bucket(const Format& format, const MatrixAxes& matrix) {
+  int64_t nnz = 0, rows = 0;
+  check(loop::is_integer(matrix.num_stored, &nnz) && loop::is_integer(matrix.num_stored_rows, &rows),
+        ErrorCode::invalid_argument,
+        "'{}': its k is ceil(log2(nnz / rows)), and {} / {} is not known before there is a structure; fix these "
+        "parameters (set), or write hyb(c, k)",
+        to_text(format), loop::to_text(matrix.num_stored), loop::to_text(matrix.num_stored_rows));
+  return default_bucket(nnz, rows);
+}
+
 std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, int64_t k) {
   check(c >= 1 && c <= 64, ErrorCode::invalid_argument, "hyb({}, {}): there are 1 to 64 column partitions", c, k);
   check(k >= 0 && k <= 16, ErrorCode::invalid_argument, "hyb({}, {}): k, of the longest rows 2^k, is 0 to 16", c, k);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "sparse/formats/format.h"
 #include "sparse/stage1/program.h"
 
 namespace weft::sparse {
@@ -101,5 +102,7 @@ std::vector<char> taken_if_full(const Coordinates& left, bool last,
 std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, int64_t k);
 // The k of hyb(c): ceil(log2(nnz / rows)), at most 16.
 int64_t default_bucket(int64_t nnz, int64_t rows);
+// The same of a matrix whose size fixed parameters tell; throws Error(invalid_argument) naming the format otherwise.
+int64_t default_bucket(const Format& format, const MatrixAxes& matrix);
 
 }  // namespace weft::sparse

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "sparse/schedule.h"
+#include "sparse/formats/definition.h"
 
 namespace weft::sparse {
 namespace {
@@ -32,14 +32,12 @@ FormatLoops loops_over(const FormatRewriteRule& rule, const std::string& iterati
 
 }  // namespace
 
-std::vector<FormatLoops> loops_of_formats(const std::string& iteration, const std::string& formats) {
+std::vector<FormatLoops> loops_of_formats(const std::string& iteration, const Formats& formats) {
   const MatrixAxes matrix{
       .row = "I", .col = "J", .num_rows = loop::variable("m"), .num_cols = loop::variable("n"), .num_stored = 0};
-  const ScheduleLine line = parse_schedule(fmt::format("decompose_format({}, A, {})\n", iteration, formats))[0];
   std::vector<FormatLoops> parts;
-  for (size_t f = 2; f < line.operands.size(); ++f)
-    for (const FormatRewriteRule& rule : rules_of(line.operands[f], matrix, {}))
-      parts.push_back(loops_over(rule, iteration));
+  for (const Format& format : formats)
+    for (const FormatRewriteRule& rule : rules_of(format, matrix, {})) parts.push_back(loops_over(rule, iteration));
   return parts;
 }
 

@@ -1,12 +1,14 @@
 // The loops that decompose_format makes of an operator's iteration, so that a schedule may name them.
 //
-//   for (const FormatLoops& part : loops_of_formats("sddmm", "bsr(4), coo()"))
+//   for (const FormatLoops& part : loops_of_formats("sddmm", parse_formats("bsr(4), coo()")))
 //     text += fmt::format("parallel({}.{})\n", part.iteration, part.outer());
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "sparse/formats/format.h"
 
 namespace weft::sparse {
 
@@ -20,8 +22,8 @@ struct FormatLoops {
   const std::string& outer() const { return loops.front(); }
 };
 
-// Of "bsr(4), coo()" over A[I, J], which `iteration` reads. Throws Error(unsupported) for a format of no loop,
-// Error(invalid_argument) for what is no format.
-std::vector<FormatLoops> loops_of_formats(const std::string& iteration, const std::string& formats);
+// Of formats of A[I, J], which `iteration` reads. Throws Error(unsupported) for a format of no loop,
+// Error(invalid_argument) for one whose numbers are out of range.
+std::vector<FormatLoops> loops_of_formats(const std::string& iteration, const Formats& formats);
 
 }  // namespace weft::sparse

@@ -53,12 +53,12 @@ std::string sddmm_schedule(int64_t feat, DType dtype, const VectorUnit& unit, in
   return text + fmt::format("rows, row = split(sddmm.i, {})\nparallel(rows)\n", group);
 }
 
-std::string sddmm_format_schedule(int64_t feat, const std::string& formats, const VectorUnit& unit, int64_t prefetch,
+std::string sddmm_format_schedule(int64_t feat, const Formats& formats, const VectorUnit& unit, int64_t prefetch,
                                   int64_t group) {
   const std::vector<FormatLoops> parts = loops_of_formats("sddmm", formats);
   int64_t widest = 1;
   for (const FormatLoops& part : parts) widest = std::max(widest, part.width);
-  std::string text = fmt::format("decompose_format(sddmm, A, {})\nlower()\n", formats);
+  std::string text = fmt::format("decompose_format(sddmm, A, {})\nlower()\n", to_text(formats));
   for (size_t p = 0; p < parts.size(); ++p) {
     const FormatLoops& part = parts[p];
     const std::string sums = two_stages(feat, unit, part.iteration, fmt::format("ko_{}", p), fmt::format("ki_{}", p));
@@ -84,7 +84,7 @@ void sddmm(const Structure& a, const TensorView& values, const TensorView& x, co
                         .op = GatherOperator::sddmm};
   const FormatChoice choice = options.format == "auto"
                                   ? choice_of(data_of(a, "a"), call)
-                                  : FormatChoice{with_bucket(options.format, a), default_prefetch(feat)};
+                                  : FormatChoice{formats_for(options.format, a), default_prefetch(feat)};
   gather_operator(call.op, choice, feat, dtype)
       .run({.structures = {{"J", a}},
             .buffers = {{"A", values}, {"X", x}, {"Y", y}, {"O", out}},

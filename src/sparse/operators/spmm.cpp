@@ -1,5 +1,6 @@
 // C = A B for a sparse A.
 #include "base/check.h"
+#include "sparse/formats/rule.h"
 #include "sparse/operators/format_loops.h"
 #include "sparse/operators/kept.h"
 #include "sparse/tune/chosen.h"
@@ -46,10 +47,10 @@ namespace {
 
 // Groups of rows in place of rows, shared by the team: of hyb's bucket i 2^(k-i) times as many, so that all groups have
 // as many elements.
-std::string grouped(const std::string& format, int64_t group) {
-  if (!format.starts_with("hyb")) return fmt::format("rows, row = split(csrmm.i, {})\nparallel(rows)\n", group);
-  char* rest = nullptr;
-  const int64_t partitions = std::strtoll(format.c_str() + 4, &rest, 10), k = std::strtoll(rest + 1, nullptr, 10);
+std::string grouped(const Formats& formats, int64_t group) {
+  if (formats.empty() || formats[0].kind != Format::Kind::hyb)
+    return fmt::format("rows, row = split(csrmm.i, {})\nparallel(rows)\n", group);
+  const int64_t partitions = formats[0].numbers[0], k = formats[0].numbers[1];
   std::string text = "parallel(csrmm_init.i)\n";
   for (int64_t p = 0; p < partitions; ++p)
     for (int64_t i = 0; i <= k; ++i)
@@ -61,24 +62,26 @@ std::string grouped(const std::string& format, int64_t group) {
 }  // namespace
 
 // Sums stay in registers while elements pass by: of a row, or of all rows of a block.
-std::string spmm_schedule(int64_t feat, const std::string& format, const VectorUnit& unit, int64_t prefetch,
+std::string spmm_schedule(int64_t feat, const Formats& formats, const VectorUnit& unit, int64_t prefetch,
                           int64_t outer_tile, int64_t group) {
-  const bool blocked = format.starts_with("bsr"), pieces = format.starts_with("hyb");
-  const int64_t block = blocked ? std::atoll(format.c_str() + 4) : 1;
+  ensure(has_rows_in_registers(formats), "a schedule of rows in registers for {}", to_text(formats));
+  const auto is_kind = [&](Format::Kind kind) { return !formats.empty() && formats[0].kind == kind; };
+  const bool blocked = is_kind(Format::Kind::bsr), pieces = is_kind(Format::Kind::hyb);
+  const int64_t block = blocked ? formats[0].numbers[0] : 1;
   // Pieces of one element have no loop over elements: the loop over a row's pieces is that one.
-  const bool single = pieces && format.ends_with(", 0)");
+  const bool single = pieces && formats[0].numbers[1] == 0;
   const std::string elements = blocked ? "csrmm.jo" : single ? "csrmm.s" : "csrmm.j";
   std::string text;
-  if (!format.empty()) text += fmt::format("decompose_format(csrmm, A, {})\n", format);
+  if (!formats.empty()) text += fmt::format("decompose_format(csrmm, A, {})\n", to_text(formats));
   text += "lower()\n";
   const std::string rows = blocked ? "csrmm.io" : "csrmm.i";
-  const bool tiles_outside = outer_tile > 0 && outer_tile < feat && format.empty();
+  const bool tiles_outside = outer_tile > 0 && outer_tile < feat && formats.empty();
   const std::string parallel_lines =
       group > 0 && !blocked && !tiles_outside
-          ? grouped(format, group)
+          ? grouped(formats, group)
           : fmt::format("parallel({})\n", rows) + (blocked ? "parallel(csrmm_init.i)\n" : "");
   const RowTiles tiles = row_tiles(tiles_outside ? outer_tile : feat, unit, block);
-  if (tiles.lanes == 1 && (blocked || format.starts_with("ell"))) return text + parallel_lines;
+  if (tiles.lanes == 1 && (blocked || is_kind(Format::Kind::ell))) return text + parallel_lines;
   // ko: tiles of what registers hold; ku: their vectors; ki: lanes.
   const int64_t tile = tiles_outside ? outer_tile : tiles.lanes * tiles.vectors;
   const bool several = tiles.lanes == 1 || feat > tile, has_vectors = tiles.vectors > 1;
@@ -110,17 +113,19 @@ std::string spmm_schedule(int64_t feat, const std::string& format, const VectorU
   return text + (tiles_of_groups ? "parallel(rows)\n" : tiles_outside ? "parallel(tiles)\n" : parallel_lines);
 }
 
-bool has_rows_in_registers(const std::string& formats) {
-  const bool is_list = formats.find("), ") != formats.npos;
-  return !is_list && (formats.starts_with("csr") || formats.starts_with("ell") || formats.starts_with("bsr") ||
-                      formats.starts_with("hyb"));
+bool has_rows_in_registers(const Formats& formats) {
+  using Kind = Format::Kind;
+  if (formats.size() != 1) return formats.empty();
+  const Kind kind = formats[0].kind;
+  return kind == Kind::csr || kind == Kind::ell || kind == Kind::bsr ||
+         (kind == Kind::hyb && formats[0].numbers.size() == 2);
 }
 
 // The team shares rows where a format stores rows outside of all else; where it does not, features.
-std::string spmm_formats_schedule(int64_t feat, const std::string& formats, const VectorUnit& unit) {
+std::string spmm_formats_schedule(int64_t feat, const Formats& formats, const VectorUnit& unit) {
   const RowTiles tiles = row_tiles(feat, unit);
   const int64_t width = tiles.lanes == 1 ? unit.lanes : tiles.lanes;
-  std::string text = fmt::format("decompose_format(csrmm, A, {})\nlower()\nparallel(csrmm_init.i)\n", formats);
+  std::string text = fmt::format("decompose_format(csrmm, A, {})\nlower()\nparallel(csrmm_init.i)\n", to_text(formats));
   int number = 0;
   for (const FormatLoops& part : loops_of_formats("csrmm", formats)) {
     const bool has_tiles = tiles.lanes == 1 || feat > width;
@@ -148,9 +153,12 @@ ReadyProgram rounded_spmm(int64_t feat, const std::string& schedule, const Vecto
   return {text, schedule + vectors + "parallel(rounded.i)\n", {{"feat", feat}}};
 }
 
-std::string with_bucket(const std::string& format, const Structure& a) {
-  if (!format.starts_with("hyb(") || !format.ends_with(")") || format.find(',') != format.npos) return format;
-  return fmt::format("{}, {})", format.substr(0, format.size() - 1), default_bucket(a.nnz(), a.num_rows()));
+Formats formats_for(const std::string& text, const Structure& a) {
+  Formats formats = parse_formats(text);
+  for (Format& format : formats)
+    if (format.kind == Format::Kind::hyb && format.numbers.size() == 1)
+      format.numbers.push_back(default_bucket(a.nnz(), a.num_rows()));
+  return formats;
 }
 
 void spmm(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
@@ -164,7 +172,7 @@ void spmm(const Structure& a, const TensorView& values, const TensorView& b, con
                         .workers = stream.team().num_workers()};
   const FormatChoice choice = options.format == "auto"
                                   ? choice_of(data_of(a, "a"), call)
-                                  : FormatChoice{with_bucket(options.format, a), default_prefetch(feat)};
+                                  : FormatChoice{formats_for(options.format, a), default_prefetch(feat)};
   gather_operator(call.op, choice, feat, dtype)
       .run({.structures = {{"J", a}},
             .buffers = {{"A", values}, {"B", b}, {"C", c}},

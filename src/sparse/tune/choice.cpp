@@ -4,7 +4,6 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <string_view>
 
 #include "base/check.h"
@@ -33,11 +32,8 @@ double fill_of(const Level& level, int64_t num_rows, int64_t block) {
   return blocks == 0 ? 1 : static_cast<double>(elements) / static_cast<double>(blocks);
 }
 
-// Numbers of "hyb(2, 5)" or "bsr(4)".
-std::pair<int64_t, int64_t> numbers_of(const std::string& format) {
-  char* rest = nullptr;
-  const int64_t first = std::strtoll(format.c_str() + format.find('(') + 1, &rest, 10);
-  return {first, *rest == ',' ? std::strtoll(rest + 1, nullptr, 10) : 0};
+bool is_kind(const FormatChoice& choice, Format::Kind kind) {
+  return choice.formats.size() == 1 && choice.formats[0].kind == kind;
 }
 
 // The share of elements whose row a cache of so many rows does not hold when it comes, nor the one before it.
@@ -82,7 +78,7 @@ double num_blocks(const RowLengths& rows, int64_t block) {
 }  // namespace
 
 std::string to_text(const FormatChoice& choice) {
-  return fmt::format("{} prefetch {} tile {} lanes {} group {}", choice.format, choice.prefetch, choice.tile,
+  return fmt::format("{} prefetch {} tile {} lanes {} group {}", to_text(choice.formats), choice.prefetch, choice.tile,
                      choice.lanes, choice.group);
 }
 
@@ -105,7 +101,6 @@ FormatChoice parse_choice(const std::string& text) {
                             {" lanes ", &choice.lanes, 64},
                             {" group ", &choice.group, 65536}};
   size_t at = text.find(numbers[0].word);
-  choice.format = text.substr(0, at);
   bool is_choice = at != text.npos;
   for (const auto& [word, value, most] : numbers) {
     if (!is_choice || text.compare(at, word.size(), word) != 0) {
@@ -119,6 +114,7 @@ FormatChoice parse_choice(const std::string& text) {
   }
   check(is_choice && at == text.size(), ErrorCode::invalid_argument,
         "'{}' is no choice, as 'csr prefetch 16 tile 0 lanes 0 group 0' is one", text);
+  choice.formats = parse_formats(text.substr(0, text.find(numbers[0].word)));
   return choice;
 }
 
@@ -163,17 +159,17 @@ double cost_of_format(const RowLengths& rows, const FormatChoice& choice, const 
     return lines * (line_cost(bytes) + (call.op == GatherOperator::sddmm ? kFetchedLineOfSddmm : kFetchedLine)) *
            (1 + 0.02 * std::fabs(std::log2(static_cast<double>(choice.prefetch) / best)));
   };
-  if (choice.format == "csr" && choice.tile == 0)
+  if (choice.formats.empty() && choice.tile == 0)
     return nnz * (gathered(footprint) + kElement) + num_rows * kRow + output + kPhase;
   const double copies = call.keeps_values ? 0 : nnz * kCopiedElement;
-  if (choice.format == "csr") {
+  if (choice.formats.empty()) {
     // Each worker has tiles of its own, and reads the structure for each.
     const double tiles = static_cast<double>(call.feat) / static_cast<double>(choice.tile);
     const double held = footprint / tiles * std::min(static_cast<double>(call.workers), tiles);
     return nnz * (gathered(held) + tiles * 4 * kElement) + tiles * num_rows * 2 * kRow + output + kPhase;
   }
-  const auto [first, k] = numbers_of(choice.format);
-  if (choice.format.starts_with("bsr")) {
+  const int64_t first = choice.formats[0].numbers.at(0);
+  if (is_kind(choice, Format::Kind::bsr)) {
     const double blocks = num_blocks(rows, first);
     const auto width = static_cast<double>(first);
     // A gathered row is multiplied by a column of the block: nothing but multiply-adds, padding or not.
@@ -197,10 +193,11 @@ double cost_of_format(const RowLengths& rows, const FormatChoice& choice, const 
 // Every place of a format is a dot product of its own; then each element asks every part of the format for its result.
 double cost_of_sddmm(const RowLengths& rows, const FormatChoice& choice, const GatherCall& call) {
   const double plain = cost_of_format(rows, {.prefetch = choice.prefetch}, call);
-  if (choice.format == "csr") return plain;
-  const auto [first, k] = numbers_of(choice.format);
-  const bool is_blocked = choice.format.starts_with("bsr");
-  const auto nnz = static_cast<double>(rows.nnz), parts = is_blocked ? 1 : static_cast<double>(first * (k + 1));
+  if (choice.formats.empty()) return plain;
+  const std::vector<int64_t>& numbers = choice.formats[0].numbers;
+  const bool is_blocked = is_kind(choice, Format::Kind::bsr);
+  const int64_t first = numbers.at(0), num_parts = is_blocked ? 1 : first * (numbers.at(1) + 1);
+  const auto nnz = static_cast<double>(rows.nnz), parts = static_cast<double>(num_parts);
   const double places = is_blocked ? num_blocks(rows, first) * static_cast<double>(first * first) : nnz;
   return plain * places / std::max(nnz, 1.) + parts * (nnz * kAsked + kPhase) +
          (call.keeps_values ? 0 : nnz * kCopiedElement);
@@ -219,40 +216,40 @@ double expected_cost(const RowLengths& rows, const FormatChoice& choice, const G
 
 std::vector<FormatChoice> candidates_of(const RowLengths& rows, const GatherCall& call) {
   const int64_t distance = default_prefetch(call.feat);
-  std::vector<std::string> formats = {"csr"};
-  for (const int64_t block : kBlocks) formats.push_back(fmt::format("bsr({})", block));
+  std::vector<Formats> all_formats = {Formats()};
+  for (const int64_t block : kBlocks) all_formats.push_back({{Format::Kind::bsr, {block}}});
   const double mean =
       static_cast<double>(std::max<int64_t>(rows.nnz, 1)) / static_cast<double>(std::max<int64_t>(rows.num_rows, 1));
   const auto middle = static_cast<int64_t>(std::ceil(std::log2(std::max(mean, 1.))));
-  for (const int c : {1, 2, 4, 8, 16})
+  for (const int64_t c : {1, 2, 4, 8, 16})
     for (int64_t k = std::max<int64_t>(0, middle - 1); k <= middle + 3; ++k)
-      formats.push_back(fmt::format("hyb({}, {})", c, k));
+      all_formats.push_back({{Format::Kind::hyb, {c, k}}});
   std::vector<FormatChoice> candidates;
   const auto add = [&](const FormatChoice& choice) {
     if (std::find(candidates.begin(), candidates.end(), choice) == candidates.end()) candidates.push_back(choice);
   };
   const bool is_fp32 = call.element_bytes == 4;
-  for (const std::string& format : formats)
+  for (const Formats& formats : all_formats)
     for (const int64_t ahead : {int64_t{0}, distance / 4, distance / 2, distance, 2 * distance})
-      if ((format == "csr" || ahead == 0 || ahead == distance) && (is_fp32 || sums_in_fp32({format})))
-        add({format, ahead});
+      if ((formats.empty() || ahead == 0 || ahead == distance) && (is_fp32 || sums_in_fp32({formats})))
+        add({formats, ahead});
   std::vector<int64_t> tiles;
   for (const int64_t tile : {128, 256})
     if (call.op == GatherOperator::spmm && call.feat % tile == 0 && tile < call.feat) tiles.push_back(tile);
   for (const int64_t tile : tiles)
-    for (const int64_t ahead : {distance, std::min<int64_t>(4 * distance, 64)}) add({"csr", ahead, tile});
+    for (const int64_t ahead : {distance, std::min<int64_t>(4 * distance, 64)}) add({{}, ahead, tile});
   const VectorUnit unit = vector_unit(current_isa());
   const int64_t narrow = unit.lanes / 2;
-  for (const std::string& format : formats) {
-    if (!is_fp32 || format.starts_with("bsr")) continue;
+  for (const Formats& formats : all_formats) {
+    if (!is_fp32 || is_kind({formats}, Format::Kind::bsr)) continue;
     if (narrow >= 4 && call.feat % narrow == 0 && row_tiles(call.feat, unit).lanes > narrow)
       for (const int64_t ahead : {int64_t{0}, distance})
-        if (format == "csr" || ahead > 0) add({format, ahead, 0, narrow});
+        if (formats.empty() || ahead > 0) add({formats, ahead, 0, narrow});
     for (const int64_t group : {16, 256}) {
-      if (format != "csr" && group > 16) continue;
-      add({format, distance, 0, 0, group});
-      if (format == "csr")
-        for (const int64_t tile : tiles) add({format, distance, tile, 0, group});
+      if (!formats.empty() && group > 16) continue;
+      add({formats, distance, 0, 0, group});
+      if (formats.empty())
+        for (const int64_t tile : tiles) add({formats, distance, tile, 0, group});
     }
   }
   std::stable_sort(candidates.begin(), candidates.end(), [&](const FormatChoice& a, const FormatChoice& b) {
@@ -261,7 +258,9 @@ std::vector<FormatChoice> candidates_of(const RowLengths& rows, const GatherCall
   return candidates;
 }
 
-bool sums_in_fp32(const FormatChoice& choice) { return choice.format == "csr" || choice.format.starts_with("hyb(1,"); }
+bool sums_in_fp32(const FormatChoice& choice) {
+  return choice.formats.empty() || (is_kind(choice, Format::Kind::hyb) && choice.formats[0].numbers.at(0) == 1);
+}
 
 FormatChoice likely_choice(const RowLengths& rows, const GatherCall& call) { return candidates_of(rows, call).front(); }
 

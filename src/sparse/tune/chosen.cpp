@@ -1,6 +1,5 @@
 #include "sparse/tune/chosen.h"
 
-#include <functional>
 #include <mutex>
 
 #include "base/check.h"
@@ -27,17 +26,17 @@ struct OperatorKey {
 };
 
 ReadyProgram ready_sddmm(const FormatChoice& choice, int64_t feat, DType dtype, const VectorUnit& unit) {
-  const std::string schedule = choice.format == "csr"
+  const std::string schedule = choice.formats.empty()
                                    ? sddmm_schedule(feat, dtype, unit, choice.prefetch, choice.group)
-                                   : sddmm_format_schedule(feat, choice.format, unit, choice.prefetch, choice.group);
+                                   : sddmm_format_schedule(feat, choice.formats, unit, choice.prefetch, choice.group);
   return {replaced(kSddmmProgram, "fp32", std::string(to_string(dtype))), schedule, {{"feat", feat}}};
 }
 
 ReadyProgram ready_spmm(const FormatChoice& choice, int64_t feat, DType dtype, const VectorUnit& unit) {
-  const std::string schedule = has_rows_in_registers(choice.format)
-                                   ? spmm_schedule(feat, choice.format == "csr" ? "" : choice.format, unit,
-                                                   choice.prefetch, choice.tile, choice.group)
-                                   : spmm_formats_schedule(feat, choice.format, unit);
+  const std::string schedule =
+      has_rows_in_registers(choice.formats)
+          ? spmm_schedule(feat, choice.formats, unit, choice.prefetch, choice.tile, choice.group)
+          : spmm_formats_schedule(feat, choice.formats, unit);
   if (dtype == DType::bf16 && !sums_in_fp32(choice)) return rounded_spmm(feat, schedule, unit);
   return {replaced(kSpmmProgram, "fp32", std::string(to_string(dtype))), schedule, {{"feat", feat}}};
 }
@@ -68,7 +67,7 @@ FormatChoice choice_of(const Structure::Data& structure, const GatherCall& call)
 
 int64_t prefetch_of(const Structure::Data& structure, const GatherCall& call) {
   const FormatChoice choice = choice_of(structure, call);
-  return choice.format == "csr" ? choice.prefetch : default_prefetch(call.feat);
+  return choice.formats.empty() ? choice.prefetch : default_prefetch(call.feat);
 }
 
 void keep_choice(const Structure::Data& structure, const GatherCall& call, const FormatChoice& choice) {
@@ -80,7 +79,7 @@ const Operator& gather_operator(GatherOperator op, const FormatChoice& choice, i
   static auto& operators = *new OnceMap<OperatorKey, Operator>;  // outlives every static that runs one
   const OperatorKey key{op, choice, feat, dtype};
   const size_t hash =
-      std::hash<std::string>()(choice.format) +
+      hash_of(choice.formats) +
       static_cast<size_t>(choice.prefetch * 977 + choice.tile * 31 + feat * 3 + choice.lanes * 7 + choice.group * 13) +
       static_cast<size_t>(dtype) + static_cast<size_t>(op) * 101;
   return operators.get(hash, key, [&] {

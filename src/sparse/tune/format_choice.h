@@ -6,13 +6,15 @@
 #include <mutex>
 #include <string>
 
+#include "sparse/formats/format.h"
+
 namespace weft::sparse {
 
 struct FormatChoice {
-  std::string format = "csr";  // as SparseOptions names it, but for "auto"
-  int64_t prefetch = 0;        // elements ahead; 0: not
-  int64_t tile = 0;   // of SpMM in CSR: features that pass by a group of rows before the next do; 0: all at once
-  int64_t lanes = 0;  // of a vector; 0: as many as the machine's
+  Formats formats = {};  // none: CSR as it is
+  int64_t prefetch = 0;  // elements ahead; 0: not
+  int64_t tile = 0;      // of SpMM in CSR: features that pass by a group of rows before the next do; 0: all at once
+  int64_t lanes = 0;     // of a vector; 0: as many as the machine's
   // Rows that the team shares as one; of hyb's bucket i as many rows as have the elements of so many of the longest. 0:
   // rows one by one, balanced by their elements; with a tile, all rows are one group.
   int64_t group = 0;
