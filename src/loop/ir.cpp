@@ -28,6 +28,8 @@ Stmt make_fail(std::string writer, std::string buffer, std::vector<Expr> indices
   return {.kind = Kind::fail, .name = std::move(buffer), .indices = std::move(indices), .writer = std::move(writer)};
 }
 Stmt make_allocate(std::string buffer, std::vector<Expr> extents, DType dtype, Scope scope) {
+  for (Expr& extent : extents)
+    if (is_literal(extent, 0)) extent = 1;  // no target has arrays of no element
   return {
       .kind = Kind::allocate, .name = std::move(buffer), .indices = std::move(extents), .dtype = dtype, .scope = scope};
 }

@@ -63,7 +63,7 @@ const Pass kPasses[] = {
     {"lower iterations",
      [](const Context& c) {
        if (c.has_preprocess()) lower_iterations(c.made.parts.preprocess, c.made.preprocess2);
-       lower_iterations(c.made.parts.compute, c.made.compute2);
+       lower_iterations(c.made.parts.compute, c.made.compute2, c.made.schedule.named_axes_of_one(c.made.parts.compute));
      }},
     {"schedule stage II",
      [](const Context& c) {

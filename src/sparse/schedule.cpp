@@ -151,6 +151,52 @@ bool ScheduleRunner::has_stage2_lines() const {
 
 namespace {
 
+bool is_of_one(const Axis& axis) {
+  return !axis.is_variable && loop::is_literal(axis.parent.empty() ? axis.length : axis.nnz, 1);
+}
+
+}  // namespace
+
+Names ScheduleRunner::named_axes_of_one(const Stage1& program) const {
+  Names axes;
+  const auto add = [&](const std::string& block, const std::string& variable) {
+    std::vector<std::string> blocks{block};
+    if (const auto group = groups_.find(block); group != groups_.end()) {
+      blocks = group->second.blocks;
+      blocks.push_back(group->second.beside);
+    }
+    const bool is_iteration = std::any_of(
+        blocks.begin(), blocks.end(), [&](const std::string& name) { return program.find_iteration(name) != nullptr; });
+    Names of_one;
+    bool has_loop = false;
+    for (const Iteration& it : program.iterations) {
+      // A block that a primitive makes of an iteration, as csrmm_fetch, has loops of it.
+      const bool is_meant = is_iteration ? std::find(blocks.begin(), blocks.end(), it.name) != blocks.end()
+                                         : block.starts_with(it.name + "_");
+      size_t a = 0;
+      for (const auto& group : it.axes) {
+        const Axis& axis = program.axis(group[0]);
+        if (is_meant && group.size() == 1 && it.iterators[a] == variable) {
+          if (is_of_one(axis)) of_one.insert(axis.name);
+          has_loop |= !is_of_one(axis);
+        }
+        a += group.size();
+      }
+    }
+    if (!has_loop) axes.merge(of_one);
+  };
+  bool lowered = false;
+  for (const ScheduleLine& line : schedule_) {
+    for (const Operand& operand : line.operands)
+      if (const size_t dot = operand.text.find('.'); lowered && dot != operand.text.npos)
+        add(operand.text.substr(0, dot), operand.text.substr(dot + 1));
+    lowered |= line.primitive == "lower";
+  }
+  return axes;
+}
+
+namespace {
+
 // What a card may refuse later names the line.
 void mark_scheduled(Stage2& stage, int line) {
   visit(stage.body, [&](Stmt& stmt) {

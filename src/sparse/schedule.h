@@ -28,6 +28,9 @@ class ScheduleRunner {
   void run_stage1(Stage1& program);
   void run_stage2(Stage2& stage);
   bool has_stage2_lines() const;
+  // Axes of one position whose loops the lines after lower() name, as a schedule does that is written for any number of
+  // features: lowering makes loops of them. Of a name that stands for several iterations, only where none has a loop.
+  Names named_axes_of_one(const Stage1& program) const;
   const std::vector<Decomposition>& decompositions() const { return decompositions_; }
 
  private:

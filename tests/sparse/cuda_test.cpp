@@ -10,6 +10,7 @@
 
 #include "jit/build.h"
 #include "jit/nvrtc/toolchain.h"
+#include "tests/sparse/extent_cases.h"
 #include "tests/sparse/ready_programs.h"
 #include "tests/sparse/refusals.h"
 #include "tests/support/cubins.h"
@@ -33,10 +34,10 @@ std::string without(std::string text, std::string_view word) {
 
 // One text of all, a namespace each: what a compilation takes before its first kernel is half of a text's time. Lines
 // of errors have the operator's name.
-TEST_P(Cuda, TextOfEveryOperatorCompiles) {
+void expect_compiles(const std::vector<ReadyCase>& cases, std::string_view architecture) {
   std::string text;
   std::vector<std::string> names;
-  for (const ReadyCase& c : all_cases()) {
+  for (const ReadyCase& c : cases) {
     const Operator op =
         compile(parse(c.ready.text), c.ready.schedule, Device::cpu(), {.set = c.ready.set, .stop_after = "generate"});
     names.push_back("op" + std::to_string(names.size()) + "_");
@@ -44,9 +45,17 @@ TEST_P(Cuda, TextOfEveryOperatorCompiles) {
             without(op.text("cuda"), "extern \"C\" ") + "}\n";
   }
   weft::testing::count_cubin();
-  const auto built = jit::build({.name = "sparse operators", .text = text, .target = jit::nvrtc_target(GetParam())});
+  const auto built = jit::build({.name = "sparse operators", .text = text, .target = jit::nvrtc_target(architecture)});
   for (const std::string& name : names) EXPECT_NE(built.bytes.find(name), std::string::npos) << name;
 }
+
+TEST_P(Cuda, TextOfEveryOperatorCompiles) { expect_compiles(all_cases(), GetParam()); }
+
+// Loops of one iteration; of none there is nothing to run.
+TEST_P(Cuda, TextOfOneFeatureCompiles) {
+  if (GetParam() == "sm_80") expect_compiles(extent_cases(1), GetParam());
+}
+
 // Sanitizers watch who makes the texts, and not the compiler.
 constexpr std::string_view kArchitectures[] = {"sm_80", "sm_90a"};
 INSTANTIATE_TEST_SUITE_P(Architecture, Cuda,

@@ -205,11 +205,11 @@ TEST(Primitives, RefuseWhatWouldChangeTheResult) {
       {"decompose_format(csrmm, A, csb())\n",
        "'csb()' is no format; allowed are csr(), csc(), coo(), dcsr(), dia(), ell(width), bsr(block), dbsr(block), "
        "sr_bcrs(t, g), hyb(c) and hyb(c, k)"},
-      {"decompose_format(csrmm, A, dbsr(1))\n", "dbsr(1): blocks are 2 to 256 wide"},
+      {"decompose_format(csrmm, A, dbsr(0))\n", "dbsr(0): blocks are 1 to 256 wide"},
       {"decompose_format(csrmm, A, sr_bcrs(0, 1))\n", "strips have 1 to 256 rows and groups 1 to 4096 tiles"},
       {"decompose_format(csrmm, A, hyb(0, 2))\n", "there are 1 to 64 column partitions"},
       {"decompose_format(csrmm, A, hyb(1, 20))\n", "is 0 to 16"},
-      {"decompose_format(csrmm, A, bsr(1))\n", "blocks are 2 to 256 wide"},
+      {"decompose_format(csrmm, A, bsr(257))\n", "blocks are 1 to 256 wide"},
       {"decompose_format(csrmm, A, ell(0))\n", "the columns of a row are 1 to"},
       {"decompose_format(csrmm, A, bsr(2), bsr(2))\n", "format bsr_2 stands twice"},
       {"x = decompose_format(csrmm, A, csr())\n", "the operands are written as"},

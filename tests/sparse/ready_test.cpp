@@ -529,8 +529,8 @@ TEST(ReadyRefusals, NameWhatIsWrong) {
        [&] { spmm(a.structure(), values.view(), b.view(), c.view(), {.format = "csb()"}); });
   says("b: has shape [", [&] { batched_spmm(a.structure(), values.view(), b.view(), c.view()); });
   says("values: has shape [", [&] { block_spmm(a.structure(), values.view(), b.view(), c.view()); });
-  says("values: blocks are 1 wide; 2 to 256 are allowed", [&] {
-    const Typed one = typed(a.values, {nnz, 1, 1}, DType::fp32);
+  says("values: blocks are 257 wide; 1 to 256 are allowed", [&] {
+    const Typed one = random_typed({1, 257, 257}, 1, DType::fp32);
     block_spmm(a.structure(), one.view(), b.view(), c.view());
   });
   says("edges: the structure has 2 levels; relational_from_coo makes", [&] {

@@ -14,6 +14,7 @@
 #include "sparse/tune/chosen.h"
 #include "sparse/tune/results.h"
 #include "sparse/tune/search.h"
+#include "tests/sparse/extent_cases.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 #include "weft/error.h"
@@ -232,9 +233,27 @@ TEST(Tune, RefusesWhatItCannotSearch) {
   EXPECT_THROW(tune_spmm(ell_from_coo(a.coo()).structure, 16), Error);
   EXPECT_THROW(tune_spmm(Structure(), 16), Error);
   EXPECT_THROW(tune_sddmm(ell_from_coo(a.coo()).structure, 16), Error);
-  EXPECT_THROW(tune_block_spmm(a.structure(), 1, 1, 16, DType::fp32), Error);
+  EXPECT_THROW(tune_block_spmm(a.structure(), 1, 0, 16, DType::fp32), Error);
   EXPECT_THROW(tune_block_spmm(a.structure(), 1, 8, 16, DType::fp16), Error);
   EXPECT_THROW(tune_rgms(a.structure(), 16, 16), Error);
+}
+
+// One feature, over matrices of one row or column, of none, and of no element.
+TEST(Tune, OfOneFeatureFindsWhatComputesTheSame) {
+  const OwnResults own;
+  for (const Edge& edge : edges()) {
+    const Matrix& a = edge.matrix;
+    const Structure structure = a.structure();
+    EXPECT_EQ(tune_spmm(structure, 1, {.seconds = 0}).num_tried, 1) << edge.name;
+    EXPECT_EQ(tune_sddmm(structure, 1, {.seconds = 0}).num_tried, 1) << edge.name;
+    EXPECT_EQ(tune_block_spmm(structure, 1, 1, 1, DType::fp32, {.seconds = 0}).num_tried, 1) << edge.name;
+    const Structure relations = relational_from_coo(in_relations(a), 1).structure;
+    EXPECT_EQ(tune_rgms(relations, 1, 1, {.seconds = 0}).num_tried, 1) << edge.name;
+    const Values b = random_values(static_cast<size_t>(a.cols), 3);
+    Values c(static_cast<size_t>(a.rows));
+    spmm(structure, a.values_view(), {b.data(), DType::fp32, {a.cols, 1}}, {c.data(), DType::fp32, {a.rows, 1}});
+    expect_close(doubles(c), dense_spmm(a, b, 1), 1e-5, edge.name);
+  }
 }
 
 // Every candidate of the search computes the same.

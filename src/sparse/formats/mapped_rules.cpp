@@ -78,7 +78,7 @@ FormatRewriteRule dcsr_rule(const MatrixAxes& matrix) {
 }
 
 FormatRewriteRule dbsr_rule(const MatrixAxes& matrix, int64_t block) {
-  check(block >= 2 && block <= 256, ErrorCode::invalid_argument, "dbsr({}): blocks are 2 to 256 wide", block);
+  check(block >= 1 && block <= 256, ErrorCode::invalid_argument, "dbsr({}): blocks are 1 to 256 wide", block);
   check_no_stack(matrix, "dbsr");
   const std::string name = fmt::format("dbsr_{}", block), one = "O_" + name;
   const std::string io = "IO_" + name, jo = "JO_" + name, ii = "II_" + name, ji = "JI_" + name;

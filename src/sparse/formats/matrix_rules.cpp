@@ -81,7 +81,7 @@ FormatRewriteRule ell_rule(const MatrixAxes& matrix, int64_t width) {
 }
 
 FormatRewriteRule bsr_rule(const MatrixAxes& matrix, int64_t block) {
-  check(block >= 2 && block <= 256, ErrorCode::invalid_argument, "bsr({}): blocks are 2 to 256 wide", block);
+  check(block >= 1 && block <= 256, ErrorCode::invalid_argument, "bsr({}): blocks are 1 to 256 wide", block);
   check_no_stack(matrix, "bsr");
   const std::string name = fmt::format("bsr_{}", block);
   const std::string io = "IO_" + name, jo = "JO_" + name, ii = "II_" + name, ji = "JI_" + name, nnzb = "nnzb_" + name;

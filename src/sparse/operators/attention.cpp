@@ -83,7 +83,7 @@ ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const 
                  .around = "values.i",
                  .unit = unit,
                  .most_vectors = form.is_apart ? unit.registers / 2 : 4});
-  if (feat_v % unit.lanes == 0) {
+  if (has_vectors(feat_v, unit.lanes)) {
     text += fmt::format("quotients_lo, quotients_li = split(quotients.l, {})\nvectorize(quotients_li)\n", unit.lanes);
     if (feat_v > unit.lanes && feat_v <= unit.lanes * unit.registers) text += "unroll(quotients_lo)\n";
   }

@@ -127,7 +127,7 @@ std::string widened_in_parts(BlockTile& tile, int64_t feat) {
 }
 
 void check_block(int64_t block) {
-  check(block >= 2 && block <= 256, ErrorCode::invalid_argument, "values: blocks are {} wide; 2 to 256 are allowed",
+  check(block >= 1 && block <= 256, ErrorCode::invalid_argument, "values: blocks are {} wide; 1 to 256 are allowed",
         block);
 }
 

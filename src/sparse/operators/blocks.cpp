@@ -72,7 +72,7 @@ void dbsr_spmm(const Structure& blocks, const TensorView& values, const TensorVi
   check_rank(b, "b", 2, "[n, feat]");
   const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
   const int64_t block = last_extent(values);
-  check(block >= 2 && block <= 256, ErrorCode::invalid_argument, "values: blocks are {} wide; 2 to 256 are allowed",
+  check(block >= 1 && block <= 256, ErrorCode::invalid_argument, "values: blocks are {} wide; 1 to 256 are allowed",
         block);
   kept_operator(
       dbsr_spmm_program(block, last_extent(b), dtype, machine().prefers_bf16_dots, vector_unit(current_isa())))

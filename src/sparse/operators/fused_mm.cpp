@@ -33,7 +33,7 @@ ReadyProgram fused_mm_program(int64_t feat, DType dtype, const VectorUnit& unit)
   std::string text = "lower()\n";
   text += partial_sums("scores", feat, unit);
   // All features of a row at once: each score is computed once.
-  if (feat % unit.lanes == 0) {
+  if (has_vectors(feat, unit.lanes)) {
     text += fmt::format("sums_ku, sums_ki = split(sums.k, {})\nvectorize(sums_ki)\n", unit.lanes);
     if (feat <= 64 * unit.lanes) text += "unroll(sums_ku)\n";
   }

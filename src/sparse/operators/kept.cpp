@@ -60,7 +60,7 @@ std::string tiled(const FeatureTile& tile) {
   const auto fits = [&](int64_t width) { return tile.feat % width == 0 && width * tile.num_rows <= most; };
   int64_t width = tile.most_vectors * one;
   while (width > one && !fits(width)) width /= 2;
-  const bool has_tail = tile.feat % one != 0;
+  const bool has_tail = tile.feat % one != 0 || tile.feat == 0;
   const bool several = has_tail || tile.feat > width;
   const std::string loop = tile.block + "." + tile.loop, stem = tile.block + "_" + tile.loop;
   const std::string outer = stem + "o", part = stem + "t", vectors = stem + "u", vector = stem + "i";
@@ -109,8 +109,10 @@ std::string block_tiled(BlockTile tile) {
   return text + tiled(tile.tile);
 }
 
+bool has_vectors(int64_t feat, int64_t lanes) { return feat > 0 && feat % lanes == 0; }
+
 bool has_pairs(int64_t block, int64_t feat, DType dtype, bool dots, const VectorUnit& unit) {
-  return dots && dtype == DType::bf16 && unit.lanes == 16 && block % 2 == 0 && feat % 16 == 0;
+  return dots && dtype == DType::bf16 && unit.lanes == 16 && has_vectors(block, 2) && has_vectors(feat, 16);
 }
 
 std::string in_pairs(BlockTile& tile) {
@@ -122,7 +124,7 @@ std::string in_pairs(BlockTile& tile) {
 }
 
 bool has_widened(int64_t block, int64_t feat, DType dtype, bool pairs, const VectorUnit& unit) {
-  return dtype == DType::bf16 && !pairs && block % unit.lanes == 0 && feat % unit.lanes == 0;
+  return dtype == DType::bf16 && !pairs && has_vectors(block, unit.lanes) && has_vectors(feat, unit.lanes);
 }
 
 std::string block_rows_tiled(BlockTile tile, DType dtype, bool dots) {
@@ -135,7 +137,7 @@ std::string block_rows_tiled(BlockTile tile, DType dtype, bool dots) {
 }
 
 std::string partial_sums(const std::string& block, int64_t feat, const VectorUnit& unit) {
-  if (feat % unit.lanes != 0 || feat == unit.lanes) return {};
+  if (!has_vectors(feat, unit.lanes) || feat == unit.lanes) return {};
   std::string text = fmt::format(
       "{0}_ko, {0}_ki = split({0}.k, {1})\nrfactor({0}_ki, register)\nvectorize({0}_zero.{0}_ki)\n"
       "vectorize({0}_ki)\nvectorize({0}_sum.{0}_ki_sum)\n",

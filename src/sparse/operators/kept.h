@@ -66,6 +66,8 @@ struct BlockTile {
   FeatureTile tile = {};
 };
 std::string block_tiled(BlockTile tile);
+// Whether so many features are whole vectors, at least one.
+bool has_vectors(int64_t feat, int64_t lanes);
 // Whether products of bf16 are taken in pairs; splits the innermost reduction for that.
 bool has_pairs(int64_t block, int64_t feat, DType dtype, bool dots, const VectorUnit& unit);
 std::string in_pairs(BlockTile& tile);

@@ -60,7 +60,7 @@ ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_
     text = with_rounding(text);
     schedule += "parallel(round.x)\n";
   }
-  if (feat_in % unit.lanes == 0)
+  if (has_vectors(feat_in, unit.lanes))
     schedule += fmt::format("gather_lo, gather_li = split(gather.l, {})\nvectorize(gather_li)\n", unit.lanes);
   schedule += tiled({.block = "multiply",
                      .feat = feat_out,

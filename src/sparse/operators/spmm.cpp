@@ -31,6 +31,7 @@ VectorUnit vector_unit(Isa isa) {
 }
 
 RowTiles row_tiles(int64_t feat, const VectorUnit& unit, int64_t rows) {
+  if (feat == 0) return {};
   RowTiles tiles{.lanes = unit.lanes};
   while (tiles.lanes > 4 && feat % tiles.lanes != 0 && tiles.lanes * 4 > unit.lanes) tiles.lanes /= 2;
   if (feat % tiles.lanes != 0) return {};

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "sparse/failures.h"
+#include "sparse/stage2/nest.h"
 #include "sparse/stage2/primitives.h"
 #include "sparse/stage2/stage2.h"
 
@@ -15,8 +16,8 @@ Expr both(const Expr& a, const Expr& b) { return a ? loop::operation(Op::logical
 
 class IterationLowering {
  public:
-  IterationLowering(const Stage1& program, const Iteration& it)
-      : program_(program), it_(with_failures(it)), facts_(facts_of(program)) {
+  IterationLowering(const Stage1& program, const Iteration& it, const Names& named)
+      : program_(program), it_(with_failures(it)), named_(named), facts_(facts_of(program)) {
     check_divisors();
     taken_ = program.all_names();
     taken_.insert(it.iterators.begin(), it.iterators.end());
@@ -90,7 +91,7 @@ class IterationLowering {
   void add_axis(const Axis& axis, size_t index) {
     const Expr extent = extent_of(program_, axis, positions_of(program_.ancestors(axis.name)));
     const std::string& iterator = it_.iterators[index];
-    if (loop::is_literal(extent, 1)) {  // one position needs no loop
+    if (loop::is_literal(extent, 1) && !named_.contains(axis.name)) {  // one position needs no loop
       position_[axis.name] = 0;
       return;
     }
@@ -288,6 +289,7 @@ class IterationLowering {
 
   const Stage1& program_;
   const Iteration it_;
+  const Names& named_;
   loop::Facts facts_;
   Names taken_;
   std::vector<Stmt> levels_;  // loops, and lets between them
@@ -308,17 +310,22 @@ void merge_nests(const Stage1& program, Stage2& stage) {
     const Iteration &before = program.iterations[i - 1], &it = program.iterations[i];
     const size_t depth = num_common(before, it);
     if (depth == 0) continue;
-    const std::string& innermost = it.iterators[it.around[depth - 1].num_axes - 1];
-    reverse_compute_at(stage, it.name, fmt::format("{}.{}", before.name, innermost));
+    // An axis of one position has no loop to share; where none has one, they run one after another as they are.
+    const Nest nest = find_block(stage, before.name);
+    for (size_t a = it.around[depth - 1].num_axes; a-- > 0;) {
+      if (nest.find(it.iterators[a]) == nest.path.size()) continue;
+      reverse_compute_at(stage, it.name, fmt::format("{}.{}", before.name, it.iterators[a]));
+      break;
+    }
   }
 }
 
 }  // namespace
 
-void lower_iterations(const Stage1& program, Stage2& stage) {
+void lower_iterations(const Stage1& program, Stage2& stage, const Names& named) {
   verify(program);
   for (const Iteration& it : program.iterations) {
-    Body nest = IterationLowering(program, it).lower();
+    Body nest = IterationLowering(program, it, named).lower();
     stage.body.insert(stage.body.end(), nest.begin(), nest.end());
   }
   merge_nests(program, stage);

@@ -34,10 +34,11 @@ struct Stage2 : Declarations {
 
 // The first step of lowering: the arrays of axes become buffers, which hold what facts_of() says.
 Stage2 materialise_auxiliaries(const Declarations& declared);
-// The others (equations 3.1 to 3.5): makes a nest of loops of each iteration, translates coordinates to positions.
+// The others (equations 3.1 to 3.5): makes a nest of loops of each iteration, translates coordinates to positions. An
+// axis of one position makes no loop, unless it is `named`.
 // Throws Error(invalid_argument) where a buffer is written at coordinates that it cannot store; where that is not
 // known, the run asks, and fails.
-void lower_iterations(const Stage1& program, Stage2& stage);
+void lower_iterations(const Stage1& program, Stage2& stage, const Names& named = {});
 
 // How many positions `axis` has below its ancestors' positions.
 Expr extent_of(const Declarations& declared, const Axis& axis, const std::vector<Expr>& ancestors);

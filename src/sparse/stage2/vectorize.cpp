@@ -23,7 +23,8 @@ void vectorize(Stage2& stage, const std::string& name) {
   const LoopInNest found = find_loop(stage, name);
   Stmt& loop = serial_loop("vectorize", found);
   const int64_t extent = literal_extent("vectorize", found);
-  if (extent < 2 || extent > 64 || (extent & (extent - 1)) != 0)
+  if (extent < 2) return;  // one iteration, or none, is no vector
+  if (extent > 64 || (extent & (extent - 1)) != 0)
     refuse("vectorize", name, fmt::format("its extent is {}; 2, 4, 8, 16, 32 and 64 are allowed", extent));
   if (loop.reduction && !adds_up_own_memory(stage, found))
     refuse("vectorize", name,

@@ -32,8 +32,8 @@ Tuned search_and_keep(const Structure::Data& data, const std::string& call, cons
 Tuned tune_block_spmm(const Structure& blocks, int64_t heads, int64_t block, int64_t feat, DType dtype,
                       const TuneOptions& options, Stream stream) {
   check_feat("feat", feat);
-  check(heads >= 1 && block >= 2 && block <= 256, ErrorCode::invalid_argument,
-        "block: {} heads of blocks {} wide; 1 and more heads, and blocks of 2 to 256 are allowed", heads, block);
+  check(heads >= 1 && block >= 1 && block <= 256, ErrorCode::invalid_argument,
+        "block: {} heads of blocks {} wide; 1 and more heads, and blocks of 1 to 256 are allowed", heads, block);
   check(dtype == DType::fp32 || dtype == DType::bf16, ErrorCode::invalid_dtype,
         "dtype: is {}; allowed are fp32 and bf16", to_string(dtype));
   const Structure::Data& data = data_of(blocks, "blocks");
