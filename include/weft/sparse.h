@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "weft/device.h"
@@ -52,6 +53,24 @@ Structure csr(int64_t num_rows, int64_t num_cols, std::span<const int64_t> indpt
 Structure ell(int64_t num_rows, int64_t num_cols, int64_t width, std::span<const int32_t> indices);
 // Rows of any length, dense: element j of row i is at column j.
 Structure ragged(int64_t num_rows, int64_t max_length, std::span<const int32_t> indptr);
+
+// Integers of either width, 0 to 2^31 - 1.
+using IndexArray = std::variant<std::span<const int32_t>, std::span<const int64_t>>;
+enum class AxisKind : uint8_t { dense_fixed, dense_variable, sparse_fixed, sparse_variable };
+// An axis with its arrays, as programs declare it.
+struct StoredAxis {
+  AxisKind kind = AxisKind::dense_fixed;
+  int64_t length = 0;       // coordinates are below it
+  int64_t nnz_cols = 0;     // of a sparse_fixed one: positions below each position of the axis before
+  IndexArray indptr = {};   // of a variable one: [positions of the axis before + 1]
+  IndexArray indices = {};  // of a sparse one: [positions]; of a sparse_fixed one, `length` is a place that is not used
+  std::string name = {};    // for messages
+};
+// Any chain of axes, each below the one before; the first is dense_fixed and the others are not. So a program on axes
+// of any kinds gets its structure (docs/sparse.md). Messages name the axis, the array and the place.
+//
+//   structure_of({{.length = m}, {.kind = AxisKind::sparse_variable, .length = n, .indptr = p, .indices = i}});   // csr
+Structure structure_of(const std::vector<StoredAxis>& axes);
 
 // Elements in any order, none twice.
 struct Coo {

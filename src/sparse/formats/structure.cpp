@@ -7,24 +7,27 @@
 namespace weft::sparse {
 namespace {
 
-void check_extent(int64_t extent, const char* what) {
-  check(extent >= 0 && extent <= INT32_MAX, ErrorCode::invalid_argument,
-        "structure: {} is {}; 0 to {} fit indices of 32 bits", what, extent, INT32_MAX);
+// What messages about a level begin with.
+std::string where_of(const Level& level) { return level.name.empty() ? "structure" : "structure: " + level.name; }
+
+void check_extent(const std::string& where, int64_t extent, const char* what) {
+  check(extent >= 0 && extent <= INT32_MAX, ErrorCode::invalid_argument, "{}: {} is {}; 0 to {} fit indices of 32 bits",
+        where, what, extent, INT32_MAX);
 }
 
-void check_indptr(const Level& level, int64_t num_parents) {
+void check_indptr(const std::string& where, const Level& level, int64_t num_parents) {
   const auto size = static_cast<int64_t>(level.indptr.size());
-  check(size == num_parents + 1, ErrorCode::invalid_indptr, "structure: indptr has {} elements; {} rows need {}", size,
+  check(size == num_parents + 1, ErrorCode::invalid_indptr, "{}: indptr has {} elements; {} rows need {}", where, size,
         num_parents, num_parents + 1);
-  check(level.indptr[0] == 0, ErrorCode::invalid_indptr, "structure: indptr[0] is {}; it begins at 0", level.indptr[0]);
+  check(level.indptr[0] == 0, ErrorCode::invalid_indptr, "{}: indptr[0] is {}; it begins at 0", where, level.indptr[0]);
   for (size_t i = 1; i < level.indptr.size(); ++i)
     check(level.indptr[i] >= level.indptr[i - 1], ErrorCode::invalid_indptr,
-          "structure: indptr[{}] is {}, less than the {} before it; an indptr never falls", i, level.indptr[i],
+          "{}: indptr[{}] is {}, less than the {} before it; an indptr never falls", where, i, level.indptr[i],
           level.indptr[i - 1]);
 }
 
 // Of one row: they rise, and lie below the length; places that are not used follow, where the axis may have them.
-void check_row(const Level& level, int64_t begin, int64_t end, int64_t row) {
+void check_row(const std::string& where, const Level& level, int64_t begin, int64_t end, int64_t row) {
   bool padded = false;
   for (int64_t p = begin; p < end; ++p) {
     const int32_t index = level.indices[static_cast<size_t>(p)];
@@ -33,12 +36,12 @@ void check_row(const Level& level, int64_t begin, int64_t end, int64_t row) {
       continue;
     }
     check(index >= 0 && index < level.length, ErrorCode::invalid_argument,
-          "structure: indices[{}], of row {}, is {}; allowed are 0 to {}", p, row, index, level.length - 1);
+          "{}: indices[{}], of row {}, is {}; allowed are 0 to {}", where, p, row, index, level.length - 1);
     check(!padded, ErrorCode::invalid_argument,
-          "structure: indices[{}], of row {}, follows a place that is not used; those stand last", p, row);
+          "{}: indices[{}], of row {}, follows a place that is not used; those stand last", where, p, row);
     const bool rises = p == begin || level.indices[static_cast<size_t>(p - 1)] < index;
     check(rises, ErrorCode::invalid_argument,
-          "structure: indices[{}], of row {}, is {} after {}; the indices of a row rise, and none stands twice", p, row,
+          "{}: indices[{}], of row {}, is {} after {}; the indices of a row rise, and none stands twice", where, p, row,
           index, p == begin ? 0 : level.indices[static_cast<size_t>(p - 1)]);
   }
 }
@@ -47,35 +50,36 @@ void check_row(const Level& level, int64_t begin, int64_t end, int64_t row) {
 
 Structure make_structure(std::vector<Level> levels) {
   ensure(!levels.empty() && !levels[0].is_sparse && !levels[0].is_variable, "a structure begins with a dense axis");
-  check_extent(levels[0].length, "the number of rows");
+  check_extent(where_of(levels[0]), levels[0].length, "the number of rows");
   levels[0].num_positions = levels[0].length;
   for (size_t l = 1; l < levels.size(); ++l) {
     Level& level = levels[l];
+    const std::string where = where_of(level);
     const int64_t parents = levels[l - 1].num_positions;
-    check_extent(level.length, "the number of columns");
+    check_extent(where, level.length, "the number of columns");
     if (level.is_variable) {
-      check_indptr(level, parents);
+      check_indptr(where, level, parents);
       level.num_positions = level.indptr.back();
     } else {
-      check_extent(level.per_parent, "the width of a row");
+      check_extent(where, level.per_parent, "the width of a row");
       check(parents == 0 || level.per_parent <= INT32_MAX / parents, ErrorCode::invalid_argument,
-            "structure: {} rows of {} places do not fit indices of 32 bits", parents, level.per_parent);
+            "{}: {} rows of {} places do not fit indices of 32 bits", where, parents, level.per_parent);
       level.num_positions = parents * level.per_parent;
     }
     if (!level.is_sparse) {
       for (int64_t row = 0; level.is_variable && row < parents; ++row) {
         const int64_t length = level.indptr[static_cast<size_t>(row) + 1] - level.indptr[static_cast<size_t>(row)];
-        check(length <= level.length, ErrorCode::invalid_indptr,
-              "structure: row {} has {} elements; at most {} are allowed", row, length, level.length);
+        check(length <= level.length, ErrorCode::invalid_indptr, "{}: row {} has {} elements; at most {} are allowed",
+              where, row, length, level.length);
       }
       continue;
     }
     check(static_cast<int64_t>(level.indices.size()) == level.num_positions, ErrorCode::invalid_indptr,
-          "structure: there are {} indices; indptr or width says {}", level.indices.size(), level.num_positions);
+          "{}: there are {} indices; indptr or width says {}", where, level.indices.size(), level.num_positions);
     for (int64_t row = 0; row < parents; ++row) {
       const int64_t begin = level.is_variable ? level.indptr[static_cast<size_t>(row)] : row * level.per_parent;
       const int64_t end = level.is_variable ? level.indptr[static_cast<size_t>(row) + 1] : begin + level.per_parent;
-      check_row(level, begin, end, row);
+      check_row(where, level, begin, end, row);
     }
   }
   return Structure(std::make_shared<const Structure::Data>(std::move(levels)));
@@ -100,10 +104,11 @@ Structure csr(int64_t num_rows, int64_t num_cols, std::span<const int32_t> indpt
 
 namespace {
 
-std::vector<int32_t> narrowed(const char* name, std::span<const int64_t> wide, ErrorCode code) {
+std::vector<int32_t> narrowed(const std::string& where, const char* name, std::span<const int64_t> wide) {
+  const ErrorCode code = std::string_view(name) == "indptr" ? ErrorCode::invalid_indptr : ErrorCode::invalid_argument;
   std::vector<int32_t> result(wide.size());
   for (size_t i = 0; i < wide.size(); ++i) {
-    check(wide[i] >= 0 && wide[i] <= INT32_MAX, code, "structure: {}[{}] is {}; 0 to {} fit indices of 32 bits", name,
+    check(wide[i] >= 0 && wide[i] <= INT32_MAX, code, "{}: {}[{}] is {}; 0 to {} fit indices of 32 bits", where, name,
           i, wide[i], INT32_MAX);
     result[i] = static_cast<int32_t>(wide[i]);
   }
@@ -117,8 +122,8 @@ Structure csr(int64_t num_rows, int64_t num_cols, std::span<const int64_t> indpt
                          {.is_sparse = true,
                           .is_variable = true,
                           .length = num_cols,
-                          .indptr = narrowed("indptr", indptr, ErrorCode::invalid_indptr),
-                          .indices = narrowed("indices", indices, ErrorCode::invalid_argument)}});
+                          .indptr = narrowed("structure", "indptr", indptr),
+                          .indices = narrowed("structure", "indices", indices)}});
 }
 
 Structure ell(int64_t num_rows, int64_t num_cols, int64_t width, std::span<const int32_t> indices) {
@@ -130,6 +135,56 @@ Structure ell(int64_t num_rows, int64_t num_cols, int64_t width, std::span<const
 Structure ragged(int64_t num_rows, int64_t max_length, std::span<const int32_t> indptr) {
   return make_structure(
       {{.length = num_rows}, {.is_variable = true, .length = max_length, .indptr = {indptr.begin(), indptr.end()}}});
+}
+
+namespace {
+
+const char* name_of(AxisKind kind) {
+  switch (kind) {
+    case AxisKind::dense_fixed: return "dense_fixed";
+    case AxisKind::dense_variable: return "dense_variable";
+    case AxisKind::sparse_fixed: return "sparse_fixed";
+    case AxisKind::sparse_variable: return "sparse_variable";
+  }
+  return "";
+}
+
+// An array that an axis of the kind has, or has not.
+std::vector<int32_t> array_of(const std::string& where, AxisKind kind, const char* name, const IndexArray& array,
+                              bool has_one) {
+  const bool is_empty = std::visit([](const auto& span) { return span.empty(); }, array);
+  check(has_one || is_empty, ErrorCode::invalid_argument, "{}: {} is given, and an axis that is {} has none", where,
+        name, name_of(kind));
+  if (const auto* wide = std::get_if<std::span<const int64_t>>(&array)) return narrowed(where, name, *wide);
+  const auto& numbers = std::get<std::span<const int32_t>>(array);
+  return {numbers.begin(), numbers.end()};
+}
+
+}  // namespace
+
+Structure structure_of(const std::vector<StoredAxis>& axes) {
+  constexpr size_t kMost = 7;  // what the language allows: six ancestors
+  check(!axes.empty() && axes.size() <= kMost, ErrorCode::invalid_argument,
+        "structure: there are {} axes; 1 to {} are allowed", axes.size(), kMost);
+  std::vector<Level> levels;
+  for (size_t a = 0; a < axes.size(); ++a) {
+    const StoredAxis& axis = axes[a];
+    Level level{.name = axis.name.empty() ? fmt::format("axis {}", a) : fmt::format("axis {} '{}'", a, axis.name)};
+    level.is_sparse = axis.kind == AxisKind::sparse_fixed || axis.kind == AxisKind::sparse_variable;
+    level.is_variable = axis.kind == AxisKind::dense_variable || axis.kind == AxisKind::sparse_variable;
+    const std::string where = where_of(level);
+    check((a == 0) == (axis.kind == AxisKind::dense_fixed), ErrorCode::invalid_argument,
+          "{}: is {}; the first axis is dense_fixed, and those below it are one of the other three", where,
+          name_of(axis.kind));
+    check(axis.kind == AxisKind::sparse_fixed || axis.nnz_cols == 0, ErrorCode::invalid_argument,
+          "{}: nnz_cols is {}, and an axis that is {} has none", where, axis.nnz_cols, name_of(axis.kind));
+    level.length = axis.length;
+    level.per_parent = axis.nnz_cols;
+    level.indptr = array_of(where, axis.kind, "indptr", axis.indptr, level.is_variable);
+    level.indices = array_of(where, axis.kind, "indices", axis.indices, level.is_sparse);
+    levels.push_back(std::move(level));
+  }
+  return make_structure(std::move(levels));
 }
 
 namespace {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "sparse/formats/rule.h"
@@ -17,6 +18,7 @@ struct Level {
   int64_t num_positions = 0;  // of all parents together
   int64_t per_parent = 0;     // of a fixed axis with a parent
   std::vector<int32_t> indptr = {}, indices = {};
+  std::string name = {};  // for messages, of one that is made axis by axis: "axis 1 'J'"
 };
 
 struct Structure::Data {
