@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
+
 #include "sparse/operators/kept.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
@@ -264,6 +267,132 @@ TEST(Decompose, ResultsOnTheDecomposedAxesAreRefusedWhereTheyCannotBeGathered) {
   };
   says("    O[i, j] = O[i, j] + A[i, j] * (X[i, k] * Y[j, k]) + O[i, j]\n", "'O' is");
   says("    O[i, j] = O[i, j] + A[i, j] * O[i, j + 1]\n", "'O' is read or written besides");
+}
+
+// ---------------------------------------------------------------- element by element
+
+constexpr const char* kElements = R"(program elements(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  N = dense_fixed(n)
+  X = buffer(I, J): fp32
+  W = buffer(I, J): fp32
+  D = buffer(I, N): fp32
+  Y = buffer(I, J): fp32
+  iterate elements(I, J) "SS" as (i, j):
+    BODY
+)";
+
+// The matrix' values go through `f`; W is twice X.
+void expect_elements(const std::string& body, const std::string& schedule, const std::string& output,
+                     const std::function<double(double x)>& f) {
+  const std::string text = replaced(kElements, "BODY", body);
+  const Operator op = compile(parse(text), schedule);
+  for (const Shape shape : kShapes) {
+    const Matrix a = random_matrix(shape, 971);
+    const auto nnz = static_cast<int64_t>(a.values.size());
+    Values w = a.values, y(a.values.size(), 7), d(static_cast<size_t>(a.rows * a.cols), 7);
+    for (float& v : w) v *= 2;
+    std::vector<double> want_y, want_d = doubles(d);
+    for (const float v : a.values) want_y.push_back(f(v));
+    const Coo coo = a.coo();
+    for (size_t e = 0; e < a.values.size(); ++e)
+      want_d[static_cast<size_t>(coo.rows[e] * a.cols + coo.cols[e])] = f(a.values[e]);
+    const RunArguments arguments{.structures = {{"J", a.structure()}},
+                                 .buffers = {{"X", a.values_view()},
+                                             {"W", {w.data(), DType::fp32, {nnz}}},
+                                             {"D", {d.data(), DType::fp32, {a.rows, a.cols}}},
+                                             {"Y", {y.data(), DType::fp32, {nnz}}}}};
+    const std::string what = body + "\n" + schedule + name_of(shape);
+    for (const Stage stage : interpreted_stages(Stage::source))
+      expect_close(interpret_operator(op, arguments, stage).buffers.at(output), output == "Y" ? want_y : want_d, 1e-6,
+                   what);
+    op.run(arguments);
+    expect_close(doubles(output == "Y" ? y : d), output == "Y" ? want_y : want_d, 1e-5, what);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+// Each format computes its own elements of what is read, of what is written, or of a dense result.
+TEST(Decompose, ElementsAreComputedInTheFormatsOfEitherSide) {
+  const auto exponential = [](double x) { return std::exp(x) + 2 * x; };
+  for (const char* formats :
+       {"csr()", "bsr(2)", "bsr(2), csr()", "coo()", "hyb(2, 1)", "ell(2), dcsr()", "dia(), csc()"})
+    for (const char* buffer : {"X", "Y"})
+      expect_elements("Y[i, j] = exp(X[i, j]) + W[i, j]",
+                      fmt::format("decompose_format(elements, {}, {})\n", buffer, formats), "Y", exponential);
+  for (const char* formats : {"ell(2), csr()", "coo()", "hyb(1, 1)"})
+    expect_elements("D[i, j] = exp(X[i, j]) + W[i, j]", fmt::format("decompose_format(elements, X, {})\n", formats),
+                    "D", exponential);
+  // Blocks behind others have places of their elements, which are 0 there as long as the product is.
+  expect_elements("Y[i, j] = X[i, j] * W[i, j]", "decompose_format(elements, X, bsr(2), dbsr(3))\n", "Y",
+                  [](double x) { return 2 * x * x; });
+  // A sum that adds to what is there, of what is written.
+  expect_elements("Y[i, j] = Y[i, j] + X[i, j]", "decompose_format(elements, Y, bsr(2), csr())\n", "Y",
+                  [](double x) { return 7 + x; });
+}
+
+TEST(Decompose, ElementsOfAScheduleAreSharedByTheTeam) {
+  expect_elements("Y[i, j] = exp(X[i, j])",
+                  "decompose_format(elements, X, bsr(2), csr())\nlower()\nparallel(elements.io)\n"
+                  "parallel(elements_csr.i)\nparallel(elements_gather.i)\n",
+                  "Y", [](double x) { return std::exp(x); });
+}
+
+TEST(Decompose, ConditionsReadTheFormatsToo) {
+  expect_elements("Y[i, j] = select(X[i, j] > 0.0, X[i, j], 0.0 - W[i, j])", "decompose_format(elements, X, bsr(2))\n",
+                  "Y", [](double x) { return x > 0 ? x : -2 * x; });
+  const std::string where = replaced(kElements, "as (i, j):\n    BODY",
+                                     "as (i, j) where X[i, j] > 0.0:\n    "
+                                     "Y[i, j] = X[i, j] * 3.0");
+  for (const char* schedule :
+       {"", "decompose_format(elements, X, bsr(2), csr())\n", "decompose_format(elements, Y, bsr(2))\n"}) {
+    const Operator op = compile(parse(where), schedule);
+    const Matrix a = random_matrix(Shape::uniform, 972);
+    Values y(a.values.size(), 7), unused(static_cast<size_t>(a.rows * a.cols));
+    std::vector<double> want;
+    for (const float v : a.values) want.push_back(v > 0 ? 3 * v : 7);
+    const auto nnz = static_cast<int64_t>(y.size());
+    op.run({.structures = {{"J", a.structure()}},
+            .buffers = {{"X", a.values_view()},
+                        {"W", a.values_view()},
+                        {"D", {unused.data(), DType::fp32, {a.rows, a.cols}}},
+                        {"Y", {y.data(), DType::fp32, {nnz}}}}});
+    expect_close(doubles(y), want, 1e-5, schedule);
+  }
+}
+
+TEST(Decompose, ElementsAreRefusedWhereFormatsMeet) {
+  const auto says = [](const std::string& body, const char* operands, const std::string& part) {
+    expect_contains(refusal([&] {
+                      compile(parse(replaced(kElements, "BODY", body)),
+                              fmt::format("decompose_format(elements, {})\n", operands), Device::cpu(),
+                              {.stop_after = "generate"});
+                    }),
+                    part, body);
+  };
+  // exp(0) is no 0: it would be added where the first format has the element.
+  says("Y[i, j] = exp(X[i, j])", "X, bsr(2), bsr(4)",
+       "format bsr_4 also stores places of no element, where 'X' is 0: what is written to 'Y' has to be 0 there");
+  says("Y[i, j] = X[i, j] * 2.0", "Y, bsr(2), bsr(4)",
+       "format bsr_4 also stores places of no element: what formats before it compute of 'Y'");
+  says("D[i, j] = X[i, j] * 2.0", "X, bsr(2)",
+       "format bsr_2 also stores places of no element, where it would overwrite what 'D' has");
+  says("Y[i, j] = Y[i, j] * 2.0", "Y, csr()", "'Y' has no init, and is no sum");
+  says("Y[i, j] = X[i, j] + X[i, j + 1]", "X, csr()", "it is read at X[i, j + 1], not at the iterators of its axes");
+}
+
+// Formats that are asked by what gathers: a sum that begins elsewhere would be counted in each.
+TEST(Decompose, SumsInBlocksBehindOthersBeginAtZero) {
+  const auto made = [](const std::string& from, const std::string& to) {
+    return refusal([&] {
+      compile(parse(replaced(kSddmmProgram, from, to)), "decompose_format(sddmm, A, bsr(2), bsr(4))\n", Device::cpu(),
+              {.stop_after = "generate"});
+    });
+  };
+  EXPECT_EQ(made("O[i, j] = 0.0", "O[i, j] = 0.0"), "");
+  expect_contains(made("O[i, j] = 0.0", "O[i, j] = 1.0"), "format bsr_4 also stores places of no element", "init");
+  expect_contains(made("A[i, j] * (X", "(A[i, j] + 1.0) * (X"), "format bsr_4 also stores places of no element", "sum");
 }
 
 }  // namespace

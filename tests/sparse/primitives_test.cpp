@@ -213,7 +213,7 @@ TEST(Primitives, RefuseWhatWouldChangeTheResult) {
       {"decompose_format(csrmm, A, ell(0))\n", "the columns of a row are 1 to"},
       {"decompose_format(csrmm, A, bsr(2), bsr(2))\n", "format bsr_2 stands twice"},
       {"x = decompose_format(csrmm, A, csr())\n", "the operands are written as"},
-      {"decompose_format(sddmm, O, csr())\n", "the iteration writes the buffer", true},
+      {"decompose_format(sddmm, O, bsr(2), bsr(3))\n", "format bsr_3 also stores places of no element", true},
       {"decompose_format(sddmm, A, coo(), coo())\n", "format coo stands twice", true},
       // split, fuse, reorder
       {"lower()\nko, ki = split(csrmm.k, 1)\n", "the factor is 1; 2 to 65536 are allowed"},

@@ -17,6 +17,16 @@ size_t place_within(const SparseBuffer& other, const SparseBuffer& buffer) {
   return at == other.axes.end() ? std::string::npos : static_cast<size_t>(at - other.axes.begin());
 }
 
+// Whether the store computes an element from other buffers alone, as Y[i, j] = f(X[i, j]) does: nothing is added up.
+bool is_assigned(const Iteration& it, const Stmt& store) {
+  const auto is_written = [&](const std::string& name) {
+    return std::any_of(it.body.begin(), it.body.end(), [&](const Stmt& s) { return s.name == name; });
+  };
+  bool reads_written = false;
+  loop::visit(store.value, [&](const Expr& e) { reads_written |= e->op == Op::load && is_written(e->name); });
+  return it.init.empty() && it.kinds.find('R') == it.kinds.npos && !reads_written;
+}
+
 // Whether results lie on the axes of the decomposed buffer: then each format has results of its own, which are
 // gathered.
 bool writes_on_axes_of(const Stage1& program, const Iteration& it, const SparseBuffer& buffer) {
@@ -32,10 +42,11 @@ class Rewriter {
         buffer_(buffer),
         rule_(rule),
         old_axes_(it.flat_axes()),
-        gathers_(writes_on_axes_of(program, it, buffer)) {
+        gathers_(writes_on_axes_of(program, it, buffer)),
+        copies_(!stores_to(it.body, buffer.name)) {
     name_ = loop::fresh_name(buffer.name + "_" + rule.name, program.all_names());
     Names taken = program.all_names();
-    taken.insert(name_);
+    if (copies_) taken.insert(name_);
     for (size_t a = 0; a < old_axes_.size(); ++a)
       if (!is_replaced(old_axes_[a])) taken.insert(it.iterators[a]);
     for (const std::string& axis : rule.buffer_axes) {
@@ -53,6 +64,8 @@ class Rewriter {
       if (is_replaced(old_axes_[a])) old_[it.iterators[a]] = loop::substitute(rule.to_old.at(old_axes_[a]), names);
   }
 
+  // Whether the iteration reads the buffer; of one that it writes, the format holds results alone.
+  bool copies() const { return copies_; }
   SparseBuffer new_buffer() const { return {name_, rule_.buffer_axes, buffer_.dtype}; }
 
   // Where the format of another rule stores what the iterators stand at: 0 where it does not.
@@ -129,7 +142,7 @@ class Rewriter {
     const auto moved = [&](const Expr& e) {
       return loop::substitute(loop::rewrite(e,
                                             [&](const Expr& node) {
-                                              if (node == old_load) return new_load;
+                                              if (copies_ && node == old_load) return new_load;
                                               return node->op == Op::load && is_result(node->name) ? moved_result(node)
                                                                                                    : node;
                                             }),
@@ -147,7 +160,7 @@ class Rewriter {
       }
     }
     result.where = it_.where;
-    for (Expr& condition : result.where) condition = loop::substitute(condition, old_);
+    for (Expr& condition : result.where) condition = moved(condition);
     // Coordinates that a block adds at the end of the matrix are none.
     for (const std::string& axis : buffer_.axes) {
       const Expr& place = old_.at(iterator_of(axis));
@@ -197,6 +210,7 @@ class Rewriter {
   Body init_of_result() const {
     if (!it_.init.empty()) return it_.init;
     Body init = it_.body;
+    std::erase_if(init, [&](const Stmt& stmt) { return is_assigned(it_, stmt); });
     for (Stmt& stmt : init)
       stmt.value = loop::type_of(program_.buffer(stmt.name).dtype) == Type::real ? loop::real(0) : Expr(0);
     return init;
@@ -234,7 +248,7 @@ class Rewriter {
   const SparseBuffer& buffer_;
   const FormatRewriteRule& rule_;
   std::vector<std::string> old_axes_;
-  bool gathers_;
+  bool gathers_, copies_;
   std::string name_;
   std::map<std::string, std::string> result_names_;
   std::map<std::string, std::string> iterator_;
@@ -282,11 +296,20 @@ void check_gathered(const Stage1& program, const Iteration& it, const SparseBuff
       num_loads += e->op == Op::load &&
                    std::any_of(it.body.begin(), it.body.end(), [&](const Stmt& s) { return s.name == e->name; });
     });
-    if (num_loads != 1 || std::count_if(it.body.begin(), it.body.end(), same) > 1)
+    const bool assigned = is_assigned(it, stmt);
+    if (num_loads != (assigned ? 0 : 1) || std::count_if(it.body.begin(), it.body.end(), same) > 1)
       refuse_format(it.name, buffer.name, fmt::format("'{}' is read or written besides", stmt.name));
-    if (it.init.empty() && stmt.value->op != Op::add)
+    if (it.init.empty() && stmt.value->op != Op::add && !assigned)
       refuse_format(it.name, buffer.name, fmt::format("'{}' has no init, and is no sum", stmt.name));
   }
+}
+
+// Whether sums begin at 0, in init or without one.
+bool begins_at_zero(const Iteration& it, const Stmt& store) {
+  return std::all_of(it.init.begin(), it.init.end(), [&](const Stmt& init) {
+    return init.name != store.name || loop::is_literal(init.value, 0) ||
+           (init.value->op == Op::real_literal && init.value->real == 0);
+  });
 }
 
 void check_rewritable(const Stage1& program, const std::string& name, const std::string& buffer_name,
@@ -317,8 +340,6 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
       refuse_format(name, buffer_name,
                     fmt::format("axis '{}' of the iteration hangs on '{}', and would lose it", axis, a.parent));
   }
-  if (stores_to(it->body, buffer_name))
-    refuse_format(name, buffer_name, "the iteration writes the buffer; only what is read changes its format");
   const auto check_divisions = [&](const Expr& e) {
     const auto stores = std::find_if(rules.begin(), rules.end(), stores_zeros);
     if (stores != rules.end() && loop::divides_by_any(e))
@@ -345,20 +366,34 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
                       fmt::format("it is read at {}, not at the iterators of its axes", loop::to_text(e)));
     });
     const Expr target = loop::load(stmt.name, stmt.indices, loop::type_of(program.buffer(stmt.name).dtype));
+    const bool assigned = is_assigned(*it, stmt);
     adds = (stmt.value->op == Op::add || stmt.value->op == Op::maximum || stmt.value->op == Op::minimum) &&
            stmt.value->operands[0] == target;
-    if (!adds)
+    if (!adds && !assigned)
       refuse_format(
           name, buffer_name,
-          fmt::format("'{}' is not accumulated as in C = C + x: parts of it cannot be computed apart", stmt.name));
+          fmt::format("'{}' is not accumulated as in C = C + x, nor computed of other buffers alone: parts of "
+                      "it cannot be computed apart",
+                      stmt.name));
     const Expr element = loop::load(buffer_name, places, loop::type_of(buffer->dtype));
-    for (const FormatRewriteRule& rule : rules)
-      if (!gathers && stores_zeros(rule) && !(stmt.value->op == Op::add && vanishes(stmt.value->operands[1], element)))
-        refuse_format(
-            name, buffer_name,
-            fmt::format("format {} also stores places of no element, where '{}' is 0: what is added to '{}' has to "
-                        "be 0 there, as a product with '{}' is",
-                        rule.name, buffer_name, stmt.name, buffer_name));
+    const bool is_zero = assigned ? vanishes(stmt.value, element)
+                                  : stmt.value->op == Op::add && vanishes(stmt.value->operands[1], element) &&
+                                        (!gathers || begins_at_zero(*it, stmt));
+    for (size_t r = 0; r < rules.size(); ++r) {
+      // Results are gathered where elements are: only behind other formats may there be places of theirs.
+      if (!stores_zeros(rules[r]) || (gathers && r == 0)) continue;
+      const std::string what = fmt::format("format {} also stores places of no element", rules[r].name);
+      if (gathers && stores_to(it->body, buffer_name))
+        refuse_format(name, buffer_name,
+                      fmt::format("{}: what formats before it compute of '{}' would be counted twice; put it first",
+                                  what, buffer_name));
+      if (assigned && !gathers)
+        refuse_format(name, buffer_name, fmt::format("{}, where it would overwrite what '{}' has", what, stmt.name));
+      if (!is_zero)
+        refuse_format(name, buffer_name,
+                      fmt::format("{}, where '{}' is 0: what is {} '{}' has to be 0 there, as a product with '{}' is",
+                                  what, buffer_name, assigned ? "written to" : "added to", stmt.name, buffer_name));
+    }
   }
 }
 
@@ -367,9 +402,11 @@ Iteration gather_of(const Iteration& it, const Stage1& program) {
   Iteration gather = init_of(it);
   gather.name = it.name + "_gather";
   gather.body = it.body;
-  for (Stmt& stmt : gather.body)
+  for (Stmt& stmt : gather.body) {
+    const bool begins_anew = !it.init.empty() || is_assigned(it, stmt);
     stmt.value =
-        it.init.empty() ? loop::load(stmt.name, stmt.indices, loop::type_of(program.buffer(stmt.name).dtype)) : Expr();
+        begins_anew ? Expr() : loop::load(stmt.name, stmt.indices, loop::type_of(program.buffer(stmt.name).dtype));
+  }
   return gather;
 }
 
@@ -413,10 +450,12 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
       result.buffers.push_back(numbers);
     }
     const Rewriter rewriter(result, it, buffer, rule);
-    copies.push_back(rewriter.copy(before));
-    before.emplace_back(&rule, rewriter.new_buffer().name);
+    if (rewriter.copies()) {
+      copies.push_back(rewriter.copy(before));
+      before.emplace_back(&rule, rewriter.new_buffer().name);
+    }
     computes.push_back(rewriter.compute());
-    result.buffers.push_back(rewriter.new_buffer());
+    if (rewriter.copies()) result.buffers.push_back(rewriter.new_buffer());
     for (SparseBuffer& own : rewriter.new_results()) result.buffers.push_back(std::move(own));
     for (size_t s = 0; s < gather.body.size(); ++s) {
       Expr& sum = gather.body[s].value;

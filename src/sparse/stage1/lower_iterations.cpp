@@ -26,7 +26,8 @@ class IterationLowering {
   Body lower() {
     make_loops();
     for (const Expr& condition : it_.where) guards_.push_back(translate(condition));
-    ensure(lets_.empty(), "conditions of '{}' search", it_.name);
+    levels_.insert(levels_.end(), lets_.begin(), lets_.end());  // what they search for
+    lets_.clear();
     Body stores = it_.init;
     stores.insert(stores.end(), it_.body.begin(), it_.body.end());
     for (const Expr& guard : guards_) facts_.push_condition(guard, stores);
