@@ -71,6 +71,27 @@ void check_apart(const Stage1& program, const std::map<std::string, const Level*
 
 }  // namespace
 
+namespace {
+
+// What a format stores whose own arrays are made here: another format is made of it.
+Coordinates stored_here(const Stage1& program, const std::string& axis, const Bound& bound) {
+  std::vector<std::string> chain = program.ancestors(axis);
+  chain.push_back(axis);
+  std::vector<Level> levels;
+  for (const std::string& name : chain) {
+    const Axis& one = program.axis(name);
+    const auto array = [&](const std::string& of) { return of.empty() ? std::vector<int32_t>() : bound.arrays.at(of); };
+    levels.push_back({.is_sparse = one.is_sparse,
+                      .is_variable = one.is_variable,
+                      .length = evaluate(one.length, bound.numbers),
+                      .indptr = array(one.indptr),
+                      .indices = array(one.indices)});
+  }
+  return coordinates_of(Structure::Data(std::move(levels)));
+}
+
+}  // namespace
+
 Names made_here(const Stage1& program) {
   Names names;
   for (const SparseBuffer& buffer : program.buffers)
@@ -104,14 +125,17 @@ void bind_structures(const Stage1& program, const std::vector<Decomposition>& de
   check_apart(program, levels);
   for (const Decomposition& decomposition : decompositions) {
     const auto found = structures.find(decomposition.col_axis);
-    check(found != structures.end(), ErrorCode::invalid_argument,
+    const bool is_made_here = bound.arrays.contains(program.axis(decomposition.col_axis).indices);
+    check(found != structures.end() || is_made_here, ErrorCode::invalid_argument,
           "structures: '{}' is missing; its matrix is decomposed, and the formats are made of it",
           decomposition.col_axis);
     Names wanted;
     for (const FormatRewriteRule& rule : decomposition.rules)
       if (const std::string places = places_of(counting_axis(rule)); program.find_buffer(places) != nullptr)
         wanted.insert(places);
-    for (FormatArrays& format : take_all(decomposition.rules, coordinates_of(*found->second.data()), wanted)) {
+    Coordinates stored =
+        is_made_here ? stored_here(program, decomposition.col_axis, bound) : coordinates_of(*found->second.data());
+    for (FormatArrays& format : take_all(decomposition.rules, std::move(stored), wanted)) {
       bound.numbers.scalars.insert(format.scalars.begin(), format.scalars.end());
       for (auto& [array, values] : format.arrays) {
         bound.arrays[array] = std::move(values);

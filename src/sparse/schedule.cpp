@@ -93,6 +93,23 @@ MatrixAxes matrix_axes(const Stage1& program, const SparseBuffer& matrix, const 
   return result;
 }
 
+// Under names of its own where another decomposition of the program has some of the rule's.
+FormatRewriteRule apart_from(const std::vector<Decomposition>& others, const FormatRewriteRule& rule,
+                             const Stage1& program) {
+  Names taken;
+  for (const Decomposition& other : others)
+    for (const FormatRewriteRule& of_other : other.rules) taken.merge(declared_names(of_other));
+  const auto clashes = [&](const FormatRewriteRule& r) {
+    const Names names = declared_names(r);
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return taken.contains(name); });
+  };
+  if (!clashes(rule)) return rule;
+  taken.merge(program.all_names());
+  FormatRewriteRule named = rule;
+  for (int number = 2; clashes(named); ++number) named = with_suffix(rule, fmt::format("_{}", number));
+  return named;
+}
+
 }  // namespace
 
 void ScheduleRunner::decompose(const ScheduleLine& line, Stage1& program) {
@@ -106,14 +123,27 @@ void ScheduleRunner::decompose(const ScheduleLine& line, Stage1& program) {
   const MatrixAxes axes = matrix_axes(program, *matrix, iteration);
   Decomposition decomposition{axes.row, axes.col, {}};
   for (size_t f = 2; f < line.operands.size(); ++f)
-    for (FormatRewriteRule& rule : rules_of(format_of(line.operands[f], formats_), axes, formats_))
-      decomposition.rules.push_back(std::move(rule));
+    for (const FormatRewriteRule& rule : rules_of(format_of(line.operands[f], formats_), axes, formats_))
+      decomposition.rules.push_back(apart_from(decompositions_, rule, program));
   program = decompose_format(program, iteration, buffer, decomposition.rules);
-  Group& group = groups_[iteration];
-  for (const FormatRewriteRule& rule : decomposition.rules) group.blocks.push_back(iteration + "_" + rule.name);
-  for (const char* other : {"_init", "_gather"})
-    if (program.find_iteration(iteration + other) != nullptr) group.beside = iteration + other;
+  std::vector<std::string> blocks;
+  for (const FormatRewriteRule& rule : decomposition.rules) blocks.push_back(iteration + "_" + rule.name);
+  add_group(iteration, blocks, program);
   decompositions_.push_back(std::move(decomposition));
+}
+
+void ScheduleRunner::add_group(const std::string& iteration, const std::vector<std::string>& blocks,
+                               const Stage1& program) {
+  std::vector<std::string> beside;
+  for (const char* other : {"_init", "_gather"})
+    if (program.find_iteration(iteration + other) != nullptr) beside.push_back(iteration + other);
+  for (auto& [name, group] : groups_) {
+    const auto at = std::find(group.blocks.begin(), group.blocks.end(), iteration);
+    if (at == group.blocks.end()) continue;
+    group.blocks.insert(group.blocks.erase(at), blocks.begin(), blocks.end());
+    group.beside.insert(group.beside.end(), beside.begin(), beside.end());
+  }
+  groups_[iteration] = {blocks, beside};
 }
 
 void ScheduleRunner::run_line(const ScheduleLine& line, Stage1& program) {
@@ -130,7 +160,7 @@ void ScheduleRunner::run_line(const ScheduleLine& line, Stage1& program) {
     return;
   }
   program = sparse_fuse(program, iteration, axes);
-  if (program.find_iteration(iteration + "_init") != nullptr) groups_[iteration] = {{iteration}, iteration + "_init"};
+  if (program.find_iteration(iteration + "_init") != nullptr) groups_[iteration] = {{iteration}, {iteration + "_init"}};
 }
 
 void ScheduleRunner::run_stage1(Stage1& program) {
@@ -163,7 +193,7 @@ Names ScheduleRunner::named_axes_of_one(const Stage1& program) const {
     std::vector<std::string> blocks{block};
     if (const auto group = groups_.find(block); group != groups_.end()) {
       blocks = group->second.blocks;
-      blocks.push_back(group->second.beside);
+      blocks.insert(blocks.end(), group->second.beside.begin(), group->second.beside.end());
     }
     const bool is_iteration = std::any_of(
         blocks.begin(), blocks.end(), [&](const std::string& name) { return program.find_iteration(name) != nullptr; });

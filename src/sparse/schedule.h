@@ -45,10 +45,12 @@ class ScheduleRunner {
   std::vector<std::vector<std::string>> loops_of(const Stage2& stage, const std::vector<std::string>& names,
                                                  bool with_beside) const;
   std::string resolved(const std::string& name) const;
+  // What the name of an iteration stands for from now on, and where another name stands for it, too, that one.
+  void add_group(const std::string& iteration, const std::vector<std::string>& blocks, const Stage1& program);
 
   struct Group {
     std::vector<std::string> blocks = {};
-    std::string beside = {};  // companion block: NAME_init runs before, NAME_gather after
+    std::vector<std::string> beside = {};  // companion blocks: NAME_init runs before, NAME_gather after
   };
   Schedule schedule_;
   std::vector<FormatDefinition> formats_;  // of the program's text

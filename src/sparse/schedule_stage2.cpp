@@ -88,7 +88,8 @@ std::vector<std::vector<std::string>> ScheduleRunner::loops_of(const Stage2& sta
     blocks = {first_block};
   } else {
     blocks = group->second.blocks;
-    if (with_beside && !group->second.beside.empty()) blocks.insert(blocks.begin(), group->second.beside);
+    const std::vector<std::string>& beside = group->second.beside;
+    if (with_beside) blocks.insert(blocks.begin(), beside.begin(), beside.end());
   }
   // Of a group, those blocks that have all of the loops.
   Stage2 copy = stage;

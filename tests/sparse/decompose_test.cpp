@@ -395,5 +395,81 @@ TEST(Decompose, SumsInBlocksBehindOthersBeginAtZero) {
   expect_contains(made("A[i, j] * (X", "(A[i, j] + 1.0) * (X"), "format bsr_4 also stores places of no element", "sum");
 }
 
+// ---------------------------------------------------------------- what is decomposed already
+
+// A part of a matrix is a matrix: it is decomposed in turn, and its parts are scheduled by either name.
+TEST(Decompose, PartsOfAMatrixAreDecomposedInTurn) {
+  for (const char* schedule :
+       {"decompose_format(csrmm, A, bsr(2), csr())\ndecompose_format(csrmm_csr, A_csr, ell(1), csr())\n",
+        "decompose_format(csrmm, A, csr())\ndecompose_format(csrmm_csr, A_csr, bsr(2), csr())\n"
+        "decompose_format(csrmm_csr_csr_2, A_csr_csr_2, hyb(1, 1))\n",
+        "decompose_format(csrmm, A, csr())\ndecompose_format(csrmm_csr, A_csr, sr_bcrs(2, 1), coo())\nlower()\n"
+        "ko, ki = split(csrmm.k, 4)\nvectorize(ki)\nparallel(csrmm.s)\nparallel(csrmm_init.i)\n"})
+    expect_spmm({kSpmmProgram, schedule}, schedule);
+  expect_sddmm(
+      {kSddmmProgram, "decompose_format(sddmm, A, bsr(2), csr())\ndecompose_format(sddmm_csr, A_csr, ell(1), coo())\n"},
+      "parts of sddmm");
+}
+
+// Two iterations that read one matrix, each in formats of its own.
+TEST(Decompose, AMatrixIsDecomposedForEachIterationThatReadsIt) {
+  const char* text = R"(program twice(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  N = dense_fixed(n)
+  A = buffer(I, J): fp32
+  B = buffer(N): fp32
+  T = temporary(I, J): fp32
+  C = buffer(I): fp32
+  D = buffer(I): fp32
+  iterate one(I, J) "SR" as (i, j):
+    init:
+      C[i] = 0.0
+    C[i] = C[i] + A[i, j] * B[j]
+  iterate squares(I, J) "SS" as (i, j):
+    T[i, j] = A[i, j] * A[i, j]
+  iterate two(I, J) "SR" as (i, j):
+    init:
+      D[i] = 0.0
+    D[i] = D[i] + T[i, j] * B[j]
+)";
+  for (const char* schedule : {"decompose_format(one, A, bsr(2), csr())\ndecompose_format(two, T, bsr(2), csr())\n",
+                               "decompose_format(one, A, hyb(1, 1))\ndecompose_format(squares, A, hyb(1, "
+                               "1))\ndecompose_format(two, T, coo())\n",
+                               "decompose_format(two, T, csr())\ndecompose_format(two_csr, T_csr, ell(1), csr())\n"}) {
+    const Operator op = compile(parse(text), schedule);
+    for (int call = 0; call < 2; ++call) {  // T is computed anew, whatever stays
+      const Matrix a = random_matrix(Shape::power_law, 973);
+      Values values = random_values(a.values.size(), 974 + static_cast<uint32_t>(call));
+      const Values b = random_values(static_cast<size_t>(a.cols), 976);
+      Values c(static_cast<size_t>(a.rows)), d(static_cast<size_t>(a.rows));
+      std::vector<double> want_c(c.size(), 0), want_d(d.size(), 0);
+      const Coo coo = a.coo();
+      for (size_t e = 0; e < values.size(); ++e) {
+        const auto i = static_cast<size_t>(coo.rows[e]), j = static_cast<size_t>(coo.cols[e]);
+        want_c[i] += static_cast<double>(values[e]) * b[j];
+        want_d[i] += static_cast<double>(values[e]) * values[e] * b[j];
+      }
+      const RunArguments arguments{
+          .structures = {{"J", a.structure()}},
+          .buffers = {{"A", {values.data(), DType::fp32, {static_cast<int64_t>(values.size())}}},
+                      {"B", {b.data(), DType::fp32, {a.cols}}},
+                      {"C", {c.data(), DType::fp32, {a.rows}}},
+                      {"D", {d.data(), DType::fp32, {a.rows}}}}};
+      expect_everywhere(op, arguments, "C", want_c, schedule);
+      expect_everywhere(op, arguments, "D", want_d, schedule);
+    }
+  }
+}
+
+TEST(Decompose, PartsThatAreNoMatrixInCsrAreRefused) {
+  expect_contains(
+      refusal([] {
+        compile(parse(kSpmmProgram),
+                "decompose_format(csrmm, A, bsr(2))\ndecompose_format(csrmm_bsr_2, A_bsr_2, csr())\n");
+      }),
+      "line 2, column 1: decompose_format(csrmm_bsr_2, A_bsr_2): required: a matrix on a dense and a sparse", "blocks");
+}
+
 }  // namespace
 }  // namespace weft::sparse::test

@@ -35,6 +35,71 @@ void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>
   }
 }
 
+Names declared_names(const FormatRewriteRule& rule) {
+  Names names(rule.params.begin(), rule.params.end());
+  for (const Axis& axis : rule.axes)
+    for (const std::string& name : {axis.name, axis.indptr, axis.indices})
+      if (!name.empty()) names.insert(name);
+  return names;
+}
+
+namespace {
+
+std::vector<std::string> with_suffix(std::vector<std::string> names, const std::string& suffix) {
+  for (std::string& name : names) name += suffix;
+  return names;
+}
+
+template <class Value>
+std::map<std::string, Value> keys_with_suffix(const std::map<std::string, Value>& values, const std::string& suffix) {
+  std::map<std::string, Value> result;
+  for (const auto& [key, value] : values) result[key + suffix] = value;
+  return result;
+}
+
+template <class Value>
+std::map<std::string, Value> keys_without(const std::map<std::string, Value>& values, size_t suffix) {
+  std::map<std::string, Value> result;
+  for (const auto& [key, value] : values) result[key.substr(0, key.size() - suffix)] = value;
+  return result;
+}
+
+}  // namespace
+
+FormatRewriteRule with_suffix(const FormatRewriteRule& rule, const std::string& suffix) {
+  FormatRewriteRule result = rule;
+  Substitution params, axes;
+  for (const std::string& param : rule.params) params[param] = loop::variable(param + suffix);
+  for (const Axis& axis : rule.axes) axes[axis.name] = loop::variable(axis.name + suffix);
+  result.name += suffix;
+  result.params = with_suffix(rule.params, suffix);
+  for (Axis& axis : result.axes) {
+    for (std::string* name : {&axis.name, &axis.parent, &axis.indptr, &axis.indices})
+      if (!name->empty()) *name += suffix;
+    axis.length = loop::substitute(axis.length, params);
+    if (axis.nnz) axis.nnz = loop::substitute(axis.nnz, params);
+  }
+  result.buffer_axes = with_suffix(rule.buffer_axes, suffix);
+  for (auto& [old, list] : result.axis_map) list = with_suffix(list, suffix);
+  result.to_new = keys_with_suffix(rule.to_new, suffix);
+  for (auto& [old, map] : result.to_old) map = loop::substitute(map, axes);
+  result.iterators = keys_with_suffix(rule.iterators, suffix);
+  if (!result.apart.empty()) result.apart += suffix;
+  result.take = [take = rule.take, suffix](const Coordinates& left, bool last) {
+    FormatArrays stored = take(left, last);
+    stored.arrays = keys_with_suffix(stored.arrays, suffix);
+    stored.scalars = keys_with_suffix(stored.scalars, suffix);
+    return stored;
+  };
+  if (rule.count)
+    result.count = [count = rule.count, suffix](const Coordinates& left, const FormatArrays& stored) {
+      return count(left, {.arrays = keys_without(stored.arrays, suffix.size()),
+                          .scalars = keys_without(stored.scalars, suffix.size()),
+                          .taken = stored.taken});
+    };
+  return result;
+}
+
 bool stores_zeros(const FormatRewriteRule& rule) {
   // In one chain that ends in a sparse axis every position is an element's own; other axes cross it.
   const auto axis_of = [&](const std::string& name) {

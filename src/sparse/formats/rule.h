@@ -53,6 +53,11 @@ struct FormatRewriteRule {
 // Throws Error(invalid_argument) where f and its inverse are not inverse to each other, on a grid of coordinates.
 void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>& old_axes);
 
+// What the rule declares: parameters, axes and their arrays.
+Names declared_names(const FormatRewriteRule& rule);
+// The same rule with `suffix` behind each of those names and its own, for a program that has some of them already.
+FormatRewriteRule with_suffix(const FormatRewriteRule& rule, const std::string& suffix);
+
 // Whether the format may store places of no element: blocks and diagonals do, rows do not.
 bool stores_zeros(const FormatRewriteRule& rule);
 // Axes of the format that only count places, as the pieces of long rows do; "" where coordinates tell all of them.

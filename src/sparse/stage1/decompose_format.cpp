@@ -27,6 +27,13 @@ bool is_assigned(const Iteration& it, const Stmt& store) {
   return it.init.empty() && it.kinds.find('R') == it.kinds.npos && !reads_written;
 }
 
+// Whether another iteration computes the buffer in each run: copies of it are made then, and not once for new values.
+bool is_computed(const Stage1& program, const Iteration& it, const std::string& buffer) {
+  return std::any_of(program.iterations.begin(), program.iterations.end(), [&](const Iteration& other) {
+    return other.name != it.name && !other.preprocess && stores_to(other.body, buffer);
+  });
+}
+
 // Whether results lie on the axes of the decomposed buffer: then each format has results of its own, which are
 // gathered.
 bool writes_on_axes_of(const Stage1& program, const Iteration& it, const SparseBuffer& buffer) {
@@ -43,7 +50,8 @@ class Rewriter {
         rule_(rule),
         old_axes_(it.flat_axes()),
         gathers_(writes_on_axes_of(program, it, buffer)),
-        copies_(!stores_to(it.body, buffer.name)) {
+        copies_(!stores_to(it.body, buffer.name)),
+        is_computed_(is_computed(program, it, buffer.name)) {
     name_ = loop::fresh_name(buffer.name + "_" + rule.name, program.all_names());
     Names taken = program.all_names();
     if (copies_) taken.insert(name_);
@@ -66,7 +74,7 @@ class Rewriter {
 
   // Whether the iteration reads the buffer; of one that it writes, the format holds results alone.
   bool copies() const { return copies_; }
-  SparseBuffer new_buffer() const { return {name_, rule_.buffer_axes, buffer_.dtype}; }
+  SparseBuffer new_buffer() const { return {name_, rule_.buffer_axes, buffer_.dtype, is_computed_}; }
 
   // Where the format of another rule stores what the iterators stand at: 0 where it does not.
   Expr element_in(const FormatRewriteRule& other, const std::string& name) const {
@@ -78,7 +86,7 @@ class Rewriter {
   // `before`: the formats that took elements before this one, with their buffers. Blocks may have places of those,
   // which stay 0: no element is counted twice.
   Iteration copy(const std::vector<std::pair<const FormatRewriteRule*, std::string>>& before) const {
-    Iteration copy{.name = "copy_" + name_, .preprocess = true};
+    Iteration copy{.name = "copy_" + name_, .preprocess = !is_computed_};
     std::vector<Expr> from;
     for (const std::string& axis : rule_.buffer_axes) {
       copy.axes.push_back({axis});
@@ -248,7 +256,7 @@ class Rewriter {
   const SparseBuffer& buffer_;
   const FormatRewriteRule& rule_;
   std::vector<std::string> old_axes_;
-  bool gathers_, copies_;
+  bool gathers_, copies_, is_computed_;
   std::string name_;
   std::map<std::string, std::string> result_names_;
   std::map<std::string, std::string> iterator_;
