@@ -69,7 +69,7 @@ struct StoredAxis {
 // Any chain of axes, each below the one before; the first is dense_fixed and the others are not. So a program on axes
 // of any kinds gets its structure (docs/sparse.md). Messages name the axis, the array and the place.
 //
-//   structure_of({{.length = m}, {.kind = AxisKind::sparse_variable, .length = n, .indptr = p, .indices = i}});   // csr
+//   structure_of({{.length = m}, {.kind = AxisKind::sparse_variable, .length = n, .indptr = p, .indices = i}});  // CSR
 Structure structure_of(const std::vector<StoredAxis>& axes);
 
 // Elements in any order, none twice.
