@@ -1,3 +1,5 @@
+#include <map>
+
 #include "loop/facts.h"
 #include "loop/passes.h"
 
@@ -47,13 +49,27 @@ bool find_tail(const Body& body, const std::string& outer, Names declared,
   return false;
 }
 
-// The same without those conditions where `inner` runs below the factor; `is_below`: it does here.
+std::vector<std::string> declared_in(const Body& body) {
+  std::vector<std::string> names;
+  for (const Stmt& stmt : body)
+    if (stmt.kind == Stmt::Kind::let || stmt.kind == Stmt::Kind::allocate) names.push_back(stmt.name);
+  return names;
+}
+
+// The same without those conditions where `inner` runs below the factor; `is_below`: it does here. A condition stays
+// whose names would meet others in the body around.
 Body without_tails(Body body, const std::string& outer, const Tail& tail, bool is_below = false) {
   Body result;
+  std::map<std::string, int> times_declared;
+  for (const std::string& name : declared_in(body)) ++times_declared[name];
   for (Stmt& stmt : body) {
     const bool is_inner = stmt.kind == Stmt::Kind::loop && stmt.name == tail.inner;
     stmt.body =
         without_tails(std::move(stmt.body), outer, tail, is_inner ? is_literal(stmt.value, tail.factor) : is_below);
+    if (stmt.kind != Stmt::Kind::condition) continue;
+    for (const std::string& name : declared_in(stmt.body)) ++times_declared[name];
+  }
+  for (Stmt& stmt : body) {
     Linear rest;
     const bool is_less = is_below && stmt.kind == Stmt::Kind::condition && stmt.value->op == Op::less;
     if (is_less) rest = linear_of(stmt.value->operands[0]);
@@ -61,6 +77,7 @@ Body without_tails(Body body, const std::string& outer, const Tail& tail, bool i
     for (const auto& [term, coefficient] : rest.terms)
       is_tail = is_tail && (is_variable(term, outer) ? coefficient == tail.factor
                                                      : is_variable(term, tail.inner) && coefficient == 1);
+    for (const std::string& name : declared_in(stmt.body)) is_tail = is_tail && times_declared[name] == 1;
     if (!is_tail) {
       result.push_back(std::move(stmt));
       continue;

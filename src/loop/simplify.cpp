@@ -119,7 +119,9 @@ class Simplifier {
     const Stmt& condition = loop.body[0];
     if (uses(condition.value, loop.name)) return loop;
     bool changes = false;  // while the loop runs
-    visit(condition.value, [&](const Expr& e) { changes |= e->op == Op::load && stores_to(condition.body, e->name); });
+    visit(condition.value, [&](const Expr& e) {
+      changes |= (e->op == Op::load || is_search(e->op)) && stores_to(condition.body, e->name);
+    });
     if (changes) return loop;
     // There it is asked also where the loop has no iteration.
     if (!facts_.is_positive(loop.value) && (condition.value->may_fail || !reads_inside(condition.value))) return loop;
