@@ -226,6 +226,39 @@ Names ScheduleRunner::named_axes_of_one(const Stage1& program) const {
 }
 
 namespace {
+bool accesses(const Stmt& stmt, const std::string& buffer) {
+  return loop::stores_to({stmt}, buffer) || loop::loads_from({stmt}, buffer);
+}
+
+// Memory of its own around all loops is that of one phase, and a nest that a team or a card shares is a phase alone.
+void check_phases(const ScheduleLine& line, const Stage2& stage) {
+  const Body& body = stage.body;
+  for (size_t memory = 0; memory < body.size(); ++memory) {
+    if (body[memory].kind != Stmt::Kind::allocate) continue;
+    size_t end = memory + 1;
+    for (size_t i = end; i < body.size(); ++i)
+      if (accesses(body[i], body[memory].name)) end = i + 1;
+    for (size_t i = memory + 1; i < end; ++i)
+      visit(Body{body[i]}, [&](const Stmt& stmt) {
+        const bool is_shared = stmt.loop == loop::LoopKind::bind || stmt.loop == loop::LoopKind::parallel;
+        check(
+            !is_shared, ErrorCode::unsupported,
+            "{}: '{}' lies around all loops in memory of one worker, and loop '{}' is shared; required: a loop around "
+            "the memory, which compute_at makes of two, or a buffer",
+            line.primitive, body[memory].name, stmt.name);
+      });
+  }
+}
+
+// A line that no primitive should have taken is refused all the same.
+void check_rules(const ScheduleLine& line, const Stage2& stage) {
+  check_phases(line, stage);
+  try {
+    verify(stage);
+  } catch (const InternalError& error) {
+    fail(ErrorCode::unsupported, "{}: it cannot be carried out on these loops ({})", line.primitive, error.what());
+  }
+}
 
 // What a card may refuse later names the line.
 void mark_scheduled(Stage2& stage, int line) {
@@ -243,7 +276,7 @@ void ScheduleRunner::run_stage2(Stage2& stage) {
     if (lowered)
       at_line(line, [&] {
         run_line(line, stage);
-        verify(stage);
+        check_rules(line, stage);
         mark_scheduled(stage, line.line);
       });
     lowered |= line.primitive == "lower";

@@ -138,11 +138,6 @@ TEST(CudaText, RefusesWhatThreadsWouldDoWrong) {
     const char* schedule;
     const char* says;
   } kRefused[] = {
-      // All iterations of a thread in one register.
-      {kSpmmProgram,
-       "reorder(csrmm.k, csrmm.j)\nbind(csrmm.i, blockIdx.x)\nbind(csrmm.k, threadIdx.x)\ncache_write(csrmm.i, "
-       "register)\n",
-       "line 5: spmm: 'C_local' lies in registers around loop 'k'"},
       // Sums of its threads, in registers that another would have to read.
       {kSddmmProgram,
        "rfactor(sddmm.k, register)\nbind(sddmm.i, blockIdx.x)\nbind(sddmm.k, threadIdx.x)\nbind(sddmm_zero.k, "

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "sparse/operators/kept.h"
+#include "tests/sparse/programs.h"
 #include "tests/sparse/refusals.h"
 #include "weft/sparse.h"
 
@@ -22,23 +23,7 @@ void expect_refused(const std::string& schedule, const std::string& program, con
   expect_contains(refusal([&] { stage2(schedule, program, set); }), says, schedule);
 }
 
-// T = 2 X, Y its rows' sums, Z what is left of each element.
-const std::string kSteps = R"(program steps(m, n):
-  I = dense_fixed(m)
-  J = dense_fixed(n)
-  X = buffer(I, J): fp32
-  T = temporary(I, J): fp32
-  S = temporary(I): fp32
-  Z = buffer(I, J): fp32
-  iterate twice(I, J) "SS" as (a, b):
-    T[a, b] = X[a, b] * 2.0
-  iterate sums(I, J) "SR" as (i, j):
-    init:
-      S[i] = 0.0
-    S[i] = S[i] + T[i, j]
-  iterate rest(I, J) "SS" as (i, j):
-    Z[i, j] = S[i] - T[i, j]
-)";
+const std::string kSteps = steps_program("steps(m, n)", "dense_fixed(n)");
 
 // In the shared outer loop a nest passes what stands beside the inner one: before it with compute_at, behind it with
 // reverse_compute_at, and nothing else.
@@ -171,6 +156,130 @@ TEST(Legality, ASumThatThreadsOrAtomicsAddUpIsOne) {
   expect_refused("cache_write(sum.i, register)\n", program("fp32", "    P[i] = P[i] + X[i, k]\n" + one),
                  "writes more than one element");
   EXPECT_NE(stage2("atomic(sum)\n", program("fp32", one)).find("atomic"), std::string::npos);
+}
+
+// Sums over two loops, of which one is scattered where W says.
+std::string scattered(const std::string& lines, const std::string& kinds = "SR") {
+  return fmt::format(R"(program p(m):
+  I = dense_fixed(m)
+  K = dense_fixed(4)
+  X = buffer(I, K): fp32
+  W = buffer(K): int32
+  V = buffer(I): int32
+  P = buffer(K): fp32
+  S = buffer(I): fp32
+  Z = buffer(I, K): fp32
+  iterate it(I, K) "{}" as (i, k) where W[k] >= 0, W[k] < 4, V[i] >= 0, V[i] < m:
+{})",
+                     kinds, lines);
+}
+
+TEST(Legality, LanesAddUpMemoryOfTheirOwnInOneElement) {
+  const std::string copied = "cache_read(it.i, X, register)\n", lanes = copied + "vectorize(it.k)\n";
+  EXPECT_NE(stage2(lanes, scattered("    S[i] = S[i] + X[i, k]\n")).find("[reduce, vectorize]"), std::string::npos);
+  const std::string says = "it is a reduction; rfactor makes partial sums of it";
+  expect_refused("vectorize(it.k)\n", scattered("    S[i] = S[i] + X[i, k]\n"), says);
+  expect_refused(lanes, scattered("    S[i] = max(S[i], X[i, k])\n"), says);
+  expect_refused(lanes, scattered("    S[i] = S[i] + X[i, k]\n    S[i] = S[i] + X[i, k]\n"), says);
+  expect_refused(lanes, scattered("    Z[i, W[k]] = Z[i, W[k]] + X[i, k]\n"), says);
+}
+
+TEST(Legality, LanesAndThreadsAccessElementsOfTheirOwn) {
+  const auto shift = [](const std::string& from) {
+    return fmt::format(
+        "program p():\n  K = dense_fixed(8)\n  X = buffer(K): fp32\n  iterate it(K) \"S\" as (k):\n"
+        "    X[k] = X[{}] * 2.0\n",
+        from);
+  };
+  for (const char* line : {"vectorize(it.k)\n", "bind(it.k, threadIdx.x)\n", "parallel(it.k)\n"}) {
+    EXPECT_NE(stage2(line, shift("k")).find("for k in range(8) ["), std::string::npos);
+    expect_refused(line, shift("k + 1"), "X[k + 1] may be written by another of its iterations");
+    expect_refused(line, shift("7 - k"), "X[7 - k] may be written by another of its iterations");
+  }
+}
+
+TEST(Legality, ThreadsAddUpAtAPlaceThatNothingWithinSays) {
+  const std::string sum = "    S[i] = S[i] + X[i, k]\n", says = "within it says where; put the reduction inside";
+  EXPECT_NE(stage2("bind(it.k, threadIdx.x)\n", scattered(sum)).find("bind=threadIdx.x"), std::string::npos);
+  expect_refused("bind(it.k, threadIdx.x)\n", scattered("    Z[i, W[k]] = Z[i, W[k]] + X[i, k]\n"), "'k' " + says);
+  expect_refused("reorder(it.k, it.i)\nbind(it.k, threadIdx.x)\n", scattered(sum), "'i' " + says);
+  // A row that is searched for within.
+  const std::string rows = R"(program p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  A = buffer(I, J): fp32
+  S = buffer(I): fp32
+  iterate it(I, J) "SR" as (i, j):
+    S[i] = S[i] + A[i, j]
+)";
+  const std::string message = refusal([&] {
+    compile(parse(rows.c_str()), "sparse_fuse(it, I, J)\nlower()\nbind(it.i_j, threadIdx.x)\n", Device::cpu(),
+            {.stop_after = "schedule stage II"});
+  });
+  expect_contains(message, "'i' " + says, "fused");
+}
+
+TEST(Legality, LoopsChangePlacesBeforeTheyAreLanes) {
+  const std::string pieces = "ko, ki = split(csrmm.k, 4)\n";
+  expect_refused(pieces + "vectorize(ki)\nreorder(ki, ko)\n", kSpmmProgram, "'csrmm.ki' is vectorize already",
+                 {{"feat", 8}});
+  EXPECT_NE(
+      stage2(pieces + "unroll(ki)\nreorder(ki, ko)\n", kSpmmProgram, {{"feat", 8}}).find("for ki in range(4) [unroll]"),
+      std::string::npos);
+}
+
+TEST(Legality, NestsThatMergeStandAloneInSerialLoops) {
+  expect_refused("parallel(twice.a)\ncompute_at(twice, sums.i)\n", kSteps, "no serial loop any more; merge before");
+  expect_refused("parallel(sums.i)\ncompute_at(twice, sums.i)\n", kSteps, "no serial loop any more; merge before");
+  expect_refused("compute_at(twice, sums.i)\ncompute_at(sums, rest.j)\n", kSteps,
+                 "other statements stand beside loop 'j'");
+}
+
+TEST(Legality, WhatIsKeptIsOneElementThatTheBlockAloneAccesses) {
+  const std::string keep = "cache_write(it.i, register)\n";
+  EXPECT_NE(stage2(keep, scattered("    S[i] = S[i] + X[i, k]\n")).find("S_local"), std::string::npos);
+  expect_refused(keep, scattered("    Z[i, W[k]] = Z[i, W[k]] + X[i, k]\n"),
+                 "'Z' is written at W[k], another element in each iteration of the reduction 'k'");
+  expect_refused(keep, scattered("    Z[i, k] = Z[i, k] + Z[i, 0]\n", "SS"),
+                 "reads other elements of 'Z' than it writes");
+  expect_refused("reverse_compute_at(rest, twice.a)\n",
+                 replaced(kSteps, "    S[i] = S[i] + T[i, j]", "    S[i] = S[i] + X[i, j]"), "accesses 'S', too");
+  expect_refused("reverse_compute_at(two, one.b)\ncache_write(one.a, register)\n", R"(program p(m):
+  I = dense_fixed(m)
+  K = dense_fixed(4)
+  X = buffer(I, K): fp32
+  Y = buffer(I, K): fp32
+  iterate one(I, K) "SS" as (a, b):
+    Y[a, b] = X[a, b]
+  iterate two(I, K) "SS" as (i, k):
+    Y[i, k] = Y[i, k] * 2.0
+)",
+                 "another block within the loop accesses 'Y', too");
+}
+
+TEST(Legality, WhatIsCopiedFirstStaysAndIsReadAtOnePlace) {
+  const auto it = [](const std::string& value) { return scattered("    Z[i, k] = " + value + "\n", "SS"); };
+  const std::string copy = "cache_read(it.i, X, register)\n";
+  EXPECT_NE(stage2(copy, it("X[i, k]")).find("X_local[k] = X[i, k]"), std::string::npos);
+  EXPECT_NE(stage2(copy, it("X[i, k] * X[i, k]")).find("X_local[k] * X_local[k]"), std::string::npos);
+  expect_refused(copy, it("X[i, k] + X[i, 3 - k]"), "one place is kept");
+  expect_refused(copy, it("real(k)"), "block 'it' does not read 'X'");
+  expect_refused(copy, scattered("    X[i, k] = X[i, k] + 1.0\n", "SS"), "block 'it' writes 'X' itself");
+  expect_refused("compute_at(twice, sums.j)\ncache_read(sums.i, T, register)\n", kSteps,
+                 "'T' is written within the loop");
+  // Where it is read changes meanwhile.
+  expect_refused(copy, scattered("    P[k] = P[k] + X[i, W[k]]\n    W[k] = 2\n", "RS"),
+                 "where 'X' is read depends on 'W', which is set within the loop");
+}
+
+TEST(Legality, PartialSumsAreOfTheBlocksOwnReductions) {
+  const std::string apart = "rfactor(it.k, register)\n";
+  expect_refused(apart, scattered("    Z[i, W[k]] = Z[i, W[k]] + X[i, k]\n"),
+                 "'Z' is written at W[k], another element in each iteration of the reduction 'k'");
+  // What is the same in all of them is a factor, and what is named or loaded within is none.
+  EXPECT_NE(stage2(apart, scattered("    S[i] = S[i] + P[2] * X[i, k]\n")).find("P[2] * S_partial"), std::string::npos);
+  EXPECT_NE(stage2(apart, scattered("    S[i] = S[i] + P[W[k]] * X[i, k]\n")).find("S[i] + S_partial"),
+            std::string::npos);
 }
 
 }  // namespace

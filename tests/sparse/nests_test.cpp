@@ -7,29 +7,15 @@
 #include "sparse/operator.h"
 #include "sparse/operators/kept.h"
 #include "sparse/stage1/parse.h"
+#include "tests/sparse/programs.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 
 namespace weft::sparse::test {
 namespace {
 
-// T = 2 X where A stores something, Y its rows' sums, Z what is left of each element.
-constexpr const char* kSteps = R"(program steps(m, n, nnz):
-  I = dense_fixed(m)
-  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
-  X = buffer(I, J): fp32
-  T = temporary(I, J): fp32
-  S = temporary(I): fp32
-  Z = buffer(I, J): fp32
-  iterate twice(I, J) "SS" as (a, b):
-    T[a, b] = X[a, b] * 2.0
-  iterate sums(I, J) "SR" as (i, j):
-    init:
-      S[i] = 0.0
-    S[i] = S[i] + T[i, j]
-  iterate rest(I, J) "SS" as (i, j):
-    Z[i, j] = S[i] - T[i, j]
-)";
+const std::string kStepsText = steps_program("steps(m, n, nnz)", kCsrAxis);
+const char* const kSteps = kStepsText.c_str();
 
 // An element of another structure, which is searched for.
 constexpr const char* kSearched = R"(program searched(m, n, nnz, all):
@@ -333,7 +319,7 @@ TEST(Nests, RefuseWhatWouldChangeTheResult) {
       {"compute_inline(sums)\n", "it does not compute an element by one expression"},
       {"compute_inline(rest)\n", "'Z' is no temporary buffer; its values would be missing"},
       {"compute_inline(rest.i)\n", "there is no such block"},
-      {"ao, ai = split(twice.a, 2)\ncompute_inline(twice)\n", "conditions or other statements stand around it"},
+      {"ao, ai = split(twice.a, 2)\ncompute_inline(twice)\n", "a condition or a block stands around it"},
       {"ao, ai = split(twice.a, 2)\ncompute_inline(twice)\n", "is no variable of a loop around it", kSteps, {{"m", 4}}},
       {"set_scope(X, register)\n", "it is a buffer of the caller; declare it as temporary, or use cache_write"},
       {"set_scope(T, register)\n", "axis 'I' has no literal number of positions"},
@@ -525,7 +511,8 @@ TEST(Within, RefusesWhatNeedsOtherPoints) {
     return refusal(
         [&] { compile(parse(replaced(kWithin, old, now)), schedule, Device::cpu(), {.stop_after = "generate"}); });
   };
-  expect_contains(changed("/ sqrt(S[i])", "/ sqrt(S[0])"), "'S' is complete only after all iterations of 'i'", "S[0]");
+  expect_contains(changed("/ sqrt(S[i])", "/ sqrt(S[i + 1])"), "'S' is complete only after all iterations of 'i'",
+                  "S[i + 1]");
   expect_contains(changed("rows(I) \"S\" as (i)", "rows(I) \"S\" as (i) where i > 0"),
                   "'where' of 'rows' belongs to the iterations within it", "where");
   expect_contains(changed("    iterate quotients(J)", "    iterate quotients(Q)"), "axis 'Q' of iteration 'quotients'",

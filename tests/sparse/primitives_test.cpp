@@ -154,13 +154,14 @@ TEST(Primitives, BindLetsThreadsAddUpASum) {
 )");
 }
 
-// A thread has registers of its own; in shared memory each of its elements has a place.
-TEST(Primitives, CacheWriteKeepsElementsOfAllThreadsInSharedMemory) {
+// Around a loop that threads share, each of its iterations has an element of its own: one thread after another runs
+// them on the CPU.
+TEST(Primitives, CacheWriteKeepsAnElementForEachThreadWithin) {
   const std::string before = "lower()\nreorder(csrmm.k, csrmm.j)\nbind(csrmm.k, threadIdx.x)\ncache_write(csrmm.i, ";
-  EXPECT_NE(loops(before + "shared)\n", kSpmmProgram, {{"feat", 64}}).find("C_local[64]: fp32 in shared"),
-            std::string::npos);
-  EXPECT_NE(loops(before + "register)\n", kSpmmProgram, {{"feat", 64}}).find("C_local[1]: fp32 in register"),
-            std::string::npos);
+  for (const char* scope : {"shared", "register"})
+    EXPECT_NE(
+        loops(before + scope + ")\n", kSpmmProgram, {{"feat", 64}}).find(fmt::format("C_local[64]: fp32 in {}", scope)),
+        std::string::npos);
 }
 
 TEST(Primitives, SetScopeMovesMemory) {

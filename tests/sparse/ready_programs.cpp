@@ -2,26 +2,10 @@
 
 #include <bit>
 
+#include "tests/sparse/programs.h"
+
 namespace weft::sparse::test {
 namespace {
-
-// What is left of twice each element's share of its row.
-constexpr const char* kRestProgram = R"(program rest(m, n, nnz):
-  I = dense_fixed(m)
-  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
-  X = buffer(I, J): fp32
-  T = temporary(I, J): fp32
-  S = temporary(I): fp32
-  Z = buffer(I, J): fp32
-  iterate twice(I, J) "SS" as (a, b):
-    T[a, b] = X[a, b] * 2.0
-  iterate sums(I, J) "SR" as (i, j):
-    init:
-      S[i] = 0.0
-    S[i] = S[i] + T[i, j]
-  iterate rest(I, J) "SS" as (i, j):
-    Z[i, j] = S[i] - T[i, j]
-)";
 
 // The largest element of each row, and the least one.
 constexpr const char* kExtremesProgram = R"(program extremes(m, n, nnz):
@@ -141,7 +125,7 @@ std::vector<ReadyCase> all_cases() {
       sddmm("sddmm_cta", "lower()\nbind(sddmm.i, blockIdx.x)\nbind(sddmm.k, threadIdx.x)\n"),
       // A row's sum over all threads, which they take from shared memory.
       {"rest_shared",
-       {kRestProgram,
+       {steps_program("rest(m, n, nnz)", kCsrAxis),
         "lower()\ncompute_at(sums, rest.i)\ncompute_at(twice, rest.i)\nset_scope(S, shared)\nbind(rest.i, blockIdx.x)\n"
         "bind(twice.b, threadIdx.x)\nbind(sums.j, threadIdx.x)\nbind(rest.j, threadIdx.x)\n"},
        "J",

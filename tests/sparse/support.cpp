@@ -1,5 +1,6 @@
 #include "tests/sparse/support.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <sstream>
 
 #include "sparse/formats/structure.h"
+#include "tests/sparse/ready_programs.h"
 #include "tests/sparse/refusals.h"
 #include "tests/support/sanitizers.h"
 
@@ -150,6 +152,26 @@ void expect_failure(const std::string& text, const std::string& schedule, const 
     WorkerTeam team(workers);
     for (int again = 0; again < 2; ++again)
       expect_contains(refusal([&] { op.run(arguments, Stream::cpu(team)); }), says, schedule);
+  }
+}
+
+void expect_same_results(const std::string& program, const std::string& schedule,
+                         const std::map<std::string, int64_t>& set) {
+  const Operator op = compile(parse(program.c_str()), schedule, Device::cpu(), {.set = set, .stop_after = "generate"});
+  uint32_t seed = 0;
+  for (const Shape shape : kShapes) {
+    const Matrix a = random_matrix(shape, 900 + seed);
+    RunArguments given;
+    if (program.find("J = sparse_variable(I") != std::string::npos) given.structures = {{"J", a.structure()}};
+    const RunMemory memory(op, given, 901 + seed++);
+    const loop::Memory want = interpret_operator(op, memory.arguments, Stage::source);
+    for (const Stage stage : interpreted_stages(Stage::one)) {
+      const loop::Memory got = interpret_operator(op, memory.arguments, stage);
+      for (const std::string& output : outputs_of(op))
+        expect_close(got.buffers.at(output), want.buffers.at(output), 1e-9,
+                     fmt::format("{}{}, stage {}, {}", schedule, name_of(shape), static_cast<int>(stage), output));
+    }
+    if (given.structures.empty()) break;
   }
 }
 

@@ -60,4 +60,9 @@ void expect_everywhere(const Operator& op, const RunArguments& arguments, const 
 void expect_failure(const std::string& text, const std::string& schedule, const RunArguments& arguments,
                     const std::string& says, const std::map<std::string, int64_t>& set = {});
 
+// Compiles up to the text of code, and interprets each stage of the scheduled program on random values: all outputs are
+// what the program without a schedule computes. A structure of its axis J, if it has one, is random.
+void expect_same_results(const std::string& program, const std::string& schedule,
+                         const std::map<std::string, int64_t>& set);
+
 }  // namespace weft::sparse::test

@@ -1,6 +1,7 @@
 // Stage I -> stage II. Equations 3.1 to 3.5 with ancestors' positions where 3.3 prints their coordinates, which is the
 // same for CSR alone.
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -23,20 +24,68 @@ class IterationLowering {
     taken_.insert(it.iterators.begin(), it.iterators.end());
   }
 
+  // The nest, with init in its block.
   Body lower() {
     make_loops();
-    for (const Expr& condition : it_.where) guards_.push_back(translate(condition));
+    for (const Expr& condition : it_.where) guards_.push_back({translate(condition), uses_reduction(condition)});
     levels_.insert(levels_.end(), lets_.begin(), lets_.end());  // what they search for
     lets_.clear();
+    // Init runs before the reductions, so no condition on them holds there.
+    const auto is_spatial = [](const Guard& guard) { return !guard.of_reduction; };
+    push_guards(is_spatial);
+    init_ = lower_stores(it_.init);
+    pop_guards(is_spatial);
+    push_guards([](const Guard&) { return true; });
+    return around(loop::make_block(it_.name, lower_stores(it_.body), init_), false);
+  }
+
+  // After that: init as a nest of its own, and whether it has to be one, because a condition on reductions stands
+  // around the block that no loop tells as such.
+  Body init_nest(const std::string& name) const { return around(loop::make_block(name, init_), true); }
+  bool is_init_guarded() const {
+    const Names reduced = names_of_reductions();
+    return std::any_of(guards_.begin(), guards_.end(), [&](const Guard& guard) {
+      return guard.of_reduction && !have_common(loop::variables_of(guard.condition), reduced);
+    });
+  }
+
+ private:
+  struct Guard {
+    Expr condition;
+    bool of_reduction = false;
+  };
+
+  template <class Wanted>
+  void push_guards(const Wanted& wanted) {
     Body stores = it_.init;
     stores.insert(stores.end(), it_.body.begin(), it_.body.end());
-    for (const Expr& guard : guards_) facts_.push_condition(guard, stores);
-    Stmt block = loop::make_block(it_.name, lower_stores(it_.body), lower_stores(it_.init));
+    for (const Guard& guard : guards_)
+      if (wanted(guard)) facts_.push_condition(guard.condition, stores);
+  }
+  template <class Wanted>
+  void pop_guards(const Wanted& wanted) {
+    for (const Guard& guard : guards_)
+      if (wanted(guard)) facts_.pop_condition();
+  }
+
+  bool uses_reduction(const Expr& condition) const {
+    for (size_t i = 0; i < it_.iterators.size(); ++i)
+      if (it_.kinds[i] == 'R' && loop::uses(condition, it_.iterators[i])) return true;
+    return false;
+  }
+
+  // Loops, lets and conditions around a block; of init those that are no reductions'.
+  Body around(Stmt block, bool is_init) const {
     Body nest{std::move(block)};
     for (auto guard = guards_.rbegin(); guard != guards_.rend(); ++guard)
-      nest = {loop::make_condition(*guard, std::move(nest))};
+      if (!is_init || !guard->of_reduction) nest = {loop::make_condition(guard->condition, std::move(nest))};
+    const Names reduced = names_of_reductions();
     for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
-      Stmt stmt = std::move(*level);
+      if (is_init && reduced.contains(level->name)) continue;
+      Stmt stmt = *level;
+      check(!is_init || !have_common(loop::variables_of(stmt.value), reduced), ErrorCode::unsupported,
+            "iteration '{}': init runs over '{}', whose extent {} depends on a reduction", it_.name, stmt.name,
+            loop::to_text(stmt.value));
       if (stmt.kind == Stmt::Kind::loop) {
         stmt.body = std::move(nest);
         nest.clear();
@@ -46,7 +95,6 @@ class IterationLowering {
     return nest;
   }
 
- private:
   // A divisor that is the literal 0 wherever the iteration computes.
   void check_divisors() const {
     if (!it_.where.empty()) return;
@@ -62,6 +110,14 @@ class IterationLowering {
   }
   std::string place_text() const {
     return it_.place.line == 0 ? "" : fmt::format("line {}, column {}: ", it_.place.line, it_.place.column);
+  }
+
+  Names names_of_reductions() const {
+    Names names;
+    for (const Stmt& level : levels_)
+      if (level.kind == Stmt::Kind::loop ? level.reduction : have_common(loop::variables_of(level.value), names))
+        names.insert(level.name);
+    return names;
   }
 
   // Step 2: a loop for each axis or fused group, outer ones first; positions and coordinates of each axis (3.2, 3.3).
@@ -154,7 +210,8 @@ class IterationLowering {
       std::vector<Expr> positions = positions_of(program_.ancestors(axis.name));
       positions.push_back(coordinate);
       coordinate = loop::load(axis.indices, positions, Type::integer);
-      if (!axis.is_variable) guards_.push_back(loop::less(coordinate, axis.length));  // padding holds the length
+      if (!axis.is_variable)  // padding holds the length
+        guards_.push_back({loop::less(coordinate, axis.length), it_.kinds[index] == 'R'});
     }
     coordinate_[it_.iterators[index]] = coordinate;
     axis_of_iterator_[it_.iterators[index]] = axis.name;
@@ -245,6 +302,9 @@ class IterationLowering {
     if (found->may_fail)
       for (const Expr& condition : asked_) asked = both(asked, condition);
     if (access.present) asked = both(asked, access.present);
+    // Padding holds the length, which is no coordinate.
+    if (const Expr below = loop::less(x, axis.length); !axis.is_variable && !facts_.holds(below))
+      asked = both(asked, below);
     if (asked) found = loop::select(asked, found, -1);
     const std::string name = loop::fresh_name("at_" + axis.name, taken_);
     taken_.insert(name);
@@ -297,38 +357,70 @@ class IterationLowering {
   std::map<std::string, Expr> position_;
   std::map<std::string, Expr> coordinate_;
   std::map<std::string, std::string> axis_of_iterator_;
-  std::vector<Expr> guards_;
+  std::vector<Guard> guards_;
+  Body init_;
   Body lets_;                      // searches of the store that is being lowered
   std::vector<Expr> asked_;        // conditions that hold where what is translated is evaluated
   const Stmt* written_ = nullptr;  // that store, where its value is translated
   const Access* written_at_ = nullptr;
 };
 
+// Puts the nest of an iteration into the innermost of the loops around a block that belong to its first axes. An axis of
+// one position has no loop; where none has one, the two run one after another as they are.
+void share_loops(Stage2& stage, const Iteration& it, const std::string& block, size_t num_axes) {
+  const Nest nest = find_block(stage, block);
+  for (size_t a = num_axes; a-- > 0;) {
+    if (nest.find(it.iterators[a]) == nest.path.size()) continue;
+    return reverse_compute_at(stage, it.name, fmt::format("{}.{}", block, it.iterators[a]));
+  }
+}
+
 // Iterations of one nest share its loops. Throws where they may not: where one of them needs what another computes at
 // other points of the nest.
 void merge_nests(const Stage1& program, Stage2& stage) {
   for (size_t i = 1; i < program.iterations.size(); ++i) {
     const Iteration &before = program.iterations[i - 1], &it = program.iterations[i];
-    const size_t depth = num_common(before, it);
-    if (depth == 0) continue;
-    // An axis of one position has no loop to share; where none has one, they run one after another as they are.
-    const Nest nest = find_block(stage, before.name);
-    for (size_t a = it.around[depth - 1].num_axes; a-- > 0;) {
-      if (nest.find(it.iterators[a]) == nest.path.size()) continue;
-      reverse_compute_at(stage, it.name, fmt::format("{}.{}", before.name, it.iterators[a]));
-      break;
-    }
+    if (const size_t depth = num_common(before, it); depth > 0)
+      share_loops(stage, it, before.name, it.around[depth - 1].num_axes);
   }
+}
+
+// Whether what the body does at one point may meet init at a later one, all of which runs first.
+bool meets_init(const Iteration& it, Stage2& stage, size_t first) {
+  std::set<const Stmt*> init;
+  visit(find_block(stage, it.name).block().init, [&](Stmt& stmt) { init.insert(&stmt); });
+  std::vector<const Stmt*> statements;
+  for (size_t i = first; i < stage.body.size(); ++i) statements.push_back(&stage.body[i]);
+  const auto is_init = [&](const MemoryAccess& access) { return init.contains(access.stmt); };
+  return Dependences(stage, {}, statements).overtakes(is_init).has_value();
+}
+
+void add_nest(const Stage1& program, const Iteration& it, const Names& named, Stage2& stage) {
+  const size_t first = stage.body.size();
+  IterationLowering lowering(program, it, named);
+  const Body nest = lowering.lower();
+  stage.body.insert(stage.body.end(), nest.begin(), nest.end());
+  if (it.init.empty()) return;
+  const bool meets = meets_init(it, stage, first);
+  if (!meets && !lowering.is_init_guarded()) return;
+  check(!meets || it.around.empty(), ErrorCode::unsupported,
+        "iteration '{}', within another one: what init stores may be stored or read at other points; required: an "
+        "iteration of its own",
+        it.name);
+  Names names;
+  for (const Iteration& other : program.iterations) names.insert(other.name);
+  const std::string name = loop::fresh_name(it.name + "_init", names);
+  find_block(stage, it.name).block().init.clear();
+  const Body init = lowering.init_nest(name);
+  stage.body.insert(stage.body.begin() + static_cast<std::ptrdiff_t>(first), init.begin(), init.end());
+  if (!it.around.empty()) share_loops(stage, it, name, it.num_shared_axes());
 }
 
 }  // namespace
 
 void lower_iterations(const Stage1& program, Stage2& stage, const Names& named) {
   verify(program);
-  for (const Iteration& it : program.iterations) {
-    Body nest = IterationLowering(program, it, named).lower();
-    stage.body.insert(stage.body.end(), nest.begin(), nest.end());
-  }
+  for (const Iteration& it : program.iterations) add_nest(program, it, named, stage);
   merge_nests(program, stage);
   verify(stage);
 }

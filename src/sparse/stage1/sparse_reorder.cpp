@@ -2,8 +2,27 @@
 
 #include "base/check.h"
 #include "sparse/stage1/primitives.h"
+#include "sparse/stage2/nest.h"
 
 namespace weft::sparse {
+
+namespace {
+
+// Two accesses that would run in another order, asked of the loops that lowering makes of the iteration alone.
+std::string problem_of_order(const Stage1& program, const Iteration& it, const std::vector<std::string>& order) {
+  Stage1 alone{{static_cast<const Declarations&>(program)}, {it}};
+  Stage2 stage = materialise_auxiliaries(alone);
+  lower_iterations(alone, stage);
+  const Nest nest = find_block(stage, it.name);
+  std::vector<std::string> from, to;
+  for (const Stmt* loop : nest.loops()) from.push_back(loop->name);
+  for (const std::string& iterator : order)  // an axis of one position has no loop
+    if (nest.find(iterator) < nest.path.size()) to.push_back(iterator);
+  if (from.empty()) return {};
+  return Dependences(stage, nest.around(0), {&nest.path[0].stmt()}).problem_of_order(from, to);
+}
+
+}  // namespace
 
 Stage1 sparse_reorder(Stage1 program, const std::string& name, const std::vector<std::string>& order) {
   const auto refuse = [&](const std::string& why) {
@@ -31,6 +50,7 @@ Stage1 sparse_reorder(Stage1 program, const std::string& name, const std::vector
   }
   Declarations declared = program;
   if (const std::string problem = problem_of(declared, result); !problem.empty()) refuse(problem);
+  if (const std::string problem = problem_of_order(program, it, result.iterators); !problem.empty()) refuse(problem);
   *std::find_if(program.iterations.begin(), program.iterations.end(),
                 [&](const Iteration& i) { return i.name == name; }) = result;
   return program;

@@ -54,7 +54,7 @@ void bind(Stage2& stage, const std::string& name, const std::string& thread) {
   for (const Stmt* other : found.nest.loops())
     if (other->thread == thread)
       refuse("bind", name, fmt::format("loop '{}' is bound to {} already", other->name, thread));
-  if (!is_sum) check_writes_apart("bind", stage, found);
+  if (!is_sum) check_apart("bind", stage, found);
   loop.loop = LoopKind::bind;
   loop.thread = thread;
 }

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "loop/threads.h"
 #include "sparse/stage2/nest.h"
 #include "sparse/stage2/primitives.h"
 
@@ -13,8 +12,11 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
   check_written_surely("cache_write", name, block);
   // One element that the block adds to.
   const auto is_store = [](const Stmt& stmt) { return stmt.kind == Stmt::Kind::store; };
-  if (std::count_if(block.body.begin(), block.body.end(), is_store) != 1)
-    refuse("cache_write", name, fmt::format("block '{}' writes more than one element", block.name));
+  const auto num_stores = std::count_if(block.body.begin(), block.body.end(), is_store);
+  if (num_stores != 1)
+    refuse("cache_write", name,
+           num_stores == 0 ? fmt::format("block '{}' stores nothing itself; name the block within it", block.name)
+                           : fmt::format("block '{}' writes more than one element", block.name));
   const Stmt store = *std::find_if(block.body.begin(), block.body.end(), is_store);
   if (store.atomic) refuse("cache_write", name, "the block's sums are atomic; keep them before that");
   const SparseBuffer* buffer = stage.find_buffer(store.name);
@@ -28,24 +30,36 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
           fmt::format("loop '{}' is a reduction; what is added up has to be kept around all of it, at a loop outside",
                       found.nest.path[i].stmt().name));
 
-  for (size_t i = found.place + 1; i < found.nest.path.size(); ++i)
+  bool has_reductions = false;  // within, which may run no iteration at all
+  for (size_t i = found.place + 1; i < found.nest.path.size(); ++i) {
+    has_reductions |= reductions.contains(found.nest.path[i].stmt().name);
     for (const Expr& index : store.indices)
-      if (const Stmt& loop = found.nest.path[i].stmt(); reductions.contains(loop.name) && loop::uses(index, loop.name))
+      if (const Stmt& loop = found.nest.path[i].stmt();
+          reductions.contains(loop.name) && loop::uses(found.nest.without_lets(index), loop.name))
         refuse("cache_write", name,
                fmt::format("'{}' is written at {}, another element in each iteration of the reduction '{}'", store.name,
                            loop::to_text(index), loop.name));
+  }
+  for (const Stmt& stmt : block.body)
+    for (const Expr& index : store.indices)
+      if (stmt.kind == Stmt::Kind::let && loop::uses(index, stmt.name))
+        refuse("cache_write", name,
+               fmt::format("'{}' is written at '{}', which is set within the block", store.name, stmt.name));
   // One place for each iteration of the spatial loops within.
+  const Dependences inside(stage, found.nest.around(found.place + 1), {&found.nest.path[found.place + 1].stmt()});
   std::vector<Expr> extents, places;
   for (size_t i = found.place + 1; i < found.nest.path.size(); ++i) {
     const Stmt& loop = found.nest.path[i].stmt();
-    // A thread has registers of its own, a CTA memory that it shares.
-    const bool is_own =
-        loop.loop == loop::LoopKind::bind && !(scope == loop::Scope::shared && loop::is_thread_axis(loop.thread));
-    if (loop.kind != Stmt::Kind::loop || reductions.contains(loop.name) || is_own) continue;
+    if (loop.kind != Stmt::Kind::loop || reductions.contains(loop.name)) continue;
+    const bool is_bound = loop.loop == loop::LoopKind::bind;
     if (!loop::is_integer(loop.value))
       refuse("cache_write", name,
-             fmt::format("the extent {} of '{}' is no literal; split it, and keep what the inner loop writes",
-                         loop::to_text(loop.value), loop.name));
+             fmt::format("the extent {} of '{}'{} is no literal; split it, and keep what the inner loop writes",
+                         loop::to_text(loop.value), loop.name,
+                         is_bound ? ", which is bound to " + loop.thread + "," : ""));
+    if (const std::string twice = inside.written_twice(store.name, loop.name); !twice.empty())
+      refuse("cache_write", name,
+             fmt::format("{} may be the same element in two iterations of '{}'", twice, loop.name));
     extents.push_back(loop.value);
     places.push_back(loop::variable(loop.name));
   }
@@ -58,9 +72,10 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
     rewrite_exprs(body, [&](const Expr& e) {
       return loop::rewrite(e, [&](const Expr& node) { return node == target ? cached : node; });
     });
-    for (Stmt& stmt : body)
+    visit(body, [&](Stmt& stmt) {
       if (stmt.kind == Stmt::Kind::store && stmt.name == store.name && stmt.indices == store.indices)
         stmt.name = local, stmt.indices = places;
+    });
   };
   redirect(block.body);
   redirect(block.init);
@@ -70,15 +85,14 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
 
   // [allocate] [read, unless init sets it] the nest [write]
   const Nest::Level& around = found.nest.path[found.place + 1];
-  if (const loop::Regions left = loop::regions_of({around.stmt()});
-      left.find_read(store.name) != nullptr || left.find_written(store.name) != nullptr)
+  if (loop::loads_from({around.stmt()}, store.name) || loop::stores_to({around.stmt()}, store.name))
     refuse("cache_write", name, fmt::format("another block within the loop accesses '{}', too", store.name));
   const auto copy = [&](const char* what, Stmt stmt) {
-    return spatial_nest(found.nest, found.place + 1,
-                        {loop::make_block(fmt::format("{}_{}", found.block, what), {std::move(stmt)})});
+    return spatial_nest(stage, found.nest, found.place + 1,
+                        {loop::make_block(fmt::format("{}_{}", found.block, what), {std::move(stmt)})}, Inner::copy);
   };
   Body before{loop::make_allocate(local, extents, buffer->dtype == DType::bf16 ? DType::fp32 : buffer->dtype, scope)};
-  if (block.init.empty() && loads_from(block.body, local)) {
+  if (!stores_to(block.init, local) && (has_reductions || loads_from(block.body, local))) {
     const Body read = copy("read", loop::make_store(local, places, target));
     before.insert(before.end(), read.begin(), read.end());
   }

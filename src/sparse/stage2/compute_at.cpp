@@ -1,5 +1,6 @@
 // compute_at and reverse_compute_at: two nests share their outer loops.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -24,12 +25,21 @@ class Merging {
     check_between();
     Body inner = moved_.path[target_.place].stmt().body;
     rename(inner);
-    check_shared(inner);
-    Body& body = target_.loop().body;
-    body.insert(before_ ? body.begin() : body.end(), inner.begin(), inner.end());
-    for (size_t l = 0; l <= target_.place; ++l)
-      target_.nest.path[l].stmt().reduction |= moved_.path[l].stmt().reduction;
-    stage_.body.erase(stage_.body.begin() + static_cast<std::ptrdiff_t>(moved_.path[0].index));
+    // In a copy, which becomes the stage where nothing runs too early.
+    Stage2 merged = stage_;
+    const LoopInNest target = find_loop(merged, target_.name);
+    Body& body = target.loop().body;
+    const auto at = body.insert(before_ ? body.begin() : body.end(), inner.begin(), inner.end());
+    std::set<const Stmt*> own;
+    for (auto stmt = at; stmt != at + static_cast<std::ptrdiff_t>(inner.size()); ++stmt) {
+      own.insert(&*stmt);
+      for (Body* statements : {&stmt->init, &stmt->body}) visit(*statements, [&](Stmt& s) { own.insert(&s); });
+    }
+    for (size_t l = 0; l <= target_.place; ++l) target.nest.path[l].stmt().reduction |= moved_.path[l].stmt().reduction;
+    check_order(merged, target, own);
+    check_init(merged, target);
+    merged.body.erase(merged.body.begin() + static_cast<std::ptrdiff_t>(moved_.path[0].index));
+    stage_ = std::move(merged);
   }
 
  private:
@@ -67,19 +77,13 @@ class Merging {
     if (before_ != (from < to))
       stop(before_ ? "the block is computed after the loop; use reverse_compute_at"
                    : "the block is computed before the loop; use compute_at");
-    const loop::Regions own = loop::regions_of({stage_.body[from]});  // of a whole nest: no variables of loops
-    for (size_t i = std::min(from, to) + 1; i < std::max(from, to); ++i)
-      if (const std::string buffer = conflict_of(own, loop::regions_of({stage_.body[i]})); !buffer.empty())
-        stop(fmt::format("what stands between them accesses '{}', too; move that first", buffer));
-    // Within the outer loops that are shared, beside the inner ones.
-    for (size_t l = 1; l <= target_.place; ++l) {
-      const Nest::Level& level = target_.nest.path[l];
-      for (size_t i = 0; i < level.body->size(); ++i) {
-        if (before_ ? i >= level.index : i <= level.index) continue;
-        if (const std::string buffer = conflict_of(own, loop::regions_of({(*level.body)[i]})); !buffer.empty())
-          stop(fmt::format("what stands beside loop '{}' accesses '{}', too", level.stmt().name, buffer));
-      }
-    }
+    const Stmt* own = &stage_.body[from];
+    std::vector<const Stmt*> statements{own};
+    for (size_t i = std::min(from, to) + 1; i < std::max(from, to); ++i) statements.push_back(&stage_.body[i]);
+    const Dependences all(stage_, {}, statements);
+    const auto is_own = [&](const MemoryAccess& access) { return access.stmt == own || access.is_within(*own); };
+    if (const auto found = all.meets(is_own))
+      stop(fmt::format("what stands between them accesses '{}', too; move that first", found->later.buffer));
   }
 
   // The moved statements speak of the loops they come to; names that are taken there become others.
@@ -122,32 +126,37 @@ class Merging {
     }
   }
 
-  // An element that one writes and the other accesses belongs to one iteration of the shared loops.
-  void check_shared(const Body& inner) const {
-    const Body& theirs = target_.loop().body;
-    const loop::Regions ours = loop::regions_of(inner), other = loop::regions_of(theirs);
-    for (const auto& [writer, reader] : {std::pair(&ours, &other), std::pair(&other, &ours)})
-      for (const loop::Region& written : writer->writes) {
-        const std::string& buffer = written.buffer;
-        const loop::Region *read = reader->find_read(buffer), *overwritten = reader->find_written(buffer);
-        if (read == nullptr && overwritten == nullptr) continue;
-        const std::vector<const loop::Region*> accesses{&written, writer->find_read(buffer), read, overwritten};
-        for (const std::string& variable : shared_)
-          if (!is_fixed_by(variable, accesses))
-            stop(fmt::format("'{}' is complete only after all iterations of '{}': it is not accessed at '{}' alone",
-                             buffer, variable, variable));
-      }
+  // Nothing that needs what another one computes runs before it now.
+  void check_order(const Stage2& merged, const LoopInNest& target, const std::set<const Stmt*>& own) const {
+    const Dependences all(merged, {}, {&target.nest.path[0].stmt()});
+    const auto is_moved = [&](const MemoryAccess& access) { return own.contains(access.stmt); };
+    const auto found =
+        all.overtakes([&](const MemoryAccess& access) { return before_ ? is_moved(access) : !is_moved(access); });
+    if (!found) return;
+    const MemoryAccess& theirs = before_ ? found->later : found->earlier;
+    const std::string& buffer = theirs.buffer;
+    for (size_t l = 1; l <= target.place; ++l)
+      if (!theirs.is_within(target.nest.path[l].stmt()))
+        stop(fmt::format("what stands beside loop '{}' accesses '{}', too", target.nest.path[l].stmt().name, buffer));
+    stop(fmt::format("'{}' is complete only after all iterations of '{}': {} may need what {} is in a later one",
+                     buffer, found->loop.empty() ? shared_.back() : found->loop, found->later.text(),
+                     found->earlier.text()));
   }
 
-  // Whether some dimension is accessed at the variable alone, by all who access the buffer.
-  static bool is_fixed_by(const std::string& variable, const std::vector<const loop::Region*>& accesses) {
-    for (size_t d = 0; d < accesses[0]->ranges.size(); ++d)
-      if (std::all_of(accesses.begin(), accesses.end(), [&](const loop::Region* region) {
-            return region == nullptr ||
-                   (region->ranges[d].is_place() && loop::is_variable(region->ranges[d].begin, variable));
-          }))
-        return true;
-    return false;
+  // Loops that have become reductions are none of a block whose init ran within them.
+  void check_init(Stage2& merged, const LoopInNest& target) const {
+    visit(Body{target.nest.path[0].stmt()}, [&](const Stmt& stmt) {
+      if (stmt.kind != Stmt::Kind::block || stmt.init.empty()) return;
+      const Names before = find_block(stage_, stmt.name).reductions();
+      for (const std::string& loop : find_block(merged, stmt.name).reductions()) {
+        const auto ours = std::find(shared_.begin(), shared_.end(), loop);
+        if (ours == shared_.end()) continue;
+        const auto l = static_cast<size_t>(ours - shared_.begin());
+        if (!before.contains(loop) && !before.contains(moved_.path[l].stmt().name))
+          stop(fmt::format("init of block '{}' would run before '{}', which is a reduction of the other one", stmt.name,
+                           loop));
+      }
+    });
   }
 
   Stage2& stage_;

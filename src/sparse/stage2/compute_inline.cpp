@@ -19,14 +19,22 @@ const Stmt& element_of(const Stage2& stage, const Nest& nest) {
   if (buffer == nullptr || !buffer->temporary)
     stop(block.name, fmt::format("'{}' is no temporary buffer; its values would be missing", store.name));
   if (buffer->dtype == DType::bf16) stop(block.name, fmt::format("'{}' rounds what is stored in it", store.name));
+  loop::visit(store.value, [&](const Expr& e) {
+    const SparseBuffer* read = e->op == Op::load ? stage.find_buffer(e->name) : nullptr;
+    if (read != nullptr && read->dtype == DType::fp64 && buffer->dtype == DType::fp32)
+      stop(block.name, fmt::format("'{}' rounds what is stored in it", store.name));
+  });
   if (loop::loads_from(store.value, store.name)) stop(block.name, fmt::format("it reads '{}' itself", store.name));
   Names variables;
   for (size_t l = 0; l + 1 < nest.path.size(); ++l) {
     const Stmt& loop = nest.path[l].stmt();
-    if (loop.kind != Stmt::Kind::loop || (l > 0 && nest.path[l].body->size() != 1))
-      stop(block.name, "conditions or other statements stand around it");
+    if (loop.kind != Stmt::Kind::loop) stop(block.name, "a condition or a block stands around it");
     variables.insert(loop.name);
   }
+  for (const Stmt* stmt : nest.around(nest.path.size() - 1))
+    if (stmt->kind != Stmt::Kind::loop &&
+        (loop::uses(store.value, stmt->name) || loop::loads_from(store.value, stmt->name)))
+      stop(block.name, fmt::format("it needs '{}', which is set beside it", stmt->name));
   for (const Expr& index : store.indices) {
     const bool is_place = index->op == Op::variable && variables.erase(index->name) == 1;
     if (!is_place && !loop::is_literal(index, 0))
@@ -37,23 +45,40 @@ const Stmt& element_of(const Stage2& stage, const Nest& nest) {
   return store;
 }
 
+// Removes the block, and what stands around it alone.
+void remove(const Nest& nest) {
+  for (size_t l = nest.path.size(); l-- > 0;) {
+    const Nest::Level& level = nest.path[l];
+    level.body->erase(level.body->begin() + static_cast<std::ptrdiff_t>(level.index));
+    const bool is_used = std::any_of(level.body->begin(), level.body->end(), [](const Stmt& stmt) {
+      return stmt.kind != Stmt::Kind::let && stmt.kind != Stmt::Kind::allocate;
+    });
+    if (is_used) return;
+  }
+}
+
 }  // namespace
 
 void compute_inline(Stage2& stage, const std::string& name) {
   const Nest nest = find_block(stage, name);
   const Stmt store = element_of(stage, nest);
-  const auto place = stage.body.begin() + static_cast<std::ptrdiff_t>(nest.path[0].index);
-  const Body producer{*place};
-  Body rest(stage.body.begin(), place), after(place + 1, stage.body.end());
-  if (loop::stores_to(rest, store.name) || loop::stores_to(after, store.name))
-    stop(name, fmt::format("another block writes '{}', too", store.name));
-  if (loop::loads_from(rest, store.name)) stop(name, fmt::format("'{}' is read before", store.name));
-  const loop::Regions later = loop::regions_of(after);
-  for (const loop::Region& read : loop::regions_of(producer).reads)
-    if (later.find_written(read.buffer) != nullptr)
-      stop(name, fmt::format("'{}', which it reads, is written after it", read.buffer));
+  const size_t place = nest.path[0].index;
+  for (size_t i = 0; i < place; ++i)
+    if (loop::stores_to({stage.body[i]}, store.name) || loop::loads_from({stage.body[i]}, store.name))
+      stop(name, loop::stores_to({stage.body[i]}, store.name)
+                     ? fmt::format("another block writes '{}', too", store.name)
+                     : fmt::format("'{}' is read before", store.name));
+  remove(nest);
+  if (loop::stores_to(stage.body, store.name)) stop(name, fmt::format("another block writes '{}', too", store.name));
+  // What it reads has to stay until the last of the element's readers, who may stand in its own loops.
+  loop::visit(store.value, [&](const Expr& e) {
+    if (e->op != Op::load && !loop::is_search(e->op)) return;
+    for (size_t i = place; i < stage.body.size(); ++i)
+      if (loop::stores_to({stage.body[i]}, e->name))
+        stop(name, fmt::format("'{}', which it reads, is written after it", e->name));
+  });
 
-  loop::rewrite_exprs(after, [&](const Expr& e) {
+  loop::rewrite_exprs(stage.body, [&](const Expr& e) {
     return loop::rewrite(e, [&](const Expr& node) {
       if (node->op != Op::load || node->name != store.name) return node;
       Substitution at;
@@ -62,8 +87,7 @@ void compute_inline(Stage2& stage, const std::string& name) {
       return loop::substitute(store.value, at);
     });
   });
-  rest.insert(rest.end(), after.begin(), after.end());
-  stage.body = std::move(rest);
+  if (loop::loads_from(stage.body, store.name)) stop(name, fmt::format("'{}' is searched", store.name));
   std::erase_if(stage.buffers, [&](const SparseBuffer& b) { return b.name == store.name; });
 }
 

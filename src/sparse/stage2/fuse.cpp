@@ -16,6 +16,16 @@ void fuse(Stage2& stage, const std::string& outer, const std::string& inner, con
                        loop::to_text(b.loop().value), b.variable, a.variable));
   if (a.loop().reduction != b.loop().reduction)
     refuse("fuse", both, "one of them is spatial and the other a reduction");
+  // Init runs before reductions: before both of the loops, or within both.
+  visit(Body{a.loop()}, [&](const Stmt& stmt) {
+    if (stmt.kind != Stmt::Kind::block || stmt.init.empty()) return;
+    const Names reductions = find_block(stage, stmt.name).reductions();
+    if (reductions.contains(a.variable) != reductions.contains(b.variable))
+      refuse(
+          "fuse", both,
+          fmt::format("init of block '{}' runs before one of them and within the other; use decompose_reduction first",
+                      stmt.name));
+  });
   if (a.loop().loop != loop::LoopKind::serial || b.loop().loop != loop::LoopKind::serial)
     refuse("fuse", both, "one of them is no serial loop any more; fuse before");
   if (fused != a.variable && fused != b.variable) check_new_name(stage, a.nest, fused);

@@ -1,7 +1,7 @@
 // What primitives that say how a loop runs ask of it.
 //
 //   Stmt& loop = serial_loop("parallel", found);
-//   check_writes_apart("parallel", stage, found);
+//   check_apart("parallel", stage, found);
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ namespace weft::sparse {
 using loop::LoopKind;
 
 // Each throws Error(invalid_argument) that names the primitive: where the loop has a kind already; where two of its
-// iterations may write one element, or one reads what another writes.
+// iterations may access one element, one of them writing it.
 Stmt& serial_loop(const std::string& primitive, const LoopInNest& found);
-void check_writes_apart(const std::string& primitive, const Stage2& stage, const LoopInNest& found);
+void check_apart(const std::string& primitive, const Stage2& stage, const LoopInNest& found);
 
 // Whether what is added up within is added at once; other writes have elements of their own.
 bool adds_atomically(const Body& body);

@@ -34,34 +34,27 @@ size_t Nest::find(const std::string& variable) const {
   return path.size();
 }
 
-Names Nest::reductions() const {
-  // What the indices of the block's writes are made of, through what `let` names.
-  Names used;
-  Body lets;
-  for (const Body* body : {&block().init, &block().body})
-    visit(*body, [&](const Stmt& stmt) {
-      if (stmt.kind == Stmt::Kind::let) lets.push_back(stmt);
-      if (stmt.kind == Stmt::Kind::store && !block().init.empty())
-        for (const Expr& index : stmt.indices) used.merge(loop::variables_of(index));
-    });
-  for (auto let = lets.rbegin(); let != lets.rend(); ++let)
-    if (used.contains(let->name)) used.merge(loop::variables_of(let->value));
-  for (auto level = path.rbegin(); level != path.rend(); ++level)
-    for (size_t before = level->index; before-- > 0;)
-      if (const Stmt& let = (*level->body)[before]; let.kind == Stmt::Kind::let && used.contains(let.name))
-        used.merge(loop::variables_of(let.value));
-  // Memory of its own is new in every iteration of the loops around it.
-  size_t outermost = 0;
-  for (size_t l = 0; l < path.size(); ++l)
-    for (size_t before = 0; before < path[l].index; ++before)
-      if (const Stmt& stmt = (*path[l].body)[before];
-          stmt.kind == Stmt::Kind::allocate && loop::stores_to(block().init, stmt.name))
-        outermost = l;
-  Names names;
-  for (size_t l = outermost; l < path.size(); ++l)
-    if (const Stmt& loop = path[l].stmt(); loop.kind == Stmt::Kind::loop && loop.reduction && !used.contains(loop.name))
-      names.insert(loop.name);
-  return names;
+Around Nest::around(size_t place) const {
+  Around list;
+  for (size_t l = 0; l <= place; ++l) {
+    const Level& level = path[l];
+    for (size_t before = 0; before < level.index; ++before)
+      if (const Stmt& stmt = (*level.body)[before]; stmt.kind == Stmt::Kind::let || stmt.kind == Stmt::Kind::allocate)
+        list.push_back(&stmt);
+    if (l < place && (level.stmt().kind == Stmt::Kind::loop || level.stmt().kind == Stmt::Kind::condition))
+      list.push_back(&level.stmt());
+  }
+  return list;
+}
+
+Names Nest::reductions() const { return reductions_of(block(), around(path.size() - 1)); }
+
+Expr Nest::without_lets(const Expr& e) const {
+  const Around list = around(path.size() - 1);
+  Expr result = e;
+  for (auto stmt = list.rbegin(); stmt != list.rend(); ++stmt)
+    if ((*stmt)->kind == Stmt::Kind::let) result = loop::substitute(result, {{(*stmt)->name, (*stmt)->value}});
+  return result;
 }
 
 Nest find_block(Stage2& stage, const std::string& block) {
@@ -93,12 +86,13 @@ void refuse(const std::string& primitive, const std::string& loop, const std::st
 }
 
 void check_written_surely(const std::string& primitive, const std::string& loop, const Stmt& block) {
-  visit(block.body, [&](const Stmt& stmt) {
-    if (stmt.kind == Stmt::Kind::fail)
-      refuse(primitive, loop,
-             fmt::format("'{}' is written where it may store nothing; leave such points out by the iteration's where",
-                         stmt.name));
-  });
+  for (const Body* body : {&block.init, &block.body})
+    visit(*body, [&](const Stmt& stmt) {
+      if (stmt.kind == Stmt::Kind::fail)
+        refuse(primitive, loop,
+               fmt::format("'{}' is written where it may store nothing; leave such points out by the iteration's where",
+                           stmt.name));
+    });
 }
 
 Names taken_names(const Stage2& stage) {
@@ -128,23 +122,101 @@ int64_t literal_extent(const std::string& primitive, const LoopInNest& loop) {
   return extent;
 }
 
-std::string conflict_of(const loop::Regions& a, const loop::Regions& b) {
-  for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)})
-    for (const loop::Region& written : one->writes)
-      for (const loop::Region* accessed : {other->find_read(written.buffer), other->find_written(written.buffer)})
-        if (accessed != nullptr && !are_apart(written, *accessed)) return written.buffer;
-  return {};
+bool loads_anything(const Expr& e) {
+  bool found = false;
+  loop::visit(e, [&](const Expr& node) { found |= node->op == Op::load || loop::is_search(node->op); });
+  return found;
 }
 
-Body spatial_nest(const Nest& nest, size_t from, Body inner) {
+bool have_common(const Names& a, const Names& b) {
+  return std::any_of(a.begin(), a.end(), [&](const std::string& name) { return b.contains(name); });
+}
+
+namespace {
+
+// Proves that accesses lie inside of what they access.
+class InsideProof {
+ public:
+  InsideProof(const Stage2& stage, const Around& around) : stage_(stage), facts_(facts_of(stage)) {
+    for (const Stmt* stmt : around) {
+      if (stmt->kind == Stmt::Kind::loop) facts_.push_loop(stmt->name, stmt->value);
+      if (stmt->kind == Stmt::Kind::let) facts_.push_let(stmt->name, stmt->value);
+      if (stmt->kind == Stmt::Kind::condition) facts_.push_condition(stmt->value);
+    }
+  }
+
+  bool covers(const std::string& name, const std::vector<Expr>& positions) const {
+    const Auxiliary* array = stage_.find_auxiliary(name);
+    const SparseBuffer* buffer = stage_.find_buffer(name);
+    if (array == nullptr && buffer == nullptr) return true;  // memory of its own, at loops' variables
+    if (array != nullptr && array->kind == Auxiliary::Kind::rows)
+      return is_below(positions[0], length_of(stage_, *array));
+    const std::vector<std::string> axes = array != nullptr ? axes_of(stage_, *array) : buffer->axes;
+    std::vector<Expr> ancestors;  // of the chain that is gone down
+    for (size_t d = 0; d < axes.size(); ++d) {
+      const Axis& axis = stage_.axis(axes[d]);
+      if (axis.parent.empty()) ancestors.clear();
+      const bool one_further = array != nullptr && array->kind == Auxiliary::Kind::indptr && d + 1 == axes.size();
+      const Expr extent = extent_of(stage_, axis, ancestors);
+      if (!is_below(positions[d], one_further ? extent + 1 : extent)) return false;
+      ancestors.push_back(positions[d]);
+    }
+    return true;
+  }
+
+ private:
+  bool is_below(const Expr& position, const Expr& extent) const {
+    return facts_.is_nonnegative(position) && facts_.holds(loop::less(position, extent));
+  }
+
+  const Stage2& stage_;
+  loop::Facts facts_;
+};
+
+}  // namespace
+
+void check_inside_without(const Stage2& stage, const Nest& nest, const std::vector<Expr>& left_out, const Around& outer,
+                          const Body& kept, const Body& inner) {
+  if (left_out.empty()) return;
+  Around around = outer;
+  for (const Stmt& stmt : kept) around.push_back(&stmt);
+  const InsideProof proof(stage, around);
+  const auto variables = [&](const Expr& e) {
+    Names names = loop::variables_of(nest.without_lets(e));
+    for (const std::string& param : stage.params) names.erase(param);
+    return names;
+  };
+  const auto check_access = [&](const std::string& name, const std::vector<Expr>& indices, bool is_search) {
+    if (!is_search && proof.covers(name, indices)) return;
+    Names used;
+    for (const Expr& index : indices) used.merge(variables(index));
+    for (const Expr& condition : left_out)
+      check(!have_common(variables(condition), used), ErrorCode::unsupported,
+            "block '{}': {} would be accessed where {} does not hold, which depends on a reduction and may be what "
+            "keeps it inside; reorder, or leave the points out by conditions on spatial iterators",
+            nest.block().name, loop::to_text(loop::load(name, indices, Type::real)), loop::to_text(condition));
+  };
+  const auto check_loads = [&](const Expr& e) {
+    loop::visit(e, [&](const Expr& node) {
+      if (node->op == Op::load) check_access(node->name, node->operands, false);
+      if (loop::is_search(node->op)) check_access(node->name, node->operands, true);
+    });
+  };
+  for (const Stmt& stmt : kept)
+    if (stmt.value) check_loads(stmt.value);
+  visit(inner, [&](const Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::store) check_access(stmt.name, stmt.indices, false);
+  });
+  visit_exprs(inner, check_loads);
+}
+
+Body spatial_nest(const Stage2& stage, const Nest& nest, size_t from, Body inner, Inner kind) {
   // Outer to inner: names that depend on a reduction.
   const Names reductions = nest.reductions();
   Names reduced;
-  const auto is_reduced = [&](const Expr& e) {
-    const Names used = loop::variables_of(e);
-    return std::any_of(used.begin(), used.end(), [&](const std::string& v) { return reduced.contains(v); });
-  };
+  const auto is_reduced = [&](const Expr& e) { return have_common(loop::variables_of(e), reduced); };
   Body levels;
+  std::vector<Expr> left_out;
   for (size_t i = from; i + 1 < nest.path.size(); ++i) {
     const Nest::Level& level = nest.path[i];
     // Lets stand before what they are for, in the same body.
@@ -164,19 +236,34 @@ Body spatial_nest(const Nest& nest, size_t from, Body inner) {
         check(stmt.kind == Stmt::Kind::condition, ErrorCode::unsupported,
               "block '{}': the spatial loop '{}' has an extent that depends on a reduction; put it outside",
               nest.block().name, stmt.name);
+        left_out.push_back(stmt.value);
         continue;
       }
       levels.push_back(stmt);
       levels.back().body.clear();
     }
   }
+  // Lets beside the block, as far as they are needed.
   Names used;
   visit_exprs(inner, [&](const Expr& e) { used.merge(loop::variables_of(e)); });
+  const size_t last = nest.path.size() - 1;
+  Body beside;
+  for (size_t before = nest.path[last].index; before-- > 0 && last > from;) {
+    const Stmt& let = (*nest.path[last].body)[before];
+    if (let.kind != Stmt::Kind::let || !used.contains(let.name)) continue;
+    used.merge(loop::variables_of(let.value));
+    if (is_reduced(let.value))
+      reduced.insert(let.name);
+    else
+      beside.insert(beside.begin(), let);
+  }
+  levels.insert(levels.end(), beside.begin(), beside.end());
   for (const std::string& name : used)
     check(!reduced.contains(name), ErrorCode::unsupported,
           "block '{}': init or write-back needs '{}', which depends on a reduction; keep its spatial loops apart from "
           "the reduction's",
           nest.block().name, name);
+  if (kind == Inner::copy) check_inside_without(stage, nest, left_out, nest.around(from), levels, inner);
   for (auto level = levels.rbegin(); level != levels.rend(); ++level) {
     Stmt stmt = *level;
     if (stmt.kind != Stmt::Kind::let) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "loop/regions.h"
+#include "sparse/stage2/dependence.h"
 #include "sparse/stage2/stage2.h"
 
 namespace weft::sparse {
@@ -21,8 +21,12 @@ struct Nest {
   std::vector<Stmt*> loops() const;
   // The place in `path` of a loop.
   size_t find(const std::string& variable) const;
-  // Reduction loops around the block, except those whose variable indexes what the block writes.
+  // What stands around path[place].
+  Around around(size_t place) const;
+  // Reduction loops around the block, except those that other blocks reduce over and this one's init is written at.
   Names reductions() const;
+  // The expression, as it is within the block, without what `let` names around it.
+  Expr without_lets(const Expr& e) const;
 };
 
 // Throws Error(invalid_argument) where there is none, naming the nearest.
@@ -46,12 +50,18 @@ Names taken_names(const Stage2& stage);
 // Extent of a loop that has to be a literal.
 int64_t literal_extent(const std::string& primitive, const LoopInNest& loop);
 
-// A buffer of which one writes elements that the other may read or write; "" where they may run in any order. No
-// variable of a loop may mean one thing in `a` and another in `b`.
-std::string conflict_of(const loop::Regions& a, const loop::Regions& b);
+// Whether it loads elements, which has to be where conditions hold that keep those inside of their buffers.
+bool loads_anything(const Expr& e);
+bool have_common(const Names& a, const Names& b);
 
-// The loops among `path[from..]` that are spatial, around what `make` gives, with the conditions among them that hold
-// for any iteration of the reductions. Lets that those need are kept.
-Body spatial_nest(const Nest& nest, size_t from, Body inner);
+// The loops among `path[from..]` that are spatial, around `inner`, with the conditions among them that hold for any
+// iteration of the reductions. Lets that those need are kept. What init does it does also where conditions that depend
+// on reductions hold nowhere; anything else is refused where such a condition may be what keeps its accesses inside.
+enum class Inner : uint8_t { init, copy };
+Body spatial_nest(const Stage2& stage, const Nest& nest, size_t from, Body inner, Inner kind);
+// Throws Error(unsupported) where one of `left_out`, conditions around the block, may be what keeps an access of
+// `inner` or of `kept` inside, which stand within `outer`, and `inner` within `kept`.
+void check_inside_without(const Stage2& stage, const Nest& nest, const std::vector<Expr>& left_out, const Around& outer,
+                          const Body& kept, const Body& inner);
 
 }  // namespace weft::sparse

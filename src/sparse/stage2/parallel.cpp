@@ -37,7 +37,7 @@ void parallel(Stage2& stage, const std::string& name) {
         fmt::format("it stands within {}; the team shares an outermost loop",
                     found.nest.path[0].stmt().kind == Stmt::Kind::loop ? "loop '" + found.nest.path[0].stmt().name + "'"
                                                                        : "a condition"));
-  check_writes_apart("parallel", stage, found);
+  check_apart("parallel", stage, found);
   loop.loop = LoopKind::parallel;
   loop.balance = balance_of(stage, loop);
 }

@@ -7,29 +7,29 @@
 namespace weft::sparse {
 namespace {
 
-bool uses_any(const Expr& e, const Names& names) {
-  const Names used = loop::variables_of(e);
-  return std::any_of(used.begin(), used.end(), [&](const std::string& v) { return names.contains(v); });
+// What changes within the reductions, the first of which is path[first]: variables, and memory that is set there.
+Names changing_within(const Nest& nest, size_t first) {
+  Names changing;
+  visit(Body{nest.path[first].stmt()}, [&](const Stmt& stmt) {
+    if (stmt.kind != Stmt::Kind::block && !stmt.name.empty()) changing.insert(stmt.name);
+  });
+  return changing;
 }
 
-// What changes within the reductions.
-Names changing_within(const Nest& nest) {
-  Names reduced;
-  bool inside = false;
-  for (const Nest::Level& level : nest.path) {
-    inside |= level.stmt().reduction;
-    if (inside && !level.stmt().name.empty()) reduced.insert(level.stmt().name);
-    for (const Stmt& other : *level.body)
-      if (inside && other.kind == Stmt::Kind::let) reduced.insert(other.name);
-  }
-  return reduced;
+// Variables and buffers.
+Names names_in(const Expr& e) {
+  Names names = loop::variables_of(e);
+  loop::visit(e, [&](const Expr& node) {
+    if (!node->name.empty()) names.insert(node->name);
+  });
+  return names;
 }
 
 // a * x, where a is the same in every iteration of the reductions: their sums are multiplied by it once.
-void take_factor(const Names& reduced, Expr& term, Expr& factor) {
+void take_factor(const Names& changing, Expr& term, Expr& factor) {
   if (term->op != Op::multiply) return;
   for (size_t i = 0; i < 2; ++i) {
-    if (uses_any(term->operands[i], reduced)) continue;
+    if (have_common(names_in(term->operands[i]), changing)) continue;
     factor = term->operands[i];
     term = term->operands[1 - i];
     return;
@@ -77,12 +77,25 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
            fmt::format("block '{}' is no sum of the form {} = {} + x", block.name, loop::to_text(target),
                        loop::to_text(target)));
 
-  for (const Nest::Level& level : found.nest.path)
-    for (const Expr& index : store.indices)
-      if (level.stmt().kind == Stmt::Kind::loop && level.stmt().reduction && loop::uses(index, level.stmt().name))
+  for (const Expr& index : store.indices) {
+    const Expr at = found.nest.without_lets(index);
+    for (size_t i = 0; i + 1 < found.nest.path.size(); ++i)
+      if (const Stmt& level = found.nest.path[i].stmt();
+          level.kind == Stmt::Kind::loop && level.reduction && loop::uses(at, level.name))
         refuse("rfactor", name,
                fmt::format("'{}' is written at {}, another element in each iteration of the reduction '{}'", store.name,
-                           loop::to_text(index), level.stmt().name));
+                           loop::to_text(index), level.name));
+    for (const Stmt& stmt : block.body)
+      if (stmt.kind == Stmt::Kind::let && loop::uses(index, stmt.name))
+        refuse("rfactor", name,
+               fmt::format("'{}' is written at '{}', which is set within the block", store.name, stmt.name));
+  }
+  Body others{found.nest.path[first].stmt()};
+  visit(others, [&](Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::block && stmt.name == found.block) stmt.body.clear(), stmt.init.clear();
+  });
+  if (loop::stores_to(others, store.name) || loop::loads_from(others, store.name))
+    refuse("rfactor", name, fmt::format("another block within the reductions accesses '{}', too", store.name));
   const Names taken = taken_names(stage);
   const std::string partial = loop::fresh_name(store.name + "_partial", taken);
   const std::string lane = loop::fresh_name(found.variable + "_sum", taken);
@@ -90,14 +103,16 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   const Expr mine = loop::load(partial, {place}, target->type);
 
   Expr factor, term = store.value->operands[1];
-  const Names reduced = changing_within(found.nest);
-  take_factor(reduced, term, factor);
+  const Names changing = changing_within(found.nest, first);
+  take_factor(changing, term, factor);
   const Expr taken_sum = loop::load(partial, {loop::variable(lane)}, target->type);
 
+  const bool is_integer = target->type == Type::integer;
+  const Expr nothing = is_integer ? Expr(0) : loop::real(0);
+
   // Zero, each iteration to its own; then the sums in order.
-  Stmt zero =
-      loop::make_loop(found.variable, extent,
-                      {loop::make_block(found.block + "_zero", {loop::make_store(partial, {place}, loop::real(0))})});
+  Stmt zero = loop::make_loop(found.variable, extent,
+                              {loop::make_block(found.block + "_zero", {loop::make_store(partial, {place}, nothing)})});
   Stmt sum = loop::make_loop(
       lane, extent,
       {loop::make_block(found.block + "_sum",
@@ -111,13 +126,22 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   loop.reduction = false;
   Body& body = *found.nest.path[first].body;
   const auto at = body.begin() + static_cast<std::ptrdiff_t>(found.nest.path[first].index);
-  const DType dtype = buffer->dtype == DType::fp64 ? DType::fp64 : DType::fp32;
+  const DType dtype = buffer->dtype == DType::bf16 ? DType::fp32 : buffer->dtype;
   Body sums{std::move(sum)};
   // Points that conditions within the reductions leave out have no sum.
-  for (size_t i = first; i < found.nest.path.size(); ++i)
-    if (const Stmt& stmt = found.nest.path[i].stmt();
-        stmt.kind == Stmt::Kind::condition && !uses_any(stmt.value, reduced))
-      sums = {loop::make_condition(stmt.value, std::move(sums))};
+  Body kept;
+  std::vector<Expr> left_out;
+  for (size_t i = first; i < found.nest.path.size(); ++i) {
+    const Stmt& stmt = found.nest.path[i].stmt();
+    if (stmt.kind != Stmt::Kind::condition) continue;
+    if (have_common(names_in(stmt.value), changing))
+      left_out.push_back(stmt.value);
+    else
+      kept.push_back(loop::make_condition(stmt.value, {}));
+  }
+  check_inside_without(stage, found.nest, left_out, found.nest.around(first), kept, sums);
+  for (auto condition = kept.rbegin(); condition != kept.rend(); ++condition)
+    sums = {loop::make_condition(condition->value, std::move(sums))};
   Body before{loop::make_allocate(partial, {Expr(extent)}, dtype, scope), std::move(zero)};
   const auto after = body.insert(at, before.begin(), before.end()) + 3;
   body.insert(after, sums.begin(), sums.end());

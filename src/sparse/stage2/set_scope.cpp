@@ -29,6 +29,16 @@ class Keeping {
       : stage_(stage), buffer_(buffer), accesses_(accesses_of(stage.body, buffer.name)) {
     if (!loop::stores_to(stage.body, buffer.name))
       refuse("set_scope", buffer.name, "nothing that runs always writes it; what preprocessing fills stays in memory");
+    visit(stage.body, [&](const Stmt& stmt) {
+      if (stmt.kind == Stmt::Kind::store && stmt.atomic && stmt.name == buffer.name)
+        refuse("set_scope", buffer.name, "sums in it are atomic, of several workers; keep it before that");
+    });
+    visit_exprs(stage.body, [&](const Expr& e) {
+      loop::visit(e, [&](const Expr& node) {
+        if (loop::is_search(node->op) && node->name == buffer.name)
+          refuse("set_scope", buffer.name, "it is searched, which takes a buffer");
+      });
+    });
   }
 
   void keep(loop::Scope scope) {
@@ -77,6 +87,7 @@ class Keeping {
       only = &stmt;
     }
     ensure(only != nullptr, "set_scope: no access of '{}'", buffer_.name);
+    if (loads(only->value)) return body;
     if (only->kind == Stmt::Kind::condition) return innermost(only->body);
     if (only->kind != Stmt::Kind::loop) return body;
     bool is_apart = false;
@@ -86,6 +97,8 @@ class Keeping {
     around_.insert(only->name);
     return innermost(only->body);
   }
+
+  bool loads(const Expr& e) const { return e && loop::loads_from(e, buffer_.name); }
 
   Expr extent_of_axis(const Axis& axis) const {
     const Expr extent = axis.parent.empty() ? axis.length : axis.nnz;

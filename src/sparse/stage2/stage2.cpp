@@ -63,11 +63,24 @@ Expr extent_of(const Declarations& declared, const Axis& axis, const std::vector
   return loop::load(axis.indptr, next, Type::integer) - loop::load(axis.indptr, ancestors, Type::integer);
 }
 
-loop::Facts facts_of(const Declarations& declared) {
+namespace {
+
+loop::Facts facts_where(const Declarations& declared, const std::function<bool(const std::string&)>& is_wanted) {
   loop::Function arrays{.name = declared.name, .scalars = declared.params};
   for (const Auxiliary& array : auxiliaries_of(declared))
-    arrays.buffers.push_back({.name = array.name, .least = 0, .most = most_of(declared, array)});
+    if (is_wanted(array.name))
+      arrays.buffers.push_back({.name = array.name, .least = 0, .most = most_of(declared, array)});
   return loop::Facts(arrays);
+}
+
+}  // namespace
+
+loop::Facts facts_of(const Declarations& declared) {
+  return facts_where(declared, [](const std::string&) { return true; });
+}
+
+loop::Facts facts_of(const Declarations& declared, const Names& arrays) {
+  return facts_where(declared, [&](const std::string& name) { return arrays.contains(name); });
 }
 
 namespace {

@@ -47,8 +47,9 @@ Expr length_of(const Declarations& declared, const Auxiliary& array);
 Expr most_of(const Declarations& declared, const Auxiliary& array);
 // The buffer axes whose equations say where an element of it lies; none for rows, whose place is that.
 std::vector<std::string> axes_of(const Declarations& declared, const Auxiliary& array);
-// What the values of the arrays are known to lie between, for proofs.
+// What the values of the arrays are known to lie between, for proofs; of all, or of those of these names.
 loop::Facts facts_of(const Declarations& declared);
+loop::Facts facts_of(const Declarations& declared, const Names& arrays);
 
 void verify(const Stage2& stage);
 std::string to_text(const Stage2& stage);

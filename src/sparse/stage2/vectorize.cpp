@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/check.h"
 #include "sparse/stage2/loop_kind.h"
 #include "sparse/stage2/primitives.h"
@@ -14,7 +16,9 @@ bool adds_up_own_memory(const Stage2& stage, const LoopInNest& found) {
     adds |= e->op == loop::Op::load && stage.find_buffer(e->name) == nullptr &&
             stage.find_auxiliary(e->name) == nullptr && loop::uses(e, found.variable);
   });
-  return adds && !loop::uses(body[0].indices.back(), found.variable);
+  const auto& indices = body[0].indices;
+  return adds && std::none_of(indices.begin(), indices.end(),
+                              [&](const Expr& index) { return loop::uses(index, found.variable); });
 }
 
 }  // namespace
@@ -34,7 +38,7 @@ void vectorize(Stage2& stage, const std::string& name) {
       refuse("vectorize", name,
              fmt::format("loop '{}' stands within it; reorder first, a vector is innermost",
                          found.nest.path[i].stmt().name));
-  if (!loop.reduction) check_writes_apart("vectorize", stage, found);
+  if (!loop.reduction) check_apart("vectorize", stage, found);
   loop.loop = LoopKind::vectorize;
 }
 

@@ -1,0 +1,419 @@
+// Schedules that once computed something else, read out of bounds, or broke a promise of the compiler's own: each is
+// refused by name, or computes what its program says.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "sparse/operators/kept.h"
+#include "sparse/stage2/primitives.h"
+#include "tests/sparse/programs.h"
+#include "tests/sparse/refusals.h"
+#include "tests/sparse/support.h"
+
+namespace weft::sparse::test {
+namespace {
+
+using Set = std::map<std::string, int64_t>;
+
+const std::string kSteps = steps_program("steps(m, n, nnz)", kCsrAxis);
+const std::string kSpmm = kSpmmProgram, kSddmm = kSddmmProgram;
+
+std::string stage2_of(const std::string& program, const std::string& schedule, const Set& set = {}) {
+  const std::string text =
+      compile(parse(program.c_str()), schedule, Device::cpu(), {.set = set, .stop_after = "generate"}).text("stage2");
+  return text.substr(text.find("  for "));
+}
+
+void expect_refused(const std::string& program, const std::string& schedule, const std::string& says,
+                    const Set& set = {}) {
+  const std::string message = refusal([&] { stage2_of(program, schedule, set); });
+  expect_contains(message, says, schedule);
+  expect_contains(message, "line ", schedule);
+}
+
+// ---- an expression that goes where it is read takes its block with it, and nothing else
+
+TEST(Inlining, LeavesWhatStandsBesideTheBlock) {
+  for (const char* schedule :
+       {"lower()\nreverse_compute_at(sums, twice.b)\ncompute_inline(twice)\n",
+        "lower()\nreverse_compute_at(sums, twice.a)\ncompute_inline(twice)\n",
+        "lower()\ncompute_at(twice, sums.j)\ncompute_inline(twice)\n",
+        "lower()\ncompute_at(twice, sums.i)\ncompute_at(sums, rest.i)\ncompute_inline(twice)\n"}) {
+    expect_same_results(kSteps, schedule, {});
+    const std::string text = stage2_of(kSteps, schedule);
+    EXPECT_EQ(text.find("block twice"), text.npos) << text;
+    EXPECT_NE(text.find("block sums"), text.npos) << text;
+  }
+  // Loops that stand around nothing any more go, too.
+  EXPECT_EQ(stage2_of(kSteps, "lower()\nreverse_compute_at(sums, twice.a)\ncompute_inline(twice)\n"),
+            R"(  for a in range(m):
+    for j in range(j_indptr[a + 1] - j_indptr[a]) [reduce]:
+      block sums:
+        reads: S[a], X[a, j]
+        writes: S[a]
+        init:
+          S[a] = 0.0
+        S[a] = S[a] + X[a, j] * 2.0
+  for i in range(m):
+    for j in range(j_indptr[i + 1] - j_indptr[i]):
+      block rest:
+        reads: S[i], X[i, j]
+        writes: Z[i, j]
+        Z[i, j] = S[i] - X[i, j] * 2.0
+)");
+}
+
+TEST(Inlining, IsNotOfWhatOthersUpdate) {
+  expect_refused(kSteps, "lower()\ndecompose_reduction(sums.j)\ncompute_inline(sums_init)\n",
+                 "compute_inline(sums_init): another block writes 'S', too");
+  expect_refused(kSteps, "lower()\ndecompose_reduction(sums.i)\ncompute_inline(sums_init)\n",
+                 "compute_inline(sums_init): another block writes 'S', too");
+}
+
+// X is twice what it was when T is read.
+TEST(Inlining, IsNotOfWhatChangesInItsOwnLoops) {
+  const std::string program = R"(program p(m, n):
+  I = dense_fixed(m)
+  J = dense_fixed(n)
+  X = buffer(I, J): fp32
+  T = temporary(I, J): fp32
+  Z = buffer(I, J): fp32
+  iterate one(I, J) "SS" as (i, j):
+    T[i, j] = X[i, j] + 1.0
+  iterate two(I, J) "SS" as (i, j):
+    X[i, j] = X[i, j] * 2.0
+  iterate three(I, J) "SS" as (i, j):
+    Z[i, j] = T[i, j]
+)";
+  for (const char* first : {"", "reverse_compute_at(two, one.i)\n", "reverse_compute_at(two, one.j)\n"})
+    expect_refused(program, fmt::format("lower()\n{}compute_inline(one)\n", first),
+                   "'X', which it reads, is written after it", {{"m", 3}, {"n", 4}});
+}
+
+TEST(Inlining, IsNotOfWhatIsSetBesideIt) {
+  const std::string program = R"(program p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  X = buffer(I, J): fp32
+  T = temporary(I, J): fp32
+  Z = buffer(I, J): fp32
+  iterate one(I, J) "SS" as (i, j):
+    T[i, j] = X[i, j]
+  iterate two(I, J) "SS" as (i, j):
+    Z[i, j] = T[i, j]
+)";
+  expect_refused(program, "lower()\ncache_read(one.i, X, register)\ncompute_inline(one)\n", "is no literal");
+  expect_refused(program, "lower()\njo, ji = split(one.j, 4)\ncompute_inline(one)\n",
+                 "a condition or a block stands around it");
+  expect_refused(program, "lower()\ncache_read(one.j, X, register)\ncompute_inline(one)\n",
+                 "it needs 'X_local', which is set beside it");
+  expect_refused(program, "sparse_fuse(one, I, J)\nlower()\ncompute_inline(one)\n",
+                 "it needs 'i', which is set beside it");
+}
+
+// ---- memory around loops that threads share is memory of every iteration
+
+TEST(BoundLoops, KeepElementsOfTheirOwn) {
+  const std::string schedule = "lower()\nbind(csrmm.k, blockIdx.y)\ncache_write(csrmm.i, register)\n";
+  expect_refused(kSpmm, schedule, "the extent feat of 'k', which is bound to blockIdx.y, is no literal; split it");
+  for (const char* thread : {"blockIdx.y", "threadIdx.x"})
+    for (const char* scope : {"register", "shared", "global"}) {
+      const std::string lines = fmt::format("lower()\nbind(csrmm.k, {})\ncache_write(csrmm.i, {})\n", thread, scope);
+      EXPECT_NE(stage2_of(kSpmm, lines, {{"feat", 6}}).find("allocate C_local[6]"), std::string::npos) << lines;
+      expect_same_results(kSpmm, lines, {{"feat", 6}});
+    }
+}
+
+// ---- conditions stay around what they keep inside
+
+TEST(Guards, StandAroundExtentsThatAreLoaded) {
+  // The last piece of the rows is not whole.
+  const std::string before = "lower()\nio, ii = split(csrmm.i, 64)\n";
+  for (const char* lines : {"reorder(csrmm.ii, csrmm.j)\n", "reorder(csrmm.ii, csrmm.j)\njo, ji = split(csrmm.j, 4)\n",
+                            "reorder(csrmm.io, csrmm.ii, csrmm.j, csrmm.k)\n", "reorder(ii, csrmm.k, csrmm.j)\n",
+                            "jo, ji = split(csrmm.j, 4)\nreorder(ii, csrmm.k, jo, ji)\nrfactor(ji, register)\n"}) {
+    expect_same_results(kSpmm, before + lines, {{"feat", 3}});
+    const std::string text = stage2_of(kSpmm, before + lines, {{"feat", 3}});
+    EXPECT_LT(text.find("if io * 64 + ii < m"), text.find("j_indptr")) << text;
+  }
+  expect_same_results(kSpmm, before + "jo, ji = split(csrmm.j, 4)\nreorder(csrmm.k, ji)\n", {{"feat", 3}});
+}
+
+// The condition speaks of both loops, and the extent of one of them.
+TEST(Guards, ThatCannotStandAroundAnExtentRefuseTheOrder) {
+  Stage2 stage = parse_stage2(R"(stage2 p(m, n, nnz, w):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  A = buffer(I, J): fp32
+  for i in range(w):
+    for u in range(4):
+      if i + u < m:
+        for j in range(j_indptr[i + 1] - j_indptr[i]):
+          block b:
+            A[i, j] = A[i, j] + 1.0
+)");
+  expect_contains(refusal([&] {
+                    reorder(stage, {"b.j", "b.u"});
+                  }),
+                  "reorder(b.j, b.u): the condition i + u < m, which may keep the extent j_indptr[i + 1] - j_indptr[i] "
+                  "of 'j' inside of its array, uses 'u', which would stand within it",
+                  "both");
+}
+
+TEST(Guards, HoldForWhatIsCopiedFirst) {
+  const std::string program = R"(program p(m, n):
+  I = dense_fixed(m)
+  J = dense_fixed(n)
+  X = buffer(I): fp32
+  Y = buffer(I, J): fp32
+  iterate it(I, J) "SS" as (i, j):
+    Y[i, j] = X[i - 1] + X[i - 1] * real(j)
+)";
+  expect_same_results(program, "lower()\ncache_read(it.i, X, register)\n", {{"m", 4}, {"n", 3}});
+  EXPECT_NE(
+      stage2_of(program, "lower()\ncache_read(it.i, X, register)\n").find("    if i - 1 >= 0:\n      block it_fetch:"),
+      std::string::npos)
+      << stage2_of(program, "lower()\ncache_read(it.i, X, register)\n");
+}
+
+// Where it is copied to is known only behind the search.
+TEST(Guards, ThatAreSetFurtherInsideRefuseTheCopy) {
+  const std::string program = R"(program p(m, n, nnz, all):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  L = sparse_variable(I, n, all, indptr=l_indptr, indices=l_indices)
+  T = buffer(I, J): fp32
+  V = buffer(I): fp32
+  Z = buffer(I, L): fp32
+  iterate it(I, L) "SS" as (a, b):
+    Z[a, b] = select(T[a, b] > 0.0, V[a], 0.0)
+)";
+  expect_refused(program, "lower()\ncache_read(it.a, V, register)\n", "whether 'V' may be read depends on");
+}
+
+// A row without elements keeps what it had.
+TEST(Guards, MemoryOfReductionsThatRunNotOnceIsReadFirst) {
+  const std::string last = R"(program p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  A = buffer(I, J): fp32
+  Y = buffer(I): fp32
+  iterate it(I, J) "SR" as (i, j):
+    Y[i] = A[i, j]
+)";
+  expect_same_results(last, "lower()\ncache_write(it.i, register)\n", {});
+}
+
+TEST(Guards, AreNotLeftOutWhereTheyKeepWritesInside) {
+  const std::string program = R"(program p(m, n):
+  I = dense_fixed(m)
+  J = dense_fixed(n)
+  A = buffer(I, J): fp32
+  Y = buffer(I): fp32
+  iterate it(I, J) "SR" as (i, j) where i + 1 + j < m:
+    Y[i + 1] = Y[i + 1] + A[i, j]
+)";
+  const Set set = {{"m", 5}, {"n", 4}};
+  expect_refused(program, "lower()\ncache_write(it.i, register)\n",
+                 "Y[i + 1] would be accessed where i + 1 + j < 5 does not hold, which depends on a reduction", set);
+  expect_refused(program, "lower()\nrfactor(it.j, register)\n",
+                 "Y[i + 1] would be accessed where i + 1 + j < 5 does not hold, which depends on a reduction", set);
+  expect_same_results(program, "", set);
+}
+
+// ---- what two iterations write is in no memory of one of them
+
+TEST(Memory, OfOneIterationHoldsNoElementOfAnother) {
+  const std::string program = R"(program p(m):
+  I = dense_fixed(m)
+  U = dense_fixed(8)
+  X = buffer(I, U): fp32
+  Y = buffer(I, U): fp32
+  iterate it(I, U) "SS" as (i, u):
+    Y[i, u % 4] = Y[i, u % 4] + X[i, u]
+)";
+  expect_refused(program, "lower()\ncache_write(it.i, register)\n",
+                 "Y[i, u % 4] may be the same element in two iterations of 'u'");
+  expect_same_results(program, "lower()\ncache_write(it.u, register)\n", {{"m", 3}});
+}
+
+// ---- lines that broke promises of the compiler's own
+
+TEST(NoInternalErrors, CopiesForABlockOfLoops) {
+  expect_refused(kSpmm, "lower()\nb = blockize(csrmm.j)\ncache_read(b.i, A, shared)\n",
+                 "'A' is read at 'j', which is set further inside");
+  expect_refused(kSpmm, "lower()\nb = blockize(csrmm.j)\ncache_write(b.i, register)\n",
+                 "block 'b' stores nothing itself; name the block within it");
+  expect_refused(kSpmm, "lower()\nreorder(csrmm.k, csrmm.j)\nb = blockize(csrmm.j)\nrfactor(b.i, register)\n",
+                 "it is no reduction");
+  // The block within.
+  for (const char* lines : {"decompose_reduction(csrmm.j)\nb = blockize(csrmm.k)\ncache_read(csrmm.j, B, register)\n",
+                            "b = blockize(csrmm.j)\ncache_write(csrmm.i, register)\n",
+                            "b = blockize(csrmm.j)\ncache_read(csrmm.j, A, shared)\n"})
+    expect_same_results(kSpmm, std::string("lower()\n") + lines, {{"feat", 3}});
+}
+
+TEST(NoInternalErrors, SumsOfFusedAxes) {
+  const std::string fused = "sparse_fuse(csrmm, I, J)\nlower()\n";
+  for (const char* lines :
+       {"reorder(csrmm.i_j, csrmm.k)\n", "cache_write(csrmm.i_j, register)\n", "reorder(csrmm.k, csrmm.i_j)\n",
+        "o, p = split(csrmm.i_j, 4)\ncache_write(p, register)\n", "o, p = split(csrmm.i_j, 4)\nreorder(p, csrmm.k)\n",
+        "o, p = split(csrmm.i_j, 4)\nreorder(p, o)\n", "o, p = split(csrmm.i_j, 4)\nreorder(p, csrmm.k, o)\n",
+        "reorder(csrmm.k, csrmm.i_j)\ncache_write(csrmm.i_j, register)\n",
+        "o, p = split(csrmm.i_j, 4)\nmaterialise_rows(p)\nreorder(csrmm.k, o, p)\n"})
+    expect_same_results(kSpmm, fused + lines, {{"feat", 3}});
+  expect_refused(kSpmm, fused + "o, p = split(csrmm.i_j, 4)\ncache_write(o, register)\n",
+                 "'C' is written at i, another element in each iteration of the reduction 'p'", {{"feat", 3}});
+  expect_refused(kSpmm, fused + "reorder(csrmm.k, csrmm.i_j)\ncache_write(csrmm.k, register)\n",
+                 "'C' is written at i, another element in each iteration of the reduction 'i_j'", {{"feat", 3}});
+  expect_refused(kSpmm, fused + "reorder(csrmm.k, csrmm.i_j)\no, p = split(csrmm.i_j, 4)\nrfactor(p, register)\n",
+                 "'C' is written at i, another element in each iteration of the reduction", {{"feat", 3}});
+}
+
+// A copy that is made within the reductions is no factor of their sum.
+TEST(NoInternalErrors, PartialSumsOfWhatIsCopiedFirst) {
+  for (const char* lines : {"cache_read(sddmm.j, X, register)\nrfactor(sddmm.k, register)\n",
+                            "cache_read(sddmm.k, A, register)\nrfactor(sddmm.k, register)\n",
+                            "ko, ki = split(sddmm.k, 2)\ncache_read(ko, A, register)\nrfactor(ki, register)\n",
+                            "cache_read(sddmm.j, A, register)\nrfactor(sddmm.k, register)\n"})
+    expect_same_results(kSddmm, std::string("lower()\n") + lines, {{"feat", 4}});
+}
+
+TEST(NoInternalErrors, PartialSumsOfIntegersAreIntegers) {
+  const std::string program = R"(program p(m):
+  I = dense_fixed(m)
+  K = dense_fixed(4)
+  X = buffer(I, K): int32
+  S = buffer(I): int32
+  iterate it(I, K) "SR" as (i, k):
+    init:
+      S[i] = 0
+    S[i] = S[i] + X[i, k] * 3
+)";
+  expect_same_results(program, "lower()\nrfactor(it.k, register)\n", {{"m", 3}});
+  EXPECT_NE(stage2_of(program, "lower()\nrfactor(it.k, register)\n").find("allocate S_partial[4]: int32"),
+            std::string::npos);
+}
+
+// Memory around all loops is one worker's, in one phase.
+TEST(NoInternalErrors, TemporariesBesideSharedLoops) {
+  const std::string program = R"(program p(m):
+  I = dense_fixed(m)
+  U = dense_fixed(8)
+  X = buffer(I, U): fp32
+  T = temporary(U): fp32
+  Z = buffer(I, U): fp32
+  iterate one(U) "S" as (u):
+    T[u] = X[0, u]
+  iterate other(I, U) "SS" as (a, b):
+    X[a, b] = X[a, b] + 1.0
+  iterate two(I, U) "SS" as (i, u):
+    Z[i, u] = T[u]
+)";
+  expect_same_results(program, "lower()\nset_scope(T, register)\n", {{"m", 3}});
+  for (const char* line : {"parallel(two.i)\n", "parallel(one.u)\n", "parallel(other.a)\n", "bind(two.i, blockIdx.x)\n",
+                           "bind(two.u, threadIdx.x)\n", "bind(other.b, threadIdx.x)\n"}) {
+    const std::string says = "lies around all loops in memory of one worker, and loop '";
+    expect_refused(program, fmt::format("lower()\n{}set_scope(T, register)\n", line), says, {{"m", 3}});
+    expect_refused(program, fmt::format("lower()\nset_scope(T, register)\n{}", line), says, {{"m", 3}});
+  }
+  const std::string sums = R"(program p(m):
+  I = dense_fixed(m)
+  U = dense_fixed(8)
+  X = buffer(I, U): fp32
+  S = temporary(I): fp32
+  Z = buffer(I): fp32
+  iterate clear(I) "S" as (a):
+    S[a] = 0.0
+  iterate sum(I, U) "SR" as (i, u):
+    S[i] = S[i] + X[i, u]
+  iterate two(I) "S" as (j):
+    Z[j] = S[j]
+)";
+  expect_refused(sums, "lower()\natomic(sum)\nset_scope(S, register)\n",
+                 "sums in it are atomic, of several workers; keep it before that", {{"m", 3}});
+}
+
+// Init of a block that runs before one of two loops and within the other stays so.
+TEST(Fusing, LoopsOfWhichOneIsABlocksReduction) {
+  const std::string program = R"(program p(m):
+  I = dense_fixed(m)
+  U = dense_fixed(8)
+  X = buffer(I, U): fp32
+  S = temporary(I): fp32
+  T = buffer(I): fp32
+  W = buffer(I): int32
+  iterate rows(I) "R" as (i):
+    iterate sum(U) "R" as (u) where W[i] >= 0, W[i] < m:
+      T[W[i]] = T[W[i]] + X[i, u]
+)";
+  const std::string two = R"(program p(m):
+  I = dense_fixed(m)
+  U = dense_fixed(8)
+  X = buffer(I, U): fp32
+  S = buffer(I): fp32
+  P = buffer(U): fp32
+  iterate one(I, U) "SR" as (i, u):
+    init:
+      S[i] = 0.0
+    S[i] = S[i] + X[i, u]
+  iterate all(I, U) "RS" as (a, b):
+    P[b] = P[b] + X[a, b]
+)";
+  expect_refused(two, "lower()\nreverse_compute_at(all, one.u)\nf = fuse(one.i, one.u)\n",
+                 "init of block 'one' runs before one of them and within the other", {{"m", 3}});
+  expect_same_results(two, "lower()\nreverse_compute_at(all, one.u)\n", {{"m", 3}});
+  expect_same_results(program, "", {{"m", 3}});
+}
+
+// Init that runs before a reduction passes what ran before it at other points, and beside the reduction.
+TEST(Merging, InitDoesNotOvertakeWhatItMeets) {
+  const std::string program = R"(program p(m):
+  I = dense_fixed(m)
+  U = dense_fixed(8)
+  X = buffer(I, U): fp32
+  S = buffer(I): fp32
+  Z = buffer(I, U): fp32
+  iterate old(I, U) "SS" as (a, b):
+    Z[a, b] = S[a]
+  iterate sum(I, U) "SR" as (i, u):
+    init:
+      S[i] = 0.0
+    S[i] = S[i] + X[i, u]
+)";
+  const Set set = {{"m", 3}};
+  expect_same_results(program, "lower()\ncompute_at(old, sum.i)\n", set);
+  expect_refused(program, "lower()\ncompute_at(old, sum.u)\n", "'S' is complete only after all iterations of 'u'", set);
+  expect_refused(program, "lower()\nreverse_compute_at(sum, old.b)\n",
+                 "'S' is complete only after all iterations of 'b'", set);
+  expect_refused(program, "lower()\ncompute_at(old, sum.i)\ndecompose_reduction(sum.i)\n", "init would run before S[i]",
+                 set);
+}
+
+// What is needed of another point is there where that has run.
+TEST(Merging, APointMayNeedEarlierOnes) {
+  const auto program = [](const std::string& value) {
+    return fmt::format(R"(program p(m):
+  I = dense_fixed(m)
+  X = buffer(I): fp32
+  T = buffer(I): fp32
+  Z = buffer(I): fp32
+  iterate one(I) "S" as (a):
+    T[a] = X[a]
+  iterate two(I) "S" as (i):
+    Z[i] = {}
+)",
+                       value);
+  };
+  const Set set = {{"m", 5}};
+  for (const char* line : {"compute_at(one, two.i)\n", "reverse_compute_at(two, one.a)\n"}) {
+    expect_same_results(program("T[i]"), std::string("lower()\n") + line, set);
+    expect_same_results(program("T[i - 1]"), std::string("lower()\n") + line, set);
+    expect_refused(program("T[i + 1]"), std::string("lower()\n") + line, "'T' is complete only after all iterations of",
+                   set);
+    expect_refused(program("T[0] + T[4 - i]"), std::string("lower()\n") + line,
+                   "'T' is complete only after all iterations of", set);
+  }
+}
+
+}  // namespace
+}  // namespace weft::sparse::test
