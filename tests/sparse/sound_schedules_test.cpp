@@ -270,6 +270,19 @@ TEST(NoInternalErrors, SumsOfFusedAxes) {
 }
 
 // A copy that is made within the reductions is no factor of their sum.
+// The row of a fused axis, which init needs beside the loops.
+TEST(NoInternalErrors, InitOfFusedAxesFindsItsRow) {
+  for (const char* lines :
+       {"ko, ki = split(sddmm.k, 3)\nreorder(sddmm.i_j, ko, ki)\n",
+        "ko, ki = split(sddmm.k, 3)\nreorder(sddmm.i_j, ko, ki)\ndecompose_reduction(ko)\n",
+        "ko, ki = split(sddmm.k, 3)\nreorder(sddmm.i_j, ko, ki)\ncache_write(sddmm.i_j, register)\n",
+        "reorder(sddmm.k, sddmm.i_j)\n", "reorder(sddmm.k, sddmm.i_j)\ndecompose_reduction(sddmm.k)\n"})
+    expect_same_results(kSddmm, std::string("sparse_fuse(sddmm, I, J)\nlower()\n") + lines, {{"feat", 4}});
+  for (const char* order : {"K, I, J", "I, J, K"})
+    expect_same_results(kSddmm, fmt::format("sparse_reorder(sddmm, {})\nsparse_fuse(sddmm, I, J)\n", order),
+                        {{"feat", 4}});
+}
+
 TEST(NoInternalErrors, PartialSumsOfWhatIsCopiedFirst) {
   for (const char* lines : {"cache_read(sddmm.j, X, register)\nrfactor(sddmm.k, register)\n",
                             "cache_read(sddmm.k, A, register)\nrfactor(sddmm.k, register)\n",
@@ -292,6 +305,23 @@ TEST(NoInternalErrors, PartialSumsOfIntegersAreIntegers) {
   expect_same_results(program, "lower()\nrfactor(it.k, register)\n", {{"m", 3}});
   EXPECT_NE(stage2_of(program, "lower()\nrfactor(it.k, register)\n").find("allocate S_partial[4]: int32"),
             std::string::npos);
+}
+
+TEST(NoInternalErrors, PrefetchingPassesByWhatIsCopiedFirst) {
+  for (const char* lines : {"annotate(csrmm.j, prefetch, 2)\ncache_read(csrmm.j, j_indices, shared)\n",
+                            "cache_read(csrmm.j, j_indices, register)\nannotate(csrmm.j, prefetch, 2)\n",
+                            "cache_read(csrmm.j, B, register)\nannotate(csrmm.j, prefetch, 2)\n"})
+    expect_same_results(kSpmm, std::string("lower()\n") + lines, {{"feat", 3}});
+  const std::string gathered = R"(program p(m):
+  I = dense_fixed(m)
+  U = dense_fixed(8)
+  V = buffer(I): int32
+  Y = buffer(U, I): fp32
+  X = buffer(U, I): fp32
+  iterate it(I, U) "RS" as (i, u) where V[i] >= 0, V[i] < m:
+    Y[u, V[i]] = X[u, V[i]]
+)";
+  expect_same_results(gathered, "lower()\nannotate(it.u, prefetch, 16)\ncache_read(it.u, V, shared)\n", {{"m", 3}});
 }
 
 // Memory around all loops is one worker's, in one phase.

@@ -44,10 +44,8 @@ void CFamily::emit_prefetch(const Stmt& loop, int64_t ahead) {
     if (!open.empty()) line("}");
   };
   for (const Expr& gather : gathers) {
-    bool is_known = true;  // what memory of its own will hold then is not
-    visit(gather->operands[0], [&](const Expr& e) {
-      if (e->op == Op::load && uses(e, loop.name)) is_known = is_known && function_->find(e->name) != nullptr;
-    });
+    bool is_known = true;  // what memory within the loop will hold then is not
+    visit(gather, [&](const Expr& e) { is_known = is_known && (e->op != Op::load || function_->find(e->name)); });
     if (!is_known) continue;
     const Expr place = substitute(gather->operands[0], {{loop.name, variable(loop.name) + ahead}});
     std::string condition;

@@ -272,6 +272,12 @@ Body spatial_nest(const Stage2& stage, const Nest& nest, size_t from, Body inner
     }
     inner.insert(inner.begin(), std::move(stmt));
   }
+  // Lets around all of it would meet those of the nest in the body around both.
+  while (!inner.empty() && inner[0].kind == Stmt::Kind::let) {
+    const Substitution value{{inner[0].name, inner[0].value}};
+    inner.erase(inner.begin());
+    substitute(inner, value);
+  }
   return inner;
 }
 
