@@ -61,6 +61,20 @@ TEST(Threads, DoNotWaitForElementsOfTheirOwn) {
       std::string::npos);
 }
 
+// A column of x is one thread's in all rows, as long as rows do not reach into each other.
+TEST(Threads, DoNotWaitForColumnsOfTheirOwn) {
+  const auto rows_of = [](int columns) {
+    return threads_of(fmt::format(
+        "  for i in range(n) [bind=blockIdx.x]:\n    allocate x[64]: fp32 in shared\n"
+        "    for j in range(4):\n      for k in range({0}) [bind=threadIdx.x]:\n        x[j * 8 + k] = B[k]\n"
+        "    for j in range(4):\n      for k in range({0}) [bind=threadIdx.x]:\n"
+        "        A[i * 64 + j * 16 + k] = x[24 - j * 8 + k]\n",
+        columns));
+  };
+  EXPECT_EQ(rows_of(8).find("barrier"), std::string::npos) << rows_of(8);
+  EXPECT_NE(rows_of(9).find("for j in range(4):\n    barrier"), std::string::npos) << rows_of(9);
+}
+
 TEST(Threads, WaitInLoopsThatAllRunAlike) {
   EXPECT_EQ(threads_of("  for i in range(n) [bind=blockIdx.x]:\n    allocate x[8]: fp32 in shared\n"
                        "    for k in range(8) [bind=threadIdx.x]:\n      x[k] = B[k]\n"

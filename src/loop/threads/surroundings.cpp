@@ -1,6 +1,7 @@
 #include "loop/threads/surroundings.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "loop/linear.h"
 
@@ -56,7 +57,9 @@ Names Surroundings::inputs_of(const Expr& e) const {
   return inputs;
 }
 
-// "threadIdx.x * 4 + i * 64": iterations of these loops access elements of their own, each so many from there on.
+// "threadIdx.x * 4 + i * 64": iterations of these loops access elements of their own, each so many from there on. Where
+// they stay below 64, the same one's are all that lie a multiple of 64 apart, a row's columns in every row:
+// "threadIdx.x * 4 + modulo 64".
 Owner Surroundings::owner_of(const Expr& index, const std::vector<BoundLoop>& loops) const {
   const Linear sum = linear_of(index);
   if (sum.overflows) return {};
@@ -64,21 +67,33 @@ Owner Surroundings::owner_of(const Expr& index, const std::vector<BoundLoop>& lo
   rest.constant = sum.constant;
   for (const auto& [term, coefficient] : sum.terms)
     (is_same_in_all(term, loops[0].num_names) ? same : rest).add(term, coefficient);
-  std::vector<BoundLoop> left = loops;
+  int64_t period = 0;
+  for (const auto& [term, coefficient] : same.terms) period = std::gcd(period, coefficient);
+  Linear within = rest;
+  if (period > 1) within.constant = (rest.constant % period + period) % period;
+  const bool repeats = period > 1 && facts_.holds(less(expr_of(within), period));
+  const std::string words = words_of(expr_of(repeats ? within : rest), loops);
+  if (words.empty()) return {};
+  if (repeats) return {fmt::format("{}modulo {}", words, period), {}};
+  return {words + to_text(expr_of(same)), variables_of(expr_of(same))};
+}
+
+// "threadIdx.x * 4 + ", of which iteration of each loop the element is; "" where it may be of several.
+std::string Surroundings::words_of(Expr place, std::vector<BoundLoop> loops) const {
   std::string words;
-  for (Expr e = expr_of(rest); !left.empty();) {
+  while (!loops.empty()) {
     int64_t factor = 0;
     Expr offset;
-    const auto next = std::find_if(left.begin(), left.end(), [&](const BoundLoop& bound) {
-      return is_linear_in(e, bound.loop->name, &factor, &offset) && factor > 0 && facts_.is_nonnegative(offset) &&
+    const auto next = std::find_if(loops.begin(), loops.end(), [&](const BoundLoop& bound) {
+      return is_linear_in(place, bound.loop->name, &factor, &offset) && factor > 0 && facts_.is_nonnegative(offset) &&
              facts_.holds(less(offset, factor));
     });
-    if (next == left.end()) return {};
+    if (next == loops.end()) return {};
     words += fmt::format("{} * {} + ", next->loop->thread, factor);
-    left.erase(next);
-    e = offset;
+    loops.erase(next);
+    place = offset;
   }
-  return {words + to_text(expr_of(same)), variables_of(expr_of(same))};
+  return words;
 }
 
 std::string Surroundings::cta_of(const Expr& index) const {

@@ -53,6 +53,7 @@ class Surroundings {
   std::string cta_of(const Expr& index) const;
 
  private:
+  std::string words_of(Expr place, std::vector<BoundLoop> loops) const;
   bool is_same_in_all(const Expr& e, size_t num_names) const;
 
   const Kernel& kernel_;
