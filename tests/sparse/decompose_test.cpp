@@ -346,7 +346,8 @@ TEST(Decompose, ConditionsReadTheFormatsToo) {
                                      "as (i, j) where X[i, j] > 0.0:\n    "
                                      "Y[i, j] = X[i, j] * 3.0");
   for (const char* schedule :
-       {"", "decompose_format(elements, X, bsr(2), csr())\n", "decompose_format(elements, Y, bsr(2))\n"}) {
+       {"", "decompose_format(elements, X, bsr(2), csr())\n", "decompose_format(elements, Y, bsr(2))\n",
+        "decompose_format(elements, X, ell(1), dia(), csr())\n"}) {
     const Operator op = compile(parse(where), schedule);
     const Matrix a = random_matrix(Shape::uniform, 972);
     Values y(a.values.size(), 7), unused(static_cast<size_t>(a.rows * a.cols));

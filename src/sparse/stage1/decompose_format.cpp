@@ -125,7 +125,8 @@ class Rewriter {
                       loop::type_of(old.dtype));
   }
 
-  Iteration compute() const {
+  // `is_first`: no other format took elements before this one.
+  Iteration compute(bool is_first) const {
     Iteration result{
         .name = fmt::format("{}_{}", it_.name, rule_.name), .preprocess = it_.preprocess, .place = it_.place};
     bool inserted = false;
@@ -168,7 +169,9 @@ class Rewriter {
       }
     }
     result.where = it_.where;
-    for (Expr& condition : result.where) condition = moved(condition);
+    // Of blocks behind others, places of their elements are 0 in the copy; conditions hold there as they do for those.
+    const bool reads_copy = is_first || !stores_zeros(rule_);
+    for (Expr& condition : result.where) condition = reads_copy ? moved(condition) : loop::substitute(condition, old_);
     // Coordinates that a block adds at the end of the matrix are none.
     for (const std::string& axis : buffer_.axes) {
       const Expr& place = old_.at(iterator_of(axis));
@@ -462,7 +465,7 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
       copies.push_back(rewriter.copy(before));
       before.emplace_back(&rule, rewriter.new_buffer().name);
     }
-    computes.push_back(rewriter.compute());
+    computes.push_back(rewriter.compute(r == 0));
     if (rewriter.copies()) result.buffers.push_back(rewriter.new_buffer());
     for (SparseBuffer& own : rewriter.new_results()) result.buffers.push_back(std::move(own));
     for (size_t s = 0; s < gather.body.size(); ++s) {

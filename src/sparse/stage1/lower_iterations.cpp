@@ -27,9 +27,9 @@ class IterationLowering {
   // The nest, with init in its block.
   Body lower() {
     make_loops();
+    is_condition_ = true;
     for (const Expr& condition : it_.where) guards_.push_back({translate(condition), uses_reduction(condition)});
-    levels_.insert(levels_.end(), lets_.begin(), lets_.end());  // what they search for
-    lets_.clear();
+    is_condition_ = false;
     // Init runs before the reductions, so no condition on them holds there.
     const auto is_spatial = [](const Guard& guard) { return !guard.of_reduction; };
     push_guards(is_spatial);
@@ -306,6 +306,10 @@ class IterationLowering {
     if (const Expr below = loop::less(x, axis.length); !axis.is_variable && !facts_.holds(below))
       asked = both(asked, below);
     if (asked) found = loop::select(asked, found, -1);
+    if (is_condition_) {
+      access.present = loop::at_least(found, 0);
+      return found;
+    }
     const std::string name = loop::fresh_name("at_" + axis.name, taken_);
     taken_.insert(name);
     lets_.push_back(loop::make_let(name, found));
@@ -358,6 +362,7 @@ class IterationLowering {
   std::map<std::string, Expr> coordinate_;
   std::map<std::string, std::string> axis_of_iterator_;
   std::vector<Guard> guards_;
+  bool is_condition_ = false;  // has its searches within: init may stand behind copies of it
   Body init_;
   Body lets_;                      // searches of the store that is being lowered
   std::vector<Expr> asked_;        // conditions that hold where what is translated is evaluated
