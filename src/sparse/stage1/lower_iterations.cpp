@@ -346,10 +346,15 @@ class IterationLowering {
     // What is added to is where it is written.
     if (written_ != nullptr && e->name == written_->name && e->operands == written_->indices)
       return loop::load(e->name, written_at_->positions, e->type);
+    const size_t num_lets = lets_.size();
     const Access access = locate(e->name, e->operands);
-    Expr value = loop::load(e->name, access.positions, e->type);
-    if (!access.present) return value;
-    return loop::select(access.present, value, e->type == Type::real ? loop::real(0) : Expr(0));
+    const Expr absent = e->type == Type::real ? loop::real(0) : Expr(0);
+    if (access.never) {  // nothing is searched, and nothing is there to be read
+      lets_.resize(num_lets);
+      return absent;
+    }
+    const Expr value = loop::load(e->name, access.positions, e->type);
+    return access.present ? loop::select(access.present, value, absent) : value;
   }
 
   const Stage1& program_;
