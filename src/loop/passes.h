@@ -36,7 +36,8 @@ struct Phase {
 };
 std::vector<Phase> split_phases(const Function& function);
 
-// A function, and what is started of it one after another.
+// A function, and what is started of it one after another. Names that targets have other uses for are others here
+// (codegen/names.h).
 struct Launches {
   Function function;
   std::vector<Phase> phases;

@@ -1,3 +1,4 @@
+#include "loop/codegen/names.h"
 #include "loop/passes.h"
 
 namespace weft::loop {
@@ -26,6 +27,9 @@ std::vector<Phase> split_phases(const Function& function) {
   return phases;
 }
 
-Launches split_launches(const Function& function) { return {function, split_phases(function)}; }
+Launches split_launches(const Function& function) {
+  const Function renamed = with_free_names(function);
+  return {renamed, split_phases(renamed)};
+}
 
 }  // namespace weft::loop
