@@ -3,7 +3,7 @@ include(CMakePackageConfigHelpers)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 
-weft_library(core FOLDERS base device_cpu device_cuda device jit loop attention_text attention sparse_compiler sparse ops)
+weft_library(core FOLDERS base device_cpu device_cuda device jit loop attention_text attention sparse_compiler sparse_files sparse ops)
 weft_library(model FOLDERS models decode serve LIBRARIES weft_core PkgConfig::PCRE2)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

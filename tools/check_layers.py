@@ -23,7 +23,7 @@ LAYERS = {"base": 0, "device": 1, "tile": 1, "jit": 2, "loop": 2, "attention": 3
           "decode": 4, "serve": 5, "bench": 6, "cli": 7}
 PUBLIC = {"version.h": 0, "error.h": 0, "tensor.h": 0, "dlpack.h": 0, "weight_type.h": 0, "device.h": 1, "jit.h": 2,
           "attention.h": 3, "levels.h": 3, "merge.h": 3, "page_table.h": 3, "plan.h": 3, "block_sparse.h": 3,
-          "quest.h": 3, "ops.h": 3, "sparse.h": 3, "sparse_program.h": 3, "model.h": 3, "serve.h": 5}
+          "quest.h": 3, "ops.h": 3, "sparse.h": 3, "sparse_files.h": 3, "sparse_program.h": 3, "model.h": 3, "serve.h": 5}
 SUFFIXES = (".h", ".cpp", ".cuh")
 SHARED = {"attention/abi.h": {"tile/abi/leaf.h"},
           "attention/params.h": {"tile/abi/leaf.h"},
