@@ -8,7 +8,51 @@
 #include "sparse/interpret.h"
 
 namespace weft::sparse {
+
+std::string ArgumentNames::structure(const std::string& axis) const { return fmt::format("structures['{}']", axis); }
+std::string ArgumentNames::scalar(const std::string& param) const { return fmt::format("scalars['{}']", param); }
+std::string ArgumentNames::buffer(const std::string& name) const { return fmt::format("buffers['{}']", name); }
+
+void ArgumentNames::lacks_structure(const std::string& axis, const std::string& axes, const std::string& why) const {
+  fail(ErrorCode::invalid_argument, "structures: '{}' is missing{}{}; structures are taken by {}", axis,
+       why.empty() ? "" : ": ", why, axes);
+}
+
+void ArgumentNames::lacks_parameters(const std::vector<std::string>& params) const {
+  fail(ErrorCode::invalid_argument, "parameters {}: no structure and no shape tells them; give them in scalars",
+       joined(params));
+}
+
+const ArgumentNames& ArgumentNames::of_library() {
+  static const ArgumentNames names;
+  return names;
+}
+
+std::string last_below(const Stage1& program, const std::string& axis) {
+  for (const Axis& child : program.axes)
+    if (child.parent == axis) return last_below(program, child.name);
+  return axis;
+}
+
 namespace {
+
+// The last axes of chains that are more than their root, but for those of formats that are made here.
+std::vector<std::string> structured_axes(const Stage1& program, const Names& made) {
+  std::vector<std::string> axes;
+  for (const Axis& axis : program.axes)
+    if (!axis.parent.empty() && !made.contains(axis.name) && last_below(program, axis.name) == axis.name)
+      axes.push_back(axis.name);
+  return axes;
+}
+
+// "'J' (I, J)"
+std::string text_of_structured(const Stage1& program, const Names& made) {
+  const std::vector<std::string> axes = structured_axes(program, made);
+  if (axes.empty()) return "no axis of the program";
+  return joined(axes, [&](const std::string& axis) {
+    return fmt::format("'{}' ({}, {})", axis, joined(program.ancestors(axis)), axis);
+  });
+}
 
 bool is_known(const Expr& e, const Bound& bound) {
   const Names used = loop::variables_of(e);
@@ -23,19 +67,20 @@ void equate(const Expr& e, int64_t value, const std::string& what, Bound& bound)
   }
   if (!is_known(e, bound)) return;  // compared later, through sizes
   const int64_t expected = evaluate(e, bound.numbers);
-  check(expected == value, ErrorCode::invalid_shape, "{} is {}; the program has {} = {} there", what, value,
-        loop::to_text(e), expected);
+  check(expected == value, ErrorCode::invalid_shape, "{} is {}; the program has {}{} there", what, value,
+        loop::is_integer(e) ? "" : loop::to_text(e) + " = ", expected);
 }
 
-void bind_level(const Axis& axis, const Level& level, const std::string& name, Bound& bound) {
+// `given`: what messages call the structure.
+void bind_level(const Axis& axis, const Level& level, const std::string& given, Bound& bound) {
   check(axis.is_sparse == level.is_sparse && axis.is_variable == level.is_variable, ErrorCode::invalid_argument,
-        "structures['{}']: axis '{}' is {} and {}, and the structure is {} and {} there", name, axis.name,
+        "{}: axis '{}' is {} and {}, and the structure is {} and {} there", given, axis.name,
         axis.is_sparse ? "sparse" : "dense", axis.is_variable ? "variable" : "fixed",
         level.is_sparse ? "sparse" : "dense", level.is_variable ? "variable" : "fixed");
-  equate(axis.length, level.length, fmt::format("structures['{}']: the length of axis '{}'", name, axis.name), bound);
+  equate(axis.length, level.length, fmt::format("{}: the length of axis '{}'", given, axis.name), bound);
   if (axis.nnz)
     equate(axis.nnz, axis.is_variable ? level.num_positions : level.per_parent,
-           fmt::format("structures['{}']: the number of positions of axis '{}'", name, axis.name), bound);
+           fmt::format("{}: the number of positions of axis '{}'", given, axis.name), bound);
   const auto bind_array = [&](const std::string& array, const std::vector<int32_t>& values) {
     if (array.empty()) return;
     if (axis.index_type == DType::int64)
@@ -46,10 +91,6 @@ void bind_level(const Axis& axis, const Level& level, const std::string& name, B
   bind_array(axis.indptr, level.indptr);
   bind_array(axis.indices, level.indices);
 }
-
-}  // namespace
-
-namespace {
 
 // That no coordinate is stored on two axes of a list; loops over them write one buffer at the same time. What the
 // library decomposes is so by its rules.
@@ -103,21 +144,25 @@ Names made_here(const Stage1& program) {
 }
 
 void bind_structures(const Stage1& program, const std::vector<Decomposition>& decompositions,
-                     const std::map<std::string, Structure>& structures, Bound& bound) {
-  std::vector<std::string> axes;
-  for (const Axis& axis : program.axes) axes.push_back(axis.name);
+                     const std::map<std::string, Structure>& structures, Bound& bound, const ArgumentNames& names) {
+  Names made;
+  for (const Decomposition& decomposition : decompositions)
+    for (const FormatRewriteRule& rule : decomposition.rules)
+      for (const Axis& axis : rule.axes) made.insert(axis.name);
   std::map<std::string, const Level*> levels;
   for (const auto& [name, structure] : structures) {
-    check(program.find_axis(name) != nullptr, ErrorCode::invalid_argument, "structures['{}']: there is no such axis{}",
-          name, did_you_mean(name, axes));
+    const std::string given = names.structure(name);
+    if (program.find_axis(name) == nullptr)
+      fail(ErrorCode::invalid_argument, "{}: there is no such axis{}; structures are taken by {}", given,
+           did_you_mean(name, structured_axes(program, made)), text_of_structured(program, made));
     std::vector<std::string> chain = program.ancestors(name);
     chain.push_back(name);
-    const Structure::Data& data = data_of(structure, fmt::format("structures['{}']", name).c_str());
+    const Structure::Data& data = data_of(structure, given.c_str());
     check(chain.size() == data.levels.size(), ErrorCode::invalid_argument,
-          "structures['{}']: the axis has {} ancestors, and the structure {} levels above its last", name,
-          chain.size() - 1, data.levels.size() - 1);
+          "{}: the axis has {} ancestors, and the structure {} levels above its last", given, chain.size() - 1,
+          data.levels.size() - 1);
     for (size_t l = 0; l < chain.size(); ++l) {
-      bind_level(program.axis(chain[l]), data.levels[l], name, bound);
+      bind_level(program.axis(chain[l]), data.levels[l], given, bound);
       levels[chain[l]] = &data.levels[l];
     }
     bound.held[name] = structure.data();
@@ -126,9 +171,9 @@ void bind_structures(const Stage1& program, const std::vector<Decomposition>& de
   for (const Decomposition& decomposition : decompositions) {
     const auto found = structures.find(decomposition.col_axis);
     const bool is_made_here = bound.arrays.contains(program.axis(decomposition.col_axis).indices);
-    check(found != structures.end() || is_made_here, ErrorCode::invalid_argument,
-          "structures: '{}' is missing; its matrix is decomposed, and the formats are made of it",
-          decomposition.col_axis);
+    if (found == structures.end() && !is_made_here)
+      names.lacks_structure(decomposition.col_axis, text_of_structured(program, made),
+                            "its matrix is decomposed, and the formats are made of it");
     Names wanted;
     for (const FormatRewriteRule& rule : decomposition.rules)
       if (const std::string places = places_of(counting_axis(rule)); program.find_buffer(places) != nullptr)
@@ -187,14 +232,14 @@ int64_t value_of_length(const Axis& axis, const Expr& length, const Bound& bound
 }  // namespace
 
 void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>& scalars,
-                     const std::map<std::string, TensorView>& buffers, Bound& bound) {
+                     const std::map<std::string, TensorView>& buffers, Bound& bound, const ArgumentNames& names) {
   for (const auto& [name, value] : scalars) {
+    const std::string given = names.scalar(name);
     check(std::find(program.params.begin(), program.params.end(), name) != program.params.end(),
-          ErrorCode::invalid_argument, "scalars['{}']: there is no such parameter{}", name,
-          did_you_mean(name, program.params));
-    check(value >= 0 && value <= INT32_MAX, ErrorCode::invalid_argument, "scalars['{}']: is {}; 0 to {} are allowed",
-          name, value, INT32_MAX);
-    equate(loop::variable(name), value, fmt::format("scalars['{}']", name), bound);
+          ErrorCode::invalid_argument, "{}: there is no such parameter{}", given, did_you_mean(name, program.params));
+    check(value >= 0 && value <= INT32_MAX, ErrorCode::invalid_argument, "{}: is {}; 0 to {} are allowed", given, value,
+          INT32_MAX);
+    equate(loop::variable(name), value, given, bound);
   }
   for (const SparseBuffer& buffer : program.buffers) {
     const auto found = buffers.find(buffer.name);
@@ -202,7 +247,7 @@ void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>
     for (size_t d = 0; d < buffer.axes.size(); ++d)
       if (const Axis& axis = program.axis(buffer.axes[d]); axis.parent.empty())
         equate(axis.length, found->second.shape(static_cast<int>(d)),
-               fmt::format("buffers['{}']: extent {}", buffer.name, d), bound);
+               fmt::format("{}: extent {}", names.buffer(buffer.name), d), bound);
   }
   // Lengths below structured axes, as those of blocks in [num_blocks, 2, 2].
   for (const SparseBuffer& buffer : program.buffers) {
@@ -216,13 +261,19 @@ void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>
     for (size_t d = 0; d < last.size(); ++d)
       if (last[d]->parent.empty())
         equate(last[d]->length, found->second.shape(static_cast<int>(d)),
-               fmt::format("buffers['{}']: extent {}", buffer.name, d), bound);
+               fmt::format("{}: extent {}", names.buffer(buffer.name), d), bound);
   }
-  std::string missing;
+  Names made;
+  for (const Axis& axis : program.axes)
+    if (bound.arrays.contains(axis.indptr) || bound.arrays.contains(axis.indices)) made.insert(axis.name);
+  for (const Axis& axis : program.axes)
+    for (const std::string& array : {axis.indptr, axis.indices})
+      if (!array.empty() && !bound.pointers.contains(array))
+        names.lacks_structure(last_below(program, axis.name), text_of_structured(program, made), {});
+  std::vector<std::string> missing;
   for (const std::string& param : program.params)
-    if (!bound.numbers.scalars.contains(param)) missing += (missing.empty() ? "" : ", ") + param;
-  check(missing.empty(), ErrorCode::invalid_argument,
-        "parameters {}: no structure and no shape tells them; give them in scalars", missing);
+    if (!bound.numbers.scalars.contains(param)) missing.push_back(param);
+  if (!missing.empty()) names.lacks_parameters(missing);
   for (const Axis& axis : program.axes)
     for (const Expr& length : {axis.length, axis.nnz}) {
       if (!length) continue;
@@ -230,14 +281,10 @@ void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>
       check(value >= 0, ErrorCode::invalid_argument, "axis '{}': {} is {}; 0 and more are allowed", axis.name,
             loop::to_text(length), value);
     }
-  for (const Axis& axis : program.axes)
-    for (const std::string& array : {axis.indptr, axis.indices})
-      check(array.empty() || bound.pointers.contains(array), ErrorCode::invalid_argument,
-            "structures: axis '{}' has no structure; give one for it, or for the axis that it leads to", axis.name);
 }
 
 void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const Names& made_here,
-                  Bound& bound) {
+                  Bound& bound, const ArgumentNames& names) {
   Names own = weft::sparse::made_here(program);
   for (const auto& [array, values] : bound.arrays) own.insert(array);
   std::vector<std::string> known;
@@ -245,12 +292,12 @@ void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>
     if (!own.contains(buffer.name)) known.push_back(buffer.name);
   for (const auto& [name, tensor] : buffers)
     check(program.find_buffer(name) != nullptr && !own.contains(name), ErrorCode::invalid_argument,
-          "buffers['{}']: the program has no such buffer to give{}", name, did_you_mean(name, known));
+          "{}: the program has no such buffer to give{}", names.buffer(name), did_you_mean(name, known));
   bound.given.clear();
   for (const SparseBuffer& buffer : program.buffers) {
+    const std::string given = names.buffer(buffer.name);
     const int64_t count = num_values(program, buffer, bound.numbers);
-    check(count >= 0 && count < int64_t{1} << 40, ErrorCode::invalid_shape, "buffers['{}']: {} values are too many",
-          buffer.name, count);
+    check(count >= 0 && count < int64_t{1} << 40, ErrorCode::invalid_shape, "{}: {} values are too many", given, count);
     const size_t bytes = static_cast<size_t>(count) * static_cast<size_t>(bits_of(buffer.dtype)) / 8;
     if (own.contains(buffer.name) && !made_here.contains(buffer.name)) continue;  // kept in memory of the code
     if (made_here.contains(buffer.name)) {
@@ -261,16 +308,16 @@ void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>
       continue;
     }
     const auto found = buffers.find(buffer.name);
-    check(found != buffers.end() && found->second, ErrorCode::invalid_argument, "buffers: '{}' is missing",
-          buffer.name);
+    if (found == buffers.end() || !found->second)
+      fail(ErrorCode::invalid_argument, "buffers: '{}' is missing; the program takes {}", buffer.name, joined(known));
     const TensorView& tensor = found->second;
-    check(tensor.dtype() == buffer.dtype, ErrorCode::invalid_dtype, "buffers['{}']: is of {}; the program has {}",
-          buffer.name, weft::to_string(tensor.dtype()), weft::to_string(buffer.dtype));
-    check(tensor.device() == Device::cpu(), ErrorCode::invalid_device,
-          "buffers['{}']: lies on {}; the operator runs on cpu", buffer.name, weft::to_string(tensor.device()));
-    check(tensor.is_contiguous(), ErrorCode::invalid_stride, "buffers['{}']: is not contiguous", buffer.name);
-    check(tensor.size() == count, ErrorCode::invalid_shape, "buffers['{}']: {} has {} values; the program has {} there",
-          buffer.name, tensor, tensor.size(), count);
+    check(tensor.dtype() == buffer.dtype, ErrorCode::invalid_dtype, "{}: is of {}; the program has {}", given,
+          weft::to_string(tensor.dtype()), weft::to_string(buffer.dtype));
+    check(tensor.device() == Device::cpu(), ErrorCode::invalid_device, "{}: lies on {}; the operator runs on cpu",
+          given, weft::to_string(tensor.device()));
+    check(tensor.is_contiguous(), ErrorCode::invalid_stride, "{}: is not contiguous", given);
+    check(tensor.size() == count, ErrorCode::invalid_shape, "{}: {} has {} values; the program has {} there", given,
+          tensor, tensor.size(), count);
     bool written = false;
     for (const Iteration& it : program.iterations)
       written |= stores_to(it.body, buffer.name) || stores_to(it.init, buffer.name);

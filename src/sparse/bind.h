@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "loop/interpret.h"
+#include "sparse/argument_names.h"
 #include "sparse/formats/structure.h"
 #include "sparse/schedule.h"
 
@@ -32,16 +33,20 @@ struct Bound {
 // Arrays and parameters: from structures by axis, from the formats made of them, from `scalars` and shapes. Throws
 // Error(invalid_argument), Error(invalid_shape) or Error(invalid_dtype) for what does not fit together.
 void bind_structures(const Stage1& program, const std::vector<Decomposition>& decompositions,
-                     const std::map<std::string, Structure>& structures, Bound& bound);
+                     const std::map<std::string, Structure>& structures, Bound& bound,
+                     const ArgumentNames& names = ArgumentNames::of_library());
 void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>& scalars,
-                     const std::map<std::string, TensorView>& buffers, Bound& bound);
+                     const std::map<std::string, TensorView>& buffers, Bound& bound,
+                     const ArgumentNames& names = ArgumentNames::of_library());
 // Tensors of the caller; memory for buffers that `made_here` names. Other temporary buffers get none.
 void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const Names& made_here,
-                  Bound& bound);
+                  Bound& bound, const ArgumentNames& names = ArgumentNames::of_library());
 // Other tensors of the same names, types and shapes instead.
 void rebind_buffers(const std::map<std::string, TensorView>& buffers, Bound& bound);
 // Arrays of rows, which follow from others; of axes that a schedule gave them.
 void bind_rows(const Declarations& declared, Bound& bound);
+// The axis that leads to no other, below it or itself: what a structure is given for.
+std::string last_below(const Stage1& program, const std::string& axis);
 // What the caller does not give: what preprocessing writes, and temporary buffers.
 Names made_here(const Stage1& program);
 

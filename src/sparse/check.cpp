@@ -82,16 +82,24 @@ double num_operations(const Expr& e) {
 
 }  // namespace
 
-RunSize size_of_run(const Operator& op, const RunArguments& arguments) {
+RunSize size_of_run(const Operator& op, const RunArguments& arguments, const ArgumentNames& names) {
   const Compilation& made = op.impl().made;
   Bound bound;
-  bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound);
-  bind_parameters(made.stage1, arguments.scalars, arguments.buffers, bound);
+  bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound, names);
+  bind_parameters(made.stage1, arguments.scalars, arguments.buffers, bound, names);
   RunSize size;
   for (const SparseBuffer& buffer : made.source.buffers) {
     if (buffer.temporary) continue;
-    const int64_t count = num_values(made.source, buffer, bound.numbers);
-    size.tensors.push_back({buffer.name, buffer.dtype, count});
+    RunSize::Tensor& tensor = size.tensors.emplace_back(RunSize::Tensor{buffer.name, buffer.dtype, 1});
+    for (size_t i = 0; i < buffer.axes.size(); ++i) {
+      if (i + 1 < buffer.axes.size() && !made.source.axis(buffer.axes[i + 1]).parent.empty()) continue;
+      tensor.shape.push_back(evaluate(made.source.num_positions(buffer.axes[i]), bound.numbers));
+      check(
+          !__builtin_mul_overflow(tensor.count, tensor.shape.back(), &tensor.count) && tensor.count < int64_t{1} << 40,
+          ErrorCode::invalid_shape, "{}: it has more values than the {} that are allowed", names.buffer(buffer.name),
+          (int64_t{1} << 40) - 1);
+    }
+    const int64_t count = tensor.count;
     size.bytes += static_cast<double>(count) * bits_of(buffer.dtype) / 8;
   }
   for (const Axis& axis : made.source.axes) {
@@ -112,6 +120,37 @@ RunSize size_of_run(const Operator& op, const RunArguments& arguments) {
     for (const Stmt& stmt : it.body) size.flops += points * num_operations(stmt.value);
   }
   return size;
+}
+
+void check_arguments(const Operator& op, const RunArguments& arguments, const ArgumentNames& names) {
+  const Compilation& made = op.impl().made;
+  Bound bound;
+  bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound, names);
+  bind_parameters(made.stage1, arguments.scalars, arguments.buffers, bound, names);
+  bind_rows(made.compute2, bound);
+  bind_buffers(made.stage1, arguments.buffers, op.impl().own, bound, names);
+}
+
+std::vector<std::string> inputs_of(const Stage1& program) {
+  std::vector<std::string> names;
+  for (const SparseBuffer& buffer : program.buffers) {
+    if (buffer.temporary) continue;
+    // The first iteration that accesses it decides.
+    for (const Iteration& it : program.iterations) {
+      const bool is_set = stores_to(it.init, buffer.name);
+      bool is_read = false;
+      const auto look = [&](const Expr& e) { is_read |= loop::loads_from(e, buffer.name); };
+      for (const Expr& condition : it.where) look(condition);
+      loop::visit_exprs(it.init, look);
+      for (const Stmt& store : it.body) {
+        loop::visit_exprs({store}, look);
+        if (store.name == buffer.name) break;
+      }
+      if (is_read && !is_set) names.push_back(buffer.name);
+      if (is_read || is_set || stores_to(it.body, buffer.name)) break;
+    }
+  }
+  return names;
 }
 
 std::vector<std::string> outputs_of(const Operator& op) {

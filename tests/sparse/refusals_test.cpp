@@ -110,7 +110,7 @@ TEST_F(BadRun, IsRefusedNamingWhatIsWrong) {
   says("axis 'J' is sparse and variable, and the structure is sparse and fixed there", with([&](auto& x) {
          x.structures = {{"J", ell_from_coo(a.coo()).structure}};
        }));
-  says("parameters nnz: no structure and no shape tells them", with([&](auto& x) { x.structures.clear(); }));
+  says("structures: 'J' is missing; structures are taken by 'J' (I, J)", with([&](auto& x) { x.structures.clear(); }));
   says("buffers: 'B' is missing", with([&](auto& x) {
          x.buffers.erase("B");
          x.scalars = {{"feat", 3}};
