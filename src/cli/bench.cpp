@@ -13,7 +13,7 @@
 #include "cli/cli.h"
 #include "cli/device.h"
 #include "cli/packed_file.h"
-#include "cli/sparse_input.h"
+#include "weft/sparse_files.h"
 
 namespace weft::cli {
 namespace {
@@ -117,8 +117,12 @@ void run(const bench::Bench& bench, Chosen& chosen, Context& context) {
   chosen.options.device = require_device(chosen.device);
   bench::stop_when([] { return interrupted.load(); });
   chosen.options.read_file = read_packed_file;
-  chosen.options.read_matrix = read_matrix;
-  chosen.options.read_tensor = read_tensor;
+  chosen.options.read_matrix = [](const std::string& path) {
+    return sparse::parse_places(path, read_packed_file(path));
+  };
+  chosen.options.read_tensor = [](const std::string& path) {
+    return sparse::parse_tensor(path, read_packed_file(path)).coo;
+  };
   PrintedReport report(context.json);
   report.note(bench::machine());
   try {

@@ -6,9 +6,10 @@
 #include "cli/arguments.h"
 #include "cli/number.h"
 #include "cli/output.h"
-#include "cli/sparse_input.h"
+#include "cli/packed_file.h"
 #include "sparse/operators/kept.h"
 #include "sparse/stage1/parse.h"
+#include "weft/sparse_files.h"
 
 namespace weft::cli {
 namespace {
@@ -41,21 +42,23 @@ int64_t width(const SparseTune& tune, const std::string& name) {
                                {"1 to 65536", [](double n) { return n >= 1 && n <= 65536; }});
 }
 
+sparse::Structure read_csr(const std::string& path) {
+  return sparse::csr_from_coo(sparse::parse_places(path, read_packed_file(path))).structure;
+}
+
 sparse::Tuned tune_spmm(const SparseTune& tune, const std::string& path) {
-  return sparse::tune_spmm(sparse::csr_from_coo(read_matrix(path)).structure, width(tune, "feat"),
-                           {.seconds = tune.seconds, .values_unchanged = true});
+  return sparse::tune_spmm(read_csr(path), width(tune, "feat"), {.seconds = tune.seconds, .values_unchanged = true});
 }
 
 sparse::Tuned tune_sddmm(const SparseTune& tune, const std::string& path) {
-  return sparse::tune_sddmm(sparse::csr_from_coo(read_matrix(path)).structure, width(tune, "feat"),
-                            {.seconds = tune.seconds, .values_unchanged = true});
+  return sparse::tune_sddmm(read_csr(path), width(tune, "feat"), {.seconds = tune.seconds, .values_unchanged = true});
 }
 
 sparse::Tuned tune_rgms(const SparseTune& tune, const std::string& path) {
-  check(is_tensor(path), ErrorCode::invalid_argument, "--matrix: '{}' is a matrix; RGMS takes triples (.csv) or a .tns",
-        path);
-  return sparse::tune_rgms(read_tensor(path), width(tune, "feat_in"), width(tune, "feat_out"),
-                           {.seconds = tune.seconds});
+  check(sparse::is_tensor_file(path), ErrorCode::invalid_argument,
+        "--matrix: '{}' is a matrix; RGMS takes triples (.csv) or a .tns", path);
+  return sparse::tune_rgms(sparse::parse_tensor(path, read_packed_file(path)).coo, width(tune, "feat_in"),
+                           width(tune, "feat_out"), {.seconds = tune.seconds});
 }
 
 const struct {

@@ -78,8 +78,11 @@ nlohmann::json Result::last() const {
 Result run_weft(const std::vector<std::string>& arguments, const RunOptions& options) {
   Pipe in, out, err;
   std::vector<std::string> argv = {WEFT_PROGRAM}, environment = options.environment;  // of two values the first counts
-  if (options.descriptors > 0)
-    argv = {"/bin/sh", "-c", "ulimit -n " + std::to_string(options.descriptors) + "; exec \"$@\"", "sh", WEFT_PROGRAM};
+  std::string limits;
+  if (options.descriptors > 0) limits += "ulimit -n " + std::to_string(options.descriptors) + "; ";
+  if (options.address_space_gib > 0)
+    limits += "ulimit -v " + std::to_string(int64_t{options.address_space_gib} << 20) + "; ";
+  if (!limits.empty()) argv = {"/bin/sh", "-c", limits + "exec \"$@\"", "sh", WEFT_PROGRAM};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   for (char** variable = environ; *variable != nullptr; ++variable)
     if (!std::string(*variable).starts_with("WEFT_")) environment.emplace_back(*variable);
@@ -95,6 +98,7 @@ Result run_weft(const std::vector<std::string>& arguments, const RunOptions& opt
   if (!options.out_file.empty())
     posix_spawn_file_actions_addopen(&actions, 1, options.out_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   for (const int fd : options.closed) posix_spawn_file_actions_addclose(&actions, fd);
+  if (!options.folder.empty()) posix_spawn_file_actions_addchdir_np(&actions, options.folder.c_str());
   pid_t child = 0;
   const int failed =
       posix_spawn(&child, argv.front().c_str(), &actions, nullptr, pointers(argv).data(), pointers(environment).data());

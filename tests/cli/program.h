@@ -31,6 +31,8 @@ struct RunOptions {
   std::vector<int> closed = {};               // descriptors that are closed at the start
   std::string out_file = {};                  // stdout is this file instead
   int descriptors = 0;                        // that it may have; 0: as many as the test
+  int address_space_gib = 0;                  // that it may have; 0: as much as the test
+  std::string folder = {};                    // where it runs; "": where the test does
 };
 
 // Fails the test when the program does not end within a minute.

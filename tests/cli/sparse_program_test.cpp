@@ -209,12 +209,13 @@ TEST(SparseProgram, RefusesWhatIsWrong) {
   expect_refusal(run_weft({"sparse", kSpmmFile, "--set", "feat"}), 2, "usage", "NAME=VALUE is expected");
   expect_refusal(run_weft({"sparse", kSpmmFile, "--set", "feat=-1"}), 3, "invalid_argument", "feat");
   expect_refusal(run_weft({"sparse", kSpmmFile, "--set", "fat=1"}), 3, "invalid_argument", "did you mean 'feat'?");
-  expect_refusal(run_weft({"sparse", kSpmmFile, "--run"}), 3, "invalid_argument", "structures");
+  expect_refusal(run_weft({"sparse", kSpmmFile, "--run"}), 2, "usage", "--matrix J=FILE is missing");
   const std::pair<const char*, const char*> matrices[] = {
-      {"%%MatrixMarket matrix array real general\n2 2\n", "dense arrays are not read"},
+      {"%%MatrixMarket matrix array real general\n2 2\n",
+       "line 1: the banner's format is 'array': dense arrays are not"},
       {"%%MatrixMarket matrix coordinate pattern general\n2 2 2\n1 1\n", "a row is expected"},
       {"%%MatrixMarket matrix coordinate pattern general\n2 2 1\n3 1\n", "a row is 3; allowed are 1 to 2"},
-      {"%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 1\n2 2\n", "more elements follow"},
+      {"%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 1\n2 2\n", "more follows than the 1 elements"},
       {"%%MatrixMarket matrix coordinate odd general\n2 2 1\n1 1\n", "field 'odd' is not known"}};
   for (const auto& [text, says] : matrices)
     expect_refusal(run_weft({"sparse", kSpmmFile, "--run", "--matrix", "J=" + temporary_file("bad.mtx", text)}), 3,

@@ -231,6 +231,12 @@ TEST(Docs, ReadmesProgramIsTheOneThatIsBuiltAgainstTheInstalledTree) {
   EXPECT_EQ(readme.substr(begin + 7, end - begin - 7), read("tests/install/consumer/attend.cpp"));
 }
 
+TEST(Docs, SparseBeginsWithTheExampleThatIsBuilt) {
+  const std::string document = read("docs/sparse.md"), begin = "```cpp\n";
+  const size_t at = document.find(begin) + begin.size();
+  EXPECT_EQ(document.substr(at, document.find("```", at) - at), read("examples/sparse_files.cpp"));
+}
+
 TEST(Docs, ReadmesFiguresAreThoseOfTheTablesOfPerformance) {
   const std::string performance = read("docs/performance.md");
   std::string section = read("README.md");
