@@ -37,13 +37,15 @@ std::string without(std::string text, std::string_view word) {
 void expect_compiles(const std::vector<ReadyCase>& cases, std::string_view architecture) {
   std::string text;
   std::vector<std::string> names;
-  for (const ReadyCase& c : cases) {
-    const Operator op =
-        compile(parse(c.ready.text), c.ready.schedule, Device::cpu(), {.set = c.ready.set, .stop_after = "generate"});
+  const auto add = [&](const std::string& name, const Operator& op) {
     names.push_back("op" + std::to_string(names.size()) + "_");
-    text += "namespace " + names.back() + " {\n#line 1 \"" + c.name + "\"\n" +
-            without(op.text("cuda"), "extern \"C\" ") + "}\n";
-  }
+    text += "namespace " + names.back() + " {\n#line 1 \"" + name + "\"\n" + without(op.text("cuda"), "extern \"C\" ") +
+            "}\n";
+  };
+  for (const ReadyCase& c : cases)
+    add(c.name,
+        compile(parse(c.ready.text), c.ready.schedule, Device::cpu(), {.set = c.ready.set, .stop_after = "generate"}));
+  add("named as words", compile(parse(kNamedAsWords), Device::cpu(), {.stop_after = "generate"}));
   weft::testing::count_cubin();
   const auto built = jit::build({.name = "sparse operators", .text = text, .target = jit::nvrtc_target(architecture)});
   for (const std::string& name : names) EXPECT_NE(built.bytes.find(name), std::string::npos) << name;

@@ -13,32 +13,12 @@
 namespace weft::sparse::test {
 namespace {
 
-// Words of C++ and CUDA, and what generated text declares, in every role.
-constexpr const char* kWords = R"(program class(int, restrict, unsigned, i_end):
-  new = dense_fixed(int)
-  J = sparse_variable(new, restrict, unsigned, indptr=worker, indices=buffers)
-  J_ = dense_fixed(restrict)
-  K = dense_fixed(i_end)
-  float = buffer(new, J): fp32
-  weft_find = buffer(J_, K): fp32
-  scalars = buffer(new, K): fp32
-  iterate typename(new, J, K) "SRS" as (i, workers, threadIdx):
-    init:
-      scalars[i, threadIdx] = 0.0
-    scalars[i, threadIdx] = scalars[i, threadIdx] + float[i, workers] * weft_find[workers, threadIdx]
-schedule:
-  lower()
-  double, auto = split(typename.threadIdx, 4)
-  vectorize(auto)
-  parallel(typename.i)
-)";
-
 TEST(Names, AreAnyInEveryRole) {
   constexpr int64_t kFeat = 6;
   const Matrix a = random_matrix(Shape::power_law, 3);
   const Values b = random_values(static_cast<size_t>(a.cols * kFeat), 4);
   Values c(static_cast<size_t>(a.rows * kFeat));
-  const Operator op = compile(parse(kWords));
+  const Operator op = compile(parse(kNamedAsWords));
   expect_everywhere(op,
                     {.structures = {{"J", a.structure()}},
                      .buffers = {{"float", a.values_view()},

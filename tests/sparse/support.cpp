@@ -101,6 +101,25 @@ CooTensor in_relations(const Matrix& a) {
   return tensor;
 }
 
+const char* const kNamedAsWords = R"(program class(int, restrict, unsigned, i_end):
+  new = dense_fixed(int)
+  J = sparse_variable(new, restrict, unsigned, indptr=worker, indices=buffers)
+  J_ = dense_fixed(restrict)
+  K = dense_fixed(i_end)
+  float = buffer(new, J): fp32
+  weft_find = buffer(J_, K): fp32
+  scalars = buffer(new, K): fp32
+  iterate typename(new, J, K) "SRS" as (i, workers, threadIdx):
+    init:
+      scalars[i, threadIdx] = 0.0
+    scalars[i, threadIdx] = scalars[i, threadIdx] + float[i, workers] * weft_find[workers, threadIdx]
+schedule:
+  lower()
+  double, auto = split(typename.threadIdx, 4)
+  vectorize(auto)
+  parallel(typename.i)
+)";
+
 std::string example(const std::string& name) {
   std::ifstream file(std::string(WEFT_SPARSE_EXAMPLES) + "/" + name + ".txt");
   EXPECT_TRUE(file.good()) << name;

@@ -35,6 +35,9 @@ Matrix random_matrix(Shape shape, uint32_t seed);
 
 // Its elements in relations 0 and 2 of three, in turns.
 CooTensor in_relations(const Matrix& a);
+// SpMM on J whose names are words of C++ and CUDA, and what generated text declares, in every role: `scalars` is
+// `float` times `weft_find`.
+extern const char* const kNamedAsWords;
 // The text of a program of examples/sparse.
 std::string example(const std::string& name);
 
