@@ -85,6 +85,23 @@ TEST(Prefetch, LeavesOutWhatWouldHaveToBeSearchedFor) {
   }
 }
 
+// Nor what stands in memory of the nest, which is filled further on; rows of a fused loop that are read are known early.
+TEST(Prefetch, LeavesOutWhatIsKnownFurtherOn) {
+  constexpr int64_t kFeat = 3;
+  const Matrix a = random_matrix(Shape::uniform, 10);
+  const Values b = random_values(static_cast<size_t>(a.cols * kFeat), 11);
+  Values c(static_cast<size_t>(a.rows * kFeat));
+  const RunArguments arguments{.structures = {{"J", a.structure()}},
+                               .buffers = {{"A", a.values_view()},
+                                           {"B", {b.data(), DType::fp32, {a.cols, kFeat}}},
+                                           {"C", {c.data(), DType::fp32, {a.rows, kFeat}}}}};
+  for (const std::string lines : {"lower()\ncache_read(csrmm.j, j_indices, register)\nannotate(csrmm.j, prefetch, 2)\n",
+                                  "sparse_fuse(csrmm, I, J)\nlower()\nannotate(csrmm.i_j, prefetch, 2)\n",
+                                  "sparse_fuse(csrmm, I, J)\nlower()\nmaterialise_rows(csrmm.i_j)\n"
+                                  "annotate(csrmm.i_j, prefetch, 2)\n"})
+    expect_everywhere(compile(parse(example("spmm_hyb")), lines), arguments, "C", dense_spmm(a, b, kFeat), lines);
+}
+
 // What a text fetches, by the loop over E.
 std::string fetched(const std::string& value, const std::string& more = "") {
   const std::string text = "program p(e, n, m):\n  E = dense_fixed(e)\n  N = dense_fixed(n)\n  L = dense_fixed(m)\n" +
