@@ -1,6 +1,8 @@
 #include "cli/sparse_tune.h"
 
+#include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "cli/arguments.h"
