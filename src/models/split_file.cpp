@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -59,7 +60,14 @@ std::optional<int64_t> number_of(const ByteSource& source, const Gguf& gguf, std
       case GgufType::u32: return load(uint32_t{});
       case GgufType::i32: return load(int32_t{});
       case GgufType::i64: return load(int64_t{});
-      case GgufType::u64: return load(uint64_t{});  // beyond the largest int64: negative, which no caller allows
+      case GgufType::u64: {
+        uint64_t number = 0;
+        std::memcpy(&number, data, sizeof number);
+        check(std::in_range<int64_t>(number), ErrorCode::invalid_file,
+              "{}: metadata {} is {}; allowed are integers up to {}", source.name(), quoted(key), number,
+              std::numeric_limits<int64_t>::max());
+        return static_cast<int64_t>(number);
+      }
       default: break;
     }
   fail(ErrorCode::invalid_file, "{}: metadata {} is {}{}; expected an integer", source.name(), quoted(key),
@@ -68,8 +76,9 @@ std::optional<int64_t> number_of(const ByteSource& source, const Gguf& gguf, std
 
 int64_t required_number(const ByteSource& source, const Gguf& gguf, std::string_view key) {
   const std::optional<int64_t> number = number_of(source, gguf, key);
-  check(number.has_value(), ErrorCode::invalid_file, "{}: metadata {} is missing; the file is no part of a split model",
-        source.name(), quoted(key));
+  check(number.has_value(), ErrorCode::invalid_file,
+        "{}: metadata {} is missing; each part of a split model has it: split the model again", source.name(),
+        quoted(key));
   return *number;
 }
 
@@ -156,7 +165,9 @@ GgufFile join(std::vector<Part> parts) {
 GgufFile read_parts(const std::string& name, const OpenSource& open) {
   Part named{.source = open(name), .gguf = {}};
   named.gguf = read_gguf(*named.source);
-  const int64_t count = number_of(*named.source, named.gguf, kCount).value_or(0);
+  const bool is_part = named.gguf.find(kNumber) != nullptr || named.gguf.find(kTensors) != nullptr;
+  const int64_t count = is_part ? required_number(*named.source, named.gguf, kCount)
+                                : number_of(*named.source, named.gguf, kCount).value_or(0);
   check(0 <= count && count <= kMaxParts, ErrorCode::invalid_file, "{}: metadata '{}' is {}; allowed are 0 to {}", name,
         kCount, count, kMaxParts);
   if (count <= 1) return {std::move(named.source), std::move(named.gguf)};

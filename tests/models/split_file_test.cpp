@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -167,6 +168,16 @@ TEST_F(SplitFile, PartsThatDoNotBelongTogetherAreRefused) {
       "'general.quantization_version' is not in the first part");
 }
 
+TEST_F(SplitFile, ThePartThatIsNamedSaysWhichKeyItLacks) {
+  for (const char* key : {"split.no", "split.count"}) {
+    std::vector<GgufWriter> parts = good_parts();
+    parts[0].remove(key);
+    write(parts);
+    expect_refusal(path(0, 3), ErrorCode::invalid_file,
+                   {path(0, 3), std::string("'") + key + "' is missing; each part of a split model has it"});
+  }
+}
+
 TEST_F(SplitFile, TensorsAreCountedAndNoneIsThereTwice) {
   std::vector<GgufWriter> parts = good_parts();
   parts[2].tensors.pop_back();
@@ -200,6 +211,10 @@ TEST_F(SplitFile, NumbersOfPartsOutOfBoundsAreRefused) {
   negative.add("split.count", int64_t{-1});
   negative.write(path(0, 3));
   expect_refusal(path(0, 3), ErrorCode::invalid_file, {"'split.count' is -1"});
+  GgufWriter most = whole_;
+  most.add_raw("split.count", GgufWriter::kU64, encode(std::numeric_limits<uint64_t>::max()));
+  most.write(path(0, 3));
+  expect_refusal(path(0, 3), ErrorCode::invalid_file, {"'split.count' is 18446744073709551615"});
 }
 
 TEST_F(SplitFile, APartThatIsCutShortIsRefusedByItsName) {
