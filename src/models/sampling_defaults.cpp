@@ -7,7 +7,9 @@
 #include <limits>
 #include <string_view>
 
+#include "base/check.h"
 #include "base/log.h"
+#include "models/gguf_reader.h"
 
 namespace weft {
 namespace {
@@ -80,17 +82,42 @@ const Family* family_of(const ModelFile& file) {
   return nullptr;
 }
 
-// A number of the file within [least, most]; one beyond is no recommendation that could be followed.
-bool read_number(const ModelFile& file, std::string_view name, double least, double most, double& value) {
+struct SamplingRange {
+  double least, most;
+  std::string_view words;
+  bool without_least = false;
+  bool holds(double value) const { return value <= most && (without_least ? value > least : value >= least); }
+};
+
+// A value as messages show it.
+std::string shown_value(const ModelFile& file, std::string_view key) {
+  try {
+    return quoted(file.get_string(key));
+  } catch (const Error&) {
+    return "neither a number nor a text";
+  }
+}
+
+double sampling_number(const ModelFile& file, std::string_view key, const SamplingRange& range) {
+  try {
+    return file.get_float(key);
+  } catch (const Error&) {  // some write integers
+  }
+  try {
+    return static_cast<double>(file.get_int(key));
+  } catch (const Error&) {
+    fail(ErrorCode::invalid_file, "{}: metadata '{}' is {}; allowed are {}", file.path(), key, shown_value(file, key),
+         range.words);
+  }
+}
+
+// One out of range is no recommendation that could be followed.
+bool read_number(const ModelFile& file, std::string_view name, const SamplingRange& range, double& value) {
   const std::string key = fmt::format("general.sampling.{}", name);
   if (!file.has(key)) return false;
-  try {
-    value = file.get_float(key);
-  } catch (const Error&) {
-    value = static_cast<double>(file.get_int(key));  // throws for what is no number
-  }
-  if (value >= least && value <= most) return true;
-  log::warn("{}: metadata '{}' is {}; allowed are {} to {}: it is left out", file.path(), key, value, least, most);
+  value = sampling_number(file, key, range);
+  if (range.holds(value)) return true;
+  log::warn("{}: metadata '{}' is {}; allowed are {}: it is left out", file.path(), key, value, range.words);
   return false;
 }
 
@@ -102,18 +129,19 @@ std::optional<SamplingDefaults> sampling_defaults(const ModelFile& file) {
   if (family != nullptr) defaults = {family->params, {.repetition = family->repetition}, std::string(family->name)};
   bool of_file = false;
   double value = 0;
-  const auto take = [&](std::string_view name, double least, double most) {
-    const bool there = read_number(file, name, least, most, value);
+  const auto take = [&](std::string_view name, const SamplingRange& range) {
+    const bool there = read_number(file, name, range, value);
     of_file |= there;
     return there;
   };
   // Zero and less switch top_k off.
-  if (take("top_k", -1, std::numeric_limits<int>::max()))
+  constexpr int kMostTopK = std::numeric_limits<int>::max();
+  if (take("top_k", {-1, kMostTopK, "numbers from -1 to 2147483647, where 0 and less are off"}))
     defaults.params.top_k = value > 0 ? static_cast<int>(value) : 0;
-  if (take("temp", 0, 100)) defaults.params.temperature = static_cast<float>(value);
-  if (take("top_p", std::numeric_limits<float>::min(), 1)) defaults.params.top_p = static_cast<float>(value);
-  if (take("min_p", 0, 1)) defaults.params.min_p = static_cast<float>(value);
-  if (take("penalty_repeat", std::numeric_limits<float>::min(), 100))
+  if (take("temp", {0, 100, "numbers from 0 (greedy) to 100"})) defaults.params.temperature = static_cast<float>(value);
+  if (take("top_p", {0, 1, "numbers above 0 up to 1 (off)", true})) defaults.params.top_p = static_cast<float>(value);
+  if (take("min_p", {0, 1, "numbers from 0 (off) to 1"})) defaults.params.min_p = static_cast<float>(value);
+  if (take("penalty_repeat", {0, 100, "numbers above 0 up to 100, where 1 is off", true}))
     defaults.penalties.repetition = static_cast<float>(value);
   if (of_file) defaults.source = "the model's file";
   if (family == nullptr && !of_file) return std::nullopt;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/log.h"
 #include "models/byte_source.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/random_model.h"
@@ -101,9 +102,52 @@ TEST(SamplingDefaults, values_out_of_range_are_left_out_and_texts_refused) {
     EXPECT_EQ(defaults->params.temperature, 0.2f) << bad;
     EXPECT_EQ(defaults->source, "SmolLM2");
   }
+}
+
+// File, key, value, and what is allowed.
+TEST(SamplingDefaults, what_is_no_number_is_refused_by_its_name) {
+  const auto message = [](const GgufWriter& gguf) -> std::string {
+    try {
+      defaults_of(gguf);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  GgufWriter text = model("llama", "SmolLM2");
+  text.add("general.sampling.top_p", "much");
+  EXPECT_EQ(
+      message(text),
+      "invalid_file: memory: metadata 'general.sampling.top_p' is 'much'; allowed are numbers above 0 up to 1 (off)");
+  GgufWriter truth = model("llama", "SmolLM2");
+  truth.add("general.sampling.top_k", true);
+  EXPECT_EQ(
+      message(truth),
+      "invalid_file: memory: metadata 'general.sampling.top_k' is neither a number nor a text; allowed are numbers "
+      "from -1 to 2147483647, where 0 and less are off");
+}
+
+TEST(SamplingDefaults, warnings_say_what_is_allowed) {
   GgufWriter gguf = model("llama", "SmolLM2");
-  gguf.add("general.sampling.top_p", "much");
-  EXPECT_THROW(defaults_of(gguf), Error);
+  gguf.add("general.sampling.top_p", 0.f);
+  static std::string said;
+  log::set_sink([](int, std::string_view line) { said = line; });
+  const auto defaults = defaults_of(gguf);
+  log::set_sink(nullptr);
+  ASSERT_TRUE(defaults);
+  EXPECT_EQ(defaults->params.top_p, 0.9f);
+  EXPECT_EQ(
+      said,
+      "memory: metadata 'general.sampling.top_p' is 0; allowed are numbers above 0 up to 1 (off): it is left out");
+}
+
+// As Transformers does: who recommends a top-k recommends to draw.
+TEST(SamplingDefaults, a_file_that_says_top_k_alone_is_drawn_from_at_temperature_one) {
+  GgufWriter gguf = model("llama", "somebody's own");
+  gguf.add("general.sampling.top_k", int64_t{40});
+  const auto defaults = defaults_of(gguf);
+  ASSERT_TRUE(defaults);
+  EXPECT_EQ(to_string(defaults->params, defaults->penalties), "temperature 1, top-k 40");
 }
 
 }  // namespace
