@@ -1,5 +1,7 @@
 #include "decode/weights.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <string_view>
 
@@ -31,6 +33,12 @@ void read_vector(const ModelFile& file, std::string_view name, std::vector<float
   const size_t old = to.size();
   to.resize(old + static_cast<size_t>(info.rows * info.cols));
   file.read(info, 0, info.rows, to.data() + old);
+  // Each number reaches every answer: said here, where it stands can be said.
+  const auto wrong = std::find_if_not(to.begin() + static_cast<std::ptrdiff_t>(old), to.end(),
+                                      [](float value) { return std::isfinite(value); });
+  if (wrong != to.end())
+    fail(ErrorCode::invalid_file, "{}: tensor '{}': element {} is {}; allowed are finite numbers", file.path(), name,
+         wrong - to.begin() - static_cast<std::ptrdiff_t>(old), *wrong);
 }
 
 LayerVectors read_vectors(const ModelFile& file, const LayerNames& names) {

@@ -194,6 +194,26 @@ TEST_F(RandomModel, AgreesWithTheReferenceInEveryScalingOfRope) {
   }
 }
 
+// Each would make every logit NaN, which no answer could say the file of.
+TEST_F(RandomModel, RefusesVectorsOfAFileThatHoldWhatIsNoFiniteNumber) {
+  for (const auto& [name, value] : {std::pair("blk.1.attn_q.bias", NAN), std::pair("blk.0.attn_norm.weight", INFINITY),
+                                    std::pair("output_norm.weight", -INFINITY)}) {
+    GgufWriter gguf = random_model({.architecture = "qwen2"});
+    gguf.tensor(name).data.replace(4 * sizeof(float), sizeof(float), testing::encode(static_cast<float>(value)));
+    const std::string path = folder_.path("broken.gguf");
+    gguf.write(path);
+    const ModelFile file(path);
+    try {
+      const ForwardPass forward(file, {});
+      ADD_FAILURE() << name << " was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_file);
+      EXPECT_NE(std::string(error.what()).find(path + ": tensor '" + name + "': element 4 is "), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
 // Sliding layers keep their own plan through chunks of rows, single tokens and forks.
 TEST_F(RandomModel, SlidingLayersAgreeWhetherTokensComeAtOnceOrInParts) {
   const std::string path = write({.architecture = "gemma3", .num_layers = 7, .sliding_window = 33});
