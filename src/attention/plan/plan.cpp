@@ -6,12 +6,12 @@ namespace weft {
 
 using namespace planner;
 
-namespace {
-
-PlanBuilder& scratch() {
+PlanBuilder& planner::scratch() {
   static thread_local PlanBuilder builder;
   return builder;
 }
+
+namespace {
 
 // Up to units.
 Problem lay(const KernelTraits& traits, const PlanInput& input, PlanBuilder& builder) {

@@ -177,6 +177,8 @@ struct Merges {
 
 // ---------------------------------------------------------------- stages, in order
 
+// This thread's: of one call at a time, which fills it anew. Its memory stays.
+PlanBuilder& scratch();
 // Throws Error(invalid_argument | invalid_indptr | invalid_page | unsupported) for a user's mistake.
 Problem check_input(const KernelTraits& traits, const PlanInput& input, PlanBuilder& builder);
 

@@ -67,21 +67,16 @@ bool covered(const Plan::Impl& impl, const Problem& p, const PlanBuilder& builde
   return p.num_page_ids <= impl.page_capacity;
 }
 
-PlanBuilder& scratch_of_reuse() {
-  static thread_local PlanBuilder builder;
-  return builder;
-}
-
 }  // namespace
 
 bool Plan::covers(const PlanInput& input) const {
-  PlanBuilder& builder = scratch_of_reuse();
+  PlanBuilder& builder = scratch();
   const Problem problem = same_terms(impl(), input, builder);
   return covered(impl(), problem, builder);
 }
 
 void Plan::update(const PlanInput& input) {
-  PlanBuilder& builder = scratch_of_reuse();
+  PlanBuilder& builder = scratch();
   const Problem problem = same_terms(impl(), input, builder);
   check(covered(*impl_, problem, builder), ErrorCode::plan_mismatch,
         "update: the plan does not cover these lengths; ask covers(input) first, and plan again when it says no");

@@ -266,8 +266,7 @@ SharedLevels levels_from_prefixes(const AttentionKernel& kernel, const PlanInput
 
 SharedLevels Planner::shared_levels(const KernelTraits& traits, const PlanInput& input,
                                     const SharedPrefixes* prefixes) {
-  static thread_local PlanBuilder builder;
-  return Search(traits, input, prefixes, builder).run();
+  return Search(traits, input, prefixes, scratch()).run();
 }
 
 SharedLevels levels_from_prefix_tree(const PrefixTree& tree, std::span<const int32_t> qo_indptr) {
