@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "serve/request_checks.h"
-#include "tests/serve/fake_model.h"
+#include "tests/serve/fake_engine.h"
 #include "weft/error.h"
 
 namespace weft::serve {
@@ -17,7 +17,6 @@ using testing::FakeModel;
 using testing::kFakeEnd;
 using testing::prompt_of;
 
-const SamplingParams kGreedy{.temperature = 0.f};
 const std::vector<std::pair<int32_t, float>> kEndNow{{kFakeEnd, 100.f}};
 
 // A time that passes when a test says so.
@@ -29,7 +28,7 @@ struct Watch {
   }
 };
 
-struct EngineTest : ::testing::Test {
+struct EngineTest : testing::FakeEngineTest {
   FakeModel* model = nullptr;
   Watch watch;
   Engine make(int64_t pages = 64, EngineOptions options = {}, bool reproducible = false) {
@@ -40,12 +39,6 @@ struct EngineTest : ::testing::Test {
   // Whose steps take no time.
   Engine make_watched(const EngineOptions& options) {
     return EngineMaker::make(std::make_unique<FakeModel>(4, 64, 128), fake_vocabulary(), options, watch.now());
-  }
-  static void finish(Engine& engine, int most = 2000) {
-    while (engine.step()) ASSERT_GT(most--, 0) << "the engine does not come to an end";
-  }
-  static Request greedy(std::vector<int32_t> prompt, int64_t max_tokens) {
-    return {.prompt = std::move(prompt), .max_tokens = max_tokens, .sampling = kGreedy};
   }
 };
 

@@ -2,7 +2,7 @@
 #include "serve/scheduler.h"
 
 #include "serve/engine.h"
-#include "tests/serve/fake_model.h"
+#include "tests/serve/fake_engine.h"
 
 namespace weft::serve {
 namespace {
@@ -48,18 +48,12 @@ struct WatchedModel : FakeModel {
 constexpr int kPage = 4;
 
 // Steps take no time: what they cost is what is believed of them before the first one.
-struct SchedulerTest : ::testing::Test {
+struct SchedulerTest : testing::FakeEngineTest {
   WatchedModel* model = nullptr;
   Engine make(int64_t pages, const EngineOptions& options = {}) {
     auto made = std::make_unique<WatchedModel>(kPage, pages, 1000, true);
     model = made.get();
     return EngineMaker::make(std::move(made), fake_vocabulary(), options, [] { return Clock::time_point(); });
-  }
-  static void finish(Engine& engine, int most = 20000) {
-    while (engine.step()) ASSERT_GT(most--, 0) << "the engine does not come to an end";
-  }
-  static Request greedy(std::vector<int32_t> prompt, int64_t max_tokens) {
-    return {.prompt = std::move(prompt), .max_tokens = max_tokens, .sampling = {.temperature = 0.f}};
   }
   static Request with_prompt_logprobs(std::vector<int32_t> prompt, int64_t max_tokens) {
     Request request = greedy(std::move(prompt), max_tokens);
@@ -206,24 +200,23 @@ TEST_F(SchedulerTest, NeedsNoPageMoreThanItsSequencesHave) {
   }
 }
 
-TEST_F(SchedulerTest, StartsARequestOnlyWithRoomForItsPromptAndItsFirstToken) {
-  Engine engine = make(5);
-  Collected first, second;
-  engine.submit(greedy(prompt_of(9), 4), first.handler());  // three pages
-  engine.submit(greedy(prompt_of(8, 2), 2), second.handler());
-  finish(engine);
-  EXPECT_EQ(engine.stats().preemptions, 0u);
-  EXPECT_EQ(second.ids[0], fake_answer(prompt_of(8, 2), 2));
-}
-
-TEST_F(SchedulerTest, LeavesThePagesThatARunningPromptWillTakeToIt) {
-  Engine engine = make(43);
-  Collected first, second;
-  engine.submit(with_prompt_logprobs(prompt_of(160), 2), first.handler());  // 41 pages, in three steps
-  engine.submit(greedy(prompt_of(8, 2), 20), second.handler());
-  finish(engine);
-  EXPECT_EQ(engine.stats().preemptions, 0u);
-  EXPECT_EQ(second.ids[0], fake_answer(prompt_of(8, 2), 20));
+// The second waits for pages that the first has, or will take as it goes on: nobody is preempted.
+TEST_F(SchedulerTest, StartsARequestOnlyWithRoomBesideWhatARunningOneTakes) {
+  const struct {
+    int64_t pages;
+    Request first;
+    int64_t tokens;                                                 // of the second
+  } loads[] = {{5, greedy(prompt_of(9), 4), 2},                     // three pages
+               {43, with_prompt_logprobs(prompt_of(160), 2), 20}};  // 41 pages, in three steps
+  for (const auto& load : loads) {
+    Engine engine = make(load.pages);
+    Collected first, second;
+    engine.submit(load.first, first.handler());
+    engine.submit(greedy(prompt_of(8, 2), load.tokens), second.handler());
+    finish(engine);
+    EXPECT_EQ(engine.stats().preemptions, 0u) << load.pages;
+    EXPECT_EQ(second.ids[0], fake_answer(prompt_of(8, 2), static_cast<size_t>(load.tokens))) << load.pages;
+  }
 }
 
 TEST_F(SchedulerTest, AnAnswerWithoutALengthMayTakeAllPages) {
