@@ -16,10 +16,11 @@
 namespace weft::testing {
 namespace {
 
-int connected(int family, const sockaddr* address, socklen_t size) {
+int connected(int family, const sockaddr* address, socklen_t size, int receive_bytes = 0) {
   const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   timeval limit{60, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  if (receive_bytes > 0) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
   if (connect(fd, address, size) != 0) throw std::runtime_error(std::string("connect: ") + std::strerror(errno));
   return fd;
 }
@@ -41,12 +42,14 @@ bool join_chunks(std::string_view bytes, std::string& body, size_t& used) {
 
 }  // namespace
 
-Client::Client(int port) {
+Client::Client(int port) : Client(port, 0) {}
+
+Client::Client(int port, int receive_bytes) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  fd_ = connected(AF_INET, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  fd_ = connected(AF_INET, reinterpret_cast<const sockaddr*>(&address), sizeof address, receive_bytes);
 }
 
 Client::Client(const std::string& unix_socket) {

@@ -24,6 +24,8 @@ struct Reply {
 class Client {
  public:
   explicit Client(int port);
+  // Of what it leaves unread the system holds about so many bytes.
+  Client(int port, int receive_bytes);
   explicit Client(const std::string& unix_socket);
   ~Client();
   Client(const Client&) = delete;

@@ -12,6 +12,9 @@
 namespace weft::serve::http {
 namespace {
 
+// So that an answer that nobody reads waits soon.
+constexpr int kSmallWindow = 4096;
+
 std::string text_of(const Reply& reply) { return reply.json().at("choices").at(0).at("text"); }
 
 TEST(HttpServer, AnswersWhatTheModelAnswersAlone) {
@@ -287,7 +290,7 @@ TEST(HttpServer, PausesAnAnswerThatNobodyReadsAndEndsItInTheEnd) {
   options.limits.unread_s = 5;
   options.limits.unread_bytes = 1 << 16;  // which a slow engine makes in less time than that
   Running running(options);
-  Client client(running.port());
+  Client client(running.port(), kSmallWindow);
   client.send(Client::post_text("/v1/completions", much_to_read().dump()));
   running.expect_stall();
   running.expect_idle();
@@ -332,7 +335,7 @@ TEST(HttpServer, EndsStreamsThatGoOnWhenTheTimeOfItsDrainIsOver) {
   options.drain_s = 1;
   options.limits.unread_s = 600;
   Running running(options);
-  Client client(running.port());
+  Client client(running.port(), kSmallWindow);
   client.send(Client::post_text("/v1/completions", much_to_read().dump()));
   running.expect_stall();  // it goes on until somebody reads
   const auto begin = Clock::now();
