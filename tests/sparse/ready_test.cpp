@@ -113,6 +113,38 @@ TEST_P(Ready, GraphAttentionIsSoftmaxOverEachRow) {
     }
 }
 
+// Scores far beyond what an exponential holds, all alike within a row: their products with the scale are rounded once.
+TEST(GraphAttention, WeighsHugeScoresByTheirDifferences) {
+  const Matrix a = random_matrix(Shape::uniform, 202);
+  const auto rows = static_cast<size_t>(a.rows), cols = static_cast<size_t>(a.cols);
+  constexpr int64_t kFeat = 32;
+  Typed q = random_typed({a.rows, kFeat}, 2, DType::fp32), k = random_typed({a.cols, kFeat}, 3, DType::fp32);
+  std::fill(q.floats.begin(), q.floats.end(), 0.f);
+  std::fill(k.floats.begin(), k.floats.end(), 0.f);
+  for (size_t i = 0; i < rows; ++i)
+    q.floats[i * kFeat] = (i % 2 == 0 ? 1.f : -1.f) * (1e10f + 1.7e8f * static_cast<float>(i));
+  for (size_t j = 0; j < cols; ++j) k.floats[j * kFeat] = 1.1e10f;
+  const Typed v = random_typed({a.cols, kFeat}, 4, DType::fp32);
+  std::vector<double> want(rows * kFeat, 0), count(rows, 0);
+  each_stored(a, [&](size_t i, size_t j, size_t) {
+    ++count[i];
+    for (size_t l = 0; l < kFeat; ++l) want[i * kFeat + l] += v.exact[j * kFeat + l];
+  });
+  for (size_t e = 0; e < want.size(); ++e) want[e] = want[e] == 0 ? 0 : want[e] / count[e / kFeat];
+  float scale = 0.7f;
+  for (const bool is_apart : {false, true}) {
+    const Typed o = poisoned({a.rows, kFeat}, DType::fp32);
+    kept_operator(attention_program(kFeat, kFeat, DType::fp32, vector_unit(current_isa()), {.is_apart = is_apart}))
+        .run({.structures = {{"J", a.structure()}},
+              .buffers = {{"Scale", {&scale, DType::fp32, {1}}},
+                          {"Q", q.view()},
+                          {"Keys", k.view()},
+                          {"V", v.view()},
+                          {"O", o.view()}}});
+    expect_result(o, want, is_apart ? "apart" : "one nest");
+  }
+}
+
 TEST(GraphAttention, FetchesAsFarAheadAsItIsTold) {
   const auto schedule = [](const AttentionForm& form) {
     return attention_program(64, 128, DType::fp32, {}, form).schedule;

@@ -7,6 +7,8 @@
 namespace weft::sparse {
 namespace {
 
+// Scores are scaled before the largest one is known, and kept so: a product beside the difference would be contracted
+// with it, and keep digits of a huge score that the largest one has lost.
 constexpr const char* kAttentionProgram = R"(program graph_attention(m, n, nnz, feat, feat_v):
   One = dense_fixed(1)
   I = dense_fixed(m)
@@ -27,12 +29,14 @@ constexpr const char* kAttentionProgram = R"(program graph_attention(m, n, nnz, 
     init:
       P[i, j] = 0.0
     P[i, j] = P[i, j] + Q[i, k] * Keys[j, k]
+  iterate scaled(I, J) "SS" as (i, j):
+    P[i, j] = P[i, j] * Scale[0]
   iterate largest(I, J) "SR" as (i, j):
     init:
       Largest[i] = -inf
-    Largest[i] = max(Largest[i], P[i, j] * Scale[0])
+    Largest[i] = max(Largest[i], P[i, j])
   iterate exponentials(I, J) "SS" as (i, j):
-    P[i, j] = exp(P[i, j] * Scale[0] - Largest[i])
+    P[i, j] = exp(P[i, j] - Largest[i])
   iterate sums(I, J) "SR" as (i, j):
     init:
       Sum[i] = 0.0
@@ -53,6 +57,7 @@ constexpr const char* kOneNest = R"(compute_at(inverse, values.i)
 compute_at(sums, values.i)
 compute_at(exponentials, values.i)
 compute_at(largest, values.i)
+compute_at(scaled, largest.j)
 compute_at(scores, largest.j)
 reverse_compute_at(quotients, values.i)
 set_scope(Largest, register)
@@ -62,6 +67,7 @@ set_scope(Weighted, register)
 // Scores of all rows, then their softmax, then sums of values.
 constexpr const char* kApart = R"(compute_at(sums, inverse.i)
 compute_at(exponentials, inverse.i)
+compute_at(scaled, largest.j)
 compute_at(scores, largest.j)
 reverse_compute_at(quotients, values.i)
 set_scope(Weighted, register)
