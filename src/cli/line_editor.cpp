@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <histedit.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <csignal>
@@ -84,6 +86,24 @@ struct LineEditor::Impl {
   }
   static char* prompt_of(EditLine* edit) { return of(edit).prompt.data(); }
 
+  // Clears the rows of what is typed, from wherever in it the cursor is: terminals fold long lines anew for another
+  // width. libedit would begin where the cursor is, and leave what stood there.
+  void clear_rows() {
+    winsize size{};
+    const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    const int columns = known ? size.ws_col : 80;
+    int row = 0, column = static_cast<int>(prompt.size());
+    const LineInfoW* line = el_wline(edit);
+    for (const wchar_t* at = line->buffer; at != line->cursor; ++at) {
+      const int width = *at == L'\n' ? columns : std::max(wcwidth(*at), 0);
+      if (column + width > columns) ++row, column = 0;
+      if (*at != L'\n') column += width;
+    }
+    std::fputs(
+        row + column / columns > 0 ? fmt::format("\r\033[{}A\033[J", row + column / columns).c_str() : "\r\033[J",
+        screen);
+  }
+
   // Does what signals ask for. Nothing here or in what libedit calls may throw: there are its frames above.
   void heed_signals() {
     if (stop_asked != 0) {
@@ -91,10 +111,13 @@ struct LineEditor::Impl {
       el_set(edit, EL_PREP_TERM, 0);
       stop_here();
       el_set(edit, EL_PREP_TERM, 1);
-      size_changed = 1;
+      size_changed = 0;
+      el_resize(edit);
+      el_set(edit, EL_REFRESH);  // the shell has written meanwhile, and left the cursor on a row of its own
     }
     if (size_changed != 0) {
       size_changed = 0;
+      clear_rows();
       el_resize(edit);
       el_set(edit, EL_REFRESH);
     }
@@ -191,6 +214,7 @@ std::optional<std::string> LineEditor::next(const std::string& prompt) {
   el_resize(impl_->edit);  // it may have changed since
   for (;;) {
     int count = 0;
+    el_set(impl_->edit, EL_PREP_TERM, 1);  // before the prompt shows: what is typed at once is edited, too
     const char* text = el_gets(impl_->edit, &count);
     if (impl_->ctrl_c) {
       impl_->ctrl_c = false;
