@@ -154,12 +154,7 @@ class Chat {
   // Throws where the model's template takes no system prompt; the conversation is to be begun again then.
   void begin_anew(const std::string& system) {
     conversation_.emplace(tokenizer_, template_);
-    if (!system.empty()) {
-      conversation_->add("system", system);
-      conversation_->add("user", "?");
-      conversation_->tokens();
-      conversation_->drop_last();
-    }
+    if (!system.empty()) add_system(*conversation_, system);
     system_ = system;
   }
 

@@ -41,7 +41,7 @@ std::vector<int32_t> prompt_tokens(const RunOptions& options, const Tokenizer& t
         "--system is given, and there is no chat template to put it in (--raw, or a model without one); leave it out");
   if (chat_template) {
     Conversation conversation(tokenizer, *chat_template);
-    if (!options.system.empty()) conversation.add("system", options.system);
+    if (!options.system.empty()) add_system(conversation, options.system);
     conversation.add("user", text);
     return conversation.tokens();
   }

@@ -4,12 +4,17 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
 #include "cli/output.h"
 #include "device/cpu/cgroup.h"
 #include "models/sampling_defaults.h"
 
 namespace weft::cli {
 namespace {
+
+std::string without_code(const Error& error) {
+  return std::string(error.what()).substr(to_string(error.code()).size() + 2);
+}
 
 void print_text(std::string_view text) {
   write_out(text);
@@ -48,6 +53,26 @@ Sampling choose_sampling(const RunOptions& options, const ModelFile& file) {
 std::string to_string(const Sampling& sampling) {
   const std::string text = weft::to_string(sampling.params, sampling.penalties);
   return sampling.source.empty() ? text : fmt::format("{} ({})", text, sampling.source);
+}
+
+void add_system(decode::Conversation& conversation, const std::string& system) {
+  const auto tokens_with = [&](const std::string& text) {
+    conversation.add("system", text);
+    conversation.add("user", "?");
+    const std::vector<int32_t> ids = conversation.tokens();
+    conversation.drop_last();
+    conversation.drop_last();
+    return ids;
+  };
+  std::vector<int32_t> ids;
+  try {
+    ids = tokens_with(system);
+  } catch (const Error& error) {
+    fail(error.code(), "the model's chat template takes no system prompt: {}", without_code(error));
+  }
+  check(ids != tokens_with(system + "?"), ErrorCode::invalid_argument,
+        "the model's chat template leaves a system prompt out; put it into the message");
+  conversation.add("system", system);
 }
 
 decode::AnswerOptions answer_options(const RunOptions& options, int64_t room, const Context& context) {

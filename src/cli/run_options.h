@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/model_options.h"
 #include "cli/text_input.h"
+#include "decode/conversation.h"
 #include "decode/generate.h"
 #include "weft/model.h"
 #include "weft/ops.h"
@@ -38,6 +39,10 @@ std::string to_string(const Sampling& sampling);
 
 // Printed as it comes, until Ctrl-C; `room`: tokens of context.
 decode::AnswerOptions answer_options(const RunOptions& options, int64_t room, const Context& context);
+
+// Puts a system prompt in front of the messages, of which there is none yet. Throws where the model's chat template
+// takes none, or leaves it out.
+void add_system(decode::Conversation& conversation, const std::string& system);
 
 struct Prompt {
   int64_t prompt_tokens, computed_tokens;  // of a conversation only what is new is computed

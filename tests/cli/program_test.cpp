@@ -154,6 +154,36 @@ TEST(Program, PutsTheSystemPromptBeforeTheMessage) {
   expect_refusal(run_weft({"run", model, "-p", "a", "--raw", "--system", "b"}), 3, "invalid_argument", "--system");
 }
 
+// A template that raises, as Gemma 2's does, and one that does not look at it.
+TEST(Program, RefusesASystemPromptThatTheTemplateTakesNot) {
+  for (const auto& [chat_template, code, message] :
+       {std::tuple("{% if messages[0].role == 'system' %}{{ raise_exception('no system here') }}{% endif %}"
+                   "{{ messages[0].content }}",
+                   "invalid_template", "the model's chat template takes no system prompt: line 1: "),
+        std::tuple("{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}", "invalid_argument",
+                   "the model's chat template leaves a system prompt out; put it into the message")}) {
+    GgufWriter gguf = random_model({});
+    gguf.add("tokenizer.chat_template", chat_template);
+    const std::string model = temporary_file("no_system.gguf", gguf.bytes());
+    expect_refusal(run_weft({"run", model, "-p", "a", "-n", "1", "--system", "b"}), 3, code, message);
+    expect_refusal(run_weft({"run", model, "--system", "b"}, {.terminal = true}), 3, code, message);
+    EXPECT_EQ(run_weft({"run", model, "-p", "a", "-n", "1"}).exit_code, 0);
+  }
+}
+
+// The default that a template has may be said, too.
+TEST(Program, TakesASystemPromptThatIsTheTemplatesOwn) {
+  GgufWriter gguf = random_model({});
+  gguf.add("tokenizer.chat_template",
+           "{% if messages[0].role != 'system' %}<own>{% endif %}{% for m in messages %}<{{ m.content }}>{% endfor %}");
+  const std::string model = temporary_file("own_system.gguf", gguf.bytes());
+  const auto ids = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"run", model, "-p", "a", "-n", "1", "--json"});
+    return run_weft(more).last().at("prompt_tokens");
+  };
+  EXPECT_EQ(ids({"--system", "own"}), ids({}));
+}
+
 TEST(Program, PeakMemoryIsItsOwnAndNotThatOfWhoStartedIt) {
   std::vector<char> held(size_t{400} << 20, 1);  // what a fork inherits outlives exec in getrusage's peak
   const nlohmann::json done = run_weft({"run", kStories, "-p", "a", "-n", "1", "--raw", "--json"}).last();
