@@ -153,6 +153,14 @@ Option& Option::range(int64_t lowest, int64_t highest) {
     return number >= static_cast<double>(lowest) && number <= static_cast<double>(highest);
   });
 }
+Option& Option::filled() {
+  option_->check([name = all_names(*option_)](const std::string& word) {
+    check(!word.empty(), ErrorCode::invalid_argument, "{} = \"\"; allowed is a text that is not empty, or leave it out",
+          name);
+    return std::string();
+  });
+  return *this;
+}
 Option& Option::shown_default(const std::string& text) { return option_->default_str(text), *this; }
 Option& Option::excludes(const Option& other) { return option_->excludes(other.option_), *this; }
 bool Option::given() const { return option_->count() > 0; }

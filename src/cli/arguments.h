@@ -40,6 +40,7 @@ class Option {
   // Error(invalid_argument) when the arguments are read.
   Option& allows(const std::string& words, std::function<bool(double)> holds);
   Option& range(int64_t lowest, int64_t highest);
+  Option& filled();                                // "" throws Error(invalid_argument): a script's empty variable
   Option& shown_default(const std::string& text);  // in the help, for a default that the variable does not hold
   Option& excludes(const Option& other);
   bool given() const;

@@ -94,8 +94,8 @@ void add_serve(Verb& verb, Chosen& chosen) {
   verb.option("--vocabulary", load.vocabulary, "Prompts are ids below it").range(4, 1 << 24);
   verb.option("--good-ttft", load.ttft_ms, "Milliseconds to a good first token").range(1, 10000000);
   verb.option("--good-gap", load.gap_ms, "Milliseconds of a good mean gap").range(1, 10000000);
-  verb.option("--outcomes", load.outcomes, "A file for what came of each request").type_name("FILE");
-  verb.option("--save", load.save, "A file for the requests; without --url nothing is sent").type_name("FILE");
+  verb.option("--outcomes", load.outcomes, "A file for what came of each request").type_name("FILE").filled();
+  verb.option("--save", load.save, "A file for the requests; without --url nothing is sent").type_name("FILE").filled();
 }
 
 // The options of every bench.

@@ -99,7 +99,9 @@ void add_show(Verb& jit, Context& context) {
   auto options = std::make_shared<Options>();
   verb.option("key", options->key, "A key, or at least its first 4 digits").required().type_name("KEY");
   verb.flag("--sass", options->sass, "A card's machine code instead of the text, by nvdisasm or cuobjdump");
-  verb.option("--object", options->object, "Also write the module, for objdump -d or nvdisasm").type_name("FILE");
+  verb.option("--object", options->object, "Also write the module, for objdump -d or nvdisasm")
+      .type_name("FILE")
+      .filled();
   verb.example("weft jit show 3fa94c --object leaf.so && objdump -dl leaf.so");
   verb.runs([options, &context] {
     const std::string object = jit::object(options->key);

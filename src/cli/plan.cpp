@@ -156,7 +156,7 @@ void add_plan(Program& program, Context& context) {
       .allows("0 and more", is_count);
   verb.option("--mode", options->mode, "balanced, paper, fixed_split, no_split or even");
   verb.option("--fixed-split-size", options->fixed_split_size, "fixed_split: tokens of a chunk");
-  verb.option("--svg", options->svg, "Draw workers over cost into this file").type_name("FILE");
+  verb.option("--svg", options->svg, "Draw workers over cost into this file").type_name("FILE").filled();
   verb.example("weft plan --qo 1,1,512 --kv 4096,100,512 --num-workers 4 --causal --svg plan.svg");
   verb.runs([options, &context] { plan(*options, context); });
 }

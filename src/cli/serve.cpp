@@ -50,6 +50,7 @@ void check_options(ServeOptions& options) {
   serve::http::ServerOptions& http = options.http;
   if (!options.api_key_file.empty()) http.api_keys = read_keys(options.api_key_file);
   serve::http::check_options(http);
+  serve::http::check_descriptors();
   check(!http.unix_socket.empty() || serve::http::is_loopback(http.host) || !http.api_keys.empty(),
         ErrorCode::invalid_argument, "--host {}: others can reach it; a key is needed: give --api-key-file", http.host);
 }
@@ -181,16 +182,19 @@ void add_serve(Program& program, Context&) {
   Verb verb = program.verb("serve", "Answer many at once, over HTTP as OpenAI's clients speak it");
   auto options = std::make_shared<ServeOptions>();
   add_model_options(verb, options->model, "the model's own");
-  verb.option("--host", options->http.host, "Address to listen on; another than loopback needs --api-key-file");
+  verb.option("--host", options->http.host, "Address to listen on; another than loopback needs --api-key-file")
+      .filled();
   verb.option("--port", options->http.port, "Port to listen on; 0: any free one").range(0, 65535);
-  verb.option("--unix-socket", options->http.unix_socket, "A socket file to listen on instead");
-  verb.option("--host-name", options->http.host_names, "Further names of this server that a Host header may have");
+  verb.option("--unix-socket", options->http.unix_socket, "A socket file to listen on instead").filled();
+  verb.option("--host-name", options->http.host_names, "Further names of this server that a Host header may have")
+      .filled();
   verb.option("--allow-origin", options->http.allowed_origins,
               "Origins of pages elsewhere that may ask, such as https://example.org; *: any");
-  verb.option("--api-key-file", options->api_key_file, "File with the keys that clients need, one a line");
-  verb.option("--model-name", options->model_name, "What clients call the model; default: the file's name");
+  verb.option("--api-key-file", options->api_key_file, "File with the keys that clients need, one a line").filled();
+  verb.option("--model-name", options->model_name, "What clients call the model; default: the file's name").filled();
   verb.option("--alias", options->http.aliases,
-              "Further names that clients may call the model by; \"*\": any, for clients that send one of their own");
+              "Further names that clients may call the model by; \"*\": any, for clients that send one of their own")
+      .filled();
   verb.flag("--strict", options->http.strict, "Fields that no request has are refused; else they are ignored");
   verb.option("--target-itl", options->target_itl_ms, "Milliseconds between tokens that prompts of others leave alone")
       .range(1, 60000);

@@ -10,7 +10,10 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <csignal>
+#include <filesystem>
 #include <list>
+#include <optional>
+#include <system_error>
 
 #include "base/check.h"
 #include "serve/http/session.h"
@@ -27,19 +30,26 @@ using Code = boost::system::error_code;
 constexpr std::chrono::milliseconds kTick{50}, kAcceptPause{100};
 constexpr int kMostLate = 32;  // connections closed in a tick: a thousand at once would keep a worker from its CPU
 
-constexpr int kDescriptors = 16;  // beside those of connections
+// Beside those of connections and what was open before: sockets, signals and timers, and files that are read meanwhile.
+constexpr int64_t kOwnDescriptors = 13;
 constexpr int64_t kYear = 365 * 24 * 3600;
 
+uint64_t most_descriptors() {
+  rlimit allowed{};
+  getrlimit(RLIMIT_NOFILE, &allowed);
+  return allowed.rlim_cur;
+}
+
+// None: nobody knows how many.
+std::optional<int64_t> open_descriptors() {
+  std::error_code error;
+  const std::filesystem::directory_iterator files("/proc/self/fd", error);
+  if (error == std::errc::too_many_files_open) return static_cast<int64_t>(most_descriptors());
+  if (error) return std::nullopt;
+  return std::distance(begin(files), end(files)) - 1;  // it is one itself
+}
+
 void check_code(Code error, const std::string& what) {
-  if (error == net::error::no_descriptors) {
-    rlimit open{};
-    getrlimit(RLIMIT_NOFILE, &open);
-    weft::fail(
-        ErrorCode::io_error,
-        "{}: {}: this process may have {} descriptors; {} and one for each connection are needed: raise them with "
-        "ulimit -n",
-        what, error.message(), static_cast<uint64_t>(open.rlim_cur), kDescriptors);
-  }
   check(!error, ErrorCode::io_error, "{}: {}", what, error.message());
 }
 
@@ -69,6 +79,15 @@ void check_options(const ServerOptions& options) {
         "--unix-socket = {}; allowed are paths of up to {} bytes, this one has {}", options.unix_socket, kLongest,
         options.unix_socket.size());
   const Access origins(options);
+}
+
+void check_descriptors() {
+  constexpr int64_t kStandard = 3;
+  const int64_t open = open_descriptors().value_or(kStandard), needed = open + kOwnDescriptors;
+  check(most_descriptors() > static_cast<uint64_t>(needed), ErrorCode::io_error,
+        "this process may have {} descriptors and has {}; {} and one for each connection are needed: raise them with "
+        "ulimit -n",
+        most_descriptors(), open, needed);
 }
 
 struct Server::Impl {
@@ -235,7 +254,7 @@ Server::Server(Service& service, const ServerOptions& options) try : impl_(std::
     impl_->listen_tcp();
   else
     impl_->listen_local();
-} catch (const boost::system::system_error& error) {  // what waits for sockets and signals needs descriptors, too
+} catch (const boost::system::system_error& error) {  // what waits for sockets and signals needs descriptors
   check_code(error.code(), "the server's sockets");
 }
 

@@ -12,6 +12,10 @@ namespace weft::serve::http {
 // before a model is loaded.
 void check_options(const ServerOptions& options);
 
+// Throws Error(io_error) where this process may not open what a server needs: it would start, and then accept nobody.
+// For who starts one, before anything of it is open.
+void check_descriptors();
+
 class Server {
  public:
   // Listens. Throws Error(io_error | invalid_argument).
