@@ -1,4 +1,9 @@
 // The host's C++ compiler as a toolchain: its flags, and what machine it makes code for.
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "device/cpu/cpuid.h"
 #include "jit/host/compile.h"
 #include "jit/host/compiler.h"
@@ -33,6 +38,21 @@ constexpr std::string_view kMachine = "aarch64-linux";
 #error "name this machine: the name is part of a module's key"
 #endif
 
+// As the build has them for kernels, and for the same reason (cmake/WeftTargets.cmake): optimised fully, and with each
+// check in a branch of its own, text compiles several times as long. Of what is undefined, arithmetic, alignment and
+// bounds are watched.
+void add_sanitizers(std::string_view sanitizers, std::vector<std::string>& flags) {
+  std::replace(flags.begin(), flags.end(), std::string("-O3"), std::string("-O1"));
+  flags.push_back("-fexpensive-optimizations");  // without them no product is contracted with a sum
+  flags.push_back("-fsanitize=" + std::string(sanitizers));
+  flags.push_back("-fno-omit-frame-pointer");
+  if (sanitizers.find("undefined") != sanitizers.npos)
+    flags.insert(flags.end(), {"-fno-sanitize-recover=undefined", "-fno-sanitize=null,vptr,object-size"});
+  if (sanitizers.find("address") != sanitizers.npos)
+    flags.insert(flags.end(),
+                 {"-fno-sanitize-address-use-after-scope", "--param=asan-instrumentation-with-call-threshold=0"});
+}
+
 class HostToolchain : public Toolchain {
  public:
   std::string machine(std::string_view target) const override {
@@ -43,11 +63,7 @@ class HostToolchain : public Toolchain {
     std::vector<std::string> all(std::begin(kFlags), std::end(kFlags));
     const auto isa_flags = compiler_flags(isa_from_string(target));
     all.insert(all.end(), isa_flags.begin(), isa_flags.end());
-    if (const std::string_view sanitizers = WEFT_SANITIZE; !sanitizers.empty()) {
-      all.push_back("-fsanitize=" + std::string(sanitizers));
-      all.push_back("-fno-omit-frame-pointer");
-      if (sanitizers.find("undefined") != sanitizers.npos) all.push_back("-fno-sanitize-recover=undefined");
-    }
+    if (const std::string_view sanitizers = WEFT_SANITIZE; !sanitizers.empty()) add_sanitizers(sanitizers, all);
     return all;
   }
 
