@@ -52,6 +52,8 @@ RC_PARAMS+=" max_success=30"  # sanitizers take tens of times longer
 # Of where memory was allocated a few calls are enough: keeping thirty takes a third of the time of what allocates much.
 # Stacks that outlive their calls, the default from g++ 13 on, do not align vectors of 64 bytes.
 export ASAN_OPTIONS="malloc_context_size=8:detect_stack_use_after_return=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
+# A second of sleep at the end of each case with threads, for races with what runs then: these are seen in less.
+export TSAN_OPTIONS="atexit_sleep_ms=50${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
 suite asan -L '^fast$'
 suite tsan -L '^fast$'
 step fuzzing tools/run_fuzzers.sh 60 --total
