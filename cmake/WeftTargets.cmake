@@ -108,6 +108,11 @@ if(WEFT_SANITIZE)
   else()
     list(REMOVE_ITEM default_isas avx512 avx512_bf16)
   endif()
+  # Threads share work and hand results over alike on each: one of threads watches plain and the best.
+  list(LENGTH default_isas count)
+  if(WEFT_SANITIZE STREQUAL thread AND count GREATER 2)
+    list(REMOVE_ITEM default_isas avx2)
+  endif()
 endif()
 set(WEFT_ISAS "${default_isas}" CACHE STRING "Instruction sets to compile kernels for, plain among them: ${known_isas}")
 foreach(isa ${WEFT_ISAS})
@@ -212,10 +217,11 @@ function(weft_compile_as_test target)
     WEFT_TEST_KERNELS="${PROJECT_BINARY_DIR}/test_kernels")
 endfunction()
 
-# weft_test_part(NAME SOURCES file... DEPENDS folder...): what several test programs share; they depend on NAME.
+# weft_test_part(NAME SOURCES file... DEPENDS folder...): what several test programs share; they depend on NAME. Built where
+# one of them is.
 function(weft_test_part name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
-  add_library(weft_${name} STATIC ${ARG_SOURCES})
+  add_library(weft_${name} STATIC EXCLUDE_FROM_ALL ${ARG_SOURCES})
   weft_compile_as_test(weft_${name})
   list(TRANSFORM ARG_DEPENDS PREPEND weft_)
   target_link_libraries(weft_${name} PUBLIC GTest::gtest fmt::fmt ${ARG_DEPENDS})
@@ -227,7 +233,8 @@ endfunction()
 # waits for them in the end.
 function(weft_test name)
   cmake_parse_arguments(ARG "NO_THREADS;LONG" "" "SOURCES;DEPENDS;LIBRARIES;DEFINITIONS;LABELS" ${ARGN})
-  if(ARG_NO_THREADS AND WEFT_SANITIZE STREQUAL thread)
+  # Sanitizers run the fast tests.
+  if((ARG_NO_THREADS AND WEFT_SANITIZE STREQUAL thread) OR (WEFT_SANITIZE AND ARG_LABELS AND NOT fast IN_LIST ARG_LABELS))
     return()
   endif()
   add_executable(${name} ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/cache_folder.cpp)

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "models/byte_source.h"
@@ -287,25 +286,6 @@ TEST(Gguf, a_file_replaced_while_open_is_read_on_as_it_was) {
   std::string data(weight.bytes, '\0');
   file.read(weight, 0, 1, data.data());
   EXPECT_EQ(data, testing::random_model({.seed = 1}).tensor("output_norm.weight").data);
-}
-
-TEST(Gguf, several_threads_read_one_file) {
-  TempFolder folder;
-  testing::random_model({.weights = GgufWriter::kQ8_0}).write(folder.path("model.gguf"));
-  const ModelFile file(folder.path("model.gguf"));
-  const GgufWriter expected = testing::random_model({.weights = GgufWriter::kQ8_0});
-  std::vector<std::thread> threads;
-  std::vector<int> right(4, 0);
-  for (size_t t = 0; t < right.size(); ++t)
-    threads.emplace_back([&, t] {
-      for (const WeightInfo& weight : file.weights()) {
-        std::string data(weight.bytes, '\0');
-        file.read(weight, 0, weight.rows, data.data());
-        right[t] += file.config().num_layers == 2 && data == const_cast<GgufWriter&>(expected).tensor(weight.name).data;
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const int count : right) EXPECT_EQ(count, static_cast<int>(file.weights().size()));
 }
 
 TEST(Precision, names_go_both_ways) {
