@@ -54,9 +54,12 @@ TEST_F(Invariant, InputsGetTheSameBitsBesideAnyOthersAndOnAnyNumberOfWorkers) {
   std::vector<float> alone;
   for (const int workers : {1, 2, 3}) {
     WorkerTeam team(workers);
+    ForwardPass forward(*file_, options(team));
+    const auto own_begun = begun(forward, 1500, 1), other_begun = begun(forward, 700, 2),
+               third_begun = begun(forward, 1100, 3);
     for (int others = 0; others < 5; ++others) {
-      ForwardPass forward(*file_, options(team));
-      const auto own = begun(forward, 1500, 1), other = begun(forward, 700, 2), third = begun(forward, 1100, 3);
+      const auto own = forward.fork(own_begun, 1500), other = forward.fork(other_begun, 700),
+                 third = forward.fork(third_begun, 1100);
       const ForwardPass::Input mine{.sequence = own, .tokens = next, .invariant = true};
       const ForwardPass::Input ordinary{.sequence = other, .tokens = rows};
       const ForwardPass::Input equal{.sequence = third, .tokens = next, .invariant = true};
@@ -71,6 +74,7 @@ TEST_F(Invariant, InputsGetTheSameBitsBesideAnyOthersAndOnAnyNumberOfWorkers) {
       if (alone.empty()) alone = got;
       EXPECT_EQ(std::memcmp(got.data(), alone.data(), got.size() * sizeof(float)), 0)
           << workers << " workers, case " << others;
+      for (const auto sequence : {own, other, third}) forward.release(sequence);
     }
   }
 }

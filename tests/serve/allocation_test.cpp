@@ -7,6 +7,7 @@
 
 #include "tests/serve/fake_model.h"
 #include "tests/support/allocations.h"
+#include "tests/support/sanitizers.h"
 
 namespace weft::serve {
 namespace {
@@ -157,7 +158,7 @@ TEST(ServeAllocation, WhateverAStepLacksFailsOneRequestAtMost) {
 
 TEST(ServeAllocation, WhatAStepLacksFailsOneRequestAtMost) {
   int failed = 0;
-  refuse_some(make_engine, requests(prompt_of(60)), 120, &failed);
+  refuse_some(make_engine, requests(prompt_of(60)), testing::kUnderThreadSanitizer ? 30 : 120, &failed);
   EXPECT_GT(failed, 0) << "some allocations belong to one request";
 }
 
@@ -173,7 +174,7 @@ TEST(ServeAllocation, WhatTheForwardPassLacksFailsOneRequestAtMost) {
         options.forward.team = &team;
         return Engine(file, tokenizer, options);
       },
-      requests(prompt_of(60)), 12, &failed);
+      requests(prompt_of(60)), testing::kUnderThreadSanitizer ? 4 : 12, &failed);
 }
 
 #endif

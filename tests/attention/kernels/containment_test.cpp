@@ -61,8 +61,8 @@ class Containment : public ::testing::TestWithParam<const Target*> {
   }
 
  private:
-  // Tokens of a request that can be seen, and what is put there. Threads do the same whichever it is: a sanitizer of
-  // threads watches one.
+  // Tokens of a request that can be seen, and what is put there. Which it is changes numbers and no access: a sanitizer
+  // watches the first and the last, one of threads one.
   static std::vector<std::pair<int, double>> spoilt(const Problem& problem, const Case& c, size_t request,
                                                     const std::vector<double>& values) {
     const auto [qo_len, kv_len] = c.lengths[request];
@@ -70,6 +70,7 @@ class Containment : public ::testing::TestWithParam<const Target*> {
     for (const int token : {kv_len - 1, kv_len - qo_len, kv_len - qo_len / 2 - 1, kv_len / 3})
       for (const double value : values)
         if (!problem.hidden(request, token)) all.emplace_back(token, value);
+    if (testing::kUnderSanitizer && all.size() > 2) all.erase(all.begin() + 1, all.end() - 1);
     if (testing::kUnderThreadSanitizer && !all.empty()) all.resize(1);
     return all;
   }
