@@ -61,13 +61,14 @@ std::vector<std::string> declared_in(const Body& body) {
 Body without_tails(Body body, const std::string& outer, const Tail& tail, bool is_below = false) {
   Body result;
   std::map<std::string, int> times_declared;
-  for (const std::string& name : declared_in(body)) ++times_declared[name];
+  visit(body, [&](const Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::let || stmt.kind == Stmt::Kind::allocate || stmt.kind == Stmt::Kind::loop)
+      ++times_declared[stmt.name];
+  });
   for (Stmt& stmt : body) {
     const bool is_inner = stmt.kind == Stmt::Kind::loop && stmt.name == tail.inner;
     stmt.body =
         without_tails(std::move(stmt.body), outer, tail, is_inner ? is_literal(stmt.value, tail.factor) : is_below);
-    if (stmt.kind != Stmt::Kind::condition) continue;
-    for (const std::string& name : declared_in(stmt.body)) ++times_declared[name];
   }
   for (Stmt& stmt : body) {
     Linear rest;

@@ -283,6 +283,27 @@ TEST(NoInternalErrors, InitOfFusedAxesFindsItsRow) {
                         {{"feat", 4}});
 }
 
+TEST(NoInternalErrors, NamesOfOneBlockStayApartFromThoseBehindIt) {
+  const std::string searched = R"(program p(m, n, nnz):
+  O = dense_fixed(1)
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  A = buffer(I, J): fp32
+  Y = buffer(O): fp32
+  Z = buffer(I): fp32
+  iterate one(O) "S" as (o):
+    Y[o] = A[o, o + 1]
+  iterate two(I) "S" as (i):
+    Z[i] = A[i, i - 1]
+)";
+  expect_same_results(searched, "lower()\n", {});
+  // A row that is found around init, and again within a loop, both in pieces.
+  expect_same_results(kSddmm,
+                      "sparse_fuse(sddmm, I, J)\nlower()\no, p = split(sddmm.i_j, 2)\nko, ki = split(sddmm.k, 3)\n"
+                      "reorder(o, p, ki, ko)\n",
+                      {{"feat", 4}});
+}
+
 TEST(NoInternalErrors, PartialSumsOfWhatIsCopiedFirst) {
   for (const char* lines : {"cache_read(sddmm.j, X, register)\nrfactor(sddmm.k, register)\n",
                             "cache_read(sddmm.k, A, register)\nrfactor(sddmm.k, register)\n",

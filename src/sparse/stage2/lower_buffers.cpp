@@ -7,13 +7,14 @@
 #include "loop/facts.h"
 #include "sparse/failures.h"
 #include "sparse/stage2/lower_init.h"
+#include "sparse/stage2/nest.h"
 
 namespace weft::sparse {
 namespace {
 
 class BufferLowering {
  public:
-  explicit BufferLowering(const Stage2& stage) : stage_(stage) {}
+  explicit BufferLowering(const Stage2& stage) : stage_(stage), taken_(taken_names(stage)) {}
 
   loop::Function lower() {
     loop::Function function{.name = stage_.name, .scalars = stage_.params};
@@ -89,9 +90,11 @@ class BufferLowering {
 
   Body lowered(const Body& body) {
     Body result;
-    for (Stmt stmt : body) {
+    for (size_t i = 0; i < body.size(); ++i) {
+      Stmt stmt = body[i];
       if (stmt.kind == Stmt::Kind::block) {
-        // Blocks dissolve; their lets keep their scope where names could meet.
+        // Blocks dissolve; a let that would meet one of what follows gets another name.
+        rename_lets(stmt.body, body, i + 1);
         Body inner = lowered(stmt.body);
         result.insert(result.end(), std::make_move_iterator(inner.begin()), std::make_move_iterator(inner.end()));
         continue;
@@ -113,9 +116,28 @@ class BufferLowering {
     return result;
   }
 
+  void rename_lets(Body& block, const Body& body, size_t next) {
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (block[i].kind != Stmt::Kind::let) continue;
+      bool meets = false;
+      for (size_t s = next; s < body.size(); ++s)
+        visit(Body{body[s]}, [&](const Stmt& later) {
+          meets |= later.name == block[i].name && (later.kind == Stmt::Kind::let || later.kind == Stmt::Kind::loop);
+        });
+      if (!meets) continue;
+      const std::string name = loop::fresh_name(block[i].name, taken_);
+      taken_.insert(name);
+      Body rest(block.begin() + static_cast<std::ptrdiff_t>(i) + 1, block.end());
+      substitute(rest, {{block[i].name, loop::variable(name)}});
+      std::move(rest.begin(), rest.end(), block.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      block[i].name = name;
+    }
+  }
+
   Expr flat_access_of(const Stmt& store) const { return flat_access(store.name, store.indices); }
 
   const Stage2& stage_;
+  Names taken_;
   std::map<std::string, std::vector<Expr>> local_;
 };
 
