@@ -440,6 +440,27 @@ TEST(Merging, InitDoesNotOvertakeWhatItMeets) {
                  set);
 }
 
+// A loop of partial sums is spatial, which it may not be for a block beside it.
+TEST(Merging, InitOfAnotherBlockStaysBeforeTheReduction) {
+  const std::string program = R"(program p(m):
+  I = dense_fixed(4)
+  U = dense_fixed(m)
+  X = buffer(I, U): fp32
+  S = buffer(I): fp32
+  T = buffer(U): fp32
+  iterate both(I) "R" as (i):
+    iterate sum(U) "R" as (u):
+      S[3] = S[3] + X[i, u]
+    iterate other(U) "S" as (w):
+      init:
+        T[w] = 0.0
+      T[w] = T[w] + X[i, w]
+)";
+  expect_refused(program, "lower()\nrfactor(sum.i, register)\n",
+                 "it is a reduction of block 'other', too, whose init runs before it", {{"m", 5}});
+  expect_same_results(program, "lower()\ndecompose_reduction(other.i)\nrfactor(sum.i, register)\n", {{"m", 5}});
+}
+
 // What is needed of another point is there where that has run.
 TEST(Merging, APointMayNeedEarlierOnes) {
   const auto program = [](const std::string& value) {

@@ -90,6 +90,15 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
         refuse("rfactor", name,
                fmt::format("'{}' is written at '{}', which is set within the block", store.name, stmt.name));
   }
+  // The loop is spatial then, and init of others runs before their reductions.
+  visit(Body{loop}, [&](const Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::block && stmt.name != found.block && !stmt.init.empty() &&
+        find_block(stage, stmt.name).reductions().contains(found.variable))
+      refuse(
+          "rfactor", name,
+          fmt::format("it is a reduction of block '{}', too, whose init runs before it; use decompose_reduction first",
+                      stmt.name));
+  });
   Body others{found.nest.path[first].stmt()};
   visit(others, [&](Stmt& stmt) {
     if (stmt.kind == Stmt::Kind::block && stmt.name == found.block) stmt.body.clear(), stmt.init.clear();
