@@ -180,6 +180,7 @@ TEST(Legality, LanesAddUpMemoryOfTheirOwnInOneElement) {
   const std::string says = "it is a reduction; rfactor makes partial sums of it";
   expect_refused("vectorize(it.k)\n", scattered("    S[i] = S[i] + X[i, k]\n"), says);
   expect_refused(lanes, scattered("    S[i] = max(S[i], X[i, k])\n"), says);
+  expect_refused(lanes, scattered("    S[i] = Z[i, 0] + X[i, k]\n"), says);
   expect_refused(lanes, scattered("    S[i] = S[i] + X[i, k]\n    S[i] = S[i] + X[i, k]\n"), says);
   expect_refused(lanes, scattered("    Z[i, W[k]] = Z[i, W[k]] + X[i, k]\n"), says);
 }

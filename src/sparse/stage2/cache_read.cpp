@@ -1,5 +1,5 @@
 // Memory of one's own for what is read.
-#include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "sparse/stage2/nest.h"

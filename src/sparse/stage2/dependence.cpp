@@ -1,5 +1,7 @@
 #include "sparse/stage2/dependence.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 

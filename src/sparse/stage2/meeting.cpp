@@ -1,5 +1,7 @@
 #include "sparse/stage2/meeting.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 

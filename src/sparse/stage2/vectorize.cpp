@@ -11,6 +11,7 @@ namespace {
 bool adds_up_own_memory(const Stage2& stage, const LoopInNest& found) {
   const Body& body = found.nest.block().body;
   if (body.size() != 1 || body[0].kind != Stmt::Kind::store || body[0].value->op != loop::Op::add) return false;
+  if (!update_of(body[0])) return false;
   bool adds = false;
   loop::visit(body[0].value->operands[1], [&](const Expr& e) {
     adds |= e->op == loop::Op::load && stage.find_buffer(e->name) == nullptr &&
