@@ -85,7 +85,7 @@ TEST(Prefetch, LeavesOutWhatWouldHaveToBeSearchedFor) {
   }
 }
 
-// Nor what stands in memory of the nest, which is filled further on; rows of a fused loop that are read are known early.
+// Nor what stands in memory of the nest, which is filled further on; rows of a fused loop that are read are known.
 TEST(Prefetch, LeavesOutWhatIsKnownFurtherOn) {
   constexpr int64_t kFeat = 3;
   const Matrix a = random_matrix(Shape::uniform, 10);
