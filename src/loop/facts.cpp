@@ -289,4 +289,16 @@ bool Facts::fails(const Expr& condition) const {
   return opposite && holds(opposite);
 }
 
+bool Facts::is_never_reached() const {
+  const auto is_empty = [&](const auto& loop) { return is_nonnegative(Expr(0) - loop.second); };
+  if (std::any_of(loops_.begin(), loops_.end(), is_empty)) return true;
+  for (const auto& slacks : conditions_)
+    for (const Expr& slack : slacks) {
+      const Expr excess = Expr(-1) - slack;
+      const auto exceeds = [&](const auto& loop) { return is_nonnegative(excess - (loop.second - 1)); };
+      if (is_nonnegative(excess) || std::any_of(loops_.begin(), loops_.end(), exceeds)) return true;
+    }
+  return false;
+}
+
 }  // namespace weft::loop

@@ -33,6 +33,8 @@ class Facts {
   bool is_positive(const Expr& e) const;  // 1 or more
   bool holds(const Expr& condition) const;
   bool fails(const Expr& condition) const;
+  // Whether it is proven that no iteration comes here: a condition fails wherever the loops around have one.
+  bool is_never_reached() const;
 
  private:
   bool is_nonnegative(Linear sum, int depth) const;  // of so many conditions

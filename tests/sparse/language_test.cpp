@@ -147,6 +147,26 @@ TEST(Absent, ReadsAsZeroWhereItIsCertain) {
   }
 }
 
+// What is read under a condition that an absent one makes false is never reached, and refuses no program.
+TEST(Absent, MakesConditionsThatNeverHold) {
+  std::vector<int32_t> t = {2, 1, 0};
+  Values x = {5, 6, 7}, y(3);
+  const RunArguments arguments{.buffers = {{"T", {t.data(), DType::int32, {3}}},
+                                           {"X", {x.data(), DType::fp32, {3}}},
+                                           {"Y", {y.data(), DType::fp32, {3}}}}};
+  for (const char* value : {"select(n <= T[n], X[i], X[n])", "select(i + 1 <= T[n], X[i + 1], 0.0)",
+                            "select(i < T[n], X[T[n] - 1], 0.0)", "select(n + i < 1, X[i + 2], 0.0)"})
+    for (const bool is_set : {false, true}) {
+      const std::string text =
+          std::string("program p(n):\n  N = dense_fixed(n)\n  T = buffer(N): int32\n  X = buffer(N): fp32\n") +
+          "  Y = buffer(N): fp32\n  iterate it(N) \"S\" as (i):\n    Y[i] = " + value + "\n";
+      expect_everywhere(
+          compile(parse(text), Device::cpu(),
+                  {.set = is_set ? std::map<std::string, int64_t>{{"n", 3}} : std::map<std::string, int64_t>{}}),
+          arguments, "Y", {0, 0, 0}, value);
+    }
+}
+
 // An index that is absent is 0, and what it leads to is read there.
 TEST(Absent, IndicesAreZero) {
   std::vector<int32_t> t = {2, 1, 0};
