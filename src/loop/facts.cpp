@@ -96,8 +96,6 @@ std::vector<Expr> Facts::slacks_of(const Expr& condition) const {
   return slacks;
 }
 
-const Expr* Facts::extent_of(const std::string& variable) const { return value_in(loops_, variable); }
-
 const Expr* Facts::let_of(const std::string& variable) const { return value_in(lets_, variable); }
 
 // The buffer that an element is loaded from, where it is known what those lie between.
@@ -118,7 +116,7 @@ bool Facts::replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient)
       return !sum.overflows;
     }
   if (term->op == Op::variable) {
-    const Expr* extent = extent_of(term->name);
+    const Expr* extent = value_in(loops_, term->name);
     if (extent != nullptr || scalars_.contains(term->name)) least = 0;
     if (extent != nullptr) most = *extent - 1;
     if (const Expr* value = let_of(term->name)) {
@@ -160,7 +158,7 @@ bool Facts::replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient)
 // What a value is at most: the extent of its loop, what its buffer holds, what a condition says.
 Expr Facts::most_of(const Expr& e) const {
   if (e->op == Op::variable) {
-    if (const Expr* extent = extent_of(e->name)) return *extent - 1;
+    if (const Expr* extent = value_in(loops_, e->name)) return *extent - 1;
     if (const Expr* value = let_of(e->name))
       if (const Buffer* buffer = bounded_buffer(*value)) return buffer->most;
   }
@@ -179,7 +177,7 @@ Expr Facts::most_of(const Expr& e) const {
   if (e->op == Op::modulo && is_positive(e->operands[1])) return e->operands[1] - 1;
   // v // d, v being below q * d.
   if (e->op == Op::floor_div && e->operands[0]->op == Op::variable && is_nonnegative(e->operands[1]))
-    if (const Expr* extent = extent_of(e->operands[0]->name); extent != nullptr && (*extent)->op == Op::multiply)
+    if (const Expr* extent = value_in(loops_, e->operands[0]->name); extent != nullptr && (*extent)->op == Op::multiply)
       for (size_t i = 0; i < 2; ++i)
         if ((*extent)->operands[i] == e->operands[1]) return (*extent)->operands[1 - i] - 1;
   return {};

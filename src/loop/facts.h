@@ -43,7 +43,6 @@ class Facts {
   bool bound_some(Linear& sum) const;
   bool bound_product(Linear& sum, const Expr& term, int64_t coefficient) const;
   bool replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient) const;
-  const Expr* extent_of(const std::string& variable) const;
   const Buffer* bounded_buffer(const Expr& e) const;
   std::vector<Expr> slacks_of(const Expr& condition) const;
   mutable int nesting_ = 0;  // of proofs that need others
