@@ -149,14 +149,30 @@ unsigned atomic(AtomicOp op, unsigned* p, unsigned x, bool acq_rel) {
   *p = op == AtomicOp::add ? old + x : old | x;
   return old;
 }
-void atomic_min(unsigned long long* p, unsigned long long x) {
-  machine().require_aligned(p, 8, "changes atomically", WEFT_CALLER);
-  machine().access(p, 8, Access::atomic, WEFT_CALLER);
+namespace {
+
+// Asked before the memory changes.
+void change_relaxed(void* p, size_t bytes, const void* caller) {
+  machine().require_aligned(p, bytes, "changes atomically", caller);
+  machine().access(p, bytes, Access::atomic, caller);
   Thread& self = machine().current();
   Clock& published = machine().clock_of(p);
   join(self.acquired, published);
   join(published, self.released);
+}
+
+}  // namespace
+void atomic_min(unsigned long long* p, unsigned long long x) {
+  change_relaxed(p, 8, WEFT_CALLER);
   *p = std::min(*p, x);
+}
+void atomic_add(float* p, float x) {
+  change_relaxed(p, 4, WEFT_CALLER);
+  *p += x;
+}
+void atomic_add(double* p, double x) {
+  change_relaxed(p, 8, WEFT_CALLER);
+  *p += x;
 }
 unsigned load_acquire(const unsigned* p) {
   machine().yield();  // who waits for a word lets others write it

@@ -29,7 +29,10 @@ void cp_async_wait(int pending);
 
 enum class AtomicOp { add, bit_or };
 unsigned atomic(AtomicOp op, unsigned* p, unsigned x, bool acq_rel);
-void atomic_min(unsigned long long* p, unsigned long long x);  // relaxed
+// Relaxed.
+void atomic_min(unsigned long long* p, unsigned long long x);
+void atomic_add(float* p, float x);
+void atomic_add(double* p, double x);
 unsigned load_acquire(const unsigned* p);
 void store_release(unsigned* p, unsigned x);
 void fence_gpu();

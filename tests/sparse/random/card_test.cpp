@@ -1,0 +1,28 @@
+// Random programs with random schedules as text for cards: it is refused, or its kernels compute what the program says
+// in every order of their threads, and access nothing else.
+#include <gtest/gtest.h>
+
+#include "tests/sparse/random/card_text.h"
+#include "tests/sparse/random/report.h"
+
+namespace weft::sparse::random {
+namespace {
+
+TEST(RandomSchedules, OnCardsComputeWhatTheProgramSays) {
+  Tally tally;
+  Findings findings;
+  size_t run = 0, refused = 0;
+  run_in_files(case_seeds(100), 50, tally, [&](const std::vector<Case>& cases, const std::vector<size_t>& numbers) {
+    const std::vector<Problem> problems = run_on_card(cases);
+    for (size_t i = 0; i < cases.size(); ++i) {
+      ++(problems[i].kind == "refused" ? refused : run);
+      if (problems[i] && problems[i].kind != "refused") findings.add(numbers[i], cases[i], problems[i], on_card, 40);
+    }
+    return !findings.are_enough();
+  });
+  findings.print(tally);
+  std::cout << run << " cases ran, " << refused << " have no text for cards\n";
+}
+
+}  // namespace
+}  // namespace weft::sparse::random

@@ -1,0 +1,176 @@
+#include "tests/sparse/random/card_text.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "loop/codegen/c_family.h"
+#include "loop/codegen/printers.h"
+#include "loop/threads.h"
+#include "sparse/operator.h"
+#include "tests/simt/machine/machine.h"
+#include "tests/sparse/random/card_shape.h"
+
+namespace weft::simt {
+CardShape card_shape;
+unsigned sparse_threads_x = 0;  // tests/simt/sparse/cuda.h asks for it
+}  // namespace weft::simt
+
+namespace weft::sparse::random {
+namespace {
+
+namespace fs = std::filesystem;
+using Kernel = void (*)(const long long* arguments);
+
+// The text as the host's compiler takes it, with a function for each kernel that has its arguments in a list.
+std::string host_text(const std::vector<loop::Launches>& kernels) {
+  std::string text = loop::cuda_module(kernels);
+  const std::string of_card = "extern __shared__ double2 memory[];\n  return (unsigned char*)memory;";
+  const size_t at = text.find(of_card);
+  ensure(at != text.npos, "the prelude gives shared memory otherwise");
+  text.replace(at, of_card.size(), "return weft::simt::shared_memory();");
+  text = "#include \"tests/sparse/random/card_words.h\"\n" + text;
+  for (const loop::Launches& launches : kernels)
+    for (size_t p = 0; p < launches.phases.size(); ++p) {
+      const std::string name = loop::phase_name(launches.function, p);
+      text += fmt::format(
+          "extern \"C\" __attribute__((no_sanitize(\"thread\"))) void call_{0}(const long long* arguments) {{\n"
+          "  WeftCall<{0}>::run(arguments);\n}}\n",
+          name);
+    }
+  return text;
+}
+
+// Compiled once for each text. Null where it does not compile, with the compiler's first error in `failed`.
+void* loaded(const std::string& text, std::string& failed) {
+  const fs::path folder = WEFT_RANDOM_CACHE;
+  fs::create_directories(folder);
+  Sha256 hash;
+  hash.update(text).update(WEFT_TEST_CXX);
+  const std::string name = (folder / hash.hex_digest()).string(), own = fmt::format("{}.{}", name, getpid());
+  if (!fs::exists(name + ".so")) {
+    std::ofstream(own + ".cpp") << text;
+    const std::string command = fmt::format(
+        "{0} -std=c++20 -O1 -g1 -fPIC -fsanitize=thread -fno-optimize-sibling-calls -ffp-contract=off "
+        "-fno-crossjumping -ftrivial-auto-var-init=pattern -w -I{1} -c {2}.cpp -o {2}.o 2> {2}.errors && "
+        "{0} -shared {2}.o -o {2}.so",
+        WEFT_TEST_CXX, WEFT_SOURCE_DIR, own);
+    const bool compiles = std::system(command.c_str()) == 0;
+    std::ifstream errors(own + ".errors");
+    for (std::string line; !compiles && std::getline(errors, line) && failed.empty();)
+      if (const size_t at = line.find("error: "); at != line.npos) failed = line.substr(at);
+    if (compiles) fs::rename(own + ".so", name + ".so");
+    for (const char* rest : {".o", ".cpp", ".errors"}) fs::remove(own + rest);
+    if (!compiles) return nullptr;
+  }
+  void* handle = dlopen((name + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  ensure(handle != nullptr, "{}", handle == nullptr ? dlerror() : "");
+  return handle;
+}
+
+// Launches that a kernel with these loops has to be right in.
+std::vector<simt::CardShape> shapes_of(const loop::Body& body) {
+  std::set<std::string> axes;
+  visit(body, [&](const Stmt& stmt) {
+    if (!stmt.thread.empty()) axes.insert(stmt.thread);
+  });
+  simt::CardShape small, large;
+  large.ctas[0] = 3;
+  if (axes.contains("blockIdx.y")) large.ctas[1] = 2;
+  if (axes.contains("blockIdx.z")) large.ctas[2] = 2;
+  if (axes.contains("threadIdx.y")) large.threads[1] = 2;
+  if (axes.contains("threadIdx.z")) large.threads[2] = 2;
+  if (!axes.contains("threadIdx.y") && !axes.contains("threadIdx.z")) large.threads[0] = 64;
+  return {small, large};
+}
+
+struct Loaded {
+  const loop::Function* function;
+  loop::Body body;    // with the loops that are bound
+  loop::Body thread;  // what each thread runs
+  Kernel call;
+};
+
+Problem run_case(const Case& c, const Operator& op, const std::vector<Loaded>& kernels) {
+  const Results want = results_of(c.program);
+  simt::Memory memory;
+  Bench bench(c, op, [&](const std::string& name, size_t bytes) { return memory.make<char>(name, bytes).data(); });
+  for (const bool is_large : {false, true}) {
+    bench.restore();
+    for (const Loaded& kernel : kernels) {
+      std::vector<long long> arguments;
+      for (void* buffer : bench.buffers_of(*kernel.function)) arguments.push_back(reinterpret_cast<long long>(buffer));
+      for (const long long scalar : bench.scalars_of(*kernel.function)) arguments.push_back(scalar);
+      if (!loop::failures_of(*kernel.function).empty())
+        arguments.push_back(reinterpret_cast<long long>(bench.failures_of_run()));
+      const simt::CardShape shape = shapes_of(kernel.body)[is_large ? 1 : 0];
+      simt::card_shape = shape;
+      simt::Launch launch;
+      launch.ctas = static_cast<int>(shape.ctas[0] * shape.ctas[1] * shape.ctas[2]);
+      launch.threads = static_cast<int>(shape.threads[0] * shape.threads[1] * shape.threads[2]);
+      launch.shared_bytes = static_cast<size_t>(loop::shared_bytes(kernel.thread));
+      try {
+        run_in_all_orders(memory, launch, [&] { kernel.call(arguments.data()); });
+      } catch (const simt::Fault& fault) {
+        return {"fault", fault.what()};
+      }
+    }
+    if (Problem problem = bench.problem_of(want)) return problem;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<Problem> run_on_card(const std::vector<Case>& cases) {
+  std::vector<Problem> problems(cases.size());
+  std::vector<std::unique_ptr<Operator>> ops(cases.size());
+  std::vector<std::vector<loop::Launches>> kernels(cases.size());
+  std::vector<loop::Launches> all;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    problems[i] = accepted(cases[i], &ops[i]);
+    if (problems[i]) continue;
+    problems[i] = tried([&]() -> Problem {
+      ops[i]->text("cuda");  // what it refuses, it refuses here
+      for (const loop::Launches& launches : ops[i]->impl().made.launches)
+        if (!launches.function.body.empty()) kernels[i].push_back(loop::split_threads(launches));
+      return {};
+    });
+    if (!problems[i]) all.insert(all.end(), kernels[i].begin(), kernels[i].end());
+  }
+  std::string failed;
+  void* module = loaded(host_text(all), failed);
+  if (module == nullptr && cases.size() == 1) return {{"does not compile", failed}};
+  if (module == nullptr) {  // one of them alone is found by its half
+    const auto middle = cases.begin() + static_cast<std::ptrdiff_t>(cases.size() / 2);
+    problems = run_on_card({cases.begin(), middle});
+    const std::vector<Problem> rest = run_on_card({middle, cases.end()});
+    problems.insert(problems.end(), rest.begin(), rest.end());
+    return problems;
+  }
+  for (size_t i = 0; i < cases.size(); ++i) {
+    if (problems[i]) continue;
+    std::vector<Loaded> own;
+    const auto& launches = ops[i]->impl().made.launches;
+    for (size_t f = 0, k = 0; f < launches.size(); ++f) {
+      if (launches[f].function.body.empty()) continue;
+      for (size_t p = 0; p < launches[f].phases.size(); ++p) {
+        const std::string name = "call_" + loop::phase_name(launches[f].function, p);
+        own.push_back({&launches[f].function, launches[f].phases[p].body, kernels[i][k].phases[p].body,
+                       reinterpret_cast<Kernel>(dlsym(module, name.c_str()))});
+      }
+      ++k;
+    }
+    problems[i] = tried([&] { return run_case(cases[i], *ops[i], own); });
+  }
+  return problems;
+}
+
+}  // namespace weft::sparse::random

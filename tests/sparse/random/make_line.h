@@ -1,0 +1,32 @@
+// Random lines of schedules, of names that exist: mostly such as a primitive may take, sometimes any.
+//
+//   LineMaker maker(random);
+//   Line line = maker.stage2_line(compilation.compute2);     // {"split", "x1, x2 = split(f0.k, 4)"}
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sparse/stage2/stage2.h"
+#include "tests/sparse/random/random.h"
+
+namespace weft::sparse::random {
+
+struct Line {
+  std::string primitive, text;
+};
+
+class LineMaker {
+ public:
+  explicit LineMaker(Random& random) : random_(random) {}
+  // None where the stage has nothing that the drawn primitive could take.
+  Line stage1_line(const Stage1& program);
+  Line stage2_line(const Stage2& stage);
+  static const std::vector<std::string>& primitives();
+
+ private:
+  Random& random_;
+  int num_results_ = 0;  // loops that lines have named
+};
+
+}  // namespace weft::sparse::random

@@ -1,0 +1,21 @@
+// Random programs: axes of every kind, one to four iterations that read what those before them wrote, sums, maxima,
+// updates whose order matters, reads of what other points of the loop write.
+//
+//   Random random(seed);
+//   ProgramDef program = make_program(random);      // computes something that can be compared
+#pragma once
+
+#include "tests/sparse/random/program.h"
+#include "tests/sparse/random/random.h"
+
+namespace weft::sparse::random {
+
+struct ProgramOptions {
+  bool may_fail = false;  // writes of what is absent, divisions by zero
+};
+ProgramDef make_program(Random& random, const ProgramOptions& options = {});
+
+// A random expression of the type, of at most `depth` operations one in the other; leaves are what `leaf` makes.
+Term make_term(Random& random, char type, int depth, const std::function<Term(char type)>& leaf);
+
+}  // namespace weft::sparse::random

@@ -1,0 +1,57 @@
+// What tests of random cases say: how much was accepted, what is known, the smallest case of what is wrong.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+#include "tests/sparse/random/case.h"
+
+namespace weft::sparse::random {
+
+class Findings {
+ public:
+  // `check` finds the problem again, in so many tries for smaller cases.
+  void add(size_t number, const Case& c, const Problem& problem, const Check& check, int tries) {
+    Case small = shrunk(c, check, tries);
+    Problem left = check(small);
+    if (!left) small = c, left = problem;
+    if (const Known* known = find_known(small, left)) {
+      ++known_[known->what];
+      return;
+    }
+    ADD_FAILURE() << report(small, left) << only_case(number);
+    ++num_failures_;
+  }
+  bool are_enough() const { return num_failures_ >= most_failures(); }
+  void print(const Tally& tally) const {
+    std::cout << tally.text();
+    for (const auto& [what, count] : known_) std::cout << count << " cases of a known mistake: " << what << "\n";
+  }
+
+ private:
+  std::map<std::string, int> known_ = {};
+  size_t num_failures_ = 0;
+};
+
+// Cases with accepted schedules, so many in one text, until `run` wants no more; whatever is wrong while they are made,
+// is another test's.
+template <class Run>
+void run_in_files(const std::vector<uint64_t>& seeds, size_t of_a_file, Tally& tally, const Run& run) {
+  std::vector<Case> cases;
+  std::vector<size_t> numbers;
+  for (size_t i = 0, more = true; i < seeds.size() && more; ++i) {
+    Random random(seeds[i]);
+    MadeCase made = make_case(random, tally, "p" + std::to_string(cases.size()));
+    if (!made.problem) {
+      cases.push_back(std::move(made.c));
+      numbers.push_back(i);
+    }
+    if (cases.size() < of_a_file && (i + 1 < seeds.size() || cases.empty())) continue;
+    more = run(cases, numbers);
+    cases.clear();
+    numbers.clear();
+  }
+}
+
+}  // namespace weft::sparse::random

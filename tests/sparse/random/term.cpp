@@ -1,0 +1,156 @@
+#include "tests/sparse/random/term.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft::sparse::random {
+namespace {
+
+using enum Operation::Form;
+using X = const double*;
+
+double divided(X x) {
+  if (x[1] == 0) throw Fails("division by zero");
+  const auto a = static_cast<int64_t>(x[0]), b = static_cast<int64_t>(x[1]);
+  const int64_t quotient = a / b;
+  return static_cast<double>(a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient);
+}
+
+}  // namespace
+
+const std::vector<Operation> kOperations = {
+    {"+", infix, "ii", 'i', [](X x) { return x[0] + x[1]; }, 9},
+    {"-", infix, "ii", 'i', [](X x) { return x[0] - x[1]; }, 9},
+    {"*", infix, "ii", 'i', [](X x) { return x[0] * x[1]; }, 7},
+    {"//", infix, "ii", 'i', divided, 5},
+    {"%", infix, "ii", 'i', [](X x) { return x[0] - divided(x) * x[1]; }, 5},
+    {"min", call, "ii", 'i', [](X x) { return std::min(x[0], x[1]); }, 4},
+    {"max", call, "ii", 'i', [](X x) { return std::max(x[0], x[1]); }, 4},
+    {"abs", call, "i", 'i', [](X x) { return std::fabs(x[0]); }, 2},
+    {"-", prefix, "i", 'i', [](X x) { return -x[0]; }, 3},
+    {"select", call, "bii", 'i', [](X x) { return x[0] != 0 ? x[1] : x[2]; }, 4},
+    {"+", infix, "rr", 'r', [](X x) { return x[0] + x[1]; }, 9},
+    {"-", infix, "rr", 'r', [](X x) { return x[0] - x[1]; }, 9},
+    {"*", infix, "rr", 'r', [](X x) { return x[0] * x[1]; }, 9},
+    {"+", infix, "ir", 'r', [](X x) { return x[0] + x[1]; }, 1},
+    {"*", infix, "ri", 'r', [](X x) { return x[0] * x[1]; }, 1},
+    {"min", call, "rr", 'r', [](X x) { return std::min(x[0], x[1]); }, 3},
+    {"max", call, "rr", 'r', [](X x) { return std::max(x[0], x[1]); }, 3},
+    {"abs", call, "r", 'r', [](X x) { return std::fabs(x[0]); }, 2},
+    {"-", prefix, "r", 'r', [](X x) { return -x[0]; }, 2},
+    {"real", call, "i", 'r', [](X x) { return x[0]; }, 4},
+    {"select", call, "brr", 'r', [](X x) { return x[0] != 0 ? x[1] : x[2]; }, 4},
+    {"<", infix, "ii", 'b', [](X x) { return double(x[0] < x[1]); }, 6},
+    {"<=", infix, "ii", 'b', [](X x) { return double(x[0] <= x[1]); }, 4},
+    {">", infix, "ii", 'b', [](X x) { return double(x[0] > x[1]); }, 4},
+    {">=", infix, "ii", 'b', [](X x) { return double(x[0] >= x[1]); }, 4},
+    {"==", infix, "ii", 'b', [](X x) { return double(x[0] == x[1]); }, 3},
+    {"!=", infix, "ii", 'b', [](X x) { return double(x[0] != x[1]); }, 3},
+    {"<", infix, "rr", 'b', [](X x) { return double(x[0] < x[1]); }, 2},
+    {">=", infix, "rr", 'b', [](X x) { return double(x[0] >= x[1]); }, 2},
+    {"==", infix, "rr", 'b', [](X x) { return double(x[0] == x[1]); }, 1},
+    {"and", infix, "bb", 'b', [](X x) { return double(x[0] != 0 && x[1] != 0); }, 4},
+    {"or", infix, "bb", 'b', [](X x) { return double(x[0] != 0 || x[1] != 0); }, 3},
+    {"not", prefix, "b", 'b', [](X x) { return double(x[0] == 0); }, 3},
+};
+
+Term literal(int64_t value) { return {.value = static_cast<double>(value)}; }
+Term real_literal(double value) { return {.type = 'r', .value = value}; }
+Term name(std::string variable) { return {.kind = Term::Kind::name, .name = std::move(variable)}; }
+Term load(std::string buffer, std::vector<Term> indices, char type) {
+  return {.kind = Term::Kind::load, .type = type, .name = std::move(buffer), .operands = std::move(indices)};
+}
+
+Term operation(std::string_view symbol, std::vector<Term> operands) {
+  std::string types;
+  for (const Term& operand : operands) types += operand.type;
+  const auto found = std::find_if(kOperations.begin(), kOperations.end(),
+                                  [&](const Operation& op) { return op.symbol == symbol && op.operands == types; });
+  if (found == kOperations.end()) throw std::logic_error(fmt::format("no operation {} of {}", symbol, types));
+  return {.kind = Term::Kind::operation, .type = found->result, .op = &*found, .operands = std::move(operands)};
+}
+
+namespace {
+
+std::string list(const std::vector<Term>& terms) {
+  std::string text;
+  for (const Term& term : terms) text += (text.empty() ? "" : ", ") + to_text(term);
+  return text;
+}
+
+// As an operand of another: whatever is no leaf, stands within parentheses.
+std::string closed(const Term& term) {
+  const bool is_open = term.kind == Term::Kind::operation && term.op->form != call;
+  return is_open ? "(" + to_text(term) + ")" : to_text(term);
+}
+
+}  // namespace
+
+std::string to_text(const Term& term) {
+  switch (term.kind) {
+    case Term::Kind::literal:
+      return term.type == 'r' ? fmt::format("{:.1f}", term.value) : fmt::format("{}", int64_t(term.value));
+    case Term::Kind::name: return term.name;
+    case Term::Kind::load: return fmt::format("{}[{}]", term.name, list(term.operands));
+    case Term::Kind::operation: break;
+  }
+  if (term.op->form == infix)
+    return fmt::format("{} {} {}", closed(term.operands[0]), term.op->symbol, closed(term.operands[1]));
+  if (term.op->form == call) return fmt::format("{}({})", term.op->symbol, list(term.operands));
+  const Term& x = term.operands[0];
+  if (term.op->symbol == "not") return fmt::format("not ({})", to_text(x));
+  return x.kind == Term::Kind::literal ? fmt::format("-({})", to_text(x)) : "-" + closed(x);
+}
+
+namespace {
+
+void collect(const Term& term, Term::Kind kind, std::set<std::string>& into) {
+  if (term.kind == kind) into.insert(term.name);
+  for (const Term& operand : term.operands) collect(operand, kind, into);
+}
+
+}  // namespace
+
+std::set<std::string> names_in(const Term& term) {
+  std::set<std::string> names;
+  collect(term, Term::Kind::name, names);
+  return names;
+}
+
+std::set<std::string> buffers_in(const Term& term) {
+  std::set<std::string> names;
+  collect(term, Term::Kind::load, names);
+  return names;
+}
+
+double value_of(const Term& term, const Meaning& meaning) {
+  double value = 0;
+  switch (term.kind) {
+    case Term::Kind::literal: return term.value;
+    case Term::Kind::name: return meaning.variable(term.name);
+    case Term::Kind::load: {
+      std::vector<int64_t> at;
+      for (const Term& index : term.operands) at.push_back(static_cast<int64_t>(value_of(index, meaning)));
+      value = meaning.load(term.name, at);
+      break;
+    }
+    case Term::Kind::operation: {
+      double x[3] = {};
+      // What is not asked for is not computed.
+      const std::string_view symbol = term.op->symbol;
+      x[0] = value_of(term.operands[0], meaning);
+      const bool stops = (symbol == "and" && x[0] == 0) || (symbol == "or" && x[0] != 0);
+      for (size_t i = 1; i < term.operands.size() && !stops; ++i)
+        if (symbol != "select" || (x[0] != 0) == (i == 1)) x[i] = value_of(term.operands[i], meaning);
+      value = term.op->apply(x);
+      break;
+    }
+  }
+  if (!(std::fabs(value) <= (term.type == 'r' ? meaning.most_real : meaning.most_integer)))
+    throw Unusable(fmt::format("{} is too large", to_text(term)));
+  return value;
+}
+
+}  // namespace weft::sparse::random
