@@ -12,7 +12,7 @@
 namespace weft::sparse::test {
 namespace {
 
-constexpr const char* kSpmm = R"(program spmm(m, n, nnz, feat):
+constexpr const char* kBoundSpmm = R"(program spmm(m, n, nnz, feat):
   I = dense_fixed(m)
   J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
   J_ = dense_fixed(n)
@@ -59,7 +59,7 @@ class CardSchedules : public ::testing::Test {
 
   void try_one(const char* program, const std::string& lines) {
     SCOPED_TRACE(lines);
-    const bool is_spmm = program == kSpmm;
+    const bool is_spmm = program == kBoundSpmm;
     const std::map<std::string, int64_t> set = {{"feat", kFeat}};
     std::optional<Operator> op;
     const std::string why = refusal([&] {
@@ -110,9 +110,9 @@ TEST_F(CardSchedules, OfSumsComputeTheSame) {
   const Lines i = {"", "bind(csrmm.i, blockIdx.x)\n", "bind(csrmm.i, threadIdx.y)\n", "bind(csrmm.i, threadIdx.x)\n"};
   const Lines j = {"", "bind(csrmm.j, threadIdx.x)\n"};
   const Lines k = {"", "bind(csrmm.k, threadIdx.x)\n", "bind(csrmm.k, threadIdx.y)\n", "bind(csrmm.k, blockIdx.y)\n"};
-  try_all(kSpmm, {orders, sums, i, j, k});
-  try_all(kSpmm, {orders, memory, i, j, k});
-  try_all(kSpmm, {orders, i, j, k, memory});
+  try_all(kBoundSpmm, {orders, sums, i, j, k});
+  try_all(kBoundSpmm, {orders, memory, i, j, k});
+  try_all(kBoundSpmm, {orders, i, j, k, memory});
   EXPECT_GT(num_made_, 300);
   EXPECT_GT(num_of_card_, 150);
 }
