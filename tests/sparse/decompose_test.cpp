@@ -269,6 +269,20 @@ TEST(Decompose, ResultsOnTheDecomposedAxesAreRefusedWhereTheyCannotBeGathered) {
   says("    O[i, j] = O[i, j] + A[i, j] * O[i, j + 1]\n", "'O' is read or written besides");
 }
 
+// A copy of A is made before init would set it; of results, formats have their own.
+TEST(Decompose, WhatInitAloneSetsIsRefused) {
+  const auto says = [](const std::string& init, const char* buffer, const std::string& part) {
+    const std::string text = replaced(kSddmmProgram, "      O[i, j] = 0.0\n", "      O[i, j] = 0.0\n" + init);
+    ASSERT_NE(text, kSddmmProgram);
+    expect_contains(refusal([&] {
+                      compile(parse(text), fmt::format("decompose_format(sddmm, {}, csr())\n", buffer), Device::cpu(),
+                              {.stop_after = "generate"});
+                    }),
+                    part, init);
+  };
+  says("      A[i, j] = 0.0\n", "A", "decompose_format(sddmm, A): init sets 'A', which the iteration does not compute");
+}
+
 // ---------------------------------------------------------------- element by element
 
 constexpr const char* kElements = R"(program elements(m, n, nnz):

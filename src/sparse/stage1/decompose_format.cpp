@@ -361,6 +361,9 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
   visit_exprs(it->body, check_divisions);
   std::for_each(it->where.begin(), it->where.end(), check_divisions);
   const bool gathers = writes_on_axes_of(program, *it, *buffer);
+  for (const Stmt& stmt : it->init)
+    if ((gathers || stmt.name == buffer_name) && !stores_to(it->body, stmt.name))
+      refuse_format(name, buffer_name, fmt::format("init sets '{}', which the iteration does not compute", stmt.name));
   if (gathers) check_gathered(program, *it, *buffer, places);
   for (const Stmt& stmt : it->body) {
     if (const SparseBuffer& written = program.buffer(stmt.name);
