@@ -391,7 +391,7 @@ Text decompose_format(Draw& d) {
     if (loads_from(it.body, buffer.name) && (fits || any)) matrices.push_back(buffer.name);
   }
   if (matrices.empty()) return {};
-  const char* of_rows = d.random.pick({"csr()", "csc()", "coo()", "dcsr()", "ell(2)", "ell(1), csr()", "ell(9)",
+  const char* of_rows = d.random.pick({"csr()", "csc()", "coo()", "dcsr()", "ell(2), csr()", "ell(1), coo()", "ell(9)",
                                        "hyb(1, 1)", "hyb(2, 1)", "hyb(1, 2)"});
   const char* of_blocks = d.random.pick({"bsr(2)", "bsr(2), coo()", "dbsr(2)", "sr_bcrs(2, 2)", "dia()"});
   return fmt::format("decompose_format({}, {}, {})", it.name, d.random.pick(matrices),
