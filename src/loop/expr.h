@@ -25,8 +25,8 @@ enum class Op : uint8_t {
   real_literal,
   variable,
   load,  // of a buffer, at its operands
-  // Two operands. floor_div rounds towards minus infinity, modulo is what it leaves: it has the sign of the divisor. By 0
-  // both are 0, and so is the quotient that does not fit 64 bits; the run then fails (Node::failure).
+  // Two operands. floor_div rounds towards minus infinity, modulo is what it leaves: it has the sign of the divisor. By
+  // 0 both are 0, and so is the quotient that does not fit 64 bits; the run then fails (Node::failure).
   add,
   subtract,
   multiply,
@@ -92,8 +92,8 @@ struct Node {
   double real = 0;
   std::string name = {};  // of a variable, or of the buffer that is loaded or searched
   std::vector<Expr> operands = {};
-  // Of a division that may be by 0: what the run then says. Operands from the third on say where: the coordinates of its
-  // iterators, in flat loops the one number that these are (sparse/failures.h).
+  // Of a division that may be by 0: what the run then says. Operands from the third on say where: the coordinates of
+  // its iterators, in flat loops the one number that these are (sparse/failures.h).
   std::shared_ptr<const Failure> failure = {};
   bool may_fail = false;  // it has a failure, or something in it has
 };
@@ -141,7 +141,8 @@ Expr substitute(const Expr& e, const Substitution& values);
 Names variables_of(const Expr& e);
 bool uses(const Expr& e, const std::string& variable);
 bool loads_from(const Expr& e, const std::string& buffer);
-// Whether each division that may fail stands in the other, too: a rewrite may leave none out, or the run would not fail.
+// Whether each division that may fail stands in the other, too: a rewrite may leave none out, or the run would not
+// fail.
 bool keeps_failures(const Expr& from, const Expr& to);
 
 // What the text form writes of it; loop/parse.h reads it again.

@@ -25,7 +25,8 @@ class Facts {
   void push_let(std::string variable, Expr value) { lets_.emplace_back(std::move(variable), std::move(value)); }
   void pop_let() { lets_.pop_back(); }
   const Expr* let_of(const std::string& variable) const;  // null: it is none
-  // `changed`: statements that run where it holds. What it says of elements that they store is no fact behind the store.
+  // `changed`: statements that run where it holds. What it says of elements that they store is no fact behind the
+  // store.
   void push_condition(const Expr& condition, const Body& changed = {});
   void pop_condition() { conditions_.pop_back(); }
   // Whether it is proven; false says nothing.

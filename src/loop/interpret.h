@@ -21,9 +21,9 @@ struct Memory {
 
 // Statements over buffers that may have several dimensions. `place` says where an element lies, from the buffer's name
 // and its indices, or that it is absent: then 0 is read, and writing is a failure, of no writer. Local buffers have
-// places in row-major order. What fails is told to `failed`, and goes on; `at` of a division ends with 0 where the divisor
-// is 0, and with 1 where the quotient does not fit. Throws InternalError where a block accesses what is in none of its
-// regions, if it has any, and Error(invalid_argument) for a division that fails and has no Failure.
+// places in row-major order. What fails is told to `failed`, and goes on; `at` of a division ends with 0 where the
+// divisor is 0, and with 1 where the quotient does not fit. Throws InternalError where a block accesses what is in none
+// of its regions, if it has any, and Error(invalid_argument) for a division that fails and has no Failure.
 class Interpreter {
  public:
   using Place = std::function<std::optional<int64_t>(const std::string& buffer, const std::vector<int64_t>& indices)>;

@@ -17,8 +17,8 @@ namespace weft::sparse {
 // Numbers rise with coordinates, the first dimension's first. Of each, all below 0 count as -1, all beyond as the
 // axis' length.
 Expr failure_number(const Declarations& declared, const std::string& buffer, const std::vector<Expr>& coordinates);
-// Of a division, from the coordinates of its iterators; why it fails is one more digit behind it, as loop/interpret.h has
-// it.
+// Of a division, from the coordinates of its iterators; why it fails is one more digit behind it, as loop/interpret.h
+// has it.
 Expr failure_number(const Declarations& declared, const loop::Failure& division, const std::vector<Expr>& coordinates);
 
 // The same with what each integer division is to say where its divisor is 0. In terms of the iterators.

@@ -12,7 +12,7 @@
 namespace weft::sparse::test {
 namespace {
 
-constexpr int64_t kFeat = 5;
+constexpr int64_t kFeatures = 5;
 
 // What takes longest is compiling: without, the stages alone are compared.
 struct Made {
@@ -33,12 +33,12 @@ void expect_spmm(const Made& made, const std::string& what) {
   uint32_t seed = 900;
   for (const Shape shape : kShapes) {
     const Matrix a = random_matrix(shape, seed++);
-    Values b = random_values(static_cast<size_t>(a.cols * kFeat), seed), c(static_cast<size_t>(a.rows * kFeat));
+    Values b = random_values(static_cast<size_t>(a.cols * kFeatures), seed), c(static_cast<size_t>(a.rows * kFeatures));
     made.expect({.structures = {{"J", a.structure()}},
                  .buffers = {{"A", a.values_view()},
-                             {"B", {b.data(), DType::fp32, {a.cols, kFeat}}},
-                             {"C", {c.data(), DType::fp32, {a.rows, kFeat}}}}},
-                "C", dense_spmm(a, b, kFeat), what + ", " + name_of(shape));
+                             {"B", {b.data(), DType::fp32, {a.cols, kFeatures}}},
+                             {"C", {c.data(), DType::fp32, {a.rows, kFeatures}}}}},
+                "C", dense_spmm(a, b, kFeatures), what + ", " + name_of(shape));
     if (::testing::Test::HasFatalFailure()) return;
   }
 }
@@ -66,14 +66,14 @@ void expect_sddmm(const Made& made, const std::string& what) {
   uint32_t seed = 940;
   for (const Shape shape : kShapes) {
     const Matrix a = random_matrix(shape, seed++);
-    Values x = random_values(static_cast<size_t>(a.rows * kFeat), seed), out(a.values.size());
-    Values y = random_values(static_cast<size_t>(a.cols * kFeat), seed + 1);
+    Values x = random_values(static_cast<size_t>(a.rows * kFeatures), seed), out(a.values.size());
+    Values y = random_values(static_cast<size_t>(a.cols * kFeatures), seed + 1);
     made.expect({.structures = {{"J", a.structure()}},
                  .buffers = {{"A", a.values_view()},
-                             {"X", {x.data(), DType::fp32, {a.rows, kFeat}}},
-                             {"Y", {y.data(), DType::fp32, {a.cols, kFeat}}},
+                             {"X", {x.data(), DType::fp32, {a.rows, kFeatures}}},
+                             {"Y", {y.data(), DType::fp32, {a.cols, kFeatures}}},
                              {"O", {out.data(), DType::fp32, {static_cast<int64_t>(out.size())}}}}},
-                "O", dense_sddmm(a, x, y, kFeat), what + ", " + name_of(shape));
+                "O", dense_sddmm(a, x, y, kFeatures), what + ", " + name_of(shape));
     if (::testing::Test::HasFatalFailure()) return;
   }
 }
@@ -119,9 +119,9 @@ TEST(Decompose, SddmmOfAStackInHyb) {
   CooTensor edges{.extents = {3, a.rows, a.cols}, .coordinates = {{}, coo.rows, coo.cols}};
   for (size_t e = 0; e < coo.rows.size(); ++e) edges.coordinates[0].push_back(static_cast<int32_t>(e % 2) * 2);
   const Converted stack = relations_from_coo(edges);
-  Values x = random_values(static_cast<size_t>(a.rows * kFeat), 959), out(a.values.size()), values(a.values.size());
-  Values y = random_values(static_cast<size_t>(a.cols * kFeat), 960);
-  const std::vector<double> dense = dense_sddmm(a, x, y, kFeat);
+  Values x = random_values(static_cast<size_t>(a.rows * kFeatures), 959), out(a.values.size()), values(a.values.size());
+  Values y = random_values(static_cast<size_t>(a.cols * kFeatures), 960);
+  const std::vector<double> dense = dense_sddmm(a, x, y, kFeatures);
   std::vector<double> want(dense.size());
   for (size_t p = 0; p < want.size(); ++p) {
     const auto e = static_cast<size_t>(stack.order[p]);
@@ -133,8 +133,8 @@ TEST(Decompose, SddmmOfAStackInHyb) {
     Made{text, fmt::format("decompose_format(scores, A, {})\n", format)}.expect(
         {.structures = {{"J", stack.structure}},
          .buffers = {{"A", {values.data(), DType::fp32, {nnz}}},
-                     {"X", {x.data(), DType::fp32, {a.rows, kFeat}}},
-                     {"Y", {y.data(), DType::fp32, {a.cols, kFeat}}},
+                     {"X", {x.data(), DType::fp32, {a.rows, kFeatures}}},
+                     {"Y", {y.data(), DType::fp32, {a.cols, kFeatures}}},
                      {"O", {out.data(), DType::fp32, {nnz}}}}},
         "O", want, format);
 }
@@ -157,20 +157,20 @@ TEST(Decompose, SddmmOfHeadsWithoutInitAddsToWhatIsThere) {
   const Operator op = compile(parse(text), "decompose_format(scores, A, bsr(2))\n");
   const Matrix a = random_matrix(Shape::uniform, 951);
   const int64_t heads = 2, nnz = static_cast<int64_t>(a.values.size());
-  Values x = random_values(static_cast<size_t>(heads * a.rows * kFeat), 952);
-  Values y = random_values(static_cast<size_t>(heads * a.cols * kFeat), 953);
+  Values x = random_values(static_cast<size_t>(heads * a.rows * kFeatures), 952);
+  Values y = random_values(static_cast<size_t>(heads * a.cols * kFeatures), 953);
   Values out = random_values(static_cast<size_t>(heads * nnz), 954);
   std::vector<double> want = doubles(out);
   for (int64_t h = 0; h < heads; ++h) {
-    const Values x_h(x.begin() + h * a.rows * kFeat, x.begin() + (h + 1) * a.rows * kFeat);
-    const Values y_h(y.begin() + h * a.cols * kFeat, y.begin() + (h + 1) * a.cols * kFeat);
-    const std::vector<double> scores = dense_sddmm(a, x_h, y_h, kFeat);
+    const Values x_h(x.begin() + h * a.rows * kFeatures, x.begin() + (h + 1) * a.rows * kFeatures);
+    const Values y_h(y.begin() + h * a.cols * kFeatures, y.begin() + (h + 1) * a.cols * kFeatures);
+    const std::vector<double> scores = dense_sddmm(a, x_h, y_h, kFeatures);
     for (int64_t p = 0; p < nnz; ++p) want[static_cast<size_t>(h * nnz + p)] += scores[static_cast<size_t>(p)];
   }
   op.run({.structures = {{"J", a.structure()}},
           .buffers = {{"A", a.values_view()},
-                      {"X", {x.data(), DType::fp32, {heads, a.rows, kFeat}}},
-                      {"Y", {y.data(), DType::fp32, {heads, a.cols, kFeat}}},
+                      {"X", {x.data(), DType::fp32, {heads, a.rows, kFeatures}}},
+                      {"Y", {y.data(), DType::fp32, {heads, a.cols, kFeatures}}},
                       {"O", {out.data(), DType::fp32, {heads, nnz}}}}});
   expect_close(doubles(out), want, 1e-5, "heads");
 }
@@ -181,15 +181,16 @@ TEST(Decompose, SddmmLeavesOutWhatWhereDoes) {
   const Operator op = compile(parse(text), "decompose_format(sddmm, A, bsr(2))\n");
   const Operator plain = compile(parse(text));
   const Matrix a = random_matrix(Shape::uniform, 955);
-  Values x = random_values(static_cast<size_t>(a.rows * kFeat), 956), got(a.values.size(), 7), want(a.values.size(), 7);
-  Values y = random_values(static_cast<size_t>(a.cols * kFeat), 957);
+  Values x = random_values(static_cast<size_t>(a.rows * kFeatures), 956), got(a.values.size(), 7),
+         want(a.values.size(), 7);
+  Values y = random_values(static_cast<size_t>(a.cols * kFeatures), 957);
   for (const bool decomposed : {true, false}) {
     Values& out = decomposed ? got : want;
     (decomposed ? op : plain)
         .run({.structures = {{"J", a.structure()}},
               .buffers = {{"A", a.values_view()},
-                          {"X", {x.data(), DType::fp32, {a.rows, kFeat}}},
-                          {"Y", {y.data(), DType::fp32, {a.cols, kFeat}}},
+                          {"X", {x.data(), DType::fp32, {a.rows, kFeatures}}},
+                          {"Y", {y.data(), DType::fp32, {a.cols, kFeatures}}},
                           {"O", {out.data(), DType::fp32, {static_cast<int64_t>(out.size())}}}}});
   }
   expect_close(doubles(got), doubles(want), 1e-5, "where");
@@ -206,10 +207,10 @@ TEST(Decompose, HybOfOneNumberTakesTheMeanLengthOfARow) {
   EXPECT_NE(stage1("hyb(1)", 41), stage1("hyb(1, 2)", 41));
   // A call has the structure.
   const Matrix a = random_matrix(Shape::power_law, 961);
-  Values b = random_values(static_cast<size_t>(a.cols * kFeat), 962), c(static_cast<size_t>(a.rows * kFeat));
-  spmm(a.structure(), a.values_view(), {b.data(), DType::fp32, {a.cols, kFeat}},
-       {c.data(), DType::fp32, {a.rows, kFeat}}, {.format = "hyb(2)"});
-  expect_close(doubles(c), dense_spmm(a, b, kFeat), 1e-5, "hyb(2)");
+  Values b = random_values(static_cast<size_t>(a.cols * kFeatures), 962), c(static_cast<size_t>(a.rows * kFeatures));
+  spmm(a.structure(), a.values_view(), {b.data(), DType::fp32, {a.cols, kFeatures}},
+       {c.data(), DType::fp32, {a.rows, kFeatures}}, {.format = "hyb(2)"});
+  expect_close(doubles(c), dense_spmm(a, b, kFeatures), 1e-5, "hyb(2)");
 }
 
 // Blocks store places of no element: a largest element would see their zeros.

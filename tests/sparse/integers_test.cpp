@@ -1,5 +1,5 @@
-// Integer arithmetic in programs, at every stage and compiled. Division has Python's meaning whatever the signs; by 0 it
-// is an error of the run, and 0 where that goes on.
+// Integer arithmetic in programs, at every stage and compiled. Division has Python's meaning whatever the signs; by 0
+// it is an error of the run, and 0 where that goes on.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -25,7 +25,7 @@ Values placed(const Matrix& a, const std::vector<int64_t>& order) {
   return values;
 }
 
-constexpr int64_t kFeat = 5;
+constexpr int64_t kFeatures = 5;
 
 // One format of SpMM on all shapes of matrices.
 void expect_spmm(const std::string& name, const std::string& axis,
@@ -35,12 +35,12 @@ void expect_spmm(const std::string& name, const std::string& axis,
   for (const Shape shape : kShapes) {
     const Matrix a = random_matrix(shape, seed++);
     const Converted converted = convert(a.coo());
-    Values values = placed(a, converted.order), b = random_values(static_cast<size_t>(a.cols * kFeat), seed);
-    Values c(static_cast<size_t>(a.rows * kFeat));
+    Values values = placed(a, converted.order), b = random_values(static_cast<size_t>(a.cols * kFeatures), seed);
+    Values c(static_cast<size_t>(a.rows * kFeatures));
     const RunArguments arguments{
         .structures = {{axis, converted.structure}},
-        .buffers = {{"A", flat(values)}, {"B", view(b, {a.cols, kFeat})}, {"C", view(c, {a.rows, kFeat})}}};
-    expect_everywhere(op, arguments, "C", dense_spmm(a, b, kFeat), name + ", " + name_of(shape));
+        .buffers = {{"A", flat(values)}, {"B", view(b, {a.cols, kFeatures})}, {"C", view(c, {a.rows, kFeatures})}}};
+    expect_everywhere(op, arguments, "C", dense_spmm(a, b, kFeatures), name + ", " + name_of(shape));
     if (::testing::Test::HasFatalFailure()) return;
   }
 }
@@ -71,14 +71,14 @@ TEST(Operators, SpmmInDiagonals) {
   for (const Shape shape : kShapes) {
     const Matrix a = random_matrix(shape, seed++);
     Diagonals dia = dia_from_coo(a.coo());
-    Values values = placed(a, dia.order), b = random_values(static_cast<size_t>(a.cols * kFeat), seed);
-    Values c(static_cast<size_t>(a.rows * kFeat));
+    Values values = placed(a, dia.order), b = random_values(static_cast<size_t>(a.cols * kFeatures), seed);
+    Values c(static_cast<size_t>(a.rows * kFeatures));
     expect_everywhere(op,
                       {.buffers = {{"A", view(values, {static_cast<int64_t>(dia.offsets.size()), a.rows})},
                                    {"Offset", flat(dia.offsets)},
-                                   {"B", view(b, {a.cols, kFeat})},
-                                   {"C", view(c, {a.rows, kFeat})}}},
-                      "C", dense_spmm(a, b, kFeat), name_of(shape));
+                                   {"B", view(b, {a.cols, kFeatures})},
+                                   {"C", view(c, {a.rows, kFeatures})}}},
+                      "C", dense_spmm(a, b, kFeatures), name_of(shape));
   }
 }
 
@@ -93,14 +93,14 @@ TEST(Operators, SpmmOfAListInAnyOrder) {
       std::swap(coo.rows[e], coo.rows[values.size() - 1 - e]);
       std::swap(coo.cols[e], coo.cols[values.size() - 1 - e]);
     }
-    Values b = random_values(static_cast<size_t>(a.cols * kFeat), 18), c(static_cast<size_t>(a.rows * kFeat));
+    Values b = random_values(static_cast<size_t>(a.cols * kFeatures), 18), c(static_cast<size_t>(a.rows * kFeatures));
     expect_everywhere(op,
                       {.buffers = {{"A", flat(values)},
                                    {"Row", flat(coo.rows)},
                                    {"Col", flat(coo.cols)},
-                                   {"B", view(b, {a.cols, kFeat})},
-                                   {"C", view(c, {a.rows, kFeat})}}},
-                      "C", dense_spmm(a, b, kFeat), name_of(shape));
+                                   {"B", view(b, {a.cols, kFeatures})},
+                                   {"C", view(c, {a.rows, kFeatures})}}},
+                      "C", dense_spmm(a, b, kFeatures), name_of(shape));
   }
 }
 
@@ -129,7 +129,7 @@ TEST(Operators, GraphAttention) {
   for (const Shape shape : kShapes) {
     const Matrix a = random_matrix(shape, 31);
     const auto rows = static_cast<size_t>(a.rows), cols = static_cast<size_t>(a.cols),
-               feat = static_cast<size_t>(kFeat);
+               feat = static_cast<size_t>(kFeatures);
     Values q = random_values(rows * feat, 32), k = random_values(cols * feat, 33), v = random_values(cols * feat, 34);
     Values p(a.values.size()), largest(rows), sum(rows), o(rows * feat);
     std::vector<double> want(rows * feat, 0);
@@ -151,13 +151,13 @@ TEST(Operators, GraphAttention) {
     }
     expect_everywhere(op,
                       {.structures = {{"J", a.structure()}},
-                       .buffers = {{"Q", view(q, {a.rows, kFeat})},
-                                   {"Keys", view(k, {a.cols, kFeat})},
-                                   {"V", view(v, {a.cols, kFeat})},
+                       .buffers = {{"Q", view(q, {a.rows, kFeatures})},
+                                   {"Keys", view(k, {a.cols, kFeatures})},
+                                   {"V", view(v, {a.cols, kFeatures})},
                                    {"P", flat(p)},
                                    {"Largest", flat(largest)},
                                    {"Sum", flat(sum)},
-                                   {"O", view(o, {a.rows, kFeat})}}},
+                                   {"O", view(o, {a.rows, kFeatures})}}},
                       "O", want, name_of(shape));
   }
 }
@@ -169,8 +169,8 @@ TEST(Operators, BatchedSpmm) {
     Matrix a = random_matrix(shape, 41);
     const size_t nnz = a.values.size();
     Values values = random_values(nnz * kHeads, 42),
-           b = random_values(static_cast<size_t>(kHeads * a.cols * kFeat), 43);
-    Values c(static_cast<size_t>(kHeads * a.rows * kFeat));
+           b = random_values(static_cast<size_t>(kHeads * a.cols * kFeatures), 43);
+    Values c(static_cast<size_t>(kHeads * a.rows * kFeatures));
     std::vector<double> want;
     for (size_t h = 0; h < kHeads; ++h) {
       size_t e = h * nnz;
@@ -179,14 +179,15 @@ TEST(Operators, BatchedSpmm) {
         for (int32_t p = a.indptr[r]; p < a.indptr[r + 1]; ++p)
           a.dense[r * static_cast<size_t>(a.cols) + static_cast<size_t>(a.indices[static_cast<size_t>(p)])] =
               values[e++];
-      const auto size = static_cast<std::ptrdiff_t>(a.cols * kFeat), from = static_cast<std::ptrdiff_t>(h) * size;
-      for (const double x : dense_spmm(a, Values(b.begin() + from, b.begin() + from + size), kFeat)) want.push_back(x);
+      const auto size = static_cast<std::ptrdiff_t>(a.cols * kFeatures), from = static_cast<std::ptrdiff_t>(h) * size;
+      for (const double x : dense_spmm(a, Values(b.begin() + from, b.begin() + from + size), kFeatures))
+        want.push_back(x);
     }
     expect_everywhere(op,
                       {.structures = {{"J", a.structure()}},
                        .buffers = {{"A", view(values, {kHeads, static_cast<int64_t>(nnz)})},
-                                   {"B", view(b, {kHeads, a.cols, kFeat})},
-                                   {"C", view(c, {kHeads, a.rows, kFeat})}}},
+                                   {"B", view(b, {kHeads, a.cols, kFeatures})},
+                                   {"C", view(c, {kHeads, a.rows, kFeatures})}}},
                       "C", want, name_of(shape));
   }
 }

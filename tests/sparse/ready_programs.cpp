@@ -160,8 +160,8 @@ std::vector<ReadyCase> all_cases() {
             "bind(sddmm_zero.ki, threadIdx.x)\nbind(sddmm.ki, threadIdx.x)\n",
             {{"feat", 64}}),
   };
-  // A group of tiles by the rows of B that they gather, both in shared memory with zeros for the padding: a product that
-  // the threads of a CTA share.
+  // A group of tiles by the rows of B that they gather, both in shared memory with zeros for the padding: a product
+  // that the threads of a CTA share.
   ReadyProgram strips = sr_bcrs_spmm_program(4, 8, 32, DType::fp32);
   strips.schedule =
       "lower()\nreorder(spmm.g, spmm.ii, spmm.j, spmm.k)\ncache_write(spmm.s, shared)\n"
@@ -170,8 +170,8 @@ std::vector<ReadyCase> all_cases() {
       "bind(spmm_write.k, threadIdx.x)\n";
   all.push_back(
       {"sr_bcrs_tensorized", strips, "J", [](const Matrix& a) { return sr_bcrs_from_coo(a.coo(), 4, 8).structure; }});
-  // Rows of ELL buckets in tiles: of the first bucket gathered, multiplied and scattered by the threads of a CTA, of the
-  // second by each thread alike.
+  // Rows of ELL buckets in tiles: of the first bucket gathered, multiplied and scattered by the threads of a CTA, of
+  // the second by each thread alike.
   all.push_back({"rgms_hyb_tensorized",
                  {example("rgms_hyb"),
                   "decompose_format(rgms, A, hyb(1, 2))\nlower()\nio, ii = split(rgms.i, 4)\n"

@@ -30,7 +30,8 @@ Values placed(const Values& values, const std::vector<int64_t>& order) {
   return placed;
 }
 
-// Groups of four tiles of 8 x 1; the last of a strip has padding. `is_whole`: the matrix has all rows of the last strip.
+// Groups of four tiles of 8 x 1; the last of a strip has padding. `is_whole`: the matrix has all rows of the last
+// strip.
 void expect_strips(const std::string& schedule, bool is_whole) {
   const int64_t feat = 6;
   std::string program = example("spmm_sr_bcrs");

@@ -93,7 +93,8 @@ QUALIFIER long long weft_find(const T* array, long long start, long long count, 
 
 std::string division_functions(const std::string& qualifier) {
   return qualified(
-      R"(// By any divisor. Where there is no quotient of 64 bits it is 0, and what fails is counted: the last digit says why.
+      R"(// By any divisor. Where there is no quotient of 64 bits it is 0, and what fails is counted: the last digit
+// says why.
 QUALIFIER long long weft_any_floor_div(long long a, long long b) {
   if (b == 0 || (b == -1 && a < -9223372036854775807)) return 0;
   return a / b - (a % b != 0 && (a % b < 0) != (b < 0));

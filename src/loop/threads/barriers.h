@@ -24,8 +24,8 @@ struct Step {
 };
 
 // Places a barrier before each step that accesses what is pending: accessed since the last barrier, by another thread,
-// and not only read. Nests are looked into once, inner ones first: of a loop that tells what an iteration leaves pending
-// for the next one, which is all that the loops around it need to know.
+// and not only read. Nests are looked into once, inner ones first: of a loop that tells what an iteration leaves
+// pending for the next one, which is all that the loops around it need to know.
 class Barriers {
  public:
   explicit Barriers(Names shared) : shared_(std::move(shared)) {}

@@ -375,8 +375,8 @@ class IterationLowering {
   const Access* written_at_ = nullptr;
 };
 
-// Puts the nest of an iteration into the innermost of the loops around a block that belong to its first axes. An axis of
-// one position has no loop; where none has one, the two run one after another as they are.
+// Puts the nest of an iteration into the innermost of the loops around a block that belong to its first axes. An axis
+// of one position has no loop; where none has one, the two run one after another as they are.
 void share_loops(Stage2& stage, const Iteration& it, const std::string& block, size_t num_axes) {
   const Nest nest = find_block(stage, block);
   for (size_t a = num_axes; a-- > 0;) {
