@@ -40,8 +40,9 @@ Expr Meeting::at(const Expr& e, const Substitution& point) {
 void Meeting::declare(const Stmt& stmt, Substitution& point, const char* suffix) {
   if (stmt.kind == Stmt::Kind::loop) {
     const std::string name = stmt.name + suffix;
-    facts_.push_loop(name, at(stmt.value, point));
-    point[stmt.name] = loop::variable(name);
+    const Expr extent = at(stmt.value, point);
+    facts_.push_loop(name, extent);
+    point[stmt.name] = loop::is_literal(extent, 1) ? Expr(0) : loop::variable(name);
   }
   if (stmt.kind == Stmt::Kind::let) point[stmt.name] = at(stmt.value, point);
   if (stmt.kind == Stmt::Kind::condition) facts_.push_condition(at(stmt.value, point));
