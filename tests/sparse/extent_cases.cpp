@@ -66,7 +66,7 @@ std::vector<ReadyCase> extent_cases(int64_t feat) {
          "J",
          plain});
   }
-  for (const auto& [tile, group] : {std::pair<int64_t, int64_t>{1, 0}, {0, 2}})
+  for (const auto& [tile, group] : {std::pair<int64_t, int64_t>{1, 0}, {0, 2}, {2, 2}, {2, 5}})
     all.push_back({fmt::format("spmm tile {} group {}", tile, group),
                    {kSpmmProgram, spmm_schedule(feat, {}, unit, 8, tile, group), set},
                    "J",
