@@ -152,16 +152,18 @@ class Program {
 inline Program parse(std::string_view text) { return Program(text); }
 
 struct CompileOptions {
-  std::map<std::string, int64_t> set = {};  // parameters that are fixed: code for one feature size runs faster
-  std::string stop_after = {};              // a pass; then only what was made so far can be shown
-  std::vector<std::string> skip = {};       // passes that only make code faster or explain it: "peel tails", ...
-  bool prove_bounds = false;                // refuse a program with an access that is not proven to lie inside
+  std::map<std::string, int64_t> set = {};       // parameters that are fixed: code for one feature size runs faster
+  std::map<std::string, double> set_reals = {};  // real parameters that are
+  std::string stop_after = {};                   // a pass; then only what was made so far can be shown
+  std::vector<std::string> skip = {};            // passes that only make code faster or explain it: "peel tails", ...
+  bool prove_bounds = false;                     // refuse a program with an access that is not proven to lie inside
 };
 
 struct RunArguments {
   std::map<std::string, Structure> structures = {};  // by the axis that they end in
   std::map<std::string, TensorView> buffers = {};    // by name; contiguous
   std::map<std::string, int64_t> scalars = {};       // parameters that no structure and no shape tells
+  std::map<std::string, double> reals = {};          // real parameters
   bool values_unchanged = false;  // those of decomposed buffers are the ones of the last run: they are not copied again
 };
 

@@ -43,7 +43,7 @@ class Array {
   std::vector<std::byte> bytes_ = {};
 };
 
-// The same numbers as another type: fp32, fp64, bf16, int32 or int64. Reals are rounded to nearest, ties to even.
+// The same numbers as another type: fp32, fp64, fp16, bf16, int32 or int64. Reals are rounded to nearest, ties to even.
 // Throws Error(invalid_dtype) from reals to integers, Error(invalid_argument) for an integer that does not fit.
 Array converted(const Array& array, DType dtype);
 
@@ -74,7 +74,7 @@ Coo parse_places(std::string_view name, std::string_view text);
 TensorData parse_tensor(std::string_view name, std::string_view text);
 
 // What stands at each position of a structure: values[order[p]], and 0 where the order, which a conversion tells, has
-// no element. fp32, fp64, bf16, int32 or int64.
+// no element. fp32, fp64, fp16, bf16, int32 or int64.
 Array values_at(std::span<const double> values, std::span<const int64_t> order, DType dtype = DType::fp32);
 
 // A Matrix Market file of real or integer elements; `values` has one for each of the list.

@@ -48,6 +48,7 @@ struct FormatSpec {
 // rules, as the parser does, and then changes nothing. Not safe to use from two threads; copies are apart.
 class ProgramBuilder {
  public:
+  // Parameters are integers, 0 and more: "n"; or real: "alpha: real".
   ProgramBuilder(const std::string& name, const std::vector<std::string>& params);
   ProgramBuilder(const ProgramBuilder& other);
   ProgramBuilder& operator=(const ProgramBuilder& other);

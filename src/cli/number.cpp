@@ -78,6 +78,7 @@ template int parse_number(std::string_view, std::string_view, const Allowed&);
 template int64_t parse_number(std::string_view, std::string_view, const Allowed&);
 template uint64_t parse_number(std::string_view, std::string_view, const Allowed&);
 template float parse_number(std::string_view, std::string_view, const Allowed&);
+template double parse_number(std::string_view, std::string_view, const Allowed&);
 
 std::vector<int> parse_list(std::string_view name, std::string_view text, const Allowed& allowed) {
   std::vector<int> values;

@@ -20,7 +20,7 @@ struct Allowed {
 };
 
 // Throws UsageError for a text that is no number, Error(invalid_argument) for one that is not allowed. `name` is the
-// option's. Value: int, int64_t, uint64_t or float.
+// option's. Value: int, int64_t, uint64_t, float or double.
 template <class Value>
 Value parse_number(std::string_view name, std::string_view text, const Allowed& allowed);
 // Numbers with a comma between any two; each of them is checked.

@@ -1,6 +1,7 @@
 // `weft sparse`: a sparse program as text: shown at any stage, run, checked, drawn.
 #include "weft/sparse.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <new>
@@ -93,10 +94,15 @@ void compile_and_run(const SparseOptions& options, const sparse::Program& progra
                      std::string& doing) {
   sparse::CompileOptions compile_options;
   const Allowed any{"0 to 2147483647", [](double n) { return n >= 0 && n <= 2147483647.; }};
-  for (const auto& [name, value] : by_name("--set", options.set))
-    compile_options.set[name] = parse_number<int64_t>("--set " + name, value, any);
-  if (!options.run) compile_options.stop_after = options.print == "cuda" ? "generate cuda" : "generate";
+  const Allowed any_real{"any number", [](double) { return true; }};
   const sparse::Stage1 stage1 = sparse::parse_program(program.text()).stage1;
+  for (const auto& [name, value] : by_name("--set", options.set)) {
+    if (std::find(stage1.reals.begin(), stage1.reals.end(), name) != stage1.reals.end())
+      compile_options.set_reals[name] = parse_number<double>("--set " + name, value, any_real);
+    else
+      compile_options.set[name] = parse_number<int64_t>("--set " + name, value, any);
+  }
+  if (!options.run) compile_options.stop_after = options.print == "cuda" ? "generate cuda" : "generate";
   SparseRun run{.inputs = by_name("--input", options.inputs),
                 .outputs = outputs_by_name(options.outputs),
                 .check = options.check,
@@ -162,7 +168,7 @@ void add_sparse(Program& program, Context& context) {
   verb.option("--print", options->print, "Show a stage, or the code")
       .one_of({"stage1", "stage2", "stage3", "code", "cuda"});
   verb.option("--schedule", options->schedule, "Lines of a schedule instead of the program's own").type_name("FILE");
-  verb.option("--set", options->set, "Parameters that are fixed, feat=64").type_name("NAME=N");
+  verb.option("--set", options->set, "Parameters that are fixed, feat=64, alpha=0.5").type_name("NAME=N");
   verb.flag("--run", options->run, "Run it; buffers that no file gives are filled with numbers in [-1, 1)");
   verb.option(
           "--matrix", options->matrices,

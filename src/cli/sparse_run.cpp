@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/error_message.h"
+#include "base/fp16.h"
 #include "base/names.h"
 #include "cli/arguments.h"
 #include "cli/output.h"
@@ -35,6 +36,7 @@ class OptionNames : public sparse::ArgumentNames {
     return fmt::format("--matrix {}", axis);
   }
   std::string scalar(const std::string& param) const override { return fmt::format("--set {}", param); }
+  std::string real(const std::string& param) const override { return scalar(param); }
   std::string buffer(const std::string& name) const override {
     const auto found = run_.inputs.find(name);
     return found == run_.inputs.end() ? fmt::format("buffer '{}'", name)
@@ -49,6 +51,11 @@ class OptionNames : public sparse::ArgumentNames {
                                  joined(params, [](const std::string& p) { return fmt::format("--set {}=N", p); }) +
                                      (params.size() == 1 ? " is" : " are"),
                                  params.size() == 1 ? "it" : "them"));
+  }
+  void lacks_reals(const std::vector<std::string>& params) const override {
+    throw UsageError(fmt::format("{} missing: a real parameter has no other value",
+                                 joined(params, [](const std::string& p) { return fmt::format("--set {}=X", p); }) +
+                                     (params.size() == 1 ? " is" : " are")));
   }
 
  private:
@@ -112,6 +119,7 @@ sparse::Array random_array(DType dtype, std::vector<int64_t> shape, std::mt19937
     switch (dtype) {
       case DType::fp64: reinterpret_cast<double*>(bytes)[i] = value; break;
       case DType::fp32: reinterpret_cast<float*>(bytes)[i] = static_cast<float>(value); break;
+      case DType::fp16: reinterpret_cast<uint16_t*>(bytes)[i] = to_fp16(value); break;
       case DType::bf16:
         reinterpret_cast<uint16_t*>(bytes)[i] =
             static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16);

@@ -21,14 +21,12 @@ Type type_of(Op op, const std::vector<Expr>& operands) {
     case Op::logical_and:
     case Op::logical_or:
     case Op::logical_not: return Type::boolean;
-    case Op::divide:
-    case Op::exponential:
-    case Op::square_root:
     case Op::to_real: return Type::real;
     case Op::find:
     case Op::upper_bound: return Type::integer;
     case Op::select: return std::max(operands[1]->type, operands[2]->type);
     default: {
+      if (is_of_reals(op)) return Type::real;
       Type widest = Type::integer;
       for (const Expr& operand : operands) widest = std::max(widest, operand->type);
       return widest;
@@ -145,6 +143,19 @@ bool is_integer(const Expr& e, int64_t* value) {
 bool is_variable(const Expr& e, std::string_view name) { return e && e->op == Op::variable && e->name == name; }
 bool is_search(Op op) { return op == Op::find || op == Op::upper_bound; }
 bool is_division(Op op) { return op == Op::floor_div || op == Op::modulo; }
+
+bool is_of_reals(Op op) {
+  switch (op) {
+    case Op::divide:
+    case Op::power:
+    case Op::exponential:
+    case Op::logarithm:
+    case Op::hyperbolic_tangent:
+    case Op::sigmoid:
+    case Op::square_root: return true;
+    default: return false;
+  }
+}
 
 bool divides_by_any(const Expr& e) {
   bool found = false;

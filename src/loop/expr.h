@@ -31,6 +31,7 @@ enum class Op : uint8_t {
   subtract,
   multiply,
   divide,
+  power,
   floor_div,
   modulo,
   minimum,
@@ -47,6 +48,9 @@ enum class Op : uint8_t {
   negate,
   logical_not,
   exponential,
+  logarithm,
+  hyperbolic_tangent,
+  sigmoid,  // 1 / (1 + e^-x)
   square_root,
   absolute,
   to_real,
@@ -125,6 +129,7 @@ bool is_integer(const Expr& e, int64_t* value = nullptr);  // a literal one
 bool is_variable(const Expr& e, std::string_view name);
 bool is_search(Op op);
 bool is_division(Op op);             // of integers
+bool is_of_reals(Op op);             // takes nothing else, and is one
 bool divides_by_any(const Expr& e);  // by what may be 0, as far as its divisors are no literals
 
 // What floor_div and modulo are of numbers that have one.

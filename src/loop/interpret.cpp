@@ -137,6 +137,7 @@ double Interpreter::real(const Expr& e) {
   const auto& x = e->operands;
   switch (e->op) {
     case Op::real_literal: return e->real;
+    case Op::variable: return memory_.reals.at(e->name);
     case Op::load: return read(e->name, x);
     case Op::add: return real(x[0]) + real(x[1]);
     case Op::subtract: return real(x[0]) - real(x[1]);
@@ -153,6 +154,10 @@ double Interpreter::real(const Expr& e) {
     case Op::negate: return -real(x[0]);
     case Op::absolute: return std::fabs(real(x[0]));
     case Op::exponential: return std::exp(real(x[0]));
+    case Op::logarithm: return std::log(real(x[0]));
+    case Op::hyperbolic_tangent: return std::tanh(real(x[0]));
+    case Op::sigmoid: return 1 / (1 + std::exp(-real(x[0])));
+    case Op::power: return std::pow(real(x[0]), real(x[1]));
     case Op::square_root: return std::sqrt(real(x[0]));
     case Op::to_real: return static_cast<double>(integer(x[0]));
     case Op::select: return real(condition(x[0]) ? x[1] : x[2]);

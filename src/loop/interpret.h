@@ -16,6 +16,7 @@ namespace weft::loop {
 
 struct Memory {
   std::map<std::string, int64_t> scalars = {};
+  std::map<std::string, double> reals = {};
   std::map<std::string, std::vector<double>> buffers = {};  // integers, too: exact up to 2^53
 };
 

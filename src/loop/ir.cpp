@@ -59,6 +59,9 @@ Type type_of(DType dtype) {
   return integer ? Type::integer : Type::real;
 }
 
+bool is_narrow(DType dtype) { return dtype == DType::fp16 || dtype == DType::bf16; }
+DType computed_in(DType dtype) { return is_narrow(dtype) ? DType::fp32 : dtype; }
+
 void visit(const Body& body, const std::function<void(const Stmt&)>& call) {
   for (const Stmt& stmt : body) {
     call(stmt);
@@ -174,6 +177,7 @@ class Verifier {
  public:
   explicit Verifier(const Function& function) : function_(function) {
     for (const std::string& scalar : function.scalars) declare(scalar);
+    for (const std::string& real : function.reals) declare(real);
     for (const Buffer& buffer : function.buffers) buffers_.insert(buffer.name);
     for (const Buffer& buffer : function.buffers)
       if (buffer.size) check_expr(buffer.size);

@@ -97,6 +97,9 @@ Stmt make_allocate(std::string buffer, std::vector<Expr> extents, DType dtype, S
 std::string_view to_string(LoopKind kind);
 std::string_view to_string(Scope scope);
 Type type_of(DType dtype);
+// What a value of a buffer is computed in: fp32 for those that only memory has, of 16 bits.
+DType computed_in(DType dtype);
+bool is_narrow(DType dtype);  // one of these: fp16, bf16
 
 // Calls on every statement, outer ones first, and on statements of `init` too.
 void visit(const Body& body, const std::function<void(const Stmt&)>& call);
@@ -128,6 +131,7 @@ struct Buffer {
 struct Function {
   std::string name;
   std::vector<std::string> scalars = {};  // integers, 0 or more
+  std::vector<std::string> reals = {};    // given in fp64
   std::vector<Buffer> buffers = {};
   std::vector<std::vector<std::string>> apart = {};  // of integer buffers: no value stands in two of a list
   Body body = {};
@@ -141,6 +145,8 @@ bool may_fail(const Body& body);
 
 std::string to_text(const Body& body, int indent = 0);
 std::string to_text(const Function& function);
+// "n, m, alpha: real"
+std::string text_of_parameters(const std::vector<std::string>& integers, const std::vector<std::string>& reals);
 
 // Throws InternalError where a rule of the IR is broken: names that are not declared, stores into what is no buffer,
 // indices of a flat buffer other than one. A pass may leave nothing behind that does not pass.

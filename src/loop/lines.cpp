@@ -11,7 +11,7 @@ namespace weft::loop {
 namespace {
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_word(char c) { return is_letter(c) || is_digit(c); }
+bool is_in_word(char c) { return is_letter(c) || is_digit(c); }
 
 constexpr std::string_view kWords[] = {"and",  "or",      "not",    "if",  "for",         "let",        "in",
                                        "init", "block",   "range",  "as",  "allocate",    "program",    "schedule",
@@ -22,6 +22,10 @@ constexpr std::string_view kWords[] = {"and",  "or",      "not",    "if",  "for"
 constexpr int kMaxDepth = 64;
 
 }  // namespace
+
+bool is_word(std::string_view name) {
+  return std::find(std::begin(kWords), std::end(kWords), name) != std::end(kWords);
+}
 
 Source::Source(std::string_view text) {
   check(text.size() <= kMaxBytes, ErrorCode::invalid_argument, "the program's text has {} bytes; at most {} are read",
@@ -79,7 +83,7 @@ bool Cursor::looks_like(std::string_view symbol) {
   skip_space();
   if (!rest().starts_with(symbol)) return false;
   const size_t after = at_ + symbol.size();
-  return !is_word(symbol.back()) || after == line_.size() || !is_word(line_[after]);
+  return !is_in_word(symbol.back()) || after == line_.size() || !is_in_word(line_[after]);
 }
 
 bool Cursor::accept(std::string_view symbol) {
@@ -114,7 +118,7 @@ std::string Cursor::name(std::string_view what) {
                   : fmt::format("{} is expected here, not '{}'", what, rest().substr(0, 24)));
   }
   size_t end = at_;
-  while (end < line_.size() && is_word(line_[end])) ++end;
+  while (end < line_.size() && is_in_word(line_[end])) ++end;
   std::string word(line_.substr(at_, end - at_));
   if (word.size() > 64) fail(fmt::format("a name has {} characters; at most 64 are allowed", word.size()));
   at_ = end;
@@ -124,8 +128,7 @@ std::string Cursor::name(std::string_view what) {
 std::string Cursor::new_name(std::string_view what) {
   const size_t begin = column();
   std::string word = name(what);
-  if (std::find(std::begin(kWords), std::end(kWords), word) != std::end(kWords))
-    fail_at(begin, fmt::format("'{}' is a word of the language and names no {}", word, what));
+  if (is_word(word)) fail_at(begin, fmt::format("'{}' is a word of the language and names no {}", word, what));
   return word;
 }
 
@@ -145,7 +148,7 @@ Expr Cursor::number_literal() {
     while (end < line_.size() && is_digit(line_[end])) ++end;
   }
   const std::string word(line_.substr(at_, end - at_));
-  if (end < line_.size() && is_word(line_[end])) fail(fmt::format("'{}' runs into a name", word));
+  if (end < line_.size() && is_in_word(line_[end])) fail(fmt::format("'{}' runs into a name", word));
   if (is_real) {
     double value = 0;
     const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), value);

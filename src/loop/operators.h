@@ -26,10 +26,19 @@ struct NamedFunction {
   Op op;
   size_t num_operands;
 };
-inline constexpr NamedFunction kNamedFunctions[] = {
-    {"min", Op::minimum, 2},     {"max", Op::maximum, 2},      {"select", Op::select, 3},
-    {"exp", Op::exponential, 1}, {"sqrt", Op::square_root, 1}, {"abs", Op::absolute, 1},
-    {"real", Op::to_real, 1},    {"find", Op::find, 3},        {"upper_bound", Op::upper_bound, 3}};
+inline constexpr NamedFunction kNamedFunctions[] = {{"min", Op::minimum, 2},
+                                                    {"max", Op::maximum, 2},
+                                                    {"select", Op::select, 3},
+                                                    {"exp", Op::exponential, 1},
+                                                    {"log", Op::logarithm, 1},
+                                                    {"tanh", Op::hyperbolic_tangent, 1},
+                                                    {"pow", Op::power, 2},
+                                                    {"sigmoid", Op::sigmoid, 1},
+                                                    {"sqrt", Op::square_root, 1},
+                                                    {"abs", Op::absolute, 1},
+                                                    {"real", Op::to_real, 1},
+                                                    {"find", Op::find, 3},
+                                                    {"upper_bound", Op::upper_bound, 3}};
 
 int precedence_of(const Node& node);
 

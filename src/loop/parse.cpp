@@ -89,7 +89,7 @@ class ExprParser {
     if (name == "inf") return real(std::numeric_limits<double>::infinity());
     if (name == "nan") return real(std::numeric_limits<double>::quiet_NaN());
     for (const NamedFunction& function : kNamedFunctions)
-      if (function.name == name) return parse_call(column, function);
+      if (function.name == name && (line_.looks_like("(") || is_word(name))) return parse_call(column, function);
     if (name == "checked" && line_.looks_like("(")) return parse_checked();
     if (line_.looks_like("[")) return parse_load(column, name);
     if (!symbols_.variables.contains(name)) {
@@ -97,7 +97,7 @@ class ExprParser {
         line_.fail_at(column, fmt::format("'{}' is a buffer: its indices are missing, as in {}[...]", name, name));
       line_.fail_at(column, fmt::format("'{}' is not declared{}", name, did_you_mean(name, names_of(symbols_))));
     }
-    return variable(name);
+    return variable(name, symbols_.reals.contains(name) ? Type::real : Type::integer);
   }
 
   std::vector<Expr> parse_list(std::string_view close) {
@@ -189,8 +189,10 @@ class ExprParser {
       if (integers && operands[i]->type != Type::integer)
         line_.fail_at(column, fmt::format("operand {} of {} is no integer", i + 1, function.name));
     }
-    if ((function.op == Op::exponential || function.op == Op::square_root) && operands[0]->type != Type::real)
-      line_.fail_at(column, fmt::format("{} takes a real; real(x) makes one of an integer", function.name));
+    for (const Expr& operand : operands)
+      if (is_of_reals(function.op) && operand->type != Type::real)
+        line_.fail_at(column, fmt::format("{} takes {}; real(x) makes one of an integer", function.name,
+                                          operands.size() == 1 ? "a real" : "reals"));
     if (function.op == Op::select && operands[1]->type != operands[2]->type)
       line_.fail_at(column, "select chooses between an integer and a real; make both of one type");
   }
@@ -221,10 +223,11 @@ Expr parse_condition(Cursor& line, const Symbols& symbols) {
 DType parse_dtype(Cursor& line) {
   const size_t column = line.column();
   const std::string name = line.name("an element type");
-  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp64, DType::int32, DType::int64})
+  for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16, DType::fp64, DType::int32, DType::int64})
     if (weft::to_string(dtype) == name) return dtype;
-  line.fail_at(column,
-               fmt::format("'{}' is no element type of a buffer; allowed are fp32, bf16, fp64, int32, int64", name));
+  line.fail_at(
+      column,
+      fmt::format("'{}' is no element type of a buffer; allowed are fp32, fp16, bf16, fp64, int32, int64", name));
 }
 
 Stmt parse_store(Cursor& line, const Symbols& symbols) {
@@ -239,18 +242,37 @@ Stmt parse_store(Cursor& line, const Symbols& symbols) {
   return make_store(target->name, target->operands, value);
 }
 
-std::vector<std::string> parse_parameters(Cursor& line) {
-  std::vector<std::string> names;
+namespace {
+
+// "(a, b: real)"; `call` gets the cursor behind each name.
+template <class Call>
+void parse_list_of_names(Cursor& line, std::string_view what, const Call& call) {
+  Names names;
   line.expect("(");
-  if (line.accept(")")) return names;
+  if (line.accept(")")) return;
   do {
     const size_t column = line.column();
-    names.push_back(line.new_name("parameter"));
-    if (std::count(names.begin(), names.end(), names.back()) > 1)
-      line.fail_at(column, fmt::format("'{}' is declared twice", names.back()));
+    std::string name = line.new_name(what);
+    if (!names.insert(name).second) line.fail_at(column, fmt::format("'{}' is declared twice", name));
+    call(std::move(name));
   } while (line.accept(","));
   line.expect(")");
+}
+
+}  // namespace
+
+std::vector<std::string> parse_names(Cursor& line, std::string_view what) {
+  std::vector<std::string> names;
+  parse_list_of_names(line, what, [&](std::string name) { names.push_back(std::move(name)); });
   return names;
+}
+
+void parse_parameters(Cursor& line, std::vector<std::string>& integers, std::vector<std::string>& reals) {
+  parse_list_of_names(line, "parameter", [&](std::string name) {
+    const bool is_real = line.accept(":");
+    if (is_real && !line.accept("real")) line.fail("a parameter is an integer, or ': real'");
+    (is_real ? reals : integers).push_back(std::move(name));
+  });
 }
 
 }  // namespace weft::loop

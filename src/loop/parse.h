@@ -22,6 +22,7 @@ struct Symbols {
     size_t num_indices = 1;
   };
   Names variables = {};
+  Names reals = {};  // those of the variables that are real
   std::map<std::string, BufferSymbol> buffers = {};
 };
 
@@ -55,6 +56,9 @@ class Cursor {
   size_t at_ = 0;
 };
 
+// Whether it is a word of the language, which names nothing else.
+bool is_word(std::string_view name);
+
 class Source {
  public:
   // Throws Error(invalid_argument) for tabs, odd indentation, and more than kMaxBytes.
@@ -83,8 +87,9 @@ DType parse_dtype(Cursor& line);
 Stmt parse_store(Cursor& line, const Symbols& symbols);
 // The lines that stand at `indent`, at least one, of any kind of statement.
 Body parse_body(Source& source, int indent, Symbols symbols);
-// "(a, b)", the names of parameters.
-std::vector<std::string> parse_parameters(Cursor& line);
+// "(a, b)", names of anything; "(n, alpha: real)", parameters: integers, and behind them, or between, reals.
+std::vector<std::string> parse_names(Cursor& line, std::string_view what);
+void parse_parameters(Cursor& line, std::vector<std::string>& integers, std::vector<std::string>& reals);
 // "(a, b)", of which no two hold one value; after the word apart.
 std::vector<std::string> parse_apart(Cursor& line);
 // "stage3 NAME(...):" and what follows.

@@ -233,11 +233,13 @@ Function parse_function(std::string_view text) {
   Cursor head = source.next();
   head.expect("stage3");
   Function function{.name = head.new_name("function")};
-  function.scalars = parse_parameters(head);
+  parse_parameters(head, function.scalars, function.reals);
   head.expect(":");
   head.expect_end();
   Symbols symbols;
   symbols.variables.insert(function.scalars.begin(), function.scalars.end());
+  symbols.variables.insert(function.reals.begin(), function.reals.end());
+  symbols.reals.insert(function.reals.begin(), function.reals.end());
   while (source.has_line(2)) {
     Cursor line = source.peek();
     if (!line.at_name()) break;

@@ -141,8 +141,15 @@ std::string to_text(const Body& body, int indent) {
   return text;
 }
 
+std::string text_of_parameters(const std::vector<std::string>& integers, const std::vector<std::string>& reals) {
+  std::vector<std::string> all = integers;
+  for (const std::string& real : reals) all.push_back(real + ": real");
+  return joined(all);
+}
+
 std::string to_text(const Function& function) {
-  std::string text = fmt::format("stage3 {}({}):\n", function.name, joined(function.scalars));
+  std::string text =
+      fmt::format("stage3 {}({}):\n", function.name, text_of_parameters(function.scalars, function.reals));
   for (const Buffer& b : function.buffers) {
     text += fmt::format("  {} = {}({}): {}", b.name, b.temporary ? "temporary" : "flat", to_text(b.size),
                         weft::to_string(b.dtype));

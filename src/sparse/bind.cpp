@@ -11,6 +11,7 @@ namespace weft::sparse {
 
 std::string ArgumentNames::structure(const std::string& axis) const { return fmt::format("structures['{}']", axis); }
 std::string ArgumentNames::scalar(const std::string& param) const { return fmt::format("scalars['{}']", param); }
+std::string ArgumentNames::real(const std::string& param) const { return fmt::format("reals['{}']", param); }
 std::string ArgumentNames::buffer(const std::string& name) const { return fmt::format("buffers['{}']", name); }
 
 void ArgumentNames::lacks_structure(const std::string& axis, const std::string& axes, const std::string& why) const {
@@ -21,6 +22,10 @@ void ArgumentNames::lacks_structure(const std::string& axis, const std::string& 
 void ArgumentNames::lacks_parameters(const std::vector<std::string>& params) const {
   fail(ErrorCode::invalid_argument, "parameters {}: no structure and no shape tells them; give them in scalars",
        joined(params));
+}
+
+void ArgumentNames::lacks_reals(const std::vector<std::string>& params) const {
+  fail(ErrorCode::invalid_argument, "real parameters {}: nothing else tells them; give them in reals", joined(params));
 }
 
 const ArgumentNames& ArgumentNames::of_library() {
@@ -235,6 +240,8 @@ void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>
                      const std::map<std::string, TensorView>& buffers, Bound& bound, const ArgumentNames& names) {
   for (const auto& [name, value] : scalars) {
     const std::string given = names.scalar(name);
+    check(std::find(program.reals.begin(), program.reals.end(), name) == program.reals.end(),
+          ErrorCode::invalid_argument, "{}: it is a real parameter; give it in reals", given);
     check(std::find(program.params.begin(), program.params.end(), name) != program.params.end(),
           ErrorCode::invalid_argument, "{}: there is no such parameter{}", given, did_you_mean(name, program.params));
     check(value >= 0 && value <= INT32_MAX, ErrorCode::invalid_argument, "{}: is {}; 0 to {} are allowed", given, value,
@@ -281,6 +288,19 @@ void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>
       check(value >= 0, ErrorCode::invalid_argument, "axis '{}': {} is {}; 0 and more are allowed", axis.name,
             loop::to_text(length), value);
     }
+}
+
+void bind_reals(const Stage1& program, const std::map<std::string, double>& reals, Bound& bound,
+                const ArgumentNames& names) {
+  for (const auto& [name, value] : reals)
+    check(std::find(program.reals.begin(), program.reals.end(), name) != program.reals.end(),
+          ErrorCode::invalid_argument, "{}: there is no such real parameter{}", names.real(name),
+          did_you_mean(name, program.reals));
+  std::vector<std::string> missing;
+  for (const std::string& name : program.reals)
+    if (!reals.contains(name)) missing.push_back(name);
+  if (!missing.empty()) names.lacks_reals(missing);
+  bound.numbers.reals = reals;
 }
 
 void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const Names& made_here,

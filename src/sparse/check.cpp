@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/fp16.h"
 #include "sparse/interpret.h"
 #include "sparse/operator.h"
 
@@ -18,6 +19,7 @@ std::vector<double> values_of(const TensorView& tensor) {
       case DType::fp64: values.push_back(tensor.as<double>()[i]); break;
       case DType::int32: values.push_back(tensor.as<int32_t>()[i]); break;
       case DType::int64: values.push_back(static_cast<double>(tensor.as<int64_t>()[i])); break;
+      case DType::fp16: values.push_back(from_fp16(tensor.as<uint16_t>()[i])); break;
       case DType::bf16:
         values.push_back(std::bit_cast<float>(static_cast<uint32_t>(tensor.as<uint16_t>()[i]) << 16));
         break;
@@ -32,10 +34,11 @@ loop::Memory interpret_operator(const Operator& op, const RunArguments& argument
   Bound bound;
   bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound);
   bind_parameters(made.stage1, arguments.scalars, arguments.buffers, bound);
+  bind_reals(made.stage1, arguments.reals, bound);
   bind_rows(made.compute2, bound);
   const Names own = made_here(made.stage1);
   bind_buffers(made.stage1, arguments.buffers, own, bound);
-  loop::Memory memory{.scalars = bound.numbers.scalars};
+  loop::Memory memory{.scalars = bound.numbers.scalars, .reals = bound.numbers.reals};
   for (const Axis& axis : made.compute2.axes) {
     const auto add = [&](const std::string& array, int64_t size) {
       if (array.empty()) return;
@@ -127,6 +130,7 @@ void check_arguments(const Operator& op, const RunArguments& arguments, const Ar
   Bound bound;
   bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound, names);
   bind_parameters(made.stage1, arguments.scalars, arguments.buffers, bound, names);
+  bind_reals(made.stage1, arguments.reals, bound, names);
   bind_rows(made.compute2, bound);
   bind_buffers(made.stage1, arguments.buffers, op.impl().own, bound, names);
 }

@@ -41,7 +41,7 @@ std::vector<std::string> inputs_of(const Stage1& program);
 // schedule, divided by the largest magnitude of that. Tensors that are read and written have to be as before the run.
 double max_error(const Operator& op, const RunArguments& before, const std::map<std::string, TensorView>& after);
 
-// Elements of a tensor of fp32, bf16, fp64, int32 or int64.
+// Elements of a tensor of fp32, fp16, bf16, fp64, int32 or int64.
 std::vector<double> values_of(const TensorView& tensor);
 
 }  // namespace weft::sparse

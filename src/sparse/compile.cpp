@@ -50,7 +50,10 @@ void split_threads(const Context& c) {
 
 const Pass kPasses[] = {
     // Stage I: coordinates.
-    {"specialise", [](const Context& c) { c.made.source = specialise(std::move(c.made.source), c.options.set); }},
+    {"specialise",
+     [](const Context& c) {
+       c.made.source = specialise(std::move(c.made.source), c.options.set, c.options.set_reals);
+     }},
     {"schedule stage I", [](const Context& c) { c.made.schedule.run_stage1(c.made.stage1 = c.made.source); }},
     {"split preprocess", [](const Context& c) { c.made.parts = split_preprocess(c.made.stage1); }},
 

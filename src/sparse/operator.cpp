@@ -43,6 +43,7 @@ Operator compile_parsed(const ParsedProgram& parsed, Device device, const Compil
 void bind_rest(const Operator::Impl& impl, const RunArguments& arguments, Bound& bound) {
   bound.numbers = bound.structure_numbers;
   bind_parameters(impl.made.stage1, arguments.scalars, arguments.buffers, bound);
+  bind_reals(impl.made.stage1, arguments.reals, bound);
   bind_rows(impl.made.compute2, bound);
   bind_buffers(impl.made.stage1, arguments.buffers, impl.own, bound);
 }
@@ -82,8 +83,9 @@ void Operator::run(const RunArguments& arguments, Stream stream) const {
     return run_anew(impl, arguments, stream);
 
   const bool is_same = impl.last != nullptr && same_structures(impl.last_arguments.structures, arguments.structures);
-  const bool keeps_values = is_same && impl.has_values && arguments.values_unchanged;
-  const bool is_repeated = is_same && impl.last_arguments.scalars == arguments.scalars &&
+  const bool same_reals = impl.last_arguments.reals == arguments.reals;
+  const bool keeps_values = is_same && same_reals && impl.has_values && arguments.values_unchanged;
+  const bool is_repeated = is_same && same_reals && impl.last_arguments.scalars == arguments.scalars &&
                            same_shapes(impl.last_arguments.buffers, arguments.buffers);
   std::unique_ptr<Bound> bound = std::exchange(impl.last, nullptr);  // what throws leaves none
   impl.has_values = impl.has_values && is_same;

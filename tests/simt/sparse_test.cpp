@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fp16.h"
 #include "loop/threads.h"
 #include "sparse/bind.h"
 #include "sparse/check.h"
@@ -66,9 +67,9 @@ Values numbers(const void* data, size_t count, DType dtype) {
     uint16_t half = 0;
     float single = 0;
     int32_t integer = 0;
-    if (dtype == DType::bf16) {
+    if (dtype == DType::bf16 || dtype == DType::fp16) {
       std::memcpy(&half, bytes + 2 * i, 2);
-      values[i] = std::bit_cast<float>(uint32_t{half} << 16);
+      values[i] = dtype == DType::fp16 ? from_fp16(half) : std::bit_cast<float>(uint32_t{half} << 16);
     } else if (dtype == DType::fp32) {
       std::memcpy(&single, bytes + 4 * i, 4);
       values[i] = single;
@@ -89,13 +90,14 @@ class Bench {
         op_(sparse::compile(sparse::parse(c.ready.text), c.ready.schedule, Device::cpu(),
                             {.set = c.ready.set, .stop_after = "generate"})) {
     const sparse::Compilation& made = op_.impl().made;
-    sparse::RunArguments arguments{.structures = {{c.axis, structure}}, .scalars = c.scalars};
+    sparse::RunArguments arguments{.structures = {{c.axis, structure}}, .scalars = c.scalars, .reals = c.reals};
     const auto& params = made.source.params;
     if (std::find(params.begin(), params.end(), "feat") != params.end()) arguments.scalars["feat"] = kFeat;
     sparse::test::RunMemory tensors(op_, arguments, 7);
     const auto own = sparse::made_here(made.stage1);
     sparse::bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound_);
     sparse::bind_parameters(made.stage1, arguments.scalars, tensors.arguments.buffers, bound_);
+    sparse::bind_reals(made.stage1, arguments.reals, bound_);
     sparse::bind_rows(made.compute2, bound_);
     sparse::bind_buffers(made.stage1, tensors.arguments.buffers, own, bound_);
     if (!made.preprocess3.function.body.empty()) functions_.push_back(&made.preprocess3.function);
@@ -117,7 +119,7 @@ class Bench {
   // All kernels in their order, in every launch and order of threads.
   void expect(const std::string& output, const Values& want) {
     const std::string content = memory_.content();
-    const double tolerance = tensors_.at(output).dtype == DType::bf16 ? 1. / 128 : 2e-5;
+    const double tolerance = loop::is_narrow(tensors_.at(output).dtype) ? 1. / 128 : 2e-5;
     for (const Launch& launch : kLaunches) {
       memory_.restore(content);
       ASSERT_NO_FATAL_FAILURE(run(launch));
@@ -177,6 +179,8 @@ class Bench {
         for (const loop::Buffer& buffer : function->buffers)
           arguments.push_back(reinterpret_cast<long long>(tensors_.at(buffer.name).data.data()));
         for (const std::string& scalar : function->scalars) arguments.push_back(param(scalar));
+        for (const std::string& real : function->reals)
+          arguments.push_back(std::bit_cast<long long>(bound_.numbers.reals.at(real)));
         if (!loop::failures_of(*function).empty()) arguments.push_back(reinterpret_cast<long long>(failed_.data()));
         launch.shared_bytes = static_cast<size_t>(loop::shared_bytes(loop::thread_body(*function, phases[phase])));
         sparse_threads_x = 0;
@@ -366,6 +370,14 @@ TEST_P(SimtSparse, ComputesWhatDenseArithmeticDoes) {
     run.expect("Z", kept);
     EXPECT_EQ(run.failed(), std::vector<uint64_t>{run.extent("n") + 2 + first_absent + 1});
     return;
+  }
+  if (name == "activations") {
+    Values active, sums(run.extent("m"), 0);
+    for (const double x : v("X"))
+      active.push_back(0.75 * std::tanh(x) + 1 / (1 + std::exp(-x)) * std::log(1 + std::fabs(x)));
+    for (const Stored& e : elements(s)) sums[e.row] += std::pow(std::fabs(v("A")[e.place]), 1.5);
+    run.expect("Z", active);
+    return run.expect("S", sums);
   }
   if (name == "quotients") {  // by 0 in column 3: a failure, first where a row has it
     Values quotients, rests;

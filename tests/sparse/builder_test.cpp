@@ -70,7 +70,9 @@ IterationSpec spec_of_nest(std::span<const Iteration> list, size_t depth) {
 // A call for each declaration of the program.
 ProgramBuilder rebuilt(const ParsedProgram& parsed) {
   const Stage1& program = parsed.stage1;
-  ProgramBuilder builder(program.name, program.params);
+  std::vector<std::string> params = program.params;
+  for (const std::string& real : program.reals) params.push_back(real + ": real");
+  ProgramBuilder builder(program.name, params);
   for (const Axis& a : program.axes) {
     const std::string length = loop::to_text(a.length), nnz = a.nnz ? loop::to_text(a.nnz) : "";
     if (a.is_sparse && a.is_variable)

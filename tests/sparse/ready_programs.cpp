@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "base/fp16.h"
 #include "tests/sparse/programs.h"
 
 namespace weft::sparse::test {
@@ -35,6 +36,23 @@ constexpr const char* kCompressProgram = R"(program compress(m, n, nnz):
     Z[i, j] = 0.0
   iterate compress(I, N) "SS" as (x, y) where D[x, y] != 0.0:
     Z[x, y] = D[x, y]
+)";
+
+// Functions of reals, in fp16, with a real parameter.
+constexpr const char* kActivationsProgram = R"(program activations(m, n, nnz, feat, alpha: real):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  K = dense_fixed(feat)
+  A = buffer(I, J): fp16
+  X = buffer(I, K): fp16
+  Z = buffer(I, K): fp16
+  S = buffer(I): fp32
+  iterate activate(I, K) "SS" as (i, k):
+    Z[i, k] = alpha * tanh(X[i, k]) + sigmoid(X[i, k]) * log(1.0 + abs(X[i, k]))
+  iterate sums(I, J) "SR" as (i, j):
+    init:
+      S[i] = 0.0
+    S[i] = S[i] + pow(abs(A[i, j]), 1.5)
 )";
 
 // Divisors of any sign, and 0 where the column is 3.
@@ -147,6 +165,14 @@ std::vector<ReadyCase> all_cases() {
       sddmm("sddmm_places", sddmm_format_schedule(64, parse_formats("sr_bcrs(4, 2), coo()"), {}), {{"feat", 64}}),
       // Places are searched for; one that is absent is a failure.
       {"compress", {kCompressProgram, "lower()\nparallel(clear.i)\nparallel(compress.x)\n"}, "J", plain},
+      {"activations",
+       {kActivationsProgram,
+        "lower()\nko, ki = split(activate.k, 8)\nvectorize(ki)\nparallel(activate.i)\nparallel(sums.i)\n",
+        {{"feat", 16}}},
+       "J",
+       plain,
+       {},
+       {{"alpha", 0.75}}},
       // Divisions by 0 are failures.
       {"quotients", {kQuotientsProgram, "lower()\nparallel(divide.i)\n"}, "J", plain},
       // Rows of C in shared memory, each element one thread's: nobody waits.
@@ -198,6 +224,7 @@ RunMemory::RunMemory(const Operator& op, RunArguments given, uint32_t seed) : ar
     for (size_t e = 0; e < count; ++e) {
       if (wanted.dtype == DType::fp32) reinterpret_cast<float*>(memory.data())[e] = values[e];
       if (wanted.dtype == DType::int32) reinterpret_cast<int32_t*>(memory.data())[e] = static_cast<int32_t>(e);
+      if (wanted.dtype == DType::fp16) reinterpret_cast<uint16_t*>(memory.data())[e] = to_fp16(values[e]);
       if (wanted.dtype == DType::bf16)
         reinterpret_cast<uint16_t*>(memory.data())[e] = static_cast<uint16_t>(std::bit_cast<uint32_t>(values[e]) >> 16);
     }

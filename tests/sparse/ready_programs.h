@@ -16,6 +16,7 @@ struct ReadyCase {
   std::string axis = {};                                     // that its structure is of
   std::function<Structure(const Matrix& a)> structure = {};  // from the places of a matrix
   std::map<std::string, int64_t> scalars = {};               // what no structure tells
+  std::map<std::string, double> reals = {};
 };
 std::vector<ReadyCase> ready_cases(const VectorUnit& unit = {});
 // The same, and SpMM and SDDMM in several formats and schedules: what has golden texts.

@@ -124,6 +124,7 @@ std::string CFamily::element_type(DType dtype) {
   switch (dtype) {
     case DType::fp32: return "float";
     case DType::fp64: return "double";
+    case DType::fp16: return "weft_half";
     case DType::bf16: return "unsigned short";
     case DType::int32: return "int";
     case DType::int64: return "long long";
@@ -167,9 +168,10 @@ std::string CFamily::expr(const Expr& e, int precedence) {
     case Op::load: {
       if (registers_.contains(e->name)) spilled_.insert(e->name);
       const std::string element = fmt::format("{}[{}]", e->name, expr(x[0]));
+      const DType dtype = dtype_of(e->name);
       // What is computed of an index may not fit 32 bits.
-      if (dtype_of(e->name) == DType::int32) return fmt::format("(long long){}", element);
-      return dtype_of(e->name) == DType::bf16 ? fmt::format("weft_from_bf16({})", element) : element;
+      if (dtype == DType::int32) return fmt::format("(long long){}", element);
+      return is_narrow(dtype) ? fmt::format("weft_from_{}({})", weft::to_string(dtype), element) : element;
     }
     case Op::floor_div:
     case Op::modulo: return division(e);
@@ -178,6 +180,12 @@ std::string CFamily::expr(const Expr& e, int precedence) {
     case Op::negate: return parenthesised("-" + expr(x[0], kPostfixPrecedence), 7, precedence);
     case Op::logical_not: return "!" + expr(x[0], kPostfixPrecedence);
     case Op::exponential: return fmt::format("weft_exp({})", expr(x[0]));
+    case Op::logarithm: return fmt::format("weft_log({})", expr(x[0]));
+    case Op::hyperbolic_tangent: return fmt::format("weft_tanh({})", expr(x[0]));
+    case Op::sigmoid: return fmt::format("weft_sigmoid({})", expr(x[0]));
+    case Op::power:  // of one type: a buffer of fp32 may stand beside one of fp64
+      return is_double_ ? fmt::format("weft_pow(double({}), double({}))", expr(x[0]), expr(x[1]))
+                        : fmt::format("weft_pow({}, {})", expr(x[0]), expr(x[1]));
     case Op::square_root: return fmt::format("weft_sqrt({})", expr(x[0]));
     case Op::absolute: return fmt::format("weft_abs({})", expr(x[0]));
     case Op::to_real: return fmt::format("{}({})", real_type(), expr(x[0]));
@@ -258,13 +266,13 @@ void CFamily::emit_store(const Stmt& store) {
     return line(fmt::format("weft_atomic_add({} + {}, {});", store.name, expr(store.indices[0], kSumPrecedence),
                             expr(store.value->operands[1])));
   if (registers_.contains(store.name)) spilled_.insert(store.name);
-  const auto is_bf16 = [&](const std::string& name) { return dtype_of(name) == DType::bf16; };
-  if (store.value->op == Op::load && is_bf16(store.value->name) && is_bf16(store.name))  // bits as they are
+  const DType dtype = dtype_of(store.name);
+  if (store.value->op == Op::load && is_narrow(dtype) && dtype_of(store.value->name) == dtype)  // bits as they are
     return line(fmt::format("{}[{}] = {}[{}];", store.name, expr(store.indices[0]), store.value->name,
                             expr(store.value->operands[0])));
   const std::string value = expr(store.value);
   line(fmt::format("{}[{}] = {};", store.name, expr(store.indices[0]),
-                   is_bf16(store.name) ? fmt::format("weft_to_bf16({})", value) : value));
+                   is_narrow(dtype) ? fmt::format("weft_to_{}({})", weft::to_string(dtype), value) : value));
 }
 
 void CFamily::emit_fail(const Stmt& stmt) {
@@ -345,7 +353,10 @@ void CFamily::write_phase(const Function& function, const Phase& phase, size_t i
     if (const Buffer& buffer = function.buffers[i]; used.contains(buffer.name))
       line(buffer_declaration(buffer, i, stores_to(phase.body, buffer.name)));
   for (size_t i = 0; i < function.scalars.size(); ++i)
-    if (used.contains(function.scalars[i])) line(scalar_declaration(function.scalars[i], i));
+    if (used.contains(function.scalars[i])) line(scalar_declaration(function.scalars[i], i, false));
+  for (size_t i = 0; i < function.reals.size(); ++i)
+    if (used.contains(function.reals[i]))
+      line(scalar_declaration(function.reals[i], function.scalars.size() + i, true));
   if (may_fail(phase.body)) line(failures_declaration(function.buffers.size()));
   std::string above = std::exchange(text_, {});
   emit(phase.body);

@@ -26,7 +26,8 @@ class CFamily {
   // "extern "C" void name(...) {" and what makes locals of its arguments, but not of buffers and scalars.
   virtual std::string head(const std::string& name, const Function& function, const Phase& phase) = 0;
   virtual std::string buffer_declaration(const Buffer& buffer, size_t index, bool written) const = 0;
-  virtual std::string scalar_declaration(const std::string& scalar, size_t index) const = 0;
+  // Of a parameter; reals stand behind the integers.
+  virtual std::string scalar_declaration(const std::string& scalar, size_t index, bool is_real) const = 0;
   // Of weft_failures, a number for each of failures_of(function), which is an argument behind the buffers.
   virtual std::string failures_declaration(size_t index) const = 0;
   // "for (...)" of a loop that workers or threads share.

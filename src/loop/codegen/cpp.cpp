@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "loop/codegen/c_family.h"
+#include "loop/codegen/cpp_math.h"
 #include "loop/codegen/printers.h"
 
 namespace weft::loop {
@@ -52,9 +53,44 @@ static inline unsigned short weft_to_bf16(float x) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<unsigned short>((bits >> 16) | 0x40u);
   return static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
+struct weft_half {
+  unsigned short bits;
+};
+static inline float weft_from_fp16(weft_half x) {
+  // The exponent is 112 too low: a multiplication mends it, for denormals too.
+  const unsigned size = (x.bits & 0x7fffu) << 13;
+  float number;
+  __builtin_memcpy(&number, &size, 4);
+  number *= 5.192296858534828e33f;
+  unsigned finite;
+  __builtin_memcpy(&finite, &number, 4);
+  const unsigned bits = ((x.bits & 0x7c00u) == 0x7c00u ? size | 0x7f800000u : finite) | (x.bits & 0x8000u) << 16;
+  float result;
+  __builtin_memcpy(&result, &bits, 4);
+  return result;
+}
+static inline weft_half weft_to_fp16(float x) {
+  unsigned bits;
+  __builtin_memcpy(&bits, &x, 4);
+  const unsigned size = bits & 0x7fffffffu, normal = (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13;
+  float number;
+  __builtin_memcpy(&number, &size, 4);
+  number += 0.5f;  // which has an ulp of 2^-24
+  unsigned small;
+  __builtin_memcpy(&small, &number, 4);
+  const unsigned finite = size < 0x38800000u ? small - 0x3f000000u : normal;
+  const unsigned half = size < 0x477ff000u ? finite : size > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  return {static_cast<unsigned short>(half | (bits >> 16 & 0x8000u))};
+}
+static inline double weft_real_of_bits(long long bits) {
+  double result;
+  __builtin_memcpy(&result, &bits, 8);
+  return result;
+}
 static inline float weft_real(float x) { return x; }
 static inline double weft_real(double x) { return x; }
 static inline float weft_real(unsigned short x) { return weft_from_bf16(x); }
+static inline float weft_real(weft_half x) { return weft_from_fp16(x); }
 template <class Bits> static inline Bits weft_widen(const unsigned short* p) {
   typedef unsigned short halves __attribute__((vector_size(sizeof(Bits) / 2), aligned(2), may_alias));
 #if defined(__AVX512F__) && !defined(__clang__)
@@ -85,6 +121,50 @@ WEFT_BF16(8)
 WEFT_BF16(16)
 WEFT_BF16(32)
 WEFT_BF16(64)
+// Vectors of N fp16: by the processor's instruction for eight of them, or as single ones are.
+#define WEFT_FP16(N)                                                                                          \
+  static inline weft_floatx##N weft_load_fp16x##N(const weft_half* p) {                                       \
+    typedef unsigned bits __attribute__((vector_size(4 * N)));                                                \
+    WEFT_LOAD_EIGHTS(N)                                                                                       \
+    const bits half = weft_widen<bits>((const unsigned short*)p), size = (half & 0x7fffu) << 13;              \
+    const bits finite = (bits)((weft_floatx##N)size * 5.192296858534828e33f);                                 \
+    const bits is_special = (bits)((half & 0x7c00u) == 0x7c00u);                                              \
+    return (weft_floatx##N)((is_special & (size | 0x7f800000u)) | (~is_special & finite) | (half & 0x8000u) << 16); \
+  }                                                                                                           \
+  static inline void weft_store_fp16(weft_half* p, weft_floatx##N v) {                                        \
+    typedef unsigned short halves __attribute__((vector_size(2 * N), aligned(2), may_alias));                 \
+    typedef unsigned bits __attribute__((vector_size(4 * N)));                                                \
+    WEFT_STORE_EIGHTS(N)                                                                                      \
+    const bits size = (bits)v & 0x7fffffffu, normal = (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13; \
+    const bits small = (bits)((weft_floatx##N)size + 0.5f) - 0x3f000000u;                                     \
+    const bits is_small = (bits)(size < 0x38800000u), is_finite = (bits)(size < 0x477ff000u);                 \
+    const bits is_nan = (bits)(size > 0x7f800000u);                                                           \
+    const bits number = (is_finite & ((is_small & small) | (~is_small & normal))) | (~is_finite & (0x7c00u | (is_nan & 0x200u))); \
+    *(halves*)p = __builtin_convertvector(number | ((bits)v >> 16 & 0x8000u), halves);                        \
+  }
+#if defined(__F16C__)
+typedef short weft_shortx8 __attribute__((vector_size(16), aligned(2), may_alias));
+#define WEFT_LOAD_EIGHTS(N)                                                                      \
+  if constexpr (N % 8 == 0) {                                                                    \
+    float to[N];                                                                                 \
+    for (int i = 0; i < N; i += 8) *(weft_floatx8*)(to + i) = __builtin_ia32_vcvtph2ps256(*(const weft_shortx8*)(p + i)); \
+    return *(weft_floatx##N*)to;                                                                 \
+  }
+#define WEFT_STORE_EIGHTS(N)                                                                     \
+  if constexpr (N % 8 == 0) {                                                                    \
+    for (int i = 0; i < N; i += 8) *(weft_shortx8*)(p + i) = __builtin_ia32_vcvtps2ph256(*(const weft_floatx8*)((const float*)&v + i), 0); \
+    return;                                                                                      \
+  }
+#else
+#define WEFT_LOAD_EIGHTS(N)
+#define WEFT_STORE_EIGHTS(N)
+#endif
+WEFT_FP16(2)
+WEFT_FP16(4)
+WEFT_FP16(8)
+WEFT_FP16(16)
+WEFT_FP16(32)
+WEFT_FP16(64)
 // sum + a[0] * b0 + a[1] * b1 over lanes. One instruction where there is one, which takes denormals for zeros.
 static inline weft_floatx16 weft_dot_bf16(weft_floatx16 sum, const unsigned short* a, const unsigned short* b0,
                                           const unsigned short* b1) {
@@ -121,44 +201,6 @@ template <class V> static inline auto weft_sum(V v) {
     __builtin_memcpy(parts, &v, sizeof v);
     return weft_sum(parts[0] + parts[1]);
   }
-}
-// e^x = 2^n e^r with |r| <= ln(2) / 2; within 2 ulps (float) of e^x.
-// Beyond what fp32 holds it is what the bounds give, infinity and 0: without branches loops over it become vectors.
-static inline float weft_exp(float x) {
-  x = x > 89.f ? 89.f : x;
-  x = x < -104.f ? -104.f : x;
-  // A sum near 1.5 * 2^23 holds no fraction: the nearest integer, with no call on any instruction set.
-  const float nearest = (x * 1.44269504f + 12582912.f) - 12582912.f, n = x == x ? nearest : 0.f;
-  const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.f;
-  const int whole = static_cast<int>(n), half = whole / 2;
-  const unsigned low = static_cast<unsigned>(half + 127) << 23, high = static_cast<unsigned>(whole - half + 127) << 23;
-  float a, b;
-  __builtin_memcpy(&a, &low, 4);
-  __builtin_memcpy(&b, &high, 4);
-  return p * a * b;
-}
-static inline double weft_exp(double x) {
-  if (x != x) return x;
-  if (x > 709.78) return __builtin_inf();
-  if (x < -745.13) return 0.;
-  const double n = (x * 1.4426950408889634 + 6755399441055744.) - 6755399441055744.;
-  const double r = (x - n * 6.93145751953125e-1) - n * 1.42860682030941723212e-6;
-  double term = 1., sum = 1.;
-  for (int i = 1; i < 16; ++i) sum += term *= r / i;
-  const int whole = static_cast<int>(n), half = whole / 2;
-  const unsigned long long low = static_cast<unsigned long long>(half + 1023) << 52;
-  const unsigned long long high = static_cast<unsigned long long>(whole - half + 1023) << 52;
-  double a, b;
-  __builtin_memcpy(&a, &low, 8);
-  __builtin_memcpy(&b, &high, 8);
-  return sum * a * b;
 }
 )";
 
@@ -220,7 +262,8 @@ static inline long long weft_share(const T* indptr, long long extent, long long 
 class Cpp : public CFamily {
  protected:
   std::string prelude() const override {
-    return kCppPrelude + search_functions("static inline") + kShare + division_functions("static inline");
+    return std::string(kCppPrelude) + kCppMath + search_functions("static inline") + kShare +
+           division_functions("static inline");
   }
   std::string head(const std::string& name, const Function&, const Phase&) override {
     return fmt::format(
@@ -233,7 +276,9 @@ class Cpp : public CFamily {
     const std::string type = (written ? "" : "const ") + element_type(buffer.dtype);
     return fmt::format("{0}* const __restrict {1} = ({0}*)buffers[{2}];", type, buffer.name, index);
   }
-  std::string scalar_declaration(const std::string& scalar, size_t index) const override {
+  std::string scalar_declaration(const std::string& scalar, size_t index, bool is_real) const override {
+    if (is_real)
+      return fmt::format("const {0} {1} = {0}(weft_real_of_bits(scalars[{2}]));", real_type(), scalar, index);
     return fmt::format("const long long {} = scalars[{}];", scalar, index);
   }
   std::string failures_declaration(size_t index) const override {

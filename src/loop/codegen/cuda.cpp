@@ -29,15 +29,48 @@ __device__ inline float weft_sqrt(float x) { return sqrtf(x); }
 __device__ inline double weft_sqrt(double x) { return sqrt(x); }
 __device__ inline float weft_exp(float x) { return expf(x); }
 __device__ inline double weft_exp(double x) { return exp(x); }
+__device__ inline float weft_log(float x) { return logf(x); }
+__device__ inline double weft_log(double x) { return log(x); }
+__device__ inline float weft_tanh(float x) { return tanhf(x); }
+__device__ inline double weft_tanh(double x) { return tanh(x); }
+__device__ inline float weft_pow(float x, float y) { return powf(x, y); }
+__device__ inline double weft_pow(double x, double y) { return pow(x, y); }
+// Of -|x| alone: e^-x may be infinite where the result is not 0.
+__device__ inline float weft_sigmoid(float x) {
+  const float e = expf(-fabsf(x));
+  return (x < 0.f ? e : 1.f) / (1.f + e);
+}
+__device__ inline double weft_sigmoid(double x) {
+  const double e = exp(-fabs(x));
+  return (x < 0. ? e : 1.) / (1. + e);
+}
 __device__ inline float weft_from_bf16(unsigned short x) { return __uint_as_float(unsigned(x) << 16); }
 __device__ inline unsigned short weft_to_bf16(float x) {
   const unsigned bits = __float_as_uint(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<unsigned short>((bits >> 16) | 0x40u);
   return static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
+struct weft_half {
+  unsigned short bits;
+};
+__device__ inline float weft_from_fp16(weft_half x) {
+  // The exponent is 112 too low: a multiplication mends it, for denormals too.
+  const unsigned size = (x.bits & 0x7fffu) << 13;
+  const unsigned bits =
+      (x.bits & 0x7c00u) == 0x7c00u ? size | 0x7f800000u : __float_as_uint(__uint_as_float(size) * 5.192296858534828e33f);
+  return __uint_as_float(bits | (x.bits & 0x8000u) << 16);
+}
+__device__ inline weft_half weft_to_fp16(float x) {
+  const unsigned bits = __float_as_uint(x), size = bits & 0x7fffffffu;
+  const unsigned normal = (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13;
+  const unsigned small = __float_as_uint(__uint_as_float(size) + 0.5f) - 0x3f000000u;  // 0.5 has an ulp of 2^-24
+  const unsigned number = size < 0x38800000u ? small : size < 0x477ff000u ? normal : size > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  return {static_cast<unsigned short>(number | (bits >> 16 & 0x8000u))};
+}
 __device__ inline float weft_real(float x) { return x; }
 __device__ inline double weft_real(double x) { return x; }
 __device__ inline float weft_real(unsigned short x) { return weft_from_bf16(x); }
+__device__ inline float weft_real(weft_half x) { return weft_from_fp16(x); }
 // n elements in accesses of w, which their places are multiples of.
 template <int w, int n>
 __device__ inline void weft_load(float* to, const float* from) {
@@ -67,6 +100,26 @@ __device__ inline void weft_load(float* to, const unsigned short* from) {
       weft_widen(to + i, x.x), weft_widen(to + i + 2, x.y);
     } else {
       weft_widen(to + i, *(const unsigned*)(from + i));
+    }
+  }
+}
+__device__ inline void weft_widen_fp16(float* to, unsigned pair) {
+  to[0] = weft_from_fp16({static_cast<unsigned short>(pair)});
+  to[1] = weft_from_fp16({static_cast<unsigned short>(pair >> 16)});
+}
+template <int w, int n>
+__device__ inline void weft_load(float* to, const weft_half* from) {
+#pragma unroll
+  for (int i = 0; i < n; i += w) {
+    if constexpr (w == 8) {
+      const uint4 x = *(const uint4*)(from + i);
+      weft_widen_fp16(to + i, x.x), weft_widen_fp16(to + i + 2, x.y);
+      weft_widen_fp16(to + i + 4, x.z), weft_widen_fp16(to + i + 6, x.w);
+    } else if constexpr (w == 4) {
+      const uint2 x = *(const uint2*)(from + i);
+      weft_widen_fp16(to + i, x.x), weft_widen_fp16(to + i + 2, x.y);
+    } else {
+      weft_widen_fp16(to + i, *(const unsigned*)(from + i));
     }
   }
 }
@@ -162,6 +215,7 @@ class Cuda : public CFamily {
       add(fmt::format("{}{}* __restrict__ {}", stores_to(phase.body, buffer.name) ? "" : "const ",
                       element_type(buffer.dtype), buffer.name));
     for (const std::string& scalar : function.scalars) add("long long " + scalar);
+    for (const std::string& real : function.reals) add("double weft_real_" + real);
     if (!failures_of(function).empty()) add("unsigned long long* weft_failures");
     return fmt::format("extern \"C\" __global__ void {}({}) {{", name, arguments);
   }
@@ -169,7 +223,9 @@ class Cuda : public CFamily {
   std::string buffer_declaration(const Buffer& buffer, size_t, bool) const override {
     return "(void)" + buffer.name + ";";
   }
-  std::string scalar_declaration(const std::string& scalar, size_t) const override { return "(void)" + scalar + ";"; }
+  std::string scalar_declaration(const std::string& scalar, size_t, bool is_real) const override {
+    return is_real ? fmt::format("const {0} {1} = {0}(weft_real_{1});", real_type(), scalar) : "(void)" + scalar + ";";
+  }
 
   std::string failures_declaration(size_t) const override { return "(void)weft_failures;"; }
 
@@ -233,7 +289,7 @@ class Cuda : public CFamily {
   // How many elements one access takes, up to 16 bytes: its place is a multiple of them. 1: no more than one.
   static int64_t width_of(const Expr& first, int64_t lanes, DType dtype) {
     const Linear sum = linear_of(first);
-    int64_t width = std::min<int64_t>(lanes, dtype == DType::bf16 ? 8 : 4);
+    int64_t width = std::min<int64_t>(lanes, is_narrow(dtype) ? 8 : 4);
     const auto divides = [&](int64_t w) {
       return sum.constant % w == 0 &&
              std::all_of(sum.terms.begin(), sum.terms.end(), [&](const auto& term) { return term.second % w == 0; });
@@ -248,7 +304,7 @@ class Cuda : public CFamily {
       const Buffer* buffer = find_buffer(e->name);
       int64_t step = 0;
       Expr first;
-      if (buffer == nullptr || (buffer->dtype != DType::fp32 && buffer->dtype != DType::bf16) ||
+      if (buffer == nullptr || (buffer->dtype != DType::fp32 && !is_narrow(buffer->dtype)) ||
           stores_to(loop.body, e->name) || !is_linear_in(e->operands[0], loop.name, &step, &first) || step != 1)
         return e;
       const int64_t width = width_of(first, lanes, buffer->dtype);

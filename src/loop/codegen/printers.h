@@ -13,11 +13,12 @@ namespace weft::loop {
 
 // C++ for gcc and clang. Every phase is
 //   extern "C" void weft_NAME_0(void* const* buffers, const long long* scalars, int worker, int workers);
-// called by every worker where its outermost loop is parallel, else by one. It includes nothing and calls nothing.
+// called by every worker where its outermost loop is parallel, else by one. `scalars` are the integers, and the bits of
+// real parameters as doubles. It includes nothing and calls nothing.
 std::string cpp_module(const std::vector<Launches>& functions);
 
 // CUDA. Every phase, as split_threads() makes it, is a kernel
-//   extern "C" __global__ void weft_NAME_0(type* buffer..., long long scalar...);
+//   extern "C" __global__ void weft_NAME_0(type* buffer..., long long scalar..., double weft_real_PARAMETER...);
 // of buffers that begin at multiples of 16 bytes.
 // Bound loops take steps of the grid or the CTA, so any number of either computes the same; a launch has several along
 // the axes that loops are bound to, and along x, alone. Reductions over threads (loop/threads.h) want a power of two up

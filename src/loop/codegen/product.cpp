@@ -26,7 +26,7 @@ void CFamily::emit_product(const Stmt& outer) {
   const Stmt& store = *nest.store;
   const auto& factors = store.value->operands[1]->operands;
   if (factors[0]->op != Op::load || factors[1]->op != Op::load) stop("required: factors that are elements");
-  if (dtype_of(store.name) == DType::bf16) stop("required: sums in fp32 or fp64; use cache_write");
+  if (is_narrow(dtype_of(store.name))) stop("required: sums in fp32 or fp64; use cache_write");
   for (const std::string& name : {store.name, factors[0]->name, factors[1]->name})
     if (registers_.contains(name)) spilled_.insert(name);
   // Where each operand begins, and its step along each loop.

@@ -138,9 +138,11 @@ std::string CFamily::vector_store(const Stmt& store, const Stmt& loop) {
   const std::string whole = varies ? value : fmt::format("{} - {}{{}}", value, vector);
   if (registers_.contains(store.name))
     return fmt::format("{} = {};", register_at(store.name, rest, literal(loop.value)), whole);
-  switch (dtype_of(store.name)) {
+  switch (const DType dtype = dtype_of(store.name); dtype) {
+    case DType::fp16:
     case DType::bf16:
-      return fmt::format("weft_store_bf16({} + {}, {});", store.name, expr(rest, kSumPrecedence), whole);
+      return fmt::format("weft_store_{}({} + {}, {});", weft::to_string(dtype), store.name, expr(rest, kSumPrecedence),
+                         whole);
     case DType::fp32:
     case DType::fp64:
       if ((dtype_of(store.name) == DType::fp64) != is_double_) return {};
@@ -154,7 +156,7 @@ std::string CFamily::lane_sum(const Stmt& store, const Stmt& loop) {
   const Expr target = load(store.name, store.indices, Type::real);
   const bool is_sum = store.value->op == Op::add && store.value->operands[0] == target &&
                       !uses(store.indices[0], loop.name) && uses(store.value->operands[1], loop.name);
-  if (!is_sum || dtype_of(store.name) == DType::bf16) return {};
+  if (!is_sum || is_narrow(dtype_of(store.name))) return {};
   bool possible = true;
   const std::string lanes = vector_expr(store.value->operands[1], loop, &possible);
   if (!possible) return {};
@@ -210,8 +212,9 @@ std::string CFamily::vector_expr(const Expr& e, const Stmt& loop, bool* possible
       if (registers_.contains(e->name)) return register_at(e->name, rest, literal(loop.value));
       if (dtype == (is_double_ ? DType::fp64 : DType::fp32))
         return fmt::format("*(const {}*)({} + {})", vector, e->name, expr(rest, kSumPrecedence));
-      if (dtype == DType::bf16 && !is_double_)
-        return fmt::format("weft_load_bf16x{}({} + {})", literal(loop.value), e->name, expr(rest, kSumPrecedence));
+      if (is_narrow(dtype) && !is_double_)
+        return fmt::format("weft_load_{}x{}({} + {})", weft::to_string(dtype), literal(loop.value), e->name,
+                           expr(rest, kSumPrecedence));
     }
   }
   if (e->type == Type::real)

@@ -1,4 +1,5 @@
 // Phases as functions of a shared object, run one after another by the team.
+#include <bit>
 #include <future>
 #include <vector>
 
@@ -71,6 +72,8 @@ class LoadedOnCpu : public Loaded {
     std::vector<long long> scalars;
     for (const loop::Buffer& buffer : part.function.buffers) buffers.push_back(bound.pointers.at(buffer.name));
     for (const std::string& scalar : part.function.scalars) scalars.push_back(bound.numbers.scalars.at(scalar));
+    for (const std::string& real : part.function.reals)
+      scalars.push_back(std::bit_cast<long long>(bound.numbers.reals.at(real)));
     buffers.push_back(failed.data());
     for (const Phase& phase : part.phases) {
       if (phase.parallel)

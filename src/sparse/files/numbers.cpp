@@ -5,11 +5,12 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "base/fp16.h"
 
 namespace weft::sparse {
 namespace {
 
-constexpr const char* kTypes = "fp32, fp64, bf16, int32 and int64";
+constexpr const char* kTypes = "fp32, fp64, fp16, bf16, int32 and int64";
 
 uint16_t bf16_of(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
@@ -20,8 +21,8 @@ uint16_t bf16_of(float value) {
 }  // namespace
 
 bool is_of_programs(DType dtype) {
-  return dtype == DType::fp32 || dtype == DType::fp64 || dtype == DType::bf16 || dtype == DType::int32 ||
-         dtype == DType::int64;
+  return dtype == DType::fp32 || dtype == DType::fp64 || dtype == DType::fp16 || dtype == DType::bf16 ||
+         dtype == DType::int32 || dtype == DType::int64;
 }
 
 Array::Array(DType dtype, std::vector<int64_t> shape) : dtype_(dtype), shape_(std::move(shape)) {
@@ -50,6 +51,7 @@ double NumbersOf::real(int64_t element) const {
   switch (tensor_.dtype()) {
     case DType::fp32: return tensor_.as<float>()[element];
     case DType::fp64: return tensor_.as<double>()[element];
+    case DType::fp16: return from_fp16(tensor_.as<uint16_t>()[element]);
     case DType::bf16: return std::bit_cast<float>(static_cast<uint32_t>(tensor_.as<uint16_t>()[element]) << 16);
     default: return static_cast<double>(integer(element));
   }
@@ -72,6 +74,7 @@ void NumbersOf::append(int64_t element, std::string& text) const {
 void NumbersTo::set(int64_t element, double value) {
   switch (array_.dtype()) {
     case DType::fp64: at<double>(element) = value; break;
+    case DType::fp16: at<uint16_t>(element) = to_fp16(value); break;
     case DType::bf16: at<uint16_t>(element) = bf16_of(static_cast<float>(value)); break;
     default: at<float>(element) = static_cast<float>(value);
   }

@@ -11,7 +11,7 @@ namespace weft::sparse {
 // Integers up to here are numbers of a double, each its own.
 inline constexpr int64_t kMaxInteger = int64_t{1} << 53;
 
-// Elements of a contiguous tensor of the host, of fp32, fp64, bf16, int32 or int64; it has to stay. Throws
+// Elements of a contiguous tensor of the host, of fp32, fp64, fp16, bf16, int32 or int64; it has to stay. Throws
 // Error(invalid_dtype), Error(invalid_stride) or Error(invalid_device) that begins with the name.
 class NumbersOf {
  public:
@@ -42,6 +42,6 @@ class NumbersTo {
   Array& array_;
 };
 
-bool is_of_programs(DType dtype);  // fp32, fp64, bf16, int32 or int64
+bool is_of_programs(DType dtype);  // fp32, fp64, fp16, bf16, int32 or int64
 
 }  // namespace weft::sparse

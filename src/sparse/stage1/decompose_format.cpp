@@ -108,7 +108,7 @@ class Rewriter {
     std::vector<SparseBuffer> results;
     for (const Stmt& stmt : gathers_ ? it_.body : Body{}) {
       const SparseBuffer& old = program_.buffer(stmt.name);
-      const DType dtype = old.dtype == DType::bf16 ? DType::fp32 : old.dtype;  // rounded once, when it is gathered
+      const DType dtype = loop::computed_in(old.dtype);  // rounded once, when it is gathered
       SparseBuffer result{.name = result_name(stmt.name), .dtype = dtype, .temporary = true};
       result.axes = with_places(old, old.axes, rule_.buffer_axes);
       results.push_back(std::move(result));
@@ -275,6 +275,7 @@ bool vanishes(const Expr& term, const Expr& zero) {
     case Op::divide:
     case Op::negate:
     case Op::absolute:
+    case Op::hyperbolic_tangent:
     case Op::square_root: return vanishes(operands[0], zero);
     case Op::add:
     case Op::subtract:

@@ -19,6 +19,8 @@ constexpr size_t kMaxLines = 2048;     // of a schedule, each of which may make 
 Symbols scalar_symbols(const Declarations& declared) {
   Symbols symbols;
   symbols.variables.insert(declared.params.begin(), declared.params.end());
+  symbols.variables.insert(declared.reals.begin(), declared.reals.end());
+  symbols.reals.insert(declared.reals.begin(), declared.reals.end());
   return symbols;
 }
 
@@ -92,7 +94,7 @@ void parse_iteration_head(Cursor& line, Iteration& it, Symbols symbols) {
   line.expect(")");
   it.kinds = line.quoted();
   line.expect("as");
-  it.iterators = loop::parse_parameters(line);
+  it.iterators = loop::parse_names(line, "iterator");
   symbols.variables.insert(it.iterators.begin(), it.iterators.end());
   if (line.accept("where")) {
     do {
@@ -288,8 +290,10 @@ void parse_head(Source& source, Stage1& program) {
   head.expect("program");
   program.name = head.new_name("program");
   const size_t params_column = head.column();
-  program.params = loop::parse_parameters(head);
-  if (std::count(program.params.begin(), program.params.end(), program.name) > 0)
+  loop::parse_parameters(head, program.params, program.reals);
+  if (std::count(program.params.begin(), program.params.end(), program.name) +
+          std::count(program.reals.begin(), program.reals.end(), program.name) >
+      0)
     head.fail_at(params_column, fmt::format("'{}' is declared twice", program.name));
   head.expect(":");
   head.expect_end();

@@ -35,8 +35,8 @@ FormatDefinition parse_format(loop::Source& source, const std::vector<std::strin
   const size_t column = head.column();
   head.expect("format");
   FormatDefinition d{.name = head.new_name("format")};
-  d.old_axes = loop::parse_parameters(head);
-  if (head.accept("with")) d.new_params = loop::parse_parameters(head);
+  d.old_axes = loop::parse_names(head, "axis");
+  if (head.accept("with")) d.new_params = loop::parse_names(head, "parameter");
   head.expect(":");
   head.expect_end();
   d.declared.name = d.name;

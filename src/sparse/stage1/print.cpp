@@ -53,7 +53,8 @@ std::string text_of_apart(const Declarations& declared) {
 }
 
 std::string to_text(const Stage1& program) {
-  std::string text = fmt::format("program {}({}):\n", program.name, joined(program.params));
+  std::string text =
+      fmt::format("program {}({}):\n", program.name, loop::text_of_parameters(program.params, program.reals));
   for (const Axis& axis : program.axes) text += "  " + to_text(axis) + "\n";
   for (const SparseBuffer& buffer : program.buffers) text += "  " + to_text(buffer) + "\n";
   text += text_of_apart(program);

@@ -59,6 +59,7 @@ const Axis* Declarations::axis_of_indices(std::string_view indices) const {
 
 Names Declarations::all_names() const {
   Names names(params.begin(), params.end());
+  names.insert(reals.begin(), reals.end());
   names.insert(name);
   for (const Axis& a : axes)
     for (const std::string& n : {a.name, a.indptr, a.indices, a.rows})
@@ -72,6 +73,7 @@ bool Declarations::declares(std::string_view wanted) const {
     return a.name == wanted || a.indptr == wanted || a.indices == wanted || a.rows == wanted;
   };
   return wanted == name || std::find(params.begin(), params.end(), wanted) != params.end() ||
+         std::find(reals.begin(), reals.end(), wanted) != reals.end() ||
          std::any_of(axes.begin(), axes.end(), is_axis) || find_buffer(wanted) != nullptr;
 }
 
@@ -225,7 +227,7 @@ bool divides_by_zero(const Expr& e) {
 }
 
 void verify(const Stage1& program) {
-  Stage1 declared{{.name = program.name, .params = program.params}};
+  Stage1 declared{{.name = program.name, .params = program.params, .reals = program.reals}};
   const auto require = [&](const std::string& problem) {
     check(problem.empty(), ErrorCode::invalid_argument, "program {}: {}", program.name, problem);
   };

@@ -51,6 +51,7 @@ struct SparseBuffer {
 struct Declarations {
   std::string name = {};
   std::vector<std::string> params = {};  // integers, 0 or more
+  std::vector<std::string> reals = {};   // real parameters
   std::vector<Axis> axes = {};
   std::vector<SparseBuffer> buffers = {};
   // Lists of sparse axes: no coordinate is stored on two of a list. What makes the structures promises it.

@@ -9,7 +9,8 @@
 
 namespace weft::sparse {
 
-// Throws Error(invalid_argument) for a name that is no parameter, or a negative number.
-Stage1 specialise(Stage1 program, const std::map<std::string, int64_t>& values);
+// Throws Error(invalid_argument) for a name that is no parameter of that type, or an integer below 0.
+Stage1 specialise(Stage1 program, const std::map<std::string, int64_t>& values,
+                  const std::map<std::string, double>& reals = {});
 
 }  // namespace weft::sparse

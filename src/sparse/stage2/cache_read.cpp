@@ -166,7 +166,7 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
     copy = {std::move(stmt)};
   }
   DType dtype = array != nullptr ? DType::int64 : buffer->dtype;
-  if (dtype == DType::bf16) dtype = DType::fp32;
+  dtype = loop::computed_in(dtype);
   Body& body = found.loop().body;
   copy.insert(copy.begin(), loop::make_allocate(local, extents, dtype, scope));
   body.insert(body.begin(), copy.begin(), copy.end());

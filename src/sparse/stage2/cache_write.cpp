@@ -91,7 +91,7 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
     return spatial_nest(stage, found.nest, found.place + 1,
                         {loop::make_block(fmt::format("{}_{}", found.block, what), {std::move(stmt)})}, Inner::copy);
   };
-  Body before{loop::make_allocate(local, extents, buffer->dtype == DType::bf16 ? DType::fp32 : buffer->dtype, scope)};
+  Body before{loop::make_allocate(local, extents, loop::computed_in(buffer->dtype), scope)};
   if (!stores_to(block.init, local) && (has_reductions || loads_from(block.body, local))) {
     const Body read = copy("read", loop::make_store(local, places, target));
     before.insert(before.end(), read.begin(), read.end());

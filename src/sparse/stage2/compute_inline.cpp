@@ -18,7 +18,7 @@ const Stmt& element_of(const Stage2& stage, const Nest& nest) {
   const SparseBuffer* buffer = stage.find_buffer(store.name);
   if (buffer == nullptr || !buffer->temporary)
     stop(block.name, fmt::format("'{}' is no temporary buffer; its values would be missing", store.name));
-  if (buffer->dtype == DType::bf16) stop(block.name, fmt::format("'{}' rounds what is stored in it", store.name));
+  if (loop::is_narrow(buffer->dtype)) stop(block.name, fmt::format("'{}' rounds what is stored in it", store.name));
   loop::visit(store.value, [&](const Expr& e) {
     const SparseBuffer* read = e->op == Op::load ? stage.find_buffer(e->name) : nullptr;
     if (read != nullptr && read->dtype == DType::fp64 && buffer->dtype == DType::fp32)

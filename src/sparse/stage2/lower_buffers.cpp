@@ -17,7 +17,7 @@ class BufferLowering {
   explicit BufferLowering(const Stage2& stage) : stage_(stage), taken_(taken_names(stage)) {}
 
   loop::Function lower() {
-    loop::Function function{.name = stage_.name, .scalars = stage_.params};
+    loop::Function function{.name = stage_.name, .scalars = stage_.params, .reals = stage_.reals};
     for (const Auxiliary& a : stage_.auxiliaries) {
       function.buffers.push_back({.name = a.name,
                                   .dtype = stage_.axis(a.axis).index_type,

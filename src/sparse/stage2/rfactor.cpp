@@ -135,7 +135,7 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   loop.reduction = false;
   Body& body = *found.nest.path[first].body;
   const auto at = body.begin() + static_cast<std::ptrdiff_t>(found.nest.path[first].index);
-  const DType dtype = buffer->dtype == DType::bf16 ? DType::fp32 : buffer->dtype;
+  const DType dtype = loop::computed_in(buffer->dtype);
   Body sums{std::move(sum)};
   // Points that conditions within the reductions leave out have no sum.
   Body kept;

@@ -55,7 +55,7 @@ class Keeping {
     const auto first = std::find_if(body.begin(), body.end(), [&](const Stmt& stmt) {
       return loop::stores_to({stmt}, local) || loop::loads_from({stmt}, local);
     });
-    const DType dtype = buffer_.dtype == DType::bf16 ? DType::fp32 : buffer_.dtype;
+    const DType dtype = loop::computed_in(buffer_.dtype);
     body.insert(first, loop::make_allocate(local, extents, dtype, scope));
     std::erase_if(stage_.buffers, [&](const SparseBuffer& b) { return b.name == buffer_.name; });
   }

@@ -161,7 +161,7 @@ void verify(const Stage2& stage) {
 }
 
 std::string to_text(const Stage2& stage) {
-  std::string text = fmt::format("stage2 {}({}):\n", stage.name, joined(stage.params));
+  std::string text = fmt::format("stage2 {}({}):\n", stage.name, loop::text_of_parameters(stage.params, stage.reals));
   for (const Axis& axis : stage.axes) text += "  " + to_text(axis) + "\n";
   for (const SparseBuffer& buffer : stage.buffers) text += "  " + to_text(buffer) + "\n";
   for (const Auxiliary& a : stage.auxiliaries) {
@@ -180,7 +180,7 @@ Stage2 parse_stage2(std::string_view text) {
   head.expect("stage2");
   Stage2 stage;
   stage.name = head.new_name("program");
-  stage.params = loop::parse_parameters(head);
+  loop::parse_parameters(head, stage.params, stage.reals);
   head.expect(":");
   head.expect_end();
   parse_declarations(source, stage, /*has_rows=*/true);

@@ -78,8 +78,8 @@ inline float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
 inline float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
 inline unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
 inline double __longlong_as_double(long long x) { return __builtin_bit_cast(double, x); }
-extern "C" float fabsf(float), sqrtf(float), expf(float);
-extern "C" double fabs(double), sqrt(double), exp(double);
+extern "C" float fabsf(float), sqrtf(float), expf(float), logf(float), tanhf(float), powf(float, float);
+extern "C" double fabs(double), sqrt(double), exp(double), log(double), tanh(double), pow(double, double);
 void atomicAdd(float*, float);  // no operator's own schedule adds so
 void atomicAdd(double*, double);
 inline void atomicMin(unsigned long long* p, unsigned long long x) { weft::simt::atomic_min(p, x); }

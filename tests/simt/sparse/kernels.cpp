@@ -16,6 +16,7 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 // Two texts may call their kernels the same: here the text is part of the name.
 #define WEFT_JOINED(golden, name) golden##_##name
 #define WEFT_OF(golden, name) WEFT_JOINED(golden, name)
+#define weft_activations_0 WEFT_OF(WEFT_GOLDEN, activations_0)
 #define weft_batched_sddmm_0 WEFT_OF(WEFT_GOLDEN, batched_sddmm_0)
 #define weft_batched_spmm_0 WEFT_OF(WEFT_GOLDEN, batched_spmm_0)
 #define weft_block_sddmm_0 WEFT_OF(WEFT_GOLDEN, block_sddmm_0)
@@ -168,6 +169,9 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #define WEFT_GOLDEN compress
 #include "tests/golden/sparse/compress.cuda.txt"
 #undef WEFT_GOLDEN
+#define WEFT_GOLDEN activations
+#include "tests/golden/sparse/activations.cuda.txt"
+#undef WEFT_GOLDEN
 #define WEFT_GOLDEN quotients
 #include "tests/golden/sparse/quotients.cuda.txt"
 #undef WEFT_GOLDEN
@@ -186,7 +190,14 @@ struct Call<kernel> {
   }
   template <std::size_t... i>
   __attribute__((no_sanitize("thread"))) static void pass(const long long* arguments, std::index_sequence<i...>) {
-    kernel((Arguments)arguments[i]...);
+    kernel(argument<Arguments>(arguments[i])...);
+  }
+  template <class Argument>
+  __attribute__((no_sanitize("thread"))) static Argument argument(long long value) {
+    if constexpr (__is_same(Argument, double))  // its bits
+      return __builtin_bit_cast(double, value);
+    else
+      return (Argument)value;
   }
 };
 
@@ -257,6 +268,7 @@ const SparseKernel kSparseKernels[] = {
     WEFT_KERNEL(sddmm_places, sddmm_1),
     WEFT_KERNEL(compress, compress_0),
     WEFT_KERNEL(compress, compress_1),
+    WEFT_KERNEL(activations, activations_0),
     WEFT_KERNEL(quotients, quotients_0),
 };
 unsigned sparse_threads_x = 0;
