@@ -78,7 +78,8 @@ std::string FailureLog::place_of(const loop::Failure& failure, uint64_t number) 
   std::string at;
   for (auto d = dimensions.rbegin(); d != dimensions.rend(); ++d) {
     const int64_t length = evaluate(declared_.axis(d->second).length, numbers_);
-    const auto places = static_cast<uint64_t>(length) + (is_division ? 0 : 2);
+    const uint64_t places =
+        is_division ? std::max<uint64_t>(1, static_cast<uint64_t>(length)) : static_cast<uint64_t>(length) + 2;
     const int64_t x = static_cast<int64_t>(number % places) - (is_division ? 0 : 1);
     number /= places;
     const std::string coordinate = is_division ? fmt::format("{} = {}", d->first, x)

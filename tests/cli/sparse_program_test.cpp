@@ -55,6 +55,32 @@ TEST(SparseProgram, FillsTheFormatOfAProgramFromAFile) {
   }
 }
 
+TEST(SparseProgram, FixesRealParametersAndFillsFp16) {
+  const std::string file = temporary_file(
+      "scale.txt",
+      "program scale(n, alpha: real):\n  I = dense_fixed(n)\n  X = buffer(I): fp16\n  Z = buffer(I): fp16\n"
+      "  iterate a(I) \"S\" as (i):\n    Z[i] = alpha * sigmoid(X[i])\n");
+  const Result result =
+      run_weft({"sparse", file, "--set", "n=100", "--set", "alpha=-2.5e-1", "--run", "--check", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_LE(result.last().at("max_error").get<double>(), 1e-3);
+  EXPECT_LT(result.last().at("checksum").get<double>(), -5);
+  expect_refusal(run_weft({"sparse", file, "--set", "n=100", "--set", "alpha=half", "--run"}), 2, "usage",
+                 "--set alpha = 'half': no number");
+}
+
+// An error of the run, whose text says where; inside of the compiler, too.
+TEST(SparseProgram, DividesByZeroInAnError) {
+  const std::string file =
+      temporary_file("div.txt",
+                     "program div(n, q):\n  I = dense_fixed(n)\n  X = buffer(I): fp32\n  Y = buffer(I): fp32\n"
+                     "  iterate a(I) \"S\" as (i) where i < 7:\n    Y[i] = X[i // q]\n");
+  expect_refusal(run_weft({"sparse", file, "--set", "n=8", "--set", "q=0", "--run"}), 3, "invalid_argument",
+                 "div: iteration 'a' divides by 0 at (i = 0): i // 0");
+  const Result printed = run_weft({"sparse", file, "--set", "q=0", "--print", "stage2"});
+  EXPECT_EQ(printed.exit_code, 0) << printed.err;
+}
+
 // The same matrix packed by gzip.
 TEST(SparseProgram, ReadsPackedFiles) {
   const std::string plain = small_matrix(), packed = plain + ".gz";

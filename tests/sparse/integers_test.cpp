@@ -245,6 +245,14 @@ TEST(Divisions, AreReadBackAsEveryStagePrintsThem) {
     EXPECT_EQ(loop::parse_function(to_text(made.compute3)), made.compute3.function);
     EXPECT_NE(to_text(made.compute2).find("checked("), std::string::npos) << to_text(made.compute2);
   }
+  const std::string text = to_text(
+      compile(parse(program_of("X[i] // Y[i]")), Device::cpu(), {.stop_after = "generate"}).impl().made.compute2);
+  for (const auto& [from, to, says] : {std::tuple("i in I", "i in N", "there is no axis 'N'"),
+                                       {", i in I", "", "has 0 iterators and 1 coordinates"}}) {
+    std::string wrong = text;
+    wrong.replace(wrong.find(from), std::string(from).size(), to);
+    expect_contains(refusal([&] { parse_stage2(wrong); }), says, wrong);
+  }
 }
 
 // Blocks compute at places that the matrix does not store.

@@ -173,6 +173,26 @@ std::string to_text(const Stage2& stage) {
   return text + text_of_apart(stage) + loop::to_text(stage.body, 2);
 }
 
+namespace {
+
+// What a text says of a division that may fail has to be what a failure is made of.
+void check_failures(const Stage2& stage) {
+  visit_exprs(stage.body, [&](const Expr& e) {
+    loop::visit(e, [&](const Expr& node) {
+      if (node->failure == nullptr) return;
+      const auto& iterators = node->failure->iterators;
+      check(node->operands.size() == iterators.size() + 2, ErrorCode::invalid_argument,
+            "stage II of {}: {} has {} iterators and {} coordinates", stage.name, loop::to_text(node), iterators.size(),
+            node->operands.size() - 2);
+      for (const auto& [iterator, axis] : iterators)
+        check(stage.find_axis(axis) != nullptr, ErrorCode::invalid_argument,
+              "stage II of {}: {}: there is no axis '{}'", stage.name, loop::to_text(node), axis);
+    });
+  });
+}
+
+}  // namespace
+
 Stage2 parse_stage2(std::string_view text) {
   loop::Source source(text);
   if (source.at_end()) source.fail_after("a program of stage II is expected, as in stage2 NAME(n):");
@@ -188,6 +208,7 @@ Stage2 parse_stage2(std::string_view text) {
   stage.body = loop::parse_body(source, 2, symbols_of(stage));
   if (!source.at_end()) source.peek().fail("nothing may follow the program");
   verify(stage);
+  check_failures(stage);
   return stage;
 }
 
