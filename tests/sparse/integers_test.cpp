@@ -280,6 +280,21 @@ TEST(Divisions, AreRefusedInFormatsThatStorePlacesOfNoElement) {
   EXPECT_EQ(with("ell(2), csr()"), "");
 }
 
+// Where nobody reads an element, its division would fail no more.
+TEST(Divisions, AreNotComputedInline) {
+  const auto inlined = [](const char* value) {
+    const std::string text = fmt::format(
+        "program p(n, q):\n  I = dense_fixed(n)\n  T = temporary(I): int64\n  Z = buffer(I): int64\n"
+        "  iterate a(I) \"S\" as (i):\n    T[i] = {}\n  iterate b(I) \"S\" as (i):\n"
+        "    Z[i] = select(i > 5, T[i], 0)\n",
+        value);
+    return refusal(
+        [&] { compile(parse(text), "lower()\ncompute_inline(a)\n", Device::cpu(), {.stop_after = "generate"}); });
+  };
+  expect_contains(inlined("7 // (i - q)"), "compute_inline(a): it divides by what may be 0", "any divisor");
+  EXPECT_EQ(inlined("i // 3 - q % 4"), "");
+}
+
 // Real division is that of IEEE 754.
 TEST(Divisions, OfRealsFailNowhere) {
   constexpr const char* kText =

@@ -24,6 +24,8 @@ const Stmt& element_of(const Stage2& stage, const Nest& nest) {
     if (read != nullptr && read->dtype == DType::fp64 && buffer->dtype == DType::fp32)
       stop(block.name, fmt::format("'{}' rounds what is stored in it", store.name));
   });
+  if (store.value->may_fail)
+    stop(block.name, fmt::format("it divides by what may be 0, which '{}' would do only where it is read", store.name));
   if (loop::loads_from(store.value, store.name)) stop(block.name, fmt::format("it reads '{}' itself", store.name));
   Names variables;
   for (size_t l = 0; l + 1 < nest.path.size(); ++l) {
