@@ -295,6 +295,31 @@ TEST(Divisions, AreNotComputedInline) {
   EXPECT_EQ(inlined("i // 3 - q % 4"), "");
 }
 
+// An empty row has no product, and its divisor is not asked.
+TEST(Divisions, OfFactorsStayWithinReductions) {
+  constexpr const char* kText = R"(program p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  Y = buffer(I): int32
+  A = buffer(I, J): fp32
+  Z = buffer(I): fp32
+  iterate s(I, J) "SR" as (i, j):
+    init:
+      Z[i] = 0.0
+    Z[i] = Z[i] + A[i, j] * real(7 // Y[i])
+)";
+  const std::vector<int32_t> indptr = {0, 2, 2}, indices = {0, 1};
+  std::vector<int32_t> y = {2, 0};
+  Values a = {1, 2}, z(2);
+  for (const char* schedule : {"", "lower()\njo, ji = split(s.j, 4)\nrfactor(ji, register)\n"})
+    expect_everywhere(compile(parse(kText), schedule),
+                      {.structures = {{"J", csr(2, 3, indptr, indices)}},
+                       .buffers = {{"Y", {y.data(), DType::int32, {2}}},
+                                   {"A", {a.data(), DType::fp32, {2}}},
+                                   {"Z", {z.data(), DType::fp32, {2}}}}},
+                      "Z", {9, 0}, schedule);
+}
+
 // Real division is that of IEEE 754.
 TEST(Divisions, OfRealsFailNowhere) {
   constexpr const char* kText =

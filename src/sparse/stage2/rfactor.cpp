@@ -29,6 +29,7 @@ Names names_in(const Expr& e) {
 void take_factor(const Names& changing, Expr& term, Expr& factor) {
   if (term->op != Op::multiply) return;
   for (size_t i = 0; i < 2; ++i) {
+    if (term->operands[i]->may_fail) continue;  // it is not evaluated where the reductions have no iteration
     if (have_common(names_in(term->operands[i]), changing)) continue;
     factor = term->operands[i];
     term = term->operands[1 - i];
