@@ -241,7 +241,7 @@ TEST(RealParameters, AreRefusedWhereTheyDoNotFit) {
     arguments.scalars["feat"] = 3;
     return refusal([&] { interpret_operator(op, arguments, Stage::one); });
   };
-  expect_contains(run({.reals = {{"alpha", 1}}}), "reals: 'beta' is missing", "missing");
+  expect_contains(run({.reals = {{"alpha", 1}}}), "real parameters beta: nothing else tells them", "missing");
   expect_contains(run({.reals = {{"alpha", 1}, {"beta", 1}, {"gamma", 1}}}), "reals['gamma']: there is no such",
                   "gamma");
   expect_contains(run({.scalars = {{"alpha", 1}}}), "scalars['alpha']: it is a real parameter", "scalars");
