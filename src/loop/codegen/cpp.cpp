@@ -139,7 +139,8 @@ WEFT_BF16(64)
     const bits small = (bits)((weft_floatx##N)size + 0.5f) - 0x3f000000u;                                     \
     const bits is_small = (bits)(size < 0x38800000u), is_finite = (bits)(size < 0x477ff000u);                 \
     const bits is_nan = (bits)(size > 0x7f800000u);                                                           \
-    const bits number = (is_finite & ((is_small & small) | (~is_small & normal))) | (~is_finite & (0x7c00u | (is_nan & 0x200u))); \
+    const bits finite = (is_small & small) | (~is_small & normal), other = 0x7c00u | (is_nan & 0x200u); \
+    const bits number = (is_finite & finite) | (~is_finite & other); \
     *(halves*)p = __builtin_convertvector(number | ((bits)v >> 16 & 0x8000u), halves);                        \
   }
 #if defined(__F16C__)
@@ -147,12 +148,14 @@ typedef short weft_shortx8 __attribute__((vector_size(16), aligned(2), may_alias
 #define WEFT_LOAD_EIGHTS(N)                                                                      \
   if constexpr (N % 8 == 0) {                                                                    \
     float to[N];                                                                                 \
-    for (int i = 0; i < N; i += 8) *(weft_floatx8*)(to + i) = __builtin_ia32_vcvtph2ps256(*(const weft_shortx8*)(p + i)); \
+    for (int i = 0; i < N; i += 8) \
+      *(weft_floatx8*)(to + i) = __builtin_ia32_vcvtph2ps256(*(const weft_shortx8*)(p + i)); \
     return *(weft_floatx##N*)to;                                                                 \
   }
 #define WEFT_STORE_EIGHTS(N)                                                                     \
   if constexpr (N % 8 == 0) {                                                                    \
-    for (int i = 0; i < N; i += 8) *(weft_shortx8*)(p + i) = __builtin_ia32_vcvtps2ph256(*(const weft_floatx8*)((const float*)&v + i), 0); \
+    for (int i = 0; i < N; i += 8) \
+      *(weft_shortx8*)(p + i) = __builtin_ia32_vcvtps2ph256(*(const weft_floatx8*)((const float*)&v + i), 0); \
     return;                                                                                      \
   }
 #else

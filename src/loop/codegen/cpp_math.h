@@ -1,5 +1,5 @@
-// Functions of reals in the CPU's text. It includes nothing and calls nothing, so they are text, too; without branches, so
-// that loops over them become vectors.
+// Functions of reals in the CPU's text. It includes nothing and calls nothing, so they are text, too; without branches,
+// so that loops over them become vectors.
 //
 //   text += kCppMath;            // weft_exp, weft_log, weft_tanh, weft_sigmoid, weft_pow, of float and of double
 #pragma once

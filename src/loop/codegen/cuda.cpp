@@ -57,14 +57,16 @@ __device__ inline float weft_from_fp16(weft_half x) {
   // The exponent is 112 too low: a multiplication mends it, for denormals too.
   const unsigned size = (x.bits & 0x7fffu) << 13;
   const unsigned bits =
-      (x.bits & 0x7c00u) == 0x7c00u ? size | 0x7f800000u : __float_as_uint(__uint_as_float(size) * 5.192296858534828e33f);
+      (x.bits & 0x7c00u) == 0x7c00u ? size | 0x7f800000u
+                                    : __float_as_uint(__uint_as_float(size) * 5.192296858534828e33f);
   return __uint_as_float(bits | (x.bits & 0x8000u) << 16);
 }
 __device__ inline weft_half weft_to_fp16(float x) {
   const unsigned bits = __float_as_uint(x), size = bits & 0x7fffffffu;
   const unsigned normal = (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13;
   const unsigned small = __float_as_uint(__uint_as_float(size) + 0.5f) - 0x3f000000u;  // 0.5 has an ulp of 2^-24
-  const unsigned number = size < 0x38800000u ? small : size < 0x477ff000u ? normal : size > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  const unsigned not_finite = size > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  const unsigned number = size < 0x38800000u ? small : size < 0x477ff000u ? normal : not_finite;
   return {static_cast<unsigned short>(number | (bits >> 16 & 0x8000u))};
 }
 __device__ inline float weft_real(float x) { return x; }
