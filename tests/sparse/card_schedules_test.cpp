@@ -6,43 +6,15 @@
 #include <optional>
 
 #include "sparse/interpret.h"
+#include "sparse/operators/kept.h"
+#include "tests/sparse/programs.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 
 namespace weft::sparse::test {
 namespace {
 
-constexpr const char* kBoundSpmm = R"(program spmm(m, n, nnz, feat):
-  I = dense_fixed(m)
-  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
-  J_ = dense_fixed(n)
-  K = dense_fixed(feat)
-  A = buffer(I, J): fp32
-  B = buffer(J_, K): fp32
-  C = buffer(I, K): fp32
-  iterate csrmm(I, J, K) "SRS" as (i, j, k):
-    init:
-      C[i, k] = 0.0
-    C[i, k] = C[i, k] + A[i, j] * B[j, k]
-)";
-
-constexpr const char* kRest = R"(program rest(m, n, nnz):
-  I = dense_fixed(m)
-  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
-  X = buffer(I, J): fp32
-  T = temporary(I, J): fp32
-  S = temporary(I): fp32
-  Z = buffer(I, J): fp32
-  iterate twice(I, J) "SS" as (a, b):
-    T[a, b] = X[a, b] * 2.0
-  iterate sums(I, J) "SR" as (i, j):
-    init:
-      S[i] = 0.0
-    S[i] = S[i] + T[i, j]
-  iterate rest(I, J) "SS" as (i, j):
-    Z[i, j] = S[i] - T[i, j]
-)";
-
+const std::string kRest = steps_program("rest(m, n, nnz)", kCsrAxis);
 class CardSchedules : public ::testing::Test {
  protected:
   using Lines = std::vector<std::string>;
@@ -59,7 +31,7 @@ class CardSchedules : public ::testing::Test {
 
   void try_one(const char* program, const std::string& lines) {
     SCOPED_TRACE(lines);
-    const bool is_spmm = program == kBoundSpmm;
+    const bool is_spmm = program == kSpmmProgram;
     const std::map<std::string, int64_t> set = {{"feat", kFeat}};
     std::optional<Operator> op;
     const std::string why = refusal([&] {
@@ -110,9 +82,9 @@ TEST_F(CardSchedules, OfSumsComputeTheSame) {
   const Lines i = {"", "bind(csrmm.i, blockIdx.x)\n", "bind(csrmm.i, threadIdx.y)\n", "bind(csrmm.i, threadIdx.x)\n"};
   const Lines j = {"", "bind(csrmm.j, threadIdx.x)\n"};
   const Lines k = {"", "bind(csrmm.k, threadIdx.x)\n", "bind(csrmm.k, threadIdx.y)\n", "bind(csrmm.k, blockIdx.y)\n"};
-  try_all(kBoundSpmm, {orders, sums, i, j, k});
-  try_all(kBoundSpmm, {orders, memory, i, j, k});
-  try_all(kBoundSpmm, {orders, i, j, k, memory});
+  try_all(kSpmmProgram, {orders, sums, i, j, k});
+  try_all(kSpmmProgram, {orders, memory, i, j, k});
+  try_all(kSpmmProgram, {orders, i, j, k, memory});
   EXPECT_GT(num_made_, 300);
   EXPECT_GT(num_of_card_, 150);
 }
@@ -126,7 +98,7 @@ TEST_F(CardSchedules, OfNestsWithinEachOtherComputeTheSame) {
   const Lines sums = {"", "bind(sums.j, threadIdx.x)\n"};
   const Lines rest = {"", "bind(rest.j, threadIdx.x)\n", "bind(rest.j, threadIdx.y)\n"};
   const Lines twice = {"", "bind(twice.b, threadIdx.x)\n"};
-  try_all(kRest, {nests, memory, i, sums, rest, twice});
+  try_all(kRest.c_str(), {nests, memory, i, sums, rest, twice});
   EXPECT_GT(num_made_, 200);
   EXPECT_GT(num_of_card_, 80);
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "sparse/operators/kept.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 #include "weft/error.h"
@@ -51,22 +52,6 @@ TEST(Names, OfMacrosAndOfCompilersAreAnyToo) {
   expect_everywhere(compile(parse(text)), arguments, "Y", {times, 2 * times, 3 * times}, text);
 }
 
-// O = A * (X Y^T), whose results in blocks are gathered by a search.
-constexpr const char* kGathered = R"(program sddmm(m, n, nnz, feat):
-  I = dense_fixed(m)
-  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
-  J_ = dense_fixed(n)
-  K = dense_fixed(feat)
-  A = buffer(I, J): fp32
-  X = buffer(I, K): fp32
-  Y = buffer(J_, K): fp32
-  O = buffer(I, J): fp32
-  iterate sddmm(I, J, K) "SSR" as (i, j, k):
-    init:
-      O[i, j] = 0.0
-    O[i, j] = O[i, j] + A[i, j] * (X[i, k] * Y[j, k])
-)";
-
 TEST(Prefetch, LeavesOutWhatWouldHaveToBeSearchedFor) {
   constexpr int64_t kFeat = 3;
   const Matrix a = random_matrix(Shape::uniform, 5);
@@ -81,7 +66,7 @@ TEST(Prefetch, LeavesOutWhatWouldHaveToBeSearchedFor) {
   for (const char* loop : {"sddmm_gather.i", "sddmm_gather.j", "sddmm.io"}) {
     const std::string schedule =
         fmt::format("decompose_format(sddmm, A, bsr(2))\nlower()\nannotate({}, prefetch, 2)\n", loop);
-    expect_everywhere(compile(parse(kGathered), schedule), arguments, "O", dense_sddmm(a, x, y, kFeat), schedule);
+    expect_everywhere(compile(parse(kSddmmProgram), schedule), arguments, "O", dense_sddmm(a, x, y, kFeat), schedule);
   }
 }
 
