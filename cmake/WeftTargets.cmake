@@ -23,7 +23,8 @@ set(WEFT_HOST_HEADERS <algorithm> <cmath> <functional> <memory> <span> <string> 
 
 # GCC 12 guesses wrongly about moves of std::string (its bugs 105329 and 105651); it keeps that to itself in system
 # headers, unless they are precompiled.
-set(WEFT_GUESSED_WARNINGS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
+set(WEFT_GUESSED_WARNINGS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow
+                          -Wno-stringop-overread)
 # In a unit of several files none is the main one, whose classes may hold what has no name outside.
 set(WEFT_UNIT_WARNINGS -Wno-subobject-linkage)
 
