@@ -138,6 +138,14 @@ bool stores_to(const Body& body, const std::string& buffer) {
   return found;
 }
 
+int num_loads(const Body& body, const std::string& buffer) {
+  int count = 0;
+  visit_exprs(body, [&](const Expr& e) {
+    visit(e, [&](const Expr& node) { count += (node->op == Op::load || is_search(node->op)) && node->name == buffer; });
+  });
+  return count;
+}
+
 std::string fresh_name(const std::string& stem, const Names& taken) {
   if (!taken.contains(stem)) return stem;
   for (int i = 1;; ++i)

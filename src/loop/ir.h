@@ -115,6 +115,8 @@ int64_t prefetch_distance(const Stmt& loop);
 bool uses(const Body& body, const std::string& variable);
 bool loads_from(const Body& body, const std::string& buffer);
 bool stores_to(const Body& body, const std::string& buffer);
+// How often; searches count.
+int num_loads(const Body& body, const std::string& buffer);
 // The first name of `stem`, `stem_1`, `stem_2`, ... that is not taken.
 std::string fresh_name(const std::string& stem, const Names& taken);
 

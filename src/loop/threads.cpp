@@ -166,12 +166,12 @@ class Threads {
 
   // target = target + x over threads, or the largest or least x.
   Body thread_sum(Stmt loop, Accesses& found) {
-    ThreadSum sum = thread_sum_of(kernel_, std::move(loop), num_sums_++);
+    ThreadSum sum = thread_sum_of(kernel_, around_, std::move(loop), num_sums_++);
     has_cta_sum_ |= sum.is_over_cta();
     Body result = std::move(sum.begin);
     append(result, one(std::move(sum.loop), found));
-    result.push_back(std::move(sum.together));
-    append(result, store(std::move(sum.end), found));
+    append(result, std::move(sum.together));
+    append(result, one(std::move(sum.end), found));
     return result;
   }
 

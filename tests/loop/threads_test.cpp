@@ -165,6 +165,40 @@ for i in range(n) [bind=blockIdx.x]:
 )");
 }
 
+// A sum's target is accessed where its loop would: there may be no such element elsewhere.
+TEST(Threads, AddUpWhereTheConditionsOfTheSumHold) {
+  EXPECT_EQ(threads_of("  for i in range(n) [bind=blockIdx.x]:\n    for k in range(m) [reduce, bind=threadIdx.x]:\n"
+                       "      if i - 1 >= 0:\n        A[i - 1] = max(A[i - 1], B[k])\n"),
+            R"(allocate weft_sums[32]: fp32 in shared
+for i in range(n) [bind=blockIdx.x]:
+  allocate weft_sum_0[1]: fp32 in register
+  weft_sum_0[0] = -inf
+  for k in range(m) [bind=threadIdx.x]:
+    if i - 1 >= 0:
+      weft_sum_0[0] = max(weft_sum_0[0], B[k])
+  weft_sum_0[0] = its maximum over the cta
+  if i - 1 >= 0:
+    if threadIdx.x == 0:
+      A[i - 1] = max(A[i - 1], weft_sum_0[0])
+)");
+  // Where some iterations alone come to the sum, or there may be none of them at all: if any of the threads' did.
+  for (const char* way : {"for k in range(m) [reduce, bind=threadIdx.x]:\n      if i + k < 1:\n        ",
+                          "for k in range(i) [reduce, bind=threadIdx.x]:\n      "}) {
+    const std::string sum = "A[i - 1] = A[i - 1] + B[k]\n";
+    const std::string text = threads_of("  for i in range(n) [bind=blockIdx.x]:\n    " + (way + sum));
+    for (const char* part : {"weft_any_0[0] = 1.0\n",
+                             "  weft_any_0[0] = its maximum over the cta\n  if 0.0 < weft_any_0[0]:\n"
+                             "    if threadIdx.x == 0:\n      A[i - 1] = A[i - 1] + weft_sum_0[0]\n"})
+      EXPECT_NE(text.find(part), text.npos) << part << text;
+  }
+  // The last lanes of a tile, and padding, say nothing of the target.
+  EXPECT_EQ(threads_of("  for i in range(n) [bind=blockIdx.x]:\n    for k in range(32) [reduce, bind=threadIdx.x]:\n"
+                       "      for o in range((m + 31) // 32) [reduce]:\n        if o * 32 + k < m:\n"
+                       "          if p[i] < m:\n            A[i] = A[i] + B[o * 32 + k]\n")
+                .find("weft_any"),
+            std::string::npos);
+}
+
 // One pass over a nest, however deep.
 TEST(Threads, GoThroughDeepNestsOnce) {
   constexpr size_t kDepth = 40;

@@ -1,7 +1,9 @@
 #include "loop/threads/sums.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "loop/threads.h"
 
@@ -14,9 +16,82 @@ Expr neutral_of(Op op) {
   return real(op == Op::add ? 0 : op == Op::maximum ? -infinity : infinity);
 }
 
+// The conditions around the store, outermost first.
+bool find_conditions(const Body& body, std::vector<Expr>& conditions) {
+  for (const Stmt& stmt : body) {
+    if (stmt.kind == Stmt::Kind::store) return true;
+    const bool is_condition = stmt.kind == Stmt::Kind::condition;
+    if (is_condition) conditions.push_back(stmt.value);
+    if (find_conditions(stmt.body, conditions)) return true;
+    if (is_condition) conditions.pop_back();
+  }
+  return false;
+}
+
+// Whether it may be evaluated anywhere its variables have values.
+bool is_plain(const Expr& e) {
+  bool plain = true;
+  visit(e, [&](const Expr& node) {
+    int64_t divisor = 0;
+    const bool divides = node->op == Op::floor_div || node->op == Op::modulo;
+    plain = plain && node->op != Op::load && !is_search(node->op) &&
+            (!divides || (is_integer(node->operands[1], &divisor) && divisor > 0));
+  });
+  return plain;
+}
+
+// Whether all its variables are of these, but for those that say which elements are loaded.
+bool is_of(const Expr& e, const Names& names) {
+  if (e->op == Op::load || is_search(e->op)) return true;
+  if (e->op == Op::variable) return names.contains(e->name);
+  return std::all_of(e->operands.begin(), e->operands.end(), [&](const Expr& x) { return is_of(x, names); });
+}
+
+// Puts these in the place of the only store.
+void replace_store(Body& body, const Body& by) {
+  for (size_t i = 0; i < body.size(); ++i) {
+    replace_store(body[i].body, by);
+    if (body[i].kind != Stmt::Kind::store) continue;
+    const auto at = body.erase(body.begin() + static_cast<std::ptrdiff_t>(i));
+    body.insert(at, by.begin(), by.end());
+    return;
+  }
+}
+
+// Around the target's access behind the loop; `any`: whether one of the threads came to the store.
+struct Guard {
+  Expr condition = {};
+  bool any = false;
+};
+
+// `inside`: loops over which is added up, and what else has a name within.
+Guard guard_of(const Kernel& kernel, Surroundings& around, const Stmt& loop, const Stmt& store, const Names& inside) {
+  Names loops(kernel.function.scalars.begin(), kernel.function.scalars.end());
+  visit(Body{loop}, [&](const Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::loop) loops.insert(stmt.name);
+  });
+  std::vector<Expr> conditions;
+  find_conditions(loop.body, conditions);
+  Guard guard;
+  for (const Expr& condition : conditions) {
+    const Names used = variables_of(condition);
+    const bool is_same_in_all =
+        std::none_of(used.begin(), used.end(), [&](const std::string& name) { return inside.contains(name); });
+    if (is_same_in_all && is_plain(condition))
+      guard.condition = guard.condition ? operation(Op::logical_and, {guard.condition, condition}) : condition;
+    else if (!is_of(condition, loops))  // it may say which of the iterations around adds to the target at all
+      guard.any = true;
+  }
+  // What loops and conditions within may keep inside of its buffer is accessed where they do.
+  if (guard.condition) around.push_condition(guard.condition);
+  guard.any |= !around.is_inside(store.name, store.indices[0]);
+  if (guard.condition) around.pop_condition();
+  return guard;
+}
+
 }  // namespace
 
-ThreadSum thread_sum_of(const Kernel& kernel, Stmt loop, int number) {
+ThreadSum thread_sum_of(const Kernel& kernel, Surroundings& around, Stmt loop, int number) {
   if (loop.thread != "threadIdx.x")
     kernel.refuse(loop.scheduled,
                   "reduction '{}' is bound to {}; supported: threadIdx.x, whose threads are the lanes of a warp",
@@ -28,27 +103,38 @@ ThreadSum thread_sum_of(const Kernel& kernel, Stmt loop, int number) {
     if (stmt.kind == Stmt::Kind::store) store = &stmt, ++num_stores;
     if (stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::let) inside.insert(stmt.name);
   });
-  bool is_sum = num_stores == 1 && is_combined(*store);
+  bool is_sum = num_stores == 1 && is_combined(*store) && num_loads(loop.body, store->name) == 1;
   for (const std::string& name : inside) is_sum = is_sum && !uses(store->indices[0], name);
   if (!is_sum)
     kernel.refuse(loop.scheduled,
                   "reduction '{}' is bound to {}; supported: one sum, x[i] = x[i] + y, or max or min in its place, at "
                   "one place for all its iterations",
                   loop.name, loop.thread);
-  ThreadSum sum{.name = fmt::format("weft_sum_{}", number), .begin = {}, .loop = {}, .together = {}, .end = {}};
-  const Expr own = load(sum.name, {0}, Type::real);
-  const Op combine = store->value->op;
-  sum.begin = {make_allocate(sum.name, {1}, kernel.real_type(), Scope::registers),
-               make_store(sum.name, {0}, neutral_of(combine))};
-  sum.end = make_store(store->name, store->indices, operation(combine, {store->value->operands[0], own}));
-  *store = make_store(sum.name, {0}, operation(combine, {own, store->value->operands[1]}));
+  const Stmt target = *store;
+  const Guard guard = guard_of(kernel, around, loop, target, inside);
+  const Op combine = target.value->op;
+  // Where other loops are bound to threads, whole warps belong to one iteration of theirs.
+  const std::string together = kernel.threads.size() == 1 ? "cta" : "warp";
+  ThreadSum sum;
+  const auto add_memory = [&](const std::string& name, const Expr& value, Op how) {
+    sum.begin.push_back(make_allocate(name, {1}, kernel.real_type(), Scope::registers));
+    sum.begin.push_back(make_store(name, {0}, value));
+    sum.together.push_back({.kind = Stmt::Kind::thread_sum, .name = name, .thread = together, .combine = how});
+    return load(name, {0}, Type::real);
+  };
+  const Expr own = add_memory(fmt::format("weft_sum_{}", number), neutral_of(combine), combine);
+  sum.end = make_store(target.name, target.indices, operation(combine, {target.value->operands[0], own}));
+  Body adds{make_store(own->name, {0}, operation(combine, {own, target.value->operands[1]}))};
+  if (guard.any) {
+    const Expr any = add_memory(fmt::format("weft_any_{}", number), real(0), Op::maximum);
+    adds.push_back(make_store(any->name, {0}, real(1)));
+    sum.end = make_condition(less(real(0), any), {std::move(sum.end)});
+  } else if (guard.condition) {
+    sum.end = make_condition(guard.condition, {std::move(sum.end)});
+  }
+  replace_store(loop.body, adds);
   loop.reduction = false;
   sum.loop = std::move(loop);
-  // Where other loops are bound to threads, whole warps belong to one iteration of theirs.
-  sum.together = {.kind = Stmt::Kind::thread_sum,
-                  .name = sum.name,
-                  .thread = kernel.threads.size() == 1 ? "cta" : "warp",
-                  .combine = combine};
   return sum;
 }
 

@@ -50,6 +50,11 @@ Names Surroundings::missing_threads() const {
   return missing;
 }
 
+bool Surroundings::is_inside(const std::string& buffer, const Expr& index) const {
+  const Buffer* found = kernel_.function.find(buffer);
+  return found == nullptr || (facts_.is_nonnegative(index) && facts_.holds(less(index, found->size)));
+}
+
 Names Surroundings::inputs_of(const Expr& e) const {
   Names inputs = variables_of(e);
   for (const std::string& name : variables_of(e))

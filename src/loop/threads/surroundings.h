@@ -45,6 +45,9 @@ class Surroundings {
   std::vector<BoundLoop> cta_loops() const;
   // Axes of threads that no loop around is bound to: all threads along those do the same.
   Names missing_threads() const;
+  // Whether the index is proven to lie in the buffer. What threads keep for themselves is accessed at variables of
+  // loops.
+  bool is_inside(const std::string& buffer, const Expr& index) const;
   // Variables that the value is made of, and what their values are made of.
   Names inputs_of(const Expr& e) const;
   // Of an element that iterations of `loops` access at `index`.
@@ -59,7 +62,7 @@ class Surroundings {
   const Kernel& kernel_;
   Facts facts_;
   std::vector<BoundLoop> bound_;
-  std::vector<std::string> names_;     // of variables, outermost first
+  std::vector<std::string> names_;  // of variables, outermost first
   std::map<std::string, Names> lets_;  // variables that the value of a `let` is made of
 };
 
