@@ -43,8 +43,7 @@ class Threads {
         continue;
       }
       Step step;
-      step.body = one(stmt, step.accesses);
-      if (is_thread_loop(stmt)) check_apart(stmt, step.accesses);
+      step.body = is_thread_loop(stmt) ? thread_loop(stmt, step.accesses) : one(stmt, step.accesses);
       steps.push_back(std::move(step));
     }
     around_.forget_names(num_names);
@@ -66,6 +65,18 @@ class Threads {
     step.steps = steps_of(stmt.body);
     is_loop ? around_.close(stmt) : around_.pop_condition();
     return step;
+  }
+
+  // What threads along axes that nothing in the loop is bound to would do alike, the first of them does alone: what it
+  // stores, the others may not read before, and nobody waits in here.
+  Body thread_loop(const Stmt& loop, Accesses& found) {
+    const Names axes = axes_of_first(kernel_, loop);
+    around_.open_for_first(axes);
+    Body body = one(loop, found);
+    around_.close_for_first();
+    check_apart(loop, found);
+    if (axes.empty()) return body;
+    return {for_first(axes, std::move(body))};
   }
 
   // No thread may wait for another within a loop over threads, which they run through as they come.
@@ -202,7 +213,7 @@ class Threads {
       Owner owner = around_.owner_of(index, loops);
       access.owner = std::move(owner.words);
       access.fixed = std::move(owner.fixed);
-      if (is_alone && !access.owner.empty()) access.owner += ", first";
+      if ((is_alone || around_.is_for_first()) && !access.owner.empty()) access.owner += ", first";
     }
     if (!kernel_.shared.contains(access.buffer)) ctas_.access(access.buffer, index, access.writes && !access.atomic);
     found.push_back(std::move(access));

@@ -11,7 +11,8 @@
 namespace weft::loop {
 
 // - Statements outside of all loops that are bound to threads are run by every thread of the CTA, alike; what they
-//   store for others to see, the first thread stores alone.
+//   store for others to see, the first thread stores alone. A loop over threads is run by the first alone along axes
+//   that nothing in it is bound to.
 // - A barrier stands wherever a thread of the CTA may access what another one wrote, or write what another one
 //   accessed, since the last one: in shared memory, and in buffers of the function.
 // - A reduction that is bound to threads, a sum, max or min, is made by each in a register, then over the lanes of a

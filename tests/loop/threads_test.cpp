@@ -199,6 +199,38 @@ for i in range(n) [bind=blockIdx.x]:
             std::string::npos);
 }
 
+// What all threads along an axis would do alike, the first does: another one may not read what it has stored.
+TEST(Threads, TheFirstRunsALoopThatIsBoundToOtherAxesAlone) {
+  const std::string loop = "  for i in range(n) [bind=threadIdx.z]:\n    A[i] = 1.0\n";
+  EXPECT_EQ(threads_of(loop + "    allocate s[1]: fp32 in register\n    s[0] = A[i]\n    B[i] = s[0]\n"),
+            R"(if blockIdx.x == 0:
+  if threadIdx.x == 0:
+    for i in range(n) [bind=threadIdx.z]:
+      A[i] = 1.0
+      allocate s[1]: fp32 in register
+      s[0] = A[i]
+      B[i] = s[0]
+)");
+  // Each needs what it keeps for itself.
+  EXPECT_EQ(
+      threads_of("  for j in range(n) [bind=blockIdx.x]:\n    allocate s[8]: fp32 in register\n"
+                 "    for i in range(8) [bind=threadIdx.y]:\n      s[i] = B[i]\n"
+                 "    for i in range(8) [bind=threadIdx.y]:\n      for k in range(8) [reduce, bind=threadIdx.x]:\n"
+                 "        s[i] = s[i] + B[k]\n"),
+      R"(for j in range(n) [bind=blockIdx.x]:
+  allocate s[8]: fp32 in register
+  for i in range(8) [bind=threadIdx.y]:
+    s[i] = B[i]
+  for i in range(8) [bind=threadIdx.y]:
+    allocate weft_sum_0[1]: fp32 in register
+    weft_sum_0[0] = 0.0
+    for k in range(8) [bind=threadIdx.x]:
+      weft_sum_0[0] = weft_sum_0[0] + B[k]
+    weft_sum_0[0] = its sum over the warp
+    s[i] = s[i] + weft_sum_0[0]
+)");
+}
+
 // One pass over a nest, however deep.
 TEST(Threads, GoThroughDeepNestsOnce) {
   constexpr size_t kDepth = 40;

@@ -23,6 +23,19 @@ void check_stored_once(const Kernel& kernel, const Surroundings& around, const S
           store.name, to_text(store.indices[0]), b.loop->name, b.loop->thread);
 }
 
+Names axes_of_first(const Kernel& kernel, const Stmt& loop) {
+  Names axes = kernel.threads, own;
+  visit(Body{loop}, [&](const Stmt& stmt) {
+    if (is_thread_loop(stmt)) axes.erase(stmt.thread);
+    if (stmt.kind == Stmt::Kind::allocate) own.insert(stmt.name);
+  });
+  visit(loop.body, [&](const Stmt& stmt) {
+    const bool is_seen = kernel.tracked.contains(stmt.name) || own.contains(stmt.name);
+    if (stmt.kind == Stmt::Kind::store && !is_seen) axes.clear();
+  });
+  return axes;
+}
+
 Stmt for_first(const Names& axes, Body body) {
   Expr condition;
   for (const std::string& axis : axes) {

@@ -47,6 +47,7 @@ std::vector<BoundLoop> Surroundings::cta_loops() const {
 Names Surroundings::missing_threads() const {
   Names missing = kernel_.threads;
   for (const BoundLoop& bound : bound_) missing.erase(bound.loop->thread);
+  for (const std::string& axis : first_) missing.erase(axis);
   return missing;
 }
 

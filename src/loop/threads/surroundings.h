@@ -45,6 +45,10 @@ class Surroundings {
   std::vector<BoundLoop> cta_loops() const;
   // Axes of threads that no loop around is bound to: all threads along those do the same.
   Names missing_threads() const;
+  // Within a loop over threads that only the first of these run, along axes that nothing in it is bound to.
+  void open_for_first(const Names& axes) { first_ = axes; }
+  void close_for_first() { first_.clear(); }
+  bool is_for_first() const { return !first_.empty(); }
   // Whether the index is proven to lie in the buffer. What threads keep for themselves is accessed at variables of
   // loops.
   bool is_inside(const std::string& buffer, const Expr& index) const;
@@ -63,6 +67,7 @@ class Surroundings {
   Facts facts_;
   std::vector<BoundLoop> bound_;
   std::vector<std::string> names_;  // of variables, outermost first
+  Names first_;
   std::map<std::string, Names> lets_;  // variables that the value of a `let` is made of
 };
 
