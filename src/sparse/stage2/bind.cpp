@@ -11,12 +11,12 @@ namespace weft::sparse {
 namespace {
 
 // Threads add up one sum at one place, target = target + x, or find the largest or least x.
-void check_thread_sum(const LoopInNest& found, const std::string& thread) {
+std::string problem_of_thread_sum(const Stmt& loop, const std::string& thread) {
   const std::string is_reduction = "it is a reduction, whose iterations add to the same elements; ";
-  if (thread != "threadIdx.x") refuse("bind", found.name, is_reduction + "use threadIdx.x, rfactor or atomic");
+  if (thread != "threadIdx.x") return is_reduction + "use threadIdx.x, rfactor or atomic";
   const Stmt* store = nullptr;
   int num_stores = 0;
-  Names inside{found.variable};
+  Names inside{loop.name};
   const std::function<void(const Body&)> look = [&](const Body& body) {  // init will stand before the loop
     for (const Stmt& stmt : body) {
       if (stmt.kind == Stmt::Kind::store) store = &stmt, ++num_stores;
@@ -24,23 +24,30 @@ void check_thread_sum(const LoopInNest& found, const std::string& thread) {
       look(stmt.body);
     }
   };
-  look(found.loop().body);
+  look(loop.body);
   if (num_stores != 1)
-    refuse("bind", found.name,
-           fmt::format("{}threads add up one sum, and {} elements are stored within", is_reduction, num_stores));
-  if (const std::string target = loop::to_text(loop::load(store->name, store->indices, Type::real));
-      !loop::is_combined(*store))
-    refuse("bind", found.name,
-           fmt::format("{0}threads add up a sum of the form {1} = {1} + x, or max({1}, x), or min({1}, x)",
-                       is_reduction, target));
+    return fmt::format("{}threads add up one sum, and {} elements are stored within", is_reduction, num_stores);
+  const std::string target = loop::to_text(loop::load(store->name, store->indices, Type::real));
+  if (!loop::is_combined(*store))
+    return fmt::format("{0}threads add up a sum of the form {1} = {1} + x, or max({1}, x), or min({1}, x)",
+                       is_reduction, target);
   for (const Expr& index : store->indices)
     for (const std::string& name : inside)
       if (loop::uses(index, name))
-        refuse("bind", found.name,
-               fmt::format("{}'{}' within it says where; put the reduction inside", is_reduction, name));
+        return fmt::format("{}'{}' within it says where; put the reduction inside", is_reduction, name);
+  if (loop::num_loads(loop.body, store->name) != 1)
+    return fmt::format("{}threads add up a sum of what does not depend on it, and '{}' is read elsewhere within",
+                       is_reduction, store->name);
+  return {};
 }
 
 }  // namespace
+
+std::string problem_of_binding(const Stage2& stage, const LoopInNest& found, const std::string& thread) {
+  const Stmt& loop = found.loop();
+  if (loop.reduction && !adds_atomically(loop.body)) return problem_of_thread_sum(loop, thread);
+  return problem_of_sharing(stage, found);
+}
 
 void bind(Stage2& stage, const std::string& name, const std::string& thread) {
   const LoopInNest found = find_loop(stage, name);
@@ -49,12 +56,11 @@ void bind(Stage2& stage, const std::string& name, const std::string& thread) {
                                       "threadIdx.x", "threadIdx.y", "threadIdx.z"};
   if (std::find(std::begin(kThreads), std::end(kThreads), thread) == std::end(kThreads))
     refuse("bind", name, fmt::format("'{}' is no thread axis; allowed are blockIdx and threadIdx, .x to .z", thread));
-  const bool is_sum = loop.reduction && !adds_atomically(loop.body);
-  if (is_sum) check_thread_sum(found, thread);
   for (const Stmt* other : found.nest.loops())
     if (other->thread == thread)
       refuse("bind", name, fmt::format("loop '{}' is bound to {} already", other->name, thread));
-  if (!is_sum) check_apart("bind", stage, found);
+  if (const std::string problem = problem_of_binding(stage, found, thread); !problem.empty())
+    refuse("bind", name, problem);
   loop.loop = LoopKind::bind;
   loop.thread = thread;
 }

@@ -17,9 +17,13 @@ bool adds_atomically(const Body& body) {
   return found;
 }
 
-void check_apart(const std::string& primitive, const Stage2& stage, const LoopInNest& found) {
+std::string problem_of_sharing(const Stage2& stage, const LoopInNest& found) {
   const Dependences inside(stage, found.nest.around(found.place), {&found.loop()});
-  if (const std::string problem = inside.problem_of_sharing(found.variable); !problem.empty())
+  return inside.problem_of_sharing(found.variable);
+}
+
+void check_apart(const std::string& primitive, const Stage2& stage, const LoopInNest& found) {
+  if (const std::string problem = problem_of_sharing(stage, found); !problem.empty())
     refuse(primitive, found.name, problem);
 }
 

@@ -17,6 +17,11 @@ using loop::LoopKind;
 Stmt& serial_loop(const std::string& primitive, const LoopInNest& found);
 void check_apart(const std::string& primitive, const Stage2& stage, const LoopInNest& found);
 
+// Two of its iterations that may access one element, one of them writing it, in words; "" where there are none.
+std::string problem_of_sharing(const Stage2& stage, const LoopInNest& found);
+// Why threads or CTAs along the axis cannot share the loop, in words; "" where they can.
+std::string problem_of_binding(const Stage2& stage, const LoopInNest& found, const std::string& thread);
+
 // Whether what is added up within is added at once; other writes have elements of their own.
 bool adds_atomically(const Body& body);
 

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/names.h"
+#include "sparse/stage2/loop_kind.h"
 #include "sparse/stage2/nest.h"
 #include "sparse/stage2/primitives.h"
 
@@ -140,14 +141,25 @@ class Reordering {
   std::vector<Between> between_;
 };
 
+// Iterations of a loop are to be independent while the loops around it stand still, which are others now.
+void check_bound(const std::string& what, Stage2& stage, const std::string& block) {
+  for (const Stmt* loop : find_block(stage, block).loops()) {
+    if (loop->loop != loop::LoopKind::bind) continue;
+    const LoopInNest found = find_loop(stage, block + "." + loop->name);
+    if (const std::string problem = problem_of_binding(stage, found, loop->thread); !problem.empty())
+      refuse("reorder", what, fmt::format("'{}' is bound to {}: {}", loop->name, loop->thread, problem));
+  }
+}
+
 }  // namespace
 
 void reorder(Stage2& stage, const std::vector<std::string>& names) {
   const std::string all = joined(names);
   if (names.size() < 2) refuse("reorder", all, "two loops or more are needed");
+  Stage2 changed = stage;  // the stage, once threads may share the loops in their new order, too
   std::vector<LoopInNest> loops;
   for (const std::string& name : names) {
-    LoopInNest loop = find_loop(stage, name);
+    LoopInNest loop = find_loop(changed, name);
     if (!loops.empty() && loop.block != loops[0].block)
       refuse("reorder", all, fmt::format("'{}' is of another nest than '{}'", loop.name, loops[0].name));
     if (std::any_of(loops.begin(), loops.end(), [&](const auto& other) { return other.place == loop.place; }))
@@ -157,7 +169,9 @@ void reorder(Stage2& stage, const std::vector<std::string>& names) {
              fmt::format("'{}' is {} already; reorder before", loop.name, loop::to_string(loop.loop().loop)));
     loops.push_back(std::move(loop));
   }
-  Reordering(all, loops).run(stage);
+  Reordering(all, loops).run(changed);
+  check_bound(all, changed, loops[0].block);
+  stage = std::move(changed);
 }
 
 }  // namespace weft::sparse

@@ -1,0 +1,70 @@
+// Loops that are bound to threads and CTAs: each of those has elements of its own wherever nobody waits for another one.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/sparse/programs.h"
+#include "tests/sparse/refusals.h"
+#include "weft/sparse.h"
+
+namespace weft::sparse::test {
+namespace {
+
+std::string cuda_of(const std::string& program, const std::string& schedule) {
+  return compile(parse(program.c_str()), "lower()\n" + schedule, Device::cpu(), {.stop_after = "generate"})
+      .text("cuda");
+}
+
+void expect_refused(const std::string& program, const std::string& schedule, const std::string& says) {
+  expect_contains(refusal([&] { cuda_of(program, schedule); }), says, schedule);
+}
+
+constexpr const char* kRows = R"(program rows(k, r, n):
+  K = dense_fixed(k)
+  R = dense_fixed(r)
+  N = dense_fixed(n)
+  X = buffer(R, N): fp32
+  Y = buffer(K, N): fp32
+  Z = buffer(K, N): fp32
+  iterate sums(K, R, N) "SRS" as (k0, r0, n0):
+    init:
+      Y[k0, n0] = 0.0
+    Y[k0, n0] = Y[k0, n0] + X[r0, n0]
+)";
+
+// Each iteration of the loop outside is right by itself; among several, two threads would write one element.
+TEST(BoundLoops, AreAskedAgainWhenLoopsAroundThemChange) {
+  constexpr const char* kLeast = R"(program least(m, n):
+  E = dense_fixed(m)
+  J = sparse_fixed(E, n, 2, indices=j_indices)
+  N = dense_fixed(n)
+  A = buffer(E): fp32
+  Y = buffer(N): fp32
+  iterate f(E, J) "RS" as (e, j):
+    Y[j] = min(Y[j], A[e])
+)";
+  EXPECT_EQ(refusal([&] { cuda_of(kLeast, "bind(f.j, threadIdx.x)\n"); }), "");
+  EXPECT_EQ(refusal([&] { cuda_of(kLeast, "reorder(f.j, f.e)\n"); }), "");
+  expect_refused(
+      kLeast, "bind(f.j, threadIdx.x)\nreorder(f.j, f.e)\n",
+      "line 3, column 1: reorder(f.j, f.e): 'j' is bound to threadIdx.x: Y[j_indices[e, j]] may be the same element "
+      "in two of its iterations");
+  // A sum over threads is one at one place.
+  expect_refused(kRows, "reorder(sums.n0, sums.r0)\nbind(sums.r0, threadIdx.x)\nreorder(sums.r0, sums.n0)\n",
+                 "line 4, column 1: reorder(sums.r0, sums.n0): 'r0' is bound to threadIdx.x: it is a reduction");
+}
+
+// What a thread has added up so far is not what the condition asks for.
+TEST(BoundLoops, AddUpWhatDoesNotDependOnTheSum) {
+  constexpr const char* kFilled = R"(program filled(m, n):
+  I = dense_fixed(m)
+  J = dense_fixed(n)
+  X = buffer(I, J): fp32
+  Y = buffer(I): fp32
+  iterate f(I, J) "SR" as (i, j) where Y[i] < 3.0:
+    Y[i] = Y[i] + X[i, j]
+)";
+  expect_refused(kFilled, "bind(f.j, threadIdx.x)\n", "'Y' is read elsewhere within");
+}
+
+}  // namespace
+}  // namespace weft::sparse::test
