@@ -11,6 +11,7 @@
 #include "loop/regions.h"
 #include "loop/threads.h"
 #include "sparse/stage1/specialise.h"
+#include "sparse/stage2/bound_loops.h"
 
 namespace weft::sparse {
 namespace {
@@ -43,9 +44,12 @@ struct Pass {
   bool of_card = false;  // runs where stop_after names one of these
 };
 
-void split_threads(const Context& c) {
-  c.made.kernels.clear();
-  for (const loop::Launches& launches : c.made.launches) c.made.kernels.push_back(loop::split_threads(launches));
+// What each thread of a card runs.
+std::vector<loop::Launches> kernels_of(const Compilation& made) {
+  std::vector<loop::Launches> kernels;
+  for (const loop::Launches& launches : made.launches) kernels.push_back(loop::split_threads(launches));
+  check_bound_loops(made.compute2);
+  return kernels;
 }
 
 const Pass kPasses[] = {
@@ -104,7 +108,7 @@ const Pass kPasses[] = {
 
     // Code.
     {"generate", [](const Context& c) { c.made.code = loop::cpp_module(c.made.launches); }},
-    {"split threads", split_threads, true, true},
+    {"split threads", [](const Context& c) { c.made.kernels = kernels_of(c.made); }, true, true},
     {"generate cuda", [](const Context& c) { c.made.cuda = loop::cuda_module(c.made.kernels); }, true, true},
 };
 
@@ -181,9 +185,7 @@ std::vector<std::string> pass_names() {
 
 std::string cuda_text(const Compilation& made) {
   if (!made.cuda.empty()) return made.cuda;
-  std::vector<loop::Launches> kernels;
-  for (const loop::Launches& launches : made.launches) kernels.push_back(loop::split_threads(launches));
-  return loop::cuda_module(kernels);
+  return loop::cuda_module(kernels_of(made));
 }
 
 }  // namespace weft::sparse

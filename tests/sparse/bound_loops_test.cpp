@@ -31,6 +31,67 @@ constexpr const char* kRows = R"(program rows(k, r, n):
     Y[k0, n0] = Y[k0, n0] + X[r0, n0]
 )";
 
+// Init has loops of its own, which have to be bound like those that add to what it has cleared.
+TEST(BoundLoops, ClearWhatTheirThreadsAddTo) {
+  const std::string bound = "decompose_reduction(sums.r0)\nbind(sums.k0, threadIdx.x)\nbind(sums.n0, threadIdx.y)\n";
+  expect_refused(kRows, bound,
+                 "line 4: rows: Y[k0, n0] may be one element that different threads along threadIdx.y access within "
+                 "loops over threads");
+  EXPECT_EQ(refusal([&] { cuda_of(kRows, bound + "bind(sums_init.n0, threadIdx.y)\n"); }), "");
+  // Outside of loops over threads, all of them wait.
+  EXPECT_EQ(refusal([&] {
+              cuda_of(kRows, "decompose_reduction(sums.r0)\nbind(sums.k0, blockIdx.x)\nbind(sums.n0, threadIdx.y)\n");
+            }),
+            "");
+}
+
+// A loop bound within a loop over threads is run through again and again without a barrier.
+TEST(BoundLoops, AccessElementsOfTheirOwnInAllIterationsBetweenThem) {
+  const auto program = [](const char* index) {
+    return fmt::format(R"(program moved(m, n):
+  I = dense_fixed(m)
+  J = dense_fixed(4)
+  K = dense_fixed(n)
+  L = dense_fixed(n + 4)
+  X = buffer(I, L): fp32
+  Y = buffer(I, L): fp32
+  iterate add(I, J, K) "S{1}S" as (i, j, k):
+    Y[i, {0}] = Y[i, {0}] + X[i, k]
+)",
+                       index, index == std::string("k") ? "R" : "S");
+  };
+  const std::string threads = "bind(add.i, threadIdx.y)\nbind(add.k, threadIdx.x)\n";
+  expect_refused(program("j + k"), threads, "line 3: moved: Y[i, j + k] may be one element that different threads");
+  EXPECT_EQ(refusal([&] { cuda_of(program("k"), threads); }), "");
+  const std::string ctas = "bind(add.i, blockIdx.x)\nbind(add.k, blockIdx.y)\n";
+  expect_refused(program("j + k"), ctas, "line 3: moved: Y[i, j + k] may be one element that different CTAs");
+  EXPECT_EQ(refusal([&] { cuda_of(program("k"), ctas); }), "");
+  EXPECT_EQ(refusal([&] { cuda_of(program("j + k"), "bind(add.i, blockIdx.x)\nbind(add.k, threadIdx.x)\n"); }), "");
+}
+
+// Two loops after one another: their threads are the same where they have the same numbers.
+TEST(BoundLoops, PassElementsOnToLoopsOfTheSameThread) {
+  const auto program = [](const char* read) {
+    return fmt::format(R"(program passed(m, n):
+  I = dense_fixed(m)
+  J = dense_fixed(n)
+  X = buffer(I, J): fp32
+  Y = buffer(I, J): fp32
+  Z = buffer(I, J): fp32
+  iterate first(I, J) "SS" as (i, j):
+    Y[i, j] = X[i, j] * 2.0
+  iterate second(I, J) "SS" as (a, b):
+    Z[a, b] = {} + 1.0
+)",
+                       read);
+  };
+  const std::string schedule = "compute_at(first, second.a)\nbind(second.a, threadIdx.y)\nbind(first.j, threadIdx.x)\n";
+  EXPECT_EQ(refusal([&] { cuda_of(program("Y[a, b]"), schedule + "bind(second.b, threadIdx.x)\n"); }), "");
+  expect_refused(program("Y[a, n - 1 - b]"), schedule + "bind(second.b, threadIdx.x)\n",
+                 "may be one element that different threads along threadIdx.x access");
+  expect_refused(program("Y[a, b]"), schedule, "may be one element that different threads along threadIdx.x access");
+}
+
 // Each iteration of the loop outside is right by itself; among several, two threads would write one element.
 TEST(BoundLoops, AreAskedAgainWhenLoopsAroundThemChange) {
   constexpr const char* kLeast = R"(program least(m, n):

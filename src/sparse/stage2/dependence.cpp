@@ -207,6 +207,25 @@ bool Dependences::may_meet(const MemoryAccess& a, const MemoryAccess& b, const D
   return meeting.take(a, b, around_.size(), directions) && !meeting.is_refuted();
 }
 
+bool Dependences::may_meet_in_others(const MemoryAccess& a, const Stmt& loop_a, const MemoryAccess& b,
+                                     const Stmt& loop_b, const Directions& directions) const {
+  if (&loop_a == &loop_b) {
+    Directions other = directions;
+    for (const Direction direction : {Direction::before, Direction::after}) {
+      other[loop_a.name] = direction;
+      if (may_meet(a, b, other)) return true;
+    }
+    return false;
+  }
+  for (const auto assume : {&Meeting::assume_less_at_first, &Meeting::assume_less_at_second}) {
+    Meeting meeting(stage_, facts_, written_);
+    if (!meeting.take(a, b, around_.size(), directions)) return false;
+    (meeting.*assume)(loop_a, loop_b);
+    if (!meeting.is_refuted()) return true;
+  }
+  return false;
+}
+
 // `signs` say which of the two runs first as far as a loop tells.
 bool Dependences::may_meet_signed(const MemoryAccess& a, const MemoryAccess& b, const Directions& signs) const {
   Directions directions;

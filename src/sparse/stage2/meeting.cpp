@@ -104,6 +104,14 @@ bool Meeting::take(const MemoryAccess& a, const MemoryAccess& b, size_t num_same
   return true;
 }
 
+void Meeting::assume_less_at_first(const Stmt& first, const Stmt& second) {
+  facts_.push_condition(loop::less(first_.at(first.name), second_.at(second.name)));
+}
+
+void Meeting::assume_less_at_second(const Stmt& first, const Stmt& second) {
+  facts_.push_condition(loop::less(second_.at(second.name), first_.at(first.name)));
+}
+
 bool Meeting::is_refuted() {
   constexpr size_t kMaxEquations = 32;
   size_t num_known = 0;

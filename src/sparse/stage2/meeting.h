@@ -20,6 +20,9 @@ class Meeting {
   // The first `num_same` of the statements around both are the same point. False where the directions are none that
   // two points of one memory have.
   bool take(const MemoryAccess& a, const MemoryAccess& b, size_t num_same, const Directions& directions);
+  // Variables of the two loops, one around each, are not equal: less at the first point, or at the second.
+  void assume_less_at_first(const Stmt& first, const Stmt& second);
+  void assume_less_at_second(const Stmt& first, const Stmt& second);
   // Whether the equations contradict each other, or what is known; false says nothing.
   bool is_refuted();
 
