@@ -85,6 +85,7 @@ TEST_F(CardSchedules, OfSumsComputeTheSame) {
   try_all(kSpmmProgram, {orders, sums, i, j, k});
   try_all(kSpmmProgram, {orders, memory, i, j, k});
   try_all(kSpmmProgram, {orders, i, j, k, memory});
+  try_all(kSpmmProgram, {orders, i, j, k, sums});
   EXPECT_GT(num_made_, 300);
   EXPECT_GT(num_of_card_, 150);
 }
