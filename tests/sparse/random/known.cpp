@@ -17,8 +17,6 @@ const std::vector<Known> kKnown = {
      }},
     {"names of searches meet where loops run once",
      [](const Case&, const Problem& p) { return p.kind == "internal error" && says(p, "declared twice"); }},
-    {"loops bound to threads: along y or z alone, reordered, in init; what a sum over threads reads",
-     [](const Case& c, const Problem& p) { return p.kind == "fault" && c.has("bind"); }},
     {"an access under a condition that never holds is refused",
      [](const Case&, const Problem& p) { return p.kind == "refused" && says(p, "outside of its"); }},
 };
