@@ -19,8 +19,8 @@ namespace weft::loop {
 //   warp in pairs; over warps in their order, through shared memory. So it has the same bits in every run of a launch.
 // Throws Error(unsupported) where a barrier would have to stand where threads may not come together, where two threads
 // would write one element, where memory of a thread is used as if it were the CTA's, and where threads or CTAs would
-// repeat what is to be done once. Whoever binds loops answers for buffers of the function within loops over threads: for
-// sparse programs sparse/stage2/bound_loops.h.
+// repeat what is to be done once. Whoever binds loops answers for buffers of the function within loops over threads:
+// sparse/stage2/bound_loops.h does.
 Body thread_body(const Function& function, const Phase& phase);
 // Of every phase.
 Launches split_threads(const Launches& launches);

@@ -1,4 +1,4 @@
-// Loops that are bound to threads and CTAs: each of those has elements of its own wherever nobody waits for another one.
+// Loops that are bound to threads and CTAs: each of those has elements of its own wherever nobody waits for another.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Within loops that are bound to threads nobody waits for another one, and within a kernel no CTA does: there an element
-// is accessed by one of them, or only read.
+// Within loops that are bound to threads nobody waits for another one, and within a kernel no CTA does: there an
+// element is accessed by one of them, or only read.
 //
 //   for k in range(8) [bind=threadIdx.x]:
 //     for j in range(8): Y[k, j] = 0.0                                   // refused: the first thread along y clears
