@@ -121,15 +121,31 @@ void ScheduleRunner::decompose(const ScheduleLine& line, Stage1& program) {
   check(matrix != nullptr, ErrorCode::invalid_argument, "decompose_format({}, {}): there is no buffer '{}'", iteration,
         buffer, buffer);
   const MatrixAxes axes = matrix_axes(program, *matrix, iteration);
-  Decomposition decomposition{axes.row, axes.col, {}};
-  for (size_t f = 2; f < line.operands.size(); ++f)
-    for (const FormatRewriteRule& rule : rules_of(format_of(line.operands[f], formats_), axes, formats_))
-      decomposition.rules.push_back(apart_from(decompositions_, rule, program));
-  program = decompose_format(program, iteration, buffer, decomposition.rules);
+  Decomposition decomposition{axes.row, axes.col, buffer, {}, {}};
+  for (size_t f = 2; f < line.operands.size(); ++f) {
+    Format format = format_of(line.operands[f], formats_);
+    if (format.kind == Format::Kind::hyb && format.numbers.size() == 1)
+      format.numbers.push_back(default_bucket(format, axes));
+    decomposition.formats.push_back(std::move(format));
+  }
+  // What another iteration has of the matrix in these formats is read here, too.
+  std::vector<std::string> copies;
+  for (const Decomposition& earlier : decompositions_) {
+    if (earlier.buffer != buffer || earlier.formats != decomposition.formats || !copies.empty()) continue;
+    copies = copies_of(program, iteration, buffer, earlier.rules);
+    decomposition.rules = earlier.rules;
+  }
+  if (copies.empty()) {
+    decomposition.rules.clear();
+    for (const Format& format : decomposition.formats)
+      for (const FormatRewriteRule& rule : rules_of(format, axes, formats_))
+        decomposition.rules.push_back(apart_from(decompositions_, rule, program));
+  }
+  program = decompose_format(program, iteration, buffer, decomposition.rules, copies);
   std::vector<std::string> blocks;
   for (const FormatRewriteRule& rule : decomposition.rules) blocks.push_back(iteration + "_" + rule.name);
   add_group(iteration, blocks, program);
-  decompositions_.push_back(std::move(decomposition));
+  if (copies.empty()) decompositions_.push_back(std::move(decomposition));
 }
 
 void ScheduleRunner::add_group(const std::string& iteration, const std::vector<std::string>& blocks,

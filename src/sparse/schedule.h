@@ -18,6 +18,8 @@ namespace weft::sparse {
 // A matrix that is stored in other formats: whose structure they are made of.
 struct Decomposition {
   std::string row_axis, col_axis;
+  std::string buffer;
+  Formats formats;
   std::vector<FormatRewriteRule> rules;
 };
 

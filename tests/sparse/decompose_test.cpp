@@ -427,9 +427,8 @@ TEST(Decompose, PartsOfAMatrixAreDecomposedInTurn) {
       "parts of sddmm");
 }
 
-// Two iterations that read one matrix, each in formats of its own.
-TEST(Decompose, AMatrixIsDecomposedForEachIterationThatReadsIt) {
-  const char* text = R"(program twice(m, n, nnz):
+// `one` and `squares` read A, `two` what `squares` computes.
+constexpr const char* kTwice = R"(program twice(m, n, nnz):
   I = dense_fixed(m)
   J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
   N = dense_fixed(n)
@@ -449,32 +448,113 @@ TEST(Decompose, AMatrixIsDecomposedForEachIterationThatReadsIt) {
       D[i] = 0.0
     D[i] = D[i] + T[i, j] * B[j]
 )";
-  for (const char* schedule : {"decompose_format(one, A, bsr(2), csr())\ndecompose_format(two, T, bsr(2), csr())\n",
-                               "decompose_format(one, A, hyb(1, 1))\ndecompose_format(squares, A, hyb(1, "
-                               "1))\ndecompose_format(two, T, coo())\n",
-                               "decompose_format(two, T, csr())\ndecompose_format(two_csr, T_csr, ell(1), csr())\n"}) {
-    const Operator op = compile(parse(text), schedule);
-    for (int call = 0; call < 2; ++call) {  // T is computed anew, whatever stays
-      const Matrix a = random_matrix(Shape::power_law, 973);
-      Values values = random_values(a.values.size(), 974 + static_cast<uint32_t>(call));
-      const Values b = random_values(static_cast<size_t>(a.cols), 976);
-      Values c(static_cast<size_t>(a.rows)), d(static_cast<size_t>(a.rows));
-      std::vector<double> want_c(c.size(), 0), want_d(d.size(), 0);
-      const Coo coo = a.coo();
-      for (size_t e = 0; e < values.size(); ++e) {
-        const auto i = static_cast<size_t>(coo.rows[e]), j = static_cast<size_t>(coo.cols[e]);
-        want_c[i] += static_cast<double>(values[e]) * b[j];
-        want_d[i] += static_cast<double>(values[e]) * values[e] * b[j];
-      }
-      const RunArguments arguments{
-          .structures = {{"J", a.structure()}},
-          .buffers = {{"A", {values.data(), DType::fp32, {static_cast<int64_t>(values.size())}}},
-                      {"B", {b.data(), DType::fp32, {a.cols}}},
-                      {"C", {c.data(), DType::fp32, {a.rows}}},
-                      {"D", {d.data(), DType::fp32, {a.rows}}}}};
-      expect_everywhere(op, arguments, "C", want_c, schedule);
-      expect_everywhere(op, arguments, "D", want_d, schedule);
+
+void expect_twice(const std::string& schedule) {
+  const Operator op = compile(parse(kTwice), schedule);
+  for (int call = 0; call < 2; ++call) {  // T is computed anew, whatever stays
+    const Matrix a = random_matrix(Shape::power_law, 973);
+    Values values = random_values(a.values.size(), 974 + static_cast<uint32_t>(call));
+    const Values b = random_values(static_cast<size_t>(a.cols), 976);
+    Values c(static_cast<size_t>(a.rows)), d(static_cast<size_t>(a.rows));
+    std::vector<double> want_c(c.size(), 0), want_d(d.size(), 0);
+    const Coo coo = a.coo();
+    for (size_t e = 0; e < values.size(); ++e) {
+      const auto i = static_cast<size_t>(coo.rows[e]), j = static_cast<size_t>(coo.cols[e]);
+      want_c[i] += static_cast<double>(values[e]) * b[j];
+      want_d[i] += static_cast<double>(values[e]) * values[e] * b[j];
     }
+    const RunArguments arguments{.structures = {{"J", a.structure()}},
+                                 .buffers = {{"A", {values.data(), DType::fp32, {static_cast<int64_t>(values.size())}}},
+                                             {"B", {b.data(), DType::fp32, {a.cols}}},
+                                             {"C", {c.data(), DType::fp32, {a.rows}}},
+                                             {"D", {d.data(), DType::fp32, {a.rows}}}}};
+    expect_everywhere(op, arguments, "C", want_c, schedule);
+    expect_everywhere(op, arguments, "D", want_d, schedule);
+  }
+}
+
+// Two iterations that read one matrix, each in formats of its own.
+TEST(Decompose, AMatrixIsDecomposedForEachIterationThatReadsIt) {
+  expect_twice("decompose_format(one, A, bsr(2), csr())\ndecompose_format(two, T, bsr(2), csr())\n");
+  expect_twice(
+      "decompose_format(one, A, hyb(1, 1))\ndecompose_format(squares, A, hyb(1, 2))\n"
+      "decompose_format(two, T, coo())\n");
+  expect_twice("decompose_format(two, T, csr())\ndecompose_format(two_csr, T_csr, ell(1), csr())\n");
+}
+
+// How many iterations copy values into formats.
+int copies_in(const std::string& program, const std::string& schedule) {
+  const Operator op =
+      compile(parse(program), schedule, Device::cpu(), {.set = {{"m", 10}, {"nnz", 41}}, .stop_after = "generate"});
+  const std::string text = op.text("stage1");
+  int count = 0;
+  for (size_t at = text.find(" copy_"); at != text.npos; at = text.find(" copy_", at + 1)) ++count;
+  return count;
+}
+
+TEST(Decompose, IterationsThatReadAMatrixInTheSameFormatsHaveOneCopy) {
+  for (const char* schedule :
+       {"decompose_format(one, A, bsr(2), csr())\ndecompose_format(squares, A, bsr(2), csr())\n",
+        "decompose_format(squares, A, bsr(2), csr())\ndecompose_format(one, A, bsr(2), csr())\n",
+        // What gathers asks for the places on coo's axis, which the sums do not.
+        "decompose_format(one, A, ell(1), coo())\ndecompose_format(squares, A, ell(1), coo())\n",
+        // A part of a copy that two share is decomposed for both.
+        "decompose_format(one, A, csr())\ndecompose_format(squares, A, csr())\n"
+        "decompose_format(one_csr, A_csr, coo())\ndecompose_format(squares_csr, A_csr, coo())\n",
+        "decompose_format(one, A, coo(), csr())\ndecompose_format(squares, A, coo(), csr())\nlower()\n"
+        "parallel(squares_gather.i)\n"}) {
+    EXPECT_EQ(copies_in(kTwice, schedule), 2) << schedule;
+    expect_twice(schedule);
+  }
+  EXPECT_EQ(copies_in(kTwice, "decompose_format(one, A, hyb(1))\ndecompose_format(squares, A, hyb(1, 3))\n"), 4);
+  EXPECT_EQ(copies_in(kTwice, "decompose_format(one, A, bsr(2))\ndecompose_format(squares, A, bsr(4))\n"), 2);
+}
+
+// A copy that is made in each run holds what its buffer had there.
+TEST(Decompose, CopiesOfWhatChangesBetweenAreMadeAnew) {
+  const std::string text = R"(program steps(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  A = buffer(I, J): fp32
+  C = buffer(I): fp32
+  D = buffer(I): fp32
+  iterate one(I, J) "SR" as (i, j):
+    init:
+      C[i] = 0.0
+    C[i] = C[i] + A[i, j]
+  iterate step(I, J) "SS" as (i, j):
+    A[i, j] = A[i, j] * 2.0
+  iterate two(I, J) "SR" as (i, j):
+    init:
+      D[i] = 0.0
+    D[i] = D[i] + A[i, j]
+)";
+  const std::string still = replaced(replaced(text, "A[i, j] = A[i, j] * 2.0", "E[i, j] = A[i, j] * 2.0"),
+                                     "  C = buffer", "  E = temporary(I, J): fp32\n  C = buffer");
+  for (const char* schedule : {"decompose_format(one, A, bsr(2))\ndecompose_format(two, A, bsr(2))\n",
+                               "decompose_format(two, A, bsr(2))\ndecompose_format(one, A, bsr(2))\n"}) {
+    EXPECT_EQ(copies_in(text, schedule), 2) << schedule;
+    EXPECT_EQ(copies_in(still, schedule), 1) << schedule;
+    const Operator op = compile(parse(text), schedule);
+    const Matrix a = random_matrix(Shape::power_law, 977);
+    Values values = a.values, c(static_cast<size_t>(a.rows)), d(static_cast<size_t>(a.rows));
+    std::vector<double> want_c(c.size(), 0), want_d(d.size(), 0);
+    const Coo coo = a.coo();
+    for (size_t e = 0; e < values.size(); ++e) {
+      want_c[static_cast<size_t>(coo.rows[e])] += values[e];
+      want_d[static_cast<size_t>(coo.rows[e])] += 2 * values[e];
+    }
+    const RunArguments arguments{.structures = {{"J", a.structure()}},
+                                 .buffers = {{"A", {values.data(), DType::fp32, {static_cast<int64_t>(values.size())}}},
+                                             {"C", {c.data(), DType::fp32, {a.rows}}},
+                                             {"D", {d.data(), DType::fp32, {a.rows}}}}};
+    for (const Stage stage : {Stage::one, Stage::two, Stage::three}) {
+      expect_close(interpret_operator(op, arguments, stage).buffers.at("C"), want_c, 1e-6, schedule);
+      expect_close(interpret_operator(op, arguments, stage).buffers.at("D"), want_d, 1e-6, schedule);
+    }
+    op.run(arguments);
+    expect_close(doubles(c), want_c, 1e-5, schedule);
+    expect_close(doubles(d), want_d, 1e-5, schedule);
   }
 }
 

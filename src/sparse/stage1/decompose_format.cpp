@@ -34,16 +34,26 @@ bool is_computed(const Stage1& program, const Iteration& it, const std::string& 
   });
 }
 
+// The iteration that copies the buffer into the format of the rule; the end where there is none.
+std::vector<Iteration>::const_iterator copy_by(const Stage1& program, const std::string& buffer,
+                                               const FormatRewriteRule& rule) {
+  return std::find_if(program.iterations.begin(), program.iterations.end(), [&](const Iteration& it) {
+    return !it.body.empty() && it.name == "copy_" + it.body[0].name && loads_from(it.body, buffer) &&
+           program.buffer(it.body[0].name).axes == rule.buffer_axes;
+  });
+}
+
 // Whether results lie on the axes of the decomposed buffer: then each format has results of its own, which are
 // gathered.
 bool writes_on_axes_of(const Stage1& program, const Iteration& it, const SparseBuffer& buffer) {
   return place_within(program.buffer(it.body[0].name), buffer) != std::string::npos;
 }
 
-// Writes the iterations of one rule.
+// Writes the iterations of one rule. `copied`: the buffer in that format, where there is one already.
 class Rewriter {
  public:
-  Rewriter(Stage1& program, const Iteration& it, const SparseBuffer& buffer, const FormatRewriteRule& rule)
+  Rewriter(Stage1& program, const Iteration& it, const SparseBuffer& buffer, const FormatRewriteRule& rule,
+           const std::string& copied)
       : program_(program),
         it_(it),
         buffer_(buffer),
@@ -52,7 +62,7 @@ class Rewriter {
         gathers_(writes_on_axes_of(program, it, buffer)),
         copies_(!stores_to(it.body, buffer.name)),
         is_computed_(is_computed(program, it, buffer.name)) {
-    name_ = loop::fresh_name(buffer.name + "_" + rule.name, program.all_names());
+    name_ = copied.empty() ? loop::fresh_name(buffer.name + "_" + rule.name, program.all_names()) : copied;
     Names taken = program.all_names();
     if (copies_) taken.insert(name_);
     for (size_t a = 0; a < old_axes_.size(); ++a)
@@ -430,10 +440,53 @@ bool is_asked(const std::vector<FormatRewriteRule>& rules, size_t r, bool gather
   return gathers || std::any_of(rules.begin() + static_cast<std::ptrdiff_t>(r) + 1, rules.end(), stores_zeros);
 }
 
+// Parameters and axes of the rule.
+void declare(Stage1& program, const FormatRewriteRule& rule, const std::string& iteration, const std::string& buffer) {
+  for (const std::string& param : rule.params) {
+    if (program.all_names().contains(param))
+      refuse_format(iteration, buffer, fmt::format("format {} stands twice", rule.name));
+    program.params.push_back(param);
+  }
+  for (const Axis& axis : rule.axes) {
+    if (const std::string problem = problem_of(program, axis); !problem.empty())
+      refuse_format(iteration, buffer, fmt::format("format {}: {}", rule.name, problem));
+    program.axes.push_back(axis);
+  }
+}
+
+// The array that tells where the elements of the buffer stand on the rule's counting axis.
+void declare_places(Stage1& program, const FormatRewriteRule& rule, const std::string& iteration,
+                    const SparseBuffer& buffer) {
+  const SparseBuffer places{places_of(counting_axis(rule)), buffer.axes, DType::int32};
+  if (program.find_buffer(places.name) != nullptr) return;  // another iteration of the same formats asks it, too
+  if (const std::string problem = problem_of(program, places); !problem.empty())
+    refuse_format(iteration, buffer.name, fmt::format("format {}: {}", rule.name, problem));
+  program.buffers.push_back(places);
+}
+
 }  // namespace
 
+std::vector<std::string> copies_of(const Stage1& program, const std::string& iteration, const std::string& buffer,
+                                   const std::vector<FormatRewriteRule>& rules) {
+  const auto reader = std::find_if(program.iterations.begin(), program.iterations.end(),
+                                   [&](const Iteration& it) { return it.name == iteration; });
+  if (reader == program.iterations.end() || stores_to(reader->body, buffer)) return {};
+  auto first = reader, last = reader;
+  std::vector<std::string> copies;
+  for (const FormatRewriteRule& rule : rules) {
+    const auto copy = copy_by(program, buffer, rule);
+    if (copy == program.iterations.end() || copy->preprocess == is_computed(program, *reader, buffer)) return {};
+    first = std::min(first, copy);
+    last = std::max(last, copy);
+    copies.push_back(copy->body[0].name);
+  }
+  const bool changes = std::any_of(
+      first, last, [&](const Iteration& it) { return stores_to(it.body, buffer) || stores_to(it.init, buffer); });
+  return changes ? std::vector<std::string>() : copies;
+}
+
 Stage1 decompose_format(const Stage1& program, const std::string& name, const std::string& buffer_name,
-                        const std::vector<FormatRewriteRule>& rules) {
+                        const std::vector<FormatRewriteRule>& rules, const std::vector<std::string>& copied) {
   if (rules.empty()) refuse_format(name, buffer_name, "no format is given");
   check_rewritable(program, name, buffer_name, rules);
   const Iteration it = *program.find_iteration(name);
@@ -448,41 +501,36 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
   for (size_t r = 0; r < rules.size(); ++r) {
     const FormatRewriteRule& rule = rules[r];
     check_inverse(rule, buffer.axes);
-    for (const std::string& param : rule.params) {
-      if (result.all_names().contains(param))
-        refuse_format(name, buffer_name, fmt::format("format {} stands twice", rule.name));
-      result.params.push_back(param);
-    }
-    for (const Axis& axis : rule.axes) {
-      if (const std::string problem = problem_of(result, axis); !problem.empty())
-        refuse_format(name, buffer_name, fmt::format("format {}: {}", rule.name, problem));
-      result.axes.push_back(axis);
-    }
-    if (const std::string axis = counting_axis(rule); !axis.empty() && is_asked(rules, r, gathers)) {
-      const SparseBuffer numbers{places_of(axis), buffer.axes, DType::int32};
-      if (const std::string problem = problem_of(result, numbers); !problem.empty())
-        refuse_format(name, buffer_name, fmt::format("format {}: {}", rule.name, problem));
-      result.buffers.push_back(numbers);
-    }
-    const Rewriter rewriter(result, it, buffer, rule);
-    if (rewriter.copies()) {
+    if (copied.empty()) declare(result, rule, name, buffer_name);
+    if (!counting_axis(rule).empty() && is_asked(rules, r, gathers)) declare_places(result, rule, name, buffer);
+    const Rewriter rewriter(result, it, buffer, rule, copied.empty() ? "" : copied[r]);
+    const bool copies_anew = rewriter.copies() && copied.empty();
+    if (copies_anew) {
       copies.push_back(rewriter.copy(before));
       before.emplace_back(&rule, rewriter.new_buffer().name);
     }
     computes.push_back(rewriter.compute(r == 0));
-    if (rewriter.copies()) result.buffers.push_back(rewriter.new_buffer());
+    if (copies_anew) result.buffers.push_back(rewriter.new_buffer());
     for (SparseBuffer& own : rewriter.new_results()) result.buffers.push_back(std::move(own));
     for (size_t s = 0; s < gather.body.size(); ++s) {
       Expr& sum = gather.body[s].value;
       const Expr part = rewriter.gathered(it.body[s]);
       sum = sum ? sum + part : part;
     }
-    if (!rule.apart.empty()) apart.push_back(rule.apart);
+    if (!rule.apart.empty() && copied.empty()) apart.push_back(rule.apart);
   }
   if (apart.size() > 1 && apart.size() == rules.size()) result.apart.push_back(apart);
 
+  const auto is_copy = [&](const Iteration& other) {
+    return std::any_of(copied.begin(), copied.end(), [&](const auto& copy) { return other.name == "copy_" + copy; });
+  };
+  // Copies that another iteration has are read here, too: those behind this one come before it.
+  const auto here = std::find_if(program.iterations.begin(), program.iterations.end(),
+                                 [&](const Iteration& other) { return other.name == name; });
+  std::copy_if(here, program.iterations.end(), std::back_inserter(copies), is_copy);
   std::vector<Iteration> iterations;
   for (const Iteration& other : program.iterations) {
+    if (is_copy(other) && &other > &*here) continue;
     if (other.name != name) {
       iterations.push_back(other);
       continue;

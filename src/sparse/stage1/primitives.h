@@ -22,9 +22,14 @@ Stage1 sparse_fuse(Stage1 program, const std::string& iteration, const std::vect
 
 // What the iteration computes with `buffer` it computes with the buffers of other formats instead, one iteration for
 // each rule, and init once before. Iterations that copy the values are marked `preprocess`. One rule alone is
-// conversion.
+// conversion. `copies`: what copies_of has found of an earlier decomposition by the same rules, whose axes are declared
+// then; the iteration reads those.
 Stage1 decompose_format(const Stage1& program, const std::string& iteration, const std::string& buffer,
-                        const std::vector<FormatRewriteRule>& rules);
+                        const std::vector<FormatRewriteRule>& rules, const std::vector<std::string>& copies = {});
+// The copies of `buffer` by these rules, one a rule, which hold what `iteration` reads of it; none where the iteration
+// writes the buffer, where another one does between the copies and this one, or where a rule has no copy.
+std::vector<std::string> copies_of(const Stage1& program, const std::string& iteration, const std::string& buffer,
+                                   const std::vector<FormatRewriteRule>& rules);
 
 // init as an iteration over the spatial axes.
 Iteration init_of(const Iteration& it);
