@@ -17,6 +17,7 @@
 #include "cli/packed_file.h"
 #include "cli/sparse_matrix.h"
 #include "cli/sparse_run.h"
+#include "cli/sparse_structure.h"
 #include "cli/sparse_svg.h"
 #include "cli/sparse_tune.h"
 #include "sparse/files/whole_file.h"
@@ -27,7 +28,7 @@ namespace {
 
 struct SparseOptions {
   std::string file, print, schedule, svg;
-  std::vector<std::string> matrices, set, inputs, outputs;
+  std::vector<std::string> matrices, structures, set, inputs, outputs;
   bool run = false, check = false, sum_duplicates = false, pattern = false, tune = false;
   int seconds = 45;
   uint64_t seed = 0;
@@ -77,6 +78,33 @@ auto naming_file(const std::string& program, const std::string& schedule, const 
   }
 }
 
+// What files of axes hold; arrays become structures when the lengths of axes are known.
+void read_files(const SparseOptions& options, const sparse::Stage1& program, SparseRun& run, std::string& doing) {
+  const auto does_not_fit = [&](const char* option, const std::string& axis, const std::string& path) {
+    doing = fmt::format("{} {}={}: the matrix does not fit into memory; take a smaller one", option, axis, path);
+  };
+  const std::map<std::string, std::string> matrices = by_name("--matrix", options.matrices);
+  for (const auto& [axis, path] : matrices) {
+    does_not_fit("--matrix", axis, path);
+    run.matrices.push_back(read_matrix_option(
+        program, axis, path, {.sum_duplicates = options.sum_duplicates, .places_alone = options.pattern}));
+    stop_if_interrupted();
+  }
+  for (const auto& [axis, files] : by_name("--structure", options.structures)) {
+    does_not_fit("--structure", axis, files);
+    if (matrices.contains(axis))
+      throw UsageError(fmt::format("--structure {0}={1} and --matrix {0}={2}: both give the structure of axis '{0}'",
+                                   axis, files, matrices.at(axis)));
+    if (is_of_arrays(files))
+      run.arrays.emplace(axis, read_axis_arrays(program, axis, files));
+    else
+      run.matrices.push_back(read_matrix_option(
+          program, axis, files,
+          {.sum_duplicates = options.sum_duplicates, .places_alone = true, .option = "--structure"}));
+    stop_if_interrupted();
+  }
+}
+
 void write_picture(const SparseOptions& options, const sparse::Operator& op,
                    const std::vector<MatrixOption>& matrices) {
   std::map<std::string, sparse::Structure> structures;
@@ -107,13 +135,9 @@ void compile_and_run(const SparseOptions& options, const sparse::Program& progra
                 .outputs = outputs_by_name(options.outputs),
                 .check = options.check,
                 .seed = options.seed};
+  run.set = compile_options.set;
   check_run(run, stage1);
-  const MatrixReading reading{.sum_duplicates = options.sum_duplicates, .places_alone = options.pattern};
-  for (const auto& [axis, path] : by_name("--matrix", options.matrices)) {
-    doing = fmt::format("--matrix {}={}: the matrix does not fit into memory; take a smaller one", axis, path);
-    run.matrices.push_back(read_matrix_option(stage1, axis, path, reading));
-    stop_if_interrupted();
-  }
+  read_files(options, stage1, run, doing);
   doing = fmt::format("{}: compiling it takes more memory than there is", options.file);
   const auto start = Clock::now();
   const std::string schedule = options.schedule.empty() ? "" : read_packed_file(options.schedule);
@@ -140,8 +164,10 @@ void compile_and_run(const SparseOptions& options, const sparse::Program& progra
 }
 
 void sparse_verb(const SparseOptions& options, const Context& context) {
-  for (const auto& [given, option] :
-       {std::pair(options.check, "--check"), {!options.inputs.empty(), "--input"}, {!options.outputs.empty(), "--out"}})
+  for (const auto& [given, option] : {std::pair(options.check, "--check"),
+                                      {!options.inputs.empty(), "--input"},
+                                      {!options.structures.empty(), "--structure"},
+                                      {!options.outputs.empty(), "--out"}})
     if (given && !options.run) throw UsageError(fmt::format("{} is for --run", option));
   const sparse::Program program =
       naming_file(options.file, "", [&] { return sparse::parse(read_packed_file(options.file)); });
@@ -174,6 +200,10 @@ void add_sparse(Program& program, Context& context) {
           "--matrix", options->matrices,
           "The structure of an axis, J=FILE, and the values of the buffer on its axes: .mtx, .smtx, .csv, .tns, each "
           "also .gz")
+      .type_name("AXIS=FILE");
+  verb.option(
+          "--structure", options->structures,
+          "With --run: the structure of an axis alone, J=FILE as of --matrix, or its arrays, J=INDPTR.npy,INDICES.npy")
       .type_name("AXIS=FILE");
   verb.flag("--pattern", options->pattern, "Of --matrix the places alone, not the values");
   verb.flag("--sum-duplicates", options->sum_duplicates, "Elements of a matrix that stand twice are one, their sum");

@@ -66,14 +66,14 @@ MatrixOption read_matrix_option(const sparse::Stage1& program, const std::string
     axes.push_back(one.name);
     if (!one.parent.empty() && sparse::last_below(program, one.name) == one.name) structured.push_back(one.name);
   }
-  const std::string option = fmt::format("--matrix {}={}", axis, path);
+  const std::string option = fmt::format("{} {}={}", reading.option, axis, path);
   check(program.find_axis(axis) != nullptr, ErrorCode::invalid_argument,
         "{}: the program has no axis '{}'; its axes are {}, and files are taken by {}", option, axis, joined(axes),
         structured.empty() ? "none of them" : joined(structured));
   const std::vector<std::string> above = program.ancestors(axis);
   check(!above.empty(), ErrorCode::invalid_argument, "{}: axis '{}' stores every coordinate; files are taken by {}",
         option, axis, structured.empty() ? "no axis of this program" : joined(structured));
-  MatrixOption matrix{.axis = axis, .path = path};
+  MatrixOption matrix{.axis = axis, .path = path, .given = option};
   try {
     if (above.size() <= 1 || !sparse::is_tensor_file(path))
       read_into(matrix, program, reading);

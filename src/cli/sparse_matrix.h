@@ -11,6 +11,7 @@ namespace weft::cli {
 
 struct MatrixOption {
   std::string axis, path;
+  std::string given;  // "--matrix J=FILE"
   sparse::Structure structure = {};
   std::vector<int64_t> order = {};  // which of the values stands at each position, as of sparse::Converted
   std::vector<double> values = {};  // none: the file has none, or they are not asked for
@@ -19,6 +20,7 @@ struct MatrixOption {
 struct MatrixReading {
   bool sum_duplicates = false;  // elements at one place are one, their sum
   bool places_alone = false;    // without values
+  std::string option = "--matrix";
 };
 
 // Throws what readers and conversions throw, and Error(invalid_argument) for an axis that the program has not.

@@ -32,8 +32,9 @@ class OptionNames : public sparse::ArgumentNames {
   explicit OptionNames(const SparseRun& run) : run_(run) {}
   std::string structure(const std::string& axis) const override {
     for (const MatrixOption& matrix : run_.matrices)
-      if (matrix.axis == axis) return fmt::format("--matrix {}={}", axis, matrix.path);
-    return fmt::format("--matrix {}", axis);
+      if (matrix.axis == axis) return matrix.given;
+    const auto arrays = run_.arrays.find(axis);
+    return arrays == run_.arrays.end() ? fmt::format("--matrix {}", axis) : arrays->second.given;
   }
   std::string scalar(const std::string& param) const override { return fmt::format("--set {}", param); }
   std::string real(const std::string& param) const override { return scalar(param); }
@@ -43,8 +44,10 @@ class OptionNames : public sparse::ArgumentNames {
                                       : fmt::format("--input {}={}", name, found->second);
   }
   void lacks_structure(const std::string& axis, const std::string& axes, const std::string& why) const override {
-    throw UsageError(fmt::format("--matrix {}=FILE is missing{}{}; files are taken by {}", axis,
-                                 why.empty() ? "" : ": ", why, axes));
+    throw UsageError(
+        fmt::format("--matrix {}=FILE is missing{}{}; files are taken by {}. --structure {}=FILE gives "
+                    "the structure alone",
+                    axis, why.empty() ? "" : ": ", why, axes, axis));
   }
   void lacks_parameters(const std::vector<std::string>& params) const override {
     throw UsageError(fmt::format("{} missing: no --matrix and no --input tells {}",
@@ -140,6 +143,7 @@ class Tensors {
       read(name, path, program.buffer(name).dtype);
       given.push_back(name);
     }
+    arguments.structures.merge(structures_of_arrays(program, run.arrays, run.set, arguments, names_));
     for (const MatrixOption& matrix : run.matrices) {
       const std::string name = buffer_of_values(program, matrix, given);
       if (name.empty()) continue;

@@ -7,11 +7,14 @@
 
 #include "cli/cli.h"
 #include "cli/sparse_matrix.h"
+#include "cli/sparse_structure.h"
 
 namespace weft::cli {
 
 struct SparseRun {
   std::vector<MatrixOption> matrices = {};
+  std::map<std::string, AxisArrays> arrays = {};    // by axis
+  std::map<std::string, int64_t> set = {};          // parameters that are fixed
   std::map<std::string, std::string> inputs = {};   // file by buffer
   std::map<std::string, std::string> outputs = {};  // file by buffer; "": of the only one that is written
   bool check = false;

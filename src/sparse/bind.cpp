@@ -236,18 +236,8 @@ int64_t value_of_length(const Axis& axis, const Expr& length, const Bound& bound
 
 }  // namespace
 
-void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>& scalars,
-                     const std::map<std::string, TensorView>& buffers, Bound& bound, const ArgumentNames& names) {
-  for (const auto& [name, value] : scalars) {
-    const std::string given = names.scalar(name);
-    check(std::find(program.reals.begin(), program.reals.end(), name) == program.reals.end(),
-          ErrorCode::invalid_argument, "{}: it is a real parameter; give it in reals", given);
-    check(std::find(program.params.begin(), program.params.end(), name) != program.params.end(),
-          ErrorCode::invalid_argument, "{}: there is no such parameter{}", given, did_you_mean(name, program.params));
-    check(value >= 0 && value <= INT32_MAX, ErrorCode::invalid_argument, "{}: is {}; 0 to {} are allowed", given, value,
-          INT32_MAX);
-    equate(loop::variable(name), value, given, bound);
-  }
+void bind_shapes(const Stage1& program, const std::map<std::string, TensorView>& buffers, Bound& bound,
+                 const ArgumentNames& names) {
   for (const SparseBuffer& buffer : program.buffers) {
     const auto found = buffers.find(buffer.name);
     if (found == buffers.end() || found->second.rank() != static_cast<int>(buffer.axes.size())) continue;
@@ -270,6 +260,21 @@ void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>
         equate(last[d]->length, found->second.shape(static_cast<int>(d)),
                fmt::format("{}: extent {}", names.buffer(buffer.name), d), bound);
   }
+}
+
+void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>& scalars,
+                     const std::map<std::string, TensorView>& buffers, Bound& bound, const ArgumentNames& names) {
+  for (const auto& [name, value] : scalars) {
+    const std::string given = names.scalar(name);
+    check(std::find(program.reals.begin(), program.reals.end(), name) == program.reals.end(),
+          ErrorCode::invalid_argument, "{}: it is a real parameter; give it in reals", given);
+    check(std::find(program.params.begin(), program.params.end(), name) != program.params.end(),
+          ErrorCode::invalid_argument, "{}: there is no such parameter{}", given, did_you_mean(name, program.params));
+    check(value >= 0 && value <= INT32_MAX, ErrorCode::invalid_argument, "{}: is {}; 0 to {} are allowed", given, value,
+          INT32_MAX);
+    equate(loop::variable(name), value, given, bound);
+  }
+  bind_shapes(program, buffers, bound, names);
   Names made;
   for (const Axis& axis : program.axes)
     if (bound.arrays.contains(axis.indptr) || bound.arrays.contains(axis.indices)) made.insert(axis.name);

@@ -38,6 +38,9 @@ void bind_structures(const Stage1& program, const std::vector<Decomposition>& de
 void bind_parameters(const Stage1& program, const std::map<std::string, int64_t>& scalars,
                      const std::map<std::string, TensorView>& buffers, Bound& bound,
                      const ArgumentNames& names = ArgumentNames::of_library());
+// The parameters that shapes of tensors tell, also of some of the buffers alone.
+void bind_shapes(const Stage1& program, const std::map<std::string, TensorView>& buffers, Bound& bound,
+                 const ArgumentNames& names = ArgumentNames::of_library());
 // Real parameters, all of them. Throws Error(invalid_argument).
 void bind_reals(const Stage1& program, const std::map<std::string, double>& reals, Bound& bound,
                 const ArgumentNames& names = ArgumentNames::of_library());

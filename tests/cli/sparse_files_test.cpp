@@ -288,6 +288,130 @@ TEST(SparseFiles, AreRefusedNamingTheOption) {
   EXPECT_EQ(floats(sparse::read_npy(c)), (std::vector<float>{-0.5, 2.5, 5.5}));
 }
 
+// ---------------------------------------------------------------- structures without values
+
+template <class Index>
+std::string index_file(const std::string& name, std::vector<int64_t> shape, const std::vector<Index>& numbers) {
+  sparse::Array array(sizeof(Index) == 8 ? DType::int64 : DType::int32, std::move(shape));
+  std::copy(numbers.begin(), numbers.end(), reinterpret_cast<Index*>(array.bytes().data()));
+  const std::string path = temporary_file(name, "");
+  sparse::write_npy(path, array);
+  return path;
+}
+
+// No tensor of this program lies on J.
+std::string degrees() {
+  return temporary_file("degrees.txt",
+                        "program degrees(m, n, nnz):\n  I = dense_fixed(m)\n"
+                        "  J = sparse_variable(I, n, nnz, indptr=p, indices=x)\n"
+                        "  N = dense_fixed(n)\n  W = buffer(N): fp32\n  Y = buffer(I): fp32\n"
+                        "  iterate degrees(I, J) \"SR\" as (i, j):\n    init:\n      Y[i] = 0.0\n"
+                        "    Y[i] = Y[i] + W[j]\n");
+}
+
+// Rows of groups of two columns: 2 x 1 axes of their own arrays.
+std::string groups() {
+  return temporary_file("groups.txt",
+                        "program in_groups(m, most, groups, n, width):\n  I = dense_fixed(m)\n"
+                        "  G = dense_variable(I, most, groups, indptr=p)\n"
+                        "  J = sparse_fixed(G, n, width, indices=x)\n  N = dense_fixed(n)\n"
+                        "  A = buffer(I, G, J): fp32\n  B = buffer(N): fp32\n  Y = buffer(I): fp32\n"
+                        "  iterate spmv(I, G, J) \"SRR\" as (i, g, j):\n    init:\n      Y[i] = 0.0\n"
+                        "    Y[i] = Y[i] + A[i, g, j] * B[j]\n");
+}
+
+TEST(SparseStructures, AreReadOfListsAndOfArrays) {
+  const std::string w = array_file("w.npy", {3}, {1, 10, 100}), y = out_file("y.npy");
+  const std::string smtx = temporary_file("places.smtx", "2, 3, 3\n0 2 3\n0 2 0\n");
+  const std::string indptr = index_file<int32_t>("indptr.npy", {3}, {0, 2, 3});
+  const std::string indices = index_file<int64_t>("indices.npy", {3}, {0, 2, 0});
+  for (const std::string& files : {matrix(), smtx, indptr + "," + indices}) {
+    const Result result = run_weft({"sparse", degrees(), "--run", "--structure", "J=" + files, "--input", "W=" + w,
+                                    "--out", "Y=" + y, "--check", "--json"});
+    ASSERT_EQ(result.exit_code, 0) << files << result.err;
+    EXPECT_EQ(floats(sparse::read_npy(y)), (std::vector<float>{101, 1})) << files;
+    EXPECT_EQ(result.last().at("filled"), nlohmann::json::array()) << files;
+  }
+  // What --matrix would bring the values of: the places alone.
+  const std::string b = array_file("b.npy", {3, 2}, {1, 2, 3, 4, 5, 6});
+  const Result spmm =
+      run_weft({"sparse", kSpmm, "--run", "--structure", "J=" + matrix(), "--input", "B=" + b, "--json"});
+  ASSERT_EQ(spmm.exit_code, 0) << spmm.err;
+  EXPECT_EQ(spmm.last().at("filled"), nlohmann::json::array({"A"}));
+}
+
+// Each axis of a chain that no list fills, by its own arrays.
+TEST(SparseStructures, OfChainsAreReadAxisByAxis) {
+  const std::string indptr = index_file<int32_t>("indptr.npy", {4}, {0, 2, 2, 3});
+  const std::string b = array_file("b.npy", {5}, {1, 2, 3, 4, 5}), y = out_file("y.npy");
+  const std::string a = array_file("a.npy", {6}, {1, 1, 10, 10, 1, 0});
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{6}, {3, 2}}) {
+    const std::string indices = index_file<int32_t>("indices.npy", shape, {0, 1, 2, 4, 3, 5});
+    const Result result =
+        run_weft({"sparse", groups(), "--run", "--structure", "J=" + indices, "--structure", "G=" + indptr, "--input",
+                  "B=" + b, "--input", "A=" + a, "--out", "Y=" + y, "--check", "--json"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(floats(sparse::read_npy(y)), (std::vector<float>{83, 0, 4})) << shape.size();
+  }
+}
+
+// Rows of neighbours, and lengths of sequences, as other libraries keep them.
+TEST(SparseStructures, TellWhatTheirArraysDo) {
+  const std::string b = array_file("b.npy", {3, 2}, {1, 2, 3, 4, 5, 6}), c = out_file("c.npy");
+  const std::string ones = array_file("ones.npy", {4}, {1, 1, 1, 1});
+  const std::string nearest = index_file<int64_t>("nearest.npy", {2, 2}, {0, 2, 1, 3});
+  const Result ell = run_weft({"sparse", WEFT_SPARSE_EXAMPLES "/spmm_ell.txt", "--run", "--structure", "J=" + nearest,
+                               "--input", "B=" + b, "--input", "A=" + ones, "--out", "C=" + c, "--check"});
+  ASSERT_EQ(ell.exit_code, 0) << ell.err;
+  EXPECT_EQ(floats(sparse::read_npy(c)), (std::vector<float>{6, 8, 3, 4}));
+  const std::string indptr = index_file<int32_t>("indptr.npy", {4}, {0, 2, 2, 3});
+  const std::string x = array_file("x.npy", {3}, {7, 7, 1}), y = out_file("y.npy");
+  const Result ragged = run_weft({"sparse", WEFT_SPARSE_EXAMPLES "/ragged_softmax.txt", "--run", "--structure",
+                                  "J=" + indptr, "--input", "X=" + x, "--out", "Y=" + y, "--check"});
+  ASSERT_EQ(ragged.exit_code, 0) << ragged.err;
+  EXPECT_EQ(floats(sparse::read_npy(y)), (std::vector<float>{0.5, 0.5, 1}));
+}
+
+TEST(SparseStructures, AreRefusedNamingTheOption) {
+  const std::string indptr = index_file<int32_t>("indptr.npy", {3}, {0, 2, 3});
+  const std::string indices = index_file<int32_t>("indices.npy", {3}, {0, 2, 0});
+  const std::string both = indptr + "," + indices, fp32 = array_file("fp32.npy", {3}, {0, 2, 3});
+  const auto refuses = [&](const std::string& program, const std::vector<std::string>& structures, int exit_code,
+                           const std::string& code, const std::string& says,
+                           const std::vector<std::string>& more = {}) {
+    std::vector<std::string> call = {"sparse", program, "--run"};
+    for (const std::string& structure : structures) call.insert(call.end(), {"--structure", structure});
+    call.insert(call.end(), more.begin(), more.end());
+    expect_refusal(run_weft(call), exit_code, code, says);
+  };
+  // What is missing is wrong usage.
+  refuses(degrees(), {"J=" + both}, 2, "usage", "--set n=N is missing: no array tells the length of axis 'J', n");
+  refuses(groups(), {"J=" + indices}, 2, "usage", "--structure G=INDPTR.npy is missing: with --structure J=" + indices);
+  refuses(degrees(), {"J=" + both}, 2, "usage", "both give the structure of axis 'J'", {"--matrix", "J=" + matrix()});
+  expect_refusal(run_weft({"sparse", degrees(), "--structure", "J=" + both}), 2, "usage", "--structure is for --run");
+  // What is wrong is bad input.
+  refuses(degrees(), {"Q=" + both}, 3, "invalid_argument",
+          "the program has no axis 'Q'; arrays are taken as J=INDPTR.npy,INDICES.npy");
+  refuses(degrees(), {"I=" + indptr}, 3, "invalid_argument", "axis 'I' stores every coordinate; arrays are taken as");
+  refuses(degrees(), {"J=" + indptr}, 3, "invalid_argument",
+          "there are 1 files; the arrays of axis 'J' are --structure J=INDPTR.npy,INDICES.npy");
+  refuses(degrees(), {"J=" + indptr + "," + fp32}, 3, "invalid_dtype",
+          "'" + fp32 + "' is of fp32; arrays of structures are of int32 or int64");
+  refuses(degrees(), {"J=" + indptr + ",/nowhere.npy"}, 3, "io_error", "/nowhere.npy");
+  refuses(degrees(), {"J=" + indptr + "," + index_file<int32_t>("square.npy", {1, 3}, {0, 2, 0})}, 3, "invalid_shape",
+          "has 2 dimensions; one is expected");
+  const std::vector<std::string> n = {"--set", "n=3"};
+  refuses(degrees(), {"J=" + indices + "," + indices}, 3, "invalid_indptr", "axis 1 'J': indptr", n);
+  refuses(degrees(), {"J=" + both}, 3, "invalid_argument",
+          "--structure J=" + both + ": structure: axis 1 'J': indices[1], of row 0, is 2; allowed are 0 to 1",
+          {"--set", "n=2"});
+  refuses(degrees(), {"J=" + both}, 3, "invalid_indptr", "indptr has 3 elements; 5 rows need 6",
+          {"--set", "n=3", "--set", "m=5"});
+  refuses(WEFT_SPARSE_EXAMPLES "/spmm_ell.txt", {"J=" + index_file<int32_t>("wide.npy", {1, 3}, {0, 1, 2})}, 3,
+          "invalid_shape", "the indices have 3 places a row; axis 'J' has width = 2",
+          {"--set", "n=3", "--set", "width=2"});
+}
+
 TEST(SparseFiles, AreNamedWithTheLineOfAMistake) {
   const std::string program = temporary_file("bad.txt", "program p(n):\n  I = dens_fixed(n)\n");
   expect_refusal(run_weft({"sparse", program}), 3, "invalid_argument",

@@ -66,7 +66,7 @@ Converted converted_on(const Declarations& program, const std::string& axis, con
     return sr_bcrs_from_coo(coo, behind[0], group);
   fail(ErrorCode::unsupported,
        "axis '{}': required: axes that a matrix fills; supported: CSR, ELL, BSR, DCSR, DBSR, SR-BCRS and rows of any "
-       "length; others are made of CSR by decompose_format",
+       "length; others are made of CSR by decompose_format, or given by their arrays: structure_of, or --structure",
        axis);
 }
 
