@@ -8,7 +8,7 @@
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 
-namespace weft::sparse::test {
+namespace weft::sparse::test::chains {
 namespace {
 
 constexpr AxisKind kBelow[] = {AxisKind::dense_variable, AxisKind::sparse_fixed, AxisKind::sparse_variable};
@@ -218,4 +218,4 @@ TEST(Chains, NameTheAxisAndThePlaceOfWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace weft::sparse::test
+}  // namespace weft::sparse::test::chains

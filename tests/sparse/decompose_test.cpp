@@ -9,7 +9,7 @@
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 
-namespace weft::sparse::test {
+namespace weft::sparse::test::decompose {
 namespace {
 
 constexpr int64_t kFeatures = 5;
@@ -568,4 +568,4 @@ TEST(Decompose, PartsThatAreNoMatrixInCsrAreRefused) {
 }
 
 }  // namespace
-}  // namespace weft::sparse::test
+}  // namespace weft::sparse::test::decompose

@@ -10,7 +10,7 @@
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 
-namespace weft::sparse::test {
+namespace weft::sparse::test::integers {
 namespace {
 
 // Z[i] of X[i], Y[i] and parameters; all of int64.
@@ -333,4 +333,4 @@ TEST(Divisions, OfRealsFailNowhere) {
 }
 
 }  // namespace
-}  // namespace weft::sparse::test
+}  // namespace weft::sparse::test::integers

@@ -8,7 +8,7 @@
 #include "tests/sparse/refusals.h"
 #include "weft/sparse.h"
 
-namespace weft::sparse::test {
+namespace weft::sparse::test::legality {
 namespace {
 
 std::string stage2(const std::string& schedule, const std::string& program,
@@ -284,4 +284,4 @@ TEST(Legality, PartialSumsAreOfTheBlocksOwnReductions) {
 }
 
 }  // namespace
-}  // namespace weft::sparse::test
+}  // namespace weft::sparse::test::legality

@@ -29,18 +29,8 @@ constexpr const char* kSearched = R"(program searched(m, n, nnz, all):
 )";
 
 // C = A B, dense, in tiles of 8.
-constexpr const char* kDense = R"(program dense(m, n, inner):
-  I = dense_fixed(m)
-  J = dense_fixed(n)
-  L = dense_fixed(inner)
-  A = buffer(I, L): fp32
-  B = buffer(L, J): fp32
-  C = buffer(I, J): fp32
-  iterate product(I, J, L) "SSR" as (i, j, l):
-    init:
-      C[i, j] = 0.0
-    C[i, j] = C[i, j] + A[i, l] * B[l, j]
-)";
+const std::string kDenseText = dense_program();
+const char* const kDense = kDenseText.c_str();
 const std::map<std::string, int64_t> kTile = {{"m", 8}, {"n", 16}, {"inner", 8}};
 
 Operator lowered(const std::string& schedule, const char* program, const std::map<std::string, int64_t>& set = {}) {

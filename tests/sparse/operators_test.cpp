@@ -9,21 +9,8 @@
 
 #include "tests/sparse/support.h"
 
-namespace weft::sparse::test {
+namespace weft::sparse::test::operators {
 namespace {
-
-TensorView view(Values& values, std::initializer_list<int64_t> shape) { return {values.data(), DType::fp32, shape}; }
-TensorView flat(Values& values) { return {values.data(), DType::fp32, {static_cast<int64_t>(values.size())}}; }
-TensorView flat(std::vector<int32_t>& values) {
-  return {values.data(), DType::int32, {static_cast<int64_t>(values.size())}};
-}
-
-// Values where a format puts them; 0 where it has nothing.
-Values placed(const Matrix& a, const std::vector<int64_t>& order) {
-  Values values;
-  for (const int64_t e : order) values.push_back(e < 0 ? 0.f : a.values[static_cast<size_t>(e)]);
-  return values;
-}
 
 constexpr int64_t kFeatures = 5;
 
@@ -35,7 +22,7 @@ void expect_spmm(const std::string& name, const std::string& axis,
   for (const Shape shape : kShapes) {
     const Matrix a = random_matrix(shape, seed++);
     const Converted converted = convert(a.coo());
-    Values values = placed(a, converted.order), b = random_values(static_cast<size_t>(a.cols * kFeatures), seed);
+    Values values = placed(a.values, converted.order), b = random_values(static_cast<size_t>(a.cols * kFeatures), seed);
     Values c(static_cast<size_t>(a.rows * kFeatures));
     const RunArguments arguments{
         .structures = {{axis, converted.structure}},
@@ -71,7 +58,7 @@ TEST(Operators, SpmmInDiagonals) {
   for (const Shape shape : kShapes) {
     const Matrix a = random_matrix(shape, seed++);
     Diagonals dia = dia_from_coo(a.coo());
-    Values values = placed(a, dia.order), b = random_values(static_cast<size_t>(a.cols * kFeatures), seed);
+    Values values = placed(a.values, dia.order), b = random_values(static_cast<size_t>(a.cols * kFeatures), seed);
     Values c(static_cast<size_t>(a.rows * kFeatures));
     expect_everywhere(op,
                       {.buffers = {{"A", view(values, {static_cast<int64_t>(dia.offsets.size()), a.rows})},
@@ -230,54 +217,17 @@ TEST(Operators, SddmmInTwoStagesOfReduction) {
 TEST(Operators, RelationalGatherMatmulScatter) {
   const Operator op = compile(parse(example("rgms")));
   for (const size_t count : {0, 1, 30}) {
-    const int64_t relations = 4, m = 7, n = 6, in = 3, out = 2;
-    const CooTensor coo = random_tensor({relations, m, n}, count, 51);
-    const Converted csf = csf_from_coo(coo);
-    Values list = random_values(count, 52), values, x = random_values(static_cast<size_t>(n * in), 53);
-    Values w = random_values(static_cast<size_t>(relations * in * out), 54), y(static_cast<size_t>(m * out));
-    for (const int64_t e : csf.order) values.push_back(list[static_cast<size_t>(e)]);
-    std::vector<double> want(static_cast<size_t>(m * out), 0);
-    for (size_t e = 0; e < count; ++e)
-      for (int64_t l = 0; l < in; ++l)
-        for (int64_t k = 0; k < out; ++k)
-          want[static_cast<size_t>(coo.coordinates[1][e] * out + k)] +=
-              static_cast<double>(list[e]) * x[static_cast<size_t>(coo.coordinates[2][e] * in + l)] *
-              w[static_cast<size_t>((coo.coordinates[0][e] * in + l) * out + k)];
-    expect_everywhere(op,
-                      {.structures = {{"J", csf.structure}},
-                       .buffers = {{"A", flat(values)},
-                                   {"X", view(x, {n, in})},
-                                   {"W", view(w, {relations, in, out})},
-                                   {"Y", view(y, {m, out})}}},
-                      "Y", want, std::to_string(count) + " edges");
+    const CooTensor edges = random_tensor({4, 7, 6}, count, 51);
+    expect_rgms(op, edges, csf_from_coo(edges), 3, 2);
   }
 }
 
 TEST(Operators, RelationalGatherMatmulScatterInHyb) {
   const Operator op = compile(parse(example("rgms_hyb")));
   for (const size_t count : {0, 1, 60}) {
-    const int64_t relations = 4, m = 7, n = 11, in = 3, out = 2;
-    const CooTensor coo = random_tensor({relations - 1, m, n}, count, 55);  // the last is empty
-    CooTensor given = coo;
-    given.extents[0] = relations;
-    const Converted stack = relations_from_coo(given);
-    Values list = random_values(count, 52), values, x = random_values(static_cast<size_t>(n * in), 53);
-    Values w = random_values(static_cast<size_t>(relations * in * out), 54), y(static_cast<size_t>(m * out));
-    for (const int64_t e : stack.order) values.push_back(list[static_cast<size_t>(e)]);
-    std::vector<double> want(static_cast<size_t>(m * out), 0);
-    for (size_t e = 0; e < count; ++e)
-      for (int64_t l = 0; l < in; ++l)
-        for (int64_t k = 0; k < out; ++k)
-          want[static_cast<size_t>(coo.coordinates[1][e] * out + k)] +=
-              static_cast<double>(list[e]) * x[static_cast<size_t>(coo.coordinates[2][e] * in + l)] *
-              w[static_cast<size_t>((coo.coordinates[0][e] * in + l) * out + k)];
-    expect_everywhere(op,
-                      {.structures = {{"J", stack.structure}},
-                       .buffers = {{"A", flat(values)},
-                                   {"X", view(x, {n, in})},
-                                   {"W", view(w, {relations, in, out})},
-                                   {"Y", view(y, {m, out})}}},
-                      "Y", want, std::to_string(count) + " edges");
+    CooTensor edges = random_tensor({3, 7, 11}, count, 55);
+    edges.extents[0] = 4;  // the last is empty
+    expect_rgms(op, edges, relations_from_coo(edges), 3, 2);
   }
 }
 
@@ -287,9 +237,9 @@ TEST(Operators, MttkrpOfATensorInCsf) {
     const int64_t ni = 6, nj = 5, nl = 8, rank = 3;
     const CooTensor coo = random_tensor({ni, nj, nl}, count, 61);
     const Converted csf = csf_from_coo(coo);
-    Values list = random_values(count, 62), values, b = random_values(static_cast<size_t>(nj * rank), 63);
+    Values list = random_values(count, 62), b = random_values(static_cast<size_t>(nj * rank), 63);
     Values c = random_values(static_cast<size_t>(nl * rank), 64), d(static_cast<size_t>(ni * rank));
-    for (const int64_t e : csf.order) values.push_back(list[static_cast<size_t>(e)]);
+    Values values = placed(list, csf.order);
     std::vector<double> want(static_cast<size_t>(ni * rank), 0);
     for (size_t e = 0; e < count; ++e)
       for (int64_t k = 0; k < rank; ++k)
@@ -307,4 +257,4 @@ TEST(Operators, MttkrpOfATensorInCsf) {
 }
 
 }  // namespace
-}  // namespace weft::sparse::test
+}  // namespace weft::sparse::test::operators

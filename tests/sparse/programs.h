@@ -30,4 +30,29 @@ inline std::string steps_program(const std::string& head, const std::string& axi
                      head, axis);
 }
 
+// C = A B, dense. `where`: conditions on i, j and l.
+inline std::string dense_program(const std::string& where = "") {
+  return fmt::format(R"(program dense(m, n, inner):
+  I = dense_fixed(m)
+  J = dense_fixed(n)
+  L = dense_fixed(inner)
+  A = buffer(I, L): fp32
+  B = buffer(L, J): fp32
+  C = buffer(I, J): fp32
+  iterate product(I, J, L) "SSR" as (i, j, l){}{}:
+    init:
+      C[i, j] = 0.0
+    C[i, j] = C[i, j] + A[i, l] * B[l, j]
+)",
+                     where.empty() ? "" : " where ", where);
+}
+
+// Programs whose buffers and iterations `rest` declares: over m rows of 8, and over a matrix in CSR.
+inline std::string program_of_rows(const std::string& rest) {
+  return "program p(m):\n  I = dense_fixed(m)\n  U = dense_fixed(8)\n" + rest;
+}
+inline std::string program_in_csr(const std::string& rest) {
+  return fmt::format("program p(m, n, nnz):\n  I = dense_fixed(m)\n  J = {}\n", kCsrAxis) + rest;
+}
+
 }  // namespace weft::sparse::test

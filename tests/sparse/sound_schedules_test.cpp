@@ -9,7 +9,7 @@
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 
-namespace weft::sparse::test {
+namespace weft::sparse::test::sound_schedules {
 namespace {
 
 using Set = std::map<std::string, int64_t>;
@@ -90,17 +90,14 @@ TEST(Inlining, IsNotOfWhatChangesInItsOwnLoops) {
 }
 
 TEST(Inlining, IsNotOfWhatIsSetBesideIt) {
-  const std::string program = R"(program p(m, n, nnz):
-  I = dense_fixed(m)
-  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
-  X = buffer(I, J): fp32
+  const std::string program = program_in_csr(R"(  X = buffer(I, J): fp32
   T = temporary(I, J): fp32
   Z = buffer(I, J): fp32
   iterate one(I, J) "SS" as (i, j):
     T[i, j] = X[i, j]
   iterate two(I, J) "SS" as (i, j):
     Z[i, j] = T[i, j]
-)";
+)");
   expect_refused(program, "lower()\ncache_read(one.i, X, register)\ncompute_inline(one)\n", "is no literal");
   expect_refused(program, "lower()\njo, ji = split(one.j, 4)\ncompute_inline(one)\n",
                  "a condition or a block stands around it");
@@ -192,14 +189,11 @@ TEST(Guards, ThatAreSetFurtherInsideRefuseTheCopy) {
 
 // A row without elements keeps what it had.
 TEST(Guards, MemoryOfReductionsThatRunNotOnceIsReadFirst) {
-  const std::string last = R"(program p(m, n, nnz):
-  I = dense_fixed(m)
-  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
-  A = buffer(I, J): fp32
+  const std::string last = program_in_csr(R"(  A = buffer(I, J): fp32
   Y = buffer(I): fp32
   iterate it(I, J) "SR" as (i, j):
     Y[i] = A[i, j]
-)";
+)");
   expect_same_results(last, "lower()\ncache_write(it.i, register)\n", {});
 }
 
@@ -223,14 +217,11 @@ TEST(Guards, AreNotLeftOutWhereTheyKeepWritesInside) {
 // ---- what two iterations write is in no memory of one of them
 
 TEST(Memory, OfOneIterationHoldsNoElementOfAnother) {
-  const std::string program = R"(program p(m):
-  I = dense_fixed(m)
-  U = dense_fixed(8)
-  X = buffer(I, U): fp32
+  const std::string program = program_of_rows(R"(  X = buffer(I, U): fp32
   Y = buffer(I, U): fp32
   iterate it(I, U) "SS" as (i, u):
     Y[i, u % 4] = Y[i, u % 4] + X[i, u]
-)";
+)");
   expect_refused(program, "lower()\ncache_write(it.i, register)\n",
                  "Y[i, u % 4] may be the same element in two iterations of 'u'");
   expect_same_results(program, "lower()\ncache_write(it.u, register)\n", {{"m", 3}});
@@ -333,24 +324,18 @@ TEST(NoInternalErrors, PrefetchingPassesByWhatIsCopiedFirst) {
                             "cache_read(csrmm.j, j_indices, register)\nannotate(csrmm.j, prefetch, 2)\n",
                             "cache_read(csrmm.j, B, register)\nannotate(csrmm.j, prefetch, 2)\n"})
     expect_same_results(kSpmm, std::string("lower()\n") + lines, {{"feat", 3}});
-  const std::string gathered = R"(program p(m):
-  I = dense_fixed(m)
-  U = dense_fixed(8)
-  V = buffer(I): int32
+  const std::string gathered = program_of_rows(R"(  V = buffer(I): int32
   Y = buffer(U, I): fp32
   X = buffer(U, I): fp32
   iterate it(I, U) "RS" as (i, u) where V[i] >= 0, V[i] < m:
     Y[u, V[i]] = X[u, V[i]]
-)";
+)");
   expect_same_results(gathered, "lower()\nannotate(it.u, prefetch, 16)\ncache_read(it.u, V, shared)\n", {{"m", 3}});
 }
 
 // Memory around all loops is one worker's, in one phase.
 TEST(NoInternalErrors, TemporariesBesideSharedLoops) {
-  const std::string program = R"(program p(m):
-  I = dense_fixed(m)
-  U = dense_fixed(8)
-  X = buffer(I, U): fp32
+  const std::string program = program_of_rows(R"(  X = buffer(I, U): fp32
   T = temporary(U): fp32
   Z = buffer(I, U): fp32
   iterate one(U) "S" as (u):
@@ -359,7 +344,7 @@ TEST(NoInternalErrors, TemporariesBesideSharedLoops) {
     X[a, b] = X[a, b] + 1.0
   iterate two(I, U) "SS" as (i, u):
     Z[i, u] = T[u]
-)";
+)");
   expect_same_results(program, "lower()\nset_scope(T, register)\n", {{"m", 3}});
   for (const char* line : {"parallel(two.i)\n", "parallel(one.u)\n", "parallel(other.a)\n", "bind(two.i, blockIdx.x)\n",
                            "bind(two.u, threadIdx.x)\n", "bind(other.b, threadIdx.x)\n"}) {
@@ -367,10 +352,7 @@ TEST(NoInternalErrors, TemporariesBesideSharedLoops) {
     expect_refused(program, fmt::format("lower()\n{}set_scope(T, register)\n", line), says, {{"m", 3}});
     expect_refused(program, fmt::format("lower()\nset_scope(T, register)\n{}", line), says, {{"m", 3}});
   }
-  const std::string sums = R"(program p(m):
-  I = dense_fixed(m)
-  U = dense_fixed(8)
-  X = buffer(I, U): fp32
+  const std::string sums = program_of_rows(R"(  X = buffer(I, U): fp32
   S = temporary(I): fp32
   Z = buffer(I): fp32
   iterate clear(I) "S" as (a):
@@ -379,28 +361,22 @@ TEST(NoInternalErrors, TemporariesBesideSharedLoops) {
     S[i] = S[i] + X[i, u]
   iterate two(I) "S" as (j):
     Z[j] = S[j]
-)";
+)");
   expect_refused(sums, "lower()\natomic(sum)\nset_scope(S, register)\n",
                  "sums in it are atomic, of several workers; keep it before that", {{"m", 3}});
 }
 
 // Init of a block that runs before one of two loops and within the other stays so.
 TEST(Fusing, LoopsOfWhichOneIsABlocksReduction) {
-  const std::string program = R"(program p(m):
-  I = dense_fixed(m)
-  U = dense_fixed(8)
-  X = buffer(I, U): fp32
+  const std::string program = program_of_rows(R"(  X = buffer(I, U): fp32
   S = temporary(I): fp32
   T = buffer(I): fp32
   W = buffer(I): int32
   iterate rows(I) "R" as (i):
     iterate sum(U) "R" as (u) where W[i] >= 0, W[i] < m:
       T[W[i]] = T[W[i]] + X[i, u]
-)";
-  const std::string two = R"(program p(m):
-  I = dense_fixed(m)
-  U = dense_fixed(8)
-  X = buffer(I, U): fp32
+)");
+  const std::string two = program_of_rows(R"(  X = buffer(I, U): fp32
   S = buffer(I): fp32
   P = buffer(U): fp32
   iterate one(I, U) "SR" as (i, u):
@@ -409,7 +385,7 @@ TEST(Fusing, LoopsOfWhichOneIsABlocksReduction) {
     S[i] = S[i] + X[i, u]
   iterate all(I, U) "RS" as (a, b):
     P[b] = P[b] + X[a, b]
-)";
+)");
   expect_refused(two, "lower()\nreverse_compute_at(all, one.u)\nf = fuse(one.i, one.u)\n",
                  "init of block 'one' runs before one of them and within the other", {{"m", 3}});
   expect_same_results(two, "lower()\nreverse_compute_at(all, one.u)\n", {{"m", 3}});
@@ -418,10 +394,7 @@ TEST(Fusing, LoopsOfWhichOneIsABlocksReduction) {
 
 // Init that runs before a reduction passes what ran before it at other points, and beside the reduction.
 TEST(Merging, InitDoesNotOvertakeWhatItMeets) {
-  const std::string program = R"(program p(m):
-  I = dense_fixed(m)
-  U = dense_fixed(8)
-  X = buffer(I, U): fp32
+  const std::string program = program_of_rows(R"(  X = buffer(I, U): fp32
   S = buffer(I): fp32
   Z = buffer(I, U): fp32
   iterate old(I, U) "SS" as (a, b):
@@ -430,7 +403,7 @@ TEST(Merging, InitDoesNotOvertakeWhatItMeets) {
     init:
       S[i] = 0.0
     S[i] = S[i] + X[i, u]
-)";
+)");
   const Set set = {{"m", 3}};
   expect_same_results(program, "lower()\ncompute_at(old, sum.i)\n", set);
   expect_refused(program, "lower()\ncompute_at(old, sum.u)\n", "'S' is complete only after all iterations of 'u'", set);
@@ -488,4 +461,4 @@ TEST(Merging, APointMayNeedEarlierOnes) {
 }
 
 }  // namespace
-}  // namespace weft::sparse::test
+}  // namespace weft::sparse::test::sound_schedules

@@ -162,6 +162,34 @@ void expect_everywhere(const Operator& op, const RunArguments& arguments, const 
   expect_close(values_of(target), want, 1e-5, what + ", compiled");
 }
 
+Values placed(const Values& values, const std::vector<int64_t>& order, float nothing) {
+  Values placed;
+  for (const int64_t e : order) placed.push_back(e < 0 ? nothing : values[static_cast<size_t>(e)]);
+  return placed;
+}
+
+void expect_rgms(const Operator& op, const CooTensor& edges, const Converted& stored, int64_t in, int64_t out) {
+  const int64_t relations = edges.extents[0], m = edges.extents[1], n = edges.extents[2];
+  const size_t count = edges.coordinates[0].size();
+  const Values a = random_values(count, 52);
+  Values values = placed(a, stored.order), x = random_values(static_cast<size_t>(n * in), 53);
+  Values w = random_values(static_cast<size_t>(relations * in * out), 54), y(static_cast<size_t>(m * out));
+  std::vector<double> want(y.size(), 0);
+  for (size_t e = 0; e < count; ++e)
+    for (int64_t l = 0; l < in; ++l)
+      for (int64_t k = 0; k < out; ++k)
+        want[static_cast<size_t>(edges.coordinates[1][e] * out + k)] +=
+            static_cast<double>(a[e]) * x[static_cast<size_t>(edges.coordinates[2][e] * in + l)] *
+            w[static_cast<size_t>((edges.coordinates[0][e] * in + l) * out + k)];
+  expect_everywhere(op,
+                    {.structures = {{"J", stored.structure}},
+                     .buffers = {{"A", flat(values)},
+                                 {"X", view(x, {n, in})},
+                                 {"W", view(w, {relations, in, out})},
+                                 {"Y", view(y, {m, out})}}},
+                    "Y", want, std::to_string(count) + " edges");
+}
+
 void expect_failure(const std::string& text, const std::string& schedule, const RunArguments& arguments,
                     const std::string& says, const std::map<std::string, int64_t>& set) {
   const Operator op = compile(parse(text), schedule, Device::cpu(), {.set = set});

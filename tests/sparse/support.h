@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <random>
 #include <span>
@@ -42,6 +43,15 @@ extern const char* const kNamedAsWords;
 std::string example(const std::string& name);
 
 Values random_values(size_t count, uint32_t seed);
+inline TensorView view(Values& values, std::initializer_list<int64_t> shape) {
+  return {values.data(), DType::fp32, shape};
+}
+inline TensorView flat(Values& values) { return view(values, {static_cast<int64_t>(values.size())}); }
+inline TensorView flat(std::vector<int32_t>& values) {
+  return {values.data(), DType::int32, {static_cast<int64_t>(values.size())}};
+}
+// Values where a format puts them, `nothing` where it has none.
+Values placed(const Values& values, const std::vector<int64_t>& order, float nothing = 0);
 // indptr and indices of a structure in CSR.
 std::pair<std::vector<int32_t>, std::vector<int32_t>> csr_arrays(const Structure& structure);
 std::vector<double> dense_spmm(const Matrix& a, const Values& b, int64_t feat);
@@ -58,6 +68,10 @@ std::span<const Stage> interpreted_stages(Stage first = Stage::one);
 // Runs the operator through the interpreters, and compiled; compares each with `want` of the output.
 void expect_everywhere(const Operator& op, const RunArguments& arguments, const std::string& output,
                        const std::vector<double>& want, const std::string& what);
+
+// Runs rgms of examples/sparse, in whatever form, everywhere: y[i] += a x[j] w[r] over edges (r, i, j) with random a, x
+// and w. `stored`: the structure of J, made of the edges.
+void expect_rgms(const Operator& op, const CooTensor& edges, const Converted& stored, int64_t in, int64_t out);
 
 // The run fails so at every stage and, compiled, on one to four workers.
 void expect_failure(const std::string& text, const std::string& schedule, const RunArguments& arguments,

@@ -7,27 +7,18 @@
 #include <optional>
 #include <random>
 
+#include "tests/sparse/programs.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 
 namespace weft::sparse::test {
 namespace {
 
-TensorView view(Values& values, std::initializer_list<int64_t> shape) { return {values.data(), DType::fp32, shape}; }
-TensorView flat(Values& values) { return {values.data(), DType::fp32, {static_cast<int64_t>(values.size())}}; }
-
 int num_products(const Operator& op) {
   const std::string code = op.text("code");
   int count = 0;
   for (size_t at = 0; (at = code.find(" weft_product<", at)) != code.npos; ++at) ++count;
   return count;
-}
-
-// Values where a format puts them, NaN where it has nothing: nobody may read that.
-Values placed(const Values& values, const std::vector<int64_t>& order) {
-  Values placed;
-  for (const int64_t e : order) placed.push_back(e < 0 ? std::nanf("") : values[static_cast<size_t>(e)]);
-  return placed;
 }
 
 // Groups of four tiles of 8 x 1; the last of a strip has padding. `is_whole`: the matrix has all rows of the last
@@ -46,7 +37,8 @@ void expect_strips(const std::string& schedule, bool is_whole) {
     const Matrix a = random_matrix(shape, seed++);
     const Converted strips = sr_bcrs_from_coo(a.coo(), 8, 4);
     // Within a stored tile 0 stands where the matrix has nothing; a tile of padding holds anything.
-    Values values = placed(a.values, strips.order), b = random_values(static_cast<size_t>(a.cols * feat), seed);
+    Values values = placed(a.values, strips.order, std::nanf("")),
+           b = random_values(static_cast<size_t>(a.cols * feat), seed);
     for (size_t tile = 0; tile + 8 <= values.size(); tile += 8) {
       bool is_stored = false;
       for (size_t e = tile; e < tile + 8; ++e) is_stored = is_stored || !std::isnan(values[e]);
@@ -109,45 +101,8 @@ TEST(Tensorize, MultipliesRowsOfEllBuckets) {
         coo.coordinates[1].push_back(place / static_cast<int32_t>(n) % static_cast<int32_t>(m));
         coo.coordinates[2].push_back(place % static_cast<int32_t>(n));
       }
-    const size_t edges = coo.coordinates[0].size();
-    const Converted stack = relations_from_coo(coo);
-    Values list = random_values(edges, 52), values = placed(list, stack.order);
-    Values x = random_values(static_cast<size_t>(n * in), 53);
-    Values w = random_values(static_cast<size_t>(relations * in * out), 54), y(static_cast<size_t>(m * out));
-    std::vector<double> want(static_cast<size_t>(m * out), 0);
-    for (size_t e = 0; e < edges; ++e)
-      for (int64_t l = 0; l < in; ++l)
-        for (int64_t k = 0; k < out; ++k)
-          want[static_cast<size_t>(coo.coordinates[1][e] * out + k)] +=
-              static_cast<double>(list[e]) * x[static_cast<size_t>(coo.coordinates[2][e] * in + l)] *
-              w[static_cast<size_t>((coo.coordinates[0][e] * in + l) * out + k)];
-    expect_everywhere(op,
-                      {.structures = {{"J", stack.structure}},
-                       .buffers = {{"A", flat(values)},
-                                   {"X", view(x, {n, in})},
-                                   {"W", view(w, {relations, in, out})},
-                                   {"Y", view(y, {m, out})}}},
-                      "Y", want, std::to_string(edges) + " edges");
+    expect_rgms(op, coo, relations_from_coo(coo), in, out);
   }
-}
-
-constexpr const char* kDense = R"(program dense(m, n, inner):
-  I = dense_fixed(m)
-  J = dense_fixed(n)
-  L = dense_fixed(inner)
-  A = buffer(I, L): fp32
-  B = buffer(L, J): fp32
-  C = buffer(I, J): fp32
-  iterate product(I, J, L) "SSR" as (i, j, l) where WHERE:
-    init:
-      C[i, j] = 0.0
-    C[i, j] = C[i, j] + A[i, l] * B[l, j]
-)";
-
-std::string dense(const std::string& where) {
-  std::string text = kDense;
-  const size_t at = text.find(" where WHERE");
-  return text.replace(at, 12, where.empty() ? "" : " where " + where);
 }
 
 const std::string kTiles =
@@ -157,8 +112,8 @@ const std::string kTiles =
 // Each way of loops and extents: tiles of rows, of columns and of the sum are full or not.
 TEST(Tensorize, MultipliesTilesThatAreNotFull) {
   for (const char* loops : {"ii, ji, li", "li, ii, ji", "ji, li, ii"}) {
-    const Operator op = compile(parse(dense("")), kTiles + fmt::format("reorder({})\ntensorize({}, product)\n", loops,
-                                                                       std::string(loops).substr(0, 2)));
+    const Operator op = compile(parse(dense_program("")), kTiles + fmt::format("reorder({})\ntensorize({}, product)\n",
+                                                                               loops, std::string(loops).substr(0, 2)));
     EXPECT_GE(num_products(op), 1) << op.text("stage3");
     for (const auto& [m, n, l] : {std::tuple<int64_t, int64_t, int64_t>{8, 16, 8},
                                   {7, 16, 8},
@@ -185,9 +140,9 @@ TEST(Tensorize, MultipliesTilesThatAreNotFull) {
 
 // A row that is left out keeps what it has, also where the other operand is not finite.
 TEST(Tensorize, LeavesRowsOutThatAreNotThere) {
-  const Operator op =
-      compile(parse(dense("i % 3 != 1")), "lower()\ndecompose_reduction(product.i)\ntensorize(product.i, product)\n",
-              Device::cpu(), {.set = {{"m", 6}, {"n", 4}, {"inner", 2}}});
+  const Operator op = compile(parse(dense_program("i % 3 != 1")),
+                              "lower()\ndecompose_reduction(product.i)\ntensorize(product.i, product)\n", Device::cpu(),
+                              {.set = {{"m", 6}, {"n", 4}, {"inner", 2}}});
   EXPECT_EQ(num_products(op), 1);
   Values a(12, 1.f), b(8, INFINITY), c(24, 7.f);
   op.run({.buffers = {{"A", view(a, {6, 2})}, {"B", view(b, {2, 4})}, {"C", view(c, {6, 4})}}});
@@ -207,18 +162,19 @@ TEST(Tensorize, IsRefusedWhereItWouldComputeAnythingElse) {
     for (size_t at = 0; (at = text.find(old, at)) != text.npos; at += now.size()) text.replace(at, old.size(), now);
     return text;
   };
-  const std::string plain = dense("");
-  expect_contains(why_not(dense("i + l < 9"), line), "the condition i + l < 9 leaves single products out", "i and l");
-  expect_contains(why_not(dense("i != j"), line), "leaves single products out", "i and j");
-  expect_contains(why_not(dense("C[i, j] < 9.0"), line), "asks for what is added up", "C");
+  const std::string plain = dense_program("");
+  expect_contains(why_not(dense_program("i + l < 9"), line), "the condition i + l < 9 leaves single products out",
+                  "i and l");
+  expect_contains(why_not(dense_program("i != j"), line), "leaves single products out", "i and j");
+  expect_contains(why_not(dense_program("C[i, j] < 9.0"), line), "asks for what is added up", "C");
   expect_contains(why_not(replaced(plain, "A[i, l] *", "C[i, l] *"), without_init, {{"m", 8}, {"n", 8}, {"inner", 8}}),
                   "'C' is added to and multiplied", "C is a factor");
   expect_contains(why_not(replaced(replaced(plain, "fp32", "int32"), "0.0", "0"), line), "no sum of products of reals",
                   "integers");
-  expect_contains(why_not(replaced(dense("i < 5"), "C = buffer(I, J): fp32", "C = buffer(I, J): bf16"), line),
+  expect_contains(why_not(replaced(dense_program("i < 5"), "C = buffer(I, J): fp32", "C = buffer(I, J): bf16"), line),
                   "use cache_write for sums in fp32", "bf16");
   // Two rows of the product may be one of C.
-  expect_contains(why_not(replaced(dense("i < 5"), "C[i, j]", "C[i % 4, j]"), without_init),
+  expect_contains(why_not(replaced(dense_program("i < 5"), "C[i, j]", "C[i % 4, j]"), without_init),
                   "may be the same element at two places of the product", "i % 4");
 }
 
@@ -229,9 +185,9 @@ TEST(Tensorize, IsTheLastThatIsDoneToItsLoops) {
        {"a, b = split(product.j, 4)\n", "a, b = split(product.i, 4)\n", "a, b = split(product.l, 4)\n",
         "bind(product.i, threadIdx.x)\n", "bind(product.j, threadIdx.x)\n", "parallel(product.i)\n",
         "unroll(product.l)\n", "a, b = split(product.j, 3)\n"})
-    expect_contains(why_not(dense(""), line + after), "is tensorised", after);
+    expect_contains(why_not(dense_program(""), line + after), "is tensorised", after);
   for (const char* after : {"reorder(product.l, product.i)\n", "f = fuse(product.i, product.j)\n"})
-    EXPECT_EQ(why_not(dense(""), line + after), "") << after;
+    EXPECT_EQ(why_not(dense_program(""), line + after), "") << after;
 }
 
 // Extents, conditions, splits, orders and copies at random: right by the interpreters, or refused; some compiled.
@@ -282,7 +238,7 @@ TEST(Tensorize, ComputesTheSameUnderRandomSchedules) {
     const RunArguments arguments{.buffers = {{"A", view(a, {m, l})}, {"B", view(b, {l, n})}, {"C", view(c, {m, n})}}};
     std::optional<Operator> op;
     const std::string why = refusal([&] {
-      op = compile(parse(dense(where)), "lower()\n" + schedule, Device::cpu(),
+      op = compile(parse(dense_program(where)), "lower()\n" + schedule, Device::cpu(),
                    {.set = {{"m", m}, {"n", n}, {"inner", l}}, .stop_after = is_compiled ? "" : "generate"});
     });
     EXPECT_EQ(why.find("internal"), why.npos) << why;
