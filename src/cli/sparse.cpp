@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/error_message.h"
+#include "base/names.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
 #include "cli/number.h"
@@ -117,19 +118,30 @@ void write_picture(const SparseOptions& options, const sparse::Operator& op,
   }
 }
 
-// `doing`: what takes memory, for a message where there is too little.
-void compile_and_run(const SparseOptions& options, const sparse::Program& program, const Context& context,
-                     std::string& doing) {
-  sparse::CompileOptions compile_options;
+// Parameters that --set fixes, integers and reals apart.
+void set_parameters(const SparseOptions& options, const sparse::Stage1& program,
+                    sparse::CompileOptions& compile_options) {
   const Allowed any{"0 to 2147483647", [](double n) { return n >= 0 && n <= 2147483647.; }};
-  const Allowed any_real{"any number", [](double) { return true; }};
-  const sparse::Stage1 stage1 = sparse::parse_program(program.text()).stage1;
+  const Allowed any_real{"finite numbers", [](double) { return true; }};
+  std::vector<std::string> known = program.params;
+  known.insert(known.end(), program.reals.begin(), program.reals.end());
   for (const auto& [name, value] : by_name("--set", options.set)) {
-    if (std::find(stage1.reals.begin(), stage1.reals.end(), name) != stage1.reals.end())
+    check(std::find(known.begin(), known.end(), name) != known.end(), ErrorCode::invalid_argument,
+          "--set {}={}: the program has no parameter '{}'; its parameters are {}{}", name, value, name,
+          known.empty() ? "none" : joined(known), did_you_mean(name, known));
+    if (std::find(program.reals.begin(), program.reals.end(), name) != program.reals.end())
       compile_options.set_reals[name] = parse_number<double>("--set " + name, value, any_real);
     else
       compile_options.set[name] = parse_number<int64_t>("--set " + name, value, any);
   }
+}
+
+// `doing`: what takes memory, for a message where there is too little.
+void compile_and_run(const SparseOptions& options, const sparse::Program& program, const Context& context,
+                     std::string& doing) {
+  sparse::CompileOptions compile_options;
+  const sparse::Stage1 stage1 = sparse::parse_program(program.text()).stage1;
+  set_parameters(options, stage1, compile_options);
   if (!options.run) compile_options.stop_after = options.print == "cuda" ? "generate cuda" : "generate";
   SparseRun run{.inputs = by_name("--input", options.inputs),
                 .outputs = outputs_by_name(options.outputs),

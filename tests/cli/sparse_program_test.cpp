@@ -234,7 +234,17 @@ TEST(SparseProgram, RefusesWhatIsWrong) {
   expect_refusal(run_weft({"sparse", kSpmmFile, "--print", "stage9"}), 2, "usage", "stage9");
   expect_refusal(run_weft({"sparse", kSpmmFile, "--set", "feat"}), 2, "usage", "NAME=VALUE is expected");
   expect_refusal(run_weft({"sparse", kSpmmFile, "--set", "feat=-1"}), 3, "invalid_argument", "feat");
-  expect_refusal(run_weft({"sparse", kSpmmFile, "--set", "fat=1"}), 3, "invalid_argument", "did you mean 'feat'?");
+  expect_refusal(run_weft({"sparse", kSpmmFile, "--set", "fat=1"}), 3, "invalid_argument",
+                 "--set fat=1: the program has no parameter 'fat'; its parameters are m, n, nnz, feat; did you mean "
+                 "'feat'?");
+  const std::string scaled = temporary_file("scaled.txt",
+                                            "program scaled(n, alpha: real):\n  N = dense_fixed(n)\n"
+                                            "  X = buffer(N): fp32\n  iterate scale(N) \"S\" as (i):\n"
+                                            "    X[i] = X[i] * alpha\n");
+  expect_refusal(run_weft({"sparse", scaled, "--set", "beta=1"}), 3, "invalid_argument", "its parameters are n, alpha");
+  for (const char* value : {"x", "inf"})
+    expect_refusal(run_weft({"sparse", scaled, "--set", std::string("alpha=") + value}), 2, "usage",
+                   "allowed are finite numbers");
   expect_refusal(run_weft({"sparse", kSpmmFile, "--run"}), 2, "usage", "--matrix J=FILE is missing");
   const std::pair<const char*, const char*> matrices[] = {
       {"%%MatrixMarket matrix array real general\n2 2\n",
