@@ -265,7 +265,7 @@ static inline long long weft_share(const T* indptr, long long extent, long long 
 class Cpp : public CFamily {
  protected:
   std::string prelude() const override {
-    return std::string(kCppPrelude) + kCppMath + search_functions("static inline") + kShare +
+    return std::string(kCppPrelude) + cpp_math() + search_functions("static inline") + kShare +
            division_functions("static inline");
   }
   std::string head(const std::string& name, const Function&, const Phase&) override {
