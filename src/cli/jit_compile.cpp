@@ -59,11 +59,8 @@ void compile(const Options& options, const Context& context) {
     paths = {attention::cuda::Path::small_tiles, attention::cuda::Path::all_tiles, attention::cuda::Path::plain};
   for (const attention::cuda::Path path : paths) {
     stop_if_interrupted();
-    const attention::cuda::KernelText text = attention::cuda::attend_text(spec, options.architecture, path);
-    const jit::Request request{.name = attention::cuda::kernel_name(spec, options.architecture, path),
-                               .text = text.head + text.instances,
-                               .target = target,
-                               .flags = text.flags};
+    const cuda::KernelText text = attention::cuda::attend_text(spec, options.architecture, path);
+    const jit::Request request{.name = text.name, .text = text.text(), .target = target, .flags = text.flags};
     const jit::Built built = jit::build(request);
     const jit::KernelResources kernel = jit::kernel_resources(built.bytes).at(0);
     if (context.json)

@@ -80,8 +80,9 @@ class SimtCard : public testing::Test {
       return static_cast<decltype(p)>(nullptr);
     };
     const jit::CudaModule loaded = jit::cuda_module(card, symbol, text);
-    const cuda::Kernel on_card = cuda::find_kernel(*loaded.module, symbol, launch.shared_bytes);
-    cuda::launch(on_card, {.ctas = launch.ctas, .threads = launch.threads}, nullptr, make(at));
+    const cuda::Grid grid{
+        .ctas = launch.ctas, .threads = launch.threads, .shared_bytes = static_cast<int>(launch.shared_bytes)};
+    cuda::launch(cuda::find_kernel(*loaded.module, symbol, grid.shared_bytes), grid, nullptr, make(at));
     cuda::synchronize(card, nullptr);
 
     const char* wanted = expected.data();

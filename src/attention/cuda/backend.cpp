@@ -14,6 +14,7 @@
 #include "attention/cuda/kernels/even_args.h"
 #include "attention/cuda/kernels/locate_args.h"
 #include "attention/cuda/kernels/merge_args.h"
+#include "attention/cuda/text.h"
 #include "attention/cuda/traits.h"
 #include "attention/kernel.h"
 #include "attention/trace.h"
@@ -21,11 +22,13 @@
 
 namespace weft::attention {
 
+using weft::cuda::runtime;
+
 // What the host remembers of the plan in a workspace.
 struct CudaBackend::PlanOnHost {
   PlanHeader header = {};
   bool made_on_card = false;  // by a kernel
-  std::unique_ptr<cuda::Runtime::Order> order;
+  std::unique_ptr<weft::cuda::Runtime::Order> order;
 };
 
 namespace {
@@ -33,25 +36,24 @@ namespace {
 // The kernels of a spec, each made with the first plan that needs it.
 class CudaCode : public Code {
  public:
-  CudaCode(const cuda::Runtime& runtime, const AttentionSpec& spec, const std::string& architecture, Device device)
-      : runtime_(runtime), spec_(spec), architecture_(architecture), device_(device) {}
+  CudaCode(const AttentionSpec& spec, const std::string& architecture, Device device)
+      : spec_(spec), architecture_(architecture), device_(device) {}
 
   struct Kernel {
-    std::shared_ptr<const cuda::Loaded> loaded;
-    int threads = 0;
+    const weft::cuda::LoadedKernel* loaded = nullptr;
+    weft::cuda::Grid grid = {};  // of one CTA
   };
   const Kernel& kernel(cuda::Path path) const {
     const std::lock_guard lock(mutex_);
     Kernel& kernel = kernels_[static_cast<size_t>(path)];
     if (kernel.loaded == nullptr) {
       const cuda::KernelText text = cuda::attend_text(spec_, architecture_, path);
-      kernel = {runtime_.load(device_, cuda::kernel_name(spec_, architecture_, path), text), text.threads};
+      kernel = {&runtime().load(device_, text), text.grid(1)};
     }
     return kernel;
   }
 
  private:
-  const cuda::Runtime& runtime_;
   AttentionSpec spec_;
   std::string architecture_;
   Device device_;
@@ -93,7 +95,7 @@ DType dtype_of(Element element) {
 std::string CudaBackend::target(const BuildOptions& options, Device device) const {
   check(!options.isa, ErrorCode::invalid_argument, "isa = {}: names an instruction set of CPUs; leave it out for {}",
         to_string(options.isa.value_or(Isa::plain)), to_string(device));
-  return runtime_.architecture(device);
+  return runtime().architecture(device);
 }
 
 DType CudaBackend::compute_type(const AttentionSpec& spec, const std::string& target) const {
@@ -103,12 +105,12 @@ DType CudaBackend::compute_type(const AttentionSpec& spec, const std::string& ta
 Rounding CudaBackend::rounding(const AttentionSpec& spec, DType compute) const { return cuda::rounding(spec, compute); }
 
 KernelTraits CudaBackend::traits(const AttentionSpec& spec, const std::string& target, Device device) const {
-  return cuda::traits(spec, target, runtime_.num_multiprocessors(device));
+  return cuda::traits(spec, target, runtime().num_multiprocessors(device));
 }
 
 std::shared_ptr<const Code> CudaBackend::build(const AttentionSpec& spec, const std::string& target,
                                                Device device) const {
-  auto code = std::make_shared<CudaCode>(runtime_, spec, target, device);
+  auto code = std::make_shared<CudaCode>(spec, target, device);
   const bool is_plain = compute_type(spec, target) == DType::fp32;
   code->kernel(is_plain ? cuda::Path::plain : cuda::Path::small_tiles);  // says now what the compiler says of a variant
   return code;
@@ -121,7 +123,7 @@ CudaBackend::PlanOnHost& CudaBackend::of(const Workspace& workspace) {
 CudaBackend::PlanOnHost& CudaBackend::kept(const Workspace& workspace) const {
   if (workspace.host_copy() == nullptr) {
     auto made = std::make_shared<PlanOnHost>();
-    made->order = runtime_.make_order(workspace.device());
+    made->order = runtime().make_order(workspace.device());
     workspace.host_copy() = made;
   }
   return of(workspace);
@@ -141,15 +143,14 @@ void CudaBackend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeade
         "plan_on_device: required {} requests for {} workers; supported {} and {}; missing: room for more; use "
         "AttentionKernel::plan",
         plan.num_requests, plan.num_workers, cuda::kMostEvenRequests, cuda::kMostEvenWorkers);
-  const cuda::KernelText text = cuda::plan_even_text();
-  const auto loaded = runtime_.load(kernel.device, "plan_even " + runtime_.architecture(kernel.device), text);
-  const cuda::EvenArgs args{plan, static_cast<char*>(workspace.data()), batch, runtime_.clamped_flag(kernel.device)};
+  const cuda::KernelText text = cuda::plan_even_text(runtime().architecture(kernel.device));
+  const weft::cuda::LoadedKernel& loaded = runtime().load(kernel.device, text);
+  const cuda::EvenArgs args{plan, static_cast<char*>(workspace.data()), batch, runtime().clamped_flag(kernel.device)};
   const int64_t units = plan.units.count;
-  const int64_t ctas = std::clamp<int64_t>(units / 32, 1, runtime_.num_multiprocessors(kernel.device));
+  const int64_t ctas = std::clamp<int64_t>(units / 32, 1, runtime().num_multiprocessors(kernel.device));
   PlanOnHost& of_workspace = kept(workspace);
-  of_workspace.order->enqueue(stream, [&] {
-    runtime_.launch(*loaded, {static_cast<int>(ctas), text.threads}, &args, sizeof args, stream);
-  });
+  of_workspace.order->enqueue(stream,
+                              [&] { runtime().launch(loaded, text.grid(static_cast<int>(ctas)), args, stream); });
   of_workspace.header = plan;
   of_workspace.made_on_card = true;
 }
@@ -160,16 +161,15 @@ void CudaBackend::locate_rows(const AttentionKernel::Impl& kernel, const Workspa
   check_capture(kernel, plan, stream);
   const auto rows = static_cast<int>(plan.header.num_rows_q);
   if (rows == 0) return;
-  const cuda::KernelText text = cuda::locate_rows_text();
-  const auto loaded = runtime_.load(kernel.device, "locate_rows " + runtime_.architecture(kernel.device), text);
+  const cuda::KernelText text = cuda::locate_rows_text(runtime().architecture(kernel.device));
+  const weft::cuda::LoadedKernel& loaded = runtime().load(kernel.device, text);
   const cuda::LocateArgs args{static_cast<const PlanHeader*>(workspace.data()), positions, places, rows};
-  plan.order->enqueue(stream, [&] {
-    runtime_.launch(*loaded, {(rows + text.threads - 1) / text.threads, text.threads}, &args, sizeof args, stream);
-  });
+  const int ctas = (rows + text.threads - 1) / text.threads;
+  plan.order->enqueue(stream, [&] { runtime().launch(loaded, text.grid(ctas), args, stream); });
 }
 
 void CudaBackend::read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const {
-  if (bytes > 0) runtime_.read(device, from, to, bytes, stream);
+  if (bytes > 0) runtime().read(device, from, to, bytes, stream);
 }
 const PlanHeader* CudaBackend::plan_in(const Workspace& workspace) const {
   return workspace.host_copy() == nullptr ? nullptr : &of(workspace).header;
@@ -177,7 +177,7 @@ const PlanHeader* CudaBackend::plan_in(const Workspace& workspace) const {
 
 void CudaBackend::check_capture(const AttentionKernel::Impl& kernel, const PlanOnHost& plan, Stream stream) const {
   check(
-      plan.header.bounds != 0 || !runtime_.is_capturing(kernel.device, stream), ErrorCode::invalid_argument,
+      plan.header.bounds != 0 || !runtime().is_capturing(kernel.device, stream), ErrorCode::invalid_argument,
       "run: its stream is being captured, and the plan was made without bounds: a graph that runs later plans needs a "
       "workspace that holds them; give PlanInput::bounds");
 }
@@ -206,44 +206,46 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
     args.call.mask_error = static_cast<unsigned*>(error.data());
   }
   // A programmatic launch reads the plan before it waits for the previous kernel: not where that one wrote the plan.
-  const cuda::Grid grid{
-      .ctas = plan.num_workers, .threads = code.threads, .programmatic_launch = !on_host.made_on_card};
-  const auto run = [&] { runtime_.launch(*code.loaded, grid, &args, sizeof args.call + slots, stream); };
+  weft::cuda::Grid grid = code.grid;
+  grid.ctas = plan.num_workers;
+  grid.programmatic_launch = !on_host.made_on_card;
+  const auto run = [&] { runtime().launch(*code.loaded, grid, &args, sizeof args.call + slots, stream); };
   const auto traced = [&] {
     Trace* const trace = Trace::instance();
     if (trace == nullptr) return run();
-    if (const auto seconds = runtime_.seconds_of(kernel.device, run, stream))
+    if (const auto seconds = runtime().seconds_of(kernel.device, run, stream))
       trace->add_launch(cuda::kernel_name(kernel.spec, kernel.target, path), kernel.device, plan, *seconds);
   };
   on_host.order->enqueue(stream, std::ref(traced));
   if (!kernel.check_masks) return;
   unsigned found = 0;
-  runtime_.read(kernel.device, error.data(), &found, sizeof found, stream);
+  runtime().read(kernel.device, error.data(), &found, sizeof found, stream);
   ensure(found == 0, "WEFT_CHECK: a row sees a key of a tile that was to be left out");
 }
 
 void CudaBackend::merge_states(const MergeStatesArgs& given, int64_t rows, int64_t, Device device,
                                Stream stream) const {
   if (rows * given.num_heads == 0) return;
-  const cuda::KernelText text = cuda::merge_states_text(dtype_of(given.element), dtype_of(given.o_out.element));
-  const auto kernel = runtime_.load(device, "merge_states " + runtime_.architecture(device), text);
+  const cuda::KernelText text =
+      cuda::merge_states_text(dtype_of(given.element), dtype_of(given.o_out.element), runtime().architecture(device));
+  const weft::cuda::LoadedKernel& kernel = runtime().load(device, text);
   cuda::MergeArgs args{given, rows};
   Workspace indptr;
   if (given.indptr != nullptr) {
     const int64_t bytes = (rows + 1) * static_cast<int64_t>(sizeof(int));
     indptr = Workspace(device, static_cast<size_t>(bytes));
-    runtime_.write(device, indptr.data(), std::array{Bytes{given.indptr, bytes}}, stream);
+    runtime().write(device, indptr.data(), std::array{Bytes{given.indptr, bytes}}, stream);
     args.states.indptr = static_cast<const int*>(indptr.data());
   }
   const int warps = text.threads / 32;
   const int64_t ctas =
-      std::min<int64_t>((rows * given.num_heads + warps - 1) / warps, 16 * runtime_.num_multiprocessors(device));
-  runtime_.launch(*kernel, {static_cast<int>(ctas), text.threads}, &args, sizeof args, stream);
+      std::min<int64_t>((rows * given.num_heads + warps - 1) / warps, 16 * runtime().num_multiprocessors(device));
+  runtime().launch(kernel, text.grid(static_cast<int>(ctas)), args, stream);
   // The indices go with this call: until they were read. cuMemFree waits for what uses the memory.
 }
 
 const Backend& cuda_backend() {
-  static const CudaBackend backend(cuda::cards());
+  static const CudaBackend backend;
   return backend;
 }
 

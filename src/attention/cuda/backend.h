@@ -2,15 +2,13 @@
 #pragma once
 
 #include "attention/backend.h"
-#include "attention/cuda/runtime.h"
+#include "jit/cuda/runtime.h"
 
 namespace weft::attention {
 
 class CudaBackend : public Backend {
  public:
-  explicit CudaBackend(const cuda::Runtime& runtime) : runtime_(runtime) {}
-
-  void require(Device device, std::string_view name) const override { runtime_.require(device, name); }
+  void require(Device device, std::string_view name) const override { weft::cuda::runtime().require(device, name); }
   int num_workers(Stream) const override { return 0; }
   std::string target(const BuildOptions& options, Device device) const override;
   DType compute_type(const AttentionSpec& spec, const std::string& target) const override;
@@ -37,8 +35,6 @@ class CudaBackend : public Backend {
   PlanOnHost& kept(const Workspace& workspace) const;
   // A captured launch runs later plans, too.
   void check_capture(const AttentionKernel::Impl& kernel, const PlanOnHost& plan, Stream stream) const;
-
-  const cuda::Runtime& runtime_;
 };
 
 }  // namespace weft::attention

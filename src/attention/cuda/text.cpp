@@ -74,13 +74,14 @@ KernelText attend_text(const AttentionSpec& spec, const std::string& architectur
       spec.variant.name, slots, kMaxSlots);
   const PathText of_path =
       path == Path::plain ? plain_path(spec) : mma_path(spec, architecture, path == Path::small_tiles);
-  KernelText text{.symbol = "weft_attend",
+  KernelText text{.name = kernel_name(spec, architecture, path),
+                  .symbol = "weft_attend",
                   .file = "attention/cuda/kernels/attend.h",
                   .head = weft::text::k_cuda_attend,
-                  .threads = of_path.threads,
-                  .shared_bytes = shared_bytes(spec, architecture, path),
                   // Functors divide: exactly rounded, a quotient is ten instructions and a call, for each score.
-                  .flags = {"--use_fast_math"}};
+                  .flags = {"--use_fast_math"},
+                  .threads = of_path.threads,
+                  .shared_bytes = shared_bytes(spec, architecture, path)};
   text.instances = leaf_body(parts, "leaf");
   text.instances += fmt::format(
       R"(#line 1 "weft/attend"
@@ -110,8 +111,9 @@ static_assert(Path::kSharedBytes <= {}, "cuda/shared_bytes.h gives the CTA too l
   return text;
 }
 
-KernelText merge_states_text(DType in, DType out) {
-  KernelText text{.symbol = "weft_merge_states",
+KernelText merge_states_text(DType in, DType out, const std::string& architecture) {
+  KernelText text{.name = "merge_states " + architecture,
+                  .symbol = "weft_merge_states",
                   .file = "attention/cuda/kernels/merge_states.h",
                   .head = weft::text::k_cuda_merge_states,
                   .threads = 128};
@@ -122,28 +124,30 @@ KernelText merge_states_text(DType in, DType out) {
   return text;
 }
 
-KernelText plan_even_text() {
-  return {.symbol = "weft_plan_even",
+KernelText plan_even_text(const std::string& architecture) {
+  return {.name = "plan_even " + architecture,
+          .symbol = "weft_plan_even",
           .file = "attention/cuda/kernels/plan_even.h",
           .head = weft::text::k_cuda_plan_even,
-          .threads = kEvenThreads,
-          .shared_bytes = kEvenSharedBytes,
           .instances = fmt::format(
               "static_assert(weft::attention::cuda::PlanEven::kSharedBytes == {}, \"kEvenSharedBytes is another\");\n"
               "WEFT_KERNEL({}, 1) void weft_plan_even(WEFT_PARAM weft::attention::cuda::EvenArgs args) {{\n"
               "  weft::attention::cuda::PlanEven(args).run();\n}}\n",
-              kEvenSharedBytes, kEvenThreads)};
+              kEvenSharedBytes, kEvenThreads),
+          .threads = kEvenThreads,
+          .shared_bytes = kEvenSharedBytes};
 }
 
-KernelText locate_rows_text() {
-  return {.symbol = "weft_locate_rows",
+KernelText locate_rows_text(const std::string& architecture) {
+  return {.name = "locate_rows " + architecture,
+          .symbol = "weft_locate_rows",
           .file = "attention/cuda/kernels/locate_rows.h",
           .head = weft::text::k_cuda_locate_rows,
-          .threads = kLocateThreads,
           .instances = fmt::format(
               "WEFT_KERNEL({}, 1) void weft_locate_rows(WEFT_PARAM weft::attention::cuda::LocateArgs args) {{\n"
               "  weft::attention::cuda::locate_rows(args);\n}}\n",
-              kLocateThreads)};
+              kLocateThreads),
+          .threads = kLocateThreads};
 }
 
 }  // namespace weft::attention::cuda

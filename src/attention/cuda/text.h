@@ -5,20 +5,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "jit/cuda/kernel_text.h"
 #include "weft/attention.h"
 
 namespace weft::attention::cuda {
 
-struct KernelText {
-  const char* symbol;  // of the kernel
-  const char* file;    // that the head is the text of, from src/ on
-  const char* head;    // complete
-  int threads = 0, shared_bytes = 0;
-  std::string instances = {};           // of the spec
-  std::vector<std::string> flags = {};  // of the compiler, beside those of every kernel
-};
+using weft::cuda::KernelText;
 
 // How a kernel computes: in fp32 on CUDA cores, whatever the tensors are; or by products of warps, with tiles of every
 // class or with the smallest alone, which more CTAs of a multiprocessor may have.
@@ -52,10 +45,10 @@ std::string kernel_name(const AttentionSpec& spec, const std::string& architectu
 // Throws Error(unsupported) for a variant with more parameters than a launch takes.
 KernelText attend_text(const AttentionSpec& spec, const std::string& architecture, Path path);
 // States in one type to states in another: fp32, fp16, bf16.
-KernelText merge_states_text(DType in, DType out);
+KernelText merge_states_text(DType in, DType out, const std::string& architecture);
 // PlanMode::even; its argument is EvenArgs.
-KernelText plan_even_text();
-KernelText locate_rows_text();
+KernelText plan_even_text(const std::string& architecture);
+KernelText locate_rows_text(const std::string& architecture);
 
 }  // namespace weft::attention::cuda
 

@@ -22,8 +22,8 @@
 namespace weft::bench {
 namespace {
 
-using attention::cuda::KernelText;
 using attention::cuda::Path;
+using cuda::KernelText;
 
 // A variant that no process has compiled: NVRTC 13 keeps what it made, too, and finds it by its text in 70 to 100 ms.
 // Numbers below kNumbers; floats can tell all that there are apart.
@@ -49,13 +49,13 @@ void time_kernel(cuda::Card& card, int number, Path path, Seconds& seconds) {
   const auto make = [&] { return attention::cuda::attend_text(spec_of(2 * number), architecture, path); };
   KernelText text;
   const auto callable = [&](const cuda::Module& module) {
-    (void)cuda::find_kernel(module, text.symbol, static_cast<size_t>(text.shared_bytes));
+    (void)cuda::find_kernel(module, text.symbol.c_str(), text.shared_bytes);
   };
   seconds.text.push_back(seconds_of([&] { text = make(); }));
   jit::Origin origin = jit::Origin::memory;
   seconds.cold.push_back(seconds_of([&] {
     text = make();
-    const jit::CudaModule made = jit::cuda_module(card, "bench jit", text.head + text.instances, text.flags);
+    const jit::CudaModule made = jit::cuda_module(card, "bench jit", text.text(), text.flags);
     origin = made.origin;
     callable(*made.module);
   }));
@@ -63,10 +63,8 @@ void time_kernel(cuda::Card& card, int number, Path path, Seconds& seconds) {
 
   jit::Built built;
   const auto request = [&] {
-    return jit::Request{.name = "bench jit",
-                        .text = text.head + text.instances,
-                        .target = jit::nvrtc_target(architecture),
-                        .flags = text.flags};
+    return jit::Request{
+        .name = "bench jit", .text = text.text(), .target = jit::nvrtc_target(architecture), .flags = text.flags};
   };
   seconds.disk.push_back(seconds_of([&] {
     text = make();

@@ -84,7 +84,7 @@ class CudaLayers : public Layers {
                             .halves = rope.order == RopePairs::halves};
     ops::launch(card_, qkv_kernel(),
                 {.ctas = (rows_ * heads + kWarps - 1) / kWarps,
-                 .shared_bytes = static_cast<size_t>(2 * kWarps * config_.head_dim) * sizeof(float)},
+                 .shared_bytes = static_cast<int>(2 * kWarps * config_.head_dim) * static_cast<int>(sizeof(float))},
                 stream_, args);
   }
 

@@ -13,12 +13,15 @@ void launch_with(const Kernel& kernel, const Grid& grid, api::Stream stream, con
   ensure(grid.ctas > 0 && grid.threads > 0 && grid.threads <= kernel.max_threads && grid.ctas % grid.cluster == 0,
          "'{}' cannot be launched as {} CTAs of {} threads in clusters of {}", kernel.name, grid.ctas, grid.threads,
          grid.cluster);
+  ensure(grid.shared_bytes >= 0 && grid.shared_bytes <= kernel.most_shared_bytes,
+         "'{}' cannot be launched with {} bytes of shared memory a CTA: it was loaded for up to {}", kernel.name,
+         grid.shared_bytes, kernel.most_shared_bytes);
   api::LaunchAttribute attributes[3] = {};
   api::LaunchConfig config = {};
   config.grid_x = static_cast<unsigned>(grid.ctas);
   config.block_x = static_cast<unsigned>(grid.threads);
   config.grid_y = config.grid_z = config.block_y = config.block_z = 1;
-  config.shared_bytes = static_cast<unsigned>(kernel.shared_bytes);
+  config.shared_bytes = static_cast<unsigned>(grid.shared_bytes);
   config.stream = stream;
   config.attributes = attributes;
   const auto add = [&](api::LaunchAttributeId id) -> api::LaunchAttributeValue& {

@@ -15,19 +15,19 @@ Module load_module(Card& card, const std::string& cubin, const std::string& name
   return {name, {card, module}};
 }
 
-Kernel find_kernel(const Module& module, const char* symbol, size_t shared_bytes) {
+Kernel find_kernel(const Module& module, const char* symbol, int most_shared_bytes) {
   Card& card = module.handle.card();
-  check(shared_bytes <= card.shared_bytes(), ErrorCode::unsupported,
+  const int there = static_cast<int>(card.shared_bytes());
+  check(most_shared_bytes <= there, ErrorCode::unsupported,
         "'{}': required {} bytes of shared memory a CTA, supported on cuda:{} ({}) {}, missing {}", module.name,
-        shared_bytes, card.index(), card.name(), card.shared_bytes(), shared_bytes - card.shared_bytes());
+        most_shared_bytes, card.index(), card.name(), there, most_shared_bytes - there);
   const Current current(card);
   const Driver& driver = card.driver();
-  Kernel kernel{.card = &card, .name = module.name, .shared_bytes = shared_bytes};
+  Kernel kernel{.card = &card, .name = module.name, .most_shared_bytes = most_shared_bytes};
   card.check(driver.module_get_function(&kernel.function, module.handle.get(), symbol),
              fmt::format("finding {}", symbol));
-  card.check(
-      driver.func_set_attribute(kernel.function, api::kMaxDynamicSharedSizeBytes, static_cast<int>(shared_bytes)),
-      fmt::format("giving {} shared memory", symbol));
+  card.check(driver.func_set_attribute(kernel.function, api::kMaxDynamicSharedSizeBytes, most_shared_bytes),
+             fmt::format("giving {} shared memory", symbol));
   // All of it, for every kernel: two CTAs of attention need that much, and between kernels that split it alike a
   // multiprocessor does not stop to split it anew. A wish, which a card need not grant.
   driver.func_set_attribute(kernel.function, api::kPreferredSharedMemoryCarveout, 100);
@@ -37,10 +37,11 @@ Kernel find_kernel(const Module& module, const char* symbol, size_t shared_bytes
   return kernel;
 }
 
-int ctas_per_multiprocessor(const Kernel& kernel, int threads) {
+int ctas_per_multiprocessor(const Kernel& kernel, const Grid& grid) {
   const Current current(*kernel.card);
   int ctas = 0;
-  kernel.card->check(kernel.card->driver().occupancy(&ctas, kernel.function, threads, kernel.shared_bytes),
+  const auto shared_bytes = static_cast<size_t>(grid.shared_bytes);
+  kernel.card->check(kernel.card->driver().occupancy(&ctas, kernel.function, grid.threads, shared_bytes),
                      "counting the CTAs of a multiprocessor");
   return ctas;
 }

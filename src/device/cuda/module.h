@@ -1,11 +1,12 @@
 // Kernels of a cubin, loaded on one card.
 //
 //   Module module = load_module(card, cubin, "attend hd128");
-//   Kernel kernel = find_kernel(module, "weft_attend", shared_bytes);
+//   Kernel kernel = find_kernel(module, "weft_attend", most_shared_bytes);
 #pragma once
 
 #include <string>
 
+#include "device/cuda/grid.h"
 #include "device/cuda/handle.h"
 
 namespace weft::cuda {
@@ -22,13 +23,13 @@ struct Kernel {
   Card* card = nullptr;
   std::string name;  // of the module
   api::Function function = nullptr;
-  size_t shared_bytes = 0;  // of a CTA
+  int most_shared_bytes = 0;  // that a launch may give a CTA
   int max_threads = 0, registers = 0;
   int local_bytes = 0;  // of a thread, in memory: spilled registers and arrays
 };
 // Throws Error(unsupported) where the card has less shared memory.
-Kernel find_kernel(const Module& module, const char* symbol, size_t shared_bytes);
-// CTAs of so many threads that a multiprocessor holds at once.
-int ctas_per_multiprocessor(const Kernel& kernel, int threads);
+Kernel find_kernel(const Module& module, const char* symbol, int most_shared_bytes);
+// CTAs of the grid's threads and shared memory that a multiprocessor holds at once.
+int ctas_per_multiprocessor(const Kernel& kernel, const Grid& grid);
 
 }  // namespace weft::cuda

@@ -19,7 +19,7 @@ namespace ops {
 namespace {
 
 // What each of them can be given: every card has as much for a CTA.
-constexpr size_t kMostShared = 64 << 10;
+constexpr int kMostShared = 64 << 10;
 
 const char* element_of(DType dtype) {
   switch (dtype) {
@@ -124,13 +124,12 @@ void prepare(cuda::Card& card, std::vector<KernelText> kernels, WorkerTeam& team
 
 void launch_with(cuda::Card& card, const KernelText& of, const CardLaunch& how, Stream stream, const void* args) {
   if (how.ctas <= 0) return;
-  cuda::Kernel kernel = kernel_of(card, of);
-  kernel.shared_bytes = how.shared_bytes;
+  const cuda::Kernel& kernel = kernel_of(card, of);
+  cuda::Grid grid{.threads = kThreads, .shared_bytes = how.shared_bytes, .programmatic_launch = true};
   // All of them are there at once.
-  const int64_t most = int64_t{cuda::ctas_per_multiprocessor(kernel, kThreads)} * card.num_multiprocessors();
-  const int64_t ctas = std::min(how.ctas, std::max<int64_t>(most, 1));
-  cuda::launch_with(kernel, {.ctas = static_cast<int>(ctas), .threads = kThreads, .programmatic_launch = true},
-                    static_cast<cuda::api::Stream>(stream.handle()), args);
+  const int64_t most = int64_t{cuda::ctas_per_multiprocessor(kernel, grid)} * card.num_multiprocessors();
+  grid.ctas = static_cast<int>(std::min(how.ctas, std::max<int64_t>(most, 1)));
+  cuda::launch_with(kernel, grid, static_cast<cuda::api::Stream>(stream.handle()), args);
 }
 
 }  // namespace ops

@@ -19,7 +19,7 @@ struct KernelText {
   std::string symbol;
   const char* base;      // complete but for the instance
   std::string instance;  // appended
-  size_t most_shared_bytes = 0;
+  int most_shared_bytes = 0;
   std::string text() const { return base + instance; }
 };
 
@@ -48,7 +48,7 @@ void prepare(cuda::Card& card, std::vector<KernelText> kernels, WorkerTeam& team
 
 struct CardLaunch {
   int64_t ctas = 1;
-  size_t shared_bytes = 0;
+  int shared_bytes = 0;
 };
 // It may begin while the kernel before it ends. CTAs beyond what the card holds at once have their work done by the
 // others.

@@ -60,7 +60,7 @@ void linear(cuda::Card& card, const CardMatrix& matrix, const CardProduct& produ
     const Outputs outputs = outputs_of(card, typed, matrix.cols, gated);
     const KernelText kernel = linear_kernel(typed.type, rows, outputs.rows_of_warp, gated);
     const CardLaunch how{.ctas = (outputs.count + outputs.of_cta - 1) / outputs.of_cta,
-                         .shared_bytes = static_cast<size_t>(row_bytes(chunk) * rows + kAlignment)};
+                         .shared_bytes = static_cast<int>(row_bytes(chunk) * rows + kAlignment)};
     for (int64_t begin = 0; begin < product.rows; begin += rows) {
       const LinearArgs args{.w = typed.planes,
                             .x = product.x + begin * product.ldx,

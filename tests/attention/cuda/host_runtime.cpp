@@ -9,22 +9,22 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 
-#include "attention/cuda/backend.h"
 #include "attention/cuda/kernels/args.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/device_checks.h"
 #include "base/hash.h"
 #include "device/memory.h"
+#include "jit/cuda/runtime.h"
 #include "tests/simt/machine/machine.h"
 #include "types.h"
 
 namespace weft::testing {
 namespace {
 
-using namespace attention;
 namespace fs = std::filesystem;
 
 // ---------------------------------------------------------------- memory
@@ -60,9 +60,8 @@ constexpr device::Memory kMemory = {
 
 // ---------------------------------------------------------------- kernels
 
-struct OnHost : attention::cuda::Loaded {
+struct OnHost : cuda::LoadedKernel {
   void (*call)(const void* args) = nullptr;
-  size_t shared_bytes = 0;
 };
 
 std::string read_file(const fs::path& path) {
@@ -79,7 +78,7 @@ const std::string kArchitecture = "sm_90a";
 #endif
 
 // The text with twins in the place of tile/cuda/ptx. The arguments are the launch's, outside of the kernel's memory.
-std::string host_text(const attention::cuda::KernelText& text) {
+std::string host_text(const cuda::KernelText& text) {
   return fmt::format(
       "{}#include \"{}\"\n{}\n"
       "template <class A>\n__attribute__((no_sanitize(\"thread\"))) void weft_call(void (*kernel)(A), const void* "
@@ -111,7 +110,7 @@ fs::path folder_of_broken(const fs::path& root, const fs::path& cache) {
 }
 
 // Compiled once for each content of text, kernels and twins.
-fs::path compiled(const attention::cuda::KernelText& text) {
+fs::path compiled(const cuda::KernelText& text) {
   const fs::path root = WEFT_SOURCE_DIR, cache = WEFT_SIMT_CACHE;
   const std::string source = host_text(text);
   Sha256 hash;
@@ -138,7 +137,7 @@ fs::path compiled(const attention::cuda::KernelText& text) {
   return name + ".so";
 }
 
-class HostRuntime : public attention::cuda::Runtime {
+class HostRuntime : public cuda::Runtime {
  public:
   void require(Device device, std::string_view name) const override {
     if (device != Device::cuda()) refuse_device(name, device);
@@ -146,25 +145,26 @@ class HostRuntime : public attention::cuda::Runtime {
   std::string architecture(Device) const override { return kArchitecture; }
   int num_multiprocessors(Device) const override { return 2; }
 
-  std::shared_ptr<const attention::cuda::Loaded> load(Device, const std::string&,
-                                                      const attention::cuda::KernelText& text) const override {
+  const cuda::LoadedKernel& load(Device, const cuda::KernelText& text) const override {
     const fs::path module = compiled(text);
+    OnHost& loaded = loaded_[module];
+    if (loaded.call != nullptr) return loaded;
     void* handle = dlopen(module.c_str(), RTLD_NOW | RTLD_LOCAL);
     ensure(handle != nullptr, "{}", handle == nullptr ? dlerror() : "");
-    auto loaded = std::make_shared<OnHost>();
-    loaded->call = reinterpret_cast<void (*)(const void*)>(dlsym(handle, "weft_launch"));
-    loaded->shared_bytes = static_cast<size_t>(text.shared_bytes);
+    loaded.call = reinterpret_cast<void (*)(const void*)>(dlsym(handle, "weft_launch"));
     return loaded;
   }
-  void launch(const attention::cuda::Loaded& kernel, const attention::cuda::Grid& grid, const void* args, size_t bytes,
+  int ctas_per_multiprocessor(const cuda::LoadedKernel&, const cuda::Grid&) const override { return 2; }
+  using Runtime::launch;
+  void launch(const cuda::LoadedKernel& kernel, const cuda::Grid& grid, const void* args, size_t bytes,
               Stream) const override {
-    const auto& loaded = static_cast<const OnHost&>(kernel);
     std::vector<char> copy(attention::cuda::kMaxArgsBytes);
     std::memcpy(copy.data(), args, bytes);
-    const auto run = [=, call = loaded.call, shared_bytes = loaded.shared_bytes] {
-      simt::run_in_all_orders(arena().memory,
-                              {.ctas = grid.ctas, .threads = grid.threads, .shared_bytes = shared_bytes},
-                              [&] { call(copy.data()); });
+    const auto run = [=, call = static_cast<const OnHost&>(kernel).call] {
+      simt::run_in_all_orders(
+          arena().memory,
+          {.ctas = grid.ctas, .threads = grid.threads, .shared_bytes = static_cast<size_t>(grid.shared_bytes)},
+          [&] { call(copy.data()); });
     };
     if (defer_launch == nullptr || !defer_launch(run)) run();
   }
@@ -194,13 +194,16 @@ class HostRuntime : public attention::cuda::Runtime {
   };
   std::unique_ptr<Order> make_order(Device) const override { return std::make_unique<AtOnce>(); }
   unsigned* clamped_flag(Device) const override { return testing::clamped_flag; }
+
+ private:
+  mutable std::map<fs::path, OnHost> loaded_;
 };
 
 class HostMachine : public Target {
  public:
-  HostMachine() : backend_(runtime_) {
+  HostMachine() {
     device::add_memory(DeviceKind::cuda, kMemory);
-    add_backend(DeviceKind::cuda, backend_);
+    cuda::set_runtime(runtime_);
   }
   std::string name() const override { return "host_machine"; }
   Device device() const override { return Device::cuda(); }
@@ -217,7 +220,6 @@ class HostMachine : public Target {
 
  private:
   HostRuntime runtime_;
-  CudaBackend backend_;
 };
 
 }  // namespace

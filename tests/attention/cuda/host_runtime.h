@@ -5,7 +5,6 @@
 #include <functional>
 #include <string>
 
-#include "attention/cuda/runtime.h"
 #include "tests/attention/kernels/target.h"
 #include "tests/simt/machine/machine.h"
 

@@ -3,27 +3,32 @@
 #include <map>
 #include <mutex>
 
-#include "attention/cuda/backend.h"
 #include "card_target.h"
+#include "jit/cuda/runtime.h"
 
 namespace weft::testing {
 namespace {
 
-class OlderCards : public attention::cuda::Runtime {
+class OlderCards : public cuda::Runtime {
  public:
   void require(Device device, std::string_view name) const override { cards().require(device, name); }
   std::string architecture(Device) const override { return "sm_75"; }
   int num_multiprocessors(Device device) const override { return cards().num_multiprocessors(device); }
-  std::shared_ptr<const attention::cuda::Loaded> load(Device device, const std::string& name,
-                                                      const attention::cuda::KernelText& text) const override {
-    attention::cuda::KernelText older = text;
+  const cuda::LoadedKernel& load(Device device, const cuda::KernelText& text) const override {
+    cuda::KernelText older = text;
     older.head = older_head(text.head);
-    return cards().load(device, name, older);
+    return cards().load(device, older);
+  }
+  int ctas_per_multiprocessor(const cuda::LoadedKernel& kernel, const cuda::Grid& grid) const override {
+    return cards().ctas_per_multiprocessor(kernel, grid);
   }
   // The text waits for no kernel before it.
-  void launch(const attention::cuda::Loaded& kernel, const attention::cuda::Grid& grid, const void* args, size_t bytes,
+  using Runtime::launch;
+  void launch(const cuda::LoadedKernel& kernel, const cuda::Grid& grid, const void* args, size_t bytes,
               Stream stream) const override {
-    cards().launch(kernel, {.ctas = grid.ctas, .threads = grid.threads}, args, bytes, stream);
+    cuda::Grid older = grid;
+    older.programmatic_launch = false;
+    cards().launch(kernel, older, args, bytes, stream);
   }
   std::optional<double> seconds_of(Device device, const std::function<void()>& work, Stream stream) const override {
     return cards().seconds_of(device, work, stream);
@@ -39,7 +44,7 @@ class OlderCards : public attention::cuda::Runtime {
   unsigned* clamped_flag(Device device) const override { return cards().clamped_flag(device); }
 
  private:
-  static const Runtime& cards() { return attention::cuda::cards(); }
+  static const Runtime& cards() { return cuda::cards(); }
   static const char* older_head(const char* head) {
     static std::mutex mutex;
     static std::map<const char*, std::string> heads;
@@ -50,7 +55,7 @@ class OlderCards : public attention::cuda::Runtime {
 
 class OlderCardTarget : public CardTarget {
  public:
-  OlderCardTarget() : backend_(runtime_) { attention::add_backend(DeviceKind::cuda, backend_); }
+  OlderCardTarget() { cuda::set_runtime(runtime_); }
   std::string name() const override { return "older_card"; }
 
  protected:
@@ -58,7 +63,6 @@ class OlderCardTarget : public CardTarget {
 
  private:
   OlderCards runtime_;
-  attention::CudaBackend backend_;
 };
 
 }  // namespace

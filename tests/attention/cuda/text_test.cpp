@@ -29,10 +29,8 @@ class CudaKernelText : public ::testing::Test {
     if (search.compiler == nullptr) GTEST_SKIP() << "no NVRTC here: " << search.tried << "; " << search.remedy;
   }
   static std::string compile(const KernelText& text, std::string_view architecture) {
-    const jit::Request request{.name = "kernel",
-                               .text = text.head + text.instances,
-                               .target = jit::nvrtc_target(architecture),
-                               .flags = text.flags};
+    const jit::Request request{
+        .name = "kernel", .text = text.text(), .target = jit::nvrtc_target(architecture), .flags = text.flags};
     weft::testing::count_cubin();
     const jit::CompilerSearch search = request.target.toolchain->find(nullptr);
     return request.target.toolchain->compile(*search.compiler, request, jit::request_id(request).flags, "");
@@ -173,9 +171,9 @@ TEST_F(CudaKernelText, OfEveryHookAndTypeCompiles) {
     spec = {.kv_dtype = kv, .kv_scales = KvScales::head};
     EXPECT_NO_THROW(compile(attend_text(spec, "sm_80", Path::plain), "sm_80")) << to_string(kv);
   }
-  EXPECT_NO_THROW(compile(merge_states_text(DType::bf16, DType::fp32), "sm_80"));
-  EXPECT_NO_THROW(compile(plan_even_text(), "sm_75"));
-  EXPECT_NO_THROW(compile(locate_rows_text(), "sm_75"));
+  EXPECT_NO_THROW(compile(merge_states_text(DType::bf16, DType::fp32, "sm_80"), "sm_80"));
+  EXPECT_NO_THROW(compile(plan_even_text("sm_75"), "sm_75"));
+  EXPECT_NO_THROW(compile(locate_rows_text("sm_75"), "sm_75"));
 }
 
 TEST_F(CudaKernelText, RefusesMoreParametersThanALaunchTakes) {

@@ -215,16 +215,17 @@ TEST_F(CudaCard, LaunchesWithWhatTheGridAsksFor) {
   const Kernel kernel = find_kernel(module, "weft_attend", 100 << 10);
   EXPECT_EQ(kernel.registers, 104);
   EXPECT_EQ(kernel.local_bytes, 16);
-  EXPECT_EQ(ctas_per_multiprocessor(kernel, 128), 4);
+  EXPECT_EQ(ctas_per_multiprocessor(kernel, {.threads = 128}), 4);
   const struct { int n; } args{1};
   const int64_t before = card.num_launches();
-  launch(kernel, {.ctas = 264, .threads = 128}, nullptr, args);
+  launch(kernel, {.ctas = 264, .threads = 128, .shared_bytes = 90 << 10}, nullptr, args);
   EXPECT_EQ(card.num_launches(), before + 1);
   EXPECT_EQ(state().config.grid_x, 264u);
   EXPECT_EQ(state().config.block_x, 128u);
   EXPECT_EQ(state().config.grid_y * state().config.grid_z * state().config.block_y * state().config.block_z, 1u);
-  EXPECT_EQ(state().config.shared_bytes, 100u << 10);
+  EXPECT_EQ(state().config.shared_bytes, 90u << 10);
   EXPECT_TRUE(state().attributes.empty());
+  EXPECT_THROW(launch(kernel, {.shared_bytes = 101 << 10}, nullptr, args), InternalError);
   launch(kernel, {.ctas = 4, .threads = 128, .cluster = 2, .cooperative = true, .programmatic_launch = true}, nullptr,
          args);
   ASSERT_EQ(state().attributes.size(), 3u);

@@ -1,0 +1,18 @@
+// How a kernel is launched.
+//
+//   launch(kernel, {.ctas = 132, .threads = 128, .programmatic_launch = true}, stream, args);
+#pragma once
+
+namespace weft::cuda {
+
+struct Grid {
+  int ctas = 1, threads = 32;
+  int shared_bytes = 0;      // of a CTA
+  int cluster = 1;           // CTAs of a cluster; from compute capability 9.0 on
+  bool cooperative = false;  // all CTAs are resident at once, or the launch fails
+  // Launched with programmatic dependent launch (sm_90 and up): it may begin while the kernel before it ends, and
+  // itself calls wait_for_previous_kernel() (tile/cuda/ptx/dependent_launch.h).
+  bool programmatic_launch = false;
+};
+
+}  // namespace weft::cuda

@@ -1,0 +1,26 @@
+#include "jit/cuda/runtime.h"
+
+#include <atomic>
+
+namespace weft::cuda {
+namespace {
+
+std::atomic<const Runtime*> chosen{nullptr};
+
+}  // namespace
+
+const Runtime& runtime() {
+  const Runtime* const other = chosen.load(std::memory_order_acquire);
+  return other != nullptr ? *other : cards();
+}
+
+void set_runtime(const Runtime& runtime) { chosen.store(&runtime, std::memory_order_release); }
+
+void load_all(const Runtime& runtime, Device device, std::span<const KernelText> texts, WorkerTeam& team) {
+  std::atomic<size_t> next{0};
+  team.run([&](int) {
+    for (size_t i; (i = next.fetch_add(1)) < texts.size();) runtime.load(device, texts[i]);
+  });
+}
+
+}  // namespace weft::cuda
