@@ -260,7 +260,6 @@ TEST(NoInternalErrors, SumsOfFusedAxes) {
                  "'C' is written at i, another element in each iteration of the reduction", {{"feat", 3}});
 }
 
-// A copy that is made within the reductions is no factor of their sum.
 // The row of a fused axis, which init needs beside the loops.
 TEST(NoInternalErrors, InitOfFusedAxesFindsItsRow) {
   for (const char* lines :
@@ -295,6 +294,29 @@ TEST(NoInternalErrors, NamesOfOneBlockStayApartFromThoseBehindIt) {
                       {{"feat", 4}});
 }
 
+TEST(NoInternalErrors, NamesOfInitStayApartFromThoseBehindIt) {
+  const std::string program = R"(program p(m, n, nnz):
+  O = dense_fixed(1)
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  A = buffer(I, J): fp32
+  Y = buffer(O): fp32
+  Z = buffer(O): fp32
+  iterate one(O, I) "SR" as (o, i):
+    init:
+      Y[o] = A[o, 1]
+      Z[o] = A[o, 2]
+    Y[o] = Y[o] + 1.0
+  iterate two(O, I) "SR" as (o, i):
+    init:
+      Y[o] = A[o, 3] + Y[o]
+      Z[o] = A[o, 4] + Z[o]
+    Y[o] = Y[o] + 2.0
+)";
+  expect_same_results(program, "lower()\n", {});
+}
+
+// A copy that is made within the reductions is no factor of their sum.
 TEST(NoInternalErrors, PartialSumsOfWhatIsCopiedFirst) {
   for (const char* lines : {"cache_read(sddmm.j, X, register)\nrfactor(sddmm.k, register)\n",
                             "cache_read(sddmm.k, A, register)\nrfactor(sddmm.k, register)\n",

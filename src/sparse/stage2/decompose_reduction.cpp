@@ -11,8 +11,7 @@ void place_init(const Stage2& stage, Nest nest, size_t place, const std::string&
   Stmt& block = nest.block();
   Body init = std::move(block.init);
   block.init.clear();
-  if (!name.empty()) init = {loop::make_block(name, std::move(init))};
-  Body before = spatial_nest(stage, nest, place, std::move(init), Inner::init);
+  Body before = spatial_nest(stage, nest, place, {loop::make_block(name, std::move(init))}, Inner::init);
   Body& body = *nest.path[place].body;
   body.insert(body.begin() + static_cast<std::ptrdiff_t>(nest.path[place].index), before.begin(), before.end());
 }
