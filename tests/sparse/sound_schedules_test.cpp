@@ -316,6 +316,24 @@ TEST(NoInternalErrors, NamesOfInitStayApartFromThoseBehindIt) {
   expect_same_results(program, "lower()\n", {});
 }
 
+// A name that is taken becomes one that the moved statements do not have either.
+TEST(NoInternalErrors, NamesOfAMovedNestStayApart) {
+  const std::string program = R"(program p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  K = dense_fixed(4)
+  A = buffer(I, J): fp32
+  Y = buffer(I): fp32
+  Z = buffer(I): fp32
+  iterate both(I) "S" as (i):
+    iterate one(K) "R" as (k):
+      Y[i] = A[i, k + 1]
+    iterate two(K) "R" as (k):
+      Z[i] = A[i, k // 2] * A[i, i + 1]
+)";
+  expect_same_results(program, "lower()\n", {});
+}
+
 // A copy that is made within the reductions is no factor of their sum.
 TEST(NoInternalErrors, PartialSumsOfWhatIsCopiedFirst) {
   for (const char* lines : {"cache_read(sddmm.j, X, register)\nrfactor(sddmm.k, register)\n",

@@ -97,18 +97,22 @@ class Merging {
       if (stmt.kind == Stmt::Kind::let) lets.insert(stmt.name);
     });
     lets.insert(shared_.begin(), shared_.end());
-    rename_declared(inner, taken, lets);
+    // A new name is neither theirs nor one of the moved statements.
+    Names used = taken;
+    visit(inner, [&](const Stmt& stmt) { used.insert(stmt.name); });
+    rename_declared(inner, taken, lets, used);
     substitute(inner, names_);
   }
 
   // Loops may be called as others that stand beside them.
-  void rename_declared(Body& body, const Names& taken, const Names& not_for_loops) const {
+  void rename_declared(Body& body, const Names& taken, const Names& not_for_loops, Names& used) const {
     for (size_t i = 0; i < body.size(); ++i) {
       Stmt& stmt = body[i];
       const bool is_loop = stmt.kind == Stmt::Kind::loop;
       const bool clashes = (is_loop ? not_for_loops : taken).contains(stmt.name);
       if ((is_loop || stmt.kind == Stmt::Kind::let) && clashes) {
-        const std::string name = loop::fresh_name(stmt.name, taken);
+        const std::string name = loop::fresh_name(stmt.name, used);
+        if (!is_loop) used.insert(name);
         const Substitution other{{stmt.name, loop::variable(name)}};
         if (is_loop) {
           substitute(stmt.body, other);
@@ -122,7 +126,8 @@ class Merging {
       }
       if (stmt.kind == Stmt::Kind::allocate && clashes)
         stop(fmt::format("both keep memory of the name '{}'; merge first, then keep it", stmt.name));
-      rename_declared(body[i].body, taken, not_for_loops);
+      rename_declared(body[i].init, taken, not_for_loops, used);
+      rename_declared(body[i].body, taken, not_for_loops, used);
     }
   }
 
