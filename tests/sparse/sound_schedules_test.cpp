@@ -334,6 +334,43 @@ TEST(NoInternalErrors, NamesOfAMovedNestStayApart) {
   expect_same_results(program, "lower()\n", {});
 }
 
+// What is set where it may store nothing has to stay a buffer.
+TEST(NoInternalErrors, MemoryThatIsWrittenWhereItMayStoreNothing) {
+  const std::string program = R"(program p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  T = temporary(I, J): fp32
+  Y = buffer(I, J): fp32
+  iterate one(I, J) "SS" as (i, j):
+    T[i, j - j] = 2.0
+  iterate two(I, J) "SS" as (i, j):
+    Y[i, j] = T[i, j]
+)";
+  expect_refused(program, "lower()\nset_scope(T, register)\n",
+                 "set_scope(T): 'T' is written where it may store nothing");
+}
+
+// What is copied within a loop is not there around it.
+TEST(NoInternalErrors, MemoryStaysAroundWhatNeedsIt) {
+  expect_refused(kSddmm,
+                 "sparse_fuse(sddmm, I, J)\nlower()\ncache_read(sddmm.k, j_indptr, register)\n"
+                 "rfactor(sddmm.k, register)\n",
+                 "needs 'j_indptr_local', which is kept within it", {{"feat", 4}});
+  const std::string scattered = R"(program p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  J_ = dense_fixed(n)
+  A = buffer(J_): fp32
+  Y = buffer(I, J_): fp32
+  iterate it(I, J) "SS" as (i, j):
+    Y[i, j] = A[j]
+)";
+  expect_refused(scattered,
+                 "lower()\ncache_read(it.j, j_indices, shared)\ncache_write(it.j, register)\n"
+                 "jo, ji = split(it_write.j, 2)\ncache_write(it_write.ji, register)\n",
+                 "is kept within it");
+}
+
 // A copy that is made within the reductions is no factor of their sum.
 TEST(NoInternalErrors, PartialSumsOfWhatIsCopiedFirst) {
   for (const char* lines : {"cache_read(sddmm.j, X, register)\nrfactor(sddmm.k, register)\n",

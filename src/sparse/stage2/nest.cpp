@@ -85,14 +85,25 @@ void refuse(const std::string& primitive, const std::string& loop, const std::st
   fail(ErrorCode::invalid_argument, "{}({}): {}", primitive, loop, why);
 }
 
-void check_written_surely(const std::string& primitive, const std::string& loop, const Stmt& block) {
+void check_written_surely(const std::string& primitive, const std::string& loop, const Stmt& block,
+                          const std::string& buffer) {
   for (const Body* body : {&block.init, &block.body})
     visit(*body, [&](const Stmt& stmt) {
-      if (stmt.kind == Stmt::Kind::fail)
+      if (stmt.kind == Stmt::Kind::fail && (buffer.empty() || stmt.name == buffer))
         refuse(primitive, loop,
                fmt::format("'{}' is written where it may store nothing; leave such points out by the iteration's where",
                            stmt.name));
     });
+}
+
+void check_memory_around(const Nest& nest, size_t place, const Body& moved) {
+  visit(Body{nest.path[place].stmt()}, [&](const Stmt& stmt) {
+    if (stmt.kind != Stmt::Kind::allocate) return;
+    check(!loop::loads_from(moved, stmt.name) && !loop::stores_to(moved, stmt.name), ErrorCode::unsupported,
+          "block '{}': what would run around loop '{}' needs '{}', which is kept within it; name a loop within that "
+          "memory, or keep it later",
+          nest.block().name, nest.path[place].stmt().name, stmt.name);
+  });
 }
 
 Names taken_names(const Stage2& stage) {
@@ -272,6 +283,7 @@ Body spatial_nest(const Stage2& stage, const Nest& nest, size_t from, Body inner
     }
     inner.insert(inner.begin(), std::move(stmt));
   }
+  check_memory_around(nest, from, inner);
   // Lets around all of it would meet those of the nest in the body around both.
   while (!inner.empty() && inner[0].kind == Stmt::Kind::let) {
     const Substitution value{{inner[0].name, inner[0].value}};

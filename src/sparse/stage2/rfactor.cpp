@@ -152,6 +152,7 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   check_inside_without(stage, found.nest, left_out, found.nest.around(first), kept, sums);
   for (auto condition = kept.rbegin(); condition != kept.rend(); ++condition)
     sums = {loop::make_condition(condition->value, std::move(sums))};
+  check_memory_around(found.nest, first, sums);
   Body before{loop::make_allocate(partial, {Expr(extent)}, dtype, scope), std::move(zero)};
   const auto after = body.insert(at, before.begin(), before.end()) + 3;
   body.insert(after, sums.begin(), sums.end());

@@ -30,6 +30,7 @@ class Keeping {
     if (!loop::stores_to(stage.body, buffer.name))
       refuse("set_scope", buffer.name, "nothing that runs always writes it; what preprocessing fills stays in memory");
     visit(stage.body, [&](const Stmt& stmt) {
+      if (stmt.kind == Stmt::Kind::block) check_written_surely("set_scope", buffer.name, stmt, buffer.name);
       if (stmt.kind == Stmt::Kind::store && stmt.atomic && stmt.name == buffer.name)
         refuse("set_scope", buffer.name, "sums in it are atomic, of several workers; keep it before that");
     });
