@@ -284,6 +284,34 @@ TEST(Decompose, WhatInitAloneSetsIsRefused) {
   says("      A[i, j] = 0.0\n", "A", "decompose_format(sddmm, A): init sets 'A', which the iteration does not compute");
 }
 
+// Results are gathered once, from formats that begin where init says.
+TEST(Decompose, ResultsThatCannotBeGatheredAreRefused) {
+  const auto says = [](const std::string& body, const std::string& part) {
+    const std::string text = R"(program p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  K = dense_fixed(4)
+  A = buffer(I, J): fp32
+  P = buffer(K): int32
+  S = buffer(I, J): fp32
+  T = buffer(I, J): fp32
+  U = buffer(I, J, K): fp32
+  iterate it(I, J, K) "SSR" as (i, j, k):
+    init:
+      S[i, j] = 0.0
+    S[i, j] = S[i, j] + A[i, j]
+)";
+    expect_contains(refusal([&] {
+                      compile(parse(text + body), "decompose_format(it, A, csr())\n", Device::cpu(),
+                              {.stop_after = "generate"});
+                    }),
+                    part, body);
+  };
+  says("    T[i, j] = T[i, j] + A[i, j]\n", "decompose_format(it, A): init sets other results, and not 'T'");
+  says("    U[i, j, P[k]] = U[i, j, P[k]] + A[i, j]\n",
+       "'U' is written at P[k], another element in each iteration of the reduction 'k'");
+}
+
 // ---------------------------------------------------------------- element by element
 
 constexpr const char* kElements = R"(program elements(m, n, nnz):

@@ -312,6 +312,13 @@ void check_gathered(const Stage1& program, const Iteration& it, const SparseBuff
     if (!std::equal(places.begin(), places.end(), stmt.indices.begin() + static_cast<std::ptrdiff_t>(at)))
       refuse_format(it.name, buffer.name,
                     fmt::format("'{}' is not written at the iterators of the buffer's axes", stmt.name));
+    // Gathered once for all iterations of the reductions.
+    for (size_t a = 0; a < it.iterators.size(); ++a)
+      for (const Expr& index : stmt.indices)
+        if (it.kinds[a] == 'R' && loop::uses(index, it.iterators[a]))
+          refuse_format(it.name, buffer.name,
+                        fmt::format("'{}' is written at {}, another element in each iteration of the reduction '{}'",
+                                    stmt.name, loop::to_text(index), it.iterators[a]));
     const auto same = [&](const Stmt& other) { return other.name == stmt.name; };
     size_t num_loads = 0;
     loop::visit(stmt.value, [&](const Expr& e) {
@@ -321,6 +328,8 @@ void check_gathered(const Stage1& program, const Iteration& it, const SparseBuff
     const bool assigned = is_assigned(it, stmt);
     if (num_loads != (assigned ? 0 : 1) || std::count_if(it.body.begin(), it.body.end(), same) > 1)
       refuse_format(it.name, buffer.name, fmt::format("'{}' is read or written besides", stmt.name));
+    if (!it.init.empty() && !stores_to(it.init, stmt.name))
+      refuse_format(it.name, buffer.name, fmt::format("init sets other results, and not '{}'", stmt.name));
     if (it.init.empty() && stmt.value->op != Op::add && !assigned)
       refuse_format(it.name, buffer.name, fmt::format("'{}' has no init, and is no sum", stmt.name));
   }
