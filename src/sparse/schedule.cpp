@@ -272,7 +272,7 @@ void check_rules(const ScheduleLine& line, const Stage2& stage) {
   try {
     verify(stage);
   } catch (const InternalError& error) {
-    fail(ErrorCode::unsupported, "{}: it cannot be carried out on these loops ({})", line.primitive, error.what());
+    fail(ErrorCode::unsupported, "{}: {} ({})", line.primitive, kBreaksRules, error.what());
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sparse/stage1/parse.h"
@@ -60,6 +61,10 @@ class ScheduleRunner {
   std::map<std::string, Group> groups_;
   std::map<std::string, std::string> results_;  // what a line calls a loop -> "csrmm.ko"
 };
+
+// A primitive that leaves loops behind that break a rule of stage II is refused with these words, though it should have
+// refused the line itself, by a reason of its own: each of them is a mistake of the compiler.
+inline constexpr std::string_view kBreaksRules = "it cannot be carried out on these loops";
 
 // What runs without any line for stage II: the outermost spatial loop of each nest is shared by the team.
 void default_schedule(Stage2& stage);

@@ -8,6 +8,7 @@
 #include "sparse/check.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operator.h"
+#include "sparse/schedule.h"
 #include "tests/sparse/random/watched.h"
 #include "weft/error.h"
 
@@ -174,11 +175,13 @@ Problem interpreted_stage(const Case& c, const Operator& op, const Results& want
 }  // namespace
 
 Problem accepted(const Case& c, std::unique_ptr<Operator>* made) {
-  return tried([&]() -> Problem {
+  Problem problem = tried([&]() -> Problem {
     auto op = std::make_unique<Operator>(compiled_text(c));
     if (made != nullptr) *made = std::move(op);
     return {};
   });
+  if (problem.kind == "refused" && problem.what.find(kBreaksRules) != problem.what.npos) problem.kind = "breaks rules";
+  return problem;
 }
 
 Problem interpreted(const Case& c) {

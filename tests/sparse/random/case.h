@@ -52,7 +52,8 @@ Operator compiled_text(const Case& c);
 std::string difference(const std::string& buffer, const std::vector<double>& got, const std::vector<double>& want);
 // What a call throws, or is ended by: Error is "refused", whatever else is wrong.
 Problem tried(const std::function<Problem()>& call);
-// Whether the schedule is accepted: "refused" is Error, all else is wrong.
+// Whether the schedule is accepted: "refused" is Error, all else is wrong; "breaks rules" is refused by the net behind
+// all primitives alone.
 Problem accepted(const Case& c, std::unique_ptr<Operator>* made = nullptr);
 // By the interpreter, at every stage; and the text for cards is made.
 Problem interpreted(const Case& c);
