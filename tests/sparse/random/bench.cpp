@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "sparse/bind.h"
@@ -15,10 +16,12 @@ Bench::Bench(const Case& c, const Operator& op, const Make& make) : case_(c) {
   Bound bound;
   bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound);
   bind_parameters(made.stage1, arguments.scalars, arguments.buffers, bound);
+  bind_reals(made.stage1, arguments.reals, bound);
   bind_rows(made.compute2, bound);
   const loop::Names own = made_here(made.stage1);
   bind_buffers(made.stage1, arguments.buffers, own, bound);
   scalars_ = bound.numbers.scalars;
+  reals_ = bound.numbers.reals;
   if (!made.preprocess3.function.body.empty()) functions_.push_back(&made.preprocess3.function);
   if (!made.compute3.function.body.empty()) functions_.push_back(&made.compute3.function);
   for (const loop::Function* function : functions_) {
@@ -51,6 +54,7 @@ std::vector<void*> Bench::buffers_of(const loop::Function& function) const {
 std::vector<long long> Bench::scalars_of(const loop::Function& function) const {
   std::vector<long long> list;
   for (const std::string& scalar : function.scalars) list.push_back(scalars_.at(scalar));
+  for (const std::string& real : function.reals) list.push_back(std::bit_cast<long long>(reals_.at(real)));
   return list;
 }
 

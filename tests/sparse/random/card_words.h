@@ -57,6 +57,15 @@ static const struct {
 void atomicAdd(float* p, float x) { weft::simt::atomic_add(p, x); }
 void atomicAdd(double* p, double x) { weft::simt::atomic_add(p, x); }
 
+// Of the list that callers give: pointers, integers, and doubles by their bits.
+template <class T>
+__attribute__((no_sanitize("thread"))) T weft_argument(long long bits) {
+  if constexpr (__is_same(T, double))
+    return __builtin_bit_cast(double, bits);
+  else
+    return (T)bits;
+}
+
 // Not watched: the list of arguments is none of the launch's memory.
 template <auto kernel>
 struct WeftCall;
@@ -67,6 +76,6 @@ struct WeftCall<kernel> {
   }
   template <std::size_t... i>
   __attribute__((no_sanitize("thread"))) static void pass(const long long* arguments, std::index_sequence<i...>) {
-    kernel((Arguments)arguments[i]...);
+    kernel(weft_argument<Arguments>(arguments[i])...);
   }
 };

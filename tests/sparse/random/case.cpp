@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 
+#include "base/fp16.h"
 #include "sparse/check.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operator.h"
@@ -32,8 +35,12 @@ std::string to_text(const Case& c) {
   for (const Line& line : c.stage1) schedule += "  " + line.text + "\n";
   schedule += "  lower()\n";
   for (const Line& line : c.stage2) schedule += "  " + line.text + "\n";
-  for (const auto& [param, value] : c.program.params)
-    set += fmt::format(" {}{}={}", c.program.set.contains(param) ? "--set " : "", param, value);
+  const auto add = [&](const auto& params) {
+    for (const auto& [param, value] : params)
+      set += fmt::format(" {}{}={}", c.program.set.contains(param) ? "--set " : "", param, value);
+  };
+  add(c.program.params);
+  add(c.program.reals);
   for (const AxisDef& axis : c.program.axes)
     if (!axis.parent.empty()) {
       rows += fmt::format("# {} stores", axis.name);
@@ -82,6 +89,8 @@ std::vector<char> bytes_of(const std::vector<double>& values, const std::string&
   for (const double value : values) {
     if (dtype == "fp32") append(bytes, static_cast<float>(value));
     if (dtype == "fp64") append(bytes, value);
+    if (dtype == "fp16") append(bytes, to_fp16(value));
+    if (dtype == "bf16") append(bytes, static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16));
     if (dtype == "int32") append(bytes, static_cast<int32_t>(value));
     if (dtype == "int64") append(bytes, static_cast<int64_t>(value));
   }
@@ -90,6 +99,11 @@ std::vector<char> bytes_of(const std::vector<double>& values, const std::string&
 
 std::vector<double> numbers_of(const char* bytes, size_t count, const std::string& dtype) {
   std::vector<double> numbers;
+  for (size_t i = 0; i < count && dtype.ends_with("16"); ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, bytes + 2 * i, 2);
+    numbers.push_back(dtype == "fp16" ? from_fp16(bits) : std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
+  }
   if (dtype == "fp32") read<float>(numbers, bytes, count);
   if (dtype == "fp64") read<double>(numbers, bytes, count);
   if (dtype == "int32") read<int32_t>(numbers, bytes, count);
@@ -110,16 +124,12 @@ Inputs::Inputs(const ProgramDef& program) : program_(program) {
 }
 
 RunArguments Inputs::arguments() const {
-  RunArguments arguments{.structures = structures_};
-  for (const auto& [param, value] : program_.params)
-    if (!program_.set.contains(param)) arguments.scalars[param] = value;
+  RunArguments arguments{.structures = structures_, .scalars = program_.params_that_are(false)};
+  arguments.reals = program_.reals_that_are(false);
   for (const auto& [name, bytes] : tensors_) {
     const BufferDef& buffer = program_.buffer(name);
-    const DType dtype = buffer.dtype == "fp32"    ? DType::fp32
-                        : buffer.dtype == "fp64"  ? DType::fp64
-                        : buffer.dtype == "int32" ? DType::int32
-                                                  : DType::int64;
-    arguments.buffers[name] = {const_cast<char*>(bytes.data()), dtype, {static_cast<int64_t>(buffer.values.size())}};
+    arguments.buffers[name] = {
+        const_cast<char*>(bytes.data()), dtype_from_string(buffer.dtype), {static_cast<int64_t>(buffer.values.size())}};
   }
   return arguments;
 }
@@ -127,14 +137,19 @@ RunArguments Inputs::arguments() const {
 // ---------------------------------------------------------------- checks
 
 Operator compiled_text(const Case& c) {
-  return compile(parse(to_text(c.program)), c.schedule(), Device::cpu(),
-                 {.set = c.program.set, .stop_after = "generate"});
+  return compile(
+      parse(to_text(c.program)), c.schedule(), Device::cpu(),
+      {.set = c.program.params_that_are(true), .set_reals = c.program.reals_that_are(true), .stop_after = "generate"});
 }
 
-std::string difference(const std::string& buffer, const std::vector<double>& got, const std::vector<double>& want) {
+std::string difference(const std::string& buffer, const std::vector<double>& got, const std::vector<Number>& want) {
   if (got.size() != want.size()) return fmt::format("{} has {} elements, not {}", buffer, got.size(), want.size());
-  for (size_t e = 0; e < want.size(); ++e)
-    if (!(got[e] == want[e])) return fmt::format("element {} of {} is {}, not {}", e, buffer, got[e], want[e]);
+  for (size_t e = 0; e < want.size(); ++e) {
+    const Number& x = want[e];
+    if (std::fabs(got[e] - x.value) <= x.error) continue;
+    const std::string bound = x.error > 0 ? fmt::format(" within {:.1e}", x.error) : "";
+    return fmt::format("element {} of {} is {}, not {}{}", e, buffer, got[e], x.value, bound);
+  }
   return {};
 }
 

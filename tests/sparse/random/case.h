@@ -49,7 +49,7 @@ std::vector<double> numbers_of(const char* bytes, size_t count, const std::strin
 // Up to its code. Throws Error where the schedule is refused.
 Operator compiled_text(const Case& c);
 // Where buffers hold something else than they should: "" or the first of them.
-std::string difference(const std::string& buffer, const std::vector<double>& got, const std::vector<double>& want);
+std::string difference(const std::string& buffer, const std::vector<double>& got, const std::vector<Number>& want);
 // What a call throws, or is ended by: Error is "refused", whatever else is wrong.
 Problem tried(const std::function<Problem()>& call);
 // Whether the schedule is accepted: "refused" is Error, all else is wrong; "breaks rules" is refused by the net behind
@@ -63,12 +63,14 @@ using Check = std::function<Problem(const Case&)>;
 Case shrunk(const Case& c, const Check& check, int tries = 400);
 std::string report(const Case& c, const Problem& problem);
 
-// What lines were drawn, and how many of them accepted.
+// What lines were drawn, how many of them accepted, and how many cases have run with one.
 struct Tally {
   struct Count {
-    int64_t drawn = 0, accepted = 0;
+    int64_t drawn = 0, accepted = 0, cases = 0;
   };
   std::map<std::string, Count> primitives = {};
+  int64_t num_cases = 0;
+  void add_case(const Case& c);  // one that has run
   Count all() const;
   std::string text() const;
 };

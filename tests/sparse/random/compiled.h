@@ -23,7 +23,7 @@ class Bench {
   Bench(const Case& c, const Operator& op, const Make& make);
   // As at the beginning; what nobody has set is NaN, or -1.
   void restore();
-  // Of a function: its buffers, as the code takes them; its scalars.
+  // Of a function: its buffers, as the code takes them; its scalars, real ones as the bits of a double.
   std::vector<void*> buffers_of(const loop::Function& function) const;
   std::vector<long long> scalars_of(const loop::Function& function) const;
   uint64_t* failures_of_run() const { return failed_; }
@@ -39,6 +39,7 @@ class Bench {
   };
   const Case& case_;
   std::map<std::string, int64_t> scalars_;
+  std::map<std::string, double> reals_;
   std::map<std::string, Array> arrays_;
   std::vector<const loop::Function*> functions_;
   uint64_t* failed_ = nullptr;  // a number for each that may fail, of any function

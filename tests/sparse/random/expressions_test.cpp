@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <optional>
+#include <cmath>
 
 #include "loop/facts.h"
 #include "loop/interpret.h"
@@ -13,6 +13,7 @@
 #include "tests/sparse/random/case.h"
 #include "tests/sparse/random/compiled.h"
 #include "tests/sparse/random/make_program.h"
+#include "tests/sparse/random/number.h"
 #include "tests/support/sanitizers.h"
 #include "weft/error.h"
 
@@ -76,11 +77,13 @@ Term make_leaf(Random& random, char type, int depth) {
   return literal(random.chance(4) ? large : random.between(-9, 9));
 }
 
-double value_in(const Term& term, const Sample& sample) {
+Number value_in(const Term& term, const Sample& sample) {
   const Meaning meaning{
       .variable = [&](const std::string& name) { return static_cast<double>(sample.scalars.at(name)); },
-      .load = [&](const std::string& buffer,
-                  const std::vector<int64_t>& at) { return sample.buffers.at(buffer).at(static_cast<size_t>(at[0])); }};
+      .load =
+          [&](const std::string& buffer, const std::vector<int64_t>& at) {
+            return number(sample.buffers.at(buffer).at(static_cast<size_t>(at[0])));
+          }};
   return value_of(term, meaning);
 }
 
@@ -146,19 +149,20 @@ std::string problem_of(const Expression& expression, Random random) {
   const bool nonnegative = e->type == Type::integer && facts.is_nonnegative(e);
   for (int s = 0; s < 8; ++s) {
     const Sample sample = make_sample(random);
-    double want = 0;
+    Number known_value;
     try {
       bool known = true;
-      for (const Term& condition : expression.conditions) known = known && value_in(condition, sample) != 0;
+      for (const Term& condition : expression.conditions) known = known && value_in(condition, sample).value != 0;
       if (!known) continue;
-      want = value_in(expression.term, sample);
+      known_value = value_in(expression.term, sample);
     } catch (const std::runtime_error&) {  // Unusable, Fails
       continue;
     }
     std::string at;
     for (const auto& [name, value] : sample.scalars) at += fmt::format(" {}={}", name, value);
+    const double want = known_value.value;
     for (const auto& [form, expr] : forms)
-      if (const double got = value_in(expr, sample); !(got == want))
+      if (const double got = value_in(expr, sample); !(std::fabs(got - want) <= known_value.error))
         return fmt::format("{}: {} is {}, not {}, at{}", form, loop::to_text(expr), got, want, at);
     if ((holds && want == 0) || (fails && want != 0) || (nonnegative && want < 0))
       return fmt::format("proven {}, and is {}, at{}",

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <set>
+
 #include "sparse/operator.h"
 #include "tests/sparse/random/case.h"
 #include "tests/sparse/random/make_program.h"
@@ -9,17 +11,27 @@ namespace weft::sparse::random {
 Tally::Count Tally::all() const {
   Count sum;
   for (const auto& [primitive, count] : primitives) sum.drawn += count.drawn, sum.accepted += count.accepted;
+  sum.cases = num_cases;
   return sum;
 }
 
 std::string Tally::text() const {
-  const auto line = [](const std::string& name, const Count& count) {
-    return fmt::format("{:20} {:7} drawn {:7} accepted {:3} %\n", name, count.drawn, count.accepted,
-                       count.drawn == 0 ? 0 : 100 * count.accepted / count.drawn);
+  std::string text = fmt::format("{:20} {:>8} {:>8} {:>5} {:>8}\n", "lines", "drawn", "accepted", "%", "cases");
+  const auto add = [&](const std::string& name, const Count& count) {
+    text += fmt::format("{:20} {:8} {:8} {:5} {:8}\n", name, count.drawn, count.accepted,
+                        count.drawn == 0 ? 0 : 100 * count.accepted / count.drawn, count.cases);
   };
-  std::string text = line("all lines", all());
-  for (const auto& [primitive, count] : primitives) text += line(primitive, count);
+  for (const auto& [primitive, count] : primitives) add(primitive, count);
+  add("all", all());
   return text;
+}
+
+void Tally::add_case(const Case& c) {
+  std::set<std::string> names;
+  for (const auto* lines : {&c.stage1, &c.stage2})
+    for (const Line& line : *lines) names.insert(line.primitive);
+  for (const std::string& name : names) ++primitives[name].cases;
+  ++num_cases;
 }
 
 namespace {
@@ -27,11 +39,13 @@ namespace {
 // Adds lines that are accepted, so many or until the tries are over.
 class Drawing {
  public:
-  Drawing(Random& random, Tally& tally, MadeCase& made) : random_(random), tally_(tally), made_(made), maker_(random) {}
+  Drawing(Random& random, Tally& tally, MadeCase& made) : random_(random), tally_(tally), made_(made), maker_(random) {
+    if (random.chance(30)) maker_.want(random.pick({"tensorize", "tensorize", "compute_inline"}));  // few programs fit
+  }
 
   void draw(bool stage1, int64_t wanted) {
     auto& lines = stage1 ? made_.c.stage1 : made_.c.stage2;
-    for (int64_t tries = 4 * wanted; tries > 0 && wanted > 0; --tries) {
+    for (int64_t tries = 4 * wanted + 4; tries > 0 && wanted > 0; --tries) {
       const Compilation& now = op_->impl().made;
       const Line line = stage1 ? maker_.stage1_line(now.stage1) : maker_.stage2_line(now.compute2);
       if (line.primitive.empty()) continue;
@@ -44,10 +58,11 @@ class Drawing {
           return;
         }
         lines.pop_back();
+        if (!stage1) maker_.want("");
         continue;
       }
       ++count.accepted;
-      --wanted;
+      wanted -= line.prepares ? 0 : 1;
     }
   }
 

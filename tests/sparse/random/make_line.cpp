@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
 namespace weft::sparse::random {
 namespace {
@@ -19,6 +21,8 @@ struct LoopName {
   bool holds_loop = false;  // and nothing else
   bool searches = false;    // rows, as fused axes do
   LoopKind kind = LoopKind::serial;
+  bool tensorized = false;
+  bool depends = false;  // its extent, on what is loaded
   std::string text() const { return block + "." + variable; }
 };
 
@@ -26,7 +30,9 @@ struct BlockName {
   std::string name = {};
   std::vector<LoopName> loops = {};  // outermost first
   std::set<std::string> reads = {}, writes = {};
-  bool has_init = false, is_sum = false, is_product = false;
+  std::map<std::string, std::set<std::string>> used = {};  // of each buffer, the variables in its indices
+  std::vector<std::set<std::string>> product = {};         // variables of its sum, and of the two factors
+  bool has_init = false, is_sum = false;
   bool is_element = false;  // one expression, stored at variables
   size_t nest = 0;          // which of the outermost statements it stands in
   bool reduces() const {
@@ -52,9 +58,11 @@ void collect(const Body& body, std::vector<LoopName>& around, Names& names) {
                     .reduction = stmt.reduction,
                     .outermost = around.empty(),
                     .holds_loop = stmt.body.size() == 1 && stmt.body[0].kind == Stmt::Kind::loop,
-                    .kind = stmt.loop};
+                    .kind = stmt.loop,
+                    .tensorized = std::count(stmt.annotations.begin(), stmt.annotations.end(), "product") > 0};
       if (!loop::is_integer(stmt.value, &loop.extent)) loop.extent = -1;
       loop.extent_text = loop::to_text(stmt.value);
+      loop::visit(stmt.value, [&](const Expr& node) { loop.depends |= node->op == Op::load; });
       for (const Stmt& inner : stmt.body)
         loop.searches |= inner.kind == Stmt::Kind::let && loop::to_text(inner.value).starts_with("upper_bound");
       around.push_back(loop);
@@ -74,11 +82,16 @@ void collect(const Body& body, std::vector<LoopName>& around, Names& names) {
         block.is_element = stmt.body.size() == 1 && stmt.init.empty() &&
                            std::all_of(inner.indices.begin(), inner.indices.end(),
                                        [](const Expr& index) { return index->op == Op::variable; });
-        block.is_product |= is_sum && value->operands[1]->op == Op::multiply;
+        if (is_sum && value->operands[1]->op == Op::multiply && value->type == loop::Type::real)
+          for (const Expr& part :
+               {value->operands[0], value->operands[1]->operands[0], value->operands[1]->operands[1]})
+            block.product.push_back(loop::variables_of(part));
       });
       visit_exprs(stmt.body, [&](const Expr& e) {
         loop::visit(e, [&](const Expr& node) {
-          if (node->op == Op::load) block.reads.insert(node->name);
+          if (node->op != Op::load) return;
+          block.reads.insert(node->name);
+          for (const Expr& index : node->operands) block.used[node->name].merge(loop::variables_of(index));
         });
       });
       names.blocks.push_back(std::move(block));
@@ -241,8 +254,32 @@ Text set_scope(Draw& d) {
   return fmt::format("set_scope({}, {})", d.random.pick(all), d.scope());
 }
 
+// A copy of what two loops or more within one go over: memory of two dimensions.
+Text wide_copy(Draw& d) {
+  std::vector<std::string> lines;
+  for (const BlockName& block : d.names.blocks)
+    for (size_t at = 0; at + 2 < block.loops.size(); ++at)
+      for (const auto& [buffer, variables] : block.used) {
+        bool fits = true, reduces_around = block.loops[at].reduction;
+        int dimensions = 0;
+        for (size_t l = at + 1; l < block.loops.size(); ++l) {
+          if (!variables.contains(block.loops[l].variable)) continue;
+          fits = fits && is_literal(block.loops[l]);
+          ++dimensions;
+        }
+        for (size_t l = 0; l < at; ++l) reduces_around |= block.loops[l].reduction;
+        if (!fits || dimensions < 2) continue;
+        if (!block.writes.contains(buffer))
+          lines.push_back(fmt::format("cache_read({}, {}, {})", block.loops[at].text(), buffer, d.scope()));
+        else if (!reduces_around)
+          lines.push_back(fmt::format("cache_write({}, {})", block.loops[at].text(), d.scope()));
+      }
+  return lines.empty() ? Text() : Text(d.random.pick(lines));
+}
+
 Text storage_align(Draw& d) {
-  const auto& list = d.names.wide_memory.empty() && d.random.chance(2) ? d.names.memory : d.names.wide_memory;
+  if (d.names.wide_memory.empty() && d.random.chance(95)) return wide_copy(d);
+  const auto& list = d.names.wide_memory.empty() ? d.names.memory : d.names.wide_memory;
   if (list.empty()) return {};
   return fmt::format("storage_align({}, {}, {})", d.random.pick(list), d.random.pick({2, 4, 8, 32}),
                      d.random.pick({0, 1, 3}));
@@ -315,23 +352,51 @@ Text materialise_rows(Draw& d) {
   return of_loop(d, "materialise_rows({})", [](const LoopName& l) { return l.searches; });
 }
 
-// Three loops of literals around a sum of products; init has to be outside.
+// Three loops of literals around a sum of products, innermost; init has to be outside. Until it is so, the next line that
+// leads there.
 Text tensorize(Draw& d) {
-  const auto is_product = [](const BlockName& b) {
-    if (!b.is_product || b.loops.size() < 3) return false;
-    const auto first = b.loops.end() - 3;
-    int reductions = 0;
-    for (auto l = first; l != b.loops.end(); ++l) {
-      if (!is_literal(*l) || !is_serial(*l) || (l + 1 != b.loops.end() && !l->holds_loop)) return false;
-      reductions += l->reduction ? 1 : 0;
-    }
-    return reductions == 1;
+  const auto fits = [](const BlockName& b) {
+    const bool is_done = std::any_of(b.loops.begin(), b.loops.end(), [](const LoopName& l) { return l.tensorized; });
+    return b.product.size() == 3 && b.loops.size() >= 3 && !is_done;
   };
-  const auto block = d.block(is_product);
-  if (!block || block->loops.size() < 3) return {};
-  const std::string loop = block->loops[block->loops.size() - 3].text();
-  if (block->has_init && d.random.chance(90)) return fmt::format("decompose_reduction({})", loop);
-  return fmt::format("tensorize({}, product)", loop);
+  const auto block = d.block(fits, 3);
+  if (!block || block->loops.empty()) return {};
+  if (!fits(*block)) return fmt::format("tensorize({}, product)", block->loops[0].text());
+  const std::vector<LoopName>& loops = block->loops;
+  // Of each pair of sum and factors, the innermost loop that both go over.
+  std::vector<size_t> chosen;
+  for (const auto& [without, a, b] : {std::tuple{0, 1, 2}, std::tuple{1, 0, 2}, std::tuple{2, 0, 1}}) {
+    const LoopName* long_loop = nullptr;
+    const size_t before = chosen.size();
+    for (size_t l = loops.size(); l-- > 0 && chosen.size() == before;) {
+      const auto has = [&](int part) { return block->product[static_cast<size_t>(part)].contains(loops[l].variable); };
+      if (!is_serial(loops[l]) || !has(a) || !has(b) || has(without)) continue;
+      if (is_literal(loops[l]))
+        chosen.push_back(l);
+      else if (!loops[l].depends && long_loop == nullptr)
+        long_loop = &loops[l];
+    }
+    if (chosen.size() > before) continue;
+    if (long_loop == nullptr) return {};
+    const std::string outer = d.result(), inner = d.result();
+    return fmt::format("{}, {} = split({}, {})", outer, inner, long_loop->text(), d.random.pick({2, 4}));
+  }
+  std::sort(chosen.begin(), chosen.end());
+  if (chosen[0] + 3 != loops.size()) {
+    std::string before, behind;
+    for (size_t l = chosen[0]; l < loops.size(); ++l) {
+      const bool is_chosen = std::count(chosen.begin(), chosen.end(), l) > 0;
+      (is_chosen ? behind : before) += ", " + loops[l].text();
+    }
+    return fmt::format("reorder({}{})", before.substr(2), behind);
+  }
+  if (block->has_init && d.random.chance(95)) {
+    size_t at = chosen[0];
+    for (size_t l = at; l-- > 0;)
+      if (loops[l].reduction) at = l;
+    return fmt::format("decompose_reduction({})", loops[at].text());
+  }
+  return fmt::format("tensorize({}, product)", loops[chosen[0]].text());
 }
 
 // ---------------------------------------------------------------- stage I
@@ -418,7 +483,7 @@ const Primitive kStage2[] = {
     {"cache_write", 7, cache_write},
     {"set_scope", 5, set_scope},
     {"storage_align", 12, storage_align},
-    {"compute_inline", 8, compute_inline},
+    {"compute_inline", 16, compute_inline},
     {"compute_at", 6, [](Draw& d) { return compute_at(d, "compute_at", true); }},
     {"reverse_compute_at", 6, [](Draw& d) { return compute_at(d, "reverse_compute_at", false); }},
     {"decompose_reduction", 6, decompose_reduction},
@@ -426,28 +491,42 @@ const Primitive kStage2[] = {
     {"rfactor", 9, rfactor},
     {"atomic", 4, atomic},
     {"materialise_rows", 8, materialise_rows},
-    {"tensorize", 12, tensorize},
+    {"tensorize", 20, tensorize},
 };
 
-template <class List>
-Line drawn(const List& list, Draw d) {
-  const Primitive& primitive = list[d.random.pick_weighted(list, [](const Primitive& p) { return p.weight; })];
+// "split" of "x1, x2 = split(f0.k, 4)"
+std::string primitive_of(const std::string& text) {
+  const size_t results = text.find(" = "), first = results == text.npos ? 0 : results + 3;
+  return text.substr(first, text.find('(') - first);
+}
+
+Line drawn(const Primitive& primitive, Draw d) {
   const Text text = primitive.draw(d);
   if (!text) return {};
-  const bool another = text->starts_with("decompose_reduction");  // what it asks for first
-  return {another ? "decompose_reduction" : primitive.name, *text};
+  const std::string name = primitive_of(*text);
+  return {name, *text, name != primitive.name};
+}
+
+template <class List>
+const Primitive& any_of(const List& list, Random& random) {
+  return list[random.pick_weighted(list, [](const Primitive& p) { return p.weight; })];
 }
 
 }  // namespace
 
 Line LineMaker::stage1_line(const Stage1& program) {
   const Names none;
-  return drawn(kStage1, Draw{random_, none, &program, num_results_});
+  return drawn(any_of(kStage1, random_), Draw{random_, none, &program, num_results_});
 }
 
 Line LineMaker::stage2_line(const Stage2& stage) {
   const Names names = names_of(stage);
-  return drawn(kStage2, Draw{random_, names, nullptr, num_results_});
+  const Primitive* primitive = &any_of(kStage2, random_);
+  if (!wanted_.empty() && random_.chance(85))
+    primitive = std::find_if(std::begin(kStage2), std::end(kStage2), [&](const auto& p) { return p.name == wanted_; });
+  const Line line = drawn(*primitive, Draw{random_, names, nullptr, num_results_});
+  wanted_ = line.prepares ? primitive->name : "";
+  return line;
 }
 
 const std::vector<std::string>& LineMaker::primitives() {

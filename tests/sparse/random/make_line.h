@@ -14,6 +14,7 @@ namespace weft::sparse::random {
 
 struct Line {
   std::string primitive, text;
+  bool prepares = false;  // for another primitive, which the lines behind try
 };
 
 class LineMaker {
@@ -23,10 +24,13 @@ class LineMaker {
   Line stage1_line(const Stage1& program);
   Line stage2_line(const Stage2& stage);
   static const std::vector<std::string>& primitives();
+  // A primitive of stage II that the next lines lead to; "": any.
+  void want(const std::string& primitive) { wanted_ = primitive; }
 
  private:
   Random& random_;
   int num_results_ = 0;  // loops that lines have named
+  std::string wanted_ = {};
 };
 
 }  // namespace weft::sparse::random

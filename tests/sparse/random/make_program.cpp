@@ -8,120 +8,31 @@
 namespace weft::sparse::random {
 namespace {
 
-// What a program's axes are: roots, and chains below them. "J<I" is an axis J below I.
-struct Layout {
-  const char* axes;  // kinds: f and v dense, F and V sparse, fixed and variable
-  int weight;
-};
-constexpr Layout kLayouts[] = {
-    {"If JV<I", 30},      // CSR
-    {"If JF<I", 10},      // ELL
-    {"If Jv<I", 10},      // ragged
-    {"Of IV<O JV<I", 8},  // DCSR
-    {"If JV<I LV<J", 5},  // CSF below dense rows, relations
-    {"If JF<I LV<J", 4},  //
-    {"If Jv<I LF<J", 4},  // SR-BCRS
-    {"If JV<I Lv<J", 4},  //
-    {"Ef JF<E LF<E", 4},  // COO: elements, each with a row and a column
-    {"If JV<I LV<I", 3},  // two structures below one root
-    {"If Jf Lf", 14},     // dense
-};
-
-constexpr int64_t kExtents[] = {4, 4, 8, 2, 3, 5, 7, 1, 6, 0};
-constexpr int kExtentWeights[] = {20, 10, 10, 12, 12, 10, 5, 7, 4, 3};
-
 class ProgramMaker {
  public:
   ProgramMaker(Random& random, const ProgramOptions& options) : random_(random), options_(options) {}
 
   ProgramDef make() {
-    make_axes();
+    make_axes(random_, program_);
+    make_params();
     const int64_t count = random_.pick({1, 1, 1, 2, 2, 2, 3, 3, 4});
     const int64_t nest = count > 1 && random_.chance(25) ? random_.below(count - 1) : count;  // it and the one behind
     for (int64_t i = 0; i < count; ++i) make_iteration(i + 1 == count, i == nest + 1);
     if (nest < count) put_together(static_cast<size_t>(nest));
     // Parameters that nothing is left of are not asked for.
     for (const auto& [param, value] : program_.params)
-      if (random_.chance(65)) program_.set[param] = value;
+      if (random_.chance(65)) program_.set.insert(param);
+    for (const auto& [param, value] : program_.reals)
+      if (random_.chance(40)) program_.set.insert(param);
     return std::move(program_);
   }
 
  private:
-  // ---------------------------------------------------------------- axes
-
-  // A length as a parameter or a number.
-  std::pair<int64_t, std::string> make_length(const std::string& axis) {
-    const size_t choice = random_.pick_weighted(kExtentWeights, [](int weight) { return weight; });
-    const int64_t length = axis == "O" ? 1 : kExtents[choice];
-    if (axis == "O" || random_.chance(25)) return {length, std::to_string(length)};
-    const std::string param = fmt::format("n_{}", lower(axis));
-    program_.params[param] = length;
-    return {length, param};
-  }
-  static std::string lower(std::string text) {
-    for (char& c : text) c = static_cast<char>(std::tolower(c));
-    return text;
-  }
-
-  void make_axes() {
-    const Layout& layout = kLayouts[random_.pick_weighted(kLayouts, [](const Layout& l) { return l.weight; })];
-    std::string text = layout.axes;
-    text += " Kf";
-    if (random_.chance(25)) text += " Rf";
-    for (size_t at = 0; at < text.size();) {
-      const size_t end = std::min(text.find(' ', at), text.size());
-      const std::string word = text.substr(at, end - at);
-      make_axis(word.substr(0, 1), word[1], word.size() > 3 ? word.substr(3) : "");
-      at = end + 1;
-    }
-    // Dense axes of the coordinates below a parent, for buffers that are gathered from.
-    const std::vector<AxisDef> made = program_.axes;
-    for (const AxisDef& axis : made)
-      if (!axis.parent.empty())
-        program_.axes.push_back({.name = axis.name + "_", .length = axis.length, .length_text = axis.length_text});
-  }
-
-  void make_axis(const std::string& name, char letter, const std::string& parent) {
-    AxisDef axis{.name = name, .parent = parent};
-    std::tie(axis.length, axis.length_text) = make_length(name);
-    axis.kind = letter == 'f'   ? AxisKind::dense_fixed
-                : letter == 'v' ? AxisKind::dense_variable
-                : letter == 'F' ? AxisKind::sparse_fixed
-                                : AxisKind::sparse_variable;
-    if (parent.empty()) {
-      program_.axes.push_back(axis);
-      return;
-    }
-    // Positions of the parent that are not used have nothing below.
-    std::vector<bool> used;
-    const std::vector<std::string> chain = program_.chain_of(parent);
-    for (const auto& at : places_of(program_, chain)) used.push_back(std::count(at.begin(), at.end(), -1) == 0);
-    const int64_t full_row = random_.below(5);
-    int64_t longest = 0;
-    for (size_t row = 0; row < used.size(); ++row) {
-      std::vector<int64_t> stored;
-      const int64_t percent = static_cast<int64_t>(row) == full_row ? 100 : random_.pick({0, 30, 60});
-      for (int64_t c = 0; c < axis.length && used[row]; ++c)
-        if (percent == 100 || random_.chance(static_cast<int>(percent))) stored.push_back(c);
-      if (axis.kind == AxisKind::dense_variable)  // without gaps
-        for (size_t c = 0; c < stored.size(); ++c) stored[c] = static_cast<int64_t>(c);
-      longest = std::max(longest, static_cast<int64_t>(stored.size()));
-      axis.rows.push_back(std::move(stored));
-    }
-    if (axis.kind == AxisKind::sparse_fixed) {
-      axis.width = longest + (random_.chance(30) ? 1 : 0);
-      if (random_.chance(25)) {  // so wide in every program of that text
-        axis.count_text = std::to_string(axis.width);
-      } else {
-        axis.count_text = fmt::format("w_{}", lower(name));
-        program_.params[axis.count_text] = axis.width;
-      }
-    } else {
-      axis.count_text = fmt::format("c_{}", lower(name));
-      program_.params[axis.count_text] = axis.num_positions();
-    }
-    axis.wide_index = axis.is_sparse() && random_.chance(10);
-    program_.axes.push_back(axis);
+  // Others than lengths.
+  void make_params() {
+    if (random_.chance(20)) program_.params["q"] = random_.between(0, 3);
+    if (random_.chance(30)) program_.reals["alpha"] = random_.pick({0.5, -2.0, 1.5, 3.0, 0.1, -0.25});
+    if (random_.chance(10)) program_.reals["beta"] = random_.pick({1.0, 0.0, -0.75, 1e-3});
   }
 
   // ---------------------------------------------------------------- iterations
@@ -129,9 +40,9 @@ class ProgramMaker {
   // `shares`: it begins with the axis of the one before.
   void make_iteration(bool is_last, bool shares) {
     it_ = {.name = fmt::format("{}{}", random_.pick({"f", "g", "h"}), program_.iterations.size())};
-    if (random_.chance(10) && make_matrix_product()) return;
+    if (random_.chance(18) && make_matrix_product()) return;
     if (random_.chance(20) && make_sparse_product()) return;
-    if (!is_last && random_.chance(25)) return make_elements();
+    if (!is_last && random_.chance(35)) return make_elements();
     const bool alike = !program_.iterations.empty() && random_.chance(40);  // loops that may become one
     choose_axes(shares || alike ? program_.iterations.back().axes[0] : "");
     if (shares) it_.iterators[0] = program_.iterations.back().iterators[0];
@@ -158,9 +69,9 @@ class ProgramMaker {
     random_.shuffle(roots);
     it_.axes = {roots[0], roots[1], roots[2]};
     for (const std::string& axis : it_.axes) {
-      it_.iterators.push_back(lower(axis.ends_with("_") ? axis.substr(0, 1) + "x" : axis));
+      it_.iterators.push_back(lower_case(axis.ends_with("_") ? axis.substr(0, 1) + "x" : axis));
       if (const std::string& length = program_.axis(axis).length_text; program_.params.contains(length))
-        program_.set[length] = program_.params.at(length);
+        program_.set.insert(length);
     }
     it_.kinds = "SSR";
     const Term a = matrix({0, 2}), b = matrix({2, 1});
@@ -175,7 +86,7 @@ class ProgramMaker {
       if (!axis.parent.empty() && below == nullptr) below = &axis;
     if (below == nullptr || !program_.axis(below->parent).parent.empty()) return false;
     it_.axes = {below->parent, below->name, "K"};
-    for (const std::string& axis : it_.axes) it_.iterators.push_back(lower(axis));
+    for (const std::string& axis : it_.axes) it_.iterators.push_back(lower_case(axis));
     const Term a = matrix({0, 1});
     const auto mirror = [&] {  // at the coordinates of the axis below
       std::vector<std::string> axes = {below->name + "_", "K"};
@@ -195,6 +106,7 @@ class ProgramMaker {
 
   std::string new_buffer(const std::vector<std::string>& axes, const char* stem) {
     BufferDef buffer{.name = fmt::format("{}{}", stem, program_.buffers.size()), .axes = axes};
+    if (random_.chance(30)) buffer.dtype = make_dtype('r');
     const size_t size = places_of(program_, axes).size();
     for (size_t p = 0; p < size; ++p) buffer.values.push_back(static_cast<double>(random_.between(-4, 4)));
     program_.buffers.push_back(std::move(buffer));
@@ -221,6 +133,7 @@ class ProgramMaker {
     it_.kinds = std::string(it_.axes.size(), 'S');
     StoreDef store = make_target(false);
     program_.buffers.back().temporary = true;
+    if (random_.chance(60)) program_.buffers.back().dtype = "fp32";  // that of what is computed: it rounds nothing
     written_ = store.buffer;
     const char type = program_.buffers.back().type();
     store.value = make_value(type);
@@ -260,7 +173,7 @@ class ProgramMaker {
     const std::string suffix = random_.chance(30) ? std::to_string(program_.iterations.size()) : "";
     for (std::string axis : it_.axes) {
       if (axis.back() == '_') axis.back() = 'x';
-      it_.iterators.push_back(lower(axis) + suffix);
+      it_.iterators.push_back(lower_case(axis) + suffix);
     }
   }
 
@@ -383,7 +296,7 @@ class ProgramMaker {
 
   std::string make_dtype(char type) {
     if (type == 'i') return random_.chance(60) ? "int32" : "int64";
-    return random_.chance(90) ? "fp32" : "fp64";
+    return random_.pick({"fp32", "fp32", "fp32", "fp32", "fp32", "fp32", "fp32", "fp16", "fp16", "fp64", "bf16"});
   }
 
   // One that an iteration before wrote at all of these axes, written once more.
@@ -486,20 +399,29 @@ class ProgramMaker {
 
   Term make_leaf(char type) {
     const int64_t choice = random_.below(100);
-    if (type == 'r') return choice < 80 ? make_load('r') : real_literal(static_cast<double>(random_.between(-3, 3)));
+    if (type == 'r' && choice < 15 && !program_.reals.empty()) return name(any_of(program_.reals), 'r');
+    if (type == 'r') return choice < 80 ? make_load('r') : make_real_literal();
     if (choice < 35) return name(random_.pick(it_.iterators));
     if (choice < 65) return make_load('i');
-    if (choice < 75 && !program_.params.empty()) {
-      auto param = program_.params.begin();
-      std::advance(param, random_.below(static_cast<int64_t>(program_.params.size())));
-      return name(param->first);
-    }
+    if (choice < 75 && !program_.params.empty()) return name(any_of(program_.params));
     return literal(random_.between(-9, 9));
+  }
+
+  template <class T>
+  const std::string& any_of(const std::map<std::string, T>& params) {
+    return std::next(params.begin(), random_.below(static_cast<int64_t>(params.size())))->first;
+  }
+
+  Term make_real_literal() {
+    if (random_.chance(80)) return real_literal(static_cast<double>(random_.between(-3, 3)));
+    return real_literal(random_.pick({0.5, -0.25, 0.1, 1.5}));
   }
 
   // Something of 0 to length - 1, mostly.
   Term make_index(int64_t length) {
     const Term i = name(random_.pick(it_.iterators));
+    if (random_.chance(6) && !program_.params.empty())
+      return operation(random_.pick({"//", "%"}), {i, name(any_of(program_.params))});
     switch (random_.below(8)) {
       case 0: return literal(random_.below(std::max<int64_t>(length, 1)));
       case 1: return operation("-", {i, literal(1)});
@@ -518,8 +440,8 @@ class ProgramMaker {
       if (buffer.type() == type && (!flat || buffer.axes.size() == 1) && buffer.name != written_)
         known.push_back(&buffer);
     // What was written last is likely to be read.
-    if (!known.empty() && random_.chance(60))
-      return load_of(*(random_.chance(50) ? known.back() : random_.pick(known)));
+    if (!known.empty() && random_.chance(65))
+      return load_of(*(random_.chance(60) ? known.back() : random_.pick(known)));
     return load_of(make_input(type, flat));
   }
 

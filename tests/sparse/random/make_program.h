@@ -15,6 +15,9 @@ struct ProgramOptions {
 };
 ProgramDef make_program(Random& random, const ProgramOptions& options = {});
 
+// Adds axes of one of several layouts, and the parameters that say how long they are.
+void make_axes(Random& random, ProgramDef& program);
+
 // A random expression of the type, of at most `depth` operations one in the other; leaves are what `leaf` makes.
 Term make_term(Random& random, char type, int depth, const std::function<Term(char type)>& leaf);
 

@@ -6,7 +6,14 @@
 #include <cmath>
 #include <functional>
 
+#include "tests/sparse/random/number.h"
+
 namespace weft::sparse::random {
+
+std::string lower_case(std::string name) {
+  for (char& c : name) c = static_cast<char>(std::tolower(c));
+  return name;
+}
 
 int64_t AxisDef::num_positions() const {
   if (parent.empty()) return length;
@@ -48,15 +55,10 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
-std::string lower(std::string name) {
-  for (char& c : name) c = static_cast<char>(std::tolower(c));
-  return name;
-}
-
 std::string to_text(const AxisDef& axis) {
   std::string text = fmt::format("  {} = ", axis.name);
-  const std::string indptr = fmt::format(", indptr={}_indptr", lower(axis.name));
-  const std::string indices = fmt::format(", indices={}_indices", lower(axis.name));
+  const std::string indptr = fmt::format(", indptr={}_indptr", lower_case(axis.name));
+  const std::string indices = fmt::format(", indices={}_indices", lower_case(axis.name));
   switch (axis.kind) {
     case AxisKind::dense_fixed: return text + fmt::format("dense_fixed({})\n", axis.length_text);
     case AxisKind::dense_variable: text += "dense_variable"; break;
@@ -107,9 +109,30 @@ std::vector<std::string> ProgramDef::chain_of(const std::string& wanted) const {
   return chain;
 }
 
+namespace {
+
+template <class T>
+std::map<std::string, T> those_that_are(const std::map<std::string, T>& params, const std::set<std::string>& set,
+                                        bool wanted) {
+  std::map<std::string, T> some;
+  for (const auto& [param, value] : params)
+    if (set.contains(param) == wanted) some[param] = value;
+  return some;
+}
+
+}  // namespace
+
+std::map<std::string, int64_t> ProgramDef::params_that_are(bool is_set) const {
+  return those_that_are(params, set, is_set);
+}
+std::map<std::string, double> ProgramDef::reals_that_are(bool is_set) const {
+  return those_that_are(reals, set, is_set);
+}
+
 std::string to_text(const ProgramDef& program) {
   std::vector<std::string> params;
   for (const auto& [param, value] : program.params) params.push_back(param);
+  for (const auto& [param, value] : program.reals) params.push_back(param + ": real");
   std::string text = fmt::format("program {}({}):\n", program.name, joined(params));
   for (const AxisDef& axis : program.axes) text += to_text(axis);
   for (const BufferDef& buffer : program.buffers)
@@ -151,10 +174,11 @@ void walk(const ProgramDef& program, const std::vector<std::string>& axes, bool 
 // Values by coordinates.
 class Dense {
  public:
-  Dense(const ProgramDef& program, const BufferDef& buffer) : values(buffer.values) {
+  Dense(const ProgramDef& program, const BufferDef& buffer) {
+    for (const double value : buffer.values) values.push_back(number(value));
     for (const std::string& axis : buffer.axes) lengths_.push_back(program.axis(axis).length);
     const auto places = places_of(program, buffer.axes);
-    if (buffer.temporary) values.assign(places.size(), std::numeric_limits<double>::quiet_NaN());
+    if (buffer.temporary) values.assign(places.size(), number(std::numeric_limits<double>::quiet_NaN()));
     size_t size = 1;
     for (const int64_t length : lengths_) size *= static_cast<size_t>(length);
     place_.assign(size, kAbsent);
@@ -162,11 +186,11 @@ class Dense {
       if (const auto index = index_of(places[p]); index < place_.size()) place_[index] = p;
   }
   // Null: absent.
-  double* find(const std::vector<int64_t>& at) {
+  Number* find(const std::vector<int64_t>& at) {
     const size_t index = index_of(at);
     return index >= place_.size() || place_[index] == kAbsent ? nullptr : &values[place_[index]];
   }
-  std::vector<double> values;  // in the order of storage
+  std::vector<Number> values;  // in the order of storage
 
  private:
   static constexpr size_t kAbsent = SIZE_MAX;
@@ -186,14 +210,14 @@ class Evaluation {
  public:
   explicit Evaluation(const ProgramDef& program) : program_(program) {
     for (const BufferDef& buffer : program.buffers) memory_.emplace(buffer.name, Dense(program, buffer));
-    meaning_.most_real = kMostReal;
     meaning_.variable = [this](const std::string& variable) {
+      if (const auto real = program_.reals.find(variable); real != program_.reals.end()) return real->second;
       const auto found = iterators_.find(variable);
       return static_cast<double>(found != iterators_.end() ? found->second : program_.params.at(variable));
     };
     meaning_.load = [this](const std::string& buffer, const std::vector<int64_t>& at) {
-      const double* found = memory_.at(buffer).find(at);
-      return found == nullptr ? 0 : *found;  // one that nobody has set is NaN, and unusable
+      const Number* found = memory_.at(buffer).find(at);
+      return found == nullptr ? Number{} : *found;  // one that nobody has set is NaN, and unusable
     };
   }
 
@@ -220,14 +244,14 @@ class Evaluation {
     for (const Term& condition : it.where) {
       bool known = true;
       for (const std::string& used : names_in(condition))
-        known = known && (program_.params.contains(used) ||
+        known = known && (program_.params.contains(used) || program_.reals.contains(used) ||
                           std::find(iterators.begin(), iterators.end(), used) != iterators.end());
       if (known) where.push_back(&condition);
     }
     walk(program_, axes, false, [&](const std::vector<int64_t>& at) {
       for (size_t a = 0; a < at.size(); ++a) iterators_[iterators[a]] = at[a];
       for (const Term* condition : where)
-        if (value_of(*condition, meaning_) == 0) return;
+        if (value_of(*condition, meaning_).value == 0) return;
       for (const StoreDef& store : is_init ? it.init : it.body) compute(store);
     });
   }
@@ -235,23 +259,20 @@ class Evaluation {
   void compute(const StoreDef& store) {
     try {
       std::vector<int64_t> at;
-      for (const Term& index : store.indices) at.push_back(static_cast<int64_t>(value_of(index, meaning_)));
-      const double value = value_of(store.value, meaning_);
+      for (const Term& index : store.indices) at.push_back(static_cast<int64_t>(value_of(index, meaning_).value));
+      const Number value = value_of(store.value, meaning_);
       const BufferDef& buffer = program_.buffer(store.buffer);
-      const double most = buffer.type() == 'r' ? kMostReal : buffer.dtype == "int32" ? INT32_MAX : 1e15;
-      if (!(std::fabs(value) <= most)) throw Unusable("a value that its buffer does not hold");
-      double* target = memory_.at(store.buffer).find(at);
+      if (buffer.dtype == "int32" && std::fabs(value.value) > INT32_MAX) throw Unusable("more than int32 holds");
+      Number* target = memory_.at(store.buffer).find(at);
       if (target == nullptr)
         results_.fails = true;
       else
-        *target = value;
+        *target = stored(value, buffer.dtype, buffers_in(store.value).contains(store.buffer));
     } catch (const Fails&) {
       results_.fails = true;
     }
   }
 
-  // So that sums of some are whole numbers in fp32 in any order.
-  static constexpr double kMostReal = 1 << 20;
   const ProgramDef& program_;
   std::map<std::string, Dense> memory_ = {};
   std::map<std::string, int64_t> iterators_ = {};

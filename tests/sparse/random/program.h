@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -68,7 +69,8 @@ struct IterationDef {
 struct ProgramDef {
   std::string name = "p0";
   std::map<std::string, int64_t> params = {};
-  std::map<std::string, int64_t> set = {};  // those of them that are fixed when it is compiled
+  std::map<std::string, double> reals = {};
+  std::set<std::string> set = {};  // those of both that are fixed when it is compiled
   std::vector<AxisDef> axes = {};
   std::vector<BufferDef> buffers = {};
   std::vector<IterationDef> iterations = {};
@@ -78,18 +80,23 @@ struct ProgramDef {
   const BufferDef& buffer(const std::string& buffer) const;
   // From the root to the axis.
   std::vector<std::string> chain_of(const std::string& axis) const;
+  // Integer parameters and real ones that are given when it is compiled, or when it runs.
+  std::map<std::string, int64_t> params_that_are(bool set) const;
+  std::map<std::string, double> reals_that_are(bool set) const;
 };
 
 std::string to_text(const ProgramDef& program);
+std::string lower_case(std::string name);
 
 // The coordinates of what axes store, in the order of storage; a place that is not used has a -1.
 std::vector<std::vector<int64_t>> places_of(const ProgramDef& program, const std::vector<std::string>& axes);
 
 struct Results {
-  std::map<std::string, std::vector<double>> values = {};  // of the caller's buffers
+  std::map<std::string, std::vector<Number>> values = {};  // of the caller's buffers
   bool fails = false;                                      // it writes what is absent, or divides by zero
 };
-// Throws Unusable where the program has no result to be compared: numbers too large, elements that nobody set.
+// Throws Unusable where the program has no result to be compared: numbers too large, elements that nobody set, what
+// rounding decides.
 Results results_of(const ProgramDef& program);
 
 }  // namespace weft::sparse::random

@@ -3,11 +3,41 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <iostream>
 
 #include "tests/sparse/random/case.h"
 
 namespace weft::sparse::random {
+
+// A line every half minute: how far a long run is.
+class Progress {
+ public:
+  explicit Progress(size_t num_cases) : num_cases_(num_cases) {}
+  void show(size_t done) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < std::chrono::seconds(30)) return;
+    last_ = now;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - begin_).count();
+    std::cout << done << " of " << num_cases_ << " cases, " << seconds << " s" << std::endl;
+  }
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  const size_t num_cases_;
+  const Time begin_ = std::chrono::steady_clock::now();
+  Time last_ = begin_;
+};
+
+// Of a long run: no primitive is always refused, and a fair share of all lines is accepted.
+inline void expect_all_accepted(const Tally& tally) {
+  if (tally.num_cases < 400) return;
+  EXPECT_GE(tally.all().accepted * 100, tally.all().drawn * 40);
+  for (const std::string& primitive : LineMaker::primitives()) {
+    const auto found = tally.primitives.find(primitive);
+    EXPECT_GE(found == tally.primitives.end() ? 0 : found->second.cases, 2) << "cases with " << primitive;
+  }
+}
 
 class Findings {
  public:
@@ -38,6 +68,7 @@ class Findings {
 // is another test's.
 template <class Run>
 void run_in_files(const std::vector<uint64_t>& seeds, size_t of_a_file, Tally& tally, const Run& run) {
+  Progress progress(seeds.size());
   std::vector<Case> cases;
   std::vector<size_t> numbers;
   for (size_t i = 0, more = true; i < seeds.size() && more; ++i) {
@@ -49,6 +80,7 @@ void run_in_files(const std::vector<uint64_t>& seeds, size_t of_a_file, Tally& t
     }
     if (cases.size() < of_a_file && (i + 1 < seeds.size() || cases.empty())) continue;
     more = run(cases, numbers);
+    progress.show(i + 1);
     cases.clear();
     numbers.clear();
   }

@@ -114,8 +114,9 @@ class Shrinking {
     candidate = best_;
     std::string text = to_text(candidate.program);
     text.erase(0, text.find('\n'));
-    std::erase_if(candidate.program.params, [&](const auto& p) { return text.find(p.first) == text.npos; });
-    std::erase_if(candidate.program.set, [&](const auto& p) { return text.find(p.first) == text.npos; });
+    const auto is_unnamed = [&](const auto& param) { return text.find(param.first) == text.npos; };
+    std::erase_if(candidate.program.params, is_unnamed);
+    std::erase_if(candidate.program.reals, is_unnamed);
     left_ = std::max(left_, 1);
     keep(candidate);
   }

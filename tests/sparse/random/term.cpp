@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/sparse/random/number.h"
+
 namespace weft::sparse::random {
 namespace {
 
 using enum Operation::Form;
+using enum Rounding;
 using X = const double*;
 
 double divided(X x) {
@@ -31,26 +34,33 @@ const std::vector<Operation> kOperations = {
     {"abs", call, "i", 'i', [](X x) { return std::fabs(x[0]); }, 2},
     {"-", prefix, "i", 'i', [](X x) { return -x[0]; }, 3},
     {"select", call, "bii", 'i', [](X x) { return x[0] != 0 ? x[1] : x[2]; }, 4},
-    {"+", infix, "rr", 'r', [](X x) { return x[0] + x[1]; }, 9},
-    {"-", infix, "rr", 'r', [](X x) { return x[0] - x[1]; }, 9},
-    {"*", infix, "rr", 'r', [](X x) { return x[0] * x[1]; }, 9},
-    {"+", infix, "ir", 'r', [](X x) { return x[0] + x[1]; }, 1},
-    {"*", infix, "ri", 'r', [](X x) { return x[0] * x[1]; }, 1},
-    {"min", call, "rr", 'r', [](X x) { return std::min(x[0], x[1]); }, 3},
-    {"max", call, "rr", 'r', [](X x) { return std::max(x[0], x[1]); }, 3},
-    {"abs", call, "r", 'r', [](X x) { return std::fabs(x[0]); }, 2},
-    {"-", prefix, "r", 'r', [](X x) { return -x[0]; }, 2},
-    {"real", call, "i", 'r', [](X x) { return x[0]; }, 4},
-    {"select", call, "brr", 'r', [](X x) { return x[0] != 0 ? x[1] : x[2]; }, 4},
+    {"+", infix, "rr", 'r', [](X x) { return x[0] + x[1]; }, 9, sum},
+    {"-", infix, "rr", 'r', [](X x) { return x[0] - x[1]; }, 9, sum},
+    {"*", infix, "rr", 'r', [](X x) { return x[0] * x[1]; }, 9, product},
+    {"+", infix, "ir", 'r', [](X x) { return x[0] + x[1]; }, 1, sum},
+    {"*", infix, "ri", 'r', [](X x) { return x[0] * x[1]; }, 1, product},
+    {"min", call, "rr", 'r', [](X x) { return std::min(x[0], x[1]); }, 3, choice},
+    {"max", call, "rr", 'r', [](X x) { return std::max(x[0], x[1]); }, 3, choice},
+    {"abs", call, "r", 'r', [](X x) { return std::fabs(x[0]); }, 2, choice},
+    {"-", prefix, "r", 'r', [](X x) { return -x[0]; }, 2, choice},
+    {"/", infix, "rr", 'r', [](X x) { return x[0] / x[1]; }, 2, function},
+    {"exp", call, "r", 'r', [](X x) { return std::exp(x[0]); }, 1, function},
+    {"log", call, "r", 'r', [](X x) { return std::log(x[0]); }, 1, function},
+    {"tanh", call, "r", 'r', [](X x) { return std::tanh(x[0]); }, 1, function},
+    {"sigmoid", call, "r", 'r', [](X x) { return 1 / (1 + std::exp(-x[0])); }, 1, function},
+    {"sqrt", call, "r", 'r', [](X x) { return std::sqrt(x[0]); }, 1, function},
+    {"pow", call, "rr", 'r', [](X x) { return std::pow(x[0], x[1]); }, 1, function},
+    {"real", call, "i", 'r', [](X x) { return x[0]; }, 4, conversion},
+    {"select", call, "brr", 'r', [](X x) { return x[0] != 0 ? x[1] : x[2]; }, 4, choice},
     {"<", infix, "ii", 'b', [](X x) { return double(x[0] < x[1]); }, 6},
     {"<=", infix, "ii", 'b', [](X x) { return double(x[0] <= x[1]); }, 4},
     {">", infix, "ii", 'b', [](X x) { return double(x[0] > x[1]); }, 4},
     {">=", infix, "ii", 'b', [](X x) { return double(x[0] >= x[1]); }, 4},
     {"==", infix, "ii", 'b', [](X x) { return double(x[0] == x[1]); }, 3},
     {"!=", infix, "ii", 'b', [](X x) { return double(x[0] != x[1]); }, 3},
-    {"<", infix, "rr", 'b', [](X x) { return double(x[0] < x[1]); }, 2},
-    {">=", infix, "rr", 'b', [](X x) { return double(x[0] >= x[1]); }, 2},
-    {"==", infix, "rr", 'b', [](X x) { return double(x[0] == x[1]); }, 1},
+    {"<", infix, "rr", 'b', [](X x) { return double(x[0] < x[1]); }, 2, comparison},
+    {">=", infix, "rr", 'b', [](X x) { return double(x[0] >= x[1]); }, 2, comparison},
+    {"==", infix, "rr", 'b', [](X x) { return double(x[0] == x[1]); }, 1, comparison},
     {"and", infix, "bb", 'b', [](X x) { return double(x[0] != 0 && x[1] != 0); }, 4},
     {"or", infix, "bb", 'b', [](X x) { return double(x[0] != 0 || x[1] != 0); }, 3},
     {"not", prefix, "b", 'b', [](X x) { return double(x[0] == 0); }, 3},
@@ -58,7 +68,9 @@ const std::vector<Operation> kOperations = {
 
 Term literal(int64_t value) { return {.value = static_cast<double>(value)}; }
 Term real_literal(double value) { return {.type = 'r', .value = value}; }
-Term name(std::string variable) { return {.kind = Term::Kind::name, .name = std::move(variable)}; }
+Term name(std::string variable, char type) {
+  return {.kind = Term::Kind::name, .type = type, .name = std::move(variable)};
+}
 Term load(std::string buffer, std::vector<Term> indices, char type) {
   return {.kind = Term::Kind::load, .type = type, .name = std::move(buffer), .operands = std::move(indices)};
 }
@@ -90,8 +102,10 @@ std::string closed(const Term& term) {
 
 std::string to_text(const Term& term) {
   switch (term.kind) {
-    case Term::Kind::literal:
-      return term.type == 'r' ? fmt::format("{:.1f}", term.value) : fmt::format("{}", int64_t(term.value));
+    case Term::Kind::literal: {
+      if (term.type != 'r') return fmt::format("{}", int64_t(term.value));
+      return term.value == std::floor(term.value) ? fmt::format("{:.1f}", term.value) : fmt::format("{}", term.value);
+    }
     case Term::Kind::name: return term.name;
     case Term::Kind::load: return fmt::format("{}[{}]", term.name, list(term.operands));
     case Term::Kind::operation: break;
@@ -125,31 +139,42 @@ std::set<std::string> buffers_in(const Term& term) {
   return names;
 }
 
-double value_of(const Term& term, const Meaning& meaning) {
-  double value = 0;
+namespace {
+
+constexpr double kMostReal = 1e9, kMostInteger = 1e15;  // magnitudes beyond are unusable
+
+// A value that is hardly known says nothing.
+bool is_usable(const Number& x, char type) {
+  if (type != 'r') return std::fabs(x.value) <= kMostInteger;
+  return std::fabs(x.value) <= kMostReal && x.error * 16 <= std::max(1.0, x.size);
+}
+
+}  // namespace
+
+Number value_of(const Term& term, const Meaning& meaning) {
+  Number value;
   switch (term.kind) {
-    case Term::Kind::literal: return term.value;
-    case Term::Kind::name: return meaning.variable(term.name);
+    case Term::Kind::literal: return number(term.value);
+    case Term::Kind::name: return number(meaning.variable(term.name));
     case Term::Kind::load: {
       std::vector<int64_t> at;
-      for (const Term& index : term.operands) at.push_back(static_cast<int64_t>(value_of(index, meaning)));
+      for (const Term& index : term.operands) at.push_back(static_cast<int64_t>(value_of(index, meaning).value));
       value = meaning.load(term.name, at);
       break;
     }
     case Term::Kind::operation: {
-      double x[3] = {};
+      Number x[3] = {};
       // What is not asked for is not computed.
       const std::string_view symbol = term.op->symbol;
       x[0] = value_of(term.operands[0], meaning);
-      const bool stops = (symbol == "and" && x[0] == 0) || (symbol == "or" && x[0] != 0);
+      const bool holds = x[0].value != 0, stops = (symbol == "and" && !holds) || (symbol == "or" && holds);
       for (size_t i = 1; i < term.operands.size() && !stops; ++i)
-        if (symbol != "select" || (x[0] != 0) == (i == 1)) x[i] = value_of(term.operands[i], meaning);
-      value = term.op->apply(x);
+        if (symbol != "select" || holds == (i == 1)) x[i] = value_of(term.operands[i], meaning);
+      value = result_of(*term.op, x);
       break;
     }
   }
-  if (!(std::fabs(value) <= (term.type == 'r' ? meaning.most_real : meaning.most_integer)))
-    throw Unusable(fmt::format("{} is too large", to_text(term)));
+  if (!is_usable(value, term.type)) throw Unusable(fmt::format("{} is too large, or not known", to_text(term)));
   return value;
 }
 

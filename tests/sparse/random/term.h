@@ -2,7 +2,7 @@
 //
 //   Term t = operation("//", {name("i"), literal(-2)});
 //   to_text(t);             // "i // -2"
-//   value_of(t, scope);     // what Python says it is
+//   value_of(t, scope);     // what Python says it is; of reals also how far a program may be from it
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,16 @@
 
 namespace weft::sparse::random {
 
+// A real, or a whole number: what is computed lies within `error` of the value. See number.h.
+struct Number {
+  double value = 0, error = 0;
+  double size = 0;     // the sum of the magnitudes that it was added up from
+  double granule = 1;  // the power of two that all of them are multiples of
+};
+
+// How what an operation gives is rounded.
+enum class Rounding { none, choice, comparison, conversion, sum, product, function };
+
 // Types by a letter: b, i and r, for conditions, integers and reals.
 struct Operation {
   enum class Form { infix, prefix, call };
@@ -24,8 +34,9 @@ struct Operation {
   char result;
   double (*apply)(const double* operands);
   int weight;  // how often random terms have it
+  Rounding rounding = Rounding::none;
 };
-// All that a program may write, but for what rounds.
+// All that a program may write.
 extern const std::vector<Operation> kOperations;
 
 struct Term {
@@ -40,7 +51,7 @@ struct Term {
 
 Term literal(int64_t value);
 Term real_literal(double value);
-Term name(std::string variable);
+Term name(std::string variable, char type = 'i');
 Term load(std::string buffer, std::vector<Term> indices, char type);
 // By symbol and the types of the operands.
 Term operation(std::string_view symbol, std::vector<Term> operands);
@@ -49,7 +60,7 @@ std::string to_text(const Term& term);
 std::set<std::string> names_in(const Term& term);    // variables
 std::set<std::string> buffers_in(const Term& term);  // that it loads from
 
-// What says nothing: a value that not every type holds exactly, an element that nobody set.
+// What says nothing: a value that not every type holds, an element that nobody set, what rounding decides.
 struct Unusable : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -60,11 +71,8 @@ struct Fails : std::runtime_error {
 
 struct Meaning {
   std::function<double(const std::string& variable)> variable;
-  std::function<double(const std::string& buffer, const std::vector<int64_t>& at)> load;
-  // Magnitudes beyond are unusable.
-  double most_real = 1e15, most_integer = 1e15;
+  std::function<Number(const std::string& buffer, const std::vector<int64_t>& at)> load;
 };
-// Numbers are whole, so doubles hold them exactly.
-double value_of(const Term& term, const Meaning& meaning);
+Number value_of(const Term& term, const Meaning& meaning);
 
 }  // namespace weft::sparse::random
