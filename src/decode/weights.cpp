@@ -57,6 +57,28 @@ LayerVectors read_vectors(const ModelFile& file, const LayerNames& names) {
 
 }  // namespace
 
+const std::vector<float>& LayerVectors::of(WeightRole role) const {
+  switch (role) {
+    case WeightRole::attn_norm: return attn_norm;
+    case WeightRole::ffn_norm: return ffn_norm;
+    case WeightRole::q_norm: return q_norm;
+    case WeightRole::k_norm: return k_norm;
+    case WeightRole::attn_post_norm: return attn_post_norm;
+    case WeightRole::ffn_post_norm: return ffn_post_norm;
+    case WeightRole::qkv_bias: return qkv_bias;
+    case WeightRole::output_bias: return output_bias;
+    default: break;
+  }
+  ensure(false, "{} is no vector of a layer", to_string(role));
+  return attn_norm;
+}
+
+int64_t LayerVectors::size() const {
+  size_t size = 0;
+  for (const WeightRole role : kLayerVectors) size += of(role).size();
+  return static_cast<int64_t>(size);
+}
+
 ModelSources read_sources(const ModelFile& file) {
   check_weights(file);
   const ModelConfig& config = file.config();

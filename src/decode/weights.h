@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "base/check.h"
+#include "decode/program.h"
 #include "ops/weight_source.h"
 #include "weft/model.h"
 
@@ -16,14 +18,14 @@ struct LayerVectors {
   // Empty unless the model has them.
   std::vector<float> q_norm = {}, k_norm = {}, attn_post_norm = {}, ffn_post_norm = {}, qkv_bias = {}, output_bias = {};
 
-  int64_t size() const {  // of all of them
-    size_t size = 0;
-    for (const auto* vector :
-         {&attn_norm, &ffn_norm, &q_norm, &k_norm, &attn_post_norm, &ffn_post_norm, &qkv_bias, &output_bias})
-      size += vector->size();
-    return static_cast<int64_t>(size);
-  }
+  const std::vector<float>& of(WeightRole role) const;
+  int64_t size() const;  // of all of them
 };
+
+// The roles of a layer's vectors.
+inline constexpr WeightRole kLayerVectors[] = {
+    WeightRole::attn_norm,      WeightRole::ffn_norm,      WeightRole::q_norm,   WeightRole::k_norm,
+    WeightRole::attn_post_norm, WeightRole::ffn_post_norm, WeightRole::qkv_bias, WeightRole::output_bias};
 
 struct LayerSources {
   LayerVectors vectors;
@@ -39,6 +41,24 @@ struct ModelSources {
   std::vector<float> output_norm;
   std::vector<LayerSources> layers;
 };
+
+// The matrix of that role and layer among weights whose members have the names of these: ModelSources, or what a device
+// made of them.
+template <class Weights>
+const auto& matrix_of(const Weights& weights, WeightRole role, int layer) {
+  if (role == WeightRole::embedding) return weights.embedding;
+  if (role == WeightRole::head) return weights.own_head;
+  const auto& of_layer = weights.layers[static_cast<size_t>(layer)];
+  switch (role) {
+    case WeightRole::qkv: return of_layer.qkv;
+    case WeightRole::output: return of_layer.output;
+    case WeightRole::gate_up: return of_layer.gate_up;
+    case WeightRole::down: return of_layer.down;
+    default: break;
+  }
+  ensure(false, "{} is no matrix", to_string(role));
+  return weights.embedding;
+}
 
 // Vectors are read, matrices when they are packed: the file outlives the sources. Throws what check_weights throws, and
 // Error(unsupported) for vectors of another type than F32.

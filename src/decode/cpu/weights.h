@@ -21,6 +21,9 @@ struct CpuWeights {
   std::vector<CpuLayerWeights> layers;
 
   const gemm::PackedLinear& head() const { return own_head.rows() > 0 ? own_head : embedding; }
+  const std::vector<float>& vector(WeightRole role, int layer) const {
+    return role == WeightRole::output_norm ? output_norm : layers[static_cast<size_t>(layer)].vectors.of(role);
+  }
   size_t bytes_per_token() const;  // of the matrices and vectors that one token multiplies
 };
 

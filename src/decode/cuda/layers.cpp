@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "decode/cuda/step_graphs.h"
 #include "decode/cuda/step_upload.h"
 #include "decode/cuda/weights.h"
@@ -19,11 +20,25 @@ using ops::CardProduct;
 
 constexpr int64_t kWarps = ops::kThreads / 32;  // of a CTA, each with a row at a time
 
-class CudaLayers : public Layers {
+ops::CardCache cache_of(const TensorView& cache, const TensorView& scale) {
+  ops::CardCache to{.data = cache.data(),
+                    .page_stride = cache.stride(0),
+                    .slot_stride = cache.stride(1),
+                    .head_stride = cache.stride(2)};
+  if (scale) {
+    to.scale = scale.as<float>();
+    to.scale_page_stride = scale.stride(0), to.scale_slot_stride = scale.stride(1);
+    to.scale_head_stride = scale.stride(2);
+  }
+  return to;
+}
+
+// A norm is part of the product that reads it, sum and gate are part of their own.
+class CudaExecutor : public DeviceExecutor {
  public:
-  CudaLayers(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options,
-             const Sequences& sequences, cuda::Card& card, cuda::OwnedStream stream)
-      : Layers(config, options, Stream::cuda(stream.get(), card.index()), sequences),
+  CudaExecutor(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options,
+               const Sequences& sequences, cuda::Card& card, cuda::OwnedStream stream)
+      : DeviceExecutor(config, options, Stream::cuda(stream.get(), card.index()), sequences),
         card_(card),
         own_stream_(std::move(stream)),
         weights_(load_weights(card, sources, team_of(options), options.on_load)),
@@ -35,16 +50,66 @@ class CudaLayers : public Layers {
 
   size_t weight_bytes() const override { return weights_.bytes_per_token(); }
 
- private:
+  bool fuses(const Operation& operation, const Operation& next) const override {
+    switch (next.kind) {
+      case OperationKind::project: return operation.kind == OperationKind::norm;
+      case OperationKind::gate: return operation.kind == OperationKind::project;
+      // Of the output projection; that of q, k and v goes with their rotation.
+      case OperationKind::add_bias: return next.writes[0] == Buffer::projected;
+      case OperationKind::norm: return next.writes[0] == Buffer::projected;
+      case OperationKind::add: return operation.writes[0] == Buffer::projected;
+      case OperationKind::norm_heads: return operation.kind == OperationKind::add_bias;
+      case OperationKind::rotate:
+        return operation.kind == OperationKind::norm_heads || operation.kind == OperationKind::add_bias;
+      case OperationKind::append: return operation.kind == OperationKind::rotate;
+      default: return false;
+    }
+  }
+
   void upload(const Step& step) override {
     make_buffers(step);
     upload_.write(step, attention_, own_stream_.get());
   }
 
-  void enqueue(const Step& step, float* logits) override {
-    graphs_.run({.rows = step.rows(), .wanted = static_cast<int64_t>(step.wanted.size()), .memory = memory_of(logits)},
-                [&] { run_layers(step, logits); });
+  void enqueue(const Step& step, float* logits, const std::function<void()>& walk) override {
+    const auto wanted = static_cast<int64_t>(step.wanted.size());
+    graphs_.run({.rows = step.rows(), .wanted = wanted, .memory = memory_of(logits)}, [&] {
+      rows_ = step.rows();
+      walk();
+      if (wanted > 0)
+        cuda::copy_to_host(card_, logits, logits_.data(),
+                           static_cast<size_t>(wanted * config_.vocab_size) * sizeof(float), own_stream_.get());
+    });
   }
+
+  void run(std::span<const Operation> fused) override {
+    const Operation& last = fused.back();
+    switch (last.kind) {
+      case OperationKind::embed:
+        return ops::embed(card_, weights_.embedding, upload_.tokens(), rows_, last.scale, residual_, stream_);
+      case OperationKind::project: return multiply_normed(fused);
+      case OperationKind::append: return append(fused);
+      case OperationKind::attend: return attend(last);
+      case OperationKind::add: return add_product(fused);
+      case OperationKind::gate: return multiply_gated(fused);
+      case OperationKind::soft_cap: return cap_logits(last);
+      default: ensure(false, "{} ends what runs as one on a card", to_string(last.kind));
+    }
+  }
+
+  void keep(const std::vector<int64_t>& wanted) override {
+    const auto move = [&](float* data, int64_t cols) {
+      for (size_t i = 0; i < wanted.size(); ++i)
+        if (wanted[i] != static_cast<int64_t>(i))
+          cuda::copy_on_card(card_, data + static_cast<int64_t>(i) * cols, data + wanted[i] * cols,
+                             static_cast<size_t>(cols) * sizeof(float), own_stream_.get());
+    };
+    move(residual_, config_.hidden_size);
+    move(attended_, q_cols());
+    rows_ = static_cast<int64_t>(wanted.size());
+  }
+
+ private:
   // All that a step reads and writes at addresses that may change.
   std::vector<const void*> memory_of(const float* logits) const {
     std::vector<const void*> memory{logits, logits_.data(), buffers_.data(), upload_.tokens()};
@@ -52,23 +117,26 @@ class CudaLayers : public Layers {
     return memory;
   }
 
-  void embed(const Step& step) override {
-    rows_ = step.rows();
-    ops::embed(card_, weights_.embedding, upload_.tokens(), rows_, config_.embedding_scale, residual_, stream_);
+  // Query, key and value or logits of the residual.
+  void multiply_normed(std::span<const Operation> fused) {
+    const Operation &norm = fused.front(), &product = fused.back();
+    float* y = product.writes[0] == Buffer::logits ? static_cast<float*>(logits_.data()) : qkv_;
+    multiply(matrix_of(product), {.x = residual_, .y = y, .ldy = product.weights[0].rows, .norm = vector_of(&norm)});
   }
 
-  void append(int layer) override {
-    const CardLayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
-    multiply(weights.qkv, {.x = residual_, .y = qkv_, .ldy = qkv_cols(), .norm = weights.attn_norm});
+  // Bias, norms of heads and rotation in one kernel with what goes into the cache.
+  void append(std::span<const Operation> fused) {
+    const int layer = fused.back().layer;
+    const Operation* norms = find(fused, OperationKind::norm_heads);
     const size_t kind = attention_.kind_of(layer);
     const StepUpload::Angles angles = upload_.angles(kind);
     const ops::RopeTable& rope = attention_.rope(kind);
     const KvCache cache = sequences_.layer(layer);
     const int heads = config_.num_qo_heads + 2 * config_.num_kv_heads;
     const ops::QkvArgs args{.qkv = qkv_,
-                            .bias = weights.qkv_bias,
-                            .q_norm = weights.q_norm,
-                            .k_norm = weights.k_norm,
+                            .bias = vector_of(find(fused, OperationKind::add_bias)),
+                            .q_norm = vector_of(norms, 0),
+                            .k_norm = vector_of(norms, 1),
                             .cos = angles.cos,
                             .sin = angles.sin,
                             .places = upload_.places(),
@@ -88,43 +156,20 @@ class CudaLayers : public Layers {
                 stream_, args);
   }
 
-  void attend(int layer) override {
+  void attend(const Operation& operation) {
     AttentionTensors tensors;
     const int64_t heads = config_.num_qo_heads, dim = config_.head_dim;
     tensors.q = TensorView(query_, attention_.q_dtype(), {rows_, heads, dim}, stream_.device());
-    tensors.kv = sequences_.layer(layer);
+    tensors.kv = sequences_.layer(operation.layer);
     tensors.o = TensorView(attended_, DType::fp32, {rows_, heads, dim}, stream_.device());
-    attention_.run(layer, std::move(tensors));
+    attention_.run(operation.layer, std::move(tensors));
   }
 
-  void keep(const std::vector<int64_t>& wanted) override {
-    const auto move = [&](float* data, int64_t cols) {
-      for (size_t i = 0; i < wanted.size(); ++i)
-        if (wanted[i] != static_cast<int64_t>(i))
-          cuda::copy_on_card(card_, data + static_cast<int64_t>(i) * cols, data + wanted[i] * cols,
-                             static_cast<size_t>(cols) * sizeof(float), own_stream_.get());
-    };
-    move(residual_, config_.hidden_size);
-    move(attended_, q_cols());
-    rows_ = static_cast<int64_t>(wanted.size());
-  }
-
-  void feed_forward(int layer) override {
-    const CardLayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
-    add_product(weights.output, attended_, weights.attn_post_norm, weights.output_bias);
-    multiply_gated(weights.gate_up, weights.ffn_norm);
-    add_product(weights.down, gated_, weights.ffn_post_norm);
-  }
-
-  void finish(float* logits) override {
+  void cap_logits(const Operation& operation) {
     const int64_t vocab = config_.vocab_size;
-    const size_t bytes = static_cast<size_t>(rows_ * vocab) * sizeof(float);
-    auto* to = static_cast<float*>(logits_.data());
-    multiply(weights_.head(), {.x = residual_, .y = to, .ldy = vocab, .norm = weights_.output_norm});
-    if (config_.logits_soft_cap > 0.f)
-      ops::launch(card_, ops::cap_kernel(), {.ctas = ops::ctas_of_pieces(rows_, vocab)}, stream_,
-                  ops::CapArgs{rows_of(to, vocab), rows_, static_cast<int>(vocab), config_.logits_soft_cap});
-    cuda::copy_to_host(card_, logits, to, bytes, own_stream_.get());
+    auto* logits = static_cast<float*>(logits_.data());
+    ops::launch(card_, ops::cap_kernel(), {.ctas = ops::ctas_of_pieces(rows_, vocab)}, stream_,
+                ops::CapArgs{rows_of(logits, vocab), rows_, static_cast<int>(vocab), operation.soft_cap});
   }
 
   ops::KernelText qkv_kernel() const {
@@ -153,18 +198,6 @@ class CudaLayers : public Layers {
   }
 
   static ops::CardRows rows_of(float* data, int64_t cols) { return {data, 1, cols, 0}; }
-  static ops::CardCache cache_of(const TensorView& cache, const TensorView& scale) {
-    ops::CardCache to{.data = cache.data(),
-                      .page_stride = cache.stride(0),
-                      .slot_stride = cache.stride(1),
-                      .head_stride = cache.stride(2)};
-    if (scale) {
-      to.scale = scale.as<float>();
-      to.scale_page_stride = scale.stride(0), to.scale_slot_stride = scale.stride(1);
-      to.scale_head_stride = scale.stride(2);
-    }
-    return to;
-  }
 
   // Rows of x lie without gaps.
   void multiply(const CardMatrix& matrix, CardProduct product) {
@@ -178,10 +211,16 @@ class CudaLayers : public Layers {
   }
 
   // The residual becomes larger by the product, with its bias and itself normed in models that do so.
-  void add_product(const CardMatrix& matrix, const float* x, const float* post_norm, const float* bias = nullptr) {
+  void add_product(std::span<const Operation> fused) {
+    const Operation& product = fused.front();
+    const float* bias = vector_of(find(fused, OperationKind::add_bias));
+    const float* post_norm = vector_of(find(fused, OperationKind::norm));
     const int64_t hidden = config_.hidden_size;
     float* to = post_norm == nullptr ? residual_ : projected_;
-    multiply(matrix, {.x = x, .y = to, .ldy = hidden, .add = post_norm == nullptr});
+    multiply(matrix_of(product), {.x = product.reads[0] == Buffer::attended ? attended_ : gated_,
+                                  .y = to,
+                                  .ldy = hidden,
+                                  .add = post_norm == nullptr});
     if (bias != nullptr)
       ops::launch(card_, ops::add_row_kernel(), {.ctas = ops::ctas_of_pieces(rows_, hidden)}, stream_,
                   ops::AddRowArgs{rows_of(to, hidden), bias, rows_, static_cast<int>(hidden)});
@@ -198,11 +237,14 @@ class CudaLayers : public Layers {
   }
 
   // gated = gate(first half of the product) * the other half.
-  void multiply_gated(const CardMatrix& matrix, const float* norm) {
+  void multiply_gated(std::span<const Operation> fused) {
+    const float* norm = vector_of(find(fused, OperationKind::norm));
+    const CardMatrix& matrix = matrix_of(*find(fused, OperationKind::project));
+    const Gate gate = fused.back().gate;
     const int64_t half = config_.intermediate_size;
     const bool is_for_many = many_rows_ && rows_ > ops::kFewRows;
     if (ops::can_gate(matrix) && !is_for_many)
-      return multiply(matrix, {.x = residual_, .y = gated_, .ldy = half, .norm = norm, .gate = config_.gate});
+      return multiply(matrix, {.x = residual_, .y = gated_, .ldy = half, .norm = norm, .gate = gate});
     multiply(matrix, {.x = residual_, .y = both_, .ldy = 2 * half, .norm = norm});
     ops::launch(card_, ops::gate_kernel(), {.ctas = ops::ctas_of_pieces(rows_, half)}, stream_,
                 ops::GateArgs{.gate = rows_of(both_, 2 * half),
@@ -210,7 +252,15 @@ class CudaLayers : public Layers {
                               .y = rows_of(gated_, half),
                               .rows = rows_,
                               .dim = static_cast<int>(half),
-                              .gelu = config_.gate == Gate::gelu_tanh});
+                              .gelu = gate == Gate::gelu_tanh});
+  }
+
+  const CardMatrix& matrix_of(const Operation& product) const {
+    return decode::matrix_of(weights_, product.weights[0].role, product.layer);
+  }
+  // Null where there is no such operation.
+  const float* vector_of(const Operation* operation, size_t index = 0) const {
+    return operation == nullptr ? nullptr : weights_.vector(operation->weights[index].role, operation->layer);
   }
 
   void make_buffers(const Step& step) {
@@ -259,11 +309,11 @@ class CudaLayers : public Layers {
 
 }  // namespace
 
-std::unique_ptr<Layers> make_cuda_layers(const ModelConfig& config, const ModelSources& sources,
-                                         const ForwardOptions& options, const Sequences& sequences) {
+std::unique_ptr<Executor> make_cuda_executor(const ModelConfig& config, const ModelSources& sources,
+                                             const ForwardOptions& options, const Sequences& sequences) {
   cuda::require_card(options.device, "device");
   cuda::Card& card = cuda::Card::at(options.device.index);
-  return std::make_unique<CudaLayers>(config, sources, options, sequences, card, cuda::make_stream(card));
+  return std::make_unique<CudaExecutor>(config, sources, options, sequences, card, cuda::make_stream(card));
 }
 
 }  // namespace weft::decode

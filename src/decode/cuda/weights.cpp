@@ -1,7 +1,9 @@
 #include "decode/cuda/weights.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
 
@@ -28,23 +30,13 @@ class Vectors {
   std::vector<float> all_;
 };
 
-constexpr std::pair<const float * CardLayerWeights::*, std::vector<float> LayerVectors::*> kVectors[] = {
-    {&CardLayerWeights::attn_norm, &LayerVectors::attn_norm},
-    {&CardLayerWeights::ffn_norm, &LayerVectors::ffn_norm},
-    {&CardLayerWeights::q_norm, &LayerVectors::q_norm},
-    {&CardLayerWeights::k_norm, &LayerVectors::k_norm},
-    {&CardLayerWeights::attn_post_norm, &LayerVectors::attn_post_norm},
-    {&CardLayerWeights::ffn_post_norm, &LayerVectors::ffn_post_norm},
-    {&CardLayerWeights::qkv_bias, &LayerVectors::qkv_bias},
-    {&CardLayerWeights::output_bias, &LayerVectors::output_bias}};
-
 void load_vectors(cuda::Card& card, const ModelSources& sources, CardWeights& weights) {
   Vectors vectors;
   std::vector<std::pair<const float**, size_t>> places{{&weights.output_norm, vectors.add(sources.output_norm)}};
   for (size_t i = 0; i < sources.layers.size(); ++i)
-    for (const auto& [to, from] : kVectors) {
-      const std::vector<float>& values = sources.layers[i].vectors.*from;
-      if (!values.empty()) places.emplace_back(&(weights.layers[i].*to), vectors.add(values));
+    for (size_t vector = 0; vector < std::size(kLayerVectors); ++vector) {
+      const std::vector<float>& values = sources.layers[i].vectors.of(kLayerVectors[vector]);
+      if (!values.empty()) places.emplace_back(&weights.layers[i].vectors[vector], vectors.add(values));
     }
   weights.vectors = vectors.upload(card);
   for (const auto& [to, at] : places) *to = static_cast<const float*>(weights.vectors.data()) + at;
@@ -57,6 +49,13 @@ int64_t weights_of(const Sources& sources) {
 }
 
 }  // namespace
+
+const float* CardWeights::vector(WeightRole role, int layer) const {
+  if (role == WeightRole::output_norm) return output_norm;
+  const auto found = std::ranges::find(kLayerVectors, role);
+  ensure(found != std::end(kLayerVectors), "{} is no vector of a layer", to_string(role));
+  return layers[static_cast<size_t>(layer)].vectors[static_cast<size_t>(found - kLayerVectors)];
+}
 
 size_t CardWeights::bytes_per_token() const {
   size_t bytes = head().memory.bytes() + vectors.bytes();

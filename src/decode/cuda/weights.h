@@ -1,7 +1,9 @@
 // A model's weights on a card.
 #pragma once
 
+#include <array>
 #include <functional>
+#include <iterator>
 
 #include "decode/weights.h"
 #include "ops/cuda/weights.h"
@@ -9,8 +11,7 @@
 namespace weft::decode {
 
 struct CardLayerWeights {
-  // Vectors; null where the model has none.
-  const float *attn_norm, *ffn_norm, *q_norm, *k_norm, *attn_post_norm, *ffn_post_norm, *qkv_bias, *output_bias;
+  std::array<const float*, std::size(kLayerVectors)> vectors = {};  // null where the model has none
   ops::CardMatrix qkv, output, gate_up, down;
 };
 
@@ -22,6 +23,7 @@ struct CardWeights {
   std::vector<CardLayerWeights> layers;
 
   const ops::CardMatrix& head() const { return own_head.rows > 0 ? own_head : embedding; }
+  const float* vector(WeightRole role, int layer) const;
   size_t bytes_per_token() const;  // of the matrices and vectors that one token multiplies
 };
 
