@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "decode/forward.h"
 #include "tests/decode/recorded_walk.h"
 
 namespace weft::decode {
@@ -74,6 +75,33 @@ TEST(LayerByLayer, TheCpuMakesRowsInTheProductThatReadsThem) {
             "norm add norm project\n"
             "soft_cap\n");
   EXPECT_NE(runs_on_cpu({.architecture = "gemma3"}).find("\nnorm_heads rotate\nappend\n"), std::string::npos);
+}
+
+// Those of a file are checked when it is read; others may be made by hand.
+TEST(LayerByLayer, IsNotMadeOfWeightsThatAreNotTheProgramsOwn) {
+  const testing::TempFolder folder;
+  const std::string path = folder.path("model.gguf");
+  testing::random_model({.architecture = "qwen2"}).write(path);
+  const ModelFile file(path);
+  const auto refused = [&](const std::function<void(ModelSources&)>& change) {
+    ModelSources sources = read_sources(file);
+    change(sources);
+    try {
+      make_forward_pass(file.config(), std::move(sources), {});
+    } catch (const InternalError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused([](ModelSources&) {}), "");
+  const auto expect = [&](const std::function<void(ModelSources&)>& change, const std::string& text) {
+    const std::string message = refused(change);
+    EXPECT_NE(message.find(text), std::string::npos) << message;
+  };
+  expect([](ModelSources& s) { s.layers[1].vectors.qkv_bias.clear(); }, "the weights have 1 rows of 0 as qkv_bias");
+  expect([](ModelSources& s) { s.layers[0].gate_up.pop_back(); }, "the weights have 160 rows of 96 as gate_up");
+  expect([](ModelSources& s) { s.output_norm.pop_back(); }, "the weights have 1 rows of 95 as output_norm");
+  expect([](ModelSources& s) { s.layers.pop_back(); }, "weights of 1 layers for a program of 2");
 }
 
 // An executor that computes nothing and fuses all that it is let.
