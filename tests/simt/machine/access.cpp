@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 
@@ -13,7 +14,7 @@ extern "C" const char __executable_start, _end;  // of the program, by the linke
 namespace weft::simt {
 namespace {
 
-constexpr std::string_view verb(Access access) {
+constexpr const char* verb(Access access) {
   return access == Access::read ? "reads" : access == Access::write ? "writes" : "changes atomically";
 }
 
@@ -64,9 +65,14 @@ bool Machine::may_access(const char* p, size_t bytes, Access access, std::string
 void Machine::access(const void* address, size_t bytes, Access access, const void* pc) {
   const char* p = static_cast<const char*>(address);
   if (current_ == nullptr || bytes == 0 || is_stack(p)) return;
+  if (access == Access::write) ++changes_;
+  check(p, bytes, access, Proxy::generic, verb(access), pc);
+}
+
+void Machine::check(const char* p, size_t bytes, Access access, Proxy proxy, const char* verb, const void* pc) {
   std::string why;
-  if (!may_access(p, bytes, access, why)) fault(fmt::format("{} {}: {}", verb(access), place_of(p, bytes), why), pc);
-  check_order(p, bytes, access, pc);
+  if (!may_access(p, bytes, access, why)) fault(fmt::format("{} {}: {}", verb, place_of(p, bytes), why), pc);
+  check_order(p, bytes, access, proxy, verb, pc);
 }
 
 void Machine::require_aligned(const void* address, size_t bytes, const char* what, const void* pc) {
@@ -75,50 +81,72 @@ void Machine::require_aligned(const void* address, size_t bytes, const char* wha
         pc);
 }
 
-void Machine::check_order(const char* p, size_t bytes, Access access, const void* pc) {
-  Shadow& shadow = shared_.contains(p) ? shared_ : global_;
+std::string Machine::in_flight(const ShadowByte& seen, const char* byte) const {
+  const std::string whose =
+      fmt::format("of {} ({}) is still in flight there", name_of(seen.write.who), place(seen.write.pc));
+  if (seen.flight == Flight::cp_async) return fmt::format("a cp.async {}; wait for it, then for a barrier", whose);
+  if (seen.flight == Flight::bulk_store)
+    return fmt::format("a bulk store {}, until that thread waits for it (bulk_wait)", whose);
+  for (const auto& [place, mbarrier] : mbarriers_)
+    for (const BulkCopy& copy : mbarrier.copies)
+      if (byte >= copy.shared && byte < copy.shared + copy.bytes)
+        return fmt::format("a bulk copy {}; wait for phase {} of {}", whose, mbarrier.phase, text_of(mbarrier));
+  return "a bulk copy " + whose;
+}
+
+void Machine::check_order(const char* p, size_t bytes, Access access, Proxy proxy, const char* verb, const void* pc) {
+  const Space space = shared_.contains(p) ? Space::shared : Space::global;
+  Shadow& shadow = space == Space::shared ? shared_ : global_;
   if (!shadow.contains(p)) return;  // a constant
   const Clock& now = current_->clock;
   const auto self = static_cast<uint16_t>(current_->id);
-  const Event event{now[self], self, access == Access::atomic, pc};
+  const Event event{now[self], self, access == Access::atomic, proxy == Proxy::async, pc};
   for (const char* byte = p; byte < p + bytes; ++byte) {
     ShadowByte& seen = shadow[byte];
-    if (seen.in_flight)
-      fault(fmt::format("{} {}: a cp.async of {} ({}) is still in flight there; wait for it, then for a barrier",
-                        verb(access), place_of(p, bytes), name_of(seen.write.thread), place(seen.write.pc)),
+    if (seen.flight != Flight::none)
+      fault(fmt::format("{} {}: {}", verb, place_of(p, bytes), in_flight(seen, byte)), pc);
+    if (seen.is_mbarrier)
+      fault(fmt::format("{} {}: an mbarrier lies there, which {} initialised ({}); invalidate it first", verb,
+                        place_of(p, bytes), name_of(seen.write.who), place(seen.write.pc)),
             pc);
     const auto conflicts = [&](const Event& other) {
-      return other.clock != 0 && other.thread != self && !(other.is_atomic && event.is_atomic) && !other.is_before(now);
+      return other.clock != 0 && other.who != self && !(other.is_atomic && event.is_atomic) && !other.is_before(now);
     };
     const auto race = [&](const Event& other, const char* did) {
-      fault(fmt::format("{} {}: {} {} it ({}), and no barrier orders the two", verb(access), place_of(p, bytes),
-                        name_of(other.thread), did, place(other.pc)),
+      const std::string what = fmt::format("{} {}: ", verb, place_of(p, bytes));
+      if (!is_thread(other)) {
+        for (const auto& [place_of_mbarrier, mbarrier] : mbarriers_)
+          if (mbarrier.who == other.who)
+            fault(fmt::format("{}a bulk copy {} it ({}), and this thread has not waited for phase {} of {}", what, did,
+                              place(other.pc), other.clock - 1, text_of(mbarrier)),
+                  pc);
+        fault(fmt::format("{}a bulk copy {} it ({}), and this thread has not waited for that", what, did,
+                          place(other.pc)),
+              pc);
+      }
+      const bool is_far = threads_[other.who].cta != current_->cta;
+      fault(fmt::format("{}{} {} it ({}), and no barrier orders the two{}{}", what, name_of(other.who), did,
+                        place(other.pc), is_far ? ", nor a release that is acquired" : "",
+                        proxy == Proxy::async && access == Access::write ? ": its place is used again too early" : ""),
             pc);
     };
     if (conflicts(seen.write)) race(seen.write, "wrote");
+    if (proxy == Proxy::async && seen.write.clock != 0 && !seen.write.is_async && !now.is_fenced(seen.write, space))
+      fault(fmt::format("{} {}: {} wrote it ({}) through the generic proxy, and no {} of this CTA lies between the two",
+                        verb, place_of(p, bytes), name_of(seen.write.who), place(seen.write.pc),
+                        space == Space::shared ? "fence_async_shared()" : "fence_async_global()"),
+            pc);
     if (access == Access::read) {
-      // Of those who read since the last write two are kept, of two warps if there are two: whoever writes unordered is
-      // unordered with one of them.
-      Event& first = seen.reads[0];
-      Event& second = seen.reads[1];
-      if (first.clock == 0 || first.thread == self || first.is_before(now))
-        first = event;
-      else if (second.clock == 0 || second.thread / 32 == first.thread / 32 || second.is_before(now))
-        second = event;
+      // What a copy reads counts as read when it lands.
+      if (proxy == Proxy::generic) shadow.read(byte, slot_of(self), event, now);
       continue;
     }
-    for (const Event& other : seen.reads)
-      if (conflicts(other)) race(other, "read");
+    for (uint64_t left = seen.readers; left != 0; left &= left - 1)
+      if (const Event& other = shadow.reader(byte, static_cast<size_t>(std::countr_zero(left))); conflicts(other))
+        race(other, "read");
     seen.write = event;
-    seen.reads[0] = seen.reads[1] = {};
+    seen.readers = 0;
   }
-}
-
-Clock& Machine::clock_of(const void* atomic) {
-  for (size_t i = 0; i < atomics_.size(); ++i)
-    if (atomics_[i] == atomic) return atomics_clocks_[i];
-  atomics_.push_back(atomic);
-  return atomics_clocks_.emplace_back(threads_.size());
 }
 
 void Machine::copy_async(void* shared, const void* global, int bytes, const void* pc) {
@@ -133,7 +161,7 @@ void Machine::copy_async(void* shared, const void* global, int bytes, const void
   access(from, static_cast<size_t>(bytes), Access::read, pc);
   access(to, 16, Access::write, pc);
   std::memset(to, 0xff, 16);
-  for (int i = 0; i < 16; ++i) shared_[to + i].in_flight = true;
+  for (int i = 0; i < 16; ++i) shared_[to + i].flight = Flight::cp_async;
   current_->open.push_back({to, from, bytes, pc});
 }
 
@@ -143,7 +171,7 @@ void Machine::commit_copies() {
 }
 
 void Machine::land(const Copy& copy, const void* pc) {
-  for (int i = 0; i < 16; ++i) shared_[copy.shared + i].in_flight = false;
+  for (int i = 0; i < 16; ++i) shared_[copy.shared + i].flight = Flight::none;
   access(copy.global, static_cast<size_t>(copy.bytes), Access::read, copy.pc);
   access(copy.shared, 16, Access::write, pc);
   std::memset(copy.shared, 0, 16);

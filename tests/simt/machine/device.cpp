@@ -132,67 +132,82 @@ void cp_async_16(void* shared, const void* global, int bytes) {
 void cp_async_commit() { machine().commit_copies(); }
 void cp_async_wait(int pending) { machine().wait_copies(static_cast<size_t>(pending), WEFT_CALLER); }
 
-unsigned atomic(AtomicOp op, unsigned* p, unsigned x, bool acq_rel) {
-  machine().require_aligned(p, 4, "changes atomically", WEFT_CALLER);
-  machine().access(p, 4, Access::atomic, WEFT_CALLER);
-  Thread& self = machine().current();
-  Clock& published = machine().clock_of(p);
-  if (acq_rel) {
-    join(self.clock, published);
-    join(published, self.clock);
-    ++self.clock[static_cast<size_t>(self.id)];
-  } else {
-    join(self.acquired, published);
-    join(published, self.released);
-  }
-  const unsigned old = *p;
-  *p = op == AtomicOp::add ? old + x : old | x;
+unsigned atomic(AtomicOp op, unsigned* p, unsigned x, Ordering ordering) {
+  unsigned old = 0;
+  const auto change = [&] {
+    old = *p;
+    *p = op == AtomicOp::add ? old + x : old | x;
+  };
+  machine().change_atomic(p, 4, ordering, false, change, WEFT_CALLER);
   return old;
 }
-namespace {
-
-// Asked before the memory changes.
-void change_relaxed(void* p, size_t bytes, const void* caller) {
-  machine().require_aligned(p, bytes, "changes atomically", caller);
-  machine().access(p, bytes, Access::atomic, caller);
-  Thread& self = machine().current();
-  Clock& published = machine().clock_of(p);
-  join(self.acquired, published);
-  join(published, self.released);
-}
-
-}  // namespace
 void atomic_min(unsigned long long* p, unsigned long long x) {
-  change_relaxed(p, 8, WEFT_CALLER);
-  *p = std::min(*p, x);
+  machine().change_atomic(
+      p, 8, Ordering::relaxed, false, [&] { *p = std::min(*p, x); }, WEFT_CALLER);
 }
 void atomic_add(float* p, float x) {
-  change_relaxed(p, 4, WEFT_CALLER);
-  *p += x;
+  machine().change_atomic(
+      p, 4, Ordering::relaxed, false, [&] { *p += x; }, WEFT_CALLER);
 }
 void atomic_add(double* p, double x) {
-  change_relaxed(p, 8, WEFT_CALLER);
-  *p += x;
+  machine().change_atomic(
+      p, 8, Ordering::relaxed, false, [&] { *p += x; }, WEFT_CALLER);
 }
 unsigned load_acquire(const unsigned* p) {
-  machine().yield();  // who waits for a word lets others write it
-  machine().access(p, 4, Access::atomic, WEFT_CALLER);
-  join(machine().current().clock, machine().clock_of(p));
-  return *p;
+  return static_cast<unsigned>(machine().load_atomic(p, 4, true, WEFT_CALLER));
 }
 void store_release(unsigned* p, unsigned x) {
-  machine().access(p, 4, Access::atomic, WEFT_CALLER);
-  Thread& self = machine().current();
-  machine().clock_of(p) = self.clock;
-  ++self.clock[static_cast<size_t>(self.id)];
-  *p = x;
+  machine().change_atomic(
+      p, 4, Ordering::release, true, [&] { *p = x; }, WEFT_CALLER);
+}
+unsigned long long load_relaxed(const unsigned long long* p) { return machine().load_atomic(p, 8, false, WEFT_CALLER); }
+void store_relaxed(unsigned long long* p, unsigned long long x) {
+  machine().change_atomic(
+      p, 8, Ordering::relaxed, true, [&] { *p = x; }, WEFT_CALLER);
 }
 void fence_gpu() {
   Thread& self = machine().current();
-  join(self.clock, self.acquired);
+  self.clock.join_seen(self.acquired);
   self.released = self.clock;
-  ++self.clock[static_cast<size_t>(self.id)];
+  self.clock.count(static_cast<size_t>(self.id));
 }
+
+void mbarrier_init(unsigned long long* barrier, unsigned arrivals) {
+  machine().init_mbarrier(barrier, arrivals, WEFT_CALLER);
+}
+void mbarrier_inval(unsigned long long* barrier) { machine().inval_mbarrier(barrier, WEFT_CALLER); }
+void mbarrier_arrive(unsigned long long* barrier, unsigned bytes) { machine().arrive(barrier, bytes, WEFT_CALLER); }
+bool mbarrier_try_wait(unsigned long long* barrier, unsigned parity) {
+  return machine().try_wait(barrier, parity, WEFT_CALLER);
+}
+void mbarrier_wait(unsigned long long* barrier, unsigned parity) {
+  machine().wait_mbarrier(barrier, parity, WEFT_CALLER);
+}
+
+void fence_async_shared() {
+  machine().current().clock.fence(Space::shared);
+  machine().fence_inits(WEFT_CALLER);
+}
+void fence_async_global() { machine().current().clock.fence(Space::global); }
+void fence_mbarrier_init() { machine().fence_inits(WEFT_CALLER); }
+
+void bulk_copy(void* shared, const void* global, unsigned bytes, const unsigned long long* barrier) {
+  machine().bulk_copy(shared, global, bytes, barrier, WEFT_CALLER);
+}
+void bulk_store(void* global, const void* shared, unsigned bytes) {
+  machine().bulk_store(global, shared, bytes, WEFT_CALLER);
+}
+void bulk_commit() { machine().commit_stores(); }
+void bulk_wait_read(int pending) { machine().wait_stores(static_cast<size_t>(pending), false, WEFT_CALLER); }
+void bulk_wait(int pending) { machine().wait_stores(static_cast<size_t>(pending), true, WEFT_CALLER); }
+
+void change_registers(int registers, bool more) { machine().change_registers(registers, more, WEFT_CALLER); }
+
+unsigned long long global_ns() {
+  machine().yield();
+  return machine().now_ns();
+}
+void sleep() { machine().yield(); }
 
 namespace {
 // What a card may give in place of y: `share` off, up or down by the last bit of y as a float; powers of 2, infinities

@@ -28,14 +28,39 @@ void cp_async_commit();
 void cp_async_wait(int pending);
 
 enum class AtomicOp { add, bit_or };
-unsigned atomic(AtomicOp op, unsigned* p, unsigned x, bool acq_rel);
+enum class Ordering { relaxed, release, acq_rel };
+unsigned atomic(AtomicOp op, unsigned* p, unsigned x, Ordering ordering);
 // Relaxed.
 void atomic_min(unsigned long long* p, unsigned long long x);
 void atomic_add(float* p, float x);
 void atomic_add(double* p, double x);
 unsigned load_acquire(const unsigned* p);
 void store_release(unsigned* p, unsigned x);
+unsigned long long load_relaxed(const unsigned long long* p);
+void store_relaxed(unsigned long long* p, unsigned long long x);
 void fence_gpu();
+
+void mbarrier_init(unsigned long long* barrier, unsigned arrivals);
+void mbarrier_inval(unsigned long long* barrier);
+void mbarrier_arrive(unsigned long long* barrier, unsigned bytes);  // of which so many more are expected
+bool mbarrier_try_wait(unsigned long long* barrier, unsigned parity);
+void mbarrier_wait(unsigned long long* barrier, unsigned parity);
+
+void fence_async_shared();
+void fence_async_global();
+void fence_mbarrier_init();
+
+void bulk_copy(void* shared, const void* global, unsigned bytes, const unsigned long long* barrier);
+void bulk_store(void* global, const void* shared, unsigned bytes);
+void bulk_commit();
+void bulk_wait_read(int pending);
+void bulk_wait(int pending);
+
+void change_registers(int registers, bool more);
+
+// A microsecond more each time all threads have had their turn; others go on first.
+unsigned long long global_ns();
+void sleep();
 
 float exp2(float x);
 float log2(float x);

@@ -82,7 +82,10 @@ struct Launch {
   int ctas = 1, threads = 32;  // a multiple of 32
   size_t shared_bytes = 0;
   Order order = Order::up;
-  uint64_t seed = 1;  // of Order::random
+  uint64_t seed = 1;         // of Order::random
+  bool cooperative = false;  // all CTAs are resident at once, or the launch is refused
+  int resident_ctas = 0;     // CTAs that the card holds at once; 0: any number
+  int registers = 0;         // of a thread as it begins; 0: as many as the CTA leaves it of a multiprocessor's
 };
 
 // Runs `kernel`, a call of the kernel, in every thread of the launch. Throws Fault.

@@ -18,7 +18,10 @@ namespace {
 namespace context = boost::context::detail;
 
 constexpr size_t kStack = 256 << 10, kPage = 4096, kSharedAlignment = 1024, kSharedRedZone = 64 << 10;
-constexpr int kMaxIdleRounds = 10'000;
+// Rounds of all threads in which nothing changes until no more is expected of them; and those in which something does,
+// and yet no thread ends or waits.
+constexpr int kMaxIdleRounds = 10'000, kMaxStalledRounds = 1'000'000;
+constexpr int kRegisters = 65'536;  // of a multiprocessor
 
 Machine* the_machine = nullptr;
 
@@ -37,9 +40,7 @@ void enter(context::transfer_t from) {
   machine.scheduler_ = from.fctx;
   machine.kernel_();
   Thread& self = *machine.current_;
-  for (const Copy& copy : self.open) machine.fault("ends with a cp.async in flight that it never waits for", copy.pc);
-  for (const auto& group : self.groups)
-    for (const Copy& copy : group) machine.fault("ends with a cp.async in flight that it never waits for", copy.pc);
+  machine.check_end(self);
   self.is_done = true;
   context::jump_fcontext(machine.scheduler_, nullptr);
 }
@@ -48,7 +49,12 @@ Machine::Machine(Memory& memory, const Launch& launch, const std::function<void(
     : memory_(memory), launch_(launch), kernel_(kernel) {
   if (launch.ctas < 1 || launch.threads < 32 || launch.threads % 32 != 0 || launch.ctas * launch.threads > 0xffff)
     throw std::invalid_argument("a launch has 1 or more CTAs of whole warps, and fewer than 65,536 threads");
+  if (launch.cooperative && launch.resident_ctas > 0 && launch.ctas > launch.resident_ctas)
+    throw std::invalid_argument(fmt::format("a cooperative launch of {} CTAs, of which {} are resident at once",
+                                            launch.ctas, launch.resident_ctas));
   const size_t num_threads = static_cast<size_t>(launch.ctas * launch.threads);
+  num_who_ = num_threads;
+  const int registers = launch.registers > 0 ? launch.registers : std::min(kRegisters / launch.threads / 8 * 8, 256);
   stacks_bytes_ = num_threads * kStack;
   stacks_ = map_memory(stacks_bytes_);
   shared_stride_ = (launch.shared_bytes + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment + kSharedRedZone;
@@ -60,7 +66,9 @@ Machine::Machine(Memory& memory, const Launch& launch, const std::function<void(
   ctas_.resize(static_cast<size_t>(launch.ctas));
   for (size_t i = 0; i < ctas_.size(); ++i) {
     ctas_[i].shared = shared_begin_ + i * shared_stride_;
+    ctas_[i].threads_left = launch.threads;
     ctas_[i].warps.resize(static_cast<size_t>(launch.threads / 32));
+    ctas_[i].warpgroups.resize(static_cast<size_t>((launch.threads + 127) / 128), {.registers = registers});
   }
   threads_.resize(num_threads);
   for (size_t i = 0; i < num_threads; ++i) {
@@ -71,9 +79,8 @@ Machine::Machine(Memory& memory, const Launch& launch, const std::function<void(
     thread.stack = stacks_ + i * kStack;
     mprotect(thread.stack, kPage, PROT_NONE);  // a stack that is too small is a crash, and no odd result
     thread.fiber = context::make_fcontext(thread.stack + kStack, kStack - kPage, enter);
-    thread.clock.assign(num_threads, 0);
-    thread.released = thread.acquired = thread.clock;
-    thread.clock[i] = 1;
+    thread.clock = Clock(num_threads);
+    thread.clock.set(i, 1);
   }
 }
 
@@ -90,31 +97,77 @@ void Machine::run() {
   std::iota(order.begin(), order.end(), 0);
   if (launch_.order == Order::down) std::reverse(order.begin(), order.end());
   std::mt19937_64 random(launch_.seed);
-  int idle_rounds = 0;
+  begin_ctas(random);
+  int idle_rounds = 0, stalled_rounds = 0;
   for (size_t left = threads_.size(); left > 0 && fault_.empty();) {
     if (launch_.order == Order::random) std::shuffle(order.begin(), order.end(), random);
+    const uint64_t changes = changes_;
     bool went = false, progressed = false;
     for (const int id : order) {
       Thread& thread = threads_[static_cast<size_t>(id)];
-      if (thread.is_done || thread.waits_for != nullptr) continue;
+      if (thread.is_done || thread.waits_for != nullptr || !ctas_[static_cast<size_t>(thread.cta)].has_begun) continue;
       current_ = &thread;
       thread.fiber = context::jump_fcontext(thread.fiber, nullptr).fctx;
       current_ = nullptr;
       went = true;
       progressed = progressed || thread.is_done || thread.waits_for != nullptr;
       left -= thread.is_done;
+      if (thread.is_done && fault_.empty()) end_thread(thread);
       if (!fault_.empty()) break;
     }
-    idle_rounds = progressed ? 0 : idle_rounds + 1;
-    if (fault_.empty() && (left > 0 && !went)) fault_ = stuck();
-    if (fault_.empty() && idle_rounds > kMaxIdleRounds)
-      fault_ = "the threads that are left wait for a word that nobody writes";
+    ++rounds_;
+    if (left == 0 || !fault_.empty()) break;
+    const bool is_idle = !progressed && changes == changes_;
+    idle_rounds = is_idle ? idle_rounds + 1 : 0;
+    stalled_rounds = progressed ? 0 : stalled_rounds + 1;
+    // Copies land when nobody can do without them: none can go on, or those that do only look.
+    if ((!went || is_idle || stalled_rounds % 100 == 99) && land_some(random)) {
+      idle_rounds = 0;
+    } else if (!went) {
+      fault_ = stuck();
+    } else if (idle_rounds > kMaxIdleRounds || stalled_rounds > kMaxStalledRounds) {
+      fault_ = "the threads that are left wait for a word that nobody writes:" + who_polls();
+    }
   }
   the_machine = nullptr;
   if (!fault_.empty()) throw Fault(fault_);
 }
 
+// A cooperative launch has all its CTAs resident; of another one those of the card, and the next begins where one ends.
+void Machine::begin_ctas(std::mt19937_64& random) {
+  waiting_ctas_.resize(ctas_.size());
+  std::iota(waiting_ctas_.begin(), waiting_ctas_.end(), 0);
+  if (launch_.order == Order::up) std::reverse(waiting_ctas_.begin(), waiting_ctas_.end());
+  if (launch_.order == Order::random) std::shuffle(waiting_ctas_.begin(), waiting_ctas_.end(), random);
+  const size_t resident = launch_.resident_ctas > 0 ? static_cast<size_t>(launch_.resident_ctas) : ctas_.size();
+  for (size_t i = 0; i < std::min(resident, ctas_.size()); ++i) {
+    ctas_[static_cast<size_t>(waiting_ctas_.back())].has_begun = true;
+    waiting_ctas_.pop_back();
+  }
+}
+
+void Machine::end_thread(const Thread& thread) {
+  if (--ctas_[static_cast<size_t>(thread.cta)].threads_left > 0) return;
+  for (const auto& [place_of_mbarrier, mbarrier] : mbarriers_)
+    if (mbarrier.cta == thread.cta && !mbarrier.copies.empty()) {
+      const BulkCopy& copy = mbarrier.copies.front();
+      fault_ = fmt::format(
+          "{} at {} starts a bulk copy that is in flight when its CTA ends: nobody waits for phase {} of {}",
+          name_of(copy.thread), place(copy.pc), mbarrier.phase, text_of(mbarrier));
+      return;
+    }
+  if (waiting_ctas_.empty()) return;
+  ctas_[static_cast<size_t>(waiting_ctas_.back())].has_begun = true;
+  waiting_ctas_.pop_back();
+}
+
 void Machine::yield() { scheduler_ = context::jump_fcontext(scheduler_, nullptr).fctx; }
+
+void Machine::poll(const void* address, const void* pc) {
+  current_->polls = address;
+  current_->polls_at = pc;
+  yield();
+}
 
 void Machine::wait(const char* what, const void* pc) {
   current_->waits_for = what;
@@ -133,19 +186,64 @@ std::string Machine::name_of(const Thread& thread) const {
                            : fmt::format("cta {} thread {}", thread.cta, thread.index);
 }
 
-std::string Machine::stuck() const {
-  std::map<std::string, std::pair<int, int>> waiting;  // what and where -> how many, the first
+namespace {
+
+// Threads that wait for one thing, in one place.
+class Waiting {
+ public:
+  void add(const std::string& where, const std::string& what, const std::string& who) {
+    ++by_place_.try_emplace({where, what}, 0, who).first->second.first;
+  }
+  std::string text() const {
+    std::string text;
+    for (const auto& [place, who] : by_place_)
+      text += fmt::format(" {} {} ({} the first){},", who.first, place.first, who.second, place.second);
+    return text;
+  }
+
+ private:
+  std::map<std::pair<std::string, std::string>, std::pair<int, std::string>> by_place_;  // how many, the first
+};
+
+}  // namespace
+
+std::string Machine::stuck() const { return "no thread can go on:" + who_waits(); }
+
+std::string Machine::who_waits() const {
+  Waiting waiting;
   int done = 0;
   for (const Thread& thread : threads_) {
     done += thread.is_done;
     if (thread.waits_for == nullptr) continue;
-    ++waiting.try_emplace(fmt::format("{} at {}", thread.waits_for, place(thread.waits_at)), 0, thread.id)
-          .first->second.first;
+    std::string what;
+    if (thread.mbarrier != nullptr)
+      what = fmt::format(" for phase {} of {}: {}", thread.mbarrier->phase, text_of(*thread.mbarrier),
+                         missing_of(*thread.mbarrier));
+    const Cta& cta = ctas_[static_cast<size_t>(thread.cta)];
+    if (const Warpgroup& group = cta.warpgroups[static_cast<size_t>(thread.index / 128)]; group.wanted != 0)
+      what = fmt::format(" for {} registers a thread more, of which {} are free", group.wanted - group.registers,
+                         cta.free_registers / 128);
+    waiting.add(fmt::format("wait in {} at {}", thread.waits_for, place(thread.waits_at)), what, name_of(thread));
   }
-  std::string text = "no thread can go on:";
-  for (const auto& [where, who] : waiting)
-    text += fmt::format(" {} wait in {} ({} the first),", who.first, where, name_of(who.second));
-  return text + fmt::format(" {} have ended", done);
+  std::string text = waiting.text() + fmt::format(" {} have ended", done);
+  if (!waiting_ctas_.empty())
+    text += fmt::format("; {} CTAs have not begun, as no more than {} are resident and none of them ends",
+                        waiting_ctas_.size(), launch_.resident_ctas);
+  return text;
+}
+
+std::string Machine::who_polls() const {
+  Waiting polling;
+  for (const Thread& thread : threads_) {
+    if (thread.is_done || thread.waits_for != nullptr || thread.polls == nullptr) continue;
+    const auto found = mbarriers_.find(static_cast<const char*>(thread.polls));
+    const std::string what = found == mbarriers_.end()
+                                 ? fmt::format(" for {}", place_of(static_cast<const char*>(thread.polls), 4))
+                                 : fmt::format(" for phase {} of {}: {}", found->second.phase, text_of(found->second),
+                                               missing_of(found->second));
+    polling.add("poll at " + place(thread.polls_at), what, name_of(thread));
+  }
+  return polling.text() + who_waits();
 }
 
 void Machine::barrier(int id, int threads, bool waits, bool same_call, const char* name, const void* pc) {
@@ -158,24 +256,30 @@ void Machine::barrier(int id, int threads, bool waits, bool same_call, const cha
   if (barrier.arrived == 0) {
     barrier.first_at = pc;
     barrier.first_thread = current_->id;
-    barrier.clock.assign(threads_.size(), 0);
+    barrier.threads = threads;
+    barrier.clock = Clock();
+  } else if (barrier.threads != threads) {
+    fault(fmt::format("comes to barrier {} of {} threads, and {} has come to it as one of {} ({})", id, threads,
+                      name_of(barrier.first_thread), barrier.threads, place(barrier.first_at)),
+          pc);
   } else if (same_call && !same_place(barrier.first_at, pc)) {
     fault(fmt::format("comes to {} while {} waits in that of {}: divergent barrier", name,
                       name_of(barrier.first_thread), place(barrier.first_at)),
           pc);
   }
   Clock& clock = current_->clock;
-  join(barrier.clock, clock);
-  ++clock[static_cast<size_t>(current_->id)];
+  barrier.clock.join(clock);
+  clock.count(static_cast<size_t>(current_->id));
+  ++changes_;
   if (++barrier.arrived < threads) {
     if (!waits) return;
     barrier.waiting.push_back(current_);
     wait(name, pc);
     return;
   }
-  if (waits) join(clock, barrier.clock);
+  if (waits) clock.join(barrier.clock);
   for (Thread* other : barrier.waiting) {
-    join(other->clock, barrier.clock);
+    other->clock.join(barrier.clock);
     release(*other);
   }
   barrier.waiting.clear();
@@ -202,11 +306,11 @@ void Machine::collective(const char* name, void* operands, void (*combine)(void*
   }
   if (combine != nullptr) combine(warp.operands);
   if (orders) {
-    Clock all(threads_.size());
-    for (int i = 0; i < 32; ++i) join(all, lanes[i].clock);
+    Clock all;
+    for (int i = 0; i < 32; ++i) all.join(lanes[i].clock);
     for (int i = 0; i < 32; ++i) {
       lanes[i].clock = all;
-      ++lanes[i].clock[static_cast<size_t>(lanes[i].id)];
+      lanes[i].clock.count(static_cast<size_t>(lanes[i].id));
     }
   }
   for (int i = 0; i < 32; ++i) release(lanes[i]);

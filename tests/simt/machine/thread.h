@@ -4,10 +4,16 @@
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <random>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "tests/simt/machine/atomic.h"
+#include "tests/simt/machine/device.h"
 #include "tests/simt/machine/machine.h"
+#include "tests/simt/machine/mbarrier.h"
 #include "tests/simt/machine/shadow.h"
 
 namespace weft::simt {
@@ -20,6 +26,17 @@ struct Copy {
   const void* pc;
 };
 
+// One bulk copy to global memory.
+struct BulkStore {
+  char* global;
+  const char* shared;
+  size_t bytes;
+  const void* pc;
+  Clock seen;            // by its thread as it began
+  bool is_read = false;  // `content` is what it will write
+  std::string content = {};
+};
+
 struct Thread {
   int id = 0, cta = 0, index = 0;
   boost::context::detail::fcontext_t fiber = nullptr;
@@ -27,18 +44,22 @@ struct Thread {
   bool is_done = false;
   const char* waits_for = nullptr;  // null: it can go on
   const void* waits_at = nullptr;
-  Clock clock = {};             // what of every thread's past this one has seen
-  Clock released = {};          // what it had seen at its last fence: what a relaxed atomic behind it publishes
-  Clock acquired = {};          // what relaxed atomics have told it, which counts from its next fence on
+  const Mbarrier* mbarrier = nullptr;                // that it waits for
+  const void *polls = nullptr, *polls_at = nullptr;  // the word, or mbarrier, that it looked at last
+  Clock clock = Clock();                             // what of every thread's past this one has seen
+  Clock released = Clock();     // what it had seen at its last fence: what a relaxed atomic behind it publishes
+  Clock acquired = Clock();     // what relaxed atomics have told it, which counts from its next fence on
   std::vector<Copy> open = {};  // cp.async since the last commit
   std::deque<std::vector<Copy>> groups = {};  // and those committed
+  std::vector<BulkStore> open_stores = {};    // the same of bulk stores
+  std::deque<std::vector<BulkStore>> store_groups = {};
 };
 
 struct Barrier {
-  int arrived = 0;
+  int arrived = 0, threads = 0;
   const void* first_at = nullptr;
   int first_thread = 0;
-  Clock clock = {};
+  Clock clock = Clock();
   std::vector<Thread*> waiting = {};
 };
 
@@ -51,10 +72,22 @@ struct Warp {
   void* operands[32] = {};
 };
 
+// Four warps, and the registers of each of their threads.
+struct Warpgroup {
+  int registers = 0, wanted = 0;  // wanted: what it waits for; 0: nothing
+  int arrived = 0, coming_to = 0, first_thread = 0;
+  const void* first_at = nullptr;
+  Clock changed = Clock();  // what its threads were at when the last change was made
+};
+
 struct Cta {
   char* shared = nullptr;  // within a mapping of its own
+  bool has_begun = false;
+  int threads_left = 0;
+  int free_registers = 0;
   std::vector<Barrier> barriers = std::vector<Barrier>(16);
   std::vector<Warp> warps = {};
+  std::vector<Warpgroup> warpgroups = {};
 };
 
 class Machine {
@@ -68,6 +101,7 @@ class Machine {
   const Launch& launch() const { return launch_; }
   Thread& current() { return *current_; }
   Cta& cta() { return ctas_[static_cast<size_t>(current_->cta)]; }
+  uint64_t now_ns() const { return rounds_ * 1000; }  // a microsecond each time all threads have had their turn
 
   // An access of the current thread; nothing where no kernel runs.
   void access(const void* address, size_t bytes, Access access, const void* pc);
@@ -79,40 +113,88 @@ class Machine {
   void wait(const char* what, const void* pc);  // until some other thread calls release
   static void release(Thread& thread) { thread.waits_for = nullptr; }
   void yield();
+  // The current thread looks whether others have changed a word; they go on first.
+  void poll(const void* address, const void* pc);
+  // change() changes the word; `is_store`: to a value that does not follow from the one before.
+  void change_atomic(void* p, size_t bytes, Ordering ordering, bool is_store, const std::function<void()>& change,
+                     const void* pc);
+  uint64_t load_atomic(const void* p, size_t bytes, bool acquires, const void* pc);
 
   void barrier(int id, int threads, bool waits, bool same_call, const char* name, const void* pc);
   // Returns when all lanes have come here: the last one calls combine(operands of all lanes).
   void collective(const char* name, void* operands, void (*combine)(void* const* lanes), bool orders, const void* pc);
+  void change_registers(int registers, bool more, const void* pc);
+
   void copy_async(void* shared, const void* global, int bytes, const void* pc);
   void commit_copies();
   void wait_copies(size_t pending, const void* pc);
 
-  Clock& clock_of(const void* atomic);
+  void init_mbarrier(const void* address, unsigned arrivals, const void* pc);
+  void inval_mbarrier(const void* address, const void* pc);
+  void arrive(const void* address, unsigned bytes, const void* pc);
+  bool try_wait(const void* address, unsigned parity, const void* pc);
+  void wait_mbarrier(const void* address, unsigned parity, const void* pc);
+  void fence_inits(const void* pc);
+
+  void bulk_copy(void* shared, const void* global, unsigned bytes, const void* mbarrier, const void* pc);
+  void bulk_store(void* global, const void* shared, unsigned bytes, const void* pc);
+  void commit_stores();
+  void wait_stores(size_t pending, bool written, const void* pc);
+
   std::string name_of(const Thread& thread) const;
   std::string name_of(int id) const { return name_of(threads_[static_cast<size_t>(id)]); }
   static Machine* active();
 
  private:
   friend void enter(boost::context::detail::transfer_t from);
+  enum class Proxy { generic, async };
+
   bool is_stack(const char* p) const;
+  bool is_thread(const Event& event) const { return event.who < threads_.size(); }
+  size_t slot_of(size_t who) const { return who < threads_.size() ? who / 32 : who - threads_.size() * 31 / 32; }
   std::string place_of(const char* p, size_t bytes) const;
+  std::string text_of(const Mbarrier& mbarrier) const;
+  std::string missing_of(const Mbarrier& mbarrier) const;
+  std::string in_flight(const ShadowByte& seen, const char* byte) const;
   bool may_access(const char* p, size_t bytes, Access access, std::string& why) const;
-  void check_order(const char* p, size_t bytes, Access access, const void* pc);
-  std::string stuck() const;
+  void check(const char* p, size_t bytes, Access access, Proxy proxy, const char* verb, const void* pc);
+  void check_order(const char* p, size_t bytes, Access access, Proxy proxy, const char* verb, const void* pc);
+
+  Atomic& atomic_at(const void* p, size_t bytes);
+  Mbarrier& mbarrier_at(const void* address, const char* verb, const void* pc);
+  bool is_over(Mbarrier& mbarrier, unsigned parity, const void* pc);
+  void check_bytes(const Mbarrier& mbarrier, const char* what, const void* pc);
+  void end_phase(Mbarrier& mbarrier);
+
   void land(const Copy& copy, const void* pc);
+  void land(const Mbarrier& mbarrier, const BulkCopy& copy);  // sets fault_
+  bool land_some(std::mt19937_64& random);                    // of one mbarrier that somebody waits for
+  void read_source(BulkStore& store, const void* pc);
+  void land(BulkStore& store, const void* pc);
+  void check_end(const Thread& thread);
+
+  void begin_ctas(std::mt19937_64& random);
+  void end_thread(const Thread& thread);
+  void hand_out_registers(Cta& cta);
+  std::string stuck() const;
+  std::string who_waits() const;
+  std::string who_polls() const;
 
   Memory& memory_;
   Launch launch_;
   const std::function<void()>& kernel_;
   std::vector<Thread> threads_;
   std::vector<Cta> ctas_;
-  std::vector<Clock> atomics_clocks_;
-  std::vector<const void*> atomics_;
+  std::vector<int> waiting_ctas_;  // that have not begun, the next one last
+  std::unordered_map<const void*, Atomic> atomics_;
+  std::map<const char*, Mbarrier> mbarriers_;
+  size_t num_who_ = 0;  // threads, and mbarriers there have been
   Shadow global_, shared_;
   char* shared_begin_ = nullptr;
   size_t shared_stride_ = 0, stacks_bytes_ = 0;
   char* stacks_ = nullptr;
   Thread* current_ = nullptr;
+  uint64_t rounds_ = 0, changes_ = 0;
   boost::context::detail::fcontext_t scheduler_ = nullptr;
   std::string fault_;
 };

@@ -15,6 +15,15 @@ WEFT_INLINE u32 atomic_add_acq_rel(u32* p, u32 x) {
                : "memory");
   return old;
 }
+// The old value. Releases, acquires nothing: one more of those whom somebody waits for.
+WEFT_INLINE u32 atomic_add_release(u32* p, u32 x) {
+  u32 old;
+  asm volatile("atom.release.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(old)
+               : "l"(__cvta_generic_to_global(p)), "r"(x)
+               : "memory");
+  return old;
+}
 // The old value; orders nothing.
 WEFT_INLINE u32 atomic_add(u32* p, u32 x) {
   u32 old;
@@ -39,6 +48,15 @@ WEFT_INLINE u32 load_acquire(const u32* p) {
 }
 WEFT_INLINE void store_release(u32* p, u32 x) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(x) : "memory");
+}
+// Of 8 bytes at once, which order nothing: a value beside the number that says which one it is.
+WEFT_INLINE u64 load_relaxed(const u64* p) {
+  u64 x;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(__cvta_generic_to_global(p)) : "memory");
+  return x;
+}
+WEFT_INLINE void store_relaxed(u64* p, u64 x) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "l"(x) : "memory");
 }
 // Between plain accesses and a relaxed atomic on either side makes of it a release or an acquire.
 WEFT_INLINE void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }

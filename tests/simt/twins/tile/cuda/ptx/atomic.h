@@ -4,11 +4,18 @@
 
 namespace weft::ptx {
 
-WEFT_INLINE u32 atomic_add_acq_rel(u32* p, u32 x) { return simt::atomic(simt::AtomicOp::add, p, x, true); }
-WEFT_INLINE u32 atomic_add(u32* p, u32 x) { return simt::atomic(simt::AtomicOp::add, p, x, false); }
-WEFT_INLINE u32 atomic_or(u32* p, u32 x) { return simt::atomic(simt::AtomicOp::bit_or, p, x, false); }
+WEFT_INLINE u32 atomic_add_acq_rel(u32* p, u32 x) {
+  return simt::atomic(simt::AtomicOp::add, p, x, simt::Ordering::acq_rel);
+}
+WEFT_INLINE u32 atomic_add_release(u32* p, u32 x) {
+  return simt::atomic(simt::AtomicOp::add, p, x, simt::Ordering::release);
+}
+WEFT_INLINE u32 atomic_add(u32* p, u32 x) { return simt::atomic(simt::AtomicOp::add, p, x, simt::Ordering::relaxed); }
+WEFT_INLINE u32 atomic_or(u32* p, u32 x) { return simt::atomic(simt::AtomicOp::bit_or, p, x, simt::Ordering::relaxed); }
 WEFT_INLINE u32 load_acquire(const u32* p) { return simt::load_acquire(p); }
 WEFT_INLINE void store_release(u32* p, u32 x) { simt::store_release(p, x); }
+WEFT_INLINE u64 load_relaxed(const u64* p) { return simt::load_relaxed(p); }
+WEFT_INLINE void store_relaxed(u64* p, u64 x) { simt::store_relaxed(p, x); }
 WEFT_INLINE void fence_gpu() { simt::fence_gpu(); }
 
 }  // namespace weft::ptx
