@@ -71,6 +71,13 @@ struct FunctionsArgs {
   int n;
 };
 
+// Of tests/simt/broken_ring.cpp.
+struct RingArgs {
+  const unsigned* x;  // [8, 32]
+  unsigned* y;        // [8, 32]
+  unsigned* counter;  // [4], 0
+};
+
 // Of tests/simt/broken.cpp.
 struct BrokenArgs {
   const float* x;  // [64]
