@@ -22,6 +22,7 @@ extern const char* const attend;
 extern const char* const convert;
 extern const char* const rows;
 extern const char* const instructions;
+extern const char* const persistent;
 }  // namespace weft::text
 
 namespace weft::jit {
@@ -29,7 +30,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* const kTexts[] = {text::sum, text::gemm, text::attend, text::convert, text::rows, text::instructions};
+// Those for every architecture, and one that is of sm_90a.
+const char* const kTexts[] = {text::sum,  text::gemm,         text::attend,    text::convert,
+                              text::rows, text::instructions, text::persistent};
 
 class NvrtcTest : public JitTest {
  protected:
@@ -54,6 +57,7 @@ TEST_P(NvrtcFor, TheKernelsThatRunOnTheHostCompile) {
   std::string taken;
   // Sanitizers watch the toolchain, and not the compiler.
   for (const char* text : std::span(kTexts).first(weft::testing::kUnderSanitizer ? 1 : std::size(kTexts))) {
+    if (text == text::persistent && GetParam() != "sm_90a") continue;
     weft::testing::count_cubin();
     const auto built = build(request_of(text, GetParam()));
     EXPECT_EQ(built.origin, Origin::compiler);

@@ -29,6 +29,9 @@ extern "C" void weft_older_gemm_fp16(weft::GemmArgs args);  // with the text's f
 extern "C" void weft_older_attend_fp16(weft::AttendArgs args);
 extern "C" void weft_older_instructions(weft::InstructionsArgs args);
 extern "C" void weft_rows(weft::RowsArgs args);
+extern "C" void weft_ring(weft::PersistentArgs args);
+extern "C" void weft_grid(weft::PersistentArgs args);
+extern "C" void weft_chain(weft::PersistentArgs args);
 
 namespace weft::text {
 extern const char* const sum;
@@ -38,6 +41,7 @@ extern const char* const convert;
 extern const char* const instructions;
 extern const char* const rows;
 extern const char* const functions;
+extern const char* const persistent;
 }  // namespace weft::text
 
 namespace weft::simt {
@@ -80,8 +84,10 @@ class SimtCard : public testing::Test {
       return static_cast<decltype(p)>(nullptr);
     };
     const jit::CudaModule loaded = jit::cuda_module(card, symbol, text);
-    const cuda::Grid grid{
-        .ctas = launch.ctas, .threads = launch.threads, .shared_bytes = static_cast<int>(launch.shared_bytes)};
+    const cuda::Grid grid{.ctas = launch.ctas,
+                          .threads = launch.threads,
+                          .cooperative = launch.cooperative,
+                          .shared_bytes = static_cast<int>(launch.shared_bytes)};
     cuda::launch(cuda::find_kernel(*loaded.module, symbol, grid.shared_bytes), grid, nullptr, make(at));
     cuda::synchronize(card, nullptr);
 
@@ -259,6 +265,36 @@ TEST_F(SimtCard, AttentionIsNear) {
         },
         "o", bf16 ? 0.02f : 0.003f);
   }
+}
+
+// Rings, grid barriers and counters, over more CTAs than the host machine's tests have; ten times, as a card's order of
+// threads is any.
+TEST_F(SimtCard, KernelsThatStayGiveTheSame) {
+  if (cuda::Card::at(0).capability_major() != 9) GTEST_SKIP() << "the card is no sm_90a";
+  struct Case {
+    const char* symbol;
+    void (*kernel)(PersistentArgs);
+    int threads, shared, words;
+  };
+  for (const Case& test : {Case{"weft_ring", weft_ring, 384, kRingShared, kRingBytes / 4},
+                           Case{"weft_grid", weft_grid, 320, 0, 256}, Case{"weft_chain", weft_chain, 256, 1032, 256}})
+    for (int i = 0; i < 10; ++i) {
+      const int ctas = 12;
+      memory_ = {};
+      std::vector<unsigned> values(static_cast<size_t>(ctas * test.words));
+      for (unsigned& value : values) value = static_cast<unsigned>(random_());
+      const auto x = memory_.make("x", values), y = memory_.make<unsigned>("y", ctas * 256),
+                 counters = memory_.make("counters", std::vector<unsigned>(ctas));
+      const auto words = memory_.make("words", std::vector<unsigned long long>(4 * ctas));
+      compare(text::persistent, test.symbol, test.kernel,
+              {.ctas = ctas,
+               .threads = test.threads,
+               .shared_bytes = static_cast<size_t>(test.shared),
+               .cooperative = true},
+              [&](const auto& at) {
+                return PersistentArgs{at(x.data()), at(y.data()), at(counters.data()), at(words.data())};
+              });
+    }
 }
 
 }  // namespace

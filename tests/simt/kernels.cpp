@@ -3,5 +3,6 @@
 #include "tests/simt/kernels/convert.h"
 #include "tests/simt/kernels/gemm.h"
 #include "tests/simt/kernels/instructions.h"
+#include "tests/simt/kernels/persistent.h"
 #include "tests/simt/kernels/rows.h"
 #include "tests/simt/kernels/sum.h"

@@ -22,6 +22,9 @@ extern "C" void weft_older_gemm_fp16(weft::GemmArgs args);  // with the text's f
 extern "C" void weft_older_attend_fp16(weft::AttendArgs args);
 extern "C" void weft_older_instructions(weft::InstructionsArgs args);
 extern "C" void weft_rows(weft::RowsArgs args);
+extern "C" void weft_ring(weft::PersistentArgs args);
+extern "C" void weft_grid(weft::PersistentArgs args);
+extern "C" void weft_chain(weft::PersistentArgs args);
 extern "C" bool weft_swizzle_is_free_of_conflicts(int columns);
 extern "C" void weft_scores(weft::ScoresArgs args);
 extern "C" void weft_functions(weft::FunctionsArgs args);
@@ -269,6 +272,71 @@ TEST(SimtRows, GoThroughATileAndMissingOnesAreZero) {
 TEST(SimtRows, EightRowsAtOneColumnLieInAllBanks) {
   for (const int columns : {16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 192, 256, 576})
     EXPECT_TRUE(weft_swizzle_is_free_of_conflicts(columns)) << columns;
+}
+
+// What a kernel of persistent.h takes.
+struct Persistent {
+  Persistent(int ctas, int words_each) : num_ctas(ctas) {
+    std::mt19937 random(20261127);
+    std::vector<unsigned> values(static_cast<size_t>(ctas * words_each));
+    for (unsigned& value : values) value = static_cast<unsigned>(random());
+    x = memory.make("x", values);
+    const auto n = static_cast<size_t>(ctas);
+    y = memory.make<unsigned>("y", n * 256);
+    counters = memory.make("counters", std::vector<unsigned>(n));
+    words = memory.make("words", std::vector<unsigned long long>(4 * n));
+  }
+  void run(void (*kernel)(PersistentArgs), int threads, int shared) {
+    run_in_all_orders(memory,
+                      {.ctas = num_ctas,
+                       .threads = threads,
+                       .shared_bytes = static_cast<size_t>(shared),
+                       .cooperative = true,
+                       .resident_ctas = num_ctas},
+                      [&] {
+                        kernel({x.data(), y.data(), counters.data(), words.data()});
+                      });
+  }
+  int num_ctas;
+  Memory memory;
+  std::span<unsigned> x, y, counters;
+  std::span<unsigned long long> words;
+};
+
+TEST(SimtPersistent, RingGivesAllThatIsCopied) {
+  Persistent test(2, kRingBytes / 4);
+  test.run(weft_ring, 384, kRingShared);
+  const unsigned* x = test.x.data();
+  for (int cta = 0; cta < 2; ++cta) {
+    std::vector<unsigned> sums(256, 0);
+    for (int i = 0; i < kRingCopies; ++i)
+      for (int at = 0; at < ring_bytes(i) / 4; ++at, ++x)
+        sums[static_cast<size_t>(at % 256)] = sums[static_cast<size_t>(at % 256)] * 31 + *x;
+    for (size_t i = 0; i < 256; ++i) EXPECT_EQ(test.y[static_cast<size_t>(256 * cta) + i], sums[i]) << cta << ", " << i;
+  }
+}
+
+TEST(SimtPersistent, GridSyncsFollowEachOther) {
+  Persistent test(3, 256);
+  test.run(weft_grid, 320, 0);
+  for (unsigned cta = 0; cta < 3; ++cta)
+    for (unsigned i = 0; i < 256; ++i) {
+      unsigned word = test.x[(cta + 5) % 3 * 256 + i];
+      for (unsigned round = 5; round-- > 0;) word = 3 * word + (cta + round) % 3;
+      EXPECT_EQ(test.y[cta * 256 + i], word) << cta << ", " << i;
+    }
+}
+
+TEST(SimtPersistent, EachCtaHasWhatTheOneBeforeItReleased) {
+  Persistent test(4, 256);
+  test.run(weft_chain, 256, 1032);
+  for (unsigned i = 0; i < 256; ++i) {
+    unsigned word = 0;
+    for (unsigned cta = 0; cta < 4; ++cta) {
+      word = test.x[i] + 2 * word;
+      EXPECT_EQ(test.y[cta * 256 + i], word) << cta << ", " << i;
+    }
+  }
 }
 
 TEST(SimtVariant, TextHasTheTargetsMathAndMasks) {

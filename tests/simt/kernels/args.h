@@ -71,6 +71,19 @@ struct FunctionsArgs {
   int n;
 };
 
+// Of tests/simt/kernels/persistent.h, whose kernels stay on a card and take what comes.
+inline constexpr int kRingEntries = 4, kRingEntryBytes = 4096, kRingCopies = 19;
+inline constexpr int ring_bytes(int i) { return 16 * (1 + i * 37 % (kRingEntryBytes / 16)); }  // of copy i
+inline constexpr int ring_bytes_before(int i) { return i == 0 ? 0 : ring_bytes_before(i - 1) + ring_bytes(i - 1); }
+inline constexpr int kRingBytes = ring_bytes_before(kRingCopies);
+inline constexpr int kRingShared = kRingEntries * (kRingEntryBytes + 16);
+struct PersistentArgs {
+  const unsigned* x;          // [CTAs, kRingBytes / 4]
+  unsigned* y;                // [CTAs, 256]
+  unsigned* counters;         // [CTAs], 0
+  unsigned long long* words;  // [CTAs, 4], 0
+};
+
 // Of tests/simt/broken_ring.cpp.
 struct RingArgs {
   const unsigned* x;  // [8, 32]

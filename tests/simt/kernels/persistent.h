@@ -1,0 +1,134 @@
+// What a kernel that stays on a card is made of (sm_90a): a ring that a warp fills and others empty, registers that they
+// hand over, and CTAs that wait for each other. All results are integers.
+#pragma once
+
+#include "tests/simt/kernels/args.h"
+#include "tile/cuda/grid_sync.h"
+#include "tile/cuda/ptx/bulk_copy.h"
+#include "tile/cuda/ptx/mbarrier.h"
+#include "tile/cuda/ptx/proxy_fence.h"
+#include "tile/cuda/ptx/registers.h"
+#include "tile/cuda/wait.h"
+
+namespace weft {
+
+// kRingEntries of kRingEntryBytes each, and two mbarriers of each.
+struct Ring {
+  u8* shared;
+  int entry = 0;
+  u32 parity = 0;
+
+  WEFT_INLINE u8* data() const { return shared + entry * kRingEntryBytes; }
+  WEFT_INLINE u64* full() const { return reinterpret_cast<u64*>(shared + kRingEntries * kRingEntryBytes) + entry; }
+  WEFT_INLINE u64* empty() const { return full() + kRingEntries; }
+  WEFT_INLINE void advance() {
+    if (++entry < kRingEntries) return;
+    entry = 0;
+    parity ^= 1;
+  }
+};
+
+}  // namespace weft
+
+// Each of the 256 threads that empty the ring makes a number of its words of all copies, in their order. CTA by CTA.
+WEFT_KERNEL(384, 1) void weft_ring(WEFT_PARAM weft::PersistentArgs args) {
+  using namespace weft;
+  const int thread = ptx::thread_index();
+  Ring ring{ptx::shared_memory()};
+  if (thread == 0) {
+    for (; ring.parity == 0; ring.advance()) {
+      ptx::mbarrier_init(ring.full(), 1);
+      ptx::mbarrier_init(ring.empty(), 8);
+    }
+    ptx::fence_mbarrier_init();
+    ring.parity = 0;
+  }
+  ptx::cta_sync();
+  if (thread < 128) {
+    ptx::decrease_registers<24>();
+    if (thread != 0) return;
+    const u8* from = reinterpret_cast<const u8*>(args.x) + ptx::cta_index() * kRingBytes;
+    const ptx::CachePolicy policy = ptx::evict_first();
+    for (int i = 0; i < kRingCopies; ++i, ring.advance()) {
+      const u32 bytes = static_cast<u32>(ring_bytes(i));
+      ptx::mbarrier_wait(ring.empty(), ring.parity ^ 1);
+      ptx::mbarrier_arrive_expect(ring.full(), bytes);
+      const u32 half = bytes / 32 * 16;  // two copies of one phase
+      if (half > 0) ptx::bulk_copy(ring.data(), from, half, ring.full(), policy);
+      ptx::bulk_copy(ring.data() + half, from + half, bytes - half, ring.full());
+      from += bytes;
+    }
+    return;
+  }
+  ptx::increase_registers<240>();
+  const int me = thread - 128;
+  u32 sum = 0;
+  for (int i = 0; i < kRingCopies; ++i, ring.advance()) {
+    while (!ptx::mbarrier_try_wait(ring.full(), ring.parity)) ptx::sleep_ns(20);
+    const u32* const words = reinterpret_cast<const u32*>(ring.data());
+    for (int at = me; at < ring_bytes(i) / 4; at += 256) sum = sum * 31 + words[at];
+    ptx::warp_sync();
+    if (ptx::lane() == 0) ptx::mbarrier_arrive(ring.empty());
+  }
+  // The first entry is empty and stays so: the sums leave by way of it.
+  ptx::named_sync(1, 256);
+  u32* const sums = reinterpret_cast<u32*>(ptx::shared_memory());
+  sums[me] = sum;
+  ptx::fence_async_shared();
+  ptx::named_sync(1, 256);
+  if (me == 0) {
+    ptx::bulk_store(args.y + 256 * ptx::cta_index(), sums, 1024);
+    ptx::bulk_commit();
+    ptx::bulk_wait_read<0>();
+  }
+}
+
+// Five rounds in which each CTA takes what the next one had, and adds to it. A cooperative launch.
+WEFT_KERNEL(320, 1) void weft_grid(WEFT_PARAM weft::PersistentArgs args) {
+  using namespace weft;
+  const int cta = ptx::cta_index(), me = ptx::thread_index();
+  if (me >= 256) return;
+  const auto all = [&] { tile::grid_sync(args.counters, me == 0, [] { ptx::named_sync(1, 256); }); };
+  args.y[256 * cta + me] = args.x[256 * cta + me];
+  for (int i = 0; i < 5; ++i) {
+    all();
+    const u32 word = args.y[256 * ((cta + 1) % ptx::num_ctas()) + me];
+    all();
+    args.y[256 * cta + me] = 3 * word + static_cast<u32>(cta);
+  }
+}
+
+// Each CTA adds to what the one before it has: 252 words come by a counter and a copy, four beside numbers that say that
+// they are there.
+WEFT_KERNEL(256, 1) void weft_chain(WEFT_PARAM weft::PersistentArgs args) {
+  using namespace weft;
+  constexpr int kCopied = 252;
+  const int cta = ptx::cta_index(), me = ptx::thread_index();
+  u32* const shared = reinterpret_cast<u32*>(ptx::shared_memory());
+  u64* const full = reinterpret_cast<u64*>(ptx::shared_memory() + 1024);
+  if (me == 0) {
+    ptx::mbarrier_init(full, 1);
+    ptx::fence_async_shared();
+  }
+  ptx::cta_sync();
+  u32 word = args.x[me];
+  if (cta > 0 && me == 0) {
+    const u32* const counter = args.counters + cta - 1;
+    const bool is_there = tile::wait_until([&] { return ptx::load_acquire(counter) == kCopied; }, 1'000'000'000);
+    ptx::fence_async_global();
+    ptx::mbarrier_arrive_expect(full, is_there ? 4 * kCopied : 0);
+    if (is_there) ptx::bulk_copy(shared, args.y + 256 * (cta - 1), 4 * kCopied, full, ptx::evict_last());
+  }
+  if (cta > 0) ptx::mbarrier_wait(full, 0);
+  if (me < kCopied) {
+    args.y[256 * cta + me] = word + (cta > 0 ? 2 * shared[me] : 0);
+    ptx::atomic_add_release(args.counters + cta, 1);
+    return;
+  }
+  u64* const own = args.words + 4 * cta + me - kCopied;
+  u64 before = 0;
+  while (cta > 0 && before >> 32 != 7) before = ptx::load_relaxed(own - 4);
+  word += 2 * static_cast<u32>(before);
+  ptx::store_relaxed(own, u64{7} << 32 | word);
+  args.y[256 * cta + me] = word;
+}
