@@ -86,15 +86,8 @@ FormatRewriteRule dbsr_rule(const MatrixAxes& matrix, int64_t block) {
   FormatRewriteRule rule{.name = name, .params = {rows, nnz}, .buffer_axes = {one, io, jo, ii, ji}};
   rule.axes = {dense(one, 1), compressed(io, one, groups(matrix.num_rows, block), rows),
                compressed(jo, io, groups(matrix.num_cols, block), nnz), dense(ii, block), dense(ji, block)};
-  rule.axis_map = {{matrix.row, {io, ii}}, {matrix.col, {jo, ji}}};
-  const Expr i = loop::variable(matrix.row), j = loop::variable(matrix.col);
-  rule.to_new = {{io, loop::floor_div(i, block)},
-                 {jo, loop::floor_div(j, block)},
-                 {ii, loop::modulo(i, block)},
-                 {ji, loop::modulo(j, block)}};
-  rule.to_old = {{matrix.row, loop::variable(io) * block + loop::variable(ii)},
-                 {matrix.col, loop::variable(jo) * block + loop::variable(ji)}};
-  rule.iterators = {{one, "o"}, {io, "io"}, {jo, "jo"}, {ii, "ii"}, {ji, "ji"}};
+  map_to_blocks(rule, matrix, block, {.io = io, .jo = jo, .ii = ii, .ji = ji});
+  rule.iterators[one] = "o";
   const auto coordinate = [=](const Coordinates& left, size_t e) {
     const int64_t r = left.rows[e], c = left.cols[e];
     return std::map<std::string, int64_t>{{io, r / block}, {jo, c / block}, {ii, r % block}, {ji, c % block}};

@@ -98,15 +98,7 @@ FormatRewriteRule bsr_rule(const MatrixAxes& matrix, int64_t block) {
                 .indices = jo + "_indices"},
                {.name = ii, .length = block},
                {.name = ji, .length = block}};
-  rule.axis_map = {{matrix.row, {io, ii}}, {matrix.col, {jo, ji}}};
-  const Expr i = loop::variable(matrix.row), j = loop::variable(matrix.col);
-  rule.to_new = {{io, loop::floor_div(i, block)},
-                 {jo, loop::floor_div(j, block)},
-                 {ii, loop::modulo(i, block)},
-                 {ji, loop::modulo(j, block)}};
-  rule.to_old = {{matrix.row, loop::variable(io) * block + loop::variable(ii)},
-                 {matrix.col, loop::variable(jo) * block + loop::variable(ji)}};
-  rule.iterators = {{io, "io"}, {jo, "jo"}, {ii, "ii"}, {ji, "ji"}};
+  map_to_blocks(rule, matrix, block, {.io = io, .jo = jo, .ii = ii, .ji = ji});
   // Alone, or last, every block that holds something; before other formats those that are half full.
   rule.take = [=](const Coordinates& left, bool last) {
     FormatArrays result{.taken = std::vector<char>(left.size(), 0)};

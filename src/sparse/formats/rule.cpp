@@ -129,6 +129,19 @@ std::vector<char> taken_if_full(const Coordinates& left, bool last,
   return taken;
 }
 
+void map_to_blocks(FormatRewriteRule& rule, const MatrixAxes& matrix, int64_t block, const BlockAxes& axes) {
+  const auto& [io, jo, ii, ji] = axes;
+  rule.axis_map = {{matrix.row, {io, ii}}, {matrix.col, {jo, ji}}};
+  const Expr i = loop::variable(matrix.row), j = loop::variable(matrix.col);
+  rule.to_new = {{io, loop::floor_div(i, block)},
+                 {jo, loop::floor_div(j, block)},
+                 {ii, loop::modulo(i, block)},
+                 {ji, loop::modulo(j, block)}};
+  rule.to_old = {{matrix.row, loop::variable(io) * block + loop::variable(ii)},
+                 {matrix.col, loop::variable(jo) * block + loop::variable(ji)}};
+  rule.iterators = {{io, "io"}, {jo, "jo"}, {ii, "ii"}, {ji, "ji"}};
+}
+
 void check_no_stack(const MatrixAxes& matrix, const std::string& format) {
   check(matrix.outer.empty(), ErrorCode::unsupported,
         "decompose_format: format {} of a stack of matrices: required: a matrix; supported for a stack: hyb(c, k)",

@@ -85,6 +85,12 @@ struct MatrixAxes {
 FormatArrays stored_at(const FormatRewriteRule& rule, const MatrixAxes& matrix, const Coordinates& left,
                        std::map<std::string, std::vector<int64_t>> at, std::vector<char> taken);
 
+// Maps rows and columns to blocks and places within them, and names the iterators of these axes.
+struct BlockAxes {
+  std::string io, jo, ii, ji;
+};
+void map_to_blocks(FormatRewriteRule& rule, const MatrixAxes& matrix, int64_t block, const BlockAxes& axes);
+
 // Throws Error(unsupported) for a stack.
 void check_no_stack(const MatrixAxes& matrix, const std::string& format);
 FormatRewriteRule csr_rule(const MatrixAxes& matrix);
