@@ -537,5 +537,28 @@ TEST(Merging, APointMayNeedEarlierOnes) {
   }
 }
 
+// A reduction of one iteration is a reduction all the same: init runs where its conditions fail, too.
+TEST(Init, RunsBeforeReductionsOfOneIteration) {
+  for (const auto& [axes, kinds, names] : {std::tuple("O, K, L", "RSR", "o, k, l"),
+                                           {"K, O, L", "SRR", "k, o, l"},
+                                           {"K, L, O", "SRR", "k, l, o"},
+                                           {"L, O, K", "RRS", "l, o, k"}})
+    for (const char* condition : {"0 < o - 2", "o < k", "X[o] < 0.0", "l < o + k", "0 < o - 2, l < 3"}) {
+      const std::string program = fmt::format(R"(program p(n):
+  O = dense_fixed(1)
+  K = dense_fixed(3)
+  L = dense_fixed(n)
+  X = buffer(L): fp32
+  Y = buffer(K): fp32
+  iterate it({}) "{}" as ({}) where {}:
+    init:
+      Y[k] = 9.0
+    Y[k] = Y[k] + X[l]
+)",
+                                              axes, kinds, names, condition);
+      expect_same_results(program, "lower()\n", {{"n", 4}});
+    }
+}
+
 }  // namespace
 }  // namespace weft::sparse::test::sound_schedules
