@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "decode/cpu/layers.h"
-#include "decode/cuda/layers.h"
+#include "decode/cpu/executor.h"
+#include "decode/cuda/executor.h"
 
 namespace weft::decode {
 

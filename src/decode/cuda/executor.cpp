@@ -1,4 +1,4 @@
-#include "decode/cuda/layers.h"
+#include "decode/cuda/executor.h"
 
 #include <optional>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "decode/cpu/layers.h"
+#include "decode/cpu/executor.h"
 
 #include <array>
 #include <cstring>
