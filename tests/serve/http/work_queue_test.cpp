@@ -4,6 +4,7 @@
 
 #include <ctime>
 #include <future>
+#include <memory>
 
 #include "serve/http/failure.h"
 
@@ -21,20 +22,32 @@ void burn(double seconds) {  // of this thread's CPU time
   }
 }
 
+// One thread tells another, and may still be about it when that one is gone: each takes a copy.
+class Signal {
+ public:
+  void set() const { promise_->set_value(); }
+  void wait() const { future_.wait(); }
+
+ private:
+  std::shared_ptr<std::promise<void>> promise_ = std::make_shared<std::promise<void>>();
+  std::shared_future<void> future_ = promise_->get_future().share();
+};
+
 // Holds up one of the threads until it goes.
 class Gate {
  public:
   Gate(WorkQueue& queue, size_t bytes) {
-    queue.add("gate", bytes, [this] {
-      entered_.set_value();
-      open_.get_future().wait();
+    const Signal entered;
+    queue.add("gate", bytes, [entered, open = open_] {
+      entered.set();
+      open.wait();
     });
-    entered_.get_future().wait();
+    entered.wait();
   }
-  void open() { open_.set_value(); }
+  void open() { open_.set(); }
 
  private:
-  std::promise<void> entered_, open_;
+  Signal open_;
 };
 
 TEST(WorkQueue, KeysTakeTurnsByTheTimeThatTheirBodiesTook) {
@@ -42,16 +55,16 @@ TEST(WorkQueue, KeysTakeTurnsByTheTimeThatTheirBodiesTook) {
   {
     WorkQueue queue(1 << 20);
     Gate gate(queue, 1);
-    std::promise<void> done;
+    const Signal done;
     for (const double seconds : {0.03, 0.001, 0.001})
       queue.add("slow", 1, [&order, seconds] { order += 's', burn(seconds); });
     for (int i = 0; i < 3; ++i) queue.add("quick", 1, [&order] { order += 'q', burn(0.001); });
-    queue.add("quick", 1, [&order, &done] { order += 'Q', burn(0.05), done.set_value(); });
+    queue.add("quick", 1, [&order, done] { order += 'Q', burn(0.05), done.set(); });
     gate.open();
-    done.get_future().wait();
-    std::promise<void> last;
-    queue.add("slow", 1, [&last] { last.set_value(); });
-    last.get_future().wait();
+    done.wait();
+    const Signal last;
+    queue.add("slow", 1, [last] { last.set(); });
+    last.wait();
   }
   std::string first = order.substr(0, 6);
   EXPECT_TRUE(first == "qsqqQs" || first == "sqqqQs") << order;
@@ -61,17 +74,17 @@ TEST(WorkQueue, AKeySavesUpNoTimeInWhichItAskedForNothing) {
   std::string order;
   {
     WorkQueue queue(1 << 20);
-    std::promise<void> warm;
+    const Signal warm;
     for (int i = 0; i < 5; ++i) queue.add("busy", 1, [] { burn(0.02); });
-    queue.add("busy", 1, [&] { warm.set_value(); });
-    warm.get_future().wait();
+    queue.add("busy", 1, [warm] { warm.set(); });
+    warm.wait();
     Gate gate(queue, 1);
-    std::promise<void> last;
+    const Signal last;
     for (int i = 0; i < 6; ++i) queue.add("new", 1, [&order] { order += 'n', burn(0.01); });
     for (int i = 0; i < 6; ++i) queue.add("busy", 1, [&order] { order += 'b', burn(0.01); });
-    queue.add("busy", 1, [&] { last.set_value(); });
+    queue.add("busy", 1, [last] { last.set(); });
     gate.open();
-    last.get_future().wait();
+    last.wait();
   }
   EXPECT_NE(order.substr(0, 6), "nnnnnn") << order;
 }
@@ -79,9 +92,9 @@ TEST(WorkQueue, AKeySavesUpNoTimeInWhichItAskedForNothing) {
 TEST(WorkQueue, ShortBodiesPassLongOnes) {
   WorkQueue queue(1 << 20);
   Gate gate(queue, WorkQueue::kLongBody + 1);
-  std::promise<void> read;
-  queue.add("gate", WorkQueue::kLongBody, [&] { read.set_value(); });
-  read.get_future().wait();
+  const Signal read;
+  queue.add("gate", WorkQueue::kLongBody, [read] { read.set(); });
+  read.wait();
   gate.open();
 }
 
@@ -110,13 +123,13 @@ TEST(WorkQueue, RefusesAKeyWhatItsBodiesThatWaitLeaveNoRoomFor) {
 TEST(WorkQueue, DropsWhatWaitsWhenItEnds) {
   const auto held = std::make_shared<int>();
   {
-    std::promise<void> entered;
+    const Signal entered;
     WorkQueue queue(1000);
-    queue.add("a", 1, [&] {
-      entered.set_value();
+    queue.add("a", 1, [entered] {
+      entered.set();
       burn(0.05);
     });
-    entered.get_future().wait();
+    entered.wait();
     queue.add("a", 1, [held] { burn(100); });
   }
   EXPECT_EQ(held.use_count(), 1);
