@@ -32,6 +32,7 @@ extern "C" void weft_rows(weft::RowsArgs args);
 extern "C" void weft_ring(weft::PersistentArgs args);
 extern "C" void weft_grid(weft::PersistentArgs args);
 extern "C" void weft_chain(weft::PersistentArgs args);
+extern "C" void weft_phases(weft::PersistentArgs args);
 
 namespace weft::text {
 extern const char* const sum;
@@ -274,18 +275,21 @@ TEST_F(SimtCard, KernelsThatStayGiveTheSame) {
   struct Case {
     const char* symbol;
     void (*kernel)(PersistentArgs);
-    int threads, shared, words;
+    int ctas, threads, shared, words;
   };
-  for (const Case& test : {Case{"weft_ring", weft_ring, 384, kRingShared, kRingBytes / 4},
-                           Case{"weft_grid", weft_grid, 320, 0, 256}, Case{"weft_chain", weft_chain, 256, 1032, 256}})
+  const Case cases[] = {{"weft_ring", weft_ring, 12, 384, kRingShared, kRingBytes / 4},
+                        {"weft_grid", weft_grid, 12, 320, 0, 256},
+                        {"weft_chain", weft_chain, 12, 256, 1032, 256},
+                        {"weft_phases", weft_phases, 1, 32, 1280, 256}};
+  for (const Case& test : cases)
     for (int i = 0; i < 10; ++i) {
-      const int ctas = 12;
+      const int ctas = test.ctas;
       memory_ = {};
       std::vector<unsigned> values(static_cast<size_t>(ctas * test.words));
       for (unsigned& value : values) value = static_cast<unsigned>(random_());
-      const auto x = memory_.make("x", values), y = memory_.make<unsigned>("y", ctas * 256),
-                 counters = memory_.make("counters", std::vector<unsigned>(ctas));
-      const auto words = memory_.make("words", std::vector<unsigned long long>(4 * ctas));
+      const auto x = memory_.make("x", values), y = memory_.make<unsigned>("y", static_cast<size_t>(ctas * 256)),
+                 counters = memory_.make("counters", std::vector<unsigned>(static_cast<size_t>(ctas)));
+      const auto words = memory_.make("words", std::vector<unsigned long long>(static_cast<size_t>(4 * ctas)));
       compare(text::persistent, test.symbol, test.kernel,
               {.ctas = ctas,
                .threads = test.threads,

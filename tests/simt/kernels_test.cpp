@@ -25,6 +25,7 @@ extern "C" void weft_rows(weft::RowsArgs args);
 extern "C" void weft_ring(weft::PersistentArgs args);
 extern "C" void weft_grid(weft::PersistentArgs args);
 extern "C" void weft_chain(weft::PersistentArgs args);
+extern "C" void weft_phases(weft::PersistentArgs args);
 extern "C" bool weft_swizzle_is_free_of_conflicts(int columns);
 extern "C" void weft_scores(weft::ScoresArgs args);
 extern "C" void weft_functions(weft::FunctionsArgs args);
@@ -336,6 +337,15 @@ TEST(SimtPersistent, EachCtaHasWhatTheOneBeforeItReleased) {
       word = test.x[i] + 2 * word;
       EXPECT_EQ(test.y[cta * 256 + i], word) << cta << ", " << i;
     }
+  }
+}
+
+TEST(SimtPersistent, WaitsSayWhichPhaseIsOver) {
+  Persistent test(1, 256);
+  test.run(weft_phases, 32, 1280);
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    const unsigned words[] = {0, 1, 0, 0, test.x[8 * lane + 4] + 3 * test.x[8 * lane + 3], 0, 1, 0};
+    for (unsigned i = 0; i < 8; ++i) EXPECT_EQ(test.y[32 * i + lane], words[i]) << lane << ", " << i;
   }
 }
 

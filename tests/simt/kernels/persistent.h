@@ -132,3 +132,31 @@ WEFT_KERNEL(256, 1) void weft_chain(WEFT_PARAM weft::PersistentArgs args) {
   ptx::store_relaxed(own, u64{7} << 32 | word);
   args.y[256 * cta + me] = word;
 }
+
+// What a wait says at every stage of a phase: each lane has an mbarrier of its own, for two arrivals.
+WEFT_KERNEL(32, 1) void weft_phases(WEFT_PARAM weft::PersistentArgs args) {
+  using namespace weft;
+  const int lane = ptx::lane();
+  u32* const data = reinterpret_cast<u32*>(ptx::shared_memory()) + 8 * lane;
+  u64* const own = reinterpret_cast<u64*>(ptx::shared_memory() + 1024) + lane;
+  int at = 0;
+  const auto tell = [&](u32 word) { args.y[32 * at++ + lane] = word; };
+  ptx::mbarrier_init(own, 2);
+  ptx::fence_mbarrier_init();
+  tell(ptx::mbarrier_try_wait(own, 0));
+  tell(ptx::mbarrier_try_wait(own, 1));  // of the phase before the first
+  ptx::mbarrier_arrive(own);
+  tell(ptx::mbarrier_try_wait(own, 0));
+  ptx::bulk_copy(data + 4, args.x + 8 * lane, 16, own);
+  ptx::mbarrier_arrive_expect(own, 32);  // may come behind a copy, and before one
+  tell(ptx::mbarrier_try_wait(own, 0));
+  ptx::bulk_copy(data, args.x + 8 * lane + 4, 16, own);
+  ptx::mbarrier_wait(own, 0);
+  tell(data[0] + 3 * data[7]);
+  tell(ptx::mbarrier_try_wait(own, 1));
+  ptx::mbarrier_arrive(own);
+  ptx::mbarrier_arrive(own);
+  tell(ptx::mbarrier_try_wait(own, 1));
+  tell(ptx::mbarrier_try_wait(own, 0));
+  ptx::mbarrier_inval(own);
+}
