@@ -1,6 +1,8 @@
 // Registers that warpgroups hand to each other.
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "tests/simt/machine/places.h"
 #include "tests/simt/machine/thread.h"
 
