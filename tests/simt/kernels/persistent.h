@@ -1,5 +1,5 @@
-// What a kernel that stays on a card is made of (sm_90a): a ring that a warp fills and others empty, registers that they
-// hand over, and CTAs that wait for each other. All results are integers.
+// What a kernel that stays on a card is made of (sm_90a): a ring that a warp fills and others empty, registers that
+// they hand over, and CTAs that wait for each other. All results are integers.
 #pragma once
 
 #include "tests/simt/kernels/args.h"
@@ -98,8 +98,8 @@ WEFT_KERNEL(320, 1) void weft_grid(WEFT_PARAM weft::PersistentArgs args) {
   }
 }
 
-// Each CTA adds to what the one before it has: 252 words come by a counter and a copy, four beside numbers that say that
-// they are there.
+// Each CTA adds to what the one before it has: 252 words come by a counter and a copy, four beside numbers that say
+// that they are there.
 WEFT_KERNEL(256, 1) void weft_chain(WEFT_PARAM weft::PersistentArgs args) {
   using namespace weft;
   constexpr int kCopied = 252;

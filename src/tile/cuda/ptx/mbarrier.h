@@ -14,8 +14,8 @@
 namespace weft::ptx {
 
 #if WEFT_SM >= 90
-// 8 bytes of shared memory, 8-byte aligned, that hold no mbarrier; `arrivals` of a phase: 1 to 2^20 - 1. Copies complete
-// on it behind fence_mbarrier_init(), other threads use it behind a barrier.
+// 8 bytes of shared memory, 8-byte aligned, that hold no mbarrier; `arrivals` of a phase: 1 to 2^20 - 1. Copies
+// complete on it behind fence_mbarrier_init(), other threads use it behind a barrier.
 WEFT_INLINE void mbarrier_init(u64* barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }

@@ -1,6 +1,6 @@
 // Registers that warps of one CTA hand to each other (sm_90a). The kernel's threads begin with equally many: as many as
-// its WEFT_KERNEL allows, which must leave nothing open (CTAs of a multiprocessor included). All threads of a warpgroup,
-// four warps from a multiple of four on, call the same function, with a barrier between two of its calls.
+// its WEFT_KERNEL allows, by threads of a CTA and CTAs of a multiprocessor. All threads of a warpgroup, four warps from
+// a multiple of four on, call the same function, with a barrier between two of its calls.
 //
 //   if (warp / 4 == 2) { decrease_registers<24>();  ... }  else { increase_registers<240>();  ... }   // of 3 x 168
 #pragma once
