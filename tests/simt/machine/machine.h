@@ -54,6 +54,8 @@ class Memory {
     std::memcpy(data.data(), values.data(), values.size() * sizeof(T));
     return data;
   }
+  // No launch may touch the buffer any more; what lay behind all others is made again.
+  void release(const void* begin);
   // The next buffer begins so many bytes behind the last one, or a little more: offsets beyond 32 bits cost no memory.
   void leave_gap(size_t bytes) { next_ += (bytes + 255) / 256 * 256; }
   struct Buffer {

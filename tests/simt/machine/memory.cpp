@@ -10,6 +10,10 @@ namespace {
 
 constexpr size_t kRoom = size_t{32} << 30, kRedZone = 64 << 10, kAlignment = 256;
 
+char* behind(const Memory::Buffer& buffer) {
+  return buffer.begin + (buffer.bytes + kAlignment - 1) / kAlignment * kAlignment + kRedZone;
+}
+
 }  // namespace
 
 Memory::Memory() {
@@ -26,8 +30,13 @@ void* Memory::make_bytes(std::string name, size_t bytes) {
   char* begin = next_;
   std::memset(begin, 0xff, bytes);
   buffers_.push_back({std::move(name), begin, bytes});
-  next_ = begin + (bytes + kAlignment - 1) / kAlignment * kAlignment + kRedZone;
+  next_ = behind(buffers_.back());
   return begin;
+}
+
+void Memory::release(const void* begin) {
+  std::erase_if(buffers_, [&](const Buffer& buffer) { return buffer.begin == begin; });
+  next_ = buffers_.empty() ? begin_ + kRedZone : behind(buffers_.back());
 }
 
 std::string Memory::content() const {
