@@ -10,7 +10,6 @@
 
 #include "cli/arguments.h"
 #include "cli/cli.h"
-#include "tests/attention/cuda/host_runtime.h"
 #include "tests/ops/cuda/host_card.h"
 #include "tests/support/random_model.h"
 #include "weft/model.h"
@@ -39,10 +38,7 @@ std::vector<fs::path> calls() {
 
 class RecordedOnACard : public testing::HostCard {
  protected:
-  RecordedOnACard() : HostCard((testing::host_machine(), testing::host_memory())) {
-    testing::defer_launch = defer;
-    fs::remove_all(kFolder / "calls");
-  }
+  RecordedOnACard() { fs::remove_all(kFolder / "calls"); }
   ~RecordedOnACard() override { fs::remove_all(kFolder / "calls"); }
 
   // Two layers, a prompt and three tokens more: the steps of one row would be a graph from the second on.

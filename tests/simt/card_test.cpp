@@ -87,8 +87,8 @@ class SimtCard : public testing::Test {
     const jit::CudaModule loaded = jit::cuda_module(card, symbol, text);
     const cuda::Grid grid{.ctas = launch.ctas,
                           .threads = launch.threads,
-                          .cooperative = launch.cooperative,
-                          .shared_bytes = static_cast<int>(launch.shared_bytes)};
+                          .shared_bytes = static_cast<int>(launch.shared_bytes),
+                          .cooperative = launch.cooperative};
     cuda::launch(cuda::find_kernel(*loaded.module, symbol, grid.shared_bytes), grid, nullptr, make(at));
     cuda::synchronize(card, nullptr);
 

@@ -8,7 +8,9 @@
 #include "decode/cuda/step_upload.h"
 #include "decode/cuda/weights.h"
 #include "device/cuda/stream.h"
+#include "jit/cuda/runtime.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/linear.h"
 #include "ops/cuda/many_rows.h"
 
@@ -45,7 +47,7 @@ class CudaExecutor : public DeviceExecutor {
         upload_(card, attention_.num_kinds(), config.head_dim / 2),
         graphs_(card, own_stream_.get()) {
     if (const ops::Blas* blas = ops::find_blas().blas) many_rows_.emplace(*blas);
-    ops::prepare(card, kernels(), team_of(options));
+    cuda::load_all(cuda::runtime(), stream_.device(), kernels(), team_of(options));
   }
 
   size_t weight_bytes() const override { return weights_.bytes_per_token(); }
@@ -86,7 +88,7 @@ class CudaExecutor : public DeviceExecutor {
     const Operation& last = fused.back();
     switch (last.kind) {
       case OperationKind::embed:
-        return ops::embed(card_, weights_.embedding, upload_.tokens(), rows_, last.scale, residual_, stream_);
+        return ops::embed(weights_.embedding, upload_.tokens(), rows_, last.scale, residual_, stream_);
       case OperationKind::project: return multiply_normed(fused);
       case OperationKind::append: return append(fused);
       case OperationKind::attend: return attend(last);
@@ -150,7 +152,7 @@ class CudaExecutor : public DeviceExecutor {
                             .pairs = rope.pairs,
                             .eps = config_.norm_eps,
                             .halves = rope.order == RopePairs::halves};
-    ops::launch(card_, qkv_kernel(),
+    ops::launch(stream_.device(), qkv_kernel(),
                 {.ctas = (rows_ * heads + kWarps - 1) / kWarps,
                  .shared_bytes = static_cast<int>(2 * kWarps * config_.head_dim) * static_cast<int>(sizeof(float))},
                 stream_, args);
@@ -168,7 +170,7 @@ class CudaExecutor : public DeviceExecutor {
   void cap_logits(const Operation& operation) {
     const int64_t vocab = config_.vocab_size;
     auto* logits = static_cast<float*>(logits_.data());
-    ops::launch(card_, ops::cap_kernel(), {.ctas = ops::ctas_of_pieces(rows_, vocab)}, stream_,
+    ops::launch(stream_.device(), ops::cap_kernel(), {.ctas = ops::ctas_of_pieces(rows_, vocab)}, stream_,
                 ops::CapArgs{rows_of(logits, vocab), rows_, static_cast<int>(vocab), operation.soft_cap});
   }
 
@@ -181,7 +183,7 @@ class CudaExecutor : public DeviceExecutor {
   std::vector<ops::KernelText> kernels() const {
     std::vector<ops::KernelText> all{ops::embed_kernel(weights_.embedding.typed_rows[0].type), qkv_kernel()};
     const auto add = [&](const CardMatrix& matrix, bool gated) {
-      const std::vector<ops::KernelText> some = ops::linear_kernels(card_, matrix, gated);
+      const std::vector<ops::KernelText> some = ops::linear_kernels(matrix, gated);
       all.insert(all.end(), some.begin(), some.end());
     };
     add(weights_.head(), false);
@@ -205,9 +207,9 @@ class CudaExecutor : public DeviceExecutor {
     product.ldx = matrix.cols;
     product.eps = config_.norm_eps;
     if (many_rows_ && ops::ManyRows::takes(matrix, product))
-      many_rows_->multiply(card_, matrix, product, options_.precision == Precision::exact, stream_);
+      many_rows_->multiply(matrix, product, options_.precision == Precision::exact, stream_);
     else
-      ops::linear(card_, matrix, product, stream_);
+      ops::linear(matrix, product, stream_);
   }
 
   // The residual becomes larger by the product, with its bias and itself normed in models that do so.
@@ -222,10 +224,10 @@ class CudaExecutor : public DeviceExecutor {
                                   .ldy = hidden,
                                   .add = post_norm == nullptr});
     if (bias != nullptr)
-      ops::launch(card_, ops::add_row_kernel(), {.ctas = ops::ctas_of_pieces(rows_, hidden)}, stream_,
+      ops::launch(stream_.device(), ops::add_row_kernel(), {.ctas = ops::ctas_of_pieces(rows_, hidden)}, stream_,
                   ops::AddRowArgs{rows_of(to, hidden), bias, rows_, static_cast<int>(hidden)});
     if (post_norm == nullptr) return;
-    ops::launch(card_, ops::norm_kernel(), {.ctas = (rows_ + kWarps - 1) / kWarps}, stream_,
+    ops::launch(stream_.device(), ops::norm_kernel(), {.ctas = (rows_ + kWarps - 1) / kWarps}, stream_,
                 ops::NormArgs{.x = rows_of(projected_, hidden),
                               .residual = rows_of(residual_, hidden),
                               .y = {},
@@ -246,7 +248,7 @@ class CudaExecutor : public DeviceExecutor {
     if (ops::can_gate(matrix) && !is_for_many)
       return multiply(matrix, {.x = residual_, .y = gated_, .ldy = half, .norm = norm, .gate = gate});
     multiply(matrix, {.x = residual_, .y = both_, .ldy = 2 * half, .norm = norm});
-    ops::launch(card_, ops::gate_kernel(), {.ctas = ops::ctas_of_pieces(rows_, half)}, stream_,
+    ops::launch(stream_.device(), ops::gate_kernel(), {.ctas = ops::ctas_of_pieces(rows_, half)}, stream_,
                 ops::GateArgs{.gate = rows_of(both_, 2 * half),
                               .up = rows_of(both_ + half, 2 * half),
                               .y = rows_of(gated_, half),

@@ -20,28 +20,17 @@ struct OnCard : LoadedKernel {
   Kernel kernel;
 };
 
-// A text on a card. Heads are literals: their addresses tell them apart.
+// A text on a card.
 struct Wanted {
   int card;
   const KernelText& text;
 };
-struct LoadedKey {
+struct OfCard {
   int card;
-  const char* head;
-  std::string symbol, instances;
-  std::vector<std::string> flags;
-  int shared_bytes;
-  explicit LoadedKey(const Wanted& of)
-      : card(of.card),
-        head(of.text.head),
-        symbol(of.text.symbol),
-        instances(of.text.instances),
-        flags(of.text.flags),
-        shared_bytes(of.text.shared_bytes) {}
-  friend bool operator==(const LoadedKey& key, const Wanted& wanted) {
-    const KernelText& text = wanted.text;
-    return key.card == wanted.card && key.head == text.head && key.symbol == text.symbol &&
-           key.shared_bytes == text.shared_bytes && key.instances == text.instances && key.flags == text.flags;
+  KernelText text;
+  explicit OfCard(const Wanted& of) : card(of.card), text(of.text) {}
+  friend bool operator==(const OfCard& key, const Wanted& wanted) {
+    return key.card == wanted.card && key.text == wanted.text;
   }
 };
 
@@ -84,11 +73,11 @@ class Cards : public Runtime {
   int num_multiprocessors(Device device) const override { return Card::at(device.index).num_multiprocessors(); }
 
   const LoadedKernel& load(Device device, const KernelText& text) const override {
-    const size_t hash = std::hash<std::string>()(text.symbol) * 31 + std::hash<std::string>()(text.instances) +
-                        static_cast<size_t>(device.index);
+    Card& card = Card::at(device.index);
+    const size_t hash = text.hash() + static_cast<size_t>(device.index);
     return *loaded_.get(hash, Wanted{device.index, text}, [&] {
       auto made = std::make_unique<OnCard>();
-      made->module = jit::cuda_module(Card::at(device.index), text.name, text.text(), text.flags).module;
+      made->module = jit::cuda_module(card, text.name, text.text(), text.flags).module;
       made->kernel = find_kernel(*made->module, text.symbol.c_str(), text.shared_bytes);
       return made;
     });
@@ -133,7 +122,7 @@ class Cards : public Runtime {
   std::unique_ptr<Order> make_order(Device device) const override { return std::make_unique<OrderOnCard>(device); }
 
  private:
-  mutable OnceMap<LoadedKey, std::unique_ptr<const OnCard>> loaded_;
+  mutable OnceMap<OfCard, std::unique_ptr<const OnCard>> loaded_;
 };
 
 }  // namespace

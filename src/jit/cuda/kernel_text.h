@@ -9,6 +9,8 @@
 //   const LoadedKernel& kernel = runtime().load(device, text);          // jit/cuda/runtime.h
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,8 @@ struct KernelText {
   int threads = 0, shared_bytes = 0;  // of a CTA; shared memory: the most that a launch may give it
 
   std::string text() const { return head + instances; }
+  friend bool operator==(const KernelText&, const KernelText&) = default;
+  size_t hash() const { return std::hash<std::string>()(symbol) * 31 + std::hash<std::string>()(instances); }
   // A launch with all of its shared memory.
   Grid grid(int ctas) const { return {.ctas = ctas, .threads = threads, .shared_bytes = shared_bytes}; }
 };

@@ -75,7 +75,7 @@ const Runtime& cards();
 const Runtime& runtime();
 void set_runtime(const Runtime& runtime);
 
-// Compiles and loads them now, several at a time.
+// Compiles and loads them now, each once, several at a time.
 void load_all(const Runtime& runtime, Device device, std::span<const KernelText> texts, WorkerTeam& team);
 
 }  // namespace weft::cuda

@@ -6,18 +6,17 @@
 #include <vector>
 
 #include "base/check.h"
-#include "device/cuda/clamped.h"
 #include "device/cuda/memory.h"
+#include "jit/cuda/runtime.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/kernels/args.h"
+#include "ops/cuda/launch.h"
 #include "ops/paged.h"
 
 namespace weft::ops {
 namespace {
 
 constexpr int64_t kWarps = kThreads / 32;  // of a CTA, each with a row at a time
-
-cuda::Card& card_of(const TensorView& tensor) { return cuda::Card::at(tensor.device().index); }
 
 CardRows rows_of(const TensorView& x) {
   if (!x) return {};
@@ -28,20 +27,20 @@ int dim_of(const TensorView& x) { return static_cast<int>(x.shape(x.rank() - 1))
 
 template <class Args>
 void launch_rows(const TensorView& x, const KernelText& kernel, Stream stream, const Args& args) {
-  launch(card_of(x), kernel, {.ctas = (row_count(x) + kWarps - 1) / kWarps}, stream, args);
+  launch(x.device(), kernel, {.ctas = (row_count(x) + kWarps - 1) / kWarps}, stream, args);
 }
 
 template <class Args>
 void launch_pieces(const TensorView& x, const KernelText& kernel, Stream stream, const Args& args) {
-  launch(card_of(x), kernel, {.ctas = ctas_of_pieces(row_count(x), dim_of(x))}, stream, args);
+  launch(x.device(), kernel, {.ctas = ctas_of_pieces(row_count(x), dim_of(x))}, stream, args);
 }
 
 // Numbers of the host on the card, until the call's kernels have read them: freeing waits for those.
 template <class T>
-Workspace placed(cuda::Card& card, const std::vector<T>& values, Stream stream) {
-  Workspace memory(Device::cuda(card.index()), values.size() * sizeof(T));
+Workspace placed(Device device, const std::vector<T>& values, Stream stream) {
+  Workspace memory(device, values.size() * sizeof(T));
   if (!values.empty())
-    cuda::copy_to_card(card, memory.data(), values.data(), memory.bytes(),
+    cuda::copy_to_card(cuda::Card::at(device.index), memory.data(), values.data(), memory.bytes(),
                        static_cast<cuda::api::Stream>(stream.handle()));
   return memory;
 }
@@ -84,8 +83,7 @@ class CudaBackend : public Backend {
   }
 
   void rotate(const TensorView& x, const RopeTable& table, Stream stream) const override {
-    cuda::Card& card = card_of(x);
-    const Workspace cos = placed(card, table.cos, stream), sin = placed(card, table.sin, stream);
+    const Workspace cos = placed(x.device(), table.cos, stream), sin = placed(x.device(), table.sin, stream);
     launch_rows(x, rotate_kernel(), stream,
                 RotateArgs{rows_of(x), static_cast<const float*>(cos.data()), static_cast<const float*>(sin.data()),
                            row_count(x), static_cast<int>(x.shape(1)), table.pairs, table.order == RopePairs::halves});
@@ -112,8 +110,8 @@ class CudaBackend : public Backend {
     std::array<KernelText, 2> kernels;  // refused before anything is written
     for (size_t i = 0; i < 2; ++i) kernels[i] = append_kernel(call.sides[i].dtype, call.kv_scales);
     if (call.places) {
-      cuda::Card& card = card_of(call.places);
-      return write(call, kernels, call.places.as<CachePlace>(), cuda::clamped_flag(card), stream);
+      unsigned* const clamped = cuda::runtime().clamped_flag(call.places.device());
+      return write(call, kernels, call.places.as<CachePlace>(), clamped, stream);
     }
     std::vector<CachePlace> places(static_cast<size_t>(call.sides[0].rows.shape(0)));
     for (size_t r = 0; r + 1 < call.append_indptr.size(); ++r) {
@@ -124,7 +122,7 @@ class CudaBackend : public Backend {
                                             static_cast<int>(token % call.pages.page_size)};
       }
     }
-    const Workspace on_card = placed(card_of(call.sides[0].rows), places, stream);
+    const Workspace on_card = placed(call.sides[0].rows.device(), places, stream);
     write(call, kernels, static_cast<const CachePlace*>(on_card.data()), nullptr, stream);
   }
 

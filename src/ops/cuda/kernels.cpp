@@ -1,12 +1,6 @@
 #include "ops/cuda/kernels.h"
 
-#include <algorithm>
-#include <atomic>
-#include <functional>
-
 #include "base/check.h"
-#include "base/once_map.h"
-#include "jit/nvrtc/module.h"
 
 namespace weft {
 namespace text {
@@ -60,76 +54,65 @@ const char* name_of(WeightType type) {
   throw InternalError("a weight type without a kernel");
 }
 
-struct Key {
-  int card;
-  std::string symbol;
-  friend bool operator==(const Key&, const Key&) = default;
-};
-
-const cuda::Kernel& kernel_of(cuda::Card& card, const KernelText& of) {
-  static auto* kernels = new OnceMap<Key, cuda::Kernel>;  // graphs hold them
-  const Key key{card.index(), of.symbol};
-  return kernels->get(std::hash<std::string>()(of.symbol) + static_cast<size_t>(card.index()), key, [&] {
-    const jit::CudaModule loaded = jit::cuda_module(card, of.symbol, of.text());
-    return cuda::find_kernel(*loaded.module, of.symbol.c_str(), of.most_shared_bytes);
-  });
+KernelText elementwise(const char* symbol) {
+  return {.name = symbol,
+          .symbol = symbol,
+          .file = "ops/cuda/kernels/elementwise.h",
+          .head = text::ops_elementwise,
+          .threads = kThreads};
+}
+KernelText of_caches(const std::string& symbol, std::string instance, int shared_bytes) {
+  return {.name = symbol,
+          .symbol = symbol,
+          .file = "ops/cuda/kernels/append.h",
+          .head = text::ops_append,
+          .instances = "using namespace weft;\n" + std::move(instance),
+          .threads = kThreads,
+          .shared_bytes = shared_bytes};
+}
+KernelText of_weights(const std::string& symbol, std::string instance, int shared_bytes) {
+  return {.name = symbol,
+          .symbol = symbol,
+          .file = "ops/cuda/kernels/linear.h",
+          .head = text::ops_linear,
+          .instances = std::move(instance),
+          .threads = kThreads,
+          .shared_bytes = shared_bytes};
 }
 
 }  // namespace
 
-KernelText norm_kernel() { return {"weft_norm", text::ops_elementwise, ""}; }
-KernelText gate_kernel() { return {"weft_gate", text::ops_elementwise, ""}; }
-KernelText cap_kernel() { return {"weft_cap", text::ops_elementwise, ""}; }
-KernelText add_row_kernel() { return {"weft_add_row", text::ops_elementwise, ""}; }
-KernelText rotate_at_kernel() { return {"weft_rotate_at", text::ops_elementwise, ""}; }
-KernelText rotate_kernel() { return {"weft_rotate", text::ops_elementwise, ""}; }
+KernelText norm_kernel() { return elementwise("weft_norm"); }
+KernelText gate_kernel() { return elementwise("weft_gate"); }
+KernelText cap_kernel() { return elementwise("weft_cap"); }
+KernelText add_row_kernel() { return elementwise("weft_add_row"); }
+KernelText rotate_at_kernel() { return elementwise("weft_rotate_at"); }
+KernelText rotate_kernel() { return elementwise("weft_rotate"); }
 
 KernelText append_kernel(DType cache, KvScales scales) {
   const char *element = element_of(cache), *scaled = scaled_of(scales);
   const std::string symbol = fmt::format("weft_append_{}_{}", to_string(cache), scaled);
-  return {symbol, text::ops_append,
-          fmt::format("using namespace weft;\nWEFT_APPEND({}, {}, {})\n", symbol, element, scaled)};
+  return of_caches(symbol, fmt::format("WEFT_APPEND({}, {}, {})\n", symbol, element, scaled), 0);
 }
 
 KernelText qkv_kernel(DType cache, KvScales scales, DType query) {
   const char *element = element_of(cache), *scaled = scaled_of(scales);
   const std::string symbol = fmt::format("weft_qkv_{}_{}_{}", to_string(cache), scaled, to_string(query));
-  return {symbol, text::ops_append,
-          fmt::format("using namespace weft;\nWEFT_QKV({}, {}, {}, {})\n", symbol, element, scaled, element_of(query)),
-          kMostShared};
+  return of_caches(symbol, fmt::format("WEFT_QKV({}, {}, {}, {})\n", symbol, element, scaled, element_of(query)),
+                   kMostShared);
 }
 
 KernelText linear_kernel(WeightType weights, int rows, int outputs, bool gated) {
   const char* name = name_of(weights);
   const std::string symbol = fmt::format("weft_linear_{}_{}_{}{}", name, rows, outputs, gated ? "_gated" : "");
-  return {symbol, text::ops_linear,
-          fmt::format("WEFT_LINEAR({}, {}, {}, {}, {})\n", symbol, name, rows, outputs, gated), kMostShared};
+  return of_weights(symbol, fmt::format("WEFT_LINEAR({}, {}, {}, {}, {})\n", symbol, name, rows, outputs, gated),
+                    kMostShared);
 }
 
 KernelText embed_kernel(WeightType weights) {
   const char* name = name_of(weights);
   const std::string symbol = fmt::format("weft_embed_{}", name);
-  return {symbol, text::ops_linear, fmt::format("WEFT_EMBED({}, {})\n", symbol, name)};
-}
-
-void prepare(cuda::Card& card, std::vector<KernelText> kernels, WorkerTeam& team) {
-  std::ranges::sort(kernels, {}, &KernelText::symbol);
-  const auto same = std::ranges::unique(kernels, {}, &KernelText::symbol);
-  kernels.erase(same.begin(), same.end());
-  std::atomic<size_t> next{0};
-  team.run([&](int) {
-    for (size_t i; (i = next.fetch_add(1)) < kernels.size();) kernel_of(card, kernels[i]);
-  });
-}
-
-void launch_with(cuda::Card& card, const KernelText& of, const CardLaunch& how, Stream stream, const void* args) {
-  if (how.ctas <= 0) return;
-  const cuda::Kernel& kernel = kernel_of(card, of);
-  cuda::Grid grid{.threads = kThreads, .shared_bytes = how.shared_bytes, .programmatic_launch = true};
-  // All of them are there at once.
-  const int64_t most = int64_t{cuda::ctas_per_multiprocessor(kernel, grid)} * card.num_multiprocessors();
-  grid.ctas = static_cast<int>(std::min(how.ctas, std::max<int64_t>(most, 1)));
-  cuda::launch_with(kernel, grid, static_cast<cuda::api::Stream>(stream.handle()), args);
+  return of_weights(symbol, fmt::format("WEFT_EMBED({}, {})\n", symbol, name), 0);
 }
 
 }  // namespace ops

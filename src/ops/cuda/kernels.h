@@ -1,27 +1,14 @@
-// The operators' kernels: texts of ops/cuda/kernels with what instantiates them, compiled for a card when one is first
-// asked for, and kept.
-//
-//   launch(card, norm_kernel(), {.ctas = 8}, stream, NormArgs{...});
+// The operators' kernels: texts of ops/cuda/kernels with what instantiates them.
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include "device/cuda/launch.h"
+#include "jit/cuda/kernel_text.h"
 #include "ops/cuda/kernels/args.h"
-#include "weft/device.h"
 #include "weft/model.h"
 #include "weft/tensor.h"
 
 namespace weft::ops {
 
-struct KernelText {
-  std::string symbol;
-  const char* base;      // complete but for the instance
-  std::string instance;  // appended
-  int most_shared_bytes = 0;
-  std::string text() const { return base + instance; }
-};
+using cuda::KernelText;
 
 KernelText norm_kernel();
 KernelText gate_kernel();  // this and the next two: ctas_of_pieces
@@ -41,22 +28,6 @@ inline constexpr int kThreads = 256;  // of a CTA of all of them
 inline int64_t ctas_of_pieces(int64_t rows, int64_t dim) {
   constexpr int64_t kWarps = kThreads / 32;
   return (rows * ((dim + kPieceColumns - 1) / kPieceColumns) + kWarps - 1) / kWarps;
-}
-
-// Compiles and loads them now, several at a time. Throws what jit::cuda_module throws.
-void prepare(cuda::Card& card, std::vector<KernelText> kernels, WorkerTeam& team);
-
-struct CardLaunch {
-  int64_t ctas = 1;
-  int shared_bytes = 0;
-};
-// It may begin while the kernel before it ends. CTAs beyond what the card holds at once have their work done by the
-// others.
-void launch_with(cuda::Card& card, const KernelText& kernel, const CardLaunch& launch, Stream stream, const void* args);
-template <class Args>
-void launch(cuda::Card& card, const KernelText& kernel, const CardLaunch& how, Stream stream, const Args& args) {
-  static_assert(std::is_trivially_copyable_v<Args>);
-  launch_with(card, kernel, how, stream, &args);
 }
 
 }  // namespace weft::ops

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "jit/cuda/runtime.h"
+#include "ops/cuda/launch.h"
 
 namespace weft::ops {
 namespace {
@@ -36,10 +38,11 @@ struct Outputs {
   int rows_of_warp;
   int64_t of_cta;
 };
-Outputs outputs_of(const cuda::Card& card, const CardMatrix::TypedRows& typed, int64_t cols, bool gated) {
+Outputs outputs_of(Device device, const CardMatrix::TypedRows& typed, int64_t cols, bool gated) {
+  const int multiprocessors = cuda::runtime().num_multiprocessors(device);
   const int64_t bytes = typed.rows * file_row_bytes(typed.type, cols);
-  const bool is_small = bytes <= kSmallShare * card.num_multiprocessors();
-  const int64_t count = gated ? typed.rows / 2 : typed.rows, at_once = (is_small ? 1 : 3) * card.num_multiprocessors();
+  const bool is_small = bytes <= kSmallShare * multiprocessors;
+  const int64_t count = gated ? typed.rows / 2 : typed.rows, at_once = (is_small ? 1 : 3) * multiprocessors;
   int rows = gated ? 2 : 1;
   const auto of_cta = [&] { return int64_t{kWarps} * rows / (gated ? 2 : 1); };
   while (rows < 4 && count > at_once * of_cta()) rows *= 2;
@@ -48,7 +51,8 @@ Outputs outputs_of(const cuda::Card& card, const CardMatrix::TypedRows& typed, i
 
 }  // namespace
 
-void linear(cuda::Card& card, const CardMatrix& matrix, const CardProduct& product, Stream stream) {
+void linear(const CardMatrix& matrix, const CardProduct& product, Stream stream) {
+  const Device device = matrix.memory.device();
   const bool gated = product.gate.has_value();
   ensure(!gated || can_gate(matrix), "a gate of another type than what it multiplies");
   const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
@@ -57,7 +61,7 @@ void linear(cuda::Card& card, const CardMatrix& matrix, const CardProduct& produ
   const int rows = rows_of_kernel(product.rows);
   const int64_t chunk = chunk_of(matrix.cols, rows);
   for (const CardMatrix::TypedRows& typed : matrix.typed_rows) {
-    const Outputs outputs = outputs_of(card, typed, matrix.cols, gated);
+    const Outputs outputs = outputs_of(device, typed, matrix.cols, gated);
     const KernelText kernel = linear_kernel(typed.type, rows, outputs.rows_of_warp, gated);
     const CardLaunch how{.ctas = (outputs.count + outputs.of_cta - 1) / outputs.of_cta,
                          .shared_bytes = static_cast<int>(row_bytes(chunk) * rows + kAlignment)};
@@ -76,25 +80,24 @@ void linear(cuda::Card& card, const CardMatrix& matrix, const CardProduct& produ
                             .add = product.add,
                             .gelu = product.gate == Gate::gelu_tanh,
                             .is_aligned = aligned};
-      launch(card, kernel, how, stream, args);
+      launch(device, kernel, how, stream, args);
     }
   }
 }
 
-std::vector<KernelText> linear_kernels(const cuda::Card& card, const CardMatrix& matrix, bool gated) {
+std::vector<KernelText> linear_kernels(const CardMatrix& matrix, bool gated) {
   std::vector<KernelText> kernels;
   for (const CardMatrix::TypedRows& typed : matrix.typed_rows)
     for (const int rows : {1, kMostRows})
-      kernels.push_back(
-          linear_kernel(typed.type, rows, outputs_of(card, typed, matrix.cols, gated).rows_of_warp, gated));
+      kernels.push_back(linear_kernel(
+          typed.type, rows, outputs_of(matrix.memory.device(), typed, matrix.cols, gated).rows_of_warp, gated));
   return kernels;
 }
 
-void embed(cuda::Card& card, const CardMatrix& matrix, const int* tokens, int64_t rows, float scale, float* to,
-           Stream stream) {
+void embed(const CardMatrix& matrix, const int* tokens, int64_t rows, float scale, float* to, Stream stream) {
   ensure(matrix.typed_rows.size() == 1, "an embedding of several types");
   const EmbedArgs args{matrix.typed_rows[0].planes, tokens, 0, to, rows, matrix.cols, scale};
-  launch(card, embed_kernel(matrix.typed_rows[0].type), {.ctas = rows}, stream, args);
+  launch(matrix.memory.device(), embed_kernel(matrix.typed_rows[0].type), {.ctas = rows}, stream, args);
 }
 
 }  // namespace weft::ops

@@ -20,15 +20,14 @@ struct CardProduct {
   // The first half of the matrix's rows goes through the gate and multiplies the other half. Needs can_gate.
   std::optional<Gate> gate = {};
 };
-// In the order of the stream.
-void linear(cuda::Card& card, const CardMatrix& matrix, const CardProduct& product, Stream stream);
+// In the order of the stream, on the device that the matrix lies on.
+void linear(const CardMatrix& matrix, const CardProduct& product, Stream stream);
 // The kernels that products with the matrix launch: for one row, and for many.
-std::vector<KernelText> linear_kernels(const cuda::Card& card, const CardMatrix& matrix, bool gated);
+std::vector<KernelText> linear_kernels(const CardMatrix& matrix, bool gated);
 // Whether gate and what it multiplies are of one type.
 inline bool can_gate(const CardMatrix& matrix) { return matrix.typed_rows.size() == 1 && matrix.rows % 2 == 0; }
 
 // Rows `tokens` (on the card) of the matrix times `scale` to `to` [rows, cols].
-void embed(cuda::Card& card, const CardMatrix& matrix, const int* tokens, int64_t rows, float scale, float* to,
-           Stream stream);
+void embed(const CardMatrix& matrix, const int* tokens, int64_t rows, float scale, float* to, Stream stream);
 
 }  // namespace weft::ops

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ops/cuda/launch.h"
 
 namespace weft::ops {
 namespace {
@@ -29,11 +30,11 @@ bool ManyRows::takes(const CardMatrix& matrix, const CardProduct& product) {
   return product.rows > kFewRows && !product.gate && aligned;
 }
 
-const float* ManyRows::normed(cuda::Card& card, const CardMatrix& matrix, const CardProduct& product, Stream stream) {
+const float* ManyRows::normed(const CardMatrix& matrix, const CardProduct& product, Stream stream) {
   const int64_t cols = matrix.cols;
   auto* x =
       static_cast<float*>(at_least(x_, stream.device(), product.rows * cols * static_cast<int64_t>(sizeof(float))));
-  launch(card, norm_kernel(), {.ctas = (product.rows + 7) / 8}, stream,
+  launch(matrix.memory.device(), norm_kernel(), {.ctas = (product.rows + 7) / 8}, stream,
          NormArgs{.x = {const_cast<float*>(product.x), 1, product.ldx, 0},
                   .residual = {},
                   .y = {x, 1, cols, 0},
@@ -45,11 +46,10 @@ const float* ManyRows::normed(cuda::Card& card, const CardMatrix& matrix, const 
   return x;
 }
 
-void ManyRows::multiply(cuda::Card& card, const CardMatrix& matrix, const CardProduct& product, bool exact,
-                        Stream stream) {
+void ManyRows::multiply(const CardMatrix& matrix, const CardProduct& product, bool exact, Stream stream) {
   ensure(takes(matrix, product), "a product that is not for cuBLASLt");
   const int64_t cols = matrix.cols, row_bytes = cols * static_cast<int64_t>(sizeof(float));
-  const float* x = product.norm != nullptr ? normed(card, matrix, product, stream) : product.x;
+  const float* x = product.norm != nullptr ? normed(matrix, product, stream) : product.x;
   const int64_t ldx = product.norm != nullptr ? cols : product.ldx;
   at_least(workspace_, stream.device(), kWorkspaceBytes);
   // A whole number of lines, so that each piece of y begins on one.
@@ -63,9 +63,9 @@ void ManyRows::multiply(cuda::Card& card, const CardMatrix& matrix, const CardPr
       if (is_there)
         w += first * cols;
       else
-        launch(card, embed_kernel(typed.type), {.ctas = count}, stream,
+        launch(matrix.memory.device(), embed_kernel(typed.type), {.ctas = count}, stream,
                EmbedArgs{typed.planes, nullptr, first, w, count, cols, 1.f});
-      blas_->multiply(card,
+      blas_->multiply(cuda::Card::at(matrix.memory.device().index),
                       {.w = w,
                        .x = x,
                        .y = product.y + typed.first_row + first,

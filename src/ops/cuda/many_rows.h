@@ -1,7 +1,7 @@
 // Products with a card's matrices for many rows: weights are made fp32 a piece at a time, and cuBLASLt multiplies.
 //
 //   ManyRows many(*find_blas().blas);
-//   if (many.takes(matrix, product)) many.multiply(card, matrix, product, exact, stream);
+//   if (many.takes(matrix, product)) many.multiply(matrix, product, exact, stream);
 #pragma once
 
 #include "ops/cuda/blas.h"
@@ -19,10 +19,10 @@ class ManyRows {
   static bool takes(const CardMatrix& matrix, const CardProduct& product);
   // As linear does. `exact`: in fp32, else in TF32. One call at a time in one stream: its memory is used again by the
   // next.
-  void multiply(cuda::Card& card, const CardMatrix& matrix, const CardProduct& product, bool exact, Stream stream);
+  void multiply(const CardMatrix& matrix, const CardProduct& product, bool exact, Stream stream);
 
  private:
-  const float* normed(cuda::Card& card, const CardMatrix& matrix, const CardProduct& product, Stream stream);
+  const float* normed(const CardMatrix& matrix, const CardProduct& product, Stream stream);
 
   const Blas* blas_;
   Workspace x_, weights_, workspace_;

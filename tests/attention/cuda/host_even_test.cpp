@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "even_plans.h"
-#include "host_runtime.h"
+#include "host_target.h"
 #include "tests/attention/kernels/problem.h"
 
 namespace weft {

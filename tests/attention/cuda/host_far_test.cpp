@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "far_pages.h"
-#include "host_runtime.h"
+#include "host_target.h"
 
 namespace weft {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "attention/kernel.h"
-#include "host_runtime.h"
+#include "host_target.h"
 #include "tests/attention/kernels/problem.h"
 #include "tests/simt/machine/machine.h"
 
@@ -15,7 +15,7 @@ using testing::Problem;
 
 struct Broken {
   const char* name;
-  testing::Breakage what;
+  simt::Breakage what;  // in attention/cuda/kernels
   DType type;
   const char* says;  // of the fault; empty: the output is wrong
 };
@@ -74,9 +74,9 @@ TEST_P(BrokenKernels, AreFound) {
   c.lengths = {{1, 300}, {5, 140}};
   Problem problem(c);
   problem.reference();
-  testing::break_kernels(broken.what);
+  simt::break_kernels({"attention/cuda/kernels/" + broken.what.file, broken.what.from, broken.what.to});
   const AttentionKernel kernel = build_on(host_machine(), problem.spec());
-  testing::break_kernels({});
+  simt::break_kernels({});
   const Plan plan = kernel.plan(problem.input(4));
   ASSERT_GT(plan.num_partials(), 0);
   try {

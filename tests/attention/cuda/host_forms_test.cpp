@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "attention/kernel.h"
-#include "host_runtime.h"
+#include "host_target.h"
 #include "tests/attention/kernels/problem.h"
 #include "weft/block_sparse.h"
 

@@ -2,7 +2,7 @@
 // small shapes, against the fp64 reference.
 #include <gtest/gtest.h>
 
-#include "host_runtime.h"
+#include "host_target.h"
 #include "tests/attention/kernels/problem.h"
 
 namespace weft {

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "host_runtime.h"
+#include "host_target.h"
 #include "replay.h"
 
 namespace weft {

@@ -4,7 +4,7 @@
 
 #include "attention/kernel.h"
 #include "attention/plan/planner.h"
-#include "host_runtime.h"
+#include "host_target.h"
 #include "tests/attention/kernels/problem.h"
 
 namespace weft {

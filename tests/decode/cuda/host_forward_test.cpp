@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "forward_errors.h"
-#include "tests/attention/cuda/host_runtime.h"
 #include "tests/ops/cuda/host_card.h"
 
 namespace weft {
@@ -18,10 +17,6 @@ using Ids = std::vector<int32_t>;
 
 class ForwardOnACard : public testing::HostCard {
  protected:
-  ForwardOnACard() : HostCard((testing::host_machine(), testing::host_memory())) {
-    testing::defer_launch = defer;
-    testing::is_capturing = is_capturing;
-  }
   std::string write(const RandomModelOptions& options) {
     const std::string path = folder_.path("model" + std::to_string(count_++) + ".gguf");
     random_model(options).write(path);

@@ -23,7 +23,6 @@ const int kFake = [] {
 }  // namespace
 
 FakeCard::FakeCard() { driver() = {}; }
-FakeCard::~FakeCard() { driver().launch = {}; }
 
 cuda::fake::State& FakeCard::driver() {
   constexpr const char* kPath = WEFT_FAKE_DRIVER_FOLDER "/libcuda.so.1";

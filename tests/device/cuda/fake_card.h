@@ -16,7 +16,6 @@ namespace weft::testing {
 class FakeCard : public ::testing::Test {
  protected:
   FakeCard();
-  ~FakeCard() override;
 
   static cuda::fake::State& driver();
   // Of a function of the driver, since forget_driver_calls.

@@ -215,19 +215,10 @@ Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* ctas, Function, int thre
   return *ctas = 512 / threads, kSuccess;
 }
 #ifndef FAKE_WITHOUT_LAUNCH
-Result cuLaunchKernelEx(const LaunchConfig* config, Function function, void** params, void**) {
+Result cuLaunchKernelEx(const LaunchConfig* config, Function, void**, void**) {
   the_state.config = *config;
   the_state.attributes.assign(config->attributes, config->attributes + config->num_attributes);
   CALLED(cuLaunchKernelEx);
-  if (!the_state.launch) return kSuccess;
-  const char* symbol = reinterpret_cast<const char*>(function);
-  const auto* args = static_cast<const char*>(params[0]);
-  if (!the_state.is_capturing) return the_state.launch(symbol, *config, args), kSuccess;
-  const std::vector<char> copy(args, args + the_state.bytes_of_args(symbol));
-  LaunchConfig kept = *config;
-  kept.attributes = nullptr;
-  kept.num_attributes = 0;
-  enqueue([=] { the_state.launch(symbol, kept, copy.data()); });
   return kSuccess;
 }
 #endif

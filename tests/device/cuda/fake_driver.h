@@ -21,11 +21,8 @@ struct State {
   std::vector<api::LaunchAttribute> attributes = {};
   std::string image = {};  // of the last module
   size_t free_bytes = size_t{1} << 30;
-  int context_depth = 0;  // pushed and not popped
-  // Where they are given: a card's memory, which is not freed, and what runs a kernel with its one argument.
-  std::function<void*(size_t bytes)> allocate = {};
-  std::function<void(const char* symbol, const api::LaunchConfig& config, const void* args)> launch = {};
-  std::function<size_t(const char* symbol)> bytes_of_args = {};  // for launches that are captured
+  int context_depth = 0;                             // pushed and not popped
+  std::function<void*(size_t bytes)> allocate = {};  // where it is given: a card's memory, which is not freed
   bool moves_bytes = true;  // false: copies and fills do nothing, so that memory may be larger than the machine's
   // Where a stream is being captured: what is enqueued, for graphs to do.
   bool is_capturing = false;

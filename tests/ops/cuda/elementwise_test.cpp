@@ -16,6 +16,7 @@ namespace {
 
 class CardOperators : public testing::HostCard {
  protected:
+  CardOperators() : HostCard(true) {}
   std::vector<float> floats(int64_t n, float scale = 1.f) {
     std::normal_distribution<float> normal(0.f, scale);
     std::vector<float> x(static_cast<size_t>(n));

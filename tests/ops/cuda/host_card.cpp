@@ -1,67 +1,27 @@
 #include "tests/ops/cuda/host_card.h"
 
-#include <cstring>
-#include <map>
-#include <stdexcept>
-
-#include "ops/cuda/kernels/args.h"
-#include "tests/ops/cuda/instances.h"
-#include "tests/simt/machine/machine.h"
-
-#define WEFT_DECLARE(symbol, args, instance) extern "C" void symbol(weft::ops::args);
-WEFT_CACHES(WEFT_DECLARE)
-WEFT_ELEMENTWISE(WEFT_DECLARE)
-WEFT_LINEARS(WEFT_DECLARE)
+#include "device/cuda/clamped.h"
 
 namespace weft::testing {
-namespace {
 
-// One for all tests of the program: what the product keeps on the card, it keeps.
-simt::Memory& own_memory() {
-  static auto* instance = new simt::Memory;
-  return *instance;
-}
-
-struct OnHost {
-  void (*run)(const void* args);
-  size_t bytes_of_args;
-};
-const std::map<std::string, OnHost>& kernels() {
-#define WEFT_ENTRY(symbol, args, instance) \
-  {#symbol, {[](const void* p) { symbol(*static_cast<const ops::args*>(p)); }, sizeof(ops::args)}},
-  static const std::map<std::string, OnHost> all{WEFT_CACHES(WEFT_ENTRY) WEFT_ELEMENTWISE(WEFT_ENTRY)
-                                                     WEFT_LINEARS(WEFT_ENTRY)};
-  return all;
-}
-
-}  // namespace
-
-HostCard::HostCard() : HostCard(own_memory()) {}
-
-HostCard::HostCard(simt::Memory& memory) {
-  driver().allocate = [&memory](size_t bytes) -> void* { return memory.make<char>("card", bytes).data(); };
-  driver().bytes_of_args = [](const char* symbol) {
-    const auto kernel = kernels().find(symbol);
-    if (kernel == kernels().end()) throw std::runtime_error(std::string("no kernel of the host: ") + symbol);
-    return kernel->second.bytes_of_args;
-  };
-  driver().launch = [this, &memory](const char* symbol, const cuda::api::LaunchConfig& config, const void* args) {
-    launched.emplace_back(symbol);
-    const auto kernel = kernels().find(symbol);
-    if (kernel == kernels().end()) throw std::runtime_error(std::string("no kernel of the host: ") + symbol);
-    simt::run(memory,
-              {.ctas = static_cast<int>(config.grid_x),
-               .threads = static_cast<int>(config.block_x),
-               .shared_bytes = config.shared_bytes},
-              [&] { kernel->second.run(args); });
+HostCard::HostCard(bool in_all_orders) {
+  use_host_machine();
+  host_multiprocessors = 1;
+  host_in_all_orders = in_all_orders;
+  driver().allocate = take_host_memory;  // what the product keeps on a card, it keeps
+  clamped_flag = cuda::clamped_flag(cuda::Card::at(0));
+  // Where a stream is being captured, the graph launches.
+  is_capturing = [] { return driver().is_capturing; };
+  defer_launch = [](std::function<void()> work) {
+    if (driver().is_capturing) driver().captured.push_back(std::move(work));
+    return driver().is_capturing;
   };
 }
 
-bool HostCard::is_capturing() { return driver().is_capturing; }
-bool HostCard::defer(std::function<void()> work) {
-  if (!is_capturing()) return false;
-  driver().captured.push_back(std::move(work));
-  return true;
+HostCard::~HostCard() {
+  defer_launch = nullptr;
+  is_capturing = nullptr;
+  watch_launch = nullptr;
 }
 
 void* HostCard::place_bytes(const void* from, size_t bytes) {

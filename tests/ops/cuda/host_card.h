@@ -1,30 +1,27 @@
-// A card that is the host machine: the product compiles, uploads and launches as it would, driver and compiler are none
-// (tests/device/cuda/fake_driver.h, fake_nvrtc.cpp), and every launch runs the kernel's text in tests/simt/machine, all
-// accesses watched.
+// A card that is the host machine (tests/simt/host): the product uploads, launches and captures as it would with a
+// driver that is none (tests/device/cuda/fake_driver.h), and every kernel's text runs in the machine, all accesses
+// watched.
 //
-//   TEST_F(HostCard, ...) { cuda::Card& card = cuda::Card::at(0); ... ops::linear(card, ...); }
+//   TEST_F(HostCard, ...) { ops::linear(matrix, {.x = place(x), ...}, Stream::cuda(nullptr)); }
 //
-// The card has one multiprocessor; kernels are those of instances.h.
+// The card has one multiprocessor. Kernels run in one order of threads, unless a test wants all.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
-#include <string>
 #include <vector>
 
 #include "tests/device/cuda/fake_card.h"
-#include "tests/simt/machine/machine.h"
+#include "tests/simt/host/host_machine.h"
 #include "weft/device.h"
 
 namespace weft::testing {
 
 class HostCard : public FakeCard {
  protected:
-  HostCard();
-  // Its memory is that of another one who allocates for the product.
-  explicit HostCard(simt::Memory& memory);
+  explicit HostCard(bool in_all_orders = false);
+  ~HostCard() override;
 
   // A copy on the card, which lives as long as the test.
   template <class T>
@@ -40,11 +37,6 @@ class HostCard : public FakeCard {
   std::vector<T> fetch(const T* from, size_t count) {
     return {from, from + count};  // it is the host's memory
   }
-  std::vector<std::string> launched;  // symbols, in order
-  // For those whose kernels the driver does not launch: keeps the work for the graph where a stream is being captured,
-  // else false.
-  static bool defer(std::function<void()> work);
-  static bool is_capturing();
 
  private:
   template <class T>

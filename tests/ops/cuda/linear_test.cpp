@@ -17,7 +17,10 @@ using test::kWeightTypes;
 using test::random_weights;
 using test::whole_blocks;
 
-using CardLinear = testing::HostCard;
+class CardLinear : public testing::HostCard {
+ protected:
+  CardLinear() : HostCard(true) {}
+};
 
 std::vector<float> random_floats(int64_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -57,8 +60,7 @@ TEST_F(CardLinear, AgreesWithFp64InEveryType) {
       const ops::CardMatrix matrix = load({&w, 1});
       const std::vector<float> x = random_floats(m * cols, 3);
       float* y = poisoned<float>(static_cast<size_t>(m * rows));
-      ops::linear(cuda::Card::at(0), matrix, {.x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = rows},
-                  Stream::cuda(nullptr));
+      ops::linear(matrix, {.x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = rows}, Stream::cuda(nullptr));
       for (int64_t r = 0; r < m; ++r)
         for (int64_t n = 0; n < rows; ++n) {
           const Exact exact = exact_sum(w.values.data() + n * cols, x.data() + r * cols, cols);
@@ -71,10 +73,8 @@ TEST_F(CardLinear, AgreesWithFp64InEveryType) {
 // More columns than shared memory holds of as many rows: pieces of weights that are on their way go from one part to
 // the next, and squares are of all parts.
 TEST_F(CardLinear, AgreesWithFp64WhereSharedMemoryHoldsARowInParts) {
-  const auto launch = driver().launch;
-  driver().launch = [&](const char* symbol, const cuda::api::LaunchConfig& config, const void* args) {
-    EXPECT_LE(config.shared_bytes, 64u << 10);
-    launch(symbol, config, args);
+  testing::watch_launch = [](const std::string&, const cuda::Grid& grid, const void*) {
+    EXPECT_LE(grid.shared_bytes, 64 << 10);
   };
   for (const WeightType type : {WeightType::f32, WeightType::bf16, WeightType::q4_0, WeightType::q6_k})
     for (const auto [rows, width, m] : {std::array<int64_t, 3>{60, 2100, 8}, {60, 2850, 5}, {27, 7800, 2}}) {
@@ -84,7 +84,7 @@ TEST_F(CardLinear, AgreesWithFp64WhereSharedMemoryHoldsARowInParts) {
       const std::vector<float> x = random_floats(m * cols, 3), norm(static_cast<size_t>(cols), 2.f);
       for (const bool norms : {false, true}) {
         float* y = poisoned<float>(static_cast<size_t>(m * rows));
-        ops::linear(cuda::Card::at(0), matrix,
+        ops::linear(matrix,
                     {.x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = rows, .norm = norms ? place(norm) : nullptr},
                     Stream::cuda(nullptr));
         for (int64_t r = 0; r < m; ++r) {
@@ -104,11 +104,9 @@ TEST_F(CardLinear, AgreesWithFp64WhereSharedMemoryHoldsARowInParts) {
 // Rows that 16 bytes at a time do not serve, each for a reason of its own, and some that they do; what lies between
 // them is NaN. The machine has no alignment of loads: which of them a kernel takes is what it is told.
 TEST_F(CardLinear, ReadsRowsThatLieAnywhere) {
-  const auto launch = driver().launch;
   bool is_aligned = false;
-  driver().launch = [&](const char* symbol, const cuda::api::LaunchConfig& config, const void* args) {
+  testing::watch_launch = [&](const std::string&, const cuda::Grid&, const void* args) {
     is_aligned = static_cast<const ops::LinearArgs*>(args)->is_aligned;
-    launch(symbol, config, args);
   };
   for (const auto [first, first_of_norm, cols, gap] :
        {std::array<int64_t, 4>{1, 0, 64, 0}, {0, 1, 64, 0}, {0, 0, 64, 3}, {0, 0, 61, 3}, {4, 4, 64, 4}}) {
@@ -121,7 +119,7 @@ TEST_F(CardLinear, ReadsRowsThatLieAnywhere) {
       std::fill_n(x.begin() + first + r * ldx + cols, gap, std::numeric_limits<float>::quiet_NaN());
     float* y = poisoned<float>(kM * kRows);
     ops::linear(
-        cuda::Card::at(0), matrix,
+        matrix,
         {.x = place(x) + first, .rows = kM, .ldx = ldx, .y = y, .ldy = kRows, .norm = place(norm) + first_of_norm},
         Stream::cuda(nullptr));
     EXPECT_EQ(is_aligned, first == 4) << first << " " << first_of_norm << " " << cols << " " << gap;
@@ -175,7 +173,7 @@ TEST_F(CardLinear, NormsItsRowsAndAddsToWhatIsThere) {
     float* y = place(before);
     const float eps = size < 1.f ? 0.f : 1e-5f;
     ops::linear(
-        cuda::Card::at(0), matrix,
+        matrix,
         {.x = place(x), .rows = m, .ldx = ldx, .y = y, .ldy = ldy, .norm = place(norm), .eps = eps, .add = true},
         Stream::cuda(nullptr));
     for (int64_t r = 0; r < m; ++r) {
@@ -206,7 +204,7 @@ TEST_F(CardLinear, GatesOneHalfOfTheRowsByTheOther) {
   const std::vector<float> x = random_floats(m * cols, 3);
   for (const Gate gate : {Gate::silu, Gate::gelu_tanh}) {
     float* y = poisoned<float>(static_cast<size_t>(m * half));
-    ops::linear(cuda::Card::at(0), matrix, {.x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = half, .gate = gate},
+    ops::linear(matrix, {.x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = half, .gate = gate},
                 Stream::cuda(nullptr));
     for (int64_t r = 0; r < m; ++r)
       for (int64_t n = 0; n < half; ++n) {
@@ -226,6 +224,7 @@ TEST_F(CardLinear, GatesOneHalfOfTheRowsByTheOther) {
 TEST_F(CardLinear, MultipliesManyRowsByTheLibrary) {
   const ops::Blas* blas = ops::find_blas().blas;
   ASSERT_NE(blas, nullptr) << ops::find_blas().tried;
+  testing::host_in_all_orders = false;  // the library's memory is large
   ops::ManyRows many(*blas);
   for (const WeightType type : kWeightTypes) {
     const int64_t cols = whole_blocks(type, 64), m = 17;
@@ -237,7 +236,7 @@ TEST_F(CardLinear, MultipliesManyRowsByTheLibrary) {
     const ops::CardProduct product{
         .x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = 72, .norm = place(norm), .add = true};
     ASSERT_TRUE(ops::ManyRows::takes(matrix, product));
-    many.multiply(cuda::Card::at(0), matrix, product, true, Stream::cuda(nullptr));
+    many.multiply(matrix, product, true, Stream::cuda(nullptr));
     for (int64_t r = 0; r < m; ++r) {
       double squares = 0;
       for (int64_t k = 0; k < cols; ++k) squares += double{x[r * cols + k]} * double{x[r * cols + k]};
@@ -268,7 +267,7 @@ TEST_F(CardLinear, ReadsRowsOfAnEmbedding) {
     const ops::CardMatrix matrix = load({&w, 1});
     const std::vector<int> tokens{8, 0, 3};
     float* to = poisoned<float>(static_cast<size_t>(3 * cols));
-    ops::embed(cuda::Card::at(0), matrix, place(tokens), 3, 2.f, to, Stream::cuda(nullptr));
+    ops::embed(matrix, place(tokens), 3, 2.f, to, Stream::cuda(nullptr));
     for (int64_t r = 0; r < 3; ++r)
       for (int64_t k = 0; k < cols; ++k) {
         const double value = 2 * w.values[static_cast<size_t>(tokens[static_cast<size_t>(r)] * cols + k)];

@@ -1,0 +1,151 @@
+#include "tests/simt/host/host_machine.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/device_checks.h"
+#include "base/once_map.h"
+#include "device/memory.h"
+
+namespace weft::testing {
+namespace {
+
+constexpr device::Memory kMemory = {
+    [](Device device, std::string_view name) {
+      if (device != Device::cuda()) refuse_device(name, device);
+    },
+    [](Device, size_t bytes) -> void* {
+      void* data = take_host_memory(bytes);
+      std::memset(data, 0, bytes);
+      return data;
+    },
+    [](Device, void* data, size_t) { host_memory().release(data); },
+    [](Device, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }};
+
+constexpr size_t kMostArgs = 4096;  // that a launch takes
+
+struct OnHost : cuda::LoadedKernel {
+  void (*call)(const void* args) = nullptr;
+  std::string symbol;
+};
+
+void run_once(simt::Memory& memory, simt::Launch launch, const std::function<void()>& kernel) {
+  simt::run(memory, launch, kernel);
+}
+
+// The text with twins in the place of tile/cuda/ptx. The arguments are the launch's, outside of the kernel's memory.
+std::string host_text(const cuda::KernelText& text, const std::string& architecture) {
+  return fmt::format(
+      "{}#include \"{}\"\n{}\n"
+      "template <class A>\n__attribute__((no_sanitize(\"thread\"))) void weft_call(void (*kernel)(A), const void* "
+      "args) {{\n"
+      "  kernel(*static_cast<const A*>(args));\n}}\n"
+      "extern \"C\" __attribute__((no_sanitize(\"thread\"))) void weft_launch(const void* args) {{ weft_call({}, "
+      "args); }}\n",
+      architecture == "sm_75" ? "#define WEFT_SM 75\n" : "", text.file, text.instances, text.symbol);
+}
+
+class HostMachine : public cuda::Runtime {
+ public:
+  explicit HostMachine(std::string_view architecture) : architecture_(architecture) {}
+
+  void require(Device device, std::string_view name) const override {
+    if (device != Device::cuda()) refuse_device(name, device);
+  }
+  std::string architecture(Device) const override { return architecture_; }
+  int num_multiprocessors(Device) const override { return host_multiprocessors; }
+
+  const cuda::LoadedKernel& load(Device, const cuda::KernelText& text) const override {
+    return loaded_.get(text.hash(), text, [&] {
+      std::string error;
+      void* const module = simt::compile(host_text(text, architecture_), text.head, error);
+      ensure(module != nullptr, "'{}' does not compile on the host: {}", text.name, error);
+      OnHost made;
+      made.call = reinterpret_cast<void (*)(const void*)>(dlsym(module, "weft_launch"));
+      made.symbol = text.symbol;
+      return made;
+    });
+  }
+  int ctas_per_multiprocessor(const cuda::LoadedKernel&, const cuda::Grid&) const override { return 2; }
+  using Runtime::launch;
+  void launch(const cuda::LoadedKernel& kernel, const cuda::Grid& grid, const void* args, size_t bytes,
+              Stream) const override {
+    ensure(bytes <= kMostArgs, "a launch takes {} bytes of arguments, and not {}", kMostArgs, bytes);
+    std::vector<char> copy(kMostArgs);  // the kernel's own argument may be longer than what was given of it
+    std::memcpy(copy.data(), args, bytes);
+    const auto run = [grid, copy = std::move(copy), &loaded = static_cast<const OnHost&>(kernel)] {
+      if (watch_launch) watch_launch(loaded.symbol, grid, copy.data());
+      const auto run_in = host_in_all_orders ? simt::run_in_all_orders : run_once;
+      run_in(host_memory(),
+             {.ctas = grid.ctas, .threads = grid.threads, .shared_bytes = static_cast<size_t>(grid.shared_bytes)},
+             [&] { loaded.call(copy.data()); });
+    };
+    if (defer_launch == nullptr || !defer_launch(run)) run();
+  }
+
+  std::optional<double> seconds_of(Device, const std::function<void()>& work, Stream) const override {
+    return weft::seconds_of(work);
+  }
+
+  void write(Device, void* to, std::span<const Bytes> pieces, Stream) const override { copy(pieces, to); }
+  void read(Device, const void* from, void* to, int64_t bytes, Stream) const override {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+
+  bool is_capturing(Device, Stream) const override {
+    return testing::is_capturing != nullptr && testing::is_capturing();
+  }
+  // A launch has ended when it returns.
+  struct AtOnce : Order {
+    void enqueue(Stream stream, const std::function<void()>& work) override {
+      if (watch_order != nullptr) watch_order(stream, true);
+      work();
+      if (watch_order != nullptr) watch_order(stream, false);
+    }
+    void write(void* to, std::span<const Bytes> pieces, Stream stream) override {
+      enqueue(stream, [&] { copy(pieces, to); });
+    }
+  };
+  std::unique_ptr<Order> make_order(Device) const override { return std::make_unique<AtOnce>(); }
+  unsigned* clamped_flag(Device) const override { return testing::clamped_flag; }
+
+ private:
+  const std::string architecture_;
+  mutable OnceMap<cuda::KernelText, OnHost> loaded_;
+};
+
+}  // namespace
+
+void use_host_machine(std::string_view architecture) {
+  static const HostMachine* const machine = [&] {
+    const auto* made = new HostMachine(architecture);
+    device::add_memory(DeviceKind::cuda, kMemory);
+    cuda::set_runtime(*made);
+    return made;
+  }();
+  ensure(machine->architecture(Device::cuda()) == architecture, "the host machine is {} already, and not {}",
+         machine->architecture(Device::cuda()), architecture);
+}
+
+simt::Memory& host_memory() {
+  static auto* instance = new simt::Memory;  // static objects hold pieces of it
+  return *instance;
+}
+void* take_host_memory(size_t bytes) {
+  static int number = 0;
+  return host_memory().make<char>(fmt::format("buffer {} of {} bytes", number++, bytes), bytes).data();
+}
+
+int host_multiprocessors = 2;
+bool host_in_all_orders = true;
+bool (*defer_launch)(std::function<void()> work) = nullptr;
+bool (*is_capturing)() = nullptr;
+void (*watch_order)(Stream stream, bool begins) = nullptr;
+std::function<void(const std::string& symbol, const cuda::Grid& grid, const void* args)> watch_launch;
+unsigned* clamped_flag = nullptr;
+
+}  // namespace weft::testing
