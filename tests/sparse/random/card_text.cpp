@@ -2,19 +2,16 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "base/check.h"
-#include "base/hash.h"
 #include "loop/codegen/c_family.h"
 #include "loop/codegen/printers.h"
 #include "loop/threads.h"
 #include "sparse/operator.h"
+#include "tests/simt/host/compile.h"
 #include "tests/simt/machine/machine.h"
 #include "tests/sparse/random/card_shape.h"
 
@@ -26,7 +23,6 @@ unsigned sparse_threads_x = 0;  // tests/simt/sparse/cuda.h asks for it
 namespace weft::sparse::random {
 namespace {
 
-namespace fs = std::filesystem;
 using Kernel = void (*)(const long long* arguments);
 
 // The text as the host's compiler takes it, with a function for each kernel that has its arguments in a list.
@@ -46,33 +42,6 @@ std::string host_text(const std::vector<loop::Launches>& kernels) {
           name);
     }
   return text;
-}
-
-// Compiled once for each text. Null where it does not compile, with the compiler's first error in `failed`.
-void* loaded(const std::string& text, std::string& failed) {
-  const fs::path folder = WEFT_RANDOM_CACHE;
-  fs::create_directories(folder);
-  Sha256 hash;
-  hash.update(text).update(WEFT_TEST_CXX);
-  const std::string name = (folder / hash.hex_digest()).string(), own = fmt::format("{}.{}", name, getpid());
-  if (!fs::exists(name + ".so")) {
-    std::ofstream(own + ".cpp") << text;
-    const std::string command = fmt::format(
-        "{0} -std=c++20 -O1 -g1 -fPIC -fsanitize=thread -fno-optimize-sibling-calls -ffp-contract=off "
-        "-fno-crossjumping -ftrivial-auto-var-init=pattern -w -I{1} -c {2}.cpp -o {2}.o 2> {2}.errors && "
-        "{0} -shared {2}.o -o {2}.so",
-        WEFT_TEST_CXX, WEFT_SOURCE_DIR, own);
-    const bool compiles = std::system(command.c_str()) == 0;
-    std::ifstream errors(own + ".errors");
-    for (std::string line; !compiles && std::getline(errors, line) && failed.empty();)
-      if (const size_t at = line.find("error: "); at != line.npos) failed = line.substr(at);
-    if (compiles) fs::rename(own + ".so", name + ".so");
-    for (const char* rest : {".o", ".cpp", ".errors"}) fs::remove(own + rest);
-    if (!compiles) return nullptr;
-  }
-  void* handle = dlopen((name + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
-  ensure(handle != nullptr, "{}", handle == nullptr ? dlerror() : "");
-  return handle;
 }
 
 // Launches that a kernel with these loops has to be right in.
@@ -146,7 +115,7 @@ std::vector<Problem> run_on_card(const std::vector<Case>& cases) {
     if (!problems[i]) all.insert(all.end(), kernels[i].begin(), kernels[i].end());
   }
   std::string failed;
-  void* module = loaded(host_text(all), failed);
+  void* module = simt::compile(host_text(all), "", failed);
   if (module == nullptr && cases.size() == 1) return {{"does not compile", failed}};
   if (module == nullptr) {  // one of them alone is found by its half
     const auto middle = cases.begin() + static_cast<std::ptrdiff_t>(cases.size() / 2);
