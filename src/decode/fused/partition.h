@@ -1,0 +1,82 @@
+// Who streams which weights, and where sums go: a pure function of the program, of its weights' types and of a machine.
+//
+//   const Partition partition = make_partition(program, form_of(program, sources), {.workers = 132});
+//   fmt::print("{}", to_string(partition));
+//
+// Every matrix is one line of tiles (tiles.h), cut evenly among all workers. A band that is cut leaves a partial sum
+// from each worker that has some of its tiles. Sums lie in numbered slots, 16 columns of every row of the step each:
+// slots are numbered along the line, so a band's slots follow each other, and whoever reads a band adds them in that
+// order. The last product is cut between bands alone: its slots are the logits.
+//
+//   line of tiles   | band 0          | band 1          | band 2          |
+//   workers         |---- 0 ----|----- 1 -----|----- 2 ------|--- 3 ------|
+//   slots             0           1     2       3     4        5   6
+//
+// Parameters are read once, by one worker; what they multiply is read by all. Layers that are alike share what is here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "decode/fused/phases.h"
+#include "decode/fused/tiles.h"
+
+namespace weft::decode::fused {
+
+inline constexpr int kMostRows = 8;        // of a step
+inline constexpr int64_t kAlignment = 16;  // of every copy into a ring, in bytes
+
+// What a kernel runs on.
+struct Machine {
+  int workers = 1;                 // CTAs, or threads
+  int64_t tile_cols = 64;          // of a tile of weights, at most, but for types of larger blocks
+  int64_t ring_bytes = 192 << 10;  // of each worker: what it has loaded ahead
+  int64_t entry_bytes = 32 << 10;  // of the ring, at most: what is loaded, waited for and released as one
+  // Entries of phases that have a size of their own.
+  std::vector<std::pair<WeightRole, int64_t>> entry_bytes_of = {};
+  int64_t kv_entry_bytes = 32 << 10;
+  int max_entries = 16;  // of the ring that are in use at once: it has so many barriers
+  int kv_chunk = 64;     // tokens of an item of attention: the same for a row whatever stands beside it
+
+  int64_t entry_bytes_for(WeightRole role) const;
+};
+
+struct MatrixPartition {
+  WeightRole role = WeightRole::head;
+  int layer = -1;  // within the period; -1: behind the layers
+  TiledMatrix tiles = {};
+  int64_t entry_bytes = 0;
+  std::vector<int64_t> borders = {};      // [workers + 1]: worker w has tiles [borders[w], borders[w + 1])
+  std::vector<int32_t> first_slot = {};   // [bands + 1]
+  std::vector<int32_t> worker_slot = {};  // [workers]: of the worker's first tile
+
+  int num_slots() const { return first_slot.back(); }
+};
+
+struct Partition {
+  Machine machine = {};
+  Program program = {};
+  Phases phases = {};
+  int period = 0;                              // layers after which operations and types of weights repeat
+  std::vector<MatrixPartition> matrices = {};  // of the period's phases in their order, then of the head
+  TiledMatrix embedding = {};                  // rows of it are gathered
+  // Residual and key heads by owners, who write what all workers compute: [workers + 1] each.
+  std::vector<int64_t> residual_borders = {}, kv_head_borders = {};
+
+  const MatrixPartition& matrix_of(const Phase& phase) const;
+  // The matrix whose sums the buffer holds.
+  const MatrixPartition& matrix_of(Shared sums, int layer) const;
+  // Cells of a shared buffer: slots of sums, 16 columns of the residual. Not of states, which plans number.
+  int64_t num_cells(Shared shared, int layer) const;
+};
+
+// More workers than a matrix has tiles: some have none of it, and do no more than arrive at the join.
+// Throws Error(invalid_argument) for a machine without workers, a ring of less than two entries, entries that are
+// smaller than a tile or not whole copies, and what make_phases and tile throw.
+Partition make_partition(const Program& program, const ModelForm& form, const Machine& machine);
+
+std::string to_string(const Partition& partition);
+
+}  // namespace weft::decode::fused

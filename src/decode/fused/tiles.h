@@ -1,0 +1,69 @@
+// How a matrix of weights lies for a kernel that streams it: one line of tiles, each 16 rows by so many columns, whose
+// bytes follow each other. The tile is the granule: what a worker has are whole tiles that follow each other.
+//
+//   band 0   | tile 0 | tile 1 | tile 2 |      a band: 16 rows of the weights, so 16 outputs
+//   band 1   | tile 3 | tile 4 | tile 5 |      columns: of x
+//
+// What is loaded as one are many tiles that follow each other; a small tile costs no more, and small matrices divide
+// evenly.
+//
+// Rows of a type that do not fill their last band, and columns beyond the last, are padded with zeros.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "decode/program.h"
+#include "decode/weights.h"
+#include "weft/weight_type.h"
+
+namespace weft::decode::fused {
+
+inline constexpr int64_t kBandRows = 16;
+
+struct TypedRows {
+  WeightType type = WeightType::f32;
+  int64_t rows = 0;
+  friend bool operator==(const TypedRows&, const TypedRows&) = default;
+};
+
+// The types in which a matrix lies, its rows one behind the other.
+struct MatrixForm {
+  WeightRole role = WeightRole::embedding;
+  int layer = -1;
+  int64_t cols = 0;
+  std::vector<TypedRows> parts = {};  // neighbours differ in type
+};
+
+// Of all matrices of a model: those of layers first, then embedding and head.
+using ModelForm = std::vector<MatrixForm>;
+ModelForm form_of(const Program& program, const ModelSources& sources);
+ModelForm form_of(const Program& program, WeightType type);  // all of one type, as the shapes are
+const MatrixForm& find_form(const ModelForm& form, WeightRole role, int layer);
+
+struct TiledMatrix {
+  // Rows of one type. Bands hold rows of one part alone.
+  struct Part {
+    WeightType type = WeightType::f32;
+    int64_t first_row = 0, rows = 0, first_band = 0, first_byte = 0, tile_bytes = 0;
+    int64_t num_bands() const { return (rows + kBandRows - 1) / kBandRows; }
+  };
+  int64_t rows = 0, cols = 0, tile_cols = 0;
+  int64_t band_tiles = 0;  // tiles of a band
+  int64_t num_bands = 0, bytes = 0;
+  std::vector<Part> parts = {};
+
+  int64_t num_tiles() const { return num_bands * band_tiles; }
+  const Part& part_of_band(int64_t band) const;
+  int64_t byte_of(int64_t tile) const;  // of tile num_tiles(): all bytes
+  int64_t bytes_of(int64_t first_tile, int64_t end_tile) const { return byte_of(end_tile) - byte_of(first_tile); }
+  int64_t first_row_of(int64_t band) const;
+  int64_t rows_of(int64_t band) const;  // that are not padding
+  int64_t band_of_row(int64_t row) const;
+};
+
+// Tiles have no more than most_tile_cols columns, or one block of the weights. Throws Error(unsupported) where a type's
+// blocks do not divide the columns.
+TiledMatrix tile(const MatrixForm& form, int64_t most_tile_cols);
+
+}  // namespace weft::decode::fused
