@@ -1,0 +1,97 @@
+#include "decode/fused/attention_items.h"
+
+#include <algorithm>
+
+#include "attention/plan/planner.h"
+#include "base/check.h"
+
+namespace weft::decode::fused {
+namespace {
+
+// Costs in tokens: all that matters is that items of as many tokens cost as much.
+KernelTraits traits_for(const Program& program, const Machine& machine, int window) {
+  AttentionSpec spec;
+  spec.head_dim_qk = spec.head_dim_vo = program.head_dim;
+  spec.mask = Mask::causal;
+  spec.sliding_window = window > 0;
+  KernelTraits traits = traits_of(spec);
+  traits.classes = {{.kind = attention::TileKind::direct,
+                     .rows = kMostRows * (program.num_qo_heads / program.num_kv_heads),
+                     .token = 1,
+                     .item = 16,
+                     .default_workers = machine.workers}};
+  traits.thresholds.level_enough = 1;
+  traits.thresholds.granules_per_worker = 1;
+  traits.thresholds.shared_cost_at_most = 1;
+  traits.thresholds.prefix_tree_depth = 1;
+  traits.granule = machine.kv_chunk;
+  return traits;
+}
+
+}  // namespace
+
+std::vector<int> AttentionItems::states_of(int row, int head, int group) const {
+  std::vector<std::pair<int, int>> found;  // first key, state
+  for (const AttentionItem& item : items) {
+    const int head_begin = item.kv_head_begin * group, heads = (item.kv_head_end - item.kv_head_begin) * group;
+    if (row < item.row_begin || row >= item.row_end || head < head_begin || head >= head_begin + heads) continue;
+    found.emplace_back(item.kv_begin, item.first_state + (row - item.row_begin) * heads + head - head_begin);
+  }
+  std::ranges::sort(found);
+  std::vector<int> states;
+  for (const auto& [first_key, state] : found) states.push_back(state);
+  return states;
+}
+
+AttentionItems attention_items(const Partition& partition, const Step& step, int window) {
+  const Program& program = partition.program;
+  const Machine& machine = partition.machine;
+  check(step.rows() >= 1 && step.rows() <= kMostRows, ErrorCode::unsupported,
+        "the fused step: required {} rows; supported are 1 to {}; missing: kernels for others; run them by layers",
+        step.rows(), kMostRows);
+  PlanInput input{.num_qo_heads = program.num_qo_heads,
+                  .num_kv_heads = program.num_kv_heads,
+                  .qo_indptr = step.qo_indptr,
+                  .pages = step.pages.get(),
+                  .num_workers = machine.workers,
+                  .mode = PlanMode::fixed_split,
+                  .fixed_split_size = machine.kv_chunk};
+  if (window > 0) input.scalars = {{"window_left", static_cast<double>(window - 1)}};
+  const Plan plan = Planner::plan(traits_for(program, machine, window), input);
+
+  using namespace attention;
+  const void* bytes = plan.impl().bytes.data();
+  const PlanHeader& header = plan.impl().header();
+  const auto* kv_len = section<int>(bytes, header.kv_len);
+  const auto* qo_len = section<int>(bytes, header.qo_len);
+  const auto* indptr = section<int>(bytes, header.worker_indptr);
+  const auto* work = section<WorkItem>(bytes, header.items);
+  const auto* units = section<Unit>(bytes, header.units);
+  const auto* rows = section<PlanRow>(bytes, header.rows);
+  AttentionItems result;
+  for (int r = 0; r < header.num_requests; ++r)
+    result.requests.push_back({step.qo_indptr[static_cast<size_t>(r)], qo_len[r], kv_len[r]});
+  const int group = program.num_qo_heads / program.num_kv_heads;
+  for (int w = 0; w < header.num_workers; ++w) {
+    result.worker_indptr.push_back(static_cast<int32_t>(result.items.size()));
+    for (int i = indptr[w]; i < indptr[w + 1]; ++i) {
+      const Unit& unit = units[work[i].unit];
+      const PlanRow& first = rows[unit.row_begin];
+      AttentionItem item{.request = first.request,
+                         .row_begin = first.q_row,
+                         .row_end = first.q_row + unit.row_end - unit.row_begin,
+                         .kv_head_begin = unit.kv_head_begin,
+                         .kv_head_end = unit.kv_head_end,
+                         .kv_begin = work[i].kv_begin,
+                         .kv_end = std::min(work[i].kv_end, kv_len[first.request]),
+                         .first_state = result.num_states};
+      result.num_states += (item.row_end - item.row_begin) * (item.kv_head_end - item.kv_head_begin) * group;
+      result.items.push_back(item);
+    }
+  }
+  // A plan may be for fewer workers than there are.
+  result.worker_indptr.resize(static_cast<size_t>(machine.workers) + 1, static_cast<int32_t>(result.items.size()));
+  return result;
+}
+
+}  // namespace weft::decode::fused

@@ -1,0 +1,241 @@
+#include "decode/fused/schedule.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace weft::decode::fused {
+namespace {
+
+// One worker's loads and steps.
+class Writer {
+ public:
+  Writer(const Partition& partition, const Schedule& schedule, int worker)
+      : partition_(partition), program_(partition.program), schedule_(schedule), worker_(worker) {}
+
+  WorkerSchedule write() {
+    for (int p = 0; p < schedule_.num_phases; ++p) {
+      phase_ = p;
+      const Phase& phase = partition_.phases.all[static_cast<size_t>(p)];
+      if (p > 0) add({.kind = StepKind::wait, .id = p - 1, .count = partition_.machine.workers});
+      if (phase.attends())
+        attention(phase);
+      else
+        product(phase);
+      if (p + 1 < schedule_.num_phases) add({.kind = StepKind::arrive, .id = p});
+    }
+    return std::move(own_);
+  }
+
+ private:
+  size_t w() const { return static_cast<size_t>(worker_); }
+  int64_t group() const { return program_.num_qo_heads / program_.num_kv_heads; }
+
+  void add(WorkerStep step) {
+    step.phase = phase_;
+    own_.steps.push_back(step);
+  }
+  void read(Shared buffer, Range cells) {
+    if (!cells.empty()) add({.kind = StepKind::read, .buffer = buffer, .begin = cells.begin, .end = cells.end});
+  }
+
+  // ---- the ring
+
+  // Adds a load, where the ring has room next.
+  int load(Load load) {
+    const int64_t ring = partition_.machine.ring_bytes;
+    if (ring_at_ + load.bytes > ring) ring_at_ = 0;
+    load.phase = phase_;
+    load.at = ring_at_;
+    ring_at_ += (load.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    const int index = static_cast<int>(own_.loads.size());
+    // Entries are released in their order: with the last one that lies where this one goes, all before it.
+    const auto overlaps = [&](const Load& other) {
+      return other.at < load.at + load.bytes && load.at < other.at + other.bytes;
+    };
+    int last = index - 1;
+    while (last >= free_ && !overlaps(own_.loads[static_cast<size_t>(last)])) --last;
+    free_ = std::max({free_, last + 1, index + 1 - partition_.machine.max_entries});
+    load.after = free_;
+    own_.loads.push_back(load);
+    return index;
+  }
+
+  // ---- products
+
+  void product(const Phase& phase) {
+    const MatrixPartition& matrix = partition_.matrix_of(phase);
+    const TiledMatrix& tiles = matrix.tiles;
+    const int64_t first = matrix.borders[w()], end = matrix.borders[w() + 1];
+    const Range owned{partition_.residual_borders[w()], partition_.residual_borders[w() + 1]};
+    const bool owns = phase.writes_residual && !owned.empty();
+    if (first == end && !owns) return;
+    const Range columns = columns_of(tiles, first, end);
+    read_for(phase, columns);
+    add({.kind = StepKind::prologue, .begin = columns.begin, .end = columns.end});
+    if (owns)
+      add({.kind = StepKind::write_residual, .buffer = phase.residual_to, .begin = owned.begin, .end = owned.end});
+    int64_t slot = matrix.worker_slot[w()];
+    for (int64_t tile = first; tile < end;) {
+      int64_t behind = tile + 1;
+      while (behind < end && tiles.bytes_of(tile, behind + 1) <= matrix.entry_bytes) ++behind;
+      const int entry = load({.begin = tile, .end = behind, .bytes = tiles.bytes_of(tile, behind)});
+      add({.kind = StepKind::await, .id = entry});
+      while (tile < behind) {
+        const int64_t band_end = (tile / tiles.band_tiles + 1) * tiles.band_tiles, stop = std::min(behind, band_end);
+        add({.kind = StepKind::multiply, .id = entry, .begin = tile, .end = stop});
+        if (stop == band_end || stop == end)
+          add({.kind = StepKind::write_sums, .buffer = phase.writes, .begin = slot, .end = slot + 1}), ++slot;
+        tile = stop;
+      }
+      add({.kind = StepKind::release, .id = entry});
+    }
+  }
+
+  // Columns that a worker's tiles span; all where they go over the end of a band.
+  Range columns_of(const TiledMatrix& tiles, int64_t first, int64_t end) const {
+    if (first == end) return {};
+    const int64_t band = first / tiles.band_tiles;
+    if ((end - 1) / tiles.band_tiles != band) return {0, tiles.cols};
+    return {(first - band * tiles.band_tiles) * tiles.tile_cols,
+            std::min((end - band * tiles.band_tiles) * tiles.tile_cols, tiles.cols)};
+  }
+
+  // What the prologue needs for these columns.
+  void read_for(const Phase& phase, Range columns) {
+    if (phase.embeds()) return;
+    const Phase& before = *partition_.phases.before(phase_);
+    if (phase.makes_residual()) {  // a norm takes all of it
+      read(phase.residual_from, {0, partition_.num_cells(phase.residual_from, phase.layer)});
+      read(before.writes, {0, partition_.num_cells(before.writes, before.layer)});
+    } else if (before.attends()) {
+      read_states(before, columns);
+    } else {
+      const MatrixPartition& sums = partition_.matrix_of(before);
+      const int64_t half = program_.cols_of(Buffer::gate);  // gate, then up
+      if (columns == Range{0, half}) return read(before.writes, {0, sums.num_slots()});
+      read(before.writes, slots_of(sums, columns.begin, columns.end));
+      read(before.writes, slots_of(sums, half + columns.begin, half + columns.end));
+    }
+  }
+
+  void read_states(const Phase& attention, Range columns) {
+    const AttentionItems& items = schedule_.items_of(attention, program_);
+    if (columns == Range{0, program_.cols_of(Buffer::attended)}) return read(Shared::states, {0, items.num_states});
+    const Range heads{columns.begin / program_.head_dim, (columns.end + program_.head_dim - 1) / program_.head_dim};
+    for (const AttentionItem& item : items.items) {
+      const int64_t first = item.kv_head_begin * group(), end = item.kv_head_end * group();
+      const int64_t begin = std::max(heads.begin, first), stop = std::min(heads.end, end);
+      if (begin >= stop) continue;
+      for (int64_t row = 0; row < item.row_end - item.row_begin; ++row) {
+        const int64_t states = item.first_state + row * (end - first) - first;
+        read(Shared::states, {states + begin, states + stop});
+      }
+    }
+  }
+
+  // ---- attention
+
+  void attention(const Phase& phase) {
+    const AttentionItems& items = schedule_.items_of(phase, program_);
+    const bool ends_here = phase_ + 1 == schedule_.num_phases;  // nobody reads what this layer would give
+    const Range own_heads{partition_.kv_head_borders[w()], partition_.kv_head_borders[w() + 1]};
+    const int first = items.worker_indptr[w()], last = ends_here ? first : items.worker_indptr[w() + 1];
+    read_heads(phase, items, first, last, own_heads);
+    if (!own_heads.empty()) add({.kind = StepKind::append, .begin = own_heads.begin, .end = own_heads.end});
+    for (int i = first; i < last; ++i) item(items, i);
+  }
+
+  // Slots of the heads that the worker's items and appends need, each once.
+  void read_heads(const Phase& phase, const AttentionItems& items, int first, int last, Range own_heads) {
+    const int64_t dim = program_.head_dim, q = program_.cols_of(Buffer::query), kv = program_.cols_of(Buffer::key);
+    std::vector<Range> rows;  // of the matrix
+    const auto need_kv = [&](int64_t begin, int64_t end) {
+      for (const int64_t at : {q, q + kv}) rows.push_back({at + begin * dim, at + end * dim});
+    };
+    if (!own_heads.empty()) need_kv(own_heads.begin, own_heads.end);
+    for (int i = first; i < last; ++i) {
+      const AttentionItem& item = items.items[static_cast<size_t>(i)];
+      rows.push_back({item.kv_head_begin * group() * dim, item.kv_head_end * group() * dim});
+      if (item.kv_end > items.requests[static_cast<size_t>(item.request)].cached())
+        need_kv(item.kv_head_begin, item.kv_head_end);
+    }
+    const Phase& before = *partition_.phases.before(phase_);
+    const MatrixPartition& matrix = partition_.matrix_of(before.writes, phase.layer);
+    std::vector<Range> slots;
+    for (const Range& range : rows) slots.push_back(slots_of(matrix, range.begin, range.end));
+    std::ranges::sort(slots, {}, &Range::begin);
+    Range open;
+    for (const Range& range : slots) {
+      if (!open.empty() && range.begin <= open.end) {
+        open.end = std::max(open.end, range.end);
+        continue;
+      }
+      read(before.writes, open);
+      open = range;
+    }
+    read(before.writes, open);
+  }
+
+  void item(const AttentionItems& items, int i) {
+    const AttentionItem& item = items.items[static_cast<size_t>(i)];
+    const int heads = item.kv_head_end - item.kv_head_begin;
+    const int cached = items.requests[static_cast<size_t>(item.request)].cached();
+    const int64_t token_bytes = heads * schedule_.shape.kv_bytes;
+    const int64_t tokens = partition_.machine.kv_entry_bytes / token_bytes;
+    check(tokens >= 1, ErrorCode::invalid_argument,
+          "kv_entry_bytes = {}; keys and values of a token of {} heads have {} bytes, and an entry holds at least one",
+          partition_.machine.kv_entry_bytes, heads, token_bytes);
+    add({.kind = StepKind::start, .id = i});
+    const int64_t stop = std::min(item.kv_end, cached);
+    for (int64_t begin = item.kv_begin; begin < stop; begin += tokens) {
+      const int64_t end = std::min(begin + tokens, stop);
+      const int entry = load({.item = i, .begin = begin, .end = end, .bytes = (end - begin) * token_bytes});
+      add({.kind = StepKind::await, .id = entry});
+      add({.kind = StepKind::attend, .id = entry, .count = i, .begin = begin, .end = end});
+      add({.kind = StepKind::release, .id = entry});
+    }
+    if (item.kv_end > cached)
+      add({.kind = StepKind::attend_own, .id = i, .begin = std::max(item.kv_begin, cached), .end = item.kv_end});
+    const int64_t states = int64_t{item.row_end - item.row_begin} * heads * group();
+    add({.kind = StepKind::write_states,
+         .buffer = Shared::states,
+         .begin = item.first_state,
+         .end = item.first_state + states});
+  }
+
+  const Partition& partition_;
+  const Program& program_;
+  const Schedule& schedule_;
+  const int worker_;
+  int phase_ = 0;
+  WorkerSchedule own_;
+  int64_t ring_at_ = 0;
+  int free_ = 0;  // loads that are released before the next one is issued
+};
+
+}  // namespace
+
+const AttentionItems& Schedule::items_of(const Phase& phase, const Program& program) const {
+  const size_t kind = main_of(phase, program).window > 0 ? shape.items.size() - 1 : 0;
+  return shape.items[kind];
+}
+
+Schedule make_schedule(const Partition& partition, StepShape shape) {
+  Schedule schedule{.shape = std::move(shape), .num_phases = partition.phases.size()};
+  if (!schedule.shape.wants_logits)
+    while (!partition.phases.all[static_cast<size_t>(schedule.num_phases) - 1].attends()) --schedule.num_phases;
+  schedule.num_counters = schedule.num_phases - 1;
+  for (int w = 0; w < partition.machine.workers; ++w)
+    schedule.workers.push_back(Writer(partition, schedule, w).write());
+  return schedule;
+}
+
+Range slots_of(const MatrixPartition& matrix, int64_t begin, int64_t end) {
+  if (begin >= end) return {};
+  const int64_t first = matrix.tiles.band_of_row(begin), last = matrix.tiles.band_of_row(end - 1);
+  return {matrix.first_slot[static_cast<size_t>(first)], matrix.first_slot[static_cast<size_t>(last) + 1]};
+}
+
+}  // namespace weft::decode::fused
